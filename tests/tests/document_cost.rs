@@ -3,7 +3,7 @@
 //! Each document is one that makes a careless reader compare everything with everything: many names, many that are wrong,
 //! many that are the same.
 
-use packetrig_engine::tap::{Accounts, State};
+use packetrig_engine::tap::{TapAccounts, TapState};
 use packetrig_fleet::permit::Permit;
 use packetrig_plan::Plan;
 use packetrig_probe::permit::Permit as TargetPermit;
@@ -108,8 +108,8 @@ fn permits_with_many_ports_networks_and_targets() {
 
 #[test]
 fn states_and_accounts_of_a_tap() {
-    let state = |text: &str| drop(serde_json::from_str::<State>(text));
-    let accounts = |text: &str| drop(serde_json::from_str::<Accounts>(text));
+    let state = |text: &str| drop(serde_json::from_str::<TapState>(text));
+    let accounts = |text: &str| drop(serde_json::from_str::<TapAccounts>(text));
     for key in ["sides", "mirrors", "directions", "x"] {
         let many =
             |n: usize| format!("{{\"{key}\":[{}]}}", list(n, |at| format!(r#"{{"location":"l{at}"}}"#)));

@@ -2,7 +2,7 @@
 //! every length, through the program as the kernel runs it; and once on a cable.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use packetrig_engine::xdp::{Headers, XdpTapOptions};
+use packetrig_engine::xdp::{HeaderListener, XdpTapOptions};
 use packetrig_flow::parse::{ParseOptions, Parser, unified};
 use packetrig_flow::{Ignored, Packet, flags};
 use packetrig_sys::clock;
@@ -131,7 +131,7 @@ fn headers_of_a_cable_are_those_of_the_frames() {
     let Some(lab) = skip::lab(Lab::pair) else { return };
     let [tx, _] = lab.ports() else { panic!("two ports") };
     let options = XdpTapOptions { filter: None, snap_len: None, pass: false };
-    let mut headers = Headers::open(&lab.location(1).parse().unwrap(), &options).unwrap();
+    let mut headers = HeaderListener::open(&lab.location(1).parse().unwrap(), &options).unwrap();
     let options = TxOptions { slots: 1024, longest: 512, bypass_queue: true };
     let mut ring = TxRing::open(tx.netns(), tx.link.index, &tx.location(), options).unwrap();
     let corpus = corpus();

@@ -3,10 +3,10 @@
 
 use packetrig_engine::Error;
 use packetrig_engine::clock::RealClock;
-use packetrig_engine::gate::Gate;
-use packetrig_engine::port::{Clock, FrameTx};
-use packetrig_engine::sender::Sender;
-use packetrig_engine::stream::{Control, Source, StreamSpec, StreamTx, TxJob};
+use packetrig_engine::gate::SendGate;
+use packetrig_engine::port::{FrameTx, WorkerClock};
+use packetrig_engine::sender::TestSender;
+use packetrig_engine::stream::{FrameSource, StreamControl, StreamSpec, StreamTx, TxJob};
 use packetrig_plan::Plan;
 use packetrig_plan::timeline::{Shape, Timeline};
 use packetrig_stats::port::TxCounters;
@@ -34,18 +34,18 @@ impl FrameTx for Nowhere {
 }
 
 /// Frames sent in a fifth of a second, of a stream that can never keep up.
-fn frames(gate: Gate) -> Result<u64, Box<dyn std::error::Error>> {
+fn frames(gate: SendGate) -> Result<u64, Box<dyn std::error::Error>> {
     let text = "ports: [{name: a, location: lo}]\nflows: [{name: f, tx_rx: {choice: port, port: {tx_name: a, rx_names: []}}, size: {choice: fixed, fixed: 64}, metrics: {enable: true}}]";
     let plan = Plan::read(text).map_err(|problems| problems.to_string())?;
     let rate = FrameRate::per_second(1_000_000_000).ok_or("a rate")?;
     let timeline = Timeline { rate, delay: Nanos::ZERO, shape: Shape::Endless };
-    let source = Source::of(&plan.streams[0].frames);
+    let source = FrameSource::of(&plan.streams[0].frames);
     let spec = Arc::new(StreamSpec { number: 0, source, timeline, latency: true, sent_elsewhere: false });
-    let mut sender = Sender::new(Nowhere(vec![0; 2048]), RealClock::new());
+    let mut sender = TestSender::new(Nowhere(vec![0; 2048]), RealClock::new());
     sender.arm(TxJob { key: TagKey(1), streams: vec![spec], steered: false, gate })?;
     let clock = RealClock::new();
     let start = clock.now();
-    sender.control(Control::StartAt(start));
+    sender.control(StreamControl::StartAt(start));
     let end = start + Nanos::from_millis(200);
     loop {
         let now = clock.now();
@@ -60,8 +60,8 @@ fn frames(gate: Gate) -> Result<u64, Box<dyn std::error::Error>> {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (mut without, mut with) = (0, 0);
     for _ in 0..15 {
-        without = without.max(frames(Gate::open())?);
-        let gate = Gate::leased();
+        without = without.max(frames(SendGate::open())?);
+        let gate = SendGate::leased();
         gate.set_deadline(clock::boottime_ns() + 3_600_000_000_000);
         with = with.max(frames(gate)?);
     }

@@ -1,7 +1,7 @@
 //! Time per frame of the XDP programs, as the kernel measures it.
 #![expect(clippy::print_stdout, reason = "a measurement is printed")]
 
-use packetrig_engine::stream::{Source, StreamSpec};
+use packetrig_engine::stream::{FrameSource, StreamSpec};
 use packetrig_engine::xdp;
 use packetrig_plan::Plan;
 use packetrig_plan::timeline::{Shape, Timeline};
@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let plan = Plan::read(&text).map_err(|problems| problems.to_string())?;
             let rate = FrameRate::per_second(1).ok_or("a rate")?;
             let timeline = Timeline { rate, delay: Nanos::ZERO, shape: Shape::Endless };
-            let source = Source::of(&plan.streams[0].frames);
+            let source = FrameSource::of(&plan.streams[0].frames);
             let spec =
                 Arc::new(StreamSpec { number: 0, source, timeline, latency: true, sent_elsewhere: false });
             let (send, receive) = xdp::time_per_frame(&[spec])?;

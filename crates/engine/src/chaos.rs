@@ -7,13 +7,13 @@
 
 use crate::Error;
 use crate::port::{FrameRx, FrameTx, RxFrame};
-use crate::sim::Dice;
+use crate::sim::SeededDice;
 use packetrig_stats::port::{RxCounters, TxCounters};
 use packetrig_units::Nanos;
 
 /// How bad.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Mood {
+pub struct ChaosLevel {
     /// Where chance comes from.
     pub seed: u64,
     /// Calls of a million that find the ring full, or find nothing to receive.
@@ -34,18 +34,18 @@ pub struct Mood {
 
 /// See the module.
 #[derive(Debug)]
-pub struct Chaos<P> {
+pub struct ChaosWorker<P> {
     port: P,
-    mood: Mood,
-    dice: Dice,
+    mood: ChaosLevel,
+    dice: SeededDice,
     calls: u64,
     storm_left: u32,
 }
 
-impl<P> Chaos<P> {
+impl<P> ChaosWorker<P> {
     /// `port` in this mood.
-    pub const fn new(port: P, mood: Mood) -> Self {
-        Self { port, mood, dice: Dice::new(mood.seed), calls: 0, storm_left: 0 }
+    pub const fn new(port: P, mood: ChaosLevel) -> Self {
+        Self { port, mood, dice: SeededDice::new(mood.seed), calls: 0, storm_left: 0 }
     }
 
     fn strikes(&mut self, per_million: u32) -> bool {
@@ -74,7 +74,7 @@ impl<P> Chaos<P> {
     }
 }
 
-impl<T: FrameTx> FrameTx for Chaos<T> {
+impl<T: FrameTx> FrameTx for ChaosWorker<T> {
     fn fill(&mut self, want: usize, fill: &mut dyn FnMut(&mut [u8]) -> Option<usize>) -> usize {
         let want = self.some_of(want);
         self.port.fill(want, fill)
@@ -101,7 +101,7 @@ impl<T: FrameTx> FrameTx for Chaos<T> {
     }
 }
 
-impl<R: FrameRx> FrameRx for Chaos<R> {
+impl<R: FrameRx> FrameRx for ChaosWorker<R> {
     fn receive(&mut self, most: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> Result<usize, Error> {
         if self.call()? {
             return Ok(0);
@@ -129,10 +129,10 @@ mod tests {
     use crate::sim::{LinkSpec, SimLink, SimTx, VirtualClock};
     use packetrig_units::MonoTime;
 
-    fn port(mood: Mood) -> (Chaos<SimTx<VirtualClock>>, SimLink) {
+    fn port(mood: ChaosLevel) -> (ChaosWorker<SimTx<VirtualClock>>, SimLink) {
         let link = SimLink::new(LinkSpec::default());
         let tx = SimTx::new(vec![link.clone()], VirtualClock::new(MonoTime::default()));
-        (Chaos::new(tx, mood), link)
+        (ChaosWorker::new(tx, mood), link)
     }
 
     fn fill(port: &mut impl FrameTx, want: usize) -> usize {
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn without_a_mood_it_is_the_port() {
-        let (mut port, link) = port(Mood::default());
+        let (mut port, link) = port(ChaosLevel::default());
         assert_eq!((fill(&mut port, 64), port.pending()), (64, 64));
         port.flush().unwrap();
         assert_eq!((port.pending(), link.truth().entered), (0, 64));
@@ -152,19 +152,21 @@ mod tests {
 
     #[test]
     fn a_full_ring_takes_nothing_and_a_partial_one_takes_less() {
-        let (mut full, _) = port(Mood { full: 1_000_000, ..Mood::default() });
+        let (mut full, _) = port(ChaosLevel { full: 1_000_000, ..ChaosLevel::default() });
         assert_eq!(fill(&mut full, 64), 0);
-        let (mut partial, _) = port(Mood { partial: 1_000_000, ..Mood::default() });
+        let (mut partial, _) = port(ChaosLevel { partial: 1_000_000, ..ChaosLevel::default() });
         assert!(fill(&mut partial, 64) < 64);
     }
 
     #[test]
     fn storms_and_flaps_pass_and_lose_nothing() {
-        let (mut stormy, link) = port(Mood { storm: 1_000_000, storm_length: 3, ..Mood::default() });
+        let (mut stormy, link) =
+            port(ChaosLevel { storm: 1_000_000, storm_length: 3, ..ChaosLevel::default() });
         fill(&mut stormy, 5);
         stormy.flush().unwrap();
         assert_eq!((stormy.pending(), link.truth().entered), (5, 0));
-        let (mut flapping, link) = port(Mood { flap_every: Some(1), flap_length: 2, ..Mood::default() });
+        let (mut flapping, link) =
+            port(ChaosLevel { flap_every: Some(1), flap_length: 2, ..ChaosLevel::default() });
         let pending: Vec<usize> = (0..6)
             .map(|_| {
                 fill(&mut flapping, 1);
@@ -177,7 +179,7 @@ mod tests {
 
     #[test]
     fn it_fails_when_told_to() {
-        let (mut port, _) = port(Mood { fail_at: Some(1), ..Mood::default() });
+        let (mut port, _) = port(ChaosLevel { fail_at: Some(1), ..ChaosLevel::default() });
         assert!(port.flush().is_ok());
         assert!(matches!(port.flush(), Err(Error::Injected { call: 1 })));
         assert!(port.flush().is_ok());

@@ -1,6 +1,6 @@
 //! The machine's own clock for workers. Virtual time lives in the `sim` back end.
 
-use crate::port::Clock;
+use crate::port::WorkerClock;
 use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};
 use std::cell::Cell;
@@ -29,7 +29,7 @@ impl RealClock {
     }
 }
 
-impl Clock for RealClock {
+impl WorkerClock for RealClock {
     fn now(&self) -> MonoTime {
         MonoTime::from_nanos(clock::monotonic_ns())
     }

@@ -2,7 +2,7 @@
 //!
 //! A pure judgement of facts that `packetrig_sys::facts` gathered; it asks the kernel nothing and changes nothing.
 
-use crate::packet::guard::Refusal;
+use crate::packet::guard::GuardRefusal;
 use crate::packet::saved_settings::UnrestoredInterface;
 use crate::rig::choose::COMFORTABLE;
 use packetrig_sys::ethtool::Offload;
@@ -16,7 +16,7 @@ const OLDEST_KERNEL: (u32, u32) = (5, 10);
 /// How much a finding matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Level {
+pub enum FindingLevel {
     /// It works.
     Good,
     /// It works, and something about it is worth knowing.
@@ -28,7 +28,7 @@ pub enum Level {
 /// What a finding is about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Subject {
+pub enum FindingSubject {
     /// The machine and this process.
     Machine,
     /// The interface of that name.
@@ -37,11 +37,11 @@ pub enum Subject {
 
 /// One thing found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Finding {
+pub struct DoctorFinding {
     /// What it is about.
-    pub subject: Subject,
+    pub subject: FindingSubject,
     /// How much it matters.
-    pub level: Level,
+    pub level: FindingLevel,
     /// What is the case.
     pub what: String,
     /// What to do about it, where something can be done.
@@ -49,7 +49,11 @@ pub struct Finding {
 }
 
 /// Judges the machine, then each interface. `refused` are those that the lab guard refuses, by their number.
-pub fn judge(machine: &Machine, interfaces: &[Interface], refused: &BTreeMap<u32, Refusal>) -> Vec<Finding> {
+pub fn judge(
+    machine: &Machine,
+    interfaces: &[Interface],
+    refused: &BTreeMap<u32, GuardRefusal>,
+) -> Vec<DoctorFinding> {
     let mut findings = judge_machine(machine);
     for interface in interfaces {
         findings.extend(judge_interface(machine, interface, refused.get(&interface.link.index)));
@@ -58,12 +62,12 @@ pub fn judge(machine: &Machine, interfaces: &[Interface], refused: &BTreeMap<u32
 }
 
 /// What there is to know about an interface that a packetrig process changed and did not restore before it died.
-pub fn judge_unrestored(interface: &UnrestoredInterface) -> Finding {
+pub fn judge_unrestored(interface: &UnrestoredInterface) -> DoctorFinding {
     let location = interface.location();
     let before: Vec<String> = interface.changes().iter().map(ToString::to_string).collect();
-    Finding {
-        subject: Subject::Interface(location.clone()),
-        level: Level::Note,
+    DoctorFinding {
+        subject: FindingSubject::Interface(location.clone()),
+        level: FindingLevel::Note,
         what: format!(
             "{location} is not as it was: process {} was killed and did not restore: {}",
             interface.process(),
@@ -75,9 +79,9 @@ pub fn judge_unrestored(interface: &UnrestoredInterface) -> Finding {
     }
 }
 
-fn judge_machine(machine: &Machine) -> Vec<Finding> {
-    let finding = |level, what: String, remedy: Option<&str>| Finding {
-        subject: Subject::Machine,
+fn judge_machine(machine: &Machine) -> Vec<DoctorFinding> {
+    let finding = |level, what: String, remedy: Option<&str>| DoctorFinding {
+        subject: FindingSubject::Machine,
         level,
         what,
         remedy: remedy.map(str::to_owned),
@@ -89,28 +93,33 @@ fn judge_machine(machine: &Machine) -> Vec<Finding> {
         ("pktgen", machine.pktgen_obstacle.as_ref()),
     ];
     findings.extend(others.map(|(name, obstacle)| match obstacle {
-        None => finding(Level::Good, format!("back end {name} works: what it needs is there"), None),
-        Some(why) => finding(Level::Note, format!("back end {name} does not work: {why}"), None),
+        None => finding(FindingLevel::Good, format!("back end {name} works: what it needs is there"), None),
+        Some(why) => finding(FindingLevel::Note, format!("back end {name} does not work: {why}"), None),
     }));
     findings.extend(walls(machine));
     if machine.version < OLDEST_KERNEL {
         let what = format!("kernel {} is older than any this is tested on", machine.kernel);
-        findings.push(finding(Level::Note, what, Some("use Linux 5.10 or later")));
+        findings.push(finding(FindingLevel::Note, what, Some("use Linux 5.10 or later")));
     }
     if machine.processors < 2 {
         let what = "one processor: sender and receiver take turns, so rates and latencies suffer".into();
-        findings.push(finding(Level::Note, what, Some("use a machine with two processors or more")));
+        findings.push(finding(FindingLevel::Note, what, Some("use a machine with two processors or more")));
     }
     findings.push(match &machine.lab_obstacle {
-        None => finding(Level::Good, "`packetrig demo` works without root, in a user namespace".into(), None),
-        Some(why) => finding(Level::Note, format!("`packetrig demo` needs root: {why}"), None),
+        None => finding(
+            FindingLevel::Good,
+            "`packetrig demo` works without root, in a user namespace".into(),
+            None,
+        ),
+        Some(why) => finding(FindingLevel::Note, format!("`packetrig demo` needs root: {why}"), None),
     });
     findings
 }
 
 /// What programs that run long can be confined with.
-fn walls(machine: &Machine) -> Vec<Finding> {
-    let finding = |level, what, remedy| Finding { subject: Subject::Machine, level, what, remedy };
+fn walls(machine: &Machine) -> Vec<DoctorFinding> {
+    let finding =
+        |level, what, remedy| DoctorFinding { subject: FindingSubject::Machine, level, what, remedy };
     let offer = &machine.walls;
     let landlock = offer.landlock.map(|version| format!("Landlock ABI {version}"));
     let there: Vec<String> =
@@ -118,34 +127,38 @@ fn walls(machine: &Machine) -> Vec<Finding> {
     let mut findings = Vec::new();
     if !there.is_empty() {
         let what = format!("walls for programs that run long: {}", there.join(", "));
-        findings.push(finding(Level::Good, what, None));
+        findings.push(finding(FindingLevel::Good, what, None));
     }
     findings.extend(offer.missing.iter().map(|missing| {
         let what = format!("a wall for programs that run long is missing: {missing}");
-        finding(Level::Note, what, Some("see docs/book/walls.md for what the others stop".to_owned()))
+        finding(FindingLevel::Note, what, Some("see docs/book/walls.md for what the others stop".to_owned()))
     }));
     findings
 }
 
-fn packet_rights(machine: &Machine) -> Finding {
+fn packet_rights(machine: &Machine) -> DoctorFinding {
     let missing: Vec<&str> =
         ["CAP_NET_RAW", "CAP_NET_ADMIN"].into_iter().filter(|right| !machine.rights.has(right)).collect();
-    let subject = Subject::Machine;
+    let subject = FindingSubject::Machine;
     if missing.is_empty() {
         let what = "back end packet works: the rights to open and quiet interfaces are there".into();
-        return Finding { subject, level: Level::Good, what, remedy: None };
+        return DoctorFinding { subject, level: FindingLevel::Good, what, remedy: None };
     }
-    Finding {
+    DoctorFinding {
         subject,
-        level: Level::Problem,
+        level: FindingLevel::Problem,
         what: format!("back end packet cannot open interfaces: {} missing", missing.join(" and ")),
         remedy: Some("run as root, or `setcap cap_net_raw,cap_net_admin+ep` on the binary".into()),
     }
 }
 
-fn judge_interface(machine: &Machine, interface: &Interface, refusal: Option<&Refusal>) -> Vec<Finding> {
-    let finding = |level, what: String, remedy: Option<String>| Finding {
-        subject: Subject::Interface(interface.link.name.clone()),
+fn judge_interface(
+    machine: &Machine,
+    interface: &Interface,
+    refusal: Option<&GuardRefusal>,
+) -> Vec<DoctorFinding> {
+    let finding = |level, what: String, remedy: Option<String>| DoctorFinding {
+        subject: FindingSubject::Interface(interface.link.name.clone()),
         level,
         what,
         remedy,
@@ -155,7 +168,7 @@ fn judge_interface(machine: &Machine, interface: &Interface, refusal: Option<&Re
         let remedy =
             format!("use an isolated interface, or `--confirm {}` if it is one", interface.link.name);
         findings.push(finding(
-            Level::Problem,
+            FindingLevel::Problem,
             format!("the lab guard refuses it: {}", refusal.reason),
             Some(remedy),
         ));
@@ -169,21 +182,25 @@ fn judge_interface(machine: &Machine, interface: &Interface, refusal: Option<&Re
                 "bring it up to see whether it has a carrier",
             )
         };
-        findings.push(finding(Level::Note, what.into(), Some(remedy.into())));
+        findings.push(finding(FindingLevel::Note, what.into(), Some(remedy.into())));
     } else if interface.speed.is_none() {
         let remedy = "name it in the plan (layer1 speed) to use rates in percent";
         findings.push(finding(
-            Level::Note,
+            FindingLevel::Note,
             "its driver does not tell the link speed".into(),
             Some(remedy.into()),
         ));
     }
     let loud = loud_offloads(interface);
     if !loud.is_empty() {
-        findings.push(finding(Level::Note, format!("a run switches these offloads off: {loud}"), None));
+        findings.push(finding(
+            FindingLevel::Note,
+            format!("a run switches these offloads off: {loud}"),
+            None,
+        ));
     }
-    findings.push(finding(Level::Note, back_ends(machine, interface), None));
-    findings.push(finding(Level::Good, stamp_text(interface).into(), None));
+    findings.push(finding(FindingLevel::Note, back_ends(machine, interface), None));
+    findings.push(finding(FindingLevel::Good, stamp_text(interface).into(), None));
     findings
 }
 
@@ -270,12 +287,12 @@ mod tests {
             findings.map(|finding| (finding.level, finding.what)).collect::<Vec<_>>()
         };
         let all = "walls for programs that run long: Landlock ABI 7, seccomp".to_owned();
-        assert_eq!(what(&machine()), [(Level::Good, all)]);
+        assert_eq!(what(&machine()), [(FindingLevel::Good, all)]);
         let missing = MissingWall { wall: "Landlock", found: "it was disabled at boot".into() };
         let walls = Offer { landlock: None, seccomp: true, missing: vec![missing] };
         let found = what(&Machine { walls, ..machine() });
-        assert_eq!(found[0], (Level::Good, "walls for programs that run long: seccomp".to_owned()));
-        assert_eq!(found[1].0, Level::Note);
+        assert_eq!(found[0], (FindingLevel::Good, "walls for programs that run long: seccomp".to_owned()));
+        assert_eq!(found[1].0, FindingLevel::Note);
         assert!(found[1].1.contains("Landlock: it was disabled at boot"), "{found:?}");
     }
 
@@ -309,19 +326,19 @@ mod tests {
         }
     }
 
-    fn worst(findings: &[Finding]) -> Level {
+    fn worst(findings: &[DoctorFinding]) -> FindingLevel {
         findings.iter().map(|finding| finding.level).max().unwrap()
     }
 
-    fn says(findings: &[Finding], level: Level, text: &str) -> bool {
+    fn says(findings: &[DoctorFinding], level: FindingLevel, text: &str) -> bool {
         findings.iter().any(|finding| finding.level == level && finding.what.contains(text))
     }
 
     #[test]
     fn a_fit_machine_has_no_problem() {
         let findings = judge(&machine(), &[interface()], &BTreeMap::new());
-        assert!(worst(&findings) < Level::Problem);
-        assert!(says(&findings, Level::Good, "back end packet works"));
+        assert!(worst(&findings) < FindingLevel::Problem);
+        assert!(says(&findings, FindingLevel::Good, "back end packet works"));
     }
 
     #[test]
@@ -342,9 +359,9 @@ mod tests {
             "{native}"
         );
         let findings = judge(&no_bpf, &[], &BTreeMap::new());
-        assert!(says(&findings, Level::Note, "back end xdp does not work: no rights"));
-        assert!(says(&findings, Level::Note, "back end af-xdp does not work: no rights"));
-        assert!(says(&findings, Level::Note, "back end pktgen does not work: no module"));
+        assert!(says(&findings, FindingLevel::Note, "back end xdp does not work: no rights"));
+        assert!(says(&findings, FindingLevel::Note, "back end af-xdp does not work: no rights"));
+        assert!(says(&findings, FindingLevel::Note, "back end pktgen does not work: no module"));
     }
 
     #[test]
@@ -352,7 +369,7 @@ mod tests {
         let mut machine = machine();
         machine.rights.capabilities = vec!["CAP_NET_ADMIN"];
         let findings = judge(&machine, &[], &BTreeMap::new());
-        let problem = findings.iter().find(|finding| finding.level == Level::Problem).unwrap();
+        let problem = findings.iter().find(|finding| finding.level == FindingLevel::Problem).unwrap();
         assert!(
             problem.what.contains("CAP_NET_RAW missing")
                 && problem.remedy.as_ref().unwrap().contains("setcap")
@@ -370,16 +387,16 @@ mod tests {
         };
         let findings = judge(&machine, &[], &BTreeMap::new());
         for text in ["4.19.0", "one processor", "needs root: forbidden"] {
-            assert!(says(&findings, Level::Note, text), "{text}");
+            assert!(says(&findings, FindingLevel::Note, text), "{text}");
         }
     }
 
     #[test]
     fn what_the_guard_refuses_is_told_beforehand() {
         let reason = "br0, which is stacked with it, carries the default route".to_owned();
-        let refusal = Refusal { port: "eth1".into(), reason };
+        let refusal = GuardRefusal { port: "eth1".into(), reason };
         let findings = judge(&machine(), &[interface()], &BTreeMap::from([(2, refusal)]));
-        assert!(says(&findings, Level::Problem, "br0, which is stacked with it"), "{findings:?}");
+        assert!(says(&findings, FindingLevel::Problem, "br0, which is stacked with it"), "{findings:?}");
     }
 
     #[test]
@@ -390,11 +407,15 @@ mod tests {
         fast.xdp = Some(XdpFeatures { native: true, zero_copy: true, ..XdpFeatures::default() });
         fast.timestamping = Some(Timestamping { rx_hardware: true, ..Timestamping::default() });
         let findings = judge(&machine(), &[fast], &BTreeMap::new());
-        assert!(says(&findings, Level::Note, "no carrier"));
-        assert!(says(&findings, Level::Note, "offloads off: gro") && !says(&findings, Level::Note, "rx "));
+        assert!(says(&findings, FindingLevel::Note, "no carrier"));
         assert!(
-            says(&findings, Level::Note, "xdp (native") && says(&findings, Level::Note, "af-xdp (zero-copy)")
+            says(&findings, FindingLevel::Note, "offloads off: gro")
+                && !says(&findings, FindingLevel::Note, "rx ")
         );
-        assert!(says(&findings, Level::Good, "the card could"));
+        assert!(
+            says(&findings, FindingLevel::Note, "xdp (native")
+                && says(&findings, FindingLevel::Note, "af-xdp (zero-copy)")
+        );
+        assert!(says(&findings, FindingLevel::Good, "the card could"));
     }
 }

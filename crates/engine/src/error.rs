@@ -9,13 +9,13 @@ pub enum Error {
     Kernel(#[from] packetrig_sys::Error),
     /// User: the interface looks like part of a network that people use.
     #[error(transparent)]
-    Guard(#[from] crate::packet::guard::Refusal),
+    Guard(#[from] crate::packet::guard::GuardRefusal),
     /// User: the owner of the machine does not allow what a fleet asks of it.
     #[error("not permitted by the owner of this node: {}", .0.join("; "))]
     NotPermitted(Vec<String>),
     /// User: a tap cannot be like that.
     #[error(transparent)]
-    Tap(#[from] crate::tap::Refusal),
+    Tap(#[from] crate::tap::TapRefusal),
     /// User: the plan does not fit these ports.
     #[error(transparent)]
     Plan(#[from] packetrig_plan::Problems),

@@ -26,18 +26,18 @@ pub fn slept_so_far() -> Nanos {
 
 /// See the module. Its copies are one gate.
 #[derive(Clone, Debug)]
-pub struct Gate {
+pub struct SendGate {
     /// In nanoseconds of `CLOCK_BOOTTIME`, which goes on while the machine sleeps.
     deadline: Arc<AtomicU64>,
 }
 
-impl Default for Gate {
+impl Default for SendGate {
     fn default() -> Self {
         Self::open()
     }
 }
 
-impl Gate {
+impl SendGate {
     /// Of senders that need no lease.
     pub fn open() -> Self {
         Self { deadline: Arc::new(AtomicU64::new(OPEN)) }
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn without_a_lease_it_is_open_whatever_is_said() {
-        let gate = Gate::open();
+        let gate = SendGate::open();
         gate.set_deadline(1);
         gate.shut();
         let now = MonoTime::from_nanos(5);
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn a_deadline_of_the_monotonic_clock_is_the_same_instant() {
-        let gate = Gate::leased();
+        let gate = SendGate::leased();
         let until = MonoTime::from_nanos(clock::monotonic_ns()) + Nanos::from_secs(100);
         gate.extend(until, slept_so_far());
         let left = gate.left().expect("there is a lease");
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn a_lease_begins_shut_and_ends_at_its_deadline() {
-        let gate = Gate::leased();
+        let gate = SendGate::leased();
         let (start, now) = (MonoTime::from_nanos(1_000), MonoTime::from_nanos(u64::MAX));
         assert_eq!(gate.left(), Some(Nanos::ZERO));
         let copy = gate.clone();

@@ -7,7 +7,7 @@ use packetrig_units::{MonoTime, Nanos};
 use packetrig_wire::bpf::Program;
 
 /// A worker's clock: real or virtual.
-pub trait Clock: Send {
+pub trait WorkerClock: Send {
     /// Now, on the node's monotonic clock.
     fn now(&self) -> MonoTime;
     /// Returns at `until` or a little before; never much after by its own doing.

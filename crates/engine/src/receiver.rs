@@ -15,10 +15,12 @@ mod other_runs;
 
 use crate::Error;
 use crate::port::FrameRx;
-use crate::stream::{Announcing, Control, ReceivedFrames, RxJob, Shift, Step, StreamRx, StreamSpec};
+use crate::stream::{
+    ClockShift, NextStep, ReceivedFrames, RxJob, SteeredReceiver, StreamControl, StreamRx, StreamSpec,
+};
 use crate::take::Take;
-use books::{Books, place_of};
-use lane::Lane;
+use books::{ReceiverState, place_of};
+use lane::ReceiverLane;
 use packetrig_stats::counts::StreamRxCounts;
 use packetrig_stats::latency::Latency;
 use packetrig_stats::port::RxCounters;
@@ -31,29 +33,29 @@ const BATCH: usize = 256;
 const IDLE: Nanos = Nanos::from_millis(5);
 
 /// See the module.
-pub struct Receiver<R> {
+pub struct TestReceiver<R> {
     port: R,
-    books: Option<Books>,
+    books: Option<ReceiverState>,
 }
 
-impl<R> std::fmt::Debug for Receiver<R> {
+impl<R> std::fmt::Debug for TestReceiver<R> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Receiver").field("armed", &self.books.is_some()).finish_non_exhaustive()
     }
 }
 
-impl<R: FrameRx> Receiver<R> {
+impl<R: FrameRx> TestReceiver<R> {
     /// A receiver on `port`.
     pub fn new(port: R) -> Self {
         Self { port, books: None }
     }
 
-    fn lanes(&self) -> impl Iterator<Item = &Lane> {
+    fn lanes(&self) -> impl Iterator<Item = &ReceiverLane> {
         self.books.iter().flat_map(|books| &books.lanes)
     }
 }
 
-impl<R: FrameRx> StreamRx for Receiver<R> {
+impl<R: FrameRx> StreamRx for TestReceiver<R> {
     fn arm(&mut self, job: RxJob) -> Result<(), Error> {
         let mut job = job;
         if let [tap] = &mut job.taps[..]
@@ -62,19 +64,19 @@ impl<R: FrameRx> StreamRx for Receiver<R> {
         {
             tap.filtered_before();
         }
-        let books = Books::open(job);
+        let books = ReceiverState::open(job);
         self.port.expect_traffic(books.is_needed_often());
         self.books = Some(books);
         Ok(())
     }
 
-    fn control(&mut self, control: Control) {
-        if let (Control::StartAt(start), Some(books)) = (control, &mut self.books) {
+    fn control(&mut self, control: StreamControl) {
+        if let (StreamControl::StartAt(start), Some(books)) = (control, &mut self.books) {
             books.start = start;
         }
     }
 
-    fn shift(&mut self, shifts: &[(u16, Shift)]) {
+    fn shift(&mut self, shifts: &[(u16, ClockShift)]) {
         let Some(books) = &mut self.books else { return };
         for (number, shift) in shifts {
             if let Some(lane) = place_of(&books.lane_of, *number) {
@@ -83,15 +85,15 @@ impl<R: FrameRx> StreamRx for Receiver<R> {
         }
     }
 
-    fn steering(&mut self) -> Option<&mut dyn Announcing> {
+    fn steering(&mut self) -> Option<&mut dyn SteeredReceiver> {
         Some(self)
     }
 
-    fn step(&mut self, now: MonoTime) -> Result<Step, Error> {
-        let Some(books) = &mut self.books else { return Ok(Step::IdleUntil(now + IDLE)) };
+    fn step(&mut self, now: MonoTime) -> Result<NextStep, Error> {
+        let Some(books) = &mut self.books else { return Ok(NextStep::IdleUntil(now + IDLE)) };
         let taken = self.port.receive(BATCH, &mut |frame| books.take(frame))?;
         books.attend_taps(&mut self.port, now, taken == 0)?;
-        Ok(if taken > 0 { Step::Busy } else { Step::IdleUntil(now + IDLE) })
+        Ok(if taken > 0 { NextStep::Busy } else { NextStep::IdleUntil(now + IDLE) })
     }
 
     fn wait(&mut self, within: Nanos) -> Result<(), Error> {
@@ -99,7 +101,7 @@ impl<R: FrameRx> StreamRx for Receiver<R> {
     }
 
     fn counts(&self) -> Vec<StreamRxCounts> {
-        self.lanes().map(Lane::live_counts).collect()
+        self.lanes().map(ReceiverLane::live_counts).collect()
     }
 
     fn latency_so_far(&self) -> Option<(Nanos, Nanos, Nanos)> {
@@ -132,7 +134,7 @@ impl<R: FrameRx> StreamRx for Receiver<R> {
     }
 }
 
-impl<R: FrameRx> Announcing for Receiver<R> {
+impl<R: FrameRx> SteeredReceiver for TestReceiver<R> {
     fn announce(&mut self, takes: &[(u16, Take)]) {
         if let Some(books) = &mut self.books {
             books.announce(takes);

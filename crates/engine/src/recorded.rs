@@ -9,40 +9,43 @@ use std::io::{self, BufReader, Read, Seek, SeekFrom};
 const SQUEEZED: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
 /// See the module.
-pub struct Bytes(Kind);
+pub struct RecordedBytes(RecordedKind);
 
-enum Kind {
+enum RecordedKind {
     Plain(File),
     Squeezed(zstd::Decoder<'static, BufReader<File>>),
 }
 
-impl std::fmt::Debug for Bytes {
+impl std::fmt::Debug for RecordedBytes {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Bytes").field("squeezed", &self.is_squeezed()).finish_non_exhaustive()
     }
 }
 
-impl Bytes {
+impl RecordedBytes {
     /// From the beginning of a file that can be read again from there.
     pub fn new(mut file: File) -> io::Result<Self> {
         let mut magic = Vec::new();
         Read::by_ref(&mut file).take(SQUEEZED.len() as u64).read_to_end(&mut magic)?;
         file.rewind()?;
-        let kind =
-            if magic == SQUEEZED { Kind::Squeezed(zstd::Decoder::new(file)?) } else { Kind::Plain(file) };
+        let kind = if magic == SQUEEZED {
+            RecordedKind::Squeezed(zstd::Decoder::new(file)?)
+        } else {
+            RecordedKind::Plain(file)
+        };
         Ok(Self(kind))
     }
 
     /// Whether they are compressed in the file.
     pub fn is_squeezed(&self) -> bool {
-        matches!(self.0, Kind::Squeezed(_))
+        matches!(self.0, RecordedKind::Squeezed(_))
     }
 
     /// Back to the beginning.
     pub fn rewind(self) -> io::Result<Self> {
         let mut file = match self.0 {
-            Kind::Plain(file) => file,
-            Kind::Squeezed(decoder) => decoder.finish().into_inner(),
+            RecordedKind::Plain(file) => file,
+            RecordedKind::Squeezed(decoder) => decoder.finish().into_inner(),
         };
         file.rewind()?;
         Self::new(file)
@@ -52,20 +55,22 @@ impl Bytes {
     /// it can be asked to go beyond its end.
     pub fn skip(&mut self, from: u64, bytes: u64) -> io::Result<u64> {
         match &mut self.0 {
-            Kind::Plain(file) => {
+            RecordedKind::Plain(file) => {
                 file.seek(SeekFrom::Start(from.saturating_add(bytes)))?;
                 Ok(bytes)
             }
-            Kind::Squeezed(decoder) => io::copy(&mut Read::by_ref(decoder).take(bytes), &mut io::sink()),
+            RecordedKind::Squeezed(decoder) => {
+                io::copy(&mut Read::by_ref(decoder).take(bytes), &mut io::sink())
+            }
         }
     }
 }
 
-impl Read for Bytes {
+impl Read for RecordedBytes {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match &mut self.0 {
-            Kind::Plain(file) => file.read(buffer),
-            Kind::Squeezed(decoder) => decoder.read(buffer),
+            RecordedKind::Plain(file) => file.read(buffer),
+            RecordedKind::Squeezed(decoder) => decoder.read(buffer),
         }
     }
 }

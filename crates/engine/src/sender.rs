@@ -13,13 +13,13 @@ mod catch_up;
 mod peaks;
 
 pub(crate) use catch_up::CatchUp;
-pub(crate) use peaks::Peaks;
+pub(crate) use peaks::ErrorPeaks;
 
 use crate::Error;
-use crate::gate::Gate;
-use crate::port::{Clock, FrameTx};
-use crate::replay::Frames;
-use crate::stream::{Control, SendingRecord, Steering, Step, StreamSpec, StreamTx, TxJob};
+use crate::gate::SendGate;
+use crate::port::{FrameTx, WorkerClock};
+use crate::replay::StreamFrames;
+use crate::stream::{NextStep, SendingRecord, SteeredSender, StreamControl, StreamSpec, StreamTx, TxJob};
 use crate::take::Take;
 use packetrig_plan::timeline::Shape;
 use packetrig_stats::counts::{SinceStart, StreamTxCounts};
@@ -44,9 +44,9 @@ const BATCH: usize = 64;
 /// Significant digits of the send-time histograms: the error of an error.
 const DIGITS: u8 = 2;
 
-struct Lane {
+struct StreamLane {
     spec: Arc<StreamSpec>,
-    frames: Frames,
+    frames: StreamFrames,
     /// The number after the last frame's; `u64::MAX` if endless.
     end: u64,
     /// Nothing is sent at or after this time since the start: the end of a stream with a time limit, plus the
@@ -64,12 +64,12 @@ struct Lane {
     series: RateSeries,
 }
 
-impl Lane {
+impl StreamLane {
     fn new(spec: Arc<StreamSpec>, streams: usize) -> Result<Self, Error> {
         let timeline = spec.timeline;
         let limited = matches!(timeline.shape, Shape::Within(_));
         Ok(Self {
-            frames: Frames::open(&spec)?,
+            frames: StreamFrames::open(&spec)?,
             end: timeline.total().unwrap_or(u64::MAX),
             cutoff: limited.then(|| timeline.end()).flatten().map(|end| end + GRACE),
             counts: StreamTxCounts::default(),
@@ -91,7 +91,7 @@ impl Lane {
         }
         self.end = take.end();
         self.cutoff = take.time_limit().map(|end| end + GRACE);
-        self.frames = Frames::Made(take);
+        self.frames = StreamFrames::Made(take);
         self.is_open = true;
         self.counts.is_sending = true;
     }
@@ -99,8 +99,8 @@ impl Lane {
     /// When the next frame is due, or when to look again for it; what has no schedule is due now.
     fn due(&mut self, start: MonoTime, now: MonoTime) -> MonoTime {
         match &mut self.frames {
-            Frames::Played(playing) => playing.due(&self.spec.timeline, self.counts.frames, start, now),
-            Frames::Made(take) => start + take.due(self.counts.frames),
+            StreamFrames::Played(playing) => playing.due(&self.spec.timeline, self.counts.frames, start, now),
+            StreamFrames::Made(take) => start + take.due(self.counts.frames),
         }
     }
 
@@ -115,8 +115,8 @@ impl Lane {
     ) -> Option<usize> {
         let stamp = Stamp { key, stream: self.spec.number, time: now.as_nanos() };
         let len = match &mut self.frames {
-            Frames::Made(take) => take.template().render(take.nth(self.counts.frames), stamp, slot),
-            Frames::Played(playing) => playing.take(&mut self.counts, stamp, due.since(start), slot)?,
+            StreamFrames::Made(take) => take.template().render(take.nth(self.counts.frames), stamp, slot),
+            StreamFrames::Played(playing) => playing.take(&mut self.counts, stamp, due.since(start), slot)?,
         };
         let bytes = u64::from(FrameSize::from_kernel_len(len).bytes());
         if self.frames.are_paced() {
@@ -149,10 +149,10 @@ impl Lane {
         let elapsed = start.zip(stopped).map(|(start, stopped)| stopped.since(start));
         let sent = self.counts.frames;
         let due = match (&mut self.frames, elapsed) {
-            (Frames::Played(playing), Some(elapsed)) => {
+            (StreamFrames::Played(playing), Some(elapsed)) => {
                 playing.due_before(&self.spec.timeline, sent, elapsed)
             }
-            (Frames::Made(take), Some(elapsed)) => take.due_before(elapsed).min(self.end),
+            (StreamFrames::Made(take), Some(elapsed)) => take.due_before(elapsed).min(self.end),
             (_, None) if self.end == u64::MAX => sent,
             (_, None) => self.end,
         };
@@ -169,25 +169,25 @@ impl Lane {
 }
 
 /// See the module.
-pub struct Sender<T, C> {
+pub struct TestSender<T, C> {
     port: T,
     clock: C,
     key: TagKey,
     /// By stream number.
-    lanes: Vec<Lane>,
+    lanes: Vec<StreamLane>,
     due: BinaryHeap<Reverse<(MonoTime, usize)>>,
     /// Streams wait for their own takes.
     steered: bool,
     start: Option<MonoTime>,
     stopped: Option<MonoTime>,
-    gate: Gate,
+    gate: SendGate,
     /// Frames built and not yet known to be taken: (lane, stamp).
     unconfirmed: Vec<(usize, MonoTime)>,
     catch_up: CatchUp,
-    peaks: Peaks,
+    peaks: ErrorPeaks,
 }
 
-impl<T, C> std::fmt::Debug for Sender<T, C> {
+impl<T, C> std::fmt::Debug for TestSender<T, C> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Sender")
             .field("streams", &self.lanes.len())
@@ -196,7 +196,7 @@ impl<T, C> std::fmt::Debug for Sender<T, C> {
     }
 }
 
-impl<T: FrameTx, C: Clock> Sender<T, C> {
+impl<T: FrameTx, C: WorkerClock> TestSender<T, C> {
     /// A sender on `port`.
     pub fn new(port: T, clock: C) -> Self {
         Self {
@@ -208,10 +208,10 @@ impl<T: FrameTx, C: Clock> Sender<T, C> {
             steered: false,
             start: None,
             stopped: None,
-            gate: Gate::open(),
+            gate: SendGate::open(),
             unconfirmed: Vec::with_capacity(BATCH),
             catch_up: CatchUp::default(),
-            peaks: Peaks::default(),
+            peaks: ErrorPeaks::default(),
         }
     }
 
@@ -278,19 +278,19 @@ impl<T: FrameTx, C: Clock> Sender<T, C> {
     }
 }
 
-impl<T: FrameTx, C: Clock> StreamTx for Sender<T, C> {
+impl<T: FrameTx, C: WorkerClock> StreamTx for TestSender<T, C> {
     fn arm(&mut self, job: TxJob) -> Result<(), Error> {
         let streams = job.streams.len();
         (self.key, self.steered, self.gate) = (job.key, job.steered, job.gate);
         self.lanes =
-            job.streams.into_iter().map(|spec| Lane::new(spec, streams)).collect::<Result<_, _>>()?;
+            job.streams.into_iter().map(|spec| StreamLane::new(spec, streams)).collect::<Result<_, _>>()?;
         self.due = BinaryHeap::with_capacity(self.lanes.len());
         Ok(())
     }
 
-    fn control(&mut self, control: Control) {
+    fn control(&mut self, control: StreamControl) {
         match control {
-            Control::StartAt(start) if self.start.is_none() && self.stopped.is_none() => {
+            StreamControl::StartAt(start) if self.start.is_none() && self.stopped.is_none() => {
                 self.start = Some(start);
                 let lanes = self.lanes.iter_mut().enumerate().filter(|_| !self.steered);
                 self.due.extend(lanes.map(|(i, lane)| {
@@ -298,8 +298,8 @@ impl<T: FrameTx, C: Clock> StreamTx for Sender<T, C> {
                     Reverse((lane.due(start, start), i))
                 }));
             }
-            Control::StartAt(_) => {}
-            Control::Stop => {
+            StreamControl::StartAt(_) => {}
+            StreamControl::Stop => {
                 // A sender that has sent everything was not cut short.
                 if self.stopped.is_none() && !(self.start.is_some() && self.due.is_empty()) {
                     self.stopped = Some(self.clock.now());
@@ -309,10 +309,10 @@ impl<T: FrameTx, C: Clock> StreamTx for Sender<T, C> {
         }
     }
 
-    fn step(&mut self, now: MonoTime) -> Result<Step, Error> {
+    fn step(&mut self, now: MonoTime) -> Result<NextStep, Error> {
         let Some(start) = self.start else {
-            let idle = Step::IdleUntil(now + Nanos::from_millis(5));
-            return Ok(if self.stopped.is_some() { Step::Done } else { idle });
+            let idle = NextStep::IdleUntil(now + Nanos::from_millis(5));
+            return Ok(if self.stopped.is_some() { NextStep::Done } else { idle });
         };
         self.heed_gate(start, now);
         if let Some(Reverse((due, lane))) = self.due.peek()
@@ -323,20 +323,20 @@ impl<T: FrameTx, C: Clock> StreamTx for Sender<T, C> {
         self.build_batch(start);
         self.hand_over()?;
         if !self.unconfirmed.is_empty() || self.port.pending() > 0 {
-            return Ok(Step::Busy);
+            return Ok(NextStep::Busy);
         }
         Ok(match self.due.peek() {
-            None => Step::Done,
+            None => NextStep::Done,
             Some(Reverse((due, lane))) => {
                 let is_scheduled = self.lanes[*lane].frames.are_scheduled();
                 let release = if is_scheduled { self.catch_up.release_time(*due, now) } else { *due };
-                if release <= now { Step::Busy } else { Step::IdleUntil(release) }
+                if release <= now { NextStep::Busy } else { NextStep::IdleUntil(release) }
             }
         })
     }
 
     fn counts(&self) -> Vec<StreamTxCounts> {
-        self.lanes.iter().map(Lane::live_counts).collect()
+        self.lanes.iter().map(StreamLane::live_counts).collect()
     }
 
     fn port_counters(&mut self) -> Result<TxCounters, Error> {
@@ -364,16 +364,16 @@ impl<T: FrameTx, C: Clock> StreamTx for Sender<T, C> {
         results.collect()
     }
 
-    fn steering(&mut self) -> Option<&mut dyn Steering> {
+    fn steering(&mut self) -> Option<&mut dyn SteeredSender> {
         Some(self)
     }
 }
 
-impl<T: FrameTx, C: Clock> Steering for Sender<T, C> {
+impl<T: FrameTx, C: WorkerClock> SteeredSender for TestSender<T, C> {
     fn hold(&mut self, streams: &[u16]) -> Vec<(u16, u64)> {
         let (start, now) = (self.start, self.clock.now());
         let streams: HashSet<u16> = streams.iter().copied().collect();
-        let is_meant = |lane: &Lane| streams.contains(&lane.spec.number);
+        let is_meant = |lane: &StreamLane| streams.contains(&lane.spec.number);
         let lanes = &self.lanes;
         self.due.retain(|Reverse((_, lane))| !is_meant(&lanes[*lane]));
         let held = self.lanes.iter_mut().filter(|lane| is_meant(lane)).map(|lane| {
@@ -403,7 +403,7 @@ impl<T: FrameTx, C: Clock> Steering for Sender<T, C> {
     fn add(&mut self, streams: Vec<Arc<StreamSpec>>) -> Result<(), Error> {
         let all = self.lanes.len() + streams.len();
         for spec in streams {
-            self.lanes.push(Lane::new(spec, all)?);
+            self.lanes.push(StreamLane::new(spec, all)?);
         }
         self.due.reserve(self.lanes.len() - self.due.len());
         Ok(())

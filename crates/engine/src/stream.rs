@@ -3,9 +3,9 @@
 //! A back end whose fast path never shows frames to user space implements these two traits itself; the others inherit
 //! [`crate::sender::Sender`] and [`crate::receiver::Receiver`]. Workers and the rig know nothing below this level.
 
-use crate::capture::Tap;
-use crate::gate::Gate;
-use crate::replay::Track;
+use crate::capture::CaptureTap;
+use crate::gate::SendGate;
+use crate::replay::ReplayTrack;
 use crate::take::Take;
 use packetrig_plan::recording::{Frames, Timing};
 use packetrig_plan::timeline::Timeline;
@@ -24,7 +24,7 @@ pub struct StreamSpec {
     /// Its index in the plan and its number in the test tag.
     pub number: u16,
     /// Where its frames come from.
-    pub source: Source,
+    pub source: FrameSource,
     /// Its schedule.
     pub timeline: Timeline,
     /// Whether latency is wanted.
@@ -35,19 +35,19 @@ pub struct StreamSpec {
 
 /// Where the frames of a stream come from.
 #[derive(Clone, Debug)]
-pub enum Source {
+pub enum FrameSource {
     /// Made from a template.
     Made(Arc<Template>),
     /// Read from a capture file.
-    Recorded(Arc<Track>),
+    Recorded(Arc<ReplayTrack>),
 }
 
-impl Source {
+impl FrameSource {
     /// The source a plan names.
     pub fn of(frames: &Frames) -> Self {
         match frames {
             Frames::Made(template) => Self::Made(Arc::clone(template)),
-            Frames::Recorded(recording) => Self::Recorded(Arc::new(Track::new(Arc::clone(recording)))),
+            Frames::Recorded(recording) => Self::Recorded(Arc::new(ReplayTrack::new(Arc::clone(recording)))),
         }
     }
 
@@ -65,8 +65,7 @@ impl StreamSpec {
     /// late; a day, or less if there are many, when it has no end.
     pub fn series_room(&self, streams: usize) -> usize {
         let share = (SERIES_ROOM / streams.max(1)).min(DAY);
-        let is_unpaced =
-            matches!(&self.source, Source::Recorded(track) if track.recording().timing == Timing::Fastest);
+        let is_unpaced = matches!(&self.source, FrameSource::Recorded(track) if track.recording().timing == Timing::Fastest);
         let end = self.timeline.end().filter(|_| !is_unpaced);
         let seconds = end.map(|end| usize::try_from(end.as_u64() / 1_000_000_000));
         match seconds {
@@ -101,10 +100,10 @@ pub struct TxJob {
     pub key: TagKey,
     /// Streams to send, all from this port.
     pub streams: Vec<Arc<StreamSpec>>,
-    /// Streams do not begin at T but each when it is told to, see [`Steering`].
+    /// Streams do not begin at T but each when it is told to, see [`SteeredSender`].
     pub steered: bool,
     /// Until when they may be sent. Looked at before each piece of work; found shut, the half stops for good.
-    pub gate: Gate,
+    pub gate: SendGate,
 }
 
 /// What a receive half is asked to account.
@@ -121,7 +120,7 @@ pub struct RxJob {
     /// Runs whose frames may still arrive.
     pub earlier_runs: Vec<EarlierRun>,
     /// Where frames are to be captured, too.
-    pub taps: Vec<Tap>,
+    pub taps: Vec<CaptureTap>,
     /// The port has emulated interfaces: what they and their neighbours say to each other is counted by itself.
     pub has_devices: bool,
 }
@@ -159,7 +158,7 @@ pub struct SendingRecord {
 
 /// A change while streams run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Control {
+pub enum StreamControl {
     /// The origin of every schedule: frame 0 is due then, plus its stream's delay.
     StartAt(MonoTime),
     /// Send nothing more; what is unsent stays unsent. Receivers go on.
@@ -168,7 +167,7 @@ pub enum Control {
 
 /// How a receiver's clock relates to that of a stream's sender on another node: linear in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shift {
+pub struct ClockShift {
     /// An instant of the receiver's clock.
     pub at: MonoTime,
     /// What the receiver's clock shows then, minus what the sender's shows.
@@ -177,7 +176,7 @@ pub struct Shift {
     pub rate_ppb: i64,
 }
 
-impl Shift {
+impl ClockShift {
     /// What the sender's clock shows when the receiver's shows `here`. Clocks that began at other instants may be any time
     /// apart; what would be before the sender's origin is its origin.
     pub fn sender_time(&self, here: MonoTime) -> MonoTime {
@@ -190,7 +189,7 @@ impl Shift {
 
 /// What to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum NextStep {
     /// Call again at once.
     Busy,
     /// Nothing to do before this instant.
@@ -204,9 +203,9 @@ pub trait StreamTx: Send {
     /// Takes the job; may allocate. Nothing is sent yet.
     fn arm(&mut self, job: TxJob) -> Result<(), crate::Error>;
     /// Starts or stops.
-    fn control(&mut self, control: Control);
+    fn control(&mut self, control: StreamControl);
     /// Does what is due at `now`, a bounded amount of work.
-    fn step(&mut self, now: MonoTime) -> Result<Step, crate::Error>;
+    fn step(&mut self, now: MonoTime) -> Result<NextStep, crate::Error>;
     /// Counts per stream, in job order.
     fn counts(&self) -> Vec<StreamTxCounts>;
     /// Counters of the port.
@@ -218,13 +217,13 @@ pub trait StreamTx: Send {
         SendingRecord::default()
     }
     /// How to steer single streams, if this half can.
-    fn steering(&mut self) -> Option<&mut dyn Steering> {
+    fn steering(&mut self) -> Option<&mut dyn SteeredSender> {
         None
     }
 }
 
 /// Streams that begin, pause and change one by one while others go on.
-pub trait Steering {
+pub trait SteeredSender {
     /// Sends nothing more of these streams before their next take. Says of each which number comes next.
     fn hold(&mut self, streams: &[u16]) -> Vec<(u16, u64)>;
     /// Goes on with these takes, which continue the numbers of their streams.
@@ -233,8 +232,8 @@ pub trait Steering {
     fn add(&mut self, streams: Vec<Arc<StreamSpec>>) -> Result<(), crate::Error>;
 }
 
-/// The receiving side of [`Steering`].
-pub trait Announcing {
+/// The receiving side of [`SteeredSender`].
+pub trait SteeredReceiver {
     /// Frames of these takes may arrive from now on.
     fn announce(&mut self, takes: &[(u16, Take)]);
     /// Accounts these streams, too, and those that are expected elsewhere. May allocate.
@@ -246,18 +245,18 @@ pub trait StreamRx: Send {
     /// Takes the job; may allocate. Receives from now on.
     fn arm(&mut self, job: RxJob) -> Result<(), crate::Error>;
     /// Tells the origin of the schedules.
-    fn control(&mut self, control: Control);
+    fn control(&mut self, control: StreamControl);
     /// Tells how the clocks of the senders of these streams relate to this one, from now on. Frames of a stream that is sent
     /// elsewhere have no latency before.
-    fn shift(&mut self, shifts: &[(u16, Shift)]) {
+    fn shift(&mut self, shifts: &[(u16, ClockShift)]) {
         let _ = shifts;
     }
     /// As [`StreamTx::steering`]. Takes are announced here before a frame of them can arrive.
-    fn steering(&mut self) -> Option<&mut dyn Announcing> {
+    fn steering(&mut self) -> Option<&mut dyn SteeredReceiver> {
         None
     }
     /// Takes in what has arrived, a bounded amount of work.
-    fn step(&mut self, now: MonoTime) -> Result<Step, crate::Error>;
+    fn step(&mut self, now: MonoTime) -> Result<NextStep, crate::Error>;
     /// Waits until something arrives, at most this long.
     fn wait(&mut self, within: Nanos) -> Result<(), crate::Error>;
     /// Counts per stream, in job order; cheap.
@@ -281,16 +280,16 @@ mod tests {
     #[test]
     fn clocks_that_began_days_apart_are_related() {
         let here = MonoTime::from_nanos(HOUR);
-        let shift = Shift { at: here, offset_ns: -1_000_000_000_000_000, rate_ppb: 0 };
+        let shift = ClockShift { at: here, offset_ns: -1_000_000_000_000_000, rate_ppb: 0 };
         assert_eq!(shift.sender_time(here), MonoTime::from_nanos(HOUR + 1_000_000_000_000_000));
-        let back = Shift { offset_ns: i64::MAX, ..shift };
+        let back = ClockShift { offset_ns: i64::MAX, ..shift };
         assert_eq!(back.sender_time(here), MonoTime::from_nanos(0));
     }
 
     #[test]
     fn a_shift_grows_with_the_time_since_its_instant_and_shrinks_before_it() {
         let at = MonoTime::from_nanos(10 * HOUR);
-        let shift = Shift { at, offset_ns: 500, rate_ppb: 30_000 };
+        let shift = ClockShift { at, offset_ns: 500, rate_ppb: 30_000 };
         let after = at + Nanos::from_secs(10);
         assert_eq!(shift.sender_time(after).as_nanos(), after.as_nanos() - 500 - 300_000);
         let before = at - Nanos::from_secs(1);

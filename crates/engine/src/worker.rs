@@ -6,8 +6,10 @@
 //! Invariant: a worker is always joined; dropping its handle tells it to quit and waits.
 
 use crate::Error;
-use crate::port::Clock;
-use crate::stream::{Announcing, Control, Shift, Steering, Step, StreamRx, StreamTx};
+use crate::port::WorkerClock;
+use crate::stream::{
+    ClockShift, NextStep, SteeredReceiver, SteeredSender, StreamControl, StreamRx, StreamTx,
+};
 use crossbeam_channel::{Receiver, Sender, TryRecvError};
 use packetrig_stats::counts::{StreamRxCounts, StreamTxCounts};
 use packetrig_stats::port::{RxCounters, TxCounters};
@@ -28,31 +30,31 @@ const PUBLISH: Nanos = Nanos::from_millis(100);
 const KEPT: usize = 4;
 
 /// Something to be done by a worker between two steps; gives the answer, to be sent when its effect is published.
-type Favour<W> = Box<dyn FnOnce(&mut W) -> Box<dyn FnOnce()> + Send>;
+type WorkerRequest<W> = Box<dyn FnOnce(&mut W) -> Box<dyn FnOnce()> + Send>;
 
-enum Order<W> {
-    Control(Control),
-    Ask(Favour<W>),
+enum WorkerOrder<W> {
+    Control(StreamControl),
+    Ask(WorkerRequest<W>),
     Quit,
 }
 
 #[derive(Debug)]
-struct Shared<S> {
+struct WorkerState<S> {
     done: AtomicBool,
     /// The last publications, the oldest first.
-    published: Mutex<VecDeque<Publication<S>>>,
+    published: Mutex<VecDeque<PublishedCounts<S>>>,
 }
 
 /// Counts as of an instant.
 #[derive(Clone, Debug)]
-pub(crate) struct Publication<S> {
+pub(crate) struct PublishedCounts<S> {
     /// Of a sender: everything that was sent by then is counted. Of a receiver: nothing that came after it is counted.
     pub(crate) at: MonoTime,
     pub(crate) counts: S,
 }
 
-impl<S> Shared<S> {
-    fn publish(&self, publication: Publication<S>) {
+impl<S> WorkerState<S> {
+    fn publish(&self, publication: PublishedCounts<S>) {
         let mut published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
         if published.len() == KEPT {
             published.pop_front();
@@ -62,21 +64,21 @@ impl<S> Shared<S> {
 }
 
 /// A running half of a port: `W` is what it owns, `S` what it publishes.
-pub(crate) struct Worker<W, S> {
+pub(crate) struct PortWorker<W, S> {
     name: String,
-    orders: Sender<Order<W>>,
-    shared: Arc<Shared<S>>,
+    orders: Sender<WorkerOrder<W>>,
+    shared: Arc<WorkerState<S>>,
     thread: Option<JoinHandle<Result<W, Error>>>,
 }
 
 /// What a worker does between two looks at its orders.
-pub(crate) trait Work: Send + 'static {
+pub(crate) trait WorkerTask: Send + 'static {
     /// What it publishes.
     type Counts: Send + 'static;
-    fn control(&mut self, control: Control);
-    fn step(&mut self, now: MonoTime) -> Result<Step, Error>;
+    fn control(&mut self, control: StreamControl);
+    fn step(&mut self, now: MonoTime) -> Result<NextStep, Error>;
     /// Waits for work, at most until `until`.
-    fn idle(&mut self, clock: &dyn Clock, until: MonoTime) -> Result<(), Error>;
+    fn idle(&mut self, clock: &dyn WorkerClock, until: MonoTime) -> Result<(), Error>;
     /// Whether only orders and the time bring work, so that a wait may be one for orders.
     fn has_only_orders(&self) -> bool {
         false
@@ -89,12 +91,12 @@ pub(crate) trait Work: Send + 'static {
     const COUNTS_FROM: bool = false;
 }
 
-impl<W: Work> Worker<W, W::Counts> {
+impl<W: WorkerTask> PortWorker<W, W::Counts> {
     /// Starts a worker; returns when it has done its first step.
-    pub(crate) fn start(name: String, work: W, clock: Box<dyn Clock>) -> Result<Self, Error> {
+    pub(crate) fn start(name: String, work: W, clock: Box<dyn WorkerClock>) -> Result<Self, Error> {
         let (orders, inbox) = crossbeam_channel::bounded(16);
         let (ready, is_ready) = crossbeam_channel::bounded(1);
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(WorkerState {
             done: AtomicBool::new(false),
             published: Mutex::new(VecDeque::with_capacity(KEPT)),
         });
@@ -114,8 +116,8 @@ impl<W: Work> Worker<W, W::Counts> {
         Ok(worker)
     }
 
-    pub(crate) fn control(&self, control: Control) {
-        self.order(Order::Control(control));
+    pub(crate) fn control(&self, control: StreamControl) {
+        self.order(WorkerOrder::Control(control));
     }
 
     /// Has the worker do something between two steps, and waits for its answer. What is published then shows it.
@@ -124,7 +126,7 @@ impl<W: Work> Worker<W, W::Counts> {
         favour: impl FnOnce(&mut W) -> R + Send + 'static,
     ) -> Result<R, Error> {
         let (reply, answer) = crossbeam_channel::bounded(1);
-        self.order(Order::Ask(Box::new(move |work| {
+        self.order(WorkerOrder::Ask(Box::new(move |work| {
             let done = favour(work);
             // Whoever asked waits for it.
             Box::new(move || reply.send(done).unwrap_or(()))
@@ -136,7 +138,7 @@ impl<W: Work> Worker<W, W::Counts> {
         Err(Error::Bug("a worker ended while it was asked"))
     }
 
-    fn order(&self, order: Order<W>) {
+    fn order(&self, order: WorkerOrder<W>) {
         // A worker that has ended needs no orders; its error is found at the next `check`.
         self.orders.send(order).unwrap_or(());
     }
@@ -155,7 +157,7 @@ impl<W: Work> Worker<W, W::Counts> {
     }
 
     /// The last publications, the oldest first.
-    pub(crate) fn published(&self) -> VecDeque<Publication<W::Counts>>
+    pub(crate) fn published(&self) -> VecDeque<PublishedCounts<W::Counts>>
     where
         W::Counts: Clone,
     {
@@ -173,27 +175,27 @@ impl<W: Work> Worker<W, W::Counts> {
 
     /// Ends the worker and takes back what it owned.
     pub(crate) fn quit(&mut self) -> Result<W, Error> {
-        self.order(Order::Quit);
+        self.order(WorkerOrder::Quit);
         let thread = self.thread.take().ok_or(Error::Bug("a worker was ended twice"))?;
         thread.join().map_err(|_| Error::Panicked(self.name.clone()))?
     }
 }
 
-impl<W, S> Drop for Worker<W, S> {
+impl<W, S> Drop for PortWorker<W, S> {
     fn drop(&mut self) {
         if let Some(thread) = self.thread.take() {
-            self.orders.send(Order::Quit).unwrap_or(());
+            self.orders.send(WorkerOrder::Quit).unwrap_or(());
             // Whoever drops a worker without `quit` is already handling another error.
             drop(thread.join());
         }
     }
 }
 
-fn run<W: Work>(
+fn run<W: WorkerTask>(
     mut work: W,
-    clock: &dyn Clock,
-    inbox: &Receiver<Order<W>>,
-    shared: &Shared<W::Counts>,
+    clock: &dyn WorkerClock,
+    inbox: &Receiver<WorkerOrder<W>>,
+    shared: &WorkerState<W::Counts>,
     ready: &Sender<()>,
 ) -> Result<W, Error> {
     // Without the right to it we are a thread like any other, and what that costs is counted where it is lost.
@@ -203,29 +205,29 @@ fn run<W: Work>(
         let before = clock.now();
         let counts = work.counts()?;
         let at = if W::COUNTS_FROM { before } else { clock.now() };
-        shared.publish(Publication { at, counts });
+        shared.publish(PublishedCounts { at, counts });
         Ok(())
     };
     let mut woken_by = None;
     loop {
         match woken_by.take().map_or_else(|| inbox.try_recv(), Ok) {
-            Ok(Order::Control(control)) => {
+            Ok(WorkerOrder::Control(control)) => {
                 shared.done.store(false, Ordering::Release);
                 work.control(control);
             }
-            Ok(Order::Ask(favour)) => {
+            Ok(WorkerOrder::Ask(favour)) => {
                 let reply = favour(&mut work);
                 publish(&mut work)?;
                 reply();
             }
-            Ok(Order::Quit) | Err(TryRecvError::Disconnected) => return Ok(work),
+            Ok(WorkerOrder::Quit) | Err(TryRecvError::Disconnected) => return Ok(work),
             Err(TryRecvError::Empty) => {}
         }
         let now = clock.now();
         let step = work.step(now)?;
         // Full after the first time, which is all that counts.
         ready.try_send(()).unwrap_or(());
-        let (is_done, was_done) = (step == Step::Done, shared.done.load(Ordering::Relaxed));
+        let (is_done, was_done) = (step == NextStep::Done, shared.done.load(Ordering::Relaxed));
         if is_done && !was_done {
             // Whoever sees that it is done has its last counts, too.
             publish(&mut work)?;
@@ -236,9 +238,9 @@ fn run<W: Work>(
             publish(&mut work)?;
         }
         let until = match step {
-            Step::Busy => continue,
-            Step::IdleUntil(until) => until.min(now + ATTENTION),
-            Step::Done => now + ATTENTION,
+            NextStep::Busy => continue,
+            NextStep::IdleUntil(until) => until.min(now + ATTENTION),
+            NextStep::Done => now + ATTENTION,
         };
         // Near the next frame nothing but the time counts.
         let free = until.since(clock.now()).as_u64().saturating_sub(NEAR.as_u64());
@@ -260,7 +262,7 @@ fn next_publication(now: MonoTime, after: Nanos) -> MonoTime {
 const NOT_STEERED: Error = Error::Bug("a half of a port was steered that cannot be");
 
 /// A sending half.
-pub(crate) struct Sending {
+pub(crate) struct SendingHalf {
     half: Box<dyn StreamTx>,
 }
 
@@ -271,7 +273,7 @@ pub(crate) struct TxLatest {
     pub(crate) port: TxCounters,
 }
 
-impl Sending {
+impl SendingHalf {
     pub(crate) fn new(half: Box<dyn StreamTx>) -> Self {
         Self { half }
     }
@@ -284,25 +286,25 @@ impl Sending {
         self.half
     }
 
-    pub(crate) fn steering(&mut self) -> Result<&mut dyn Steering, Error> {
+    pub(crate) fn steering(&mut self) -> Result<&mut dyn SteeredSender, Error> {
         self.half.steering().ok_or(NOT_STEERED)
     }
 }
 
-impl Work for Sending {
+impl WorkerTask for SendingHalf {
     type Counts = TxLatest;
     const PUBLISH_AFTER: Nanos = Nanos::from_millis(2);
     const COUNTS_FROM: bool = true;
 
-    fn control(&mut self, control: Control) {
+    fn control(&mut self, control: StreamControl) {
         self.half.control(control);
     }
 
-    fn step(&mut self, now: MonoTime) -> Result<Step, Error> {
+    fn step(&mut self, now: MonoTime) -> Result<NextStep, Error> {
         self.half.step(now)
     }
 
-    fn idle(&mut self, clock: &dyn Clock, until: MonoTime) -> Result<(), Error> {
+    fn idle(&mut self, clock: &dyn WorkerClock, until: MonoTime) -> Result<(), Error> {
         clock.wait(until);
         Ok(())
     }
@@ -317,7 +319,7 @@ impl Work for Sending {
 }
 
 /// A receiving half.
-pub(crate) struct Receiving {
+pub(crate) struct ReceivingHalf {
     half: Box<dyn StreamRx>,
 }
 
@@ -329,7 +331,7 @@ pub(crate) struct RxLatest {
     pub(crate) latency: Option<(Nanos, Nanos, Nanos)>,
 }
 
-impl Receiving {
+impl ReceivingHalf {
     pub(crate) fn new(half: Box<dyn StreamRx>) -> Self {
         Self { half }
     }
@@ -338,27 +340,27 @@ impl Receiving {
         self.half
     }
 
-    pub(crate) fn shift(&mut self, shifts: &[(u16, Shift)]) {
+    pub(crate) fn shift(&mut self, shifts: &[(u16, ClockShift)]) {
         self.half.shift(shifts);
     }
 
-    pub(crate) fn steering(&mut self) -> Result<&mut dyn Announcing, Error> {
+    pub(crate) fn steering(&mut self) -> Result<&mut dyn SteeredReceiver, Error> {
         self.half.steering().ok_or(NOT_STEERED)
     }
 }
 
-impl Work for Receiving {
+impl WorkerTask for ReceivingHalf {
     type Counts = RxLatest;
 
-    fn control(&mut self, control: Control) {
+    fn control(&mut self, control: StreamControl) {
         self.half.control(control);
     }
 
-    fn step(&mut self, now: MonoTime) -> Result<Step, Error> {
+    fn step(&mut self, now: MonoTime) -> Result<NextStep, Error> {
         self.half.step(now)
     }
 
-    fn idle(&mut self, clock: &dyn Clock, until: MonoTime) -> Result<(), Error> {
+    fn idle(&mut self, clock: &dyn WorkerClock, until: MonoTime) -> Result<(), Error> {
         self.half.wait(until.since(clock.now()))
     }
 

@@ -3,11 +3,11 @@
 mod bed;
 
 use bed::{KEY, START, Trial, stream, template, timeline};
-use packetrig_engine::chaos::Mood;
-use packetrig_engine::gate::Gate;
+use packetrig_engine::chaos::ChaosLevel;
+use packetrig_engine::gate::SendGate;
 use packetrig_engine::sender::GRACE;
-use packetrig_engine::sim::{Chance, LinkSpec, Skew};
-use packetrig_engine::stream::{Source, StreamSpec};
+use packetrig_engine::sim::{ClockSkew, FaultChance, LinkSpec};
+use packetrig_engine::stream::{FrameSource, StreamSpec};
 use packetrig_plan::timeline::{Shape, Timeline};
 use packetrig_units::{BitRate, FrameRate, Nanos};
 use packetrig_wire::header::Kind;
@@ -28,8 +28,8 @@ fn thousand(pps: u64) -> Vec<Arc<StreamSpec>> {
 }
 
 /// A gate under a lease of an hour.
-fn leased() -> Gate {
-    let gate = Gate::leased();
+fn leased() -> SendGate {
+    let gate = SendGate::leased();
     gate.set_deadline(packetrig_sys::clock::boottime_ns() + 3_600_000_000_000);
     gate
 }
@@ -52,7 +52,7 @@ fn a_lease_that_ends_ends_every_stream_and_what_was_due_by_then_is_planned() {
 
 #[test]
 fn a_lease_that_never_began_sends_nothing_and_one_that_lasts_changes_nothing() {
-    let never = Trial { gate: Gate::leased(), ..Trial::of(thousand(10_000), delayed(10)) }.run().unwrap();
+    let never = Trial { gate: SendGate::leased(), ..Trial::of(thousand(10_000), delayed(10)) }.run().unwrap();
     let sent = &never.send[0];
     assert_eq!((sent.counts.frames, sent.planned, sent.counts.lease_ended), (0, 0, true));
     let lasting = Trial { gate: leased(), ..Trial::of(thousand(10_000), delayed(10)) }.run().unwrap();
@@ -113,7 +113,7 @@ fn jitter_of_the_link_is_what_the_histogram_spans() {
 
 #[test]
 fn losses_are_found_one_by_one() {
-    let link = LinkSpec { loss: Chance::at([0, 10, 11, 12, 999]), ..LinkSpec::default() };
+    let link = LinkSpec { loss: FaultChance::at([0, 10, 11, 12, 999]), ..LinkSpec::default() };
     let outcome = Trial::of(thousand(100), link).run().unwrap();
     let sequence = &outcome.receive[0].counts.sequence;
     assert_eq!((sequence.lost, sequence.unique), (5, 995));
@@ -123,8 +123,8 @@ fn losses_are_found_one_by_one() {
 #[test]
 fn copies_and_late_frames_are_told_apart() {
     let link = LinkSpec {
-        duplicate: Chance::at([5, 6]),
-        hold: Chance::at([100, 200]),
+        duplicate: FaultChance::at([5, 6]),
+        hold: FaultChance::at([100, 200]),
         hold_for: 3,
         ..LinkSpec::default()
     };
@@ -140,7 +140,7 @@ fn copies_and_late_frames_are_told_apart() {
 #[test]
 fn damage_is_named_after_where_it_is() {
     let damaged = |byte| {
-        let link = LinkSpec { corrupt: Chance::at([7, 8]), corrupt_byte: byte, ..LinkSpec::default() };
+        let link = LinkSpec { corrupt: FaultChance::at([7, 8]), corrupt_byte: byte, ..LinkSpec::default() };
         let outcome = Trial::of(thousand(10_000), link).run().unwrap();
         let counts = outcome.receive.into_iter().next().unwrap().counts;
         assert_eq!(outcome.rx.foreign, 0);
@@ -154,12 +154,12 @@ fn damage_is_named_after_where_it_is() {
 #[test]
 fn a_clock_that_is_off_shows_as_it_must() {
     let skewed = |skew| Trial { skew, ..Trial::of(thousand(1000), delayed(100_000)) }.run().unwrap();
-    let ahead = skewed(Skew { offset_ns: 7_000, drift_ns_per_s: 0 });
+    let ahead = skewed(ClockSkew { offset_ns: 7_000, drift_ns_per_s: 0 });
     assert_eq!(ahead.receive[0].latency.as_ref().unwrap().max(), Some(Nanos::new(107_000)));
-    let behind = skewed(Skew { offset_ns: -500_000, drift_ns_per_s: 0 });
+    let behind = skewed(ClockSkew { offset_ns: -500_000, drift_ns_per_s: 0 });
     assert_eq!(behind.receive[0].counts.negative, 1000, "arrived before they were sent");
     // Over the 999 ms of the stream a clock that gains 10 us a second makes the last frame 9.99 us later than the first.
-    let drifting = skewed(Skew { offset_ns: 0, drift_ns_per_s: 10_000 });
+    let drifting = skewed(ClockSkew { offset_ns: 0, drift_ns_per_s: 10_000 });
     let latency = drifting.receive[0].latency.as_ref().unwrap();
     let spread = latency.max().unwrap().saturating_sub(latency.min().unwrap());
     assert_eq!(spread, Nanos::new(9_990));
@@ -193,12 +193,12 @@ fn short_tags_count_exactly_beyond_their_width() {
     let timeline = timeline(1_000_000, Shape::Frames(1_100_000));
     let spec = Arc::new(StreamSpec {
         number: 4095,
-        source: Source::Made(template),
+        source: FrameSource::Made(template),
         timeline,
         latency: true,
         sent_elsewhere: false,
     });
-    let link = LinkSpec { loss: Chance::at([3, 1_048_575, 1_048_576]), ..LinkSpec::default() };
+    let link = LinkSpec { loss: FaultChance::at([3, 1_048_575, 1_048_576]), ..LinkSpec::default() };
     let outcome = Trial::of(vec![spec], link).run().unwrap();
     let received = &outcome.receive[0];
     assert_eq!((received.counts.sequence.lost, received.counts.sequence.unique), (3, 1_099_997));
@@ -276,7 +276,7 @@ fn stopping_leaves_the_rest_unsent() {
 #[test]
 fn streams_with_the_same_headers_are_told_apart() {
     let streams: Vec<_> = (0..4096).map(|n| stream(n, 64, timeline(100, Shape::Frames(3)))).collect();
-    let link = LinkSpec { loss: Chance::at([5000]), ..delayed(1) };
+    let link = LinkSpec { loss: FaultChance::at([5000]), ..delayed(1) };
     let outcome = Trial::of(streams, link).run().unwrap();
     let lost: Vec<u64> = outcome.receive.iter().map(|received| received.counts.sequence.lost).collect();
     assert_eq!((lost.len(), lost.iter().sum::<u64>()), (4096, 1));
@@ -288,22 +288,22 @@ fn streams_with_the_same_headers_are_told_apart() {
 fn frames_of_another_run_are_foreign() {
     let clock = packetrig_engine::sim::VirtualClock::new(START);
     let link = packetrig_engine::sim::SimLink::new(LinkSpec::default());
-    let mut receiver = packetrig_engine::receiver::Receiver::new(packetrig_engine::sim::SimRx::new(
+    let mut receiver = packetrig_engine::receiver::TestReceiver::new(packetrig_engine::sim::SimRx::new(
         vec![link.clone()],
         clock.clone(),
     ));
-    let mut sender = packetrig_engine::sender::Sender::new(
+    let mut sender = packetrig_engine::sender::TestSender::new(
         packetrig_engine::sim::SimTx::new(vec![link], clock.clone()),
         clock,
     );
-    use packetrig_engine::stream::{Control, RxJob, StreamRx, StreamTx, TxJob};
+    use packetrig_engine::stream::{RxJob, StreamControl, StreamRx, StreamTx, TxJob};
     let ours = stream(0, 128, timeline(1000, Shape::Frames(1)));
     let template = {
         let mut spec = ours.source.template().unwrap().spec().clone();
         spec.headers[0] = spec.headers[0].clone().with("dst", 0x0200_0000_0099);
         Arc::new(packetrig_wire::Template::new(spec).unwrap())
     };
-    let theirs = Arc::new(StreamSpec { source: Source::Made(template), ..(*ours).clone() });
+    let theirs = Arc::new(StreamSpec { source: FrameSource::Made(template), ..(*ours).clone() });
     receiver
         .arm(RxJob {
             elsewhere: Vec::new(),
@@ -320,10 +320,10 @@ fn frames_of_another_run_are_foreign() {
             key: packetrig_wire::tag::TagKey(78),
             streams: vec![theirs],
             steered: false,
-            gate: Gate::open(),
+            gate: SendGate::open(),
         })
         .unwrap();
-    sender.control(Control::StartAt(START));
+    sender.control(StreamControl::StartAt(START));
     sender.step(START).unwrap();
     receiver.step(START).unwrap();
     let counters = receiver.port_counters().unwrap();
@@ -367,7 +367,7 @@ impl packetrig_engine::port::FrameRx for Arrivals {
 
 #[test]
 fn an_impossible_number_is_damage_of_that_frame_alone() {
-    use packetrig_engine::stream::{Control, RxJob, StreamRx};
+    use packetrig_engine::stream::{RxJob, StreamControl, StreamRx};
     let spec = stream(0, 128, timeline(1000, Shape::Frames(1_000_000)));
     let template = Arc::clone(spec.source.template().unwrap());
     let frame = |number: u64| {
@@ -382,7 +382,7 @@ fn an_impossible_number_is_damage_of_that_frame_alone() {
     let numbers = (0..100).chain([900_000]).chain(100..200);
     let frames: Vec<Vec<u8>> = numbers.map(frame).collect();
     let mut receiver =
-        packetrig_engine::receiver::Receiver::new(Arrivals { frames: frames.into_iter(), at: START });
+        packetrig_engine::receiver::TestReceiver::new(Arrivals { frames: frames.into_iter(), at: START });
     let job = RxJob {
         elsewhere: Vec::new(),
         earlier_runs: Vec::new(),
@@ -393,7 +393,7 @@ fn an_impossible_number_is_damage_of_that_frame_alone() {
         has_devices: false,
     };
     receiver.arm(job).unwrap();
-    receiver.control(Control::StartAt(START));
+    receiver.control(StreamControl::StartAt(START));
     receiver.step(START).unwrap();
     let counts = receiver.finish(&[200]).streams.remove(0).counts;
     assert_eq!((counts.sequence.unique, counts.unnumbered), (200, 1));
@@ -402,7 +402,7 @@ fn an_impossible_number_is_damage_of_that_frame_alone() {
 
 #[test]
 fn an_injected_failure_comes_out() {
-    let tx_mood = Mood { fail_at: Some(10), ..Mood::default() };
+    let tx_mood = ChaosLevel { fail_at: Some(10), ..ChaosLevel::default() };
     let error = Trial { tx_mood, ..Trial::of(thousand(1000), LinkSpec::default()) }.run().err().unwrap();
     assert_eq!(error.to_string(), "injected failure of call 10");
 }
@@ -420,11 +420,11 @@ prop_compose! {
     ) -> LinkSpec {
         LinkSpec {
             seed,
-            loss: Chance::per_million(loss),
-            duplicate: Chance::per_million(duplicate),
-            corrupt: Chance::per_million(corrupt),
+            loss: FaultChance::per_million(loss),
+            duplicate: FaultChance::per_million(duplicate),
+            corrupt: FaultChance::per_million(corrupt),
             corrupt_byte: UDP_HEADERS + 3,
-            hold: Chance::per_million(hold),
+            hold: FaultChance::per_million(hold),
             hold_for,
             delay: Nanos::new(delay),
             jitter: Nanos::new(jitter),
@@ -442,8 +442,8 @@ prop_compose! {
         storm_length in 0u32..50,
         flap_every in proptest::option::of(50u64..500),
         flap_length in 0u64..100,
-    ) -> Mood {
-        Mood { seed, full, partial, storm, storm_length, flap_every, flap_length, fail_at: None }
+    ) -> ChaosLevel {
+        ChaosLevel { seed, full, partial, storm, storm_length, flap_every, flap_length, fail_at: None }
     }
 }
 
@@ -455,7 +455,7 @@ proptest! {
         link in any_link(), tx_mood in any_mood(), rx_mood in any_mood(), refuse in 0u32..50_000, pps in 1_000u64..1_000_000
     ) {
         let streams = vec![stream(0, 128, timeline(pps, Shape::Frames(2000)))];
-        let refuse = Chance::per_million(refuse);
+        let refuse = FaultChance::per_million(refuse);
         let outcome = Trial { refuse, tx_mood, rx_mood, ..Trial::of(streams, link) }.run().unwrap();
         let (truth, sent, received) = (&outcome.truth, &outcome.send[0], &outcome.receive[0].counts);
         let sequence = &received.sequence;

@@ -5,13 +5,13 @@ mod bed;
 use bed::mock::{LATENCY, MockPorts};
 use bed::plans::{begin, execute, options, plan, plan_stream, watch};
 use packetrig_engine::Error;
-use packetrig_engine::chaos::{Chaos, Mood};
+use packetrig_engine::chaos::{ChaosLevel, ChaosWorker};
 use packetrig_engine::clock::RealClock;
-use packetrig_engine::receiver::Receiver;
-use packetrig_engine::rig::{Hold, OpenPort, Opener};
-use packetrig_engine::sender::Sender;
-use packetrig_engine::sim::{Chance, LinkSpec, SimLink, SimPorts, SimRx, SimTx};
-use packetrig_engine::stream::{Control, Step, StreamTx, TxJob};
+use packetrig_engine::receiver::TestReceiver;
+use packetrig_engine::rig::{HeldPort, OpenPort, PortOpener};
+use packetrig_engine::sender::TestSender;
+use packetrig_engine::sim::{FaultChance, LinkSpec, SimLink, SimPorts, SimRx, SimTx};
+use packetrig_engine::stream::{NextStep, StreamControl, StreamTx, TxJob};
 use packetrig_plan::{Amount, Capture, CaptureFormat, Plan, Port};
 use packetrig_stats::caveat::Doubt;
 use packetrig_stats::counts::StreamTxCounts;
@@ -74,7 +74,7 @@ fn demand(result: &NodeResult, back_end: BackEnd) {
 
 #[test]
 fn the_frame_level_meets_the_demands() {
-    let link = || LinkSpec { loss: Chance::at((9..5000).step_by(10)), ..LinkSpec::default() };
+    let link = || LinkSpec { loss: FaultChance::at((9..5000).step_by(10)), ..LinkSpec::default() };
     let ports = SimPorts::default().wire("left", "right", link()).wire("right", "left", link());
     demand(&execute(both_ways(), &options(None), &ports).unwrap(), BackEnd::Sim);
     let lost: Vec<usize> = ports.truths().iter().map(|truth| truth.lost.len()).collect();
@@ -103,7 +103,7 @@ fn frames_that_our_own_receiver_lost_are_said_to_be_ours() {
 fn several_receivers_each_keep_their_own_account() {
     let mut plan = plan(&["a", "b", "c"]);
     plan.streams = vec![plan_stream("one to two", 0, &[1, 2], 20_000, Amount::Packets(500))];
-    let lossy = LinkSpec { loss: Chance::at([1, 2, 3]), ..LinkSpec::default() };
+    let lossy = LinkSpec { loss: FaultChance::at([1, 2, 3]), ..LinkSpec::default() };
     let ports = SimPorts::default().wire("a", "b", LinkSpec::default()).wire("a", "c", lossy);
     let result = execute(plan, &options(None), &ports).unwrap();
     let lost: Vec<_> = result.receive.iter().map(|r| (r.port, r.counts.sequence.lost)).collect();
@@ -147,7 +147,7 @@ fn what_a_sender_here_says_outweighs_what_others_claim() {
     plan.ports.push(Port { name: "there".into(), ..plan.ports[0].clone() });
     plan.streams = vec![plan_stream("from afar", 1, &[0], 1000, Amount::Packets(10))];
     let mut rig =
-        packetrig_engine::rig::Rig::prepare_with(plan, &options(None), &SimPorts::default()).unwrap();
+        packetrig_engine::rig::TestRig::prepare_with(plan, &options(None), &SimPorts::default()).unwrap();
     rig.arm().unwrap();
     let result = rig.finish("local", &[(0, 7), (99, 5)]).unwrap();
     // The sender of this node sent nothing.
@@ -244,7 +244,7 @@ fn one_vlan_tag_is_beyond_what_a_port_takes() {
 /// Simulated ports on which something goes wrong; counts what was given back.
 #[derive(Default)]
 struct Trouble {
-    mood: Mood,
+    mood: ChaosLevel,
     panics: bool,
     settled: Arc<AtomicBool>,
     restored: Arc<AtomicBool>,
@@ -252,7 +252,7 @@ struct Trouble {
 
 struct Restore(Arc<AtomicBool>, Arc<AtomicBool>);
 
-impl Hold for Restore {
+impl HeldPort for Restore {
     fn settle(&mut self) -> Result<(), Error> {
         self.0.store(true, Ordering::Release);
         Ok(())
@@ -280,11 +280,11 @@ impl StreamTx for Panics {
     fn arm(&mut self, _job: TxJob) -> Result<(), Error> {
         Ok(())
     }
-    fn control(&mut self, _control: Control) {
+    fn control(&mut self, _control: StreamControl) {
         panic!("made to panic by a test");
     }
-    fn step(&mut self, now: MonoTime) -> Result<Step, Error> {
-        Ok(Step::IdleUntil(now + Nanos::from_millis(1)))
+    fn step(&mut self, now: MonoTime) -> Result<NextStep, Error> {
+        Ok(NextStep::IdleUntil(now + Nanos::from_millis(1)))
     }
     fn counts(&self) -> Vec<StreamTxCounts> {
         vec![]
@@ -297,14 +297,14 @@ impl StreamTx for Panics {
     }
 }
 
-impl Opener for Trouble {
+impl PortOpener for Trouble {
     fn open(&self, port: &Port, largest: Option<FrameSize>) -> Result<OpenPort, Error> {
         let link = SimLink::new(LinkSpec::default());
-        let tx = Sender::new(
-            Chaos::new(SimTx::new(vec![link.clone()], RealClock::new()), self.mood),
+        let tx = TestSender::new(
+            ChaosWorker::new(SimTx::new(vec![link.clone()], RealClock::new()), self.mood),
             RealClock::new(),
         );
-        let rx = Receiver::new(SimRx::new(vec![link], RealClock::new()));
+        let rx = TestReceiver::new(SimRx::new(vec![link], RealClock::new()));
         let open = MockPorts::default().open(port, largest)?;
         Ok(OpenPort {
             tx: if self.panics { Box::new(Panics) } else { Box::new(tx) },
@@ -335,7 +335,7 @@ impl Trouble {
 
 #[test]
 fn a_failing_port_ends_the_run_and_is_given_back() {
-    let mood = Mood { fail_at: Some(50), ..Mood::default() };
+    let mood = ChaosLevel { fail_at: Some(50), ..ChaosLevel::default() };
     let error = Trouble { mood, ..Trouble::default() }.failure();
     assert!(matches!(error, Error::Injected { call: 50 }), "{error}");
 }

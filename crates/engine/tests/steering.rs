@@ -4,11 +4,11 @@
 mod bed;
 
 use bed::{KEY, START, timeline};
-use packetrig_engine::gate::Gate;
-use packetrig_engine::receiver::Receiver;
-use packetrig_engine::sender::Sender;
-use packetrig_engine::sim::{LinkSpec, SimLink, SimRx, SimTx, Stage, VirtualClock};
-use packetrig_engine::stream::{Control, RxJob, Source, StreamRx, StreamSpec, StreamTx, TxJob};
+use packetrig_engine::gate::SendGate;
+use packetrig_engine::receiver::TestReceiver;
+use packetrig_engine::sender::TestSender;
+use packetrig_engine::sim::{LinkSpec, SimLink, SimRx, SimTx, SimulationStage, VirtualClock};
+use packetrig_engine::stream::{FrameSource, RxJob, StreamControl, StreamRx, StreamSpec, StreamTx, TxJob};
 use packetrig_engine::take::Take;
 use packetrig_plan::timeline::{Shape, Timeline};
 use packetrig_stats::counts::{StreamRxCounts, StreamTxCounts};
@@ -34,16 +34,16 @@ fn counting(size: u32) -> Arc<Template> {
 struct Bed {
     clock: VirtualClock,
     link: SimLink,
-    tx: Sender<SimTx<VirtualClock>, VirtualClock>,
-    rx: Receiver<SimRx<VirtualClock>>,
+    tx: TestSender<SimTx<VirtualClock>, VirtualClock>,
+    rx: TestReceiver<SimRx<VirtualClock>>,
 }
 
 impl Bed {
     fn new(streams: u16, timeline: Timeline) -> Self {
         let clock = VirtualClock::new(START - Nanos::from_millis(1));
         let link = SimLink::new(LinkSpec::default());
-        let mut tx = Sender::new(SimTx::new(vec![link.clone()], clock.clone()), clock.clone());
-        let mut rx = Receiver::new(SimRx::new(vec![link.clone()], clock.clone()));
+        let mut tx = TestSender::new(SimTx::new(vec![link.clone()], clock.clone()), clock.clone());
+        let mut rx = TestReceiver::new(SimRx::new(vec![link.clone()], clock.clone()));
         let specs: Vec<_> = (0..streams).map(|number| spec(number, timeline)).collect();
         rx.arm(RxJob {
             elsewhere: Vec::new(),
@@ -55,14 +55,14 @@ impl Bed {
             has_devices: false,
         })
         .expect("armed");
-        tx.arm(TxJob { key: KEY, streams: specs, steered: true, gate: Gate::open() }).expect("armed");
+        tx.arm(TxJob { key: KEY, streams: specs, steered: true, gate: SendGate::open() }).expect("armed");
         let mut bed = Self { clock, link, tx, rx };
-        bed.stage(|stage| stage.control(Control::StartAt(START)));
+        bed.stage(|stage| stage.control(StreamControl::StartAt(START)));
         bed
     }
 
-    fn stage<R>(&mut self, act: impl FnOnce(&mut Stage<'_>) -> R) -> R {
-        act(&mut Stage {
+    fn stage<R>(&mut self, act: impl FnOnce(&mut SimulationStage<'_>) -> R) -> R {
+        act(&mut SimulationStage {
             clock: self.clock.clone(),
             links: vec![self.link.clone()],
             senders: vec![&mut self.tx],
@@ -92,7 +92,7 @@ impl Bed {
     }
 
     fn finish(mut self) -> (Vec<SendResult>, Vec<ReceiveResult>) {
-        self.stage(|stage| stage.control(Control::Stop));
+        self.stage(|stage| stage.control(StreamControl::Stop));
         self.stage(|stage| stage.run_until(START + Nanos::from_secs(3_600))).expect("it goes on");
         let sent = self.tx.finish();
         let totals: Vec<u64> = sent.iter().map(|sent| sent.counts.frames).collect();
@@ -103,7 +103,7 @@ impl Bed {
 fn spec(number: u16, timeline: Timeline) -> Arc<StreamSpec> {
     Arc::new(StreamSpec {
         number,
-        source: Source::Made(counting(100)),
+        source: FrameSource::Made(counting(100)),
         timeline,
         latency: true,
         sent_elsewhere: false,

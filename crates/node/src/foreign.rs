@@ -3,7 +3,7 @@
 //! Pure. A plan that is changed is known here as soon as it is decided, so that the latency of what is added is measured
 //! from its first frame.
 
-use packetrig_engine::stream::Shift;
+use packetrig_engine::stream::ClockShift;
 use packetrig_fleet::NodeName;
 use packetrig_fleet::message::Place;
 use packetrig_plan::{Plan, Stream};
@@ -63,7 +63,7 @@ impl Foreign {
     }
 
     /// What the clocks mean for streams, by what is known of this node's at `now`.
-    pub(crate) fn shifts(&self, own: &Fit, now: MonoTime) -> Vec<(usize, Shift)> {
+    pub(crate) fn shifts(&self, own: &Fit, now: MonoTime) -> Vec<(usize, ClockShift)> {
         let of = |(stream, node): &(usize, NodeName)| {
             let (_, theirs) = self.fits.iter().find(|(name, _)| name == node)?;
             Some((*stream, shift(own, theirs, now)))
@@ -84,9 +84,9 @@ fn streams(plan: &Plan, places: &[Place], own: &NodeName) -> Vec<(usize, NodeNam
 
 /// How a receiver's clock relates to a sender's, by how each compares with the controller's; near `now`, which is the
 /// receiver's.
-fn shift(receiver: &Fit, sender: &Fit, now: MonoTime) -> Shift {
+fn shift(receiver: &Fit, sender: &Fit, now: MonoTime) -> ClockShift {
     let at = receiver.to_controller(now);
-    Shift {
+    ClockShift {
         at: now,
         offset_ns: receiver.offset_at(at).saturating_sub(sender.offset_at(at)),
         rate_ppb: receiver.rate_ppb.saturating_sub(sender.rate_ppb),

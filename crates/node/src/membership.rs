@@ -12,8 +12,8 @@ use crate::error::Error;
 use crate::foreign::Foreign;
 use crate::supervisor::Watch;
 use crate::uplink::Uplink;
-use packetrig_engine::gate::{Gate, slept_so_far};
-use packetrig_engine::stream::Shift;
+use packetrig_engine::gate::{SendGate, slept_so_far};
+use packetrig_engine::stream::ClockShift;
 use packetrig_fleet::NodeName;
 use packetrig_fleet::hello::Hello;
 use packetrig_fleet::message::{ClockServer, Command, Head, Nonce, Preparation, Step, Watermark};
@@ -59,7 +59,7 @@ impl std::fmt::Debug for Site {
 #[derive(Debug)]
 pub struct Membership {
     site: Site,
-    gate: Gate,
+    gate: SendGate,
     uplink: Uplink,
     beat_at: MonoTime,
     interval_at: MonoTime,
@@ -90,7 +90,7 @@ enum Comparing {
 
 impl Membership {
     /// Of a node that keeps its results in `uplink` and whose senders look at `gate`.
-    pub fn new(site: Site, gate: Gate, uplink: Uplink) -> Self {
+    pub fn new(site: Site, gate: SendGate, uplink: Uplink) -> Self {
         Self {
             site,
             gate,
@@ -214,13 +214,13 @@ impl Membership {
     }
 
     /// How the clocks of those who send to this node compare with the controller's: what that means for their streams.
-    pub(crate) fn shifts(&mut self, fits: Vec<(NodeName, Fit)>) -> Vec<(usize, Shift)> {
+    pub(crate) fn shifts(&mut self, fits: Vec<(NodeName, Fit)>) -> Vec<(usize, ClockShift)> {
         self.foreign.learn(fits);
         self.fit().map(|own| self.foreign.shifts(&own, now())).unwrap_or_default()
     }
 
     /// The change that was considered is decided: what that means for streams of other nodes.
-    pub(crate) fn agree(&mut self) -> Vec<(usize, Shift)> {
+    pub(crate) fn agree(&mut self) -> Vec<(usize, ClockShift)> {
         if !self.foreign.agree() {
             return Vec::new();
         }

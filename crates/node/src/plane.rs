@@ -1,9 +1,9 @@
 //! What the agent's shell asks of a data plane, and the real one.
 
 use packetrig_engine::Error;
-use packetrig_engine::gate::Gate;
-use packetrig_engine::rig::{OwnerPermit, Rig, RigOptions, RigSite};
-use packetrig_engine::stream::Shift;
+use packetrig_engine::gate::SendGate;
+use packetrig_engine::rig::{OwnerPermit, RigOptions, RigSite, TestRig};
+use packetrig_engine::stream::ClockShift;
 use packetrig_fleet::message::{NodeName, Preparation, SentTotal};
 use packetrig_plan::{Held, Location, Plan, Problem, Problems, ReadOptions, Steer};
 use packetrig_stats::limit::RigLimit;
@@ -22,7 +22,7 @@ pub trait DataPlane {
     /// Sends from `at` on.
     fn start_at(&mut self, at: MonoTime);
     /// Tells how the clocks of nodes that send streams to this one relate to its own; again whenever that is known better.
-    fn shift(&mut self, shifts: &[(usize, Shift)]) -> Result<(), Error> {
+    fn shift(&mut self, shifts: &[(usize, ClockShift)]) -> Result<(), Error> {
         let _ = shifts;
         Ok(())
     }
@@ -81,7 +81,7 @@ pub struct Loan {
     /// The machine's name in the fleet.
     pub node: NodeName,
     /// Until when its ports may send.
-    pub gate: Gate,
+    pub gate: SendGate,
     /// What its owner allows.
     pub permit: Arc<dyn OwnerPermit>,
     /// Interfaces that the owner confirmed for test traffic.
@@ -169,7 +169,7 @@ fn common_options(preparation: &Preparation) -> RigOptions {
         steered: preparation.steered,
         seed: preparation.seed,
         site: RigSite::EveryPortHere,
-        gate: Gate::open(),
+        gate: SendGate::open(),
         run: preparation.run.clone(),
     }
 }
@@ -204,20 +204,20 @@ impl Planes for EnginePlane {
             None => own_options(preparation)?,
         };
         let plan = self.plan_of(preparation)?;
-        let rig = Rig::prepare(plan, &options)?;
+        let rig = TestRig::prepare(plan, &options)?;
         let ports = rig.ports().into_iter().map(|(_, info)| info).collect();
         Ok((Box::new(rig), ports))
     }
 }
 
-impl DataPlane for Rig {
+impl DataPlane for TestRig {
     fn arm(&mut self) -> Result<(), Error> {
         Self::arm(self)
     }
     fn start_at(&mut self, at: MonoTime) {
         Self::start_at(self, at);
     }
-    fn shift(&mut self, shifts: &[(usize, Shift)]) -> Result<(), Error> {
+    fn shift(&mut self, shifts: &[(usize, ClockShift)]) -> Result<(), Error> {
         Self::shift(self, shifts)
     }
     fn sample(&mut self) -> Result<Sample, Error> {

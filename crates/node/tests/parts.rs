@@ -3,11 +3,11 @@
 
 use packetrig_engine::Error;
 use packetrig_engine::clock::RealClock;
-use packetrig_engine::gate::Gate;
-use packetrig_engine::port::Clock;
-use packetrig_engine::rig::{OwnerPermit, PermitQuestion, Rig, RigOptions, RigSite};
+use packetrig_engine::gate::SendGate;
+use packetrig_engine::port::WorkerClock;
+use packetrig_engine::rig::{OwnerPermit, PermitQuestion, RigOptions, RigSite, TestRig};
 use packetrig_engine::sim::{LinkSpec, SimPorts};
-use packetrig_engine::stream::Shift;
+use packetrig_engine::stream::ClockShift;
 use packetrig_fleet::message::{NodeName, PlanHash, RunId};
 use packetrig_fleet::outcome::Outcome;
 use packetrig_fleet::report::{Criteria, RunFacts, RunReport, Verdict, assemble};
@@ -65,7 +65,7 @@ fn options(places: [Option<&str>; 3], steered: bool) -> RigOptions {
         steered,
         seed: 0,
         site: RigSite::PartOfFleet { places: places.map(place).to_vec(), permit: Arc::new(Generous) },
-        gate: Gate::open(),
+        gate: SendGate::open(),
     }
 }
 
@@ -80,12 +80,12 @@ fn links() -> SimPorts {
 }
 
 /// A run on both, started together.
-fn run(shifts: &[(usize, Shift)]) -> Vec<NodeResult> {
+fn run(shifts: &[(usize, ClockShift)]) -> Vec<NodeResult> {
     let links = links();
-    let open = |places| Rig::prepare_with(plan(), &options(places, false), &links).unwrap();
+    let open = |places| TestRig::prepare_with(plan(), &options(places, false), &links).unwrap();
     let (mut east, mut west) = (open(EAST), open(WEST));
     let names =
-        |rig: &Rig| rig.ports().into_iter().map(|(port, info)| (port, info.location)).collect::<Vec<_>>();
+        |rig: &TestRig| rig.ports().into_iter().map(|(port, info)| (port, info.location)).collect::<Vec<_>>();
     assert_eq!(names(&east), [(0, "veth0".to_owned()), (2, "veth2".to_owned())]);
     assert_eq!(names(&west), [(1, "veth0".to_owned())]);
     let clock = RealClock::new();
@@ -162,9 +162,11 @@ fn with_a_shift_latency_is_measured_across_nodes_too() {
     // Both rigs are on one clock, so a shift of a known length shows in full; the sender's clock lags by a second.
     let at = RealClock::new().now();
     let second = 1_000_000_000;
-    let exact = Shift { at, offset_ns: 0, rate_ppb: 0 };
-    let results =
-        run(&[(0, Shift { offset_ns: -second, ..exact }), (1, Shift { offset_ns: second, ..exact })]);
+    let exact = ClockShift { at, offset_ns: 0, rate_ppb: 0 };
+    let results = run(&[
+        (0, ClockShift { offset_ns: -second, ..exact }),
+        (1, ClockShift { offset_ns: second, ..exact }),
+    ]);
     let of = |stream: usize| {
         results.iter().flat_map(|node| &node.receive).find(|received| received.stream == stream).unwrap()
     };
@@ -208,7 +210,7 @@ flows:
 
 /// Both halves of a steered run, or all of it.
 struct Pair {
-    rigs: Vec<Rig>,
+    rigs: Vec<TestRig>,
     clock: RealClock,
 }
 
@@ -220,7 +222,7 @@ impl Pair {
     fn of(places: &[[Option<&str>; 3]], links: &SimPorts) -> Self {
         let reading = ReadOptions { fleet: true, ..ReadOptions::default() };
         let plan = || Plan::read_with(&endless([4000, 2000], ""), reading).unwrap();
-        let open = |places| Rig::prepare_with(plan(), &options(places, true), links).unwrap();
+        let open = |places| TestRig::prepare_with(plan(), &options(places, true), links).unwrap();
         let mut pair =
             Self { rigs: places.iter().map(|places| open(*places)).collect(), clock: RealClock::new() };
         for rig in &mut pair.rigs {
@@ -280,7 +282,7 @@ impl Pair {
             rig.stop_senders();
         }
         let give_up = self.clock.now() + Nanos::from_secs(20);
-        while !self.rigs.iter_mut().all(Rig::senders_done) {
+        while !self.rigs.iter_mut().all(TestRig::senders_done) {
             assert!(self.clock.now() < give_up, "the run is stuck");
             self.wait(5);
         }

@@ -5,7 +5,9 @@
 use packetrig_sys::link::Links;
 use packetrig_sys::netns;
 use packetrig_sys::packet::{RxOptions, RxRing, TxOptions, TxRing};
-use packetrig_testkit::device::{Accounts, Classifier, Edit, Fault, FaultPlan, Rule, Select, Truth};
+use packetrig_testkit::device::{
+    ExpectedCounts, FaultPlan, FaultRule, FrameClassifier, FrameFault, HeaderEdit, KeyTruth, RulePositions,
+};
 use packetrig_testkit::lab::{INTERFACE, Lab, LabPort};
 use packetrig_units::Nanos;
 
@@ -104,25 +106,33 @@ fn a_bridge_floods_to_all_other_ports_and_says_nothing_itself() {
 #[test]
 fn the_device_does_what_its_plan_says_and_its_truth_is_what_arrives() {
     let rules = vec![
-        Rule::new(Select::scattered(1, 20, 0..1900), Fault::Drop).for_key(0),
-        Rule::new(Select::Within(100..107), Fault::Drop).for_key(0),
-        Rule::new(Select::scattered(2, 15, 0..1900), Fault::Duplicate { copies: 2 }).for_key(1),
-        Rule::new(Select::At((0..15).map(|n| n * 100 + 7).collect()), Fault::HoldBack { frames: 9 })
-            .for_key(2),
-        Rule::new(Select::All, Fault::Rewrite(Edit::PushVlan { tpid: 0x8100, tci: 5 })).for_key(3),
-        Rule::new(Select::All, Fault::Delay(Nanos::new(3_000_000))).for_key(4),
+        FaultRule::new(RulePositions::scattered(1, 20, 0..1900), FrameFault::Drop).for_key(0),
+        FaultRule::new(RulePositions::Within(100..107), FrameFault::Drop).for_key(0),
+        FaultRule::new(RulePositions::scattered(2, 15, 0..1900), FrameFault::Duplicate { copies: 2 })
+            .for_key(1),
+        FaultRule::new(
+            RulePositions::At((0..15).map(|n| n * 100 + 7).collect()),
+            FrameFault::HoldBack { frames: 9 },
+        )
+        .for_key(2),
+        FaultRule::new(
+            RulePositions::All,
+            FrameFault::Rewrite(HeaderEdit::PushVlan { tpid: 0x8100, tci: 5 }),
+        )
+        .for_key(3),
+        FaultRule::new(RulePositions::All, FrameFault::Delay(Nanos::new(3_000_000))).for_key(4),
     ];
-    let plan = FaultPlan { seed: 9, classifier: Classifier::SourceMac, rules, ..FaultPlan::none() };
+    let plan = FaultPlan { seed: 9, classifier: FrameClassifier::SourceMac, rules, ..FaultPlan::none() };
     let Some(mut lab) = lab(Lab::with_device(2, plan)) else { return };
     let arrived = exchange(&lab.ports()[0], &lab.ports()[1], 6, 2000);
     let report = lab.stop_device().unwrap();
     assert_eq!(report.own_losses, 0);
-    let truths: Vec<Truth> = (0..6).map(|key| report.truth(0, key)).collect();
+    let truths: Vec<KeyTruth> = (0..6).map(|key| report.truth(0, key)).collect();
     for (key, truth) in (0u16..).zip(&truths) {
         assert_eq!(truth.received, 2000, "key {key}");
         assert_eq!(positions(&arrived, key), truth.departures, "key {key}");
     }
-    let accounts: Vec<Accounts> = truths.iter().map(Truth::accounts).collect();
+    let accounts: Vec<ExpectedCounts> = truths.iter().map(KeyTruth::accounts).collect();
     assert!((20..=27).contains(&accounts[0].lost) && accounts[0].longest_burst >= 7);
     assert_eq!((accounts[1].duplicates, accounts[2].reordered, accounts[2].max_extent), (30, 15, 9));
     assert_eq!((accounts[3].altered, truths[4].delayed, accounts[5].unique), (2000, 2000, 2000));

@@ -1,20 +1,20 @@
 //! The same traffic through the same faults gives the same numbers, whichever back end sends and receives.
 
 use super::{assert_found, found, through_on};
-use packetrig_testkit::device::{Fault, Rule, Select};
+use packetrig_testkit::device::{FaultRule, FrameFault, RulePositions};
 use packetrig_tests::document::{Flow, ethernet, ipv4, ipv6, tcp, udp, vlan};
 use serde_json::json;
 
 const BACK_ENDS: [&str; 3] = ["packet", "xdp", "af-xdp"];
 const FRAMES: u64 = 3000;
 
-fn rules() -> Vec<Rule> {
-    let random = |millionths| Select::Random { millionths };
+fn rules() -> Vec<FaultRule> {
+    let random = |millionths| RulePositions::Random { millionths };
     vec![
-        Rule::new(random(10_000), Fault::Drop),
-        Rule::new(random(10_000), Fault::Duplicate { copies: 1 }),
-        Rule::new(random(10_000), Fault::HoldBack { frames: 5 }),
-        Rule::new(random(10_000), Fault::Corrupt { from_end: 20, mask: 0xff }),
+        FaultRule::new(random(10_000), FrameFault::Drop),
+        FaultRule::new(random(10_000), FrameFault::Duplicate { copies: 1 }),
+        FaultRule::new(random(10_000), FrameFault::HoldBack { frames: 5 }),
+        FaultRule::new(random(10_000), FrameFault::Corrupt { from_end: 20, mask: 0xff }),
     ]
 }
 

@@ -1,7 +1,7 @@
 //! Loss, duplication, reordering, corruption and delay.
 
 use super::{assert_found, through};
-use packetrig_testkit::device::{Fault, Rule, Select};
+use packetrig_testkit::device::{FaultRule, FrameFault, RulePositions};
 use packetrig_tests::document::{Flow, ethernet, ipv4, tcp};
 use packetrig_units::Nanos;
 
@@ -14,11 +14,11 @@ fn flow(name: &str, key: u16) -> Flow {
 #[test]
 fn lost_frames_are_found_with_their_bursts() {
     let rules = vec![
-        Rule::new(Select::scattered(1, 40, 0..FRAMES), Fault::Drop).for_key(1),
-        Rule::new(Select::Within(700..733), Fault::Drop).for_key(2),
-        Rule::new(Select::Within(0..5), Fault::Drop).for_key(3),
+        FaultRule::new(RulePositions::scattered(1, 40, 0..FRAMES), FrameFault::Drop).for_key(1),
+        FaultRule::new(RulePositions::Within(700..733), FrameFault::Drop).for_key(2),
+        FaultRule::new(RulePositions::Within(0..5), FrameFault::Drop).for_key(3),
         // The end of a stream is where nothing later shows a gap.
-        Rule::new(Select::Within(FRAMES - 7..FRAMES), Fault::Drop).for_key(4),
+        FaultRule::new(RulePositions::Within(FRAMES - 7..FRAMES), FrameFault::Drop).for_key(4),
     ];
     let names = [("scattered", 1), ("burst", 2), ("head", 3), ("tail", 4), ("untouched", 5)];
     let Some((report, truth)) = through(rules, names.map(|(name, key)| flow(name, key)).to_vec()) else {
@@ -33,7 +33,7 @@ fn lost_frames_are_found_with_their_bursts() {
 
 #[test]
 fn a_stream_that_never_arrives_is_lost_whole() {
-    let rules = vec![Rule::new(Select::All, Fault::Drop).for_key(1)];
+    let rules = vec![FaultRule::new(RulePositions::All, FrameFault::Drop).for_key(1)];
     let Some((report, truth)) = through(rules, vec![flow("gone", 1), flow("there", 2)]) else { return };
     assert_eq!(assert_found(&report, "gone", &truth, 1).lost, FRAMES);
     assert_eq!(assert_found(&report, "there", &truth, 2).lost, 0);
@@ -42,8 +42,10 @@ fn a_stream_that_never_arrives_is_lost_whole() {
 #[test]
 fn copies_are_found_and_not_taken_for_frames() {
     let rules = vec![
-        Rule::new(Select::scattered(2, 25, 0..FRAMES), Fault::Duplicate { copies: 1 }).for_key(1),
-        Rule::new(Select::scattered(3, 10, 0..FRAMES), Fault::Duplicate { copies: 3 }).for_key(2),
+        FaultRule::new(RulePositions::scattered(2, 25, 0..FRAMES), FrameFault::Duplicate { copies: 1 })
+            .for_key(1),
+        FaultRule::new(RulePositions::scattered(3, 10, 0..FRAMES), FrameFault::Duplicate { copies: 3 })
+            .for_key(2),
     ];
     let Some((report, truth)) = through(rules, vec![flow("twice", 1), flow("four times", 2)]) else { return };
     assert_eq!(assert_found(&report, "twice", &truth, 1).duplicates, 25);
@@ -53,8 +55,9 @@ fn copies_are_found_and_not_taken_for_frames() {
 #[test]
 fn late_frames_are_found_with_their_extent() {
     let rules = vec![
-        Rule::new(Select::scattered(5, 30, 0..FRAMES - 100), Fault::HoldBack { frames: 3 }).for_key(1),
-        Rule::new(Select::At([1000].into()), Fault::HoldBack { frames: 1500 }).for_key(2),
+        FaultRule::new(RulePositions::scattered(5, 30, 0..FRAMES - 100), FrameFault::HoldBack { frames: 3 })
+            .for_key(1),
+        FaultRule::new(RulePositions::At([1000].into()), FrameFault::HoldBack { frames: 1500 }).for_key(2),
     ];
     let Some((report, truth)) = through(rules, vec![flow("a little", 1), flow("a lot", 2)]) else { return };
     assert_eq!(assert_found(&report, "a little", &truth, 1).reordered, 30);
@@ -65,10 +68,14 @@ fn late_frames_are_found_with_their_extent() {
 #[test]
 fn damaged_payloads_are_found_in_frames_with_either_form_of_the_tag() {
     // From the end: the tag takes 16 bytes, or 6 in the smallest TCP frame, which has no payload in front of it.
-    let payload = Fault::Corrupt { from_end: 20, mask: 0x10 };
+    let payload = FrameFault::Corrupt { from_end: 20, mask: 0x10 };
     let rules = vec![
-        Rule::new(Select::scattered(6, 20, 0..FRAMES), payload.clone()).for_key(1),
-        Rule::new(Select::scattered(7, 20, 0..FRAMES), Fault::Corrupt { from_end: 7, mask: 0x01 }).for_key(2),
+        FaultRule::new(RulePositions::scattered(6, 20, 0..FRAMES), payload.clone()).for_key(1),
+        FaultRule::new(
+            RulePositions::scattered(7, 20, 0..FRAMES),
+            FrameFault::Corrupt { from_end: 7, mask: 0x01 },
+        )
+        .for_key(2),
     ];
     let short = flow("short tag", 2).size(66).packet([ethernet(2), ipv4(), tcp()]);
     let Some((report, truth)) = through(rules, vec![flow("full tag", 1), short]) else { return };
@@ -79,8 +86,10 @@ fn damaged_payloads_are_found_in_frames_with_either_form_of_the_tag() {
 
 #[test]
 fn a_damaged_tag_makes_a_frame_unnumbered_not_foreign() {
-    let rules =
-        vec![Rule::new(Select::scattered(8, 12, 0..FRAMES), Fault::Corrupt { from_end: 11, mask: 0x40 })];
+    let rules = vec![FaultRule::new(
+        RulePositions::scattered(8, 12, 0..FRAMES),
+        FrameFault::Corrupt { from_end: 11, mask: 0x40 },
+    )];
     let Some((report, truth)) = through(rules, vec![flow("damaged", 1)]) else { return };
     let damaged = truth.truth(0, 1).corrupted.len() as u64;
     assert_eq!(damaged, 12);
@@ -93,7 +102,7 @@ fn a_damaged_tag_makes_a_frame_unnumbered_not_foreign() {
 #[test]
 fn a_delay_is_in_the_latency() {
     const DELAY: u64 = 20_000_000;
-    let rules = vec![Rule::new(Select::All, Fault::Delay(Nanos::new(DELAY))).for_key(1)];
+    let rules = vec![FaultRule::new(RulePositions::All, FrameFault::Delay(Nanos::new(DELAY))).for_key(1)];
     let flows = vec![flow("delayed", 1), flow("direct", 2)];
     let Some((report, truth)) = through(rules, flows) else { return };
     assert_found(&report, "delayed", &truth, 1);
@@ -105,12 +114,12 @@ fn a_delay_is_in_the_latency() {
 
 #[test]
 fn all_faults_at_once_are_kept_apart() {
-    let random = |millionths| Select::Random { millionths };
+    let random = |millionths| RulePositions::Random { millionths };
     let rules = vec![
-        Rule::new(random(10_000), Fault::Drop),
-        Rule::new(random(10_000), Fault::Duplicate { copies: 1 }),
-        Rule::new(random(10_000), Fault::HoldBack { frames: 5 }),
-        Rule::new(random(10_000), Fault::Corrupt { from_end: 20, mask: 0xff }),
+        FaultRule::new(random(10_000), FrameFault::Drop),
+        FaultRule::new(random(10_000), FrameFault::Duplicate { copies: 1 }),
+        FaultRule::new(random(10_000), FrameFault::HoldBack { frames: 5 }),
+        FaultRule::new(random(10_000), FrameFault::Corrupt { from_end: 20, mask: 0xff }),
     ];
     let flows: Vec<Flow> = (1..=8).map(|key| flow(&format!("stream {key}"), key).pps(2000)).collect();
     let Some((report, truth)) = through(rules, flows) else { return };

@@ -8,19 +8,19 @@ mod replays;
 mod rewrites;
 
 use packetrig_testkit::Lab;
-use packetrig_testkit::device::{Accounts, Classifier, DeviceReport, FaultPlan, Rule};
+use packetrig_testkit::device::{DeviceReport, ExpectedCounts, FaultPlan, FaultRule, FrameClassifier};
 use packetrig_tests::document::{Document, Flow};
 use packetrig_tests::program::{Report, Running};
 use packetrig_tests::skip;
 
 /// Runs flows from port 0 to port 1 through a device with these rules; `None` without rights.
-fn through(rules: Vec<Rule>, flows: Vec<Flow>) -> Option<(Report, DeviceReport)> {
+fn through(rules: Vec<FaultRule>, flows: Vec<Flow>) -> Option<(Report, DeviceReport)> {
     through_on("packet", rules, flows)
 }
 
 /// The same on a back end; `None` also where it cannot run.
-fn through_on(back_end: &str, rules: Vec<Rule>, flows: Vec<Flow>) -> Option<(Report, DeviceReport)> {
-    let plan = FaultPlan { seed: 4711, classifier: Classifier::SourceMac, rules, ..FaultPlan::none() };
+fn through_on(back_end: &str, rules: Vec<FaultRule>, flows: Vec<Flow>) -> Option<(Report, DeviceReport)> {
+    let plan = FaultPlan { seed: 4711, classifier: FrameClassifier::SourceMac, rules, ..FaultPlan::none() };
     let mut lab = skip::lab(|| Lab::with_device(2, plan))?;
     let document = Document::new(&[lab.location(0), lab.location(1)]).flows(flows);
     if back_end != "packet" && !skip::may_use_bpf(lab.take_live_frames()) {
@@ -33,9 +33,9 @@ fn through_on(back_end: &str, rules: Vec<Rule>, flows: Vec<Flow>) -> Option<(Rep
 }
 
 /// The accounts as the program reports them.
-fn found(report: &Report, stream: &str) -> Accounts {
+fn found(report: &Report, stream: &str) -> ExpectedCounts {
     let number = |path: &str| report.number(stream, path);
-    Accounts {
+    ExpectedCounts {
         sent: number("/sent/frames"),
         unique: number("/received/sequence/unique"),
         lost: number("/loss/lost"),
@@ -50,7 +50,7 @@ fn found(report: &Report, stream: &str) -> Accounts {
 }
 
 /// Asserts that the program found what happened to the frames with `key`, and that something did if `faulty`.
-fn assert_found(report: &Report, stream: &str, truth: &DeviceReport, key: u32) -> Accounts {
+fn assert_found(report: &Report, stream: &str, truth: &DeviceReport, key: u32) -> ExpectedCounts {
     let wanted = truth.truth(0, key).accounts();
     assert_eq!(found(report, stream), wanted, "stream {stream}");
     assert_eq!(report.0["imbalances"], serde_json::json!([]), "stream {stream}");

@@ -2,7 +2,7 @@
 
 use super::found;
 use packetrig_testkit::Lab;
-use packetrig_testkit::device::{Fault, FaultPlan, Rule, Select};
+use packetrig_testkit::device::{FaultPlan, FaultRule, FrameFault, RulePositions};
 use packetrig_tests::document::{Document, Flow};
 use packetrig_tests::program::run;
 use packetrig_tests::skip;
@@ -17,7 +17,7 @@ fn four_thousand_streams_with_identical_headers_are_told_apart() {
     const STREAMS: u64 = 4096;
     const EACH: u64 = 5;
     // Keys cannot tell identical headers apart: the device drops by place among all frames.
-    let rules = vec![Rule::new(Select::scattered(1, 50, 0..STREAMS * EACH), Fault::Drop)];
+    let rules = vec![FaultRule::new(RulePositions::scattered(1, 50, 0..STREAMS * EACH), FrameFault::Drop)];
     let plan = FaultPlan { seed: 1, rules, ..FaultPlan::none() };
     let Some(mut lab) = skip::lab(|| Lab::with_device(2, plan)) else { return };
     let flows = (0..STREAMS).map(|n| Flow::new(format!("s{n}"), 1).size(64).pps(2).packets(EACH));

@@ -2,7 +2,9 @@
 
 use super::{assert_found, found};
 use packetrig_testkit::Lab;
-use packetrig_testkit::device::{Classifier, DeviceReport, Edit, Fault, FaultPlan, Rule, Select};
+use packetrig_testkit::device::{
+    DeviceReport, FaultPlan, FaultRule, FrameClassifier, FrameFault, HeaderEdit, RulePositions,
+};
 use packetrig_tests::program::{Report, Running};
 use packetrig_tests::recording::{Recorded, stored, tcp, udp};
 use packetrig_tests::skip;
@@ -10,14 +12,18 @@ use packetrig_tests::skip;
 const FRAMES: u64 = 3000;
 
 /// Replays frames that all have room for a tag through a device with this rule; `None` without rights.
-fn through(rule: Rule) -> Option<(Report, DeviceReport)> {
+fn through(rule: FaultRule) -> Option<(Report, DeviceReport)> {
     through_on("packet", rule)
 }
 
 /// The same on a back end; `None` also where it cannot run.
-fn through_on(back_end: &str, rule: Rule) -> Option<(Report, DeviceReport)> {
-    let plan =
-        FaultPlan { seed: 4711, classifier: Classifier::SourceMac, rules: vec![rule], ..FaultPlan::none() };
+fn through_on(back_end: &str, rule: FaultRule) -> Option<(Report, DeviceReport)> {
+    let plan = FaultPlan {
+        seed: 4711,
+        classifier: FrameClassifier::SourceMac,
+        rules: vec![rule],
+        ..FaultPlan::none()
+    };
     let mut lab = skip::lab(|| Lab::with_device(2, plan))?;
     let frame =
         |n: u64| if n.is_multiple_of(2) { udp(1, n, 100) } else { tcp(1, n, 21 + (n % 500) as usize) };
@@ -35,7 +41,9 @@ fn through_on(back_end: &str, rule: Rule) -> Option<(Report, DeviceReport)> {
 
 #[test]
 fn lost_frames_are_lost_and_no_others() {
-    let Some((report, truth)) = through(Rule::new(Select::scattered(1, 37, 0..FRAMES), Fault::Drop)) else {
+    let Some((report, truth)) =
+        through(FaultRule::new(RulePositions::scattered(1, 37, 0..FRAMES), FrameFault::Drop))
+    else {
         return;
     };
     let accounts = assert_found(&report, "replay", &truth, 1);
@@ -46,14 +54,16 @@ fn lost_frames_are_lost_and_no_others() {
 #[test]
 fn through_xdp_a_replay_is_verified_frame_by_frame() {
     for back_end in ["xdp", "af-xdp"] {
-        let rule = Rule::new(Select::scattered(3, 41, 0..FRAMES), Fault::Drop);
+        let rule = FaultRule::new(RulePositions::scattered(3, 41, 0..FRAMES), FrameFault::Drop);
         let Some((report, truth)) = through_on(back_end, rule) else { return };
         assert_eq!(assert_found(&report, "replay", &truth, 1).lost, 41);
         let info = &report.0["ports"][0]["info"];
         assert_eq!(info["back_end"], "af-xdp");
         assert!(info["why"].as_str().unwrap().contains("AF_XDP (copy)"), "{info}");
-        let rule =
-            Rule::new(Select::scattered(6, 20, 0..FRAMES), Fault::Corrupt { from_end: 20, mask: 0x10 });
+        let rule = FaultRule::new(
+            RulePositions::scattered(6, 20, 0..FRAMES),
+            FrameFault::Corrupt { from_end: 20, mask: 0x10 },
+        );
         let Some((report, truth)) = through_on(back_end, rule) else { return };
         assert_eq!(assert_found(&report, "replay", &truth, 1).corrupt, 20);
     }
@@ -61,24 +71,32 @@ fn through_xdp_a_replay_is_verified_frame_by_frame() {
 
 #[test]
 fn copies_and_late_frames_are_found() {
-    let rule = Rule::new(Select::scattered(2, 25, 0..FRAMES), Fault::Duplicate { copies: 1 });
+    let rule =
+        FaultRule::new(RulePositions::scattered(2, 25, 0..FRAMES), FrameFault::Duplicate { copies: 1 });
     let Some((report, truth)) = through(rule) else { return };
     assert_eq!(assert_found(&report, "replay", &truth, 1).duplicates, 25);
-    let rule = Rule::new(Select::scattered(5, 30, 0..FRAMES - 100), Fault::HoldBack { frames: 3 });
+    let rule =
+        FaultRule::new(RulePositions::scattered(5, 30, 0..FRAMES - 100), FrameFault::HoldBack { frames: 3 });
     let Some((report, truth)) = through(rule) else { return };
     assert_eq!(assert_found(&report, "replay", &truth, 1).reordered, 30);
 }
 
 #[test]
 fn a_damaged_payload_is_noticed_by_the_check_in_the_tag() {
-    let rule = Rule::new(Select::scattered(6, 20, 0..FRAMES), Fault::Corrupt { from_end: 20, mask: 0x10 });
+    let rule = FaultRule::new(
+        RulePositions::scattered(6, 20, 0..FRAMES),
+        FrameFault::Corrupt { from_end: 20, mask: 0x10 },
+    );
     let Some((report, truth)) = through(rule) else { return };
     assert_eq!(assert_found(&report, "replay", &truth, 1).corrupt, 20);
 }
 
 #[test]
 fn rewritten_headers_are_nobodys_fault() {
-    let rule = Rule::new(Select::All, Fault::Rewrite(Edit::PushVlan { tpid: 0x8100, tci: 7 }));
+    let rule = FaultRule::new(
+        RulePositions::All,
+        FrameFault::Rewrite(HeaderEdit::PushVlan { tpid: 0x8100, tci: 7 }),
+    );
     let Some((report, _)) = through(rule) else { return };
     let accounts = found(&report, "replay");
     assert_eq!((accounts.unique, accounts.corrupt, accounts.altered), (FRAMES, 0, 0));

@@ -1,7 +1,7 @@
 //! A device that rewrites headers: frames are known all the same, and counted as altered.
 
 use super::{assert_found, through};
-use packetrig_testkit::device::{Edit, Fault, Rule, Select};
+use packetrig_testkit::device::{FaultRule, FrameFault, HeaderEdit, RulePositions};
 use packetrig_tests::document::{Flow, ethernet, ipv4, ipv6, udp, vlan};
 
 const FRAMES: u64 = 500;
@@ -9,27 +9,29 @@ const FRAMES: u64 = 500;
 #[test]
 fn every_kind_of_rewriting_is_seen_and_loses_no_frame() {
     let edits = [
-        ("destination address", Edit::DestinationMac([2, 9, 9, 9, 9, 9])),
-        ("source address", Edit::SourceMac([2, 8, 8, 8, 8, 8])),
-        ("time to live", Edit::DecrementTtl),
-        ("DSCP", Edit::Dscp(46)),
-        ("VLAN tag pushed", Edit::PushVlan { tpid: 0x8100, tci: 0x6064 }),
-        ("service tag pushed", Edit::PushVlan { tpid: 0x88a8, tci: 7 }),
-        ("VLAN tag popped", Edit::PopVlan),
+        ("destination address", HeaderEdit::DestinationMac([2, 9, 9, 9, 9, 9])),
+        ("source address", HeaderEdit::SourceMac([2, 8, 8, 8, 8, 8])),
+        ("time to live", HeaderEdit::DecrementTtl),
+        ("DSCP", HeaderEdit::Dscp(46)),
+        ("VLAN tag pushed", HeaderEdit::PushVlan { tpid: 0x8100, tci: 0x6064 }),
+        ("service tag pushed", HeaderEdit::PushVlan { tpid: 0x88a8, tci: 7 }),
+        ("VLAN tag popped", HeaderEdit::PopVlan),
     ];
     let (mut rules, mut flows) = (Vec::new(), Vec::new());
     for (key, (name, edit)) in (1u16..).zip(edits) {
-        rules.push(Rule::new(Select::All, Fault::Rewrite(edit)).for_key(key.into()));
+        rules.push(FaultRule::new(RulePositions::All, FrameFault::Rewrite(edit)).for_key(key.into()));
         let four = Flow::new(name, key).packets(FRAMES);
-        let packet = if edit == Edit::PopVlan {
+        let packet = if edit == HeaderEdit::PopVlan {
             vec![ethernet(key), vlan(100), ipv4(), udp()]
         } else {
             vec![ethernet(key), ipv4(), udp()]
         };
         flows.push(four.packet(packet));
         // The same over IPv6, with keys of their own.
-        rules.push(Rule::new(Select::All, Fault::Rewrite(edit)).for_key(u32::from(key) + 100));
-        let packet = if edit == Edit::PopVlan {
+        rules.push(
+            FaultRule::new(RulePositions::All, FrameFault::Rewrite(edit)).for_key(u32::from(key) + 100),
+        );
+        let packet = if edit == HeaderEdit::PopVlan {
             vec![ethernet(key + 100), vlan(100), ipv6(), udp()]
         } else {
             vec![ethernet(key + 100), ipv6(), udp()]
@@ -50,8 +52,12 @@ fn every_kind_of_rewriting_is_seen_and_loses_no_frame() {
 #[test]
 fn the_smallest_frames_survive_a_tag_that_comes_or_goes() {
     let rules = vec![
-        Rule::new(Select::All, Fault::Rewrite(Edit::PushVlan { tpid: 0x8100, tci: 1 })).for_key(1),
-        Rule::new(Select::All, Fault::Rewrite(Edit::PopVlan)).for_key(2),
+        FaultRule::new(
+            RulePositions::All,
+            FrameFault::Rewrite(HeaderEdit::PushVlan { tpid: 0x8100, tci: 1 }),
+        )
+        .for_key(1),
+        FaultRule::new(RulePositions::All, FrameFault::Rewrite(HeaderEdit::PopVlan)).for_key(2),
     ];
     let pushed = Flow::new("pushed", 1).size(64);
     let popped = Flow::new("popped", 2).size(68).packet([ethernet(2), vlan(5), ipv4(), udp()]);

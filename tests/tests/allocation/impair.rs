@@ -1,7 +1,7 @@
 //! Impairing allocates nothing once its buffers have been made.
 
 use super::allocations;
-use packetrig_engine::impair::{Specs, Treated, TruthFile};
+use packetrig_engine::impair::{ImpairSpecs, ImpairTreatment, TruthFile};
 
 #[test]
 fn impairing_allocates_nothing_after_its_first_frames() {
@@ -10,8 +10,8 @@ fn impairing_allocates_nothing_after_its_first_frames() {
     let truth = TruthFile::create(&directory.path().join("truth.jsonl"), "{}", offset).unwrap();
     // Patterns that repeat: the first frames need as many buffers as any.
     let spec = "delay=50us,loss=every:10,duplicate=every:7,reorder=every:11,corrupt=every:13,rate=1Gbit/s";
-    let specs = Specs::both(&spec.parse().unwrap());
-    let ([mut there, _], watch) = Treated::pair(specs.plans(1), Some(&truth));
+    let specs = ImpairSpecs::both(&spec.parse().unwrap());
+    let ([mut there, _], watch) = ImpairTreatment::pair(specs.plans(1), Some(&truth));
     let frame = [7; 60];
     let mut left = 0u64;
     let mut pass = |frames: std::ops::Range<u64>| {

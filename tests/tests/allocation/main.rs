@@ -13,12 +13,14 @@ mod replay;
 mod tap;
 
 use packetrig_engine::Error;
-use packetrig_engine::capture::record::{self, Format, RecordSpec, Rotation, Target};
-use packetrig_engine::port::{Clock, FrameRx, FrameTx, RxFrame};
-use packetrig_engine::receiver::Receiver;
-use packetrig_engine::sender::Sender;
+use packetrig_engine::capture::record::{self, CaptureFileFormat, FileRotation, RecordSpec, RecordTarget};
+use packetrig_engine::port::{FrameRx, FrameTx, RxFrame, WorkerClock};
+use packetrig_engine::receiver::TestReceiver;
+use packetrig_engine::sender::TestSender;
 use packetrig_engine::sim::VirtualClock;
-use packetrig_engine::stream::{Control, RxJob, Source, Step, StreamRx, StreamSpec, StreamTx, TxJob};
+use packetrig_engine::stream::{
+    FrameSource, NextStep, RxJob, StreamControl, StreamRx, StreamSpec, StreamTx, TxJob,
+};
 use packetrig_plan::timeline::{Shape, Timeline};
 use packetrig_stats::port::{RxCounters, StampKind, TxCounters};
 use packetrig_units::{FrameRate, FrameSize, MonoTime, Nanos};
@@ -116,7 +118,7 @@ fn spec(number: u16) -> Arc<StreamSpec> {
     let rate = FrameRate::per_second(1000 + u64::from(number)).unwrap();
     Arc::new(StreamSpec {
         number,
-        source: Source::Made(Arc::new(Template::new(frame).unwrap())),
+        source: FrameSource::Made(Arc::new(Template::new(frame).unwrap())),
         timeline: Timeline { rate, delay: Nanos::ZERO, shape },
         latency: true,
         sent_elsewhere: false,
@@ -238,17 +240,17 @@ fn send_these(streams: Vec<Arc<StreamSpec>>, total: u64) -> (Tape, u64) {
         calls: 0,
         taken: 0,
     };
-    let mut sender = Sender::new(recorder, clock.clone());
+    let mut sender = TestSender::new(recorder, clock.clone());
     sender
-        .arm(TxJob { key: KEY, streams, steered: false, gate: packetrig_engine::gate::Gate::open() })
+        .arm(TxJob { key: KEY, streams, steered: false, gate: packetrig_engine::gate::SendGate::open() })
         .unwrap();
-    sender.control(Control::StartAt(START));
+    sender.control(StreamControl::StartAt(START));
     let allocated = allocations(|| {
         loop {
             match sender.step(clock.now()).unwrap() {
-                Step::Busy => {}
-                Step::IdleUntil(until) => clock.advance_to(until),
-                Step::Done => break,
+                NextStep::Busy => {}
+                NextStep::IdleUntil(until) => clock.advance_to(until),
+                NextStep::Done => break,
             }
         }
     });
@@ -298,7 +300,7 @@ fn receiving_allocates_nothing() {
     let (sent, _) = send();
     let tape = spoil(&sent);
     let frames = tape.ends.len();
-    let mut receiver = Receiver::new(Player { tape, next: 0 });
+    let mut receiver = TestReceiver::new(Player { tape, next: 0 });
     receiver
         .arm(RxJob {
             elsewhere: Vec::new(),
@@ -310,7 +312,7 @@ fn receiving_allocates_nothing() {
             has_devices: false,
         })
         .unwrap();
-    receiver.control(Control::StartAt(START));
+    receiver.control(StreamControl::StartAt(START));
     let allocated = allocations(|| {
         // A bounded bite per step: more steps than frames is more than enough.
         for _ in 0..=frames {
@@ -338,8 +340,8 @@ fn receiving_allocates_nothing() {
 fn capturing_allocates_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let spec = RecordSpec {
-        target: Target::File(directory.path().join("a.pcapng")),
-        format: Format::Pcapng,
+        target: RecordTarget::File(directory.path().join("a.pcapng")),
+        format: CaptureFileFormat::Pcapng,
         interface: "eth0".into(),
         further: Vec::new(),
         comment: String::new(),
@@ -347,12 +349,13 @@ fn capturing_allocates_nothing() {
         snap_len: None,
         fcs: true,
         budget: None,
-        rotation: Rotation::default(),
+        rotation: FileRotation::default(),
         zstd: None,
         queue: 4 << 20,
     };
     let start = MonoTime::default();
-    let mut recorder = record::Recorder::start(spec, packetrig_sys::clock::realtime_offset(), start).unwrap();
+    let mut recorder =
+        record::DirectionRecorder::start(spec, packetrig_sys::clock::realtime_offset(), start).unwrap();
     let bytes = [7; 1000];
     let frame = RxFrame { bytes: &bytes, full_len: 1000, at: start, stamp: StampKind::Software };
     let made = allocations(|| (0..100_000).for_each(|_| recorder.frame(&frame)));

@@ -1,9 +1,9 @@
 //! The same for frames that come from a file.
 
 use super::{KEY, Player, START, send_these};
-use packetrig_engine::receiver::Receiver;
-use packetrig_engine::replay::{Track, survey};
-use packetrig_engine::stream::{Control, RxJob, Source, StreamRx, StreamSpec};
+use packetrig_engine::receiver::TestReceiver;
+use packetrig_engine::replay::{ReplayTrack, survey};
+use packetrig_engine::stream::{FrameSource, RxJob, StreamControl, StreamRx, StreamSpec};
 use packetrig_plan::recording::{Recording, Timing};
 use packetrig_plan::timeline::Timeline;
 use packetrig_units::{FrameRate, Nanos};
@@ -19,7 +19,7 @@ fn stream(file: PathBuf, timing: Timing) -> Arc<StreamSpec> {
     let recording = Recording { file, timing, loops: 3, rewrite, tagged: true, facts };
     let rate = recording.mean_rate().or_else(|| FrameRate::per_second(1_000_000)).unwrap();
     let timeline = Timeline { rate, delay: Nanos::ZERO, shape: recording.shape() };
-    let source = Source::Recorded(Arc::new(Track::new(Arc::new(recording))));
+    let source = FrameSource::Recorded(Arc::new(ReplayTrack::new(Arc::new(recording))));
     Arc::new(StreamSpec { number: 0, source, timeline, latency: true, sent_elsewhere: false })
 }
 
@@ -31,7 +31,7 @@ fn replaying_and_verifying_allocate_nothing() {
         let stream = stream(file.clone(), timing);
         let (tape, allocated) = send_these(vec![Arc::clone(&stream)], 3 * FRAMES);
         assert_eq!((tape.ends.len() as u64, allocated), (3 * FRAMES, 0), "{timing:?}");
-        let mut receiver = Receiver::new(Player { tape, next: 0 });
+        let mut receiver = TestReceiver::new(Player { tape, next: 0 });
         receiver
             .arm(RxJob {
                 elsewhere: Vec::new(),
@@ -43,7 +43,7 @@ fn replaying_and_verifying_allocate_nothing() {
                 has_devices: false,
             })
             .unwrap();
-        receiver.control(Control::StartAt(START));
+        receiver.control(StreamControl::StartAt(START));
         let allocated = super::allocations(|| {
             for _ in 0..FRAMES {
                 receiver.step(START).unwrap();

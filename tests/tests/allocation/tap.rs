@@ -2,7 +2,7 @@
 //! forwards, so it sees what that thread asks for.
 
 use super::ALLOCATIONS;
-use packetrig_engine::tap::{MirrorSpec, Tap, TapSpec, Treatment, Way};
+use packetrig_engine::tap::{FrameTreatment, MirrorSpec, RunningTap, TapMethod, TapSpec};
 use packetrig_sys::clock;
 use packetrig_testkit::Lab;
 use packetrig_tests::{skip, station};
@@ -24,7 +24,7 @@ struct Seen {
 
 struct Looking(Arc<Seen>);
 
-impl Treatment for Looking {
+impl FrameTreatment for Looking {
     fn accept(&mut self, _: u64, frame: &[u8], out: &mut dyn FnMut(&[u8])) {
         out(frame);
         let place = match self.0.frames.load(Ordering::Relaxed) + 1 {
@@ -65,14 +65,14 @@ fn a_tap_in_its_process_forwards_and_copies_without_allocating() {
         snap_len: Some(96),
         trailer: true,
         capture: None,
-        way: Some(Way::Packet),
+        way: Some(TapMethod::Packet),
         fail_closed: false,
         link_state: false,
         confirmed: Vec::new(),
     };
     let seen = [(); 2].map(|()| Arc::<Seen>::default());
-    let looking = seen.each_ref().map(|seen| Box::new(Looking(Arc::clone(seen))) as Box<dyn Treatment>);
-    let tap = Tap::begin_with(&spec, Some(looking)).unwrap();
+    let looking = seen.each_ref().map(|seen| Box::new(Looking(Arc::clone(seen))) as Box<dyn FrameTreatment>);
+    let tap = RunningTap::begin_with(&spec, Some(looking)).unwrap();
     let mut frame = vec![0x5a; 300];
     frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5]);
     let frames = vec![frame; 500];

@@ -2,8 +2,8 @@
 
 use super::document;
 use packetrig_engine::device::PingState;
-use packetrig_engine::gate::Gate;
-use packetrig_engine::rig::{Rig, RigOptions};
+use packetrig_engine::gate::SendGate;
+use packetrig_engine::rig::{RigOptions, TestRig};
 use packetrig_plan::Plan;
 use packetrig_sys::clock;
 use packetrig_sys::kernel;
@@ -138,9 +138,9 @@ fn the_kernel_and_an_emulated_interface_find_and_ping_each_other() {
         seed: 1,
         limits: Vec::new(),
         site: packetrig_engine::rig::RigSite::EveryPortHere,
-        gate: Gate::open(),
+        gate: SendGate::open(),
     };
-    let mut rig = Rig::prepare(Plan::read(&text).unwrap(), &options).unwrap();
+    let mut rig = TestRig::prepare(Plan::read(&text).unwrap(), &options).unwrap();
     eventually("the kernel answers ARP and neighbour discovery", || {
         rig.neighbours().iter().all(|neighbour| neighbour.mac.is_some())
     });

@@ -3,9 +3,9 @@
 use super::{document, inside};
 use packetrig_engine::Error;
 use packetrig_engine::clock::RealClock;
-use packetrig_engine::gate::Gate;
-use packetrig_engine::port::Clock;
-use packetrig_engine::rig::{Rig, RigOptions};
+use packetrig_engine::gate::SendGate;
+use packetrig_engine::port::WorkerClock;
+use packetrig_engine::rig::{RigOptions, TestRig};
 use packetrig_plan::Plan;
 use packetrig_stats::port::BackEnd;
 use packetrig_stats::result::NodeResult;
@@ -34,7 +34,7 @@ fn endless(key: u16) -> Flow {
     flow(key).with("duration", json!({"choice": "continuous"}))
 }
 
-fn prepare(document: &Document, captures: &Path) -> Result<Rig, Error> {
+fn prepare(document: &Document, captures: &Path) -> Result<TestRig, Error> {
     let options = RigOptions {
         run: String::new(),
         key: TagKey(1),
@@ -47,9 +47,9 @@ fn prepare(document: &Document, captures: &Path) -> Result<Rig, Error> {
         seed: 0,
         limits: Vec::new(),
         site: packetrig_engine::rig::RigSite::EveryPortHere,
-        gate: Gate::open(),
+        gate: SendGate::open(),
     };
-    let mut rig = Rig::prepare(Plan::read(&document.text()).unwrap(), &options)?;
+    let mut rig = TestRig::prepare(Plan::read(&document.text()).unwrap(), &options)?;
     rig.arm()?;
     Ok(rig)
 }

@@ -1,6 +1,6 @@
 //! Two nodes, each with its own data plane and one end of a cable: together they make one run.
 
-use packetrig_engine::gate::Gate;
+use packetrig_engine::gate::SendGate;
 use packetrig_engine::rig::{OwnerPermit, PermitQuestion};
 use packetrig_fleet::message::{NodeName, Place, PlanHash, Preparation, RunId, SentTotal};
 use packetrig_fleet::outcome::Outcome;
@@ -62,7 +62,7 @@ impl OwnerPermit for Generous {
 fn lent(node: &str, captures: &Path) -> EnginePlane {
     EnginePlane::lent(Loan {
         node: NodeName(node.into()),
-        gate: Gate::open(),
+        gate: SendGate::open(),
         permit: Arc::new(Generous),
         confirmed: BTreeSet::new(),
         captures: captures.into(),

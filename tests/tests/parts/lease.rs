@@ -3,8 +3,8 @@
 //! What is demanded is counted in frames, not in time: no more than were due by the deadline, and one batch.
 
 use packetrig_engine::Error;
-use packetrig_engine::gate::Gate;
-use packetrig_engine::rig::{Rig, RigOptions};
+use packetrig_engine::gate::SendGate;
+use packetrig_engine::rig::{RigOptions, TestRig};
 use packetrig_plan::Plan;
 use packetrig_stats::caveat::Doubt;
 use packetrig_stats::port::BackEnd;
@@ -40,7 +40,7 @@ fn document(locations: &[String]) -> String {
     Document::new(locations).flow(flow).text()
 }
 
-fn options(back_end: BackEnd, gate: Gate) -> RigOptions {
+fn options(back_end: BackEnd, gate: SendGate) -> RigOptions {
     RigOptions {
         run: String::new(),
         key: TagKey(9),
@@ -66,8 +66,8 @@ struct Outcome {
 /// Sends without an end under a lease that ends `ms` after the start. `meanwhile` is done once frames leave.
 fn run(lab: &Lab, back_end: BackEnd, ms: u64, meanwhile: impl FnOnce()) -> Outcome {
     let plan = Plan::read(&document(&[lab.location(0), lab.location(1)])).unwrap();
-    let gate = Gate::leased();
-    let mut rig = Rig::prepare(plan, &options(back_end, gate.clone())).unwrap();
+    let gate = SendGate::leased();
+    let mut rig = TestRig::prepare(plan, &options(back_end, gate.clone())).unwrap();
     let opened: Vec<_> = rig.ports().into_iter().map(|(_, info)| info.back_end).collect();
     assert_eq!(opened[0], back_end);
     rig.arm().unwrap();
@@ -180,7 +180,7 @@ fn child() {
 fn what_cannot_be_stopped_without_a_message_is_refused() {
     let Some(lab) = skip::lab(Lab::pair) else { return };
     let plan = || Plan::read(&document(&[lab.location(0), lab.location(1)])).unwrap();
-    let error = Rig::prepare(plan(), &options(BackEnd::Pktgen, Gate::leased())).unwrap_err();
+    let error = TestRig::prepare(plan(), &options(BackEnd::Pktgen, SendGate::leased())).unwrap_err();
     assert!(matches!(error, Error::NoLease { .. }), "{error}");
     assert!(error.to_string().contains("pktgen"), "{error}");
 }
@@ -204,10 +204,10 @@ fn devices(lab: &Lab) -> Plan {
 #[test]
 fn emulated_interfaces_fall_silent_with_the_lease_and_speak_with_the_next() {
     let Some(lab) = skip::lab(Lab::pair) else { return };
-    let gate = Gate::leased();
-    let mut rig = Rig::prepare(devices(&lab), &options(BackEnd::Packet, gate.clone())).unwrap();
-    let found = |rig: &Rig| rig.neighbours().iter().all(|neighbour| neighbour.mac.is_some());
-    let eventually = |rig: &Rig, is_found: bool| {
+    let gate = SendGate::leased();
+    let mut rig = TestRig::prepare(devices(&lab), &options(BackEnd::Packet, gate.clone())).unwrap();
+    let found = |rig: &TestRig| rig.neighbours().iter().all(|neighbour| neighbour.mac.is_some());
+    let eventually = |rig: &TestRig, is_found: bool| {
         let give_up = clock::monotonic_ns() + 20_000 * MS;
         while found(rig) != is_found {
             assert!(clock::monotonic_ns() < give_up, "never so: {is_found}");

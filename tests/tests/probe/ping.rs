@@ -1,7 +1,7 @@
 //! `packetrig probe ping` and `oneway` next to the truth, and within their limits.
 
 use crate::stations::{ALLOW, FAR, Stations};
-use packetrig_testkit::device::{Classifier, Fault, FaultPlan, Rule, Select};
+use packetrig_testkit::device::{FaultPlan, FaultRule, FrameClassifier, FrameFault, RulePositions};
 use packetrig_tests::program::Running;
 use packetrig_units::Nanos;
 use rustix::process::Signal;
@@ -76,17 +76,17 @@ fn ports_that_are_open_closed_or_echo_are_told_apart() {
 #[test]
 fn what_a_device_does_to_probes_and_answers_is_found() {
     const PROBES: u64 = 60;
-    let there = |select, fault| Rule::new(select, fault).for_key(0);
-    let back = |select, fault| Rule::new(select, fault).for_key(1);
+    let there = |select, fault| FaultRule::new(select, fault).for_key(0);
+    let back = |select, fault| FaultRule::new(select, fault).for_key(1);
     let plan = FaultPlan {
         rules: vec![
-            there(Select::At([5, 17, 30].into()), Fault::Drop),
-            there(Select::At([8, 22].into()), Fault::Duplicate { copies: 1 }),
-            back(Select::At([40].into()), Fault::Drop),
-            back(Select::At([44, 46].into()), Fault::Corrupt { from_end: 9, mask: 0x04 }),
-            back(Select::At([12, 50].into()), Fault::HoldBack { frames: 1 }),
+            there(RulePositions::At([5, 17, 30].into()), FrameFault::Drop),
+            there(RulePositions::At([8, 22].into()), FrameFault::Duplicate { copies: 1 }),
+            back(RulePositions::At([40].into()), FrameFault::Drop),
+            back(RulePositions::At([44, 46].into()), FrameFault::Corrupt { from_end: 9, mask: 0x04 }),
+            back(RulePositions::At([12, 50].into()), FrameFault::HoldBack { frames: 1 }),
         ],
-        classifier: Classifier::SourceMac,
+        classifier: FrameClassifier::SourceMac,
         ..FaultPlan::none()
     };
     let Some(mut stations) = Stations::around(plan) else { return };
@@ -121,10 +121,10 @@ fn one_way_delay_by_one_clock_is_found_with_its_bound() {
 #[test]
 fn one_way_delay_to_another_node_is_found_by_comparing_clocks() {
     const ADDED: i64 = 20_000_000;
-    let added = Fault::Delay(Nanos::from_millis(20));
+    let added = FrameFault::Delay(Nanos::from_millis(20));
     let plan = FaultPlan {
-        rules: vec![Rule::new(Select::Every { nth: 2 }, added).for_key(0)],
-        classifier: Classifier::SourceMac,
+        rules: vec![FaultRule::new(RulePositions::Every { nth: 2 }, added).for_key(0)],
+        classifier: FrameClassifier::SourceMac,
         ..FaultPlan::none()
     };
     let Some(stations) = Stations::around(plan) else { return };
@@ -168,8 +168,8 @@ fn nobody_is_probed_who_is_not_allowed_nor_faster_than_that() {
 #[test]
 fn a_target_that_loses_too_much_is_left_alone() {
     let plan = FaultPlan {
-        rules: vec![Rule::new(Select::Every { nth: 4 }, Fault::Drop).for_key(0)],
-        classifier: Classifier::SourceMac,
+        rules: vec![FaultRule::new(RulePositions::Every { nth: 4 }, FrameFault::Drop).for_key(0)],
+        classifier: FrameClassifier::SourceMac,
         ..FaultPlan::none()
     };
     let Some(stations) = Stations::around(plan) else { return };

@@ -81,7 +81,7 @@ pub(crate) enum Format {
     Pcap,
 }
 
-impl From<Format> for record::Format {
+impl From<Format> for record::CaptureFileFormat {
     fn from(format: Format) -> Self {
         match format {
             Format::Pcapng => Self::Pcapng,

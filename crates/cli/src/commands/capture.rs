@@ -8,12 +8,13 @@ use crate::numbers::{count, scaled};
 use crate::output::{Output, remark};
 use crate::table::table;
 use packetrig_engine::capture::record::{
-    self, Counts, Format, Limits, RecordSpec, Recorded, Recorder, Rotation, Summary, Target,
+    self, CaptureFileFormat, DirectionRecorder, FileRotation, RecordCounts, RecordLimits, RecordSpec,
+    RecordSummary, RecordTarget, RecordingOutcome,
 };
 use packetrig_engine::clock::RealClock;
 use packetrig_engine::filter;
 use packetrig_engine::packet::{self, PacketTap, TapOptions};
-use packetrig_engine::port::{Clock, FrameRx};
+use packetrig_engine::port::{FrameRx, WorkerClock};
 use packetrig_engine::xdp::{XdpTap, XdpTapOptions};
 use packetrig_stats::series::RateSeries;
 use packetrig_sys::clock::Offset;
@@ -66,13 +67,13 @@ fn listen<R: FrameRx>(
     mut tap: R,
     (offset, is_up): (Offset, bool),
     output: &mut Output,
-) -> Result<Summary, Error> {
+) -> Result<RecordSummary, Error> {
     let clock = RealClock::new();
     if !is_up {
         remark(format_args!("capture: {} is down; nothing arrives until it is up", arguments.port));
     }
     let recorder = match spec(arguments, expression) {
-        Some(spec) => Some(Recorder::start(spec, offset, clock.now())?),
+        Some(spec) => Some(DirectionRecorder::start(spec, offset, clock.now())?),
         None => None,
     };
     if !arguments.quiet {
@@ -81,9 +82,9 @@ fn listen<R: FrameRx>(
     let by_second = arguments.count_only && !arguments.json && !arguments.quiet;
     let mut live = Course::new(!arguments.quiet && !by_second);
     let mut said = 0;
-    let limits = Limits { frames: arguments.count, time: arguments.time };
+    let limits = RecordLimits { frames: arguments.count, time: arguments.time };
     let stop = || signal::received().is_some();
-    let mut tell = |counts: &Counts, series: &RateSeries| {
+    let mut tell = |counts: &RecordCounts, series: &RateSeries| {
         live.show(counts);
         if by_second {
             let complete = counts.elapsed.as_u64().saturating_sub(SETTLED.as_u64()) / 1_000_000_000;
@@ -125,13 +126,13 @@ fn spec(arguments: &Arguments, expression: &str) -> Option<RecordSpec> {
     let is_squeezed = file.extension().is_some_and(|extension| extension == "zst");
     let inner = if is_squeezed { file.with_extension("") } else { file.to_owned() };
     let by_name = match inner.extension().and_then(|extension| extension.to_str()) {
-        Some("pcap" | "cap") => Format::PcapNanos,
-        _ => Format::Pcapng,
+        Some("pcap" | "cap") => CaptureFileFormat::PcapNanos,
+        _ => CaptureFileFormat::Pcapng,
     };
     Some(RecordSpec {
         target: match file {
-            file if file == Path::new("-") => Target::StandardOutput,
-            file => Target::File(file.to_owned()),
+            file if file == Path::new("-") => RecordTarget::StandardOutput,
+            file => RecordTarget::File(file.to_owned()),
         },
         format: arguments.format.map_or(by_name, Into::into),
         interface: arguments.port.to_string(),
@@ -141,7 +142,7 @@ fn spec(arguments: &Arguments, expression: &str) -> Option<RecordSpec> {
         snap_len: arguments.snap,
         fcs: false,
         budget: None,
-        rotation: Rotation {
+        rotation: FileRotation {
             bytes: arguments.ring_size.map(|size| size.0),
             every: arguments.rotate_every,
             keep: arguments.ring_files.and_then(|files| usize::try_from(files).ok()),
@@ -152,7 +153,7 @@ fn spec(arguments: &Arguments, expression: &str) -> Option<RecordSpec> {
     })
 }
 
-fn exit(recorded: Option<&Recorded>) -> Exit {
+fn exit(recorded: Option<&RecordingOutcome>) -> Exit {
     let failure = recorded.and_then(|recorded| recorded.failure.as_ref());
     // Who reads along and has seen enough closes the pipe.
     if failure.is_some_and(|(_, error)| error.kind() == std::io::ErrorKind::BrokenPipe) {
@@ -162,7 +163,7 @@ fn exit(recorded: Option<&Recorded>) -> Exit {
 }
 
 /// One row per account: every frame that passed the filter is in one of them.
-fn result(arguments: &Arguments, summary: &Summary) -> String {
+fn result(arguments: &Arguments, summary: &RecordSummary) -> String {
     let counts = &summary.counts;
     let passed = counts.frames + counts.kernel_dropped;
     let row = |what: &str, frames: u64, why: &str| {
@@ -189,7 +190,7 @@ fn result(arguments: &Arguments, summary: &Summary) -> String {
     text
 }
 
-fn files(summary: &Summary) -> String {
+fn files(summary: &RecordSummary) -> String {
     let Some(recorded) = &summary.recorded else { return String::new() };
     let removed = match recorded.removed {
         0 => String::new(),
@@ -200,7 +201,7 @@ fn files(summary: &Summary) -> String {
     std::iter::once(removed).chain(wrote).collect()
 }
 
-fn json(summary: &Summary) -> String {
+fn json(summary: &RecordSummary) -> String {
     let recorded = summary.recorded.as_ref();
     let mut value = recorded::value(summary);
     value["seconds"] = serde_json::json!(recorded.is_none().then_some(&summary.series.seconds));

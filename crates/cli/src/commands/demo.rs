@@ -13,7 +13,7 @@ use crate::numbers::count;
 use crate::output::{Output, remark};
 use packetrig_plan::Plan;
 use packetrig_sys::userns::{self, Entered};
-use packetrig_testkit::device::{DeviceReport, Fault, FaultPlan, Rule, Select};
+use packetrig_testkit::device::{DeviceReport, FaultPlan, FaultRule, FrameFault, RulePositions};
 use packetrig_testkit::{Lab, Middle};
 use packetrig_units::Nanos;
 
@@ -106,22 +106,22 @@ fn fault_plan(faults: Faults, seed: u64, frames: u64) -> FaultPlan {
     // A frame held back near the end would wait for later ones that never come.
     let among = 0..frames - frames / 10;
     let ordered = [
-        (faults.drop, Fault::Drop),
-        (faults.duplicate, Fault::Duplicate { copies: 1 }),
-        (faults.reorder, Fault::HoldBack { frames: HELD_BACK }),
-        (faults.corrupt, Fault::Corrupt { from_end: DAMAGED_BYTE, mask: 1 }),
+        (faults.drop, FrameFault::Drop),
+        (faults.duplicate, FrameFault::Duplicate { copies: 1 }),
+        (faults.reorder, FrameFault::HoldBack { frames: HELD_BACK }),
+        (faults.corrupt, FrameFault::Corrupt { from_end: DAMAGED_BYTE, mask: 1 }),
     ];
-    let mut rules: Vec<Rule> = ordered
+    let mut rules: Vec<FaultRule> = ordered
         .into_iter()
         .zip(1..)
         .filter(|((count, _), _)| *count > 0)
         .map(|((count, fault), salt)| {
-            let select = Select::scattered(seed.wrapping_add(salt), u64::from(count), among.clone());
-            Rule::new(select, fault).on_port(0)
+            let select = RulePositions::scattered(seed.wrapping_add(salt), u64::from(count), among.clone());
+            FaultRule::new(select, fault).on_port(0)
         })
         .collect();
     if faults.delay > Nanos::ZERO {
-        rules.push(Rule::new(Select::All, Fault::Delay(faults.delay)).on_port(0));
+        rules.push(FaultRule::new(RulePositions::All, FrameFault::Delay(faults.delay)).on_port(0));
     }
     FaultPlan { seed, rules, ..FaultPlan::none() }
 }
@@ -172,15 +172,15 @@ mod tests {
     fn as_many_faults_are_planned_as_ordered() {
         let faults: Faults = "drop=10,duplicate=5,reorder=3,corrupt=2,delay=50us".parse().unwrap();
         let plan = fault_plan(faults, 7, 100_000);
-        let planned = |wanted: &dyn Fn(&Fault) -> bool| {
+        let planned = |wanted: &dyn Fn(&FrameFault) -> bool| {
             let mut course = plan.course(0, 0);
             (0..100_000).filter(|_| course.next(&plan).any(wanted)).count()
         };
-        assert_eq!(planned(&|fault| *fault == Fault::Drop), 10);
-        assert_eq!(planned(&|fault| matches!(fault, Fault::Duplicate { .. })), 5);
-        assert_eq!(planned(&|fault| matches!(fault, Fault::HoldBack { .. })), 3);
-        assert_eq!(planned(&|fault| matches!(fault, Fault::Corrupt { .. })), 2);
-        assert_eq!(planned(&|fault| matches!(fault, Fault::Delay(_))), 100_000);
+        assert_eq!(planned(&|fault| *fault == FrameFault::Drop), 10);
+        assert_eq!(planned(&|fault| matches!(fault, FrameFault::Duplicate { .. })), 5);
+        assert_eq!(planned(&|fault| matches!(fault, FrameFault::HoldBack { .. })), 3);
+        assert_eq!(planned(&|fault| matches!(fault, FrameFault::Corrupt { .. })), 2);
+        assert_eq!(planned(&|fault| matches!(fault, FrameFault::Delay(_))), 100_000);
         assert_eq!(plan.course(1, 0).next(&plan).count(), 0, "the way back is faultless");
     }
 

@@ -4,7 +4,7 @@ use crate::args::Doctor as Arguments;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::output::{Output, Style};
-use packetrig_engine::doctor::{Finding, Level, Subject, judge, judge_unrestored};
+use packetrig_engine::doctor::{DoctorFinding, FindingLevel, FindingSubject, judge, judge_unrestored};
 use packetrig_engine::packet::guard;
 use packetrig_engine::packet::saved_settings::unrestored;
 use packetrig_plan::Location;
@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 struct Examination {
     schema_version: u32,
     machine: Machine,
-    findings: Vec<Finding>,
+    findings: Vec<DoctorFinding>,
     interfaces: Vec<Examined>,
 }
 
@@ -28,7 +28,7 @@ struct Examined {
     /// As the user would name it in a plan.
     location: String,
     facts: Interface,
-    findings: Vec<Finding>,
+    findings: Vec<DoctorFinding>,
 }
 
 pub(crate) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit, Error> {
@@ -110,7 +110,7 @@ fn examine_namespace(
         if names.is_empty() { !interface.link.loopback } else { names.contains(&interface.link.name) }
     };
     let examined = there.into_iter().filter(chosen).map(|facts| {
-        let subject = Subject::Interface(facts.link.name.clone());
+        let subject = FindingSubject::Interface(facts.link.name.clone());
         let findings = findings.iter().filter(|finding| finding.subject == subject).cloned().collect();
         let name = &facts.link.name;
         let location = namespace.map_or_else(|| name.clone(), |namespace| format!("{namespace}/{name}"));
@@ -217,11 +217,11 @@ fn fact(name: &str, value: &str) -> String {
     format!("  {name:<12} {value}\n")
 }
 
-fn remark(finding: &Finding, style: Style) -> String {
+fn remark(finding: &DoctorFinding, style: Style) -> String {
     let mark = match finding.level {
-        Level::Good => style.good("ok     "),
-        Level::Note => style.doubtful("note   "),
-        Level::Problem => style.bad("problem"),
+        FindingLevel::Good => style.good("ok     "),
+        FindingLevel::Note => style.doubtful("note   "),
+        FindingLevel::Problem => style.bad("problem"),
     };
     let remedy =
         finding.remedy.as_ref().map_or_else(String::new, |remedy| format!("\n          -> {remedy}"));

@@ -4,7 +4,7 @@ use crate::exit::Exit;
 use crate::numbers::{count, per_second, scaled};
 use crate::output::{Style, remark};
 use crate::progress::LiveLine;
-use packetrig_engine::capture::record::{Counts, Recorded, Summary};
+use packetrig_engine::capture::record::{RecordCounts, RecordSummary, RecordingOutcome};
 use packetrig_units::Nanos;
 use serde_json::{Value, json};
 use std::fmt::Display;
@@ -12,15 +12,15 @@ use std::fmt::Display;
 /// The live line of a capture.
 pub(super) struct Course {
     live: LiveLine,
-    last: Counts,
+    last: RecordCounts,
 }
 
 impl Course {
     pub(super) fn new(is_wanted: bool) -> Self {
-        Self { live: LiveLine::new(is_wanted), last: Counts::default() }
+        Self { live: LiveLine::new(is_wanted), last: RecordCounts::default() }
     }
 
-    pub(super) fn show(&mut self, counts: &Counts) {
+    pub(super) fn show(&mut self, counts: &RecordCounts) {
         if self.live.is_due(counts.elapsed) {
             self.live.show(counts.elapsed, line(counts, &self.last));
             self.last = *counts;
@@ -32,7 +32,7 @@ impl Course {
     }
 }
 
-fn line(counts: &Counts, last: &Counts) -> String {
+fn line(counts: &RecordCounts, last: &RecordCounts) -> String {
     let length = Nanos::new(counts.elapsed.as_u64().saturating_sub(last.elapsed.as_u64()));
     let rate = |now: u64, before: u64| per_second(now - before, length);
     let seen = format!(
@@ -53,13 +53,13 @@ fn line(counts: &Counts, last: &Counts) -> String {
 }
 
 /// The sums, in words.
-pub(super) fn sums(at: impl Display, counts: &Counts) -> String {
+pub(super) fn sums(at: impl Display, counts: &RecordCounts) -> String {
     let (frames, bytes) = (count(counts.frames), scaled(counts.bytes as f64, "B"));
     format!("{at}: {frames} frames, {bytes} in {:.3} s\n", counts.elapsed.as_secs_f64())
 }
 
 /// The sums, for programs.
-pub(super) fn value(summary: &Summary) -> Value {
+pub(super) fn value(summary: &RecordSummary) -> Value {
     let counts = &summary.counts;
     json!({
         "elapsed_ns": counts.elapsed.as_u64(),
@@ -76,7 +76,7 @@ pub(super) fn value(summary: &Summary) -> Value {
 }
 
 /// Says that a file could not be written, if one could not.
-pub(super) fn judge(recorded: Option<&Recorded>) -> Exit {
+pub(super) fn judge(recorded: Option<&RecordingOutcome>) -> Exit {
     let Some((path, error)) = recorded.and_then(|recorded| recorded.failure.as_ref()) else {
         return Exit::Ok;
     };

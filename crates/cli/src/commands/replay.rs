@@ -6,7 +6,7 @@ use crate::document::Document;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::output::{Output, Style, remark};
-use packetrig_engine::replay::{Survey, survey};
+use packetrig_engine::replay::{ReplaySurvey, survey};
 use packetrig_plan::recording::{Recording, Speed, Timing};
 use packetrig_plan::replay::Replay;
 use packetrig_units::Nanos;
@@ -39,7 +39,7 @@ fn is_tagged(arguments: &Arguments) -> bool {
     arguments.tag || (!arguments.rx.is_empty() && !arguments.no_tag)
 }
 
-fn document(arguments: &Arguments, rewrite: Rewrite, survey: &Survey) -> Result<Document, Error> {
+fn document(arguments: &Arguments, rewrite: Rewrite, survey: &ReplaySurvey) -> Result<Document, Error> {
     // A plan may be run from another directory than it was made in.
     let file = arguments.file.canonicalize().unwrap_or_else(|_| arguments.file.clone());
     let Some(file) = file.to_str().map(Into::into) else {
@@ -65,7 +65,7 @@ fn document(arguments: &Arguments, rewrite: Rewrite, survey: &Survey) -> Result<
 }
 
 /// What is known of the file before anything is sent.
-fn say(arguments: &Arguments, survey: &Survey) {
+fn say(arguments: &Arguments, survey: &ReplaySurvey) {
     let style = Style::of_remarks();
     let facts = &survey.facts;
     let (file, frames) = (arguments.file.display(), facts.frames);

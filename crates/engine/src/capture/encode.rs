@@ -10,7 +10,7 @@ pub(super) const FIXED: usize = 512;
 
 /// How a file is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum CaptureFileFormat {
     /// Classic pcap with microseconds, which every reader knows.
     Pcap,
     /// Classic pcap with nanoseconds.
@@ -19,7 +19,7 @@ pub enum Format {
     Pcapng,
 }
 
-impl From<CaptureFormat> for Format {
+impl From<CaptureFormat> for CaptureFileFormat {
     /// What a plan means by it.
     fn from(format: CaptureFormat) -> Self {
         match format {
@@ -31,7 +31,7 @@ impl From<CaptureFormat> for Format {
 
 /// What a file is about. Empty texts are left out.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Header<'a> {
+pub(super) struct CaptureHeader<'a> {
     pub(super) interface: &'a str,
     /// Further interfaces, numbered from 1; the first is 0. Only pcapng tells them apart.
     pub(super) further: &'a [String],
@@ -47,7 +47,7 @@ pub(super) struct Header<'a> {
 
 /// A frame to be written.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Record {
+pub(super) struct FrameRecord {
     /// Nanoseconds since 1970.
     pub(super) at_ns: u64,
     /// Bytes kept.
@@ -60,7 +60,7 @@ pub(super) struct Record {
 
 /// What was counted until the end of a file.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Totals {
+pub(super) struct CaptureTotals {
     /// When the file was begun, nanoseconds since 1970, if known.
     pub(super) from_ns: Option<u64>,
     /// When it was ended.
@@ -77,14 +77,14 @@ pub(super) struct Totals {
 
 /// What stands before and behind the bytes of a frame.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Frame {
+pub(super) struct FrameEnvelope {
     head: [u8; 28],
     head_len: usize,
     tail: [u8; 7],
     tail_len: usize,
 }
 
-impl Frame {
+impl FrameEnvelope {
     /// What stands before the bytes.
     pub(super) fn head(&self) -> &[u8] {
         &self.head[..self.head_len]
@@ -96,14 +96,14 @@ impl Frame {
     }
 
     /// Makes both for a frame. Allocates nothing.
-    pub(super) fn around(format: Format, record: Record) -> Self {
+    pub(super) fn around(format: CaptureFileFormat, record: FrameRecord) -> Self {
         let captured = u32::try_from(record.kept).unwrap_or(u32::MAX);
         let (seconds, rest) = (record.at_ns / 1_000_000_000, record.at_ns % 1_000_000_000);
         let classic = |rest| Self::new(&[low(seconds), low(rest), captured, record.full_len], 0, None);
         match format {
-            Format::Pcap => classic(rest / 1000),
-            Format::PcapNanos => classic(rest),
-            Format::Pcapng => {
+            CaptureFileFormat::Pcap => classic(rest / 1000),
+            CaptureFileFormat::PcapNanos => classic(rest),
+            CaptureFileFormat::Pcapng => {
                 let padding = record.kept.next_multiple_of(4) - record.kept;
                 let total = low(28 + (record.kept + padding) as u64 + 4);
                 let (high, low) = (low(record.at_ns >> 32), low(record.at_ns));
@@ -127,13 +127,13 @@ impl Frame {
 }
 
 /// The beginning of a file.
-pub(super) fn begin(format: Format, header: &Header<'_>, out: &mut Vec<u8>) {
+pub(super) fn begin(format: CaptureFileFormat, header: &CaptureHeader<'_>, out: &mut Vec<u8>) {
     let snap_len = header.snap_len.unwrap_or(NO_LIMIT);
     let mut classic = |magic| words(out, &[magic, 2 | 4 << 16, 0, 0, snap_len, ETHERNET.into()]);
     match format {
-        Format::Pcap => classic(0xa1b2_c3d4),
-        Format::PcapNanos => classic(0xa1b2_3c4d),
-        Format::Pcapng => {
+        CaptureFileFormat::Pcap => classic(0xa1b2_c3d4),
+        CaptureFileFormat::PcapNanos => classic(0xa1b2_3c4d),
+        CaptureFileFormat::Pcapng => {
             let application = concat!("packetrig ", env!("CARGO_PKG_VERSION"));
             block(out, 0x0a0d_0d0a, |body| {
                 words(body, &[0x1a2b_3c4d, 1, u32::MAX, u32::MAX]);
@@ -149,7 +149,7 @@ pub(super) fn begin(format: Format, header: &Header<'_>, out: &mut Vec<u8>) {
 }
 
 /// The description of an interface.
-fn interface(header: &Header<'_>, name: &str, out: &mut Vec<u8>) {
+fn interface(header: &CaptureHeader<'_>, name: &str, out: &mut Vec<u8>) {
     block(out, 1, |body| {
         words(body, &[ETHERNET.into(), header.snap_len.unwrap_or(NO_LIMIT)]);
         text(body, 2, name);
@@ -167,8 +167,8 @@ fn interface(header: &Header<'_>, name: &str, out: &mut Vec<u8>) {
 }
 
 /// The end of a file: how many frames the interface saw, and how many never got here. Classic pcap has no place for it.
-pub(super) fn end(format: Format, totals: Totals, out: &mut Vec<u8>) {
-    if format == Format::Pcapng {
+pub(super) fn end(format: CaptureFileFormat, totals: CaptureTotals, out: &mut Vec<u8>) {
+    if format == CaptureFileFormat::Pcapng {
         block(out, 5, |body| {
             let time = |ns: u64| [low(ns >> 32), low(ns)];
             words(body, &[0]);
@@ -204,28 +204,35 @@ mod tests {
     use pcap_parser::traits::PcapReaderIterator;
     use pcap_parser::{Block, LegacyPcapReader, PcapBlockOwned, PcapNGReader};
 
-    fn file(format: Format) -> Vec<u8> {
+    fn file(format: CaptureFileFormat) -> Vec<u8> {
         let mut out = Vec::new();
         begin(
             format,
-            &Header { interface: "rx/eth0", comment: "run 1", snap_len: Some(100), ..Header::default() },
+            &CaptureHeader {
+                interface: "rx/eth0",
+                comment: "run 1",
+                snap_len: Some(100),
+                ..CaptureHeader::default()
+            },
             &mut out,
         );
         for n in 0..3u8 {
             let bytes = vec![n; 61 + usize::from(n)];
             let at_ns = 1_700_000_000_123_456_789 + u64::from(n);
-            let frame =
-                Frame::around(format, Record { at_ns, kept: bytes.len(), full_len: 1518, interface: 0 });
+            let frame = FrameEnvelope::around(
+                format,
+                FrameRecord { at_ns, kept: bytes.len(), full_len: 1518, interface: 0 },
+            );
             out.extend([frame.head(), &bytes, frame.tail()].concat());
         }
         let to_ns = 1_700_000_001_000_000_000;
-        end(format, Totals { to_ns, received: 10, dropped: 7, ..Totals::default() }, &mut out);
+        end(format, CaptureTotals { to_ns, received: 10, dropped: 7, ..CaptureTotals::default() }, &mut out);
         out
     }
 
     #[test]
     fn classic_pcap_reads_back() {
-        let bytes = file(Format::PcapNanos);
+        let bytes = file(CaptureFileFormat::PcapNanos);
         let mut reader = LegacyPcapReader::new(4096, &bytes[..]).unwrap();
         let mut frames = 0;
         while let Ok((used, block)) = reader.next() {
@@ -247,7 +254,7 @@ mod tests {
 
     #[test]
     fn pcapng_reads_back_with_nanoseconds_and_statistics() {
-        let bytes = file(Format::Pcapng);
+        let bytes = file(CaptureFileFormat::Pcapng);
         let mut reader = PcapNGReader::new(4096, &bytes[..]).unwrap();
         let (mut frames, mut kinds) = (0u8, Vec::new());
         while let Ok((used, block)) = reader.next() {

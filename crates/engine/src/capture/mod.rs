@@ -17,8 +17,8 @@ mod port;
 pub mod record;
 mod tap;
 
-pub use port::{CaptureSpec, Captured, Missing, PortCapture};
-pub use tap::Tap;
+pub use port::{CaptureOutcome, CaptureSpec, MissingFrames, PortCapture};
+pub use tap::CaptureTap;
 
 use packetrig_plan::CaptureFormat;
 use std::path::PathBuf;

@@ -17,7 +17,7 @@ const ANEW_NS: u64 = 1_000_000_000;
 
 /// What is known of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Numbered {
+pub struct NumberedDirection {
     /// The first number, since the tap began anew if it did.
     pub first: u64,
     /// The highest.
@@ -39,18 +39,18 @@ pub struct Numbered {
 }
 
 /// Both directions; `None` for one of which nothing arrived yet.
-pub type Numbers = [Option<Numbered>; 2];
+pub type TapNumbers = [Option<NumberedDirection>; 2];
 
 /// Reads trailers.
 #[derive(Debug)]
-pub struct Counter {
-    ways: [Way; 2],
+pub struct TrailerCounter {
+    ways: [DirectionState; 2],
 }
 
 #[derive(Debug, Default)]
-struct Way {
+struct DirectionState {
     /// Up to the window's beginning.
-    before: Option<Numbered>,
+    before: Option<NumberedDirection>,
     window: Option<SequenceWindow>,
     /// What number the window's zero is.
     base: u64,
@@ -58,10 +58,10 @@ struct Way {
     last_at_ns: u64,
 }
 
-impl Counter {
+impl TrailerCounter {
     /// Goes on from what was known.
-    pub fn new(known: Numbers) -> Self {
-        Self { ways: known.map(|before| Way { before, ..Way::default() }) }
+    pub fn new(known: TapNumbers) -> Self {
+        Self { ways: known.map(|before| DirectionState { before, ..DirectionState::default() }) }
     }
 
     /// Takes in the trailer of a frame.
@@ -72,12 +72,12 @@ impl Counter {
     }
 
     /// What is known now.
-    pub fn numbers(&self) -> Numbers {
+    pub fn numbers(&self) -> TapNumbers {
         [self.ways[0].known(), self.ways[1].known()]
     }
 }
 
-impl Way {
+impl DirectionState {
     fn take(&mut self, number: u64, at_ns: u64) {
         let known = if self.window.is_some() { (self.last, self.last_at_ns) } else { self.known_last() };
         let is_anew = number <= known.0 && at_ns > known.1.saturating_add(ANEW_NS);
@@ -115,11 +115,13 @@ impl Way {
         *self = Self { before, window: Some(SequenceWindow::new()), base: number, last: 0, last_at_ns: 0 };
     }
 
-    fn known(&self) -> Option<Numbered> {
+    fn known(&self) -> Option<NumberedDirection> {
         let Some(window) = &self.window else { return self.before };
         let counts = window.live_counts();
-        let before = self.before.unwrap_or_else(|| Numbered { first: self.base, ..Numbered::default() });
-        Some(Numbered {
+        let before = self
+            .before
+            .unwrap_or_else(|| NumberedDirection { first: self.base, ..NumberedDirection::default() });
+        Some(NumberedDirection {
             last: self.last,
             last_at_ns: self.last_at_ns,
             seen: before.seen + counts.unique,
@@ -138,8 +140,8 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
 
     /// One direction after these numbers, a millisecond apart from `at_ns` on.
-    fn after(known: Numbers, at_ns: u64, numbers: impl IntoIterator<Item = u64>) -> Numbers {
-        let mut counter = Counter::new(known);
+    fn after(known: TapNumbers, at_ns: u64, numbers: impl IntoIterator<Item = u64>) -> TapNumbers {
+        let mut counter = TrailerCounter::new(known);
         for (index, number) in numbers.into_iter().enumerate() {
             let at_ns = at_ns + index as u64 * 1_000_000;
             counter.take(&Trailer { direction: 1, full_len: 60, number, at_ns });
@@ -148,7 +150,7 @@ mod tests {
         counter.numbers()
     }
 
-    fn rule(numbered: Numbered) {
+    fn rule(numbered: NumberedDirection) {
         assert_eq!(numbered.last, numbered.first - 1 + numbered.seen + numbered.missing + numbered.absent);
     }
 
@@ -176,7 +178,7 @@ mod tests {
         assert_eq!((known.duplicates, known.absent, known.anew), (0, 0, 1));
         let known = after(first, 9 * SECOND, [4, 5])[1].unwrap();
         assert_eq!((known.first, known.absent, known.missing, known.anew), (1, 3, 0, 1), "nobody logged");
-        let mut counter = Counter::new([None; 2]);
+        let mut counter = TrailerCounter::new([None; 2]);
         for (number, at_ns) in
             [(1, SECOND), (2, SECOND + 1), (3, 9 * SECOND - 1), (2, 11 * SECOND), (3, 11 * SECOND)]
         {

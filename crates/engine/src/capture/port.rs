@@ -9,11 +9,13 @@
 //! Invariant: between two starts every `stop` gives the same file with the same counts.
 
 use super::join::join;
-use super::record::{Format, RecordSpec, Recorded, Recorder, Rotation, Target};
-use super::tap::{Order, Slot, Tap};
+use super::record::{
+    CaptureFileFormat, DirectionRecorder, FileRotation, RecordSpec, RecordTarget, RecordingOutcome,
+};
+use super::tap::{CaptureOrder, CaptureTap, OrderSlot};
 use crate::Error;
 use crate::clock::RealClock;
-use crate::port::Clock;
+use crate::port::WorkerClock;
 use crossbeam_channel::{Receiver, bounded};
 use packetrig_sys::clock;
 use packetrig_wire::filter::Filter;
@@ -34,7 +36,7 @@ pub struct CaptureSpec {
     /// The file; made anew.
     pub file: PathBuf,
     /// Its format.
-    pub format: Format,
+    pub format: CaptureFileFormat,
     /// Interface name to write into it.
     pub interface: String,
     /// A comment to write into it.
@@ -51,7 +53,7 @@ pub struct CaptureSpec {
 
 /// Frames that passed the filter and are not in the file, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Missing {
+pub struct MissingFrames {
     /// The budget was used up.
     pub beyond_budget: u64,
     /// Newer ones were written over them, as asked for.
@@ -62,7 +64,7 @@ pub struct Missing {
     pub disk: u64,
 }
 
-impl Missing {
+impl MissingFrames {
     /// All of them.
     pub fn total(&self) -> u64 {
         self.beyond_budget + self.overwritten + self.queue + self.disk
@@ -83,33 +85,33 @@ impl Missing {
 
 /// What became of a capture.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Captured {
+pub struct CaptureOutcome {
     /// The file.
     pub file: PathBuf,
     /// Frames in it.
     pub written: u64,
     /// Frames that should be and are not.
-    pub missing: Missing,
+    pub missing: MissingFrames,
     /// Why writing failed, if it did.
     pub failure: Option<String>,
 }
 
 /// See the module. Clones are the same capture.
 #[derive(Clone)]
-pub struct PortCapture(Arc<Inner>);
+pub struct PortCapture(Arc<PortCaptureState>);
 
-struct Inner {
+struct PortCaptureState {
     spec: CaptureSpec,
-    slot: Arc<Slot>,
-    back: Receiver<Box<Recorder>>,
-    state: Mutex<State>,
+    slot: Arc<OrderSlot>,
+    back: Receiver<Box<DirectionRecorder>>,
+    state: Mutex<CapturePhase>,
 }
 
-enum State {
+enum CapturePhase {
     /// Never begun.
     Blank,
     Running,
-    Stopped(Captured),
+    Stopped(CaptureOutcome),
 }
 
 impl std::fmt::Debug for PortCapture {
@@ -120,41 +122,45 @@ impl std::fmt::Debug for PortCapture {
 
 impl PortCapture {
     /// A capture that has not begun, and the end of it that is for the port's receiver.
-    pub fn new(spec: CaptureSpec) -> Result<(Self, Tap), Error> {
+    pub fn new(spec: CaptureSpec) -> Result<(Self, CaptureTap), Error> {
         let program = spec.filter.compile().map_err(|reason| {
             let expression = format!("the capture filter for {}", spec.interface);
             Error::Filter { expression, reason }
         })?;
-        let slot = Arc::new(Slot::default());
+        let slot = Arc::new(OrderSlot::default());
         let (back_in, back) = bounded(1);
-        let tap = Tap::new(program, Arc::clone(&slot), back_in);
-        Ok((Self(Arc::new(Inner { spec, slot, back, state: Mutex::new(State::Blank) })), tap))
+        let tap = CaptureTap::new(program, Arc::clone(&slot), back_in);
+        Ok((
+            Self(Arc::new(PortCaptureState { spec, slot, back, state: Mutex::new(CapturePhase::Blank) })),
+            tap,
+        ))
     }
 
     /// Begins afresh: what arrives from now on is captured, and what was captured before is forgotten when this ends.
     pub fn start(&self) -> Result<(), Error> {
         let mut state = self.state();
-        if matches!(*state, State::Running) {
-            *state = State::Stopped(self.end()?);
+        if matches!(*state, CapturePhase::Running) {
+            *state = CapturePhase::Stopped(self.end()?);
         }
         let recorder = self.recorder()?;
         // The slot is empty: whatever was begun before has ended.
-        self.0.slot.put(Order::Begin(Box::new(recorder), RealClock::new().now()));
-        *state = State::Running;
+        self.0.slot.put(CaptureOrder::Begin(Box::new(recorder), RealClock::new().now()));
+        *state = CapturePhase::Running;
         Ok(())
     }
 
     /// Stops, if it is under way, and gives what was captured; again and again until the next start. A capture that was
     /// never begun gives a file without frames.
-    pub fn stop(&self) -> Result<Captured, Error> {
+    pub fn stop(&self) -> Result<CaptureOutcome, Error> {
         let mut state = self.state();
         let captured = match &*state {
-            State::Stopped(captured) => return Ok(captured.clone()),
-            State::Running => self.end(),
-            State::Blank => self.recorder().and_then(|recorder| self.finish(recorder)),
+            CapturePhase::Stopped(captured) => return Ok(captured.clone()),
+            CapturePhase::Running => self.end(),
+            CapturePhase::Blank => self.recorder().and_then(|recorder| self.finish(recorder)),
         };
         // A capture that could not be ended is over all the same.
-        *state = captured.as_ref().map_or(State::Blank, |captured| State::Stopped(captured.clone()));
+        *state =
+            captured.as_ref().map_or(CapturePhase::Blank, |captured| CapturePhase::Stopped(captured.clone()));
         captured
     }
 
@@ -172,34 +178,34 @@ impl PortCapture {
     }
 
     /// What was captured last, unless it has begun since.
-    pub fn last(&self) -> Option<Captured> {
-        if let State::Stopped(captured) = &*self.state() { Some(captured.clone()) } else { None }
+    pub fn last(&self) -> Option<CaptureOutcome> {
+        if let CapturePhase::Stopped(captured) = &*self.state() { Some(captured.clone()) } else { None }
     }
 
     /// Whether it is under way.
     pub fn is_running(&self) -> bool {
-        matches!(*self.state(), State::Running)
+        matches!(*self.state(), CapturePhase::Running)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, CapturePhase> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn end(&self) -> Result<Captured, Error> {
-        let recorder = match self.0.slot.put(Order::End(RealClock::new().now())) {
+    fn end(&self) -> Result<CaptureOutcome, Error> {
+        let recorder = match self.0.slot.put(CaptureOrder::End(RealClock::new().now())) {
             // Nobody has received since it was begun.
-            Some(Order::Begin(recorder, _)) => recorder,
+            Some(CaptureOrder::Begin(recorder, _)) => recorder,
             _ => self.0.back.recv_timeout(PATIENCE).map_err(|_| Error::Bug("a capture never ended"))?,
         };
         self.finish(*recorder)
     }
 
-    fn recorder(&self) -> Result<Recorder, Error> {
+    fn recorder(&self) -> Result<DirectionRecorder, Error> {
         let CaptureSpec { format, interface, comment, snap_len, budget, overwrite, file, .. } = &self.0.spec;
         let mut part = file.clone().into_os_string();
         part.push(".part");
         let spec = RecordSpec {
-            target: Target::File(part.into()),
+            target: RecordTarget::File(part.into()),
             format: *format,
             interface: interface.clone(),
             further: Vec::new(),
@@ -208,7 +214,7 @@ impl PortCapture {
             snap_len: *snap_len,
             fcs: true,
             budget: (!overwrite).then_some(*budget),
-            rotation: Rotation {
+            rotation: FileRotation {
                 bytes: overwrite.then_some(budget / PARTS),
                 every: None,
                 keep: usize::try_from(PARTS).ok(),
@@ -217,10 +223,10 @@ impl PortCapture {
             zstd: None,
             queue: QUEUE,
         };
-        Recorder::start(spec, clock::realtime_offset(), RealClock::new().now())
+        DirectionRecorder::start(spec, clock::realtime_offset(), RealClock::new().now())
     }
 
-    fn finish(&self, recorder: Recorder) -> Result<Captured, Error> {
+    fn finish(&self, recorder: DirectionRecorder) -> Result<CaptureOutcome, Error> {
         let file = &self.0.spec.file;
         let recorded = recorder.finish(RealClock::new().now())?;
         let Err(error) = join(&recorded.files, recorded.head, file) else {
@@ -236,12 +242,12 @@ impl PortCapture {
     }
 }
 
-fn captured(file: PathBuf, recorded: &Recorded) -> Captured {
+fn captured(file: PathBuf, recorded: &RecordingOutcome) -> CaptureOutcome {
     let failure = recorded.failure.as_ref();
-    Captured {
+    CaptureOutcome {
         file,
         written: recorded.written - recorded.removed_frames,
-        missing: Missing {
+        missing: MissingFrames {
             beyond_budget: recorded.beyond_budget,
             overwritten: recorded.removed_frames,
             queue: recorded.queue_dropped,

@@ -6,7 +6,7 @@
 //! Invariant: frames that arrived from the moment a capture was begun until it was stopped are given to its recorder,
 //! if they pass the filter, and no others.
 
-use super::record::Recorder;
+use super::record::DirectionRecorder;
 use crate::port::RxFrame;
 use crossbeam_channel::Sender;
 use packetrig_units::{MonoTime, Nanos};
@@ -17,23 +17,23 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// How long a frame may take from its arrival to us: what arrived before the end is waited for so long.
 pub(super) const ON_ITS_WAY: Nanos = Nanos::from_millis(60);
 
-pub(super) enum Order {
+pub(super) enum CaptureOrder {
     /// Record what arrives from this instant on.
-    Begin(Box<Recorder>, MonoTime),
+    Begin(Box<DirectionRecorder>, MonoTime),
     /// Give the recorder back when all that arrived until this instant is in it.
     End(MonoTime),
 }
 
 /// Where orders lie.
 #[derive(Default)]
-pub(super) struct Slot {
+pub(super) struct OrderSlot {
     is_called: AtomicBool,
-    order: Mutex<Option<Order>>,
+    order: Mutex<Option<CaptureOrder>>,
 }
 
-impl Slot {
+impl OrderSlot {
     /// Leaves an order. If the one before it was not taken yet, it is given back and the new one not left.
-    pub(super) fn put(&self, order: Order) -> Option<Order> {
+    pub(super) fn put(&self, order: CaptureOrder) -> Option<CaptureOrder> {
         let mut slot = self.order.lock().unwrap_or_else(PoisonError::into_inner);
         let before = slot.take();
         if before.is_none() {
@@ -43,7 +43,7 @@ impl Slot {
         before
     }
 
-    fn take(&self) -> Option<Order> {
+    fn take(&self) -> Option<CaptureOrder> {
         let mut slot = self.order.lock().unwrap_or_else(PoisonError::into_inner);
         self.is_called.store(false, Ordering::Release);
         slot.take()
@@ -51,24 +51,24 @@ impl Slot {
 }
 
 /// See the module.
-pub struct Tap {
+pub struct CaptureTap {
     program: Option<Program>,
     /// Whether frames that do not pass never get here, so that those lost in the ring would have passed.
     is_filtered_before: bool,
     is_alone: bool,
-    slot: Arc<Slot>,
-    back: Sender<Box<Recorder>>,
-    active: Option<Active>,
+    slot: Arc<OrderSlot>,
+    back: Sender<Box<DirectionRecorder>>,
+    active: Option<ActiveCapture>,
 }
 
-impl std::fmt::Debug for Tap {
+impl std::fmt::Debug for CaptureTap {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Tap").field("active", &self.active.is_some()).finish_non_exhaustive()
     }
 }
 
-struct Active {
-    recorder: Box<Recorder>,
+struct ActiveCapture {
+    recorder: Box<DirectionRecorder>,
     begin: MonoTime,
     end: Option<MonoTime>,
     is_over: bool,
@@ -76,8 +76,12 @@ struct Active {
     lost_before: Option<u64>,
 }
 
-impl Tap {
-    pub(super) fn new(program: Option<Program>, slot: Arc<Slot>, back: Sender<Box<Recorder>>) -> Self {
+impl CaptureTap {
+    pub(super) fn new(
+        program: Option<Program>,
+        slot: Arc<OrderSlot>,
+        back: Sender<Box<DirectionRecorder>>,
+    ) -> Self {
         Self { is_filtered_before: program.is_none(), is_alone: false, program, slot, back, active: None }
     }
 
@@ -147,12 +151,12 @@ impl Tap {
 
     fn follow(&mut self) {
         match self.slot.take() {
-            Some(Order::Begin(recorder, begin)) => {
+            Some(CaptureOrder::Begin(recorder, begin)) => {
                 self.give_back();
                 let (end, lost_before) = (None, None);
-                self.active = Some(Active { recorder, begin, end, is_over: false, lost_before });
+                self.active = Some(ActiveCapture { recorder, begin, end, is_over: false, lost_before });
             }
-            Some(Order::End(end)) => {
+            Some(CaptureOrder::End(end)) => {
                 if let Some(active) = &mut self.active {
                     active.end = Some(end);
                 }
@@ -169,7 +173,7 @@ impl Tap {
     }
 }
 
-impl Drop for Tap {
+impl Drop for CaptureTap {
     fn drop(&mut self) {
         self.give_back();
     }

@@ -1,7 +1,7 @@
-use super::record::Format;
+use super::record::CaptureFileFormat;
 use super::*;
 use crate::clock::RealClock;
-use crate::port::{Clock, RxFrame};
+use crate::port::{RxFrame, WorkerClock};
 use packetrig_stats::port::StampKind;
 use packetrig_units::{MonoTime, Nanos};
 use packetrig_wire::checksum;
@@ -16,7 +16,7 @@ const RECORD: usize = 16;
 fn spec(dir: &Path) -> CaptureSpec {
     CaptureSpec {
         file: dir.join("a.pcap"),
-        format: Format::Pcap,
+        format: CaptureFileFormat::Pcap,
         interface: "eth0".into(),
         comment: "a comment".into(),
         snap_len: None,
@@ -27,7 +27,7 @@ fn spec(dir: &Path) -> CaptureSpec {
 }
 
 /// Offers frames that arrive now and begin with these numbers.
-fn offer(tap: &mut Tap, numbers: std::ops::Range<u32>) {
+fn offer(tap: &mut CaptureTap, numbers: std::ops::Range<u32>) {
     let clock = RealClock::new();
     for number in numbers {
         let mut bytes = [7; 60];
@@ -56,7 +56,7 @@ fn numbers(file: &Path) -> (Vec<u32>, bool) {
 }
 
 /// Ends what a tap was told to end, as a receiver does.
-fn serve(tap: &mut Tap) {
+fn serve(tap: &mut CaptureTap) {
     let later = RealClock::new().now() + Nanos::from_secs(1);
     if tap.attend(later, true) {
         tap.ring_dropped(0);
@@ -64,7 +64,7 @@ fn serve(tap: &mut Tap) {
 }
 
 /// Stops from another thread while this one receives.
-fn stop(capture: &PortCapture, tap: &mut Tap) -> Captured {
+fn stop(capture: &PortCapture, tap: &mut CaptureTap) -> CaptureOutcome {
     std::thread::scope(|scope| {
         let stopped = scope.spawn(|| capture.stop().unwrap());
         while !stopped.is_finished() {
@@ -86,7 +86,10 @@ fn frames_get_an_fcs_and_every_one_is_accounted() {
     offer(&mut tap, 0..20);
     drop(tap);
     let captured = capture.stop().unwrap();
-    assert_eq!((captured.written, captured.missing, &captured.failure), (10, Missing::default(), &None));
+    assert_eq!(
+        (captured.written, captured.missing, &captured.failure),
+        (10, MissingFrames::default(), &None)
+    );
     assert_eq!(numbers(&captured.file), ((0..20).filter(|n| n % 2 == 1).collect(), true));
     let bytes = std::fs::read(&captured.file).unwrap();
     assert_eq!(bytes.len(), HEAD + 10 * (RECORD + 64));
@@ -118,7 +121,7 @@ fn a_full_budget_ends_the_file_and_the_rest_is_counted() {
     drop(tap);
     let captured = capture.stop().unwrap();
     let beyond_budget = 100 - captured.written;
-    assert_eq!(captured.missing, Missing { beyond_budget, ..Missing::default() });
+    assert_eq!(captured.missing, MissingFrames { beyond_budget, ..MissingFrames::default() });
     assert!(captured.written > 5 && std::fs::metadata(&captured.file).unwrap().len() <= 1500);
     let first = u32::try_from(captured.written).unwrap();
     assert_eq!(numbers(&captured.file).0, (0..first).collect::<Vec<_>>(), "the first, without a gap");
@@ -126,7 +129,7 @@ fn a_full_budget_ends_the_file_and_the_rest_is_counted() {
 
 #[test]
 fn a_capture_that_overwrites_is_one_file_of_the_newest_in_order() {
-    for format in [Format::Pcap, Format::Pcapng] {
+    for format in [CaptureFileFormat::Pcap, CaptureFileFormat::Pcapng] {
         let dir = tempfile::tempdir().unwrap();
         let spec = CaptureSpec { format, budget: 2 << 20, overwrite: true, ..spec(dir.path()) };
         let (capture, mut tap) = PortCapture::new(spec).unwrap();
@@ -140,7 +143,7 @@ fn a_capture_that_overwrites_is_one_file_of_the_newest_in_order() {
         let ends = (found.first(), found.last());
         assert!(right && found == (first..40_000).collect::<Vec<_>>(), "{first}: {ends:?}");
         let overwritten = u64::from(first);
-        assert_eq!(captured.missing, Missing { overwritten, ..Missing::default() });
+        assert_eq!(captured.missing, MissingFrames { overwritten, ..MissingFrames::default() });
         let size = std::fs::metadata(&captured.file).unwrap().len();
         assert!((3 << 19..=2 << 20).contains(&size), "{size}");
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "no parts are left");
@@ -175,7 +178,7 @@ fn frames_on_their_way_when_it_stops_are_in_it_and_later_ones_are_not() {
     capture.start().unwrap();
     let arrived = RealClock::new().now();
     serve(&mut tap);
-    let show = |tap: &mut Tap, at: MonoTime| {
+    let show = |tap: &mut CaptureTap, at: MonoTime| {
         tap.offer(&RxFrame { bytes: &[7; 60], full_len: 60, at, stamp: StampKind::User });
     };
     let captured = std::thread::scope(|scope| {
@@ -215,7 +218,7 @@ fn a_capture_without_frames_is_a_file_all_the_same() {
 fn pcapng_ends_with_what_was_dropped_where_that_is_known() {
     for (filter, osdrop) in [(Filter::default(), true), (one_condition(), false)] {
         let dir = tempfile::tempdir().unwrap();
-        let spec = CaptureSpec { format: Format::Pcapng, filter, ..spec(dir.path()) };
+        let spec = CaptureSpec { format: CaptureFileFormat::Pcapng, filter, ..spec(dir.path()) };
         let (capture, mut tap) = PortCapture::new(spec).unwrap();
         capture.start().unwrap();
         assert!(tap.attend(RealClock::new().now(), true), "wants to know where the count begins");

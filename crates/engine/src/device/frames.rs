@@ -23,7 +23,7 @@ const SHORTEST: usize = 60;
 
 /// An Ethernet frame with its tags taken off.
 #[derive(Clone, Debug)]
-pub(super) struct Frame<'a> {
+pub(super) struct DeviceFrame<'a> {
     pub(super) to: Mac,
     pub(super) from: Mac,
     /// (type, identifier), outermost first.
@@ -34,7 +34,7 @@ pub(super) struct Frame<'a> {
 
 /// What a frame says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Message<'a> {
+pub(super) enum DeviceMessage<'a> {
     /// Somebody asks for an address.
     Asks { sender: IpAddr, mac: Option<Mac>, target: IpAddr },
     /// Somebody tells theirs.
@@ -59,7 +59,7 @@ fn v6_at(bytes: &[u8], at: usize) -> Option<Ipv6Addr> {
     bytes.get(at..)?.first_chunk::<16>().map(|octets| Ipv6Addr::from(*octets))
 }
 
-impl<'a> Frame<'a> {
+impl<'a> DeviceFrame<'a> {
     pub(super) fn read(bytes: &'a [u8]) -> Option<Self> {
         let (to, from) = (mac_at(bytes, 0)?, mac_at(bytes, 6)?);
         let (mut at, mut tags) = (12, Vec::new());
@@ -72,7 +72,7 @@ impl<'a> Frame<'a> {
         Some(Self { to, from, tags, ether_type, rest: bytes.get(at + 2..)? })
     }
 
-    pub(super) fn message(&self) -> Option<Message<'a>> {
+    pub(super) fn message(&self) -> Option<DeviceMessage<'a>> {
         match self.ether_type {
             ARP => arp(self.rest),
             IPV4 => icmp(self.rest),
@@ -82,20 +82,20 @@ impl<'a> Frame<'a> {
     }
 }
 
-fn arp(bytes: &[u8]) -> Option<Message<'_>> {
+fn arp(bytes: &[u8]) -> Option<DeviceMessage<'_>> {
     // Ethernet, IPv4, and the lengths of their addresses.
     if bytes.get(..6)? != [0, 1, 8, 0, 6, 4] {
         return None;
     }
     let (mac, sender, target) = (mac_at(bytes, 8)?, v4_at(bytes, 14)?, v4_at(bytes, 24)?);
     match word(bytes, 6)? {
-        1 => Some(Message::Asks { sender: sender.into(), mac: Some(mac), target: target.into() }),
-        2 => Some(Message::Tells { target: sender.into(), mac }),
+        1 => Some(DeviceMessage::Asks { sender: sender.into(), mac: Some(mac), target: target.into() }),
+        2 => Some(DeviceMessage::Tells { target: sender.into(), mac }),
         _ => None,
     }
 }
 
-fn icmp(bytes: &[u8]) -> Option<Message<'_>> {
+fn icmp(bytes: &[u8]) -> Option<DeviceMessage<'_>> {
     let head = usize::from(bytes.first()? & 15) * 4;
     let length = usize::from(word(bytes, 2)?);
     // Neither more fragments nor an offset.
@@ -115,12 +115,12 @@ fn icmp(bytes: &[u8]) -> Option<Message<'_>> {
     echo(message, reply, v4_at(bytes, 12)?.into(), v4_at(bytes, 16)?.into())
 }
 
-fn echo(message: &[u8], reply: bool, from: IpAddr, to: IpAddr) -> Option<Message<'_>> {
+fn echo(message: &[u8], reply: bool, from: IpAddr, to: IpAddr) -> Option<DeviceMessage<'_>> {
     let (id, sequence) = (word(message, 4)?, word(message, 6)?);
-    Some(Message::Echo { reply, from, to, id, sequence, data: message.get(8..)? })
+    Some(DeviceMessage::Echo { reply, from, to, id, sequence, data: message.get(8..)? })
 }
 
-fn icmpv6(bytes: &[u8]) -> Option<Message<'_>> {
+fn icmpv6(bytes: &[u8]) -> Option<DeviceMessage<'_>> {
     if bytes.first()? >> 4 != 6 || *bytes.get(6)? != ICMPV6 {
         return None;
     }
@@ -133,11 +133,11 @@ fn icmpv6(bytes: &[u8]) -> Option<Message<'_>> {
     match message.first()? {
         135 if local => {
             let mac = option(message.get(24..)?, 1);
-            Some(Message::Asks { sender: from.into(), mac, target: v6_at(message, 8)?.into() })
+            Some(DeviceMessage::Asks { sender: from.into(), mac, target: v6_at(message, 8)?.into() })
         }
         136 if local => {
             let mac = option(message.get(24..)?, 2)?;
-            Some(Message::Tells { target: v6_at(message, 8)?.into(), mac })
+            Some(DeviceMessage::Tells { target: v6_at(message, 8)?.into(), mac })
         }
         128 => echo(message, false, from.into(), to.into()),
         129 => echo(message, true, from.into(), to.into()),
@@ -302,7 +302,7 @@ pub(super) fn echo_frame(
 /// Whether a frame is of the protocols that interfaces and kernels speak unasked on a link with devices: ARP, ICMP,
 /// ICMPv6 (neighbour and multicast listener discovery), IGMP, multicast DNS.
 pub fn is_protocol(bytes: &[u8]) -> bool {
-    let Some(frame) = Frame::read(bytes) else { return false };
+    let Some(frame) = DeviceFrame::read(bytes) else { return false };
     let (next, head) = match frame.ether_type {
         ARP => return true,
         IPV4 => (frame.rest.get(9), frame.rest.first().map_or(20, |first| usize::from(first & 15) * 4)),

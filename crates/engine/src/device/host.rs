@@ -1,12 +1,12 @@
 //! The worker that runs the emulated interfaces of one port, on sockets of its own beside those of the test traffic.
 
 use super::filter;
-use super::machine::{Machine, PingState};
+use super::machine::{DeviceMachine, PingState};
 use crate::Error;
-use crate::gate::Gate;
-use crate::port::Clock;
-use crate::stream::{Control, Step};
-use crate::worker::Work;
+use crate::gate::SendGate;
+use crate::port::WorkerClock;
+use crate::stream::{NextStep, StreamControl};
+use crate::worker::WorkerTask;
 use packetrig_plan::device::{Mac, Neighbour};
 use packetrig_sys::netns::NetNs;
 use packetrig_sys::packet::{RxOptions, RxRing, TxOptions, TxRing};
@@ -26,7 +26,7 @@ const PATIENCE: Nanos = Nanos::from_millis(1_000);
 
 /// Where a port's interface is, for sockets beside those of the test traffic.
 #[derive(Debug)]
-pub struct Site {
+pub struct PortSite {
     /// Its network namespace.
     pub netns: NetNs,
     /// Its index there.
@@ -37,7 +37,7 @@ pub struct Site {
     pub aside: Arc<AtomicU64>,
 }
 
-impl Site {
+impl PortSite {
     /// The same place again.
     pub fn duplicate(&self) -> Result<Self, Error> {
         let netns = self.netns.duplicate()?;
@@ -46,8 +46,8 @@ impl Site {
 }
 
 /// See the module.
-pub(crate) struct Host {
-    machine: Machine,
+pub(crate) struct DeviceHost {
+    machine: DeviceMachine,
     rx: RxRing,
     tx: TxRing,
     aside: Arc<AtomicU64>,
@@ -55,7 +55,7 @@ pub(crate) struct Host {
     stuck_since: Option<MonoTime>,
     clock: crate::clock::RealClock,
     /// Until when it may send.
-    gate: Gate,
+    gate: SendGate,
     /// Until when it may send whatever the gate says.
     allowed_until: MonoTime,
     /// Whether it is to answer and ask, as far as it may.
@@ -68,8 +68,8 @@ pub(crate) struct HostLatest {
     pub(crate) neighbours: Vec<(Neighbour, Option<Mac>)>,
 }
 
-impl Host {
-    pub(crate) fn open(site: Site, machine: Machine, gate: Gate) -> Result<Self, Error> {
+impl DeviceHost {
+    pub(crate) fn open(site: PortSite, machine: DeviceMachine, gate: SendGate) -> Result<Self, Error> {
         let options = RxOptions { blocks: 16, retire_ms: 1, ..RxOptions::default() };
         let (netns, index, name) = (&site.netns, site.index, &site.location);
         let rx = RxRing::open_filtered(netns, index, name, options, &filter::protocols())?;
@@ -186,22 +186,22 @@ impl Host {
 /// `ENETDOWN`.
 const NETDOWN: i32 = 100;
 
-impl Work for Host {
+impl WorkerTask for DeviceHost {
     type Counts = HostLatest;
 
-    fn control(&mut self, _: Control) {}
+    fn control(&mut self, _: StreamControl) {}
 
-    fn step(&mut self, now: MonoTime) -> Result<Step, Error> {
+    fn step(&mut self, now: MonoTime) -> Result<NextStep, Error> {
         self.follow_gate(now);
         let Self { machine, rx, out, .. } = self;
         let taken = rx.receive(BATCH, &mut |frame| machine.take(frame.bytes, now, out));
         machine.tick(now, out);
         self.send(now)?;
         let until = self.machine.deadline().map_or(now + IDLE, |at| at.min(now + IDLE));
-        Ok(if taken == BATCH { Step::Busy } else { Step::IdleUntil(until) })
+        Ok(if taken == BATCH { NextStep::Busy } else { NextStep::IdleUntil(until) })
     }
 
-    fn idle(&mut self, clock: &dyn Clock, until: MonoTime) -> Result<(), Error> {
+    fn idle(&mut self, clock: &dyn WorkerClock, until: MonoTime) -> Result<(), Error> {
         Ok(self.rx.wait(until.since(clock.now()).as_u64())?)
     }
 

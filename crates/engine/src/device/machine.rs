@@ -1,6 +1,6 @@
 //! What the emulated interfaces of a port do. Frames in, frames out, deadlines; time is an argument.
 
-use super::frames::{self, BROADCAST, Frame, Message};
+use super::frames::{self, BROADCAST, DeviceFrame, DeviceMessage};
 use crate::rig::OwnerPermit;
 use packetrig_plan::device::{Interface, Mac, Neighbour};
 use packetrig_units::{MonoTime, Nanos};
@@ -33,7 +33,7 @@ pub enum PingState {
 }
 
 #[derive(Clone, Debug)]
-struct Found {
+struct FoundNeighbour {
     mac: Option<Mac>,
     /// When to ask, and for how long to wait after that.
     ask_at: MonoTime,
@@ -41,10 +41,10 @@ struct Found {
 }
 
 #[derive(Clone, Debug)]
-struct Ping {
+struct PendingPing {
     to: IpAddr,
     from: IpAddr,
-    via: Via,
+    via: NextHop,
     id: u16,
     sequence: u16,
     send_at: MonoTime,
@@ -54,18 +54,18 @@ struct Ping {
 
 /// The next hop.
 #[derive(Clone, Copy, Debug)]
-enum Via {
+enum NextHop {
     Asked(Neighbour),
     Given(usize, Mac),
 }
 
 /// See the module.
 #[derive(Debug)]
-pub struct Machine {
+pub struct DeviceMachine {
     key: TagKey,
     interfaces: BTreeMap<usize, Interface>,
-    found: BTreeMap<Neighbour, Found>,
-    pings: BTreeMap<u64, Ping>,
+    found: BTreeMap<Neighbour, FoundNeighbour>,
+    pings: BTreeMap<u64, PendingPing>,
     next_ping: u64,
     on: bool,
     /// Start of the second in which answers are counted, and how many there were.
@@ -74,7 +74,7 @@ pub struct Machine {
     permit: Option<Arc<dyn OwnerPermit>>,
 }
 
-impl Machine {
+impl DeviceMachine {
     /// For these interfaces, by their index in the plan. Frames with a tag of `key` are nobody's business here. It is off.
     pub fn new(key: TagKey, interfaces: BTreeMap<usize, Interface>) -> Self {
         let mut machine = Self {
@@ -116,7 +116,7 @@ impl Machine {
         }
         self.on = on;
         for found in self.found.values_mut() {
-            *found = Found { mac: None, ask_at: now, pause: FIRST_PAUSE };
+            *found = FoundNeighbour { mac: None, ask_at: now, pause: FIRST_PAUSE };
         }
         if on {
             self.interfaces.values().for_each(|interface| announce(interface, out));
@@ -126,7 +126,7 @@ impl Machine {
 
     /// Keeps asking for a neighbour from now on.
     pub fn want(&mut self, neighbour: Neighbour, now: MonoTime) {
-        let new = Found { mac: None, ask_at: now, pause: FIRST_PAUSE };
+        let new = FoundNeighbour { mac: None, ask_at: now, pause: FIRST_PAUSE };
         self.found.entry(neighbour).or_insert(new);
     }
 
@@ -150,19 +150,19 @@ impl Machine {
         let way = of.and_then(|source| {
             let via = match (source.gateway_mac, source.reaches(to)) {
                 _ if source.ip.is_ipv4() != to.is_ipv4() => return None,
-                (Some(mac), _) => Via::Given(interface, mac),
-                (None, true) => Via::Asked(Neighbour { interface, address, ip: to }),
-                (None, false) => Via::Asked(Neighbour { interface, address, ip: source.gateway? }),
+                (Some(mac), _) => NextHop::Given(interface, mac),
+                (None, true) => NextHop::Asked(Neighbour { interface, address, ip: to }),
+                (None, false) => NextHop::Asked(Neighbour { interface, address, ip: source.gateway? }),
             };
             Some((source.ip, via))
         });
-        let (from, via) = way.unwrap_or((to, Via::Given(interface, [0; 6])));
+        let (from, via) = way.unwrap_or((to, NextHop::Given(interface, [0; 6])));
         let state = if way.is_some() { PingState::Waiting } else { PingState::Failed };
-        if let (Via::Asked(neighbour), true) = (via, way.is_some()) {
+        if let (NextHop::Asked(neighbour), true) = (via, way.is_some()) {
             self.want(neighbour, now);
         }
         let id = u16::try_from(number & 0xffff).unwrap_or(0) ^ 0x7072;
-        let ping = Ping { to, from, via, id, sequence: 0, send_at: now, give_up: now + within, state };
+        let ping = PendingPing { to, from, via, id, sequence: 0, send_at: now, give_up: now + within, state };
         self.pings.insert(number, ping);
         number
     }
@@ -200,8 +200,8 @@ impl Machine {
                 ping.state = PingState::Failed;
             } else if ping.send_at <= now {
                 let (interface, mac) = match ping.via {
-                    Via::Given(interface, mac) => (interface, Some(mac)),
-                    Via::Asked(way) => (way.interface, self.found.get(&way).and_then(|found| found.mac)),
+                    NextHop::Given(interface, mac) => (interface, Some(mac)),
+                    NextHop::Asked(way) => (way.interface, self.found.get(&way).and_then(|found| found.mac)),
                 };
                 // Soon again while the way is being asked for.
                 ping.send_at = now + if mac.is_some() { PING_AGAIN } else { Nanos::from_millis(10) };
@@ -219,10 +219,10 @@ impl Machine {
     /// Takes in a frame that arrived at the port.
     pub fn take(&mut self, bytes: &[u8], now: MonoTime, out: &mut Vec<Vec<u8>>) {
         let is_test = || tag::candidates(bytes, self.key).any(|found| found.tag.form == TagForm::Full);
-        let Some(frame) = Frame::read(bytes).filter(|_| self.on && !is_test()) else { return };
+        let Some(frame) = DeviceFrame::read(bytes).filter(|_| self.on && !is_test()) else { return };
         let Some(message) = frame.message() else { return };
         match &message {
-            Message::Asks { sender, mac, target } => {
+            DeviceMessage::Asks { sender, mac, target } => {
                 if let Some(mac) = mac {
                     self.learn(&frame, *sender, *mac, now);
                 }
@@ -232,17 +232,18 @@ impl Machine {
                 let answer = tell(interface, *target, *sender, mac.unwrap_or(frame.from));
                 self.answer(now, answer, out);
             }
-            Message::Tells { target, mac } => self.learn(&frame, *target, *mac, now),
-            Message::Echo { reply: true, from, to, id, .. } => {
+            DeviceMessage::Tells { target, mac } => self.learn(&frame, *target, *mac, now),
+            DeviceMessage::Echo { reply: true, from, to, id, .. } => {
                 let is_ours = self.owner(&frame, *to).is_some();
                 let mut pings = self.pings.values_mut().filter(|ping| ping.state == PingState::Waiting);
-                let asked =
-                    |ping: &&mut Ping| is_ours && ping.id == *id && ping.to == *from && ping.from == *to;
+                let asked = |ping: &&mut PendingPing| {
+                    is_ours && ping.id == *id && ping.to == *from && ping.from == *to
+                };
                 if let Some(ping) = pings.find(asked) {
                     ping.state = PingState::Succeeded;
                 }
             }
-            Message::Echo { reply: false, from, to, id, sequence, data } => {
+            DeviceMessage::Echo { reply: false, from, to, id, sequence, data } => {
                 let is_meant = |of: &&Interface| of.mac == frame.to && self.may_answer(*from);
                 let Some(interface) = self.owner(&frame, *to).filter(is_meant) else { return };
                 let echo = (true, *id, *sequence);
@@ -253,7 +254,7 @@ impl Machine {
     }
 
     /// The interface on the frame's VLAN that has this address, if the frame was sent to it or to a group.
-    fn owner(&self, frame: &Frame<'_>, ip: IpAddr) -> Option<&Interface> {
+    fn owner(&self, frame: &DeviceFrame<'_>, ip: IpAddr) -> Option<&Interface> {
         let meant = |interface: &&Interface| frame.to == interface.mac || frame.to[0] & 1 == 1;
         let own = |interface: &&Interface| {
             interface.addresses.iter().any(|address| address.ip == ip)
@@ -264,7 +265,7 @@ impl Machine {
     }
 
     /// Notes the MAC address of a neighbour that is asked for.
-    fn learn(&mut self, frame: &Frame<'_>, ip: IpAddr, mac: Mac, now: MonoTime) {
+    fn learn(&mut self, frame: &DeviceFrame<'_>, ip: IpAddr, mac: Mac, now: MonoTime) {
         if mac[0] & 1 == 1 || mac == [0; 6] {
             return;
         }
@@ -275,7 +276,7 @@ impl Machine {
                 && of.is_some_and(|of| is_on(of, frame) && (frame.to == of.mac || frame.to[0] & 1 == 1))
         });
         for (_, found) in concerned {
-            *found = Found { mac: Some(mac), ask_at: now + REFRESH, pause: FIRST_PAUSE };
+            *found = FoundNeighbour { mac: Some(mac), ask_at: now + REFRESH, pause: FIRST_PAUSE };
         }
     }
 
@@ -298,7 +299,7 @@ pub(super) fn gateways(index: usize, interface: &Interface) -> impl Iterator<Ite
         .filter_map(move |(address, of)| Some(Neighbour { interface: index, address, ip: of.gateway? }))
 }
 
-fn is_on(interface: &Interface, frame: &Frame<'_>) -> bool {
+fn is_on(interface: &Interface, frame: &DeviceFrame<'_>) -> bool {
     interface.vlans.iter().map(|tag| (tag.tpid, tag.id)).eq(frame.tags.iter().copied())
 }
 

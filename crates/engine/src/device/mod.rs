@@ -13,8 +13,8 @@ pub(crate) mod host;
 mod machine;
 
 pub use frames::is_protocol;
-pub use host::Site;
-pub use machine::{Machine, PingState};
+pub use host::PortSite;
+pub use machine::{DeviceMachine, PingState};
 
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,6 @@
 use super::filter;
-use super::frames::{self, Frame, is_protocol};
-use super::machine::{Machine, PingState};
+use super::frames::{self, DeviceFrame, is_protocol};
+use super::machine::{DeviceMachine, PingState};
 use packetrig_plan::device::{Address, Interface, Mac, Neighbour, VlanTag};
 use packetrig_units::{MonoTime, Nanos};
 use packetrig_wire::pattern::mix;
@@ -35,20 +35,20 @@ fn interface(mac: Mac, tags: &[u16], addresses: &[(&str, &str)]) -> Interface {
     Interface { name: "e".into(), device: "d".into(), port: 0, mac, vlans, addresses }
 }
 
-fn machine(interfaces: Vec<Interface>) -> Machine {
-    let mut machine = Machine::new(KEY, interfaces.into_iter().enumerate().collect::<BTreeMap<_, _>>());
+fn machine(interfaces: Vec<Interface>) -> DeviceMachine {
+    let mut machine = DeviceMachine::new(KEY, interfaces.into_iter().enumerate().collect::<BTreeMap<_, _>>());
     machine.switch(true, at(0), &mut Vec::new());
     machine
 }
 
-fn side(mac: Mac, own: u8, other: u8) -> Machine {
+fn side(mac: Mac, own: u8, other: u8) -> DeviceMachine {
     let (v4, gateway4) = (format!("198.18.0.{own}"), format!("198.18.0.{other}"));
     let (v6, gateway6) = (format!("2001:2::{own}"), format!("2001:2::{other}"));
     machine(vec![interface(mac, &[7, 8], &[(&v4, &gateway4), (&v6, &gateway6)])])
 }
 
 /// A wire that loses `loss` of 256 frames, for so many milliseconds.
-fn join(one: &mut Machine, other: &mut Machine, seed: u64, loss: u64, ms: std::ops::Range<u64>) {
+fn join(one: &mut DeviceMachine, other: &mut DeviceMachine, seed: u64, loss: u64, ms: std::ops::Range<u64>) {
     for now in ms {
         let (mut there, mut back) = (Vec::new(), Vec::new());
         one.tick(at(now), &mut there);
@@ -76,7 +76,7 @@ fn join(one: &mut Machine, other: &mut Machine, seed: u64, loss: u64, ms: std::o
     }
 }
 
-fn macs(machine: &Machine) -> Vec<Option<Mac>> {
+fn macs(machine: &DeviceMachine) -> Vec<Option<Mac>> {
     machine.neighbours().map(|(_, mac)| mac).collect()
 }
 
@@ -96,9 +96,9 @@ fn an_address_is_told_to_who_asks_on_its_vlan_only() {
     };
     for target in ["198.18.0.1", "2001:2::1", "fe80::ff:fe00:a"] {
         let out = answers(&asks(&[7, 8], target));
-        let frame = Frame::read(&out[0]).unwrap();
+        let frame = DeviceFrame::read(&out[0]).unwrap();
         assert_eq!((out.len(), frame.to, frame.from), (1, B, A), "{target}");
-        assert_eq!(frame.message(), Some(frames::Message::Tells { target: ip(target), mac: A }));
+        assert_eq!(frame.message(), Some(frames::DeviceMessage::Tells { target: ip(target), mac: A }));
         assert!(answers(&asks(&[7], target)).is_empty() && answers(&asks(&[8, 7], target)).is_empty());
     }
     for other in ["198.18.0.3", "2001:2::3", "fe80::ff:fe00:c"] {
@@ -236,7 +236,7 @@ fn the_kernel_lets_through_what_the_machine_understands_and_no_test_traffic() {
         let of = interface(A, tags, &[("198.18.0.1", "198.18.0.2"), ("2001:2::1", "2001:2::2")]);
         let neighbour = |address, text| Neighbour { interface: 0, address, ip: ip(text) };
         let mut all = Vec::new();
-        let mut machine = Machine::new(KEY, BTreeMap::from([(0, of.clone())]));
+        let mut machine = DeviceMachine::new(KEY, BTreeMap::from([(0, of.clone())]));
         machine.want(neighbour(0, "198.18.0.7"), at(0));
         machine.switch(true, at(0), &mut all);
         all.extend(frames::echo_frame(&of, B, (ip("198.18.0.1"), ip("198.18.0.2")), (false, 1, 1), &[1]));
@@ -269,7 +269,7 @@ proptest! {
         let mut machine = side(A, 1, 2);
         machine.take(&bytes, at(1), &mut out);
         for answer in &out {
-            let frame = Frame::read(answer).unwrap();
+            let frame = DeviceFrame::read(answer).unwrap();
             prop_assert_eq!((frame.from, &frame.tags[..]), (A, &[(0x8100, 7), (0x8100, 8)][..]));
             prop_assert!(bytes[..6] == A || bytes[0] & 1 == 1);
             prop_assert_eq!(&bytes[12..14], &[0x81, 0][..]);

@@ -5,7 +5,7 @@
 //!
 //! Invariant: arrived + copies = left + dropped + overflowed + inside, at any moment between two frames.
 
-use super::{DIRECTIONS, Deeds, Place, Witness};
+use super::{DIRECTIONS, FrameDeeds, FramePosition, FrameWitness};
 use crate::Error;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use packetrig_sys::clock::Offset;
@@ -21,7 +21,7 @@ const WAY: usize = 1 << 16;
 
 /// What was done so far, in one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Counts {
+pub struct ImpairCounts {
     /// Frames that arrived.
     pub arrived: u64,
     /// Their bytes, without FCS.
@@ -48,22 +48,22 @@ pub struct Counts {
 
 /// See the module.
 #[derive(Debug)]
-pub struct Chronicle {
+pub struct ImpairChronicle {
     direction: usize,
-    counts: Counts,
-    file: Option<Sender<Entry>>,
+    counts: ImpairCounts,
+    file: Option<Sender<ChronicleEntry>>,
     untold: u64,
 }
 
-impl Chronicle {
+impl ImpairChronicle {
     /// For frames of one of the [`DIRECTIONS`].
     pub fn new(direction: usize, file: Option<&TruthFile>) -> Self {
         let file = file.and_then(|file| file.entries.clone());
-        Self { direction, counts: Counts::default(), file, untold: 0 }
+        Self { direction, counts: ImpairCounts::default(), file, untold: 0 }
     }
 
     /// What was done so far.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> ImpairCounts {
         self.counts
     }
 
@@ -73,8 +73,8 @@ impl Chronicle {
     }
 }
 
-impl Witness for Chronicle {
-    fn settled(&mut self, place: Place, deeds: &Deeds, bytes: &[u8]) {
+impl FrameWitness for ImpairChronicle {
+    fn settled(&mut self, place: FramePosition, deeds: &FrameDeeds, bytes: &[u8]) {
         let counts = &mut self.counts;
         counts.arrived += 1;
         counts.arrived_bytes += bytes.len() as u64;
@@ -84,15 +84,17 @@ impl Witness for Chronicle {
         counts.held += u64::from(deeds.held_for > 0);
         counts.delayed += u64::from(deeds.is_delayed);
         counts.corrupted += u64::from(deeds.corrupted.is_some());
-        let is_untouched = *deeds == Deeds { at_ns: deeds.at_ns, due_ns: deeds.at_ns, ..Deeds::default() };
+        let is_untouched =
+            *deeds == FrameDeeds { at_ns: deeds.at_ns, due_ns: deeds.at_ns, ..FrameDeeds::default() };
         if let Some(file) = self.file.as_ref().filter(|_| !is_untouched) {
             let fcs = u32::from_le_bytes(checksum::fcs(bytes));
-            let entry = Entry { direction: self.direction, place, deeds: *deeds, len: bytes.len(), fcs };
+            let entry =
+                ChronicleEntry { direction: self.direction, place, deeds: *deeds, len: bytes.len(), fcs };
             self.untold += u64::from(file.try_send(entry).is_err());
         }
     }
 
-    fn left(&mut self, _: Place, now_ns: u64, due_ns: u64) {
+    fn left(&mut self, _: FramePosition, now_ns: u64, due_ns: u64) {
         let late = now_ns.saturating_sub(due_ns);
         self.counts.left += 1;
         self.counts.late_most_ns = self.counts.late_most_ns.max(late);
@@ -102,17 +104,17 @@ impl Witness for Chronicle {
 
 /// A frame to which something was done.
 #[derive(Debug)]
-struct Entry {
+struct ChronicleEntry {
     direction: usize,
-    place: Place,
-    deeds: Deeds,
+    place: FramePosition,
+    deeds: FrameDeeds,
     len: usize,
     fcs: u32,
 }
 
 /// As a line of the file.
 #[derive(Serialize)]
-struct Line {
+struct ChronicleLine {
     direction: &'static str,
     /// Frames of this direction that arrived before it.
     frame: u64,
@@ -133,11 +135,11 @@ struct Line {
     #[serde(skip_serializing_if = "Option::is_none")]
     delay_ns: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    corrupted: Option<Damage>,
+    corrupted: Option<FrameDamage>,
 }
 
 #[derive(Serialize)]
-struct Damage {
+struct FrameDamage {
     byte: u32,
     mask: u8,
 }
@@ -152,11 +154,11 @@ fn is_zero(value: &u32) -> bool {
     *value == 0
 }
 
-impl Entry {
-    fn line(&self, offset: Offset) -> Line {
+impl ChronicleEntry {
+    fn line(&self, offset: Offset) -> ChronicleLine {
         let deeds = &self.deeds;
         let delay = deeds.due_ns.saturating_sub(deeds.at_ns);
-        Line {
+        ChronicleLine {
             direction: DIRECTIONS[self.direction],
             frame: self.place.position,
             at_ns: deeds.at_ns.saturating_add_signed(offset.offset_ns),
@@ -167,7 +169,7 @@ impl Entry {
             copies: deeds.copies,
             held_for: deeds.held_for,
             delay_ns: (delay > 0).then_some(delay),
-            corrupted: deeds.corrupted.map(|(byte, mask)| Damage { byte, mask }),
+            corrupted: deeds.corrupted.map(|(byte, mask)| FrameDamage { byte, mask }),
         }
     }
 }
@@ -176,7 +178,7 @@ impl Entry {
 #[derive(Debug)]
 pub struct TruthFile {
     path: PathBuf,
-    entries: Option<Sender<Entry>>,
+    entries: Option<Sender<ChronicleEntry>>,
     thread: Option<JoinHandle<io::Result<()>>>,
 }
 
@@ -194,7 +196,7 @@ impl TruthFile {
         Ok(Self { path: path.to_owned(), entries: Some(entries), thread: Some(thread) })
     }
 
-    /// Waits until all is written. To be called when no [`Chronicle`] of it is left.
+    /// Waits until all is written. To be called when no [`ImpairChronicle`] of it is left.
     pub fn finish(mut self) -> Result<(), Error> {
         self.entries = None;
         let Some(thread) = self.thread.take() else { return Ok(()) };
@@ -203,7 +205,7 @@ impl TruthFile {
     }
 }
 
-fn write(file: &mut impl Write, entries: &Receiver<Entry>, offset: Offset) -> io::Result<()> {
+fn write(file: &mut impl Write, entries: &Receiver<ChronicleEntry>, offset: Offset) -> io::Result<()> {
     loop {
         let entry = match entries.try_recv() {
             Ok(entry) => entry,
@@ -220,18 +222,19 @@ fn write(file: &mut impl Write, entries: &Receiver<Entry>, offset: Offset) -> io
 
 #[cfg(test)]
 mod tests {
-    use super::super::{FaultPlan, Impairer, Spec, Specs};
+    use super::super::{DirectionSpec, FaultPlan, FrameImpairer, ImpairSpecs};
     use super::*;
 
     /// What the log says of 2000 frames a microsecond apart, and the counts.
-    fn told(spec: &str, seed: u64) -> (Vec<serde_json::Value>, Counts) {
+    fn told(spec: &str, seed: u64) -> (Vec<serde_json::Value>, ImpairCounts) {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("truth.jsonl");
         let file =
             TruthFile::create(&path, "{\"log\":\"of a test\"}", Offset { offset_ns: 1_000_000, bound_ns: 1 })
                 .unwrap();
-        let plan: FaultPlan = Specs::both(&spec.parse::<Spec>().unwrap()).plans(seed)[0].clone();
-        let mut impairer = Impairer::new(plan, 0, Chronicle::new(0, Some(&file)));
+        let plan: FaultPlan =
+            ImpairSpecs::both(&spec.parse::<DirectionSpec>().unwrap()).plans(seed)[0].clone();
+        let mut impairer = FrameImpairer::new(plan, 0, ImpairChronicle::new(0, Some(&file)));
         for n in 0..2000u64 {
             impairer.release(n * 1000, &mut |_| {});
             impairer.accept(n * 1000, &n.to_be_bytes().repeat(10), &mut |_| {});

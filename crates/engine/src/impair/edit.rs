@@ -2,7 +2,7 @@
 
 /// One change of a frame's headers. A frame that lacks the header stays as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Edit {
+pub enum HeaderEdit {
     /// New destination address.
     DestinationMac([u8; 6]),
     /// New source address.
@@ -22,7 +22,7 @@ pub enum Edit {
     PopVlan,
 }
 
-impl Edit {
+impl HeaderEdit {
     /// Applies the change; says whether the frame had what it takes.
     pub fn apply(self, frame: &mut Vec<u8>) -> bool {
         match self {
@@ -167,11 +167,11 @@ mod tests {
     #[test]
     fn ttl_and_dscp_change_and_the_rest_does_not() {
         let mut frame = ipv4();
-        assert!(Edit::DecrementTtl.apply(&mut frame) && Edit::Dscp(46).apply(&mut frame));
+        assert!(HeaderEdit::DecrementTtl.apply(&mut frame) && HeaderEdit::Dscp(46).apply(&mut frame));
         assert_eq!((frame[22], frame[15]), (0x3f, 46 << 2));
         assert_eq!(packetrig_wire::checksum::sum(&frame[14..34]), 0xffff);
         let mut six = ipv6();
-        assert!(Edit::DecrementTtl.apply(&mut six) && Edit::Dscp(0x2e).apply(&mut six));
+        assert!(HeaderEdit::DecrementTtl.apply(&mut six) && HeaderEdit::Dscp(0x2e).apply(&mut six));
         assert_eq!((six[14], six[15], six[21]), (0x6b, 0x90, 63));
         assert_eq!(six[22..], ipv6()[22..]);
     }
@@ -179,18 +179,18 @@ mod tests {
     #[test]
     fn tags_pushed_are_popped() {
         let mut frame = ipv4();
-        assert!(Edit::PushVlan { tpid: 0x88a8, tci: 0x6064 }.apply(&mut frame));
+        assert!(HeaderEdit::PushVlan { tpid: 0x88a8, tci: 0x6064 }.apply(&mut frame));
         assert_eq!(frame[12..18], [0x88, 0xa8, 0x60, 0x64, 8, 0]);
         // The IP header is found behind the tag.
-        assert!(Edit::DecrementTtl.apply(&mut frame));
-        assert!(Edit::PopVlan.apply(&mut frame));
-        assert!(!Edit::PopVlan.apply(&mut frame));
+        assert!(HeaderEdit::DecrementTtl.apply(&mut frame));
+        assert!(HeaderEdit::PopVlan.apply(&mut frame));
+        assert!(!HeaderEdit::PopVlan.apply(&mut frame));
         assert_eq!(frame.len(), ipv4().len());
     }
 
     #[test]
     fn a_frame_without_the_header_stays_as_it_is() {
-        for edit in [Edit::DecrementTtl, Edit::Dscp(1), Edit::PopVlan] {
+        for edit in [HeaderEdit::DecrementTtl, HeaderEdit::Dscp(1), HeaderEdit::PopVlan] {
             for len in [0, 5, 13, 14, 60] {
                 let mut frame = vec![0; len];
                 assert!(!edit.apply(&mut frame));

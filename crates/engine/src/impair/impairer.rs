@@ -4,8 +4,8 @@
 //! of a limited rate, each copy for itself; delayed; held back behind later ones.
 
 use super::draw::below_or_at;
-use super::queue::Waiting;
-use super::{Course, Fault, FaultPlan};
+use super::queue::RateQueueState;
+use super::{FaultPlan, FrameFault, KeyCourse};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
@@ -16,7 +16,7 @@ const SPARE: usize = 4096;
 
 /// Which frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct FramePosition {
     /// Its key.
     pub key: u32,
     /// How many with that key arrived before it.
@@ -25,7 +25,7 @@ pub struct Place {
 
 /// What was done to a frame, known as soon as it has arrived.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Deeds {
+pub struct FrameDeeds {
     /// When it arrived.
     pub at_ns: u64,
     /// It goes no further.
@@ -47,17 +47,17 @@ pub struct Deeds {
 }
 
 /// Is told of every frame.
-pub trait Witness {
+pub trait FrameWitness {
     /// A frame arrived, and this is what is done to it. `bytes` are those that arrived.
-    fn settled(&mut self, place: Place, deeds: &Deeds, bytes: &[u8]);
+    fn settled(&mut self, place: FramePosition, deeds: &FrameDeeds, bytes: &[u8]);
     /// It, or a copy of it, leaves at `now_ns`; it was due at `due_ns`.
-    fn left(&mut self, place: Place, now_ns: u64, due_ns: u64);
+    fn left(&mut self, place: FramePosition, now_ns: u64, due_ns: u64);
 }
 
 /// A frame inside, with copies that leave together with it.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Inside {
-    place: Place,
+struct FrameInside {
+    place: FramePosition,
     copies: u32,
     held_for: u32,
     bytes: Vec<u8>,
@@ -65,8 +65,8 @@ struct Inside {
 
 /// A frame that waits for others of its key.
 #[derive(Debug)]
-struct Held {
-    frame: Inside,
+struct ReorderedFrame {
+    frame: FrameInside,
     waits_for: u32,
     due_ns: u64,
     /// It waits no longer than this.
@@ -75,27 +75,27 @@ struct Held {
 
 /// A frame that waits for its time; `order` keeps frames of one instant in their order.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Delayed {
+struct DelayedFrame {
     due_ns: u64,
     order: u64,
-    frame: Inside,
+    frame: FrameInside,
 }
 
 #[derive(Debug)]
-struct Lane {
-    course: Course,
+struct KeyLane {
+    course: KeyCourse,
     received: u64,
-    held: VecDeque<Held>,
+    held: VecDeque<ReorderedFrame>,
 }
 
 /// Applies a plan to the frames that arrive on one port.
 #[derive(Debug)]
-pub struct Impairer<W> {
+pub struct FrameImpairer<W> {
     plan: FaultPlan,
     port: usize,
-    lanes: BTreeMap<u32, Lane>,
-    queue: Option<Waiting>,
-    delayed: BinaryHeap<Reverse<Delayed>>,
+    lanes: BTreeMap<u32, KeyLane>,
+    queue: Option<RateQueueState>,
+    delayed: BinaryHeap<Reverse<DelayedFrame>>,
     order: u64,
     /// When the last frame so far is due.
     last_due_ns: u64,
@@ -105,10 +105,10 @@ pub struct Impairer<W> {
     witness: W,
 }
 
-impl<W: Witness> Impairer<W> {
+impl<W: FrameWitness> FrameImpairer<W> {
     /// For frames that arrive on `port`.
     pub fn new(plan: FaultPlan, port: usize, witness: W) -> Self {
-        let queue = plan.queue.map(Waiting::new);
+        let queue = plan.queue.map(RateQueueState::new);
         Self {
             plan,
             port,
@@ -137,12 +137,16 @@ impl<W: Witness> Impairer<W> {
     pub fn accept(&mut self, now_ns: u64, frame: &[u8], out: &mut dyn FnMut(&[u8])) {
         let key = self.plan.classifier.key(frame);
         let (plan, port) = (&self.plan, self.port);
-        let new = || Lane { course: plan.course(port, key), received: 0, held: VecDeque::new() };
+        let new = || KeyLane { course: plan.course(port, key), received: 0, held: VecDeque::new() };
         let lane = self.lanes.entry(key).or_insert_with(new);
-        let place = Place { key, position: lane.received };
+        let place = FramePosition { key, position: lane.received };
         lane.received += 1;
         if self.plan.is_faultless() {
-            self.witness.settled(place, &Deeds { at_ns: now_ns, due_ns: now_ns, ..Deeds::default() }, frame);
+            self.witness.settled(
+                place,
+                &FrameDeeds { at_ns: now_ns, due_ns: now_ns, ..FrameDeeds::default() },
+                frame,
+            );
             self.witness.left(place, now_ns, now_ns);
             return out(frame);
         }
@@ -151,12 +155,12 @@ impl<W: Witness> Impairer<W> {
         bytes.clear();
         bytes.extend_from_slice(frame);
         let fate = settle(&self.plan, &lane.course, place, &mut bytes);
-        let mut deeds = Deeds { at_ns: now_ns, due_ns: now_ns, ..fate.deeds };
+        let mut deeds = FrameDeeds { at_ns: now_ns, due_ns: now_ns, ..fate.deeds };
         if deeds.dropped {
             self.witness.settled(place, &deeds, frame);
             return self.spare(bytes);
         }
-        let whole = Inside { place, copies: 1 + deeds.copies, held_for: deeds.held_for, bytes };
+        let whole = FrameInside { place, copies: 1 + deeds.copies, held_for: deeds.held_for, bytes };
         self.line_up(now_ns, fate.delay_ns, whole, (&mut deeds, frame), out);
     }
 
@@ -165,8 +169,8 @@ impl<W: Witness> Impairer<W> {
         &mut self,
         now_ns: u64,
         delay_ns: u64,
-        whole: Inside,
-        (deeds, arrived): (&mut Deeds, &[u8]),
+        whole: FrameInside,
+        (deeds, arrived): (&mut FrameDeeds, &[u8]),
         out: &mut dyn FnMut(&[u8]),
     ) {
         let place = whole.place;
@@ -185,7 +189,7 @@ impl<W: Witness> Impairer<W> {
             deeds.due_ns = if deeds.due_ns == now_ns { due_ns } else { deeds.due_ns };
             let mut bytes = self.spare.pop().unwrap_or_default();
             bytes.clone_from(&whole.bytes);
-            self.delay(due_ns, Inside { copies: 1, bytes, ..whole });
+            self.delay(due_ns, FrameInside { copies: 1, bytes, ..whole });
         }
         self.witness.settled(place, deeds, arrived);
         self.spare(whole.bytes);
@@ -198,7 +202,7 @@ impl<W: Witness> Impairer<W> {
         due_ns
     }
 
-    fn wait(&mut self, now_ns: u64, due_ns: u64, frame: Inside, out: &mut dyn FnMut(&[u8])) {
+    fn wait(&mut self, now_ns: u64, due_ns: u64, frame: FrameInside, out: &mut dyn FnMut(&[u8])) {
         if due_ns > now_ns {
             self.delay(due_ns, frame);
         } else {
@@ -207,10 +211,10 @@ impl<W: Witness> Impairer<W> {
         }
     }
 
-    fn delay(&mut self, due_ns: u64, frame: Inside) {
+    fn delay(&mut self, due_ns: u64, frame: FrameInside) {
         self.inside += u64::from(frame.copies);
         self.order += 1;
-        self.delayed.push(Reverse(Delayed { due_ns, order: self.order, frame }));
+        self.delayed.push(Reverse(DelayedFrame { due_ns, order: self.order, frame }));
     }
 
     /// Gives to `out` the frames whose time has come.
@@ -269,18 +273,18 @@ impl<W: Witness> Impairer<W> {
     }
 
     fn release_next(&mut self, now_ns: u64, out: &mut dyn FnMut(&[u8])) {
-        if let Some(Reverse(Delayed { frame, due_ns, .. })) = self.delayed.pop() {
+        if let Some(Reverse(DelayedFrame { frame, due_ns, .. })) = self.delayed.pop() {
             self.depart(now_ns, due_ns, frame, out);
         }
     }
 
     /// A frame's time has come: it leaves, and with it those that waited for it, or it begins to wait for others.
-    fn depart(&mut self, now_ns: u64, due_ns: u64, frame: Inside, out: &mut dyn FnMut(&[u8])) {
+    fn depart(&mut self, now_ns: u64, due_ns: u64, frame: FrameInside, out: &mut dyn FnMut(&[u8])) {
         let Some(lane) = self.lanes.get_mut(&frame.place.key) else { return };
         if frame.held_for > 0 {
             let most = self.plan.held_at_most.map_or(u64::MAX, packetrig_units::Nanos::as_u64);
             let (waits_for, until_ns) = (frame.held_for, now_ns.saturating_add(most));
-            return lane.held.push_back(Held { frame, waits_for, due_ns, until_ns });
+            return lane.held.push_back(ReorderedFrame { frame, waits_for, due_ns, until_ns });
         }
         emit((&mut self.witness, &mut self.inside), &frame, (now_ns, due_ns), out);
         let mut index = 0;
@@ -309,8 +313,8 @@ fn spare(spare: &mut Vec<Vec<u8>>, bytes: Vec<u8>) {
 }
 
 fn emit(
-    (witness, inside): (&mut impl Witness, &mut u64),
-    frame: &Inside,
+    (witness, inside): (&mut impl FrameWitness, &mut u64),
+    frame: &FrameInside,
     (now_ns, due_ns): (u64, u64),
     out: &mut dyn FnMut(&[u8]),
 ) {
@@ -323,50 +327,50 @@ fn emit(
 
 /// What becomes of one frame, all rules added up.
 #[derive(Debug, Default)]
-struct Fate {
-    deeds: Deeds,
+struct FrameFate {
+    deeds: FrameDeeds,
     delay_ns: u64,
 }
 
-fn settle(plan: &FaultPlan, course: &Course, place: Place, bytes: &mut Vec<u8>) -> Fate {
-    let mut fate = Fate::default();
+fn settle(plan: &FaultPlan, course: &KeyCourse, place: FramePosition, bytes: &mut Vec<u8>) -> FrameFate {
+    let mut fate = FrameFate::default();
     let deeds = &mut fate.deeds;
-    if course.taken(plan).any(|(fault, _)| *fault == Fault::Drop) {
+    if course.taken(plan).any(|(fault, _)| *fault == FrameFault::Drop) {
         deeds.dropped = true;
         return fate;
     }
     for (fault, seed) in course.taken(plan) {
         match fault {
-            Fault::Drop => {}
-            Fault::Duplicate { copies } => deeds.copies += copies,
-            Fault::HoldBack { frames } => deeds.held_for = deeds.held_for.max(*frames),
-            Fault::Delay(time) => {
+            FrameFault::Drop => {}
+            FrameFault::Duplicate { copies } => deeds.copies += copies,
+            FrameFault::HoldBack { frames } => deeds.held_for = deeds.held_for.max(*frames),
+            FrameFault::Delay(time) => {
                 deeds.is_delayed = true;
                 fate.delay_ns = fate.delay_ns.saturating_add(time.as_u64());
             }
-            Fault::Jitter(jitter) => {
+            FrameFault::Jitter(jitter) => {
                 deeds.is_delayed = true;
-                fate.delay_ns = Fault::jittered(fate.delay_ns, *jitter, seed, place.position);
+                fate.delay_ns = FrameFault::jittered(fate.delay_ns, *jitter, seed, place.position);
             }
-            Fault::Corrupt { from_end, mask } => {
+            FrameFault::Corrupt { from_end, mask } => {
                 if let Some(at) = bytes.len().checked_sub(*from_end).filter(|_| *from_end > 0) {
                     corrupt(bytes, at, *mask, deeds);
                 }
             }
-            Fault::CorruptAnywhere => {
+            FrameFault::CorruptAnywhere => {
                 let bits = bytes.len().saturating_sub(ETHERNET) * 8;
                 if let Some(last) = bits.checked_sub(1) {
                     let bit = usize::try_from(below_or_at(seed, place.position, last as u64)).unwrap_or(0);
                     corrupt(bytes, ETHERNET + bit / 8, 1 << (bit % 8), deeds);
                 }
             }
-            Fault::Rewrite(edit) => deeds.rewritten |= edit.apply(bytes),
+            FrameFault::Rewrite(edit) => deeds.rewritten |= edit.apply(bytes),
         }
     }
     fate
 }
 
-fn corrupt(bytes: &mut [u8], at: usize, mask: u8, deeds: &mut Deeds) {
+fn corrupt(bytes: &mut [u8], at: usize, mask: u8, deeds: &mut FrameDeeds) {
     bytes[at] ^= mask;
     deeds.corrupted = Some((u32::try_from(at).unwrap_or(u32::MAX), mask));
 }

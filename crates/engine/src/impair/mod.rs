@@ -5,7 +5,7 @@
 //!                                         ^  |                                      Truths (tests), Chronicle (product)
 //!                                     Treated: on the threads of a tap      reference device: on those of the test kit
 //! ```
-//! [`Impairer`] is pure: it reads no clock and opens nothing. A frame is known by its *key*, which a [`Classifier`] reads
+//! [`FrameImpairer`] is pure: it reads no clock and opens nothing. A frame is known by its *key*, which a [`FrameClassifier`] reads
 //! from its bytes, and its *position*, the number of frames with that key that arrived before it. What happens to the
 //! frame at a position hangs on seed, rule and position only, but for the queue of a limited rate, which hangs on time.
 //!
@@ -23,14 +23,17 @@ mod spec;
 mod treated;
 mod truth;
 
-pub use chronicle::{Chronicle, Counts, TruthFile};
-pub use edit::Edit;
-pub use impairer::{Deeds, Impairer, Place, Witness};
-pub use plan::{Classifier, Course, Fault, FaultPlan, GilbertElliott, Jitter, Rule, Select, Shape};
-pub use queue::{Queue, Room};
-pub use spec::{BadSpec, Spec, Specs};
-pub use treated::{Books, Treated, Watch};
-pub use truth::{Accounts, Truth, Truths};
+pub use chronicle::{ImpairChronicle, ImpairCounts, TruthFile};
+pub use edit::HeaderEdit;
+pub use impairer::{FrameDeeds, FrameImpairer, FramePosition, FrameWitness};
+pub use plan::{
+    DelayDistribution, DelayJitter, FaultPlan, FaultRule, FrameClassifier, FrameFault, GilbertElliott,
+    KeyCourse, RulePositions,
+};
+pub use queue::{QueueLimit, RateQueue};
+pub use spec::{BadSpec, DirectionSpec, ImpairSpecs};
+pub use treated::{ImpairAccount, ImpairTreatment, ImpairWatch};
+pub use truth::{ExpectedCounts, KeyTruth, KeyTruths};
 
 /// Names of the two directions of a line, as messages and the truth log write them.
 pub const DIRECTIONS: [&str; 2] = ["a->b", "b->a"];

@@ -1,7 +1,7 @@
 //! Which frames suffer what.
 
 use super::draw::{happens, normal, uniform};
-use super::{Edit, Queue};
+use super::{HeaderEdit, RateQueue};
 use packetrig_units::Nanos;
 use packetrig_wire::pattern::mix;
 use std::collections::BTreeSet;
@@ -9,7 +9,7 @@ use std::ops::Range;
 
 /// How frames are told apart, by bytes that the test's own plan has put there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Classifier {
+pub enum FrameClassifier {
     /// All frames that arrive on a port have key 0.
     #[default]
     Port,
@@ -17,7 +17,7 @@ pub enum Classifier {
     SourceMac,
 }
 
-impl Classifier {
+impl FrameClassifier {
     /// The key of a frame; frames too short to have one have key 0.
     pub fn key(self, frame: &[u8]) -> u32 {
         match (self, frame.get(10..12)) {
@@ -43,7 +43,7 @@ pub struct GilbertElliott {
 
 /// The positions a rule applies to, counted per key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Select {
+pub enum RulePositions {
     /// Every frame.
     All,
     /// These positions.
@@ -71,7 +71,7 @@ pub enum Select {
     GilbertElliott(GilbertElliott),
 }
 
-impl Select {
+impl RulePositions {
     /// Exactly `count` positions out of `among`, drawn from `seed`; all of them if there are not that many.
     pub fn scattered(seed: u64, count: u64, among: Range<u64>) -> Self {
         let mut left = among.end.saturating_sub(among.start);
@@ -117,7 +117,7 @@ impl Select {
 
 /// How times vary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Shape {
+pub enum DelayDistribution {
     /// All from the least to the most equally often.
     #[default]
     Uniform,
@@ -127,25 +127,25 @@ pub enum Shape {
 
 /// What is added to a delay, or taken from it; a delay is never less than nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Jitter {
+pub struct DelayJitter {
     /// The most, or the standard deviation.
     pub spread: Nanos,
     /// Which of them.
-    pub shape: Shape,
+    pub shape: DelayDistribution,
 }
 
-impl Jitter {
+impl DelayJitter {
     fn draw(self, seed: u64, position: u64) -> i64 {
         match self.shape {
-            Shape::Uniform => uniform(seed, position, self.spread.as_u64()),
-            Shape::Normal => normal(seed, position, self.spread.as_u64()),
+            DelayDistribution::Uniform => uniform(seed, position, self.spread.as_u64()),
+            DelayDistribution::Normal => normal(seed, position, self.spread.as_u64()),
         }
     }
 }
 
 /// What happens to a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum FrameFault {
     /// It goes no further.
     Drop,
     /// Copies of it follow at once.
@@ -161,7 +161,7 @@ pub enum Fault {
     /// It leaves this long after it arrived.
     Delay(Nanos),
     /// Its delay is varied.
-    Jitter(Jitter),
+    Jitter(DelayJitter),
     /// Bits are flipped; checksums stay as they were.
     Corrupt {
         /// The byte, counted back from the end of the frame (FCS excluded): 1 is the last.
@@ -172,25 +172,25 @@ pub enum Fault {
     /// One bit, anywhere behind the Ethernet header, is flipped.
     CorruptAnywhere,
     /// Headers are rewritten, as a router or switch would do it.
-    Rewrite(Edit),
+    Rewrite(HeaderEdit),
 }
 
 /// A fault and the frames it befalls.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rule {
+pub struct FaultRule {
     /// Frames that arrive on this port; `None` for every port.
     pub port: Option<usize>,
     /// Frames with this key; `None` for every key.
     pub key: Option<u32>,
     /// Positions.
-    pub select: Select,
+    pub select: RulePositions,
     /// What befalls them.
-    pub fault: Fault,
+    pub fault: FrameFault,
 }
 
-impl Rule {
+impl FaultRule {
     /// `fault` for the selected positions of every key on every port.
-    pub fn new(select: Select, fault: Fault) -> Self {
+    pub fn new(select: RulePositions, fault: FrameFault) -> Self {
         Self { port: None, key: None, select, fault }
     }
 
@@ -213,11 +213,11 @@ pub struct FaultPlan {
     /// Same seed, same faults.
     pub seed: u64,
     /// How keys are read.
-    pub classifier: Classifier,
+    pub classifier: FrameClassifier,
     /// The rules.
-    pub rules: Vec<Rule>,
+    pub rules: Vec<FaultRule>,
     /// A limited rate, and what waits for it.
-    pub queue: Option<Queue>,
+    pub queue: Option<RateQueue>,
     /// Frames whose delays differ leave in the order they came all the same.
     pub in_order: bool,
     /// A frame that is held back waits no longer than this for later ones; `None`: to the end.
@@ -236,18 +236,19 @@ impl FaultPlan {
     }
 
     /// The way of the frames with `key` that arrive on `port` through the rules, from the first on.
-    pub fn course(&self, port: usize, key: u32) -> Course {
-        let meant = |rule: &Rule| rule.port.is_none_or(|p| p == port) && rule.key.is_none_or(|k| k == key);
+    pub fn course(&self, port: usize, key: u32) -> KeyCourse {
+        let meant =
+            |rule: &FaultRule| rule.port.is_none_or(|p| p == port) && rule.key.is_none_or(|k| k == key);
         let seed = |index: usize| mix(self.seed, (index as u64) << 40 | (port as u64) << 32 | u64::from(key));
         let rules = self.rules.iter().enumerate().filter(|(_, rule)| meant(rule));
         let rules =
-            rules.map(|(index, _)| Turn { index, seed: seed(index), memory: 0, takes: false }).collect();
-        Course { rules, position: 0 }
+            rules.map(|(index, _)| RuleTurn { index, seed: seed(index), memory: 0, takes: false }).collect();
+        KeyCourse { rules, position: 0 }
     }
 }
 
 #[derive(Clone, Debug)]
-struct Turn {
+struct RuleTurn {
     index: usize,
     seed: u64,
     memory: u64,
@@ -257,14 +258,14 @@ struct Turn {
 
 /// Frames of one key on one port, one after another, and the rules that take each.
 #[derive(Clone, Debug)]
-pub struct Course {
-    rules: Vec<Turn>,
+pub struct KeyCourse {
+    rules: Vec<RuleTurn>,
     position: u64,
 }
 
-impl Course {
+impl KeyCourse {
     /// Goes on to the next frame: the faults that befall it, in the order of the rules. `plan` is the one it is of.
-    pub fn next<'a>(&'a mut self, plan: &'a FaultPlan) -> impl Iterator<Item = &'a Fault> {
+    pub fn next<'a>(&'a mut self, plan: &'a FaultPlan) -> impl Iterator<Item = &'a FrameFault> {
         self.step(plan);
         self.taken(plan).map(|(fault, _)| fault)
     }
@@ -279,7 +280,7 @@ impl Course {
     }
 
     /// The faults of the frame at hand, each with a seed of its own for this rule.
-    pub(super) fn taken<'a>(&'a self, plan: &'a FaultPlan) -> impl Iterator<Item = (&'a Fault, u64)> {
+    pub(super) fn taken<'a>(&'a self, plan: &'a FaultPlan) -> impl Iterator<Item = (&'a FrameFault, u64)> {
         self.rules.iter().filter(|turn| turn.takes).map(|turn| {
             // Not the numbers that selected it.
             (&plan.rules[turn.index].fault, turn.seed.rotate_left(32) ^ 0x5bd1_e995)
@@ -287,9 +288,9 @@ impl Course {
     }
 }
 
-impl Fault {
+impl FrameFault {
     /// What a jitter makes of a delay, in ns, for the frame at a position.
-    pub(super) fn jittered(delay_ns: u64, jitter: Jitter, seed: u64, position: u64) -> u64 {
+    pub(super) fn jittered(delay_ns: u64, jitter: DelayJitter, seed: u64, position: u64) -> u64 {
         delay_ns.saturating_add_signed(jitter.draw(seed, position))
     }
 }
@@ -300,8 +301,9 @@ mod tests {
     use proptest::prelude::*;
 
     /// The positions that a selection takes among the first `count`.
-    fn taken(select: Select, count: u64) -> Vec<u64> {
-        let plan = FaultPlan { seed: 3, rules: vec![Rule::new(select, Fault::Drop)], ..FaultPlan::none() };
+    fn taken(select: RulePositions, count: u64) -> Vec<u64> {
+        let plan =
+            FaultPlan { seed: 3, rules: vec![FaultRule::new(select, FrameFault::Drop)], ..FaultPlan::none() };
         let mut course = plan.course(0, 0);
         (0..count).filter(|_| course.next(&plan).count() > 0).collect()
     }
@@ -322,14 +324,14 @@ mod tests {
     fn keys_come_from_the_last_bytes_of_the_source_address() {
         let mut frame = [0u8; 60];
         frame[10..12].copy_from_slice(&[0x12, 0x34]);
-        assert_eq!(Classifier::SourceMac.key(&frame), 0x1234);
-        assert_eq!(Classifier::Port.key(&frame), 0);
-        assert_eq!(Classifier::SourceMac.key(&frame[..11]), 0);
+        assert_eq!(FrameClassifier::SourceMac.key(&frame), 0x1234);
+        assert_eq!(FrameClassifier::Port.key(&frame), 0);
+        assert_eq!(FrameClassifier::SourceMac.key(&frame[..11]), 0);
     }
 
     #[test]
     fn rules_keep_to_their_port_and_key() {
-        let drop = Rule::new(Select::Within(3..5), Fault::Drop).for_key(7).on_port(1);
+        let drop = FaultRule::new(RulePositions::Within(3..5), FrameFault::Drop).for_key(7).on_port(1);
         let plan = FaultPlan { rules: vec![drop], ..FaultPlan::none() };
         let dropped = |port, key| {
             let mut course = plan.course(port, key);
@@ -340,13 +342,13 @@ mod tests {
 
     #[test]
     fn every_nth_is_the_last_of_each_n() {
-        assert_eq!(taken(Select::Every { nth: 4 }, 12), [3, 7, 11]);
-        assert_eq!(taken(Select::Every { nth: 1 }, 3), [0, 1, 2]);
+        assert_eq!(taken(RulePositions::Every { nth: 4 }, 12), [3, 7, 11]);
+        assert_eq!(taken(RulePositions::Every { nth: 1 }, 3), [0, 1, 2]);
     }
 
     #[test]
     fn bursts_have_their_length_and_begin_as_often_as_asked() {
-        let positions = taken(Select::Bursts { millionths: 2_000, frames: 5 }, 200_000);
+        let positions = taken(RulePositions::Bursts { millionths: 2_000, frames: 5 }, 200_000);
         let runs = runs(&positions);
         // Two may follow each other at once.
         assert!(runs.iter().all(|run| run % 5 == 0), "{runs:?}");
@@ -358,7 +360,7 @@ mod tests {
     #[test]
     fn gilbert_losses_have_the_mean_and_the_run_length_of_the_model() {
         let model = GilbertElliott { into_bad: 10_000, out_of_bad: 250_000, in_bad: 1_000_000, in_good: 0 };
-        let positions = taken(Select::GilbertElliott(model), 400_000);
+        let positions = taken(RulePositions::GilbertElliott(model), 400_000);
         // p / (p + r) = 3.85 %, runs of 1 / r = 4 frames.
         let share = positions.len() as f64 / 400_000.0;
         let mean = positions.len() as f64 / runs(&positions).len() as f64;
@@ -369,14 +371,14 @@ mod tests {
     #[test]
     fn elliott_s_good_state_loses_as_said() {
         let model = GilbertElliott { into_bad: 0, out_of_bad: 0, in_bad: 1_000_000, in_good: 20_000 };
-        let lost = taken(Select::GilbertElliott(model), 100_000).len();
+        let lost = taken(RulePositions::GilbertElliott(model), 100_000).len();
         assert!((1_800..2_200).contains(&lost), "{lost}");
     }
 
     proptest! {
         #[test]
         fn scattered_positions_are_as_many_as_asked_and_inside(seed: u64, count in 0u64..50, start in 0u64..100, span in 0u64..200) {
-            let Select::At(chosen) = Select::scattered(seed, count, start..start + span) else { unreachable!() };
+            let RulePositions::At(chosen) = RulePositions::scattered(seed, count, start..start + span) else { unreachable!() };
             prop_assert_eq!(chosen.len() as u64, count.min(span));
             prop_assert!(chosen.iter().all(|p| (start..start + span).contains(p)));
         }
@@ -384,8 +386,8 @@ mod tests {
         #[test]
         fn the_same_seed_gives_the_same_faults(seed: u64, millionths in 0u32..=1_000_000) {
             let model = GilbertElliott { into_bad: millionths, out_of_bad: 300_000, in_bad: 900_000, in_good: 1_000 };
-            let selects = [Select::Random { millionths }, Select::Bursts { millionths, frames: 3 }, Select::GilbertElliott(model)];
-            let rules = selects.into_iter().map(|select| Rule::new(select, Fault::Drop)).collect::<Vec<_>>();
+            let selects = [RulePositions::Random { millionths }, RulePositions::Bursts { millionths, frames: 3 }, RulePositions::GilbertElliott(model)];
+            let rules = selects.into_iter().map(|select| FaultRule::new(select, FrameFault::Drop)).collect::<Vec<_>>();
             let plan = || FaultPlan { seed, rules: rules.clone(), ..FaultPlan::none() };
             let picks = |plan: &FaultPlan| {
                 let mut course = plan.course(0, 0);

@@ -9,7 +9,7 @@ const SECOND: u128 = 1_000_000_000;
 
 /// How much may wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Room {
+pub enum QueueLimit {
     /// So many frames.
     Frames(u64),
     /// So many bytes, each frame with its FCS.
@@ -18,17 +18,17 @@ pub enum Room {
 
 /// A rate of layer 2, FCS included, and the room in front of it. The frame that is leaving takes room until it has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Queue {
+pub struct RateQueue {
     /// The rate; above zero.
     pub rate: BitRate,
     /// The room.
-    pub room: Room,
+    pub room: QueueLimit,
 }
 
 /// A queue at work.
 #[derive(Debug)]
-pub(super) struct Waiting {
-    queue: Queue,
+pub(super) struct RateQueueState {
+    queue: RateQueue,
     /// When each frame inside has left, and its bytes; in order.
     inside: VecDeque<(u64, u64)>,
     bytes: u64,
@@ -36,8 +36,8 @@ pub(super) struct Waiting {
     free: (u64, u128),
 }
 
-impl Waiting {
-    pub(super) fn new(queue: Queue) -> Self {
+impl RateQueueState {
+    pub(super) fn new(queue: RateQueue) -> Self {
         Self { queue, inside: VecDeque::new(), bytes: 0, free: (0, 0) }
     }
 
@@ -51,8 +51,8 @@ impl Waiting {
         }
         let bytes = bytes as u64 + FCS;
         let is_full = match self.queue.room {
-            Room::Frames(most) => self.inside.len() as u64 >= most,
-            Room::Bytes(most) => self.bytes + bytes > most,
+            QueueLimit::Frames(most) => self.inside.len() as u64 >= most,
+            QueueLimit::Bytes(most) => self.bytes + bytes > most,
         };
         if is_full {
             return None;
@@ -72,14 +72,14 @@ impl Waiting {
 mod tests {
     use super::*;
 
-    fn waiting(bps: u64, room: Room) -> Waiting {
-        Waiting::new(Queue { rate: BitRate::new(bps), room })
+    fn waiting(bps: u64, room: QueueLimit) -> RateQueueState {
+        RateQueueState::new(RateQueue { rate: BitRate::new(bps), room })
     }
 
     #[test]
     fn frames_leave_at_the_rate_without_drift() {
         // 64 bytes at 3 Mbit/s take 170 666.67 ns.
-        let mut queue = waiting(3_000_000, Room::Frames(1_000_000));
+        let mut queue = waiting(3_000_000, QueueLimit::Frames(1_000_000));
         let left: Vec<u64> = (0..30_000).filter_map(|_| queue.admit(0, 60)).collect();
         assert_eq!((left[0], left[1], left[2]), (170_666, 341_333, 512_000));
         assert_eq!(left[29_999], 5_120_000_000);
@@ -88,12 +88,12 @@ mod tests {
     #[test]
     fn what_finds_no_room_is_dropped_and_room_comes_back() {
         // A frame of 125 bytes a microsecond.
-        let mut queue = waiting(1_000_000_000, Room::Frames(2));
+        let mut queue = waiting(1_000_000_000, QueueLimit::Frames(2));
         let admitted: Vec<_> = (0..4).map(|_| queue.admit(0, 121)).collect();
         assert_eq!(admitted, [Some(1000), Some(2000), None, None]);
         assert_eq!([queue.admit(1000, 121), queue.admit(1000, 121)], [Some(3000), None]);
         assert_eq!(queue.admit(10_000, 121), Some(11_000), "an idle queue starts anew");
-        let mut queue = waiting(1_000_000_000, Room::Bytes(300));
+        let mut queue = waiting(1_000_000_000, QueueLimit::Bytes(300));
         assert_eq!(
             [queue.admit(0, 121), queue.admit(0, 121), queue.admit(0, 60)],
             [Some(1000), Some(2000), None]

@@ -2,7 +2,10 @@
 //!
 //! It decides nothing about frames: a spec becomes a [`FaultPlan`], or says what is wrong with it and what is known.
 
-use super::{DIRECTIONS, Fault, FaultPlan, GilbertElliott, Jitter, Queue, Room, Rule, Select, Shape};
+use super::{
+    DIRECTIONS, DelayDistribution, DelayJitter, FaultPlan, FaultRule, FrameFault, GilbertElliott, QueueLimit,
+    RateQueue, RulePositions,
+};
 use packetrig_plan::document::{self, Node, Value};
 use packetrig_units::{BitRate, Nanos};
 use std::fmt;
@@ -24,32 +27,32 @@ pub struct BadSpec(String);
 
 /// What is done to the frames of one direction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Spec {
+pub struct DirectionSpec {
     /// Every frame leaves so much later.
     pub delay: Option<Nanos>,
     /// How that varies.
-    pub jitter: Option<Jitter>,
+    pub jitter: Option<DelayJitter>,
     /// Frames whose delays differ overtake each other.
     pub overtake: bool,
     /// Frames that are dropped.
-    pub loss: Option<Select>,
+    pub loss: Option<RulePositions>,
     /// Frames that leave twice.
-    pub duplicate: Option<Select>,
+    pub duplicate: Option<RulePositions>,
     /// Frames that are held back behind later ones.
-    pub reorder: Option<Select>,
+    pub reorder: Option<RulePositions>,
     /// Behind so many.
     pub reorder_by: Option<u32>,
     /// Frames in which one bit is flipped.
-    pub corrupt: Option<Select>,
+    pub corrupt: Option<RulePositions>,
     /// Always in this byte, counted back from the end of the frame.
     pub corrupt_at: Option<usize>,
     /// A limited rate of layer 2.
     pub rate: Option<BitRate>,
     /// What may wait for it.
-    pub queue: Option<Room>,
+    pub queue: Option<QueueLimit>,
 }
 
-impl Spec {
+impl DirectionSpec {
     /// Whether it does anything.
     pub fn is_nothing(&self) -> bool {
         *self == Self::default()
@@ -57,28 +60,29 @@ impl Spec {
 
     /// The faults of that spec.
     pub fn plan(&self, seed: u64) -> FaultPlan {
-        let corrupt =
-            self.corrupt_at.map_or(Fault::CorruptAnywhere, |from_end| Fault::Corrupt { from_end, mask: 1 });
-        let hold = Fault::HoldBack { frames: self.reorder_by.unwrap_or(BEHIND) };
-        let all = |fault| Some((Select::All, fault));
+        let corrupt = self
+            .corrupt_at
+            .map_or(FrameFault::CorruptAnywhere, |from_end| FrameFault::Corrupt { from_end, mask: 1 });
+        let hold = FrameFault::HoldBack { frames: self.reorder_by.unwrap_or(BEHIND) };
+        let all = |fault| Some((RulePositions::All, fault));
         // The places of rules are fixed: each keeps its random numbers whatever other rules there are.
         let rules = [
-            self.loss.clone().map(|select| (select, Fault::Drop)),
+            self.loss.clone().map(|select| (select, FrameFault::Drop)),
             self.corrupt.clone().map(|select| (select, corrupt)),
-            self.duplicate.clone().map(|select| (select, Fault::Duplicate { copies: 1 })),
+            self.duplicate.clone().map(|select| (select, FrameFault::Duplicate { copies: 1 })),
             self.reorder.clone().map(|select| (select, hold)),
-            self.delay.and_then(|delay| all(Fault::Delay(delay))),
-            self.jitter.and_then(|jitter| all(Fault::Jitter(jitter))),
+            self.delay.and_then(|delay| all(FrameFault::Delay(delay))),
+            self.jitter.and_then(|jitter| all(FrameFault::Jitter(jitter))),
         ];
-        let nothing = || (Select::At([].into()), Fault::Drop);
+        let nothing = || (RulePositions::At([].into()), FrameFault::Drop);
         let any = rules.iter().any(Option::is_some);
         let rules = rules.into_iter().map(|rule| rule.unwrap_or_else(nothing));
-        let rules = rules.map(|(select, fault)| Rule::new(select, fault)).collect();
-        let room = self.queue.unwrap_or(Room::Frames(ROOM));
+        let rules = rules.map(|(select, fault)| FaultRule::new(select, fault)).collect();
+        let room = self.queue.unwrap_or(QueueLimit::Frames(ROOM));
         FaultPlan {
             seed,
             rules: if any { rules } else { Vec::new() },
-            queue: self.rate.map(|rate| Queue { rate, room }),
+            queue: self.rate.map(|rate| RateQueue { rate, room }),
             in_order: !self.overtake,
             held_at_most: Some(PATIENCE),
             ..FaultPlan::none()
@@ -134,17 +138,17 @@ impl Spec {
     }
 }
 
-impl fmt::Display for Spec {
+impl fmt::Display for DirectionSpec {
     /// As it is written, in a fixed order: reads back as the same.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ns = |time: Nanos| format!("{}ns", time.as_u64());
-        let jitter = |jitter: Jitter| match jitter.shape {
-            Shape::Uniform => ns(jitter.spread),
-            Shape::Normal => format!("{}:normal", ns(jitter.spread)),
+        let jitter = |jitter: DelayJitter| match jitter.shape {
+            DelayDistribution::Uniform => ns(jitter.spread),
+            DelayDistribution::Normal => format!("{}:normal", ns(jitter.spread)),
         };
-        let room = |room: Room| match room {
-            Room::Frames(frames) => frames.to_string(),
-            Room::Bytes(bytes) => format!("{bytes}B"),
+        let room = |room: QueueLimit| match room {
+            QueueLimit::Frames(frames) => frames.to_string(),
+            QueueLimit::Bytes(bytes) => format!("{bytes}B"),
         };
         let items = [
             ("delay", self.delay.map(ns)),
@@ -165,7 +169,7 @@ impl fmt::Display for Spec {
     }
 }
 
-impl FromStr for Spec {
+impl FromStr for DirectionSpec {
     type Err = BadSpec;
 
     fn from_str(text: &str) -> Result<Self, BadSpec> {
@@ -181,16 +185,16 @@ impl FromStr for Spec {
 
 /// What is done in each direction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Specs {
+pub struct ImpairSpecs {
     /// The seed, if the document names one.
     pub seed: Option<u64>,
     /// By direction: [`DIRECTIONS`].
-    pub ways: [Spec; 2],
+    pub ways: [DirectionSpec; 2],
 }
 
-impl Specs {
+impl ImpairSpecs {
     /// The same in both directions.
-    pub fn both(spec: &Spec) -> Self {
+    pub fn both(spec: &DirectionSpec) -> Self {
         Self { seed: None, ways: [spec.clone(), spec.clone()] }
     }
 
@@ -206,9 +210,13 @@ impl Specs {
             let of = |error: BadSpec| BadSpec(format!("of `{key}`: {}", error.0));
             match (key.as_str(), &node.value) {
                 ("seed", Value::Scalar(value)) => specs.seed = Some(number(value).map_err(BadSpec)?),
-                ("both", _) => specs.ways = Self::both(&Spec::of_node(node).map_err(of)?).ways,
-                (key, _) if key == DIRECTIONS[0] => specs.ways[0] = Spec::of_node(node).map_err(of)?,
-                (key, _) if key == DIRECTIONS[1] => specs.ways[1] = Spec::of_node(node).map_err(of)?,
+                ("both", _) => specs.ways = Self::both(&DirectionSpec::of_node(node).map_err(of)?).ways,
+                (key, _) if key == DIRECTIONS[0] => {
+                    specs.ways[0] = DirectionSpec::of_node(node).map_err(of)?
+                }
+                (key, _) if key == DIRECTIONS[1] => {
+                    specs.ways[1] = DirectionSpec::of_node(node).map_err(of)?
+                }
                 (key, _) => {
                     return Err(BadSpec(format!(
                         "`{key}` is not known; known are seed, both, a->b and b->a"
@@ -257,21 +265,21 @@ fn millionths(text: &str) -> Result<u32, String> {
     if millionths <= 1_000_000 { Ok(millionths) } else { Err(refuse()) }
 }
 
-fn jitter(text: &str) -> Result<Jitter, String> {
+fn jitter(text: &str) -> Result<DelayJitter, String> {
     let (spread, shape) = text.split_once(':').unwrap_or((text, "uniform"));
     let shape = match shape {
-        "uniform" => Shape::Uniform,
-        "normal" => Shape::Normal,
+        "uniform" => DelayDistribution::Uniform,
+        "normal" => DelayDistribution::Normal,
         _ => return Err(format!("`{shape}` is not a shape; say uniform or normal")),
     };
-    Ok(Jitter { spread: spread.parse().map_err(|error| format!("{error}"))?, shape })
+    Ok(DelayJitter { spread: spread.parse().map_err(|error| format!("{error}"))?, shape })
 }
 
 /// `100` frames, or `64KiB`.
-fn room(text: &str) -> Result<Room, String> {
+fn room(text: &str) -> Result<QueueLimit, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let factor = match text[digits.len()..].trim() {
-        "" => return number(digits.trim()).map(Room::Frames),
+        "" => return number(digits.trim()).map(QueueLimit::Frames),
         "B" => 1,
         "kB" => 1_000,
         "MB" => 1_000_000,
@@ -280,18 +288,18 @@ fn room(text: &str) -> Result<Room, String> {
         _ => return Err("write it like 100 (frames), 64KiB or 1MB".into()),
     };
     let count: u64 = number(digits.trim())?;
-    count.checked_mul(factor).map(Room::Bytes).ok_or_else(|| format!("`{text}` is too much"))
+    count.checked_mul(factor).map(QueueLimit::Bytes).ok_or_else(|| format!("`{text}` is too much"))
 }
 
 /// `1%`, `every:100`, `burst:0.1%x5`, `gilbert:1%/20%[/BAD/GOOD]`.
-fn select(text: &str) -> Result<Select, String> {
+fn select(text: &str) -> Result<RulePositions, String> {
     let Some((kind, rest)) = text.split_once(':') else {
-        return Ok(Select::Random { millionths: millionths(text)? });
+        return Ok(RulePositions::Random { millionths: millionths(text)? });
     };
     match kind {
         "every" => match number(rest)? {
             0 => Err("every 0th frame does not exist".into()),
-            nth => Ok(Select::Every { nth }),
+            nth => Ok(RulePositions::Every { nth }),
         },
         "burst" => {
             let (share, frames) = rest.split_once('x').ok_or("write it like burst:0.1%x5")?;
@@ -299,7 +307,7 @@ fn select(text: &str) -> Result<Select, String> {
             if frames == 0 {
                 return Err("a burst has at least one frame".into());
             }
-            Ok(Select::Bursts { millionths: millionths(share)?, frames })
+            Ok(RulePositions::Bursts { millionths: millionths(share)?, frames })
         }
         "gilbert" => gilbert(rest),
         _ => Err(format!("`{kind}` is not a pattern; write 1%, every:100, burst:0.1%x5 or gilbert:1%/20%")),
@@ -311,21 +319,21 @@ fn percent(millionths: u32) -> String {
 }
 
 /// A selection as it is written; of those that cannot be written nothing is selected by a spec.
-fn pattern(select: &Select) -> String {
+fn pattern(select: &RulePositions) -> String {
     match select {
-        Select::Random { millionths } => percent(*millionths),
-        Select::Every { nth } => format!("every:{nth}"),
-        Select::Bursts { millionths, frames } => format!("burst:{}x{frames}", percent(*millionths)),
-        Select::GilbertElliott(model) => {
+        RulePositions::Random { millionths } => percent(*millionths),
+        RulePositions::Every { nth } => format!("every:{nth}"),
+        RulePositions::Bursts { millionths, frames } => format!("burst:{}x{frames}", percent(*millionths)),
+        RulePositions::GilbertElliott(model) => {
             let parts = [model.into_bad, model.out_of_bad, model.in_bad, model.in_good];
             format!("gilbert:{}", parts.map(percent).join("/"))
         }
-        Select::All => percent(1_000_000),
-        Select::At(_) | Select::Within(_) => percent(0),
+        RulePositions::All => percent(1_000_000),
+        RulePositions::At(_) | RulePositions::Within(_) => percent(0),
     }
 }
 
-fn gilbert(text: &str) -> Result<Select, String> {
+fn gilbert(text: &str) -> Result<RulePositions, String> {
     let parts = text.split('/').map(millionths).collect::<Result<Vec<_>, _>>()?;
     let (into_bad, out_of_bad, in_bad, in_good) = match parts[..] {
         [into_bad, out_of_bad] => (into_bad, out_of_bad, 1_000_000, 0),
@@ -333,7 +341,7 @@ fn gilbert(text: &str) -> Result<Select, String> {
         [into_bad, out_of_bad, in_bad, in_good] => (into_bad, out_of_bad, in_bad, in_good),
         _ => return Err("write it like gilbert:INTO_BAD/OUT_OF_BAD[/LOST_IN_BAD[/LOST_IN_GOOD]]".into()),
     };
-    Ok(Select::GilbertElliott(GilbertElliott { into_bad, out_of_bad, in_bad, in_good }))
+    Ok(RulePositions::GilbertElliott(GilbertElliott { into_bad, out_of_bad, in_bad, in_good }))
 }
 
 #[cfg(test)]

@@ -4,8 +4,8 @@
 //! unless it notices later than the frame was due.
 
 use super::chronicle::TruthFile;
-use super::{Chronicle, Counts, FaultPlan, Impairer};
-use crate::tap::Treatment;
+use super::{FaultPlan, FrameImpairer, ImpairChronicle, ImpairCounts};
+use crate::tap::FrameTreatment;
 use packetrig_sys::clock;
 use serde::Serialize;
 use std::sync::Arc;
@@ -13,16 +13,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// One direction's books. They are of one moment only when the tap has ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Books {
+pub struct ImpairAccount {
     /// What was done to frames.
-    pub counts: Counts,
+    pub counts: ImpairCounts,
     /// Frames and copies that have arrived or were made, and not left.
     pub inside: u64,
     /// Frames the truth log does not know of because it was behind.
     pub untold: u64,
 }
 
-impl Books {
+impl ImpairAccount {
     /// The rule that does not hold, if it does not. To be asked when the tap has ended.
     pub fn imbalance(&self) -> Option<String> {
         let counts = &self.counts;
@@ -37,11 +37,11 @@ const NUMBERS: usize = 13;
 
 /// Where a direction shows its books: written by one thread, read by any.
 #[derive(Debug, Default)]
-struct Desk([AtomicU64; NUMBERS]);
+struct AccountCell([AtomicU64; NUMBERS]);
 
-impl Desk {
-    fn show(&self, books: &Books) {
-        let Books { counts: c, inside, untold } = books;
+impl AccountCell {
+    fn show(&self, books: &ImpairAccount) {
+        let ImpairAccount { counts: c, inside, untold } = books;
         let numbers: [u64; NUMBERS] = [
             c.arrived,
             c.arrived_bytes,
@@ -62,9 +62,9 @@ impl Desk {
         }
     }
 
-    fn look(&self) -> Books {
+    fn look(&self) -> ImpairAccount {
         let n: [u64; NUMBERS] = std::array::from_fn(|index| self.0[index].load(Ordering::Relaxed));
-        let counts = Counts {
+        let counts = ImpairCounts {
             arrived: n[0],
             arrived_bytes: n[1],
             copies: n[2],
@@ -77,36 +77,39 @@ impl Desk {
             late_most_ns: n[9],
             late_sum_ns: n[10],
         };
-        Books { counts, inside: n[11], untold: n[12] }
+        ImpairAccount { counts, inside: n[11], untold: n[12] }
     }
 }
 
 /// Reads the books of both directions.
 #[derive(Clone, Debug)]
-pub struct Watch([Arc<Desk>; 2]);
+pub struct ImpairWatch([Arc<AccountCell>; 2]);
 
-impl Watch {
+impl ImpairWatch {
     /// As they are now.
-    pub fn books(&self) -> [Books; 2] {
+    pub fn books(&self) -> [ImpairAccount; 2] {
         [self.0[0].look(), self.0[1].look()]
     }
 }
 
 /// See the module.
 #[derive(Debug)]
-pub struct Treated {
-    impairer: Impairer<Chronicle>,
-    desk: Arc<Desk>,
+pub struct ImpairTreatment {
+    impairer: FrameImpairer<ImpairChronicle>,
+    desk: Arc<AccountCell>,
 }
 
-impl Treated {
+impl ImpairTreatment {
     /// For both directions, with what shows their books.
-    pub fn pair(plans: [FaultPlan; 2], truth: Option<&TruthFile>) -> ([Box<dyn Treatment>; 2], Watch) {
-        let watch = Watch(Default::default());
+    pub fn pair(
+        plans: [FaultPlan; 2],
+        truth: Option<&TruthFile>,
+    ) -> ([Box<dyn FrameTreatment>; 2], ImpairWatch) {
+        let watch = ImpairWatch(Default::default());
         let mut direction = 0;
-        let treated = plans.map(|plan| -> Box<dyn Treatment> {
-            let (chronicle, desk) = (Chronicle::new(direction, truth), Arc::clone(&watch.0[direction]));
-            let impairer = Impairer::new(plan, direction, chronicle);
+        let treated = plans.map(|plan| -> Box<dyn FrameTreatment> {
+            let (chronicle, desk) = (ImpairChronicle::new(direction, truth), Arc::clone(&watch.0[direction]));
+            let impairer = FrameImpairer::new(plan, direction, chronicle);
             direction += 1;
             Box::new(Self { impairer, desk })
         });
@@ -117,11 +120,11 @@ impl Treated {
         let inside = self.impairer.inside();
         let chronicle = self.impairer.witness();
         let (counts, untold) = (chronicle.counts(), chronicle.untold());
-        self.desk.show(&Books { counts, inside, untold });
+        self.desk.show(&ImpairAccount { counts, inside, untold });
     }
 }
 
-impl Treatment for Treated {
+impl FrameTreatment for ImpairTreatment {
     fn accept(&mut self, arrived_ns: u64, frame: &[u8], out: &mut dyn FnMut(&[u8])) {
         self.impairer.accept(arrived_ns, frame, out);
     }
@@ -148,13 +151,13 @@ impl Treatment for Treated {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Specs;
+    use super::super::ImpairSpecs;
     use super::*;
 
     #[test]
     fn both_directions_are_treated_each_in_its_way_and_their_books_balance() {
-        let specs = Specs::read("both: loss=5%,duplicate=5%,reorder=2%\nb->a: {delay: 1ms}\n").unwrap();
-        let ([mut there, mut back], watch) = Treated::pair(specs.plans(3), None);
+        let specs = ImpairSpecs::read("both: loss=5%,duplicate=5%,reorder=2%\nb->a: {delay: 1ms}\n").unwrap();
+        let ([mut there, mut back], watch) = ImpairTreatment::pair(specs.plans(3), None);
         let mut left = [0u64; 2];
         for n in 0..2_000u64 {
             there.accept(n * 1000, &[0; 60], &mut |_| left[0] += 1);
@@ -176,7 +179,11 @@ mod tests {
 
     #[test]
     fn books_that_lack_a_frame_say_so() {
-        let counts = Counts { arrived: 5, left: 4, ..Counts::default() };
-        assert!(Books { counts, ..Books::default() }.imbalance().is_some_and(|rule| rule.contains("= 5")));
+        let counts = ImpairCounts { arrived: 5, left: 4, ..ImpairCounts::default() };
+        assert!(
+            ImpairAccount { counts, ..ImpairAccount::default() }
+                .imbalance()
+                .is_some_and(|rule| rule.contains("= 5"))
+        );
     }
 }

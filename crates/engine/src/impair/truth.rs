@@ -1,11 +1,11 @@
 //! What the device did, frame for frame, and the plain arithmetic that says what a receiver must find.
 
-use super::{Deeds, Place, Witness};
+use super::{FrameDeeds, FramePosition, FrameWitness};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What happened to the frames of one key that arrived on one port. Positions count from 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Truth {
+pub struct KeyTruth {
     /// Frames that arrived.
     pub received: u64,
     /// Positions of the frames that left on each other port, in the order they left, copies included.
@@ -26,7 +26,7 @@ pub struct Truth {
 
 /// What a receiver behind the device must find.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Accounts {
+pub struct ExpectedCounts {
     /// Frames sent into the device.
     pub sent: u64,
     /// Distinct frames that came out.
@@ -51,11 +51,11 @@ pub struct Accounts {
 
 /// The truth about the frames of each key, kept whole in memory: for tests, whose frames are few.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Truths(pub BTreeMap<u32, Truth>);
+pub struct KeyTruths(pub BTreeMap<u32, KeyTruth>);
 
-impl Witness for Truths {
-    fn settled(&mut self, place: Place, deeds: &Deeds, _: &[u8]) {
-        let Place { key, position } = place;
+impl FrameWitness for KeyTruths {
+    fn settled(&mut self, place: FramePosition, deeds: &FrameDeeds, _: &[u8]) {
+        let FramePosition { key, position } = place;
         let truth = self.0.entry(key).or_default();
         truth.received += 1;
         if deeds.dropped || deeds.overflowed > deeds.copies {
@@ -77,32 +77,32 @@ impl Witness for Truths {
         truth.delayed += u64::from(deeds.is_delayed);
     }
 
-    fn left(&mut self, place: Place, _: u64, _: u64) {
+    fn left(&mut self, place: FramePosition, _: u64, _: u64) {
         self.0.entry(place.key).or_default().departures.push(place.position);
     }
 }
 
-impl Truth {
+impl KeyTruth {
     /// What a receiver must find. Written for plainness: it is the judge of cleverer code.
-    pub fn accounts(&self) -> Accounts {
+    pub fn accounts(&self) -> ExpectedCounts {
         let unique: BTreeSet<u64> = self.departures.iter().copied().collect();
         let count =
             |wanted: &dyn Fn(u64) -> bool| self.departures.iter().filter(|p| wanted(**p)).count() as u64;
-        let mut accounts = Accounts {
+        let mut accounts = ExpectedCounts {
             sent: self.received,
             unique: unique.len() as u64,
             lost: self.received - unique.len() as u64,
             duplicates: (self.departures.len() - unique.len()) as u64,
             corrupt: count(&|p| self.corrupted.contains(&p)),
             altered: count(&|p| self.rewritten.contains(&p) && !self.corrupted.contains(&p)),
-            ..Accounts::default()
+            ..ExpectedCounts::default()
         };
         self.account_bursts(&unique, &mut accounts);
         self.account_order(&mut accounts);
         accounts
     }
 
-    fn account_bursts(&self, unique: &BTreeSet<u64>, accounts: &mut Accounts) {
+    fn account_bursts(&self, unique: &BTreeSet<u64>, accounts: &mut ExpectedCounts) {
         let mut run = 0;
         for position in 0..self.received {
             if unique.contains(&position) {
@@ -115,7 +115,7 @@ impl Truth {
         }
     }
 
-    fn account_order(&self, accounts: &mut Accounts) {
+    fn account_order(&self, accounts: &mut ExpectedCounts) {
         let mut first_copies: Vec<u64> = Vec::new();
         let mut seen = BTreeSet::new();
         // Largest position so far, at each place: sorted, so the earliest larger one is found by bisection.
@@ -140,8 +140,8 @@ impl Truth {
 mod tests {
     use super::*;
 
-    fn truth(received: u64, departures: &[u64]) -> Accounts {
-        Truth { received, departures: departures.to_vec(), ..Truth::default() }.accounts()
+    fn truth(received: u64, departures: &[u64]) -> ExpectedCounts {
+        KeyTruth { received, departures: departures.to_vec(), ..KeyTruth::default() }.accounts()
     }
 
     #[test]

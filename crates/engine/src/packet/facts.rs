@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Counts of an interface since the meter was started.
 #[derive(Debug)]
-pub(crate) struct Meter {
+pub(crate) struct InterfaceMeter {
     links: Links,
     index: u32,
     start: Counters,
@@ -17,7 +17,7 @@ pub(crate) struct Meter {
     while_opening: u64,
 }
 
-impl Meter {
+impl InterfaceMeter {
     pub(crate) fn start(netns: &NetNs, index: u32) -> Result<Self, packetrig_sys::Error> {
         let mut links = Links::open(netns)?;
         let start = links.counters(index)?;

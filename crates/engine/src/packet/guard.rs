@@ -5,7 +5,7 @@
 //! Everything stacked with it (its bridge, VLANs on it, the card below it) counts like itself, see the module `stack` beside this one.
 //! Whoever sends asks [`permit_port`].
 
-use super::stack::{Reach, StackLink, StackNamespace, leads_out_of_sight, look, stacked_with};
+use super::stack::{StackLink, StackNamespace, StackReach, leads_out_of_sight, look, stacked_with};
 use crate::Error;
 use packetrig_sys::netns::NetNs;
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ pub fn permit_port(netns: &NetNs, index: u32, port: &str, confirmed: bool) -> Re
 }
 
 /// The interfaces of a namespace that [`permit_port`] refuses, and why, by their number.
-pub fn refusals(netns: &NetNs) -> Result<BTreeMap<u32, Refusal>, Error> {
+pub fn refusals(netns: &NetNs) -> Result<BTreeMap<u32, GuardRefusal>, Error> {
     let all = look(netns)?;
     let own = all.first().map(|own| own.links.as_slice()).unwrap_or_default();
     let refusal = |of: &StackLink| {
@@ -32,17 +32,17 @@ pub fn refusals(netns: &NetNs) -> Result<BTreeMap<u32, Refusal>, Error> {
 }
 
 /// The interface of the first namespace and all that are stacked with it.
-pub(crate) fn relatives(all: &[StackNamespace], index: u32) -> Vec<Relative> {
-    let describe = |((namespace, number), reach): (&(usize, u32), &Reach)| {
+pub(crate) fn relatives(all: &[StackNamespace], index: u32) -> Vec<StackedInterface> {
+    let describe = |((namespace, number), reach): (&(usize, u32), &StackReach)| {
         let of = all[*namespace].links.iter().find(|of| of.link.index == *number)?;
         let label = &all[*namespace].label;
         let name = &of.link.name;
-        Some(Relative {
+        Some(StackedInterface {
             name: if label.is_empty() { name.clone() } else { format!("{label}/{name}") },
             kinship: match reach {
-                _ if *namespace == 0 && *number == index => Kinship::Itself,
-                Reach::BeyondCable => Kinship::BeyondCable,
-                _ => Kinship::Stacked,
+                _ if *namespace == 0 && *number == index => InterfaceKinship::Itself,
+                StackReach::BeyondCable => InterfaceKinship::BeyondCable,
+                _ => InterfaceKinship::Stacked,
             },
             loopback: of.link.loopback,
             default_route: of.default_route,
@@ -52,7 +52,7 @@ pub(crate) fn relatives(all: &[StackNamespace], index: u32) -> Vec<Relative> {
     };
     let found = stacked_with(all, index);
     // What is at the far end of a cable and goes no further is what is tested.
-    found.iter().filter(|(_, reach)| **reach != Reach::CableEnd).filter_map(describe).collect()
+    found.iter().filter(|(_, reach)| **reach != StackReach::CableEnd).filter_map(describe).collect()
 }
 
 fn unknown_of(all: &[StackNamespace], namespace: usize, of: &StackLink) -> Option<UnknownPart> {
@@ -73,7 +73,7 @@ pub enum UnknownPart {
 
 /// How an interface is related to the one asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kinship {
+pub enum InterfaceKinship {
     /// It is the one.
     Itself,
     /// It shares a wire with it.
@@ -84,11 +84,11 @@ pub enum Kinship {
 
 /// The interface, or one that is stacked with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Relative {
+pub struct StackedInterface {
     /// Its name.
     pub name: String,
     /// How it is related.
-    pub kinship: Kinship,
+    pub kinship: InterfaceKinship,
     /// It is the loopback interface.
     pub loopback: bool,
     /// A default route leaves through it.
@@ -102,7 +102,7 @@ pub struct Relative {
 /// Why an interface is refused. The user's to decide.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("port {port} is refused: {reason}; use an isolated test network, or confirm with `--confirm {port}`")]
-pub struct Refusal {
+pub struct GuardRefusal {
     /// The interface as the user wrote it.
     pub port: String,
     /// What it carries.
@@ -110,21 +110,21 @@ pub struct Refusal {
 }
 
 /// Whether test traffic may leave through `port`.
-pub fn judge(port: &str, relatives: &[Relative], confirmed: bool) -> Result<(), Refusal> {
+pub fn judge(port: &str, relatives: &[StackedInterface], confirmed: bool) -> Result<(), GuardRefusal> {
     if confirmed {
         return Ok(());
     }
     match relatives.iter().find_map(objection) {
-        Some(reason) => Err(Refusal { port: port.to_owned(), reason }),
+        Some(reason) => Err(GuardRefusal { port: port.to_owned(), reason }),
         None => Ok(()),
     }
 }
 
-fn objection(relative: &Relative) -> Option<String> {
+fn objection(relative: &StackedInterface) -> Option<String> {
     let who = match relative.kinship {
-        Kinship::Itself => "it".to_owned(),
-        Kinship::BeyondCable => format!("{}, where its cable leads,", relative.name),
-        Kinship::Stacked => format!("{}, which is stacked with it,", relative.name),
+        InterfaceKinship::Itself => "it".to_owned(),
+        InterfaceKinship::BeyondCable => format!("{}, where its cable leads,", relative.name),
+        InterfaceKinship::Stacked => format!("{}, which is stacked with it,", relative.name),
     };
     if relative.loopback {
         return Some(format!("{who} is the loopback interface, which carries this machine's own traffic"));
@@ -138,7 +138,7 @@ fn objection(relative: &Relative) -> Option<String> {
         return Some(format!("{who} {reason}"));
     }
     // The device under test may have any address.
-    if relative.kinship == Kinship::BeyondCable {
+    if relative.kinship == InterfaceKinship::BeyondCable {
         return None;
     }
     let foreign = relative.addresses.iter().find(|address| !is_for_tests(**address))?;
@@ -148,11 +148,11 @@ fn objection(relative: &Relative) -> Option<String> {
 }
 
 /// What cannot be seen counts as part of a network that people use. A bridge without an address that leads on is a device under test.
-fn objection_to_unknown(relative: &Relative) -> Option<&'static str> {
+fn objection_to_unknown(relative: &StackedInterface) -> Option<&'static str> {
     let has_address = || relative.addresses.iter().any(|address| !is_of_link(*address));
     match relative.unknown? {
         UnknownPart::FarEnd => Some("leads into a network namespace that this program cannot look into"),
-        UnknownPart::Routes if relative.kinship == Kinship::BeyondCable && !has_address() => None,
+        UnknownPart::Routes if relative.kinship == InterfaceKinship::BeyondCable && !has_address() => None,
         UnknownPart::Routes => {
             Some("is in a network namespace that this program cannot enter, so its routes are unknown")
         }
@@ -188,10 +188,10 @@ fn in_block_6(address: Ipv6Addr, block: Ipv6Addr, prefix: u32) -> bool {
 mod tests {
     use super::*;
 
-    fn plain() -> Relative {
-        Relative {
+    fn plain() -> StackedInterface {
+        StackedInterface {
             name: "eth1".into(),
-            kinship: Kinship::Itself,
+            kinship: InterfaceKinship::Itself,
             loopback: false,
             default_route: false,
             unknown: None,
@@ -199,8 +199,11 @@ mod tests {
         }
     }
 
-    fn with(addresses: &[&str]) -> Vec<Relative> {
-        vec![Relative { addresses: addresses.iter().map(|a| a.parse().unwrap()).collect(), ..plain() }]
+    fn with(addresses: &[&str]) -> Vec<StackedInterface> {
+        vec![StackedInterface {
+            addresses: addresses.iter().map(|a| a.parse().unwrap()).collect(),
+            ..plain()
+        }]
     }
 
     #[test]
@@ -229,42 +232,47 @@ mod tests {
 
     #[test]
     fn default_routes_and_loopback_are_refused() {
-        let routed = Relative { default_route: true, ..plain() };
+        let routed = StackedInterface { default_route: true, ..plain() };
         assert!(judge("eth1", &[routed], false).unwrap_err().reason.contains("default route"));
-        let loopback = Relative { loopback: true, ..plain() };
+        let loopback = StackedInterface { loopback: true, ..plain() };
         assert!(judge("lo", &[loopback], false).unwrap_err().reason.contains("loopback"));
     }
 
     #[test]
     fn what_sends_through_the_interface_counts_and_is_named() {
-        let bridge =
-            Relative { name: "br0".into(), kinship: Kinship::Stacked, default_route: true, ..plain() };
+        let bridge = StackedInterface {
+            name: "br0".into(),
+            kinship: InterfaceKinship::Stacked,
+            default_route: true,
+            ..plain()
+        };
         let reason = judge("eth1", &[plain(), bridge.clone()], false).unwrap_err().reason;
         assert!(reason.contains("br0"), "{reason}");
         // Where a cable leads, addresses are the business of what is tested; the way out is not.
-        let beyond = Relative { kinship: Kinship::BeyondCable, ..bridge };
+        let beyond = StackedInterface { kinship: InterfaceKinship::BeyondCable, ..bridge };
         assert!(judge("eth1", std::slice::from_ref(&beyond), false).is_err());
         let address = "10.0.0.1".parse().unwrap();
-        let tested = Relative { default_route: false, addresses: vec![address], ..beyond };
+        let tested = StackedInterface { default_route: false, addresses: vec![address], ..beyond };
         assert_eq!(judge("eth1", &[tested], false), Ok(()));
     }
 
     #[test]
     fn what_cannot_be_seen_is_refused_but_for_a_bridge_without_addresses_where_a_cable_leads() {
-        let unseen = |unknown, kinship| Relative { unknown: Some(unknown), kinship, ..plain() };
-        let refusal =
-            |relative: Relative| judge("eth1", &[relative], false).err().map(|refusal| refusal.reason);
-        for kinship in [Kinship::Itself, Kinship::Stacked, Kinship::BeyondCable] {
+        let unseen = |unknown, kinship| StackedInterface { unknown: Some(unknown), kinship, ..plain() };
+        let refusal = |relative: StackedInterface| {
+            judge("eth1", &[relative], false).err().map(|refusal| refusal.reason)
+        };
+        for kinship in [InterfaceKinship::Itself, InterfaceKinship::Stacked, InterfaceKinship::BeyondCable] {
             let reason = refusal(unseen(UnknownPart::FarEnd, kinship)).unwrap();
             assert!(reason.contains("cannot look into"), "{reason}");
         }
-        let below = refusal(unseen(UnknownPart::Routes, Kinship::Stacked)).unwrap();
+        let below = refusal(unseen(UnknownPart::Routes, InterfaceKinship::Stacked)).unwrap();
         assert!(below.contains("routes are unknown"), "{below}");
-        let bridge = unseen(UnknownPart::Routes, Kinship::BeyondCable);
+        let bridge = unseen(UnknownPart::Routes, InterfaceKinship::BeyondCable);
         assert_eq!(refusal(bridge.clone()), None);
-        let link_only = Relative { addresses: vec!["fe80::1".parse().unwrap()], ..bridge.clone() };
+        let link_only = StackedInterface { addresses: vec!["fe80::1".parse().unwrap()], ..bridge.clone() };
         assert_eq!(refusal(link_only), None);
-        let addressed = Relative { addresses: vec!["198.18.0.1".parse().unwrap()], ..bridge };
+        let addressed = StackedInterface { addresses: vec!["198.18.0.1".parse().unwrap()], ..bridge };
         assert!(refusal(addressed).is_some());
     }
 }

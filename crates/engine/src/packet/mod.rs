@@ -16,14 +16,14 @@ mod stack;
 mod tap;
 mod tx;
 
-pub(crate) use facts::Meter;
+pub(crate) use facts::InterfaceMeter;
 pub use rx::PacketRx;
 pub use tap::{BLOCKS, PacketTap, TapOptions};
 pub use tx::PacketTx;
-pub(crate) use tx::{NETDOWN, Patience, lost_on_transmit};
+pub(crate) use tx::{NETDOWN, StallWatch, lost_on_transmit};
 
 use crate::Error;
-use crate::device::Site;
+use crate::device::PortSite;
 use packetrig_plan::{Location, Port};
 use packetrig_stats::port::{BackEnd, PortInfo, StampKind};
 use packetrig_sys::ethtool::Ethtool;
@@ -32,7 +32,7 @@ use packetrig_sys::lock::Lock;
 use packetrig_sys::netns::NetNs;
 use packetrig_sys::packet::{RxOptions, RxRing, TxOptions, TxRing};
 use packetrig_units::{BitRate, FrameSize};
-use quiet::Quieted;
+use quiet::QuietInterface;
 use std::sync::Arc;
 
 /// Ethernet header and FCS: what a frame has beyond the MTU.
@@ -52,7 +52,7 @@ pub struct OpenOptions {
 
 /// An open port.
 #[derive(Debug)]
-pub struct Opened {
+pub struct OpenedPort {
     /// What it turned out to be.
     pub info: PortInfo,
     /// Its transmit half.
@@ -67,8 +67,8 @@ pub struct Opened {
 #[derive(Debug)]
 pub struct PortHold {
     // Fields drop in this order.
-    site: Site,
-    quieted: Quieted,
+    site: PortSite,
+    quieted: QuietInterface,
     _lock: Lock,
 }
 
@@ -85,7 +85,7 @@ impl PortHold {
     }
 
     /// Where the interface is, for sockets beside those of the test traffic.
-    pub fn site(&self) -> Result<Site, Error> {
+    pub fn site(&self) -> Result<PortSite, Error> {
         self.site.duplicate()
     }
 
@@ -97,7 +97,7 @@ impl PortHold {
 
 /// An interface taken for test traffic: guarded, locked, quiet; no ring yet.
 #[derive(Debug)]
-pub(crate) struct Claim {
+pub(crate) struct InterfaceClaim {
     pub(crate) netns: NetNs,
     pub(crate) link: Link,
     /// `ns/ifname`, as the user writes it.
@@ -111,7 +111,7 @@ pub(crate) fn lock_name(index: u32) -> String {
 }
 
 /// Takes the interface of a port.
-pub(crate) fn claim(port: &Port, confirmed: bool) -> Result<Claim, Error> {
+pub(crate) fn claim(port: &Port, confirmed: bool) -> Result<InterfaceClaim, Error> {
     let name = &port.location.interface;
     let location = location_text(&port.location);
     let netns = NetNs::open_or_current(port.location.namespace.as_deref())?;
@@ -119,18 +119,18 @@ pub(crate) fn claim(port: &Port, confirmed: bool) -> Result<Claim, Error> {
     let link = links.by_name(name)?;
     guard::permit_port(&netns, link.index, &location, confirmed)?;
     let lock = Lock::take(&netns, &lock_name(link.index), &format!("port {location}"))?;
-    let wish = quiet::Wish { mtu: port.mtu };
-    let quieted = Quieted::make(&netns, &mut links, &link, wish)?;
+    let wish = quiet::InterfaceWish { mtu: port.mtu };
+    let quieted = QuietInterface::make(&netns, &mut links, &link, wish)?;
     let link = links.by_name(name)?;
     let (index, aside) = (link.index, Arc::default());
-    let site = Site { netns: netns.duplicate()?, index, location: location.clone(), aside };
-    Ok(Claim { netns, link, location, hold: PortHold { site, quieted, _lock: lock } })
+    let site = PortSite { netns: netns.duplicate()?, index, location: location.clone(), aside };
+    Ok(InterfaceClaim { netns, link, location, hold: PortHold { site, quieted, _lock: lock } })
 }
 
-impl Claim {
+impl InterfaceClaim {
     /// The interface's own counters from now on.
-    pub(crate) fn meter(&self) -> Result<Meter, Error> {
-        Ok(Meter::start(&self.netns, self.link.index)?.without(&self.hold.site.aside))
+    pub(crate) fn meter(&self) -> Result<InterfaceMeter, Error> {
+        Ok(InterfaceMeter::start(&self.netns, self.link.index)?.without(&self.hold.site.aside))
     }
 
     /// What the port is, on AF_PACKET rings.
@@ -145,16 +145,16 @@ impl Claim {
 }
 
 /// Opens a port of a plan. Nothing is sent, and everything that arrives from now on is in the receive ring.
-pub fn open(port: &Port, options: OpenOptions) -> Result<Opened, Error> {
+pub fn open(port: &Port, options: OpenOptions) -> Result<OpenedPort, Error> {
     let claim = claim(port, options.confirmed)?;
-    let Claim { netns, link, location, .. } = &claim;
+    let InterfaceClaim { netns, link, location, .. } = &claim;
     let rx_options = RxOptions { promiscuous: port.promiscuous, ..RxOptions::default() };
     let mut rx_meter = claim.meter()?;
     let rx = RxRing::open(netns, link.index, location, rx_options)?;
     // At once: a frame that is in the ring and not in the interface's count would unbalance the ledger.
     rx_meter.restart()?;
     let tx = TxRing::open(netns, link.index, location, tx_options(link, options.largest))?;
-    Ok(Opened {
+    Ok(OpenedPort {
         info: claim.describe(port)?,
         tx: PacketTx::new(tx, claim.meter()?),
         rx: PacketRx::new(rx, rx_meter),

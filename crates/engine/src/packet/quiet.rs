@@ -1,6 +1,6 @@
 //! Makes an interface quiet for the time of a run: nothing sends on it but us, and nothing merges or changes frames.
 //!
-//! Each change is noted with the value before it; dropping [`Quieted`] puts them back in reverse order. What cannot be
+//! Each change is noted with the value before it; dropping [`QuietInterface`] puts them back in reverse order. What cannot be
 //! changed is a caveat, not an error. Promiscuous mode is not here: it belongs to the receive ring and ends with it.
 //!
 //! Invariant: while a setting is changed, a file holds the value before ([`super::saved_settings`]). A process that is
@@ -26,17 +26,17 @@ const LINK_POLL_NS: u64 = 10_000_000;
 
 /// What the plan asks of the interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wish {
+pub struct InterfaceWish {
     /// The MTU, if the plan names one.
     pub mtu: Option<u32>,
 }
 
 /// A quiet interface; dropping it restores what it was.
 #[derive(Debug)]
-pub struct Quieted {
+pub struct QuietInterface {
     netns: NetNs,
     link: Link,
-    changes: Vec<Change>,
+    changes: Vec<InterfaceChange>,
     caveats: Vec<String>,
     /// A program that changes nothing, where there has to be one.
     pass: Option<Attachment>,
@@ -47,7 +47,7 @@ pub struct Quieted {
 /// A change, with what was there before.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Change {
+pub enum InterfaceChange {
     /// Another MTU.
     Mtu(u32),
     /// An offload switched.
@@ -60,11 +60,11 @@ pub enum Change {
     Down,
 }
 
-impl Quieted {
+impl QuietInterface {
     /// Makes it quiet and brings it up. Fails if the wanted MTU cannot be had; whatever was changed by then is put back.
     ///
     /// To be called with the lock of the port: what a process that was killed has left is restored first.
-    pub fn make(netns: &NetNs, links: &mut Links, link: &Link, wish: Wish) -> Result<Self, Error> {
+    pub fn make(netns: &NetNs, links: &mut Links, link: &Link, wish: InterfaceWish) -> Result<Self, Error> {
         let file = SettingsFile::of(netns, link)?;
         if let Some(changes) = file.read() {
             Self::resume(netns, link, changes)?.restore_all()?;
@@ -84,29 +84,29 @@ impl Quieted {
     }
 
     /// One that somebody else made quiet and left so, to be restored by dropping it.
-    pub fn resume(netns: &NetNs, link: &Link, changes: Vec<Change>) -> Result<Self, Error> {
+    pub fn resume(netns: &NetNs, link: &Link, changes: Vec<InterfaceChange>) -> Result<Self, Error> {
         let file = Some(SettingsFile::of(netns, link)?);
         let (netns, link) = (netns.duplicate()?, link.clone());
         Ok(Self { netns, link, changes, caveats: Vec::new(), pass: None, file })
     }
 
     /// The changes that [`Self::make`] may have to make. Undoing one that was not made changes nothing.
-    fn planned_changes(&self, wish: Wish) -> Result<Vec<Change>, Error> {
+    fn planned_changes(&self, wish: InterfaceWish) -> Result<Vec<InterfaceChange>, Error> {
         let mut planned = Vec::new();
         if wish.mtu.is_some_and(|mtu| mtu != self.link.mtu) {
-            planned.push(Change::Mtu(self.link.mtu));
+            planned.push(InterfaceChange::Mtu(self.link.mtu));
         }
         let ethtool = Ethtool::open(&self.netns)?;
         let is_on = |offload: &Offload| ethtool.offload(&self.link.name, *offload).unwrap_or(false);
-        planned.extend(LOUD.into_iter().filter(is_on).map(|offload| Change::Offload(offload, true)));
+        planned.extend(LOUD.into_iter().filter(is_on).map(|offload| InterfaceChange::Offload(offload, true)));
         let key = self.ipv6_key();
         if let Ok(before) = kernel::read_setting(&self.netns, &key)
             && before != IPV6_OFF
         {
-            planned.push(Change::Setting(key, before));
+            planned.push(InterfaceChange::Setting(key, before));
         }
         if !self.link.up {
-            planned.push(Change::Up);
+            planned.push(InterfaceChange::Up);
         }
         Ok(planned)
     }
@@ -120,7 +120,7 @@ impl Quieted {
     /// the first and is quiet now, this gives it one that passes all. For who has none of his own there.
     pub fn keep_redirects(&mut self) {
         let is_cable = self.link.kind.as_deref() == Some("veth");
-        if !is_cable || !self.changes.contains(&Change::Offload(Offload::Gro, true)) {
+        if !is_cable || !self.changes.contains(&InterfaceChange::Offload(Offload::Gro, true)) {
             return;
         }
         let name = &self.link.name;
@@ -135,7 +135,7 @@ impl Quieted {
     }
 
     /// What was changed, in order.
-    pub fn changes(&self) -> &[Change] {
+    pub fn changes(&self) -> &[InterfaceChange] {
         &self.changes
     }
 
@@ -163,7 +163,7 @@ impl Quieted {
         match wanted {
             Some(mtu) if mtu != self.link.mtu => {
                 links.set_mtu(self.link.index, mtu)?;
-                self.changes.push(Change::Mtu(self.link.mtu));
+                self.changes.push(InterfaceChange::Mtu(self.link.mtu));
                 Ok(())
             }
             _ => Ok(()),
@@ -174,7 +174,7 @@ impl Quieted {
         let ethtool = Ethtool::open(&self.netns)?;
         for offload in LOUD {
             match ethtool.set_offload(&self.link.name, offload, false) {
-                Ok(true) => self.changes.push(Change::Offload(offload, true)),
+                Ok(true) => self.changes.push(InterfaceChange::Offload(offload, true)),
                 Err(error) if ethtool.offload(&self.link.name, offload).unwrap_or(false) => {
                     self.caveats.push(format!("{}: {} stays on: {error}", self.link.name, offload.name()));
                 }
@@ -202,7 +202,7 @@ impl Quieted {
             return Ok(());
         }
         match kernel::write_setting(&self.netns, &key, IPV6_OFF) {
-            Ok(()) => self.changes.push(Change::Setting(key, before)),
+            Ok(()) => self.changes.push(InterfaceChange::Setting(key, before)),
             Err(error) => self.caveats.push(format!("{}: IPv6 stays on: {error}", self.link.name)),
         }
         Ok(())
@@ -211,20 +211,20 @@ impl Quieted {
     fn bring_up(&mut self, links: &mut Links) -> Result<(), packetrig_sys::Error> {
         if !self.link.up {
             links.set_up(self.link.index, true)?;
-            self.changes.push(Change::Up);
+            self.changes.push(InterfaceChange::Up);
         }
         Ok(())
     }
 
     /// Switches the link up or down, for a while: it was up or was brought up, and is up when it is given back.
     pub fn switch_link(&mut self, up: bool) -> Result<(), Error> {
-        if !up && !self.changes.contains(&Change::Down) {
-            self.changes.push(Change::Down);
+        if !up && !self.changes.contains(&InterfaceChange::Down) {
+            self.changes.push(InterfaceChange::Down);
             self.save()?;
         }
         Links::open(&self.netns)?.set_up(self.link.index, up)?;
         if up {
-            self.changes.retain(|change| *change != Change::Down);
+            self.changes.retain(|change| *change != InterfaceChange::Down);
             self.save()?;
         }
         Ok(())
@@ -244,13 +244,13 @@ impl Quieted {
         Ok(())
     }
 
-    fn restore(&self, change: &Change) -> Result<(), packetrig_sys::Error> {
+    fn restore(&self, change: &InterfaceChange) -> Result<(), packetrig_sys::Error> {
         match change {
-            Change::Mtu(before) => Links::open(&self.netns)?.set_mtu(self.link.index, *before),
-            Change::Down => Links::open(&self.netns)?.set_up(self.link.index, true),
-            Change::Up => self.take_down(),
-            Change::Setting(key, before) => kernel::write_setting(&self.netns, key, before),
-            Change::Offload(offload, before) => {
+            InterfaceChange::Mtu(before) => Links::open(&self.netns)?.set_mtu(self.link.index, *before),
+            InterfaceChange::Down => Links::open(&self.netns)?.set_up(self.link.index, true),
+            InterfaceChange::Up => self.take_down(),
+            InterfaceChange::Setting(key, before) => kernel::write_setting(&self.netns, key, before),
+            InterfaceChange::Offload(offload, before) => {
                 Ethtool::open(&self.netns)?.set_offload(&self.link.name, *offload, *before).map(drop)
             }
         }
@@ -269,7 +269,7 @@ impl Quieted {
     }
 }
 
-impl Quieted {
+impl QuietInterface {
     /// Puts everything back, and says if something could not be.
     pub fn restore_all(mut self) -> Result<(), Error> {
         self.undo_changes()
@@ -294,14 +294,14 @@ impl Quieted {
     }
 }
 
-impl Drop for Quieted {
+impl Drop for QuietInterface {
     fn drop(&mut self) {
         // The interface may be gone by now, and there is nobody to tell.
         self.undo_changes().unwrap_or(());
     }
 }
 
-impl std::fmt::Display for Change {
+impl std::fmt::Display for InterfaceChange {
     /// What was the case before the change.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {

@@ -1,6 +1,6 @@
 //! The receive half: frames from the ring, their stamps converted to the monotonic clock.
 
-use super::facts::Meter;
+use super::facts::InterfaceMeter;
 use super::filter;
 use crate::Error;
 use crate::port::{FrameRx, RxFrame};
@@ -14,16 +14,22 @@ use packetrig_wire::bpf::Program;
 #[derive(Debug)]
 pub struct PacketRx {
     ring: RxRing,
-    meter: Meter,
-    converter: Converter,
+    meter: InterfaceMeter,
+    converter: StampConverter,
     seen: u64,
     /// Whether the kernel keeps frames back that nobody counts.
     is_narrowed: bool,
 }
 
 impl PacketRx {
-    pub(super) fn new(ring: RxRing, meter: Meter) -> Self {
-        Self { ring, meter, converter: Converter::new(clock::realtime_offset()), seen: 0, is_narrowed: false }
+    pub(super) fn new(ring: RxRing, meter: InterfaceMeter) -> Self {
+        Self {
+            ring,
+            meter,
+            converter: StampConverter::new(clock::realtime_offset()),
+            seen: 0,
+            is_narrowed: false,
+        }
     }
 }
 
@@ -78,12 +84,12 @@ impl FrameRx for PacketRx {
 
 /// Converts stamps of the real-time clock, whose distance from the monotonic one drifts while NTP steers it.
 #[derive(Debug)]
-struct Converter {
+struct StampConverter {
     offset: Offset,
     bound_ns: u64,
 }
 
-impl Converter {
+impl StampConverter {
     fn new(offset: Offset) -> Self {
         Self { offset, bound_ns: offset.bound_ns }
     }
@@ -104,7 +110,7 @@ mod tests {
 
     #[test]
     fn a_drifting_or_stepped_wall_clock_widens_the_bound_for_good() {
-        let mut converter = Converter::new(Offset { offset_ns: 1_000_000, bound_ns: 50 });
+        let mut converter = StampConverter::new(Offset { offset_ns: 1_000_000, bound_ns: 50 });
         assert_eq!(converter.bound_ns, 50);
         converter.update(Offset { offset_ns: 1_000_030, bound_ns: 40 });
         assert_eq!(converter.bound_ns, 80);

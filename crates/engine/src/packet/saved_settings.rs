@@ -5,7 +5,7 @@
 //! [`unrestored`] lists such interfaces. The files do not outlive a reboot, and neither do the settings.
 
 use super::lock_name;
-use super::quiet::{Change, Quieted};
+use super::quiet::{InterfaceChange, QuietInterface};
 use crate::Error;
 use packetrig_sys::link::{Link, Links};
 use packetrig_sys::lock::{self, Lock};
@@ -47,7 +47,7 @@ struct SavedSettings {
     /// The process that changed them.
     process: u32,
     /// The changes, each with the value before it.
-    changes: Vec<Change>,
+    changes: Vec<InterfaceChange>,
 }
 
 /// The file of one interface.
@@ -66,13 +66,13 @@ impl SettingsFile {
     }
 
     /// The changes that a process made and did not undo.
-    pub(super) fn read(&self) -> Option<Vec<Change>> {
+    pub(super) fn read(&self) -> Option<Vec<InterfaceChange>> {
         let saved = read(&self.path)?;
         (saved.interface == self.interface).then_some(saved.changes)
     }
 
     /// Saves the changes, or removes the file where there are none.
-    pub(super) fn write(&self, changes: &[Change]) -> Result<(), Error> {
+    pub(super) fn write(&self, changes: &[InterfaceChange]) -> Result<(), Error> {
         if changes.is_empty() {
             return self.remove();
         }
@@ -137,7 +137,7 @@ impl UnrestoredInterface {
     }
 
     /// What it changed, each with the value before.
-    pub fn changes(&self) -> &[Change] {
+    pub fn changes(&self) -> &[InterfaceChange] {
         &self.saved.changes
     }
 
@@ -145,6 +145,6 @@ impl UnrestoredInterface {
     pub fn restore(&self) -> Result<(), Error> {
         let object = format!("port {}", self.location());
         let _lock = Lock::take(&self.netns, &lock_name(self.link.index), &object)?;
-        Quieted::resume(&self.netns, &self.link, self.saved.changes.clone())?.restore_all()
+        QuietInterface::resume(&self.netns, &self.link, self.saved.changes.clone())?.restore_all()
     }
 }

@@ -61,7 +61,7 @@ pub(crate) struct StackNamespace {
 
 /// How frames get to an interface of the stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Reach {
+pub(crate) enum StackReach {
     /// It shares a wire with the interface.
     Stacked,
     /// By a bridge, bond or switch at the far end of a cable.
@@ -71,13 +71,13 @@ pub(crate) enum Reach {
 }
 
 /// An interface, by its namespace and number.
-type Node = (usize, u32);
+type StackNode = (usize, u32);
 
 /// Everything stacked with interface `index` of the first namespace, and how it is reached.
-pub(crate) fn stacked_with(all: &[StackNamespace], index: u32) -> BTreeMap<Node, Reach> {
+pub(crate) fn stacked_with(all: &[StackNamespace], index: u32) -> BTreeMap<StackNode, StackReach> {
     let mut found = BTreeMap::new();
     let mut seen = BTreeSet::new();
-    let mut open = VecDeque::from([((0, index), Reach::Stacked)]);
+    let mut open = VecDeque::from([((0, index), StackReach::Stacked)]);
     while let Some((node, reach)) = open.pop_front() {
         if !seen.insert((node, reach)) {
             continue;
@@ -85,19 +85,19 @@ pub(crate) fn stacked_with(all: &[StackNamespace], index: u32) -> BTreeMap<Node,
         let best = found.entry(node).or_insert(reach);
         *best = reach.min(*best);
         let Some(own) = link_at(all, node) else { continue };
-        if reach == Reach::CableEnd {
-            open.extend(joined(all, node, own).map(|next| (next, Reach::BeyondCable)));
+        if reach == StackReach::CableEnd {
+            open.extend(joined(all, node, own).map(|next| (next, StackReach::BeyondCable)));
             continue;
         }
         open.extend(neighbours(all, node, own).into_iter().map(|next| (next, reach)));
         let far_end = own.link.peer.filter(|_| is_cable(&own.link));
         let far_end = far_end.and_then(|peer| Some((namespace_of_peer(all, node.0, &own.link)?, peer)));
-        open.extend(far_end.map(|next| (next, Reach::CableEnd)));
+        open.extend(far_end.map(|next| (next, StackReach::CableEnd)));
     }
     found
 }
 
-fn link_at(all: &[StackNamespace], (namespace, index): Node) -> Option<&StackLink> {
+fn link_at(all: &[StackNamespace], (namespace, index): StackNode) -> Option<&StackLink> {
     all.get(namespace)?.links.iter().find(|of| of.link.index == index)
 }
 
@@ -123,7 +123,7 @@ pub(crate) fn leads_out_of_sight(all: &[StackNamespace], own: usize, link: &Link
 }
 
 /// The interface below this one.
-fn below(all: &[StackNamespace], own: usize, link: &Link) -> Option<Node> {
+fn below(all: &[StackNamespace], own: usize, link: &Link) -> Option<StackNode> {
     let below = link.peer.filter(|_| !is_cable(link) && !is_kind(link, &APART))?;
     Some((namespace_of_peer(all, own, link)?, below))
 }
@@ -131,18 +131,18 @@ fn below(all: &[StackNamespace], own: usize, link: &Link) -> Option<Node> {
 /// What an interface is plugged into.
 fn joined<'a>(
     all: &'a [StackNamespace],
-    (namespace, _): Node,
+    (namespace, _): StackNode,
     own: &'a StackLink,
-) -> impl Iterator<Item = Node> + 'a {
+) -> impl Iterator<Item = StackNode> + 'a {
     let master = own.link.master.map(|master| (namespace, master));
-    let joins = move |master: &Node| link_at(all, *master).is_none_or(|of| !is_kind(&of.link, &APART));
+    let joins = move |master: &StackNode| link_at(all, *master).is_none_or(|of| !is_kind(&of.link, &APART));
     master.into_iter().filter(joins)
 }
 
 /// Everything next to an interface but the far end of its cable.
-fn neighbours(all: &[StackNamespace], node: Node, own: &StackLink) -> Vec<Node> {
+fn neighbours(all: &[StackNamespace], node: StackNode, own: &StackLink) -> Vec<StackNode> {
     let (namespace, index) = node;
-    let mut next: Vec<Node> = joined(all, node, own).chain(below(all, namespace, &own.link)).collect();
+    let mut next: Vec<StackNode> = joined(all, node, own).chain(below(all, namespace, &own.link)).collect();
     for (other, of) in all.iter().enumerate() {
         let is_above = |link: &Link| below(all, other, link) == Some(node);
         let above = of.links.iter().filter(|of| is_above(&of.link));

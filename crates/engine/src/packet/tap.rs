@@ -7,7 +7,7 @@
 //!
 //! Invariant: a frame is given if and only if the filter accepts the frame as it was on the wire.
 
-use super::facts::Meter;
+use super::facts::InterfaceMeter;
 use super::filter;
 use crate::Error;
 use crate::port::{FrameRx, RxFrame};
@@ -44,7 +44,7 @@ pub struct TapOptions {
 #[derive(Debug)]
 pub struct PacketTap {
     ring: RxRing,
-    meter: Meter,
+    meter: InterfaceMeter,
     /// Of one moment: converting back gives the kernel's stamps to the nanosecond.
     offset: Offset,
     filter: Option<Program>,
@@ -83,7 +83,7 @@ impl PacketTap {
         };
         let offset = clock::realtime_offset();
         let tap = |ring| {
-            let meter = Meter::start(&netns, link.index)?;
+            let meter = InterfaceMeter::start(&netns, link.index)?;
             let filter = options.filter.clone();
             Ok(Self { ring, meter, offset, filter, in_kernel, is_up: link.up, seen: 0 })
         };

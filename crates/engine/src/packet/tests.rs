@@ -7,11 +7,11 @@ use packetrig_units::Nanos;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A cable between `a` and `b` in a namespace of its own.
-struct Lab {
+struct CableLab {
     name: String,
 }
 
-impl Lab {
+impl CableLab {
     /// `None` where rights are missing.
     fn new() -> Option<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -55,7 +55,7 @@ impl Lab {
         links.set_up(index, true).unwrap();
     }
 
-    fn open_both(&self) -> (Opened, Opened) {
+    fn open_both(&self) -> (OpenedPort, OpenedPort) {
         self.up("b");
         let a = open(&self.port("a"), OpenOptions::default()).unwrap();
         let b = open(&self.port("b"), OpenOptions::default()).unwrap();
@@ -63,7 +63,7 @@ impl Lab {
     }
 }
 
-impl Drop for Lab {
+impl Drop for CableLab {
     fn drop(&mut self) {
         packetrig_sys::netns::delete_named(&self.name).unwrap();
     }
@@ -109,7 +109,7 @@ fn receive(rx: &mut PacketRx, count: usize) -> Vec<Vec<u8>> {
 
 #[test]
 fn every_frame_arrives_once_in_order_and_every_counter_agrees() {
-    let Some(lab) = Lab::new() else { return };
+    let Some(lab) = CableLab::new() else { return };
     let (mut a, mut b) = lab.open_both();
     let frames: Vec<_> = (0..20_000u32).map(|n| frame(n, 60 + n as usize % 1_400)).collect();
     send(&mut a.tx, &frames);
@@ -122,7 +122,7 @@ fn every_frame_arrives_once_in_order_and_every_counter_agrees() {
 
 #[test]
 fn arrival_is_after_sending_and_before_reading_within_the_bound() {
-    let Some(lab) = Lab::new() else { return };
+    let Some(lab) = CableLab::new() else { return };
     let (mut a, mut b) = lab.open_both();
     for number in 0..50 {
         let before = packetrig_sys::clock::monotonic_ns();
@@ -143,7 +143,7 @@ fn arrival_is_after_sending_and_before_reading_within_the_bound() {
 
 #[test]
 fn tags_of_both_kinds_survive_the_way() {
-    let Some(lab) = Lab::new() else { return };
+    let Some(lab) = CableLab::new() else { return };
     let (mut a, mut b) = lab.open_both();
     let tagged = |tpid: u16, tci: u16| {
         let plain = frame(7, 60);
@@ -160,7 +160,7 @@ fn tags_of_both_kinds_survive_the_way() {
 
 #[test]
 fn a_frame_too_long_for_the_interface_is_counted_as_refused_alone() {
-    let Some(lab) = Lab::new() else { return };
+    let Some(lab) = CableLab::new() else { return };
     let (mut a, mut b) = lab.open_both();
     let frames = [frame(1, 60), frame(2, 1518), frame(3, 60)];
     send(&mut a.tx, &frames);
@@ -171,7 +171,7 @@ fn a_frame_too_long_for_the_interface_is_counted_as_refused_alone() {
 
 #[test]
 fn frames_that_nobody_takes_are_given_up_and_counted() {
-    let Some(lab) = Lab::new() else { return };
+    let Some(lab) = CableLab::new() else { return };
     let (mut a, b) = lab.open_both();
     drop(b);
     let mut links = lab.links();
@@ -187,7 +187,7 @@ fn frames_that_nobody_takes_are_given_up_and_counted() {
 
 #[test]
 fn a_full_receive_ring_counts_what_it_lost() {
-    let Some(lab) = Lab::new() else { return };
+    let Some(lab) = CableLab::new() else { return };
     let (mut a, mut b) = lab.open_both();
     // More than the ring holds, unread.
     let frames: Vec<_> = (0..40_000u32).map(|n| frame(n, 1_500)).collect();
@@ -209,7 +209,7 @@ fn a_full_receive_ring_counts_what_it_lost() {
 }
 
 /// Everything that opening may change.
-fn settings(lab: &Lab) -> (Link, Vec<bool>, String) {
+fn settings(lab: &CableLab) -> (Link, Vec<bool>, String) {
     let netns = lab.netns();
     let ethtool = Ethtool::open(&netns).unwrap();
     let offloads = Offload::ALL.iter().map(|offload| ethtool.offload("a", *offload).unwrap()).collect();
@@ -220,7 +220,7 @@ fn settings(lab: &Lab) -> (Link, Vec<bool>, String) {
 
 #[test]
 fn an_open_port_is_quiet_and_a_closed_one_as_before() {
-    let Some(lab) = Lab::new() else { return };
+    let Some(lab) = CableLab::new() else { return };
     lab.up("b");
     let before = settings(&lab);
     assert!(!before.0.up && before.2 == "0", "the test needs something to change");
@@ -241,7 +241,7 @@ fn an_open_port_is_quiet_and_a_closed_one_as_before() {
 
 #[test]
 fn a_cable_between_two_ports_has_a_carrier_once_both_are_open() {
-    let Some(lab) = Lab::new() else { return };
+    let Some(lab) = CableLab::new() else { return };
     let mut a = open(&lab.port("a"), OpenOptions::default()).unwrap();
     let mut b = open(&lab.port("b"), OpenOptions::default()).unwrap();
     a.hold.await_carrier().unwrap();
@@ -254,7 +254,7 @@ fn a_cable_between_two_ports_has_a_carrier_once_both_are_open() {
 
 #[test]
 fn an_interface_that_goes_down_and_up_again_ends_neither_half() {
-    let Some(lab) = Lab::new() else { return };
+    let Some(lab) = CableLab::new() else { return };
     let (mut a, mut b) = lab.open_both();
     let mut links = lab.links();
     let index = links.by_name("b").unwrap().index;
@@ -270,7 +270,7 @@ fn an_interface_that_goes_down_and_up_again_ends_neither_half() {
 
 #[test]
 fn an_mtu_that_cannot_be_had_is_an_error_and_changes_nothing() {
-    let Some(lab) = Lab::new() else { return };
+    let Some(lab) = CableLab::new() else { return };
     let before = settings(&lab);
     let port = Port { mtu: Some(1_000_000), ..lab.port("a") };
     assert!(matches!(open(&port, OpenOptions::default()), Err(Error::Kernel(_))));
@@ -279,7 +279,7 @@ fn an_mtu_that_cannot_be_had_is_an_error_and_changes_nothing() {
 
 #[test]
 fn a_panic_restores_the_interface() {
-    let Some(lab) = Lab::new() else { return };
+    let Some(lab) = CableLab::new() else { return };
     lab.up("b");
     let before = settings(&lab);
     let port = lab.port("a");
@@ -293,7 +293,7 @@ fn a_panic_restores_the_interface() {
 
 #[test]
 fn a_port_in_use_names_its_holder_and_is_not_touched() {
-    let Some(lab) = Lab::new() else { return };
+    let Some(lab) = CableLab::new() else { return };
     let (a, _b) = lab.open_both();
     let during = settings(&lab);
     let busy = open(&lab.port("a"), OpenOptions::default()).unwrap_err();
@@ -306,7 +306,7 @@ fn a_port_in_use_names_its_holder_and_is_not_touched() {
 
 #[test]
 fn an_interface_with_a_foreign_address_is_refused_untouched_until_confirmed() {
-    let Some(lab) = Lab::new() else { return };
+    let Some(lab) = CableLab::new() else { return };
     lab.up("b");
     let mut links = lab.links();
     let index = links.by_name("a").unwrap().index;
@@ -320,7 +320,7 @@ fn an_interface_with_a_foreign_address_is_refused_untouched_until_confirmed() {
 
 #[test]
 fn ipv6_addresses_are_not_lost() {
-    let Some(lab) = Lab::new() else { return };
+    let Some(lab) = CableLab::new() else { return };
     lab.up("b");
     let mut links = lab.links();
     let index = links.by_name("a").unwrap().index;

@@ -3,7 +3,7 @@
 //! A full queue never loses a frame: it stays in the ring and is tried again at the next flush. What the kernel does not
 //! take for [`PATIENCE_NS`] on end (link down, frame too long for the far end) is given up and counted as refused.
 
-use super::facts::Meter;
+use super::facts::InterfaceMeter;
 use crate::Error;
 use crate::port::FrameTx;
 use packetrig_stats::port::TxCounters;
@@ -17,13 +17,13 @@ const PATIENCE_NS: u64 = 1_000_000_000;
 #[derive(Debug)]
 pub struct PacketTx {
     ring: TxRing,
-    meter: Meter,
-    patience: Patience,
+    meter: InterfaceMeter,
+    patience: StallWatch,
 }
 
 impl PacketTx {
-    pub(super) fn new(ring: TxRing, meter: Meter) -> Self {
-        Self { ring, meter, patience: Patience::default() }
+    pub(super) fn new(ring: TxRing, meter: InterfaceMeter) -> Self {
+        Self { ring, meter, patience: StallWatch::default() }
     }
 
     /// Gives up frames that have not moved for too long.
@@ -37,12 +37,12 @@ impl PacketTx {
 
 /// How long frames have waited without any being taken or refused.
 #[derive(Debug, Default)]
-pub(crate) struct Patience {
+pub(crate) struct StallWatch {
     /// Since when, and at which count of finished frames, nothing has moved.
     stuck: Option<(u64, u64)>,
 }
 
-impl Patience {
+impl StallWatch {
     /// Whether frames that are pending have not moved for too long. Reads the clock only while frames are pending.
     pub(crate) fn is_over(&mut self, pending: usize, finished: u64) -> bool {
         if pending == 0 {

@@ -3,7 +3,7 @@
 //! Pure: no file is opened. Invariant: without a problem, every setting of the plan is either an option or what the
 //! generator writes anyway.
 
-use super::options::Reading;
+use super::options::OptionReader;
 use packetrig_wire::header::{Absent, Computed, FieldDef, Header, Kind, Setting};
 use packetrig_wire::pattern::Pattern;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -29,7 +29,7 @@ const UDP: u128 = 17;
 const ORDER: &str = "sends ethernet, at most two vlan, ipv4 or ipv6, and udp, in this order and nothing else";
 
 /// A header in its place.
-struct Part<'a> {
+struct HeaderPart<'a> {
     /// `packet[1].vlan`, below the flow.
     path: String,
     header: &'a Header,
@@ -39,7 +39,7 @@ struct Part<'a> {
     next: Option<Kind>,
 }
 
-impl Part<'_> {
+impl HeaderPart<'_> {
     fn field(&self, name: &str) -> Option<&'static FieldDef> {
         self.header.kind().fields().iter().find(|field| field.name == name)
     }
@@ -75,13 +75,13 @@ impl Part<'_> {
 }
 
 /// Reads a stack of headers; `frame` is the flow's first frame.
-pub(super) fn read(reading: &mut Reading, headers: &[Header], frame: &[u8]) {
+pub(super) fn read(reading: &mut OptionReader, headers: &[Header], frame: &[u8]) {
     let kinds: Vec<Kind> = headers.iter().map(Header::kind).collect();
     let tags = kinds.iter().skip(1).take_while(|kind| **kind == Kind::Vlan).count().min(2);
     let mut at = 0;
     for (place, header) in headers.iter().enumerate() {
         let path = format!("packet[{place}].{}", header.kind().name());
-        let part = Part { path, header, bytes: &frame[at..], next: kinds.get(place + 1).copied() };
+        let part = HeaderPart { path, header, bytes: &frame[at..], next: kinds.get(place + 1).copied() };
         at += header.len();
         match (header.kind(), place) {
             (Kind::Ethernet, 0) => ethernet(reading, &part),
@@ -101,7 +101,7 @@ pub(super) fn read(reading: &mut Reading, headers: &[Header], frame: &[u8]) {
 }
 
 /// Refuses settings that are neither options nor what is written anyway.
-fn check(reading: &mut Reading, part: &Part<'_>, options: &[&str]) {
+fn check(reading: &mut OptionReader, part: &HeaderPart<'_>, options: &[&str]) {
     for (field, setting) in part.header.settings() {
         if options.iter().any(|option| field.name.starts_with(option)) {
             continue;
@@ -121,7 +121,7 @@ fn check(reading: &mut Reading, part: &Part<'_>, options: &[&str]) {
     }
 }
 
-fn ethernet(reading: &mut Reading, part: &Part<'_>) {
+fn ethernet(reading: &mut OptionReader, part: &HeaderPart<'_>) {
     check(reading, part, &["dst", "src"]);
     for name in ["dst", "src"] {
         constant(reading, part, name);
@@ -132,7 +132,7 @@ fn ethernet(reading: &mut Reading, part: &Part<'_>) {
     not_zero(reading, part, "src");
 }
 
-fn vlan(reading: &mut Reading, part: &Part<'_>, prefix: &str) {
+fn vlan(reading: &mut OptionReader, part: &HeaderPart<'_>, prefix: &str) {
     const FIELDS: [(&str, &str); 3] = [("id", "id"), ("priority", "p"), ("cfi", "cfi")];
     check(reading, part, &FIELDS.map(|(name, _)| name));
     for (name, option) in FIELDS {
@@ -141,7 +141,7 @@ fn vlan(reading: &mut Reading, part: &Part<'_>, prefix: &str) {
     }
 }
 
-fn ipv4(reading: &mut Reading, part: &Part<'_>) {
+fn ipv4(reading: &mut OptionReader, part: &HeaderPart<'_>) {
     check(reading, part, &["src", "dst", "priority."]);
     for (field, _) in part.header.settings().filter(|(field, _)| field.name.starts_with("priority.")) {
         constant(reading, part, field.name);
@@ -159,7 +159,7 @@ fn ipv4(reading: &mut Reading, part: &Part<'_>) {
     reading.hops_open |= part.header.setting("time_to_live").is_none();
 }
 
-fn ipv6(reading: &mut Reading, part: &Part<'_>) {
+fn ipv6(reading: &mut OptionReader, part: &HeaderPart<'_>) {
     check(reading, part, &["src", "dst", "traffic_class"]);
     constant(reading, part, "traffic_class");
     reading.option(format!("traffic_class {:02x}", part.value("traffic_class")));
@@ -171,7 +171,7 @@ fn ipv6(reading: &mut Reading, part: &Part<'_>) {
     reading.hops_open |= part.header.setting("hop_limit").is_none();
 }
 
-fn udp(reading: &mut Reading, part: &Part<'_>) {
+fn udp(reading: &mut OptionReader, part: &HeaderPart<'_>) {
     check(reading, part, &["src_port", "dst_port", "checksum"]);
     for (name, option) in [("src_port", "udp_src"), ("dst_port", "udp_dst")] {
         let (first, last) = range(reading, part, name);
@@ -191,21 +191,21 @@ fn udp(reading: &mut Reading, part: &Part<'_>) {
 }
 
 /// Refuses a field that varies.
-fn constant(reading: &mut Reading, part: &Part<'_>, name: &str) {
+fn constant(reading: &mut OptionReader, part: &HeaderPart<'_>, name: &str) {
     if part.pattern(name).is_some() {
         reading.refuse(&part.path_of(name), "cannot vary this field");
     }
 }
 
 /// The generator takes zero for "not said" and writes the interface's own address.
-fn not_zero(reading: &mut Reading, part: &Part<'_>, name: &str) {
+fn not_zero(reading: &mut OptionReader, part: &HeaderPart<'_>, name: &str) {
     if part.value(name) == 0 {
         reading.refuse(&part.path_of(name), "writes the interface's own address in place of zero: give one");
     }
 }
 
 /// First and last value of a field that may count up.
-fn range(reading: &mut Reading, part: &Part<'_>, name: &str) -> (u128, u128) {
+fn range(reading: &mut OptionReader, part: &HeaderPart<'_>, name: &str) -> (u128, u128) {
     let first = part.value(name);
     let most = part.field(name).map_or(0, |field| (1 << field.bits) - 1);
     match part.pattern(name) {

@@ -17,10 +17,10 @@ mod tx;
 pub use tx::PktgenTx;
 
 use crate::Error;
-use crate::packet::facts::Meter;
+use crate::packet::facts::InterfaceMeter;
 use crate::packet::{self, OpenOptions, PortHold};
-use crate::receiver::Receiver;
-use crate::rig::{Hold, OpenPort};
+use crate::receiver::TestReceiver;
+use crate::rig::{HeldPort, OpenPort};
 use crate::stream::StreamSpec;
 use packetrig_plan::{Port, Problems};
 use packetrig_stats::port::{BackEnd, PortInfo};
@@ -38,9 +38,9 @@ pub fn open(port: &Port, options: OpenOptions) -> Result<OpenPort, Error> {
     let opened = packet::open(port, options)?;
     let interface = &port.location.interface;
     let index = Links::open(&netns)?.by_name(interface)?.index;
-    let checksums = Checksums::complete(&netns, interface);
-    let doubts = Doubts::default();
-    let meter = Meter::start(&netns, index)?;
+    let checksums = ChecksumOffload::complete(&netns, interface);
+    let doubts = SendDoubts::default();
+    let meter = InterfaceMeter::start(&netns, index)?;
     Ok(OpenPort {
         info: PortInfo {
             back_end: BackEnd::Pktgen,
@@ -48,7 +48,7 @@ pub fn open(port: &Port, options: OpenOptions) -> Result<OpenPort, Error> {
             ..opened.info
         },
         tx: Box::new(PktgenTx::new(generator, interface, meter, doubts.clone())),
-        rx: Box::new(Receiver::new(opened.rx)),
+        rx: Box::new(TestReceiver::new(opened.rx)),
         hold: Box::new(PktgenHold { _checksums: checksums, packet: opened.hold, doubts }),
     })
 }
@@ -61,9 +61,9 @@ pub fn check(streams: &[Arc<StreamSpec>]) -> Result<(), Problems> {
 
 /// Doubts that come up while sending, in words, for the port's hold to tell.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Doubts(Arc<Mutex<Vec<String>>>);
+pub(crate) struct SendDoubts(Arc<Mutex<Vec<String>>>);
 
-impl Doubts {
+impl SendDoubts {
     fn note(&self, doubt: String) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(doubt);
     }
@@ -76,12 +76,12 @@ impl Doubts {
 /// Keeps a port ours. Fields drop in this order.
 #[derive(Debug)]
 struct PktgenHold {
-    _checksums: Checksums,
+    _checksums: ChecksumOffload,
     packet: PortHold,
-    doubts: Doubts,
+    doubts: SendDoubts,
 }
 
-impl Hold for PktgenHold {
+impl HeldPort for PktgenHold {
     fn settle(&mut self) -> Result<(), Error> {
         self.packet.await_carrier()
     }
@@ -98,12 +98,12 @@ impl Hold for PktgenHold {
 /// While this lives, the generator writes whole checksums: where the interface offers to do it, it leaves them half done,
 /// and a virtual cable carries them like that.
 #[derive(Debug)]
-struct Checksums {
+struct ChecksumOffload {
     netns: Option<NetNs>,
     interface: String,
 }
 
-impl Checksums {
+impl ChecksumOffload {
     fn complete(netns: &NetNs, interface: &str) -> Self {
         let changed = set_offload(netns, interface, false);
         Self {
@@ -113,7 +113,7 @@ impl Checksums {
     }
 }
 
-impl Drop for Checksums {
+impl Drop for ChecksumOffload {
     fn drop(&mut self) {
         if let Some(netns) = &self.netns {
             set_offload(netns, &self.interface, true);

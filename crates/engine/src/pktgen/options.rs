@@ -23,7 +23,7 @@ const MANY: u64 = 1_000_000;
 
 /// What a device of the generator is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Settings {
+pub(super) struct PktgenSettings {
     /// Options, in the order in which they must be written.
     pub(super) options: Vec<String>,
     /// The size of every frame.
@@ -34,7 +34,7 @@ pub(super) struct Settings {
 
 /// Collects options and problems of one flow.
 #[derive(Debug)]
-pub(super) struct Reading {
+pub(super) struct OptionReader {
     flow: String,
     options: Vec<String>,
     pub(super) problems: Vec<Problem>,
@@ -42,7 +42,7 @@ pub(super) struct Reading {
     pub(super) hops_open: bool,
 }
 
-impl Reading {
+impl OptionReader {
     /// Notes what the generator cannot do at this path below the flow.
     pub(super) fn refuse(&mut self, below: &str, what: impl AsRef<str>) {
         let message = format!("back end pktgen {}", what.as_ref());
@@ -55,7 +55,7 @@ impl Reading {
 }
 
 /// The settings of all streams of a port, or all that stands in the way of any.
-pub(super) fn read_all(streams: &[Arc<StreamSpec>]) -> Result<Vec<Settings>, Problems> {
+pub(super) fn read_all(streams: &[Arc<StreamSpec>]) -> Result<Vec<PktgenSettings>, Problems> {
     let (mut settings, mut problems) = (Vec::new(), Vec::new());
     for stream in streams {
         match read(stream) {
@@ -67,9 +67,9 @@ pub(super) fn read_all(streams: &[Arc<StreamSpec>]) -> Result<Vec<Settings>, Pro
 }
 
 /// The settings of a stream, or all that stands in the way.
-pub(super) fn read(stream: &StreamSpec) -> Result<Settings, Vec<Problem>> {
+pub(super) fn read(stream: &StreamSpec) -> Result<PktgenSettings, Vec<Problem>> {
     let flow = format!("flows[{}]", stream.number);
-    let mut reading = Reading { flow, options: Vec::new(), problems: Vec::new(), hops_open: false };
+    let mut reading = OptionReader { flow, options: Vec::new(), problems: Vec::new(), hops_open: false };
     let Some(template) = stream.source.template() else {
         reading.refuse("x_replay", "sends no capture files");
         return Err(reading.problems);
@@ -95,10 +95,10 @@ pub(super) fn read(stream: &StreamSpec) -> Result<Settings, Vec<Problem>> {
     }
     // The kernel takes an outer VLAN tag only when there is an inner one.
     reading.options.sort_by_key(|option| option.starts_with("svlan"));
-    Ok(Settings { options: reading.options, size, doubts })
+    Ok(PktgenSettings { options: reading.options, size, doubts })
 }
 
-fn size(reading: &mut Reading, size: &SizePattern, headers: usize) -> FrameSize {
+fn size(reading: &mut OptionReader, size: &SizePattern, headers: usize) -> FrameSize {
     let SizePattern::Fixed(fixed) = size else {
         reading.refuse("size", "sends frames of one size");
         return size.max();
@@ -112,7 +112,7 @@ fn size(reading: &mut Reading, size: &SizePattern, headers: usize) -> FrameSize 
 }
 
 /// How many and how fast; what is not exact is told.
-fn schedule(reading: &mut Reading, timeline: &Timeline) -> Vec<String> {
+fn schedule(reading: &mut OptionReader, timeline: &Timeline) -> Vec<String> {
     if matches!(timeline.shape, Shape::Bursts { .. }) {
         reading.refuse("duration", "sends no bursts with pauses");
     }

@@ -33,11 +33,11 @@ fn plan(changes: &[(&str, &str)]) -> Plan {
     Plan::read(&text).unwrap_or_else(|problems| panic!("{problems:?}\n{text}"))
 }
 
-fn read(changes: &[(&str, &str)]) -> Result<options::Settings, Vec<String>> {
+fn read(changes: &[(&str, &str)]) -> Result<options::PktgenSettings, Vec<String>> {
     let bound = plan(changes).bind(&[None]).unwrap();
     let spec = StreamSpec {
         number: 0,
-        source: crate::stream::Source::of(&bound.plan.streams[0].frames),
+        source: crate::stream::FrameSource::of(&bound.plan.streams[0].frames),
         timeline: bound.streams[0].timeline,
         latency: false,
         sent_elsewhere: false,

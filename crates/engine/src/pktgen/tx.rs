@@ -5,13 +5,13 @@
 //!
 //! Invariant: a count is the generator's own, never what was asked for.
 
-use super::{Doubts, options};
+use super::{SendDoubts, options};
 use crate::Error;
 use crate::clock::RealClock;
-use crate::packet::facts::Meter;
-use crate::port::Clock;
+use crate::packet::facts::InterfaceMeter;
+use crate::port::WorkerClock;
 use crate::sender::{GRACE, LATE_AFTER};
-use crate::stream::{Control, Step, StreamSpec, StreamTx, TxJob};
+use crate::stream::{NextStep, StreamControl, StreamSpec, StreamTx, TxJob};
 use packetrig_plan::timeline::Shape;
 use packetrig_stats::content::ContentCounts;
 use packetrig_stats::counts::{SinceStart, StreamTxCounts};
@@ -30,7 +30,7 @@ const DIGITS: u8 = 2;
 
 /// A stream, sent by a device of its own.
 #[derive(Debug)]
-struct Lane {
+struct PktgenLane {
     spec: Arc<StreamSpec>,
     device: String,
     size: FrameSize,
@@ -39,7 +39,7 @@ struct Lane {
     series: RateSeries,
 }
 
-impl Lane {
+impl PktgenLane {
     fn take(&mut self, progress: &Progress, start: MonoTime, now: MonoTime) {
         let new = progress.sent.saturating_sub(self.counts.frames);
         let bytes = new * u64::from(self.size.bytes());
@@ -71,7 +71,7 @@ impl Lane {
 }
 
 #[derive(Debug)]
-enum Phase {
+enum LanePhase {
     /// Not started yet.
     Waiting,
     /// The kernel sends.
@@ -85,11 +85,11 @@ enum Phase {
 pub struct PktgenTx {
     generator: Pktgen,
     interface: String,
-    meter: Meter,
-    doubts: Doubts,
+    meter: InterfaceMeter,
+    doubts: SendDoubts,
     clock: RealClock,
-    lanes: Vec<Lane>,
-    phase: Phase,
+    lanes: Vec<PktgenLane>,
+    phase: LanePhase,
     start: Option<MonoTime>,
     /// When the caller stopped what was not over by itself.
     stopped: Option<MonoTime>,
@@ -97,7 +97,7 @@ pub struct PktgenTx {
 }
 
 impl PktgenTx {
-    pub(super) fn new(generator: Pktgen, interface: &str, meter: Meter, doubts: Doubts) -> Self {
+    pub(super) fn new(generator: Pktgen, interface: &str, meter: InterfaceMeter, doubts: SendDoubts) -> Self {
         Self {
             generator,
             interface: interface.to_owned(),
@@ -105,7 +105,7 @@ impl PktgenTx {
             doubts,
             clock: RealClock::new(),
             lanes: Vec::new(),
-            phase: Phase::Waiting,
+            phase: LanePhase::Waiting,
             start: None,
             stopped: None,
             look_at: MonoTime::default(),
@@ -156,7 +156,7 @@ impl PktgenTx {
     }
 
     /// Frames a stream should have sent by the time it ended.
-    fn planned(&self, lane: &Lane) -> u64 {
+    fn planned(&self, lane: &PktgenLane) -> u64 {
         let total = lane.spec.timeline.total();
         match (self.start, self.stopped, total) {
             (None, _, _) => 0,
@@ -182,36 +182,38 @@ impl StreamTx for PktgenTx {
             settings.doubts.into_iter().for_each(|doubt| self.doubts.note(doubt));
             let series = RateSeries::with_room(spec.series_room(streams));
             let counts = StreamTxCounts::default();
-            self.lanes.push(Lane { spec, device, size: settings.size, counts, errors: 0, series });
+            self.lanes.push(PktgenLane { spec, device, size: settings.size, counts, errors: 0, series });
         }
         Ok(())
     }
 
-    fn control(&mut self, control: Control) {
+    fn control(&mut self, control: StreamControl) {
         match control {
-            Control::StartAt(start) if self.start.is_none() && self.stopped.is_none() => {
+            StreamControl::StartAt(start) if self.start.is_none() && self.stopped.is_none() => {
                 self.start = Some(start);
             }
-            Control::StartAt(_) => {}
-            Control::Stop => {
-                if self.stopped.is_none() && !matches!(self.phase, Phase::Over) {
+            StreamControl::StartAt(_) => {}
+            StreamControl::Stop => {
+                if self.stopped.is_none() && !matches!(self.phase, LanePhase::Over) {
                     self.stopped = Some(self.clock.now());
                 }
             }
         }
     }
 
-    fn step(&mut self, now: MonoTime) -> Result<Step, Error> {
-        let (phase, step) = match (std::mem::replace(&mut self.phase, Phase::Over), self.start) {
-            (Phase::Over, _) => (Phase::Over, Step::Done),
-            (Phase::Waiting, _) if self.stopped.is_some() => (Phase::Over, Step::Done),
-            (Phase::Waiting, Some(start)) if start <= now => {
-                (Phase::Running(self.generator.start()?), Step::IdleUntil(now + LOOK))
+    fn step(&mut self, now: MonoTime) -> Result<NextStep, Error> {
+        let (phase, step) = match (std::mem::replace(&mut self.phase, LanePhase::Over), self.start) {
+            (LanePhase::Over, _) => (LanePhase::Over, NextStep::Done),
+            (LanePhase::Waiting, _) if self.stopped.is_some() => (LanePhase::Over, NextStep::Done),
+            (LanePhase::Waiting, Some(start)) if start <= now => {
+                (LanePhase::Running(self.generator.start()?), NextStep::IdleUntil(now + LOOK))
             }
-            (Phase::Waiting, start) => (Phase::Waiting, Step::IdleUntil(start.unwrap_or(now + LOOK))),
-            (Phase::Running(running), start) => match self.watch(running, start.unwrap_or(now), now)? {
-                Some(running) => (Phase::Running(running), Step::IdleUntil(self.look_at)),
-                None => (Phase::Over, Step::Done),
+            (LanePhase::Waiting, start) => {
+                (LanePhase::Waiting, NextStep::IdleUntil(start.unwrap_or(now + LOOK)))
+            }
+            (LanePhase::Running(running), start) => match self.watch(running, start.unwrap_or(now), now)? {
+                Some(running) => (LanePhase::Running(running), NextStep::IdleUntil(self.look_at)),
+                None => (LanePhase::Over, NextStep::Done),
             },
         };
         self.phase = phase;
@@ -219,7 +221,7 @@ impl StreamTx for PktgenTx {
     }
 
     fn counts(&self) -> Vec<StreamTxCounts> {
-        let is_sending = matches!(self.phase, Phase::Running(_));
+        let is_sending = matches!(self.phase, LanePhase::Running(_));
         let counts = self.lanes.iter().map(|lane| lane.counts);
         counts.map(|counts| StreamTxCounts { is_sending, since_start: whole(&counts), ..counts }).collect()
     }
@@ -241,7 +243,7 @@ impl StreamTx for PktgenTx {
     fn finish(&mut self) -> Vec<SendResult> {
         let planned: Vec<u64> = self.lanes.iter().map(|lane| self.planned(lane)).collect();
         let start = self.start.unwrap_or_default();
-        let result = |(lane, planned): (Lane, u64)| {
+        let result = |(lane, planned): (PktgenLane, u64)| {
             let mut send_error = Latency::with_digits(DIGITS);
             // Known of the first frame only.
             lane.lag(start).into_iter().for_each(|lag| send_error.record(lag));

@@ -1,13 +1,13 @@
 //! All streams at one receiver: which of them a frame belongs to, or why it belongs to none.
 
 use super::elsewhere::UnexpectedStream;
-use super::lane::{Known, Lane};
+use super::lane::{ReceiverLane, RecognisedFrame};
 use super::other_runs::OtherRuns;
 use crate::Error;
-use crate::capture::Tap;
+use crate::capture::CaptureTap;
 use crate::device::is_protocol;
 use crate::port::{FrameRx, RxFrame};
-use crate::stream::{ReceivedFrames, RxJob, Source, StreamSpec};
+use crate::stream::{FrameSource, ReceivedFrames, RxJob, StreamSpec};
 use crate::take::Take;
 use packetrig_stats::content::ContentCounts;
 use packetrig_stats::port::RxCounters;
@@ -20,10 +20,10 @@ use std::sync::Arc;
 const MOST_COMPARED: usize = 64;
 
 /// All that a receiver knows of its streams.
-pub(super) struct Books {
+pub(super) struct ReceiverState {
     pub(super) port: usize,
     key: TagKey,
-    pub(super) lanes: Vec<Lane>,
+    pub(super) lanes: Vec<ReceiverLane>,
     /// Lane of a stream number, plus one; zero if not expected here.
     pub(super) lane_of: Vec<usize>,
     scratch: Vec<u8>,
@@ -34,7 +34,7 @@ pub(super) struct Books {
     /// Content of frames without a tag, if frames of a file are expected.
     contents: Option<ContentCounts>,
     pub(super) start: MonoTime,
-    pub(super) taps: Vec<Tap>,
+    pub(super) taps: Vec<CaptureTap>,
     pub(super) foreign: u64,
     has_devices: bool,
     pub(super) protocol: u64,
@@ -44,12 +44,12 @@ pub(super) struct Books {
     pub(super) bytes: u64,
 }
 
-impl Books {
+impl ReceiverState {
     pub(super) fn open(job: RxJob) -> Self {
         let streams = job.streams.len();
         let lane_of = places_by_number(job.streams.iter().map(|spec| spec.number));
         let elsewhere: Vec<_> = job.elsewhere.into_iter().map(UnexpectedStream::new).collect();
-        let is_recorded = |spec: &Arc<StreamSpec>| matches!(spec.source, Source::Recorded(_));
+        let is_recorded = |spec: &Arc<StreamSpec>| matches!(spec.source, FrameSource::Recorded(_));
         Self {
             elsewhere_of: places_by_number(elsewhere.iter().map(UnexpectedStream::stream_number)),
             elsewhere,
@@ -58,7 +58,7 @@ impl Books {
             port: job.port,
             key: job.key,
             scratch: vec![0; longest_headers(&job.streams)],
-            lanes: job.streams.into_iter().map(|spec| Lane::new(spec, streams)).collect(),
+            lanes: job.streams.into_iter().map(|spec| ReceiverLane::new(spec, streams)).collect(),
             lane_of,
             start: MonoTime::default(),
             taps: job.taps,
@@ -98,7 +98,7 @@ impl Books {
         let all = self.lanes.len() + streams.len();
         let longest = longest_headers(&streams).max(self.scratch.len());
         self.scratch.resize(longest, 0);
-        self.lanes.extend(streams.into_iter().map(|spec| Lane::new(spec, all)));
+        self.lanes.extend(streams.into_iter().map(|spec| ReceiverLane::new(spec, all)));
         self.lane_of = places_by_number(self.lanes.iter().map(|lane| lane.spec.number));
     }
 
@@ -126,7 +126,7 @@ impl Books {
 
     /// Whose frame it is, by its tag. What merely looks like a tag does not pass the comparison with the template, so of
     /// several candidates the intact one is the true one.
-    fn recognise(&mut self, frame: &RxFrame<'_>) -> Option<(usize, Known)> {
+    fn recognise(&mut self, frame: &RxFrame<'_>) -> Option<(usize, RecognisedFrame)> {
         let mut damaged = None;
         for found in tag::candidates(frame.bytes, self.key) {
             let Some(lane) = place_of(&self.lane_of, found.tag.stream) else { continue };
@@ -176,7 +176,7 @@ impl Books {
     }
 
     /// The stream whose tag was damaged: its headers are those of this frame.
-    fn lane_by_headers(&mut self, bytes: &[u8]) -> Option<&mut Lane> {
+    fn lane_by_headers(&mut self, bytes: &[u8]) -> Option<&mut ReceiverLane> {
         self.lanes.iter_mut().take(MOST_COMPARED).find(|lane| lane.has_headers_of(bytes))
     }
 

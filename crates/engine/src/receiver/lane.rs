@@ -1,7 +1,7 @@
 //! One stream at one receiver: its window, latency, jitter and series.
 
 use crate::port::RxFrame;
-use crate::stream::{Shift, Source, StreamSpec};
+use crate::stream::{ClockShift, FrameSource, StreamSpec};
 use crate::take::{Take, Takes};
 use packetrig_stats::counts::{Delays, SinceStart, StreamRxCounts};
 use packetrig_stats::jitter::Jitter;
@@ -23,7 +23,7 @@ const JUMP: u64 = 64;
 /// A sender may be ahead of its schedule by a 64th and by this: the kernel's packet generator keeps its own time.
 const EARLY: Nanos = Nanos::from_millis(100);
 
-pub(super) struct Lane {
+pub(super) struct ReceiverLane {
     pub(super) spec: Arc<StreamSpec>,
     /// Empty for what is read from a file.
     takes: Takes,
@@ -34,7 +34,7 @@ pub(super) struct Lane {
     /// Frames that were missing when the last start was announced.
     missing_before: u64,
     /// Of a sender with another clock, once it is known.
-    pub(super) shift: Option<Shift>,
+    pub(super) shift: Option<ClockShift>,
     window: SequenceWindow,
     pub(super) counts: StreamRxCounts,
     pub(super) latency: Latency,
@@ -42,7 +42,7 @@ pub(super) struct Lane {
     pub(super) series: RateSeries,
 }
 
-impl Lane {
+impl ReceiverLane {
     pub(super) fn new(spec: Arc<StreamSpec>, streams: usize) -> Self {
         let digits = if streams <= FINE_STREAMS { 3 } else { 2 };
         let whole = spec.source.template().map(|template| Take::whole(Arc::clone(template), spec.timeline));
@@ -71,7 +71,7 @@ impl Lane {
         frame: &RxFrame<'_>,
         start: MonoTime,
         scratch: &mut [u8],
-    ) -> Option<Known> {
+    ) -> Option<RecognisedFrame> {
         let bytes = frame.bytes;
         let number = self.window.unwrap(found.tag.sequence, found.tag.form.sequence_bits());
         if self.was_sent_before(&found, start, frame.at) {
@@ -82,7 +82,7 @@ impl Lane {
             Some(take) => take.template().verify(take.nth(number), key, &found, bytes, scratch),
             None => foreign::verify(bytes, &found)?,
         };
-        Some(Known { found, number, verdict, is_possible })
+        Some(RecognisedFrame { found, number, verdict, is_possible })
     }
 
     /// Whether the send time in a tag is before T: then it is a frame of another run whose mark fits by chance.
@@ -98,7 +98,7 @@ impl Lane {
             return true;
         }
         match (&self.spec.source, self.takes.of(number)) {
-            (Source::Recorded(track), _) => number < track.recording().frames_in_all(),
+            (FrameSource::Recorded(track), _) => number < track.recording().frames_in_all(),
             (_, Some(take)) => {
                 let latest = elapsed + Nanos::new(elapsed.as_u64() / 64) + EARLY;
                 number < take.end() && take.due(number) <= latest
@@ -107,7 +107,7 @@ impl Lane {
         }
     }
 
-    pub(super) fn take(&mut self, known: &Known, frame: &RxFrame<'_>, start: MonoTime) {
+    pub(super) fn take(&mut self, known: &RecognisedFrame, frame: &RxFrame<'_>, start: MonoTime) {
         if !known.is_possible {
             self.counts.unnumbered += 1;
             return;
@@ -138,7 +138,7 @@ impl Lane {
         }
     }
 
-    fn time(&mut self, known: &Known, arrived: MonoTime, start: MonoTime) {
+    fn time(&mut self, known: &RecognisedFrame, arrived: MonoTime, start: MonoTime) {
         // On the sender's clock, so that the time in the tag, which lacks its upper bits, is taken for the right one.
         let at = match (self.spec.sent_elsewhere, self.shift) {
             (false, _) => arrived,
@@ -214,14 +214,14 @@ impl Lane {
 /// The second of the run in which frame `number`, of those with a tag, was due.
 fn second_of(spec: &StreamSpec, takes: &Takes, number: u64) -> u64 {
     match (&spec.source, takes.of(number)) {
-        (Source::Recorded(track), _) => track.second_of(number),
+        (FrameSource::Recorded(track), _) => track.second_of(number),
         (_, Some(take)) => take.due(number).as_u64() / 1_000_000_000,
         (_, None) => 0,
     }
 }
 
 /// A frame recognised by its tag.
-pub(super) struct Known {
+pub(super) struct RecognisedFrame {
     found: Found,
     number: u64,
     pub(super) verdict: Verdict,

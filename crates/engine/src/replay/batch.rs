@@ -9,7 +9,7 @@ const BYTES: usize = 256 << 10;
 
 /// A frame ready to be sent.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Entry {
+pub(super) struct BatchEntry {
     start: usize,
     len: usize,
     /// When it is due, from the start of the run.
@@ -20,12 +20,12 @@ pub(super) struct Entry {
 
 /// Frames one after another.
 #[derive(Debug)]
-pub(super) struct Batch {
+pub(super) struct FrameBatch {
     bytes: Vec<u8>,
-    entries: Vec<Entry>,
+    entries: Vec<BatchEntry>,
 }
 
-impl Batch {
+impl FrameBatch {
     pub(super) fn new() -> Self {
         Self { bytes: Vec::with_capacity(BYTES), entries: Vec::with_capacity(FRAMES) }
     }
@@ -38,7 +38,7 @@ impl Batch {
     pub(super) fn push(&mut self, frame: &[u8], due: Nanos, place: Option<TagPlace>) {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(frame);
-        self.entries.push(Entry { start, len: frame.len(), due, place });
+        self.entries.push(BatchEntry { start, len: frame.len(), due, place });
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -50,7 +50,7 @@ impl Batch {
     }
 
     /// Frame `index` with its bytes.
-    pub(super) fn frame(&self, index: usize) -> Option<(&Entry, &[u8])> {
+    pub(super) fn frame(&self, index: usize) -> Option<(&BatchEntry, &[u8])> {
         let entry = self.entries.get(index)?;
         Some((entry, &self.bytes[entry.start..entry.start + entry.len]))
     }

@@ -1,9 +1,9 @@
 //! The frames of one stream at its sender, made or recorded.
 
-use super::Track;
-use super::player::{Next, Player};
+use super::ReplayTrack;
+use super::player::{NextFrame, ReplayPlayer};
 use crate::Error;
-use crate::stream::{Source, StreamSpec};
+use crate::stream::{FrameSource, StreamSpec};
 use crate::take::Take;
 use packetrig_plan::recording::Timing;
 use packetrig_plan::timeline::Timeline;
@@ -19,20 +19,20 @@ const RETRY: Nanos = Nanos::from_micros(20);
 
 /// Where a sender takes the frames of a stream from.
 #[derive(Debug)]
-pub(crate) enum Frames {
+pub(crate) enum StreamFrames {
     /// Made one by one.
     Made(Take),
     /// Read from a file.
-    Played(Box<Playing>),
+    Played(Box<PlayedRecording>),
 }
 
-impl Frames {
+impl StreamFrames {
     /// Opens the file, if it takes one.
     pub(crate) fn open(spec: &StreamSpec) -> Result<Self, Error> {
         Ok(match &spec.source {
-            Source::Made(template) => Self::Made(Take::whole(Arc::clone(template), spec.timeline)),
-            Source::Recorded(track) => Self::Played(Box::new(Playing {
-                player: Player::start(track, spec.number)?,
+            FrameSource::Made(template) => Self::Made(Take::whole(Arc::clone(template), spec.timeline)),
+            FrameSource::Recorded(track) => Self::Played(Box::new(PlayedRecording {
+                player: ReplayPlayer::start(track, spec.number)?,
                 timing: track.recording().timing,
                 tagged: track.recording().tagged,
                 track: Arc::clone(track),
@@ -52,7 +52,7 @@ impl Frames {
     pub(crate) fn have_ended(&mut self) -> bool {
         match self {
             Self::Made(_) => false,
-            Self::Played(playing) => playing.player.peek() == Next::Ended,
+            Self::Played(playing) => playing.player.peek() == NextFrame::Ended,
         }
     }
 
@@ -77,11 +77,11 @@ impl Frames {
 
 /// A recording being sent.
 #[derive(Debug)]
-pub(crate) struct Playing {
-    player: Player,
+pub(crate) struct PlayedRecording {
+    player: ReplayPlayer,
     timing: Timing,
     tagged: bool,
-    track: Arc<Track>,
+    track: Arc<ReplayTrack>,
     /// First second of the run whose first frame is not noted yet.
     next_second: usize,
     /// The next frame was not read yet when it was asked for.
@@ -90,16 +90,16 @@ pub(crate) struct Playing {
     contents: ContentCounts,
 }
 
-impl Playing {
+impl PlayedRecording {
     /// When frame `n`, the next one, is due; if it is not read yet, when to look again.
     pub(crate) fn due(&mut self, timeline: &Timeline, n: u64, start: MonoTime, now: MonoTime) -> MonoTime {
         let next = self.player.peek();
-        self.is_waiting = next == Next::NotYet;
+        self.is_waiting = next == NextFrame::NotYet;
         match (next, self.timing) {
-            (Next::NotYet, _) => now + RETRY,
-            (Next::Ended, _) | (_, Timing::Fastest) => now,
-            (Next::Due(_), Timing::Even) => start + timeline.due(n),
-            (Next::Due(due), Timing::Recorded(_)) => start + due,
+            (NextFrame::NotYet, _) => now + RETRY,
+            (NextFrame::Ended, _) | (_, Timing::Fastest) => now,
+            (NextFrame::Due(_), Timing::Even) => start + timeline.due(n),
+            (NextFrame::Due(due), Timing::Recorded(_)) => start + due,
         }
     }
 

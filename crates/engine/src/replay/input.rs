@@ -1,7 +1,7 @@
 //! The file: bytes in a bounded buffer, packets picked that can be replayed.
 
-use super::{Ending, Skipped};
-use crate::recorded::Bytes;
+use super::{FileEnding, SkippedPackets};
+use crate::recorded::RecordedBytes;
 use packetrig_wire::pcap::{Decoder, ETHERNET, MOST_NEEDED, Record, Step};
 use std::fs::File;
 use std::io::{self, Read};
@@ -13,9 +13,9 @@ const HEADER: usize = 14;
 const FCS: usize = 4;
 
 /// A capture file being read.
-pub(super) struct Input {
+pub(super) struct ReplayInput {
     /// `None` after a failure to rewind.
-    source: Option<Bytes>,
+    source: Option<RecordedBytes>,
     /// Of the file as it is on the disk.
     size: u64,
     /// Where its bytes end, decompressed, once that is known.
@@ -26,19 +26,19 @@ pub(super) struct Input {
     end: usize,
     /// Where in the file `end` is; beyond `size` if something was skipped that is not all there.
     position: u64,
-    pub(super) skipped: Skipped,
+    pub(super) skipped: SkippedPackets,
 }
 
 /// A packet that can be replayed: its bytes, perhaps with FCS.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Picked<'a> {
+pub(super) struct ReplayPacket<'a> {
     pub(super) bytes: &'a [u8],
     pub(super) at_ns: Option<u64>,
     /// What the file says of the FCS.
     pub(super) has_fcs: Option<bool>,
 }
 
-impl<'a> Picked<'a> {
+impl<'a> ReplayPacket<'a> {
     /// The frame without FCS. `usual`: whether there is one where the file says nothing.
     pub(super) fn frame(&self, usual: bool) -> &'a [u8] {
         let has_fcs = self.has_fcs.unwrap_or(usual) && self.bytes.len() >= HEADER + FCS;
@@ -46,10 +46,10 @@ impl<'a> Picked<'a> {
     }
 }
 
-impl Input {
+impl ReplayInput {
     pub(super) fn new(file: File) -> io::Result<Self> {
         let size = file.metadata()?.len();
-        let source = Bytes::new(file)?;
+        let source = RecordedBytes::new(file)?;
         Ok(Self {
             last: (!source.is_squeezed()).then_some(size),
             source: Some(source),
@@ -59,7 +59,7 @@ impl Input {
             start: 0,
             end: 0,
             position: 0,
-            skipped: Skipped::default(),
+            skipped: SkippedPackets::default(),
         })
     }
 
@@ -69,28 +69,28 @@ impl Input {
 
     /// Back to the beginning.
     pub(super) fn rewind(&mut self) -> io::Result<()> {
-        self.source = self.source.take().map(Bytes::rewind).transpose()?;
+        self.source = self.source.take().map(RecordedBytes::rewind).transpose()?;
         self.decoder = Decoder::new();
         (self.start, self.end, self.position) = (0, 0, 0);
         Ok(())
     }
 
     /// Gives the next packet that can be replayed to `take`; `Some` if there is none any more.
-    pub(super) fn next(&mut self, take: &mut dyn FnMut(Picked<'_>)) -> io::Result<Option<Ending>> {
+    pub(super) fn next(&mut self, take: &mut dyn FnMut(ReplayPacket<'_>)) -> io::Result<Option<FileEnding>> {
         loop {
             let input = &self.buffer[self.start..self.end];
             if let Some(last) = self.last
                 && input.is_empty()
                 && self.position >= last
             {
-                return Ok(Some(if self.position == last { Ending::Whole } else { Ending::Cut }));
+                return Ok(Some(if self.position == last { FileEnding::Whole } else { FileEnding::Cut }));
             }
             match self.decoder.next(input) {
                 Ok(Step::Record { record, used }) => {
                     self.start += used;
                     if pick(&mut self.skipped, &record) {
                         let Record { bytes, at_ns, has_fcs, .. } = record;
-                        take(Picked { bytes, at_ns, has_fcs });
+                        take(ReplayPacket { bytes, at_ns, has_fcs });
                         return Ok(None);
                     }
                 }
@@ -99,10 +99,10 @@ impl Input {
                     if !self.fill()? {
                         // Where compressed bytes end is known only now: it may be behind the last packet.
                         let is_whole = self.start == self.end && self.last == Some(self.position);
-                        return Ok(Some(if is_whole { Ending::Whole } else { Ending::Cut }));
+                        return Ok(Some(if is_whole { FileEnding::Whole } else { FileEnding::Cut }));
                     }
                 }
-                Err(damage) => return Ok(Some(Ending::Damaged(damage.to_string()))),
+                Err(damage) => return Ok(Some(FileEnding::Damaged(damage.to_string()))),
             }
         }
     }
@@ -151,7 +151,7 @@ impl Input {
 }
 
 /// Whether a packet can be replayed; counts it if not.
-fn pick(skipped: &mut Skipped, record: &Record<'_>) -> bool {
+fn pick(skipped: &mut SkippedPackets, record: &Record<'_>) -> bool {
     let reason = if record.link_type != ETHERNET {
         &mut skipped.other_link
     } else if record.is_cut() {

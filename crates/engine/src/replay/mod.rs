@@ -21,9 +21,9 @@ mod survey;
 mod tests;
 mod track;
 
-pub(crate) use frames::Frames;
-pub use survey::{Survey, survey};
-pub use track::Track;
+pub(crate) use frames::StreamFrames;
+pub use survey::{ReplaySurvey, survey};
+pub use track::ReplayTrack;
 
 use crate::Error;
 use std::fmt::Display;
@@ -31,7 +31,7 @@ use std::path::Path;
 
 /// Packets of a file that cannot be replayed, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Skipped {
+pub struct SkippedPackets {
     /// Cut by a snap length when they were captured.
     pub cut: u64,
     /// Not of Ethernet.
@@ -40,7 +40,7 @@ pub struct Skipped {
     pub short: u64,
 }
 
-impl Skipped {
+impl SkippedPackets {
     /// All of them.
     pub fn total(&self) -> u64 {
         self.cut + self.other_link + self.short
@@ -60,7 +60,7 @@ impl Skipped {
 
 /// How a file ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ending {
+pub enum FileEnding {
     /// After its last packet.
     Whole,
     /// In the middle of one.
@@ -69,7 +69,7 @@ pub enum Ending {
     Damaged(String),
 }
 
-impl Ending {
+impl FileEnding {
     /// In words; `None` if there is nothing to say.
     pub fn remark(&self) -> Option<String> {
         match self {

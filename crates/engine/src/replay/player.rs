@@ -1,10 +1,10 @@
 //! The sender's end of a recording: the next frame and its time, without waiting for the file.
 
-use super::batch::Batch;
-use super::input::Input;
-use super::reader::Reader;
+use super::batch::FrameBatch;
+use super::input::ReplayInput;
+use super::reader::RecordingReader;
 use super::refused;
-use super::track::Track;
+use super::track::ReplayTrack;
 use crate::Error;
 use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
 use packetrig_units::Nanos;
@@ -18,7 +18,7 @@ const BATCHES: usize = 16;
 
 /// What is next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Next {
+pub(crate) enum NextFrame {
     /// A frame, due at this time from the start of the run.
     Due(Nanos),
     /// The reader is behind.
@@ -29,41 +29,42 @@ pub(crate) enum Next {
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Player {
+pub(crate) struct ReplayPlayer {
     /// Taken when dropped, so that the reader sees that nobody wants more.
-    free: Option<Sender<Batch>>,
-    full: Option<Receiver<Batch>>,
-    current: Option<Batch>,
+    free: Option<Sender<FrameBatch>>,
+    full: Option<Receiver<FrameBatch>>,
+    current: Option<FrameBatch>,
     index: usize,
     reader: Option<JoinHandle<()>>,
 }
 
-impl Player {
+impl ReplayPlayer {
     /// Opens the file and starts to read it. `stream` is the stream's number.
-    pub(crate) fn start(track: &Arc<Track>, stream: u16) -> Result<Self, Error> {
+    pub(crate) fn start(track: &Arc<ReplayTrack>, stream: u16) -> Result<Self, Error> {
         let recording = track.recording();
         let path = &recording.file;
-        let input = File::open(path).and_then(Input::new).map_err(|error| refused(path, error))?;
+        let input = File::open(path).and_then(ReplayInput::new).map_err(|error| refused(path, error))?;
         if input.size() != recording.facts.file_size {
             return Err(refused(path, "it has changed since the plan was made"));
         }
         let (free, free_out) = bounded(BATCHES);
         let (full_in, full) = bounded(BATCHES);
         for _ in 0..BATCHES {
-            free.send(Batch::new()).map_err(|_| Error::Bug("a new channel is closed"))?;
+            free.send(FrameBatch::new()).map_err(|_| Error::Bug("a new channel is closed"))?;
         }
-        let reader = Reader { track: Arc::clone(track), stream, input, free: free_out, full: full_in };
+        let reader =
+            RecordingReader { track: Arc::clone(track), stream, input, free: free_out, full: full_in };
         let thread = Builder::new().name("replay".into()).spawn(move || reader.run());
         let reader = thread.map_err(|error| refused(path, error))?;
         Ok(Self { free: Some(free), full: Some(full), current: None, index: 0, reader: Some(reader) })
     }
 
     /// Looks at what is next. Does not wait.
-    pub(crate) fn peek(&mut self) -> Next {
+    pub(crate) fn peek(&mut self) -> NextFrame {
         loop {
             let entry = self.current.as_ref().and_then(|batch| batch.frame(self.index));
             if let Some((entry, _)) = entry {
-                return Next::Due(entry.due);
+                return NextFrame::Due(entry.due);
             }
             if let Some(ended) = self.turn_over() {
                 return ended;
@@ -72,7 +73,7 @@ impl Player {
     }
 
     /// Gives back the batch at hand and takes the next; says why there is none.
-    fn turn_over(&mut self) -> Option<Next> {
+    fn turn_over(&mut self) -> Option<NextFrame> {
         if let (Some(mut used), Some(free)) = (self.current.take(), &self.free) {
             used.clear();
             // As many places as batches: never full; if the reader is done, it is dropped.
@@ -84,8 +85,8 @@ impl Player {
                 self.current = Some(batch);
                 None
             }
-            Err(TryRecvError::Empty) => Some(Next::NotYet),
-            Err(TryRecvError::Disconnected) => Some(Next::Ended),
+            Err(TryRecvError::Empty) => Some(NextFrame::NotYet),
+            Err(TryRecvError::Disconnected) => Some(NextFrame::Ended),
         }
     }
 
@@ -106,7 +107,7 @@ impl Player {
     /// Counts the frames at hand that are due before `elapsed` since the start; they are gone then.
     pub(crate) fn due_before(&mut self, elapsed: Nanos) -> u64 {
         let mut frames = 0;
-        while matches!(self.peek(), Next::Due(due) if due < elapsed) {
+        while matches!(self.peek(), NextFrame::Due(due) if due < elapsed) {
             self.index += 1;
             frames += 1;
         }
@@ -114,7 +115,7 @@ impl Player {
     }
 }
 
-impl Drop for Player {
+impl Drop for ReplayPlayer {
     fn drop(&mut self) {
         (self.free, self.full) = (None, None);
         if let Some(reader) = self.reader.take() {

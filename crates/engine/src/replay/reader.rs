@@ -1,8 +1,8 @@
 //! The reader thread: from the file into batches, as far ahead of the sender as there are batches.
 
-use super::batch::Batch;
-use super::input::{Input, Picked};
-use super::track::{Stopped, Track};
+use super::batch::FrameBatch;
+use super::input::{ReplayInput, ReplayPacket};
+use super::track::{ReaderEnd, ReplayTrack};
 use crossbeam_channel::{Receiver, Sender};
 use packetrig_plan::recording::Recording;
 use packetrig_units::Nanos;
@@ -12,17 +12,17 @@ use std::io;
 use std::sync::Arc;
 
 /// Reads one recording, pass after pass, until the sender goes away.
-pub(super) struct Reader {
-    pub(super) track: Arc<Track>,
+pub(super) struct RecordingReader {
+    pub(super) track: Arc<ReplayTrack>,
     /// The stream's number.
     pub(super) stream: u16,
-    pub(super) input: Input,
-    pub(super) free: Receiver<Batch>,
-    pub(super) full: Sender<Batch>,
+    pub(super) input: ReplayInput,
+    pub(super) free: Receiver<FrameBatch>,
+    pub(super) full: Sender<FrameBatch>,
 }
 
 /// The schedule of frames as they are read.
-struct Clockwork {
+struct ReplaySchedule {
     pass: u64,
     /// Time of the first frame of the pass, by the file.
     first: Option<u64>,
@@ -30,7 +30,7 @@ struct Clockwork {
     latest: Nanos,
 }
 
-impl Clockwork {
+impl ReplaySchedule {
     /// When a frame captured at `at` is due. One without a time is due with its predecessor, as is one out of order.
     fn due(&mut self, recording: &Recording, at: Option<u64>) -> Nanos {
         if let Some(at) = at {
@@ -41,55 +41,59 @@ impl Clockwork {
     }
 }
 
-impl Reader {
+impl RecordingReader {
     pub(super) fn run(mut self) {
         let stopped = self.passes();
         self.track.note_stopped(stopped);
     }
 
     /// Ends with why there are no more frames.
-    fn passes(&mut self) -> Stopped {
+    fn passes(&mut self) -> ReaderEnd {
         let loops = self.track.recording().loops;
-        let Ok(mut batch) = self.free.recv() else { return Stopped::Unwanted };
-        let mut clockwork = Clockwork { pass: 0, first: None, latest: Nanos::ZERO };
+        let Ok(mut batch) = self.free.recv() else { return ReaderEnd::Unwanted };
+        let mut clockwork = ReplaySchedule { pass: 0, first: None, latest: Nanos::ZERO };
         while loops == 0 || clockwork.pass < loops {
             match self.pass(&mut batch, &mut clockwork) {
                 Ok(None) => {}
                 Ok(Some(stopped)) => return stopped,
-                Err(error) => return Stopped::Failed(error.to_string()),
+                Err(error) => return ReaderEnd::Failed(error.to_string()),
             }
             clockwork.pass += 1;
             clockwork.first = None;
             if let Err(error) = self.input.rewind() {
-                return Stopped::Failed(error.to_string());
+                return ReaderEnd::Failed(error.to_string());
             }
         }
         if !batch.is_empty() && self.full.send(batch).is_err() {
-            return Stopped::Unwanted;
+            return ReaderEnd::Unwanted;
         }
-        Stopped::Done
+        ReaderEnd::Done
     }
 
     /// Reads the file once. `Some`: it is over.
-    fn pass(&mut self, batch: &mut Batch, clockwork: &mut Clockwork) -> io::Result<Option<Stopped>> {
+    fn pass(
+        &mut self,
+        batch: &mut FrameBatch,
+        clockwork: &mut ReplaySchedule,
+    ) -> io::Result<Option<ReaderEnd>> {
         let Self { track, stream, input, free, full } = self;
         // Counted once, not once a pass.
         let skipped = (clockwork.pass > 0).then_some(input.skipped);
-        let mut pass = Pass::new(track.recording(), *stream, batch, clockwork);
+        let mut pass = FilePass::new(track.recording(), *stream, batch, clockwork);
         loop {
             let ending = input.next(&mut |picked| pass.take(&picked))?;
             if pass.is_other {
-                return Ok(Some(Stopped::Changed));
+                return Ok(Some(ReaderEnd::Changed));
             }
             if let Some(ending) = ending {
                 input.skipped = skipped.unwrap_or(input.skipped);
                 track.note_ending(ending, input.skipped);
-                return Ok(pass.is_empty.then_some(Stopped::Changed));
+                return Ok(pass.is_empty.then_some(ReaderEnd::Changed));
             }
             if pass.batch.is_full() {
-                let Ok(next) = free.recv() else { return Ok(Some(Stopped::Unwanted)) };
+                let Ok(next) = free.recv() else { return Ok(Some(ReaderEnd::Unwanted)) };
                 if full.send(std::mem::replace(pass.batch, next)).is_err() {
-                    return Ok(Some(Stopped::Unwanted));
+                    return Ok(Some(ReaderEnd::Unwanted));
                 }
             }
         }
@@ -97,11 +101,11 @@ impl Reader {
 }
 
 /// One reading of the file.
-struct Pass<'a> {
+struct FilePass<'a> {
     recording: &'a Recording,
     stream: u16,
-    batch: &'a mut Batch,
-    clockwork: &'a mut Clockwork,
+    batch: &'a mut FrameBatch,
+    clockwork: &'a mut ReplaySchedule,
     scratch: Vec<u8>,
     /// No frame so far.
     is_empty: bool,
@@ -109,18 +113,18 @@ struct Pass<'a> {
     is_other: bool,
 }
 
-impl<'a> Pass<'a> {
+impl<'a> FilePass<'a> {
     fn new(
         recording: &'a Recording,
         stream: u16,
-        batch: &'a mut Batch,
-        clockwork: &'a mut Clockwork,
+        batch: &'a mut FrameBatch,
+        clockwork: &'a mut ReplaySchedule,
     ) -> Self {
         Self { recording, stream, batch, clockwork, scratch: Vec::new(), is_empty: true, is_other: false }
     }
 
     /// Puts a packet into the batch, as it shall be sent.
-    fn take(&mut self, picked: &Picked<'_>) {
+    fn take(&mut self, picked: &ReplayPacket<'_>) {
         let due = self.clockwork.due(self.recording, picked.at_ns);
         let mut frame = picked.frame(self.recording.facts.has_fcs);
         if !self.recording.rewrite.is_empty() {

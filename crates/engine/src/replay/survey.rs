@@ -1,7 +1,7 @@
 //! Reading a file once to know what is in it.
 
-use super::input::{Input, Picked};
-use super::{Ending, Skipped, refused};
+use super::input::{ReplayInput, ReplayPacket};
+use super::{FileEnding, SkippedPackets, refused};
 use crate::Error;
 use packetrig_plan::recording::{Facts, VLAN_TAG};
 use packetrig_units::{FrameSize, Nanos};
@@ -15,25 +15,25 @@ const VLAN: [u8; 2] = [0x81, 0];
 
 /// What is in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Survey {
+pub struct ReplaySurvey {
     /// What a plan needs to know.
     pub facts: Facts,
     /// Frames in which a tag finds no place.
     pub untaggable: u64,
     /// Packets that cannot be replayed.
-    pub skipped: Skipped,
+    pub skipped: SkippedPackets,
     /// How it ended.
-    pub ending: Ending,
+    pub ending: FileEnding,
 }
 
 /// Reads all of `path` in constant memory. A file that holds no frame to replay is refused.
-pub fn survey(path: &Path, rewrite: &Rewrite) -> Result<Survey, Error> {
+pub fn survey(path: &Path, rewrite: &Rewrite) -> Result<ReplaySurvey, Error> {
     let file = File::open(path).map_err(|error| refused(path, error))?;
     if !file.metadata().is_ok_and(|about| about.is_file()) {
         return Err(refused(path, "it is not a regular file; it is read more than once"));
     }
-    let mut input = Input::new(file).map_err(|error| refused(path, error))?;
-    let mut sums = Sums::default();
+    let mut input = ReplayInput::new(file).map_err(|error| refused(path, error))?;
+    let mut sums = SurveySums::default();
     let ending = loop {
         let step = input.next(&mut |picked| sums.take(&picked, rewrite));
         if let Some(ending) = step.map_err(|error| refused(path, error))? {
@@ -43,7 +43,7 @@ pub fn survey(path: &Path, rewrite: &Rewrite) -> Result<Survey, Error> {
     if sums.frames == 0 {
         return Err(refused(path, empty(&input.skipped, &ending)));
     }
-    Ok(Survey {
+    Ok(ReplaySurvey {
         facts: sums.facts(input.size()),
         untaggable: sums.untaggable,
         skipped: input.skipped,
@@ -51,17 +51,17 @@ pub fn survey(path: &Path, rewrite: &Rewrite) -> Result<Survey, Error> {
     })
 }
 
-fn empty(skipped: &Skipped, ending: &Ending) -> String {
+fn empty(skipped: &SkippedPackets, ending: &FileEnding) -> String {
     let reasons = skipped.reasons();
     match ending {
-        Ending::Damaged(why) if reasons.is_empty() => why.clone(),
+        FileEnding::Damaged(why) if reasons.is_empty() => why.clone(),
         _ if reasons.is_empty() => "there is no packet in it".to_owned(),
         _ => reasons.join("; "),
     }
 }
 
 #[derive(Debug, Default)]
-struct Sums {
+struct SurveySums {
     frames: u64,
     bytes: u64,
     largest: u32,
@@ -73,8 +73,8 @@ struct Sums {
     scratch: Vec<u8>,
 }
 
-impl Sums {
-    fn take(&mut self, picked: &Picked<'_>, rewrite: &Rewrite) {
+impl SurveySums {
+    fn take(&mut self, picked: &ReplayPacket<'_>, rewrite: &Rewrite) {
         if self.frames == 0 {
             self.has_fcs = picked.has_fcs.unwrap_or_else(|| ends_with_fcs(picked.bytes));
         }

@@ -1,4 +1,4 @@
-use super::player::{Next, Player};
+use super::player::{NextFrame, ReplayPlayer};
 use super::*;
 use packetrig_plan::recording::{Facts, Recording, Timing};
 use packetrig_units::Nanos;
@@ -38,25 +38,32 @@ fn stored(bytes: &[u8]) -> (TempDir, PathBuf) {
     (directory, path)
 }
 
-fn track(path: PathBuf, loops: u64, speed: &str, facts: Facts) -> Arc<Track> {
+fn track(path: PathBuf, loops: u64, speed: &str, facts: Facts) -> Arc<ReplayTrack> {
     let timing = Timing::Recorded(speed.parse().unwrap());
     let rewrite = Rewrite::default();
-    Arc::new(Track::new(Arc::new(Recording { file: path, timing, loops, rewrite, tagged: false, facts })))
+    Arc::new(ReplayTrack::new(Arc::new(Recording {
+        file: path,
+        timing,
+        loops,
+        rewrite,
+        tagged: false,
+        facts,
+    })))
 }
 
 /// Everything a player has: due times and frames.
-fn played(player: &mut Player) -> Vec<(u64, Vec<u8>)> {
+fn played(player: &mut ReplayPlayer) -> Vec<(u64, Vec<u8>)> {
     let mut frames = Vec::new();
     let mut slot = vec![0; 70_000];
     loop {
         match player.peek() {
-            Next::Due(due) => {
+            NextFrame::Due(due) => {
                 let (len, has_tag) = player.take(0, STAMP, &mut slot).unwrap();
                 assert!(!has_tag);
                 frames.push((due.as_u64(), slot[..len].to_vec()));
             }
-            Next::NotYet => std::thread::yield_now(),
-            Next::Ended => return frames,
+            NextFrame::NotYet => std::thread::yield_now(),
+            NextFrame::Ended => return frames,
         }
     }
 }
@@ -69,7 +76,7 @@ fn frames_come_in_order_at_scaled_times_pass_after_pass() {
     let survey = survey(&path, &Rewrite::default()).unwrap();
     assert_eq!((survey.facts.frames, survey.facts.span, survey.facts.bytes), (4, Nanos::new(900), 1656));
     let track = track(path, 2, "0.5x", survey.facts);
-    let frames = played(&mut Player::start(&track, 0).unwrap());
+    let frames = played(&mut ReplayPlayer::start(&track, 0).unwrap());
     let times: Vec<u64> = frames.iter().map(|(due, _)| *due).collect();
     assert_eq!(times, [0, 800, 800, 1800, 2400, 3200, 3200, 4200]);
     let sent: Vec<_> = frames.iter().map(|(_, bytes)| (bytes[0], bytes.len())).collect();
@@ -84,7 +91,7 @@ fn many_batches_go_round() {
         (0..20_000u64).map(|n| packet(n, n.to_le_bytes()[0], 60 + (n % 900) as usize)).collect();
     let (_directory, path) = stored(&file(1, &packets));
     let facts = survey(&path, &Rewrite::default()).unwrap().facts;
-    let frames = played(&mut Player::start(&track(path, 1, "1x", facts), 0).unwrap());
+    let frames = played(&mut ReplayPlayer::start(&track(path, 1, "1x", facts), 0).unwrap());
     let wanted = packets.iter().map(|(at, bytes, _)| (*at, bytes.clone()));
     assert!(frames.iter().cloned().eq(wanted));
 }
@@ -94,9 +101,9 @@ fn what_cannot_be_replayed_is_counted_by_its_reason() {
     let packets = [packet(0, 1, 60), (1, vec![2; 60], 1500), packet(2, 3, 9), packet(3, 4, 60)];
     let (_directory, path) = stored(&file(1, &packets));
     let survey = survey(&path, &Rewrite::default()).unwrap();
-    assert_eq!(survey.skipped, Skipped { cut: 1, short: 1, other_link: 0 });
+    assert_eq!(survey.skipped, SkippedPackets { cut: 1, short: 1, other_link: 0 });
     let track = track(path, 3, "1x", survey.facts);
-    assert_eq!(played(&mut Player::start(&track, 0).unwrap()).len(), 6);
+    assert_eq!(played(&mut ReplayPlayer::start(&track, 0).unwrap()).len(), 6);
     let said = track.remarks();
     assert!(said.len() == 2 && said[0].0.starts_with("1 packets of the file were cut"), "{said:?}");
 }
@@ -107,9 +114,9 @@ fn a_cut_file_is_replayed_up_to_the_cut() {
     for cut in [whole.len() - 1, whole.len() - 60, whole.len() - 70] {
         let (_directory, path) = stored(&whole[..cut]);
         let survey = survey(&path, &Rewrite::default()).unwrap();
-        assert_eq!((survey.facts.frames, survey.ending), (2, Ending::Cut));
+        assert_eq!((survey.facts.frames, survey.ending), (2, FileEnding::Cut));
         let track = track(path, 1, "1x", survey.facts);
-        assert_eq!(played(&mut Player::start(&track, 0).unwrap()).len(), 2);
+        assert_eq!(played(&mut ReplayPlayer::start(&track, 0).unwrap()).len(), 2);
         assert!(track.remarks()[0].0.contains("cut off"));
     }
 }
@@ -134,10 +141,10 @@ fn a_file_that_changed_is_refused_or_said_to_have() {
     let (_directory, path) = stored(&file(1, &[packet(0, 1, 60), packet(1, 2, 60)]));
     let facts = survey(&path, &Rewrite::default()).unwrap().facts;
     let other = Facts { file_size: 1, ..facts };
-    assert!(Player::start(&track(path.clone(), 1, "1x", other), 0).is_err());
+    assert!(ReplayPlayer::start(&track(path.clone(), 1, "1x", other), 0).is_err());
     std::fs::write(&path, file(1, &[packet(0, 1, 120), packet(1, 2, 0)])).unwrap();
     let track = track(path, 1, "1x", facts);
-    assert_eq!(played(&mut Player::start(&track, 0).unwrap()), []);
+    assert_eq!(played(&mut ReplayPlayer::start(&track, 0).unwrap()), []);
     assert!(track.remarks().iter().any(|(text, matters)| *matters && text.contains("changed")));
 }
 
@@ -148,16 +155,19 @@ fn an_fcs_in_the_file_is_taken_off() {
     let (_directory, path) = stored(&file(1, &[(0, bytes, 64)]));
     let facts = survey(&path, &Rewrite::default()).unwrap().facts;
     assert!(facts.has_fcs);
-    assert_eq!(played(&mut Player::start(&track(path, 1, "1x", facts), 0).unwrap()), [(0, vec![7; 60])]);
+    assert_eq!(
+        played(&mut ReplayPlayer::start(&track(path, 1, "1x", facts), 0).unwrap()),
+        [(0, vec![7; 60])]
+    );
 }
 
 #[test]
 fn what_our_capture_writes_is_replayed_as_it_came() {
-    use crate::capture::{CaptureSpec, PortCapture, record::Format};
+    use crate::capture::{CaptureSpec, PortCapture, record::CaptureFileFormat};
     use crate::clock::RealClock;
-    use crate::port::{Clock, RxFrame};
+    use crate::port::{RxFrame, WorkerClock};
     use packetrig_stats::port::StampKind;
-    for format in [Format::Pcap, Format::PcapNanos, Format::Pcapng] {
+    for format in [CaptureFileFormat::Pcap, CaptureFileFormat::PcapNanos, CaptureFileFormat::Pcapng] {
         let directory = tempfile::tempdir().unwrap();
         let (file, filter) = (directory.path().join("a"), packetrig_wire::filter::Filter::default());
         let (interface, comment) = ("eth0".to_owned(), String::new());
@@ -176,7 +186,7 @@ fn what_our_capture_writes_is_replayed_as_it_came() {
         let facts = survey(&path, &Rewrite::default()).unwrap().facts;
         // Microseconds round each end.
         assert!(facts.span.as_u64().abs_diff(49 * 5_000) <= 1_000, "{}", facts.span);
-        let played = played(&mut Player::start(&track(path, 1, "1x", facts), 0).unwrap());
+        let played = played(&mut ReplayPlayer::start(&track(path, 1, "1x", facts), 0).unwrap());
         assert!(played.iter().map(|(_, bytes)| bytes).eq(&frames));
     }
 }
@@ -191,7 +201,7 @@ fn a_compressed_file_is_replayed_as_what_is_in_it_and_one_that_is_cut_is_refused
     let (_directory, path) = stored(&squeezed);
     let facts = survey(&path, &Rewrite::default()).unwrap().facts;
     assert_eq!(facts.frames, 9);
-    let found = played(&mut Player::start(&track(path.clone(), 2, "1x", facts), 0).unwrap());
+    let found = played(&mut ReplayPlayer::start(&track(path.clone(), 2, "1x", facts), 0).unwrap());
     let numbers: Vec<u8> = found.iter().map(|(_, bytes)| bytes[30]).collect();
     assert_eq!(numbers, (0..9).chain(0..9).collect::<Vec<_>>(), "twice, from the beginning again");
     // Compressed bytes of a file that ends in a packet, and a compressed file that ends too early.
@@ -225,7 +235,7 @@ fn a_block_of_gigabytes_is_skipped_without_reading_it() {
     let found = survey(&path, &Rewrite::default()).unwrap();
     assert_eq!((found.facts.frames, found.facts.span), (2, Nanos::from_micros(2)));
     file.set_len(end - 1).unwrap();
-    assert_eq!(survey(&path, &Rewrite::default()).unwrap().ending, Ending::Cut);
+    assert_eq!(survey(&path, &Rewrite::default()).unwrap().ending, FileEnding::Cut);
 }
 
 #[test]
@@ -234,8 +244,8 @@ fn a_dropped_player_ends_its_reader() {
     let (_directory, path) = stored(&file(1, &packets));
     let facts = survey(&path, &Rewrite::default()).unwrap().facts;
     let track = track(path, 0, "1x", facts);
-    let mut player = Player::start(&track, 0).unwrap();
-    while player.peek() == Next::NotYet {}
+    let mut player = ReplayPlayer::start(&track, 0).unwrap();
+    while player.peek() == NextFrame::NotYet {}
     drop(player);
     // The reader's share is gone with it.
     assert_eq!(Arc::strong_count(&track), 1);

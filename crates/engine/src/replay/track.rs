@@ -1,6 +1,6 @@
 //! What sender, reader and receivers of one recording share, and what is said of it in the end.
 
-use super::{Ending, Skipped};
+use super::{FileEnding, SkippedPackets};
 use packetrig_plan::recording::Recording;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,7 +10,7 @@ const SECONDS: usize = 86_400;
 
 /// Why a reader has no more frames.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Stopped {
+pub(super) enum ReaderEnd {
     /// All passes are read.
     Done,
     /// The sender went away.
@@ -22,23 +22,23 @@ pub(super) enum Stopped {
 }
 
 #[derive(Debug, Default)]
-struct Remarks {
-    skipped: Skipped,
-    ending: Option<Ending>,
-    stopped: Option<Stopped>,
+struct ReaderRemarks {
+    skipped: SkippedPackets,
+    ending: Option<FileEnding>,
+    stopped: Option<ReaderEnd>,
 }
 
 /// A recording on its way through a run.
 #[derive(Debug)]
-pub struct Track {
+pub struct ReplayTrack {
     recording: Arc<Recording>,
     /// By second of the run, the first tagged frame that was due in it or later; `u64::MAX` if none yet.
     seconds: Box<[AtomicU64]>,
     /// Written by the reader, a few times in all; read in the end.
-    remarks: Mutex<Remarks>,
+    remarks: Mutex<ReaderRemarks>,
 }
 
-impl Track {
+impl ReplayTrack {
     /// Nothing of it is sent yet.
     pub fn new(recording: Arc<Recording>) -> Self {
         let seconds = (0..SECONDS).map(|_| AtomicU64::new(u64::MAX)).collect();
@@ -70,27 +70,27 @@ impl Track {
     pub fn remarks(&self) -> Vec<(String, bool)> {
         let remarks = self.remarks.lock().unwrap_or_else(PoisonError::into_inner);
         let mut said: Vec<_> = remarks.skipped.reasons().into_iter().map(|text| (text, false)).collect();
-        said.extend(remarks.ending.as_ref().and_then(Ending::remark).map(|text| (text, false)));
+        said.extend(remarks.ending.as_ref().and_then(FileEnding::remark).map(|text| (text, false)));
         let failure = match &remarks.stopped {
-            Some(Stopped::Changed) => {
+            Some(ReaderEnd::Changed) => {
                 Some("the file has changed since the plan was made: not all of it was sent".to_owned())
             }
-            Some(Stopped::Failed(why)) => Some(format!("the file could not be read to its end: {why}")),
-            Some(Stopped::Done | Stopped::Unwanted) | None => None,
+            Some(ReaderEnd::Failed(why)) => Some(format!("the file could not be read to its end: {why}")),
+            Some(ReaderEnd::Done | ReaderEnd::Unwanted) | None => None,
         };
         said.extend(failure.map(|text| (text, true)));
         said
     }
 
-    fn note(&self, write: impl FnOnce(&mut Remarks)) {
+    fn note(&self, write: impl FnOnce(&mut ReaderRemarks)) {
         write(&mut self.remarks.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    pub(super) fn note_ending(&self, ending: Ending, skipped: Skipped) {
+    pub(super) fn note_ending(&self, ending: FileEnding, skipped: SkippedPackets) {
         self.note(|remarks| (remarks.ending, remarks.skipped) = (Some(ending), skipped));
     }
 
-    pub(super) fn note_stopped(&self, stopped: Stopped) {
+    pub(super) fn note_stopped(&self, stopped: ReaderEnd) {
         self.note(|remarks| remarks.stopped = Some(stopped));
     }
 }

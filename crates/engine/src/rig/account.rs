@@ -1,8 +1,8 @@
 //! Closing the books of a run: per port its counters, series and ledger, and the doubts that follow from the numbers.
 
-use crate::capture::Captured;
+use crate::capture::CaptureOutcome;
 use crate::sender::LATE_AFTER;
-use crate::stream::{ReceivedFrames, SendingRecord, Source, StreamSpec};
+use crate::stream::{FrameSource, ReceivedFrames, SendingRecord, StreamSpec};
 use packetrig_plan::{BoundPlan, BoundStream};
 use packetrig_stats::caveat::{Caveat, Doubt};
 use packetrig_stats::content::ContentCounts;
@@ -48,16 +48,16 @@ pub(super) struct PortBook {
 }
 
 /// Everything needed to close them.
-pub(super) struct Books<'a> {
+pub(super) struct RigAccount<'a> {
     pub(super) plan: &'a BoundPlan,
     pub(super) specs: &'a [Arc<StreamSpec>],
     pub(super) ports: &'a [PortBook],
     pub(super) interrupted: bool,
 }
 
-impl Books<'_> {
+impl RigAccount<'_> {
     /// Fills in ports, captures and caveats.
-    pub(super) fn close(&self, result: &mut NodeResult, captured: Vec<(usize, Captured)>) {
+    pub(super) fn close(&self, result: &mut NodeResult, captured: Vec<(usize, CaptureOutcome)>) {
         for book in self.ports {
             let caveat = |text: &String| self.port_caveat(book.port, Doubt::NotQuiet, text.clone(), false);
             result.caveats.extend(book.caveats.iter().map(caveat));
@@ -95,7 +95,7 @@ impl Books<'_> {
             let mut say = |doubt, text, matters| {
                 result.caveats.push(Caveat { doubt, subject: name.clone(), text, matters });
             };
-            if let Some(Source::Recorded(track)) = self.specs.get(sent.stream).map(|spec| &spec.source) {
+            if let Some(FrameSource::Recorded(track)) = self.specs.get(sent.stream).map(|spec| &spec.source) {
                 for (text, matters) in track.remarks() {
                     say(Doubt::Recording, text, matters);
                 }
@@ -261,7 +261,7 @@ impl Books<'_> {
         }
     }
 
-    fn capture(&self, port: usize, captured: Captured, caveats: &mut Vec<Caveat>) -> CaptureResult {
+    fn capture(&self, port: usize, captured: CaptureOutcome, caveats: &mut Vec<Caveat>) -> CaptureResult {
         let dropped = captured.missing.total();
         if dropped > 0 {
             let reasons = captured.missing.reasons().join(", ");

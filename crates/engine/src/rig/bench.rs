@@ -1,20 +1,20 @@
 //! One port of the rig: its two halves with their workers, its captures, and what keeps the port ours.
 
 use super::account::{ReceiverResult, SenderResult};
-use super::{Hold, OpenPort, OwnerPermit, RigOptions};
+use super::{HeldPort, OpenPort, OwnerPermit, RigOptions};
 use crate::Error;
-use crate::capture::{CaptureSpec, Captured, PortCapture, Tap, file_name};
+use crate::capture::{CaptureOutcome, CaptureSpec, CaptureTap, PortCapture, file_name};
 use crate::clock::RealClock;
-use crate::device::host::{Host, HostLatest};
-use crate::device::{Machine, Site};
-use crate::gate::Gate;
-use crate::port::Clock;
+use crate::device::host::{DeviceHost, HostLatest};
+use crate::device::{DeviceMachine, PortSite};
+use crate::gate::SendGate;
+use crate::port::WorkerClock;
 use crate::stream::{
-    Control, EarlierRun, ReceivedFrames, RxJob, SendingRecord, Shift, Step, StreamRx, StreamSpec, StreamTx,
-    TxJob,
+    ClockShift, EarlierRun, NextStep, ReceivedFrames, RxJob, SendingRecord, StreamControl, StreamRx,
+    StreamSpec, StreamTx, TxJob,
 };
 use crate::take::Take;
-use crate::worker::{Receiving, RxLatest, Sending, TxLatest, Worker};
+use crate::worker::{PortWorker, ReceivingHalf, RxLatest, SendingHalf, TxLatest};
 use packetrig_plan::device::Interface;
 use packetrig_plan::{CaptureFormat, Plan};
 use packetrig_stats::port::{PortInfo, RxCounters, TxCounters};
@@ -35,7 +35,7 @@ const EMPTYING: Nanos = Nanos::from_millis(3_000);
 const LAST_LOOK: Nanos = Nanos::from_millis(200);
 
 /// A half of a port: not needed or not armed yet, at work, or done.
-enum Half<T, W> {
+enum HalfState<T, W> {
     Unused(T),
     Working(W),
     Ended(T),
@@ -43,7 +43,7 @@ enum Half<T, W> {
     Lost,
 }
 
-impl<T, W> Half<T, W> {
+impl<T, W> HalfState<T, W> {
     fn take_unused(&mut self) -> Result<T, Error> {
         match std::mem::replace(self, Self::Lost) {
             Self::Unused(half) => Ok(half),
@@ -60,30 +60,30 @@ impl<T, W> Half<T, W> {
 }
 
 /// See the module. Fields drop in this order: workers, files, then the interface is restored.
-pub(super) struct Bench {
-    pub(super) host: Option<Worker<Host, HostLatest>>,
+pub(super) struct PortBench {
+    pub(super) host: Option<PortWorker<DeviceHost, HostLatest>>,
     port: usize,
     info: PortInfo,
-    tx: Half<Box<dyn StreamTx>, Worker<Sending, TxLatest>>,
-    rx: Half<Box<dyn StreamRx>, Worker<Receiving, RxLatest>>,
+    tx: HalfState<Box<dyn StreamTx>, PortWorker<SendingHalf, TxLatest>>,
+    rx: HalfState<Box<dyn StreamRx>, PortWorker<ReceivingHalf, RxLatest>>,
     /// Streams this port sends and receives, by index in the plan.
     sends: Vec<usize>,
     receives: Vec<usize>,
     /// Streams that the plan expects at some port, and not here.
     elsewhere: Vec<usize>,
     captures: Vec<PortCapture>,
-    taps: Vec<Tap>,
-    hold: Box<dyn Hold>,
+    taps: Vec<CaptureTap>,
+    hold: Box<dyn HeldPort>,
 }
 
 /// Ends the workers and closes the rings of ports that are given back, all at once: the kernel lets a ring go only when no
 /// processor can be looking at it any more, and waiting for that ring by ring takes as many times as long. The interfaces
 /// stay held. Captures that are still under way get their names.
-pub(super) fn close(benches: &mut [Bench]) {
+pub(super) fn close(benches: &mut [PortBench]) {
     std::thread::scope(|scope| {
         for bench in &mut *benches {
-            let tx = std::mem::replace(&mut bench.tx, Half::Lost);
-            let rx = std::mem::replace(&mut bench.rx, Half::Lost);
+            let tx = std::mem::replace(&mut bench.tx, HalfState::Lost);
+            let rx = std::mem::replace(&mut bench.rx, HalfState::Lost);
             // Without a thread it is closed here and now.
             let name = || std::thread::Builder::new().name("closing".to_owned());
             drop(name().spawn_scoped(scope, move || drop(tx)));
@@ -97,15 +97,15 @@ pub(super) fn close(benches: &mut [Bench]) {
     }
 }
 
-impl Bench {
+impl PortBench {
     pub(super) fn new(port: usize, open: OpenPort, plan: &Plan) -> Self {
         let streams = || plan.streams.iter().enumerate();
         Self {
             host: None,
             port,
             info: open.info,
-            tx: Half::Unused(open.tx),
-            rx: Half::Unused(open.rx),
+            tx: HalfState::Unused(open.tx),
+            rx: HalfState::Unused(open.rx),
             sends: streams().filter(|(_, s)| s.tx == port).map(|(i, _)| i).collect(),
             receives: streams().filter(|(_, s)| s.rx.contains(&port)).map(|(i, _)| i).collect(),
             elsewhere: elsewhere(plan, port, 0),
@@ -143,10 +143,10 @@ impl Bench {
         let Some(site) = self.hold.site()? else {
             return Err(Error::NoDevices { port: self.info.name.clone() });
         };
-        let machine = Machine::new(options.key, here).permitted_by(permit);
-        let host = Host::open(site, machine, options.gate.clone())?;
+        let machine = DeviceMachine::new(options.key, here).permitted_by(permit);
+        let host = DeviceHost::open(site, machine, options.gate.clone())?;
         let name = format!("host-{}", self.port);
-        self.host = Some(Worker::start(name, host, Box::new(RealClock::new()))?);
+        self.host = Some(PortWorker::start(name, host, Box::new(RealClock::new()))?);
         Ok(())
     }
 
@@ -156,7 +156,7 @@ impl Bench {
     }
 
     /// Where its interface is, if it has one.
-    pub(super) fn site(&self) -> Result<Option<Site>, Error> {
+    pub(super) fn site(&self) -> Result<Option<PortSite>, Error> {
         self.hold.site()
     }
 
@@ -218,7 +218,7 @@ impl Bench {
         }
         // Where no stream could arrive, the kernel may keep back what the capture does not want.
         if self.receives.is_empty() && self.elsewhere.is_empty() && !steered {
-            self.taps.iter_mut().for_each(Tap::alone);
+            self.taps.iter_mut().for_each(CaptureTap::alone);
         }
         let streams = self.receives.iter().map(|stream| Arc::clone(&specs[*stream])).collect();
         let elsewhere = self.elsewhere.iter().map(|stream| Arc::clone(&specs[*stream])).collect();
@@ -232,7 +232,8 @@ impl Bench {
             has_devices: self.host.is_some(),
         })?;
         let name = format!("rx-{}", self.port);
-        self.rx = Half::Working(Worker::start(name, Receiving::new(rx), Box::new(RealClock::new()))?);
+        self.rx =
+            HalfState::Working(PortWorker::start(name, ReceivingHalf::new(rx), Box::new(RealClock::new()))?);
         Ok(())
     }
 
@@ -241,7 +242,7 @@ impl Bench {
         key: TagKey,
         specs: &[Arc<StreamSpec>],
         steered: bool,
-        gate: Gate,
+        gate: SendGate,
     ) -> Result<(), Error> {
         if self.sends.is_empty() && !steered {
             return Ok(());
@@ -253,7 +254,8 @@ impl Bench {
         let streams = self.sends.iter().map(|stream| Arc::clone(&specs[*stream])).collect();
         tx.arm(TxJob { key, streams, steered, gate })?;
         let name = format!("tx-{}", self.port);
-        self.tx = Half::Working(Worker::start(name, Sending::new(tx), Box::new(RealClock::new()))?);
+        self.tx =
+            HalfState::Working(PortWorker::start(name, SendingHalf::new(tx), Box::new(RealClock::new()))?);
         Ok(())
     }
 
@@ -288,7 +290,7 @@ impl Bench {
     }
 
     /// Tells the receiver how the clocks of these streams' senders relate to this node's.
-    pub(super) fn shift(&mut self, shifts: &[(u16, Shift)]) -> Result<(), Error> {
+    pub(super) fn shift(&mut self, shifts: &[(u16, ClockShift)]) -> Result<(), Error> {
         match self.rx.working() {
             Some(worker) => {
                 let shifts = shifts.to_vec();
@@ -344,20 +346,20 @@ impl Bench {
         }
     }
 
-    pub(super) fn control_sender(&self, control: Control) {
-        if let Half::Working(worker) = &self.tx {
+    pub(super) fn control_sender(&self, control: StreamControl) {
+        if let HalfState::Working(worker) = &self.tx {
             worker.control(control);
         }
     }
 
-    pub(super) fn control_receiver(&self, control: Control) {
-        if let Half::Working(worker) = &self.rx {
+    pub(super) fn control_receiver(&self, control: StreamControl) {
+        if let HalfState::Working(worker) = &self.rx {
             worker.control(control);
         }
     }
 
     pub(super) fn sender_done(&self) -> bool {
-        !matches!(&self.tx, Half::Working(worker) if !worker.is_done())
+        !matches!(&self.tx, HalfState::Working(worker) if !worker.is_done())
     }
 
     /// Adds what this port's sender counted last; finds a worker that failed. Says as of when that is, unless it is final.
@@ -379,7 +381,7 @@ impl Bench {
 
     /// Adds what this port's receiver had counted by `by`, or last; finds a worker that failed.
     pub(super) fn sample_receiver(&mut self, sample: &mut Sample, by: Option<MonoTime>) -> Result<(), Error> {
-        self.host.as_mut().map_or(Ok(()), Worker::check)?;
+        self.host.as_mut().map_or(Ok(()), PortWorker::check)?;
         let Some(worker) = self.rx.working() else { return Ok(()) };
         worker.check()?;
         let mut published = worker.published();
@@ -398,57 +400,57 @@ impl Bench {
     }
 
     /// Ends the sender. What is in its ring still leaves; what is unsent stays unsent.
-    pub(super) fn finish_sender(&mut self, clock: &dyn Clock) -> Result<SenderResult, Error> {
+    pub(super) fn finish_sender(&mut self, clock: &dyn WorkerClock) -> Result<SenderResult, Error> {
         if let Some(worker) = self.tx.working() {
             let mut tx = worker.quit()?.into_inner();
-            tx.control(Control::Stop);
+            tx.control(StreamControl::Stop);
             let give_up = clock.now() + EMPTYING;
-            while tx.step(clock.now())? != Step::Done && clock.now() < give_up {}
-            self.tx = Half::Ended(tx);
+            while tx.step(clock.now())? != NextStep::Done && clock.now() < give_up {}
+            self.tx = HalfState::Ended(tx);
         }
         match &mut self.tx {
-            Half::Ended(tx) => {
+            HalfState::Ended(tx) => {
                 let counters = tx.port_counters()?;
                 let record = tx.record();
                 Ok(SenderResult { streams: tx.finish(), counters, record })
             }
-            Half::Unused(tx) => Ok(SenderResult {
+            HalfState::Unused(tx) => Ok(SenderResult {
                 streams: Vec::new(),
                 counters: tx.port_counters()?,
                 record: SendingRecord::default(),
             }),
-            Half::Working(_) | Half::Lost => Err(Error::Bug("a sender was finished twice")),
+            HalfState::Working(_) | HalfState::Lost => Err(Error::Bug("a sender was finished twice")),
         }
     }
 
     /// Ends the receiver, once what has arrived is taken in. `totals`: frames sent, by stream of the plan.
     pub(super) fn finish_receiver(
         &mut self,
-        clock: &dyn Clock,
+        clock: &dyn WorkerClock,
         totals: &[u64],
     ) -> Result<ReceiverResult, Error> {
         if let Some(worker) = self.rx.working() {
             let mut rx = worker.quit()?.into_inner();
             let give_up = clock.now() + LAST_LOOK;
-            while rx.step(clock.now())? == Step::Busy && clock.now() < give_up {}
-            self.rx = Half::Ended(rx);
+            while rx.step(clock.now())? == NextStep::Busy && clock.now() < give_up {}
+            self.rx = HalfState::Ended(rx);
         }
         match &mut self.rx {
-            Half::Ended(rx) => {
+            HalfState::Ended(rx) => {
                 let counters = rx.port_counters()?;
                 let bound = rx.clock_bound();
                 let sent: Vec<u64> = self.receives.iter().map(|stream| totals[*stream]).collect();
                 Ok(ReceiverResult { frames: rx.finish(&sent), counters: Some(counters), clock_bound: bound })
             }
-            Half::Unused(rx) => {
+            HalfState::Unused(rx) => {
                 let frames = ReceivedFrames::default();
                 Ok(ReceiverResult { frames, counters: None, clock_bound: rx.clock_bound() })
             }
-            Half::Working(_) | Half::Lost => Err(Error::Bug("a receiver was finished twice")),
+            HalfState::Working(_) | HalfState::Lost => Err(Error::Bug("a receiver was finished twice")),
         }
     }
 
-    pub(super) fn finish_captures(&mut self) -> Result<Vec<(usize, Captured)>, Error> {
+    pub(super) fn finish_captures(&mut self) -> Result<Vec<(usize, CaptureOutcome)>, Error> {
         // The taps may still be here if the port was never armed; what they were lent comes back when they are gone.
         self.taps.clear();
         self.captures().map(|(port, capture)| Ok((port, capture.stop()?))).collect()

@@ -7,11 +7,11 @@
 //!
 //! Invariant: what could be wrong with a change is found while it is held, when it can still be undone.
 
-use super::Rig;
-use super::course::{Course, check};
+use super::TestRig;
+use super::course::{StreamCourse, check};
 use super::prepare::{bind, check_sizes, stream_spec};
 use crate::Error;
-use crate::port::Clock;
+use crate::port::WorkerClock;
 use crate::stream::StreamSpec;
 use crate::take::Take;
 use packetrig_plan::timeline::Timeline;
@@ -25,17 +25,17 @@ use std::sync::Arc;
 const LEAD: Nanos = Nanos::from_millis(12);
 
 /// A change under way.
-pub(super) struct Change {
+pub(super) struct RigChange {
     /// How streams that are sent here, and held, go on.
-    own: BTreeMap<usize, Next>,
+    own: BTreeMap<usize, NextCourse>,
     /// What becomes of the plan when it is announced.
-    growth: Option<Growth>,
+    growth: Option<PlanGrowth>,
     /// When it takes place, from T, as it was announced.
     origin: Option<Nanos>,
 }
 
 /// How a stream goes on, but for the instant.
-struct Next {
+struct NextCourse {
     first: Nth,
     /// From the instant to the first frame.
     delay: Nanos,
@@ -46,20 +46,20 @@ struct Next {
 }
 
 /// The plan and its streams as they will be.
-struct Growth {
+struct PlanGrowth {
     plan: BoundPlan,
     specs: Vec<Arc<StreamSpec>>,
     gone: BTreeSet<usize>,
 }
 
-impl Next {
+impl NextCourse {
     fn take(&self, origin: Nanos) -> Take {
         let at = (origin + self.delay).max(self.due.unwrap_or_default());
         Take::new(self.first, at, Arc::clone(&self.template), self.timeline)
     }
 }
 
-impl Rig {
+impl TestRig {
     /// First step: holds the streams concerned that are sent here, and says where. What cannot be done is an error now, and the
     /// run is as it was.
     pub fn hold(&mut self, steer: &Steer) -> Result<Vec<Held>, Error> {
@@ -100,7 +100,7 @@ impl Rig {
         for bench in &mut self.benches {
             bench.announce(&takes)?;
         }
-        self.change = Some(Change { origin: Some(origin), ..change });
+        self.change = Some(RigChange { origin: Some(origin), ..change });
         Ok(())
     }
 
@@ -139,7 +139,7 @@ impl Rig {
     }
 
     /// Holds those that are not being sent; the others go on undisturbed.
-    fn hold_idle(&mut self, streams: &BTreeSet<usize>, resume: bool) -> Result<Change, Error> {
+    fn hold_idle(&mut self, streams: &BTreeSet<usize>, resume: bool) -> Result<RigChange, Error> {
         let is_meant = |stream: &usize| streams.contains(stream) && !self.gone.contains(stream);
         let here: BTreeSet<usize> = self.sent_here().filter(is_meant).collect();
         let sending = self.sending(&here)?;
@@ -157,13 +157,13 @@ impl Rig {
                 (Some(take), Some(nth)) => take.rhythm_from(nth.index, timeline),
                 _ => timeline,
             };
-            own.insert(stream, Next { first, delay, due: None, template, timeline });
+            own.insert(stream, NextCourse { first, delay, due: None, template, timeline });
         }
-        Ok(Change { own, growth: None, origin: None })
+        Ok(RigChange { own, growth: None, origin: None })
     }
 
     /// Holds those whose rates and sizes change while they are being sent; the others follow when they begin again.
-    fn hold_changed(&mut self, document: &str) -> Result<Change, Error> {
+    fn hold_changed(&mut self, document: &str) -> Result<RigChange, Error> {
         let growth = self.grown(document)?;
         let both = self.specs.iter().zip(&growth.specs).enumerate();
         let changed =
@@ -175,13 +175,13 @@ impl Rig {
             let Some(take) = &self.courses()[stream].take else { continue };
             let first = take.nth(number);
             let (due, timeline) = (Some(take.due(number)), take.rhythm_from(first.index, wanted));
-            own.insert(stream, Next { first, delay: Nanos::ZERO, due, template, timeline });
+            own.insert(stream, NextCourse { first, delay: Nanos::ZERO, due, template, timeline });
         }
-        Ok(Change { own, growth: Some(growth), origin: None })
+        Ok(RigChange { own, growth: Some(growth), origin: None })
     }
 
     /// What `document` makes of the plan.
-    fn grown(&self, document: &str) -> Result<Growth, Error> {
+    fn grown(&self, document: &str) -> Result<PlanGrowth, Error> {
         let read = ReadOptions { seed: self.seed, fleet: self.places.are_given(), ..ReadOptions::default() };
         let mut newer = Plan::read_with(document, read)?;
         self.places.settle(&mut newer);
@@ -201,11 +201,11 @@ impl Rig {
         self.places.ask_open(&without(&plan, &gone), &infos)?;
         let spec = |s| stream_spec(&plan, &self.places, s, self.resolved.get(&s).copied());
         let specs = (0..plan.streams.len()).map(spec).collect::<Result<_, _>>()?;
-        Ok(Growth { plan, specs, gone })
+        Ok(PlanGrowth { plan, specs, gone })
     }
 
-    fn grow(&mut self, growth: Growth) -> Result<(), Error> {
-        let Growth { plan, specs, gone } = growth;
+    fn grow(&mut self, growth: PlanGrowth) -> Result<(), Error> {
+        let PlanGrowth { plan, specs, gone } = growth;
         self.halt(&gone, false)?;
         let known = self.specs.len();
         for bench in &mut self.benches {
@@ -214,7 +214,7 @@ impl Rig {
         let all = specs.len();
         (self.plan, self.specs) = (plan, specs);
         self.gone = gone;
-        self.courses.as_mut().into_iter().for_each(|courses| courses.resize(all, Course::default()));
+        self.courses.as_mut().into_iter().for_each(|courses| courses.resize(all, StreamCourse::default()));
         Ok(())
     }
 
@@ -244,7 +244,7 @@ impl Rig {
             bench.begin(&numbered)?;
         }
         for (stream, take) in takes {
-            self.courses()[stream] = Course { take: Some(take), paused: None };
+            self.courses()[stream] = StreamCourse { take: Some(take), paused: None };
         }
         Ok(())
     }

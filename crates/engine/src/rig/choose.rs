@@ -20,7 +20,7 @@ pub const FASTEST: u64 = u64::MAX;
 
 /// What the plan asks of a port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Needs {
+pub struct PortNeeds {
     /// It sends.
     pub sends: bool,
     /// Frames per second in the direction that has more; [`FASTEST`] if some go as fast as they can.
@@ -35,7 +35,7 @@ pub struct Needs {
 
 /// What the machine and the interface can do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Abilities {
+pub struct PortAbilities {
     /// Name of the driver.
     pub driver: String,
     /// Processors this process may use.
@@ -48,14 +48,14 @@ pub struct Abilities {
 
 /// The choice.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Choice {
+pub struct BackEndChoice {
     /// The back end.
     pub back_end: BackEnd,
     /// Why this one.
     pub why: String,
 }
 
-impl Needs {
+impl PortNeeds {
     /// What `plan` asks of its port number `port`, if the link has this speed.
     pub fn of(plan: &Plan, port: usize, speed: Option<BitRate>) -> Self {
         let mut needs = Self::default();
@@ -118,7 +118,7 @@ fn may_be_tagged(frames: &Frames) -> bool {
 }
 
 /// Chooses.
-pub fn choose(needs: &Needs, abilities: &Abilities, limits: &[RigLimit]) -> Choice {
+pub fn choose(needs: &PortNeeds, abilities: &PortAbilities, limits: &[RigLimit]) -> BackEndChoice {
     let obstacle = obstacle(needs, abilities);
     // Of equals the last is taken.
     let able: &[BackEnd] = match (&obstacle, &needs.not_live) {
@@ -131,7 +131,7 @@ pub fn choose(needs: &Needs, abilities: &Abilities, limits: &[RigLimit]) -> Choi
     if let Some(best) = best {
         return calibrated(best, needs, abilities, limits, obstacle.as_deref());
     }
-    let packet = |why| Choice { back_end: BackEnd::Packet, why };
+    let packet = |why| BackEndChoice { back_end: BackEnd::Packet, why };
     if needs.frames_per_second <= COMFORTABLE {
         return packet(
             "the default: AF_PACKET rings work with every kernel and card, and carry this load".into(),
@@ -148,16 +148,16 @@ pub fn choose(needs: &Needs, abilities: &Abilities, limits: &[RigLimit]) -> Choi
         "{}, more than the {COMFORTABLE} that AF_PACKET rings carry anywhere, and the driver runs XDP programs",
         needs.load_text()
     );
-    Choice { back_end: BackEnd::Xdp, why }
+    BackEndChoice { back_end: BackEnd::Xdp, why }
 }
 
 fn calibrated(
     best: &RigLimit,
-    needs: &Needs,
-    abilities: &Abilities,
+    needs: &PortNeeds,
+    abilities: &PortAbilities,
     limits: &[RigLimit],
     obstacle: Option<&str>,
-) -> Choice {
+) -> BackEndChoice {
     let others = [BackEnd::Packet, BackEnd::AfXdp, BackEnd::Xdp].into_iter();
     let others = others.filter(|other| *other != best.back_end).filter_map(|other| {
         let limit = nearest(limits, other, &abilities.driver, needs.size)?;
@@ -175,11 +175,11 @@ fn calibrated(
         best.driver,
         others.collect::<String>()
     );
-    Choice { back_end: best.back_end, why }
+    BackEndChoice { back_end: best.back_end, why }
 }
 
 /// Why XDP is not to be used unasked.
-fn obstacle(needs: &Needs, abilities: &Abilities) -> Option<String> {
+fn obstacle(needs: &PortNeeds, abilities: &PortAbilities) -> Option<String> {
     if let Some(reason) = &abilities.no_bpf {
         return Some(reason.clone());
     }

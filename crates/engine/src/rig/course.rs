@@ -2,7 +2,7 @@
 //!
 //! Changes that new takes come of are in [`change`](super::change).
 
-use super::Rig;
+use super::TestRig;
 use crate::Error;
 use crate::take::Take;
 use packetrig_plan::{Plan, Problem, Problems, Steer};
@@ -11,20 +11,20 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Where a stream is.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Course {
+pub(super) struct StreamCourse {
     /// The last take it was given.
     pub(super) take: Option<Take>,
     /// Which frame comes after a pause.
     pub(super) paused: Option<Nth>,
 }
 
-impl Course {
+impl StreamCourse {
     pub(super) const fn is_paused(&self) -> bool {
         self.paused.is_some()
     }
 }
 
-impl Rig {
+impl TestRig {
     /// Does what the user asks for as soon as possible, where no other rig takes part in it. An error leaves the run as it was.
     pub fn steer(&mut self, steer: &Steer) -> Result<(), Error> {
         self.can_be_steered()?;
@@ -87,7 +87,7 @@ impl Rig {
         Ok(streams.iter().copied().collect())
     }
 
-    pub(super) fn courses(&mut self) -> &mut [Course] {
+    pub(super) fn courses(&mut self) -> &mut [StreamCourse] {
         self.courses.as_deref_mut().unwrap_or_default()
     }
 

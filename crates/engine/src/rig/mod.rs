@@ -1,7 +1,7 @@
 //! The ports and workers of one node for one run: prepare, arm, start, sample, stop, finish.
 //!
 //! A `Rig` owns every worker thread and every changed interface setting; dropping it at any point stops the workers
-//! and restores the interfaces. Which back end serves a port is the [`Opener`]'s choice; the rig knows the stream
+//! and restores the interfaces. Which back end serves a port is the [`PortOpener`]'s choice; the rig knows the stream
 //! level only.
 //!
 //! Invariant: receivers are receiving before any sender can send, and outlive all of them.
@@ -19,18 +19,18 @@ mod site;
 mod watch;
 
 pub use neighbours::PingId;
-pub use open::{Hold, MachinePorts, OpenPort, Opener};
+pub use open::{HeldPort, MachinePorts, OpenPort, PortOpener};
 pub use site::{OwnerPermit, PermitPort, PermitQuestion, RigSite};
 
 use crate::Error;
 use crate::capture::PortCapture;
 use crate::clock::RealClock;
-use crate::gate::Gate;
-use crate::port::Clock;
-use crate::stream::{Control, Shift, StreamSpec};
-use bench::Bench;
-use change::Change;
-use course::Course;
+use crate::gate::SendGate;
+use crate::port::WorkerClock;
+use crate::stream::{ClockShift, StreamControl, StreamSpec};
+use bench::PortBench;
+use change::RigChange;
+use course::StreamCourse;
 use neighbours::PingOrder;
 use packetrig_plan::device::Mac;
 use packetrig_plan::{BoundPlan, Location, Plan};
@@ -39,7 +39,7 @@ use packetrig_stats::port::{BackEnd, PortInfo};
 use packetrig_stats::result::{CaptureState, NodeResult, Sample};
 use packetrig_units::MonoTime;
 use packetrig_wire::tag::TagKey;
-use places::Places;
+use places::PortPlaces;
 use prepare::{bind, check_sizes, open_all, stream_spec};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
@@ -57,7 +57,7 @@ pub struct RigOptions {
     pub capture_dir: Option<PathBuf>,
     /// Capture every receiving port as pcapng, whatever the plan says.
     pub capture_all: bool,
-    /// Captures begin when somebody says so ([`Rig::captures`]), not with the receivers.
+    /// Captures begin when somebody says so ([`TestRig::captures`]), not with the receivers.
     pub captures_wait: bool,
     /// The back end the user insists on.
     pub back_end: Option<BackEnd>,
@@ -70,31 +70,31 @@ pub struct RigOptions {
     /// Where the ports of the plan are, and who has to allow it.
     pub site: RigSite,
     /// Until when the ports that are here may send; open without a lease.
-    pub gate: Gate,
+    pub gate: SendGate,
     /// Id of the run; empty if it has none.
     pub run: String,
 }
 
 /// See the module.
-pub struct Rig {
+pub struct TestRig {
     plan: BoundPlan,
     key: TagKey,
     seed: u64,
     specs: Vec<Arc<StreamSpec>>,
     /// MAC addresses that streams awaited, as far as they were found.
     resolved: BTreeMap<usize, Mac>,
-    places: Places,
-    gate: Gate,
+    places: PortPlaces,
+    gate: SendGate,
     /// One for each port that is here, in plan order.
-    benches: Vec<Bench>,
+    benches: Vec<PortBench>,
     /// Echo requests that were asked for, of late.
     pings: VecDeque<PingOrder>,
     /// Where each stream is, in a steered run.
-    courses: Option<Vec<Course>>,
+    courses: Option<Vec<StreamCourse>>,
     /// Streams that the plan of a steered run has lost: they are not started again.
     gone: BTreeSet<usize>,
     /// The change that streams are held for.
-    change: Option<Change>,
+    change: Option<RigChange>,
     started: Option<MonoTime>,
     senders_done: Option<MonoTime>,
     interrupted: bool,
@@ -104,7 +104,7 @@ pub struct Rig {
     clock: RealClock,
 }
 
-impl std::fmt::Debug for Rig {
+impl std::fmt::Debug for TestRig {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Rig")
             .field("ports", &self.ports())
@@ -113,7 +113,7 @@ impl std::fmt::Debug for Rig {
     }
 }
 
-impl Rig {
+impl TestRig {
     /// Opens the plan's ports, each on the back end that was asked for or chosen: guards, locks, quiets them, allocates rings and templates.
     pub fn prepare(plan: Plan, options: &RigOptions) -> Result<Self, Error> {
         let ports = MachinePorts::new(&plan, options);
@@ -121,9 +121,9 @@ impl Rig {
     }
 
     /// As [`Self::prepare`], with ports from `opener`.
-    pub fn prepare_with(plan: Plan, options: &RigOptions, opener: &dyn Opener) -> Result<Self, Error> {
+    pub fn prepare_with(plan: Plan, options: &RigOptions, opener: &dyn PortOpener) -> Result<Self, Error> {
         let mut plan = plan;
-        let places = Places::of(&plan, options)?;
+        let places = PortPlaces::of(&plan, options)?;
         places.settle(&mut plan);
         places.ask_before(&plan)?;
         if options.steered {
@@ -143,7 +143,8 @@ impl Rig {
             .map(|stream| stream_spec(&plan, &places, stream, None))
             .collect::<Result<_, _>>()?;
         let open = open.into_iter();
-        let mut benches: Vec<Bench> = open.map(|(port, open)| Bench::new(port, open, &plan.plan)).collect();
+        let mut benches: Vec<PortBench> =
+            open.map(|(port, open)| PortBench::new(port, open, &plan.plan)).collect();
         let mut files = Vec::new();
         for bench in &mut benches {
             bench.set_up_captures(&plan.plan, options, &mut files)?;
@@ -151,7 +152,7 @@ impl Rig {
         for bench in &mut benches {
             bench.set_up_host(&plan.plan, options, places.permit())?;
         }
-        let courses = options.steered.then(|| vec![Course::default(); specs.len()]);
+        let courses = options.steered.then(|| vec![StreamCourse::default(); specs.len()]);
         // Nobody can switch them on later in a run that is not steered.
         let on = plan.plan.auto_start || !options.steered;
         let mut rig = Self {
@@ -183,7 +184,7 @@ impl Rig {
         self.benches.iter().map(|bench| (bench.port(), bench.info().clone())).collect()
     }
 
-    fn bench(&mut self, port: usize) -> Option<&mut Bench> {
+    fn bench(&mut self, port: usize) -> Option<&mut PortBench> {
         self.benches.iter_mut().find(|bench| bench.port() == port)
     }
 
@@ -195,7 +196,7 @@ impl Rig {
     /// The captures of the plan, with the indices of their ports: to be begun, stopped and fetched by any thread while the
     /// receivers are at work. Those that are under way in the end are stopped by [`Self::finish`].
     pub fn captures(&self) -> Vec<(usize, PortCapture)> {
-        self.benches.iter().flat_map(Bench::captures).collect()
+        self.benches.iter().flat_map(PortBench::captures).collect()
     }
 
     /// Finds the neighbours that streams await (those of a steered run when they begin), starts the receivers, then the
@@ -237,18 +238,18 @@ impl Rig {
     pub fn start_at(&mut self, at: MonoTime) {
         self.started = Some(at);
         for bench in &self.benches {
-            bench.control_receiver(Control::StartAt(at));
+            bench.control_receiver(StreamControl::StartAt(at));
         }
         for bench in &self.benches {
-            bench.control_sender(Control::StartAt(at));
+            bench.control_sender(StreamControl::StartAt(at));
         }
     }
 
     /// Tells how the clocks of nodes that send streams to this one relate to its own: (stream, shift). Once the rig is armed,
     /// and again whenever it is known better; frames that arrived before keep the latency they were given. A stream sent
     /// elsewhere without a shift has no latency.
-    pub fn shift(&mut self, shifts: &[(usize, Shift)]) -> Result<(), Error> {
-        let number = |(stream, shift): &(usize, Shift)| Some((u16::try_from(*stream).ok()?, *shift));
+    pub fn shift(&mut self, shifts: &[(usize, ClockShift)]) -> Result<(), Error> {
+        let number = |(stream, shift): &(usize, ClockShift)| Some((u16::try_from(*stream).ok()?, *shift));
         let shifts: Vec<_> = shifts.iter().filter_map(number).collect();
         self.benches.iter_mut().try_for_each(|bench| bench.shift(&shifts))
     }
@@ -273,7 +274,7 @@ impl Rig {
         sample.pings = self.look_at_pings()?;
         for (stream, counts) in &mut sample.tx {
             let course = self.courses.as_ref().and_then(|courses| courses.get(*stream));
-            counts.is_paused = course.is_some_and(Course::is_paused);
+            counts.is_paused = course.is_some_and(StreamCourse::is_paused);
         }
         sample.neighbours = self.neighbours();
         Ok(sample)
@@ -284,7 +285,7 @@ impl Rig {
         if self.courses.is_some() && !self.interrupted {
             return false;
         }
-        let done = self.benches.iter().all(Bench::sender_done);
+        let done = self.benches.iter().all(PortBench::sender_done);
         if done && self.started.is_some() && self.senders_done.is_none() {
             self.senders_done = Some(self.clock.now());
         }
@@ -295,7 +296,7 @@ impl Rig {
     pub fn stop_senders(&mut self) {
         self.interrupted |= !self.senders_done();
         for bench in &self.benches {
-            bench.control_sender(Control::Stop);
+            bench.control_sender(StreamControl::Stop);
         }
     }
 
@@ -316,7 +317,7 @@ impl Rig {
         self.stop_senders();
         let mut result = NodeResult { node: node.to_owned(), ..NodeResult::default() };
         result.started = self.started.unwrap_or_else(|| self.clock.now());
-        self.benches.iter_mut().try_for_each(Bench::end_host)?;
+        self.benches.iter_mut().try_for_each(PortBench::end_host)?;
         let sent = self.finish_senders(&mut result)?;
         let totals = self.totals(&result, sent_elsewhere);
         let mut events = self.watcher.as_mut().map(PortWatcher::finish).unwrap_or_default();
@@ -347,7 +348,7 @@ impl Rig {
         }
         // A steered run has no end of its own to be stopped before.
         let interrupted = self.interrupted && self.courses.is_none();
-        let books = account::Books { plan: &self.plan, specs: &self.specs, ports: &ports, interrupted };
+        let books = account::RigAccount { plan: &self.plan, specs: &self.specs, ports: &ports, interrupted };
         books.close(&mut result, captured);
         books.doubt_recordings(&mut result);
         Ok(result)
@@ -378,7 +379,7 @@ impl Rig {
     }
 }
 
-impl Drop for Rig {
+impl Drop for TestRig {
     fn drop(&mut self) {
         bench::close(&mut self.benches);
     }

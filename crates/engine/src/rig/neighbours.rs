@@ -1,10 +1,10 @@
 //! The rig's side of emulated interfaces: whom they find, pings, and frames that wait for a MAC address.
 
-use super::Rig;
+use super::TestRig;
 use super::prepare::stream_spec;
 use crate::Error;
 use crate::device::PingState;
-use crate::port::Clock;
+use crate::port::WorkerClock;
 use packetrig_plan::device::{Mac, Neighbour};
 use packetrig_plan::{Ping, Problem, Problems};
 use packetrig_stats::result::NeighbourState;
@@ -39,7 +39,7 @@ pub(super) struct PingOrder {
 /// Orders whose outcome is told again and again.
 const TOLD: usize = 256;
 
-impl Rig {
+impl TestRig {
     /// Sends an echo request each. A source that does not exist is a mistake in all of them.
     pub(super) fn send_pings(&mut self, pings: &[Ping]) -> Result<(), Error> {
         for ping in pings.iter().filter(|ping| !self.is_elsewhere(&ping.source)) {

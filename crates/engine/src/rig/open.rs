@@ -2,16 +2,16 @@
 //! their own opener.
 
 use super::RigOptions;
-use super::choose::{Abilities, Choice, Needs, choose};
+use super::choose::{BackEndChoice, PortAbilities, PortNeeds, choose};
 use crate::Error;
 use crate::clock::RealClock;
-use crate::device::Site;
+use crate::device::PortSite;
 use crate::packet::{self, OpenOptions, PortHold};
 use crate::pktgen;
-use crate::receiver::Receiver;
-use crate::sender::Sender;
+use crate::receiver::TestReceiver;
+use crate::sender::TestSender;
 use crate::stream::{StreamRx, StreamTx};
-use crate::xdp::{self, Way};
+use crate::xdp::{self, SendMethod};
 use packetrig_plan::{Location, Plan, Port};
 use packetrig_stats::limit::RigLimit;
 use packetrig_stats::port::{BackEnd, PortInfo};
@@ -31,11 +31,11 @@ pub struct OpenPort {
     /// Its receive half.
     pub rx: Box<dyn StreamRx>,
     /// What must live as long as the port is used: its lock, its interface's former settings.
-    pub hold: Box<dyn Hold>,
+    pub hold: Box<dyn HeldPort>,
 }
 
 /// Keeps a port ours; dropping it gives it back as it was.
-pub trait Hold: Send {
+pub trait HeldPort: Send {
     /// Waits until the port can carry frames. Called when all ports are open, because they may depend on each other.
     fn settle(&mut self) -> Result<(), Error>;
     /// Corrects what the port said of itself, once it is settled.
@@ -43,7 +43,7 @@ pub trait Hold: Send {
         let _ = info;
     }
     /// Where the interface is, for emulated interfaces; `None` if the port cannot have any.
-    fn site(&self) -> Result<Option<Site>, Error> {
+    fn site(&self) -> Result<Option<PortSite>, Error> {
         Ok(None)
     }
     /// Doubts about the port, in words.
@@ -53,7 +53,7 @@ pub trait Hold: Send {
 }
 
 /// A port that needs no keeping.
-impl Hold for () {
+impl HeldPort for () {
     fn settle(&mut self) -> Result<(), Error> {
         Ok(())
     }
@@ -67,12 +67,12 @@ impl Hold for () {
     }
 }
 
-impl Hold for PortHold {
+impl HeldPort for PortHold {
     fn settle(&mut self) -> Result<(), Error> {
         self.await_carrier()
     }
 
-    fn site(&self) -> Result<Option<Site>, Error> {
+    fn site(&self) -> Result<Option<PortSite>, Error> {
         Self::site(self).map(Some)
     }
 
@@ -92,7 +92,7 @@ impl std::fmt::Debug for OpenPort {
 }
 
 /// Opens ports, several at once.
-pub trait Opener: Sync {
+pub trait PortOpener: Sync {
     /// Opens one. `largest` is the largest frame that will be sent from it.
     fn open(&self, port: &Port, largest: Option<FrameSize>) -> Result<OpenPort, Error>;
 }
@@ -113,7 +113,7 @@ pub struct MachinePorts {
     leased: bool,
 }
 
-impl Opener for MachinePorts {
+impl PortOpener for MachinePorts {
     fn open(&self, port: &Port, largest: Option<FrameSize>) -> Result<OpenPort, Error> {
         // Entered once for everything that opening does there.
         NetNs::open_or_current(port.location.namespace.as_deref())?
@@ -146,7 +146,7 @@ impl MachinePorts {
         let why = || "asked for".to_owned();
         match self.back_end {
             Some(BackEnd::Xdp) => xdp::open(port, of_xdp, self.way(port), why()),
-            Some(BackEnd::AfXdp) => xdp::open(port, of_xdp, Way::Socket(None), why()),
+            Some(BackEnd::AfXdp) => xdp::open(port, of_xdp, SendMethod::Socket(None), why()),
             // Told to begin, it goes on by itself.
             Some(BackEnd::Pktgen) if largest.is_some() && self.leased => {
                 Err(Error::NoLease { port: port.name.clone(), back_end: BackEnd::Pktgen.name() })
@@ -166,9 +166,9 @@ impl MachinePorts {
         }
     }
 
-    fn needs(&self, port: &Port, speed: Option<BitRate>) -> Needs {
+    fn needs(&self, port: &Port, speed: Option<BitRate>) -> PortNeeds {
         let index = self.plan.ports.iter().position(|of_plan| of_plan.name == port.name);
-        let mut needs = index.map(|index| Needs::of(&self.plan, index, speed)).unwrap_or_default();
+        let mut needs = index.map(|index| PortNeeds::of(&self.plan, index, speed)).unwrap_or_default();
         if self.steered {
             needs.not_live = Some("streams that are steered cannot be live frames".into());
         }
@@ -176,15 +176,17 @@ impl MachinePorts {
     }
 
     /// How frames leave with back end `xdp`.
-    fn way(&self, port: &Port) -> Way {
-        self.needs(port, port.speed).not_live.map_or(Way::Live, |reason| Way::Socket(Some(reason)))
+    fn way(&self, port: &Port) -> SendMethod {
+        self.needs(port, port.speed)
+            .not_live
+            .map_or(SendMethod::Live, |reason| SendMethod::Socket(Some(reason)))
     }
 
     fn open_chosen(&self, port: &Port, options: OpenOptions) -> Result<OpenPort, Error> {
-        let Choice { back_end, why } = self.choose(port)?;
+        let BackEndChoice { back_end, why } = self.choose(port)?;
         let opened = match back_end {
             BackEnd::Xdp => xdp::open(port, options, self.way(port), why.clone()),
-            BackEnd::AfXdp => xdp::open(port, options, Way::Socket(None), why.clone()),
+            BackEnd::AfXdp => xdp::open(port, options, SendMethod::Socket(None), why.clone()),
             _ => return Self::open_packet(port, options, why),
         };
         // What works on rings shall not fail because something faster does.
@@ -195,7 +197,7 @@ impl MachinePorts {
     }
 
     /// Chooses the back end of a port.
-    fn choose(&self, port: &Port) -> Result<Choice, Error> {
+    fn choose(&self, port: &Port) -> Result<BackEndChoice, Error> {
         let netns = NetNs::open_or_current(port.location.namespace.as_deref())?;
         let link = Links::open(&netns)?.by_name(&port.location.interface)?;
         let ethtool = Ethtool::open(&netns)?;
@@ -204,7 +206,7 @@ impl MachinePorts {
             Some(BitRate::new(u64::from(speed.mbits) * 1_000_000))
         });
         let features = netdev::xdp_features(&netns, link.index).unwrap_or_default();
-        let abilities = Abilities {
+        let abilities = PortAbilities {
             driver: ethtool.driver(&link.name).map(|driver| driver.name).unwrap_or_default(),
             processors: sched::cpus().map_or(1, |cpus| cpus.len()),
             no_bpf: packetrig_sys::xdp::obstacle().map(|error| error.to_string()),
@@ -217,8 +219,8 @@ impl MachinePorts {
         let opened = packet::open(port, options)?;
         Ok(OpenPort {
             info: PortInfo { why, ..opened.info },
-            tx: Box::new(Sender::new(opened.tx, RealClock::new())),
-            rx: Box::new(Receiver::new(opened.rx)),
+            tx: Box::new(TestSender::new(opened.tx, RealClock::new())),
+            rx: Box::new(TestReceiver::new(opened.rx)),
             hold: Box::new(opened.hold),
         })
     }

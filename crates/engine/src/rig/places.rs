@@ -19,13 +19,13 @@ use std::sync::Arc;
 
 /// See the module.
 #[derive(Clone, Debug)]
-pub(super) struct Places {
+pub(super) struct PortPlaces {
     site: RigSite,
     capture_all: bool,
     back_end: Option<BackEnd>,
 }
 
-impl Places {
+impl PortPlaces {
     pub(super) fn of(plan: &Plan, options: &RigOptions) -> Result<Self, Error> {
         let places =
             Self { site: options.site.clone(), capture_all: options.capture_all, back_end: options.back_end };

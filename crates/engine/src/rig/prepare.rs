@@ -1,9 +1,9 @@
 //! From a plan to what a rig is made of: open ports, schedules, templates.
 
-use super::places::{self, Places};
-use super::{OpenPort, Opener};
+use super::places::{self, PortPlaces};
+use super::{OpenPort, PortOpener};
 use crate::Error;
-use crate::stream::{Source, StreamSpec};
+use crate::stream::{FrameSource, StreamSpec};
 use packetrig_plan::device::Mac;
 use packetrig_plan::{BoundPlan, Plan, Problem, Problems};
 use packetrig_stats::port::PortInfo;
@@ -14,8 +14,8 @@ use std::thread::ScopedJoinHandle;
 /// Opens the ports that are here at once: the kernel takes its time to make rings.
 pub(super) fn open_all(
     plan: &Plan,
-    places: &Places,
-    opener: &dyn Opener,
+    places: &PortPlaces,
+    opener: &dyn PortOpener,
 ) -> Result<Vec<(usize, OpenPort)>, Error> {
     let largest = |port| plan.streams.iter().filter(|s| s.tx == port).map(|s| s.frames.largest()).max();
     std::thread::scope(|scope| {
@@ -35,7 +35,7 @@ pub(super) fn open_all(
 }
 
 /// Settles rates and gaps for the links of the ports that are here.
-pub(super) fn bind(plan: Plan, places: &Places, infos: &[(usize, PortInfo)]) -> Result<BoundPlan, Error> {
+pub(super) fn bind(plan: Plan, places: &PortPlaces, infos: &[(usize, PortInfo)]) -> Result<BoundPlan, Error> {
     let mut speeds = vec![None; plan.ports.len()];
     for (port, info) in infos {
         speeds[*port] = info.speed;
@@ -46,7 +46,7 @@ pub(super) fn bind(plan: Plan, places: &Places, infos: &[(usize, PortInfo)]) -> 
 /// Template and schedule of a stream of the plan.
 pub(super) fn stream_spec(
     plan: &BoundPlan,
-    places: &Places,
+    places: &PortPlaces,
     stream: usize,
     mac: Option<Mac>,
 ) -> Result<Arc<StreamSpec>, Error> {
@@ -60,9 +60,9 @@ pub(super) fn stream_spec(
     });
     let source = match mac {
         Some(mac) => {
-            Source::of(&of_plan.frames_to(mac).map_err(|_| Error::Bug("a MAC address changed a size"))?)
+            FrameSource::of(&of_plan.frames_to(mac).map_err(|_| Error::Bug("a MAC address changed a size"))?)
         }
-        None => Source::of(&of_plan.frames),
+        None => FrameSource::of(&of_plan.frames),
     };
     let (timeline, latency) = (bound.timeline, of_plan.metrics.latency);
     Ok(Arc::new(StreamSpec { number, source, timeline, latency, sent_elsewhere }))

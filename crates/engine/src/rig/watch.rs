@@ -8,10 +8,10 @@ mod events;
 
 use crate::Error;
 use crate::clock::RealClock;
-use crate::device::Site;
-use crate::port::Clock;
+use crate::device::PortSite;
+use crate::port::WorkerClock;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
-use events::{EventLog, Observation, PortState};
+use events::{EventLog, LinkObservation, PortState};
 use packetrig_stats::port_event::PortEvent;
 use packetrig_sys::link::Links;
 use packetrig_units::Nanos;
@@ -31,7 +31,7 @@ pub(super) struct PortWatcher {
 }
 
 /// A port to be watched: its index in the plan, and where its interface is.
-pub(super) type WatchedPort = (usize, Site);
+pub(super) type WatchedPort = (usize, PortSite);
 
 impl PortWatcher {
     /// Watches these ports from now on; they are expected to be up, with a carrier, and otherwise as they are now.
@@ -42,7 +42,7 @@ impl PortWatcher {
             let links = Links::open(&site.netns)?;
             let mut look = PortLook { port, index: site.index, links };
             let asked = RealClock::new().now();
-            if let Some(Observation::Present(state)) = look.observe() {
+            if let Some(LinkObservation::Present(state)) = look.observe() {
                 logs.insert(port, EventLog::new(state, asked));
                 looks.push(look);
             }
@@ -119,9 +119,9 @@ struct PortLook {
 
 impl PortLook {
     /// `None` if the kernel did not answer, which says nothing of the interface.
-    fn observe(&mut self) -> Option<Observation> {
+    fn observe(&mut self) -> Option<LinkObservation> {
         match self.links.state(self.index) {
-            Ok(state) => Some(Observation::Present(PortState {
+            Ok(state) => Some(LinkObservation::Present(PortState {
                 is_up: state.link.up,
                 has_carrier: state.link.carrier,
                 mtu: state.link.mtu,
@@ -130,7 +130,7 @@ impl PortLook {
                 carrier_changes: state.carrier_changes,
                 driver_dropped: state.driver_dropped,
             })),
-            Err(packetrig_sys::Error::Missing { .. }) => Some(Observation::Gone),
+            Err(packetrig_sys::Error::Missing { .. }) => Some(LinkObservation::Gone),
             Err(_) => None,
         }
     }

@@ -43,18 +43,18 @@ fn place(number: u64) -> usize {
 
 /// See the module.
 #[derive(Clone, Debug)]
-pub(crate) struct Peaks {
+pub(crate) struct ErrorPeaks {
     /// For 1, 10 and 100 ms.
     windows: [PeakWindow; 3],
 }
 
-impl Default for Peaks {
+impl Default for ErrorPeaks {
     fn default() -> Self {
         Self { windows: [1, 10, 100].map(|ms| PeakWindow::new(Nanos::from_millis(ms))) }
     }
 }
 
-impl Peaks {
+impl ErrorPeaks {
     /// Counts frames that were made at `at`.
     pub(crate) fn add(&mut self, at: MonoTime, frames: u64) {
         for window in &mut self.windows {
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn a_burst_is_found_over_each_time() {
-        let mut peaks = Peaks::default();
+        let mut peaks = ErrorPeaks::default();
         let at = |us: u64| MonoTime::from_nanos(5_000_000_000 + us * 1000);
         // A frame each 100 us, and 50 at once in the middle.
         for n in 0..10_000 {
@@ -96,6 +96,6 @@ mod tests {
         }
         let wanted = SendingPeaks { in_1ms: 60, in_10ms: 150, in_100ms: 1050 };
         assert_eq!(peaks.found(), Some(wanted));
-        assert_eq!(Peaks::default().found(), None);
+        assert_eq!(ErrorPeaks::default().found(), None);
     }
 }

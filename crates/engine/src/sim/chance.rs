@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 
 /// When a fault happens. Positions count the frames that meet the fault's place, from 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Chance {
+pub struct FaultChance {
     at: BTreeSet<u64>,
     per_million: u32,
 }
 
-impl Chance {
+impl FaultChance {
     /// Never.
     pub const NEVER: Self = Self { at: BTreeSet::new(), per_million: 0 };
 
@@ -25,7 +25,7 @@ impl Chance {
     }
 
     /// Whether it happens at `position`.
-    pub(crate) fn strikes(&self, position: u64, dice: &mut Dice) -> bool {
+    pub(crate) fn strikes(&self, position: u64, dice: &mut SeededDice) -> bool {
         self.at.contains(&position)
             || (self.per_million > 0 && dice.below(1_000_000) < self.per_million.into())
     }
@@ -33,12 +33,12 @@ impl Chance {
 
 /// Random numbers that are the same for the same seed.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Dice {
+pub(crate) struct SeededDice {
     seed: u64,
     rolls: u64,
 }
 
-impl Dice {
+impl SeededDice {
     pub(crate) const fn new(seed: u64) -> Self {
         Self { seed, rolls: 0 }
     }
@@ -57,8 +57,8 @@ mod tests {
     #[test]
     fn chance_is_as_often_as_it_says_and_repeatable() {
         let strikes = |seed| {
-            let mut dice = Dice::new(seed);
-            let chance = Chance::per_million(100_000);
+            let mut dice = SeededDice::new(seed);
+            let chance = FaultChance::per_million(100_000);
             (0..100_000).filter(|n| chance.strikes(*n, &mut dice)).collect::<Vec<_>>()
         };
         assert!((9_500..10_500).contains(&strikes(1).len()));
@@ -68,8 +68,8 @@ mod tests {
 
     #[test]
     fn positions_are_exact() {
-        let mut dice = Dice::new(0);
-        let chance = Chance::at([3, 5]);
+        let mut dice = SeededDice::new(0);
+        let chance = FaultChance::at([3, 5]);
         assert_eq!((0..10).filter(|n| chance.strikes(*n, &mut dice)).collect::<Vec<_>>(), [3, 5]);
     }
 }

@@ -1,6 +1,6 @@
 //! Time that passes only when it is told to.
 
-use crate::port::Clock;
+use crate::port::WorkerClock;
 use packetrig_units::MonoTime;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,7 +21,7 @@ impl VirtualClock {
     }
 }
 
-impl Clock for VirtualClock {
+impl WorkerClock for VirtualClock {
     fn now(&self) -> MonoTime {
         MonoTime::from_nanos(self.0.load(Ordering::Acquire))
     }

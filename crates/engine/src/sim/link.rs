@@ -1,6 +1,6 @@
 //! What a simulated link does to frames. Pure: time is an argument.
 
-use super::chance::{Chance, Dice};
+use super::chance::{FaultChance, SeededDice};
 use packetrig_units::{BitRate, FrameSize, MonoTime, Nanos};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -22,17 +22,17 @@ pub struct LinkSpec {
     /// Up to this much more delay, evenly distributed. It never reorders.
     pub jitter: Nanos,
     /// Frames that vanish.
-    pub loss: Chance,
+    pub loss: FaultChance,
     /// Frames damaged: one bit of byte `corrupt_byte` is flipped.
-    pub corrupt: Chance,
+    pub corrupt: FaultChance,
     /// Which byte is damaged, counted from the start, modulo the frame's length.
     pub corrupt_byte: usize,
     /// Frames held back until `hold_for` others have passed, at most [`HOLD_AT_MOST`].
-    pub hold: Chance,
+    pub hold: FaultChance,
     /// See `hold`.
     pub hold_for: u32,
     /// Frames that arrive twice, unless held back.
-    pub duplicate: Chance,
+    pub duplicate: FaultChance,
     /// Where chance comes from.
     pub seed: u64,
 }
@@ -45,12 +45,12 @@ impl Default for LinkSpec {
             queue: Nanos::from_micros(100),
             delay: Nanos::ZERO,
             jitter: Nanos::ZERO,
-            loss: Chance::NEVER,
-            corrupt: Chance::NEVER,
+            loss: FaultChance::NEVER,
+            corrupt: FaultChance::NEVER,
             corrupt_byte: 0,
-            hold: Chance::NEVER,
+            hold: FaultChance::NEVER,
             hold_for: 1,
-            duplicate: Chance::NEVER,
+            duplicate: FaultChance::NEVER,
             seed: 0,
         }
     }
@@ -58,7 +58,7 @@ impl Default for LinkSpec {
 
 /// What a link did so far. Lists hold positions: the first frame that enters is 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Truth {
+pub struct LinkTruth {
     /// Frames that entered.
     pub entered: u64,
     /// Frames that came out, copies included.
@@ -74,34 +74,34 @@ pub struct Truth {
 }
 
 /// Its arrival and a number that keeps equal arrivals in order; its buffer.
-type Flight = (MonoTime, u64, usize);
+type FrameFlight = (MonoTime, u64, usize);
 
 #[derive(Debug)]
-struct Held {
+struct HeldFrame {
     buffer: usize,
     remaining: u32,
     deadline: MonoTime,
 }
 
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct SimulatedLink {
     spec: LinkSpec,
-    dice: Dice,
+    dice: SeededDice,
     /// When the line has sent all that entered.
     line_free: MonoTime,
     last_arrival: MonoTime,
-    flights: BinaryHeap<Reverse<Flight>>,
+    flights: BinaryHeap<Reverse<FrameFlight>>,
     launched: u64,
-    held: Vec<Held>,
+    held: Vec<HeldFrame>,
     buffers: Vec<Vec<u8>>,
     spare: Vec<usize>,
-    truth: Truth,
+    truth: LinkTruth,
 }
 
-impl Link {
+impl SimulatedLink {
     pub(super) fn new(spec: LinkSpec) -> Self {
         Self {
-            dice: Dice::new(spec.seed),
+            dice: SeededDice::new(spec.seed),
             spec,
             line_free: MonoTime::default(),
             last_arrival: MonoTime::default(),
@@ -110,11 +110,11 @@ impl Link {
             held: Vec::with_capacity(ROOM),
             buffers: Vec::with_capacity(ROOM),
             spare: Vec::with_capacity(ROOM),
-            truth: Truth::default(),
+            truth: LinkTruth::default(),
         }
     }
 
-    pub(super) fn truth(&self) -> &Truth {
+    pub(super) fn truth(&self) -> &LinkTruth {
         &self.truth
     }
 
@@ -146,7 +146,7 @@ impl Link {
         if self.spec.hold.strikes(position, &mut self.dice) {
             self.truth.held.push(position);
             let deadline = arrival + HOLD_AT_MOST;
-            self.held.push(Held { buffer, remaining: self.spec.hold_for, deadline });
+            self.held.push(HeldFrame { buffer, remaining: self.spec.hold_for, deadline });
             return;
         }
         self.launch(buffer, arrival);
@@ -225,8 +225,8 @@ mod tests {
     }
 
     /// Carries frames 0, 1, 2 … one microsecond apart; returns (first byte, arrival) in order of arrival.
-    fn carry(spec: LinkSpec, frames: u8) -> (Vec<(u8, u64)>, Truth) {
-        let mut link = Link::new(spec);
+    fn carry(spec: LinkSpec, frames: u8) -> (Vec<(u8, u64)>, LinkTruth) {
+        let mut link = SimulatedLink::new(spec);
         for n in 0..frames {
             link.carry(&[n; 60], at(u64::from(n) * 1000));
         }
@@ -246,7 +246,7 @@ mod tests {
     #[test]
     fn a_full_queue_has_room_again_when_the_line_has_moved_on() {
         let rate = Some(BitRate::new(1_000_000_000));
-        let mut link = Link::new(LinkSpec { rate, queue: Nanos::new(1000), ..LinkSpec::default() });
+        let mut link = SimulatedLink::new(LinkSpec { rate, queue: Nanos::new(1000), ..LinkSpec::default() });
         let mut entered = 0;
         while link.has_room(at(0)) {
             link.carry(&[0; 60], at(0));
@@ -259,11 +259,11 @@ mod tests {
     #[test]
     fn faults_strike_where_they_are_told_to() {
         let spec = LinkSpec {
-            loss: Chance::at([1]),
-            duplicate: Chance::at([3]),
-            hold: Chance::at([5]),
+            loss: FaultChance::at([1]),
+            duplicate: FaultChance::at([3]),
+            hold: FaultChance::at([5]),
             hold_for: 2,
-            corrupt: Chance::at([9]),
+            corrupt: FaultChance::at([9]),
             corrupt_byte: 0,
             ..LinkSpec::default()
         };
@@ -278,7 +278,7 @@ mod tests {
 
     #[test]
     fn a_held_frame_that_nobody_follows_is_let_go() {
-        let (out, _) = carry(LinkSpec { hold: Chance::at([2]), ..LinkSpec::default() }, 3);
+        let (out, _) = carry(LinkSpec { hold: FaultChance::at([2]), ..LinkSpec::default() }, 3);
         assert_eq!(out.last(), Some(&(2, 2000 + HOLD_AT_MOST.as_u64())));
     }
 

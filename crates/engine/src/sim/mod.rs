@@ -3,7 +3,7 @@
 //! ```text
 //!  SimTx -> transmit ring -> SimLink: queue, line, delay, faults -> SimRx, stamped by the far end's clock
 //! ```
-//! The clock is an argument: with a [`VirtualClock`] a [`Stage`] runs hours in moments and every number is exact; with
+//! The clock is an argument: with a [`VirtualClock`] a [`SimulationStage`] runs hours in moments and every number is exact; with
 //! the real clock the same links run under the rig's own threads ([`SimPorts`]). Several links may leave or enter
 //! a port. It simulates links, not the cost of computing.
 //!
@@ -15,16 +15,16 @@ mod link;
 mod ports;
 mod stage;
 
-pub use chance::Chance;
-pub(crate) use chance::Dice;
+pub use chance::FaultChance;
+pub(crate) use chance::SeededDice;
 pub use clock::VirtualClock;
-pub use link::{HOLD_AT_MOST, LinkSpec, Truth};
+pub use link::{HOLD_AT_MOST, LinkSpec, LinkTruth};
 pub use ports::SimPorts;
-pub use stage::Stage;
+pub use stage::SimulationStage;
 
 use crate::Error;
-use crate::port::{Clock, FrameRx, FrameTx, RxFrame};
-use link::Link;
+use crate::port::{FrameRx, FrameTx, RxFrame, WorkerClock};
+use link::SimulatedLink;
 use packetrig_stats::port::{RxCounters, StampKind, TxCounters};
 use packetrig_units::{MonoTime, Nanos};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -36,27 +36,27 @@ const LONGEST: usize = 16_384;
 
 /// A link in one direction, shared by its two ends.
 #[derive(Clone, Debug)]
-pub struct SimLink(Arc<Mutex<Link>>);
+pub struct SimLink(Arc<Mutex<SimulatedLink>>);
 
 impl SimLink {
     /// A link as described.
     pub fn new(spec: LinkSpec) -> Self {
-        Self(Arc::new(Mutex::new(Link::new(spec))))
+        Self(Arc::new(Mutex::new(SimulatedLink::new(spec))))
     }
 
     /// What it did so far.
-    pub fn truth(&self) -> Truth {
+    pub fn truth(&self) -> LinkTruth {
         self.lock().truth().clone()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Link> {
+    fn lock(&self) -> MutexGuard<'_, SimulatedLink> {
         // A panic elsewhere leaves a link whole: every change of it is complete.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[derive(Debug)]
-struct Slot {
+struct FrameSlot {
     bytes: Box<[u8]>,
     len: usize,
 }
@@ -66,35 +66,35 @@ struct Slot {
 pub struct SimTx<C> {
     links: Vec<SimLink>,
     clock: C,
-    slots: Vec<Slot>,
+    slots: Vec<FrameSlot>,
     first: usize,
     filled: usize,
-    refuse: Chance,
-    dice: Dice,
+    refuse: FaultChance,
+    dice: SeededDice,
     counters: TxCounters,
 }
 
-impl<C: Clock> SimTx<C> {
+impl<C: WorkerClock> SimTx<C> {
     /// A half that sends into `links`.
     pub fn new(links: Vec<SimLink>, clock: C) -> Self {
-        let slot = || Slot { bytes: vec![0; LONGEST].into(), len: 0 };
+        let slot = || FrameSlot { bytes: vec![0; LONGEST].into(), len: 0 };
         Self {
             links,
             clock,
             slots: std::iter::repeat_with(slot).take(SLOTS).collect(),
             first: 0,
             filled: 0,
-            refuse: Chance::NEVER,
-            dice: Dice::new(0),
+            refuse: FaultChance::NEVER,
+            dice: SeededDice::new(0),
             counters: TxCounters { on_wire: Some(0), dropped: Some(0), ..TxCounters::default() },
         }
     }
 
     /// The same, but some frames are refused as a kernel might refuse them.
     #[must_use]
-    pub fn refusing(mut self, refuse: Chance, seed: u64) -> Self {
+    pub fn refusing(mut self, refuse: FaultChance, seed: u64) -> Self {
         self.refuse = refuse;
-        self.dice = Dice::new(seed);
+        self.dice = SeededDice::new(seed);
         self
     }
 
@@ -115,7 +115,7 @@ impl<C: Clock> SimTx<C> {
     }
 }
 
-impl<C: Clock> FrameTx for SimTx<C> {
+impl<C: WorkerClock> FrameTx for SimTx<C> {
     fn fill(&mut self, want: usize, fill: &mut dyn FnMut(&mut [u8]) -> Option<usize>) -> usize {
         for done in 0..want {
             if self.filled == SLOTS {
@@ -148,14 +148,14 @@ impl<C: Clock> FrameTx for SimTx<C> {
 
 /// How the far end's clock differs from the sender's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Skew {
+pub struct ClockSkew {
     /// Ahead by this many nanoseconds at the clock's origin.
     pub offset_ns: i64,
     /// And by this many more in each second.
     pub drift_ns_per_s: i64,
 }
 
-impl Skew {
+impl ClockSkew {
     /// What the far end's clock shows `at`.
     pub fn shown(self, at: MonoTime) -> MonoTime {
         let drift = i128::from(at.as_nanos()) * i128::from(self.drift_ns_per_s) / 1_000_000_000;
@@ -169,24 +169,24 @@ impl Skew {
 pub struct SimRx<C> {
     links: Vec<SimLink>,
     clock: C,
-    skew: Skew,
+    skew: ClockSkew,
     seen: u64,
 }
 
-impl<C: Clock> SimRx<C> {
+impl<C: WorkerClock> SimRx<C> {
     /// A half at the far end of `links`.
     pub fn new(links: Vec<SimLink>, clock: C) -> Self {
-        Self { links, clock, skew: Skew::default(), seen: 0 }
+        Self { links, clock, skew: ClockSkew::default(), seen: 0 }
     }
 
     /// The same with a clock of its own.
     #[must_use]
-    pub fn skewed(self, skew: Skew) -> Self {
+    pub fn skewed(self, skew: ClockSkew) -> Self {
         Self { skew, ..self }
     }
 }
 
-impl<C: Clock> FrameRx for SimRx<C> {
+impl<C: WorkerClock> FrameRx for SimRx<C> {
     fn receive(&mut self, most: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> Result<usize, Error> {
         let (now, skew) = (self.clock.now(), self.skew);
         let mut taken = 0;

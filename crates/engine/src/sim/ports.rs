@@ -1,11 +1,11 @@
 //! Simulated ports for the rig, on the real clock: a run with its threads and files, but without interfaces or rights.
 
-use super::{LinkSpec, SimLink, SimRx, SimTx, Truth};
+use super::{LinkSpec, LinkTruth, SimLink, SimRx, SimTx};
 use crate::Error;
 use crate::clock::RealClock;
-use crate::receiver::Receiver;
-use crate::rig::{OpenPort, Opener};
-use crate::sender::Sender;
+use crate::receiver::TestReceiver;
+use crate::rig::{OpenPort, PortOpener};
+use crate::sender::TestSender;
 use packetrig_plan::Port;
 use packetrig_stats::port::{BackEnd, PortInfo, StampKind};
 use packetrig_units::FrameSize;
@@ -16,11 +16,11 @@ const MAX_FRAME: u32 = 9_238;
 /// Links between ports, by the ports' names in the plan.
 #[derive(Debug, Default)]
 pub struct SimPorts {
-    wires: Vec<Wire>,
+    wires: Vec<SimulatedWire>,
 }
 
 #[derive(Debug)]
-struct Wire {
+struct SimulatedWire {
     from: String,
     to: String,
     spec: LinkSpec,
@@ -32,19 +32,19 @@ impl SimPorts {
     #[must_use]
     pub fn wire(mut self, from: &str, to: &str, spec: LinkSpec) -> Self {
         let link = SimLink::new(spec.clone());
-        self.wires.push(Wire { from: from.into(), to: to.into(), spec, link });
+        self.wires.push(SimulatedWire { from: from.into(), to: to.into(), spec, link });
         self
     }
 
     /// What the links did so far, in the order they were made.
-    pub fn truths(&self) -> Vec<Truth> {
+    pub fn truths(&self) -> Vec<LinkTruth> {
         self.wires.iter().map(|wire| wire.link.truth()).collect()
     }
 }
 
-impl Opener for SimPorts {
+impl PortOpener for SimPorts {
     fn open(&self, port: &Port, _largest: Option<FrameSize>) -> Result<OpenPort, Error> {
-        let leaving: Vec<&Wire> = self.wires.iter().filter(|wire| wire.from == port.name).collect();
+        let leaving: Vec<&SimulatedWire> = self.wires.iter().filter(|wire| wire.from == port.name).collect();
         let arriving = self.wires.iter().filter(|wire| wire.to == port.name);
         let line_rate = leaving.iter().filter_map(|wire| wire.spec.rate).min();
         let tx = SimTx::new(leaving.iter().map(|wire| wire.link.clone()).collect(), RealClock::new());
@@ -62,8 +62,8 @@ impl Opener for SimPorts {
         };
         Ok(OpenPort {
             info,
-            tx: Box::new(Sender::new(tx, RealClock::new())),
-            rx: Box::new(Receiver::new(rx)),
+            tx: Box::new(TestSender::new(tx, RealClock::new())),
+            rx: Box::new(TestReceiver::new(rx)),
             hold: Box::new(()),
         })
     }

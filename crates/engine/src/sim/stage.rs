@@ -2,15 +2,15 @@
 
 use super::{SimLink, VirtualClock};
 use crate::Error;
-use crate::port::Clock;
-use crate::stream::{Control, Step, StreamRx, StreamTx};
+use crate::port::WorkerClock;
+use crate::stream::{NextStep, StreamControl, StreamRx, StreamTx};
 use packetrig_units::{MonoTime, Nanos};
 
 /// How long a sender that waits for its ring takes to look again.
 const LOOK_AGAIN: Nanos = Nanos::from_micros(1);
 
 /// Everything that takes part.
-pub struct Stage<'a> {
+pub struct SimulationStage<'a> {
     /// The clock all of them were given.
     pub clock: VirtualClock,
     /// Links between them; each ends at one of the receivers.
@@ -21,7 +21,7 @@ pub struct Stage<'a> {
     pub receivers: Vec<&'a mut dyn StreamRx>,
 }
 
-impl std::fmt::Debug for Stage<'_> {
+impl std::fmt::Debug for SimulationStage<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Stage")
             .field("clock", &self.clock)
@@ -31,15 +31,15 @@ impl std::fmt::Debug for Stage<'_> {
 }
 
 /// What one round of steps came to.
-struct Round {
+struct StageRound {
     busy: bool,
     senders_done: bool,
     next: Option<MonoTime>,
 }
 
-impl Stage<'_> {
+impl SimulationStage<'_> {
     /// Gives an order to all, receivers first.
-    pub fn control(&mut self, control: Control) {
+    pub fn control(&mut self, control: StreamControl) {
         self.receivers.iter_mut().for_each(|receiver| receiver.control(control));
         self.senders.iter_mut().for_each(|sender| sender.control(control));
     }
@@ -74,20 +74,20 @@ impl Stage<'_> {
             .sum()
     }
 
-    fn round(&mut self, now: MonoTime) -> Result<Round, Error> {
-        let mut round = Round { busy: false, senders_done: true, next: None };
+    fn round(&mut self, now: MonoTime) -> Result<StageRound, Error> {
+        let mut round = StageRound { busy: false, senders_done: true, next: None };
         for sender in &mut self.senders {
             let step = sender.step(now)?;
-            round.senders_done &= step == Step::Done;
+            round.senders_done &= step == NextStep::Done;
             match step {
-                Step::Busy => round.busy = true,
-                Step::IdleUntil(at) => round.next = Some(round.next.map_or(at, |next| next.min(at))),
-                Step::Done => {}
+                NextStep::Busy => round.busy = true,
+                NextStep::IdleUntil(at) => round.next = Some(round.next.map_or(at, |next| next.min(at))),
+                NextStep::Done => {}
             }
         }
         for receiver in &mut self.receivers {
             // When to look again is the links' business.
-            round.busy |= receiver.step(now)? == Step::Busy;
+            round.busy |= receiver.step(now)? == NextStep::Busy;
         }
         // What could be taken now and was not: look again soon.
         let soon = |at: MonoTime| if at > now { at } else { now + LOOK_AGAIN };

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 /// Why a frame was not forwarded, or a copy not handed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Cause {
+pub enum TapLossCause {
     /// The ring it arrived in was full: this process was too slow.
     Ring,
     /// There is no such interface any more.
@@ -36,7 +36,7 @@ pub enum Cause {
     Other,
 }
 
-impl Cause {
+impl TapLossCause {
     /// In words.
     pub fn words(self) -> &'static str {
         match self {
@@ -61,7 +61,7 @@ impl Cause {
 /// Why a frame was not to be copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Uncopied {
+pub enum UncopiedReason {
     /// It does not match the filter.
     Filter,
     /// It goes to a station that copies go to, so it may be one that came back.
@@ -72,7 +72,7 @@ pub enum Uncopied {
     Unseen,
 }
 
-impl Uncopied {
+impl UncopiedReason {
     /// In words.
     pub fn words(self) -> &'static str {
         match self {
@@ -86,20 +86,20 @@ impl Uncopied {
 
 /// All accounts of a tap.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Accounts {
+pub struct TapAccounts {
     /// Since it began.
     pub elapsed: Nanos,
     /// No frame is on its way any more.
     pub is_final: bool,
     /// From A to B, and back.
-    pub directions: Vec<Direction>,
+    pub directions: Vec<TapDirection>,
     /// What the file got, if there is to be one.
-    pub recording: Option<Recording>,
+    pub recording: Option<RecordingAccount>,
 }
 
 /// Frames of one direction.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Direction {
+pub struct TapDirection {
     /// Where they arrive.
     pub from: String,
     /// Where they leave.
@@ -113,11 +113,11 @@ pub struct Direction {
     /// Taken by the driver of the other side.
     pub forwarded: Option<u64>,
     /// Not forwarded.
-    pub dropped: BTreeMap<Cause, u64>,
+    pub dropped: BTreeMap<TapLossCause, u64>,
     /// To be copied to each mirror.
     pub wanted: u64,
     /// Not to be copied.
-    pub uncopied: BTreeMap<Uncopied, u64>,
+    pub uncopied: BTreeMap<UncopiedReason, u64>,
     /// Copies by mirror.
     pub mirrors: Vec<MirrorAccount>,
 }
@@ -132,12 +132,12 @@ pub struct MirrorAccount {
     /// Bytes handed to it.
     pub bytes: u64,
     /// Not handed over.
-    pub dropped: BTreeMap<Cause, u64>,
+    pub dropped: BTreeMap<TapLossCause, u64>,
 }
 
 /// Copies for the file, of both directions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Recording {
+pub struct RecordingAccount {
     /// Frames taken from the rings.
     pub frames: u64,
     /// Frames that found their ring full.
@@ -161,18 +161,18 @@ fn total<K>(causes: &BTreeMap<K, u64>) -> u64 {
     causes.values().sum()
 }
 
-impl Accounts {
+impl TapAccounts {
     /// Rules that are broken. None are checked before the end.
     pub fn imbalances(&self) -> Vec<String> {
         if self.is_final {
-            self.directions.iter().flat_map(Direction::imbalances).collect()
+            self.directions.iter().flat_map(TapDirection::imbalances).collect()
         } else {
             Vec::new()
         }
     }
 }
 
-impl Direction {
+impl TapDirection {
     /// Frames that were not forwarded.
     pub fn lost(&self) -> u64 {
         total(&self.dropped)
@@ -209,37 +209,39 @@ impl Direction {
 mod tests {
     use super::*;
 
-    fn direction() -> Direction {
+    fn direction() -> TapDirection {
         let mirror = MirrorAccount {
             to: "m".into(),
             mirrored: Some(5),
             bytes: 300,
-            dropped: counted([(Cause::Driver, 2), (Cause::Full, 0)]),
+            dropped: counted([(TapLossCause::Driver, 2), (TapLossCause::Full, 0)]),
         };
-        Direction {
+        TapDirection {
             from: "a".into(),
             to: "b".into(),
             received: 10,
             forwarded: Some(9),
-            dropped: counted([(Cause::Down, 1)]),
+            dropped: counted([(TapLossCause::Down, 1)]),
             wanted: 7,
-            uncopied: counted([(Uncopied::Filter, 3)]),
+            uncopied: counted([(UncopiedReason::Filter, 3)]),
             mirrors: vec![mirror],
-            ..Direction::default()
+            ..TapDirection::default()
         }
     }
 
-    fn broken(direction: Direction) -> usize {
-        Accounts { is_final: true, directions: vec![direction], ..Accounts::default() }.imbalances().len()
+    fn broken(direction: TapDirection) -> usize {
+        TapAccounts { is_final: true, directions: vec![direction], ..TapAccounts::default() }
+            .imbalances()
+            .len()
     }
 
     #[test]
     fn what_adds_up_breaks_no_rule_and_each_frame_too_many_or_too_few_does() {
         assert_eq!(broken(direction()), 0);
-        assert_eq!(broken(Direction { received: 11, ..direction() }), 2);
-        assert_eq!(broken(Direction { made: 1, ..direction() }), 1);
-        assert_eq!(broken(Direction { forwarded: Some(8), ..direction() }), 1);
-        assert_eq!(broken(Direction { wanted: 8, ..direction() }), 2);
+        assert_eq!(broken(TapDirection { received: 11, ..direction() }), 2);
+        assert_eq!(broken(TapDirection { made: 1, ..direction() }), 1);
+        assert_eq!(broken(TapDirection { forwarded: Some(8), ..direction() }), 1);
+        assert_eq!(broken(TapDirection { wanted: 8, ..direction() }), 2);
         let mut missing = direction();
         missing.mirrors[0].dropped.clear();
         assert_eq!(broken(missing), 1);
@@ -247,16 +249,16 @@ mod tests {
 
     #[test]
     fn what_is_not_known_breaks_no_rule_and_nothing_is_checked_on_the_way() {
-        assert_eq!(broken(Direction { forwarded: None, ..direction() }), 0);
-        let one = Direction { received: 99, ..direction() };
-        assert!(Accounts { directions: vec![one], ..Accounts::default() }.imbalances().is_empty());
+        assert_eq!(broken(TapDirection { forwarded: None, ..direction() }), 0);
+        let one = TapDirection { received: 99, ..direction() };
+        assert!(TapAccounts { directions: vec![one], ..TapAccounts::default() }.imbalances().is_empty());
     }
 
     #[test]
     fn accounts_come_back_from_json() {
-        let accounts = Accounts { directions: vec![direction()], ..Accounts::default() };
+        let accounts = TapAccounts { directions: vec![direction()], ..TapAccounts::default() };
         let text = serde_json::to_string(&accounts).unwrap();
         assert!(text.contains("\"driver\":2") && !text.contains("full"), "{text}");
-        assert_eq!(serde_json::from_str::<Accounts>(&text).unwrap(), accounts);
+        assert_eq!(serde_json::from_str::<TapAccounts>(&text).unwrap(), accounts);
     }
 }

@@ -1,18 +1,18 @@
 //! Beginning a tap: interfaces taken, way chosen, file made, forwarding begun; in that order, so that what cannot be is
 //! said before a frame has been touched.
 
-use super::choose::{Abilities, Choice, Way, choose};
-use super::hold::Held;
+use super::choose::{TapAbilities, TapChoice, TapMethod, choose};
+use super::hold::TapHold;
 use super::kernel::KernelTap;
-use super::lanes::{BEYOND_MTU, Lanes};
+use super::lanes::{BEYOND_MTU, TapLanes};
 use super::link_state::LinkWatch;
-use super::place::{Part, Place, State, name_of};
-use super::record::{RecordThread, Source};
-use super::treatment::Treatment;
-use super::{Plane, Refusal, Tap, TapSpec, WHOLE, found};
+use super::place::{TapInterface, TapPlace, TapState, name_of};
+use super::record::{RecordSource, RecordThread};
+use super::treatment::FrameTreatment;
+use super::{RunningTap, TapPlane, TapRefusal, TapSpec, WHOLE, found};
 use crate::Error;
 use crate::clock::RealClock;
-use crate::port::Clock;
+use crate::port::WorkerClock;
 use crate::xdp;
 use packetrig_plan::Location;
 use packetrig_sys::xdp::tap::{self as programs, Forwarding, Mirror, Pinned, TapOrders};
@@ -23,37 +23,40 @@ use packetrig_wire::trailer;
 const HEADER: u32 = 14;
 
 /// Forwarding, the rings of a recording, and whether it is known what drivers made of frames.
-type Begun = (Plane, Option<[Source; 2]>, Option<String>);
+type StartedTap = (TapPlane, Option<[RecordSource; 2]>, Option<String>);
 
-impl Tap {
+impl RunningTap {
     /// Begins to forward.
     pub fn begin(spec: &TapSpec) -> Result<Self, Error> {
         Self::begin_with(spec, None)
     }
 
     /// The same, with a treatment for the frames of each direction: from A to B, and back.
-    pub fn begin_with(spec: &TapSpec, treatments: Option<[Box<dyn Treatment>; 2]>) -> Result<Self, Error> {
+    pub fn begin_with(
+        spec: &TapSpec,
+        treatments: Option<[Box<dyn FrameTreatment>; 2]>,
+    ) -> Result<Self, Error> {
         let name = name_of(spec)?;
         check(spec, &name)?;
-        let take = |at: &Location, is_side| Held::take(at, spec.confirmed.contains(at), is_side);
+        let take = |at: &Location, is_side| TapHold::take(at, spec.confirmed.contains(at), is_side);
         let mirrors = spec.mirrors.iter().map(|mirror| take(&mirror.at, false));
         let mut mirrors = mirrors.collect::<Result<Vec<_>, _>>()?;
         let mut sides = [take(&spec.sides[0], true)?, take(&spec.sides[1], true)?];
         are_together(&sides, &mirrors)?;
         let links: Vec<_> = sides.iter().chain(&mirrors).map(|held| &held.link).collect();
-        let choice = choose(spec, &Abilities::of(&sides[0].netns, &links, treatments.is_some()))?;
-        let place = Place::of(&name);
+        let choice = choose(spec, &TapAbilities::of(&sides[0].netns, &links, treatments.is_some()))?;
+        let place = TapPlace::of(&name);
         // What a tap that has died left of its programs would be in the way.
         Pinned::remove(&place.pins())?;
         let mut state = state_of(spec, name, &choice, (&sides, &mirrors));
         place.remember(&state)?;
         let (plane, sources, blindness) = match choice.way {
-            Way::Packet => in_process(spec, &mut sides, &mirrors, treatments)?,
-            Way::Xdp => match in_kernel(spec, &sides, &mirrors, choice.native, &place) {
+            TapMethod::Packet => in_process(spec, &mut sides, &mirrors, treatments)?,
+            TapMethod::Xdp => match in_kernel(spec, &sides, &mirrors, choice.native, &place) {
                 // The driver knows best; where the user does not insist there is another way.
                 Err(error) if spec.way.is_none() => {
                     Pinned::remove(&place.pins())?;
-                    let choice = Choice { way: Way::Packet, native: false, why: error.to_string() };
+                    let choice = TapChoice { way: TapMethod::Packet, native: false, why: error.to_string() };
                     state = state_of(spec, state.name, &choice, (&sides, &mirrors));
                     in_process(spec, &mut sides, &mirrors, treatments)?
                 }
@@ -64,7 +67,7 @@ impl Tap {
         state.caveats.extend(blindness);
         place.remember(&state)?;
         if !state.fail_closed {
-            sides.iter_mut().chain(&mut mirrors).try_for_each(Held::stop_saving)?;
+            sides.iter_mut().chain(&mut mirrors).try_for_each(TapHold::stop_saving)?;
         }
         let clock = RealClock::new();
         let (now, netns) = (clock.now(), &sides[0].netns);
@@ -84,46 +87,51 @@ fn check(spec: &TapSpec, name: &str) -> Result<(), Error> {
     let all: Vec<&Location> = spec.sides.iter().chain(spec.mirrors.iter().map(|mirror| &mirror.at)).collect();
     for (index, location) in all.iter().enumerate() {
         if all[..index].contains(location) {
-            return Err(Refusal::Twice(location.to_string()).into());
+            return Err(TapRefusal::Twice(location.to_string()).into());
         }
     }
     if spec.mirrors.len() > programs::MIRRORS {
-        return Err(Refusal::TooMany(spec.mirrors.len(), programs::MIRRORS).into());
+        return Err(TapRefusal::TooMany(spec.mirrors.len(), programs::MIRRORS).into());
     }
     let there = found(None)?.into_iter().find(|found| found.state.name == name);
     match there {
-        Some(found) if found.is_forwarding() => Err(Refusal::Taken(name.to_owned()).into()),
+        Some(found) if found.is_forwarding() => Err(TapRefusal::Taken(name.to_owned()).into()),
         // One that has died with its forwarding: its interfaces are put back as they were before they are taken again.
         Some(found) => found.end().map(drop),
         None => Ok(()),
     }
 }
 
-fn are_together(sides: &[Held; 2], mirrors: &[Held]) -> Result<(), Error> {
+fn are_together(sides: &[TapHold; 2], mirrors: &[TapHold]) -> Result<(), Error> {
     let space = sides[0].netns.inode()?;
     for held in sides.iter().chain(mirrors) {
         if held.netns.inode()? != space {
-            return Err(Refusal::Apart(sides[0].location.to_string(), held.location.to_string()).into());
+            return Err(TapRefusal::Apart(sides[0].location.to_string(), held.location.to_string()).into());
         }
     }
     Ok(())
 }
 
-fn state_of(spec: &TapSpec, name: String, choice: &Choice, (sides, mirrors): (&[Held; 2], &[Held])) -> State {
+fn state_of(
+    spec: &TapSpec,
+    name: String,
+    choice: &TapChoice,
+    (sides, mirrors): (&[TapHold; 2], &[TapHold]),
+) -> TapState {
     let mut caveats: Vec<String> =
         sides.iter().chain(mirrors).flat_map(|held| held.caveats().iter().cloned()).collect();
     caveats.extend(limits(spec, choice, sides, mirrors));
-    State {
+    TapState {
         name,
         way: choice.way,
         why: choice.why.clone(),
         process: process::own(),
         since_ns: clock::wall_clock_ns(),
         // Whatever was asked for: it cannot do without its process.
-        fail_closed: spec.fail_closed || choice.way == Way::Packet,
+        fail_closed: spec.fail_closed || choice.way == TapMethod::Packet,
         knows_drivers: false,
-        sides: [Part::of(&sides[0]), Part::of(&sides[1])],
-        mirrors: mirrors.iter().map(Part::of).collect(),
+        sides: [TapInterface::of(&sides[0]), TapInterface::of(&sides[1])],
+        mirrors: mirrors.iter().map(TapInterface::of).collect(),
         filter: spec.filter.as_ref().map(|(text, _)| text.clone()),
         snap_len: spec.snap_len,
         trailer: spec.trailer,
@@ -132,7 +140,7 @@ fn state_of(spec: &TapSpec, name: String, choice: &Choice, (sides, mirrors): (&[
 }
 
 /// Frames that will not be forwarded or copied for their length.
-fn limits(spec: &TapSpec, choice: &Choice, sides: &[Held; 2], mirrors: &[Held]) -> Vec<String> {
+fn limits(spec: &TapSpec, choice: &TapChoice, sides: &[TapHold; 2], mirrors: &[TapHold]) -> Vec<String> {
     let [a, b] = [&sides[0], &sides[1]].map(|side| (side.location.to_string(), side.link.mtu));
     let mut said = Vec::new();
     if a.1 != b.1 {
@@ -152,7 +160,7 @@ fn limits(spec: &TapSpec, choice: &Choice, sides: &[Held; 2], mirrors: &[Held]) 
         }
     }
     let in_pages = programs::LONGEST_COPY;
-    if choice.way == Way::Xdp && !mirrors.is_empty() && largest + BEYOND_MTU > in_pages {
+    if choice.way == TapMethod::Xdp && !mirrors.is_empty() && largest + BEYOND_MTU > in_pages {
         said.push(format!(
             "frames longer than {in_pages} B are forwarded, but not copied to mirrors on this way"
         ));
@@ -161,21 +169,21 @@ fn limits(spec: &TapSpec, choice: &Choice, sides: &[Held; 2], mirrors: &[Held]) 
 }
 
 /// What the MTU of a mirror has to be, so that it gets a copy of every frame that is copied.
-fn mtu_for_copies(way: Way, largest: u32, cut: u32, more: u32) -> u32 {
-    let copied = if way == Way::Xdp { largest.min(programs::LONGEST_COPY - HEADER) } else { largest };
+fn mtu_for_copies(way: TapMethod, largest: u32, cut: u32, more: u32) -> u32 {
+    let copied = if way == TapMethod::Xdp { largest.min(programs::LONGEST_COPY - HEADER) } else { largest };
     let cut = copied.min(cut.saturating_sub(HEADER)) + more;
     // In the kernel a mirror is passed over by the length of the frame before it is cut.
-    if way == Way::Xdp { copied.max(cut) } else { cut }
+    if way == TapMethod::Xdp { copied.max(cut) } else { cut }
 }
 
 fn in_kernel(
     spec: &TapSpec,
-    sides: &[Held; 2],
-    mirrors: &[Held],
+    sides: &[TapHold; 2],
+    mirrors: &[TapHold],
     native: bool,
-    place: &Place,
-) -> Result<Begun, Error> {
-    let mirror = |(spec, held): (&super::MirrorSpec, &Held)| Mirror {
+    place: &TapPlace,
+) -> Result<StartedTap, Error> {
+    let mirror = |(spec, held): (&super::MirrorSpec, &TapHold)| Mirror {
         index: held.link.index,
         to: spec.to,
         longest: held.link.mtu + BEYOND_MTU,
@@ -202,28 +210,28 @@ fn in_kernel(
     let mut forwarding = begun;
     programs::prepare_pins()?;
     forwarding.pin(&place.pins(), !spec.fail_closed)?;
-    let sources = forwarding.take_rings().map(|rings| rings.map(Source::Kernel));
+    let sources = forwarding.take_rings().map(|rings| rings.map(RecordSource::Kernel));
     let blindness = match forwarding.blindness() {
         Some(error) => Some(format!("what drivers refuse is not known: {error}")),
         None if !native => Some("the generic path does not say what drivers refuse".into()),
         None => None,
     };
-    Ok((Plane::Kernel(KernelTap { forwarding }), sources, blindness))
+    Ok((TapPlane::Kernel(KernelTap { forwarding }), sources, blindness))
 }
 
 fn in_process(
     spec: &TapSpec,
-    sides: &mut [Held; 2],
-    mirrors: &[Held],
-    treatments: Option<[Box<dyn Treatment>; 2]>,
-) -> Result<Begun, Error> {
-    sides.iter_mut().for_each(Held::keep_redirects);
+    sides: &mut [TapHold; 2],
+    mirrors: &[TapHold],
+    treatments: Option<[Box<dyn FrameTreatment>; 2]>,
+) -> Result<StartedTap, Error> {
+    sides.iter_mut().for_each(TapHold::keep_redirects);
     let sources = match spec.capture {
-        Some(_) => Some([Source::beside(&sides[0], spec)?, Source::beside(&sides[1], spec)?]),
+        Some(_) => Some([RecordSource::beside(&sides[0], spec)?, RecordSource::beside(&sides[1], spec)?]),
         None => None,
     };
-    let lanes = Lanes::begin(spec, sides, mirrors, treatments)?;
-    Ok((Plane::Process(lanes), sources, None))
+    let lanes = TapLanes::begin(spec, sides, mirrors, treatments)?;
+    Ok((TapPlane::Process(lanes), sources, None))
 }
 
 #[cfg(test)]
@@ -233,10 +241,10 @@ mod tests {
     #[test]
     fn a_mirror_has_to_take_the_longest_copy_and_in_the_kernel_the_frame_too() {
         let of = |way, largest, cut, more| mtu_for_copies(way, largest, cut, more);
-        assert_eq!(of(Way::Packet, 1500, u32::MAX, 0), 1500);
-        assert_eq!(of(Way::Packet, 1500, u32::MAX, 24), 1524);
-        assert_eq!((of(Way::Packet, 1500, 96, 24), of(Way::Xdp, 1500, 96, 24)), (106, 1500));
-        assert_eq!(of(Way::Xdp, 1500, 1510, 24), 1520);
-        assert_eq!(of(Way::Xdp, 9000, u32::MAX, 24), 3510, "longer ones are not copied");
+        assert_eq!(of(TapMethod::Packet, 1500, u32::MAX, 0), 1500);
+        assert_eq!(of(TapMethod::Packet, 1500, u32::MAX, 24), 1524);
+        assert_eq!((of(TapMethod::Packet, 1500, 96, 24), of(TapMethod::Xdp, 1500, 96, 24)), (106, 1500));
+        assert_eq!(of(TapMethod::Xdp, 1500, 1510, 24), 1520);
+        assert_eq!(of(TapMethod::Xdp, 9000, u32::MAX, 24), 3510, "longer ones are not copied");
     }
 }

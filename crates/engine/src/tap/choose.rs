@@ -1,6 +1,6 @@
 //! Which way a tap goes: in the kernel where both interfaces and all mirrors can, else in this process; and why.
 
-use super::{Refusal, TapSpec};
+use super::{TapRefusal, TapSpec};
 use crate::Error;
 use packetrig_sys::link::Link;
 use packetrig_sys::netdev::{XdpFeatures, xdp_features};
@@ -11,14 +11,14 @@ use serde::{Deserialize, Serialize};
 /// Who forwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Way {
+pub enum TapMethod {
     /// BPF programs in the kernel.
     Xdp,
     /// Threads of this process, on AF_PACKET rings.
     Packet,
 }
 
-impl std::fmt::Display for Way {
+impl std::fmt::Display for TapMethod {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Xdp => "xdp",
@@ -29,8 +29,8 @@ impl std::fmt::Display for Way {
 
 /// A way, and why it is taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Choice {
-    pub(super) way: Way,
+pub(super) struct TapChoice {
+    pub(super) way: TapMethod,
     /// In the drivers, not in the kernel's generic path.
     pub(super) native: bool,
     pub(super) why: String,
@@ -38,7 +38,7 @@ pub(super) struct Choice {
 
 /// What is known of the interfaces.
 #[derive(Clone, Debug)]
-pub(super) struct Abilities {
+pub(super) struct TapAbilities {
     /// Why no program can be loaded, if so.
     pub(super) obstacle: Option<String>,
     /// By name: the sides, then the mirrors.
@@ -47,7 +47,7 @@ pub(super) struct Abilities {
     pub(super) is_treated: bool,
 }
 
-impl Abilities {
+impl TapAbilities {
     pub(super) fn of(netns: &NetNs, links: &[&Link], is_treated: bool) -> Self {
         let feature = |link: &&Link| (link.name.clone(), xdp_features(netns, link.index).unwrap_or_default());
         let obstacle = xdp::obstacle().map(|error| error.to_string());
@@ -56,19 +56,21 @@ impl Abilities {
 }
 
 /// Decides.
-pub(super) fn choose(spec: &TapSpec, abilities: &Abilities) -> Result<Choice, Error> {
-    let packet = |why: String| Choice { way: Way::Packet, native: false, why };
+pub(super) fn choose(spec: &TapSpec, abilities: &TapAbilities) -> Result<TapChoice, Error> {
+    let packet = |why: String| TapChoice { way: TapMethod::Packet, native: false, why };
     match (spec.way, in_kernel(spec, abilities)) {
-        (Some(Way::Packet), _) => Ok(packet("asked for".into())),
-        (Some(Way::Xdp), Ok(choice)) => Ok(Choice { why: format!("asked for; {}", choice.why), ..choice }),
+        (Some(TapMethod::Packet), _) => Ok(packet("asked for".into())),
+        (Some(TapMethod::Xdp), Ok(choice)) => {
+            Ok(TapChoice { why: format!("asked for; {}", choice.why), ..choice })
+        }
         (None, Ok(choice)) => Ok(choice),
-        (Some(Way::Xdp), Err(reason)) => Err(Refusal::Way { way: Way::Xdp, reason }.into()),
+        (Some(TapMethod::Xdp), Err(reason)) => Err(TapRefusal::Way { way: TapMethod::Xdp, reason }.into()),
         (None, Err(reason)) => Ok(packet(reason)),
     }
 }
 
 /// How it can be done in the kernel, or why not.
-fn in_kernel(spec: &TapSpec, abilities: &Abilities) -> Result<Choice, String> {
+fn in_kernel(spec: &TapSpec, abilities: &TapAbilities) -> Result<TapChoice, String> {
     if abilities.is_treated {
         return Err("impairments are made in this process".into());
     }
@@ -80,7 +82,7 @@ fn in_kernel(spec: &TapSpec, abilities: &Abilities) -> Result<Choice, String> {
     };
     let sides = &abilities.features[..2];
     let not_native = sides.iter().find(|(_, features)| !(features.native && features.redirect));
-    let choice = |native, why: &str| Choice { way: Way::Xdp, native, why: why.into() };
+    let choice = |native, why: &str| TapChoice { way: TapMethod::Xdp, native, why: why.into() };
     match not_native {
         None => match lacking(&|features| features.transmit, 0) {
             None => Ok(choice(true, "all interfaces forward in their drivers")),
@@ -104,7 +106,7 @@ mod tests {
     use super::*;
     use crate::tap::MirrorSpec;
 
-    fn spec(way: Option<Way>, mirrors: usize) -> TapSpec {
+    fn spec(way: Option<TapMethod>, mirrors: usize) -> TapSpec {
         let at = |name: &str| name.parse().unwrap();
         TapSpec {
             name: "t".into(),
@@ -124,35 +126,42 @@ mod tests {
     const ALL: XdpFeatures =
         XdpFeatures { native: true, redirect: true, transmit: true, zero_copy: false, fragments: true };
 
-    fn abilities(features: &[XdpFeatures]) -> Abilities {
+    fn abilities(features: &[XdpFeatures]) -> TapAbilities {
         let names = ["a", "b", "m0", "m1"];
         let features = names.iter().map(|n| (*n).to_owned()).zip(features.iter().copied()).collect();
-        Abilities { obstacle: None, features, is_treated: false }
+        TapAbilities { obstacle: None, features, is_treated: false }
     }
 
-    fn chosen(way: Option<Way>, mirrors: usize, abilities: &Abilities) -> Result<(Way, bool), String> {
+    fn chosen(
+        way: Option<TapMethod>,
+        mirrors: usize,
+        abilities: &TapAbilities,
+    ) -> Result<(TapMethod, bool), String> {
         let choice = choose(&spec(way, mirrors), abilities);
         choice.map(|choice| (choice.way, choice.native)).map_err(|error| error.to_string())
     }
 
     #[test]
     fn the_kernel_forwards_where_all_can() {
-        assert_eq!(chosen(None, 1, &abilities(&[ALL, ALL, ALL])), Ok((Way::Xdp, true)));
-        assert_eq!(chosen(Some(Way::Packet), 1, &abilities(&[ALL, ALL, ALL])), Ok((Way::Packet, false)));
+        assert_eq!(chosen(None, 1, &abilities(&[ALL, ALL, ALL])), Ok((TapMethod::Xdp, true)));
+        assert_eq!(
+            chosen(Some(TapMethod::Packet), 1, &abilities(&[ALL, ALL, ALL])),
+            Ok((TapMethod::Packet, false))
+        );
     }
 
     #[test]
     fn what_is_lacking_is_named() {
         let none = XdpFeatures::default();
         let deaf = XdpFeatures { transmit: false, ..ALL };
-        assert_eq!(chosen(None, 1, &abilities(&[ALL, ALL, deaf])), Ok((Way::Packet, false)));
-        assert!(chosen(Some(Way::Xdp), 1, &abilities(&[ALL, ALL, deaf])).unwrap_err().contains("m0"));
-        assert_eq!(chosen(None, 0, &abilities(&[ALL, none])), Ok((Way::Xdp, false)), "generic");
-        assert_eq!(chosen(None, 1, &abilities(&[ALL, none, ALL])), Ok((Way::Packet, false)));
-        let forbidden = Abilities { obstacle: Some("no rights".into()), ..abilities(&[ALL, ALL]) };
-        assert_eq!(chosen(None, 0, &forbidden), Ok((Way::Packet, false)));
-        assert!(chosen(Some(Way::Xdp), 0, &forbidden).unwrap_err().contains("no rights"));
-        let treated = Abilities { is_treated: true, ..abilities(&[ALL, ALL]) };
-        assert_eq!(chosen(None, 0, &treated), Ok((Way::Packet, false)));
+        assert_eq!(chosen(None, 1, &abilities(&[ALL, ALL, deaf])), Ok((TapMethod::Packet, false)));
+        assert!(chosen(Some(TapMethod::Xdp), 1, &abilities(&[ALL, ALL, deaf])).unwrap_err().contains("m0"));
+        assert_eq!(chosen(None, 0, &abilities(&[ALL, none])), Ok((TapMethod::Xdp, false)), "generic");
+        assert_eq!(chosen(None, 1, &abilities(&[ALL, none, ALL])), Ok((TapMethod::Packet, false)));
+        let forbidden = TapAbilities { obstacle: Some("no rights".into()), ..abilities(&[ALL, ALL]) };
+        assert_eq!(chosen(None, 0, &forbidden), Ok((TapMethod::Packet, false)));
+        assert!(chosen(Some(TapMethod::Xdp), 0, &forbidden).unwrap_err().contains("no rights"));
+        let treated = TapAbilities { is_treated: true, ..abilities(&[ALL, ALL]) };
+        assert_eq!(chosen(None, 0, &treated), Ok((TapMethod::Packet, false)));
     }
 }

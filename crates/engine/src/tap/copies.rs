@@ -6,7 +6,7 @@ use packetrig_wire::trailer::{self, Trailer};
 
 /// What copies for a mirror are like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Shape {
+pub(super) struct CopyShape {
     /// Bytes of a frame that are kept.
     pub(super) snap: usize,
     /// New destination address.
@@ -15,7 +15,7 @@ pub(super) struct Shape {
     pub(super) longest: usize,
 }
 
-impl Shape {
+impl CopyShape {
     /// Writes the copy of a frame into `slot`; how long it is, or `None` if it is longer than the mirror or the slot takes.
     pub(super) fn write(&self, frame: &[u8], trailer: Option<Trailer>, slot: &mut [u8]) -> Option<usize> {
         let kept = frame.len().min(self.snap);
@@ -42,7 +42,7 @@ mod tests {
 
     #[test]
     fn a_copy_is_cut_readdressed_and_followed_by_its_trailer() {
-        let shape = Shape { snap: 100, to: Some([2; 6]), longest: 1514 };
+        let shape = CopyShape { snap: 100, to: Some([2; 6]), longest: 1514 };
         let mut slot = [0; 300];
         let len = shape.write(&[7; 200], Some(TRAILER), &mut slot).unwrap();
         let (frame, found) = trailer::split(&slot[..len]).unwrap();
@@ -51,7 +51,7 @@ mod tests {
 
     #[test]
     fn a_copy_that_does_not_fit_is_none() {
-        let shape = Shape { snap: 9600, to: None, longest: 223 };
+        let shape = CopyShape { snap: 9600, to: None, longest: 223 };
         assert_eq!(shape.write(&[7; 200], None, &mut [0; 300]), Some(200));
         assert_eq!(shape.write(&[7; 200], Some(TRAILER), &mut [0; 300]), None);
         assert_eq!(shape.write(&[7; 200], None, &mut [0; 100]), None);

@@ -1,8 +1,8 @@
 //! Taps of this machine, found by what they left, whether their process lives or not.
 
-use super::account::Accounts;
-use super::place::{Part, Place, State, names};
-use super::{Ended, Refusal, Way, hold, kernel};
+use super::account::TapAccounts;
+use super::place::{TapInterface, TapPlace, TapState, names};
+use super::{TapEnd, TapMethod, TapRefusal, hold, kernel};
 use crate::Error;
 use crate::packet::lock_name;
 use packetrig_sys::link::Links;
@@ -17,29 +17,29 @@ const LOOK_NS: u64 = 10_000_000;
 
 /// A tap that was found.
 #[derive(Debug)]
-pub struct Found {
+pub struct FoundTap {
     /// What it is.
-    pub state: State,
-    place: Place,
+    pub state: TapState,
+    place: TapPlace,
     pinned: Option<Pinned>,
 }
 
 /// All taps, or the one of that name.
-pub fn found(name: Option<&str>) -> Result<Vec<Found>, Error> {
+pub fn found(name: Option<&str>) -> Result<Vec<FoundTap>, Error> {
     let one = |name: &str| {
-        let mut place = Place::of(name);
+        let mut place = TapPlace::of(name);
         place.leave();
         let state = place.recall()?;
         let pinned = Pinned::find(&place.pins()).ok();
-        Some(Found { state, place, pinned })
+        Some(FoundTap { state, place, pinned })
     };
     match name {
         None => Ok(names().iter().filter_map(|name| one(name)).collect()),
-        Some(name) => Ok(vec![one(name).ok_or_else(|| Refusal::Unknown(name.to_owned()))?]),
+        Some(name) => Ok(vec![one(name).ok_or_else(|| TapRefusal::Unknown(name.to_owned()))?]),
     }
 }
 
-impl Found {
+impl FoundTap {
     /// Whether its process lives: it holds the locks of the interfaces.
     pub fn has_process(&self) -> bool {
         let side = &self.state.sides[0];
@@ -54,9 +54,9 @@ impl Found {
     /// Whether frames are being forwarded.
     pub fn is_forwarding(&self) -> bool {
         match self.state.way {
-            Way::Packet => self.has_process(),
+            TapMethod::Packet => self.has_process(),
             // Of an interface that is gone the names of its programs are still there.
-            Way::Xdp => {
+            TapMethod::Xdp => {
                 let is_attached = self.pinned.as_ref().is_some_and(Pinned::is_attached);
                 self.has_process()
                     || (is_attached && self.state.sides.iter().all(|side| self.has_interface(side)))
@@ -70,13 +70,13 @@ impl Found {
         parts.filter(|part| !self.has_interface(part)).map(|part| part.location.clone()).collect()
     }
 
-    fn has_interface(&self, part: &Part) -> bool {
+    fn has_interface(&self, part: &TapInterface) -> bool {
         let netns = part.netns(self.state.process);
         netns.and_then(|netns| Links::open(&netns).ok()?.by_index(part.index).ok()).is_some()
     }
 
     /// Its accounts: now, where the kernel has them; else as its process left them last.
-    pub fn accounts(&self) -> Result<Option<Accounts>, Error> {
+    pub fn accounts(&self) -> Result<Option<TapAccounts>, Error> {
         let published = self.place.published();
         let Some(pinned) = &self.pinned else { return Ok(published) };
         let mut accounts = kernel::accounts(pinned.books(), &self.state, false)?;
@@ -90,7 +90,7 @@ impl Found {
     }
 
     /// Ends it and restores its interfaces. One whose process lives is asked to do that itself, and says the rest there.
-    pub fn end(mut self) -> Result<Option<Ended>, Error> {
+    pub fn end(mut self) -> Result<Option<TapEnd>, Error> {
         if self.has_process() {
             process::ask_to_end(self.state.process)?;
             let until_ns = clock::monotonic_ns() + PATIENCE_NS;
@@ -114,7 +114,7 @@ impl Found {
         }
         self.place.forget()?;
         let imbalances = accounts.imbalances();
-        Ok(Some(Ended { accounts, imbalances, recorded: None }))
+        Ok(Some(TapEnd { accounts, imbalances, recorded: None }))
     }
 
     /// Whether its file is there still, or there again for another tap.
@@ -123,7 +123,7 @@ impl Found {
     }
 
     /// Takes its programs off; what the accounts are then.
-    fn take_off(&self) -> Result<Accounts, Error> {
+    fn take_off(&self) -> Result<TapAccounts, Error> {
         let published = self.place.published().unwrap_or_default();
         let Some(pinned) = &self.pinned else { return Ok(published) };
         pinned.end()?;

@@ -1,8 +1,8 @@
 //! An interface of a tap: guarded, locked, quiet, and put back as it was when dropped or by whoever finds it left.
 
-use super::place::Part;
+use super::place::TapInterface;
 use crate::Error;
-use crate::packet::quiet::{Change, Quieted, Wish};
+use crate::packet::quiet::{InterfaceChange, InterfaceWish, QuietInterface};
 use crate::packet::{guard, lock_name};
 use packetrig_plan::Location;
 use packetrig_sys::link::{Link, Links};
@@ -11,17 +11,17 @@ use packetrig_sys::netns::NetNs;
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct TapHold {
     pub(super) netns: NetNs,
     pub(super) link: Link,
     pub(super) location: Location,
-    quieted: Option<Quieted>,
+    quieted: Option<QuietInterface>,
     /// Whether we made it promiscuous.
     is_promiscuous: bool,
     _lock: Lock,
 }
 
-impl Held {
+impl TapHold {
     /// Takes an interface. `is_side` says that it is to hear everything.
     pub(super) fn take(location: &Location, confirmed: bool, is_side: bool) -> Result<Self, Error> {
         let name = location.to_string();
@@ -30,7 +30,7 @@ impl Held {
         let link = links.by_name(&location.interface)?;
         guard::permit_port(&netns, link.index, &name, confirmed)?;
         let lock = Lock::take(&netns, &lock_name(link.index), &format!("port {name}"))?;
-        let quieted = Quieted::make(&netns, &mut links, &link, Wish::default())?;
+        let quieted = QuietInterface::make(&netns, &mut links, &link, InterfaceWish::default())?;
         let mut held = Self {
             link: links.by_name(&location.interface)?,
             netns,
@@ -47,11 +47,11 @@ impl Held {
 
     /// What could not be made quiet.
     pub(super) fn caveats(&self) -> &[String] {
-        self.quieted.as_ref().map_or(&[], Quieted::caveats)
+        self.quieted.as_ref().map_or(&[], QuietInterface::caveats)
     }
 
     /// What was changed, for whoever is to put it back.
-    pub(super) fn changes(&self) -> (Vec<Change>, bool) {
+    pub(super) fn changes(&self) -> (Vec<InterfaceChange>, bool) {
         (
             self.quieted.as_ref().map_or_else(Vec::new, |quieted| quieted.changes().to_vec()),
             self.is_promiscuous,
@@ -68,7 +68,7 @@ impl Held {
     /// Leaves it to the tap's own file to say what was changed: for a tap that goes on forwarding when its process is killed,
     /// because a run on the interface must not restore it before the tap ends.
     pub(super) fn stop_saving(&mut self) -> Result<(), Error> {
-        self.quieted.as_mut().map_or(Ok(()), Quieted::stop_saving)
+        self.quieted.as_mut().map_or(Ok(()), QuietInterface::stop_saving)
     }
 
     /// Switches the link up or down, until the interface is given back.
@@ -88,7 +88,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for TapHold {
     fn drop(&mut self) {
         if self.is_promiscuous {
             calm(&self.netns, self.link.index);
@@ -97,7 +97,7 @@ impl Drop for Held {
 }
 
 /// Puts back what a tap has left, if the interface is still the one it was.
-pub(super) fn restore(part: &Part, netns: &NetNs) -> Result<(), Error> {
+pub(super) fn restore(part: &TapInterface, netns: &NetNs) -> Result<(), Error> {
     let link = Links::open(netns)?.by_index(part.index)?;
     let location: Option<Location> = part.location.parse().ok();
     if location.is_none_or(|location| location.interface != link.name) {
@@ -108,7 +108,7 @@ pub(super) fn restore(part: &Part, netns: &NetNs) -> Result<(), Error> {
     if part.promiscuous {
         calm(netns, part.index);
     }
-    Quieted::resume(netns, &link, part.changes.clone())?.restore_all()
+    QuietInterface::resume(netns, &link, part.changes.clone())?.restore_all()
 }
 
 /// The interface may be gone by now; there is nobody to tell.

@@ -1,7 +1,7 @@
 //! The way `xdp`: programs forward and copy; their books become accounts.
 
-use super::account::{Accounts, Cause, Direction, MirrorAccount, Uncopied, counted};
-use super::place::State;
+use super::account::{MirrorAccount, TapAccounts, TapDirection, TapLossCause, UncopiedReason, counted};
+use super::place::TapState;
 use crate::Error;
 use packetrig_sys::clock;
 use packetrig_sys::xdp::tap::{Books, Forwarding};
@@ -14,7 +14,7 @@ pub(super) struct KernelTap {
 }
 
 impl KernelTap {
-    pub(super) fn accounts(&self, state: &State, is_final: bool) -> Result<Accounts, Error> {
+    pub(super) fn accounts(&self, state: &TapState, is_final: bool) -> Result<TapAccounts, Error> {
         accounts(self.forwarding.books(), state, is_final)
     }
 
@@ -31,13 +31,13 @@ pub(super) fn settle() {
 }
 
 /// The accounts that books make.
-pub(super) fn accounts(books: &Books, state: &State, is_final: bool) -> Result<Accounts, Error> {
+pub(super) fn accounts(books: &Books, state: &TapState, is_final: bool) -> Result<TapAccounts, Error> {
     let directions =
         [0, 1].into_iter().map(|side| direction(books, state, side)).collect::<Result<_, _>>()?;
-    Ok(Accounts { is_final, directions, ..Accounts::default() })
+    Ok(TapAccounts { is_final, directions, ..TapAccounts::default() })
 }
 
-fn direction(books: &Books, state: &State, side: usize) -> Result<Direction, Error> {
+fn direction(books: &Books, state: &TapState, side: usize) -> Result<TapDirection, Error> {
     // What frames come to first is read first: none seems to be missing that is still on its way.
     let inbound = books.inbound(side)?;
     let failed = books.failed(side)?;
@@ -49,7 +49,7 @@ fn direction(books: &Books, state: &State, side: usize) -> Result<Direction, Err
     let passed_over = if state.knows_drivers { tried.saturating_sub(seen).min(inbound.wanted) } else { 0 };
     let mirrors =
         (0..state.mirrors.len()).map(|mirror| mirror_account(books, state, side, mirror, inbound.wanted));
-    Ok(Direction {
+    Ok(TapDirection {
         from: state.sides[side].location.clone(),
         to: state.sides[1 - side].location.clone(),
         received: inbound.received,
@@ -57,20 +57,20 @@ fn direction(books: &Books, state: &State, side: usize) -> Result<Direction, Err
         made: 0,
         forwarded: state.knows_drivers.then_some(handed.sent),
         dropped: counted([
-            (Cause::Gone, inbound.gone),
-            (Cause::Down, failed.down),
-            (Cause::TooLong, failed.too_long),
-            (Cause::Memory, failed.memory),
-            (Cause::Deaf, failed.deaf),
-            (Cause::Other, failed.other),
-            (Cause::Driver, handed.dropped),
-            (Cause::PassedOver, passed_over),
+            (TapLossCause::Gone, inbound.gone),
+            (TapLossCause::Down, failed.down),
+            (TapLossCause::TooLong, failed.too_long),
+            (TapLossCause::Memory, failed.memory),
+            (TapLossCause::Deaf, failed.deaf),
+            (TapLossCause::Other, failed.other),
+            (TapLossCause::Driver, handed.dropped),
+            (TapLossCause::PassedOver, passed_over),
         ]),
         wanted: inbound.wanted,
         uncopied: counted([
-            (Uncopied::Filter, inbound.other),
-            (Uncopied::Own, inbound.own),
-            (Uncopied::TooLong, inbound.too_long),
+            (UncopiedReason::Filter, inbound.other),
+            (UncopiedReason::Own, inbound.own),
+            (UncopiedReason::TooLong, inbound.too_long),
         ]),
         mirrors: mirrors.collect::<Result<_, _>>()?,
     })
@@ -78,7 +78,7 @@ fn direction(books: &Books, state: &State, side: usize) -> Result<Direction, Err
 
 fn mirror_account(
     books: &Books,
-    state: &State,
+    state: &TapState,
     side: usize,
     mirror: usize,
     wanted: u64,
@@ -93,10 +93,10 @@ fn mirror_account(
         mirrored: state.knows_drivers.then_some(handed.sent),
         bytes: seen.bytes,
         dropped: counted([
-            (Cause::TooLong, seen.too_long),
-            (Cause::NoRoom, seen.no_room),
-            (Cause::Driver, driver),
-            (Cause::PassedOver, wanted.saturating_sub(came)),
+            (TapLossCause::TooLong, seen.too_long),
+            (TapLossCause::NoRoom, seen.no_room),
+            (TapLossCause::Driver, driver),
+            (TapLossCause::PassedOver, wanted.saturating_sub(came)),
         ]),
     })
 }

@@ -3,26 +3,26 @@
 //!
 //! A full ring towards the other side is given a few chances, a full ring towards a mirror none: the copy is counted and
 //! given up. Frames that this machine sends are not taken, so nothing goes round. What is done to frames on the way is a
-//! [`Treatment`]'s business.
+//! [`FrameTreatment`]'s business.
 //!
-//! Invariant: whatever is taken from the ring is in one of the counts of [`Desk`] before the next look at the ring.
+//! Invariant: whatever is taken from the ring is in one of the counts of [`LaneDesk`] before the next look at the ring.
 
 mod desk;
 mod exit;
 mod lane;
 
-use super::account::Accounts;
-use super::copies::Shape;
-use super::hold::Held;
-use super::link_state::Seen;
-use super::place::State;
-use super::treatment::Treatment;
+use super::account::TapAccounts;
+use super::copies::CopyShape;
+use super::hold::TapHold;
+use super::link_state::SeenLinks;
+use super::place::TapState;
+use super::treatment::FrameTreatment;
 use super::{MirrorSpec, TapSpec, WHOLE};
 use crate::Error;
-use crate::packet::Meter;
-use desk::Desk;
-use exit::Exit;
-use lane::Lane;
+use crate::packet::InterfaceMeter;
+use desk::LaneDesk;
+use exit::LaneExit;
+use lane::TapLane;
 use packetrig_sys::packet::{RxOptions, RxRing};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -31,29 +31,29 @@ use std::thread::JoinHandle;
 /// Ethernet header and one VLAN tag: what a frame without FCS has beyond the MTU.
 pub(super) const BEYOND_MTU: u32 = 18;
 
-pub(super) struct Lanes {
+pub(super) struct TapLanes {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<Result<(), Error>>>,
-    desks: [Arc<Desk>; 2],
+    desks: [Arc<LaneDesk>; 2],
     /// Of the sides: what their drivers dropped on transmit.
-    meters: [Meter; 2],
+    meters: [InterfaceMeter; 2],
     /// MTUs of all interfaces as they were seen last, the sides first.
     mtus: Arc<[AtomicU32]>,
 }
 
-impl Lanes {
+impl TapLanes {
     /// Begins to forward. A treatment for each direction, or none.
     pub(super) fn begin(
         spec: &TapSpec,
-        sides: &[Held; 2],
-        mirrors: &[Held],
-        treatments: Option<[Box<dyn Treatment>; 2]>,
+        sides: &[TapHold; 2],
+        mirrors: &[TapHold],
+        treatments: Option<[Box<dyn FrameTreatment>; 2]>,
     ) -> Result<Self, Error> {
         let mut treatments = treatments.map_or([None, None], |both| both.map(Some));
         let stop = Arc::new(AtomicBool::new(false));
-        let meter = |side: &Held| Meter::start(&side.netns, side.link.index);
+        let meter = |side: &TapHold| InterfaceMeter::start(&side.netns, side.link.index);
         let meters = [meter(&sides[0])?, meter(&sides[1])?];
-        let desks = [0, 1].map(|_| Arc::new(Desk::new(mirrors.len())));
+        let desks = [0, 1].map(|_| Arc::new(LaneDesk::new(mirrors.len())));
         let mtus = sides.iter().chain(mirrors).map(|held| AtomicU32::new(held.link.mtu)).collect();
         let mut lanes = Vec::new();
         for direction in [0, 1] {
@@ -73,7 +73,7 @@ impl Lanes {
     }
 
     /// Tells the threads what the interfaces take now.
-    pub(super) fn bound(&self, seen: &Seen) {
+    pub(super) fn bound(&self, seen: &SeenLinks) {
         for (mtu, link) in self.mtus.iter().zip(seen) {
             if let Some(link) = link {
                 mtu.store(link.mtu, Ordering::Relaxed);
@@ -99,17 +99,17 @@ impl Lanes {
         Ok(())
     }
 
-    pub(super) fn accounts(&mut self, state: &State) -> Accounts {
+    pub(super) fn accounts(&mut self, state: &TapState) -> TapAccounts {
         let mut directions = Vec::new();
         for side in [0, 1] {
             let transmitted = self.meters[1 - side].read();
             directions.push(self.desks[side].account(state, side, transmitted));
         }
-        Accounts { directions, ..Accounts::default() }
+        TapAccounts { directions, ..TapAccounts::default() }
     }
 }
 
-impl Drop for Lanes {
+impl Drop for TapLanes {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
         // What went wrong was said by `end`, or nobody asked.
@@ -119,24 +119,24 @@ impl Drop for Lanes {
 
 fn open(
     spec: &TapSpec,
-    (sides, direction): (&[Held; 2], usize),
-    mirrors: &[Held],
-    (desk, mtus): (Arc<Desk>, &Arc<[AtomicU32]>),
-) -> Result<Lane, Error> {
+    (sides, direction): (&[TapHold; 2], usize),
+    mirrors: &[TapHold],
+    (desk, mtus): (Arc<LaneDesk>, &Arc<[AtomicU32]>),
+) -> Result<TapLane, Error> {
     let (from, to) = (&sides[direction], &sides[1 - direction]);
     let longest = from.link.mtu.max(to.link.mtu).max(1500) + BEYOND_MTU;
     let options = RxOptions { retire_ms: 1, promiscuous: true, ..RxOptions::default() };
     let name = from.location.to_string();
     let mtu = |interface: usize| (Arc::clone(mtus), interface);
     let exits = spec.mirrors.iter().zip(mirrors).enumerate().map(|(number, (mirror, held))| {
-        let exit = Exit::open(held, held.link.mtu + BEYOND_MTU, mtu(2 + number))?;
+        let exit = LaneExit::open(held, held.link.mtu + BEYOND_MTU, mtu(2 + number))?;
         Ok((exit, shape(spec, mirror, held)))
     });
     let exits = exits.collect::<Result<Vec<_>, Error>>()?;
     // The ring last: what is in it is forwarded.
-    Ok(Lane {
+    Ok(TapLane {
         direction: u8::from(direction == 1),
-        out: Exit::open(to, longest, mtu(1 - direction))?,
+        out: LaneExit::open(to, longest, mtu(1 - direction))?,
         mirrors: exits,
         filter: spec.filter.as_ref().map(|(_, program)| program.clone()),
         stations: spec.mirrors.iter().filter_map(|mirror| mirror.to).collect(),
@@ -144,12 +144,12 @@ fn open(
         treatment: None,
         desk,
         rx: RxRing::open(&from.netns, from.link.index, &name, options)?,
-        tally: desk::Tally::new(spec.mirrors.len()),
+        tally: desk::LaneTally::new(spec.mirrors.len()),
     })
 }
 
-fn shape(spec: &TapSpec, mirror: &MirrorSpec, held: &Held) -> Shape {
-    Shape {
+fn shape(spec: &TapSpec, mirror: &MirrorSpec, held: &TapHold) -> CopyShape {
+    CopyShape {
         snap: spec.snap_len.unwrap_or(WHOLE) as usize,
         to: mirror.to,
         longest: (held.link.mtu + BEYOND_MTU) as usize,

@@ -1,12 +1,12 @@
 //! The links of a tap while it is at work: which are gone, how long a frame each takes, and the state of one side's passed
 //! on to the other: a cable that is pulled at A is seen at B's far end.
 //!
-//! [`Passing`] is the rule of the last, pure; [`LinkWatch`] asks the kernel and does what the rule says. A side that was taken down
+//! [`LinkPassing`] is the rule of the last, pure; [`LinkWatch`] asks the kernel and does what the rule says. A side that was taken down
 //! has no carrier because of that, so it tells nothing until it has been brought up and has had time to find its carrier.
 //!
 //! Invariant: at most one side is down on our account, and only while the other has no carrier.
 
-use super::hold::Held;
+use super::hold::TapHold;
 use crate::Error;
 use packetrig_sys::link::{Link, Links};
 use packetrig_sys::netns::NetNs;
@@ -17,34 +17,34 @@ const SETTLING: Nanos = Nanos::from_secs(5);
 
 /// What is to be done to a side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Order {
+pub(super) enum LinkOrder {
     Down(usize),
     Up(usize),
 }
 
 /// See the module.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Passing {
+pub(super) struct LinkPassing {
     /// The side that is down on our account.
     down: Option<usize>,
     /// Until when a side without carrier tells nothing.
     settled: [MonoTime; 2],
 }
 
-impl Passing {
+impl LinkPassing {
     pub(super) fn new(now: MonoTime) -> Self {
         Self { down: None, settled: [now + SETTLING; 2] }
     }
 
     /// What follows from the carriers as they are now.
-    pub(super) fn look(&mut self, now: MonoTime, carrier: [bool; 2]) -> Option<Order> {
+    pub(super) fn look(&mut self, now: MonoTime, carrier: [bool; 2]) -> Option<LinkOrder> {
         if let Some(side) = self.down {
             if !carrier[1 - side] {
                 return None;
             }
             self.down = None;
             self.settled[side] = now + SETTLING;
-            return Some(Order::Up(side));
+            return Some(LinkOrder::Up(side));
         }
         for (side, has_carrier) in carrier.into_iter().enumerate() {
             if has_carrier {
@@ -52,7 +52,7 @@ impl Passing {
                 self.settled[side] = now;
             } else if now >= self.settled[side] {
                 self.down = Some(1 - side);
-                return Some(Order::Down(1 - side));
+                return Some(LinkOrder::Down(1 - side));
             }
         }
         None
@@ -60,22 +60,22 @@ impl Passing {
 }
 
 /// The interfaces of a tap as they are at a moment, the sides first; nothing where one is gone.
-pub(super) type Seen = Vec<Option<Link>>;
+pub(super) type SeenLinks = Vec<Option<Link>>;
 
 /// See the module.
 pub(super) struct LinkWatch {
     links: Links,
     /// Unless the state of one side is none of the other's business.
-    passing: Option<Passing>,
+    passing: Option<LinkPassing>,
 }
 
 impl LinkWatch {
     pub(super) fn begin(netns: &NetNs, now: MonoTime, passes_on: bool) -> Result<Self, Error> {
-        Ok(Self { links: Links::open(netns)?, passing: passes_on.then(|| Passing::new(now)) })
+        Ok(Self { links: Links::open(netns)?, passing: passes_on.then(|| LinkPassing::new(now)) })
     }
 
     /// Looks at the interfaces; nothing if the kernel did not answer, which is no reason to end.
-    pub(super) fn see(&mut self, sides: &[Held; 2], mirrors: &[Held]) -> Option<Seen> {
+    pub(super) fn see(&mut self, sides: &[TapHold; 2], mirrors: &[TapHold]) -> Option<SeenLinks> {
         let all = sides.iter().chain(mirrors);
         all.map(|held| match self.links.by_index(held.link.index) {
             Ok(link) => Some(Some(link)),
@@ -89,8 +89,8 @@ impl LinkWatch {
     pub(super) fn pass_on(
         &mut self,
         now: MonoTime,
-        seen: &Seen,
-        sides: &mut [Held; 2],
+        seen: &SeenLinks,
+        sides: &mut [TapHold; 2],
     ) -> Result<bool, Error> {
         let Some(passing) = &mut self.passing else { return Ok(false) };
         // An interface that is gone has no carrier, and nobody can be told by taking it down.
@@ -98,8 +98,8 @@ impl LinkWatch {
             |side: usize| seen.get(side).is_some_and(|link| link.as_ref().is_some_and(|l| l.carrier));
         match passing.look(now, [has_carrier(0), has_carrier(1)]) {
             None => Ok(false),
-            Some(Order::Down(side)) => sides[side].switch_link(false).map(|()| true),
-            Some(Order::Up(side)) => sides[side].switch_link(true).map(|()| true),
+            Some(LinkOrder::Down(side)) => sides[side].switch_link(false).map(|()| true),
+            Some(LinkOrder::Up(side)) => sides[side].switch_link(true).map(|()| true),
         }
     }
 }
@@ -114,33 +114,33 @@ mod tests {
 
     #[test]
     fn a_loss_goes_to_the_other_side_and_comes_back() {
-        let mut passing = Passing::new(at(0));
+        let mut passing = LinkPassing::new(at(0));
         assert_eq!(passing.look(at(1), [true, true]), None);
-        assert_eq!(passing.look(at(2), [false, true]), Some(Order::Down(1)));
+        assert_eq!(passing.look(at(2), [false, true]), Some(LinkOrder::Down(1)));
         // B is down now, of course it has no carrier.
         assert_eq!(passing.look(at(3), [false, false]), None);
-        assert_eq!(passing.look(at(4), [true, false]), Some(Order::Up(1)));
+        assert_eq!(passing.look(at(4), [true, false]), Some(LinkOrder::Up(1)));
         // It takes a while to find its carrier; A stays up meanwhile.
         assert_eq!(passing.look(at(5), [true, false]), None);
         assert_eq!(passing.look(at(6), [true, true]), None);
-        assert_eq!(passing.look(at(7), [true, false]), Some(Order::Down(0)));
+        assert_eq!(passing.look(at(7), [true, false]), Some(LinkOrder::Down(0)));
     }
 
     #[test]
     fn a_side_that_comes_back_without_carrier_tells_so_in_turn() {
-        let mut passing = Passing::new(at(0));
+        let mut passing = LinkPassing::new(at(0));
         passing.look(at(1), [true, true]);
-        assert_eq!(passing.look(at(2), [false, true]), Some(Order::Down(1)));
-        assert_eq!(passing.look(at(3), [true, false]), Some(Order::Up(1)));
+        assert_eq!(passing.look(at(2), [false, true]), Some(LinkOrder::Down(1)));
+        assert_eq!(passing.look(at(3), [true, false]), Some(LinkOrder::Up(1)));
         assert_eq!(passing.look(at(5002), [true, false]), None);
-        assert_eq!(passing.look(at(5003), [true, false]), Some(Order::Down(0)));
-        assert_eq!(passing.look(at(5004), [false, true]), Some(Order::Up(0)));
+        assert_eq!(passing.look(at(5003), [true, false]), Some(LinkOrder::Down(0)));
+        assert_eq!(passing.look(at(5004), [false, true]), Some(LinkOrder::Up(0)));
     }
 
     #[test]
     fn links_have_time_to_come_up_at_the_beginning() {
-        let mut passing = Passing::new(at(0));
+        let mut passing = LinkPassing::new(at(0));
         assert_eq!(passing.look(at(4999), [false, true]), None);
-        assert_eq!(passing.look(at(5000), [false, true]), Some(Order::Down(1)));
+        assert_eq!(passing.look(at(5000), [false, true]), Some(LinkOrder::Down(1)));
     }
 }

@@ -25,24 +25,24 @@ mod place;
 mod record;
 mod treatment;
 
-pub use account::{Accounts, Cause, Direction, MirrorAccount, Recording, Uncopied};
-pub use choose::Way;
-pub use found::{Found, found};
-pub use place::State;
-pub use treatment::Treatment;
+pub use account::{MirrorAccount, RecordingAccount, TapAccounts, TapDirection, TapLossCause, UncopiedReason};
+pub use choose::TapMethod;
+pub use found::{FoundTap, found};
+pub use place::TapState;
+pub use treatment::FrameTreatment;
 
 use crate::Error;
-use crate::capture::record::Recorded;
-use crate::port::Clock;
-use hold::Held;
+use crate::capture::record::RecordingOutcome;
+use crate::port::WorkerClock;
+use hold::TapHold;
 use kernel::KernelTap;
-use lanes::Lanes;
-use link_state::{LinkWatch, Seen};
+use lanes::TapLanes;
+use link_state::{LinkWatch, SeenLinks};
 use packetrig_plan::Location;
 use packetrig_sys::link::Mac;
 use packetrig_units::{MonoTime, Nanos};
 use packetrig_wire::bpf::Program;
-use place::Place;
+use place::TapPlace;
 use record::RecordThread;
 use std::path::PathBuf;
 
@@ -78,7 +78,7 @@ pub struct TapSpec {
     /// A file for copies, made anew.
     pub capture: Option<PathBuf>,
     /// The way, if the user insists.
-    pub way: Option<Way>,
+    pub way: Option<TapMethod>,
     /// Forwarding is to end with this process.
     pub fail_closed: bool,
     /// Whether one side goes down while the other has no carrier.
@@ -90,7 +90,7 @@ pub struct TapSpec {
 /// Why a tap cannot be like that. The user's to decide.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Refusal {
+pub enum TapRefusal {
     /// An interface has two parts.
     #[error("{0} cannot be more than one of side A, side B and mirror")]
     Twice(String),
@@ -115,7 +115,7 @@ pub enum Refusal {
     #[error("way {way} cannot be had: {reason}")]
     Way {
         /// Which.
-        way: Way,
+        way: TapMethod,
         /// Why.
         reason: String,
     },
@@ -125,55 +125,55 @@ pub enum Refusal {
 }
 
 /// A tap at work. Dropping it ends it and restores the interfaces.
-pub struct Tap {
-    plane: Plane,
+pub struct RunningTap {
+    plane: TapPlane,
     record: Option<RecordThread>,
     watch: LinkWatch,
     gone: Vec<String>,
-    state: State,
-    place: Place,
+    state: TapState,
+    place: TapPlace,
     // Restored last.
-    sides: [Held; 2],
-    mirrors: Vec<Held>,
+    sides: [TapHold; 2],
+    mirrors: Vec<TapHold>,
     began: MonoTime,
     published: MonoTime,
-    clock: Box<dyn Clock>,
+    clock: Box<dyn WorkerClock>,
 }
 
-impl std::fmt::Debug for Tap {
+impl std::fmt::Debug for RunningTap {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Tap").field("state", &self.state).finish_non_exhaustive()
     }
 }
 
 /// Who forwards.
-enum Plane {
+enum TapPlane {
     Kernel(KernelTap),
-    Process(Lanes),
+    Process(TapLanes),
 }
 
 /// How a tap ended.
 #[derive(Debug)]
-pub struct Ended {
+pub struct TapEnd {
     /// What became of every frame.
-    pub accounts: Accounts,
+    pub accounts: TapAccounts,
     /// Rules that the accounts break.
     pub imbalances: Vec<String>,
     /// What became of the file, if there was to be one.
-    pub recorded: Option<Recorded>,
+    pub recorded: Option<RecordingOutcome>,
 }
 
-impl Tap {
+impl RunningTap {
     /// What it is, and why it is so.
-    pub fn state(&self) -> &State {
+    pub fn state(&self) -> &TapState {
         &self.state
     }
 
     /// All accounts as they are now.
-    pub fn accounts(&mut self) -> Result<Accounts, Error> {
+    pub fn accounts(&mut self) -> Result<TapAccounts, Error> {
         let mut accounts = match &mut self.plane {
-            Plane::Kernel(kernel) => kernel.accounts(&self.state, false)?,
-            Plane::Process(lanes) => lanes.accounts(&self.state),
+            TapPlane::Kernel(kernel) => kernel.accounts(&self.state, false)?,
+            TapPlane::Process(lanes) => lanes.accounts(&self.state),
         };
         accounts.elapsed = self.clock.now().since(self.began);
         accounts.recording = self.record.as_ref().map(RecordThread::counts);
@@ -194,7 +194,7 @@ impl Tap {
             let accounts = self.accounts()?;
             self.place.publish(&accounts)?;
         }
-        if let Plane::Process(lanes) = &self.plane {
+        if let TapPlane::Process(lanes) = &self.plane {
             lanes.check()?;
         }
         Ok(())
@@ -205,11 +205,11 @@ impl Tap {
         &self.gone
     }
 
-    fn note(&mut self, seen: &Seen) {
+    fn note(&mut self, seen: &SeenLinks) {
         let parts = self.state.sides.iter().chain(&self.state.mirrors).zip(seen);
         let gone = parts.filter(|(_, link)| link.is_none()).map(|(part, _)| part.location.clone());
         self.gone = gone.collect();
-        if let Plane::Process(lanes) = &self.plane {
+        if let TapPlane::Process(lanes) = &self.plane {
             lanes.bound(seen);
         }
     }
@@ -220,14 +220,14 @@ impl Tap {
     }
 
     /// Ends it: nothing is forwarded from now on, and the interfaces are as they were.
-    pub fn end(mut self) -> Result<Ended, Error> {
+    pub fn end(mut self) -> Result<TapEnd, Error> {
         let elapsed = self.clock.now().since(self.began);
         let mut accounts = match &mut self.plane {
-            Plane::Kernel(kernel) => {
+            TapPlane::Kernel(kernel) => {
                 kernel.end();
                 kernel.accounts(&self.state, true)?
             }
-            Plane::Process(lanes) => {
+            TapPlane::Process(lanes) => {
                 lanes.end()?;
                 lanes.accounts(&self.state)
             }
@@ -244,14 +244,14 @@ impl Tap {
         accounts.is_final = true;
         self.place.forget()?;
         let imbalances = accounts.imbalances();
-        Ok(Ended { accounts, imbalances, recorded })
+        Ok(TapEnd { accounts, imbalances, recorded })
     }
 
     /// Leaves it to the kernel. Only for a tap that goes on without a process.
     pub fn leave(mut self) -> Result<(), Error> {
         self.remember()?;
         self.place.leave();
-        self.sides.into_iter().chain(self.mirrors).for_each(Held::leave);
+        self.sides.into_iter().chain(self.mirrors).for_each(TapHold::leave);
         Ok(())
     }
 }

@@ -3,12 +3,12 @@
 //!
 //! Invariant: the file is there before the first frame is forwarded and goes when the interfaces have been restored.
 
-use super::account::Accounts;
-use super::choose::Way;
-use super::hold::Held;
-use super::{Refusal, TapSpec};
+use super::account::TapAccounts;
+use super::choose::TapMethod;
+use super::hold::TapHold;
+use super::{TapRefusal, TapSpec};
 use crate::Error;
-use crate::packet::quiet::Change;
+use crate::packet::quiet::InterfaceChange;
 use packetrig_plan::Location;
 use packetrig_sys::bpf;
 use packetrig_sys::netns::NetNs;
@@ -25,11 +25,11 @@ const LONGEST_NAME: usize = 64;
 
 /// What a tap is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct State {
+pub struct TapState {
     /// Its name.
     pub name: String,
     /// Who forwards.
-    pub way: Way,
+    pub way: TapMethod,
     /// Why.
     pub why: String,
     /// Number of its process.
@@ -41,9 +41,9 @@ pub struct State {
     /// Whether it is known what drivers made of frames.
     pub knows_drivers: bool,
     /// The two sides.
-    pub sides: [Part; 2],
+    pub sides: [TapInterface; 2],
     /// Where copies go.
-    pub mirrors: Vec<Part>,
+    pub mirrors: Vec<TapInterface>,
     /// What is copied, if not all.
     pub filter: Option<String>,
     /// Bytes that copies keep.
@@ -56,7 +56,7 @@ pub struct State {
 
 /// An interface of a tap.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Part {
+pub struct TapInterface {
     /// Where it is, as the user named it from the namespace in which the tap was started.
     pub location: String,
     /// Inode of its namespace, which is another one than the reader's may be. Absent in files of older versions.
@@ -65,13 +65,13 @@ pub struct Part {
     /// Its number there.
     pub index: u32,
     /// What was changed about it.
-    pub changes: Vec<Change>,
+    pub changes: Vec<InterfaceChange>,
     /// Whether it was made promiscuous.
     pub promiscuous: bool,
 }
 
-impl Part {
-    pub(super) fn of(held: &Held) -> Self {
+impl TapInterface {
+    pub(super) fn of(held: &TapHold) -> Self {
         let (changes, promiscuous) = held.changes();
         let (location, netns_inode) = (held.location.to_string(), held.netns.inode().ok());
         Self { location, netns_inode, index: held.link.index, changes, promiscuous }
@@ -88,11 +88,11 @@ impl Part {
     }
 }
 
-impl State {
+impl TapState {
     /// Notes what has been changed about the interfaces by now.
-    pub(super) fn note_changes(&mut self, sides: &[Held; 2], mirrors: &[Held]) {
-        self.sides = [Part::of(&sides[0]), Part::of(&sides[1])];
-        self.mirrors = mirrors.iter().map(Part::of).collect();
+    pub(super) fn note_changes(&mut self, sides: &[TapHold; 2], mirrors: &[TapHold]) {
+        self.sides = [TapInterface::of(&sides[0]), TapInterface::of(&sides[1])];
+        self.mirrors = mirrors.iter().map(TapInterface::of).collect();
     }
 }
 
@@ -100,7 +100,7 @@ impl State {
 pub(super) fn name_of(spec: &TapSpec) -> Result<String, Error> {
     if !spec.name.is_empty() {
         let fits = spec.name.len() <= LONGEST_NAME && spec.name.bytes().all(is_plain);
-        return if fits { Ok(spec.name.clone()) } else { Err(Refusal::Name(spec.name.clone()).into()) };
+        return if fits { Ok(spec.name.clone()) } else { Err(TapRefusal::Name(spec.name.clone()).into()) };
     }
     let [a, b] = [spec.sides[0].to_string(), spec.sides[1].to_string()];
     // The BPF file system takes no dots.
@@ -114,7 +114,7 @@ fn is_plain(byte: u8) -> bool {
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct TapPlace {
     directory: PathBuf,
     name: String,
     is_left: bool,
@@ -134,7 +134,7 @@ pub(super) fn names() -> Vec<String> {
 const STATE: &str = ".state.json";
 const ACCOUNTS: &str = ".accounts.json";
 
-impl Place {
+impl TapPlace {
     /// The place of a tap of that name, be there one or not.
     pub(super) fn of(name: &str) -> Self {
         Self { directory: runtime_directory::path_for(KIND), name: name.to_owned(), is_left: false }
@@ -150,7 +150,7 @@ impl Place {
     }
 
     /// What was left there.
-    pub(super) fn recall(&self) -> Option<State> {
+    pub(super) fn recall(&self) -> Option<TapState> {
         // What is no name of a tap is no part of a path either.
         if !self.name.bytes().all(is_plain) {
             return None;
@@ -159,17 +159,17 @@ impl Place {
     }
 
     /// The accounts as they were left there last.
-    pub(super) fn published(&self) -> Option<Accounts> {
+    pub(super) fn published(&self) -> Option<TapAccounts> {
         serde_json::from_slice(&runtime_directory::read_file(&self.file(ACCOUNTS)).ok()?).ok()
     }
 
     /// Leaves what it is.
-    pub(super) fn remember(&self, state: &State) -> Result<(), Error> {
+    pub(super) fn remember(&self, state: &TapState) -> Result<(), Error> {
         self.write(STATE, &serde_json::to_vec_pretty(state).map_err(io::Error::from))
     }
 
     /// Leaves the accounts.
-    pub(super) fn publish(&self, accounts: &Accounts) -> Result<(), Error> {
+    pub(super) fn publish(&self, accounts: &TapAccounts) -> Result<(), Error> {
         self.write(ACCOUNTS, &serde_json::to_vec_pretty(accounts).map_err(io::Error::from))
     }
 
@@ -198,7 +198,7 @@ impl Place {
 }
 
 /// A place that is to be tidied up unless it is left or forgotten.
-impl Drop for Place {
+impl Drop for TapPlace {
     fn drop(&mut self) {
         if !self.is_left {
             // Nobody is there to hear of it, and a later `stop` does it again.
@@ -241,19 +241,20 @@ mod tests {
     #[test]
     fn what_is_left_is_found_until_it_is_forgotten() {
         let directory = tempfile::tempdir().unwrap();
-        let place = || Place { directory: directory.path().join("x/tap"), name: "t".into(), is_left: false };
+        let place =
+            || TapPlace { directory: directory.path().join("x/tap"), name: "t".into(), is_left: false };
         let mut first = place();
         assert!(first.recall().is_none());
-        let part = |index| Part {
+        let part = |index| TapInterface {
             location: "eth1".into(),
             netns_inode: None,
             index,
-            changes: vec![Change::Up],
+            changes: vec![InterfaceChange::Up],
             promiscuous: true,
         };
-        let state = State {
+        let state = TapState {
             name: "t".into(),
-            way: Way::Xdp,
+            way: TapMethod::Xdp,
             why: "asked for".into(),
             process: 7,
             since_ns: 1,
@@ -267,8 +268,8 @@ mod tests {
             caveats: Vec::new(),
         };
         first.remember(&state).unwrap();
-        first.publish(&Accounts::default()).unwrap();
-        assert_eq!((first.recall(), first.published()), (Some(state.clone()), Some(Accounts::default())));
+        first.publish(&TapAccounts::default()).unwrap();
+        assert_eq!((first.recall(), first.published()), (Some(state.clone()), Some(TapAccounts::default())));
         first.leave();
         drop(first);
         // Who does not leave it tidies up.

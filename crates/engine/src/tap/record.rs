@@ -3,13 +3,15 @@
 //! It is nobody's way to anywhere: when it or the disk is slow, rings fill, and what finds them full is counted. Frames
 //! of the two directions are taken in turn, so in the file they may stand a little out of the order of their times.
 
-use super::account::Recording;
-use super::hold::Held;
+use super::account::RecordingAccount;
+use super::hold::TapHold;
 use super::{TapSpec, WHOLE};
 use crate::Error;
-use crate::capture::record::{Format, RecordSpec, Recorded, Recorder, Rotation, Target};
+use crate::capture::record::{
+    CaptureFileFormat, DirectionRecorder, FileRotation, RecordSpec, RecordTarget, RecordingOutcome,
+};
 use crate::packet::{BLOCKS, PacketTap, TapOptions};
-use crate::port::{Clock, FrameRx, RxFrame};
+use crate::port::{FrameRx, RxFrame, WorkerClock};
 use packetrig_stats::port::StampKind;
 use packetrig_sys::clock::{self, Offset};
 use packetrig_sys::xdp::tap::TapRings;
@@ -29,16 +31,16 @@ const LAST_RESTS: u32 = 30;
 const QUEUE: usize = 64 << 20;
 
 /// Where frames of one direction come from.
-pub(super) enum Source {
+pub(super) enum RecordSource {
     /// Rings that programs fill.
     Kernel(TapRings),
     /// A ring of its own beside that of the lane.
     Socket(Box<PacketTap>),
 }
 
-impl Source {
+impl RecordSource {
     /// Listens at a side on its own account, for a tap whose lanes have rings that are not ours to read.
-    pub(super) fn beside(side: &Held, spec: &TapSpec) -> Result<Self, Error> {
+    pub(super) fn beside(side: &TapHold, spec: &TapSpec) -> Result<Self, Error> {
         let options = TapOptions {
             filter: spec.filter.as_ref().map(|(_, program)| program.clone()),
             snap_len: spec.snap_len,
@@ -72,7 +74,7 @@ impl Source {
 }
 
 #[derive(Debug, Default)]
-struct Desk {
+struct RecordDesk {
     frames: AtomicU64,
     ring_dropped: AtomicU64,
     queue_dropped: AtomicU64,
@@ -81,8 +83,8 @@ struct Desk {
 
 pub(super) struct RecordThread {
     stop: Arc<AtomicBool>,
-    desk: Arc<Desk>,
-    thread: Option<JoinHandle<Result<Recorded, Error>>>,
+    desk: Arc<RecordDesk>,
+    thread: Option<JoinHandle<Result<RecordingOutcome, Error>>>,
 }
 
 impl RecordThread {
@@ -90,12 +92,12 @@ impl RecordThread {
     pub(super) fn begin(
         spec: &TapSpec,
         file: &Path,
-        sources: [Source; 2],
-        clock: impl Clock + 'static,
+        sources: [RecordSource; 2],
+        clock: impl WorkerClock + 'static,
     ) -> Result<Self, Error> {
-        let recorder = Recorder::start(record_spec(spec, file), offset_of(&sources), clock.now())?;
-        let (stop, desk) = (Arc::new(AtomicBool::new(false)), Arc::<Desk>::default());
-        let mut work = Work { recorder, sources, desk: Arc::clone(&desk), frames: 0 };
+        let recorder = DirectionRecorder::start(record_spec(spec, file), offset_of(&sources), clock.now())?;
+        let (stop, desk) = (Arc::new(AtomicBool::new(false)), Arc::<RecordDesk>::default());
+        let mut work = RecordWork { recorder, sources, desk: Arc::clone(&desk), frames: 0 };
         let is_over = Arc::clone(&stop);
         let run = move || {
             let mut rests = 0;
@@ -113,9 +115,9 @@ impl RecordThread {
         Ok(Self { stop, desk, thread: Some(thread) })
     }
 
-    pub(super) fn counts(&self) -> Recording {
+    pub(super) fn counts(&self) -> RecordingAccount {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Recording {
+        RecordingAccount {
             frames: read(&self.desk.frames),
             ring_dropped: read(&self.desk.ring_dropped),
             queue_dropped: read(&self.desk.queue_dropped),
@@ -124,11 +126,11 @@ impl RecordThread {
     }
 
     /// Writes what has arrived, and ends the file.
-    pub(super) fn end(mut self) -> Result<(Recorded, Recording), Error> {
+    pub(super) fn end(mut self) -> Result<(RecordingOutcome, RecordingAccount), Error> {
         self.stop.store(true, Ordering::Release);
         let thread = self.thread.take().ok_or(Error::Bug("a recording ended twice"))?;
         let recorded = thread.join().map_err(|_| Error::Panicked("tap-record".into()))??;
-        let counts = Recording {
+        let counts = RecordingAccount {
             queue_dropped: recorded.queue_dropped,
             disk_lost: recorded.disk_lost,
             ..self.counts()
@@ -147,15 +149,15 @@ impl Drop for RecordThread {
     }
 }
 
-struct Work {
-    recorder: Recorder,
-    sources: [Source; 2],
-    desk: Arc<Desk>,
+struct RecordWork {
+    recorder: DirectionRecorder,
+    sources: [RecordSource; 2],
+    desk: Arc<RecordDesk>,
     frames: u64,
 }
 
-impl Work {
-    fn turn(&mut self, clock: &impl Clock) -> Result<usize, Error> {
+impl RecordWork {
+    fn turn(&mut self, clock: &impl WorkerClock) -> Result<usize, Error> {
         let mut taken = 0;
         let mut dropped = 0;
         for (interface, source) in (0..).zip(&mut self.sources) {
@@ -180,24 +182,24 @@ impl Work {
         Ok(taken)
     }
 
-    fn finish(self, clock: &impl Clock) -> Result<Recorded, Error> {
+    fn finish(self, clock: &impl WorkerClock) -> Result<RecordingOutcome, Error> {
         self.recorder.finish(clock.now())
     }
 }
 
 /// Of frames stamped by the wall clock, what their times were converted with: converting back gives the stamp.
-fn offset_of(sources: &[Source; 2]) -> Offset {
+fn offset_of(sources: &[RecordSource; 2]) -> Offset {
     match &sources[0] {
-        Source::Kernel(_) => clock::realtime_offset(),
-        Source::Socket(tap) => tap.offset(),
+        RecordSource::Kernel(_) => clock::realtime_offset(),
+        RecordSource::Socket(tap) => tap.offset(),
     }
 }
 
 fn record_spec(spec: &TapSpec, file: &Path) -> RecordSpec {
     let [a, b] = [spec.sides[0].to_string(), spec.sides[1].to_string()];
     RecordSpec {
-        target: Target::File(file.to_owned()),
-        format: Format::Pcapng,
+        target: RecordTarget::File(file.to_owned()),
+        format: CaptureFileFormat::Pcapng,
         comment: format!("packetrig tap {a} {b}: interface 0 is what arrived at {a}, 1 what arrived at {b}"),
         interface: a,
         further: vec![b],
@@ -205,7 +207,7 @@ fn record_spec(spec: &TapSpec, file: &Path) -> RecordSpec {
         snap_len: Some(spec.snap_len.unwrap_or(WHOLE)),
         fcs: false,
         budget: None,
-        rotation: Rotation::default(),
+        rotation: FileRotation::default(),
         zstd: None,
         queue: QUEUE,
     }

@@ -3,7 +3,7 @@
 /// Frames and time in, frames out. One for each direction, on the thread that forwards it; it must not wait.
 ///
 /// Invariant: frames accepted + made = frames given out + dropped, once it has finished.
-pub trait Treatment: Send {
+pub trait FrameTreatment: Send {
     /// Takes a frame that arrived at this instant of the monotonic clock, and gives out what is to leave now.
     fn accept(&mut self, arrived_ns: u64, frame: &[u8], out: &mut dyn FnMut(&[u8]));
     /// Gives out what is due by now.

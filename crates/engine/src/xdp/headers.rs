@@ -8,7 +8,7 @@
 use super::stamp_of;
 use super::tap::{XdpTapOptions, translated};
 use crate::Error;
-use crate::packet::Meter;
+use crate::packet::InterfaceMeter;
 use packetrig_plan::Location;
 use packetrig_stats::port::{RxCounters, StampKind};
 use packetrig_sys::clock::{self, Offset};
@@ -21,7 +21,7 @@ use packetrig_units::MonoTime;
 
 /// What came up of a frame.
 #[derive(Clone, Copy, Debug)]
-pub struct Header<'a> {
+pub struct FrameHeader<'a> {
     /// The program's record, or the first bytes of the frame, without FCS.
     pub bytes: &'a [u8],
     /// Whether it is a record.
@@ -34,9 +34,9 @@ pub struct Header<'a> {
 
 /// An interface whose headers are listened to.
 #[derive(Debug)]
-pub struct Headers {
+pub struct HeaderListener {
     rings: XdpMeter,
-    meter: Meter,
+    meter: InterfaceMeter,
     offset: Offset,
     stamp: StampKind,
     interface: u32,
@@ -45,7 +45,7 @@ pub struct Headers {
     is_narrowed: bool,
 }
 
-impl Headers {
+impl HeaderListener {
     /// Listens from now on. Of frames that are not read in the driver, `snap_len` bytes come up, 192 if it is not given.
     pub fn open(location: &Location, options: &XdpTapOptions) -> Result<Self, Error> {
         let name = location.to_string();
@@ -66,7 +66,7 @@ impl Headers {
         };
         Ok(Self {
             rings,
-            meter: Meter::start(&netns, link.index)?,
+            meter: InterfaceMeter::start(&netns, link.index)?,
             offset: clock::realtime_offset(),
             stamp: stamp_of(features),
             interface: link.index,
@@ -78,9 +78,9 @@ impl Headers {
 
     /// Gives what is at hand to `sink`, at most `most`; returns how many. Does not wait: the rings hold tens of milliseconds
     /// of the fastest traffic.
-    pub fn receive(&mut self, most: usize, sink: &mut dyn FnMut(Header<'_>)) -> usize {
+    pub fn receive(&mut self, most: usize, sink: &mut dyn FnMut(FrameHeader<'_>)) -> usize {
         let given = self.rings.receive(most, &mut |frame| {
-            sink(Header {
+            sink(FrameHeader {
                 bytes: frame.bytes,
                 is_record: frame.is_header,
                 full_len: frame.full_len,

@@ -2,7 +2,7 @@
 //!
 //! Sending implements the stream level itself: user space plans runs of frames (`runs`), the kernel makes the bytes
 //! (`tables` is what it makes them of). Receiving is frame level ([`XdpFrames`]), under the generic receiver, so its numbers are
-//! the same as those of every other back end. [`Headers`] gives what a flow meter needs of frames, and no more.
+//! the same as those of every other back end. [`HeaderListener`] gives what a flow meter needs of frames, and no more.
 //!
 //! Invariant: what the program cannot make exactly as the template does is refused by name before the run.
 
@@ -15,7 +15,7 @@ mod tables;
 mod tap;
 mod tx;
 
-pub use headers::{Header, Headers};
+pub use headers::{FrameHeader, HeaderListener};
 pub use rx::XdpFrames;
 pub use socket::SocketTx;
 pub(crate) use tap::translated;
@@ -24,7 +24,7 @@ pub use tx::LiveSender;
 
 use crate::Error;
 use crate::packet::{self, OpenOptions};
-use crate::receiver::Receiver;
+use crate::receiver::TestReceiver;
 use crate::rig::OpenPort;
 use crate::stream::StreamSpec;
 use packetrig_plan::Port;
@@ -36,11 +36,11 @@ use packetrig_sys::packet::Promiscuous;
 use packetrig_sys::xdp::rx::{LONGEST, Pass, XdpRx, XdpRxOptions};
 use packetrig_sys::xdp::tx::{LiveOptions, LiveTx};
 use std::sync::Arc;
-use switch::{Exchange, SwitchTx, XdpHold};
+use switch::{SocketHandover, SwitchTx, XdpHold};
 
 /// How frames leave.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum SendMethod {
     /// As live frames, where the interface takes them; through a socket otherwise.
     Live,
     /// Through an AF_XDP socket: because live frames will not do, if a reason is given.
@@ -49,7 +49,7 @@ pub enum Way {
 
 /// Opens a port of a plan. Nothing is sent, and everything that arrives from now on is in the rings. `why` says for what
 /// reason this back end was taken.
-pub fn open(port: &Port, options: OpenOptions, way: Way, why: String) -> Result<OpenPort, Error> {
+pub fn open(port: &Port, options: OpenOptions, way: SendMethod, why: String) -> Result<OpenPort, Error> {
     let claim = packet::claim(port, options.confirmed)?;
     let features = netdev::xdp_features(&claim.netns, claim.link.index).unwrap_or_default();
     // A card gives frames for other addresses only then, and to programs, too.
@@ -61,12 +61,12 @@ pub fn open(port: &Port, options: OpenOptions, way: Way, why: String) -> Result<
     let rx = XdpRx::open(&claim.netns, claim.link.index, &claim.location, rx_options, None)?;
     rx_meter.restart()?;
     let mut info = claim.describe(port)?;
-    info.back_end = if way == Way::Socket(None) { BackEnd::AfXdp } else { BackEnd::Xdp };
+    info.back_end = if way == SendMethod::Socket(None) { BackEnd::AfXdp } else { BackEnd::Xdp };
     let receive = if features.native { "in the driver" } else { "in the kernel's generic path" };
     info.why = format!("{why}; XDP receives {receive}");
     info.tx_stamp = StampKind::Software;
     info.rx_stamp = stamp_of(features);
-    let exchange = Exchange::default();
+    let exchange = SocketHandover::default();
     let tx = SwitchTx::new(LiveSender::new(&claim, claim.meter()?)?, exchange.clone());
     let mut hold = XdpHold {
         netns: NetNs::duplicate(&claim.netns)?,
@@ -78,13 +78,13 @@ pub fn open(port: &Port, options: OpenOptions, way: Way, why: String) -> Result<
         _promiscuous: promiscuous.transpose()?,
         port: claim.into_hold(),
     };
-    if let Way::Socket(reason) = way {
+    if let SendMethod::Socket(reason) = way {
         hold.use_socket(features, reason.as_deref())?;
     }
     Ok(OpenPort {
         info,
         tx: Box::new(tx),
-        rx: Box::new(Receiver::new(XdpFrames::new(rx, rx_meter, stamp_of(features)))),
+        rx: Box::new(TestReceiver::new(XdpFrames::new(rx, rx_meter, stamp_of(features)))),
         hold: Box::new(hold),
     })
 }

@@ -31,13 +31,13 @@ pub(super) struct PlannedRun {
 
 /// Cuts runs off, in the order in which they are due.
 #[derive(Debug)]
-pub(super) struct Runs {
+pub(super) struct RunCutter {
     lanes: Vec<(Arc<StreamSpec>, u64)>,
     due: BinaryHeap<Reverse<(MonoTime, usize)>>,
     start: MonoTime,
 }
 
-impl Runs {
+impl RunCutter {
     pub(super) fn new(streams: &[Arc<StreamSpec>], start: MonoTime) -> Self {
         let lanes: Vec<_> = streams.iter().map(|spec| (Arc::clone(spec), 0)).collect();
         let due = lanes.iter().enumerate();

@@ -2,7 +2,7 @@
 
 use super::tap::translate;
 use crate::Error;
-use crate::packet::Meter;
+use crate::packet::InterfaceMeter;
 use crate::port::{FrameRx, RxFrame};
 use packetrig_stats::port::{RxCounters, StampKind};
 use packetrig_sys::clock;
@@ -20,7 +20,7 @@ const LOOK_SELDOM: Nanos = Nanos::from_millis(5);
 #[derive(Debug)]
 pub struct XdpFrames {
     rings: XdpRx,
-    meter: Meter,
+    meter: InterfaceMeter,
     stamp: StampKind,
     seen: u64,
     is_narrowed: bool,
@@ -29,7 +29,7 @@ pub struct XdpFrames {
 
 impl XdpFrames {
     /// `stamp` says where the program runs.
-    pub(crate) fn new(rings: XdpRx, meter: Meter, stamp: StampKind) -> Self {
+    pub(crate) fn new(rings: XdpRx, meter: InterfaceMeter, stamp: StampKind) -> Self {
         Self { rings, meter, stamp, seen: 0, is_narrowed: false, look_again: LOOK_AGAIN }
     }
 

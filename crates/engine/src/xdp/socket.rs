@@ -4,7 +4,7 @@
 //! given up and counted as refused.
 
 use crate::Error;
-use crate::packet::{Meter, NETDOWN, Patience, lost_on_transmit};
+use crate::packet::{InterfaceMeter, NETDOWN, StallWatch, lost_on_transmit};
 use crate::port::FrameTx;
 use packetrig_stats::port::TxCounters;
 use packetrig_sys::xsk::{Mode, XskTx};
@@ -13,13 +13,13 @@ use packetrig_sys::xsk::{Mode, XskTx};
 #[derive(Debug)]
 pub struct SocketTx {
     socket: XskTx,
-    meter: Meter,
-    patience: Patience,
+    meter: InterfaceMeter,
+    patience: StallWatch,
 }
 
 impl SocketTx {
-    pub(crate) fn new(socket: XskTx, meter: Meter) -> Self {
-        Self { socket, meter, patience: Patience::default() }
+    pub(crate) fn new(socket: XskTx, meter: InterfaceMeter) -> Self {
+        Self { socket, meter, patience: StallWatch::default() }
     }
 
     /// How frames leave our memory.

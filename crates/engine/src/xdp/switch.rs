@@ -8,11 +8,11 @@
 use super::socket::SocketTx;
 use crate::Error;
 use crate::clock::RealClock;
-use crate::device::Site;
-use crate::packet::{Meter, PortHold};
-use crate::rig::Hold;
-use crate::sender::Sender;
-use crate::stream::{Control, SendingRecord, Steering, Step, StreamTx, TxJob};
+use crate::device::PortSite;
+use crate::packet::{InterfaceMeter, PortHold};
+use crate::rig::HeldPort;
+use crate::sender::TestSender;
+use crate::stream::{NextStep, SendingRecord, SteeredSender, StreamControl, StreamTx, TxJob};
 use packetrig_stats::counts::StreamTxCounts;
 use packetrig_stats::port::{BackEnd, PortInfo, StampKind, TxCounters};
 use packetrig_stats::result::SendResult;
@@ -28,9 +28,9 @@ const SLOTS: usize = 1024;
 
 /// The socket, between the moment it is opened and the moment its sender takes it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Exchange(Arc<Mutex<Option<SocketTx>>>);
+pub(super) struct SocketHandover(Arc<Mutex<Option<SocketTx>>>);
 
-impl Exchange {
+impl SocketHandover {
     fn put(&self, socket: SocketTx) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(socket);
     }
@@ -43,11 +43,11 @@ impl Exchange {
 /// The transmit half: sends live frames unless a socket was put into the exchange by the time it is armed.
 pub(super) struct SwitchTx {
     sender: Box<dyn StreamTx>,
-    exchange: Exchange,
+    exchange: SocketHandover,
 }
 
 impl SwitchTx {
-    pub(super) fn new(live: impl StreamTx + 'static, exchange: Exchange) -> Self {
+    pub(super) fn new(live: impl StreamTx + 'static, exchange: SocketHandover) -> Self {
         Self { sender: Box::new(live), exchange }
     }
 }
@@ -56,7 +56,7 @@ impl SwitchTx {
     /// Takes the socket, if there is one.
     fn settle(&mut self) {
         if let Some(socket) = self.exchange.take() {
-            self.sender = Box::new(Sender::new(socket, RealClock::new()));
+            self.sender = Box::new(TestSender::new(socket, RealClock::new()));
         }
     }
 }
@@ -67,16 +67,16 @@ impl StreamTx for SwitchTx {
         self.sender.arm(job)
     }
 
-    fn steering(&mut self) -> Option<&mut dyn Steering> {
+    fn steering(&mut self) -> Option<&mut dyn SteeredSender> {
         self.settle();
         self.sender.steering()
     }
 
-    fn control(&mut self, control: Control) {
+    fn control(&mut self, control: StreamControl) {
         self.sender.control(control);
     }
 
-    fn step(&mut self, now: MonoTime) -> Result<Step, Error> {
+    fn step(&mut self, now: MonoTime) -> Result<NextStep, Error> {
         self.sender.step(now)
     }
 
@@ -105,7 +105,7 @@ pub(super) struct XdpHold {
     pub(super) location: String,
     /// Bytes of the longest frame it sends; `None` if it sends nothing.
     pub(super) longest: Option<usize>,
-    pub(super) exchange: Exchange,
+    pub(super) exchange: SocketHandover,
     /// What it came to, in words, when it is a socket.
     pub(super) socket: Option<String>,
     pub(super) _promiscuous: Option<Promiscuous>,
@@ -123,12 +123,12 @@ impl XdpHold {
             None => format!("frames leave through AF_XDP ({mode})"),
             Some(reason) => format!("frames leave through AF_XDP ({mode}), not as live frames: {reason}"),
         });
-        self.exchange.put(SocketTx::new(socket, Meter::start(&self.netns, self.index)?));
+        self.exchange.put(SocketTx::new(socket, InterfaceMeter::start(&self.netns, self.index)?));
         Ok(())
     }
 }
 
-impl Hold for XdpHold {
+impl HeldPort for XdpHold {
     fn settle(&mut self) -> Result<(), Error> {
         self.port.await_carrier()?;
         if self.socket.is_some() {
@@ -155,7 +155,7 @@ impl Hold for XdpHold {
         self.port.caveats().to_vec()
     }
 
-    fn site(&self) -> Result<Option<Site>, Error> {
+    fn site(&self) -> Result<Option<PortSite>, Error> {
         Ok(Some(self.port.site()?))
     }
 

@@ -18,15 +18,15 @@ const MOST_SHAPES: usize = 1 << 17;
 
 /// Tables, and where to find a stream's shape.
 #[derive(Debug, Default)]
-pub(super) struct Compiled {
+pub(super) struct CompiledTables {
     pub(super) tables: Tables,
     /// By lane: shape by frame size.
     pub(super) shapes: Vec<BTreeMap<FrameSize, u32>>,
 }
 
 /// Compiles the tables of these streams, one lane each.
-pub(super) fn compile(streams: &[Arc<StreamSpec>]) -> Result<Compiled, Error> {
-    let mut compiled = Compiled::default();
+pub(super) fn compile(streams: &[Arc<StreamSpec>]) -> Result<CompiledTables, Error> {
+    let mut compiled = CompiledTables::default();
     for (lane, spec) in (0u32..).zip(streams) {
         let shapes = compiled
             .stream(lane, spec.number, spec.source.template().map(AsRef::as_ref))
@@ -39,10 +39,10 @@ pub(super) fn compile(streams: &[Arc<StreamSpec>]) -> Result<Compiled, Error> {
 
 /// Why the frames of stream `number` cannot be live frames, if they cannot.
 pub(super) fn refusal(number: u16, template: Option<&Template>) -> Option<String> {
-    Compiled::default().stream(0, number, template).err()
+    CompiledTables::default().stream(0, number, template).err()
 }
 
-impl Compiled {
+impl CompiledTables {
     fn stream(
         &mut self,
         lane: u32,

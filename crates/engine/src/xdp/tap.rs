@@ -7,7 +7,7 @@
 
 use super::XdpFrames;
 use crate::Error;
-use crate::packet::Meter;
+use crate::packet::InterfaceMeter;
 use crate::port::{FrameRx, RxFrame};
 use packetrig_plan::Location;
 use packetrig_stats::port::RxCounters;
@@ -59,7 +59,8 @@ impl XdpTap {
                 XdpRx::open(&netns, link.index, &name, rx, Some(&filter))?
             }
         };
-        let frames = XdpFrames::new(rings, Meter::start(&netns, link.index)?, super::stamp_of(features));
+        let frames =
+            XdpFrames::new(rings, InterfaceMeter::start(&netns, link.index)?, super::stamp_of(features));
         Ok(Self { frames, offset: clock::realtime_offset(), is_up: link.up })
     }
 

@@ -3,13 +3,13 @@
 //! The program has no more work than [`GRANT`] ahead, so a sender whose process stops sending orders stops by itself soon
 //! after; under a lease it has no more than [`MOST_AHEAD`], and nothing that is due after the lease. Each second's frames are counted when they are seen in the counters, within [`PERIOD`] of leaving.
 
-use super::runs::Runs;
-use super::tables::{self, Compiled};
+use super::runs::RunCutter;
+use super::tables::{self, CompiledTables};
 use crate::Error;
-use crate::gate::{Gate, MOST_AHEAD};
-use crate::packet::{Claim, Meter};
-use crate::sender::{CatchUp, GRACE, LATE_AFTER, Peaks};
-use crate::stream::{Control, SendingRecord, Step, StreamSpec, StreamTx, TxJob};
+use crate::gate::{MOST_AHEAD, SendGate};
+use crate::packet::{InterfaceClaim, InterfaceMeter};
+use crate::sender::{CatchUp, ErrorPeaks, GRACE, LATE_AFTER};
+use crate::stream::{NextStep, SendingRecord, StreamControl, StreamSpec, StreamTx, TxJob};
 use packetrig_plan::timeline::Shape;
 use packetrig_stats::content::ContentCounts;
 use packetrig_stats::counts::{SinceStart, StreamTxCounts};
@@ -39,14 +39,14 @@ pub struct LiveSender {
     netns: NetNs,
     index: u32,
     location: String,
-    meter: Meter,
+    meter: InterfaceMeter,
     streams: Vec<Arc<StreamSpec>>,
-    compiled: Compiled,
+    compiled: CompiledTables,
     live: Option<LiveTx>,
-    runs: Option<Runs>,
+    runs: Option<RunCutter>,
     start: Option<MonoTime>,
     stopped: Option<MonoTime>,
-    gate: Gate,
+    gate: SendGate,
     /// The gate was found shut.
     lease_ended: bool,
     series: Vec<RateSeries>,
@@ -60,25 +60,25 @@ pub struct LiveSender {
     catch_up: CatchUp,
     /// When the runs that the program has not begun are due, the oldest first.
     waiting: VecDeque<MonoTime>,
-    peaks: Peaks,
+    peaks: ErrorPeaks,
     /// When the counters were last looked at.
     looked_at: MonoTime,
 }
 
 impl LiveSender {
-    pub(crate) fn new(claim: &Claim, meter: Meter) -> Result<Self, Error> {
+    pub(crate) fn new(claim: &InterfaceClaim, meter: InterfaceMeter) -> Result<Self, Error> {
         Ok(Self {
             netns: NetNs::duplicate(&claim.netns)?,
             index: claim.link.index,
             location: claim.location.clone(),
             meter,
             streams: Vec::new(),
-            compiled: Compiled::default(),
+            compiled: CompiledTables::default(),
             live: None,
             runs: None,
             start: None,
             stopped: None,
-            gate: Gate::open(),
+            gate: SendGate::open(),
             lease_ended: false,
             series: Vec::new(),
             counted: Vec::new(),
@@ -87,14 +87,14 @@ impl LiveSender {
             trouble: None,
             catch_up: CatchUp::default(),
             waiting: VecDeque::new(),
-            peaks: Peaks::default(),
+            peaks: ErrorPeaks::default(),
             looked_at: MonoTime::default(),
         })
     }
 
     fn begin(&mut self, start: MonoTime) -> Result<(), Error> {
         self.start = Some(start);
-        self.runs = Some(Runs::new(&self.streams, start));
+        self.runs = Some(RunCutter::new(&self.streams, start));
         self.plan_ahead(MonoTime::from_nanos(clock::monotonic_ns()))?;
         let name = format!("live-{}", self.location);
         if let Some(live) = &mut self.live {
@@ -291,13 +291,13 @@ impl StreamTx for LiveSender {
         Ok(())
     }
 
-    fn control(&mut self, control: Control) {
+    fn control(&mut self, control: StreamControl) {
         match control {
-            Control::StartAt(start) if self.start.is_none() && self.stopped.is_none() => {
+            StreamControl::StartAt(start) if self.start.is_none() && self.stopped.is_none() => {
                 self.trouble = self.begin(start).err();
             }
-            Control::StartAt(_) => {}
-            Control::Stop => {
+            StreamControl::StartAt(_) => {}
+            StreamControl::Stop => {
                 if let Some(live) = &self.live {
                     live.stop();
                 }
@@ -311,13 +311,13 @@ impl StreamTx for LiveSender {
         }
     }
 
-    fn step(&mut self, now: MonoTime) -> Result<Step, Error> {
+    fn step(&mut self, now: MonoTime) -> Result<NextStep, Error> {
         if self.ended {
-            return Ok(Step::Done);
+            return Ok(NextStep::Done);
         }
         let Some(start) = self.start else {
-            let idle = Step::IdleUntil(now + Nanos::from_millis(5));
-            return Ok(if self.stopped.is_some() { Step::Done } else { idle });
+            let idle = NextStep::IdleUntil(now + Nanos::from_millis(5));
+            return Ok(if self.stopped.is_some() { NextStep::Done } else { idle });
         };
         if let Some(trouble) = self.trouble.take() {
             return Err(trouble);
@@ -327,14 +327,14 @@ impl StreamTx for LiveSender {
         self.look(now);
         if self.stopped.is_some() || self.has_left() {
             self.end()?;
-            return Ok(Step::Done);
+            return Ok(NextStep::Done);
         }
         let live = self.live.as_mut().ok_or(Error::Bug("a sender started before it was armed"))?;
         live.check()?;
         if live.progress().failed > 0 {
             return Err(Error::Bug("the send program could not make a frame"));
         }
-        Ok(Step::IdleUntil(now.max(start - GRANT) + PERIOD))
+        Ok(NextStep::IdleUntil(now.max(start - GRANT) + PERIOD))
     }
 
     fn counts(&self) -> Vec<StreamTxCounts> {

@@ -1,8 +1,10 @@
 //! A back end that implements the stream level only: no frame ever exists. It stands for senders in the kernel.
 
 use packetrig_engine::Error;
-use packetrig_engine::rig::{OpenPort, Opener};
-use packetrig_engine::stream::{Control, ReceivedFrames, RxJob, Step, StreamRx, StreamSpec, StreamTx, TxJob};
+use packetrig_engine::rig::{OpenPort, PortOpener};
+use packetrig_engine::stream::{
+    NextStep, ReceivedFrames, RxJob, StreamControl, StreamRx, StreamSpec, StreamTx, TxJob,
+};
 use packetrig_plan::Port;
 use packetrig_stats::counts::{StreamRxCounts, StreamTxCounts};
 use packetrig_stats::latency::Latency;
@@ -26,7 +28,7 @@ pub struct MockPorts {
     pub ring_dropped: u64,
 }
 
-impl Opener for MockPorts {
+impl PortOpener for MockPorts {
     fn open(&self, port: &Port, _largest: Option<FrameSize>) -> Result<OpenPort, Error> {
         let info = PortInfo {
             name: port.name.clone(),
@@ -94,21 +96,21 @@ impl StreamTx for MockTx {
         Ok(())
     }
 
-    fn control(&mut self, control: Control) {
+    fn control(&mut self, control: StreamControl) {
         match control {
-            Control::StartAt(start) => self.start = Some(start),
-            Control::Stop => self.stopped = true,
+            StreamControl::StartAt(start) => self.start = Some(start),
+            StreamControl::Stop => self.stopped = true,
         }
     }
 
-    fn step(&mut self, now: MonoTime) -> Result<Step, Error> {
+    fn step(&mut self, now: MonoTime) -> Result<NextStep, Error> {
         if self.stopped {
-            return Ok(Step::Done);
+            return Ok(NextStep::Done);
         }
         self.send_until(now);
         let ended = |(spec, sent): (&Arc<StreamSpec>, &u64)| spec.timeline.total() == Some(*sent);
         let done = self.start.is_some() && self.streams.iter().zip(&self.sent).all(ended);
-        Ok(if done { Step::Done } else { Step::IdleUntil(now + Nanos::from_millis(1)) })
+        Ok(if done { NextStep::Done } else { NextStep::IdleUntil(now + Nanos::from_millis(1)) })
     }
 
     fn counts(&self) -> Vec<StreamTxCounts> {
@@ -181,9 +183,9 @@ impl StreamRx for MockRx {
         Ok(())
     }
 
-    fn control(&mut self, _control: Control) {}
+    fn control(&mut self, _control: StreamControl) {}
 
-    fn step(&mut self, now: MonoTime) -> Result<Step, Error> {
+    fn step(&mut self, now: MonoTime) -> Result<NextStep, Error> {
         let wire = self.wire.lock().expect("no test panics with it").clone();
         for lane in &mut self.streams {
             let sent = wire.get(usize::from(lane.spec.number)).copied().unwrap_or(0);
@@ -194,7 +196,7 @@ impl StreamRx for MockRx {
             }
             lane.looked_at = sent;
         }
-        Ok(Step::IdleUntil(now + Nanos::from_millis(1)))
+        Ok(NextStep::IdleUntil(now + Nanos::from_millis(1)))
     }
 
     fn wait(&mut self, within: Nanos) -> Result<(), Error> {

@@ -11,12 +11,14 @@ pub mod mock;
 pub mod plans;
 
 use packetrig_engine::Error;
-use packetrig_engine::chaos::{Chaos, Mood};
-use packetrig_engine::gate::Gate;
-use packetrig_engine::receiver::Receiver;
-use packetrig_engine::sender::Sender;
-use packetrig_engine::sim::{Chance, LinkSpec, SimLink, SimRx, SimTx, Skew, Stage, Truth, VirtualClock};
-use packetrig_engine::stream::{Control, RxJob, Source, StreamRx, StreamSpec, StreamTx, TxJob};
+use packetrig_engine::chaos::{ChaosLevel, ChaosWorker};
+use packetrig_engine::gate::SendGate;
+use packetrig_engine::receiver::TestReceiver;
+use packetrig_engine::sender::TestSender;
+use packetrig_engine::sim::{
+    ClockSkew, FaultChance, LinkSpec, LinkTruth, SimLink, SimRx, SimTx, SimulationStage, VirtualClock,
+};
+use packetrig_engine::stream::{FrameSource, RxJob, StreamControl, StreamRx, StreamSpec, StreamTx, TxJob};
 use packetrig_plan::timeline::{Shape, Timeline};
 use packetrig_stats::port::{RxCounters, TxCounters};
 use packetrig_stats::result::{ReceiveResult, SendResult};
@@ -53,7 +55,7 @@ pub fn timeline(pps: u64, shape: Shape) -> Timeline {
 pub fn stream(number: u16, size: u32, timeline: Timeline) -> Arc<StreamSpec> {
     Arc::new(StreamSpec {
         number,
-        source: Source::Made(template(Kind::Udp, size)),
+        source: FrameSource::Made(template(Kind::Udp, size)),
         timeline,
         latency: true,
         sent_elsewhere: false,
@@ -64,11 +66,11 @@ pub fn stream(number: u16, size: u32, timeline: Timeline) -> Arc<StreamSpec> {
 pub struct Trial {
     pub streams: Vec<Arc<StreamSpec>>,
     pub link: LinkSpec,
-    pub refuse: Chance,
-    pub skew: Skew,
-    pub tx_mood: Mood,
-    pub rx_mood: Mood,
-    pub gate: Gate,
+    pub refuse: FaultChance,
+    pub skew: ClockSkew,
+    pub tx_mood: ChaosLevel,
+    pub rx_mood: ChaosLevel,
+    pub gate: SendGate,
     /// Stop this long after the start.
     pub stop: Option<Nanos>,
     /// Shut the gate this long after the start.
@@ -80,7 +82,7 @@ pub struct Outcome {
     pub receive: Vec<ReceiveResult>,
     pub tx: TxCounters,
     pub rx: RxCounters,
-    pub truth: Truth,
+    pub truth: LinkTruth,
 }
 
 impl Trial {
@@ -88,11 +90,11 @@ impl Trial {
         Self {
             streams,
             link,
-            refuse: Chance::NEVER,
-            skew: Skew::default(),
-            tx_mood: Mood::default(),
-            rx_mood: Mood::default(),
-            gate: Gate::open(),
+            refuse: FaultChance::NEVER,
+            skew: ClockSkew::default(),
+            tx_mood: ChaosLevel::default(),
+            rx_mood: ChaosLevel::default(),
+            gate: SendGate::open(),
             stop: None,
             shut: None,
         }
@@ -103,8 +105,8 @@ impl Trial {
         let link = SimLink::new(self.link);
         let tx = SimTx::new(vec![link.clone()], clock.clone()).refusing(self.refuse, 1);
         let rx = SimRx::new(vec![link.clone()], clock.clone()).skewed(self.skew);
-        let mut sender = Sender::new(Chaos::new(tx, self.tx_mood), clock.clone());
-        let mut receiver = Receiver::new(Chaos::new(rx, self.rx_mood));
+        let mut sender = TestSender::new(ChaosWorker::new(tx, self.tx_mood), clock.clone());
+        let mut receiver = TestReceiver::new(ChaosWorker::new(rx, self.rx_mood));
         receiver.arm(RxJob {
             elsewhere: Vec::new(),
             earlier_runs: Vec::new(),
@@ -116,16 +118,16 @@ impl Trial {
         })?;
         let gate = self.gate.clone();
         sender.arm(TxJob { key: KEY, streams: self.streams, steered: false, gate: self.gate })?;
-        let mut stage = Stage {
+        let mut stage = SimulationStage {
             clock,
             links: vec![link.clone()],
             senders: vec![&mut sender],
             receivers: vec![&mut receiver],
         };
-        stage.control(Control::StartAt(START));
+        stage.control(StreamControl::StartAt(START));
         if let Some(stop) = self.stop {
             assert!(!stage.run_until(START + stop)?, "nothing was left to stop");
-            stage.control(Control::Stop);
+            stage.control(StreamControl::Stop);
         }
         if let Some(shut) = self.shut {
             assert!(!stage.run_until(START + shut)?, "nothing was left to send");

@@ -2,8 +2,8 @@
 
 use packetrig_engine::Error;
 use packetrig_engine::clock::RealClock;
-use packetrig_engine::port::Clock;
-use packetrig_engine::rig::{Opener, Rig, RigOptions};
+use packetrig_engine::port::WorkerClock;
+use packetrig_engine::rig::{PortOpener, RigOptions, TestRig};
 use packetrig_plan::{Amount, Duration, Gap, Location, Metrics, Part, Plan, Port, Site, Stream};
 use packetrig_stats::result::NodeResult;
 use packetrig_units::{FrameRate, Nanos, Rate};
@@ -58,13 +58,13 @@ pub fn options(capture_dir: Option<PathBuf>) -> RigOptions {
         steered: false,
         seed: 0,
         site: packetrig_engine::rig::RigSite::EveryPortHere,
-        gate: packetrig_engine::gate::Gate::open(),
+        gate: packetrig_engine::gate::SendGate::open(),
     }
 }
 
 /// Starts a run.
-pub fn begin(plan: Plan, options: &RigOptions, opener: &dyn Opener) -> Result<Rig, Error> {
-    let mut rig = Rig::prepare_with(plan, options, opener)?;
+pub fn begin(plan: Plan, options: &RigOptions, opener: &dyn PortOpener) -> Result<TestRig, Error> {
+    let mut rig = TestRig::prepare_with(plan, options, opener)?;
     rig.arm()?;
     rig.start_at(RealClock::new().now() + Nanos::from_millis(20));
     Ok(rig)
@@ -72,7 +72,7 @@ pub fn begin(plan: Plan, options: &RigOptions, opener: &dyn Opener) -> Result<Ri
 
 /// Waits until the senders are done or, if wanted, until `enough` of a sample.
 pub fn watch(
-    rig: &mut Rig,
+    rig: &mut TestRig,
     enough: &mut dyn FnMut(&packetrig_stats::result::Sample) -> bool,
 ) -> Result<(), Error> {
     let clock = RealClock::new();
@@ -85,7 +85,7 @@ pub fn watch(
 }
 
 /// A whole run.
-pub fn execute(plan: Plan, options: &RigOptions, opener: &dyn Opener) -> Result<NodeResult, Error> {
+pub fn execute(plan: Plan, options: &RigOptions, opener: &dyn PortOpener) -> Result<NodeResult, Error> {
     let mut rig = begin(plan, options, opener)?;
     watch(&mut rig, &mut |_| false)?;
     RealClock::new().wait(RealClock::new().now() + Nanos::from_millis(50));

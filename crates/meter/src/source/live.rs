@@ -8,7 +8,7 @@ use crate::Error;
 use crate::intake::Intake;
 use packetrig_engine::packet::{PacketTap, TapOptions};
 use packetrig_engine::port::{FrameRx, Location, RxFrame};
-use packetrig_engine::xdp::{Headers, XdpTap, XdpTapOptions};
+use packetrig_engine::xdp::{HeaderListener, XdpTap, XdpTapOptions};
 use packetrig_sys::clock;
 use packetrig_sys::link::{Counters, Links};
 use packetrig_sys::netns::NetNs;
@@ -60,7 +60,7 @@ pub enum Way {
 enum Tap {
     Packet(PacketTap),
     Xdp(XdpTap),
-    Headers(Headers),
+    Headers(HeaderListener),
 }
 
 /// What packets get beside what they say themselves.
@@ -118,7 +118,7 @@ pub fn open_live(location: &Location, input: u16, options: LiveOptions) -> Resul
             Ok(vec![source(Tap::Xdp(tap), offset)])
         }
         Way::Headers => {
-            let tap = Headers::open(location, &in_driver(options))?;
+            let tap = HeaderListener::open(location, &in_driver(options))?;
             let offset = tap.offset();
             Ok(vec![source(Tap::Headers(tap), offset)])
         }

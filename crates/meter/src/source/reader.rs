@@ -9,7 +9,7 @@ use super::block::{Block, Place, USUAL};
 use super::clock::CaptureClock;
 use super::spread::worker_of;
 use crate::Error;
-use packetrig_engine::recorded::Bytes;
+use packetrig_engine::recorded::RecordedBytes;
 use packetrig_flow::parse::{Link, name_of_unread};
 use packetrig_wire::pcap::{Damage, Decoder, Record, Step};
 use std::collections::{BTreeMap, VecDeque};
@@ -74,7 +74,7 @@ impl Read {
 struct Open {
     path: PathBuf,
     input: u16,
-    bytes: Bytes,
+    bytes: RecordedBytes,
     decoder: Decoder,
     /// Bytes that were read and not used yet.
     carried: Vec<u8>,
@@ -153,7 +153,7 @@ impl Reader {
 
     fn open_next(&mut self) -> Result<(), Error> {
         let Some((input, path)) = self.files.pop_front() else { return Ok(()) };
-        let bytes = File::open(&path).and_then(Bytes::new).map_err(|source| failed(&path, source))?;
+        let bytes = File::open(&path).and_then(RecordedBytes::new).map_err(|source| failed(&path, source))?;
         let (decoder, carried) = (Decoder::new(), Vec::new());
         self.open = Some(Open {
             path,

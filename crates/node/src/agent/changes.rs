@@ -5,7 +5,7 @@
 use super::Shell;
 use crate::error::fault_of;
 use packetrig_engine::Error as EngineError;
-use packetrig_engine::stream::Shift;
+use packetrig_engine::stream::ClockShift;
 use packetrig_fleet::agent::Event;
 use packetrig_fleet::fabric::Endpoint;
 use packetrig_fleet::message::{Order, Step};
@@ -63,7 +63,7 @@ impl<E: Endpoint> Shell<'_, E> {
         self.shift(&shifts)
     }
 
-    pub(super) fn shift(&mut self, shifts: &[(usize, Shift)]) -> Option<Event> {
+    pub(super) fn shift(&mut self, shifts: &[(usize, ClockShift)]) -> Option<Event> {
         let shifted: Result<(), EngineError> = self.plane.as_mut()?.shift(shifts);
         shifted.err().map(|error| self.failed(error))
     }

@@ -6,7 +6,7 @@ use crate::supervisor::Watch;
 use crate::uplink::Uplink;
 use crate::{DataPlane, Error, Membership, Planes, Prepared, RunOptions, Site, run_on, serve_fleet};
 use packetrig_engine::Error as EngineError;
-use packetrig_engine::gate::Gate;
+use packetrig_engine::gate::SendGate;
 use packetrig_engine::rig::{OwnerPermit, PermitQuestion};
 use packetrig_fleet::agent::{Agent, Past};
 use packetrig_fleet::controller::Policies;
@@ -258,7 +258,7 @@ impl Node {
             watch: Some(Watch::open(&place.join("watch")).unwrap()),
             captures: place.join("captures"),
         };
-        let membership = Membership::new(site, Gate::leased(), uplink);
+        let membership = Membership::new(site, SendGate::leased(), uplink);
         let agent = Agent::leased(wish.terms, Past { epoch: 0, nonce: Nonce(1), longest: None });
         let over = Arc::new(AtomicBool::new(false));
         let endpoint = slow::Slow::new(fabric.join(node).unwrap(), wish.delay);

@@ -1,7 +1,7 @@
 //! The device on real rings: a thread per port.
 
-use super::{FaultPlan, Truth};
-use packetrig_engine::impair::{Impairer, Truths};
+use super::{FaultPlan, KeyTruth};
+use packetrig_engine::impair::{FrameImpairer, KeyTruths};
 use packetrig_sys::clock;
 use packetrig_sys::link::Links;
 use packetrig_sys::netns::NetNs;
@@ -36,19 +36,19 @@ pub enum Error {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceReport {
     /// By port of arrival and key.
-    pub truths: BTreeMap<(usize, u32), Truth>,
+    pub truths: BTreeMap<(usize, u32), KeyTruth>,
     /// Frames lost without being told to: the truth is not the whole truth unless this is zero.
     pub own_losses: u64,
 }
 
 impl DeviceReport {
     /// The truth about frames with `key` that arrived on `port`.
-    pub fn truth(&self, port: usize, key: u32) -> Truth {
+    pub fn truth(&self, port: usize, key: u32) -> KeyTruth {
         self.truths.get(&(port, key)).cloned().unwrap_or_default()
     }
 }
 
-type Outcome = Result<(BTreeMap<u32, Truth>, u64), packetrig_sys::Error>;
+type Outcome = Result<(BTreeMap<u32, KeyTruth>, u64), packetrig_sys::Error>;
 
 /// A running device. Dropping it stops it.
 #[derive(Debug)]
@@ -69,7 +69,7 @@ impl Device {
         let mut device = Self { stop, threads: Vec::new() };
         for (port, side) in sides.into_iter().enumerate() {
             let (impairer, stop) =
-                (Impairer::new(plan.clone(), port, Truths::default()), Arc::clone(&device.stop));
+                (FrameImpairer::new(plan.clone(), port, KeyTruths::default()), Arc::clone(&device.stop));
             let thread = std::thread::Builder::new()
                 .name(format!("device-{port}"))
                 .spawn(move || side.run(impairer, &stop))
@@ -130,7 +130,7 @@ impl Side {
         Ok(Self { rx, out: Exits { rings: exits, losses: 0 } })
     }
 
-    fn run(mut self, mut impairer: Impairer<Truths>, stop: &AtomicBool) -> Outcome {
+    fn run(mut self, mut impairer: FrameImpairer<KeyTruths>, stop: &AtomicBool) -> Outcome {
         // Best effort: without it delayed frames leave some 50 us later.
         drop(clock::tighten_timer_slack());
         loop {
@@ -158,7 +158,7 @@ impl Side {
         Ok((truths.0, losses))
     }
 
-    fn rest(&mut self, impairer: &Impairer<Truths>) -> Result<(), packetrig_sys::Error> {
+    fn rest(&mut self, impairer: &FrameImpairer<KeyTruths>) -> Result<(), packetrig_sys::Error> {
         let nap = impairer.next_due().map_or(NAP_NS, |due| due.saturating_sub(clock::monotonic_ns()));
         if nap > 0 { self.rx.wait(nap.min(NAP_NS)) } else { Ok(()) }
     }

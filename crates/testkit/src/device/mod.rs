@@ -6,9 +6,11 @@
 //! What happens to a frame is decided by [`packetrig_engine::impair`], which is pure; [`Device`] runs it on a thread per
 //! port over packet rings. Frames leave on every other port.
 //!
-//! Invariant: what left is what came in, but for the faults in [`Truth`]; frames the device lost by itself are counted.
+//! Invariant: what left is what came in, but for the faults in [`KeyTruth`]; frames the device lost by itself are counted.
 
 mod forward;
 
 pub use forward::{Device, DeviceReport, Error};
-pub use packetrig_engine::impair::{Accounts, Classifier, Edit, Fault, FaultPlan, Rule, Select, Truth};
+pub use packetrig_engine::impair::{
+    ExpectedCounts, FaultPlan, FaultRule, FrameClassifier, FrameFault, HeaderEdit, KeyTruth, RulePositions,
+};

@@ -9,7 +9,7 @@ use crate::exit::Exit;
 use crate::identity;
 use crate::output::{Output, remark};
 use crate::sandbox::{self, needs};
-use packetrig_engine::gate::Gate;
+use packetrig_engine::gate::SendGate;
 use packetrig_engine::rig::{OwnerPermit, PermitPort, PermitQuestion};
 use packetrig_fleet::NodeName;
 use packetrig_fleet::agent::{Agent, Past};
@@ -86,7 +86,7 @@ pub(super) fn perform(arguments: &Arguments, home: &Home, output: &mut Output) -
     let fabric = fabric_sandbox.run(|| NatsFabric::new(access))?.map_err(packetrig_node::Error::from)?;
     let Some(endpoint) = until_there(|| fabric.join(node.clone())) else { return Ok(Exit::Ok) };
     let endpoint = endpoint.map_err(packetrig_node::Error::from)?;
-    let gate = Gate::leased();
+    let gate = SendGate::leased();
     let epoch_file = home.file("epoch");
     let epoch = epoch::read(&epoch_file)
         .map_err(|source| Error::ReadFile { name: epoch_file.display().to_string(), source })?;

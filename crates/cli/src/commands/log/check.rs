@@ -6,7 +6,7 @@ use crate::exit::Exit;
 use crate::numbers::count;
 use crate::output::Output;
 use crate::table::table;
-use packetrig_engine::capture::log::{self, Checked, Doubt, Finding};
+use packetrig_engine::capture::log::{self, LogCheck, LogDoubt, LogFinding};
 use packetrig_engine::impair::DIRECTIONS;
 
 pub(super) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit, Error> {
@@ -36,14 +36,14 @@ pub(super) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit
 }
 
 /// Whether all is there; nothing if that cannot be told.
-fn is_complete(checked: &Checked) -> Option<bool> {
+fn is_complete(checked: &LogCheck) -> Option<bool> {
     if checked.is_incomplete() {
         return Some(false);
     }
     checked.doubt().is_none().then_some(true)
 }
 
-fn shown(checked: &Checked) -> String {
+fn shown(checked: &LogCheck) -> String {
     let row = |what: &str, number: u64| vec![what.to_owned(), count(number)];
     let mut text = table(
         &["", "frames"],
@@ -72,7 +72,7 @@ fn shown(checked: &Checked) -> String {
     text + &lines.join("\n") + "\n"
 }
 
-fn against_tap(checked: &Checked) -> String {
+fn against_tap(checked: &LogCheck) -> String {
     let Some(tap) = checked.tap else { return String::new() };
     let lost = checked.lost();
     let rows = (0..2).map(|way| {
@@ -97,29 +97,29 @@ fn against_tap(checked: &Checked) -> String {
     }
 }
 
-fn doubtful(doubt: Doubt) -> String {
+fn doubtful(doubt: LogDoubt) -> String {
     match doubt {
-        Doubt::Older { frames } => format!(
+        LogDoubt::Older { frames } => format!(
             "the log goes {} frames beyond what the tap knew of: its books are older than the log's end, or others than its \
              copies were logged; ask for them when the log has ended",
             count(frames)
         ),
-        Doubt::Anew { times } => format!(
+        LogDoubt::Anew { times } => format!(
             "the tap began anew {} times while it was logged: its books are of the last time, and cannot tell what is lost",
             count(times)
         ),
     }
 }
 
-fn words(finding: &Finding) -> String {
+fn words(finding: &LogFinding) -> String {
     match finding {
-        Finding::Gone { file } => format!("file {file} is in the index and not there"),
-        Finding::Differs { file, said, found } => {
+        LogFinding::Gone { file } => format!("file {file} is in the index and not there"),
+        LogFinding::Differs { file, said, found } => {
             format!("file {file} holds {} frames and should hold {}", count(*found), count(*said))
         }
-        Finding::Skipped { file } => format!("there never was a file {file}"),
-        Finding::Damaged { file, why } => format!("file {file} cannot be read: {why}"),
-        Finding::Mended { file } => {
+        LogFinding::Skipped { file } => format!("there never was a file {file}"),
+        LogFinding::Damaged { file, why } => format!("file {file} cannot be read: {why}"),
+        LogFinding::Mended { file } => {
             format!("the log ended by force in file {file}: what was not written yet is lost")
         }
     }

@@ -13,16 +13,17 @@ use crate::exit::Exit;
 use crate::numbers::count;
 use crate::output::{Output, remark};
 use crate::table::table;
-use packetrig_engine::capture::log::{Keeper, NAME, Retention};
-use packetrig_engine::capture::numbers::Numbers;
+use packetrig_engine::capture::log::{LogKeeper, LogRetention, NAME};
+use packetrig_engine::capture::numbers::TapNumbers;
 use packetrig_engine::capture::record::{
-    self, Counts, Format, Limits, RecordSpec, Recorder, Rotation, Summary, Target, Wish,
+    self, CaptureFileFormat, DirectionRecorder, FileRotation, RecordCounts, RecordLimits, RecordSpec,
+    RecordSummary, RecordTarget, RecordWish,
 };
 use packetrig_engine::clock::RealClock;
 use packetrig_engine::filter;
 use packetrig_engine::impair::DIRECTIONS;
 use packetrig_engine::packet::{self, PacketTap, TapOptions};
-use packetrig_engine::port::{Clock, FrameRx};
+use packetrig_engine::port::{FrameRx, WorkerClock};
 use packetrig_engine::xdp::{XdpTap, XdpTapOptions};
 use packetrig_plan::Location;
 use packetrig_stats::series::RateSeries;
@@ -48,7 +49,7 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit
     let job = Job { arguments, interface, expression: arguments.expression.join(" ") };
     signal::latch()?;
     signal::count_hangups()?;
-    let keeper = Keeper::open(directory, &interface.to_string(), retention(arguments))?;
+    let keeper = LogKeeper::open(directory, &interface.to_string(), retention(arguments))?;
     let begun = (keeper.last_file() + 1, keeper.next_frame());
     let (summary, numbers) = job.listen_there(keeper, directory)?;
     if arguments.json {
@@ -59,8 +60,8 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit
     Ok(recorded::judge(summary.recorded.as_ref()))
 }
 
-fn retention(arguments: &BeginLog) -> Retention {
-    Retention {
+fn retention(arguments: &BeginLog) -> LogRetention {
+    LogRetention {
         bytes: arguments.keep.map(|size| size.0),
         age: arguments.keep_for,
         free: arguments.keep_free.map(|size| size.0),
@@ -76,7 +77,11 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
-    fn listen_there(&self, keeper: Keeper, directory: &Path) -> Result<(Summary, Numbers), Error> {
+    fn listen_there(
+        &self,
+        keeper: LogKeeper,
+        directory: &Path,
+    ) -> Result<(RecordSummary, TapNumbers), Error> {
         let program =
             if self.expression.trim().is_empty() { None } else { Some(filter::compile(&self.expression)?) };
         match self.arguments.back_end {
@@ -106,9 +111,9 @@ impl Job<'_> {
         &self,
         mut tap: R,
         (offset, is_up): (Offset, bool),
-        keeper: Keeper,
+        keeper: LogKeeper,
         directory: &Path,
-    ) -> Result<(Summary, Numbers), Error> {
+    ) -> Result<(RecordSummary, TapNumbers), Error> {
         let clock = RealClock::new();
         if !is_up {
             remark(format_args!("log: {} is down; nothing arrives until it is up", self.interface));
@@ -119,20 +124,20 @@ impl Job<'_> {
         let first = keeper.last_file() + 1;
         let known = keeper.numbers();
         let spec = self.spec(directory, keeper.last_file());
-        let recorder = Recorder::shelved(spec, (Box::new(keeper), known), offset, clock.now())?;
+        let recorder = DirectionRecorder::shelved(spec, (Box::new(keeper), known), offset, clock.now())?;
         if !self.arguments.quiet {
             remark(format_args!("log: listening on {}, first file {first}", self.interface));
         }
         notify::say("READY=1");
-        let limits = Limits { frames: None, time: self.arguments.time };
+        let limits = RecordLimits { frames: None, time: self.arguments.time };
         let hangups = Cell::new(0);
         let wish = || match (signal::received(), signal::hangups()) {
-            (Some(_), _) => Wish::End,
-            (None, now) if now != hangups.replace(now) => Wish::Rotate,
-            (None, _) => Wish::GoOn,
+            (Some(_), _) => RecordWish::End,
+            (None, now) if now != hangups.replace(now) => RecordWish::Rotate,
+            (None, _) => RecordWish::GoOn,
         };
         let mut live = Course::new(!self.arguments.quiet);
-        let mut tell = |counts: &Counts, _: &RateSeries| live.show(counts);
+        let mut tell = |counts: &RecordCounts, _: &RateSeries| live.show(counts);
         let done = record::record_as_wished(&mut tap, &clock, Some(recorder), (limits, &wish), &mut tell);
         live.finish();
         notify::say("STOPPING=1");
@@ -145,8 +150,8 @@ impl Job<'_> {
         let arguments = self.arguments;
         let extension = if arguments.zstd.is_some() { "pcapng.zst" } else { "pcapng" };
         RecordSpec {
-            target: Target::File(directory.join(format!("{NAME}.{extension}"))),
-            format: Format::Pcapng,
+            target: RecordTarget::File(directory.join(format!("{NAME}.{extension}"))),
+            format: CaptureFileFormat::Pcapng,
             interface: self.interface.to_string(),
             further: Vec::new(),
             comment: format!("packetrig log {}", self.interface),
@@ -154,7 +159,7 @@ impl Job<'_> {
             snap_len: arguments.snap,
             fcs: false,
             budget: None,
-            rotation: Rotation {
+            rotation: FileRotation {
                 bytes: Some(arguments.rotate_size.0),
                 every: arguments.rotate_every,
                 keep: None,
@@ -167,7 +172,7 @@ impl Job<'_> {
 }
 
 /// One row per account, and one for each direction of a tap.
-fn result(job: &Job<'_>, summary: &Summary, numbers: Numbers) -> String {
+fn result(job: &Job<'_>, summary: &RecordSummary, numbers: TapNumbers) -> String {
     let counts = &summary.counts;
     let written = summary.recorded.as_ref().map_or(0, |recorded| recorded.written);
     let row = |what: &str, frames: u64| vec![what.to_owned(), count(frames)];
@@ -187,7 +192,7 @@ fn result(job: &Job<'_>, summary: &Summary, numbers: Numbers) -> String {
 }
 
 /// What trailers of a tap said; nothing if there were none.
-fn trailers(numbers: Numbers) -> String {
+fn trailers(numbers: TapNumbers) -> String {
     let rows = DIRECTIONS.iter().zip(numbers).filter_map(|(direction, numbered)| {
         let numbered = numbered?;
         let cells = [
@@ -207,7 +212,11 @@ fn trailers(numbers: Numbers) -> String {
     table(&["of the tap", "first", "last", "seen", "missing", "not logged", "twice"], rows)
 }
 
-fn json(summary: &Summary, numbers: Numbers, (first_file, first_frame): (u64, u64)) -> serde_json::Value {
+fn json(
+    summary: &RecordSummary,
+    numbers: TapNumbers,
+    (first_file, first_frame): (u64, u64),
+) -> serde_json::Value {
     let mut value = recorded::value(summary);
     value["first_file"] = first_file.into();
     value["first_frame"] = first_frame.into();

@@ -1,6 +1,6 @@
 //! Sides that take no frame, and interfaces that are gone: said once, while there is time to do something about it.
 
-use packetrig_engine::tap::{Accounts, Cause, Direction};
+use packetrig_engine::tap::{TapAccounts, TapDirection, TapLossCause};
 use std::collections::BTreeMap;
 
 /// What each direction had come to when it was looked at last, and whether it was told.
@@ -19,7 +19,7 @@ struct Past {
 
 impl Deafness {
     /// What is to be said after a look at the accounts.
-    pub(super) fn remarks(&mut self, accounts: &Accounts) -> Vec<String> {
+    pub(super) fn remarks(&mut self, accounts: &TapAccounts) -> Vec<String> {
         accounts.directions.iter().filter_map(|direction| self.remark(direction)).collect()
     }
 
@@ -31,10 +31,10 @@ impl Deafness {
         said
     }
 
-    fn remark(&mut self, direction: &Direction) -> Option<String> {
+    fn remark(&mut self, direction: &TapDirection) -> Option<String> {
         let forwarded = direction.forwarded?;
         let dropped = |cause| direction.dropped.get(&cause).copied().unwrap_or(0);
-        let not_taken = dropped(Cause::PassedOver) + dropped(Cause::Deaf);
+        let not_taken = dropped(TapLossCause::PassedOver) + dropped(TapLossCause::Deaf);
         let past = self.past.entry(direction.to.clone()).or_default();
         let lost = not_taken.saturating_sub(past.not_taken);
         let is_deaf = lost > 0 && forwarded == past.forwarded;
@@ -43,8 +43,11 @@ impl Deafness {
             return None;
         }
         // Which of them it is the kernel says only where a frame has one exit.
-        let others =
-            if dropped(Cause::PassedOver) > 0 { "it is down, or its MTU is too small, or " } else { "" };
+        let others = if dropped(TapLossCause::PassedOver) > 0 {
+            "it is down, or its MTU is too small, or "
+        } else {
+            ""
+        };
         Some(format!(
             "{} took none of the last {lost} frames: {others}it is a virtual cable whose far end has neither GRO on nor a \
              program any more; `--back-end packet` forwards to such a cable",
@@ -64,15 +67,15 @@ pub(super) fn loss(name: &str) -> String {
 mod tests {
     use super::*;
 
-    fn accounts(forwarded: u64, passed_over: u64) -> Accounts {
-        not_taken(forwarded, Cause::PassedOver, passed_over)
+    fn accounts(forwarded: u64, passed_over: u64) -> TapAccounts {
+        not_taken(forwarded, TapLossCause::PassedOver, passed_over)
     }
 
-    fn not_taken(forwarded: u64, cause: Cause, frames: u64) -> Accounts {
+    fn not_taken(forwarded: u64, cause: TapLossCause, frames: u64) -> TapAccounts {
         let dropped = [(cause, frames)].into();
         let direction =
-            Direction { to: "b".into(), forwarded: Some(forwarded), dropped, ..Direction::default() };
-        Accounts { directions: vec![direction], ..Accounts::default() }
+            TapDirection { to: "b".into(), forwarded: Some(forwarded), dropped, ..TapDirection::default() };
+        TapAccounts { directions: vec![direction], ..TapAccounts::default() }
     }
 
     #[test]
@@ -87,13 +90,13 @@ mod tests {
 
     #[test]
     fn where_the_kernel_says_why_nothing_else_is_supposed() {
-        let said = Deafness::default().remarks(&not_taken(0, Cause::Deaf, 7));
+        let said = Deafness::default().remarks(&not_taken(0, TapLossCause::Deaf, 7));
         assert!(
             said.len() == 1 && said[0].contains("took none of the last 7 frames: it is a virtual"),
             "{said:?}"
         );
         assert!(
-            Deafness::default().remarks(&not_taken(0, Cause::Down, 7)).is_empty(),
+            Deafness::default().remarks(&not_taken(0, TapLossCause::Down, 7)).is_empty(),
             "it is known to be down"
         );
     }

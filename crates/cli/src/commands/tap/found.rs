@@ -5,7 +5,7 @@ use crate::args::NamedTap;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::output::Output;
-use packetrig_engine::tap::{Found, found};
+use packetrig_engine::tap::{FoundTap, found};
 
 /// All taps, or one.
 pub(super) fn status(named: &NamedTap, output: &mut Output) -> Result<Exit, Error> {
@@ -30,7 +30,7 @@ pub(super) fn status(named: &NamedTap, output: &mut Output) -> Result<Exit, Erro
 }
 
 /// In words, whether it works and who for.
-fn condition(tap: &Found) -> String {
+fn condition(tap: &FoundTap) -> String {
     match (tap.is_forwarding(), tap.has_process()) {
         (true, true) => format!("forwarding, process {}", tap.state.process),
         (true, false) => "forwarding, left to the kernel".to_owned(),
@@ -38,7 +38,7 @@ fn condition(tap: &Found) -> String {
     }
 }
 
-fn told(tap: &Found) -> Result<serde_json::Value, Error> {
+fn told(tap: &FoundTap) -> Result<serde_json::Value, Error> {
     let accounts = tap.accounts()?;
     Ok(serde_json::json!({
         "state": tap.state,

@@ -5,8 +5,10 @@ use crate::error::Error;
 use crate::numbers::count;
 use crate::output::remark;
 use crate::table::table;
-use packetrig_engine::impair::{Books, DIRECTIONS, Spec, Specs, Treated, TruthFile, Watch};
-use packetrig_engine::tap::Treatment;
+use packetrig_engine::impair::{
+    DIRECTIONS, DirectionSpec, ImpairAccount, ImpairSpecs, ImpairTreatment, ImpairWatch, TruthFile,
+};
+use packetrig_engine::tap::FrameTreatment;
 use packetrig_sys::clock;
 use std::path::Path;
 
@@ -14,11 +16,11 @@ use std::path::Path;
 const SEED: u64 = 1;
 
 /// For each direction what is done to its frames.
-pub(super) type Treatments = [Box<dyn Treatment>; 2];
+pub(super) type Treatments = [Box<dyn FrameTreatment>; 2];
 
 /// What is done to frames on their way, and how it is told.
 pub(super) struct Impairments {
-    watch: Watch,
+    watch: ImpairWatch,
     truth: Option<TruthFile>,
 }
 
@@ -39,12 +41,12 @@ impl Impairments {
         let offset = clock::realtime_offset();
         let truth =
             arguments.truth.as_deref().map(|path| TruthFile::create(path, &header, offset)).transpose()?;
-        let (treatments, watch) = Treated::pair(specs.plans(seed), truth.as_ref());
+        let (treatments, watch) = ImpairTreatment::pair(specs.plans(seed), truth.as_ref());
         Ok(Some((Self { watch, truth }, treatments)))
     }
 
     /// What was done, when the tap has ended and let go of its treatments; and the rules that are broken.
-    pub(super) fn finish(self) -> Result<([Books; 2], Vec<String>), Error> {
+    pub(super) fn finish(self) -> Result<([ImpairAccount; 2], Vec<String>), Error> {
         let books = self.watch.books();
         if let Some(truth) = self.truth {
             truth.finish()?;
@@ -53,7 +55,7 @@ impl Impairments {
         if untold > 0 {
             remark(format_args!("tap: the truth log lacks {} frames: its disk was too slow", count(untold)));
         }
-        let broken = |(direction, books): (&&str, &Books)| {
+        let broken = |(direction, books): (&&str, &ImpairAccount)| {
             Some(format!("impairment of {direction}: {}", books.imbalance()?))
         };
         let broken = DIRECTIONS.iter().zip(&books).filter_map(broken).collect();
@@ -61,15 +63,15 @@ impl Impairments {
     }
 }
 
-fn specs(arguments: &Arguments) -> Result<Specs, Error> {
+fn specs(arguments: &Arguments) -> Result<ImpairSpecs, Error> {
     let mut specs = match &arguments.both {
         Some(text) if is_file(text) => {
             let document = std::fs::read_to_string(text)
                 .map_err(|source| Error::ReadFile { name: text.clone(), source })?;
-            Specs::read(&document)?
+            ImpairSpecs::read(&document)?
         }
-        Some(text) => Specs::both(&text.parse::<Spec>()?),
-        None => Specs::default(),
+        Some(text) => ImpairSpecs::both(&text.parse::<DirectionSpec>()?),
+        None => ImpairSpecs::default(),
     };
     for (way, text) in [&arguments.there, &arguments.back].into_iter().enumerate() {
         if let Some(text) = text {
@@ -84,7 +86,7 @@ fn is_file(text: &str) -> bool {
 }
 
 /// The truth log's first line: what it takes to have the same again.
-fn header(seed: u64, specs: &Specs) -> String {
+fn header(seed: u64, specs: &ImpairSpecs) -> String {
     let [there, back] = &specs.ways;
     serde_json::json!({
         "truth": 1,
@@ -96,7 +98,7 @@ fn header(seed: u64, specs: &Specs) -> String {
 }
 
 /// The books by direction, for programs; null if nothing was impaired.
-pub(super) fn value(books: Option<&[Books; 2]>) -> serde_json::Value {
+pub(super) fn value(books: Option<&[ImpairAccount; 2]>) -> serde_json::Value {
     books.map_or(
         serde_json::Value::Null,
         |[there, back]| serde_json::json!({ DIRECTIONS[0]: there, DIRECTIONS[1]: back }),
@@ -104,7 +106,7 @@ pub(super) fn value(books: Option<&[Books; 2]>) -> serde_json::Value {
 }
 
 /// A row for each direction.
-pub(super) fn shown(books: &[Books; 2]) -> String {
+pub(super) fn shown(books: &[ImpairAccount; 2]) -> String {
     let rows = DIRECTIONS.iter().zip(books).map(|(direction, books)| {
         let counts = &books.counts;
         let late = counts.late_most_ns as f64 / 1000.0;

@@ -13,9 +13,9 @@ use crate::output::{Output, Style, remark};
 use crate::progress::LiveLine;
 use deaf::Deafness;
 use impair::Impairments;
-use packetrig_engine::capture::record::Recorded;
+use packetrig_engine::capture::record::RecordingOutcome;
 use packetrig_engine::filter;
-use packetrig_engine::tap::{Accounts, Ended, MirrorSpec, State, Tap, TapSpec, Way};
+use packetrig_engine::tap::{MirrorSpec, RunningTap, TapAccounts, TapEnd, TapMethod, TapSpec, TapState};
 use packetrig_sys::{clock, signal};
 
 /// How often the tap is tended.
@@ -35,7 +35,7 @@ fn begin(arguments: &Arguments, output: &mut Output) -> Result<Exit, Error> {
     let spec = understand(arguments)?;
     let (impairments, treatments) = Impairments::prepare(&arguments.impair)?.unzip();
     signal::latch()?;
-    let mut tap = Tap::begin_with(&spec, treatments)?;
+    let mut tap = RunningTap::begin_with(&spec, treatments)?;
     let state = tap.state().clone();
     say_start(arguments, &state);
     if arguments.detach {
@@ -72,8 +72,8 @@ fn understand(arguments: &Arguments) -> Result<TapSpec, Error> {
         trailer: arguments.trailer,
         capture: arguments.capture.clone(),
         way: arguments.back_end.map(|name| match name {
-            Forwarder::Xdp => Way::Xdp,
-            Forwarder::Packet => Way::Packet,
+            Forwarder::Xdp => TapMethod::Xdp,
+            Forwarder::Packet => TapMethod::Packet,
         }),
         fail_closed: arguments.fail_closed,
         link_state: !arguments.no_link_state,
@@ -81,7 +81,7 @@ fn understand(arguments: &Arguments) -> Result<TapSpec, Error> {
     })
 }
 
-fn say_start(arguments: &Arguments, state: &State) {
+fn say_start(arguments: &Arguments, state: &TapState) {
     for caveat in &state.caveats {
         remark(format_args!("tap: {caveat}"));
     }
@@ -95,11 +95,11 @@ fn say_start(arguments: &Arguments, state: &State) {
 }
 
 /// Leaves it to the kernel, where that can be.
-fn leave(tap: Tap, state: &State) -> Result<Exit, Error> {
-    if state.way == Way::Packet {
+fn leave(tap: RunningTap, state: &TapState) -> Result<Exit, Error> {
+    if state.way == TapMethod::Packet {
         let why = state.why.clone();
         tap.end()?;
-        let refusal = packetrig_engine::tap::Refusal::NeedsProcess(why);
+        let refusal = packetrig_engine::tap::TapRefusal::NeedsProcess(why);
         return Err(packetrig_engine::Error::from(refusal).into());
     }
     tap.leave()?;
@@ -108,7 +108,7 @@ fn leave(tap: Tap, state: &State) -> Result<Exit, Error> {
 }
 
 /// Tends it until the time is up or the user has had enough.
-fn watch(arguments: &Arguments, tap: &mut Tap) -> Result<(), Error> {
+fn watch(arguments: &Arguments, tap: &mut RunningTap) -> Result<(), Error> {
     let start_ns = clock::monotonic_ns();
     let end_ns = arguments.time.map_or(u64::MAX, |time| start_ns.saturating_add(time.as_u64()));
     let (mut live, mut deafness) = (LiveLine::new(!arguments.quiet), Deafness::default());
@@ -133,8 +133,8 @@ fn watch(arguments: &Arguments, tap: &mut Tap) -> Result<(), Error> {
 }
 
 /// What there is to say of a tap, for programs.
-fn value(state: &State, accounts: &Accounts, ended: Option<&Ended>) -> serde_json::Value {
-    let file = |recorded: &Recorded| {
+fn value(state: &TapState, accounts: &TapAccounts, ended: Option<&TapEnd>) -> serde_json::Value {
+    let file = |recorded: &RecordingOutcome| {
         serde_json::json!({
             "files": recorded.files,
             "written": recorded.written,
@@ -150,7 +150,7 @@ fn value(state: &State, accounts: &Accounts, ended: Option<&Ended>) -> serde_jso
 }
 
 /// Accounts that do not add up are said, and so is a file that could not be written. A tap has no other end than these.
-fn judge(ended: &Ended) -> Exit {
+fn judge(ended: &TapEnd) -> Exit {
     let style = Style::of_remarks();
     for rule in &ended.imbalances {
         remark(format_args!("{} the accounts do not balance: {rule}", style.bad("error:")));

@@ -2,16 +2,16 @@
 
 use crate::numbers::{count, per_second, scaled};
 use crate::table::table;
-use packetrig_engine::capture::record::Recorded;
-use packetrig_engine::tap::{Accounts, Direction, MirrorAccount, State};
+use packetrig_engine::capture::record::RecordingOutcome;
+use packetrig_engine::tap::{MirrorAccount, TapAccounts, TapDirection, TapState};
 use packetrig_units::Nanos;
 
 /// What happened since the last accounts, in a line.
-pub(super) fn line(now: &Accounts, last: Option<&Accounts>) -> String {
+pub(super) fn line(now: &TapAccounts, last: Option<&TapAccounts>) -> String {
     let before_ns = last.map_or(0, |last| last.elapsed.as_u64());
     let length = Nanos::new(now.elapsed.as_u64().saturating_sub(before_ns));
     let before = |index: usize| last.and_then(|last| last.directions.get(index));
-    let way = |(index, direction): (usize, &Direction)| {
+    let way = |(index, direction): (usize, &TapDirection)| {
         let (frames, bytes) = before(index).map_or((0, 0), |before| (before.received, before.received_bytes));
         let rate = |now: u64, before: u64| per_second(now.saturating_sub(before), length);
         let mut text = format!(
@@ -35,7 +35,11 @@ pub(super) fn line(now: &Accounts, last: Option<&Accounts>) -> String {
 }
 
 /// All accounts: one row each.
-pub(super) fn result(state: &State, accounts: &Accounts, recorded: Option<&Recorded>) -> String {
+pub(super) fn result(
+    state: &TapState,
+    accounts: &TapAccounts,
+    recorded: Option<&RecordingOutcome>,
+) -> String {
     let [a, b] = &state.sides;
     let elapsed = accounts.elapsed.as_secs_f64();
     let mut text =
@@ -59,7 +63,7 @@ pub(super) fn result(state: &State, accounts: &Accounts, recorded: Option<&Recor
     text
 }
 
-fn rows(direction: &Direction) -> Vec<Vec<String>> {
+fn rows(direction: &TapDirection) -> Vec<Vec<String>> {
     let way = format!("{} > {}", direction.from, direction.to);
     let row =
         |what: &str, frames: String, why: &str| vec![way.clone(), what.to_owned(), frames, why.to_owned()];

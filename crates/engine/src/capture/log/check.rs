@@ -2,10 +2,10 @@
 //!
 //! It changes nothing. A file that is being written is in no index yet; it is named, not judged.
 
-use super::index::{Entry, FileEntry, Index};
+use super::index::{FileEntry, IndexEntry, LogIndex};
 use super::keeper::index_of;
 use super::{Error, files, survey};
-use crate::capture::numbers::{Numbered, Numbers};
+use crate::capture::numbers::{NumberedDirection, TapNumbers};
 use serde::Serialize;
 use serde_json::Value;
 use std::path::Path;
@@ -13,7 +13,7 @@ use std::path::Path;
 /// What is not as it should be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "finding", rename_all = "snake_case")]
-pub enum Finding {
+pub enum LogFinding {
     /// A file of the index is gone, and nobody of the log removed it.
     Gone {
         /// Which.
@@ -58,7 +58,7 @@ pub struct TapBooks {
 
 /// What came of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Checked {
+pub struct LogCheck {
     /// Complete files that are there.
     pub files: u64,
     /// Frames in them, counted.
@@ -78,17 +78,17 @@ pub struct Checked {
     /// A file that is in no index yet: being written, or left by force.
     pub open_files: u64,
     /// What trailers say, by direction.
-    pub numbers: Numbers,
+    pub numbers: TapNumbers,
     /// What the tap says, by direction.
     pub tap: Option<[TapBooks; 2]>,
     /// What is not as it should be.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<LogFinding>,
 }
 
 /// Why it cannot be told what the log lacks of what the tap mirrored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "doubt", rename_all = "snake_case")]
-pub enum Doubt {
+pub enum LogDoubt {
     /// The log goes so many frames beyond those that the tap's books know of: they are older than its end. Without trailers
     /// these may be others than copies, too.
     Older {
@@ -102,10 +102,10 @@ pub enum Doubt {
     },
 }
 
-impl Checked {
+impl LogCheck {
     /// Copies that left the tap and are not in the log, by direction; `None` where either side does not know, or where the tap's
-    /// books are not of the same copies ([`Checked::doubt`]). Without trailers the log does not know directions, so only
-    /// their sum is known ([`Checked::lost_in_all`]).
+    /// books are not of the same copies ([`LogCheck::doubt`]). Without trailers the log does not know directions, so only
+    /// their sum is known ([`LogCheck::lost_in_all`]).
     pub fn lost(&self) -> [Option<u64>; 2] {
         let of = |way: usize| {
             if !self.is_numbered() || self.times_anew() > 0 || self.newer(way)? > 0 {
@@ -126,18 +126,18 @@ impl Checked {
     }
 
     /// Why what is lost is not known, although the tap said its books.
-    pub fn doubt(&self) -> Option<Doubt> {
+    pub fn doubt(&self) -> Option<LogDoubt> {
         self.tap?;
         let times = self.times_anew();
         if times > 0 {
-            return Some(Doubt::Anew { times });
+            return Some(LogDoubt::Anew { times });
         }
         let frames = if self.is_numbered() {
             self.newer(0).unwrap_or(0) + self.newer(1).unwrap_or(0)
         } else {
             self.written.saturating_sub(self.mirrored_in_all()?)
         };
-        (frames > 0).then_some(Doubt::Older { frames })
+        (frames > 0).then_some(LogDoubt::Older { frames })
     }
 
     /// How far the log goes beyond what the tap's books know of.
@@ -152,7 +152,7 @@ impl Checked {
         self.numbers.iter().any(Option::is_some)
     }
 
-    fn numbered(&self, way: usize) -> Numbered {
+    fn numbered(&self, way: usize) -> NumberedDirection {
         self.numbers[way].unwrap_or_default()
     }
 
@@ -180,12 +180,12 @@ impl Checked {
 }
 
 /// Checks the log in a directory; `tap` is what `packetrig tap` printed as JSON.
-pub fn check(directory: &Path, tap: Option<(&Path, &str)>) -> Result<Checked, Error> {
-    let entries = Index::read(directory)?;
+pub fn check(directory: &Path, tap: Option<(&Path, &str)>) -> Result<LogCheck, Error> {
+    let entries = LogIndex::read(directory)?;
     if entries.is_empty() {
         return Err(Error::Damaged { path: index_of(directory), why: "there is no log here".into() });
     }
-    let mut checked = Checked::default();
+    let mut checked = LogCheck::default();
     if let Some((path, text)) = tap {
         let books = serde_json::from_str(text).ok().and_then(|value: Value| books(&value));
         let why = || Error::Damaged {
@@ -200,12 +200,12 @@ pub fn check(directory: &Path, tap: Option<(&Path, &str)>) -> Result<Checked, Er
         take(entry, &mut known, &mut checked);
     }
     checked.numbers = known.last().map_or(checked.numbers, |file| file.numbers);
-    let mut before: Numbers = [None; 2];
+    let mut before: TapNumbers = [None; 2];
     for entry in &known {
         match there.iter().find(|(number, _)| *number == entry.file) {
             // One that was never made, because the disk was full: what was for it is among what the disk lost.
             None if entry.frames == 0 && entry.size == 0 => {}
-            None => checked.findings.push(Finding::Gone { file: entry.file }),
+            None => checked.findings.push(LogFinding::Gone { file: entry.file }),
             Some((_, path)) => hold(entry, path, before, &mut checked),
         }
         before = entry.numbers;
@@ -215,19 +215,19 @@ pub fn check(directory: &Path, tap: Option<(&Path, &str)>) -> Result<Checked, Er
     Ok(checked)
 }
 
-fn take(entry: Entry, known: &mut Vec<FileEntry>, checked: &mut Checked) {
+fn take(entry: IndexEntry, known: &mut Vec<FileEntry>, checked: &mut LogCheck) {
     match entry {
-        Entry::Before { files, frames, .. } => {
+        IndexEntry::Before { files, frames, .. } => {
             checked.removed_files += files;
             checked.removed_frames += frames;
             checked.written += frames;
         }
-        Entry::File(file) => {
+        IndexEntry::File(file) => {
             if let Some(last) = known.last() {
-                checked.findings.extend((last.file + 1..file.file).map(|file| Finding::Skipped { file }));
+                checked.findings.extend((last.file + 1..file.file).map(|file| LogFinding::Skipped { file }));
             }
             if file.mended {
-                checked.findings.push(Finding::Mended { file: file.file });
+                checked.findings.push(LogFinding::Mended { file: file.file });
             }
             checked.written += file.frames;
             checked.dropped_kernel += file.dropped_kernel;
@@ -236,26 +236,26 @@ fn take(entry: Entry, known: &mut Vec<FileEntry>, checked: &mut Checked) {
             checked.numbers = file.numbers;
             known.push(file);
         }
-        Entry::Removed { file, frames, .. } => {
+        IndexEntry::Removed { file, frames, .. } => {
             checked.removed_files += 1;
             checked.removed_frames += frames;
             known.retain(|entry| entry.file != file);
         }
-        Entry::Began { .. } | Entry::Ended { .. } => {}
+        IndexEntry::Began { .. } | IndexEntry::Ended { .. } => {}
     }
 }
 
-fn hold(entry: &FileEntry, path: &Path, before: Numbers, checked: &mut Checked) {
+fn hold(entry: &FileEntry, path: &Path, before: TapNumbers, checked: &mut LogCheck) {
     checked.files += 1;
     match survey(path, before) {
         Ok(found) => {
             checked.frames += found.frames;
             if found.frames != entry.frames || found.is_cut {
                 let (said, found) = (entry.frames, found.frames);
-                checked.findings.push(Finding::Differs { file: entry.file, said, found });
+                checked.findings.push(LogFinding::Differs { file: entry.file, said, found });
             }
         }
-        Err(error) => checked.findings.push(Finding::Damaged { file: entry.file, why: error.to_string() }),
+        Err(error) => checked.findings.push(LogFinding::Damaged { file: entry.file, why: error.to_string() }),
     }
 }
 

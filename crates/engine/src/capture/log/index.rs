@@ -3,7 +3,7 @@
 //! Lines are only ever added, and the whole file is written anew when a log begins: what was removed becomes one sum.
 
 use super::{Error, INDEX, failed};
-use crate::capture::numbers::Numbers;
+use crate::capture::numbers::TapNumbers;
 use packetrig_sys::private_files;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, OpenOptions};
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 /// A thing that happened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "snake_case")]
-pub enum Entry {
+pub enum IndexEntry {
     /// All that was in the log once and is not any more.
     Before {
         /// Number of the last file removed.
@@ -34,7 +34,7 @@ pub enum Entry {
         /// Number of its first frame, from 0.
         frame: u64,
         /// What trailers of a tap had said before, by direction.
-        numbers: Numbers,
+        numbers: TapNumbers,
     },
     /// A file is complete.
     File(FileEntry),
@@ -47,7 +47,7 @@ pub enum Entry {
         /// Frames that were in it.
         frames: u64,
         /// Why.
-        why: Why,
+        why: RemovalReason,
     },
     /// A log ended as it was asked to.
     Ended {
@@ -59,7 +59,7 @@ pub enum Entry {
 /// Why a file was removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Why {
+pub enum RemovalReason {
     /// All files together were too large.
     Size,
     /// It was too old.
@@ -96,7 +96,7 @@ pub struct FileEntry {
     /// Frames that could not be written.
     pub dropped_disk: u64,
     /// What the trailers of a tap said until its end, by direction.
-    pub numbers: Numbers,
+    pub numbers: TapNumbers,
     /// The log ended by force; what it lost is not known.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub mended: bool,
@@ -104,16 +104,16 @@ pub struct FileEntry {
 
 /// The index of a directory.
 #[derive(Debug)]
-pub struct Index {
+pub struct LogIndex {
     path: PathBuf,
     file: File,
     /// Lines the disk had no room for.
     owed: String,
 }
 
-impl Index {
+impl LogIndex {
     /// What is in it, oldest first; nothing if there is none. Half a line at the end is left out.
-    pub fn read(directory: &Path) -> Result<Vec<Entry>, Error> {
+    pub fn read(directory: &Path) -> Result<Vec<IndexEntry>, Error> {
         let path = directory.join(INDEX);
         let text = match fs::read_to_string(&path) {
             Ok(text) => text,
@@ -131,7 +131,7 @@ impl Index {
     }
 
     /// Writes the index anew and keeps it open.
-    pub fn renew(directory: &Path, entries: &[Entry]) -> Result<Self, Error> {
+    pub fn renew(directory: &Path, entries: &[IndexEntry]) -> Result<Self, Error> {
         let path = directory.join(INDEX);
         let text: String = entries.iter().map(line).collect();
         private_files::replace(&path, text).map_err(failed("write", &path))?;
@@ -140,7 +140,7 @@ impl Index {
     }
 
     /// Adds a line. Without room for it, it is owed until there is.
-    pub fn add(&mut self, entry: &Entry) {
+    pub fn add(&mut self, entry: &IndexEntry) {
         self.owed.push_str(&line(entry));
         self.pay();
     }
@@ -171,7 +171,7 @@ impl Index {
     }
 }
 
-fn line(entry: &Entry) -> String {
+fn line(entry: &IndexEntry) -> String {
     // Numbers and short texts: nothing in it can fail.
     let mut text = serde_json::to_string(entry).unwrap_or_default();
     text.push('\n');

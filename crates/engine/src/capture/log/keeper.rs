@@ -1,9 +1,9 @@
 //! Keeps the files of a log: enters each in the index, removes what is too much, and makes room or does not.
 
-use super::index::{Entry, FileEntry, Index, Why};
+use super::index::{FileEntry, IndexEntry, LogIndex, RemovalReason};
 use super::{Error, INDEX, failed, files, survey};
-use crate::capture::numbers::Numbers;
-use crate::capture::record::{Full, Part, Shelf};
+use crate::capture::numbers::TapNumbers;
+use crate::capture::record::{FilePart, FileShelf, FullDiskPolicy};
 use packetrig_sys::{clock, disk, private_files};
 use packetrig_units::Nanos;
 use std::collections::VecDeque;
@@ -27,7 +27,7 @@ pub enum WhenFull {
 
 /// What is kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Retention {
+pub struct LogRetention {
     /// All files together are no larger than this, bytes; one that is being written is taken for as large as it may get.
     pub bytes: Option<u64>,
     /// Nor older than this.
@@ -42,47 +42,47 @@ pub struct Retention {
 
 /// See the module.
 #[derive(Debug)]
-pub struct Keeper {
+pub struct LogKeeper {
     directory: PathBuf,
-    index: Index,
-    retention: Retention,
+    index: LogIndex,
+    retention: LogRetention,
     /// Complete files that are there, oldest first.
     files: VecDeque<FileEntry>,
     last_file: u64,
     next_frame: u64,
-    numbers: Numbers,
+    numbers: TapNumbers,
     mended: u64,
     _lock: File,
 }
 
-impl Keeper {
+impl LogKeeper {
     /// Takes over a directory, which is made if it is not there: reads its index and mends what ended by force.
-    pub fn open(directory: &Path, interface: &str, retention: Retention) -> Result<Self, Error> {
+    pub fn open(directory: &Path, interface: &str, retention: LogRetention) -> Result<Self, Error> {
         private_files::create_directories(directory).map_err(failed("make", directory))?;
         let lock = lock(directory)?;
         let free = disk::free(directory).unwrap_or(u64::MAX);
         if retention.when_full == WhenFull::Refuse && free < retention.file {
             return Err(Error::NoRoom { path: directory.to_owned(), free, wanted: retention.file });
         }
-        let mut state = State::read(directory)?;
+        let mut state = LoggedFiles::read(directory)?;
         let mended = state.mend(directory)?;
-        let began = Entry::Began {
+        let began = IndexEntry::Began {
             at_ns: clock::wall_clock_ns(),
             interface: interface.to_owned(),
             file: state.last_file + 1,
             frame: state.next_frame,
             numbers: state.numbers,
         };
-        let before = (state.gone.files > 0).then_some(Entry::Before {
+        let before = (state.gone.files > 0).then_some(IndexEntry::Before {
             last_file: state.gone.last_file,
             files: state.gone.files,
             frames: state.gone.frames,
         });
-        let there = state.files.iter().cloned().map(Entry::File);
-        let entries: Vec<Entry> = before.into_iter().chain(there).chain([began]).collect();
+        let there = state.files.iter().cloned().map(IndexEntry::File);
+        let entries: Vec<IndexEntry> = before.into_iter().chain(there).chain([began]).collect();
         Ok(Self {
             directory: directory.to_owned(),
-            index: Index::renew(directory, &entries)?,
+            index: LogIndex::renew(directory, &entries)?,
             retention,
             files: state.files.into(),
             last_file: state.last_file,
@@ -104,7 +104,7 @@ impl Keeper {
     }
 
     /// What trailers said until now.
-    pub fn numbers(&self) -> Numbers {
+    pub fn numbers(&self) -> TapNumbers {
         self.numbers
     }
 
@@ -117,14 +117,14 @@ impl Keeper {
     fn prune(&mut self) {
         let sum = |files: &VecDeque<FileEntry>| files.iter().map(|file| file.size).sum::<u64>();
         while self.retention.bytes.is_some_and(|most| sum(&self.files) + self.retention.file > most)
-            && self.remove_oldest(Why::Size)
+            && self.remove_oldest(RemovalReason::Size)
         {}
         let now = clock::wall_clock_ns();
         let is_old = |file: &FileEntry, age: Nanos| file.span_ns.1.saturating_add(age.as_u64()) < now;
         while self.retention.age.is_some_and(|age| self.files.front().is_some_and(|file| is_old(file, age)))
-            && self.remove_oldest(Why::Age)
+            && self.remove_oldest(RemovalReason::Age)
         {}
-        while self.is_short_of_room() && self.remove_oldest(Why::Free) {}
+        while self.is_short_of_room() && self.remove_oldest(RemovalReason::Free) {}
     }
 
     fn is_short_of_room(&self) -> bool {
@@ -132,18 +132,18 @@ impl Keeper {
         self.retention.free.is_some_and(is_below)
     }
 
-    fn remove_oldest(&mut self, why: Why) -> bool {
+    fn remove_oldest(&mut self, why: RemovalReason) -> bool {
         let Some(oldest) = self.files.pop_front() else { return false };
         // Somebody else may have taken it away; that is what was to be done.
         fs::remove_file(self.directory.join(&oldest.name)).unwrap_or(());
         let (at_ns, file, frames) = (clock::wall_clock_ns(), oldest.file, oldest.frames);
-        self.index.add(&Entry::Removed { at_ns, file, frames, why });
+        self.index.add(&IndexEntry::Removed { at_ns, file, frames, why });
         true
     }
 }
 
-impl Shelf for Keeper {
-    fn ended(&mut self, part: Part) {
+impl FileShelf for LogKeeper {
+    fn ended(&mut self, part: FilePart) {
         let name = part.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let entry = FileEntry {
             file: part.number,
@@ -162,21 +162,21 @@ impl Shelf for Keeper {
         };
         self.next_frame += part.frames;
         self.last_file = part.number;
-        self.index.add(&Entry::File(entry.clone()));
+        self.index.add(&IndexEntry::File(entry.clone()));
         self.files.push_back(entry);
         self.prune();
         self.index.pay();
     }
 
-    fn full(&mut self) -> Full {
+    fn full(&mut self) -> FullDiskPolicy {
         let when_full = self.retention.when_full;
-        if when_full == WhenFull::DropOldest && self.remove_oldest(Why::Full) {
-            return Full::TryAgain;
+        if when_full == WhenFull::DropOldest && self.remove_oldest(RemovalReason::Full) {
+            return FullDiskPolicy::TryAgain;
         }
         match when_full {
             // Nothing is left that could be removed: somebody else fills the disk.
-            WhenFull::DropOldest | WhenFull::Stop => Full::GoOn,
-            WhenFull::Refuse => Full::End,
+            WhenFull::DropOldest | WhenFull::Stop => FullDiskPolicy::GoOn,
+            WhenFull::Refuse => FullDiskPolicy::End,
         }
     }
 
@@ -186,10 +186,10 @@ impl Shelf for Keeper {
     }
 }
 
-impl Drop for Keeper {
+impl Drop for LogKeeper {
     fn drop(&mut self) {
         // Its files have been ended by then: the recorder says so before it lets go.
-        self.index.add(&Entry::Ended { at_ns: clock::wall_clock_ns() });
+        self.index.add(&IndexEntry::Ended { at_ns: clock::wall_clock_ns() });
     }
 }
 
@@ -204,7 +204,7 @@ fn lock(directory: &Path) -> Result<File, Error> {
 }
 
 #[derive(Default)]
-struct Gone {
+struct RemovedFile {
     last_file: u64,
     files: u64,
     frames: u64,
@@ -212,32 +212,32 @@ struct Gone {
 
 /// What the index says, file by file.
 #[derive(Default)]
-struct State {
+struct LoggedFiles {
     files: Vec<FileEntry>,
-    gone: Gone,
+    gone: RemovedFile,
     last_file: u64,
     next_frame: u64,
-    numbers: Numbers,
+    numbers: TapNumbers,
 }
 
-impl State {
+impl LoggedFiles {
     fn read(directory: &Path) -> Result<Self, Error> {
         let mut state = Self::default();
-        for entry in Index::read(directory)? {
+        for entry in LogIndex::read(directory)? {
             match entry {
-                Entry::Before { last_file, files, frames } => {
-                    state.gone = Gone { last_file, files, frames };
+                IndexEntry::Before { last_file, files, frames } => {
+                    state.gone = RemovedFile { last_file, files, frames };
                     state.last_file = state.last_file.max(last_file);
                     state.next_frame = state.next_frame.max(frames);
                 }
-                Entry::File(file) => state.take(file),
-                Entry::Removed { file, frames, .. } => state.remove(file, frames),
-                Entry::Began { file, frame, numbers, .. } => {
+                IndexEntry::File(file) => state.take(file),
+                IndexEntry::Removed { file, frames, .. } => state.remove(file, frames),
+                IndexEntry::Began { file, frame, numbers, .. } => {
                     state.numbers = numbers;
                     state.last_file = state.last_file.max(file.saturating_sub(1));
                     state.next_frame = state.next_frame.max(frame);
                 }
-                Entry::Ended { .. } => {}
+                IndexEntry::Ended { .. } => {}
             }
         }
         Ok(state)

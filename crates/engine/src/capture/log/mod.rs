@@ -14,10 +14,10 @@ mod index;
 mod keeper;
 mod survey;
 
-pub use check::{Checked, Doubt, Finding, TapBooks, check};
-pub use index::{Entry, FileEntry, Index, Why};
-pub use keeper::{Keeper, Retention, WhenFull};
-pub use survey::{Survey, survey};
+pub use check::{LogCheck, LogDoubt, LogFinding, TapBooks, check};
+pub use index::{FileEntry, IndexEntry, LogIndex, RemovalReason};
+pub use keeper::{LogKeeper, LogRetention, WhenFull};
+pub use survey::{LogFileSurvey, survey};
 
 use std::io;
 use std::path::{Path, PathBuf};

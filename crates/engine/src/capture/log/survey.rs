@@ -1,7 +1,7 @@
 //! What is in a file of a log, by reading it: how an index is checked, and a file mended whose log ended by force.
 
 use super::{Error, failed};
-use crate::capture::numbers::{Counter, Numbers};
+use crate::capture::numbers::{TapNumbers, TrailerCounter};
 use packetrig_wire::pcap::{Decoder, MOST_NEEDED, Step};
 use packetrig_wire::trailer;
 use std::fs::File;
@@ -13,7 +13,7 @@ const FCS: u64 = 4;
 
 /// What was found in a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Survey {
+pub struct LogFileSurvey {
     /// Frames.
     pub frames: u64,
     /// Their bytes on the wire, FCS included.
@@ -21,7 +21,7 @@ pub struct Survey {
     /// When the first and the last arrived, nanoseconds since 1970.
     pub arrivals_ns: Option<(u64, u64)>,
     /// What trailers of a tap say, going on from what was known before it.
-    pub numbers: Numbers,
+    pub numbers: TapNumbers,
     /// Bytes up to the end of the last complete record.
     pub whole: u64,
     /// Whether there is anything behind that.
@@ -29,7 +29,7 @@ pub struct Survey {
 }
 
 /// Reads a file, compressed or not.
-pub fn survey(path: &Path, known: Numbers) -> Result<Survey, Error> {
+pub fn survey(path: &Path, known: TapNumbers) -> Result<LogFileSurvey, Error> {
     let file = File::open(path).map_err(failed("read", path))?;
     let is_squeezed = path.extension().is_some_and(|extension| extension == "zst");
     let mut input: Box<dyn Read> = if is_squeezed {
@@ -37,8 +37,11 @@ pub fn survey(path: &Path, known: Numbers) -> Result<Survey, Error> {
     } else {
         Box::new(file)
     };
-    let mut reading =
-        Reading { found: Survey::default(), counter: Counter::new(known), decoder: Decoder::new() };
+    let mut reading = FileReading {
+        found: LogFileSurvey::default(),
+        counter: TrailerCounter::new(known),
+        decoder: Decoder::new(),
+    };
     match reading.all(&mut input) {
         Ok(()) => {}
         // Compressed blocks that are not whole: as with a record that is cut.
@@ -48,16 +51,16 @@ pub fn survey(path: &Path, known: Numbers) -> Result<Survey, Error> {
         Err(error) => return Err(Error::Damaged { path: path.to_owned(), why: error.to_string() }),
     }
     let numbers = reading.counter.numbers();
-    Ok(Survey { numbers, ..reading.found })
+    Ok(LogFileSurvey { numbers, ..reading.found })
 }
 
-struct Reading {
-    found: Survey,
-    counter: Counter,
+struct FileReading {
+    found: LogFileSurvey,
+    counter: TrailerCounter,
     decoder: Decoder,
 }
 
-impl Reading {
+impl FileReading {
     fn all(&mut self, input: &mut dyn Read) -> io::Result<()> {
         let mut buffer = vec![0; 2 * MOST_NEEDED];
         let (mut from, mut to) = (0, 0);

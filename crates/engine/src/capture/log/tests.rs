@@ -1,5 +1,5 @@
 use super::*;
-use crate::capture::record::{Format, RecordSpec, Recorder, Rotation, Target};
+use crate::capture::record::{CaptureFileFormat, DirectionRecorder, FileRotation, RecordSpec, RecordTarget};
 use crate::port::RxFrame;
 use packetrig_stats::port::StampKind;
 use packetrig_sys::clock::Offset;
@@ -9,27 +9,27 @@ use std::fs;
 
 const FILE: u64 = 64 << 10;
 
-fn retention() -> Retention {
-    Retention { file: FILE, ..Retention::default() }
+fn retention() -> LogRetention {
+    LogRetention { file: FILE, ..LogRetention::default() }
 }
 
 /// A log at work; frame `n` arrives at second `n`, which is also its number at the tap.
-struct Log {
-    recorder: Recorder,
+struct TestLog {
+    recorder: DirectionRecorder,
     now: u64,
 }
 
-impl Log {
-    fn begin(directory: &Path, retention: Retention, now: u64) -> Self {
+impl TestLog {
+    fn begin(directory: &Path, retention: LogRetention, now: u64) -> Self {
         Self::squeezed(directory, retention, now, None)
     }
 
-    fn squeezed(directory: &Path, retention: Retention, now: u64, zstd: Option<i32>) -> Self {
+    fn squeezed(directory: &Path, retention: LogRetention, now: u64, zstd: Option<i32>) -> Self {
         let extension = if zstd.is_some() { "pcapng.zst" } else { "pcapng" };
-        let keeper = Keeper::open(directory, "m0", retention).unwrap();
+        let keeper = LogKeeper::open(directory, "m0", retention).unwrap();
         let spec = RecordSpec {
-            target: Target::File(directory.join(format!("{NAME}.{extension}"))),
-            format: Format::Pcapng,
+            target: RecordTarget::File(directory.join(format!("{NAME}.{extension}"))),
+            format: CaptureFileFormat::Pcapng,
             interface: "m0".into(),
             further: Vec::new(),
             comment: String::new(),
@@ -37,10 +37,10 @@ impl Log {
             snap_len: None,
             fcs: false,
             budget: None,
-            rotation: Rotation {
+            rotation: FileRotation {
                 bytes: Some(retention.file),
                 before: keeper.last_file(),
-                ..Rotation::default()
+                ..FileRotation::default()
             },
             zstd,
             queue: 64 << 20,
@@ -48,7 +48,8 @@ impl Log {
         let known = keeper.numbers();
         let offset = Offset { offset_ns: 0, bound_ns: 1 };
         let recorder =
-            Recorder::shelved(spec, (Box::new(keeper), known), offset, MonoTime::from_nanos(now)).unwrap();
+            DirectionRecorder::shelved(spec, (Box::new(keeper), known), offset, MonoTime::from_nanos(now))
+                .unwrap();
         Self { recorder, now }
     }
 
@@ -74,17 +75,17 @@ fn numbers_of(directory: &Path) -> Vec<u64> {
 }
 
 fn entries(directory: &Path) -> Vec<FileEntry> {
-    let files = Index::read(directory).unwrap().into_iter();
-    files.filter_map(|entry| if let Entry::File(file) = entry { Some(file) } else { None }).collect()
+    let files = LogIndex::read(directory).unwrap().into_iter();
+    files.filter_map(|entry| if let IndexEntry::File(file) = entry { Some(file) } else { None }).collect()
 }
 
 #[test]
 fn files_and_frames_are_numbered_on_over_restarts_and_the_index_says_what_is_in_each() {
     let directory = tempfile::tempdir().unwrap();
-    let mut log = Log::begin(directory.path(), retention(), 0);
+    let mut log = TestLog::begin(directory.path(), retention(), 0);
     log.frames(1..=150);
     let now = log.end();
-    let mut log = Log::begin(directory.path(), retention(), now);
+    let mut log = TestLog::begin(directory.path(), retention(), now);
     log.frames(151..=300);
     log.end();
     let entries = entries(directory.path());
@@ -110,10 +111,10 @@ fn files_and_frames_are_numbered_on_over_restarts_and_the_index_says_what_is_in_
 #[test]
 fn what_is_lost_between_tap_and_log_and_between_two_runs_is_told_apart() {
     let directory = tempfile::tempdir().unwrap();
-    let mut log = Log::begin(directory.path(), retention(), 0);
+    let mut log = TestLog::begin(directory.path(), retention(), 0);
     log.frames((1..=50).filter(|number| number % 10 != 0));
     let now = log.end();
-    let mut log = Log::begin(directory.path(), retention(), now);
+    let mut log = TestLog::begin(directory.path(), retention(), now);
     log.frames(61..=70);
     log.end();
     let checked = check(directory.path(), None).unwrap();
@@ -135,19 +136,19 @@ fn books(there: (u64, u64), back: (u64, u64)) -> String {
     serde_json::json!({ "directions": [direction(there), direction(back)] }).to_string()
 }
 
-fn held_against(directory: &Path, books: &str) -> Checked {
+fn held_against(directory: &Path, books: &str) -> LogCheck {
     check(directory, Some((Path::new("tap.json"), books))).unwrap()
 }
 
 #[test]
 fn books_of_a_tap_that_are_older_than_the_log_tell_of_no_loss() {
     let directory = tempfile::tempdir().unwrap();
-    let mut log = Log::begin(directory.path(), retention(), 0);
+    let mut log = TestLog::begin(directory.path(), retention(), 0);
     log.frames(1..=70);
     log.end();
     for (there, frames) in [((60, 60), 10), ((70, 68), 2)] {
         let checked = held_against(directory.path(), &books(there, (0, 0)));
-        assert_eq!((checked.doubt(), checked.lost()), (Some(Doubt::Older { frames }), [None, Some(0)]));
+        assert_eq!((checked.doubt(), checked.lost()), (Some(LogDoubt::Older { frames }), [None, Some(0)]));
         assert!(!checked.is_incomplete(), "{checked:?}");
     }
     let checked = held_against(directory.path(), &books((70, 70), (0, 0)));
@@ -158,7 +159,7 @@ fn books_of_a_tap_that_are_older_than_the_log_tell_of_no_loss() {
 #[test]
 fn a_direction_of_which_nothing_came_lacks_all_of_it() {
     let directory = tempfile::tempdir().unwrap();
-    let mut log = Log::begin(directory.path(), retention(), 0);
+    let mut log = TestLog::begin(directory.path(), retention(), 0);
     log.frames(1..=70);
     log.end();
     let checked = held_against(directory.path(), &books((70, 70), (5, 5)));
@@ -169,21 +170,21 @@ fn a_direction_of_which_nothing_came_lacks_all_of_it() {
 #[test]
 fn books_of_a_tap_that_began_anew_tell_of_no_loss() {
     let directory = tempfile::tempdir().unwrap();
-    let mut log = Log::begin(directory.path(), retention(), 0);
+    let mut log = TestLog::begin(directory.path(), retention(), 0);
     log.frames(1..=40);
     log.now += 5_000_000_000;
     log.frames(1..=30);
     log.end();
     let checked = held_against(directory.path(), &books((30, 30), (0, 0)));
-    assert_eq!((checked.doubt(), checked.lost()), (Some(Doubt::Anew { times: 1 }), [None; 2]));
+    assert_eq!((checked.doubt(), checked.lost()), (Some(LogDoubt::Anew { times: 1 }), [None; 2]));
     assert!(!checked.is_incomplete(), "{checked:?}");
 }
 
 #[test]
 fn retention_keeps_the_newest_and_the_index_remembers_the_rest() {
     let directory = tempfile::tempdir().unwrap();
-    let keep = Retention { bytes: Some(3 * FILE), ..retention() };
-    let mut log = Log::begin(directory.path(), keep, 0);
+    let keep = LogRetention { bytes: Some(3 * FILE), ..retention() };
+    let mut log = TestLog::begin(directory.path(), keep, 0);
     log.frames(1..=600);
     let now = log.end();
     let there = numbers_of(directory.path());
@@ -193,51 +194,58 @@ fn retention_keeps_the_newest_and_the_index_remembers_the_rest() {
     assert_eq!((checked.written, checked.frames + checked.removed_frames), (600, 600));
     // The sum of what was removed stays when the index is written anew, and numbers go on.
     let last = *there.last().unwrap();
-    let mut log = Log::begin(directory.path(), keep, now);
+    let mut log = TestLog::begin(directory.path(), keep, now);
     log.frames(601..=610);
     log.end();
     let checked = check(directory.path(), None).unwrap();
     assert_eq!((checked.written, checked.removed_frames + checked.frames), (610, 610));
     assert_eq!(*numbers_of(directory.path()).last().unwrap(), last + 1);
-    assert!(matches!(Index::read(directory.path()).unwrap()[0], Entry::Before { files, .. } if files > 5));
+    assert!(
+        matches!(LogIndex::read(directory.path()).unwrap()[0], IndexEntry::Before { files, .. } if files > 5)
+    );
 }
 
 #[test]
 fn files_that_are_too_old_go() {
     let directory = tempfile::tempdir().unwrap();
     // All of these frames are of 1970.
-    let keep = Retention { age: Some(Nanos::from_secs(3600)), ..retention() };
-    let mut log = Log::begin(directory.path(), keep, 0);
+    let keep = LogRetention { age: Some(Nanos::from_secs(3600)), ..retention() };
+    let mut log = TestLog::begin(directory.path(), keep, 0);
     log.frames(1..=150);
     log.end();
     assert_eq!(numbers_of(directory.path()), [0u64; 0]);
-    let removed = Index::read(directory.path()).unwrap();
-    let of_age = removed.iter().filter(|entry| matches!(entry, Entry::Removed { why: Why::Age, .. })).count();
+    let removed = LogIndex::read(directory.path()).unwrap();
+    let of_age = removed
+        .iter()
+        .filter(|entry| matches!(entry, IndexEntry::Removed { why: RemovalReason::Age, .. }))
+        .count();
     assert_eq!(of_age, 3);
 }
 
 #[test]
 fn files_go_as_long_as_the_disk_has_too_little_room() {
     let directory = tempfile::tempdir().unwrap();
-    let mut log = Log::begin(directory.path(), Retention { free: Some(0), ..retention() }, 0);
+    let mut log = TestLog::begin(directory.path(), LogRetention { free: Some(0), ..retention() }, 0);
     log.frames(1..=150);
     let now = log.end();
     assert_eq!(numbers_of(directory.path()), [1, 2, 3]);
     // No disk ever has that much.
-    let mut log = Log::begin(directory.path(), Retention { free: Some(u64::MAX), ..retention() }, now);
+    let mut log = TestLog::begin(directory.path(), LogRetention { free: Some(u64::MAX), ..retention() }, now);
     log.frames(151..=160);
     log.end();
     assert_eq!(numbers_of(directory.path()), [0u64; 0]);
-    let removed = Index::read(directory.path()).unwrap();
-    let of_room =
-        removed.iter().filter(|entry| matches!(entry, Entry::Removed { why: Why::Free, .. })).count();
+    let removed = LogIndex::read(directory.path()).unwrap();
+    let of_room = removed
+        .iter()
+        .filter(|entry| matches!(entry, IndexEntry::Removed { why: RemovalReason::Free, .. }))
+        .count();
     assert_eq!(of_room, 4);
 }
 
 #[test]
 fn a_log_that_ended_by_force_is_mended_and_its_numbers_go_on() {
     let directory = tempfile::tempdir().unwrap();
-    let mut log = Log::begin(directory.path(), retention(), 0);
+    let mut log = TestLog::begin(directory.path(), retention(), 0);
     log.frames(1..=150);
     let now = log.end();
     // As after a kill: the last file is in no index, and ends in the middle of a record.
@@ -249,7 +257,7 @@ fn a_log_that_ended_by_force_is_mended_and_its_numbers_go_on() {
     let file = directory.path().join("log-00003.pcapng");
     let size = fs::metadata(&file).unwrap().len();
     fs::OpenOptions::new().write(true).open(&file).unwrap().set_len(size - 700).unwrap();
-    let mut log = Log::begin(directory.path(), retention(), now);
+    let mut log = TestLog::begin(directory.path(), retention(), now);
     log.frames(151..=160);
     log.end();
     let entries = entries(directory.path());
@@ -257,7 +265,7 @@ fn a_log_that_ended_by_force_is_mended_and_its_numbers_go_on() {
     assert!(mended.mended && mended.frames > 10, "{mended:?}");
     assert_eq!((entries.len(), entries[3].first_frame), (4, mended.first_frame + mended.frames));
     let checked = check(directory.path(), None).unwrap();
-    assert_eq!(checked.findings, [Finding::Mended { file: 3 }]);
+    assert_eq!(checked.findings, [LogFinding::Mended { file: 3 }]);
     let numbered = checked.numbers[0].unwrap();
     assert_eq!((numbered.last, numbered.seen + numbered.absent), (160, 160));
     assert!(numbered.absent >= 1);
@@ -266,7 +274,7 @@ fn a_log_that_ended_by_force_is_mended_and_its_numbers_go_on() {
 #[test]
 fn a_check_finds_what_somebody_changed() {
     let directory = tempfile::tempdir().unwrap();
-    let mut log = Log::begin(directory.path(), retention(), 0);
+    let mut log = TestLog::begin(directory.path(), retention(), 0);
     log.frames(1..=200);
     log.end();
     fs::remove_file(directory.path().join("log-00001.pcapng")).unwrap();
@@ -275,26 +283,29 @@ fn a_check_finds_what_somebody_changed() {
     file.set_len(fs::metadata(&second).unwrap().len() - 1500).unwrap();
     fs::write(directory.path().join("log-00003.pcapng"), [0; 100]).unwrap();
     let findings = check(directory.path(), None).unwrap().findings;
-    assert!(matches!(findings[0], Finding::Gone { file: 1 }), "{findings:?}");
-    assert!(matches!(findings[1], Finding::Differs { file: 2, said, found } if found < said), "{findings:?}");
-    assert!(matches!(findings[2], Finding::Damaged { file: 3, .. }), "{findings:?}");
+    assert!(matches!(findings[0], LogFinding::Gone { file: 1 }), "{findings:?}");
+    assert!(
+        matches!(findings[1], LogFinding::Differs { file: 2, said, found } if found < said),
+        "{findings:?}"
+    );
+    assert!(matches!(findings[2], LogFinding::Damaged { file: 3, .. }), "{findings:?}");
 }
 
 #[test]
 fn two_logs_do_not_share_a_directory_and_a_log_without_room_is_refused() {
     let directory = tempfile::tempdir().unwrap();
-    let log = Log::begin(directory.path(), retention(), 0);
-    assert!(matches!(Keeper::open(directory.path(), "m0", retention()), Err(Error::InUse(_))));
+    let log = TestLog::begin(directory.path(), retention(), 0);
+    assert!(matches!(LogKeeper::open(directory.path(), "m0", retention()), Err(Error::InUse(_))));
     log.end();
-    let huge = Retention { file: u64::MAX, when_full: WhenFull::Refuse, ..retention() };
-    assert!(matches!(Keeper::open(directory.path(), "m0", huge), Err(Error::NoRoom { .. })));
-    Keeper::open(directory.path(), "m0", retention()).unwrap();
+    let huge = LogRetention { file: u64::MAX, when_full: WhenFull::Refuse, ..retention() };
+    assert!(matches!(LogKeeper::open(directory.path(), "m0", huge), Err(Error::NoRoom { .. })));
+    LogKeeper::open(directory.path(), "m0", retention()).unwrap();
 }
 
 #[test]
 fn compressed_files_are_numbered_counted_and_mended_like_others() {
     let directory = tempfile::tempdir().unwrap();
-    let mut log = Log::squeezed(directory.path(), retention(), 0, Some(3));
+    let mut log = TestLog::squeezed(directory.path(), retention(), 0, Some(3));
     log.frames(1..=150);
     let now = log.end();
     let checked = check(directory.path(), None).unwrap();
@@ -305,7 +316,7 @@ fn compressed_files_are_numbered_counted_and_mended_like_others() {
     let text = fs::read_to_string(&index).unwrap();
     let end = text.find("{\"what\":\"file\",\"file\":3").unwrap();
     fs::write(&index, &text[..end]).unwrap();
-    Log::squeezed(directory.path(), retention(), now, Some(3)).end();
+    TestLog::squeezed(directory.path(), retention(), now, Some(3)).end();
     let mended = &entries(directory.path())[2];
     assert!(mended.mended && mended.frames == 26, "{mended:?}");
 }

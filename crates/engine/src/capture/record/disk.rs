@@ -1,12 +1,12 @@
 //! The disk's end of the queue: a thread that writes blocks, opens the next file and removes the oldest.
 //!
 //! A failed write ends a recording: the file is cut to its last complete record, and the frames of all blocks from
-//! there on count as lost to the disk. Where a [`Shelf`] keeps the files, it decides about a full disk: try again, because it
+//! there on count as lost to the disk. Where a [`FileShelf`] keeps the files, it decides about a full disk: try again, because it
 //! has made room, or go on without writing until the next file.
 
-use super::feed::{BLOCK, Block};
-use super::shelf::{Full, Part, Shelf};
-use super::squeeze::Squeeze;
+use super::feed::{BLOCK, DiskBlock};
+use super::shelf::{FilePart, FileShelf, FullDiskPolicy};
+use super::squeeze::FileCompression;
 use crossbeam_channel::{Receiver, Sender};
 use packetrig_sys::bulk::BulkFile;
 use std::collections::VecDeque;
@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Where frames go.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Target {
+pub enum RecordTarget {
     /// A file, made anew.
     File(PathBuf),
     /// Standard output, for a program that reads while we write.
@@ -25,18 +25,18 @@ pub enum Target {
 }
 
 #[derive(Debug)]
-pub(super) enum Order {
-    Open(Target),
-    Block(Block),
+pub(super) enum DiskOrder {
+    Open(RecordTarget),
+    Block(DiskBlock),
     /// The file at hand is complete, as far as the capturing thread knows.
-    Ended(Box<Part>),
+    Ended(Box<FilePart>),
     /// Time has gone by.
     Look,
 }
 
 /// What the disk's thread has done so far.
 #[derive(Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct DiskTally {
     pub(super) written: AtomicU64,
     pub(super) lost: AtomicU64,
     pub(super) failed: AtomicBool,
@@ -44,7 +44,7 @@ pub(super) struct Tally {
 
 /// What became of the files.
 #[derive(Debug, Default)]
-pub(super) struct Done {
+pub(super) struct DiskOutcome {
     /// Those that are there now, oldest first.
     pub(super) files: VecDeque<PathBuf>,
     pub(super) removed: u64,
@@ -54,13 +54,13 @@ pub(super) struct Done {
     pub(super) failure: Option<(PathBuf, io::Error)>,
 }
 
-pub(super) struct Disk {
-    orders: Receiver<Order>,
-    free: Sender<Block>,
+pub(super) struct DiskThread {
+    orders: Receiver<DiskOrder>,
+    free: Sender<DiskBlock>,
     keep: Option<usize>,
-    tally: Arc<Tally>,
+    tally: Arc<DiskTally>,
     file: Option<(PathBuf, BulkFile)>,
-    squeeze: Option<Squeeze>,
+    squeeze: Option<FileCompression>,
     /// Where the last complete record on the disk ends; compressed, the last block.
     whole: u64,
     /// Frames in each of the files that are there now.
@@ -69,22 +69,22 @@ pub(super) struct Disk {
     lost: u64,
     /// The file at hand, if it was never opened because writing had failed.
     unopened: Option<PathBuf>,
-    shelf: Option<Box<dyn Shelf>>,
-    done: Done,
+    shelf: Option<Box<dyn FileShelf>>,
+    done: DiskOutcome,
 }
 
-impl Disk {
+impl DiskThread {
     /// Opens the first file, so that a wrong name is said before anything is captured.
     pub(super) fn open(
-        first: Target,
-        (orders, free): (Receiver<Order>, Sender<Block>),
+        first: RecordTarget,
+        (orders, free): (Receiver<DiskOrder>, Sender<DiskBlock>),
         (keep, zstd): (Option<usize>, Option<i32>),
-        tally: Arc<Tally>,
-        shelf: Option<Box<dyn Shelf>>,
+        tally: Arc<DiskTally>,
+        shelf: Option<Box<dyn FileShelf>>,
     ) -> Result<Self, (PathBuf, io::Error)> {
-        let squeeze = zstd.map(|level| Squeeze::new(level, BLOCK)).transpose();
+        let squeeze = zstd.map(|level| FileCompression::new(level, BLOCK)).transpose();
         let squeeze = squeeze.map_err(|error| (PathBuf::from("zstd"), error))?;
-        let (frames, done) = (VecDeque::new(), Done::default());
+        let (frames, done) = (VecDeque::new(), DiskOutcome::default());
         let (lost, unopened) = (0, None);
         let mut disk = Self {
             orders,
@@ -107,18 +107,18 @@ impl Disk {
     }
 
     /// Follows orders until there can be no more.
-    pub(super) fn run(mut self) -> Done {
+    pub(super) fn run(mut self) -> DiskOutcome {
         while let Ok(order) = self.orders.recv() {
             match order {
-                Order::Open(target) if self.done.failure.is_none() => {
+                DiskOrder::Open(target) if self.done.failure.is_none() => {
                     if let Err(failure) = self.next(target) {
                         self.fail(failure);
                     }
                 }
-                Order::Open(target) => self.pass_by(target),
-                Order::Block(block) => self.write(block),
-                Order::Ended(part) => self.ended(*part),
-                Order::Look => {
+                DiskOrder::Open(target) => self.pass_by(target),
+                DiskOrder::Block(block) => self.write(block),
+                DiskOrder::Ended(part) => self.ended(*part),
+                DiskOrder::Look => {
                     if let Some(shelf) = &mut self.shelf {
                         shelf.look();
                     }
@@ -128,12 +128,12 @@ impl Disk {
         self.done
     }
 
-    fn next(&mut self, target: Target) -> Result<(), (PathBuf, io::Error)> {
+    fn next(&mut self, target: RecordTarget) -> Result<(), (PathBuf, io::Error)> {
         self.file = None;
         self.whole = 0;
         self.lost = 0;
         let (path, file) = match target {
-            Target::File(path) => {
+            RecordTarget::File(path) => {
                 let mut file = BulkFile::create(&path, true);
                 while file.as_ref().is_err_and(|error| self.is_room_made(error)) {
                     file = BulkFile::create(&path, true);
@@ -142,7 +142,7 @@ impl Disk {
                 self.frames.push_back(0);
                 (path, file)
             }
-            Target::StandardOutput => (PathBuf::from("standard output"), BulkFile::standard_output()),
+            RecordTarget::StandardOutput => (PathBuf::from("standard output"), BulkFile::standard_output()),
         };
         match file {
             Ok(file) => self.file = Some((path, file)),
@@ -161,8 +161,8 @@ impl Disk {
     }
 
     /// What is for this file is lost, and in its account: who sends it does not know yet that writing has failed.
-    fn pass_by(&mut self, target: Target) {
-        if let Target::File(path) = target {
+    fn pass_by(&mut self, target: RecordTarget) {
+        if let RecordTarget::File(path) = target {
             self.unopened = Some(path);
         }
         self.whole = 0;
@@ -171,16 +171,16 @@ impl Disk {
 
     /// Whether the files are kept by somebody who has made room after this error.
     fn is_room_made(&mut self, error: &io::Error) -> bool {
-        self.shelf.as_mut().is_some_and(|shelf| is_full(error) && shelf.full() == Full::TryAgain)
+        self.shelf.as_mut().is_some_and(|shelf| is_full(error) && shelf.full() == FullDiskPolicy::TryAgain)
     }
 
     /// Whether recording goes on without this file.
     fn goes_on(&mut self, error: &io::Error) -> bool {
-        self.shelf.as_mut().is_some_and(|shelf| is_full(error) && shelf.full() == Full::GoOn)
+        self.shelf.as_mut().is_some_and(|shelf| is_full(error) && shelf.full() == FullDiskPolicy::GoOn)
     }
 
     /// The file at hand is complete: who keeps the files hears of it.
-    fn ended(&mut self, part: Part) {
+    fn ended(&mut self, part: FilePart) {
         let file = self.file.take();
         let (path, frames) = if let Some(path) = self.unopened.take() {
             (path, 0)
@@ -188,15 +188,18 @@ impl Disk {
             (self.done.files.back().cloned().unwrap_or_default(), self.frames.back().copied().unwrap_or(0))
         };
         if let Some(shelf) = &mut self.shelf {
-            shelf.ended(Part { path, frames, disk_lost: self.lost, size: self.whole, ..part });
+            shelf.ended(FilePart { path, frames, disk_lost: self.lost, size: self.whole, ..part });
         }
         drop(file);
     }
 
-    fn write(&mut self, block: Block) {
+    fn write(&mut self, block: DiskBlock) {
         let mut written = self.put(&block);
         while let Err(Some((_, error))) = &written
-            && self.shelf.as_mut().is_some_and(|shelf| is_full(error) && shelf.full() == Full::TryAgain)
+            && self
+                .shelf
+                .as_mut()
+                .is_some_and(|shelf| is_full(error) && shelf.full() == FullDiskPolicy::TryAgain)
         {
             written = self.put(&block);
         }
@@ -221,7 +224,7 @@ impl Disk {
         self.free.send(block).unwrap_or(());
     }
 
-    fn put(&mut self, block: &Block) -> Result<(), Option<(PathBuf, io::Error)>> {
+    fn put(&mut self, block: &DiskBlock) -> Result<(), Option<(PathBuf, io::Error)>> {
         match &mut self.file {
             Some((path, file)) => {
                 let bytes = &block.memory.bytes()[..block.len];

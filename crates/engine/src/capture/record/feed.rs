@@ -1,12 +1,12 @@
 //! The capturing thread's end of the queue: a stream of bytes, cut into blocks of aligned memory.
 //!
 //! Blocks go round: free -> filled here -> written by the disk's thread -> free. Nothing here waits: when no block is
-//! free, [`Feed::reserve`] says so, and what would have gone there is not written.
+//! free, [`DiskFeed::reserve`] says so, and what would have gone there is not written.
 //!
 //! Invariant: a block that is full ends at a multiple of its size in the file, so that it can be written directly.
 
-use super::disk::{Order, Target};
-use super::shelf::Part;
+use super::disk::{DiskOrder, RecordTarget};
+use super::shelf::FilePart;
 use crossbeam_channel::{Receiver, Sender};
 use packetrig_sys::bulk::Aligned;
 use std::collections::VecDeque;
@@ -16,7 +16,7 @@ pub(super) const BLOCK: usize = 1 << 20;
 
 /// Memory on its way to the disk.
 #[derive(Debug)]
-pub(super) struct Block {
+pub(super) struct DiskBlock {
     pub(super) memory: Aligned,
     /// Bytes in use.
     pub(super) len: usize,
@@ -30,24 +30,24 @@ pub(super) struct Block {
     pub(super) frames: u64,
 }
 
-impl Block {
+impl DiskBlock {
     pub(super) fn new() -> Self {
         Self { memory: Aligned::new(BLOCK), len: 0, limit: BLOCK, offset: 0, whole: 0, frames: 0 }
     }
 }
 
 #[derive(Debug)]
-pub(super) struct Feed {
-    free: Receiver<Block>,
-    orders: Sender<Order>,
-    current: Option<Block>,
-    held: VecDeque<Block>,
+pub(super) struct DiskFeed {
+    free: Receiver<DiskBlock>,
+    orders: Sender<DiskOrder>,
+    current: Option<DiskBlock>,
+    held: VecDeque<DiskBlock>,
     /// Where the next byte goes in the file.
     position: u64,
 }
 
-impl Feed {
-    pub(super) fn new(free: Receiver<Block>, orders: Sender<Order>) -> Self {
+impl DiskFeed {
+    pub(super) fn new(free: Receiver<DiskBlock>, orders: Sender<DiskOrder>) -> Self {
         Self { free, orders, current: None, held: VecDeque::with_capacity(4), position: 0 }
     }
 
@@ -108,26 +108,26 @@ impl Feed {
     /// Hands the block being filled to the disk, full or not.
     pub(super) fn flush(&mut self) {
         if let Some(block) = self.current.take() {
-            self.order(Order::Block(block));
+            self.order(DiskOrder::Block(block));
         }
     }
 
     /// Ends the file and goes on with another one.
-    pub(super) fn next_file(&mut self, target: Target) {
+    pub(super) fn next_file(&mut self, target: RecordTarget) {
         self.flush();
-        self.order(Order::Open(target));
+        self.order(DiskOrder::Open(target));
         self.position = 0;
     }
 
     /// Says that the file is complete.
-    pub(super) fn end_file(&mut self, part: Part) {
+    pub(super) fn end_file(&mut self, part: FilePart) {
         self.flush();
-        self.order(Order::Ended(Box::new(part)));
+        self.order(DiskOrder::Ended(Box::new(part)));
     }
 
     /// Has the disk's thread look at its files, if it is not busy.
     pub(super) fn look(&self) {
-        self.orders.try_send(Order::Look).unwrap_or(());
+        self.orders.try_send(DiskOrder::Look).unwrap_or(());
     }
 
     fn begin(&mut self) -> bool {
@@ -144,7 +144,7 @@ impl Feed {
     }
 
     /// The disk's thread lives longer than this: never refused.
-    fn order(&self, order: Order) {
+    fn order(&self, order: DiskOrder) {
         self.orders.send(order).unwrap_or(());
     }
 }
@@ -159,9 +159,9 @@ mod tests {
         let (free_in, free) = unbounded();
         let (orders, written) = unbounded();
         for _ in 0..3 {
-            free_in.send(Block::new()).unwrap();
+            free_in.send(DiskBlock::new()).unwrap();
         }
-        let mut feed = Feed::new(free, orders);
+        let mut feed = DiskFeed::new(free, orders);
         let sizes = [10, BLOCK / 2, BLOCK - 100, 5000];
         for (n, size) in sizes.into_iter().enumerate() {
             assert!(feed.reserve(size), "{n}");
@@ -174,7 +174,7 @@ mod tests {
         feed.flush();
         let mut all = Vec::new();
         for order in written.try_iter() {
-            let Order::Block(block) = order else { panic!("{order:?}") };
+            let DiskOrder::Block(block) = order else { panic!("{order:?}") };
             assert_eq!(block.offset, all.len() as u64);
             assert!(block.offset == 0 || block.offset == 10 || block.offset.is_multiple_of(BLOCK as u64));
             all.extend_from_slice(&block.memory.bytes()[..block.len]);

@@ -1,7 +1,7 @@
 //! What is noted on the capturing thread for who keeps the files: of the file at hand, and what trailers of a tap say.
 
-use super::shelf::Part;
-use crate::capture::numbers::{Counter, Numbers};
+use super::shelf::FilePart;
+use crate::capture::numbers::{TapNumbers, TrailerCounter};
 use packetrig_units::{MonoTime, Nanos};
 use packetrig_wire::trailer;
 
@@ -10,20 +10,20 @@ const LOOK: Nanos = Nanos::from_secs(5);
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct KeptFrames {
     /// Of the file at hand.
-    part: Part,
+    part: FilePart,
     /// Losses when it was begun: of the kernel, of the queue.
     lost_before: (u64, u64),
-    counter: Counter,
+    counter: TrailerCounter,
     looked: MonoTime,
 }
 
-impl Kept {
+impl KeptFrames {
     /// Of the file with this number, the first.
-    pub(super) fn new(number: u64, known: Numbers, now: MonoTime) -> Self {
-        let part = Part { number, ..Part::default() };
-        Self { part, lost_before: (0, 0), counter: Counter::new(known), looked: now }
+    pub(super) fn new(number: u64, known: TapNumbers, now: MonoTime) -> Self {
+        let part = FilePart { number, ..FilePart::default() };
+        Self { part, lost_before: (0, 0), counter: TrailerCounter::new(known), looked: now }
     }
 
     /// A frame arrived that is to be in the file at hand.
@@ -41,7 +41,7 @@ impl Kept {
     }
 
     /// What trailers said so far.
-    pub(super) fn numbers(&self) -> Numbers {
+    pub(super) fn numbers(&self) -> TapNumbers {
         self.counter.numbers()
     }
 
@@ -55,11 +55,11 @@ impl Kept {
     }
 
     /// The file at hand has ended, and another one follows. `lost` are all losses so far: of the kernel, of the queue.
-    pub(super) fn end_file(&mut self, span_ns: (u64, u64), lost: (u64, u64)) -> Part {
-        let next = Part { number: self.part.number + 1, ..Part::default() };
+    pub(super) fn end_file(&mut self, span_ns: (u64, u64), lost: (u64, u64)) -> FilePart {
+        let next = FilePart { number: self.part.number + 1, ..FilePart::default() };
         let part = std::mem::replace(&mut self.part, next);
         let (kernel, queue) = std::mem::replace(&mut self.lost_before, lost);
         let (kernel_dropped, queue_dropped) = (lost.0 - kernel, lost.1 - queue);
-        Part { span_ns, kernel_dropped, queue_dropped, numbers: self.numbers(), ..part }
+        FilePart { span_ns, kernel_dropped, queue_dropped, numbers: self.numbers(), ..part }
     }
 }

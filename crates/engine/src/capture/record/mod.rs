@@ -17,15 +17,15 @@ mod shelf;
 mod spec;
 mod squeeze;
 
-pub use super::encode::Format;
-pub use disk::Target;
-pub use recorder::{Recorded, Recorder};
-pub use shelf::{Full, Part, Shelf};
-pub use spec::{RecordSpec, Rotation};
+pub use super::encode::CaptureFileFormat;
+pub use disk::RecordTarget;
+pub use recorder::{DirectionRecorder, RecordingOutcome};
+pub use shelf::{FilePart, FileShelf, FullDiskPolicy};
+pub use spec::{FileRotation, RecordSpec};
 
 use super::tap::ON_ITS_WAY;
 use crate::Error;
-use crate::port::{Clock, FrameRx};
+use crate::port::{FrameRx, WorkerClock};
 use packetrig_stats::port::RxCounters;
 use packetrig_stats::series::RateSeries;
 use packetrig_units::{FrameSize, MonoTime, Nanos};
@@ -41,7 +41,7 @@ const TELL_EVERY: Nanos = Nanos::from_millis(500);
 
 /// When to end; whatever comes first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Limits {
+pub struct RecordLimits {
     /// After so many frames.
     pub frames: Option<u64>,
     /// After so long.
@@ -50,7 +50,7 @@ pub struct Limits {
 
 /// What who started a recording wants of it now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wish {
+pub enum RecordWish {
     /// Go on.
     GoOn,
     /// Begin another file.
@@ -61,7 +61,7 @@ pub enum Wish {
 
 /// What was counted so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct RecordCounts {
     /// Since the beginning.
     pub elapsed: Nanos,
     /// Frames that passed the filter and reached us.
@@ -78,13 +78,13 @@ pub struct Counts {
 
 /// What a recording came to.
 #[derive(Debug, Default)]
-pub struct Summary {
+pub struct RecordSummary {
     /// All that was counted.
-    pub counts: Counts,
+    pub counts: RecordCounts,
     /// What the back end counted.
     pub port: RxCounters,
     /// What became of the files, if any were wanted.
-    pub recorded: Option<Recorded>,
+    pub recorded: Option<RecordingOutcome>,
     /// Frames by the second of their arrival, if nothing was to be written.
     pub series: RateSeries,
 }
@@ -93,33 +93,33 @@ pub struct Summary {
 /// second, and, when nothing is written, of the frames by the second of their arrival.
 pub fn record(
     rx: &mut impl FrameRx,
-    clock: &dyn Clock,
-    recorder: Option<Recorder>,
-    (limits, stop): (Limits, &dyn Fn() -> bool),
-    tell: &mut dyn FnMut(&Counts, &RateSeries),
-) -> Result<Summary, Error> {
-    let wish = || if stop() { Wish::End } else { Wish::GoOn };
+    clock: &dyn WorkerClock,
+    recorder: Option<DirectionRecorder>,
+    (limits, stop): (RecordLimits, &dyn Fn() -> bool),
+    tell: &mut dyn FnMut(&RecordCounts, &RateSeries),
+) -> Result<RecordSummary, Error> {
+    let wish = || if stop() { RecordWish::End } else { RecordWish::GoOn };
     record_as_wished(rx, clock, recorder, (limits, &wish), tell)
 }
 
 /// As [`record`], and begins another file when `wish` says so.
 pub fn record_as_wished(
     rx: &mut impl FrameRx,
-    clock: &dyn Clock,
-    recorder: Option<Recorder>,
-    (limits, wish): (Limits, &dyn Fn() -> Wish),
-    tell: &mut dyn FnMut(&Counts, &RateSeries),
-) -> Result<Summary, Error> {
+    clock: &dyn WorkerClock,
+    recorder: Option<DirectionRecorder>,
+    (limits, wish): (RecordLimits, &dyn Fn() -> RecordWish),
+    tell: &mut dyn FnMut(&RecordCounts, &RateSeries),
+) -> Result<RecordSummary, Error> {
     let started = clock.now();
     let room = if recorder.is_none() { DAY } else { 0 };
-    let mut session = Session {
+    let mut session = RecordSession {
         recorder,
         limits,
         started,
         end: limits.time.map(|time| started + time),
         is_over: false,
         next_tell: started + TELL_EVERY,
-        counts: Counts::default(),
+        counts: RecordCounts::default(),
         series: RateSeries::with_room(room),
     };
     while !session.is_over {
@@ -128,31 +128,31 @@ pub fn record_as_wished(
     session.finish(rx, clock.now())
 }
 
-struct Session {
-    recorder: Option<Recorder>,
-    limits: Limits,
+struct RecordSession {
+    recorder: Option<DirectionRecorder>,
+    limits: RecordLimits,
     started: MonoTime,
     /// Frames that arrive later do not count.
     end: Option<MonoTime>,
     is_over: bool,
     next_tell: MonoTime,
-    counts: Counts,
+    counts: RecordCounts,
     series: RateSeries,
 }
 
-impl Session {
+impl RecordSession {
     fn turn(
         &mut self,
         rx: &mut impl FrameRx,
         now: MonoTime,
-        wish: Wish,
-        tell: &mut dyn FnMut(&Counts, &RateSeries),
+        wish: RecordWish,
+        tell: &mut dyn FnMut(&RecordCounts, &RateSeries),
     ) -> Result<(), Error> {
-        let has_failed = self.recorder.as_ref().is_some_and(Recorder::has_failed);
-        if let Some(recorder) = self.recorder.as_mut().filter(|_| wish == Wish::Rotate) {
+        let has_failed = self.recorder.as_ref().is_some_and(DirectionRecorder::has_failed);
+        if let Some(recorder) = self.recorder.as_mut().filter(|_| wish == RecordWish::Rotate) {
             recorder.rotate(now);
         }
-        if (wish == Wish::End || has_failed) && self.end.is_none_or(|end| now < end) {
+        if (wish == RecordWish::End || has_failed) && self.end.is_none_or(|end| now < end) {
             self.end = Some(now);
         }
         let most = self.most();
@@ -203,7 +203,7 @@ impl Session {
         }
     }
 
-    fn finish(mut self, rx: &mut impl FrameRx, now: MonoTime) -> Result<Summary, Error> {
+    fn finish(mut self, rx: &mut impl FrameRx, now: MonoTime) -> Result<RecordSummary, Error> {
         let port = rx.counters()?;
         self.count(port, now);
         let recorded = self.recorder.take().map(|recorder| recorder.finish(now)).transpose()?;
@@ -211,7 +211,7 @@ impl Session {
             self.counts.queue_dropped = recorded.queue_dropped;
             self.counts.disk_lost = recorded.disk_lost;
         }
-        Ok(Summary { counts: self.counts, port, recorded, series: self.series })
+        Ok(RecordSummary { counts: self.counts, port, recorded, series: self.series })
     }
 }
 

@@ -1,13 +1,13 @@
 //! A recording under way: frames in, files out, every frame in one account.
 
-use super::super::encode::{self, FIXED, Frame, Header, Record, Totals};
-use super::disk::{Disk, Done, Tally, Target};
-use super::feed::{BLOCK, Block, Feed};
-use super::kept::Kept;
-use super::shelf::Shelf;
+use super::super::encode::{self, CaptureHeader, CaptureTotals, FIXED, FrameEnvelope, FrameRecord};
+use super::disk::{DiskOutcome, DiskTally, DiskThread, RecordTarget};
+use super::feed::{BLOCK, DiskBlock, DiskFeed};
+use super::kept::KeptFrames;
+use super::shelf::FileShelf;
 use super::spec::{RecordSpec, target};
 use crate::Error;
-use crate::capture::numbers::Numbers;
+use crate::capture::numbers::TapNumbers;
 use crate::port::RxFrame;
 use crossbeam_channel::bounded;
 use packetrig_sys::clock::Offset;
@@ -29,12 +29,12 @@ const LONGEST_TEXT: usize = 8192;
 
 /// See the module.
 #[derive(Debug)]
-pub struct Recorder {
+pub struct DirectionRecorder {
     spec: RecordSpec,
     offset: Offset,
-    feed: Feed,
-    tally: Arc<Tally>,
-    thread: Option<JoinHandle<Done>>,
+    feed: DiskFeed,
+    tally: Arc<DiskTally>,
+    thread: Option<JoinHandle<DiskOutcome>>,
     encoded: Vec<u8>,
     /// Bytes before the first record of a file.
     head: u64,
@@ -50,12 +50,12 @@ pub struct Recorder {
     beyond_budget: u64,
     queue_dropped: u64,
     kernel_dropped: Option<u64>,
-    kept: Option<Kept>,
+    kept: Option<KeptFrames>,
 }
 
 /// What became of a recording.
 #[derive(Debug, Default)]
-pub struct Recorded {
+pub struct RecordingOutcome {
     /// Files that are there now, oldest first.
     pub files: Vec<PathBuf>,
     /// Older ones that were removed, as asked for.
@@ -75,14 +75,14 @@ pub struct Recorded {
     /// Frames lost because writing failed.
     pub disk_lost: u64,
     /// What trailers of a tap said, where files are kept by somebody.
-    pub numbers: Numbers,
+    pub numbers: TapNumbers,
     /// Whether the disk was written to directly.
     pub direct: bool,
     /// Why writing failed, if it did.
     pub failure: Option<(PathBuf, std::io::Error)>,
 }
 
-impl Recorder {
+impl DirectionRecorder {
     /// Makes the first file and starts the disk's thread. `offset` is that which the frames' times were made with.
     pub fn start(spec: RecordSpec, offset: Offset, now: MonoTime) -> Result<Self, Error> {
         Self::open(spec, None, (offset, now))
@@ -91,18 +91,18 @@ impl Recorder {
     /// The same with files that `shelf` keeps: it hears of each. Trailers of a tap are read, going on from `known`.
     pub fn shelved(
         spec: RecordSpec,
-        (shelf, known): (Box<dyn Shelf>, Numbers),
+        (shelf, known): (Box<dyn FileShelf>, TapNumbers),
         offset: Offset,
         now: MonoTime,
     ) -> Result<Self, Error> {
         let mut recorder = Self::open(spec, Some(shelf), (offset, now))?;
-        recorder.kept = Some(Kept::new(recorder.files, known, now));
+        recorder.kept = Some(KeptFrames::new(recorder.files, known, now));
         Ok(recorder)
     }
 
     fn open(
         spec: RecordSpec,
-        shelf: Option<Box<dyn Shelf>>,
+        shelf: Option<Box<dyn FileShelf>>,
         (offset, now): (Offset, MonoTime),
     ) -> Result<Self, Error> {
         let blocks = (spec.queue / BLOCK).max(4);
@@ -110,13 +110,13 @@ impl Recorder {
         // Never full: between orders to end a file and to open another come blocks with its end and its beginning.
         let (orders, orders_out) = bounded(3 * blocks + 4);
         for _ in 0..blocks {
-            free_in.send(Block::new()).map_err(|_| Error::Bug("a new queue is full"))?;
+            free_in.send(DiskBlock::new()).map_err(|_| Error::Bug("a new queue is full"))?;
         }
-        let tally = Arc::new(Tally::default());
+        let tally = Arc::new(DiskTally::default());
         let number = spec.rotation.before + 1;
         let first = target(&spec, number);
         let ends = (orders_out, free_in);
-        let disk = Disk::open(first, ends, (spec.rotation.keep, spec.zstd), Arc::clone(&tally), shelf)
+        let disk = DiskThread::open(first, ends, (spec.rotation.keep, spec.zstd), Arc::clone(&tally), shelf)
             .map_err(|(path, source)| Error::File { path, source })?;
         let thread = std::thread::Builder::new()
             .name("capture-disk".into())
@@ -125,7 +125,7 @@ impl Recorder {
         let mut recorder = Self {
             spec,
             offset,
-            feed: Feed::new(free, orders),
+            feed: DiskFeed::new(free, orders),
             tally,
             thread: Some(thread),
             encoded: Vec::with_capacity(FIXED),
@@ -156,8 +156,9 @@ impl Recorder {
         let (bytes, fcs, fcs_len) = self.kept(frame);
         let extra = if self.spec.fcs { FCS } else { 0 };
         let full_len = u32::try_from(frame.full_len + extra).unwrap_or(u32::MAX);
-        let record = Record { at_ns: self.wall(frame.at), kept: bytes.len() + fcs_len, full_len, interface };
-        let around = Frame::around(self.spec.format, record);
+        let record =
+            FrameRecord { at_ns: self.wall(frame.at), kept: bytes.len() + fcs_len, full_len, interface };
+        let around = FrameEnvelope::around(self.spec.format, record);
         let length = around.head().len() + record.kept + around.tail().len();
         if self.is_beyond_budget(length) {
             self.beyond_budget += 1;
@@ -190,8 +191,8 @@ impl Recorder {
     }
 
     /// What the trailers of a tap said so far.
-    pub fn numbers(&self) -> Numbers {
-        self.kept.as_ref().map_or([None; 2], Kept::numbers)
+    pub fn numbers(&self) -> TapNumbers {
+        self.kept.as_ref().map_or([None; 2], KeptFrames::numbers)
     }
 
     /// What is kept of a frame: of its bytes, and of its FCS.
@@ -216,7 +217,7 @@ impl Recorder {
     /// To be called when nothing arrives: what waits for its block to become full goes to the disk before long, and to
     /// standard output at once.
     pub fn idle(&mut self, now: MonoTime) {
-        let is_due = self.spec.target == Target::StandardOutput || now.since(self.flushed) >= PATIENCE;
+        let is_due = self.spec.target == RecordTarget::StandardOutput || now.since(self.flushed) >= PATIENCE;
         if is_due && self.feed.is_waiting() {
             self.feed.flush();
             self.flushed = now;
@@ -250,10 +251,10 @@ impl Recorder {
     }
 
     /// Ends the last file and waits for the disk.
-    pub fn finish(mut self, now: MonoTime) -> Result<Recorded, Error> {
+    pub fn finish(mut self, now: MonoTime) -> Result<RecordingOutcome, Error> {
         let numbers = self.numbers();
         let done = self.close(now)?.ok_or(Error::Bug("a recording ended twice"))?;
-        Ok(Recorded {
+        Ok(RecordingOutcome {
             files: done.files.into(),
             removed: done.removed,
             passed: self.passed,
@@ -269,13 +270,13 @@ impl Recorder {
         })
     }
 
-    fn close(&mut self, now: MonoTime) -> Result<Option<Done>, Error> {
+    fn close(&mut self, now: MonoTime) -> Result<Option<DiskOutcome>, Error> {
         let Some(thread) = self.thread.take() else { return Ok(None) };
         self.end(now);
         self.feed.flush();
         self.shelve(now);
         // The disk's thread ends when there can be no more orders.
-        self.feed = Feed::new(crossbeam_channel::never(), bounded(0).0);
+        self.feed = DiskFeed::new(crossbeam_channel::never(), bounded(0).0);
         thread.join().map(Some).map_err(|_| Error::Panicked("capture-disk".into()))
     }
 
@@ -318,7 +319,7 @@ impl Recorder {
 
     fn begin(&mut self) {
         let system = format!("Linux {}", packetrig_sys::kernel::release());
-        let header = Header {
+        let header = CaptureHeader {
             interface: &self.spec.interface,
             further: &self.spec.further,
             comment: cut(&self.spec.comment),
@@ -334,7 +335,7 @@ impl Recorder {
 
     fn end(&mut self, now: MonoTime) {
         let by_kernel = self.kernel_dropped.unwrap_or(0);
-        let totals = Totals {
+        let totals = CaptureTotals {
             from_ns: Some(self.wall(self.begun)),
             to_ns: self.wall(now),
             received: self.passed + by_kernel,
@@ -356,7 +357,7 @@ impl Recorder {
     }
 }
 
-impl Drop for Recorder {
+impl Drop for DirectionRecorder {
     fn drop(&mut self) {
         // An error was of interest only to `finish`, which was not called.
         drop(self.close(self.begun));

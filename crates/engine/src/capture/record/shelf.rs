@@ -2,22 +2,22 @@
 //!
 //! It is called on the disk's thread: the capturing thread never waits for it.
 
-use crate::capture::numbers::Numbers;
+use crate::capture::numbers::TapNumbers;
 use std::path::PathBuf;
 
 /// Keeps files.
-pub trait Shelf: Send {
+pub trait FileShelf: Send {
     /// A file is complete.
-    fn ended(&mut self, part: Part);
+    fn ended(&mut self, part: FilePart);
     /// The disk is full.
-    fn full(&mut self) -> Full;
+    fn full(&mut self) -> FullDiskPolicy;
     /// Called now and then.
     fn look(&mut self);
 }
 
 /// What a full disk means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Full {
+pub enum FullDiskPolicy {
     /// There is room now: write again.
     TryAgain,
     /// Nothing more goes into this file; frames are counted until there is room for another.
@@ -28,7 +28,7 @@ pub enum Full {
 
 /// A complete file.
 #[derive(Clone, Debug, Default)]
-pub struct Part {
+pub struct FilePart {
     /// Its number.
     pub number: u64,
     /// Where it is.
@@ -50,5 +50,5 @@ pub struct Part {
     /// Because writing failed.
     pub disk_lost: u64,
     /// What the trailers of a tap said until its end.
-    pub numbers: Numbers,
+    pub numbers: TapNumbers,
 }

@@ -1,7 +1,7 @@
 //! What to record, and under which names.
 
-use super::super::encode::Format;
-use super::disk::Target;
+use super::super::encode::CaptureFileFormat;
+use super::disk::RecordTarget;
 use packetrig_units::Nanos;
 use std::path::{Path, PathBuf};
 
@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Debug)]
 pub struct RecordSpec {
     /// Where frames go.
-    pub target: Target,
+    pub target: RecordTarget,
     /// Format of the files.
-    pub format: Format,
+    pub format: CaptureFileFormat,
     /// Interface name to write into them.
     pub interface: String,
     /// Further interfaces, for [`super::Recorder::frame_of`]; told apart in pcapng.
@@ -27,7 +27,7 @@ pub struct RecordSpec {
     /// Write nothing more when a file of this many bytes is full.
     pub budget: Option<u64>,
     /// When to begin another file.
-    pub rotation: Rotation,
+    pub rotation: FileRotation,
     /// Compress with zstd at this level, off the capturing thread. Sizes of files are those before it.
     pub zstd: Option<i32>,
     /// Memory between capturing and disk, bytes.
@@ -36,7 +36,7 @@ pub struct RecordSpec {
 
 /// When to begin another file. Without any of it there is one file, with the name that was given; else names are numbered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Rotation {
+pub struct FileRotation {
     /// Files are no larger than this, bytes.
     pub bytes: Option<u64>,
     /// Files span no more than this.
@@ -47,16 +47,16 @@ pub struct Rotation {
     pub before: u64,
 }
 
-impl Rotation {
+impl FileRotation {
     fn is_any(self) -> bool {
         self.bytes.is_some() || self.every.is_some()
     }
 }
 
 /// The n-th file, from 1.
-pub(super) fn target(spec: &RecordSpec, n: u64) -> Target {
+pub(super) fn target(spec: &RecordSpec, n: u64) -> RecordTarget {
     match &spec.target {
-        Target::File(path) if spec.rotation.is_any() => Target::File(numbered(path, n)),
+        RecordTarget::File(path) if spec.rotation.is_any() => RecordTarget::File(numbered(path, n)),
         target => target.clone(),
     }
 }

@@ -7,12 +7,12 @@ use std::io;
 use zstd::bulk::Compressor;
 use zstd::zstd_safe::{self, CParameter};
 
-pub(super) struct Squeeze {
+pub(super) struct FileCompression {
     compressor: Compressor<'static>,
     squeezed: Vec<u8>,
 }
 
-impl Squeeze {
+impl FileCompression {
     /// `most`: bytes of a block.
     pub(super) fn new(level: i32, most: usize) -> io::Result<Self> {
         let mut compressor = Compressor::new(level)?;

@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 const FRAME: [u8; 1000] = [7; 1000];
 
 /// One frame a millisecond, and some lost in the ring.
-struct Scripted {
+struct ScriptedFrames {
     sent: u64,
     lost: u64,
 }
 
-impl FrameRx for Scripted {
+impl FrameRx for ScriptedFrames {
     fn receive(&mut self, most: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> Result<usize, Error> {
         for _ in 0..most {
             let at = MonoTime::from_nanos(self.sent * 1_000_000);
@@ -38,9 +38,9 @@ impl FrameRx for Scripted {
 
 /// Time goes on by a millisecond each time somebody looks.
 #[derive(Default)]
-struct Ticking(Cell<u64>);
+struct TickingClock(Cell<u64>);
 
-impl Clock for Ticking {
+impl WorkerClock for TickingClock {
     fn now(&self) -> MonoTime {
         self.0.set(self.0.get() + 1_000_000);
         MonoTime::from_nanos(self.0.get())
@@ -51,8 +51,8 @@ impl Clock for Ticking {
 
 fn spec(file: PathBuf) -> RecordSpec {
     RecordSpec {
-        target: Target::File(file),
-        format: Format::Pcapng,
+        target: RecordTarget::File(file),
+        format: CaptureFileFormat::Pcapng,
         interface: "eth0".into(),
         further: Vec::new(),
         comment: "a test".into(),
@@ -60,25 +60,25 @@ fn spec(file: PathBuf) -> RecordSpec {
         snap_len: None,
         fcs: false,
         budget: None,
-        rotation: Rotation::default(),
+        rotation: FileRotation::default(),
         zstd: None,
         queue: 8 << 20,
     }
 }
 
-fn run(spec: RecordSpec, limits: Limits) -> Summary {
-    let clock = Ticking::default();
+fn run(spec: RecordSpec, limits: RecordLimits) -> RecordSummary {
+    let clock = TickingClock::default();
     let offset = Offset { offset_ns: 1_700_000_000_000_000_000, bound_ns: 1 };
-    let recorder = Recorder::start(spec, offset, clock.now()).unwrap();
-    let mut rx = Scripted { sent: 0, lost: 3 };
+    let recorder = DirectionRecorder::start(spec, offset, clock.now()).unwrap();
+    let mut rx = ScriptedFrames { sent: 0, lost: 3 };
     record(&mut rx, &clock, Some(recorder), (limits, &|| false), &mut |_, _| {}).unwrap()
 }
 
-fn frames(limit: u64) -> Limits {
-    Limits { frames: Some(limit), ..Limits::default() }
+fn frames(limit: u64) -> RecordLimits {
+    RecordLimits { frames: Some(limit), ..RecordLimits::default() }
 }
 
-fn assert_all_accounted(summary: &Summary) -> &Recorded {
+fn assert_all_accounted(summary: &RecordSummary) -> &RecordingOutcome {
     let recorded = summary.recorded.as_ref().unwrap();
     let accounts = recorded.written + recorded.beyond_budget + recorded.queue_dropped + recorded.disk_lost;
     assert_eq!(summary.counts.frames, accounts, "{recorded:?}");
@@ -107,8 +107,8 @@ fn frames_beyond_the_limit_are_not_taken_and_what_the_kernel_lost_is_told() {
 
 #[test]
 fn counting_alone_tells_the_frames_of_every_second_by_their_arrival() {
-    let clock = Ticking::default();
-    let mut rx = Scripted { sent: 0, lost: 3 };
+    let clock = TickingClock::default();
+    let mut rx = ScriptedFrames { sent: 0, lost: 3 };
     let summary = record(&mut rx, &clock, None, (frames(2500), &|| false), &mut |_, _| {}).unwrap();
     // Counting began at 1 ms, frame n arrives at n ms.
     assert_eq!(summary.series.seconds, [(1001, 1001 * 1004), (1000, 1000 * 1004), (499, 499 * 1004)]);
@@ -119,7 +119,7 @@ fn counting_alone_tells_the_frames_of_every_second_by_their_arrival() {
 #[test]
 fn what_arrives_after_the_end_does_not_count() {
     let dir = tempfile::tempdir().unwrap();
-    let limits = Limits { time: Some(Nanos::from_millis(100)), ..Limits::default() };
+    let limits = RecordLimits { time: Some(Nanos::from_millis(100)), ..RecordLimits::default() };
     let summary = run(spec(dir.path().join("a.pcap")), limits);
     assert_all_accounted(&summary);
     // The clock showed 2 ms when the recording started; frame n arrives at n ms.
@@ -129,7 +129,8 @@ fn what_arrives_after_the_end_does_not_count() {
 #[test]
 fn a_file_spans_no_more_than_its_time_and_the_oldest_go() {
     let dir = tempfile::tempdir().unwrap();
-    let rotation = Rotation { every: Some(Nanos::from_millis(100)), keep: Some(2), ..Rotation::default() };
+    let rotation =
+        FileRotation { every: Some(Nanos::from_millis(100)), keep: Some(2), ..FileRotation::default() };
     // Room for all of it: how fast the disk is does not matter.
     let spec = RecordSpec { rotation, queue: 64 << 20, ..spec(dir.path().join("a.pcapng")) };
     let summary = run(spec, frames(1000));
@@ -165,11 +166,12 @@ fn a_slow_disk_costs_frames_and_not_time() {
 #[test]
 fn compressed_files_hold_the_same_bytes_block_by_block() {
     let dir = tempfile::tempdir().unwrap();
-    let rotation = Rotation { bytes: Some(3 << 20), ..Rotation::default() };
+    let rotation = FileRotation { bytes: Some(3 << 20), ..FileRotation::default() };
     let base = |name: &str| RecordSpec { rotation, queue: 64 << 20, ..spec(dir.path().join(name)) };
-    let plain = run(RecordSpec { format: Format::PcapNanos, ..base("a.pcap") }, frames(5000));
+    let plain = run(RecordSpec { format: CaptureFileFormat::PcapNanos, ..base("a.pcap") }, frames(5000));
     let zstd = Some(3);
-    let squeezed = run(RecordSpec { format: Format::PcapNanos, zstd, ..base("b.pcap.zst") }, frames(5000));
+    let squeezed =
+        run(RecordSpec { format: CaptureFileFormat::PcapNanos, zstd, ..base("b.pcap.zst") }, frames(5000));
     assert_all_accounted(&plain);
     let recorded = assert_all_accounted(&squeezed);
     assert!(recorded.files.len() >= 2 && !recorded.direct);

@@ -1,7 +1,10 @@
 //! The device's own truth, against frames that say themselves where they came from.
 
 use super::*;
-use crate::impair::{Edit, Jitter, Queue, Room, Rule, Select, Shape, Truth, Truths};
+use crate::impair::{
+    DelayDistribution, DelayJitter, FaultRule, HeaderEdit, KeyTruth, KeyTruths, QueueLimit, RateQueue,
+    RulePositions,
+};
 use packetrig_units::{BitRate, Nanos};
 use proptest::prelude::*;
 
@@ -17,8 +20,9 @@ fn position(frame: &[u8]) -> u64 {
 }
 
 /// What leaves when `count` frames arrive one microsecond apart, and the truth.
-fn pass(rules: Vec<Rule>, count: u64) -> (Vec<u64>, Truth) {
-    let mut impairer = Impairer::new(FaultPlan { seed: 1, rules, ..FaultPlan::none() }, 0, Truths::default());
+fn pass(rules: Vec<FaultRule>, count: u64) -> (Vec<u64>, KeyTruth) {
+    let mut impairer =
+        FrameImpairer::new(FaultPlan { seed: 1, rules, ..FaultPlan::none() }, 0, KeyTruths::default());
     let mut left = Vec::new();
     let mut out = |frame: &[u8]| left.push(position(frame));
     for n in 0..count {
@@ -29,8 +33,8 @@ fn pass(rules: Vec<Rule>, count: u64) -> (Vec<u64>, Truth) {
     (left, truth)
 }
 
-fn at(positions: &[u64], fault: Fault) -> Rule {
-    Rule::new(Select::At(positions.iter().copied().collect()), fault)
+fn at(positions: &[u64], fault: FrameFault) -> FaultRule {
+    FaultRule::new(RulePositions::At(positions.iter().copied().collect()), fault)
 }
 
 #[test]
@@ -42,39 +46,40 @@ fn a_faultless_device_is_a_cable() {
 
 #[test]
 fn each_fault_does_what_it_says() {
-    assert_eq!(pass(vec![at(&[1, 2], Fault::Drop)], 5).0, [0, 3, 4]);
-    assert_eq!(pass(vec![at(&[1], Fault::Duplicate { copies: 2 })], 3).0, [0, 1, 1, 1, 2]);
-    assert_eq!(pass(vec![at(&[1], Fault::HoldBack { frames: 2 })], 5).0, [0, 2, 3, 1, 4]);
-    assert_eq!(pass(vec![at(&[1], Fault::Delay(Nanos::new(2500)))], 5).0, [0, 2, 3, 1, 4]);
+    assert_eq!(pass(vec![at(&[1, 2], FrameFault::Drop)], 5).0, [0, 3, 4]);
+    assert_eq!(pass(vec![at(&[1], FrameFault::Duplicate { copies: 2 })], 3).0, [0, 1, 1, 1, 2]);
+    assert_eq!(pass(vec![at(&[1], FrameFault::HoldBack { frames: 2 })], 5).0, [0, 2, 3, 1, 4]);
+    assert_eq!(pass(vec![at(&[1], FrameFault::Delay(Nanos::new(2500)))], 5).0, [0, 2, 3, 1, 4]);
 }
 
 #[test]
 fn frames_held_when_the_device_stops_leave_last() {
-    let (left, truth) = pass(vec![at(&[3], Fault::HoldBack { frames: 10 })], 5);
+    let (left, truth) = pass(vec![at(&[3], FrameFault::HoldBack { frames: 10 })], 5);
     assert_eq!(left, [0, 1, 2, 4, 3]);
     assert_eq!(truth.accounts().max_extent, 1);
 }
 
 #[test]
 fn a_uniform_delay_keeps_the_order() {
-    let (left, truth) = pass(vec![Rule::new(Select::All, Fault::Delay(Nanos::new(3000)))], 10);
+    let (left, truth) =
+        pass(vec![FaultRule::new(RulePositions::All, FrameFault::Delay(Nanos::new(3000)))], 10);
     assert_eq!(left, (0..10).collect::<Vec<_>>());
     assert_eq!((truth.delayed, truth.accounts().reordered), (10, 0));
 }
 
 #[test]
 fn damage_and_rewriting_change_the_bytes_they_say() {
-    let mut impairer = Impairer::new(
+    let mut impairer = FrameImpairer::new(
         FaultPlan {
             rules: vec![
-                at(&[0], Fault::Corrupt { from_end: 1, mask: 0x81 }),
-                at(&[1], Fault::Rewrite(Edit::SourceMac([2; 6]))),
-                at(&[2], Fault::Rewrite(Edit::PopVlan)),
+                at(&[0], FrameFault::Corrupt { from_end: 1, mask: 0x81 }),
+                at(&[1], FrameFault::Rewrite(HeaderEdit::SourceMac([2; 6]))),
+                at(&[2], FrameFault::Rewrite(HeaderEdit::PopVlan)),
             ],
             ..FaultPlan::none()
         },
         0,
-        Truths::default(),
+        KeyTruths::default(),
     );
     let mut left = Vec::new();
     for _ in 0..3 {
@@ -92,14 +97,14 @@ proptest! {
         seed: u64, drop in 0u32..200_000, duplicate in 0u32..200_000, hold in 0u32..200_000, frames in 1u32..20,
         delay in 0u32..200_000, count in 0u64..300,
     ) {
-        let random = |millionths| Select::Random { millionths };
+        let random = |millionths| RulePositions::Random { millionths };
         let rules = vec![
-            Rule::new(random(drop), Fault::Drop),
-            Rule::new(random(duplicate), Fault::Duplicate { copies: 1 }),
-            Rule::new(random(hold), Fault::HoldBack { frames }),
-            Rule::new(random(delay), Fault::Delay(Nanos::new(7_000))),
+            FaultRule::new(random(drop), FrameFault::Drop),
+            FaultRule::new(random(duplicate), FrameFault::Duplicate { copies: 1 }),
+            FaultRule::new(random(hold), FrameFault::HoldBack { frames }),
+            FaultRule::new(random(delay), FrameFault::Delay(Nanos::new(7_000))),
         ];
-        let mut impairer = Impairer::new(FaultPlan { seed, rules, ..FaultPlan::none() }, 0, Truths::default());
+        let mut impairer = FrameImpairer::new(FaultPlan { seed, rules, ..FaultPlan::none() }, 0, KeyTruths::default());
         let mut left = Vec::new();
         for n in 0..count {
             impairer.release(n * 1000, &mut |frame| left.push(position(frame)));
@@ -117,8 +122,8 @@ proptest! {
 }
 
 /// What leaves and when, of frames that arrive at these instants, looked at every microsecond.
-fn timed(plan: FaultPlan, arrivals: &[u64], end: u64) -> (Vec<(u64, u64)>, Truth) {
-    let mut impairer = Impairer::new(plan, 0, Truths::default());
+fn timed(plan: FaultPlan, arrivals: &[u64], end: u64) -> (Vec<(u64, u64)>, KeyTruth) {
+    let mut impairer = FrameImpairer::new(plan, 0, KeyTruths::default());
     let mut left = Vec::new();
     let mut next = 0;
     for now in (0..=end).step_by(1000) {
@@ -135,7 +140,7 @@ fn timed(plan: FaultPlan, arrivals: &[u64], end: u64) -> (Vec<(u64, u64)>, Truth
 #[test]
 fn the_queue_of_a_limited_rate_spaces_frames_and_drops_its_tail() {
     // 64 bytes with FCS in 4 us; three frames have room.
-    let queue = Queue { rate: BitRate::new(128_000_000), room: Room::Frames(3) };
+    let queue = RateQueue { rate: BitRate::new(128_000_000), room: QueueLimit::Frames(3) };
     let plan = FaultPlan { queue: Some(queue), ..FaultPlan::none() };
     let (left, truth) = timed(plan, &[0; 6], 100_000);
     assert_eq!(left, [(4_000, 0), (8_000, 1), (12_000, 2)]);
@@ -144,8 +149,8 @@ fn the_queue_of_a_limited_rate_spaces_frames_and_drops_its_tail() {
 
 #[test]
 fn copies_take_room_like_frames() {
-    let queue = Queue { rate: BitRate::new(128_000_000), room: Room::Frames(3) };
-    let rules = vec![at(&[0, 1], Fault::Duplicate { copies: 1 })];
+    let queue = RateQueue { rate: BitRate::new(128_000_000), room: QueueLimit::Frames(3) };
+    let rules = vec![at(&[0, 1], FrameFault::Duplicate { copies: 1 })];
     let (left, truth) =
         timed(FaultPlan { queue: Some(queue), rules, ..FaultPlan::none() }, &[0, 0, 0], 100_000);
     assert_eq!(left, [(4_000, 0), (8_000, 0), (12_000, 1)]);
@@ -154,11 +159,11 @@ fn copies_take_room_like_frames() {
 
 #[test]
 fn jitter_varies_the_delay_within_its_spread_and_order_is_kept_if_asked() {
-    let jitter = Jitter { spread: Nanos::from_micros(40), shape: Shape::Uniform };
+    let jitter = DelayJitter { spread: Nanos::from_micros(40), shape: DelayDistribution::Uniform };
     let rules = || {
         vec![
-            Rule::new(Select::All, Fault::Delay(Nanos::from_micros(100))),
-            Rule::new(Select::All, Fault::Jitter(jitter)),
+            FaultRule::new(RulePositions::All, FrameFault::Delay(Nanos::from_micros(100))),
+            FaultRule::new(RulePositions::All, FrameFault::Jitter(jitter)),
         ]
     };
     let arrivals: Vec<u64> = (0..500).map(|n| n * 10_000).collect();
@@ -176,7 +181,10 @@ fn jitter_varies_the_delay_within_its_spread_and_order_is_kept_if_asked() {
 #[test]
 fn who_waits_for_later_frames_that_never_come_leaves_when_patience_ends() {
     let plan = FaultPlan {
-        rules: vec![at(&[1], Fault::HoldBack { frames: 3 }), at(&[1], Fault::Delay(Nanos::from_micros(5)))],
+        rules: vec![
+            at(&[1], FrameFault::HoldBack { frames: 3 }),
+            at(&[1], FrameFault::Delay(Nanos::from_micros(5))),
+        ],
         held_at_most: Some(Nanos::from_micros(20)),
         ..FaultPlan::none()
     };
@@ -187,19 +195,19 @@ fn who_waits_for_later_frames_that_never_come_leaves_when_patience_ends() {
 
 #[test]
 fn one_bit_behind_the_ethernet_header_is_flipped_and_its_place_is_told() {
-    struct Last(Option<(u32, u8)>);
-    impl Witness for Last {
-        fn settled(&mut self, _: Place, deeds: &Deeds, _: &[u8]) {
+    struct LastFrame(Option<(u32, u8)>);
+    impl FrameWitness for LastFrame {
+        fn settled(&mut self, _: FramePosition, deeds: &FrameDeeds, _: &[u8]) {
             self.0 = deeds.corrupted;
         }
-        fn left(&mut self, _: Place, _: u64, _: u64) {}
+        fn left(&mut self, _: FramePosition, _: u64, _: u64) {}
     }
     let plan = FaultPlan {
         seed: 9,
-        rules: vec![Rule::new(Select::All, Fault::CorruptAnywhere)],
+        rules: vec![FaultRule::new(RulePositions::All, FrameFault::CorruptAnywhere)],
         ..FaultPlan::none()
     };
-    let mut impairer = Impairer::new(plan, 0, Last(None));
+    let mut impairer = FrameImpairer::new(plan, 0, LastFrame(None));
     let mut places = std::collections::BTreeSet::new();
     for _ in 0..500 {
         let mut left = Vec::new();
@@ -216,28 +224,28 @@ fn one_bit_behind_the_ethernet_header_is_flipped_and_its_place_is_told() {
 
 #[test]
 fn what_arrived_has_left_or_has_an_account_at_every_moment() {
-    let queue = Queue { rate: BitRate::new(100_000_000), room: Room::Bytes(2_000) };
+    let queue = RateQueue { rate: BitRate::new(100_000_000), room: QueueLimit::Bytes(2_000) };
     let rules = vec![
-        Rule::new(Select::Random { millionths: 50_000 }, Fault::Drop),
-        Rule::new(Select::Random { millionths: 50_000 }, Fault::Duplicate { copies: 2 }),
-        Rule::new(Select::Random { millionths: 50_000 }, Fault::HoldBack { frames: 4 }),
-        Rule::new(Select::All, Fault::Delay(Nanos::from_micros(50))),
+        FaultRule::new(RulePositions::Random { millionths: 50_000 }, FrameFault::Drop),
+        FaultRule::new(RulePositions::Random { millionths: 50_000 }, FrameFault::Duplicate { copies: 2 }),
+        FaultRule::new(RulePositions::Random { millionths: 50_000 }, FrameFault::HoldBack { frames: 4 }),
+        FaultRule::new(RulePositions::All, FrameFault::Delay(Nanos::from_micros(50))),
     ];
     #[derive(Default)]
-    struct Books([u64; 5]);
-    impl Witness for Books {
-        fn settled(&mut self, _: Place, deeds: &Deeds, _: &[u8]) {
+    struct KeptAccounts([u64; 5]);
+    impl FrameWitness for KeptAccounts {
+        fn settled(&mut self, _: FramePosition, deeds: &FrameDeeds, _: &[u8]) {
             let more = [1, u64::from(deeds.copies), u64::from(deeds.dropped), u64::from(deeds.overflowed), 0];
             for (sum, more) in self.0.iter_mut().zip(more) {
                 *sum += more;
             }
         }
-        fn left(&mut self, _: Place, _: u64, _: u64) {
+        fn left(&mut self, _: FramePosition, _: u64, _: u64) {
             self.0[4] += 1;
         }
     }
     let plan = FaultPlan { seed: 2, queue: Some(queue), rules, in_order: true, ..FaultPlan::none() };
-    let mut impairer = Impairer::new(plan, 0, Books::default());
+    let mut impairer = FrameImpairer::new(plan, 0, KeptAccounts::default());
     for n in 0..5_000 {
         impairer.release(n * 4_000, &mut |_| {});
         impairer.accept(n * 4_000, &frame(n), &mut |_| {});

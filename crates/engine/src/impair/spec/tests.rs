@@ -1,6 +1,6 @@
 use super::*;
 
-fn spec(text: &str) -> Spec {
+fn spec(text: &str) -> DirectionSpec {
     text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
 }
 
@@ -11,16 +11,19 @@ fn every_key_lands_in_its_place() {
          corrupt=burst:0.1%x5, corrupt-at=17, rate=10Mbit/s, queue=64KiB",
     );
     assert_eq!(all.delay, Some(Nanos::from_millis(10)));
-    assert_eq!(all.jitter, Some(Jitter { spread: Nanos::from_millis(1), shape: Shape::Normal }));
-    assert_eq!(all.loss, Some(Select::Random { millionths: 10_000 }));
-    assert_eq!(all.duplicate, Some(Select::Every { nth: 100 }));
-    assert_eq!((all.reorder, all.reorder_by), (Some(Select::Random { millionths: 5_000 }), Some(5)));
-    assert_eq!(all.corrupt, Some(Select::Bursts { millionths: 1_000, frames: 5 }));
+    assert_eq!(
+        all.jitter,
+        Some(DelayJitter { spread: Nanos::from_millis(1), shape: DelayDistribution::Normal })
+    );
+    assert_eq!(all.loss, Some(RulePositions::Random { millionths: 10_000 }));
+    assert_eq!(all.duplicate, Some(RulePositions::Every { nth: 100 }));
+    assert_eq!((all.reorder, all.reorder_by), (Some(RulePositions::Random { millionths: 5_000 }), Some(5)));
+    assert_eq!(all.corrupt, Some(RulePositions::Bursts { millionths: 1_000, frames: 5 }));
     assert_eq!((all.corrupt_at, all.overtake), (Some(17), true));
-    assert_eq!((all.rate, all.queue), (Some(BitRate::new(10_000_000)), Some(Room::Bytes(65_536))));
+    assert_eq!((all.rate, all.queue), (Some(BitRate::new(10_000_000)), Some(QueueLimit::Bytes(65_536))));
     let model = GilbertElliott { into_bad: 10_000, out_of_bad: 200_000, in_bad: 900_000, in_good: 1_000 };
-    assert_eq!(spec("loss=gilbert:1%/20%/90%/0.1%").loss, Some(Select::GilbertElliott(model)));
-    assert_eq!(spec("rate=1Mbit/s,queue=7").queue, Some(Room::Frames(7)));
+    assert_eq!(spec("loss=gilbert:1%/20%/90%/0.1%").loss, Some(RulePositions::GilbertElliott(model)));
+    assert_eq!(spec("rate=1Mbit/s,queue=7").queue, Some(QueueLimit::Frames(7)));
     assert!(spec("").is_nothing());
 }
 
@@ -56,14 +59,14 @@ fn a_wrong_spec_says_what_is_wrong_and_how_to_write_it() {
         ("corrupt-at=17", "without `corrupt`"),
         ("overtake", "without `jitter`"),
     ] {
-        let error = text.parse::<Spec>().unwrap_err().to_string();
+        let error = text.parse::<DirectionSpec>().unwrap_err().to_string();
         assert!(error.contains(hint), "{text}: {error}");
     }
 }
 
 #[test]
 fn a_document_has_directions_and_a_seed() {
-    let specs = Specs::read("seed: 7\nboth: delay=1ms\na->b:\n  loss: 1%\n  rate: 10Mbit/s\n").unwrap();
+    let specs = ImpairSpecs::read("seed: 7\nboth: delay=1ms\na->b:\n  loss: 1%\n  rate: 10Mbit/s\n").unwrap();
     assert_eq!(
         (specs.seed, &specs.ways[0], &specs.ways[1]),
         (Some(7), &spec("loss=1%,rate=10Mbit/s"), &spec("delay=1ms"))
@@ -71,7 +74,7 @@ fn a_document_has_directions_and_a_seed() {
     for (text, hint) in
         [("c->d: {}", "`c->d`"), ("- 1", "mapping"), ("both: {loss: 2}", "both"), ("both: [1]", "list")]
     {
-        let error = Specs::read(text).unwrap_err().to_string();
+        let error = ImpairSpecs::read(text).unwrap_err().to_string();
         assert!(error.contains(hint), "{text}: {error}");
     }
 }
@@ -81,7 +84,7 @@ fn another_impairment_does_not_move_those_there_are() {
     let lost = |text: &str| {
         let plan = spec(text).plan(5);
         let mut course = plan.course(0, 0);
-        (0..2_000).filter(|_| course.next(&plan).any(|fault| *fault == Fault::Drop)).count()
+        (0..2_000).filter(|_| course.next(&plan).any(|fault| *fault == FrameFault::Drop)).count()
     };
     assert_eq!(lost("loss=3%"), lost("duplicate=1%,delay=1ms,loss=3%,corrupt=1%"));
     assert!(lost("loss=3%") > 30);

@@ -14,12 +14,12 @@ fn limit(back_end: BackEnd, size: u32, frames_per_second: u64) -> RigLimit {
     }
 }
 
-fn needs(frames_per_second: u64) -> Needs {
-    Needs { sends: true, frames_per_second, size: 64, ..Needs::default() }
+fn needs(frames_per_second: u64) -> PortNeeds {
+    PortNeeds { sends: true, frames_per_second, size: 64, ..PortNeeds::default() }
 }
 
-fn able() -> Abilities {
-    Abilities { driver: "veth".into(), processors: 4, no_bpf: None, native: true }
+fn able() -> PortAbilities {
+    PortAbilities { driver: "veth".into(), processors: 4, no_bpf: None, native: true }
 }
 
 const FAST: u64 = 10_000_000;
@@ -28,16 +28,16 @@ const SLOW: u64 = 1_000;
 /// What is chosen without and with a calibration.
 #[test]
 fn the_choice_over_the_cases() {
-    let no_bpf = || Abilities { no_bpf: Some("no rights".into()), ..able() };
-    let generic = || Abilities { native: false, ..able() };
-    let lone = || Abilities { processors: 1, ..able() };
-    let not_live = || Needs { not_live: Some("9000 B".into()), ..needs(FAST) };
-    let tagged = || Needs { tagged: true, ..needs(FAST) };
+    let no_bpf = || PortAbilities { no_bpf: Some("no rights".into()), ..able() };
+    let generic = || PortAbilities { native: false, ..able() };
+    let lone = || PortAbilities { processors: 1, ..able() };
+    let not_live = || PortNeeds { not_live: Some("9000 B".into()), ..needs(FAST) };
+    let tagged = || PortNeeds { tagged: true, ..needs(FAST) };
     let unpaced = || needs(FASTEST);
-    let other_driver = || Abilities { driver: "ice".into(), ..able() };
+    let other_driver = || PortAbilities { driver: "ice".into(), ..able() };
     let (p, a, x) = (BackEnd::Packet, BackEnd::AfXdp, BackEnd::Xdp);
     let cases = [
-        ("nothing to do", Needs::default(), able(), [p, x]),
+        ("nothing to do", PortNeeds::default(), able(), [p, x]),
         ("slow", needs(SLOW), able(), [p, x]),
         ("comfortable", needs(COMFORTABLE), able(), [p, x]),
         ("more than comfortable", needs(COMFORTABLE + 1), able(), [x, x]),
@@ -67,15 +67,16 @@ fn the_calibration_of_the_nearest_size_decides_and_equals_stay_on_rings() {
         limit(BackEnd::Packet, 500, 100_000),
         limit(BackEnd::Xdp, 500, 100_000),
     ];
-    let at = |size| choose(&Needs { size, ..needs(SLOW) }, &able(), &limits).back_end;
+    let at = |size| choose(&PortNeeds { size, ..needs(SLOW) }, &able(), &limits).back_end;
     assert_eq!([64, 100, 500, 1518].map(at), [BackEnd::Xdp, BackEnd::Xdp, BackEnd::Packet, BackEnd::Packet]);
 }
 
 #[test]
 fn reasons_name_loads_rates_and_obstacles() {
-    let why =
-        |needs: &Needs, abilities: &Abilities, limits: &[RigLimit]| choose(needs, abilities, limits).why;
-    let no_bpf = Abilities { no_bpf: Some("no rights".into()), ..able() };
+    let why = |needs: &PortNeeds, abilities: &PortAbilities, limits: &[RigLimit]| {
+        choose(needs, abilities, limits).why
+    };
+    let no_bpf = PortAbilities { no_bpf: Some("no rights".into()), ..able() };
     assert!(why(&needs(SLOW), &able(), &[]).starts_with("the default"));
     assert!(why(&needs(FAST), &able(), &[]).starts_with("10000000 frames/s asked for, more than the 200000"));
     assert!(why(&needs(FAST), &no_bpf, &[]).ends_with("but no rights"));

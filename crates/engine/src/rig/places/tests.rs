@@ -1,14 +1,14 @@
 use super::*;
-use crate::gate::Gate;
+use crate::gate::SendGate;
 use packetrig_plan::Port;
 use packetrig_wire::tag::TagKey;
 use std::collections::BTreeSet;
 
 /// Notes what it is asked, and objects to one interface.
 #[derive(Debug)]
-struct Doorman(&'static str);
+struct NotingOpener(&'static str);
 
-impl OwnerPermit for Doorman {
+impl OwnerPermit for NotingOpener {
     fn objections(&self, question: &PermitQuestion<'_>) -> Vec<String> {
         let refused = question.ports.iter().filter(|port| port.interface.to_string() == self.0);
         refused.map(|port| format!("port {} is not lent", port.interface)).collect()
@@ -42,21 +42,21 @@ fn options(site: RigSite) -> RigOptions {
         steered: false,
         seed: 0,
         site,
-        gate: Gate::open(),
+        gate: SendGate::open(),
         run: String::new(),
     }
 }
 
 fn part(places: &[Option<&str>]) -> RigOptions {
     let place = |place: Option<&str>| place.map(|text| text.parse().unwrap());
-    let permit = Arc::new(Doorman("secret"));
+    let permit = Arc::new(NotingOpener("secret"));
     options(RigSite::PartOfFleet { places: places.iter().copied().map(place).collect(), permit })
 }
 
 #[test]
 fn a_plan_for_this_machine_has_every_port_here_where_it_says() {
     let mut plan = plan(&["a", "b"]);
-    let places = Places::of(&plan, &options(RigSite::EveryPortHere)).unwrap();
+    let places = PortPlaces::of(&plan, &options(RigSite::EveryPortHere)).unwrap();
     places.settle(&mut plan);
     assert!(places.is_here(0) && places.is_here(1));
     assert_eq!(plan.ports[1].location.interface, "b");
@@ -65,7 +65,7 @@ fn a_plan_for_this_machine_has_every_port_here_where_it_says() {
 #[test]
 fn only_ports_with_a_place_are_here_and_there() {
     let mut plan = plan(&["a", "b"]);
-    let places = Places::of(&plan, &part(&[None, Some("ns/eth7")])).unwrap();
+    let places = PortPlaces::of(&plan, &part(&[None, Some("ns/eth7")])).unwrap();
     places.settle(&mut plan);
     assert!(!places.is_here(0) && places.is_here(1) && !places.is_here(2));
     assert_eq!(plan.ports[0].location.to_string(), "a");
@@ -75,22 +75,22 @@ fn only_ports_with_a_place_are_here_and_there() {
 #[test]
 fn one_interface_is_not_two_ports_and_no_port_is_forgotten() {
     let places = part(&[Some("eth0"), None, Some("eth0")]);
-    let error = Places::of(&plan(&["a", "b", "c"]), &places).unwrap_err().to_string();
+    let error = PortPlaces::of(&plan(&["a", "b", "c"]), &places).unwrap_err().to_string();
     assert!(error.contains("ports[2].location") && error.contains("port `a` already"), "{error}");
     for too_few in [&[][..], &[None]] {
-        assert!(matches!(Places::of(&plan(&["a", "b"]), &part(too_few)), Err(Error::NotPermitted(_))));
+        assert!(matches!(PortPlaces::of(&plan(&["a", "b"]), &part(too_few)), Err(Error::NotPermitted(_))));
     }
 }
 
 #[test]
 fn the_owner_is_asked_about_exactly_the_ports_that_are_opened() {
     let mut plan = plan(&["a", "secret"]);
-    let places = Places::of(&plan, &part(&[Some("eth7"), None])).unwrap();
+    let places = PortPlaces::of(&plan, &part(&[Some("eth7"), None])).unwrap();
     places.settle(&mut plan);
     places.ask_before(&plan).unwrap();
     // What the plan calls the port does not matter; what is opened does.
     let mut plan = self::plan(&["a", "b"]);
-    let places = Places::of(&plan, &part(&[Some("secret"), None])).unwrap();
+    let places = PortPlaces::of(&plan, &part(&[Some("secret"), None])).unwrap();
     places.settle(&mut plan);
     let error = places.ask_before(&plan).unwrap_err();
     assert!(matches!(&error, Error::NotPermitted(said) if said == &["port secret is not lent"]), "{error}");

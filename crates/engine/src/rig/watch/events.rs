@@ -22,7 +22,7 @@ pub(super) struct PortState {
 
 /// What a look found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Observation {
+pub(super) enum LinkObservation {
     Present(PortState),
     /// There is no such interface any more.
     Gone,
@@ -60,8 +60,8 @@ impl EventLog {
     }
 
     /// Takes in what was found by a request sent at `asked` and answered at `answered`.
-    pub(super) fn observe(&mut self, asked: MonoTime, answered: MonoTime, seen: Observation) {
-        if let Observation::Present(state) = seen {
+    pub(super) fn observe(&mut self, asked: MonoTime, answered: MonoTime, seen: LinkObservation) {
+        if let LinkObservation::Present(state) = seen {
             self.count_drops(answered, state);
         }
         let fault = self.fault(seen);
@@ -74,7 +74,7 @@ impl EventLog {
         if fault.is_none() {
             self.last_good = asked;
         }
-        if let Observation::Present(state) = seen {
+        if let LinkObservation::Present(state) = seen {
             self.expected.carrier_changes = state.carrier_changes;
         }
         self.last_seen = asked;
@@ -87,8 +87,8 @@ impl EventLog {
         std::mem::take(&mut self.events)
     }
 
-    fn fault(&self, seen: Observation) -> Option<PortEventKind> {
-        let Observation::Present(state) = seen else { return Some(PortEventKind::Deleted) };
+    fn fault(&self, seen: LinkObservation) -> Option<PortEventKind> {
+        let LinkObservation::Present(state) = seen else { return Some(PortEventKind::Deleted) };
         let link = if state.is_up { PortEventKind::CarrierLost } else { PortEventKind::SwitchedDown };
         if !state.is_up || !state.has_carrier {
             return Some(if self.is_declared { PortEventKind::Declared } else { link });
@@ -112,8 +112,8 @@ impl EventLog {
     }
 
     /// In order at two looks, but the carrier came and went between them.
-    fn note_flap(&mut self, at: MonoTime, seen: Observation) {
-        let Observation::Present(state) = seen else { return };
+    fn note_flap(&mut self, at: MonoTime, seen: LinkObservation) {
+        let LinkObservation::Present(state) = seen else { return };
         if state.carrier_changes == self.expected.carrier_changes {
             return;
         }
@@ -183,7 +183,7 @@ mod tests {
     }
 
     /// Looks every 20 ms, each answered after 1 ms.
-    fn events_of(states: &[Observation]) -> Vec<PortEvent> {
+    fn events_of(states: &[LinkObservation]) -> Vec<PortEvent> {
         let mut log = EventLog::new(GOOD, at(0));
         for (look, seen) in (1..).zip(states) {
             log.observe(at(20 * look), at(20 * look + 1), *seen);
@@ -197,25 +197,25 @@ mod tests {
 
     #[test]
     fn an_event_lasts_from_the_last_good_look_to_the_first_good_one() {
-        let good = Observation::Present(GOOD);
-        let dark = Observation::Present(PortState { has_carrier: false, carrier_changes: 3, ..GOOD });
-        let back = Observation::Present(PortState { carrier_changes: 4, ..GOOD });
+        let good = LinkObservation::Present(GOOD);
+        let dark = LinkObservation::Present(PortState { has_carrier: false, carrier_changes: 3, ..GOOD });
+        let back = LinkObservation::Present(PortState { carrier_changes: 4, ..GOOD });
         let wanted = event(PortEventKind::CarrierLost, 20, Some(81));
         assert_eq!(events_of(&[good, dark, dark, back, back]), [wanted]);
     }
 
     #[test]
     fn what_this_machine_did_explains_a_lost_carrier() {
-        let dark = Observation::Present(PortState { has_carrier: false, ..GOOD });
-        let down = Observation::Present(PortState { has_carrier: false, is_up: false, ..GOOD });
+        let dark = LinkObservation::Present(PortState { has_carrier: false, ..GOOD });
+        let down = LinkObservation::Present(PortState { has_carrier: false, is_up: false, ..GOOD });
         assert_eq!(events_of(&[dark, down]), [event(PortEventKind::SwitchedDown, 0, None)]);
-        assert_eq!(events_of(&[Observation::Gone]), [event(PortEventKind::Deleted, 0, None)]);
+        assert_eq!(events_of(&[LinkObservation::Gone]), [event(PortEventKind::Deleted, 0, None)]);
     }
 
     #[test]
     fn a_flap_between_two_looks_is_seen_by_the_count_of_carrier_changes() {
-        let flapped = Observation::Present(PortState { carrier_changes: 4, ..GOOD });
-        let events = events_of(&[Observation::Present(GOOD), flapped, flapped]);
+        let flapped = LinkObservation::Present(PortState { carrier_changes: 4, ..GOOD });
+        let events = events_of(&[LinkObservation::Present(GOOD), flapped, flapped]);
         assert_eq!(events, [event(PortEventKind::CarrierLost, 20, Some(41))]);
     }
 
@@ -226,32 +226,32 @@ mod tests {
         log.observe(
             at(20),
             at(21),
-            Observation::Present(PortState { is_up: false, has_carrier: false, ..GOOD }),
+            LinkObservation::Present(PortState { is_up: false, has_carrier: false, ..GOOD }),
         );
         log.declare(false);
-        log.observe(at(40), at(41), Observation::Present(PortState { has_carrier: false, ..GOOD }));
-        log.observe(at(60), at(61), Observation::Present(GOOD));
+        log.observe(at(40), at(41), LinkObservation::Present(PortState { has_carrier: false, ..GOOD }));
+        log.observe(at(60), at(61), LinkObservation::Present(GOOD));
         assert_eq!(log.take_events(), [event(PortEventKind::Declared, 0, Some(61))]);
-        log.observe(at(80), at(81), Observation::Present(PortState { has_carrier: false, ..GOOD }));
+        log.observe(at(80), at(81), LinkObservation::Present(PortState { has_carrier: false, ..GOOD }));
         assert_eq!(log.take_events(), [event(PortEventKind::CarrierLost, 60, None)]);
     }
 
     #[test]
     fn the_smallest_mtu_and_all_drops_of_the_driver_are_told() {
-        let mtu = |mtu| Observation::Present(PortState { mtu, ..GOOD });
+        let mtu = |mtu| LinkObservation::Present(PortState { mtu, ..GOOD });
         let wanted = PortEventKind::MtuLowered { from: 1500, to: 600 };
         assert_eq!(events_of(&[mtu(900), mtu(600), mtu(1500)]), [event(wanted, 0, Some(61))]);
         assert_eq!(events_of(&[mtu(9000)]), []);
-        let dropped = |driver_dropped| Observation::Present(PortState { driver_dropped, ..GOOD });
+        let dropped = |driver_dropped| LinkObservation::Present(PortState { driver_dropped, ..GOOD });
         let wanted = event(PortEventKind::DriverDropped { frames: 7 }, 0, Some(41));
         assert_eq!(events_of(&[dropped(3), dropped(7), dropped(7)]), [wanted]);
     }
 
     #[test]
     fn many_events_stay_bounded_and_cover_the_same_time() {
-        let dark = Observation::Present(PortState { has_carrier: false, ..GOOD });
+        let dark = LinkObservation::Present(PortState { has_carrier: false, ..GOOD });
         let states: Vec<_> =
-            (0..2000).map(|n| if n % 2 == 0 { dark } else { Observation::Present(GOOD) }).collect();
+            (0..2000).map(|n| if n % 2 == 0 { dark } else { LinkObservation::Present(GOOD) }).collect();
         let events = events_of(&states);
         assert_eq!(events.len(), MOST_EVENTS);
         assert_eq!(events.last().unwrap().until, Some(at(20 * 2000 + 1)));

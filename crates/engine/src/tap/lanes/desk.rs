@@ -1,14 +1,14 @@
 //! What a lane has counted, where others can read it. The lane writes its tally there once per batch; nobody locks anything.
 
-use super::super::account::{Cause, Direction, MirrorAccount, Uncopied, counted};
-use super::super::place::State;
+use super::super::account::{MirrorAccount, TapDirection, TapLossCause, UncopiedReason, counted};
+use super::super::place::TapState;
 use crate::packet::lost_on_transmit;
 use packetrig_sys::link::Counters;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Copies for a mirror.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Copies {
+pub(super) struct MirrorCopies {
     /// Taken by the kernel, and of those that were not: refused, ring full, too long, interface down.
     pub(super) taken: u64,
     pub(super) bytes: u64,
@@ -20,7 +20,7 @@ pub(super) struct Copies {
 
 /// A lane's own counts.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct LaneTally {
     pub(super) received: u64,
     pub(super) bytes: u64,
     pub(super) ring: u64,
@@ -34,16 +34,16 @@ pub(super) struct Tally {
     pub(super) wanted: u64,
     pub(super) other: u64,
     pub(super) own: u64,
-    pub(super) copies: Vec<Copies>,
+    pub(super) copies: Vec<MirrorCopies>,
 }
 
 /// Numbers in front of those of the mirrors, and of each mirror.
 const FIXED: usize = 13;
 const EACH: usize = 6;
 
-impl Tally {
+impl LaneTally {
     pub(super) fn new(mirrors: usize) -> Self {
-        Self { copies: vec![Copies::default(); mirrors], ..Self::default() }
+        Self { copies: vec![MirrorCopies::default(); mirrors], ..Self::default() }
     }
 
     fn fixed(&self) -> [u64; FIXED] {
@@ -67,15 +67,15 @@ impl Tally {
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Desk(Vec<AtomicU64>);
+pub(super) struct LaneDesk(Vec<AtomicU64>);
 
-impl Desk {
+impl LaneDesk {
     pub(super) fn new(mirrors: usize) -> Self {
         Self((0..FIXED + EACH * mirrors).map(|_| AtomicU64::new(0)).collect())
     }
 
     /// Shows a tally.
-    pub(super) fn show(&self, tally: &Tally) {
+    pub(super) fn show(&self, tally: &LaneTally) {
         let copies =
             tally.copies.iter().flat_map(|c| [c.taken, c.bytes, c.refused, c.full, c.too_long, c.down]);
         for (place, value) in self.0.iter().zip(tally.fixed().into_iter().chain(copies)) {
@@ -88,14 +88,19 @@ impl Desk {
     }
 
     /// The account that it makes, with what the far side's driver counted.
-    pub(super) fn account(&self, state: &State, side: usize, transmitted: Option<Counters>) -> Direction {
+    pub(super) fn account(
+        &self,
+        state: &TapState,
+        side: usize,
+        transmitted: Option<Counters>,
+    ) -> TapDirection {
         let [received, bytes, ring, taken, refused, full, down, too_long, impaired, made, wanted, other, own] =
             std::array::from_fn(|index| self.at(index));
         // Of frames that it took the driver may have dropped some: its own counters say so, while there are any.
         let driver = transmitted.map_or(0, |c| lost_on_transmit(taken, c.tx_frames, c.tx_dropped));
         let mirrors =
             state.mirrors.iter().enumerate().map(|(number, part)| self.mirror(number, &part.location));
-        Direction {
+        TapDirection {
             from: state.sides[side].location.clone(),
             to: state.sides[1 - side].location.clone(),
             received: received + ring,
@@ -103,16 +108,20 @@ impl Desk {
             made,
             forwarded: Some(taken - driver),
             dropped: counted([
-                (Cause::Ring, ring),
-                (Cause::Driver, driver),
-                (Cause::TooLong, refused),
-                (Cause::Full, full),
-                (Cause::Down, down),
-                (Cause::TooLong, too_long),
-                (Cause::Impaired, impaired),
+                (TapLossCause::Ring, ring),
+                (TapLossCause::Driver, driver),
+                (TapLossCause::TooLong, refused),
+                (TapLossCause::Full, full),
+                (TapLossCause::Down, down),
+                (TapLossCause::TooLong, too_long),
+                (TapLossCause::Impaired, impaired),
             ]),
             wanted,
-            uncopied: counted([(Uncopied::Unseen, ring), (Uncopied::Filter, other), (Uncopied::Own, own)]),
+            uncopied: counted([
+                (UncopiedReason::Unseen, ring),
+                (UncopiedReason::Filter, other),
+                (UncopiedReason::Own, own),
+            ]),
             mirrors: mirrors.collect(),
         }
     }
@@ -125,10 +134,10 @@ impl Desk {
             mirrored: Some(taken),
             bytes,
             dropped: counted([
-                (Cause::TooLong, refused),
-                (Cause::Full, full),
-                (Cause::TooLong, too_long),
-                (Cause::Down, down),
+                (TapLossCause::TooLong, refused),
+                (TapLossCause::Full, full),
+                (TapLossCause::TooLong, too_long),
+                (TapLossCause::Down, down),
             ]),
         }
     }

@@ -1,8 +1,8 @@
 //! A ring towards an interface, which may be full, down or gone: what it does not take is counted and forgotten.
 
-use super::super::hold::Held;
+use super::super::hold::TapHold;
 use crate::Error;
-use crate::packet::Patience;
+use crate::packet::StallWatch;
 use packetrig_sys::clock;
 use packetrig_sys::packet::{TxCounts, TxOptions, TxRing};
 use std::sync::Arc;
@@ -24,20 +24,20 @@ pub(super) enum NotTaken {
 }
 
 /// See the module.
-pub(super) struct Exit {
+pub(super) struct LaneExit {
     ring: TxRing,
-    patience: Patience,
+    patience: StallWatch,
     /// The MTUs of all interfaces as they were seen last, and which is this one's.
     mtu: (Arc<[AtomicU32]>, usize),
     /// Frames given up because the interface was down or gone.
     down: u64,
 }
 
-impl Exit {
-    pub(super) fn open(held: &Held, longest: u32, mtu: (Arc<[AtomicU32]>, usize)) -> Result<Self, Error> {
+impl LaneExit {
+    pub(super) fn open(held: &TapHold, longest: u32, mtu: (Arc<[AtomicU32]>, usize)) -> Result<Self, Error> {
         let options = TxOptions { slots: SLOTS, longest: longest as usize, ..TxOptions::default() };
         let ring = TxRing::open(&held.netns, held.link.index, &held.location.to_string(), options)?;
-        Ok(Self { ring, patience: Patience::default(), mtu, down: 0 })
+        Ok(Self { ring, patience: StallWatch::default(), mtu, down: 0 })
     }
 
     /// Minds the interface's MTU of this moment: the kernel does not, on the way that frames take here.

@@ -1,9 +1,9 @@
 //! One direction: its ring, its way out, its mirrors.
 
-use super::super::copies::Shape;
-use super::super::treatment::Treatment;
-use super::desk::{Desk, Tally};
-use super::exit::{Exit, NotTaken};
+use super::super::copies::CopyShape;
+use super::super::treatment::FrameTreatment;
+use super::desk::{LaneDesk, LaneTally};
+use super::exit::{LaneExit, NotTaken};
 use crate::Error;
 use packetrig_sys::clock::{self, Offset};
 use packetrig_sys::link::Mac;
@@ -23,21 +23,21 @@ const LEAD_NS: u64 = 60_000;
 const COMPARE_NS: u64 = 1_000_000_000;
 
 /// See the module.
-pub(super) struct Lane {
+pub(super) struct TapLane {
     pub(super) direction: u8,
     pub(super) rx: RxRing,
-    pub(super) out: Exit,
-    pub(super) mirrors: Vec<(Exit, Shape)>,
+    pub(super) out: LaneExit,
+    pub(super) mirrors: Vec<(LaneExit, CopyShape)>,
     pub(super) filter: Option<Program>,
     /// Whom copies go to.
     pub(super) stations: Vec<Mac>,
     pub(super) has_trailer: bool,
-    pub(super) treatment: Option<Box<dyn Treatment>>,
-    pub(super) desk: Arc<Desk>,
-    pub(super) tally: Tally,
+    pub(super) treatment: Option<Box<dyn FrameTreatment>>,
+    pub(super) desk: Arc<LaneDesk>,
+    pub(super) tally: LaneTally,
 }
 
-impl Lane {
+impl TapLane {
     /// Forwards until told to stop, and what has arrived by then.
     pub(super) fn run(mut self, stop: &AtomicBool) -> Result<(), Error> {
         // Best effort: without it what is held leaves some 50 us later.
@@ -133,7 +133,7 @@ impl Lane {
     }
 }
 
-fn send(out: &mut Exit, tally: &mut Tally, frame: &[u8]) {
+fn send(out: &mut LaneExit, tally: &mut LaneTally, frame: &[u8]) {
     let write = &mut |slot: &mut [u8]| {
         slot.get_mut(..frame.len())?.copy_from_slice(frame);
         Some(frame.len())
@@ -145,7 +145,12 @@ fn send(out: &mut Exit, tally: &mut Tally, frame: &[u8]) {
     }
 }
 
-fn is_wanted(frame: &RawFrame<'_>, filter: Option<&Program>, stations: &[Mac], tally: &mut Tally) -> bool {
+fn is_wanted(
+    frame: &RawFrame<'_>,
+    filter: Option<&Program>,
+    stations: &[Mac],
+    tally: &mut LaneTally,
+) -> bool {
     let to = frame.bytes.first_chunk::<6>();
     if to.is_some_and(|to| stations.contains(to)) {
         tally.own += 1;
@@ -164,8 +169,8 @@ fn is_wanted(frame: &RawFrame<'_>, filter: Option<&Program>, stations: &[Mac], t
 fn copy(
     frame: &RawFrame<'_>,
     (direction, has_trailer): (u8, bool),
-    mirrors: &mut [(Exit, Shape)],
-    tally: &mut Tally,
+    mirrors: &mut [(LaneExit, CopyShape)],
+    tally: &mut LaneTally,
 ) {
     let trailer = has_trailer.then(|| Trailer {
         direction,

@@ -11,7 +11,7 @@ fn spec(number: u16, size: SizePattern, timeline: Timeline) -> Arc<StreamSpec> {
     let template = Arc::new(Template::new(frames).unwrap());
     Arc::new(StreamSpec {
         number,
-        source: crate::stream::Source::Made(template),
+        source: crate::stream::FrameSource::Made(template),
         timeline,
         latency: true,
         sent_elsewhere: false,
@@ -48,7 +48,7 @@ proptest! {
     fn runs_hold_every_frame_at_its_time(lanes in prop::collection::vec((any_size(), any_timeline()), 1..4), grant in 1_000u64..5_000_000) {
         let specs: Vec<_> = (0..).zip(lanes).map(|(n, (size, timeline))| spec(n, size, timeline)).collect();
         let start = MonoTime::from_nanos(1_000_000_000);
-        let mut runs = Runs::new(&specs, start);
+        let mut runs = RunCutter::new(&specs, start);
         let mut next = vec![0u64; specs.len()];
         let mut until = start;
         let mut last = start;

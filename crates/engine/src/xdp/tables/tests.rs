@@ -20,7 +20,7 @@ fn streams(flows: &[(&str, &str)]) -> Vec<Arc<StreamSpec>> {
     let specs = plan.streams.iter().enumerate().map(|(index, stream)| {
         Arc::new(StreamSpec {
             number: u16::try_from(index).unwrap(),
-            source: crate::stream::Source::of(&stream.frames),
+            source: crate::stream::FrameSource::of(&stream.frames),
             timeline: packetrig_plan::timeline::Timeline {
                 rate: packetrig_units::FrameRate::per_second(10).unwrap(),
                 delay: packetrig_units::Nanos::ZERO,

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::Session;
-use packetrig_engine::rig::{Rig, RigOptions, RigSite};
+use packetrig_engine::rig::{RigOptions, RigSite, TestRig};
 use packetrig_engine::sim::{LinkSpec, SimPorts};
 use packetrig_plan::{Location, Plan, ReadOptions};
 use packetrig_wire::tag::TagKey;
@@ -72,9 +72,9 @@ impl Planes for Simulated {
                 places: preparation.places.iter().map(here).collect(),
                 permit: Arc::new(Generous),
             },
-            gate: Gate::open(),
+            gate: SendGate::open(),
         };
-        let rig = Rig::prepare_with(plan, &options, self.cables.as_ref())?;
+        let rig = TestRig::prepare_with(plan, &options, self.cables.as_ref())?;
         let ports = rig.ports().into_iter().map(|(_, info)| info).collect();
         Ok((Box::new(rig), ports))
     }

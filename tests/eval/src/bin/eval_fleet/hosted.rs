@@ -4,7 +4,7 @@
 use crate::frameless::{FRAMES, FRAMES_PER_SECOND, hello, receive_result, received, send_result};
 use anyhow::{Context, ensure};
 use packetrig_engine::Error as EngineError;
-use packetrig_engine::gate::Gate;
+use packetrig_engine::gate::SendGate;
 use packetrig_fleet::NodeName;
 use packetrig_fleet::agent::{Agent, Past};
 use packetrig_fleet::fabric::{Fabric, Outgoing};
@@ -117,7 +117,7 @@ fn serve(host: &Host, number: usize) -> anyhow::Result<()> {
     };
     let past = Past { epoch: 0, nonce: Nonce(clock::wall_clock_ns()), longest: None };
     let agent = Agent::leased(LeaseTerms::FLEET, past);
-    let membership = Membership::new(site, Gate::leased(), uplink);
+    let membership = Membership::new(site, SendGate::leased(), uplink);
     let failure = serve_fleet(endpoint, &mut Frameless { node }, agent, membership, &host.over);
     failure.map_or(Ok(()), |failure| Err(failure.into()))
 }

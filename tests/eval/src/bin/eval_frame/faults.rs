@@ -4,7 +4,9 @@ use anyhow::ensure;
 use packetrig_eval::Effort;
 use packetrig_eval::output::{Output, Table};
 use packetrig_testkit::Lab;
-use packetrig_testkit::device::{Accounts, Classifier, Fault, FaultPlan, Rule, Select};
+use packetrig_testkit::device::{
+    ExpectedCounts, FaultPlan, FaultRule, FrameClassifier, FrameFault, RulePositions,
+};
 use packetrig_tests::document::{Document, Flow, ethernet, ipv4, ipv6, tcp, udp, vlan};
 use packetrig_tests::program::{Report, run};
 use serde_json::{Value, json};
@@ -29,7 +31,7 @@ pub(crate) fn evaluate(effort: Effort, output: &mut Output) -> anyhow::Result<()
     let frames = if effort.quick { 2000 } else { 10_000 };
     let plan = FaultPlan {
         seed: SEED,
-        classifier: Classifier::SourceMac,
+        classifier: FrameClassifier::SourceMac,
         rules: rules(frames),
         ..FaultPlan::none()
     };
@@ -67,22 +69,27 @@ pub(crate) fn evaluate(effort: Effort, output: &mut Output) -> anyhow::Result<()
 }
 
 /// Faults of every kind, spread over all streams; the last stream is left alone.
-fn rules(frames: u64) -> Vec<Rule> {
+fn rules(frames: u64) -> Vec<FaultRule> {
     let mut rules = Vec::new();
     for key in 1..u32::from(STREAMS) {
-        let some = |kind: u64, count| Select::scattered(SEED + kind * 100 + u64::from(key), count, 0..frames);
+        let some =
+            |kind: u64, count| RulePositions::scattered(SEED + kind * 100 + u64::from(key), count, 0..frames);
         let burst = 100 + u64::from(key)..100 + u64::from(key) * 4;
         let faults = [
-            (some(1, frames / 100), Fault::Drop),
-            (Select::Within(burst), Fault::Drop),
-            (some(2, frames / 200), Fault::Duplicate { copies: 1 + key % 2 }),
-            (some(3, frames / 200), Fault::HoldBack { frames: 1 + key }),
-            (some(4, frames / 400), Fault::Corrupt { from_end: 18, mask: 1 << (key % 8) }),
+            (some(1, frames / 100), FrameFault::Drop),
+            (RulePositions::Within(burst), FrameFault::Drop),
+            (some(2, frames / 200), FrameFault::Duplicate { copies: 1 + key % 2 }),
+            (some(3, frames / 200), FrameFault::HoldBack { frames: 1 + key }),
+            (some(4, frames / 400), FrameFault::Corrupt { from_end: 18, mask: 1 << (key % 8) }),
         ];
-        rules.extend(faults.map(|(select, fault)| Rule::new(select, fault).for_key(key)));
+        rules.extend(faults.map(|(select, fault)| FaultRule::new(select, fault).for_key(key)));
     }
     rules.push(
-        Rule::new(Select::All, Fault::Rewrite(packetrig_testkit::device::Edit::DecrementTtl)).for_key(5),
+        FaultRule::new(
+            RulePositions::All,
+            FrameFault::Rewrite(packetrig_testkit::device::HeaderEdit::DecrementTtl),
+        )
+        .for_key(5),
     );
     rules
 }
@@ -121,7 +128,7 @@ fn flow(key: u16, frames: u64) -> Flow {
     if key.is_multiple_of(3) { flow.with("duration", burst).pps(5000) } else { flow }
 }
 
-fn list(accounts: &Accounts, unnumbered: u64) -> [u64; 11] {
+fn list(accounts: &ExpectedCounts, unnumbered: u64) -> [u64; 11] {
     let a = accounts;
     [
         a.sent,
