@@ -22,15 +22,15 @@ pub use tap_state::tap_state;
 
 use packetrig_plan::Plan;
 use packetrig_units::{BitRate, FrameSize};
-use packetrig_wire::bpf::{ClassicInsn, EbpfInsn, Endings, Program};
-use packetrig_wire::foreign::{self, Rewrite, TagPlace, VlanEdit};
-use packetrig_wire::header::{Header, Kind};
-use packetrig_wire::pattern::{Pattern, mix};
-use packetrig_wire::payload::Payload;
-use packetrig_wire::pcap::{Decoder, MOST_NEEDED, Step};
+use packetrig_wire::bpf::{ClassicInsn, EbpfInsn, FilterEndings, FilterProgram};
+use packetrig_wire::foreign::{self, FrameRewrite, TagPlace, VlanEdit};
+use packetrig_wire::header::{HeaderKind, PacketHeader};
+use packetrig_wire::pattern::{FieldPattern, mix};
+use packetrig_wire::payload::PayloadPattern;
+use packetrig_wire::pcap::{CaptureDecoder, DecoderStep, MOST_NEEDED};
 use packetrig_wire::size::SizePattern;
-use packetrig_wire::tag::{self, Stamp, TagKey};
-use packetrig_wire::{FrameSpec, Template, Verdict};
+use packetrig_wire::tag::{self, TagKey, TagStamp};
+use packetrig_wire::{FrameComparison, FrameSpec, FrameTemplate};
 
 const KEY: TagKey = TagKey(0x7061_636b_6574);
 
@@ -49,13 +49,13 @@ impl Source<'_> {
     }
 }
 
-fn headers(source: &mut Source<'_>) -> Vec<Header> {
+fn headers(source: &mut Source<'_>) -> Vec<PacketHeader> {
     let count = source.byte() % 7;
     let headers = (0..count).map(|_| {
-        let kind = Kind::ALL[usize::from(source.byte()) % Kind::ALL.len()];
-        let mut header = Header::new(kind);
-        if kind == Kind::Custom {
-            return Header::custom((0..source.byte() % 9).collect());
+        let kind = HeaderKind::ALL[usize::from(source.byte()) % HeaderKind::ALL.len()];
+        let mut header = PacketHeader::new(kind);
+        if kind == HeaderKind::Custom {
+            return PacketHeader::custom((0..source.byte() % 9).collect());
         }
         for _ in 0..source.byte() % 3 {
             let field = &kind.fields()[usize::from(source.byte()) % kind.fields().len()];
@@ -69,14 +69,14 @@ fn headers(source: &mut Source<'_>) -> Vec<Header> {
     headers.collect()
 }
 
-fn pattern(source: &mut Source<'_>) -> Pattern {
+fn pattern(source: &mut Source<'_>) -> FieldPattern {
     let (a, b) = (u128::from(source.word()), u128::from(source.word()));
     let count = u64::from(source.byte()) + 1;
     match source.byte() % 4 {
-        0 => Pattern::Value(a),
-        1 => Pattern::Values(vec![a, b]),
-        2 => Pattern::Step { start: a, step: b, count, down: count % 2 == 0 },
-        _ => Pattern::Random { min: a.min(b), max: a.max(b), seed: count, count },
+        0 => FieldPattern::Value(a),
+        1 => FieldPattern::Values(vec![a, b]),
+        2 => FieldPattern::Step { start: a, step: b, count, down: count % 2 == 0 },
+        _ => FieldPattern::Random { min: a.min(b), max: a.max(b), seed: count, count },
     }
 }
 
@@ -85,11 +85,15 @@ pub fn wire(data: &[u8]) {
     let mut source = Source(data);
     let headers = headers(&mut source);
     let size = FrameSize::new(64 + source.word() % 1500);
-    let spec =
-        FrameSpec { headers, size: SizePattern::Fixed(size), payload: Payload::IncrementByte, tagged: true };
-    let Ok(template) = Template::new(spec) else { return };
+    let spec = FrameSpec {
+        headers,
+        size: SizePattern::Fixed(size),
+        payload: PayloadPattern::IncrementByte,
+        tagged: true,
+    };
+    let Ok(template) = FrameTemplate::new(spec) else { return };
     let n = u64::from(source.word());
-    let stamp = Stamp { key: KEY, stream: 7, time: u64::from(source.word()) };
+    let stamp = TagStamp { key: KEY, stream: 7, time: u64::from(source.word()) };
     let mut frame = vec![0; size.kernel_len()];
     assert_eq!(template.render(n, stamp, &mut frame), frame.len());
     let mut scratch = vec![0; template.header_len()];
@@ -98,13 +102,13 @@ pub fn wire(data: &[u8]) {
     if found.tag.form != form {
         return; // Payload bytes looked like a full tag by chance: once in 65536.
     }
-    assert_eq!(template.verify(n, KEY, &found, &frame, &mut scratch), Verdict::Intact);
+    assert_eq!(template.verify(n, KEY, &found, &frame, &mut scratch), FrameComparison::Intact);
     let at = source.word() as usize % frame.len();
     frame[at] ^= 1 << (source.byte() % 8);
     if let Some(found) = tag::find(&frame, KEY).filter(|found| found.tag.stream == 7) {
         assert_ne!(
             template.verify(n, KEY, &found, &frame, &mut scratch),
-            Verdict::Intact,
+            FrameComparison::Intact,
             "bit at byte {at}"
         );
     }
@@ -113,12 +117,16 @@ pub fn wire(data: &[u8]) {
 /// Any bytes can be searched for a tag, verified and compared, whatever lengths they claim.
 pub fn tag(data: &[u8]) {
     let spec = FrameSpec {
-        headers: vec![Header::new(Kind::Ethernet), Header::new(Kind::Ipv4), Header::new(Kind::Udp)],
+        headers: vec![
+            PacketHeader::new(HeaderKind::Ethernet),
+            PacketHeader::new(HeaderKind::Ipv4),
+            PacketHeader::new(HeaderKind::Udp),
+        ],
         size: SizePattern::Random { min: FrameSize::MIN, max: FrameSize::new(1518), seed: 1 },
-        payload: Payload::default(),
+        payload: PayloadPattern::default(),
         tagged: true,
     };
-    let template = Template::new(spec).expect("a plain spec compiles");
+    let template = FrameTemplate::new(spec).expect("a plain spec compiles");
     let mut scratch = vec![0; template.header_len()];
     template.has_headers_of(data);
     // The key is guessed from the data, so that a fuzzer reaches what lies behind the mark.
@@ -131,31 +139,31 @@ pub fn tag(data: &[u8]) {
 
 /// Any bytes are a capture file, or damaged at some point; whatever frames it has can be rewritten, tagged and judged.
 pub fn pcap(data: &[u8]) {
-    let rewrite = Rewrite {
+    let rewrite = FrameRewrite {
         addresses: ["0.0.0.0/0=198.18.0.0/0", "::/0=2001::/0"].map(|map| map.parse().expect("a map")).into(),
         vlan: Some(VlanEdit::Push(7)),
-        ..Rewrite::default()
+        ..FrameRewrite::default()
     };
-    let (mut decoder, mut at) = (Decoder::new(), 0);
+    let (mut decoder, mut at) = (CaptureDecoder::new(), 0);
     while at < data.len() {
         match decoder.next(&data[at..]) {
-            Ok(Step::Record { record, used }) => {
+            Ok(DecoderStep::Record { record, used }) => {
                 assert!(used > 0 && used <= data.len() - at);
                 let mut frame = record.bytes.to_vec();
                 rewrite.apply(&mut frame);
                 if let Some(place) = TagPlace::of(&frame) {
-                    place.write(1, Stamp { key: KEY, stream: 1, time: 1 }, &mut frame);
+                    place.write(1, TagStamp { key: KEY, stream: 1, time: 1 }, &mut frame);
                     let ours =
                         tag::candidates(&frame, KEY).any(|found| foreign::verify(&frame, &found).is_some());
                     assert!(ours, "a tag that was written is found");
                 }
                 at += used;
             }
-            Ok(Step::Skip(bytes)) => {
+            Ok(DecoderStep::Skip(bytes)) => {
                 assert!(bytes > 0);
                 at = usize::try_from(bytes).map_or(data.len(), |bytes| at.saturating_add(bytes));
             }
-            Ok(Step::More(more)) => return assert!(more > data.len() - at && more <= MOST_NEEDED),
+            Ok(DecoderStep::More(more)) => return assert!(more > data.len() - at && more <= MOST_NEEDED),
             Err(_) => return,
         }
     }
@@ -172,7 +180,7 @@ pub fn plan(data: &[u8]) {
         let Some(template) = stream.frames.template() else { continue };
         for n in 0..3 {
             let mut frame = vec![0; template.size(n).kernel_len()];
-            template.render(n, Stamp { key: KEY, stream: 0, time: 0 }, &mut frame);
+            template.render(n, TagStamp { key: KEY, stream: 0, time: 0 }, &mut frame);
         }
     }
     let speeds = vec![Some(BitRate::new(10_000_000_000)); plan.ports.len()];
@@ -199,10 +207,10 @@ pub fn filter(data: &[u8]) {
         .into_iter()
         .chain([ClassicInsn { code: 6, k: 1, ..Default::default() }])
         .collect();
-    let Ok(program) = Program::new(insns) else { return };
+    let Ok(program) = FilterProgram::new(insns) else { return };
     program.matches(source.0);
     program.matches_cut(source.0, u32::MAX);
-    let endings = Endings { on_match: &[EbpfInsn::exit()], on_mismatch: &[EbpfInsn::exit()] };
+    let endings = FilterEndings { on_match: &[EbpfInsn::exit()], on_mismatch: &[EbpfInsn::exit()] };
     let code = program.translate(endings).expect("255 instructions are not too many");
     for (at, insn) in code.iter().enumerate().filter(|(_, insn)| **insn != EbpfInsn::exit()) {
         let skipped = if matches!(insn.code & 7, 5 | 6) { usize::try_from(insn.off) } else { Ok(0) };

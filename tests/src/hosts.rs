@@ -5,7 +5,7 @@
 use crate::program::{Finished, Running};
 use anyhow::{Context, ensure};
 use packetrig_sys::kernel;
-use packetrig_sys::link::Links;
+use packetrig_sys::link::NamespaceLinks;
 use packetrig_sys::netns::NetNs;
 use packetrig_testkit::Lab;
 use packetrig_testkit::lab::INTERFACE;
@@ -26,7 +26,7 @@ pub fn routed(lab: &Lab) -> anyhow::Result<()> {
     kernel::write_setting(router, "net/ipv4/ip_forward", "1")?;
     for (host, network, other) in [(0, 1, 2), (1, 2, 1)] {
         give(lab, host, &format!("198.18.{network}.2"))?;
-        let mut links = Links::open(router)?;
+        let mut links = NamespaceLinks::open(router)?;
         let link = links.by_name(&format!("port{host}"))?.index;
         links.add_address(link, format!("198.18.{network}.1").parse()?, 24)?;
         let route = format!("route add 198.18.{other}.0/24 via 198.18.{network}.1");
@@ -38,7 +38,7 @@ pub fn routed(lab: &Lab) -> anyhow::Result<()> {
 fn give(lab: &Lab, host: usize, address: &str) -> anyhow::Result<()> {
     let port = &lab.ports()[host];
     tool(port.netns(), "ethtool", &format!("-K {INTERFACE} tso off gso off gro off tx off"))?;
-    let mut links = Links::open(port.netns())?;
+    let mut links = NamespaceLinks::open(port.netns())?;
     links.set_mtu(port.link.index, MTU)?;
     let loopback = links.by_name("lo")?.index;
     links.set_up(loopback, true)?;

@@ -2,7 +2,7 @@
 
 use crate::program::Running;
 use packetrig_sys::clock;
-use packetrig_sys::link::Links;
+use packetrig_sys::link::NamespaceLinks;
 use packetrig_sys::netns::NetNs;
 use packetrig_testkit::Lab;
 use packetrig_testkit::lab::INTERFACE;
@@ -80,8 +80,8 @@ pub fn await_frames(lab: &Lab, running: &mut Running, count: u64) {
     }
 }
 
-fn link(namespace: &NetNs, name: &str) -> (Links, u32) {
-    let mut links = Links::open(namespace).expect("the namespace can be entered");
+fn link(namespace: &NetNs, name: &str) -> (NamespaceLinks, u32) {
+    let mut links = NamespaceLinks::open(namespace).expect("the namespace can be entered");
     let index = links.by_name(name).expect("the interface is there").index;
     (links, index)
 }

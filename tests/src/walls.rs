@@ -1,14 +1,14 @@
 //! What the threads of a program may still do, as the kernel says.
 
-use packetrig_sys::sandbox::{Capabilities, Offer, ThreadStatus, User, threads_of};
+use packetrig_sys::sandbox::{OfferedWalls, ProcessCapabilities, ProcessUser, ThreadStatus, threads_of};
 
 /// What engines of runs need: the row of `serve` and `agent` in `docs/book/walls.md`.
-pub const RIG: Capabilities = Capabilities::NET_RAW
-    .with(Capabilities::NET_ADMIN)
-    .with(Capabilities::BPF)
-    .with(Capabilities::PERFMON)
-    .with(Capabilities::IPC_LOCK)
-    .with(Capabilities::SYS_NICE);
+pub const RIG: ProcessCapabilities = ProcessCapabilities::NET_RAW
+    .with(ProcessCapabilities::NET_ADMIN)
+    .with(ProcessCapabilities::BPF)
+    .with(ProcessCapabilities::PERFMON)
+    .with(ProcessCapabilities::IPC_LOCK)
+    .with(ProcessCapabilities::SYS_NICE);
 
 /// What the threads of a program hold together.
 #[derive(Debug)]
@@ -32,20 +32,20 @@ impl Holding {
         holding
     }
 
-    fn capabilities(&self) -> Capabilities {
-        Capabilities::from_bits(self.threads.iter().fold(0, |all, thread| all | thread.effective))
+    fn capabilities(&self) -> ProcessCapabilities {
+        ProcessCapabilities::from_bits(self.threads.iter().fold(0, |all, thread| all | thread.effective))
     }
 
     /// No thread has or can gain more than this; every one is filtered.
-    pub fn assert_at_most(&self, allowed: Capabilities) {
-        let offer = Offer::read();
+    pub fn assert_at_most(&self, allowed: ProcessCapabilities) {
+        let offer = OfferedWalls::read();
         for thread in &self.threads {
             let can = thread.effective | thread.permitted | thread.ambient | thread.bounding;
             assert_eq!(can & !allowed.bits(), 0, "{}: {thread:?}", self.program);
             assert!(thread.no_new_privs, "{}: {thread:?}", self.program);
             assert_eq!(thread.is_filtered, offer.seccomp, "{}: {thread:?}", self.program);
         }
-        assert_eq!(allowed.bits() & Capabilities::SYS_ADMIN.bits(), 0, "{}", self.program);
+        assert_eq!(allowed.bits() & ProcessCapabilities::SYS_ADMIN.bits(), 0, "{}", self.program);
     }
 
     /// Threads of this name have no capability, and a filter beside that of the process. There is one at least.
@@ -61,7 +61,7 @@ impl Holding {
     /// All threads are that user's.
     pub fn assert_user(&self, name: &str) {
         // An ordinary user's lab has one user.
-        if let Ok(user) = User::find(name) {
+        if let Ok(user) = ProcessUser::find(name) {
             let is_that = |thread: &ThreadStatus| thread.user == user.uid;
             assert!(self.threads.iter().all(is_that), "{}: {:?}", self.program, self.threads);
         }

@@ -6,7 +6,7 @@ use packetrig_fleet::{NodeName, RunId};
 use packetrig_stats::content::ContentCounts;
 use packetrig_stats::counts::StreamTxCounts;
 use packetrig_stats::latency::Latency;
-use packetrig_stats::result::{NodeResult, Sample, SendResult};
+use packetrig_stats::result::{CountSample, NodeResult, SendResult};
 use packetrig_stats::series::RateSeries;
 use packetrig_store::spool::{Key, Kind, Segment, value};
 use packetrig_store::{Catalogue, ReportSize};
@@ -83,7 +83,7 @@ fn bytes_that_unpack_without_end_take_next_to_nothing() {
         let taken = peak(&bytes);
         assert!(taken < 40 << 20, "{what}: {} bytes took {taken}", bytes.len());
         value::unpack::<NodeResult>(&bytes).unwrap_err();
-        value::unpack::<Sample>(&bytes).unwrap_err();
+        value::unpack::<CountSample>(&bytes).unwrap_err();
         fuzz::segment(&bytes);
     }
 }

@@ -23,7 +23,7 @@ struct Tally {
 }
 
 struct Pair {
-    trial: meter::Trial,
+    trial: meter::UnattachedProgram,
     tally: Tally,
 }
 
@@ -73,7 +73,7 @@ fn pair() -> Option<Pair> {
     if !skip::may_use_bpf(xdp::obstacle().map_or(Ok(()), Err)) {
         return None;
     }
-    Some(Pair { trial: meter::Trial::load().unwrap(), tally: Tally::default() })
+    Some(Pair { trial: meter::UnattachedProgram::load().unwrap(), tally: Tally::default() })
 }
 
 fn corpus() -> Vec<Vec<u8>> {

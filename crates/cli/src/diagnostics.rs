@@ -2,7 +2,7 @@
 
 use crate::output::Style;
 use miette::{GraphicalReportHandler, GraphicalTheme, LabeledSpan, MietteDiagnostic, NamedSource, Report};
-use packetrig_plan::{Problem, Severity};
+use packetrig_plan::{PlanProblem, ProblemSeverity};
 
 /// Problems shown to a person; a machine gets all of them.
 const SHOWN: usize = 50;
@@ -19,7 +19,7 @@ pub(crate) struct Source<'a> {
 }
 
 /// Every problem with its source line, then how many there are.
-pub(crate) fn render(source: Source<'_>, problems: &[Problem], style: Style) -> String {
+pub(crate) fn render(source: Source<'_>, problems: &[PlanProblem], style: Style) -> String {
     let theme =
         if style.is_coloured() { GraphicalTheme::unicode() } else { GraphicalTheme::unicode_nocolor() };
     let handler = GraphicalReportHandler::new_themed(theme).with_links(false).with_wrap_lines(false);
@@ -39,9 +39,9 @@ pub(crate) fn render(source: Source<'_>, problems: &[Problem], style: Style) -> 
 }
 
 /// How many errors and warnings, in words.
-pub(crate) fn tally(problems: &[Problem]) -> String {
+pub(crate) fn tally(problems: &[PlanProblem]) -> String {
     let count = |severity| problems.iter().filter(|problem| problem.severity == severity).count();
-    let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
+    let (errors, warnings) = (count(ProblemSeverity::Error), count(ProblemSeverity::Warning));
     format!("{}, {}", plural(errors, "error"), plural(warnings, "warning"))
 }
 
@@ -49,10 +49,10 @@ fn plural(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-fn report(source: Source<'_>, problem: &Problem) -> Report {
+fn report(source: Source<'_>, problem: &PlanProblem) -> Report {
     let severity = match problem.severity {
-        Severity::Warning => miette::Severity::Warning,
-        Severity::Error => miette::Severity::Error,
+        ProblemSeverity::Warning => miette::Severity::Warning,
+        ProblemSeverity::Error => miette::Severity::Error,
     };
     let mut diagnostic = MietteDiagnostic::new(title(problem)).with_severity(severity);
     if let Some(hint) = &problem.hint {
@@ -67,7 +67,7 @@ fn report(source: Source<'_>, problem: &Problem) -> Report {
         .with_source_code(NamedSource::new(source.name, source.text.to_owned()))
 }
 
-fn title(problem: &Problem) -> String {
+fn title(problem: &PlanProblem) -> String {
     if problem.path.is_empty() {
         problem.message.clone()
     } else {
@@ -75,7 +75,7 @@ fn title(problem: &Problem) -> String {
     }
 }
 
-fn one_line(name: &str, problem: &Problem) -> String {
+fn one_line(name: &str, problem: &PlanProblem) -> String {
     let place = problem.position.map_or_else(String::new, |(line, column)| format!(":{line}:{column}"));
     format!("{name}{place}: {}\n", title(problem))
 }
@@ -97,9 +97,9 @@ mod tests {
 
     const TEXT: &str = "ports:\n  - name: tx\n    location: 7\n";
 
-    fn problem(span: Option<(usize, usize)>) -> Problem {
-        Problem {
-            severity: Severity::Error,
+    fn problem(span: Option<(usize, usize)>) -> PlanProblem {
+        PlanProblem {
+            severity: ProblemSeverity::Error,
             path: "ports[0].location".into(),
             message: "7 is not a location".into(),
             hint: Some("write eth1".into()),
@@ -108,7 +108,7 @@ mod tests {
         }
     }
 
-    fn rendered(text: &str, problems: &[Problem]) -> String {
+    fn rendered(text: &str, problems: &[PlanProblem]) -> String {
         render(Source { name: "plan.yaml", text }, problems, Style::PLAIN)
     }
 

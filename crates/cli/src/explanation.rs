@@ -2,13 +2,13 @@
 
 use crate::numbers::{count, percent};
 use crate::output::Style;
-use packetrig_plan::explain::{Explanation, PortExplanation, StreamExplanation};
+use packetrig_plan::explain::{PlanExplanation, PortExplanation, StreamExplanation};
 
 /// Streams explained one by one; a machine gets all of them.
 const SHOWN: usize = 50;
 
 /// Streams, then ports, then what was assumed.
-pub(crate) fn render(explanation: &Explanation, assumed: &[String], style: Style) -> String {
+pub(crate) fn render(explanation: &PlanExplanation, assumed: &[String], style: Style) -> String {
     let mut text: String =
         explanation.streams.iter().take(SHOWN).map(|stream| stream_text(stream, style)).collect();
     if let Some(more) = explanation.streams.len().checked_sub(SHOWN).filter(|more| *more > 0) {

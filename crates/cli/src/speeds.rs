@@ -1,7 +1,7 @@
 //! Speeds of the links a plan names, as far as their drivers tell. Needs no rights; never fails.
 
-use packetrig_plan::{Location, Plan};
-use packetrig_sys::ethtool::Ethtool;
+use packetrig_plan::{Plan, PortLocation};
+use packetrig_sys::ethtool::EthtoolCalls;
 use packetrig_sys::netns::NetNs;
 use packetrig_units::{BitRate, Nanos};
 
@@ -10,9 +10,9 @@ pub(crate) fn of_ports(plan: &Plan) -> Vec<Option<BitRate>> {
     plan.ports.iter().map(|port| port.speed.or_else(|| of_link(&port.location))).collect()
 }
 
-fn of_link(location: &Location) -> Option<BitRate> {
+fn of_link(location: &PortLocation) -> Option<BitRate> {
     let netns = NetNs::open_or_current(location.namespace.as_deref()).ok()?;
-    let speed = Ethtool::open(&netns).ok()?.speed(&location.interface).ok()??;
+    let speed = EthtoolCalls::open(&netns).ok()?.speed(&location.interface).ok()??;
     Some(BitRate::new(u64::from(speed.mbits) * 1_000_000))
 }
 

@@ -8,7 +8,7 @@ use packetrig_engine::port::{FrameTx, WorkerClock};
 use packetrig_engine::sender::TestSender;
 use packetrig_engine::stream::{FrameSource, StreamControl, StreamSpec, StreamTx, TxJob};
 use packetrig_plan::Plan;
-use packetrig_plan::timeline::{Shape, Timeline};
+use packetrig_plan::timeline::{SendPattern, StreamTimeline};
 use packetrig_stats::port::TxCounters;
 use packetrig_sys::clock;
 use packetrig_units::{FrameRate, Nanos};
@@ -38,7 +38,7 @@ fn frames(gate: SendGate) -> Result<u64, Box<dyn std::error::Error>> {
     let text = "ports: [{name: a, location: lo}]\nflows: [{name: f, tx_rx: {choice: port, port: {tx_name: a, rx_names: []}}, size: {choice: fixed, fixed: 64}, metrics: {enable: true}}]";
     let plan = Plan::read(text).map_err(|problems| problems.to_string())?;
     let rate = FrameRate::per_second(1_000_000_000).ok_or("a rate")?;
-    let timeline = Timeline { rate, delay: Nanos::ZERO, shape: Shape::Endless };
+    let timeline = StreamTimeline { rate, delay: Nanos::ZERO, shape: SendPattern::Endless };
     let source = FrameSource::of(&plan.streams[0].frames);
     let spec = Arc::new(StreamSpec { number: 0, source, timeline, latency: true, sent_elsewhere: false });
     let mut sender = TestSender::new(Nowhere(vec![0; 2048]), RealClock::new());

@@ -4,8 +4,8 @@
 use packetrig_engine::stream::{FrameSource, StreamSpec};
 use packetrig_engine::xdp;
 use packetrig_plan::Plan;
-use packetrig_plan::timeline::{Shape, Timeline};
-use packetrig_sys::xdp::meter::Trial;
+use packetrig_plan::timeline::{SendPattern, StreamTimeline};
+use packetrig_sys::xdp::meter::UnattachedProgram;
 use packetrig_units::{FrameRate, Nanos};
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             );
             let plan = Plan::read(&text).map_err(|problems| problems.to_string())?;
             let rate = FrameRate::per_second(1).ok_or("a rate")?;
-            let timeline = Timeline { rate, delay: Nanos::ZERO, shape: Shape::Endless };
+            let timeline = StreamTimeline { rate, delay: Nanos::ZERO, shape: SendPattern::Endless };
             let source = FrameSource::of(&plan.streams[0].frames);
             let spec =
                 Arc::new(StreamSpec { number: 0, source, timeline, latency: true, sent_elsewhere: false });
@@ -28,7 +28,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             println!("xdp, {size} B, {what}: send {send} ns, receive {receive} ns");
         }
     }
-    let mut trial = Trial::load()?;
+    let mut trial = UnattachedProgram::load()?;
     for (what, kind, ip) in
         [("IPv4/UDP", 0x0800_u16, &V4[..]), ("IPv6/UDP", 0x86dd, &V6), ("not IP", 0x88b5, &V4)]
     {

@@ -6,7 +6,7 @@ use crate::packet::guard::GuardRefusal;
 use crate::packet::saved_settings::UnrestoredInterface;
 use crate::rig::choose::COMFORTABLE;
 use packetrig_sys::ethtool::Offload;
-use packetrig_sys::facts::{Interface, Machine};
+use packetrig_sys::facts::{InterfaceFacts, MachineFacts};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -50,8 +50,8 @@ pub struct DoctorFinding {
 
 /// Judges the machine, then each interface. `refused` are those that the lab guard refuses, by their number.
 pub fn judge(
-    machine: &Machine,
-    interfaces: &[Interface],
+    machine: &MachineFacts,
+    interfaces: &[InterfaceFacts],
     refused: &BTreeMap<u32, GuardRefusal>,
 ) -> Vec<DoctorFinding> {
     let mut findings = judge_machine(machine);
@@ -79,7 +79,7 @@ pub fn judge_unrestored(interface: &UnrestoredInterface) -> DoctorFinding {
     }
 }
 
-fn judge_machine(machine: &Machine) -> Vec<DoctorFinding> {
+fn judge_machine(machine: &MachineFacts) -> Vec<DoctorFinding> {
     let finding = |level, what: String, remedy: Option<&str>| DoctorFinding {
         subject: FindingSubject::Machine,
         level,
@@ -117,7 +117,7 @@ fn judge_machine(machine: &Machine) -> Vec<DoctorFinding> {
 }
 
 /// What programs that run long can be confined with.
-fn walls(machine: &Machine) -> Vec<DoctorFinding> {
+fn walls(machine: &MachineFacts) -> Vec<DoctorFinding> {
     let finding =
         |level, what, remedy| DoctorFinding { subject: FindingSubject::Machine, level, what, remedy };
     let offer = &machine.walls;
@@ -136,7 +136,7 @@ fn walls(machine: &Machine) -> Vec<DoctorFinding> {
     findings
 }
 
-fn packet_rights(machine: &Machine) -> DoctorFinding {
+fn packet_rights(machine: &MachineFacts) -> DoctorFinding {
     let missing: Vec<&str> =
         ["CAP_NET_RAW", "CAP_NET_ADMIN"].into_iter().filter(|right| !machine.rights.has(right)).collect();
     let subject = FindingSubject::Machine;
@@ -153,8 +153,8 @@ fn packet_rights(machine: &Machine) -> DoctorFinding {
 }
 
 fn judge_interface(
-    machine: &Machine,
-    interface: &Interface,
+    machine: &MachineFacts,
+    interface: &InterfaceFacts,
     refusal: Option<&GuardRefusal>,
 ) -> Vec<DoctorFinding> {
     let finding = |level, what: String, remedy: Option<String>| DoctorFinding {
@@ -204,18 +204,18 @@ fn judge_interface(
     findings
 }
 
-fn loud_offloads(interface: &Interface) -> String {
+fn loud_offloads(interface: &InterfaceFacts) -> String {
     let loud = |offload: &&Offload| crate::packet::quiet::LOUD.contains(offload);
     interface.offloads.iter().filter(loud).map(|offload| offload.name()).collect::<Vec<_>>().join(" ")
 }
 
 /// It sends through sockets and receives through BPF programs.
-fn af_xdp_obstacle(machine: &Machine) -> Option<&String> {
+fn af_xdp_obstacle(machine: &MachineFacts) -> Option<&String> {
     machine.af_xdp_obstacle.as_ref().or(machine.bpf_obstacle.as_ref())
 }
 
 /// What each back end can do here, and which would be chosen.
-fn back_ends(machine: &Machine, interface: &Interface) -> String {
+fn back_ends(machine: &MachineFacts, interface: &InterfaceFacts) -> String {
     let mut texts = vec!["back ends: packet".to_owned()];
     let xdp = interface.xdp.unwrap_or_default();
     if machine.bpf_obstacle.is_none() {
@@ -245,7 +245,7 @@ fn back_ends(machine: &Machine, interface: &Interface) -> String {
     texts.join(", ") + &chosen
 }
 
-fn stamp_text(interface: &Interface) -> &'static str {
+fn stamp_text(interface: &InterfaceFacts) -> &'static str {
     match interface.timestamping {
         Some(stamps) if stamps.rx_hardware => {
             "arrivals are stamped by the kernel; the card could, which is not used yet"
@@ -257,30 +257,30 @@ fn stamp_text(interface: &Interface) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use packetrig_sys::caps::Rights;
-    use packetrig_sys::ethtool::{Speed, Timestamping};
+    use packetrig_sys::caps::ThreadRights;
+    use packetrig_sys::ethtool::{LinkSpeed, StampAbilities};
     use packetrig_sys::link::Link;
     use packetrig_sys::netdev::XdpFeatures;
-    use packetrig_sys::sandbox::{MissingWall, Offer};
+    use packetrig_sys::sandbox::{MissingWall, OfferedWalls};
 
-    fn machine() -> Machine {
+    fn machine() -> MachineFacts {
         let capabilities = vec!["CAP_NET_RAW", "CAP_NET_ADMIN"];
-        Machine {
+        MachineFacts {
             kernel: "6.1.0".into(),
             version: (6, 1),
-            rights: Rights { user: 0, capabilities, in_user_namespace: false },
+            rights: ThreadRights { user: 0, capabilities, in_user_namespace: false },
             processors: 4,
             lab_obstacle: None,
             bpf_obstacle: None,
             af_xdp_obstacle: None,
             pktgen_obstacle: Some("no module".into()),
-            walls: Offer { landlock: Some(7), seccomp: true, missing: vec![] },
+            walls: OfferedWalls { landlock: Some(7), seccomp: true, missing: vec![] },
         }
     }
 
     #[test]
     fn walls_are_listed_and_one_that_is_missing_is_named() {
-        let what = |machine: &Machine| {
+        let what = |machine: &MachineFacts| {
             let findings = judge(machine, &[], &BTreeMap::new())
                 .into_iter()
                 .filter(|finding| finding.what.contains("wall"));
@@ -289,14 +289,14 @@ mod tests {
         let all = "walls for programs that run long: Landlock ABI 7, seccomp".to_owned();
         assert_eq!(what(&machine()), [(FindingLevel::Good, all)]);
         let missing = MissingWall { wall: "Landlock", found: "it was disabled at boot".into() };
-        let walls = Offer { landlock: None, seccomp: true, missing: vec![missing] };
-        let found = what(&Machine { walls, ..machine() });
+        let walls = OfferedWalls { landlock: None, seccomp: true, missing: vec![missing] };
+        let found = what(&MachineFacts { walls, ..machine() });
         assert_eq!(found[0], (FindingLevel::Good, "walls for programs that run long: seccomp".to_owned()));
         assert_eq!(found[1].0, FindingLevel::Note);
         assert!(found[1].1.contains("Landlock: it was disabled at boot"), "{found:?}");
     }
 
-    fn interface() -> Interface {
+    fn interface() -> InterfaceFacts {
         let link = Link {
             index: 2,
             name: "eth1".into(),
@@ -313,10 +313,10 @@ mod tests {
             peer_netns: None,
             qdisc: None,
         };
-        Interface {
+        InterfaceFacts {
             link,
             driver: None,
-            speed: Some(Speed { mbits: 1_000, full_duplex: Some(true) }),
+            speed: Some(LinkSpeed { mbits: 1_000, full_duplex: Some(true) }),
             channels: None,
             offloads: vec![Offload::RxCsum],
             timestamping: None,
@@ -343,12 +343,14 @@ mod tests {
 
     #[test]
     fn each_interface_says_which_back_ends_it_has() {
-        let text = |machine: &Machine, interface: &Interface| back_ends(machine, interface);
-        let generic = Interface { xdp: Some(XdpFeatures::default()), ..interface() };
-        let native =
-            Interface { xdp: Some(XdpFeatures { native: true, ..XdpFeatures::default() }), ..interface() };
-        let no_bpf = Machine { bpf_obstacle: Some("no rights".into()), ..machine() };
-        let generator = Machine { pktgen_obstacle: None, ..no_bpf.clone() };
+        let text = |machine: &MachineFacts, interface: &InterfaceFacts| back_ends(machine, interface);
+        let generic = InterfaceFacts { xdp: Some(XdpFeatures::default()), ..interface() };
+        let native = InterfaceFacts {
+            xdp: Some(XdpFeatures { native: true, ..XdpFeatures::default() }),
+            ..interface()
+        };
+        let no_bpf = MachineFacts { bpf_obstacle: Some("no rights".into()), ..machine() };
+        let generator = MachineFacts { pktgen_obstacle: None, ..no_bpf.clone() };
         assert_eq!(text(&no_bpf, &native), "back ends: packet; without a calibration packet is chosen");
         assert!(text(&generator, &native).starts_with("back ends: packet, pktgen (sends only);"));
         let generic = text(&machine(), &generic);
@@ -378,7 +380,7 @@ mod tests {
 
     #[test]
     fn an_old_kernel_a_lone_processor_and_a_forbidden_lab_are_noted() {
-        let machine = Machine {
+        let machine = MachineFacts {
             kernel: "4.19.0".into(),
             version: (4, 19),
             processors: 1,
@@ -405,7 +407,7 @@ mod tests {
         fast.link.carrier = false;
         fast.offloads.push(Offload::Gro);
         fast.xdp = Some(XdpFeatures { native: true, zero_copy: true, ..XdpFeatures::default() });
-        fast.timestamping = Some(Timestamping { rx_hardware: true, ..Timestamping::default() });
+        fast.timestamping = Some(StampAbilities { rx_hardware: true, ..StampAbilities::default() });
         let findings = judge(&machine(), &[fast], &BTreeMap::new());
         assert!(says(&findings, FindingLevel::Note, "no carrier"));
         assert!(

@@ -18,7 +18,7 @@ pub enum Error {
     Tap(#[from] crate::tap::TapRefusal),
     /// User: the plan does not fit these ports.
     #[error(transparent)]
-    Plan(#[from] packetrig_plan::Problems),
+    Plan(#[from] packetrig_plan::PlanProblems),
     /// User: the back end that was asked for cannot do this.
     #[error("back end {back_end} cannot send flows[{stream}]: {reason}")]
     NotForBackEnd {
@@ -74,7 +74,7 @@ pub enum Error {
         /// As it was given.
         expression: String,
         /// Why.
-        reason: packetrig_wire::bpf::Unsupported,
+        reason: packetrig_wire::bpf::ProgramRefusal,
     },
     /// World: a file cannot be written.
     #[error("cannot write {}: {source}", path.display())]

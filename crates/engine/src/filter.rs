@@ -2,12 +2,12 @@
 
 use crate::Error;
 use packetrig_sys::pcap;
-use packetrig_wire::bpf::{ClassicInsn, Program};
+use packetrig_wire::bpf::{ClassicInsn, FilterProgram};
 
 /// Compiles an expression in the language of tcpdump; an empty one accepts every frame.
-pub fn compile(expression: &str) -> Result<Program, Error> {
+pub fn compile(expression: &str) -> Result<FilterProgram, Error> {
     let insns = pcap::compile(expression)?.into_iter();
     let insns = insns.map(|insn| ClassicInsn { code: insn.code, jt: insn.jt, jf: insn.jf, k: insn.k });
-    Program::new(insns.collect())
+    FilterProgram::new(insns.collect())
         .map_err(|reason| Error::Filter { expression: expression.to_owned(), reason })
 }

@@ -1,10 +1,10 @@
 //! The frame level: batches of frames in and out, each with its time and the kind of that time.
 
-pub use packetrig_plan::Location;
+pub use packetrig_plan::PortLocation;
 
 use packetrig_stats::port::{RxCounters, StampKind, TxCounters};
 use packetrig_units::{MonoTime, Nanos};
-use packetrig_wire::bpf::Program;
+use packetrig_wire::bpf::FilterProgram;
 
 /// A worker's clock: real or virtual.
 pub trait WorkerClock: Send {
@@ -56,7 +56,7 @@ pub trait FrameRx: Send {
     }
     /// Asks for frames only that pass `program`; what is kept back is seen and counted by nobody. Some that do not
     /// pass may be given all the same. Says whether that can be done here.
-    fn narrow(&mut self, program: &Program) -> Result<bool, crate::Error> {
+    fn narrow(&mut self, program: &FilterProgram) -> Result<bool, crate::Error> {
         let _ = program;
         Ok(false)
     }

@@ -21,14 +21,14 @@ use crate::port::{FrameTx, WorkerClock};
 use crate::replay::StreamFrames;
 use crate::stream::{NextStep, SendingRecord, SteeredSender, StreamControl, StreamSpec, StreamTx, TxJob};
 use crate::take::Take;
-use packetrig_plan::timeline::Shape;
+use packetrig_plan::timeline::SendPattern;
 use packetrig_stats::counts::{SinceStart, StreamTxCounts};
 use packetrig_stats::latency::Latency;
 use packetrig_stats::port::TxCounters;
 use packetrig_stats::result::SendResult;
 use packetrig_stats::series::RateSeries;
 use packetrig_units::{FrameSize, MonoTime, Nanos};
-use packetrig_wire::tag::{Stamp, TagKey};
+use packetrig_wire::tag::{TagKey, TagStamp};
 use std::cmp::Reverse;
 use std::collections::binary_heap::PeekMut;
 use std::collections::{BinaryHeap, HashSet};
@@ -67,7 +67,7 @@ struct StreamLane {
 impl StreamLane {
     fn new(spec: Arc<StreamSpec>, streams: usize) -> Result<Self, Error> {
         let timeline = spec.timeline;
-        let limited = matches!(timeline.shape, Shape::Within(_));
+        let limited = matches!(timeline.shape, SendPattern::Within(_));
         Ok(Self {
             frames: StreamFrames::open(&spec)?,
             end: timeline.total().unwrap_or(u64::MAX),
@@ -113,7 +113,7 @@ impl StreamLane {
         now: MonoTime,
         slot: &mut [u8],
     ) -> Option<usize> {
-        let stamp = Stamp { key, stream: self.spec.number, time: now.as_nanos() };
+        let stamp = TagStamp { key, stream: self.spec.number, time: now.as_nanos() };
         let len = match &mut self.frames {
             StreamFrames::Made(take) => take.template().render(take.nth(self.counts.frames), stamp, slot),
             StreamFrames::Played(playing) => playing.take(&mut self.counts, stamp, due.since(start), slot)?,

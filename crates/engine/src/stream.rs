@@ -7,15 +7,15 @@ use crate::capture::CaptureTap;
 use crate::gate::SendGate;
 use crate::replay::ReplayTrack;
 use crate::take::Take;
-use packetrig_plan::recording::{Frames, Timing};
-use packetrig_plan::timeline::Timeline;
+use packetrig_plan::recording::{FrameOrigin, ReplayTiming};
+use packetrig_plan::timeline::StreamTimeline;
 use packetrig_stats::content::ContentCounts;
 use packetrig_stats::counts::{StreamRxCounts, StreamTxCounts};
 use packetrig_stats::port::{RxCounters, TxCounters};
 use packetrig_stats::port_event::PortEvent;
 use packetrig_stats::result::{MisdeliveredFrames, OtherRunFrames, ReceiveResult, SendResult, SendingPeaks};
 use packetrig_units::{MonoTime, Nanos};
-use packetrig_wire::{Template, tag::TagKey};
+use packetrig_wire::{FrameTemplate, tag::TagKey};
 use std::sync::Arc;
 
 /// A stream as the data plane knows it. Sender and receivers share it.
@@ -26,7 +26,7 @@ pub struct StreamSpec {
     /// Where its frames come from.
     pub source: FrameSource,
     /// Its schedule.
-    pub timeline: Timeline,
+    pub timeline: StreamTimeline,
     /// Whether latency is wanted.
     pub latency: bool,
     /// Another node sends it: its tags tell the time of another clock.
@@ -37,22 +37,24 @@ pub struct StreamSpec {
 #[derive(Clone, Debug)]
 pub enum FrameSource {
     /// Made from a template.
-    Made(Arc<Template>),
+    Made(Arc<FrameTemplate>),
     /// Read from a capture file.
     Recorded(Arc<ReplayTrack>),
 }
 
 impl FrameSource {
     /// The source a plan names.
-    pub fn of(frames: &Frames) -> Self {
+    pub fn of(frames: &FrameOrigin) -> Self {
         match frames {
-            Frames::Made(template) => Self::Made(Arc::clone(template)),
-            Frames::Recorded(recording) => Self::Recorded(Arc::new(ReplayTrack::new(Arc::clone(recording)))),
+            FrameOrigin::Made(template) => Self::Made(Arc::clone(template)),
+            FrameOrigin::Recorded(recording) => {
+                Self::Recorded(Arc::new(ReplayTrack::new(Arc::clone(recording))))
+            }
         }
     }
 
     /// The template, if there is one.
-    pub fn template(&self) -> Option<&Arc<Template>> {
+    pub fn template(&self) -> Option<&Arc<FrameTemplate>> {
         match self {
             Self::Made(template) => Some(template),
             Self::Recorded(_) => None,
@@ -65,7 +67,7 @@ impl StreamSpec {
     /// late; a day, or less if there are many, when it has no end.
     pub fn series_room(&self, streams: usize) -> usize {
         let share = (SERIES_ROOM / streams.max(1)).min(DAY);
-        let is_unpaced = matches!(&self.source, FrameSource::Recorded(track) if track.recording().timing == Timing::Fastest);
+        let is_unpaced = matches!(&self.source, FrameSource::Recorded(track) if track.recording().timing == ReplayTiming::Fastest);
         let end = self.timeline.end().filter(|_| !is_unpaced);
         let seconds = end.map(|end| usize::try_from(end.as_u64() / 1_000_000_000));
         match seconds {

@@ -6,9 +6,9 @@
 //!
 //! Invariant: the takes of a stream follow each other without a gap in the numbers.
 
-use packetrig_plan::timeline::{Shape, Timeline};
+use packetrig_plan::timeline::{SendPattern, StreamTimeline};
 use packetrig_units::Nanos;
-use packetrig_wire::{Nth, Template};
+use packetrig_wire::{FrameIndex, FrameTemplate};
 use std::sync::Arc;
 
 /// See the module.
@@ -19,30 +19,30 @@ pub struct Take {
     at: Nanos,
     /// What is added to a time of the timeline to have it from T; wraps, because it may be less than nothing.
     shift: u64,
-    template: Arc<Template>,
-    timeline: Timeline,
+    template: Arc<FrameTemplate>,
+    timeline: StreamTimeline,
 }
 
 impl Take {
     /// All of a stream that begins at T.
-    pub fn whole(template: Arc<Template>, timeline: Timeline) -> Self {
-        Self::new(Nth { number: 0, index: 0 }, timeline.delay, template, timeline)
+    pub fn whole(template: Arc<FrameTemplate>, timeline: StreamTimeline) -> Self {
+        Self::new(FrameIndex { number: 0, index: 0 }, timeline.delay, template, timeline)
     }
 
     /// What begins with frame `first`, due `at` after T. Its index is 0 after a start; after a pause or a change it is where the
     /// stream was left.
-    pub fn new(first: Nth, at: Nanos, template: Arc<Template>, timeline: Timeline) -> Self {
+    pub fn new(first: FrameIndex, at: Nanos, template: Arc<FrameTemplate>, timeline: StreamTimeline) -> Self {
         let shift = at.as_u64().wrapping_sub(timeline.due(first.index).as_u64());
         Self { first: first.number, index: first.index, at, shift, template, timeline }
     }
 
     /// What its frames are made from.
-    pub fn template(&self) -> &Arc<Template> {
+    pub fn template(&self) -> &Arc<FrameTemplate> {
         &self.template
     }
 
     /// Their rhythm and amount, in frames of the template.
-    pub const fn timeline(&self) -> &Timeline {
+    pub const fn timeline(&self) -> &StreamTimeline {
         &self.timeline
     }
 
@@ -57,8 +57,8 @@ impl Take {
     }
 
     /// Which frame of the template frame `number` is.
-    pub const fn nth(&self, number: u64) -> Nth {
-        Nth { number, index: number.wrapping_sub(self.first).wrapping_add(self.index) }
+    pub const fn nth(&self, number: u64) -> FrameIndex {
+        FrameIndex { number, index: number.wrapping_sub(self.first).wrapping_add(self.index) }
     }
 
     /// When frame `number` is due, from T.
@@ -89,16 +89,16 @@ impl Take {
 
     /// What is left of its time limit when frame `index` of the template is due.
     fn time_left(&self, index: u64) -> Option<Nanos> {
-        let Shape::Within(length) = self.timeline.shape else { return None };
+        let SendPattern::Within(length) = self.timeline.shape else { return None };
         Some(length.saturating_sub(since_first(&self.timeline, index)))
     }
 
     /// The rhythm of `wanted` from frame `index` on, for a stream that has followed this take's so far. What is left of a time
     /// limit stays what it is, at whatever rate, however often that has changed.
-    pub fn rhythm_from(&self, index: u64, wanted: Timeline) -> Timeline {
+    pub fn rhythm_from(&self, index: u64, wanted: StreamTimeline) -> StreamTimeline {
         match (self.time_left(index), wanted.shape) {
-            (Some(left), Shape::Within(_)) => {
-                Timeline { shape: Shape::Within(since_first(&wanted, index) + left), ..wanted }
+            (Some(left), SendPattern::Within(_)) => {
+                StreamTimeline { shape: SendPattern::Within(since_first(&wanted, index) + left), ..wanted }
             }
             _ => wanted,
         }
@@ -106,7 +106,7 @@ impl Take {
 }
 
 /// From the first frame to frame `index`.
-fn since_first(timeline: &Timeline, index: u64) -> Nanos {
+fn since_first(timeline: &StreamTimeline, index: u64) -> Nanos {
     timeline.due(index).saturating_sub(timeline.delay)
 }
 

@@ -8,9 +8,9 @@ use packetrig_engine::gate::SendGate;
 use packetrig_engine::sender::GRACE;
 use packetrig_engine::sim::{ClockSkew, FaultChance, LinkSpec};
 use packetrig_engine::stream::{FrameSource, StreamSpec};
-use packetrig_plan::timeline::{Shape, Timeline};
+use packetrig_plan::timeline::{SendPattern, StreamTimeline};
 use packetrig_units::{BitRate, FrameRate, Nanos};
-use packetrig_wire::header::Kind;
+use packetrig_wire::header::HeaderKind;
 use packetrig_wire::tag::TagForm;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -24,7 +24,7 @@ fn delayed(ns: u64) -> LinkSpec {
 }
 
 fn thousand(pps: u64) -> Vec<Arc<StreamSpec>> {
-    vec![stream(0, 128, timeline(pps, Shape::Frames(1000)))]
+    vec![stream(0, 128, timeline(pps, SendPattern::Frames(1000)))]
 }
 
 /// A gate under a lease of an hour.
@@ -37,8 +37,8 @@ fn leased() -> SendGate {
 #[test]
 fn a_lease_that_ends_ends_every_stream_and_what_was_due_by_then_is_planned() {
     let streams = vec![
-        stream(0, 128, timeline(10_000, Shape::Endless)),
-        stream(1, 128, timeline(1_000, Shape::Frames(20))),
+        stream(0, 128, timeline(10_000, SendPattern::Endless)),
+        stream(1, 128, timeline(1_000, SendPattern::Frames(20))),
     ];
     let shut = Some(Nanos::from_millis(50));
     let outcome = Trial { gate: leased(), shut, ..Trial::of(streams, delayed(1_000)) }.run().unwrap();
@@ -62,8 +62,8 @@ fn a_lease_that_never_began_sends_nothing_and_one_that_lasts_changes_nothing() {
 
 #[test]
 fn the_first_frame_of_each_stream_is_stamped_when_it_leaves() {
-    let late = Timeline { delay: Nanos::from_millis(7), ..timeline(1_000, Shape::Frames(3)) };
-    let streams = vec![stream(0, 128, timeline(1_000, Shape::Frames(3))), stream(1, 128, late)];
+    let late = StreamTimeline { delay: Nanos::from_millis(7), ..timeline(1_000, SendPattern::Frames(3)) };
+    let streams = vec![stream(0, 128, timeline(1_000, SendPattern::Frames(3))), stream(1, 128, late)];
     let outcome = Trial::of(streams, delayed(10)).run().unwrap();
     let first: Vec<_> = outcome.send.iter().map(|sent| sent.counts.first).collect();
     assert_eq!(first, [Some(START), Some(START + Nanos::from_millis(7))], "at T and its delay");
@@ -167,10 +167,10 @@ fn a_clock_that_is_off_shows_as_it_must() {
 
 #[test]
 fn a_million_frames_do_not_drift() {
-    let timeline = Timeline {
+    let timeline = StreamTimeline {
         rate: FrameRate::new(1_000_003, 7).unwrap(),
         delay: Nanos::from_micros(3),
-        shape: Shape::Frames(1_000_000),
+        shape: SendPattern::Frames(1_000_000),
     };
     let outcome = Trial::of(vec![stream(0, 64, timeline)], delayed(1)).run().unwrap();
     let sent = &outcome.send[0];
@@ -188,9 +188,9 @@ fn a_million_frames_do_not_drift() {
 
 #[test]
 fn short_tags_count_exactly_beyond_their_width() {
-    let template = template(Kind::Tcp, 64);
+    let template = template(HeaderKind::Tcp, 64);
     assert_eq!(template.tag_form(template.size(0)), Some(TagForm::Short));
-    let timeline = timeline(1_000_000, Shape::Frames(1_100_000));
+    let timeline = timeline(1_000_000, SendPattern::Frames(1_100_000));
     let spec = Arc::new(StreamSpec {
         number: 4095,
         source: FrameSource::Made(template),
@@ -208,10 +208,10 @@ fn short_tags_count_exactly_beyond_their_width() {
 
 #[test]
 fn one_frame_in_ten_seconds() {
-    let timeline = Timeline {
+    let timeline = StreamTimeline {
         rate: FrameRate::new(1, 10).unwrap(),
         delay: Nanos::ZERO,
-        shape: Shape::Within(Nanos::from_secs(35)),
+        shape: SendPattern::Within(Nanos::from_secs(35)),
     };
     let outcome = Trial::of(vec![stream(0, 64, timeline)], delayed(1)).run().unwrap();
     assert_eq!(outcome.send[0].counts.last, Some(START + Nanos::from_secs(30)));
@@ -222,7 +222,7 @@ fn one_frame_in_ten_seconds() {
 
 #[test]
 fn bursts_keep_their_pauses() {
-    let shape = Shape::Bursts { bursts: 3, frames: 10, pause: Nanos::from_millis(1) };
+    let shape = SendPattern::Bursts { bursts: 3, frames: 10, pause: Nanos::from_millis(1) };
     let outcome = Trial::of(vec![stream(0, 64, timeline(1_000_000, shape))], delayed(1)).run().unwrap();
     assert_eq!(outcome.send[0].counts.frames, 30);
     assert_eq!(outcome.send[0].counts.last, Some(START + Nanos::from_micros(2 * 1010 + 9)));
@@ -236,7 +236,7 @@ fn slow() -> LinkSpec {
 
 #[test]
 fn a_sender_that_cannot_keep_up_says_so_and_does_not_stretch_its_time() {
-    let timeline = timeline(2000, Shape::Within(Nanos::from_secs(2)));
+    let timeline = timeline(2000, SendPattern::Within(Nanos::from_secs(2)));
     let outcome = Trial::of(vec![stream(0, 105, timeline)], slow()).run().unwrap();
     let sent = &outcome.send[0];
     assert_eq!(sent.planned, 4000);
@@ -250,7 +250,8 @@ fn a_sender_that_cannot_keep_up_says_so_and_does_not_stretch_its_time() {
 
 #[test]
 fn a_number_of_frames_is_sent_however_long_it_takes() {
-    let outcome = Trial::of(vec![stream(0, 105, timeline(2000, Shape::Frames(4000)))], slow()).run().unwrap();
+    let outcome =
+        Trial::of(vec![stream(0, 105, timeline(2000, SendPattern::Frames(4000)))], slow()).run().unwrap();
     let sent = &outcome.send[0];
     assert_eq!((sent.planned, sent.counts.frames), (4000, 4000));
     assert!(sent.send_error.max().unwrap() > Nanos::from_millis(1700), "{:?}", sent.send_error.max());
@@ -263,8 +264,8 @@ fn a_number_of_frames_is_sent_however_long_it_takes() {
 
 #[test]
 fn stopping_leaves_the_rest_unsent() {
-    let endless = stream(0, 64, timeline(1000, Shape::Endless));
-    let limited = stream(1, 64, timeline(1000, Shape::Frames(5000)));
+    let endless = stream(0, 64, timeline(1000, SendPattern::Endless));
+    let limited = stream(1, 64, timeline(1000, SendPattern::Frames(5000)));
     let stop = Some(Nanos::from_micros(1_500_500));
     let outcome = Trial { stop, ..Trial::of(vec![endless, limited], delayed(10)) }.run().unwrap();
     for sent in &outcome.send {
@@ -275,7 +276,7 @@ fn stopping_leaves_the_rest_unsent() {
 
 #[test]
 fn streams_with_the_same_headers_are_told_apart() {
-    let streams: Vec<_> = (0..4096).map(|n| stream(n, 64, timeline(100, Shape::Frames(3)))).collect();
+    let streams: Vec<_> = (0..4096).map(|n| stream(n, 64, timeline(100, SendPattern::Frames(3)))).collect();
     let link = LinkSpec { loss: FaultChance::at([5000]), ..delayed(1) };
     let outcome = Trial::of(streams, link).run().unwrap();
     let lost: Vec<u64> = outcome.receive.iter().map(|received| received.counts.sequence.lost).collect();
@@ -297,11 +298,11 @@ fn frames_of_another_run_are_foreign() {
         clock,
     );
     use packetrig_engine::stream::{RxJob, StreamControl, StreamRx, StreamTx, TxJob};
-    let ours = stream(0, 128, timeline(1000, Shape::Frames(1)));
+    let ours = stream(0, 128, timeline(1000, SendPattern::Frames(1)));
     let template = {
         let mut spec = ours.source.template().unwrap().spec().clone();
         spec.headers[0] = spec.headers[0].clone().with("dst", 0x0200_0000_0099);
-        Arc::new(packetrig_wire::Template::new(spec).unwrap())
+        Arc::new(packetrig_wire::FrameTemplate::new(spec).unwrap())
     };
     let theirs = Arc::new(StreamSpec { source: FrameSource::Made(template), ..(*ours).clone() });
     receiver
@@ -368,11 +369,11 @@ impl packetrig_engine::port::FrameRx for Arrivals {
 #[test]
 fn an_impossible_number_is_damage_of_that_frame_alone() {
     use packetrig_engine::stream::{RxJob, StreamControl, StreamRx};
-    let spec = stream(0, 128, timeline(1000, Shape::Frames(1_000_000)));
+    let spec = stream(0, 128, timeline(1000, SendPattern::Frames(1_000_000)));
     let template = Arc::clone(spec.source.template().unwrap());
     let frame = |number: u64| {
         let time = START.as_nanos() + number.min(1000) * 1_000_000;
-        let stamp = packetrig_wire::tag::Stamp { key: KEY, stream: 0, time };
+        let stamp = packetrig_wire::tag::TagStamp { key: KEY, stream: 0, time };
         let mut bytes = vec![0; 128];
         let len = template.render(number, stamp, &mut bytes);
         bytes.truncate(len);
@@ -454,7 +455,7 @@ proptest! {
     fn what_is_injected_is_found_whatever_the_ports_do(
         link in any_link(), tx_mood in any_mood(), rx_mood in any_mood(), refuse in 0u32..50_000, pps in 1_000u64..1_000_000
     ) {
-        let streams = vec![stream(0, 128, timeline(pps, Shape::Frames(2000)))];
+        let streams = vec![stream(0, 128, timeline(pps, SendPattern::Frames(2000)))];
         let refuse = FaultChance::per_million(refuse);
         let outcome = Trial { refuse, tx_mood, rx_mood, ..Trial::of(streams, link) }.run().unwrap();
         let (truth, sent, received) = (&outcome.truth, &outcome.send[0], &outcome.receive[0].counts);

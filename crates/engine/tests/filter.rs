@@ -3,7 +3,7 @@
 use packetrig_engine::{Error, filter};
 use packetrig_sys::bpf;
 use packetrig_sys::pcap::{self, PcapError};
-use packetrig_wire::bpf::{ClassicInsn, EbpfInsn, Endings, Program};
+use packetrig_wire::bpf::{ClassicInsn, EbpfInsn, FilterEndings, FilterProgram};
 use packetrig_wire::pattern::mix;
 
 const EXPRESSIONS: &[&str] = &[
@@ -85,7 +85,7 @@ const EXPRESSIONS: &[&str] = &[
 
 const MATCH: u32 = 2;
 const MISMATCH: u32 = 1;
-const ENDINGS: Endings<'static> = Endings {
+const ENDINGS: FilterEndings<'static> = FilterEndings {
     on_match: &[EbpfInsn::return_value(2), EbpfInsn::exit()],
     on_mismatch: &[EbpfInsn::return_value(1), EbpfInsn::exit()],
 };
@@ -184,7 +184,7 @@ fn layer_4(dice: &mut Dice, frame: &mut Vec<u8>) {
 }
 
 /// The programs of all expressions; nothing where libpcap is missing, which is said.
-fn programs() -> Vec<(&'static str, Program)> {
+fn programs() -> Vec<(&'static str, FilterProgram)> {
     let compiled = |expression: &&'static str| match filter::compile(expression) {
         Ok(program) => Some((*expression, program)),
         Err(Error::Expression(PcapError::Unsupported(missing))) => {
@@ -201,7 +201,7 @@ fn say(missing: &dyn std::fmt::Display) {
     eprintln!("skipped: {missing}");
 }
 
-fn libpcap(program: &Program, frame: &[u8]) -> bool {
+fn libpcap(program: &FilterProgram, frame: &[u8]) -> bool {
     let insns = program.insns().iter();
     let insns: Vec<_> = insns
         .map(|insn| pcap::ClassicInsn { code: insn.code, jt: insn.jt, jf: insn.jf, k: insn.k })
@@ -237,7 +237,7 @@ fn translated_filters_pass_the_verifier_and_agree_with_libpcap() {
     for (expression, program) in programs() {
         let code = program.translate(ENDINGS).unwrap().into_iter();
         let code: Vec<u64> = code.map(|insn| u64::from_ne_bytes(EbpfInsn::to_bytes(insn))).collect();
-        let loaded = match bpf::Program::load("filter", &code, false) {
+        let loaded = match bpf::BpfProgram::load("filter", &code, false) {
             Ok(loaded) => loaded,
             Err(error) if error.is_permission() => return say(&error),
             Err(error) => panic!("`{expression}`: {error}"),
@@ -250,7 +250,7 @@ fn translated_filters_pass_the_verifier_and_agree_with_libpcap() {
 }
 
 /// A program of every instruction there is, at random, that is sound more often than not.
-fn random_program(seed: u64) -> Option<Program> {
+fn random_program(seed: u64) -> Option<FilterProgram> {
     let mut dice = Dice(seed, 0);
     let codes = [
         0x00, 0x01, 0x02, 0x03, 0x04, 0x05, 0x07, 0x0c, 0x14, 0x15, 0x1c, 0x1d, 0x20, 0x24, 0x25, 0x28, 0x2c,
@@ -271,7 +271,7 @@ fn random_program(seed: u64) -> Option<Program> {
     insns.push(ClassicInsn { code: 0x16, jt: 0, jf: 0, k: 0 });
     let jumps_to_the_end = ClassicInsn { code: 0x05, jt: 0, jf: 0, k: 3 };
     insns.insert(length, jumps_to_the_end);
-    Program::new(insns).ok()
+    FilterProgram::new(insns).ok()
 }
 
 #[test]
@@ -281,7 +281,7 @@ fn translations_of_any_program_pass_the_verifier_and_agree_with_our_interpreter(
     for program in (0..3000).filter_map(random_program) {
         let code = program.translate(ENDINGS).unwrap().into_iter();
         let code: Vec<u64> = code.map(|insn| u64::from_ne_bytes(EbpfInsn::to_bytes(insn))).collect();
-        let loaded = match bpf::Program::load("filter", &code, false) {
+        let loaded = match bpf::BpfProgram::load("filter", &code, false) {
             Ok(loaded) => loaded,
             Err(error) if error.is_permission() => return say(&error),
             Err(error) => panic!("{:?}: {error}", program.insns()),

@@ -12,15 +12,15 @@ use packetrig_engine::rig::{HeldPort, OpenPort, PortOpener};
 use packetrig_engine::sender::TestSender;
 use packetrig_engine::sim::{FaultChance, LinkSpec, SimLink, SimPorts, SimRx, SimTx};
 use packetrig_engine::stream::{NextStep, StreamControl, StreamTx, TxJob};
-use packetrig_plan::{Amount, Capture, CaptureFormat, Plan, Port};
-use packetrig_stats::caveat::Doubt;
+use packetrig_plan::{CaptureFormat, Plan, PlannedCapture, Port, StreamAmount};
+use packetrig_stats::caveat::CaveatKind;
 use packetrig_stats::counts::StreamTxCounts;
 use packetrig_stats::latency::Latency;
-use packetrig_stats::ledger::Account;
+use packetrig_stats::ledger::LedgerAccount;
 use packetrig_stats::port::{BackEnd, TxCounters};
 use packetrig_stats::result::{NodeResult, SendResult};
 use packetrig_units::{FrameSize, MonoTime, Nanos};
-use packetrig_wire::filter::Filter;
+use packetrig_wire::filter::FrameFilter;
 use pcap_parser::traits::PcapReaderIterator;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,16 +29,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 fn both_ways() -> Plan {
     let mut plan = plan(&["left", "right"]);
     plan.streams = vec![
-        plan_stream("there", 0, &[1], 20_000, Amount::Packets(2000)),
+        plan_stream("there", 0, &[1], 20_000, StreamAmount::Packets(2000)),
         plan_stream(
             "back",
             1,
             &[0],
             5_000,
-            Amount::Bursts {
+            StreamAmount::Bursts {
                 bursts: 10,
                 packets: 50,
-                between: packetrig_plan::Gap::Time(Nanos::from_millis(1)),
+                between: packetrig_plan::InterFrameGap::Time(Nanos::from_millis(1)),
             },
         ),
     ];
@@ -66,8 +66,8 @@ fn demand(result: &NodeResult, back_end: BackEnd) {
         assert_eq!((port.port, port.info.back_end), (index, back_end));
         assert_eq!((port.ledger.balance(), port.ledger.unchecked()), (vec![], vec![]));
     }
-    assert_eq!(result.ports[0].ledger.get(Account::HandedOver), Some(2000));
-    assert_eq!(result.ports[1].ledger.get(Account::Counted), Some(1800));
+    assert_eq!(result.ports[0].ledger.get(LedgerAccount::HandedOver), Some(2000));
+    assert_eq!(result.ports[1].ledger.get(LedgerAccount::Counted), Some(1800));
     let grave: Vec<_> = result.caveats.iter().filter(|caveat| caveat.matters).collect();
     assert!(grave.is_empty(), "{grave:?}");
 }
@@ -94,7 +94,7 @@ fn a_stream_level_without_frames_meets_the_same_demands() {
 fn frames_that_our_own_receiver_lost_are_said_to_be_ours() {
     let ports = MockPorts { ring_dropped: 3, ..MockPorts::default() };
     let result = execute(both_ways(), &options(None), &ports).unwrap();
-    let lost: Vec<_> = result.caveats.iter().filter(|c| c.doubt == Doubt::ReceiverLost).collect();
+    let lost: Vec<_> = result.caveats.iter().filter(|c| c.doubt == CaveatKind::ReceiverLost).collect();
     assert_eq!((lost.len(), lost[0].subject.as_str(), lost[0].matters), (2, "left", true));
     assert!(lost[0].text.contains("3 frames"), "{}", lost[0].text);
 }
@@ -102,7 +102,7 @@ fn frames_that_our_own_receiver_lost_are_said_to_be_ours() {
 #[test]
 fn several_receivers_each_keep_their_own_account() {
     let mut plan = plan(&["a", "b", "c"]);
-    plan.streams = vec![plan_stream("one to two", 0, &[1, 2], 20_000, Amount::Packets(500))];
+    plan.streams = vec![plan_stream("one to two", 0, &[1, 2], 20_000, StreamAmount::Packets(500))];
     let lossy = LinkSpec { loss: FaultChance::at([1, 2, 3]), ..LinkSpec::default() };
     let ports = SimPorts::default().wire("a", "b", LinkSpec::default()).wire("a", "c", lossy);
     let result = execute(plan, &options(None), &ports).unwrap();
@@ -114,8 +114,8 @@ fn several_receivers_each_keep_their_own_account() {
 fn samples_grow_and_stopping_ends_an_endless_stream() {
     let mut plan = plan(&["left", "right"]);
     plan.streams = vec![
-        plan_stream("endless", 0, &[1], 2_000, Amount::Continuous),
-        plan_stream("long", 0, &[1], 2_000, Amount::Packets(1_000_000)),
+        plan_stream("endless", 0, &[1], 2_000, StreamAmount::Continuous),
+        plan_stream("long", 0, &[1], 2_000, StreamAmount::Packets(1_000_000)),
     ];
     let ports = SimPorts::default().wire("left", "right", LinkSpec::default());
     let mut rig = begin(plan, &options(None), &ports).unwrap();
@@ -138,14 +138,17 @@ fn samples_grow_and_stopping_ends_an_endless_stream() {
     for received in &result.receive {
         assert_eq!(received.counts.sequence.lost, 0);
     }
-    assert!(result.caveats.iter().any(|caveat| caveat.doubt == Doubt::Interrupted), "`long` was cut short");
+    assert!(
+        result.caveats.iter().any(|caveat| caveat.doubt == CaveatKind::Interrupted),
+        "`long` was cut short"
+    );
 }
 
 #[test]
 fn what_a_sender_here_says_outweighs_what_others_claim() {
     let mut plan = plan(&["here"]);
     plan.ports.push(Port { name: "there".into(), ..plan.ports[0].clone() });
-    plan.streams = vec![plan_stream("from afar", 1, &[0], 1000, Amount::Packets(10))];
+    plan.streams = vec![plan_stream("from afar", 1, &[0], 1000, StreamAmount::Packets(10))];
     let mut rig =
         packetrig_engine::rig::TestRig::prepare_with(plan, &options(None), &SimPorts::default()).unwrap();
     rig.arm().unwrap();
@@ -158,13 +161,13 @@ fn what_a_sender_here_says_outweighs_what_others_claim() {
 fn captures_hold_every_frame_that_arrived() {
     let dir = tempfile::tempdir().unwrap();
     let mut plan = both_ways();
-    plan.captures = vec![Capture {
+    plan.captures = vec![PlannedCapture {
         name: "c".into(),
         ports: vec![1],
         format: CaptureFormat::Pcap,
         snap_len: Some(60),
         overwrite: true,
-        filter: Filter::default(),
+        filter: FrameFilter::default(),
     }];
     let only_planned =
         packetrig_engine::rig::RigOptions { capture_all: false, ..options(Some(dir.path().into())) };
@@ -211,24 +214,24 @@ fn frames_too_large_for_a_port_are_refused_before_anything_is_sent() {
     let mut plan = both_ways();
     // Named by its flow, which is not its place among the streams if flows have several.
     plan.streams[1].flow = 3;
-    plan.streams[1].frames = bed::template(packetrig_wire::header::Kind::Udp, 1600).into();
+    plan.streams[1].frames = bed::template(packetrig_wire::header::HeaderKind::Udp, 1600).into();
     let text = execute(plan, &options(None), &MockPorts::default()).unwrap_err().to_string();
     assert!(text.contains("flows[3].size") && text.contains("1600 B") && text.contains("1518 B"), "{text}");
 }
 
 #[test]
 fn one_vlan_tag_is_beyond_what_a_port_takes() {
-    use packetrig_wire::header::{Header, Kind};
-    use packetrig_wire::{Template, size::SizePattern};
+    use packetrig_wire::header::{HeaderKind, PacketHeader};
+    use packetrig_wire::{FrameTemplate, size::SizePattern};
     let tagged = |tags: usize, size: u32, ether_type: Option<u128>| {
-        let mut spec = bed::template(Kind::Udp, size).spec().clone();
-        spec.headers.splice(1..1, std::iter::repeat_n(Header::new(Kind::Vlan), tags));
+        let mut spec = bed::template(HeaderKind::Udp, size).spec().clone();
+        spec.headers.splice(1..1, std::iter::repeat_n(PacketHeader::new(HeaderKind::Vlan), tags));
         if let Some(ether_type) = ether_type {
             spec.headers[0] = spec.headers[0].clone().with("ether_type", ether_type);
         }
         spec.size = SizePattern::Fixed(FrameSize::new(size));
         let mut plan = both_ways();
-        plan.streams[1].frames = Arc::new(Template::new(spec).unwrap()).into();
+        plan.streams[1].frames = Arc::new(FrameTemplate::new(spec).unwrap()).into();
         execute(plan, &options(None), &MockPorts::default()).map(drop).map_err(|error| error.to_string())
     };
     assert_eq!(tagged(1, 1522, None), Ok(()));
@@ -318,7 +321,7 @@ impl PortOpener for Trouble {
 impl Trouble {
     fn endless() -> Plan {
         let mut plan = plan(&["left", "right"]);
-        plan.streams = vec![plan_stream("endless", 0, &[1], 1_000, Amount::Continuous)];
+        plan.streams = vec![plan_stream("endless", 0, &[1], 1_000, StreamAmount::Continuous)];
         plan
     }
 
@@ -362,6 +365,6 @@ fn doubts_about_a_port_are_in_the_result() {
         result.caveats.iter().map(|c| (c.doubt, c.subject.as_str(), c.text.as_str())).collect();
     assert_eq!(
         texts,
-        [(Doubt::NotQuiet, "left", "GRO stayed on"), (Doubt::NotQuiet, "right", "GRO stayed on")]
+        [(CaveatKind::NotQuiet, "left", "GRO stayed on"), (CaveatKind::NotQuiet, "right", "GRO stayed on")]
     );
 }

@@ -10,25 +10,25 @@ use packetrig_engine::sender::TestSender;
 use packetrig_engine::sim::{LinkSpec, SimLink, SimRx, SimTx, SimulationStage, VirtualClock};
 use packetrig_engine::stream::{FrameSource, RxJob, StreamControl, StreamRx, StreamSpec, StreamTx, TxJob};
 use packetrig_engine::take::Take;
-use packetrig_plan::timeline::{Shape, Timeline};
+use packetrig_plan::timeline::{SendPattern, StreamTimeline};
 use packetrig_stats::counts::{StreamRxCounts, StreamTxCounts};
 use packetrig_stats::result::{ReceiveResult, SendResult};
 use packetrig_units::{FrameSize, Nanos};
-use packetrig_wire::header::{Header, Kind};
-use packetrig_wire::pattern::Pattern;
-use packetrig_wire::payload::Payload;
+use packetrig_wire::header::{HeaderKind, PacketHeader};
+use packetrig_wire::pattern::FieldPattern;
+use packetrig_wire::payload::PayloadPattern;
 use packetrig_wire::size::SizePattern;
-use packetrig_wire::{FrameSpec, Nth, Template};
+use packetrig_wire::{FrameIndex, FrameSpec, FrameTemplate};
 use std::sync::Arc;
 
 /// Frames whose source port says which of the patterns they are.
-fn counting(size: u32) -> Arc<Template> {
-    let ports = Pattern::Step { start: 1, step: 1, count: 50_000, down: false };
-    let udp = Header::new(Kind::Udp).with("src_port", ports);
-    let headers = vec![Header::new(Kind::Ethernet), Header::new(Kind::Ipv4), udp];
+fn counting(size: u32) -> Arc<FrameTemplate> {
+    let ports = FieldPattern::Step { start: 1, step: 1, count: 50_000, down: false };
+    let udp = PacketHeader::new(HeaderKind::Udp).with("src_port", ports);
+    let headers = vec![PacketHeader::new(HeaderKind::Ethernet), PacketHeader::new(HeaderKind::Ipv4), udp];
     let size = SizePattern::Fixed(FrameSize::new(size));
-    let spec = FrameSpec { headers, size, payload: Payload::IncrementByte, tagged: true };
-    Arc::new(Template::new(spec).expect("headers fit"))
+    let spec = FrameSpec { headers, size, payload: PayloadPattern::IncrementByte, tagged: true };
+    Arc::new(FrameTemplate::new(spec).expect("headers fit"))
 }
 
 struct Bed {
@@ -39,7 +39,7 @@ struct Bed {
 }
 
 impl Bed {
-    fn new(streams: u16, timeline: Timeline) -> Self {
+    fn new(streams: u16, timeline: StreamTimeline) -> Self {
         let clock = VirtualClock::new(START - Nanos::from_millis(1));
         let link = SimLink::new(LinkSpec::default());
         let mut tx = TestSender::new(SimTx::new(vec![link.clone()], clock.clone()), clock.clone());
@@ -100,7 +100,7 @@ impl Bed {
     }
 }
 
-fn spec(number: u16, timeline: Timeline) -> Arc<StreamSpec> {
+fn spec(number: u16, timeline: StreamTimeline) -> Arc<StreamSpec> {
     Arc::new(StreamSpec {
         number,
         source: FrameSource::Made(counting(100)),
@@ -122,11 +122,11 @@ fn assert_clean(received: &ReceiveResult, frames: u64) {
 
 #[test]
 fn a_steered_stream_waits_and_others_do_not_notice() {
-    let steady = timeline(1_000, Shape::Endless);
+    let steady = timeline(1_000, SendPattern::Endless);
     let mut bed = Bed::new(2, steady);
     bed.run_to(10);
     assert_eq!(bed.counts(0).0.frames, 0);
-    let whole = |at| Take::new(Nth::from(0), at, counting(100), steady);
+    let whole = |at| Take::new(FrameIndex::from(0), at, counting(100), steady);
     bed.begin(0, whole(at(10)));
     bed.begin(1, whole(at(10)));
     bed.run_to(110);
@@ -144,9 +144,9 @@ fn a_steered_stream_waits_and_others_do_not_notice() {
 
 #[test]
 fn a_pause_goes_on_where_it_was_and_a_start_begins_anew() {
-    let ten = timeline(1_000, Shape::Frames(10));
+    let ten = timeline(1_000, SendPattern::Frames(10));
     let mut bed = Bed::new(1, ten);
-    let first = Take::new(Nth::from(0), at(10), counting(100), ten);
+    let first = Take::new(FrameIndex::from(0), at(10), counting(100), ten);
     bed.begin(0, first.clone());
     bed.run_to(13);
     let (_, left) = bed.hold(&[0])[0];
@@ -157,7 +157,7 @@ fn a_pause_goes_on_where_it_was_and_a_start_begins_anew() {
     let (sent, received) = bed.counts(0);
     assert_eq!((sent.since_start.frames, received.since_start.frames, sent.is_sending), (10, 10, false));
     let (_, next) = bed.hold(&[0])[0];
-    bed.begin(0, Take::new(Nth { number: next, index: 0 }, at(110), counting(100), ten));
+    bed.begin(0, Take::new(FrameIndex { number: next, index: 0 }, at(110), counting(100), ten));
     bed.run_to(112);
     let (sent, received) = bed.counts(0);
     assert_eq!((sent.since_start.frames, received.since_start.frames, received.delays.count), (3, 3, 3));
@@ -170,13 +170,13 @@ fn a_pause_goes_on_where_it_was_and_a_start_begins_anew() {
 
 #[test]
 fn rate_and_size_change_on_the_way() {
-    let slow = timeline(1_000, Shape::Endless);
+    let slow = timeline(1_000, SendPattern::Endless);
     let mut bed = Bed::new(1, slow);
-    let first = Take::new(Nth::from(0), at(10), counting(100), slow);
+    let first = Take::new(FrameIndex::from(0), at(10), counting(100), slow);
     bed.begin(0, first.clone());
     bed.run_to(60);
     let (_, next) = bed.hold(&[0])[0];
-    let fast = timeline(10_000, Shape::Endless);
+    let fast = timeline(10_000, SendPattern::Endless);
     bed.begin(0, Take::new(first.nth(next), first.due(next), counting(500), first.rhythm_from(next, fast)));
     bed.run_to(160);
     let (sent, _) = bed.counts(0);
@@ -188,9 +188,9 @@ fn rate_and_size_change_on_the_way() {
 
 #[test]
 fn what_was_due_before_a_hold_and_not_sent_is_told() {
-    let steady = timeline(1_000, Shape::Endless);
+    let steady = timeline(1_000, SendPattern::Endless);
     let mut bed = Bed::new(1, steady);
-    bed.begin(0, Take::new(Nth::from(0), at(10), counting(100), steady));
+    bed.begin(0, Take::new(FrameIndex::from(0), at(10), counting(100), steady));
     bed.run_to(20);
     // The sender sleeps through five frames.
     bed.clock.advance_to(START + at(25));
@@ -201,13 +201,13 @@ fn what_was_due_before_a_hold_and_not_sent_is_told() {
 
 #[test]
 fn streams_can_be_taken_on_while_others_run() {
-    let steady = timeline(1_000, Shape::Endless);
+    let steady = timeline(1_000, SendPattern::Endless);
     let mut bed = Bed::new(1, steady);
-    bed.begin(0, Take::new(Nth::from(0), at(10), counting(100), steady));
+    bed.begin(0, Take::new(FrameIndex::from(0), at(10), counting(100), steady));
     bed.run_to(20);
     bed.rx.steering().unwrap().add(vec![spec(1, steady)], Vec::new());
     bed.tx.steering().unwrap().add(vec![spec(1, steady)]).unwrap();
-    bed.begin(1, Take::new(Nth::from(0), at(21), counting(100), steady));
+    bed.begin(1, Take::new(FrameIndex::from(0), at(21), counting(100), steady));
     bed.run_to(30);
     let (_, received) = bed.finish();
     assert_clean(&received[0], 21);

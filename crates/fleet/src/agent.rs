@@ -27,9 +27,9 @@ use crate::message::{
 };
 use crate::outcome::Fault;
 use changes::Made;
-use packetrig_plan::Held;
+use packetrig_plan::HeldStream;
 use packetrig_stats::port::PortInfo;
-use packetrig_stats::result::{NodeResult, Sample};
+use packetrig_stats::result::{CountSample, NodeResult};
 use packetrig_units::{MonoTime, Nanos};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -62,11 +62,11 @@ pub enum Event {
     /// [`Action::Arm`] worked: receiving.
     Armed,
     /// [`Step::Hold`] worked, or changed nothing.
-    Held(u64, Vec<Held>, Option<Fault>),
+    Held(u64, Vec<HeldStream>, Option<Fault>),
     /// [`Step::Announce`] worked, or not.
     Announced(u64, Option<Fault>),
     /// [`Action::Steer`] worked, or changed nothing; so did the last step of a change.
-    Steered(u64, Option<Fault>, Box<Sample>),
+    Steered(u64, Option<Fault>, Box<CountSample>),
     /// Every sender is done.
     SendersDone {
         /// What they sent.

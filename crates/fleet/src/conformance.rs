@@ -11,7 +11,7 @@ pub use faults::faults_do_what_they_say;
 
 use crate::fabric::{Endpoint, Fabric, SegmentId};
 use crate::message::{Body, Command, Head, NodeName, PlanHash, RunId};
-use packetrig_stats::result::Sample;
+use packetrig_stats::result::CountSample;
 use packetrig_units::{MonoTime, Nanos};
 
 /// Long enough to be sure that nothing comes.
@@ -44,7 +44,7 @@ fn command(command: Command) -> Body {
 }
 
 fn sample(at: u64) -> Body {
-    Body::Telemetry(head(), Box::new(Sample { at: MonoTime::from_nanos(at), ..Sample::default() }))
+    Body::Telemetry(head(), Box::new(CountSample { at: MonoTime::from_nanos(at), ..CountSample::default() }))
 }
 
 fn node(name: &str) -> NodeName {

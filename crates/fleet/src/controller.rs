@@ -39,8 +39,8 @@ use crate::agent::CONFIRM_MARGIN;
 use crate::event::RunEventKind;
 use crate::message::{Command, Grant, Head, NodeName, Nonce, Preparation, Reply, SentTotal};
 use crate::outcome::{Blame, Fault, Outcome, RunState};
-use packetrig_plan::Steer;
-use packetrig_stats::result::{NodeResult, Sample};
+use packetrig_plan::PlanChange;
+use packetrig_stats::result::{CountSample, NodeResult};
 use packetrig_units::{MonoTime, Nanos};
 use peer::{Peer, Progress};
 use peers::Peers;
@@ -60,7 +60,7 @@ pub enum Event {
     /// An agent said something.
     Reply(NodeName, Head, Reply),
     /// An agent's counts.
-    Telemetry(NodeName, Head, Box<Sample>),
+    Telemetry(NodeName, Head, Box<CountSample>),
     /// An agent asks whether it may go on.
     Renewal(NodeName, Head, Nonce),
     /// The whole result of a node is stored. It may be said again.
@@ -74,7 +74,7 @@ pub enum Event {
     /// The controller's own program did not run for so long.
     StoodStill(Nanos),
     /// The user wants a change; only a steered run can be changed.
-    Steer(Steer),
+    Steer(PlanChange),
     /// The user wants it to end: before T nothing happens at all, after T what was sent is accounted.
     Stop,
     /// Time has passed.

@@ -4,7 +4,7 @@
 use crate::message::{NodeName, RunId};
 use crate::outcome::{Fault, Outcome, RunState};
 use packetrig_stats::port::PortInfo;
-use packetrig_stats::result::Sample;
+use packetrig_stats::result::CountSample;
 use packetrig_units::MonoTime;
 use serde::{Deserialize, Serialize};
 
@@ -42,7 +42,7 @@ pub enum RunEventKind {
         /// Which node.
         node: NodeName,
         /// Its counts.
-        sample: Box<Sample>,
+        sample: Box<CountSample>,
     },
     /// A change the user asked for was made, or could not be.
     Steered {

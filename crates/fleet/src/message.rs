@@ -10,11 +10,11 @@ pub use change::{Order, Step};
 
 use crate::hello::Hello;
 use crate::outcome::Fault;
-use packetrig_plan::Held;
-use packetrig_stats::clock::{ClockRecord, Fit};
+use packetrig_plan::HeldStream;
+use packetrig_stats::clock::{ClockFit, ClockRecord};
 use packetrig_stats::limit::RigLimit;
 use packetrig_stats::port::{BackEnd, PortInfo};
-use packetrig_stats::result::{NodeResult, Sample};
+use packetrig_stats::result::{CountSample, NodeResult};
 use packetrig_units::{MonoTime, Nanos};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -277,7 +277,7 @@ pub enum Reply {
         /// Why it cannot be.
         fault: Option<Fault>,
         /// Those that are sent here.
-        held: Vec<Held>,
+        held: Vec<HeldStream>,
     },
     /// Receivers know what a change brings.
     Announced {
@@ -293,7 +293,7 @@ pub enum Reply {
         /// Why it could not be.
         fault: Option<Fault>,
         /// The counts right after it: whoever hears of the change has these.
-        sample: Box<Sample>,
+        sample: Box<CountSample>,
     },
     /// Every sender of this node is done.
     SendersDone {
@@ -327,11 +327,11 @@ pub enum Body {
     /// Agent to controller.
     Reply(Head, Reply),
     /// Agent to controller: counts so far. May be lost.
-    Telemetry(Head, Box<Sample>),
+    Telemetry(Head, Box<CountSample>),
     /// Agent to controller: how its clock compares with the controller's. Said when it is armed.
     Clock(Head, Box<ClockRecord>),
     /// Controller to agent: how the clocks of those who send to it compare. Said before every confirmation.
-    Clocks(Head, Vec<(NodeName, Fit)>),
+    Clocks(Head, Vec<(NodeName, ClockFit)>),
     /// Agent to controller: may I go on? See [`crate::lease`].
     Renew(Head, Nonce),
     /// Controller to agent: the answer.

@@ -14,8 +14,8 @@ mod tests;
 pub use file::FileError;
 pub use network::{Macs, Networks};
 
-use packetrig_plan::reach::{self, Family, Values};
-use packetrig_plan::recording::Timing;
+use packetrig_plan::reach::{self, AddressFamily, FieldValues};
+use packetrig_plan::recording::ReplayTiming;
 use packetrig_plan::{BoundPlan, Stream};
 use packetrig_stats::port::BackEnd;
 use packetrig_units::{BitRate, Nanos};
@@ -234,11 +234,11 @@ impl Permit {
     }
 
     /// A value that is not allowed.
-    fn stray(&self, family: Family, values: &Values) -> Option<String> {
+    fn stray(&self, family: AddressFamily, values: &FieldValues) -> Option<String> {
         match family {
-            Family::Mac => self.macs.stray(values),
-            Family::Ipv4 => self.networks.stray(values, false),
-            Family::Ipv6 => self.networks.stray(values, true),
+            AddressFamily::Mac => self.macs.stray(values),
+            AddressFamily::Ipv4 => self.networks.stray(values, false),
+            AddressFamily::Ipv6 => self.networks.stray(values, true),
         }
     }
 }
@@ -286,7 +286,7 @@ impl Asked {
         // What a document says of a file is the controller's word: how large its frames are, and when they leave.
         let timing = |stream: &Stream| stream.frames.recording().map(|recording| recording.timing);
         let sized = || own().filter(|(stream, _)| timing(stream).is_none());
-        let paced = || own().filter(|(stream, _)| matches!(timing(stream), None | Some(Timing::Even)));
+        let paced = || own().filter(|(stream, _)| matches!(timing(stream), None | Some(ReplayTiming::Even)));
         let bits = |(stream, bound): (&Stream, &packetrig_plan::BoundStream)| {
             stream.l1_rate(bound.timeline.rate).bits_per_second()
         };
@@ -296,7 +296,8 @@ impl Asked {
             rate: BitRate::new(sized().map(bits).fold(0, u64::saturating_add)),
             frames_milli: paced().map(|(_, bound)| u128::from(in_1000_s(bound))).sum(),
             unsized_frames: own().any(|(stream, _)| timing(stream).is_some()),
-            unpaced: own().any(|(stream, _)| timing(stream).is_some_and(|timing| timing != Timing::Even)),
+            unpaced: own()
+                .any(|(stream, _)| timing(stream).is_some_and(|timing| timing != ReplayTiming::Even)),
         }
     }
 }

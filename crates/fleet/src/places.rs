@@ -11,7 +11,7 @@
 
 use crate::members::{MemberRow, Members};
 use crate::message::{NodeName, Place, RunId};
-use packetrig_plan::{Plan, Problem, Problems, Site};
+use packetrig_plan::{Plan, PlanProblem, PlanProblems, PortHost};
 use packetrig_units::MonoTime;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -37,7 +37,7 @@ pub fn settle(
     members: &Members,
     run: Option<&RunId>,
     now: MonoTime,
-) -> Result<Settlement, Problems> {
+) -> Result<Settlement, PlanProblems> {
     Search::new(plan, members.rows(now), run).settle()
 }
 
@@ -47,7 +47,7 @@ pub fn settle_with_absent(
     members: &Members,
     run: Option<&RunId>,
     now: MonoTime,
-) -> Result<Settlement, Problems> {
+) -> Result<Settlement, PlanProblems> {
     Search { takes_absent: true, ..Search::new(plan, members.rows(now), run) }.settle()
 }
 
@@ -75,14 +75,14 @@ struct Search<'a> {
     given_at: BTreeMap<NodeName, GivenPorts>,
     /// Nodes that cannot take part are better than none.
     takes_absent: bool,
-    problems: Vec<Problem>,
+    problems: Vec<PlanProblem>,
 }
 
 /// What a node has been given of the plan.
 #[derive(Debug, Default)]
 struct GivenPorts {
     all: usize,
-    by_site: BTreeMap<Site, usize>,
+    by_site: BTreeMap<PortHost, usize>,
 }
 
 fn path(index: usize) -> String {
@@ -121,14 +121,14 @@ impl<'a> Search<'a> {
         }
     }
 
-    fn settle(mut self) -> Result<Settlement, Problems> {
+    fn settle(mut self) -> Result<Settlement, PlanProblems> {
         for (index, port) in self.plan.ports.iter().enumerate() {
             if let Err(problem) = self.named(index, &port.site, &port.location.to_string()) {
                 self.problems.push(*problem);
             }
         }
         for index in 0..self.plan.ports.len() {
-            let by_label = matches!(self.plan.ports[index].site, Site::Any(_));
+            let by_label = matches!(self.plan.ports[index].site, PortHost::Any(_));
             if by_label && !self.give(index, &mut BTreeSet::new()) && !self.give_absent(index) {
                 self.short_of_one(index);
             }
@@ -137,14 +137,15 @@ impl<'a> Search<'a> {
     }
 
     /// Gives a port the interface it names.
-    fn named(&mut self, index: usize, site: &Site, interface: &str) -> Result<(), Box<Problem>> {
-        let wrong = |message: String| Box::new(Problem::error(path(index), message));
-        let helped =
-            |message: String, hint: String| Box::new(Problem::error(path(index), message).with_hint(hint));
+    fn named(&mut self, index: usize, site: &PortHost, interface: &str) -> Result<(), Box<PlanProblem>> {
+        let wrong = |message: String| Box::new(PlanProblem::error(path(index), message));
+        let helped = |message: String, hint: String| {
+            Box::new(PlanProblem::error(path(index), message).with_hint(hint))
+        };
         let node = match site {
-            Site::Any(_) => return Ok(()),
-            Site::Here => return Err(wrong(format!("`{interface}` does not say on which node it is"))),
-            Site::Node(node) => node,
+            PortHost::Any(_) => return Ok(()),
+            PortHost::Here => return Err(wrong(format!("`{interface}` does not say on which node it is"))),
+            PortHost::Node(node) => node,
         };
         // Rows and offers are in the order of their names.
         let Ok(row) = self.rows.binary_search_by(|row| row.node.0.as_str().cmp(node)) else {
@@ -212,7 +213,7 @@ impl<'a> Search<'a> {
         for offer in candidates {
             let Some(holder) = self.offers[offer].given.filter(|_| tried.insert(offer)) else { continue };
             // A port whose interface is named stays.
-            if matches!(self.plan.ports[holder].site, Site::Any(_)) && self.give(holder, tried) {
+            if matches!(self.plan.ports[holder].site, PortHost::Any(_)) && self.give(holder, tried) {
                 self.assign(offer, index);
                 return true;
             }
@@ -222,7 +223,7 @@ impl<'a> Search<'a> {
 
     /// Gives a port the interface of a node that cannot take part, if that is allowed.
     fn give_absent(&mut self, index: usize) -> bool {
-        let Site::Any(label) = &self.plan.ports[index].site else { return false };
+        let PortHost::Any(label) = &self.plan.ports[index].site else { return false };
         let is_absent = |number: &&usize| {
             let offer = &self.offers[**number];
             offer.given.is_none() && offer.hindrance.is_some()
@@ -235,7 +236,7 @@ impl<'a> Search<'a> {
 
     /// Offers with the label of a port, those on the least used nodes first.
     fn candidates(&self, index: usize) -> Vec<usize> {
-        let Site::Any(label) = &self.plan.ports[index].site else { return Vec::new() };
+        let PortHost::Any(label) = &self.plan.ports[index].site else { return Vec::new() };
         let labelled = self.by_label.get(label).map_or(&[][..], Vec::as_slice).iter().copied();
         let is_usable = |number: &usize| self.offers[*number].up && self.offers[*number].hindrance.is_none();
         let mut found: Vec<usize> = labelled.filter(is_usable).collect();
@@ -250,7 +251,7 @@ impl<'a> Search<'a> {
 
     fn short_of_one(&mut self, index: usize) {
         let port = &self.plan.ports[index];
-        let Site::Any(label) = &port.site else { return };
+        let PortHost::Any(label) = &port.site else { return };
         let wanted = self.plan.ports.iter().filter(|other| other.site == port.site).count();
         let labelled: Vec<&Offer> = self.offers.iter().filter(|offer| offer.labels.contains(label)).collect();
         let usable = labelled.iter().filter(|offer| offer.up && offer.hindrance.is_none()).count();
@@ -270,12 +271,12 @@ impl<'a> Search<'a> {
         };
         let message =
             format!("no port is left for `any-{label}`: the plan wants {wanted}, {usable} can be had");
-        self.problems.push(Problem::error(path(index), message).with_hint(hint));
+        self.problems.push(PlanProblem::error(path(index), message).with_hint(hint));
     }
 
-    fn finish(self) -> Result<Settlement, Problems> {
+    fn finish(self) -> Result<Settlement, PlanProblems> {
         if !self.problems.is_empty() {
-            return Err(Problems(self.problems));
+            return Err(PlanProblems(self.problems));
         }
         let mut given: Vec<(usize, Offer)> =
             self.offers.into_iter().filter_map(|offer| Some((offer.given?, offer))).collect();

@@ -30,7 +30,7 @@ pub use judgement::{CriterionLine, CriterionResult, SubjectJudgement};
 pub use load::LoadFactor;
 pub use losses::{ContentReport, MisdeliveryReport, OutageReport, OutageRow};
 pub use nodes::{NodeClock, NodeReport, NodeStart, SkewReport, SkewVerdict};
-pub use packetrig_plan::criteria::{Criteria, LatencyFigure, LatencyLimit};
+pub use packetrig_plan::criteria::{AcceptanceCriteria, LatencyFigure, LatencyLimit};
 pub use ports::{LossPlaces, PortReport};
 pub use streams::{Loss, PortShare, Received, Sent, StreamReport};
 pub use times::{RunTimes, StateTime};
@@ -39,7 +39,7 @@ pub use verdict::Verdict;
 use crate::message::{NodeName, Place, PlanHash, RunId};
 use crate::outcome::Outcome;
 use packetrig_stats::caveat::Caveat;
-use packetrig_stats::ledger::{Imbalance, Ledger};
+use packetrig_stats::ledger::{FrameLedger, LedgerImbalance};
 use packetrig_stats::limit::RigLimit;
 use packetrig_stats::result::CaptureResult;
 use packetrig_units::Nanos;
@@ -66,7 +66,7 @@ pub struct RunFacts {
     /// Where each port of the plan is; empty on one machine.
     pub places: Vec<Place>,
     /// What the user accepts.
-    pub criteria: Criteria,
+    pub criteria: AcceptanceCriteria,
     /// What this rig can do, as measured before; empty if it never was.
     pub limits: Vec<RigLimit>,
     /// Streams began and ended as the user said: there is no one schedule to compare them with.
@@ -116,7 +116,7 @@ pub struct RunReport {
     /// Whether what was sent arrived as wanted.
     pub verdict: Verdict,
     /// What it was judged by.
-    pub criteria: Criteria,
+    pub criteria: AcceptanceCriteria,
     /// The verdict on each criterion.
     #[serde(default)]
     pub judged: Vec<CriterionLine>,
@@ -136,9 +136,9 @@ pub struct RunReport {
     /// One row per port that reported, in plan order.
     pub ports: Vec<PortReport>,
     /// Accounts of the whole run.
-    pub ledger: Ledger,
+    pub ledger: FrameLedger,
     /// Rules of the ledger that do not hold.
-    pub imbalances: Vec<Imbalance>,
+    pub imbalances: Vec<LedgerImbalance>,
     /// Rules that could not be checked.
     pub unchecked: Vec<String>,
     /// Where lost frames were lost.

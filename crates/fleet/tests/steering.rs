@@ -6,7 +6,7 @@ use packetrig_fleet::controller::{Action, Controller, Event, Limits, OnLoss, Pol
 use packetrig_fleet::event::RunEventKind;
 use packetrig_fleet::message::{Command, Head, NodeName, PlanHash, Preparation, Reply, RunId, Step};
 use packetrig_fleet::outcome::{Blame, Fault, Outcome, RunState};
-use packetrig_plan::{Held, Steer};
+use packetrig_plan::{HeldStream, PlanChange};
 use packetrig_stats::result::NodeResult;
 use packetrig_units::{MonoTime, Nanos};
 use proptest::prelude::*;
@@ -177,9 +177,9 @@ impl Simulation {
                 }
             }
             What::Steer(number) if number % 3 == 0 => {
-                self.tell_controller(Event::Steer(Steer::Protocols { on: true }));
+                self.tell_controller(Event::Steer(PlanChange::Protocols { on: true }));
             }
-            What::Steer(_) => self.tell_controller(Event::Steer(Steer::Start(vec![0]))),
+            What::Steer(_) => self.tell_controller(Event::Steer(PlanChange::Start(vec![0]))),
             What::Stop => self.tell_controller(Event::Stop),
         }
     }
@@ -256,7 +256,7 @@ impl Simulation {
                     let fault = Fault { blame: Blame::User, text: "cannot".into() };
                     return AgentEvent::Held(number, vec![], Some(fault));
                 }
-                let held = Held { stream: index, number: 5, index: 0, mac: None };
+                let held = HeldStream { stream: index, number: 5, index: 0, mac: None };
                 AgentEvent::Held(number, vec![held], None)
             }
             Step::Announce { held, .. } => {

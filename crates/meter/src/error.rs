@@ -1,6 +1,6 @@
 //! What can go wrong in a meter, and by whose fault.
 
-use packetrig_wire::pcap::Damage;
+use packetrig_wire::pcap::CaptureDamage;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ pub enum Error {
         /// Which.
         path: PathBuf,
         /// Why.
-        damage: Damage,
+        damage: CaptureDamage,
     },
     /// User: more than a meter tells apart.
     #[error("{count} inputs are more than the {most} a meter tells apart: start a second one")]

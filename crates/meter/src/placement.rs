@@ -2,12 +2,12 @@
 //!
 //! A processor gets one worker. Where there are more workers than processors nothing is said: the kernel knows better.
 
-use crate::source::Location;
+use crate::source::PortLocation;
 use packetrig_sys::sched;
 use std::fs;
 
 /// A processor for each worker; `None`: anywhere.
-pub(crate) fn processors(locations: &[Location], workers: usize) -> Vec<Option<usize>> {
+pub(crate) fn processors(locations: &[PortLocation], workers: usize) -> Vec<Option<usize>> {
     let allowed = sched::cpus().unwrap_or_default();
     if workers > allowed.len() {
         return vec![None; workers];
@@ -33,7 +33,7 @@ fn order(allowed: &[usize], near: &[usize]) -> Vec<usize> {
 }
 
 /// Processors of the memory node that an interface of this namespace is attached to.
-fn near(location: &Location) -> Option<Vec<usize>> {
+fn near(location: &PortLocation) -> Option<Vec<usize>> {
     if location.namespace.is_some() {
         return None;
     }

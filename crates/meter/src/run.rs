@@ -16,7 +16,7 @@ use crate::outbox::{Channels, Outbox};
 use crate::placement;
 use crate::reorder::ReorderBuffer;
 use crate::source::{
-    FileOptions, Interface, LiveOptions, LiveSource, Location, Source, open_files, open_live,
+    FileOptions, Interface, LiveOptions, LiveSource, PortLocation, Source, open_files, open_live,
 };
 use crate::worker::{Desk, Worker};
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -31,7 +31,7 @@ pub enum Input {
     /// Capture files.
     Files(FileOptions),
     /// Interfaces, all listened at in the same way.
-    Interfaces(Vec<Location>, LiveOptions),
+    Interfaces(Vec<PortLocation>, LiveOptions),
 }
 
 /// What to meter, and how.
@@ -231,7 +231,7 @@ fn open(input: &Input) -> Result<Opened, Error> {
     }
 }
 
-fn open_interfaces(locations: &[Location], options: LiveOptions) -> Result<Opened, Error> {
+fn open_interfaces(locations: &[PortLocation], options: LiveOptions) -> Result<Opened, Error> {
     let mut interfaces: Vec<Interface> = locations.iter().map(Interface::open).collect::<Result<_, _>>()?;
     let mut sources: Vec<LiveSource> = Vec::new();
     for (location, interface) in locations.iter().zip(&mut interfaces) {

@@ -13,7 +13,7 @@ use packetrig_fleet::fabric::{self, Endpoint};
 use packetrig_fleet::hello::Hello;
 use packetrig_fleet::message::{Body, Command, Envelope, Head, Reply};
 use packetrig_fleet::report::RunTimes;
-use packetrig_stats::clock::{ClockRecord, Fit};
+use packetrig_stats::clock::{ClockFit, ClockRecord};
 use packetrig_units::{MonoTime, Nanos};
 
 /// Longest time between two turns while results come in.
@@ -54,7 +54,7 @@ pub(crate) trait Crew {
     /// A node says how its clock compares with this one.
     fn clock(&mut self, _from: NodeName, _record: ClockRecord) {}
     /// How the clocks of the run's nodes compare with this one, as far as it is known.
-    fn fits(&self, _for: &NodeName) -> Option<Vec<(NodeName, Fit)>> {
+    fn fits(&self, _for: &NodeName) -> Option<Vec<(NodeName, ClockFit)>> {
         None
     }
     /// What of a command concerns this node.

@@ -3,7 +3,7 @@
 use packetrig_engine::Error as EngineError;
 use packetrig_fleet::outcome::{Blame, Fault};
 use packetrig_fleet::{NodeName, fabric};
-use packetrig_plan::Problems;
+use packetrig_plan::PlanProblems;
 use packetrig_store::spool;
 use packetrig_sys::Error as KernelError;
 
@@ -13,7 +13,7 @@ use packetrig_sys::Error as KernelError;
 pub enum Error {
     /// User: the document is no plan.
     #[error(transparent)]
-    Plan(#[from] Problems),
+    Plan(#[from] PlanProblems),
     /// The data plane could not do it; the engine's error says whose fault it is.
     #[error(transparent)]
     Engine(#[from] EngineError),

@@ -7,7 +7,7 @@ use packetrig_engine::stream::ClockShift;
 use packetrig_fleet::NodeName;
 use packetrig_fleet::message::Place;
 use packetrig_plan::{Plan, Stream};
-use packetrig_stats::clock::Fit;
+use packetrig_stats::clock::ClockFit;
 use packetrig_units::MonoTime;
 
 /// See the module.
@@ -21,7 +21,7 @@ pub(crate) struct Foreign {
     /// By index, with the node that sends it.
     streams: Vec<(usize, NodeName)>,
     /// How the nodes' clocks compare with the controller's, as last heard.
-    fits: Vec<(NodeName, Fit)>,
+    fits: Vec<(NodeName, ClockFit)>,
 }
 
 impl Default for Foreign {
@@ -38,7 +38,7 @@ impl Foreign {
     }
 
     /// The nodes' clocks are known, or known better.
-    pub(crate) fn learn(&mut self, fits: Vec<(NodeName, Fit)>) {
+    pub(crate) fn learn(&mut self, fits: Vec<(NodeName, ClockFit)>) {
         self.fits = fits;
     }
 
@@ -63,7 +63,7 @@ impl Foreign {
     }
 
     /// What the clocks mean for streams, by what is known of this node's at `now`.
-    pub(crate) fn shifts(&self, own: &Fit, now: MonoTime) -> Vec<(usize, ClockShift)> {
+    pub(crate) fn shifts(&self, own: &ClockFit, now: MonoTime) -> Vec<(usize, ClockShift)> {
         let of = |(stream, node): &(usize, NodeName)| {
             let (_, theirs) = self.fits.iter().find(|(name, _)| name == node)?;
             Some((*stream, shift(own, theirs, now)))
@@ -84,7 +84,7 @@ fn streams(plan: &Plan, places: &[Place], own: &NodeName) -> Vec<(usize, NodeNam
 
 /// How a receiver's clock relates to a sender's, by how each compares with the controller's; near `now`, which is the
 /// receiver's.
-fn shift(receiver: &Fit, sender: &Fit, now: MonoTime) -> ClockShift {
+fn shift(receiver: &ClockFit, sender: &ClockFit, now: MonoTime) -> ClockShift {
     let at = receiver.to_controller(now);
     ClockShift {
         at: now,
@@ -113,10 +113,10 @@ mod tests {
         let place = |node: &str| Place { node: NodeName(node.into()), interface: "eth1".into() };
         let west = NodeName("west".into());
         let mut foreign = Foreign::of(plan(&[("b", "a")]), vec![place("east"), place("west")], west);
-        let east = Fit { offset_ns: 5_000, ..Fit::same() };
+        let east = ClockFit { offset_ns: 5_000, ..ClockFit::same() };
         foreign.learn(vec![(NodeName("east".into()), east)]);
         let of = |foreign: &Foreign| {
-            let shifts = foreign.shifts(&Fit::same(), MonoTime::from_nanos(1));
+            let shifts = foreign.shifts(&ClockFit::same(), MonoTime::from_nanos(1));
             shifts.into_iter().map(|(stream, shift)| (stream, shift.offset_ns)).collect::<Vec<_>>()
         };
         assert_eq!(of(&foreign), []);

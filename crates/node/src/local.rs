@@ -11,7 +11,7 @@ use packetrig_fleet::fabric::Fabric;
 use packetrig_fleet::local::Local;
 use packetrig_fleet::message::{Head, Preparation};
 use packetrig_fleet::outcome::Outcome;
-use packetrig_fleet::report::{Criteria, RunFacts, RunReport, RunTimes, assemble};
+use packetrig_fleet::report::{AcceptanceCriteria, RunFacts, RunReport, RunTimes, assemble};
 use packetrig_fleet::{NodeName, PlanHash, RunId};
 use packetrig_plan::{Plan, ReadOptions};
 use packetrig_stats::limit::RigLimit;
@@ -56,7 +56,7 @@ pub struct RunOptions {
     /// From the last sender's end until receivers stop.
     pub drain: Nanos,
     /// What the user accepts.
-    pub criteria: Criteria,
+    pub criteria: AcceptanceCriteria,
 }
 
 /// Runs `document` on this machine's interfaces; see [`run_on`].

@@ -17,9 +17,9 @@ use packetrig_engine::stream::ClockShift;
 use packetrig_fleet::NodeName;
 use packetrig_fleet::hello::Hello;
 use packetrig_fleet::message::{ClockServer, Command, Head, Nonce, Preparation, Step, Watermark};
-use packetrig_plan::{Plan, ReadOptions, Steer};
-use packetrig_stats::clock::{ClockRecord, Fit, FitSource};
-use packetrig_stats::result::{NodeResult, Sample};
+use packetrig_plan::{Plan, PlanChange, ReadOptions};
+use packetrig_stats::clock::{ClockFit, ClockRecord, FitSource};
+use packetrig_stats::result::{CountSample, NodeResult};
 use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};
 use std::fs;
@@ -85,7 +85,7 @@ enum Comparing {
     Not,
     /// It is the same clock.
     Same,
-    With(Prober, Option<Fit>),
+    With(Prober, Option<ClockFit>),
 }
 
 impl Membership {
@@ -172,9 +172,9 @@ impl Membership {
     }
 
     /// Takes note of a change of a run under way. Nothing is changed yet.
-    pub(crate) fn consider(&mut self, steer: &Steer) -> Result<(), Error> {
+    pub(crate) fn consider(&mut self, steer: &PlanChange) -> Result<(), Error> {
         self.foreign.drop_newer();
-        if let (Steer::Replan(document), Some(preparation)) = (steer, &self.preparation) {
+        if let (PlanChange::Replan(document), Some(preparation)) = (steer, &self.preparation) {
             let plan = Plan::read_with(document, reading(preparation))?;
             self.foreign.consider(&plan);
         }
@@ -205,16 +205,16 @@ impl Membership {
 
     /// The fit that was told to the controller: T and latency are converted by it and by no other, or their bounds would
     /// mean nothing.
-    fn fit(&self) -> Option<Fit> {
+    fn fit(&self) -> Option<ClockFit> {
         match &self.comparing {
             Comparing::Not => None,
-            Comparing::Same => Some(Fit::same()),
+            Comparing::Same => Some(ClockFit::same()),
             Comparing::With(_, before) => *before,
         }
     }
 
     /// How the clocks of those who send to this node compare with the controller's: what that means for their streams.
-    pub(crate) fn shifts(&mut self, fits: Vec<(NodeName, Fit)>) -> Vec<(usize, ClockShift)> {
+    pub(crate) fn shifts(&mut self, fits: Vec<(NodeName, ClockFit)>) -> Vec<(usize, ClockShift)> {
         self.foreign.learn(fits);
         self.fit().map(|own| self.foreign.shifts(&own, now())).unwrap_or_default()
     }
@@ -302,7 +302,7 @@ impl Membership {
     }
 
     /// Keeps a sample now and then, so that what was counted survives a crash.
-    pub(crate) fn keep(&mut self, sample: &Sample) -> Result<(), Error> {
+    pub(crate) fn keep(&mut self, sample: &CountSample) -> Result<(), Error> {
         if now() < self.interval_at {
             return Ok(());
         }

@@ -7,7 +7,7 @@ use packetrig_fleet::outcome::Outcome;
 use packetrig_fleet::packed;
 use packetrig_fleet::report::{Coverage, RunFacts, RunReport, RunTimes, assemble};
 use packetrig_plan::{Plan, ReadOptions};
-use packetrig_stats::caveat::{Caveat, Doubt};
+use packetrig_stats::caveat::{Caveat, CaveatKind};
 use packetrig_stats::result::NodeResult;
 use packetrig_sys::clock;
 use serde::{Deserialize, Serialize};
@@ -88,8 +88,12 @@ impl OpenRun {
         let seconds = clock::wall_clock_ns().saturating_sub(self.written_at) / 1_000_000_000;
         let text =
             format!("its results came {seconds} s after the report was first written, and are in it now");
-        let note =
-            |text| Caveat { doubt: Doubt::CameLate, subject: format!("node {node}"), text, matters: false };
+        let note = |text| Caveat {
+            doubt: CaveatKind::CameLate,
+            subject: format!("node {node}"),
+            text,
+            matters: false,
+        };
         self.notes.push(note(text));
         self.notes.extend(doubts.into_iter().map(|text| Caveat { matters: true, ..note(text) }));
         self.results.push(result);

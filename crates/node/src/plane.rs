@@ -5,10 +5,10 @@ use packetrig_engine::gate::SendGate;
 use packetrig_engine::rig::{OwnerPermit, RigOptions, RigSite, TestRig};
 use packetrig_engine::stream::ClockShift;
 use packetrig_fleet::message::{NodeName, Preparation, SentTotal};
-use packetrig_plan::{Held, Location, Plan, Problem, Problems, ReadOptions, Steer};
+use packetrig_plan::{HeldStream, Plan, PlanChange, PlanProblem, PlanProblems, PortLocation, ReadOptions};
 use packetrig_stats::limit::RigLimit;
 use packetrig_stats::port::{BackEnd, PortInfo};
-use packetrig_stats::result::{NodeResult, Sample};
+use packetrig_stats::result::{CountSample, NodeResult};
 use packetrig_units::MonoTime;
 use packetrig_wire::tag::TagKey;
 use std::collections::BTreeSet;
@@ -27,14 +27,14 @@ pub trait DataPlane {
         Ok(())
     }
     /// All counts now.
-    fn sample(&mut self) -> Result<Sample, Error>;
+    fn sample(&mut self) -> Result<CountSample, Error>;
     /// Changes something of a steered run, here alone. An error leaves the run as it was.
-    fn steer(&mut self, steer: &Steer) -> Result<(), Error>;
+    fn steer(&mut self, steer: &PlanChange) -> Result<(), Error>;
     /// First step of a change that several nodes make: holds the streams concerned that are sent here. An error leaves the
     /// run as it was.
-    fn hold(&mut self, steer: &Steer) -> Result<Vec<Held>, Error>;
+    fn hold(&mut self, steer: &PlanChange) -> Result<Vec<HeldStream>, Error>;
     /// Second step: receivers hear of the takes that follow what was held anywhere.
-    fn announce(&mut self, held: &[Held], at: Option<MonoTime>) -> Result<(), Error>;
+    fn announce(&mut self, held: &[HeldStream], at: Option<MonoTime>) -> Result<(), Error>;
     /// Third step: the senders go on, at `at` if that is still to come.
     fn begin(&mut self, at: Option<MonoTime>) -> Result<(), Error>;
     /// Instead of the second step: the senders go on as before.
@@ -85,7 +85,7 @@ pub struct Loan {
     /// What its owner allows.
     pub permit: Arc<dyn OwnerPermit>,
     /// Interfaces that the owner confirmed for test traffic.
-    pub confirmed: BTreeSet<Location>,
+    pub confirmed: BTreeSet<PortLocation>,
     /// Below which captures are written: a directory for each run.
     pub captures: PathBuf,
     /// What this machine's back ends can do, as measured before.
@@ -106,7 +106,7 @@ impl Loan {
     }
 
     /// Where each port is, if it is here.
-    fn places(&self, preparation: &Preparation) -> Result<Vec<Option<Location>>, Error> {
+    fn places(&self, preparation: &Preparation) -> Result<Vec<Option<PortLocation>>, Error> {
         if preparation.places.is_empty() {
             let message = "the plan does not say on which node its ports are".to_owned();
             return Err(Error::NotPermitted(vec![message]));
@@ -114,9 +114,9 @@ impl Loan {
         let places = preparation.places.iter().map(|place| {
             let is_here = place.node == self.node;
             is_here
-                .then(|| place.interface.parse::<Location>())
+                .then(|| place.interface.parse::<PortLocation>())
                 .transpose()
-                .map_err(|message| Error::Plan(Problems(vec![Problem::error("ports", message)])))
+                .map_err(|message| Error::Plan(PlanProblems(vec![PlanProblem::error("ports", message)])))
         });
         places.collect()
     }
@@ -146,7 +146,7 @@ fn own_options(preparation: &Preparation) -> Result<RigOptions, Error> {
         return Err(Error::NotPermitted(vec!["this machine is not lent to a fleet".to_owned()]));
     }
     // What is no location cannot be a port of the plan either.
-    let confirmed = preparation.confirmed.iter().filter_map(|text| text.parse::<Location>().ok());
+    let confirmed = preparation.confirmed.iter().filter_map(|text| text.parse::<PortLocation>().ok());
     Ok(RigOptions {
         confirmed: confirmed.collect(),
         capture_dir: preparation.capture_dir.as_ref().map(PathBuf::from),
@@ -220,16 +220,16 @@ impl DataPlane for TestRig {
     fn shift(&mut self, shifts: &[(usize, ClockShift)]) -> Result<(), Error> {
         Self::shift(self, shifts)
     }
-    fn sample(&mut self) -> Result<Sample, Error> {
+    fn sample(&mut self) -> Result<CountSample, Error> {
         Self::sample(self)
     }
-    fn steer(&mut self, steer: &Steer) -> Result<(), Error> {
+    fn steer(&mut self, steer: &PlanChange) -> Result<(), Error> {
         Self::steer(self, steer)
     }
-    fn hold(&mut self, steer: &Steer) -> Result<Vec<Held>, Error> {
+    fn hold(&mut self, steer: &PlanChange) -> Result<Vec<HeldStream>, Error> {
         Self::hold(self, steer)
     }
-    fn announce(&mut self, held: &[Held], at: Option<MonoTime>) -> Result<(), Error> {
+    fn announce(&mut self, held: &[HeldStream], at: Option<MonoTime>) -> Result<(), Error> {
         Self::announce(self, held, at)
     }
     fn begin(&mut self, at: Option<MonoTime>) -> Result<(), Error> {

@@ -5,7 +5,7 @@
 
 use crate::agent::now;
 use crate::error::Error;
-use packetrig_stats::caveat::{Caveat, Doubt};
+use packetrig_stats::caveat::{Caveat, CaveatKind};
 use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -42,7 +42,7 @@ impl Standstill {
             seconds(length),
             seconds(after)
         );
-        Some(Caveat { doubt: Doubt::StoodStill, subject: format!("node {node}"), text, matters: true })
+        Some(Caveat { doubt: CaveatKind::StoodStill, subject: format!("node {node}"), text, matters: true })
     }
 }
 

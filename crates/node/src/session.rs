@@ -10,7 +10,7 @@ use packetrig_fleet::controller::Event;
 use packetrig_fleet::event::{RunEvent, RunEventKind};
 use packetrig_fleet::outcome::{Blame, Fault, RunState};
 use packetrig_fleet::report::RunReport;
-use packetrig_plan::{Plan, ReadOptions, Steer};
+use packetrig_plan::{Plan, PlanChange, ReadOptions};
 use packetrig_units::Nanos;
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -22,7 +22,7 @@ const TURN: Nanos = Nanos::from_millis(2);
 
 enum Wish {
     /// Answered when it is done.
-    Steer(Steer, Sender<Result<(), Fault>>),
+    Steer(PlanChange, Sender<Result<(), Fault>>),
     Close,
 }
 
@@ -92,7 +92,7 @@ impl Session {
     }
 
     /// Changes something; returns when it is done, or could not be and nothing was changed.
-    pub fn steer(&self, steer: Steer) -> Result<(), Fault> {
+    pub fn steer(&self, steer: PlanChange) -> Result<(), Fault> {
         let over = || Fault { blame: Blame::World, text: "the run has ended".to_owned() };
         let (reply, answer) = bounded(1);
         self.wishes.send(Wish::Steer(steer, reply)).map_err(|_| over())?;
@@ -169,7 +169,7 @@ impl Desk {
             Wish::Close => Some(Event::Stop),
             Wish::Steer(steer, reply) => {
                 let document =
-                    if let Steer::Replan(document) = &steer { Some(document.clone()) } else { None };
+                    if let PlanChange::Replan(document) = &steer { Some(document.clone()) } else { None };
                 self.pending.borrow_mut().push_back((document, reply));
                 Some(Event::Steer(steer))
             }

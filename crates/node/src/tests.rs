@@ -8,12 +8,12 @@ use packetrig_fleet::fabric::{Endpoint, Fabric};
 use packetrig_fleet::local::Local;
 use packetrig_fleet::message::{Body, Command, Head, Preparation, Reply, SentTotal};
 use packetrig_fleet::outcome::{Outcome, RunState};
-use packetrig_fleet::report::{Criteria, RunReport};
+use packetrig_fleet::report::{AcceptanceCriteria, RunReport};
 use packetrig_fleet::{NodeName, PlanHash, RunId};
-use packetrig_plan::{Held, Plan, ReadOptions, Steer};
+use packetrig_plan::{HeldStream, Plan, PlanChange, ReadOptions};
 use packetrig_stats::counts::{StreamRxCounts, StreamTxCounts};
 use packetrig_stats::latency::Latency;
-use packetrig_stats::result::{NodeResult, ReceiveResult, Sample, SendResult};
+use packetrig_stats::result::{CountSample, NodeResult, ReceiveResult, SendResult};
 use packetrig_stats::sequence::SequenceCounts;
 use packetrig_stats::series::RateSeries;
 use packetrig_units::{MonoTime, Nanos};
@@ -73,23 +73,23 @@ impl DataPlane for Open {
         self.start = at;
         self.fake.note("start").unwrap();
     }
-    fn sample(&mut self) -> Result<Sample, EngineError> {
+    fn sample(&mut self) -> Result<CountSample, EngineError> {
         if self.fake.fails_at == "sample" {
             return Err(EngineError::Panicked("tx".into()));
         }
-        Ok(Sample { at: self.start, ..Sample::default() })
+        Ok(CountSample { at: self.start, ..CountSample::default() })
     }
-    fn steer(&mut self, steer: &Steer) -> Result<(), EngineError> {
+    fn steer(&mut self, steer: &PlanChange) -> Result<(), EngineError> {
         self.fake.note(match steer {
-            Steer::Start(_) => "steer: start",
-            Steer::Stop(_) => "steer: stop",
+            PlanChange::Start(_) => "steer: start",
+            PlanChange::Stop(_) => "steer: stop",
             _ => "steer: another",
         })
     }
-    fn hold(&mut self, _: &Steer) -> Result<Vec<Held>, EngineError> {
+    fn hold(&mut self, _: &PlanChange) -> Result<Vec<HeldStream>, EngineError> {
         panic!("one node makes a change at once")
     }
-    fn announce(&mut self, _: &[Held], _: Option<MonoTime>) -> Result<(), EngineError> {
+    fn announce(&mut self, _: &[HeldStream], _: Option<MonoTime>) -> Result<(), EngineError> {
         panic!("one node makes a change at once")
     }
     fn begin(&mut self, _: Option<MonoTime>) -> Result<(), EngineError> {
@@ -162,7 +162,7 @@ fn options() -> RunOptions {
         back_end: None,
         steered: false,
         drain: Nanos::from_millis(1),
-        criteria: Criteria::default(),
+        criteria: AcceptanceCriteria::default(),
         limits: Vec::new(),
     }
 }
@@ -307,8 +307,8 @@ fn a_session_is_steered_and_closed_with_its_report() {
     let fake = Fake { endless: true, ..Fake::default() };
     let log = Arc::clone(&fake.log);
     let session = Session::open(Here(fake), DOCUMENT.into(), plan(), options(), |_| {}).unwrap();
-    assert_eq!(session.steer(Steer::Start(vec![0])), Ok(()));
-    assert_eq!(session.steer(Steer::Stop(vec![0])), Ok(()));
+    assert_eq!(session.steer(PlanChange::Start(vec![0])), Ok(()));
+    assert_eq!(session.steer(PlanChange::Stop(vec![0])), Ok(()));
     let report = session.close().unwrap();
     assert_eq!(report.outcome, Outcome::Complete { stopped: false });
     let done = ["prepare", "arm", "start", "steer: start", "steer: stop", "stop", "finish", "closed"];
@@ -319,8 +319,8 @@ fn a_session_is_steered_and_closed_with_its_report() {
 fn a_change_that_fails_says_why_and_the_session_goes_on() {
     let fake = Fake { endless: true, fails_at: "steer: start", ..Fake::default() };
     let session = Session::open(Here(fake), DOCUMENT.into(), plan(), options(), |_| {}).unwrap();
-    assert_eq!(session.steer(Steer::Start(vec![0])).unwrap_err().text, "made to fail");
-    assert_eq!(session.steer(Steer::Stop(vec![0])), Ok(()));
+    assert_eq!(session.steer(PlanChange::Start(vec![0])).unwrap_err().text, "made to fail");
+    assert_eq!(session.steer(PlanChange::Stop(vec![0])), Ok(()));
     assert!(!session.has_ended());
     assert!(session.close().is_ok());
 }

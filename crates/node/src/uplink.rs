@@ -12,7 +12,7 @@ use crate::error::Error;
 use packetrig_fleet::fabric::{self, Outgoing, SegmentId};
 use packetrig_fleet::message::{Head, Watermark};
 use packetrig_fleet::{NodeName, RunId};
-use packetrig_stats::result::{NodeResult, Sample};
+use packetrig_stats::result::{CountSample, NodeResult};
 use packetrig_store::spool::{self, Journal, Pending, Spool};
 use packetrig_units::{MonoTime, Nanos};
 use std::collections::BTreeMap;
@@ -122,7 +122,7 @@ impl Uplink {
         Ok(())
     }
 
-    pub(crate) fn interval(&mut self, sample: &Sample) -> Result<(), Error> {
+    pub(crate) fn interval(&mut self, sample: &CountSample) -> Result<(), Error> {
         let Some((.., journal)) = &mut self.journal else { return Ok(()) };
         match journal.interval(sample) {
             Ok(_) => self.announce(),

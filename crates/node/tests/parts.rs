@@ -10,9 +10,9 @@ use packetrig_engine::sim::{LinkSpec, SimPorts};
 use packetrig_engine::stream::ClockShift;
 use packetrig_fleet::message::{NodeName, PlanHash, RunId};
 use packetrig_fleet::outcome::Outcome;
-use packetrig_fleet::report::{Criteria, RunFacts, RunReport, Verdict, assemble};
-use packetrig_plan::{Held, Location, Plan, ReadOptions, Steer};
-use packetrig_stats::caveat::Doubt;
+use packetrig_fleet::report::{AcceptanceCriteria, RunFacts, RunReport, Verdict, assemble};
+use packetrig_plan::{HeldStream, Plan, PlanChange, PortLocation, ReadOptions};
+use packetrig_stats::caveat::CaveatKind;
 use packetrig_stats::result::{NodeResult, ReceiveResult};
 use packetrig_units::{BitRate, Nanos};
 use packetrig_wire::tag::TagKey;
@@ -52,7 +52,7 @@ impl OwnerPermit for Generous {
 }
 
 fn options(places: [Option<&str>; 3], steered: bool) -> RigOptions {
-    let place = |place: Option<&str>| place.map(|text| text.parse::<Location>().unwrap());
+    let place = |place: Option<&str>| place.map(|text| text.parse::<PortLocation>().unwrap());
     RigOptions {
         run: String::new(),
         key: TagKey(5),
@@ -116,7 +116,7 @@ fn report(results: Vec<NodeResult>) -> RunReport {
         seed: 0,
         nodes: vec![NodeName("east".into()), NodeName("west".into())],
         places: Vec::new(),
-        criteria: Criteria::default(),
+        criteria: AcceptanceCriteria::default(),
         limits: Vec::new(),
         steered: false,
     };
@@ -135,7 +135,7 @@ fn two_halves_make_one_run_whose_books_balance() {
         assert_eq!((received.counts.negative, received.counts.delays.count > 0), (0, received.stream == 2));
     }
     let no_latency = |node: &NodeResult| {
-        let of = node.caveats.iter().filter(|caveat| caveat.doubt == Doubt::NoSendTime);
+        let of = node.caveats.iter().filter(|caveat| caveat.doubt == CaveatKind::NoSendTime);
         of.map(|caveat| caveat.subject.clone()).collect::<Vec<_>>()
     };
     assert_eq!(results.iter().flat_map(no_latency).collect::<Vec<_>>(), ["back", "there"]);
@@ -179,7 +179,7 @@ fn with_a_shift_latency_is_measured_across_nodes_too() {
     assert!(back.counts.least_delay_ns < 0 && back.counts.least_delay_ns >= -second, "{back:?}");
     let caveats: Vec<_> = results.iter().flat_map(|node| &node.caveats).collect();
     assert!(
-        caveats.iter().any(|caveat| caveat.doubt == Doubt::Clock && caveat.subject == "back"),
+        caveats.iter().any(|caveat| caveat.doubt == CaveatKind::Clock && caveat.subject == "back"),
         "{caveats:?}"
     );
 }
@@ -240,8 +240,8 @@ impl Pair {
     }
 
     /// What the controller has them do.
-    fn change(&mut self, steer: &Steer) -> Vec<Held> {
-        let held: Vec<Held> = self.rigs.iter_mut().flat_map(|rig| rig.hold(steer).unwrap()).collect();
+    fn change(&mut self, steer: &PlanChange) -> Vec<HeldStream> {
+        let held: Vec<HeldStream> = self.rigs.iter_mut().flat_map(|rig| rig.hold(steer).unwrap()).collect();
         let at = steer.begins().then(|| self.clock.now() + Nanos::from_millis(20));
         for rig in &mut self.rigs {
             rig.announce(&held, at).unwrap();
@@ -252,7 +252,7 @@ impl Pair {
         held
     }
 
-    fn each(&mut self, steer: &Steer) {
+    fn each(&mut self, steer: &PlanChange) {
         for rig in &mut self.rigs {
             rig.steer(steer).unwrap();
         }
@@ -317,16 +317,16 @@ fn flows_between_nodes_start_pause_resume_change_and_are_added_without_a_loss() 
     let mut pair = Pair::open(&links());
     pair.wait(30);
     assert!(pair.sent().values().all(|sent| *sent == (0, 0, false)), "nothing begins by itself");
-    let held = pair.change(&Steer::Start(vec![0, 1, 2]));
+    let held = pair.change(&PlanChange::Start(vec![0, 1, 2]));
     assert_eq!(
         held.iter().map(|held| (held.stream, held.number, held.index)).collect::<Vec<_>>(),
         [(0, 0, 0), (2, 0, 0), (1, 0, 0)]
     );
     pair.flow(&[0, 1, 2]);
-    pair.each(&Steer::Pause(vec![0, 1]));
+    pair.each(&PlanChange::Pause(vec![0, 1]));
     let paused = pair.sent();
     assert_eq!([paused[&0].2, paused[&1].2, paused[&2].2], [false, false, true]);
-    let held = pair.change(&Steer::Resume(vec![0, 1, 2]));
+    let held = pair.change(&PlanChange::Resume(vec![0, 1, 2]));
     // What is being sent goes on undisturbed; the others go on where they were left.
     let goes_on: Vec<_> = [0, 1].iter().map(|stream| (*stream, paused[stream].0, paused[stream].0)).collect();
     assert_eq!(held.iter().map(|held| (held.stream, held.number, held.index)).collect::<Vec<_>>(), goes_on);
@@ -335,15 +335,15 @@ fn flows_between_nodes_start_pause_resume_change_and_are_added_without_a_loss() 
         let sent = pair.sent();
         [0, 1].iter().all(|stream| sent[stream].0 > paused[stream].0)
     }));
-    let held = pair.change(&Steer::Replan(endless([1000, 6000], "more")));
+    let held = pair.change(&PlanChange::Replan(endless([1000, 6000], "more")));
     assert_eq!(held.iter().map(|held| held.stream).collect::<Vec<_>>(), [0, 1], "those whose rate changes");
     assert!(held.iter().all(|held| held.index == held.number && held.number > paused[&held.stream].0));
-    pair.change(&Steer::Start(vec![3]));
+    pair.change(&PlanChange::Start(vec![3]));
     pair.flow(&[3]);
-    pair.each(&Steer::Stop(vec![0]));
+    pair.each(&PlanChange::Stop(vec![0]));
     let stopped = pair.sent()[&0].0;
-    let held = pair.change(&Steer::Start(vec![0, 3]));
-    assert_eq!(held, [Held { stream: 0, number: stopped, index: 0, mac: None }]);
+    let held = pair.change(&PlanChange::Start(vec![0, 3]));
+    assert_eq!(held, [HeldStream { stream: 0, number: stopped, index: 0, mac: None }]);
     pair.flow(&[0]);
     let rows = pair.close();
     assert_eq!(rows.len(), 4);
@@ -354,12 +354,12 @@ fn flows_between_nodes_start_pause_resume_change_and_are_added_without_a_loss() 
 #[test]
 fn what_is_undone_goes_on_as_before_on_every_node() {
     let mut pair = Pair::open(&links());
-    pair.change(&Steer::Start(vec![0, 1]));
+    pair.change(&PlanChange::Start(vec![0, 1]));
     pair.flow(&[0, 1]);
     let held: Vec<_> = pair
         .rigs
         .iter_mut()
-        .flat_map(|rig| rig.hold(&Steer::Replan(endless([100, 100], "more"))).unwrap())
+        .flat_map(|rig| rig.hold(&PlanChange::Replan(endless([100, 100], "more"))).unwrap())
         .collect();
     assert_eq!(held.iter().map(|held| held.stream).collect::<Vec<_>>(), [0, 1]);
     assert!(pair.sent().values().all(|sent| !sent.2), "all are held");
@@ -374,12 +374,12 @@ fn what_is_undone_goes_on_as_before_on_every_node() {
     assert!(after[&0].0 > before[&0].0 + 100, "not at the rate that was given up: {before:?} {after:?}");
     // What could not be done is found before anything is held.
     let elsewhere = endless([1, 1], "").replace("west/veth0", "far/veth0");
-    assert!(pair.rigs[0].hold(&Steer::Replan(elsewhere)).is_err());
+    assert!(pair.rigs[0].hold(&PlanChange::Replan(elsewhere)).is_err());
     assert!(pair.sent()[&0].2);
     // Held and forgotten: whatever comes next undoes it first.
-    pair.rigs[0].hold(&Steer::Replan(endless([50, 50], ""))).unwrap();
+    pair.rigs[0].hold(&PlanChange::Replan(endless([50, 50], ""))).unwrap();
     assert!(!pair.sent()[&0].2);
-    pair.each(&Steer::Pause(vec![2]));
+    pair.each(&PlanChange::Pause(vec![2]));
     assert!(pair.sent()[&0].2);
     for out_of_order in [pair.rigs[0].begin(None), pair.rigs[1].announce(&[], None)] {
         assert!(matches!(out_of_order, Err(Error::Bug(_))));
@@ -391,27 +391,27 @@ fn what_is_undone_goes_on_as_before_on_every_node() {
 fn what_concerns_another_nodes_port_is_that_nodes_business() {
     let mut pair = Pair::open(&links());
     let east = &mut pair.rigs[0];
-    east.steer(&Steer::Link { ports: vec![1], up: true }).unwrap();
-    east.steer(&Steer::Capture { ports: vec![1], on: true }).unwrap();
-    assert!(east.steer(&Steer::Capture { ports: vec![0], on: true }).is_err());
+    east.steer(&PlanChange::Link { ports: vec![1], up: true }).unwrap();
+    east.steer(&PlanChange::Capture { ports: vec![1], on: true }).unwrap();
+    assert!(east.steer(&PlanChange::Capture { ports: vec![0], on: true }).is_err());
 }
 
 #[test]
 fn one_rig_makes_the_same_changes_at_once() {
     let all = [Some("veth0"), Some("veth1"), Some("veth2")];
     let mut whole = Pair::of(&[all], &links());
-    whole.each(&Steer::Start(vec![0, 1, 2]));
+    whole.each(&PlanChange::Start(vec![0, 1, 2]));
     whole.flow(&[0, 1, 2]);
-    whole.each(&Steer::Pause(vec![0, 1]));
+    whole.each(&PlanChange::Pause(vec![0, 1]));
     let paused = whole.sent();
     assert_eq!([paused[&0].2, paused[&1].2, paused[&2].2], [false, false, true]);
-    whole.each(&Steer::Resume(vec![0, 1]));
-    whole.each(&Steer::Replan(endless([1000, 6000], "more")));
-    whole.each(&Steer::Start(vec![3]));
+    whole.each(&PlanChange::Resume(vec![0, 1]));
+    whole.each(&PlanChange::Replan(endless([1000, 6000], "more")));
+    whole.each(&PlanChange::Start(vec![3]));
     whole.flow(&[3]);
-    whole.each(&Steer::Stop(vec![0]));
+    whole.each(&PlanChange::Stop(vec![0]));
     let stopped = whole.sent()[&0].0;
-    whole.each(&Steer::Start(vec![0]));
+    whole.each(&PlanChange::Start(vec![0]));
     whole.flow(&[0]);
     let rows = whole.close();
     assert_eq!(rows.len(), 4);
@@ -422,14 +422,14 @@ fn one_rig_makes_the_same_changes_at_once() {
 #[test]
 fn a_stream_that_the_plan_has_lost_is_not_started_again() {
     let mut pair = Pair::open(&links());
-    pair.change(&Steer::Replan(endless([4000, 2000], "more")));
-    pair.change(&Steer::Replan(endless([4000, 2000], "")));
-    pair.change(&Steer::Start(vec![0, 3]));
+    pair.change(&PlanChange::Replan(endless([4000, 2000], "more")));
+    pair.change(&PlanChange::Replan(endless([4000, 2000], "")));
+    pair.change(&PlanChange::Start(vec![0, 3]));
     pair.flow(&[0]);
     assert_eq!(pair.sent()[&3], (0, 0, false));
     // It is when the plan has it again.
-    pair.change(&Steer::Replan(endless([4000, 2000], "more")));
-    pair.change(&Steer::Start(vec![3]));
+    pair.change(&PlanChange::Replan(endless([4000, 2000], "more")));
+    pair.change(&PlanChange::Start(vec![3]));
     pair.flow(&[3]);
 }
 
@@ -437,8 +437,8 @@ fn a_stream_that_the_plan_has_lost_is_not_started_again() {
 fn what_a_node_sends_is_not_another_nodes_word() {
     let mut pair = Pair::open(&links());
     let east = &mut pair.rigs[0];
-    east.hold(&Steer::Start(vec![])).unwrap();
-    let held = Held { stream: 0, number: 0, index: 0, mac: Some([2, 0, 0, 0, 0x66, 0x66]) };
+    east.hold(&PlanChange::Start(vec![])).unwrap();
+    let held = HeldStream { stream: 0, number: 0, index: 0, mac: Some([2, 0, 0, 0, 0x66, 0x66]) };
     let error = east.announce(&[held], None).unwrap_err();
     assert!(matches!(error, Error::NotPermitted(_)), "{error}");
 }

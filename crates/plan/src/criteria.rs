@@ -56,7 +56,7 @@ pub struct LatencyLimit {
 /// What the user accepts. A share is of the frames expected of a stream. What has no limit is reported, not judged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Criteria {
+pub struct AcceptanceCriteria {
     /// Lost frames.
     pub max_loss: Share,
     /// Frames that arrived more than once.
@@ -88,7 +88,7 @@ pub struct Criteria {
 /// How late frames may leave, unless the user says otherwise.
 const MAX_LATE: Nanos = Nanos::from_millis(200);
 
-impl Default for Criteria {
+impl Default for AcceptanceCriteria {
     /// Nothing may be lost, doubled, damaged or misdelivered, and everything is to be verified.
     fn default() -> Self {
         let none = Share::from_billionths(0);

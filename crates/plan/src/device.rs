@@ -1,6 +1,6 @@
 //! Emulated devices: interfaces with addresses that answer for themselves on a port, without the kernel knowing them.
 //!
-//! It resolves nothing. Who is to be asked for which MAC address is said here ([`Neighbour`]); asking is the engine's.
+//! It resolves nothing. Who is to be asked for which MAC address is said here ([`DeviceNeighbour`]); asking is the engine's.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -15,7 +15,7 @@ pub fn mac_text(mac: Mac) -> String {
 
 /// An emulated Ethernet interface on a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Interface {
+pub struct DeviceInterface {
     /// Its name in the plan.
     pub name: String,
     /// The device it belongs to.
@@ -27,7 +27,7 @@ pub struct Interface {
     /// Tags of its frames, outermost first.
     pub vlans: Vec<VlanTag>,
     /// Its addresses.
-    pub addresses: Vec<Address>,
+    pub addresses: Vec<DeviceAddress>,
 }
 
 /// A VLAN tag.
@@ -43,7 +43,7 @@ pub struct VlanTag {
 
 /// An address of an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Address {
+pub struct DeviceAddress {
     /// Its name in the plan.
     pub name: String,
     /// The address.
@@ -58,7 +58,7 @@ pub struct Address {
 
 /// Whom an interface must find before it can send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Neighbour {
+pub struct DeviceNeighbour {
     /// Index of the interface that asks.
     pub interface: usize,
     /// Index of the address that it asks from.
@@ -67,7 +67,7 @@ pub struct Neighbour {
     pub ip: IpAddr,
 }
 
-impl Address {
+impl DeviceAddress {
     /// Whether `other` is in the same network.
     pub fn reaches(&self, other: IpAddr) -> bool {
         let same = |differing: u128, bits: u8| {
@@ -92,8 +92,8 @@ impl fmt::Display for VlanTag {
 mod tests {
     use super::*;
 
-    fn address(ip: &str, prefix: u8) -> Address {
-        Address { name: "a".into(), ip: ip.parse().unwrap(), prefix, gateway: None, gateway_mac: None }
+    fn address(ip: &str, prefix: u8) -> DeviceAddress {
+        DeviceAddress { name: "a".into(), ip: ip.parse().unwrap(), prefix, gateway: None, gateway_mac: None }
     }
 
     #[test]

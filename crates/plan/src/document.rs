@@ -5,7 +5,7 @@
 //!
 //! It knows nothing of plans.
 
-use crate::Problem;
+use crate::PlanProblem;
 use granit_parser::{ErrorKind, Event, Options, Parser, ScalarStyle, ScanError, Span as Mark};
 use std::collections::{HashMap, HashSet};
 
@@ -16,14 +16,14 @@ const DEEPEST: usize = 64;
 
 /// Where a node stands in the text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct TextPosition {
     /// Byte range.
     pub span: (usize, usize),
     /// Line and column, from 1.
     pub position: (usize, usize),
 }
 
-impl Place {
+impl TextPosition {
     /// Of a value of many lines, the first line: enough to find it, short enough to show.
     fn of(mark: &Mark, text: &str) -> Self {
         let start = mark.start.byte_offset().unwrap_or(0);
@@ -43,49 +43,49 @@ impl Place {
     }
 
     /// The problem, at this place.
-    pub(crate) fn locate(self, problem: Problem) -> Problem {
-        Problem { span: Some(self.span), position: Some(self.position), ..problem }
+    pub(crate) fn locate(self, problem: PlanProblem) -> PlanProblem {
+        PlanProblem { span: Some(self.span), position: Some(self.position), ..problem }
     }
 
     /// An error at this place that ends the reading.
-    fn refuse(self, message: impl Into<String>) -> Problem {
-        self.locate(Problem::error("", message))
+    fn refuse(self, message: impl Into<String>) -> PlanProblem {
+        self.locate(PlanProblem::error("", message))
     }
 }
 
 /// A value of the document.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Node {
+pub struct DocumentNode {
     /// What it is.
-    pub value: Value,
+    pub value: DocumentValue,
     /// Where it is.
-    pub place: Place,
+    pub place: TextPosition,
 }
 
 /// Kinds of values. Scalars keep their text: whether "50" is a number is the reader's question.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Value {
+pub enum DocumentValue {
     /// Absent or `null`.
     Null,
     /// Anything in one word.
     Scalar(String),
     /// A list.
-    List(Vec<Node>),
+    List(Vec<DocumentNode>),
     /// An object, in document order, keys unique.
-    Object(Vec<(String, Place, Node)>),
+    Object(Vec<(String, TextPosition, DocumentNode)>),
 }
 
 /// Reads one document.
-pub fn parse(text: &str) -> Result<Node, Refusal> {
+pub fn parse(text: &str) -> Result<DocumentNode, DocumentRefusal> {
     if text.len() > MOST_BYTES {
         let message = format!("the document has {} bytes; at most {MOST_BYTES} are read", text.len());
-        return Err(Box::new(Problem::error("", message)));
+        return Err(Box::new(PlanProblem::error("", message)));
     }
     let mut options = Options::default();
     options.set_emit_comments(false);
     options.flow_nesting_limit = DEEPEST;
     options.block_nesting_limit = DEEPEST;
-    let mut builder = Builder {
+    let mut builder = NodeBuilder {
         text,
         events: Parser::new_from_str_with_options(text, options),
         anchors: HashMap::new(),
@@ -95,26 +95,26 @@ pub fn parse(text: &str) -> Result<Node, Refusal> {
 }
 
 /// Boxed, because results are moved a lot and refusals are few.
-type Refusal = Box<Problem>;
+type DocumentRefusal = Box<PlanProblem>;
 
-struct Builder<'a> {
+struct NodeBuilder<'a> {
     text: &'a str,
     events: Parser<'a, granit_parser::StrInput<'a>>,
     /// Nodes that may be repeated, with the number of nodes in them.
-    anchors: HashMap<usize, (Node, usize)>,
+    anchors: HashMap<usize, (DocumentNode, usize)>,
     nodes: usize,
 }
 
-impl<'a> Builder<'a> {
-    fn next(&mut self) -> Result<(Event<'a>, Place), Refusal> {
+impl<'a> NodeBuilder<'a> {
+    fn next(&mut self) -> Result<(Event<'a>, TextPosition), DocumentRefusal> {
         match self.events.next_event() {
-            Some(Ok((event, mark))) => Ok((event, Place::of(&mark, self.text))),
+            Some(Ok((event, mark))) => Ok((event, TextPosition::of(&mark, self.text))),
             Some(Err(error)) => Err(Box::new(not_yaml(&error, self.text))),
-            None => Ok((Event::StreamEnd, Place::default())),
+            None => Ok((Event::StreamEnd, TextPosition::default())),
         }
     }
 
-    fn document(&mut self) -> Result<Node, Refusal> {
+    fn document(&mut self) -> Result<DocumentNode, DocumentRefusal> {
         let mut root = None;
         loop {
             let (event, place) = self.next()?;
@@ -127,10 +127,15 @@ impl<'a> Builder<'a> {
                 event => root = Some(self.node(event, place, 0)?),
             }
         }
-        root.ok_or_else(|| Box::new(Problem::error("", "the document is empty")))
+        root.ok_or_else(|| Box::new(PlanProblem::error("", "the document is empty")))
     }
 
-    fn node(&mut self, event: Event<'a>, place: Place, depth: usize) -> Result<Node, Refusal> {
+    fn node(
+        &mut self,
+        event: Event<'a>,
+        place: TextPosition,
+        depth: usize,
+    ) -> Result<DocumentNode, DocumentRefusal> {
         self.count(1, place)?;
         if depth > DEEPEST {
             return Err(place.refuse(format!("nested deeper than {DEEPEST} levels")).into());
@@ -143,7 +148,7 @@ impl<'a> Builder<'a> {
             Event::Alias(anchor) => return self.repeat(anchor, place),
             other => return Err(place.refuse(format!("unexpected {other:?}")).into()),
         };
-        let node = Node { value, place };
+        let node = DocumentNode { value, place };
         if anchor > 0 {
             // The copy counts, too: anchors within anchors would be copied once per level.
             self.count(self.nodes - before, place)?;
@@ -152,17 +157,17 @@ impl<'a> Builder<'a> {
         Ok(node)
     }
 
-    fn repeat(&mut self, anchor: usize, place: Place) -> Result<Node, Refusal> {
+    fn repeat(&mut self, anchor: usize, place: TextPosition) -> Result<DocumentNode, DocumentRefusal> {
         let Some(nodes) = self.anchors.get(&anchor).map(|(_, nodes)| *nodes) else {
             return Err(place.refuse("an alias inside the value that it stands for").into());
         };
         // Counted before it is copied.
         self.count(nodes, place)?;
         let (node, _) = &self.anchors[&anchor];
-        Ok(Node { value: node.value.clone(), place })
+        Ok(DocumentNode { value: node.value.clone(), place })
     }
 
-    fn count(&mut self, nodes: usize, place: Place) -> Result<(), Refusal> {
+    fn count(&mut self, nodes: usize, place: TextPosition) -> Result<(), DocumentRefusal> {
         self.nodes += nodes;
         if self.nodes > MOST_NODES {
             return Err(place.refuse(format!("more than {MOST_NODES} values, aliases expanded")).into());
@@ -170,23 +175,23 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    fn list(&mut self, depth: usize) -> Result<Value, Refusal> {
+    fn list(&mut self, depth: usize) -> Result<DocumentValue, DocumentRefusal> {
         let mut items = Vec::new();
         loop {
             match self.next()? {
-                (Event::SequenceEnd, _) => return Ok(Value::List(items)),
+                (Event::SequenceEnd, _) => return Ok(DocumentValue::List(items)),
                 (event, place) => items.push(self.node(event, place, depth + 1)?),
             }
         }
     }
 
-    fn object(&mut self, depth: usize) -> Result<Value, Refusal> {
-        let mut members: Vec<(String, Place, Node)> = Vec::new();
+    fn object(&mut self, depth: usize) -> Result<DocumentValue, DocumentRefusal> {
+        let mut members: Vec<(String, TextPosition, DocumentNode)> = Vec::new();
         let mut names = HashSet::new();
         loop {
             let (event, place) = self.next()?;
             let name = match event {
-                Event::MappingEnd => return Ok(Value::Object(members)),
+                Event::MappingEnd => return Ok(DocumentValue::Object(members)),
                 Event::Scalar(text, ..) => text.into_owned(),
                 _ => return Err(place.refuse("a key must be a plain word").into()),
             };
@@ -200,15 +205,15 @@ impl<'a> Builder<'a> {
     }
 }
 
-fn not_yaml(error: &ScanError, text: &str) -> Problem {
+fn not_yaml(error: &ScanError, text: &str) -> PlanProblem {
     if let Some(at) = misplaced_tab(error, text) {
-        let problem = Problem::error("", "a tab is used for indentation, and YAML allows spaces only");
-        return Place::at(at, text).locate(problem.with_hint("replace each tab by spaces"));
+        let problem = PlanProblem::error("", "a tab is used for indentation, and YAML allows spaces only");
+        return TextPosition::at(at, text).locate(problem.with_hint("replace each tab by spaces"));
     }
     let marker = error.marker();
     let at = marker.byte_offset().unwrap_or(0);
-    let place = Place { span: (at, at), position: (marker.line(), marker.col() + 1) };
-    let problem = Problem::error("", format!("this is neither YAML nor JSON: {error}"));
+    let place = TextPosition { span: (at, at), position: (marker.line(), marker.col() + 1) };
+    let problem = PlanProblem::error("", format!("this is neither YAML nor JSON: {error}"));
     place.locate(problem.with_hint("a plan is an Open Traffic Generator configuration; see examples/"))
 }
 
@@ -233,11 +238,11 @@ fn misplaced_tab(error: &ScanError, text: &str) -> Option<usize> {
     after.find('\t').map(|tab| before.len() + tab)
 }
 
-fn scalar(text: &str, style: ScalarStyle) -> Value {
+fn scalar(text: &str, style: ScalarStyle) -> DocumentValue {
     if style == ScalarStyle::Plain && matches!(text, "" | "~" | "null" | "Null" | "NULL") {
-        Value::Null
+        DocumentValue::Null
     } else {
-        Value::Scalar(text.to_owned())
+        DocumentValue::Scalar(text.to_owned())
     }
 }
 
@@ -245,18 +250,18 @@ fn scalar(text: &str, style: ScalarStyle) -> Value {
 mod tests {
     use super::*;
 
-    fn error(text: &str) -> Problem {
+    fn error(text: &str) -> PlanProblem {
         *parse(text).unwrap_err()
     }
 
     #[test]
     fn json_and_yaml_give_the_same_tree() {
-        fn bare(node: &Node) -> String {
+        fn bare(node: &DocumentNode) -> String {
             match &node.value {
-                Value::Null => "null".into(),
-                Value::Scalar(text) => text.clone(),
-                Value::List(items) => format!("{:?}", items.iter().map(bare).collect::<Vec<_>>()),
-                Value::Object(members) => {
+                DocumentValue::Null => "null".into(),
+                DocumentValue::Scalar(text) => text.clone(),
+                DocumentValue::List(items) => format!("{:?}", items.iter().map(bare).collect::<Vec<_>>()),
+                DocumentValue::Object(members) => {
                     format!("{:?}", members.iter().map(|(k, _, v)| (k, bare(v))).collect::<Vec<_>>())
                 }
             }
@@ -269,7 +274,7 @@ mod tests {
     #[test]
     fn places_point_at_the_value() {
         let node = parse("a: 1\nbcd: xyz\n").unwrap();
-        let Value::Object(members) = node.value else { panic!("an object") };
+        let DocumentValue::Object(members) = node.value else { panic!("an object") };
         assert_eq!((members[1].2.place.span, members[1].2.place.position), ((10, 13), (2, 6)));
     }
 

@@ -1,11 +1,11 @@
 //! What a plan will do, in numbers and words, before anything is sent.
 
 use crate::model::BoundPlan;
-use crate::recording::Timing;
-use crate::{Amount, Stream};
+use crate::recording::ReplayTiming;
+use crate::{Stream, StreamAmount};
 use packetrig_units::{BitRate, FrameRate, Nanos};
-use packetrig_wire::header::{Form, Header, Kind, Setting};
-use packetrig_wire::pattern::Pattern;
+use packetrig_wire::header::{FieldSetting, HeaderKind, PacketHeader, ValueForm};
+use packetrig_wire::pattern::FieldPattern;
 use packetrig_wire::size::SizePattern;
 use packetrig_wire::tag::TagForm;
 use serde::Serialize;
@@ -13,7 +13,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// The whole plan.
 #[derive(Clone, Debug, Serialize)]
-pub struct Explanation {
+pub struct PlanExplanation {
     /// In plan order.
     pub streams: Vec<StreamExplanation>,
     /// In plan order.
@@ -83,9 +83,9 @@ pub struct PortExplanation {
 }
 
 /// Explains a plan.
-pub fn explain(bound: &BoundPlan) -> Explanation {
+pub fn explain(bound: &BoundPlan) -> PlanExplanation {
     let streams = bound.plan.streams.iter().zip(&bound.streams);
-    Explanation {
+    PlanExplanation {
         streams: streams.map(|(stream, schedule)| stream_of(bound, stream, schedule.timeline)).collect(),
         ports: (0..bound.plan.ports.len()).map(|port| port_of(bound, port)).collect(),
     }
@@ -105,8 +105,12 @@ fn port_of(bound: &BoundPlan, index: usize) -> PortExplanation {
     }
 }
 
-fn stream_of(bound: &BoundPlan, stream: &Stream, timeline: crate::timeline::Timeline) -> StreamExplanation {
-    let spec = stream.frames.template().map(packetrig_wire::Template::spec);
+fn stream_of(
+    bound: &BoundPlan,
+    stream: &Stream,
+    timeline: crate::timeline::StreamTimeline,
+) -> StreamExplanation {
+    let spec = stream.frames.template().map(packetrig_wire::FrameTemplate::spec);
     let recording = stream.frames.recording();
     let headers = spec.map_or(&[][..], |spec| &spec.headers);
     let (bytes, frames) = stream.frames.mean();
@@ -142,20 +146,22 @@ fn stream_of(bound: &BoundPlan, stream: &Stream, timeline: crate::timeline::Time
     }
 }
 
-fn rhythm(stream: &Stream, timeline: &crate::timeline::Timeline) -> String {
+fn rhythm(stream: &Stream, timeline: &crate::timeline::StreamTimeline) -> String {
     let rate = timeline.rate;
     match stream.frames.recording().map(|recording| recording.timing) {
-        Some(Timing::Recorded(speed)) => return format!("at {speed} the recorded times, {rate} on average"),
-        Some(Timing::Fastest) => return "as fast as the link takes them".to_owned(),
-        Some(Timing::Even) | None => {}
+        Some(ReplayTiming::Recorded(speed)) => {
+            return format!("at {speed} the recorded times, {rate} on average");
+        }
+        Some(ReplayTiming::Fastest) => return "as fast as the link takes them".to_owned(),
+        Some(ReplayTiming::Even) | None => {}
     }
     match stream.duration.amount {
-        Amount::Continuous => format!("{rate} until stopped"),
-        Amount::Packets(frames) => format!("{frames} frames at {rate}"),
-        Amount::Seconds(time) => format!("{rate} for {time}"),
-        Amount::Bursts { bursts, packets, .. } => {
+        StreamAmount::Continuous => format!("{rate} until stopped"),
+        StreamAmount::Packets(frames) => format!("{frames} frames at {rate}"),
+        StreamAmount::Seconds(time) => format!("{rate} for {time}"),
+        StreamAmount::Bursts { bursts, packets, .. } => {
             let pause = match timeline.shape {
-                crate::timeline::Shape::Bursts { pause, .. } => pause,
+                crate::timeline::SendPattern::Bursts { pause, .. } => pause,
                 _ => Nanos::ZERO,
             };
             let count =
@@ -205,22 +211,22 @@ fn tag(stream: &Stream) -> String {
 }
 
 /// `ipv4 198.18.0.1 > 198.19.0.1`: a header and where it goes in frame 0.
-fn summary(header: &Header) -> String {
+fn summary(header: &PacketHeader) -> String {
     let show = |name: &str| {
         let field = header.kind().fields().iter().find(|field| field.name == name)?;
         let value = match header.setting(name)? {
-            Setting::Pattern(pattern) => pattern.at(0, field.bits),
-            Setting::BadChecksum => return None,
+            FieldSetting::Pattern(pattern) => pattern.at(0, field.bits),
+            FieldSetting::BadChecksum => return None,
         };
         Some(display(field.form, value))
     };
     let name = header.kind().name();
     let (from, to) = match header.kind() {
-        Kind::Tcp | Kind::Udp => (show("src_port"), show("dst_port")),
-        Kind::Vlan => (show("id"), None),
-        Kind::Vxlan => (show("vni"), None),
-        Kind::Mpls => (show("label"), None),
-        Kind::Ethernet | Kind::Ipv4 | Kind::Ipv6 => (show("src"), show("dst")),
+        HeaderKind::Tcp | HeaderKind::Udp => (show("src_port"), show("dst_port")),
+        HeaderKind::Vlan => (show("id"), None),
+        HeaderKind::Vxlan => (show("vni"), None),
+        HeaderKind::Mpls => (show("label"), None),
+        HeaderKind::Ethernet | HeaderKind::Ipv4 | HeaderKind::Ipv6 => (show("src"), show("dst")),
         _ => (None, None),
     };
     match (from, to) {
@@ -230,18 +236,20 @@ fn summary(header: &Header) -> String {
     }
 }
 
-fn varying(header: &Header) -> Vec<VaryingField> {
+fn varying(header: &PacketHeader) -> Vec<VaryingField> {
     let name = header.kind().name();
     let fields = header.settings().filter_map(|(field, setting)| {
-        let Setting::Pattern(pattern) = setting else { return None };
+        let FieldSetting::Pattern(pattern) = setting else { return None };
         let show = |value| display(field.form, value);
         let how = match pattern {
-            Pattern::Value(_) => return None,
-            Pattern::Values(values) => format!("list of {} values from {}", values.len(), show(values[0])),
-            Pattern::Step { start, step, down, .. } => {
+            FieldPattern::Value(_) => return None,
+            FieldPattern::Values(values) => {
+                format!("list of {} values from {}", values.len(), show(values[0]))
+            }
+            FieldPattern::Step { start, step, down, .. } => {
                 format!("{} from {} in steps of {step}", if *down { "down" } else { "up" }, show(*start))
             }
-            Pattern::Random { min, max, seed, .. } => {
+            FieldPattern::Random { min, max, seed, .. } => {
                 format!("random from {} to {}, seed {seed}", show(*min), show(*max))
             }
         };
@@ -251,15 +259,15 @@ fn varying(header: &Header) -> Vec<VaryingField> {
     fields.collect()
 }
 
-fn display(form: Form, value: u128) -> String {
+fn display(form: ValueForm, value: u128) -> String {
     match form {
-        Form::Number | Form::Checksum => value.to_string(),
-        Form::Mac => {
+        ValueForm::Number | ValueForm::Checksum => value.to_string(),
+        ValueForm::Mac => {
             let bytes = value.to_be_bytes();
             bytes[10..].iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":")
         }
-        Form::Ipv4 => Ipv4Addr::from_bits(u32::try_from(value).unwrap_or(0)).to_string(),
-        Form::Ipv6 => Ipv6Addr::from_bits(value).to_string(),
+        ValueForm::Ipv4 => Ipv4Addr::from_bits(u32::try_from(value).unwrap_or(0)).to_string(),
+        ValueForm::Ipv6 => Ipv6Addr::from_bits(value).to_string(),
     }
 }
 
@@ -268,7 +276,7 @@ mod tests {
     use super::*;
     use crate::Plan;
 
-    fn explained(flow: &str) -> Explanation {
+    fn explained(flow: &str) -> PlanExplanation {
         let ports = "ports: [{name: a, location: eth1}, {name: b, location: lab/eth2}]";
         let text =
             format!("{ports}\nflows: [{{name: f, tx_rx: {{port: {{tx_name: a, rx_names: [b]}}}}, {flow}}}]");

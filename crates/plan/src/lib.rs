@@ -1,4 +1,4 @@
-//! An OTG document becomes a [`Plan`], or a list of [`Problem`]s, each with its JSON path and source line.
+//! An OTG document becomes a [`Plan`], or a list of [`PlanProblem`]s, each with its JSON path and source line.
 //!
 //! Reading goes in three steps: text -> [`document`] (a tree with positions) -> reader (typed questions, every problem
 //! noted) -> [`Plan`]. A `Plan` is proof that the document is one packetrig can run; what depends on the link
@@ -26,10 +26,10 @@ pub mod steer;
 pub mod timeline;
 
 pub use model::{
-    Amount, BoundPlan, BoundStream, Capture, CaptureFormat, Duration, Gap, Location, Metrics, Part, Plan,
-    Port, ReadOptions, Site, Stream,
+    BoundPlan, BoundStream, CaptureFormat, FlowShare, InterFrameGap, Plan, PlannedCapture, Port, PortHost,
+    PortLocation, ReadOptions, Stream, StreamAmount, StreamDuration, WantedMetrics,
 };
 pub use parts::{PlanPart, PlanParts};
-pub use problem::{Problem, Problems, Severity};
+pub use problem::{PlanProblem, PlanProblems, ProblemSeverity};
 pub use read::{LABEL_FORM, is_label};
-pub use steer::{Held, Ping, Steer};
+pub use steer::{HeldStream, PingRequest, PlanChange};

@@ -1,15 +1,15 @@
 //! The plan: what a valid document means, in our words.
 
-use crate::device::{Interface, Mac, Neighbour};
-use crate::document::Place;
-use crate::recording::Frames;
-use crate::timeline::{Shape, Timeline};
-use crate::{Problem, Problems};
+use crate::device::{DeviceInterface, DeviceNeighbour, Mac};
+use crate::document::TextPosition;
+use crate::recording::FrameOrigin;
+use crate::timeline::{SendPattern, StreamTimeline};
+use crate::{PlanProblem, PlanProblems};
 use packetrig_units::{BitRate, FrameRate, Nanos, Rate};
-use packetrig_wire::Template;
-use packetrig_wire::filter::Filter;
-use packetrig_wire::header::Setting;
-use packetrig_wire::pattern::Pattern;
+use packetrig_wire::FrameTemplate;
+use packetrig_wire::filter::FrameFilter;
+use packetrig_wire::header::FieldSetting;
+use packetrig_wire::pattern::FieldPattern;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -21,29 +21,29 @@ pub struct Plan {
     /// Interfaces by the names the document gives them.
     pub ports: Vec<Port>,
     /// Emulated interfaces.
-    pub interfaces: Vec<Interface>,
+    pub interfaces: Vec<DeviceInterface>,
     /// Whether they begin to answer and to ask as soon as their ports are open.
     pub auto_start: bool,
     /// What is sent. A stream's index is its number in the test tag.
     pub streams: Vec<Stream>,
     /// What is captured.
-    pub captures: Vec<Capture>,
+    pub captures: Vec<PlannedCapture>,
     /// What a run has to keep to pass.
-    pub criteria: crate::criteria::Criteria,
+    pub criteria: crate::criteria::AcceptanceCriteria,
     /// Things accepted but worth saying.
-    pub warnings: Vec<Problem>,
+    pub warnings: Vec<PlanProblem>,
 }
 
 /// Where a port is: `eth1`, or `ns/eth1` for an interface in a named network namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Location {
+pub struct PortLocation {
     /// Named network namespace; `None` is the caller's own.
     pub namespace: Option<String>,
     /// Interface name.
     pub interface: String,
 }
 
-impl FromStr for Location {
+impl FromStr for PortLocation {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -61,7 +61,7 @@ impl FromStr for Location {
     }
 }
 
-impl fmt::Display for Location {
+impl fmt::Display for PortLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(namespace) = &self.namespace {
             write!(f, "{namespace}/")?;
@@ -70,24 +70,24 @@ impl fmt::Display for Location {
     }
 }
 
-impl Location {
+impl PortLocation {
     /// Stands for a location that is not known yet; no interface is called so.
     pub const fn unsettled() -> Self {
         Self { namespace: None, interface: String::new() }
     }
 }
 
-/// On which machine a port is. A plan for this machine alone knows only [`Site::Here`].
+/// On which machine a port is. A plan for this machine alone knows only [`PortHost::Here`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Site {
+pub enum PortHost {
     /// This machine.
     #[default]
     Here,
     /// The node of this name.
     Node(String),
     /// Any port of a fleet with this label. Which one is settled when the nodes are known; until then the port's
-    /// location is [`Location::unsettled`].
+    /// location is [`PortLocation::unsettled`].
     Any(String),
 }
 
@@ -97,9 +97,9 @@ pub struct Port {
     /// Its name in the plan.
     pub name: String,
     /// On which machine.
-    pub site: Site,
+    pub site: PortHost,
     /// Where it is there.
-    pub location: Location,
+    pub location: PortLocation,
     /// Nominal speed (layer1.speed), if given.
     pub speed: Option<BitRate>,
     /// Wanted MTU, if given.
@@ -112,9 +112,9 @@ impl Port {
     /// Where it is, as the document says it: `eth1`, `node7/eth1`, `any-tx`.
     pub fn whereabouts(&self) -> String {
         match &self.site {
-            Site::Here => self.location.to_string(),
-            Site::Node(node) => format!("{node}/{}", self.location),
-            Site::Any(label) => format!("any-{label}"),
+            PortHost::Here => self.location.to_string(),
+            PortHost::Node(node) => format!("{node}/{}", self.location),
+            PortHost::Any(label) => format!("any-{label}"),
         }
     }
 }
@@ -123,7 +123,7 @@ impl Port {
 #[derive(Clone, Debug)]
 pub struct Stream {
     /// Where the document asks for its rate, so that a load the link cannot carry is shown there.
-    pub place: Place,
+    pub place: TextPosition,
     /// Its name: the flow's, with the pair of interfaces if the flow has several.
     pub name: String,
     /// Its flow: index in the document.
@@ -131,33 +131,33 @@ pub struct Stream {
     /// Its flow's name.
     pub flow_name: String,
     /// Which of its flow's frames it sends.
-    pub part: Part,
+    pub part: FlowShare,
     /// Whose MAC address its frames go to, if that is known at run time only; see [`Stream::frames_to`].
-    pub awaits: Option<Neighbour>,
+    pub awaits: Option<DeviceNeighbour>,
     /// Index of the sending port.
     pub tx: usize,
     /// Indices of the receiving ports; may be empty.
     pub rx: Vec<usize>,
     /// Its frames.
-    pub frames: Frames,
+    pub frames: FrameOrigin,
     /// How much.
     pub rate: Rate,
     /// How long.
-    pub duration: Duration,
+    pub duration: StreamDuration,
     /// What is measured.
-    pub metrics: Metrics,
+    pub metrics: WantedMetrics,
 }
 
 /// One of `of` streams that deal the frames of a flow among them: it sends frames `index`, `index + of`, …
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct FlowShare {
     /// Below `of`.
     pub index: u64,
     /// At least 1.
     pub of: u64,
 }
 
-impl Part {
+impl FlowShare {
     /// All frames.
     pub const WHOLE: Self = Self { index: 0, of: 1 };
 
@@ -167,45 +167,45 @@ impl Part {
     }
 }
 
-impl Part {
+impl FlowShare {
     /// Its part of a flow's schedule. All parts together have exactly the flow's frames, each at the flow's time.
-    fn deal(self, whole: Timeline) -> Result<Timeline, String> {
+    fn deal(self, whole: StreamTimeline) -> Result<StreamTimeline, String> {
         if self.of == 1 {
             return Ok(whole);
         }
         let too_few =
             |what: &str| format!("{what} are fewer than one for each of {} pairs of interfaces", self.of);
         let shape = match whole.shape {
-            Shape::Endless => Shape::Endless,
-            Shape::Frames(_) | Shape::Within(_) => match self.share(whole.total().unwrap_or(0)) {
+            SendPattern::Endless => SendPattern::Endless,
+            SendPattern::Frames(_) | SendPattern::Within(_) => match self.share(whole.total().unwrap_or(0)) {
                 0 => return Err(too_few("its frames")),
-                frames => Shape::Frames(frames),
+                frames => SendPattern::Frames(frames),
             },
-            Shape::Bursts { frames, .. } if frames % self.of != 0 => {
+            SendPattern::Bursts { frames, .. } if frames % self.of != 0 => {
                 return Err(format!(
                     "bursts of {frames} frames cannot be dealt evenly to {} pairs of interfaces: make them a multiple",
                     self.of
                 ));
             }
-            Shape::Bursts { bursts, frames, pause } => {
-                Shape::Bursts { bursts, frames: frames / self.of, pause }
+            SendPattern::Bursts { bursts, frames, pause } => {
+                SendPattern::Bursts { bursts, frames: frames / self.of, pause }
             }
         };
         let rate = whole.rate.part_of(self.of).ok_or_else(|| too_few("its frames"))?;
-        Ok(Timeline { rate, delay: whole.delay + whole.rate.due(self.index), shape })
+        Ok(StreamTimeline { rate, delay: whole.delay + whole.rate.due(self.index), shape })
     }
 }
 
 /// A pause, as OTG writes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Gap {
+pub enum InterFrameGap {
     /// The time these bytes take on the link.
     Bytes(u64),
     /// A time.
     Time(Nanos),
 }
 
-impl Gap {
+impl InterFrameGap {
     /// As time, on a link of this speed; `None` if that is not known and matters.
     fn on(self, link: Option<BitRate>) -> Option<Nanos> {
         match self {
@@ -218,18 +218,18 @@ impl Gap {
 
 /// How long a stream sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Duration {
+pub struct StreamDuration {
     /// Amount.
-    pub amount: Amount,
+    pub amount: StreamAmount,
     /// Before the first frame.
-    pub delay: Gap,
+    pub delay: InterFrameGap,
     /// Least idle bytes between frames.
     pub gap: u32,
 }
 
 /// OTG's kinds of duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Amount {
+pub enum StreamAmount {
     /// Until stopped.
     Continuous,
     /// This many frames.
@@ -243,13 +243,13 @@ pub enum Amount {
         /// Frames in each.
         packets: u64,
         /// From the end of one to the next.
-        between: Gap,
+        between: InterFrameGap,
     },
 }
 
 /// What the user wants measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Metrics {
+pub struct WantedMetrics {
     /// Frames carry the test tag.
     pub enable: bool,
     /// Latency is wanted.
@@ -260,7 +260,7 @@ pub struct Metrics {
 
 /// A capture of what ports receive.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Capture {
+pub struct PlannedCapture {
     /// Its name in the plan.
     pub name: String,
     /// Ports captured.
@@ -272,7 +272,7 @@ pub struct Capture {
     /// Go on when much has been written (default), or stop.
     pub overwrite: bool,
     /// What is kept.
-    pub filter: Filter,
+    pub filter: FrameFilter,
 }
 
 /// Capture file formats.
@@ -298,7 +298,7 @@ pub struct BoundPlan {
 #[derive(Clone, Copy, Debug)]
 pub struct BoundStream {
     /// When each frame is due.
-    pub timeline: Timeline,
+    pub timeline: StreamTimeline,
     /// It depends on the speed of a link that is not known here: the schedule is a guess, good enough to receive by.
     pub assumed: bool,
 }
@@ -320,18 +320,18 @@ const FAST: BitRate = BitRate::new(10_000_000_000);
 
 impl Plan {
     /// Reads a document (YAML or JSON). `Ok` may carry warnings.
-    pub fn read(text: &str) -> Result<Self, Problems> {
+    pub fn read(text: &str) -> Result<Self, PlanProblems> {
         Self::read_with(text, ReadOptions::default())
     }
 
     /// As [`Self::read`], with options.
-    pub fn read_with(text: &str, options: ReadOptions) -> Result<Self, Problems> {
+    pub fn read_with(text: &str, options: ReadOptions) -> Result<Self, PlanProblems> {
         crate::read::plan(text, options)
     }
 
     /// Settles rates and gaps for the given port speeds (one per port; `layer1.speed` wins over the link's own).
     /// Refuses a port asked for more than its speed.
-    pub fn bind(self, speeds: &[Option<BitRate>]) -> Result<BoundPlan, Problems> {
+    pub fn bind(self, speeds: &[Option<BitRate>]) -> Result<BoundPlan, PlanProblems> {
         self.bind_part(speeds, &|_| true)
     }
 
@@ -341,7 +341,7 @@ impl Plan {
         self,
         speeds: &[Option<BitRate>],
         is_here: &dyn Fn(usize) -> bool,
-    ) -> Result<BoundPlan, Problems> {
+    ) -> Result<BoundPlan, PlanProblems> {
         let speed_of = |port: usize| self.ports[port].speed.or_else(|| speeds.get(port).copied().flatten());
         let speeds: Vec<_> = (0..self.ports.len()).map(speed_of).collect();
         let mut problems = Vec::new();
@@ -366,12 +366,12 @@ impl Plan {
         if problems.is_empty() {
             Ok(BoundPlan { plan: self, streams, speeds })
         } else {
-            Err(Problems(problems))
+            Err(PlanProblems(problems))
         }
     }
 
     /// Ports asked for more than they can carry.
-    fn overload(&self, streams: &[BoundStream], speeds: &[Option<BitRate>]) -> Vec<Problem> {
+    fn overload(&self, streams: &[BoundStream], speeds: &[Option<BitRate>]) -> Vec<PlanProblem> {
         let load = |port: usize| {
             // What goes as fast as it can asks for no more than there is.
             let asks = |stream: &Stream| stream.tx == port && !stream.frames.is_unpaced();
@@ -389,7 +389,7 @@ impl Plan {
                     self.senders_on(port)
                 );
                 let path = format!("flows[{}].rate", first.map_or(0, |stream| stream.flow));
-                let problem = Problem::error(path, message)
+                let problem = PlanProblem::error(path, message)
                     .with_hint("lower the rates, or set `layer1` speed if the link is really faster");
                 first.map(|stream| stream.place.locate(problem.clone())).unwrap_or(problem)
             })
@@ -414,11 +414,11 @@ impl Plan {
 
 impl Stream {
     /// Frames per second and the rest of the schedule on a link of this speed.
-    fn bind(&self, link: Option<BitRate>) -> Result<Timeline, Box<Problem>> {
+    fn bind(&self, link: Option<BitRate>) -> Result<StreamTimeline, Box<PlanProblem>> {
         let path = |field: &str| format!("flows[{}].{field}", self.flow);
         let unknown = |field: &str, what: &str| {
             let message = format!("{what} needs the speed of the link, which is not known");
-            Box::new(Problem::error(path(field), message).with_hint("set the port's `speed` in `layer1`"))
+            Box::new(PlanProblem::error(path(field), message).with_hint("set the port's `speed` in `layer1`"))
         };
         let (bytes, frames) = self.frames.mean();
         let l1_bytes = bytes + frames * 20;
@@ -431,32 +431,34 @@ impl Stream {
                 FrameRate::from_share(link, share, l1_bytes, frames)
             }
         };
-        let rate = rate.ok_or_else(|| Box::new(Problem::error(path("rate"), "the rate comes to nothing")))?;
-        self.check_gap(rate, link).map_err(|message| Box::new(Problem::error(path("duration"), message)))?;
-        let time = |gap: Gap| gap.on(link).ok_or_else(|| unknown("duration", "a pause in bytes"));
+        let rate =
+            rate.ok_or_else(|| Box::new(PlanProblem::error(path("rate"), "the rate comes to nothing")))?;
+        self.check_gap(rate, link)
+            .map_err(|message| Box::new(PlanProblem::error(path("duration"), message)))?;
+        let time = |gap: InterFrameGap| gap.on(link).ok_or_else(|| unknown("duration", "a pause in bytes"));
         let shape = match self.duration.amount {
-            Amount::Continuous => Shape::Endless,
-            Amount::Packets(packets) => Shape::Frames(packets),
-            Amount::Seconds(seconds) => Shape::Within(seconds),
-            Amount::Bursts { bursts, packets, between } => {
-                Shape::Bursts { bursts, frames: packets.max(1), pause: time(between)? }
+            StreamAmount::Continuous => SendPattern::Endless,
+            StreamAmount::Packets(packets) => SendPattern::Frames(packets),
+            StreamAmount::Seconds(seconds) => SendPattern::Within(seconds),
+            StreamAmount::Bursts { bursts, packets, between } => {
+                SendPattern::Bursts { bursts, frames: packets.max(1), pause: time(between)? }
             }
         };
-        let whole = Timeline { rate, delay: time(self.duration.delay)?, shape };
-        self.part.deal(whole).map_err(|message| Box::new(Problem::error(path("duration"), message)))
+        let whole = StreamTimeline { rate, delay: time(self.duration.delay)?, shape };
+        self.part.deal(whole).map_err(|message| Box::new(PlanProblem::error(path("duration"), message)))
     }
 
     /// Its frames, now that the MAC address it awaited is known. Frames that await none stay as they are.
-    pub fn frames_to(&self, mac: Mac) -> Result<Frames, packetrig_wire::Error> {
+    pub fn frames_to(&self, mac: Mac) -> Result<FrameOrigin, packetrig_wire::Error> {
         let (Some(_), Some(template)) = (self.awaits, self.frames.template()) else {
             return Ok(self.frames.clone());
         };
         let mut spec = template.spec().clone();
         if let Some(ethernet) = spec.headers.first_mut() {
             let value = mac.iter().fold(0, |value, byte| value << 8 | u128::from(*byte));
-            ethernet.set("dst", Setting::Pattern(Pattern::Value(value)));
+            ethernet.set("dst", FieldSetting::Pattern(FieldPattern::Value(value)));
         }
-        Ok(Arc::new(Template::new(spec)?).into())
+        Ok(Arc::new(FrameTemplate::new(spec)?).into())
     }
 
     /// A gap wider than Ethernet's own 12 bytes must fit between frames at the rate asked for.

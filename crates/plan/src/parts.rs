@@ -4,7 +4,7 @@
 //! A part is read with the same care as any document; only [`crate::ReadOptions::part`] allows what stands for the rest. Its
 //! length does not depend on the length of the plan, but for what names all of it: devices, captures, layer 1.
 
-use crate::document::{self, Node, Value};
+use crate::document::{self, DocumentNode, DocumentValue};
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write as _;
 
@@ -117,7 +117,7 @@ fn write_gap(text: &mut String, count: usize, first: Option<&FlowText>) {
 }
 
 impl FlowText {
-    fn of(flow: &Node, ports: &HashMap<String, usize>) -> Option<Self> {
+    fn of(flow: &DocumentNode, ports: &HashMap<String, usize>) -> Option<Self> {
         let members = object(flow)?;
         let (.., ends) = members.iter().find(|(name, ..)| name == "tx_rx")?;
         let (tx, ends) = ends_of(ends)?;
@@ -127,21 +127,23 @@ impl FlowText {
 }
 
 /// Adds the ports that a value names.
-fn note_ports(value: &Node, ports: &HashMap<String, usize>, found: &mut BTreeSet<usize>) {
+fn note_ports(value: &DocumentNode, ports: &HashMap<String, usize>, found: &mut BTreeSet<usize>) {
     match &value.value {
-        Value::Null => {}
-        Value::Scalar(text) => found.extend(ports.get(text)),
-        Value::List(items) => items.iter().for_each(|item| note_ports(item, ports, found)),
-        Value::Object(members) => members.iter().for_each(|(.., item)| note_ports(item, ports, found)),
+        DocumentValue::Null => {}
+        DocumentValue::Scalar(text) => found.extend(ports.get(text)),
+        DocumentValue::List(items) => items.iter().for_each(|item| note_ports(item, ports, found)),
+        DocumentValue::Object(members) => {
+            members.iter().for_each(|(.., item)| note_ports(item, ports, found))
+        }
     }
 }
 
-fn name_of(item: &Node) -> Option<String> {
+fn name_of(item: &DocumentNode) -> Option<String> {
     object(item)?.iter().find(|(name, ..)| name == "name").and_then(|(.., value)| scalar(value))
 }
 
 /// The sending port and the receiving ones; `None` if the ends are devices.
-fn ends_of(tx_rx: &Node) -> Option<(String, Vec<String>)> {
+fn ends_of(tx_rx: &DocumentNode) -> Option<(String, Vec<String>)> {
     let ends = object(tx_rx)?;
     if ends.iter().any(|(name, ..)| name == "device") {
         return None;
@@ -151,47 +153,47 @@ fn ends_of(tx_rx: &Node) -> Option<(String, Vec<String>)> {
     let mut rx = Vec::new();
     for (name, _, value) in object(port)? {
         match (name.as_str(), &value.value) {
-            ("tx_name", Value::Scalar(text)) => tx = Some(text.clone()),
-            ("rx_name" | "rx_names", Value::Scalar(text)) => rx.push(text.clone()),
-            ("rx_names", Value::List(items)) => rx.extend(items.iter().filter_map(scalar)),
+            ("tx_name", DocumentValue::Scalar(text)) => tx = Some(text.clone()),
+            ("rx_name" | "rx_names", DocumentValue::Scalar(text)) => rx.push(text.clone()),
+            ("rx_names", DocumentValue::List(items)) => rx.extend(items.iter().filter_map(scalar)),
             _ => {}
         }
     }
     Some((tx?, rx))
 }
 
-fn object(node: &Node) -> Option<&[(String, document::Place, Node)]> {
-    if let Value::Object(members) = &node.value { Some(members) } else { None }
+fn object(node: &DocumentNode) -> Option<&[(String, document::TextPosition, DocumentNode)]> {
+    if let DocumentValue::Object(members) = &node.value { Some(members) } else { None }
 }
 
-fn list(node: &Node) -> &[Node] {
-    if let Value::List(items) = &node.value { items } else { &[] }
+fn list(node: &DocumentNode) -> &[DocumentNode] {
+    if let DocumentValue::List(items) = &node.value { items } else { &[] }
 }
 
-fn scalar(node: &Node) -> Option<String> {
-    if let Value::Scalar(text) = &node.value { Some(text.clone()) } else { None }
+fn scalar(node: &DocumentNode) -> Option<String> {
+    if let DocumentValue::Scalar(text) = &node.value { Some(text.clone()) } else { None }
 }
 
 /// A member and the comma behind it.
-fn write_member(text: &mut String, name: &str, value: &Node) {
+fn write_member(text: &mut String, name: &str, value: &DocumentNode) {
     write_text(text, name);
     text.push(':');
     write_value(text, value);
     text.push(',');
 }
 
-fn written(node: &Node) -> String {
+fn written(node: &DocumentNode) -> String {
     let mut text = String::new();
     write_value(&mut text, node);
     text
 }
 
-fn write_value(text: &mut String, node: &Node) {
+fn write_value(text: &mut String, node: &DocumentNode) {
     match &node.value {
-        Value::Null => text.push_str("null"),
+        DocumentValue::Null => text.push_str("null"),
         // Whether it is a number is for whoever reads it.
-        Value::Scalar(scalar) => write_text(text, scalar),
-        Value::List(items) => {
+        DocumentValue::Scalar(scalar) => write_text(text, scalar),
+        DocumentValue::List(items) => {
             text.push('[');
             for item in items {
                 write_value(text, item);
@@ -199,7 +201,7 @@ fn write_value(text: &mut String, node: &Node) {
             }
             close(text, ']');
         }
-        Value::Object(members) => {
+        DocumentValue::Object(members) => {
             text.push('{');
             for (name, _, value) in members {
                 write_member(text, name, value);
@@ -264,7 +266,7 @@ mod tests {
 
     /// What does not depend on where it stands in the text.
     fn essence(stream: &Stream) -> String {
-        format!("{:?}", Stream { place: document::Place::default(), ..stream.clone() })
+        format!("{:?}", Stream { place: document::TextPosition::default(), ..stream.clone() })
     }
 
     fn read_part(text: &str) -> Plan {

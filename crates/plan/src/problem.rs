@@ -6,7 +6,7 @@ use std::fmt;
 /// How bad.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Severity {
+pub enum ProblemSeverity {
     /// The plan runs all the same.
     Warning,
     /// It cannot run.
@@ -15,9 +15,9 @@ pub enum Severity {
 
 /// One remark.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Problem {
+pub struct PlanProblem {
     /// How bad.
-    pub severity: Severity,
+    pub severity: ProblemSeverity,
     /// JSON path: `flows[0].packet[2].ipv4.src`.
     pub path: String,
     /// What was found and what is allowed; a lower-case fragment.
@@ -33,16 +33,16 @@ pub struct Problem {
 /// Characters of a path, a message or a hint.
 const LONGEST: usize = 600;
 
-impl Problem {
+impl PlanProblem {
     /// An error without a place in a text.
     pub fn error(path: impl Into<String>, message: impl Into<String>) -> Self {
-        let severity = Severity::Error;
+        let severity = ProblemSeverity::Error;
         Self { severity, path: path.into(), message: message.into(), hint: None, span: None, position: None }
     }
 
     /// A warning without a place in a text.
     pub fn warning(path: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { severity: Severity::Warning, ..Self::error(path, message) }
+        Self { severity: ProblemSeverity::Warning, ..Self::error(path, message) }
     }
 
     /// The same, cut to what a person reads: texts quoted from a document can be of any length.
@@ -64,7 +64,7 @@ impl Problem {
     }
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for PlanProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some((line, column)) = self.position {
             write!(f, "line {line}, column {column}: ")?;
@@ -78,9 +78,9 @@ impl fmt::Display for Problem {
 
 /// Why there is no plan: at least one error, perhaps warnings too, in document order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Problems(pub Vec<Problem>);
+pub struct PlanProblems(pub Vec<PlanProblem>);
 
-impl fmt::Display for Problems {
+impl fmt::Display for PlanProblems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, problem) in self.0.iter().enumerate() {
             write!(f, "{}{problem}", if index == 0 { "" } else { "\n" })?;
@@ -89,4 +89,4 @@ impl fmt::Display for Problems {
     }
 }
 
-impl std::error::Error for Problems {}
+impl std::error::Error for PlanProblems {}

@@ -10,7 +10,7 @@ const SLOT: Nanos = Nanos::from_millis(1);
 
 /// What flags can say.
 #[derive(Clone, Debug)]
-pub struct Quick {
+pub struct QuickPlan {
     /// Where to send: at least one.
     pub tx: Vec<String>,
     /// Where to receive.
@@ -123,7 +123,7 @@ pub enum QuickLength {
 }
 
 /// One stream of a sender.
-struct Lane<'a> {
+struct SenderStream<'a> {
     /// Which of them.
     n: u32,
     /// How many it has.
@@ -142,7 +142,7 @@ fn names(side: &str, count: usize) -> Vec<String> {
     }
 }
 
-impl Quick {
+impl QuickPlan {
     /// The document.
     pub fn document(&self) -> Value {
         let (tx_names, rx_names) = (names("tx", self.tx.len()), names("rx", self.rx.len()));
@@ -154,7 +154,7 @@ impl Quick {
             let apart = self.pattern.receivers(tx, rx_names.len());
             let of = u32::try_from(apart.len()).unwrap_or(u32::MAX).saturating_mul(self.streams.max(1));
             for (n, receivers) in (0..of).zip(apart.iter().cycle()) {
-                let lane = Lane { n, of, tx, receivers };
+                let lane = SenderStream { n, of, tx, receivers };
                 let names: Vec<&str> =
                     receivers.iter().filter_map(|rx| Some(rx_names.get(*rx)?.as_str())).collect();
                 flows.push(self.flow(&lane, tx_name, &names));
@@ -170,7 +170,7 @@ impl Quick {
         out
     }
 
-    fn flow(&self, lane: &Lane<'_>, tx_name: &str, rx_names: &[&str]) -> Value {
+    fn flow(&self, lane: &SenderStream<'_>, tx_name: &str, rx_names: &[&str]) -> Value {
         let (rate, duration) = self.pace(lane);
         let mut flow = json!({
             "name": self.flow_name(lane, tx_name, rx_names),
@@ -189,7 +189,7 @@ impl Quick {
         flow
     }
 
-    fn flow_name(&self, lane: &Lane<'_>, tx_name: &str, rx_names: &[&str]) -> String {
+    fn flow_name(&self, lane: &SenderStream<'_>, tx_name: &str, rx_names: &[&str]) -> String {
         let number = lane.n as usize / self.pattern.receivers(lane.tx, self.rx.len()).len() + 1;
         let base = match (self.is_plain(), rx_names) {
             (true, _) => "stream".to_owned(),
@@ -204,7 +204,7 @@ impl Quick {
         self.tx.len() == 1 && (self.pattern != QuickPattern::Mesh || self.rx.len() == 1)
     }
 
-    fn packet(&self, lane: &Lane<'_>) -> Value {
+    fn packet(&self, lane: &SenderStream<'_>) -> Value {
         let value = |value: Value| json!({"choice": "value", "value": value});
         let [src_mac, dst_mac, src, dst] = self.addresses(lane);
         let mut packet = vec![json!({"choice": "ethernet", "ethernet": {
@@ -224,7 +224,7 @@ impl Quick {
     }
 
     /// Source and destination MAC address, source and destination IP address: of every sender and receiver its own.
-    fn addresses(&self, lane: &Lane<'_>) -> [String; 4] {
+    fn addresses(&self, lane: &SenderStream<'_>) -> [String; 4] {
         let (tx, rx) = (lane.tx + 1, lane.receivers.first().map_or(1, |rx| rx + 1));
         let low = |n: usize| (n >> 8 & 0xff, n & 0xff);
         let ((tx_high, tx_low), (rx_high, rx_low)) = (low(tx), low(rx));
@@ -258,7 +258,7 @@ impl Quick {
     }
 
     /// Rate and duration of a stream. The parts of a sender's streams add up to its load.
-    fn pace(&self, lane: &Lane<'_>) -> (Value, Value) {
+    fn pace(&self, lane: &SenderStream<'_>) -> (Value, Value) {
         let streams = u64::from(lane.of);
         let part = |whole: u64| whole / streams + u64::from(u64::from(lane.n) < whole % streams);
         let pps = |pps: u64| json!({"choice": "pps", "pps": pps});
@@ -377,7 +377,7 @@ mod tests {
     use packetrig_units::{BitRate, Share};
     use proptest::prelude::*;
 
-    fn any_quick() -> impl Strategy<Value = Quick> {
+    fn any_quick() -> impl Strategy<Value = QuickPlan> {
         let size = prop_oneof![
             (70u32..1518).prop_map(|size| QuickSize::Fixed(FrameSize::new(size))),
             Just(QuickSize::Range(FrameSize::new(80), FrameSize::new(1518))),
@@ -395,7 +395,7 @@ mod tests {
             Just(QuickLength::Continuous),
         ];
         (size, rate, length, 1u32..5, prop::option::of(1u16..4095), 1usize..4, any::<bool>()).prop_map(
-            |(size, rate, length, streams, vlan, receivers, ipv6)| Quick {
+            |(size, rate, length, streams, vlan, receivers, ipv6)| QuickPlan {
                 tx: vec!["tx/eth0".into()],
                 pattern: QuickPattern::ToAll,
                 rx: (0..receivers).map(|n| format!("rx/eth{n}")).collect(),
@@ -425,7 +425,7 @@ mod tests {
 
     #[test]
     fn ipv6_in_a_vlan_reads_too() {
-        let quick = Quick {
+        let quick = QuickPlan {
             tx: vec!["eth1".into()],
             pattern: QuickPattern::ToAll,
             rx: vec!["eth2".into()],
@@ -440,8 +440,8 @@ mod tests {
         assert_eq!(plan.streams[0].frames.template().unwrap().header_len(), 14 + 4 + 40 + 8);
     }
 
-    fn slow(rate: &str, streams: u32, length: QuickLength) -> Vec<crate::timeline::Timeline> {
-        let quick = Quick {
+    fn slow(rate: &str, streams: u32, length: QuickLength) -> Vec<crate::timeline::StreamTimeline> {
+        let quick = QuickPlan {
             tx: vec!["eth1".into()],
             pattern: QuickPattern::ToAll,
             rx: vec!["eth2".into()],
@@ -472,7 +472,7 @@ mod tests {
     /// (flow, sending port, receiving ports, frames of the stream) of a fleet's plan.
     fn group(tx: &str, rx: &str, pattern: QuickPattern, streams: u32) -> Vec<(String, String, String, u64)> {
         let all = |text: &str| repeated(text, |_| Some(2)).unwrap();
-        let quick = Quick {
+        let quick = QuickPlan {
             tx: all(tx),
             rx: all(rx),
             pattern,

@@ -5,10 +5,10 @@
 //!
 //! Invariant: a frame carries no destination that is neither in the lists nor behind something named as open.
 
-use crate::recording::Frames;
+use crate::recording::FrameOrigin;
 use crate::{Plan, Stream};
-use packetrig_wire::header::{Absent, FieldDef, Form, Header, Kind, Setting};
-use packetrig_wire::pattern::Pattern;
+use packetrig_wire::header::{AbsentValue, FieldDef, FieldSetting, HeaderKind, PacketHeader, ValueForm};
+use packetrig_wire::pattern::FieldPattern;
 use std::net::IpAddr;
 
 /// Longest list of single values; what has more is a range or open.
@@ -21,7 +21,7 @@ pub const ASKED_FOR: &str = "its MAC address is asked for when the run starts";
 
 /// The values of a field over all frames.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Values {
+pub enum FieldValues {
     /// These.
     List(Vec<u128>),
     /// Any from the first to the last.
@@ -31,7 +31,7 @@ pub enum Values {
 /// What kind of address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[expect(missing_docs, reason = "the names say it")]
-pub enum Family {
+pub enum AddressFamily {
     Mac,
     Ipv4,
     Ipv6,
@@ -39,38 +39,38 @@ pub enum Family {
 
 /// A destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
+pub struct PlanTarget {
     /// The field: `ipv4.dst`.
     pub field: String,
     /// Its kind.
-    pub family: Family,
+    pub family: AddressFamily,
     /// Its values.
-    pub values: Values,
+    pub values: FieldValues,
 }
 
 /// See the module.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Reach {
+pub struct PlanReach {
     /// Where frames can go.
-    pub targets: Vec<Target>,
+    pub targets: Vec<PlanTarget>,
     /// Why frames could go elsewhere; each a fragment: `its frames are read from a file`.
     pub open: Vec<String>,
 }
 
-impl Values {
-    fn of(pattern: &Pattern, bits: u32) -> Self {
+impl FieldValues {
+    fn of(pattern: &FieldPattern, bits: u32) -> Self {
         let mask = if bits >= 128 { u128::MAX } else { (1 << bits) - 1 };
         match pattern {
             // Values drawn within the field's width stay between its ends.
-            Pattern::Random { min, max, .. } if *max <= mask && min <= max => Self::Range(*min, *max),
-            Pattern::Random { .. } => Self::Range(0, mask),
+            FieldPattern::Random { min, max, .. } if *max <= mask && min <= max => Self::Range(*min, *max),
+            FieldPattern::Random { .. } => Self::Range(0, mask),
             _ if pattern.period() <= MOST_VALUES => {
                 let mut list: Vec<u128> = (0..pattern.period().max(1)).map(|n| pattern.at(n, bits)).collect();
                 list.sort_unstable();
                 list.dedup();
                 Self::List(list)
             }
-            Pattern::Step { start, step, count, down } => {
+            FieldPattern::Step { start, step, count, down } => {
                 let way = step.checked_mul(u128::from(count - 1));
                 let (start, end) = match (way, down) {
                     (Some(way), false) => (Some(*start), start.checked_add(way)),
@@ -83,7 +83,7 @@ impl Values {
                     _ => Self::Range(0, mask),
                 }
             }
-            Pattern::Value(_) | Pattern::Values(_) => Self::Range(0, mask),
+            FieldPattern::Value(_) | FieldPattern::Values(_) => Self::Range(0, mask),
         }
     }
 
@@ -95,21 +95,21 @@ impl Values {
     }
 }
 
-fn values(header: &Header, field: &FieldDef) -> Option<Values> {
+fn values(header: &PacketHeader, field: &FieldDef) -> Option<FieldValues> {
     match (header.setting(field.name), field.absent) {
-        (Some(Setting::Pattern(pattern)), _) => Some(Values::of(pattern, field.bits)),
-        (None, Absent::Value(value)) => Some(Values::List(vec![value])),
+        (Some(FieldSetting::Pattern(pattern)), _) => Some(FieldValues::of(pattern, field.bits)),
+        (None, AbsentValue::Value(value)) => Some(FieldValues::List(vec![value])),
         _ => None,
     }
 }
 
 impl Stream {
     /// Where its frames can go.
-    pub fn reach(&self) -> Reach {
-        let mut reach = Reach::default();
+    pub fn reach(&self) -> PlanReach {
+        let mut reach = PlanReach::default();
         let template = match &self.frames {
-            Frames::Made(template) => template,
-            Frames::Recorded(_) => {
+            FrameOrigin::Made(template) => template,
+            FrameOrigin::Recorded(_) => {
                 reach.open.push("its frames are read from a file".to_owned());
                 return reach;
             }
@@ -117,13 +117,13 @@ impl Stream {
         if self.awaits.is_some() {
             reach.open.push(ASKED_FOR.to_owned());
         }
-        let plain = [Header::new(Kind::Ethernet)];
+        let plain = [PacketHeader::new(HeaderKind::Ethernet)];
         let headers = &template.spec().headers;
         let headers = if headers.is_empty() { &plain[..] } else { headers.as_slice() };
         reach.take(headers);
         if self.awaits.is_some() {
             // The address in the document is a placeholder.
-            if let Some(first) = reach.targets.iter().position(|target| target.family == Family::Mac) {
+            if let Some(first) = reach.targets.iter().position(|target| target.family == AddressFamily::Mac) {
                 reach.targets.remove(first);
             }
         }
@@ -131,37 +131,46 @@ impl Stream {
     }
 }
 
-impl Reach {
-    fn take(&mut self, headers: &[Header]) {
-        if !matches!(headers[0].kind(), Kind::Ethernet | Kind::EthernetPause | Kind::PfcPause) {
+impl PlanReach {
+    fn take(&mut self, headers: &[PacketHeader]) {
+        if !matches!(
+            headers[0].kind(),
+            HeaderKind::Ethernet | HeaderKind::EthernetPause | HeaderKind::PfcPause
+        ) {
             self.open.push(format!("its frames begin with {}, not with Ethernet", headers[0].kind().name()));
         }
         let mut below_ip = false;
         for (index, header) in headers.iter().enumerate() {
-            self.take_header(header, headers.get(index + 1).map(Header::kind), below_ip);
-            below_ip |= matches!(header.kind(), Kind::Ipv4 | Kind::Ipv6);
+            self.take_header(header, headers.get(index + 1).map(PacketHeader::kind), below_ip);
+            below_ip |= matches!(header.kind(), HeaderKind::Ipv4 | HeaderKind::Ipv6);
         }
     }
 
-    fn take_header(&mut self, header: &Header, next: Option<Kind>, below_ip: bool) {
+    fn take_header(&mut self, header: &PacketHeader, next: Option<HeaderKind>, below_ip: bool) {
         let kind = header.kind();
         // Behind an IP header bytes are its payload: the packet goes where that header says.
-        if kind == Kind::Custom && !below_ip {
+        if kind == HeaderKind::Custom && !below_ip {
             self.open.push("a header of its frames is given as bytes".to_owned());
         }
         for field in kind.fields() {
             let is_target = matches!(
                 (kind, field.name),
-                (Kind::Ethernet | Kind::EthernetPause | Kind::PfcPause | Kind::Ipv4 | Kind::Ipv6, "dst")
-                    | (Kind::Arp, "target_protocol_addr" | "target_hardware_addr")
+                (
+                    HeaderKind::Ethernet
+                        | HeaderKind::EthernetPause
+                        | HeaderKind::PfcPause
+                        | HeaderKind::Ipv4
+                        | HeaderKind::Ipv6,
+                    "dst"
+                ) | (HeaderKind::Arp, "target_protocol_addr" | "target_hardware_addr")
             );
             let Some(values) = values(header, field) else { continue };
             let name = format!("{}.{}", kind.name(), field.name);
             if is_target {
                 // A target's MAC address in ARP is empty when it is asked for.
-                let asks = field.name == "target_hardware_addr" && values == Values::List(vec![0]);
+                let asks = field.name == "target_hardware_addr" && values == FieldValues::List(vec![0]);
                 if let Some(family) = family(field.form).filter(|_| !asks) {
-                    self.targets.push(Target { field: name, family, values });
+                    self.targets.push(PlanTarget { field: name, family, values });
                 }
             } else if is_type(kind, field.name) {
                 let own = next.and_then(types_of).unwrap_or(&[]);
@@ -177,27 +186,30 @@ impl Reach {
     }
 }
 
-fn family(form: Form) -> Option<Family> {
+fn family(form: ValueForm) -> Option<AddressFamily> {
     match form {
-        Form::Mac => Some(Family::Mac),
-        Form::Ipv4 => Some(Family::Ipv4),
-        Form::Ipv6 => Some(Family::Ipv6),
-        Form::Number | Form::Checksum => None,
+        ValueForm::Mac => Some(AddressFamily::Mac),
+        ValueForm::Ipv4 => Some(AddressFamily::Ipv4),
+        ValueForm::Ipv6 => Some(AddressFamily::Ipv6),
+        ValueForm::Number | ValueForm::Checksum => None,
     }
 }
 
-fn is_type(kind: Kind, field: &str) -> bool {
-    matches!((kind, field), (Kind::Ethernet, "ether_type") | (Kind::Vlan, "tpid") | (Kind::Gre, "protocol"))
+fn is_type(kind: HeaderKind, field: &str) -> bool {
+    matches!(
+        (kind, field),
+        (HeaderKind::Ethernet, "ether_type") | (HeaderKind::Vlan, "tpid") | (HeaderKind::Gre, "protocol")
+    )
 }
 
 /// Types that mean this header.
-const fn types_of(kind: Kind) -> Option<&'static [u128]> {
+const fn types_of(kind: HeaderKind) -> Option<&'static [u128]> {
     match kind {
-        Kind::Ipv4 => Some(&[0x0800]),
-        Kind::Ipv6 => Some(&[0x86dd]),
-        Kind::Vlan => Some(&[0x8100, 0x88a8, 0x9100]),
-        Kind::Mpls => Some(&[0x8847, 0x8848]),
-        Kind::Ethernet => Some(&[0x6558]),
+        HeaderKind::Ipv4 => Some(&[0x0800]),
+        HeaderKind::Ipv6 => Some(&[0x86dd]),
+        HeaderKind::Vlan => Some(&[0x8100, 0x88a8, 0x9100]),
+        HeaderKind::Mpls => Some(&[0x8847, 0x8848]),
+        HeaderKind::Ethernet => Some(&[0x6558]),
         _ => None,
     }
 }
@@ -217,7 +229,7 @@ pub fn claimed(plan: &Plan, port: usize) -> Vec<(String, IpAddr)> {
 mod tests {
     use super::*;
 
-    fn reach(packet: &str) -> Reach {
+    fn reach(packet: &str) -> PlanReach {
         let text = format!(
             "{{ports: [{{name: a, location: a}}, {{name: b, location: b}}], flows: [{{name: s, \
              tx_rx: {{choice: port, port: {{tx_name: a, rx_names: [b]}}}}, packet: [{packet}], size: {{fixed: 256}}, \
@@ -226,10 +238,10 @@ mod tests {
         Plan::read(&text).unwrap_or_else(|problems| panic!("{problems}\n{text}")).streams[0].reach()
     }
 
-    fn ips(packet: &str) -> Values {
+    fn ips(packet: &str) -> FieldValues {
         let reach = reach(packet);
         assert_eq!(reach.open, Vec::<String>::new());
-        reach.targets.into_iter().find(|target| target.family == Family::Ipv4).unwrap().values
+        reach.targets.into_iter().find(|target| target.family == AddressFamily::Ipv4).unwrap().values
     }
 
     const ETHERNET: &str = "{choice: ethernet, ethernet: {dst: {choice: value, value: '02:00:00:00:00:02'}}}";
@@ -241,19 +253,19 @@ mod tests {
     #[test]
     fn every_value_of_a_pattern_is_found() {
         let at = |last: u128| 0xc612_0000 + last;
-        assert_eq!(ips(&ipv4("{choice: value, value: 198.18.0.9}")), Values::List(vec![at(9)]));
+        assert_eq!(ips(&ipv4("{choice: value, value: 198.18.0.9}")), FieldValues::List(vec![at(9)]));
         let values = ips(&ipv4("{choice: values, values: [198.18.0.9, 198.18.0.1]}"));
-        assert_eq!(values, Values::List(vec![at(1), at(9)]));
+        assert_eq!(values, FieldValues::List(vec![at(1), at(9)]));
         let step = |count: u64| {
             let pattern = format!("{{start: 198.18.0.9, step: 0.0.0.2, count: {count}}}");
             ips(&ipv4(&format!("{{choice: increment, increment: {pattern}}}")))
         };
-        assert_eq!(step(3), Values::List(vec![at(9), at(11), at(13)]));
-        assert_eq!(step(100_000), Values::Range(at(9), at(9 + 2 * 99_999)));
-        assert_eq!(step(3_000_000_000), Values::Range(0, 0xffff_ffff), "it wraps");
+        assert_eq!(step(3), FieldValues::List(vec![at(9), at(11), at(13)]));
+        assert_eq!(step(100_000), FieldValues::Range(at(9), at(9 + 2 * 99_999)));
+        assert_eq!(step(3_000_000_000), FieldValues::Range(0, 0xffff_ffff), "it wraps");
         let down = "{choice: decrement, decrement: {start: 0.2.0.0, step: 0.0.0.1, count: 100000}}";
-        assert_eq!(ips(&ipv4(down)), Values::Range(0x2_0000 - 99_999, 0x2_0000));
-        assert_eq!(ips(&format!("{ETHERNET}, {{choice: ipv4, ipv4: {{}}}}")), Values::List(vec![0]));
+        assert_eq!(ips(&ipv4(down)), FieldValues::Range(0x2_0000 - 99_999, 0x2_0000));
+        assert_eq!(ips(&format!("{ETHERNET}, {{choice: ipv4, ipv4: {{}}}}")), FieldValues::List(vec![0]));
     }
 
     #[test]

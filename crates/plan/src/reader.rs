@@ -1,17 +1,17 @@
 //! Walking the tree: typed questions to objects, every problem noted with its path, nothing passed over in silence.
 //!
-//! An [`Object`] remembers which keys were asked for; [`Object::close`] reports the others as unknown. A key that OTG
-//! has and packetrig does not is named with [`Object::refuse`].
+//! An [`DocumentObject`] remembers which keys were asked for; [`DocumentObject::close`] reports the others as unknown. A key that OTG
+//! has and packetrig does not is named with [`DocumentObject::refuse`].
 
-use crate::document::{Node, Place, Value};
+use crate::document::{DocumentNode, DocumentValue, TextPosition};
 use crate::nearest::nearest;
-use crate::{Problem, Severity};
+use crate::{PlanProblem, ProblemSeverity};
 use std::cell::{Cell, RefCell};
 
 /// Where problems are noted.
 #[derive(Debug, Default)]
-pub(crate) struct Notes {
-    noted: RefCell<Vec<Problem>>,
+pub(crate) struct ProblemNotes {
+    noted: RefCell<Vec<PlanProblem>>,
     /// Warnings among them.
     warnings: Cell<usize>,
     unsaid: Cell<usize>,
@@ -20,10 +20,10 @@ pub(crate) struct Notes {
 /// Nobody reads more than this, and a hostile document has millions. Errors only push warnings aside.
 const MOST_NOTES: usize = 1_000;
 
-impl Notes {
-    pub(crate) fn add(&self, problem: Problem) {
+impl ProblemNotes {
+    pub(crate) fn add(&self, problem: PlanProblem) {
         let mut noted = self.noted.borrow_mut();
-        let is_warning = problem.severity == Severity::Warning;
+        let is_warning = problem.severity == ProblemSeverity::Warning;
         let problem = problem.shortened();
         if noted.len() < MOST_NOTES {
             self.warnings.set(self.warnings.get() + usize::from(is_warning));
@@ -34,7 +34,7 @@ impl Notes {
         if is_warning || self.warnings.get() == 0 {
             return;
         }
-        if let Some(warning) = noted.iter_mut().find(|noted| noted.severity == Severity::Warning) {
+        if let Some(warning) = noted.iter_mut().find(|noted| noted.severity == ProblemSeverity::Warning) {
             *warning = problem;
             self.warnings.set(self.warnings.get() - 1);
         }
@@ -45,13 +45,14 @@ impl Notes {
     }
 
     /// All of them, in document order.
-    pub(crate) fn into_problems(self) -> Vec<Problem> {
+    pub(crate) fn into_problems(self) -> Vec<PlanProblem> {
         let mut problems = self.noted.into_inner();
         problems.sort_by_key(|problem| problem.span.map_or(usize::MAX, |(start, _)| start));
         if self.unsaid.get() > 0 {
-            let worst = problems.iter().map(|problem| problem.severity).max().unwrap_or(Severity::Error);
+            let worst =
+                problems.iter().map(|problem| problem.severity).max().unwrap_or(ProblemSeverity::Error);
             let message = format!("{} more problems are not listed", self.unsaid.get());
-            problems.push(Problem { severity: worst, ..Problem::error("", message) });
+            problems.push(PlanProblem { severity: worst, ..PlanProblem::error("", message) });
         }
         problems
     }
@@ -59,37 +60,37 @@ impl Notes {
 
 /// A value and the way to it.
 #[derive(Clone, Debug)]
-pub(crate) struct Item<'a> {
+pub(crate) struct DocumentItem<'a> {
     pub(crate) path: String,
-    node: &'a Node,
-    notes: &'a Notes,
+    node: &'a DocumentNode,
+    notes: &'a ProblemNotes,
 }
 
-impl<'a> Item<'a> {
-    pub(crate) fn root(node: &'a Node, notes: &'a Notes) -> Self {
+impl<'a> DocumentItem<'a> {
+    pub(crate) fn root(node: &'a DocumentNode, notes: &'a ProblemNotes) -> Self {
         Self { path: String::new(), node, notes }
     }
 
-    pub(crate) fn place(&self) -> Place {
+    pub(crate) fn place(&self) -> TextPosition {
         self.node.place
     }
 
     pub(crate) fn error(&self, message: impl Into<String>) {
-        self.note(Problem::error(&*self.path, message));
+        self.note(PlanProblem::error(&*self.path, message));
     }
 
     pub(crate) fn warn(&self, message: impl Into<String>) {
-        self.note(Problem::warning(&*self.path, message));
+        self.note(PlanProblem::warning(&*self.path, message));
     }
 
-    pub(crate) fn note(&self, problem: Problem) {
+    pub(crate) fn note(&self, problem: PlanProblem) {
         self.notes.add(self.node.place.locate(problem));
     }
 
-    pub(crate) fn object(&self) -> Option<Object<'a>> {
+    pub(crate) fn object(&self) -> Option<DocumentObject<'a>> {
         match &self.node.value {
-            Value::Object(members) => Some(Object::of(self.clone(), members)),
-            Value::Null => Some(Object::of(self.clone(), &[])),
+            DocumentValue::Object(members) => Some(DocumentObject::of(self.clone(), members)),
+            DocumentValue::Null => Some(DocumentObject::of(self.clone(), &[])),
             _ => {
                 self.error("must be an object");
                 None
@@ -98,7 +99,7 @@ impl<'a> Item<'a> {
     }
 
     pub(crate) fn list(&self) -> Vec<Self> {
-        let Value::List(items) = &self.node.value else {
+        let DocumentValue::List(items) = &self.node.value else {
             self.error("must be a list");
             return Vec::new();
         };
@@ -107,7 +108,7 @@ impl<'a> Item<'a> {
     }
 
     pub(crate) fn text(&self) -> Option<&'a str> {
-        let Value::Scalar(text) = &self.node.value else {
+        let DocumentValue::Scalar(text) = &self.node.value else {
             self.error("must be a single value");
             return None;
         };
@@ -137,16 +138,16 @@ impl<'a> Item<'a> {
 
 /// An object being read.
 #[derive(Debug)]
-pub(crate) struct Object<'a> {
-    pub(crate) item: Item<'a>,
-    members: &'a [(String, Place, Node)],
+pub(crate) struct DocumentObject<'a> {
+    pub(crate) item: DocumentItem<'a>,
+    members: &'a [(String, TextPosition, DocumentNode)],
     asked: RefCell<Vec<&'static str>>,
     /// Names of OTG that packetrig refuses: nobody is advised to use them.
     refused: RefCell<Vec<&'static str>>,
 }
 
-impl<'a> Object<'a> {
-    fn of(item: Item<'a>, members: &'a [(String, Place, Node)]) -> Self {
+impl<'a> DocumentObject<'a> {
+    fn of(item: DocumentItem<'a>, members: &'a [(String, TextPosition, DocumentNode)]) -> Self {
         Self { item, members, asked: RefCell::default(), refused: RefCell::default() }
     }
 
@@ -162,25 +163,25 @@ impl<'a> Object<'a> {
     }
 
     /// A member that is there and not null.
-    pub(crate) fn get(&self, name: &'static str) -> Option<Item<'a>> {
+    pub(crate) fn get(&self, name: &'static str) -> Option<DocumentItem<'a>> {
         self.asked.borrow_mut().push(name);
         let (_, _, node) =
-            self.members.iter().find(|(key, _, node)| key == name && node.value != Value::Null)?;
+            self.members.iter().find(|(key, _, node)| key == name && node.value != DocumentValue::Null)?;
         Some(self.item_at(name, node))
     }
 
     /// A member that is there, even if it is null: an empty object to OTG.
-    fn present(&self, name: &str) -> Option<Item<'a>> {
+    fn present(&self, name: &str) -> Option<DocumentItem<'a>> {
         let (_, _, node) = self.members.iter().find(|(key, ..)| key == name)?;
         Some(self.item_at(name, node))
     }
 
-    fn item_at(&self, name: &str, node: &'a Node) -> Item<'a> {
+    fn item_at(&self, name: &str, node: &'a DocumentNode) -> DocumentItem<'a> {
         let dot = if self.item.path.is_empty() { "" } else { "." };
-        Item { path: format!("{}{dot}{name}", self.item.path), node, notes: self.item.notes }
+        DocumentItem { path: format!("{}{dot}{name}", self.item.path), node, notes: self.item.notes }
     }
 
-    pub(crate) fn require(&self, name: &'static str) -> Option<Item<'a>> {
+    pub(crate) fn require(&self, name: &'static str) -> Option<DocumentItem<'a>> {
         let item = self.get(name);
         if item.is_none() {
             self.item.error(format!("`{name}` is missing"));
@@ -188,7 +189,7 @@ impl<'a> Object<'a> {
         item
     }
 
-    pub(crate) fn items(&self, name: &'static str) -> Vec<Item<'a>> {
+    pub(crate) fn items(&self, name: &'static str) -> Vec<DocumentItem<'a>> {
         self.get(name).map(|item| item.list()).unwrap_or_default()
     }
 
@@ -226,9 +227,10 @@ impl<'a> Object<'a> {
         let Some(text) = item.text() else { return default };
         words.iter().find(|word| **word == text).copied().unwrap_or_else(|| {
             let words = self.supported(words);
-            let problem = Problem::error(&*item.path, format!("`{text}` is not one of {}", words.join(", ")));
+            let problem =
+                PlanProblem::error(&*item.path, format!("`{text}` is not one of {}", words.join(", ")));
             let hint = nearest(text, &words).map(|near| format!("did you mean `{near}`?"));
-            item.note(Problem { hint, ..problem });
+            item.note(PlanProblem { hint, ..problem });
             default
         })
     }
@@ -239,8 +241,9 @@ impl<'a> Object<'a> {
         self.asked.borrow_mut().extend(words);
         let member = |word: &str| self.members.iter().find(|(key, ..)| key == word).map(|(_, _, node)| node);
         let there = |null: bool| -> Vec<&'static str> {
-            let has =
-                |word: &&'static str| member(word).is_some_and(|node| (node.value == Value::Null) == null);
+            let has = |word: &&'static str| {
+                member(word).is_some_and(|node| (node.value == DocumentValue::Null) == null)
+            };
             words.iter().copied().filter(has).collect()
         };
         let given = there(false);
@@ -249,13 +252,13 @@ impl<'a> Object<'a> {
             ([first, ..], _) | ([], [first]) => first,
             _ => default,
         };
-        let is_said = member("choice").is_some_and(|node| node.value != Value::Null);
+        let is_said = member("choice").is_some_and(|node| node.value != DocumentValue::Null);
         let chosen = self.word("choice", words, inferred);
         for word in given.iter().filter(|word| **word != chosen) {
             if let Some(item) = self.present(word) {
                 let said = if is_said { "choice: " } else { "" };
                 let message = format!("contradicts `{said}{chosen}`: only one of them can be meant");
-                item.note(Problem::error(&*item.path, message).with_hint("remove one of the two"));
+                item.note(PlanProblem::error(&*item.path, message).with_hint("remove one of the two"));
             }
         }
         chosen
@@ -298,7 +301,7 @@ impl<'a> Object<'a> {
             }
             let dot = if self.item.path.is_empty() { "" } else { "." };
             let path = format!("{}{dot}{key}", self.item.path);
-            let problem = Problem::error(path, format!("unknown field `{key}`"));
+            let problem = PlanProblem::error(path, format!("unknown field `{key}`"));
             let hint = if self.item.notes.is_full() {
                 None
             } else if let Some(near) = nearest(key, &known) {
@@ -306,7 +309,7 @@ impl<'a> Object<'a> {
             } else {
                 (!known.is_empty()).then(|| format!("known here: {}", listed(&known)))
             };
-            self.item.notes.add(place.locate(Problem { hint, ..problem }));
+            self.item.notes.add(place.locate(PlanProblem { hint, ..problem }));
         }
     }
 }
@@ -322,11 +325,11 @@ fn listed(names: &[&str]) -> String {
     once.join(", ")
 }
 
-fn is_empty(node: &Node) -> bool {
+fn is_empty(node: &DocumentNode) -> bool {
     match &node.value {
-        Value::Null => true,
-        Value::List(items) => items.is_empty(),
-        Value::Object(members) => members.is_empty(),
-        Value::Scalar(_) => false,
+        DocumentValue::Null => true,
+        DocumentValue::List(items) => items.is_empty(),
+        DocumentValue::Object(members) => members.is_empty(),
+        DocumentValue::Scalar(_) => false,
     }
 }

@@ -5,10 +5,10 @@
 //!
 //! It opens no file. Whether the file is still the one that was surveyed is for whoever opens it to see.
 
-use crate::timeline::Shape;
+use crate::timeline::SendPattern;
 use packetrig_units::{FrameRate, FrameSize, Nanos};
-use packetrig_wire::Template;
-use packetrig_wire::foreign::Rewrite;
+use packetrig_wire::FrameTemplate;
+use packetrig_wire::foreign::FrameRewrite;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -19,16 +19,16 @@ pub const VLAN_TAG: u32 = 4;
 
 /// Where a stream's frames come from.
 #[derive(Clone, Debug)]
-pub enum Frames {
+pub enum FrameOrigin {
     /// Made from a template.
-    Made(Arc<Template>),
+    Made(Arc<FrameTemplate>),
     /// Read from a capture file.
-    Recorded(Arc<Recording>),
+    Recorded(Arc<PlannedRecording>),
 }
 
-impl Frames {
+impl FrameOrigin {
     /// The template, if there is one.
-    pub fn template(&self) -> Option<&Template> {
+    pub fn template(&self) -> Option<&FrameTemplate> {
         match self {
             Self::Made(template) => Some(template),
             Self::Recorded(_) => None,
@@ -36,7 +36,7 @@ impl Frames {
     }
 
     /// The recording, if it is one.
-    pub fn recording(&self) -> Option<&Recording> {
+    pub fn recording(&self) -> Option<&PlannedRecording> {
         match self {
             Self::Made(_) => None,
             Self::Recorded(recording) => Some(recording),
@@ -72,34 +72,34 @@ impl Frames {
 
     /// Whether they leave as fast as the link takes them, without a schedule.
     pub fn is_unpaced(&self) -> bool {
-        self.recording().is_some_and(|recording| recording.timing == Timing::Fastest)
+        self.recording().is_some_and(|recording| recording.timing == ReplayTiming::Fastest)
     }
 }
 
-impl From<Arc<Template>> for Frames {
-    fn from(template: Arc<Template>) -> Self {
+impl From<Arc<FrameTemplate>> for FrameOrigin {
+    fn from(template: Arc<FrameTemplate>) -> Self {
         Self::Made(template)
     }
 }
 
 /// A capture file and what to do with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Recording {
+pub struct PlannedRecording {
     /// The file.
     pub file: PathBuf,
     /// When its frames are sent.
-    pub timing: Timing,
+    pub timing: ReplayTiming,
     /// How often it is sent; 0 = until stopped.
     pub loops: u64,
     /// What is changed in its frames.
-    pub rewrite: Rewrite,
+    pub rewrite: FrameRewrite,
     /// Whether frames get the test tag where it fits.
     pub tagged: bool,
     /// What is in the file.
-    pub facts: Facts,
+    pub facts: RecordingFacts,
 }
 
-impl Recording {
+impl PlannedRecording {
     /// Frames that are sent in all passes together; `u64::MAX` if it is sent until stopped.
     pub const fn frames_in_all(&self) -> u64 {
         if self.loops == 0 { u64::MAX } else { self.facts.frames.saturating_mul(self.loops) }
@@ -108,7 +108,7 @@ impl Recording {
 
 /// What a survey of a capture file found. Frames are those that can be sent, as they will be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Facts {
+pub struct RecordingFacts {
     /// Bytes of the file.
     pub file_size: u64,
     /// Frames.
@@ -127,9 +127,9 @@ pub struct Facts {
 
 /// When the frames of a recording are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Timing {
+pub enum ReplayTiming {
     /// At the times of the recording, so many times as fast.
-    Recorded(Speed),
+    Recorded(ReplaySpeed),
     /// Evenly, at the stream's rate.
     Even,
     /// As fast as the link takes them.
@@ -138,11 +138,11 @@ pub enum Timing {
 
 /// A factor of time, exact to a millionth; never zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Speed {
+pub struct ReplaySpeed {
     millionths: u64,
 }
 
-impl Speed {
+impl ReplaySpeed {
     /// As recorded.
     pub const ORIGINAL: Self = Self { millionths: 1_000_000 };
 
@@ -158,14 +158,14 @@ impl Speed {
     }
 }
 
-impl fmt::Display for Speed {
+impl fmt::Display for ReplaySpeed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = format!("{}.{:06}", self.millionths / 1_000_000, self.millionths % 1_000_000);
         f.pad(&format!("{}x", text.trim_end_matches('0').trim_end_matches('.')))
     }
 }
 
-impl FromStr for Speed {
+impl FromStr for ReplaySpeed {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -181,11 +181,11 @@ impl FromStr for Speed {
     }
 }
 
-impl Recording {
+impl PlannedRecording {
     /// When a frame that came `since_first` after the first one is due in pass `pass`, from the start of the run. Passes
     /// follow each other with the mean distance of frames between them; the whole is computed from the origin.
     pub fn due(&self, pass: u64, since_first: Nanos) -> Nanos {
-        let Timing::Recorded(speed) = self.timing else { return Nanos::ZERO };
+        let ReplayTiming::Recorded(speed) = self.timing else { return Nanos::ZERO };
         speed.scaled(self.passes(pass).saturating_add(since_first.as_u64().into()))
     }
 
@@ -199,17 +199,17 @@ impl Recording {
 
     /// The mean frame rate of the recorded timing; `None` if it takes no time at all.
     pub fn mean_rate(&self) -> Option<FrameRate> {
-        let Timing::Recorded(speed) = self.timing else { return None };
+        let ReplayTiming::Recorded(speed) = self.timing else { return None };
         let length = speed.scaled(self.passes(1)).as_u64();
         FrameRate::new(self.facts.frames.saturating_mul(1_000_000_000), length)
     }
 
     /// Frames in all.
-    pub fn shape(&self) -> Shape {
+    pub fn shape(&self) -> SendPattern {
         if self.loops == 0 {
-            Shape::Endless
+            SendPattern::Endless
         } else {
-            Shape::Frames(self.facts.frames.saturating_mul(self.loops))
+            SendPattern::Frames(self.facts.frames.saturating_mul(self.loops))
         }
     }
 }
@@ -229,14 +229,14 @@ pub fn mac(text: &str) -> Option<[u8; 6]> {
 mod tests {
     use super::*;
 
-    fn recording(speed: &str, frames: u64, span: u64) -> Recording {
-        Recording {
+    fn recording(speed: &str, frames: u64, span: u64) -> PlannedRecording {
+        PlannedRecording {
             file: "a.pcap".into(),
-            timing: Timing::Recorded(speed.parse().unwrap()),
+            timing: ReplayTiming::Recorded(speed.parse().unwrap()),
             loops: 3,
-            rewrite: Rewrite::default(),
+            rewrite: FrameRewrite::default(),
             tagged: true,
-            facts: Facts {
+            facts: RecordingFacts {
                 file_size: 0,
                 frames,
                 bytes: frames * 100,
@@ -251,10 +251,10 @@ mod tests {
     #[test]
     fn speeds_are_exact_and_read_back() {
         for (text, shown) in [("2x", "2x"), ("0.5", "0.5x"), ("1.000001X", "1.000001x"), ("1000", "1000x")] {
-            assert_eq!(text.parse::<Speed>().unwrap().to_string(), shown);
+            assert_eq!(text.parse::<ReplaySpeed>().unwrap().to_string(), shown);
         }
         for text in ["", "x", "0", "0x", "-1x", "1e3", "0.0000001x", "1000001x", "max"] {
-            assert!(text.parse::<Speed>().is_err(), "{text}");
+            assert!(text.parse::<ReplaySpeed>().is_err(), "{text}");
         }
     }
 

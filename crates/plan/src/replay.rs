@@ -1,20 +1,20 @@
 //! One-line flags of a replay make a document: OTG with one flow whose frames come from a file (`x_replay`).
 
 use crate::quick::yaml;
-use crate::recording::{Recording, Timing};
+use crate::recording::{PlannedRecording, ReplayTiming};
 use packetrig_units::{FrameRate, Nanos, Rate};
-use packetrig_wire::foreign::Rewrite;
+use packetrig_wire::foreign::FrameRewrite;
 use serde_json::{Value, json};
 
 /// What the flags of a replay can say.
 #[derive(Clone, Debug)]
-pub struct Replay {
+pub struct ReplayRequest {
     /// Where to send.
     pub tx: String,
     /// Where to receive.
     pub rx: Vec<String>,
     /// What.
-    pub recording: Recording,
+    pub recording: PlannedRecording,
     /// Load, where the timing is even.
     pub rate: Option<Rate>,
 }
@@ -22,11 +22,11 @@ pub struct Replay {
 /// A rate that a document has no words for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a rate of {0} cannot be said in a plan: only whole numbers of frames per second")]
-pub struct Unsayable(FrameRate);
+pub struct UnsayableRate(FrameRate);
 
-impl Replay {
+impl ReplayRequest {
     /// The document.
-    pub fn document(&self) -> Result<Value, Unsayable> {
+    pub fn document(&self) -> Result<Value, UnsayableRate> {
         let names: Vec<String> = match self.rx.len() {
             1 => vec!["rx".to_owned()],
             many => (1..=many).map(|n| format!("rx{n}")).collect(),
@@ -42,7 +42,7 @@ impl Replay {
             "metrics": {"enable": self.recording.tagged, "loss": true, "timestamps": true,
                         "latency": {"enable": true, "mode": "cut_through"}},
         });
-        if let Some(rate) = self.rate.filter(|_| self.recording.timing == Timing::Even) {
+        if let Some(rate) = self.rate.filter(|_| self.recording.timing == ReplayTiming::Even) {
             flow["rate"] = said(rate)?;
         }
         if names.len() > 1 {
@@ -52,14 +52,14 @@ impl Replay {
     }
 
     /// The document as YAML.
-    pub fn yaml(&self) -> Result<String, Unsayable> {
+    pub fn yaml(&self) -> Result<String, UnsayableRate> {
         let mut out = String::new();
         yaml(&self.document()?, 0, &mut out);
         Ok(out)
     }
 }
 
-impl Recording {
+impl PlannedRecording {
     /// What `x_replay` holds.
     fn document(&self) -> Value {
         let facts = &self.facts;
@@ -71,9 +71,9 @@ impl Recording {
                       "span_ns": facts.span.as_u64(), "has_fcs": facts.has_fcs},
         });
         match self.timing {
-            Timing::Recorded(speed) => replay["speed"] = speed.to_string().into(),
-            Timing::Even => replay["timing"] = "even".into(),
-            Timing::Fastest => replay["timing"] = "fastest".into(),
+            ReplayTiming::Recorded(speed) => replay["speed"] = speed.to_string().into(),
+            ReplayTiming::Even => replay["timing"] = "even".into(),
+            ReplayTiming::Fastest => replay["timing"] = "fastest".into(),
         }
         if !self.rewrite.is_empty() {
             replay["rewrite"] = rewrite(&self.rewrite);
@@ -82,7 +82,7 @@ impl Recording {
     }
 }
 
-fn rewrite(rewrite: &Rewrite) -> Value {
+fn rewrite(rewrite: &FrameRewrite) -> Value {
     let mac = |mac: [u8; 6]| mac.map(|byte| format!("{byte:02x}")).join(":");
     let mut out = json!({});
     if let Some(address) = rewrite.src_mac {
@@ -100,12 +100,12 @@ fn rewrite(rewrite: &Rewrite) -> Value {
     out
 }
 
-fn said(rate: Rate) -> Result<Value, Unsayable> {
+fn said(rate: Rate) -> Result<Value, UnsayableRate> {
     Ok(match rate {
         Rate::Frames(rate) => {
             let whole = rate.frames_within(Nanos::from_secs(1));
             if FrameRate::per_second(whole) != Some(rate) {
-                return Err(Unsayable(rate));
+                return Err(UnsayableRate(rate));
             }
             json!({"choice": "pps", "pps": whole})
         }
@@ -119,11 +119,11 @@ fn said(rate: Rate) -> Result<Value, Unsayable> {
 mod tests {
     use super::*;
     use crate::Plan;
-    use crate::recording::Facts;
+    use crate::recording::RecordingFacts;
     use packetrig_units::{BitRate, FrameSize};
 
-    fn replay(timing: Timing, rate: Option<&str>) -> Replay {
-        let facts = Facts {
+    fn replay(timing: ReplayTiming, rate: Option<&str>) -> ReplayRequest {
+        let facts = RecordingFacts {
             file_size: 9_000,
             frames: 101,
             bytes: 10_100,
@@ -132,16 +132,16 @@ mod tests {
             span: Nanos::from_secs(1),
             has_fcs: true,
         };
-        let rewrite = Rewrite {
+        let rewrite = FrameRewrite {
             src_mac: Some([2, 0, 0, 0, 0, 10]),
             dst_mac: Some([2; 6]),
             addresses: vec!["10.0.0.0/8=198.18.0.0/8".parse().unwrap(), "::/0=2001::/0".parse().unwrap()],
             vlan: Some("push:7".parse().unwrap()),
         };
-        Replay {
+        ReplayRequest {
             tx: "a/eth0".into(),
             rx: vec!["b/eth0".into()],
-            recording: Recording {
+            recording: PlannedRecording {
                 file: "/tmp/a b: #.pcap".into(),
                 timing,
                 loops: 2,
@@ -156,10 +156,10 @@ mod tests {
     #[test]
     fn what_flags_make_reads_back_as_it_was() {
         for (timing, rate) in [
-            (Timing::Recorded("0.25x".parse().unwrap()), None),
-            (Timing::Even, Some("10kpps")),
-            (Timing::Even, Some("1Mbit/s")),
-            (Timing::Fastest, None),
+            (ReplayTiming::Recorded("0.25x".parse().unwrap()), None),
+            (ReplayTiming::Even, Some("10kpps")),
+            (ReplayTiming::Even, Some("1Mbit/s")),
+            (ReplayTiming::Fastest, None),
         ] {
             let replay = replay(timing, rate);
             let plan = Plan::read(&replay.yaml().unwrap()).unwrap();
@@ -171,14 +171,14 @@ mod tests {
 
     #[test]
     fn the_schedule_is_the_recorded_one_on_average() {
-        let replay = replay(Timing::Recorded("2x".parse().unwrap()), None);
+        let replay = replay(ReplayTiming::Recorded("2x".parse().unwrap()), None);
         let bound = Plan::read(&replay.yaml().unwrap()).unwrap().bind(&[None, None]).unwrap();
         assert_eq!(bound.streams[0].timeline.due(100), Nanos::from_millis(500));
     }
 
     #[test]
     fn no_more_files_are_replayed_at_once_than_there_are_threads_for() {
-        let whole = replay(Timing::Fastest, None).document().unwrap();
+        let whole = replay(ReplayTiming::Fastest, None).document().unwrap();
         let plan = |flows: usize| {
             let named = |n| {
                 let mut flow = whole["flows"][0].clone();
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn what_contradicts_the_file_is_refused() {
-        let mut document = replay(Timing::Fastest, None).document().unwrap();
+        let mut document = replay(ReplayTiming::Fastest, None).document().unwrap();
         document["flows"][0]["size"] = json!({"fixed": 64});
         document["flows"][0]["rate"] = json!({"pps": 64});
         document["flows"][0]["x_replay"]["rewrite"]["vlan"] = "drop".into();

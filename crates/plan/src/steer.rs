@@ -12,7 +12,7 @@ use std::net::IpAddr;
 /// A change to a run under way. Streams and ports are given by index.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Steer {
+pub enum PlanChange {
     /// Send these from their first frame, and count what follows anew. Those that are sending go on undisturbed.
     Start(Vec<usize>),
     /// End these; the next start is from the first frame.
@@ -37,7 +37,7 @@ pub enum Steer {
         on: bool,
     },
     /// Have emulated interfaces send echo requests. What becomes of them is told by the counts that follow.
-    Ping(Vec<Ping>),
+    Ping(Vec<PingRequest>),
     /// Switch the links of these ports up or down.
     Link {
         /// Which.
@@ -49,7 +49,7 @@ pub enum Steer {
 
 /// An echo request to send.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ping {
+pub struct PingRequest {
     /// By which its outcome is known again; greater than those before.
     pub number: u64,
     /// Name of the interface or of its address.
@@ -58,7 +58,7 @@ pub struct Ping {
     pub to: IpAddr,
 }
 
-impl Steer {
+impl PlanChange {
     /// Whether new takes come of it, which receivers have to know before the senders begin with them.
     pub const fn makes_takes(&self) -> bool {
         matches!(self, Self::Start(_) | Self::Resume(_) | Self::Replan(_))
@@ -72,7 +72,7 @@ impl Steer {
 
 /// Where a stream was held: what its receivers on other nodes have to know of the take that follows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Held {
+pub struct HeldStream {
     /// Its index.
     pub stream: usize,
     /// The number that its next frame carries.
@@ -84,9 +84,9 @@ pub struct Held {
 }
 
 /// What tells streams apart across documents: flow, ports, and which of several alike.
-type Key<'a> = (&'a str, usize, &'a [usize], usize);
+type StreamKey<'a> = (&'a str, usize, &'a [usize], usize);
 
-fn keys(streams: &[Stream]) -> Vec<Key<'_>> {
+fn keys(streams: &[Stream]) -> Vec<StreamKey<'_>> {
     let mut alike: HashMap<(&str, usize, &[usize]), usize> = HashMap::new();
     let mut keys = Vec::with_capacity(streams.len());
     for Stream { name, tx, rx, .. } in streams {
@@ -103,7 +103,7 @@ impl Plan {
     pub fn grow(&mut self, newer: &Self) -> Vec<usize> {
         let known: HashMap<_, _> = keys(&self.streams).into_iter().zip(0..).collect();
         let mut next = self.streams.len();
-        let place = |key: &Key<'_>| {
+        let place = |key: &StreamKey<'_>| {
             known.get(key).copied().unwrap_or_else(|| {
                 next += 1;
                 next - 1

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// How many frames, in which rhythm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Shape {
+pub enum SendPattern {
     /// Until stopped.
     Endless,
     /// This many frames.
@@ -27,20 +27,20 @@ pub enum Shape {
 
 /// The schedule of one stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Timeline {
+pub struct StreamTimeline {
     /// Rhythm of the frames.
     pub rate: FrameRate,
     /// From the start of the run to frame 0.
     pub delay: Nanos,
     /// Amount.
-    pub shape: Shape,
+    pub shape: SendPattern,
 }
 
-impl Timeline {
+impl StreamTimeline {
     /// When frame `n` is due, from the start of the run.
     pub fn due(&self, n: u64) -> Nanos {
         match self.shape {
-            Shape::Bursts { frames, pause, .. } => {
+            SendPattern::Bursts { frames, pause, .. } => {
                 let (burst, within) = (n / frames, n % frames);
                 let pauses = u128::from(pause.as_u64()) * u128::from(burst);
                 let pauses = Nanos::new(u64::try_from(pauses).unwrap_or(u64::MAX));
@@ -54,10 +54,10 @@ impl Timeline {
     /// How many frames there are in all; `None` if it goes on until stopped.
     pub fn total(&self) -> Option<u64> {
         match self.shape {
-            Shape::Endless | Shape::Bursts { bursts: 0, .. } => None,
-            Shape::Frames(frames) => Some(frames),
-            Shape::Within(time) => Some(self.rate.frames_within(time)),
-            Shape::Bursts { bursts, frames, .. } => Some(bursts.saturating_mul(frames)),
+            SendPattern::Endless | SendPattern::Bursts { bursts: 0, .. } => None,
+            SendPattern::Frames(frames) => Some(frames),
+            SendPattern::Within(time) => Some(self.rate.frames_within(time)),
+            SendPattern::Bursts { bursts, frames, .. } => Some(bursts.saturating_mul(frames)),
         }
     }
 
@@ -68,7 +68,7 @@ impl Timeline {
         }
         let since = elapsed.saturating_sub(self.delay);
         let due = match self.shape {
-            Shape::Bursts { frames, pause, .. } => {
+            SendPattern::Bursts { frames, pause, .. } => {
                 let burst = self.last_burst_before(elapsed, frames, pause);
                 let pauses = Nanos::new(burst.saturating_mul(pause.as_u64()));
                 let begun = burst.saturating_mul(frames);
@@ -103,8 +103,8 @@ impl Timeline {
     /// When the last slot ends, from the start of the run; `None` if it goes on until stopped.
     pub fn end(&self) -> Option<Nanos> {
         match self.shape {
-            Shape::Within(time) => Some(self.delay + time),
-            Shape::Bursts { frames, .. } => {
+            SendPattern::Within(time) => Some(self.delay + time),
+            SendPattern::Bursts { frames, .. } => {
                 let last = self.total()?.saturating_sub(1);
                 let slot = self.rate.due(last % frames + 1).saturating_sub(self.rate.due(last % frames));
                 Some(self.due(last) + slot)
@@ -119,14 +119,14 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn timeline(pps: u64, shape: Shape) -> Timeline {
-        Timeline { rate: FrameRate::per_second(pps).unwrap(), delay: Nanos::from_millis(1), shape }
+    fn timeline(pps: u64, shape: SendPattern) -> StreamTimeline {
+        StreamTimeline { rate: FrameRate::per_second(pps).unwrap(), delay: Nanos::from_millis(1), shape }
     }
 
     #[test]
     fn bursts_keep_their_pause_however_many_there_were() {
         let bursts =
-            timeline(1_000_000, Shape::Bursts { bursts: 3, frames: 10, pause: Nanos::from_micros(90) });
+            timeline(1_000_000, SendPattern::Bursts { bursts: 3, frames: 10, pause: Nanos::from_micros(90) });
         assert_eq!((bursts.total(), bursts.end()), (Some(30), Some(Nanos::from_micros(1000 + 30 + 180))));
         assert_eq!(bursts.due(10), Nanos::from_micros(1100));
         assert_eq!(bursts.due(29), Nanos::from_micros(1000 + 29 + 180));
@@ -134,17 +134,17 @@ mod tests {
 
     #[test]
     fn fixed_time_holds_the_frames_due_in_it() {
-        let ten = timeline(3, Shape::Within(Nanos::from_secs(10)));
+        let ten = timeline(3, SendPattern::Within(Nanos::from_secs(10)));
         assert_eq!((ten.total(), ten.end()), (Some(30), Some(Nanos::from_millis(10_001))));
-        assert_eq!(timeline(3, Shape::Endless).total(), None);
+        assert_eq!(timeline(3, SendPattern::Endless).total(), None);
     }
 
-    fn any_shape() -> impl Strategy<Value = Shape> {
+    fn any_shape() -> impl Strategy<Value = SendPattern> {
         prop_oneof![
-            Just(Shape::Endless),
-            (1u64..1000).prop_map(Shape::Frames),
-            (1u64..10_000_000_000).prop_map(|ns| Shape::Within(Nanos::new(ns))),
-            (0u64..9, 1u64..50, 0u64..1_000_000).prop_map(|(bursts, frames, pause)| Shape::Bursts {
+            Just(SendPattern::Endless),
+            (1u64..1000).prop_map(SendPattern::Frames),
+            (1u64..10_000_000_000).prop_map(|ns| SendPattern::Within(Nanos::new(ns))),
+            (0u64..9, 1u64..50, 0u64..1_000_000).prop_map(|(bursts, frames, pause)| SendPattern::Bursts {
                 bursts,
                 frames,
                 pause: Nanos::new(pause)
@@ -167,8 +167,8 @@ mod tests {
             rate in (1u64..1_000_000, 1u64..100), frames in 1u64..9, pause in 0u64..2_000, n in 0u64..10_000_000_000
         ) {
             let rate = FrameRate::new(rate.0, rate.1).unwrap();
-            let shape = Shape::Bursts { bursts: 0, frames, pause: Nanos::new(pause) };
-            let timeline = Timeline { rate, delay: Nanos::ZERO, shape };
+            let shape = SendPattern::Bursts { bursts: 0, frames, pause: Nanos::new(pause) };
+            let timeline = StreamTimeline { rate, delay: Nanos::ZERO, shape };
             prop_assert_eq!(timeline.due_before(timeline.due(n)), n);
         }
     }

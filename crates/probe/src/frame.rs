@@ -5,7 +5,7 @@
 //!
 //! Invariant: a frame that was written has right lengths and checksums, and is never shorter than [`SHORTEST`].
 
-use packetrig_wire::checksum::Sum;
+use packetrig_wire::checksum::ChecksumSum;
 use std::net::IpAddr;
 
 /// Shortest Ethernet frame without FCS.
@@ -154,7 +154,7 @@ impl Ends {
 
 /// The sum over what IP carries, with its pseudo header where the protocol has one; all ones if the checksum in it is right.
 pub(crate) fn sum_of(source: IpAddr, target: IpAddr, protocol: u8, carried: &[u8]) -> u16 {
-    let mut sum = Sum::default();
+    let mut sum = ChecksumSum::default();
     if protocol != PROTOCOL_ICMP {
         for ip in [source, target] {
             match ip {

@@ -7,7 +7,7 @@
 
 use crate::method::{Reply, Says};
 use crate::record::{Clock, Flag, Record, Stamp};
-use packetrig_stats::jitter::Jitter;
+use packetrig_stats::jitter::JitterMeter;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ pub struct Series {
     counts: Counts,
     says: BTreeMap<Says, u64>,
     latest: Option<u32>,
-    jitter: Jitter,
+    jitter: JitterMeter,
     jittered: bool,
 }
 

@@ -10,12 +10,12 @@ use crate::circumstances;
 use crate::release::{self, Dispatcher, Due, Gone, Manner};
 use crate::{Error, now};
 use packetrig_engine::packet::guard;
-use packetrig_plan::Location;
+use packetrig_plan::PortLocation;
 use packetrig_probe::choice::{Calibration, Exactness};
 use packetrig_probe::{Budget, Departure, Limits, Mechanism, Planned, Spread, Stage, Stamp};
-use packetrig_sys::clock::{self, Offset};
+use packetrig_sys::clock::{self, RealtimeOffset};
 use packetrig_sys::kernel;
-use packetrig_sys::link::Links;
+use packetrig_sys::link::NamespaceLinks;
 use packetrig_sys::netns::NetNs;
 use packetrig_sys::packet::{RxOptions, RxRing};
 use packetrig_units::{MonoTime, Nanos};
@@ -96,7 +96,7 @@ struct Bench {
 }
 
 /// What is to be kept for the choice of a mechanism.
-pub fn kept(near: &Location, found: &[Found]) -> Calibration {
+pub fn kept(near: &PortLocation, found: &[Found]) -> Calibration {
     let exact = |found: &Found| found.error_ns.map(|errors| Exactness::of(found.mechanism, errors));
     let mechanisms = found.iter().filter_map(exact).collect();
     let driver = circumstances::driver(near).unwrap_or_default();
@@ -105,8 +105,8 @@ pub fn kept(near: &Location, found: &[Found]) -> Calibration {
 
 /// Calibrates these mechanisms from `near` to `far`, which are refused if they look like part of a real network and are not `confirmed`.
 pub fn perform(
-    (near, far): (&Location, &Location),
-    confirmed: &[Location],
+    (near, far): (&PortLocation, &PortLocation),
+    confirmed: &[PortLocation],
     mechanisms: &[Mechanism],
     extent: Extent,
     stop: &dyn Fn() -> bool,
@@ -129,7 +129,7 @@ pub fn perform(
 }
 
 impl Bench {
-    fn open(near: &Location, far: &Location, confirmed: &[Location]) -> Result<Self, Error> {
+    fn open(near: &PortLocation, far: &PortLocation, confirmed: &[PortLocation]) -> Result<Self, Error> {
         let (near_netns, near_link) = lab_only(near, confirmed)?;
         let (far_netns, far_link) = lab_only(far, confirmed)?;
         let options = RxOptions { blocks: 256, retire_ms: 1, ..RxOptions::default() };
@@ -227,7 +227,7 @@ fn of_train(train: u32, extent: Extent) -> impl Iterator<Item = Planned> {
 }
 
 /// Notes when a frame of ours was seen; whether it was one.
-fn enter(seen: &mut [Option<Stamp>], frame: &[u8], realtime_ns: u64, offset: Offset) -> bool {
+fn enter(seen: &mut [Option<Stamp>], frame: &[u8], realtime_ns: u64, offset: RealtimeOffset) -> bool {
     if frame.len() != LENGTH || frame[12..14] != ETHER_TYPE || frame[14..NUMBER] != MARK {
         return false;
     }
@@ -241,11 +241,11 @@ fn enter(seen: &mut [Option<Stamp>], frame: &[u8], realtime_ns: u64, offset: Off
 
 /// The interface, if nobody else can be reached through it, or it is confirmed.
 fn lab_only(
-    location: &Location,
-    confirmed: &[Location],
+    location: &PortLocation,
+    confirmed: &[PortLocation],
 ) -> Result<(NetNs, packetrig_sys::link::Link), Error> {
     let netns = NetNs::open_or_current(location.namespace.as_deref())?;
-    let link = Links::open(&netns)?.by_name(&location.interface)?;
+    let link = NamespaceLinks::open(&netns)?.by_name(&location.interface)?;
     guard::permit_port(&netns, link.index, &location.to_string(), confirmed.contains(location))?;
     Ok((netns, link))
 }

@@ -4,11 +4,11 @@
 
 use crate::Error;
 use crate::release::Manner;
-use packetrig_plan::Location;
+use packetrig_plan::PortLocation;
 use packetrig_probe::header::{ClockOffset, FORMAT, Header};
 use packetrig_probe::{Mechanism, Schedule};
-use packetrig_sys::ethtool::{Ethtool, Offload};
-use packetrig_sys::link::Links;
+use packetrig_sys::ethtool::{EthtoolCalls, Offload};
+use packetrig_sys::link::NamespaceLinks;
 use packetrig_sys::netns::NetNs;
 use packetrig_sys::{clock, kernel, qdisc, sched};
 
@@ -19,22 +19,22 @@ pub fn clocks() -> ClockOffset {
 }
 
 /// Who drives an interface, if it says so.
-pub fn driver(location: &Location) -> Option<String> {
+pub fn driver(location: &PortLocation) -> Option<String> {
     let netns = NetNs::open_or_current(location.namespace.as_deref()).ok()?;
-    Ethtool::open(&netns).ok()?.driver(&location.interface).ok().map(|driver| driver.name)
+    EthtoolCalls::open(&netns).ok()?.driver(&location.interface).ok().map(|driver| driver.name)
 }
 
 /// What is known before the first probe leaves; the caller adds whom they go to, and the clocks after the last. Without a schedule, trains are
 /// asked for one by one.
 pub fn header(
-    location: &Location,
+    location: &PortLocation,
     mechanism: Mechanism,
     manner: &Manner,
     schedule: Option<&Schedule>,
 ) -> Result<Header, Error> {
     let netns = NetNs::open_or_current(location.namespace.as_deref())?;
-    let link = Links::open(&netns)?.by_name(&location.interface)?;
-    let ethtool = Ethtool::open(&netns)?;
+    let link = NamespaceLinks::open(&netns)?.by_name(&location.interface)?;
+    let ethtool = EthtoolCalls::open(&netns)?;
     let is_on = |offload: &Offload| ethtool.offload(&link.name, *offload).unwrap_or(false);
     let offloads = Offload::ALL.into_iter().filter(is_on).map(|offload| offload.name().to_owned());
     let qdiscs = qdisc::of(&netns, link.index, &link.name).unwrap_or_default();

@@ -24,7 +24,7 @@ pub enum Error {
         /// Where.
         interface: String,
         /// Why.
-        source: Box<packetrig_sys::Unsupported>,
+        source: Box<packetrig_sys::UnsupportedFeature>,
     },
     /// User: a mechanism that holds whole trains has no room for one.
     #[error(
@@ -56,8 +56,8 @@ pub enum Error {
     Limits(#[from] Exceeded),
 }
 
-impl From<packetrig_sys::Unsupported> for Error {
-    fn from(lacking: packetrig_sys::Unsupported) -> Self {
+impl From<packetrig_sys::UnsupportedFeature> for Error {
+    fn from(lacking: packetrig_sys::UnsupportedFeature) -> Self {
         Self::Kernel(lacking.into())
     }
 }

@@ -3,9 +3,9 @@
 use crate::Error;
 use crate::path::Way;
 use crate::release::{Due, Gone, Release};
-use packetrig_plan::Location;
+use packetrig_plan::PortLocation;
 use packetrig_probe::{Mechanism, Permit, Permitted, Source, Stamp};
-use packetrig_sys::link::{Links, VethEnd};
+use packetrig_sys::link::{NamespaceLinks, VethEnd};
 use packetrig_sys::netns::{self, NetNs};
 use packetrig_sys::packet::{TxOptions, TxRing};
 use packetrig_sys::{clock, kernel};
@@ -25,13 +25,13 @@ impl Lab {
         let (far_name, far) = namespace("b")?;
         let lab = Self { near: near_name, far: far_name };
         let end = |name, netns| VethEnd { name, netns, mac: None };
-        Links::open(&near).unwrap().create_veth(end("a", None), end("b", Some(&far))).unwrap();
+        NamespaceLinks::open(&near).unwrap().create_veth(end("a", None), end("b", Some(&far))).unwrap();
         for (netns, name, ip, ip6) in
             [(&near, "a", "192.0.2.1", "2001:db8::1"), (&far, "b", "192.0.2.2", "2001:db8::2")]
         {
             kernel::write_setting(netns, "net/ipv6/conf/all/accept_dad", "0").unwrap();
             kernel::write_setting(netns, &format!("net/ipv6/conf/{name}/accept_dad"), "0").unwrap();
-            let mut links = Links::open(netns).unwrap();
+            let mut links = NamespaceLinks::open(netns).unwrap();
             let index = links.by_name(name).unwrap().index;
             links.set_up(index, true).unwrap();
             links.add_address(index, ip.parse().unwrap(), 24).unwrap();
@@ -60,7 +60,7 @@ impl Cable {
     /// `None` where rights are missing.
     pub(crate) fn new() -> Option<Self> {
         let (name, netns) = namespace("cable")?;
-        let mut links = Links::open(&netns).unwrap();
+        let mut links = NamespaceLinks::open(&netns).unwrap();
         let end = |name| VethEnd { name, netns: None, mac: None };
         links.create_veth(end("a"), end("b")).unwrap();
         for name in ["a", "b"] {
@@ -71,12 +71,12 @@ impl Cable {
         Some(Self { name, netns })
     }
 
-    pub(crate) fn at(&self, interface: &str) -> Location {
-        Location { namespace: Some(self.name.clone()), interface: interface.into() }
+    pub(crate) fn at(&self, interface: &str) -> PortLocation {
+        PortLocation { namespace: Some(self.name.clone()), interface: interface.into() }
     }
 
     pub(crate) fn index(&self, interface: &str) -> u32 {
-        Links::open(&self.netns).unwrap().by_name(interface).unwrap().index
+        NamespaceLinks::open(&self.netns).unwrap().by_name(interface).unwrap().index
     }
 }
 

@@ -7,12 +7,12 @@
 //! nothing here can be made to pretend to be somebody else. Only a target that is [`Permitted`] has a way.
 
 use crate::Error;
-use packetrig_plan::Location;
+use packetrig_plan::PortLocation;
 use packetrig_probe::Permitted;
 use packetrig_probe::frame::{self, Ends};
-use packetrig_sys::link::{Link, Links, Neighbour, Route};
+use packetrig_sys::link::{KernelRoute, Link, NamespaceLinks, NeighbourEntry};
 use packetrig_sys::netns::NetNs;
-use packetrig_sys::{Unsupported, clock, kernel};
+use packetrig_sys::{UnsupportedFeature, clock, kernel};
 use packetrig_units::Nanos;
 use std::net::IpAddr;
 
@@ -24,7 +24,7 @@ const POLL: Nanos = Nanos::from_millis(2);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Way {
     /// The interface.
-    pub location: Location,
+    pub location: PortLocation,
     /// Its number.
     pub index: u32,
     /// Bytes of the longest IP packet.
@@ -47,7 +47,7 @@ impl Way {
 /// The way to a target, from a namespace (`None`: the caller's), through an interface if one is named.
 pub fn find(namespace: Option<&str>, target: Permitted, through: Option<&str>) -> Result<Way, Error> {
     let netns = NetNs::open_or_current(namespace)?;
-    let mut links = Links::open(&netns)?;
+    let mut links = NamespaceLinks::open(&netns)?;
     let index = through.map(|name| links.by_name(name)).transpose()?.map(|link| link.index);
     let ip = target.ip();
     let no_route = || Error::NoRoute(ip, through.map(str::to_owned));
@@ -56,7 +56,7 @@ pub fn find(namespace: Option<&str>, target: Permitted, through: Option<&str>) -
     let source = source(&mut links, route, ip)?.ok_or_else(no_route)?;
     let (own_mac, next_mac) = macs(&mut links, &link, route.gateway.unwrap_or(ip))?;
     Ok(Way {
-        location: Location { namespace: namespace.map(str::to_owned), interface: link.name.clone() },
+        location: PortLocation { namespace: namespace.map(str::to_owned), interface: link.name.clone() },
         index: link.index,
         mtu: link.mtu,
         ends: Ends { own_mac, next_mac, source, target: ip, class: 0 },
@@ -66,7 +66,7 @@ pub fn find(namespace: Option<&str>, target: Permitted, through: Option<&str>) -
 }
 
 /// What the kernel says of its own addresses is where they are, not that packets to them go round through the loopback interface.
-fn exit(links: &mut Links, route: Route) -> Result<Link, Error> {
+fn exit(links: &mut NamespaceLinks, route: KernelRoute) -> Result<Link, Error> {
     let link = links.by_index(route.index)?;
     if !route.is_local || link.loopback {
         return Ok(link);
@@ -76,7 +76,7 @@ fn exit(links: &mut Links, route: Route) -> Result<Link, Error> {
 }
 
 /// The kernel's choice; it must be one of the interface's addresses, or the machine's own where packets stay inside.
-fn source(links: &mut Links, route: Route, to: IpAddr) -> Result<Option<IpAddr>, Error> {
+fn source(links: &mut NamespaceLinks, route: KernelRoute, to: IpAddr) -> Result<Option<IpAddr>, Error> {
     if route.is_local {
         return Ok(Some(route.source.unwrap_or(to)));
     }
@@ -85,11 +85,11 @@ fn source(links: &mut Links, route: Route, to: IpAddr) -> Result<Option<IpAddr>,
     Ok(route.source.filter(|ip| of_interface(*ip)))
 }
 
-fn macs(links: &mut Links, link: &Link, next: IpAddr) -> Result<([u8; 6], [u8; 6]), Error> {
+fn macs(links: &mut NamespaceLinks, link: &Link, next: IpAddr) -> Result<([u8; 6], [u8; 6]), Error> {
     if link.loopback {
         return Ok(([0; 6], [0; 6]));
     }
-    let own = link.mac.ok_or_else(|| Unsupported {
+    let own = link.mac.ok_or_else(|| UnsupportedFeature {
         feature: "probes as Ethernet frames",
         needs: "an interface with a hardware address".into(),
         found: format!("{} has none", link.name),
@@ -98,10 +98,10 @@ fn macs(links: &mut Links, link: &Link, next: IpAddr) -> Result<([u8; 6], [u8; 6
     let mut has_asked = false;
     loop {
         match links.neighbour(link.index, next)? {
-            Neighbour::At(mac) => return Ok((own, mac)),
-            Neighbour::Silent if has_asked => break,
-            Neighbour::Asked => {}
-            Neighbour::Unknown | Neighbour::Silent => {
+            NeighbourEntry::At(mac) => return Ok((own, mac)),
+            NeighbourEntry::Silent if has_asked => break,
+            NeighbourEntry::Asked => {}
+            NeighbourEntry::Unknown | NeighbourEntry::Silent => {
                 links.ask_for_neighbour(link.index, next)?;
                 has_asked = true;
             }

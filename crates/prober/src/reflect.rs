@@ -9,7 +9,7 @@ use crate::Error;
 use packetrig_probe::session::Reflector;
 use packetrig_probe::session::reflector::{Arrived, Ready, Refused};
 use packetrig_sys::clock;
-use packetrig_sys::stamping::{Received, Report};
+use packetrig_sys::stamping::{KernelReport, ReceivedPacket};
 use packetrig_sys::udp::WatchedSocket;
 use packetrig_units::MonoTime;
 use serde::Serialize;
@@ -83,7 +83,7 @@ pub fn run(
     Ok(counts)
 }
 
-fn arrived<'a>(bytes: &'a [u8], received: &Received, to_port: u16) -> Option<Arrived<'a>> {
+fn arrived<'a>(bytes: &'a [u8], received: &ReceivedPacket, to_port: u16) -> Option<Arrived<'a>> {
     let (now, monotonic) = (clock::wall_clock_ns(), clock::monotonic_ns());
     let realtime_ns = received.stamps.software_ns.unwrap_or(now);
     // What the kernel has not stamped came at some time before now: since the last look, at most.
@@ -108,7 +108,7 @@ fn note_departures(
     /// As STAMP says that the kernel has stamped.
     const BY_KERNEL: u8 = 2;
     socket.reports(&mut |report| {
-        let Report::Departed { number, stamps, .. } = report else { return };
+        let KernelReport::Departed { number, stamps, .. } = report else { return };
         let Some(at) = pending.iter().position(|(of, _)| *of == number) else { return };
         let Some((_, ready)) = pending.remove(at) else { return };
         if let Some(realtime_ns) = stamps.software_ns {

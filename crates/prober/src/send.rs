@@ -182,7 +182,7 @@ fn batches(probes: &[Planned], single: bool, near: Nanos) -> Vec<Range<usize>> {
 mod tests {
     use super::*;
     use crate::release::Release;
-    use packetrig_plan::Location;
+    use packetrig_plan::PortLocation;
     use packetrig_probe::schedule::Train;
     use packetrig_probe::{Budget, Flag, Limits, Permit};
 
@@ -215,7 +215,7 @@ mod tests {
         let target = "127.0.0.1".parse().unwrap();
         let permitted = Permit::default().permitted(target, "2026-11-22").unwrap();
         let ends = Ends { own_mac: [2; 6], next_mac: [4; 6], source: target, target, class: 0 };
-        let location = Location { namespace: None, interface: "lo".into() };
+        let location = PortLocation { namespace: None, interface: "lo".into() };
         let way = Way { location, index: 1, mtu: 1_500, ends, is_loopback: true, permitted };
         let content = Content::Datagram { ends, ports: (7, 9), about: Some("https://example.net".into()) };
         Aim { way, dispatcher: Dispatcher::new(Box::new(Noting), Budget::new(limits)), content }

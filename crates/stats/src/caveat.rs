@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// What kind of doubt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Doubt {
+pub enum CaveatKind {
     /// The sender did not reach its rate.
     SenderShort,
     /// The sender stopped by itself because nobody renewed its lease.
@@ -50,7 +50,7 @@ pub enum Doubt {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Caveat {
     /// The kind.
-    pub doubt: Doubt,
+    pub doubt: CaveatKind,
     /// About what: a stream, port or node by name.
     pub subject: String,
     /// In words, with the numbers.

@@ -12,7 +12,7 @@ const BILLION: i128 = 1_000_000_000;
 
 /// A node's clock against the controller's, near an instant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Fit {
+pub struct ClockFit {
     /// The instant it was made for, on the controller's clock.
     pub at: MonoTime,
     /// The node's clock less the controller's at that instant.
@@ -25,7 +25,7 @@ pub struct Fit {
     pub drift_ppb: u64,
 }
 
-impl Fit {
+impl ClockFit {
     /// One clock, read by two processes.
     pub fn same() -> Self {
         Self::default()
@@ -118,19 +118,19 @@ pub struct ClockRecord {
     /// How the fits below came about.
     pub source: FitSource,
     /// The one by which the node started.
-    pub before: Fit,
+    pub before: ClockFit,
     /// One made after the run.
     #[serde(default)]
-    pub after: Option<Fit>,
+    pub after: Option<ClockFit>,
     /// What was not used, because its bound was wider.
     #[serde(default)]
-    pub unused: Option<(FitSource, Fit)>,
+    pub unused: Option<(FitSource, ClockFit)>,
 }
 
 impl ClockRecord {
     /// A node that reads the controller's own clock.
     pub fn same() -> Self {
-        Self { source: FitSource::Same, before: Fit::same(), after: None, unused: None }
+        Self { source: FitSource::Same, before: ClockFit::same(), after: None, unused: None }
     }
 
     /// Whether what was found after the run is possible by what was known before it. If not, a clock ran less evenly
@@ -141,7 +141,7 @@ impl ClockRecord {
 
     /// The relation of the clocks at an instant of the controller's: from before, from after, or from between both,
     /// whichever is known best there. `None` if they contradict each other.
-    pub fn near(&self, at: MonoTime) -> Option<Fit> {
+    pub fn near(&self, at: MonoTime) -> Option<ClockFit> {
         if !self.is_consistent() {
             return None;
         }
@@ -164,7 +164,8 @@ impl ClockRecord {
     /// The same by what was found after the run, alone or with the line between both fits.
     fn seen_over(&self, from: MonoTime, to: MonoTime) -> Option<Nanos> {
         let after = self.after?;
-        let error = |fit: Fit| Nanos::new(fit.offset_ns.abs_diff(self.before.offset_at(fit.at))) + fit.bound;
+        let error =
+            |fit: ClockFit| Nanos::new(fit.offset_ns.abs_diff(self.before.offset_at(fit.at))) + fit.bound;
         let by_after = error(after.moved_to(from)).max(error(after.moved_to(to)));
         // How far apart line and fit are is most at an end, how far clocks may have left the line nearest to its middle.
         let on_line = |at| on_line(&self.before, &after, at);
@@ -185,15 +186,15 @@ impl ClockRecord {
 }
 
 /// On the line from one fit to a later one, as far from it as clocks may have strayed on the way.
-fn between(before: &Fit, after: &Fit, at: MonoTime) -> Option<Fit> {
+fn between(before: &ClockFit, after: &ClockFit, at: MonoTime) -> Option<ClockFit> {
     let line = on_line(before, after, at)?;
-    Some(Fit { bound: line.bound + strayed(before, after, at), ..line })
+    Some(ClockFit { bound: line.bound + strayed(before, after, at), ..line })
 }
 
 /// How far clocks may have left the line. They must be back at its end: who strays at most at `drift` on the way out and
 /// on the way back gets no further than `2 gone left / whole` of it. The fit that allows for less holds for the time of
 /// the other, too.
-fn strayed(before: &Fit, after: &Fit, at: MonoTime) -> Nanos {
+fn strayed(before: &ClockFit, after: &ClockFit, at: MonoTime) -> Nanos {
     let (gone, left) = (u128::from(at.since(before.at).as_u64()), u128::from(after.at.since(at).as_u64()));
     let drift_ppb = u128::from(before.drift_ppb.min(after.drift_ppb));
     let strayed = 2 * gone * left / (gone + left).max(1) * drift_ppb;
@@ -201,7 +202,7 @@ fn strayed(before: &Fit, after: &Fit, at: MonoTime) -> Nanos {
 }
 
 /// The line itself, with what its ends are known to.
-fn on_line(before: &Fit, after: &Fit, at: MonoTime) -> Option<Fit> {
+fn on_line(before: &ClockFit, after: &ClockFit, at: MonoTime) -> Option<ClockFit> {
     let whole = u128::from(after.at.since(before.at).as_u64());
     if at < before.at || at > after.at || whole == 0 {
         return None;
@@ -212,7 +213,7 @@ fn on_line(before: &Fit, after: &Fit, at: MonoTime) -> Option<Fit> {
     let step = i128::from(after.offset_ns) - i128::from(before.offset_ns);
     let offset = i128::from(before.offset_ns) + step.checked_mul(signed(gone)?)? / signed(whole)?;
     let rate = step.checked_mul(BILLION)? / signed(whole)?;
-    Some(Fit {
+    Some(ClockFit {
         at,
         offset_ns: narrow(offset),
         rate_ppb: narrow(rate),
@@ -230,16 +231,16 @@ mod tests {
         MonoTime::from_nanos(seconds * 1_000_000_000)
     }
 
-    fn fit(seconds: u64, offset_ns: i64, bound_ns: u64) -> Fit {
-        Fit { at: at(seconds), offset_ns, rate_ppb: 0, bound: Nanos::new(bound_ns), drift_ppb: 10_000 }
+    fn fit(seconds: u64, offset_ns: i64, bound_ns: u64) -> ClockFit {
+        ClockFit { at: at(seconds), offset_ns, rate_ppb: 0, bound: Nanos::new(bound_ns), drift_ppb: 10_000 }
     }
 
     #[test]
     fn a_bound_grows_with_the_distance_on_both_sides() {
-        let fit = Fit { rate_ppb: 30_000, ..fit(100, 5_000, 200) };
+        let fit = ClockFit { rate_ppb: 30_000, ..fit(100, 5_000, 200) };
         assert_eq!((fit.offset_at(at(160)), fit.bound_at(at(160))), (1_805_000, Nanos::new(600_200)));
         assert_eq!((fit.offset_at(at(40)), fit.bound_at(at(40))), (-1_795_000, Nanos::new(600_200)));
-        assert_eq!(Fit::same().bound_at(at(1_000_000)), Nanos::ZERO);
+        assert_eq!(ClockFit::same().bound_at(at(1_000_000)), Nanos::ZERO);
     }
 
     #[test]
@@ -255,7 +256,7 @@ mod tests {
     #[test]
     fn clocks_stray_only_as_far_as_they_come_back_from_and_as_the_better_fit_allows() {
         let (before, after) = (fit(0, 1_000, 100), fit(100, 3_000, 300));
-        let unsure = Fit { drift_ppb: 600_000, ..before };
+        let unsure = ClockFit { drift_ppb: 600_000, ..before };
         for before in [before, unsure] {
             let fit = between(&before, &after, at(25)).unwrap();
             assert_eq!((fit.offset_ns, fit.bound, fit.drift_ppb), (1_500, Nanos::new(150 + 375_000), 10_000));
@@ -294,7 +295,7 @@ mod tests {
     #[test]
     fn a_receiver_is_ahead_of_a_sender_by_the_difference_of_their_offsets() {
         let (receiver, sender) =
-            (Fit { rate_ppb: 700, ..fit(0, 5_000, 1) }, Fit { rate_ppb: 200, ..fit(0, 2_000, 1) });
+            (ClockFit { rate_ppb: 700, ..fit(0, 5_000, 1) }, ClockFit { rate_ppb: 200, ..fit(0, 2_000, 1) });
         let (here, ahead, rate) = receiver.ahead_of(&sender, at(10));
         assert_eq!((here, ahead, rate), (at(10) + Nanos::new(12_000), 8_000, 500));
     }
@@ -304,7 +305,7 @@ mod tests {
         fn there_and_back_is_the_same_instant(
             made in 0u64..1 << 60, offset in -(1i64 << 55)..1 << 55, rate in -500_000i64..500_000, when in 0u64..1 << 45,
         ) {
-            let fit = Fit { at: MonoTime::from_nanos(made + (1 << 56)), offset_ns: offset, rate_ppb: rate, ..Fit::same() };
+            let fit = ClockFit { at: MonoTime::from_nanos(made + (1 << 56)), offset_ns: offset, rate_ppb: rate, ..ClockFit::same() };
             let when = fit.at + Nanos::new(when);
             let back = fit.to_controller(fit.to_local(when));
             prop_assert!(back.signed_since(when).abs() <= 1, "{back:?} {when:?}");

@@ -19,7 +19,7 @@ pub struct SinceStart {
 
 /// Delays of frames in four numbers: what a live reader needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Delays {
+pub struct DelaySummary {
     /// Frames that were timed.
     pub count: u64,
     /// Nanoseconds of all of them.
@@ -30,7 +30,7 @@ pub struct Delays {
     pub max: Nanos,
 }
 
-impl Delays {
+impl DelaySummary {
     /// Takes in one.
     pub fn record(&mut self, delay: Nanos) {
         self.min = if self.count == 0 { delay } else { self.min.min(delay) };
@@ -125,7 +125,7 @@ pub struct StreamRxCounts {
     pub missing: u64,
     /// Delays since the last start.
     #[serde(default)]
-    pub delays: Delays,
+    pub delays: DelaySummary,
 }
 
 #[cfg(test)]
@@ -134,7 +134,8 @@ mod tests {
 
     #[test]
     fn delays_put_together_are_those_of_all() {
-        let (mut one, mut other, mut all) = (Delays::default(), Delays::default(), Delays::default());
+        let (mut one, mut other, mut all) =
+            (DelaySummary::default(), DelaySummary::default(), DelaySummary::default());
         assert_eq!(one.mean(), None);
         one.record(Nanos::new(30));
         other.record(Nanos::new(10));
@@ -143,7 +144,7 @@ mod tests {
             all.record(Nanos::new(ns));
         }
         one.merge(&other);
-        one.merge(&Delays::default());
+        one.merge(&DelaySummary::default());
         assert_eq!(one, all);
         assert_eq!((one.min, one.mean(), one.max), (Nanos::new(10), Some(Nanos::new(30)), Nanos::new(50)));
     }

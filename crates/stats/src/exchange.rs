@@ -2,14 +2,14 @@
 //!
 //! One exchange says that the offset lies in an interval as wide as the round trip took; which path was the slower one
 //! it cannot say. So the quickest exchange of each window is kept, and the offset, its rate and their bound are taken
-//! from the kept ones. Whoever asks is the *node* here, and whoever answers the *controller*, as in [`Fit`].
+//! from the kept ones. Whoever asks is the *node* here, and whoever answers the *controller*, as in [`ClockFit`].
 //!
 //! It sends nothing and reads no clock: its callers do.
 //!
 //! Invariant: the true offset lies within the bound, however uneven the paths are, as long as a clock keeps its rate
 //! against the other's to [`WANDER_PPB`] (and runs off by no more than [`MOST_PPB`] at all).
 
-use crate::clock::Fit;
+use crate::clock::ClockFit;
 use packetrig_units::{MonoTime, Nanos};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -27,7 +27,7 @@ const WINDOWS: usize = 32;
 
 /// A question and its answer. The node asks; the controller answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Exchange {
+pub struct ClockExchange {
     /// The question left, by the node's clock.
     pub sent: MonoTime,
     /// The question arrived, by the controller's clock.
@@ -38,7 +38,7 @@ pub struct Exchange {
     pub back: MonoTime,
 }
 
-impl Exchange {
+impl ClockExchange {
     /// Time under way, both ways together; `None` if that is impossible.
     pub fn round_trip(&self) -> Option<Nanos> {
         if self.back < self.sent || self.answered < self.heard {
@@ -49,7 +49,7 @@ impl Exchange {
     }
 
     /// What it says of the offset, at the middle of the controller's part.
-    fn mark(&self) -> Option<Mark> {
+    fn mark(&self) -> Option<OffsetMark> {
         let round_trip = self.round_trip()?.as_u64();
         let ns = |at: MonoTime| i128::from(at.as_nanos());
         let least = ns(self.sent) - ns(self.heard);
@@ -59,7 +59,7 @@ impl Exchange {
         let under_way = round_trip.saturating_add(rested);
         let drift = (u128::from(under_way) * u128::from(MOST_PPB)).div_ceil(1_000_000_000);
         let half = round_trip.div_ceil(2).saturating_add(u64::try_from(drift).ok()?);
-        Some(Mark {
+        Some(OffsetMark {
             at: self.heard + Nanos::new(rested / 2),
             offset_ns: i64::try_from(i128::midpoint(least, most)).ok()?,
             half,
@@ -69,13 +69,13 @@ impl Exchange {
 
 /// The offset at an instant of the controller's: within `half` of `offset_ns`.
 #[derive(Clone, Copy, Debug)]
-struct Mark {
+struct OffsetMark {
     at: MonoTime,
     offset_ns: i64,
     half: u64,
 }
 
-impl Mark {
+impl OffsetMark {
     /// The mean rate from here to `later`, and how far off it may be.
     fn rate_to(&self, later: &Self) -> Option<(i64, u64)> {
         let apart = i128::from(later.at.since(self.at).as_u64());
@@ -96,17 +96,17 @@ impl Mark {
 
 /// What all exchanges so far say together.
 #[derive(Clone, Debug, Default)]
-pub struct Comparison {
-    kept: VecDeque<Mark>,
-    best: Option<Mark>,
+pub struct ClockComparison {
+    kept: VecDeque<OffsetMark>,
+    best: Option<OffsetMark>,
     in_window: usize,
     count: u64,
     least: Option<Nanos>,
 }
 
-impl Comparison {
+impl ClockComparison {
     /// Takes in an exchange, in the order they came back. `false` if it is impossible, and was not.
-    pub fn add(&mut self, exchange: &Exchange) -> bool {
+    pub fn add(&mut self, exchange: &ClockExchange) -> bool {
         let (Some(mark), Some(round_trip)) = (exchange.mark(), exchange.round_trip()) else { return false };
         self.count += 1;
         self.least = Some(self.least.map_or(round_trip, |least| least.min(round_trip)));
@@ -135,14 +135,14 @@ impl Comparison {
     }
 
     /// Offset and rate by what is known; `None` before the first exchange.
-    pub fn fit(&self) -> Option<Fit> {
-        let marks: Vec<Mark> = self.kept.iter().chain(&self.best).copied().collect();
+    pub fn fit(&self) -> Option<ClockFit> {
+        let marks: Vec<OffsetMark> = self.kept.iter().chain(&self.best).copied().collect();
         let now = marks.iter().map(|mark| mark.at).max()?;
         let anchor = marks.iter().min_by_key(|mark| mark.doubt_at(now))?;
         let pairs = marks.iter().flat_map(|early| marks.iter().filter_map(|late| early.rate_to(late)));
         let (rate_ppb, doubt) = pairs.min_by_key(|(_, doubt)| *doubt).unwrap_or((0, MOST_PPB));
         let drift_ppb = if doubt == MOST_PPB { doubt } else { doubt + WANDER_PPB };
-        let fit = Fit {
+        let fit = ClockFit {
             at: anchor.at,
             offset_ns: anchor.offset_ns,
             rate_ppb,

@@ -10,7 +10,7 @@ const FRACTION: u32 = 8;
 
 /// Takes in one-way delays in order of arrival. A constant clock offset cancels out.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Jitter {
+pub struct JitterMeter {
     last: Option<i64>,
     smoothed: u64,
     sum: u128,
@@ -18,7 +18,7 @@ pub struct Jitter {
     max: u64,
 }
 
-impl Jitter {
+impl JitterMeter {
     /// Takes in the delay of the next frame to arrive.
     pub fn record(&mut self, delay_ns: i64) {
         if let Some(last) = self.last.replace(delay_ns) {
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     fn of(delays: &[i64]) -> JitterSummary {
-        let (mut jitter, mut latency) = (Jitter::default(), Latency::with_digits(3));
+        let (mut jitter, mut latency) = (JitterMeter::default(), Latency::with_digits(3));
         for delay in delays {
             jitter.record(*delay);
             latency.record(Nanos::new(delay.unsigned_abs()));

@@ -12,19 +12,19 @@ const LONGEST: u64 = 100_000_000_000;
 /// at two. Serialised as its exact figures and the (value, count) pairs that are not empty; one that was read takes no more
 /// memory than these pairs until something is added to it, because a hundred bytes of a foreign file must not take 200 kB.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(into = "Sparse", try_from = "Sparse")]
+#[serde(into = "SparseHistogram", try_from = "SparseHistogram")]
 pub struct Latency {
-    times: Times,
-    exact: Exact,
+    times: LatencyTimes,
+    exact: ExactTimes,
 }
 
 #[derive(Clone, Debug)]
-enum Times {
+enum LatencyTimes {
     Counting(Histogram<u64>),
     Read { digits: u8, buckets: Vec<(u64, u64)> },
 }
 
-impl Times {
+impl LatencyTimes {
     fn digits(&self) -> u8 {
         match self {
             Self::Counting(histogram) => histogram.sigfig(),
@@ -68,21 +68,21 @@ impl PartialEq for Latency {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Exact {
+struct ExactTimes {
     count: u64,
     sum: u128,
     min: u64,
     max: u64,
 }
 
-impl Exact {
+impl ExactTimes {
     const EMPTY: Self = Self { count: 0, sum: 0, min: u64::MAX, max: 0 };
 }
 
 impl Latency {
     /// An empty distribution with `digits` significant digits (1 to 3; others are brought into range).
     pub fn with_digits(digits: u8) -> Self {
-        Self { times: Times::Counting(empty(digits)), exact: Exact::EMPTY }
+        Self { times: LatencyTimes::Counting(empty(digits)), exact: ExactTimes::EMPTY }
     }
 
     /// Takes in one time. Never allocates.
@@ -163,7 +163,7 @@ impl Latency {
 
 /// The serialised form.
 #[derive(Serialize, Deserialize)]
-struct Sparse {
+struct SparseHistogram {
     digits: u8,
     count: u64,
     /// As text: it may exceed what JSON numbers hold.
@@ -173,7 +173,7 @@ struct Sparse {
     buckets: Vec<(u64, u64)>,
 }
 
-impl From<Latency> for Sparse {
+impl From<Latency> for SparseHistogram {
     fn from(latency: Latency) -> Self {
         Self {
             digits: latency.times.digits(),
@@ -186,17 +186,20 @@ impl From<Latency> for Sparse {
     }
 }
 
-impl TryFrom<Sparse> for Latency {
+impl TryFrom<SparseHistogram> for Latency {
     type Error = String;
 
-    fn try_from(sparse: Sparse) -> Result<Self, String> {
+    fn try_from(sparse: SparseHistogram) -> Result<Self, String> {
         let samples = sparse.buckets.iter().fold(0, |sum: u64, (_, count)| sum.saturating_add(*count));
         if samples != sparse.count {
             return Err(format!("a distribution of {} samples has buckets for {samples}", sparse.count));
         }
         let sum = sparse.sum.parse().map_err(|_| format!("`{}` is not a sum", sparse.sum))?;
-        let exact = Exact { count: sparse.count, sum, min: sparse.min, max: sparse.max };
-        Ok(Self { times: Times::Read { digits: sparse.digits.clamp(1, 3), buckets: sparse.buckets }, exact })
+        let exact = ExactTimes { count: sparse.count, sum, min: sparse.min, max: sparse.max };
+        Ok(Self {
+            times: LatencyTimes::Read { digits: sparse.digits.clamp(1, 3), buckets: sparse.buckets },
+            exact,
+        })
     }
 }
 
@@ -232,11 +235,11 @@ mod tests {
         let counted = of(&[5, 70_000, 70_000]);
         let text = serde_json::to_string(&counted).unwrap();
         let mut read: Latency = serde_json::from_str(&text).unwrap();
-        assert!(matches!(&read.times, Times::Read { buckets, .. } if buckets.len() == 2));
+        assert!(matches!(&read.times, LatencyTimes::Read { buckets, .. } if buckets.len() == 2));
         assert_eq!((read.quantile(500_000), read.clone()), (counted.quantile(500_000), counted));
-        assert!(matches!(read.times, Times::Read { .. }), "asking adds nothing");
+        assert!(matches!(read.times, LatencyTimes::Read { .. }), "asking adds nothing");
         read.record(Nanos::new(6));
-        assert!(matches!(read.times, Times::Counting(_)));
+        assert!(matches!(read.times, LatencyTimes::Counting(_)));
         assert_eq!(read, of(&[5, 70_000, 70_000, 6]));
         assert!(serde_json::from_str::<Latency>(&text.replace("\"count\":3", "\"count\":4")).is_err());
     }

@@ -10,7 +10,7 @@ use std::fmt;
 /// One account: a place where a frame can be, in frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Account {
+pub enum LedgerAccount {
     /// The schedule asked for it by the time the sender stopped.
     Planned,
     /// Planned, but the run ended before it was built.
@@ -58,7 +58,7 @@ pub enum Account {
 /// Whose business a rule is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Place {
+pub enum RuleScope {
     /// Our sender.
     Sender,
     /// Our receiver.
@@ -69,108 +69,113 @@ pub enum Place {
 
 /// What must add up: `whole` = sum of `parts`.
 #[derive(Clone, Copy, Debug)]
-pub struct Rule {
+pub struct BalanceRule {
     /// Its name.
     pub name: &'static str,
     /// Where it is.
-    pub place: Place,
-    whole: Account,
-    parts: &'static [Account],
+    pub place: RuleScope,
+    whole: LedgerAccount,
+    parts: &'static [LedgerAccount],
 }
 
 /// Every rule.
-pub const RULES: &[Rule] = &[
-    Rule {
+pub const RULES: &[BalanceRule] = &[
+    BalanceRule {
         name: "planned = built + unsent",
-        place: Place::Sender,
-        whole: Account::Planned,
-        parts: &[Account::Built, Account::Unsent],
+        place: RuleScope::Sender,
+        whole: LedgerAccount::Planned,
+        parts: &[LedgerAccount::Built, LedgerAccount::Unsent],
     },
-    Rule {
+    BalanceRule {
         name: "built = handed over + refused",
-        place: Place::Sender,
-        whole: Account::Built,
-        parts: &[Account::HandedOver, Account::Refused],
+        place: RuleScope::Sender,
+        whole: LedgerAccount::Built,
+        parts: &[LedgerAccount::HandedOver, LedgerAccount::Refused],
     },
-    Rule {
+    BalanceRule {
         name: "handed over = on the wire + dropped by the interface",
-        place: Place::Sender,
-        whole: Account::HandedOver,
-        parts: &[Account::OnWire, Account::TxDropped],
+        place: RuleScope::Sender,
+        whole: LedgerAccount::HandedOver,
+        parts: &[LedgerAccount::OnWire, LedgerAccount::TxDropped],
     },
-    Rule {
+    BalanceRule {
         name: "arrived = seen + dropped by our ring",
-        place: Place::Receiver,
-        whole: Account::Arrived,
-        parts: &[Account::Seen, Account::RingDropped],
+        place: RuleScope::Receiver,
+        whole: LedgerAccount::Arrived,
+        parts: &[LedgerAccount::Seen, LedgerAccount::RingDropped],
     },
-    Rule {
+    BalanceRule {
         name: "seen = recognised + misdelivered + other runs + protocol + foreign",
-        place: Place::Receiver,
-        whole: Account::Seen,
+        place: RuleScope::Receiver,
+        whole: LedgerAccount::Seen,
         parts: &[
-            Account::Recognised,
-            Account::Misdelivered,
-            Account::OtherRuns,
-            Account::Protocol,
-            Account::Foreign,
+            LedgerAccount::Recognised,
+            LedgerAccount::Misdelivered,
+            LedgerAccount::OtherRuns,
+            LedgerAccount::Protocol,
+            LedgerAccount::Foreign,
         ],
     },
-    Rule {
+    BalanceRule {
         name: "recognised = counted + duplicate + stale + unnumbered",
-        place: Place::Receiver,
-        whole: Account::Recognised,
-        parts: &[Account::Counted, Account::Duplicate, Account::Stale, Account::Unnumbered],
+        place: RuleScope::Receiver,
+        whole: LedgerAccount::Recognised,
+        parts: &[
+            LedgerAccount::Counted,
+            LedgerAccount::Duplicate,
+            LedgerAccount::Stale,
+            LedgerAccount::Unnumbered,
+        ],
     },
-    Rule {
+    BalanceRule {
         name: "expected = counted + lost",
-        place: Place::EndToEnd,
-        whole: Account::Expected,
-        parts: &[Account::Counted, Account::Lost],
+        place: RuleScope::EndToEnd,
+        whole: LedgerAccount::Expected,
+        parts: &[LedgerAccount::Counted, LedgerAccount::Lost],
     },
 ];
 
 /// Accounts and their counts. An account that was not measured is absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ledger {
-    counts: BTreeMap<Account, u64>,
+pub struct FrameLedger {
+    counts: BTreeMap<LedgerAccount, u64>,
     /// Accounts that some part of this ledger should have measured and could not.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    unknown: BTreeSet<Account>,
+    unknown: BTreeSet<LedgerAccount>,
 }
 
 /// A rule that does not hold.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Imbalance {
+pub struct LedgerImbalance {
     /// The rule.
     pub rule: String,
     /// Whose side it is.
-    pub place: Place,
+    pub place: RuleScope,
     /// Its left side.
     pub whole: u64,
     /// Its right side.
     pub parts: u64,
 }
 
-impl fmt::Display for Imbalance {
+impl fmt::Display for LedgerImbalance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let place = match self.place {
-            Place::Sender => "our sender",
-            Place::Receiver => "our receiver",
-            Place::EndToEnd => "end to end",
+            RuleScope::Sender => "our sender",
+            RuleScope::Receiver => "our receiver",
+            RuleScope::EndToEnd => "end to end",
         };
         write!(f, "{place}: {} does not hold: {} against {}", self.rule, self.whole, self.parts)
     }
 }
 
-impl Ledger {
+impl FrameLedger {
     /// Adds `frames` to an account.
-    pub fn add(&mut self, account: Account, frames: u64) {
+    pub fn add(&mut self, account: LedgerAccount, frames: u64) {
         *self.counts.entry(account).or_default() += frames;
     }
 
     /// Adds what may not have been measured.
-    pub fn add_measured(&mut self, account: Account, frames: Option<u64>) {
+    pub fn add_measured(&mut self, account: LedgerAccount, frames: Option<u64>) {
         match frames {
             Some(frames) => self.add(account, frames),
             None => drop(self.unknown.insert(account)),
@@ -178,12 +183,12 @@ impl Ledger {
     }
 
     /// What an account holds; `None` if no part measured it.
-    pub fn get(&self, account: Account) -> Option<u64> {
+    pub fn get(&self, account: LedgerAccount) -> Option<u64> {
         self.counts.get(&account).copied()
     }
 
     /// All accounts that hold a count, in the order a frame goes through them.
-    pub fn accounts(&self) -> impl Iterator<Item = (Account, u64)> {
+    pub fn accounts(&self) -> impl Iterator<Item = (LedgerAccount, u64)> {
         self.counts.iter().map(|(account, frames)| (*account, *frames))
     }
 
@@ -196,30 +201,35 @@ impl Ledger {
     }
 
     /// The rules that do not hold.
-    pub fn balance(&self) -> Vec<Imbalance> {
+    pub fn balance(&self) -> Vec<LedgerImbalance> {
         RULES.iter().filter_map(|rule| self.check(rule)?).collect()
     }
 
     /// The rules that could not be checked because an account that should have been measured was not.
     pub fn unchecked(&self) -> Vec<&'static str> {
-        let unknown = |rule: &&Rule| rule.accounts().any(|account| self.unknown.contains(&account));
+        let unknown = |rule: &&BalanceRule| rule.accounts().any(|account| self.unknown.contains(&account));
         RULES.iter().filter(unknown).map(|rule| rule.name).collect()
     }
 
     /// `None`: cannot be checked; `Some(None)`: holds.
     #[expect(clippy::option_option, reason = "not checkable and holding are different answers")]
-    fn check(&self, rule: &Rule) -> Option<Option<Imbalance>> {
+    fn check(&self, rule: &BalanceRule) -> Option<Option<LedgerImbalance>> {
         if rule.accounts().any(|account| self.unknown.contains(&account)) {
             return None;
         }
         let whole = self.get(rule.whole)?;
         let parts = rule.parts.iter().map(|part| self.get(*part)).sum::<Option<u64>>()?;
-        Some((whole != parts).then(|| Imbalance { rule: rule.name.into(), place: rule.place, whole, parts }))
+        Some((whole != parts).then(|| LedgerImbalance {
+            rule: rule.name.into(),
+            place: rule.place,
+            whole,
+            parts,
+        }))
     }
 }
 
-impl Rule {
-    fn accounts(&self) -> impl Iterator<Item = Account> {
+impl BalanceRule {
+    fn accounts(&self) -> impl Iterator<Item = LedgerAccount> {
         std::iter::once(self.whole).chain(self.parts.iter().copied())
     }
 }
@@ -229,11 +239,11 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn sender(planned: u64, unsent: u64) -> Ledger {
-        let mut ledger = Ledger::default();
-        ledger.add(Account::Planned, planned);
-        ledger.add(Account::Unsent, unsent);
-        ledger.add(Account::Built, planned - unsent);
+    fn sender(planned: u64, unsent: u64) -> FrameLedger {
+        let mut ledger = FrameLedger::default();
+        ledger.add(LedgerAccount::Planned, planned);
+        ledger.add(LedgerAccount::Unsent, unsent);
+        ledger.add(LedgerAccount::Built, planned - unsent);
         ledger
     }
 
@@ -241,7 +251,7 @@ mod tests {
     fn an_imbalance_names_the_rule_and_the_side() {
         let mut ledger = sender(10, 0);
         assert_eq!(ledger.balance(), []);
-        ledger.add(Account::Unsent, 1);
+        ledger.add(LedgerAccount::Unsent, 1);
         let wrong = ledger.balance();
         assert_eq!(wrong[0].to_string(), "our sender: planned = built + unsent does not hold: 10 against 11");
     }
@@ -249,11 +259,11 @@ mod tests {
     #[test]
     fn an_account_that_one_part_could_not_measure_is_not_used() {
         let mut all = sender(10, 0);
-        all.add_measured(Account::HandedOver, Some(10));
-        all.add_measured(Account::Refused, Some(0));
+        all.add_measured(LedgerAccount::HandedOver, Some(10));
+        all.add_measured(LedgerAccount::Refused, Some(0));
         let mut blind = sender(5, 0);
-        blind.add_measured(Account::HandedOver, None);
-        blind.add_measured(Account::Refused, Some(0));
+        blind.add_measured(LedgerAccount::HandedOver, None);
+        blind.add_measured(LedgerAccount::Refused, Some(0));
         all.merge(&blind);
         assert_eq!(all.balance(), []);
         assert_eq!(
@@ -265,8 +275,8 @@ mod tests {
     proptest! {
         #[test]
         fn balanced_ledgers_stay_balanced_in_any_order(parts in prop::collection::vec((0u64..1000, 0u64..1000), 1..6)) {
-            let ledgers: Vec<Ledger> = parts.iter().map(|(a, b)| sender(a + b, *b)).collect();
-            let fold = |list: &mut dyn Iterator<Item = &Ledger>| list.fold(Ledger::default(), |mut sum, l| { sum.merge(l); sum });
+            let ledgers: Vec<FrameLedger> = parts.iter().map(|(a, b)| sender(a + b, *b)).collect();
+            let fold = |list: &mut dyn Iterator<Item = &FrameLedger>| list.fold(FrameLedger::default(), |mut sum, l| { sum.merge(l); sum });
             let forward = fold(&mut ledgers.iter());
             prop_assert_eq!(&forward, &fold(&mut ledgers.iter().rev()));
             prop_assert_eq!(forward.balance(), []);

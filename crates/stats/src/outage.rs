@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 /// A time without some frames of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Outage {
+pub struct StreamOutage {
     /// Number of the first lost frame.
     pub first: u64,
     /// Number of the last lost frame.
@@ -26,7 +26,7 @@ pub struct Outage {
     pub end: Option<MonoTime>,
 }
 
-impl Outage {
+impl StreamOutage {
     /// How long no frame arrived. Absent at the ends of a stream, and where outages are joined.
     pub fn length(&self) -> Option<Nanos> {
         let (begin, end) = self.begin.zip(self.end).filter(|_| self.gaps == 1)?;
@@ -45,7 +45,7 @@ impl Outage {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutageList {
     /// The outages, at most as many as there is room for.
-    pub outages: Vec<Outage>,
+    pub outages: Vec<StreamOutage>,
     /// All runs of lost frames.
     pub gaps: u64,
     /// The longest time between two arrivals with lost frames between them; exact also where outages are joined.
@@ -62,7 +62,7 @@ impl OutageList {
     }
 
     /// Adds a run of lost frames; its numbers are above all earlier ones. A run that continues the last one extends it.
-    pub fn push(&mut self, outage: Outage) {
+    pub fn push(&mut self, outage: StreamOutage) {
         if let Some(last) = self.outages.last_mut()
             && last.last + 1 == outage.first
         {
@@ -141,12 +141,13 @@ impl OpenGaps {
     }
 
     /// The outage of the lost frames `first..=last`. Gaps below `first` are closed: nothing will be asked of them again.
-    pub(crate) fn outage(&mut self, first: u64, last: u64) -> Outage {
+    pub(crate) fn outage(&mut self, first: u64, last: u64) -> StreamOutage {
         while self.gaps.front().is_some_and(|gap| gap.end <= first) {
             self.gaps.pop_front();
         }
         let gap = self.gaps.front().filter(|gap| gap.first <= first);
-        let mut outage = Outage { first, last, frames: last + 1 - first, gaps: 1, begin: None, end: None };
+        let mut outage =
+            StreamOutage { first, last, frames: last + 1 - first, gaps: 1, begin: None, end: None };
         if let Some(gap) = gap {
             outage.begin = gap.before;
             outage.end = gap.after;
@@ -159,7 +160,7 @@ impl OpenGaps {
 }
 
 /// Where gaps were joined, the arrivals around a run within them are estimated: frames are taken to be evenly spaced.
-fn narrow(outage: &mut Outage, gap: &OpenGap) {
+fn narrow(outage: &mut StreamOutage, gap: &OpenGap) {
     let Some((before, after)) = gap.before.zip(gap.after) else { return };
     let span = u128::from(after.since(before).as_u64());
     let steps = u128::from(gap.end + 1 - gap.first);

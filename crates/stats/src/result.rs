@@ -6,7 +6,7 @@ use crate::content::ContentCounts;
 use crate::counts::{StreamRxCounts, StreamTxCounts};
 use crate::jitter::JitterSummary;
 use crate::latency::Latency;
-use crate::ledger::Ledger;
+use crate::ledger::FrameLedger;
 use crate::outage::OutageList;
 use crate::port::{PortInfo, RxCounters, TxCounters};
 use crate::port_event::PortEvent;
@@ -18,7 +18,7 @@ use std::net::IpAddr;
 
 /// All counts at one moment, while a run goes on. Indices are those of the plan.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Sample {
+pub struct CountSample {
     /// When it was taken.
     pub at: MonoTime,
     /// (stream, counts) at the senders of this node.
@@ -41,7 +41,7 @@ pub struct Sample {
     pub pings: Vec<(u64, Option<bool>)>,
 }
 
-impl Sample {
+impl CountSample {
     /// Together with what another node of the run counted. Of latencies the mean is that of whoever has one.
     #[must_use]
     pub fn joined(mut self, other: &Self) -> Self {
@@ -169,7 +169,7 @@ pub struct PortResult {
     /// Final counters.
     pub rx: RxCounters,
     /// Its part of the ledger.
-    pub ledger: Ledger,
+    pub ledger: FrameLedger,
     /// Sent per second (all streams).
     pub tx_series: RateSeries,
     /// Received per second (all streams).

@@ -16,8 +16,8 @@ mod tests;
 
 use crate::outage::{OpenGaps, OutageList};
 use crate::series::QualitySeries;
-use density::Density;
-use leaders::Leaders;
+use density::LossDensity;
+use leaders::SequenceLeaders;
 use packetrig_units::MonoTime;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -32,7 +32,7 @@ const OUTAGES: usize = 512;
 
 /// What one arrival meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Arrival {
+pub enum SequenceArrival {
     /// The next, or beyond a gap.
     New,
     /// Missing until now (RFC 4737, type-P-reordered). `extent` by its section 4.2.2.
@@ -98,8 +98,8 @@ pub struct SequenceWindow {
     counts: SequenceCounts,
     burst: u64,
     last_loss_second: Option<u64>,
-    leaders: Leaders,
-    density: Density,
+    leaders: SequenceLeaders,
+    density: LossDensity,
     /// When the last frame arrived, whatever its number.
     last_arrival: Option<MonoTime>,
     gaps: OpenGaps,
@@ -128,8 +128,8 @@ impl SequenceWindow {
             counts: SequenceCounts::default(),
             burst: 0,
             last_loss_second: None,
-            leaders: Leaders::new(),
-            density: Density::new(),
+            leaders: SequenceLeaders::new(),
+            density: LossDensity::new(),
             last_arrival: None,
             gaps: OpenGaps::new(),
             outages: OutageList::with_room(room),
@@ -155,12 +155,12 @@ impl SequenceWindow {
     }
 
     /// Takes in frame `number`, which arrived at `at`. `second_of` gives the second of the schedule in which a frame was due.
-    pub fn arrive(&mut self, number: u64, at: MonoTime, second_of: impl Fn(u64) -> u64) -> Arrival {
+    pub fn arrive(&mut self, number: u64, at: MonoTime, second_of: impl Fn(u64) -> u64) -> SequenceArrival {
         let before = self.last_arrival;
         if number >= self.next {
             if number - self.next > LONGEST_GAP {
                 self.counts.stale += 1;
-                return Arrival::Stale;
+                return SequenceArrival::Stale;
             }
             self.last_arrival = Some(at);
             if number > self.next {
@@ -169,22 +169,22 @@ impl SequenceWindow {
             self.advance(number, second_of);
             self.leaders.lead(number, self.counts.unique);
             self.count_unique(number);
-            return Arrival::New;
+            return SequenceArrival::New;
         }
         self.last_arrival = Some(at);
         if self.next - number > WINDOW {
             self.counts.stale += 1;
-            return Arrival::Stale;
+            return SequenceArrival::Stale;
         }
         if self.is_seen(number) {
             self.counts.duplicates += 1;
-            return Arrival::Duplicate;
+            return SequenceArrival::Duplicate;
         }
         let extent = self.counts.unique - self.leaders.first_above(number);
         self.counts.reordered += 1;
         self.counts.max_extent = self.counts.max_extent.max(extent);
         self.count_unique(number);
-        Arrival::Late { extent }
+        SequenceArrival::Late { extent }
     }
 
     fn count_unique(&mut self, number: u64) {

@@ -13,7 +13,7 @@ use crate::spool::{Counts, Kind, Manifest, Segment};
 use captures::Captures;
 use packetrig_fleet::fabric::SegmentId;
 use packetrig_fleet::{NodeName, RunId};
-use packetrig_stats::result::{NodeResult, Sample};
+use packetrig_stats::result::{CountSample, NodeResult};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -28,7 +28,7 @@ pub struct Gathered {
     /// The node's result, if it is there whole.
     pub result: Option<NodeResult>,
     /// The newest counts that are there whole.
-    pub last_sample: Option<Sample>,
+    pub last_sample: Option<CountSample>,
     /// Capture files, in the order their first pieces came.
     pub captures: Vec<GatheredCapture>,
     /// What the node said at its end.

@@ -2,15 +2,15 @@
 
 use packetrig_fleet::outcome::Outcome;
 use packetrig_fleet::report::{
-    Coverage, Criteria, LatencyError, LatencyReport, Loss, LossPlaces, PortReport, Received, RunReport,
-    SCHEMA_VERSION, Sent, StreamReport, Verdict,
+    AcceptanceCriteria, Coverage, LatencyError, LatencyReport, Loss, LossPlaces, PortReport, Received,
+    RunReport, SCHEMA_VERSION, Sent, StreamReport, Verdict,
 };
 use packetrig_fleet::{PlanHash, RunId};
 use packetrig_stats::counts::StreamRxCounts;
 use packetrig_stats::latency::Latency;
-use packetrig_stats::ledger::Ledger;
+use packetrig_stats::ledger::FrameLedger;
 use packetrig_stats::port::{BackEnd, PortInfo, RxCounters, StampKind, TxCounters};
-use packetrig_stats::result::{CaptureResult, NodeResult, ReceiveResult, Sample};
+use packetrig_stats::result::{CaptureResult, CountSample, NodeResult, ReceiveResult};
 use packetrig_stats::sequence::SequenceCounts;
 use packetrig_stats::series::RateSeries;
 use packetrig_units::{MonoTime, Nanos};
@@ -30,7 +30,7 @@ pub(crate) fn report(run: &str) -> RunReport {
         times: None,
         outcome: Outcome::Complete { stopped: false },
         verdict: Verdict::Fail(vec!["stream x: 2 of 10 frames lost".into()]),
-        criteria: Criteria::default(),
+        criteria: AcceptanceCriteria::default(),
         judged: Vec::new(),
         coverage: Coverage { reported: 1, expected: 1 },
         nodes: vec![],
@@ -38,7 +38,7 @@ pub(crate) fn report(run: &str) -> RunReport {
         load: None,
         streams: vec![measured, plain],
         ports: vec![port()],
-        ledger: Ledger::default(),
+        ledger: FrameLedger::default(),
         imbalances: vec![],
         unchecked: vec![],
         lost: LossPlaces { total: 2, sender: Some(0), receiver: Some(0), in_doubt: 0, path: Some(2) },
@@ -162,7 +162,7 @@ fn port() -> PortReport {
         rx_rate: None,
         tx_series: series(),
         rx_series: RateSeries::default(),
-        ledger: Ledger::default(),
+        ledger: FrameLedger::default(),
         clock_bound: Nanos::new(300),
         events: Vec::new(),
         peaks: None,
@@ -171,13 +171,13 @@ fn port() -> PortReport {
 }
 
 /// Counts after so many seconds.
-pub(crate) fn sample(seconds: u64) -> Sample {
+pub(crate) fn sample(seconds: u64) -> CountSample {
     let counters =
         TxCounters { handed_over: seconds * 10, refused: 0, on_wire: Some(seconds * 10), dropped: None };
-    Sample {
+    CountSample {
         at: MonoTime::from_nanos(seconds * 1_000_000_000),
         ports: vec![(0, counters, RxCounters::default())],
-        ..Sample::default()
+        ..CountSample::default()
     }
 }
 

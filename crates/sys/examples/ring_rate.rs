@@ -5,7 +5,7 @@
 #![expect(clippy::print_stdout, reason = "a tool for people")]
 
 use packetrig_sys::clock;
-use packetrig_sys::link::Links;
+use packetrig_sys::link::NamespaceLinks;
 use packetrig_sys::netns::NetNs;
 use packetrig_sys::packet::{TxOptions, TxRing};
 
@@ -16,7 +16,7 @@ fn main() -> Result<(), packetrig_sys::Error> {
     let (length, seconds, slots, batch, bypass) =
         (number(60), number(2), number(1024), number(64), number(1));
     let netns = NetNs::current()?;
-    let index = Links::open(&netns)?.by_name(&name)?.index;
+    let index = NamespaceLinks::open(&netns)?.by_name(&name)?.index;
     let options = TxOptions { slots, longest: length, bypass_queue: bypass != 0 };
     let mut ring = TxRing::open(&netns, index, &name, options)?;
     let start = clock::monotonic_ns();

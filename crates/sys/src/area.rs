@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 /// A stretch of shared memory, aligned to 16 bytes at least.
 #[derive(Debug)]
-pub(crate) struct Area {
+pub(crate) struct SharedArea {
     base: NonNull<u8>,
     len: usize,
     /// Present in tests only: plain memory in place of a mapping.
@@ -18,9 +18,9 @@ pub(crate) struct Area {
 }
 
 // SAFETY: the area is owned by one value, and its memory is not tied to a thread.
-unsafe impl Send for Area {}
+unsafe impl Send for SharedArea {}
 
-impl Area {
+impl SharedArea {
     /// Maps what a descriptor shares: the ring of a packet socket, the values of a BPF map.
     pub(crate) fn map(owner: BorrowedFd<'_>, len: usize, object: &str) -> Result<Self, Error> {
         Self::map_from(owner, 0, len, object)
@@ -139,7 +139,7 @@ impl Area {
     }
 }
 
-impl Drop for Area {
+impl Drop for SharedArea {
     fn drop(&mut self) {
         if let Some(layout) = self.plain {
             // SAFETY: allocated by `plain` with this layout; no reference outlives `self`.

@@ -21,15 +21,15 @@ pub const ALIGNMENT: usize = 4096;
 
 /// Zeroed memory that direct writes can be made from.
 #[derive(Debug)]
-pub struct Aligned {
+pub struct AlignedMemory {
     start: NonNull<u8>,
     layout: Layout,
 }
 
 // SAFETY: the memory belongs to this value alone, as that of a `Vec` does.
-unsafe impl Send for Aligned {}
+unsafe impl Send for AlignedMemory {}
 
-impl Aligned {
+impl AlignedMemory {
     /// So many bytes; at least one.
     pub fn new(bytes: usize) -> Self {
         let layout = Layout::from_size_align(bytes.max(1), ALIGNMENT).expect("far below the address space");
@@ -52,7 +52,7 @@ impl Aligned {
     }
 }
 
-impl Drop for Aligned {
+impl Drop for AlignedMemory {
     fn drop(&mut self) {
         // SAFETY: allocated with this layout by `new`, freed once.
         unsafe { dealloc(self.start.as_ptr(), self.layout) };
@@ -142,7 +142,7 @@ mod tests {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("f");
             let mut file = BulkFile::create(&path, direct).unwrap();
-            let mut block = Aligned::new(2 * ALIGNMENT);
+            let mut block = AlignedMemory::new(2 * ALIGNMENT);
             block.bytes_mut().fill(1);
             file.write_at(block.bytes(), 0).unwrap();
             file.write_at(&[2; 100], 8192).unwrap();
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn memory_is_aligned_and_zero() {
-        let memory = Aligned::new(10_000);
+        let memory = AlignedMemory::new(10_000);
         assert!(memory.bytes().as_ptr().addr().is_multiple_of(ALIGNMENT));
         assert!(memory.bytes().iter().all(|byte| *byte == 0));
     }

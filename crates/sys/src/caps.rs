@@ -16,7 +16,7 @@ const KNOWN: [(CapabilitySet, &str); 6] = [
 
 /// Rights of the calling thread.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
-pub struct Rights {
+pub struct ThreadRights {
     /// Effective user.
     pub user: u32,
     /// Effective capabilities, of those that matter here.
@@ -25,7 +25,7 @@ pub struct Rights {
     pub in_user_namespace: bool,
 }
 
-impl Rights {
+impl ThreadRights {
     /// Rights of the calling thread, now.
     pub fn current() -> Self {
         let effective =
@@ -93,7 +93,7 @@ mod tests {
         let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
         let line = status.lines().find(|line| line.starts_with("CapEff:")).unwrap();
         let bits = u64::from_str_radix(line[7..].trim(), 16).unwrap();
-        let rights = Rights::current();
+        let rights = ThreadRights::current();
         assert_eq!(rights.has("CAP_NET_ADMIN"), bits >> 12 & 1 == 1);
         assert_eq!(rights.has("CAP_NET_RAW"), bits >> 13 & 1 == 1);
         assert_eq!(rights.has("CAP_SYS_ADMIN"), bits >> 21 & 1 == 1);

@@ -17,14 +17,14 @@ const SECOND: u64 = 1_000_000_000;
 
 /// How far `CLOCK_REALTIME` is ahead of `CLOCK_MONOTONIC`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Offset {
+pub struct RealtimeOffset {
     /// Realtime minus monotonic, nanoseconds.
     pub offset_ns: i64,
     /// The truth is within this distance of it.
     pub bound_ns: u64,
 }
 
-impl Offset {
+impl RealtimeOffset {
     /// The monotonic time at which the real-time clock showed `realtime_ns`; zero if that was before the clock's origin.
     pub fn to_monotonic(self, realtime_ns: u64) -> u64 {
         let monotonic = i128::from(realtime_ns) - i128::from(self.offset_ns);
@@ -60,7 +60,7 @@ pub fn process_cpu_ns() -> u64 {
 
 /// Measures how far the two clocks are apart: each reading of the real-time clock is taken between two of the monotonic
 /// one, so half their distance bounds the error.
-pub fn realtime_offset() -> Offset {
+pub fn realtime_offset() -> RealtimeOffset {
     let reading = || bracketed(monotonic_ns(), wall_clock_ns(), monotonic_ns());
     (1..READINGS).fold(reading(), |best, _| {
         let next = reading();
@@ -68,12 +68,12 @@ pub fn realtime_offset() -> Offset {
     })
 }
 
-fn bracketed(before: u64, real: u64, after: u64) -> Offset {
+fn bracketed(before: u64, real: u64, after: u64) -> RealtimeOffset {
     let width = after.saturating_sub(before);
     let middle = before + width / 2;
     let offset = i128::from(real) - i128::from(middle);
     // The half width, rounded up, plus one for the nanosecond each clock rounds off.
-    Offset { offset_ns: i64::try_from(offset).unwrap_or(i64::MAX), bound_ns: width.div_ceil(2) + 1 }
+    RealtimeOffset { offset_ns: i64::try_from(offset).unwrap_or(i64::MAX), bound_ns: width.div_ceil(2) + 1 }
 }
 
 /// Sleeps until `CLOCK_MONOTONIC` shows `until_ns`; returns at once if that is past. A signal does not cut it short.
@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn a_reading_between_two_others_is_bounded_by_half_their_distance() {
         let offset = bracketed(1_000, 5_000_000, 1_100);
-        assert_eq!(offset, Offset { offset_ns: 4_998_950, bound_ns: 51 });
+        assert_eq!(offset, RealtimeOffset { offset_ns: 4_998_950, bound_ns: 51 });
         assert_eq!(offset.to_monotonic(5_000_000), 1_050);
         assert_eq!(offset.to_monotonic(1), 0);
     }

@@ -36,7 +36,7 @@ pub enum Error {
     },
     /// The kernel or driver lacks it.
     #[error(transparent)]
-    Unsupported(#[from] Unsupported),
+    Unsupported(#[from] UnsupportedFeature),
 }
 
 impl Error {
@@ -80,7 +80,7 @@ impl Error {
 /// Something this machine cannot do; the only reason for which a test may be skipped.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{feature} needs {needs}; found {found}")]
-pub struct Unsupported {
+pub struct UnsupportedFeature {
     /// What was wanted.
     pub feature: &'static str,
     /// What it takes.

@@ -3,7 +3,7 @@
 //! An [`Ethtool`] owns one datagram socket that only serves as a handle on its network namespace. Changes stay until
 //! changed back.
 
-use crate::{Error, Unsupported, netns::NetNs};
+use crate::{Error, UnsupportedFeature, netns::NetNs};
 use rustix::net::{AddressFamily, SocketType};
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -17,7 +17,7 @@ const SFLAGS: u32 = 0x26;
 
 /// Calls to drivers in one network namespace.
 #[derive(Debug)]
-pub struct Ethtool {
+pub struct EthtoolCalls {
     socket: OwnedFd,
 }
 
@@ -62,30 +62,30 @@ impl Offload {
         }
     }
 
-    fn access(self) -> Access {
+    fn access(self) -> OffloadAccess {
         match self {
-            Self::RxCsum => Access::Value { get: 0x14, set: 0x15 },
-            Self::TxCsum => Access::Value { get: 0x16, set: 0x17 },
-            Self::Tso => Access::Value { get: 0x1e, set: 0x1f },
-            Self::Gso => Access::Value { get: 0x23, set: 0x24 },
-            Self::Gro => Access::Value { get: 0x2b, set: 0x2c },
-            Self::TxVlan => Access::Flag(1 << 7),
-            Self::RxVlan => Access::Flag(1 << 8),
-            Self::Lro => Access::Flag(1 << 15),
+            Self::RxCsum => OffloadAccess::Value { get: 0x14, set: 0x15 },
+            Self::TxCsum => OffloadAccess::Value { get: 0x16, set: 0x17 },
+            Self::Tso => OffloadAccess::Value { get: 0x1e, set: 0x1f },
+            Self::Gso => OffloadAccess::Value { get: 0x23, set: 0x24 },
+            Self::Gro => OffloadAccess::Value { get: 0x2b, set: 0x2c },
+            Self::TxVlan => OffloadAccess::Flag(1 << 7),
+            Self::RxVlan => OffloadAccess::Flag(1 << 8),
+            Self::Lro => OffloadAccess::Flag(1 << 15),
         }
     }
 }
 
 /// How an offload is read and set: by commands of its own, or as a bit among flags.
 #[derive(Clone, Copy)]
-enum Access {
+enum OffloadAccess {
     Value { get: u32, set: u32 },
     Flag(u32),
 }
 
 /// Who drives an interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Driver {
+pub struct DriverName {
     /// Name of the driver.
     pub name: String,
     /// Its version; the kernel's own for drivers in its tree.
@@ -98,7 +98,7 @@ pub struct Driver {
 
 /// Speed and duplex of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
-pub struct Speed {
+pub struct LinkSpeed {
     /// Megabits per second.
     pub mbits: u32,
     /// Both directions at once; `None` if the driver does not say.
@@ -107,7 +107,7 @@ pub struct Speed {
 
 /// Queues of an interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Channels {
+pub struct QueueCounts {
     /// Receive queues in use.
     pub rx: u32,
     /// Transmit queues in use.
@@ -117,7 +117,7 @@ pub struct Channels {
 /// Who can take time stamps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 #[expect(clippy::struct_excessive_bools, reason = "four independent abilities, as the kernel lists them")]
-pub struct Timestamping {
+pub struct StampAbilities {
     /// Software stamps on departure.
     pub tx_software: bool,
     /// Software stamps on arrival.
@@ -143,7 +143,7 @@ pub struct HwStamping {
 const SIOCSHWTSTAMP: libc::Ioctl = 0x89b0;
 const SIOCGHWTSTAMP: libc::Ioctl = 0x89b1;
 
-impl Ethtool {
+impl EthtoolCalls {
     /// A handle on the drivers of `netns`.
     pub fn open(netns: &NetNs) -> Result<Self, Error> {
         let make = || rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None);
@@ -152,7 +152,7 @@ impl Ethtool {
     }
 
     /// Who drives the interface.
-    pub fn driver(&self, name: &str) -> Result<Driver, Error> {
+    pub fn driver(&self, name: &str) -> Result<DriverName, Error> {
         // struct ethtool_drvinfo: command, then six texts and five numbers.
         let mut info = [0u32; 49];
         info[0] = GDRVINFO;
@@ -163,11 +163,11 @@ impl Ethtool {
             let end = field.iter().position(|byte| *byte == 0).unwrap_or(field.len());
             String::from_utf8_lossy(&field[..end]).into_owned()
         };
-        Ok(Driver { name: text(4), version: text(36), firmware: text(68), bus: text(100) })
+        Ok(DriverName { name: text(4), version: text(36), firmware: text(68), bus: text(100) })
     }
 
     /// Speed and duplex; `None` while there is no link or the driver does not know.
-    pub fn speed(&self, name: &str) -> Result<Option<Speed>, Error> {
+    pub fn speed(&self, name: &str) -> Result<Option<LinkSpeed>, Error> {
         // struct ethtool_cmd: command, supported, advertising, then speed (u16), duplex (u8) and others; the high half of
         // the speed is the u16 at byte 28.
         let mut command = [0u32; 11];
@@ -180,24 +180,24 @@ impl Ethtool {
     }
 
     /// Queues in use.
-    pub fn channels(&self, name: &str) -> Result<Channels, Error> {
+    pub fn channels(&self, name: &str) -> Result<QueueCounts, Error> {
         // struct ethtool_channels: command, maxima of rx, tx, other, combined, then the counts in the same order.
         let mut channels = [0u32; 9];
         channels[0] = GCHANNELS;
         self.call(name, &mut channels).map_err(|errno| failed("ETHTOOL_GCHANNELS", name, errno))?;
         let [_, _, _, _, _, rx, tx, _, combined] = channels;
-        Ok(Channels { rx: rx + combined, tx: tx + combined })
+        Ok(QueueCounts { rx: rx + combined, tx: tx + combined })
     }
 
     /// Who can take time stamps.
-    pub fn timestamping(&self, name: &str) -> Result<Timestamping, Error> {
+    pub fn timestamping(&self, name: &str) -> Result<StampAbilities, Error> {
         // struct ethtool_ts_info: command, abilities, clock index, then transmit types and receive filters.
         let mut info = [0u32; 11];
         info[0] = GET_TS_INFO;
         self.call(name, &mut info).map_err(|errno| failed("ETHTOOL_GET_TS_INFO", name, errno))?;
         let can = |flag: u32| info[1] & flag != 0;
         let card = can(libc::SOF_TIMESTAMPING_RAW_HARDWARE);
-        Ok(Timestamping {
+        Ok(StampAbilities {
             tx_software: can(libc::SOF_TIMESTAMPING_TX_SOFTWARE),
             rx_software: can(libc::SOF_TIMESTAMPING_RX_SOFTWARE),
             tx_hardware: card && can(libc::SOF_TIMESTAMPING_TX_HARDWARE),
@@ -226,8 +226,8 @@ impl Ethtool {
     /// Whether an offload is on.
     pub fn offload(&self, name: &str, offload: Offload) -> Result<bool, Error> {
         let (command, mask) = match offload.access() {
-            Access::Value { get, .. } => (get, u32::MAX),
-            Access::Flag(flag) => (GFLAGS, flag),
+            OffloadAccess::Value { get, .. } => (get, u32::MAX),
+            OffloadAccess::Flag(flag) => (GFLAGS, flag),
         };
         let mut request = [command, 0];
         self.call(name, &mut request).map_err(|errno| failed("ETHTOOL_GFLAGS", name, errno))?;
@@ -240,8 +240,8 @@ impl Ethtool {
             return Ok(false);
         }
         let mut request = match offload.access() {
-            Access::Value { set, .. } => [set, u32::from(on)],
-            Access::Flag(flag) => {
+            OffloadAccess::Value { set, .. } => [set, u32::from(on)],
+            OffloadAccess::Flag(flag) => {
                 let mut flags = [GFLAGS, 0];
                 self.call(name, &mut flags).map_err(|errno| failed("ETHTOOL_GFLAGS", name, errno))?;
                 [SFLAGS, if on { flags[1] | flag } else { flags[1] & !flag }]
@@ -256,7 +256,7 @@ impl Ethtool {
             Err(errno) if errno != rustix::io::Errno::OPNOTSUPP && errno != rustix::io::Errno::INVAL => {
                 failed("ETHTOOL_SFLAGS", name, errno).with_rights("needs CAP_NET_ADMIN: run as root")
             }
-            _ => Unsupported {
+            _ => UnsupportedFeature {
                 feature: "switching an offload",
                 needs: format!("a driver that can set {} {}", offload.name(), if on { "on" } else { "off" }),
                 found: format!("{name} has it fixed"),
@@ -297,7 +297,7 @@ impl Ethtool {
     }
 }
 
-fn speed_of(command: &[u32; 11]) -> Option<Speed> {
+fn speed_of(command: &[u32; 11]) -> Option<LinkSpeed> {
     let bytes = |word: usize| command[word].to_ne_bytes();
     let (low, high) = (bytes(3), bytes(7));
     let mbits = u32::from(u16::from_ne_bytes([low[0], low[1]]))
@@ -308,12 +308,12 @@ fn speed_of(command: &[u32; 11]) -> Option<Speed> {
         _ => None,
     };
     // All ones (in 16 or 32 bits) means unknown.
-    (mbits != 0 && mbits != u32::MAX && mbits != 0xffff).then_some(Speed { mbits, full_duplex })
+    (mbits != 0 && mbits != u32::MAX && mbits != 0xffff).then_some(LinkSpeed { mbits, full_duplex })
 }
 
 fn failed(call: &'static str, name: &str, errno: rustix::io::Errno) -> Error {
     match errno {
-        rustix::io::Errno::OPNOTSUPP => Unsupported {
+        rustix::io::Errno::OPNOTSUPP => UnsupportedFeature {
             feature: call,
             needs: "a driver that answers it".into(),
             found: format!("{name}, whose driver does not"),
@@ -331,7 +331,7 @@ fn failed(call: &'static str, name: &str, errno: rustix::io::Errno) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::link::{Links, VethEnd};
+    use crate::link::{NamespaceLinks, VethEnd};
 
     #[test]
     fn speeds_above_65535_mbits_and_unknown_ones_are_told() {
@@ -343,16 +343,16 @@ mod tests {
             command[7] = u32::from_ne_bytes([a, b, 0, 0]);
             speed_of(&command)
         };
-        assert_eq!(command(10_000, 1, 0), Some(Speed { mbits: 10_000, full_duplex: Some(true) }));
-        assert_eq!(command(0x86a0, 1, 1), Some(Speed { mbits: 100_000, full_duplex: Some(true) }));
-        assert_eq!(command(100, 0, 0), Some(Speed { mbits: 100, full_duplex: Some(false) }));
+        assert_eq!(command(10_000, 1, 0), Some(LinkSpeed { mbits: 10_000, full_duplex: Some(true) }));
+        assert_eq!(command(0x86a0, 1, 1), Some(LinkSpeed { mbits: 100_000, full_duplex: Some(true) }));
+        assert_eq!(command(100, 0, 0), Some(LinkSpeed { mbits: 100, full_duplex: Some(false) }));
         assert_eq!(command(0xffff, 0xff, 0xffff), None);
         assert_eq!(command(0xffff, 0xff, 0), None);
     }
 
     #[test]
     fn a_missing_interface_is_missing() {
-        let ethtool = Ethtool::open(&NetNs::current().unwrap()).unwrap();
+        let ethtool = EthtoolCalls::open(&NetNs::current().unwrap()).unwrap();
         for name in ["nosuchlink0", "", "a-name-much-too-long-for-an-interface"] {
             assert!(matches!(ethtool.driver(name), Err(Error::Missing { .. })), "{name}");
         }
@@ -362,7 +362,7 @@ mod tests {
     fn a_virtual_cable_tells_its_driver_speed_queues_and_stamps() {
         let Some((_netns, ethtool)) = cable() else { return };
         assert_eq!(ethtool.driver("a").unwrap().name, "veth");
-        assert_eq!(ethtool.speed("a").unwrap(), Some(Speed { mbits: 10_000, full_duplex: Some(true) }));
+        assert_eq!(ethtool.speed("a").unwrap(), Some(LinkSpeed { mbits: 10_000, full_duplex: Some(true) }));
         assert!(ethtool.channels("a").unwrap().tx >= 1);
         assert!(ethtool.timestamping("a").unwrap().rx_software);
         assert_eq!(ethtool.timestamping("a").unwrap().clock, None);
@@ -387,7 +387,7 @@ mod tests {
         assert!(matches!(error, Error::Unsupported(_)), "{error}");
     }
 
-    fn cable() -> Option<(NetNs, Ethtool)> {
+    fn cable() -> Option<(NetNs, EthtoolCalls)> {
         let netns = match NetNs::create() {
             Ok(netns) => netns,
             Err(error) => {
@@ -396,14 +396,14 @@ mod tests {
             }
         };
         let end = |name| VethEnd { name, netns: None, mac: None };
-        let mut links = Links::open(&netns).unwrap();
+        let mut links = NamespaceLinks::open(&netns).unwrap();
         links.create_veth(end("a"), end("b")).unwrap();
         // A cable has a speed only while both ends are up.
         for name in ["a", "b"] {
             let index = links.by_name(name).unwrap().index;
             links.set_up(index, true).unwrap();
         }
-        let ethtool = Ethtool::open(&netns).unwrap();
+        let ethtool = EthtoolCalls::open(&netns).unwrap();
         Some((netns, ethtool))
     }
 }

@@ -2,25 +2,25 @@
 //!
 //! Nothing is owned or changed, and nothing is judged here. What a driver or kernel does not answer is absent.
 
-use crate::caps::Rights;
-use crate::ethtool::{Channels, Driver, Ethtool, Offload, Speed, Timestamping};
-use crate::link::{Address, Link, Links};
+use crate::caps::ThreadRights;
+use crate::ethtool::{DriverName, EthtoolCalls, LinkSpeed, Offload, QueueCounts, StampAbilities};
+use crate::link::{Link, LinkAddress, NamespaceLinks};
 use crate::netdev::{self, XdpFeatures};
 use crate::pktgen::Pktgen;
-use crate::sandbox::Offer;
-use crate::{Error, Unsupported, kernel, netns::NetNs, sched, userns, xdp, xsk};
+use crate::sandbox::OfferedWalls;
+use crate::{Error, UnsupportedFeature, kernel, netns::NetNs, sched, userns, xdp, xsk};
 use serde::Serialize;
 use std::net::IpAddr;
 
 /// The machine, and what this process may do on it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Machine {
+pub struct MachineFacts {
     /// Release of the kernel.
     pub kernel: String,
     /// Its major and minor number.
     pub version: (u32, u32),
     /// Rights of this process.
-    pub rights: Rights,
+    pub rights: ThreadRights,
     /// Processors this process may use.
     pub processors: usize,
     /// What keeps an ordinary user from a private lab, with the cure; `None` if nothing does.
@@ -32,24 +32,24 @@ pub struct Machine {
     /// What keeps it from the kernel's packet generator.
     pub pktgen_obstacle: Option<String>,
     /// Walls that this kernel offers to programs which give up rights.
-    pub walls: Offer,
+    pub walls: OfferedWalls,
 }
 
 /// An interface.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Interface {
+pub struct InterfaceFacts {
     /// Name, addresses of hardware, state.
     pub link: Link,
     /// Who drives it.
-    pub driver: Option<Driver>,
+    pub driver: Option<DriverName>,
     /// Its speed, while it has a link.
-    pub speed: Option<Speed>,
+    pub speed: Option<LinkSpeed>,
     /// Its queues.
-    pub channels: Option<Channels>,
+    pub channels: Option<QueueCounts>,
     /// Offloads that are on.
     pub offloads: Vec<Offload>,
     /// Who can take time stamps.
-    pub timestamping: Option<Timestamping>,
+    pub timestamping: Option<StampAbilities>,
     /// What XDP can do on it; absent on kernels that cannot be asked.
     pub xdp: Option<XdpFeatures>,
     /// Its addresses.
@@ -64,24 +64,24 @@ fn here(tried: impl Fn(&NetNs) -> Result<(), Error>) -> Option<String> {
 }
 
 /// Facts of the machine.
-pub fn machine() -> Machine {
-    Machine {
+pub fn machine() -> MachineFacts {
+    MachineFacts {
         kernel: kernel::release(),
         version: kernel::version(),
-        rights: Rights::current(),
+        rights: ThreadRights::current(),
         processors: sched::cpus().map_or(1, |cpus| cpus.len()),
-        lab_obstacle: userns::obstacle().as_ref().map(Unsupported::to_string),
+        lab_obstacle: userns::obstacle().as_ref().map(UnsupportedFeature::to_string),
         bpf_obstacle: xdp::obstacle().map(|error| error.to_string()),
         af_xdp_obstacle: here(|netns| xsk::obstacle(netns).map_or(Ok(()), Err)),
         pktgen_obstacle: here(|netns| Pktgen::open(netns).map(drop)),
-        walls: Offer::read(),
+        walls: OfferedWalls::read(),
     }
 }
 
 /// Facts of all interfaces of `netns`, in order of their number.
-pub fn interfaces(netns: &NetNs) -> Result<Vec<Interface>, Error> {
-    let mut links = Links::open(netns)?;
-    let ethtool = Ethtool::open(netns)?;
+pub fn interfaces(netns: &NetNs) -> Result<Vec<InterfaceFacts>, Error> {
+    let mut links = NamespaceLinks::open(netns)?;
+    let ethtool = EthtoolCalls::open(netns)?;
     let addresses = links.addresses()?;
     let routes = links.default_routes()?;
     let of = |link: Link| describe(netns, &ethtool, link, &addresses, &routes);
@@ -90,13 +90,13 @@ pub fn interfaces(netns: &NetNs) -> Result<Vec<Interface>, Error> {
 
 fn describe(
     netns: &NetNs,
-    ethtool: &Ethtool,
+    ethtool: &EthtoolCalls,
     link: Link,
-    addresses: &[Address],
+    addresses: &[LinkAddress],
     routes: &std::collections::BTreeSet<u32>,
-) -> Interface {
+) -> InterfaceFacts {
     let name = &link.name;
-    Interface {
+    InterfaceFacts {
         driver: ethtool.driver(name).ok(),
         speed: ethtool.speed(name).ok().flatten(),
         channels: ethtool.channels(name).ok(),
@@ -117,7 +117,7 @@ mod tests {
     fn every_interface_of_the_machine_is_described_without_rights() {
         let netns = NetNs::current().unwrap();
         let described = interfaces(&netns).unwrap();
-        let listed = Links::open(&netns).unwrap().list().unwrap();
+        let listed = NamespaceLinks::open(&netns).unwrap().list().unwrap();
         assert_eq!(described.len(), listed.len());
         let loopback = described.iter().find(|interface| interface.link.loopback).unwrap();
         assert!(loopback.timestamping.is_some_and(|stamps| stamps.rx_software && !stamps.rx_hardware));

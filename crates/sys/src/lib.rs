@@ -43,4 +43,4 @@ pub mod userns;
 pub mod xdp;
 pub mod xsk;
 
-pub use error::{Error, Unsupported};
+pub use error::{Error, UnsupportedFeature};

@@ -7,9 +7,9 @@ mod change;
 mod stack;
 mod way;
 
-pub use way::{Neighbour, Route};
+pub use way::{KernelRoute, NeighbourEntry};
 
-use crate::netlink::Conversation;
+use crate::netlink::NetlinkConversation;
 use crate::{Error, netns::NetNs};
 use netlink_packet_core::NLM_F_DUMP;
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
@@ -25,8 +25,8 @@ pub type Mac = [u8; 6];
 
 /// Interfaces of one network namespace.
 #[derive(Debug)]
-pub struct Links {
-    netlink: Conversation,
+pub struct NamespaceLinks {
+    netlink: NetlinkConversation,
 }
 
 /// An interface.
@@ -66,7 +66,7 @@ pub struct Link {
 
 /// Cumulative counters of an interface, as `ip -s link` shows them. Bytes are without FCS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Counters {
+pub struct LinkCounters {
     /// Whether the link is up.
     pub carrier: bool,
     /// Frames received.
@@ -100,7 +100,7 @@ pub struct LinkState {
 
 /// An address of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
-pub struct Address {
+pub struct LinkAddress {
     /// Number of the interface.
     pub index: u32,
     /// The address.
@@ -120,10 +120,10 @@ pub struct VethEnd<'a> {
     pub mac: Option<Mac>,
 }
 
-impl Links {
+impl NamespaceLinks {
     /// Interfaces of `netns`.
     pub fn open(netns: &NetNs) -> Result<Self, Error> {
-        Ok(Self { netlink: Conversation::open(netns, NETLINK_ROUTE)? })
+        Ok(Self { netlink: NetlinkConversation::open(netns, NETLINK_ROUTE)? })
     }
 
     /// All interfaces, in order of their number; one of a kind that cannot be read is left out.
@@ -184,22 +184,22 @@ impl Links {
     }
 
     /// Counters of the interface with this number. Costs one system call pair, some microseconds.
-    pub fn counters(&mut self, index: u32) -> Result<Counters, Error> {
+    pub fn counters(&mut self, index: u32) -> Result<LinkCounters, Error> {
         let message = self.fetch(index, Vec::new(), &format!("number {index}"))?;
         let stats = message.attributes.iter().find_map(|attribute| match attribute {
             LinkAttribute::Stats64(stats) => Some(counters_of(stats)),
             _ => None,
         });
         let carrier = message.header.flags.contains(LinkFlags::LowerUp);
-        Ok(Counters { carrier, ..stats.unwrap_or_default() })
+        Ok(LinkCounters { carrier, ..stats.unwrap_or_default() })
     }
 
     /// Addresses of all interfaces.
-    pub fn addresses(&mut self) -> Result<Vec<Address>, Error> {
+    pub fn addresses(&mut self) -> Result<Vec<LinkAddress>, Error> {
         self.addresses_of(AddressMessage::default())
     }
 
-    fn addresses_of(&mut self, message: AddressMessage) -> Result<Vec<Address>, Error> {
+    fn addresses_of(&mut self, message: AddressMessage) -> Result<Vec<LinkAddress>, Error> {
         let mut addresses = Vec::new();
         let request = RouteNetlinkMessage::GetAddress(message);
         let mut note = |answer| {
@@ -328,8 +328,8 @@ fn kind_of(infos: &[LinkInfo]) -> Option<String> {
     })
 }
 
-fn counters_of(stats: &Stats64) -> Counters {
-    Counters {
+fn counters_of(stats: &Stats64) -> LinkCounters {
+    LinkCounters {
         carrier: false,
         rx_frames: stats.rx_packets,
         rx_bytes: stats.rx_bytes,
@@ -350,7 +350,7 @@ fn is_global(ip: &IpAddr) -> bool {
     }
 }
 
-fn address_of(message: &AddressMessage) -> Option<Address> {
+fn address_of(message: &AddressMessage) -> Option<LinkAddress> {
     // On a point-to-point link `Address` is the far end's and `Local` ours; elsewhere both are ours.
     let local = message.attributes.iter().find_map(|a| match a {
         AddressAttribute::Local(ip) => Some(*ip),
@@ -362,7 +362,7 @@ fn address_of(message: &AddressMessage) -> Option<Address> {
             _ => None,
         })
     });
-    ours.map(|ip| Address { index: message.header.index, ip, prefix: message.header.prefix_len })
+    ours.map(|ip| LinkAddress { index: message.header.index, ip, prefix: message.header.prefix_len })
 }
 
 fn exits_of_default(route: &RouteMessage) -> Vec<u32> {

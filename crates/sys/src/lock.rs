@@ -10,7 +10,7 @@ mod listeners;
 
 use crate::runtime_directory::{self, open_existing_lock_file, open_lock_file};
 use crate::{Error, netns::NetNs, process};
-use listeners::{Holder, bind_name, find_holder};
+use listeners::{NameHolder, bind_name, find_holder};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
@@ -25,7 +25,7 @@ const MOST_TRIES: usize = 16;
 
 /// A held name; dropping it gives it back.
 #[derive(Debug)]
-pub struct Lock {
+pub struct NameLock {
     /// Kept open, never used.
     _listener: UnixListener,
     file: LockFile,
@@ -45,7 +45,7 @@ impl Drop for LockFile {
     }
 }
 
-impl Lock {
+impl NameLock {
     /// Takes `name` in `netns`; [`Error::Busy`] names `object` and the process that holds it.
     pub fn take(netns: &NetNs, name: &str, object: &str) -> Result<Self, Error> {
         let path = path_of(netns, name)?;
@@ -58,8 +58,8 @@ impl Lock {
         let listener = netns.run_in(|| bind_name(name))?.map_err(failed)?;
         // Behind the binding: of two that come at once, none sees nobody.
         match find_holder(netns, name, &listener)? {
-            Holder::Nobody => Ok(Self { _listener: listener, file }),
-            Holder::Trusted(process) => Err(busy(process)),
+            NameHolder::Nobody => Ok(Self { _listener: listener, file }),
+            NameHolder::Trusted(process) => Err(busy(process)),
         }
     }
 
@@ -151,8 +151,8 @@ mod tests {
     fn a_name_has_one_holder_who_is_named_and_is_free_again_afterwards() {
         let netns = NetNs::current().unwrap();
         let name = format!("sys-lock-test-{}", std::process::id());
-        let held = Lock::take(&netns, &name, "eth1").unwrap();
-        let Err(Error::Busy { object, holder }) = Lock::take(&netns, &name, "eth1") else {
+        let held = NameLock::take(&netns, &name, "eth1").unwrap();
+        let Err(Error::Busy { object, holder }) = NameLock::take(&netns, &name, "eth1") else {
             panic!("two holders")
         };
         assert_eq!(object, "eth1");
@@ -160,7 +160,7 @@ mod tests {
         assert_eq!(holder, i32::try_from(std::process::id()).ok());
         drop(held);
         assert!(!is_held(&netns, &name).unwrap());
-        Lock::take(&netns, &name, "eth1").unwrap();
+        NameLock::take(&netns, &name, "eth1").unwrap();
     }
 
     #[test]
@@ -171,8 +171,8 @@ mod tests {
             Err(error) => return assert!(error.is_permission(), "{error}"),
         };
         let name = format!("sys-lock-apart-{}", std::process::id());
-        let _first = Lock::take(&here, &name, "eth1").unwrap();
-        let _second = Lock::take(&there, &name, "eth1").unwrap();
+        let _first = NameLock::take(&here, &name, "eth1").unwrap();
+        let _second = NameLock::take(&there, &name, "eth1").unwrap();
     }
 
     #[test]
@@ -181,10 +181,10 @@ mod tests {
         let name = format!("sys-lock-elsewhere-{}", std::process::id());
         let address = SocketAddr::from_abstract_name(&name).unwrap();
         let listener = UnixListener::bind_addr(&address).unwrap();
-        let busy = Lock::take(&netns, &name, "eth1").unwrap_err();
+        let busy = NameLock::take(&netns, &name, "eth1").unwrap_err();
         assert!(matches!(busy, Error::Busy { holder: Some(_), .. }), "{busy}");
         drop(listener);
-        Lock::take(&netns, &name, "eth1").unwrap();
+        NameLock::take(&netns, &name, "eth1").unwrap();
     }
 
     /// A listener at a name, and clients that fill its queue.
@@ -208,10 +208,10 @@ mod tests {
         // A holder that keeps its files elsewhere, whose queue somebody has filled.
         let elsewhere = full_queue(&name);
         assert!(is_held(&netns, &name).unwrap());
-        let busy = Lock::take(&netns, &name, "eth1").unwrap_err();
+        let busy = NameLock::take(&netns, &name, "eth1").unwrap_err();
         assert!(matches!(busy, Error::Busy { .. }), "{busy}");
         drop(elsewhere);
-        let held = Lock::take(&netns, &name, "eth1").unwrap();
+        let held = NameLock::take(&netns, &name, "eth1").unwrap();
         let path = held.path().to_owned();
         drop(held);
         assert!(!is_held(&netns, &name).unwrap() && !path.exists());
@@ -246,9 +246,9 @@ mod tests {
         let mut lines = BufReader::new(squatter.stdout.take().unwrap()).lines();
         assert!(lines.any(|line| line.unwrap().ends_with("listens")));
         assert!(!is_held(&netns, &name).unwrap());
-        let held = Lock::take(&netns, &name, "eth1").unwrap();
+        let held = NameLock::take(&netns, &name, "eth1").unwrap();
         assert!(is_held(&netns, &name).unwrap());
-        assert!(matches!(Lock::take(&netns, &name, "eth1"), Err(Error::Busy { .. })));
+        assert!(matches!(NameLock::take(&netns, &name, "eth1"), Err(Error::Busy { .. })));
         // Who keeps files elsewhere sees the holder, too, although the name is another user's.
         assert!(listeners::has_holder(&netns, &name).unwrap());
         drop(held);

@@ -7,12 +7,12 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 thread_local! {
-    static HELD: Cell<Held> = const { Cell::new(Held { now: 0, peak: 0 }) };
+    static HELD: Cell<HeldBytes> = const { Cell::new(HeldBytes { now: 0, peak: 0 }) };
 }
 
 /// Bytes that the calling thread has allocated and not freed; those that it freed for another thread count as below zero.
 #[derive(Clone, Copy)]
-struct Held {
+struct HeldBytes {
     now: i64,
     peak: i64,
 }
@@ -33,7 +33,7 @@ impl MeteredAllocator {
             held >= 64
         };
         let before = HELD.get().now;
-        HELD.set(Held { now: before, peak: before });
+        HELD.set(HeldBytes { now: before, peak: before });
         work();
         is_in_use.then(|| u64::try_from(HELD.get().peak - before).unwrap_or(0))
     }
@@ -43,7 +43,7 @@ impl MeteredAllocator {
         // At the end of a thread nobody asks any more.
         HELD.try_with(|held| {
             let now = held.get().now + sign * bytes;
-            held.set(Held { now, peak: held.get().peak.max(now) });
+            held.set(HeldBytes { now, peak: held.get().peak.max(now) });
         })
         .unwrap_or(());
     }

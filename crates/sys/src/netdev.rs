@@ -2,8 +2,8 @@
 //!
 //! Each question opens a socket and closes it again; nothing is kept.
 
-use crate::netlink::Conversation;
-use crate::{Error, Unsupported, kernel, netns::NetNs};
+use crate::netlink::NetlinkConversation;
+use crate::{Error, UnsupportedFeature, kernel, netns::NetNs};
 use netlink_packet_core::{NetlinkDeserializable, NetlinkHeader, NetlinkSerializable};
 use netlink_sys::protocols::NETLINK_GENERIC;
 
@@ -35,22 +35,22 @@ pub struct XdpFeatures {
 
 /// XDP abilities of the interface with this number; unsupported before Linux 6.3.
 pub fn xdp_features(netns: &NetNs, index: u32) -> Result<XdpFeatures, Error> {
-    let mut netlink = Conversation::open(netns, NETLINK_GENERIC)?;
+    let mut netlink = NetlinkConversation::open(netns, NETLINK_GENERIC)?;
     let family = find_family(&mut netlink)?;
     let mut bits = None;
-    let request = Message::new(family, DEV_GET, DEV_IFINDEX, &index.to_ne_bytes());
+    let request = GenericMessage::new(family, DEV_GET, DEV_IFINDEX, &index.to_ne_bytes());
     netlink
-        .ask(request, 0, &mut |answer: Message| {
+        .ask(request, 0, &mut |answer: GenericMessage| {
             bits = answer.attribute(DEV_XDP_FEATURES).and_then(|value| value.first_chunk().copied()).or(bits);
         })
         .map_err(|error| Error::call("NETDEV_CMD_DEV_GET", format!("interface {index}"), error))?;
     Ok(features_of(bits.map_or(0, u64::from_ne_bytes)))
 }
 
-fn find_family(netlink: &mut Conversation) -> Result<u16, Error> {
+fn find_family(netlink: &mut NetlinkConversation) -> Result<u16, Error> {
     let mut found = None;
-    let request = Message::new(CONTROLLER, CONTROLLER_GET_FAMILY, CONTROLLER_FAMILY_NAME, b"netdev\0");
-    let asked = netlink.ask(request, 0, &mut |answer: Message| {
+    let request = GenericMessage::new(CONTROLLER, CONTROLLER_GET_FAMILY, CONTROLLER_FAMILY_NAME, b"netdev\0");
+    let asked = netlink.ask(request, 0, &mut |answer: GenericMessage| {
         found =
             answer.attribute(CONTROLLER_FAMILY_ID).and_then(|value| value.first_chunk().copied()).or(found);
     });
@@ -59,7 +59,7 @@ fn find_family(netlink: &mut Conversation) -> Result<u16, Error> {
         (Err(error), _) if error.raw_os_error() != Some(libc::ENOENT) => {
             Err(Error::call("CTRL_CMD_GETFAMILY", "netdev", error))
         }
-        _ => Err(Unsupported {
+        _ => Err(UnsupportedFeature {
             feature: "asking for XDP abilities",
             needs: "Linux 6.3".into(),
             found: kernel::release(),
@@ -75,12 +75,12 @@ fn features_of(bits: u64) -> XdpFeatures {
 
 /// A generic netlink message: command, version, attributes.
 #[derive(Debug)]
-struct Message {
+struct GenericMessage {
     family: u16,
     bytes: Vec<u8>,
 }
 
-impl Message {
+impl GenericMessage {
     /// A request with one attribute.
     fn new(family: u16, command: u8, attribute: u16, value: &[u8]) -> Self {
         let length = u16::try_from(value.len() + 4).expect("attributes of ours are short");
@@ -107,7 +107,7 @@ impl Message {
     }
 }
 
-impl NetlinkSerializable for Message {
+impl NetlinkSerializable for GenericMessage {
     fn message_type(&self) -> u16 {
         self.family
     }
@@ -119,7 +119,7 @@ impl NetlinkSerializable for Message {
     }
 }
 
-impl NetlinkDeserializable for Message {
+impl NetlinkDeserializable for GenericMessage {
     type Error = std::convert::Infallible;
 
     fn deserialize(header: &NetlinkHeader, payload: &[u8]) -> Result<Self, Self::Error> {
@@ -133,13 +133,13 @@ mod tests {
 
     #[test]
     fn attributes_are_found_behind_others_and_garbage_is_not_followed() {
-        let mut message = Message::new(1, DEV_GET, DEV_IFINDEX, &[1, 2, 3, 4, 5]);
+        let mut message = GenericMessage::new(1, DEV_GET, DEV_IFINDEX, &[1, 2, 3, 4, 5]);
         message.bytes.extend([&8u16.to_ne_bytes()[..], &9u16.to_ne_bytes(), &[7; 4]].concat());
         assert_eq!(message.attribute(DEV_IFINDEX), Some(&[1, 2, 3, 4, 5][..]));
         assert_eq!(message.attribute(9), Some(&[7; 4][..]));
         assert_eq!(message.attribute(4), None);
         for bytes in [vec![], vec![1, 2, 3], vec![0; 8], vec![0xff; 12]] {
-            assert_eq!(Message { family: 1, bytes }.attribute(1), None);
+            assert_eq!(GenericMessage { family: 1, bytes }.attribute(1), None);
         }
     }
 

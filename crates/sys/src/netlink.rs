@@ -18,20 +18,20 @@ const RECEIVE_BUFFER: usize = 1 << 16;
 /// The kernel answers within microseconds, or, while it holds its configuration lock, within seconds.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-pub(crate) struct Conversation {
+pub(crate) struct NetlinkConversation {
     socket: Socket,
     buffer: Vec<u8>,
     sequence: u32,
     label: String,
 }
 
-impl std::fmt::Debug for Conversation {
+impl std::fmt::Debug for NetlinkConversation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Conversation").field("namespace", &self.label).finish_non_exhaustive()
     }
 }
 
-impl Conversation {
+impl NetlinkConversation {
     pub(crate) fn open(netns: &NetNs, protocol: isize) -> Result<Self, Error> {
         let connect = || -> std::io::Result<Socket> {
             let mut socket = Socket::new(protocol)?;

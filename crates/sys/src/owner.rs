@@ -8,7 +8,7 @@
 //! never gets one again. Numbers are as this process's user namespace shows them; users that it does not know all appear as
 //! one number ([`overflow_user`]), which is therefore nobody's name.
 
-use crate::{Error, netlink::Conversation, netns::NetNs};
+use crate::{Error, netlink::NetlinkConversation, netns::NetNs};
 use netlink_packet_core::{DecodeError, NetlinkDeserializable, NetlinkHeader, NetlinkSerializable};
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
@@ -31,13 +31,13 @@ mod tcp_state {
 /// Finds owners of connections. See the module.
 #[derive(Debug)]
 pub struct ConnectionOwners {
-    lookup: Lookup,
+    lookup: OwnerLookup,
     overflow: u32,
 }
 
 #[derive(Debug)]
-enum Lookup {
-    Netlink(Mutex<Conversation>),
+enum OwnerLookup {
+    Netlink(Mutex<NetlinkConversation>),
     Proc,
 }
 
@@ -46,10 +46,11 @@ impl ConnectionOwners {
     /// works on this kernel; an error if none does.
     pub fn open() -> Result<Self, Error> {
         let overflow = overflow_user();
-        let netlink = Conversation::open(&NetNs::current()?, NETLINK_SOCK_DIAG);
-        let ways = netlink.ok().map(|netlink| Lookup::Netlink(Mutex::new(netlink)));
-        let trial = Trial::new().map_err(|error| Error::call("connect", "the loopback interface", error))?;
-        for lookup in ways.into_iter().chain([Lookup::Proc]) {
+        let netlink = NetlinkConversation::open(&NetNs::current()?, NETLINK_SOCK_DIAG);
+        let ways = netlink.ok().map(|netlink| OwnerLookup::Netlink(Mutex::new(netlink)));
+        let trial =
+            OwnConnection::new().map_err(|error| Error::call("connect", "the loopback interface", error))?;
+        for lookup in ways.into_iter().chain([OwnerLookup::Proc]) {
             let owners = Self { lookup, overflow };
             if owners.find(trial.client, trial.server).is_some() {
                 return Ok(owners);
@@ -68,8 +69,8 @@ impl ConnectionOwners {
     fn find(&self, client: SocketAddr, server: SocketAddr) -> Option<u32> {
         let pair = SocketPair { near: plain(client), far: plain(server) };
         match &self.lookup {
-            Lookup::Netlink(netlink) => ask_kernel(netlink, pair),
-            Lookup::Proc => read_tables(pair),
+            OwnerLookup::Netlink(netlink) => ask_kernel(netlink, pair),
+            OwnerLookup::Proc => read_tables(pair),
         }
     }
 }
@@ -86,13 +87,13 @@ pub fn own_user() -> u32 {
 }
 
 /// A connection of this process to itself.
-struct Trial {
+struct OwnConnection {
     client: SocketAddr,
     server: SocketAddr,
     _ends: (TcpListener, TcpStream),
 }
 
-impl Trial {
+impl OwnConnection {
     fn new() -> std::io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let server = listener.local_addr()?;
@@ -113,7 +114,7 @@ fn plain(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-fn ask_kernel(netlink: &Mutex<Conversation>, pair: SocketPair) -> Option<u32> {
+fn ask_kernel(netlink: &Mutex<NetlinkConversation>, pair: SocketPair) -> Option<u32> {
     let mut found = None;
     let mut netlink = netlink.lock().unwrap_or_else(PoisonError::into_inner);
     let asked = netlink.ask(DiagMessage::Request(pair), 0, &mut |message| {
@@ -253,7 +254,7 @@ mod tests {
 
     /// What both ways say of a connection between these ends.
     fn owners(client: SocketAddr, server: SocketAddr) -> [Option<u32>; 2] {
-        let netlink = Conversation::open(&NetNs::current().unwrap(), NETLINK_SOCK_DIAG).unwrap();
+        let netlink = NetlinkConversation::open(&NetNs::current().unwrap(), NETLINK_SOCK_DIAG).unwrap();
         let pair = SocketPair { near: plain(client), far: plain(server) };
         [ask_kernel(&Mutex::new(netlink), pair), read_tables(pair)]
     }

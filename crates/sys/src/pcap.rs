@@ -5,7 +5,7 @@
 //!
 //! Invariant: memory of libpcap is freed by libpcap, in the call that had it allocated.
 
-use crate::Unsupported;
+use crate::UnsupportedFeature;
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::ptr::NonNull;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -38,7 +38,7 @@ pub type ClassicProgram = Vec<ClassicInsn>;
 pub enum PcapError {
     /// World: libpcap is not installed.
     #[error(transparent)]
-    Unsupported(#[from] Unsupported),
+    Unsupported(#[from] UnsupportedFeature),
     /// User: libpcap does not understand the expression.
     #[error("filter `{expression}`: {reason} (the language is that of pcap-filter(7))")]
     Expression {
@@ -56,23 +56,23 @@ struct RawProgram {
 }
 
 /// libpcap's handle, opaque.
-type Handle = c_void;
+type PcapHandle = c_void;
 
-type OpenDead = unsafe extern "C" fn(c_int, c_int) -> *mut Handle;
-type Close = unsafe extern "C" fn(*mut Handle);
-type Compile = unsafe extern "C" fn(*mut Handle, *mut RawProgram, *const c_char, c_int, u32) -> c_int;
+type OpenDead = unsafe extern "C" fn(c_int, c_int) -> *mut PcapHandle;
+type PcapClose = unsafe extern "C" fn(*mut PcapHandle);
+type PcapCompile = unsafe extern "C" fn(*mut PcapHandle, *mut RawProgram, *const c_char, c_int, u32) -> c_int;
 type FreeCode = unsafe extern "C" fn(*mut RawProgram);
-type ErrorOf = unsafe extern "C" fn(*mut Handle) -> *mut c_char;
-type Filter = unsafe extern "C" fn(*const ClassicInsn, *const u8, c_uint, c_uint) -> c_uint;
+type ErrorOf = unsafe extern "C" fn(*mut PcapHandle) -> *mut c_char;
+type PcapFilter = unsafe extern "C" fn(*const ClassicInsn, *const u8, c_uint, c_uint) -> c_uint;
 
 /// What is used of libpcap.
-struct Library {
+struct PcapLibrary {
     open_dead: OpenDead,
-    close: Close,
-    compile: Compile,
+    close: PcapClose,
+    compile: PcapCompile,
     free_code: FreeCode,
     error_of: ErrorOf,
-    filter: Filter,
+    filter: PcapFilter,
 }
 
 /// Compiles an expression for Ethernet frames, optimised. An empty one accepts every frame.
@@ -83,7 +83,7 @@ pub fn compile(expression: &str) -> Result<ClassicProgram, PcapError> {
     let failed = |reason: String| PcapError::Expression { expression: expression.to_owned(), reason };
     let text = CString::new(expression).map_err(|_| failed("it contains a zero byte".into()))?;
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    let dead = Dead::open(library).ok_or_else(|| failed("libpcap has no memory".into()))?;
+    let dead = DeadHandle::open(library).ok_or_else(|| failed("libpcap has no memory".into()))?;
     let mut raw = RawProgram { length: 0, insns: std::ptr::null_mut() };
     // SAFETY: handle and program are live and ours, the text ends with a zero byte and is only read.
     let done =
@@ -133,13 +133,13 @@ fn copy_of(raw: &RawProgram) -> ClassicProgram {
 }
 
 /// A handle that compiles and captures nothing; closed on drop.
-struct Dead {
-    library: &'static Library,
-    handle: NonNull<Handle>,
+struct DeadHandle {
+    library: &'static PcapLibrary,
+    handle: NonNull<PcapHandle>,
 }
 
-impl Dead {
-    fn open(library: &'static Library) -> Option<Self> {
+impl DeadHandle {
+    fn open(library: &'static PcapLibrary) -> Option<Self> {
         // SAFETY: takes two numbers and returns a handle or null.
         let handle = unsafe { (library.open_dead)(LINK_TYPE_ETHERNET, SNAP_LEN) };
         NonNull::new(handle).map(|handle| Self { library, handle })
@@ -156,20 +156,20 @@ impl Dead {
     }
 }
 
-impl Drop for Dead {
+impl Drop for DeadHandle {
     fn drop(&mut self) {
         // SAFETY: the handle is live, ours, and closed once.
         unsafe { (self.library.close)(self.handle.as_ptr()) };
     }
 }
 
-fn library() -> Result<&'static Library, Unsupported> {
-    static LIBRARY: OnceLock<Result<Library, Unsupported>> = OnceLock::new();
+fn library() -> Result<&'static PcapLibrary, UnsupportedFeature> {
+    static LIBRARY: OnceLock<Result<PcapLibrary, UnsupportedFeature>> = OnceLock::new();
     LIBRARY.get_or_init(|| load(&NAMES)).as_ref().map_err(Clone::clone)
 }
 
-fn load(names: &[&CStr]) -> Result<Library, Unsupported> {
-    let missing = |found: String| Unsupported {
+fn load(names: &[&CStr]) -> Result<PcapLibrary, UnsupportedFeature> {
+    let missing = |found: String| UnsupportedFeature {
         feature: "a filter expression",
         needs: "libpcap (Debian package libpcap0.8)".into(),
         found,
@@ -187,19 +187,19 @@ fn load(names: &[&CStr]) -> Result<Library, Unsupported> {
     let (open_dead, close) = (symbol(c"pcap_open_dead")?, symbol(c"pcap_close")?);
     let (compile, free_code) = (symbol(c"pcap_compile")?, symbol(c"pcap_freecode")?);
     let (error_of, filter) = (symbol(c"pcap_geterr")?, symbol(c"bpf_filter")?);
-    Ok(Library {
+    Ok(PcapLibrary {
         // SAFETY: the symbol is the function of this signature in every release of libpcap; so with those below.
         open_dead: unsafe { std::mem::transmute::<NonNull<c_void>, OpenDead>(open_dead) },
         // SAFETY: as above.
-        close: unsafe { std::mem::transmute::<NonNull<c_void>, Close>(close) },
+        close: unsafe { std::mem::transmute::<NonNull<c_void>, PcapClose>(close) },
         // SAFETY: as above.
-        compile: unsafe { std::mem::transmute::<NonNull<c_void>, Compile>(compile) },
+        compile: unsafe { std::mem::transmute::<NonNull<c_void>, PcapCompile>(compile) },
         // SAFETY: as above.
         free_code: unsafe { std::mem::transmute::<NonNull<c_void>, FreeCode>(free_code) },
         // SAFETY: as above.
         error_of: unsafe { std::mem::transmute::<NonNull<c_void>, ErrorOf>(error_of) },
         // SAFETY: as above.
-        filter: unsafe { std::mem::transmute::<NonNull<c_void>, Filter>(filter) },
+        filter: unsafe { std::mem::transmute::<NonNull<c_void>, PcapFilter>(filter) },
     })
 }
 

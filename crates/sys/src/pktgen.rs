@@ -4,8 +4,8 @@
 //! [`Pktgen`] owns the set of one namespace, by a lock that every packetrig asks for and by refusing a set that somebody
 //! else has filled; dropping it takes its devices away. The module is not loaded here: that changes the machine.
 
-use crate::lock::Lock;
-use crate::{Error, Unsupported, netns::NetNs};
+use crate::lock::NameLock;
+use crate::{Error, UnsupportedFeature, netns::NetNs};
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::thread::JoinHandle;
@@ -22,13 +22,13 @@ const TAKEN: &str = "OK";
 pub struct Pktgen {
     netns: NetNs,
     threads: Vec<String>,
-    devices: Vec<Device>,
-    _lock: Lock,
+    devices: Vec<PktgenDevice>,
+    _lock: NameLock,
 }
 
 /// What the generator sends from: an interface, or one of several senders on it (`eth1@2`).
 #[derive(Debug)]
-struct Device {
+struct PktgenDevice {
     name: String,
     /// Stays valid wherever it is used: the namespace matters only when it is opened.
     file: File,
@@ -36,7 +36,7 @@ struct Device {
 
 /// How far a device has come.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Progress {
+pub struct DeviceProgress {
     /// Frames that the interface's driver took.
     pub sent: u64,
     /// Frames that it refused for good.
@@ -51,7 +51,7 @@ pub struct Progress {
 
 /// A run of all devices of a namespace. It goes on by itself when this is dropped.
 #[derive(Debug)]
-pub struct Running {
+pub struct PktgenRun {
     thread: JoinHandle<Result<(), Error>>,
 }
 
@@ -61,7 +61,7 @@ impl Pktgen {
     pub fn open(netns: &NetNs) -> Result<Self, Error> {
         let netns = NetNs::duplicate(netns)?;
         let threads = netns.run_in(thread_names)??;
-        let lock = Lock::take(&netns, "packetrig/pktgen", &object(&netns))?;
+        let lock = NameLock::take(&netns, "packetrig/pktgen", &object(&netns))?;
         let pktgen = Self { netns, threads, devices: Vec::new(), _lock: lock };
         for thread in &pktgen.threads {
             if has_devices(&pktgen.in_namespace(thread, read)?) {
@@ -82,7 +82,7 @@ impl Pktgen {
         let command = format!("add_device {device}");
         self.in_namespace(&thread, |path| write(path, &command))?;
         let file = self.in_namespace(device, open)?;
-        self.devices.push(Device { name: device.to_owned(), file });
+        self.devices.push(PktgenDevice { name: device.to_owned(), file });
         Ok(())
     }
 
@@ -102,7 +102,7 @@ impl Pktgen {
     }
 
     /// How far a device has come.
-    pub fn progress(&self, device: &str) -> Result<Progress, Error> {
+    pub fn progress(&self, device: &str) -> Result<DeviceProgress, Error> {
         let file = &mut &self.device(device)?.file;
         let mut text = String::new();
         let done = file.seek(SeekFrom::Start(0)).and_then(|_| file.read_to_string(&mut text));
@@ -111,13 +111,13 @@ impl Pktgen {
     }
 
     /// Starts all devices. The kernel's threads notice within 100 ms.
-    pub fn start(&self) -> Result<Running, Error> {
+    pub fn start(&self) -> Result<PktgenRun, Error> {
         let netns = NetNs::duplicate(&self.netns)?;
         // The write returns when everything is sent; a signal to its thread, the end of the process above all, stops it.
         let work = move || netns.run_in(|| write(&path_of(CONTROL), "start"))?;
         let thread = std::thread::Builder::new().name("pktgen".into()).spawn(work);
         let thread = thread.map_err(|error| Error::call("spawn", "pktgen", error))?;
-        Ok(Running { thread })
+        Ok(PktgenRun { thread })
     }
 
     /// Stops all devices. One that was started but has not noticed yet does not hear it: to be repeated until it ends.
@@ -125,7 +125,7 @@ impl Pktgen {
         self.in_namespace(CONTROL, |path| write(path, "stop"))
     }
 
-    fn device(&self, name: &str) -> Result<&Device, Error> {
+    fn device(&self, name: &str) -> Result<&PktgenDevice, Error> {
         self.devices.iter().find(|device| device.name == name).ok_or_else(|| Error::Missing {
             what: "pktgen device",
             name: name.to_owned(),
@@ -157,7 +157,7 @@ impl Drop for Pktgen {
     }
 }
 
-impl Running {
+impl PktgenRun {
     /// Whether all devices have ended.
     pub fn is_over(&self) -> bool {
         self.thread.is_finished()
@@ -192,7 +192,7 @@ fn path_of(file: &str) -> String {
 /// Kernel threads of the calling thread's namespace.
 fn thread_names() -> Result<Vec<String>, Error> {
     let entries = std::fs::read_dir(DIRECTORY).map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => Error::Unsupported(Unsupported {
+        std::io::ErrorKind::NotFound => Error::Unsupported(UnsupportedFeature {
             feature: "back end pktgen",
             needs: "the kernel module pktgen: `modprobe pktgen`".into(),
             found: "no /proc/net/pktgen".into(),
@@ -233,14 +233,14 @@ fn has_devices(text: &str) -> bool {
     lines.into_iter().any(|names| !names.trim().is_empty())
 }
 
-fn parse(text: &str) -> Progress {
+fn parse(text: &str) -> DeviceProgress {
     let number = |key: &str| {
         let behind = text.split_once(key).map(|(_, behind)| behind.trim_start());
         let digits = behind.map(|behind| behind.split(|c: char| !c.is_ascii_digit()).next().unwrap_or(""));
         digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)
     };
     let result = text.split_once("Result:").map_or("", |(_, result)| result.trim());
-    Progress {
+    DeviceProgress {
         sent: number("pkts-sofar:"),
         errors: number("errors:"),
         started_us: number("started:"),

@@ -15,7 +15,7 @@ pub(crate) const NOTHING: [ClassicInsn; 1] = [ClassicInsn { code: 6, jt: 0, jf: 
 /// Which protocol's port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names say it")]
-pub enum Protocol {
+pub enum PortProtocol {
     Tcp,
     Udp,
 }
@@ -29,7 +29,7 @@ pub struct HeldPort {
 
 impl HeldPort {
     /// Holds a port of the address in `netns`; port 0 lets the kernel choose a free one.
-    pub fn hold(netns: &NetNs, protocol: Protocol, address: SocketAddr) -> Result<Self, Error> {
+    pub fn hold(netns: &NetNs, protocol: PortProtocol, address: SocketAddr) -> Result<Self, Error> {
         let failed = |call: &'static str| {
             move |errno: rustix::io::Errno| match errno {
                 rustix::io::Errno::ADDRINUSE => Error::Busy {
@@ -44,15 +44,15 @@ impl HeldPort {
             IpAddr::V6(_) => AddressFamily::INET6,
         };
         let kind = match protocol {
-            Protocol::Tcp => SocketType::STREAM,
-            Protocol::Udp => SocketType::DGRAM,
+            PortProtocol::Tcp => SocketType::STREAM,
+            PortProtocol::Udp => SocketType::DGRAM,
         };
         let make = || rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None);
         let socket = netns.run_in(make)?.map_err(failed("socket"))?;
         // Before it is bound: nothing gets past it.
         socket::filter(&socket, &NOTHING).map_err(failed("setsockopt(SO_ATTACH_FILTER)"))?;
         rustix::net::bind(&socket, &address).map_err(failed("bind"))?;
-        if protocol == Protocol::Tcp {
+        if protocol == PortProtocol::Tcp {
             // A bound socket that does not listen is not looked at.
             rustix::net::listen(&socket, 1).map_err(failed("listen"))?;
         }
@@ -100,7 +100,7 @@ mod tests {
     use std::net::{TcpStream, UdpSocket};
     use std::time::Duration;
 
-    fn held(protocol: Protocol) -> (HeldPort, SocketAddr) {
+    fn held(protocol: PortProtocol) -> (HeldPort, SocketAddr) {
         let any = "127.0.0.1:0".parse().unwrap();
         let held = HeldPort::hold(&NetNs::current().unwrap(), protocol, any).unwrap();
         let address = SocketAddr::new("127.0.0.1".parse().unwrap(), held.port());
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn nothing_that_comes_to_a_held_tcp_port_is_answered() {
-        let (held, address) = held(Protocol::Tcp);
+        let (held, address) = held(PortProtocol::Tcp);
         let refused = |wait| TcpStream::connect_timeout(&address, wait).unwrap_err().kind();
         assert_eq!(refused(Duration::from_millis(200)), ErrorKind::TimedOut);
         drop(held);
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn nothing_that_comes_to_a_held_udp_port_is_answered() {
-        let (held, address) = held(Protocol::Udp);
+        let (held, address) = held(PortProtocol::Udp);
         let ask = || {
             let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
             socket.connect(address).unwrap();
@@ -143,8 +143,8 @@ mod tests {
 
     #[test]
     fn a_port_is_held_once() {
-        let (_held, address) = held(Protocol::Udp);
-        let again = HeldPort::hold(&NetNs::current().unwrap(), Protocol::Udp, address);
+        let (_held, address) = held(PortProtocol::Udp);
+        let again = HeldPort::hold(&NetNs::current().unwrap(), PortProtocol::Udp, address);
         assert!(matches!(again, Err(Error::Busy { .. })), "{again:?}");
     }
 }

@@ -10,7 +10,7 @@ mod opening;
 
 pub use opening::on_exposed;
 
-use opening::{Opening, open};
+use opening::{FileOpening, open};
 use rustix::fs::{Mode, OFlags};
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Write as _};
@@ -31,22 +31,22 @@ pub fn tighten_process() {
 
 /// Makes the file, or empties the one that is there.
 pub fn create(path: &Path) -> io::Result<File> {
-    open(path, Opening::Emptied)
+    open(path, FileOpening::Emptied)
 }
 
 /// Makes the file; an error if there is one.
 pub fn create_new(path: &Path) -> io::Result<File> {
-    open(path, Opening::New)
+    open(path, FileOpening::New)
 }
 
 /// Opens the file for writing at its end, making it if there is none.
 pub fn append(path: &Path) -> io::Result<File> {
-    open(path, Opening::Append)
+    open(path, FileOpening::Append)
 }
 
 /// Opens the file for reading and writing as it is, making it if there is none.
 pub fn open_or_create(path: &Path) -> io::Result<File> {
-    open(path, Opening::ReadWrite)
+    open(path, FileOpening::ReadWrite)
 }
 
 /// Makes the file with these bytes, or replaces those of the one that is there.

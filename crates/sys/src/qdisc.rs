@@ -2,7 +2,7 @@
 //!
 //! Nothing is owned or changed: what is set up by others is read back, since a release time on a frame means nothing to most of them.
 
-use crate::netlink::Conversation;
+use crate::netlink::NetlinkConversation;
 use crate::{Error, netns::NetNs};
 use netlink_packet_core::{NLM_F_DUMP, Nla};
 use netlink_packet_route::RouteNetlinkMessage;
@@ -12,22 +12,22 @@ use serde::Serialize;
 
 /// A queueing discipline.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Qdisc {
+pub struct QueueingDiscipline {
     /// Its kind: `fq`, `etf`, `noqueue` …
     pub kind: String,
     /// Nothing is above it.
     pub root: bool,
     /// What an `etf` was told.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub etf: Option<Etf>,
+    pub etf: Option<EtfSettings>,
     /// What an `fq` was told.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub fq: Option<Fq>,
+    pub fq: Option<FqSettings>,
 }
 
 /// What an `etf` was told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Etf {
+pub struct EtfSettings {
     /// How long before its time a frame is taken up: in software it may leave that early.
     pub delta_ns: i32,
     /// Which clock it goes by (`CLOCK_TAI` is 11).
@@ -38,7 +38,7 @@ pub struct Etf {
 
 /// What an `fq` was told; what a kernel does not say is absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Fq {
+pub struct FqSettings {
     /// Frames of one socket at most.
     pub flow_limit: Option<u32>,
     /// Frames due later than this from now are dropped or cut to it.
@@ -55,8 +55,8 @@ const FQ_TIMER_SLACK: u16 = 13;
 const FQ_HORIZON: u16 = 14;
 
 /// Those of the interface with this number, the root first.
-pub fn of(netns: &NetNs, index: u32, name: &str) -> Result<Vec<Qdisc>, Error> {
-    let mut netlink = Conversation::open(netns, NETLINK_ROUTE)?;
+pub fn of(netns: &NetNs, index: u32, name: &str) -> Result<Vec<QueueingDiscipline>, Error> {
+    let mut netlink = NetlinkConversation::open(netns, NETLINK_ROUTE)?;
     let number = i32::try_from(index).unwrap_or(0);
     let mut found = Vec::new();
     let mut note = |answer| {
@@ -73,9 +73,13 @@ pub fn of(netns: &NetNs, index: u32, name: &str) -> Result<Vec<Qdisc>, Error> {
     Ok(found)
 }
 
-fn qdisc_of(message: &TcMessage) -> Qdisc {
-    let mut qdisc =
-        Qdisc { kind: String::new(), root: message.header.parent == TcHandle::ROOT, etf: None, fq: None };
+fn qdisc_of(message: &TcMessage) -> QueueingDiscipline {
+    let mut qdisc = QueueingDiscipline {
+        kind: String::new(),
+        root: message.header.parent == TcHandle::ROOT,
+        etf: None,
+        fq: None,
+    };
     for attribute in &message.attributes {
         match attribute {
             TcAttribute::Kind(kind) => qdisc.kind.clone_from(kind),
@@ -101,7 +105,7 @@ fn parts(mut piece: &[u8]) -> Vec<(u16, Vec<u8>)> {
     parts
 }
 
-fn read_options(qdisc: &mut Qdisc, options: &[TcOption]) {
+fn read_options(qdisc: &mut QueueingDiscipline, options: &[TcOption]) {
     // Of kinds it does not know, the parser leaves the options as one piece.
     let whole = options.iter().find_map(|option| match option {
         TcOption::Other(option) => {
@@ -120,11 +124,11 @@ fn read_options(qdisc: &mut Qdisc, options: &[TcOption]) {
         "etf" => {
             let signed = |at| number(ETF_PARMS, at).map(u32::cast_signed);
             if let (Some(delta_ns), Some(clock), Some(flags)) = (signed(0), signed(4), number(ETF_PARMS, 8)) {
-                qdisc.etf = Some(Etf { delta_ns, clock, offload: flags & ETF_OFFLOAD != 0 });
+                qdisc.etf = Some(EtfSettings { delta_ns, clock, offload: flags & ETF_OFFLOAD != 0 });
             }
         }
         "fq" => {
-            qdisc.fq = Some(Fq {
+            qdisc.fq = Some(FqSettings {
                 flow_limit: number(FQ_FLOW_PLIMIT, 0),
                 horizon_us: number(FQ_HORIZON, 0),
                 slack_ns: number(FQ_TIMER_SLACK, 0),
@@ -137,7 +141,7 @@ fn read_options(qdisc: &mut Qdisc, options: &[TcOption]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::link::{Links, VethEnd};
+    use crate::link::{NamespaceLinks, VethEnd};
     use netlink_packet_core::DefaultNla;
 
     #[test]
@@ -147,12 +151,12 @@ mod tests {
             Err(error) => return assert!(error.is_permission(), "{error}"),
         };
         let end = |name| VethEnd { name, netns: None, mac: None };
-        let mut links = Links::open(&netns).unwrap();
+        let mut links = NamespaceLinks::open(&netns).unwrap();
         links.create_veth(end("a"), end("b")).unwrap();
         let index = links.by_name("a").unwrap().index;
         links.set_up(index, true).unwrap();
         let found = of(&netns, index, "a").unwrap();
-        assert_eq!(found, [Qdisc { kind: "noqueue".into(), root: true, etf: None, fq: None }]);
+        assert_eq!(found, [QueueingDiscipline { kind: "noqueue".into(), root: true, etf: None, fq: None }]);
     }
 
     #[test]
@@ -173,9 +177,9 @@ mod tests {
             message
         };
         let etf = qdisc_of(&message("etf", &[(1, &[300_000, 11, 2])])).etf;
-        assert_eq!(etf, Some(Etf { delta_ns: 300_000, clock: 11, offload: true }));
+        assert_eq!(etf, Some(EtfSettings { delta_ns: 300_000, clock: 11, offload: true }));
         let fq = qdisc_of(&message("fq", &[(2, &[100]), (14, &[10_000_000]), (13, &[10_000])])).fq;
-        let told = Fq { flow_limit: Some(100), horizon_us: Some(10_000_000), slack_ns: Some(10_000) };
+        let told = FqSettings { flow_limit: Some(100), horizon_us: Some(10_000_000), slack_ns: Some(10_000) };
         assert_eq!(fq, Some(told));
         assert_eq!(qdisc_of(&message("tbf", &[])).fq, None);
     }

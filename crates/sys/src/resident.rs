@@ -8,12 +8,12 @@ use std::panic::AssertUnwindSafe;
 use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 use std::sync::{Mutex, PoisonError};
 
-type Job = Box<dyn FnOnce() + Send>;
+type ResidentJob = Box<dyn FnOnce() + Send>;
 
 /// See the module.
 #[derive(Debug)]
 pub struct ResidentThread {
-    jobs: Mutex<Sender<Job>>,
+    jobs: Mutex<Sender<ResidentJob>>,
     name: String,
 }
 
@@ -42,7 +42,7 @@ impl ResidentThread {
         });
         // SAFETY: only the lifetime changes. What the job borrows lives until this function returns, and it returns only once the job
         // has run, which consumes the work, or has been dropped: both close the channel or send.
-        let job: Job = unsafe { std::mem::transmute(job) };
+        let job: ResidentJob = unsafe { std::mem::transmute(job) };
         let sent = self.jobs.lock().unwrap_or_else(PoisonError::into_inner).send(job);
         let gone = || Error::call("spawn", self.name.clone(), rustix::io::Errno::AGAIN);
         sent.map_err(|_| gone())?;
@@ -51,7 +51,7 @@ impl ResidentThread {
     }
 }
 
-fn start_jobs(inbox: &Receiver<Job>) {
+fn start_jobs(inbox: &Receiver<ResidentJob>) {
     let name = std::thread::current().name().unwrap_or("resident").to_owned();
     for job in inbox {
         // A job that finds no thread is dropped, and its caller told.

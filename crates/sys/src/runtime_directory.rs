@@ -5,7 +5,7 @@
 //! Invariant: nothing is read or written there unless the directory and the file are this user's own, no other user may
 //! write to them, and neither is a symbolic link.
 
-use crate::caps::{Rights, outer_user};
+use crate::caps::{ThreadRights, outer_user};
 use crate::process;
 use std::ffi::OsString;
 use std::fs::{DirBuilder, File, Metadata, OpenOptions};
@@ -28,8 +28,8 @@ pub fn path_for(kind: &str) -> PathBuf {
 
 /// The directory for files that other packetrig processes of this machine read until the next reboot; it may not exist yet.
 pub fn runtime_directory() -> PathBuf {
-    let usual = || match Rights::current() {
-        Rights { user: 0, in_user_namespace: false, .. } => PathBuf::from(DIRECTORY),
+    let usual = || match ThreadRights::current() {
+        ThreadRights { user: 0, in_user_namespace: false, .. } => PathBuf::from(DIRECTORY),
         _ => users_directory(Path::new(USERS), outer_user()),
     };
     std::env::var_os(OVERRIDE).map_or_else(usual, PathBuf::from)
@@ -133,7 +133,7 @@ fn refused(path: &Path) -> io::Error {
 }
 
 fn check_owner(path: &Path, found: &Metadata) -> io::Result<()> {
-    let is_own = found.uid() == Rights::current().user && found.mode() & WRITABLE_BY_OTHERS == 0;
+    let is_own = found.uid() == ThreadRights::current().user && found.mode() & WRITABLE_BY_OTHERS == 0;
     if is_own { Ok(()) } else { Err(refused(path)) }
 }
 

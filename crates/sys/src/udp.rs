@@ -7,7 +7,7 @@
 mod stamped;
 mod watched;
 
-pub use stamped::{Arrival, StampedSocket};
+pub use stamped::{ArrivedDatagram, StampedSocket};
 pub use watched::WatchedSocket;
 
 use crate::Error;

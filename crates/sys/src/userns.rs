@@ -3,7 +3,9 @@
 //! Nothing is owned: the calling process moves in and stays until it ends, and everything made inside ends with it. It
 //! must be called before the process has a second thread.
 
-use crate::{Error, Unsupported, caps::Rights, link::Links, netns, netns::NetNs, private_files};
+use crate::{
+    Error, UnsupportedFeature, caps::ThreadRights, link::NamespaceLinks, netns, netns::NetNs, private_files,
+};
 use rustix::mount::{MountFlags, MountPropagationFlags};
 use rustix::thread::UnshareFlags;
 use std::fs::File;
@@ -12,15 +14,15 @@ use std::path::Path;
 
 /// What [`enter_lab`] did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
-pub struct Entered {
+pub struct EnteredLab {
     /// A user namespace was needed, because the caller is an ordinary user.
     pub user_namespace: bool,
 }
 
 /// Moves the process into network and mount namespaces of its own, with an empty `/run/netns` and the loopback interface
 /// up. An ordinary user gets a user namespace first, in which it is root.
-pub fn enter_lab() -> Result<Entered, Error> {
-    let rights = Rights::current();
+pub fn enter_lab() -> Result<EnteredLab, Error> {
+    let rights = ThreadRights::current();
     let user_namespace = !(rights.has("CAP_SYS_ADMIN") && rights.has("CAP_NET_ADMIN"));
     if user_namespace {
         enter_user_namespace()?;
@@ -38,7 +40,7 @@ pub fn enter_lab() -> Result<Entered, Error> {
         .map_err(|error| Error::call("mkdir", netns::DIRECTORY, error))?;
     mount_tmpfs(netns::DIRECTORY)?;
     raise_loopback()?;
-    Ok(Entered { user_namespace })
+    Ok(EnteredLab { user_namespace })
 }
 
 fn enter_user_namespace() -> Result<(), Error> {
@@ -71,10 +73,10 @@ fn unshare(flags: UnshareFlags, what: &'static str) -> Result<(), Error> {
 
 /// The setting of this machine, if there is one, that keeps an ordinary user from [`enter_lab`]. Other obstacles, such as
 /// a sandbox's filter, show only when it is tried.
-pub fn obstacle() -> Option<Unsupported> {
+pub fn obstacle() -> Option<UnsupportedFeature> {
     SETTINGS.iter().find_map(|(path, forbidding, cure)| {
         let found = std::fs::read_to_string(path).ok()?;
-        (found.trim() == *forbidding).then(|| Unsupported {
+        (found.trim() == *forbidding).then(|| UnsupportedFeature {
             feature: "a private lab for ordinary users",
             needs: (*cure).into(),
             found: format!("{path} is {forbidding}"),
@@ -99,7 +101,7 @@ const SETTINGS: [(&str, &str, &str); 3] = [
 
 /// Why an ordinary user gets no user namespace, with the setting to change.
 fn refused(what: &str, error: &std::io::Error) -> Error {
-    let unknown = || Unsupported {
+    let unknown = || UnsupportedFeature {
         feature: "a private lab for ordinary users",
         needs: "a kernel and a sandbox that allow user namespaces, or root".into(),
         found: format!("{what}: {error}"),
@@ -113,7 +115,7 @@ fn mount_tmpfs(path: &str) -> Result<(), Error> {
 }
 
 fn raise_loopback() -> Result<(), Error> {
-    let mut links = Links::open(&NetNs::current()?)?;
+    let mut links = NamespaceLinks::open(&NetNs::current()?)?;
     let loopback = links.by_name("lo")?;
     links.set_up(loopback.index, true)
 }

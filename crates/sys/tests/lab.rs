@@ -5,7 +5,7 @@
     reason = "a test, although the harness does not know it"
 )]
 
-use packetrig_sys::link::{Links, VethEnd};
+use packetrig_sys::link::{NamespaceLinks, VethEnd};
 use packetrig_sys::netns::{self, NetNs};
 use packetrig_sys::packet::{TxOptions, TxRing};
 use packetrig_sys::{Error, userns};
@@ -32,7 +32,7 @@ fn main() {
     }
     let before = NetNs::current().unwrap().inode().unwrap();
     run_child("as this user", &mut command());
-    if packetrig_sys::caps::Rights::current().has("CAP_SYS_ADMIN") {
+    if packetrig_sys::caps::ThreadRights::current().has("CAP_SYS_ADMIN") {
         run_child("as an ordinary user", command().uid(NOBODY).gid(NOBODY));
     }
     assert_eq!(NetNs::current().unwrap().inode().unwrap(), before);
@@ -68,13 +68,13 @@ fn inside() {
     let here = NetNs::current().unwrap();
     assert_ne!(here.inode().unwrap(), outside);
     assert!(netns::names().is_empty(), "the machine's namespaces are not seen");
-    assert!(Links::open(&here).unwrap().by_name("lo").unwrap().up);
+    assert!(NamespaceLinks::open(&here).unwrap().by_name("lo").unwrap().up);
     // What a run needs: a named namespace, a cable into it, a ring.
     let there = NetNs::create_named("far").unwrap();
-    let mut links = Links::open(&here).unwrap();
+    let mut links = NamespaceLinks::open(&here).unwrap();
     let far = VethEnd { name: "b", netns: Some(&there), mac: None };
     links.create_veth(VethEnd { name: "a", netns: None, mac: None }, far).unwrap();
-    let index = Links::open(&there).unwrap().by_name("b").unwrap().index;
+    let index = NamespaceLinks::open(&there).unwrap().by_name("b").unwrap().index;
     TxRing::open(&there, index, "b", TxOptions::default()).unwrap();
     netns::delete_named("far").unwrap();
 }

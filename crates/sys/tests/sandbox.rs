@@ -8,9 +8,10 @@
     reason = "a test, although the harness does not know it; what an intruder would call has no safe wrapper"
 )]
 
-use packetrig_sys::caps::Rights;
+use packetrig_sys::caps::ThreadRights;
 use packetrig_sys::sandbox::{
-    Capabilities, FileRules, Offer, Policy, Sandbox, TcpRules, ThreadClass, User, Walls, threads_of,
+    ActiveWalls, FileRules, OfferedWalls, ProcessCapabilities, ProcessUser, Sandbox, SandboxPolicy, TcpRules,
+    ThreadClass, threads_of,
 };
 use std::fs;
 use std::io::{Error, ErrorKind};
@@ -112,7 +113,7 @@ fn main() {
     if let Some(attempt) = std::env::var_os(ATTEMPT) {
         return inside(attempt.to_str().unwrap());
     }
-    let offer = Offer::read();
+    let offer = OfferedWalls::read();
     if !offer.seccomp {
         return println!("skipped: {}", offer.missing[0]);
     }
@@ -129,7 +130,7 @@ fn main() {
 /// In a child.
 fn try_it(what: &str, outcome: Outcome) {
     let own = tempfile::tempdir().unwrap();
-    if let Ok(user) = User::find("nobody") {
+    if let Ok(user) = ProcessUser::find("nobody") {
         // Whether or not this process may.
         drop(std::os::unix::fs::chown(own.path(), Some(user.uid), Some(user.gid)));
     }
@@ -159,22 +160,22 @@ fn inside(what: &str) {
 }
 
 /// With a thread from before, which has to give up its rights, too.
-fn enter(own: &Path) -> Walls {
-    let policy = Policy {
-        opening: Capabilities::NET_RAW.with(Capabilities::SWITCH_USER),
-        kept: Capabilities::NONE,
+fn enter(own: &Path) -> ActiveWalls {
+    let policy = SandboxPolicy {
+        opening: ProcessCapabilities::NET_RAW.with(ProcessCapabilities::SWITCH_USER),
+        kept: ProcessCapabilities::NONE,
         files: FileRules { write: vec![own.to_owned()], ..FileRules::system() },
         tcp: TcpRules { listen: Some(vec![0]), connect: Some(vec![]) },
-        ..Policy::default()
+        ..SandboxPolicy::default()
     };
     let sandbox = Sandbox::begin(&policy).unwrap();
     let (end, ending) = mpsc::channel::<()>();
     let earlier = std::thread::spawn(move || {
         // It waits in the kernel when the signal comes.
         ending.recv().unwrap_or(());
-        Rights::current()
+        ThreadRights::current()
     });
-    let user = if Rights::current().user == 0 { User::find("nobody").ok() } else { None };
+    let user = if ThreadRights::current().user == 0 { ProcessUser::find("nobody").ok() } else { None };
     let walls = sandbox.close(ThreadClass::Parser, user).unwrap();
     drop(end);
     let rights = earlier.join().unwrap();
@@ -183,11 +184,11 @@ fn enter(own: &Path) -> Walls {
     walls
 }
 
-fn assert_walls(walls: &Walls) {
+fn assert_walls(walls: &ActiveWalls) {
     assert!(walls.capabilities.is_empty() && walls.no_new_privs && walls.seccomp, "{walls}");
-    if User::find("nobody").is_ok() {
+    if ProcessUser::find("nobody").is_ok() {
         assert_ne!(walls.user, 0, "{walls}");
-        let group = User::find("nobody").unwrap().gid;
+        let group = ProcessUser::find("nobody").unwrap().gid;
         for thread in threads_of(std::process::id()).unwrap() {
             let mut all = thread.own_groups.iter().chain(&thread.groups);
             assert!(all.all(|of| *of == group), "{thread:?}");
@@ -208,7 +209,7 @@ fn write_own(own: &Path) -> Result<(), Error> {
 
 /// In here the system calls are answered as a kernel without them does.
 fn name_missing(_own: &Path) -> Result<(), Error> {
-    let offer = Offer::read();
+    let offer = OfferedWalls::read();
     let missing = offer.missing.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
     let is_named =
         missing.contains("Landlock: this kernel has none") && missing.contains("seccomp: this kernel");

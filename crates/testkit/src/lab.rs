@@ -10,9 +10,9 @@
 mod ready;
 
 use crate::device::{self, Device, DeviceReport, FaultPlan};
-use packetrig_sys::bpf::Attachment;
-use packetrig_sys::ethtool::{Ethtool, Offload};
-use packetrig_sys::link::{Link, Links, Mac, VethEnd};
+use packetrig_sys::bpf::BpfAttachment;
+use packetrig_sys::ethtool::{EthtoolCalls, Offload};
+use packetrig_sys::link::{Link, Mac, NamespaceLinks, VethEnd};
 use packetrig_sys::netns::{self, NetNs};
 use packetrig_sys::{Error, kernel, xdp};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -42,7 +42,7 @@ pub enum Middle {
 #[derive(Debug)]
 pub struct Lab {
     device: Option<Device>,
-    passes: Vec<Attachment>,
+    passes: Vec<BpfAttachment>,
     ports: Vec<LabPort>,
     device_space: Option<Space>,
 }
@@ -157,8 +157,8 @@ impl Lab {
     /// Makes the device's end of every cable take the live frames of back end `xdp`.
     pub fn take_live_frames(&mut self) -> Result<(), Error> {
         let Some(space) = &self.device_space else { return Ok(()) };
-        let mut links = Links::open(&space.netns)?;
-        let ethtool = Ethtool::open(&space.netns)?;
+        let mut links = NamespaceLinks::open(&space.netns)?;
+        let ethtool = EthtoolCalls::open(&space.netns)?;
         for port in (0..self.ports.len()).map(device_port) {
             let index = links.by_name(&port)?.index;
             // A VLAN tag that travels beside its frame is not seen by a program at the other end.
@@ -176,7 +176,7 @@ impl Lab {
 
 impl LabPort {
     fn open(space: Space) -> Result<Self, Error> {
-        let link = Links::open(&space.netns)?.by_name(INTERFACE)?;
+        let link = NamespaceLinks::open(&space.netns)?.by_name(INTERFACE)?;
         Ok(Self { space, link })
     }
 }
@@ -235,13 +235,13 @@ fn mac(number: usize) -> Mac {
 }
 
 fn cable(near: (&Space, &str, usize), far: (&Space, &str, usize)) -> Result<(), Error> {
-    let mut links = Links::open(&near.0.netns)?;
+    let mut links = NamespaceLinks::open(&near.0.netns)?;
     links.create_veth(
         VethEnd { name: near.1, netns: None, mac: Some(mac(near.2)) },
         VethEnd { name: far.1, netns: Some(&far.0.netns), mac: Some(mac(far.2)) },
     )?;
     for (space, name, _) in [near, far] {
-        let mut links = Links::open(&space.netns)?;
+        let mut links = NamespaceLinks::open(&space.netns)?;
         let index = links.by_name(name)?.index;
         links.set_mtu(index, MTU)?;
         links.set_up(index, true)?;
@@ -250,7 +250,7 @@ fn cable(near: (&Space, &str, usize), far: (&Space, &str, usize)) -> Result<(), 
 }
 
 fn bridge(netns: &NetNs, ports: &[String]) -> Result<(), Error> {
-    let mut links = Links::open(netns)?;
+    let mut links = NamespaceLinks::open(netns)?;
     links.create_bridge(BRIDGE)?;
     let bridge = links.by_name(BRIDGE)?.index;
     for port in ports {

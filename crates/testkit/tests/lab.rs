@@ -2,7 +2,7 @@
 //! so and end.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use packetrig_sys::link::Links;
+use packetrig_sys::link::NamespaceLinks;
 use packetrig_sys::netns;
 use packetrig_sys::packet::{RxOptions, RxRing, TxOptions, TxRing};
 use packetrig_testkit::device::{
@@ -145,6 +145,6 @@ fn a_second_lab_of_the_same_names_is_refused_and_leaves_the_first_alone() {
     let Some(first) = lab(build()) else { return };
     assert!(build().is_err());
     let port = &first.ports()[0];
-    assert!(Links::open(port.netns()).unwrap().by_name(INTERFACE).unwrap().carrier);
+    assert!(NamespaceLinks::open(port.netns()).unwrap().by_name(INTERFACE).unwrap().carrier);
     assert!(netns::names().contains(&port.namespace().to_owned()));
 }

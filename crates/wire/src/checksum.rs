@@ -3,12 +3,12 @@
 /// A running one's-complement sum of big-endian 16-bit words over pieces of any length: a piece that begins at an
 /// odd offset is summed with its bytes swapped.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Sum {
+pub struct ChecksumSum {
     total: u64,
     odd: bool,
 }
 
-impl Sum {
+impl ChecksumSum {
     /// Adds the bytes that follow what was added before.
     pub fn add(&mut self, bytes: &[u8]) {
         self.add_folded(sum(bytes), bytes.len());
@@ -137,7 +137,7 @@ mod tests {
         #[test]
         fn pieces_add_up_to_the_whole(bytes in prop::collection::vec(any::<u8>(), 0..200), cut in 0usize..200) {
             let cut = cut.min(bytes.len());
-            let mut pieces = Sum::default();
+            let mut pieces = ChecksumSum::default();
             pieces.add(&bytes[..cut]);
             pieces.add(&bytes[cut..]);
             prop_assert_eq!(pieces.folded(), sum(&bytes));

@@ -1,6 +1,6 @@
 //! Bytes and headers: what a stream's frames look like, and how the receiver knows them again.
 //!
-//! A [`FrameSpec`] (headers, patterns, sizes, payload) compiles into a [`Template`], which renders frame
+//! A [`FrameSpec`] (headers, patterns, sizes, payload) compiles into a [`FrameTemplate`], which renders frame
 //! number `n` at any `n`, in any order, without state: sender and receiver hold the same template, so the
 //! receiver can say of every frame whether it arrived as it was sent. The [`tag`] in the payload carries
 //! stream, sequence and send time.
@@ -25,4 +25,4 @@ mod template;
 pub mod trailer;
 
 pub use template::parts;
-pub use template::{Error, FrameSpec, Nth, Template, Verdict};
+pub use template::{Error, FrameComparison, FrameIndex, FrameSpec, FrameTemplate};

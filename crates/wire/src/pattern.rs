@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// How a field varies from frame to frame. Random access: the value of frame `n` needs no earlier frame.
 /// Values wrap at the width of the field. Several fields of a frame advance in lock-step with `n`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Pattern {
+pub enum FieldPattern {
     /// Always the same.
     Value(u128),
     /// A list, repeated. Never empty.
@@ -34,7 +34,7 @@ pub enum Pattern {
     },
 }
 
-impl Pattern {
+impl FieldPattern {
     /// The value in frame `n`, within `bits` bits.
     pub fn at(&self, n: u64, bits: u32) -> u128 {
         let value = match self {
@@ -84,7 +84,7 @@ impl Pattern {
     }
 }
 
-/// Longest list that [`Pattern::dealt`] makes.
+/// Longest list that [`FieldPattern::dealt`] makes.
 pub const MOST_DEALT: u64 = 65_536;
 
 const fn gcd(mut a: u64, mut b: u64) -> u64 {
@@ -94,7 +94,7 @@ const fn gcd(mut a: u64, mut b: u64) -> u64 {
     if a == 0 { 1 } else { a }
 }
 
-impl From<u128> for Pattern {
+impl From<u128> for FieldPattern {
     fn from(value: u128) -> Self {
         Self::Value(value)
     }
@@ -139,21 +139,21 @@ mod tests {
 
     #[test]
     fn steps_wrap_at_the_width_of_the_field_and_start_again_after_count() {
-        let up = Pattern::Step { start: 254, step: 1, count: 4, down: false };
+        let up = FieldPattern::Step { start: 254, step: 1, count: 4, down: false };
         assert_eq!((0..6).map(|n| up.at(n, 8)).collect::<Vec<_>>(), [254, 255, 0, 1, 254, 255]);
-        let down = Pattern::Step { start: 1, step: 2, count: 3, down: true };
+        let down = FieldPattern::Step { start: 1, step: 2, count: 3, down: true };
         assert_eq!((0..4).map(|n| down.at(n, 16)).collect::<Vec<_>>(), [1, 65535, 65533, 1]);
     }
 
     #[test]
     fn values_cycle() {
-        let list = Pattern::Values(vec![5, 7]);
+        let list = FieldPattern::Values(vec![5, 7]);
         assert_eq!((0..3).map(|n| list.at(n, 16)).collect::<Vec<_>>(), [5, 7, 5]);
     }
 
     #[test]
     fn random_values_cover_their_range_evenly() {
-        let random = Pattern::Random { min: 10, max: 19, seed: 1, count: u64::MAX };
+        let random = FieldPattern::Random { min: 10, max: 19, seed: 1, count: u64::MAX };
         let mut hits = [0u32; 10];
         for n in 0..10_000 {
             hits[usize::try_from(random.at(n, 16)).unwrap() - 10] += 1;
@@ -165,11 +165,11 @@ mod tests {
         #[test]
         fn dealt_patterns_together_are_the_whole(
             pattern in prop_oneof![
-                any::<u128>().prop_map(Pattern::Value),
-                prop::collection::vec(any::<u128>(), 1..9).prop_map(Pattern::Values),
+                any::<u128>().prop_map(FieldPattern::Value),
+                prop::collection::vec(any::<u128>(), 1..9).prop_map(FieldPattern::Values),
                 (any::<u128>(), any::<u128>(), 1u64..40, any::<bool>())
-                    .prop_map(|(start, step, count, down)| Pattern::Step { start, step, count, down }),
-                (any::<u64>(), 1u64..40).prop_map(|(seed, count)| Pattern::Random { min: 3, max: 99, seed, count }),
+                    .prop_map(|(start, step, count, down)| FieldPattern::Step { start, step, count, down }),
+                (any::<u64>(), 1u64..40).prop_map(|(seed, count)| FieldPattern::Random { min: 3, max: 99, seed, count }),
             ],
             of in 1u64..9, n in 0u64..500
         ) {
@@ -180,7 +180,7 @@ mod tests {
         #[test]
         fn random_values_stay_inside_and_repeat(min: u64, span in 0u64..1000, seed: u64, count in 1u64..50, n: u64) {
             let max = u128::from(min) + u128::from(span);
-            let random = Pattern::Random { min: min.into(), max, seed, count };
+            let random = FieldPattern::Random { min: min.into(), max, seed, count };
             let value = random.at(n, 128);
             prop_assert!(value >= u128::from(min) && value <= max);
             prop_assert_eq!(value, random.at(n % count, 128));

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// OTG's payload kinds. The fill of a shorter frame is the beginning of the fill of a longer one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Payload {
+pub enum PayloadPattern {
     /// These bytes, once or repeated; zeros after a pattern that is not repeated.
     Fixed {
         /// The bytes.
@@ -22,13 +22,13 @@ pub enum Payload {
     DecrementWord,
 }
 
-impl Default for Payload {
+impl Default for PayloadPattern {
     fn default() -> Self {
         Self::Fixed { pattern: vec![0], repeat: true }
     }
 }
 
-impl Payload {
+impl PayloadPattern {
     /// `len` bytes of it.
     pub fn fill(&self, len: usize) -> Vec<u8> {
         let words = |word: fn(usize) -> u16| {
@@ -62,11 +62,11 @@ mod tests {
 
     #[test]
     fn each_kind_fills_as_otg_says() {
-        assert_eq!(Payload::Fixed { pattern: vec![1, 2], repeat: true }.fill(5), [1, 2, 1, 2, 1]);
-        assert_eq!(Payload::Fixed { pattern: vec![1, 2], repeat: false }.fill(4), [1, 2, 0, 0]);
-        assert_eq!(Payload::IncrementByte.fill(258)[254..], [254, 255, 0, 1]);
-        assert_eq!(Payload::DecrementByte.fill(2), [255, 254]);
-        assert_eq!(Payload::IncrementWord.fill(5), [0, 0, 0, 1, 0]);
-        assert_eq!(Payload::DecrementWord.fill(4), [255, 255, 255, 254]);
+        assert_eq!(PayloadPattern::Fixed { pattern: vec![1, 2], repeat: true }.fill(5), [1, 2, 1, 2, 1]);
+        assert_eq!(PayloadPattern::Fixed { pattern: vec![1, 2], repeat: false }.fill(4), [1, 2, 0, 0]);
+        assert_eq!(PayloadPattern::IncrementByte.fill(258)[254..], [254, 255, 0, 1]);
+        assert_eq!(PayloadPattern::DecrementByte.fill(2), [255, 254]);
+        assert_eq!(PayloadPattern::IncrementWord.fill(5), [0, 0, 0, 1, 0]);
+        assert_eq!(PayloadPattern::DecrementWord.fill(4), [255, 255, 255, 254]);
     }
 }

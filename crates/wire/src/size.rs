@@ -28,20 +28,20 @@ pub enum SizePattern {
         seed: u64,
     },
     /// A mix with exact proportions.
-    Weighted(Mix),
+    Weighted(SizeMix),
 }
 
 /// Sizes with whole-number weights: every `sum of weights` frames hold exactly that many of each size, spread evenly.
 /// (OTG's fractional weights are scaled at the edge.)
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Mix {
+pub struct SizeMix {
     /// (size, frames of this and all earlier sizes per period).
     sizes: Vec<(FrameSize, u64)>,
     /// Walks through the period; coprime with it.
     stride: u64,
 }
 
-impl Mix {
+impl SizeMix {
     /// A mix of (size, weight); `None` if all weights are zero.
     pub fn new(weights: &[(FrameSize, u32)]) -> Option<Self> {
         let divisor = weights.iter().fold(0, |d, (_, w)| gcd(d, u64::from(*w)));
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn imix_has_seven_four_one_in_every_twelve_and_no_long_run() {
-        let pattern = SizePattern::Weighted(Mix::new(&sizes(&[(64, 7), (570, 4), (1518, 1)])).unwrap());
+        let pattern = SizePattern::Weighted(SizeMix::new(&sizes(&[(64, 7), (570, 4), (1518, 1)])).unwrap());
         let period: Vec<u32> = (24..36).map(|n| pattern.at(n).bytes()).collect();
         assert_eq!(period.iter().filter(|s| **s == 64).count(), 7);
         assert_eq!(period.iter().filter(|s| **s == 570).count(), 4);
@@ -198,7 +198,7 @@ mod tests {
         #[test]
         fn a_mix_is_exact_over_any_period(list in prop::collection::vec((64u32..1518, 0u32..50), 1..6)) {
             let list = sizes(&list);
-            let Some(mix) = Mix::new(&list) else { return Ok(()) };
+            let Some(mix) = SizeMix::new(&list) else { return Ok(()) };
             let period = mix.period();
             let pattern = SizePattern::Weighted(mix);
             let sum: u64 = (period..2 * period).map(|n| u64::from(pattern.at(n).bytes())).sum();

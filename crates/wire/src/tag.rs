@@ -78,7 +78,7 @@ impl TagForm {
 
 /// What a tag says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tag {
+pub struct FrameTag {
     /// Which form it was.
     pub form: TagForm,
     /// The stream's number in the plan, below [`SHORT_STREAMS`] in the short form.
@@ -89,7 +89,7 @@ pub struct Tag {
     pub time: u64,
 }
 
-impl Tag {
+impl FrameTag {
     /// The full send time, given an instant within 39 hours of it; `None` in the short form.
     pub fn sent_at(&self, near: u64) -> Option<u64> {
         if self.form == TagForm::Short {
@@ -134,7 +134,7 @@ impl Tag {
 
 /// What a sender puts in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stamp {
+pub struct TagStamp {
     /// Run key.
     pub key: TagKey,
     /// Stream number.
@@ -143,11 +143,11 @@ pub struct Stamp {
     pub time: u64,
 }
 
-impl Stamp {
+impl TagStamp {
     /// The tag of frame `n` in this form.
-    pub(crate) fn tag(&self, n: u64, form: TagForm) -> Tag {
+    pub(crate) fn tag(&self, n: u64, form: TagForm) -> FrameTag {
         let sequence = n & ((1 << form.sequence_bits()) - 1);
-        Tag {
+        FrameTag {
             form,
             stream: self.stream,
             sequence: u32::try_from(sequence).unwrap_or(0),
@@ -158,9 +158,9 @@ impl Stamp {
 
 /// A tag found in a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundTag {
     /// What it says.
-    pub tag: Tag,
+    pub tag: FrameTag,
     /// What it says of the payload in front of it: the complement of its sum. Absent in the short form.
     pub check: Option<u16>,
     /// Offset in the frame just behind the tag: the end of the payload.
@@ -168,14 +168,14 @@ pub struct Found {
 }
 
 /// Looks for a tag of `key` in a frame without FCS: the first of its [`candidates`].
-pub fn find(frame: &[u8], key: TagKey) -> Option<Found> {
+pub fn find(frame: &[u8], key: TagKey) -> Option<FoundTag> {
     candidates(frame, key).next()
 }
 
 /// Everything in a frame without FCS that looks like a tag of `key`, the likeliest first. Chance makes a false one in
 /// front of a short tag about once in 65 536 frames, so count no frame before [`crate::Template::verify`] has compared
 /// it.
-pub fn candidates(frame: &[u8], key: TagKey) -> impl Iterator<Item = Found> {
+pub fn candidates(frame: &[u8], key: TagKey) -> impl Iterator<Item = FoundTag> {
     let padded = std::iter::once_with(|| ip_end(frame).filter(|end| *end < frame.len())).flatten();
     std::iter::once(frame.len()).chain(padded).flat_map(move |end| {
         let short = std::iter::once_with(move || short_ending_at(frame, end, key));
@@ -183,30 +183,30 @@ pub fn candidates(frame: &[u8], key: TagKey) -> impl Iterator<Item = Found> {
     })
 }
 
-fn full_ending_at(frame: &[u8], end: usize, key: TagKey) -> Option<Found> {
+fn full_ending_at(frame: &[u8], end: usize, key: TagKey) -> Option<FoundTag> {
     let found = unverified_full_tag(frame, end)?;
     let mark = &frame[end - TagForm::LONGEST..][..2];
     (found.tag.mark(key).to_be_bytes() == mark).then_some(found)
 }
 
 /// What the bytes before `end` say if they are a full tag, of whatever run.
-pub(crate) fn unverified_full_tag(frame: &[u8], end: usize) -> Option<Found> {
+pub(crate) fn unverified_full_tag(frame: &[u8], end: usize) -> Option<FoundTag> {
     let bytes: &[u8; 16] = frame.get(..end)?.last_chunk()?;
-    let tag = Tag {
+    let tag = FrameTag {
         form: TagForm::Full,
         stream: u16::from_be_bytes([bytes[2], bytes[3]]),
         sequence: u32::from_be_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]),
         time: u64::from_be_bytes([0, 0, bytes[8], bytes[9], bytes[10], bytes[11], bytes[12], bytes[13]]),
     };
-    Some(Found { tag, check: Some(u16::from_be_bytes([bytes[14], bytes[15]])), end })
+    Some(FoundTag { tag, check: Some(u16::from_be_bytes([bytes[14], bytes[15]])), end })
 }
 
-fn short_ending_at(frame: &[u8], end: usize, key: TagKey) -> Option<Found> {
+fn short_ending_at(frame: &[u8], end: usize, key: TagKey) -> Option<FoundTag> {
     let bytes: &[u8; 6] = frame[..end].last_chunk()?;
     let word = u32::from_be_bytes([bytes[2], bytes[3], bytes[4], bytes[5]]);
     let stream = u16::try_from(word >> 20).ok()?;
-    let tag = Tag { form: TagForm::Short, stream, sequence: word & 0xf_ffff, time: 0 };
-    (tag.mark(key).to_be_bytes() == bytes[..2]).then_some(Found { tag, check: None, end })
+    let tag = FrameTag { form: TagForm::Short, stream, sequence: word & 0xf_ffff, time: 0 };
+    (tag.mark(key).to_be_bytes() == bytes[..2]).then_some(FoundTag { tag, check: None, end })
 }
 
 /// Where the IP packet of a frame ends by its own length field.
@@ -234,7 +234,7 @@ mod tests {
 
     const KEY: TagKey = TagKey(42);
 
-    fn written(tag: Tag) -> Vec<u8> {
+    fn written(tag: FrameTag) -> Vec<u8> {
         let mut bytes = vec![0x55; 40];
         let at = bytes.len() - tag.form.bytes();
         tag.write(KEY, 7, &mut bytes[at..]);
@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn a_tag_of_another_run_is_not_ours() {
-        let tag = Tag { form: TagForm::Full, stream: 3, sequence: 9, time: 5 };
+        let tag = FrameTag { form: TagForm::Full, stream: 3, sequence: 9, time: 5 };
         assert!(find(&written(tag), KEY).is_some());
         assert!(find(&written(tag), TagKey(43)).is_none());
     }
@@ -263,9 +263,9 @@ mod tests {
         fn what_is_written_is_found(stream: u16, sequence: u32, time in 0..=TIME_MASK, short: bool) {
             let form = if short { TagForm::Short } else { TagForm::Full };
             let tag = if short {
-                Tag { form, stream: stream & 0xfff, sequence: sequence & 0xf_ffff, time: 0 }
+                FrameTag { form, stream: stream & 0xfff, sequence: sequence & 0xf_ffff, time: 0 }
             } else {
-                Tag { form, stream, sequence, time }
+                FrameTag { form, stream, sequence, time }
             };
             let bytes = written(tag);
             // Chance may put a full one in front of a short one.
@@ -282,7 +282,7 @@ mod tests {
         fn send_times_unwrap(sent: u64, latency in -1_000_000_000i64..100_000_000_000) {
             let sent = sent >> 1;
             let near = sent.saturating_add_signed(latency);
-            let tag = Tag { form: TagForm::Full, stream: 0, sequence: 0, time: sent & TIME_MASK };
+            let tag = FrameTag { form: TagForm::Full, stream: 0, sequence: 0, time: sent & TIME_MASK };
             prop_assert_eq!(tag.sent_at(near), Some(near.wrapping_add(sent.wrapping_sub(near))));
         }
     }

@@ -7,7 +7,7 @@
 //! Copies of one direction are numbered from 1 without a gap, so who logs them knows which are missing. The length is
 //! that of the frame as it arrived, without FCS, also when the copy was cut.
 //!
-//! Invariant: [`split`] gives back exactly what [`Trailer::encode`] was made of. `crates/sys/bpf/tap.bpf.c` writes the same.
+//! Invariant: [`split`] gives back exactly what [`TapTrailer::encode`] was made of. `crates/sys/bpf/tap.bpf.c` writes the same.
 
 /// Bytes of a trailer.
 pub const LEN: usize = 24;
@@ -16,7 +16,7 @@ pub const MARK: [u8; 4] = *b"prT1";
 
 /// See the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Trailer {
+pub struct TapTrailer {
     /// Where the frame arrived: 0 at the tap's first interface, 1 at its second.
     pub direction: u8,
     /// Bytes of the frame, without FCS.
@@ -27,7 +27,7 @@ pub struct Trailer {
     pub at_ns: u64,
 }
 
-impl Trailer {
+impl TapTrailer {
     /// Its bytes.
     pub fn encode(&self) -> [u8; LEN] {
         let mut bytes = [0; LEN];
@@ -41,7 +41,7 @@ impl Trailer {
 }
 
 /// The frame in front of a trailer, and the trailer; `None` for a frame that has none.
-pub fn split(copy: &[u8]) -> Option<(&[u8], Trailer)> {
+pub fn split(copy: &[u8]) -> Option<(&[u8], TapTrailer)> {
     let (frame, bytes) = copy.split_last_chunk::<LEN>()?;
     let long =
         |at: usize| bytes.get(at..).and_then(|rest| rest.first_chunk().copied()).map(u64::from_be_bytes);
@@ -49,15 +49,15 @@ pub fn split(copy: &[u8]) -> Option<(&[u8], Trailer)> {
         return None;
     }
     let full_len = u16::from_be_bytes([bytes[6], bytes[7]]);
-    Some((frame, Trailer { direction: bytes[4], full_len, number: long(8)?, at_ns: long(16)? }))
+    Some((frame, TapTrailer { direction: bytes[4], full_len, number: long(8)?, at_ns: long(16)? }))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const ONE: Trailer =
-        Trailer { direction: 1, full_len: 1514, number: 7, at_ns: 1_700_000_000_123_456_789 };
+    const ONE: TapTrailer =
+        TapTrailer { direction: 1, full_len: 1514, number: 7, at_ns: 1_700_000_000_123_456_789 };
 
     #[test]
     fn what_was_put_behind_is_found_behind() {

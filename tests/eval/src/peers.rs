@@ -1,8 +1,8 @@
 //! Generators, ours and others', that send as fast as they go, and the kernel's count of what arrives.
 
 use anyhow::Context;
-use packetrig_sys::bpf::Program;
-use packetrig_sys::link::Links;
+use packetrig_sys::bpf::BpfProgram;
+use packetrig_sys::link::NamespaceLinks;
 use packetrig_sys::netns::NetNs;
 use packetrig_sys::{clock, signal};
 use packetrig_testkit::Lab;
@@ -92,7 +92,7 @@ impl Bare {
         // return bpf_redirect(index, 0)
         let index = u64::from(port.link.index);
         let code = [0xb7_u64 | 1 << 8 | index << 32, 0xb7 | 2 << 8, 0x85 | 23 << 32, 0x95];
-        let program = Program::load("bare", &code, false)?;
+        let program = BpfProgram::load("bare", &code, false)?;
         signal::allow_nudges()?;
         let quit = Arc::new(AtomicBool::new(false));
         let (over, frame) = (Arc::clone(&quit), frame(size));
@@ -159,7 +159,7 @@ pub fn peer(lab: &Lab, command: &mut Command) -> anyhow::Result<Option<Child>> {
 /// Frames per second that arrive at the second port, once they do.
 pub fn count(lab: &Lab, window: u64) -> anyhow::Result<f64> {
     let port = &lab.ports()[1];
-    let mut links = Links::open(port.netns())?;
+    let mut links = NamespaceLinks::open(port.netns())?;
     let deadline = clock::monotonic_ns() + PATIENCE_NS;
     while links.counters(port.link.index)?.rx_frames < 1000 {
         anyhow::ensure!(clock::monotonic_ns() < deadline, "sends nothing");

@@ -1,7 +1,7 @@
 //! Segments of a node's results: bytes of a stranger, compressed by him.
 
 use packetrig_fleet::RunId;
-use packetrig_stats::result::{NodeResult, Sample};
+use packetrig_stats::result::{CountSample, NodeResult};
 use packetrig_store::spool::segment::PAYLOAD_ROOM;
 use packetrig_store::spool::{Key, Kind, Manifest, Segment, value};
 use packetrig_sys::memory::MeteredAllocator;
@@ -37,7 +37,7 @@ fn read(data: &[u8]) {
     if let Ok(bytes) = made.encode(&key) {
         assert_eq!(Segment::decode(&key, &bytes).as_ref(), Ok(&made), "one that was made is read as it was");
     }
-    drop(value::unpack::<Sample>(data));
+    drop(value::unpack::<CountSample>(data));
     if let Ok(result) = value::unpack::<NodeResult>(data) {
         let again = value::pack(&result).expect("what was read can be written");
         assert_eq!(value::unpack::<NodeResult>(&again).expect("what was written can be read"), result);

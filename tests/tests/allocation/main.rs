@@ -21,15 +21,15 @@ use packetrig_engine::sim::VirtualClock;
 use packetrig_engine::stream::{
     FrameSource, NextStep, RxJob, StreamControl, StreamRx, StreamSpec, StreamTx, TxJob,
 };
-use packetrig_plan::timeline::{Shape, Timeline};
+use packetrig_plan::timeline::{SendPattern, StreamTimeline};
 use packetrig_stats::port::{RxCounters, StampKind, TxCounters};
 use packetrig_units::{FrameRate, FrameSize, MonoTime, Nanos};
-use packetrig_wire::header::{Header, Kind};
-use packetrig_wire::pattern::Pattern;
-use packetrig_wire::payload::Payload;
-use packetrig_wire::size::{Mix, SizePattern};
+use packetrig_wire::header::{HeaderKind, PacketHeader};
+use packetrig_wire::pattern::FieldPattern;
+use packetrig_wire::payload::PayloadPattern;
+use packetrig_wire::size::{SizeMix, SizePattern};
 use packetrig_wire::tag::TagKey;
-use packetrig_wire::{FrameSpec, Template};
+use packetrig_wire::{FrameSpec, FrameTemplate};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::{Arc, Mutex};
@@ -94,32 +94,33 @@ const FRAMES: u64 = 200;
 const LONGEST: usize = 1514;
 
 fn spec(number: u16) -> Arc<StreamSpec> {
-    let port = Pattern::Random { min: 1, max: 65_535, seed: 3, count: 1000 };
-    let address = Pattern::Step { start: 0xc612_0000, step: 1, count: 5000, down: false };
-    let mut headers = vec![Header::new(Kind::Ethernet).with("src", 0x0200_0000_0000 + u128::from(number))];
+    let port = FieldPattern::Random { min: 1, max: 65_535, seed: 3, count: 1000 };
+    let address = FieldPattern::Step { start: 0xc612_0000, step: 1, count: 5000, down: false };
+    let mut headers =
+        vec![PacketHeader::new(HeaderKind::Ethernet).with("src", 0x0200_0000_0000 + u128::from(number))];
     if number.is_multiple_of(3) {
-        headers.push(Header::new(Kind::Vlan).with("id", Pattern::Values(vec![1, 2, 3])));
+        headers.push(PacketHeader::new(HeaderKind::Vlan).with("id", FieldPattern::Values(vec![1, 2, 3])));
     }
-    headers.push(Header::new(Kind::Ipv4).with("src", address).with("dst", 0xc613_0001));
-    headers.push(Header::new(Kind::Udp).with("src_port", port).with("dst_port", 9));
-    let mix =
-        Mix::new(&[(FrameSize::new(80), 7), (FrameSize::new(570), 4), (FrameSize::new(1518), 1)]).unwrap();
+    headers.push(PacketHeader::new(HeaderKind::Ipv4).with("src", address).with("dst", 0xc613_0001));
+    headers.push(PacketHeader::new(HeaderKind::Udp).with("src_port", port).with("dst_port", 9));
+    let mix = SizeMix::new(&[(FrameSize::new(80), 7), (FrameSize::new(570), 4), (FrameSize::new(1518), 1)])
+        .unwrap();
     let size = match number % 3 {
         0 => SizePattern::Weighted(mix),
         1 => SizePattern::Random { min: FrameSize::new(80), max: FrameSize::new(1518), seed: 5 },
         _ => SizePattern::Fixed(FrameSize::new(100)),
     };
-    let frame = FrameSpec { headers, size, payload: Payload::IncrementByte, tagged: true };
+    let frame = FrameSpec { headers, size, payload: PayloadPattern::IncrementByte, tagged: true };
     let shape = if number.is_multiple_of(2) {
-        Shape::Frames(FRAMES)
+        SendPattern::Frames(FRAMES)
     } else {
-        Shape::Bursts { bursts: FRAMES / 10, frames: 10, pause: Nanos::from_micros(50) }
+        SendPattern::Bursts { bursts: FRAMES / 10, frames: 10, pause: Nanos::from_micros(50) }
     };
     let rate = FrameRate::per_second(1000 + u64::from(number)).unwrap();
     Arc::new(StreamSpec {
         number,
-        source: FrameSource::Made(Arc::new(Template::new(frame).unwrap())),
-        timeline: Timeline { rate, delay: Nanos::ZERO, shape },
+        source: FrameSource::Made(Arc::new(FrameTemplate::new(frame).unwrap())),
+        timeline: StreamTimeline { rate, delay: Nanos::ZERO, shape },
         latency: true,
         sent_elsewhere: false,
     })

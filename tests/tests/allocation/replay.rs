@@ -4,21 +4,21 @@ use super::{KEY, Player, START, send_these};
 use packetrig_engine::receiver::TestReceiver;
 use packetrig_engine::replay::{ReplayTrack, survey};
 use packetrig_engine::stream::{FrameSource, RxJob, StreamControl, StreamRx, StreamSpec};
-use packetrig_plan::recording::{Recording, Timing};
-use packetrig_plan::timeline::Timeline;
+use packetrig_plan::recording::{PlannedRecording, ReplayTiming};
+use packetrig_plan::timeline::StreamTimeline;
 use packetrig_units::{FrameRate, Nanos};
-use packetrig_wire::foreign::Rewrite;
+use packetrig_wire::foreign::FrameRewrite;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 const FRAMES: u64 = 5_000;
 
-fn stream(file: PathBuf, timing: Timing) -> Arc<StreamSpec> {
-    let rewrite = Rewrite { vlan: "push:7".parse().ok(), ..Rewrite::default() };
+fn stream(file: PathBuf, timing: ReplayTiming) -> Arc<StreamSpec> {
+    let rewrite = FrameRewrite { vlan: "push:7".parse().ok(), ..FrameRewrite::default() };
     let facts = survey(&file, &rewrite).unwrap().facts;
-    let recording = Recording { file, timing, loops: 3, rewrite, tagged: true, facts };
+    let recording = PlannedRecording { file, timing, loops: 3, rewrite, tagged: true, facts };
     let rate = recording.mean_rate().or_else(|| FrameRate::per_second(1_000_000)).unwrap();
-    let timeline = Timeline { rate, delay: Nanos::ZERO, shape: recording.shape() };
+    let timeline = StreamTimeline { rate, delay: Nanos::ZERO, shape: recording.shape() };
     let source = FrameSource::Recorded(Arc::new(ReplayTrack::new(Arc::new(recording))));
     Arc::new(StreamSpec { number: 0, source, timeline, latency: true, sent_elsewhere: false })
 }
@@ -27,7 +27,7 @@ fn stream(file: PathBuf, timing: Timing) -> Arc<StreamSpec> {
 fn replaying_and_verifying_allocate_nothing() {
     let frames = packetrig_tests::recording::mixture(FRAMES, 2_000);
     let (_directory, file) = packetrig_tests::recording::stored(&frames);
-    for timing in [Timing::Fastest, Timing::Even, Timing::Recorded("2x".parse().unwrap())] {
+    for timing in [ReplayTiming::Fastest, ReplayTiming::Even, ReplayTiming::Recorded("2x".parse().unwrap())] {
         let stream = stream(file.clone(), timing);
         let (tape, allocated) = send_these(vec![Arc::clone(&stream)], 3 * FRAMES);
         assert_eq!((tape.ends.len() as u64, allocated), (3 * FRAMES, 0), "{timing:?}");

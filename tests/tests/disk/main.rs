@@ -1,7 +1,7 @@
 //! Full disks and killed processes take no capture away, and no result that can still be told.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use packetrig_sys::link::Links;
+use packetrig_sys::link::NamespaceLinks;
 use packetrig_testkit::Lab;
 use packetrig_tests::full_disk::{FRAMES, Outcome, Point, report, run};
 use packetrig_tests::program::Running;
@@ -105,7 +105,7 @@ fn an_error_of_the_data_plane_takes_no_capture_away_and_its_file_is_named() {
     let mut running = Running::start(&arguments.concat(), "");
     running.await_remark("lost 0");
     let port = &lab.ports()[0];
-    let mut links = Links::open(port.netns()).unwrap();
+    let mut links = NamespaceLinks::open(port.netns()).unwrap();
     links.delete(port.link.index).unwrap();
     let finished = running.finish();
     let named =

@@ -12,7 +12,7 @@ use packetrig_fleet::message::{
 };
 use packetrig_nats::authority::Authority;
 use packetrig_nats::{Access, NatsFabric};
-use packetrig_plan::{Held, Ping, Steer};
+use packetrig_plan::{HeldStream, PingRequest, PlanChange};
 use packetrig_stats::port::BackEnd;
 use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};
@@ -275,14 +275,14 @@ impl Hostile {
         assert_eq!(self.start(&head), None);
         let mut moved = document(&[allowed("s")]);
         moved["ports"][0]["location"] = "s1/ctl0".into();
-        let replan = |document: &Value| Steer::Replan(document.to_string());
-        let ping = Ping { number: 1, source: "i".into(), to: "10.0.0.9".parse().expect("an address") };
+        let replan = |document: &Value| PlanChange::Replan(document.to_string());
+        let ping = PingRequest { number: 1, source: "i".into(), to: "10.0.0.9".parse().expect("an address") };
         let stranger = endless(flow("t", "10.0.0.9", 100, 0));
         let changes = [
             ("steered-to-an-address", replan(&document(&[allowed("s"), stranger]))),
             ("steered-too-fast", replan(&document(&[allowed("s"), allowed("t")]))),
             ("steered-to-a-port", replan(&moved)),
-            ("steered-to-ping", Steer::Ping(vec![ping])),
+            ("steered-to-ping", PlanChange::Ping(vec![ping])),
         ];
         let mut told = Vec::new();
         for (number, (name, steer)) in (1..).zip(changes) {
@@ -306,9 +306,9 @@ impl Hostile {
     /// Says of a stream that the node sends that another node sends it, to another station.
     fn announce_a_mac(&mut self, head: &Head) -> String {
         let number = 90;
-        let hold = Step::Hold(Steer::Start(vec![]));
+        let hold = Step::Hold(PlanChange::Start(vec![]));
         self.tell(head, Command::Step { number, step: Box::new(hold) });
-        let held = Held { stream: 0, number: 0, index: 0, mac: Some([2, 0, 0, 0, 0x66, 0x66]) };
+        let held = HeldStream { stream: 0, number: 0, index: 0, mac: Some([2, 0, 0, 0, 0x66, 0x66]) };
         let announce = Step::Announce { held: vec![held], at: None };
         format!("{:?}", self.tell(head, Command::Step { number, step: Box::new(announce) }))
     }

@@ -1,7 +1,7 @@
 //! What the processes of a node may still do: the rows of `agent` in `docs/book/walls.md`.
 
 use crate::lab::{Fleet, Wish};
-use packetrig_sys::sandbox::{Capabilities, threads_of};
+use packetrig_sys::sandbox::{ProcessCapabilities, threads_of};
 use packetrig_tests::walls::{Holding, RIG};
 
 #[test]
@@ -13,7 +13,7 @@ fn a_node_keeps_what_runs_need_away_from_the_network() {
     held.assert_confined("fabric");
     held.assert_confined("captures");
     // The supervisor reads nothing of others; it has what its worker starts with, and no right to enter namespaces.
-    let never = Capabilities::SYS_ADMIN.bits();
+    let never = ProcessCapabilities::SYS_ADMIN.bits();
     for thread in threads_of(fleet.supervisor(node)).expect("it runs") {
         let can = thread.effective | thread.permitted | thread.bounding;
         assert_eq!(can & never, 0, "{thread:?}");

@@ -1,7 +1,7 @@
 //! Sending through AF_XDP, and what is sent so without being asked.
 
 use super::{await_traffic, document};
-use packetrig_sys::link::Links;
+use packetrig_sys::link::NamespaceLinks;
 use packetrig_sys::xdp;
 use packetrig_testkit::Lab;
 use packetrig_tests::document::{Document, Flow};
@@ -136,7 +136,7 @@ fn where_the_far_end_takes_live_frames_they_are_live() {
 fn an_interface_without_native_xdp_sends_and_receives_in_the_generic_path() {
     let Some(lab) = lab(Lab::pair) else { return };
     let port = &lab.ports()[1];
-    let mut links = Links::open(port.netns()).unwrap();
+    let mut links = NamespaceLinks::open(port.netns()).unwrap();
     links.create_bridge("br0").unwrap();
     let bridge = links.by_name("br0").unwrap().index;
     links.set_master(port.link.index, Some(bridge)).unwrap();

@@ -7,7 +7,7 @@ use packetrig_engine::rig::{RigOptions, TestRig};
 use packetrig_plan::Plan;
 use packetrig_sys::clock;
 use packetrig_sys::kernel;
-use packetrig_sys::link::Links;
+use packetrig_sys::link::NamespaceLinks;
 use packetrig_testkit::Lab;
 use packetrig_testkit::lab::LabPort;
 use packetrig_tests::program::run;
@@ -72,7 +72,7 @@ fn a_neighbour_that_is_not_there_is_named() {
 fn kernel_side(port: &LabPort) {
     for (ip, prefix) in [("198.18.0.2", 24), ("2001:2::2", 64)] {
         kernel::write_setting(port.netns(), "net/ipv6/conf/eth0/disable_ipv6", "0").unwrap();
-        let mut links = Links::open(port.netns()).unwrap();
+        let mut links = NamespaceLinks::open(port.netns()).unwrap();
         links.add_address(port.link.index, ip.parse().unwrap(), prefix).unwrap();
     }
 }

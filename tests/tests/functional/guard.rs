@@ -1,7 +1,7 @@
 //! Interfaces that look like part of a real network, and interfaces that are in use.
 
 use super::{await_traffic, document};
-use packetrig_sys::link::Links;
+use packetrig_sys::link::NamespaceLinks;
 use packetrig_testkit::Lab;
 use packetrig_testkit::lab::INTERFACE;
 use packetrig_tests::document::Flow;
@@ -11,7 +11,7 @@ use std::net::IpAddr;
 
 fn give_address(lab: &Lab, port: usize, address: &str, prefix: u8) {
     let port = &lab.ports()[port];
-    let mut links = Links::open(port.netns()).unwrap();
+    let mut links = NamespaceLinks::open(port.netns()).unwrap();
     links.add_address(port.link.index, address.parse::<IpAddr>().unwrap(), prefix).unwrap();
 }
 

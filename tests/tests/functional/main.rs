@@ -12,7 +12,7 @@ mod replay;
 mod restore;
 
 use packetrig_sys::clock;
-use packetrig_sys::link::Links;
+use packetrig_sys::link::NamespaceLinks;
 use packetrig_testkit::Lab;
 use packetrig_testkit::lab::LabPort;
 use packetrig_tests::document::Document;
@@ -24,7 +24,7 @@ fn document(lab: &Lab) -> Document {
 /// Waits until the sending interface has sent something.
 fn await_traffic(lab: &Lab) {
     let port = &lab.ports()[0];
-    let mut links = Links::open(port.netns()).unwrap();
+    let mut links = NamespaceLinks::open(port.netns()).unwrap();
     let index = port.link.index;
     let before = links.counters(index).unwrap().tx_frames;
     let deadline = clock::monotonic_ns() + 60_000_000_000;

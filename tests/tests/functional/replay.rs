@@ -1,6 +1,6 @@
 //! Capture files, replayed.
 
-use packetrig_sys::link::Links;
+use packetrig_sys::link::NamespaceLinks;
 use packetrig_sys::xdp;
 use packetrig_testkit::Lab;
 use packetrig_tests::program::{Finished, Running};
@@ -138,7 +138,7 @@ fn an_endless_loop_ends_with_ctrl_c_and_is_judged() {
 fn frames_of_full_size_are_sent_with_a_tag() {
     let Some(lab) = skip::lab(Lab::pair) else { return };
     for port in lab.ports() {
-        Links::open(port.netns()).unwrap().set_mtu(port.link.index, 1500).unwrap();
+        NamespaceLinks::open(port.netns()).unwrap().set_mtu(port.link.index, 1500).unwrap();
     }
     let frames: Vec<_> = (0..50)
         .map(|n| Recorded { at: n * 100_000, bytes: udp(1, n, if n % 2 == 0 { 1472 } else { 60 }) })
@@ -160,7 +160,7 @@ fn frames_of_full_size_are_sent_with_a_tag() {
         assert_eq!(frames_of(&finished), frames.iter().map(pushed).collect::<Vec<_>>(), "{back_end}");
     }
     for port in lab.ports() {
-        Links::open(port.netns()).unwrap().set_mtu(port.link.index, 1499).unwrap();
+        NamespaceLinks::open(port.netns()).unwrap().set_mtu(port.link.index, 1499).unwrap();
     }
     replay("packet", &["--vlan", "push:7"]).assert_refused(3, &["do not fit port", "1522 B"]);
 }

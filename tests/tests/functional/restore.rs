@@ -2,9 +2,9 @@
 
 use super::document;
 use packetrig_sys::clock;
-use packetrig_sys::ethtool::{Ethtool, Offload};
+use packetrig_sys::ethtool::{EthtoolCalls, Offload};
 use packetrig_sys::kernel::{read_setting, write_setting};
-use packetrig_sys::link::{Link, Links};
+use packetrig_sys::link::{Link, NamespaceLinks};
 use packetrig_testkit::Lab;
 use packetrig_testkit::lab::{INTERFACE, LabPort};
 use packetrig_tests::document::Flow;
@@ -24,10 +24,10 @@ struct State {
 }
 
 fn state(port: &LabPort) -> State {
-    let ethtool = Ethtool::open(port.netns()).unwrap();
+    let ethtool = EthtoolCalls::open(port.netns()).unwrap();
     let kinds = [Offload::Gro, Offload::Gso, Offload::Tso, Offload::Lro];
     State {
-        link: Links::open(port.netns()).unwrap().by_name(INTERFACE).unwrap(),
+        link: NamespaceLinks::open(port.netns()).unwrap().by_name(INTERFACE).unwrap(),
         ipv6_off: read_setting(port.netns(), IPV6_OFF).unwrap(),
         offloads: kinds.map(|kind| (kind, ethtool.offload(INTERFACE, kind).ok())).to_vec(),
     }
@@ -36,7 +36,7 @@ fn state(port: &LabPort) -> State {
 /// Makes a port as unquiet as an ordinary one.
 fn unquiet(port: &LabPort) {
     write_setting(port.netns(), IPV6_OFF, "0").unwrap();
-    Ethtool::open(port.netns()).unwrap().set_offload(INTERFACE, Offload::Gro, true).unwrap();
+    EthtoolCalls::open(port.netns()).unwrap().set_offload(INTERFACE, Offload::Gro, true).unwrap();
 }
 
 /// Starts a run and waits until it has changed both ports.

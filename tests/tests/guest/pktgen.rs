@@ -9,8 +9,8 @@ use packetrig_engine::rig::{RigOptions, TestRig};
 use packetrig_plan::Plan;
 use packetrig_stats::port::BackEnd;
 use packetrig_stats::result::NodeResult;
-use packetrig_sys::ethtool::{Ethtool, Offload};
-use packetrig_sys::link::Links;
+use packetrig_sys::ethtool::{EthtoolCalls, Offload};
+use packetrig_sys::link::NamespaceLinks;
 use packetrig_sys::pktgen::Pktgen;
 use packetrig_testkit::Lab;
 use packetrig_testkit::lab::INTERFACE;
@@ -86,7 +86,7 @@ fn assert_sound(result: &NodeResult) {
 
 /// Offloads of the sending port that are on.
 fn offloads(lab: &Lab) -> Vec<Offload> {
-    let ethtool = Ethtool::open(lab.ports()[0].netns()).unwrap();
+    let ethtool = EthtoolCalls::open(lab.ports()[0].netns()).unwrap();
     let on = |offload: &Offload| ethtool.offload(INTERFACE, *offload).unwrap_or(false);
     Offload::ALL.into_iter().filter(on).collect()
 }
@@ -225,7 +225,7 @@ fn a_run_that_is_given_up_stops_sending_and_leaves_nothing() {
     drop(rig);
     let port = &lab.ports()[0];
     inside(port.netns(), "! grep -q eth0 /proc/thread-self/net/pktgen/kpktgend_*");
-    let mut links = Links::open(port.netns()).unwrap();
+    let mut links = NamespaceLinks::open(port.netns()).unwrap();
     let sent = links.counters(port.link.index).unwrap().tx_frames;
     clock.wait(clock.now() + Nanos::from_millis(200));
     assert_eq!(links.counters(port.link.index).unwrap().tx_frames, sent);

@@ -3,15 +3,15 @@
 //! What is held: order, nothing early, what is dropped and that it is said. How late a frame is means nothing here.
 
 use super::inside;
-use packetrig_plan::Location;
+use packetrig_plan::PortLocation;
 use packetrig_probe::{Clock, Departure, Flag, Mechanism, Stage};
 use packetrig_prober::Error;
 use packetrig_prober::release::{self, Due, Gone, Manner};
 use packetrig_sys::clock;
-use packetrig_sys::ethtool::Ethtool;
-use packetrig_sys::link::Links;
+use packetrig_sys::ethtool::EthtoolCalls;
+use packetrig_sys::link::NamespaceLinks;
 use packetrig_sys::netns::NetNs;
-use packetrig_sys::packet::{RxOptions, RxRing, Stamp};
+use packetrig_sys::packet::{ArrivalStamp, RxOptions, RxRing};
 use packetrig_testkit::Lab;
 use packetrig_testkit::lab::INTERFACE;
 use packetrig_tests::skip::{self, OwnLab};
@@ -32,7 +32,11 @@ fn frame(number: u8) -> Vec<u8> {
 }
 
 /// Opens a mechanism at a location and releases a train that begins so long from now; negative: that began before.
-fn release(location: &Location, mechanism: Mechanism, from_ms: i64) -> Result<(Vec<Gone>, Vec<u64>), Error> {
+fn release(
+    location: &PortLocation,
+    mechanism: Mechanism,
+    from_ms: i64,
+) -> Result<(Vec<Gone>, Vec<u64>), Error> {
     let manner = Manner { ahead: Nanos::from_millis(50), priority: None, ..Manner::usual() };
     let mut open = release::open(location, mechanism, manner)?;
     let frames: Vec<Vec<u8>> = (0..FRAMES).map(frame).collect();
@@ -45,8 +49,8 @@ fn release(location: &Location, mechanism: Mechanism, from_ms: i64) -> Result<(V
     Ok((gone, train.iter().map(|due| due.at.as_nanos()).collect()))
 }
 
-fn near(lab: &Lab) -> Location {
-    Location { namespace: Some(lab.ports()[0].namespace().to_owned()), interface: INTERFACE.to_owned() }
+fn near(lab: &Lab) -> PortLocation {
+    PortLocation { namespace: Some(lab.ports()[0].namespace().to_owned()), interface: INTERFACE.to_owned() }
 }
 
 /// Numbers and arrivals of our frames in order of their stamps, as far as `wanted` came; bounds of the clocks' comparison added. What two
@@ -155,8 +159,8 @@ fn etf_releases_within_its_delta_and_reports_what_is_past() {
 /// Two cards with clocks and a hub between them; `igb` where QEMU has it (8.1), which stamps, else `e1000e`, which only says so.
 fn cards() -> (NetNs, [(String, u32); 2], bool) {
     let here = NetNs::current().unwrap();
-    let ethtool = Ethtool::open(&here).unwrap();
-    let mut links = Links::open(&here).unwrap();
+    let ethtool = EthtoolCalls::open(&here).unwrap();
+    let mut links = NamespaceLinks::open(&here).unwrap();
     let mut found = Vec::new();
     let mut stamps = false;
     for link in links.list().unwrap() {
@@ -179,8 +183,8 @@ fn cards() -> (NetNs, [(String, u32); 2], bool) {
 fn a_card_stamps_departures_or_that_is_said() {
     let (here, [(near, _), (far, index)], stamps) = cards();
     let mut ring = RxRing::open(&here, index, &far, RxOptions::default()).unwrap();
-    let location = Location { namespace: None, interface: near.clone() };
-    let ethtool = Ethtool::open(&here).unwrap();
+    let location = PortLocation { namespace: None, interface: near.clone() };
+    let ethtool = EthtoolCalls::open(&here).unwrap();
     let before = ethtool.card_stamping(&near).unwrap();
     let (gone, _) = release(&location, Mechanism::Sleep, 100).unwrap();
     assert_eq!(ethtool.card_stamping(&near).unwrap(), before, "the card is left as it was");
@@ -212,8 +216,8 @@ fn arrivals_are_stamped_by_the_stack() {
     let mut by_stack = 0;
     while by_stack < usize::from(FRAMES) - 5 {
         ring.wait(1_000_000_000).unwrap();
-        let took =
-            ring.receive(usize::MAX, &mut |frame| by_stack += usize::from(frame.stamp == Stamp::Software));
+        let took = ring
+            .receive(usize::MAX, &mut |frame| by_stack += usize::from(frame.stamp == ArrivalStamp::Software));
         assert!(took > 0, "{by_stack} of {FRAMES} stamped by the stack");
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{document, inside};
 use packetrig_engine::packet::guard::permit_port;
-use packetrig_sys::link::Links;
+use packetrig_sys::link::NamespaceLinks;
 use packetrig_testkit::Lab;
 use packetrig_testkit::lab::{INTERFACE, LabPort};
 use packetrig_tests::document::{Document, Flow, ethernet, ipv4, udp, vlan};
@@ -35,7 +35,7 @@ fn tagged_frames_reach_the_far_end_and_its_vlan_device() {
     assert_eq!(report.number("tagged", "/loss/lost"), 0);
     assert_eq!(report.number("tagged", "/received/frames"), FRAMES);
     assert_eq!(report.number("tagged", "/received/altered"), 0, "the tags came through");
-    let mut links = Links::open(far.netns()).unwrap();
+    let mut links = NamespaceLinks::open(far.netns()).unwrap();
     let device = links.by_name(DEVICE).unwrap().index;
     assert_eq!(links.counters(device).unwrap().rx_frames, FRAMES, "the kernel saw the same tags");
 }
@@ -77,7 +77,7 @@ fn vlans_on_the_card_with_the_default_route_are_refused_through_every_layer() {
     inside(port.netns(), &format!("ip link set {INTERFACE} up"));
     inside(port.netns(), &format!("ip addr add 198.18.9.1/24 dev {INTERFACE}"));
     let refusal = |name: &str| {
-        let index = Links::open(port.netns()).unwrap().by_name(name).unwrap().index;
+        let index = NamespaceLinks::open(port.netns()).unwrap().by_name(name).unwrap().index;
         permit_port(port.netns(), index, name, false).err().map(|error| error.to_string())
     };
     assert_eq!(refusal(DEVICE), None);

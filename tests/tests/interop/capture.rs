@@ -1,8 +1,8 @@
 //! Files of `packetrig capture`, read by others.
 
 use packetrig_engine::packet::quiet::LOUD;
-use packetrig_sys::ethtool::Ethtool;
-use packetrig_sys::link::{Link, Links};
+use packetrig_sys::ethtool::EthtoolCalls;
+use packetrig_sys::link::{Link, NamespaceLinks};
 use packetrig_testkit::Lab;
 use packetrig_tests::program::{Finished, Running};
 use packetrig_tests::skip::{self, OwnLab};
@@ -203,8 +203,8 @@ fn capturing_leaves_the_interface_as_it_is() {
     let Some(lab) = lab() else { return };
     let port = &lab.ports()[1];
     let look = || {
-        let link = Links::open(port.netns()).unwrap().by_name(&port.link.name).unwrap();
-        let ethtool = Ethtool::open(port.netns()).unwrap();
+        let link = NamespaceLinks::open(port.netns()).unwrap().by_name(&port.link.name).unwrap();
+        let ethtool = EthtoolCalls::open(port.netns()).unwrap();
         let offloads = LOUD.map(|offload| ethtool.offload(&link.name, offload).ok());
         // Promiscuous mode is the exception.
         (Link { promiscuous: false, ..link }, offloads)

@@ -10,7 +10,7 @@ use packetrig_testkit::Lab;
 use packetrig_testkit::lab::LabPort;
 use packetrig_tests::program::{Finished, Running};
 use packetrig_tests::skip::{self, OwnLab};
-use packetrig_wire::trailer::Trailer;
+use packetrig_wire::trailer::TapTrailer;
 use serde_json::Value;
 use std::path::Path;
 
@@ -58,7 +58,7 @@ fn send(port: &LabPort, numbers: impl IntoIterator<Item = u64>) {
     let mut ring = TxRing::open(port.netns(), port.link.index, "test", options).unwrap();
     for number in numbers {
         let trailer =
-            Trailer { direction: 0, full_len: 976, number, at_ns: 1_700_000_000_000_000_000 + number };
+            TapTrailer { direction: 0, full_len: 976, number, at_ns: 1_700_000_000_000_000_000 + number };
         let copy =
             [&[2, 0, 0, 0, 0, 9, 2, 0, 0, 0, 0, 1, 0x88, 0xb5][..], &[7; COPY - 14 - 24], &trailer.encode()]
                 .concat();

@@ -4,7 +4,7 @@ use packetrig_engine::gate::SendGate;
 use packetrig_engine::rig::{OwnerPermit, PermitQuestion};
 use packetrig_fleet::message::{NodeName, Place, PlanHash, Preparation, RunId, SentTotal};
 use packetrig_fleet::outcome::Outcome;
-use packetrig_fleet::report::{Criteria, RunFacts, assemble};
+use packetrig_fleet::report::{AcceptanceCriteria, RunFacts, assemble};
 use packetrig_node::{DataPlane, EnginePlane, Loan, Planes};
 use packetrig_plan::{Plan, ReadOptions};
 use packetrig_stats::result::NodeResult;
@@ -121,7 +121,7 @@ fn two_planes_make_one_run_over_a_cable() {
         seed: 0,
         nodes: NODES.map(|node| NodeName(node.into())).to_vec(),
         places: Vec::new(),
-        criteria: Criteria::default(),
+        criteria: AcceptanceCriteria::default(),
         limits: Vec::new(),
         steered: false,
     };

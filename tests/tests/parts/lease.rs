@@ -6,10 +6,10 @@ use packetrig_engine::Error;
 use packetrig_engine::gate::SendGate;
 use packetrig_engine::rig::{RigOptions, TestRig};
 use packetrig_plan::Plan;
-use packetrig_stats::caveat::Doubt;
+use packetrig_stats::caveat::CaveatKind;
 use packetrig_stats::port::BackEnd;
 use packetrig_stats::result::NodeResult;
-use packetrig_sys::link::Links;
+use packetrig_sys::link::NamespaceLinks;
 use packetrig_sys::{clock, xdp};
 use packetrig_testkit::Lab;
 use packetrig_tests::document::{Document, Flow};
@@ -109,7 +109,7 @@ fn demand(outcome: &Outcome, what: &str) {
         sent.planned
     );
     assert_eq!((received.counts.sequence.unique, received.counts.sequence.lost), (frames, 0), "{what}");
-    let told = outcome.result.caveats.iter().find(|caveat| caveat.doubt == Doubt::LeaseEnded).unwrap();
+    let told = outcome.result.caveats.iter().find(|caveat| caveat.doubt == CaveatKind::LeaseEnded).unwrap();
     assert!(told.matters && told.text.contains("the lease ended"), "{told:?}");
     for port in &outcome.result.ports {
         assert_eq!(port.ledger.balance(), vec![], "{what}");
@@ -215,7 +215,7 @@ fn emulated_interfaces_fall_silent_with_the_lease_and_speak_with_the_next() {
         }
     };
     let sent = |port: &packetrig_testkit::lab::LabPort| {
-        let mut links = Links::open(port.netns()).unwrap();
+        let mut links = NamespaceLinks::open(port.netns()).unwrap();
         let index = links.by_name(packetrig_testkit::lab::INTERFACE).unwrap().index;
         links.counters(index).unwrap().tx_frames
     };

@@ -1,12 +1,12 @@
 //! `probe send`, `caps`, `calibrate` between two stations; the far station's ring says what arrived, and when.
 
 use packetrig_sys::clock;
-use packetrig_sys::link::Links;
+use packetrig_sys::link::NamespaceLinks;
 use packetrig_sys::packet::{RxOptions, RxRing};
 use packetrig_testkit::Lab;
 use packetrig_tests::program::{Finished, Running};
 use packetrig_tests::skip::{self, OwnLab};
-use packetrig_wire::pcap::{Decoder, Step};
+use packetrig_wire::pcap::{CaptureDecoder, DecoderStep};
 use serde_json::Value;
 
 const NEAR: &str = "192.0.2.1";
@@ -25,7 +25,10 @@ impl Bench {
     fn new() -> Option<Self> {
         let lab = skip::quiet_lab(Lab::pair)?;
         for (port, ip) in lab.ports().iter().zip([NEAR, FAR]) {
-            Links::open(port.netns()).unwrap().add_address(port.link.index, ip.parse().unwrap(), 24).unwrap();
+            NamespaceLinks::open(port.netns())
+                .unwrap()
+                .add_address(port.link.index, ip.parse().unwrap(), 24)
+                .unwrap();
         }
         let port = &lab.ports()[1];
         let options = RxOptions { blocks: 256, retire_ms: 1, ..RxOptions::default() };
@@ -111,16 +114,16 @@ fn probes_arrive_numbered_attributed_and_recorded_with_their_departures() {
 }
 
 fn packets(mut file: &[u8]) -> Vec<Vec<u8>> {
-    let (mut decoder, mut found) = (Decoder::new(), Vec::new());
+    let (mut decoder, mut found) = (CaptureDecoder::new(), Vec::new());
     loop {
         match decoder.next(file).unwrap() {
-            Step::Record { record, used } => {
+            DecoderStep::Record { record, used } => {
                 assert!(record.at_ns.is_some());
                 found.push(record.bytes.to_vec());
                 file = &file[used..];
             }
-            Step::Skip(used) => file = &file[usize::try_from(used).unwrap()..],
-            Step::More(_) => return found,
+            DecoderStep::Skip(used) => file = &file[usize::try_from(used).unwrap()..],
+            DecoderStep::More(_) => return found,
         }
     }
 }
@@ -206,7 +209,7 @@ fn mechanisms_are_listed_and_calibrated_and_the_choice_is_kept() {
 fn a_sender_that_slept_warms_up_over_the_loopback_interface_unless_told_not_to() {
     let Some(mut bench) = Bench::new() else { return };
     let port = &bench.lab.ports()[0];
-    let mut links = Links::open(port.netns()).unwrap();
+    let mut links = NamespaceLinks::open(port.netns()).unwrap();
     let loopback = links.by_name("lo").unwrap().index;
     links.set_up(loopback, true).unwrap();
     let options = RxOptions { retire_ms: 1, ..RxOptions::default() };

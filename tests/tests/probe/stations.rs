@@ -1,6 +1,6 @@
 //! Two stations with addresses: 198.18.0.1 asks, 198.18.0.2 is asked.
 
-use packetrig_sys::link::Links;
+use packetrig_sys::link::NamespaceLinks;
 use packetrig_sys::netns::NetNs;
 use packetrig_testkit::Lab;
 use packetrig_testkit::device::FaultPlan;
@@ -33,7 +33,7 @@ impl Stations {
         let stations = Self { lab };
         for (index, ip) in [(0, NEAR), (1, FAR)] {
             let netns = stations.netns(index);
-            let mut links = Links::open(&netns).unwrap();
+            let mut links = NamespaceLinks::open(&netns).unwrap();
             let link = links.by_name("eth0").unwrap().index;
             links.add_address(link, ip.parse().unwrap(), 24).unwrap();
             let loopback = links.by_name("lo").unwrap().index;

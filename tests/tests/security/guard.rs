@@ -2,7 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use packetrig_engine::packet::guard::permit_port;
-use packetrig_sys::link::Links;
+use packetrig_sys::link::NamespaceLinks;
 use packetrig_sys::netns::{NetNs, delete_named};
 use packetrig_tests::program::Running;
 use packetrig_tests::skip;
@@ -56,7 +56,7 @@ impl Machines {
     /// Why a port of the machine `which` is refused.
     fn refusal_on(&self, which: usize, name: &str) -> Option<String> {
         let netns = NetNs::open(&self.0[which]).unwrap();
-        let index = Links::open(&netns).unwrap().by_name(name).unwrap().index;
+        let index = NamespaceLinks::open(&netns).unwrap().by_name(name).unwrap().index;
         assert!(permit_port(&netns, index, name, true).is_ok(), "the user's word counts");
         permit_port(&netns, index, name, false).err().map(|error| error.to_string())
     }

@@ -1,7 +1,7 @@
 //! What each long-running program still may do once it has started, as the kernel says: the table of `docs/book/walls.md`.
 
-use packetrig_sys::caps::Rights;
-use packetrig_sys::sandbox::{Capabilities, User, threads_of};
+use packetrig_sys::caps::ThreadRights;
+use packetrig_sys::sandbox::{ProcessCapabilities, ProcessUser, threads_of};
 use packetrig_testkit::Lab;
 use packetrig_testkit::lab::LabPort;
 use packetrig_tests::program::{self, Running};
@@ -23,7 +23,7 @@ fn start(arguments: &[&str]) -> Running {
 }
 
 fn is_root() -> bool {
-    Rights::current().user == 0
+    ThreadRights::current().user == 0
 }
 
 #[test]
@@ -32,7 +32,7 @@ fn a_collector_holds_nothing_and_is_nobody() {
     let mut running = start(&[&["collect", "--time", "60s"][..], &places].concat());
     let held = holding("collect", &mut running);
     assert!(held.threads.len() > 3, "threads that were there before have given up their rights, too");
-    held.assert_at_most(Capabilities::NONE);
+    held.assert_at_most(ProcessCapabilities::NONE);
     if is_root() {
         held.assert_user("nobody");
     }
@@ -40,13 +40,13 @@ fn a_collector_holds_nothing_and_is_nobody() {
 
 #[test]
 fn a_collector_that_writes_is_the_owner_of_its_directory() {
-    if !is_root() || User::find("nobody").is_err() {
+    if !is_root() || ProcessUser::find("nobody").is_err() {
         return;
     }
     let place = tempfile::tempdir().unwrap();
     let owned = place.path().join("owned");
     std::fs::create_dir(&owned).unwrap();
-    let nobody = User::find("nobody").unwrap();
+    let nobody = ProcessUser::find("nobody").unwrap();
     std::os::unix::fs::chown(&owned, Some(nobody.uid), Some(nobody.gid)).unwrap();
     let mut permissions = std::fs::metadata(place.path()).unwrap().permissions();
     std::os::unix::fs::PermissionsExt::set_mode(&mut permissions, 0o755);
@@ -59,7 +59,7 @@ fn a_collector_that_writes_is_the_owner_of_its_directory() {
     let mut running = start(&[&listen[..], &[of_root.to_str().unwrap()]].concat());
     let held = holding("collect", &mut running);
     held.assert_user("root");
-    held.assert_at_most(Capabilities::NONE);
+    held.assert_at_most(ProcessCapabilities::NONE);
     assert!(running.remarks().contains("root because"), "{}", running.remarks());
 }
 
@@ -71,7 +71,7 @@ fn a_meter_holds_nothing_by_whichever_way_it_listens() {
     for source in ["packet", "xdp", "headers"].into_iter().take(if has_bpf { 3 } else { 1 }) {
         let mut running = start(&["meter", &location, "--source", source, "--time", "1500ms"]);
         let held = holding("meter", &mut running);
-        held.assert_at_most(Capabilities::NONE);
+        held.assert_at_most(ProcessCapabilities::NONE);
         held.assert_user("nobody");
         // Its end takes no rights either.
         let finished = running.finish();
@@ -83,7 +83,7 @@ fn a_meter_holds_nothing_by_whichever_way_it_listens() {
 fn a_reflector_holds_nothing() {
     let mut running = start(&["probe", "reflect", "127.0.0.1:18620", "--time", "60s"]);
     let held = holding("reflect", &mut running);
-    held.assert_at_most(Capabilities::NONE);
+    held.assert_at_most(ProcessCapabilities::NONE);
     if is_root() {
         held.assert_user("nobody");
     }

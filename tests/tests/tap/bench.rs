@@ -1,7 +1,7 @@
 //! Three or four stations around a tap: 0 and 1 are the ends of the link, the others the far ends of mirrors.
 
-use packetrig_sys::bpf::Attachment;
-use packetrig_sys::link::{Link, Links};
+use packetrig_sys::bpf::BpfAttachment;
+use packetrig_sys::link::{Link, NamespaceLinks};
 use packetrig_sys::netns::NetNs;
 use packetrig_sys::packet::{RxOptions, RxRing};
 use packetrig_sys::{clock, xdp};
@@ -20,7 +20,7 @@ const SILENCE_NS: u64 = 100_000_000;
 
 pub(crate) struct Bench {
     lab: OwnLab,
-    passes: Vec<Attachment>,
+    passes: Vec<BpfAttachment>,
 }
 
 impl Bench {
@@ -62,18 +62,18 @@ impl Bench {
 
     /// The interface of the tap that is the neighbour of a station.
     pub(crate) fn side_link(&self, station: usize) -> Link {
-        Links::open(self.netns()).unwrap().by_name(&format!("port{station}")).unwrap()
+        NamespaceLinks::open(self.netns()).unwrap().by_name(&format!("port{station}")).unwrap()
     }
 
     /// The interface of a station.
     pub(crate) fn link(&self, station: usize) -> Link {
         let port = &self.lab.ports()[station];
-        Links::open(port.netns()).unwrap().by_index(port.link.index).unwrap()
+        NamespaceLinks::open(port.netns()).unwrap().by_index(port.link.index).unwrap()
     }
 
     pub(crate) fn set_up(&self, station: usize, up: bool) {
         let port = &self.lab.ports()[station];
-        Links::open(port.netns()).unwrap().set_up(port.link.index, up).unwrap();
+        NamespaceLinks::open(port.netns()).unwrap().set_up(port.link.index, up).unwrap();
     }
 
     /// Starts a tap between stations 0 and 1.

@@ -1,7 +1,7 @@
 //! What becomes of the link when the process dies, is stopped, or leaves the tap to the kernel.
 
 use crate::bench::{Bench, balanced, command, many, name, number, status, stop};
-use packetrig_sys::link::Links;
+use packetrig_sys::link::NamespaceLinks;
 use packetrig_tests::program::Running;
 use rustix::process::Signal;
 use serde_json::Value;
@@ -128,7 +128,7 @@ fn left_behind_and_without_a_side_it_forwards_no_more_and_can_be_ended() {
         (&status(&name)["forwarding"], &status(&name)["gone"]),
         (&true.into(), &serde_json::json!([]))
     );
-    Links::open(bench.netns()).unwrap().delete(bench.side_link(1).index).unwrap();
+    NamespaceLinks::open(bench.netns()).unwrap().delete(bench.side_link(1).index).unwrap();
     let found = status(&name);
     assert_eq!(
         (&found["forwarding"], &found["gone"]),

@@ -1,7 +1,7 @@
 //! What passes, unchanged; link state; interfaces put back.
 
 use crate::bench::{Bench, many, number, stop, udp, until};
-use packetrig_sys::ethtool::{Ethtool, Offload};
+use packetrig_sys::ethtool::{EthtoolCalls, Offload};
 
 /// Frames of every kind that something between two stations might change or keep.
 fn odd_frames() -> Vec<Vec<u8>> {
@@ -119,7 +119,7 @@ fn without_link_state_the_other_side_stays_up() {
 
 fn restored(way: &str) {
     let Some(bench) = Bench::new(way, 3) else { return };
-    let ethtool = Ethtool::open(bench.netns()).unwrap();
+    let ethtool = EthtoolCalls::open(bench.netns()).unwrap();
     for port in ["port0", "port1"] {
         ethtool.set_offload(port, Offload::Gro, true).unwrap();
     }

@@ -1,7 +1,7 @@
 //! What a tap cannot be, and what it must be allowed.
 
 use crate::bench::{Bench, command, many, number, stop, until};
-use packetrig_sys::link::Links;
+use packetrig_sys::link::NamespaceLinks;
 use packetrig_tests::program::Running;
 use packetrig_tests::skip;
 
@@ -9,7 +9,10 @@ use packetrig_tests::skip;
 fn an_interface_of_a_real_network_is_refused_until_confirmed() {
     let Some(bench) = Bench::new("packet", 2) else { return };
     let link = bench.side_link(0);
-    Links::open(bench.netns()).unwrap().add_address(link.index, "192.0.2.1".parse().unwrap(), 24).unwrap();
+    NamespaceLinks::open(bench.netns())
+        .unwrap()
+        .add_address(link.index, "192.0.2.1".parse().unwrap(), 24)
+        .unwrap();
     let (a, b) = (bench.side(0), bench.side(1));
     command(&["tap", &a, &b]).assert_refused(8, &[&a, "192.0.2.1", "--confirm"]);
     command(&["tap", &a, &b, "--confirm", &b]).assert_refused(8, &[&a]);
@@ -68,7 +71,7 @@ fn without_xdp_in_a_driver_the_generic_path_forwards_and_says_what_it_does_not_k
     if !may_use_bpf() {
         return;
     }
-    let mut links = Links::open(bench.netns()).unwrap();
+    let mut links = NamespaceLinks::open(bench.netns()).unwrap();
     let locations = [0, 1].map(|station| {
         let (name, port) = (format!("side{station}"), bench.side_link(station));
         links.create_bridge(&name).unwrap();

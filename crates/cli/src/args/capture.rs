@@ -3,7 +3,7 @@
 use super::quantities::Bytes;
 use clap::{Args, ValueEnum};
 use packetrig_engine::capture::record;
-use packetrig_plan::Location;
+use packetrig_plan::PortLocation;
 use packetrig_units::Nanos;
 use std::path::PathBuf;
 
@@ -17,7 +17,7 @@ use std::path::PathBuf;
 pub(crate) struct Capture {
     /// Interface (`eth1`, or `ns/eth1`)
     #[arg(value_name = "PORT")]
-    pub(crate) port: Location,
+    pub(crate) port: PortLocation,
     /// Frames to capture, in the language of tcpdump (pcap-filter(7)); all if none is given
     #[arg(value_name = "EXPRESSION")]
     pub(crate) expression: Vec<String>,

@@ -2,7 +2,7 @@
 
 use super::quantities::{LatencyBound, Percent};
 use clap::Args;
-use packetrig_plan::criteria::Criteria;
+use packetrig_plan::criteria::AcceptanceCriteria;
 use packetrig_units::{Nanos, Share};
 
 /// Limits, each also in a plan's `x_criteria`, where flags come before it.
@@ -52,7 +52,7 @@ pub(crate) struct CriteriaFlags {
 
 impl CriteriaFlags {
     /// The plan's criteria with what the flags say instead.
-    pub(crate) fn over(&self, plan: &Criteria) -> Criteria {
+    pub(crate) fn over(&self, plan: &AcceptanceCriteria) -> AcceptanceCriteria {
         let or = |flag: Option<Percent>, plan: Share| flag.map_or(plan, |flag| flag.0);
         let or_any = |flag: Option<Percent>, plan: Option<Share>| flag.map(|flag| flag.0).or(plan);
         let mut latency = plan.latency.clone();
@@ -60,7 +60,7 @@ impl CriteriaFlags {
             latency.retain(|limit| limit.figure != bound.0.figure);
             latency.push(bound.0);
         }
-        Criteria {
+        AcceptanceCriteria {
             max_loss: or(self.max_loss, plan.max_loss),
             max_duplicates: or(self.max_duplicates, plan.max_duplicates),
             max_damaged: or(self.max_damaged, plan.max_damaged),

@@ -2,7 +2,7 @@
 
 use super::{BackEndName, CriteriaFlags, FleetPlace, StartWith, Store};
 use clap::Args;
-use packetrig_plan::Location;
+use packetrig_plan::PortLocation;
 use packetrig_units::Nanos;
 use std::path::PathBuf;
 
@@ -22,7 +22,7 @@ pub(crate) struct Execution {
     pub(crate) capture: bool,
     /// Yes, this interface may carry test traffic although it looks like part of a real network
     #[arg(long, value_name = "IF", value_delimiter = ',')]
-    pub(crate) confirm: Vec<Location>,
+    pub(crate) confirm: Vec<PortLocation>,
     /// How long to wait for late frames after the last one was sent; while such come it goes on, up to ten times as long
     #[arg(long, value_name = "TIME", default_value = "200ms")]
     pub(crate) drain: Nanos,

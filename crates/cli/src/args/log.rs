@@ -4,7 +4,7 @@ use super::capture::Receiver;
 use super::quantities::Bytes;
 use clap::{Args, Subcommand, ValueEnum};
 use packetrig_engine::capture::log;
-use packetrig_plan::Location;
+use packetrig_plan::PortLocation;
 use packetrig_units::Nanos;
 use std::path::PathBuf;
 
@@ -44,7 +44,7 @@ pub(crate) struct CheckLog {
 pub(crate) struct BeginLog {
     /// Interface (`eth1`, or `ns/eth1`)
     #[arg(value_name = "IFACE", required = true)]
-    pub(crate) interface: Option<Location>,
+    pub(crate) interface: Option<PortLocation>,
     /// Frames to log, in the language of tcpdump (pcap-filter(7)); all if none is given
     #[arg(value_name = "EXPRESSION")]
     pub(crate) expression: Vec<String>,

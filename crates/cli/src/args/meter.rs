@@ -2,7 +2,7 @@
 
 use super::quantities::Bytes;
 use clap::{Args, ValueEnum};
-use packetrig_plan::recording::Speed;
+use packetrig_plan::recording::ReplaySpeed;
 use packetrig_units::Nanos;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -96,7 +96,7 @@ pub(crate) struct Meter {
     pub(crate) ring: Bytes,
     /// Read files at their own times: 1x as recorded, 10x [default: as fast as possible]
     #[arg(long, value_name = "FACTOR")]
-    pub(crate) pace: Option<Speed>,
+    pub(crate) pace: Option<ReplaySpeed>,
     /// Also write records to Parquet files in this directory
     #[arg(long, value_name = "DIR")]
     pub(crate) directory: Option<PathBuf>,

@@ -44,7 +44,7 @@ pub(crate) use tap::{BeginTap, Forwarder, MirrorText, NamedTap, Tap, TapAction};
 pub(crate) use test::{Calibrate, Test};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use packetrig_plan::Location;
+use packetrig_plan::PortLocation;
 use packetrig_stats::port::BackEnd;
 use packetrig_units::Nanos;
 use std::path::PathBuf;
@@ -188,7 +188,7 @@ pub(crate) enum Device {
 pub(crate) struct Doctor {
     /// Interfaces to look at (`eth1`, or `ns/eth1`); all of this namespace if none is given
     #[arg(value_name = "IFACE")]
-    pub(crate) interfaces: Vec<Location>,
+    pub(crate) interfaces: Vec<PortLocation>,
     /// Restore interfaces that a killed packetrig process left changed: those named, or all that are found
     #[arg(long)]
     pub(crate) restore: bool,

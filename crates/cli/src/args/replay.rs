@@ -2,8 +2,8 @@
 
 use super::Execution;
 use clap::Args;
-use packetrig_plan::Location;
-use packetrig_plan::recording::{Speed, mac};
+use packetrig_plan::PortLocation;
+use packetrig_plan::recording::{ReplaySpeed, mac};
 use packetrig_units::Rate;
 use packetrig_wire::foreign::{AddressMap, VlanEdit};
 use std::path::PathBuf;
@@ -17,10 +17,10 @@ pub(crate) struct Replay {
     pub(crate) file: PathBuf,
     /// Interface that sends (`eth1`, or `ns/eth1` in a named network namespace)
     #[arg(long, value_name = "IF")]
-    pub(crate) tx: Location,
+    pub(crate) tx: PortLocation,
     /// Interfaces that receive
     #[arg(long, value_name = "IF,…", value_delimiter = ',')]
-    pub(crate) rx: Vec<Location>,
+    pub(crate) rx: Vec<PortLocation>,
     /// How fast: 1x as recorded, 2x, 0.5x, or max [default: 1x]
     #[arg(long, value_name = "FACTOR", conflicts_with = "rate")]
     pub(crate) speed: Option<Pace>,
@@ -56,7 +56,7 @@ pub(crate) struct Replay {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pace {
     /// At its own times, so many times as fast.
-    Recorded(Speed),
+    Recorded(ReplaySpeed),
     /// As fast as the link takes it.
     Max,
 }

@@ -2,7 +2,7 @@
 
 use super::{Execution, Size};
 use clap::{Args, ValueEnum};
-use packetrig_plan::Location;
+use packetrig_plan::PortLocation;
 use packetrig_plan::quick::QuickPattern;
 use packetrig_units::{Nanos, Rate};
 use std::path::PathBuf;
@@ -80,10 +80,10 @@ impl FromStr for PortText {
         let many = text.strip_prefix("any-").is_some_and(|label| label.contains('*'));
         // `node/ns/eth1` is a location behind the name of a node.
         let behind = text.split_once('/').map_or(text, |(_, behind)| behind);
-        if many || text.parse::<Location>().is_ok() || behind.parse::<Location>().is_ok() {
+        if many || text.parse::<PortLocation>().is_ok() || behind.parse::<PortLocation>().is_ok() {
             return Ok(Self(text.to_owned()));
         }
-        Err(text.parse::<Location>().err().unwrap_or_default())
+        Err(text.parse::<PortLocation>().err().unwrap_or_default())
     }
 }
 

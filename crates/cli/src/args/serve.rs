@@ -2,7 +2,7 @@
 
 use super::{BackEndName, FleetPlace, Store};
 use clap::Args;
-use packetrig_plan::Location;
+use packetrig_plan::PortLocation;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -67,7 +67,7 @@ pub(crate) struct Serve {
     pub(crate) host_names: Vec<String>,
     /// Yes, this interface may carry test traffic although it looks like part of a real network
     #[arg(long, value_name = "IF", value_delimiter = ',')]
-    pub(crate) confirm: Vec<Location>,
+    pub(crate) confirm: Vec<PortLocation>,
     /// Serve the ports of a fleet: locations in scripts are `NODE/IF` or `any-LABEL`. This machine is its controller meanwhile
     #[arg(long)]
     pub(crate) on_fleet: bool,
@@ -88,7 +88,7 @@ pub(crate) struct Serve {
 /// An interface and the location that stands for it in scripts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Alias {
-    pub(crate) interface: Location,
+    pub(crate) interface: PortLocation,
     pub(crate) location: String,
 }
 

@@ -3,7 +3,7 @@
 use super::impair::Impair;
 use super::replay::Mac;
 use clap::{Args, Subcommand, ValueEnum};
-use packetrig_plan::Location;
+use packetrig_plan::PortLocation;
 use packetrig_units::Nanos;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -28,9 +28,9 @@ pub(crate) struct Tap {
 pub(crate) struct BeginTap {
     /// The two interfaces of the link (`eth1`, or `ns/eth1`): what arrives at one leaves at the other
     #[arg(value_name = "A", required = true)]
-    pub(crate) a: Option<Location>,
+    pub(crate) a: Option<PortLocation>,
     #[arg(value_name = "B", required = true, hide = true)]
-    pub(crate) b: Option<Location>,
+    pub(crate) b: Option<PortLocation>,
     /// Send a copy of both directions here; with `=MAC` to that station. May be given several times
     #[arg(short, long, value_name = "IF[=MAC]")]
     pub(crate) mirror: Vec<MirrorText>,
@@ -66,7 +66,7 @@ pub(crate) struct BeginTap {
     pub(crate) name: Option<String>,
     /// Yes, this interface may carry the link's traffic although it looks like part of a real network
     #[arg(long, value_name = "IF", value_delimiter = ',')]
-    pub(crate) confirm: Vec<Location>,
+    pub(crate) confirm: Vec<PortLocation>,
     /// End after this time
     #[arg(long, value_name = "TIME")]
     pub(crate) time: Option<Nanos>,
@@ -110,7 +110,7 @@ pub(crate) enum Forwarder {
 /// A mirror as it is typed: an interface, and perhaps a station behind it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MirrorText {
-    pub(crate) at: Location,
+    pub(crate) at: PortLocation,
     pub(crate) to: Option<[u8; 6]>,
 }
 

@@ -2,7 +2,7 @@
 
 use super::{BackEndName, Store};
 use clap::{Args, Subcommand};
-use packetrig_plan::Location;
+use packetrig_plan::PortLocation;
 use packetrig_units::Nanos;
 use std::path::PathBuf;
 
@@ -17,10 +17,10 @@ pub(crate) enum Test {
 pub(crate) struct Calibrate {
     /// Interface that sends; without --tx and --rx a virtual cable in a private lab
     #[arg(long, value_name = "IF", requires = "rx")]
-    pub(crate) tx: Option<Location>,
+    pub(crate) tx: Option<PortLocation>,
     /// Interface that receives, at the other end of a cable
     #[arg(long, value_name = "IF", requires = "tx")]
-    pub(crate) rx: Option<Location>,
+    pub(crate) rx: Option<PortLocation>,
     /// Ways to send and receive [default: packet, and with the rights for it af-xdp and xdp]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub(crate) back_end: Vec<BackEndName>,
@@ -35,7 +35,7 @@ pub(crate) struct Calibrate {
     pub(crate) repeats: u32,
     /// Yes, this interface may carry test traffic although it looks like part of a real network
     #[arg(long, value_name = "IF", value_delimiter = ',')]
-    pub(crate) confirm: Vec<Location>,
+    pub(crate) confirm: Vec<PortLocation>,
     /// Also write every trial to this file, as CSV
     #[arg(long, value_name = "FILE")]
     pub(crate) trials: Option<PathBuf>,

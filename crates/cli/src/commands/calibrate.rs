@@ -13,9 +13,9 @@ use crate::numbers::{count, time};
 use crate::output::{Output, remark};
 use crate::table::table;
 use packetrig_fleet::RunId;
-use packetrig_fleet::report::{Criteria, RunReport};
+use packetrig_fleet::report::{AcceptanceCriteria, RunReport};
 use packetrig_node::RunOptions;
-use packetrig_plan::quick::{Quick, QuickLength, QuickPattern, QuickSize};
+use packetrig_plan::quick::{QuickLength, QuickPattern, QuickPlan, QuickSize};
 use packetrig_stats::limit::RigLimit;
 use packetrig_stats::port::BackEnd;
 use packetrig_stats::search::ZeroLoss;
@@ -156,7 +156,7 @@ impl Bench<'_> {
             back_end: Some(back_end),
             limits: Vec::new(),
             drain: execution::DRAIN,
-            criteria: Criteria::default(),
+            criteria: AcceptanceCriteria::default(),
         };
         let stop = || signal::received().is_some();
         let document = document((&self.tx, &self.rx), size, asked, self.arguments.time)?;
@@ -172,7 +172,7 @@ impl Bench<'_> {
 /// The plan of a trial.
 fn document((tx, rx): (&str, &str), size: u32, pps: u64, time: Nanos) -> Result<String, Error> {
     let rate = FrameRate::per_second(pps).ok_or_else(|| Error::Usage("a rate of zero".into()))?;
-    let quick = Quick {
+    let quick = QuickPlan {
         tx: vec![tx.to_owned()],
         pattern: QuickPattern::ToAll,
         rx: vec![rx.to_owned()],

@@ -17,7 +17,7 @@ use packetrig_engine::packet::{self, PacketTap, TapOptions};
 use packetrig_engine::port::{FrameRx, WorkerClock};
 use packetrig_engine::xdp::{XdpTap, XdpTapOptions};
 use packetrig_stats::series::RateSeries;
-use packetrig_sys::clock::Offset;
+use packetrig_sys::clock::RealtimeOffset;
 use packetrig_sys::signal;
 use packetrig_units::Nanos;
 use std::path::Path;
@@ -65,7 +65,7 @@ fn listen<R: FrameRx>(
     arguments: &Arguments,
     expression: &str,
     mut tap: R,
-    (offset, is_up): (Offset, bool),
+    (offset, is_up): (RealtimeOffset, bool),
     output: &mut Output,
 ) -> Result<RecordSummary, Error> {
     let clock = RealClock::new();
@@ -110,7 +110,7 @@ fn say_seconds(output: &mut Output, series: &RateSeries, said: &mut usize, until
     *said = until.max(*said);
 }
 
-fn options(arguments: &Arguments, filter: Option<packetrig_wire::bpf::Program>) -> TapOptions {
+fn options(arguments: &Arguments, filter: Option<packetrig_wire::bpf::FilterProgram>) -> TapOptions {
     TapOptions {
         filter,
         snap_len: arguments.snap,

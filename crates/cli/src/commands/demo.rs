@@ -12,7 +12,7 @@ use crate::faults::Faults;
 use crate::numbers::count;
 use crate::output::{Output, remark};
 use packetrig_plan::Plan;
-use packetrig_sys::userns::{self, Entered};
+use packetrig_sys::userns::{self, EnteredLab};
 use packetrig_testkit::device::{DeviceReport, FaultPlan, FaultRule, FrameFault, RulePositions};
 use packetrig_testkit::{Lab, Middle};
 use packetrig_units::Nanos;
@@ -50,7 +50,7 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit
     Ok(exit)
 }
 
-fn announce(arguments: &Arguments, entered: Entered) {
+fn announce(arguments: &Arguments, entered: EnteredLab) {
     let device = match arguments.device {
         Device::Bridge => "a bridge of the Linux kernel",
         Device::Reference => "packetrig's reference device",

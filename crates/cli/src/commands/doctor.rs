@@ -7,8 +7,8 @@ use crate::output::{Output, Style};
 use packetrig_engine::doctor::{DoctorFinding, FindingLevel, FindingSubject, judge, judge_unrestored};
 use packetrig_engine::packet::guard;
 use packetrig_engine::packet::saved_settings::unrestored;
-use packetrig_plan::Location;
-use packetrig_sys::facts::{self, Interface, Machine};
+use packetrig_plan::PortLocation;
+use packetrig_sys::facts::{self, InterfaceFacts, MachineFacts};
 use packetrig_sys::netns::NetNs;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 #[derive(Serialize)]
 struct Examination {
     schema_version: u32,
-    machine: Machine,
+    machine: MachineFacts,
     findings: Vec<DoctorFinding>,
     interfaces: Vec<Examined>,
 }
@@ -27,7 +27,7 @@ struct Examination {
 struct Examined {
     /// As the user would name it in a plan.
     location: String,
-    facts: Interface,
+    facts: InterfaceFacts,
     findings: Vec<DoctorFinding>,
 }
 
@@ -45,7 +45,7 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit
 }
 
 /// Restores what a killed process left changed, of all interfaces if none is named.
-fn restore(interfaces: &[Location], quiet: bool, output: &mut Output) -> Result<(), Error> {
+fn restore(interfaces: &[PortLocation], quiet: bool, output: &mut Output) -> Result<(), Error> {
     let names: Vec<String> = interfaces.iter().map(ToString::to_string).collect();
     let unrestored = unrestored();
     let chosen = unrestored.iter().filter(|found| names.is_empty() || names.contains(&found.location()));
@@ -65,12 +65,12 @@ fn restore(interfaces: &[Location], quiet: bool, output: &mut Output) -> Result<
 /// Interfaces asked for by namespace; no names means all of them.
 type Wanted = BTreeMap<Option<String>, Vec<String>>;
 
-fn wanted(interfaces: &[Location]) -> Wanted {
+fn wanted(interfaces: &[PortLocation]) -> Wanted {
     if interfaces.is_empty() {
         return Wanted::from([(None, Vec::new())]);
     }
     let mut wanted = Wanted::new();
-    for Location { namespace, interface } in interfaces.iter().cloned() {
+    for PortLocation { namespace, interface } in interfaces.iter().cloned() {
         wanted.entry(namespace).or_default().push(interface);
     }
     wanted
@@ -95,7 +95,7 @@ fn examine(wanted: &Wanted) -> Result<Examination, Error> {
 fn examine_namespace(
     namespace: Option<&str>,
     names: &[String],
-    machine: &Machine,
+    machine: &MachineFacts,
 ) -> Result<Vec<Examined>, Error> {
     let netns = NetNs::open_or_current(namespace)?;
     let there = facts::interfaces(&netns)?;
@@ -106,7 +106,7 @@ fn examine_namespace(
         return Err(packetrig_sys::Error::Missing { what: "interface", name, remedy }.into());
     }
     let findings = judge(machine, &there, &guard::refusals(&netns)?);
-    let chosen = |interface: &Interface| {
+    let chosen = |interface: &InterfaceFacts| {
         if names.is_empty() { !interface.link.loopback } else { names.contains(&interface.link.name) }
     };
     let examined = there.into_iter().filter(chosen).map(|facts| {
@@ -137,7 +137,7 @@ fn render(examination: &Examination, style: Style) -> String {
     text
 }
 
-fn rights(machine: &Machine) -> String {
+fn rights(machine: &MachineFacts) -> String {
     let who = match machine.rights.user {
         0 if machine.rights.in_user_namespace => "root of a user namespace".to_owned(),
         0 => "root".to_owned(),
@@ -150,7 +150,7 @@ fn rights(machine: &Machine) -> String {
 }
 
 /// Facts in the order in which a person asks for them; what is not known is left out.
-fn facts_of(interface: &Interface) -> Vec<(&'static str, String)> {
+fn facts_of(interface: &InterfaceFacts) -> Vec<(&'static str, String)> {
     let link = &interface.link;
     let state = match (link.up, link.carrier) {
         (true, true) => "up",
@@ -242,7 +242,7 @@ mod tests {
     #[test]
     fn the_loopback_is_shown_when_asked_for_and_not_otherwise() {
         let here = |names: &[&str]| {
-            let names: Vec<Location> = names.iter().map(|name| name.parse().unwrap()).collect();
+            let names: Vec<PortLocation> = names.iter().map(|name| name.parse().unwrap()).collect();
             examine(&wanted(&names)).unwrap().interfaces
         };
         assert!(here(&[]).iter().all(|interface| interface.location != "lo"));

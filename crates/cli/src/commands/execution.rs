@@ -17,8 +17,8 @@ use packetrig_fleet::{NodeName, RunId};
 use packetrig_nats::NatsFabric;
 use packetrig_node::fleet::Fleet;
 use packetrig_node::{EnginePlane, Ground, Here, OpenRun, RunOptions};
-use packetrig_plan::{Location, Plan, ReadOptions, Site, Stream};
-use packetrig_stats::caveat::Doubt;
+use packetrig_plan::{Plan, PortHost, PortLocation, ReadOptions, Stream};
+use packetrig_stats::caveat::CaveatKind;
 use packetrig_stats::limit::RigLimit;
 use packetrig_stats::port::BackEnd;
 use packetrig_store::{Catalogue, Draft, files};
@@ -60,7 +60,7 @@ pub(crate) struct Request {
     pub(crate) store: Option<PathBuf>,
     pub(crate) capture: bool,
     /// Locations the user confirmed for the lab guard.
-    pub(crate) confirmed: Vec<Location>,
+    pub(crate) confirmed: Vec<PortLocation>,
     /// The back end the user insists on.
     pub(crate) back_end: Option<BackEnd>,
     /// What the flags say beside the plan.
@@ -276,10 +276,10 @@ pub(crate) fn fleet_of(
     }
     let read = Plan::read_with(document, ReadOptions { fleet: true, ..ReadOptions::default() });
     let here = netns::names();
-    let elsewhere = |site: &Site| match site {
-        Site::Any(_) => true,
-        Site::Node(node) => !here.contains(node),
-        Site::Here => false,
+    let elsewhere = |site: &PortHost| match site {
+        PortHost::Any(_) => true,
+        PortHost::Node(node) => !here.contains(node),
+        PortHost::Here => false,
     };
     Ok(read.is_ok_and(|plan| plan.ports.iter().any(|port| elsewhere(&port.site))).then_some(place))
 }
@@ -401,7 +401,7 @@ fn run(
 
 /// By the verdict; a run that was stopped before its plan ended is interrupted, whatever was found until then.
 fn exit(report: &RunReport) -> Exit {
-    let cut_short = report.caveats.iter().any(|caveat| caveat.doubt == Doubt::Interrupted);
+    let cut_short = report.caveats.iter().any(|caveat| caveat.doubt == CaveatKind::Interrupted);
     match &report.verdict {
         _ if cut_short => Exit::Interrupted,
         Verdict::Pass => Exit::Ok,

@@ -7,8 +7,8 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::output::{Output, Style, remark};
 use crate::{explanation, speeds};
-use packetrig_plan::explain::{self, Explanation};
-use packetrig_plan::{BoundPlan, Plan, Problem, Problems, ReadOptions, Severity};
+use packetrig_plan::explain::{self, PlanExplanation};
+use packetrig_plan::{BoundPlan, Plan, PlanProblem, PlanProblems, ProblemSeverity, ReadOptions};
 use packetrig_units::BitRate;
 use serde::Serialize;
 
@@ -28,7 +28,7 @@ struct Checked<'a> {
     schema_version: u32,
     file: &'a str,
     can_run: bool,
-    problems: &'a [Problem],
+    problems: &'a [PlanProblem],
 }
 
 fn check(file: &PlanFile, output: &mut Output) -> Result<Exit, Error> {
@@ -48,7 +48,7 @@ fn check(file: &PlanFile, output: &mut Output) -> Result<Exit, Error> {
     Ok(if read.is_ok() { Exit::Ok } else { Exit::Plan })
 }
 
-fn summary<E>(document: &Document, read: &Result<Plan, E>, problems: &[Problem]) -> String {
+fn summary<E>(document: &Document, read: &Result<Plan, E>, problems: &[PlanProblem]) -> String {
     match read {
         Ok(plan) => format!(
             "{}: a plan that can run: {} ports, {} streams, {} captures ({})",
@@ -70,7 +70,7 @@ struct Explained<'a> {
     /// Ports whose speed is assumed.
     assumed: &'a [String],
     #[serde(flatten)]
-    explanation: Explanation,
+    explanation: PlanExplanation,
 }
 
 fn explain(file: &PlanFile, output: &mut Output) -> Result<Exit, Error> {
@@ -93,7 +93,7 @@ fn explain(file: &PlanFile, output: &mut Output) -> Result<Exit, Error> {
 
 /// Settles the plan for the links there are. Where that takes a speed nobody knows, one is assumed, and the ports it
 /// is assumed for are named.
-fn bind(plan: &Plan) -> Result<(BoundPlan, Vec<String>), Problems> {
+fn bind(plan: &Plan) -> Result<(BoundPlan, Vec<String>), PlanProblems> {
     let speeds = speeds::of_ports(plan);
     let refusal = match plan.clone().bind(&speeds) {
         Ok(bound) => return Ok((bound, Vec::new())),
@@ -121,9 +121,9 @@ pub(crate) fn read_with(document: &Document, options: ReadOptions) -> Result<Pla
     }
 }
 
-fn warn(document: &Document, warnings: &[Problem]) {
+fn warn(document: &Document, warnings: &[PlanProblem]) {
     let style = Style::of_remarks();
-    for warning in warnings.iter().filter(|problem| problem.severity == Severity::Warning) {
+    for warning in warnings.iter().filter(|problem| problem.severity == ProblemSeverity::Warning) {
         let place = warning.position.map_or_else(String::new, |(line, _)| format!(":{line}"));
         remark(format_args!(
             "{} {}{place}: {}: {}",
@@ -136,7 +136,7 @@ fn warn(document: &Document, warnings: &[Problem]) {
 }
 
 /// The error for a document with these problems.
-pub(crate) fn refused(document: &Document, problems: &[Problem]) -> Error {
+pub(crate) fn refused(document: &Document, problems: &[PlanProblem]) -> Error {
     Error::BadPlan {
         name: document.name.clone(),
         shown: diagnostics::render(document.source(), problems, Style::of_remarks()),

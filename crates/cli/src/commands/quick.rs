@@ -3,8 +3,8 @@
 use crate::args::{FromFlags, PortText, Size};
 use crate::document::Document;
 use crate::error::Error;
-use packetrig_plan::Location;
-use packetrig_plan::quick::{self, Quick, QuickLength, QuickPattern, QuickSize};
+use packetrig_plan::PortLocation;
+use packetrig_plan::quick::{self, QuickLength, QuickPattern, QuickPlan, QuickSize};
 use packetrig_units::{FrameRate, FrameSize, Nanos, Rate};
 
 const SIZE: FrameSize = FrameSize::new(128);
@@ -19,7 +19,7 @@ pub(crate) fn document(flags: &FromFlags, fleet: Option<HowMany<'_>>) -> Result<
     Ok(Document { name: "the plan made from flags".into(), text: quick(flags, fleet)?.yaml() })
 }
 
-fn quick(flags: &FromFlags, fleet: Option<HowMany<'_>>) -> Result<Quick, Error> {
+fn quick(flags: &FromFlags, fleet: Option<HowMany<'_>>) -> Result<QuickPlan, Error> {
     let (tx, rx) = (ports(&flags.tx, fleet)?, ports(&flags.rx, fleet)?);
     if tx.is_empty() {
         return Err(Error::Usage("neither a plan nor --tx was given".into()));
@@ -28,7 +28,7 @@ fn quick(flags: &FromFlags, fleet: Option<HowMany<'_>>) -> Result<Quick, Error> 
     if let Some(objection) = pattern.objection(tx.len(), rx.len()) {
         return Err(Error::Usage(objection));
     }
-    Ok(Quick {
+    Ok(QuickPlan {
         tx,
         rx,
         pattern,
@@ -59,7 +59,7 @@ fn ports(typed: &[PortText], fleet: Option<HowMany<'_>>) -> Result<Vec<String>, 
             None if text.starts_with("any-") && text.contains('*') => {
                 return Err(Error::Usage(format!("`{text}` stands for ports of a fleet, and there is none")));
             }
-            None => locations.push(text.parse::<Location>().map_err(Error::Usage)?.to_string()),
+            None => locations.push(text.parse::<PortLocation>().map_err(Error::Usage)?.to_string()),
         }
     }
     Ok(locations)

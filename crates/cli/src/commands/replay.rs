@@ -7,10 +7,10 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::output::{Output, Style, remark};
 use packetrig_engine::replay::{ReplaySurvey, survey};
-use packetrig_plan::recording::{Recording, Speed, Timing};
-use packetrig_plan::replay::Replay;
+use packetrig_plan::recording::{PlannedRecording, ReplaySpeed, ReplayTiming};
+use packetrig_plan::replay::ReplayRequest;
 use packetrig_units::Nanos;
-use packetrig_wire::foreign::Rewrite;
+use packetrig_wire::foreign::FrameRewrite;
 
 pub(crate) fn perform(arguments: Arguments, output: &mut Output) -> Result<Exit, Error> {
     let rewrite = rewrite(&arguments);
@@ -25,8 +25,8 @@ pub(crate) fn perform(arguments: Arguments, output: &mut Output) -> Result<Exit,
     execution::execute(&Request::told(document, arguments.execution), output)
 }
 
-fn rewrite(arguments: &Arguments) -> Rewrite {
-    Rewrite {
+fn rewrite(arguments: &Arguments) -> FrameRewrite {
+    FrameRewrite {
         src_mac: arguments.rewrite_src_mac.map(|mac| mac.0),
         dst_mac: arguments.rewrite_dst_mac.map(|mac| mac.0),
         addresses: arguments.map_ip.clone(),
@@ -39,7 +39,7 @@ fn is_tagged(arguments: &Arguments) -> bool {
     arguments.tag || (!arguments.rx.is_empty() && !arguments.no_tag)
 }
 
-fn document(arguments: &Arguments, rewrite: Rewrite, survey: &ReplaySurvey) -> Result<Document, Error> {
+fn document(arguments: &Arguments, rewrite: FrameRewrite, survey: &ReplaySurvey) -> Result<Document, Error> {
     // A plan may be run from another directory than it was made in.
     let file = arguments.file.canonicalize().unwrap_or_else(|_| arguments.file.clone());
     let Some(file) = file.to_str().map(Into::into) else {
@@ -47,14 +47,15 @@ fn document(arguments: &Arguments, rewrite: Rewrite, survey: &ReplaySurvey) -> R
         return Err(Error::Usage(why));
     };
     let timing = match (arguments.rate, arguments.speed) {
-        (Some(_), _) => Timing::Even,
-        (None, Some(Pace::Max)) => Timing::Fastest,
-        (None, Some(Pace::Recorded(speed))) => Timing::Recorded(speed),
-        (None, None) => Timing::Recorded(Speed::ORIGINAL),
+        (Some(_), _) => ReplayTiming::Even,
+        (None, Some(Pace::Max)) => ReplayTiming::Fastest,
+        (None, Some(Pace::Recorded(speed))) => ReplayTiming::Recorded(speed),
+        (None, None) => ReplayTiming::Recorded(ReplaySpeed::ORIGINAL),
     };
     let tagged = is_tagged(arguments);
-    let recording = Recording { file, timing, loops: arguments.loops, rewrite, tagged, facts: survey.facts };
-    let replay = Replay {
+    let recording =
+        PlannedRecording { file, timing, loops: arguments.loops, rewrite, tagged, facts: survey.facts };
+    let replay = ReplayRequest {
         tx: arguments.tx.to_string(),
         rx: arguments.rx.iter().map(ToString::to_string).collect(),
         recording,

@@ -12,7 +12,7 @@ use self::tally::Tally;
 use crate::output::remark;
 use crate::safe_text::safe;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use packetrig_stats::result::Sample;
+use packetrig_stats::result::CountSample;
 use packetrig_units::{MonoTime, Nanos};
 use std::io::IsTerminal;
 
@@ -64,7 +64,7 @@ impl Progress {
     }
 
     /// New cumulative counts of a node.
-    pub(crate) fn counters(&mut self, node: &str, at: MonoTime, sample: &Sample) {
+    pub(crate) fn counters(&mut self, node: &str, at: MonoTime, sample: &CountSample) {
         self.tally.take(node, at, sample);
         let elapsed = self.started.map_or(Nanos::ZERO, |started| at.since(started));
         match &mut self.view {

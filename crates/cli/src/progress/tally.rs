@@ -1,7 +1,7 @@
 //! What a run has done so far: the sum of the newest counts of every node, and its rates over the last second.
 
 use crate::numbers::{count, per_second, percent, scaled};
-use packetrig_stats::result::Sample;
+use packetrig_stats::result::CountSample;
 use packetrig_units::{MonoTime, Nanos};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -28,7 +28,7 @@ struct Counts {
 }
 
 impl Counts {
-    fn of(sample: &Sample) -> Self {
+    fn of(sample: &CountSample) -> Self {
         let sum = |counts: &mut dyn Iterator<Item = u64>| counts.sum();
         Self {
             sent: sum(&mut sample.tx.iter().map(|(_, tx)| tx.frames)),
@@ -52,7 +52,7 @@ impl Counts {
 
 impl Tally {
     /// Takes in the newest counts of a node.
-    pub(crate) fn take(&mut self, node: &str, at: MonoTime, sample: &Sample) {
+    pub(crate) fn take(&mut self, node: &str, at: MonoTime, sample: &CountSample) {
         self.nodes.insert(node.to_owned(), Counts::of(sample));
         self.latency = sample.latency.or(self.latency);
         let sum = self.nodes.values().copied().fold(Counts::default(), Counts::plus);
@@ -98,11 +98,11 @@ mod tests {
     use super::*;
     use packetrig_stats::counts::{StreamRxCounts, StreamTxCounts};
 
-    fn sample(sent: u64, received: u64, lost: u64) -> Sample {
+    fn sample(sent: u64, received: u64, lost: u64) -> CountSample {
         let tx = StreamTxCounts { frames: sent, bytes: sent * 125, ..StreamTxCounts::default() };
         let mut rx = StreamRxCounts { frames: received, bytes: received * 125, ..StreamRxCounts::default() };
         rx.sequence.lost = lost;
-        Sample { tx: vec![(0, tx)], rx: vec![(0, 1, rx)], ..Sample::default() }
+        CountSample { tx: vec![(0, tx)], rx: vec![(0, 1, rx)], ..CountSample::default() }
     }
 
     fn at(ms: u64) -> MonoTime {
@@ -136,7 +136,7 @@ mod tests {
     fn latency_stays_when_a_node_does_not_measure_it() {
         let mut tally = Tally::default();
         let times = (Nanos::from_micros(1), Nanos::from_micros(2), Nanos::from_micros(3));
-        tally.take("rx", at(0), &Sample { latency: Some(times), ..Sample::default() });
+        tally.take("rx", at(0), &CountSample { latency: Some(times), ..CountSample::default() });
         tally.take("tx", at(1), &sample(1, 0, 0));
         assert!(tally.to_string().ends_with("latency 1us/2us/3us"), "{tally}");
     }

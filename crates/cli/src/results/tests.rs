@@ -3,12 +3,12 @@ use packetrig_fleet::RunId;
 use packetrig_fleet::message::PlanHash;
 use packetrig_fleet::outcome::Outcome;
 use packetrig_fleet::report::{
-    Coverage, Criteria, LoadFactor, Loss, LossPlaces, NodeClock, NodeReport, NodeStart, Received,
+    AcceptanceCriteria, Coverage, LoadFactor, Loss, LossPlaces, NodeClock, NodeReport, NodeStart, Received,
     SCHEMA_VERSION, Sent, SkewReport, SkewVerdict, StreamReport,
 };
-use packetrig_stats::caveat::{Caveat, Doubt};
+use packetrig_stats::caveat::{Caveat, CaveatKind};
 use packetrig_stats::clock::{ClockRecord, FitSource};
-use packetrig_stats::ledger::{Account, Ledger};
+use packetrig_stats::ledger::{FrameLedger, LedgerAccount};
 use packetrig_stats::result::CaptureResult;
 use packetrig_stats::sequence::SequenceCounts;
 use packetrig_stats::series::RateSeries;
@@ -70,10 +70,10 @@ fn stream(name: &str) -> StreamReport {
 }
 
 fn report() -> RunReport {
-    let mut ledger = Ledger::default();
-    ledger.add(Account::Planned, 1_000);
-    ledger.add(Account::HandedOver, 1_000);
-    ledger.add(Account::Counted, 990);
+    let mut ledger = FrameLedger::default();
+    ledger.add(LedgerAccount::Planned, 1_000);
+    ledger.add(LedgerAccount::HandedOver, 1_000);
+    ledger.add(LedgerAccount::Counted, 990);
     RunReport {
         schema_version: SCHEMA_VERSION,
         packetrig_version: "0.1.0".into(),
@@ -86,7 +86,7 @@ fn report() -> RunReport {
         times: None,
         outcome: Outcome::Complete { stopped: false },
         verdict: Verdict::Fail(vec!["stream a: 10 of 1000 frames lost".into()]),
-        criteria: Criteria::default(),
+        criteria: AcceptanceCriteria::default(),
         judged: Vec::new(),
         coverage: Coverage { reported: 1, expected: 1 },
         nodes: Vec::new(),
@@ -101,12 +101,17 @@ fn report() -> RunReport {
         captures: vec![CaptureResult { port: 1, file: "rx.pcapng".into(), written: 990, dropped: 4 }],
         caveats: vec![
             Caveat {
-                doubt: Doubt::NotQuiet,
+                doubt: CaveatKind::NotQuiet,
                 subject: "rx".into(),
                 text: "LRO stays on".into(),
                 matters: false,
             },
-            Caveat { doubt: Doubt::SentLate, subject: "a".into(), text: "1 % late".into(), matters: true },
+            Caveat {
+                doubt: CaveatKind::SentLate,
+                subject: "a".into(),
+                text: "1 % late".into(),
+                matters: true,
+            },
         ],
     }
 }
@@ -216,7 +221,7 @@ fn caveats_that_matter_come_first() {
 
 fn late(stream: &str, frames: u64) -> Caveat {
     let text = format!("{frames} frames (1.5 %) left more than 1ms after their instant");
-    Caveat { doubt: Doubt::SentLate, subject: stream.into(), text, matters: false }
+    Caveat { doubt: CaveatKind::SentLate, subject: stream.into(), text, matters: false }
 }
 
 #[test]
@@ -244,7 +249,7 @@ fn caveats_with_the_same_text_are_merged_and_it_is_said_once() {
     let mut report = report();
     report.streams = (0..5).map(|number| stream(&format!("s{number}"))).collect();
     let no_time = |number| Caveat {
-        doubt: Doubt::NoSendTime,
+        doubt: CaveatKind::NoSendTime,
         subject: format!("s{number}"),
         text: "its frames leave no room for a send time: no latency".into(),
         matters: false,

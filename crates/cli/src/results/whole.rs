@@ -6,7 +6,7 @@ use crate::numbers::{count, scaled};
 use crate::output::Style;
 use crate::table::fitted_table;
 use packetrig_fleet::report::{MeanRate, PortReport, RunReport};
-use packetrig_stats::ledger::Account;
+use packetrig_stats::ledger::LedgerAccount;
 
 /// Place of the column that only runs on a fleet have.
 const NODE_COLUMN: usize = 1;
@@ -75,7 +75,7 @@ fn why(port: &PortReport) -> String {
 /// Every account in the order in which frames pass, then where lost frames were lost.
 pub(super) fn ledger(report: &RunReport) -> String {
     let mut text = String::new();
-    let chain = |accounts: &[Account]| {
+    let chain = |accounts: &[LedgerAccount]| {
         let known = accounts.iter().filter_map(|account| Some((account, report.ledger.get(*account)?)));
         let parts: Vec<_> =
             known.map(|(account, frames)| format!("{} {}", name(*account), count(frames))).collect();
@@ -96,37 +96,37 @@ pub(super) fn ledger(report: &RunReport) -> String {
 }
 
 /// Accounts by the side that keeps them, in the order in which frames pass.
-const SIDES: [(&str, &[Account]); 3] = [
+const SIDES: [(&str, &[LedgerAccount]); 3] = [
     (
         "our sender",
         &[
-            Account::Planned,
-            Account::Unsent,
-            Account::Built,
-            Account::Refused,
-            Account::HandedOver,
-            Account::TxDropped,
-            Account::OnWire,
+            LedgerAccount::Planned,
+            LedgerAccount::Unsent,
+            LedgerAccount::Built,
+            LedgerAccount::Refused,
+            LedgerAccount::HandedOver,
+            LedgerAccount::TxDropped,
+            LedgerAccount::OnWire,
         ],
     ),
     (
         "our receiver",
         &[
-            Account::Arrived,
-            Account::RingDropped,
-            Account::Seen,
-            Account::Foreign,
-            Account::Protocol,
-            Account::Misdelivered,
-            Account::OtherRuns,
-            Account::Recognised,
-            Account::Counted,
-            Account::Duplicate,
-            Account::Stale,
-            Account::Unnumbered,
+            LedgerAccount::Arrived,
+            LedgerAccount::RingDropped,
+            LedgerAccount::Seen,
+            LedgerAccount::Foreign,
+            LedgerAccount::Protocol,
+            LedgerAccount::Misdelivered,
+            LedgerAccount::OtherRuns,
+            LedgerAccount::Recognised,
+            LedgerAccount::Counted,
+            LedgerAccount::Duplicate,
+            LedgerAccount::Stale,
+            LedgerAccount::Unnumbered,
         ],
     ),
-    ("end to end", &[Account::Expected, Account::Lost]),
+    ("end to end", &[LedgerAccount::Expected, LedgerAccount::Lost]),
 ];
 
 fn lost(report: &RunReport) -> String {
@@ -174,7 +174,7 @@ pub(super) fn caveats(report: &RunReport, style: Style) -> String {
 }
 
 /// `handed over` for `handed_over`: an account as the ledger's rules call it.
-fn name(account: Account) -> String {
+fn name(account: LedgerAccount) -> String {
     word(&account).replace('_', " ")
 }
 

@@ -9,7 +9,9 @@ use crate::output::{Style, remark};
 use needs::{BecomeUser, Needs};
 use packetrig_sys::netns;
 use packetrig_sys::resident::ResidentThread;
-use packetrig_sys::sandbox::{self, Capabilities, Policy, Sandbox, ThreadClass, User, Walls};
+use packetrig_sys::sandbox::{
+    self, ActiveWalls, ProcessCapabilities, ProcessUser, Sandbox, SandboxPolicy, ThreadClass,
+};
 use std::path::Path;
 
 /// A program that has one thread and opens what it needs.
@@ -18,11 +20,11 @@ use std::path::Path;
 pub(crate) struct Opening {
     program: &'static str,
     class: ThreadClass,
-    user: Option<User>,
+    user: Option<ProcessUser>,
     /// Why it stays root.
     reason: Option<String>,
     /// What stays in threads that read requests.
-    at_door: Capabilities,
+    at_door: ProcessCapabilities,
     /// `None`: the user wants none.
     sandbox: Option<Sandbox>,
 }
@@ -36,7 +38,7 @@ pub(crate) fn begin(flags: &SandboxFlags, needs: Needs) -> Result<Opening, Error
         return Ok(Opening { program, class, user: None, reason: None, at_door, sandbox: None });
     }
     let becoming = if sandbox::is_root() { choose(user)? } else { Choice::default() };
-    let policy = Policy { opening, kept, files, tcp, asks_processes };
+    let policy = SandboxPolicy { opening, kept, files, tcp, asks_processes };
     let sandbox = Some(Sandbox::begin(&policy)?);
     Ok(Opening { program, class, user: becoming.user, reason: becoming.reason, at_door, sandbox })
 }
@@ -82,7 +84,7 @@ impl Opening {
 #[derive(Debug)]
 #[must_use = "threads that this starts are confined, and no others"]
 pub(crate) struct Confinement {
-    kept: Option<Capabilities>,
+    kept: Option<ProcessCapabilities>,
 }
 
 impl Confinement {
@@ -119,7 +121,7 @@ pub(crate) fn limit_broker(directory: &Path, ports: [u16; 2]) -> Result<(), Erro
     sandbox::limit_rights(kept)?;
     let status = sandbox::threads_of(std::process::id()).unwrap_or_default();
     let effective = status.iter().fold(0, |all, thread| all | thread.effective);
-    remark(format_args!("fleet: {}, no_new_privs", Capabilities::from_bits(effective)));
+    remark(format_args!("fleet: {}, no_new_privs", ProcessCapabilities::from_bits(effective)));
     Ok(())
 }
 
@@ -128,11 +130,11 @@ pub(crate) fn run_confined<T: Send>(
     flags: &SandboxFlags,
     work: impl FnOnce() -> T + Send,
 ) -> Result<T, Error> {
-    let kept = (flags.sandbox == SandboxMode::On).then_some(Capabilities::OTHERS_FILES);
+    let kept = (flags.sandbox == SandboxMode::On).then_some(ProcessCapabilities::OTHERS_FILES);
     Confinement { kept }.run(work)
 }
 
-fn say(program: &str, walls: &Walls, at_door: Option<Capabilities>, reason: Option<&str>) {
+fn say(program: &str, walls: &ActiveWalls, at_door: Option<ProcessCapabilities>, reason: Option<&str>) {
     let reason = reason.filter(|_| walls.user == 0);
     let reason = reason.map_or_else(String::new, |reason| format!("; root because {reason}"));
     let at_door = at_door.map_or_else(String::new, |kept| format!("; threads that read the network: {kept}"));
@@ -145,20 +147,21 @@ fn say(program: &str, walls: &Walls, at_door: Option<Capabilities>, reason: Opti
 /// The user to become, or why root stays root.
 #[derive(Default)]
 struct Choice {
-    user: Option<User>,
+    user: Option<ProcessUser>,
     reason: Option<String>,
 }
 
 const CANNOT_SWITCH: &str = "becoming another user takes CAP_SETUID and CAP_SETGID, which this process lacks";
 
 fn choose(wish: BecomeUser) -> Result<Choice, Error> {
-    let switching = Capabilities::SWITCH_USER;
-    let may_switch = Capabilities::permitted()?.and(switching) == switching;
+    let switching = ProcessCapabilities::SWITCH_USER;
+    let may_switch = ProcessCapabilities::permitted()?.and(switching) == switching;
     let wanted = match wish {
         BecomeUser::Stay(reason) => return Ok(Choice { user: None, reason: Some(reason.to_owned()) }),
         // What was named has to be there.
         BecomeUser::Named(name) => {
-            let user = User::find(&name).map_err(|error| Error::Usage(format!("--user {name}: {error}")))?;
+            let user =
+                ProcessUser::find(&name).map_err(|error| Error::Usage(format!("--user {name}: {error}")))?;
             if !may_switch && user.uid != 0 {
                 return Err(Error::Usage(format!("--user {name}: {CANNOT_SWITCH}")));
             }
@@ -179,7 +182,7 @@ fn choose(wish: BecomeUser) -> Result<Choice, Error> {
     if !may_switch {
         return Ok(Choice { user: None, reason: Some(CANNOT_SWITCH.to_owned()) });
     }
-    Ok(match User::find(&wanted) {
+    Ok(match ProcessUser::find(&wanted) {
         Ok(user) => Choice { user: Some(user), reason: None },
         Err(error) => Choice { user: None, reason: Some(error.to_string()) },
     })

@@ -5,7 +5,7 @@ use crate::args::{Agent, Collect, Meter, Reflect, Serve, Source};
 use crate::error::Error;
 use crate::fleet_place::FleetPlace;
 use packetrig_flow::collect::Transport;
-use packetrig_sys::sandbox::{self, Capabilities, FileRules, TcpRules, ThreadClass};
+use packetrig_sys::sandbox::{self, FileRules, ProcessCapabilities, TcpRules, ThreadClass};
 use packetrig_sys::{kernel, netns, private_files};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -15,10 +15,10 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Needs {
     /// The command.
     pub(crate) program: &'static str,
-    pub(crate) opening: Capabilities,
-    pub(crate) kept: Capabilities,
+    pub(crate) opening: ProcessCapabilities,
+    pub(crate) kept: ProcessCapabilities,
     /// Of those, what threads that read requests keep.
-    pub(crate) at_door: Capabilities,
+    pub(crate) at_door: ProcessCapabilities,
     pub(crate) files: FileRules,
     pub(crate) tcp: TcpRules,
     pub(crate) class: ThreadClass,
@@ -39,15 +39,16 @@ pub(crate) enum BecomeUser {
 }
 
 /// Files of the machine that only root reads, such as keys, are opened before root is given up.
-const TO_START: Capabilities =
-    Capabilities::FILES.with(Capabilities::SWITCH_USER).with(Capabilities::NET_BIND_SERVICE);
+const TO_START: ProcessCapabilities = ProcessCapabilities::FILES
+    .with(ProcessCapabilities::SWITCH_USER)
+    .with(ProcessCapabilities::NET_BIND_SERVICE);
 /// Rings, interfaces and BPF programs.
-const TO_OPEN_RINGS: Capabilities = Capabilities::NET_RAW
-    .with(Capabilities::NET_ADMIN)
-    .with(Capabilities::BPF)
-    .with(Capabilities::PERFMON)
-    .with(Capabilities::IPC_LOCK)
-    .with(Capabilities::SYS_NICE);
+const TO_OPEN_RINGS: ProcessCapabilities = ProcessCapabilities::NET_RAW
+    .with(ProcessCapabilities::NET_ADMIN)
+    .with(ProcessCapabilities::BPF)
+    .with(ProcessCapabilities::PERFMON)
+    .with(ProcessCapabilities::IPC_LOCK)
+    .with(ProcessCapabilities::SYS_NICE);
 
 /// Kernels before this ask for CAP_BPF at every call about a map, unless anybody may load programs.
 const MAPS_WITHOUT_RIGHTS: (u32, u32) = (5, 19);
@@ -62,9 +63,9 @@ pub(crate) fn collect(arguments: &Collect) -> Result<Needs, Error> {
     let has_sinks = arguments.kafka.is_some() || arguments.clickhouse.is_some();
     Ok(Needs {
         program: "collect",
-        opening: TO_START.with(Capabilities::NET_ADMIN),
-        kept: Capabilities::NONE,
-        at_door: Capabilities::NONE,
+        opening: TO_START.with(ProcessCapabilities::NET_ADMIN),
+        kept: ProcessCapabilities::NONE,
+        at_door: ProcessCapabilities::NONE,
         files: files_of(of_tls.chain(files).cloned(), made(directory.as_deref())?),
         tcp: TcpRules { listen: Some(ports.chain(metrics).collect()), connect: (!has_sinks).then(Vec::new) },
         class: ThreadClass::Parser,
@@ -94,13 +95,13 @@ pub(crate) fn meter(arguments: &Meter) -> Result<Needs, Error> {
     Ok(Needs {
         program: "meter",
         // Other network namespaces are entered to open.
-        opening: TO_START.with(TO_OPEN_RINGS).with(Capabilities::SYS_ADMIN),
+        opening: TO_START.with(TO_OPEN_RINGS).with(ProcessCapabilities::SYS_ADMIN),
         kept: if has_maps && kernel::version() < MAPS_WITHOUT_RIGHTS {
-            Capabilities::BPF
+            ProcessCapabilities::BPF
         } else {
-            Capabilities::NONE
+            ProcessCapabilities::NONE
         },
-        at_door: Capabilities::NONE,
+        at_door: ProcessCapabilities::NONE,
         files: files_of(
             of_tls.chain(inputs).chain([namespaces]),
             made(directory.as_deref())?.into_iter().chain(exports.iter().cloned()),
@@ -117,9 +118,9 @@ pub(crate) fn meter(arguments: &Meter) -> Result<Needs, Error> {
 pub(crate) fn reflect(arguments: &Reflect) -> Needs {
     Needs {
         program: "reflect",
-        opening: TO_START.with(TO_OPEN_RINGS).with(Capabilities::SYS_ADMIN),
-        kept: Capabilities::NONE,
-        at_door: Capabilities::NONE,
+        opening: TO_START.with(TO_OPEN_RINGS).with(ProcessCapabilities::SYS_ADMIN),
+        kept: ProcessCapabilities::NONE,
+        at_door: ProcessCapabilities::NONE,
         files: files_of(arguments.auth.clone().into_iter().chain([PathBuf::from(netns::DIRECTORY)]), None),
         tcp: TcpRules { listen: Some(Vec::new()), connect: Some(Vec::new()) },
         class: ThreadClass::Parser,
@@ -145,12 +146,12 @@ pub(crate) fn serve(arguments: &Serve) -> Result<Needs, Error> {
     let ports: Vec<u16> = http.into_iter().chain(grpc).collect();
     // Sockets of the API are opened by the threads that use them.
     let at_door = rights_for_ports(&ports).with(rights_for_files(of_tls.iter().chain(&written)));
-    let rigs = if arguments.on_fleet { Capabilities::NONE } else { TO_OPEN_RINGS };
+    let rigs = if arguments.on_fleet { ProcessCapabilities::NONE } else { TO_OPEN_RINGS };
     let files = if arguments.on_fleet { files_of(of_tls, written) } else { files_of_rigs(of_tls, written) };
     Ok(Needs {
         program: "serve",
         // Namespaces that are there are entered once.
-        opening: TO_START.with(TO_OPEN_RINGS).with(Capabilities::SYS_ADMIN),
+        opening: TO_START.with(TO_OPEN_RINGS).with(ProcessCapabilities::SYS_ADMIN),
         kept: rigs.with(at_door),
         at_door,
         files,
@@ -176,7 +177,7 @@ pub(crate) fn agent(arguments: &Agent, home: &Path, replays: Option<&Path>) -> R
     let at_door = rights_for_files(read.iter().chain(&written));
     Ok(Needs {
         program: "agent",
-        opening: TO_START.with(TO_OPEN_RINGS).with(Capabilities::SYS_ADMIN),
+        opening: TO_START.with(TO_OPEN_RINGS).with(ProcessCapabilities::SYS_ADMIN),
         kept: TO_OPEN_RINGS.with(at_door),
         at_door,
         files: files_of_rigs(read, written),
@@ -188,21 +189,21 @@ pub(crate) fn agent(arguments: &Agent, home: &Path, replays: Option<&Path>) -> R
 }
 
 /// What the supervisor of an agent keeps: what a worker starts with. Entering namespaces is part of it only if the owner lends ports of others.
-pub(crate) fn supervisor(has_namespaces: bool) -> Capabilities {
-    let entering = if has_namespaces { Capabilities::SYS_ADMIN } else { Capabilities::NONE };
-    TO_START.with(TO_OPEN_RINGS).with(Capabilities::SETPCAP).with(entering)
+pub(crate) fn supervisor(has_namespaces: bool) -> ProcessCapabilities {
+    let entering = if has_namespaces { ProcessCapabilities::SYS_ADMIN } else { ProcessCapabilities::NONE };
+    TO_START.with(TO_OPEN_RINGS).with(ProcessCapabilities::SETPCAP).with(entering)
 }
 
 /// Of the middle of a fleet, and of its message server.
-pub(crate) fn broker(directory: &Path, ports: &[u16]) -> Capabilities {
+pub(crate) fn broker(directory: &Path, ports: &[u16]) -> ProcessCapabilities {
     rights_for_ports(ports).with(rights_for_files([directory.to_owned()].iter()))
 }
 
-fn rights_for_ports(ports: &[u16]) -> Capabilities {
+fn rights_for_ports(ports: &[u16]) -> ProcessCapabilities {
     if ports.iter().any(|port| (1..1024).contains(port)) {
-        Capabilities::NET_BIND_SERVICE
+        ProcessCapabilities::NET_BIND_SERVICE
     } else {
-        Capabilities::NONE
+        ProcessCapabilities::NONE
     }
 }
 
@@ -215,9 +216,13 @@ fn files_of_rigs(read: Vec<PathBuf>, write: Vec<PathBuf>) -> FileRules {
 }
 
 /// Root without capabilities cannot use the files of others, which Landlock bounds to these.
-fn rights_for_files<'a>(mut paths: impl Iterator<Item = &'a PathBuf>) -> Capabilities {
+fn rights_for_files<'a>(mut paths: impl Iterator<Item = &'a PathBuf>) -> ProcessCapabilities {
     let is_of_other = |path: &PathBuf| std::fs::metadata(path).is_ok_and(|found| found.uid() != 0);
-    if sandbox::is_root() && paths.any(is_of_other) { Capabilities::OTHERS_FILES } else { Capabilities::NONE }
+    if sandbox::is_root() && paths.any(is_of_other) {
+        ProcessCapabilities::OTHERS_FILES
+    } else {
+        ProcessCapabilities::NONE
+    }
 }
 
 fn files_of(read: impl IntoIterator<Item = PathBuf>, write: impl IntoIterator<Item = PathBuf>) -> FileRules {

@@ -7,9 +7,9 @@
 //!
 //! Invariant: of a tap that did not begin anew, `last = first - 1 + seen + missing + absent`.
 
-use packetrig_stats::sequence::{Arrival, SequenceWindow};
+use packetrig_stats::sequence::{SequenceArrival, SequenceWindow};
 use packetrig_units::MonoTime;
-use packetrig_wire::trailer::Trailer;
+use packetrig_wire::trailer::TapTrailer;
 use serde::{Deserialize, Serialize};
 
 /// A number that is lower than one before, and whose frame arrived so much later, is of a tap that began anew.
@@ -65,7 +65,7 @@ impl TrailerCounter {
     }
 
     /// Takes in the trailer of a frame.
-    pub fn take(&mut self, trailer: &Trailer) {
+    pub fn take(&mut self, trailer: &TapTrailer) {
         if let Some(way) = self.ways.get_mut(usize::from(trailer.direction)) {
             way.take(trailer.number, trailer.at_ns);
         }
@@ -88,7 +88,7 @@ impl DirectionState {
         // A frame before the first that was seen was not expected: it counts as one that came late, and no other way.
         let arrival =
             number.checked_sub(self.base).map(|index| window.arrive(index, MonoTime::default(), |_| 0));
-        if matches!(arrival, Some(Arrival::New)) {
+        if matches!(arrival, Some(SequenceArrival::New)) {
             self.last = number;
             self.last_at_ns = self.last_at_ns.max(at_ns);
         }
@@ -144,7 +144,7 @@ mod tests {
         let mut counter = TrailerCounter::new(known);
         for (index, number) in numbers.into_iter().enumerate() {
             let at_ns = at_ns + index as u64 * 1_000_000;
-            counter.take(&Trailer { direction: 1, full_len: 60, number, at_ns });
+            counter.take(&TapTrailer { direction: 1, full_len: 60, number, at_ns });
         }
         assert_eq!(counter.numbers()[0], known[0]);
         counter.numbers()
@@ -182,7 +182,7 @@ mod tests {
         for (number, at_ns) in
             [(1, SECOND), (2, SECOND + 1), (3, 9 * SECOND - 1), (2, 11 * SECOND), (3, 11 * SECOND)]
         {
-            counter.take(&Trailer { direction: 0, full_len: 60, number, at_ns });
+            counter.take(&TapTrailer { direction: 0, full_len: 60, number, at_ns });
         }
         let known = counter.numbers()[0].unwrap();
         assert_eq!((known.seen, known.missing, known.duplicates, known.anew, known.last), (5, 1, 0, 1, 3));

@@ -18,7 +18,7 @@ use crate::clock::RealClock;
 use crate::port::WorkerClock;
 use crossbeam_channel::{Receiver, bounded};
 use packetrig_sys::clock;
-use packetrig_wire::filter::Filter;
+use packetrig_wire::filter::FrameFilter;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -44,7 +44,7 @@ pub struct CaptureSpec {
     /// Bytes kept of a frame, FCS included.
     pub snap_len: Option<u32>,
     /// Frames to keep.
-    pub filter: Filter,
+    pub filter: FrameFilter,
     /// Bytes of the file at most.
     pub budget: u64,
     /// When the budget is used up, keep the newest frames instead of the first.

@@ -10,7 +10,7 @@ use super::record::DirectionRecorder;
 use crate::port::RxFrame;
 use crossbeam_channel::Sender;
 use packetrig_units::{MonoTime, Nanos};
-use packetrig_wire::bpf::Program;
+use packetrig_wire::bpf::FilterProgram;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -52,7 +52,7 @@ impl OrderSlot {
 
 /// See the module.
 pub struct CaptureTap {
-    program: Option<Program>,
+    program: Option<FilterProgram>,
     /// Whether frames that do not pass never get here, so that those lost in the ring would have passed.
     is_filtered_before: bool,
     is_alone: bool,
@@ -78,7 +78,7 @@ struct ActiveCapture {
 
 impl CaptureTap {
     pub(super) fn new(
-        program: Option<Program>,
+        program: Option<FilterProgram>,
         slot: Arc<OrderSlot>,
         back: Sender<Box<DirectionRecorder>>,
     ) -> Self {
@@ -91,7 +91,7 @@ impl CaptureTap {
     }
 
     /// The filter that may run in front of the ring, if there is one: frames that do not pass are of no use to anybody.
-    pub fn narrowing(&self) -> Option<&Program> {
+    pub fn narrowing(&self) -> Option<&FilterProgram> {
         self.program.as_ref().filter(|_| self.is_alone)
     }
 
@@ -111,7 +111,7 @@ impl CaptureTap {
             return;
         }
         let full_len = u32::try_from(frame.full_len).unwrap_or(u32::MAX);
-        let accepts = |program: &Program| program.matches_cut(frame.bytes, full_len);
+        let accepts = |program: &FilterProgram| program.matches_cut(frame.bytes, full_len);
         if frame.at >= active.begin && self.program.as_ref().is_none_or(accepts) {
             active.recorder.frame(frame);
         }

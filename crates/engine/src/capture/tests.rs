@@ -5,8 +5,8 @@ use crate::port::{RxFrame, WorkerClock};
 use packetrig_stats::port::StampKind;
 use packetrig_units::{MonoTime, Nanos};
 use packetrig_wire::checksum;
-use packetrig_wire::filter::{Base, Condition, Filter};
-use packetrig_wire::pcap::{Decoder, Step};
+use packetrig_wire::filter::{FieldCondition, FilterBase, FrameFilter};
+use packetrig_wire::pcap::{CaptureDecoder, DecoderStep};
 use std::path::Path;
 
 /// The length of everything in a file of the classic format that is not a frame's bytes.
@@ -20,7 +20,7 @@ fn spec(dir: &Path) -> CaptureSpec {
         interface: "eth0".into(),
         comment: "a comment".into(),
         snap_len: None,
-        filter: Filter::default(),
+        filter: FrameFilter::default(),
         budget: 1 << 20,
         overwrite: false,
     }
@@ -39,17 +39,17 @@ fn offer(tap: &mut CaptureTap, numbers: std::ops::Range<u32>) {
 /// The numbers of the frames in a file, by the reader of captures, and whether all have the right FCS.
 fn numbers(file: &Path) -> (Vec<u32>, bool) {
     let bytes = std::fs::read(file).unwrap();
-    let (mut decoder, mut rest, mut found, mut right) = (Decoder::new(), &bytes[..], Vec::new(), true);
+    let (mut decoder, mut rest, mut found, mut right) = (CaptureDecoder::new(), &bytes[..], Vec::new(), true);
     while !rest.is_empty() {
         match decoder.next(rest).unwrap() {
-            Step::Record { record, used } => {
+            DecoderStep::Record { record, used } => {
                 assert_eq!((record.bytes.len(), record.full_len), (64, 64), "length with FCS");
                 found.push(u32::from_be_bytes(*record.bytes.first_chunk().unwrap()));
                 right &= record.bytes[60..] == checksum::fcs(&record.bytes[..60]);
                 rest = &rest[used..];
             }
-            Step::Skip(bytes) => rest = &rest[usize::try_from(bytes).unwrap()..],
-            Step::More(_) => panic!("a record is cut"),
+            DecoderStep::Skip(bytes) => rest = &rest[usize::try_from(bytes).unwrap()..],
+            DecoderStep::More(_) => panic!("a record is cut"),
         }
     }
     (found, right)
@@ -79,8 +79,8 @@ fn stop(capture: &PortCapture, tap: &mut CaptureTap) -> CaptureOutcome {
 fn frames_get_an_fcs_and_every_one_is_accounted() {
     let dir = tempfile::tempdir().unwrap();
     let condition =
-        Condition { base: Base::Frame, bit_offset: 31, bits: 1, value: 1, mask: 0, negate: false };
-    let filter = Filter { conditions: vec![condition] };
+        FieldCondition { base: FilterBase::Frame, bit_offset: 31, bits: 1, value: 1, mask: 0, negate: false };
+    let filter = FrameFilter { conditions: vec![condition] };
     let (capture, mut tap) = PortCapture::new(CaptureSpec { filter, ..spec(dir.path()) }).unwrap();
     capture.start().unwrap();
     offer(&mut tap, 0..20);
@@ -216,7 +216,7 @@ fn a_capture_without_frames_is_a_file_all_the_same() {
 
 #[test]
 fn pcapng_ends_with_what_was_dropped_where_that_is_known() {
-    for (filter, osdrop) in [(Filter::default(), true), (one_condition(), false)] {
+    for (filter, osdrop) in [(FrameFilter::default(), true), (one_condition(), false)] {
         let dir = tempfile::tempdir().unwrap();
         let spec = CaptureSpec { format: CaptureFileFormat::Pcapng, filter, ..spec(dir.path()) };
         let (capture, mut tap) = PortCapture::new(spec).unwrap();
@@ -236,9 +236,16 @@ fn pcapng_ends_with_what_was_dropped_where_that_is_known() {
     }
 }
 
-fn one_condition() -> Filter {
-    let any = Condition { base: Base::Frame, bit_offset: 0, bits: 8, value: 0, mask: 0xff, negate: false };
-    Filter { conditions: vec![any] }
+fn one_condition() -> FrameFilter {
+    let any = FieldCondition {
+        base: FilterBase::Frame,
+        bit_offset: 0,
+        bits: 8,
+        value: 0,
+        mask: 0xff,
+        negate: false,
+    };
+    FrameFilter { conditions: vec![any] }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //!
 //! Reading takes any bytes; what is not understood is `None`.
 
-use packetrig_plan::device::{Interface, Mac};
+use packetrig_plan::device::{DeviceInterface, Mac};
 use packetrig_wire::checksum;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -158,7 +158,7 @@ fn option(mut bytes: &[u8], kind: u8) -> Option<Mac> {
 }
 
 fn icmpv6_sum(from: Ipv6Addr, to: Ipv6Addr, message: &[u8]) -> u16 {
-    let mut sum = checksum::Sum::default();
+    let mut sum = checksum::ChecksumSum::default();
     sum.add(&from.octets());
     sum.add(&to.octets());
     sum.add(&u32::try_from(message.len()).unwrap_or(0).to_be_bytes());
@@ -187,7 +187,7 @@ pub(super) fn link_local(mac: Mac) -> Ipv6Addr {
     Ipv6Addr::from(octets)
 }
 
-fn ethernet(interface: &Interface, to: Mac, ether_type: u16, packet: &[u8]) -> Vec<u8> {
+fn ethernet(interface: &DeviceInterface, to: Mac, ether_type: u16, packet: &[u8]) -> Vec<u8> {
     let mut frame = Vec::with_capacity(SHORTEST.max(packet.len() + 32));
     frame.extend(to);
     frame.extend(interface.mac);
@@ -203,7 +203,7 @@ fn ethernet(interface: &Interface, to: Mac, ether_type: u16, packet: &[u8]) -> V
 
 /// An ARP message: 1 asks, 2 tells.
 pub(super) fn arp_frame(
-    interface: &Interface,
+    interface: &DeviceInterface,
     operation: u8,
     from: Ipv4Addr,
     (to_mac, to): (Mac, Ipv4Addr),
@@ -217,7 +217,7 @@ pub(super) fn arp_frame(
 }
 
 /// Asks for the MAC address of `target`.
-pub(super) fn solicitation(interface: &Interface, from: Ipv6Addr, target: Ipv6Addr) -> Vec<u8> {
+pub(super) fn solicitation(interface: &DeviceInterface, from: Ipv6Addr, target: Ipv6Addr) -> Vec<u8> {
     let mut message = vec![135, 0, 0, 0, 0, 0, 0, 0];
     message.extend(target.octets());
     message.extend([1, 1]);
@@ -228,7 +228,7 @@ pub(super) fn solicitation(interface: &Interface, from: Ipv6Addr, target: Ipv6Ad
 
 /// Tells that `target` is here. Without a destination it tells everybody, unasked.
 pub(super) fn advertisement(
-    interface: &Interface,
+    interface: &DeviceInterface,
     target: Ipv6Addr,
     asked_by: Option<(Mac, Ipv6Addr)>,
 ) -> Vec<u8> {
@@ -244,7 +244,7 @@ pub(super) fn advertisement(
 }
 
 fn icmpv6_frame(
-    interface: &Interface,
+    interface: &DeviceInterface,
     mac: Mac,
     (from, to): (Ipv6Addr, Ipv6Addr),
     hops: u8,
@@ -263,7 +263,7 @@ fn icmpv6_frame(
 
 /// An echo from one address to another of the same version.
 pub(super) fn echo_frame(
-    interface: &Interface,
+    interface: &DeviceInterface,
     mac: Mac,
     (from, to): (IpAddr, IpAddr),
     (reply, id, sequence): (bool, u16, u16),

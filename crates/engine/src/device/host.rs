@@ -7,7 +7,7 @@ use crate::gate::SendGate;
 use crate::port::WorkerClock;
 use crate::stream::{NextStep, StreamControl};
 use crate::worker::WorkerTask;
-use packetrig_plan::device::{Mac, Neighbour};
+use packetrig_plan::device::{DeviceNeighbour, Mac};
 use packetrig_sys::netns::NetNs;
 use packetrig_sys::packet::{RxOptions, RxRing, TxOptions, TxRing};
 use packetrig_units::{MonoTime, Nanos};
@@ -65,7 +65,7 @@ pub(crate) struct DeviceHost {
 /// What a host publishes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HostLatest {
-    pub(crate) neighbours: Vec<(Neighbour, Option<Mac>)>,
+    pub(crate) neighbours: Vec<(DeviceNeighbour, Option<Mac>)>,
 }
 
 impl DeviceHost {
@@ -113,7 +113,7 @@ impl DeviceHost {
         }
     }
 
-    pub(crate) fn want(&mut self, neighbours: &[Neighbour]) {
+    pub(crate) fn want(&mut self, neighbours: &[DeviceNeighbour]) {
         let now = self.clock.now();
         for neighbour in neighbours {
             self.machine.want(*neighbour, now);
@@ -134,7 +134,7 @@ impl DeviceHost {
     }
 
     /// Neighbours asked for, with the MAC address of those found.
-    pub(crate) fn neighbours(&self) -> Vec<(Neighbour, Option<Mac>)> {
+    pub(crate) fn neighbours(&self) -> Vec<(DeviceNeighbour, Option<Mac>)> {
         self.machine.neighbours().collect()
     }
 

@@ -2,7 +2,7 @@
 
 use super::frames::{self, BROADCAST, DeviceFrame, DeviceMessage};
 use crate::rig::OwnerPermit;
-use packetrig_plan::device::{Interface, Mac, Neighbour};
+use packetrig_plan::device::{DeviceInterface, DeviceNeighbour, Mac};
 use packetrig_units::{MonoTime, Nanos};
 use packetrig_wire::tag::{self, TagForm, TagKey};
 use std::collections::BTreeMap;
@@ -55,7 +55,7 @@ struct PendingPing {
 /// The next hop.
 #[derive(Clone, Copy, Debug)]
 enum NextHop {
-    Asked(Neighbour),
+    Asked(DeviceNeighbour),
     Given(usize, Mac),
 }
 
@@ -63,8 +63,8 @@ enum NextHop {
 #[derive(Debug)]
 pub struct DeviceMachine {
     key: TagKey,
-    interfaces: BTreeMap<usize, Interface>,
-    found: BTreeMap<Neighbour, FoundNeighbour>,
+    interfaces: BTreeMap<usize, DeviceInterface>,
+    found: BTreeMap<DeviceNeighbour, FoundNeighbour>,
     pings: BTreeMap<u64, PendingPing>,
     next_ping: u64,
     on: bool,
@@ -76,7 +76,7 @@ pub struct DeviceMachine {
 
 impl DeviceMachine {
     /// For these interfaces, by their index in the plan. Frames with a tag of `key` are nobody's business here. It is off.
-    pub fn new(key: TagKey, interfaces: BTreeMap<usize, Interface>) -> Self {
+    pub fn new(key: TagKey, interfaces: BTreeMap<usize, DeviceInterface>) -> Self {
         let mut machine = Self {
             key,
             interfaces,
@@ -87,7 +87,7 @@ impl DeviceMachine {
             answers: (MonoTime::default(), 0),
             permit: None,
         };
-        let gateways: Vec<Neighbour> =
+        let gateways: Vec<DeviceNeighbour> =
             machine.interfaces.iter().flat_map(|(i, of)| gateways(*i, of)).collect();
         for neighbour in gateways {
             machine.want(neighbour, MonoTime::default());
@@ -125,13 +125,13 @@ impl DeviceMachine {
     }
 
     /// Keeps asking for a neighbour from now on.
-    pub fn want(&mut self, neighbour: Neighbour, now: MonoTime) {
+    pub fn want(&mut self, neighbour: DeviceNeighbour, now: MonoTime) {
         let new = FoundNeighbour { mac: None, ask_at: now, pause: FIRST_PAUSE };
         self.found.entry(neighbour).or_insert(new);
     }
 
     /// Neighbours asked for, with the MAC address of those found.
-    pub fn neighbours(&self) -> impl Iterator<Item = (Neighbour, Option<Mac>)> {
+    pub fn neighbours(&self) -> impl Iterator<Item = (DeviceNeighbour, Option<Mac>)> {
         self.found.iter().map(|(neighbour, found)| (*neighbour, found.mac))
     }
 
@@ -151,8 +151,8 @@ impl DeviceMachine {
             let via = match (source.gateway_mac, source.reaches(to)) {
                 _ if source.ip.is_ipv4() != to.is_ipv4() => return None,
                 (Some(mac), _) => NextHop::Given(interface, mac),
-                (None, true) => NextHop::Asked(Neighbour { interface, address, ip: to }),
-                (None, false) => NextHop::Asked(Neighbour { interface, address, ip: source.gateway? }),
+                (None, true) => NextHop::Asked(DeviceNeighbour { interface, address, ip: to }),
+                (None, false) => NextHop::Asked(DeviceNeighbour { interface, address, ip: source.gateway? }),
             };
             Some((source.ip, via))
         });
@@ -244,7 +244,7 @@ impl DeviceMachine {
                 }
             }
             DeviceMessage::Echo { reply: false, from, to, id, sequence, data } => {
-                let is_meant = |of: &&Interface| of.mac == frame.to && self.may_answer(*from);
+                let is_meant = |of: &&DeviceInterface| of.mac == frame.to && self.may_answer(*from);
                 let Some(interface) = self.owner(&frame, *to).filter(is_meant) else { return };
                 let echo = (true, *id, *sequence);
                 let answer = frames::echo_frame(interface, frame.from, (*to, *from), echo, data);
@@ -254,13 +254,13 @@ impl DeviceMachine {
     }
 
     /// The interface on the frame's VLAN that has this address, if the frame was sent to it or to a group.
-    fn owner(&self, frame: &DeviceFrame<'_>, ip: IpAddr) -> Option<&Interface> {
-        let meant = |interface: &&Interface| frame.to == interface.mac || frame.to[0] & 1 == 1;
-        let own = |interface: &&Interface| {
+    fn owner(&self, frame: &DeviceFrame<'_>, ip: IpAddr) -> Option<&DeviceInterface> {
+        let meant = |interface: &&DeviceInterface| frame.to == interface.mac || frame.to[0] & 1 == 1;
+        let own = |interface: &&DeviceInterface| {
             interface.addresses.iter().any(|address| address.ip == ip)
                 || own_link_local(interface).is_some_and(|local| IpAddr::V6(local) == ip)
         };
-        let here = |interface: &&Interface| is_on(interface, frame) && interface.mac != frame.from;
+        let here = |interface: &&DeviceInterface| is_on(interface, frame) && interface.mac != frame.from;
         self.interfaces.values().filter(here).filter(meant).find(own)
     }
 
@@ -292,23 +292,23 @@ impl DeviceMachine {
 }
 
 /// The gateways of an interface whose MAC addresses are not given.
-pub(super) fn gateways(index: usize, interface: &Interface) -> impl Iterator<Item = Neighbour> {
+pub(super) fn gateways(index: usize, interface: &DeviceInterface) -> impl Iterator<Item = DeviceNeighbour> {
     let addresses = interface.addresses.iter().enumerate();
     addresses
         .filter(|(_, of)| of.gateway_mac.is_none())
-        .filter_map(move |(address, of)| Some(Neighbour { interface: index, address, ip: of.gateway? }))
+        .filter_map(move |(address, of)| Some(DeviceNeighbour { interface: index, address, ip: of.gateway? }))
 }
 
-fn is_on(interface: &Interface, frame: &DeviceFrame<'_>) -> bool {
+fn is_on(interface: &DeviceInterface, frame: &DeviceFrame<'_>) -> bool {
     interface.vlans.iter().map(|tag| (tag.tpid, tag.id)).eq(frame.tags.iter().copied())
 }
 
 /// An interface with IPv6 has an address on its link, too.
-fn own_link_local(interface: &Interface) -> Option<Ipv6Addr> {
+fn own_link_local(interface: &DeviceInterface) -> Option<Ipv6Addr> {
     interface.addresses.iter().any(|address| address.ip.is_ipv6()).then(|| frames::link_local(interface.mac))
 }
 
-fn announce(interface: &Interface, out: &mut Vec<Vec<u8>>) {
+fn announce(interface: &DeviceInterface, out: &mut Vec<Vec<u8>>) {
     for address in &interface.addresses {
         out.push(match address.ip {
             IpAddr::V4(ip) => frames::arp_frame(interface, 1, ip, (BROADCAST, ip)),
@@ -318,7 +318,7 @@ fn announce(interface: &Interface, out: &mut Vec<Vec<u8>>) {
     out.extend(own_link_local(interface).map(|ip| frames::advertisement(interface, ip, None)));
 }
 
-fn ask(interface: &Interface, neighbour: Neighbour) -> Option<Vec<u8>> {
+fn ask(interface: &DeviceInterface, neighbour: DeviceNeighbour) -> Option<Vec<u8>> {
     match (interface.addresses.get(neighbour.address)?.ip, neighbour.ip) {
         (IpAddr::V4(from), IpAddr::V4(to)) => Some(frames::arp_frame(interface, 1, from, (BROADCAST, to))),
         (IpAddr::V6(from), IpAddr::V6(to)) => {
@@ -329,7 +329,7 @@ fn ask(interface: &Interface, neighbour: Neighbour) -> Option<Vec<u8>> {
     }
 }
 
-fn tell(interface: &Interface, target: IpAddr, asked_by: IpAddr, mac: Mac) -> Option<Vec<u8>> {
+fn tell(interface: &DeviceInterface, target: IpAddr, asked_by: IpAddr, mac: Mac) -> Option<Vec<u8>> {
     match (target, asked_by) {
         (IpAddr::V4(target), IpAddr::V4(asked_by)) => {
             Some(frames::arp_frame(interface, 2, target, (mac, asked_by)))

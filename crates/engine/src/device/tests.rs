@@ -1,7 +1,7 @@
 use super::filter;
 use super::frames::{self, DeviceFrame, is_protocol};
 use super::machine::{DeviceMachine, PingState};
-use packetrig_plan::device::{Address, Interface, Mac, Neighbour, VlanTag};
+use packetrig_plan::device::{DeviceAddress, DeviceInterface, DeviceNeighbour, Mac, VlanTag};
 use packetrig_units::{MonoTime, Nanos};
 use packetrig_wire::pattern::mix;
 use packetrig_wire::tag::TagKey;
@@ -22,8 +22,8 @@ fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-fn interface(mac: Mac, tags: &[u16], addresses: &[(&str, &str)]) -> Interface {
-    let address = |(own, gateway): &(&str, &str)| Address {
+fn interface(mac: Mac, tags: &[u16], addresses: &[(&str, &str)]) -> DeviceInterface {
+    let address = |(own, gateway): &(&str, &str)| DeviceAddress {
         name: (*own).into(),
         ip: ip(own),
         prefix: if own.contains(':') { 64 } else { 24 },
@@ -32,10 +32,10 @@ fn interface(mac: Mac, tags: &[u16], addresses: &[(&str, &str)]) -> Interface {
     };
     let vlans = tags.iter().map(|id| VlanTag { tpid: 0x8100, priority: 5, id: *id }).collect();
     let addresses = addresses.iter().map(address).collect();
-    Interface { name: "e".into(), device: "d".into(), port: 0, mac, vlans, addresses }
+    DeviceInterface { name: "e".into(), device: "d".into(), port: 0, mac, vlans, addresses }
 }
 
-fn machine(interfaces: Vec<Interface>) -> DeviceMachine {
+fn machine(interfaces: Vec<DeviceInterface>) -> DeviceMachine {
     let mut machine = DeviceMachine::new(KEY, interfaces.into_iter().enumerate().collect::<BTreeMap<_, _>>());
     machine.switch(true, at(0), &mut Vec::new());
     machine
@@ -172,24 +172,24 @@ fn test_frames_are_not_answered() {
     assert_eq!(answered(&to_us(&[0; 40])), 1);
     let spec = packetrig_wire::FrameSpec {
         headers: {
-            use packetrig_wire::header::{Header, Kind};
+            use packetrig_wire::header::{HeaderKind, PacketHeader};
             let mac = |mac: Mac| mac.iter().fold(0, |v, b| v << 8 | u128::from(*b));
             vec![
-                Header::new(Kind::Ethernet).with("dst", mac(A)).with("src", mac(B)),
-                Header::new(Kind::Vlan).with("id", 7),
-                Header::new(Kind::Vlan).with("id", 8),
-                Header::new(Kind::Ipv4).with("src", 0xc612_0002).with("dst", 0xc612_0001),
-                Header::new(Kind::Icmp),
+                PacketHeader::new(HeaderKind::Ethernet).with("dst", mac(A)).with("src", mac(B)),
+                PacketHeader::new(HeaderKind::Vlan).with("id", 7),
+                PacketHeader::new(HeaderKind::Vlan).with("id", 8),
+                PacketHeader::new(HeaderKind::Ipv4).with("src", 0xc612_0002).with("dst", 0xc612_0001),
+                PacketHeader::new(HeaderKind::Icmp),
             ]
         },
         size: packetrig_wire::size::SizePattern::Fixed(packetrig_units::FrameSize::new(128)),
-        payload: packetrig_wire::payload::Payload::default(),
+        payload: packetrig_wire::payload::PayloadPattern::default(),
         tagged: true,
     };
-    let template = packetrig_wire::Template::new(spec).unwrap();
+    let template = packetrig_wire::FrameTemplate::new(spec).unwrap();
     let mut frame = [0; 256];
     let mut render = |key| {
-        let len = template.render(0, packetrig_wire::tag::Stamp { key, stream: 0, time: 5 }, &mut frame);
+        let len = template.render(0, packetrig_wire::tag::TagStamp { key, stream: 0, time: 5 }, &mut frame);
         frame[..len].to_vec()
     };
     assert_eq!(answered(&render(KEY)), 0);
@@ -234,7 +234,7 @@ fn passes(frame: &[u8]) -> bool {
 fn the_kernel_lets_through_what_the_machine_understands_and_no_test_traffic() {
     for tags in [&[][..], &[7], &[7, 8], &[1, 2, 3, 4]] {
         let of = interface(A, tags, &[("198.18.0.1", "198.18.0.2"), ("2001:2::1", "2001:2::2")]);
-        let neighbour = |address, text| Neighbour { interface: 0, address, ip: ip(text) };
+        let neighbour = |address, text| DeviceNeighbour { interface: 0, address, ip: ip(text) };
         let mut all = Vec::new();
         let mut machine = DeviceMachine::new(KEY, BTreeMap::from([(0, of.clone())]));
         machine.want(neighbour(0, "198.18.0.7"), at(0));

@@ -8,7 +8,7 @@
 use super::{DIRECTIONS, FrameDeeds, FramePosition, FrameWitness};
 use crate::Error;
 use crossbeam_channel::{Receiver, Sender, bounded};
-use packetrig_sys::clock::Offset;
+use packetrig_sys::clock::RealtimeOffset;
 use packetrig_sys::private_files;
 use packetrig_wire::checksum;
 use serde::Serialize;
@@ -155,7 +155,7 @@ fn is_zero(value: &u32) -> bool {
 }
 
 impl ChronicleEntry {
-    fn line(&self, offset: Offset) -> ChronicleLine {
+    fn line(&self, offset: RealtimeOffset) -> ChronicleLine {
         let deeds = &self.deeds;
         let delay = deeds.due_ns.saturating_sub(deeds.at_ns);
         ChronicleLine {
@@ -184,7 +184,7 @@ pub struct TruthFile {
 
 impl TruthFile {
     /// Makes the file anew, its first line being `header`. `offset` is how the wall clock is ahead of the monotonic one.
-    pub fn create(path: &Path, header: &str, offset: Offset) -> Result<Self, Error> {
+    pub fn create(path: &Path, header: &str, offset: RealtimeOffset) -> Result<Self, Error> {
         let failed = |source| Error::File { path: path.to_owned(), source };
         let mut file = BufWriter::with_capacity(1 << 18, private_files::create(path).map_err(failed)?);
         writeln!(file, "{header}").map_err(failed)?;
@@ -205,7 +205,11 @@ impl TruthFile {
     }
 }
 
-fn write(file: &mut impl Write, entries: &Receiver<ChronicleEntry>, offset: Offset) -> io::Result<()> {
+fn write(
+    file: &mut impl Write,
+    entries: &Receiver<ChronicleEntry>,
+    offset: RealtimeOffset,
+) -> io::Result<()> {
     loop {
         let entry = match entries.try_recv() {
             Ok(entry) => entry,
@@ -229,9 +233,12 @@ mod tests {
     fn told(spec: &str, seed: u64) -> (Vec<serde_json::Value>, ImpairCounts) {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("truth.jsonl");
-        let file =
-            TruthFile::create(&path, "{\"log\":\"of a test\"}", Offset { offset_ns: 1_000_000, bound_ns: 1 })
-                .unwrap();
+        let file = TruthFile::create(
+            &path,
+            "{\"log\":\"of a test\"}",
+            RealtimeOffset { offset_ns: 1_000_000, bound_ns: 1 },
+        )
+        .unwrap();
         let plan: FaultPlan =
             ImpairSpecs::both(&spec.parse::<DirectionSpec>().unwrap()).plans(seed)[0].clone();
         let mut impairer = FrameImpairer::new(plan, 0, ImpairChronicle::new(0, Some(&file)));

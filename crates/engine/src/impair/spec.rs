@@ -6,7 +6,7 @@ use super::{
     DIRECTIONS, DelayDistribution, DelayJitter, FaultPlan, FaultRule, FrameFault, GilbertElliott, QueueLimit,
     RateQueue, RulePositions,
 };
-use packetrig_plan::document::{self, Node, Value};
+use packetrig_plan::document::{self, DocumentNode, DocumentValue};
 use packetrig_units::{BitRate, Nanos};
 use std::fmt;
 use std::str::FromStr;
@@ -122,18 +122,18 @@ impl DirectionSpec {
         }
     }
 
-    fn of_node(node: &Node) -> Result<Self, BadSpec> {
+    fn of_node(node: &DocumentNode) -> Result<Self, BadSpec> {
         match &node.value {
-            Value::Scalar(text) => text.parse(),
-            Value::Object(entries) => {
-                let with = |spec: Self, (key, _, node): &(String, _, Node)| match &node.value {
-                    Value::Scalar(value) => spec.with(key, value),
+            DocumentValue::Scalar(text) => text.parse(),
+            DocumentValue::Object(entries) => {
+                let with = |spec: Self, (key, _, node): &(String, _, DocumentNode)| match &node.value {
+                    DocumentValue::Scalar(value) => spec.with(key, value),
                     _ => Err(BadSpec(format!("`{key}` must be one word"))),
                 };
                 entries.iter().try_fold(Self::default(), with)?.checked()
             }
-            Value::Null => Ok(Self::default()),
-            Value::List(_) => Err(BadSpec("of a direction cannot be a list".into())),
+            DocumentValue::Null => Ok(Self::default()),
+            DocumentValue::List(_) => Err(BadSpec("of a direction cannot be a list".into())),
         }
     }
 }
@@ -202,14 +202,14 @@ impl ImpairSpecs {
     pub fn read(text: &str) -> Result<Self, BadSpec> {
         let node =
             document::parse(text).map_err(|problem| BadSpec(format!("document: {}", problem.message)))?;
-        let Value::Object(entries) = node.value else {
+        let DocumentValue::Object(entries) = node.value else {
             return Err(BadSpec("document must be a mapping with both, a->b or b->a".into()));
         };
         let mut specs = Self::default();
         for (key, _, node) in &entries {
             let of = |error: BadSpec| BadSpec(format!("of `{key}`: {}", error.0));
             match (key.as_str(), &node.value) {
-                ("seed", Value::Scalar(value)) => specs.seed = Some(number(value).map_err(BadSpec)?),
+                ("seed", DocumentValue::Scalar(value)) => specs.seed = Some(number(value).map_err(BadSpec)?),
                 ("both", _) => specs.ways = Self::both(&DirectionSpec::of_node(node).map_err(of)?).ways,
                 (key, _) if key == DIRECTIONS[0] => {
                     specs.ways[0] = DirectionSpec::of_node(node).map_err(of)?

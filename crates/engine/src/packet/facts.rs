@@ -1,6 +1,6 @@
 //! What the kernel counts of an interface.
 
-use packetrig_sys::link::{Counters, Links};
+use packetrig_sys::link::{LinkCounters, NamespaceLinks};
 use packetrig_sys::netns::NetNs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Counts of an interface since the meter was started.
 #[derive(Debug)]
 pub(crate) struct InterfaceMeter {
-    links: Links,
+    links: NamespaceLinks,
     index: u32,
-    start: Counters,
+    start: LinkCounters,
     /// Frames sent since then that are not the test's.
     aside: Arc<AtomicU64>,
     /// Frames that arrived while the ring was opened: the ring has them or not.
@@ -19,7 +19,7 @@ pub(crate) struct InterfaceMeter {
 
 impl InterfaceMeter {
     pub(crate) fn start(netns: &NetNs, index: u32) -> Result<Self, packetrig_sys::Error> {
-        let mut links = Links::open(netns)?;
+        let mut links = NamespaceLinks::open(netns)?;
         let start = links.counters(index)?;
         Ok(Self { links, index, start, aside: Arc::default(), while_opening: 0 })
     }
@@ -39,19 +39,19 @@ impl InterfaceMeter {
 
     /// Frames that arrived, of which `accounted` are known to have been in the ring. Ring and meter cannot be opened at one
     /// instant, so frames that came in between are taken to be where they balance.
-    pub(crate) fn arrived(&self, counters: &Counters, accounted: u64) -> u64 {
+    pub(crate) fn arrived(&self, counters: &LinkCounters, accounted: u64) -> u64 {
         accounted.clamp(counters.rx_frames, counters.rx_frames + self.while_opening)
     }
 
     /// What was counted since the start; `None` once the interface is gone.
-    pub(crate) fn read(&mut self) -> Option<Counters> {
+    pub(crate) fn read(&mut self) -> Option<LinkCounters> {
         // Read first: a frame counted aside is in the interface's count by then.
         let aside = self.aside.load(Ordering::Acquire);
         let now = self.links.counters(self.index).ok()?;
         let start = self.start;
         // Some drivers start from zero when they are brought up again.
         let since = |now: u64, start: u64| now.checked_sub(start).unwrap_or(now);
-        Some(Counters {
+        Some(LinkCounters {
             carrier: now.carrier,
             rx_frames: since(now.rx_frames, start.rx_frames),
             rx_bytes: since(now.rx_bytes, start.rx_bytes),

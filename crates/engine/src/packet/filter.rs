@@ -4,10 +4,10 @@
 //! pass, and who asked for it looks at frames again with their tag in place.
 
 use packetrig_sys::pcap::ClassicInsn;
-use packetrig_wire::bpf::{self, Program};
+use packetrig_wire::bpf::{self, FilterProgram};
 
 /// What the kernel is to run: nothing if there is nothing to decide and nothing to cut.
-pub(super) fn in_kernel(filter: Option<&Program>, snap_len: Option<u32>) -> Vec<ClassicInsn> {
+pub(super) fn in_kernel(filter: Option<&FilterProgram>, snap_len: Option<u32>) -> Vec<ClassicInsn> {
     /// A load from here asks the kernel whether it took a VLAN tag out of the frame.
     const TAG_IS_OUT: u32 = 0xffff_f000 + 48;
     const ALL: u32 = u32::MAX;

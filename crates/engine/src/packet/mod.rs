@@ -24,11 +24,11 @@ pub(crate) use tx::{NETDOWN, StallWatch, lost_on_transmit};
 
 use crate::Error;
 use crate::device::PortSite;
-use packetrig_plan::{Location, Port};
+use packetrig_plan::{Port, PortLocation};
 use packetrig_stats::port::{BackEnd, PortInfo, StampKind};
-use packetrig_sys::ethtool::Ethtool;
-use packetrig_sys::link::{Link, Links};
-use packetrig_sys::lock::Lock;
+use packetrig_sys::ethtool::EthtoolCalls;
+use packetrig_sys::link::{Link, NamespaceLinks};
+use packetrig_sys::lock::NameLock;
 use packetrig_sys::netns::NetNs;
 use packetrig_sys::packet::{RxOptions, RxRing, TxOptions, TxRing};
 use packetrig_units::{BitRate, FrameSize};
@@ -69,7 +69,7 @@ pub struct PortHold {
     // Fields drop in this order.
     site: PortSite,
     quieted: QuietInterface,
-    _lock: Lock,
+    _lock: NameLock,
 }
 
 impl PortHold {
@@ -115,10 +115,10 @@ pub(crate) fn claim(port: &Port, confirmed: bool) -> Result<InterfaceClaim, Erro
     let name = &port.location.interface;
     let location = location_text(&port.location);
     let netns = NetNs::open_or_current(port.location.namespace.as_deref())?;
-    let mut links = Links::open(&netns)?;
+    let mut links = NamespaceLinks::open(&netns)?;
     let link = links.by_name(name)?;
     guard::permit_port(&netns, link.index, &location, confirmed)?;
-    let lock = Lock::take(&netns, &lock_name(link.index), &format!("port {location}"))?;
+    let lock = NameLock::take(&netns, &lock_name(link.index), &format!("port {location}"))?;
     let wish = quiet::InterfaceWish { mtu: port.mtu };
     let quieted = QuietInterface::make(&netns, &mut links, &link, wish)?;
     let link = links.by_name(name)?;
@@ -174,7 +174,7 @@ pub(crate) fn longest(link: &Link, largest: Option<FrameSize>) -> usize {
 }
 
 fn describe(port: &Port, location: &str, netns: &NetNs, link: &Link) -> Result<PortInfo, Error> {
-    let ethtool = Ethtool::open(netns)?;
+    let ethtool = EthtoolCalls::open(netns)?;
     let speed = ethtool.speed(&link.name).ok().flatten();
     let speed = speed.map(|speed| BitRate::new(u64::from(speed.mbits) * 1_000_000));
     let driver = ethtool.driver(&link.name).map(|driver| driver.name).unwrap_or_default();
@@ -192,7 +192,7 @@ fn describe(port: &Port, location: &str, netns: &NetNs, link: &Link) -> Result<P
 }
 
 /// `ns/ifname`, as the user writes it.
-fn location_text(location: &Location) -> String {
+fn location_text(location: &PortLocation) -> String {
     match &location.namespace {
         Some(namespace) => format!("{namespace}/{}", location.interface),
         None => location.interface.clone(),

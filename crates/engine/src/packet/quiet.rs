@@ -8,10 +8,10 @@
 
 use super::saved_settings::SettingsFile;
 use crate::Error;
-use packetrig_sys::bpf::Attachment;
+use packetrig_sys::bpf::BpfAttachment;
 use packetrig_sys::clock;
-use packetrig_sys::ethtool::{Ethtool, Offload};
-use packetrig_sys::link::{Link, Links};
+use packetrig_sys::ethtool::{EthtoolCalls, Offload};
+use packetrig_sys::link::{Link, NamespaceLinks};
 use packetrig_sys::netns::NetNs;
 use packetrig_sys::{kernel, xdp};
 
@@ -39,7 +39,7 @@ pub struct QuietInterface {
     changes: Vec<InterfaceChange>,
     caveats: Vec<String>,
     /// A program that changes nothing, where there has to be one.
-    pass: Option<Attachment>,
+    pass: Option<BpfAttachment>,
     /// Where the changes are saved; `None` if somebody else remembers them.
     file: Option<SettingsFile>,
 }
@@ -64,7 +64,12 @@ impl QuietInterface {
     /// Makes it quiet and brings it up. Fails if the wanted MTU cannot be had; whatever was changed by then is put back.
     ///
     /// To be called with the lock of the port: what a process that was killed has left is restored first.
-    pub fn make(netns: &NetNs, links: &mut Links, link: &Link, wish: InterfaceWish) -> Result<Self, Error> {
+    pub fn make(
+        netns: &NetNs,
+        links: &mut NamespaceLinks,
+        link: &Link,
+        wish: InterfaceWish,
+    ) -> Result<Self, Error> {
         let file = SettingsFile::of(netns, link)?;
         if let Some(changes) = file.read() {
             Self::resume(netns, link, changes)?.restore_all()?;
@@ -96,7 +101,7 @@ impl QuietInterface {
         if wish.mtu.is_some_and(|mtu| mtu != self.link.mtu) {
             planned.push(InterfaceChange::Mtu(self.link.mtu));
         }
-        let ethtool = Ethtool::open(&self.netns)?;
+        let ethtool = EthtoolCalls::open(&self.netns)?;
         let is_on = |offload: &Offload| ethtool.offload(&self.link.name, *offload).unwrap_or(false);
         planned.extend(LOUD.into_iter().filter(is_on).map(|offload| InterfaceChange::Offload(offload, true)));
         let key = self.ipv6_key();
@@ -159,7 +164,11 @@ impl QuietInterface {
         &self.caveats
     }
 
-    fn set_mtu(&mut self, links: &mut Links, wanted: Option<u32>) -> Result<(), packetrig_sys::Error> {
+    fn set_mtu(
+        &mut self,
+        links: &mut NamespaceLinks,
+        wanted: Option<u32>,
+    ) -> Result<(), packetrig_sys::Error> {
         match wanted {
             Some(mtu) if mtu != self.link.mtu => {
                 links.set_mtu(self.link.index, mtu)?;
@@ -171,7 +180,7 @@ impl QuietInterface {
     }
 
     fn switch_offloads_off(&mut self) -> Result<(), packetrig_sys::Error> {
-        let ethtool = Ethtool::open(&self.netns)?;
+        let ethtool = EthtoolCalls::open(&self.netns)?;
         for offload in LOUD {
             match ethtool.set_offload(&self.link.name, offload, false) {
                 Ok(true) => self.changes.push(InterfaceChange::Offload(offload, true)),
@@ -186,14 +195,14 @@ impl QuietInterface {
     }
 
     /// Keeps the kernel from sending neighbour and router messages of its own.
-    fn silence_ipv6(&mut self, links: &mut Links) -> Result<(), packetrig_sys::Error> {
+    fn silence_ipv6(&mut self, links: &mut NamespaceLinks) -> Result<(), packetrig_sys::Error> {
         let key = self.ipv6_key();
         // No such setting: a kernel without IPv6 is quiet.
         let Ok(before) = kernel::read_setting(&self.netns, &key) else { return Ok(()) };
         if before == IPV6_OFF {
             return Ok(());
         }
-        let ours = |address: &packetrig_sys::link::Address| address.index == self.link.index;
+        let ours = |address: &packetrig_sys::link::LinkAddress| address.index == self.link.index;
         let is_kept =
             |ip: std::net::IpAddr| matches!(ip, std::net::IpAddr::V6(six) if !six.is_unicast_link_local());
         if links.addresses()?.iter().any(|address| ours(address) && is_kept(address.ip)) {
@@ -208,7 +217,7 @@ impl QuietInterface {
         Ok(())
     }
 
-    fn bring_up(&mut self, links: &mut Links) -> Result<(), packetrig_sys::Error> {
+    fn bring_up(&mut self, links: &mut NamespaceLinks) -> Result<(), packetrig_sys::Error> {
         if !self.link.up {
             links.set_up(self.link.index, true)?;
             self.changes.push(InterfaceChange::Up);
@@ -222,7 +231,7 @@ impl QuietInterface {
             self.changes.push(InterfaceChange::Down);
             self.save()?;
         }
-        Links::open(&self.netns)?.set_up(self.link.index, up)?;
+        NamespaceLinks::open(&self.netns)?.set_up(self.link.index, up)?;
         if up {
             self.changes.retain(|change| *change != InterfaceChange::Down);
             self.save()?;
@@ -232,7 +241,7 @@ impl QuietInterface {
 
     /// Waits until the link has a carrier, some seconds at most; without one, a caveat says so.
     pub fn await_carrier(&mut self) -> Result<(), packetrig_sys::Error> {
-        let mut links = Links::open(&self.netns)?;
+        let mut links = NamespaceLinks::open(&self.netns)?;
         let end = clock::monotonic_ns() + LINK_PATIENCE_NS;
         while !links.by_name(&self.link.name)?.carrier {
             if clock::monotonic_ns() >= end {
@@ -246,12 +255,14 @@ impl QuietInterface {
 
     fn restore(&self, change: &InterfaceChange) -> Result<(), packetrig_sys::Error> {
         match change {
-            InterfaceChange::Mtu(before) => Links::open(&self.netns)?.set_mtu(self.link.index, *before),
-            InterfaceChange::Down => Links::open(&self.netns)?.set_up(self.link.index, true),
+            InterfaceChange::Mtu(before) => {
+                NamespaceLinks::open(&self.netns)?.set_mtu(self.link.index, *before)
+            }
+            InterfaceChange::Down => NamespaceLinks::open(&self.netns)?.set_up(self.link.index, true),
             InterfaceChange::Up => self.take_down(),
             InterfaceChange::Setting(key, before) => kernel::write_setting(&self.netns, key, before),
             InterfaceChange::Offload(offload, before) => {
-                Ethtool::open(&self.netns)?.set_offload(&self.link.name, *offload, *before).map(drop)
+                EthtoolCalls::open(&self.netns)?.set_offload(&self.link.name, *offload, *before).map(drop)
             }
         }
     }
@@ -263,7 +274,7 @@ impl QuietInterface {
         if before.is_ok() {
             kernel::write_setting(&self.netns, &key, "1").unwrap_or(());
         }
-        let down = Links::open(&self.netns)?.set_up(self.link.index, false);
+        let down = NamespaceLinks::open(&self.netns)?.set_up(self.link.index, false);
         before.map_or(Ok(()), |before| kernel::write_setting(&self.netns, &key, &before))?;
         down
     }
@@ -283,8 +294,9 @@ impl QuietInterface {
             let restored = self.restore(change).map_err(Error::from);
             outcome = outcome.and(restored);
         }
-        let is_gone =
-            || Links::open(&self.netns).and_then(|mut links| links.by_index(self.link.index)).is_err();
+        let is_gone = || {
+            NamespaceLinks::open(&self.netns).and_then(|mut links| links.by_index(self.link.index)).is_err()
+        };
         if let Some(file) = self.file.take()
             && (outcome.is_ok() || is_gone())
         {

@@ -5,10 +5,10 @@ use super::filter;
 use crate::Error;
 use crate::port::{FrameRx, RxFrame};
 use packetrig_stats::port::{RxCounters, StampKind};
-use packetrig_sys::clock::{self, Offset};
-use packetrig_sys::packet::{RxRing, Stamp};
+use packetrig_sys::clock::{self, RealtimeOffset};
+use packetrig_sys::packet::{ArrivalStamp, RxRing};
 use packetrig_units::{MonoTime, Nanos};
-use packetrig_wire::bpf::Program;
+use packetrig_wire::bpf::FilterProgram;
 
 /// The receive half of a port on AF_PACKET rings.
 #[derive(Debug)]
@@ -42,8 +42,8 @@ impl FrameRx for PacketRx {
                 full_len: frame.full_len,
                 at: MonoTime::from_nanos(offset.to_monotonic(frame.realtime_ns)),
                 stamp: match frame.stamp {
-                    Stamp::Hardware => StampKind::Hardware,
-                    Stamp::Software | Stamp::Ring => StampKind::Software,
+                    ArrivalStamp::Hardware => StampKind::Hardware,
+                    ArrivalStamp::Software | ArrivalStamp::Ring => StampKind::Software,
                 },
             });
         });
@@ -76,7 +76,7 @@ impl FrameRx for PacketRx {
         Nanos::new(self.converter.bound_ns)
     }
 
-    fn narrow(&mut self, program: &Program) -> Result<bool, Error> {
+    fn narrow(&mut self, program: &FilterProgram) -> Result<bool, Error> {
         self.is_narrowed = self.ring.narrow(&filter::in_kernel(Some(program), None))?;
         Ok(self.is_narrowed)
     }
@@ -85,18 +85,18 @@ impl FrameRx for PacketRx {
 /// Converts stamps of the real-time clock, whose distance from the monotonic one drifts while NTP steers it.
 #[derive(Debug)]
 struct StampConverter {
-    offset: Offset,
+    offset: RealtimeOffset,
     bound_ns: u64,
 }
 
 impl StampConverter {
-    fn new(offset: Offset) -> Self {
+    fn new(offset: RealtimeOffset) -> Self {
         Self { offset, bound_ns: offset.bound_ns }
     }
 
     /// Takes a new measurement. Frames since the last one were converted with that one's offset, so the change between
     /// them is part of their doubt.
-    fn update(&mut self, next: Offset) {
+    fn update(&mut self, next: RealtimeOffset) {
         let drift = next.offset_ns.abs_diff(self.offset.offset_ns);
         let doubt = self.offset.bound_ns.max(next.bound_ns);
         self.bound_ns = self.bound_ns.max(doubt + drift);
@@ -110,13 +110,13 @@ mod tests {
 
     #[test]
     fn a_drifting_or_stepped_wall_clock_widens_the_bound_for_good() {
-        let mut converter = StampConverter::new(Offset { offset_ns: 1_000_000, bound_ns: 50 });
+        let mut converter = StampConverter::new(RealtimeOffset { offset_ns: 1_000_000, bound_ns: 50 });
         assert_eq!(converter.bound_ns, 50);
-        converter.update(Offset { offset_ns: 1_000_030, bound_ns: 40 });
+        converter.update(RealtimeOffset { offset_ns: 1_000_030, bound_ns: 40 });
         assert_eq!(converter.bound_ns, 80);
-        converter.update(Offset { offset_ns: 1_009_030, bound_ns: 40 });
+        converter.update(RealtimeOffset { offset_ns: 1_009_030, bound_ns: 40 });
         assert_eq!(converter.bound_ns, 9_040);
-        converter.update(Offset { offset_ns: 1_009_030, bound_ns: 40 });
+        converter.update(RealtimeOffset { offset_ns: 1_009_030, bound_ns: 40 });
         assert_eq!(converter.bound_ns, 9_040, "frames of that interval are in the result");
         assert_eq!(converter.offset.to_monotonic(1_009_031), 1);
     }

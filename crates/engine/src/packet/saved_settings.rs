@@ -7,8 +7,8 @@
 use super::lock_name;
 use super::quiet::{InterfaceChange, QuietInterface};
 use crate::Error;
-use packetrig_sys::link::{Link, Links};
-use packetrig_sys::lock::{self, Lock};
+use packetrig_sys::link::{Link, NamespaceLinks};
+use packetrig_sys::lock::{self, NameLock};
 use packetrig_sys::netns::NetNs;
 use packetrig_sys::{clock, process, runtime_directory};
 use serde::{Deserialize, Serialize};
@@ -117,7 +117,7 @@ pub fn unrestored() -> Vec<UnrestoredInterface> {
 fn unrestored_by_file(path: &Path) -> Option<UnrestoredInterface> {
     let saved = read(path)?;
     let netns = NetNs::find(saved.interface.netns_inode, None)?;
-    let link = Links::open(&netns).ok()?.by_index(saved.interface.index).ok()?;
+    let link = NamespaceLinks::open(&netns).ok()?.by_index(saved.interface.index).ok()?;
     let is_same = InterfaceIdentity::of(&netns, &link).is_ok_and(|identity| identity == saved.interface);
     // A living process restores its interfaces itself.
     let is_in_use = lock::is_held(&netns, &lock_name(link.index)).unwrap_or(true);
@@ -144,7 +144,7 @@ impl UnrestoredInterface {
     /// Puts everything back.
     pub fn restore(&self) -> Result<(), Error> {
         let object = format!("port {}", self.location());
-        let _lock = Lock::take(&self.netns, &lock_name(self.link.index), &object)?;
+        let _lock = NameLock::take(&self.netns, &lock_name(self.link.index), &object)?;
         QuietInterface::resume(&self.netns, &self.link, self.saved.changes.clone())?.restore_all()
     }
 }

@@ -4,7 +4,7 @@
 //! namespace. Followed both ways, to the end, that gives everything that shares a wire with the interface. A virtual cable
 //! ends the stack, unless its far end is plugged into a bridge, bond or switch: frames go on there.
 
-use packetrig_sys::link::{Link, Links};
+use packetrig_sys::link::{Link, NamespaceLinks};
 use packetrig_sys::netns::NetNs;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
@@ -220,7 +220,7 @@ fn add_numbered(all: &mut Vec<StackNamespace>, base: usize, netns: &NetNs, found
 
 /// The namespace that has this number in `netns`.
 fn numbered(netns: &NetNs, id: i32) -> Result<StackNamespace, packetrig_sys::Error> {
-    let (links, addresses) = Links::of_numbered(netns, id)?;
+    let (links, addresses) = NamespaceLinks::of_numbered(netns, id)?;
     let of = |link: Link| StackLink {
         default_route: false,
         addresses: addresses.iter().filter(|of| of.index == link.index).map(|of| of.ip).collect(),
@@ -236,7 +236,7 @@ fn numbered(netns: &NetNs, id: i32) -> Result<StackNamespace, packetrig_sys::Err
 }
 
 fn namespace(netns: &NetNs, label: String) -> Result<StackNamespace, packetrig_sys::Error> {
-    let mut links = Links::open(netns)?;
+    let mut links = NamespaceLinks::open(netns)?;
     let (addresses, routes) = (links.addresses()?, links.default_routes()?);
     let of = |link: Link| StackLink {
         default_route: routes.contains(&link.index),
@@ -247,7 +247,7 @@ fn namespace(netns: &NetNs, label: String) -> Result<StackNamespace, packetrig_s
 }
 
 fn known(netns: &NetNs, all: &[&NetNs]) -> BTreeMap<i32, usize> {
-    let Ok(mut links) = Links::open(netns) else { return BTreeMap::new() };
+    let Ok(mut links) = NamespaceLinks::open(netns) else { return BTreeMap::new() };
     let numbered = all
         .iter()
         .enumerate()

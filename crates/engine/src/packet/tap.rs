@@ -11,15 +11,15 @@ use super::facts::InterfaceMeter;
 use super::filter;
 use crate::Error;
 use crate::port::{FrameRx, RxFrame};
-use packetrig_plan::Location;
+use packetrig_plan::PortLocation;
 use packetrig_stats::port::{RxCounters, StampKind};
-use packetrig_sys::clock::{self, Offset};
-use packetrig_sys::link::Links;
+use packetrig_sys::clock::{self, RealtimeOffset};
+use packetrig_sys::link::NamespaceLinks;
 use packetrig_sys::netns::NetNs;
-use packetrig_sys::packet::{RxOptions, RxRing, RxStats, Stamp};
+use packetrig_sys::packet::{ArrivalStamp, RxOptions, RxRing, RxStats};
 use packetrig_sys::pcap::ClassicInsn;
 use packetrig_units::{MonoTime, Nanos};
-use packetrig_wire::bpf::Program;
+use packetrig_wire::bpf::FilterProgram;
 
 /// Blocks of a ring, of 64 KiB each.
 pub const BLOCKS: u32 = 1024;
@@ -29,7 +29,7 @@ const RETIRE_MS: u32 = 10;
 #[derive(Clone, Debug)]
 pub struct TapOptions {
     /// Frames to give; `None` gives all.
-    pub filter: Option<Program>,
+    pub filter: Option<FilterProgram>,
     /// Bytes of a frame that are wanted. More may be given.
     pub snap_len: Option<u32>,
     /// Receive frames for other stations, too.
@@ -46,8 +46,8 @@ pub struct PacketTap {
     ring: RxRing,
     meter: InterfaceMeter,
     /// Of one moment: converting back gives the kernel's stamps to the nanosecond.
-    offset: Offset,
-    filter: Option<Program>,
+    offset: RealtimeOffset,
+    filter: Option<FilterProgram>,
     in_kernel: bool,
     is_up: bool,
     seen: u64,
@@ -55,16 +55,20 @@ pub struct PacketTap {
 
 impl PacketTap {
     /// Listens from now on.
-    pub fn open(location: &Location, options: TapOptions) -> Result<Self, Error> {
+    pub fn open(location: &PortLocation, options: TapOptions) -> Result<Self, Error> {
         let mut taps = Self::open_fanned(location, options, 1)?;
         taps.pop().ok_or(Error::Bug("one ring was asked for"))
     }
 
     /// Listens from now on with `count` rings that share the frames by flow: both directions of a flow are in one ring.
-    pub fn open_fanned(location: &Location, options: TapOptions, count: usize) -> Result<Vec<Self>, Error> {
+    pub fn open_fanned(
+        location: &PortLocation,
+        options: TapOptions,
+        count: usize,
+    ) -> Result<Vec<Self>, Error> {
         let name = location.to_string();
         let netns = NetNs::open_or_current(location.namespace.as_deref())?;
-        let link = Links::open(&netns)?.by_name(&location.interface)?;
+        let link = NamespaceLinks::open(&netns)?.by_name(&location.interface)?;
         let ring = RxOptions {
             blocks: options.blocks,
             retire_ms: RETIRE_MS,
@@ -104,7 +108,7 @@ impl PacketTap {
     }
 
     /// How the wall clock was ahead of the monotonic one when listening began: the times of frames are made with it.
-    pub fn offset(&self) -> Offset {
+    pub fn offset(&self) -> RealtimeOffset {
         self.offset
     }
 
@@ -122,7 +126,7 @@ impl FrameRx for PacketTap {
             // Only the kernel's filter cuts frames, and only those that pass it.
             let is_decided = in_kernel && frame.bytes.len() < frame.full_len;
             let full_len = u32::try_from(frame.full_len).unwrap_or(u32::MAX);
-            let accepts = |filter: &Program| filter.matches_cut(frame.bytes, full_len);
+            let accepts = |filter: &FilterProgram| filter.matches_cut(frame.bytes, full_len);
             if !is_decided && !filter.as_ref().is_none_or(accepts) {
                 return;
             }
@@ -132,8 +136,8 @@ impl FrameRx for PacketTap {
                 full_len: frame.full_len,
                 at: MonoTime::from_nanos(offset.to_monotonic(frame.realtime_ns)),
                 stamp: match frame.stamp {
-                    Stamp::Hardware => StampKind::Hardware,
-                    Stamp::Software | Stamp::Ring => StampKind::Software,
+                    ArrivalStamp::Hardware => StampKind::Hardware,
+                    ArrivalStamp::Software | ArrivalStamp::Ring => StampKind::Software,
                 },
             });
         });

@@ -26,7 +26,7 @@ impl CableLab {
         };
         let lab = Self { name };
         let end = |name| VethEnd { name, netns: None, mac: None };
-        Links::open(&netns).unwrap().create_veth(end("a"), end("b")).unwrap();
+        NamespaceLinks::open(&netns).unwrap().create_veth(end("a"), end("b")).unwrap();
         Some(lab)
     }
 
@@ -34,15 +34,15 @@ impl CableLab {
         NetNs::open(&self.name).unwrap()
     }
 
-    fn links(&self) -> Links {
-        Links::open(&self.netns()).unwrap()
+    fn links(&self) -> NamespaceLinks {
+        NamespaceLinks::open(&self.netns()).unwrap()
     }
 
     fn port(&self, interface: &str) -> Port {
         Port {
             name: interface.into(),
-            site: packetrig_plan::Site::Here,
-            location: Location { namespace: Some(self.name.clone()), interface: interface.into() },
+            site: packetrig_plan::PortHost::Here,
+            location: PortLocation { namespace: Some(self.name.clone()), interface: interface.into() },
             speed: None,
             mtu: None,
             promiscuous: true,
@@ -211,7 +211,7 @@ fn a_full_receive_ring_counts_what_it_lost() {
 /// Everything that opening may change.
 fn settings(lab: &CableLab) -> (Link, Vec<bool>, String) {
     let netns = lab.netns();
-    let ethtool = Ethtool::open(&netns).unwrap();
+    let ethtool = EthtoolCalls::open(&netns).unwrap();
     let offloads = Offload::ALL.iter().map(|offload| ethtool.offload("a", *offload).unwrap()).collect();
     let ipv6 = kernel::read_setting(&netns, "net/ipv6/conf/a/disable_ipv6").unwrap();
     // Carrier of a cable follows the other end, which is not ours; a queueing discipline comes with the first going up.
@@ -336,8 +336,8 @@ fn ipv6_addresses_are_not_lost() {
 fn missing_interfaces_and_namespaces_are_named() {
     let port = |namespace: Option<&str>, interface: &str| Port {
         name: "p".into(),
-        site: packetrig_plan::Site::Here,
-        location: Location { namespace: namespace.map(str::to_owned), interface: interface.into() },
+        site: packetrig_plan::PortHost::Here,
+        location: PortLocation { namespace: namespace.map(str::to_owned), interface: interface.into() },
         speed: None,
         mtu: None,
         promiscuous: true,

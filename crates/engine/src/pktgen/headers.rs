@@ -4,24 +4,24 @@
 //! generator writes anyway.
 
 use super::options::OptionReader;
-use packetrig_wire::header::{Absent, Computed, FieldDef, Header, Kind, Setting};
-use packetrig_wire::pattern::Pattern;
+use packetrig_wire::header::{AbsentValue, ComputedField, FieldDef, FieldSetting, HeaderKind, PacketHeader};
+use packetrig_wire::pattern::FieldPattern;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// What the generator writes, whatever it is told.
-const FIXED: [(Kind, &str, u128); 12] = [
-    (Kind::Ipv4, "version", 4),
-    (Kind::Ipv4, "header_length", 5),
-    (Kind::Ipv4, "reserved", 0),
-    (Kind::Ipv4, "dont_fragment", 0),
-    (Kind::Ipv4, "more_fragments", 0),
-    (Kind::Ipv4, "fragment_offset", 0),
-    (Kind::Ipv4, "time_to_live", HOPS),
-    (Kind::Ipv4, "protocol", UDP),
-    (Kind::Ipv6, "version", 6),
-    (Kind::Ipv6, "flow_label", 0),
-    (Kind::Ipv6, "next_header", UDP),
-    (Kind::Ipv6, "hop_limit", HOPS),
+const FIXED: [(HeaderKind, &str, u128); 12] = [
+    (HeaderKind::Ipv4, "version", 4),
+    (HeaderKind::Ipv4, "header_length", 5),
+    (HeaderKind::Ipv4, "reserved", 0),
+    (HeaderKind::Ipv4, "dont_fragment", 0),
+    (HeaderKind::Ipv4, "more_fragments", 0),
+    (HeaderKind::Ipv4, "fragment_offset", 0),
+    (HeaderKind::Ipv4, "time_to_live", HOPS),
+    (HeaderKind::Ipv4, "protocol", UDP),
+    (HeaderKind::Ipv6, "version", 6),
+    (HeaderKind::Ipv6, "flow_label", 0),
+    (HeaderKind::Ipv6, "next_header", UDP),
+    (HeaderKind::Ipv6, "hop_limit", HOPS),
 ];
 /// Hops that its packets may take.
 const HOPS: u128 = 32;
@@ -32,11 +32,11 @@ const ORDER: &str = "sends ethernet, at most two vlan, ipv4 or ipv6, and udp, in
 struct HeaderPart<'a> {
     /// `packet[1].vlan`, below the flow.
     path: String,
-    header: &'a Header,
+    header: &'a PacketHeader,
     /// Its bytes in the flow's first frame, and all behind them.
     bytes: &'a [u8],
     /// What follows it.
-    next: Option<Kind>,
+    next: Option<HeaderKind>,
 }
 
 impl HeaderPart<'_> {
@@ -51,9 +51,9 @@ impl HeaderPart<'_> {
         (field.at..field.at + field.bits).fold(0, |value, at| value << 1 | bit(at))
     }
 
-    fn pattern(&self, name: &str) -> Option<&Pattern> {
+    fn pattern(&self, name: &str) -> Option<&FieldPattern> {
         match self.header.setting(name) {
-            Some(Setting::Pattern(pattern)) if pattern.varies() => Some(pattern),
+            Some(FieldSetting::Pattern(pattern)) if pattern.varies() => Some(pattern),
             _ => None,
         }
     }
@@ -65,7 +65,7 @@ impl HeaderPart<'_> {
     /// What the generator writes into a field that no option sets; `None` if it works it out.
     fn written(&self, field: &FieldDef) -> Option<u128> {
         match field.absent {
-            Absent::Computed(Computed::EtherType) => self.next.and_then(ether_type),
+            AbsentValue::Computed(ComputedField::EtherType) => self.next.and_then(ether_type),
             _ => FIXED
                 .iter()
                 .find(|(kind, name, _)| *kind == self.header.kind() && *name == field.name)
@@ -75,21 +75,21 @@ impl HeaderPart<'_> {
 }
 
 /// Reads a stack of headers; `frame` is the flow's first frame.
-pub(super) fn read(reading: &mut OptionReader, headers: &[Header], frame: &[u8]) {
-    let kinds: Vec<Kind> = headers.iter().map(Header::kind).collect();
-    let tags = kinds.iter().skip(1).take_while(|kind| **kind == Kind::Vlan).count().min(2);
+pub(super) fn read(reading: &mut OptionReader, headers: &[PacketHeader], frame: &[u8]) {
+    let kinds: Vec<HeaderKind> = headers.iter().map(PacketHeader::kind).collect();
+    let tags = kinds.iter().skip(1).take_while(|kind| **kind == HeaderKind::Vlan).count().min(2);
     let mut at = 0;
     for (place, header) in headers.iter().enumerate() {
         let path = format!("packet[{place}].{}", header.kind().name());
         let part = HeaderPart { path, header, bytes: &frame[at..], next: kinds.get(place + 1).copied() };
         at += header.len();
         match (header.kind(), place) {
-            (Kind::Ethernet, 0) => ethernet(reading, &part),
-            (Kind::Vlan, 1) if tags == 2 => vlan(reading, &part, "svlan"),
-            (Kind::Vlan, _) if (1..=tags).contains(&place) => vlan(reading, &part, "vlan"),
-            (Kind::Ipv4, _) if place == tags + 1 => ipv4(reading, &part),
-            (Kind::Ipv6, _) if place == tags + 1 => ipv6(reading, &part),
-            (Kind::Udp, _) if place == tags + 2 => udp(reading, &part),
+            (HeaderKind::Ethernet, 0) => ethernet(reading, &part),
+            (HeaderKind::Vlan, 1) if tags == 2 => vlan(reading, &part, "svlan"),
+            (HeaderKind::Vlan, _) if (1..=tags).contains(&place) => vlan(reading, &part, "vlan"),
+            (HeaderKind::Ipv4, _) if place == tags + 1 => ipv4(reading, &part),
+            (HeaderKind::Ipv6, _) if place == tags + 1 => ipv6(reading, &part),
+            (HeaderKind::Udp, _) if place == tags + 2 => udp(reading, &part),
             // What is behind a header in the wrong place is not worth a word.
             (_, _) if place == tags + 2 => return reading.refuse(&part.path, "sends UDP only"),
             _ => return reading.refuse(&part.path, ORDER),
@@ -107,7 +107,7 @@ fn check(reading: &mut OptionReader, part: &HeaderPart<'_>, options: &[&str]) {
             continue;
         }
         let written = part.written(field);
-        if written.is_some_and(|written| *setting == Setting::Pattern(Pattern::Value(written))) {
+        if written.is_some_and(|written| *setting == FieldSetting::Pattern(FieldPattern::Value(written))) {
             continue;
         }
         let what = written.map_or_else(
@@ -185,7 +185,7 @@ fn udp(reading: &mut OptionReader, part: &HeaderPart<'_>) {
     }
     match part.header.setting("checksum") {
         None => reading.option("flag UDPCSUM".into()),
-        Some(Setting::Pattern(Pattern::Value(0))) => reading.option("flag !UDPCSUM".into()),
+        Some(FieldSetting::Pattern(FieldPattern::Value(0))) => reading.option("flag !UDPCSUM".into()),
         Some(_) => reading.refuse(&part.path_of("checksum"), "writes a good checksum or 0"),
     }
 }
@@ -210,7 +210,9 @@ fn range(reading: &mut OptionReader, part: &HeaderPart<'_>, name: &str) -> (u128
     let most = part.field(name).map_or(0, |field| (1 << field.bits) - 1);
     match part.pattern(name) {
         None => (first, first),
-        Some(Pattern::Step { step: 1, count, down: false, .. }) if first + u128::from(count - 1) <= most => {
+        Some(FieldPattern::Step { step: 1, count, down: false, .. })
+            if first + u128::from(count - 1) <= most =>
+        {
             (first, first + u128::from(count - 1))
         }
         Some(_) => {
@@ -223,11 +225,11 @@ fn range(reading: &mut OptionReader, part: &HeaderPart<'_>, name: &str) -> (u128
     }
 }
 
-fn ether_type(kind: Kind) -> Option<u128> {
+fn ether_type(kind: HeaderKind) -> Option<u128> {
     match kind {
-        Kind::Vlan => Some(0x8100),
-        Kind::Ipv4 => Some(0x0800),
-        Kind::Ipv6 => Some(0x86dd),
+        HeaderKind::Vlan => Some(0x8100),
+        HeaderKind::Ipv4 => Some(0x0800),
+        HeaderKind::Ipv6 => Some(0x86dd),
         _ => None,
     }
 }

@@ -22,10 +22,10 @@ use crate::packet::{self, OpenOptions, PortHold};
 use crate::receiver::TestReceiver;
 use crate::rig::{HeldPort, OpenPort};
 use crate::stream::StreamSpec;
-use packetrig_plan::{Port, Problems};
+use packetrig_plan::{PlanProblems, Port};
 use packetrig_stats::port::{BackEnd, PortInfo};
-use packetrig_sys::ethtool::{Ethtool, Offload};
-use packetrig_sys::link::Links;
+use packetrig_sys::ethtool::{EthtoolCalls, Offload};
+use packetrig_sys::link::NamespaceLinks;
 use packetrig_sys::netns::NetNs;
 use packetrig_sys::pktgen::Pktgen;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -37,7 +37,7 @@ pub fn open(port: &Port, options: OpenOptions) -> Result<OpenPort, Error> {
     let generator = Pktgen::open(&netns)?;
     let opened = packet::open(port, options)?;
     let interface = &port.location.interface;
-    let index = Links::open(&netns)?.by_name(interface)?.index;
+    let index = NamespaceLinks::open(&netns)?.by_name(interface)?.index;
     let checksums = ChecksumOffload::complete(&netns, interface);
     let doubts = SendDoubts::default();
     let meter = InterfaceMeter::start(&netns, index)?;
@@ -55,7 +55,7 @@ pub fn open(port: &Port, options: OpenOptions) -> Result<OpenPort, Error> {
 
 /// Whether the generator can send these streams: every reason against it at once, each with its path in the plan. Takes
 /// no rights; arming a port asks the same.
-pub fn check(streams: &[Arc<StreamSpec>]) -> Result<(), Problems> {
+pub fn check(streams: &[Arc<StreamSpec>]) -> Result<(), PlanProblems> {
     options::read_all(streams).map(drop)
 }
 
@@ -123,7 +123,8 @@ impl Drop for ChecksumOffload {
 
 /// Whether it was the other way before. A driver that has no such thing to switch writes them itself.
 fn set_offload(netns: &NetNs, interface: &str, on: bool) -> bool {
-    let set = Ethtool::open(netns).and_then(|ethtool| ethtool.set_offload(interface, Offload::TxCsum, on));
+    let set =
+        EthtoolCalls::open(netns).and_then(|ethtool| ethtool.set_offload(interface, Offload::TxCsum, on));
     set.unwrap_or(false)
 }
 

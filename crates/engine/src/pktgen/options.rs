@@ -4,12 +4,12 @@
 
 use super::headers;
 use crate::stream::StreamSpec;
-use packetrig_plan::timeline::{Shape, Timeline};
-use packetrig_plan::{Problem, Problems};
+use packetrig_plan::timeline::{SendPattern, StreamTimeline};
+use packetrig_plan::{PlanProblem, PlanProblems};
 use packetrig_units::{FrameSize, Nanos};
-use packetrig_wire::payload::Payload;
+use packetrig_wire::payload::PayloadPattern;
 use packetrig_wire::size::SizePattern;
-use packetrig_wire::tag::{Stamp, TagKey};
+use packetrig_wire::tag::{TagKey, TagStamp};
 use std::sync::Arc;
 
 /// Largest number of ten digits: the kernel reads no more.
@@ -37,7 +37,7 @@ pub(super) struct PktgenSettings {
 pub(super) struct OptionReader {
     flow: String,
     options: Vec<String>,
-    pub(super) problems: Vec<Problem>,
+    pub(super) problems: Vec<PlanProblem>,
     /// The plan leaves the number of hops open.
     pub(super) hops_open: bool,
 }
@@ -46,7 +46,7 @@ impl OptionReader {
     /// Notes what the generator cannot do at this path below the flow.
     pub(super) fn refuse(&mut self, below: &str, what: impl AsRef<str>) {
         let message = format!("back end pktgen {}", what.as_ref());
-        self.problems.push(Problem::error(format!("{}.{below}", self.flow), message));
+        self.problems.push(PlanProblem::error(format!("{}.{below}", self.flow), message));
     }
 
     pub(super) fn option(&mut self, option: String) {
@@ -55,7 +55,7 @@ impl OptionReader {
 }
 
 /// The settings of all streams of a port, or all that stands in the way of any.
-pub(super) fn read_all(streams: &[Arc<StreamSpec>]) -> Result<Vec<PktgenSettings>, Problems> {
+pub(super) fn read_all(streams: &[Arc<StreamSpec>]) -> Result<Vec<PktgenSettings>, PlanProblems> {
     let (mut settings, mut problems) = (Vec::new(), Vec::new());
     for stream in streams {
         match read(stream) {
@@ -63,11 +63,11 @@ pub(super) fn read_all(streams: &[Arc<StreamSpec>]) -> Result<Vec<PktgenSettings
             Err(found) => problems.extend(found),
         }
     }
-    if problems.is_empty() { Ok(settings) } else { Err(Problems(problems)) }
+    if problems.is_empty() { Ok(settings) } else { Err(PlanProblems(problems)) }
 }
 
 /// The settings of a stream, or all that stands in the way.
-pub(super) fn read(stream: &StreamSpec) -> Result<PktgenSettings, Vec<Problem>> {
+pub(super) fn read(stream: &StreamSpec) -> Result<PktgenSettings, Vec<PlanProblem>> {
     let flow = format!("flows[{}]", stream.number);
     let mut reading = OptionReader { flow, options: Vec::new(), problems: Vec::new(), hops_open: false };
     let Some(template) = stream.source.template() else {
@@ -79,11 +79,11 @@ pub(super) fn read(stream: &StreamSpec) -> Result<PktgenSettings, Vec<Problem>> 
         let what = "writes no test tag, so loss and latency cannot be measured: set it to false";
         reading.refuse("metrics.enable", what);
     }
-    if spec.payload != Payload::default() {
+    if spec.payload != PayloadPattern::default() {
         reading.refuse("payload", "writes zeros and a mark of its own");
     }
     let mut frame = vec![0; template.size(0).kernel_len()];
-    template.render(0, Stamp { key: TagKey(0), stream: 0, time: 0 }, &mut frame);
+    template.render(0, TagStamp { key: TagKey(0), stream: 0, time: 0 }, &mut frame);
     headers::read(&mut reading, &spec.headers, &frame);
     let size = size(&mut reading, &spec.size, template.header_len());
     let mut doubts = schedule(&mut reading, &stream.timeline);
@@ -112,8 +112,8 @@ fn size(reading: &mut OptionReader, size: &SizePattern, headers: usize) -> Frame
 }
 
 /// How many and how fast; what is not exact is told.
-fn schedule(reading: &mut OptionReader, timeline: &Timeline) -> Vec<String> {
-    if matches!(timeline.shape, Shape::Bursts { .. }) {
+fn schedule(reading: &mut OptionReader, timeline: &StreamTimeline) -> Vec<String> {
+    if matches!(timeline.shape, SendPattern::Bursts { .. }) {
         reading.refuse("duration", "sends no bursts with pauses");
     }
     if timeline.delay != Nanos::ZERO {

@@ -12,14 +12,14 @@ use crate::packet::facts::InterfaceMeter;
 use crate::port::WorkerClock;
 use crate::sender::{GRACE, LATE_AFTER};
 use crate::stream::{NextStep, StreamControl, StreamSpec, StreamTx, TxJob};
-use packetrig_plan::timeline::Shape;
+use packetrig_plan::timeline::SendPattern;
 use packetrig_stats::content::ContentCounts;
 use packetrig_stats::counts::{SinceStart, StreamTxCounts};
 use packetrig_stats::latency::Latency;
 use packetrig_stats::port::TxCounters;
 use packetrig_stats::result::SendResult;
 use packetrig_stats::series::RateSeries;
-use packetrig_sys::pktgen::{Pktgen, Progress, Running};
+use packetrig_sys::pktgen::{DeviceProgress, Pktgen, PktgenRun};
 use packetrig_units::{FrameSize, MonoTime, Nanos};
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ struct PktgenLane {
 }
 
 impl PktgenLane {
-    fn take(&mut self, progress: &Progress, start: MonoTime, now: MonoTime) {
+    fn take(&mut self, progress: &DeviceProgress, start: MonoTime, now: MonoTime) {
         let new = progress.sent.saturating_sub(self.counts.frames);
         let bytes = new * u64::from(self.size.bytes());
         self.counts.frames += new;
@@ -65,7 +65,7 @@ impl PktgenLane {
 
     /// Whether a time limit has passed, counted from the first frame.
     fn is_over(&self, now: MonoTime) -> bool {
-        let Shape::Within(length) = self.spec.timeline.shape else { return false };
+        let SendPattern::Within(length) = self.spec.timeline.shape else { return false };
         self.counts.first.is_some_and(|first| now >= first + length + GRACE)
     }
 }
@@ -75,7 +75,7 @@ enum LanePhase {
     /// Not started yet.
     Waiting,
     /// The kernel sends.
-    Running(Running),
+    Running(PktgenRun),
     /// Everything is sent, or was stopped.
     Over,
 }
@@ -120,7 +120,12 @@ impl PktgenTx {
     }
 
     /// Watches the kernel send; `None` when it has ended.
-    fn watch(&mut self, running: Running, start: MonoTime, now: MonoTime) -> Result<Option<Running>, Error> {
+    fn watch(
+        &mut self,
+        running: PktgenRun,
+        start: MonoTime,
+        now: MonoTime,
+    ) -> Result<Option<PktgenRun>, Error> {
         let is_over = running.is_over();
         if now < self.look_at && !is_over {
             return Ok(Some(running));

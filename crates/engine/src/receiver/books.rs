@@ -13,7 +13,7 @@ use packetrig_stats::content::ContentCounts;
 use packetrig_stats::port::RxCounters;
 use packetrig_units::{FrameSize, MonoTime};
 use packetrig_wire::tag::{self, TagKey};
-use packetrig_wire::{Verdict, foreign};
+use packetrig_wire::{FrameComparison, foreign};
 use std::sync::Arc;
 
 /// Streams whose headers a frame without a tag is compared with; comparing with thousands would cost us the next frames.
@@ -132,7 +132,7 @@ impl ReceiverState {
             let Some(lane) = place_of(&self.lane_of, found.tag.stream) else { continue };
             let known = self.lanes[lane].compare(self.key, found, frame, self.start, &mut self.scratch);
             let Some(known) = known else { continue };
-            if known.verdict != Verdict::Corrupt && known.is_possible {
+            if known.verdict != FrameComparison::Corrupt && known.is_possible {
                 return Some((lane, known));
             }
             damaged = damaged.or(Some((lane, known)));

@@ -5,8 +5,8 @@ use crate::port::RxFrame;
 use crate::stream::StreamSpec;
 use packetrig_stats::ranges::NumberRanges;
 use packetrig_stats::result::MisdeliveredFrames;
-use packetrig_wire::tag::Found;
-use packetrig_wire::{Verdict, foreign};
+use packetrig_wire::tag::FoundTag;
+use packetrig_wire::{FrameComparison, foreign};
 use std::sync::Arc;
 
 /// A stream that is expected at other ports.
@@ -27,10 +27,10 @@ impl UnexpectedStream {
     }
 
     /// Takes in a frame whose tag names this stream, unless its form shows that the tag is there by chance.
-    pub(super) fn take(&mut self, found: &Found, frame: &RxFrame<'_>) -> bool {
+    pub(super) fn take(&mut self, found: &FoundTag, frame: &RxFrame<'_>) -> bool {
         let fits = match self.spec.source.template() {
             Some(template) => template.has_tag_form(found.tag.form),
-            None => foreign::verify(frame.bytes, found) == Some(Verdict::Intact),
+            None => foreign::verify(frame.bytes, found) == Some(FrameComparison::Intact),
         };
         if !fits {
             return false;

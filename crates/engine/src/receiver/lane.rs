@@ -3,15 +3,15 @@
 use crate::port::RxFrame;
 use crate::stream::{ClockShift, FrameSource, StreamSpec};
 use crate::take::{Take, Takes};
-use packetrig_stats::counts::{Delays, SinceStart, StreamRxCounts};
-use packetrig_stats::jitter::Jitter;
+use packetrig_stats::counts::{DelaySummary, SinceStart, StreamRxCounts};
+use packetrig_stats::jitter::JitterMeter;
 use packetrig_stats::latency::Latency;
 use packetrig_stats::result::ReceiveResult;
-use packetrig_stats::sequence::{Arrival, SequenceWindow};
+use packetrig_stats::sequence::{SequenceArrival, SequenceWindow};
 use packetrig_stats::series::{QualitySeries, RateSeries};
 use packetrig_units::{FrameSize, MonoTime, Nanos};
-use packetrig_wire::tag::{Found, TagKey};
-use packetrig_wire::{Verdict, foreign};
+use packetrig_wire::tag::{FoundTag, TagKey};
+use packetrig_wire::{FrameComparison, foreign};
 use std::sync::Arc;
 
 /// Up to this many streams, latency is kept to three digits; beyond, to two, which takes a seventh of the memory.
@@ -38,7 +38,7 @@ pub(super) struct ReceiverLane {
     window: SequenceWindow,
     pub(super) counts: StreamRxCounts,
     pub(super) latency: Latency,
-    jitter: Jitter,
+    jitter: JitterMeter,
     pub(super) series: RateSeries,
 }
 
@@ -57,7 +57,7 @@ impl ReceiverLane {
             window,
             counts: StreamRxCounts::default(),
             latency: Latency::with_digits(digits),
-            jitter: Jitter::default(),
+            jitter: JitterMeter::default(),
             series: RateSeries::with_room(spec.series_room(streams)),
             spec,
         }
@@ -67,7 +67,7 @@ impl ReceiverLane {
     pub(super) fn compare(
         &self,
         key: TagKey,
-        found: Found,
+        found: FoundTag,
         frame: &RxFrame<'_>,
         start: MonoTime,
         scratch: &mut [u8],
@@ -86,7 +86,7 @@ impl ReceiverLane {
     }
 
     /// Whether the send time in a tag is before T: then it is a frame of another run whose mark fits by chance.
-    fn was_sent_before(&self, found: &Found, start: MonoTime, at: MonoTime) -> bool {
+    fn was_sent_before(&self, found: &FoundTag, start: MonoTime, at: MonoTime) -> bool {
         let sent = found.tag.sent_at(at.as_nanos()).filter(|_| !self.spec.sent_elsewhere);
         sent.is_some_and(|sent| sent + EARLY.as_u64() < start.as_nanos())
     }
@@ -124,16 +124,16 @@ impl ReceiverLane {
         } else {
             self.before_start = (self.before_start.0 + 1, self.before_start.1 + bytes);
         }
-        if arrival == Arrival::Stale {
+        if arrival == SequenceArrival::Stale {
             // Its number may be wrong, so there is nothing to compare it with.
             return;
         }
         match known.verdict {
-            Verdict::Intact => {}
-            Verdict::Altered => self.counts.altered += 1,
-            Verdict::Corrupt => self.counts.corrupt += 1,
+            FrameComparison::Intact => {}
+            FrameComparison::Altered => self.counts.altered += 1,
+            FrameComparison::Corrupt => self.counts.corrupt += 1,
         }
-        if arrival != Arrival::Duplicate {
+        if arrival != SequenceArrival::Duplicate {
             self.time(known, frame.at, start);
         }
     }
@@ -167,7 +167,7 @@ impl ReceiverLane {
             self.started_at = take.first();
             self.before_start = (self.counts.frames, self.counts.bytes);
             self.missing_before = self.window.live_counts().lost;
-            (self.counts.since_start, self.counts.delays) = (SinceStart::default(), Delays::default());
+            (self.counts.since_start, self.counts.delays) = (SinceStart::default(), DelaySummary::default());
         }
         self.takes.push(take);
     }
@@ -222,9 +222,9 @@ fn second_of(spec: &StreamSpec, takes: &Takes, number: u64) -> u64 {
 
 /// A frame recognised by its tag.
 pub(super) struct RecognisedFrame {
-    found: Found,
+    found: FoundTag,
     number: u64,
-    pub(super) verdict: Verdict,
+    pub(super) verdict: FrameComparison,
     /// Whether a frame with this number can have been sent by now; if not, the tag is damaged.
     pub(super) is_possible: bool,
 }

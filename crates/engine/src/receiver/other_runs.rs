@@ -49,7 +49,7 @@ impl OtherRuns {
 mod tests {
     use super::*;
     use packetrig_wire::foreign::TagPlace;
-    use packetrig_wire::tag::{Stamp, TagKey};
+    use packetrig_wire::tag::{TagKey, TagStamp};
 
     /// An IPv4/UDP frame of another run, sent at this time.
     fn frame(sent: u64) -> Vec<u8> {
@@ -61,7 +61,7 @@ mod tests {
         bytes[23] = 17;
         bytes[38..40].copy_from_slice(&68_u16.to_be_bytes());
         bytes[40..42].fill(0);
-        let stamp = Stamp { key: TagKey(77), stream: 0, time: sent };
+        let stamp = TagStamp { key: TagKey(77), stream: 0, time: sent };
         TagPlace::of(&bytes.clone()).expect("it has room").write(1, stamp, &mut bytes);
         bytes
     }

@@ -5,13 +5,13 @@ use super::player::{NextFrame, ReplayPlayer};
 use crate::Error;
 use crate::stream::{FrameSource, StreamSpec};
 use crate::take::Take;
-use packetrig_plan::recording::Timing;
-use packetrig_plan::timeline::Timeline;
+use packetrig_plan::recording::ReplayTiming;
+use packetrig_plan::timeline::StreamTimeline;
 use packetrig_stats::content::ContentCounts;
 use packetrig_stats::counts::StreamTxCounts;
 use packetrig_units::{MonoTime, Nanos};
 use packetrig_wire::foreign;
-use packetrig_wire::tag::Stamp;
+use packetrig_wire::tag::TagStamp;
 use std::sync::Arc;
 
 /// When the file is read too slowly, look again after this long.
@@ -45,7 +45,7 @@ impl StreamFrames {
 
     /// Whether they have instants to be sent at.
     pub(crate) fn are_paced(&self) -> bool {
-        !matches!(self, Self::Played(playing) if playing.timing == Timing::Fastest)
+        !matches!(self, Self::Played(playing) if playing.timing == ReplayTiming::Fastest)
     }
 
     /// Whether there are no more.
@@ -79,7 +79,7 @@ impl StreamFrames {
 #[derive(Debug)]
 pub(crate) struct PlayedRecording {
     player: ReplayPlayer,
-    timing: Timing,
+    timing: ReplayTiming,
     tagged: bool,
     track: Arc<ReplayTrack>,
     /// First second of the run whose first frame is not noted yet.
@@ -92,14 +92,20 @@ pub(crate) struct PlayedRecording {
 
 impl PlayedRecording {
     /// When frame `n`, the next one, is due; if it is not read yet, when to look again.
-    pub(crate) fn due(&mut self, timeline: &Timeline, n: u64, start: MonoTime, now: MonoTime) -> MonoTime {
+    pub(crate) fn due(
+        &mut self,
+        timeline: &StreamTimeline,
+        n: u64,
+        start: MonoTime,
+        now: MonoTime,
+    ) -> MonoTime {
         let next = self.player.peek();
         self.is_waiting = next == NextFrame::NotYet;
         match (next, self.timing) {
             (NextFrame::NotYet, _) => now + RETRY,
-            (NextFrame::Ended, _) | (_, Timing::Fastest) => now,
-            (NextFrame::Due(_), Timing::Even) => start + timeline.due(n),
-            (NextFrame::Due(due), Timing::Recorded(_)) => start + due,
+            (NextFrame::Ended, _) | (_, ReplayTiming::Fastest) => now,
+            (NextFrame::Due(_), ReplayTiming::Even) => start + timeline.due(n),
+            (NextFrame::Due(due), ReplayTiming::Recorded(_)) => start + due,
         }
     }
 
@@ -107,7 +113,7 @@ impl PlayedRecording {
     pub(crate) fn take(
         &mut self,
         counts: &mut StreamTxCounts,
-        stamp: Stamp,
+        stamp: TagStamp,
         due: Nanos,
         slot: &mut [u8],
     ) -> Option<usize> {
@@ -125,11 +131,11 @@ impl PlayedRecording {
     }
 
     /// Frames due before `elapsed` since the start, `sent` of which are sent; for when nothing more will be.
-    pub(crate) fn due_before(&mut self, timeline: &Timeline, sent: u64, elapsed: Nanos) -> u64 {
+    pub(crate) fn due_before(&mut self, timeline: &StreamTimeline, sent: u64, elapsed: Nanos) -> u64 {
         match self.timing {
-            Timing::Even => timeline.due_before(elapsed),
-            Timing::Fastest => sent,
-            Timing::Recorded(_) => sent + self.player.due_before(elapsed),
+            ReplayTiming::Even => timeline.due_before(elapsed),
+            ReplayTiming::Fastest => sent,
+            ReplayTiming::Recorded(_) => sent + self.player.due_before(elapsed),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{FileEnding, SkippedPackets};
 use crate::recorded::RecordedBytes;
-use packetrig_wire::pcap::{Decoder, ETHERNET, MOST_NEEDED, Record, Step};
+use packetrig_wire::pcap::{CaptureDecoder, CaptureRecord, DecoderStep, ETHERNET, MOST_NEEDED};
 use std::fs::File;
 use std::io::{self, Read};
 
@@ -20,7 +20,7 @@ pub(super) struct ReplayInput {
     size: u64,
     /// Where its bytes end, decompressed, once that is known.
     last: Option<u64>,
-    decoder: Decoder,
+    decoder: CaptureDecoder,
     buffer: Vec<u8>,
     start: usize,
     end: usize,
@@ -54,7 +54,7 @@ impl ReplayInput {
             last: (!source.is_squeezed()).then_some(size),
             source: Some(source),
             size,
-            decoder: Decoder::new(),
+            decoder: CaptureDecoder::new(),
             buffer: vec![0; BUFFER],
             start: 0,
             end: 0,
@@ -70,7 +70,7 @@ impl ReplayInput {
     /// Back to the beginning.
     pub(super) fn rewind(&mut self) -> io::Result<()> {
         self.source = self.source.take().map(RecordedBytes::rewind).transpose()?;
-        self.decoder = Decoder::new();
+        self.decoder = CaptureDecoder::new();
         (self.start, self.end, self.position) = (0, 0, 0);
         Ok(())
     }
@@ -86,16 +86,16 @@ impl ReplayInput {
                 return Ok(Some(if self.position == last { FileEnding::Whole } else { FileEnding::Cut }));
             }
             match self.decoder.next(input) {
-                Ok(Step::Record { record, used }) => {
+                Ok(DecoderStep::Record { record, used }) => {
                     self.start += used;
                     if pick(&mut self.skipped, &record) {
-                        let Record { bytes, at_ns, has_fcs, .. } = record;
+                        let CaptureRecord { bytes, at_ns, has_fcs, .. } = record;
                         take(ReplayPacket { bytes, at_ns, has_fcs });
                         return Ok(None);
                     }
                 }
-                Ok(Step::Skip(bytes)) => self.skip(bytes)?,
-                Ok(Step::More(_)) => {
+                Ok(DecoderStep::Skip(bytes)) => self.skip(bytes)?,
+                Ok(DecoderStep::More(_)) => {
                     if !self.fill()? {
                         // Where compressed bytes end is known only now: it may be behind the last packet.
                         let is_whole = self.start == self.end && self.last == Some(self.position);
@@ -151,7 +151,7 @@ impl ReplayInput {
 }
 
 /// Whether a packet can be replayed; counts it if not.
-fn pick(skipped: &mut SkippedPackets, record: &Record<'_>) -> bool {
+fn pick(skipped: &mut SkippedPackets, record: &CaptureRecord<'_>) -> bool {
     let reason = if record.link_type != ETHERNET {
         &mut skipped.other_link
     } else if record.is_cut() {

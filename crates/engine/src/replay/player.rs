@@ -8,7 +8,7 @@ use super::track::ReplayTrack;
 use crate::Error;
 use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
 use packetrig_units::Nanos;
-use packetrig_wire::tag::Stamp;
+use packetrig_wire::tag::TagStamp;
 use std::fs::File;
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
@@ -92,7 +92,7 @@ impl ReplayPlayer {
 
     /// Writes the frame that [`Self::peek`] showed into `slot`, with the tag of the stream's tagged frame `n`; its length,
     /// and whether it carries a tag.
-    pub(crate) fn take(&mut self, n: u64, stamp: Stamp, slot: &mut [u8]) -> Option<(usize, bool)> {
+    pub(crate) fn take(&mut self, n: u64, stamp: TagStamp, slot: &mut [u8]) -> Option<(usize, bool)> {
         let (entry, bytes) = self.current.as_ref()?.frame(self.index)?;
         let frame = &mut slot[..bytes.len()];
         frame.copy_from_slice(bytes);

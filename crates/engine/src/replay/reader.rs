@@ -4,7 +4,7 @@ use super::batch::FrameBatch;
 use super::input::{ReplayInput, ReplayPacket};
 use super::track::{ReaderEnd, ReplayTrack};
 use crossbeam_channel::{Receiver, Sender};
-use packetrig_plan::recording::Recording;
+use packetrig_plan::recording::PlannedRecording;
 use packetrig_units::Nanos;
 use packetrig_wire::foreign::TagPlace;
 use packetrig_wire::tag::{SHORT_STREAMS, TagForm};
@@ -32,7 +32,7 @@ struct ReplaySchedule {
 
 impl ReplaySchedule {
     /// When a frame captured at `at` is due. One without a time is due with its predecessor, as is one out of order.
-    fn due(&mut self, recording: &Recording, at: Option<u64>) -> Nanos {
+    fn due(&mut self, recording: &PlannedRecording, at: Option<u64>) -> Nanos {
         if let Some(at) = at {
             let since = at.saturating_sub(*self.first.get_or_insert(at));
             self.latest = self.latest.max(recording.due(self.pass, Nanos::new(since)));
@@ -102,7 +102,7 @@ impl RecordingReader {
 
 /// One reading of the file.
 struct FilePass<'a> {
-    recording: &'a Recording,
+    recording: &'a PlannedRecording,
     stream: u16,
     batch: &'a mut FrameBatch,
     clockwork: &'a mut ReplaySchedule,
@@ -115,7 +115,7 @@ struct FilePass<'a> {
 
 impl<'a> FilePass<'a> {
     fn new(
-        recording: &'a Recording,
+        recording: &'a PlannedRecording,
         stream: u16,
         batch: &'a mut FrameBatch,
         clockwork: &'a mut ReplaySchedule,
@@ -143,7 +143,7 @@ impl<'a> FilePass<'a> {
 }
 
 /// Where the tag of a frame goes.
-fn place(recording: &Recording, stream: u16, frame: &[u8]) -> Option<TagPlace> {
+fn place(recording: &PlannedRecording, stream: u16, frame: &[u8]) -> Option<TagPlace> {
     let place = TagPlace::of(frame).filter(|_| recording.tagged)?;
     let is_nameable = place.form() == TagForm::Full || usize::from(stream) < SHORT_STREAMS;
     is_nameable.then_some(place)

@@ -3,10 +3,10 @@
 use super::input::{ReplayInput, ReplayPacket};
 use super::{FileEnding, SkippedPackets, refused};
 use crate::Error;
-use packetrig_plan::recording::{Facts, VLAN_TAG};
+use packetrig_plan::recording::{RecordingFacts, VLAN_TAG};
 use packetrig_units::{FrameSize, Nanos};
 use packetrig_wire::checksum;
-use packetrig_wire::foreign::{Rewrite, TagPlace};
+use packetrig_wire::foreign::{FrameRewrite, TagPlace};
 use std::fs::File;
 use std::path::Path;
 
@@ -17,7 +17,7 @@ const VLAN: [u8; 2] = [0x81, 0];
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplaySurvey {
     /// What a plan needs to know.
-    pub facts: Facts,
+    pub facts: RecordingFacts,
     /// Frames in which a tag finds no place.
     pub untaggable: u64,
     /// Packets that cannot be replayed.
@@ -27,7 +27,7 @@ pub struct ReplaySurvey {
 }
 
 /// Reads all of `path` in constant memory. A file that holds no frame to replay is refused.
-pub fn survey(path: &Path, rewrite: &Rewrite) -> Result<ReplaySurvey, Error> {
+pub fn survey(path: &Path, rewrite: &FrameRewrite) -> Result<ReplaySurvey, Error> {
     let file = File::open(path).map_err(|error| refused(path, error))?;
     if !file.metadata().is_ok_and(|about| about.is_file()) {
         return Err(refused(path, "it is not a regular file; it is read more than once"));
@@ -74,7 +74,7 @@ struct SurveySums {
 }
 
 impl SurveySums {
-    fn take(&mut self, picked: &ReplayPacket<'_>, rewrite: &Rewrite) {
+    fn take(&mut self, picked: &ReplayPacket<'_>, rewrite: &FrameRewrite) {
         if self.frames == 0 {
             self.has_fcs = picked.has_fcs.unwrap_or_else(|| ends_with_fcs(picked.bytes));
         }
@@ -93,8 +93,8 @@ impl SurveySums {
         }
     }
 
-    fn facts(&self, file_size: u64) -> Facts {
-        Facts {
+    fn facts(&self, file_size: u64) -> RecordingFacts {
+        RecordingFacts {
             file_size,
             frames: self.frames,
             bytes: self.bytes,

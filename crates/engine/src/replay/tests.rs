@@ -1,15 +1,15 @@
 use super::player::{NextFrame, ReplayPlayer};
 use super::*;
-use packetrig_plan::recording::{Facts, Recording, Timing};
+use packetrig_plan::recording::{PlannedRecording, RecordingFacts, ReplayTiming};
 use packetrig_units::Nanos;
 use packetrig_wire::checksum;
-use packetrig_wire::foreign::Rewrite;
-use packetrig_wire::tag::{Stamp, TagKey};
+use packetrig_wire::foreign::FrameRewrite;
+use packetrig_wire::tag::{TagKey, TagStamp};
 use std::path::PathBuf;
 use std::sync::Arc;
 use tempfile::TempDir;
 
-const STAMP: Stamp = Stamp { key: TagKey(1), stream: 0, time: 0 };
+const STAMP: TagStamp = TagStamp { key: TagKey(1), stream: 0, time: 0 };
 
 /// A classic file with nanoseconds.
 fn file(link_type: u32, packets: &[(u64, Vec<u8>, usize)]) -> Vec<u8> {
@@ -38,10 +38,10 @@ fn stored(bytes: &[u8]) -> (TempDir, PathBuf) {
     (directory, path)
 }
 
-fn track(path: PathBuf, loops: u64, speed: &str, facts: Facts) -> Arc<ReplayTrack> {
-    let timing = Timing::Recorded(speed.parse().unwrap());
-    let rewrite = Rewrite::default();
-    Arc::new(ReplayTrack::new(Arc::new(Recording {
+fn track(path: PathBuf, loops: u64, speed: &str, facts: RecordingFacts) -> Arc<ReplayTrack> {
+    let timing = ReplayTiming::Recorded(speed.parse().unwrap());
+    let rewrite = FrameRewrite::default();
+    Arc::new(ReplayTrack::new(Arc::new(PlannedRecording {
         file: path,
         timing,
         loops,
@@ -73,7 +73,7 @@ fn frames_come_in_order_at_scaled_times_pass_after_pass() {
     // The third is out of order, and the last pass ends a mean distance before the next would begin.
     let packets = [packet(1_000, 1, 60), packet(1_400, 2, 1500), packet(1_300, 3, 20), packet(1_900, 4, 60)];
     let (_directory, path) = stored(&file(1, &packets));
-    let survey = survey(&path, &Rewrite::default()).unwrap();
+    let survey = survey(&path, &FrameRewrite::default()).unwrap();
     assert_eq!((survey.facts.frames, survey.facts.span, survey.facts.bytes), (4, Nanos::new(900), 1656));
     let track = track(path, 2, "0.5x", survey.facts);
     let frames = played(&mut ReplayPlayer::start(&track, 0).unwrap());
@@ -90,7 +90,7 @@ fn many_batches_go_round() {
     let packets: Vec<_> =
         (0..20_000u64).map(|n| packet(n, n.to_le_bytes()[0], 60 + (n % 900) as usize)).collect();
     let (_directory, path) = stored(&file(1, &packets));
-    let facts = survey(&path, &Rewrite::default()).unwrap().facts;
+    let facts = survey(&path, &FrameRewrite::default()).unwrap().facts;
     let frames = played(&mut ReplayPlayer::start(&track(path, 1, "1x", facts), 0).unwrap());
     let wanted = packets.iter().map(|(at, bytes, _)| (*at, bytes.clone()));
     assert!(frames.iter().cloned().eq(wanted));
@@ -100,7 +100,7 @@ fn many_batches_go_round() {
 fn what_cannot_be_replayed_is_counted_by_its_reason() {
     let packets = [packet(0, 1, 60), (1, vec![2; 60], 1500), packet(2, 3, 9), packet(3, 4, 60)];
     let (_directory, path) = stored(&file(1, &packets));
-    let survey = survey(&path, &Rewrite::default()).unwrap();
+    let survey = survey(&path, &FrameRewrite::default()).unwrap();
     assert_eq!(survey.skipped, SkippedPackets { cut: 1, short: 1, other_link: 0 });
     let track = track(path, 3, "1x", survey.facts);
     assert_eq!(played(&mut ReplayPlayer::start(&track, 0).unwrap()).len(), 6);
@@ -113,7 +113,7 @@ fn a_cut_file_is_replayed_up_to_the_cut() {
     let whole = file(1, &[packet(0, 1, 60), packet(1, 2, 60), packet(2, 3, 60)]);
     for cut in [whole.len() - 1, whole.len() - 60, whole.len() - 70] {
         let (_directory, path) = stored(&whole[..cut]);
-        let survey = survey(&path, &Rewrite::default()).unwrap();
+        let survey = survey(&path, &FrameRewrite::default()).unwrap();
         assert_eq!((survey.facts.frames, survey.ending), (2, FileEnding::Cut));
         let track = track(path, 1, "1x", survey.facts);
         assert_eq!(played(&mut ReplayPlayer::start(&track, 0).unwrap()).len(), 2);
@@ -130,17 +130,17 @@ fn files_without_frames_are_refused_with_the_reason() {
         (b"ports:\n- name: a\n".to_vec(), "neither a pcap nor a pcapng"),
     ] {
         let (_directory, path) = stored(&bytes);
-        let error = survey(&path, &Rewrite::default()).unwrap_err().to_string();
+        let error = survey(&path, &FrameRewrite::default()).unwrap_err().to_string();
         assert!(error.contains(why), "{error}");
     }
-    assert!(survey(Path::new("/dev/zero"), &Rewrite::default()).is_err());
+    assert!(survey(Path::new("/dev/zero"), &FrameRewrite::default()).is_err());
 }
 
 #[test]
 fn a_file_that_changed_is_refused_or_said_to_have() {
     let (_directory, path) = stored(&file(1, &[packet(0, 1, 60), packet(1, 2, 60)]));
-    let facts = survey(&path, &Rewrite::default()).unwrap().facts;
-    let other = Facts { file_size: 1, ..facts };
+    let facts = survey(&path, &FrameRewrite::default()).unwrap().facts;
+    let other = RecordingFacts { file_size: 1, ..facts };
     assert!(ReplayPlayer::start(&track(path.clone(), 1, "1x", other), 0).is_err());
     std::fs::write(&path, file(1, &[packet(0, 1, 120), packet(1, 2, 0)])).unwrap();
     let track = track(path, 1, "1x", facts);
@@ -153,7 +153,7 @@ fn an_fcs_in_the_file_is_taken_off() {
     let mut bytes = vec![7; 60];
     bytes.extend(checksum::fcs(&bytes));
     let (_directory, path) = stored(&file(1, &[(0, bytes, 64)]));
-    let facts = survey(&path, &Rewrite::default()).unwrap().facts;
+    let facts = survey(&path, &FrameRewrite::default()).unwrap().facts;
     assert!(facts.has_fcs);
     assert_eq!(
         played(&mut ReplayPlayer::start(&track(path, 1, "1x", facts), 0).unwrap()),
@@ -169,7 +169,7 @@ fn what_our_capture_writes_is_replayed_as_it_came() {
     use packetrig_stats::port::StampKind;
     for format in [CaptureFileFormat::Pcap, CaptureFileFormat::PcapNanos, CaptureFileFormat::Pcapng] {
         let directory = tempfile::tempdir().unwrap();
-        let (file, filter) = (directory.path().join("a"), packetrig_wire::filter::Filter::default());
+        let (file, filter) = (directory.path().join("a"), packetrig_wire::filter::FrameFilter::default());
         let (interface, comment) = ("eth0".to_owned(), String::new());
         let (snap_len, budget, overwrite) = (None, 1 << 20, false);
         let spec = CaptureSpec { file, format, interface, comment, snap_len, filter, budget, overwrite };
@@ -183,7 +183,7 @@ fn what_our_capture_writes_is_replayed_as_it_came() {
         }
         drop(tap);
         let path = capture.stop().unwrap().file;
-        let facts = survey(&path, &Rewrite::default()).unwrap().facts;
+        let facts = survey(&path, &FrameRewrite::default()).unwrap().facts;
         // Microseconds round each end.
         assert!(facts.span.as_u64().abs_diff(49 * 5_000) <= 1_000, "{}", facts.span);
         let played = played(&mut ReplayPlayer::start(&track(path, 1, "1x", facts), 0).unwrap());
@@ -199,16 +199,16 @@ fn a_compressed_file_is_replayed_as_what_is_in_it_and_one_that_is_cut_is_refused
     // Two frames of zstd, the border inside a packet.
     let squeezed: Vec<u8> = bytes.chunks(333).flat_map(|part| zstd::encode_all(part, 1).unwrap()).collect();
     let (_directory, path) = stored(&squeezed);
-    let facts = survey(&path, &Rewrite::default()).unwrap().facts;
+    let facts = survey(&path, &FrameRewrite::default()).unwrap().facts;
     assert_eq!(facts.frames, 9);
     let found = played(&mut ReplayPlayer::start(&track(path.clone(), 2, "1x", facts), 0).unwrap());
     let numbers: Vec<u8> = found.iter().map(|(_, bytes)| bytes[30]).collect();
     assert_eq!(numbers, (0..9).chain(0..9).collect::<Vec<_>>(), "twice, from the beginning again");
     // Compressed bytes of a file that ends in a packet, and a compressed file that ends too early.
     std::fs::write(&path, zstd::encode_all(&bytes[..bytes.len() - 1], 1).unwrap()).unwrap();
-    assert_eq!(survey(&path, &Rewrite::default()).unwrap().facts.frames, 8);
+    assert_eq!(survey(&path, &FrameRewrite::default()).unwrap().facts.frames, 8);
     std::fs::write(&path, &squeezed[..squeezed.len() - 1]).unwrap();
-    assert!(survey(&path, &Rewrite::default()).unwrap_err().to_string().contains("incomplete"));
+    assert!(survey(&path, &FrameRewrite::default()).unwrap_err().to_string().contains("incomplete"));
 }
 
 fn words(words: &[u32]) -> Vec<u8> {
@@ -230,19 +230,19 @@ fn a_block_of_gigabytes_is_skipped_without_reading_it() {
     let end = begin.concat().len() as u64 - 8 + u64::from(HUGE);
     let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
     file.set_len(end).unwrap();
-    assert_eq!(survey(&path, &Rewrite::default()).unwrap().facts.frames, 1);
+    assert_eq!(survey(&path, &FrameRewrite::default()).unwrap().facts.frames, 1);
     file.write_all_at(&packet(3), end).unwrap();
-    let found = survey(&path, &Rewrite::default()).unwrap();
+    let found = survey(&path, &FrameRewrite::default()).unwrap();
     assert_eq!((found.facts.frames, found.facts.span), (2, Nanos::from_micros(2)));
     file.set_len(end - 1).unwrap();
-    assert_eq!(survey(&path, &Rewrite::default()).unwrap().ending, FileEnding::Cut);
+    assert_eq!(survey(&path, &FrameRewrite::default()).unwrap().ending, FileEnding::Cut);
 }
 
 #[test]
 fn a_dropped_player_ends_its_reader() {
     let packets: Vec<_> = (0..20_000u64).map(|n| packet(n, 1, 60)).collect();
     let (_directory, path) = stored(&file(1, &packets));
-    let facts = survey(&path, &Rewrite::default()).unwrap().facts;
+    let facts = survey(&path, &FrameRewrite::default()).unwrap().facts;
     let track = track(path, 0, "1x", facts);
     let mut player = ReplayPlayer::start(&track, 0).unwrap();
     while player.peek() == NextFrame::NotYet {}
@@ -253,7 +253,7 @@ fn a_dropped_player_ends_its_reader() {
 
 #[test]
 fn seconds_are_those_of_the_frames_sent() {
-    let facts = Facts {
+    let facts = RecordingFacts {
         file_size: 0,
         frames: 1,
         bytes: 64,

@@ -1,7 +1,7 @@
 //! What sender, reader and receivers of one recording share, and what is said of it in the end.
 
 use super::{FileEnding, SkippedPackets};
-use packetrig_plan::recording::Recording;
+use packetrig_plan::recording::PlannedRecording;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -31,7 +31,7 @@ struct ReaderRemarks {
 /// A recording on its way through a run.
 #[derive(Debug)]
 pub struct ReplayTrack {
-    recording: Arc<Recording>,
+    recording: Arc<PlannedRecording>,
     /// By second of the run, the first tagged frame that was due in it or later; `u64::MAX` if none yet.
     seconds: Box<[AtomicU64]>,
     /// Written by the reader, a few times in all; read in the end.
@@ -40,13 +40,13 @@ pub struct ReplayTrack {
 
 impl ReplayTrack {
     /// Nothing of it is sent yet.
-    pub fn new(recording: Arc<Recording>) -> Self {
+    pub fn new(recording: Arc<PlannedRecording>) -> Self {
         let seconds = (0..SECONDS).map(|_| AtomicU64::new(u64::MAX)).collect();
         Self { recording, seconds, remarks: Mutex::default() }
     }
 
     /// What it is.
-    pub fn recording(&self) -> &Recording {
+    pub fn recording(&self) -> &PlannedRecording {
         &self.recording
     }
 

@@ -4,9 +4,9 @@ use crate::capture::CaptureOutcome;
 use crate::sender::LATE_AFTER;
 use crate::stream::{FrameSource, ReceivedFrames, SendingRecord, StreamSpec};
 use packetrig_plan::{BoundPlan, BoundStream};
-use packetrig_stats::caveat::{Caveat, Doubt};
+use packetrig_stats::caveat::{Caveat, CaveatKind};
 use packetrig_stats::content::ContentCounts;
-use packetrig_stats::ledger::{Account, Ledger};
+use packetrig_stats::ledger::{FrameLedger, LedgerAccount};
 use packetrig_stats::port::{BackEnd, PortInfo, RxCounters, TxCounters};
 use packetrig_stats::port_event::PortEvent;
 use packetrig_stats::result::{
@@ -59,7 +59,8 @@ impl RigAccount<'_> {
     /// Fills in ports, captures and caveats.
     pub(super) fn close(&self, result: &mut NodeResult, captured: Vec<(usize, CaptureOutcome)>) {
         for book in self.ports {
-            let caveat = |text: &String| self.port_caveat(book.port, Doubt::NotQuiet, text.clone(), false);
+            let caveat =
+                |text: &String| self.port_caveat(book.port, CaveatKind::NotQuiet, text.clone(), false);
             result.caveats.extend(book.caveats.iter().map(caveat));
         }
         for book in self.ports {
@@ -76,7 +77,7 @@ impl RigAccount<'_> {
         if self.interrupted && result.send.iter().any(|sent| self.ended_early(sent)) {
             let text = "the run was stopped before its plan ended".to_owned();
             result.caveats.push(Caveat {
-                doubt: Doubt::Interrupted,
+                doubt: CaveatKind::Interrupted,
                 subject: result.node.clone(),
                 text,
                 matters: false,
@@ -97,7 +98,7 @@ impl RigAccount<'_> {
             };
             if let Some(FrameSource::Recorded(track)) = self.specs.get(sent.stream).map(|spec| &spec.source) {
                 for (text, matters) in track.remarks() {
-                    say(Doubt::Recording, text, matters);
+                    say(CaveatKind::Recording, text, matters);
                 }
             }
             let (untagged, frames) = (sent.counts.untagged, sent.counts.frames);
@@ -105,7 +106,7 @@ impl RigAccount<'_> {
                 let text = format!(
                     "{untagged} of {frames} frames carry no tag because none fits: receivers compare them by their content"
                 );
-                say(Doubt::Untagged, text, false);
+                say(CaveatKind::Untagged, text, false);
             }
         }
     }
@@ -128,7 +129,7 @@ impl RigAccount<'_> {
         for received in &received {
             rx_series.merge(&received.series);
         }
-        let mut ledger = Ledger::default();
+        let mut ledger = FrameLedger::default();
         if !sent.is_empty() {
             sender_accounts(&mut ledger, &sent, &book.tx);
         }
@@ -155,16 +156,16 @@ impl RigAccount<'_> {
         let lost = port.rx.ring_dropped;
         if lost > 0 {
             say(
-                Doubt::ReceiverLost,
+                CaveatKind::ReceiverLost,
                 format!("our receive ring was full: {lost} frames lost in the rig"),
                 true,
             );
         }
         if port.tx.refused > 0 {
-            say(Doubt::SenderShort, format!("the kernel refused {} frames", port.tx.refused), true);
+            say(CaveatKind::SenderShort, format!("the kernel refused {} frames", port.tx.refused), true);
         }
         if let Some(dropped) = port.tx.dropped.filter(|dropped| *dropped > 0) {
-            say(Doubt::SenderShort, format!("the interface dropped {dropped} frames on transmit"), true);
+            say(CaveatKind::SenderShort, format!("the interface dropped {dropped} frames on transmit"), true);
         }
         if port.info.back_end == BackEnd::Xdp
             && port.info.driver == "veth"
@@ -174,18 +175,18 @@ impl RigAccount<'_> {
             let text = "the other end of this virtual cable takes no live frames: switch its GRO on \
                         (`ethtool -K IF gro on`) or use back end packet"
                 .to_owned();
-            say(Doubt::SenderShort, text, true);
+            say(CaveatKind::SenderShort, text, true);
         }
         if port.rx.foreign > 0 {
             let text = format!("{} frames arrived without a tag of this run", port.rx.foreign);
-            say(Doubt::ForeignFrames, text, false);
+            say(CaveatKind::ForeignFrames, text, false);
         }
         for imbalance in port.ledger.balance() {
-            say(Doubt::Unbalanced, imbalance.to_string(), true);
+            say(CaveatKind::Unbalanced, imbalance.to_string(), true);
         }
         let unchecked = port.ledger.unchecked();
         if !unchecked.is_empty() {
-            say(Doubt::NotMeasured, format!("could not be checked: {}", unchecked.join("; ")), false);
+            say(CaveatKind::NotMeasured, format!("could not be checked: {}", unchecked.join("; ")), false);
         }
     }
 
@@ -200,7 +201,7 @@ impl RigAccount<'_> {
                 sent.planned,
                 Ratio::new(unsent, sent.planned)
             );
-            say(Doubt::SenderShort, text, true);
+            say(CaveatKind::SenderShort, text, true);
         }
         if sent.counts.lease_ended {
             let total = self.plan.streams[sent.stream].timeline.total();
@@ -209,7 +210,7 @@ impl RigAccount<'_> {
                 "the lease ended: nobody renewed it, and the sender stopped by itself after {}{of} frames",
                 sent.counts.frames
             );
-            say(Doubt::LeaseEnded, text, true);
+            say(CaveatKind::LeaseEnded, text, true);
         }
         if sent.counts.late > 0 {
             let share = Ratio::new(sent.counts.late, sent.counts.frames);
@@ -217,7 +218,7 @@ impl RigAccount<'_> {
                 "{} frames ({share}) left more than {LATE_AFTER} after their instant",
                 sent.counts.late
             );
-            say(Doubt::SentLate, text, false);
+            say(CaveatKind::SentLate, text, false);
         }
     }
 
@@ -228,7 +229,7 @@ impl RigAccount<'_> {
         };
         if received.counts.negative > 0 {
             say(
-                Doubt::Clock,
+                CaveatKind::Clock,
                 format!(
                     "{} frames arrived before they were sent, by {} at most: the clocks disagree",
                     received.counts.negative,
@@ -248,7 +249,7 @@ impl RigAccount<'_> {
             } else {
                 "its frames leave no room for a send time"
             };
-            say(Doubt::NoSendTime, format!("{why}: no latency"), false);
+            say(CaveatKind::NoSendTime, format!("{why}: no latency"), false);
         }
         let has_seconds = |bound: &BoundStream| !bound.assumed && stream.frames.recording().is_none();
         if sent_elsewhere
@@ -257,7 +258,7 @@ impl RigAccount<'_> {
         {
             let text = "it is sent from another node, and when its frames were due is not known exactly here: \
                         the number of seconds with loss is an estimate";
-            say(Doubt::NotMeasured, text.to_owned(), false);
+            say(CaveatKind::NotMeasured, text.to_owned(), false);
         }
     }
 
@@ -267,40 +268,40 @@ impl RigAccount<'_> {
             let reasons = captured.missing.reasons().join(", ");
             let failure = captured.failure.map(|why| format!(" ({why})")).unwrap_or_default();
             let text = format!("the capture lacks {dropped} frames: {reasons}{failure}");
-            caveats.push(self.port_caveat(port, Doubt::CaptureIncomplete, text, false));
+            caveats.push(self.port_caveat(port, CaveatKind::CaptureIncomplete, text, false));
         }
         CaptureResult { port, file: captured.file.display().to_string(), written: captured.written, dropped }
     }
 
-    fn port_caveat(&self, port: usize, doubt: Doubt, text: String, matters: bool) -> Caveat {
+    fn port_caveat(&self, port: usize, doubt: CaveatKind, text: String, matters: bool) -> Caveat {
         Caveat { doubt, subject: self.plan.plan.ports[port].name.clone(), text, matters }
     }
 }
 
-fn sender_accounts(ledger: &mut Ledger, sent: &[&SendResult], port: &TxCounters) {
+fn sender_accounts(ledger: &mut FrameLedger, sent: &[&SendResult], port: &TxCounters) {
     let planned = sent.iter().map(|s| s.planned).sum();
     let built: u64 = sent.iter().map(|s| s.counts.frames).sum();
-    ledger.add(Account::Planned, planned);
-    ledger.add(Account::Unsent, sent.iter().map(|s| s.planned - s.counts.frames).sum());
-    ledger.add(Account::Built, built);
-    ledger.add(Account::Refused, port.refused);
-    ledger.add(Account::HandedOver, port.handed_over);
-    ledger.add_measured(Account::OnWire, port.on_wire);
-    ledger.add_measured(Account::TxDropped, port.dropped);
+    ledger.add(LedgerAccount::Planned, planned);
+    ledger.add(LedgerAccount::Unsent, sent.iter().map(|s| s.planned - s.counts.frames).sum());
+    ledger.add(LedgerAccount::Built, built);
+    ledger.add(LedgerAccount::Refused, port.refused);
+    ledger.add(LedgerAccount::HandedOver, port.handed_over);
+    ledger.add_measured(LedgerAccount::OnWire, port.on_wire);
+    ledger.add_measured(LedgerAccount::TxDropped, port.dropped);
 }
 
-fn receiver_accounts(ledger: &mut Ledger, received: &[&ReceiveResult], port: &RxCounters) {
+fn receiver_accounts(ledger: &mut FrameLedger, received: &[&ReceiveResult], port: &RxCounters) {
     let sum = |of: fn(&ReceiveResult) -> u64| received.iter().map(|r| of(r)).sum::<u64>();
-    ledger.add_measured(Account::Arrived, port.arrived);
-    ledger.add(Account::RingDropped, port.ring_dropped);
-    ledger.add(Account::Seen, port.seen);
-    ledger.add(Account::Foreign, port.foreign);
-    ledger.add(Account::Protocol, port.protocol);
-    ledger.add(Account::Misdelivered, port.misdelivered);
-    ledger.add(Account::OtherRuns, port.other_runs);
-    ledger.add(Account::Recognised, sum(|r| r.counts.frames) + port.unnumbered);
-    ledger.add(Account::Counted, sum(|r| r.counts.sequence.unique));
-    ledger.add(Account::Duplicate, sum(|r| r.counts.sequence.duplicates));
-    ledger.add(Account::Stale, sum(|r| r.counts.sequence.stale));
-    ledger.add(Account::Unnumbered, port.unnumbered);
+    ledger.add_measured(LedgerAccount::Arrived, port.arrived);
+    ledger.add(LedgerAccount::RingDropped, port.ring_dropped);
+    ledger.add(LedgerAccount::Seen, port.seen);
+    ledger.add(LedgerAccount::Foreign, port.foreign);
+    ledger.add(LedgerAccount::Protocol, port.protocol);
+    ledger.add(LedgerAccount::Misdelivered, port.misdelivered);
+    ledger.add(LedgerAccount::OtherRuns, port.other_runs);
+    ledger.add(LedgerAccount::Recognised, sum(|r| r.counts.frames) + port.unnumbered);
+    ledger.add(LedgerAccount::Counted, sum(|r| r.counts.sequence.unique));
+    ledger.add(LedgerAccount::Duplicate, sum(|r| r.counts.sequence.duplicates));
+    ledger.add(LedgerAccount::Stale, sum(|r| r.counts.sequence.stale));
+    ledger.add(LedgerAccount::Unnumbered, port.unnumbered);
 }

@@ -15,13 +15,13 @@ use crate::stream::{
 };
 use crate::take::Take;
 use crate::worker::{PortWorker, ReceivingHalf, RxLatest, SendingHalf, TxLatest};
-use packetrig_plan::device::Interface;
+use packetrig_plan::device::DeviceInterface;
 use packetrig_plan::{CaptureFormat, Plan};
 use packetrig_stats::port::{PortInfo, RxCounters, TxCounters};
-use packetrig_stats::result::Sample;
+use packetrig_stats::result::CountSample;
 use packetrig_sys::private_files;
 use packetrig_units::{MonoTime, Nanos};
-use packetrig_wire::filter::Filter;
+use packetrig_wire::filter::FrameFilter;
 use packetrig_wire::tag::TagKey;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -136,7 +136,7 @@ impl PortBench {
         permit: Option<Arc<dyn OwnerPermit>>,
     ) -> Result<(), Error> {
         let here = plan.interfaces.iter().enumerate().filter(|(_, of)| of.port == self.port);
-        let here: BTreeMap<usize, Interface> = here.map(|(index, of)| (index, of.clone())).collect();
+        let here: BTreeMap<usize, DeviceInterface> = here.map(|(index, of)| (index, of.clone())).collect();
         if here.is_empty() {
             return Ok(());
         }
@@ -176,7 +176,7 @@ impl PortBench {
         let mut wanted: Vec<_> =
             planned.map(|c| (c.format, c.snap_len, c.filter.clone(), c.overwrite)).collect();
         if options.capture_all && wanted.is_empty() && !self.receives.is_empty() {
-            wanted.push((CaptureFormat::Pcapng, None, Filter::default(), false));
+            wanted.push((CaptureFormat::Pcapng, None, FrameFilter::default(), false));
         }
         for (format, snap_len, filter, overwrite) in wanted {
             let port = &plan.ports[self.port];
@@ -363,7 +363,7 @@ impl PortBench {
     }
 
     /// Adds what this port's sender counted last; finds a worker that failed. Says as of when that is, unless it is final.
-    pub(super) fn sample_sender(&mut self, sample: &mut Sample) -> Result<Option<MonoTime>, Error> {
+    pub(super) fn sample_sender(&mut self, sample: &mut CountSample) -> Result<Option<MonoTime>, Error> {
         let mut counters = TxCounters::default();
         let mut at = None;
         if let Some(worker) = self.tx.working() {
@@ -380,7 +380,11 @@ impl PortBench {
     }
 
     /// Adds what this port's receiver had counted by `by`, or last; finds a worker that failed.
-    pub(super) fn sample_receiver(&mut self, sample: &mut Sample, by: Option<MonoTime>) -> Result<(), Error> {
+    pub(super) fn sample_receiver(
+        &mut self,
+        sample: &mut CountSample,
+        by: Option<MonoTime>,
+    ) -> Result<(), Error> {
         self.host.as_mut().map_or(Ok(()), PortWorker::check)?;
         let Some(worker) = self.rx.working() else { return Ok(()) };
         worker.check()?;

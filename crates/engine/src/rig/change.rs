@@ -14,10 +14,10 @@ use crate::Error;
 use crate::port::WorkerClock;
 use crate::stream::StreamSpec;
 use crate::take::Take;
-use packetrig_plan::timeline::Timeline;
-use packetrig_plan::{BoundPlan, Held, Plan, Problem, Problems, ReadOptions, Steer};
+use packetrig_plan::timeline::StreamTimeline;
+use packetrig_plan::{BoundPlan, HeldStream, Plan, PlanChange, PlanProblem, PlanProblems, ReadOptions};
 use packetrig_units::{MonoTime, Nanos};
-use packetrig_wire::{Nth, Template};
+use packetrig_wire::{FrameIndex, FrameTemplate};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -36,13 +36,13 @@ pub(super) struct RigChange {
 
 /// How a stream goes on, but for the instant.
 struct NextCourse {
-    first: Nth,
+    first: FrameIndex,
     /// From the instant to the first frame.
     delay: Nanos,
     /// When that frame would have been due, if the stream was being sent: it is not due earlier.
     due: Option<Nanos>,
-    template: Arc<Template>,
-    timeline: Timeline,
+    template: Arc<FrameTemplate>,
+    timeline: StreamTimeline,
 }
 
 /// The plan and its streams as they will be.
@@ -62,18 +62,18 @@ impl NextCourse {
 impl TestRig {
     /// First step: holds the streams concerned that are sent here, and says where. What cannot be done is an error now, and the
     /// run is as it was.
-    pub fn hold(&mut self, steer: &Steer) -> Result<Vec<Held>, Error> {
+    pub fn hold(&mut self, steer: &PlanChange) -> Result<Vec<HeldStream>, Error> {
         self.can_be_steered()?;
         self.undo()?;
         let change = match steer {
-            Steer::Start(streams) => self.hold_idle(&self.known(streams)?, false)?,
-            Steer::Resume(streams) => self.hold_idle(&self.known(streams)?, true)?,
-            Steer::Replan(document) => self.hold_changed(document)?,
+            PlanChange::Start(streams) => self.hold_idle(&self.known(streams)?, false)?,
+            PlanChange::Resume(streams) => self.hold_idle(&self.known(streams)?, true)?,
+            PlanChange::Replan(document) => self.hold_changed(document)?,
             _ => return Err(Error::Bug("streams were to be held for a change that no take comes of")),
         };
         let held = change.own.iter().map(|(stream, next)| {
-            let Nth { number, index } = next.first;
-            Held { stream: *stream, number, index, mac: self.resolved.get(stream).copied() }
+            let FrameIndex { number, index } = next.first;
+            HeldStream { stream: *stream, number, index, mac: self.resolved.get(stream).copied() }
         });
         let held = held.collect();
         self.change = Some(change);
@@ -82,7 +82,7 @@ impl TestRig {
 
     /// Second step: tells the receivers that are here of the takes that follow; takes on new streams, stops those that are gone.
     /// `held` is what all rigs said, `at` the instant that they have in common.
-    pub fn announce(&mut self, held: &[Held], at: Option<MonoTime>) -> Result<(), Error> {
+    pub fn announce(&mut self, held: &[HeldStream], at: Option<MonoTime>) -> Result<(), Error> {
         let mut change = self.change.take().ok_or(Error::Bug("what was not held was announced"))?;
         if let Some(growth) = change.growth.take() {
             self.grow(growth)?;
@@ -150,7 +150,7 @@ impl TestRig {
             let (template, timeline) = source_of(&self.specs[stream])?;
             let course = &self.courses()[stream];
             let paused = course.paused.filter(|_| resume);
-            let first = Nth { number, index: paused.map_or(0, |nth| nth.index) };
+            let first = FrameIndex { number, index: paused.map_or(0, |nth| nth.index) };
             let delay = if paused.is_some() { Nanos::ZERO } else { timeline.delay };
             // What was changed while it was paused is followed from here on.
             let timeline = match (&course.take, paused) {
@@ -220,8 +220,8 @@ impl TestRig {
 
     /// The take of a stream that another node sends. Its instant is as good as this node knows it, and tells no more than to
     /// which second a lost frame belongs.
-    fn take_elsewhere(&mut self, held: &Held, origin: Nanos) -> Result<Take, Error> {
-        let Held { stream, number, index, mac } = *held;
+    fn take_elsewhere(&mut self, held: &HeldStream, origin: Nanos) -> Result<Take, Error> {
+        let HeldStream { stream, number, index, mac } = *held;
         // What this node sends, and whereto, is never another node's word.
         if !self.specs.get(stream).is_some_and(|spec| spec.sent_elsewhere) {
             let message = format!("stream {stream} was announced, which no other node sends");
@@ -234,7 +234,7 @@ impl TestRig {
         }
         let (template, timeline) = source_of(&self.specs[stream])?;
         let delay = if index == 0 { timeline.delay } else { Nanos::ZERO };
-        Ok(Take::new(Nth { number, index }, origin + delay, template, timeline))
+        Ok(Take::new(FrameIndex { number, index }, origin + delay, template, timeline))
     }
 
     fn go_on(&mut self, takes: Vec<(usize, Take)>) -> Result<(), Error> {
@@ -264,10 +264,10 @@ fn kept<T: Clone>(all: &[T], is_kept: impl Fn(&usize) -> bool) -> Vec<T> {
 }
 
 fn fixed(what: &str, message: &str) -> Error {
-    Error::Plan(Problems(vec![Problem::error(what, message)]))
+    Error::Plan(PlanProblems(vec![PlanProblem::error(what, message)]))
 }
 
-fn source_of(spec: &StreamSpec) -> Result<(Arc<Template>, Timeline), Error> {
+fn source_of(spec: &StreamSpec) -> Result<(Arc<FrameTemplate>, StreamTimeline), Error> {
     let template = spec.source.template().ok_or(Error::Bug("a recording was to be steered"))?;
     Ok((Arc::clone(template), spec.timeline))
 }

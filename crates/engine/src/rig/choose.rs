@@ -6,7 +6,7 @@
 //! Invariant: without a calibration and without a load beyond [`COMFORTABLE`], the choice is `packet`.
 
 use packetrig_plan::Plan;
-use packetrig_plan::recording::{Frames, Recording};
+use packetrig_plan::recording::{FrameOrigin, PlannedRecording};
 use packetrig_stats::limit::{RigLimit, nearest};
 use packetrig_stats::port::BackEnd;
 use packetrig_units::{BitRate, FrameRate, Nanos, Rate};
@@ -95,12 +95,12 @@ impl PortNeeds {
 }
 
 /// Frames per second.
-fn rate(frames: &Frames, rate: Rate, speed: Option<BitRate>) -> u64 {
+fn rate(frames: &FrameOrigin, rate: Rate, speed: Option<BitRate>) -> u64 {
     if frames.is_unpaced() {
         return FASTEST;
     }
     let (bytes, count) = frames.mean();
-    let rate = match (frames.recording().and_then(Recording::mean_rate), rate) {
+    let rate = match (frames.recording().and_then(PlannedRecording::mean_rate), rate) {
         (Some(rate), _) | (None, Rate::Frames(rate)) => Some(rate),
         (None, Rate::Bits(bits)) => FrameRate::from_bits(bits, bytes, count),
         // Of a link whose speed nobody knows the plan will be refused anyway.
@@ -111,7 +111,7 @@ fn rate(frames: &Frames, rate: Rate, speed: Option<BitRate>) -> u64 {
     rate.map_or(0, |rate| rate.frames_within(Nanos::from_secs(1)))
 }
 
-fn may_be_tagged(frames: &Frames) -> bool {
+fn may_be_tagged(frames: &FrameOrigin) -> bool {
     let Some(template) = frames.template() else { return true };
     let parts = template.parts(template.spec().size.max(), 0);
     matches!(parts.image.get(12..14), Some([0x81, 0x00] | [0x88, 0xa8]))

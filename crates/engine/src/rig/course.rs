@@ -5,8 +5,8 @@
 use super::TestRig;
 use crate::Error;
 use crate::take::Take;
-use packetrig_plan::{Plan, Problem, Problems, Steer};
-use packetrig_wire::Nth;
+use packetrig_plan::{Plan, PlanChange, PlanProblem, PlanProblems};
+use packetrig_wire::FrameIndex;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Where a stream is.
@@ -15,7 +15,7 @@ pub(super) struct StreamCourse {
     /// The last take it was given.
     pub(super) take: Option<Take>,
     /// Which frame comes after a pause.
-    pub(super) paused: Option<Nth>,
+    pub(super) paused: Option<FrameIndex>,
 }
 
 impl StreamCourse {
@@ -26,21 +26,21 @@ impl StreamCourse {
 
 impl TestRig {
     /// Does what the user asks for as soon as possible, where no other rig takes part in it. An error leaves the run as it was.
-    pub fn steer(&mut self, steer: &Steer) -> Result<(), Error> {
+    pub fn steer(&mut self, steer: &PlanChange) -> Result<(), Error> {
         self.can_be_steered()?;
         self.undo()?;
         match steer {
-            Steer::Start(_) | Steer::Resume(_) | Steer::Replan(_) => {
+            PlanChange::Start(_) | PlanChange::Resume(_) | PlanChange::Replan(_) => {
                 let held = self.hold(steer)?;
                 self.announce(&held, None)?;
                 self.begin(None)
             }
-            Steer::Stop(streams) => self.halt(&self.known(streams)?, false),
-            Steer::Pause(streams) => self.halt(&self.known(streams)?, true),
-            Steer::Capture { ports, on } => self.capture(ports, *on),
-            Steer::Protocols { on } => self.protocols(*on),
-            Steer::Ping(pings) => self.send_pings(pings),
-            Steer::Link { ports, up } => self.link(ports, *up),
+            PlanChange::Stop(streams) => self.halt(&self.known(streams)?, false),
+            PlanChange::Pause(streams) => self.halt(&self.known(streams)?, true),
+            PlanChange::Capture { ports, on } => self.capture(ports, *on),
+            PlanChange::Protocols { on } => self.protocols(*on),
+            PlanChange::Ping(pings) => self.send_pings(pings),
+            PlanChange::Link { ports, up } => self.link(ports, *up),
         }
     }
 
@@ -57,7 +57,7 @@ impl TestRig {
             |port: &&usize| self.places.is_here(**port) && !captures.iter().any(|(of, _)| of == *port);
         if let Some(port) = ports.iter().find(is_bare).and_then(|port| self.plan.plan.ports.get(*port)) {
             let message = format!("port `{}` has no capture", port.name);
-            return Err(Error::Plan(Problems(vec![Problem::error("captures", message)])));
+            return Err(Error::Plan(PlanProblems(vec![PlanProblem::error("captures", message)])));
         }
         for (_, capture) in captures.iter().filter(|(port, _)| ports.contains(port)) {
             if on {
@@ -128,9 +128,10 @@ pub(super) fn check(plan: &Plan) -> Result<(), Error> {
     for (index, stream) in plan.streams.iter().enumerate() {
         if stream.frames.recording().is_some() {
             let message = "frames of a capture file cannot be started and stopped by themselves";
-            problems
-                .push(Problem::error(format!("flows[{index}]"), message).with_hint("use `packetrig replay`"));
+            problems.push(
+                PlanProblem::error(format!("flows[{index}]"), message).with_hint("use `packetrig replay`"),
+            );
         }
     }
-    if problems.is_empty() { Ok(()) } else { Err(Error::Plan(Problems(problems))) }
+    if problems.is_empty() { Ok(()) } else { Err(Error::Plan(PlanProblems(problems))) }
 }

@@ -33,10 +33,10 @@ use change::RigChange;
 use course::StreamCourse;
 use neighbours::PingOrder;
 use packetrig_plan::device::Mac;
-use packetrig_plan::{BoundPlan, Location, Plan};
+use packetrig_plan::{BoundPlan, Plan, PortLocation};
 use packetrig_stats::limit::RigLimit;
 use packetrig_stats::port::{BackEnd, PortInfo};
-use packetrig_stats::result::{CaptureState, NodeResult, Sample};
+use packetrig_stats::result::{CaptureState, CountSample, NodeResult};
 use packetrig_units::MonoTime;
 use packetrig_wire::tag::TagKey;
 use places::PortPlaces;
@@ -52,7 +52,7 @@ pub struct RigOptions {
     /// Key of this run's tags.
     pub key: TagKey,
     /// Interfaces confirmed although they look like they belong to a real network (RFC 6815 guard).
-    pub confirmed: BTreeSet<Location>,
+    pub confirmed: BTreeSet<PortLocation>,
     /// Where captures go; without it a plan with captures is refused.
     pub capture_dir: Option<PathBuf>,
     /// Capture every receiving port as pcapng, whatever the plan says.
@@ -255,8 +255,8 @@ impl TestRig {
     }
 
     /// All counts as published at one instant, about 100 ms ago at most. Finds workers that failed.
-    pub fn sample(&mut self) -> Result<Sample, Error> {
-        let mut sample = Sample { at: self.clock.now(), ..Sample::default() };
+    pub fn sample(&mut self) -> Result<CountSample, Error> {
+        let mut sample = CountSample { at: self.clock.now(), ..CountSample::default() };
         let mut sent_by: Option<MonoTime> = None;
         for bench in &mut self.benches {
             let at = bench.sample_sender(&mut sample)?;

@@ -5,8 +5,8 @@ use super::prepare::stream_spec;
 use crate::Error;
 use crate::device::PingState;
 use crate::port::WorkerClock;
-use packetrig_plan::device::{Mac, Neighbour};
-use packetrig_plan::{Ping, Problem, Problems};
+use packetrig_plan::device::{DeviceNeighbour, Mac};
+use packetrig_plan::{PingRequest, PlanProblem, PlanProblems};
 use packetrig_stats::result::NeighbourState;
 use packetrig_units::Nanos;
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,7 +41,7 @@ const TOLD: usize = 256;
 
 impl TestRig {
     /// Sends an echo request each. A source that does not exist is a mistake in all of them.
-    pub(super) fn send_pings(&mut self, pings: &[Ping]) -> Result<(), Error> {
+    pub(super) fn send_pings(&mut self, pings: &[PingRequest]) -> Result<(), Error> {
         for ping in pings.iter().filter(|ping| !self.is_elsewhere(&ping.source)) {
             self.places.allow_address(ping.to)?;
         }
@@ -51,7 +51,7 @@ impl TestRig {
             }
             let Some(id) = self.ping(&ping.source, ping.to)? else {
                 let message = format!("there is no address `{}` to ping {} from", ping.source, ping.to);
-                return Err(Error::Plan(Problems(vec![Problem::error("devices", message)])));
+                return Err(Error::Plan(PlanProblems(vec![PlanProblem::error("devices", message)])));
             };
             if self.pings.len() == TOLD {
                 self.pings.pop_front();
@@ -92,7 +92,7 @@ impl TestRig {
             let mut told = BTreeSet::new();
             for (address, of) in interface.addresses.iter().enumerate() {
                 let Some(ip) = of.gateway.filter(|gateway| told.insert(*gateway)) else { continue };
-                let asked = found.get(&Neighbour { interface: index, address, ip }).copied().flatten();
+                let asked = found.get(&DeviceNeighbour { interface: index, address, ip }).copied().flatten();
                 let mac = of.gateway_mac.or(asked);
                 states.push(NeighbourState { interface: interface.name.clone(), address: ip, mac });
             }
@@ -100,7 +100,7 @@ impl TestRig {
         states
     }
 
-    fn last_found(&self) -> BTreeMap<Neighbour, Option<Mac>> {
+    fn last_found(&self) -> BTreeMap<DeviceNeighbour, Option<Mac>> {
         let latest = self.benches.iter().filter_map(|bench| bench.host.as_ref()?.latest());
         latest.flat_map(|latest| latest.neighbours).collect()
     }
@@ -130,7 +130,7 @@ impl TestRig {
         let all = self.plan.plan.interfaces.iter().enumerate();
         let found = all.flat_map(|(index, interface)| {
             let addresses = interface.addresses.iter().enumerate();
-            let named = move |of: &packetrig_plan::device::Address| {
+            let named = move |of: &packetrig_plan::device::DeviceAddress| {
                 of.name == source || interface.name == source && fits(of.ip)
             };
             addresses
@@ -155,7 +155,7 @@ impl TestRig {
     /// Compiles those of these streams that await a neighbour, as soon as it is found. Waits for a bounded time.
     pub(super) fn resolve(&mut self, streams: &BTreeSet<usize>) -> Result<(), Error> {
         let awaits = |stream: &usize| Some((*stream, self.plan.plan.streams.get(*stream)?.awaits?));
-        let awaited: Vec<(usize, Neighbour)> = streams.iter().filter_map(awaits).collect();
+        let awaited: Vec<(usize, DeviceNeighbour)> = streams.iter().filter_map(awaits).collect();
         if awaited.is_empty() {
             return Ok(());
         }
@@ -179,14 +179,18 @@ impl TestRig {
     }
 
     /// Has the interfaces ask for these neighbours; gives those found.
-    fn ask_for(&mut self, awaited: &[(usize, Neighbour)]) -> Result<BTreeMap<Neighbour, Mac>, Error> {
+    fn ask_for(
+        &mut self,
+        awaited: &[(usize, DeviceNeighbour)],
+    ) -> Result<BTreeMap<DeviceNeighbour, Mac>, Error> {
         let mut found = BTreeMap::new();
         for bench in &mut self.benches {
             let port = bench.port();
             let Some(host) = bench.host.as_mut() else { continue };
-            let of_port = |neighbour: &Neighbour| self.plan.plan.interfaces[neighbour.interface].port == port;
-            let wanted: BTreeSet<Neighbour> = awaited.iter().map(|(_, n)| *n).filter(of_port).collect();
-            let wanted: Vec<Neighbour> = wanted.into_iter().collect();
+            let of_port =
+                |neighbour: &DeviceNeighbour| self.plan.plan.interfaces[neighbour.interface].port == port;
+            let wanted: BTreeSet<DeviceNeighbour> = awaited.iter().map(|(_, n)| *n).filter(of_port).collect();
+            let wanted: Vec<DeviceNeighbour> = wanted.into_iter().collect();
             let known = host.ask(move |host| {
                 host.want(&wanted);
                 host.neighbours()
@@ -196,7 +200,11 @@ impl TestRig {
         Ok(found)
     }
 
-    fn unresolved(&self, awaited: &[(usize, Neighbour)], found: &BTreeMap<Neighbour, Mac>) -> Error {
+    fn unresolved(
+        &self,
+        awaited: &[(usize, DeviceNeighbour)],
+        found: &BTreeMap<DeviceNeighbour, Mac>,
+    ) -> Error {
         let missing = awaited.iter().find(|(_, neighbour)| !found.contains_key(neighbour));
         let Some((stream, neighbour)) = missing else { return Error::Bug("everybody was found") };
         Error::Unresolved {

@@ -12,11 +12,11 @@ use crate::receiver::TestReceiver;
 use crate::sender::TestSender;
 use crate::stream::{StreamRx, StreamTx};
 use crate::xdp::{self, SendMethod};
-use packetrig_plan::{Location, Plan, Port};
+use packetrig_plan::{Plan, Port, PortLocation};
 use packetrig_stats::limit::RigLimit;
 use packetrig_stats::port::{BackEnd, PortInfo};
-use packetrig_sys::ethtool::Ethtool;
-use packetrig_sys::link::Links;
+use packetrig_sys::ethtool::EthtoolCalls;
+use packetrig_sys::link::NamespaceLinks;
 use packetrig_sys::netns::NetNs;
 use packetrig_sys::{netdev, sched};
 use packetrig_units::{BitRate, FrameSize};
@@ -101,7 +101,7 @@ pub trait PortOpener: Sync {
 #[derive(Clone, Debug)]
 pub struct MachinePorts {
     /// Those the user confirmed.
-    confirmed: BTreeSet<Location>,
+    confirmed: BTreeSet<PortLocation>,
     /// The back end the user insists on.
     back_end: Option<BackEnd>,
     /// By what one is chosen otherwise.
@@ -199,8 +199,8 @@ impl MachinePorts {
     /// Chooses the back end of a port.
     fn choose(&self, port: &Port) -> Result<BackEndChoice, Error> {
         let netns = NetNs::open_or_current(port.location.namespace.as_deref())?;
-        let link = Links::open(&netns)?.by_name(&port.location.interface)?;
-        let ethtool = Ethtool::open(&netns)?;
+        let link = NamespaceLinks::open(&netns)?.by_name(&port.location.interface)?;
+        let ethtool = EthtoolCalls::open(&netns)?;
         let speed = port.speed.or_else(|| {
             let speed = ethtool.speed(&link.name).ok().flatten()?;
             Some(BitRate::new(u64::from(speed.mbits) * 1_000_000))

@@ -7,10 +7,10 @@ use super::RigOptions;
 use super::site::{OwnerPermit, PermitPort, PermitQuestion, RigSite};
 use crate::Error;
 use packetrig_plan::device::Mac;
-use packetrig_plan::recording::Frames;
-use packetrig_plan::{BoundPlan, Location, Plan, Problem, Problems};
+use packetrig_plan::recording::FrameOrigin;
+use packetrig_plan::{BoundPlan, Plan, PlanProblem, PlanProblems, PortLocation};
 use packetrig_stats::port::{BackEnd, PortInfo};
-use packetrig_sys::ethtool::Ethtool;
+use packetrig_sys::ethtool::EthtoolCalls;
 use packetrig_sys::netns::NetNs;
 use packetrig_units::BitRate;
 use std::net::IpAddr;
@@ -39,13 +39,13 @@ impl PortPlaces {
             let Some(location) = place else { continue };
             if let Some(other) = given[..port].iter().position(|other| other.as_ref() == Some(location)) {
                 let message = format!("`{location}` is port `{}` already", plan.ports[other].name);
-                problems.push(Problem::error(format!("ports[{port}].location"), message));
+                problems.push(PlanProblem::error(format!("ports[{port}].location"), message));
             }
         }
-        if problems.is_empty() { Ok(places) } else { Err(Error::Plan(Problems(problems))) }
+        if problems.is_empty() { Ok(places) } else { Err(Error::Plan(PlanProblems(problems))) }
     }
 
-    fn given(&self) -> Option<&[Option<Location>]> {
+    fn given(&self) -> Option<&[Option<PortLocation>]> {
         match &self.site {
             RigSite::EveryPortHere => None,
             RigSite::PartOfFleet { places, .. } => Some(places),
@@ -119,8 +119,8 @@ impl PortPlaces {
     fn replays(&self, plan: &Plan) -> Vec<Option<PathBuf>> {
         let here = plan.streams.iter().filter(|stream| self.is_here(stream.tx));
         let files = here.filter_map(|stream| match &stream.frames {
-            Frames::Recorded(recording) => Some(recording.file.canonicalize().ok()),
-            Frames::Made(_) => None,
+            FrameOrigin::Recorded(recording) => Some(recording.file.canonicalize().ok()),
+            FrameOrigin::Made(_) => None,
         });
         files.collect()
     }
@@ -145,9 +145,9 @@ impl PortPlaces {
 }
 
 /// What a link of this machine says of its speed.
-fn link_speed(location: &Location) -> Option<BitRate> {
+fn link_speed(location: &PortLocation) -> Option<BitRate> {
     let netns = NetNs::open_or_current(location.namespace.as_deref()).ok()?;
-    let speed = Ethtool::open(&netns).ok()?.speed(&location.interface).ok().flatten()?;
+    let speed = EthtoolCalls::open(&netns).ok()?.speed(&location.interface).ok().flatten()?;
     Some(BitRate::new(u64::from(speed.mbits) * 1_000_000))
 }
 

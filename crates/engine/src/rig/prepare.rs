@@ -5,7 +5,7 @@ use super::{OpenPort, PortOpener};
 use crate::Error;
 use crate::stream::{FrameSource, StreamSpec};
 use packetrig_plan::device::Mac;
-use packetrig_plan::{BoundPlan, Plan, Problem, Problems};
+use packetrig_plan::{BoundPlan, Plan, PlanProblem, PlanProblems};
 use packetrig_stats::port::PortInfo;
 use packetrig_units::FrameSize;
 use std::sync::Arc;
@@ -78,7 +78,7 @@ pub(super) fn check_sizes(plan: &Plan, infos: &[(usize, PortInfo)]) -> Result<()
             (*port == stream.tx || stream.rx.contains(port)) && measured > info.max_frame
         });
         info.map(|(_, info)| {
-            Problem::error(
+            PlanProblem::error(
                 format!("flows[{}].size", stream.flow),
                 format!(
                     "frames of {} B do not fit port `{}` ({}), which takes {} B",
@@ -91,6 +91,6 @@ pub(super) fn check_sizes(plan: &Plan, infos: &[(usize, PortInfo)]) -> Result<()
             .with_hint("make the frames smaller, or ask for a larger `mtu` in `layer1`; one 802.1Q tag is not counted")
         })
     });
-    let problems: Vec<Problem> = too_large.collect();
-    if problems.is_empty() { Ok(()) } else { Err(Error::Plan(Problems(problems))) }
+    let problems: Vec<PlanProblem> = too_large.collect();
+    if problems.is_empty() { Ok(()) } else { Err(Error::Plan(PlanProblems(problems))) }
 }

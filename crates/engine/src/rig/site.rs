@@ -3,7 +3,7 @@
 //! A rig of a fleet carries the permit of its node's owner. The rig itself asks, of the ports and streams that it really
 //! opens: before it opens them, once it has, and before every change. There is no other way to make such a rig.
 
-use packetrig_plan::{BoundPlan, Location};
+use packetrig_plan::{BoundPlan, PortLocation};
 use packetrig_stats::port::BackEnd;
 use packetrig_units::BitRate;
 use std::fmt;
@@ -19,7 +19,7 @@ pub enum RigSite {
     /// The plan is a fleet's, and somebody else wrote it.
     PartOfFleet {
         /// For each port of the plan an interface of this machine, or `None` if the port is on another node.
-        places: Vec<Option<Location>>,
+        places: Vec<Option<PortLocation>>,
         /// What the owner of this machine allows.
         permit: Arc<dyn OwnerPermit>,
     },
@@ -54,7 +54,7 @@ pub struct PermitPort {
     /// Its index in the plan.
     pub port: usize,
     /// Its interface.
-    pub interface: Location,
+    pub interface: PortLocation,
     /// What the link says of its speed, whatever the plan says.
     pub link_speed: Option<BitRate>,
     /// What frames leave by, once the port is open.

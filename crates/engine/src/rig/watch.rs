@@ -13,7 +13,7 @@ use crate::port::WorkerClock;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use events::{EventLog, LinkObservation, PortState};
 use packetrig_stats::port_event::PortEvent;
-use packetrig_sys::link::Links;
+use packetrig_sys::link::NamespaceLinks;
 use packetrig_units::Nanos;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -39,7 +39,7 @@ impl PortWatcher {
         let mut looks = Vec::with_capacity(ports.len());
         let mut logs = BTreeMap::new();
         for (port, site) in ports {
-            let links = Links::open(&site.netns)?;
+            let links = NamespaceLinks::open(&site.netns)?;
             let mut look = PortLook { port, index: site.index, links };
             let asked = RealClock::new().now();
             if let Some(LinkObservation::Present(state)) = look.observe() {
@@ -114,7 +114,7 @@ fn watch(looks: &mut [PortLook], logs: &Mutex<BTreeMap<usize, EventLog>>, quit: 
 struct PortLook {
     port: usize,
     index: u32,
-    links: Links,
+    links: NamespaceLinks,
 }
 
 impl PortLook {

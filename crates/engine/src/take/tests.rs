@@ -1,72 +1,78 @@
 use super::*;
 use packetrig_units::{FrameRate, FrameSize};
 use packetrig_wire::FrameSpec;
-use packetrig_wire::payload::Payload;
+use packetrig_wire::payload::PayloadPattern;
 use packetrig_wire::size::SizePattern;
 use proptest::prelude::*;
 
-fn template() -> Arc<Template> {
+fn template() -> Arc<FrameTemplate> {
     let size = SizePattern::Fixed(FrameSize::new(64));
-    let spec = FrameSpec { headers: Vec::new(), size, payload: Payload::IncrementByte, tagged: true };
-    Arc::new(Template::new(spec).expect("compiles"))
+    let spec = FrameSpec { headers: Vec::new(), size, payload: PayloadPattern::IncrementByte, tagged: true };
+    Arc::new(FrameTemplate::new(spec).expect("compiles"))
 }
 
-fn timeline(pps: u64, shape: Shape) -> Timeline {
-    Timeline { rate: FrameRate::per_second(pps).expect("not zero"), delay: Nanos::from_millis(2), shape }
+fn timeline(pps: u64, shape: SendPattern) -> StreamTimeline {
+    StreamTimeline {
+        rate: FrameRate::per_second(pps).expect("not zero"),
+        delay: Nanos::from_millis(2),
+        shape,
+    }
 }
 
-fn take(first: Nth, at: Nanos, timeline: Timeline) -> Take {
+fn take(first: FrameIndex, at: Nanos, timeline: StreamTimeline) -> Take {
     Take::new(first, at, template(), timeline)
 }
 
 #[test]
 fn a_whole_stream_follows_its_timeline() {
-    let timeline = timeline(1_000, Shape::Frames(10));
+    let timeline = timeline(1_000, SendPattern::Frames(10));
     let take = Take::whole(template(), timeline);
     assert_eq!((take.due(0), take.due(3)), (timeline.due(0), timeline.due(3)));
-    assert_eq!((take.end(), take.nth(7)), (10, Nth::from(7)));
+    assert_eq!((take.end(), take.nth(7)), (10, FrameIndex::from(7)));
     assert!(take.is_fresh());
 }
 
 #[test]
 fn after_a_pause_the_rest_follows() {
-    let first = Nth { number: 104, index: 4 };
-    let take = take(first, Nanos::from_secs(9), timeline(1_000, Shape::Frames(10)));
+    let first = FrameIndex { number: 104, index: 4 };
+    let take = take(first, Nanos::from_secs(9), timeline(1_000, SendPattern::Frames(10)));
     assert_eq!((take.due(104), take.due(105)), (Nanos::from_secs(9), Nanos::from_millis(9_001)));
-    assert_eq!((take.end(), take.nth(109)), (110, Nth { number: 109, index: 9 }));
+    assert_eq!((take.end(), take.nth(109)), (110, FrameIndex { number: 109, index: 9 }));
     assert_eq!(take.due_before(Nanos::from_millis(9_002)), 106);
     assert!(!take.is_fresh());
 }
 
 #[test]
 fn a_pause_does_not_use_up_a_time_limit() {
-    let limited = timeline(1_000, Shape::Within(Nanos::from_secs(1)));
-    let take = take(Nth { number: 400, index: 400 }, Nanos::from_secs(50), limited);
+    let limited = timeline(1_000, SendPattern::Within(Nanos::from_secs(1)));
+    let take = take(FrameIndex { number: 400, index: 400 }, Nanos::from_secs(50), limited);
     assert_eq!(take.time_limit(), Some(Nanos::from_millis(50_600)));
     assert_eq!(take.end(), 1_000);
 }
 
 #[test]
 fn a_new_rate_keeps_the_time_limit_and_not_the_number_of_frames() {
-    let limited = |pps| timeline(pps, Shape::Within(Nanos::from_secs(1)));
+    let limited = |pps| timeline(pps, SendPattern::Within(Nanos::from_secs(1)));
     let slow = Take::whole(template(), limited(100));
     // After 400 ms at 100 frames/s, 600 ms at 1000 frames/s are left.
-    let fast = take(Nth::from(40), Nanos::from_millis(402), slow.rhythm_from(40, limited(1_000)));
+    let fast = take(FrameIndex::from(40), Nanos::from_millis(402), slow.rhythm_from(40, limited(1_000)));
     assert_eq!((fast.end(), fast.time_limit()), (640, Some(Nanos::from_millis(1_002))));
     // Once more: of the 500 ms that are left 100 frames later nothing is gained or lost by another rate, or by the same.
     for pps in [200, 1_000] {
         let rhythm = fast.rhythm_from(140, limited(pps));
-        let again = take(Nth::from(140), Nanos::from_millis(602), rhythm);
+        let again = take(FrameIndex::from(140), Nanos::from_millis(602), rhythm);
         assert_eq!((again.end(), again.time_limit()), (140 + pps / 2, Some(Nanos::from_millis(1_102))));
     }
     // Slower than what was sent so far could have been sent at.
-    let slower = take(Nth::from(40), Nanos::from_millis(402), slow.rhythm_from(40, limited(1)));
+    let slower = take(FrameIndex::from(40), Nanos::from_millis(402), slow.rhythm_from(40, limited(1)));
     assert_eq!(slower.due(41), Nanos::from_millis(1_402));
 }
 
 #[test]
 fn frames_belong_to_the_take_that_was_theirs() {
-    let of = |first: u64, index| take(Nth { number: first, index }, Nanos::ZERO, timeline(1, Shape::Endless));
+    let of = |first: u64, index| {
+        take(FrameIndex { number: first, index }, Nanos::ZERO, timeline(1, SendPattern::Endless))
+    };
     let mut takes = Takes::new(Some(of(0, 0)));
     takes.push(of(10, 0));
     takes.push(of(25, 15));
@@ -87,7 +93,7 @@ proptest! {
     fn due_before_is_the_inverse_of_due(
         pps in 1u64..2_000_000, first in 0u64..1_000_000, index in 0u64..1_000_000, ms in 0u64..100_000, n in 0u64..100_000
     ) {
-        let take = take(Nth { number: first, index }, Nanos::from_millis(ms), timeline(pps, Shape::Endless));
+        let take = take(FrameIndex { number: first, index }, Nanos::from_millis(ms), timeline(pps, SendPattern::Endless));
         prop_assert!(take.due(first + n) <= take.due(first + n + 1));
         prop_assert_eq!(take.due_before(take.due(first + n) + Nanos::new(1)), first + n + 1);
         prop_assert_eq!(take.due(first), Nanos::from_millis(ms));

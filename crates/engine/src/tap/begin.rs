@@ -14,8 +14,8 @@ use crate::Error;
 use crate::clock::RealClock;
 use crate::port::WorkerClock;
 use crate::xdp;
-use packetrig_plan::Location;
-use packetrig_sys::xdp::tap::{self as programs, Forwarding, Mirror, Pinned, TapOrders};
+use packetrig_plan::PortLocation;
+use packetrig_sys::xdp::tap::{self as programs, MirrorTarget, PinnedForwarding, TapForwarding, TapOrders};
 use packetrig_sys::{clock, process};
 use packetrig_wire::trailer;
 
@@ -38,7 +38,7 @@ impl RunningTap {
     ) -> Result<Self, Error> {
         let name = name_of(spec)?;
         check(spec, &name)?;
-        let take = |at: &Location, is_side| TapHold::take(at, spec.confirmed.contains(at), is_side);
+        let take = |at: &PortLocation, is_side| TapHold::take(at, spec.confirmed.contains(at), is_side);
         let mirrors = spec.mirrors.iter().map(|mirror| take(&mirror.at, false));
         let mut mirrors = mirrors.collect::<Result<Vec<_>, _>>()?;
         let mut sides = [take(&spec.sides[0], true)?, take(&spec.sides[1], true)?];
@@ -47,7 +47,7 @@ impl RunningTap {
         let choice = choose(spec, &TapAbilities::of(&sides[0].netns, &links, treatments.is_some()))?;
         let place = TapPlace::of(&name);
         // What a tap that has died left of its programs would be in the way.
-        Pinned::remove(&place.pins())?;
+        PinnedForwarding::remove(&place.pins())?;
         let mut state = state_of(spec, name, &choice, (&sides, &mirrors));
         place.remember(&state)?;
         let (plane, sources, blindness) = match choice.way {
@@ -55,7 +55,7 @@ impl RunningTap {
             TapMethod::Xdp => match in_kernel(spec, &sides, &mirrors, choice.native, &place) {
                 // The driver knows best; where the user does not insist there is another way.
                 Err(error) if spec.way.is_none() => {
-                    Pinned::remove(&place.pins())?;
+                    PinnedForwarding::remove(&place.pins())?;
                     let choice = TapChoice { way: TapMethod::Packet, native: false, why: error.to_string() };
                     state = state_of(spec, state.name, &choice, (&sides, &mirrors));
                     in_process(spec, &mut sides, &mirrors, treatments)?
@@ -84,7 +84,8 @@ impl RunningTap {
 
 /// What can be said without asking the kernel, and whether there is a tap of that name.
 fn check(spec: &TapSpec, name: &str) -> Result<(), Error> {
-    let all: Vec<&Location> = spec.sides.iter().chain(spec.mirrors.iter().map(|mirror| &mirror.at)).collect();
+    let all: Vec<&PortLocation> =
+        spec.sides.iter().chain(spec.mirrors.iter().map(|mirror| &mirror.at)).collect();
     for (index, location) in all.iter().enumerate() {
         if all[..index].contains(location) {
             return Err(TapRefusal::Twice(location.to_string()).into());
@@ -183,7 +184,7 @@ fn in_kernel(
     native: bool,
     place: &TapPlace,
 ) -> Result<StartedTap, Error> {
-    let mirror = |(spec, held): (&super::MirrorSpec, &TapHold)| Mirror {
+    let mirror = |(spec, held): (&super::MirrorSpec, &TapHold)| MirrorTarget {
         index: held.link.index,
         to: spec.to,
         longest: held.link.mtu + BEYOND_MTU,
@@ -201,10 +202,10 @@ fn in_kernel(
     let names = [names[0].as_str(), names[1].as_str()];
     let netns = &sides[0].netns;
     let begun = match &spec.filter {
-        None => Forwarding::begin(netns, &orders, names, None)?,
+        None => TapForwarding::begin(netns, &orders, names, None)?,
         Some((text, program)) => {
             let filter = xdp::translated(text, program)?;
-            Forwarding::begin(netns, &orders, names, Some(&filter))?
+            TapForwarding::begin(netns, &orders, names, Some(&filter))?
         }
     };
     let mut forwarding = begun;

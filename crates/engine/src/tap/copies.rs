@@ -2,7 +2,7 @@
 //! `bpf/tap.bpf.c` makes; a test of the whole program holds them together.
 
 use packetrig_sys::link::Mac;
-use packetrig_wire::trailer::{self, Trailer};
+use packetrig_wire::trailer::{self, TapTrailer};
 
 /// What copies for a mirror are like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub(super) struct CopyShape {
 
 impl CopyShape {
     /// Writes the copy of a frame into `slot`; how long it is, or `None` if it is longer than the mirror or the slot takes.
-    pub(super) fn write(&self, frame: &[u8], trailer: Option<Trailer>, slot: &mut [u8]) -> Option<usize> {
+    pub(super) fn write(&self, frame: &[u8], trailer: Option<TapTrailer>, slot: &mut [u8]) -> Option<usize> {
         let kept = frame.len().min(self.snap);
         let len = kept + trailer.map_or(0, |_| trailer::LEN);
         if len > self.longest || len > slot.len() {
@@ -38,7 +38,7 @@ impl CopyShape {
 mod tests {
     use super::*;
 
-    const TRAILER: Trailer = Trailer { direction: 0, full_len: 200, number: 3, at_ns: 4 };
+    const TRAILER: TapTrailer = TapTrailer { direction: 0, full_len: 200, number: 3, at_ns: 4 };
 
     #[test]
     fn a_copy_is_cut_readdressed_and_followed_by_its_trailer() {

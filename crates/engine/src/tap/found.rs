@@ -5,9 +5,9 @@ use super::place::{TapInterface, TapPlace, TapState, names};
 use super::{TapEnd, TapMethod, TapRefusal, hold, kernel};
 use crate::Error;
 use crate::packet::lock_name;
-use packetrig_sys::link::Links;
-use packetrig_sys::lock::Lock;
-use packetrig_sys::xdp::tap::Pinned;
+use packetrig_sys::link::NamespaceLinks;
+use packetrig_sys::lock::NameLock;
+use packetrig_sys::xdp::tap::PinnedForwarding;
 use packetrig_sys::{clock, process};
 use packetrig_units::Nanos;
 
@@ -21,7 +21,7 @@ pub struct FoundTap {
     /// What it is.
     pub state: TapState,
     place: TapPlace,
-    pinned: Option<Pinned>,
+    pinned: Option<PinnedForwarding>,
 }
 
 /// All taps, or the one of that name.
@@ -30,7 +30,7 @@ pub fn found(name: Option<&str>) -> Result<Vec<FoundTap>, Error> {
         let mut place = TapPlace::of(name);
         place.leave();
         let state = place.recall()?;
-        let pinned = Pinned::find(&place.pins()).ok();
+        let pinned = PinnedForwarding::find(&place.pins()).ok();
         Some(FoundTap { state, place, pinned })
     };
     match name {
@@ -44,7 +44,7 @@ impl FoundTap {
     pub fn has_process(&self) -> bool {
         let side = &self.state.sides[0];
         let Some(netns) = side.netns(self.state.process) else { return false };
-        let holder = match Lock::take(&netns, &lock_name(side.index), &side.location) {
+        let holder = match NameLock::take(&netns, &lock_name(side.index), &side.location) {
             Err(packetrig_sys::Error::Busy { holder, .. }) => holder,
             _ => None,
         };
@@ -57,7 +57,7 @@ impl FoundTap {
             TapMethod::Packet => self.has_process(),
             // Of an interface that is gone the names of its programs are still there.
             TapMethod::Xdp => {
-                let is_attached = self.pinned.as_ref().is_some_and(Pinned::is_attached);
+                let is_attached = self.pinned.as_ref().is_some_and(PinnedForwarding::is_attached);
                 self.has_process()
                     || (is_attached && self.state.sides.iter().all(|side| self.has_interface(side)))
             }
@@ -72,7 +72,7 @@ impl FoundTap {
 
     fn has_interface(&self, part: &TapInterface) -> bool {
         let netns = part.netns(self.state.process);
-        netns.and_then(|netns| Links::open(&netns).ok()?.by_index(part.index).ok()).is_some()
+        netns.and_then(|netns| NamespaceLinks::open(&netns).ok()?.by_index(part.index).ok()).is_some()
     }
 
     /// Its accounts: now, where the kernel has them; else as its process left them last.

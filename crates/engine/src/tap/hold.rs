@@ -4,9 +4,9 @@ use super::place::TapInterface;
 use crate::Error;
 use crate::packet::quiet::{InterfaceChange, InterfaceWish, QuietInterface};
 use crate::packet::{guard, lock_name};
-use packetrig_plan::Location;
-use packetrig_sys::link::{Link, Links};
-use packetrig_sys::lock::Lock;
+use packetrig_plan::PortLocation;
+use packetrig_sys::link::{Link, NamespaceLinks};
+use packetrig_sys::lock::NameLock;
 use packetrig_sys::netns::NetNs;
 
 /// See the module.
@@ -14,22 +14,22 @@ use packetrig_sys::netns::NetNs;
 pub(super) struct TapHold {
     pub(super) netns: NetNs,
     pub(super) link: Link,
-    pub(super) location: Location,
+    pub(super) location: PortLocation,
     quieted: Option<QuietInterface>,
     /// Whether we made it promiscuous.
     is_promiscuous: bool,
-    _lock: Lock,
+    _lock: NameLock,
 }
 
 impl TapHold {
     /// Takes an interface. `is_side` says that it is to hear everything.
-    pub(super) fn take(location: &Location, confirmed: bool, is_side: bool) -> Result<Self, Error> {
+    pub(super) fn take(location: &PortLocation, confirmed: bool, is_side: bool) -> Result<Self, Error> {
         let name = location.to_string();
         let netns = NetNs::open_or_current(location.namespace.as_deref())?;
-        let mut links = Links::open(&netns)?;
+        let mut links = NamespaceLinks::open(&netns)?;
         let link = links.by_name(&location.interface)?;
         guard::permit_port(&netns, link.index, &name, confirmed)?;
-        let lock = Lock::take(&netns, &lock_name(link.index), &format!("port {name}"))?;
+        let lock = NameLock::take(&netns, &lock_name(link.index), &format!("port {name}"))?;
         let quieted = QuietInterface::make(&netns, &mut links, &link, InterfaceWish::default())?;
         let mut held = Self {
             link: links.by_name(&location.interface)?,
@@ -98,13 +98,13 @@ impl Drop for TapHold {
 
 /// Puts back what a tap has left, if the interface is still the one it was.
 pub(super) fn restore(part: &TapInterface, netns: &NetNs) -> Result<(), Error> {
-    let link = Links::open(netns)?.by_index(part.index)?;
-    let location: Option<Location> = part.location.parse().ok();
+    let link = NamespaceLinks::open(netns)?.by_index(part.index)?;
+    let location: Option<PortLocation> = part.location.parse().ok();
     if location.is_none_or(|location| location.interface != link.name) {
         return Ok(());
     }
     // Somebody else may have taken it since; it is theirs to restore then.
-    let _lock = Lock::take(netns, &lock_name(part.index), &format!("port {}", part.location))?;
+    let _lock = NameLock::take(netns, &lock_name(part.index), &format!("port {}", part.location))?;
     if part.promiscuous {
         calm(netns, part.index);
     }
@@ -113,5 +113,5 @@ pub(super) fn restore(part: &TapInterface, netns: &NetNs) -> Result<(), Error> {
 
 /// The interface may be gone by now; there is nobody to tell.
 fn calm(netns: &NetNs, index: u32) {
-    drop(Links::open(netns).and_then(|mut links| links.set_promiscuous(index, false)));
+    drop(NamespaceLinks::open(netns).and_then(|mut links| links.set_promiscuous(index, false)));
 }

@@ -4,13 +4,13 @@ use super::account::{MirrorAccount, TapAccounts, TapDirection, TapLossCause, Unc
 use super::place::TapState;
 use crate::Error;
 use packetrig_sys::clock;
-use packetrig_sys::xdp::tap::{Books, Forwarding};
+use packetrig_sys::xdp::tap::{TapCounts, TapForwarding};
 
 /// Frames that were on their way when the programs were taken off have been counted by then.
 const SETTLED_NS: u64 = 30_000_000;
 
 pub(super) struct KernelTap {
-    pub(super) forwarding: Forwarding,
+    pub(super) forwarding: TapForwarding,
 }
 
 impl KernelTap {
@@ -31,13 +31,13 @@ pub(super) fn settle() {
 }
 
 /// The accounts that books make.
-pub(super) fn accounts(books: &Books, state: &TapState, is_final: bool) -> Result<TapAccounts, Error> {
+pub(super) fn accounts(books: &TapCounts, state: &TapState, is_final: bool) -> Result<TapAccounts, Error> {
     let directions =
         [0, 1].into_iter().map(|side| direction(books, state, side)).collect::<Result<_, _>>()?;
     Ok(TapAccounts { is_final, directions, ..TapAccounts::default() })
 }
 
-fn direction(books: &Books, state: &TapState, side: usize) -> Result<TapDirection, Error> {
+fn direction(books: &TapCounts, state: &TapState, side: usize) -> Result<TapDirection, Error> {
     // What frames come to first is read first: none seems to be missing that is still on its way.
     let inbound = books.inbound(side)?;
     let failed = books.failed(side)?;
@@ -77,7 +77,7 @@ fn direction(books: &Books, state: &TapState, side: usize) -> Result<TapDirectio
 }
 
 fn mirror_account(
-    books: &Books,
+    books: &TapCounts,
     state: &TapState,
     side: usize,
     mirror: usize,

@@ -8,7 +8,7 @@
 
 use super::hold::TapHold;
 use crate::Error;
-use packetrig_sys::link::{Link, Links};
+use packetrig_sys::link::{Link, NamespaceLinks};
 use packetrig_sys::netns::NetNs;
 use packetrig_units::{MonoTime, Nanos};
 
@@ -64,14 +64,14 @@ pub(super) type SeenLinks = Vec<Option<Link>>;
 
 /// See the module.
 pub(super) struct LinkWatch {
-    links: Links,
+    links: NamespaceLinks,
     /// Unless the state of one side is none of the other's business.
     passing: Option<LinkPassing>,
 }
 
 impl LinkWatch {
     pub(super) fn begin(netns: &NetNs, now: MonoTime, passes_on: bool) -> Result<Self, Error> {
-        Ok(Self { links: Links::open(netns)?, passing: passes_on.then(|| LinkPassing::new(now)) })
+        Ok(Self { links: NamespaceLinks::open(netns)?, passing: passes_on.then(|| LinkPassing::new(now)) })
     }
 
     /// Looks at the interfaces; nothing if the kernel did not answer, which is no reason to end.

@@ -38,10 +38,10 @@ use hold::TapHold;
 use kernel::KernelTap;
 use lanes::TapLanes;
 use link_state::{LinkWatch, SeenLinks};
-use packetrig_plan::Location;
+use packetrig_plan::PortLocation;
 use packetrig_sys::link::Mac;
 use packetrig_units::{MonoTime, Nanos};
-use packetrig_wire::bpf::Program;
+use packetrig_wire::bpf::FilterProgram;
 use place::TapPlace;
 use record::RecordThread;
 use std::path::PathBuf;
@@ -55,7 +55,7 @@ const PUBLISH_EVERY: Nanos = Nanos::from_secs(1);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MirrorSpec {
     /// Where it is.
-    pub at: Location,
+    pub at: PortLocation,
     /// New destination address of copies.
     pub to: Option<Mac>,
 }
@@ -66,11 +66,11 @@ pub struct TapSpec {
     /// For those who look for it.
     pub name: String,
     /// The interfaces of the link.
-    pub sides: [Location; 2],
+    pub sides: [PortLocation; 2],
     /// Where copies go.
     pub mirrors: Vec<MirrorSpec>,
     /// Frames to copy, as typed and compiled; all if there is none.
-    pub filter: Option<(String, Program)>,
+    pub filter: Option<(String, FilterProgram)>,
     /// Bytes of a frame that copies keep.
     pub snap_len: Option<u32>,
     /// Whether copies carry a trailer.
@@ -84,7 +84,7 @@ pub struct TapSpec {
     /// Whether one side goes down while the other has no carrier.
     pub link_state: bool,
     /// Interfaces that the user has confirmed.
-    pub confirmed: Vec<Location>,
+    pub confirmed: Vec<PortLocation>,
 }
 
 /// Why a tap cannot be like that. The user's to decide.

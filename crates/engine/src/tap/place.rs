@@ -9,11 +9,11 @@ use super::hold::TapHold;
 use super::{TapRefusal, TapSpec};
 use crate::Error;
 use crate::packet::quiet::InterfaceChange;
-use packetrig_plan::Location;
+use packetrig_plan::PortLocation;
 use packetrig_sys::bpf;
 use packetrig_sys::netns::NetNs;
 use packetrig_sys::runtime_directory;
-use packetrig_sys::xdp::tap::Pinned;
+use packetrig_sys::xdp::tap::PinnedForwarding;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::io;
@@ -83,7 +83,7 @@ impl TapInterface {
         if let Some(inode) = self.netns_inode {
             return NetNs::find(inode, Some(process));
         }
-        let location: Location = self.location.parse().ok()?;
+        let location: PortLocation = self.location.parse().ok()?;
         NetNs::open_or_current(location.namespace.as_deref()).ok()
     }
 }
@@ -189,7 +189,7 @@ impl TapPlace {
     /// Removes all that was left.
     pub(super) fn forget(&mut self) -> Result<(), Error> {
         self.is_left = true;
-        Pinned::remove(&self.pins())?;
+        PinnedForwarding::remove(&self.pins())?;
         for path in [self.file(STATE), self.file(ACCOUNTS)] {
             runtime_directory::remove_file(&path).map_err(|source| Error::File { path, source })?;
         }

@@ -13,7 +13,7 @@ use crate::capture::record::{
 use crate::packet::{BLOCKS, PacketTap, TapOptions};
 use crate::port::{FrameRx, RxFrame, WorkerClock};
 use packetrig_stats::port::StampKind;
-use packetrig_sys::clock::{self, Offset};
+use packetrig_sys::clock::{self, RealtimeOffset};
 use packetrig_sys::xdp::tap::TapRings;
 use packetrig_units::MonoTime;
 use std::path::Path;
@@ -188,7 +188,7 @@ impl RecordWork {
 }
 
 /// Of frames stamped by the wall clock, what their times were converted with: converting back gives the stamp.
-fn offset_of(sources: &[RecordSource; 2]) -> Offset {
+fn offset_of(sources: &[RecordSource; 2]) -> RealtimeOffset {
     match &sources[0] {
         RecordSource::Kernel(_) => clock::realtime_offset(),
         RecordSource::Socket(tap) => tap.offset(),

@@ -9,14 +9,14 @@ use super::stamp_of;
 use super::tap::{XdpTapOptions, translated};
 use crate::Error;
 use crate::packet::InterfaceMeter;
-use packetrig_plan::Location;
+use packetrig_plan::PortLocation;
 use packetrig_stats::port::{RxCounters, StampKind};
-use packetrig_sys::clock::{self, Offset};
-use packetrig_sys::link::Links;
+use packetrig_sys::clock::{self, RealtimeOffset};
+use packetrig_sys::link::NamespaceLinks;
 use packetrig_sys::netdev;
 use packetrig_sys::netns::NetNs;
 use packetrig_sys::xdp::meter::{BEGINNING, XdpMeter};
-use packetrig_sys::xdp::rx::{Pass, XdpRxOptions};
+use packetrig_sys::xdp::rx::{PassedFrames, XdpRxOptions};
 use packetrig_units::MonoTime;
 
 /// What came up of a frame.
@@ -37,7 +37,7 @@ pub struct FrameHeader<'a> {
 pub struct HeaderListener {
     rings: XdpMeter,
     meter: InterfaceMeter,
-    offset: Offset,
+    offset: RealtimeOffset,
     stamp: StampKind,
     interface: u32,
     seen: u64,
@@ -47,15 +47,15 @@ pub struct HeaderListener {
 
 impl HeaderListener {
     /// Listens from now on. Of frames that are not read in the driver, `snap_len` bytes come up, 192 if it is not given.
-    pub fn open(location: &Location, options: &XdpTapOptions) -> Result<Self, Error> {
+    pub fn open(location: &PortLocation, options: &XdpTapOptions) -> Result<Self, Error> {
         let name = location.to_string();
         let netns = NetNs::open_or_current(location.namespace.as_deref())?;
-        let link = Links::open(&netns)?.by_name(&location.interface)?;
+        let link = NamespaceLinks::open(&netns)?.by_name(&location.interface)?;
         let features = netdev::xdp_features(&netns, link.index).unwrap_or_default();
         let rx = XdpRxOptions {
             native: features.native,
             snap: options.snap_len.unwrap_or(BEGINNING),
-            pass: if options.pass { Pass::Everything } else { Pass::Nothing },
+            pass: if options.pass { PassedFrames::Everything } else { PassedFrames::Nothing },
         };
         let rings = match &options.filter {
             None => XdpMeter::open(&netns, link.index, &name, rx, None)?,
@@ -116,7 +116,7 @@ impl HeaderListener {
     }
 
     /// How the wall clock was ahead of the monotonic one when listening began.
-    pub const fn offset(&self) -> Offset {
+    pub const fn offset(&self) -> RealtimeOffset {
         self.offset
     }
 

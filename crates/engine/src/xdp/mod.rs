@@ -28,12 +28,12 @@ use crate::receiver::TestReceiver;
 use crate::rig::OpenPort;
 use crate::stream::StreamSpec;
 use packetrig_plan::Port;
-use packetrig_plan::recording::Frames;
+use packetrig_plan::recording::FrameOrigin;
 use packetrig_stats::port::{BackEnd, StampKind};
 use packetrig_sys::netdev::{self, XdpFeatures};
 use packetrig_sys::netns::NetNs;
-use packetrig_sys::packet::Promiscuous;
-use packetrig_sys::xdp::rx::{LONGEST, Pass, XdpRx, XdpRxOptions};
+use packetrig_sys::packet::PromiscuousMode;
+use packetrig_sys::xdp::rx::{LONGEST, PassedFrames, XdpRx, XdpRxOptions};
 use packetrig_sys::xdp::tx::{LiveOptions, LiveTx};
 use std::sync::Arc;
 use switch::{SocketHandover, SwitchTx, XdpHold};
@@ -54,9 +54,9 @@ pub fn open(port: &Port, options: OpenOptions, way: SendMethod, why: String) -> 
     let features = netdev::xdp_features(&claim.netns, claim.link.index).unwrap_or_default();
     // A card gives frames for other addresses only then, and to programs, too.
     let promiscuous =
-        port.promiscuous.then(|| Promiscuous::make(&claim.netns, claim.link.index, &claim.location));
+        port.promiscuous.then(|| PromiscuousMode::make(&claim.netns, claim.link.index, &claim.location));
     let mut rx_meter = claim.meter()?;
-    let pass = if options.has_devices { Pass::Neighbours } else { Pass::Nothing };
+    let pass = if options.has_devices { PassedFrames::Neighbours } else { PassedFrames::Nothing };
     let rx_options = XdpRxOptions { native: features.native, snap: LONGEST, pass };
     let rx = XdpRx::open(&claim.netns, claim.link.index, &claim.location, rx_options, None)?;
     rx_meter.restart()?;
@@ -90,7 +90,7 @@ pub fn open(port: &Port, options: OpenOptions, way: SendMethod, why: String) -> 
 }
 
 /// Why the frames of flow `number` cannot be live frames, if they cannot.
-pub fn not_live(number: u16, frames: &Frames) -> Option<String> {
+pub fn not_live(number: u16, frames: &FrameOrigin) -> Option<String> {
     let reason = tables::refusal(number, frames.template())?;
     Some(format!("flows[{number}]: {reason}"))
 }

@@ -4,9 +4,9 @@
 //! Pure. Each run starts from the exact due time of its first frame, so nothing drifts however many there are.
 
 use crate::stream::StreamSpec;
-use packetrig_plan::timeline::Shape;
+use packetrig_plan::timeline::SendPattern;
 use packetrig_units::{FrameSize, MonoTime};
-use packetrig_wire::Template;
+use packetrig_wire::FrameTemplate;
 use packetrig_wire::size::SizePattern;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -81,9 +81,9 @@ impl RunCutter {
 }
 
 /// How many frames from `number` on make a run that ends before `until`; at least one.
-fn count(spec: &StreamSpec, template: &Template, number: u64, start: MonoTime, until: MonoTime) -> u64 {
+fn count(spec: &StreamSpec, template: &FrameTemplate, number: u64, start: MonoTime, until: MonoTime) -> u64 {
     let mut most = spec.timeline.due_before(until.since(start)).saturating_sub(number).min(MOST);
-    if let Shape::Bursts { frames, .. } = spec.timeline.shape {
+    if let SendPattern::Bursts { frames, .. } = spec.timeline.shape {
         most = most.min(frames - number % frames);
     }
     let most = most.max(1);

@@ -8,7 +8,7 @@ use packetrig_stats::port::{RxCounters, StampKind};
 use packetrig_sys::clock;
 use packetrig_sys::xdp::rx::XdpRx;
 use packetrig_units::{MonoTime, Nanos};
-use packetrig_wire::bpf::Program;
+use packetrig_wire::bpf::FilterProgram;
 
 /// How often to look when nothing comes. The rings hold tens of milliseconds of the fastest traffic, and arrival is stamped
 /// by the program, so nothing hangs on being quick.
@@ -88,7 +88,7 @@ impl FrameRx for XdpFrames {
         self.look_again = if expected { LOOK_AGAIN } else { LOOK_SELDOM };
     }
 
-    fn narrow(&mut self, program: &Program) -> Result<bool, Error> {
+    fn narrow(&mut self, program: &FilterProgram) -> Result<bool, Error> {
         // Whether it can be translated does not depend on what follows.
         if translate(program, &[], &[]).is_err() {
             return Ok(false);

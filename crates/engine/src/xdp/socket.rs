@@ -7,7 +7,7 @@ use crate::Error;
 use crate::packet::{InterfaceMeter, NETDOWN, StallWatch, lost_on_transmit};
 use crate::port::FrameTx;
 use packetrig_stats::port::TxCounters;
-use packetrig_sys::xsk::{Mode, XskTx};
+use packetrig_sys::xsk::{CopyMode, XskTx};
 
 /// The transmit half of a port on AF_XDP.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ impl SocketTx {
     }
 
     /// How frames leave our memory.
-    pub fn mode(&self) -> Mode {
+    pub fn mode(&self) -> CopyMode {
         self.socket.mode()
     }
 }

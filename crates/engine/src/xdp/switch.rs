@@ -18,7 +18,7 @@ use packetrig_stats::port::{BackEnd, PortInfo, StampKind, TxCounters};
 use packetrig_stats::result::SendResult;
 use packetrig_sys::netdev::{self, XdpFeatures};
 use packetrig_sys::netns::NetNs;
-use packetrig_sys::packet::Promiscuous;
+use packetrig_sys::packet::PromiscuousMode;
 use packetrig_sys::xsk::{XskOptions, XskTx};
 use packetrig_units::MonoTime;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -108,7 +108,7 @@ pub(super) struct XdpHold {
     pub(super) exchange: SocketHandover,
     /// What it came to, in words, when it is a socket.
     pub(super) socket: Option<String>,
-    pub(super) _promiscuous: Option<Promiscuous>,
+    pub(super) _promiscuous: Option<PromiscuousMode>,
     pub(super) port: PortHold,
 }
 

@@ -4,11 +4,13 @@
 
 use crate::Error;
 use crate::stream::StreamSpec;
-use packetrig_sys::xdp::tx::{CHECKS, Check, FILL, IMAGE, LONGEST, OPS, Op, OpKind, Shape, Tables};
+use packetrig_sys::xdp::tx::{
+    CHECKS, FILL, FieldChange, FrameShape, FrameTables, IMAGE, LONGEST, OPS, OpKind, ShapeChecksum,
+};
 use packetrig_units::FrameSize;
-use packetrig_wire::Template;
-use packetrig_wire::parts::{OpenChecksum, Parts, VaryingField};
-use packetrig_wire::pattern::Pattern;
+use packetrig_wire::FrameTemplate;
+use packetrig_wire::parts::{OpenChecksum, TemplateParts, VaryingField};
+use packetrig_wire::pattern::FieldPattern;
 use packetrig_wire::tag::TagForm;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +21,7 @@ const MOST_SHAPES: usize = 1 << 17;
 /// Tables, and where to find a stream's shape.
 #[derive(Debug, Default)]
 pub(super) struct CompiledTables {
-    pub(super) tables: Tables,
+    pub(super) tables: FrameTables,
     /// By lane: shape by frame size.
     pub(super) shapes: Vec<BTreeMap<FrameSize, u32>>,
 }
@@ -38,7 +40,7 @@ pub(super) fn compile(streams: &[Arc<StreamSpec>]) -> Result<CompiledTables, Err
 }
 
 /// Why the frames of stream `number` cannot be live frames, if they cannot.
-pub(super) fn refusal(number: u16, template: Option<&Template>) -> Option<String> {
+pub(super) fn refusal(number: u16, template: Option<&FrameTemplate>) -> Option<String> {
     CompiledTables::default().stream(0, number, template).err()
 }
 
@@ -47,7 +49,7 @@ impl CompiledTables {
         &mut self,
         lane: u32,
         number_in_tag: u16,
-        template: Option<&Template>,
+        template: Option<&FrameTemplate>,
     ) -> Result<BTreeMap<FrameSize, u32>, String> {
         let Some(template) = template else {
             return Err("its frames come from a capture file".to_owned());
@@ -72,7 +74,7 @@ impl CompiledTables {
         Ok(shapes)
     }
 
-    fn fields(&mut self, parts: &Parts) -> Result<(u32, u32), String> {
+    fn fields(&mut self, parts: &TemplateParts) -> Result<(u32, u32), String> {
         let first = number(self.tables.ops.len());
         for field in &parts.fields {
             let op = self.field(field)?;
@@ -81,7 +83,7 @@ impl CompiledTables {
         Ok((first, number(parts.fields.len())))
     }
 
-    fn field(&mut self, field: &VaryingField) -> Result<Op, String> {
+    fn field(&mut self, field: &VaryingField) -> Result<FieldChange, String> {
         let window = field.at / 16 * 16;
         let behind = |bits: u32| (window + bits).checked_sub(field.at + field.bits);
         let (wide, shift) = match (behind(64), behind(128)) {
@@ -93,23 +95,23 @@ impl CompiledTables {
         let mask = if field.bits >= 128 { u128::MAX } else { (1 << field.bits) - 1 };
         let checks = field.checks.iter().fold(0, |bits, check| bits | 1 << check);
         let at = window / 8;
-        Ok(Op { kind, start, step, count, seed, mask, at, shift, wide, checks, values_from })
+        Ok(FieldChange { kind, start, step, count, seed, mask, at, shift, wide, checks, values_from })
     }
 
     /// The columns of an op that come from its pattern: kind, start, step, count, seed, first of its values.
-    fn values(&mut self, pattern: &Pattern) -> Result<(OpKind, u128, u128, u64, u64, u32), String> {
+    fn values(&mut self, pattern: &FieldPattern) -> Result<(OpKind, u128, u128, u64, u64, u32), String> {
         Ok(match pattern {
-            Pattern::Value(value) => (OpKind::StepUp, *value, 0, 1, 0, 0),
-            Pattern::Values(values) => {
+            FieldPattern::Value(value) => (OpKind::StepUp, *value, 0, 1, 0, 0),
+            FieldPattern::Values(values) => {
                 let first = number(self.tables.values.len());
                 self.tables.values.extend(values);
                 (OpKind::Values, 0, 0, values.len() as u64, 0, first)
             }
-            Pattern::Step { start, step, count, down } => {
+            FieldPattern::Step { start, step, count, down } => {
                 let kind = if *down { OpKind::StepDown } else { OpKind::StepUp };
                 (kind, *start, *step, *count, 0, 0)
             }
-            Pattern::Random { min, max, seed, count } => {
+            FieldPattern::Random { min, max, seed, count } => {
                 let Some(span) = max.saturating_sub(*min).checked_add(1) else {
                     return Ok((OpKind::RandomWhole, 0, 0, *count, *seed, 0));
                 };
@@ -121,7 +123,13 @@ impl CompiledTables {
         })
     }
 
-    fn shape(&mut self, lane: u32, stream: u16, parts: &Parts, ops: (u32, u32)) -> Result<Shape, String> {
+    fn shape(
+        &mut self,
+        lane: u32,
+        stream: u16,
+        parts: &TemplateParts,
+        ops: (u32, u32),
+    ) -> Result<FrameShape, String> {
         let len = parts.image.len();
         let tag_len = parts.tag.map_or(0, TagForm::bytes);
         let tag_at = len - tag_len;
@@ -131,7 +139,7 @@ impl CompiledTables {
         let mut tail = [0; 16];
         tail[..tag_len].copy_from_slice(&parts.image[tag_at..]);
         let checks = parts.checks.iter().map(|check| close(check, tag_at));
-        Ok(Shape {
+        Ok(FrameShape {
             lane,
             len: number(len),
             image: image.to_vec(),
@@ -163,7 +171,7 @@ impl CompiledTables {
     }
 }
 
-fn check_limits(parts: &Parts) -> Result<(), String> {
+fn check_limits(parts: &TemplateParts) -> Result<(), String> {
     let limits = [
         (parts.image.len(), LONGEST, "bytes in a frame"),
         (parts.header_len, IMAGE, "bytes of headers"),
@@ -177,11 +185,11 @@ fn check_limits(parts: &Parts) -> Result<(), String> {
     }
 }
 
-fn close(check: &OpenChecksum, tag_at: usize) -> Result<Check, String> {
+fn close(check: &OpenChecksum, tag_at: usize) -> Result<ShapeChecksum, String> {
     if !check.start.is_multiple_of(2) {
         return Err("a checksum begins at an odd byte".into());
     }
-    Ok(Check {
+    Ok(ShapeChecksum {
         base: check.base.into(),
         at: u16::try_from(check.at).map_err(|_| "a checksum is too far behind")?,
         bad: check.bad,

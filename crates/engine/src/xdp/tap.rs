@@ -9,22 +9,22 @@ use super::XdpFrames;
 use crate::Error;
 use crate::packet::InterfaceMeter;
 use crate::port::{FrameRx, RxFrame};
-use packetrig_plan::Location;
+use packetrig_plan::PortLocation;
 use packetrig_stats::port::RxCounters;
-use packetrig_sys::bpf::Instruction;
-use packetrig_sys::clock::{self, Offset};
-use packetrig_sys::link::Links;
+use packetrig_sys::bpf::BpfInstruction;
+use packetrig_sys::clock::{self, RealtimeOffset};
+use packetrig_sys::link::NamespaceLinks;
 use packetrig_sys::netdev;
 use packetrig_sys::netns::NetNs;
-use packetrig_sys::xdp::rx::{LONGEST, Pass, XdpRx, XdpRxOptions};
+use packetrig_sys::xdp::rx::{LONGEST, PassedFrames, XdpRx, XdpRxOptions};
 use packetrig_units::Nanos;
-use packetrig_wire::bpf::{EbpfInsn, Endings, Program, Unsupported};
+use packetrig_wire::bpf::{EbpfInsn, FilterEndings, FilterProgram, ProgramRefusal};
 
 /// How to listen.
 #[derive(Clone, Debug)]
 pub struct XdpTapOptions {
     /// Frames to give; `None` gives all.
-    pub filter: Option<Program>,
+    pub filter: Option<FilterProgram>,
     /// Bytes of a frame that are wanted.
     pub snap_len: Option<u32>,
     /// Frames that are given go on to the kernel's stack, too.
@@ -35,22 +35,22 @@ pub struct XdpTapOptions {
 #[derive(Debug)]
 pub struct XdpTap {
     frames: XdpFrames,
-    offset: Offset,
+    offset: RealtimeOffset,
     is_up: bool,
 }
 
 impl XdpTap {
     /// Listens from now on.
-    pub fn open(location: &Location, options: &XdpTapOptions) -> Result<Self, Error> {
+    pub fn open(location: &PortLocation, options: &XdpTapOptions) -> Result<Self, Error> {
         let name = location.to_string();
         let netns = NetNs::open_or_current(location.namespace.as_deref())?;
-        let link = Links::open(&netns)?.by_name(&location.interface)?;
+        let link = NamespaceLinks::open(&netns)?.by_name(&location.interface)?;
         let features = netdev::xdp_features(&netns, link.index).unwrap_or_default();
         let snap = options.snap_len.unwrap_or(LONGEST);
         let rx = XdpRxOptions {
             native: features.native,
             snap,
-            pass: if options.pass { Pass::Everything } else { Pass::Nothing },
+            pass: if options.pass { PassedFrames::Everything } else { PassedFrames::Nothing },
         };
         let rings = match &options.filter {
             None => XdpRx::open(&netns, link.index, &name, rx, None)?,
@@ -65,7 +65,7 @@ impl XdpTap {
     }
 
     /// How the wall clock was ahead of the monotonic one when listening began: the times of frames are made with it.
-    pub fn offset(&self) -> Offset {
+    pub fn offset(&self) -> RealtimeOffset {
         self.offset
     }
 
@@ -89,28 +89,28 @@ impl XdpTap {
 /// A filter as the kernel's instructions, if it can be that.
 pub(crate) fn translated<'a>(
     name: &str,
-    program: &'a Program,
-) -> Result<impl Fn(&[Instruction], &[Instruction]) -> Vec<Instruction> + use<'a>, Error> {
+    program: &'a FilterProgram,
+) -> Result<impl Fn(&[BpfInstruction], &[BpfInstruction]) -> Vec<BpfInstruction> + use<'a>, Error> {
     // Whether it can be translated does not depend on what follows.
     translate(program, &[], &[]).map_err(|reason| not_translated(name, reason))?;
-    Ok(|wanted: &[Instruction], others: &[Instruction]| {
+    Ok(|wanted: &[BpfInstruction], others: &[BpfInstruction]| {
         translate(program, wanted, others).unwrap_or_default()
     })
 }
 
-fn not_translated(name: &str, reason: Unsupported) -> Error {
+fn not_translated(name: &str, reason: ProgramRefusal) -> Error {
     Error::Filter { expression: name.to_owned(), reason }
 }
 
 /// The filter's program, with the kernel's instructions at its two ends.
 pub(super) fn translate(
-    program: &Program,
-    on_match: &[Instruction],
-    on_mismatch: &[Instruction],
-) -> Result<Vec<Instruction>, Unsupported> {
-    let decode = |code: &[Instruction]| code.iter().copied().map(EbpfInsn::from_word).collect::<Vec<_>>();
+    program: &FilterProgram,
+    on_match: &[BpfInstruction],
+    on_mismatch: &[BpfInstruction],
+) -> Result<Vec<BpfInstruction>, ProgramRefusal> {
+    let decode = |code: &[BpfInstruction]| code.iter().copied().map(EbpfInsn::from_word).collect::<Vec<_>>();
     let (on_match, on_mismatch) = (decode(on_match), decode(on_mismatch));
-    let code = program.translate(Endings { on_match: &on_match, on_mismatch: &on_mismatch })?;
+    let code = program.translate(FilterEndings { on_match: &on_match, on_mismatch: &on_mismatch })?;
     Ok(code.into_iter().map(|insn| u64::from_ne_bytes(insn.to_bytes())).collect())
 }
 

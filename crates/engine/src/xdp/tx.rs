@@ -10,7 +10,7 @@ use crate::gate::{MOST_AHEAD, SendGate};
 use crate::packet::{InterfaceClaim, InterfaceMeter};
 use crate::sender::{CatchUp, ErrorPeaks, GRACE, LATE_AFTER};
 use crate::stream::{NextStep, SendingRecord, StreamControl, StreamSpec, StreamTx, TxJob};
-use packetrig_plan::timeline::Shape;
+use packetrig_plan::timeline::SendPattern;
 use packetrig_stats::content::ContentCounts;
 use packetrig_stats::counts::{SinceStart, StreamTxCounts};
 use packetrig_stats::latency::Latency;
@@ -20,7 +20,7 @@ use packetrig_stats::series::RateSeries;
 use packetrig_sys::clock;
 use packetrig_sys::netns::NetNs;
 use packetrig_sys::xdp::buckets;
-use packetrig_sys::xdp::tx::{LaneCounts, LiveOptions, LiveTx, MOST_BATCH, RUNS, Run};
+use packetrig_sys::xdp::tx::{FrameRun, LaneCounts, LiveOptions, LiveTx, MOST_BATCH, RUNS};
 use packetrig_units::{MonoTime, Nanos};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -148,7 +148,7 @@ impl LiveSender {
             let shape = *shape.ok_or(Error::Bug("a frame has a size its template does not name"))?;
             let cutoff =
                 cutoff(&self.streams[run.lane]).map_or(u64::MAX, |cutoff| (start + cutoff).as_nanos());
-            live.push(&Run {
+            live.push(&FrameRun {
                 due_ns: (run.due + lag).as_nanos(),
                 step: run.step,
                 number: run.number,
@@ -235,7 +235,7 @@ impl LiveSender {
 
 /// When a stream with a time limit sends no more, since the start.
 fn cutoff(spec: &StreamSpec) -> Option<Nanos> {
-    let limited = matches!(spec.timeline.shape, Shape::Within(_));
+    let limited = matches!(spec.timeline.shape, SendPattern::Within(_));
     limited.then(|| spec.timeline.end()).flatten().map(|end| end + GRACE)
 }
 

@@ -19,15 +19,15 @@ use packetrig_engine::sim::{
     ClockSkew, FaultChance, LinkSpec, LinkTruth, SimLink, SimRx, SimTx, SimulationStage, VirtualClock,
 };
 use packetrig_engine::stream::{FrameSource, RxJob, StreamControl, StreamRx, StreamSpec, StreamTx, TxJob};
-use packetrig_plan::timeline::{Shape, Timeline};
+use packetrig_plan::timeline::{SendPattern, StreamTimeline};
 use packetrig_stats::port::{RxCounters, TxCounters};
 use packetrig_stats::result::{ReceiveResult, SendResult};
 use packetrig_units::{FrameRate, FrameSize, MonoTime, Nanos};
-use packetrig_wire::header::{Header, Kind};
-use packetrig_wire::payload::Payload;
+use packetrig_wire::header::{HeaderKind, PacketHeader};
+use packetrig_wire::payload::PayloadPattern;
 use packetrig_wire::size::SizePattern;
 use packetrig_wire::tag::TagKey;
-use packetrig_wire::{FrameSpec, Template};
+use packetrig_wire::{FrameSpec, FrameTemplate};
 use std::sync::Arc;
 
 /// Key of every test's tags.
@@ -36,26 +36,26 @@ pub const KEY: TagKey = TagKey(77);
 pub const START: MonoTime = MonoTime::from_nanos(1_000_000_000_000);
 
 /// Ethernet, IPv4 and the given transport.
-pub fn template(transport: Kind, size: u32) -> Arc<Template> {
+pub fn template(transport: HeaderKind, size: u32) -> Arc<FrameTemplate> {
     let headers = vec![
-        Header::new(Kind::Ethernet).with("dst", 0x0200_0000_0002).with("src", 0x0200_0000_0001),
-        Header::new(Kind::Ipv4).with("src", 0xc612_0001).with("dst", 0xc613_0001),
-        Header::new(transport),
+        PacketHeader::new(HeaderKind::Ethernet).with("dst", 0x0200_0000_0002).with("src", 0x0200_0000_0001),
+        PacketHeader::new(HeaderKind::Ipv4).with("src", 0xc612_0001).with("dst", 0xc613_0001),
+        PacketHeader::new(transport),
     ];
     let size = SizePattern::Fixed(FrameSize::new(size));
-    let spec = FrameSpec { headers, size, payload: Payload::IncrementByte, tagged: true };
-    Arc::new(Template::new(spec).expect("headers fit"))
+    let spec = FrameSpec { headers, size, payload: PayloadPattern::IncrementByte, tagged: true };
+    Arc::new(FrameTemplate::new(spec).expect("headers fit"))
 }
 
-pub fn timeline(pps: u64, shape: Shape) -> Timeline {
-    Timeline { rate: FrameRate::per_second(pps).expect("not zero"), delay: Nanos::ZERO, shape }
+pub fn timeline(pps: u64, shape: SendPattern) -> StreamTimeline {
+    StreamTimeline { rate: FrameRate::per_second(pps).expect("not zero"), delay: Nanos::ZERO, shape }
 }
 
 /// A UDP stream.
-pub fn stream(number: u16, size: u32, timeline: Timeline) -> Arc<StreamSpec> {
+pub fn stream(number: u16, size: u32, timeline: StreamTimeline) -> Arc<StreamSpec> {
     Arc::new(StreamSpec {
         number,
-        source: FrameSource::Made(template(Kind::Udp, size)),
+        source: FrameSource::Made(template(HeaderKind::Udp, size)),
         timeline,
         latency: true,
         sent_elsewhere: false,

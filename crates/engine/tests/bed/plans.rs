@@ -4,10 +4,13 @@ use packetrig_engine::Error;
 use packetrig_engine::clock::RealClock;
 use packetrig_engine::port::WorkerClock;
 use packetrig_engine::rig::{PortOpener, RigOptions, TestRig};
-use packetrig_plan::{Amount, Duration, Gap, Location, Metrics, Part, Plan, Port, Site, Stream};
+use packetrig_plan::{
+    FlowShare, InterFrameGap, Plan, Port, PortHost, PortLocation, Stream, StreamAmount, StreamDuration,
+    WantedMetrics,
+};
 use packetrig_stats::result::NodeResult;
 use packetrig_units::{FrameRate, Nanos, Rate};
-use packetrig_wire::header::Kind;
+use packetrig_wire::header::HeaderKind;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
@@ -18,8 +21,8 @@ const PATIENCE: Nanos = Nanos::from_secs(20);
 pub fn plan(ports: &[&str]) -> Plan {
     let port = |name: &&str| Port {
         name: (*name).into(),
-        site: Site::Here,
-        location: Location { namespace: None, interface: (*name).into() },
+        site: PortHost::Here,
+        location: PortLocation { namespace: None, interface: (*name).into() },
         speed: None,
         mtu: None,
         promiscuous: true,
@@ -27,20 +30,20 @@ pub fn plan(ports: &[&str]) -> Plan {
     Plan { ports: ports.iter().map(port).collect(), ..Plan::default() }
 }
 
-pub fn plan_stream(name: &str, tx: usize, rx: &[usize], pps: u64, amount: Amount) -> Stream {
+pub fn plan_stream(name: &str, tx: usize, rx: &[usize], pps: u64, amount: StreamAmount) -> Stream {
     Stream {
         name: name.into(),
         flow: 0,
         flow_name: name.into(),
-        part: Part::WHOLE,
+        part: FlowShare::WHOLE,
         awaits: None,
-        place: packetrig_plan::document::Place::default(),
+        place: packetrig_plan::document::TextPosition::default(),
         tx,
         rx: rx.to_vec(),
-        frames: super::template(Kind::Udp, 128).into(),
+        frames: super::template(HeaderKind::Udp, 128).into(),
         rate: Rate::Frames(FrameRate::per_second(pps).expect("not zero")),
-        duration: Duration { amount, delay: Gap::Time(Nanos::ZERO), gap: 12 },
-        metrics: Metrics { enable: true, latency: true, rx_per_tx_thousandths: 1000 },
+        duration: StreamDuration { amount, delay: InterFrameGap::Time(Nanos::ZERO), gap: 12 },
+        metrics: WantedMetrics { enable: true, latency: true, rx_per_tx_thousandths: 1000 },
     }
 }
 
@@ -73,7 +76,7 @@ pub fn begin(plan: Plan, options: &RigOptions, opener: &dyn PortOpener) -> Resul
 /// Waits until the senders are done or, if wanted, until `enough` of a sample.
 pub fn watch(
     rig: &mut TestRig,
-    enough: &mut dyn FnMut(&packetrig_stats::result::Sample) -> bool,
+    enough: &mut dyn FnMut(&packetrig_stats::result::CountSample) -> bool,
 ) -> Result<(), Error> {
     let clock = RealClock::new();
     let give_up = clock.now() + PATIENCE;

@@ -5,13 +5,13 @@
 use super::{Action, Agent, State};
 use crate::message::{Order, Reply, Step};
 use crate::outcome::{Blame, Fault};
-use packetrig_plan::Held;
+use packetrig_plan::HeldStream;
 use std::cmp::Ordering;
 
 /// How far a change is.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Made {
-    Held(Vec<Held>, Option<Fault>),
+    Held(Vec<HeldStream>, Option<Fault>),
     Announced(Option<Fault>),
     Over(Option<Fault>),
 }

@@ -4,7 +4,7 @@ const SECOND: u64 = 1_000_000_000;
 
 #[test]
 fn the_narrower_bound_is_used_and_the_other_one_kept() {
-    let fit = |bound| Fit { bound: Nanos::new(bound), ..Fit::same() };
+    let fit = |bound| ClockFit { bound: Nanos::new(bound), ..ClockFit::same() };
     let ntp = |bound| Some((FitSource::Ntp, fit(bound)));
     let at = MonoTime::default();
     let chosen = choose(Some(fit(10)), ntp(5_000), at).unwrap();

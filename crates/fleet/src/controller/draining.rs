@@ -4,7 +4,7 @@
 //! twice the longest delay that was measured. The limit is ten times the drain time.
 
 use super::{Controller, Phase};
-use packetrig_stats::result::Sample;
+use packetrig_stats::result::CountSample;
 use packetrig_units::{MonoTime, Nanos};
 
 /// Drain times that receivers listen at most.
@@ -19,7 +19,7 @@ impl Controller {
     }
 
     /// Listens longer if this sample shows that frames are still under way.
-    pub(super) fn prolong_drain(&mut self, sample: &Sample, now: MonoTime) {
+    pub(super) fn prolong_drain(&mut self, sample: &CountSample, now: MonoTime) {
         let delay = sample.latency.map_or(Nanos::ZERO, |(_, _, longest)| longest);
         self.longest_delay = self.longest_delay.max(delay);
         let Phase::Draining { since, until, limit } = &mut self.phase else { return };

@@ -5,7 +5,7 @@ use super::{Controller, Event, OnLoss, Phase};
 use crate::event::RunEventKind;
 use crate::message::{Command, NodeName, Reply, SentTotal, StopReason};
 use crate::outcome::Blame;
-use packetrig_stats::result::{NodeResult, Sample};
+use packetrig_stats::result::{CountSample, NodeResult};
 use packetrig_units::MonoTime;
 use std::sync::Arc;
 
@@ -179,7 +179,7 @@ impl Controller {
         }
     }
 
-    pub(super) fn telemetry(&mut self, node: NodeName, sample: Box<Sample>, now: MonoTime) {
+    pub(super) fn telemetry(&mut self, node: NodeName, sample: Box<CountSample>, now: MonoTime) {
         let Some(mut peer) = self.peers.get_mut(&node) else { return };
         peer.heard = now;
         let is_newer = peer.sampled.is_none_or(|at| at < sample.at);

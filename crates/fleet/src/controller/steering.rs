@@ -9,7 +9,7 @@ use super::{Controller, Phase};
 use crate::event::RunEventKind;
 use crate::message::{Command, NodeName, Order, Step};
 use crate::outcome::{Blame, Fault};
-use packetrig_plan::{Held, Steer};
+use packetrig_plan::{HeldStream, PlanChange};
 use packetrig_units::MonoTime;
 use std::collections::{BTreeSet, VecDeque};
 
@@ -19,7 +19,7 @@ pub(super) struct Steering {
     /// Changes so far; the last one's number.
     given: u64,
     current: Option<Current>,
-    waiting: VecDeque<(u64, Steer)>,
+    waiting: VecDeque<(u64, PlanChange)>,
 }
 
 #[derive(Clone, Debug)]
@@ -37,9 +37,9 @@ struct Current {
 enum Stage {
     /// All at once.
     Whole(Order),
-    Hold(Steer, Vec<Held>),
+    Hold(PlanChange, Vec<HeldStream>),
     Announce {
-        held: Vec<Held>,
+        held: Vec<HeldStream>,
         at: Option<MonoTime>,
     },
     Begin {
@@ -64,7 +64,7 @@ impl Current {
 impl Controller {
     /// The user wants a change. Its outcome is told by [`RunEventKind::Steered`], in the order in which changes were asked for; the
     /// first one has number 1.
-    pub(super) fn steer(&mut self, steer: Steer, now: MonoTime) {
+    pub(super) fn steer(&mut self, steer: PlanChange, now: MonoTime) {
         self.steering.given += 1;
         self.steering.waiting.push_back((self.steering.given, steer));
         self.next_change(now);
@@ -126,7 +126,7 @@ impl Controller {
         &mut self,
         node: &NodeName,
         number: u64,
-        streams: Vec<Held>,
+        streams: Vec<HeldStream>,
         fault: Option<Fault>,
         now: MonoTime,
     ) {

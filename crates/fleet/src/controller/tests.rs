@@ -109,7 +109,7 @@ fn older_samples_are_not_shown() {
     let mut controller = running(&["a"]);
     let head = controller.head().clone();
     let mut shown = |ms| {
-        let sample = Box::new(Sample { at: at(ms), ..Sample::default() });
+        let sample = Box::new(CountSample { at: at(ms), ..CountSample::default() });
         let actions = controller.handle(Event::Telemetry(node("a"), head.clone(), sample), at(300));
         actions.iter().any(|action| matches!(action, Action::Emit(RunEventKind::Counters { .. })))
     };

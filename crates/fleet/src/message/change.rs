@@ -1,6 +1,6 @@
 //! What is said of changes to a steered run.
 
-use packetrig_plan::{Held, Steer};
+use packetrig_plan::{HeldStream, PlanChange};
 use packetrig_units::MonoTime;
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +10,7 @@ pub struct Order {
     /// Which, from 1.
     pub number: u64,
     /// What.
-    pub steer: Steer,
+    pub steer: PlanChange,
 }
 
 /// A step of a change whose takes concern several nodes: a node's receivers know them before another's senders begin. All
@@ -19,11 +19,11 @@ pub struct Order {
 #[serde(rename_all = "snake_case")]
 pub enum Step {
     /// Hold the streams that are sent here and say where; find out what could be wrong.
-    Hold(Steer),
+    Hold(PlanChange),
     /// Tell the receivers of the takes that follow. From here on the change is decided.
     Announce {
         /// What all nodes said.
-        held: Vec<Held>,
+        held: Vec<HeldStream>,
         /// The instant of a start.
         at: Option<MonoTime>,
     },
@@ -42,9 +42,9 @@ mod tests {
 
     #[test]
     fn steps_survive_json() {
-        let held = vec![Held { stream: 3, number: 1 << 40, index: 7, mac: Some([2, 0, 0, 0, 0, 1]) }];
+        let held = vec![HeldStream { stream: 3, number: 1 << 40, index: 7, mac: Some([2, 0, 0, 0, 0, 1]) }];
         let steps = [
-            Step::Hold(Steer::Resume(vec![3])),
+            Step::Hold(PlanChange::Resume(vec![3])),
             Step::Announce { held, at: Some(MonoTime::from_nanos(9)) },
             Step::Begin { at: None },
             Step::Undo,

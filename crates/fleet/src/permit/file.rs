@@ -2,7 +2,7 @@
 //! somebody meant to forbid something by it.
 
 use super::{Macs, Networks, Permit, PermittedPort};
-use packetrig_plan::{LABEL_FORM, Location, is_label};
+use packetrig_plan::{LABEL_FORM, PortLocation, is_label};
 use packetrig_stats::port::BackEnd;
 use packetrig_units::{BitRate, Nanos, Network};
 use serde::{Deserialize, Deserializer, de::Error};
@@ -45,7 +45,7 @@ enum FileMacs {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FilePort {
-    interface: Text<Location>,
+    interface: Text<PortLocation>,
     #[serde(default, deserialize_with = "labels")]
     labels: Vec<String>,
     #[serde(default)]

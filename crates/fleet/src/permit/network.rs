@@ -1,7 +1,7 @@
 //! Which addresses may be sent to.
 
 use packetrig_plan::device::mac_text;
-use packetrig_plan::reach::Values;
+use packetrig_plan::reach::FieldValues;
 use packetrig_plan::recording::mac;
 use packetrig_units::Network;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -51,17 +51,17 @@ impl Networks {
     }
 
     /// One of the values that is not among them, in words.
-    pub(super) fn stray(&self, values: &Values, is_v6: bool) -> Option<String> {
+    pub(super) fn stray(&self, values: &FieldValues, is_v6: bool) -> Option<String> {
         let ranges = if is_v6 { &self.v6 } else { &self.v4 };
         let shown = |value: u128| match u32::try_from(value) {
             Ok(value) if !is_v6 => Ipv4Addr::from_bits(value).to_string(),
             _ => Ipv6Addr::from_bits(value).to_string(),
         };
         match values {
-            Values::List(list) => {
+            FieldValues::List(list) => {
                 list.iter().find(|value| !covers(ranges, **value, **value)).map(|v| shown(*v))
             }
-            Values::Range(first, last) => (!covers(ranges, *first, *last))
+            FieldValues::Range(first, last) => (!covers(ranges, *first, *last))
                 .then(|| format!("anything from {} to {}", shown(*first), shown(*last))),
         }
     }
@@ -99,7 +99,7 @@ impl Macs {
     }
 
     /// One of the values that is not among them, in words.
-    pub(super) fn stray(&self, values: &Values) -> Option<String> {
+    pub(super) fn stray(&self, values: &FieldValues) -> Option<String> {
         let Self::List(allowed) = self else { return None };
         let number = |mac: &[u8; 6]| mac.iter().fold(0, |number, byte| number << 8 | u128::from(*byte));
         let ranges = joined(allowed.iter().map(|mac| (number(mac), number(mac))).collect());
@@ -108,10 +108,10 @@ impl Macs {
             mac_text([10, 11, 12, 13, 14, 15].map(|index: usize| bytes[index]))
         };
         match values {
-            Values::List(list) => {
+            FieldValues::List(list) => {
                 list.iter().find(|value| !covers(&ranges, **value, **value)).map(|v| shown(*v))
             }
-            Values::Range(first, last) => (!covers(&ranges, *first, *last))
+            FieldValues::Range(first, last) => (!covers(&ranges, *first, *last))
                 .then(|| format!("anything from {} to {}", shown(*first), shown(*last))),
         }
     }

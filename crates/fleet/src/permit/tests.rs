@@ -261,7 +261,7 @@ fn adjacent_networks_are_one() {
     let networks: Vec<Network> =
         ["10.0.0.0/9", "10.128.0.0/9"].iter().map(|text| text.parse().unwrap()).collect();
     let both = Networks::new(&networks);
-    assert_eq!(both.stray(&Values::Range(0x0a00_0000, 0x0aff_ffff), false), None);
-    assert!(both.stray(&Values::Range(0x0a00_0000, 0x0b00_0000), false).is_some());
+    assert_eq!(both.stray(&FieldValues::Range(0x0a00_0000, 0x0aff_ffff), false), None);
+    assert!(both.stray(&FieldValues::Range(0x0a00_0000, 0x0b00_0000), false).is_some());
     assert!(Networks::new(&["0.0.0.0/0".parse().unwrap(), "::/0".parse().unwrap()]).is_everything());
 }

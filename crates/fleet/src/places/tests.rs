@@ -47,7 +47,7 @@ fn settled(locations: &[&str], members: &Members) -> Vec<String> {
 /// Each problem as `path: message (hint)`.
 fn refused(locations: &[&str], members: &Members) -> Vec<String> {
     let problems = settle(&plan(locations), members, None, NOW).unwrap_err().0;
-    let line = |problem: &Problem| {
+    let line = |problem: &PlanProblem| {
         format!("{}: {} ({})", problem.path, problem.message, problem.hint.as_deref().unwrap_or(""))
     };
     problems.iter().map(line).collect()

@@ -13,9 +13,9 @@ use super::{
 };
 use crate::outcome::Outcome;
 use packetrig_plan::Plan;
-use packetrig_plan::timeline::Timeline;
-use packetrig_stats::caveat::{Caveat, Doubt};
-use packetrig_stats::ledger::{Account, Ledger};
+use packetrig_plan::timeline::StreamTimeline;
+use packetrig_stats::caveat::{Caveat, CaveatKind};
+use packetrig_stats::ledger::{FrameLedger, LedgerAccount};
 use packetrig_stats::result::NodeResult;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -123,7 +123,7 @@ fn names(facts: &RunFacts, results: &[NodeResult]) -> Vec<String> {
 }
 
 /// Schedules for the link speeds the nodes found; empty if the plan does not fit them (then nothing was sent).
-fn timelines(plan: &Plan, results: &[NodeResult]) -> Vec<Timeline> {
+fn timelines(plan: &Plan, results: &[NodeResult]) -> Vec<StreamTimeline> {
     let mut speeds = vec![None; plan.ports.len()];
     for row in results.iter().flat_map(|node| &node.ports) {
         speeds[row.port] = row.info.speed;
@@ -140,8 +140,8 @@ fn port_rows(plan: &Plan, results: &[NodeResult]) -> Vec<PortReport> {
 }
 
 /// Port ledgers together, plus what only both ends together can know.
-fn whole_ledger(results: &[NodeResult], streams: &[StreamReport]) -> Ledger {
-    let mut ledger = Ledger::default();
+fn whole_ledger(results: &[NodeResult], streams: &[StreamReport]) -> FrameLedger {
+    let mut ledger = FrameLedger::default();
     for row in results.iter().flat_map(|node| &node.ports) {
         ledger.merge(&row.ledger);
     }
@@ -150,9 +150,9 @@ fn whole_ledger(results: &[NodeResult], streams: &[StreamReport]) -> Ledger {
     let sum = |of: fn(&super::Loss) -> u64| {
         measured.iter().map(|stream| stream.loss.as_ref().map(of)).sum::<Option<u64>>()
     };
-    if !measured.is_empty() && ledger.get(Account::Expected).is_none() {
-        ledger.add_measured(Account::Expected, sum(|loss| loss.expected));
-        ledger.add_measured(Account::Lost, sum(|loss| loss.lost));
+    if !measured.is_empty() && ledger.get(LedgerAccount::Expected).is_none() {
+        ledger.add_measured(LedgerAccount::Expected, sum(|loss| loss.expected));
+        ledger.add_measured(LedgerAccount::Lost, sum(|loss| loss.lost));
     }
     ledger
 }
@@ -167,10 +167,10 @@ fn total_in_doubt(streams: &[StreamReport]) -> u64 {
 
 fn caveats(results: &[NodeResult], stopped_early: bool) -> Vec<Caveat> {
     // Whether the run was cut short is known best for all nodes together.
-    let mut caveats = claims::distinct_caveats(results, Doubt::Interrupted);
+    let mut caveats = claims::distinct_caveats(results, CaveatKind::Interrupted);
     if stopped_early {
         caveats.push(Caveat {
-            doubt: Doubt::Interrupted,
+            doubt: CaveatKind::Interrupted,
             subject: "run".to_owned(),
             text: "stopped before its plan ended".to_owned(),
             matters: true,
@@ -180,8 +180,8 @@ fn caveats(results: &[NodeResult], stopped_early: bool) -> Vec<Caveat> {
 }
 
 /// A stream without an end is meant to be stopped; one with an end is cut short if frames of it were not sent.
-fn stopped_early(streams: &[StreamReport], timelines: &[Timeline], outcome: &Outcome) -> bool {
-    let cut = |(stream, timeline): (&StreamReport, &Timeline)| {
+fn stopped_early(streams: &[StreamReport], timelines: &[StreamTimeline], outcome: &Outcome) -> bool {
+    let cut = |(stream, timeline): (&StreamReport, &StreamTimeline)| {
         let sent = stream.sent.as_ref().map_or(0, |sent| sent.frames);
         timeline.total().is_some_and(|total| sent < total)
     };

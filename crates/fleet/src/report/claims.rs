@@ -6,7 +6,7 @@
 
 use crate::message::Place;
 use packetrig_plan::Plan;
-use packetrig_stats::caveat::{Caveat, Doubt};
+use packetrig_stats::caveat::{Caveat, CaveatKind};
 use packetrig_stats::result::{NodeResult, SendResult};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,7 +29,7 @@ pub(super) fn within(plan: &Plan, places: &[Place], mut result: NodeResult) -> N
         + keep(&mut result.captures, |row| port(row.port));
     if left_out > 0 {
         result.caveats.push(Caveat {
-            doubt: Doubt::Unbalanced,
+            doubt: CaveatKind::Unbalanced,
             subject: result.node.clone(),
             text: format!(
                 "{left_out} rows of its result are not about its own ports and streams and were left out"
@@ -54,7 +54,7 @@ fn keep<T, K: Ord>(rows: &mut Vec<T>, thing: impl Fn(&T) -> Option<K>) -> usize 
 }
 
 /// Each caveat once, in the order they came, without those of one kind.
-pub(super) fn distinct_caveats(results: &[NodeResult], without: Doubt) -> Vec<Caveat> {
+pub(super) fn distinct_caveats(results: &[NodeResult], without: CaveatKind) -> Vec<Caveat> {
     let mut seen = BTreeSet::new();
     let all = results.iter().flat_map(|node| &node.caveats).filter(|caveat| caveat.doubt != without);
     all.filter(|caveat| seen.insert((caveat.doubt, &caveat.subject, &caveat.text, caveat.matters)))

@@ -4,7 +4,7 @@
 //! Times here are counted from T. A loss that begins before an event is split: what was lost before the event is judged as
 //! ever. A loss that goes on after the event stays in doubt to its end, because the event may have caused all of it.
 
-use packetrig_stats::outage::Outage;
+use packetrig_stats::outage::StreamOutage;
 use packetrig_stats::port_event::{EventCause, PortEvent, PortEventKind};
 use packetrig_units::{MonoTime, Nanos};
 use serde::{Deserialize, Serialize};
@@ -65,7 +65,7 @@ pub(super) struct OutageSpan {
 }
 
 impl OutageSpan {
-    pub(super) fn of(outage: &Outage, start: MonoTime) -> Self {
+    pub(super) fn of(outage: &StreamOutage, start: MonoTime) -> Self {
         Self {
             begin: outage.begin.map_or(Nanos::ZERO, |begin| begin.since(start)),
             end: outage.end.map(|end| end.since(start)),

@@ -1,7 +1,7 @@
 //! Whether a run came near what the rig itself can do.
 
 use super::{LossPlaces, MeanRate, PortReport, StreamReport};
-use packetrig_stats::caveat::{Caveat, Doubt};
+use packetrig_stats::caveat::{Caveat, CaveatKind};
 use packetrig_stats::limit::{RigLimit, nearest};
 
 /// A caveat for each port whose load is near its limit. It matters where frames are missing: they may be missing because
@@ -22,7 +22,7 @@ pub(super) fn near(
         let size = rate.l2.bits_per_second().checked_div(8 * (rate.frames_milli / 1000))?;
         let limit = nearest(limits, port.info.back_end, &port.info.driver, size)?;
         limit.is_near(load).then(|| Caveat {
-            doubt: Doubt::NearLimit,
+            doubt: CaveatKind::NearLimit,
             subject: port.info.name.clone(),
             text: text(load, what, limit),
             matters: lost.total > 0 || unsent > 0,

@@ -2,7 +2,7 @@
 
 use super::StreamReport;
 use packetrig_plan::Plan;
-use packetrig_plan::timeline::Timeline;
+use packetrig_plan::timeline::StreamTimeline;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
@@ -21,7 +21,7 @@ pub struct LoadFactor {
 
 impl LoadFactor {
     /// `None` unless several ports sent streams whose rates are known on both sides.
-    pub(super) fn of(plan: &Plan, streams: &[StreamReport], timelines: &[Timeline]) -> Option<Self> {
+    pub(super) fn of(plan: &Plan, streams: &[StreamReport], timelines: &[StreamTimeline]) -> Option<Self> {
         let measured = || {
             let all = plan.streams.iter().zip(streams).zip(timelines);
             all.filter(|((stream, report), _)| {
@@ -45,7 +45,7 @@ impl LoadFactor {
 }
 
 /// Frames per second, in thousandths, that a schedule wants of so many frames, bursts and pauses included.
-pub(super) fn asked_of(planned: u64, timeline: &Timeline) -> Option<u64> {
+pub(super) fn asked_of(planned: u64, timeline: &StreamTimeline) -> Option<u64> {
     let last = planned.checked_sub(1).filter(|last| *last > 0)?;
     let span = u128::from(timeline.due(last).saturating_sub(timeline.due(0)).as_u64());
     let milli = (u128::from(last) * 1_000_000_000_000).checked_div(span)?;

@@ -2,7 +2,7 @@
 
 use super::doubt::{EventReport, OutageSpan};
 use super::streams::{Findings, StreamReport};
-use packetrig_stats::caveat::{Caveat, Doubt};
+use packetrig_stats::caveat::{Caveat, CaveatKind};
 use packetrig_stats::content::ContentCounts;
 use packetrig_stats::latency::Latency;
 use packetrig_stats::outage::OutageList;
@@ -214,7 +214,7 @@ impl Findings<'_> {
         let caveats = found.map(|(index, frames, delay)| {
             let delay = delay.map_or_else(String::new, |delay| format!(": frames took up to {delay}"));
             Caveat {
-                doubt: Doubt::StoppedListening,
+                doubt: CaveatKind::StoppedListening,
                 subject: self.plan.streams[index].name.clone(),
                 text: format!(
                     "the last {frames} frames may have been under way when receivers stopped{delay}; give `--drain` more time"

@@ -4,7 +4,7 @@
 //! that. The time of a first frame is that of its stamp; how long after it the frame was on the wire is not known here.
 
 use super::lookup::ResultLookup;
-use packetrig_plan::timeline::Timeline;
+use packetrig_plan::timeline::StreamTimeline;
 use packetrig_stats::clock::{ClockRecord, FitSource};
 use packetrig_stats::port::StampKind;
 use packetrig_stats::result::{NodeResult, SendResult};
@@ -96,7 +96,11 @@ pub struct SkewReport {
 }
 
 /// One row for each of `names`, in their order.
-pub(super) fn rows(names: &[String], lookup: &ResultLookup<'_>, timelines: &[Timeline]) -> Vec<NodeReport> {
+pub(super) fn rows(
+    names: &[String],
+    lookup: &ResultLookup<'_>,
+    timelines: &[StreamTimeline],
+) -> Vec<NodeReport> {
     let row = |name: &String| match lookup.node(name) {
         Some(node) => of(node, timelines),
         None => NodeReport {
@@ -112,7 +116,7 @@ pub(super) fn rows(names: &[String], lookup: &ResultLookup<'_>, timelines: &[Tim
     names.iter().map(row).collect()
 }
 
-fn of(node: &NodeResult, timelines: &[Timeline]) -> NodeReport {
+fn of(node: &NodeResult, timelines: &[StreamTimeline]) -> NodeReport {
     NodeReport {
         node: node.node.clone(),
         reported: true,
@@ -135,7 +139,7 @@ fn clock_of(node: &NodeResult, record: &ClockRecord) -> NodeClock {
 }
 
 /// The first frame that was due here, of those that left.
-fn start_of(node: &NodeResult, timelines: &[Timeline]) -> Option<NodeStart> {
+fn start_of(node: &NodeResult, timelines: &[StreamTimeline]) -> Option<NodeStart> {
     let first = |row: &SendResult| Some((timelines.get(row.stream)?.due(0), row.counts.first?));
     let (due, first) = node.send.iter().filter_map(first).min()?;
     let skew = node.clock.and_then(|clock| skew(&clock, node.started, due, first));

@@ -6,7 +6,7 @@ use super::figures::MeanRate;
 use super::lookup::ResultLookup;
 use crate::message::NodeName;
 use packetrig_plan::Plan;
-use packetrig_stats::ledger::Ledger;
+use packetrig_stats::ledger::FrameLedger;
 use packetrig_stats::port::{PortInfo, RxCounters, TxCounters};
 use packetrig_stats::result::{NodeResult, OtherRunFrames, PortResult, SendingPeaks};
 use packetrig_stats::series::RateSeries;
@@ -35,7 +35,7 @@ pub struct PortReport {
     /// Received per second since T.
     pub rx_series: RateSeries,
     /// Its part of the ledger.
-    pub ledger: Ledger,
+    pub ledger: FrameLedger,
     /// Doubt of bringing arrival stamps onto the monotonic clock.
     pub clock_bound: Nanos,
     /// What happened to its interface during the run.

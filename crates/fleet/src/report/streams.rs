@@ -1,13 +1,13 @@
 //! Rows of streams: what was sent, what arrived, what is missing.
 
-use super::Criteria;
+use super::AcceptanceCriteria;
 use super::figures::{LatencyError, LatencyReport, MeanRate, Spread};
 use super::load::asked_of;
 use super::lookup::ResultLookup;
 use super::losses::{ContentReport, LossTimes, MisdeliveryReport, OutageReport};
-use packetrig_plan::timeline::Timeline;
+use packetrig_plan::timeline::StreamTimeline;
 use packetrig_plan::{Plan, Stream};
-use packetrig_stats::caveat::{Caveat, Doubt};
+use packetrig_stats::caveat::{Caveat, CaveatKind};
 use packetrig_stats::counts::StreamRxCounts;
 use packetrig_stats::jitter::JitterSummary;
 use packetrig_stats::latency::Latency;
@@ -180,9 +180,9 @@ pub(super) struct Findings<'a> {
     pub(super) plan: &'a Plan,
     pub(super) results: &'a [NodeResult],
     pub(super) lookup: &'a ResultLookup<'a>,
-    pub(super) criteria: &'a Criteria,
+    pub(super) criteria: &'a AcceptanceCriteria,
     /// The schedules of the streams; empty if they had none.
-    pub(super) timelines: &'a [Timeline],
+    pub(super) timelines: &'a [StreamTimeline],
 }
 
 impl<'a> Findings<'a> {
@@ -200,7 +200,7 @@ impl<'a> Findings<'a> {
     }
 
     /// The row of stream `index`; `timeline` if the plan could be bound to the speeds found.
-    pub(super) fn stream(self, index: usize, timeline: Option<&Timeline>) -> StreamReport {
+    pub(super) fn stream(self, index: usize, timeline: Option<&StreamTimeline>) -> StreamReport {
         let stream = &self.plan.streams[index];
         let name_of = |port: &usize| self.plan.ports[*port].name.clone();
         let rows = self.receivers(index);
@@ -299,7 +299,7 @@ impl<'a> Findings<'a> {
             let others = rows.iter().map(|(node, _)| node.node.as_str()).filter(|node| *node != sender.node);
             let others = others.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(", ");
             Some(Caveat {
-                doubt: Doubt::Clock,
+                doubt: CaveatKind::Clock,
                 subject: self.plan.streams[index].name.clone(),
                 text: format!(
                     "how the clocks of its sender ({}) and receiver ({others}) stand to each other is not known: no latency",
@@ -355,7 +355,7 @@ fn expected(stream: &Stream, sent: u64) -> u64 {
     u64::try_from(scaled).unwrap_or(u64::MAX)
 }
 
-fn sent_of(node: &NodeResult, row: &SendResult, timeline: Option<&Timeline>) -> Sent {
+fn sent_of(node: &NodeResult, row: &SendResult, timeline: Option<&StreamTimeline>) -> Sent {
     let counts = &row.counts;
     Sent {
         planned: row.planned,
@@ -376,7 +376,7 @@ fn sent_of(node: &NodeResult, row: &SendResult, timeline: Option<&Timeline>) -> 
 
 /// The schedule says how long the frames sent should have taken, bursts and gaps included; the rate error is how
 /// much longer or shorter they took.
-fn rate_error_ppm(row: &SendResult, timeline: &Timeline) -> Option<i64> {
+fn rate_error_ppm(row: &SendResult, timeline: &StreamTimeline) -> Option<i64> {
     let last = row.counts.frames.checked_sub(1)?;
     let wanted = i128::from(timeline.due(last).saturating_sub(timeline.due(0)).as_u64());
     let taken = i128::from(row.counts.last?.since(row.counts.first?).as_u64());

@@ -3,10 +3,10 @@ mod verdict;
 
 use super::*;
 use packetrig_plan::Plan;
-use packetrig_stats::caveat::{Caveat, Doubt};
+use packetrig_stats::caveat::{Caveat, CaveatKind};
 use packetrig_stats::counts::{StreamRxCounts, StreamTxCounts};
 use packetrig_stats::latency::Latency;
-use packetrig_stats::ledger::Account;
+use packetrig_stats::ledger::LedgerAccount;
 use packetrig_stats::port::{BackEnd, PortInfo, RxCounters, StampKind, TxCounters};
 use packetrig_stats::result::{NodeResult, PortResult, ReceiveResult, SendResult};
 use packetrig_stats::sequence::SequenceCounts;
@@ -110,7 +110,7 @@ fn port(index: usize, name: &str, ring_dropped: u64) -> PortResult {
             ..TxCounters::default()
         },
         rx: RxCounters { ring_dropped, ..RxCounters::default() },
-        ledger: Ledger::default(),
+        ledger: FrameLedger::default(),
         tx_series: RateSeries::default(),
         rx_series: RateSeries::default(),
         clock_bound: Nanos::new(300),
@@ -144,7 +144,7 @@ fn facts() -> RunFacts {
         seed: 9,
         nodes: vec![NodeName::local()],
         places: Vec::new(),
-        criteria: Criteria::default(),
+        criteria: AcceptanceCriteria::default(),
         steered: false,
     }
 }
@@ -162,7 +162,7 @@ fn everything_sent_and_counted_passes() {
     let report = report_of(vec![node(&[1001])]);
     assert_eq!(report.verdict, Verdict::Pass, "{:?}", report.verdict);
     assert_eq!(report.streams[0].loss.unwrap().lost, 0);
-    assert_eq!(report.ledger.get(Account::Expected), Some(1001));
+    assert_eq!(report.ledger.get(LedgerAccount::Expected), Some(1001));
     assert!(report.coverage.is_full());
     assert_eq!(report.sending, Some(Nanos::from_secs(1)));
 }
@@ -258,8 +258,12 @@ fn doubts_forbid_pass() {
     };
     let unsent = doubtful(|node| node.send[0].planned = 1100);
     assert_eq!(unsent.reasons(), ["stream s: 99 of 1100 planned frames were not sent"]);
-    let caveat =
-        |matters| Caveat { doubt: Doubt::Clock, subject: "port tx".into(), text: "stepped".into(), matters };
+    let caveat = |matters| Caveat {
+        doubt: CaveatKind::Clock,
+        subject: "port tx".into(),
+        text: "stepped".into(),
+        matters,
+    };
     let mut serious = node(&[1001]);
     serious.caveats = vec![caveat(true), caveat(true)];
     let report = report_of(vec![serious]);
@@ -268,7 +272,9 @@ fn doubts_forbid_pass() {
     harmless.caveats = vec![caveat(false)];
     assert_eq!(report_of(vec![harmless]).verdict, Verdict::Pass);
     let unbalanced = doubtful(|node| {
-        for (account, frames) in [(Account::Planned, 9), (Account::Built, 5), (Account::Unsent, 5)] {
+        for (account, frames) in
+            [(LedgerAccount::Planned, 9), (LedgerAccount::Built, 5), (LedgerAccount::Unsent, 5)]
+        {
             node.ports[0].ledger.add(account, frames);
         }
     });
@@ -338,7 +344,7 @@ fn a_plan_cut_short_is_interrupted_a_finished_one_is_not() {
     let mut short = node(&[500]);
     short.send[0] = sent(500);
     let report = assemble(&facts(), &plan(&["rx0"], ""), vec![short], stopped());
-    assert_eq!(report.caveats[0].doubt, Doubt::Interrupted);
+    assert_eq!(report.caveats[0].doubt, CaveatKind::Interrupted);
     assert!(matches!(report.verdict, Verdict::Inconclusive(_)));
     let whole = assemble(&facts(), &plan(&["rx0"], ""), vec![node(&[1001])], stopped());
     assert_eq!(whole.caveats, []);
@@ -373,7 +379,7 @@ fn many_rows_about_one_stream_are_not_looked_through() {
     hostile.receive = vec![received(1, 0); 10_000];
     hostile.caveats = (0..20_000)
         .map(|number| Caveat {
-            doubt: Doubt::Unbalanced,
+            doubt: CaveatKind::Unbalanced,
             subject: "x".into(),
             text: (number % 10_000).to_string(),
             matters: true,

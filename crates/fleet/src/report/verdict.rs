@@ -6,10 +6,12 @@
 use super::judgement::{
     CriterionLine, CriterionResult, MeasuredRange, SubjectJudgement, allowed, count_in_words, time_in_words,
 };
-use super::{Coverage, Criteria, LatencyFigure, LatencyLimit, LatencyReport, SkewReport, StreamReport};
+use super::{
+    AcceptanceCriteria, Coverage, LatencyFigure, LatencyLimit, LatencyReport, SkewReport, StreamReport,
+};
 use crate::outcome::Outcome;
-use packetrig_stats::caveat::{Caveat, Doubt};
-use packetrig_stats::ledger::Imbalance;
+use packetrig_stats::caveat::{Caveat, CaveatKind};
+use packetrig_stats::ledger::LedgerImbalance;
 use packetrig_stats::result::CaptureResult;
 use packetrig_units::{Nanos, Ratio, Share};
 use serde::{Deserialize, Serialize};
@@ -55,7 +57,7 @@ impl fmt::Display for Verdict {
 #[derive(Debug)]
 pub(super) struct Evidence<'a> {
     pub(super) streams: &'a [StreamReport],
-    pub(super) imbalances: &'a [Imbalance],
+    pub(super) imbalances: &'a [LedgerImbalance],
     pub(super) caveats: &'a [Caveat],
     pub(super) captures: &'a [CaptureResult],
     pub(super) coverage: Coverage,
@@ -70,7 +72,7 @@ pub(super) struct Judgement {
     pub(super) lines: Vec<CriterionLine>,
 }
 
-pub(super) fn judge(evidence: &Evidence<'_>, criteria: &Criteria) -> Judgement {
+pub(super) fn judge(evidence: &Evidence<'_>, criteria: &AcceptanceCriteria) -> Judgement {
     let lines = lines(evidence, criteria);
     let reasons = |wanted| lines.iter().flat_map(|line| line.reasons(wanted)).collect::<Vec<_>>();
     let failures = reasons(CriterionResult::Fail);
@@ -87,7 +89,7 @@ pub(super) fn judge(evidence: &Evidence<'_>, criteria: &Criteria) -> Judgement {
 /// A criterion on one stream; `None` where there is nothing to judge.
 type StreamCriterion<'a> = dyn Fn(&StreamReport) -> Option<(CriterionResult, String)> + 'a;
 
-fn lines(evidence: &Evidence<'_>, criteria: &Criteria) -> Vec<CriterionLine> {
+fn lines(evidence: &Evidence<'_>, criteria: &AcceptanceCriteria) -> Vec<CriterionLine> {
     let mut lines = Vec::new();
     let mut add = |name: &str, limit: String, judge: &StreamCriterion<'_>| {
         let judged = evidence.streams.iter().filter_map(|stream| {
@@ -155,7 +157,7 @@ fn captures(captures: &[CaptureResult]) -> Vec<SubjectJudgement> {
 
 impl StreamReport {
     /// The criteria on its frames that have this result here, in words.
-    pub fn judged_as(&self, wanted: CriterionResult, criteria: &Criteria) -> Vec<String> {
+    pub fn judged_as(&self, wanted: CriterionResult, criteria: &AcceptanceCriteria) -> Vec<String> {
         let judged = [
             self.judge_loss(criteria.max_loss),
             self.judge_duplicates(criteria.max_duplicates),
@@ -335,14 +337,14 @@ fn doubts_of(evidence: &Evidence<'_>) -> Vec<String> {
         doubts.push(format!("only {reported} of {expected} nodes reported"));
     }
     doubts.extend(evidence.skew.and_then(SkewReport::doubt));
-    let said = |doubt: Doubt, subject: &str| {
+    let said = |doubt: CaveatKind, subject: &str| {
         let same = |caveat: &Caveat| caveat.matters && caveat.doubt == doubt;
         evidence
             .caveats
             .iter()
             .any(|caveat| same(caveat) && (subject.is_empty() || caveat.subject == subject))
     };
-    if !said(Doubt::Unbalanced, "") {
+    if !said(CaveatKind::Unbalanced, "") {
         let wrong = evidence.imbalances.iter();
         doubts.extend(wrong.map(|wrong| format!("the ledger does not balance: {wrong}")));
     }
@@ -350,7 +352,7 @@ fn doubts_of(evidence: &Evidence<'_>) -> Vec<String> {
     doubts.extend(matters.map(|caveat| format!("{}: {}", caveat.subject, caveat.text)));
     for stream in evidence.streams {
         let short = stream.sent.as_ref().filter(|sent| sent.unsent > 0);
-        if let Some(sent) = short.filter(|_| !said(Doubt::SenderShort, &stream.name)) {
+        if let Some(sent) = short.filter(|_| !said(CaveatKind::SenderShort, &stream.name)) {
             let (name, unsent, planned) = (&stream.name, sent.unsent, sent.planned);
             doubts.push(format!("stream {name}: {unsent} of {planned} planned frames were not sent"));
         }

@@ -7,10 +7,10 @@ use super::{Source, Taken};
 use crate::Error;
 use crate::intake::Intake;
 use packetrig_engine::packet::{PacketTap, TapOptions};
-use packetrig_engine::port::{FrameRx, Location, RxFrame};
+use packetrig_engine::port::{FrameRx, PortLocation, RxFrame};
 use packetrig_engine::xdp::{HeaderListener, XdpTap, XdpTapOptions};
 use packetrig_sys::clock;
-use packetrig_sys::link::{Counters, Links};
+use packetrig_sys::link::{LinkCounters, NamespaceLinks};
 use packetrig_sys::netns::NetNs;
 use packetrig_units::{MonoTime, Nanos};
 
@@ -88,8 +88,12 @@ impl std::fmt::Debug for LiveSource {
 }
 
 /// Listens at an interface from now on; `input` is its number in records.
-pub fn open_live(location: &Location, input: u16, options: LiveOptions) -> Result<Vec<LiveSource>, Error> {
-    let source = |tap, offset: clock::Offset| LiveSource {
+pub fn open_live(
+    location: &PortLocation,
+    input: u16,
+    options: LiveOptions,
+) -> Result<Vec<LiveSource>, Error> {
+    let source = |tap, offset: clock::RealtimeOffset| LiveSource {
         tap,
         stamp: Stamp { offset_ns: offset.offset_ns, input, last_ns: 0 },
         delivered: 0,
@@ -231,15 +235,15 @@ pub struct Interface {
     pub index: u32,
     /// Whether it is up.
     pub is_up: bool,
-    links: Links,
-    start: Counters,
+    links: NamespaceLinks,
+    start: LinkCounters,
 }
 
 impl Interface {
     /// Counts from now on.
-    pub fn open(location: &Location) -> Result<Self, Error> {
+    pub fn open(location: &PortLocation) -> Result<Self, Error> {
         let netns = NetNs::open_or_current(location.namespace.as_deref())?;
-        let mut links = Links::open(&netns)?;
+        let mut links = NamespaceLinks::open(&netns)?;
         let link = links.by_name(&location.interface)?;
         let start = links.counters(link.index)?;
         Ok(Self { name: location.to_string(), index: link.index, is_up: link.up, links, start })

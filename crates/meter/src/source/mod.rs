@@ -20,7 +20,7 @@ mod spread;
 pub use file::{FileOptions, FileSource, Files, open_files};
 pub use live::{Interface, LiveOptions, LiveSource, Way, open_live};
 pub use pace::Pace;
-pub use packetrig_engine::port::Location;
+pub use packetrig_engine::port::PortLocation;
 pub use reader::Read;
 
 use crate::Error;

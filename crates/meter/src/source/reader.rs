@@ -11,7 +11,7 @@ use super::spread::worker_of;
 use crate::Error;
 use packetrig_engine::recorded::RecordedBytes;
 use packetrig_flow::parse::{Link, name_of_unread};
-use packetrig_wire::pcap::{Damage, Decoder, Record, Step};
+use packetrig_wire::pcap::{CaptureDamage, CaptureDecoder, CaptureRecord, DecoderStep};
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io::{ErrorKind, Read as _};
@@ -75,7 +75,7 @@ struct Open {
     path: PathBuf,
     input: u16,
     bytes: RecordedBytes,
-    decoder: Decoder,
+    decoder: CaptureDecoder,
     /// Bytes that were read and not used yet.
     carried: Vec<u8>,
     /// Bytes the decoder asked for.
@@ -101,7 +101,7 @@ enum After {
     More,
     Whole,
     Cut,
-    Damaged(Damage),
+    Damaged(CaptureDamage),
 }
 
 impl Reader {
@@ -154,7 +154,7 @@ impl Reader {
     fn open_next(&mut self) -> Result<(), Error> {
         let Some((input, path)) = self.files.pop_front() else { return Ok(()) };
         let bytes = File::open(&path).and_then(RecordedBytes::new).map_err(|source| failed(&path, source))?;
-        let (decoder, carried) = (Decoder::new(), Vec::new());
+        let (decoder, carried) = (CaptureDecoder::new(), Vec::new());
         self.open = Some(Open {
             path,
             input,
@@ -174,7 +174,7 @@ impl Reader {
         let mut packets = 0u64;
         let after = loop {
             match open.decoder.next(&block.bytes[start..end]) {
-                Ok(Step::Record { record, used }) => {
+                Ok(DecoderStep::Record { record, used }) => {
                     start += used;
                     packets += 1;
                     self.last_ns = record.at_ns.unwrap_or(self.last_ns);
@@ -189,7 +189,7 @@ impl Reader {
                         block.foreign = (block.foreign.0 + 1, block.foreign.1 + u64::from(record.full_len));
                     }
                 }
-                Ok(Step::Skip(bytes)) => {
+                Ok(DecoderStep::Skip(bytes)) => {
                     let left = bytes.saturating_sub((end - start) as u64);
                     start = usize::try_from(bytes).map_or(end, |bytes| end.min(start.saturating_add(bytes)));
                     if left > 0 {
@@ -197,7 +197,7 @@ impl Reader {
                         break if skipped < left { After::Cut } else { After::More };
                     }
                 }
-                Ok(Step::More(needed)) => {
+                Ok(DecoderStep::More(needed)) => {
                     open.carried.clear();
                     open.carried.extend_from_slice(&block.bytes[start..end]);
                     open.needed = needed;
@@ -257,7 +257,7 @@ fn failed(path: &Path, source: std::io::Error) -> Error {
 }
 
 /// Where a record's frame is among the bytes it was read from.
-fn place(record: &Record<'_>, link: Link, bytes: &[u8], (at_ns, input): (u64, u16)) -> Place {
+fn place(record: &CaptureRecord<'_>, link: Link, bytes: &[u8], (at_ns, input): (u64, u16)) -> Place {
     let mut full_len = (record.full_len as usize).max(record.bytes.len());
     if record.has_fcs == Some(true) && link == Link::Ethernet && full_len >= ETHERNET_HEADER + FCS {
         full_len -= FCS;

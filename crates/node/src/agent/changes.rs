@@ -10,7 +10,7 @@ use packetrig_fleet::agent::Event;
 use packetrig_fleet::fabric::Endpoint;
 use packetrig_fleet::message::{Order, Step};
 use packetrig_fleet::outcome::Fault;
-use packetrig_plan::Steer;
+use packetrig_plan::PlanChange;
 
 impl<E: Endpoint> Shell<'_, E> {
     pub(super) fn steer(&mut self, order: &Order) -> Option<Event> {
@@ -40,7 +40,7 @@ impl<E: Endpoint> Shell<'_, E> {
         self.steered(number, done.err().map(|error| fault_of(&error)))
     }
 
-    fn hold(&mut self, number: u64, steer: &Steer) -> Option<Event> {
+    fn hold(&mut self, number: u64, steer: &PlanChange) -> Option<Event> {
         let held = match self.consider(steer) {
             Ok(()) => self.plane.as_mut()?.hold(steer).map_err(|error| fault_of(&error)),
             Err(fault) => Err(fault),
@@ -52,7 +52,7 @@ impl<E: Endpoint> Shell<'_, E> {
     }
 
     /// Whether the owner allows it.
-    fn consider(&mut self, steer: &Steer) -> Result<(), Fault> {
+    fn consider(&mut self, steer: &PlanChange) -> Result<(), Fault> {
         let considered = self.membership.as_mut().map_or(Ok(()), |member| member.consider(steer));
         considered.map_err(|error| error.fault())
     }

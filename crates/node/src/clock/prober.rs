@@ -8,8 +8,8 @@ use super::probe::{PROBE, Probe};
 use crate::agent::now;
 use crate::error::Error;
 use packetrig_fleet::message::ClockServer;
-use packetrig_stats::clock::Fit;
-use packetrig_stats::exchange::{Comparison, Exchange};
+use packetrig_stats::clock::ClockFit;
+use packetrig_stats::exchange::{ClockComparison, ClockExchange};
 use packetrig_units::{MonoTime, Nanos};
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -42,7 +42,7 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    probes: Comparison,
+    probes: ClockComparison,
     /// The first series is over.
     is_settled: bool,
     /// Probes wanted at once, for the end of a run.
@@ -70,7 +70,7 @@ impl Prober {
     }
 
     /// What is known by now, once the first series is over; waits for that at most so long.
-    pub fn fit(&self, within: Nanos) -> Option<Fit> {
+    pub fn fit(&self, within: Nanos) -> Option<ClockFit> {
         let state = self.shared.own();
         let unsettled = |state: &mut State| !state.is_settled;
         let waited = self.shared.changed.wait_timeout_while(state, within.to_std(), unsettled);
@@ -79,7 +79,7 @@ impl Prober {
     }
 
     /// What is known after a last quick series; waits for that at most so long.
-    pub fn last_fit(&self, within: Nanos) -> Option<Fit> {
+    pub fn last_fit(&self, within: Nanos) -> Option<ClockFit> {
         let mut state = self.shared.own();
         (state.burst, state.is_settled) = (FIRST / 4, false);
         drop(state);
@@ -161,7 +161,7 @@ impl Asking<'_> {
     }
 
     /// One probe and its answer.
-    fn exchange(&mut self, socket: &UdpSocket) -> Option<Exchange> {
+    fn exchange(&mut self, socket: &UdpSocket) -> Option<ClockExchange> {
         self.number += 1;
         let number = self.number;
         let key_number = self.server.key_number;
@@ -174,7 +174,7 @@ impl Asking<'_> {
             let back: MonoTime = now();
             match Probe::read(&bytes[..length], &self.server.key) {
                 Some(Probe::Answer { number: of, heard, answered }) if of == number => {
-                    return Some(Exchange { sent, heard, answered, back });
+                    return Some(ClockExchange { sent, heard, answered, back });
                 }
                 // A late answer to an earlier one, or nobody's.
                 _ if back.since(sent).to_std() > LONGEST => return None,

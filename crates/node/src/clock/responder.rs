@@ -5,7 +5,7 @@ use crate::agent::now;
 use crate::error::Error;
 use packetrig_fleet::NodeName;
 use packetrig_fleet::message::{ClockKey, ClockServer};
-use packetrig_sys::link::Links;
+use packetrig_sys::link::NamespaceLinks;
 use packetrig_sys::netns::NetNs;
 use packetrig_units::MonoTime;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -53,7 +53,7 @@ pub fn for_node(server: &ClockServer, node: &NodeName) -> ClockServer {
 }
 
 fn addresses() -> Result<Vec<IpAddr>, packetrig_engine::Error> {
-    let mut links = Links::open(&NetNs::current()?)?;
+    let mut links = NamespaceLinks::open(&NetNs::current()?)?;
     Ok(links.addresses()?.into_iter().map(|address| address.ip).collect())
 }
 

@@ -15,7 +15,7 @@ use packetrig_fleet::members::{Change, Members};
 use packetrig_fleet::message::{Body, Command, Watermark};
 use packetrig_fleet::outcome::RunState;
 use packetrig_fleet::{NodeName, RunId};
-use packetrig_stats::clock::{ClockRecord, Fit};
+use packetrig_stats::clock::{ClockFit, ClockRecord};
 use std::collections::{BTreeMap, VecDeque};
 
 pub(super) struct FleetCrew<'a, R> {
@@ -29,7 +29,7 @@ pub(super) struct FleetCrew<'a, R> {
     members: &'a mut Members,
     collector: &'a Collector,
     throne: &'a Throne,
-    clocks: BTreeMap<NodeName, Fit>,
+    clocks: BTreeMap<NodeName, ClockFit>,
     news: VecDeque<News>,
     /// Up to where each node's segments are stored.
     marks: BTreeMap<NodeName, Watermark>,
@@ -191,7 +191,7 @@ impl<R: Records> Crew for FleetCrew<'_, R> {
         self.clocks.insert(from, record.before);
     }
 
-    fn fits(&self, node: &NodeName) -> Option<Vec<(NodeName, Fit)>> {
+    fn fits(&self, node: &NodeName) -> Option<Vec<(NodeName, ClockFit)>> {
         Some(match &self.shares {
             Some(shares) => shares.fits(node, &self.clocks),
             None => self.clocks.iter().map(|(node, fit)| (node.clone(), *fit)).collect(),

@@ -6,7 +6,7 @@
 use packetrig_fleet::message::{Place, Preparation, SentTotal};
 use packetrig_fleet::{NodeName, PlanHash};
 use packetrig_plan::{Plan, PlanPart, PlanParts};
-use packetrig_stats::clock::Fit;
+use packetrig_stats::clock::ClockFit;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -82,7 +82,11 @@ impl NodeShares {
     }
 
     /// Of all clocks: those of nodes that `node` receives from.
-    pub(super) fn fits(&self, node: &NodeName, all: &BTreeMap<NodeName, Fit>) -> Vec<(NodeName, Fit)> {
+    pub(super) fn fits(
+        &self,
+        node: &NodeName,
+        all: &BTreeMap<NodeName, ClockFit>,
+    ) -> Vec<(NodeName, ClockFit)> {
         let senders = self.by_node.get(node).into_iter().flat_map(|share| &share.senders);
         senders.filter_map(|sender| Some((sender.clone(), *all.get(sender)?))).collect()
     }
@@ -128,8 +132,8 @@ mod tests {
         let sent: Vec<SentTotal> = (0..500).map(|stream| SentTotal { stream, frames: 9 }).collect();
         assert_eq!(*shares.sent(&node, &sent), [SentTotal { stream: 3, frames: 9 }]);
         assert!(shares.sent(&NodeName("n6".into()), &sent).is_empty(), "it only sends");
-        let fits = places.iter().map(|place| (place.node.clone(), Fit::default())).collect();
-        assert_eq!(shares.fits(&node, &fits), [(NodeName("n6".into()), Fit::default())]);
+        let fits = places.iter().map(|place| (place.node.clone(), ClockFit::default())).collect();
+        assert_eq!(shares.fits(&node, &fits), [(NodeName("n6".into()), ClockFit::default())]);
     }
 
     #[test]

@@ -18,12 +18,12 @@ use packetrig_fleet::local::Local;
 use packetrig_fleet::message::{ClockKey, Nonce, Preparation, SentTotal};
 use packetrig_fleet::outcome::Outcome;
 use packetrig_fleet::reign::{Identity, ReignTerms};
-use packetrig_fleet::report::{Criteria, RunReport};
+use packetrig_fleet::report::{AcceptanceCriteria, RunReport};
 use packetrig_fleet::{NodeName, RunId};
-use packetrig_plan::{Held, Steer};
+use packetrig_plan::{HeldStream, PlanChange};
 use packetrig_stats::counts::{StreamRxCounts, StreamTxCounts};
 use packetrig_stats::latency::Latency;
-use packetrig_stats::result::{NodeResult, ReceiveResult, Sample, SendResult};
+use packetrig_stats::result::{CountSample, NodeResult, ReceiveResult, SendResult};
 use packetrig_stats::sequence::SequenceCounts;
 use packetrig_stats::series::RateSeries;
 use packetrig_store::spool::segment::{Kind, Segment};
@@ -87,22 +87,22 @@ impl DataPlane for Half {
     fn start_at(&mut self, at: MonoTime) {
         self.started.lock().unwrap().push(at);
     }
-    fn sample(&mut self) -> Result<Sample, EngineError> {
-        Ok(Sample { at: crate::agent::now(), ..Sample::default() })
+    fn sample(&mut self) -> Result<CountSample, EngineError> {
+        Ok(CountSample { at: crate::agent::now(), ..CountSample::default() })
     }
-    fn steer(&mut self, steer: &Steer) -> Result<(), EngineError> {
+    fn steer(&mut self, steer: &PlanChange) -> Result<(), EngineError> {
         self.note(format!("{steer:?}"));
         Ok(())
     }
-    fn hold(&mut self, steer: &Steer) -> Result<Vec<Held>, EngineError> {
+    fn hold(&mut self, steer: &PlanChange) -> Result<Vec<HeldStream>, EngineError> {
         self.note(format!("hold {steer:?}"));
-        if !self.sends() && *steer == Steer::Resume(vec![0]) {
+        if !self.sends() && *steer == PlanChange::Resume(vec![0]) {
             return Err(EngineError::Bug("made to fail"));
         }
-        let held = Held { stream: 0, number: 7, index: 0, mac: None };
+        let held = HeldStream { stream: 0, number: 7, index: 0, mac: None };
         Ok(if self.sends() { vec![held] } else { vec![] })
     }
-    fn announce(&mut self, held: &[Held], at: Option<MonoTime>) -> Result<(), EngineError> {
+    fn announce(&mut self, held: &[HeldStream], at: Option<MonoTime>) -> Result<(), EngineError> {
         let numbers: Vec<_> = held.iter().map(|held| (held.stream, held.number)).collect();
         self.note(format!("announce {numbers:?}{}", if at.is_some() { " at" } else { "" }));
         Ok(())
@@ -328,7 +328,7 @@ fn options() -> RunOptions {
         back_end: None,
         steered: false,
         drain: Nanos::from_millis(1),
-        criteria: Criteria::default(),
+        criteria: AcceptanceCriteria::default(),
         limits: Vec::new(),
     }
 }

@@ -1,9 +1,9 @@
 //! Captures and their filters. Mask bit 0 = must match; only fields that are named are looked at.
 
-use super::{NOT_YET, Names, PortNames, port_named};
-use crate::reader::{Item, Object};
-use crate::{Capture, CaptureFormat};
-use packetrig_wire::filter::{Base, Condition, Filter};
+use super::{NOT_YET, PortNames, UniqueNames, port_named};
+use crate::reader::{DocumentItem, DocumentObject};
+use crate::{CaptureFormat, PlannedCapture};
+use packetrig_wire::filter::{FieldCondition, FilterBase, FrameFilter};
 use std::collections::HashMap;
 
 /// A filter field: OTG's name, bit offset from its base, width.
@@ -38,8 +38,12 @@ const IPV6: &[FieldDef] = &[
     ("dst", 192, 128),
 ];
 
-pub(super) fn captures(config: &Object<'_>, ports: &PortNames, names: &mut Names) -> Vec<Capture> {
-    let mut captures: Vec<Capture> = Vec::new();
+pub(super) fn captures(
+    config: &DocumentObject<'_>,
+    ports: &PortNames,
+    names: &mut UniqueNames,
+) -> Vec<PlannedCapture> {
+    let mut captures: Vec<PlannedCapture> = Vec::new();
     let mut captured = HashMap::new();
     for item in config.items("captures") {
         let Some(object) = item.object() else { continue };
@@ -51,13 +55,13 @@ pub(super) fn captures(config: &Object<'_>, ports: &PortNames, names: &mut Names
         };
         let snap_len = object.get("packet_size").map(|_| object.number("packet_size", 0, 1, 65_535));
         let conditions = object.items("filters").iter().flat_map(conditions).collect();
-        captures.push(Capture {
+        captures.push(PlannedCapture {
             name,
             ports: members,
             format,
             snap_len: snap_len.and_then(|bytes| u32::try_from(bytes).ok()),
             overwrite: object.flag("overwrite", true),
-            filter: Filter { conditions },
+            filter: FrameFilter { conditions },
         });
         object.close();
     }
@@ -66,7 +70,7 @@ pub(super) fn captures(config: &Object<'_>, ports: &PortNames, names: &mut Names
 
 /// The ports of a capture; `captured` has those of the captures before it, with the name of the first.
 fn members(
-    object: &Object<'_>,
+    object: &DocumentObject<'_>,
     ports: &PortNames,
     name: &str,
     captured: &mut HashMap<usize, String>,
@@ -86,22 +90,22 @@ fn members(
     members
 }
 
-fn conditions(item: &Item<'_>) -> Vec<Condition> {
+fn conditions(item: &DocumentItem<'_>) -> Vec<FieldCondition> {
     let Some(filter) = item.object() else { return Vec::new() };
     let choice = filter.choice(&["custom", "ethernet", "vlan", "ipv4", "ipv6"], "custom");
     let found = match (choice, filter.chosen(choice)) {
         (_, None) => Vec::new(),
-        ("ethernet", Some(fields)) => named(fields, Base::Frame, ETHERNET),
-        ("vlan", Some(fields)) => named(fields, Base::Vlan, VLAN),
-        ("ipv4", Some(fields)) => named(fields, Base::Ipv4, IPV4),
-        ("ipv6", Some(fields)) => named(fields, Base::Ipv6, IPV6),
+        ("ethernet", Some(fields)) => named(fields, FilterBase::Frame, ETHERNET),
+        ("vlan", Some(fields)) => named(fields, FilterBase::Vlan, VLAN),
+        ("ipv4", Some(fields)) => named(fields, FilterBase::Ipv4, IPV4),
+        ("ipv6", Some(fields)) => named(fields, FilterBase::Ipv6, IPV6),
         (_, Some(fields)) => custom(fields).into_iter().collect(),
     };
     filter.close();
     found
 }
 
-fn named(fields: Object<'_>, base: Base, table: &[FieldDef]) -> Vec<Condition> {
+fn named(fields: DocumentObject<'_>, base: FilterBase, table: &[FieldDef]) -> Vec<FieldCondition> {
     let mut found = Vec::new();
     for (name, bit_offset, bits) in table {
         if let Some(field) = fields.object(name) {
@@ -109,28 +113,28 @@ fn named(fields: Object<'_>, base: Base, table: &[FieldDef]) -> Vec<Condition> {
             let mask = hex(&field, "mask", *bits);
             let negate = field.flag("negate", false);
             field.close();
-            found.push(Condition { base, bit_offset: *bit_offset, bits: *bits, value, mask, negate });
+            found.push(FieldCondition { base, bit_offset: *bit_offset, bits: *bits, value, mask, negate });
         }
     }
-    if base == Base::Frame {
+    if base == FilterBase::Frame {
         fields.refuse(&["pfc_queue"], NOT_YET);
     }
     fields.close();
     found
 }
 
-fn custom(field: Object<'_>) -> Option<Condition> {
+fn custom(field: DocumentObject<'_>) -> Option<FieldCondition> {
     let bit_offset = u32::try_from(field.number("offset", 0, 0, 1 << 20)).ok()?;
     let bits = u32::try_from(field.number("bit_length", 8, 1, 128)).ok()?;
     let value = hex(&field, "value", bits);
     let mask = hex(&field, "mask", bits);
     let negate = field.flag("negate", false);
     field.close();
-    Some(Condition { base: Base::Frame, bit_offset, bits, value, mask, negate })
+    Some(FieldCondition { base: FilterBase::Frame, bit_offset, bits, value, mask, negate })
 }
 
 /// Hexadecimal digits, with or without `0x`; short ones are padded on the left.
-fn hex(object: &Object<'_>, name: &'static str, bits: u32) -> u128 {
+fn hex(object: &DocumentObject<'_>, name: &'static str, bits: u32) -> u128 {
     let Some(item) = object.get(name) else { return 0 };
     let Some(text) = item.text() else { return 0 };
     let digits = text.trim_start_matches("0x").trim_start_matches("0X");

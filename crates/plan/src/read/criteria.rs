@@ -1,13 +1,13 @@
 //! `x_criteria`, what a run has to keep to pass: packetrig's own addition to OTG.
 
-use crate::criteria::{Criteria, LatencyFigure, LatencyLimit};
-use crate::reader::{Item, Object};
+use crate::criteria::{AcceptanceCriteria, LatencyFigure, LatencyLimit};
+use crate::reader::{DocumentItem, DocumentObject};
 use std::fmt::Display;
 use std::str::FromStr;
 
 /// The criteria of a document; what it does not name is as usual.
-pub(super) fn criteria(config: &Object<'_>) -> Criteria {
-    let mut criteria = Criteria::default();
+pub(super) fn criteria(config: &DocumentObject<'_>) -> AcceptanceCriteria {
+    let mut criteria = AcceptanceCriteria::default();
     let Some(object) = config.object("x_criteria") else { return criteria };
     set(&mut criteria.max_loss, object.get("max_loss"));
     set(&mut criteria.max_duplicates, object.get("max_duplicates"));
@@ -32,13 +32,13 @@ pub(super) fn criteria(config: &Object<'_>) -> Criteria {
     criteria
 }
 
-fn set<T: FromStr<Err: Display>>(value: &mut T, item: Option<Item<'_>>) {
+fn set<T: FromStr<Err: Display>>(value: &mut T, item: Option<DocumentItem<'_>>) {
     if let Some(read) = read(item) {
         *value = read;
     }
 }
 
-fn read<T: FromStr<Err: Display>>(item: Option<Item<'_>>) -> Option<T> {
+fn read<T: FromStr<Err: Display>>(item: Option<DocumentItem<'_>>) -> Option<T> {
     let item = item?;
     item.text()?.parse().map_err(|error: T::Err| item.error(error.to_string())).ok()
 }
@@ -65,7 +65,7 @@ mod tests {
         let limits: Vec<_> = criteria.latency.iter().map(|limit| (limit.figure, limit.limit)).collect();
         let ms = Nanos::from_millis;
         assert_eq!(limits, [(LatencyFigure::P999, ms(2)), (LatencyFigure::Max, ms(10))]);
-        assert_eq!(Plan::read(&document("{}")).unwrap().criteria, Criteria::default());
+        assert_eq!(Plan::read(&document("{}")).unwrap().criteria, AcceptanceCriteria::default());
     }
 
     #[test]

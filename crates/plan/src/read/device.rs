@@ -1,8 +1,8 @@
 //! Devices: emulated interfaces and their addresses. Protocols that would run on them are refused by path.
 
-use super::{NOT_YET, Names, PortNames, port_named};
-use crate::device::{Address, Interface, Mac, VlanTag};
-use crate::reader::{Item, Object};
+use super::{NOT_YET, PortNames, UniqueNames, port_named};
+use crate::device::{DeviceAddress, DeviceInterface, Mac, VlanTag};
+use crate::reader::{DocumentItem, DocumentObject};
 use crate::recording;
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -29,10 +29,10 @@ const MOST_TAGS: usize = 4;
 
 /// The interfaces of all devices, and the names of the devices.
 pub(super) fn interfaces(
-    config: &Object<'_>,
+    config: &DocumentObject<'_>,
     ports: &PortNames,
-    names: &mut Names,
-) -> (Vec<Interface>, Vec<String>) {
+    names: &mut UniqueNames,
+) -> (Vec<DeviceInterface>, Vec<String>) {
     let (mut interfaces, mut devices) = (Vec::new(), Vec::new());
     let mut taken = TakenAddresses::new();
     for item in config.items("devices") {
@@ -49,12 +49,12 @@ pub(super) fn interfaces(
 }
 
 fn ethernet(
-    item: &Item<'_>,
+    item: &DocumentItem<'_>,
     device: &str,
     ports: &PortNames,
-    names: &mut Names,
+    names: &mut UniqueNames,
     taken: &mut TakenAddresses,
-) -> Option<Interface> {
+) -> Option<DeviceInterface> {
     let object = item.object()?;
     let name = names.claim(&object);
     let port = object.require("connection").and_then(|item| connection(&item, ports));
@@ -69,7 +69,7 @@ fn ethernet(
     }
     object.refuse(&["dhcpv4_interfaces", "dhcpv6_interfaces"], NOT_YET);
     object.close();
-    let found = Interface { name, device: device.to_owned(), port: port?, mac: mac?, vlans, addresses };
+    let found = DeviceInterface { name, device: device.to_owned(), port: port?, mac: mac?, vlans, addresses };
     refuse_twins(item, &found, taken);
     Some(found)
 }
@@ -78,7 +78,7 @@ fn ethernet(
 type TakenAddresses = HashMap<(usize, Vec<(u16, u16)>), HashMap<IpAddr, String>>;
 
 /// Two interfaces of one network must not both answer for an address.
-fn refuse_twins(item: &Item<'_>, found: &Interface, taken: &mut TakenAddresses) {
+fn refuse_twins(item: &DocumentItem<'_>, found: &DeviceInterface, taken: &mut TakenAddresses) {
     let tags = found.vlans.iter().map(|tag| (tag.tpid, tag.id)).collect();
     let network = taken.entry((found.port, tags)).or_default();
     let twins = found.addresses.iter().filter_map(|address| Some((address.ip, network.get(&address.ip)?)));
@@ -90,7 +90,7 @@ fn refuse_twins(item: &Item<'_>, found: &Interface, taken: &mut TakenAddresses) 
     }
 }
 
-fn connection(item: &Item<'_>, ports: &PortNames) -> Option<usize> {
+fn connection(item: &DocumentItem<'_>, ports: &PortNames) -> Option<usize> {
     let object = item.object()?;
     object.do_not_suggest(&["lag_name", "vxlan_name", "simulated_link"]);
     let choice = object.choice(&["port_name", "lag_name", "vxlan_name", "simulated_link"], "port_name");
@@ -103,13 +103,13 @@ fn connection(item: &Item<'_>, ports: &PortNames) -> Option<usize> {
     port
 }
 
-fn vlans(ethernet: &Object<'_>, names: &mut Names) -> Vec<VlanTag> {
+fn vlans(ethernet: &DocumentObject<'_>, names: &mut UniqueNames) -> Vec<VlanTag> {
     let items = ethernet.items("vlans");
     if items.len() > MOST_TAGS {
         ethernet.item.error(format!("{} VLAN tags; at most {MOST_TAGS} are possible", items.len()));
     }
     let words: Vec<&'static str> = TPIDS.iter().map(|(word, _)| *word).collect();
-    let tag = |item: &Item<'_>| {
+    let tag = |item: &DocumentItem<'_>| {
         let object = item.object()?;
         names.claim(&object);
         let word = object.word("tpid", &words, "x8100");
@@ -122,7 +122,7 @@ fn vlans(ethernet: &Object<'_>, names: &mut Names) -> Vec<VlanTag> {
     items.iter().filter_map(tag).collect()
 }
 
-fn address(item: &Item<'_>, is_v6: bool, names: &mut Names) -> Option<Address> {
+fn address(item: &DocumentItem<'_>, is_v6: bool, names: &mut UniqueNames) -> Option<DeviceAddress> {
     let object = item.object()?;
     let name = names.claim(&object);
     let ip = object.require("address").and_then(|item| own(&item, is_v6));
@@ -136,10 +136,10 @@ fn address(item: &Item<'_>, is_v6: bool, names: &mut Names) -> Option<Address> {
         item.error(format!("gateway {gateway} is a multicast address"));
     }
     let gateway = (!gateway.is_unspecified()).then_some(gateway);
-    Some(Address { name, ip: ip?, prefix, gateway, gateway_mac })
+    Some(DeviceAddress { name, ip: ip?, prefix, gateway, gateway_mac })
 }
 
-fn gateway_mac(object: Object<'_>) -> Option<Mac> {
+fn gateway_mac(object: DocumentObject<'_>) -> Option<Mac> {
     let choice = object.choice(&["auto", "value"], "auto");
     let value = object.get("value");
     object.close();
@@ -151,7 +151,7 @@ fn gateway_mac(object: Object<'_>) -> Option<Mac> {
 }
 
 /// An address that one interface can have.
-fn own(item: &Item<'_>, is_v6: bool) -> Option<IpAddr> {
+fn own(item: &DocumentItem<'_>, is_v6: bool) -> Option<IpAddr> {
     let ip = ip_of(item, is_v6)?;
     if ip.is_unspecified() || ip.is_multicast() || ip == IpAddr::V4(Ipv4Addr::BROADCAST) {
         item.error(format!("{ip} cannot be the address of an interface"));
@@ -160,7 +160,7 @@ fn own(item: &Item<'_>, is_v6: bool) -> Option<IpAddr> {
     Some(ip)
 }
 
-fn ip_of(item: &Item<'_>, is_v6: bool) -> Option<IpAddr> {
+fn ip_of(item: &DocumentItem<'_>, is_v6: bool) -> Option<IpAddr> {
     let text = item.text()?;
     let (ip, what) = if is_v6 {
         (text.parse::<Ipv6Addr>().ok().map(IpAddr::V6), "an IPv6 address like 2001:2::1")
@@ -173,7 +173,7 @@ fn ip_of(item: &Item<'_>, is_v6: bool) -> Option<IpAddr> {
     ip
 }
 
-fn mac_of(item: &Item<'_>) -> Option<Mac> {
+fn mac_of(item: &DocumentItem<'_>) -> Option<Mac> {
     let text = item.text()?;
     let mac = recording::mac(text);
     if mac.is_none() {
@@ -183,7 +183,7 @@ fn mac_of(item: &Item<'_>) -> Option<Mac> {
 }
 
 /// A MAC address that an interface can have.
-fn unicast(item: &Item<'_>) -> Option<Mac> {
+fn unicast(item: &DocumentItem<'_>) -> Option<Mac> {
     let mac = mac_of(item)?;
     if mac[0] & 1 == 1 || mac == [0; 6] {
         item.error("an interface needs a MAC address of its own: not zero, not a group address");

@@ -1,8 +1,8 @@
-use crate::device::Neighbour;
-use crate::{Plan, Problem, Stream};
+use crate::device::DeviceNeighbour;
+use crate::{Plan, PlanProblem, Stream};
 use packetrig_units::{BitRate, Nanos};
-use packetrig_wire::header::{Kind, Setting};
-use packetrig_wire::tag::{Stamp, TagKey};
+use packetrig_wire::header::{FieldSetting, HeaderKind};
+use packetrig_wire::tag::{TagKey, TagStamp};
 
 const DEVICES: &str = r#"
 ports: [{name: p1, location: veth-a}, {name: p2, location: veth-z}]
@@ -28,14 +28,14 @@ fn streams(flow: &str) -> Vec<Stream> {
     Plan::read(&with(flow)).unwrap_or_else(|problems| panic!("{problems}")).streams
 }
 
-fn error(text: &str) -> Problem {
+fn error(text: &str) -> PlanProblem {
     Plan::read(text).unwrap_err().0.remove(0)
 }
 
 /// The first bytes of frame `n`, as hexadecimal digits.
 fn bytes(stream: &Stream, n: u64, len: usize) -> String {
     let mut frame = [0; 2048];
-    stream.frames.template().unwrap().render(n, Stamp { key: TagKey(1), stream: 0, time: 0 }, &mut frame);
+    stream.frames.template().unwrap().render(n, TagStamp { key: TagKey(1), stream: 0, time: 0 }, &mut frame);
     use std::fmt::Write;
     frame[..len].iter().fold(String::new(), |mut text, byte| {
         write!(text, "{byte:02x}").unwrap();
@@ -43,11 +43,11 @@ fn bytes(stream: &Stream, n: u64, len: usize) -> String {
     })
 }
 
-fn value(stream: &Stream, kind: Kind, field: &str) -> Option<u128> {
+fn value(stream: &Stream, kind: HeaderKind, field: &str) -> Option<u128> {
     let spec = stream.frames.template().unwrap().spec();
     match spec.headers.iter().find(|header| header.kind() == kind)?.setting(field)? {
-        Setting::Pattern(pattern) => Some(pattern.at(0, 128)),
-        Setting::BadChecksum => None,
+        FieldSetting::Pattern(pattern) => Some(pattern.at(0, 128)),
+        FieldSetting::BadChecksum => None,
     }
 }
 
@@ -58,15 +58,15 @@ fn what_a_device_flow_leaves_open_comes_from_its_interfaces() {
     );
     let stream = &all[0];
     assert_eq!((all.len(), stream.name.as_str(), stream.tx, &stream.rx[..]), (1, "f", 0, &[1][..]));
-    let asked = Neighbour { interface: 0, address: 0, ip: "198.18.0.1".parse().unwrap() };
+    let asked = DeviceNeighbour { interface: 0, address: 0, ip: "198.18.0.1".parse().unwrap() };
     assert_eq!(stream.awaits, Some(asked));
     // Destination not known yet, source of the interface, its two tags, then IPv4.
     assert_eq!(
         bytes(stream, 0, 24),
         "000000000000020000000001".to_owned() + "88a8" + "60078100" + "00080800" + "4500"
     );
-    assert_eq!(value(stream, Kind::Ipv4, "src"), Some(0xc612_0002));
-    assert_eq!(value(stream, Kind::Ipv4, "dst"), Some(0xc613_0002));
+    assert_eq!(value(stream, HeaderKind::Ipv4, "src"), Some(0xc612_0002));
+    assert_eq!(value(stream, HeaderKind::Ipv4, "dst"), Some(0xc613_0002));
     let there = Stream { frames: stream.frames_to([2, 0, 0, 0, 0, 9]).unwrap(), ..stream.clone() };
     assert_eq!(bytes(&there, 0, 12), "020000000009020000000001");
     assert_eq!(bytes(&there, 0, 100)[24..], bytes(stream, 0, 100)[24..], "nothing else changes");
@@ -79,17 +79,29 @@ fn the_next_hop_is_the_destination_within_a_network_and_a_given_mac_is_not_asked
     assert_eq!(direct[0].awaits.unwrap().ip.to_string(), "198.18.0.9");
     let given =
         streams("tx_rx: {device: {tx_names: [e1], rx_names: [v6b]}}, packet: [{ethernet: {}}, {ipv6: {}}]");
-    assert_eq!((given[0].awaits, value(&given[0], Kind::Ethernet, "dst")), (None, Some(0x0200_0000_00aa)));
+    assert_eq!(
+        (given[0].awaits, value(&given[0], HeaderKind::Ethernet, "dst")),
+        (None, Some(0x0200_0000_00aa))
+    );
     let said = streams(
         "tx_rx: {device: {tx_names: [e2], rx_names: [e1]}}, packet: [{ethernet: {dst: {value: '02:00:00:00:00:77'}}}, {ipv4: {}}]",
     );
-    assert_eq!((said[0].awaits, value(&said[0], Kind::Ethernet, "dst")), (None, Some(0x0200_0000_0077)));
+    assert_eq!(
+        (said[0].awaits, value(&said[0], HeaderKind::Ethernet, "dst")),
+        (None, Some(0x0200_0000_0077))
+    );
     let group = streams(
         "tx_rx: {device: {tx_names: [e2], rx_names: [e1]}}, packet: [{ethernet: {}}, {ipv4: {dst: {value: 239.129.2.3}}}]",
     );
-    assert_eq!((group[0].awaits, value(&group[0], Kind::Ethernet, "dst")), (None, Some(0x0100_5e01_0203)));
+    assert_eq!(
+        (group[0].awaits, value(&group[0], HeaderKind::Ethernet, "dst")),
+        (None, Some(0x0100_5e01_0203))
+    );
     let bare = streams("tx_rx: {device: {tx_names: [e2], rx_names: [e1]}}");
-    assert_eq!((bare[0].awaits, value(&bare[0], Kind::Ethernet, "dst")), (None, Some(0x0200_0000_0001)));
+    assert_eq!(
+        (bare[0].awaits, value(&bare[0], HeaderKind::Ethernet, "dst")),
+        (None, Some(0x0200_0000_0001))
+    );
 }
 
 #[test]
@@ -111,12 +123,12 @@ fn a_mesh_deals_frames_values_and_times_to_its_pairs_in_turn() {
         let part = usize::try_from(n % 4).unwrap();
         assert_eq!(bound.streams[part].timeline.due(n / 4), Nanos::from_millis(n));
         let spec = bound.plan.streams[part].frames.template().unwrap().spec();
-        let at = |header: &packetrig_wire::header::Header, field| match header.setting(field) {
-            Some(Setting::Pattern(pattern)) => pattern.at(n / 4, 32),
+        let at = |header: &packetrig_wire::header::PacketHeader, field| match header.setting(field) {
+            Some(FieldSetting::Pattern(pattern)) => pattern.at(n / 4, 32),
             _ => panic!("no pattern"),
         };
-        let udp = spec.headers.iter().find(|header| header.kind() == Kind::Udp).unwrap();
-        let ipv4 = spec.headers.iter().find(|header| header.kind() == Kind::Ipv4).unwrap();
+        let udp = spec.headers.iter().find(|header| header.kind() == HeaderKind::Udp).unwrap();
+        let ipv4 = spec.headers.iter().find(|header| header.kind() == HeaderKind::Ipv4).unwrap();
         assert_eq!(
             (at(udp, "src_port"), at(ipv4, "src") & 0xff),
             (100 + u128::from(n % 6), 1 + u128::from(n % 2))
@@ -136,17 +148,17 @@ fn the_way_back_turns_addresses_and_ports_round() {
         (0, 0, "f", 1, &[0][..])
     );
     assert_eq!((back.name.as_str(), back.part, back.duration), ("f: v4b > v4a", there.part, there.duration));
-    assert_eq!(value(back, Kind::Ethernet, "src"), Some(0x0200_0000_0002));
+    assert_eq!(value(back, HeaderKind::Ethernet, "src"), Some(0x0200_0000_0002));
     assert_eq!(back.awaits.unwrap().ip.to_string(), "198.19.0.1");
     assert_eq!(
-        (value(back, Kind::Ipv4, "src"), value(back, Kind::Ipv4, "dst")),
+        (value(back, HeaderKind::Ipv4, "src"), value(back, HeaderKind::Ipv4, "dst")),
         (Some(0xc613_0002), Some(0x0a00_0001))
     );
     assert_eq!(
-        (value(back, Kind::Udp, "src_port"), value(back, Kind::Udp, "dst_port")),
+        (value(back, HeaderKind::Udp, "src_port"), value(back, HeaderKind::Udp, "dst_port")),
         (Some(0), Some(5000))
     );
-    assert!(value(back, Kind::Vlan, "id").is_none(), "the interface there has no tags");
+    assert!(value(back, HeaderKind::Vlan, "id").is_none(), "the interface there has no tags");
 }
 
 #[test]

@@ -1,20 +1,21 @@
 //! The headers of a device flow as one pair of interfaces sends them: what the document leaves open is taken from the
 //! interfaces, values are dealt, the way back is turned round.
 
-use super::ends::{Endpoint, Known, Pair};
-use crate::Part;
-use crate::device::{Address, Interface, Mac, Neighbour, VlanTag};
-use packetrig_wire::header::{Absent, Header, Kind, Setting};
-use packetrig_wire::pattern::Pattern;
+use super::ends::{EndpointPair, FlowEndpoint, NamedEnds};
+use crate::FlowShare;
+use crate::device::{DeviceAddress, DeviceInterface, DeviceNeighbour, Mac, VlanTag};
+use packetrig_wire::header::{AbsentValue, FieldSetting, HeaderKind, PacketHeader};
+use packetrig_wire::pattern::FieldPattern;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Headers for a pair, and whose MAC address they lack. The error is for the user.
 pub(super) fn dress(
-    headers: &[Header],
-    pair: &Pair,
-    known: &Known<'_>,
-) -> Result<(Vec<Header>, Option<Neighbour>), String> {
-    let mut headers = if headers.is_empty() { vec![Header::new(Kind::Ethernet)] } else { headers.to_vec() };
+    headers: &[PacketHeader],
+    pair: &EndpointPair,
+    known: &NamedEnds<'_>,
+) -> Result<(Vec<PacketHeader>, Option<DeviceNeighbour>), String> {
+    let mut headers =
+        if headers.is_empty() { vec![PacketHeader::new(HeaderKind::Ethernet)] } else { headers.to_vec() };
     for header in &mut headers {
         *header = dealt(header, pair.part)?;
     }
@@ -22,7 +23,7 @@ pub(super) fn dress(
         turn_round(&mut headers);
     }
     let from = &known.interfaces[pair.from.interface];
-    if headers[0].kind() != Kind::Ethernet {
+    if headers[0].kind() != HeaderKind::Ethernet {
         return Ok((headers, None));
     }
     tag(&mut headers, &from.vlans);
@@ -36,38 +37,38 @@ pub(super) fn dress(
 }
 
 /// The same header with the values of its part of the frames.
-fn dealt(header: &Header, part: Part) -> Result<Header, String> {
+fn dealt(header: &PacketHeader, part: FlowShare) -> Result<PacketHeader, String> {
     let mut mine = header.clone();
     for (field, setting) in header.settings() {
-        let Setting::Pattern(pattern) = setting else { continue };
+        let FieldSetting::Pattern(pattern) = setting else { continue };
         let pattern = pattern.dealt(part.index, part.of).ok_or_else(|| {
             format!(
                 "the {} values of `{}.{}` cannot be dealt to {} pairs of interfaces: make `count` a multiple of it, or smaller",
                 pattern.period(), header.kind().name(), field.name, part.of
             )
         })?;
-        mine.set(field.name, Setting::Pattern(pattern));
+        mine.set(field.name, FieldSetting::Pattern(pattern));
     }
     Ok(mine)
 }
 
 /// The way back: addresses and ports change places. MAC addresses only where the document gives both; otherwise those of
 /// the interfaces at hand count.
-fn turn_round(headers: &mut [Header]) {
-    let kinds: Vec<Kind> = headers.iter().map(Header::kind).collect();
+fn turn_round(headers: &mut [PacketHeader]) {
+    let kinds: Vec<HeaderKind> = headers.iter().map(PacketHeader::kind).collect();
     for (index, header) in headers.iter_mut().enumerate() {
         match header.kind() {
-            Kind::Ethernet if header.setting("src").is_some() && header.setting("dst").is_some() => {
+            HeaderKind::Ethernet if header.setting("src").is_some() && header.setting("dst").is_some() => {
                 swap(header, "src", "dst");
             }
-            Kind::Ethernet => {
+            HeaderKind::Ethernet => {
                 header.unset("src");
                 header.unset("dst");
             }
-            Kind::Ipv4 | Kind::Ipv6 => swap(header, "src", "dst"),
+            HeaderKind::Ipv4 | HeaderKind::Ipv6 => swap(header, "src", "dst"),
             // The port of a tunnel says what is in it.
-            Kind::Udp if kinds.get(index + 1) == Some(&Kind::Vxlan) => {}
-            Kind::Udp | Kind::Tcp => {
+            HeaderKind::Udp if kinds.get(index + 1) == Some(&HeaderKind::Vxlan) => {}
+            HeaderKind::Udp | HeaderKind::Tcp => {
                 fill_in(header, "src_port");
                 fill_in(header, "dst_port");
                 swap(header, "src_port", "dst_port");
@@ -77,7 +78,7 @@ fn turn_round(headers: &mut [Header]) {
     }
 }
 
-fn swap(header: &mut Header, one: &str, other: &str) {
+fn swap(header: &mut PacketHeader, one: &str, other: &str) {
     let (first, second) = (header.setting(one).cloned(), header.setting(other).cloned());
     for (name, setting) in [(one, second), (other, first)] {
         header.unset(name);
@@ -88,23 +89,23 @@ fn swap(header: &mut Header, one: &str, other: &str) {
 }
 
 /// Says what a field is when nothing is said about it.
-fn fill_in(header: &mut Header, name: &str) {
+fn fill_in(header: &mut PacketHeader, name: &str) {
     let field = header.kind().fields().iter().find(|field| field.name == name);
-    if let (None, Some(Absent::Value(value))) = (header.setting(name), field.map(|field| field.absent)) {
-        header.set(name, Setting::Pattern(Pattern::Value(value)));
+    if let (None, Some(AbsentValue::Value(value))) = (header.setting(name), field.map(|field| field.absent)) {
+        header.set(name, FieldSetting::Pattern(FieldPattern::Value(value)));
     }
 }
 
 /// Puts the interface's VLAN tags behind the Ethernet header, unless the document has put tags there.
-fn tag(headers: &mut Vec<Header>, vlans: &[VlanTag]) {
-    if vlans.is_empty() || headers.get(1).is_some_and(|header| header.kind() == Kind::Vlan) {
+fn tag(headers: &mut Vec<PacketHeader>, vlans: &[VlanTag]) {
+    if vlans.is_empty() || headers.get(1).is_some_and(|header| header.kind() == HeaderKind::Vlan) {
         return;
     }
     let innermost = headers[0].setting("ether_type").cloned();
-    let value = |value: u16| Setting::Pattern(Pattern::Value(value.into()));
+    let value = |value: u16| FieldSetting::Pattern(FieldPattern::Value(value.into()));
     headers[0].set("ether_type", value(vlans[0].tpid));
     for (index, vlan) in vlans.iter().enumerate() {
-        let mut header = Header::new(Kind::Vlan);
+        let mut header = PacketHeader::new(HeaderKind::Vlan);
         header.set("priority", value(vlan.priority.into()));
         header.set("id", value(vlan.id));
         let next = vlans.get(index + 1).map(|next| value(next.tpid));
@@ -116,20 +117,20 @@ fn tag(headers: &mut Vec<Header>, vlans: &[VlanTag]) {
 }
 
 /// The outermost IP header, if it stands right behind Ethernet and its tags.
-fn ip_header(headers: &[Header]) -> Option<usize> {
-    let first = headers.iter().skip(1).position(|header| header.kind() != Kind::Vlan)? + 1;
-    matches!(headers[first].kind(), Kind::Ipv4 | Kind::Ipv6).then_some(first)
+fn ip_header(headers: &[PacketHeader]) -> Option<usize> {
+    let first = headers.iter().skip(1).position(|header| header.kind() != HeaderKind::Vlan)? + 1;
+    matches!(headers[first].kind(), HeaderKind::Ipv4 | HeaderKind::Ipv6).then_some(first)
 }
 
 /// Fills in the addresses of the outermost IP header.
-fn address(headers: &mut [Header], pair: &Pair, known: &Known<'_>) -> Result<(), String> {
+fn address(headers: &mut [PacketHeader], pair: &EndpointPair, known: &NamedEnds<'_>) -> Result<(), String> {
     let Some(at) = ip_header(headers) else { return Ok(()) };
     let header = &mut headers[at];
-    let is_v6 = header.kind() == Kind::Ipv6;
+    let is_v6 = header.kind() == HeaderKind::Ipv6;
     for (field, endpoint) in [("src", pair.from), ("dst", pair.to)] {
         if header.setting(field).is_none() {
             let (_, address) = address_of(endpoint, is_v6, known)?;
-            header.set(field, Setting::Pattern(Pattern::Value(number_of(address.ip))));
+            header.set(field, FieldSetting::Pattern(FieldPattern::Value(number_of(address.ip))));
         }
     }
     Ok(())
@@ -137,11 +138,11 @@ fn address(headers: &mut [Header], pair: &Pair, known: &Known<'_>) -> Result<(),
 
 /// The endpoint's address of this version of IP: the one named, or the interface's first.
 fn address_of<'a>(
-    endpoint: Endpoint,
+    endpoint: FlowEndpoint,
     is_v6: bool,
-    known: &Known<'a>,
-) -> Result<(usize, &'a Address), String> {
-    let interfaces: &'a [Interface] = known.interfaces;
+    known: &NamedEnds<'a>,
+) -> Result<(usize, &'a DeviceAddress), String> {
+    let interfaces: &'a [DeviceInterface] = known.interfaces;
     let addresses = interfaces[endpoint.interface].addresses.iter().enumerate();
     let mut fitting = addresses.filter(|(index, address)| {
         address.ip.is_ipv6() == is_v6 && endpoint.address.is_none_or(|named| named == *index)
@@ -154,12 +155,16 @@ fn address_of<'a>(
 
 /// Who the frames go to first: the destination itself within a network, else the gateway. Without IP, the other
 /// interface.
-fn next_hop(headers: &mut [Header], pair: &Pair, known: &Known<'_>) -> Result<Option<Neighbour>, String> {
+fn next_hop(
+    headers: &mut [PacketHeader],
+    pair: &EndpointPair,
+    known: &NamedEnds<'_>,
+) -> Result<Option<DeviceNeighbour>, String> {
     let Some(ip) = ip_header(headers).map(|at| &headers[at]) else {
         headers[0].set("dst", mac_setting(known.interfaces[pair.to.interface].mac));
         return Ok(None);
     };
-    let is_v6 = ip.kind() == Kind::Ipv6;
+    let is_v6 = ip.kind() == HeaderKind::Ipv6;
     let destination = constant(ip);
     let (index, source) = address_of(pair.from, is_v6, known)?;
     if let Some(mac) = source.gateway_mac {
@@ -174,14 +179,14 @@ fn next_hop(headers: &mut [Header], pair: &Pair, known: &Known<'_>) -> Result<Op
     let ip = direct.or(source.gateway).ok_or_else(|| {
         format!("`{}` has no gateway, and the destination is not in its network", known.name_of(pair.from))
     })?;
-    Ok(Some(Neighbour { interface: pair.from.interface, address: index, ip }))
+    Ok(Some(DeviceNeighbour { interface: pair.from.interface, address: index, ip }))
 }
 
 /// The destination, if all frames have the same.
-fn constant(ip: &Header) -> Option<IpAddr> {
-    let Some(Setting::Pattern(Pattern::Value(value))) = ip.setting("dst") else { return None };
+fn constant(ip: &PacketHeader) -> Option<IpAddr> {
+    let Some(FieldSetting::Pattern(FieldPattern::Value(value))) = ip.setting("dst") else { return None };
     Some(match ip.kind() {
-        Kind::Ipv6 => IpAddr::V6(Ipv6Addr::from_bits(*value)),
+        HeaderKind::Ipv6 => IpAddr::V6(Ipv6Addr::from_bits(*value)),
         _ => IpAddr::V4(Ipv4Addr::from_bits(u32::try_from(*value).ok()?)),
     })
 }
@@ -209,6 +214,8 @@ fn number_of(ip: IpAddr) -> u128 {
     }
 }
 
-fn mac_setting(mac: Mac) -> Setting {
-    Setting::Pattern(Pattern::Value(mac.iter().fold(0, |value, byte| value << 8 | u128::from(*byte))))
+fn mac_setting(mac: Mac) -> FieldSetting {
+    FieldSetting::Pattern(FieldPattern::Value(
+        mac.iter().fold(0, |value, byte| value << 8 | u128::from(*byte)),
+    ))
 }

@@ -1,52 +1,56 @@
 //! Where a flow goes from and to: a port and ports, or pairs of emulated interfaces.
 
 use super::{PortNames, port_named};
-use crate::Problem;
-use crate::device::Interface;
+use crate::PlanProblem;
+use crate::device::DeviceInterface;
 use crate::nearest::nearest;
-use crate::reader::{Item, Object};
+use crate::reader::{DocumentItem, DocumentObject};
 use std::collections::{HashMap, HashSet};
 
 /// What `tx_rx` can name.
-pub(super) struct Known<'a> {
+pub(super) struct NamedEnds<'a> {
     port_names: &'a PortNames,
-    pub(super) interfaces: &'a [Interface],
-    endpoints: HashMap<&'a str, Endpoint>,
+    pub(super) interfaces: &'a [DeviceInterface],
+    endpoints: HashMap<&'a str, FlowEndpoint>,
     devices: &'a [String],
 }
 
 /// An interface, or one address of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Endpoint {
+pub(super) struct FlowEndpoint {
     pub(super) interface: usize,
     pub(super) address: Option<usize>,
 }
 
 /// Where from and where to, of one stream.
 #[derive(Clone, Debug)]
-pub(super) struct Pair {
-    pub(super) from: Endpoint,
-    pub(super) to: Endpoint,
+pub(super) struct EndpointPair {
+    pub(super) from: FlowEndpoint,
+    pub(super) to: FlowEndpoint,
     /// It goes the way back, so the headers are turned round.
     pub(super) is_reverse: bool,
     /// Of how many pairs in this direction it is which.
-    pub(super) part: crate::Part,
+    pub(super) part: crate::FlowShare,
 }
 
 /// The ends of a flow.
 #[derive(Clone, Debug)]
-pub(super) enum Ends {
+pub(super) enum FlowEnds {
     Ports(usize, Vec<usize>),
-    Pairs(Vec<Pair>),
+    Pairs(Vec<EndpointPair>),
 }
 
-impl<'a> Known<'a> {
-    pub(super) fn new(port_names: &'a PortNames, interfaces: &'a [Interface], devices: &'a [String]) -> Self {
+impl<'a> NamedEnds<'a> {
+    pub(super) fn new(
+        port_names: &'a PortNames,
+        interfaces: &'a [DeviceInterface],
+        devices: &'a [String],
+    ) -> Self {
         let mut endpoints = HashMap::new();
         for (interface, found) in interfaces.iter().enumerate() {
-            endpoints.insert(&*found.name, Endpoint { interface, address: None });
+            endpoints.insert(&*found.name, FlowEndpoint { interface, address: None });
             for (address, named) in found.addresses.iter().enumerate() {
-                endpoints.insert(&*named.name, Endpoint { interface, address: Some(address) });
+                endpoints.insert(&*named.name, FlowEndpoint { interface, address: Some(address) });
             }
         }
         Self { port_names, interfaces, endpoints, devices }
@@ -58,16 +62,17 @@ impl<'a> Known<'a> {
     }
 
     /// As the document names it.
-    pub(super) fn name_of(&self, endpoint: Endpoint) -> &str {
+    pub(super) fn name_of(&self, endpoint: FlowEndpoint) -> &str {
         let interface = &self.interfaces[endpoint.interface];
         endpoint.address.map_or(&interface.name, |address| &interface.addresses[address].name)
     }
 
-    fn endpoint(&self, item: &Item<'_>) -> Option<Endpoint> {
+    fn endpoint(&self, item: &DocumentItem<'_>) -> Option<FlowEndpoint> {
         let name = item.text()?;
         let found = self.endpoints.get(name).copied();
         if found.is_none() {
-            let problem = Problem::error(&*item.path, format!("there is no interface or address `{name}`"));
+            let problem =
+                PlanProblem::error(&*item.path, format!("there is no interface or address `{name}`"));
             item.note(match self.hint(name) {
                 Some(hint) => problem.with_hint(hint),
                 None => problem,
@@ -90,7 +95,7 @@ impl<'a> Known<'a> {
     }
 }
 
-pub(super) fn tx_rx(item: &Item<'_>, known: &Known<'_>) -> Option<Ends> {
+pub(super) fn tx_rx(item: &DocumentItem<'_>, known: &NamedEnds<'_>) -> Option<FlowEnds> {
     let object = item.object()?;
     let choice = object.choice(&["port", "device"], "port");
     let chosen = object.chosen(choice)?;
@@ -98,7 +103,7 @@ pub(super) fn tx_rx(item: &Item<'_>, known: &Known<'_>) -> Option<Ends> {
     if choice == "device" { pairs(&chosen, known) } else { ports(&chosen, known.port_names) }
 }
 
-fn ports(port: &Object<'_>, ports: &PortNames) -> Option<Ends> {
+fn ports(port: &DocumentObject<'_>, ports: &PortNames) -> Option<FlowEnds> {
     let tx = port.require("tx_name").and_then(|item| port_named(&item, ports));
     let mut named = port.items("rx_names");
     // Deprecated, and still what most scripts send.
@@ -114,15 +119,15 @@ fn ports(port: &Object<'_>, ports: &PortNames) -> Option<Ends> {
             None => {}
         }
     }
-    Some(Ends::Ports(tx?, rx))
+    Some(FlowEnds::Ports(tx?, rx))
 }
 
-fn pairs(object: &Object<'_>, known: &Known<'_>) -> Option<Ends> {
+fn pairs(object: &DocumentObject<'_>, known: &NamedEnds<'_>) -> Option<FlowEnds> {
     let one_to_one = object.word("mode", &["mesh", "one_to_one"], "mesh") == "one_to_one";
     let both_ways = object.flag("bidirectional", false);
     let side = |name| {
         let items = object.require(name).map(|item| item.list()).unwrap_or_default();
-        let found: Vec<Endpoint> = items.iter().filter_map(|item| known.endpoint(item)).collect();
+        let found: Vec<FlowEndpoint> = items.iter().filter_map(|item| known.endpoint(item)).collect();
         (found.len() == items.len()).then_some(found)
     };
     let (tx, rx) = (side("tx_names"), side("rx_names"));
@@ -137,7 +142,7 @@ fn pairs(object: &Object<'_>, known: &Known<'_>) -> Option<Ends> {
         object.item.error("a device flow needs a name on each side");
         return None;
     }
-    let couples: Vec<(Endpoint, Endpoint)> = if one_to_one {
+    let couples: Vec<(FlowEndpoint, FlowEndpoint)> = if one_to_one {
         tx.into_iter().zip(rx).collect()
     } else if tx.len().saturating_mul(rx.len()) > super::flow::MOST_STREAMS {
         object.item.error(format!(
@@ -153,18 +158,18 @@ fn pairs(object: &Object<'_>, known: &Known<'_>) -> Option<Ends> {
         object.item.error(format!("`{}` would send to itself", known.name_of(*same)));
         return None;
     }
-    Some(Ends::Pairs(in_both_directions(&couples, both_ways)))
+    Some(FlowEnds::Pairs(in_both_directions(&couples, both_ways)))
 }
 
 /// Each direction has all of the flow's rate and amount; its pairs deal them among them.
-fn in_both_directions(couples: &[(Endpoint, Endpoint)], both_ways: bool) -> Vec<Pair> {
+fn in_both_directions(couples: &[(FlowEndpoint, FlowEndpoint)], both_ways: bool) -> Vec<EndpointPair> {
     let of = couples.len() as u64;
     let directions: &[bool] = if both_ways { &[false, true] } else { &[false] };
     let pair = |is_reverse: bool| {
         let couples = couples.iter().enumerate();
         couples.map(move |(index, (from, to))| {
             let (from, to) = if is_reverse { (*to, *from) } else { (*from, *to) };
-            Pair { from, to, is_reverse, part: crate::Part { index: index as u64, of } }
+            EndpointPair { from, to, is_reverse, part: crate::FlowShare { index: index as u64, of } }
         })
     };
     directions.iter().flat_map(|reverse| pair(*reverse)).collect()

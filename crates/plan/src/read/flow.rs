@@ -1,32 +1,34 @@
 //! Flows: where from and to, what, how much, how long, what to measure.
 
 use super::dress::dress;
-use super::ends::{Endpoint, Ends, Known, Pair, tx_rx};
+use super::ends::{EndpointPair, FlowEndpoint, FlowEnds, NamedEnds, tx_rx};
 use super::metrics::metrics;
-use super::packet::{Context, headers, hex_bytes};
+use super::packet::{HeaderContext, headers, hex_bytes};
 use super::port::elsewhere;
-use super::replay::{self, Source};
+use super::replay::{self, ReplaySource};
 use super::size::size;
-use super::{NOT_YET, Names};
-use crate::document::Place;
-use crate::reader::{Item, Object};
-use crate::recording::Frames;
-use crate::{Amount, Duration, Gap, Metrics, Part, Problem, ReadOptions, Stream};
+use super::{NOT_YET, UniqueNames};
+use crate::document::TextPosition;
+use crate::reader::{DocumentItem, DocumentObject};
+use crate::recording::FrameOrigin;
+use crate::{
+    FlowShare, InterFrameGap, PlanProblem, ReadOptions, Stream, StreamAmount, StreamDuration, WantedMetrics,
+};
 use packetrig_units::{BitRate, FrameRate, FrameSize, Nanos, Rate, Share};
-use packetrig_wire::payload::Payload;
+use packetrig_wire::payload::PayloadPattern;
 use packetrig_wire::size::SizePattern;
 use packetrig_wire::tag::{SHORT_STREAMS, TagForm};
-use packetrig_wire::{Error, FrameSpec, Template};
+use packetrig_wire::{Error, FrameSpec, FrameTemplate};
 use std::sync::Arc;
 
 pub(super) const MOST_STREAMS: usize = 1 << 16;
 /// Each takes a thread and some MiB.
 const MOST_RECORDINGS: usize = 64;
 pub(super) fn flows(
-    config: &Object<'_>,
+    config: &DocumentObject<'_>,
     options: ReadOptions,
-    known: &Known<'_>,
-    names: &mut Names,
+    known: &NamedEnds<'_>,
+    names: &mut UniqueNames,
 ) -> Vec<Stream> {
     let mut streams = Vec::new();
     let mut flow = 0;
@@ -50,11 +52,11 @@ pub(super) fn flows(
 }
 
 fn read(
-    item: &Item<'_>,
+    item: &DocumentItem<'_>,
     flow: usize,
     options: ReadOptions,
-    known: &Known<'_>,
-    names: &mut Names,
+    known: &NamedEnds<'_>,
+    names: &mut UniqueNames,
     streams: &mut Vec<Stream>,
 ) -> Option<()> {
     let object = item.object()?;
@@ -62,30 +64,30 @@ fn read(
     let end_item = object.require("tx_rx");
     let ends = end_item.as_ref().and_then(|item| tx_rx(item, known));
     let receivers = match &ends {
-        Some(Ends::Ports(_, rx)) => rx.len(),
-        Some(Ends::Pairs(_)) => 1,
+        Some(FlowEnds::Ports(_, rx)) => rx.len(),
+        Some(FlowEnds::Pairs(_)) => 1,
         None => 0,
     };
     let metrics = metrics(&object, receivers);
     let place = object.get("rate").map_or_else(|| item.place(), |rate| rate.place());
-    let device = matches!(ends, Some(Ends::Pairs(_)));
-    let context = Context { options, flow: flow as u64, device };
+    let device = matches!(ends, Some(FlowEnds::Pairs(_)));
+    let context = HeaderContext { options, flow: flow as u64, device };
     let source = match object.object("x_replay") {
-        Some(replay) => replay::source(&object, replay, metrics.enable).map(Origin::File),
+        Some(replay) => replay::source(&object, replay, metrics.enable).map(FlowOrigin::File),
         None => recipe(&object, context, metrics),
     };
     object.refuse(&["egress_packet"], NOT_YET);
     object.close();
     let (ends, origin) = (ends?, source?);
-    let shared = Shared { place, flow, name, metrics };
+    let shared = FlowBasis { place, flow, name, metrics };
     match (ends, origin) {
-        (Ends::Ports(tx, rx), Origin::File(source)) => streams.push(shared.stream(tx, rx, source)),
-        (Ends::Ports(tx, rx), Origin::Recipe { spec, rate, duration }) => {
+        (FlowEnds::Ports(tx, rx), FlowOrigin::File(source)) => streams.push(shared.stream(tx, rx, source)),
+        (FlowEnds::Ports(tx, rx), FlowOrigin::Recipe { spec, rate, duration }) => {
             let frames = made(item, spec, metrics, streams.len())?;
-            streams.push(shared.stream(tx, rx, Source { frames, rate, duration }));
+            streams.push(shared.stream(tx, rx, ReplaySource { frames, rate, duration }));
         }
-        (Ends::Pairs(_), Origin::File(_)) => end_item?.error("a replay goes from port to port"),
-        (Ends::Pairs(pairs), Origin::Recipe { spec, rate, duration }) => {
+        (FlowEnds::Pairs(_), FlowOrigin::File(_)) => end_item?.error("a replay goes from port to port"),
+        (FlowEnds::Pairs(pairs), FlowOrigin::Recipe { spec, rate, duration }) => {
             let recipe = (spec, rate, duration);
             pairs.iter().try_for_each(|pair| {
                 let stream = shared.pair(item, pair, &recipe, (known, streams.len()))?;
@@ -104,14 +106,14 @@ struct FlowGap {
     count: usize,
     /// A port that is not here.
     tx: usize,
-    frames: Frames,
+    frames: FrameOrigin,
 }
 
 /// Of a part of a plan: the flows for which this item stands.
 fn flows_elsewhere(
-    item: &Item<'_>,
+    item: &DocumentItem<'_>,
     options: ReadOptions,
-    known: &Known<'_>,
+    known: &NamedEnds<'_>,
     streams: usize,
 ) -> Option<FlowGap> {
     let object = item.object()?;
@@ -121,39 +123,43 @@ fn flows_elsewhere(
     object.close();
     let tx = tx.and_then(|tx| usize::try_from(tx).ok()).unwrap_or(0);
     let size = SizePattern::Fixed(FrameSize::MIN);
-    let spec = FrameSpec { headers: Vec::new(), size, payload: Payload::default(), tagged: false };
-    let frames = Frames::Made(Arc::new(template(item, spec)?));
+    let spec = FrameSpec { headers: Vec::new(), size, payload: PayloadPattern::default(), tagged: false };
+    let frames = FrameOrigin::Made(Arc::new(template(item, spec)?));
     Some(FlowGap { count, tx, frames })
 }
 
 fn stream_elsewhere(flow: usize, gap: &FlowGap) -> Stream {
     Stream {
-        place: Place::default(),
+        place: TextPosition::default(),
         name: String::new(),
         flow,
         flow_name: String::new(),
-        part: Part::WHOLE,
+        part: FlowShare::WHOLE,
         awaits: None,
         tx: gap.tx,
         rx: Vec::new(),
         frames: gap.frames.clone(),
         rate: Rate::Share(Share::WHOLE),
-        duration: Duration { amount: Amount::Continuous, delay: Gap::Bytes(0), gap: 12 },
-        metrics: Metrics::default(),
+        duration: StreamDuration {
+            amount: StreamAmount::Continuous,
+            delay: InterFrameGap::Bytes(0),
+            gap: 12,
+        },
+        metrics: WantedMetrics::default(),
     }
 }
 
 /// What all streams of a flow have in common.
-struct Shared {
-    place: Place,
+struct FlowBasis {
+    place: TextPosition,
     flow: usize,
     name: String,
-    metrics: Metrics,
+    metrics: WantedMetrics,
 }
 
-impl Shared {
-    fn stream(&self, tx: usize, rx: Vec<usize>, source: Source) -> Stream {
-        let Source { frames, rate, duration } = source;
+impl FlowBasis {
+    fn stream(&self, tx: usize, rx: Vec<usize>, source: ReplaySource) -> Stream {
+        let ReplaySource { frames, rate, duration } = source;
         let (name, flow_name) = (self.name.clone(), self.name.clone());
         let (place, flow, metrics) = (self.place, self.flow, self.metrics);
         Stream {
@@ -161,7 +167,7 @@ impl Shared {
             name,
             flow,
             flow_name,
-            part: Part::WHOLE,
+            part: FlowShare::WHOLE,
             awaits: None,
             tx,
             rx,
@@ -173,56 +179,61 @@ impl Shared {
     }
 }
 
-impl Shared {
+impl FlowBasis {
     /// What a pair of interfaces has of the flow, as the stream of this number.
     fn pair(
         &self,
-        item: &Item<'_>,
-        pair: &Pair,
-        (spec, rate, duration): &(FrameSpec, Rate, Duration),
-        (known, number): (&Known<'_>, usize),
+        item: &DocumentItem<'_>,
+        pair: &EndpointPair,
+        (spec, rate, duration): &(FrameSpec, Rate, StreamDuration),
+        (known, number): (&NamedEnds<'_>, usize),
     ) -> Option<Stream> {
         let dressed = dress(&spec.headers, pair, known);
         let (headers, awaits) = dressed.map_err(|message| item.error(message)).ok()?;
         let frames = made(item, FrameSpec { headers, ..spec.clone() }, self.metrics, number)?;
-        let port = |end: Endpoint| known.interfaces[end.interface].port;
-        let source = Source { frames, rate: *rate, duration: *duration };
+        let port = |end: FlowEndpoint| known.interfaces[end.interface].port;
+        let source = ReplaySource { frames, rate: *rate, duration: *duration };
         let stream = self.stream(port(pair.from), vec![port(pair.to)], source);
         Some(Stream { part: pair.part, awaits, ..stream })
     }
 }
 
 /// What a flow says of its frames and their times.
-enum Origin {
+enum FlowOrigin {
     /// They are in a file.
-    File(Source),
+    File(ReplaySource),
     /// They are made from headers, sizes and a payload.
-    Recipe { spec: FrameSpec, rate: Rate, duration: Duration },
+    Recipe { spec: FrameSpec, rate: Rate, duration: StreamDuration },
 }
 
-fn recipe(object: &Object<'_>, context: Context, metrics: Metrics) -> Option<Origin> {
+fn recipe(object: &DocumentObject<'_>, context: HeaderContext, metrics: WantedMetrics) -> Option<FlowOrigin> {
     let headers = headers(object, context);
     let size = size(object, context);
     let payload = payload(object);
     let rate = rate(object);
     let duration = duration(object);
     let spec = FrameSpec { headers, size: size?, payload: payload?, tagged: metrics.enable };
-    Some(Origin::Recipe { spec, rate: rate?, duration: duration? })
+    Some(FlowOrigin::Recipe { spec, rate: rate?, duration: duration? })
 }
 
 /// Frames of the stream with this number.
-fn made(item: &Item<'_>, spec: FrameSpec, metrics: Metrics, stream: usize) -> Option<Frames> {
+fn made(
+    item: &DocumentItem<'_>,
+    spec: FrameSpec,
+    metrics: WantedMetrics,
+    stream: usize,
+) -> Option<FrameOrigin> {
     let template = template(item, spec)?;
     warn_of_tags(item, &template, metrics, stream);
-    Some(Frames::Made(Arc::new(template)))
+    Some(FrameOrigin::Made(Arc::new(template)))
 }
 
-fn template(item: &Item<'_>, spec: FrameSpec) -> Option<Template> {
-    match Template::new(spec) {
+fn template(item: &DocumentItem<'_>, spec: FrameSpec) -> Option<FrameTemplate> {
+    match FrameTemplate::new(spec) {
         Ok(template) => Some(template),
         Err(error) => {
             let path = format!("{}.size", item.path);
-            let mut problem = Problem::error(path, error.to_string());
+            let mut problem = PlanProblem::error(path, error.to_string());
             if let Error::TooSmall { needed, .. } = error {
                 problem = problem.with_hint(format!("make it {needed} or more, or leave a header out"));
             }
@@ -233,7 +244,7 @@ fn template(item: &Item<'_>, spec: FrameSpec) -> Option<Template> {
 }
 
 /// Says what will not be measured because the tag does not fit.
-fn warn_of_tags(item: &Item<'_>, template: &Template, metrics: Metrics, stream: usize) {
+fn warn_of_tags(item: &DocumentItem<'_>, template: &FrameTemplate, metrics: WantedMetrics, stream: usize) {
     let smallest = template.spec().size.min();
     if !metrics.enable {
         return;
@@ -249,7 +260,7 @@ fn warn_of_tags(item: &Item<'_>, template: &Template, metrics: Metrics, stream: 
         }
         None => "the smallest frames leave no room for a test tag: they count as foreign at the receiver",
     };
-    item.note(Problem::warning(path, message));
+    item.note(PlanProblem::warning(path, message));
 }
 
 /// A non-negative decimal number times 10^`places`, rounded to the nearest; exact where a float would not be.
@@ -266,8 +277,8 @@ pub(super) fn decimal(text: &str, places: u32) -> Option<u64> {
     u64::try_from(value).ok()
 }
 
-fn payload(flow: &Object<'_>) -> Option<Payload> {
-    let Some(object) = flow.object("payload") else { return Some(Payload::default()) };
+fn payload(flow: &DocumentObject<'_>) -> Option<PayloadPattern> {
+    let Some(object) = flow.object("payload") else { return Some(PayloadPattern::default()) };
     let kinds = ["fixed", "increment_byte", "decrement_byte", "increment_word", "decrement_word"];
     let payload = match object.choice(&kinds, "fixed") {
         "fixed" => {
@@ -282,18 +293,18 @@ fn payload(flow: &Object<'_>) -> Option<Payload> {
             }
             let repeat = fixed.flag("repeat", true);
             fixed.close();
-            Payload::Fixed { pattern: pattern?, repeat }
+            PayloadPattern::Fixed { pattern: pattern?, repeat }
         }
-        "decrement_byte" => Payload::DecrementByte,
-        "increment_word" => Payload::IncrementWord,
-        "decrement_word" => Payload::DecrementWord,
-        _ => Payload::IncrementByte,
+        "decrement_byte" => PayloadPattern::DecrementByte,
+        "increment_word" => PayloadPattern::IncrementWord,
+        "decrement_word" => PayloadPattern::DecrementWord,
+        _ => PayloadPattern::IncrementByte,
     };
     object.close();
     Some(payload)
 }
 
-pub(super) fn rate(flow: &Object<'_>) -> Option<Rate> {
+pub(super) fn rate(flow: &DocumentObject<'_>) -> Option<Rate> {
     let Some(object) = flow.object("rate") else { return usual_rate("pps") };
     let units = ["pps", "bps", "kbps", "mbps", "gbps", "percentage"];
     let unit = object.choice(&units, "pps");
@@ -314,7 +325,7 @@ fn usual_rate(unit: &str) -> Option<Rate> {
     }
 }
 
-fn read_rate(item: &Item<'_>, unit: &str) -> Option<Rate> {
+fn read_rate(item: &DocumentItem<'_>, unit: &str) -> Option<Rate> {
     let factor = match unit {
         "percentage" => return percentage(item),
         "pps" => {
@@ -338,7 +349,7 @@ fn read_rate(item: &Item<'_>, unit: &str) -> Option<Rate> {
     bits.map(|bits| Rate::Bits(BitRate::new(bits)))
 }
 
-fn percentage(item: &Item<'_>) -> Option<Rate> {
+fn percentage(item: &DocumentItem<'_>) -> Option<Rate> {
     let text = item.text()?;
     let share = decimal(text, 7).filter(|billionths| (1..=1_000_000_000).contains(billionths));
     if share.is_none() {
@@ -347,31 +358,32 @@ fn percentage(item: &Item<'_>) -> Option<Rate> {
     share.map(Share::from_billionths).map(Rate::Share)
 }
 
-fn duration(flow: &Object<'_>) -> Option<Duration> {
-    let forever = Duration { amount: Amount::Continuous, delay: Gap::Bytes(0), gap: 12 };
+fn duration(flow: &DocumentObject<'_>) -> Option<StreamDuration> {
+    let forever =
+        StreamDuration { amount: StreamAmount::Continuous, delay: InterFrameGap::Bytes(0), gap: 12 };
     let Some(object) = flow.object("duration") else { return Some(forever) };
     let choice = object.choice(&["continuous", "fixed_packets", "fixed_seconds", "burst"], "continuous");
     let inner = object.chosen(choice)?;
     let amount = match choice {
-        "fixed_packets" => Amount::Packets(inner.number("packets", 1, 1, u32::MAX.into())),
-        "fixed_seconds" => Amount::Seconds(seconds(&inner)?),
-        "burst" => Amount::Bursts {
+        "fixed_packets" => StreamAmount::Packets(inner.number("packets", 1, 1, u32::MAX.into())),
+        "fixed_seconds" => StreamAmount::Seconds(seconds(&inner)?),
+        "burst" => StreamAmount::Bursts {
             bursts: inner.number("bursts", 0, 0, u32::MAX.into()),
             packets: inner.number("packets", 1, 1, u32::MAX.into()),
             between: gap(inner.object("inter_burst_gap"))?,
         },
-        _ => Amount::Continuous,
+        _ => StreamAmount::Continuous,
     };
     let gap_bytes = u32::try_from(inner.number("gap", 12, 0, 1 << 20)).ok()?;
-    let delay = if choice == "burst" { Gap::Bytes(0) } else { gap(inner.object("delay"))? };
+    let delay = if choice == "burst" { InterFrameGap::Bytes(0) } else { gap(inner.object("delay"))? };
     if inner.item.path != object.item.path {
         inner.close();
     }
     object.close();
-    Some(Duration { amount, delay, gap: gap_bytes })
+    Some(StreamDuration { amount, delay, gap: gap_bytes })
 }
 
-fn seconds(object: &Object<'_>) -> Option<Nanos> {
+fn seconds(object: &DocumentObject<'_>) -> Option<Nanos> {
     let Some(item) = object.get("seconds") else { return Some(Nanos::from_secs(1)) };
     let text = item.text()?;
     let ns = decimal(text, 9).filter(|ns| *ns > 0);
@@ -381,17 +393,19 @@ fn seconds(object: &Object<'_>) -> Option<Nanos> {
     ns.map(Nanos::new)
 }
 
-fn gap(object: Option<Object<'_>>) -> Option<Gap> {
-    let Some(object) = object else { return Some(Gap::Bytes(0)) };
+fn gap(object: Option<DocumentObject<'_>>) -> Option<InterFrameGap> {
+    let Some(object) = object else { return Some(InterFrameGap::Bytes(0)) };
     let choice = object.choice(&["bytes", "nanoseconds", "microseconds"], "bytes");
     let item = object.get(choice);
     object.close();
-    let Some(item) = item else { return Some(Gap::Bytes(0)) };
+    let Some(item) = item else { return Some(InterFrameGap::Bytes(0)) };
     let text = item.text()?;
     let places = if choice == "microseconds" { 3 } else { 0 };
     let value = decimal(text, places);
     if value.is_none() {
         item.error(format!("`{text}` is not a number of {choice}"));
     }
-    value.map(|value| if choice == "bytes" { Gap::Bytes(value) } else { Gap::Time(Nanos::new(value)) })
+    value.map(|value| {
+        if choice == "bytes" { InterFrameGap::Bytes(value) } else { InterFrameGap::Time(Nanos::new(value)) }
+    })
 }

@@ -2,11 +2,11 @@
 
 use super::NOT_YET;
 use super::flow::decimal;
-use crate::Metrics;
-use crate::reader::Object;
+use crate::WantedMetrics;
+use crate::reader::DocumentObject;
 
-pub(super) fn metrics(flow: &Object<'_>, receivers: usize) -> Metrics {
-    let off = Metrics { enable: false, latency: false, rx_per_tx_thousandths: 1000 };
+pub(super) fn metrics(flow: &DocumentObject<'_>, receivers: usize) -> WantedMetrics {
+    let off = WantedMetrics { enable: false, latency: false, rx_per_tx_thousandths: 1000 };
     let Some(object) = flow.object("metrics") else { return off };
     let enable = object.flag("enable", false);
     // Loss and time stamps are always measured when metrics are on.
@@ -28,10 +28,10 @@ pub(super) fn metrics(flow: &Object<'_>, receivers: usize) -> Metrics {
         tags.close();
     }
     object.close();
-    Metrics { enable, latency: latency && enable, rx_per_tx_thousandths: ratio }
+    WantedMetrics { enable, latency: latency && enable, rx_per_tx_thousandths: ratio }
 }
 
-fn expected(ratio: Object<'_>, receivers: usize) -> u64 {
+fn expected(ratio: DocumentObject<'_>, receivers: usize) -> u64 {
     let thousandths = if ratio.choice(&["value", "rx_count"], "value") == "rx_count" {
         if let Some(inner) = ratio.object("rx_count") {
             inner.close();

@@ -24,30 +24,30 @@ pub use site::{LABEL_FORM, is_label};
 
 use crate::document;
 use crate::nearest::nearest;
-use crate::reader::{Item, Notes, Object};
-use crate::{Plan, Problems, ReadOptions, Severity};
+use crate::reader::{DocumentItem, DocumentObject, ProblemNotes};
+use crate::{Plan, PlanProblems, ProblemSeverity, ReadOptions};
 use std::collections::HashMap;
 
 const NOT_YET: &str = "packetrig does not do this yet";
 
-pub(crate) fn plan(text: &str, options: ReadOptions) -> Result<Plan, Problems> {
-    let root = document::parse(text).map_err(|problem| Problems(vec![problem.shortened()]))?;
-    let notes = Notes::default();
+pub(crate) fn plan(text: &str, options: ReadOptions) -> Result<Plan, PlanProblems> {
+    let root = document::parse(text).map_err(|problem| PlanProblems(vec![problem.shortened()]))?;
+    let notes = ProblemNotes::default();
     let mut plan = Plan { auto_start: true, ..Plan::default() };
-    if let Some(config) = Item::root(&root, &notes).object() {
+    if let Some(config) = DocumentItem::root(&root, &notes).object() {
         read(&config, options, &mut plan);
         config.close();
     }
     let problems = notes.into_problems();
-    if problems.iter().any(|problem| problem.severity == Severity::Error) {
-        return Err(Problems(problems));
+    if problems.iter().any(|problem| problem.severity == ProblemSeverity::Error) {
+        return Err(PlanProblems(problems));
     }
     plan.warnings = problems;
     Ok(plan)
 }
 
-fn read(config: &Object<'_>, options: ReadOptions, plan: &mut Plan) {
-    let mut names = Names::default();
+fn read(config: &DocumentObject<'_>, options: ReadOptions, plan: &mut Plan) {
+    let mut names = UniqueNames::default();
     plan.ports = port::ports(config, options, &mut names);
     let port_names = PortNames::of(&plan.ports);
     port::layer1(config, &mut plan.ports, &port_names, &mut names);
@@ -56,7 +56,7 @@ fn read(config: &Object<'_>, options: ReadOptions, plan: &mut Plan) {
     let (interfaces, devices) = device::interfaces(config, &port_names, &mut names);
     plan.interfaces = interfaces;
     plan.streams = {
-        let ends = ends::Known::new(&port_names, &plan.interfaces, &devices);
+        let ends = ends::NamedEnds::new(&port_names, &plan.interfaces, &devices);
         flow::flows(config, options, &ends, &mut names)
     };
     if let Some(settings) = config.object("options") {
@@ -88,11 +88,11 @@ const MOST_HINTED: usize = 101;
 
 /// OTG names are unique over all kinds of objects.
 #[derive(Debug, Default)]
-struct Names(HashMap<String, String>);
+struct UniqueNames(HashMap<String, String>);
 
-impl Names {
+impl UniqueNames {
     /// The name of an object, which no other object has.
-    fn claim(&mut self, object: &Object<'_>) -> String {
+    fn claim(&mut self, object: &DocumentObject<'_>) -> String {
         let Some(item) = object.require("name") else { return String::new() };
         let Some(name) = item.text() else { return String::new() };
         if name.is_empty() {
@@ -128,12 +128,12 @@ impl PortNames {
 }
 
 /// The index of the port that an item names.
-fn port_named(item: &Item<'_>, ports: &PortNames) -> Option<usize> {
+fn port_named(item: &DocumentItem<'_>, ports: &PortNames) -> Option<usize> {
     let name = item.text()?;
     let found = ports.indexes.get(name).copied();
     if found.is_none() {
         let names: Vec<&str> = ports.names.iter().map(String::as_str).take(MOST_HINTED).collect();
-        let mut problem = crate::Problem::error(&*item.path, format!("there is no port `{name}`"));
+        let mut problem = crate::PlanProblem::error(&*item.path, format!("there is no port `{name}`"));
         if let Some(near) = nearest(name, &names).filter(|_| names.len() == ports.names.len()) {
             problem = problem.with_hint(format!("did you mean `{near}`?"));
         } else if !names.is_empty() && names.len() <= 8 {

@@ -2,10 +2,12 @@
 //! per header here but for what OTG writes differently.
 
 use super::NOT_YET;
-use crate::reader::{Item, Object};
-use crate::{Problem, ReadOptions};
-use packetrig_wire::header::{Absent, Extra, FieldDef, Form, Header, Kind, Setting};
-use packetrig_wire::pattern::{Pattern, mix};
+use crate::reader::{DocumentItem, DocumentObject};
+use crate::{PlanProblem, ReadOptions};
+use packetrig_wire::header::{
+    AbsentValue, ExtraChoice, FieldDef, FieldSetting, HeaderKind, PacketHeader, ValueForm,
+};
+use packetrig_wire::pattern::{FieldPattern, mix};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// Headers OTG has and packetrig has not.
@@ -14,7 +16,7 @@ const UNSUPPORTED: &[&str] =
 
 /// What a flow's headers need to know beyond themselves.
 #[derive(Clone, Copy)]
-pub(super) struct Context {
+pub(super) struct HeaderContext {
     pub(super) options: ReadOptions,
     /// Number of the flow: flows draw different seeds.
     pub(super) flow: u64,
@@ -22,17 +24,17 @@ pub(super) struct Context {
     pub(super) device: bool,
 }
 
-pub(super) fn headers(flow: &Object<'_>, context: Context) -> Vec<Header> {
+pub(super) fn headers(flow: &DocumentObject<'_>, context: HeaderContext) -> Vec<PacketHeader> {
     flow.items("packet").iter().filter_map(|item| header(item, context)).collect()
 }
 
-fn header(item: &Item<'_>, context: Context) -> Option<Header> {
+fn header(item: &DocumentItem<'_>, context: HeaderContext) -> Option<PacketHeader> {
     let union = item.object()?;
-    let mut words: Vec<&'static str> = Kind::ALL.iter().map(|kind| kind.name()).collect();
+    let mut words: Vec<&'static str> = HeaderKind::ALL.iter().map(|kind| kind.name()).collect();
     words.extend(UNSUPPORTED);
     union.do_not_suggest(UNSUPPORTED);
     let choice = union.choice(&words, "ethernet");
-    let kind = Kind::ALL.into_iter().find(|kind| kind.name() == choice);
+    let kind = HeaderKind::ALL.into_iter().find(|kind| kind.name() == choice);
     let Some(kind) = kind else {
         item.error(format!("header `{choice}` is not supported: {NOT_YET}"));
         return None;
@@ -40,24 +42,24 @@ fn header(item: &Item<'_>, context: Context) -> Option<Header> {
     let object = union.chosen(choice)?;
     union.close();
     let header = match kind {
-        Kind::Custom => custom(&object),
+        HeaderKind::Custom => custom(&object),
         _ => fields(kind, &object, context),
     };
-    if kind == Kind::Ethernet {
+    if kind == HeaderKind::Ethernet {
         object.ignore(&["pfc_queue"], "packetrig has no priority queues of its own");
     }
     object.close();
     header
 }
 
-fn custom(object: &Object<'_>) -> Option<Header> {
+fn custom(object: &DocumentObject<'_>) -> Option<PacketHeader> {
     object.refuse(&["metric_tags"], NOT_YET);
     let item = object.require("bytes")?;
     let bytes = hex_bytes(item.text()?);
     if bytes.is_none() {
         item.error("must be an even number of hexadecimal digits");
     }
-    bytes.map(Header::custom)
+    bytes.map(PacketHeader::custom)
 }
 
 /// Hexadecimal digits; spaces and colons between them do not count.
@@ -72,14 +74,14 @@ pub(super) fn hex_bytes(text: &str) -> Option<Vec<u8>> {
     pairs.remainder().is_empty().then(|| pairs.map(|pair| pair[0] << 4 | pair[1]).collect())
 }
 
-fn fields(kind: Kind, object: &Object<'_>, context: Context) -> Option<Header> {
-    let mut header = Header::new(kind);
+fn fields(kind: HeaderKind, object: &DocumentObject<'_>, context: HeaderContext) -> Option<PacketHeader> {
+    let mut header = PacketHeader::new(kind);
     match kind {
-        Kind::Icmp | Kind::Icmpv6 => {
+        HeaderKind::Icmp | HeaderKind::Icmpv6 => {
             object.choice(&["echo"], "echo");
             nested(&mut header, object, "echo", "echo.", context);
         }
-        Kind::Ipv4 => {
+        HeaderKind::Ipv4 => {
             flat(&mut header, object, "", context);
             if let Some(priority) = object.object("priority") {
                 let choice = priority.choice(&["raw", "tos", "dscp"], "dscp");
@@ -92,21 +94,27 @@ fn fields(kind: Kind, object: &Object<'_>, context: Context) -> Option<Header> {
             }
             options(&mut header, object);
         }
-        Kind::Ipv6 => {
+        HeaderKind::Ipv6 => {
             flat(&mut header, object, "", context);
             object.refuse(&["dst_usids"], NOT_YET);
         }
         _ => flat(&mut header, object, "", context),
     }
-    let varies = |name| matches!(header.setting(name), Some(Setting::Pattern(p)) if p.varies());
-    if kind == Kind::Gre && varies("checksum_present") {
+    let varies = |name| matches!(header.setting(name), Some(FieldSetting::Pattern(p)) if p.varies());
+    if kind == HeaderKind::Gre && varies("checksum_present") {
         object.item.error("`checksum_present` must not vary: the header would change its length");
         return None;
     }
     Some(header)
 }
 
-fn nested(header: &mut Header, object: &Object<'_>, name: &'static str, prefix: &str, context: Context) {
+fn nested(
+    header: &mut PacketHeader,
+    object: &DocumentObject<'_>,
+    name: &'static str,
+    prefix: &str,
+    context: HeaderContext,
+) {
     if let Some(inner) = object.chosen(name) {
         flat(header, &inner, prefix, context);
         if inner.item.path != object.item.path {
@@ -116,7 +124,7 @@ fn nested(header: &mut Header, object: &Object<'_>, name: &'static str, prefix: 
 }
 
 /// Fields whose name is `prefix` and one word more.
-fn flat(header: &mut Header, object: &Object<'_>, prefix: &str, context: Context) {
+fn flat(header: &mut PacketHeader, object: &DocumentObject<'_>, prefix: &str, context: HeaderContext) {
     for field in header.kind().fields() {
         let Some(name) = field.name.strip_prefix(prefix).filter(|name| !name.contains('.')) else { continue };
         if name == "urgent_pointer" {
@@ -130,19 +138,21 @@ fn flat(header: &mut Header, object: &Object<'_>, prefix: &str, context: Context
 }
 
 /// Literals by which OTG means "work it out".
-fn is_placeholder(kind: Kind, field: &FieldDef, setting: &Setting) -> bool {
+fn is_placeholder(kind: HeaderKind, field: &FieldDef, setting: &FieldSetting) -> bool {
     let literal = match setting {
-        Setting::Pattern(Pattern::Value(value)) => *value,
+        FieldSetting::Pattern(FieldPattern::Value(value)) => *value,
         _ => return false,
     };
     matches!(
         (kind, field.name, literal),
-        (Kind::Udp, "length", 0) | (Kind::Tcp, "data_offset", 0) | (Kind::Vlan, "tpid", 65_535)
+        (HeaderKind::Udp, "length", 0)
+            | (HeaderKind::Tcp, "data_offset", 0)
+            | (HeaderKind::Vlan, "tpid", 65_535)
     )
 }
 
 /// IPv4 options: router alert, and custom ones as bytes.
-fn options(header: &mut Header, object: &Object<'_>) {
+fn options(header: &mut PacketHeader, object: &DocumentObject<'_>) {
     for item in object.items("options") {
         let Some(option) = item.object() else { continue };
         option.do_not_suggest(&["custom", "timestamp"]);
@@ -159,9 +169,9 @@ fn options(header: &mut Header, object: &Object<'_>) {
     }
 }
 
-fn setting(item: &Item<'_>, field: &FieldDef, context: Context) -> Option<Setting> {
+fn setting(item: &DocumentItem<'_>, field: &FieldDef, context: HeaderContext) -> Option<FieldSetting> {
     let object = item.object()?;
-    let setting = if field.form == Form::Checksum {
+    let setting = if field.form == ValueForm::Checksum {
         checksum(&object, field)
     } else {
         pattern(&object, field, context)
@@ -171,36 +181,36 @@ fn setting(item: &Item<'_>, field: &FieldDef, context: Context) -> Option<Settin
     setting
 }
 
-fn checksum(object: &Object<'_>, field: &FieldDef) -> Option<Setting> {
+fn checksum(object: &DocumentObject<'_>, field: &FieldDef) -> Option<FieldSetting> {
     if object.choice(&["generated", "custom"], "generated") == "custom" {
         let value = object.require("custom")?.number(0, max_of(field))?;
-        return Some(Setting::Pattern(Pattern::Value(value)));
+        return Some(FieldSetting::Pattern(FieldPattern::Value(value)));
     }
-    (object.word("generated", &["good", "bad"], "good") == "bad").then_some(Setting::BadChecksum)
+    (object.word("generated", &["good", "bad"], "good") == "bad").then_some(FieldSetting::BadChecksum)
 }
 
-fn pattern(object: &Object<'_>, field: &FieldDef, context: Context) -> Option<Setting> {
+fn pattern(object: &DocumentObject<'_>, field: &FieldDef, context: HeaderContext) -> Option<FieldSetting> {
     let mut words = vec!["value", "values", "increment", "decrement"];
     // OTG has no `auto` for a source MAC; on device flows it can mean one thing only.
-    let has_auto = context.device && field.form == Form::Mac && field.name == "src"
-        || matches!(field.extra, Extra::Auto | Extra::Device | Extra::RandomOrDevice);
+    let has_auto = context.device && field.form == ValueForm::Mac && field.name == "src"
+        || matches!(field.extra, ExtraChoice::Auto | ExtraChoice::Device | ExtraChoice::RandomOrDevice);
     if has_auto {
         words.push("auto");
     }
-    if matches!(field.extra, Extra::Random | Extra::RandomOrDevice) {
+    if matches!(field.extra, ExtraChoice::Random | ExtraChoice::RandomOrDevice) {
         words.push("random");
     }
-    let default = if field.extra == Extra::Auto { "auto" } else { "value" };
+    let default = if field.extra == ExtraChoice::Auto { "auto" } else { "value" };
     let choice = object.choice(&words, default);
     let pattern = match choice {
-        "value" => Pattern::Value(one(object, "value", field, default_of(field))?),
+        "value" => FieldPattern::Value(one(object, "value", field, default_of(field))?),
         "values" => values(object, field)?,
         "increment" => step(object, "increment", field)?,
         "decrement" => step(object, "decrement", field)?,
         "random" => random(object, field, context)?,
-        _ if field.extra == Extra::Auto || context.device => return None,
+        _ if field.extra == ExtraChoice::Auto || context.device => return None,
         _ => {
-            let problem = Problem::error(
+            let problem = PlanProblem::error(
                 &*object.item.path,
                 "`auto` takes the address of a device, and this flow goes from port to port",
             );
@@ -208,22 +218,22 @@ fn pattern(object: &Object<'_>, field: &FieldDef, context: Context) -> Option<Se
             return None;
         }
     };
-    Some(Setting::Pattern(pattern))
+    Some(FieldSetting::Pattern(pattern))
 }
 
-fn values(object: &Object<'_>, field: &FieldDef) -> Option<Pattern> {
+fn values(object: &DocumentObject<'_>, field: &FieldDef) -> Option<FieldPattern> {
     let items = object.items("values");
     if items.is_empty() {
         object.item.error("`values` needs at least one value");
         return None;
     }
     let values: Option<Vec<u128>> = items.iter().map(|item| scalar(item, field)).collect();
-    values.map(Pattern::Values)
+    values.map(FieldPattern::Values)
 }
 
-fn step(object: &Object<'_>, name: &'static str, field: &FieldDef) -> Option<Pattern> {
+fn step(object: &DocumentObject<'_>, name: &'static str, field: &FieldDef) -> Option<FieldPattern> {
     let steps = object.chosen(name)?;
-    let pattern = Pattern::Step {
+    let pattern = FieldPattern::Step {
         start: one(&steps, "start", field, default_of(field))?,
         step: one(&steps, "step", field, 1)?,
         count: steps.number("count", 1, 1, u64::MAX),
@@ -233,7 +243,7 @@ fn step(object: &Object<'_>, name: &'static str, field: &FieldDef) -> Option<Pat
     Some(pattern)
 }
 
-fn random(object: &Object<'_>, field: &FieldDef, context: Context) -> Option<Pattern> {
+fn random(object: &DocumentObject<'_>, field: &FieldDef, context: HeaderContext) -> Option<FieldPattern> {
     let draw = object.chosen("random")?;
     let min = one(&draw, "min", field, 0)?;
     let max = one(&draw, "max", field, max_of(field))?;
@@ -247,10 +257,10 @@ fn random(object: &Object<'_>, field: &FieldDef, context: Context) -> Option<Pat
     // OTG: seed 0 means "not repeatable"; it is drawn from the run's seed, which the report names.
     let seed =
         if seed == 0 { mix(context.options.seed, context.flow << 16 | u64::from(field.at)) } else { seed };
-    Some(Pattern::Random { min, max, seed, count })
+    Some(FieldPattern::Random { min, max, seed, count })
 }
 
-fn one(object: &Object<'_>, name: &'static str, field: &FieldDef, default: u128) -> Option<u128> {
+fn one(object: &DocumentObject<'_>, name: &'static str, field: &FieldDef, default: u128) -> Option<u128> {
     match object.get(name) {
         Some(item) => scalar(&item, field),
         None => Some(default),
@@ -259,8 +269,8 @@ fn one(object: &Object<'_>, name: &'static str, field: &FieldDef, default: u128)
 
 fn default_of(field: &FieldDef) -> u128 {
     match field.absent {
-        Absent::Value(value) => value,
-        Absent::Computed(_) | Absent::Nothing => 0,
+        AbsentValue::Value(value) => value,
+        AbsentValue::Computed(_) | AbsentValue::Nothing => 0,
     }
 }
 
@@ -268,16 +278,16 @@ fn max_of(field: &FieldDef) -> u128 {
     if field.bits >= 128 { u128::MAX } else { (1 << field.bits) - 1 }
 }
 
-fn scalar(item: &Item<'_>, field: &FieldDef) -> Option<u128> {
+fn scalar(item: &DocumentItem<'_>, field: &FieldDef) -> Option<u128> {
     let text = item.text()?;
     let (value, what) = match field.form {
-        Form::Number | Form::Checksum => return item.number(0, max_of(field)),
-        Form::Mac => (mac(text), "a MAC address like 02:00:00:00:00:01"),
-        Form::Ipv4 => (
+        ValueForm::Number | ValueForm::Checksum => return item.number(0, max_of(field)),
+        ValueForm::Mac => (mac(text), "a MAC address like 02:00:00:00:00:01"),
+        ValueForm::Ipv4 => (
             text.parse::<Ipv4Addr>().ok().map(|a| u128::from(a.to_bits())),
             "an IPv4 address like 198.18.0.1",
         ),
-        Form::Ipv6 => {
+        ValueForm::Ipv6 => {
             (text.parse::<Ipv6Addr>().ok().map(Ipv6Addr::to_bits), "an IPv6 address like 2001:2::1")
         }
     };

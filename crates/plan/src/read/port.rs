@@ -1,9 +1,9 @@
 //! Ports and their layer 1.
 
-use super::{Names, PortNames, port_named, site};
+use super::{PortNames, UniqueNames, port_named, site};
 use crate::parts::ELSEWHERE;
-use crate::reader::Object;
-use crate::{Location, Port, ReadOptions, Site};
+use crate::reader::DocumentObject;
+use crate::{Port, PortHost, PortLocation, ReadOptions};
 use packetrig_units::BitRate;
 
 /// OTG's speeds, in Mbit/s.
@@ -23,7 +23,7 @@ const SPEEDS: &[(&str, u64)] = &[
     ("speed_800_gbps", 800_000),
 ];
 
-pub(super) fn ports(config: &Object<'_>, options: ReadOptions, names: &mut Names) -> Vec<Port> {
+pub(super) fn ports(config: &DocumentObject<'_>, options: ReadOptions, names: &mut UniqueNames) -> Vec<Port> {
     let mut ports: Vec<Port> = Vec::new();
     let mut taken = site::TakenPlaces::new();
     for item in config.items("ports") {
@@ -38,7 +38,7 @@ pub(super) fn ports(config: &Object<'_>, options: ReadOptions, names: &mut Names
             object.require("location").and_then(|item| site::of(&item, options, &name, &mut taken));
         object.close();
         // A port without a location is an error already; its name keeps references to it valid.
-        let (site, location) = whereabouts.unwrap_or((Site::Here, Location::unsettled()));
+        let (site, location) = whereabouts.unwrap_or((PortHost::Here, PortLocation::unsettled()));
         ports.push(Port { name, site, location, speed: None, mtu: None, promiscuous: true });
     }
     ports
@@ -48,7 +48,7 @@ pub(super) fn ports(config: &Object<'_>, options: ReadOptions, names: &mut Names
 const MOST_PORTS: usize = 1 << 16;
 
 /// Of a part of a plan: how many ports or flows of other nodes this stands for, at most `most`.
-pub(super) fn elsewhere(object: &Object<'_>, options: ReadOptions, most: usize) -> Option<usize> {
+pub(super) fn elsewhere(object: &DocumentObject<'_>, options: ReadOptions, most: usize) -> Option<usize> {
     if !options.part {
         return None;
     }
@@ -58,11 +58,16 @@ pub(super) fn elsewhere(object: &Object<'_>, options: ReadOptions, most: usize) 
 }
 
 fn port_elsewhere() -> Port {
-    let (site, location) = (Site::Node(String::new()), Location::unsettled());
+    let (site, location) = (PortHost::Node(String::new()), PortLocation::unsettled());
     Port { name: String::new(), site, location, speed: None, mtu: None, promiscuous: true }
 }
 
-pub(super) fn layer1(config: &Object<'_>, ports: &mut [Port], port_names: &PortNames, names: &mut Names) {
+pub(super) fn layer1(
+    config: &DocumentObject<'_>,
+    ports: &mut [Port],
+    port_names: &PortNames,
+    names: &mut UniqueNames,
+) {
     for item in config.items("layer1") {
         let Some(object) = item.object() else { continue };
         names.claim(&object);

@@ -1,12 +1,12 @@
 //! `x_replay`, a flow whose frames come from a capture file: packetrig's own addition to OTG.
 
 use super::flow;
-use crate::reader::{Item, Object};
-use crate::recording::{Facts, Frames, Recording, Timing};
-use crate::timeline::Shape;
-use crate::{Amount, Duration, Gap};
+use crate::reader::{DocumentItem, DocumentObject};
+use crate::recording::{FrameOrigin, PlannedRecording, RecordingFacts, ReplayTiming};
+use crate::timeline::SendPattern;
+use crate::{InterFrameGap, StreamAmount, StreamDuration};
 use packetrig_units::{FrameSize, Nanos, Rate, Share};
-use packetrig_wire::foreign::Rewrite;
+use packetrig_wire::foreign::FrameRewrite;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -15,57 +15,61 @@ const INSTEAD: &str = "the frames come from `x_replay`";
 const LARGEST: u64 = 300_000;
 
 /// What a flow says of its frames and their times.
-pub(super) struct Source {
-    pub(super) frames: Frames,
+pub(super) struct ReplaySource {
+    pub(super) frames: FrameOrigin,
     pub(super) rate: Rate,
-    pub(super) duration: Duration,
+    pub(super) duration: StreamDuration,
 }
 
 /// Reads `x_replay` and `rate` of a flow.
-pub(super) fn source(flow: &Object<'_>, replay: Object<'_>, tagged: bool) -> Option<Source> {
+pub(super) fn source(
+    flow: &DocumentObject<'_>,
+    replay: DocumentObject<'_>,
+    tagged: bool,
+) -> Option<ReplaySource> {
     flow.refuse(&["packet", "size", "payload", "duration"], INSTEAD);
     let recording = recording(&replay, tagged);
     replay.close();
     let recording = recording?;
-    let rate = if recording.timing == Timing::Even {
+    let rate = if recording.timing == ReplayTiming::Even {
         flow::rate(flow)?
     } else {
         flow.refuse(&["rate"], "the times come from `x_replay`");
         recording.mean_rate().map_or(Rate::Share(Share::WHOLE), Rate::Frames)
     };
     let amount = match recording.shape() {
-        Shape::Frames(frames) => Amount::Packets(frames),
-        _ => Amount::Continuous,
+        SendPattern::Frames(frames) => StreamAmount::Packets(frames),
+        _ => StreamAmount::Continuous,
     };
-    let duration = Duration { amount, delay: Gap::Bytes(0), gap: 12 };
-    Some(Source { frames: Frames::Recorded(Arc::new(recording)), rate, duration })
+    let duration = StreamDuration { amount, delay: InterFrameGap::Bytes(0), gap: 12 };
+    Some(ReplaySource { frames: FrameOrigin::Recorded(Arc::new(recording)), rate, duration })
 }
 
-fn recording(replay: &Object<'_>, tagged: bool) -> Option<Recording> {
+fn recording(replay: &DocumentObject<'_>, tagged: bool) -> Option<PlannedRecording> {
     let file = replay.require("file").and_then(|item| item.text().map(std::path::PathBuf::from));
     let timing = timing(replay);
     let loops = replay.number("loops", 1, 0, u64::MAX);
     let rewrite = rewrite(replay);
     let facts = replay.require("facts").and_then(|item| facts(item.object()?));
     let mut recording =
-        Recording { file: file?, timing: timing?, loops, rewrite: rewrite?, tagged, facts: facts? };
-    if matches!(recording.timing, Timing::Recorded(_)) && recording.mean_rate().is_none() {
+        PlannedRecording { file: file?, timing: timing?, loops, rewrite: rewrite?, tagged, facts: facts? };
+    if matches!(recording.timing, ReplayTiming::Recorded(_)) && recording.mean_rate().is_none() {
         // What took no time at all goes as fast as it can.
-        recording.timing = Timing::Fastest;
+        recording.timing = ReplayTiming::Fastest;
     }
     Some(recording)
 }
 
-fn timing(replay: &Object<'_>) -> Option<Timing> {
+fn timing(replay: &DocumentObject<'_>) -> Option<ReplayTiming> {
     match replay.word("timing", &["recorded", "even", "fastest"], "recorded") {
-        "even" => Some(Timing::Even),
-        "fastest" => Some(Timing::Fastest),
-        _ => parsed(replay.get("speed"), "1x").map(Timing::Recorded),
+        "even" => Some(ReplayTiming::Even),
+        "fastest" => Some(ReplayTiming::Fastest),
+        _ => parsed(replay.get("speed"), "1x").map(ReplayTiming::Recorded),
     }
 }
 
-fn rewrite(replay: &Object<'_>) -> Option<Rewrite> {
-    let Some(object) = replay.object("rewrite") else { return Some(Rewrite::default()) };
+fn rewrite(replay: &DocumentObject<'_>) -> Option<FrameRewrite> {
+    let Some(object) = replay.object("rewrite") else { return Some(FrameRewrite::default()) };
     let mac = |name| match object.get(name) {
         Some(item) => mac(&item).map(Some),
         None => Some(None),
@@ -78,11 +82,11 @@ fn rewrite(replay: &Object<'_>) -> Option<Rewrite> {
     let addresses: Option<Vec<_>> =
         object.items("map_ip").into_iter().map(|item| parsed(Some(item), "")).collect();
     object.close();
-    Some(Rewrite { src_mac: src_mac?, dst_mac: dst_mac?, addresses: addresses?, vlan: vlan? })
+    Some(FrameRewrite { src_mac: src_mac?, dst_mac: dst_mac?, addresses: addresses?, vlan: vlan? })
 }
 
 /// A value written as text, or its default.
-fn parsed<T: FromStr<Err: std::fmt::Display>>(item: Option<Item<'_>>, default: &str) -> Option<T> {
+fn parsed<T: FromStr<Err: std::fmt::Display>>(item: Option<DocumentItem<'_>>, default: &str) -> Option<T> {
     let Some(item) = item else { return default.parse().ok() };
     match item.text()?.parse() {
         Ok(value) => Some(value),
@@ -93,7 +97,7 @@ fn parsed<T: FromStr<Err: std::fmt::Display>>(item: Option<Item<'_>>, default: &
     }
 }
 
-fn mac(item: &Item<'_>) -> Option<[u8; 6]> {
+fn mac(item: &DocumentItem<'_>) -> Option<[u8; 6]> {
     let text = item.text()?;
     let read = crate::recording::mac(text);
     if read.is_none() {
@@ -102,7 +106,7 @@ fn mac(item: &Item<'_>) -> Option<[u8; 6]> {
     read
 }
 
-fn facts(object: Object<'_>) -> Option<Facts> {
+fn facts(object: DocumentObject<'_>) -> Option<RecordingFacts> {
     let number = |name, least| {
         object.require(name).and_then(|item| u64::try_from(item.number(least, u64::MAX.into())?).ok())
     };
@@ -112,7 +116,7 @@ fn facts(object: Object<'_>) -> Option<Facts> {
     let largest_untagged = object.number("largest_untagged", largest, 14, largest);
     let has_fcs = object.flag("has_fcs", false);
     object.close();
-    Some(Facts {
+    Some(RecordingFacts {
         file_size: file_size?,
         frames: frames?,
         bytes: bytes?,

@@ -2,8 +2,8 @@
 //!
 //! Whether that node exists is not asked here: a plan is read without the fleet.
 
-use crate::reader::Item;
-use crate::{Location, Problem, ReadOptions, Site};
+use crate::reader::DocumentItem;
+use crate::{PlanProblem, PortHost, PortLocation, ReadOptions};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
@@ -13,26 +13,26 @@ const ANY: &str = "any-";
 const LONGEST: usize = 63;
 
 /// Where ports are already, and their names.
-pub(super) type TakenPlaces = HashMap<(Site, Location), String>;
+pub(super) type TakenPlaces = HashMap<(PortHost, PortLocation), String>;
 
 /// Where the port `name` with this `location` is; notes why it is nowhere.
 pub(super) fn of(
-    item: &Item<'_>,
+    item: &DocumentItem<'_>,
     options: ReadOptions,
     name: &str,
     taken: &mut TakenPlaces,
-) -> Option<(Site, Location)> {
+) -> Option<(PortHost, PortLocation)> {
     let text = item.text()?;
     let read = if options.fleet { in_fleet(text) } else { here(text) };
     let (site, location) = match read {
         Ok(found) => found,
         Err((message, hint)) => {
-            item.note(Problem::error(&*item.path, message).with_hint(hint));
+            item.note(PlanProblem::error(&*item.path, message).with_hint(hint));
             return None;
         }
     };
     // Ports with the same label are different ports.
-    if !matches!(site, Site::Any(_)) {
+    if !matches!(site, PortHost::Any(_)) {
         match taken.entry((site.clone(), location.clone())) {
             Entry::Occupied(other) => item.error(format!("`{text}` is port `{}` already", other.get())),
             Entry::Vacant(place) => _ = place.insert(name.to_owned()),
@@ -41,34 +41,34 @@ pub(super) fn of(
     Some((site, location))
 }
 
-type Read = Result<(Site, Location), (String, String)>;
+type SiteResult = Result<(PortHost, PortLocation), (String, String)>;
 
-fn here(text: &str) -> Read {
-    let location: Location = text.parse().map_err(|message| {
+fn here(text: &str) -> SiteResult {
+    let location: PortLocation = text.parse().map_err(|message| {
         let hint = "locations of other testers (`host:port`, `chassis;card;port`) need an alias, which comes with the server";
         (message, hint.to_owned())
     })?;
-    Ok((Site::Here, location))
+    Ok((PortHost::Here, location))
 }
 
-fn in_fleet(text: &str) -> Read {
+fn in_fleet(text: &str) -> SiteResult {
     let forms = "in a fleet a location is `NODE/eth1`, `NODE/namespace/eth1` or `any-LABEL`";
     let wrong = |message: String| (message, forms.to_owned());
     let Some((node, interface)) = text.split_once('/') else {
         let Some(label) = text.strip_prefix(ANY) else {
-            let is_interface = text.parse::<Location>().is_ok();
+            let is_interface = text.parse::<PortLocation>().is_ok();
             let hint = if is_interface { format!("write `NODE/{text}`; {forms}") } else { forms.to_owned() };
             return Err((format!("`{text}` does not say on which node it is"), hint));
         };
         if !is_label(label) {
             return Err(wrong(format!("`{label}` is not a label: {LABEL_FORM}")));
         }
-        return Ok((Site::Any(label.to_owned()), Location::unsettled()));
+        return Ok((PortHost::Any(label.to_owned()), PortLocation::unsettled()));
     };
     if !is_name(node) {
         return Err(wrong(format!("`{node}` is not the name of a node: letters, digits, `-` and `_`")));
     }
-    Ok((Site::Node(node.to_owned()), interface.parse().map_err(wrong)?))
+    Ok((PortHost::Node(node.to_owned()), interface.parse().map_err(wrong)?))
 }
 
 /// Names of nodes and labels stand in subjects and certificates as well, hence no dots.
@@ -94,13 +94,14 @@ mod tests {
     use super::*;
     use crate::Plan;
 
-    fn read(fleet: bool, locations: &[&str]) -> Result<Vec<(Site, String)>, String> {
+    fn read(fleet: bool, locations: &[&str]) -> Result<Vec<(PortHost, String)>, String> {
         let ports: Vec<String> =
             locations.iter().enumerate().map(|(n, at)| format!("{{name: p{n}, location: '{at}'}}")).collect();
         let text = format!("ports: [{}]", ports.join(", "));
         let plan = Plan::read_with(&text, ReadOptions { fleet, ..ReadOptions::default() });
-        let said =
-            |problem: &Problem| format!("{} ({})", problem.message, problem.hint.clone().unwrap_or_default());
+        let said = |problem: &PlanProblem| {
+            format!("{} ({})", problem.message, problem.hint.clone().unwrap_or_default())
+        };
         let plan = plan.map_err(|problems| problems.0.iter().map(said).collect::<Vec<_>>().join("; "))?;
         Ok(plan.ports.into_iter().map(|port| (port.site.clone(), port.whereabouts())).collect())
     }
@@ -110,7 +111,7 @@ mod tests {
         let ports = read(false, &["eth1", "ns/eth1", "any-tx"]).unwrap();
         let names: Vec<&str> = ports.iter().map(|(_, at)| at.as_str()).collect();
         assert_eq!(names, ["eth1", "ns/eth1", "any-tx"]);
-        assert!(ports.iter().all(|(site, _)| *site == Site::Here));
+        assert!(ports.iter().all(|(site, _)| *site == PortHost::Here));
         assert!(read(false, &["node/ns/eth1"]).is_err());
         assert!(read(false, &["eth1", "eth1"]).is_err());
     }
@@ -118,9 +119,9 @@ mod tests {
     #[test]
     fn in_a_fleet_a_location_names_its_node_or_a_label() {
         let ports = read(true, &["node7/eth1", "node7/ns/eth1", "node8/eth1", "any-tx", "any-tx"]).unwrap();
-        let sites: Vec<Site> = ports.iter().map(|(site, _)| site.clone()).collect();
-        let node = |name: &str| Site::Node(name.to_owned());
-        let any = || Site::Any("tx".to_owned());
+        let sites: Vec<PortHost> = ports.iter().map(|(site, _)| site.clone()).collect();
+        let node = |name: &str| PortHost::Node(name.to_owned());
+        let any = || PortHost::Any("tx".to_owned());
         assert_eq!(sites, [node("node7"), node("node7"), node("node8"), any(), any()]);
         assert_eq!((ports[1].1.as_str(), ports[3].1.as_str()), ("node7/ns/eth1", "any-tx"));
     }

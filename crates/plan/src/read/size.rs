@@ -1,11 +1,11 @@
 //! Frame sizes of a flow: one, a range, or a mix.
 
 use super::flow::decimal;
-use super::packet::Context;
-use crate::reader::{Item, Object};
+use super::packet::HeaderContext;
+use crate::reader::{DocumentItem, DocumentObject};
 use packetrig_units::FrameSize;
 use packetrig_wire::pattern::mix;
-use packetrig_wire::size::{Mix, SizePattern};
+use packetrig_wire::size::{SizeMix, SizePattern};
 
 /// Larger than any frame a port takes; the port's own limit is checked when it is known.
 const LARGEST: u64 = 16_383;
@@ -18,7 +18,7 @@ const TCP_IMIX: &[(u32, u32)] = &[(90, 5867), (92, 200), (594, 2366), (1518, 156
 const IPV6_IMIX: &[(u32, u32)] = &[(60, 5867), (496, 200), (594, 2366), (1518, 1567)];
 const STANDARD_IMIX: &[(u32, u32)] = &[(58, 5867), (62, 200), (594, 2366), (1518, 1567)];
 
-fn bytes(object: &Object<'_>, name: &'static str, default: u64) -> FrameSize {
+fn bytes(object: &DocumentObject<'_>, name: &'static str, default: u64) -> FrameSize {
     let read = object.number(name, default, SMALLEST, LARGEST);
     let size = FrameSize::new(u32::try_from(read).unwrap_or(u32::MAX));
     if size < FrameSize::MIN {
@@ -27,7 +27,7 @@ fn bytes(object: &Object<'_>, name: &'static str, default: u64) -> FrameSize {
     size.max(FrameSize::MIN)
 }
 
-pub(super) fn size(flow: &Object<'_>, context: Context) -> Option<SizePattern> {
+pub(super) fn size(flow: &DocumentObject<'_>, context: HeaderContext) -> Option<SizePattern> {
     let Some(object) = flow.object("size") else { return Some(SizePattern::Fixed(FrameSize::MIN)) };
     let size = match object.choice(&["fixed", "increment", "random", "weight_pairs"], "fixed") {
         "increment" => {
@@ -52,7 +52,7 @@ pub(super) fn size(flow: &Object<'_>, context: Context) -> Option<SizePattern> {
     Some(size)
 }
 
-fn ordered(object: &Object<'_>, low: &str, from: FrameSize, high: &str, to: FrameSize) -> Option<()> {
+fn ordered(object: &DocumentObject<'_>, low: &str, from: FrameSize, high: &str, to: FrameSize) -> Option<()> {
     if from > to {
         object.item.error(format!("`{low}` ({from}) is above `{high}` ({to})"));
         return None;
@@ -60,7 +60,7 @@ fn ordered(object: &Object<'_>, low: &str, from: FrameSize, high: &str, to: Fram
     Some(())
 }
 
-fn weights(object: &Object<'_>) -> Option<Mix> {
+fn weights(object: &DocumentObject<'_>) -> Option<SizeMix> {
     let mut pairs: Vec<(FrameSize, u32)> = Vec::new();
     if object.choice(&["predefined", "custom"], "predefined") == "custom" {
         for item in object.items("custom") {
@@ -83,7 +83,7 @@ fn weights(object: &Object<'_>) -> Option<Mix> {
         }
         pairs.extend(table.iter().map(|(size, weight)| (FrameSize::new(*size).max(FrameSize::MIN), *weight)));
     }
-    let mix = Mix::new(&pairs);
+    let mix = SizeMix::new(&pairs);
     if mix.is_none() {
         object.item.error("a mix needs at least one size with a weight above zero");
     }
@@ -91,7 +91,7 @@ fn weights(object: &Object<'_>) -> Option<Mix> {
 }
 
 /// A weight with at most two decimals, in hundredths.
-fn hundredths(item: &Item<'_>) -> Option<u32> {
+fn hundredths(item: &DocumentItem<'_>) -> Option<u32> {
     let text = item.text()?;
     let weight = decimal(text, 2).and_then(|value| u32::try_from(value).ok());
     if weight.is_none() {

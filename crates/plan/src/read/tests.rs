@@ -1,8 +1,8 @@
-use crate::timeline::Shape;
-use crate::{Gap, Plan, Problem, Severity};
+use crate::timeline::SendPattern;
+use crate::{InterFrameGap, Plan, PlanProblem, ProblemSeverity};
 use packetrig_units::{BitRate, FrameRate, FrameSize, Nanos, Rate};
-use packetrig_wire::header::{Kind, Setting};
-use packetrig_wire::pattern::Pattern;
+use packetrig_wire::header::{FieldSetting, HeaderKind};
+use packetrig_wire::pattern::FieldPattern;
 use proptest::prelude::*;
 
 /// A plan of one flow with these members added to it.
@@ -17,16 +17,16 @@ fn plan(members: &str) -> Plan {
     Plan::read(&with(members)).unwrap_or_else(|problems| panic!("{problems}"))
 }
 
-fn errors(text: &str) -> Vec<Problem> {
+fn errors(text: &str) -> Vec<PlanProblem> {
     Plan::read(text).err().map(|problems| problems.0).unwrap_or_default()
 }
 
-fn error(members: &str) -> Problem {
+fn error(members: &str) -> PlanProblem {
     let problems = errors(&with(members));
-    problems.into_iter().find(|p| p.severity == Severity::Error).expect("an error")
+    problems.into_iter().find(|p| p.severity == ProblemSeverity::Error).expect("an error")
 }
 
-fn setting(plan: &Plan, header: usize, name: &str) -> Option<Setting> {
+fn setting(plan: &Plan, header: usize, name: &str) -> Option<FieldSetting> {
     plan.streams[0].frames.template().unwrap().spec().headers[header].setting(name).cloned()
 }
 
@@ -47,14 +47,14 @@ fn the_request_of_a_real_client_is_a_plan_without_warnings() {
     assert_eq!(plan.warnings, []);
     assert_eq!(plan.streams[0].rate, Rate::Frames(FrameRate::per_second(50).unwrap()));
     let bound = plan.bind(&[None, None]).unwrap();
-    assert_eq!(bound.streams[0].timeline.shape, Shape::Frames(100));
+    assert_eq!(bound.streams[0].timeline.shape, SendPattern::Frames(100));
 }
 
 #[test]
 fn an_empty_flow_has_the_defaults_of_the_model() {
     let plan = plan("");
     let stream = &plan.streams[0];
-    assert_eq!(stream.frames.template().unwrap().spec().headers[0].kind(), Kind::Ethernet);
+    assert_eq!(stream.frames.template().unwrap().spec().headers[0].kind(), HeaderKind::Ethernet);
     assert_eq!(stream.frames.template().unwrap().spec().size.at(0), FrameSize::MIN);
     assert_eq!(stream.rate, Rate::Frames(FrameRate::per_second(1000).unwrap()));
     assert!(!stream.metrics.enable);
@@ -118,15 +118,18 @@ fn every_pattern_kind_is_read() {
         "size: {fixed: 128}\npacket:\n- ethernet: {dst: {values: ['02:00:00:00:00:01', '02:00:00:00:00:02']}}\n- ipv4:\n    src: {decrement: {start: 198.18.0.9, step: 0.0.0.2, count: 3}}\n    dst: {random: {min: 198.19.0.1, max: 198.19.0.9, seed: 5, count: 7}}\n- udp: {src_port: {choice: value, value: 5}, dst_port: {increment: {start: 7}}, checksum: {generated: bad}}",
     );
     let pattern = |header, name| match setting(&plan, header, name) {
-        Some(Setting::Pattern(pattern)) => pattern,
+        Some(FieldSetting::Pattern(pattern)) => pattern,
         other => panic!("{other:?}"),
     };
-    assert_eq!(pattern(0, "dst"), Pattern::Values(vec![0x0200_0000_0001, 0x0200_0000_0002]));
-    assert_eq!(pattern(1, "src"), Pattern::Step { start: 0xc612_0009, step: 2, count: 3, down: true });
-    assert_eq!(pattern(1, "dst"), Pattern::Random { min: 0xc613_0001, max: 0xc613_0009, seed: 5, count: 7 });
-    assert_eq!(pattern(2, "src_port"), Pattern::Value(5));
-    assert_eq!(pattern(2, "dst_port"), Pattern::Step { start: 7, step: 1, count: 1, down: false });
-    assert_eq!(setting(&plan, 2, "checksum"), Some(Setting::BadChecksum));
+    assert_eq!(pattern(0, "dst"), FieldPattern::Values(vec![0x0200_0000_0001, 0x0200_0000_0002]));
+    assert_eq!(pattern(1, "src"), FieldPattern::Step { start: 0xc612_0009, step: 2, count: 3, down: true });
+    assert_eq!(
+        pattern(1, "dst"),
+        FieldPattern::Random { min: 0xc613_0001, max: 0xc613_0009, seed: 5, count: 7 }
+    );
+    assert_eq!(pattern(2, "src_port"), FieldPattern::Value(5));
+    assert_eq!(pattern(2, "dst_port"), FieldPattern::Step { start: 7, step: 1, count: 1, down: false });
+    assert_eq!(setting(&plan, 2, "checksum"), Some(FieldSetting::BadChecksum));
     assert_eq!(setting(&plan, 1, "total_length"), None);
 }
 
@@ -149,7 +152,7 @@ fn placeholders_mean_work_it_out() {
         "size: {fixed: 128}\npacket:\n- ethernet: {ether_type: {value: 34984}}\n- vlan: {tpid: {value: 65535}}\n- ipv4: {}\n- udp: {length: {value: 0}}",
     );
     assert_eq!((setting(&plan, 1, "tpid"), setting(&plan, 3, "length")), (None, None));
-    assert_eq!(setting(&plan, 0, "ether_type"), Some(Setting::Pattern(Pattern::Value(0x88a8))));
+    assert_eq!(setting(&plan, 0, "ether_type"), Some(FieldSetting::Pattern(FieldPattern::Value(0x88a8))));
 }
 
 #[test]
@@ -185,19 +188,22 @@ fn durations_of_every_kind() {
     let shape = |members: &str| {
         plan(members).bind(&[Some(BitRate::new(1_000_000_000)); 2]).unwrap().streams[0].timeline
     };
-    assert_eq!(shape("duration: {continuous: {}}").shape, Shape::Endless);
+    assert_eq!(shape("duration: {continuous: {}}").shape, SendPattern::Endless);
     assert_eq!(
         shape("duration: {fixed_seconds: {seconds: 2.5}}").shape,
-        Shape::Within(Nanos::from_millis(2500))
+        SendPattern::Within(Nanos::from_millis(2500))
     );
     let burst = |gap| format!("duration: {{burst: {{bursts: 3, packets: 10, inter_burst_gap: {{{gap}}}}}}}");
     for (gap, pause) in [("bytes: 125", 1000), ("nanoseconds: 7", 7), ("microseconds: 1.5", 1500)] {
-        let wanted = Shape::Bursts { bursts: 3, frames: 10, pause: Nanos::new(pause) };
+        let wanted = SendPattern::Bursts { bursts: 3, frames: 10, pause: Nanos::new(pause) };
         assert_eq!(shape(&burst(gap)).shape, wanted);
     }
     let delayed = shape("duration: {fixed_packets: {packets: 5, delay: {microseconds: 3}}}");
-    assert_eq!((delayed.shape, delayed.delay), (Shape::Frames(5), Nanos::from_micros(3)));
-    assert_eq!(plan("duration: {continuous: {delay: {bytes: 9}}}").streams[0].duration.delay, Gap::Bytes(9));
+    assert_eq!((delayed.shape, delayed.delay), (SendPattern::Frames(5), Nanos::from_micros(3)));
+    assert_eq!(
+        plan("duration: {continuous: {delay: {bytes: 9}}}").streams[0].duration.delay,
+        InterFrameGap::Bytes(9)
+    );
     assert!(error("duration: {fixed_seconds: {seconds: 0}}").message.contains("above 0"));
 }
 
@@ -241,8 +247,8 @@ fn custom_bytes_and_nested_headers_are_read() {
         "size: {fixed: 200}\npacket:\n- ethernet: {}\n- custom: {bytes: '0a 0B:0c'}\n- ipv4: {priority: {dscp: {phb: {value: 46}}}, options: [{router_alert: {}}]}\n- icmp: {echo: {identifier: {value: 3}}}",
     );
     assert_eq!(plan.streams[0].frames.template().unwrap().header_len(), 14 + 3 + 24 + 8);
-    assert_eq!(setting(&plan, 2, "priority.dscp.phb"), Some(Setting::Pattern(Pattern::Value(46))));
-    assert_eq!(setting(&plan, 3, "echo.identifier"), Some(Setting::Pattern(Pattern::Value(3))));
+    assert_eq!(setting(&plan, 2, "priority.dscp.phb"), Some(FieldSetting::Pattern(FieldPattern::Value(46))));
+    assert_eq!(setting(&plan, 3, "echo.identifier"), Some(FieldSetting::Pattern(FieldPattern::Value(3))));
 }
 
 proptest! {
@@ -283,7 +289,7 @@ fn null_is_absence_and_alone_it_is_an_empty_member() {
 #[test]
 fn numbers_may_be_hexadecimal_and_need_no_sign() {
     let plan = plan("packet: [{ethernet: {ether_type: {value: 0x88a8}}}]");
-    assert_eq!(setting(&plan, 0, "ether_type"), Some(Setting::Pattern(Pattern::Value(0x88a8))));
+    assert_eq!(setting(&plan, 0, "ether_type"), Some(FieldSetting::Pattern(FieldPattern::Value(0x88a8))));
     assert!(error("size: {fixed: +128}").message.contains("whole number"));
 }
 
@@ -376,7 +382,7 @@ fn layer_1_is_taken_over_and_what_it_cannot_do_is_a_warning() {
 
 #[test]
 fn locations_are_interfaces_and_nothing_else() {
-    let location = |text: &str| text.parse::<crate::Location>();
+    let location = |text: &str| text.parse::<crate::PortLocation>();
     assert_eq!(location("lab/eth1").unwrap().to_string(), "lab/eth1");
     for foreign in ["localhost:5555", "10.0.0.1;2;3", "../eth1", "a/b/c", "", "an-interface-too-long", "ns/"]
     {

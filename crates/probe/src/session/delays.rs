@@ -9,8 +9,8 @@
 use super::sender::Directions;
 use crate::record::{Flag, Record, Stamp};
 use crate::series::{Times, Took, times, took};
-use packetrig_stats::clock::Fit;
-use packetrig_stats::exchange::{Comparison, Exchange};
+use packetrig_stats::clock::ClockFit;
+use packetrig_stats::exchange::{ClockComparison, ClockExchange};
 use packetrig_units::{MonoTime, Nanos};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -86,7 +86,7 @@ pub struct Compared {
     /// The first of these probes.
     pub from: u32,
     /// Our monotonic clock against the reflector's.
-    pub fit: Fit,
+    pub fit: ClockFit,
 }
 
 /// Exchanges that are compared together: more of them than a [`Comparison`] keeps tell nothing more.
@@ -97,7 +97,7 @@ pub fn compare(records: &[Record], follow_ups: &BTreeMap<u32, u64>) -> Relation 
     let fours: Vec<(u32, Four)> =
         records.iter().filter_map(|record| Some((record.number, Four::of(record, follow_ups)?))).collect();
     let block = |block: &[(u32, Four)]| {
-        let mut comparison = Comparison::default();
+        let mut comparison = ClockComparison::default();
         for (_, four) in block {
             comparison.add(&four.exchange());
         }
@@ -194,8 +194,8 @@ impl Four {
     }
 
     /// As an exchange of messages; our own stamps are taken as wide as they are.
-    fn exchange(&self) -> Exchange {
-        Exchange {
+    fn exchange(&self) -> ClockExchange {
+        ClockExchange {
             sent: MonoTime::from_nanos(self.left.lo),
             heard: MonoTime::from_nanos(self.arrived.middle()),
             answered: MonoTime::from_nanos(self.departed.middle()),

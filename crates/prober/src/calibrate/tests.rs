@@ -30,12 +30,13 @@ fn every_probe_of_every_mechanism_arrives_and_stamps_are_in_order() {
 #[test]
 fn an_interface_with_an_address_of_others_is_refused() {
     let Some(lab) = Cable::new() else { return };
-    let mut links = Links::open(&lab.netns).unwrap();
+    let mut links = NamespaceLinks::open(&lab.netns).unwrap();
     links.add_address(lab.index("b"), "10.1.2.3".parse().unwrap(), 24).unwrap();
     let extent = Extent { count: 1, gap: Nanos::ZERO, train: 1 };
     let (near, far) = (lab.at("a"), lab.at("b"));
-    let perform =
-        |confirmed: &[Location]| perform((&near, &far), confirmed, &[Mechanism::Sleep], extent, &|| false);
+    let perform = |confirmed: &[PortLocation]| {
+        perform((&near, &far), confirmed, &[Mechanism::Sleep], extent, &|| false)
+    };
     let refused = perform(std::slice::from_ref(&near));
     assert!(matches!(refused, Err(Error::Engine(packetrig_engine::Error::Guard(_)))), "{refused:?}");
     assert_eq!(perform(std::slice::from_ref(&far)).unwrap()[0].arrived, 1);

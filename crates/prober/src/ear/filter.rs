@@ -104,17 +104,17 @@ fn guarded(conditions: &[(u16, u32, u32)], body: Vec<ClassicInsn>) -> Vec<Classi
 mod tests {
     use super::*;
     use packetrig_probe::frame::{Ends, Segment};
-    use packetrig_wire::bpf::{self, Program};
+    use packetrig_wire::bpf::{self, FilterProgram};
 
-    fn program(addresses: &[&str], port: Option<u16>) -> Program {
+    fn program(addresses: &[&str], port: Option<u16>) -> FilterProgram {
         let addresses = addresses.iter().map(|ip| ip.parse().unwrap()).collect();
         let compiled = compile(&Wanted { addresses, port });
         let of = |i: &ClassicInsn| bpf::ClassicInsn { code: i.code, jt: i.jt, jf: i.jf, k: i.k };
-        Program::new(compiled.iter().map(of).collect()).unwrap()
+        FilterProgram::new(compiled.iter().map(of).collect()).unwrap()
     }
 
     /// What passes of an echo, a datagram and a segment to an address and port.
-    fn passing(program: &Program, to: &str, port: u16) -> [bool; 3] {
+    fn passing(program: &FilterProgram, to: &str, port: u16) -> [bool; 3] {
         let target: IpAddr = to.parse().unwrap();
         let from = if target.is_ipv4() { "192.0.2.9" } else { "2001:db8::9" };
         let source = from.parse().unwrap();

@@ -9,13 +9,13 @@
 mod filter;
 
 use crate::Error;
-use packetrig_plan::Location;
+use packetrig_plan::PortLocation;
 use packetrig_probe::answer::{self, Answer};
 use packetrig_probe::{Source, Stamp};
-use packetrig_sys::clock::{self, Offset};
+use packetrig_sys::clock::{self, RealtimeOffset};
 use packetrig_sys::netns::NetNs;
 use packetrig_sys::packet::{RxOptions, RxRing};
-use packetrig_sys::ports::{HeldPort, Protocol};
+use packetrig_sys::ports::{HeldPort, PortProtocol};
 use packetrig_units::{MonoTime, Nanos};
 use std::net::{IpAddr, SocketAddr};
 
@@ -60,20 +60,20 @@ impl<'a> Heard<'a> {
 #[derive(Debug)]
 pub struct Ear {
     ring: RxRing,
-    offset: Offset,
+    offset: RealtimeOffset,
     compared_at: u64,
 }
 
 impl Ear {
     /// Listens at an interface from now on.
-    pub fn open(location: &Location, index: u32, wanted: &Wanted) -> Result<Self, Error> {
+    pub fn open(location: &PortLocation, index: u32, wanted: &Wanted) -> Result<Self, Error> {
         Self::open_holding(location, index, wanted, 0)
     }
 
     /// The same, with room for so many frames that come while nobody listens: each may take a block of the ring for itself, because the
     /// kernel closes one that was begun within a millisecond.
     pub fn open_holding(
-        location: &Location,
+        location: &PortLocation,
         index: u32,
         wanted: &Wanted,
         frames: u32,
@@ -120,8 +120,8 @@ impl Ear {
 }
 
 /// A stamp of the real-time clock that was taken between two comparisons of it with the monotonic one.
-fn between(before: Offset, after: Offset, realtime_ns: u64) -> Stamp {
-    let around = |offset: Offset| {
+fn between(before: RealtimeOffset, after: RealtimeOffset, realtime_ns: u64) -> Stamp {
+    let around = |offset: RealtimeOffset| {
         let at = MonoTime::from_nanos(offset.to_monotonic(realtime_ns));
         Stamp::around(Source::Kernel, at, offset.bound_ns)
     };
@@ -142,9 +142,9 @@ impl Hush {
         let netns = NetNs::open_or_current(namespace)?;
         let mut attempts = 0;
         loop {
-            let tcp = HeldPort::hold(&netns, Protocol::Tcp, SocketAddr::new(address, 0))?;
+            let tcp = HeldPort::hold(&netns, PortProtocol::Tcp, SocketAddr::new(address, 0))?;
             // The same port of the other protocol may be somebody's.
-            match HeldPort::hold(&netns, Protocol::Udp, SocketAddr::new(address, tcp.port())) {
+            match HeldPort::hold(&netns, PortProtocol::Udp, SocketAddr::new(address, tcp.port())) {
                 Ok(udp) => return Ok(Self { held: vec![tcp, udp] }),
                 Err(packetrig_sys::Error::Busy { .. }) if attempts < 16 => attempts += 1,
                 Err(error) => return Err(error.into()),
@@ -155,7 +155,7 @@ impl Hush {
     /// Holds the same port at another own address, too.
     pub fn also(&mut self, namespace: Option<&str>, address: IpAddr) -> Result<(), Error> {
         let netns = NetNs::open_or_current(namespace)?;
-        for protocol in [Protocol::Tcp, Protocol::Udp] {
+        for protocol in [PortProtocol::Tcp, PortProtocol::Udp] {
             self.held.push(HeldPort::hold(&netns, protocol, SocketAddr::new(address, self.port()))?);
         }
         Ok(())
@@ -173,8 +173,8 @@ mod tests {
 
     #[test]
     fn a_stamp_between_two_comparisons_holds_both() {
-        let before = Offset { offset_ns: 1_000, bound_ns: 10 };
-        let after = Offset { offset_ns: 1_100, bound_ns: 20 };
+        let before = RealtimeOffset { offset_ns: 1_000, bound_ns: 10 };
+        let after = RealtimeOffset { offset_ns: 1_100, bound_ns: 20 };
         let stamp = between(before, after, 5_000);
         assert_eq!((stamp.lo, stamp.hi, stamp.source), (3_880, 4_010, Source::Kernel));
     }

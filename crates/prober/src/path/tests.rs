@@ -100,8 +100,8 @@ fn what_comes_to_a_hushed_port_is_heard_and_not_answered() {
         _ => None,
     };
     // An ear at the far end hears what we send: the first segment, and no reset behind it.
-    let there = Location { namespace: Some(lab.far.clone()), interface: "b".into() };
-    let index = Links::open(&far).unwrap().by_name("b").unwrap().index;
+    let there = PortLocation { namespace: Some(lab.far.clone()), interface: "b".into() };
+    let index = NamespaceLinks::open(&far).unwrap().by_name("b").unwrap().index;
     let wanted = Wanted { addresses: vec![way.ends.target], port: Some(target_port) };
     let mut far_ear = Ear::open(&there, index, &wanted).unwrap();
     let (answer, _, _) = ask(&way, Some(hush.port()), &frame, flags_of);

@@ -7,9 +7,9 @@ use super::{Gone, Manner};
 use crate::Error;
 use crate::now;
 use packetrig_probe::{Clock, Departure, Flag, Source, Stage, Stamp};
-use packetrig_sys::clock::{self, Offset};
-use packetrig_sys::ethtool::Timestamping;
-use packetrig_sys::stamping::{self, Report, Stamps, Wanted};
+use packetrig_sys::clock::{self, RealtimeOffset};
+use packetrig_sys::ethtool::StampAbilities;
+use packetrig_sys::stamping::{self, KernelReport, PacketStamps, WantedStamps};
 use packetrig_units::{MonoTime, Nanos};
 
 /// How long after the last frame a stamp may still come.
@@ -17,35 +17,35 @@ const PATIENCE: Nanos = Nanos::from_millis(20);
 const LOOK: Nanos = Nanos::from_micros(100);
 
 /// Gives everything a socket knows of departures.
-type Reports<'a> = dyn Fn(&mut dyn FnMut(Report)) -> Result<usize, packetrig_sys::Error> + 'a;
+type Reports<'a> = dyn Fn(&mut dyn FnMut(KernelReport)) -> Result<usize, packetrig_sys::Error> + 'a;
 
 /// What is kept from train to train.
 #[derive(Debug)]
 pub(super) struct Account {
-    wanted: Wanted,
+    wanted: WantedStamps,
     device: u32,
     tolerance: Nanos,
     /// Number of the train's first frame on its socket.
     first: u32,
     /// How far the clocks were apart before the train.
-    before: Offset,
+    before: RealtimeOffset,
 }
 
 impl Account {
-    pub(super) fn new(wanted: Wanted, stamps: Timestamping, manner: &Manner) -> Self {
-        let wanted = if manner.stamps { wanted } else { Wanted::default() };
+    pub(super) fn new(wanted: WantedStamps, stamps: StampAbilities, manner: &Manner) -> Self {
+        let wanted = if manner.stamps { wanted } else { WantedStamps::default() };
         let device = stamps.clock.unwrap_or(0);
         Self { wanted, device, tolerance: manner.tolerance, first: 0, before: clock::realtime_offset() }
     }
 
     /// The stamps to ask for.
-    pub(super) const fn wanted(&self) -> Wanted {
+    pub(super) const fn wanted(&self) -> WantedStamps {
         self.wanted
     }
 
     /// Before a train.
     pub(super) fn begin(&mut self) {
-        if self.wanted != Wanted::default() {
+        if self.wanted != WantedStamps::default() {
             self.before = clock::realtime_offset();
         }
     }
@@ -61,16 +61,16 @@ impl Account {
     ) -> Result<(), Error> {
         let stages = [self.wanted.queued, self.wanted.sent, self.wanted.wire];
         let expected = given * stages.iter().filter(|wanted| **wanted).count();
-        let mut found: Vec<(u32, stamping::Stage, Stamps)> = Vec::with_capacity(expected);
+        let mut found: Vec<(u32, stamping::SendStage, PacketStamps)> = Vec::with_capacity(expected);
         let mut dropped = 0;
         let end = now() + PATIENCE;
         loop {
             reports(&mut |report| match report {
-                Report::Departed { number, stage, stamps } => found.push((number, stage, stamps)),
-                Report::Missed { at_ns } | Report::Invalid { at_ns } => {
+                KernelReport::Departed { number, stage, stamps } => found.push((number, stage, stamps)),
+                KernelReport::Missed { at_ns } | KernelReport::Invalid { at_ns } => {
                     dropped += usize::from(drop_of(times, at_ns, gone));
                 }
-                Report::Other { .. } => {}
+                KernelReport::Other { .. } => {}
             })?;
             if found.len() >= expected || dropped >= given || now() >= end {
                 break;
@@ -89,15 +89,15 @@ impl Account {
         Ok(())
     }
 
-    fn enter(&self, found: &[(u32, stamping::Stage, Stamps)], gone: &mut [Gone]) {
+    fn enter(&self, found: &[(u32, stamping::SendStage, PacketStamps)], gone: &mut [Gone]) {
         let after = clock::realtime_offset();
         for (number, stage, stamps) in found {
             let index = number.wrapping_sub(self.first) as usize;
             let Some(gone) = gone.get_mut(index) else { continue };
             if let Some(at) = stamps.software_ns {
                 let stage = match stage {
-                    stamping::Stage::Queued => Stage::Queue,
-                    stamping::Stage::Sent => Stage::Driver,
+                    stamping::SendStage::Queued => Stage::Queue,
+                    stamping::SendStage::Sent => Stage::Driver,
                 };
                 gone.departures.push(Departure { stage, stamp: convert(self.before, after, at) });
             }
@@ -121,7 +121,7 @@ impl Account {
 }
 
 /// A stamp of the real-time clock, as wide as the two comparisons of the clocks around it leave it.
-fn convert(before: Offset, after: Offset, at: u64) -> Stamp {
+fn convert(before: RealtimeOffset, after: RealtimeOffset, at: u64) -> Stamp {
     let (one, other) = (before.to_monotonic(at), after.to_monotonic(at));
     let lo = one.saturating_sub(before.bound_ns).min(other.saturating_sub(after.bound_ns));
     let hi = one.saturating_add(before.bound_ns).max(other.saturating_add(after.bound_ns));
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn a_step_of_the_wall_clock_widens_the_stamp() {
-        let offset = |offset_ns| Offset { offset_ns, bound_ns: 10 };
+        let offset = |offset_ns| RealtimeOffset { offset_ns, bound_ns: 10 };
         assert_eq!(convert(offset(100), offset(100), 1_100), stamp(990, 1_010));
         assert_eq!(convert(offset(100), offset(-400), 1_100), stamp(990, 1_510));
     }

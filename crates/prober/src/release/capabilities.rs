@@ -4,7 +4,7 @@ use super::place::Place;
 use super::queued::check;
 use super::{Manner, gate, live, open};
 use crate::Error;
-use packetrig_plan::Location;
+use packetrig_plan::PortLocation;
 use packetrig_probe::{Mechanism, Stage};
 
 /// What is known of a mechanism at an interface.
@@ -19,7 +19,7 @@ pub struct Capability {
 }
 
 /// Tries all of them, for a moment each. Nothing is sent.
-pub fn capabilities(location: &Location) -> Result<Vec<Capability>, Error> {
+pub fn capabilities(location: &PortLocation) -> Result<Vec<Capability>, Error> {
     let place = Place::open(location)?;
     let of = |mechanism| Capability {
         mechanism,
@@ -29,7 +29,7 @@ pub fn capabilities(location: &Location) -> Result<Vec<Capability>, Error> {
     Ok(Mechanism::ALL.into_iter().map(of).collect())
 }
 
-fn attempt(location: &Location, place: &Place, mechanism: Mechanism) -> Result<(), Error> {
+fn attempt(location: &PortLocation, place: &Place, mechanism: Mechanism) -> Result<(), Error> {
     let manner = Manner::usual();
     match mechanism {
         Mechanism::Gate => gate::Gate::open(place, &manner).map(drop),

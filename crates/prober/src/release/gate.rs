@@ -9,7 +9,7 @@ use super::worker::Line;
 use super::{Gone, Manner};
 use crate::{Error, now};
 use packetrig_probe::{Flag, Source, Stamp};
-use packetrig_sys::hold::{self, Held};
+use packetrig_sys::hold::{self, GatedFrame};
 use packetrig_sys::packet::{FrameOptions, FrameSocket, ReleaseClock};
 use packetrig_units::{MonoTime, Nanos};
 
@@ -18,7 +18,7 @@ const MARGIN: Nanos = Nanos::from_micros(50);
 
 /// See the module.
 pub(super) struct Gate {
-    held_by: hold::Gate,
+    held_by: hold::KernelGate,
     socket: FrameSocket,
     account: Account,
     ahead: Nanos,
@@ -32,7 +32,7 @@ impl Gate {
         let release = Some(ReleaseClock::Monotonic);
         let options = FrameOptions { stamps: account.wanted(), release, ..FrameOptions::default() };
         let socket = FrameSocket::open(&place.netns, place.link.index, &place.name, options)?;
-        let gate = hold::Gate::open(&place.netns, place.link.index, &place.name, socket.cookie()?)?;
+        let gate = hold::KernelGate::open(&place.netns, place.link.index, &place.name, socket.cookie()?)?;
         let ahead = most_ahead(manner.ahead);
         Ok(Self { held_by: gate, socket, account, ahead, sleeps: ahead > manner.spin_from })
     }
@@ -54,7 +54,7 @@ pub(super) fn most_ahead(ahead: Nanos) -> Nanos {
 }
 
 /// What the program in the kernel says of a frame.
-pub(super) fn enter(held: Held, gone: &mut Gone) {
+pub(super) fn enter(held: GatedFrame, gone: &mut Gone) {
     let at = MonoTime::from_nanos;
     gone.released = Some(Stamp::between(Source::Bpf, at(held.released_ns), at(held.left_ns)));
     if held.gap_ns > STOLEN.as_u64() {

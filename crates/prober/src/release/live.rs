@@ -12,8 +12,8 @@ use super::{Gone, Manner};
 use crate::{Error, now};
 use packetrig_probe::{Departure, Flag, Mechanism, Source, Stage, Stamp};
 use packetrig_sys::hold::{FRAMES, LONGEST, LiveTrain};
-use packetrig_sys::stamping::Wanted;
-use packetrig_sys::{Unsupported, netdev};
+use packetrig_sys::stamping::WantedStamps;
+use packetrig_sys::{UnsupportedFeature, netdev};
 use packetrig_units::{MonoTime, Nanos};
 
 /// Frames this near to each other are sent in one call; the processor does nothing else between them.
@@ -46,7 +46,7 @@ impl Live {
             return Err(Error::Mechanism {
                 mechanism: Mechanism::Live,
                 interface: place.name.clone(),
-                source: Box::new(Unsupported {
+                source: Box::new(UnsupportedFeature {
                     feature: "sending live frames",
                     needs: "a driver that takes redirected frames (of a virtual cable: GRO or an XDP program at the far end)"
                         .into(),
@@ -54,7 +54,7 @@ impl Live {
                 }),
             });
         }
-        let account = Account::new(Wanted::default(), place.stamps, manner);
+        let account = Account::new(WantedStamps::default(), place.stamps, manner);
         let (ahead, stamps) = (most_ahead(manner.ahead), manner.stamps);
         Ok(Self { train: LiveTrain::open(place.link.index)?, account, ahead, stamps })
     }

@@ -9,14 +9,18 @@ use super::ring::Ring;
 use super::worker::Worker;
 use super::{Gone, Manner, Release};
 use crate::Error;
-use packetrig_plan::Location;
+use packetrig_plan::PortLocation;
 use packetrig_probe::{Flag, Mechanism};
 
 /// ENOBUFS: the queue or the interface had no room.
 const NO_ROOM: i32 = 105;
 
 /// Opens a mechanism at an interface. What it set up there ends with it.
-pub fn open(location: &Location, mechanism: Mechanism, manner: Manner) -> Result<Box<dyn Release>, Error> {
+pub fn open(
+    location: &PortLocation,
+    mechanism: Mechanism,
+    manner: Manner,
+) -> Result<Box<dyn Release>, Error> {
     let place = Place::open(location)?;
     let worker = match mechanism {
         Mechanism::Sleep | Mechanism::Spin => {

@@ -1,11 +1,11 @@
 //! The interface that frames are released at.
 
-use packetrig_plan::Location;
+use packetrig_plan::PortLocation;
 use packetrig_sys::Error;
-use packetrig_sys::ethtool::{Ethtool, Timestamping};
-use packetrig_sys::link::{Link, Links};
+use packetrig_sys::ethtool::{EthtoolCalls, StampAbilities};
+use packetrig_sys::link::{Link, NamespaceLinks};
 use packetrig_sys::netns::NetNs;
-use packetrig_sys::stamping::Wanted;
+use packetrig_sys::stamping::WantedStamps;
 
 /// See the module.
 #[derive(Debug)]
@@ -14,14 +14,14 @@ pub(super) struct Place {
     pub(super) link: Link,
     /// `ns/ifname`, as the user writes it.
     pub(super) name: String,
-    pub(super) stamps: Timestamping,
+    pub(super) stamps: StampAbilities,
 }
 
 impl Place {
-    pub(super) fn open(location: &Location) -> Result<Self, Error> {
+    pub(super) fn open(location: &PortLocation) -> Result<Self, Error> {
         let netns = NetNs::open_or_current(location.namespace.as_deref())?;
-        let link = Links::open(&netns)?.by_name(&location.interface)?;
-        let stamps = Ethtool::open(&netns)?.timestamping(&link.name).unwrap_or_default();
+        let link = NamespaceLinks::open(&netns)?.by_name(&location.interface)?;
+        let stamps = EthtoolCalls::open(&netns)?.timestamping(&link.name).unwrap_or_default();
         let name = match &location.namespace {
             Some(namespace) => format!("{namespace}/{}", link.name),
             None => link.name.clone(),
@@ -30,8 +30,8 @@ impl Place {
     }
 
     /// The stamps of departure it can give; those of the queue only of what passes one.
-    pub(super) const fn wanted(&self, queued: bool) -> Wanted {
-        Wanted {
+    pub(super) const fn wanted(&self, queued: bool) -> WantedStamps {
+        WantedStamps {
             queued,
             sent: self.stamps.tx_software,
             wire: self.stamps.tx_hardware,

@@ -12,8 +12,8 @@ use super::{Gone, Manner};
 use crate::{Error, now};
 use packetrig_probe::{Mechanism, Source, Stamp};
 use packetrig_sys::packet::{FrameOptions, FrameSocket, ReleaseClock};
-use packetrig_sys::qdisc::{self, Qdisc};
-use packetrig_sys::{Unsupported, clock};
+use packetrig_sys::qdisc::{self, QueueingDiscipline};
+use packetrig_sys::{UnsupportedFeature, clock};
 use packetrig_units::{MonoTime, Nanos};
 
 /// `CLOCK_TAI`.
@@ -35,9 +35,9 @@ pub(super) struct Queued {
 }
 
 /// The discipline at work, if it is one that this mechanism needs.
-pub(super) fn check(place: &Place, mechanism: Mechanism) -> Result<Qdisc, Error> {
+pub(super) fn check(place: &Place, mechanism: Mechanism) -> Result<QueueingDiscipline, Error> {
     let found = qdisc::of(&place.netns, place.link.index, &place.name)?;
-    let suits = |qdisc: &&Qdisc| match mechanism {
+    let suits = |qdisc: &&QueueingDiscipline| match mechanism {
         Mechanism::Fq => qdisc.kind == "fq",
         Mechanism::Etf => qdisc.etf.is_some_and(|etf| etf.clock == TAI && !etf.offload),
         _ => qdisc.etf.is_some_and(|etf| etf.clock == TAI && etf.offload),
@@ -52,7 +52,7 @@ pub(super) fn check(place: &Place, mechanism: Mechanism) -> Result<Qdisc, Error>
     };
     let kinds: Vec<_> = found.iter().map(|qdisc| qdisc.kind.as_str()).collect();
     let found = if kinds.is_empty() { "none".into() } else { kinds.join(", ") };
-    let source = Unsupported { feature: "release times of frames", needs: needs.into(), found };
+    let source = UnsupportedFeature { feature: "release times of frames", needs: needs.into(), found };
     Err(Error::Mechanism { mechanism, interface: place.name.clone(), source: Box::new(source) })
 }
 

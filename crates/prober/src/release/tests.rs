@@ -2,16 +2,16 @@
 
 use super::*;
 use crate::lab::Cable;
-use packetrig_plan::Location;
+use packetrig_plan::PortLocation;
 use packetrig_probe::{Budget, Limits, Source, Stage};
-use packetrig_sys::bpf::Attachment;
+use packetrig_sys::bpf::BpfAttachment;
 use packetrig_sys::packet::{RxOptions, RxRing};
 use packetrig_sys::{clock, xdp};
 
 /// A cable and an ear at its far end.
 struct Lab {
     /// Lets live frames arrive.
-    pass: Option<Attachment>,
+    pass: Option<BpfAttachment>,
     far: RxRing,
     cable: Cable,
 }
@@ -25,7 +25,7 @@ impl Lab {
         Some(Self { pass: None, far, cable })
     }
 
-    fn location(&self) -> Location {
+    fn location(&self) -> PortLocation {
         self.cable.at("a")
     }
 

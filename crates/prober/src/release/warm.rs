@@ -7,7 +7,7 @@
 //! Invariant: nothing leaves this machine.
 
 use super::place::Place;
-use packetrig_sys::link::Links;
+use packetrig_sys::link::NamespaceLinks;
 use packetrig_sys::netns::NetNs;
 use packetrig_sys::packet::{FrameOptions, FrameSocket};
 use packetrig_units::Nanos;
@@ -40,7 +40,7 @@ impl Warm {
     }
 
     fn over(netns: &NetNs) -> Option<Self> {
-        let link = Links::open(netns).ok()?.by_name(LOOPBACK).ok().filter(|link| link.up)?;
+        let link = NamespaceLinks::open(netns).ok()?.by_name(LOOPBACK).ok().filter(|link| link.up)?;
         let socket = FrameSocket::open(netns, link.index, LOOPBACK, FrameOptions::default()).ok()?;
         let mut frame = [0; LENGTH];
         frame[12..14].copy_from_slice(&ETHER_TYPE);

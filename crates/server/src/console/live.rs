@@ -6,7 +6,7 @@ use packetrig_fleet::outcome::Outcome;
 use packetrig_plan::Plan;
 use packetrig_stats::counts::{SinceStart, StreamRxCounts, StreamTxCounts};
 use packetrig_stats::port::PortInfo;
-use packetrig_stats::result::Sample;
+use packetrig_stats::result::CountSample;
 use packetrig_units::{MonoTime, Nanos};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
@@ -29,9 +29,9 @@ pub(super) struct Moved {
 pub(super) struct Live {
     pub(super) ports: Vec<PortInfo>,
     /// What each node of a fleet said last.
-    nodes: BTreeMap<NodeName, Sample>,
+    nodes: BTreeMap<NodeName, CountSample>,
     /// All nodes put together; the latest last, each sorted by stream.
-    samples: VecDeque<Sample>,
+    samples: VecDeque<CountSample>,
     /// Since when streams have had nothing more to send.
     quiet_since: HashMap<usize, MonoTime>,
     /// Of each port, whether its link is up, and since when that is known.
@@ -49,13 +49,13 @@ impl Live {
             RunEventKind::Ports { ports, .. } => self.ports.extend(ports.iter().cloned()),
             RunEventKind::Counters { node, sample } => {
                 let others = self.nodes.iter().filter(|(other, _)| *other != node).map(|(_, counts)| counts);
-                let together = others.fold(Sample::clone(sample), Sample::joined);
+                let together = others.fold(CountSample::clone(sample), CountSample::joined);
                 if *node == NodeName::local() {
                     self.add(together);
                 } else {
                     // In a fleet each node has a clock of its own.
-                    self.add(Sample { at: event.at, ..together });
-                    self.nodes.insert(node.clone(), Sample::clone(sample));
+                    self.add(CountSample { at: event.at, ..together });
+                    self.nodes.insert(node.clone(), CountSample::clone(sample));
                 }
             }
             RunEventKind::Ended(outcome) => {
@@ -69,7 +69,7 @@ impl Live {
         }
     }
 
-    fn add(&mut self, mut sample: Sample) {
+    fn add(&mut self, mut sample: CountSample) {
         for (stream, counts) in &sample.tx {
             if counts.is_sending {
                 self.quiet_since.remove(stream);
@@ -122,7 +122,8 @@ impl Live {
 
     /// Whether a port's frames are being captured.
     pub(super) fn is_capturing(&self, port: usize) -> bool {
-        let of_port = |latest: &Sample| latest.captures.iter().any(|it| it.port == port && it.is_running);
+        let of_port =
+            |latest: &CountSample| latest.captures.iter().any(|it| it.port == port && it.is_running);
         self.latest().is_some_and(of_port)
     }
 
@@ -136,12 +137,12 @@ impl Live {
         self.links.get(&port).map(|(_, at)| *at)
     }
 
-    pub(super) fn latest(&self) -> Option<&Sample> {
+    pub(super) fn latest(&self) -> Option<&CountSample> {
         self.samples.back()
     }
 
     /// Samples of the last second, the oldest first.
-    pub(super) fn samples(&self) -> impl Iterator<Item = &Sample> {
+    pub(super) fn samples(&self) -> impl Iterator<Item = &CountSample> {
         self.samples.iter()
     }
 
@@ -171,7 +172,7 @@ impl Live {
     }
 
     /// What a port has moved since traffic last began.
-    pub(super) fn moved(&self, plan: &Plan, sample: &Sample, port: usize) -> Moved {
+    pub(super) fn moved(&self, plan: &Plan, sample: &CountSample, port: usize) -> Moved {
         let (now, before) = (moved(plan, sample, port), self.before.get(&port).copied().unwrap_or_default());
         Moved {
             frames_tx: now.frames_tx.saturating_sub(before.frames_tx),
@@ -182,7 +183,7 @@ impl Live {
     }
 }
 
-fn forget(sample: &mut Sample, streams: &HashSet<usize>) {
+fn forget(sample: &mut CountSample, streams: &HashSet<usize>) {
     for (_, counts) in sample.tx.iter_mut().filter(|(stream, _)| streams.contains(stream)) {
         (counts.since_start, counts.is_paused) = (SinceStart::default(), false);
     }
@@ -192,20 +193,23 @@ fn forget(sample: &mut Sample, streams: &HashSet<usize>) {
 }
 
 /// What a stream has sent.
-pub(super) fn sent(sample: &Sample, stream: usize) -> Option<&StreamTxCounts> {
+pub(super) fn sent(sample: &CountSample, stream: usize) -> Option<&StreamTxCounts> {
     let place = sample.tx.binary_search_by_key(&stream, |(index, _)| *index).ok()?;
     Some(&sample.tx[place].1)
 }
 
 /// What has arrived of a stream, by port.
-pub(super) fn received(sample: &Sample, stream: usize) -> impl Iterator<Item = (usize, &StreamRxCounts)> {
+pub(super) fn received(
+    sample: &CountSample,
+    stream: usize,
+) -> impl Iterator<Item = (usize, &StreamRxCounts)> {
     let from = sample.rx.partition_point(|(index, ..)| *index < stream);
     let of_stream = sample.rx[from..].iter().take_while(move |(index, ..)| *index == stream);
     of_stream.map(|(_, port, counts)| (*port, counts))
 }
 
 /// All that a port has moved in the run.
-fn moved(plan: &Plan, sample: &Sample, port: usize) -> Moved {
+fn moved(plan: &Plan, sample: &CountSample, port: usize) -> Moved {
     let mut moved = Moved::default();
     let is_sender = |stream: usize| plan.streams.get(stream).is_some_and(|stream| stream.tx == port);
     for (_, counts) in sample.tx.iter().filter(|(stream, _)| is_sender(*stream)) {
@@ -230,16 +234,16 @@ mod tests {
     fn what_several_nodes_counted_is_put_together_by_the_clock_of_the_controller() {
         let mut live = Live::default();
         let at = |seconds: u64| MonoTime::from_nanos(seconds * 1_000_000_000);
-        let mut tell = |node: &str, when: u64, sample: Sample| {
+        let mut tell = |node: &str, when: u64, sample: CountSample| {
             let kind = RunEventKind::Counters { node: NodeName(node.into()), sample: Box::new(sample) };
             live.take(&RunEvent { run: RunId("r".into()), at: at(when), kind });
         };
         let sender = |frames| StreamTxCounts { frames, ..StreamTxCounts::default() };
         // Its clock is far ahead.
-        tell("a", 1, Sample { at: at(900), tx: vec![(0, sender(7))], ..Sample::default() });
+        tell("a", 1, CountSample { at: at(900), tx: vec![(0, sender(7))], ..CountSample::default() });
         let counts = StreamRxCounts { frames: 6, ..StreamRxCounts::default() };
-        tell("b", 2, Sample { at: at(5), rx: vec![(0, 1, counts)], ..Sample::default() });
-        tell("a", 3, Sample { at: at(902), tx: vec![(0, sender(9))], ..Sample::default() });
+        tell("b", 2, CountSample { at: at(5), rx: vec![(0, 1, counts)], ..CountSample::default() });
+        tell("a", 3, CountSample { at: at(902), tx: vec![(0, sender(9))], ..CountSample::default() });
         let latest = live.latest().unwrap();
         assert_eq!((latest.at, sent(latest, 0).unwrap().frames), (at(3), 9));
         assert_eq!(

@@ -21,7 +21,7 @@ use live::Live;
 use names::Names;
 use packetrig_fleet::event::RunEvent;
 use packetrig_fleet::outcome::{Blame, Fault};
-use packetrig_plan::{Plan, Problem, Problems, ReadOptions, Severity, Steer};
+use packetrig_plan::{Plan, PlanChange, PlanProblem, PlanProblems, ProblemSeverity, ReadOptions};
 use packetrig_stats::result::NeighbourState;
 use packetrig_units::MonoTime;
 use serde_json::Value;
@@ -50,7 +50,7 @@ pub trait Rigs: Send + Sync + 'static {
 /// A run under way.
 pub trait Running: Send {
     /// Changes something; returns when it is done.
-    fn steer(&self, steer: Steer) -> Result<(), Fault>;
+    fn steer(&self, steer: PlanChange) -> Result<(), Fault>;
     /// Stops everything and closes the ports. `keep`: frames were sent, so its result is worth keeping.
     fn close(self: Box<Self>, keep: bool);
 }
@@ -143,7 +143,7 @@ impl<R: Rigs> Console<R> {
         if desk.run.is_none() {
             return Err(Refusal::validation("there is no configuration to change"));
         }
-        desk.steer(Steer::Replan(document))?;
+        desk.steer(PlanChange::Replan(document))?;
         let mut view = self.view();
         let mut grown = view.plan.take().unwrap_or_else(|| plan.clone());
         grown.grow(&plan);
@@ -176,10 +176,10 @@ impl<R: Rigs> Console<R> {
         };
         let of = streams.clone();
         desk.steer(match change {
-            Change::Start => Steer::Start(of),
-            Change::Stop => Steer::Stop(of),
-            Change::Pause => Steer::Pause(of),
-            Change::Resume => Steer::Resume(of),
+            Change::Start => PlanChange::Start(of),
+            Change::Stop => PlanChange::Stop(of),
+            Change::Pause => PlanChange::Pause(of),
+            Change::Resume => PlanChange::Resume(of),
         })?;
         if matches!(change, Change::Start | Change::Resume) {
             desk.sent = true;
@@ -195,7 +195,7 @@ impl<R: Rigs> Console<R> {
 }
 
 impl Desk {
-    fn steer(&self, steer: Steer) -> Result<(), Refusal> {
+    fn steer(&self, steer: PlanChange) -> Result<(), Refusal> {
         match &self.run {
             Some(run) => Ok(run.steer(steer)?),
             None => Ok(()),
@@ -268,13 +268,13 @@ impl<R: Rigs> Tester for Console<R> {
             State::Traffic { change, flows } => self.traffic(&mut desk, change, &flows)?,
             State::Capture { on, ports } => {
                 let ports = self.capturing_ports(&ports)?;
-                desk.steer(Steer::Capture { ports, on })?;
+                desk.steer(PlanChange::Capture { ports, on })?;
             }
             State::Link { up, ports } => {
                 let ports = self.view().names.ports(&ports)?;
-                desk.steer(Steer::Link { ports, up })?;
+                desk.steer(PlanChange::Link { ports, up })?;
             }
-            State::Protocols { on } => desk.steer(Steer::Protocols { on })?,
+            State::Protocols { on } => desk.steer(PlanChange::Protocols { on })?,
         }
         Ok(Vec::new())
     }
@@ -282,12 +282,12 @@ impl<R: Rigs> Tester for Console<R> {
     fn ping(&self, requests: Vec<Ping>) -> Result<Vec<PingResult>, Refusal> {
         let desk = self.desk();
         let first = self.pinged.fetch_add(requests.len() as u64, Ordering::Relaxed);
-        let order = |(number, ping): (u64, &Ping)| packetrig_plan::Ping {
+        let order = |(number, ping): (u64, &Ping)| packetrig_plan::PingRequest {
             number,
             source: ping.source.clone(),
             to: ping.destination,
         };
-        desk.steer(Steer::Ping((first..).zip(&requests).map(order).collect()))?;
+        desk.steer(PlanChange::Ping((first..).zip(&requests).map(order).collect()))?;
         let known = |number| self.view().live().ping(number);
         for _ in 0..LOOKS {
             if (first..).zip(&requests).all(|(number, _)| known(number).is_some()) {
@@ -348,7 +348,7 @@ impl<R: Rigs> Tester for Console<R> {
     fn capture(&self, port: &str, part: CapturePart) -> Result<CaptureFile, Refusal> {
         let desk = self.desk();
         let ports = self.capturing_ports(&[port.to_owned()])?;
-        desk.steer(Steer::Capture { ports: ports.clone(), on: false })?;
+        desk.steer(PlanChange::Capture { ports: ports.clone(), on: false })?;
         let file = {
             let view = self.view();
             let live = view.live();
@@ -386,10 +386,10 @@ fn nothing<T>(names: &[String]) -> Result<Vec<T>, Refusal> {
     if names.is_empty() { Ok(Vec::new()) } else { Err(names::unknown(names)) }
 }
 
-impl From<Problems> for Refusal {
-    fn from(problems: Problems) -> Self {
-        let errors = problems.0.into_iter().filter(|problem| problem.severity == Severity::Error);
-        let line = |problem: Problem| match problem.hint {
+impl From<PlanProblems> for Refusal {
+    fn from(problems: PlanProblems) -> Self {
+        let errors = problems.0.into_iter().filter(|problem| problem.severity == ProblemSeverity::Error);
+        let line = |problem: PlanProblem| match problem.hint {
             Some(hint) => format!("{}: {} ({hint})", problem.path, problem.message),
             None => format!("{}: {}", problem.path, problem.message),
         };

@@ -4,8 +4,8 @@ use super::live::{Live, Moved, received, sent};
 use super::names::{Flow, Names, Way};
 use crate::tester::{FlowRow, Latency, PortRow, Transmit};
 use packetrig_plan::{Plan, Stream};
-use packetrig_stats::counts::{Delays, SinceStart};
-use packetrig_stats::result::Sample;
+use packetrig_stats::counts::{DelaySummary, SinceStart};
+use packetrig_stats::result::CountSample;
 use packetrig_units::{MonoTime, Nanos, Ratio};
 
 /// The wall clock at an instant.
@@ -89,8 +89,8 @@ fn row(plan: &Plan, flow: &Flow, way: &Way, live: &Live, wall: WallClock<'_>) ->
 }
 
 /// `None` if no frame had a send time: what was not measured is absent.
-fn latency(latest: &Sample, streams: &[usize]) -> Option<Latency> {
-    let mut delays = Delays::default();
+fn latency(latest: &CountSample, streams: &[usize]) -> Option<Latency> {
+    let mut delays = DelaySummary::default();
     for (_, counts) in streams.iter().flat_map(|stream| received(latest, *stream)) {
         delays.merge(&counts.delays);
     }
@@ -119,23 +119,23 @@ impl Total {
     }
 }
 
-fn sent_total(sample: &Sample, streams: &[usize]) -> Total {
+fn sent_total(sample: &CountSample, streams: &[usize]) -> Total {
     let counts = streams.iter().filter_map(|stream| sent(sample, *stream));
     Total::of(counts.map(|counts| counts.since_start))
 }
 
-fn received_total(sample: &Sample, streams: &[usize]) -> Total {
+fn received_total(sample: &CountSample, streams: &[usize]) -> Total {
     let counts = streams.iter().flat_map(|stream| received(sample, *stream));
     Total::of(counts.map(|(_, counts)| counts.since_start))
 }
 
 /// Whether every frame of a stream is where it should be. Of what cannot be known again nothing is known.
-fn has_arrived(stream: &Stream, index: usize, sample: &Sample) -> bool {
+fn has_arrived(stream: &Stream, index: usize, sample: &CountSample) -> bool {
     let expected = stream.expected(sent_total(sample, &[index]).frames);
     stream.metrics.enable && received_total(sample, &[index]).frames >= expected
 }
 
-fn transmit(plan: &Plan, live: &Live, latest: &Sample, streams: &[usize]) -> Transmit {
+fn transmit(plan: &Plan, live: &Live, latest: &CountSample, streams: &[usize]) -> Transmit {
     let at_work = |index: &usize| live.is_at_work(*index, has_arrived(&plan.streams[*index], *index, latest));
     if streams.iter().any(at_work) {
         Transmit::Started
@@ -147,7 +147,7 @@ fn transmit(plan: &Plan, live: &Live, latest: &Sample, streams: &[usize]) -> Tra
 }
 
 /// In percent, of what should have arrived by now: sender and receiver are not read at the same moment.
-fn loss_so_far(latest: &Sample, streams: &[usize]) -> f64 {
+fn loss_so_far(latest: &CountSample, streams: &[usize]) -> f64 {
     let counts = || streams.iter().flat_map(|stream| received(latest, *stream)).map(|(_, counts)| counts);
     let missing: u64 = counts().map(|counts| counts.missing).sum();
     let arrived: u64 = counts().map(|counts| counts.since_start.frames).sum();
@@ -155,7 +155,7 @@ fn loss_so_far(latest: &Sample, streams: &[usize]) -> f64 {
 }
 
 /// In percent; 0 while nothing has been sent.
-fn loss(plan: &Plan, latest: &Sample, streams: &[usize]) -> f64 {
+fn loss(plan: &Plan, latest: &CountSample, streams: &[usize]) -> f64 {
     let expected = |index: &usize| plan.streams[*index].expected(sent_total(latest, &[*index]).frames);
     let expected: u64 = streams.iter().map(expected).sum();
     let arrived = received_total(latest, streams).frames;

@@ -7,7 +7,7 @@ use packetrig_fleet::outcome::Outcome;
 use packetrig_fleet::{NodeName, RunId};
 use packetrig_stats::counts::{SinceStart, StreamRxCounts, StreamTxCounts};
 use packetrig_stats::port::{RxCounters, TxCounters};
-use packetrig_stats::result::Sample;
+use packetrig_stats::result::CountSample;
 use serde_json::json;
 
 /// What was asked of runs, in order.
@@ -49,7 +49,7 @@ impl Fake {
             (1, TxCounters::default(), counters),
         ];
         let (tx, rx) = (vec![(0, tx)], vec![(0, 1, rx)]);
-        let sample = Sample { at, tx, rx, ports, ..Sample::default() };
+        let sample = CountSample { at, tx, rx, ports, ..CountSample::default() };
         let kind = RunEventKind::Counters { node: NodeName::local(), sample: Box::new(sample) };
         let event = RunEvent { run: RunId("r".into()), at, kind };
         (self.sink.lock().unwrap().as_mut().unwrap())(&event);
@@ -75,12 +75,12 @@ impl Rigs for Fake {
 }
 
 impl Running for Fake {
-    fn steer(&self, steer: Steer) -> Result<(), Fault> {
+    fn steer(&self, steer: PlanChange) -> Result<(), Fault> {
         if *self.refuses.lock().unwrap() {
             return Err(Fault { blame: Blame::World, text: "nobody answers".into() });
         }
         self.note(match steer {
-            Steer::Replan(_) => "replan".into(),
+            PlanChange::Replan(_) => "replan".into(),
             other => format!("{other:?}"),
         });
         Ok(())

@@ -108,13 +108,14 @@ fn judge(config: &Value) -> Result<Vec<String>, Vec<String>> {
         members.remove("devices");
     }
     let read = packetrig_plan::Plan::read(&config.to_string());
-    let lines = |problems: Vec<packetrig_plan::Problem>| {
-        let line = |problem: packetrig_plan::Problem| format!("{}: {}", problem.path, problem.message);
+    let lines = |problems: Vec<packetrig_plan::PlanProblem>| {
+        let line = |problem: packetrig_plan::PlanProblem| format!("{}: {}", problem.path, problem.message);
         problems.into_iter().map(line).collect::<Vec<String>>()
     };
     read.map(|plan| lines(plan.warnings)).map_err(|problems| {
-        let is_error =
-            |problem: &packetrig_plan::Problem| problem.severity == packetrig_plan::Severity::Error;
+        let is_error = |problem: &packetrig_plan::PlanProblem| {
+            problem.severity == packetrig_plan::ProblemSeverity::Error
+        };
         lines(problems.0.into_iter().filter(is_error).collect())
     })
 }

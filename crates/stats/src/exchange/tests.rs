@@ -6,9 +6,9 @@ use proptest::test_runner::{Config, TestRunner};
 const SECOND: u64 = 1_000_000_000;
 
 /// Random numbers that are the same for the same seed.
-struct Dice(u64);
+struct ExchangeDice(u64);
 
-impl Dice {
+impl ExchangeDice {
     fn roll(&mut self) -> u64 {
         // SplitMix64.
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -34,19 +34,19 @@ impl Dice {
 
 /// A way: always `least`, and on top an exponential wait of mean `wait`.
 #[derive(Clone, Copy, Debug)]
-struct Way {
+struct WayDelay {
     least: u64,
     wait: u64,
 }
 
 /// A node's clock whose rate changes at whole seconds, against a controller's that is the truth.
-struct Clock {
+struct DriftingClock {
     offset: i64,
     /// The rate in each second, ppb.
     rates: Vec<i64>,
 }
 
-impl Clock {
+impl DriftingClock {
     fn offset_at(&self, at: u64) -> i64 {
         let (seconds, part) = (usize::try_from(at / SECOND).unwrap(), at % SECOND);
         let full: i64 = self.rates[..seconds].iter().sum();
@@ -56,11 +56,11 @@ impl Clock {
     fn read(&self, at: u64) -> MonoTime {
         MonoTime::from_nanos(at.checked_add_signed(self.offset_at(at)).unwrap())
     }
-    fn exchange(&self, at: u64, there: Way, back: Way, dice: &mut Dice) -> Exchange {
+    fn exchange(&self, at: u64, there: WayDelay, back: WayDelay, dice: &mut ExchangeDice) -> ClockExchange {
         let heard = at + there.least + dice.exponential(there.wait);
         let answered = heard + dice.below(50_000);
         let home = answered + back.least + dice.exponential(back.wait);
-        Exchange {
+        ClockExchange {
             sent: self.read(at),
             heard: MonoTime::from_nanos(heard),
             answered: MonoTime::from_nanos(answered),
@@ -69,8 +69,8 @@ impl Clock {
     }
 }
 
-fn way() -> impl Strategy<Value = Way> {
-    (0u64..3_000_000, 0u64..3_000_000).prop_map(|(least, wait)| Way { least, wait })
+fn way() -> impl Strategy<Value = WayDelay> {
+    (0u64..3_000_000, 0u64..3_000_000).prop_map(|(least, wait)| WayDelay { least, wait })
 }
 
 #[test]
@@ -88,12 +88,13 @@ fn the_true_offset_is_always_inside_the_bound() {
     let mut runner = TestRunner::new(Config::with_cases(300));
     runner
         .run(&inputs, |(seed, offset, rate, wander, there, back, count, period_ms)| {
-            let mut dice = Dice(seed);
-            let around =
-                |dice: &mut Dice| i64::try_from(dice.below(2 * wander.unsigned_abs() + 1)).unwrap() - wander;
+            let mut dice = ExchangeDice(seed);
+            let around = |dice: &mut ExchangeDice| {
+                i64::try_from(dice.below(2 * wander.unsigned_abs() + 1)).unwrap() - wander
+            };
             let rates = (0..400).map(|_| rate + around(&mut dice)).collect();
-            let clock = Clock { offset: offset.max(0), rates };
-            let mut probes = Comparison::default();
+            let clock = DriftingClock { offset: offset.max(0), rates };
+            let mut probes = ClockComparison::default();
             let mut at = SECOND;
             for _ in 0..count {
                 prop_assert!(probes.add(&clock.exchange(at, there, back, &mut dice)));
@@ -122,13 +123,14 @@ fn between_fits_before_and_after_the_true_offset_is_inside_the_bound_too() {
     let mut runner = TestRunner::new(Config::with_cases(200));
     runner
         .run(&inputs, |(seed, rate, wander, there, back)| {
-            let mut dice = Dice(seed);
-            let around =
-                |dice: &mut Dice| i64::try_from(dice.below(2 * wander.unsigned_abs() + 1)).unwrap() - wander;
+            let mut dice = ExchangeDice(seed);
+            let around = |dice: &mut ExchangeDice| {
+                i64::try_from(dice.below(2 * wander.unsigned_abs() + 1)).unwrap() - wander
+            };
             let rates = (0..200).map(|_| rate + around(&mut dice)).collect();
-            let clock = Clock { offset: 5_000_000_000, rates };
+            let clock = DriftingClock { offset: 5_000_000_000, rates };
             let mut fit_from = |begin: u64| {
-                let mut probes = Comparison::default();
+                let mut probes = ClockComparison::default();
                 for n in 0..64 {
                     probes.add(&clock.exchange(begin + n * SECOND / 20, there, back, &mut dice));
                 }
@@ -153,12 +155,12 @@ fn between_fits_before_and_after_the_true_offset_is_inside_the_bound_too() {
 
 /// Errors of 60 windows of 64 exchanges 4 ms apart, sorted, with a clock that is the controller's own:
 /// (quickest exchange, mean of all, bound).
-fn errors(there: Way, back: Way) -> [Vec<u64>; 3] {
-    let mut dice = Dice(7);
-    let clock = Clock { offset: 0, rates: vec![0; 30] };
+fn errors(there: WayDelay, back: WayDelay) -> [Vec<u64>; 3] {
+    let mut dice = ExchangeDice(7);
+    let clock = DriftingClock { offset: 0, rates: vec![0; 30] };
     let mut found = [Vec::new(), Vec::new(), Vec::new()];
     for window in 0..60 {
-        let mut probes = Comparison::default();
+        let mut probes = ClockComparison::default();
         let mut sum = 0;
         for n in 0..64 {
             let exchange = clock.exchange(SECOND + (window * 64 + n) * 4_000_000, there, back, &mut dice);
@@ -182,7 +184,7 @@ fn errors(there: Way, back: Way) -> [Vec<u64>; 3] {
 
 #[test]
 fn the_quickest_exchange_is_far_better_than_the_mean_when_one_way_is_loaded() {
-    let us = |least: u64, wait: u64| Way { least: least * 1_000, wait: wait * 1_000 };
+    let us = |least: u64, wait: u64| WayDelay { least: least * 1_000, wait: wait * 1_000 };
     let [quickest, mean, bound] = errors(us(0, 1500), us(0, 20));
     assert!(quickest[30] * 20 < mean[30], "{} {}", quickest[30], mean[30]);
     assert!(quickest.last() < bound.last());
@@ -197,7 +199,7 @@ fn the_quickest_exchange_is_far_better_than_the_mean_when_one_way_is_loaded() {
 
 #[test]
 fn no_filter_sees_a_fixed_asymmetry_but_the_bound_covers_it() {
-    let way = |least| Way { least, wait: 0 };
+    let way = |least| WayDelay { least, wait: 0 };
     let [quickest, _, bound] = errors(way(2_000_000), way(500_000));
     assert_eq!(quickest[0], 750_000);
     assert!(quickest.iter().zip(&bound).all(|(error, bound)| error <= bound));
@@ -205,10 +207,10 @@ fn no_filter_sees_a_fixed_asymmetry_but_the_bound_covers_it() {
 
 #[test]
 fn a_rate_is_found_and_narrows_the_future() {
-    let quick = Way { least: 20_000, wait: 5_000 };
-    let clock = Clock { offset: 0, rates: vec![30_000; 100] };
-    let mut dice = Dice(3);
-    let mut probes = Comparison::default();
+    let quick = WayDelay { least: 20_000, wait: 5_000 };
+    let clock = DriftingClock { offset: 0, rates: vec![30_000; 100] };
+    let mut dice = ExchangeDice(3);
+    let mut probes = ClockComparison::default();
     probes.add(&clock.exchange(SECOND, quick, quick, &mut dice));
     assert_eq!(probes.fit().unwrap().drift_ppb, MOST_PPB, "one exchange says nothing of the rate");
     for n in 1..200 {
@@ -222,9 +224,10 @@ fn a_rate_is_found_and_narrows_the_future() {
 #[test]
 fn impossible_exchanges_are_left_out() {
     let at = MonoTime::from_nanos;
-    let mut probes = Comparison::default();
+    let mut probes = ClockComparison::default();
     for (sent, heard, answered, back) in [(10, 5, 6, 9), (10, 6, 5, 20), (10, 5, 50, 20)] {
-        let exchange = Exchange { sent: at(sent), heard: at(heard), answered: at(answered), back: at(back) };
+        let exchange =
+            ClockExchange { sent: at(sent), heard: at(heard), answered: at(answered), back: at(back) };
         assert!(!probes.add(&exchange), "{exchange:?}");
     }
     assert_eq!((probes.count(), probes.fit()), (0, None));

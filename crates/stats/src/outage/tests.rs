@@ -5,8 +5,15 @@ fn at(ms: u64) -> MonoTime {
     MonoTime::from_nanos(ms * 1_000_000)
 }
 
-fn outage(first: u64, last: u64, begin: u64, end: u64) -> Outage {
-    Outage { first, last, frames: last + 1 - first, gaps: 1, begin: Some(at(begin)), end: Some(at(end)) }
+fn outage(first: u64, last: u64, begin: u64, end: u64) -> StreamOutage {
+    StreamOutage {
+        first,
+        last,
+        frames: last + 1 - first,
+        gaps: 1,
+        begin: Some(at(begin)),
+        end: Some(at(end)),
+    }
 }
 
 #[test]

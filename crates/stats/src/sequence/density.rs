@@ -12,7 +12,7 @@ const FARTHEST: i32 = 64;
 const SLOTS: usize = 2 * THRESHOLD + 1;
 
 #[derive(Clone, Debug)]
-pub(super) struct Density {
+pub(super) struct LossDensity {
     waiting: Box<[u64; THRESHOLD]>,
     /// Arrivals ever taken in.
     taken: usize,
@@ -26,7 +26,7 @@ pub(super) struct Density {
     frames: Box<[u64; SLOTS]>,
 }
 
-impl Density {
+impl LossDensity {
     pub(super) fn new() -> Self {
         Self {
             waiting: Box::new([0; THRESHOLD]),

@@ -6,23 +6,23 @@
 const RUNS: usize = 1024;
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Run {
+struct LeaderRun {
     number: u64,
     arrival: u64,
     len: u64,
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Leaders {
+pub(super) struct SequenceLeaders {
     /// A ring of runs, ascending.
-    runs: Box<[Run]>,
+    runs: Box<[LeaderRun]>,
     /// Runs ever begun.
     begun: usize,
 }
 
-impl Leaders {
+impl SequenceLeaders {
     pub(super) fn new() -> Self {
-        Self { runs: vec![Run::default(); RUNS].into_boxed_slice(), begun: 0 }
+        Self { runs: vec![LeaderRun::default(); RUNS].into_boxed_slice(), begun: 0 }
     }
 
     /// Frame `number`, the `arrival`th to arrive, is the highest so far.
@@ -34,7 +34,7 @@ impl Leaders {
                 return;
             }
         }
-        self.runs[self.begun % RUNS] = Run { number, arrival, len: 1 };
+        self.runs[self.begun % RUNS] = LeaderRun { number, arrival, len: 1 };
         self.begun += 1;
     }
 

@@ -83,8 +83,8 @@ fn a_frame_at_the_edge_of_the_window_is_late_and_one_behind_it_stale() {
     for number in (0..WINDOW + 2).filter(|n| ![1, 2].contains(n)) {
         window.arrive(number, arrival(number), second_of);
     }
-    assert!(matches!(window.arrive(2, arrival(2), second_of), Arrival::Late { .. }));
-    assert_eq!(window.arrive(1, arrival(1), second_of), Arrival::Stale);
+    assert!(matches!(window.arrive(2, arrival(2), second_of), SequenceArrival::Late { .. }));
+    assert_eq!(window.arrive(1, arrival(1), second_of), SequenceArrival::Stale);
     window.finish(WINDOW + 2, second_of);
     let counts = window.counts();
     assert_eq!((counts.lost, counts.stale, counts.unique), (1, 1, WINDOW + 1));

@@ -6,7 +6,7 @@ use super::part::Part;
 use super::segment::{Kind, NAME_ROOM, PAYLOAD_ROOM, Segment};
 use super::value::pack;
 use packetrig_fleet::RunId;
-use packetrig_stats::result::{NodeResult, Sample};
+use packetrig_stats::result::{CountSample, NodeResult};
 use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
@@ -75,7 +75,7 @@ impl Journal {
     }
 
     /// Keeps the counts so far.
-    pub fn interval(&mut self, sample: &Sample) -> Result<u64, Error> {
+    pub fn interval(&mut self, sample: &CountSample) -> Result<u64, Error> {
         let bytes = pack(sample).map_err(|error| Error::Value(error.to_string()))?;
         self.append(Entry::Interval, &bytes)
     }

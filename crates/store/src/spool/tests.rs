@@ -75,7 +75,10 @@ fn what_was_taken_waits_in_order_and_ends_with_a_manifest() {
         kinds,
         [(0, Kind::Interval), (1, Kind::Capture), (2, result), (3, result), (4, result), (5, Kind::End)]
     );
-    assert_eq!(value::unpack::<packetrig_stats::result::Sample>(&segments[0].1.payload).unwrap(), sample(1));
+    assert_eq!(
+        value::unpack::<packetrig_stats::result::CountSample>(&segments[0].1.payload).unwrap(),
+        sample(1)
+    );
     assert_eq!(segments[1].1.name, "rx.pcapng");
     let pieces = [&segments[2].1, &segments[3].1, &segments[4].1];
     assert_eq!(

@@ -2,7 +2,7 @@
 //!
 //! Reads structures, unions and their members and no more; everything else is stepped over. Nothing is kept open.
 
-use crate::{Error, Unsupported};
+use crate::{Error, UnsupportedFeature};
 
 const FILE: &str = "/sys/kernel/btf/vmlinux";
 const MAGIC: u16 = 0xeb9f;
@@ -109,8 +109,8 @@ fn extra(kind: u32, count: usize) -> usize {
     }
 }
 
-fn unsupported(needs: &str) -> Unsupported {
-    Unsupported { feature: "the kernel's types", needs: needs.into(), found: crate::kernel::release() }
+fn unsupported(needs: &str) -> UnsupportedFeature {
+    UnsupportedFeature { feature: "the kernel's types", needs: needs.into(), found: crate::kernel::release() }
 }
 
 #[cfg(test)]

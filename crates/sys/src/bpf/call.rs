@@ -24,7 +24,7 @@ pub(super) const DRIVER_MODE: u32 = 1 << 2;
 /// What is asked (`enum bpf_cmd`).
 #[derive(Clone, Copy, Debug)]
 #[repr(i32)]
-pub(super) enum Command {
+pub(super) enum BpfCommand {
     MapCreate = 0,
     MapLookup = 1,
     MapUpdate = 2,
@@ -92,7 +92,7 @@ pub(super) mod attr {
 
     #[derive(Debug, Default)]
     #[repr(C)]
-    pub(in crate::bpf) struct Pin {
+    pub(in crate::bpf) struct PinAttributes {
         pub(in crate::bpf) path: u64,
         pub(in crate::bpf) object: u32,
         pub(in crate::bpf) flags: u32,
@@ -144,7 +144,7 @@ pub(super) mod attr {
 }
 
 /// Calls; the answer is a number.
-pub(super) fn plain<A>(command: Command, attr: &mut A) -> Result<i64, Error> {
+pub(super) fn plain<A>(command: BpfCommand, attr: &mut A) -> Result<i64, Error> {
     // SAFETY: the argument is a live structure of the given size; the addresses in it point to memory that its caller
     // holds for the time of the call, of the lengths named beside them.
     let answer = unsafe {
@@ -154,7 +154,7 @@ pub(super) fn plain<A>(command: Command, attr: &mut A) -> Result<i64, Error> {
 }
 
 /// Calls; the answer is a new descriptor.
-pub(super) fn descriptor<A>(command: Command, attr: &mut A) -> Result<OwnedFd, Error> {
+pub(super) fn descriptor<A>(command: BpfCommand, attr: &mut A) -> Result<OwnedFd, Error> {
     let fd = i32::try_from(plain(command, attr)?).map_err(Error::other)?;
     // SAFETY: the kernel has just made this descriptor for us, and nobody else knows it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })

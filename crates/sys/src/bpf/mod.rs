@@ -11,12 +11,12 @@ pub mod pin;
 
 pub use btf::KernelTypes;
 
-use crate::area::Area;
+use crate::area::SharedArea;
 use crate::{Error, netns::NetNs, sched};
-use call::{Command, attr};
+use call::{BpfCommand, attr};
 use std::os::fd::{AsFd, OwnedFd};
 
-pub use object::{Instruction, Object};
+pub use object::{BpfInstruction, BpfObject};
 
 const RIGHTS: &str =
     "needs CAP_BPF and CAP_NET_ADMIN on the machine itself: run as root, or use back end packet";
@@ -38,14 +38,14 @@ pub enum MapKind {
 
 /// A map: values of one size, by index.
 #[derive(Debug)]
-pub struct Map {
+pub struct BpfMap {
     fd: OwnedFd,
     name: &'static str,
     value: usize,
     entries: u32,
 }
 
-impl Map {
+impl BpfMap {
     /// A map of `entries` zeroed values of `value` bytes.
     pub fn create(name: &'static str, kind: MapKind, value: usize, entries: u32) -> Result<Self, Error> {
         let (map_type, map_flags) = match kind {
@@ -65,7 +65,7 @@ impl Map {
             name: call::short_name(name),
             ..attr::MapCreate::default()
         };
-        let fd = call::descriptor(Command::MapCreate, &mut attr)
+        let fd = call::descriptor(BpfCommand::MapCreate, &mut attr)
             .map_err(|error| Error::call("bpf(MAP_CREATE)", name, error).with_rights(RIGHTS))?;
         Ok(Self { fd, name, value, entries: entries.max(1) })
     }
@@ -79,13 +79,13 @@ impl Map {
             value: value.as_ptr().addr() as u64,
             ..attr::MapUpdate::default()
         };
-        call::plain(Command::MapUpdate, &mut attr)
+        call::plain(BpfCommand::MapUpdate, &mut attr)
             .map(drop)
             .map_err(|error| Error::call("bpf(MAP_UPDATE)", self.name, error))
     }
 
     /// Puts a program at `index`, as the target of a tail call.
-    pub fn set_program(&self, index: u32, program: &Program) -> Result<(), Error> {
+    pub fn set_program(&self, index: u32, program: &BpfProgram) -> Result<(), Error> {
         self.set(index, &call::number(program.fd.as_fd()).to_ne_bytes())
     }
 
@@ -96,7 +96,7 @@ impl Map {
         netns: &NetNs,
         index: u32,
         interface: u32,
-        program: Option<&Program>,
+        program: Option<&BpfProgram>,
     ) -> Result<(), Error> {
         let program = program.map_or(0, |program| call::number(program.fd.as_fd()));
         let value = [interface.to_ne_bytes(), program.to_ne_bytes()].concat();
@@ -112,7 +112,7 @@ impl Map {
             value: values.as_mut_ptr().addr() as u64,
             ..attr::MapUpdate::default()
         };
-        call::plain(Command::MapLookup, &mut attr)
+        call::plain(BpfCommand::MapLookup, &mut attr)
             .map_err(|error| Error::call("bpf(MAP_LOOKUP)", self.name, error))?;
         let width = self.value / 8;
         let sum =
@@ -121,14 +121,14 @@ impl Map {
     }
 
     /// The memory of all values, whose size must be a whole number of pages.
-    pub(crate) fn share(&self) -> Result<Area, Error> {
-        Area::map(self.fd.as_fd(), self.value * self.entries as usize, self.name)
+    pub(crate) fn share(&self) -> Result<SharedArea, Error> {
+        SharedArea::map(self.fd.as_fd(), self.value * self.entries as usize, self.name)
     }
 }
 
 /// Where a program is to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum AttachPoint {
     /// On what arrives at an interface.
     Interface,
     /// On what leaves through an exit of a map ([`MapKind::Exits`]).
@@ -141,7 +141,7 @@ pub enum Place {
 
 /// A loaded program.
 #[derive(Debug)]
-pub struct Program {
+pub struct BpfProgram {
     fd: OwnedFd,
     name: &'static str,
 }
@@ -155,24 +155,24 @@ pub enum LiveEnd {
     Repeated,
 }
 
-impl Program {
+impl BpfProgram {
     /// Loads instructions that run on what arrives. `frags` says that they handle frames in several pieces.
-    pub fn load(name: &'static str, code: &[Instruction], frags: bool) -> Result<Self, Error> {
-        Self::load_for(Place::Interface, name, code, frags)
+    pub fn load(name: &'static str, code: &[BpfInstruction], frags: bool) -> Result<Self, Error> {
+        Self::load_for(AttachPoint::Interface, name, code, frags)
     }
 
     /// Loads instructions for a place.
     pub fn load_for(
-        place: Place,
+        place: AttachPoint,
         name: &'static str,
-        code: &[Instruction],
+        code: &[BpfInstruction],
         frags: bool,
     ) -> Result<Self, Error> {
         let (kind, attach_type) = match place {
-            Place::Interface => (call::XDP, call::ATTACH_XDP),
-            Place::Exit => (call::XDP, call::ATTACH_XDP_DEVICE_MAP),
-            Place::Tracepoint => (call::RAW_TRACEPOINT, 0),
-            Place::Egress => (call::CLASSIFIER, call::ATTACH_EGRESS),
+            AttachPoint::Interface => (call::XDP, call::ATTACH_XDP),
+            AttachPoint::Exit => (call::XDP, call::ATTACH_XDP_DEVICE_MAP),
+            AttachPoint::Tracepoint => (call::RAW_TRACEPOINT, 0),
+            AttachPoint::Egress => (call::CLASSIFIER, call::ATTACH_EGRESS),
         };
         let licence = c"Dual BSD/GPL";
         let mut attr = attr::ProgramLoad {
@@ -185,7 +185,7 @@ impl Program {
             attach_type,
             ..attr::ProgramLoad::default()
         };
-        match call::descriptor(Command::ProgramLoad, &mut attr) {
+        match call::descriptor(BpfCommand::ProgramLoad, &mut attr) {
             Ok(fd) => Ok(Self { fd, name }),
             Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
                 Err(Error::call("bpf(PROG_LOAD)", name, error).with_rights(RIGHTS))
@@ -200,7 +200,7 @@ impl Program {
         attr.log_level = 1;
         attr.log_size = 1 << 20;
         attr.log = log.as_mut_ptr().addr() as u64;
-        drop(call::descriptor(Command::ProgramLoad, attr));
+        drop(call::descriptor(BpfCommand::ProgramLoad, attr));
         let text = String::from_utf8_lossy(&log);
         let text = text.trim_end_matches(['\0', '\n']);
         let last: Vec<&str> = text.lines().rev().take(6).collect();
@@ -210,7 +210,13 @@ impl Program {
 
     /// Attaches it to an interface, in the driver if `native`, else in the kernel's generic path. It is detached when the
     /// attachment is dropped.
-    pub fn attach(&self, netns: &NetNs, index: u32, native: bool, object: &str) -> Result<Attachment, Error> {
+    pub fn attach(
+        &self,
+        netns: &NetNs,
+        index: u32,
+        native: bool,
+        object: &str,
+    ) -> Result<BpfAttachment, Error> {
         let mut attr = attr::LinkCreate {
             program: call::number(self.fd.as_fd()),
             target: index,
@@ -218,41 +224,41 @@ impl Program {
             flags: if native { call::DRIVER_MODE } else { call::GENERIC_MODE },
             ..attr::LinkCreate::default()
         };
-        let linked = netns.run_in(|| call::descriptor(Command::LinkCreate, &mut attr))?;
+        let linked = netns.run_in(|| call::descriptor(BpfCommand::LinkCreate, &mut attr))?;
         let fd = linked.map_err(|error| match error.raw_os_error() {
             Some(libc::EBUSY | libc::EEXIST) => {
                 Error::Busy { object: format!("the XDP hook of {object}"), holder: None }
             }
             _ => Error::call("bpf(LINK_CREATE)", object, error).with_rights(RIGHTS),
         })?;
-        Ok(Attachment { fd })
+        Ok(BpfAttachment { fd })
     }
 
     /// Has it run on what the stack sends through an interface, beside others that do, until the attachment is dropped.
-    pub fn attach_egress(&self, netns: &NetNs, index: u32, object: &str) -> Result<Attachment, Error> {
+    pub fn attach_egress(&self, netns: &NetNs, index: u32, object: &str) -> Result<BpfAttachment, Error> {
         let mut attr = attr::LinkCreate {
             program: call::number(self.fd.as_fd()),
             target: index,
             attach_type: call::ATTACH_EGRESS,
             ..attr::LinkCreate::default()
         };
-        let linked = netns.run_in(|| call::descriptor(Command::LinkCreate, &mut attr))?;
+        let linked = netns.run_in(|| call::descriptor(BpfCommand::LinkCreate, &mut attr))?;
         let failed = |error| Error::call("bpf(LINK_CREATE)", object, error).with_rights(RIGHTS);
-        Ok(Attachment { fd: linked.map_err(failed)? })
+        Ok(BpfAttachment { fd: linked.map_err(failed)? })
     }
 
     /// Has it run at a tracepoint of the kernel, until the attachment is dropped.
-    pub fn trace(&self, tracepoint: &std::ffi::CStr) -> Result<Attachment, Error> {
+    pub fn trace(&self, tracepoint: &std::ffi::CStr) -> Result<BpfAttachment, Error> {
         let mut attr = attr::TracepointOpen {
             name: tracepoint.as_ptr().addr() as u64,
             program: call::number(self.fd.as_fd()),
             pad: 0,
         };
-        let opened = call::descriptor(Command::TracepointOpen, &mut attr);
+        let opened = call::descriptor(BpfCommand::TracepointOpen, &mut attr);
         let object = || tracepoint.to_string_lossy().into_owned();
         let fd =
             opened.map_err(|e| Error::call("bpf(RAW_TRACEPOINT_OPEN)", object(), e).with_rights(RIGHTS))?;
-        Ok(Attachment { fd })
+        Ok(BpfAttachment { fd })
     }
 
     /// Runs it once on a copy of `frame`: what it answers, and the frame as it left it.
@@ -267,7 +273,7 @@ impl Program {
             repeat: 1,
             ..attr::TestRun::default()
         };
-        call::plain(Command::TestRun, &mut attr)
+        call::plain(BpfCommand::TestRun, &mut attr)
             .map_err(|error| Error::call("bpf(PROG_TEST_RUN)", self.name, error))?;
         out.truncate(attr.size_out as usize);
         Ok((attr.answer, out))
@@ -282,7 +288,7 @@ impl Program {
             repeat,
             ..attr::TestRun::default()
         };
-        call::plain(Command::TestRun, &mut attr)
+        call::plain(BpfCommand::TestRun, &mut attr)
             .map_err(|error| Error::call("bpf(PROG_TEST_RUN)", self.name, error))?;
         Ok(attr.duration)
     }
@@ -300,7 +306,7 @@ impl Program {
             batch,
             ..attr::TestRun::default()
         };
-        match call::plain(Command::TestRun, &mut attr) {
+        match call::plain(BpfCommand::TestRun, &mut attr) {
             Ok(_) => Ok(LiveEnd::Repeated),
             Err(error) if error.raw_os_error() == Some(libc::EINTR) => Ok(LiveEnd::Interrupted),
             Err(error) => Err(Error::call("bpf(PROG_TEST_RUN)", self.name, error).with_rights(RIGHTS)),
@@ -310,19 +316,19 @@ impl Program {
 
 /// A program at work; dropping it detaches, unless it is pinned.
 #[derive(Debug)]
-pub struct Attachment {
+pub struct BpfAttachment {
     fd: OwnedFd,
 }
 
-impl Attachment {
+impl BpfAttachment {
     /// Puts another program in the place of the one at work, without a frame between them.
-    pub fn replace(&self, program: &Program) -> Result<(), Error> {
+    pub fn replace(&self, program: &BpfProgram) -> Result<(), Error> {
         let mut attr = attr::LinkUpdate {
             link: call::number(self.fd.as_fd()),
             program: call::number(program.fd.as_fd()),
             ..attr::LinkUpdate::default()
         };
-        let updated = call::plain(Command::LinkUpdate, &mut attr).map(drop);
+        let updated = call::plain(BpfCommand::LinkUpdate, &mut attr).map(drop);
         updated.map_err(|error| Error::call("bpf(LINK_UPDATE)", program.name, error).with_rights(RIGHTS))
     }
 
@@ -330,19 +336,19 @@ impl Attachment {
     /// already.
     pub fn detach(&self, object: &str) -> Result<(), Error> {
         let mut attr = attr::LinkDetach { link: call::number(self.fd.as_fd()) };
-        let detached = call::plain(Command::LinkDetach, &mut attr).map(drop);
+        let detached = call::plain(BpfCommand::LinkDetach, &mut attr).map(drop);
         detached.map_err(|error| Error::call("bpf(LINK_DETACH)", object, error).with_rights(RIGHTS))
     }
 }
 
-impl Map {
+impl BpfMap {
     /// Its name in objects.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
     /// The two instructions that load this map into a register.
-    pub(crate) fn load_into(&self, register: u8) -> [Instruction; 2] {
+    pub(crate) fn load_into(&self, register: u8) -> [BpfInstruction; 2] {
         let descriptor = u64::from(self.descriptor());
         [0x18 | u64::from(register) << 8 | object::MAP_DESCRIPTOR | descriptor << 32, 0]
     }

@@ -3,11 +3,11 @@
 //! Reads what our own build makes and no more: 64-bit little-endian, one program per section, references to maps by
 //! symbol. Knows no BTF; maps are created by the caller and found by name.
 
-use super::Map;
-use crate::{Error, Unsupported};
+use super::BpfMap;
+use crate::{Error, UnsupportedFeature};
 
 /// One instruction, as the kernel reads it.
-pub type Instruction = u64;
+pub type BpfInstruction = u64;
 
 /// `src_reg` of a two-part load whose value is the descriptor of a map.
 pub(super) const MAP_DESCRIPTOR: u64 = 1 << 12;
@@ -16,12 +16,12 @@ const SYMBOLS: u32 = 2;
 
 /// A compiled object.
 #[derive(Clone, Copy, Debug)]
-pub struct Object<'a> {
+pub struct BpfObject<'a> {
     bytes: &'a [u8],
 }
 
 #[derive(Clone, Copy)]
-struct Section {
+struct ObjectSection {
     name: usize,
     kind: u32,
     start: usize,
@@ -30,16 +30,16 @@ struct Section {
     info: usize,
 }
 
-impl<'a> Object<'a> {
+impl<'a> BpfObject<'a> {
     /// An object in memory.
     pub const fn new(bytes: &'a [u8]) -> Self {
         Self { bytes }
     }
 
     /// The program in the section of that name, its map references replaced by the maps' descriptors.
-    pub fn program(&self, section: &str, maps: &[&Map]) -> Result<Vec<Instruction>, Error> {
+    pub fn program(&self, section: &str, maps: &[&BpfMap]) -> Result<Vec<BpfInstruction>, Error> {
         if self.bytes.is_empty() {
-            return Err(Unsupported {
+            return Err(UnsupportedFeature {
                 feature: "back end xdp",
                 needs: "a build with clang".into(),
                 found: "one made with PACKETRIG_SKIP_BPF".into(),
@@ -55,13 +55,13 @@ impl<'a> Object<'a> {
         })
     }
 
-    fn linked(&self, name: &str, maps: &[&Map]) -> Option<Vec<Instruction>> {
+    fn linked(&self, name: &str, maps: &[&BpfMap]) -> Option<Vec<BpfInstruction>> {
         let sections = self.sections()?;
         let names = self.section(self.half(62)?.into())?;
         let (index, program) =
             sections.iter().enumerate().find(|(_, s)| self.text(names.start + s.name) == Some(name))?;
         let code = self.bytes.get(program.start..program.start + program.len)?;
-        let mut code: Vec<Instruction> =
+        let mut code: Vec<BpfInstruction> =
             code.chunks_exact(8).map(|c| u64::from_le_bytes(c.try_into().unwrap_or_default())).collect();
         for relocations in sections.iter().filter(|s| s.kind == RELOCATIONS && s.info == index) {
             let symbols = sections.get(relocations.link).filter(|s| s.kind == SYMBOLS)?;
@@ -79,13 +79,13 @@ impl<'a> Object<'a> {
         Some(code)
     }
 
-    fn sections(&self) -> Option<Vec<Section>> {
+    fn sections(&self) -> Option<Vec<ObjectSection>> {
         (0..self.half(60)?).map(|index| self.section(index.into())).collect()
     }
 
-    fn section(&self, index: usize) -> Option<Section> {
+    fn section(&self, index: usize) -> Option<ObjectSection> {
         let at = usize::try_from(self.long(40)?).ok()? + index * usize::from(self.half(58)?);
-        Some(Section {
+        Some(ObjectSection {
             name: self.word(at)? as usize,
             kind: self.word(at + 4)?,
             start: usize::try_from(self.long(at + 24)?).ok()?,

@@ -2,8 +2,8 @@
 //!
 //! A pin is a reference like a descriptor, and lives until its file is removed. Names may not contain a dot.
 
-use super::call::{self, Command, attr};
-use super::{Attachment, Map, MapKind};
+use super::call::{self, BpfCommand, attr};
+use super::{BpfAttachment, BpfMap, MapKind};
 use crate::Error;
 use rustix::mount::MountFlags;
 use std::ffi::CString;
@@ -26,7 +26,7 @@ pub fn mount() -> Result<(), Error> {
         .map_err(|errno| Error::call("mount(bpf)", ROOT, errno).with_rights(RIGHTS))
 }
 
-impl Map {
+impl BpfMap {
     /// Gives it a name that keeps it.
     pub fn pin(&self, path: &Path) -> Result<(), Error> {
         pin(self.fd.as_fd(), path)
@@ -42,7 +42,7 @@ impl Map {
     }
 }
 
-impl Attachment {
+impl BpfAttachment {
     /// Gives it a name that keeps it.
     pub fn pin(&self, path: &Path) -> Result<(), Error> {
         pin(self.fd.as_fd(), path)
@@ -56,16 +56,18 @@ impl Attachment {
 
 fn pin(object: BorrowedFd<'_>, path: &Path) -> Result<(), Error> {
     let text = text_of(path)?;
-    let mut attr = attr::Pin { path: text.as_ptr().addr() as u64, object: call::number(object), flags: 0 };
-    call::plain(Command::Pin, &mut attr)
+    let mut attr =
+        attr::PinAttributes { path: text.as_ptr().addr() as u64, object: call::number(object), flags: 0 };
+    call::plain(BpfCommand::Pin, &mut attr)
         .map(drop)
         .map_err(|error| Error::call("bpf(OBJ_PIN)", path.display().to_string(), error).with_rights(RIGHTS))
 }
 
 fn open(path: &Path) -> Result<OwnedFd, Error> {
     let text = text_of(path)?;
-    let mut attr = attr::Pin { path: text.as_ptr().addr() as u64, ..attr::Pin::default() };
-    call::descriptor(Command::OpenPinned, &mut attr)
+    let mut attr =
+        attr::PinAttributes { path: text.as_ptr().addr() as u64, ..attr::PinAttributes::default() };
+    call::descriptor(BpfCommand::OpenPinned, &mut attr)
         .map_err(|error| Error::call("bpf(OBJ_GET)", path.display().to_string(), error).with_rights(RIGHTS))
 }
 

@@ -2,10 +2,10 @@
 //!
 //! A [`Gate`] owns the program's attachment, which ends with it and with the process; frames of others pass untouched.
 
-use super::{GATE, Held, MOST_HELD_NS, TABLE, held, passed};
-use crate::area::Area;
-use crate::bpf::{Attachment, Map, MapKind, Place, Program};
-use crate::{Error, Unsupported, kernel, netns::NetNs};
+use super::{GATE, GatedFrame, MOST_HELD_NS, TABLE, held, passed};
+use crate::area::SharedArea;
+use crate::bpf::{AttachPoint, BpfAttachment, BpfMap, BpfProgram, MapKind};
+use crate::{Error, UnsupportedFeature, kernel, netns::NetNs};
 use std::sync::atomic::Ordering;
 
 const COOKIE: usize = 0;
@@ -14,22 +14,23 @@ const PASSED: usize = 16;
 
 /// See the module.
 #[derive(Debug)]
-pub struct Gate {
-    table: Area,
-    _attachment: Attachment,
+pub struct KernelGate {
+    table: SharedArea,
+    _attachment: BpfAttachment,
 }
 
-impl Gate {
+impl KernelGate {
     /// Stands at the egress of the interface with this number, for the frames of the socket with this cookie.
     pub fn open(netns: &NetNs, index: u32, name: &str, cookie: u64) -> Result<Self, Error> {
-        let map = Map::create("gate", MapKind::SharedArray, TABLE, 1)?;
-        let program = Program::load_for(Place::Egress, "gate", &GATE.program("tc", &[&map])?, false)?;
+        let map = BpfMap::create("gate", MapKind::SharedArray, TABLE, 1)?;
+        let program =
+            BpfProgram::load_for(AttachPoint::Egress, "gate", &GATE.program("tc", &[&map])?, false)?;
         let table = map.share()?;
         table.long(COOKIE).store(cookie, Ordering::Relaxed);
         table.long(MOST).store(MOST_HELD_NS, Ordering::Release);
         let attached = program.attach_egress(netns, index, name);
         let attachment = attached.map_err(|error| match error.errno() {
-            Some(libc::EINVAL) => Unsupported {
+            Some(libc::EINVAL) => UnsupportedFeature {
                 feature: "a gate at egress",
                 needs: "Linux 6.6 (tcx)".into(),
                 found: kernel::release(),
@@ -46,7 +47,7 @@ impl Gate {
     }
 
     /// What became of frame `number`, counted from 0, one of the last [`super::SLOTS`] that passed.
-    pub fn held(&self, number: u64) -> Held {
+    pub fn held(&self, number: u64) -> GatedFrame {
         held(&self.table, number)
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Invariant: what is written of a frame is read only after the program's counter has passed it.
 
-use crate::area::Area;
+use crate::area::SharedArea;
 use std::sync::atomic::Ordering;
 
 /// Frames whose release is remembered; more must not be under way at once.
@@ -15,7 +15,7 @@ pub(super) const TABLE: usize = FIRST_SLOT + SLOT * 4096;
 
 /// What became of a frame, nanoseconds of `CLOCK_MONOTONIC`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct GatedFrame {
     /// When it was to go; 0 if it was too early to be held.
     pub at_ns: u64,
     /// When the program got it.
@@ -29,16 +29,16 @@ pub struct Held {
 }
 
 /// Frames that have passed, by the program's counter at this offset: what it noted of them is there.
-pub(super) fn passed(area: &Area, counter: usize) -> u64 {
+pub(super) fn passed(area: &SharedArea, counter: usize) -> u64 {
     area.long(counter).load(Ordering::Acquire)
 }
 
 /// What became of a frame that has passed.
-pub(super) fn held(area: &Area, number: u64) -> Held {
+pub(super) fn held(area: &SharedArea, number: u64) -> GatedFrame {
     let slot = FIRST_SLOT + SLOT * usize::try_from(number % SLOTS).unwrap_or(0);
     let read = |word: usize| area.long(slot + 8 * word).load(Ordering::Relaxed);
     let gaps = read(4);
-    Held {
+    GatedFrame {
         at_ns: read(0),
         entered_ns: read(1),
         released_ns: read(2),

@@ -8,15 +8,15 @@ mod gate;
 mod held;
 mod train;
 
-pub use gate::Gate;
-pub use held::{Held, SLOTS};
+pub use gate::KernelGate;
+pub use held::{GatedFrame, SLOTS};
 pub use train::{FRAMES, LONGEST, LiveTrain};
 
-use crate::bpf::Object;
+use crate::bpf::BpfObject;
 use held::{TABLE, held, passed};
 
-static GATE: Object<'static> = Object::new(include_bytes!(concat!(env!("OUT_DIR"), "/gate.o")));
-static TRAIN: Object<'static> = Object::new(include_bytes!(concat!(env!("OUT_DIR"), "/train.o")));
+static GATE: BpfObject<'static> = BpfObject::new(include_bytes!(concat!(env!("OUT_DIR"), "/gate.o")));
+static TRAIN: BpfObject<'static> = BpfObject::new(include_bytes!(concat!(env!("OUT_DIR"), "/train.o")));
 
 /// No frame is held longer.
 pub const MOST_HELD_NS: u64 = 1_000_000;

@@ -1,22 +1,22 @@
 //! The programs themselves, at interfaces that exist for the test only.
 
 use super::*;
-use crate::bpf::Attachment;
+use crate::bpf::BpfAttachment;
 use crate::clock::{monotonic_ns, sleep_until_ns};
-use crate::link::{Links, VethEnd};
+use crate::link::{NamespaceLinks, VethEnd};
 use crate::netns::NetNs;
 use crate::packet::{FrameOptions, FrameSocket, ReleaseClock, RxOptions, RxRing};
-use crate::stamping::{Report, Stage, Wanted};
+use crate::stamping::{KernelReport, SendStage, WantedStamps};
 
 /// A cable `a` - `b`; `None` without rights.
-fn cable() -> Option<(NetNs, u32, RxRing, Attachment)> {
+fn cable() -> Option<(NetNs, u32, RxRing, BpfAttachment)> {
     if let Some(error) = crate::xdp::obstacle() {
         assert!(error.is_permission(), "{error}");
         println!("skipped: {error}");
         return None;
     }
     let netns = NetNs::create().unwrap();
-    let mut links = Links::open(&netns).unwrap();
+    let mut links = NamespaceLinks::open(&netns).unwrap();
     let end = |name| VethEnd { name, netns: None, mac: None };
     links.create_veth(end("a"), end("b")).unwrap();
     for name in ["a", "b"] {
@@ -57,11 +57,11 @@ fn assert_same(got: &[Vec<u8>], sent: &[Vec<u8>]) {
 #[test]
 fn the_gate_holds_frames_of_one_socket_until_their_times() {
     let Some((netns, index, mut ring, _pass)) = cable() else { return };
-    let stamps = Wanted { queued: true, sent: true, ..Wanted::default() };
+    let stamps = WantedStamps { queued: true, sent: true, ..WantedStamps::default() };
     let options = FrameOptions { release: Some(ReleaseClock::Monotonic), stamps, ..FrameOptions::default() };
     let socket = FrameSocket::open(&netns, index, "a", options).unwrap();
     let other = FrameSocket::open(&netns, index, "a", options).unwrap();
-    let gate = Gate::open(&netns, index, "a", socket.cookie().unwrap()).unwrap();
+    let gate = KernelGate::open(&netns, index, "a", socket.cookie().unwrap()).unwrap();
     let sent: Vec<_> = (0..20).map(|n| frame(n, 60 + usize::from(n) * 70)).collect();
     for frame in &sent {
         let at = monotonic_ns() + 300_000;
@@ -84,11 +84,11 @@ fn the_gate_holds_frames_of_one_socket_until_their_times() {
     assert_eq!(gate.passed(), 21, "frames of others are not looked at");
     let mut reports = Vec::new();
     socket.reports(&mut |report| reports.push(report)).unwrap();
-    let of = |wanted: Stage| {
-        let is = |report: &&Report| matches!(report, Report::Departed { stage, .. } if *stage == wanted);
+    let of = |wanted: SendStage| {
+        let is = |report: &&KernelReport| matches!(report, KernelReport::Departed { stage, .. } if *stage == wanted);
         reports.iter().filter(is).count()
     };
-    assert_eq!((of(Stage::Queued), of(Stage::Sent)), (21, 21));
+    assert_eq!((of(SendStage::Queued), of(SendStage::Sent)), (21, 21));
     drop(gate);
     socket.send_at(&frame(97, 60), at).unwrap();
     let expected = [&sent[..], &[frame(99, 60), frame(98, 60), frame(97, 60)]].concat();

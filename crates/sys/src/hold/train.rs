@@ -3,10 +3,10 @@
 //! A [`LiveTrain`] owns the program and the memory it shares with us. Invariant: a frame's memory is ours until it is given and again
 //! when it has been sent off.
 
-use super::{Held, MOST_HELD_NS, TABLE, TRAIN, held, passed};
+use super::{GatedFrame, MOST_HELD_NS, TABLE, TRAIN, held, passed};
 use crate::Error;
-use crate::area::Area;
-use crate::bpf::{Attachment, Map, MapKind, Program};
+use crate::area::SharedArea;
+use crate::bpf::{BpfAttachment, BpfMap, BpfProgram, MapKind};
 use crate::netns::NetNs;
 use std::sync::atomic::Ordering;
 
@@ -29,24 +29,24 @@ const BYTES: usize = 16;
 /// See the module.
 #[derive(Debug)]
 pub struct LiveTrain {
-    program: Program,
-    table: Area,
-    frames: Area,
+    program: BpfProgram,
+    table: SharedArea,
+    frames: SharedArea,
     given: u64,
-    _ready: Option<Ready>,
+    _ready: Option<ReadyProgram>,
 }
 
 /// Keeps a program among those that the kernel calls without a detour. It takes a program in for each run of several frames otherwise,
 /// and out again, which makes the run begin some ten milliseconds late. Whatever is attached anywhere stays in: here to the loopback of
 /// a namespace of nobody's, where nothing ever arrives.
 #[derive(Debug)]
-struct Ready {
-    _attachment: Attachment,
+struct ReadyProgram {
+    _attachment: BpfAttachment,
     _nobodys: NetNs,
 }
 
-impl Ready {
-    fn make(program: &Program) -> Result<Self, Error> {
+impl ReadyProgram {
+    fn make(program: &BpfProgram) -> Result<Self, Error> {
         const LOOPBACK: u32 = 1;
         let nobodys = NetNs::create()?;
         Ok(Self { _attachment: program.attach(&nobodys, LOOPBACK, false, "lo")?, _nobodys: nobodys })
@@ -56,15 +56,15 @@ impl Ready {
 impl LiveTrain {
     /// Loads the program. Frames will leave through the interface with this number.
     pub fn open(index: u32) -> Result<Self, Error> {
-        let train = Map::create("train", MapKind::SharedArray, TABLE, 1)?;
+        let train = BpfMap::create("train", MapKind::SharedArray, TABLE, 1)?;
         let entries = u32::try_from(FRAMES).unwrap_or(0);
-        let frames = Map::create("frames", MapKind::SharedArray, FRAME, entries)?;
-        let program = Program::load("train", &TRAIN.program("xdp", &[&train, &frames])?, false)?;
+        let frames = BpfMap::create("frames", MapKind::SharedArray, FRAME, entries)?;
+        let program = BpfProgram::load("train", &TRAIN.program("xdp", &[&train, &frames])?, false)?;
         let mut table = train.share()?;
         table.bytes_mut(IFINDEX, 4).copy_from_slice(&index.to_ne_bytes());
         table.long(MOST).store(MOST_HELD_NS, Ordering::Release);
         // Without it trains are late, as they say themselves.
-        let ready = Ready::make(&program).ok();
+        let ready = ReadyProgram::make(&program).ok();
         Ok(Self { program, table, frames: frames.share()?, given: 0, _ready: ready })
     }
 
@@ -115,7 +115,7 @@ impl LiveTrain {
 
     /// What became of frame `number`, counted from 0, one of the last [`super::SLOTS`]; released at 0 means that it could not be made.
     /// The program is called once more after the last frame of a run: what follows that one has entered, too.
-    pub fn held(&self, number: u64) -> Held {
+    pub fn held(&self, number: u64) -> GatedFrame {
         held(&self.table, number)
     }
 

@@ -1,6 +1,6 @@
 //! Making, changing and removing interfaces.
 
-use super::{Links, Mac, VethEnd};
+use super::{Mac, NamespaceLinks, VethEnd};
 use crate::{Error, netns::NetNs};
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::AddressFamily;
@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, AsRawFd};
 
 const RIGHTS: &str = "needs CAP_NET_ADMIN: run as root, or inside a user namespace";
 
-impl Links {
+impl NamespaceLinks {
     /// Makes a virtual cable between two ends.
     pub fn create_veth(&mut self, near: VethEnd<'_>, far: VethEnd<'_>) -> Result<(), Error> {
         let peer = InfoData::Veth(InfoVeth::Peer(end(far)));

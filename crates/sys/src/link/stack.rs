@@ -1,6 +1,6 @@
 //! How interfaces stand on each other, beyond what every interface says.
 
-use super::{Address, Link, Links, missing};
+use super::{Link, LinkAddress, NamespaceLinks, missing};
 use crate::Error;
 use crate::netns::NetNs;
 use netlink_packet_core::DefaultNla;
@@ -13,10 +13,10 @@ use std::os::fd::{AsFd, AsRawFd};
 /// The namespace of an address (`linux/if_addr.h`).
 const IFA_TARGET_NETNSID: u16 = 10;
 
-impl Links {
+impl NamespaceLinks {
     /// The interfaces and addresses of a namespace that has this number here. It need not be entered, which takes CAP_NET_ADMIN there
     /// instead, and Linux 4.20. Numbers in what it gives are those of this namespace.
-    pub fn of_numbered(netns: &NetNs, id: i32) -> Result<(Vec<Link>, Vec<Address>), Error> {
+    pub fn of_numbered(netns: &NetNs, id: i32) -> Result<(Vec<Link>, Vec<LinkAddress>), Error> {
         let mut links = Self::open(netns)?;
         links
             .netlink

@@ -15,7 +15,7 @@ fn namespace() -> Option<NetNs> {
 
 #[test]
 fn loopback_is_listed_and_found_without_any_rights() {
-    let mut links = Links::open(&NetNs::current().unwrap()).unwrap();
+    let mut links = NamespaceLinks::open(&NetNs::current().unwrap()).unwrap();
     let listed = links.list().unwrap();
     let loopback = listed.iter().find(|link| link.loopback).expect("every namespace has one");
     let found = links.by_name(&loopback.name).unwrap();
@@ -26,7 +26,7 @@ fn loopback_is_listed_and_found_without_any_rights() {
 
 #[test]
 fn a_name_that_is_not_there_is_missing_not_failed() {
-    let mut links = Links::open(&NetNs::current().unwrap()).unwrap();
+    let mut links = NamespaceLinks::open(&NetNs::current().unwrap()).unwrap();
     for name in ["nosuchlink0", "", "a-name-much-too-long-for-an-interface"] {
         let error = links.by_name(name).unwrap_err();
         assert!(matches!(&error, Error::Missing { what: "interface", .. }), "{name}: {error}");
@@ -37,7 +37,7 @@ fn a_name_that_is_not_there_is_missing_not_failed() {
 #[test]
 fn a_cable_between_two_namespaces_is_made_changed_and_removed() {
     let (Some(left), Some(right)) = (namespace(), namespace()) else { return };
-    let (mut here, mut there) = (Links::open(&left).unwrap(), Links::open(&right).unwrap());
+    let (mut here, mut there) = (NamespaceLinks::open(&left).unwrap(), NamespaceLinks::open(&right).unwrap());
     let mac = [2, 0, 0, 0, 0, 1];
     here.create_veth(
         VethEnd { name: "a", netns: None, mac: Some(mac) },
@@ -62,7 +62,7 @@ fn a_cable_between_two_namespaces_is_made_changed_and_removed() {
 #[test]
 fn a_bridge_takes_and_releases_ports() {
     let Some(netns) = namespace() else { return };
-    let mut links = Links::open(&netns).unwrap();
+    let mut links = NamespaceLinks::open(&netns).unwrap();
     links.create_bridge("br0").unwrap();
     let end = |name| VethEnd { name, netns: None, mac: None };
     links.create_veth(end("a"), end("b")).unwrap();
@@ -78,7 +78,7 @@ fn a_bridge_takes_and_releases_ports() {
 #[test]
 fn an_interface_moves_to_another_namespace() {
     let (Some(left), Some(right)) = (namespace(), namespace()) else { return };
-    let (mut here, mut there) = (Links::open(&left).unwrap(), Links::open(&right).unwrap());
+    let (mut here, mut there) = (NamespaceLinks::open(&left).unwrap(), NamespaceLinks::open(&right).unwrap());
     here.create_bridge("br0").unwrap();
     let index = here.by_name("br0").unwrap().index;
     let moved = here.move_to(index, &right);
@@ -95,7 +95,7 @@ fn an_interface_moves_to_another_namespace() {
 #[test]
 fn addresses_and_default_routes_are_those_of_the_interface() {
     let Some(netns) = namespace() else { return };
-    let mut links = Links::open(&netns).unwrap();
+    let mut links = NamespaceLinks::open(&netns).unwrap();
     let end = |name| VethEnd { name, netns: None, mac: None };
     links.create_veth(end("a"), end("b")).unwrap();
     let (a, b) = (links.by_name("a").unwrap().index, links.by_name("b").unwrap().index);
@@ -107,8 +107,8 @@ fn addresses_and_default_routes_are_those_of_the_interface() {
     links.add_address(a, four, 24).unwrap();
     links.add_address(a, six, 64).unwrap();
     let addresses = links.addresses().unwrap();
-    assert!(addresses.contains(&Address { index: a, ip: four, prefix: 24 }));
-    assert!(addresses.contains(&Address { index: a, ip: six, prefix: 64 }));
+    assert!(addresses.contains(&LinkAddress { index: a, ip: four, prefix: 24 }));
+    assert!(addresses.contains(&LinkAddress { index: a, ip: six, prefix: 64 }));
     assert_eq!(links.global_addresses().unwrap(), [four, six], "neither loopback nor of one link");
     assert!(links.default_routes().unwrap().is_empty());
     let route = |arguments: &'static [&'static str]| {
@@ -124,7 +124,7 @@ fn addresses_and_default_routes_are_those_of_the_interface() {
 #[test]
 fn the_way_to_a_neighbour_is_asked_for_and_found() {
     let (Some(left), Some(right)) = (namespace(), namespace()) else { return };
-    let (mut here, mut there) = (Links::open(&left).unwrap(), Links::open(&right).unwrap());
+    let (mut here, mut there) = (NamespaceLinks::open(&left).unwrap(), NamespaceLinks::open(&right).unwrap());
     let mac = [2, 0, 0, 0, 0, 9];
     let near = VethEnd { name: "a", netns: None, mac: None };
     here.create_veth(near, VethEnd { name: "b", netns: Some(&right), mac: Some(mac) }).unwrap();
@@ -136,14 +136,14 @@ fn the_way_to_a_neighbour_is_asked_for_and_found() {
     assert_eq!(here.route(far, None).unwrap(), None);
     here.add_address(a, own, 24).unwrap();
     there.add_address(b, far, 24).unwrap();
-    let route = Route { index: a, source: Some(own), gateway: None, is_local: false };
+    let route = KernelRoute { index: a, source: Some(own), gateway: None, is_local: false };
     assert_eq!(here.route(far, None).unwrap(), Some(route));
     assert!(here.route(own, None).unwrap().unwrap().is_local);
-    assert_eq!(here.neighbour(a, far).unwrap(), Neighbour::Unknown);
-    for (of, end) in [(far, Neighbour::At(mac)), (nobody, Neighbour::Silent)] {
+    assert_eq!(here.neighbour(a, far).unwrap(), NeighbourEntry::Unknown);
+    for (of, end) in [(far, NeighbourEntry::At(mac)), (nobody, NeighbourEntry::Silent)] {
         here.ask_for_neighbour(a, of).unwrap();
         let mut found = here.neighbour(a, of).unwrap();
-        while found == Neighbour::Asked {
+        while found == NeighbourEntry::Asked {
             std::thread::sleep(std::time::Duration::from_millis(5));
             found = here.neighbour(a, of).unwrap();
         }

@@ -1,6 +1,6 @@
 //! Where packets to an address go: the kernel's own choice of interface, source and next hop, and the next hop's hardware address.
 
-use super::{Links, Mac, unreadable};
+use super::{Mac, NamespaceLinks, unreadable};
 use crate::Error;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
 use netlink_packet_route::neighbour::{
@@ -14,7 +14,7 @@ const RIGHTS: &str = "needs CAP_NET_ADMIN: run as root, or reach the address by 
 
 /// The kernel's answer to where packets to an address go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Route {
+pub struct KernelRoute {
     /// Number of the interface they leave through.
     pub index: u32,
     /// The address they come from, if the kernel says.
@@ -27,7 +27,7 @@ pub struct Route {
 
 /// What the kernel knows of a neighbour's hardware address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Neighbour {
+pub enum NeighbourEntry {
     /// It is that.
     At(Mac),
     /// It is being asked for.
@@ -38,9 +38,9 @@ pub enum Neighbour {
     Unknown,
 }
 
-impl Links {
+impl NamespaceLinks {
     /// The way to an address, through an interface if one is named; `None`: there is none.
-    pub fn route(&mut self, to: IpAddr, through: Option<u32>) -> Result<Option<Route>, Error> {
+    pub fn route(&mut self, to: IpAddr, through: Option<u32>) -> Result<Option<KernelRoute>, Error> {
         let mut message = RouteMessage::default();
         message.header.address_family = family(to);
         message.header.destination_prefix_length = if to.is_ipv4() { 32 } else { 128 };
@@ -61,8 +61,8 @@ impl Links {
     }
 
     /// What is known of the neighbour with this address at the interface with this number.
-    pub fn neighbour(&mut self, index: u32, ip: IpAddr) -> Result<Neighbour, Error> {
-        let mut found = Neighbour::Unknown;
+    pub fn neighbour(&mut self, index: u32, ip: IpAddr) -> Result<NeighbourEntry, Error> {
+        let mut found = NeighbourEntry::Unknown;
         let mut note = |answer| {
             if let RouteNetlinkMessage::NewNeighbour(message) = answer {
                 found = neighbour_of(&message);
@@ -71,7 +71,7 @@ impl Links {
         match self.netlink.ask(RouteNetlinkMessage::GetNeighbour(named(index, ip)), 0, &mut note) {
             Ok(unread) if unread > 0 => Err(unreadable("RTM_GETNEIGH", &ip.to_string())),
             Ok(_) => Ok(found),
-            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(Neighbour::Unknown),
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(NeighbourEntry::Unknown),
             Err(error) => Err(Error::call("RTM_GETNEIGH", ip.to_string(), error)),
         }
     }
@@ -107,12 +107,12 @@ fn named(index: u32, ip: IpAddr) -> NeighbourMessage {
 }
 
 /// `None` for a route that leads nowhere.
-fn route_of(message: &RouteMessage) -> Option<Route> {
+fn route_of(message: &RouteMessage) -> Option<KernelRoute> {
     let is_local = message.header.kind == RouteType::Local;
     if !is_local && message.header.kind != RouteType::Unicast {
         return None;
     }
-    let mut route = Route { index: 0, source: None, gateway: None, is_local };
+    let mut route = KernelRoute { index: 0, source: None, gateway: None, is_local };
     for attribute in &message.attributes {
         match attribute {
             RouteAttribute::Oif(index) => route.index = *index,
@@ -132,15 +132,15 @@ fn ip_of(address: &RouteAddress) -> Option<IpAddr> {
     }
 }
 
-fn neighbour_of(message: &NeighbourMessage) -> Neighbour {
+fn neighbour_of(message: &NeighbourMessage) -> NeighbourEntry {
     let mac = message.attributes.iter().find_map(|attribute| match attribute {
         NeighbourAttribute::LinkLayerAddress(bytes) => bytes.as_slice().try_into().ok(),
         _ => None,
     });
     match (message.header.state, mac) {
-        (NeighbourState::Failed, _) => Neighbour::Silent,
-        (NeighbourState::Incomplete, _) => Neighbour::Asked,
-        (NeighbourState::None, _) | (_, None) => Neighbour::Unknown,
-        (_, Some(mac)) => Neighbour::At(mac),
+        (NeighbourState::Failed, _) => NeighbourEntry::Silent,
+        (NeighbourState::Incomplete, _) => NeighbourEntry::Asked,
+        (NeighbourState::None, _) | (_, None) => NeighbourEntry::Unknown,
+        (_, Some(mac)) => NeighbourEntry::At(mac),
     }
 }

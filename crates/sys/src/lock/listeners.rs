@@ -3,7 +3,7 @@
 //! Invariant: a name that this user or root listens at is found whatever other users do; where the kernel cannot be asked, a
 //! name that may be held counts as held.
 
-use crate::netlink::Conversation;
+use crate::netlink::NetlinkConversation;
 use crate::{Error, netns::NetNs};
 use netlink_packet_core::{
     DecodeError, NLM_F_DUMP, NetlinkDeserializable, NetlinkHeader, NetlinkSerializable,
@@ -33,7 +33,7 @@ const MOST_ADDITIONS: u32 = 64;
 
 /// Who else holds a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Holder {
+pub(super) enum NameHolder {
     Nobody,
     /// This user or root, with the number of the process if it can be told.
     Trusted(Option<i32>),
@@ -53,35 +53,36 @@ pub(super) fn bind_name(name: &str) -> io::Result<UnixListener> {
 }
 
 /// Who holds the name beside `own`.
-pub(super) fn find_holder(netns: &NetNs, name: &str, own: &UnixListener) -> Result<Holder, Error> {
+pub(super) fn find_holder(netns: &NetNs, name: &str, own: &UnixListener) -> Result<NameHolder, Error> {
     let own = rustix::fs::fstat(own).map_err(|errno| Error::call("fstat", name, errno))?.st_ino;
     let others = ask_kernel(netns, name).map(|all| all.into_iter().filter(|one| u64::from(one.inode) != own));
     let Ok(mut others) = others else {
         // Our own socket has the name, if nobody else has.
         return netns.run_in(|| ask_listener(name, std::process::id()));
     };
-    let found = others.find(Listener::is_trusted);
-    found.map_or(Ok(Holder::Nobody), |found| netns.run_in(|| Holder::Trusted(process_at(&found.name))))
+    let found = others.find(NameListener::is_trusted);
+    found
+        .map_or(Ok(NameHolder::Nobody), |found| netns.run_in(|| NameHolder::Trusted(process_at(&found.name))))
 }
 
 /// Whether somebody who is trusted listens at the name.
 pub(super) fn has_holder(netns: &NetNs, name: &str) -> Result<bool, Error> {
     match ask_kernel(netns, name) {
-        Ok(all) => Ok(all.iter().any(Listener::is_trusted)),
-        Err(_) => Ok(netns.run_in(|| ask_listener(name, 0))? != Holder::Nobody),
+        Ok(all) => Ok(all.iter().any(NameListener::is_trusted)),
+        Err(_) => Ok(netns.run_in(|| ask_listener(name, 0))? != NameHolder::Nobody),
     }
 }
 
 /// A socket that listens at an abstract name.
 #[derive(Clone, Debug, Default)]
-struct Listener {
+struct NameListener {
     /// Without the zero byte that makes it abstract.
     name: Vec<u8>,
     user: Option<u32>,
     inode: u32,
 }
 
-impl Listener {
+impl NameListener {
     fn is_trusted(&self) -> bool {
         self.user.is_some_and(|user| user == 0 || user == rustix::process::geteuid().as_raw())
     }
@@ -94,10 +95,10 @@ impl Listener {
 }
 
 /// All that listen at the name; an error if the kernel does not say whose they are.
-fn ask_kernel(netns: &NetNs, name: &str) -> io::Result<Vec<Listener>> {
+fn ask_kernel(netns: &NetNs, name: &str) -> io::Result<Vec<NameListener>> {
     let mut found = Vec::new();
     let mut is_whole = true;
-    let conversation = Conversation::open(netns, NETLINK_SOCK_DIAG);
+    let conversation = NetlinkConversation::open(netns, NETLINK_SOCK_DIAG);
     let mut conversation = conversation.map_err(|_| io::ErrorKind::Unsupported)?;
     conversation.ask(UnixDiagMessage::Request, NLM_F_DUMP, &mut |message| {
         if let UnixDiagMessage::Answer(listener) = message
@@ -126,18 +127,18 @@ fn connect_to(name: &[u8]) -> Result<OwnedFd, Errno> {
 }
 
 /// The way of kernels that do not say who listens. What cannot be told counts as held.
-fn ask_listener(name: &str, own: u32) -> Holder {
+fn ask_listener(name: &str, own: u32) -> NameHolder {
     let socket = match connect_to(name.as_bytes()) {
         Ok(socket) => socket,
-        Err(Errno::AGAIN) => return Holder::Trusted(None),
-        Err(_) => return Holder::Nobody,
+        Err(Errno::AGAIN) => return NameHolder::Trusted(None),
+        Err(_) => return NameHolder::Nobody,
     };
     let is_trusted = |of: &rustix::net::UCred| of.uid.is_root() || of.uid == rustix::process::geteuid();
     match rustix::net::sockopt::socket_peercred(socket.as_fd()) {
         Ok(of) if is_trusted(&of) && of.pid.as_raw_nonzero().get().cast_unsigned() != own => {
-            Holder::Trusted(Some(of.pid.as_raw_nonzero().get()))
+            NameHolder::Trusted(Some(of.pid.as_raw_nonzero().get()))
         }
-        _ => Holder::Nobody,
+        _ => NameHolder::Nobody,
     }
 }
 
@@ -145,7 +146,7 @@ fn ask_listener(name: &str, own: u32) -> Holder {
 #[derive(Clone, Debug)]
 enum UnixDiagMessage {
     Request,
-    Answer(Listener),
+    Answer(NameListener),
 }
 
 impl NetlinkSerializable for UnixDiagMessage {
@@ -174,7 +175,7 @@ impl NetlinkDeserializable for UnixDiagMessage {
         let (Some(inode), Some(mut rest)) = (payload.get(4..8), payload.get(ANSWER_BYTES..)) else {
             return Err(DecodeError::from("an answer about a socket is too short"));
         };
-        let mut listener = Listener { inode: number(inode), ..Listener::default() };
+        let mut listener = NameListener { inode: number(inode), ..NameListener::default() };
         while let [low, high, kind_low, kind_high, ..] = *rest {
             let length = usize::from(u16::from_ne_bytes([low, high]));
             let Some(value) = rest.get(4..length) else { break };

@@ -13,6 +13,6 @@ pub(crate) mod socket;
 mod tx;
 
 pub use plain::{FrameOptions, FrameSocket, ReleaseClock};
-pub use promiscuous::Promiscuous;
-pub use rx::{RawFrame, RxOptions, RxRing, RxStats, Stamp};
+pub use promiscuous::PromiscuousMode;
+pub use rx::{ArrivalStamp, RawFrame, RxOptions, RxRing, RxStats};
 pub use tx::{TxCounts, TxOptions, TxRing};

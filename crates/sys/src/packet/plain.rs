@@ -4,7 +4,7 @@
 //! was given and the kernel took.
 
 use super::socket;
-use crate::stamping::{self, Report, Wanted};
+use crate::stamping::{self, KernelReport, WantedStamps};
 use crate::{Error, netns::NetNs};
 use rustix::io::Errno;
 use std::mem::{size_of, zeroed};
@@ -28,7 +28,7 @@ pub struct FrameOptions {
     /// Go straight to the driver, past queueing disciplines and packet taps of this interface.
     pub bypass_queue: bool,
     /// Which stamps of departure are wanted.
-    pub stamps: Wanted,
+    pub stamps: WantedStamps,
     /// Frames carry a release time of this clock.
     pub release: Option<ReleaseClock>,
 }
@@ -75,14 +75,14 @@ impl FrameSocket {
 
     /// The same, with the time at which the frame is to be let go, nanoseconds of the clock the socket was opened with.
     pub fn send_at(&self, frame: &[u8], at_ns: u64) -> Result<(), Error> {
-        let mut control = Release::at(at_ns);
+        let mut control = ReleaseMessage::at(at_ns);
         let mut part = libc::iovec { iov_base: frame.as_ptr().cast_mut().cast(), iov_len: frame.len() };
         // SAFETY: plain data and null pointers.
         let mut message: libc::msghdr = unsafe { zeroed() };
         message.msg_iov = &raw mut part;
         message.msg_iovlen = 1;
         message.msg_control = (&raw mut control).cast();
-        message.msg_controllen = size_of::<Release>() as _;
+        message.msg_controllen = size_of::<ReleaseMessage>() as _;
         // SAFETY: every pointer in `message` is to a live value of its true length, which is only read.
         let sent = unsafe { libc::sendmsg(self.socket.as_raw_fd(), &raw const message, 0) };
         if sent < 0 { Err(Error::last("sendmsg", self.object.clone())) } else { Ok(()) }
@@ -95,7 +95,7 @@ impl FrameSocket {
     }
 
     /// Gives everything that is known of frames sent to `take`; does not wait. Says how many reports there were.
-    pub fn reports(&self, take: &mut dyn FnMut(Report)) -> Result<usize, Error> {
+    pub fn reports(&self, take: &mut dyn FnMut(KernelReport)) -> Result<usize, Error> {
         stamping::reports(&self.socket, take)
     }
 }
@@ -115,12 +115,12 @@ pub(super) fn make_room(socket: &OwnedFd) {
 
 /// A control message with a release time: `struct cmsghdr` and its data, without padding between them.
 #[repr(C)]
-struct Release {
+struct ReleaseMessage {
     header: libc::cmsghdr,
     at_ns: u64,
 }
 
-impl Release {
+impl ReleaseMessage {
     fn at(at_ns: u64) -> Self {
         // SAFETY: plain data, for which zero is a value.
         let mut header: libc::cmsghdr = unsafe { zeroed() };
@@ -132,4 +132,4 @@ impl Release {
     }
 }
 
-const _: () = assert!(size_of::<Release>() == size_of::<libc::cmsghdr>() + 8);
+const _: () = assert!(size_of::<ReleaseMessage>() == size_of::<libc::cmsghdr>() + 8);

@@ -9,11 +9,11 @@ use std::os::fd::OwnedFd;
 
 /// Keeps an interface promiscuous.
 #[derive(Debug)]
-pub struct Promiscuous {
+pub struct PromiscuousMode {
     _socket: OwnedFd,
 }
 
-impl Promiscuous {
+impl PromiscuousMode {
     /// From now on; `name` is for messages.
     pub fn make(netns: &NetNs, index: u32, name: &str) -> Result<Self, Error> {
         let socket = socket::open(netns, name)?;

@@ -11,12 +11,12 @@
 mod blocks;
 mod fanout;
 
-pub use blocks::{RawFrame, Stamp};
+pub use blocks::{ArrivalStamp, RawFrame};
 
 use super::{promiscuous, socket};
-use crate::area::Area;
+use crate::area::SharedArea;
 use crate::{Error, clock, netns::NetNs, pcap::ClassicInsn};
-use blocks::{Blocks, Shape};
+use blocks::{RxBlocks, RxRingShape};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
@@ -57,7 +57,7 @@ pub struct RxStats {
 /// A receive ring.
 #[derive(Debug)]
 pub struct RxRing {
-    blocks: Blocks,
+    blocks: RxBlocks,
     socket: OwnedFd,
     object: String,
     stats: RxStats,
@@ -82,14 +82,14 @@ impl RxRing {
         configure(&socket, options).map_err(|(call, errno)| Error::call(call, name, errno))?;
         // Before the socket is bound: nothing gets past the filter.
         socket::filter(&socket, filter).map_err(|e| Error::call("setsockopt(SO_ATTACH_FILTER)", name, e))?;
-        let shape = Shape { block: options.block_bytes as usize, blocks: options.blocks as usize };
-        let area = Area::map(socket.as_fd(), shape.block * shape.blocks, name)?;
+        let shape = RxRingShape { block: options.block_bytes as usize, blocks: options.blocks as usize };
+        let area = SharedArea::map(socket.as_fd(), shape.block * shape.blocks, name)?;
         socket::bind(&socket, index, libc::ETH_P_ALL, name)?;
         if options.promiscuous {
             promiscuous::join(&socket, index)
                 .map_err(|e| Error::call("setsockopt(PACKET_ADD_MEMBERSHIP)", name, e))?;
         }
-        let mut blocks = Blocks::new(area, shape);
+        let mut blocks = RxBlocks::new(area, shape);
         blocks.outgoing = options.outgoing;
         Ok(Self { blocks, socket, object: name.to_owned(), stats: RxStats::default() })
     }

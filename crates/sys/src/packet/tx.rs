@@ -22,12 +22,12 @@ mod slots;
 pub use slots::TxCounts;
 
 use super::socket;
-use crate::area::Area;
-use crate::stamping::{self, Report, Wanted};
-use crate::{Error, link::Links, netns::NetNs};
+use crate::area::SharedArea;
+use crate::stamping::{self, KernelReport, WantedStamps};
+use crate::{Error, link::NamespaceLinks, netns::NetNs};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
-use slots::{Shape, Slots};
+use slots::{TxRingShape, TxSlots};
 use std::os::fd::{AsFd, OwnedFd};
 
 /// Frames in flight hold send-buffer memory; the default is too small for a whole ring.
@@ -53,7 +53,7 @@ impl Default for TxOptions {
 /// A transmit ring.
 #[derive(Debug)]
 pub struct TxRing {
-    slots: Slots,
+    slots: TxSlots,
     socket: OwnedFd,
     object: String,
 }
@@ -63,8 +63,8 @@ impl TxRing {
     /// the frames.
     pub fn open(netns: &NetNs, index: u32, name: &str, options: TxOptions) -> Result<Self, Error> {
         let socket = socket::open(netns, name)?;
-        let mtu = Links::open(netns)?.by_index(index)?.mtu as usize;
-        let shape = Shape::new(options.slots, options.longest);
+        let mtu = NamespaceLinks::open(netns)?.by_index(index)?.mtu as usize;
+        let shape = TxRingShape::new(options.slots, options.longest);
         let packet = |option| (libc::SOL_PACKET, option);
         let failed = |call| move |errno: Errno| Error::call(call, name, errno);
         socket::set(&socket, packet(libc::PACKET_VERSION), &libc::tpacket_versions::TPACKET_V2)
@@ -79,9 +79,9 @@ impl TxRing {
         let request = shape.request().ok_or(Errno::INVAL).map_err(failed("setsockopt(PACKET_TX_RING)"))?;
         socket::set(&socket, packet(libc::PACKET_TX_RING), &request)
             .map_err(failed("setsockopt(PACKET_TX_RING)"))?;
-        let area = Area::map(socket.as_fd(), shape.bytes(), name)?;
+        let area = SharedArea::map(socket.as_fd(), shape.bytes(), name)?;
         socket::bind(&socket, index, 0, name)?;
-        Ok(Self { slots: Slots::new(area, shape, mtu), socket, object: name.to_owned() })
+        Ok(Self { slots: TxSlots::new(area, shape, mtu), socket, object: name.to_owned() })
     }
 
     /// The next free slot, to be written and then committed; `None` while the ring is full.
@@ -135,13 +135,13 @@ impl TxRing {
     }
 
     /// Has departures stamped from now on; numbers count the frames that are taken, from 0.
-    pub fn request_stamps(&self, wanted: Wanted) -> Result<(), Error> {
+    pub fn request_stamps(&self, wanted: WantedStamps) -> Result<(), Error> {
         super::plain::make_room(&self.socket);
         stamping::request(&self.socket, wanted)
     }
 
     /// Gives everything that is known of departures to `take`; does not wait. Says how many reports there were.
-    pub fn reports(&self, take: &mut dyn FnMut(Report)) -> Result<usize, Error> {
+    pub fn reports(&self, take: &mut dyn FnMut(KernelReport)) -> Result<usize, Error> {
         stamping::reports(&self.socket, take)
     }
 

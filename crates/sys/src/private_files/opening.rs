@@ -21,14 +21,14 @@ const MOST_TRIES: usize = 8;
 
 /// How a private file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Opening {
+pub(super) enum FileOpening {
     Emptied,
     New,
     Append,
     ReadWrite,
 }
 
-impl Opening {
+impl FileOpening {
     fn options(self) -> OpenOptions {
         let mut options = OpenOptions::new();
         match self {
@@ -42,16 +42,16 @@ impl Opening {
 }
 
 /// Opens the file. A new one is private; one that is there must belong to this user, as [`FileUser::check`] says.
-pub(super) fn open(path: &Path, opening: Opening) -> io::Result<File> {
+pub(super) fn open(path: &Path, opening: FileOpening) -> io::Result<File> {
     let user = FileUser::current();
-    if is_magic(path) && opening != Opening::New {
+    if is_magic(path) && opening != FileOpening::New {
         return prepare(path, opening.options().custom_flags(0).open(path)?, opening);
     }
     let mut path = path.to_owned();
     for _ in 0..MOST_TRIES {
         match opening.options().create_new(true).open(&path) {
             Ok(file) => return close_to_others(&path, &file, true).map(|()| file),
-            Err(error) if error.kind() != ErrorKind::AlreadyExists || opening == Opening::New => {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists || opening == FileOpening::New => {
                 return Err(error);
             }
             Err(_) => {}
@@ -74,7 +74,7 @@ fn is_magic(path: &Path) -> bool {
     ["/proc", "/dev/fd"].iter().any(|place| path.starts_with(place))
 }
 
-fn open_existing(path: &Path, opening: Opening, user: FileUser) -> io::Result<File> {
+fn open_existing(path: &Path, opening: FileOpening, user: FileUser) -> io::Result<File> {
     // Opening a pipe of somebody else would wait for them.
     user.check(path, &std::fs::symlink_metadata(path)?)?;
     let file = opening.options().open(path)?;
@@ -82,10 +82,10 @@ fn open_existing(path: &Path, opening: Opening, user: FileUser) -> io::Result<Fi
     prepare(path, file, opening)
 }
 
-fn prepare(path: &Path, file: File, opening: Opening) -> io::Result<File> {
+fn prepare(path: &Path, file: File, opening: FileOpening) -> io::Result<File> {
     if file.metadata()?.is_file() {
         close_to_others(path, &file, false)?;
-        if opening == Opening::Emptied {
+        if opening == FileOpening::Emptied {
             file.set_len(0)?;
         }
     }

@@ -54,9 +54,9 @@ const LOCKS: u32 = 0xaaaa_aaaa;
 
 /// A set of capabilities.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Capabilities(u64);
+pub struct ProcessCapabilities(u64);
 
-impl Capabilities {
+impl ProcessCapabilities {
     /// The empty set.
     pub const NONE: Self = Self(0);
     /// Packet sockets.
@@ -120,7 +120,7 @@ impl Capabilities {
     }
 }
 
-impl fmt::Display for Capabilities {
+impl fmt::Display for ProcessCapabilities {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_empty() {
             return f.write_str("no capability");
@@ -138,12 +138,12 @@ pub fn capability_names(bits: u64) -> Vec<String> {
 
 /// Makes sure that no capability outside `most` can be gained any more. Without CAP_SETPCAP the bounding set stays as it is: then
 /// `no_new_privs` is the wall.
-pub(super) fn give_up_gaining(most: Capabilities, starts_programs: bool) -> Result<(), Error> {
+pub(super) fn give_up_gaining(most: ProcessCapabilities, starts_programs: bool) -> Result<(), Error> {
     // Kernels before 4.3 have no ambient set.
     rustix::thread::clear_ambient_capability_set().unwrap_or(());
     rustix::thread::set_no_new_privs(true)
         .map_err(|errno| Error::call("prctl PR_SET_NO_NEW_PRIVS", "this process", errno))?;
-    if Capabilities::permitted()?.0 & CapabilitySet::SETPCAP.bits() == 0 {
+    if ProcessCapabilities::permitted()?.0 & CapabilitySet::SETPCAP.bits() == 0 {
         return Ok(());
     }
     for number in 0..64 {
@@ -185,7 +185,7 @@ fn drop_from_bounding(capability: CapabilitySet) -> Result<bool, Error> {
 }
 
 /// Leaves the calling thread these, of those it has.
-pub(super) fn reduce_to(kept: Capabilities) -> Result<(), Error> {
+pub(super) fn reduce_to(kept: ProcessCapabilities) -> Result<(), Error> {
     let kept = CapabilitySet::from_bits_retain(kept.0);
     let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
     rustix::thread::set_capabilities(None, sets).map_err(|errno| Error::call("capset", "this thread", errno))
@@ -206,10 +206,10 @@ mod tests {
 
     #[test]
     fn capabilities_have_the_names_of_the_kernel() {
-        let some = Capabilities::NET_RAW.with(Capabilities::BPF);
+        let some = ProcessCapabilities::NET_RAW.with(ProcessCapabilities::BPF);
         assert_eq!(some.to_string(), "CAP_NET_RAW CAP_BPF");
-        assert_eq!(Capabilities::NONE.to_string(), "no capability");
-        assert_eq!(Capabilities::SYS_ADMIN.to_string(), "CAP_SYS_ADMIN");
+        assert_eq!(ProcessCapabilities::NONE.to_string(), "no capability");
+        assert_eq!(ProcessCapabilities::SYS_ADMIN.to_string(), "CAP_SYS_ADMIN");
         assert_eq!(capability_names(1 << 60), ["60"]);
     }
 }

@@ -3,10 +3,10 @@
 //! Users and capabilities belong to threads. The kernel lets a thread change its own only, so each is sent a signal whose handler does
 //! it (as libpsx and the C library do). What the kernel then says of each thread decides whether it is done.
 
-use super::capabilities::Capabilities;
+use super::capabilities::ProcessCapabilities;
 use super::request::{RightsRequest, SAME, WantedRights};
 use super::status::{ThreadStatus, threads_of};
-use super::user::User;
+use super::user::ProcessUser;
 use crate::sync::{AtomicU32, AtomicU64};
 use crate::{Error, signal};
 use std::time::Duration;
@@ -21,7 +21,7 @@ const ROUNDS: u32 = 2000;
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// Leaves every thread these capabilities, of those it has, and makes it the user's.
-pub(super) fn drop_rights(kept: Capabilities, user: Option<User>) -> Result<(), Error> {
+pub(super) fn drop_rights(kept: ProcessCapabilities, user: Option<ProcessUser>) -> Result<(), Error> {
     REQUEST.tell(WantedRights {
         kept: kept.bits(),
         user: user.as_ref().map_or(SAME, |user| user.uid),
@@ -46,13 +46,13 @@ pub(super) fn drop_rights(kept: Capabilities, user: Option<User>) -> Result<(), 
         std::thread::sleep(PAUSE);
     }
     let threads = threads_of(process).unwrap_or_default();
-    let keeps_groups = |user: &User| threads.iter().any(|thread| !has_only_groups_of(thread, user));
+    let keeps_groups = |user: &ProcessUser| threads.iter().any(|thread| !has_only_groups_of(thread, user));
     let call = if user.as_ref().is_some_and(keeps_groups) { "setgroups and setresgid" } else { "capset" };
     Err(Error::call(call, "every thread of this process", rustix::io::Errno::PERM))
 }
 
 /// Whether a thread has the groups of this user and no other.
-fn has_only_groups_of(thread: &ThreadStatus, user: &User) -> bool {
+fn has_only_groups_of(thread: &ThreadStatus, user: &ProcessUser) -> bool {
     thread.own_groups.iter().chain(&thread.groups).all(|group| *group == user.gid)
 }
 

@@ -3,7 +3,7 @@
 //! The kernel allows what has a rule and refuses the rest. A path is resolved when the rule is made. Descriptors that are open already
 //! stay usable.
 
-use super::Policy;
+use super::SandboxPolicy;
 use super::report::MissingWall;
 use crate::Error;
 use rustix::fs::{Mode, OFlags};
@@ -149,8 +149,8 @@ const fn known_file_rights(version: u32) -> u64 {
 }
 
 /// Restricts the calling thread and those it starts; gives the version of the interface.
-pub(super) fn enter(policy: &Policy) -> Result<Result<u32, MissingWall>, Error> {
-    let Policy { files, tcp, asks_processes, .. } = policy;
+pub(super) fn enter(policy: &SandboxPolicy) -> Result<Result<u32, MissingWall>, Error> {
+    let SandboxPolicy { files, tcp, asks_processes, .. } = policy;
     let version = match version() {
         Ok(version) => version,
         Err(missing) => return Ok(Err(missing)),

@@ -21,22 +21,22 @@ mod status;
 mod syscalls;
 mod user;
 
-pub use capabilities::{Capabilities, capability_names};
+pub use capabilities::{ProcessCapabilities, capability_names};
 pub use landlock::{FileRules, TcpRules};
-pub use report::{MissingWall, Offer, Walls};
+pub use report::{ActiveWalls, MissingWall, OfferedWalls};
 pub use status::{ThreadStatus, threads_of};
 pub use syscalls::ThreadClass;
-pub use user::{User, UserError};
+pub use user::{ProcessUser, UserError};
 
-use crate::{Error, caps::Rights};
+use crate::{Error, caps::ThreadRights};
 
 /// What a process is left with.
 #[derive(Clone, Debug, Default)]
-pub struct Policy {
+pub struct SandboxPolicy {
     /// Capabilities while it opens what it needs.
-    pub opening: Capabilities,
+    pub opening: ProcessCapabilities,
     /// Capabilities that stay, of those above.
-    pub kept: Capabilities,
+    pub kept: ProcessCapabilities,
     /// Files it may use.
     pub files: FileRules,
     /// TCP ports it may use.
@@ -49,15 +49,15 @@ pub struct Policy {
 #[derive(Debug)]
 #[must_use = "the capabilities that opening needs are dropped by `close`"]
 pub struct Sandbox {
-    kept: Capabilities,
+    kept: ProcessCapabilities,
     landlock: Result<u32, MissingWall>,
 }
 
 impl Sandbox {
     /// The first stage. To be called while the process has one thread.
-    pub fn begin(policy: &Policy) -> Result<Self, Error> {
+    pub fn begin(policy: &SandboxPolicy) -> Result<Self, Error> {
         // Rights of the process that opens; they are given up by `close`.
-        let opening = policy.opening.and(Capabilities::permitted()?);
+        let opening = policy.opening.and(ProcessCapabilities::permitted()?);
         let kept = policy.kept.and(opening);
         capabilities::give_up_gaining(kept, false)?;
         capabilities::reduce_to(opening)?;
@@ -66,24 +66,24 @@ impl Sandbox {
     }
 
     /// The second stage: from now on every thread of the process is of this class, and so is every thread it starts.
-    pub fn close(self, class: ThreadClass, user: Option<User>) -> Result<Walls, Error> {
+    pub fn close(self, class: ThreadClass, user: Option<ProcessUser>) -> Result<ActiveWalls, Error> {
         every_thread::drop_rights(self.kept, user)?;
-        let filter = seccomp::install(class, seccomp::Reach::EveryThread)?;
-        Ok(Walls::read(self.landlock, filter))
+        let filter = seccomp::install(class, seccomp::FilteredThreads::EveryThread)?;
+        Ok(ActiveWalls::read(self.landlock, filter))
     }
 }
 
 /// Leaves the calling thread these capabilities, of those it has, and gives it the filter of a class. Threads that it starts inherit both.
-pub fn confine_thread(class: ThreadClass, kept: Capabilities) -> Result<(), Error> {
-    capabilities::reduce_to(kept.and(Capabilities::permitted()?))?;
-    seccomp::install(class, seccomp::Reach::ThisThread).map(drop)
+pub fn confine_thread(class: ThreadClass, kept: ProcessCapabilities) -> Result<(), Error> {
+    capabilities::reduce_to(kept.and(ProcessCapabilities::permitted()?))?;
+    seccomp::install(class, seccomp::FilteredThreads::ThisThread).map(drop)
 }
 
 /// Runs `work` on a thread of its own that has been [confined](confine_thread): the threads that it starts are confined, too. A panic
 /// of `work` goes on in the caller.
 pub fn run_confined<T: Send>(
     class: ThreadClass,
-    kept: Capabilities,
+    kept: ProcessCapabilities,
     work: impl FnOnce() -> T + Send,
 ) -> Result<T, Error> {
     std::thread::scope(|scope| {
@@ -93,13 +93,13 @@ pub fn run_confined<T: Send>(
 }
 
 /// Leaves the calling thread, and programs that it starts, these capabilities at most.
-pub fn limit_rights(most: Capabilities) -> Result<(), Error> {
-    let most = most.and(Capabilities::permitted()?);
+pub fn limit_rights(most: ProcessCapabilities) -> Result<(), Error> {
+    let most = most.and(ProcessCapabilities::permitted()?);
     capabilities::give_up_gaining(most, true)?;
     capabilities::reduce_to(most)
 }
 
 /// Whether the calling thread is root of some user namespace.
 pub fn is_root() -> bool {
-    Rights::current().user == 0
+    ThreadRights::current().user == 0
 }

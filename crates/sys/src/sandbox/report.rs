@@ -1,6 +1,6 @@
 //! What is in force, and what this kernel offers.
 
-use super::capabilities::Capabilities;
+use super::capabilities::ProcessCapabilities;
 use super::status::threads_of;
 use super::{landlock, seccomp, user};
 use std::fmt;
@@ -22,11 +22,11 @@ impl fmt::Display for MissingWall {
 
 /// What is in force in this process, as the kernel says.
 #[derive(Clone, Debug)]
-pub struct Walls {
+pub struct ActiveWalls {
     /// Effective user of the process.
     pub user: u32,
     /// Effective capabilities of all threads together.
-    pub capabilities: Capabilities,
+    pub capabilities: ProcessCapabilities,
     /// Whether no thread can gain a privilege by starting a program.
     pub no_new_privs: bool,
     /// Version of Landlock's interface, where it is in force.
@@ -37,7 +37,7 @@ pub struct Walls {
     pub missing: Vec<MissingWall>,
 }
 
-impl Walls {
+impl ActiveWalls {
     pub(super) fn read(landlock: Result<u32, MissingWall>, filter: Result<(), MissingWall>) -> Self {
         let threads = threads_of(std::process::id()).unwrap_or_default();
         let effective = threads.iter().fold(0, |all, thread| all | thread.effective);
@@ -46,7 +46,7 @@ impl Walls {
         let missing = landlock.clone().err().into_iter().chain(partial).chain(filter.err()).collect();
         Self {
             user: rustix::process::geteuid().as_raw(),
-            capabilities: Capabilities::from_bits(effective),
+            capabilities: ProcessCapabilities::from_bits(effective),
             no_new_privs: is_everywhere && threads.iter().all(|thread| thread.no_new_privs),
             landlock: landlock.ok(),
             seccomp: is_everywhere && threads.iter().all(|thread| thread.is_filtered),
@@ -55,7 +55,7 @@ impl Walls {
     }
 }
 
-impl fmt::Display for Walls {
+impl fmt::Display for ActiveWalls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "uid {} ({}), {}", self.user, user::name_of(self.user), self.capabilities)?;
         if self.no_new_privs {
@@ -73,7 +73,7 @@ impl fmt::Display for Walls {
 
 /// The walls that this kernel offers.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
-pub struct Offer {
+pub struct OfferedWalls {
     /// Version of Landlock's interface.
     pub landlock: Option<u32>,
     /// Whether there are filters of system calls.
@@ -82,7 +82,7 @@ pub struct Offer {
     pub missing: Vec<MissingWall>,
 }
 
-impl Offer {
+impl OfferedWalls {
     /// Of this kernel.
     pub fn read() -> Self {
         let version = landlock::version();
@@ -115,9 +115,9 @@ mod tests {
 
     #[test]
     fn a_line_says_what_is_in_force() {
-        let walls = Walls {
+        let walls = ActiveWalls {
             user: 0,
-            capabilities: Capabilities::NET_RAW,
+            capabilities: ProcessCapabilities::NET_RAW,
             no_new_privs: true,
             landlock: Some(7),
             seccomp: false,

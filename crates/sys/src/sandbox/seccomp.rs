@@ -5,12 +5,12 @@
 //! tries a newer call first then falls back to an older one.
 
 use super::report::MissingWall;
-use super::syscalls::{MAKING, RIGHTS, Rule, SyscallList, ThreadClass};
+use super::syscalls::{CallRule, MAKING, RIGHTS, SyscallList, ThreadClass};
 use crate::Error;
 
 /// Which threads get the filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reach {
+pub(super) enum FilteredThreads {
     /// The calling one.
     ThisThread,
     /// All of the process.
@@ -41,15 +41,15 @@ const JUMP_IF_EQUAL: u16 = 0x15;
 const JUMP_IF_GREATER_OR_EQUAL: u16 = 0x35;
 const RETURN: u16 = 0x06;
 
-type Instruction = libc::sock_filter;
+type SeccompInstruction = libc::sock_filter;
 
-const fn statement(code: u16, k: u32) -> Instruction {
-    Instruction { code, jt: 0, jf: 0, k }
+const fn statement(code: u16, k: u32) -> SeccompInstruction {
+    SeccompInstruction { code, jt: 0, jf: 0, k }
 }
 
 /// Goes on if it holds, else skips `skip` instructions.
-const fn unless_skip(code: u16, k: u32, skip: u8) -> Instruction {
-    Instruction { code, jt: 0, jf: skip, k }
+const fn unless_skip(code: u16, k: u32, skip: u8) -> SeccompInstruction {
+    SeccompInstruction { code, jt: 0, jf: skip, k }
 }
 
 const fn refuse(errno: i32) -> u32 {
@@ -77,7 +77,7 @@ fn is_action_known() -> std::io::Result<()> {
 }
 
 /// Installs the filter of a class, on top of those that are there: the strictest decides.
-pub(super) fn install(class: ThreadClass, reach: Reach) -> Result<Result<(), MissingWall>, Error> {
+pub(super) fn install(class: ThreadClass, reach: FilteredThreads) -> Result<Result<(), MissingWall>, Error> {
     if let Some(missing) = missing() {
         return Ok(Err(missing));
     }
@@ -85,7 +85,7 @@ pub(super) fn install(class: ThreadClass, reach: Reach) -> Result<Result<(), Mis
     let length = u16::try_from(program.len());
     let length = length.map_err(|_| Error::call("seccomp", "a filter", rustix::io::Errno::TOOBIG))?;
     let program = libc::sock_fprog { len: length, filter: program.as_mut_ptr() };
-    let flags = if reach == Reach::EveryThread { libc::SECCOMP_FILTER_FLAG_TSYNC } else { 0 };
+    let flags = if reach == FilteredThreads::EveryThread { libc::SECCOMP_FILTER_FLAG_TSYNC } else { 0 };
     // SAFETY: the program points to as many live instructions as it says; the kernel checks and copies them.
     let done =
         unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program) };
@@ -97,11 +97,11 @@ pub(super) fn install(class: ThreadClass, reach: Reach) -> Result<Result<(), Mis
     }
 }
 
-fn assemble(list: &SyscallList) -> Vec<Instruction> {
+fn assemble(list: &SyscallList) -> Vec<SeccompInstruction> {
     let mut program = vec![
         statement(LOAD, ARCHITECTURE_OFFSET),
         // With another architecture's numbers the lists would mean other calls.
-        Instruction { code: JUMP_IF_EQUAL, jt: 1, jf: 0, k: ARCHITECTURE.unwrap_or(0) },
+        SeccompInstruction { code: JUMP_IF_EQUAL, jt: 1, jf: 0, k: ARCHITECTURE.unwrap_or(0) },
         statement(RETURN, KILL),
         statement(LOAD, NUMBER),
     ];
@@ -124,11 +124,11 @@ fn assemble(list: &SyscallList) -> Vec<Instruction> {
 }
 
 /// What follows once the call is known; it always ends in a decision.
-fn rule_body(rule: Rule) -> Vec<Instruction> {
+fn rule_body(rule: CallRule) -> Vec<SeccompInstruction> {
     let load = |argument: u32| statement(LOAD, ARGUMENTS + 8 * argument);
     match rule {
-        Rule::Always => vec![statement(RETURN, ALLOW)],
-        Rule::ArgumentIn(argument, values) => {
+        CallRule::Always => vec![statement(RETURN, ALLOW)],
+        CallRule::ArgumentIn(argument, values) => {
             let mut body = vec![load(argument)];
             for value in values {
                 body.push(unless_skip(JUMP_IF_EQUAL, *value, 1));
@@ -137,21 +137,21 @@ fn rule_body(rule: Rule) -> Vec<Instruction> {
             body.push(statement(RETURN, refuse(libc::EPERM)));
             body
         }
-        Rule::BitsAre { argument, mask, bits } => vec![
+        CallRule::BitsAre { argument, mask, bits } => vec![
             load(argument),
             statement(AND, mask),
             unless_skip(JUMP_IF_EQUAL, bits, 1),
             statement(RETURN, ALLOW),
             statement(RETURN, refuse(libc::EPERM)),
         ],
-        Rule::BitsAreNot { argument, mask, bits } => vec![
+        CallRule::BitsAreNot { argument, mask, bits } => vec![
             load(argument),
             statement(AND, mask),
             unless_skip(JUMP_IF_EQUAL, bits, 1),
             statement(RETURN, refuse(libc::EPERM)),
             statement(RETURN, ALLOW),
         ],
-        Rule::NoRightsInMode { flags } => vec![
+        CallRule::NoRightsInMode { flags } => vec![
             load(flags),
             statement(AND, MAKING),
             unless_skip(JUMP_IF_EQUAL, 0, 1),
@@ -174,11 +174,11 @@ mod tests {
     use super::*;
 
     /// What the kernel would decide.
-    fn decide(program: &[Instruction], call: libc::c_long, arguments: &[u32]) -> u32 {
+    fn decide(program: &[SeccompInstruction], call: libc::c_long, arguments: &[u32]) -> u32 {
         let mut at = 0;
         let mut accumulator = 0;
         for _ in 0..program.len() {
-            let Instruction { code, jt, jf, k } = program[at];
+            let SeccompInstruction { code, jt, jf, k } = program[at];
             at += 1;
             let jump = |holds: bool| usize::from(if holds { jt } else { jf });
             match code {

@@ -16,7 +16,7 @@ pub enum ThreadClass {
 
 /// When a call is allowed. Arguments are counted from 0; their lower 32 bits are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Rule {
+pub(super) enum CallRule {
     Always,
     /// If the argument is one of these.
     ArgumentIn(u32, &'static [u32]),
@@ -42,17 +42,17 @@ pub(super) enum Rule {
 #[derive(Debug)]
 pub(super) struct SyscallList {
     /// In this order they are looked for: the frequent ones come first.
-    pub(super) allowed: Vec<(c_long, Rule)>,
+    pub(super) allowed: Vec<(c_long, CallRule)>,
     /// What none of this program's code calls, and an intruder would: the process is killed.
     pub(super) deadly: Vec<c_long>,
 }
 
 impl ThreadClass {
     pub(super) fn syscalls(self) -> SyscallList {
-        let always = |calls: &[&[c_long]]| calls.concat().into_iter().map(|call| (call, Rule::Always));
+        let always = |calls: &[&[c_long]]| calls.concat().into_iter().map(|call| (call, CallRule::Always));
         let common = always(&[FREQUENT, MEMORY, THREADS, FILES, SOCKETS, ABOUT_ITSELF, OLD_NAMES]);
         let mut deadly = DEADLY.to_vec();
-        let mut allowed: Vec<(c_long, Rule)> = common.collect();
+        let mut allowed: Vec<(c_long, CallRule)> = common.collect();
         allowed.extend(BOUNDED);
         allowed.extend(OLD_BOUNDED);
         match self {
@@ -63,7 +63,7 @@ impl ThreadClass {
             }
             Self::MapReader => {
                 allowed.extend(PARSER_BOUNDED);
-                allowed.push((libc::SYS_bpf, Rule::ArgumentIn(0, MAP_COMMANDS)));
+                allowed.push((libc::SYS_bpf, CallRule::ArgumentIn(0, MAP_COMMANDS)));
                 deadly.extend(DEADLY_IN_PARSERS);
             }
             Self::Rig => allowed.extend(always(&[RIG])),
@@ -249,24 +249,27 @@ pub(super) const RIGHTS: u32 = libc::S_ISUID | libc::S_ISGID;
 /// Flags of calls that may make a file: what opens only has no mode.
 pub(super) const MAKING: u32 = (libc::O_CREAT | libc::O_TMPFILE & !libc::O_DIRECTORY).cast_unsigned();
 
-const BOUNDED: [(c_long, Rule); 7] = [
+const BOUNDED: [(c_long, CallRule); 7] = [
     // `openat2` has its mode in memory, where no filter can see it.
-    (libc::SYS_openat, Rule::NoRightsInMode { flags: 2 }),
-    (libc::SYS_mkdirat, Rule::BitsAre { argument: 2, mask: RIGHTS, bits: 0 }),
-    (libc::SYS_mmap, Rule::BitsAreNot { argument: 2, mask: WRITE_AND_EXECUTE, bits: WRITE_AND_EXECUTE }),
-    (libc::SYS_mprotect, Rule::BitsAreNot { argument: 2, mask: WRITE_AND_EXECUTE, bits: WRITE_AND_EXECUTE }),
+    (libc::SYS_openat, CallRule::NoRightsInMode { flags: 2 }),
+    (libc::SYS_mkdirat, CallRule::BitsAre { argument: 2, mask: RIGHTS, bits: 0 }),
+    (libc::SYS_mmap, CallRule::BitsAreNot { argument: 2, mask: WRITE_AND_EXECUTE, bits: WRITE_AND_EXECUTE }),
+    (
+        libc::SYS_mprotect,
+        CallRule::BitsAreNot { argument: 2, mask: WRITE_AND_EXECUTE, bits: WRITE_AND_EXECUTE },
+    ),
     // Threads, no processes. `clone3` has its flags in memory, where no filter can see them: libraries fall back to this one.
-    (libc::SYS_clone, Rule::BitsAre { argument: 0, mask: THREAD | NAMESPACES, bits: THREAD }),
-    (libc::SYS_prctl, Rule::ArgumentIn(0, PROCESS_OPTIONS)),
+    (libc::SYS_clone, CallRule::BitsAre { argument: 0, mask: THREAD | NAMESPACES, bits: THREAD }),
+    (libc::SYS_prctl, CallRule::ArgumentIn(0, PROCESS_OPTIONS)),
     // Landlock restricts no change of a mode, owner or time: root without capabilities could make any of root's files a setuid program.
-    (libc::SYS_fchmod, Rule::ArgumentIn(1, PRIVATE_MODES)),
+    (libc::SYS_fchmod, CallRule::ArgumentIn(1, PRIVATE_MODES)),
 ];
 
 /// The same by older names.
 #[cfg(target_arch = "x86_64")]
-const OLD_BOUNDED: [(c_long, Rule); 2] = [
-    (libc::SYS_open, Rule::NoRightsInMode { flags: 1 }),
-    (libc::SYS_mkdir, Rule::BitsAre { argument: 1, mask: RIGHTS, bits: 0 }),
+const OLD_BOUNDED: [(c_long, CallRule); 2] = [
+    (libc::SYS_open, CallRule::NoRightsInMode { flags: 1 }),
+    (libc::SYS_mkdir, CallRule::BitsAre { argument: 1, mask: RIGHTS, bits: 0 }),
 ];
 #[cfg(not(target_arch = "x86_64"))]
 const OLD_BOUNDED: [(c_long, Rule); 0] = [];
@@ -284,9 +287,9 @@ const PROCESS_OPTIONS: &[u32] = &[
     libc::PR_SET_VMA.cast_unsigned(),
 ];
 
-const PARSER_BOUNDED: [(c_long, Rule); 2] = [
-    (libc::SYS_socket, Rule::ArgumentIn(0, ORDINARY_FAMILIES)),
-    (libc::SYS_ioctl, Rule::ArgumentIn(1, READING_REQUESTS)),
+const PARSER_BOUNDED: [(c_long, CallRule); 2] = [
+    (libc::SYS_socket, CallRule::ArgumentIn(0, ORDINARY_FAMILIES)),
+    (libc::SYS_ioctl, CallRule::ArgumentIn(1, READING_REQUESTS)),
 ];
 
 /// Not AF_UNIX: behind sockets that have a path are services that trust root.

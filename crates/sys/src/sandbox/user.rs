@@ -7,7 +7,7 @@ const MAP: &str = "/proc/self/uid_map";
 
 /// A user, with the user's group.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct User {
+pub struct ProcessUser {
     /// Number.
     pub uid: u32,
     /// Number of the group.
@@ -24,10 +24,10 @@ pub enum UserError {
     Unknown(String),
     /// It is not in this user namespace.
     #[error("user {0} does not exist in this user namespace")]
-    NotMapped(User),
+    NotMapped(ProcessUser),
 }
 
-impl User {
+impl ProcessUser {
     /// The user of that name or number.
     pub fn find(name: &str) -> Result<Self, UserError> {
         let users = std::fs::read_to_string(USERS).unwrap_or_default();
@@ -37,7 +37,7 @@ impl User {
     }
 }
 
-impl fmt::Display for User {
+impl fmt::Display for ProcessUser {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)
     }
@@ -49,17 +49,17 @@ pub(super) fn name_of(uid: u32) -> String {
     find_in(&users, &uid.to_string()).map_or_else(|| uid.to_string(), |user| user.name)
 }
 
-fn find_in(users: &str, name: &str) -> Option<User> {
+fn find_in(users: &str, name: &str) -> Option<ProcessUser> {
     let number: Option<u32> = name.parse().ok();
     let user = |line: &str| {
         let mut fields = line.split(':');
         let name = fields.next()?.to_owned();
         let uid = fields.nth(1)?.parse().ok()?;
         let gid = fields.next()?.parse().ok()?;
-        Some(User { uid, gid, name })
+        Some(ProcessUser { uid, gid, name })
     };
-    let is_wanted = |user: &User| user.name == name || Some(user.uid) == number;
-    let unnamed = || number.map(|uid| User { uid, gid: uid, name: name.to_owned() });
+    let is_wanted = |user: &ProcessUser| user.name == name || Some(user.uid) == number;
+    let unnamed = || number.map(|uid| ProcessUser { uid, gid: uid, name: name.to_owned() });
     users.lines().filter_map(user).find(is_wanted).or_else(unnamed)
 }
 
@@ -77,12 +77,12 @@ mod tests {
 
     #[test]
     fn users_are_found_by_name_and_by_number() {
-        let flow = User { uid: 990, gid: 991, name: "flow".into() };
+        let flow = ProcessUser { uid: 990, gid: 991, name: "flow".into() };
         assert_eq!(find_in(TEXT, "flow"), Some(flow.clone()));
         assert_eq!(find_in(TEXT, "990"), Some(flow));
-        assert_eq!(find_in(TEXT, "5000"), Some(User { uid: 5000, gid: 5000, name: "5000".into() }));
+        assert_eq!(find_in(TEXT, "5000"), Some(ProcessUser { uid: 5000, gid: 5000, name: "5000".into() }));
         assert_eq!(find_in(TEXT, "nobody"), None);
-        assert!(matches!(User::find("no-such-user"), Err(UserError::Unknown(_))));
+        assert!(matches!(ProcessUser::find("no-such-user"), Err(UserError::Unknown(_))));
     }
 
     #[test]

@@ -3,13 +3,13 @@
 //! Invariant: dropping a [`CardStamping`] leaves the card as it was before, unless it stamped already, for somebody else.
 
 use crate::Error;
-use crate::ethtool::{Ethtool, HwStamping};
+use crate::ethtool::{EthtoolCalls, HwStamping};
 use crate::netns::NetNs;
 
 /// Has a card stamp what it sends, as long as it lives.
 #[derive(Debug)]
 pub struct CardStamping {
-    ethtool: Ethtool,
+    ethtool: EthtoolCalls,
     name: String,
     before: Option<HwStamping>,
 }
@@ -17,7 +17,7 @@ pub struct CardStamping {
 impl CardStamping {
     /// Begins at this interface.
     pub fn make(netns: &NetNs, name: &str) -> Result<Self, Error> {
-        let ethtool = Ethtool::open(netns)?;
+        let ethtool = EthtoolCalls::open(netns)?;
         // Old drivers cannot be asked.
         let found = ethtool.card_stamping(name).unwrap_or_default();
         let before = (!found.departures).then_some(found);

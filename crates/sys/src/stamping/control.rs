@@ -1,9 +1,9 @@
 //! A message of `recvmsg` and what came beside it.
 //!
-//! A [`Message`] owns the places the kernel writes to. Invariant: what is read of a control message is no longer than the kernel says
+//! A [`ControlledMessage`] owns the places the kernel writes to. Invariant: what is read of a control message is no longer than the kernel says
 //! it is.
 
-use super::Stamps;
+use super::PacketStamps;
 use crate::Error;
 use std::mem::{size_of, zeroed};
 use std::os::fd::{AsFd, AsRawFd};
@@ -12,13 +12,13 @@ use std::os::fd::{AsFd, AsRawFd};
 const ROOM: usize = 64;
 
 /// See the module.
-pub(crate) struct Message {
+pub(crate) struct ControlledMessage {
     name: libc::sockaddr_storage,
     /// What the kernel has not written is zero, which no control message begins with.
     control: [u64; ROOM],
 }
 
-impl Message {
+impl ControlledMessage {
     pub(crate) fn new() -> Self {
         // SAFETY: plain data, for which zero is a value.
         let name = unsafe { zeroed() };
@@ -61,21 +61,21 @@ impl Message {
     }
 
     /// What came beside it.
-    pub(crate) fn controls(&self) -> Controls<'_> {
+    pub(crate) fn controls(&self) -> ControlMessages<'_> {
         let start = self.control.as_ptr().cast::<u8>();
         // SAFETY: the array is alive and so long, and any bytes are bytes.
-        Controls { rest: unsafe { std::slice::from_raw_parts(start, size_of_val(&self.control)) } }
+        ControlMessages { rest: unsafe { std::slice::from_raw_parts(start, size_of_val(&self.control)) } }
     }
 }
 
 /// Control messages, one after the other.
-pub(crate) struct Controls<'a> {
+pub(crate) struct ControlMessages<'a> {
     pub(super) rest: &'a [u8],
 }
 
 /// One of them.
 #[derive(Clone, Copy)]
-pub(crate) struct Control<'a> {
+pub(crate) struct ControlMessage<'a> {
     pub(super) level: i32,
     pub(super) kind: i32,
     pub(super) data: &'a [u8],
@@ -84,30 +84,30 @@ pub(crate) struct Control<'a> {
 /// Of `struct cmsghdr`: length, level, type.
 const HEADER: usize = size_of::<libc::cmsghdr>();
 
-impl<'a> Iterator for Controls<'a> {
-    type Item = Control<'a>;
+impl<'a> Iterator for ControlMessages<'a> {
+    type Item = ControlMessage<'a>;
 
-    fn next(&mut self) -> Option<Control<'a>> {
+    fn next(&mut self) -> Option<ControlMessage<'a>> {
         let header = self.rest.get(..HEADER)?;
         let length = usize::from_ne_bytes(*header.first_chunk()?);
         let data = self.rest.get(HEADER..length)?;
         let number = |at: usize| Some(i32::from_ne_bytes(*header.get(at..)?.first_chunk()?));
-        let control = Control { level: number(HEADER - 8)?, kind: number(HEADER - 4)?, data };
+        let control = ControlMessage { level: number(HEADER - 8)?, kind: number(HEADER - 4)?, data };
         self.rest = self.rest.get(length.next_multiple_of(size_of::<usize>())..).unwrap_or(&[]);
         Some(control)
     }
 }
 
-impl Control<'_> {
+impl ControlMessage<'_> {
     /// Its stamps, if it is one that carries some.
-    pub(crate) fn stamps(self) -> Option<Stamps> {
+    pub(crate) fn stamps(self) -> Option<PacketStamps> {
         match (self.level, self.kind) {
             (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => {
-                Some(Stamps { software_ns: self.time(0), hardware_ns: None })
+                Some(PacketStamps { software_ns: self.time(0), hardware_ns: None })
             }
             // Of three times the second has not been in use for long.
             (libc::SOL_SOCKET, libc::SCM_TIMESTAMPING) => {
-                Some(Stamps { software_ns: self.time(0), hardware_ns: self.time(2) })
+                Some(PacketStamps { software_ns: self.time(0), hardware_ns: self.time(2) })
             }
             _ => None,
         }

@@ -14,8 +14,8 @@ mod control;
 mod report;
 
 pub use card::CardStamping;
-pub(crate) use control::{Controls, Message};
-pub use report::{Report, Stage, reports};
+pub(crate) use control::{ControlMessages, ControlledMessage};
+pub use report::{KernelReport, SendStage, reports};
 
 use crate::Error;
 use std::mem::size_of;
@@ -25,7 +25,7 @@ use std::os::fd::{AsFd, AsRawFd};
 /// Which stamps are wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "five independent wishes, as the kernel has them")]
-pub struct Wanted {
+pub struct WantedStamps {
     /// On entering the queueing discipline.
     pub queued: bool,
     /// On being given to the driver.
@@ -38,7 +38,7 @@ pub struct Wanted {
     pub arrival_by_device: bool,
 }
 
-impl Wanted {
+impl WantedStamps {
     fn flags(self) -> u32 {
         let when = |wanted: bool, flag: u32| if wanted { flag } else { 0 };
         let departures = self.queued || self.sent || self.wire;
@@ -56,7 +56,7 @@ impl Wanted {
 }
 
 /// Has the kernel stamp what this socket sends and receives from now on. What it sends is numbered from 0, packet by packet.
-pub fn request(socket: &impl AsFd, wanted: Wanted) -> Result<(), Error> {
+pub fn request(socket: &impl AsFd, wanted: WantedStamps) -> Result<(), Error> {
     // Switched off first: the numbers begin anew.
     set_flags(socket, 0)?;
     set_flags(socket, wanted.flags())
@@ -73,7 +73,7 @@ fn set_flags(socket: &impl AsFd, flags: u32) -> Result<(), Error> {
 
 /// When something happened to a packet, by whoever says so.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stamps {
+pub struct PacketStamps {
     /// By the kernel: nanoseconds of `CLOCK_REALTIME`.
     pub software_ns: Option<u64>,
     /// By the device: nanoseconds of its clock.
@@ -82,13 +82,13 @@ pub struct Stamps {
 
 /// A packet that came, as [`receive`] gives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Received {
+pub struct ReceivedPacket {
     /// Its bytes; what did not fit is cut off.
     pub length: usize,
     /// Who sent it, if the socket is one of the internet's.
     pub from: Option<SocketAddr>,
     /// When it arrived.
-    pub stamps: Stamps,
+    pub stamps: PacketStamps,
     /// Routers it might still have passed (TTL, hop limit), if the socket was told to say.
     pub hops: Option<u8>,
     /// Its class of service (TOS, traffic class), if the socket was told to say.
@@ -96,10 +96,10 @@ pub struct Received {
 }
 
 /// Takes a packet that is there; does not wait. `None`: there is none, or somebody said that nobody listens where one was sent to.
-pub fn receive(socket: &impl AsFd, buffer: &mut [u8]) -> Result<Option<Received>, Error> {
-    let mut message = Message::new();
+pub fn receive(socket: &impl AsFd, buffer: &mut [u8]) -> Result<Option<ReceivedPacket>, Error> {
+    let mut message = ControlledMessage::new();
     let Some(length) = message.receive(socket, buffer, libc::MSG_DONTWAIT)? else { return Ok(None) };
-    let mut stamps = Stamps::default();
+    let mut stamps = PacketStamps::default();
     let (mut hops, mut class) = (None, None);
     for control in message.controls() {
         if let Some(found) = control.stamps() {
@@ -108,7 +108,7 @@ pub fn receive(socket: &impl AsFd, buffer: &mut [u8]) -> Result<Option<Received>
         hops = hops.or_else(|| control.hops());
         class = class.or_else(|| control.class());
     }
-    Ok(Some(Received { length, from: address_of(message.name()), stamps, hops, class }))
+    Ok(Some(ReceivedPacket { length, from: address_of(message.name()), stamps, hops, class }))
 }
 
 fn address_of(name: &libc::sockaddr_storage) -> Option<SocketAddr> {

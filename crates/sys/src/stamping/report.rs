@@ -1,6 +1,6 @@
 //! What a socket's error queue says of packets that were sent: stamps of their departure, and drops for their release time.
 
-use super::{Controls, Message, Stamps};
+use super::{ControlMessages, ControlledMessage, PacketStamps};
 use crate::Error;
 use std::os::fd::AsFd;
 
@@ -10,7 +10,7 @@ const CODE_MISSED: u8 = 2;
 
 /// How far a packet had come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Stage {
+pub enum SendStage {
     /// Into the queueing discipline.
     Queued,
     /// To the driver, or onto the wire by the device's clock.
@@ -19,15 +19,15 @@ pub enum Stage {
 
 /// What the kernel says of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Report {
+pub enum KernelReport {
     /// It came that far.
     Departed {
         /// Number of the packet, from 0 on.
         number: u32,
         /// How far.
-        stage: Stage,
+        stage: SendStage,
         /// When.
-        stamps: Stamps,
+        stamps: PacketStamps,
     },
     /// It was dropped, since its release time was past.
     Missed {
@@ -49,8 +49,8 @@ pub enum Report {
 }
 
 /// Gives every report that is there to `take`; does not wait. Says how many there were.
-pub fn reports(socket: &impl AsFd, take: &mut dyn FnMut(Report)) -> Result<usize, Error> {
-    let mut message = Message::new();
+pub fn reports(socket: &impl AsFd, take: &mut dyn FnMut(KernelReport)) -> Result<usize, Error> {
+    let mut message = ControlledMessage::new();
     let mut count = 0;
     let flags = libc::MSG_DONTWAIT | libc::MSG_ERRQUEUE;
     while message.receive(socket, &mut [0; 64], flags)?.is_some() {
@@ -63,8 +63,8 @@ pub fn reports(socket: &impl AsFd, take: &mut dyn FnMut(Report)) -> Result<usize
 }
 
 /// Error and stamp may come in any order.
-pub(super) fn report_of(controls: Controls<'_>) -> Option<Report> {
-    let (mut error, mut stamps) = (None, Stamps::default());
+pub(super) fn report_of(controls: ControlMessages<'_>) -> Option<KernelReport> {
+    let (mut error, mut stamps) = (None, PacketStamps::default());
     for control in controls {
         let carries_error = matches!(
             (control.level, control.kind),
@@ -73,7 +73,7 @@ pub(super) fn report_of(controls: Controls<'_>) -> Option<Report> {
                 | (libc::IPPROTO_IPV6, libc::IPV6_RECVERR)
         );
         if carries_error {
-            error = Failure::read(control.data);
+            error = ExtendedError::read(control.data);
         } else if let Some(found) = control.stamps() {
             stamps = found;
         }
@@ -82,7 +82,7 @@ pub(super) fn report_of(controls: Controls<'_>) -> Option<Report> {
 }
 
 /// `struct sock_extended_err`.
-struct Failure {
+struct ExtendedError {
     errno: u32,
     origin: u8,
     code: u8,
@@ -90,7 +90,7 @@ struct Failure {
     data: u32,
 }
 
-impl Failure {
+impl ExtendedError {
     fn read(bytes: &[u8]) -> Option<Self> {
         let number = |at: usize| Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?));
         Some(Self {
@@ -102,19 +102,23 @@ impl Failure {
         })
     }
 
-    fn report(&self, stamps: Stamps) -> Report {
+    fn report(&self, stamps: PacketStamps) -> KernelReport {
         match (self.origin, self.info) {
             (libc::SO_EE_ORIGIN_TIMESTAMPING, SENT) => {
-                Report::Departed { number: self.data, stage: Stage::Sent, stamps }
+                KernelReport::Departed { number: self.data, stage: SendStage::Sent, stamps }
             }
             (libc::SO_EE_ORIGIN_TIMESTAMPING, QUEUED) => {
-                Report::Departed { number: self.data, stage: Stage::Queued, stamps }
+                KernelReport::Departed { number: self.data, stage: SendStage::Queued, stamps }
             }
             (ORIGIN_RELEASE_TIME, low) => {
                 let at_ns = u64::from(self.data) << 32 | u64::from(low);
-                if self.code == CODE_MISSED { Report::Missed { at_ns } } else { Report::Invalid { at_ns } }
+                if self.code == CODE_MISSED {
+                    KernelReport::Missed { at_ns }
+                } else {
+                    KernelReport::Invalid { at_ns }
+                }
             }
-            _ => Report::Other { errno: self.errno, origin: self.origin },
+            _ => KernelReport::Other { errno: self.errno, origin: self.origin },
         }
     }
 }

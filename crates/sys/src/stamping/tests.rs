@@ -3,7 +3,8 @@ use super::*;
 use crate::clock;
 use std::net::UdpSocket;
 
-const ALL: Wanted = Wanted { queued: true, sent: true, wire: false, arrival: true, arrival_by_device: false };
+const ALL: WantedStamps =
+    WantedStamps { queued: true, sent: true, wire: false, arrival: true, arrival_by_device: false };
 
 /// Until it is so, for a while.
 fn wait_for<T>(mut look: impl FnMut() -> Option<T>) -> Option<T> {
@@ -37,13 +38,13 @@ fn departures_and_arrivals_of_datagrams_are_stamped_in_order() {
     for (number, (before, arrival, after)) in (0..20).zip(arrived) {
         let of = |wanted| {
             departed.iter().find_map(|report| match report {
-                Report::Departed { number: of, stage, stamps } if (*of, *stage) == (number, wanted) => {
+                KernelReport::Departed { number: of, stage, stamps } if (*of, *stage) == (number, wanted) => {
                     stamps.software_ns
                 }
                 _ => None,
             })
         };
-        let (queued, sent) = (of(Stage::Queued).unwrap(), of(Stage::Sent).unwrap());
+        let (queued, sent) = (of(SendStage::Queued).unwrap(), of(SendStage::Sent).unwrap());
         assert!(before <= queued && queued <= sent && sent <= after, "{number}");
         // Arrivals are stamped once the kernel has switched it on, a little after it was asked for.
         assert!(arrival.is_none_or(|arrival| sent <= arrival && arrival <= after), "{number}");
@@ -55,18 +56,18 @@ fn numbers_begin_anew_with_each_request() {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let to = socket.local_addr().unwrap();
     for _ in 0..2 {
-        request(&socket, Wanted { sent: true, ..Wanted::default() }).unwrap();
+        request(&socket, WantedStamps { sent: true, ..WantedStamps::default() }).unwrap();
         socket.send_to(&[1], to).unwrap();
         let mut numbers = Vec::new();
         reports(&socket, &mut |report| {
-            if let Report::Departed { number, .. } = report {
+            if let KernelReport::Departed { number, .. } = report {
                 numbers.push(number);
             }
         })
         .unwrap();
         assert_eq!(numbers, [0]);
     }
-    request(&socket, Wanted::default()).unwrap();
+    request(&socket, WantedStamps::default()).unwrap();
     socket.send_to(&[1], to).unwrap();
     assert_eq!(reports(&socket, &mut |_| ()).unwrap(), 0);
 }
@@ -81,8 +82,8 @@ fn control(level: i32, kind: i32, data: &[u8]) -> Vec<u8> {
     bytes
 }
 
-fn of_bytes(rest: &[u8]) -> Option<Report> {
-    report_of(Controls { rest })
+fn of_bytes(rest: &[u8]) -> Option<KernelReport> {
+    report_of(ControlMessages { rest })
 }
 
 fn failure(origin: u8, code: u8, info: u32, data: u32) -> Vec<u8> {
@@ -96,9 +97,9 @@ fn failure(origin: u8, code: u8, info: u32, data: u32) -> Vec<u8> {
 fn drops_for_a_release_time_name_it() {
     let at_ns = 0x0123_4567_89ab_cdef_u64;
     let of = |code| of_bytes(&failure(6, code, 0x89ab_cdef, 0x0123_4567));
-    assert_eq!(of(2), Some(Report::Missed { at_ns }));
-    assert_eq!(of(1), Some(Report::Invalid { at_ns }));
-    assert_eq!(of_bytes(&failure(2, 0, 0, 0)), Some(Report::Other { errno: 125, origin: 2 }));
+    assert_eq!(of(2), Some(KernelReport::Missed { at_ns }));
+    assert_eq!(of(1), Some(KernelReport::Invalid { at_ns }));
+    assert_eq!(of_bytes(&failure(2, 0, 0, 0)), Some(KernelReport::Other { errno: 125, origin: 2 }));
 }
 
 #[test]
@@ -106,8 +107,8 @@ fn a_stamp_of_the_device_is_the_third_of_three_times() {
     let times: Vec<u8> = [0_i64, 0, 0, 0, 3, 500].iter().flat_map(|number| number.to_ne_bytes()).collect();
     let mut bytes = control(libc::SOL_SOCKET, libc::SCM_TIMESTAMPING, &times);
     bytes.extend(failure(4, 0, 0, 7));
-    let stamps = Stamps { software_ns: None, hardware_ns: Some(3_000_000_500) };
-    let departed = Report::Departed { number: 7, stage: Stage::Sent, stamps };
+    let stamps = PacketStamps { software_ns: None, hardware_ns: Some(3_000_000_500) };
+    let departed = KernelReport::Departed { number: 7, stage: SendStage::Sent, stamps };
     assert_eq!(of_bytes(&bytes), Some(departed));
 }
 

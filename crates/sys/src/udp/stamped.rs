@@ -14,7 +14,7 @@ use std::time::Duration;
 
 /// A datagram that was taken in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Arrival {
+pub struct ArrivedDatagram {
     /// Its bytes; what did not fit is cut off.
     pub length: usize,
     /// Who sent it.
@@ -73,7 +73,7 @@ impl StampedSocket {
     }
 
     /// Waits for a datagram, at most so long. `None`: nothing came.
-    pub fn receive(&mut self, wait: Duration, buffer: &mut [u8]) -> Result<Option<Arrival>, Error> {
+    pub fn receive(&mut self, wait: Duration, buffer: &mut [u8]) -> Result<Option<ArrivedDatagram>, Error> {
         let timeout = Timespec {
             tv_sec: i64::try_from(wait.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: wait.subsec_nanos().into(),
@@ -88,14 +88,19 @@ impl StampedSocket {
             return Ok(None);
         };
         let fetched = monotonic_ns();
-        let own =
-            Arrival { length, from, at_ns: fetched, bound_ns: fetched - self.empty_at, by_kernel: false };
+        let own = ArrivedDatagram {
+            length,
+            from,
+            at_ns: fetched,
+            bound_ns: fetched - self.empty_at,
+            by_kernel: false,
+        };
         let Some(stamp) = stamp else { return Ok(Some(own)) };
         let offset = realtime_offset();
         let (at_ns, bound_ns) = (offset.to_monotonic(stamp), offset.bound_ns);
         let possible = self.empty_at.saturating_sub(bound_ns)..=fetched + bound_ns;
         Ok(Some(if possible.contains(&at_ns) {
-            Arrival { at_ns, bound_ns, by_kernel: true, ..own }
+            ArrivedDatagram { at_ns, bound_ns, by_kernel: true, ..own }
         } else {
             own
         }))

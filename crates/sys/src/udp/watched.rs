@@ -3,7 +3,7 @@
 //!
 //! [`WatchedSocket`] owns its socket, which stays in the namespace it was bound in. Stamps are of `CLOCK_REALTIME`.
 
-use crate::stamping::{self, Received, Report, Wanted};
+use crate::stamping::{self, KernelReport, ReceivedPacket, WantedStamps};
 use crate::{Error, clock, netns::NetNs};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::sockopt;
@@ -38,7 +38,7 @@ impl WatchedSocket {
                 switch_on(&socket, libc::IPPROTO_IPV6, libc::IPV6_RECVHOPLIMIT)?;
             }
         }
-        stamping::request(&socket, Wanted { sent: true, arrival: true, ..Wanted::default() })?;
+        stamping::request(&socket, WantedStamps { sent: true, arrival: true, ..WantedStamps::default() })?;
         Ok(Self { socket, sent: 0 })
     }
 
@@ -56,7 +56,7 @@ impl WatchedSocket {
     }
 
     /// Takes a datagram that is there.
-    pub fn receive(&self, buffer: &mut [u8]) -> Result<Option<Received>, Error> {
+    pub fn receive(&self, buffer: &mut [u8]) -> Result<Option<ReceivedPacket>, Error> {
         stamping::receive(&self.socket, buffer)
     }
 
@@ -69,7 +69,7 @@ impl WatchedSocket {
     }
 
     /// What the kernel says of datagrams that were sent.
-    pub fn reports(&self, take: &mut dyn FnMut(Report)) -> Result<usize, Error> {
+    pub fn reports(&self, take: &mut dyn FnMut(KernelReport)) -> Result<usize, Error> {
         stamping::reports(&self.socket, take)
     }
 }
@@ -102,7 +102,7 @@ mod tests {
                 assert_eq!((received.hops, received.class), (Some(64), Some(0)));
                 let mut departures = Vec::new();
                 one.reports(&mut |report| departures.push(report)).unwrap();
-                let [Report::Departed { number: of, stamps, .. }] = departures[..] else {
+                let [KernelReport::Departed { number: of, stamps, .. }] = departures[..] else {
                     panic!("{departures:?}")
                 };
                 assert_eq!(of, number);

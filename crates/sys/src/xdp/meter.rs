@@ -4,9 +4,9 @@
 //! What a record says is known to those who asked for it (`flow::parse::unified`); here it is bytes.
 
 use super::METER;
-use super::ring::{self, Rings, XdpFrame};
-use super::rx::{self, Filter, Pass, XdpRx, XdpRxOptions};
-use crate::bpf::Program;
+use super::ring::{self, InterfaceRings, XdpFrame};
+use super::rx::{self, FilterMaker, PassedFrames, XdpRx, XdpRxOptions};
+use crate::bpf::BpfProgram;
 use crate::netns::NetNs;
 use crate::{Error, clock};
 
@@ -26,7 +26,7 @@ impl XdpMeter {
         index: u32,
         object: &str,
         options: XdpRxOptions,
-        filter: Option<Filter<'_>>,
+        filter: Option<FilterMaker<'_>>,
     ) -> Result<Self, Error> {
         let rx = XdpRx::with(&METER, netns, index, object, options, filter)?;
         Ok(Self { rx })
@@ -50,15 +50,15 @@ impl XdpMeter {
 
 /// The program on no interface, for tests and measurements.
 #[derive(Debug)]
-pub struct Trial {
-    program: Program,
-    rings: Rings,
+pub struct UnattachedProgram {
+    program: BpfProgram,
+    rings: InterfaceRings,
 }
 
-impl Trial {
+impl UnattachedProgram {
     /// Loads it.
     pub fn load() -> Result<Self, Error> {
-        let options = XdpRxOptions { native: true, snap: BEGINNING, pass: Pass::Nothing };
+        let options = XdpRxOptions { native: true, snap: BEGINNING, pass: PassedFrames::Nothing };
         let (program, rings) = rx::load(&METER, options)?;
         Ok(Self { program, rings })
     }

@@ -11,20 +11,20 @@ pub mod rx;
 pub mod tap;
 pub mod tx;
 
-use crate::bpf::{Attachment, Object, Program};
+use crate::bpf::{BpfAttachment, BpfObject, BpfProgram};
 use crate::{Error, netns::NetNs};
 
-static RECEIVE: Object<'static> = Object::new(include_bytes!(concat!(env!("OUT_DIR"), "/receive.o")));
-static METER: Object<'static> = Object::new(include_bytes!(concat!(env!("OUT_DIR"), "/meter.o")));
-static TAP: Object<'static> = Object::new(include_bytes!(concat!(env!("OUT_DIR"), "/tap.o")));
-static SEND: Object<'static> = Object::new(include_bytes!(concat!(env!("OUT_DIR"), "/send.o")));
+static RECEIVE: BpfObject<'static> = BpfObject::new(include_bytes!(concat!(env!("OUT_DIR"), "/receive.o")));
+static METER: BpfObject<'static> = BpfObject::new(include_bytes!(concat!(env!("OUT_DIR"), "/meter.o")));
+static TAP: BpfObject<'static> = BpfObject::new(include_bytes!(concat!(env!("OUT_DIR"), "/tap.o")));
+static SEND: BpfObject<'static> = BpfObject::new(include_bytes!(concat!(env!("OUT_DIR"), "/send.o")));
 
 /// `return XDP_DROP`.
 const DISCARD: [u64; 2] = [0x0000_0001_0000_00b7, 0x0000_0000_0000_0095];
 
 /// Drops everything that arrives, in the driver: the least that receiving can cost.
-pub fn discard(netns: &NetNs, index: u32, object: &str) -> Result<Attachment, Error> {
-    Program::load("discard", &DISCARD, true)?.attach(netns, index, true, object)
+pub fn discard(netns: &NetNs, index: u32, object: &str) -> Result<BpfAttachment, Error> {
+    BpfProgram::load("discard", &DISCARD, true)?.attach(netns, index, true, object)
 }
 
 /// `return XDP_PASS`.
@@ -32,13 +32,13 @@ const PASS: [u64; 2] = [0x0000_0002_0000_00b7, 0x0000_0000_0000_0095];
 
 /// Lets an interface take live frames from the other end of its virtual cable: a veth receives them only while it has a
 /// program or merges frames (GRO), and this program changes nothing.
-pub fn pass(netns: &NetNs, index: u32, object: &str) -> Result<Attachment, Error> {
-    Program::load("pass", &PASS, true)?.attach(netns, index, true, object)
+pub fn pass(netns: &NetNs, index: u32, object: &str) -> Result<BpfAttachment, Error> {
+    BpfProgram::load("pass", &PASS, true)?.attach(netns, index, true, object)
 }
 
 /// Why BPF programs cannot be loaded here, if they cannot.
 pub fn obstacle() -> Option<Error> {
-    Program::load("probe", &PASS, true).err()
+    BpfProgram::load("probe", &PASS, true).err()
 }
 
 /// Bytes of a ring in `bpf/rings.h`.

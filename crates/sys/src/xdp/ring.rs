@@ -6,7 +6,7 @@
 //! Invariant: bytes of a record are read only between the reader's and the writer's counter.
 
 use super::RING_BYTES;
-use crate::area::Area;
+use crate::area::SharedArea;
 use std::sync::atomic::Ordering;
 
 /// The longest frame that is kept whole.
@@ -46,7 +46,7 @@ pub(super) const fn fitting(len: usize) -> u64 {
 
 /// A ring as its reader sees it.
 #[derive(Clone, Copy, Debug, Default)]
-struct Cursor {
+struct RingCursor {
     read: u64,
     written: u64,
     /// Arrival of its next frame.
@@ -55,14 +55,14 @@ struct Cursor {
 
 /// All rings of an interface.
 #[derive(Debug)]
-pub(super) struct Rings {
-    pub(super) area: Area,
-    cursors: Vec<Cursor>,
+pub(super) struct InterfaceRings {
+    pub(super) area: SharedArea,
+    cursors: Vec<RingCursor>,
 }
 
-impl Rings {
-    pub(super) fn new(area: Area, processors: usize) -> Self {
-        Self { area, cursors: vec![Cursor::default(); processors] }
+impl InterfaceRings {
+    pub(super) fn new(area: SharedArea, processors: usize) -> Self {
+        Self { area, cursors: vec![RingCursor::default(); processors] }
     }
 
     /// Gives every record at hand to `sink`, at most `most`; returns how many.

@@ -1,9 +1,9 @@
 //! Receiving: the program copies each frame with its arrival time into a ring per processor, which is mapped here
 //! (`ring`).
 
-use super::ring::{self, Rings, VALUE};
+use super::ring::{self, InterfaceRings, VALUE};
 use super::{RECEIVE, SECTION};
-use crate::bpf::{Attachment, Instruction, Map, MapKind, Object, Program};
+use crate::bpf::{BpfAttachment, BpfInstruction, BpfMap, BpfObject, BpfProgram, MapKind};
 use crate::netns::NetNs;
 use crate::{Error, clock, sched};
 
@@ -22,12 +22,12 @@ pub struct XdpRxOptions {
     /// Bytes of a frame to keep at most.
     pub snap: u32,
     /// What goes on to the kernel's stack afterwards; the rest ends here.
-    pub pass: Pass,
+    pub pass: PassedFrames,
 }
 
 /// Frames that go on to the kernel's stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pass {
+pub enum PassedFrames {
     /// None.
     Nothing,
     /// ARP, ICMP and ICMPv6, also behind VLAN tags.
@@ -38,21 +38,21 @@ pub enum Pass {
 
 /// Makes the program in front of the rings: instructions that go to the first slice of instructions for frames that are
 /// wanted, and to the second for others. Both use R6 as the context.
-pub type Filter<'a> = &'a dyn Fn(&[Instruction], &[Instruction]) -> Vec<Instruction>;
+pub type FilterMaker<'a> = &'a dyn Fn(&[BpfInstruction], &[BpfInstruction]) -> Vec<BpfInstruction>;
 
 /// Rings of an interface.
 #[derive(Debug)]
 pub struct XdpRx {
     // Detached first.
-    attachment: Attachment,
+    attachment: BpfAttachment,
     /// Fills the rings.
-    program: Program,
+    program: BpfProgram,
     /// Holds the program behind a filter: a table of programs empties when nobody holds it.
-    behind: Option<Map>,
+    behind: Option<BpfMap>,
     /// Takes the place of the program at work when nothing is let in any more. Loaded before: loading takes rights, which may have
     /// been given up by then.
-    shut: Program,
-    rings: Rings,
+    shut: BpfProgram,
+    rings: InterfaceRings,
 }
 
 impl XdpRx {
@@ -62,30 +62,30 @@ impl XdpRx {
         index: u32,
         object: &str,
         options: XdpRxOptions,
-        filter: Option<Filter<'_>>,
+        filter: Option<FilterMaker<'_>>,
     ) -> Result<Self, Error> {
         Self::with(&RECEIVE, netns, index, object, options, filter)
     }
 
     /// The same with another program that fills the same rings.
     pub(super) fn with(
-        code: &Object<'_>,
+        code: &BpfObject<'_>,
         netns: &NetNs,
         index: u32,
         object: &str,
         options: XdpRxOptions,
-        filter: Option<Filter<'_>>,
+        filter: Option<FilterMaker<'_>>,
     ) -> Result<Self, Error> {
         let (program, rings) = load(code, options)?;
         let in_front = filter.map(|filter| in_front(&program, filter)).transpose()?;
         let first = in_front.as_ref().map_or(&program, |(first, _)| first);
-        let shut = Program::load("shut", &super::PASS, true)?;
+        let shut = BpfProgram::load("shut", &super::PASS, true)?;
         let attachment = first.attach(netns, index, options.native, object)?;
         Ok(Self { attachment, program, behind: in_front.map(|(_, behind)| behind), shut, rings })
     }
 
     /// Receives only what passes `filter` from now on; other frames go on to the kernel's stack.
-    pub fn narrow(&mut self, filter: Filter<'_>) -> Result<(), Error> {
+    pub fn narrow(&mut self, filter: FilterMaker<'_>) -> Result<(), Error> {
         let (first, behind) = in_front(&self.program, filter)?;
         self.attachment.replace(&first)?;
         self.behind = Some(behind);
@@ -99,7 +99,7 @@ impl XdpRx {
 
     /// How long the program takes for a frame like this, in ns: the mean of as many as a ring holds, outside any interface.
     pub fn time_per_frame(frame: &[u8]) -> Result<u32, Error> {
-        let options = XdpRxOptions { native: true, snap: LONGEST, pass: Pass::Nothing };
+        let options = XdpRxOptions { native: true, snap: LONGEST, pass: PassedFrames::Nothing };
         let (program, _rings) = load(&RECEIVE, options)?;
         program.time(frame, u32::try_from(ring::fitting(frame.len())).unwrap_or(1))
     }
@@ -116,28 +116,31 @@ impl XdpRx {
 }
 
 /// A program that calls another for the frames it wants, and the table through which it does.
-fn in_front(program: &Program, filter: Filter<'_>) -> Result<(Program, Map), Error> {
-    let table = Map::create("behind", MapKind::Programs, 4, 1)?;
+fn in_front(program: &BpfProgram, filter: FilterMaker<'_>) -> Result<(BpfProgram, BpfMap), Error> {
+    let table = BpfMap::create("behind", MapKind::Programs, 4, 1)?;
     table.set_program(0, program)?;
     // r1 = context; r2 = table (two instructions); r3 = 0; call bpf_tail_call; then, if that failed, pass.
     let [load, rest] = table.load_into(2);
     let pass = [0xb7 | 2 << 32, 0x95];
     let wanted = [0x61bf, load, rest, 0x3b7, 0x85 | 12 << 32, pass[0], pass[1]];
-    Ok((Program::load("filter", &filter(&wanted, &pass), true)?, table))
+    Ok((BpfProgram::load("filter", &filter(&wanted, &pass), true)?, table))
 }
 
 /// Loads a program with its rings, empty.
-pub(super) fn load(code: &Object<'_>, options: XdpRxOptions) -> Result<(Program, Rings), Error> {
+pub(super) fn load(
+    code: &BpfObject<'_>,
+    options: XdpRxOptions,
+) -> Result<(BpfProgram, InterfaceRings), Error> {
     let processors = sched::possible_cpus();
-    let rings = Map::create("rings", MapKind::SharedArray, VALUE, processors)?;
-    let settings = Map::create("settings", MapKind::Array, 8, 1)?;
+    let rings = BpfMap::create("rings", MapKind::SharedArray, VALUE, processors)?;
+    let settings = BpfMap::create("settings", MapKind::Array, 8, 1)?;
     let answer = match options.pass {
-        Pass::Nothing => DROP,
-        Pass::Neighbours => BY_KIND,
-        Pass::Everything => PASS,
+        PassedFrames::Nothing => DROP,
+        PassedFrames::Neighbours => BY_KIND,
+        PassedFrames::Everything => PASS,
     };
     settings.set(0, &[options.snap.min(LONGEST).to_ne_bytes(), answer.to_ne_bytes()].concat())?;
     let code = code.program(SECTION, &[&rings, &settings])?;
-    let program = Program::load("receive", &code, true)?;
-    Ok((program, Rings::new(rings.share()?, processors as usize)))
+    let program = BpfProgram::load("receive", &code, true)?;
+    Ok((program, InterfaceRings::new(rings.share()?, processors as usize)))
 }

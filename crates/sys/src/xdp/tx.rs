@@ -9,12 +9,12 @@
 //!
 mod runs;
 
-pub use runs::{Progress, Run};
+pub use runs::{FrameRun, RunProgress};
 
 use super::buckets::BUCKETS;
 use super::{SECTION, SEND};
-use crate::area::Area;
-use crate::bpf::{Map, MapKind, Program};
+use crate::area::SharedArea;
+use crate::bpf::{BpfMap, BpfProgram, MapKind};
 use crate::netns::NetNs;
 use crate::{Error, sched, signal};
 use runs::RunQueue;
@@ -68,7 +68,7 @@ pub enum OpKind {
 
 /// A varying field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Op {
+pub struct FieldChange {
     /// How its value is found.
     pub kind: OpKind,
     /// First value.
@@ -95,7 +95,7 @@ pub struct Op {
 
 /// A checksum of a shape.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Check {
+pub struct ShapeChecksum {
     /// One's-complement sum of everything it covers that does not vary.
     pub base: u32,
     /// Where it is.
@@ -115,7 +115,7 @@ pub struct Check {
 
 /// The frames of one lane and one size.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub struct FrameShape {
     /// Where its frames are counted.
     pub lane: u32,
     /// Frame length without FCS.
@@ -139,16 +139,16 @@ pub struct Shape {
     /// First of its varying fields, and how many.
     pub ops: (u32, u32),
     /// Its checksums, inner before outer.
-    pub checks: Vec<Check>,
+    pub checks: Vec<ShapeChecksum>,
 }
 
 /// All that frames are made of.
 #[derive(Clone, Debug, Default)]
-pub struct Tables {
+pub struct FrameTables {
     /// Shapes, by index.
-    pub shapes: Vec<Shape>,
+    pub shapes: Vec<FrameShape>,
     /// Varying fields, by index.
-    pub ops: Vec<Op>,
+    pub ops: Vec<FieldChange>,
     /// Listed values, by index.
     pub values: Vec<u128>,
     /// Fills, by index; at most [`FILL`] bytes each.
@@ -187,8 +187,8 @@ pub struct LaneCounts {
 
 /// The part both the caller and the thread use.
 #[derive(Debug)]
-struct Shared {
-    program: Program,
+struct SharedSender {
+    program: BpfProgram,
     quit: AtomicBool,
     frame: Vec<u8>,
     batch: u32,
@@ -197,18 +197,18 @@ struct Shared {
 /// A sender of live frames.
 #[derive(Debug)]
 pub struct LiveTx {
-    shared: Arc<Shared>,
+    shared: Arc<SharedSender>,
     runs: RunQueue,
-    lanes: Area,
+    lanes: SharedArea,
     thread: Option<JoinHandle<Result<(), Error>>>,
 }
 
 impl LiveTx {
     /// Loads the program with its tables. Frames will leave through the interface with this number.
-    pub fn open(index: u32, tables: &Tables, options: LiveOptions) -> Result<Self, Error> {
+    pub fn open(index: u32, tables: &FrameTables, options: LiveOptions) -> Result<Self, Error> {
         assert!(options.batch.is_power_of_two() && options.batch <= MOST_BATCH, "batch {}", options.batch);
-        let control = Map::create("control", MapKind::SharedArray, CONTROL, 1)?;
-        let lanes = Map::create("lanes", MapKind::SharedArray, LANE, tables.lanes)?;
+        let control = BpfMap::create("control", MapKind::SharedArray, CONTROL, 1)?;
+        let lanes = BpfMap::create("lanes", MapKind::SharedArray, LANE, tables.lanes)?;
         let shapes = table("shapes", SHAPE, &tables.shapes, shape_bytes)?;
         let ops = table("ops", OP, &tables.ops, op_bytes)?;
         let values = table("values", 16, &tables.values, |value| wide_bytes(*value).to_vec())?;
@@ -217,9 +217,9 @@ impl LiveTx {
             bytes.resize(FILL, 0);
             bytes
         })?;
-        let scratch = Map::create("scratch", MapKind::Array, IMAGE + 48, 1)?;
+        let scratch = BpfMap::create("scratch", MapKind::Array, IMAGE + 48, 1)?;
         let maps = [&control, &lanes, &shapes, &ops, &values, &fills, &scratch];
-        let program = Program::load("send", &SEND.program(SECTION, &maps)?, false)?;
+        let program = BpfProgram::load("send", &SEND.program(SECTION, &maps)?, false)?;
         let mut control = control.share()?;
         control.bytes_mut(KEY, 8).copy_from_slice(&options.key.to_ne_bytes());
         control.bytes_mut(LATE_AFTER, 8).copy_from_slice(&options.late_after_ns.to_ne_bytes());
@@ -227,7 +227,7 @@ impl LiveTx {
         control.bytes_mut(BATCH, 4).copy_from_slice(&options.batch.to_ne_bytes());
         let longest = tables.shapes.iter().map(|shape| shape.len as usize).max().unwrap_or(60);
         let frame = vec![0; longest.min(LONGEST)];
-        let shared = Shared { program, quit: AtomicBool::new(false), frame, batch: options.batch };
+        let shared = SharedSender { program, quit: AtomicBool::new(false), frame, batch: options.batch };
         let runs = RunQueue::new(control);
         Ok(Self { shared: Arc::new(shared), runs, lanes: lanes.share()?, thread: None })
     }
@@ -247,7 +247,7 @@ impl LiveTx {
     }
 
     /// Hands a run over; `false` if too many wait.
-    pub fn push(&mut self, run: &Run) -> bool {
+    pub fn push(&mut self, run: &FrameRun) -> bool {
         self.runs.push(run)
     }
 
@@ -257,7 +257,7 @@ impl LiveTx {
     }
 
     /// How far the program is.
-    pub fn progress(&self) -> Progress {
+    pub fn progress(&self) -> RunProgress {
         self.runs.progress()
     }
 
@@ -319,15 +319,22 @@ impl LiveTx {
     /// How long the program takes for one frame of a shape, in ns: the mean of many, made outside any interface.
     pub fn time_per_frame(&mut self, shape: u32) -> Result<u32, Error> {
         const FRAMES: u32 = 1 << 20;
-        let run =
-            Run { due_ns: 0, step: 0, number: 0, cutoff_ns: u64::MAX, count: FRAMES, shape, behind_ns: 0 };
+        let run = FrameRun {
+            due_ns: 0,
+            step: 0,
+            number: 0,
+            cutoff_ns: u64::MAX,
+            count: FRAMES,
+            shape,
+            behind_ns: 0,
+        };
         assert!(self.thread.is_none() && self.push(&run), "only before the start");
         self.shared.program.time(&self.shared.frame, FRAMES)
     }
 
     /// Makes one frame outside any interface, as it would be sent when it was due at zero: the bytes, for tests.
     pub fn make_once(&mut self, shape: u32, number: u64, len: usize) -> Result<Option<Vec<u8>>, Error> {
-        let run = Run { due_ns: 0, step: 0, number, cutoff_ns: u64::MAX, count: 1, shape, behind_ns: 0 };
+        let run = FrameRun { due_ns: 0, step: 0, number, cutoff_ns: u64::MAX, count: 1, shape, behind_ns: 0 };
         assert!(self.thread.is_none() && self.push(&run), "only before the start");
         let longest = self.shared.frame.len();
         let (answer, frame) = self.shared.program.run_once(&vec![0xa5; longest])?;
@@ -354,8 +361,8 @@ fn table<T>(
     value: usize,
     rows: &[T],
     bytes: impl Fn(&T) -> Vec<u8>,
-) -> Result<Map, Error> {
-    let map = Map::create(name, MapKind::Array, value, u32::try_from(rows.len()).unwrap_or(u32::MAX))?;
+) -> Result<BpfMap, Error> {
+    let map = BpfMap::create(name, MapKind::Array, value, u32::try_from(rows.len()).unwrap_or(u32::MAX))?;
     for (index, row) in (0..).zip(rows) {
         map.set(index, &bytes(row))?;
     }
@@ -371,7 +378,7 @@ fn wide_bytes(value: u128) -> [u8; 16] {
     bytes
 }
 
-fn shape_bytes(shape: &Shape) -> Vec<u8> {
+fn shape_bytes(shape: &FrameShape) -> Vec<u8> {
     assert!(shape.image.len() <= IMAGE && shape.checks.len() <= CHECKS && shape.ops.1 as usize <= OPS);
     let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
     let words = [
@@ -408,7 +415,7 @@ fn shape_bytes(shape: &Shape) -> Vec<u8> {
     bytes
 }
 
-fn op_bytes(op: &Op) -> Vec<u8> {
+fn op_bytes(op: &FieldChange) -> Vec<u8> {
     let mut bytes = [wide_bytes(op.start), wide_bytes(op.step)].concat();
     bytes.extend(op.count.to_ne_bytes());
     bytes.extend(op.seed.to_ne_bytes());

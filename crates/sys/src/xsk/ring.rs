@@ -1,11 +1,11 @@
 //! A ring shared with the kernel: entries between two counters, of which each side writes one.
 
-use crate::area::Area;
+use crate::area::SharedArea;
 use std::sync::atomic::Ordering;
 
 /// Where its parts are in the shared memory.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Layout {
+pub(super) struct RingLayout {
     pub(super) producer: usize,
     pub(super) consumer: usize,
     pub(super) flags: usize,
@@ -14,9 +14,9 @@ pub(super) struct Layout {
 
 /// A ring. Which counter is ours depends on which ring it is.
 #[derive(Debug)]
-pub(super) struct Ring {
-    area: Area,
-    layout: Layout,
+pub(super) struct XskRing {
+    area: SharedArea,
+    layout: RingLayout,
     /// Bytes of an entry.
     entry: usize,
     /// Entries, a power of two.
@@ -26,8 +26,8 @@ pub(super) struct Ring {
 /// The kernel wants to be woken.
 const NEED_WAKEUP: u32 = 1;
 
-impl Ring {
-    pub(super) fn new(area: Area, layout: Layout, entry: usize, size: u32) -> Self {
+impl XskRing {
+    pub(super) fn new(area: SharedArea, layout: RingLayout, entry: usize, size: u32) -> Self {
         assert!(size.is_power_of_two(), "a ring of {size} entries");
         Self { area, layout, entry, size }
     }

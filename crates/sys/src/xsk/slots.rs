@@ -7,8 +7,8 @@
 //!
 //! Invariant: a slot is written only while no completion is due for it.
 
-use super::ring::Ring;
-use crate::area::Area;
+use super::ring::XskRing;
+use crate::area::SharedArea;
 use std::collections::VecDeque;
 
 const ETHERNET_HEADER: usize = 14;
@@ -29,7 +29,7 @@ pub struct TxCounts {
 
 /// How the frame memory is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Shape {
+pub(super) struct SlotShape {
     /// Bytes of a chunk.
     pub(super) chunk: usize,
     /// Chunks of a slot.
@@ -38,7 +38,7 @@ pub(super) struct Shape {
     pub(super) slots: usize,
 }
 
-impl Shape {
+impl SlotShape {
     pub(super) const SMALL: usize = 2048;
     pub(super) const PAGE: usize = 4096;
 
@@ -63,7 +63,7 @@ impl Shape {
 
 /// A frame in the ring that the kernel has not come to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Waiting {
+struct PendingSlot {
     /// `None` if it was withdrawn.
     slot: Option<u32>,
     /// Entries of it that the kernel has not come to.
@@ -71,17 +71,17 @@ struct Waiting {
 }
 
 #[derive(Debug)]
-pub(super) struct Slots {
-    memory: Area,
-    tx: Ring,
-    done: Ring,
-    pub(super) shape: Shape,
+pub(super) struct FrameSlots {
+    memory: SharedArea,
+    tx: XskRing,
+    done: XskRing,
+    pub(super) shape: SlotShape,
     mtu: usize,
     free: Vec<u32>,
     /// By slot: length of its frame, and completions that are due.
     lengths: Vec<u32>,
     due: Vec<u32>,
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<PendingSlot>,
     /// Where the kernel is in the transmit ring, as far as can be known.
     reached: u32,
     produced: u32,
@@ -92,8 +92,8 @@ pub(super) struct Slots {
     pub(super) voided: u64,
 }
 
-impl Slots {
-    pub(super) fn new(memory: Area, tx: Ring, done: Ring, shape: Shape, mtu: usize) -> Self {
+impl FrameSlots {
+    pub(super) fn new(memory: SharedArea, tx: XskRing, done: XskRing, shape: SlotShape, mtu: usize) -> Self {
         let slots = u32::try_from(shape.slots).unwrap_or(u32::MAX);
         Self {
             memory,
@@ -144,7 +144,7 @@ impl Slots {
         self.write(self.produced, slot);
         self.produced = self.produced.wrapping_add(entries);
         self.due[slot as usize] += entries;
-        self.waiting.push_back(Waiting { slot: Some(slot), entries });
+        self.waiting.push_back(PendingSlot { slot: Some(slot), entries });
         self.pending += 1;
     }
 
@@ -193,7 +193,7 @@ impl Slots {
     }
 
     /// Follows the kernel's counter. Returns the last frame that it has thereby wholly come past.
-    fn note_reached(&mut self) -> Option<Waiting> {
+    fn note_reached(&mut self) -> Option<PendingSlot> {
         let ahead = self.tx.consumed().wrapping_sub(self.reached);
         // Behind what is known already: the kernel shows its counter late.
         if ahead > u32::MAX / 2 {
@@ -202,7 +202,7 @@ impl Slots {
         self.advance(ahead)
     }
 
-    fn advance(&mut self, mut entries: u32) -> Option<Waiting> {
+    fn advance(&mut self, mut entries: u32) -> Option<PendingSlot> {
         self.reached = self.reached.wrapping_add(entries);
         let mut last = None;
         while entries > 0 {
@@ -225,7 +225,7 @@ impl Slots {
         self.make_way(entries);
         self.write(self.reached, slot);
         self.due[slot as usize] += entries;
-        self.waiting.push_front(Waiting { slot: Some(slot), entries });
+        self.waiting.push_front(PendingSlot { slot: Some(slot), entries });
     }
 
     /// Counts the next frame as come past, and what the kernel skips before it.
@@ -278,7 +278,7 @@ impl Slots {
         let mut at = self.reached;
         let mut withdrawn = 0;
         for index in 0..self.waiting.len() {
-            let Waiting { slot, entries } = self.waiting[index];
+            let PendingSlot { slot, entries } = self.waiting[index];
             if let Some(slot) = slot.filter(|slot| self.entries_of(*slot) == entries) {
                 self.void(at, entries);
                 self.waiting[index].slot = None;

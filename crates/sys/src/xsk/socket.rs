@@ -1,11 +1,11 @@
 //! The socket: memory lent, rings mapped, bound to a queue.
 
-use super::ring::{Layout, Ring};
-use super::slots::{Shape, Slots, TxCounts};
-use crate::area::Area;
-use crate::link::Links;
+use super::ring::{RingLayout, XskRing};
+use super::slots::{FrameSlots, SlotShape, TxCounts};
+use crate::area::SharedArea;
+use crate::link::NamespaceLinks;
 use crate::packet::socket::{get, set};
-use crate::{Error, Unsupported, clock, kernel, netns::NetNs};
+use crate::{Error, UnsupportedFeature, clock, kernel, netns::NetNs};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -27,14 +27,14 @@ const ENTRY: usize = size_of::<libc::xdp_desc>();
 
 /// How frames leave our memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
+pub enum CopyMode {
     /// The driver fetches them.
     ZeroCopy,
     /// The kernel copies them.
     Copy,
 }
 
-impl Mode {
+impl CopyMode {
     /// As users read it.
     pub const fn name(self) -> &'static str {
         match self {
@@ -58,12 +58,12 @@ pub struct XskOptions {
 /// An AF_XDP socket that sends.
 #[derive(Debug)]
 pub struct XskTx {
-    slots: Slots,
+    slots: FrameSlots,
     socket: OwnedFd,
-    mode: Mode,
+    mode: CopyMode,
     object: String,
     /// Kept for the driver; it takes from it what its receive queue needs.
-    _fill: Ring,
+    _fill: XskRing,
 }
 
 /// Why AF_XDP sockets cannot be had here, if they cannot.
@@ -75,7 +75,7 @@ fn make(netns: &NetNs, object: &str) -> Result<OwnedFd, Error> {
     let family = AddressFamily::from_raw(u16::try_from(libc::AF_XDP).unwrap_or(0));
     let make = || rustix::net::socket_with(family, SocketType::RAW, SocketFlags::CLOEXEC, None);
     netns.run_in(make)?.map_err(|errno| match errno {
-        Errno::AFNOSUPPORT => Unsupported {
+        Errno::AFNOSUPPORT => UnsupportedFeature {
             feature: "sending through AF_XDP",
             needs: "a kernel with CONFIG_XDP_SOCKETS".into(),
             found: kernel::release(),
@@ -108,8 +108,8 @@ impl XskTx {
 
     fn open_once(netns: &NetNs, index: u32, name: &str, options: XskOptions) -> Result<Self, Error> {
         let socket = make(netns, name)?;
-        let mtu = Links::open(netns)?.by_index(index)?.mtu as usize;
-        let shape = Shape::new(options.slots, options.longest);
+        let mtu = NamespaceLinks::open(netns)?.by_index(index)?.mtu as usize;
+        let shape = SlotShape::new(options.slots, options.longest);
         let lent = if options.zero_copy { LENT } else { 0 };
         let memory = lend(&socket, shape, lent, name)?;
         let entries = u32::try_from(shape.entries()).unwrap_or(u32::MAX);
@@ -138,13 +138,13 @@ impl XskTx {
         bind(&socket, index, shape, options.zero_copy, name)?;
         let chosen = get(&socket, (libc::SOL_XDP, libc::XDP_OPTIONS), libc::xdp_options { flags: 0 });
         let flags = chosen.map_err(failed("getsockopt(XDP_OPTIONS)", name))?.flags;
-        let mode = if flags & libc::XDP_OPTIONS_ZEROCOPY == 0 { Mode::Copy } else { Mode::ZeroCopy };
-        let slots = Slots::new(memory, tx, done, shape, mtu);
+        let mode = if flags & libc::XDP_OPTIONS_ZEROCOPY == 0 { CopyMode::Copy } else { CopyMode::ZeroCopy };
+        let slots = FrameSlots::new(memory, tx, done, shape, mtu);
         Ok(Self { slots, socket, mode, object: name.to_owned(), _fill: fill })
     }
 
     /// How frames leave our memory.
-    pub fn mode(&self) -> Mode {
+    pub fn mode(&self) -> CopyMode {
         self.mode
     }
 
@@ -163,7 +163,7 @@ impl XskTx {
     /// rest stays pending. An error (interface down or gone) leaves everything pending.
     pub fn kick(&mut self) -> Result<(), Error> {
         for _ in 0..CALLS {
-            if !self.slots.show() || (self.mode == Mode::ZeroCopy && !self.sleeps()) {
+            if !self.slots.show() || (self.mode == CopyMode::ZeroCopy && !self.sleeps()) {
                 break;
             }
             let before = self.slots.reached();
@@ -171,13 +171,13 @@ impl XskTx {
             match sent {
                 Ok(_) => {}
                 // Either its budget for one call is used up, or it must wait for something.
-                Err(Errno::AGAIN) if self.mode == Mode::Copy => {
+                Err(Errno::AGAIN) if self.mode == CopyMode::Copy => {
                     self.slots.reap();
                     if self.slots.reached() == before {
                         break;
                     }
                 }
-                Err(Errno::BUSY) if self.mode == Mode::Copy => {
+                Err(Errno::BUSY) if self.mode == CopyMode::Copy => {
                     self.slots.enter_again();
                     break;
                 }
@@ -187,7 +187,7 @@ impl XskTx {
                     return Err(Error::call("sendto", self.object.clone(), errno));
                 }
             }
-            if self.mode == Mode::ZeroCopy {
+            if self.mode == CopyMode::ZeroCopy {
                 break;
             }
         }
@@ -251,9 +251,9 @@ fn failed(call: &'static str, name: &str) -> impl Fn(Errno) -> Error {
 }
 
 /// Memory for the slots, and behind it the chunks lent for receiving.
-fn lend(socket: &OwnedFd, shape: Shape, lent: u32, name: &str) -> Result<Area, Error> {
-    let len = (shape.bytes() + lent as usize * shape.chunk).next_multiple_of(Shape::PAGE);
-    let memory = Area::own(len, name)?;
+fn lend(socket: &OwnedFd, shape: SlotShape, lent: u32, name: &str) -> Result<SharedArea, Error> {
+    let len = (shape.bytes() + lent as usize * shape.chunk).next_multiple_of(SlotShape::PAGE);
+    let memory = SharedArea::own(len, name)?;
     let request = libc::xdp_umem_reg {
         addr: memory.address(),
         len: len as u64,
@@ -287,19 +287,19 @@ fn map_ring(
     offsets: &libc::xdp_ring_offset,
     (entry, size): (usize, u32),
     name: &str,
-) -> Result<Ring, Error> {
+) -> Result<XskRing, Error> {
     let number = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
-    let layout = Layout {
+    let layout = RingLayout {
         producer: number(offsets.producer),
         consumer: number(offsets.consumer),
         flags: number(offsets.flags),
         entries: number(offsets.desc),
     };
     let len = layout.entries + entry * size as usize;
-    Ok(Ring::new(Area::map_from(socket.as_fd(), at, len, name)?, layout, entry, size))
+    Ok(XskRing::new(SharedArea::map_from(socket.as_fd(), at, len, name)?, layout, entry, size))
 }
 
-fn bind(socket: &OwnedFd, index: u32, shape: Shape, zero_copy: bool, name: &str) -> Result<(), Error> {
+fn bind(socket: &OwnedFd, index: u32, shape: SlotShape, zero_copy: bool, name: &str) -> Result<(), Error> {
     let in_pieces = shape.pieces > 1;
     let mut flags = libc::XDP_USE_NEED_WAKEUP;
     flags |= if in_pieces { libc::XDP_USE_SG } else { 0 };
@@ -320,7 +320,7 @@ fn bind(socket: &OwnedFd, index: u32, shape: Shape, zero_copy: bool, name: &str)
     let error = Error::last("bind(AF_XDP)", name);
     match error.errno() {
         // What an older kernel does not know it calls invalid.
-        Some(libc::EINVAL | libc::EOPNOTSUPP) if in_pieces => Err(Unsupported {
+        Some(libc::EINVAL | libc::EOPNOTSUPP) if in_pieces => Err(UnsupportedFeature {
             feature: "sending frames longer than a page through AF_XDP",
             needs: "Linux 6.6 and, for zero copy, a driver that takes frames in several pieces".into(),
             found: format!("{} on {name}", kernel::release()),

@@ -27,9 +27,9 @@ unsafe impl Send for Memory {}
 
 /// See the module. Clones made by [`Self::share`] are the same memory.
 #[derive(Debug)]
-pub(crate) struct Area(Arc<Memory>);
+pub(crate) struct SharedArea(Arc<Memory>);
 
-impl Area {
+impl SharedArea {
     /// Zeros: words and counters at these offsets, regions at these with so many bytes.
     pub(crate) fn new(words: &[usize], longs: &[usize], regions: &[(usize, usize)]) -> Self {
         let region = |&(start, len): &(usize, usize)| Region {

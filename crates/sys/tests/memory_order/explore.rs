@@ -81,7 +81,7 @@ fn explore(model: fn(), weakened: Option<Site>) -> Result<BTreeSet<Site>, String
 #[should_panic(expected = "a store is seen")]
 fn an_access_behind_one_of_the_same_thread_is_explored_in_every_order() {
     check(|| {
-        let memory = crate::area::Area::new(&[0], &[], &[]);
+        let memory = crate::area::SharedArea::new(&[0], &[], &[]);
         let other = memory.share();
         let thread = loom::thread::spawn(move || {
             other.word(0).load(Ordering::Relaxed);
@@ -102,7 +102,7 @@ fn an_ordering_that_nothing_needs_is_found() {
 #[should_panic(expected = "the protocol does not hold")]
 fn a_protocol_without_its_ordering_is_found() {
     check(|| {
-        let memory = crate::area::Area::new(&[0], &[], &[(8, 8)]);
+        let memory = crate::area::SharedArea::new(&[0], &[], &[(8, 8)]);
         let mut writer = memory.share();
         let thread = loom::thread::spawn(move || {
             writer.bytes_mut(8, 8).fill(1);

@@ -1,6 +1,6 @@
 //! The notes of frames that were held back: written by `bpf/gate.bpf.c` and `bpf/train.bpf.c`, read here.
 
-use crate::area::Area;
+use crate::area::SharedArea;
 use crate::explore::check;
 use crate::sync::Ordering;
 
@@ -17,10 +17,10 @@ const COUNTER: usize = 16;
 const FIRST: usize = 4096;
 
 /// Notes of the first two frames: at, entered, released, left, gaps.
-fn table() -> Area {
+fn table() -> SharedArea {
     let slots = (0..2).flat_map(|slot| (0..5).map(move |word| FIRST + 64 * slot + 8 * word));
     let longs: Vec<usize> = slots.chain([COUNTER]).collect();
-    Area::new(&[], &longs, &[])
+    SharedArea::new(&[], &longs, &[])
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The rings of a packet socket. The kernel's side is that of `net/packet/af_packet.c`.
 
-use crate::area::Area;
+use crate::area::SharedArea;
 use crate::explore::check;
 use crate::sync::Ordering;
 
@@ -13,13 +13,13 @@ mod slots;
 mod blocks;
 
 /// Two slots; the model uses the first. The last word is the owner's.
-const SHAPE: slots::Shape = slots::Shape { slot: 128, block: 256, per_block: 2, slots: 2 };
+const SHAPE: slots::TxRingShape = slots::TxRingShape { slot: 128, block: 256, per_block: 2, slots: 2 };
 const FRAME: usize = 60;
 
 #[test]
 fn a_frame_is_whole_when_it_is_requested_and_its_slot_is_written_again_only_when_it_was_sent() {
     check(|| {
-        let area = Area::new(&[0, 128], &[], &[(4, 124), (132, 124)]);
+        let area = SharedArea::new(&[0, 128], &[], &[(4, 124), (132, 124)]);
         let kernel = area.share();
         let thread = loom::thread::spawn(move || {
             // packet_current_frame; smp_rmb.
@@ -29,7 +29,7 @@ fn a_frame_is_whole_when_it_is_requested_and_its_slot_is_written_again_only_when
                 kernel.word(0).store(libc::TP_STATUS_AVAILABLE, Ordering::Release);
             }
         });
-        let mut slots = slots::Slots::new(area, SHAPE, 1500);
+        let mut slots = slots::TxSlots::new(area, SHAPE, 1500);
         for _ in 0..2 {
             slots.next().expect("both are free")[..FRAME].fill(7);
             slots.commit(FRAME);
@@ -48,7 +48,7 @@ const FIRST: usize = 48;
 const TO_MAC: usize = 96;
 
 /// `prb_open_block`, a frame of four bytes, `prb_close_block`.
-fn fill_block(kernel: &mut Area, byte: u8) {
+fn fill_block(kernel: &mut SharedArea, byte: u8) {
     use blocks::{BLOCK_FIRST, BLOCK_FRAMES, BLOCK_STATUS, KEPT};
     // prb_curr_blk_in_use; smp_rmb.
     if kernel.word(BLOCK_STATUS).load(Ordering::Acquire) != libc::TP_STATUS_KERNEL {
@@ -66,13 +66,13 @@ fn fill_block(kernel: &mut Area, byte: u8) {
 #[test]
 fn a_block_is_read_whole_and_the_kernel_writes_it_again_only_then() {
     check(|| {
-        let area = Area::new(&[blocks::BLOCK_STATUS], &[], &[(12, BLOCK - 12)]);
+        let area = SharedArea::new(&[blocks::BLOCK_STATUS], &[], &[(12, BLOCK - 12)]);
         let mut kernel = area.share();
         let thread = loom::thread::spawn(move || {
             fill_block(&mut kernel, 1);
             fill_block(&mut kernel, 2);
         });
-        let mut blocks = blocks::Blocks::new(area, blocks::Shape { block: BLOCK, blocks: 1 });
+        let mut blocks = blocks::RxBlocks::new(area, blocks::RxRingShape { block: BLOCK, blocks: 1 });
         let mut last = 0;
         for _ in 0..2 {
             blocks.receive(1, &mut |frame| {

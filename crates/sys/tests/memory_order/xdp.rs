@@ -1,6 +1,6 @@
 //! What is shared with the programs of XDP: rings that they fill (`bpf/rings.h`), runs that they take (`bpf/send.bpf.c`).
 
-use crate::area::Area;
+use crate::area::SharedArea;
 use crate::explore::check;
 use crate::sync::Ordering;
 
@@ -23,7 +23,7 @@ const READ: usize = 64;
 const DATA: usize = 4096;
 
 /// `put_frame`: a record with eight bytes, if there is room.
-fn put_frame(area: &mut Area, time: u64) {
+fn put_frame(area: &mut SharedArea, time: u64) {
     const RECORD: u64 = RING_BYTES as u64;
     let written = area.long(WRITTEN).load(Ordering::Relaxed);
     // READ_ONCE: the writes below depend on it, which orders them behind it on every processor. Acquire stands for that here.
@@ -46,13 +46,13 @@ fn a_frame_is_read_whole_and_its_place_is_written_again_only_then() {
     let lines = ["READ_ONCE(ring->read) > RING_BYTES", "PUBLISH(ring->written, sizeof(struct record)"];
     crate::assert_plays(source, &lines);
     check(|| {
-        let area = Area::new(&[], &[WRITTEN, 8, READ, DATA], &[(DATA + 8, 16)]);
+        let area = SharedArea::new(&[], &[WRITTEN, 8, READ, DATA], &[(DATA + 8, 16)]);
         let mut program = area.share();
         let thread = loom::thread::spawn(move || {
             put_frame(&mut program, 1);
             put_frame(&mut program, 2);
         });
-        let mut rings = ring::Rings::new(area, 1);
+        let mut rings = ring::InterfaceRings::new(area, 1);
         let mut last = 0;
         for _ in 0..2 {
             rings.receive(2, 0, &mut |frame| {
@@ -74,7 +74,7 @@ const OTHERS: [usize; 4] = [8, 88, 96, 120];
 const SLOT: usize = 4096;
 
 /// `next_run` and a frame of the run: its number, if there is one.
-fn next_run(area: &Area) -> Option<u64> {
+fn next_run(area: &SharedArea) -> Option<u64> {
     let popped = area.long(POPPED).load(Ordering::Relaxed);
     // OBSERVE
     if popped == area.long(PUSHED).load(Ordering::Acquire) {
@@ -87,8 +87,8 @@ fn next_run(area: &Area) -> Option<u64> {
     Some(number)
 }
 
-fn run(number: u64) -> runs::Run {
-    runs::Run { due_ns: 0, step: 0, number, cutoff_ns: 0, count: 1, shape: 0, behind_ns: 0 }
+fn run(number: u64) -> runs::FrameRun {
+    runs::FrameRun { due_ns: 0, step: 0, number, cutoff_ns: 0, count: 1, shape: 0, behind_ns: 0 }
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn a_run_is_taken_whole_its_slot_is_used_again_only_then_and_nothing_is_drained_
     crate::assert_plays(source, &lines);
     check(|| {
         let longs = [&[PUSHED, POPPED, LEFT], OTHERS.as_slice()].concat();
-        let area = Area::new(&[], &longs, &[(SLOT, 64)]);
+        let area = SharedArea::new(&[], &longs, &[(SLOT, 64)]);
         let program = area.share();
         let thread = loom::thread::spawn(move || {
             let taken: Vec<u64> = (0..2).filter_map(|_| next_run(&program)).collect();

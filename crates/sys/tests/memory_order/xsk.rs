@@ -1,6 +1,6 @@
 //! The rings of an AF_XDP socket. The kernel's side is that of `net/xdp/xsk_queue.h`.
 
-use crate::area::Area;
+use crate::area::SharedArea;
 use crate::explore::check;
 use crate::sync::Ordering;
 
@@ -13,11 +13,11 @@ const CONSUMER: usize = 64;
 const ENTRIES: usize = 128;
 
 /// A ring of one entry of eight bytes, and the memory for the kernel's side.
-fn one_entry() -> (ring::Ring, Area) {
-    let area = Area::new(&[PRODUCER, CONSUMER, 96], &[], &[(ENTRIES, 8)]);
-    let layout = ring::Layout { producer: PRODUCER, consumer: CONSUMER, flags: 96, entries: ENTRIES };
+fn one_entry() -> (ring::XskRing, SharedArea) {
+    let area = SharedArea::new(&[PRODUCER, CONSUMER, 96], &[], &[(ENTRIES, 8)]);
+    let layout = ring::RingLayout { producer: PRODUCER, consumer: CONSUMER, flags: 96, entries: ENTRIES };
     let kernel = area.share();
-    (ring::Ring::new(area, layout, 8, 1), kernel)
+    (ring::XskRing::new(area, layout, 8, 1), kernel)
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::{FaultPlan, KeyTruth};
 use packetrig_engine::impair::{FrameImpairer, KeyTruths};
 use packetrig_sys::clock;
-use packetrig_sys::link::Links;
+use packetrig_sys::link::NamespaceLinks;
 use packetrig_sys::netns::NetNs;
 use packetrig_sys::packet::{RxOptions, RxRing, TxOptions, TxRing};
 use std::collections::BTreeMap;
@@ -103,7 +103,7 @@ impl Drop for Device {
 }
 
 fn indices(netns: &NetNs, interfaces: &[String]) -> Result<Vec<u32>, packetrig_sys::Error> {
-    let mut links = Links::open(netns)?;
+    let mut links = NamespaceLinks::open(netns)?;
     interfaces.iter().map(|name| links.by_name(name).map(|link| link.index)).collect()
 }
 

@@ -3,7 +3,7 @@
 
 use super::{INTERFACE, LabPort};
 use packetrig_sys::packet::{RxOptions, RxRing, TxOptions, TxRing};
-use packetrig_sys::{Error, Unsupported, clock};
+use packetrig_sys::{Error, UnsupportedFeature, clock};
 
 /// A type that IEEE 802 sets aside for local experiments.
 const ETHER_TYPE: [u8; 2] = [0x88, 0xb5];
@@ -43,7 +43,7 @@ fn await_way(from: &LabPort, to: &LabPort) -> Result<(), Error> {
             return Ok(());
         }
     }
-    Err(Unsupported {
+    Err(UnsupportedFeature {
         feature: "a bridge between network namespaces",
         needs: "a kernel whose bridge forwards frames within ten seconds".into(),
         found: format!("no frame from {} to {}", from.location(), to.location()),

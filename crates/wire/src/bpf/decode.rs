@@ -1,16 +1,16 @@
 //! From instruction codes to operations: what cannot be run does not get past here.
 
-use super::{ClassicInsn, LONGEST, MEMORY, Unsupported};
+use super::{ClassicInsn, LONGEST, MEMORY, ProgramRefusal};
 
 /// The width of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Width {
+pub(super) enum LoadWidth {
     Word,
     Half,
     Byte,
 }
 
-impl Width {
+impl LoadWidth {
     pub(super) fn bytes(self) -> u32 {
         match self {
             Self::Word => 4,
@@ -22,13 +22,13 @@ impl Width {
 
 /// The second operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Operand {
+pub(super) enum SecondOperand {
     K(u32),
     X,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Alu {
+pub(super) enum AluOperation {
     Add,
     Sub,
     Mul,
@@ -42,7 +42,7 @@ pub(super) enum Alu {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Condition {
+pub(super) enum JumpCondition {
     Equal,
     Greater,
     GreaterOrEqual,
@@ -51,34 +51,34 @@ pub(super) enum Condition {
 
 /// Where a value for A or X comes from that is not in the frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Value {
+pub(super) enum ValueSource {
     Constant(u32),
     Memory(usize),
     Length,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Register {
+pub(super) enum BpfRegister {
     A,
     X,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Op {
+pub(super) enum BpfOperation {
     /// A = the frame at `k`.
-    Load(Width, u32),
+    Load(LoadWidth, u32),
     /// A = the frame at X + `k`.
-    LoadIndexed(Width, u32),
+    LoadIndexed(LoadWidth, u32),
     /// X = length of the IPv4 header that starts at `k`.
     LoadHeaderLength(u32),
-    Set(Register, Value),
-    Store(Register, usize),
-    Alu(Alu, Operand),
+    Set(BpfRegister, ValueSource),
+    Store(BpfRegister, usize),
+    Alu(AluOperation, SecondOperand),
     Negate,
     Jump(usize),
     Branch {
-        condition: Condition,
-        with: Operand,
+        condition: JumpCondition,
+        with: SecondOperand,
         yes: usize,
         no: usize,
     },
@@ -88,62 +88,64 @@ pub(super) enum Op {
     CopyXToA,
 }
 
-pub(super) fn decode(insns: &[ClassicInsn]) -> Result<Vec<Op>, Unsupported> {
+pub(super) fn decode(insns: &[ClassicInsn]) -> Result<Vec<BpfOperation>, ProgramRefusal> {
     if insns.is_empty() || insns.len() > LONGEST {
-        return Err(Unsupported::Length(insns.len()));
+        return Err(ProgramRefusal::Length(insns.len()));
     }
     let ops = insns.iter().enumerate().map(|(at, insn)| {
-        let op = op(at, *insn).ok_or(Unsupported::Instruction { at, code: insn.code })?;
+        let op = op(at, *insn).ok_or(ProgramRefusal::Instruction { at, code: insn.code })?;
         let last = match op {
-            Op::ReturnConstant(_) | Op::ReturnA => at,
-            Op::Jump(to) => to,
-            Op::Branch { yes, no, .. } => yes.max(no),
+            BpfOperation::ReturnConstant(_) | BpfOperation::ReturnA => at,
+            BpfOperation::Jump(to) => to,
+            BpfOperation::Branch { yes, no, .. } => yes.max(no),
             _ => at + 1,
         };
-        if last < insns.len() { Ok(op) } else { Err(Unsupported::Target(at)) }
+        if last < insns.len() { Ok(op) } else { Err(ProgramRefusal::Target(at)) }
     });
     ops.collect()
 }
 
-fn op(at: usize, insn: ClassicInsn) -> Option<Op> {
+fn op(at: usize, insn: ClassicInsn) -> Option<BpfOperation> {
     let k = insn.k;
     Some(match insn.code & 7 {
         0 => load(insn)?,
         1 => match insn.code {
-            0xb1 => Op::LoadHeaderLength(k),
-            code => Op::Set(Register::X, value(code & !1, k)?),
+            0xb1 => BpfOperation::LoadHeaderLength(k),
+            code => BpfOperation::Set(BpfRegister::X, value(code & !1, k)?),
         },
-        2 if insn.code == 2 => Op::Store(Register::A, cell(k)?),
-        3 if insn.code == 3 => Op::Store(Register::X, cell(k)?),
-        4 if insn.code == 0x84 => Op::Negate,
+        2 if insn.code == 2 => BpfOperation::Store(BpfRegister::A, cell(k)?),
+        3 if insn.code == 3 => BpfOperation::Store(BpfRegister::X, cell(k)?),
+        4 if insn.code == 0x84 => BpfOperation::Negate,
         4 => alu(insn)?,
-        5 if insn.code == 0x05 => Op::Jump(at.checked_add(1)?.checked_add(usize::try_from(k).ok()?)?),
+        5 if insn.code == 0x05 => {
+            BpfOperation::Jump(at.checked_add(1)?.checked_add(usize::try_from(k).ok()?)?)
+        }
         5 => branch(at, insn)?,
-        6 if insn.code == 0x06 => Op::ReturnConstant(k),
-        6 if insn.code == 0x16 => Op::ReturnA,
-        7 if insn.code == 0x07 => Op::CopyAToX,
-        7 if insn.code == 0x87 => Op::CopyXToA,
+        6 if insn.code == 0x06 => BpfOperation::ReturnConstant(k),
+        6 if insn.code == 0x16 => BpfOperation::ReturnA,
+        7 if insn.code == 0x07 => BpfOperation::CopyAToX,
+        7 if insn.code == 0x87 => BpfOperation::CopyXToA,
         _ => return None,
     })
 }
 
-fn load(insn: ClassicInsn) -> Option<Op> {
+fn load(insn: ClassicInsn) -> Option<BpfOperation> {
     Some(match insn.code {
-        0x20 => Op::Load(Width::Word, insn.k),
-        0x28 => Op::Load(Width::Half, insn.k),
-        0x30 => Op::Load(Width::Byte, insn.k),
-        0x40 => Op::LoadIndexed(Width::Word, insn.k),
-        0x48 => Op::LoadIndexed(Width::Half, insn.k),
-        0x50 => Op::LoadIndexed(Width::Byte, insn.k),
-        code => Op::Set(Register::A, value(code, insn.k)?),
+        0x20 => BpfOperation::Load(LoadWidth::Word, insn.k),
+        0x28 => BpfOperation::Load(LoadWidth::Half, insn.k),
+        0x30 => BpfOperation::Load(LoadWidth::Byte, insn.k),
+        0x40 => BpfOperation::LoadIndexed(LoadWidth::Word, insn.k),
+        0x48 => BpfOperation::LoadIndexed(LoadWidth::Half, insn.k),
+        0x50 => BpfOperation::LoadIndexed(LoadWidth::Byte, insn.k),
+        code => BpfOperation::Set(BpfRegister::A, value(code, insn.k)?),
     })
 }
 
-fn value(code: u16, k: u32) -> Option<Value> {
+fn value(code: u16, k: u32) -> Option<ValueSource> {
     Some(match code {
-        0x00 => Value::Constant(k),
-        0x60 => Value::Memory(cell(k)?),
-        0x80 => Value::Length,
+        0x00 => ValueSource::Constant(k),
+        0x60 => ValueSource::Memory(cell(k)?),
+        0x80 => ValueSource::Length,
         _ => return None,
     })
 }
@@ -153,37 +155,42 @@ fn cell(k: u32) -> Option<usize> {
 }
 
 /// Bit 3 chooses between the constant and X.
-fn operand(insn: ClassicInsn) -> Operand {
-    if insn.code & 8 == 0 { Operand::K(insn.k) } else { Operand::X }
+fn operand(insn: ClassicInsn) -> SecondOperand {
+    if insn.code & 8 == 0 { SecondOperand::K(insn.k) } else { SecondOperand::X }
 }
 
-fn alu(insn: ClassicInsn) -> Option<Op> {
+fn alu(insn: ClassicInsn) -> Option<BpfOperation> {
     let operation = match insn.code & 0xf0 {
-        0x00 => Alu::Add,
-        0x10 => Alu::Sub,
-        0x20 => Alu::Mul,
-        0x30 => Alu::Div,
-        0x40 => Alu::Or,
-        0x50 => Alu::And,
-        0x60 => Alu::ShiftLeft,
-        0x70 => Alu::ShiftRight,
-        0x90 => Alu::Mod,
-        0xa0 => Alu::Xor,
+        0x00 => AluOperation::Add,
+        0x10 => AluOperation::Sub,
+        0x20 => AluOperation::Mul,
+        0x30 => AluOperation::Div,
+        0x40 => AluOperation::Or,
+        0x50 => AluOperation::And,
+        0x60 => AluOperation::ShiftLeft,
+        0x70 => AluOperation::ShiftRight,
+        0x90 => AluOperation::Mod,
+        0xa0 => AluOperation::Xor,
         _ => return None,
     };
     let known = insn.code < 0x100;
-    known.then(|| Op::Alu(operation, operand(insn)))
+    known.then(|| BpfOperation::Alu(operation, operand(insn)))
 }
 
-fn branch(at: usize, insn: ClassicInsn) -> Option<Op> {
+fn branch(at: usize, insn: ClassicInsn) -> Option<BpfOperation> {
     let condition = match insn.code & 0xf0 {
-        0x10 => Condition::Equal,
-        0x20 => Condition::Greater,
-        0x30 => Condition::GreaterOrEqual,
-        0x40 => Condition::AnyBit,
+        0x10 => JumpCondition::Equal,
+        0x20 => JumpCondition::Greater,
+        0x30 => JumpCondition::GreaterOrEqual,
+        0x40 => JumpCondition::AnyBit,
         _ => return None,
     };
     let target = |skip: u8| at + 1 + usize::from(skip);
     let known = insn.code < 0x100;
-    known.then(|| Op::Branch { condition, with: operand(insn), yes: target(insn.jt), no: target(insn.jf) })
+    known.then(|| BpfOperation::Branch {
+        condition,
+        with: operand(insn),
+        yes: target(insn.jt),
+        no: target(insn.jf),
+    })
 }

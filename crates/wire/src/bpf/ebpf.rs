@@ -17,7 +17,7 @@ pub struct EbpfInsn {
 
 /// What follows where a translated filter has decided. Each must end in `exit` or a tail call and its `exit`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Endings<'a> {
+pub struct FilterEndings<'a> {
     /// For frames that pass.
     pub on_match: &'a [EbpfInsn],
     /// For frames that do not.

@@ -1,13 +1,13 @@
 //! Capture filters as programs: classic BPF, which the filter language of tcpdump compiles to.
 //!
-//! A [`Program`] is classic BPF that is known to be sound. It can be run on a frame ([`Program::matches`]), and
+//! A [`FilterProgram`] is classic BPF that is known to be sound. It can be run on a frame ([`FilterProgram::matches`]), and
 //! translated into the body of an eBPF program that does the same to the frame in front of an XDP hook
-//! ([`Program::translate`]). Text is compiled elsewhere (`sys::pcap`); nothing here talks to the kernel.
+//! ([`FilterProgram::translate`]). Text is compiled elsewhere (`sys::pcap`); nothing here talks to the kernel.
 //!
 //! Semantics are those of libpcap: 32-bit arithmetic, a load outside the frame and a division by zero end the program
 //! with "no match". The kernel's own extensions (negative offsets) are not known here; such a load is outside the frame.
 //!
-//! Invariant: a [`Program`] ends on every frame: its jumps go forward, to instructions that exist, and none runs off
+//! Invariant: a [`FilterProgram`] ends on every frame: its jumps go forward, to instructions that exist, and none runs off
 //! its end.
 
 mod decode;
@@ -15,9 +15,9 @@ mod ebpf;
 mod run;
 mod translate;
 
-pub use ebpf::{EbpfInsn, Endings};
+pub use ebpf::{EbpfInsn, FilterEndings};
 
-use decode::Op;
+use decode::BpfOperation;
 
 /// Instructions of a program at most, as in the kernel.
 pub const LONGEST: usize = 4096;
@@ -39,14 +39,14 @@ pub struct ClassicInsn {
 
 /// A sound program.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Program {
+pub struct FilterProgram {
     insns: Vec<ClassicInsn>,
-    ops: Vec<Op>,
+    ops: Vec<BpfOperation>,
 }
 
 /// Why a program is refused or cannot be translated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unsupported {
+pub enum ProgramRefusal {
     /// Nothing to run, or too much.
     #[error("a filter has from 1 to {LONGEST} instructions; found {0}")]
     Length(usize),
@@ -66,9 +66,9 @@ pub enum Unsupported {
     Distance(usize),
 }
 
-impl Program {
+impl FilterProgram {
     /// Checks a compiled program.
-    pub fn new(insns: Vec<ClassicInsn>) -> Result<Self, Unsupported> {
+    pub fn new(insns: Vec<ClassicInsn>) -> Result<Self, ProgramRefusal> {
         let ops = decode::decode(&insns)?;
         Ok(Self { insns, ops })
     }
@@ -93,7 +93,7 @@ impl Program {
     ///
     /// On entry R1 is the `struct xdp_md *`; at the endings it is in R6. All other registers are the body's, and so are
     /// the 64 bytes of the stack below R10. An expression about `len` needs CAP_PERFMON to load: it subtracts pointers.
-    pub fn translate(&self, endings: Endings<'_>) -> Result<Vec<EbpfInsn>, Unsupported> {
+    pub fn translate(&self, endings: FilterEndings<'_>) -> Result<Vec<EbpfInsn>, ProgramRefusal> {
         translate::translate(&self.ops, endings)
     }
 }

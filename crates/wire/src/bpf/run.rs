@@ -1,27 +1,29 @@
 //! Runs a program on a frame.
 
 use super::MEMORY;
-use super::decode::{Alu, Condition, Op, Operand, Register, Value, Width};
+use super::decode::{
+    AluOperation, BpfOperation, BpfRegister, JumpCondition, LoadWidth, SecondOperand, ValueSource,
+};
 
 #[derive(Default)]
-struct Machine {
+struct BpfMachine {
     a: u32,
     x: u32,
     memory: [u32; MEMORY],
 }
 
 /// What the program returns; 0 is "no match".
-pub(super) fn run(ops: &[Op], bytes: &[u8], full_len: u32) -> u32 {
-    let mut machine = Machine::default();
+pub(super) fn run(ops: &[BpfOperation], bytes: &[u8], full_len: u32) -> u32 {
+    let mut machine = BpfMachine::default();
     let mut next = 0;
     // Jumps go forward, so this ends.
     while let Some(op) = ops.get(next) {
         next += 1;
         match *op {
-            Op::ReturnConstant(k) => return k,
-            Op::ReturnA => return machine.a,
-            Op::Jump(to) => next = to,
-            Op::Branch { condition, with, yes, no } => {
+            BpfOperation::ReturnConstant(k) => return k,
+            BpfOperation::ReturnA => return machine.a,
+            BpfOperation::Jump(to) => next = to,
+            BpfOperation::Branch { condition, with, yes, no } => {
                 next = if machine.holds(condition, with) { yes } else { no };
             }
             op => {
@@ -34,74 +36,77 @@ pub(super) fn run(ops: &[Op], bytes: &[u8], full_len: u32) -> u32 {
     0
 }
 
-impl Machine {
+impl BpfMachine {
     /// One operation that goes on to the next; `None` ends the program with "no match".
-    fn step(&mut self, op: Op, bytes: &[u8], full_len: u32) -> Option<()> {
+    fn step(&mut self, op: BpfOperation, bytes: &[u8], full_len: u32) -> Option<()> {
         match op {
-            Op::Load(width, at) => self.a = read(bytes, width, at)?,
-            Op::LoadIndexed(width, at) => self.a = read(bytes, width, self.x.checked_add(at)?)?,
-            Op::LoadHeaderLength(at) => self.x = (read(bytes, Width::Byte, at)? & 0xf) * 4,
-            Op::Set(register, value) => *self.register(register) = self.value(value, full_len),
-            Op::Store(register, cell) => self.memory[cell] = *self.register(register),
-            Op::Alu(alu, operand) => self.a = self.compute(alu, self.operand(operand))?,
-            Op::Negate => self.a = self.a.wrapping_neg(),
-            Op::CopyAToX => self.x = self.a,
-            Op::CopyXToA => self.a = self.x,
-            Op::Jump(_) | Op::Branch { .. } | Op::ReturnConstant(_) | Op::ReturnA => {}
+            BpfOperation::Load(width, at) => self.a = read(bytes, width, at)?,
+            BpfOperation::LoadIndexed(width, at) => self.a = read(bytes, width, self.x.checked_add(at)?)?,
+            BpfOperation::LoadHeaderLength(at) => self.x = (read(bytes, LoadWidth::Byte, at)? & 0xf) * 4,
+            BpfOperation::Set(register, value) => *self.register(register) = self.value(value, full_len),
+            BpfOperation::Store(register, cell) => self.memory[cell] = *self.register(register),
+            BpfOperation::Alu(alu, operand) => self.a = self.compute(alu, self.operand(operand))?,
+            BpfOperation::Negate => self.a = self.a.wrapping_neg(),
+            BpfOperation::CopyAToX => self.x = self.a,
+            BpfOperation::CopyXToA => self.a = self.x,
+            BpfOperation::Jump(_)
+            | BpfOperation::Branch { .. }
+            | BpfOperation::ReturnConstant(_)
+            | BpfOperation::ReturnA => {}
         }
         Some(())
     }
 
-    fn register(&mut self, register: Register) -> &mut u32 {
+    fn register(&mut self, register: BpfRegister) -> &mut u32 {
         match register {
-            Register::A => &mut self.a,
-            Register::X => &mut self.x,
+            BpfRegister::A => &mut self.a,
+            BpfRegister::X => &mut self.x,
         }
     }
 
-    fn value(&self, value: Value, full_len: u32) -> u32 {
+    fn value(&self, value: ValueSource, full_len: u32) -> u32 {
         match value {
-            Value::Constant(k) => k,
-            Value::Memory(cell) => self.memory[cell],
-            Value::Length => full_len,
+            ValueSource::Constant(k) => k,
+            ValueSource::Memory(cell) => self.memory[cell],
+            ValueSource::Length => full_len,
         }
     }
 
-    fn operand(&self, operand: Operand) -> u32 {
+    fn operand(&self, operand: SecondOperand) -> u32 {
         match operand {
-            Operand::K(k) => k,
-            Operand::X => self.x,
+            SecondOperand::K(k) => k,
+            SecondOperand::X => self.x,
         }
     }
 
-    fn compute(&self, alu: Alu, by: u32) -> Option<u32> {
+    fn compute(&self, alu: AluOperation, by: u32) -> Option<u32> {
         let a = self.a;
         Some(match alu {
-            Alu::Add => a.wrapping_add(by),
-            Alu::Sub => a.wrapping_sub(by),
-            Alu::Mul => a.wrapping_mul(by),
-            Alu::Div => a.checked_div(by)?,
-            Alu::Mod => a.checked_rem(by)?,
-            Alu::And => a & by,
-            Alu::Or => a | by,
-            Alu::Xor => a ^ by,
-            Alu::ShiftLeft => a.checked_shl(by).unwrap_or(0),
-            Alu::ShiftRight => a.checked_shr(by).unwrap_or(0),
+            AluOperation::Add => a.wrapping_add(by),
+            AluOperation::Sub => a.wrapping_sub(by),
+            AluOperation::Mul => a.wrapping_mul(by),
+            AluOperation::Div => a.checked_div(by)?,
+            AluOperation::Mod => a.checked_rem(by)?,
+            AluOperation::And => a & by,
+            AluOperation::Or => a | by,
+            AluOperation::Xor => a ^ by,
+            AluOperation::ShiftLeft => a.checked_shl(by).unwrap_or(0),
+            AluOperation::ShiftRight => a.checked_shr(by).unwrap_or(0),
         })
     }
 
-    fn holds(&self, condition: Condition, with: Operand) -> bool {
+    fn holds(&self, condition: JumpCondition, with: SecondOperand) -> bool {
         let with = self.operand(with);
         match condition {
-            Condition::Equal => self.a == with,
-            Condition::Greater => self.a > with,
-            Condition::GreaterOrEqual => self.a >= with,
-            Condition::AnyBit => self.a & with != 0,
+            JumpCondition::Equal => self.a == with,
+            JumpCondition::Greater => self.a > with,
+            JumpCondition::GreaterOrEqual => self.a >= with,
+            JumpCondition::AnyBit => self.a & with != 0,
         }
     }
 }
 
-fn read(bytes: &[u8], width: Width, at: u32) -> Option<u32> {
+fn read(bytes: &[u8], width: LoadWidth, at: u32) -> Option<u32> {
     let at = usize::try_from(at).ok()?;
     let field = bytes.get(at..)?.get(..width.bytes() as usize)?;
     Some(field.iter().fold(0, |value, byte| value << 8 | u32::from(*byte)))

@@ -5,25 +5,25 @@ fn insn(code: u16, jt: u8, jf: u8, k: u32) -> ClassicInsn {
     ClassicInsn { code, jt, jf, k }
 }
 
-fn program(insns: &[(u16, u8, u8, u32)]) -> Program {
-    Program::new(insns.iter().map(|&(code, jt, jf, k)| insn(code, jt, jf, k)).collect()).unwrap()
+fn program(insns: &[(u16, u8, u8, u32)]) -> FilterProgram {
+    FilterProgram::new(insns.iter().map(|&(code, jt, jf, k)| insn(code, jt, jf, k)).collect()).unwrap()
 }
 
-const ENDINGS: Endings<'static> = Endings {
+const ENDINGS: FilterEndings<'static> = FilterEndings {
     on_match: &[EbpfInsn::return_value(2), EbpfInsn::exit()],
     on_mismatch: &[EbpfInsn::return_value(1), EbpfInsn::exit()],
 };
 
 #[test]
 fn unsound_programs_are_refused_by_name() {
-    let refused = |insns: &[ClassicInsn]| Program::new(insns.to_vec()).unwrap_err();
-    assert_eq!(refused(&[]), Unsupported::Length(0));
-    assert_eq!(refused(&vec![insn(6, 0, 0, 1); LONGEST + 1]), Unsupported::Length(LONGEST + 1));
-    assert_eq!(refused(&[insn(0x28, 0, 0, 12)]), Unsupported::Target(0), "runs off its end");
-    assert_eq!(refused(&[insn(0x15, 1, 0, 0), insn(6, 0, 0, 0)]), Unsupported::Target(0));
-    assert_eq!(refused(&[insn(0x05, 0, 0, u32::MAX), insn(6, 0, 0, 0)]), Unsupported::Target(0));
-    assert_eq!(refused(&[insn(0xff, 0, 0, 0)]), Unsupported::Instruction { at: 0, code: 0xff });
-    assert_eq!(refused(&[insn(0x60, 0, 0, 16)]), Unsupported::Instruction { at: 0, code: 0x60 });
+    let refused = |insns: &[ClassicInsn]| FilterProgram::new(insns.to_vec()).unwrap_err();
+    assert_eq!(refused(&[]), ProgramRefusal::Length(0));
+    assert_eq!(refused(&vec![insn(6, 0, 0, 1); LONGEST + 1]), ProgramRefusal::Length(LONGEST + 1));
+    assert_eq!(refused(&[insn(0x28, 0, 0, 12)]), ProgramRefusal::Target(0), "runs off its end");
+    assert_eq!(refused(&[insn(0x15, 1, 0, 0), insn(6, 0, 0, 0)]), ProgramRefusal::Target(0));
+    assert_eq!(refused(&[insn(0x05, 0, 0, u32::MAX), insn(6, 0, 0, 0)]), ProgramRefusal::Target(0));
+    assert_eq!(refused(&[insn(0xff, 0, 0, 0)]), ProgramRefusal::Instruction { at: 0, code: 0xff });
+    assert_eq!(refused(&[insn(0x60, 0, 0, 16)]), ProgramRefusal::Instruction { at: 0, code: 0x60 });
 }
 
 #[test]
@@ -86,7 +86,7 @@ proptest! {
         frame in prop::collection::vec(any::<u8>(), 0..100),
     ) {
         insns.extend([insn(6, 0, 0, 1); 4]);
-        let Ok(program) = Program::new(insns) else { return Ok(()) };
+        let Ok(program) = FilterProgram::new(insns) else { return Ok(()) };
         program.matches(&frame);
         let code = program.translate(ENDINGS).unwrap();
         for (at, insn) in code.iter().enumerate() {

@@ -8,8 +8,8 @@
 //! Loops do not exist in classic BPF, so the way over VLAN tags is written out [`MOST_TAGS`] times. Jumps reach 255
 //! instructions: each condition ends with its own rejection.
 
-use super::{Base, Condition, ETHER_TYPE, MOST_TAGS, TAGS};
-use crate::bpf::{ClassicInsn, Program, Unsupported};
+use super::{ETHER_TYPE, FieldCondition, FilterBase, MOST_TAGS, TAGS};
+use crate::bpf::{ClassicInsn, FilterProgram, ProgramRefusal};
 
 // Codes of classic BPF.
 const LOAD: [(u32, u16, u16); 3] = [(4, 0x20, 0x40), (2, 0x28, 0x48), (1, 0x30, 0x50)]; // bytes, from k, from X + k
@@ -24,44 +24,44 @@ const RETURN: u16 = 0x06;
 const A_TO_X: u16 = 0x07;
 const X_TO_A: u16 = 0x87;
 
-pub(super) fn compile(conditions: &[Condition]) -> Result<Program, Unsupported> {
-    let mut code = Code { insns: Vec::new(), is_found: false };
+pub(super) fn compile(conditions: &[FieldCondition]) -> Result<FilterProgram, ProgramRefusal> {
+    let mut code = FilterCode { insns: Vec::new(), is_found: false };
     for condition in conditions {
         code.condition(condition);
     }
     code.emit(RETURN, 0, 0, u32::MAX);
-    Program::new(code.insns)
+    FilterProgram::new(code.insns)
 }
 
 /// Where a condition goes on, from where it was decided.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum ConditionExit {
     Next,
     Reject,
 }
 
-struct Code {
+struct FilterCode {
     insns: Vec<ClassicInsn>,
     /// Whether X says where the type stands that is behind all VLAN tags.
     is_found: bool,
 }
 
-impl Code {
+impl FilterCode {
     fn emit(&mut self, code: u16, jt: u8, jf: u8, k: u32) {
         self.insns.push(ClassicInsn { code, jt, jf, k });
     }
 
-    fn condition(&mut self, condition: &Condition) {
+    fn condition(&mut self, condition: &FieldCondition) {
         let start = match condition.base {
-            Base::Frame => 0,
-            Base::Vlan => {
+            FilterBase::Frame => 0,
+            FilterBase::Vlan => {
                 self.emit(LOAD_HALF, 0, 0, narrow(ETHER_TYPE));
                 // To the next condition over the rejection, or into it.
                 self.any_tag(1, 0);
                 self.emit(RETURN, 0, 0, 0);
                 narrow(ETHER_TYPE) + 2
             }
-            Base::Ipv4 | Base::Ipv6 => {
+            FilterBase::Ipv4 | FilterBase::Ipv6 => {
                 self.find();
                 self.emit(LOAD_HALF_X, 0, 0, 0);
                 self.emit(EQUAL, 1, 0, condition.base.ether_type().into());
@@ -98,7 +98,7 @@ impl Code {
     }
 
     /// `start`: bytes from the beginning of the frame, or from X, to the base.
-    fn compare(&mut self, condition: &Condition, start: u32) {
+    fn compare(&mut self, condition: &FieldCondition, start: u32) {
         if condition.bits == 0 {
             // Nothing is looked at, so it is as wanted.
             if condition.negate {
@@ -110,11 +110,14 @@ impl Code {
         let first = start + condition.bit_offset / 8;
         let before = condition.bit_offset % 8;
         let bytes = (before + bits).div_ceil(8);
-        let is_indexed = matches!(condition.base, Base::Ipv4 | Base::Ipv6);
+        let is_indexed = matches!(condition.base, FilterBase::Ipv4 | FilterBase::Ipv6);
         // The condition fails where the frame ends before its last bit, looked at or not.
         self.load(1, first + bytes - 1, is_indexed);
-        let (found, otherwise) =
-            if condition.negate { (Way::Reject, Way::Next) } else { (Way::Next, Way::Reject) };
+        let (found, otherwise) = if condition.negate {
+            (ConditionExit::Reject, ConditionExit::Next)
+        } else {
+            (ConditionExit::Next, ConditionExit::Reject)
+        };
         let mut jumps = Vec::new();
         let mut at = 0;
         while at < bytes {
@@ -132,8 +135,8 @@ impl Code {
     }
 
     /// Behind the last comparison: all were equal. A comparison that was not goes `otherwise`.
-    fn end(&mut self, jumps: &[usize], found: Way, otherwise: Way) {
-        if found == Way::Next {
+    fn end(&mut self, jumps: &[usize], found: ConditionExit, otherwise: ConditionExit) {
+        if found == ConditionExit::Next {
             if jumps.is_empty() {
                 return;
             }
@@ -141,7 +144,7 @@ impl Code {
         }
         let rejection = self.insns.len();
         self.emit(RETURN, 0, 0, 0);
-        let to = if otherwise == Way::Reject { rejection } else { rejection + 1 };
+        let to = if otherwise == ConditionExit::Reject { rejection } else { rejection + 1 };
         for jump in jumps {
             // At most 17 bytes are compared, so this is near.
             self.insns[*jump].jf = u8::try_from(to - jump - 1).unwrap_or(0);
@@ -156,7 +159,7 @@ impl Code {
 
 /// What is wanted, and what is looked at, in `len` bits from bit `from` of the bytes that hold a condition, of which the
 /// first `before` bits are not its own.
-fn part(condition: &Condition, bits: u32, (from, len): (u32, u32), before: u32) -> (u32, u32) {
+fn part(condition: &FieldCondition, bits: u32, (from, len): (u32, u32), before: u32) -> (u32, u32) {
     let (mut wanted, mut care) = (0, 0);
     for bit in from..from + len {
         wanted <<= 1;
@@ -178,7 +181,7 @@ fn narrow(at: usize) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::filter::Filter;
+    use crate::filter::FrameFilter;
     use proptest::prelude::*;
 
     fn header() -> impl Strategy<Value = Vec<u8>> {
@@ -201,8 +204,13 @@ mod tests {
         })
     }
 
-    fn condition() -> impl Strategy<Value = (Base, u32, u32, u128, u128, bool, bool)> {
-        let base = prop::sample::select(vec![Base::Frame, Base::Vlan, Base::Ipv4, Base::Ipv6]);
+    fn condition() -> impl Strategy<Value = (FilterBase, u32, u32, u128, u128, bool, bool)> {
+        let base = prop::sample::select(vec![
+            FilterBase::Frame,
+            FilterBase::Vlan,
+            FilterBase::Ipv4,
+            FilterBase::Ipv6,
+        ]);
         let value = prop_oneof![Just(0u128), 0u128..3, any::<u128>()];
         let mask = prop_oneof![Just(0u128), Just(u128::MAX), any::<u128>()];
         (base, 0u32..400, 0u32..131, value, mask, any::<bool>(), any::<bool>())
@@ -221,9 +229,9 @@ mod tests {
                 let at = base.find(&frame).map(|start| start as u64 * 8 + u64::from(bit_offset));
                 let there = at.and_then(|at| crate::bits::read(&frame, at, bits.min(128)));
                 let value = if is_true { there.unwrap_or(value) } else { value };
-                Condition { base, bit_offset, bits, value, mask, negate }
+                FieldCondition { base, bit_offset, bits, value, mask, negate }
             });
-            let filter = Filter { conditions: conditions.collect() };
+            let filter = FrameFilter { conditions: conditions.collect() };
             let program = filter.compile().unwrap().unwrap();
             prop_assert_eq!(program.matches(&frame), filter.accepts(&frame), "{:?}", program.insns());
         }
@@ -231,9 +239,16 @@ mod tests {
 
     #[test]
     fn a_filter_without_conditions_needs_no_program_and_too_many_are_refused() {
-        assert_eq!(Filter::default().compile(), Ok(None));
-        let one = Condition { base: Base::Frame, bit_offset: 3, bits: 128, value: 0, mask: 0, negate: false };
-        let refused = Filter { conditions: vec![one; 1000] }.compile();
-        assert!(matches!(refused, Err(Unsupported::Length(_))), "{refused:?}");
+        assert_eq!(FrameFilter::default().compile(), Ok(None));
+        let one = FieldCondition {
+            base: FilterBase::Frame,
+            bit_offset: 3,
+            bits: 128,
+            value: 0,
+            mask: 0,
+            negate: false,
+        };
+        let refused = FrameFilter { conditions: vec![one; 1000] }.compile();
+        assert!(matches!(refused, Err(ProgramRefusal::Length(_))), "{refused:?}");
     }
 }

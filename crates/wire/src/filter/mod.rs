@@ -1,21 +1,21 @@
 //! Capture filters as OTG defines them: value, mask and negate on bits of the frame. Mask bit 0 = must match.
 //!
-//! A filter can be looked up in a frame ([`Filter::accepts`]), which says what it means, or compiled
-//! ([`Filter::compile`]), which is what captures run.
+//! A filter can be looked up in a frame ([`FrameFilter::accepts`]), which says what it means, or compiled
+//! ([`FrameFilter::compile`]), which is what captures run.
 //!
 //! Invariant: both say the same of every frame.
 
 mod compile;
 
 use crate::bits;
-use crate::bpf::{Program, Unsupported};
+use crate::bpf::{FilterProgram, ProgramRefusal};
 use serde::{Deserialize, Serialize};
 
 /// One condition on a frame: `bits` bits from `bit_offset` equal `value` where `mask` is 0.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Condition {
+pub struct FieldCondition {
     /// Where the condition's offset counts from.
-    pub base: Base,
+    pub base: FilterBase,
     /// Bits from the base.
     pub bit_offset: u32,
     /// How many bits; at most 128.
@@ -30,7 +30,7 @@ pub struct Condition {
 
 /// Headers a filter can point into; a frame that lacks the header fails the condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Base {
+pub enum FilterBase {
     /// The first byte of the frame.
     Frame,
     /// The tag control information of the first VLAN tag.
@@ -43,24 +43,24 @@ pub enum Base {
 
 /// All conditions must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Filter {
+pub struct FrameFilter {
     /// Joined by AND; empty accepts every frame.
-    pub conditions: Vec<Condition>,
+    pub conditions: Vec<FieldCondition>,
 }
 
-impl Filter {
+impl FrameFilter {
     /// Whether `frame` (without FCS) passes.
     pub fn accepts(&self, frame: &[u8]) -> bool {
         self.conditions.iter().all(|condition| condition.holds(frame))
     }
 
     /// As a program of classic BPF; `None` if every frame passes.
-    pub fn compile(&self) -> Result<Option<Program>, Unsupported> {
+    pub fn compile(&self) -> Result<Option<FilterProgram>, ProgramRefusal> {
         if self.conditions.is_empty() { Ok(None) } else { compile::compile(&self.conditions).map(Some) }
     }
 }
 
-impl Condition {
+impl FieldCondition {
     fn holds(&self, frame: &[u8]) -> bool {
         let Some(start) = self.base.find(frame) else { return false };
         let at = start as u64 * 8 + u64::from(self.bit_offset);
@@ -76,7 +76,7 @@ const TAGS: [u16; 3] = [0x8100, 0x88a8, 0x9100];
 /// Behind more VLAN tags than this no header is looked for.
 const MOST_TAGS: usize = 8;
 
-impl Base {
+impl FilterBase {
     fn find(self, frame: &[u8]) -> Option<usize> {
         let ether_type = |at: usize| Some(u16::from_be_bytes([*frame.get(at)?, *frame.get(at + 1)?]));
         let is_tag = |at: usize| ether_type(at).is_some_and(|found| TAGS.contains(&found));
@@ -108,13 +108,13 @@ mod tests {
         frame
     }
 
-    fn condition(base: Base, bit_offset: u32, bits: u32, value: u128) -> Condition {
-        Condition { base, bit_offset, bits, value, mask: 0, negate: false }
+    fn condition(base: FilterBase, bit_offset: u32, bits: u32, value: u128) -> FieldCondition {
+        FieldCondition { base, bit_offset, bits, value, mask: 0, negate: false }
     }
 
     #[test]
     fn zero_in_the_mask_must_match_and_one_need_not() {
-        let mut filter = Filter { conditions: vec![condition(Base::Frame, 40, 8, 0xac)] };
+        let mut filter = FrameFilter { conditions: vec![condition(FilterBase::Frame, 40, 8, 0xac)] };
         assert!(!filter.accepts(&frame()));
         filter.conditions[0].mask = 0x07;
         assert!(filter.accepts(&frame()));
@@ -124,11 +124,11 @@ mod tests {
 
     #[test]
     fn headers_are_found_behind_vlan_tags_and_missing_ones_fail() {
-        let holds = |condition| Filter { conditions: vec![condition] }.accepts(&frame());
-        assert!(holds(condition(Base::Vlan, 4, 12, 100)));
-        assert!(holds(condition(Base::Ipv4, 0, 4, 4)));
-        assert!(!holds(condition(Base::Ipv6, 0, 4, 0)));
-        assert!(!holds(condition(Base::Frame, 8 * 60, 8, 0)));
-        assert!(Filter::default().accepts(&[]));
+        let holds = |condition| FrameFilter { conditions: vec![condition] }.accepts(&frame());
+        assert!(holds(condition(FilterBase::Vlan, 4, 12, 100)));
+        assert!(holds(condition(FilterBase::Ipv4, 0, 4, 4)));
+        assert!(!holds(condition(FilterBase::Ipv6, 0, 4, 0)));
+        assert!(!holds(condition(FilterBase::Frame, 8 * 60, 8, 0)));
+        assert!(FrameFilter::default().accepts(&[]));
     }
 }

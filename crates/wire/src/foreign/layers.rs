@@ -17,19 +17,19 @@ const UDP_LITE: u8 = 136;
 
 /// The headers found in a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Layers {
+pub struct PacketLayers {
     /// Offset of the type that is no VLAN tag.
     pub type_at: usize,
     /// The outermost IP header.
-    pub ip: Option<Ip>,
+    pub ip: Option<IpLayer>,
     /// The transport header right behind it: absent in later fragments, and where the frame is shorter than its IP packet
     /// says.
-    pub transport: Option<Transport>,
+    pub transport: Option<TransportLayer>,
 }
 
 /// An IP header.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ip {
+pub struct IpLayer {
     /// Where it begins.
     pub at: usize,
     /// Version 6, not 4.
@@ -42,7 +42,7 @@ pub struct Ip {
 
 /// A transport header.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Transport {
+pub struct TransportLayer {
     /// Where it begins.
     pub at: usize,
     /// Protocol number.
@@ -53,7 +53,7 @@ pub struct Transport {
     pub checksum_at: Option<usize>,
 }
 
-impl Transport {
+impl TransportLayer {
     /// Whether the checksum covers the IP addresses, too.
     pub fn covers_addresses(&self) -> bool {
         self.protocol != ICMP
@@ -78,14 +78,14 @@ impl Transport {
 }
 
 /// What IP says of the packet it carries.
-struct Carried {
+struct CarriedPacket {
     protocol: u8,
     at: usize,
     end: usize,
     is_first: bool,
 }
 
-impl Layers {
+impl PacketLayers {
     /// Looks for the headers of a frame without FCS; `None` if it is too short for Ethernet.
     pub fn of(frame: &[u8]) -> Option<Self> {
         let mut type_at = 12;
@@ -106,7 +106,7 @@ impl Layers {
     }
 }
 
-fn ipv4(frame: &[u8], at: usize) -> Option<(Ip, Option<Carried>)> {
+fn ipv4(frame: &[u8], at: usize) -> Option<(IpLayer, Option<CarriedPacket>)> {
     let header: &[u8; 20] = frame.get(at..)?.first_chunk()?;
     let header_len = usize::from(header[0] & 0x0f) * 4;
     if header[0] >> 4 != 4 || header_len < 20 {
@@ -114,25 +114,35 @@ fn ipv4(frame: &[u8], at: usize) -> Option<(Ip, Option<Carried>)> {
     }
     let fragment = u16::from_be_bytes([header[6], header[7]]);
     let end = at + usize::from(u16::from_be_bytes([header[2], header[3]]));
-    let ip = Ip { at, is_v6: false, is_fragment: fragment & 0x3fff != 0, is_final: true };
-    let carried =
-        Carried { protocol: header[9], at: at + header_len, end, is_first: fragment.trailing_zeros() >= 13 };
+    let ip = IpLayer { at, is_v6: false, is_fragment: fragment & 0x3fff != 0, is_final: true };
+    let carried = CarriedPacket {
+        protocol: header[9],
+        at: at + header_len,
+        end,
+        is_first: fragment.trailing_zeros() >= 13,
+    };
     Some((ip, Some(carried)))
 }
 
-fn ipv6(frame: &[u8], at: usize) -> Option<(Ip, Option<Carried>)> {
+fn ipv6(frame: &[u8], at: usize) -> Option<(IpLayer, Option<CarriedPacket>)> {
     let header: &[u8; 40] = frame.get(at..)?.first_chunk()?;
     if header[0] >> 4 != 6 {
         return None;
     }
     let end = at + 40 + usize::from(u16::from_be_bytes([header[4], header[5]]));
-    let mut ip = Ip { at, is_v6: true, is_fragment: false, is_final: true };
+    let mut ip = IpLayer { at, is_v6: true, is_fragment: false, is_final: true };
     let carried = extensions(frame, header[6], at + 40, end, &mut ip);
     Some((ip, carried))
 }
 
 /// Walks to the header behind the extensions, the first of which is `next`.
-fn extensions(frame: &[u8], mut next: u8, mut at: usize, end: usize, ip: &mut Ip) -> Option<Carried> {
+fn extensions(
+    frame: &[u8],
+    mut next: u8,
+    mut at: usize,
+    end: usize,
+    ip: &mut IpLayer,
+) -> Option<CarriedPacket> {
     let mut is_first = true;
     for _ in 0..MOST_EXTENSIONS {
         let [following, length, _, left] = *frame.get(at..)?.first_chunk()?;
@@ -149,7 +159,7 @@ fn extensions(frame: &[u8], mut next: u8, mut at: usize, end: usize, ip: &mut Ip
                 is_first &= fragment & 0xfff8 == 0;
                 8
             }
-            protocol => return Some(Carried { protocol, at, end, is_first }),
+            protocol => return Some(CarriedPacket { protocol, at, end, is_first }),
         };
         if !is_first {
             return None;
@@ -159,8 +169,8 @@ fn extensions(frame: &[u8], mut next: u8, mut at: usize, end: usize, ip: &mut Ip
     None
 }
 
-fn transport(frame: &[u8], carried: &Carried) -> Option<Transport> {
-    let Carried { protocol, at, end, is_first } = *carried;
+fn transport(frame: &[u8], carried: &CarriedPacket) -> Option<TransportLayer> {
+    let CarriedPacket { protocol, at, end, is_first } = *carried;
     if !is_first || end > frame.len() {
         return None;
     }
@@ -174,7 +184,7 @@ fn transport(frame: &[u8], carried: &Carried) -> Option<Transport> {
     let is_whole = header_len >= least && at + header_len <= end;
     let checksum = word(frame, checksum_at)?;
     let has_checksum = checksum != 0 || protocol != UDP;
-    is_whole.then(|| Transport {
+    is_whole.then(|| TransportLayer {
         at,
         protocol,
         payload: at + header_len..end,

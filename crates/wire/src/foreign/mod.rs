@@ -1,6 +1,6 @@
 //! Frames that were not made here, as a capture file has them: where their headers are, what may be changed in them.
 //!
-//! [`Layers`] finds IP and transport headers, [`Rewrite`] changes addresses and VLAN tags, [`TagPlace`] is where a test tag
+//! [`PacketLayers`] finds IP and transport headers, [`FrameRewrite`] changes addresses and VLAN tags, [`TagPlace`] is where a test tag
 //! fits. Checksums are corrected by the difference, never computed anew: a frame captured with a wrong one keeps it wrong
 //! by as much.
 //!
@@ -17,10 +17,10 @@ mod rewrite;
 mod tests;
 
 pub use content::content_hash;
-pub use layers::{Ip, Layers, Transport};
+pub use layers::{IpLayer, PacketLayers, TransportLayer};
 pub use other_run::{KnownRun, OtherRun, other_run};
 pub use place::{TagPlace, verify};
-pub use rewrite::{AddressMap, Rewrite, RewriteError, VlanEdit};
+pub use rewrite::{AddressMap, FrameRewrite, RewriteError, VlanEdit};
 
 use crate::checksum::sum;
 

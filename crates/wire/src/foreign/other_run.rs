@@ -5,8 +5,8 @@
 //! like that would have to hit the send time and nothing else.
 
 use super::{TagPlace, verify};
-use crate::tag::{self, Found, TagForm, TagKey};
-use crate::template::Verdict;
+use crate::tag::{self, FoundTag, TagForm, TagKey};
+use crate::template::FrameComparison;
 use std::cmp::Reverse;
 
 /// The run that a frame belongs to.
@@ -27,10 +27,11 @@ pub type KnownRun = (TagKey, u64);
 /// A mark fits a wrong key once in 65 536 times, which with many keys and frames does happen. Of several runs whose mark it
 /// has, it is of the one of which most frames have come.
 pub fn other_run(frame: &[u8], known: &[KnownRun], began: u64, arrived: u64) -> Option<OtherRun> {
-    let is_earlier = |found: &Found| found.tag.sent_at(arrived).is_some_and(|sent| sent < began);
+    let is_earlier = |found: &FoundTag| found.tag.sent_at(arrived).is_some_and(|sent| sent < began);
     let is_of = |key: TagKey| {
         tag::candidates(frame, key).any(|found| {
-            is_earlier(&found) || verify(frame, &found).is_some_and(|verdict| verdict == Verdict::Intact)
+            is_earlier(&found)
+                || verify(frame, &found).is_some_and(|verdict| verdict == FrameComparison::Intact)
         })
     };
     let fitting = known.iter().enumerate().filter(|(_, (key, _))| is_of(*key));
@@ -40,7 +41,7 @@ pub fn other_run(frame: &[u8], known: &[KnownRun], began: u64, arrived: u64) -> 
     // The check of a full tag is of the payload, wherever the device put the headers.
     let place = TagPlace::of(frame).filter(|place| place.form() == TagForm::Full)?;
     let found = tag::unverified_full_tag(frame, place.end())?;
-    let fits = verify(frame, &found) == Some(Verdict::Intact);
+    let fits = verify(frame, &found) == Some(FrameComparison::Intact);
     (fits && is_earlier(&found)).then_some(OtherRun::Unknown)
 }
 
@@ -48,7 +49,7 @@ pub fn other_run(frame: &[u8], known: &[KnownRun], began: u64, arrived: u64) -> 
 mod tests {
     use super::*;
     use crate::pattern::mix;
-    use crate::tag::Stamp;
+    use crate::tag::TagStamp;
 
     const OURS: TagKey = TagKey(1);
     const THEIRS: TagKey = TagKey(2);
@@ -66,7 +67,7 @@ mod tests {
         bytes[38..40].copy_from_slice(&length(8 + payload));
         bytes[40..42].fill(0);
         let copy = bytes.clone();
-        TagPlace::of(&copy).unwrap().write(number, Stamp { key, stream: 3, time }, &mut bytes);
+        TagPlace::of(&copy).unwrap().write(number, TagStamp { key, stream: 3, time }, &mut bytes);
         bytes
     }
 

@@ -1,9 +1,9 @@
 //! Where a test tag fits into a frame: the last bytes of its transport payload.
 
-use super::{Layers, correct, word};
+use super::{PacketLayers, correct, word};
 use crate::checksum::sum;
-use crate::tag::{Found, Stamp, TagForm};
-use crate::template::Verdict;
+use crate::tag::{FoundTag, TagForm, TagStamp};
+use crate::template::FrameComparison;
 
 /// The place of a tag in one frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,12 +13,12 @@ pub struct TagPlace {
     form: TagForm,
     /// One's-complement sum of the payload in front of the tag.
     payload_sum: u16,
-    check: Option<Check>,
+    check: Option<TransportChecksum>,
 }
 
 /// The transport checksum that covers the tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Check {
+struct TransportChecksum {
     at: usize,
     /// Whether the tag is at an odd distance from where the sum begins.
     odd: bool,
@@ -29,7 +29,7 @@ impl TagPlace {
     /// Where a tag fits into a frame without FCS; `None` if nowhere: no payload of TCP, UDP or ICMP echo, too little of it,
     /// or a fragment, whose checksum is elsewhere.
     pub fn of(frame: &[u8]) -> Option<Self> {
-        let layers = Layers::of(frame)?;
+        let layers = PacketLayers::of(frame)?;
         let transport = layers.transport.as_ref()?;
         let payload = transport.payload.clone();
         if layers.ip?.is_fragment || !transport.has_free_payload(frame) {
@@ -43,7 +43,7 @@ impl TagPlace {
         }
         let form = TagForm::fitting(payload.len())?;
         let at = payload.end - form.bytes();
-        let check = transport.checksum_at.map(|check_at| Check {
+        let check = transport.checksum_at.map(|check_at| TransportChecksum {
             at: check_at,
             odd: (at - transport.at) % 2 == 1,
             never_zero: transport.never_zero(),
@@ -63,7 +63,7 @@ impl TagPlace {
 
     /// Writes the tag of the stream's tagged frame `n` into `frame`, a copy of the one this is the place of, and corrects the
     /// checksum.
-    pub fn write(&self, n: u64, stamp: Stamp, frame: &mut [u8]) {
+    pub fn write(&self, n: u64, stamp: TagStamp, frame: &mut [u8]) {
         let bytes = self.form.bytes();
         let (mut old, mut new) = ([0; TagForm::LONGEST], [0; TagForm::LONGEST]);
         let (old, new) = (&mut old[..bytes], &mut new[..bytes]);
@@ -79,17 +79,17 @@ impl TagPlace {
 
 /// Compares an arrived frame that was recorded, not made, with what its tag says of it: only the payload can be judged.
 /// `None`: it merely looks like one of ours.
-pub fn verify(frame: &[u8], found: &Found) -> Option<Verdict> {
+pub fn verify(frame: &[u8], found: &FoundTag) -> Option<FrameComparison> {
     let is_full = found.tag.form == TagForm::Full;
     let Some(place) = TagPlace::of(frame) else {
         // Behind headers that are not understood, such as a tunnel's, the payload cannot be found. A full tag that names
         // one of our streams is no chance; a short one may be.
-        let is_ip = Layers::of(frame).is_some_and(|layers| layers.ip.is_some());
-        return (is_full && !is_ip).then_some(Verdict::Altered);
+        let is_ip = PacketLayers::of(frame).is_some_and(|layers| layers.ip.is_some());
+        return (is_full && !is_ip).then_some(FrameComparison::Altered);
     };
     if place.form != found.tag.form || place.at + place.form.bytes() != found.end {
         return None;
     }
     let is_intact = found.check.is_none_or(|check| check == !place.payload_sum);
-    Some(if is_intact { Verdict::Intact } else { Verdict::Corrupt })
+    Some(if is_intact { FrameComparison::Intact } else { FrameComparison::Corrupt })
 }

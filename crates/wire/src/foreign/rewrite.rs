@@ -1,6 +1,6 @@
 //! Changing addresses and VLAN tags of a frame.
 
-use super::{Layers, Transport, correct};
+use super::{PacketLayers, TransportLayer, correct};
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ const TAG: [u8; 2] = [0x81, 0x00];
 
 /// What is to be changed in every frame.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Rewrite {
+pub struct FrameRewrite {
     /// New Ethernet source.
     pub src_mac: Option<[u8; 6]>,
     /// New Ethernet destination.
@@ -49,7 +49,7 @@ pub struct RewriteError {
     example: &'static str,
 }
 
-impl Rewrite {
+impl FrameRewrite {
     /// Whether it changes nothing.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -75,7 +75,7 @@ impl Rewrite {
     }
 
     fn move_addresses(&self, frame: &mut [u8]) {
-        let Some(Layers { ip: Some(ip), transport, .. }) = Layers::of(frame) else { return };
+        let Some(PacketLayers { ip: Some(ip), transport, .. }) = PacketLayers::of(frame) else { return };
         let (first, len) = if ip.is_v6 { (ip.at + 8, 16) } else { (ip.at + 12, 4) };
         for (at, is_covered) in [(first, true), (first + len, ip.is_final)] {
             let mut old = [0; 16];
@@ -89,8 +89,8 @@ impl Rewrite {
                 correct(frame, ip.at + 10, &old[..len], &new[..len], false, false);
             }
             let covering = transport.as_ref().filter(|t| is_covered && t.covers_addresses());
-            if let Some(&Transport { checksum_at: Some(check), .. }) = covering {
-                let never_zero = covering.is_some_and(Transport::never_zero);
+            if let Some(&TransportLayer { checksum_at: Some(check), .. }) = covering {
+                let never_zero = covering.is_some_and(TransportLayer::never_zero);
                 correct(frame, check, &old[..len], &new[..len], false, never_zero);
             }
         }

@@ -1,6 +1,6 @@
 use super::*;
-use crate::Verdict;
-use crate::tag::{Stamp, TagForm, TagKey, candidates};
+use crate::FrameComparison;
+use crate::tag::{TagForm, TagKey, TagStamp, candidates};
 use etherparse::{PacketBuilder, PacketHeaders, SlicedPacket, TransportSlice};
 use proptest::prelude::*;
 
@@ -8,22 +8,22 @@ const KEY: TagKey = TagKey(7);
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 
 #[derive(Clone, Copy, Debug)]
-enum Protocol {
+enum TestProtocol {
     Tcp,
     Udp,
     Echo,
 }
 
-fn frame(v6: bool, protocol: Protocol, vlan: bool, payload: &[u8]) -> Vec<u8> {
+fn frame(v6: bool, protocol: TestProtocol, vlan: bool, payload: &[u8]) -> Vec<u8> {
     let builder = PacketBuilder::ethernet2(MAC, [2, 0, 0, 0, 0, 2]);
     let mut out = Vec::new();
     macro_rules! finish {
         ($ip:expr) => {
             match protocol {
-                Protocol::Tcp => $ip.tcp(1000, 2000, 5, 6).write(&mut out, payload),
-                Protocol::Udp => $ip.udp(1000, 2000).write(&mut out, payload),
-                Protocol::Echo if v6 => $ip.icmpv6_echo_request(3, 4).write(&mut out, payload),
-                Protocol::Echo => $ip.icmpv4_echo_request(3, 4).write(&mut out, payload),
+                TestProtocol::Tcp => $ip.tcp(1000, 2000, 5, 6).write(&mut out, payload),
+                TestProtocol::Udp => $ip.udp(1000, 2000).write(&mut out, payload),
+                TestProtocol::Echo if v6 => $ip.icmpv6_echo_request(3, 4).write(&mut out, payload),
+                TestProtocol::Echo => $ip.icmpv4_echo_request(3, 4).write(&mut out, payload),
             }
             .unwrap()
         };
@@ -71,12 +71,12 @@ fn is_sound(frame: &[u8]) -> bool {
         && v4.is_none_or(|header| header.header_checksum == header.calc_header_checksum())
 }
 
-fn protocols() -> impl Strategy<Value = Protocol> {
-    prop_oneof![Just(Protocol::Tcp), Just(Protocol::Udp), Just(Protocol::Echo)]
+fn protocols() -> impl Strategy<Value = TestProtocol> {
+    prop_oneof![Just(TestProtocol::Tcp), Just(TestProtocol::Udp), Just(TestProtocol::Echo)]
 }
 
-fn everything() -> Rewrite {
-    Rewrite {
+fn everything() -> FrameRewrite {
+    FrameRewrite {
         src_mac: Some([4; 6]),
         dst_mac: Some([6; 6]),
         addresses: vec![
@@ -90,7 +90,7 @@ fn everything() -> Rewrite {
 
 #[test]
 fn addresses_move_with_their_host_bits() {
-    let mut moved = frame(false, Protocol::Udp, false, &[1; 20]);
+    let mut moved = frame(false, TestProtocol::Udp, false, &[1; 20]);
     everything().apply(&mut moved);
     assert_eq!(moved[..12], [[6; 6], [4; 6]].concat());
     assert_eq!(moved[26..34], [198, 18, 2, 3, 172, 9, 8, 7]);
@@ -99,10 +99,10 @@ fn addresses_move_with_their_host_bits() {
 
 #[test]
 fn vlan_tags_are_pushed_set_and_popped() {
-    let plain = frame(false, Protocol::Udp, false, &[1; 20]);
+    let plain = frame(false, TestProtocol::Udp, false, &[1; 20]);
     let edit = |text: &str, frame: &[u8]| {
         let mut frame = frame.to_vec();
-        Rewrite { vlan: Some(text.parse().unwrap()), ..Rewrite::default() }.apply(&mut frame);
+        FrameRewrite { vlan: Some(text.parse().unwrap()), ..FrameRewrite::default() }.apply(&mut frame);
         frame
     };
     let pushed = edit("push:7", &plain);
@@ -131,16 +131,16 @@ fn what_cannot_be_meant_is_refused() {
 
 #[test]
 fn a_frame_without_a_checksum_stays_without() {
-    let mut frame = frame(false, Protocol::Udp, false, &[1; 20]);
+    let mut frame = frame(false, TestProtocol::Udp, false, &[1; 20]);
     frame[40..42].fill(0);
     everything().apply(&mut frame);
-    TagPlace::of(&frame).unwrap().write(0, Stamp { key: KEY, stream: 0, time: 0 }, &mut frame);
+    TagPlace::of(&frame).unwrap().write(0, TagStamp { key: KEY, stream: 0, time: 0 }, &mut frame);
     assert_eq!(frame[40..42], [0, 0]);
 }
 
 #[test]
 fn a_wrong_checksum_stays_wrong_by_as_much() {
-    let right = frame(false, Protocol::Tcp, false, &[1; 20]);
+    let right = frame(false, TestProtocol::Tcp, false, &[1; 20]);
     let mut wrong = right.clone();
     wrong[50] = wrong[50].wrapping_add(1);
     let [mut right, mut wrong] = [right, wrong];
@@ -153,17 +153,17 @@ fn a_wrong_checksum_stays_wrong_by_as_much() {
 
 #[test]
 fn no_tag_goes_into_fragments_neighbour_discovery_or_small_payloads() {
-    let whole = frame(false, Protocol::Udp, false, &[1; 20]);
+    let whole = frame(false, TestProtocol::Udp, false, &[1; 20]);
     for fragment in [[0x20, 0], [0, 5]] {
         let mut frame = whole.clone();
         frame[20..22].copy_from_slice(&fragment);
         assert_eq!(TagPlace::of(&frame), None);
     }
-    let mut solicitation = frame(true, Protocol::Echo, false, &[1; 24]);
+    let mut solicitation = frame(true, TestProtocol::Echo, false, &[1; 24]);
     solicitation[54] = 135;
     assert_eq!(TagPlace::of(&solicitation), None);
-    assert_eq!(TagPlace::of(&frame(false, Protocol::Tcp, false, &[1; 5])), None);
-    let small = TagPlace::of(&frame(false, Protocol::Tcp, false, &[1; 6])).unwrap();
+    assert_eq!(TagPlace::of(&frame(false, TestProtocol::Tcp, false, &[1; 5])), None);
+    let small = TagPlace::of(&frame(false, TestProtocol::Tcp, false, &[1; 6])).unwrap();
     assert_eq!(small.form(), TagForm::Short);
 }
 
@@ -178,29 +178,29 @@ proptest! {
         prop_assert!(is_sound(&frame));
         frame.resize(frame.len() + padding, 0);
         let place = TagPlace::of(&frame).unwrap();
-        place.write(n, Stamp { key: KEY, stream: 3, time }, &mut frame);
+        place.write(n, TagStamp { key: KEY, stream: 3, time }, &mut frame);
         prop_assert!(is_sound(&frame[..frame.len() - padding]));
-        let ours = |found: &crate::tag::Found| found.tag.form == place.form() && found.tag.stream == 3;
+        let ours = |found: &crate::tag::FoundTag| found.tag.form == place.form() && found.tag.stream == 3;
         let found = candidates(&frame, KEY).find(ours).unwrap();
         prop_assert_eq!(u64::from(found.tag.sequence), n);
-        prop_assert_eq!(verify(&frame, &found), Some(Verdict::Intact));
+        prop_assert_eq!(verify(&frame, &found), Some(FrameComparison::Intact));
         if place.form() == TagForm::Full && payload.len() > 16 {
             let at = found.end - 17;
             frame[at] ^= 0x10;
-            prop_assert_eq!(verify(&frame, &found), Some(Verdict::Corrupt));
+            prop_assert_eq!(verify(&frame, &found), Some(FrameComparison::Corrupt));
         }
     }
 
     #[test]
     fn any_bytes_are_fine(mut bytes in prop::collection::vec(any::<u8>(), 0..120), v6: bool, at: prop::sample::Index, value: u8) {
-        let mut damaged = frame(v6, Protocol::Tcp, true, &[0; 30]);
+        let mut damaged = frame(v6, TestProtocol::Tcp, true, &[0; 30]);
         let at = at.index(damaged.len());
         damaged[at] = value;
         for frame in [&mut bytes, &mut damaged] {
             for vlan in ["push:1", "set:2", "pop"] {
-                Rewrite { vlan: vlan.parse().ok(), ..everything() }.apply(frame);
+                FrameRewrite { vlan: vlan.parse().ok(), ..everything() }.apply(frame);
                 if let Some(place) = TagPlace::of(frame) {
-                    place.write(1, Stamp { key: KEY, stream: 1, time: 1 }, frame);
+                    place.write(1, TagStamp { key: KEY, stream: 1, time: 1 }, frame);
                 }
                 for found in candidates(frame, KEY) {
                     verify(frame, &found);

@@ -4,17 +4,17 @@
 //! compiler needs none either. A header that depends on its fields' *presence* (GRE's checksum, VLAN's place) is a
 //! table too, with the presence as a condition on the compiled image.
 //!
-//! Invariant: a [`Header`] holds only settings whose field belongs to its kind.
+//! Invariant: a [`PacketHeader`] holds only settings whose field belongs to its kind.
 
 mod tables;
 
-use crate::pattern::Pattern;
+use crate::pattern::FieldPattern;
 use serde::{Deserialize, Serialize};
 
 /// Which header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "the names say it; the standards define them")]
-pub enum Kind {
+pub enum HeaderKind {
     Ethernet,
     Vlan,
     Ipv4,
@@ -35,7 +35,7 @@ pub enum Kind {
 
 /// How a field's values are written in a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum ValueForm {
     /// A number.
     Number,
     /// A MAC address.
@@ -50,7 +50,7 @@ pub enum Form {
 
 /// What packetrig works out for a field that is not set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Computed {
+pub enum ComputedField {
     /// Ether type of the header that follows.
     EtherType,
     /// IP protocol number of the header that follows.
@@ -76,11 +76,11 @@ pub enum Computed {
 
 /// What a field is when nothing is said about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Absent {
+pub enum AbsentValue {
     /// This value.
     Value(u128),
     /// Worked out.
-    Computed(Computed),
+    Computed(ComputedField),
     /// Nothing: the field shares its bits with another one.
     Nothing,
 }
@@ -95,16 +95,16 @@ pub struct FieldDef {
     /// Width in bits.
     pub bits: u32,
     /// How values are written.
-    pub form: Form,
+    pub form: ValueForm,
     /// What absence means.
-    pub absent: Absent,
+    pub absent: AbsentValue,
     /// Pattern choices beyond value, values, increment and decrement.
-    pub extra: Extra,
+    pub extra: ExtraChoice,
 }
 
 /// Pattern choices that only some fields have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Extra {
+pub enum ExtraChoice {
     /// No others.
     None,
     /// `auto`.
@@ -119,43 +119,43 @@ pub enum Extra {
 
 /// What a document said about a field.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Setting {
+pub enum FieldSetting {
     /// These values.
-    Pattern(Pattern),
+    Pattern(FieldPattern),
     /// A checksum that is wrong in every frame.
     BadChecksum,
 }
 
 /// One header of a frame.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Header {
-    kind: Kind,
+pub struct PacketHeader {
+    kind: HeaderKind,
     /// (index in the kind's table, setting).
-    settings: Vec<(usize, Setting)>,
+    settings: Vec<(usize, FieldSetting)>,
     /// Bytes behind the fixed part (IPv4 options), or all bytes of a custom header.
     bytes: Vec<u8>,
 }
 
-impl Header {
+impl PacketHeader {
     /// A header with every field as if absent.
-    pub fn new(kind: Kind) -> Self {
+    pub fn new(kind: HeaderKind) -> Self {
         Self { kind, settings: Vec::new(), bytes: Vec::new() }
     }
 
     /// A header of the bytes given.
     pub fn custom(bytes: Vec<u8>) -> Self {
-        Self { kind: Kind::Custom, settings: Vec::new(), bytes }
+        Self { kind: HeaderKind::Custom, settings: Vec::new(), bytes }
     }
 
     /// Sets a field by name. A name the header does not have is a mistake in the caller's table.
     #[must_use]
-    pub fn with(mut self, name: &str, pattern: impl Into<Pattern>) -> Self {
-        self.set(name, Setting::Pattern(pattern.into()));
+    pub fn with(mut self, name: &str, pattern: impl Into<FieldPattern>) -> Self {
+        self.set(name, FieldSetting::Pattern(pattern.into()));
         self
     }
 
     /// Sets a field by name; `false` if there is no such field.
-    pub fn set(&mut self, name: &str, setting: Setting) -> bool {
+    pub fn set(&mut self, name: &str, setting: FieldSetting) -> bool {
         let Some(index) = self.kind.fields().iter().position(|field| field.name == name) else {
             debug_assert!(false, "{:?} has no field {name}", self.kind);
             return false;
@@ -178,18 +178,18 @@ impl Header {
     }
 
     /// Which header it is.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> HeaderKind {
         self.kind
     }
 
     /// What the document said about a field, if anything.
-    pub fn setting(&self, name: &str) -> Option<&Setting> {
+    pub fn setting(&self, name: &str) -> Option<&FieldSetting> {
         let index = self.kind.fields().iter().position(|field| field.name == name)?;
         self.settings.iter().find(|(set, _)| *set == index).map(|(_, setting)| setting)
     }
 
     /// All that the document said.
-    pub fn settings(&self) -> impl Iterator<Item = (&'static FieldDef, &Setting)> {
+    pub fn settings(&self) -> impl Iterator<Item = (&'static FieldDef, &FieldSetting)> {
         self.settings.iter().map(|(index, setting)| (&self.kind.fields()[*index], setting))
     }
 
@@ -197,7 +197,7 @@ impl Header {
     pub fn len(&self) -> usize {
         let fixed = match self.kind {
             // RFC 2784: checksum and reserved1 are there only if the C bit is set.
-            Kind::Gre if !self.has_gre_checksum() => 4,
+            HeaderKind::Gre if !self.has_gre_checksum() => 4,
             kind => kind.fixed_len(),
         };
         fixed + self.bytes.len()
@@ -214,11 +214,11 @@ impl Header {
     }
 
     fn has_gre_checksum(&self) -> bool {
-        matches!(self.setting("checksum_present"), Some(Setting::Pattern(Pattern::Value(1))))
+        matches!(self.setting("checksum_present"), Some(FieldSetting::Pattern(FieldPattern::Value(1))))
     }
 }
 
-impl Kind {
+impl HeaderKind {
     /// OTG's name of the header.
     pub fn name(self) -> &'static str {
         match self {
@@ -307,17 +307,17 @@ mod tests {
 
     #[test]
     fn every_header_has_the_length_its_standard_gives() {
-        let lengths = Kind::ALL.map(|kind| Header::new(kind).len());
+        let lengths = HeaderKind::ALL.map(|kind| PacketHeader::new(kind).len());
         assert_eq!(lengths, [14, 4, 20, 40, 20, 8, 8, 8, 28, 4, 8, 4, 18, 34, 0]);
-        assert_eq!(Header::new(Kind::Gre).with("checksum_present", 1).len(), 8);
+        assert_eq!(PacketHeader::new(HeaderKind::Gre).with("checksum_present", 1).len(), 8);
     }
 
     #[test]
     fn fields_are_whole_and_defaults_fit() {
-        for kind in Kind::ALL {
+        for kind in HeaderKind::ALL {
             for field in kind.fields() {
                 assert!(field.bits <= 128 && field.bits > 0, "{kind:?}.{}", field.name);
-                if let Absent::Value(value) = field.absent {
+                if let AbsentValue::Value(value) = field.absent {
                     assert_eq!(value & !crate::pattern::low_mask(field.bits), 0, "{kind:?}.{}", field.name);
                 }
             }
@@ -326,7 +326,7 @@ mod tests {
 
     #[test]
     fn options_are_padded_to_words() {
-        let mut header = Header::new(Kind::Ipv4);
+        let mut header = PacketHeader::new(HeaderKind::Ipv4);
         header.append_options(&[0x94, 4, 0, 0, 1]);
         assert_eq!(header.len(), 28);
     }

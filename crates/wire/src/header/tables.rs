@@ -1,15 +1,22 @@
 //! The tables. Offsets and widths are those of the standards named; names and defaults are OTG's.
 
-use super::Absent::{Computed as Auto, Nothing, Value};
-use super::Computed::{
+use super::AbsentValue::{Computed as Auto, Nothing, Value};
+use super::ComputedField::{
     BottomOfStack, Checksum as Sum, EtherType, HeaderChecksum, HeaderWords, LengthBehind, LengthFromHere,
     Protocol,
 };
-use super::Extra::{Auto as OrAuto, Device, None as Plain, Random, RandomOrDevice};
-use super::Form::{self, Checksum, Ipv4, Ipv6, Mac, Number};
-use super::{Absent, Extra, FieldDef, Kind};
+use super::ExtraChoice::{Auto as OrAuto, Device, None as Plain, Random, RandomOrDevice};
+use super::ValueForm::{self, Checksum, Ipv4, Ipv6, Mac, Number};
+use super::{AbsentValue, ExtraChoice, FieldDef, HeaderKind};
 
-const fn field(name: &'static str, at: u32, bits: u32, form: Form, absent: Absent, extra: Extra) -> FieldDef {
+const fn field(
+    name: &'static str,
+    at: u32,
+    bits: u32,
+    form: ValueForm,
+    absent: AbsentValue,
+    extra: ExtraChoice,
+) -> FieldDef {
     FieldDef { name, at, bits, form, absent, extra }
 }
 
@@ -26,23 +33,23 @@ const fn overlay(name: &'static str, at: u32, bits: u32) -> FieldDef {
 const PAUSE_DST: u128 = 0x0180_c200_0001;
 const PAUSE_TYPE: u128 = 0x8808;
 
-pub(super) fn fields(kind: Kind) -> &'static [FieldDef] {
+pub(super) fn fields(kind: HeaderKind) -> &'static [FieldDef] {
     match kind {
-        Kind::Ethernet => ETHERNET,
-        Kind::Vlan => VLAN,
-        Kind::Ipv4 => IPV4,
-        Kind::Ipv6 => IPV6,
-        Kind::Tcp => TCP,
-        Kind::Udp => UDP,
-        Kind::Icmp => ICMP,
-        Kind::Icmpv6 => ICMPV6,
-        Kind::Arp => ARP,
-        Kind::Gre => GRE,
-        Kind::Vxlan => VXLAN,
-        Kind::Mpls => MPLS,
-        Kind::EthernetPause => ETHERNET_PAUSE,
-        Kind::PfcPause => PFC_PAUSE,
-        Kind::Custom => &[],
+        HeaderKind::Ethernet => ETHERNET,
+        HeaderKind::Vlan => VLAN,
+        HeaderKind::Ipv4 => IPV4,
+        HeaderKind::Ipv6 => IPV6,
+        HeaderKind::Tcp => TCP,
+        HeaderKind::Udp => UDP,
+        HeaderKind::Icmp => ICMP,
+        HeaderKind::Icmpv6 => ICMPV6,
+        HeaderKind::Arp => ARP,
+        HeaderKind::Gre => GRE,
+        HeaderKind::Vxlan => VXLAN,
+        HeaderKind::Mpls => MPLS,
+        HeaderKind::EthernetPause => ETHERNET_PAUSE,
+        HeaderKind::PfcPause => PFC_PAUSE,
+        HeaderKind::Custom => &[],
     }
 }
 

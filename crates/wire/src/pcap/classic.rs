@@ -1,6 +1,6 @@
 //! Classic pcap: one header, then packets. Micro- or nanoseconds, either byte order, told by the magic number.
 
-use super::{Damage, MOST_BLOCK, Order, Record, Step};
+use super::{ByteOrder, CaptureDamage, CaptureRecord, DecoderStep, MOST_BLOCK};
 
 /// Bytes of the file's header.
 pub(super) const FILE_HEADER: usize = 24;
@@ -12,24 +12,24 @@ const FCS_IS_SAID: u32 = 1 << 26;
 
 /// What the header of a file says.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct File {
-    order: Order,
+pub(super) struct ClassicFile {
+    order: ByteOrder,
     /// Nanoseconds in a unit of the fraction.
     unit_ns: u64,
     link_type: u16,
     has_fcs: Option<bool>,
 }
 
-impl File {
+impl ClassicFile {
     /// `None` if the header is not whole.
-    pub(super) fn begin(input: &[u8]) -> Result<Option<Self>, Damage> {
-        let (order, unit_ns) = magic(input).ok_or(Damage::Magic)?;
+    pub(super) fn begin(input: &[u8]) -> Result<Option<Self>, CaptureDamage> {
+        let (order, unit_ns) = magic(input).ok_or(CaptureDamage::Magic)?;
         if input.len() < FILE_HEADER {
             return Ok(None);
         }
         let version = order.u16(input, 4).unwrap_or(0);
         if version != 2 {
-            return Err(Damage::Version(version));
+            return Err(CaptureDamage::Version(version));
         }
         let word = order.u32(input, 20).unwrap_or(0);
         let has_fcs = (word & FCS_IS_SAID != 0).then_some(word >> 28 == 2);
@@ -37,25 +37,31 @@ impl File {
         Ok(Some(Self { order, unit_ns, link_type, has_fcs }))
     }
 
-    pub(super) fn next<'a>(&self, input: &'a [u8]) -> Result<Step<'a>, Damage> {
+    pub(super) fn next<'a>(&self, input: &'a [u8]) -> Result<DecoderStep<'a>, CaptureDamage> {
         let word = |at| self.order.u32(input, at);
         let (Some(seconds), Some(fraction), Some(kept), Some(full_len)) =
             (word(0), word(4), word(8), word(12))
         else {
-            return Ok(Step::More(PACKET_HEADER));
+            return Ok(DecoderStep::More(PACKET_HEADER));
         };
         let used = usize::try_from(kept).ok().and_then(|kept| kept.checked_add(PACKET_HEADER));
-        let used = used.filter(|used| *used <= MOST_BLOCK).ok_or_else(|| Damage::Length(kept.into()))?;
-        let Some(bytes) = input.get(PACKET_HEADER..used) else { return Ok(Step::More(used)) };
+        let used =
+            used.filter(|used| *used <= MOST_BLOCK).ok_or_else(|| CaptureDamage::Length(kept.into()))?;
+        let Some(bytes) = input.get(PACKET_HEADER..used) else { return Ok(DecoderStep::More(used)) };
         let at_ns = u64::from(seconds) * 1_000_000_000 + u64::from(fraction) * self.unit_ns;
-        let record =
-            Record { bytes, full_len, at_ns: Some(at_ns), link_type: self.link_type, has_fcs: self.has_fcs };
-        Ok(Step::Record { record, used })
+        let record = CaptureRecord {
+            bytes,
+            full_len,
+            at_ns: Some(at_ns),
+            link_type: self.link_type,
+            has_fcs: self.has_fcs,
+        };
+        Ok(DecoderStep::Record { record, used })
     }
 }
 
-fn magic(input: &[u8]) -> Option<(Order, u64)> {
-    [Order::Little, Order::Big].into_iter().find_map(|order| match order.u32(input, 0)? {
+fn magic(input: &[u8]) -> Option<(ByteOrder, u64)> {
+    [ByteOrder::Little, ByteOrder::Big].into_iter().find_map(|order| match order.u32(input, 0)? {
         MICROSECONDS => Some((order, 1_000)),
         NANOSECONDS => Some((order, 1)),
         _ => None,

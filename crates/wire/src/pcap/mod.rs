@@ -6,7 +6,7 @@
 //! It opens no file and keeps no bytes: the caller owns a buffer of at most [`MOST_NEEDED`] bytes, gives what it has and
 //! drops what was used, so a file of any size is read in constant memory. What a record's bytes mean is not its business.
 //!
-//! Invariant: any bytes are fine. Every answer but [`Step::More`] uses at least one byte, and [`Step::More`] asks for
+//! Invariant: any bytes are fine. Every answer but [`DecoderStep::More`] uses at least one byte, and [`DecoderStep::More`] asks for
 //! more than there is, up to a fixed limit; so reading comes to an end.
 
 pub mod block;
@@ -24,7 +24,7 @@ pub const ETHERNET: u16 = 1;
 
 /// A packet of a capture file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Record<'a> {
+pub struct CaptureRecord<'a> {
     /// What was kept of it.
     pub bytes: &'a [u8],
     /// How long it was.
@@ -37,7 +37,7 @@ pub struct Record<'a> {
     pub has_fcs: Option<bool>,
 }
 
-impl Record<'_> {
+impl CaptureRecord<'_> {
     /// Whether a snap length cut it.
     pub fn is_cut(&self) -> bool {
         usize::try_from(self.full_len).is_ok_and(|full| full > self.bytes.len())
@@ -46,11 +46,11 @@ impl Record<'_> {
 
 /// What the front of the input is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step<'a> {
+pub enum DecoderStep<'a> {
     /// A packet; it takes `used` bytes.
     Record {
         /// The packet.
-        record: Record<'a>,
+        record: CaptureRecord<'a>,
         /// Bytes of the input to drop.
         used: usize,
     },
@@ -63,7 +63,7 @@ pub enum Step<'a> {
 /// Why the bytes are no capture file, or from here on none any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Damage {
+pub enum CaptureDamage {
     /// It begins with none of the known magic numbers.
     #[error("it begins like neither a pcap nor a pcapng file")]
     Magic,
@@ -83,12 +83,12 @@ pub enum Damage {
 
 /// Byte order of a file or section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Order {
+enum ByteOrder {
     Little,
     Big,
 }
 
-impl Order {
+impl ByteOrder {
     fn u16(self, bytes: &[u8], at: usize) -> Option<u16> {
         let bytes = *bytes.get(at..)?.first_chunk()?;
         Some(if self == Self::Little { u16::from_le_bytes(bytes) } else { u16::from_be_bytes(bytes) })
@@ -106,49 +106,51 @@ impl Order {
 }
 
 #[derive(Clone, Debug)]
-enum Format {
+enum DecoderFormat {
     Unknown,
-    Classic(classic::File),
-    Ng(ng::Section),
+    Classic(classic::ClassicFile),
+    Ng(ng::PcapngSection),
 }
 
 /// Reads a capture file from its first byte on.
 #[derive(Clone, Debug)]
-pub struct Decoder(Format);
+pub struct CaptureDecoder(DecoderFormat);
 
-impl Default for Decoder {
+impl Default for CaptureDecoder {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Decoder {
+impl CaptureDecoder {
     /// At the beginning of a file.
     pub fn new() -> Self {
-        Self(Format::Unknown)
+        Self(DecoderFormat::Unknown)
     }
 
     /// Looks at the front of `input`, the bytes that follow those used so far.
-    pub fn next<'a>(&mut self, input: &'a [u8]) -> Result<Step<'a>, Damage> {
+    pub fn next<'a>(&mut self, input: &'a [u8]) -> Result<DecoderStep<'a>, CaptureDamage> {
         match &mut self.0 {
-            Format::Unknown => self.begin(input),
-            Format::Classic(file) => file.next(input),
-            Format::Ng(section) => section.next(input),
+            DecoderFormat::Unknown => self.begin(input),
+            DecoderFormat::Classic(file) => file.next(input),
+            DecoderFormat::Ng(section) => section.next(input),
         }
     }
 
-    fn begin<'a>(&mut self, input: &'a [u8]) -> Result<Step<'a>, Damage> {
-        let Some(magic) = Order::Big.u32(input, 0) else { return Ok(Step::More(4)) };
+    fn begin<'a>(&mut self, input: &'a [u8]) -> Result<DecoderStep<'a>, CaptureDamage> {
+        let Some(magic) = ByteOrder::Big.u32(input, 0) else { return Ok(DecoderStep::More(4)) };
         if magic == ng::SECTION {
-            let mut section = ng::Section::new();
+            let mut section = ng::PcapngSection::new();
             let step = section.next(input)?;
-            if !matches!(step, Step::More(_)) {
-                self.0 = Format::Ng(section);
+            if !matches!(step, DecoderStep::More(_)) {
+                self.0 = DecoderFormat::Ng(section);
             }
             return Ok(step);
         }
-        let Some(file) = classic::File::begin(input)? else { return Ok(Step::More(classic::FILE_HEADER)) };
-        self.0 = Format::Classic(file);
-        Ok(Step::Skip(classic::FILE_HEADER as u64))
+        let Some(file) = classic::ClassicFile::begin(input)? else {
+            return Ok(DecoderStep::More(classic::FILE_HEADER));
+        };
+        self.0 = DecoderFormat::Classic(file);
+        Ok(DecoderStep::Skip(classic::FILE_HEADER as u64))
     }
 }

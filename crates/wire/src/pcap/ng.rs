@@ -1,7 +1,7 @@
 //! pcapng: sections of blocks. Blocks with packets (enhanced, simple, and the obsolete one) become records; section and
 //! interface headers are noted; everything else is skipped by its length, known or not.
 
-use super::{Damage, MOST_BLOCK, Order, Record, Step};
+use super::{ByteOrder, CaptureDamage, CaptureRecord, DecoderStep, MOST_BLOCK};
 
 /// Type of a section header block; reads the same in either byte order.
 pub(super) const SECTION: u32 = 0x0a0d_0d0a;
@@ -22,10 +22,10 @@ const FCS_LENGTH: u16 = 13;
 const OFFSET: u16 = 14;
 
 #[derive(Clone, Copy, Debug)]
-struct Interface {
+struct PcapngInterface {
     link_type: u16,
     snap_len: u32,
-    resolution: Resolution,
+    resolution: TimeResolution,
     /// Seconds to add to every time.
     offset: i64,
     has_fcs: Option<bool>,
@@ -33,12 +33,12 @@ struct Interface {
 
 /// A unit of time: 10^-n or 2^-n seconds.
 #[derive(Clone, Copy, Debug)]
-enum Resolution {
+enum TimeResolution {
     Decimal(u8),
     Binary(u8),
 }
 
-impl Resolution {
+impl TimeResolution {
     fn new(byte: u8) -> Self {
         if byte & 0x80 == 0 { Self::Decimal(byte) } else { Self::Binary(byte & 0x7f) }
     }
@@ -53,7 +53,7 @@ impl Resolution {
     }
 }
 
-impl Interface {
+impl PcapngInterface {
     fn at_ns(&self, units: u64) -> u64 {
         let ns = i128::try_from(self.resolution.ns(units)).unwrap_or(i128::MAX);
         let shifted = ns.saturating_add(i128::from(self.offset) * 1_000_000_000);
@@ -63,70 +63,70 @@ impl Interface {
 
 /// What is known of the section at hand.
 #[derive(Clone, Debug)]
-pub(super) struct Section {
-    order: Order,
-    interfaces: Vec<Interface>,
+pub(super) struct PcapngSection {
+    order: ByteOrder,
+    interfaces: Vec<PcapngInterface>,
 }
 
-impl Section {
+impl PcapngSection {
     pub(super) fn new() -> Self {
-        Self { order: Order::Little, interfaces: Vec::new() }
+        Self { order: ByteOrder::Little, interfaces: Vec::new() }
     }
 
-    pub(super) fn next<'a>(&mut self, input: &'a [u8]) -> Result<Step<'a>, Damage> {
-        let Some(kind) = self.order.u32(input, 0) else { return Ok(Step::More(8)) };
+    pub(super) fn next<'a>(&mut self, input: &'a [u8]) -> Result<DecoderStep<'a>, CaptureDamage> {
+        let Some(kind) = self.order.u32(input, 0) else { return Ok(DecoderStep::More(8)) };
         if kind == SECTION {
             return self.section(input);
         }
-        let Some(length) = self.order.u32(input, 4) else { return Ok(Step::More(8)) };
+        let Some(length) = self.order.u32(input, 4) else { return Ok(DecoderStep::More(8)) };
         let length = check(length)?;
         if !matches!(kind, INTERFACE | OLD_PACKET | SIMPLE | ENHANCED) {
-            return Ok(Step::Skip(length));
+            return Ok(DecoderStep::Skip(length));
         }
         let used = usize::try_from(length).ok().filter(|length| *length <= MOST_BLOCK);
-        let used = used.ok_or(Damage::Length(length))?;
-        let Some(block) = input.get(..used) else { return Ok(Step::More(used)) };
+        let used = used.ok_or(CaptureDamage::Length(length))?;
+        let Some(block) = input.get(..used) else { return Ok(DecoderStep::More(used)) };
         let again = self.order.u32(block, used - 4).map_or(0, u64::from);
         if again != length {
-            return Err(Damage::Length(again));
+            return Err(CaptureDamage::Length(again));
         }
         let body = &block[8..used - 4];
         if kind == INTERFACE {
             self.interface(body)?;
-            return Ok(Step::Skip(length));
+            return Ok(DecoderStep::Skip(length));
         }
-        Ok(Step::Record { record: self.packet(kind, body)?, used })
+        Ok(DecoderStep::Record { record: self.packet(kind, body)?, used })
     }
 
     /// A section header: byte order and interfaces begin anew.
-    fn section<'a>(&mut self, input: &'a [u8]) -> Result<Step<'a>, Damage> {
-        let Some(magic) = Order::Little.u32(input, 8) else { return Ok(Step::More(16)) };
+    fn section<'a>(&mut self, input: &'a [u8]) -> Result<DecoderStep<'a>, CaptureDamage> {
+        let Some(magic) = ByteOrder::Little.u32(input, 8) else { return Ok(DecoderStep::More(16)) };
         let order = match magic {
-            BYTE_ORDER => Order::Little,
-            magic if magic.swap_bytes() == BYTE_ORDER => Order::Big,
-            _ => return Err(Damage::Magic),
+            BYTE_ORDER => ByteOrder::Little,
+            magic if magic.swap_bytes() == BYTE_ORDER => ByteOrder::Big,
+            _ => return Err(CaptureDamage::Magic),
         };
         let (Some(length), Some(version)) = (order.u32(input, 4), order.u16(input, 12)) else {
-            return Ok(Step::More(16));
+            return Ok(DecoderStep::More(16));
         };
         if version != 1 {
-            return Err(Damage::Version(version));
+            return Err(CaptureDamage::Version(version));
         }
         *self = Self { order, interfaces: Vec::new() };
-        check(length).map(Step::Skip)
+        check(length).map(DecoderStep::Skip)
     }
 
-    fn interface(&mut self, body: &[u8]) -> Result<(), Damage> {
+    fn interface(&mut self, body: &[u8]) -> Result<(), CaptureDamage> {
         let (Some(link_type), Some(snap_len)) = (self.order.u16(body, 0), self.order.u32(body, 4)) else {
-            return Err(Damage::Length(body.len() as u64));
+            return Err(CaptureDamage::Length(body.len() as u64));
         };
         if self.interfaces.len() >= MOST_INTERFACES {
-            return Err(Damage::Interfaces);
+            return Err(CaptureDamage::Interfaces);
         }
-        let resolution = Resolution::Decimal(6);
-        let mut interface = Interface { link_type, snap_len, resolution, offset: 0, has_fcs: None };
+        let resolution = TimeResolution::Decimal(6);
+        let mut interface = PcapngInterface { link_type, snap_len, resolution, offset: 0, has_fcs: None };
         self.options(&body[8..], |code, value| match (code, value) {
-            (RESOLUTION, [byte, ..]) => interface.resolution = Resolution::new(*byte),
+            (RESOLUTION, [byte, ..]) => interface.resolution = TimeResolution::new(*byte),
             // In bits by the letter of the format, in bytes by the habit of its writers.
             (FCS_LENGTH, [byte, ..]) => interface.has_fcs = Some(matches!(byte, 4 | 32)),
             (OFFSET, value) => {
@@ -148,8 +148,8 @@ impl Section {
         }
     }
 
-    fn packet<'a>(&self, kind: u32, body: &'a [u8]) -> Result<Record<'a>, Damage> {
-        let short = || Damage::Length(body.len() as u64);
+    fn packet<'a>(&self, kind: u32, body: &'a [u8]) -> Result<CaptureRecord<'a>, CaptureDamage> {
+        let short = || CaptureDamage::Length(body.len() as u64);
         let word = |at| self.order.u32(body, at).ok_or_else(short);
         if kind == SIMPLE {
             return self.simple(word(0)?, &body[4..]);
@@ -163,32 +163,32 @@ impl Section {
         let units = u64::from(word(4)?) << 32 | u64::from(word(8)?);
         let (kept, full_len) = (word(12)?, word(16)?);
         let kept = usize::try_from(kept).map_err(|_| short())?;
-        let bytes = body[20..].get(..kept).ok_or(Damage::Length(kept as u64))?;
+        let bytes = body[20..].get(..kept).ok_or(CaptureDamage::Length(kept as u64))?;
         Ok(interface.record(bytes, full_len, Some(interface.at_ns(units))))
     }
 
     /// A simple packet says only how long it was: it is of the first interface, and as long as that one keeps.
-    fn simple<'a>(&self, full_len: u32, rest: &'a [u8]) -> Result<Record<'a>, Damage> {
+    fn simple<'a>(&self, full_len: u32, rest: &'a [u8]) -> Result<CaptureRecord<'a>, CaptureDamage> {
         let interface = self.interface_at(0)?;
         let kept = if interface.snap_len == 0 { full_len } else { full_len.min(interface.snap_len) };
         let kept = usize::try_from(kept).map_or(rest.len(), |kept| kept.min(rest.len()));
         Ok(interface.record(&rest[..kept], full_len, None))
     }
 
-    fn interface_at(&self, index: u32) -> Result<&Interface, Damage> {
+    fn interface_at(&self, index: u32) -> Result<&PcapngInterface, CaptureDamage> {
         let found = usize::try_from(index).ok().and_then(|index| self.interfaces.get(index));
-        found.ok_or(Damage::Interface(index))
+        found.ok_or(CaptureDamage::Interface(index))
     }
 }
 
-impl Interface {
-    fn record<'a>(&self, bytes: &'a [u8], full_len: u32, at_ns: Option<u64>) -> Record<'a> {
-        Record { bytes, full_len, at_ns, link_type: self.link_type, has_fcs: self.has_fcs }
+impl PcapngInterface {
+    fn record<'a>(&self, bytes: &'a [u8], full_len: u32, at_ns: Option<u64>) -> CaptureRecord<'a> {
+        CaptureRecord { bytes, full_len, at_ns, link_type: self.link_type, has_fcs: self.has_fcs }
     }
 }
 
 /// The length of a block, if it can be one.
-fn check(length: u32) -> Result<u64, Damage> {
+fn check(length: u32) -> Result<u64, CaptureDamage> {
     let fits = length as usize >= FRAME && length.is_multiple_of(4);
-    if fits { Ok(length.into()) } else { Err(Damage::Length(length.into())) }
+    if fits { Ok(length.into()) } else { Err(CaptureDamage::Length(length.into())) }
 }

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 /// A record with its bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Kept {
+struct KeptRecord {
     bytes: Vec<u8>,
     full_len: u32,
     at_ns: Option<u64>,
@@ -14,29 +14,29 @@ struct Kept {
 
 /// Reads all of `file`, giving the decoder `window` bytes at first and more only when it asks. How it ended: whole, cut, or
 /// damaged.
-fn read(file: &[u8], window: usize) -> (Vec<Kept>, Result<bool, Damage>) {
-    let (mut decoder, mut records) = (Decoder::new(), Vec::new());
+fn read(file: &[u8], window: usize) -> (Vec<KeptRecord>, Result<bool, CaptureDamage>) {
+    let (mut decoder, mut records) = (CaptureDecoder::new(), Vec::new());
     let (mut at, mut want) = (0, window);
     while at < file.len() {
         let end = file.len().min(at + want);
         match decoder.next(&file[at..end]) {
             Err(damage) => return (records, Err(damage)),
-            Ok(Step::More(more)) => {
+            Ok(DecoderStep::More(more)) => {
                 assert!(more > end - at && more <= MOST_NEEDED, "{more} of {}", end - at);
                 if end == file.len() {
                     return (records, Ok(false));
                 }
                 want = more;
             }
-            Ok(Step::Skip(bytes)) => {
+            Ok(DecoderStep::Skip(bytes)) => {
                 assert!(bytes > 0);
                 at = usize::try_from(bytes).map_or(file.len(), |bytes| at.saturating_add(bytes));
                 want = window;
             }
-            Ok(Step::Record { record, used }) => {
+            Ok(DecoderStep::Record { record, used }) => {
                 assert!(used > 0 && used <= end - at);
-                let Record { full_len, at_ns, link_type, .. } = record;
-                records.push(Kept { bytes: record.bytes.to_vec(), full_len, at_ns, link_type });
+                let CaptureRecord { full_len, at_ns, link_type, .. } = record;
+                records.push(KeptRecord { bytes: record.bytes.to_vec(), full_len, at_ns, link_type });
                 at += used;
                 want = window;
             }
@@ -47,9 +47,9 @@ fn read(file: &[u8], window: usize) -> (Vec<Kept>, Result<bool, Damage>) {
 
 /// Writes numbers in one byte order.
 #[derive(Clone, Copy)]
-struct Pen(bool);
+struct NumberWriter(bool);
 
-impl Pen {
+impl NumberWriter {
     fn u16(self, value: u16) -> [u8; 2] {
         if self.0 { value.to_be_bytes() } else { value.to_le_bytes() }
     }
@@ -122,7 +122,7 @@ fn packets() -> impl Strategy<Value = Vec<(u64, Vec<u8>, u32)>> {
 
 #[test]
 fn interfaces_have_their_own_units_and_offsets() {
-    for pen in [Pen(false), Pen(true)] {
+    for pen in [NumberWriter(false), NumberWriter(true)] {
         let mut file = pen.section();
         let offset = if pen.0 { 3i64.to_be_bytes() } else { 3i64.to_le_bytes() };
         file.extend(pen.interface(1, 0, &[(2, b"eth0"), (9, &[9]), (0, &[])]));
@@ -148,46 +148,49 @@ fn interfaces_have_their_own_units_and_offsets() {
 
 #[test]
 fn a_section_begins_with_its_own_byte_order_and_interfaces() {
-    let mut file = Pen(false).section();
-    file.extend(Pen(false).interface(1, 0, &[]));
-    file.extend(Pen(false).enhanced(0, 5, b"a", 1));
-    file.extend(Pen(true).section());
-    file.extend(Pen(true).interface(1, 2, &[]));
-    file.extend(Pen(true).block(3, &[&Pen(true).u32(4)[..], b"bb"].concat()));
+    let mut file = NumberWriter(false).section();
+    file.extend(NumberWriter(false).interface(1, 0, &[]));
+    file.extend(NumberWriter(false).enhanced(0, 5, b"a", 1));
+    file.extend(NumberWriter(true).section());
+    file.extend(NumberWriter(true).interface(1, 2, &[]));
+    file.extend(NumberWriter(true).block(3, &[&NumberWriter(true).u32(4)[..], b"bb"].concat()));
     let (records, end) = read(&file, 100);
     assert_eq!((records.len(), end), (2, Ok(true)));
     assert_eq!((records[1].bytes.as_slice(), records[1].full_len), (&b"bb"[..], 4));
-    file.extend(Pen(true).enhanced(1, 5, b"a", 1));
-    assert_eq!(read(&file, 100).1, Err(Damage::Interface(1)));
+    file.extend(NumberWriter(true).enhanced(1, 5, b"a", 1));
+    assert_eq!(read(&file, 100).1, Err(CaptureDamage::Interface(1)));
 }
 
 #[test]
 fn what_a_file_says_of_the_check_sequence_is_known() {
     let fcs = |file: &[u8]| {
-        let mut decoder = Decoder::new();
+        let mut decoder = CaptureDecoder::new();
         let mut at = 0;
         loop {
             match decoder.next(&file[at..]).unwrap() {
-                Step::Record { record, .. } => return record.has_fcs,
-                Step::Skip(bytes) => at += usize::try_from(bytes).unwrap(),
-                Step::More(_) => panic!("no record"),
+                DecoderStep::Record { record, .. } => return record.has_fcs,
+                DecoderStep::Skip(bytes) => at += usize::try_from(bytes).unwrap(),
+                DecoderStep::More(_) => panic!("no record"),
             }
         }
     };
-    let mut file = Pen(false).classic(true, &[(1, vec![1; 60], 0)]);
+    let mut file = NumberWriter(false).classic(true, &[(1, vec![1; 60], 0)]);
     assert_eq!(fcs(&file), None);
     file[20..24].copy_from_slice(&0x2400_0001u32.to_le_bytes());
     assert_eq!(fcs(&file), Some(true));
-    let mut file = Pen(false).section();
-    file.extend(Pen(false).interface(1, 0, &[(13, &[0])]));
-    file.extend(Pen(false).enhanced(0, 5, b"a", 1));
+    let mut file = NumberWriter(false).section();
+    file.extend(NumberWriter(false).interface(1, 0, &[(13, &[0])]));
+    file.extend(NumberWriter(false).enhanced(0, 5, b"a", 1));
     assert_eq!(fcs(&file), Some(false));
 }
 
 #[test]
 fn other_files_are_refused() {
-    assert_eq!(read(b"PK\x03\x04 and so on, and so on", 100).1, Err(Damage::Magic));
-    assert_eq!(read(b"\xa1\xb2\xc3\xd4\0\x01\0\0aaaaaaaaaaaaaaaaaaaa", 100).1, Err(Damage::Version(1)));
+    assert_eq!(read(b"PK\x03\x04 and so on, and so on", 100).1, Err(CaptureDamage::Magic));
+    assert_eq!(
+        read(b"\xa1\xb2\xc3\xd4\0\x01\0\0aaaaaaaaaaaaaaaaaaaa", 100).1,
+        Err(CaptureDamage::Version(1))
+    );
     assert_eq!(read(b"abc", 100).1, Ok(false));
 }
 
@@ -196,9 +199,9 @@ proptest! {
     fn any_bytes_are_fine(bytes in prop::collection::vec(any::<u8>(), 0..300), window in 1usize..64, start in 0usize..4) {
         let mut file = match start {
             0 => Vec::new(),
-            1 => Pen(false).classic(true, &[]),
-            2 => [Pen(true).section(), Pen(true).interface(1, 0, &[])].concat(),
-            _ => Pen(false).section(),
+            1 => NumberWriter(false).classic(true, &[]),
+            2 => [NumberWriter(true).section(), NumberWriter(true).interface(1, 0, &[])].concat(),
+            _ => NumberWriter(false).section(),
         };
         file.extend(bytes);
         drop(read(&file, window));
@@ -206,8 +209,8 @@ proptest! {
 
     #[test]
     fn a_damaged_file_is_read_to_its_end(packets in packets(), at: prop::sample::Index, value: u8, window in 1usize..64) {
-        let mut file = [Pen(true).section(), Pen(true).interface(1, 0, &[])].concat();
-        file.extend(packets.iter().flat_map(|(ns, bytes, more)| Pen(true).enhanced(0, *ns, bytes, *more)));
+        let mut file = [NumberWriter(true).section(), NumberWriter(true).interface(1, 0, &[])].concat();
+        file.extend(packets.iter().flat_map(|(ns, bytes, more)| NumberWriter(true).enhanced(0, *ns, bytes, *more)));
         let at = at.index(file.len());
         file[at] = value;
         drop(read(&file, window));
@@ -215,7 +218,7 @@ proptest! {
 
     #[test]
     fn classic_files_read_as_the_other_reader_does(packets in packets(), big: bool, nanoseconds: bool, window in 1usize..200) {
-        let file = Pen(big).classic(nanoseconds, &packets);
+        let file = NumberWriter(big).classic(nanoseconds, &packets);
         let (ours, end) = read(&file, window);
         prop_assert_eq!(end, Ok(true));
         prop_assert_eq!(ours.len(), packets.len());
@@ -236,7 +239,7 @@ proptest! {
 
     #[test]
     fn blocks_read_as_the_other_reader_does(packets in packets(), big: bool, window in 1usize..200) {
-        let pen = Pen(big);
+        let pen = NumberWriter(big);
         let mut file = [pen.section(), pen.interface(1, 0, &[(9, &[9])])].concat();
         for (at, bytes, more) in &packets {
             file.extend(pen.enhanced(0, *at, bytes, u32::try_from(bytes.len()).unwrap() + more));
@@ -260,7 +263,7 @@ proptest! {
 
     #[test]
     fn a_cut_file_gives_everything_before_the_cut(packets in packets(), cut: prop::sample::Index) {
-        let file = Pen(false).classic(true, &packets);
+        let file = NumberWriter(false).classic(true, &packets);
         let (all, _) = read(&file, 64);
         let (some, end) = read(&file[..cut.index(file.len())], 64);
         prop_assert!(end.is_ok());

@@ -1,10 +1,12 @@
 //! From a spec to a template: lays the headers out, decides what is constant, what varies, what is computed.
 
-use super::{Check, Covers, Error, FrameSpec, Length, Pseudo, Template, Vary};
+use super::{
+    ChangingField, ChecksumCover, ChecksumField, Error, FrameSpec, FrameTemplate, LengthField, PseudoHeader,
+};
 use crate::bits;
 use crate::checksum::sum;
-use crate::header::{Absent, Computed, FieldDef, Header, Kind, Setting};
-use crate::pattern::Pattern;
+use crate::header::{AbsentValue, ComputedField, FieldDef, FieldSetting, HeaderKind, PacketHeader};
+use crate::pattern::FieldPattern;
 use packetrig_units::FrameSize;
 
 /// Bytes each Ethernet header of the stack reserves at the end of the frame: its FCS. The outermost one's is not
@@ -15,13 +17,13 @@ const NO_ETHER_TYPE: u128 = 0xffff;
 const NO_PROTOCOL: u128 = 61;
 const NO_NEXT_HEADER: u128 = 59;
 
-impl Template {
+impl FrameTemplate {
     /// Compiles `spec`.
     pub fn new(mut spec: FrameSpec) -> Result<Self, Error> {
         if spec.headers.is_empty() {
-            spec.headers.push(Header::new(Kind::Ethernet));
+            spec.headers.push(PacketHeader::new(HeaderKind::Ethernet));
         }
-        let mut layout = Layout::default();
+        let mut layout = TemplateLayout::default();
         for index in 0..spec.headers.len() {
             layout.place(&spec.headers, index);
         }
@@ -71,36 +73,36 @@ fn prefix_sums(fill: &[u8]) -> Vec<u16> {
 }
 
 #[derive(Default)]
-struct Layout {
+struct TemplateLayout {
     image: Vec<u8>,
-    vary: Vec<Vary>,
-    lengths: Vec<Length>,
-    checks: Vec<Check>,
+    vary: Vec<ChangingField>,
+    lengths: Vec<LengthField>,
+    checks: Vec<ChecksumField>,
     /// The IP header last placed.
-    ip: Option<(Kind, usize)>,
+    ip: Option<(HeaderKind, usize)>,
     ethernets: usize,
     trim: usize,
 }
 
 /// Where a header is, while its fields are placed.
-struct Place<'a> {
-    header: &'a Header,
-    next: Option<&'a Header>,
+struct HeaderPosition<'a> {
+    header: &'a PacketHeader,
+    next: Option<&'a PacketHeader>,
     at: usize,
 }
 
-impl Layout {
-    fn place(&mut self, headers: &[Header], index: usize) {
+impl TemplateLayout {
+    fn place(&mut self, headers: &[PacketHeader], index: usize) {
         let header = &headers[index];
-        let place = Place { header, next: headers.get(index + 1), at: self.image.len() };
+        let place = HeaderPosition { header, next: headers.get(index + 1), at: self.image.len() };
         self.image.resize(place.at + header.len() - header.trailing().len(), 0);
         self.image.extend_from_slice(header.trailing());
         match header.kind() {
-            Kind::Ethernet => {
+            HeaderKind::Ethernet => {
                 self.ethernets += 1;
                 self.trim = (self.ethernets - 1) * INNER_FCS;
             }
-            kind @ (Kind::Ipv4 | Kind::Ipv6) => self.ip = Some((kind, place.at)),
+            kind @ (HeaderKind::Ipv4 | HeaderKind::Ipv6) => self.ip = Some((kind, place.at)),
             _ => {}
         }
         for field in header.kind().fields() {
@@ -110,22 +112,22 @@ impl Layout {
         }
     }
 
-    fn field(&mut self, place: &Place<'_>, field: &FieldDef) {
+    fn field(&mut self, place: &HeaderPosition<'_>, field: &FieldDef) {
         match (place.header.setting(field.name), field.absent) {
-            (Some(Setting::Pattern(pattern)), _) => self.pattern(place.at, field, pattern),
-            (Some(Setting::BadChecksum), Absent::Computed(computed)) => {
+            (Some(FieldSetting::Pattern(pattern)), _) => self.pattern(place.at, field, pattern),
+            (Some(FieldSetting::BadChecksum), AbsentValue::Computed(computed)) => {
                 self.compute(place, field, computed, true);
             }
-            (None, Absent::Computed(computed)) => self.compute(place, field, computed, false),
-            (None, Absent::Value(value)) => self.constant(place.at, field, value),
-            (None, Absent::Nothing) | (Some(Setting::BadChecksum), _) => {}
+            (None, AbsentValue::Computed(computed)) => self.compute(place, field, computed, false),
+            (None, AbsentValue::Value(value)) => self.constant(place.at, field, value),
+            (None, AbsentValue::Nothing) | (Some(FieldSetting::BadChecksum), _) => {}
         }
     }
 
-    fn pattern(&mut self, at: usize, field: &FieldDef, pattern: &Pattern) {
+    fn pattern(&mut self, at: usize, field: &FieldDef, pattern: &FieldPattern) {
         if pattern.varies() {
             let at = bit_offset(at, field);
-            self.vary.push(Vary { at, bits: field.bits, pattern: pattern.clone() });
+            self.vary.push(ChangingField { at, bits: field.bits, pattern: pattern.clone() });
         } else {
             self.constant(at, field, pattern.at(0, field.bits));
         }
@@ -135,40 +137,47 @@ impl Layout {
         bits::write(&mut self.image, bit_offset(at, field), field.bits, value);
     }
 
-    fn compute(&mut self, place: &Place<'_>, field: &FieldDef, computed: Computed, bad: bool) {
-        let next = place.next.map(Header::kind);
+    fn compute(&mut self, place: &HeaderPosition<'_>, field: &FieldDef, computed: ComputedField, bad: bool) {
+        let next = place.next.map(PacketHeader::kind);
         let at = place.at + field.at as usize / 8;
         let start = place.at;
         let end = start + place.header.len();
         match computed {
-            Computed::EtherType => {
-                let value = next.and_then(Kind::ether_type).map_or(NO_ETHER_TYPE, u128::from);
+            ComputedField::EtherType => {
+                let value = next.and_then(HeaderKind::ether_type).map_or(NO_ETHER_TYPE, u128::from);
                 self.constant(start, field, value);
             }
-            Computed::Protocol => {
-                let none = if place.header.kind() == Kind::Ipv4 { NO_PROTOCOL } else { NO_NEXT_HEADER };
-                self.constant(start, field, next.and_then(Kind::protocol).map_or(none, u128::from));
+            ComputedField::Protocol => {
+                let none = if place.header.kind() == HeaderKind::Ipv4 { NO_PROTOCOL } else { NO_NEXT_HEADER };
+                self.constant(start, field, next.and_then(HeaderKind::protocol).map_or(none, u128::from));
             }
-            Computed::HeaderWords => self.constant(start, field, (place.header.len() / 4) as u128),
-            Computed::BottomOfStack => self.constant(start, field, u128::from(next != Some(Kind::Mpls))),
-            Computed::LengthFromHere => self.lengths.push(Length { at, minus: start + self.trim }),
-            Computed::LengthBehind => self.lengths.push(Length { at, minus: end + self.trim }),
-            Computed::HeaderChecksum => {
-                self.checks.push(Check { at, covers: Covers::Header { start, end }, bad, never_zero: false });
+            ComputedField::HeaderWords => self.constant(start, field, (place.header.len() / 4) as u128),
+            ComputedField::BottomOfStack => {
+                self.constant(start, field, u128::from(next != Some(HeaderKind::Mpls)))
             }
-            Computed::Checksum { pseudo, never_zero } => {
+            ComputedField::LengthFromHere => self.lengths.push(LengthField { at, minus: start + self.trim }),
+            ComputedField::LengthBehind => self.lengths.push(LengthField { at, minus: end + self.trim }),
+            ComputedField::HeaderChecksum => {
+                self.checks.push(ChecksumField {
+                    at,
+                    covers: ChecksumCover::Header { start, end },
+                    bad,
+                    never_zero: false,
+                });
+            }
+            ComputedField::Checksum { pseudo, never_zero } => {
                 let pseudo = if pseudo { self.pseudo(place.header.kind()) } else { None };
-                let covers = Covers::Rest { start, trim: self.trim, pseudo };
-                self.checks.push(Check { at, covers, bad, never_zero });
+                let covers = ChecksumCover::Rest { start, trim: self.trim, pseudo };
+                self.checks.push(ChecksumField { at, covers, bad, never_zero });
             }
         }
     }
 
-    fn pseudo(&self, kind: Kind) -> Option<Pseudo> {
+    fn pseudo(&self, kind: HeaderKind) -> Option<PseudoHeader> {
         let protocol = kind.protocol()?;
         self.ip.map(|(ip, at)| match ip {
-            Kind::Ipv6 => Pseudo { addresses: at + 8, len: 32, protocol },
-            _ => Pseudo { addresses: at + 12, len: 8, protocol },
+            HeaderKind::Ipv6 => PseudoHeader { addresses: at + 8, len: 32, protocol },
+            _ => PseudoHeader { addresses: at + 12, len: 8, protocol },
         })
     }
 

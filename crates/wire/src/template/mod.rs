@@ -14,12 +14,12 @@ pub mod parts;
 mod tests;
 
 use crate::bits;
-use crate::checksum::{Sum, sum};
-use crate::header::Header;
-use crate::pattern::Pattern;
-use crate::payload::Payload;
+use crate::checksum::{ChecksumSum, sum};
+use crate::header::PacketHeader;
+use crate::pattern::FieldPattern;
+use crate::payload::PayloadPattern;
 use crate::size::SizePattern;
-use crate::tag::{Found, SHORT_STREAMS, Stamp, TagForm};
+use crate::tag::{FoundTag, SHORT_STREAMS, TagForm, TagStamp};
 use packetrig_units::FrameSize;
 use serde::{Deserialize, Serialize};
 
@@ -32,11 +32,11 @@ const VLAN: [u8; 2] = [0x81, 0];
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FrameSpec {
     /// Headers in wire order; an empty list means one Ethernet header.
-    pub headers: Vec<Header>,
+    pub headers: Vec<PacketHeader>,
     /// Sizes.
     pub size: SizePattern,
     /// Fill.
-    pub payload: Payload,
+    pub payload: PayloadPattern,
     /// Whether frames carry a test tag where one fits. Without it the payload stays byte-exact.
     pub tagged: bool,
 }
@@ -61,14 +61,14 @@ pub enum Error {
 
 /// Which frame of a stream. A plain number is both: a stream that is started once sends frame `n` of its patterns as number `n`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Nth {
+pub struct FrameIndex {
     /// Its number in the tag: how many frames the stream sent before it.
     pub number: u64,
     /// Which frame of the patterns it is: patterns begin anew with every start.
     pub index: u64,
 }
 
-impl From<u64> for Nth {
+impl From<u64> for FrameIndex {
     fn from(n: u64) -> Self {
         Self { number: n, index: n }
     }
@@ -76,7 +76,7 @@ impl From<u64> for Nth {
 
 /// How an arrived frame compares with the one sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum FrameComparison {
     /// Byte for byte as sent.
     Intact,
     /// Payload intact, headers not as sent (rewritten, pushed, popped).
@@ -87,39 +87,39 @@ pub enum Verdict {
 
 /// A field that changes from frame to frame.
 #[derive(Clone, Debug)]
-struct Vary {
+struct ChangingField {
     at: u32,
     bits: u32,
-    pattern: Pattern,
+    pattern: FieldPattern,
 }
 
 /// A 16-bit length: frame length without FCS minus this.
 #[derive(Clone, Copy, Debug)]
-struct Length {
+struct LengthField {
     at: usize,
     minus: usize,
 }
 
 /// A checksum to fill in; kept inner before outer, because the outer covers the inner.
 #[derive(Clone, Copy, Debug)]
-struct Check {
+struct ChecksumField {
     at: usize,
-    covers: Covers,
+    covers: ChecksumCover,
     bad: bool,
     never_zero: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Covers {
+enum ChecksumCover {
     /// These header bytes.
     Header { start: usize, end: usize },
     /// From here to the end of the frame less `trim` bytes, plus a pseudo-header.
-    Rest { start: usize, trim: usize, pseudo: Option<Pseudo> },
+    Rest { start: usize, trim: usize, pseudo: Option<PseudoHeader> },
 }
 
 /// Where the addresses of a pseudo-header are in the frame.
 #[derive(Clone, Copy, Debug)]
-struct Pseudo {
+struct PseudoHeader {
     addresses: usize,
     len: usize,
     protocol: u8,
@@ -127,21 +127,21 @@ struct Pseudo {
 
 /// A compiled [`FrameSpec`].
 #[derive(Clone, Debug)]
-pub struct Template {
+pub struct FrameTemplate {
     spec: FrameSpec,
     /// Headers with everything that does not vary, then the fill of the largest frame.
     image: Vec<u8>,
     header_len: usize,
-    vary: Vec<Vary>,
-    lengths: Vec<Length>,
-    checks: Vec<Check>,
+    vary: Vec<ChangingField>,
+    lengths: Vec<LengthField>,
+    checks: Vec<ChecksumField>,
     /// Folded sum of the first `i` bytes of the fill.
     prefix_sums: Vec<u16>,
     /// Header bits that are the same in every frame.
     constant: Vec<u8>,
 }
 
-impl Template {
+impl FrameTemplate {
     /// What it was made from.
     pub fn spec(&self) -> &FrameSpec {
         &self.spec
@@ -179,8 +179,8 @@ impl Template {
 
     /// Writes the `nth` frame without FCS into `out` (at least `size(index).kernel_len()` bytes) and returns its length.
     /// `stamp` is used when the frame carries a tag.
-    pub fn render(&self, nth: impl Into<Nth>, stamp: Stamp, out: &mut [u8]) -> usize {
-        let Nth { number, index } = nth.into();
+    pub fn render(&self, nth: impl Into<FrameIndex>, stamp: TagStamp, out: &mut [u8]) -> usize {
+        let FrameIndex { number, index } = nth.into();
         let size = self.size(index);
         let len = size.kernel_len();
         let mut tail = [0; TagForm::LONGEST];
@@ -197,32 +197,34 @@ impl Template {
     /// `scratch` must hold `header_len()` bytes.
     pub fn verify(
         &self,
-        nth: impl Into<Nth>,
+        nth: impl Into<FrameIndex>,
         key: crate::tag::TagKey,
-        found: &Found,
+        found: &FoundTag,
         frame: &[u8],
         scratch: &mut [u8],
-    ) -> Verdict {
-        let Nth { number, index } = nth.into();
+    ) -> FrameComparison {
+        let FrameIndex { number, index } = nth.into();
         let size = self.size(index);
         let len = size.kernel_len();
         let fill = len - self.header_len - found.tag.form.bytes().min(len - self.header_len);
-        let Some(start) = found.end.checked_sub(len - self.header_len) else { return Verdict::Corrupt };
+        let Some(start) = found.end.checked_sub(len - self.header_len) else {
+            return FrameComparison::Corrupt;
+        };
         if self.tag_form(size) != Some(found.tag.form)
             || frame[start..start + fill] != self.image[self.header_len..self.header_len + fill]
             || found.check.is_some_and(|check| check != !self.prefix_sums[fill])
         {
-            return Verdict::Corrupt;
+            return FrameComparison::Corrupt;
         }
         let padded = frame.len() > found.end && frame.len() != PADDED;
         if start != self.header_len || padded {
-            return Verdict::Altered;
+            return FrameComparison::Altered;
         }
         let head = &mut scratch[..self.header_len];
-        let stamp = Stamp { key, stream: found.tag.stream, time: found.tag.time };
+        let stamp = TagStamp { key, stream: found.tag.stream, time: found.tag.time };
         let mut tail = [0; TagForm::LONGEST];
         self.head(index, len, self.tail(number, size, stamp, &mut tail), head);
-        if frame[..start] == *head { Verdict::Intact } else { Verdict::Altered }
+        if frame[..start] == *head { FrameComparison::Intact } else { FrameComparison::Altered }
     }
 
     /// Whether a frame has this stream's headers wherever they do not vary. Tells whose frame it was when its tag is
@@ -241,7 +243,7 @@ impl Template {
         &self,
         n: u64,
         size: FrameSize,
-        stamp: Stamp,
+        stamp: TagStamp,
         out: &'a mut [u8; TagForm::LONGEST],
     ) -> &'a [u8] {
         let form = self
@@ -270,10 +272,10 @@ impl Template {
     }
 
     /// The value of a checksum field, which is zero in `head` so far.
-    fn checksum(&self, check: &Check, len: usize, tail: &[u8], head: &[u8]) -> u16 {
+    fn checksum(&self, check: &ChecksumField, len: usize, tail: &[u8], head: &[u8]) -> u16 {
         let good = !match check.covers {
-            Covers::Header { start, end } => sum(&head[start..end]),
-            Covers::Rest { start, trim, pseudo } => {
+            ChecksumCover::Header { start, end } => sum(&head[start..end]),
+            ChecksumCover::Rest { start, trim, pseudo } => {
                 let rest = self.sum_from(start, len - trim, len, tail, head);
                 pseudo.map_or(rest, |pseudo| pseudo.add_to(rest, len - trim - start, head))
             }
@@ -291,7 +293,7 @@ impl Template {
         let fill = len - self.header_len - tail.len();
         let covered = end - self.header_len;
         let of_fill = covered.min(fill);
-        let mut total = Sum::default();
+        let mut total = ChecksumSum::default();
         total.add(&head[start..]);
         total.add_folded(self.prefix_sums[of_fill], of_fill);
         total.add(&tail[..covered - of_fill]);
@@ -299,10 +301,10 @@ impl Template {
     }
 }
 
-impl Pseudo {
+impl PseudoHeader {
     /// Adds the pseudo-header (RFC 768, RFC 8200 section 8.1) of a segment of `len` bytes.
     fn add_to(self, rest: u16, len: usize, head: &[u8]) -> u16 {
-        let mut total = Sum::default();
+        let mut total = ChecksumSum::default();
         total.add(&rest.to_be_bytes());
         total.add(&head[self.addresses..self.addresses + self.len]);
         total.add(&low_16(len).to_be_bytes());

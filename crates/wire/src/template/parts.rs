@@ -1,12 +1,12 @@
 //! A template's frames of one size, taken apart: what never varies, the fields that do, and what each checksum still
 //! lacks. For senders that put frames together where this crate's code does not run.
 //!
-//! Invariant: filling the parts in gives the bytes of [`Template::render`].
+//! Invariant: filling the parts in gives the bytes of [`FrameTemplate::render`].
 
-use super::{Check, Covers, Template};
+use super::{ChecksumCover, ChecksumField, FrameTemplate};
 use crate::bits;
-use crate::pattern::Pattern;
-use crate::tag::{Stamp, TagForm, TagKey};
+use crate::pattern::FieldPattern;
+use crate::tag::{TagForm, TagKey, TagStamp};
 use packetrig_units::FrameSize;
 
 /// A field that varies from frame to frame.
@@ -17,7 +17,7 @@ pub struct VaryingField {
     /// Bits.
     pub bits: u32,
     /// Its values.
-    pub pattern: Pattern,
+    pub pattern: FieldPattern,
     /// The checksums, by index, that cover it.
     pub checks: Vec<usize>,
 }
@@ -43,7 +43,7 @@ pub struct OpenChecksum {
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Parts {
+pub struct TemplateParts {
     /// The frame with all varying bits, checksums and varying tag bytes zero.
     pub image: Vec<u8>,
     /// Bytes of headers.
@@ -56,11 +56,11 @@ pub struct Parts {
     pub checks: Vec<OpenChecksum>,
 }
 
-impl Template {
+impl FrameTemplate {
     /// Takes apart the frames of this size, one of the template's, with the tags of this stream.
-    pub fn parts(&self, size: FrameSize, stream: u16) -> Parts {
+    pub fn parts(&self, size: FrameSize, stream: u16) -> TemplateParts {
         let len = size.kernel_len();
-        let stamp = Stamp { key: TagKey(0), stream, time: 0 };
+        let stamp = TagStamp { key: TagKey(0), stream, time: 0 };
         let mut tail = [0; TagForm::LONGEST];
         let tag_len = self.tail(0, size, stamp, &mut tail).len();
         let tag = [TagForm::Full, TagForm::Short].into_iter().find(|form| form.bytes() == tag_len);
@@ -84,13 +84,20 @@ impl Template {
         let fields = fields.collect();
         image.extend_from_slice(&self.image[self.header_len..len - tag_len]);
         image.extend_from_slice(&tail[..tag_len]);
-        Parts { image, header_len: self.header_len, tag, fields, checks }
+        TemplateParts { image, header_len: self.header_len, tag, fields, checks }
     }
 
-    fn open(&self, index: usize, check: &Check, len: usize, tail: &[u8], head: &[u8]) -> OpenChecksum {
+    fn open(
+        &self,
+        index: usize,
+        check: &ChecksumField,
+        len: usize,
+        tail: &[u8],
+        head: &[u8],
+    ) -> OpenChecksum {
         let (start, base, tag) = match check.covers {
-            Covers::Header { start, end } => (start, crate::checksum::sum(&head[start..end]), 0),
-            Covers::Rest { start, trim, pseudo } => {
+            ChecksumCover::Header { start, end } => (start, crate::checksum::sum(&head[start..end]), 0),
+            ChecksumCover::Rest { start, trim, pseudo } => {
                 let rest = self.sum_from(start, len - trim, len, tail, head);
                 let base = pseudo.map_or(rest, |pseudo| pseudo.add_to(rest, len - trim - start, head));
                 (start, base, tail.len().saturating_sub(trim))
@@ -102,9 +109,9 @@ impl Template {
 
     /// The checksums that cover this byte of the headers.
     fn covering(&self, at: usize) -> Vec<usize> {
-        let covers = |check: &Check| match check.covers {
-            Covers::Header { start, end } => (start..end).contains(&at),
-            Covers::Rest { start, pseudo, .. } => {
+        let covers = |check: &ChecksumField| match check.covers {
+            ChecksumCover::Header { start, end } => (start..end).contains(&at),
+            ChecksumCover::Rest { start, pseudo, .. } => {
                 at >= start || pseudo.is_some_and(|p| (p.addresses..p.addresses + p.len).contains(&at))
             }
         };

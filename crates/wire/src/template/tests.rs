@@ -1,5 +1,5 @@
 use super::*;
-use crate::header::{Kind, Setting};
+use crate::header::{FieldSetting, HeaderKind};
 use crate::tag::{TagKey, find};
 use etherparse::{NetSlice, SlicedPacket, TransportSlice};
 use proptest::prelude::*;
@@ -8,34 +8,34 @@ const KEY: TagKey = TagKey(0x0123_4567_89ab_cdef);
 const SRC: u128 = 0xc612_0001;
 const DST: u128 = 0xc613_0001;
 
-fn ethernet() -> Header {
-    Header::new(Kind::Ethernet).with("dst", 0x0200_0000_0002).with("src", 0x0200_0000_0001)
+fn ethernet() -> PacketHeader {
+    PacketHeader::new(HeaderKind::Ethernet).with("dst", 0x0200_0000_0002).with("src", 0x0200_0000_0001)
 }
 
-fn ipv4() -> Header {
-    Header::new(Kind::Ipv4).with("src", SRC).with("dst", DST)
+fn ipv4() -> PacketHeader {
+    PacketHeader::new(HeaderKind::Ipv4).with("src", SRC).with("dst", DST)
 }
 
-fn spec(headers: Vec<Header>, size: u32) -> FrameSpec {
+fn spec(headers: Vec<PacketHeader>, size: u32) -> FrameSpec {
     FrameSpec {
         headers,
         size: SizePattern::Fixed(FrameSize::new(size)),
-        payload: Payload::IncrementByte,
+        payload: PayloadPattern::IncrementByte,
         tagged: true,
     }
 }
 
-fn stamp() -> Stamp {
-    Stamp { key: KEY, stream: 5, time: 123_456_789 }
+fn stamp() -> TagStamp {
+    TagStamp { key: KEY, stream: 5, time: 123_456_789 }
 }
 
-fn frame(template: &Template, n: u64) -> Vec<u8> {
+fn frame(template: &FrameTemplate, n: u64) -> Vec<u8> {
     let mut out = vec![0; template.size(n).kernel_len()];
     assert_eq!(template.render(n, stamp(), &mut out), out.len());
     out
 }
 
-fn verdict(template: &Template, n: u64, frame: &[u8]) -> Option<Verdict> {
+fn verdict(template: &FrameTemplate, n: u64, frame: &[u8]) -> Option<FrameComparison> {
     let found = find(frame, KEY)?;
     let mut scratch = vec![0; template.header_len()];
     Some(template.verify(n, KEY, &found, frame, &mut scratch))
@@ -92,25 +92,29 @@ fn judge(frame: &[u8]) {
 
 #[test]
 fn a_64_byte_udp_frame_holds_the_full_tag_and_a_tcp_frame_the_short_one() {
-    let udp = Template::new(spec(vec![ethernet(), ipv4(), Header::new(Kind::Udp)], 64)).unwrap();
-    let tcp = Template::new(spec(vec![ethernet(), ipv4(), Header::new(Kind::Tcp)], 64)).unwrap();
+    let udp =
+        FrameTemplate::new(spec(vec![ethernet(), ipv4(), PacketHeader::new(HeaderKind::Udp)], 64)).unwrap();
+    let tcp =
+        FrameTemplate::new(spec(vec![ethernet(), ipv4(), PacketHeader::new(HeaderKind::Tcp)], 64)).unwrap();
     assert_eq!(udp.tag_form(FrameSize::MIN), Some(TagForm::Full));
     assert_eq!(tcp.tag_form(FrameSize::MIN), Some(TagForm::Short));
     for template in [udp, tcp] {
         judge(&frame(&template, 3));
-        assert_eq!(verdict(&template, 3, &frame(&template, 3)), Some(Verdict::Intact));
+        assert_eq!(verdict(&template, 3, &frame(&template, 3)), Some(FrameComparison::Intact));
     }
 }
 
 #[test]
 fn total_length_is_size_less_18_and_types_follow_the_next_header() {
-    let vlan = Header::new(Kind::Vlan).with("id", 100);
-    let template = Template::new(spec(vec![ethernet(), vlan, ipv4(), Header::new(Kind::Udp)], 128)).unwrap();
+    let vlan = PacketHeader::new(HeaderKind::Vlan).with("id", 100);
+    let template =
+        FrameTemplate::new(spec(vec![ethernet(), vlan, ipv4(), PacketHeader::new(HeaderKind::Udp)], 128))
+            .unwrap();
     let bytes = frame(&template, 0);
     assert_eq!(bytes[12..18], [0x81, 0, 0, 100, 8, 0]);
     assert_eq!(bytes[18..22], [0x45, 0, 0, 128 - 18 - 4]);
     assert_eq!(bytes[27], 17);
-    let plain = Template::new(spec(vec![ethernet(), ipv4()], 128)).unwrap();
+    let plain = FrameTemplate::new(spec(vec![ethernet(), ipv4()], 128)).unwrap();
     assert_eq!(frame(&plain, 0)[16..18], [0, 110]);
 }
 
@@ -118,14 +122,14 @@ fn total_length_is_size_less_18_and_types_follow_the_next_header() {
 fn the_inner_packet_of_a_vxlan_frame_ends_before_the_inner_fcs() {
     let headers = vec![
         ethernet(),
-        Header::new(Kind::Ipv6).with("src", 1u128 << 96).with("dst", 2u128 << 96),
-        Header::new(Kind::Udp).with("dst_port", 4789),
-        Header::new(Kind::Vxlan).with("vni", 7),
+        PacketHeader::new(HeaderKind::Ipv6).with("src", 1u128 << 96).with("dst", 2u128 << 96),
+        PacketHeader::new(HeaderKind::Udp).with("dst_port", 4789),
+        PacketHeader::new(HeaderKind::Vxlan).with("vni", 7),
         ethernet(),
         ipv4(),
-        Header::new(Kind::Tcp),
+        PacketHeader::new(HeaderKind::Tcp),
     ];
-    let template = Template::new(spec(headers, 256)).unwrap();
+    let template = FrameTemplate::new(spec(headers, 256)).unwrap();
     let bytes = frame(&template, 9);
     let word = |at: usize| usize::from(u16::from_be_bytes([bytes[at], bytes[at + 1]]));
     // The example of the OTG conformance suite: 198, 198, 164 with 168 bytes left.
@@ -134,56 +138,61 @@ fn the_inner_packet_of_a_vxlan_frame_ends_before_the_inner_fcs() {
     let mut inner = bytes[70..].to_vec();
     inner.truncate(14 + 164);
     judge(&inner);
-    assert_eq!(verdict(&template, 9, &bytes), Some(Verdict::Intact));
+    assert_eq!(verdict(&template, 9, &bytes), Some(FrameComparison::Intact));
 }
 
 #[test]
 fn gre_checksum_and_mpls_stack() {
-    let gre = Header::new(Kind::Gre).with("checksum_present", 1);
-    let headers = vec![ethernet(), ipv4(), gre, ipv4(), Header::new(Kind::Icmp)];
-    let bytes = frame(&Template::new(spec(headers, 200)).unwrap(), 0);
+    let gre = PacketHeader::new(HeaderKind::Gre).with("checksum_present", 1);
+    let headers = vec![ethernet(), ipv4(), gre, ipv4(), PacketHeader::new(HeaderKind::Icmp)];
+    let bytes = frame(&FrameTemplate::new(spec(headers, 200)).unwrap(), 0);
     assert_eq!(bytes[23], 47);
     assert_eq!(bytes[36..38], [8, 0]);
     assert_eq!(sum(&bytes[34..]), 0xffff);
     assert_eq!(sum(&bytes[62..]), 0xffff);
-    let headers = vec![ethernet(), Header::new(Kind::Mpls), Header::new(Kind::Mpls), ipv4()];
-    let bytes = frame(&Template::new(spec(headers, 100)).unwrap(), 0);
+    let headers =
+        vec![ethernet(), PacketHeader::new(HeaderKind::Mpls), PacketHeader::new(HeaderKind::Mpls), ipv4()];
+    let bytes = frame(&FrameTemplate::new(spec(headers, 100)).unwrap(), 0);
     assert_eq!(bytes[12..22], [0x88, 0x47, 0, 1, 0, 64, 0, 1, 1, 64]);
 }
 
 #[test]
 fn a_bad_checksum_is_bad_and_a_given_one_is_as_given() {
-    let mut udp = Header::new(Kind::Udp);
-    udp.set("checksum", Setting::BadChecksum);
-    let bytes = frame(&Template::new(spec(vec![ethernet(), ipv4(), udp], 100)).unwrap(), 0);
+    let mut udp = PacketHeader::new(HeaderKind::Udp);
+    udp.set("checksum", FieldSetting::BadChecksum);
+    let bytes = frame(&FrameTemplate::new(spec(vec![ethernet(), ipv4(), udp], 100)).unwrap(), 0);
     assert_ne!(bytes[40..42], [0, 0]);
-    let good = frame(&Template::new(spec(vec![ethernet(), ipv4(), Header::new(Kind::Udp)], 100)).unwrap(), 0);
+    let good = frame(
+        &FrameTemplate::new(spec(vec![ethernet(), ipv4(), PacketHeader::new(HeaderKind::Udp)], 100)).unwrap(),
+        0,
+    );
     assert_ne!(bytes[40..42], good[40..42]);
-    let given = Header::new(Kind::Udp).with("checksum", 0x1234);
-    let bytes = frame(&Template::new(spec(vec![ethernet(), ipv4(), given], 100)).unwrap(), 0);
+    let given = PacketHeader::new(HeaderKind::Udp).with("checksum", 0x1234);
+    let bytes = frame(&FrameTemplate::new(spec(vec![ethernet(), ipv4(), given], 100)).unwrap(), 0);
     assert_eq!(bytes[40..42], [0x12, 0x34]);
 }
 
 #[test]
 fn frames_too_small_for_their_headers_are_refused() {
-    let headers = vec![ethernet(), Header::new(Kind::Ipv6), Header::new(Kind::Udp)];
-    let error = Template::new(spec(headers, 64)).unwrap_err();
+    let headers = vec![ethernet(), PacketHeader::new(HeaderKind::Ipv6), PacketHeader::new(HeaderKind::Udp)];
+    let error = FrameTemplate::new(spec(headers, 64)).unwrap_err();
     assert_eq!(error, Error::TooSmall { headers: 62, needed: 66, smallest: 64 });
 }
 
 #[test]
 fn without_a_tag_the_payload_is_as_asked() {
     let untagged = FrameSpec { tagged: false, ..spec(vec![ethernet(), ipv4()], 100) };
-    let bytes = frame(&Template::new(untagged).unwrap(), 0);
-    assert_eq!(bytes[34..], Payload::IncrementByte.fill(62));
+    let bytes = frame(&FrameTemplate::new(untagged).unwrap(), 0);
+    assert_eq!(bytes[34..], PayloadPattern::IncrementByte.fill(62));
 }
 
 #[test]
 fn four_thousand_streams_with_the_same_headers_are_told_apart() {
-    let template = Template::new(spec(vec![ethernet(), ipv4(), Header::new(Kind::Tcp)], 64)).unwrap();
+    let template =
+        FrameTemplate::new(spec(vec![ethernet(), ipv4(), PacketHeader::new(HeaderKind::Tcp)], 64)).unwrap();
     for stream in 0..4096 {
         let mut out = [0; 60];
-        template.render(77, Stamp { stream, ..stamp() }, &mut out);
+        template.render(77, TagStamp { stream, ..stamp() }, &mut out);
         let found = find(&out, KEY).unwrap();
         if found.tag.form == TagForm::Short {
             assert_eq!((found.tag.stream, found.tag.sequence), (stream, 77));
@@ -193,34 +202,43 @@ fn four_thousand_streams_with_the_same_headers_are_told_apart() {
 
 #[test]
 fn devices_that_rewrite_push_pop_or_pad_are_noticed_but_do_not_hide_the_frame() {
-    let template = Template::new(spec(vec![ethernet(), ipv4(), Header::new(Kind::Udp)], 100)).unwrap();
+    let template =
+        FrameTemplate::new(spec(vec![ethernet(), ipv4(), PacketHeader::new(HeaderKind::Udp)], 100)).unwrap();
     let sent = frame(&template, 4);
     let mut ttl = sent.clone();
     ttl[22] -= 1;
-    assert_eq!(verdict(&template, 4, &ttl), Some(Verdict::Altered));
+    assert_eq!(verdict(&template, 4, &ttl), Some(FrameComparison::Altered));
     let mut pushed = sent.clone();
     pushed.splice(12..12, [0x81, 0, 0, 9]);
-    assert_eq!(verdict(&template, 4, &pushed), Some(Verdict::Altered));
-    let small = Template::new(spec(vec![ethernet(), ipv4()], 64)).unwrap();
-    let vlan = Template::new(spec(vec![ethernet(), Header::new(Kind::Vlan), ipv4()], 64)).unwrap();
+    assert_eq!(verdict(&template, 4, &pushed), Some(FrameComparison::Altered));
+    let small = FrameTemplate::new(spec(vec![ethernet(), ipv4()], 64)).unwrap();
+    let vlan =
+        FrameTemplate::new(spec(vec![ethernet(), PacketHeader::new(HeaderKind::Vlan), ipv4()], 64)).unwrap();
     let mut popped = frame(&vlan, 4);
     popped.drain(12..16);
     popped.resize(60, 0);
-    assert_eq!(verdict(&vlan, 4, &popped), Some(Verdict::Altered));
-    assert_eq!(verdict(&small, 4, &frame(&small, 4)), Some(Verdict::Intact));
+    assert_eq!(verdict(&vlan, 4, &popped), Some(FrameComparison::Altered));
+    assert_eq!(verdict(&small, 4, &frame(&small, 4)), Some(FrameComparison::Intact));
 }
 
-fn any_stack() -> impl Strategy<Value = Vec<Header>> {
+fn any_stack() -> impl Strategy<Value = Vec<PacketHeader>> {
     let l2 = prop_oneof![
         Just(vec![ethernet()]),
-        Just(vec![ethernet(), Header::new(Kind::Vlan).with("id", 5)]),
-        Just(vec![ethernet().with("ether_type", 0x88a8), Header::new(Kind::Vlan), Header::new(Kind::Vlan)]),
+        Just(vec![ethernet(), PacketHeader::new(HeaderKind::Vlan).with("id", 5)]),
+        Just(vec![
+            ethernet().with("ether_type", 0x88a8),
+            PacketHeader::new(HeaderKind::Vlan),
+            PacketHeader::new(HeaderKind::Vlan)
+        ]),
     ];
-    let varying = |count| Pattern::Step { start: 1000, step: 3, count, down: false };
+    let varying = |count| FieldPattern::Step { start: 1000, step: 3, count, down: false };
     let l3 = (0u8..3, 1u64..300).prop_map(move |(kind, count)| match kind {
-        0 => vec![ipv4(), Header::new(Kind::Udp).with("src_port", varying(count))],
-        1 => vec![ipv4().with("dst", varying(count)), Header::new(Kind::Tcp)],
-        _ => vec![Header::new(Kind::Ipv6).with("src", varying(count)), Header::new(Kind::Udp)],
+        0 => vec![ipv4(), PacketHeader::new(HeaderKind::Udp).with("src_port", varying(count))],
+        1 => vec![ipv4().with("dst", varying(count)), PacketHeader::new(HeaderKind::Tcp)],
+        _ => vec![
+            PacketHeader::new(HeaderKind::Ipv6).with("src", varying(count)),
+            PacketHeader::new(HeaderKind::Udp),
+        ],
     });
     (l2, l3).prop_map(|(mut l2, l3)| {
         l2.extend(l3);
@@ -231,25 +249,25 @@ fn any_stack() -> impl Strategy<Value = Vec<Header>> {
 proptest! {
     #[test]
     fn any_frame_parses_with_right_lengths_and_checksums(headers in any_stack(), size in 90u32..1519, n: u64, tagged: bool) {
-        let template = Template::new(FrameSpec { tagged, ..spec(headers, size) }).unwrap();
+        let template = FrameTemplate::new(FrameSpec { tagged, ..spec(headers, size) }).unwrap();
         let bytes = frame(&template, n);
         judge(&bytes);
         if tagged {
-            prop_assert_eq!(verdict(&template, n, &bytes), Some(Verdict::Intact));
+            prop_assert_eq!(verdict(&template, n, &bytes), Some(FrameComparison::Intact));
         }
         prop_assert!(template.has_headers_of(&bytes));
     }
 
     #[test]
     fn one_flipped_bit_is_always_noticed(headers in any_stack(), size in 90u32..400, n: u64, at: prop::sample::Index, bit in 0u8..8) {
-        let template = Template::new(spec(headers, size)).unwrap();
+        let template = FrameTemplate::new(spec(headers, size)).unwrap();
         let mut bytes = frame(&template, n);
         let at = at.index(bytes.len());
         bytes[at] ^= 1 << bit;
         match verdict(&template, n, &bytes) {
-            Some(Verdict::Intact) => prop_assert!(false, "not noticed at {at}"),
-            Some(Verdict::Altered) => prop_assert!(at < template.header_len()),
-            Some(Verdict::Corrupt) => prop_assert!(at >= template.header_len()),
+            Some(FrameComparison::Intact) => prop_assert!(false, "not noticed at {at}"),
+            Some(FrameComparison::Altered) => prop_assert!(at < template.header_len()),
+            Some(FrameComparison::Corrupt) => prop_assert!(at >= template.header_len()),
             // The tag itself was hit.
             None => prop_assert!(at >= bytes.len() - 16),
         }
@@ -257,7 +275,7 @@ proptest! {
 
     #[test]
     fn foreign_frames_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), n: u64, tag_it: bool) {
-        let template = Template::new(spec(vec![ethernet(), ipv4()], 120)).unwrap();
+        let template = FrameTemplate::new(spec(vec![ethernet(), ipv4()], 120)).unwrap();
         let mut bytes = bytes;
         if tag_it && bytes.len() >= 16 {
             let end = bytes.len();

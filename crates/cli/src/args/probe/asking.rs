@@ -2,7 +2,7 @@
 
 use super::{Bounds, MannerFlags};
 use clap::Args;
-use packetrig_plan::Location;
+use packetrig_plan::PortLocation;
 use packetrig_units::{FrameSize, Nanos};
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use std::path::PathBuf;
 pub(crate) struct Asking {
     /// Ask through this interface: IF or NAMESPACE/IF [default: the one the kernel would take]
     #[arg(long, value_name = "IF")]
-    pub(crate) through: Option<Location>,
+    pub(crate) through: Option<PortLocation>,
     /// Probes to each target; without it, until interrupted or the limits are reached
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) count: Option<u32>,

@@ -1,7 +1,7 @@
 //! `packetrig probe calibrate` as typed.
 
 use clap::Args;
-use packetrig_plan::Location;
+use packetrig_plan::PortLocation;
 use packetrig_probe::Mechanism;
 use packetrig_units::Nanos;
 
@@ -9,7 +9,7 @@ use packetrig_units::Nanos;
 pub(crate) struct CalibrateProbes {
     /// Two interfaces of this machine that are connected, the sending one first; without them, a virtual cable made for it
     #[arg(value_name = "IF", num_args = 2)]
-    pub(crate) interfaces: Vec<Location>,
+    pub(crate) interfaces: Vec<PortLocation>,
     /// Probes with each mechanism
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(50..=1_000_000))]
     pub(crate) count: u32,
@@ -24,7 +24,7 @@ pub(crate) struct CalibrateProbes {
     pub(crate) keep: Option<std::path::PathBuf>,
     /// Yes, this interface may carry probes although it looks like part of a real network
     #[arg(long, value_name = "IF", value_delimiter = ',')]
-    pub(crate) confirm: Vec<Location>,
+    pub(crate) confirm: Vec<PortLocation>,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

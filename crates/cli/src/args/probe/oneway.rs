@@ -3,7 +3,7 @@
 use super::stamp::target;
 use super::{Asking, SessionFlags};
 use clap::Args;
-use packetrig_plan::Location;
+use packetrig_plan::PortLocation;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
@@ -11,7 +11,7 @@ use std::str::FromStr;
 #[derive(Clone, Debug)]
 pub(crate) enum To {
     /// To an interface of this machine.
-    Here(Location),
+    Here(PortLocation),
     /// To another node, which reflects.
     Node(SocketAddr),
 }

@@ -2,14 +2,14 @@
 
 use super::MannerFlags;
 use clap::Args;
-use packetrig_plan::Location;
+use packetrig_plan::PortLocation;
 
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Release")]
 pub(crate) struct Outlet {
     /// Leave through this interface: IF or NAMESPACE/IF [default: as the routes say]
     #[arg(long, value_name = "IF")]
-    pub(crate) through: Option<Location>,
+    pub(crate) through: Option<PortLocation>,
     #[command(flatten)]
     pub(crate) manner: MannerFlags,
 }

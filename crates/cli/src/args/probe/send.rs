@@ -2,7 +2,7 @@
 
 use super::{Bounds, MannerFlags, ProbeTarget};
 use clap::Args;
-use packetrig_plan::Location;
+use packetrig_plan::PortLocation;
 use packetrig_units::{FrameSize, Nanos};
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use std::path::PathBuf;
 pub(crate) struct SendProbes {
     /// Interface that probes leave through: IF or NAMESPACE/IF
     #[arg(value_name = "IF")]
-    pub(crate) interface: Location,
+    pub(crate) interface: PortLocation,
     /// Address or name of a target; several take turns, train by train
     #[arg(long, value_name = "TARGET", required = true, num_args = 1..=16)]
     pub(crate) to: Vec<ProbeTarget>,

@@ -2,10 +2,10 @@
 
 use packetrig_fleet::hello::{ClockFacts, ClockSource, Hello, OfferedPort, PROTOCOL};
 use packetrig_fleet::permit::{Permit, PermittedPort};
-use packetrig_plan::Location;
+use packetrig_plan::PortLocation;
 use packetrig_stats::port::BackEnd;
 use packetrig_sys::clock::state::{self, ClockState};
-use packetrig_sys::facts::{self, Interface};
+use packetrig_sys::facts::{self, InterfaceFacts};
 use packetrig_sys::netns::NetNs;
 use packetrig_sys::{clock, disk, xdp};
 use packetrig_units::{BitRate, Nanos};
@@ -71,7 +71,7 @@ impl Describer {
     fn offered(&self) -> Vec<OfferedPort> {
         let here = self.of_namespace(None);
         let named =
-            self.permit.ports.iter().flatten().filter_map(|port| port.interface.parse::<Location>().ok());
+            self.permit.ports.iter().flatten().filter_map(|port| port.interface.parse::<PortLocation>().ok());
         let mut others: Vec<String> = named.filter_map(|location| location.namespace).collect();
         others.sort();
         others.dedup();
@@ -82,15 +82,16 @@ impl Describer {
     /// What cannot be looked at is not offered.
     fn of_namespace(&self, namespace: Option<String>) -> Vec<OfferedPort> {
         let found = NetNs::open_or_current(namespace.as_deref()).and_then(|netns| facts::interfaces(&netns));
-        let offered = |interface: Interface| {
-            let location = Location { namespace: namespace.clone(), interface: interface.link.name.clone() };
+        let offered = |interface: InterfaceFacts| {
+            let location =
+                PortLocation { namespace: namespace.clone(), interface: interface.link.name.clone() };
             let lent = self.permit.port(&location.to_string(), interface.default_route)?;
             (interface.link.name != "lo").then(|| self.offer(lent, &interface))
         };
         found.unwrap_or_default().into_iter().filter_map(offered).collect()
     }
 
-    fn offer(&self, lent: PermittedPort, interface: &Interface) -> OfferedPort {
+    fn offer(&self, lent: PermittedPort, interface: &InterfaceFacts) -> OfferedPort {
         let native = interface.xdp.as_ref().is_some_and(|xdp| xdp.native);
         let possible =
             [(BackEnd::Packet, true), (BackEnd::Xdp, self.has_bpf && native), (BackEnd::AfXdp, self.has_bpf)];

@@ -23,7 +23,7 @@ use packetrig_nats::{Access, NatsFabric};
 use packetrig_node::{
     CaptureServer, EnginePlane, Loan, Membership as Duties, Site, Uplink, epoch, serve_fleet,
 };
-use packetrig_plan::Location;
+use packetrig_plan::PortLocation;
 use packetrig_store::spool::{Limits, Spool};
 use packetrig_sys::{clock, disk, kernel, memory, process, signal};
 use std::fs;
@@ -139,7 +139,8 @@ fn keep_certificate_valid(home: &Home, fabric: NatsFabric) -> Result<(), Error> 
 
 /// Other network namespaces of ports that the owner lends.
 pub(super) fn namespaces(permit: &Permit) -> Vec<String> {
-    let locations = permit.ports.iter().flatten().filter_map(|port| port.interface.parse::<Location>().ok());
+    let locations =
+        permit.ports.iter().flatten().filter_map(|port| port.interface.parse::<PortLocation>().ok());
     locations.filter_map(|location| location.namespace).collect()
 }
 

@@ -9,11 +9,11 @@ use crate::output::remark;
 use packetrig_fleet::RunId;
 use packetrig_fleet::controller::Policies;
 use packetrig_fleet::outcome::Fault;
-use packetrig_fleet::report::Criteria;
+use packetrig_fleet::report::AcceptanceCriteria;
 use packetrig_nats::NatsFabric;
 use packetrig_node::fleet::{Fleet, RunShelf};
 use packetrig_node::{RunOptions, Session, Shared};
-use packetrig_plan::{Plan, ReadOptions, Steer};
+use packetrig_plan::{Plan, PlanChange, ReadOptions};
 use packetrig_server::{EventSink, Refusal, Rigs, Running};
 use packetrig_stats::port::BackEnd;
 use packetrig_store::Catalogue;
@@ -71,7 +71,7 @@ impl Rigs for FleetRigs {
             back_end: self.back_end,
             limits: Vec::new(),
             drain: DRAIN,
-            criteria: Criteria::default(),
+            criteria: AcceptanceCriteria::default(),
         };
         let shelf = self.charged.0.clone();
         super::charge::begin(&shelf, &options, &document, report_size(plan, None, &document))
@@ -118,7 +118,7 @@ struct ServedRun {
 }
 
 impl Running for ServedRun {
-    fn steer(&self, steer: Steer) -> Result<(), Fault> {
+    fn steer(&self, steer: PlanChange) -> Result<(), Fault> {
         self.session.steer(steer)
     }
 

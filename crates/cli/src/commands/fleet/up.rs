@@ -15,7 +15,7 @@ use packetrig_fleet::reign::{Identity, LOCK, Lock};
 use packetrig_nats::authority::{AdmittedNode, Authority, ServerCertificateKeeper};
 use packetrig_nats::broker::{Broker, BrokerHealth, HealthWatch, Security, Setup};
 use packetrig_nats::enrol::EnrolServer;
-use packetrig_sys::link::Links;
+use packetrig_sys::link::NamespaceLinks;
 use packetrig_sys::netns::NetNs;
 use packetrig_sys::{clock, signal};
 use std::net::{IpAddr, SocketAddr};
@@ -114,14 +114,14 @@ fn own<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// The address nodes are most likely to reach.
 fn own_address() -> Result<String, Error> {
-    let addresses = Links::open(&NetNs::current()?)?.global_addresses()?;
+    let addresses = NamespaceLinks::open(&NetNs::current()?)?.global_addresses()?;
     let best = addresses.iter().find(|ip| ip.is_ipv4()).or_else(|| addresses.first());
     Ok(best.map_or_else(|| "127.0.0.1".to_owned(), ToString::to_string))
 }
 
 /// Everything by which this machine may be called.
 fn names(host: &str) -> Result<Vec<String>, Error> {
-    let addresses = Links::open(&NetNs::current()?)?.global_addresses()?;
+    let addresses = NamespaceLinks::open(&NetNs::current()?)?.global_addresses()?;
     let mut names = vec![host.to_owned(), "localhost".to_owned(), "127.0.0.1".to_owned()];
     names.extend(addresses.iter().map(IpAddr::to_string));
     names.sort();

@@ -25,9 +25,9 @@ use packetrig_engine::impair::DIRECTIONS;
 use packetrig_engine::packet::{self, PacketTap, TapOptions};
 use packetrig_engine::port::{FrameRx, WorkerClock};
 use packetrig_engine::xdp::{XdpTap, XdpTapOptions};
-use packetrig_plan::Location;
+use packetrig_plan::PortLocation;
 use packetrig_stats::series::RateSeries;
-use packetrig_sys::clock::Offset;
+use packetrig_sys::clock::RealtimeOffset;
 use packetrig_sys::signal;
 use std::cell::Cell;
 use std::path::Path;
@@ -72,7 +72,7 @@ fn retention(arguments: &BeginLog) -> LogRetention {
 
 struct Job<'a> {
     arguments: &'a BeginLog,
-    interface: &'a Location,
+    interface: &'a PortLocation,
     expression: String,
 }
 
@@ -110,7 +110,7 @@ impl Job<'_> {
     fn listen<R: FrameRx>(
         &self,
         mut tap: R,
-        (offset, is_up): (Offset, bool),
+        (offset, is_up): (RealtimeOffset, bool),
         keeper: LogKeeper,
         directory: &Path,
     ) -> Result<(RecordSummary, TapNumbers), Error> {

@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::identity::entropy;
 use packetrig_flow::parse::ParseOptions;
 use packetrig_flow::table::TableOptions;
-use packetrig_meter::source::{FileOptions, LiveOptions, Location, Pace, Way};
+use packetrig_meter::source::{FileOptions, LiveOptions, Pace, PortLocation, Way};
 use packetrig_meter::{Input, MeterOptions};
 use std::path::{Path, PathBuf};
 
@@ -49,7 +49,7 @@ fn input(arguments: &Arguments) -> Result<Input, Error> {
     if arguments.pace.is_some() {
         return Err(Error::Usage("--pace is for files: an interface has its own pace".into()));
     }
-    let locations: Vec<Location> = arguments
+    let locations: Vec<PortLocation> = arguments
         .inputs
         .iter()
         .map(|name| {

@@ -8,11 +8,11 @@ use crate::exit::Exit;
 use crate::numbers::count;
 use crate::output::{Output, remark};
 use crate::table::table;
-use packetrig_plan::Location;
+use packetrig_plan::PortLocation;
 use packetrig_probe::choice::{self, Calibration};
 use packetrig_probe::{Mechanism, Spread};
 use packetrig_prober::calibrate::{self, Extent, Found};
-use packetrig_sys::bpf::Attachment;
+use packetrig_sys::bpf::BpfAttachment;
 use packetrig_sys::{private_files, signal, xdp};
 use packetrig_testkit::Lab;
 use serde_json::json;
@@ -51,19 +51,19 @@ pub(super) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit
 
 /// Two interfaces, of a lab if none were named.
 struct Bench {
-    near: Location,
-    far: Location,
-    _pass: Option<Attachment>,
+    near: PortLocation,
+    far: PortLocation,
+    _pass: Option<BpfAttachment>,
     _lab: Option<Lab>,
 }
 
 impl Bench {
-    fn open(named: &[Location]) -> Result<Self, Error> {
+    fn open(named: &[PortLocation]) -> Result<Self, Error> {
         if let [near, far] = named {
             return Ok(Self { near: near.clone(), far: far.clone(), _pass: None, _lab: None });
         }
         let lab = Lab::pair()?;
-        let at = |index: usize| Location {
+        let at = |index: usize| PortLocation {
             namespace: Some(lab.ports()[index].namespace().to_owned()),
             interface: lab.ports()[index].link.name.clone(),
         };

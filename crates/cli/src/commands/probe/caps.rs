@@ -5,13 +5,13 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::output::Output;
 use crate::table::table;
-use packetrig_plan::Location;
+use packetrig_plan::PortLocation;
 use packetrig_probe::Stage;
 use packetrig_prober::release::{Capability, capabilities};
-use packetrig_sys::caps::Rights;
+use packetrig_sys::caps::ThreadRights;
 use packetrig_sys::clock::{self, ClockState};
-use packetrig_sys::ethtool::Ethtool;
-use packetrig_sys::link::Links;
+use packetrig_sys::ethtool::EthtoolCalls;
+use packetrig_sys::link::NamespaceLinks;
 use packetrig_sys::netns::NetNs;
 use packetrig_sys::sched;
 use serde_json::{Value, json};
@@ -37,13 +37,13 @@ pub(super) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit
     Ok(Exit::Ok)
 }
 
-fn locations(named: Option<&Location>) -> Result<Vec<Location>, Error> {
+fn locations(named: Option<&PortLocation>) -> Result<Vec<PortLocation>, Error> {
     if let Some(location) = named {
         return Ok(vec![location.clone()]);
     }
-    let links = Links::open(&NetNs::current()?)?.list()?;
+    let links = NamespaceLinks::open(&NetNs::current()?)?.list()?;
     let is_wanted = |link: &packetrig_sys::link::Link| link.up && !link.loopback && link.mac.is_some();
-    let of = |link: packetrig_sys::link::Link| Location { namespace: None, interface: link.name };
+    let of = |link: packetrig_sys::link::Link| PortLocation { namespace: None, interface: link.name };
     Ok(links.into_iter().filter(is_wanted).map(of).collect())
 }
 
@@ -52,7 +52,7 @@ fn machine() -> Result<Value, Error> {
     Ok(json!({
         "kernel": packetrig_sys::kernel::release(),
         "processors": sched::cpus()?.len(),
-        "may_have_real_time_priority": Rights::current().has("CAP_SYS_NICE"),
+        "may_have_real_time_priority": ThreadRights::current().has("CAP_SYS_NICE"),
         "real_time_share_us": sched::real_time_share(),
         "clock_comparison_bound_ns": offset.bound_ns,
         "tai_ahead_s": (clock::tai_ns().saturating_sub(clock::wall_clock_ns()) + 500_000_000) / 1_000_000_000,
@@ -60,7 +60,7 @@ fn machine() -> Result<Value, Error> {
     }))
 }
 
-fn shown(location: &Location, found: &[Capability]) -> Value {
+fn shown(location: &PortLocation, found: &[Capability]) -> Value {
     let of = |can: &Capability| {
         json!({
             "mechanism": can.mechanism,
@@ -100,10 +100,10 @@ fn stages(stages: &[Stage]) -> String {
     stages.iter().map(name).collect::<Vec<_>>().join(", ")
 }
 
-fn device_clock(location: &Location) -> String {
+fn device_clock(location: &PortLocation) -> String {
     let stamping = || {
         let netns = NetNs::open_or_current(location.namespace.as_deref())?;
-        Ethtool::open(&netns)?.timestamping(&location.interface)
+        EthtoolCalls::open(&netns)?.timestamping(&location.interface)
     };
     match stamping().ok().and_then(|stamping| stamping.clock) {
         Some(number) => format!("/dev/ptp{number}"),

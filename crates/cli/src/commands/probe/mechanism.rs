@@ -3,7 +3,7 @@
 use crate::args::{MannerFlags, Wish};
 use crate::error::Error;
 use crate::output::remark;
-use packetrig_plan::Location;
+use packetrig_plan::PortLocation;
 use packetrig_probe::Budget;
 use packetrig_probe::choice::{self, Calibration};
 use packetrig_probe::{Limits, Mechanism};
@@ -22,7 +22,7 @@ pub(super) struct Chosen {
 }
 
 /// What the flags come to at an interface.
-pub(super) fn choose(flags: &MannerFlags, location: &Location) -> Chosen {
+pub(super) fn choose(flags: &MannerFlags, location: &PortLocation) -> Chosen {
     let (mechanism, why) = match flags.mechanism {
         Wish::Only(mechanism) => (mechanism, "asked for".to_owned()),
         Wish::Auto => {
@@ -37,7 +37,7 @@ pub(super) fn choose(flags: &MannerFlags, location: &Location) -> Chosen {
 
 /// The same for trains that are compared with their measured departures. `auto` is `spin` then: they need not be exact, and while a gate
 /// holds them nothing else of the kernel goes on at its processor, the timer of a shaper on this machine included.
-pub(super) fn choose_for_trains(flags: &MannerFlags, location: &Location) -> Chosen {
+pub(super) fn choose_for_trains(flags: &MannerFlags, location: &PortLocation) -> Chosen {
     match flags.mechanism {
         Wish::Only(_) => choose(flags, location),
         Wish::Auto => {
@@ -48,7 +48,7 @@ pub(super) fn choose_for_trains(flags: &MannerFlags, location: &Location) -> Cho
 }
 
 /// Opens it behind the limits of a target.
-pub(super) fn open(chosen: &Chosen, location: &Location, limits: Limits) -> Result<Dispatcher, Error> {
+pub(super) fn open(chosen: &Chosen, location: &PortLocation, limits: Limits) -> Result<Dispatcher, Error> {
     let release = release::open(location, chosen.mechanism, chosen.manner)?;
     for one in release.remarks() {
         remark(one);

@@ -5,12 +5,12 @@ use crate::args::{OneWay, SessionFlags, To};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::output::Output;
-use packetrig_plan::Location;
+use packetrig_plan::PortLocation;
 use packetrig_probe::method::Passing;
 use packetrig_probe::series::Meaning;
 use packetrig_prober::ask::{self, Event};
 use packetrig_prober::ear::{Ear, Hush, Wanted};
-use packetrig_sys::link::Links;
+use packetrig_sys::link::NamespaceLinks;
 use packetrig_sys::netns::NetNs;
 use packetrig_sys::signal;
 use std::net::IpAddr;
@@ -42,12 +42,12 @@ fn refuse_idle(arguments: &OneWay) -> Result<(), Error> {
 }
 
 /// To another interface of this machine.
-fn here(arguments: &OneWay, to: &Location, output: &mut Output) -> Result<Exit, Error> {
+fn here(arguments: &OneWay, to: &PortLocation, output: &mut Output) -> Result<Exit, Error> {
     let asking = &arguments.asking;
     let permit = bounds::permit(&asking.bounds)?;
     let (index, address) = arrival(to, arguments.address)?;
     let way = asking::way(asking, &permit, address)?;
-    let namespace = |location: &Location| location.namespace.clone();
+    let namespace = |location: &PortLocation| location.namespace.clone();
     let own = Hush::any_port(namespace(&way.location).as_deref(), way.ends.source)?;
     let there = Hush::any_port(namespace(to).as_deref(), address)?;
     let wanted = Wanted { addresses: vec![address], port: Some(there.port()) };
@@ -84,9 +84,9 @@ fn here(arguments: &OneWay, to: &Location, output: &mut Output) -> Result<Exit, 
 }
 
 /// Where probes arrive: the interface's number and the address to send to.
-fn arrival(to: &Location, wanted: Option<IpAddr>) -> Result<(u32, IpAddr), Error> {
+fn arrival(to: &PortLocation, wanted: Option<IpAddr>) -> Result<(u32, IpAddr), Error> {
     let netns = NetNs::open_or_current(to.namespace.as_deref())?;
-    let mut links = Links::open(&netns)?;
+    let mut links = NamespaceLinks::open(&netns)?;
     let index = links.by_name(&to.interface)?.index;
     let mut addresses: Vec<IpAddr> =
         links.addresses()?.into_iter().filter(|address| address.index == index).map(|a| a.ip).collect();

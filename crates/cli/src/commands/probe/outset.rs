@@ -4,7 +4,7 @@ use super::bounds;
 use super::mechanism::{self, Chosen};
 use crate::args::{Bounds, MannerFlags, Outlet};
 use crate::error::Error;
-use packetrig_plan::Location;
+use packetrig_plan::PortLocation;
 use packetrig_probe::header::Header;
 use packetrig_probe::{Limits, Permit};
 use packetrig_prober::circumstances;
@@ -28,7 +28,7 @@ impl Outset {
         bounds: &Bounds,
         outlet: &Outlet,
         target: IpAddr,
-        choose: fn(&MannerFlags, &Location) -> Chosen,
+        choose: fn(&MannerFlags, &PortLocation) -> Chosen,
     ) -> Result<Self, Error> {
         let permit = bounds::permit(bounds)?;
         let permitted = bounds::permitted(&permit, target)?;

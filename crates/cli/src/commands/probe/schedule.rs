@@ -5,7 +5,7 @@ use crate::error::Error;
 use packetrig_probe::schedule::Train;
 use packetrig_probe::script::{self, Chirps};
 use packetrig_probe::{Schedule, script::ScriptError};
-use packetrig_wire::pcap::{self, Decoder, Step};
+use packetrig_wire::pcap::{self, CaptureDecoder, DecoderStep};
 use std::path::Path;
 
 /// What the flags come to. `seed` is where chance begins.
@@ -47,21 +47,21 @@ fn read(file: &Path) -> Result<String, Error> {
 fn capture(file: &Path) -> Result<Schedule, Error> {
     let failed = |source| Error::ReadFile { name: file.display().to_string(), source };
     let bytes = std::fs::read(file).map_err(failed)?;
-    let (mut decoder, mut rest, mut frames) = (Decoder::new(), &bytes[..], Vec::new());
+    let (mut decoder, mut rest, mut frames) = (CaptureDecoder::new(), &bytes[..], Vec::new());
     loop {
         let step =
             decoder.next(rest).map_err(|damage| Error::Usage(format!("{}: {damage}", file.display())))?;
         match step {
-            Step::Record { record, used } => {
+            DecoderStep::Record { record, used } => {
                 let fcs = if record.has_fcs == Some(true) { 4 } else { 0 };
                 let is_frame = record.link_type == pcap::ETHERNET;
                 frames.extend(record.at_ns.filter(|_| is_frame).map(|at| (at, record.full_len - fcs)));
                 rest = &rest[used..];
             }
-            Step::Skip(used) => {
+            DecoderStep::Skip(used) => {
                 rest = usize::try_from(used).ok().and_then(|used| rest.get(used..)).unwrap_or_default();
             }
-            Step::More(_) => break,
+            DecoderStep::More(_) => break,
         }
     }
     script::of_times(frames).map_err(|error| Error::Usage(format!("{}: {error}", file.display())))

@@ -15,9 +15,9 @@ use crate::output::{Output, remark};
 use crate::sandbox::{self, needs};
 use packetrig_fleet::RunId;
 use packetrig_fleet::outcome::Fault;
-use packetrig_fleet::report::{Criteria, RunReport};
+use packetrig_fleet::report::{AcceptanceCriteria, RunReport};
 use packetrig_node::{EnginePlane, Here, RunOptions, Session};
-use packetrig_plan::{Plan, Steer};
+use packetrig_plan::{Plan, PlanChange};
 use packetrig_server::{
     Bound, Console, EventSink, IdentityFiles, Refusal, RejectionObserver, Rigs, Running, ServerOptions,
 };
@@ -181,7 +181,7 @@ impl MachineRigs {
             back_end: self.back_end,
             limits: catalogue.limits(&kernel::release()).map_err(|error| world(&error.into()))?,
             drain: DRAIN,
-            criteria: Criteria::default(),
+            criteria: AcceptanceCriteria::default(),
         };
         drop(catalogue);
         let opened = Session::open(
@@ -251,7 +251,7 @@ struct ServedRun {
 }
 
 impl Running for ServedRun {
-    fn steer(&self, steer: Steer) -> Result<(), Fault> {
+    fn steer(&self, steer: PlanChange) -> Result<(), Fault> {
         self.session.steer(steer)
     }
 

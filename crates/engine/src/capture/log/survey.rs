@@ -2,7 +2,7 @@
 
 use super::{Error, failed};
 use crate::capture::numbers::{TapNumbers, TrailerCounter};
-use packetrig_wire::pcap::{Decoder, MOST_NEEDED, Step};
+use packetrig_wire::pcap::{CaptureDecoder, DecoderStep, MOST_NEEDED};
 use packetrig_wire::trailer;
 use std::fs::File;
 use std::io::{self, Read};
@@ -40,7 +40,7 @@ pub fn survey(path: &Path, known: TapNumbers) -> Result<LogFileSurvey, Error> {
     let mut reading = FileReading {
         found: LogFileSurvey::default(),
         counter: TrailerCounter::new(known),
-        decoder: Decoder::new(),
+        decoder: CaptureDecoder::new(),
     };
     match reading.all(&mut input) {
         Ok(()) => {}
@@ -57,7 +57,7 @@ pub fn survey(path: &Path, known: TapNumbers) -> Result<LogFileSurvey, Error> {
 struct FileReading {
     found: LogFileSurvey,
     counter: TrailerCounter,
-    decoder: Decoder,
+    decoder: CaptureDecoder,
 }
 
 impl FileReading {
@@ -86,13 +86,13 @@ impl FileReading {
         let step =
             self.decoder.next(bytes).map_err(|damage| io::Error::new(io::ErrorKind::InvalidData, damage))?;
         let used = match step {
-            Step::More(_) => return Ok(None),
-            Step::Skip(bytes_used) => match usize::try_from(bytes_used) {
+            DecoderStep::More(_) => return Ok(None),
+            DecoderStep::Skip(bytes_used) => match usize::try_from(bytes_used) {
                 Ok(used) if used <= bytes.len() => used,
                 // Blocks without frames are short in a file of ours.
                 _ => return Ok(None),
             },
-            Step::Record { record, used } => {
+            DecoderStep::Record { record, used } => {
                 self.found.frames += 1;
                 self.found.frame_bytes += u64::from(record.full_len) + FCS;
                 if let Some(at_ns) = record.at_ns {

@@ -2,9 +2,9 @@ use super::*;
 use crate::capture::record::{CaptureFileFormat, DirectionRecorder, FileRotation, RecordSpec, RecordTarget};
 use crate::port::RxFrame;
 use packetrig_stats::port::StampKind;
-use packetrig_sys::clock::Offset;
+use packetrig_sys::clock::RealtimeOffset;
 use packetrig_units::{MonoTime, Nanos};
-use packetrig_wire::trailer::Trailer;
+use packetrig_wire::trailer::TapTrailer;
 use std::fs;
 
 const FILE: u64 = 64 << 10;
@@ -46,7 +46,7 @@ impl TestLog {
             queue: 64 << 20,
         };
         let known = keeper.numbers();
-        let offset = Offset { offset_ns: 0, bound_ns: 1 };
+        let offset = RealtimeOffset { offset_ns: 0, bound_ns: 1 };
         let recorder =
             DirectionRecorder::shelved(spec, (Box::new(keeper), known), offset, MonoTime::from_nanos(now))
                 .unwrap();
@@ -57,7 +57,7 @@ impl TestLog {
     fn frames(&mut self, numbers: impl IntoIterator<Item = u64>) {
         for number in numbers {
             self.now += 1_000_000_000;
-            let trailer = Trailer { direction: 0, full_len: 976, number, at_ns: self.now };
+            let trailer = TapTrailer { direction: 0, full_len: 976, number, at_ns: self.now };
             let bytes = [&[7; 976][..], &trailer.encode()].concat();
             let at = MonoTime::from_nanos(self.now);
             self.recorder.frame(&RxFrame { bytes: &bytes, full_len: 1000, at, stamp: StampKind::Software });

@@ -8,7 +8,7 @@
 use super::disk::{DiskOrder, RecordTarget};
 use super::shelf::FilePart;
 use crossbeam_channel::{Receiver, Sender};
-use packetrig_sys::bulk::Aligned;
+use packetrig_sys::bulk::AlignedMemory;
 use std::collections::VecDeque;
 
 /// Bytes of a block.
@@ -17,7 +17,7 @@ pub(super) const BLOCK: usize = 1 << 20;
 /// Memory on its way to the disk.
 #[derive(Debug)]
 pub(super) struct DiskBlock {
-    pub(super) memory: Aligned,
+    pub(super) memory: AlignedMemory,
     /// Bytes in use.
     pub(super) len: usize,
     /// Bytes that may be used.
@@ -32,7 +32,7 @@ pub(super) struct DiskBlock {
 
 impl DiskBlock {
     pub(super) fn new() -> Self {
-        Self { memory: Aligned::new(BLOCK), len: 0, limit: BLOCK, offset: 0, whole: 0, frames: 0 }
+        Self { memory: AlignedMemory::new(BLOCK), len: 0, limit: BLOCK, offset: 0, whole: 0, frames: 0 }
     }
 }
 

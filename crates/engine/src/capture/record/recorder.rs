@@ -10,7 +10,7 @@ use crate::Error;
 use crate::capture::numbers::TapNumbers;
 use crate::port::RxFrame;
 use crossbeam_channel::bounded;
-use packetrig_sys::clock::Offset;
+use packetrig_sys::clock::RealtimeOffset;
 use packetrig_units::{MonoTime, Nanos};
 use packetrig_wire::checksum;
 use std::path::PathBuf;
@@ -31,7 +31,7 @@ const LONGEST_TEXT: usize = 8192;
 #[derive(Debug)]
 pub struct DirectionRecorder {
     spec: RecordSpec,
-    offset: Offset,
+    offset: RealtimeOffset,
     feed: DiskFeed,
     tally: Arc<DiskTally>,
     thread: Option<JoinHandle<DiskOutcome>>,
@@ -84,7 +84,7 @@ pub struct RecordingOutcome {
 
 impl DirectionRecorder {
     /// Makes the first file and starts the disk's thread. `offset` is that which the frames' times were made with.
-    pub fn start(spec: RecordSpec, offset: Offset, now: MonoTime) -> Result<Self, Error> {
+    pub fn start(spec: RecordSpec, offset: RealtimeOffset, now: MonoTime) -> Result<Self, Error> {
         Self::open(spec, None, (offset, now))
     }
 
@@ -92,7 +92,7 @@ impl DirectionRecorder {
     pub fn shelved(
         spec: RecordSpec,
         (shelf, known): (Box<dyn FileShelf>, TapNumbers),
-        offset: Offset,
+        offset: RealtimeOffset,
         now: MonoTime,
     ) -> Result<Self, Error> {
         let mut recorder = Self::open(spec, Some(shelf), (offset, now))?;
@@ -103,7 +103,7 @@ impl DirectionRecorder {
     fn open(
         spec: RecordSpec,
         shelf: Option<Box<dyn FileShelf>>,
-        (offset, now): (Offset, MonoTime),
+        (offset, now): (RealtimeOffset, MonoTime),
     ) -> Result<Self, Error> {
         let blocks = (spec.queue / BLOCK).max(4);
         let (free_in, free) = bounded(blocks);

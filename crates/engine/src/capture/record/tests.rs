@@ -1,7 +1,7 @@
 use super::*;
 use crate::port::RxFrame;
 use packetrig_stats::port::StampKind;
-use packetrig_sys::clock::Offset;
+use packetrig_sys::clock::RealtimeOffset;
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
 
@@ -68,7 +68,7 @@ fn spec(file: PathBuf) -> RecordSpec {
 
 fn run(spec: RecordSpec, limits: RecordLimits) -> RecordSummary {
     let clock = TickingClock::default();
-    let offset = Offset { offset_ns: 1_700_000_000_000_000_000, bound_ns: 1 };
+    let offset = RealtimeOffset { offset_ns: 1_700_000_000_000_000_000, bound_ns: 1 };
     let recorder = DirectionRecorder::start(spec, offset, clock.now()).unwrap();
     let mut rx = ScriptedFrames { sent: 0, lost: 3 };
     record(&mut rx, &clock, Some(recorder), (limits, &|| false), &mut |_, _| {}).unwrap()

@@ -21,7 +21,7 @@ impl OwnerPermit for NotingOpener {
 fn plan(ports: &[&str]) -> Plan {
     let port = |name: &&str| Port {
         name: (*name).into(),
-        site: packetrig_plan::Site::Here,
+        site: packetrig_plan::PortHost::Here,
         location: name.parse().unwrap(),
         speed: None,
         mtu: None,

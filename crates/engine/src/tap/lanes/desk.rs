@@ -3,7 +3,7 @@
 use super::super::account::{MirrorAccount, TapDirection, TapLossCause, UncopiedReason, counted};
 use super::super::place::TapState;
 use crate::packet::lost_on_transmit;
-use packetrig_sys::link::Counters;
+use packetrig_sys::link::LinkCounters;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Copies for a mirror.
@@ -92,7 +92,7 @@ impl LaneDesk {
         &self,
         state: &TapState,
         side: usize,
-        transmitted: Option<Counters>,
+        transmitted: Option<LinkCounters>,
     ) -> TapDirection {
         let [received, bytes, ring, taken, refused, full, down, too_long, impaired, made, wanted, other, own] =
             std::array::from_fn(|index| self.at(index));

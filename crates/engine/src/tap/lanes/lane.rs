@@ -5,11 +5,11 @@ use super::super::treatment::FrameTreatment;
 use super::desk::{LaneDesk, LaneTally};
 use super::exit::{LaneExit, NotTaken};
 use crate::Error;
-use packetrig_sys::clock::{self, Offset};
+use packetrig_sys::clock::{self, RealtimeOffset};
 use packetrig_sys::link::Mac;
 use packetrig_sys::packet::{RawFrame, RxRing};
-use packetrig_wire::bpf::Program;
-use packetrig_wire::trailer::Trailer;
+use packetrig_wire::bpf::FilterProgram;
+use packetrig_wire::trailer::TapTrailer;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -28,7 +28,7 @@ pub(super) struct TapLane {
     pub(super) rx: RxRing,
     pub(super) out: LaneExit,
     pub(super) mirrors: Vec<(LaneExit, CopyShape)>,
-    pub(super) filter: Option<Program>,
+    pub(super) filter: Option<FilterProgram>,
     /// Whom copies go to.
     pub(super) stations: Vec<Mac>,
     pub(super) has_trailer: bool,
@@ -64,7 +64,7 @@ impl TapLane {
     }
 
     /// Takes a batch of frames and hands them on; how many there were.
-    fn turn(&mut self, offset: Offset) -> usize {
+    fn turn(&mut self, offset: RealtimeOffset) -> usize {
         let (out, tally, treatment) = (&mut self.out, &mut self.tally, &mut self.treatment);
         let (mirrors, filter, stations) = (&mut self.mirrors, self.filter.as_ref(), &self.stations);
         let (direction, has_trailer) = (self.direction, self.has_trailer);
@@ -147,7 +147,7 @@ fn send(out: &mut LaneExit, tally: &mut LaneTally, frame: &[u8]) {
 
 fn is_wanted(
     frame: &RawFrame<'_>,
-    filter: Option<&Program>,
+    filter: Option<&FilterProgram>,
     stations: &[Mac],
     tally: &mut LaneTally,
 ) -> bool {
@@ -172,7 +172,7 @@ fn copy(
     mirrors: &mut [(LaneExit, CopyShape)],
     tally: &mut LaneTally,
 ) {
-    let trailer = has_trailer.then(|| Trailer {
+    let trailer = has_trailer.then(|| TapTrailer {
         direction,
         full_len: u16::try_from(frame.full_len).unwrap_or(u16::MAX),
         number: tally.wanted,

@@ -1,14 +1,14 @@
 use super::*;
-use packetrig_plan::timeline::Timeline;
+use packetrig_plan::timeline::StreamTimeline;
 use packetrig_units::{FrameRate, Nanos};
-use packetrig_wire::payload::Payload;
-use packetrig_wire::size::Mix;
-use packetrig_wire::{FrameSpec, Template};
+use packetrig_wire::payload::PayloadPattern;
+use packetrig_wire::size::SizeMix;
+use packetrig_wire::{FrameSpec, FrameTemplate};
 use proptest::prelude::*;
 
-fn spec(number: u16, size: SizePattern, timeline: Timeline) -> Arc<StreamSpec> {
-    let frames = FrameSpec { headers: Vec::new(), size, payload: Payload::default(), tagged: true };
-    let template = Arc::new(Template::new(frames).unwrap());
+fn spec(number: u16, size: SizePattern, timeline: StreamTimeline) -> Arc<StreamSpec> {
+    let frames = FrameSpec { headers: Vec::new(), size, payload: PayloadPattern::default(), tagged: true };
+    let template = Arc::new(FrameTemplate::new(frames).unwrap());
     Arc::new(StreamSpec {
         number,
         source: crate::stream::FrameSource::Made(template),
@@ -23,22 +23,22 @@ fn any_size() -> impl Strategy<Value = SizePattern> {
     prop_oneof![
         Just(SizePattern::Fixed(size(64))),
         Just(SizePattern::Increment { start: size(64), end: size(200), step: 40 }),
-        Just(SizePattern::Weighted(Mix::new(&[(size(64), 3), (size(1518), 1)]).unwrap())),
+        Just(SizePattern::Weighted(SizeMix::new(&[(size(64), 3), (size(1518), 1)]).unwrap())),
     ]
 }
 
-fn any_timeline() -> impl Strategy<Value = Timeline> {
+fn any_timeline() -> impl Strategy<Value = StreamTimeline> {
     let shape = prop_oneof![
-        (0u64..900).prop_map(Shape::Frames),
-        (1u64..20_000_000).prop_map(|ns| Shape::Within(Nanos::new(ns))),
-        (1u64..9, 1u64..60, 0u64..3_000_000).prop_map(|(bursts, frames, pause)| Shape::Bursts {
+        (0u64..900).prop_map(SendPattern::Frames),
+        (1u64..20_000_000).prop_map(|ns| SendPattern::Within(Nanos::new(ns))),
+        (1u64..9, 1u64..60, 0u64..3_000_000).prop_map(|(bursts, frames, pause)| SendPattern::Bursts {
             bursts,
             frames,
             pause: Nanos::new(pause)
         }),
     ];
     (100u64..3_000_000, 1u64..7, 0u64..1_000_000, shape).prop_map(|(frames, seconds, delay, shape)| {
-        Timeline { rate: FrameRate::new(frames, seconds).unwrap(), delay: Nanos::new(delay), shape }
+        StreamTimeline { rate: FrameRate::new(frames, seconds).unwrap(), delay: Nanos::new(delay), shape }
     })
 }
 

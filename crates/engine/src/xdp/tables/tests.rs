@@ -1,7 +1,7 @@
 use super::*;
 use packetrig_plan::Plan;
 use packetrig_sys::xdp::tx::{LiveOptions, LiveTx};
-use packetrig_wire::tag::{self, Stamp, TagKey};
+use packetrig_wire::tag::{self, TagKey, TagStamp};
 
 const KEY: TagKey = TagKey(0x1234_5678_9abc_def0);
 
@@ -21,10 +21,10 @@ fn streams(flows: &[(&str, &str)]) -> Vec<Arc<StreamSpec>> {
         Arc::new(StreamSpec {
             number: u16::try_from(index).unwrap(),
             source: crate::stream::FrameSource::of(&stream.frames),
-            timeline: packetrig_plan::timeline::Timeline {
+            timeline: packetrig_plan::timeline::StreamTimeline {
                 rate: packetrig_units::FrameRate::per_second(10).unwrap(),
                 delay: packetrig_units::Nanos::ZERO,
-                shape: packetrig_plan::timeline::Shape::Frames(10),
+                shape: packetrig_plan::timeline::SendPattern::Frames(10),
             },
             latency: true,
             sent_elsewhere: false,
@@ -82,7 +82,7 @@ fn the_program_makes_the_frames_of_the_template_byte_for_byte() {
             let mut wanted = vec![0; size.kernel_len()];
             spec.source.template().unwrap().render(
                 n,
-                Stamp { key: KEY, stream: spec.number, time: found.tag.time },
+                TagStamp { key: KEY, stream: spec.number, time: found.tag.time },
                 &mut wanted,
             );
             assert_eq!(made, wanted, "stream {lane} frame {n}");

@@ -1,10 +1,10 @@
 //! Changes to a steered run: each step once, however often and in whatever order it is heard of.
 
 use super::*;
-use packetrig_plan::Steer;
+use packetrig_plan::PlanChange;
 
 fn order(number: u64) -> Command {
-    Command::Steer(Box::new(Order { number, steer: Steer::Start(vec![0]) }))
+    Command::Steer(Box::new(Order { number, steer: PlanChange::Start(vec![0]) }))
 }
 
 fn step(number: u64, step: Step) -> Command {
@@ -12,7 +12,7 @@ fn step(number: u64, step: Step) -> Command {
 }
 
 fn hold(number: u64) -> Command {
-    step(number, Step::Hold(Steer::Start(vec![0])))
+    step(number, Step::Hold(PlanChange::Start(vec![0])))
 }
 
 fn announce(number: u64) -> Command {
@@ -27,8 +27,8 @@ fn undo(number: u64) -> Command {
     step(number, Step::Undo)
 }
 
-fn streams() -> Vec<Held> {
-    vec![Held { stream: 0, number: 9, index: 3, mac: None }]
+fn streams() -> Vec<HeldStream> {
+    vec![HeldStream { stream: 0, number: 9, index: 3, mac: None }]
 }
 
 /// An agent of a steered run that has begun to receive.

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::message::Step;
-use packetrig_plan::Held;
+use packetrig_plan::HeldStream;
 
 /// A steered run of `names` under way.
 fn steered(names: &[&str]) -> Controller {
@@ -36,7 +36,7 @@ fn outcomes(actions: &[Action]) -> Vec<(u64, bool)> {
 }
 
 fn start() -> Event {
-    Event::Steer(Steer::Start(vec![0, 1]))
+    Event::Steer(PlanChange::Start(vec![0, 1]))
 }
 
 fn done(number: u64) -> Reply {
@@ -48,7 +48,7 @@ fn fault(text: &str) -> Fault {
 }
 
 fn held(number: u64, stream: usize) -> Reply {
-    let held = vec![Held { stream, number: 40, index: 2, mac: None }];
+    let held = vec![HeldStream { stream, number: 40, index: 2, mac: None }];
     Reply::Held { number, fault: None, held }
 }
 
@@ -74,16 +74,16 @@ fn a_steered_run_waits_for_no_instant() {
 #[test]
 fn changes_are_made_one_after_another_by_every_node() {
     let mut controller = steered(&["a", "b"]);
-    let first = controller.handle(Event::Steer(Steer::Pause(vec![0])), at(10));
+    let first = controller.handle(Event::Steer(PlanChange::Pause(vec![0])), at(10));
     assert!(matches!(commands(&first)[..], [("a", Command::Steer(_)), ("b", Command::Steer(_))]));
-    let second = controller.handle(Event::Steer(Steer::Stop(vec![0])), at(11));
+    let second = controller.handle(Event::Steer(PlanChange::Stop(vec![0])), at(11));
     assert_eq!(commands(&second), []);
     assert_eq!(outcomes(&say(&mut controller, "a", done(1), 12)), []);
     assert_eq!(outcomes(&say(&mut controller, "a", done(1), 12)), [], "once more is not another node");
     let last = say(&mut controller, "b", done(1), 13);
     assert_eq!(outcomes(&last), [(1, true)]);
     assert!(
-        matches!(commands(&last)[..], [("a", Command::Steer(order)), _] if order.steer == Steer::Stop(vec![0]))
+        matches!(commands(&last)[..], [("a", Command::Steer(order)), _] if order.steer == PlanChange::Stop(vec![0]))
     );
     // What is not answered is said again.
     say(&mut controller, "a", done(2), 14);
@@ -148,7 +148,7 @@ fn a_start_is_later_for_all_if_telling_took_long_and_a_step_is_said_again_where_
     // A change of rates has no instant.
     say(&mut controller, "a", done(1), 3_002);
     say(&mut controller, "b", done(1), 3_002);
-    controller.handle(Event::Steer(Steer::Replan("p".into())), at(3_003));
+    controller.handle(Event::Steer(PlanChange::Replan("p".into())), at(3_003));
     say(&mut controller, "a", held(2, 0), 3_004);
     let told = say(&mut controller, "b", held(2, 1), 3_004);
     assert!(matches!(steps(&told)[..], [(_, 2, Step::Announce { at: None, .. }), _]));
@@ -197,7 +197,7 @@ fn a_node_lost_while_all_hold_undoes_it_and_one_lost_later_does_not() {
 #[test]
 fn a_change_is_not_done_by_a_node_that_is_lost() {
     let mut controller = steered(&["a", "b"]);
-    controller.handle(Event::Steer(Steer::Stop(vec![0])), at(10));
+    controller.handle(Event::Steer(PlanChange::Stop(vec![0])), at(10));
     say(&mut controller, "a", done(1), 11);
     assert_eq!(outcomes(&say(&mut controller, "b", Reply::Failed(fault("cable")), 12)), [(1, false)]);
 }
@@ -234,10 +234,10 @@ fn a_stop_does_not_wait_for_a_change_and_ends_one_that_is_not_decided() {
 #[test]
 fn what_cannot_be_steered_says_so_and_a_stop_is_the_end() {
     let mut plain = running(&["a"]);
-    assert_eq!(outcomes(&plain.handle(Event::Steer(Steer::Start(vec![0])), at(200))), [(1, false)]);
+    assert_eq!(outcomes(&plain.handle(Event::Steer(PlanChange::Start(vec![0])), at(200))), [(1, false)]);
     let mut controller = steered(&["a"]);
     controller.handle(Event::Stop, at(10));
-    assert_eq!(outcomes(&controller.handle(Event::Steer(Steer::Start(vec![0])), at(11))), [(1, false)]);
+    assert_eq!(outcomes(&controller.handle(Event::Steer(PlanChange::Start(vec![0])), at(11))), [(1, false)]);
     say(&mut controller, "a", Reply::SendersDone { sent: vec![], why: StopReason::Done }, 20);
     controller.handle(Event::Tick, at(300));
     say(&mut controller, "a", Reply::Result(Arc::default()), 301);

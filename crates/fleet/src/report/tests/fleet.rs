@@ -2,13 +2,13 @@
 
 use super::*;
 use crate::report::{NodeReport, SkewReport, SkewVerdict};
-use packetrig_stats::clock::{ClockRecord, Fit, FitSource};
+use packetrig_stats::clock::{ClockFit, ClockRecord, FitSource};
 
 /// T on the controller's clock.
 const T: u64 = 5 * SECOND;
 
-fn fit(offset_ns: i64, bound: u64) -> Fit {
-    Fit { at: MonoTime::from_nanos(T), offset_ns, bound: Nanos::new(bound), ..Fit::same() }
+fn fit(offset_ns: i64, bound: u64) -> ClockFit {
+    ClockFit { at: MonoTime::from_nanos(T), offset_ns, bound: Nanos::new(bound), ..ClockFit::same() }
 }
 
 fn clock(offset_ns: i64, bound: u64) -> ClockRecord {
@@ -93,7 +93,7 @@ fn without_a_bound_there_is_a_caveat_and_no_latency() {
         assert_eq!(report.streams[0].latency, None);
         assert_eq!(report.streams[0].per_port[0].latency, None);
         let caveat = &report.caveats[0];
-        assert_eq!((caveat.doubt, caveat.subject.as_str(), caveat.matters), (Doubt::Clock, "s", false));
+        assert_eq!((caveat.doubt, caveat.subject.as_str(), caveat.matters), (CaveatKind::Clock, "s", false));
         assert!(caveat.text.contains("its sender (a) and receiver (b)"), "{}", caveat.text);
         assert_eq!(report.streams[0].loss.unwrap().lost, 0, "counting needs no clock");
     }

@@ -2,17 +2,17 @@
 
 use super::*;
 use packetrig_stats::content::ContentCounts;
-use packetrig_stats::outage::{Outage, OutageList};
+use packetrig_stats::outage::{OutageList, StreamOutage};
 use packetrig_stats::port_event::{PortEvent, PortEventKind};
 use packetrig_stats::ranges::NumberRanges;
 use packetrig_stats::result::{CaptureResult, MisdeliveredFrames};
 use proptest::prelude::*;
 
 /// Frames `first..=last` of the stream of 1000 frames/s are lost.
-fn outage(first: u64, last: u64) -> Outage {
+fn outage(first: u64, last: u64) -> StreamOutage {
     let arrival = |number: u64| Some(at(number + 1));
     let begin = first.checked_sub(1).and_then(arrival);
-    Outage { first, last, frames: last + 1 - first, gaps: 1, begin, end: arrival(last + 1) }
+    StreamOutage { first, last, frames: last + 1 - first, gaps: 1, begin, end: arrival(last + 1) }
 }
 
 fn event(what: PortEventKind, from: u64, until: u64) -> PortEvent {
@@ -156,12 +156,12 @@ fn frames_at_wrong_ports_are_told_apart_by_what_is_missing_at_the_right_one() {
 
 #[test]
 fn each_criterion_has_a_line_with_its_result() {
-    let limits = Criteria {
+    let limits = AcceptanceCriteria {
         latency: vec![LatencyLimit { figure: LatencyFigure::Max, limit: Nanos::from_millis(1) }],
         max_outage: Some(Nanos::from_millis(50)),
         min_rate: Some(Share::WHOLE),
         max_loss: Share::from_billionths(500_000_000),
-        ..Criteria::default()
+        ..AcceptanceCriteria::default()
     };
     let facts = RunFacts { criteria: limits, ..facts() };
     let node = run_with(&[(110, 190)], vec![], vec![]);

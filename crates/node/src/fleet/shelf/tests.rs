@@ -1,7 +1,7 @@
 use super::*;
 use packetrig_fleet::PlanHash;
 use packetrig_fleet::outcome::Outcome;
-use packetrig_fleet::report::{Criteria, RunFacts};
+use packetrig_fleet::report::{AcceptanceCriteria, RunFacts};
 use packetrig_stats::result::NodeResult;
 use packetrig_store::spool::{Limits, Spool};
 use std::fs;
@@ -96,7 +96,7 @@ fn the_report_that_is_shown_is_the_one_that_is_stored() {
         seed: 1,
         nodes: vec![NodeName("a".into())],
         places: Vec::new(),
-        criteria: Criteria::default(),
+        criteria: AcceptanceCriteria::default(),
         limits: Vec::new(),
         steered: false,
     };

@@ -4,7 +4,7 @@ use super::*;
 use crate::Session;
 use packetrig_engine::rig::{RigOptions, RigSite, TestRig};
 use packetrig_engine::sim::{LinkSpec, SimPorts};
-use packetrig_plan::{Location, Plan, ReadOptions};
+use packetrig_plan::{Plan, PortLocation, ReadOptions};
 use packetrig_wire::tag::TagKey;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,18 +27,18 @@ fn every_node_takes_every_step_and_what_one_cannot_is_undone() {
         let take = |node: &Node| std::mem::take(&mut *node.half.asked.lock().unwrap());
         nodes.each_ref().map(take)
     };
-    session.steer(Steer::Start(vec![0])).unwrap();
+    session.steer(PlanChange::Start(vec![0])).unwrap();
     let steps = ["hold Start([0])", "announce [(0, 7)] at", "begin at"].map(String::from).to_vec();
     assert_eq!(asked(), [steps.clone(), steps], "what north holds is announced to both");
-    session.steer(Steer::Pause(vec![0])).unwrap();
+    session.steer(PlanChange::Pause(vec![0])).unwrap();
     assert_eq!(asked(), [vec!["Pause([0])".to_owned()], vec!["Pause([0])".to_owned()]]);
     // South fails on this one.
-    let fault = session.steer(Steer::Resume(vec![0])).unwrap_err();
+    let fault = session.steer(PlanChange::Resume(vec![0])).unwrap_err();
     assert!(fault.text.contains("made to fail"), "{fault:?}");
     let [north, south] = asked();
     assert_eq!(north, ["hold Resume([0])", "undo"]);
     assert_eq!(south, ["hold Resume([0])"], "where nothing is held nothing is undone");
-    session.steer(Steer::Replan(DOCUMENT.into())).unwrap();
+    session.steer(PlanChange::Replan(DOCUMENT.into())).unwrap();
     assert_eq!(asked()[1][1..], ["announce [(0, 7)]".to_owned(), "begin".to_owned()]);
     assert_eq!(session.close().unwrap().outcome, Outcome::Complete { stopped: false });
 }
@@ -55,7 +55,7 @@ impl Planes for Simulated {
             ReadOptions { seed: preparation.seed, fleet: true, part: preparation.part_of.is_some() };
         let plan = Plan::read_with(&preparation.document, reading)?;
         let here = |place: &packetrig_fleet::message::Place| {
-            (place.node.0 == self.node).then(|| place.interface.parse::<Location>().unwrap())
+            (place.node.0 == self.node).then(|| place.interface.parse::<PortLocation>().unwrap())
         };
         let options = RigOptions {
             run: String::new(),
@@ -144,17 +144,17 @@ fn rigs_on_two_nodes_are_steered_without_a_loss_and_with_latency() {
         )
     });
     let session = open(&fabric, &document(4000, false), note(&seen));
-    session.steer(Steer::Start(vec![0, 1])).unwrap();
+    session.steer(PlanChange::Start(vec![0, 1])).unwrap();
     flow(&seen, &[0, 1], 100);
-    session.steer(Steer::Pause(vec![0])).unwrap();
+    session.steer(PlanChange::Pause(vec![0])).unwrap();
     flow(&seen, &[1], 100);
-    session.steer(Steer::Resume(vec![0])).unwrap();
+    session.steer(PlanChange::Resume(vec![0])).unwrap();
     flow(&seen, &[0], 100);
-    session.steer(Steer::Replan(document(1000, true))).unwrap();
-    session.steer(Steer::Start(vec![2])).unwrap();
+    session.steer(PlanChange::Replan(document(1000, true))).unwrap();
+    session.steer(PlanChange::Start(vec![2])).unwrap();
     flow(&seen, &[0, 2], 100);
-    session.steer(Steer::Stop(vec![0])).unwrap();
-    session.steer(Steer::Start(vec![0])).unwrap();
+    session.steer(PlanChange::Stop(vec![0])).unwrap();
+    session.steer(PlanChange::Start(vec![0])).unwrap();
     flow(&seen, &[0], 100);
     let report = session.close().unwrap();
     assert_eq!(report.outcome, Outcome::Complete { stopped: false });

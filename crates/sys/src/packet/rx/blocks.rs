@@ -2,7 +2,7 @@
 //!
 //! Invariant: a block is read only while its status word says that it is ours.
 
-use crate::area::Area;
+use crate::area::SharedArea;
 use std::sync::atomic::Ordering;
 
 const VLAN_TAG: usize = 4;
@@ -28,7 +28,7 @@ pub(super) const DIRECTION: usize = size_of::<libc::tpacket3_hdr>() + 10;
 
 /// Who took the time of arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stamp {
+pub enum ArrivalStamp {
     /// The card's own clock.
     Hardware,
     /// The network stack, when the driver gave it the frame.
@@ -47,23 +47,23 @@ pub struct RawFrame<'a> {
     /// When it arrived, nanoseconds of `CLOCK_REALTIME` (of the card's clock for [`Stamp::Hardware`]).
     pub realtime_ns: u64,
     /// Who says so.
-    pub stamp: Stamp,
+    pub stamp: ArrivalStamp,
     /// The checksum of what IP carries is not in it yet: a sender on this machine left it to a card that never was.
     pub lacks_checksum: bool,
 }
 
 /// How the ring is divided.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Shape {
+pub(super) struct RxRingShape {
     pub(super) block: usize,
     pub(super) blocks: usize,
 }
 
 /// The arithmetic of the ring.
 #[derive(Debug)]
-pub(super) struct Blocks {
-    pub(super) area: Area,
-    shape: Shape,
+pub(super) struct RxBlocks {
+    pub(super) area: SharedArea,
+    shape: RxRingShape,
     /// The block being read, or the next to be handed over.
     block: usize,
     /// Whether that block is ours.
@@ -76,8 +76,8 @@ pub(super) struct Blocks {
     pub(super) outgoing: bool,
 }
 
-impl Blocks {
-    pub(super) fn new(area: Area, shape: Shape) -> Self {
+impl RxBlocks {
+    pub(super) fn new(area: SharedArea, shape: RxRingShape) -> Self {
         Self { area, shape, block: 0, held: false, remaining: 0, frame: 0, outgoing: false }
     }
 
@@ -143,9 +143,9 @@ impl Blocks {
         let length = self.area.number(at + LENGTH) as usize;
         let start = at + usize::from(self.area.short(at + TO_MAC));
         let stamp = match status {
-            s if s & libc::TP_STATUS_TS_RAW_HARDWARE != 0 => Stamp::Hardware,
-            s if s & libc::TP_STATUS_TS_SOFTWARE != 0 => Stamp::Software,
-            _ => Stamp::Ring,
+            s if s & libc::TP_STATUS_TS_RAW_HARDWARE != 0 => ArrivalStamp::Hardware,
+            s if s & libc::TP_STATUS_TS_SOFTWARE != 0 => ArrivalStamp::Software,
+            _ => ArrivalStamp::Ring,
         };
         let lacks_checksum = status & libc::TP_STATUS_CSUMNOTREADY != 0;
         if status & libc::TP_STATUS_VLAN_VALID == 0 || kept < ADDRESSES {

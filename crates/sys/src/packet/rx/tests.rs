@@ -1,14 +1,14 @@
 use super::blocks::*;
-use crate::area::Area;
+use crate::area::SharedArea;
 use std::sync::atomic::Ordering;
 
-const SHAPE: Shape = Shape { block: 4096, blocks: 3 };
+const SHAPE: RxRingShape = RxRingShape { block: 4096, blocks: 3 };
 /// Where the kernel puts a frame behind its header, with some room in front.
 const MAC: u16 = 96;
 
 /// What the kernel would note of a frame.
 #[derive(Clone, Debug)]
-struct Arrival {
+struct NotedFrame {
     bytes: Vec<u8>,
     length: u32,
     ns: u64,
@@ -17,10 +17,10 @@ struct Arrival {
     direction: u8,
 }
 
-fn arrival(bytes: &[u8], ns: u64) -> Arrival {
+fn arrival(bytes: &[u8], ns: u64) -> NotedFrame {
     let length = u32::try_from(bytes.len()).unwrap();
     let direction = libc::PACKET_HOST;
-    Arrival {
+    NotedFrame {
         bytes: bytes.to_vec(),
         length,
         ns,
@@ -31,7 +31,7 @@ fn arrival(bytes: &[u8], ns: u64) -> Arrival {
 }
 
 /// Plays the kernel: writes a block as `tpacket_rcv` does and hands it over.
-fn hand_over(blocks: &mut Blocks, block: usize, arrivals: &[Arrival]) {
+fn hand_over(blocks: &mut RxBlocks, block: usize, arrivals: &[NotedFrame]) {
     let start = block * SHAPE.block;
     let first = 48usize;
     let mut at = start + first;
@@ -62,15 +62,15 @@ fn hand_over(blocks: &mut Blocks, block: usize, arrivals: &[Arrival]) {
     blocks.area.word(start + BLOCK_STATUS).store(libc::TP_STATUS_USER, Ordering::Release);
 }
 
-fn ring() -> Blocks {
-    Blocks::new(Area::plain(SHAPE.block * SHAPE.blocks), SHAPE)
+fn ring() -> RxBlocks {
+    RxBlocks::new(SharedArea::plain(SHAPE.block * SHAPE.blocks), SHAPE)
 }
 
-fn is_kernels(blocks: &Blocks, block: usize) -> bool {
+fn is_kernels(blocks: &RxBlocks, block: usize) -> bool {
     blocks.area.word(block * SHAPE.block + BLOCK_STATUS).load(Ordering::Acquire) == libc::TP_STATUS_KERNEL
 }
 
-fn collect(blocks: &mut Blocks, most: usize) -> Vec<(Vec<u8>, u64)> {
+fn collect(blocks: &mut RxBlocks, most: usize) -> Vec<(Vec<u8>, u64)> {
     let mut seen = Vec::new();
     let given = blocks.receive(most, &mut |frame| seen.push((frame.bytes.to_vec(), frame.realtime_ns)));
     assert_eq!(given, seen.len());
@@ -143,7 +143,7 @@ fn an_empty_block_is_given_back() {
 #[test]
 fn what_this_machine_sends_is_not_delivered() {
     let mut blocks = ring();
-    let sent = Arrival { direction: libc::PACKET_OUTGOING, ..arrival(&[1; 60], 1) };
+    let sent = NotedFrame { direction: libc::PACKET_OUTGOING, ..arrival(&[1; 60], 1) };
     hand_over(&mut blocks, 0, &[sent.clone(), arrival(&[2; 60], 2), sent]);
     assert_eq!(collect(&mut blocks, 5), [(vec![2; 60], 2)]);
     assert!(is_kernels(&blocks, 0));
@@ -157,7 +157,7 @@ fn a_tag_is_put_back_with_its_tpid() {
         [(with, (0x88a8, 0xe123), 0x88a8u16), (libc::TP_STATUS_VLAN_VALID, (0, 0xe123), 0x8100)]
     {
         let mut blocks = ring();
-        hand_over(&mut blocks, 0, &[Arrival { status, vlan, ..arrival(&frame, 1) }, arrival(&frame, 2)]);
+        hand_over(&mut blocks, 0, &[NotedFrame { status, vlan, ..arrival(&frame, 1) }, arrival(&frame, 2)]);
         let mut seen = Vec::new();
         blocks.receive(5, &mut |frame| seen.push((frame.bytes.to_vec(), frame.full_len)));
         let tag = [tpid.to_be_bytes(), [0xe1, 0x23]].concat();
@@ -169,13 +169,13 @@ fn a_tag_is_put_back_with_its_tpid() {
 #[test]
 fn a_cut_frame_says_how_long_it_was_and_a_stamp_who_took_it() {
     let mut blocks = ring();
-    let cut = Arrival {
+    let cut = NotedFrame {
         length: 9000,
         status: libc::TP_STATUS_TS_RAW_HARDWARE,
         ..arrival(&[1; 100], 5_000_000_007)
     };
-    hand_over(&mut blocks, 0, &[cut, Arrival { status: 0, ..arrival(&[2; 60], 1) }]);
+    hand_over(&mut blocks, 0, &[cut, NotedFrame { status: 0, ..arrival(&[2; 60], 1) }]);
     let mut seen = Vec::new();
     blocks.receive(5, &mut |f| seen.push((f.bytes.len(), f.full_len, f.realtime_ns, f.stamp)));
-    assert_eq!(seen, [(100, 9000, 5_000_000_007, Stamp::Hardware), (60, 60, 1, Stamp::Ring)]);
+    assert_eq!(seen, [(100, 9000, 5_000_000_007, ArrivalStamp::Hardware), (60, 60, 1, ArrivalStamp::Ring)]);
 }

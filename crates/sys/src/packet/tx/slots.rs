@@ -2,7 +2,7 @@
 //!
 //! Invariant: a slot is written only while its status word says that it is ours.
 
-use crate::area::Area;
+use crate::area::SharedArea;
 use std::sync::atomic::Ordering;
 
 /// From the start of a slot to the `virtio_net_hdr`: the slot's header without the address that only receiving has.
@@ -34,14 +34,14 @@ pub struct TxCounts {
 
 /// Where the slots are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Shape {
+pub(super) struct TxRingShape {
     pub(super) slot: usize,
     pub(super) block: usize,
     pub(super) per_block: usize,
     pub(super) slots: usize,
 }
 
-impl Shape {
+impl TxRingShape {
     pub(super) fn new(slots: usize, longest: usize) -> Self {
         let slot = (TO_FRAME + longest).next_multiple_of(SLOT_ALIGNMENT);
         let block = slot.next_power_of_two().max(BLOCK);
@@ -70,9 +70,9 @@ impl Shape {
 
 /// The arithmetic of the ring.
 #[derive(Debug)]
-pub(super) struct Slots {
-    pub(super) area: Area,
-    pub(super) shape: Shape,
+pub(super) struct TxSlots {
+    pub(super) area: SharedArea,
+    pub(super) shape: TxRingShape,
     /// Next slot to fill.
     pub(super) head: usize,
     /// Oldest slot not given back.
@@ -83,8 +83,8 @@ pub(super) struct Slots {
     pub(super) counts: TxCounts,
 }
 
-impl Slots {
-    pub(super) fn new(area: Area, shape: Shape, mtu: usize) -> Self {
+impl TxSlots {
+    pub(super) fn new(area: SharedArea, shape: TxRingShape, mtu: usize) -> Self {
         Self { area, shape, head: 0, tail: 0, filled: 0, mtu, counts: TxCounts::default() }
     }
 

@@ -1,22 +1,22 @@
 use super::slots::*;
-use crate::area::Area;
+use crate::area::SharedArea;
 use std::sync::atomic::Ordering;
 
 /// Plays the kernel: takes requests in order from its own position, as `tpacket_snd` does.
-struct Kernel {
+struct RingKernel {
     at: usize,
     sent: Vec<Vec<u8>>,
     /// Slots taken and not given back.
     in_flight: std::collections::VecDeque<usize>,
 }
 
-impl Kernel {
+impl RingKernel {
     fn new() -> Self {
         Self { at: 0, sent: Vec::new(), in_flight: std::collections::VecDeque::new() }
     }
 
     /// Takes up to `most` frames; refuses those that start with 0xff and stops there, as the kernel does.
-    fn take(&mut self, slots: &mut Slots, most: usize) {
+    fn take(&mut self, slots: &mut TxSlots, most: usize) {
         for _ in 0..most {
             let offset = slots.shape.offset(self.at);
             if slots.owner(self.at) != libc::TP_STATUS_SEND_REQUEST {
@@ -40,7 +40,7 @@ impl Kernel {
         }
     }
 
-    fn give_back(&mut self, slots: &Slots, most: usize) {
+    fn give_back(&mut self, slots: &TxSlots, most: usize) {
         for _ in 0..most {
             let Some(slot) = self.in_flight.pop_front() else { return };
             let stamped = libc::TP_STATUS_AVAILABLE | libc::TP_STATUS_TS_SOFTWARE;
@@ -49,14 +49,14 @@ impl Kernel {
     }
 }
 
-fn ring() -> Slots {
+fn ring() -> TxSlots {
     // Few slots of a block each, so that wrapping around is common.
-    let shape = Shape { slot: 128, block: 256, per_block: 2, slots: 6 };
-    Slots::new(Area::plain(shape.bytes()), shape, 40)
+    let shape = TxRingShape { slot: 128, block: 256, per_block: 2, slots: 6 };
+    TxSlots::new(SharedArea::plain(shape.bytes()), shape, 40)
 }
 
 /// Sends `bytes`, made long enough for an Ethernet header.
-fn fill(slots: &mut Slots, bytes: &[u8]) -> bool {
+fn fill(slots: &mut TxSlots, bytes: &[u8]) -> bool {
     commit(slots, &padded(bytes))
 }
 
@@ -66,7 +66,7 @@ fn padded(bytes: &[u8]) -> Vec<u8> {
     frame
 }
 
-fn commit(slots: &mut Slots, frame: &[u8]) -> bool {
+fn commit(slots: &mut TxSlots, frame: &[u8]) -> bool {
     let Some(slot) = slots.next() else { return false };
     slot[..frame.len()].copy_from_slice(frame);
     slots.commit(frame.len());
@@ -76,7 +76,7 @@ fn commit(slots: &mut Slots, frame: &[u8]) -> bool {
 #[test]
 fn slots_never_cross_blocks_or_each_other() {
     for longest in [60, 1514, 1518, 9018, 65_000, 100_000] {
-        let shape = Shape::new(1000, longest);
+        let shape = TxRingShape::new(1000, longest);
         assert!(shape.slots >= 1000 && shape.block.is_multiple_of(4096) && shape.slot.is_multiple_of(16));
         let mut end = 0;
         for slot in 0..shape.slots {
@@ -92,7 +92,7 @@ fn slots_never_cross_blocks_or_each_other() {
 
 #[test]
 fn a_full_ring_offers_no_slot_until_the_kernel_gives_one_back() {
-    let (mut slots, mut kernel) = (ring(), Kernel::new());
+    let (mut slots, mut kernel) = (ring(), RingKernel::new());
     for n in 0..6 {
         assert!(fill(&mut slots, &[n]));
     }
@@ -107,7 +107,7 @@ fn a_full_ring_offers_no_slot_until_the_kernel_gives_one_back() {
 
 #[test]
 fn a_refused_frame_is_counted_and_does_not_stop_the_others() {
-    let (mut slots, mut kernel) = (ring(), Kernel::new());
+    let (mut slots, mut kernel) = (ring(), RingKernel::new());
     for frame in [&[1u8; 30][..], &[0xff; 54], &[2; 14], &[0xff], &[3]] {
         assert!(fill(&mut slots, frame));
     }
@@ -124,7 +124,7 @@ fn a_refused_frame_is_counted_and_does_not_stop_the_others() {
 
 #[test]
 fn withdrawing_leaves_what_is_on_its_way_and_the_ring_in_step() {
-    let (mut slots, mut kernel) = (ring(), Kernel::new());
+    let (mut slots, mut kernel) = (ring(), RingKernel::new());
     for n in 0..5 {
         fill(&mut slots, &[n]);
     }
@@ -148,7 +148,7 @@ fn step(seed: &mut u64) -> u64 {
 #[test]
 fn any_interleaving_keeps_order_and_balance() {
     for mut seed in 0..50u64 {
-        let (mut slots, mut kernel) = (ring(), Kernel::new());
+        let (mut slots, mut kernel) = (ring(), RingKernel::new());
         let (mut expected, mut committed) = (Vec::new(), 0u64);
         for n in 0..400u64 {
             let most = usize::try_from(step(&mut seed) % 4).unwrap();
@@ -181,7 +181,7 @@ fn any_interleaving_keeps_order_and_balance() {
 
 #[test]
 fn lengths_that_the_interface_cannot_send_are_refused_and_take_no_slot() {
-    let (mut slots, mut kernel) = (ring(), Kernel::new());
+    let (mut slots, mut kernel) = (ring(), RingKernel::new());
     let mut tagged = vec![1; 14 + 40 + 4];
     tagged[12..14].copy_from_slice(&[0x81, 0]);
     let too_long = [tagged.clone(), vec![0; 1]].concat();

@@ -1,9 +1,9 @@
 use super::ring::*;
-use crate::area::Area;
+use crate::area::SharedArea;
 use std::sync::atomic::Ordering;
 
 /// Plays the program's part.
-fn write(rings: &mut Rings, ring: usize, time: u64, bytes: &[u8]) {
+fn write(rings: &mut InterfaceRings, ring: usize, time: u64, bytes: &[u8]) {
     let written = rings.area.long(ring * VALUE + WRITTEN).load(Ordering::Relaxed);
     let at = ring * VALUE + DATA + offset(written);
     let len = u32::try_from(bytes.len()).unwrap();
@@ -15,7 +15,7 @@ fn write(rings: &mut Rings, ring: usize, time: u64, bytes: &[u8]) {
     rings.area.long(ring * VALUE + WRITTEN).store(written + need, Ordering::Release);
 }
 
-fn given(rings: &mut Rings, most: usize, now: u64) -> Vec<(u64, Vec<u8>)> {
+fn given(rings: &mut InterfaceRings, most: usize, now: u64) -> Vec<(u64, Vec<u8>)> {
     let mut frames = Vec::new();
     rings.receive(most, now, &mut |frame| frames.push((frame.monotonic_ns, frame.bytes.to_vec())));
     frames
@@ -23,7 +23,7 @@ fn given(rings: &mut Rings, most: usize, now: u64) -> Vec<(u64, Vec<u8>)> {
 
 #[test]
 fn frames_of_several_processors_come_in_the_order_of_their_times() {
-    let mut rings = Rings::new(Area::plain(2 * VALUE), 2);
+    let mut rings = InterfaceRings::new(SharedArea::plain(2 * VALUE), 2);
     for (ring, time) in [(0, 10), (0, 40), (1, 20), (1, 30), (0, 50), (1, 60)] {
         write(&mut rings, ring, time, &[u8::try_from(time).unwrap(); 60]);
     }
@@ -36,7 +36,7 @@ fn frames_of_several_processors_come_in_the_order_of_their_times() {
 
 #[test]
 fn records_run_over_the_end_and_go_on_at_the_beginning() {
-    let mut rings = Rings::new(Area::plain(VALUE), 1);
+    let mut rings = InterfaceRings::new(SharedArea::plain(VALUE), 1);
     for round in 0..40_000u64 {
         let frame = vec![u8::try_from(round % 251).unwrap(); 60 + usize::try_from(round % 1_450).unwrap()];
         write(&mut rings, 0, round, &frame);

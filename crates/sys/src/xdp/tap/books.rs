@@ -5,7 +5,7 @@
 
 use super::{MIRRORS, TapOrders};
 use crate::Error;
-use crate::bpf::{Map, MapKind};
+use crate::bpf::{BpfMap, MapKind};
 use std::path::Path;
 
 /// Bytes of a value.
@@ -26,7 +26,7 @@ pub(super) fn outbound(direction: usize, mirror: usize) -> u32 {
 
 /// Frames that arrived at a side.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Inbound {
+pub struct InboundCounts {
     /// All of them.
     pub received: u64,
     /// Their bytes, without FCS.
@@ -47,7 +47,7 @@ pub struct Inbound {
 
 /// Copies that came to a mirror.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Outbound {
+pub struct OutboundCounts {
     /// Given to its driver.
     pub passed: u64,
     /// Their bytes.
@@ -60,7 +60,7 @@ pub struct Outbound {
 
 /// What a driver made of the frames it was given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Handed {
+pub struct HandedCounts {
     /// Taken.
     pub sent: u64,
     /// Not taken, those included that a program of the exit had dropped.
@@ -69,7 +69,7 @@ pub struct Handed {
 
 /// Redirects that failed before any driver was asked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Failed {
+pub struct FailedCounts {
     /// The peer was down.
     pub down: u64,
     /// The frame was longer than the peer takes.
@@ -84,23 +84,23 @@ pub struct Failed {
 
 /// See the module.
 #[derive(Debug)]
-pub struct Books(Map);
+pub struct TapCounts(BpfMap);
 
-impl Books {
+impl TapCounts {
     pub(super) fn create() -> Result<Self, Error> {
         let (kind, value, entries) = SHAPE;
-        Ok(Self(Map::create("books", kind, value, entries)?))
+        Ok(Self(BpfMap::create("books", kind, value, entries)?))
     }
 
     pub(super) fn pinned(path: &Path) -> Result<Self, Error> {
-        Ok(Self(Map::pinned(path, "books", SHAPE)?))
+        Ok(Self(BpfMap::pinned(path, "books", SHAPE)?))
     }
 
     pub(super) fn pin(&self, path: &Path) -> Result<(), Error> {
         self.0.pin(path)
     }
 
-    pub(super) fn map(&self) -> &Map {
+    pub(super) fn map(&self) -> &BpfMap {
         &self.0
     }
 
@@ -110,38 +110,38 @@ impl Books {
     }
 
     /// What arrived at a side.
-    pub fn inbound(&self, side: usize) -> Result<Inbound, Error> {
+    pub fn inbound(&self, side: usize) -> Result<InboundCounts, Error> {
         let [received, bytes, gone, own, too_long, other, wanted, unnoted] =
             self.book(u32::from(side == 1))?;
-        Ok(Inbound { received, bytes, gone, own, too_long, other, wanted, unnoted })
+        Ok(InboundCounts { received, bytes, gone, own, too_long, other, wanted, unnoted })
     }
 
     /// Copies of what arrived at a side that came to a mirror.
-    pub fn outbound(&self, side: usize, mirror: usize) -> Result<Outbound, Error> {
+    pub fn outbound(&self, side: usize, mirror: usize) -> Result<OutboundCounts, Error> {
         let [passed, bytes, too_long, no_room] = self.book(outbound(side, mirror))?;
-        Ok(Outbound { passed, bytes, too_long, no_room })
+        Ok(OutboundCounts { passed, bytes, too_long, no_room })
     }
 
     /// What arrived at a side and was handed to the other.
-    pub fn handed_over(&self, side: usize) -> Result<Handed, Error> {
+    pub fn handed_over(&self, side: usize) -> Result<HandedCounts, Error> {
         self.handed(side, 1 - side.min(1))
     }
 
     /// What arrived at a side and was handed to a mirror.
-    pub fn handed_to_mirror(&self, side: usize, mirror: usize) -> Result<Handed, Error> {
+    pub fn handed_to_mirror(&self, side: usize, mirror: usize) -> Result<HandedCounts, Error> {
         self.handed(side, 2 + mirror)
     }
 
-    fn handed(&self, side: usize, exit: usize) -> Result<Handed, Error> {
+    fn handed(&self, side: usize, exit: usize) -> Result<HandedCounts, Error> {
         let exit = u32::try_from(exit).unwrap_or(0).min(EXITS - 1);
         let [sent, dropped] = self.book(HANDED + u32::from(side == 1) * EXITS + exit)?;
-        Ok(Handed { sent, dropped })
+        Ok(HandedCounts { sent, dropped })
     }
 
     /// Redirects from a side that failed.
-    pub fn failed(&self, side: usize) -> Result<Failed, Error> {
+    pub fn failed(&self, side: usize) -> Result<FailedCounts, Error> {
         let [down, too_long, memory, other, deaf] = self.book(FAILURES + u32::from(side == 1))?;
-        Ok(Failed { down, too_long, memory, deaf, other })
+        Ok(FailedCounts { down, too_long, memory, deaf, other })
     }
 }
 

@@ -13,17 +13,17 @@
 mod books;
 mod watch;
 
-pub use books::{Books, Failed, Handed, Inbound, Outbound};
+pub use books::{FailedCounts, HandedCounts, InboundCounts, OutboundCounts, TapCounts};
 
 use super::TAP;
-use super::ring::{Rings, VALUE, XdpFrame};
-use super::rx::{Filter, LONGEST};
-use crate::bpf::{Attachment, Instruction, Map, MapKind, Place, Program, pin};
+use super::ring::{InterfaceRings, VALUE, XdpFrame};
+use super::rx::{FilterMaker, LONGEST};
+use crate::bpf::{AttachPoint, BpfAttachment, BpfInstruction, BpfMap, BpfProgram, MapKind, pin};
 use crate::link::Mac;
 use crate::netns::NetNs;
 use crate::{Error, clock, private_files, sched};
 use std::path::{Path, PathBuf};
-use watch::Watch;
+use watch::RedirectWatch;
 
 /// Mirrors at most.
 pub const MIRRORS: usize = 8;
@@ -36,7 +36,7 @@ const SECOND_NS: i64 = 1_000_000_000;
 
 /// An interface that copies go to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mirror {
+pub struct MirrorTarget {
     /// Its number.
     pub index: u32,
     /// New destination address of copies.
@@ -53,7 +53,7 @@ pub struct TapOrders {
     /// Run in the drivers; otherwise in the kernel's generic path, where copies cannot be made.
     pub native: bool,
     /// Where copies go; [`MIRRORS`] at most.
-    pub mirrors: Vec<Mirror>,
+    pub mirrors: Vec<MirrorTarget>,
     /// Bytes of a frame that a copy keeps.
     pub snap: u32,
     /// Whether copies carry a trailer.
@@ -64,20 +64,20 @@ pub struct TapOrders {
 
 /// See the module.
 #[derive(Debug)]
-pub struct Forwarding {
+pub struct TapForwarding {
     // Detached first.
-    attachments: Vec<Attachment>,
-    watch: Watch,
-    books: Books,
+    attachments: Vec<BpfAttachment>,
+    watch: RedirectWatch,
+    books: TapCounts,
     /// Tables of programs, which empty when nobody holds them.
-    behind: Vec<Map>,
+    behind: Vec<BpfMap>,
     rings: Option<[TapRings; 2]>,
 }
 
 /// Frames of one direction for this process.
 #[derive(Debug)]
 pub struct TapRings {
-    rings: Rings,
+    rings: InterfaceRings,
 }
 
 impl TapRings {
@@ -92,23 +92,23 @@ impl TapRings {
     }
 }
 
-impl Forwarding {
+impl TapForwarding {
     /// Begins. With a filter, only frames that pass it are copied.
     pub fn begin(
         netns: &NetNs,
         orders: &TapOrders,
         names: [&str; 2],
-        filter: Option<Filter<'_>>,
+        filter: Option<FilterMaker<'_>>,
     ) -> Result<Self, Error> {
-        let books = Books::create()?;
-        let numbers = Map::create("numbers", MapKind::Array, 64, 2)?;
+        let books = TapCounts::create()?;
+        let numbers = BpfMap::create("numbers", MapKind::Array, 64, 2)?;
         // Before the first frame: nothing that is handed over goes unseen.
-        let watch = Watch::begin(netns, orders, &books);
+        let watch = RedirectWatch::begin(netns, orders, &books);
         let mut forwarding = Self { attachments: Vec::new(), watch, books, behind: Vec::new(), rings: None };
         let mut first = Vec::new();
         let mut rings = Vec::new();
         for direction in [0, 1] {
-            let maps = Maps::create(netns, orders, direction, &forwarding.books, &numbers)?;
+            let maps = DirectionMaps::create(netns, orders, direction, &forwarding.books, &numbers)?;
             let (program, behind) = maps.program(orders, filter)?;
             forwarding.behind.extend(behind);
             rings.extend(maps.share()?);
@@ -129,7 +129,7 @@ impl Forwarding {
     }
 
     /// All counts.
-    pub fn books(&self) -> &Books {
+    pub fn books(&self) -> &TapCounts {
         &self.books
     }
 
@@ -171,19 +171,19 @@ const SIDES: [&str; 2] = ["side0", "side1"];
 
 /// A forwarding that was pinned.
 #[derive(Debug)]
-pub struct Pinned {
+pub struct PinnedForwarding {
     directory: PathBuf,
-    books: Books,
+    books: TapCounts,
 }
 
-impl Pinned {
+impl PinnedForwarding {
     /// The one of that directory.
     pub fn find(directory: &Path) -> Result<Self, Error> {
-        Ok(Self { directory: directory.to_owned(), books: Books::pinned(&directory.join(BOOKS))? })
+        Ok(Self { directory: directory.to_owned(), books: TapCounts::pinned(&directory.join(BOOKS))? })
     }
 
     /// All counts.
-    pub fn books(&self) -> &Books {
+    pub fn books(&self) -> &TapCounts {
         &self.books
     }
 
@@ -198,7 +198,7 @@ impl Pinned {
             let path = self.directory.join(name);
             if path.exists() {
                 // An interface that has gone has taken the program with it.
-                Attachment::pinned(&path)?.detach("a side of the tap").unwrap_or(());
+                BpfAttachment::pinned(&path)?.detach("a side of the tap").unwrap_or(());
             }
         }
         Ok(())
@@ -224,34 +224,35 @@ pub fn prepare_pins() -> Result<(), Error> {
 }
 
 /// Maps of one direction.
-struct Maps<'a> {
+struct DirectionMaps<'a> {
     direction: usize,
-    books: &'a Map,
-    numbers: &'a Map,
-    orders: Map,
-    peer: Map,
-    exits: Map,
-    rings: Option<Map>,
+    books: &'a BpfMap,
+    numbers: &'a BpfMap,
+    orders: BpfMap,
+    peer: BpfMap,
+    exits: BpfMap,
+    rings: Option<BpfMap>,
 }
 
-impl<'a> Maps<'a> {
+impl<'a> DirectionMaps<'a> {
     fn create(
         netns: &NetNs,
         orders: &TapOrders,
         direction: usize,
-        books: &'a Books,
-        numbers: &'a Map,
+        books: &'a TapCounts,
+        numbers: &'a BpfMap,
     ) -> Result<Self, Error> {
-        let rings =
-            orders.capture.map(|_| Map::create("rings", MapKind::SharedArray, VALUE, sched::possible_cpus()));
+        let rings = orders
+            .capture
+            .map(|_| BpfMap::create("rings", MapKind::SharedArray, VALUE, sched::possible_cpus()));
         let exits = u32::try_from(orders.mirrors.len()).unwrap_or(u32::MAX) + 1;
         let maps = Self {
             direction,
             books: books.map(),
             numbers,
-            orders: Map::create("orders", MapKind::Array, ORDERS, 1)?,
-            peer: Map::create("peer", MapKind::Exits, 8, 1)?,
-            exits: Map::create("exits", MapKind::Exits, 8, exits)?,
+            orders: BpfMap::create("orders", MapKind::Array, ORDERS, 1)?,
+            peer: BpfMap::create("peer", MapKind::Exits, 8, 1)?,
+            exits: BpfMap::create("exits", MapKind::Exits, 8, exits)?,
             rings: rings.transpose()?,
         };
         maps.orders.set(0, &direction_orders(orders, direction))?;
@@ -268,50 +269,55 @@ impl<'a> Maps<'a> {
             self.exits.set_exit(netns, index, mirror.index, Some(&program))?;
             index += 1;
         }
-        let bare = if orders.trailer { Some(load(Place::Exit, "bare", &[])?) } else { None };
+        let bare = if orders.trailer { Some(load(AttachPoint::Exit, "bare", &[])?) } else { None };
         self.exits.set_exit(netns, index, peer, bare.as_ref())?;
         self.peer.set_exit(netns, 0, peer, None)
     }
 
-    fn mirror_program(&self, orders: &TapOrders, number: usize, mirror: &Mirror) -> Result<Program, Error> {
-        let own = Map::create("orders", MapKind::Array, ORDERS, 1)?;
+    fn mirror_program(
+        &self,
+        orders: &TapOrders,
+        number: usize,
+        mirror: &MirrorTarget,
+    ) -> Result<BpfProgram, Error> {
+        let own = BpfMap::create("orders", MapKind::Array, ORDERS, 1)?;
         own.set(0, &mirror_orders(orders, (self.direction, number), mirror))?;
-        load(Place::Exit, "mirror", &[&own, self.books])
+        load(AttachPoint::Exit, "mirror", &[&own, self.books])
     }
 
     /// What is to run at the interface, and the table that a filter in front needs.
     fn program(
         &self,
         orders: &TapOrders,
-        filter: Option<Filter<'_>>,
-    ) -> Result<(Program, Option<Map>), Error> {
+        filter: Option<FilterMaker<'_>>,
+    ) -> Result<(BpfProgram, Option<BpfMap>), Error> {
         let mut maps = vec![&self.orders, self.books, self.numbers, &self.peer, &self.exits];
         maps.extend(&self.rings);
-        let plain = || load(Place::Interface, "plain", &maps);
+        let plain = || load(AttachPoint::Interface, "plain", &maps);
         if orders.mirrors.is_empty() && orders.capture.is_none() {
             return Ok((plain()?, None));
         }
         let section = if self.rings.is_some() { "record" } else { "copy" };
-        let copy = load(Place::Interface, section, &maps)?;
+        let copy = load(AttachPoint::Interface, section, &maps)?;
         let Some(filter) = filter else { return Ok((copy, None)) };
-        let table = Map::create("behind", MapKind::Programs, 4, 2)?;
+        let table = BpfMap::create("behind", MapKind::Programs, 4, 2)?;
         table.set_program(0, &copy)?;
         table.set_program(1, &plain()?)?;
         // r1 = context; r2 = table; r3 = which; call bpf_tail_call; nothing follows a call that works.
         let [load, rest] = table.load_into(2);
         let go = |which: u64| [0x61bf, load, rest, 0x3b7 | which << 32, 0x85 | 12 << 32, 0xb7, 0x95];
-        let code: Vec<Instruction> = filter(&go(0), &go(1));
-        Ok((Program::load("filter", &code, true)?, Some(table)))
+        let code: Vec<BpfInstruction> = filter(&go(0), &go(1));
+        Ok((BpfProgram::load("filter", &code, true)?, Some(table)))
     }
 
     fn share(&self) -> Result<Option<TapRings>, Error> {
         let Some(rings) = &self.rings else { return Ok(None) };
-        Ok(Some(TapRings { rings: Rings::new(rings.share()?, sched::possible_cpus() as usize) }))
+        Ok(Some(TapRings { rings: InterfaceRings::new(rings.share()?, sched::possible_cpus() as usize) }))
     }
 }
 
-fn load(place: Place, section: &'static str, maps: &[&Map]) -> Result<Program, Error> {
-    Program::load_for(place, section, &TAP.program(section, maps)?, place != Place::Tracepoint)
+fn load(place: AttachPoint, section: &'static str, maps: &[&BpfMap]) -> Result<BpfProgram, Error> {
+    BpfProgram::load_for(place, section, &TAP.program(section, maps)?, place != AttachPoint::Tracepoint)
 }
 
 /// Whole seconds from TAI to the time since 1970; zero where nobody has told the kernel of leap seconds.
@@ -333,7 +339,7 @@ fn direction_orders(orders: &TapOrders, direction: usize) -> Vec<u8> {
 }
 
 /// `struct orders` of a mirror.
-fn mirror_orders(orders: &TapOrders, (direction, number): (usize, usize), mirror: &Mirror) -> Vec<u8> {
+fn mirror_orders(orders: &TapOrders, (direction, number): (usize, usize), mirror: &MirrorTarget) -> Vec<u8> {
     let mut stations = [0u64; MIRRORS];
     stations[0] = mirror.to.map_or(0, station);
     let book = books::outbound(direction, number);

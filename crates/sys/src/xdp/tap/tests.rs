@@ -1,18 +1,18 @@
 //! The programs themselves, run by the kernel between interfaces that exist for the test only.
 
 use super::*;
-use crate::link::{Links, VethEnd};
+use crate::link::{NamespaceLinks, VethEnd};
 use crate::packet::{RxOptions, RxRing, TxOptions, TxRing};
 
 /// `a` - `a0 [tap] b0` - `b`, and the mirror `m0` - `m`, all in one namespace.
-struct Bed {
+struct TapBed {
     netns: NetNs,
-    _passes: Vec<Attachment>,
+    _passes: Vec<BpfAttachment>,
 }
 
 const ENDS: [(&str, &str); 3] = [("a", "a0"), ("b", "b0"), ("m", "m0")];
 
-impl Bed {
+impl TapBed {
     fn new() -> Option<Self> {
         if let Some(error) = crate::xdp::obstacle() {
             assert!(error.is_permission(), "{error}");
@@ -20,7 +20,7 @@ impl Bed {
             return None;
         }
         let netns = NetNs::create().unwrap();
-        let mut links = Links::open(&netns).unwrap();
+        let mut links = NamespaceLinks::open(&netns).unwrap();
         let mut passes = Vec::new();
         for (far, near) in ENDS {
             let end = |name| VethEnd { name, netns: None, mac: None };
@@ -37,14 +37,18 @@ impl Bed {
     }
 
     fn index(&self, name: &str) -> u32 {
-        Links::open(&self.netns).unwrap().by_name(name).unwrap().index
+        NamespaceLinks::open(&self.netns).unwrap().by_name(name).unwrap().index
     }
 
     fn orders(&self) -> TapOrders {
         TapOrders {
             sides: [self.index("a0"), self.index("b0")],
             native: true,
-            mirrors: vec![Mirror { index: self.index("m0"), to: Some([2, 9, 9, 9, 9, 9]), longest: 1514 }],
+            mirrors: vec![MirrorTarget {
+                index: self.index("m0"),
+                to: Some([2, 9, 9, 9, 9, 9]),
+                longest: 1514,
+            }],
             snap: 9600,
             trailer: false,
             capture: None,
@@ -92,9 +96,9 @@ fn received(ring: &mut RxRing, count: usize) -> Vec<Vec<u8>> {
 
 #[test]
 fn frames_pass_unchanged_and_copies_have_their_new_address() {
-    let Some(bed) = Bed::new() else { return };
+    let Some(bed) = TapBed::new() else { return };
     let (mut b, mut m) = (bed.listen("b"), bed.listen("m"));
-    let forwarding = Forwarding::begin(&bed.netns, &bed.orders(), ["a0", "b0"], None).unwrap();
+    let forwarding = TapForwarding::begin(&bed.netns, &bed.orders(), ["a0", "b0"], None).unwrap();
     let sent: Vec<Vec<u8>> = (0..20).map(|n| frame(n, 60 + usize::from(n) * 70)).collect();
     bed.send("a", &sent);
     assert_eq!(received(&mut b, 20), sent);
@@ -108,18 +112,18 @@ fn frames_pass_unchanged_and_copies_have_their_new_address() {
     assert_eq!((inbound.received, inbound.wanted, inbound.gone), (20, 20, 0));
     assert_eq!(books.outbound(0, 0).unwrap().passed, 20);
     assert!(forwarding.blindness().is_none(), "{:?}", forwarding.blindness());
-    assert_eq!(books.handed_over(0).unwrap(), Handed { sent: 20, dropped: 0 });
-    assert_eq!(books.handed_to_mirror(0, 0).unwrap(), Handed { sent: 20, dropped: 0 });
+    assert_eq!(books.handed_over(0).unwrap(), HandedCounts { sent: 20, dropped: 0 });
+    assert_eq!(books.handed_to_mirror(0, 0).unwrap(), HandedCounts { sent: 20, dropped: 0 });
     assert_eq!(books.inbound(1).unwrap().received, 0);
 }
 
 #[test]
 fn a_trailer_says_direction_number_length_and_time_and_the_frame_has_none() {
-    let Some(bed) = Bed::new() else { return };
+    let Some(bed) = TapBed::new() else { return };
     let (mut a, mut m) = (bed.listen("a"), bed.listen("m"));
     let orders = TapOrders { trailer: true, snap: 100, ..bed.orders() };
     let before = clock::wall_clock_ns();
-    let _forwarding = Forwarding::begin(&bed.netns, &orders, ["a0", "b0"], None).unwrap();
+    let _forwarding = TapForwarding::begin(&bed.netns, &orders, ["a0", "b0"], None).unwrap();
     let sent: Vec<Vec<u8>> = (0..5).map(|n| frame(n, 60 + usize::from(n) * 100)).collect();
     bed.send("b", &sent);
     assert_eq!(received(&mut a, 5), sent);
@@ -141,9 +145,9 @@ fn a_trailer_says_direction_number_length_and_time_and_the_frame_has_none() {
 
 #[test]
 fn what_the_rings_get_is_what_arrived() {
-    let Some(bed) = Bed::new() else { return };
+    let Some(bed) = TapBed::new() else { return };
     let orders = TapOrders { capture: Some(9600), mirrors: Vec::new(), ..bed.orders() };
-    let mut forwarding = Forwarding::begin(&bed.netns, &orders, ["a0", "b0"], None).unwrap();
+    let mut forwarding = TapForwarding::begin(&bed.netns, &orders, ["a0", "b0"], None).unwrap();
     let mut rings = forwarding.take_rings().unwrap();
     let mut b = bed.listen("b");
     bed.send("a", &[frame(1, 60), frame(2, 1514)]);
@@ -156,10 +160,10 @@ fn what_the_rings_get_is_what_arrived() {
 
 #[test]
 fn a_peer_that_is_down_or_gone_is_counted() {
-    let Some(bed) = Bed::new() else { return };
+    let Some(bed) = TapBed::new() else { return };
     let orders = TapOrders { mirrors: Vec::new(), ..bed.orders() };
-    let forwarding = Forwarding::begin(&bed.netns, &orders, ["a0", "b0"], None).unwrap();
-    let mut links = Links::open(&bed.netns).unwrap();
+    let forwarding = TapForwarding::begin(&bed.netns, &orders, ["a0", "b0"], None).unwrap();
+    let mut links = NamespaceLinks::open(&bed.netns).unwrap();
     links.set_up(bed.index("b0"), false).unwrap();
     bed.send("a", &[frame(1, 60)]);
     let until = |is_true: &dyn Fn() -> bool| {

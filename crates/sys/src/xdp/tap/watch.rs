@@ -2,10 +2,10 @@
 //!
 //! Where the tracepoints cannot be used, the reason is kept, and what they would have counted is not known.
 
-use super::books::{self, Books};
+use super::books::{self, TapCounts};
 use super::{TAP, TapOrders};
 use crate::Error;
-use crate::bpf::{Attachment, KernelTypes, Map, MapKind, Place, Program};
+use crate::bpf::{AttachPoint, BpfAttachment, BpfMap, BpfProgram, KernelTypes, MapKind};
 use crate::netns::NetNs;
 use std::ffi::CStr;
 use std::path::Path;
@@ -18,10 +18,10 @@ const NAMES: [&str; 2] = ["handed", "refused"];
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Watch(Result<[Attachment; 2], Error>);
+pub(super) struct RedirectWatch(Result<[BpfAttachment; 2], Error>);
 
-impl Watch {
-    pub(super) fn begin(netns: &NetNs, orders: &TapOrders, books: &Books) -> Self {
+impl RedirectWatch {
+    pub(super) fn begin(netns: &NetNs, orders: &TapOrders, books: &TapCounts) -> Self {
         Self(begin(netns, orders, books))
     }
 
@@ -35,12 +35,12 @@ impl Watch {
     }
 }
 
-fn begin(netns: &NetNs, orders: &TapOrders, books: &Books) -> Result<[Attachment; 2], Error> {
-    let places = Map::create("places", MapKind::Array, PLACES, 1)?;
+fn begin(netns: &NetNs, orders: &TapOrders, books: &TapCounts) -> Result<[BpfAttachment; 2], Error> {
+    let places = BpfMap::create("places", MapKind::Array, PLACES, 1)?;
     places.set(0, &encode(netns, orders)?)?;
     let watch = |section: &'static str, tracepoint: &CStr| {
         let code = TAP.program(section, &[&places, books.map()])?;
-        Program::load_for(Place::Tracepoint, section, &code, false)?.trace(tracepoint)
+        BpfProgram::load_for(AttachPoint::Tracepoint, section, &code, false)?.trace(tracepoint)
     };
     Ok([watch("handed", HANDED)?, watch("refused", REFUSED)?])
 }

@@ -3,7 +3,7 @@
 //! Invariant: a run belongs to the program from the moment it is pushed, and its slot to us again when it is popped.
 
 use super::RUNS;
-use crate::area::Area;
+use crate::area::SharedArea;
 use std::sync::atomic::Ordering;
 
 // struct control in bpf/send.bpf.c
@@ -19,7 +19,7 @@ pub(super) const SLOT: usize = 64;
 
 /// Frames to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Run {
+pub struct FrameRun {
     /// When the first is due, in ns of the monotonic clock.
     pub due_ns: u64,
     /// From one to the next, in 2^-20 ns.
@@ -38,7 +38,7 @@ pub struct Run {
 
 /// How far the program is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Progress {
+pub struct RunProgress {
     /// Runs begun.
     pub popped: u64,
     /// Frames of the current run to go.
@@ -54,22 +54,22 @@ pub struct Progress {
 /// See the module.
 #[derive(Debug)]
 pub(super) struct RunQueue {
-    area: Area,
+    area: SharedArea,
     pushed: u64,
 }
 
 impl RunQueue {
-    pub(super) fn new(area: Area) -> Self {
+    pub(super) fn new(area: SharedArea) -> Self {
         Self { area, pushed: 0 }
     }
 
     /// All that is shared with the program.
-    pub(super) fn area(&self) -> &Area {
+    pub(super) fn area(&self) -> &SharedArea {
         &self.area
     }
 
     /// Hands a run over; `false` if too many wait.
-    pub(super) fn push(&mut self, run: &Run) -> bool {
+    pub(super) fn push(&mut self, run: &FrameRun) -> bool {
         if self.pushed - self.progress().popped >= RUNS {
             return false;
         }
@@ -93,11 +93,11 @@ impl RunQueue {
     }
 
     /// How far the program is.
-    pub(super) fn progress(&self) -> Progress {
+    pub(super) fn progress(&self) -> RunProgress {
         let read = |at| self.area.long(at).load(Ordering::Acquire);
         // In this order, so that "nothing left" is not read from before "all popped".
         let popped = read(POPPED);
-        Progress { popped, left: read(LEFT), calls: read(CALLS), built: read(BUILT), failed: read(FAILED) }
+        RunProgress { popped, left: read(LEFT), calls: read(CALLS), built: read(BUILT), failed: read(FAILED) }
     }
 
     /// Whether everything that was pushed has been made. It may still wait for the end of its batch.

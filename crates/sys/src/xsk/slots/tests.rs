@@ -1,10 +1,10 @@
 use super::*;
-use crate::xsk::ring::Layout;
+use crate::xsk::ring::RingLayout;
 use std::collections::VecDeque;
 
 /// Plays the kernel without zero copy, as `__xsk_generic_xmit` does: it works through the ring from its own position, stops
 /// at a frame that is dropped, and shows its counter only when it comes to the end of what it knew or has sent something.
-struct Kernel {
+struct KernelDouble {
     at: u32,
     /// The producer's counter as last read.
     known: u32,
@@ -15,18 +15,18 @@ struct Kernel {
     skipped: usize,
 }
 
-enum Said {
+enum KernelWord {
     Sent,
     Dropped,
 }
 
-impl Kernel {
+impl KernelDouble {
     fn new() -> Self {
         Self { at: 0, known: 0, sent: Vec::new(), done: VecDeque::new(), told: 0, skipped: 0 }
     }
 
     /// Takes frames until `room` is used up; then drops the next.
-    fn kick(&mut self, slots: &mut Slots, mut room: usize) -> Said {
+    fn kick(&mut self, slots: &mut FrameSlots, mut room: usize) -> KernelWord {
         let mut has_sent = false;
         let mut frame = Vec::new();
         let mut addresses = Vec::new();
@@ -35,7 +35,7 @@ impl Kernel {
                 slots.tx.consume(self.at);
                 self.known = slots.tx.produced();
                 if self.at == self.known {
-                    return Said::Sent;
+                    return KernelWord::Sent;
                 }
             }
             // The completion ring has room for every frame that is taken, or none is.
@@ -44,7 +44,7 @@ impl Kernel {
                 if has_sent {
                     slots.tx.consume(self.at);
                 }
-                return Said::Sent;
+                return KernelWord::Sent;
             }
             let entry = slots.tx.entry(self.at).to_vec();
             let address = slots.tx.address(self.at);
@@ -65,7 +65,7 @@ impl Kernel {
                 if has_sent {
                     slots.tx.consume(self.at);
                 }
-                return Said::Dropped;
+                return KernelWord::Dropped;
             }
             room -= 1;
             has_sent = true;
@@ -73,7 +73,7 @@ impl Kernel {
         }
     }
 
-    fn tell(&mut self, slots: &mut Slots, most: usize) {
+    fn tell(&mut self, slots: &mut FrameSlots, most: usize) {
         for _ in 0..most {
             let Some(address) = self.done.pop_front() else { return };
             slots.done.entry_mut(self.told).copy_from_slice(&address.to_ne_bytes());
@@ -86,18 +86,19 @@ impl Kernel {
 /// Rings whose counters are about to overflow.
 const START: u32 = u32::MAX - 5;
 
-fn slots(count: usize, longest: usize, mtu: usize) -> (Slots, Kernel) {
-    let shape = Shape::new(count, longest);
+fn slots(count: usize, longest: usize, mtu: usize) -> (FrameSlots, KernelDouble) {
+    let shape = SlotShape::new(count, longest);
     let size = u32::try_from(shape.entries()).unwrap();
-    let layout = Layout { producer: 0, consumer: 64, flags: 128, entries: 192 };
-    let ring = |entry: usize| Ring::new(Area::plain(192 + entry * shape.entries()), layout, entry, size);
-    let mut slots = Slots::new(Area::plain(shape.bytes()), ring(16), ring(8), shape, mtu);
+    let layout = RingLayout { producer: 0, consumer: 64, flags: 128, entries: 192 };
+    let ring =
+        |entry: usize| XskRing::new(SharedArea::plain(192 + entry * shape.entries()), layout, entry, size);
+    let mut slots = FrameSlots::new(SharedArea::plain(shape.bytes()), ring(16), ring(8), shape, mtu);
     for ring in [&slots.tx, &slots.done] {
         ring.produce(START);
         ring.consume(START);
     }
     (slots.reached, slots.produced, slots.consumed) = (START, START, START);
-    let mut kernel = Kernel::new();
+    let mut kernel = KernelDouble::new();
     (kernel.at, kernel.known, kernel.told) = (START, START, START);
     (slots, kernel)
 }
@@ -108,7 +109,7 @@ fn frame(number: u32, len: usize) -> Vec<u8> {
     frame
 }
 
-fn fill(slots: &mut Slots, bytes: &[u8]) -> bool {
+fn fill(slots: &mut FrameSlots, bytes: &[u8]) -> bool {
     let Some(slot) = slots.next() else { return false };
     slot[..bytes.len()].copy_from_slice(bytes);
     slots.commit(bytes.len());
@@ -140,7 +141,7 @@ fn every_frame_leaves_once_and_in_order_however_full_the_queue_is() {
                     wanted.push(bytes);
                 }
             }
-            if slots.show() && matches!(kernel.kick(&mut slots, chance(4)), Said::Dropped) {
+            if slots.show() && matches!(kernel.kick(&mut slots, chance(4)), KernelWord::Dropped) {
                 slots.enter_again();
             }
             kernel.tell(&mut slots, chance(20));
@@ -165,7 +166,7 @@ fn what_is_withdrawn_never_leaves_and_the_rest_does() {
             while entered < 200 && chance(3) > 0 && fill(&mut slots, &frame(entered, 60)) {
                 entered += 1;
             }
-            if slots.show() && matches!(kernel.kick(&mut slots, chance(3)), Said::Dropped) {
+            if slots.show() && matches!(kernel.kick(&mut slots, chance(3)), KernelWord::Dropped) {
                 slots.enter_again();
             }
             kernel.tell(&mut slots, chance(4));
@@ -216,7 +217,7 @@ fn frames_that_the_interface_cannot_send_are_refused() {
 #[test]
 fn a_long_frame_is_written_in_pieces() {
     let (mut slots, _) = slots(2, 9000, 9000);
-    assert_eq!(slots.shape, Shape { chunk: 4096, pieces: 3, slots: 2 });
+    assert_eq!(slots.shape, SlotShape { chunk: 4096, pieces: 3, slots: 2 });
     assert!(fill(&mut slots, &frame(7, 9000)));
     let entry = |at: u32| {
         let bytes = slots.tx.entry(START.wrapping_add(at));

@@ -3,14 +3,14 @@ use crate::link::VethEnd;
 use crate::packet::{RxOptions, RxRing};
 
 /// A virtual cable whose far end is down; `None` without rights.
-struct Cable {
+struct VirtualCable {
     netns: NetNs,
-    links: Links,
+    links: NamespaceLinks,
     near: u32,
     far: u32,
 }
 
-impl Cable {
+impl VirtualCable {
     fn lay(mtu: u32) -> Option<Self> {
         let netns = match NetNs::create() {
             Ok(netns) => netns,
@@ -23,7 +23,7 @@ impl Cable {
         for key in ["net/ipv6/conf/all/disable_ipv6", "net/ipv6/conf/default/disable_ipv6"] {
             kernel::write_setting(&netns, key, "1").unwrap_or(());
         }
-        let mut links = Links::open(&netns).unwrap();
+        let mut links = NamespaceLinks::open(&netns).unwrap();
         let end = |name| VethEnd { name, netns: None, mac: None };
         links.create_veth(end("a"), end("b")).unwrap();
         let [near, far] = ["a", "b"].map(|name| links.by_name(name).unwrap().index);
@@ -77,7 +77,7 @@ fn received(ring: &mut RxRing, count: usize) -> Vec<Vec<u8>> {
 #[test]
 fn frames_dropped_for_want_of_a_carrier_are_entered_again_in_order() {
     for len in [60, 1514, 9014] {
-        let Some(mut cable) = Cable::lay(9000) else { return };
+        let Some(mut cable) = VirtualCable::lay(9000) else { return };
         let (mut socket, mut ring) = (cable.socket(len), cable.ring());
         let frames: Vec<_> = (0..5).map(|number| frame(number, len)).collect();
         for (n, bytes) in frames.iter().enumerate() {
@@ -96,7 +96,7 @@ fn frames_dropped_for_want_of_a_carrier_are_entered_again_in_order() {
 #[test]
 fn what_was_withdrawn_never_leaves_and_the_next_ones_do() {
     for len in [60, 9014] {
-        let Some(mut cable) = Cable::lay(9000) else { return };
+        let Some(mut cable) = VirtualCable::lay(9000) else { return };
         let (mut socket, mut ring) = (cable.socket(len), cable.ring());
         for number in 0..5 {
             enter(&mut socket, &frame(number, len));
@@ -118,11 +118,11 @@ fn what_was_withdrawn_never_leaves_and_the_next_ones_do() {
 
 #[test]
 fn a_queue_that_was_just_left_can_be_had_again_and_one_in_use_is_busy() {
-    let Some(mut cable) = Cable::lay(1500) else { return };
+    let Some(mut cable) = VirtualCable::lay(1500) else { return };
     cable.links.set_up(cable.far, true).unwrap();
     for number in 0..20 {
         let mut socket = cable.socket(1514);
-        assert_eq!(socket.mode(), Mode::Copy);
+        assert_eq!(socket.mode(), CopyMode::Copy);
         enter(&mut socket, &frame(number, 60));
         send_all(&mut socket);
     }

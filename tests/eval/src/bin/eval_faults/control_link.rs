@@ -4,7 +4,7 @@
 use packetrig_eval::draw::Draw;
 use packetrig_sys::Error;
 use packetrig_sys::clock;
-use packetrig_sys::link::Links;
+use packetrig_sys::link::NamespaceLinks;
 use packetrig_sys::netns::NetNs;
 use packetrig_sys::packet::{FrameOptions, FrameSocket, RxOptions, RxRing};
 use std::collections::VecDeque;
@@ -79,13 +79,13 @@ impl Drop for ControlLink {
 }
 
 fn open_ring(netns: &NetNs, interface: &str) -> Result<RxRing, Error> {
-    let index = Links::open(netns)?.by_name(interface)?.index;
+    let index = NamespaceLinks::open(netns)?.by_name(interface)?.index;
     let options = RxOptions { blocks: 32, retire_ms: 1, ..RxOptions::default() };
     RxRing::open(netns, index, interface, options)
 }
 
 fn open_exit(netns: &NetNs, interface: &str) -> Result<FrameSocket, Error> {
-    let index = Links::open(netns)?.by_name(interface)?.index;
+    let index = NamespaceLinks::open(netns)?.by_name(interface)?.index;
     FrameSocket::open(netns, index, interface, FrameOptions { bypass_queue: true, ..FrameOptions::default() })
 }
 

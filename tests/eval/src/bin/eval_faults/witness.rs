@@ -6,7 +6,7 @@
 use crate::network::{NODES, PORT, is_sender, node_name};
 use packetrig_eval::process::pause;
 use packetrig_sys::clock;
-use packetrig_sys::link::Links;
+use packetrig_sys::link::NamespaceLinks;
 use packetrig_sys::netns::NetNs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -79,7 +79,7 @@ impl TrafficWitness {
     pub(crate) fn start() -> anyhow::Result<Self> {
         let mut ports = Vec::new();
         for node in 0..NODES {
-            let mut links = Links::open(&NetNs::open(&node_name(node))?)?;
+            let mut links = NamespaceLinks::open(&NetNs::open(&node_name(node))?)?;
             let index = links.by_name(PORT)?.index;
             ports.push((links, index));
         }
@@ -165,7 +165,7 @@ fn own(histories: &Histories) -> MutexGuard<'_, Vec<PortHistory>> {
     histories.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn watch(mut ports: Vec<(Links, u32)>, histories: &Histories, is_over: &AtomicBool) {
+fn watch(mut ports: Vec<(NamespaceLinks, u32)>, histories: &Histories, is_over: &AtomicBool) {
     let mut before_ns = clock::monotonic_ns();
     while !is_over.load(Ordering::Acquire) {
         let began_ns = clock::monotonic_ns();
@@ -175,7 +175,7 @@ fn watch(mut ports: Vec<(Links, u32)>, histories: &Histories, is_over: &AtomicBo
     }
 }
 
-fn look(ports: &mut [(Links, u32)], before_ns: u64, histories: &mut [PortHistory]) {
+fn look(ports: &mut [(NamespaceLinks, u32)], before_ns: u64, histories: &mut [PortHistory]) {
     for (node, (links, index)) in ports.iter_mut().enumerate() {
         let history = &mut histories[node];
         // A look that fails is made up for by the next one: counters only grow.

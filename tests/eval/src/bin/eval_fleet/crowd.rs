@@ -12,7 +12,7 @@ use packetrig_nats::authority::{Admission, Authority};
 use packetrig_nats::{Access, Credentials, Keys, NatsEndpoint, NatsFabric};
 use packetrig_stats::counts::{StreamRxCounts, StreamTxCounts};
 use packetrig_stats::port::{RxCounters, TxCounters};
-use packetrig_stats::result::Sample;
+use packetrig_stats::result::CountSample;
 use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};
 use rcgen::{KeyPair, PublicKeyData};
@@ -130,7 +130,7 @@ fn member(fabric: &NatsFabric, name: &NodeName, totals: &Totals) {
 struct Member {
     endpoint: NatsEndpoint,
     agent: Agent,
-    sample: Sample,
+    sample: CountSample,
     sample_at: MonoTime,
     dropped: u64,
 }
@@ -138,11 +138,11 @@ struct Member {
 impl Member {
     fn new(endpoint: NatsEndpoint) -> Self {
         let past = Past { epoch: 0, nonce: Nonce(clock::wall_clock_ns()), longest: None };
-        let sample = Sample {
+        let sample = CountSample {
             tx: vec![(0, StreamTxCounts::default())],
             rx: vec![(1, 0, StreamRxCounts::default())],
             ports: vec![(0, TxCounters::default(), RxCounters::default())],
-            ..Sample::default()
+            ..CountSample::default()
         };
         // Not all at the same moment.
         let phase = endpoint.incarnation() % EVERY.as_u64();

@@ -14,9 +14,9 @@ use packetrig_fleet::message::{Nonce, Preparation, SentTotal};
 use packetrig_nats::NatsFabric;
 use packetrig_nats::enrol::{JoinLine, NodeKey, enrol_patiently};
 use packetrig_node::{DataPlane, Membership, Planes, Prepared, Site, Uplink, serve_fleet};
-use packetrig_plan::{Held, Plan, ReadOptions, Steer};
+use packetrig_plan::{HeldStream, Plan, PlanChange, ReadOptions};
 use packetrig_stats::counts::StreamTxCounts;
-use packetrig_stats::result::{NodeResult, Sample};
+use packetrig_stats::result::{CountSample, NodeResult};
 use packetrig_store::spool::{Limits, Spool};
 use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};
@@ -174,26 +174,26 @@ impl DataPlane for CountingPlane {
         self.started = Some(at);
     }
 
-    fn sample(&mut self) -> Result<Sample, EngineError> {
+    fn sample(&mut self) -> Result<CountSample, EngineError> {
         let frames = self.frames();
         let sent = StreamTxCounts { frames, ..StreamTxCounts::default() };
-        Ok(Sample {
+        Ok(CountSample {
             at: now(),
             tx: self.sends.iter().map(|stream| (*stream, sent)).collect(),
             rx: self.receives.iter().map(|(stream, port)| (*stream, *port, received(frames))).collect(),
-            ..Sample::default()
+            ..CountSample::default()
         })
     }
 
-    fn steer(&mut self, _: &Steer) -> Result<(), EngineError> {
+    fn steer(&mut self, _: &PlanChange) -> Result<(), EngineError> {
         Err(EngineError::Bug("not steered here"))
     }
 
-    fn hold(&mut self, _: &Steer) -> Result<Vec<Held>, EngineError> {
+    fn hold(&mut self, _: &PlanChange) -> Result<Vec<HeldStream>, EngineError> {
         Err(EngineError::Bug("not steered here"))
     }
 
-    fn announce(&mut self, _: &[Held], _: Option<MonoTime>) -> Result<(), EngineError> {
+    fn announce(&mut self, _: &[HeldStream], _: Option<MonoTime>) -> Result<(), EngineError> {
         Err(EngineError::Bug("not steered here"))
     }
 

@@ -14,10 +14,10 @@ use packetrig_fleet::message::{
     StopReason,
 };
 use packetrig_fleet::outcome::Outcome;
-use packetrig_fleet::report::{Criteria, RunFacts, assemble};
+use packetrig_fleet::report::{AcceptanceCriteria, RunFacts, assemble};
 use packetrig_fleet::{packed, places};
 use packetrig_plan::{Plan, PlanPart, PlanParts, ReadOptions};
-use packetrig_stats::result::{NodeResult, Sample};
+use packetrig_stats::result::{CountSample, NodeResult};
 use packetrig_units::{MonoTime, Nanos};
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::VecDeque;
@@ -132,7 +132,7 @@ fn facts(nodes: usize, places: &[Place]) -> RunFacts {
         seed: 1,
         nodes: (0..nodes).map(hosted::name).collect(),
         places: places.to_vec(),
-        criteria: Criteria::default(),
+        criteria: AcceptanceCriteria::default(),
         limits: Vec::new(),
         steered: false,
     }
@@ -213,7 +213,7 @@ impl PaperRun {
         figures.push(("one renewal, us", 1e3 * ms / (RENEWALS * self.nodes as u64) as f64));
         let ((), ms) = timed(|| {
             for node in 0..self.nodes {
-                let sample = Box::new(Sample { at: self.now, ..Sample::default() });
+                let sample = Box::new(CountSample { at: self.now, ..CountSample::default() });
                 self.machine.handle(Event::Telemetry(hosted::name(node), head.clone(), sample), self.now);
             }
         });

@@ -14,7 +14,7 @@ use packetrig_fleet::{NodeName, PlanHash, RunId};
 use packetrig_nats::authority::Authority;
 use packetrig_nats::broker::{Broker, Setup};
 use packetrig_nats::{Access, NatsEndpoint, NatsFabric};
-use packetrig_stats::result::Sample;
+use packetrig_stats::result::CountSample;
 use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};
 use std::collections::{BTreeMap, BTreeSet};
@@ -201,7 +201,7 @@ struct Seen {
 }
 
 impl Seen {
-    fn hear(&mut self, node: NodeName, sample: &Sample) {
+    fn hear(&mut self, node: NodeName, sample: &CountSample) {
         self.told += 1;
         let sent: u64 = sample.tx.iter().map(|(_, counts)| counts.frames).sum();
         let received: u64 = sample.rx.iter().map(|(.., counts)| counts.frames).sum();

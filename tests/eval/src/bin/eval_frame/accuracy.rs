@@ -6,7 +6,7 @@
 use packetrig_eval::Effort;
 use packetrig_eval::output::{Output, Table};
 use packetrig_eval::plot::{self, Titles};
-use packetrig_sys::link::Links;
+use packetrig_sys::link::NamespaceLinks;
 use packetrig_testkit::Lab;
 use packetrig_tests::document::{Document, Flow};
 use packetrig_tests::program::run;
@@ -83,7 +83,7 @@ fn measure(rate: u32, seconds: u64) -> anyhow::Result<Row> {
     let finished = run(&Document::new(&[lab.location(0), lab.location(1)]).flow(flow));
     let report = finished.report();
     let port = &lab.ports()[1];
-    let arrived = Links::open(port.netns())?.counters(port.link.index)?.rx_frames;
+    let arrived = NamespaceLinks::open(port.netns())?.counters(port.link.index)?.rx_frames;
     let span = report.number("paced", "/received/last") - report.number("paced", "/received/first");
     // n frames span n - 1 intervals.
     let achieved = (arrived.saturating_sub(1)) as f64 * 1e9 / span as f64;

@@ -7,8 +7,8 @@
 use crate::machine::kib;
 use anyhow::Context;
 use packetrig_sys::clock;
-use packetrig_sys::ethtool::{Ethtool, Offload};
-use packetrig_sys::link::Links;
+use packetrig_sys::ethtool::{EthtoolCalls, Offload};
+use packetrig_sys::link::NamespaceLinks;
 use packetrig_testkit::Lab;
 use packetrig_testkit::lab::INTERFACE;
 use packetrig_tests::document::{Document, Flow};
@@ -105,8 +105,8 @@ impl Metered {
 /// Meters a load on a cable of its own.
 pub(crate) fn meter(load: Load) -> anyhow::Result<Metered> {
     let lab = Lab::pair()?;
-    Ethtool::open(lab.ports()[1].netns())?.set_offload(INTERFACE, Offload::Gro, true)?;
-    let mut links = Links::open(lab.ports()[1].netns())?;
+    EthtoolCalls::open(lab.ports()[1].netns())?.set_offload(INTERFACE, Offload::Gro, true)?;
+    let mut links = NamespaceLinks::open(lab.ports()[1].netns())?;
     let index = lab.ports()[1].link.index;
     let files = tempfile::tempdir()?;
     let mut child = start(&load, &lab, files.path())?;
@@ -137,13 +137,13 @@ pub(crate) fn meter(load: Load) -> anyhow::Result<Metered> {
 }
 
 /// Frames that came to an interface, whether its ring had room for them or not.
-fn came(links: &mut Links, index: u32) -> anyhow::Result<u64> {
+fn came(links: &mut NamespaceLinks, index: u32) -> anyhow::Result<u64> {
     let counters = links.counters(index)?;
     Ok(counters.rx_frames + counters.rx_dropped)
 }
 
 /// Seconds from the first to the last time that frames arrived.
-fn sending_time(links: &mut Links, index: u32, over: &AtomicBool) -> anyhow::Result<f64> {
+fn sending_time(links: &mut NamespaceLinks, index: u32, over: &AtomicBool) -> anyhow::Result<f64> {
     let mut known = links.counters(index)?.rx_frames;
     let (mut first, mut last) = (None, 0);
     while !over.load(Ordering::Acquire) {

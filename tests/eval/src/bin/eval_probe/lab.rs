@@ -2,8 +2,8 @@
 
 use crate::load::{FAR, NEAR};
 use crate::referee::Referee;
-use packetrig_sys::ethtool::{Ethtool, Offload};
-use packetrig_sys::link::Links;
+use packetrig_sys::ethtool::{EthtoolCalls, Offload};
+use packetrig_sys::link::NamespaceLinks;
 use packetrig_sys::netns::NetNs;
 use packetrig_testkit::Lab;
 use packetrig_testkit::lab::INTERFACE;
@@ -25,7 +25,7 @@ impl Cable {
         let lab = Lab::pair()?;
         prepare(&lab)?;
         if merging {
-            Ethtool::open(lab.ports()[1].netns())?.set_offload(INTERFACE, Offload::Gro, true)?;
+            EthtoolCalls::open(lab.ports()[1].netns())?.set_offload(INTERFACE, Offload::Gro, true)?;
         }
         Ok(Self { referee: Referee::open(&lab.ports()[1])?, lab })
     }
@@ -40,10 +40,10 @@ impl Cable {
 
 fn prepare(lab: &Lab) -> anyhow::Result<()> {
     for (port, address) in lab.ports().iter().zip([NEAR, FAR]) {
-        let mut links = Links::open(port.netns())?;
+        let mut links = NamespaceLinks::open(port.netns())?;
         links.set_mtu(port.link.index, MTU)?;
         links.add_address(port.link.index, address.into(), 24)?;
-        let ethtool = Ethtool::open(port.netns())?;
+        let ethtool = EthtoolCalls::open(port.netns())?;
         for offload in [Offload::Tso, Offload::Gso, Offload::Gro] {
             ethtool.set_offload(INTERFACE, offload, false)?;
         }

@@ -7,7 +7,7 @@
 use crate::frames::{self, Key};
 use anyhow::ensure;
 use packetrig_sys::clock;
-use packetrig_sys::packet::{RawFrame, RxOptions, RxRing, Stamp};
+use packetrig_sys::packet::{ArrivalStamp, RawFrame, RxOptions, RxRing};
 use packetrig_testkit::lab::{INTERFACE, LabPort};
 
 /// Frames are handed over this long after the first of a block.
@@ -81,7 +81,7 @@ impl Referee {
     fn take(&mut self, seen: &mut Vec<Seen>) -> usize {
         let offset = clock::realtime_offset();
         self.ring.receive(usize::MAX, &mut |frame| {
-            if frame.stamp == Stamp::Software
+            if frame.stamp == ArrivalStamp::Software
                 && let Some(key) = frames::read(frame.bytes)
             {
                 seen.push(Seen { key, at: offset.to_monotonic(frame.realtime_ns) });

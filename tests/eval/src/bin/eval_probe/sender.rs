@@ -1,7 +1,7 @@
 //! Our own senders: every mechanism as the program uses it, each with a thread of its own, which has its priority and timer slack.
 
 use crate::frames::{self, Key};
-use packetrig_plan::Location;
+use packetrig_plan::PortLocation;
 use packetrig_probe::Mechanism;
 use packetrig_prober::Error;
 use packetrig_prober::release::{self, Due, Gone, Manner, Release};
@@ -78,7 +78,7 @@ impl Sender {
     /// Opens it; `whose` marks its frames. The error is the mechanism's own refusal.
     pub(crate) fn open(from: &LabPort, way: &Way, whose: u16) -> Result<Self, Error> {
         let location =
-            Location { namespace: Some(from.namespace().to_owned()), interface: INTERFACE.to_owned() };
+            PortLocation { namespace: Some(from.namespace().to_owned()), interface: INTERFACE.to_owned() };
         Ok(Self { mechanism: release::open(&location, way.mechanism, way.manner)?, whose })
     }
 

@@ -13,8 +13,8 @@ use anyhow::Context;
 use packetrig_eval::Effort;
 use packetrig_eval::output::{Output, Table};
 use packetrig_sys::clock;
-use packetrig_sys::ethtool::{Ethtool, Offload};
-use packetrig_sys::link::Links;
+use packetrig_sys::ethtool::{EthtoolCalls, Offload};
+use packetrig_sys::link::NamespaceLinks;
 use packetrig_testkit::Lab;
 use packetrig_testkit::lab::INTERFACE;
 use packetrig_tests::document::{Document, Flow};
@@ -150,7 +150,7 @@ fn limit(tool: &str, size: u32, rates: &[u64], seconds: u64) -> anyhow::Result<O
 /// Two ports; the second takes live frames: a virtual cable's end does when it merges frames, or has a program.
 fn lab() -> anyhow::Result<Lab> {
     let lab = Lab::pair()?;
-    Ethtool::open(lab.ports()[1].netns())?.set_offload(INTERFACE, Offload::Gro, true)?;
+    EthtoolCalls::open(lab.ports()[1].netns())?.set_offload(INTERFACE, Offload::Gro, true)?;
     Ok(lab)
 }
 
@@ -201,7 +201,7 @@ fn send(lab: &Lab, size: u32, rate: u64, seconds: u64) -> anyhow::Result<u64> {
         .between(0, &[])
         .with("duration", json!({"choice": "fixed_seconds", "fixed_seconds": {"seconds": seconds}}));
     let speed = json!([{"name": "layer 1", "port_names": ["port 0"], "speed": "speed_400_gbps"}]);
-    let mut links = Links::open(lab.ports()[1].netns())?;
+    let mut links = NamespaceLinks::open(lab.ports()[1].netns())?;
     let index = lab.ports()[1].link.index;
     let before = links.counters(index)?.rx_frames;
     let document = Document::new(&[lab.location(0)]).flow(flow).with("layer1", speed);

@@ -2,7 +2,7 @@
 
 use anyhow::Context;
 use packetrig_eval::peers;
-use packetrig_sys::bpf::Program;
+use packetrig_sys::bpf::BpfProgram;
 use packetrig_sys::clock;
 use packetrig_sys::netns::NetNs;
 use packetrig_testkit::Lab;
@@ -21,7 +21,7 @@ pub(crate) fn send(lab: &Lab, size: u32, seconds: u64) -> anyhow::Result<(u64, f
     // return bpf_redirect(index, 0)
     let index = u64::from(port.link.index);
     let code = [0xb7_u64 | 1 << 8 | index << 32, 0xb7 | 2 << 8, 0x85 | 23 << 32, 0x95];
-    let program = Program::load("bursts", &code, false)?;
+    let program = BpfProgram::load("bursts", &code, false)?;
     let frame = peers::frame(size);
     let bursts = seconds * 1_000_000_000 / EVERY_NS;
     let netns = NetNs::duplicate(port.netns())?;

@@ -5,7 +5,7 @@ use packetrig_eval::output::{Goal, Output, Table};
 use packetrig_eval::peers::{self, Tool};
 use packetrig_eval::plot::{self, Titles};
 use packetrig_eval::{Effort, median};
-use packetrig_sys::bpf::Attachment;
+use packetrig_sys::bpf::BpfAttachment;
 use packetrig_sys::xdp;
 use packetrig_testkit::Lab;
 
@@ -20,7 +20,7 @@ const TOOLS: [Tool; 5] = [
 const NAMES: [&str; 5] = ["xdp", "packet", "trafgen", "tcpreplay", "bare live frames"];
 
 /// Two ports; the second one's driver drops everything before the kernel's stack.
-pub(crate) fn dropping_lab() -> anyhow::Result<(Attachment, Lab)> {
+pub(crate) fn dropping_lab() -> anyhow::Result<(BpfAttachment, Lab)> {
     let lab = Lab::pair()?;
     let port = &lab.ports()[1];
     let attachment = xdp::discard(port.netns(), port.link.index, &port.location())?;

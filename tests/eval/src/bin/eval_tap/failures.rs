@@ -4,7 +4,7 @@ use crate::flood::{self, Bursts, Plan};
 use crate::rig::{End, Middle, Rig, pause, uncopied};
 use packetrig_eval::Effort;
 use packetrig_eval::output::{Output, Table};
-use packetrig_sys::link::Links;
+use packetrig_sys::link::NamespaceLinks;
 
 /// Frames of a millisecond.
 const PER_MS: u64 = 100;
@@ -58,7 +58,7 @@ impl Failure {
 
     /// Lets it happen; a flood lasts as long as what is returned.
     fn befall(self, rig: &mut Rig) -> anyhow::Result<Option<Bursts>> {
-        let mut links = Links::open(rig.middle()?)?;
+        let mut links = NamespaceLinks::open(rig.middle()?)?;
         let mirror = rig.mirror_index()?;
         match self {
             Self::None => {}
@@ -66,7 +66,7 @@ impl Failure {
             Self::Full => return Bursts::start(rig.middle()?, mirror, FLOOD).map(Some),
             Self::Unplugged => {
                 let far = rig.station(2);
-                Links::open(far.netns())?.set_up(far.link.index, false)?;
+                NamespaceLinks::open(far.netns())?.set_up(far.link.index, false)?;
             }
             Self::Deleted => links.delete(mirror)?,
             Self::Small => links.set_mtu(mirror, SMALL_MTU)?,

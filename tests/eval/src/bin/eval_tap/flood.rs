@@ -3,7 +3,7 @@
 //! Nothing here counts: the kernel's counters at the stations do.
 
 use packetrig_eval::peers;
-use packetrig_sys::bpf::Program;
+use packetrig_sys::bpf::BpfProgram;
 use packetrig_sys::clock;
 use packetrig_sys::netns::NetNs;
 use packetrig_sys::packet::{TxOptions, TxRing};
@@ -40,7 +40,7 @@ impl Bursts {
     pub(crate) fn start(netns: &NetNs, index: u32, plan: Plan) -> anyhow::Result<Self> {
         // return bpf_redirect(index, 0)
         let code = [0xb7_u64 | 1 << 8 | u64::from(index) << 32, 0xb7 | 2 << 8, 0x85 | 23 << 32, 0x95];
-        let program = Program::load("bursts", &code, false)?;
+        let program = BpfProgram::load("bursts", &code, false)?;
         let quit = Arc::new(AtomicBool::new(false));
         let (over, frame) = (Arc::clone(&quit), peers::frame(plan.size));
         let thread = netns.spawn_in("bursts".to_owned(), move || {

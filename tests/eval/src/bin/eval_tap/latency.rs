@@ -4,7 +4,7 @@ use crate::flood::{Bursts, Plan};
 use crate::rig::{self, End, Middle, Rig, uncopied};
 use packetrig_eval::Effort;
 use packetrig_eval::output::{Output, Table};
-use packetrig_sys::link::Links;
+use packetrig_sys::link::NamespaceLinks;
 use packetrig_testkit::Lab;
 use packetrig_tests::document::{Document, Flow};
 use packetrig_tests::program::Running;
@@ -142,7 +142,7 @@ fn measure((_, middle, end, mirror): Case, seconds: u64) -> anyhow::Result<Found
         Mirror::Overloaded => Some(Bursts::start(rig.middle()?, rig.mirror_index()?, OVERLOAD)?),
         Mirror::Unplugged => {
             let far = rig.station(2);
-            Links::open(far.netns())?.set_up(far.link.index, false)?;
+            NamespaceLinks::open(far.netns())?.set_up(far.link.index, false)?;
             None
         }
     };

@@ -4,9 +4,9 @@
 //! thing between its stations from beginning to end, and that forwards when [`Rig::new`] returns.
 
 use anyhow::{Context, ensure};
-use packetrig_sys::bpf::Attachment;
-use packetrig_sys::ethtool::{Ethtool, Offload};
-use packetrig_sys::link::Links;
+use packetrig_sys::bpf::BpfAttachment;
+use packetrig_sys::ethtool::{EthtoolCalls, Offload};
+use packetrig_sys::link::NamespaceLinks;
 use packetrig_sys::netns::NetNs;
 use packetrig_sys::packet::{TxOptions, TxRing};
 use packetrig_sys::{clock, xdp};
@@ -80,7 +80,7 @@ pub(crate) struct Rig {
     tap: Option<Running>,
     /// What a tap is called.
     name: String,
-    passes: Vec<Attachment>,
+    passes: Vec<BpfAttachment>,
     /// The stations; behind everything that uses their interfaces.
     pub(crate) lab: Lab,
 }
@@ -104,7 +104,7 @@ impl Rig {
             }
             Middle::Bridge | Middle::Mirred => {
                 if is_live {
-                    Ethtool::open(rig.middle()?)?.set_offload("port0", Offload::Gro, true)?;
+                    EthtoolCalls::open(rig.middle()?)?.set_offload("port0", Offload::Gro, true)?;
                 }
                 rig.bridge()?;
                 if middle == Middle::Mirred {
@@ -125,7 +125,7 @@ impl Rig {
 
     /// Number of the mirror's interface on the side of the tap.
     pub(crate) fn mirror_index(&self) -> anyhow::Result<u32> {
-        Ok(Links::open(self.middle()?)?.by_name("port2")?.index)
+        Ok(NamespaceLinks::open(self.middle()?)?.by_name("port2")?.index)
     }
 
     pub(crate) fn station(&self, number: usize) -> &LabPort {
@@ -135,7 +135,7 @@ impl Rig {
     /// What the kernel has counted at a station so far.
     pub(crate) fn count(&self, number: usize) -> anyhow::Result<Count> {
         let port = self.station(number);
-        let counters = Links::open(port.netns())?.counters(port.link.index)?;
+        let counters = NamespaceLinks::open(port.netns())?.counters(port.link.index)?;
         Ok(Count { given: counters.tx_frames + counters.tx_dropped, taken: counters.rx_frames })
     }
 
@@ -143,7 +143,7 @@ impl Rig {
     pub(crate) fn address(&self) -> anyhow::Result<[Ipv4Addr; 2]> {
         let addresses = [1, 2].map(|host| Ipv4Addr::new(198, 18, 0, host));
         for (port, address) in self.lab.ports().iter().zip(addresses) {
-            let mut links = Links::open(port.netns())?;
+            let mut links = NamespaceLinks::open(port.netns())?;
             links.set_mtu(port.link.index, 1500)?;
             links.add_address(port.link.index, address.into(), 24)?;
         }
@@ -160,7 +160,7 @@ impl Rig {
     }
 
     fn bridge(&self) -> anyhow::Result<()> {
-        let mut links = Links::open(self.middle()?)?;
+        let mut links = NamespaceLinks::open(self.middle()?)?;
         links.create_bridge(BRIDGE)?;
         let bridge = links.by_name(BRIDGE)?.index;
         for port in ["port0", "port1"] {
@@ -248,11 +248,15 @@ impl Drop for Rig {
 }
 
 /// Makes a station take frames so; far ends of cables take redirected frames only while they have a program or merge.
-pub(crate) fn prepare(port: &LabPort, end: End, is_redirected: bool) -> anyhow::Result<Option<Attachment>> {
+pub(crate) fn prepare(
+    port: &LabPort,
+    end: End,
+    is_redirected: bool,
+) -> anyhow::Result<Option<BpfAttachment>> {
     if end == End::Virtual {
         return Ok(None);
     }
-    let ethtool = Ethtool::open(port.netns())?;
+    let ethtool = EthtoolCalls::open(port.netns())?;
     // Checksums and segments are made by the sender, as they are on a wire.
     ethtool.set_offload(INTERFACE, Offload::TxCsum, false)?;
     let (netns, index) = (port.netns(), port.link.index);
