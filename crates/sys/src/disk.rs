@@ -31,6 +31,15 @@ pub fn set_aside(path: &Path, bytes: u64) -> io::Result<()> {
     made
 }
 
+/// Sets room aside for so many bytes behind `from`, which may be beyond the end of a file; its length stays. Cutting the file gives the
+/// room back. Where the file system cannot, nothing happens.
+pub fn set_aside_beyond(file: &std::fs::File, from: u64, bytes: u64) -> io::Result<()> {
+    match rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, from, bytes.max(1)) {
+        Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
 fn write_zeros(file: &mut std::fs::File, mut bytes: u64) -> io::Result<()> {
     let zeros = [0; 4096];
     while bytes > 0 {
@@ -58,6 +67,20 @@ mod tests {
         let mut written = private_files::create(&path).unwrap();
         write_zeros(&mut written, 100_000).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().len(), 100_000);
+    }
+
+    #[test]
+    fn room_beyond_the_end_of_a_file_is_in_use_until_it_is_cut() {
+        use std::os::unix::fs::MetadataExt as _;
+        let base = tempfile::tempdir().unwrap();
+        let file = private_files::create(&base.path().join("file")).unwrap();
+        set_aside_beyond(&file, 0, 1 << 20).unwrap();
+        let facts = file.metadata().unwrap();
+        assert_eq!(facts.len(), 0);
+        assert!(facts.blocks() * 512 >= 1 << 20);
+        file.set_len(0).unwrap();
+        assert_eq!(file.metadata().unwrap().blocks(), 0);
+        set_aside_beyond(&file, 0, 1 << 60).unwrap_err();
     }
 
     #[test]

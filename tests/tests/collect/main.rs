@@ -4,6 +4,7 @@
 
 mod foreign;
 mod hostile;
+mod killed;
 mod ours;
 mod restart;
 mod whole;

@@ -45,3 +45,33 @@ fn a_full_disk_holds_no_half_file_and_costs_nothing_once_there_is_room() {
     assert_eq!((sink.kept().stored.records, sink.kept().waiting.records), (count, 0));
     assert!(files_below(disk.path()).iter().all(|name| name.starts_with("flows-")));
 }
+
+/// Row groups that were written before the disk was full are readable without any room for them.
+#[test]
+fn a_disk_that_fills_up_keeps_the_row_groups_that_it_has() {
+    let Some(disk) = SmallDisk::mount(c"size=1m") else { return };
+    let mut options = ParquetOptions::new(disk.path());
+    options.group_rows = 2000;
+    let mut sink = ParquetSink::new(options).unwrap();
+    let made = Made::new(2000);
+    let mut error = None;
+    for _ in 0..100 {
+        if let Err(met) = sink.write(&made.records, SOURCE) {
+            error = Some(met);
+            break;
+        }
+    }
+    let error = error.expect("100 times two thousand records do not fit").to_string();
+    assert!(error.contains("No space left"), "{error}");
+    let stored_before = sink.kept().stored.records;
+    assert!(stored_before > 0 && sink.kept().balances(), "{:?}", sink.kept());
+    let (kept, done) = sink.close();
+    done.unwrap_err();
+    assert!(kept.balances() && kept.waiting.records == 0 && kept.lost.records >= 500, "{kept:?}");
+    assert!(kept.stored.records >= stored_before, "{kept:?}");
+    assert!(files_below(disk.path()).iter().all(|name| name.starts_with("flows-")));
+    let files = packetrig_store::flows::scan::flow_files(&[disk.path().to_owned()]).unwrap();
+    let filter = packetrig_store::flows::filter::Filter::default();
+    let totals = packetrig_store::flows::totals::totals(&files, &filter, None).unwrap();
+    assert_eq!(totals.records, kept.stored.records);
+}

@@ -11,7 +11,7 @@ mod questions;
 
 use made::Made;
 use packetrig_flow::Ledger;
-use packetrig_store::flows::{Source, Target};
+use packetrig_store::flows::{ParquetOptions, ParquetSink, RecordSink, Source};
 use packetrig_tests::program;
 use packetrig_units::MonoTime;
 use serde_json::Value;
@@ -23,7 +23,10 @@ const SEEN: u64 = u64::MAX - 5;
 
 /// Stores records into a directory, some at a time, and a ledger.
 fn store(directory: &Path, made: &Made) {
-    let mut sink = directory.to_str().unwrap().parse::<Target>().unwrap().open().unwrap();
+    let mut options = ParquetOptions::new(directory);
+    // Of several row groups each, as a long minute makes them.
+    options.group_rows = 700;
+    let mut sink = ParquetSink::new(options).unwrap();
     for (second, some) in (1..).zip(made.records.chunks(1500)) {
         sink.write(some, SOURCE).unwrap();
         // Files of several minutes.

@@ -21,6 +21,8 @@ pub(crate) enum Flows {
     Show(ShowFlows),
     /// Sums: all, by protocol, in time, and what the meters say they lost
     Stats(FlowStats),
+    /// Finish the files of a collector or meter that was killed
+    Recover(RecoverFlows),
 }
 
 #[derive(Args, Debug)]
@@ -90,6 +92,19 @@ pub(crate) struct FlowStats {
     pub(crate) bucket: Option<Nanos>,
     #[command(flatten)]
     pub(crate) filter: RecordFilter,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+#[command(
+    after_help = "A collector or meter that starts in the directory does the same.\n\nExample:\n  packetrig flows recover records"
+)]
+pub(crate) struct RecoverFlows {
+    /// Directory of records
+    #[arg(value_name = "DIR")]
+    pub(crate) directory: PathBuf,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -26,7 +26,7 @@ pub(crate) use fleet::{
     Agent, CollectRuns, FetchCaptures, Fleet, FleetPlace, Invite, LabelNode, Remove, ShowHistory, StartWith,
     Status, Up,
 };
-pub(crate) use flows::{FlowStats, FlowTop, Flows, ShowFlows};
+pub(crate) use flows::{FlowStats, FlowTop, Flows, RecoverFlows, ShowFlows};
 pub(crate) use impair::Impair;
 pub(crate) use log::{BeginLog, CheckLog, Log, LogAction};
 pub(crate) use meter::{Format as MeterFormat, KeyPart, Meter, Source};

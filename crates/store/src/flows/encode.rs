@@ -10,7 +10,7 @@ use parquet::data_type::{
 };
 use parquet::errors::{ParquetError, Result};
 use parquet::file::metadata::{KeyValue, SortingColumn};
-use parquet::file::properties::WriterProperties;
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::types::{ColumnPath, Type, TypePtr};
 use std::sync::Arc;
@@ -53,6 +53,9 @@ impl Table {
         let mut builder = WriterProperties::builder()
             .set_created_by(concat!("packetrig ", env!("CARGO_PKG_VERSION")).into())
             .set_compression(Compression::ZSTD(ZstdLevel::try_new(LEVEL)?))
+            // Indexes of pages lie behind all row groups: a file that grows has none.
+            .set_statistics_enabled(EnabledStatistics::Chunk)
+            .set_offset_index_disabled(true)
             .set_sorting_columns(Some(vec![SortingColumn {
                 column_idx: 0,
                 descending: false,

@@ -1,6 +1,5 @@
 //! What can go wrong with flow records at rest.
 
-use std::io::ErrorKind;
 use std::path::PathBuf;
 
 /// By whose fault: see each variant.
@@ -75,12 +74,6 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether a disk is full.
-    pub(crate) fn is_no_room(&self) -> bool {
-        let Self::File { source, .. } = self else { return false };
-        matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
-    }
-
     pub(crate) fn file(what: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
         move |source| Self::File { what, path, source }

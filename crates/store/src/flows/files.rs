@@ -1,23 +1,26 @@
-//! Where files of records are, and how one gets there: whole or not at all.
+//! Where files of records are, what they are called, and whose they are while they are written.
 //!
 //! ```text
 //! DIR/flows/date=2026-11-21/hour=13/flows-000000.parquet
 //! DIR/meter_stats/date=2026-11-21/hour=13/meter_stats-000000.parquet
 //! ```
 //! A file is written under a hidden name, synced and renamed. The hidden name is also its claim on the number, so that
-//! several meters may write into one directory.
+//! several meters may write into one directory, and the file is locked while it is written.
 
 use super::Error;
 use super::encode::Table;
 use crate::disk;
 use packetrig_sys::private_files;
-use std::fs::{self, File};
-use std::io::{ErrorKind, Write};
+use std::fs::{self, File, TryLockError};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 const HOUR_NS: u64 = 3_600_000_000_000;
 /// Hive's name for a value that is not known.
 const NOWHERE: &str = "__HIVE_DEFAULT_PARTITION__";
+/// Ends the hidden names.
+pub(super) const PARTIAL: &str = ".partial";
 
 /// The hour in which flows began, counted from 1970; `None` where the hours of flows were too many to tell apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,43 +43,64 @@ impl Partition {
     }
 }
 
-/// Writes a file of a table into its partition; returns where it is.
-pub(super) fn place(
-    directory: &Path,
-    table: Table,
-    partition: Partition,
-    bytes: &[u8],
-) -> Result<PathBuf, Error> {
-    let base = directory;
-    let directory = base.join(table.name()).join(partition.path());
-    disk::make_below(base, &directory).map_err(Error::file("create", &directory))?;
-    let (mut file, hidden, path) = claim(&directory, table)?;
-    let written = file
-        .write_all(bytes)
-        .and_then(|()| file.sync_all())
-        .map_err(Error::file("write", &hidden))
-        .and_then(|()| disk::rename(&hidden, &path).map_err(Error::file("rename", &hidden)));
-    if written.is_err() {
-        // Half a file is of no use, and a full disk needs the room. One whose name may not last is written again, too.
-        drop(fs::remove_file(&hidden));
-        drop(fs::remove_file(&path));
-    }
-    written.map(|()| path)
+/// A file under its hidden name, which is ours as long as it is open.
+#[derive(Debug)]
+pub(super) struct ClaimedFile {
+    /// Locked.
+    pub(super) file: File,
+    pub(super) hidden: PathBuf,
+    /// What it will be called.
+    pub(super) path: PathBuf,
 }
 
-/// The first number that is free: its hidden file is made by us, and no file of that name was finished before.
-fn claim(directory: &Path, table: Table) -> Result<(File, PathBuf, PathBuf), Error> {
-    let mut number = next_number(directory)?;
+impl ClaimedFile {
+    /// Takes the file of that hidden name, unless it is another process's, has been renamed meanwhile or has no such name.
+    pub(super) fn take(file: File, hidden: PathBuf) -> io::Result<Option<Self>> {
+        let Some(path) = named(&hidden) else { return Ok(None) };
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Ok(None),
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+        // Between the opening and the lock another process may have finished it: then it has another name.
+        let ours = file.metadata()?;
+        let is_there = match fs::symlink_metadata(&hidden) {
+            Ok(there) => (there.dev(), there.ino()) == (ours.dev(), ours.ino()),
+            Err(error) if error.kind() == ErrorKind::NotFound => false,
+            Err(error) => return Err(error),
+        };
+        Ok((is_there && !path.exists()).then_some(Self { file, hidden, path }))
+    }
+}
+
+/// The name of a hidden file once it is finished.
+pub(super) fn named(hidden: &Path) -> Option<PathBuf> {
+    let name = hidden.file_name()?.to_str()?.strip_prefix('.')?.strip_suffix(PARTIAL)?;
+    let is_ours = [Table::Flows, Table::MeterStats].into_iter().any(|table| {
+        let number =
+            name.strip_prefix(table.name()).and_then(|rest| rest.strip_prefix('-')?.strip_suffix(".parquet"));
+        number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+    });
+    is_ours.then(|| hidden.with_file_name(name))
+}
+
+/// Makes the next file of a table in its partition, under its hidden name.
+pub(super) fn claim(base: &Path, table: Table, partition: Partition) -> Result<ClaimedFile, Error> {
+    let directory = base.join(table.name()).join(partition.path());
+    disk::make_below(base, &directory).map_err(Error::file("create", &directory))?;
+    let mut number = next_number(&directory)?;
     loop {
-        let name = format!("{}-{number:06}.parquet", table.name());
-        let (hidden, path) = (directory.join(format!(".{name}.partial")), directory.join(&name));
+        let hidden = directory.join(format!(".{}-{number:06}.parquet{PARTIAL}", table.name()));
         number += 1;
-        match private_files::create_new(&hidden) {
-            // Whoever finished it before renamed it before we made ours: now it is seen.
-            Ok(_) if path.exists() => drop(fs::remove_file(&hidden)),
-            Ok(file) => return Ok((file, hidden, path)),
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+        let file = match private_files::create_new(&hidden) {
+            Ok(file) => file,
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,
             Err(error) => return Err(Error::file("create", hidden)(error)),
+        };
+        // A recovery may have found and removed it before it was locked, or a file of that name was finished before it was made.
+        match ClaimedFile::take(file, hidden.clone()).map_err(Error::file("lock", &hidden))? {
+            Some(claimed) => return Ok(claimed),
+            None => fs::remove_file(&hidden).unwrap_or(()),
         }
     }
 }
@@ -107,13 +131,35 @@ mod tests {
     #[test]
     fn a_number_in_use_or_claimed_is_passed_over() {
         let directory = tempfile::tempdir().unwrap();
-        let place = |bytes| place(directory.path(), Table::Flows, Partition::of(0), bytes).unwrap();
-        let first = place(b"one");
-        assert!(first.ends_with("flows/date=1970-01-01/hour=00/flows-000000.parquet"), "{first:?}");
-        fs::write(first.with_file_name(".flows-000001.parquet.partial"), "another meter's").unwrap();
-        let third = place(b"three");
-        assert!(third.ends_with("flows-000002.parquet"), "{third:?}");
-        assert_eq!(fs::read(first).unwrap(), b"one");
-        assert_eq!(fs::read(third).unwrap(), b"three");
+        let claim = || claim(directory.path(), Table::Flows, Partition::of(0)).unwrap();
+        let first = claim();
+        assert!(first.path.ends_with("flows/date=1970-01-01/hour=00/flows-000000.parquet"), "{first:?}");
+        fs::rename(&first.hidden, &first.path).unwrap();
+        fs::write(first.path.with_file_name(".flows-000001.parquet.partial"), "another meter's").unwrap();
+        let third = claim();
+        assert!(third.path.ends_with("flows-000002.parquet"), "{third:?}");
+    }
+
+    #[test]
+    fn a_file_is_taken_once_and_by_the_name_it_has() {
+        let directory = tempfile::tempdir().unwrap();
+        let claimed = claim(directory.path(), Table::Flows, Partition::of(0)).unwrap();
+        let take = || {
+            let file = File::open(&claimed.hidden).or_else(|_| File::open(&claimed.path)).unwrap();
+            ClaimedFile::take(file, claimed.hidden.clone()).unwrap()
+        };
+        assert!(take().is_none(), "it is locked");
+        claimed.file.unlock().unwrap();
+        drop(take().unwrap());
+        fs::rename(&claimed.hidden, &claimed.path).unwrap();
+        assert!(take().is_none(), "it is finished");
+        for strange in [
+            "flows-1.parquet.partial",
+            ".flows-.parquet.partial",
+            ".notes-1.parquet.partial",
+            ".flows-1.parquet",
+        ] {
+            assert_eq!(named(Path::new(strange)), None);
+        }
     }
 }

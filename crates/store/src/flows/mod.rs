@@ -12,26 +12,29 @@
 //! Invariant: a record that a sink was offered is stored, lost or waiting, and counted as one of the three ([`Kept`]).
 
 pub mod cells;
+mod checksum;
 pub mod clickhouse;
 pub mod columns;
 mod encode;
 mod error;
 mod files;
 pub mod filter;
+mod group_writer;
 pub mod grouping;
-mod image;
 pub mod json;
 pub mod kafka;
 pub mod ledgers;
 mod network;
 pub mod parquet;
+mod partial;
 pub mod protocols;
 mod queued;
+pub mod recover;
+mod row_group;
 #[cfg(test)]
 mod sample;
 pub mod scan;
 mod sink;
-mod split;
 mod target;
 pub mod top;
 pub mod totals;

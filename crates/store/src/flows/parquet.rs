@@ -1,33 +1,34 @@
 //! The sink of files: Parquet in a Hive partition of hours.
 //!
 //! Rows wait until there are enough for a row group, are sorted by the start of their flow and go into the file of the hour in which
-//! it began. Files grow in memory and are written whole when they are large or old enough. A disk that refuses stops nothing:
-//! whole files wait, up to a bound, and are tried again; beyond it they are given up and counted. Where a disk has no room for a
-//! file, its row groups become files of their own, and those that fit are stored.
+//! it began. A file grows on the disk under a hidden name, row group by row group, and gets its name when it is large or old enough:
+//! memory holds the rows of one row group, and a process that is killed loses no more ([`super::recover`]). A disk that refuses
+//! stops nothing: row groups wait, up to a bound, and are tried again; beyond it they are given up and counted. A file for whose
+//! next row group the disk has no room is finished with those it has.
 //!
-//! Invariant: what is on the disk is whole; what is not is in [`Kept::waiting`] or [`Kept::lost`].
+//! Invariant: records are in [`Kept::stored`] once their file has its name, and until then in [`Kept::waiting`] or [`Kept::lost`].
 
 use super::columns::{LedgerRow, Row};
-use super::encode::Table;
-use super::files::{self, Partition};
-use super::image::{Finished, Image};
+use super::files::Partition;
+use super::group_writer::GroupWriter;
+use super::row_group::EncodedGroup;
 use super::sink::carried;
-use super::{Error, Kept, RecordSink, Source, split};
-use packetrig_flow::{Carried, FlowRecord, Ledger};
+use super::{Error, Kept, RecordSink, Source};
+use packetrig_flow::{FlowRecord, Ledger};
 use packetrig_units::{MonoTime, Nanos};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// Files that grow at the same time. Flows of neighbouring hours come mixed, those of many hours do not.
-const OPEN_MOST: usize = 4;
 /// Hours that the rows of one row group may go to; the others' rows go where the hour is not known. Flows with times drawn
 /// from nowhere cost files, not a disk full of directories.
 const HOURS_MOST: usize = 256;
 /// Ledger rows that wait for a file.
 const LEDGERS_MOST: usize = 3600;
-/// Wait before another attempt, doubled each time.
-const FIRST_WAIT: Nanos = Nanos::from_secs(1);
-const LONGEST_WAIT: Nanos = Nanos::from_secs(30);
+/// Rows of one hour that are worth a row group before there are [`ParquetOptions::group_rows`] of all hours: a footer has as many bytes
+/// as a thousand rows.
+const WORTH_A_GROUP: usize = 4096;
+/// How long so many wait: a process that is killed loses them.
+const GROUP_AGE: Nanos = Nanos::from_secs(1);
 
 /// How files are made.
 #[derive(Clone, Debug)]
@@ -63,15 +64,11 @@ pub struct ParquetSink {
     options: ParquetOptions,
     rows: Vec<Row>,
     ledgers: Vec<LedgerRow>,
-    open: Vec<Image>,
-    finished: VecDeque<Finished>,
-    kept: Kept,
-    groups: u64,
-    now: Option<MonoTime>,
+    writer: GroupWriter,
+    /// When the oldest of `rows` came.
+    rows_since: Option<MonoTime>,
     /// When the oldest of what is not in a finished file came.
     since: Option<MonoTime>,
-    /// After a failure: when to try again, and how long to wait after the next.
-    again: Option<(MonoTime, Nanos)>,
 }
 
 impl ParquetSink {
@@ -80,21 +77,11 @@ impl ParquetSink {
         let directory = &options.directory;
         packetrig_sys::private_files::create_directories(directory)
             .map_err(Error::file("create", directory))?;
-        Ok(Self {
-            options,
-            rows: Vec::new(),
-            ledgers: Vec::new(),
-            open: Vec::new(),
-            finished: VecDeque::new(),
-            kept: Kept::default(),
-            groups: 0,
-            now: None,
-            since: None,
-            again: None,
-        })
+        let writer = GroupWriter::new(directory.clone(), options.file_bytes, options.waiting_bytes);
+        Ok(Self { options, rows: Vec::new(), ledgers: Vec::new(), writer, rows_since: None, since: None })
     }
 
-    /// Makes row groups of the waiting rows.
+    /// Makes row groups of all rows that wait.
     fn group(&mut self) -> Result<(), Error> {
         let mut rows = std::mem::take(&mut self.rows);
         rows.sort_by_key(|row| row.record.first_ns());
@@ -106,136 +93,68 @@ impl ParquetSink {
         if !rest.is_empty() {
             done = self.add_flows(Partition(None), &rest).and(done);
         }
-        let ledgers = std::mem::take(&mut self.ledgers);
-        for rows in ledgers.chunk_by(|a, b| Partition::of(a.at_ns) == Partition::of(b.at_ns)) {
-            let partition = Partition::of(rows[0].at_ns);
-            let carried = Carried::default();
-            done = self.add(Table::MeterStats, partition, carried, |image| image.add_ledgers(rows)).and(done);
-        }
         rows.clear();
         self.rows = rows;
+        self.rows_since = None;
+        self.group_ledgers().and(done)
+    }
+
+    /// Makes row groups of the hours that have rows enough; the others' rows go on waiting.
+    fn group_early(&mut self) -> Result<(), Error> {
+        let mut rows = std::mem::take(&mut self.rows);
+        rows.sort_by_key(|row| row.record.first_ns());
+        let mut done = Ok(());
+        for rows in rows.chunk_by(|a, b| hour(a) == hour(b)) {
+            if rows.len() >= WORTH_A_GROUP {
+                done = self.add_flows(hour(&rows[0]), rows).and(done);
+            } else {
+                self.rows.extend_from_slice(rows);
+            }
+        }
+        self.rows_since = self.writer.now.filter(|_| !self.rows.is_empty());
         done
     }
 
     fn add_flows(&mut self, partition: Partition, rows: &[Row]) -> Result<(), Error> {
-        let carried = carried(rows.iter().map(|row| &row.record));
-        self.add(Table::Flows, partition, carried, |image| image.add_flows(rows))
-    }
-
-    fn add(
-        &mut self,
-        table: Table,
-        partition: Partition,
-        carried: Carried,
-        rows: impl FnOnce(&mut Image) -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        let is_it = |image: &Image| image.table == table && image.partition == partition;
-        let index = if let Some(index) = self.open.iter().position(is_it) {
-            index
-        } else {
-            self.make_room();
-            self.open.push(Image::new(table, partition).inspect_err(|_| self.kept.lose(carried))?);
-            self.open.len() - 1
-        };
-        self.groups += 1;
-        let image = &mut self.open[index];
-        image.touched = self.groups;
-        image.carried.add(carried);
-        image.groups.push(carried);
-        if let Err(error) = rows(image) {
-            // A file that could not be continued cannot be ended either.
-            let image = self.open.swap_remove(index);
-            self.kept.lose(image.carried);
-            return Err(error);
-        }
-        if image.bytes() >= self.options.file_bytes { self.seal(index) } else { Ok(()) }
-    }
-
-    fn make_room(&mut self) {
-        while self.open.len() >= OPEN_MOST {
-            let longest = (0..self.open.len()).min_by_key(|&index| self.open[index].touched);
-            drop(longest.map(|index| self.seal(index)));
-        }
-    }
-
-    /// Ends a file; it waits to be written.
-    fn seal(&mut self, index: usize) -> Result<(), Error> {
-        let image = self.open.swap_remove(index);
-        let carried = image.carried;
-        match image.finish() {
-            Ok(finished) => {
-                self.finished.push_back(finished);
-                Ok(())
-            }
-            Err(error) => {
-                self.kept.lose(carried);
-                Err(error)
-            }
-        }
-    }
-
-    /// Writes finished files, unless a failure was too short ago.
-    fn place(&mut self) -> Result<(), Error> {
-        let may = self.again.is_none_or(|(at, _)| self.now.is_none_or(|now| now >= at));
-        let placed = if may { self.place_now() } else { Ok(()) };
-        self.shed();
-        placed
-    }
-
-    fn place_now(&mut self) -> Result<(), Error> {
-        while let Some(file) = self.finished.front() {
-            match files::place(&self.options.directory, file.table, file.partition, &file.bytes) {
-                Ok(_) => {
-                    self.kept.store(file.carried);
-                    self.kept.file_bytes += file.bytes.len() as u64;
-                    self.finished.pop_front();
-                    self.again = None;
-                }
-                Err(error) if error.is_no_room() && file.groups.len() > 1 => {
-                    self.kept.failures += 1;
-                    let groups = split::row_groups(file)?;
-                    self.finished.pop_front();
-                    for group in groups.into_iter().rev() {
-                        self.finished.push_front(group);
-                    }
-                }
-                Err(error) => {
-                    self.kept.failures += 1;
-                    let wait = self.again.map_or(FIRST_WAIT, |(_, wait)| wait);
-                    let doubled = Nanos::new((wait.as_u64() * 2).min(LONGEST_WAIT.as_u64()));
-                    let now = self.now.unwrap_or(MonoTime::from_nanos(0));
-                    self.again = Some((MonoTime::from_nanos(now.as_nanos() + wait.as_u64()), doubled));
-                    return Err(error);
-                }
-            }
-        }
+        let group = EncodedGroup::of_flows(partition, rows)
+            .inspect_err(|_| self.writer.kept.lose(carried(rows.iter().map(|row| &row.record))))?;
+        self.writer.add(group);
         Ok(())
     }
 
-    /// Gives up the newest files that wait beyond the bound.
-    fn shed(&mut self) {
-        let mut waiting: usize = self.finished.iter().map(|file| file.bytes.len()).sum();
-        while waiting > self.options.waiting_bytes {
-            let Some(file) = self.finished.pop_back() else { return };
-            waiting -= file.bytes.len();
-            self.kept.lose(file.carried);
+    fn group_ledgers(&mut self) -> Result<(), Error> {
+        let ledgers = std::mem::take(&mut self.ledgers);
+        let mut done = Ok(());
+        for rows in ledgers.chunk_by(|a, b| Partition::of(a.at_ns) == Partition::of(b.at_ns)) {
+            match EncodedGroup::of_ledgers(Partition::of(rows[0].at_ns), rows) {
+                Ok(group) => self.writer.add(group),
+                Err(error) => done = Err(error),
+            }
         }
+        done
     }
 
     /// Ends every file that has rows.
-    fn seal_all(&mut self) -> Result<(), Error> {
-        let mut done = self.group();
-        while !self.open.is_empty() {
-            done = self.seal(0).and(done);
-        }
+    fn end_all(&mut self) -> Result<(), Error> {
+        let grouped = self.group();
+        self.writer.end_files();
         self.since = None;
-        done
+        grouped
     }
+
+    /// Whether rows have waited long enough for a row group of their own.
+    fn is_group_due(&self, now: MonoTime) -> bool {
+        self.rows.len() >= WORTH_A_GROUP && self.rows_since.is_some_and(|since| now.since(since) >= GROUP_AGE)
+    }
+}
+
+/// The hour in which a row's flow began.
+fn hour(row: &Row) -> Partition {
+    Partition::of(row.record.first_ns())
 }
 
 /// Rows by the hour in which their flows began; those of more than [`HOURS_MOST`] hours, the emptiest, together.
 fn by_hour(sorted: &[Row]) -> (Vec<(Partition, &[Row])>, Vec<Row>) {
-    let hour = |row: &Row| Partition::of(row.record.first_ns());
     let mut hours: BTreeMap<Partition, &[Row]> =
         sorted.chunk_by(|a, b| hour(a) == hour(b)).map(|rows| (hour(&rows[0]), rows)).collect();
     let mut rest: Vec<Row> = Vec::new();
@@ -253,54 +172,60 @@ fn by_hour(sorted: &[Row]) -> (Vec<(Partition, &[Row])>, Vec<Row>) {
 impl RecordSink for ParquetSink {
     fn write(&mut self, records: &[FlowRecord], source: Source) -> Result<(), Error> {
         let mut done = Ok(());
-        self.kept.offer(records);
+        self.writer.kept.offer(records);
         for record in records {
             self.rows.push(Row { record: record.clone(), source });
             if self.rows.len() >= self.options.group_rows {
                 done = self.group().and(done);
-                done = self.place().and(done);
+                done = self.writer.place().and(done);
             }
         }
-        self.since = self.since.or(self.now);
+        self.since = self.since.or(self.writer.now);
+        self.rows_since = self.rows_since.or(self.writer.now);
         done
     }
 
     fn ledger(&mut self, ledger: &Ledger, source: Source, at_ns: u64) -> Result<(), Error> {
         self.ledgers.push(LedgerRow { at_ns, source, ledger: *ledger });
-        self.since = self.since.or(self.now);
-        if self.ledgers.len() >= LEDGERS_MOST { self.group().and_then(|()| self.place()) } else { Ok(()) }
+        self.since = self.since.or(self.writer.now);
+        if self.ledgers.len() < LEDGERS_MOST {
+            return Ok(());
+        }
+        self.group_ledgers().and_then(|()| self.writer.place())
     }
 
     fn tick(&mut self, now: MonoTime) -> Result<(), Error> {
-        self.now = Some(now);
-        let waits = !(self.rows.is_empty() && self.ledgers.is_empty() && self.open.is_empty());
+        self.writer.now = Some(now);
+        let waits = !(self.rows.is_empty() && self.ledgers.is_empty()) || self.writer.has_growing();
         let since = *self.since.get_or_insert(now);
+        // What came before the first tick came at an unknown time.
+        if !self.rows.is_empty() {
+            self.rows_since.get_or_insert(now);
+        }
         let mut done = Ok(());
         if !waits {
             self.since = None;
         } else if now.since(since) >= self.options.file_age {
-            done = self.seal_all();
+            done = self.end_all();
+        } else if self.is_group_due(now) {
+            done = self.group_early();
         }
-        self.place().and(done)
+        self.writer.place().and(done)
     }
 
     fn flush(&mut self) -> Result<(), Error> {
-        let sealed = self.seal_all();
-        let placed = self.place_now();
-        self.shed();
-        sealed.and(placed)
+        let ended = self.end_all();
+        self.writer.place_now().and(ended)
     }
 
     fn close(&mut self) -> (Kept, Result<(), Error>) {
         let done = self.flush();
-        for file in self.finished.drain(..) {
-            self.kept.lose(file.carried);
-        }
-        (self.kept, done)
+        self.writer.give_up();
+        (self.writer.kept, done)
     }
 
     fn kept(&self) -> Kept {
-        self.kept
+        self.writer.kept
     }
 }
 

@@ -212,7 +212,7 @@ mod tests {
         let less = kept["lost"].take();
         kept["lost"] = std::mem::replace(&mut kept["queue_dropped"], less);
         let kept: Kept = serde_json::from_value(kept).unwrap();
-        let sinks = [Stored { sink: "records".into(), kept, failure: None }];
+        let sinks = [Stored { sink: "records".into(), kept, failure: None, recovered: None }];
         let (tables, metrics) = (show::tables(&ledger, &sinks), show::metrics(&ledger, &[kept]));
         for (name, value) in &given {
             assert!(tables.contains(&count(*value)), "{name} is not in the tables:\n{tables}");

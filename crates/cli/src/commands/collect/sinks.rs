@@ -2,11 +2,13 @@
 //!
 //! Files and connections wait for a sink that is slow. Of what came over UDP, a slow sink loses its own records only.
 
+use crate::commands::flows::recover_before;
 use crate::error::Error;
 use crate::output::remark;
 use packetrig_flow::collect::{Exporter, Transport};
 use packetrig_flow::{FlowRecord, Ledger};
 use packetrig_meter::collect::Outlet;
+use packetrig_store::flows::recover::RecoveredFiles;
 use packetrig_store::flows::{self, Kept, QueuePolicy, QueuedSink, RecordSink, Source, Target};
 use packetrig_sys::clock;
 use packetrig_units::MonoTime;
@@ -30,8 +32,20 @@ pub(super) struct Kinds<'a> {
 
 struct Sink {
     name: String,
+    recovered: Option<RecoveredFiles>,
     queued: QueuedSink,
     said_ns: Option<u64>,
+}
+
+impl Sink {
+    fn open(target: Target) -> Result<Self, Error> {
+        let name = target.to_string();
+        let directory =
+            if let Target::Directory(options) = &target { Some(options.directory.clone()) } else { None };
+        let queued = QueuedSink::new(target.open()?, WAITING)?;
+        let recovered = directory.map(|directory| recover_before("collect", &directory)).transpose()?;
+        Ok(Self { name, recovered: recovered.filter(|found| !found.is_empty()), queued, said_ns: None })
+    }
 }
 
 /// What one sink did.
@@ -41,6 +55,9 @@ pub(super) struct Stored {
     #[serde(flatten)]
     pub(super) kept: Kept,
     pub(super) failure: Option<String>,
+    /// What an earlier collector left in the directory; its records are in no account of this one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) recovered: Option<RecoveredFiles>,
 }
 
 impl Stored {
@@ -88,8 +105,7 @@ impl Sinks {
         }
         let mut sinks = Vec::new();
         for target in targets {
-            let name = target.to_string();
-            sinks.push(Sink { name, queued: QueuedSink::new(target.open()?, WAITING)?, said_ns: None });
+            sinks.push(Sink::open(target)?);
         }
         Ok(Self { all: sinks, accounts: Accounts::default(), ticked_ns: 0 })
     }
@@ -106,7 +122,8 @@ impl Sinks {
     pub(super) fn close(self) -> Vec<Stored> {
         let close = |mut sink: Sink| {
             let (kept, done) = sink.queued.close();
-            Stored { sink: sink.name, kept, failure: done.err().map(|error| Error::from(error).chain()) }
+            let failure = done.err().map(|error| Error::from(error).chain());
+            Stored { sink: sink.name, kept, failure, recovered: sink.recovered }
         };
         self.all.into_iter().map(close).collect()
     }

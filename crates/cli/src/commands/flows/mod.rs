@@ -1,5 +1,6 @@
 //! `packetrig flows`: questions about records in files.
 
+mod recover;
 mod show;
 mod stats;
 mod top;
@@ -13,11 +14,14 @@ use jiff::Timestamp;
 use packetrig_store::flows::Source;
 use packetrig_store::flows::filter::address;
 
+pub(super) use recover::recover_before;
+
 pub(crate) fn perform(arguments: &Flows, output: &mut Output) -> Result<Exit, Error> {
     match arguments {
         Flows::Top(arguments) => top::perform(arguments, output)?,
         Flows::Show(arguments) => show::perform(arguments, output)?,
         Flows::Stats(arguments) => stats::perform(arguments, output)?,
+        Flows::Recover(arguments) => return recover::perform(arguments, output),
     }
     Ok(Exit::Ok)
 }

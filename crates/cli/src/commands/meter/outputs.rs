@@ -1,6 +1,7 @@
 //! Where records go: the export, and Parquet files.
 
 use crate::args::{Meter as Arguments, MeterFormat};
+use crate::commands::flows::recover_before;
 use crate::error::Error;
 use packetrig_flow::ExportCounts;
 use packetrig_flow::export::{Format, Interface as Named};
@@ -51,8 +52,7 @@ impl Outputs {
         options: &MeterOptions,
         books: &Arc<Books>,
     ) -> Result<(), Error> {
-        let sink = arguments.directory.as_deref().map(|to| ParquetSink::new(ParquetOptions::new(to)));
-        let sink = sink.transpose().map_err(Error::Flows)?;
+        let sink = arguments.directory.as_deref().map(open_directory).transpose()?;
         if !arguments.export.is_empty() {
             self.export = Some(export(arguments, options, books)?);
         }
@@ -124,6 +124,12 @@ fn interfaces(input: &Input) -> Result<Vec<Named>, Error> {
         Ok(Named { index, name: location.interface.clone(), description: name })
     };
     locations.iter().map(named).collect()
+}
+
+fn open_directory(to: &Path) -> Result<ParquetSink, Error> {
+    let sink = ParquetSink::new(ParquetOptions::new(to))?;
+    recover_before("meter", to)?;
+    Ok(sink)
 }
 
 /// Starts the thread of the Parquet files.

@@ -1,7 +1,7 @@
 //! Batches of records as Kafka stores them (format 2): what one request carries to one partition.
 
-use super::crc::crc32c;
 use super::wire::{Writer, length};
+use crate::flows::checksum::crc32c;
 use crate::flows::columns::Row;
 use crate::flows::json;
 use std::collections::BTreeMap;

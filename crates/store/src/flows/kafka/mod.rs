@@ -8,7 +8,6 @@
 
 mod batch;
 mod broker;
-mod crc;
 mod wire;
 
 use super::columns::Row;

@@ -1,4 +1,4 @@
-//! CRC-32C (Castagnoli), which guards a batch of records.
+//! CRC-32C (Castagnoli), which guards batches of records on their way and row groups on the disk.
 
 const POLYNOMIAL: u32 = 0x82f6_3b78;
 
@@ -21,7 +21,12 @@ const TABLE: [u32; 256] = {
 };
 
 pub(super) fn crc32c(bytes: &[u8]) -> u32 {
-    !bytes.iter().fold(u32::MAX, |crc, byte| {
+    continue_crc32c(0, bytes)
+}
+
+/// The checksum of some bytes and these behind them, from the checksum of the former.
+pub(super) fn continue_crc32c(before: u32, bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(!before, |crc, byte| {
         let [low, ..] = (crc ^ u32::from(*byte)).to_le_bytes();
         crc >> 8 ^ TABLE[usize::from(low)]
     })
@@ -39,5 +44,6 @@ mod tests {
         assert_eq!(crc32c(&[0xff; 32]), 0x62a8_ab43);
         assert_eq!(crc32c(&rising), 0x46dd_794e);
         assert_eq!(crc32c(b"123456789"), 0xe306_9283);
+        assert_eq!(continue_crc32c(crc32c(b"1234"), b"56789"), 0xe306_9283);
     }
 }

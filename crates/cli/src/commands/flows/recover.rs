@@ -1,0 +1,73 @@
+//! `packetrig flows recover`, and the same before new records are written into a directory.
+
+use crate::args::RecoverFlows as Arguments;
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::numbers::count;
+use crate::output::{Output, remark};
+use packetrig_store::flows::recover::{RecoveredFiles, recover};
+use std::path::Path;
+
+pub(super) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit, Error> {
+    let recovered = recover(&arguments.directory)?;
+    if arguments.json {
+        output.json(&serde_json::json!(recovered))?;
+    } else if recovered.is_empty() {
+        output.line("nothing to recover: every file is finished, or its process still lives");
+    } else {
+        for line in lines(&recovered) {
+            output.line(line);
+        }
+    }
+    Ok(if recovered.failures.is_empty() { Exit::Ok } else { Exit::World })
+}
+
+/// Finishes what a process left that was killed, and says so; returns what it was.
+pub(in crate::commands) fn recover_before(command: &str, directory: &Path) -> Result<RecoveredFiles, Error> {
+    let recovered = recover(directory)?;
+    if !recovered.is_empty() {
+        remark(format_args!("{command}: {}: an earlier process was killed", directory.display()));
+        for line in lines(&recovered) {
+            remark(format_args!("{command}: {line}"));
+        }
+    }
+    Ok(recovered)
+}
+
+fn lines(recovered: &RecoveredFiles) -> Vec<String> {
+    let RecoveredFiles { files, records, cut_files, cut_bytes, damaged_groups, failures } = recovered;
+    let mut lines = vec![format!(
+        "recovered {} records in {} files; records that were still in its memory are lost",
+        count(*records),
+        count(*files)
+    )];
+    if *cut_files > 0 {
+        lines.push(format!(
+            "{} files ended in a row group that was not whole ({} bytes): its records are lost",
+            count(*cut_files),
+            count(*cut_bytes)
+        ));
+    }
+    if *damaged_groups > 0 {
+        lines.push(format!("{} row groups are damaged: their records are lost", count(*damaged_groups)));
+    }
+    lines.extend(failures.iter().map(|failure| format!("not recovered: {failure}")));
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_lost_is_said_with_what_is_saved() {
+        let whole = RecoveredFiles { files: 2, records: 81_920, ..RecoveredFiles::default() };
+        assert_eq!(lines(&whole).len(), 1);
+        let failures = vec!["cannot write x: No space left on device".to_owned()];
+        let damaged = RecoveredFiles { cut_files: 1, cut_bytes: 1234, damaged_groups: 1, failures, ..whole };
+        let text = lines(&damaged).join("\n");
+        for part in ["1 files ended", "1 row groups are damaged", "not recovered: cannot write x"] {
+            assert!(text.contains(part), "{text}");
+        }
+    }
+}

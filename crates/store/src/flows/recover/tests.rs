@@ -1,0 +1,184 @@
+use super::*;
+use crate::flows::filter::Filter;
+use crate::flows::sample::{SECOND, records};
+use crate::flows::scan::{flow_files, scan};
+use crate::flows::{ParquetOptions, ParquetSink, RecordSink, Source};
+use packetrig_units::MonoTime;
+use std::ops::ControlFlow;
+
+const GROUP_ROWS: u16 = 40;
+const GROUPS: u16 = 5;
+const NAME: &str = ".flows-000000.parquet.partial";
+
+/// What is on the disk of a process that has written five row groups of 40 records each when it is killed.
+fn killed() -> Vec<u8> {
+    let directory = tempfile::tempdir().unwrap();
+    let mut options = ParquetOptions::new(directory.path());
+    options.group_rows = GROUP_ROWS.into();
+    let mut sink = ParquetSink::new(options).unwrap();
+    // One more, which is in memory.
+    sink.write(&records(GROUPS * GROUP_ROWS + 1), Source::default()).unwrap();
+    fs::read(partition(directory.path()).join(NAME)).unwrap()
+}
+
+fn partition(directory: &Path) -> PathBuf {
+    directory.join("flows/date=2026-11-21/hour=13")
+}
+
+/// A directory with such a file.
+fn left_with(bytes: &[u8]) -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    fs::create_dir_all(partition(directory.path())).unwrap();
+    fs::write(partition(directory.path()).join(NAME), bytes).unwrap();
+    directory
+}
+
+/// Numbers of the flows in the files of a directory, in order.
+fn flow_numbers(directory: &Path) -> Vec<u64> {
+    let mut numbers = Vec::new();
+    let Ok(files) = flow_files(&[directory.to_owned()]) else { return numbers };
+    scan(&files, &Filter::default(), &["flowId", "packetDeltaCount"], &mut |chunk, rows| {
+        for &row in rows {
+            let number = u64::MAX - chunk.column("flowId").number(row);
+            assert_eq!(chunk.column("packetDeltaCount").number(row), number + 1, "it is another record's");
+            numbers.push(number);
+        }
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    numbers
+}
+
+fn first(groups: usize) -> Vec<u64> {
+    (0..groups as u64 * u64::from(GROUP_ROWS)).collect()
+}
+
+/// Where the blocks of a file end.
+fn block_ends(bytes: &[u8]) -> Vec<usize> {
+    let mut ends = Vec::new();
+    let mut at = MAGIC.len();
+    while let Some(head) = bytes.get(at..at + BlockHead::BYTES) {
+        let head = BlockHead::decode(head.try_into().unwrap());
+        at += BlockHead::BYTES + usize::try_from(head.pages + head.footer).unwrap();
+        ends.push(at);
+    }
+    assert_eq!(ends.last(), Some(&bytes.len()));
+    ends
+}
+
+/// All ends of blocks and what is around them, and others that are drawn.
+fn places_to_cut(bytes: &[u8], ends: &[usize]) -> Vec<usize> {
+    let mut places: Vec<_> = (0..40).collect();
+    for &end in ends {
+        places.extend(end - 12..(end + BlockHead::BYTES + 2).min(bytes.len()));
+    }
+    let mut drawn: u64 = 20_261_123;
+    for _ in 0..200 {
+        drawn = drawn.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        places.push(usize::try_from(drawn >> 33).unwrap() % bytes.len());
+    }
+    places.push(bytes.len());
+    places
+}
+
+#[test]
+fn wherever_a_file_is_cut_all_whole_row_groups_come_back() {
+    let bytes = killed();
+    let ends = block_ends(&bytes);
+    assert_eq!(ends.len(), usize::from(GROUPS));
+    for cut in places_to_cut(&bytes, &ends) {
+        let directory = left_with(&bytes[..cut]);
+        let recovered = recover(directory.path()).unwrap();
+        let whole = ends.iter().filter(|&&end| end <= cut).count();
+        let behind = cut - ends[..whole].last().copied().unwrap_or(MAGIC.len()).min(cut);
+        let expected = RecoveredFiles {
+            files: u64::from(whole > 0),
+            records: (whole * usize::from(GROUP_ROWS)) as u64,
+            cut_files: u64::from(behind > 0),
+            cut_bytes: behind as u64,
+            ..RecoveredFiles::default()
+        };
+        assert_eq!(recovered, expected, "cut at {cut}");
+        assert_eq!(flow_numbers(directory.path()), first(whole), "cut at {cut}");
+        assert!(!partition(directory.path()).join(NAME).exists(), "cut at {cut}");
+        assert!(recover(directory.path()).unwrap().is_empty(), "cut at {cut}");
+    }
+}
+
+#[test]
+fn a_damaged_row_group_is_left_out_and_no_record_is_wrong() {
+    let bytes = killed();
+    let ends = block_ends(&bytes);
+    let pages_of_third = ends[1] + BlockHead::BYTES;
+    for at in places_to_cut(&bytes, &ends).into_iter().filter(|&at| at < bytes.len()) {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 0x10;
+        let directory = left_with(&damaged);
+        recover(directory.path()).unwrap();
+        let found = flow_numbers(directory.path());
+        let hit = ends.iter().filter(|&&end| end <= at).count();
+        let before = hit * usize::from(GROUP_ROWS);
+        assert_eq!(found[..before.min(found.len())], first(hit)[..], "damaged at {at}");
+    }
+    let mut damaged = bytes;
+    damaged[pages_of_third] ^= 1;
+    let directory = left_with(&damaged);
+    let recovered = recover(directory.path()).unwrap();
+    assert_eq!((recovered.records, recovered.damaged_groups, recovered.cut_files), (160, 1, 0));
+    let expected = [first(2), first(5).split_off(120)].concat();
+    assert_eq!(flow_numbers(directory.path()), expected);
+}
+
+#[test]
+fn a_file_that_lacked_its_name_only_is_given_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut options = ParquetOptions::new(directory.path());
+    options.group_rows = GROUP_ROWS.into();
+    let mut sink = ParquetSink::new(options).unwrap();
+    sink.write(&records(3 * GROUP_ROWS), Source::default()).unwrap();
+    sink.close().1.unwrap();
+    let finished = partition(directory.path()).join("flows-000000.parquet");
+    let bytes = fs::read(&finished).unwrap();
+    let left = left_with(&bytes);
+    let recovered = recover(left.path()).unwrap();
+    assert_eq!((recovered.files, recovered.records, recovered.cut_files), (1, 120, 0));
+    assert_eq!(flow_numbers(left.path()), first(3));
+}
+
+#[test]
+fn the_file_of_a_process_that_lives_is_left_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut options = ParquetOptions::new(directory.path());
+    options.group_rows = GROUP_ROWS.into();
+    let mut sink = ParquetSink::new(options).unwrap();
+    sink.write(&records(GROUP_ROWS), Source::default()).unwrap();
+    assert!(recover(directory.path()).unwrap().is_empty());
+    sink.write(&records(GROUP_ROWS), Source::default()).unwrap();
+    let (kept, done) = sink.close();
+    done.unwrap();
+    assert_eq!(kept.stored.records, 80);
+    assert_eq!(flow_numbers(directory.path()), [first(1), first(1)].concat());
+}
+
+#[test]
+fn memory_holds_the_rows_of_one_row_group_and_a_second_at_most() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut sink = ParquetSink::new(ParquetOptions::new(directory.path())).unwrap();
+    // 3600 of them began in the first hour: too few for a row group of their own.
+    sink.write(&records(8000), Source::default()).unwrap();
+    sink.tick(MonoTime::from_nanos(SECOND)).unwrap();
+    let on_disk = |hour| {
+        let place = directory.path().join(format!("flows/date=2026-11-21/hour={hour}")).join(NAME);
+        fs::metadata(place).map_or(0, |facts| facts.len())
+    };
+    sink.tick(MonoTime::from_nanos(2 * SECOND - 1)).unwrap();
+    assert_eq!([13, 14, 15].map(on_disk), [0; 3]);
+    sink.write(&records(5000), Source::default()).unwrap();
+    sink.tick(MonoTime::from_nanos(2 * SECOND)).unwrap();
+    let [first, second, third] = [13, 14, 15].map(on_disk);
+    assert!(first > 0 && second > 0 && third == 0, "{first} {second} {third}");
+    let (kept, done) = sink.close();
+    done.unwrap();
+    assert_eq!((kept.stored.records, kept.offered.records), (13_000, 13_000));
+    assert_eq!(flow_numbers(directory.path()).len(), 13_000);
+}
