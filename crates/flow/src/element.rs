@@ -118,7 +118,7 @@ pub const ELEMENTS: &[Element] = elements! {
         "of IP, headers included, from source to destination";
     "layer2OctetDeltaCount" "frame-bytes" 352 U64, "bytes", record => number(record.forward.frame_bytes),
         "of whole frames, without FCS, from source to destination";
-    "tcpControlBits" "flags" 6 U8, "", record => number(record.forward.tcp_flags),
+    "tcpControlBits" "flags" 6 U16, "", record => number(record.forward.tcp_flags),
         "all TCP flags seen from source to destination";
     "reversePacketDeltaCount" "packets-back" 2 U64, "packets", record => number(record.reverse.packets),
         "the other way; zero in one-way records";
@@ -126,7 +126,7 @@ pub const ELEMENTS: &[Element] = elements! {
         "of IP, the other way";
     "reverseLayer2OctetDeltaCount" "frame-bytes-back" 352 U64, "bytes", record => number(record.reverse.frame_bytes),
         "of whole frames, the other way";
-    "reverseTcpControlBits" "flags-back" 6 U8, "", record => number(record.reverse.tcp_flags),
+    "reverseTcpControlBits" "flags-back" 6 U16, "", record => number(record.reverse.tcp_flags),
         "all TCP flags seen the other way";
     "dot1qVlanId" "vlan" 243 U16, "", record => number(record.key.vlan),
         "outermost VLAN; 0 if untagged";

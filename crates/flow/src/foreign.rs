@@ -6,7 +6,7 @@ use std::fmt::Write;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// RFC 5103: the enterprise of reverse elements.
-pub(crate) const REVERSE_ENTERPRISE: u32 = 29305;
+pub const REVERSE_ENTERPRISE: u32 = 29305;
 /// Bytes that the other fields of a record take at most, each with `FIELD_BYTES` of its own.
 pub const OTHER_BYTES_MOST: usize = 512;
 /// What a field takes beside its value: enterprise, number and length.
@@ -105,7 +105,7 @@ impl OtherFields {
             text.push(before);
             before = ',';
             text.push('"');
-            field.append_name(text);
+            text.push_str(&field_name(field.enterprise, field.id));
             let earlier = self.fields().take(at).filter(|other| other.is_same_element(&field)).count();
             if earlier > 0 {
                 append(text, format_args!("#{}", earlier + 1));
@@ -150,20 +150,8 @@ impl OtherField<'_> {
         self.enterprise == other.enterprise && self.id == other.id
     }
 
-    fn registered(&self) -> Option<&'static iana::RegisteredElement> {
-        matches!(self.enterprise, 0 | REVERSE_ENTERPRISE).then(|| iana::element(self.id)).flatten()
-    }
-
-    fn append_name(&self, text: &mut String) {
-        match self.registered() {
-            Some(element) if self.enterprise == 0 => text.push_str(element.name),
-            Some(element) => text.push_str(&reverse_name(element.name)),
-            None => append(text, format_args!("{}/{}", self.enterprise, self.id)),
-        }
-    }
-
     fn append_value(&self, text: &mut String) {
-        let kind = self.registered().map_or(DataKind::Bytes, |element| element.kind);
+        let kind = field_kind(self.enterprise, self.id);
         if !append_of_kind(kind, self.value, text) {
             text.push_str("\"0x");
             for byte in self.value {
@@ -171,6 +159,25 @@ impl OtherField<'_> {
             }
             text.push('"');
         }
+    }
+}
+
+/// The element of an enterprise (0: IANA) as the registry has it, if it does.
+fn registered(enterprise: u32, id: u16) -> Option<&'static iana::RegisteredElement> {
+    matches!(enterprise, 0 | REVERSE_ENTERPRISE).then(|| iana::element(id)).flatten()
+}
+
+/// What values of a field are; bytes if nobody knows.
+pub fn field_kind(enterprise: u32, id: u16) -> DataKind {
+    registered(enterprise, id).map_or(DataKind::Bytes, |element| element.kind)
+}
+
+/// What a field is called: by IANA's name, or `enterprise/number` where it has none.
+pub fn field_name(enterprise: u32, id: u16) -> String {
+    match registered(enterprise, id) {
+        Some(element) if enterprise == 0 => element.name.to_owned(),
+        Some(element) => reverse_name(element.name),
+        None => format!("{enterprise}/{id}"),
     }
 }
 

@@ -4,22 +4,33 @@ use std::sync::LazyLock;
 
 /// An element as the registry has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RegisteredElement {
-    pub(crate) id: u16,
-    pub(crate) name: &'static str,
-    pub(crate) kind: DataKind,
+pub struct RegisteredElement {
+    /// Its number.
+    pub id: u16,
+    /// Its name.
+    pub name: &'static str,
+    /// What its values are.
+    pub kind: DataKind,
 }
 
 /// What values are, as far as they are shown differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum DataKind {
+pub enum DataKind {
+    /// Whole numbers, and times that are.
     Unsigned,
+    /// Whole numbers of either sign.
     Signed,
+    /// Other numbers.
     Float,
+    /// True or false.
     Boolean,
+    /// MAC addresses.
     Mac,
+    /// Text.
     Text,
+    /// Addresses of IPv4.
     Ipv4,
+    /// Addresses of IPv6.
     Ipv6,
     /// Bytes, lists, and times that are no whole numbers.
     Bytes,
@@ -52,8 +63,13 @@ fn kind(word: &str) -> DataKind {
     }
 }
 
+/// The element of that name, however its letters are written.
+pub fn element_named(name: &str) -> Option<&'static RegisteredElement> {
+    ELEMENTS.iter().find(|element| element.name.eq_ignore_ascii_case(name))
+}
+
 /// The element of that number.
-pub(crate) fn element(id: u16) -> Option<&'static RegisteredElement> {
+pub fn element(id: u16) -> Option<&'static RegisteredElement> {
     ELEMENTS.binary_search_by_key(&id, |element| element.id).ok().map(|at| &ELEMENTS[at])
 }
 

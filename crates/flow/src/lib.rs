@@ -20,7 +20,7 @@ pub mod element;
 pub mod export;
 mod foreign;
 pub mod hash;
-mod iana;
+pub mod iana;
 mod key;
 mod ledger;
 mod packet;
@@ -30,7 +30,7 @@ pub mod sim;
 pub mod table;
 
 pub use counts::{Counts, Imbalance};
-pub use foreign::{ForeignFields, OTHER_BYTES_MOST, OtherFields};
+pub use foreign::{ForeignFields, OTHER_BYTES_MOST, OtherFields, REVERSE_ENTERPRISE, field_kind, field_name};
 pub use hash::flow_id;
 pub use key::FlowKey;
 pub use ledger::{CaptureCounts, Carried, ExportCounts, Ledger};

@@ -62,8 +62,8 @@ pub struct Half {
     pub first_ns: u64,
     /// Last packet.
     pub last_ns: u64,
-    /// All TCP flags seen.
-    pub tcp_flags: u8,
+    /// All TCP flags seen: twelve bits of the header, of which our meter reads eight (RFC 9565).
+    pub tcp_flags: u16,
 }
 
 /// Why a flow was reported; the numbers are those of IPFIX `flowEndReason`.

@@ -56,7 +56,7 @@ fn half() -> impl Strategy<Value = Half> {
             frame_bytes: u64::from(bytes) + 14,
             first_ns: NOW - 200_000_000_000 - before,
             last_ns: NOW - 200_000_000_000 - before + length,
-            tcp_flags,
+            tcp_flags: u16::from(tcp_flags),
         },
     )
 }

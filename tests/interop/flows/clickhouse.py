@@ -40,9 +40,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         rows = os.path.join(place, "rows")
         with open(rows, "wb") as file:
             file.write(body)
-        # The engine has no client to read rows from: they come from a file. Its types are those of the table.
+        # The engine has no client to read rows from: they come from a file instead of input('types').
+        into, types = into.split(" FROM input(", 1)
+        types = types.removesuffix(")")
         token = parameters["insert_deduplication_token"]
-        session.query(f"{into} SELECT * FROM file('{rows}', '{form}') SETTINGS insert_deduplication_token = '{token}'")
+        session.query(f"{into} FROM file('{rows}', '{form}', {types}) SETTINGS insert_deduplication_token = '{token}'")
 
     def log_message(self, *_):
         pass

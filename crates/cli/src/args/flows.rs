@@ -7,6 +7,7 @@ use jiff::tz::TimeZone;
 use packetrig_store::flows::columns::{Column, columns, find_column};
 use packetrig_store::flows::filter::{Filter, Prefix};
 use packetrig_store::flows::grouping::Grouping;
+use packetrig_store::flows::order::RecordOrder;
 use packetrig_store::flows::scan::Span;
 use packetrig_store::flows::top::Order;
 use packetrig_units::Nanos;
@@ -61,15 +62,20 @@ pub(crate) struct FlowTop {
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     packetrig flows show records --port 53 --most 5\n  \
+    packetrig flows show records --order bytes --limit 20\n  \
     packetrig flows show records --filter 'src net 198.18.0.0/15 and packets > 1k' --columns start,src-ip,in-if,out-if\n  \
     packetrig flows show records --from 2026-11-21T13:00 --to 2026-11-21T14:00 --protocol tcp --csv > tcp.csv")]
 pub(crate) struct ShowFlows {
     /// Directories or Parquet files
     #[arg(value_name = "DIR|FILE", required = true)]
     pub(crate) places: Vec<PathBuf>,
-    /// Show at most this many [default: 50; with --json and --csv all]
+    /// Show at most this many [default: 50; with --json and --csv, but without --order, all]
     #[arg(short = 'n', long, visible_alias = "limit", value_name = "N")]
     pub(crate) most: Option<usize>,
+    /// Show the first in this order instead of that of the files: any column, `duration`, `pps`, `bps` or `bpp` (bytes of a packet). Of
+    /// amounts the largest come first, of all else the smallest; `:a` (ascending) or `:d` behind it says otherwise
+    #[arg(short = 'O', long, value_name = "WHAT")]
+    pub(crate) order: Option<RecordOrder>,
     /// Columns to show, with commas, by their names or short names [default: the usual ones; with --json and --csv all]
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = column)]
     pub(crate) columns: Vec<&'static Column>,

@@ -108,7 +108,7 @@ impl Draft {
             }
             Meaning::AnswerPackets => self.record.reverse.packets = value,
             Meaning::AnswerOctets => self.record.reverse.bytes = value,
-            Meaning::TcpFlags => half.tcp_flags = low8(value),
+            Meaning::TcpFlags => half.tcp_flags = low16(value),
             Meaning::Start(clock) => times.start.take(clock, value),
             Meaning::End(clock) => times.end.take(clock, value),
             Meaning::DurationMillis => times.duration_ns = Some(value.saturating_mul(1_000_000)),

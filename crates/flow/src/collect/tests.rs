@@ -321,6 +321,15 @@ fn netflow5_is_read() {
     assert_eq!(exporter.domain, 0x0102);
 }
 
+/// RFC 9565: the header has twelve bits of flags, and the element sixteen.
+#[test]
+fn tcp_flags_beyond_the_eighth_are_kept() {
+    let template = Bytes::default().u16(300).u16(2).u16(6).u16(2).u16(2).u16(8);
+    let record = Bytes::default().u16(0x01c2).bytes(&[0, 0, 0, 0, 0, 0, 0, 9]);
+    let heard = heard(&[ipfix(0, Bytes::default().set(2, template).set(300, record))]);
+    assert_eq!((heard.records[0].forward.packets, heard.records[0].forward.tcp_flags), (9, 0x01c2));
+}
+
 #[test]
 fn what_is_malformed_is_said() {
     let mut heard = Heard::new(CollectorOptions::default());

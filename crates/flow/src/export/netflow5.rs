@@ -5,6 +5,7 @@
 
 use super::open::low;
 use super::options::ExportOptions;
+use super::section::seen_flags;
 use super::write::Write;
 use super::{Message, MessageSink};
 use crate::ledger::Carried;
@@ -134,7 +135,7 @@ impl Five {
         out.u16(key.source_port);
         // ICMP has type and code in the place of the destination port.
         out.u16(if key.protocol == ICMP { record.icmp } else { key.destination_port });
-        out.bytes(&[0, record.forward.tcp_flags, key.protocol, record.tos]);
+        out.bytes(&[0, seen_flags(record.forward.tcp_flags), key.protocol, record.tos]);
         // Autonomous systems and masks are not known.
         out.u64(0);
         self.lines += 1;

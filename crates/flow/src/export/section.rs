@@ -97,6 +97,11 @@ section!(TIMES, "Start and end of the forward direction, in milliseconds for all
     157 8: out.ntp(forward(record).last_ns);
 });
 
+/// Eight flags are all that our meter sees; RFC 9565 lets them be sent in one byte then.
+pub(super) const fn seen_flags(flags: u16) -> u8 {
+    flags.to_le_bytes()[0]
+}
+
 section!(ADDRESSES_V4, "Addresses of IPv4.", |record, out| {
     8 4: out.v4(&record.key.source);
     12 4: out.v4(&record.key.destination);
@@ -111,7 +116,7 @@ section!(COMMON, "What every record has.", |record, out| {
     7 2: out.u16(record.key.source_port);
     11 2: out.u16(record.key.destination_port);
     4 1: out.u8(record.key.protocol);
-    6 1: out.u8(record.forward.tcp_flags);
+    6 1: out.u8(seen_flags(record.forward.tcp_flags));
     5 1: out.u8(record.tos);
     136 1: out.u8(record.end as u8);
     2 8: out.u64(record.forward.packets);
@@ -139,7 +144,7 @@ section!(BACK, "The reverse direction (RFC 5103).", |record, out| {
     2 @REVERSE 8: out.u64(record.reverse.packets);
     1 @REVERSE 8: out.u64(record.reverse.bytes);
     352 @REVERSE 8: out.u64(record.reverse.frame_bytes);
-    6 @REVERSE 1: out.u8(record.reverse.tcp_flags);
+    6 @REVERSE 1: out.u8(seen_flags(record.reverse.tcp_flags));
 });
 
 section!(TAGS, "VLANs; the outer one twice, because older readers know only the first of its elements.", |record, out| {

@@ -218,7 +218,7 @@ impl Hot {
             frame_bytes: u64::from(self.frame_bytes[direction]) + wide(4),
             first_ns: cold.first[direction],
             last_ns: self.last[direction],
-            tcp_flags: self.tcp_flags[direction],
+            tcp_flags: self.tcp_flags[direction].into(),
         }
     }
 }

@@ -7,8 +7,7 @@ use packetrig_flow::element::{ELEMENTS, Element, Kind, Value};
 use packetrig_flow::{Carried, FlowRecord, Ignored, Ledger};
 use std::sync::LazyLock;
 
-/// RFC 5103: the enterprise that reverse elements belong to.
-pub const REVERSE_ENTERPRISE: u32 = 29305;
+pub use packetrig_flow::REVERSE_ENTERPRISE;
 
 /// A record and who made it.
 #[derive(Clone, Debug)]

@@ -3,6 +3,7 @@
 mod condition;
 mod error;
 mod expression;
+mod fields;
 mod parser;
 mod ranges;
 mod terms;

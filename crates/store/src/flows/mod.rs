@@ -25,6 +25,7 @@ pub mod json;
 pub mod kafka;
 pub mod ledgers;
 mod network;
+pub mod order;
 pub mod parquet;
 mod partial;
 pub mod protocols;

@@ -28,7 +28,7 @@ struct Line {
     bytes: u64,
     /// Milliseconds since 1970.
     times: (u64, u64),
-    flags: u8,
+    flags: u16,
     vlan: u16,
     /// Type and code.
     icmp: u16,

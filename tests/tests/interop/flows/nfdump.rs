@@ -23,7 +23,7 @@ fn line(flow: &Value) -> Line {
         packets: number("in_packets"),
         bytes: number("in_bytes"),
         times: (millis(&flow["first"]), millis(&flow["last"])),
-        flags: flags.bytes().fold(0, |bits, flag| bits << 1 | u8::from(flag != b'.')),
+        flags: flags.bytes().fold(0, |bits, flag| bits << 1 | u16::from(flag != b'.')),
         vlan: small("src_vlan"),
         icmp: small("icmp_type") << 8 | small("icmp_code"),
         back: (number("out_packets"), number("out_bytes")),

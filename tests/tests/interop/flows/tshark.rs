@@ -84,7 +84,7 @@ fn field(line: &mut Line, name: &str, value: &str, is_millis: bool, time: &dyn F
         "Octets" if reverse => line.back.1 = number(),
         "Packets" => line.packets = number(),
         "Octets" => line.bytes = number(),
-        "TCP Flags" if !reverse => line.flags = u8::from_str_radix(&value[2..4], 16).unwrap(),
+        "TCP Flags" if !reverse => line.flags = u16::from_str_radix(&value[2..4], 16).unwrap(),
         "Vlan Id" => line.vlan = small(),
         // The forward direction's stand last. Nanoseconds say the same, to the nanosecond.
         "StartTime" if is_millis => line.times.0 = time(value) / 1_000_000,

@@ -11,6 +11,7 @@ use crate::table::table;
 use packetrig_flow::element::Kind;
 use packetrig_store::flows::columns::{Column, columns};
 use packetrig_store::flows::json::append_cell;
+use packetrig_store::flows::order::{FirstRecords, RecordOrder, first_records};
 use packetrig_store::flows::scan::{Chunk, EachChunk, flow_files, scan};
 use packetrig_units::Nanos;
 use std::ops::ControlFlow;
@@ -56,7 +57,7 @@ pub(super) fn perform(arguments: &Arguments, output: &mut Output) -> Result<(), 
     }
 }
 
-/// The named columns, or all, of every record, as it is read.
+/// The named columns, or all, of every record, as it is read, or of the first in an order.
 fn stream(arguments: &Arguments, output: &mut Output) -> Result<(), Error> {
     let all: Vec<_> = columns().iter().collect();
     let wanted = if arguments.columns.is_empty() { &all } else { &arguments.columns };
@@ -64,15 +65,27 @@ fn stream(arguments: &Arguments, output: &mut Output) -> Result<(), Error> {
     if arguments.form.csv {
         output.line(names.join(","));
     }
+    let append = |chunk: &Chunk, row: usize, text: &mut String| {
+        if arguments.form.csv {
+            csv(chunk, row, wanted, text);
+        } else {
+            json(chunk, row, wanted, text);
+        }
+    };
+    if let Some(order) = arguments.order {
+        let found = first(arguments, &names, order, &mut |chunk, row| {
+            let mut text = String::new();
+            append(chunk, row, &mut text);
+            text
+        })?;
+        output.text(found.shown.concat());
+        return Ok(());
+    }
     let mut left = arguments.most.unwrap_or(usize::MAX);
     visit(arguments, &names, &mut |chunk, rows| {
         let mut text = String::new();
         for &row in rows.iter().take(left) {
-            if arguments.form.csv {
-                csv(chunk, row, wanted, &mut text);
-            } else {
-                json(chunk, row, wanted, &mut text);
-            }
+            append(chunk, row, &mut text);
         }
         output.text(text);
         left = left.saturating_sub(rows.len());
@@ -117,19 +130,28 @@ fn tabulate(arguments: &Arguments, output: &mut Output) -> Result<(), Error> {
     } else {
         wanted.iter().map(|column| (column.short, column.name)).unzip()
     };
+    let show = |chunk: &Chunk, row: usize| {
+        let cell = |column: &&Column| cell_text(column, chunk.column(column.name), row);
+        if wanted.is_empty() { line(chunk, row) } else { wanted.iter().map(cell).collect() }
+    };
     let mut lines = Vec::new();
     let mut is_all = true;
-    visit(arguments, &names, &mut |chunk, rows| {
-        for &row in rows {
-            if lines.len() == most {
-                is_all = false;
-                return ControlFlow::Break(());
+    if let Some(order) = arguments.order {
+        let found = first(arguments, &names, order, &mut |chunk, row| show(chunk, row))?;
+        is_all = found.count == found.shown.len() as u64;
+        lines = found.shown;
+    } else {
+        visit(arguments, &names, &mut |chunk, rows| {
+            for &row in rows {
+                if lines.len() == most {
+                    is_all = false;
+                    return ControlFlow::Break(());
+                }
+                lines.push(show(chunk, row));
             }
-            let cell = |column: &&Column| cell_text(column, chunk.column(column.name), row);
-            lines.push(if wanted.is_empty() { line(chunk, row) } else { wanted.iter().map(cell).collect() });
-        }
-        ControlFlow::Continue(())
-    })?;
+            ControlFlow::Continue(())
+        })?;
+    }
     output.text(table(&header, lines));
     if !is_all {
         remark(format_args!("show: there are more than {most}; --most N shows more"));
@@ -153,6 +175,18 @@ fn line(chunk: &Chunk, row: usize) -> Vec<String> {
         flags(number("tcpControlBits") | number("reverseTcpControlBits")),
         reason(number("flowEndReason")).into(),
     ]
+}
+
+/// The first records in an order.
+fn first<T>(
+    arguments: &Arguments,
+    wanted: &[&'static str],
+    order: RecordOrder,
+    show: &mut dyn FnMut(&Chunk, usize) -> T,
+) -> Result<FirstRecords<T>, Error> {
+    let files = flow_files(&arguments.places)?;
+    let most = arguments.most.unwrap_or(MOST);
+    Ok(first_records(&files, &arguments.filter.filter(), wanted, order, most, show)?)
 }
 
 /// Gives each chunk and the rows of it that are asked for.

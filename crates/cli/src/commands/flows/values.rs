@@ -70,9 +70,18 @@ pub(super) fn csv_field(text: &str) -> String {
     }
 }
 
-/// TCP flags by their first letters.
+/// Bit by bit: the letters of TCP's flags; the last is AE, which was NS before.
+const FLAGS: &str = "FSRPAUECN";
+
+/// TCP flags by their letters, those without one as a number.
 pub(super) fn flags(bits: u64) -> String {
-    "FSRPAUEC".chars().enumerate().filter(|(bit, _)| bits >> bit & 1 == 1).map(|(_, letter)| letter).collect()
+    let mut text: String =
+        FLAGS.chars().enumerate().filter(|(bit, _)| bits >> bit & 1 == 1).map(|(_, letter)| letter).collect();
+    let others = bits >> FLAGS.len() << FLAGS.len();
+    if others > 0 {
+        text.extend([format!("+{others:#x}")]);
+    }
+    text
 }
 
 pub(super) const fn reason(number: u64) -> &'static str {
@@ -89,6 +98,14 @@ pub(super) const fn reason(number: u64) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn flags_have_letters_or_numbers() {
+        assert_eq!(
+            (flags(0x12).as_str(), flags(0x1c2).as_str(), flags(0x802).as_str()),
+            ("SA", "SECN", "S+0x800")
+        );
+    }
 
     #[test]
     fn a_field_that_could_be_two_is_in_quotes() {

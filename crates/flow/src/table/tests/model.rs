@@ -74,7 +74,7 @@ impl Model {
         half.bytes += u64::from(packet.bytes);
         half.frame_bytes += u64::from(packet.frame_bytes);
         half.last_ns = last_ns;
-        half.tcp_flags |= packet.tcp_flags;
+        half.tcp_flags |= u16::from(packet.tcp_flags);
         flow.record.ttl_min = flow.record.ttl_min.min(packet.ttl);
         flow.record.ttl_max = flow.record.ttl_max.max(packet.ttl);
         if packet.protocol == 6 {

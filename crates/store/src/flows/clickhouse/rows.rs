@@ -15,19 +15,34 @@ pub(super) fn create_table(database: &str, table: &str) -> String {
     )
 }
 
-/// The statement that gives a table of an earlier version the columns that it lacks.
+/// The statement that gives a table of an earlier version the columns that it lacks, and widens those that were narrower.
 pub(super) fn add_columns(database: &str, table: &str) -> String {
-    let additions: Vec<_> = columns()
-        .iter()
-        .map(|column| format!("ADD COLUMN IF NOT EXISTS `{}` {}", column.name, kind(column)))
-        .collect();
-    format!("ALTER TABLE `{database}`.`{table}` {}", additions.join(", "))
+    let additions =
+        columns().iter().map(|column| format!("ADD COLUMN IF NOT EXISTS `{}` {}", column.name, kind(column)));
+    let widenings = WIDENED.iter().map(|(name, kind)| format!("MODIFY COLUMN `{name}` {kind}"));
+    format!(
+        "ALTER TABLE `{database}`.`{table}` {}",
+        additions.chain(widenings).collect::<Vec<_>>().join(", ")
+    )
 }
 
-/// The statement that inserts rows, which follow it.
+/// The statement that inserts rows, which follow it. It says the rows' own types: a table whose columns are narrower, because the user
+/// may not change it, takes the lower bits.
 pub(super) fn insert(database: &str, table: &str) -> String {
-    let names: Vec<_> = columns().iter().map(|column| column.name).collect();
-    format!("INSERT INTO `{database}`.`{table}` ({}) FORMAT RowBinary", names.join(", "))
+    let names = columns().iter().map(|column| column.name).collect::<Vec<_>>().join(", ");
+    let typed = |column: &Column| format!("{} {}", column.name, plain_kind(column).replace('\'', "\\'"));
+    let types = columns().iter().map(typed).collect::<Vec<_>>().join(", ");
+    format!(
+        "INSERT INTO `{database}`.`{table}` ({names}) SELECT {names} FROM input('{types}') FORMAT RowBinary"
+    )
+}
+
+/// Columns that were narrower in earlier versions.
+const WIDENED: [(&str, &str); 2] = [("tcpControlBits", "UInt16"), ("reverseTcpControlBits", "UInt16")];
+
+/// The type of a column.
+fn plain_kind(column: &Column) -> &'static str {
+    kind(column).split(" CODEC").next().unwrap_or_default()
 }
 
 /// The type of a column, and how it is packed.

@@ -1,12 +1,14 @@
 //! Conditions that are joined by *and* and *or*. What was negated is in the conditions themselves.
 
 use super::condition::FlowCondition;
+use super::fields::{FieldCondition, OTHER_FIELDS};
 use crate::flows::scan::Chunk;
 use parquet::file::metadata::RowGroupMetaData;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Expression {
     One(FlowCondition),
+    Field(FieldCondition),
     /// Without any: every record.
     All(Vec<Self>),
     /// Without any: no record.
@@ -24,6 +26,8 @@ impl Expression {
     fn cost(&self) -> usize {
         match self {
             Self::One(condition) => condition.cost(),
+            // A text is read.
+            Self::Field(_) => 16,
             Self::All(parts) | Self::Any(parts) => parts.iter().map(Self::cost).sum::<usize>() + parts.len(),
         }
     }
@@ -32,6 +36,7 @@ impl Expression {
         let all_negated = |parts: &[Self]| parts.iter().map(Self::negated).collect();
         match self {
             Self::One(condition) => Self::One(condition.negated()),
+            Self::Field(condition) => Self::Field(condition.negated()),
             Self::All(parts) => Self::Any(all_negated(parts)),
             Self::Any(parts) => Self::All(all_negated(parts)),
         }
@@ -42,6 +47,8 @@ impl Expression {
         let all_reversed = |parts: &[Self]| parts.iter().map(Self::reversed).collect();
         match self {
             Self::One(condition) => Self::One(condition.reversed()),
+            // They are the exporter's, of the record as a whole.
+            Self::Field(_) => self.clone(),
             Self::All(parts) => Self::All(all_reversed(parts)),
             Self::Any(parts) => Self::Any(all_reversed(parts)),
         }
@@ -51,6 +58,7 @@ impl Expression {
     pub(super) fn retain(&self, chunk: &Chunk, rows: &mut Vec<usize>) {
         match self {
             Self::One(condition) => condition.retain(chunk, rows),
+            Self::Field(condition) => condition.retain(chunk, rows),
             Self::All(parts) => {
                 for part in parts {
                     part.retain(chunk, rows);
@@ -74,6 +82,7 @@ impl Expression {
     pub(super) fn may_hold(&self, group: &RowGroupMetaData) -> bool {
         match self {
             Self::One(condition) => condition.may_hold(group),
+            Self::Field(condition) => condition.may_hold(group),
             Self::All(parts) => parts.iter().all(|part| part.may_hold(group)),
             Self::Any(parts) => parts.iter().any(|part| part.may_hold(group)),
         }
@@ -82,6 +91,7 @@ impl Expression {
     pub(super) fn add_columns(&self, columns: &mut Vec<&'static str>) {
         match self {
             Self::One(condition) => columns.extend(condition.operand.columns()),
+            Self::Field(_) => columns.push(OTHER_FIELDS),
             Self::All(parts) | Self::Any(parts) => {
                 for part in parts {
                     part.add_columns(columns);

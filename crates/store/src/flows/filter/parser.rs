@@ -8,10 +8,13 @@
 //! ```
 //! Invariant: text, nesting, conditions and lists are bounded, so that reading and asking cost what the text is worth.
 
+mod field;
+
 use super::Prefix;
 use super::condition::{FlowCondition, Operand, Test};
 use super::error::FilterError;
 use super::expression::Expression;
+use super::fields::FieldName;
 use super::ranges::{RangeSet, ValueRange};
 use super::terms::{MISSING, Syntax, TERMS};
 use super::tokens::{Token, TokenKind, tokens};
@@ -67,6 +70,8 @@ struct FilterSubject {
     phrase: String,
     syntax: Syntax,
     operands: Vec<Operand>,
+    /// Of [`Syntax::Field`].
+    field: Option<FieldName>,
 }
 
 /// The values that a condition asks for.
@@ -77,6 +82,20 @@ struct Wanted {
 }
 
 impl FilterSubject {
+    fn example(&self) -> &'static str {
+        self.field.as_ref().map_or_else(|| self.syntax.example(), FieldName::example)
+    }
+
+    fn has_order(&self) -> bool {
+        let syntax = self.syntax;
+        let has_order = !matches!(syntax, Syntax::Address | Syntax::Mac | Syntax::Protocol | Syntax::Word);
+        self.field.as_ref().map_or(has_order, FieldName::has_order)
+    }
+
+    fn value(&self, word: &str) -> Option<ValueRange> {
+        self.field.as_ref().map_or_else(|| value(self.syntax, word), |field| field.value(word))
+    }
+
     /// One of its values passes a test.
     fn has(&self, test: &Test) -> Expression {
         let mut conditions: Vec<_> =
@@ -167,6 +186,7 @@ impl<'a> Parser<'a> {
         }
         let subject = self.subject()?;
         Ok(match subject.syntax {
+            Syntax::Field => self.field_condition()?,
             Syntax::Everything => Expression::All(Vec::new()),
             Syntax::Version4 => version_4(),
             Syntax::Version6 => version_4().negated(),
@@ -195,7 +215,8 @@ impl<'a> Parser<'a> {
             let Some(phrase) = self.words(words) else { continue };
             if let Some(term) = TERMS.iter().find(|term| term.phrases.contains(&phrase.as_str())) {
                 self.next += words;
-                return Ok(FilterSubject { phrase, syntax: term.syntax, operands: term.operands.to_vec() });
+                let operands = term.operands.to_vec();
+                return Ok(FilterSubject { phrase, syntax: term.syntax, operands, field: None });
             }
             if let Some((_, why)) = MISSING.iter().find(|(missing, _)| *missing == phrase) {
                 return Err(self.fault(format!("there is no `{phrase}` here, as nfdump has it"), *why));
@@ -208,7 +229,8 @@ impl<'a> Parser<'a> {
         let Some(column) = column else { return Err(self.unknown_subject()) };
         self.next += 1;
         let operands = vec![Operand::Column(column.name)];
-        Ok(FilterSubject { phrase: column.name.to_owned(), syntax: syntax_of(column.kind), operands })
+        let phrase = column.name.to_owned();
+        Ok(FilterSubject { phrase, syntax: syntax_of(column.kind), operands, field: None })
     }
 
     /// So many of the next words, in small letters.
@@ -271,11 +293,9 @@ impl<'a> Parser<'a> {
         if !has_order && !matches!(token.kind, TokenKind::Equal | TokenKind::Unequal) {
             return Ok(TokenKind::Equal);
         }
-        if has_order
-            && matches!(subject.syntax, Syntax::Address | Syntax::Mac | Syntax::Protocol | Syntax::Word)
-        {
+        if has_order && !subject.has_order() {
             let what = format!("`{}` has no order: it is compared by `=` and `!=`", subject.phrase);
-            return Err(self.fault(what, format!("possible: {}", subject.syntax.example())));
+            return Err(self.fault(what, format!("possible: {}", subject.example())));
         }
         self.next += 1;
         Ok(token.kind)
@@ -284,9 +304,7 @@ impl<'a> Parser<'a> {
     fn list(&mut self, subject: &FilterSubject) -> Result<RangeSet, FilterError> {
         let open = self.peek();
         if open.kind != TokenKind::OpenList {
-            return Err(
-                self.fault("a list begins with `[`", format!("possible: {}", subject.syntax.example()))
-            );
+            return Err(self.fault("a list begins with `[`", format!("possible: {}", subject.example())));
         }
         self.next += 1;
         let mut ranges = Vec::new();
@@ -299,7 +317,7 @@ impl<'a> Parser<'a> {
             }
         }
         if ranges.is_empty() {
-            return Err(self.fault("the list is empty", format!("possible: {}", subject.syntax.example())));
+            return Err(self.fault("the list is empty", format!("possible: {}", subject.example())));
         }
         self.next += 1;
         Ok(RangeSet::new(ranges))
@@ -307,7 +325,7 @@ impl<'a> Parser<'a> {
 
     fn value(&mut self, subject: &FilterSubject) -> Result<ValueRange, FilterError> {
         let token = self.peek();
-        let found = (token.kind == TokenKind::Word).then(|| value(subject.syntax, token.text)).flatten();
+        let found = (token.kind == TokenKind::Word).then(|| subject.value(token.text)).flatten();
         let Some(found) = found else { return Err(self.no_value(subject)) };
         self.next += 1;
         if subject.phrase.ends_with("net") && !token.text.contains('/') {
@@ -321,7 +339,7 @@ impl<'a> Parser<'a> {
         let found =
             if token.kind == TokenKind::End { "nothing".to_owned() } else { format!("`{}`", token.text) };
         let what = format!("{found} is no value for `{}`", subject.phrase);
-        self.fault(what, format!("possible: {}", subject.syntax.example()))
+        self.fault(what, format!("possible: {}", subject.example()))
     }
 
     /// nfdump's `net 10.0.0.0 255.0.0.0`.

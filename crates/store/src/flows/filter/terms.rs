@@ -55,6 +55,8 @@ pub enum Syntax {
     Word,
     /// A number; the protocol has to be ICMP.
     Icmp,
+    /// The name of a field, then what its kind has.
+    Field,
 }
 
 impl Syntax {
@@ -70,6 +72,7 @@ impl Syntax {
             Self::Mac => "`02:00:00:00:00:01`",
             Self::Flags => "`S`, `SA`, `= 18`",
             Self::Word => "`vxlan`",
+            Self::Field => "`ingressVRFID = 5`, `9/8232`, `applicationName in [dns http]`",
         }
     }
 }
@@ -122,7 +125,7 @@ pub const TERMS: &[Term] = terms! {
         "the type; the protocol has to be ICMP or ICMPv6";
     "icmp-code", Same, Icmp, [Operand::Bits { column: ICMP, shift: 0, mask: 0xff }],
         "the code; the protocol has to be ICMP or ICMPv6";
-    "flags", SameBut("nfdump has no `E` (ECE) and `C` (CWR)"), Flags, [column("tcpControlBits")],
+    "flags", SameBut("nfdump has no `E` (ECE), `C` (CWR) and `N` (AE, once NS)"), Flags, [column("tcpControlBits")],
         "TCP, and all these flags were seen; after `not`: none of them";
     "out flags", Unknown, Flags, [column("reverseTcpControlBits")], "the same on the way back";
     "tos" "src tos", Same, Number, [column("ipClassOfService")], "type of service";
@@ -174,6 +177,7 @@ pub const TERMS: &[Term] = terms! {
     "mpls exp1", Same, Number, [traffic_class("mplsTopLabelStackSection")], "its traffic class";
     "mpls exp2", Same, Number, [traffic_class("mplsLabelStackSection2")], "";
     "mpls exp3", Same, Number, [traffic_class("mplsLabelStackSection3")], "";
+    "field", Unknown, Field, [], "a field without a column, by its name at IANA or `enterprise/number`; alone: the record has it";
 };
 
 /// What nfdump has and we have not, by its first words, and why.
@@ -183,31 +187,31 @@ pub const MISSING: &[(&str, &str)] = &[
     ("geo", "no database of countries"),
     ("src geo", "no database of countries"),
     ("dst geo", "no database of countries"),
-    ("engine-type", "no column; in `otherFields`"),
-    ("engine-id", "no column; in `otherFields`"),
+    ("engine-type", "no column; use `field engineType`"),
+    ("engine-id", "no column; use `field engineId`"),
     ("sysid", "exporters have no numbers here; use `router ip` and `observation domain id`"),
-    ("prev as", "no column; in `otherFields`"),
-    ("next as", "no column; in `otherFields`"),
-    ("mask", "no column; in `otherFields`"),
-    ("src mask", "no column; in `otherFields`"),
-    ("dst mask", "no column; in `otherFields`"),
-    ("out mac", "no column; in `otherFields`"),
-    ("out src mac", "no column; in `otherFields`"),
-    ("out dst mac", "no column; in `otherFields`"),
+    ("prev as", "no column; use `field bgpPrevAdjacentAsNumber`"),
+    ("next as", "no column; use `field bgpNextAdjacentAsNumber`"),
+    ("mask", "no column; use `field sourceIPv4PrefixLength` and its like"),
+    ("src mask", "no column; use `field sourceIPv4PrefixLength` or `sourceIPv6PrefixLength`"),
+    ("dst mask", "no column; use `field destinationIPv4PrefixLength` or `destinationIPv6PrefixLength`"),
+    ("out mac", "no column; use `field postSourceMacAddress`, `postDestinationMacAddress`"),
+    ("out src mac", "no column; use `field postSourceMacAddress`"),
+    ("out dst mac", "no column; use `field postDestinationMacAddress`"),
     ("mpls label4", "three labels are kept"),
     ("mpls eos", "three labels are kept; use `mplsTopLabelStackSection`"),
     ("flow", "a record is of one flow; `flowPart = 0` leaves the first of each"),
     ("flows", "a record is of one flow; `flowPart = 0` leaves the first of each"),
-    ("flowdir", "no column; in `otherFields`"),
+    ("flowdir", "no column; use `field flowDirection`"),
     ("tun proto", "use `tunnel`, which knows the kind"),
-    ("observation point id", "no column; in `otherFields`"),
+    ("observation point id", "no column; use `field observationPointId`"),
     ("payload", "records have no payload"),
     ("client latency", "no column; in `otherFields`"),
     ("server latency", "no column; in `otherFields`"),
-    ("asa", "events of firewalls have no columns; in `otherFields`"),
-    ("nat event", "events of firewalls have no columns; in `otherFields`"),
-    ("ingress", "no column; in `otherFields`"),
-    ("egress", "no column; in `otherFields`"),
+    ("asa", "no column; use `field firewallEvent`"),
+    ("nat event", "no column; use `field natEvent`"),
+    ("ingress", "no column; use `field ingressVRFID`"),
+    ("egress", "no column; use `field egressVRFID`"),
     ("pblock", "no column; in `otherFields`"),
     ("@include", "write `--filter \"$(cat FILE)\"`"),
 ];

@@ -63,15 +63,36 @@ fn parsed(text: &str) -> Filter {
 fn various() -> Vec<FlowRecord> {
     let mut records: Vec<_> =
         (0..400).map(|n| if n % 2 == 0 { record(n) } else { foreign_record(n) }).collect();
-    for (n, record) in (0_u8..).zip(records.iter_mut().step_by(10)) {
-        record.key.source = [0x20 + n; 16];
-        record.forward.tcp_flags = n;
+    for (n, record) in (0_u16..).zip(records.iter_mut().step_by(10)) {
+        record.key.source = [0x20 + u8::try_from(n).unwrap(); 16];
+        record.forward.tcp_flags = n | (n & 1) << 8;
     }
     for (n, record) in (0_u16..).zip(records.iter_mut().skip(5).step_by(10)) {
         record.key.protocol = if n % 2 == 0 { 1 } else { 58 };
         record.icmp = n << 8 | 3;
     }
+    for (n, record) in (0_u8..).zip(records.iter_mut().skip(3).step_by(10)) {
+        let mut foreign = record.foreign.as_deref().cloned().unwrap();
+        let fields: [(u32, u16, &[u8]); 6] = [
+            (0, 234, &[0, 0, 0, n]),
+            (0, 96, b"DNS query"),
+            (9, 8232, &[0, n]),
+            (0, 434, &(-i64::from(n)).to_be_bytes()),
+            (0, 320, &(f64::from(n) * 1.5).to_be_bytes()),
+            (0, 130, &[198, 18, 0, n]),
+        ];
+        for (enterprise, id, value) in fields {
+            foreign.others.add(enterprise, id, value);
+        }
+        record.foreign = Some(std::sync::Arc::new(foreign));
+    }
     records
+}
+
+/// The number that a record has in its other fields, if it has some.
+fn other_number(record: &FlowRecord) -> Option<u64> {
+    let number = u64::MAX - record.flow_id;
+    (number % 10 == 3).then_some(number / 10)
 }
 
 type Agrees = fn(&FlowRecord) -> bool;
@@ -158,6 +179,25 @@ const QUESTIONS: &[(&str, Agrees)] = &[
     ("src port 40001 or src port 40002 and proto tcp", |record| {
         record.key.source_port == 40_001 || record.key.source_port == 40_002 && record.key.protocol == 6
     }),
+    ("flags N", |record| record.key.protocol == 6 && record.forward.tcp_flags & 0x100 != 0),
+    ("flags = 257", |record| record.key.protocol == 6 && record.forward.tcp_flags == 257),
+    ("field ingressVRFID", |record| other_number(record).is_some()),
+    ("field ingressVRFID = 5", |record| other_number(record) == Some(5)),
+    ("field ingressvrfid in [5 7, 1k] or field 0/234 > 30", |record| {
+        other_number(record).is_some_and(|n| matches!(n, 5 | 7) || n > 30)
+    }),
+    ("field ingressVRFID != 5", |record| other_number(record) != Some(5)),
+    ("field 9/8232 = 0x000A", |record| other_number(record) == Some(10)),
+    ("field 9/8232 in [0x0001 0x0002]", |record| matches!(other_number(record), Some(1 | 2))),
+    ("field applicationName = \"dns query\" and field mibObjectValueInteger <= -30", |record| {
+        other_number(record).is_some_and(|n| n >= 30)
+    }),
+    ("field absoluteError >= 4.5 and field absoluteError < 6", |record| other_number(record) == Some(3)),
+    ("field exporterIPv4Address in [198.18.0.0/31 198.18.0.9]", |record| {
+        matches!(other_number(record), Some(0 | 1 | 9))
+    }),
+    ("field flowDirection = 0", |record| record.foreign.is_some()),
+    ("(field natEvent)", |_| false),
     ("# a comment\nproto tcp # another", |record| record.key.protocol == 6),
 ];
 
@@ -209,6 +249,13 @@ fn row_groups_without_an_answer_are_not_read() {
     };
     // Eight groups of 50 records.
     assert_eq!(groups("any"), 8);
+    assert_eq!((groups("field natEvent"), groups("not field natEvent")), (8, 8));
+    let (_directory, own) = stored(&(0..100).map(record).collect::<Vec<_>>(), [0; 16]);
+    let filter = parsed("field natEvent");
+    let none = |path: &PathBuf| {
+        !open(path).unwrap().metadata().row_groups().iter().any(|group| filter.may_keep(group))
+    };
+    assert!(own.iter().all(none), "no record of a group has other fields");
     for one in
         ["src port 40003", "flowId 18446744073709551605", "src port < 40002 and packets > 1", "bytes > 39900"]
     {
@@ -217,7 +264,7 @@ fn row_groups_without_an_answer_are_not_read() {
     assert_eq!(groups("src port in [40003 40120 1] or src port 40121"), 2);
     assert_eq!(groups("not src port > 40099"), 2);
     assert_eq!(groups("next ip 203.0.113.1"), 0);
-    assert_eq!(groups("flags C"), 0);
+    assert_eq!(groups("flags = 1024"), 0);
     assert_eq!((groups("src ip 10.0.0.1"), groups("src ip 203.0.113.1")), (0, 8));
 }
 
@@ -292,7 +339,10 @@ fn a_span_is_kept_and_asked() {
 }
 
 /// Words, symbols and what belongs in no filter.
-const PIECES: [&str; 28] = [
+const PIECES: [&str; 31] = [
+    "field",
+    "ingressVRFID",
+    "\"a b\"",
     "src",
     "ip",
     "port",

@@ -14,6 +14,8 @@ pub(super) struct Token<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TokenKind {
     Word,
+    /// Between quotation marks, which are part of it.
+    Quoted,
     And,
     Or,
     Not,
@@ -98,6 +100,9 @@ fn token(rest: &str, at: usize) -> Token<'_> {
     if let Some((symbol, kind)) = SYMBOLS.iter().find(|(symbol, _)| rest.starts_with(symbol)) {
         return Token { kind: *kind, text: &rest[..symbol.len()], at };
     }
+    if let Some((quoted, _)) = rest.strip_prefix('"').and_then(|rest| rest.split_once('"')) {
+        return Token { kind: TokenKind::Quoted, text: &rest[..quoted.len() + 2], at };
+    }
     let is_of_word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | ':' | '/' | '-' | '_');
     let text = &rest[..rest.find(|c| !is_of_word(c)).unwrap_or(rest.len())];
     let operator = OPERATORS.iter().find(|(word, _)| text.eq_ignore_ascii_case(word));
@@ -107,6 +112,16 @@ fn token(rest: &str, at: usize) -> Token<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_text_between_quotation_marks_is_one_piece_and_is_closed() {
+        let found = tokens(r#"field applicationName = "a (b) # c" or"#).unwrap();
+        assert_eq!(
+            (found[3].kind, found[3].text, found[4].kind),
+            (TokenKind::Quoted, r#""a (b) # c""#, TokenKind::Or)
+        );
+        assert!(tokens("field applicationName \"a").is_err());
+    }
 
     #[test]
     fn a_text_is_cut_into_words_and_symbols() {

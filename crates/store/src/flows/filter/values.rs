@@ -7,8 +7,8 @@ use super::terms::Syntax;
 use crate::flows::protocols;
 use packetrig_flow::element::Kind;
 
-/// Bit by bit: the letters of TCP's flags.
-const FLAGS: &str = "FSRPAUEC";
+/// Bit by bit: the letters of TCP's flags. `N` is AE, which was NS before.
+const FLAGS: &str = "FSRPAUECN";
 /// nfdump's letter for the six flags that it knows.
 const ALL_FLAGS: char = 'X';
 const ALL_FLAGS_MASK: u64 = 0x3f;
@@ -37,7 +37,7 @@ pub(super) fn value(syntax: Syntax, text: &str) -> Option<ValueRange> {
         Syntax::Address => text.parse::<Prefix>().ok().map(|prefix| prefix.range()),
         Syntax::Mac => mac(text).map(|mac| one(mac_number(mac))),
         Syntax::Protocol => protocols::number(text).map(|number| one(number.into())),
-        Syntax::Count => number_with(text, &THOUSANDS).map(one),
+        Syntax::Count => count(text).map(one),
         Syntax::Time => number_with(text, &TIMES).map(one),
         _ => plain_number(text).map(one),
     }
@@ -59,7 +59,12 @@ fn number_with(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     scaled.or_else(|| plain_number(&lower))
 }
 
-fn mac(text: &str) -> Option<[u8; 6]> {
+/// A number, also with a letter for thousands.
+pub(super) fn count(text: &str) -> Option<u64> {
+    number_with(text, &THOUSANDS)
+}
+
+pub(super) fn mac(text: &str) -> Option<[u8; 6]> {
     let bytes: Vec<u8> =
         text.split(':').map(|byte| u8::from_str_radix(byte, 16).ok()).collect::<Option<_>>()?;
     bytes.try_into().ok()

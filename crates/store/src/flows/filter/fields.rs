@@ -1,0 +1,212 @@
+//! Conditions on fields that have no column: they are looked up in the text of `otherFields`.
+
+use super::Prefix;
+use super::condition::mac_number;
+use super::ranges::{RangeSet, ValueRange};
+use super::values;
+use crate::flows::scan::Chunk;
+use packetrig_flow::iana::{self, DataKind};
+use packetrig_flow::{REVERSE_ENTERPRISE, field_kind, field_name};
+use parquet::file::metadata::RowGroupMetaData;
+use parquet::file::statistics::Statistics;
+use serde_json::{Map, Value};
+
+/// The column of fields that have none.
+pub(super) const OTHER_FIELDS: &str = "otherFields";
+
+/// A field without a column, as `otherFields` names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct FieldName {
+    pub(super) name: String,
+    kind: DataKind,
+}
+
+/// What a field has to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum FieldTest {
+    /// There.
+    Present,
+    /// One of these numbers; see [`FieldName::number`].
+    Values(RangeSet),
+    /// One of these texts, which are in small letters and in order.
+    Texts(Vec<String>),
+}
+
+/// A field and what it has to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct FieldCondition {
+    pub(super) field: FieldName,
+    pub(super) test: FieldTest,
+    /// It holds for every record that does not pass, also for those without the field.
+    pub(super) is_negated: bool,
+}
+
+impl FieldCondition {
+    pub(super) fn negated(&self) -> Self {
+        Self { is_negated: !self.is_negated, ..self.clone() }
+    }
+
+    /// Leaves the rows for which it holds.
+    pub(super) fn retain(&self, chunk: &Chunk, rows: &mut Vec<usize>) {
+        let fields = chunk.column(OTHER_FIELDS);
+        rows.retain(|&row| self.field.passes(fields.word(row), &self.test) != self.is_negated);
+    }
+
+    /// Whether it may hold for a row of a row group: not if no record has other fields at all.
+    pub(super) fn may_hold(&self, group: &RowGroupMetaData) -> bool {
+        let column = group.columns().iter().find(|column| column.column_path().parts() == [OTHER_FIELDS]);
+        let greatest = column.map(|column| column.statistics().and_then(Statistics::max_bytes_opt));
+        self.is_negated || !matches!(greatest, None | Some(Some([])))
+    }
+}
+
+impl FieldName {
+    /// The field of an IANA name, of the name of a reverse element (RFC 5103), or of `enterprise/number`.
+    pub(super) fn find(word: &str) -> Option<Self> {
+        if let Some((enterprise, id)) = word.split_once('/') {
+            return Some(Self::of(enterprise.parse().ok()?, id.parse().ok()?));
+        }
+        if let Some(element) = iana::element_named(word) {
+            return Some(Self::of(0, element.id));
+        }
+        let straight =
+            word.get(..7).filter(|head| head.eq_ignore_ascii_case("reverse")).and_then(|_| word.get(7..))?;
+        Some(Self::of(REVERSE_ENTERPRISE, iana::element_named(straight)?.id))
+    }
+
+    fn of(enterprise: u32, id: u16) -> Self {
+        Self { name: field_name(enterprise, id), kind: field_kind(enterprise, id) }
+    }
+
+    /// Whether values are compared as texts.
+    pub(super) const fn is_text(&self) -> bool {
+        matches!(self.kind, DataKind::Text | DataKind::Bytes)
+    }
+
+    /// What its values look like.
+    pub(super) const fn example(&self) -> &'static str {
+        match self.kind {
+            DataKind::Unsigned => "`5`, `> 10k`, `in [3 5]`",
+            DataKind::Signed => "`-5`, `> -5`, `in [-1 1]`",
+            DataKind::Float => "`> 0.5`",
+            DataKind::Boolean => "`true`, `false`",
+            DataKind::Mac => "`02:00:00:00:00:01`",
+            DataKind::Text => "`dns`, `= \"two words\"`, `in [dns http]`",
+            DataKind::Ipv4 | DataKind::Ipv6 => "`198.18.0.1`, `10.0.0.0/8`, `in [198.18.0.1 10.0.0.0/8]`",
+            DataKind::Bytes => "`0x646e73`, `in [0x00 0x01]`",
+        }
+    }
+
+    /// Whether values have an order.
+    pub(super) const fn has_order(&self) -> bool {
+        matches!(self.kind, DataKind::Unsigned | DataKind::Signed | DataKind::Float)
+    }
+
+    /// The values that a word stands for; numbers of any kind are in the order of these.
+    pub(super) fn value(&self, word: &str) -> Option<ValueRange> {
+        match self.kind {
+            DataKind::Unsigned => values::count(word).map(|number| ValueRange::one(number.into())),
+            DataKind::Signed => word.parse().ok().map(|number| ValueRange::one(of_signed(number))),
+            DataKind::Float => {
+                let number = word.parse().ok().filter(|number: &f64| !number.is_nan())?;
+                Some(ValueRange::one(of_float(number)))
+            }
+            DataKind::Boolean => match word.to_ascii_lowercase().as_str() {
+                "true" | "yes" | "1" => Some(ValueRange::one(1)),
+                "false" | "no" | "0" => Some(ValueRange::one(0)),
+                _ => None,
+            },
+            DataKind::Mac => values::mac(word).map(|mac| ValueRange::one(mac_number(mac).into())),
+            DataKind::Ipv4 | DataKind::Ipv6 => word.parse::<Prefix>().ok().map(|prefix| prefix.range()),
+            DataKind::Text | DataKind::Bytes => None,
+        }
+    }
+
+    /// Whether a record with these other fields passes a test; of a field that comes several times, whether one of them does.
+    pub(super) fn passes(&self, fields: &str, test: &FieldTest) -> bool {
+        // Most records have no such field, and looking for its name is quicker than reading them.
+        if !fields.contains(&self.name) {
+            return false;
+        }
+        let Ok(fields) = serde_json::from_str::<Map<String, Value>>(fields) else { return false };
+        fields.iter().filter(|(name, _)| self.is_called(name)).any(|(_, value)| match test {
+            FieldTest::Present => true,
+            FieldTest::Values(set) => self.number(value).is_some_and(|number| set.has(number)),
+            FieldTest::Texts(texts) => {
+                value.as_str().is_some_and(|found| texts.binary_search(&found.to_ascii_lowercase()).is_ok())
+            }
+        })
+    }
+
+    /// A field that comes again has `#2` behind its name, and so on.
+    fn is_called(&self, name: &str) -> bool {
+        name.strip_prefix(&self.name).is_some_and(|rest| rest.is_empty() || rest.starts_with('#'))
+    }
+
+    /// A value as a number that keeps the order of its kind; nothing for one whose length did not fit its kind.
+    fn number(&self, value: &Value) -> Option<u128> {
+        match self.kind {
+            DataKind::Unsigned => value.as_u64().map(u128::from),
+            DataKind::Signed => value.as_i64().map(of_signed),
+            DataKind::Float => value.as_f64().map(of_float),
+            DataKind::Boolean => value.as_bool().map(u128::from),
+            DataKind::Mac | DataKind::Ipv4 | DataKind::Ipv6 => Some(self.value(value.as_str()?)?.least),
+            DataKind::Text | DataKind::Bytes => None,
+        }
+    }
+}
+
+const fn of_signed(number: i64) -> u128 {
+    (number.cast_unsigned() ^ 1 << 63) as u128
+}
+
+/// IEEE 754: of two numbers of one sign, the bits have the order of their amounts.
+fn of_float(number: f64) -> u128 {
+    // Zero has two forms.
+    let bits = if number == 0.0 { 0 } else { number.to_bits() };
+    u128::from(if bits >> 63 == 1 { !bits } else { bits | 1 << 63 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn passes(name: &str, fields: &str, test: &FieldTest) -> bool {
+        FieldName::find(name).unwrap().passes(fields, test)
+    }
+
+    #[test]
+    fn fields_have_names_or_numbers() {
+        let found = |word: &str| FieldName::find(word).map(|field| (field.name, field.kind));
+        assert_eq!(found("INGRESSvrfid"), Some(("ingressVRFID".to_owned(), DataKind::Unsigned)));
+        assert_eq!(found("0/234"), found("ingressVRFID"));
+        assert_eq!(
+            found("reverseFlowDirection"),
+            Some(("reverseFlowDirection".to_owned(), DataKind::Unsigned))
+        );
+        assert_eq!(found("29305/61"), found("reverseflowdirection"));
+        assert_eq!(found("9/8232"), Some(("9/8232".to_owned(), DataKind::Bytes)));
+        for wrong in ["", "colour", "9/", "/9", "9/70000", "reverse", "r\u{e9}verse"] {
+            assert_eq!(found(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_field_that_comes_again_is_asked_too_and_one_of_a_longer_name_is_not() {
+        let one = FieldTest::Values(RangeSet::new(vec![ValueRange::one(1)]));
+        assert!(passes("flowDirection", r#"{"flowDirection":0,"flowDirection#2":1}"#, &one));
+        assert!(!passes("flowDirection", r#"{"flowDirection":0,"flowDirectionX":1}"#, &one));
+        assert!(!passes("flowDirection", r#"{"flowDirection":"0x0001"}"#, &one), "its length was wrong");
+        assert!(!passes("flowDirection", "{\"flowDirection\":1", &one));
+        assert!(!passes("flowDirection", "", &FieldTest::Present));
+    }
+
+    #[test]
+    fn numbers_of_every_kind_have_their_order() {
+        let signed = [i64::MIN, -5, -1, 0, 1, i64::MAX];
+        assert!(signed.is_sorted_by_key(|&number| of_signed(number)));
+        let floats = [f64::NEG_INFINITY, -1e300, -1.5, -1e-300, 0.0, 1e-300, 1.5, 1e300, f64::INFINITY];
+        assert!(floats.is_sorted_by(|&one, &other| of_float(one) < of_float(other)));
+        assert_eq!(of_float(-0.0), of_float(0.0));
+    }
+}

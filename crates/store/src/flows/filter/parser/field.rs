@@ -1,0 +1,88 @@
+//! `field NAME`, and what follows it: conditions on fields that have no column.
+
+use super::{FilterSubject, Parser};
+use crate::flows::columns::find_column;
+use crate::flows::filter::error::FilterError;
+use crate::flows::filter::expression::Expression;
+use crate::flows::filter::fields::{FieldCondition, FieldName, FieldTest};
+use crate::flows::filter::terms::Syntax;
+use crate::flows::filter::tokens::TokenKind;
+
+impl Parser<'_> {
+    /// What follows the word `field`.
+    pub(super) fn field_condition(&mut self) -> Result<Expression, FilterError> {
+        let field = self.field_name()?;
+        let phrase = field.name.clone();
+        let subject =
+            FilterSubject { phrase, syntax: Syntax::Field, operands: Vec::new(), field: Some(field.clone()) };
+        let is_alone =
+            matches!(self.peek().kind, TokenKind::And | TokenKind::Or | TokenKind::Close | TokenKind::End);
+        if is_alone {
+            return Ok(condition(field, FieldTest::Present, false));
+        }
+        if field.is_text() {
+            return self.texts(field, &subject);
+        }
+        let wanted = self.wanted(&subject)?;
+        Ok(condition(field, FieldTest::Values(wanted.set), wanted.is_negated))
+    }
+
+    fn field_name(&mut self) -> Result<FieldName, FilterError> {
+        let token = self.peek();
+        if find_column(token.text).is_some_and(|column| column.name.eq_ignore_ascii_case(token.text)) {
+            let help = format!("write `{}` without `field`", token.text);
+            return Err(self.fault(format!("`{}` has a column", token.text), help));
+        }
+        let help = "write its name at IANA, or enterprise/number as `otherFields` has it: `field 9/8232`";
+        let found = (token.kind == TokenKind::Word).then(|| FieldName::find(token.text)).flatten();
+        let Some(field) = found else {
+            let found = if token.kind == TokenKind::End { "nothing" } else { token.text };
+            return Err(self.fault(format!("`{found}` is the name of no field"), help));
+        };
+        self.next += 1;
+        Ok(field)
+    }
+
+    fn texts(&mut self, field: FieldName, subject: &FilterSubject) -> Result<Expression, FilterError> {
+        let mut texts = Vec::new();
+        let mut is_negated = false;
+        if self.peek().text.eq_ignore_ascii_case("in") {
+            self.next += 1;
+            let open = self.peek();
+            if open.kind != TokenKind::OpenList {
+                return Err(self.fault("a list begins with `[`", format!("possible: {}", subject.example())));
+            }
+            self.next += 1;
+            while self.peek().kind != TokenKind::CloseList {
+                match self.peek().kind {
+                    TokenKind::Comma => self.next += 1,
+                    TokenKind::End => return Err(self.fault_of(open, "this `[` is not closed", "add `]`")),
+                    _ => texts.push(self.text(subject)?),
+                }
+            }
+            if texts.is_empty() {
+                let help = format!("possible: {}", subject.example());
+                return Err(self.fault("the list is empty", help));
+            }
+            self.next += 1;
+        } else {
+            is_negated = self.comparison(subject)? == TokenKind::Unequal;
+            texts.push(self.text(subject)?);
+        }
+        texts.sort_unstable();
+        Ok(condition(field, FieldTest::Texts(texts), is_negated))
+    }
+
+    fn text(&mut self, subject: &FilterSubject) -> Result<String, FilterError> {
+        let token = self.peek();
+        if !matches!(token.kind, TokenKind::Word | TokenKind::Quoted) {
+            return Err(self.no_value(subject));
+        }
+        self.next += 1;
+        Ok(token.text.trim_matches('"').to_ascii_lowercase())
+    }
+}
+
+const fn condition(field: FieldName, test: FieldTest, is_negated: bool) -> Expression {
+    Expression::Field(FieldCondition { field, test, is_negated })
+}
