@@ -10,6 +10,7 @@ use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
 use parquet::data_type::{ByteArray, DataType, FixedLenByteArray};
 use parquet::errors::{ParquetError, Result as ParquetResult};
 use parquet::schema::types::ColumnDescriptor;
+use std::borrow::Cow;
 
 /// The values of a column in some rows.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,6 +36,14 @@ impl Cells {
             Self::Numbers(values) => values.get(row).copied().unwrap_or(0),
             Self::Flags(values) => u64::from(values.get(row).copied().unwrap_or(false)),
             _ => 0,
+        }
+    }
+
+    /// The numbers of so many rows; zeros where there are none.
+    pub(super) fn numbers(&self, rows: usize) -> Cow<'_, [u64]> {
+        match self {
+            Self::Numbers(values) => Cow::Borrowed(values),
+            _ => Cow::Owned((0..rows).map(|row| self.number(row)).collect()),
         }
     }
 
@@ -103,11 +112,9 @@ pub(super) fn read(reader: &mut ColumnReader, kind: Kind, rows: usize) -> Parque
     Ok(match reader {
         ColumnReader::BoolColumnReader(reader) => Cells::Flags(values(reader, rows, Ok)?),
         ColumnReader::Int32ColumnReader(reader) => {
-            Cells::Numbers(values(reader, rows, |value| Ok(u64::from(value.cast_unsigned())))?)
+            Cells::Numbers(numbers(reader, rows, |value| u64::from(value.cast_unsigned()))?)
         }
-        ColumnReader::Int64ColumnReader(reader) => {
-            Cells::Numbers(values(reader, rows, |value| Ok(value.cast_unsigned()))?)
-        }
+        ColumnReader::Int64ColumnReader(reader) => Cells::Numbers(numbers(reader, rows, i64::cast_unsigned)?),
         ColumnReader::ByteArrayColumnReader(reader) if kind == Kind::Address => {
             Cells::Addresses(values(reader, rows, |value: ByteArray| fixed(value.data()))?)
         }
@@ -129,13 +136,40 @@ pub(super) fn read(reader: &mut ColumnReader, kind: Kind, rows: usize) -> Parque
     })
 }
 
+/// The next numbers; zero for each that is null.
+fn numbers<T: DataType>(
+    reader: &mut ColumnReaderImpl<T>,
+    rows: usize,
+    convert: impl Fn(T::T) -> u64,
+) -> ParquetResult<Vec<u64>> {
+    let GivenValues { given, levels } = given(reader, rows)?;
+    if levels.is_empty() {
+        return Ok(given.into_iter().map(convert).collect());
+    }
+    with_nulls(given.into_iter().map(|value| Ok(convert(value))), &levels)
+}
+
 /// The next values, with the usual one for each that is null.
 fn values<T: DataType, V: Default>(
     reader: &mut ColumnReaderImpl<T>,
     rows: usize,
     convert: impl Fn(T::T) -> ParquetResult<V>,
 ) -> ParquetResult<Vec<V>> {
-    let (mut given, mut levels) = (Vec::with_capacity(rows), Vec::new());
+    let GivenValues { given, levels } = given(reader, rows)?;
+    let given = given.into_iter().map(convert);
+    // A column without null says nothing of levels.
+    if levels.is_empty() { given.collect() } else { with_nulls(given, &levels) }
+}
+
+/// What a column gives of some rows: its values, and whether each row has one, unless all have.
+struct GivenValues<T> {
+    given: Vec<T>,
+    levels: Vec<i16>,
+}
+
+fn given<T: DataType>(reader: &mut ColumnReaderImpl<T>, rows: usize) -> ParquetResult<GivenValues<T::T>> {
+    let mut given = Vec::with_capacity(rows);
+    let mut levels = Vec::new();
     let mut found = 0;
     while found < rows {
         let (read, ..) = reader.read_records(rows - found, Some(&mut levels), None, &mut given)?;
@@ -144,11 +178,13 @@ fn values<T: DataType, V: Default>(
         }
         found += read;
     }
-    let mut given = given.into_iter().map(convert);
-    if levels.is_empty() {
-        // A column without null says nothing of levels.
-        return given.collect();
-    }
+    Ok(GivenValues { given, levels })
+}
+
+fn with_nulls<V: Default>(
+    mut given: impl Iterator<Item = ParquetResult<V>>,
+    levels: &[i16],
+) -> ParquetResult<Vec<V>> {
     let lacking = || ParquetError::General("a column has fewer values than it says".into());
     let value = |&level: &i16| {
         if level == 0 { Ok(V::default()) } else { given.next().unwrap_or_else(|| Err(lacking())) }

@@ -113,7 +113,11 @@ impl Filter {
 
     /// The rows of a chunk that are asked for, in order. The chunk has to have its columns.
     pub fn rows(&self, chunk: &Chunk) -> Vec<usize> {
-        let mut rows: Vec<_> = (0..chunk.rows).collect();
+        self.rows_among(chunk, (0..chunk.rows).collect())
+    }
+
+    /// Those of some rows that are asked for; rows are in order.
+    pub(super) fn rows_among(&self, chunk: &Chunk, mut rows: Vec<usize>) -> Vec<usize> {
         self.expression.retain(chunk, &mut rows);
         rows
     }

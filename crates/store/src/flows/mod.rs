@@ -23,6 +23,7 @@ mod group_writer;
 pub mod grouping;
 pub mod json;
 pub mod kafka;
+mod key_hash;
 pub mod ledgers;
 mod network;
 pub mod order;

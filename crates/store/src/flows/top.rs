@@ -10,6 +10,7 @@
 use super::Error;
 use super::filter::{Filter, per_second};
 use super::grouping::{GroupValue, Grouping};
+use super::key_hash::KeyHashes;
 use super::scan::{Chunk, scan};
 use serde::Serialize;
 use std::cmp::Reverse;
@@ -130,9 +131,9 @@ fn top_within(
     let mut groups = Groups::new(question, bound);
     if question.grouping.is_of_direction() {
         let way_back = filter.of_way_back();
-        scan(files, &filter.or(&way_back), &wanted, &mut |chunk, _| {
-            groups.count(chunk, &filter.rows(chunk), Direction::There);
-            groups.count(chunk, &way_back.rows(chunk), Direction::Back);
+        scan(files, &filter.or(&way_back), &wanted, &mut |chunk, rows| {
+            groups.count(chunk, &filter.rows_among(chunk, rows.to_vec()), Direction::There);
+            groups.count(chunk, &way_back.rows_among(chunk, rows.to_vec()), Direction::Back);
             ControlFlow::Continue(())
         })?;
     } else {
@@ -155,7 +156,7 @@ enum Direction {
 struct Groups<'a> {
     question: &'a TopQuestion,
     bound: usize,
-    sums: HashMap<Box<[u8]>, GroupSum>,
+    sums: HashMap<Box<[u8]>, GroupSum, KeyHashes>,
     total: GroupSum,
     gone: u64,
     doubt: u64,
@@ -163,15 +164,16 @@ struct Groups<'a> {
 
 impl<'a> Groups<'a> {
     fn new(question: &'a TopQuestion, bound: usize) -> Self {
-        Self { question, bound, sums: HashMap::new(), total: GroupSum::default(), gone: 0, doubt: 0 }
+        Self { question, bound, sums: HashMap::default(), total: GroupSum::default(), gone: 0, doubt: 0 }
     }
 
     fn count(&mut self, chunk: &Chunk, rows: &[usize], direction: Direction) {
         let keys = self.question.grouping.keys(chunk, direction == Direction::Back);
-        let columns = COLUMNS.map(|name| chunk.column(name));
+        let columns = COLUMNS.map(|name| chunk.column(name).numbers(chunk.rows));
+        let columns = columns.each_ref().map(|numbers| &numbers[..]);
         let mut key = Vec::new();
         for &row in rows {
-            let has = half(columns.map(|cells| cells.number(row)), direction);
+            let has = half(columns.map(|numbers| numbers.get(row).copied().unwrap_or(0)), direction);
             if has.sum != Sum::default() {
                 keys.write(row, &mut key);
                 self.add(&key, has);

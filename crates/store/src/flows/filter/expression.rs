@@ -54,8 +54,20 @@ impl Expression {
         }
     }
 
+    /// Whether it holds for every record, as far as that is seen without one.
+    fn is_everything(&self) -> bool {
+        match self {
+            Self::One(_) | Self::Field(_) => false,
+            Self::All(parts) => parts.iter().all(Self::is_everything),
+            Self::Any(parts) => parts.iter().any(Self::is_everything),
+        }
+    }
+
     /// Leaves the rows for which it holds. Rows are in order.
     pub(super) fn retain(&self, chunk: &Chunk, rows: &mut Vec<usize>) {
+        if self.is_everything() {
+            return;
+        }
         match self {
             Self::One(condition) => condition.retain(chunk, rows),
             Self::Field(condition) => condition.retain(chunk, rows),
@@ -69,10 +81,17 @@ impl Expression {
                 for part in parts {
                     let mut found = rows.clone();
                     part.retain(chunk, &mut found);
+                    if found.is_empty() {
+                        continue;
+                    }
                     remove(rows, &found);
-                    kept.append(&mut found);
+                    if kept.is_empty() {
+                        kept = found;
+                    } else {
+                        kept.append(&mut found);
+                        kept.sort_unstable();
+                    }
                 }
-                kept.sort_unstable();
                 *rows = kept;
             }
         }

@@ -1,0 +1,95 @@
+//! Hashes of the keys of groups: keyed, and quick for the few dozen bytes that keys have.
+//!
+//! SipHash, the usual one, takes a tenth of the time of a question. Here each eight bytes are multiplied to 128 bits whose halves are
+//! folded, with a secret drawn for each map: who sends flows does not know which keys collide.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+
+/// Odd numbers without a pattern (the fractions of the golden ratio and of pi).
+const FIRST: u64 = 0x9e37_79b9_7f4a_7c15;
+const SECOND: u64 = 0x243f_6a88_85a3_08d3;
+
+/// Makes hashers with a secret of its own.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct KeyHashes {
+    secret: [u64; 2],
+}
+
+impl Default for KeyHashes {
+    fn default() -> Self {
+        let random = RandomState::new();
+        Self { secret: [random.hash_one(1) | 1, random.hash_one(2) | 1] }
+    }
+}
+
+impl BuildHasher for KeyHashes {
+    type Hasher = KeyHasher;
+
+    fn build_hasher(&self) -> KeyHasher {
+        KeyHasher { state: self.secret[0], secret: self.secret[1] }
+    }
+}
+
+/// See the module.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct KeyHasher {
+    state: u64,
+    secret: u64,
+}
+
+impl KeyHasher {
+    fn mix(&mut self, word: u64) {
+        self.state = fold(self.state ^ word ^ FIRST, self.secret ^ SECOND);
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the lower half and the upper one")]
+fn fold(one: u64, other: u64) -> u64 {
+    let product = u128::from(one) * u128::from(other);
+    product as u64 ^ (product >> 64) as u64
+}
+
+impl Hasher for KeyHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        let (words, rest) = bytes.as_chunks::<8>();
+        for word in words {
+            self.mix(u64::from_le_bytes(*word));
+        }
+        let mut last = [0; 8];
+        last[..rest.len()].copy_from_slice(rest);
+        // The length tells a short rest from one with zeros.
+        self.mix(u64::from_le_bytes(last) ^ (bytes.len() as u64) << 56);
+    }
+
+    fn write_usize(&mut self, number: usize) {
+        self.mix(number as u64);
+    }
+
+    fn finish(&self) -> u64 {
+        fold(self.state, self.secret)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn keys_that_differ_in_little_have_other_hashes_and_spread() {
+        let hashes = KeyHashes::default();
+        let mut seen = HashSet::new();
+        let mut low = [0_u32; 256];
+        for number in 0..65_536_u32 {
+            let mut key = [0; 18];
+            key[12..16].copy_from_slice(&number.to_be_bytes());
+            let hash = hashes.hash_one(&key[..]);
+            seen.insert(hash);
+            low[usize::from(hash.to_le_bytes()[0])] += 1;
+        }
+        assert_eq!(seen.len(), 65_536);
+        assert!(low.iter().all(|&count| (128..400).contains(&count)), "{low:?}");
+        assert_ne!(hashes.hash_one(&[0_u8; 7][..]), hashes.hash_one(&[0_u8; 6][..]));
+        assert_ne!(hashes.hash_one("key"), KeyHashes::default().hash_one("key"));
+    }
+}
