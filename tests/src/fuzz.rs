@@ -5,6 +5,7 @@
 
 pub mod cost;
 mod flow_collect;
+mod flow_filter;
 mod flow_parse;
 mod letter;
 mod otg;
@@ -13,6 +14,7 @@ mod stamp;
 mod tap_state;
 
 pub use flow_collect::{flow_ipfix, flow_netflow, flow_sim};
+pub use flow_filter::flow_filter;
 pub use flow_parse::{flow_parse, frames};
 pub use letter::letter;
 pub use otg::{answer_to, otg_document, otg_http, request};

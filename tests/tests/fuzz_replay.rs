@@ -80,6 +80,11 @@ fn documents_are_configurations_or_refused() {
 }
 
 #[test]
+fn filters_of_flows_are_understood_or_refused_at_a_place() {
+    replay("flow_filter", fuzz::flow_filter);
+}
+
+#[test]
 fn stamp_packets_are_reflected_or_refused() {
     replay("stamp", fuzz::stamp);
 }
