@@ -174,7 +174,10 @@ fn tcp_ends_after_both_fins_and_takes_what_is_late() {
     table.advance(SECOND + 40 + TICK, &mut records);
     assert_eq!(records.len(), 1);
     assert_eq!((records[0].end, records[0].packets()), (EndReason::EndOfFlow, 5));
-    assert_eq!((records[0].forward.tcp_flags, records[0].reverse.tcp_flags), ((SYN | FIN).into(), (SYN | FIN).into()));
+    assert_eq!(
+        (records[0].forward.tcp_flags, records[0].reverse.tcp_flags),
+        ((SYN | FIN).into(), (SYN | FIN).into())
+    );
 }
 
 #[test]
