@@ -1,10 +1,11 @@
 //! What leaves a worker, on its way to the outputs: to the [export](crate::export), and to sinks that keep records.
 //!
-//! Records for sinks are collected into batches; a full batch goes to the queue of each. A live meter never waits: a sink
-//! whose queue is full loses the batch, and what it carried is counted. A meter of files [waits](Patience).
+//! Records for sinks are collected into batches; a full batch goes to the queue of each. While packets may come a live meter never waits: a
+//! sink whose queue is full loses the batch, and what it carried is counted. At its end, and with files, it [waits](Patience).
 //!
 //! Invariant: of every sink, offered = accepted by its queue + dropped here.
 
+use crate::patience::OpenSource;
 use crate::{Batch, Patience, export};
 use crossbeam_channel::Sender;
 use packetrig_flow::sim::SimEvent;
@@ -41,6 +42,8 @@ pub struct Outbox {
     events_out: Option<export::Outbox>,
     sinks: Vec<Sender<Batch>>,
     patience: Patience,
+    /// Until nothing more comes in.
+    source: Option<OpenSource>,
     offered: Vec<Offered>,
     records: Vec<FlowRecord>,
 }
@@ -57,8 +60,16 @@ impl Outbox {
             events_out: outbox(true),
             sinks: channels.sinks.clone(),
             patience: channels.patience.clone(),
+            source: Some(channels.patience.add_source()),
             offered: vec![Offered::default(); channels.sinks.len()],
             records: Vec::with_capacity(if channels.sinks.is_empty() { 0 } else { RECORDS }),
+        }
+    }
+
+    /// Nothing more comes in: what is to be sent now may wait, once that is so of every worker.
+    pub(crate) fn end_input(&mut self) {
+        if let Some(source) = self.source.take() {
+            self.patience.end_source(source);
         }
     }
 

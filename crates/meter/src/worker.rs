@@ -115,6 +115,9 @@ impl Worker {
     /// Works until the source ends.
     pub(crate) fn run(mut self) -> Result<(), Error> {
         let worked = self.work();
+        if worked.is_ok() {
+            self.outbox.end_input();
+        }
         self.release_held();
         self.desk.has_failed.store(worked.is_err(), Ordering::Release);
         // Whatever happened: what was metered is reported.

@@ -95,3 +95,34 @@ fn a_table_that_is_full_ends_flows_early_and_loses_none() {
     assert_eq!(number(&result, "/ledger/packets/untracked"), 0);
     assert_eq!(number(&result, "/ledger/packets/recorded"), 1000);
 }
+
+#[test]
+fn flows_that_are_left_at_the_end_are_exported_whole() {
+    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let location = lab.location(1);
+    let flows: u64 = 100_000;
+    let of = |number: u32| {
+        let mut frame = udp(1, false);
+        frame[26..30].copy_from_slice(&(0xc612_0000 + number).to_be_bytes());
+        frame
+    };
+    let frames: Vec<Vec<u8>> = (0..).take(usize::try_from(flows).unwrap()).map(of).collect();
+    for workers in ["1", "2"] {
+        let outputs = ["--export", "file:out.ipfix", "--directory", "flows", "--workers", workers];
+        let flags = ["--direction", "in", "--json"];
+        let mut running = Running::start(&[&["meter", location.as_str()], &flags[..], &outputs].concat(), "");
+        running.await_remark("listening");
+        send(&lab.ports()[0], &frames, frames.len());
+        running.signal(Signal::TERM);
+        let result = ledger(&running.finish());
+        assert_eq!(number(&result, "/ledger/packets/recorded"), flows);
+        for output in 0..2 {
+            let of = |what: &str| number(&result, &format!("/outputs/{output}/{what}/packets"));
+            assert_eq!(
+                [of("sent"), of("queue_dropped"), of("refused")],
+                [flows, 0, 0],
+                "{workers}: {result}"
+            );
+        }
+    }
+}
