@@ -71,7 +71,8 @@ impl Meter {
             channels.patience.begin();
         }
         let processors = processors(&options.input)?;
-        Self::launch(options, processors, &channels, books, || open(&options.input))
+        let placed = processors.clone();
+        Self::launch(options, processors, &channels, books, || open(&options.input, &placed))
     }
 
     /// With a worker for each of these processors, and as many sources opened for them.
@@ -214,12 +215,12 @@ fn processors(input: &Input) -> Result<Vec<Option<usize>>, Error> {
         Input::Files(options) => Ok(vec![None; options.workers.max(1)]),
         Input::Interfaces(locations, options) => {
             let of_each = options.workers_of_each()?;
-            Ok(placement::processors(locations, of_each * locations.len()))
+            Ok(placement::processors(locations, of_each))
         }
     }
 }
 
-fn open(input: &Input) -> Result<Opened, Error> {
+fn open(input: &Input, processors: &[Option<usize>]) -> Result<Opened, Error> {
     match input {
         Input::Files(options) => {
             let files = open_files(options)?;
@@ -227,16 +228,22 @@ fn open(input: &Input) -> Result<Opened, Error> {
             let sources = files.sources.into_iter().map(boxed).collect();
             Ok(Opened { sources, reader: files.reader, captured: Captured::Files(files.read) })
         }
-        Input::Interfaces(locations, options) => open_interfaces(locations, *options),
+        Input::Interfaces(locations, options) => open_interfaces(locations, *options, processors),
     }
 }
 
-fn open_interfaces(locations: &[PortLocation], options: LiveOptions) -> Result<Opened, Error> {
+fn open_interfaces(
+    locations: &[Location],
+    options: LiveOptions,
+    processors: &[Option<usize>],
+) -> Result<Opened, Error> {
+    let of_each = options.workers_of_each()?;
     let mut interfaces: Vec<Interface> = locations.iter().map(Interface::open).collect::<Result<_, _>>()?;
     let mut sources: Vec<LiveSource> = Vec::new();
-    for (location, interface) in locations.iter().zip(&mut interfaces) {
+    for (at, (location, interface)) in locations.iter().zip(&mut interfaces).enumerate() {
         let input = number(&interface.name, interface.index)?;
-        sources.extend(open_live(location, input, options)?);
+        let processor = processors.get(at * of_each).copied().flatten();
+        sources.extend(placement::on(processor, || open_live(location, input, options))?);
         // At once: a frame that is in a ring and not in the interface's count would unbalance the ledger.
         interface.restart()?;
     }

@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod netem;
+mod numa;
 mod pktgen;
 mod probe;
 mod vlan;

@@ -18,6 +18,7 @@ const PASSED: [&str; 3] = ["PACKETRIG_", "RUST_", "CARGO_MANIFEST_DIR"];
 const OVERTIME_NS: u64 = 120_000_000_000;
 const LOOK_NS: u64 = 20_000_000;
 const MEMORY_MB: &str = "1024";
+const MEMORY_OF_NODE_MB: &str = "512";
 const PROCESSORS: &str = "2";
 
 /// Runs a command in a new guest, with our working directory.
@@ -138,21 +139,24 @@ fn has_igb(qemu: &Path) -> bool {
     asked.is_ok_and(|answer| String::from_utf8_lossy(&answer.stdout).contains("igb options"))
 }
 
-/// Two network cards with clocks and nothing but a hub between them: `igb` where there is one, each behind a port of its own because it is
-/// many devices; else `e1000e`, which has a clock but never stamps.
+/// Two network cards with clocks and nothing but a hub between them: `igb` where there is one, else `e1000e`, which has a clock but never
+/// stamps. There are two memory nodes, each with a processor, a card, and half of the memory.
 fn plug_cards(command: &mut Command, has_igb: bool) {
-    if has_igb {
-        command.args(["-machine", "q35"]);
-    }
-    for number in ["0", "1"] {
+    command.args(["-machine", "q35"]);
+    let kind = if has_igb { "igb" } else { "e1000e" };
+    // A root bus for each node: of what hangs on the machine's own nobody knows where it is.
+    for (number, bus) in [("0", 16), ("1", 32)] {
+        let memory = format!("memory-backend-ram,id=memory{number},size={MEMORY_OF_NODE_MB}M");
+        command.args(["-object", &memory]);
+        let node = format!("node,nodeid={number},cpus={number},memdev=memory{number}");
+        command.args(["-numa", &node]);
+        let root = format!("pxb-pcie,id=root{number},bus=pcie.0,bus_nr={bus},numa_node={number}");
+        command.args(["-device", &root]);
+        command
+            .args(["-device", &format!("pcie-root-port,id=port{number},bus=root{number},chassis={number}")]);
         command.args(["-netdev", &format!("hubport,id=card{number},hubid=0")]);
-        let card = format!("netdev=card{number},mac=52:54:00:00:00:0{number}");
-        if has_igb {
-            command.args(["-device", &format!("pcie-root-port,id=port{number},chassis={number}")]);
-            command.args(["-device", &format!("igb,bus=port{number},{card}")]);
-        } else {
-            command.args(["-device", &format!("e1000e,{card}")]);
-        }
+        let card = format!("{kind},bus=port{number},netdev=card{number},mac=52:54:00:00:00:0{number}");
+        command.args(["-device", &card]);
     }
 }
 

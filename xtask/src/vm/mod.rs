@@ -1,5 +1,5 @@
 //! A guest for a command: QEMU with Debian's kernel, for what the host's kernel lacks (VLAN devices, netem, pktgen, fq,
-//! etf) and the host has not got (network cards with clocks: two e1000e with a hub between them).
+//! etf) and the host has not got (two memory nodes, and network cards with clocks: an e1000e on each node, with a hub between them).
 //!
 //! The guest sees the host's files over 9p, read-only; what it writes goes to memory and ends with it. Its time means
 //! nothing, because its processor is emulated: it is for function only. Nothing is built inside.
