@@ -100,6 +100,7 @@ pub const ACCOUNTS: &[Account] = accounts! {
     136 "exportMessageTotalCount" export.messages;
     137 "exportMessageOctetTotalCount" export.message_bytes;
     138 "exportOwnRecordTotalCount" export.own_records;
+    139 "parserIgnoredElsewhereTotalCount" packets.ignored[7];
 };
 
 /// The account of a number.

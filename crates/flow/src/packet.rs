@@ -132,12 +132,22 @@ pub enum Ignored {
     TooDeep = 5,
     /// Passed over by sampling.
     Sampled = 6,
+    /// Of the share of another meter, which sees the same traffic.
+    Elsewhere = 7,
 }
 
 impl Ignored {
     /// Every cause.
-    pub const ALL: [Self; 7] =
-        [Self::Arp, Self::NotIp, Self::ShortLink, Self::ShortIp, Self::BadIp, Self::TooDeep, Self::Sampled];
+    pub const ALL: [Self; 8] = [
+        Self::Arp,
+        Self::NotIp,
+        Self::ShortLink,
+        Self::ShortIp,
+        Self::BadIp,
+        Self::TooDeep,
+        Self::Sampled,
+        Self::Elsewhere,
+    ];
 
     /// Its name in reports, metrics and ledgers.
     pub const fn name(self) -> &'static str {
@@ -149,6 +159,7 @@ impl Ignored {
             Self::BadIp => "bad_ip",
             Self::TooDeep => "too_deep",
             Self::Sampled => "sampled",
+            Self::Elsewhere => "elsewhere",
         }
     }
 }

@@ -4,6 +4,7 @@
 //!
 //! Invariant: seen = packets in batches + ignored.
 
+use crate::Share;
 use packetrig_flow::parse::{Link, ParseOptions, Parser, unified};
 use packetrig_flow::{Counts, Ignored, Packet};
 
@@ -21,11 +22,13 @@ pub struct Intake {
     sampling: u32,
     /// Passed over since the last one that was.
     passed: u32,
+    /// What this meter is to meter of what it sees; all if absent.
+    share: Option<Share>,
 }
 
 impl Intake {
-    /// With nothing in it. `sampling`: every how many packets one is metered; 0 and 1: all.
-    pub fn new(options: ParseOptions, sampling: u32) -> Self {
+    /// With nothing in it. `sampling`: every how many packets of the share one is metered; 0 and 1: all.
+    pub fn new(options: ParseOptions, sampling: u32, share: Option<Share>) -> Self {
         Self {
             parser: Parser::new(options),
             packets: Box::new([Packet::default(); BATCH]),
@@ -33,6 +36,7 @@ impl Intake {
             counts: Counts::default(),
             sampling: sampling.max(1),
             passed: 0,
+            share,
         }
     }
 
@@ -50,7 +54,11 @@ impl Intake {
     /// The same of a frame that begins with something else.
     #[inline]
     pub fn frame_as(&mut self, link: Link, bytes: &[u8], full_len: usize, at_ns: u64, input: u16) {
-        if !self.is_chosen(full_len as u64) {
+        self.see(full_len as u64);
+        if self.share.is_some_and(|share| !share.has_frame(bytes, link)) {
+            return self.counts.ignore(Ignored::Elsewhere);
+        }
+        if !self.is_chosen() {
             return;
         }
         let packet = &mut self.packets[self.filled];
@@ -63,14 +71,15 @@ impl Intake {
     /// Takes a header that was read in the driver. There must be room.
     #[inline]
     pub fn header(&mut self, record: &[u8], full_len: usize, at_ns: u64, input: u16) {
-        if !self.is_chosen(full_len as u64) {
-            return;
+        self.see(full_len as u64);
+        let packet = &mut self.packets[self.filled];
+        if !unified::read(record, full_len, at_ns, input, packet) {
+            return self.counts.ignore(Ignored::BadIp);
         }
-        if unified::read(record, full_len, at_ns, input, &mut self.packets[self.filled]) {
-            self.filled += 1;
-        } else {
-            self.counts.ignore(Ignored::BadIp);
+        if self.share.is_some_and(|share| !share.has_packet(packet)) {
+            return self.counts.ignore(Ignored::Elsewhere);
         }
+        self.filled += usize::from(self.is_chosen());
     }
 
     /// Takes what was passed over elsewhere, for a cause.
@@ -96,9 +105,13 @@ impl Intake {
     }
 
     #[inline]
-    fn is_chosen(&mut self, bytes: u64) -> bool {
+    fn see(&mut self, bytes: u64) {
         self.counts.seen += 1;
         self.counts.seen_bytes += bytes;
+    }
+
+    #[inline]
+    fn is_chosen(&mut self) -> bool {
         if self.sampling == 1 {
             return true;
         }

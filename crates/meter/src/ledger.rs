@@ -317,6 +317,7 @@ const fn ignored(cause: Ignored) -> &'static str {
         Ignored::BadIp => "ignored: IP header impossible",
         Ignored::TooDeep => "ignored: nested too deep",
         Ignored::Sampled => "passed over by sampling",
+        Ignored::Elsewhere => "of another meter's share",
     }
 }
 

@@ -9,6 +9,7 @@
 //! Invariant: every thread that was started is joined, also when another one failed.
 
 use crate::Error;
+use crate::Share;
 use crate::intake::Intake;
 use crate::ledger::{Books, Captured};
 use crate::memory::Memory;
@@ -43,6 +44,8 @@ pub struct MeterOptions {
     pub parse: ParseOptions,
     /// Of each worker's table; its capacity is the meter's, and is shared out.
     pub table: TableOptions,
+    /// What it is to meter of what it sees; all if absent.
+    pub share: Option<Share>,
     /// Whether somebody looks at the largest flows.
     pub has_top: bool,
 }
@@ -164,6 +167,7 @@ impl Crew {
             let place = Place {
                 processor,
                 parse: options.parse,
+                share: options.share,
                 table: TableOptions { capacity, ..options.table.clone() },
                 outbox: Outbox::new(channels),
                 desk: Arc::clone(&desk),
@@ -185,6 +189,7 @@ impl Crew {
 struct Place {
     processor: Option<usize>,
     parse: ParseOptions,
+    share: Option<Share>,
     table: TableOptions,
     outbox: Outbox,
     desk: Arc<Desk>,
@@ -194,10 +199,10 @@ struct Place {
 
 impl Place {
     fn work(self) -> Result<(), Error> {
-        let Self { processor, parse, table, outbox, desk, ready, seated } = self;
+        let Self { processor, parse, share, table, outbox, desk, ready, seated } = self;
         let _alarm = desk.alarm();
         placement::settle(processor);
-        let intake = Intake::new(parse, table.sampling);
+        let intake = Intake::new(parse, table.sampling, share);
         // Here, so that its memory is near the processor that uses it.
         let table = FlowTable::<Memory>::new(&table);
         // Whoever started it may have given up.

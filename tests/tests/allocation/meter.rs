@@ -13,7 +13,7 @@ fn metering_allocates_nothing() {
         packetrig_tests::recording::stored(&packetrig_tests::recording::mixture(PACKETS, 2_000));
     let options = FileOptions { files: vec![file.clone(), file], workers: 1, pace: None };
     let mut source = open_files(&options).unwrap().sources.pop().unwrap();
-    let mut intake = Intake::new(ParseOptions::default(), 1);
+    let mut intake = Intake::new(ParseOptions::default(), 1, None);
     let mut table = FlowTable::<()>::new(&TableOptions { capacity: 1024, ..TableOptions::default() });
     let mut outbox = Outbox::new(&Channels::default());
     let mut seen = |until: u64| {

@@ -5,6 +5,7 @@ mod files;
 mod live;
 mod losses;
 mod order;
+mod shares;
 
 use packetrig_testkit::lab::LabPort;
 use packetrig_tests::program::Finished;

@@ -2,7 +2,8 @@
 
 use super::quantities::Bytes;
 use clap::{Args, ValueEnum};
-use packetrig_plan::recording::ReplaySpeed;
+use packetrig_meter::Share;
+use packetrig_plan::recording::Speed;
 use packetrig_units::Nanos;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -76,6 +77,9 @@ pub(crate) struct Meter {
     /// Secret for the numbers of flows, 32 hexadecimal digits: meters that share it give a flow the same number
     #[arg(long, value_name = "HEX")]
     pub(crate) flow_id_key: Option<FlowIdKey>,
+    /// Meter the K-th of N shares of the flows; the others are for other meters that see the same traffic
+    #[arg(long, value_name = "K/N")]
+    pub(crate) share: Option<ShareOfFlows>,
     /// Workers: threads with a ring and a table each, which share the traffic by flow
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) workers: u16,
@@ -167,6 +171,20 @@ impl FromStr for Listen {
     }
 }
 
+/// A share, as `2/3`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ShareOfFlows(pub(crate) Share);
+
+impl FromStr for ShareOfFlows {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parts = text.split_once('/').and_then(|(k, n)| Some((k.parse().ok()?, n.parse().ok()?)));
+        let share = parts.and_then(|(number, of)| Share::new(number, of));
+        share.map(Self).ok_or_else(|| format!("`{text}` is no share; write 2/3 for the second of three"))
+    }
+}
+
 /// A secret of 128 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FlowIdKey(pub(crate) [u64; 2]);
@@ -194,6 +212,14 @@ mod tests {
         assert_eq!(":9100".parse::<Listen>().unwrap().0.to_string(), "127.0.0.1:9100");
         assert_eq!("0.0.0.0:9".parse::<Listen>().unwrap().0.to_string(), "0.0.0.0:9");
         assert!("everywhere".parse::<Listen>().is_err());
+    }
+
+    #[test]
+    fn a_share_is_one_of_those_there_are() {
+        assert_eq!("2/3".parse::<ShareOfFlows>().unwrap().0, Share::new(2, 3).unwrap());
+        for wrong in ["", "2", "0/3", "4/3", "1/0", "a/b", "1/2/3"] {
+            assert!(wrong.parse::<ShareOfFlows>().is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -1,4 +1,5 @@
 use super::*;
+use crate::account::ACCOUNTS;
 use crate::export::{Message, MessageSink};
 use crate::ledger::{Carried, Ledger};
 use crate::packet::{MAPPED, Tunnel};
@@ -195,7 +196,7 @@ proptest! {
         let wire = encoded(&events, SimOptions { datagram_bytes, flush_after: Nanos::ZERO, ..SimOptions::default() });
         prop_assert_eq!(wire.carried.records, events.len() as u64);
         prop_assert_eq!(wire.events(), events);
-        prop_assert!(wire.datagrams.iter().all(|datagram| datagram.len() <= datagram_bytes.max(HEADER + 16 + 8 * 39)));
+        prop_assert!(wire.datagrams.iter().all(|datagram| datagram.len() <= datagram_bytes.max(HEADER + 16 + 8 * ACCOUNTS.len())));
     }
 
     #[test]

@@ -154,6 +154,7 @@ const fn ignored_name(cause: Ignored) -> &'static str {
         Ignored::BadIp => "ignored: bad ip header",
         Ignored::TooDeep => "ignored: too deep",
         Ignored::Sampled => "ignored: sampled",
+        Ignored::Elsewhere => "ignored: another meter's share",
     }
 }
 

@@ -52,6 +52,7 @@ fn options() -> MeterOptions {
         input: Input::Files(FileOptions { files: vec![], workers: 1, pace: None }),
         parse: ParseOptions::default(),
         table: TableOptions { capacity: 64, ..TableOptions::default() },
+        share: None,
         has_top: false,
     }
 }

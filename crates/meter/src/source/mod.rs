@@ -15,7 +15,7 @@ mod file;
 mod live;
 mod pace;
 mod reader;
-mod spread;
+pub(crate) mod spread;
 
 pub use file::{FileOptions, FileSource, Files, open_files};
 pub use live::{Interface, LiveOptions, LiveSource, Way, open_live};

@@ -3,22 +3,23 @@
 //! By the two outermost IP addresses, and by nothing else: both directions of a flow meet, and so do its fragments and what
 //! is in its tunnels, so that the flows are the same for any number of workers. Anything that is not IP goes to the first.
 
+use packetrig_flow::MAPPED;
 use packetrig_flow::parse::Link;
 
 const VLAN: [u16; 4] = [0x8100, 0x88a8, 0x9100, 0x9200];
 
 /// Number of the worker among `workers`.
-pub(super) fn worker_of(frame: &[u8], link: Link, workers: usize) -> usize {
+pub(crate) fn worker_of(frame: &[u8], link: Link, workers: usize) -> usize {
     if workers < 2 {
         return 0;
     }
-    let hash = addresses(frame, link).unwrap_or(0);
+    let hash = number_of_frame(frame, link).unwrap_or(0);
     // The high half of a product is even over any number of workers.
     usize::try_from((u128::from(hash) * workers as u128) >> 64).unwrap_or(0)
 }
 
-/// A number that both directions have in common.
-fn addresses(frame: &[u8], link: Link) -> Option<u64> {
+/// A number that both directions have in common; `None` if that is not IP.
+pub(crate) fn number_of_frame(frame: &[u8], link: Link) -> Option<u64> {
     let word = |at: usize| frame.get(at..at + 4)?.first_chunk().map(|b| u64::from(u32::from_be_bytes(*b)));
     let long = |at: usize| frame.get(at..at + 8)?.first_chunk().map(|b| u64::from_be_bytes(*b));
     let (a, b) = match network(frame, link)? {
@@ -28,9 +29,28 @@ fn addresses(frame: &[u8], link: Link) -> Option<u64> {
         }
         _ => return None,
     };
+    Some(mix(a, b))
+}
+
+/// The same of addresses, those of IPv4 mapped.
+pub(crate) fn number_of_addresses(source: [u8; 16], destination: [u8; 16]) -> u64 {
+    let half = |address: [u8; 16]| {
+        if address[..12] == MAPPED {
+            return u64::from(u32::from_be_bytes([address[12], address[13], address[14], address[15]]));
+        }
+        let whole = u128::from_be_bytes(address);
+        #[expect(clippy::cast_possible_truncation, reason = "the two halves")]
+        let [high, low] = [(whole >> 64) as u64, whole as u64];
+        high.rotate_left(7) ^ low
+    };
+    mix(half(source), half(destination))
+}
+
+/// The order of the two is lost.
+fn mix(a: u64, b: u64) -> u64 {
     let mixed = a.wrapping_add(b).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (a ^ b);
     let mixed = (mixed ^ (mixed >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
-    Some((mixed ^ (mixed >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    (mixed ^ (mixed >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 /// Version and place of the outermost IP header, behind VLAN tags, MPLS labels and PPPoE.

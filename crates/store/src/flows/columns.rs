@@ -206,7 +206,7 @@ const CAPTURE: [LedgerColumn; 2] = [
     absent("captureDriverDropped", |row| row.ledger.capture.driver_dropped.map(Value::Number)),
 ];
 
-const PACKETS: [LedgerColumn; 19] = ledger! { row,
+const PACKETS: [LedgerColumn; 20] = ledger! { row,
     "captureRingDropped" => row.ledger.capture.ring_dropped;
     "captureDelivered" => row.ledger.capture.delivered;
     "seen" => row.ledger.packets.seen;
@@ -218,6 +218,7 @@ const PACKETS: [LedgerColumn; 19] = ledger! { row,
     "ignoredBadIp" => ignored(row, Ignored::BadIp);
     "ignoredTooDeep" => ignored(row, Ignored::TooDeep);
     "ignoredSampled" => ignored(row, Ignored::Sampled);
+    "ignoredElsewhere" => ignored(row, Ignored::Elsewhere);
     "metered" => row.ledger.packets.metered;
     "untracked" => row.ledger.packets.untracked;
     "live" => row.ledger.packets.live;
@@ -289,6 +290,7 @@ const IGNORED: [&str; Ignored::ALL.len()] = [
     "ignoredBadIp",
     "ignoredTooDeep",
     "ignoredSampled",
+    "ignoredElsewhere",
 ];
 
 #[cfg(test)]

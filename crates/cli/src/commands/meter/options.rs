@@ -32,7 +32,8 @@ pub(super) fn understand(arguments: &Arguments) -> Result<MeterOptions, Error> {
     };
     let parse =
         ParseOptions { depth: arguments.depth, hash_key: [entropy(), entropy()], ..ParseOptions::default() };
-    Ok(MeterOptions { input: input(arguments)?, parse, table, has_top: arguments.top })
+    let share = arguments.share.map(|share| share.0);
+    Ok(MeterOptions { input: input(arguments)?, parse, table, share, has_top: arguments.top })
 }
 
 fn input(arguments: &Arguments) -> Result<Input, Error> {

@@ -1,0 +1,107 @@
+//! A meter's share of traffic that several meters see: each packet is of one share, told by its two outermost addresses.
+//!
+//! So both directions of a flow meet in one meter, and so do its fragments and what is in its tunnels. Meters need not know of each
+//! other. What is not IP is of the first share.
+//!
+//! Invariant: for any number of shares, a packet is in exactly one of them.
+
+use crate::source::spread;
+use packetrig_flow::Packet;
+use packetrig_flow::parse::Link;
+
+/// One of several shares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// Its number, from 0.
+    index: u32,
+    /// How many there are.
+    of: u32,
+}
+
+impl Share {
+    /// Number `number`, from 1, of `of`; `None` if there is no such share.
+    pub fn new(number: u32, of: u32) -> Option<Self> {
+        let index = number.checked_sub(1)?;
+        (index < of).then_some(Self { index, of })
+    }
+
+    pub(crate) fn has_frame(self, frame: &[u8], link: Link) -> bool {
+        self.has(spread::number_of_frame(frame, link).unwrap_or(0))
+    }
+
+    /// The same of a packet that was read in the driver, which enters no tunnels.
+    pub(crate) fn has_packet(self, packet: &Packet) -> bool {
+        self.has(spread::number_of_addresses(packet.source, packet.destination))
+    }
+
+    /// Workers share by the upper half of the number, so shares are told by another mix of it: else those of one share would all be
+    /// for the same worker.
+    fn has(self, number: u64) -> bool {
+        let mixed = number.rotate_left(32).wrapping_mul(0xd6e8_feb8_6659_fd93);
+        let mixed = mixed ^ mixed >> 32;
+        (u128::from(mixed) * u128::from(self.of)) >> 64 == u128::from(self.index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shares(of: u32) -> Vec<Share> {
+        (1..=of).filter_map(|number| Share::new(number, of)).collect()
+    }
+
+    #[test]
+    fn a_share_is_one_of_those_there_are() {
+        assert_eq!(shares(3).len(), 3);
+        assert!(Share::new(0, 3).is_none() && Share::new(4, 3).is_none() && Share::new(1, 0).is_none());
+    }
+
+    #[test]
+    fn every_packet_is_in_one_share_and_shares_are_alike() {
+        let mut counts = [0_u32; 3];
+        for n in 0..30_000_u32 {
+            let source = (0xffff_c612_0000_u128 + u128::from(n)).to_be_bytes();
+            let packet = Packet { source, destination: [7; 16], ..Packet::default() };
+            let back = Packet { source: [7; 16], destination: source, ..Packet::default() };
+            let has: Vec<bool> = shares(3).iter().map(|share| share.has_packet(&packet)).collect();
+            assert_eq!(has.iter().filter(|has| **has).count(), 1);
+            assert_eq!(has, shares(3).iter().map(|share| share.has_packet(&back)).collect::<Vec<_>>());
+            for (count, has) in counts.iter_mut().zip(has) {
+                *count += u32::from(has);
+            }
+        }
+        assert!(counts.iter().all(|count| (9_500..10_500).contains(count)), "{counts:?}");
+    }
+
+    #[test]
+    fn a_frame_and_what_the_driver_read_of_it_are_in_the_same_share() {
+        for n in 0..200_u8 {
+            let ip = [0x45, 0, 0, 20, 0, 0, 0, 0, 64, 17, 0, 0, 198, 18, 0, n, 198, 19, 0, 1];
+            let frame = [&[2; 12][..], &[8, 0], &ip].concat();
+            let packet = Packet {
+                source: (0xffff_c612_0000_u128 + u128::from(n)).to_be_bytes(),
+                destination: 0xffff_c613_0001_u128.to_be_bytes(),
+                ..Packet::default()
+            };
+            for share in shares(5) {
+                assert_eq!(share.has_frame(&frame, Link::Ethernet), share.has_packet(&packet));
+            }
+        }
+    }
+
+    #[test]
+    fn a_share_has_work_for_all_its_workers() {
+        let mut counts = [0_u32; 2];
+        for n in 0..250_u8 {
+            for m in 0..40_u8 {
+                let ip = [0x45, 0, 0, 20, 0, 0, 0, 0, 64, 17, 0, 0, 198, 18, m, n, 198, 19, 0, 1];
+                let frame = [&[2; 12][..], &[8, 0], &ip].concat();
+                if shares(2)[1].has_frame(&frame, Link::Ethernet) {
+                    counts[spread::worker_of(&frame, Link::Ethernet, 2)] += 1;
+                }
+            }
+        }
+        assert!(counts.iter().all(|count| (2_000..3_000).contains(count)), "{counts:?}");
+    }
+}
