@@ -126,7 +126,7 @@ eval-otg: ## Measure the OTG server: first frame after a configuration, cost of 
 	@scripts/setup.sh eval
 	eval/run.sh otg
 
-eval-meter: ## Measure the flow meter: packets per second beside peers, hash, memory, loss live (EVAL_QUICK=1)
+eval-meter: ## Measure the flow meter: speed beside peers, mixes, hash, memory, loss, stamps, threads, cluster (EVAL_QUICK=1; EVAL_ONLY=stamps,cluster)
 	@scripts/setup.sh eval
 	eval/run.sh meter
 

@@ -1,5 +1,6 @@
-//! Plots as SVG: grouped bars, points over a logarithmic axis, and named rows of them.
+//! Plots as SVG: grouped bars, boxes of quartiles, points over a logarithmic axis, and named rows of them.
 
+use crate::Quartiles;
 use std::fmt::Write as _;
 
 const WIDTH: f64 = 760.0;
@@ -64,6 +65,23 @@ impl Canvas {
         self.push(format!("<text x='{x:.1}' y='{y:.1}' text-anchor='{anchor}'>{}</text>", escape(text)));
     }
 
+    fn quartiles(&mut self, x: f64, width: f64, of: &Quartiles, colour: &str) {
+        let [least, first, median, third, most] =
+            [of.least, of.first, of.median, of.third, of.most].map(|value| self.y(value));
+        let middle = x + width / 2.0;
+        self.push(format!(
+            "<line x1='{middle:.1}' y1='{most:.1}' x2='{middle:.1}' y2='{least:.1}' stroke='{colour}'/>"
+        ));
+        self.push(format!(
+            "<rect x='{x:.1}' y='{third:.1}' width='{width:.1}' height='{:.1}' fill='white' stroke='{colour}'/>",
+            first - third
+        ));
+        self.push(format!(
+            "<line x1='{x:.1}' y1='{median:.1}' x2='{:.1}' y2='{median:.1}' stroke='{colour}' stroke-width='2'/>",
+            x + width
+        ));
+    }
+
     fn legend(&mut self, names: &[&str]) {
         for (index, name) in (0u8..).zip(names) {
             let x = LEFT + (WIDTH - LEFT - RIGHT) / COLOURS.len() as f64 * f64::from(index);
@@ -99,6 +117,27 @@ pub fn bars(titles: Titles<'_>, names: &[&str], groups: &[(String, Vec<f64>)]) -
                 colour(index)
             ));
             canvas.text((x + bar * 0.46, y - 5.0), "middle", &short(*value));
+        }
+    }
+    canvas.finish(HEIGHT)
+}
+
+/// Box plots in groups: one group per label, one box per name. A box is from the first to the third quartile with a line at the
+/// median; its whiskers reach to the least and the greatest figure.
+pub fn boxes(titles: Titles<'_>, names: &[&str], groups: &[(String, Vec<Option<Quartiles>>)]) -> String {
+    let greatest: Vec<f64> =
+        groups.iter().flat_map(|(_, boxes)| boxes.iter().flatten().map(|b| b.most)).collect();
+    let mut canvas = Canvas::new(titles, ceiling(greatest.iter()));
+    canvas.legend(names);
+    let room = (WIDTH - LEFT - RIGHT) / count(groups.len());
+    let width = room * 0.8 / count(names.len());
+    for (group, (label, boxes)) in groups.iter().enumerate() {
+        let start = LEFT + room * (count(group) + 0.1);
+        canvas.text((start + room * 0.4, HEIGHT - BOTTOM + 20.0), "middle", label);
+        for (index, quartiles) in (0u8..).zip(boxes) {
+            if let Some(quartiles) = quartiles {
+                canvas.quartiles(start + width * f64::from(index), width * 0.8, quartiles, colour(index));
+            }
         }
     }
     canvas.finish(HEIGHT)
@@ -185,4 +224,22 @@ fn short(value: f64) -> String {
 
 fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_box_has_a_whisker_a_rectangle_and_a_median() {
+        let titles = Titles { plot: "p", x: "x", y: "y" };
+        let of = Quartiles::of(&[1.0, 2.0, 3.0]);
+        let drawn = |boxes| boxes_in(&super::boxes(titles, &["one"], &[("a".to_owned(), boxes)]));
+        assert_eq!(drawn(vec![None]), 0);
+        assert_eq!(drawn(vec![of]), 1);
+    }
+
+    fn boxes_in(svg: &str) -> usize {
+        svg.matches("stroke-width='2'").count()
+    }
 }

@@ -29,7 +29,7 @@ pub(crate) fn evaluate(effort: Effort, output: &mut Output) -> anyhow::Result<()
     ]);
     let (mut unaccounted, mut lost, mut balanced) = (0, u64::MAX, true);
     for source in ["packet", "xdp", "headers"] {
-        let run = metered::meter(Load { source, room: 1 << 19, flow: flow(seconds), back_end: "xdp" })?;
+        let run = metered::meter(Load::of(source, 1 << 19, flow(seconds)))?;
         table.rows.push(vec![
             source.to_owned(),
             format!("{:.0}", run.rate()),

@@ -4,25 +4,23 @@
 //! far side's ring had no room as dropped and not as received, and the meter counts them as dropped by the driver: what came
 //! to the interface is both. Without that, the account came out too large by just those frames.
 
-use crate::machine::kib;
+use crate::sampler::{self, Sample};
 use anyhow::Context;
-use packetrig_sys::clock;
-use packetrig_sys::ethtool::{EthtoolCalls, Offload};
-use packetrig_sys::link::NamespaceLinks;
+use packetrig_eval::process;
+use packetrig_sys::ethtool::{Ethtool, Offload};
+use packetrig_sys::link::Links;
 use packetrig_testkit::Lab;
-use packetrig_testkit::lab::INTERFACE;
+use packetrig_testkit::lab::{INTERFACE, LabPort};
 use packetrig_tests::document::{Document, Flow};
-use packetrig_tests::program::{Running, binary};
+use packetrig_tests::program::Running;
+use rustix::process::Signal;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
-use std::process::{Child, Command, Stdio};
+use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What the meter has for getting ready, and for what is still in its rings.
-const SETTLE_NS: u64 = 1_200_000_000;
-const PATIENCE_NS: u64 = 30_000_000_000;
-const SAMPLE_NS: u64 = 1_000_000_000;
-const WATCH_NS: u64 = 10_000_000;
+/// Nothing more comes when this many looks in a row have seen nothing.
+const QUIET_LOOKS: u32 = 5;
+const LOOK_MS: u64 = 40;
 
 /// What is sent to whom.
 pub(crate) struct Load {
@@ -32,6 +30,17 @@ pub(crate) struct Load {
     pub(crate) flow: Flow,
     /// The sender's back end.
     pub(crate) back_end: &'static str,
+    /// More flags of the meter.
+    pub(crate) flags: &'static [&'static str],
+    /// Whether its records go to somebody over UDP.
+    pub(crate) is_exported: bool,
+}
+
+impl Load {
+    /// Of a source, at whose other end frames are made by programs in the kernel.
+    pub(crate) const fn of(source: &'static str, room: u32, flow: Flow) -> Self {
+        Self { source, room, flow, back_end: "xdp", flags: &[], is_exported: false }
+    }
 }
 
 /// What came of it.
@@ -41,18 +50,12 @@ pub(crate) struct Metered {
     pub(crate) seconds: f64,
     /// The meter's own words.
     pub(crate) report: Value,
-    /// Every second: share of a processor by thread, and memory in MiB.
+    /// Every second while frames arrived.
     pub(crate) samples: Vec<Sample>,
 }
 
-#[derive(Clone, Debug)]
-pub(crate) struct Sample {
-    pub(crate) threads: BTreeMap<String, f64>,
-    pub(crate) memory_mib: f64,
-}
-
 impl Metered {
-    fn count(&self, path: &str) -> u64 {
+    pub(crate) fn count(&self, path: &str) -> u64 {
         self.report.pointer(path).and_then(Value::as_u64).unwrap_or_default()
     }
 
@@ -65,11 +68,24 @@ impl Metered {
         self.count("/ledger/packets/flows")
     }
 
-    /// Lost, as the meter's ledger says: in the driver, in its ring, in its table.
+    /// R1's first step: lost in the driver or in the ring.
+    pub(crate) fn lost_in_capture(&self) -> u64 {
+        self.count("/ledger/capture/ring_dropped") + self.count("/ledger/capture/driver_dropped")
+    }
+
+    /// R1's second step: no place in the table.
+    pub(crate) fn lost_in_table(&self) -> u64 {
+        self.count("/ledger/packets/untracked")
+    }
+
+    /// R1's third step: packets of records that found no room in the queue or were not taken by the transport.
+    pub(crate) fn lost_in_export(&self) -> u64 {
+        self.count("/ledger/export/queue_dropped/packets") + self.count("/ledger/export/refused/packets")
+    }
+
+    /// Lost before the records, as the meter's ledger says.
     pub(crate) fn known_losses(&self) -> u64 {
-        self.count("/ledger/capture/ring_dropped")
-            + self.count("/ledger/capture/driver_dropped")
-            + self.count("/ledger/packets/untracked")
+        self.lost_in_capture() + self.lost_in_table()
     }
 
     pub(crate) fn ignored(&self) -> u64 {
@@ -88,9 +104,9 @@ impl Metered {
         self.arrived.cast_signed() - (self.metered() + self.ignored()).cast_signed()
     }
 
-    /// Its share of what arrived.
-    pub(crate) fn loss(&self) -> f64 {
-        self.missing() as f64 / self.arrived.max(1) as f64
+    /// A part of what arrived.
+    pub(crate) fn share(&self, packets: u64) -> f64 {
+        packets as f64 / self.arrived.max(1) as f64
     }
 
     pub(crate) fn rate(&self) -> f64 {
@@ -104,36 +120,40 @@ impl Metered {
 
 /// Meters a load on a cable of its own.
 pub(crate) fn meter(load: Load) -> anyhow::Result<Metered> {
+    meter_with(load, |_| Ok(()))
+}
+
+/// The same; the meter is shown to somebody before anything is sent.
+pub(crate) fn meter_with(
+    load: Load,
+    prepare: impl FnOnce(&mut Running) -> anyhow::Result<()>,
+) -> anyhow::Result<Metered> {
     let lab = Lab::pair()?;
-    EthtoolCalls::open(lab.ports()[1].netns())?.set_offload(INTERFACE, Offload::Gro, true)?;
-    let mut links = NamespaceLinks::open(lab.ports()[1].netns())?;
-    let index = lab.ports()[1].link.index;
-    let files = tempfile::tempdir()?;
-    let mut child = start(&load, &lab, files.path())?;
-    ready(child.id())?;
+    let port = &lab.ports()[1];
+    Ethtool::open(port.netns())?.set_offload(INTERFACE, Offload::Gro, true)?;
+    let mut links = Links::open(port.netns())?;
+    // Nobody reads what comes to it: what the meter hands over is what matters.
+    let collector = UdpSocket::bind("127.0.0.1:0")?;
+    let mut running = start(&load, port, load.is_exported.then_some(&collector))?;
+    prepare(&mut running)?;
+    let pid = running.process();
     // What came before the meter was ready is nobody's: the cable is quiet then.
-    let before = came(&mut links, index)?;
+    let before = came(&mut links, port.link.index)?;
     let over = AtomicBool::new(false);
-    let pid = child.id();
-    let (samples, seconds, complaint) = std::thread::scope(|scope| {
-        let sampler = scope.spawn(|| sample(pid, &over));
-        let watch = scope.spawn(|| sending_time(&mut links, index, &over));
+    let (watched, complaint) = std::thread::scope(|scope| {
+        let watch = scope.spawn(|| sampler::watch(pid, &mut links, port.link.index, &over));
         let complaint = send(&lab, load.flow, load.back_end);
         over.store(true, Ordering::Release);
-        let samples = sampler.join().map_err(|_| anyhow::anyhow!("the sampler panicked"))?;
-        let seconds = watch.join().map_err(|_| anyhow::anyhow!("the watcher panicked"))?;
-        anyhow::Ok((samples?, seconds?, complaint))
+        let watched = watch.join().map_err(|_| anyhow::anyhow!("the watcher panicked"))?;
+        anyhow::Ok((watched?, complaint))
     })?;
-    clock::sleep_until_ns(clock::monotonic_ns() + SETTLE_NS);
-    let arrived = came(&mut links, index)? - before;
-    interrupt(&child)?;
-    child.wait()?;
+    let arrived = settled(port)? - before;
+    running.signal(Signal::INT);
+    let finished = running.finish();
     anyhow::ensure!(arrived > 0, "nothing was sent: {complaint}");
-    let text = std::fs::read_to_string(files.path().join("stdout"))?;
-    let complaints = std::fs::read_to_string(files.path().join("stderr"))?;
-    let report =
-        serde_json::from_str(&text).with_context(|| format!("the meter said: {text}{complaints}"))?;
-    Ok(Metered { arrived, seconds, report, samples })
+    let said = || format!("the meter said: {}{}", finished.stdout, finished.stderr);
+    let report = serde_json::from_str(&finished.stdout).with_context(said)?;
+    Ok(Metered { arrived, seconds: watched.seconds, report, samples: watched.samples })
 }
 
 /// Frames that came to an interface, whether its ring had room for them or not.
@@ -142,84 +162,37 @@ fn came(links: &mut NamespaceLinks, index: u32) -> anyhow::Result<u64> {
     Ok(counters.rx_frames + counters.rx_dropped)
 }
 
-/// Seconds from the first to the last time that frames arrived.
-fn sending_time(links: &mut NamespaceLinks, index: u32, over: &AtomicBool) -> anyhow::Result<f64> {
-    let mut known = links.counters(index)?.rx_frames;
-    let (mut first, mut last) = (None, 0);
-    while !over.load(Ordering::Acquire) {
-        clock::sleep_until_ns(clock::monotonic_ns() + WATCH_NS);
-        let (count, now) = (links.counters(index)?.rx_frames, clock::monotonic_ns());
-        if count > known {
-            (known, last) = (count, now);
-            first.get_or_insert(now - WATCH_NS);
-        }
+/// What came to a port, once nothing more comes.
+pub(crate) fn settled(port: &LabPort) -> anyhow::Result<u64> {
+    let mut links = Links::open(port.netns())?;
+    let mut known = came(&mut links, port.link.index)?;
+    let mut quiet = 0;
+    while quiet < QUIET_LOOKS {
+        process::pause(LOOK_MS);
+        let now = came(&mut links, port.link.index)?;
+        quiet = if now == known { quiet + 1 } else { 0 };
+        known = now;
     }
-    Ok(first.map_or(0.0, |first| (last - first) as f64 / 1e9))
+    Ok(known)
 }
 
-fn start(load: &Load, lab: &Lab, files: &std::path::Path) -> anyhow::Result<Child> {
-    let room = load.room.to_string();
-    let mut command = Command::new(binary());
-    command.args(["meter", INTERFACE, "--quiet", "--json", "--source", load.source, "--flows", &room]);
-    command.args(["--direction", "in", "--idle", "5s"]);
-    command.env("HOME", files).stdin(Stdio::null());
-    command.stdout(std::fs::File::create(files.join("stdout"))?);
-    command.stderr(std::fs::File::create(files.join("stderr"))?);
-    Ok(lab.ports()[1].netns().run_in(|| command.spawn())??)
-}
-
-/// Waits until the meter has taken its memory: a table of millions of flows takes a while.
-fn ready(pid: u32) -> anyhow::Result<()> {
-    let status = format!("/proc/{pid}/status");
-    let (mut known, give_up) = (0, clock::monotonic_ns() + PATIENCE_NS);
-    loop {
-        clock::sleep_until_ns(clock::monotonic_ns() + SETTLE_NS);
-        let memory = kib(&status, "VmRSS:")?;
-        if memory == known || clock::monotonic_ns() > give_up {
-            return Ok(());
-        }
-        known = memory;
+fn start(load: &Load, port: &LabPort, collector: Option<&UdpSocket>) -> anyhow::Result<Running> {
+    let (location, room) = (port.location(), load.room.to_string());
+    let mut arguments = vec!["meter", &location, "--json", "--source", load.source, "--flows", &room];
+    arguments.extend(["--direction", "in", "--idle", "5s"]);
+    arguments.extend(load.flags);
+    let target = collector.map(UdpSocket::local_addr).transpose()?.map(|address| format!("udp://{address}"));
+    if let Some(target) = &target {
+        arguments.extend(["--export", target]);
     }
+    let mut running = Running::start(&arguments, "");
+    running.await_remark("listening");
+    Ok(running)
 }
 
 /// Sends; returns what the sender complained about.
-fn send(lab: &Lab, flow: Flow, back_end: &str) -> String {
+pub(crate) fn send(lab: &Lab, flow: Flow, back_end: &str) -> String {
     let speed = json!([{"name": "layer 1", "port_names": ["port 0"], "speed": "speed_400_gbps"}]);
     let document = Document::new(&[lab.location(0)]).flow(flow.between(0, &[])).with("layer1", speed);
     Running::run(&document, &["--quiet", "--back-end", back_end]).finish().stderr
-}
-
-fn interrupt(child: &Child) -> anyhow::Result<()> {
-    let pid = rustix::process::Pid::from_raw(i32::try_from(child.id())?).context("a child has a number")?;
-    Ok(rustix::process::kill_process(pid, rustix::process::Signal::INT)?)
-}
-
-/// Looks at a process every second until it is over.
-fn sample(pid: u32, over: &AtomicBool) -> anyhow::Result<Vec<Sample>> {
-    let mut samples = Vec::new();
-    let (mut before, mut at) = (threads(pid)?, clock::monotonic_ns());
-    while !over.load(Ordering::Acquire) {
-        clock::sleep_until_ns(at + SAMPLE_NS);
-        let (now, now_ns) = (threads(pid)?, clock::monotonic_ns());
-        let spent = |name: &String, time: u64| time - before.get(name).copied().unwrap_or_default();
-        let share = |time: u64| time as f64 / (now_ns - at) as f64;
-        let shares = now.iter().map(|(name, &time)| (name.clone(), share(spent(name, time)))).collect();
-        let memory = kib(&format!("/proc/{pid}/status"), "VmRSS:")? as f64 / 1024.0;
-        samples.push(Sample { threads: shares, memory_mib: memory });
-        (before, at) = (now, now_ns);
-    }
-    Ok(samples)
-}
-
-/// Processor time so far by thread, ns.
-fn threads(pid: u32) -> anyhow::Result<BTreeMap<String, u64>> {
-    let mut times = BTreeMap::new();
-    for task in std::fs::read_dir(format!("/proc/{pid}/task"))? {
-        let task = task?.path();
-        let name = std::fs::read_to_string(task.join("comm"))?.trim().to_owned();
-        let text = std::fs::read_to_string(task.join("schedstat"))?;
-        let time: u64 = text.split_whitespace().next().context("schedstat")?.parse()?;
-        *times.entry(name).or_default() += time;
-    }
-    Ok(times)
 }

@@ -1,64 +1,47 @@
-//! E1.1 and E1.2: loss against the rate of packets and against the rate of flows, rates going on until there is loss.
+//! E1.1 and E1.2: loss against the rate of packets and against the rate of flows, at R1's rates as shares of what this machine carries.
+//!
+//! R1's greatest rate was twice what its machine carried without loss. Here the greatest is what the sender makes beside the meter,
+//! measured first; the others are the same parts of it as R1's were of 50 000 packets a second.
 
-use crate::metered::{self, Load, Metered, Sample};
+use crate::metered::{self, Load, Metered};
+use crate::sampler::{self, Sample};
 use packetrig_eval::output::{Output, Table};
 use packetrig_eval::plot::{self, Titles};
-use packetrig_eval::{Effort, median};
+use packetrig_eval::{Effort, Quartiles};
 use packetrig_tests::document::{Flow, ethernet};
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
 
-/// R1's rates, and what comes behind them.
+/// R1's rates in packets a second; in E1.2 its hosts, of 2000 flows a second each, were a thousandth of these, and 1 host for 1000.
 const RATES: [u64; 11] = [1000, 5000, 10_000, 15_000, 20_000, 25_000, 30_000, 35_000, 40_000, 45_000, 50_000];
-const BEYOND: [u64; 7] = [100_000, 200_000, 400_000, 800_000, 1_600_000, 3_200_000, 6_400_000];
-/// R1's hosts, and what comes behind them; each opens 2000 flows a second.
-const HOSTS: [u64; 11] = [1, 5, 10, 15, 20, 25, 30, 35, 40, 45, 50];
-const MORE_HOSTS: [u64; 6] = [100, 200, 400, 800, 1600, 3200];
+const QUICK: [u64; 4] = [1000, 25_000, 35_000, 50_000];
+const GREATEST: u64 = 50_000;
+/// What one of R1's hosts makes.
 const FLOWS_PER_HOST: u64 = 2000;
-/// Where R1 began to lose.
-const R1_PACKETS: u64 = 25_000;
-const R1_FLOWS: u64 = 20_000;
 /// A prime: hosts and ports that count up together meet again only after all pairs.
 const PORTS: u64 = 49_999;
 const SIZE: u32 = 64;
 const SOURCES: [&str; 2] = ["packet", "headers"];
-
-/// The highest rate without loss, of one source.
-struct Reached {
-    source: &'static str,
-    rate: u64,
-    end: String,
-}
-
-pub(crate) fn evaluate(effort: Effort, output: &mut Output) -> anyhow::Result<()> {
-    let packets = sweep(effort, output, &PACKETS)?;
-    goal(output, "loss_packets", "packets/s", &packets, R1_PACKETS);
-    let flows = sweep(effort, output, &FLOWS)?;
-    goal(output, "loss_flows", "new flows/s", &flows, R1_FLOWS);
-    Ok(())
-}
+/// More than any sender makes.
+const TOP_SPEED: u64 = 20_000_000;
 
 /// A series of rising rates.
 struct Series {
     name: &'static str,
     text: &'static str,
     unit: &'static str,
-    steps: [&'static [u64]; 2],
-    quick: &'static [u64],
-    /// Packets per second of a step.
-    rate: fn(u64) -> u64,
     flow: fn(u64) -> Flow,
     room: u32,
+    /// Where R1 began to lose, in its own packets or flows a second.
+    r1_lossless: u64,
+    /// R1's unit of a rate of [`RATES`].
+    r1: fn(u64) -> u64,
 }
 
 const PACKETS: Series = Series {
     name: "loss_packets",
     text: "## Loss against packet rate (E1.1)\n\nOne UDP flow, 64 B, over a veth pair; sender, meter and kernel share the processors. \
-           R1 lost nothing up to 25 000 packets/s, 13 % at 30 000 and half at 50 000.\n",
+           R1 lost nothing up to 25 000 packets/s, 13 % at 30 000 and half at 50 000.",
     unit: "packets/s",
-    steps: [&RATES, &BEYOND],
-    quick: &[1000, 25_000, 50_000, 400_000, 1_600_000, 6_400_000],
-    rate: |step| step,
     flow: |_| {
         Flow::new("one", 1).packet([
             ethernet(1),
@@ -67,22 +50,29 @@ const PACKETS: Series = Series {
         ])
     },
     room: 1 << 16,
+    r1_lossless: 25_000,
+    r1: |rate| rate,
 };
 
 const FLOWS: Series = Series {
     name: "loss_flows",
     text: "## Loss against flow rate (E1.2)\n\nHosts with 2000 packets/s each, every packet of another flow of its host; 64 B. R1 \
-           lost nothing up to 20 000 flows/s, 15 % at 30 000 and 80 % at 100 000.\n",
-    unit: "hosts",
-    steps: [&HOSTS, &MORE_HOSTS],
-    quick: &[1, 10, 50, 200, 800, 3200],
-    rate: |hosts| hosts * FLOWS_PER_HOST,
-    flow: |hosts| {
+           lost nothing up to 20 000 flows/s, 15 % at 30 000 and 80 % at 100 000.",
+    unit: "new flows/s",
+    flow: |rate| {
+        let hosts = (rate / FLOWS_PER_HOST).max(1);
         let sources = json!({"choice": "increment", "increment": {"start": "198.18.0.1", "step": "0.0.0.1", "count": hosts}});
         Flow::new("many", 1).packet([ethernet(1), addresses(sources), ports(PORTS)])
     },
-    room: 1 << 22,
+    room: 1 << 21,
+    r1_lossless: 20_000,
+    r1: |rate| 2 * rate,
 };
+
+pub(crate) fn evaluate(effort: Effort, output: &mut Output) -> anyhow::Result<()> {
+    sweep(effort, output, &PACKETS)?;
+    sweep(effort, output, &FLOWS)
+}
 
 fn addresses(source: Value) -> Value {
     json!({"choice": "ipv4", "ipv4": {"src": source, "dst": {"choice": "value", "value": "198.19.0.1"}}})
@@ -97,56 +87,59 @@ fn ports(count: u64) -> Value {
     json!({"choice": "udp", "udp": {"src_port": source, "dst_port": {"choice": "value", "value": 9}}})
 }
 
-fn sweep(effort: Effort, output: &mut Output, series: &Series) -> anyhow::Result<Vec<Reached>> {
-    let steps = if effort.quick { series.quick.to_vec() } else { series.steps.concat() };
-    output.say(series.text)?;
-    let mut table = Table::new(&[
-        "source",
-        series.unit,
-        "arrived/s",
-        "loss",
-        "flows",
-        "unaccounted",
-        "busiest thread",
-        "memory, MiB",
-    ]);
-    let mut samples = Vec::new();
-    let (mut reached, mut plots) = (Vec::new(), Vec::new());
-    for source in SOURCES {
-        let mut best = Reached { source, rate: 0, end: "no loss at any rate that the sender makes".into() };
-        for &step in &steps {
-            let runs = runs(effort, series, source, step)?;
-            let loss = median(&runs.iter().map(Metered::loss).collect::<Vec<_>>()).unwrap_or(1.0);
-            table.rows.push(row(source, step, &runs, loss));
-            samples.extend(runs.iter().flat_map(|run| lines(source, step, &run.samples)));
-            plots.push((format!("{source} {step}"), vec![loss * 100.0]));
-            if let Some(run) = runs.iter().find(|run| run.unaccounted() != 0) {
-                best.end = format!("{} unaccounted at {step} {}", run.unaccounted(), series.unit);
-                break;
-            }
-            if runs.iter().any(|run| run.missing() != 0) {
-                best.end = format!("{:.3} % lost at {step} {}", loss * 100.0, series.unit);
-                break;
-            }
-            let sent = runs.iter().map(Metered::rate).fold(f64::MAX, f64::min);
-            let asked = (series.rate)(step);
-            if sent < asked as f64 * 0.9 {
-                best.end = format!("the sender makes {sent:.0} packets/s");
-                best.rate = best.rate.max(whole(sent));
-                break;
-            }
-            best.rate = asked;
+/// How long and how often.
+struct Plan {
+    rates: &'static [u64],
+    runs: u32,
+    seconds: u64,
+}
+
+impl Plan {
+    const fn of(effort: Effort) -> Self {
+        if effort.quick {
+            Self { rates: &QUICK, runs: 1, seconds: 2 }
+        } else {
+            Self { rates: &RATES, runs: 3, seconds: 3 }
         }
-        reached.push(best);
     }
-    output.table(series.name, &table)?;
-    output.save(
-        &format!("{}_samples.csv", series.name),
-        &format!("source,step,second,thread,share,memory MiB\n{}", samples.concat()),
-    )?;
-    let titles = Titles { plot: series.name, x: series.unit, y: "loss, %" };
-    output.plot(series.name, titles.plot, &plot::bars(titles, &["loss"], &plots))?;
-    Ok(reached)
+}
+
+/// What one source did at one rate.
+struct Step {
+    source: &'static str,
+    /// One of [`RATES`].
+    rate: u64,
+    runs: Vec<Metered>,
+}
+
+fn sweep(effort: Effort, output: &mut Output, series: &Series) -> anyhow::Result<()> {
+    let plan = Plan::of(effort);
+    let mut steps = Vec::new();
+    let mut carried = Vec::new();
+    for source in SOURCES {
+        let most = run(series, source, TOP_SPEED, plan.seconds)?.rate();
+        carried.push(format!("{most:.0} beside source `{source}`"));
+        for &rate in plan.rates {
+            let asked = whole(most * rate as f64 / GREATEST as f64).max(1);
+            let runs =
+                (0..plan.runs).map(|_| run(series, source, asked, plan.seconds)).collect::<Result<_, _>>()?;
+            steps.push(Step { source, rate, runs });
+        }
+    }
+    output.say(&format!(
+        "{} Rates are the same parts of what the sender makes here ({} {}) as R1's were of its greatest; {} runs of {} s each, lost: \
+         of all runs. Processor shares and memory were taken every second: first quartile / median / third.\n",
+        series.text,
+        carried.join(", "),
+        series.unit,
+        plan.runs,
+        plan.seconds
+    ))?;
+    output.table(series.name, &table(series, &steps))?;
+    samples(output, series, &steps)?;
+    draw(output, series, &steps)?;
+    goals(output, series, &steps);
+    Ok(())
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate of millions")]
@@ -154,57 +147,145 @@ const fn whole(rate: f64) -> u64 {
     rate as u64
 }
 
-fn runs(effort: Effort, series: &Series, source: &'static str, step: u64) -> anyhow::Result<Vec<Metered>> {
-    let (times, seconds) = if effort.quick { (1, 1) } else { (3, 8) };
-    let rate = (series.rate)(step);
-    // R1 sends 200 000 packets; where that takes long, fewer say as much.
-    let packets = if effort.quick { rate * seconds } else { (rate * seconds).min(200_000.max(rate * 2)) };
-    let load = || Load {
-        source,
-        room: series.room,
-        flow: (series.flow)(step).size(SIZE).pps(rate).packets(packets),
-        back_end: "xdp",
-    };
-    (0..times).map(|_| metered::meter(load())).collect()
+fn run(series: &Series, source: &'static str, rate: u64, seconds: u64) -> anyhow::Result<Metered> {
+    let lasts = json!({"choice": "fixed_seconds", "fixed_seconds": {"seconds": seconds}});
+    let flow = (series.flow)(rate).size(SIZE).pps(rate).with("duration", lasts);
+    metered::meter(Load { is_exported: true, ..Load::of(source, series.room, flow) })
 }
 
-fn row(source: &str, step: u64, runs: &[Metered], loss: f64) -> Vec<String> {
-    let most = |of: &dyn Fn(&Metered) -> f64| runs.iter().map(of).fold(0.0, f64::max);
-    let busiest = most(&|run| {
-        run.samples.iter().flat_map(|sample| sample.threads.values().copied()).fold(0.0, f64::max)
-    });
-    let memory = most(&|run| run.samples.iter().map(|sample| sample.memory_mib).fold(0.0, f64::max));
-    let unaccounted =
-        runs.iter().map(Metered::unaccounted).max_by_key(|count| count.abs()).unwrap_or_default();
-    vec![
-        source.to_owned(),
-        step.to_string(),
-        format!("{:.0}", most(&Metered::rate)),
-        format!("{:.4} %", loss * 100.0),
-        runs.iter().map(Metered::flows).max().unwrap_or_default().to_string(),
-        unaccounted.to_string(),
-        format!("{:.0} %", busiest * 100.0),
-        format!("{memory:.0}"),
-    ]
-}
-
-fn lines(source: &str, step: u64, samples: &[Sample]) -> Vec<String> {
-    let mut lines = Vec::new();
-    for (second, sample) in samples.iter().enumerate() {
-        let line = |(name, share): (&String, &f64)| {
-            format!("{source},{step},{second},{name},{share:.4},{:.1}\n", sample.memory_mib)
-        };
-        lines.extend(sample.threads.iter().map(line));
+impl Step {
+    /// The sum over all runs.
+    fn sum(&self, of: impl Fn(&Metered) -> u64) -> u64 {
+        self.runs.iter().map(of).sum()
     }
-    lines
+
+    /// Furthest from none of all runs.
+    fn unaccounted(&self) -> i64 {
+        self.runs.iter().map(Metered::unaccounted).max_by_key(|count| count.abs()).unwrap_or_default()
+    }
+
+    fn is_lossless(&self) -> bool {
+        self.runs.iter().all(|run| run.missing() == 0 && run.lost_in_export() == 0)
+    }
+
+    fn arrived_per_second(&self) -> f64 {
+        self.runs.iter().map(Metered::rate).fold(0.0, f64::max)
+    }
+
+    fn quartiles(&self, of: impl Fn(&Sample) -> f64) -> Option<Quartiles> {
+        let figures: Vec<f64> = self.runs.iter().flat_map(|run| run.samples.iter().map(&of)).collect();
+        Quartiles::of(&figures)
+    }
+
+    fn worker(&self) -> Option<Quartiles> {
+        self.quartiles(|sample| 100.0 * sample.busiest(sampler::is_worker))
+    }
+
+    fn exporter(&self) -> Option<Quartiles> {
+        self.quartiles(|sample| 100.0 * sample.busiest(sampler::is_exporter))
+    }
+
+    fn memory(&self) -> Option<Quartiles> {
+        self.quartiles(|sample| sample.memory_mib)
+    }
 }
 
-fn goal(output: &mut Output, what: &str, unit: &str, reached: &[Reached], r1: u64) {
-    let words: BTreeSet<String> = reached
-        .iter()
-        .map(|one| format!("{} {} {unit} without loss, then {}", one.source, one.rate, one.end))
-        .collect();
-    let best = reached.iter().map(|one| one.rate).max().unwrap_or_default();
-    let words: Vec<String> = words.into_iter().collect();
-    output.goal(what, &words.join("; "), &format!("> {r1} {unit} (R1)"), &(best > r1).into());
+fn table(series: &Series, steps: &[Step]) -> Table {
+    let mut table = Table::new(&[
+        "source",
+        "R1's rate",
+        series.unit,
+        "lost in capture",
+        "in the table",
+        "in export",
+        "unaccounted",
+        "worker, % of a processor",
+        "exporter, %",
+        "memory, MiB",
+    ]);
+    for step in steps {
+        let arrived = step.sum(|run| run.arrived).max(1) as f64;
+        let share = |lost: u64| format!("{:.4} %", lost as f64 * 100.0 / arrived);
+        let text = |quartiles: Option<Quartiles>| quartiles.map_or_else(|| "-".to_owned(), |q| q.text(1.0));
+        table.rows.push(vec![
+            step.source.to_owned(),
+            (series.r1)(step.rate).to_string(),
+            format!("{:.0}", step.arrived_per_second()),
+            share(step.sum(Metered::lost_in_capture)),
+            share(step.sum(Metered::lost_in_table)),
+            share(step.sum(Metered::lost_in_export)),
+            step.unaccounted().to_string(),
+            text(step.worker()),
+            text(step.exporter()),
+            text(step.memory()),
+        ]);
+    }
+    table
+}
+
+fn samples(output: &Output, series: &Series, steps: &[Step]) -> anyhow::Result<()> {
+    let mut lines = "source,R1's rate,run,second,thread,share,memory MiB\n".to_owned();
+    for step in steps {
+        for (number, run) in step.runs.iter().enumerate() {
+            for (second, sample) in run.samples.iter().enumerate() {
+                let (source, rate, memory) = (step.source, (series.r1)(step.rate), sample.memory_mib);
+                lines.extend(sample.threads.iter().map(|(name, share)| {
+                    format!("{source},{rate},{number},{second},{name},{share:.4},{memory:.1}\n")
+                }));
+            }
+        }
+    }
+    output.save(&format!("{}_samples.csv", series.name), &lines)
+}
+
+type OneBox = fn(&Step) -> Option<Quartiles>;
+
+fn draw(output: &mut Output, series: &Series, steps: &[Step]) -> anyhow::Result<()> {
+    let mut rates: Vec<u64> = steps.iter().map(|step| step.rate).collect();
+    rates.sort_unstable();
+    rates.dedup();
+    let groups = |boxes: &[OneBox]| -> Vec<(String, Vec<Option<Quartiles>>)> {
+        let of_rate = |rate: &u64| {
+            let at: Vec<&Step> = steps.iter().filter(|step| step.rate == *rate).collect();
+            let drawn = at.iter().flat_map(|step| boxes.iter().map(|of| of(step))).collect();
+            (format!("{} %", rate * 100 / GREATEST), drawn)
+        };
+        rates.iter().map(of_rate).collect()
+    };
+    let x = "part of the greatest rate";
+    let processor = Titles { plot: "Processor time of each thread, every second", x, y: "% of a processor" };
+    let names = ["packet: worker", "packet: export", "headers: worker", "headers: export"];
+    let svg = plot::boxes(processor, &names, &groups(&[Step::worker, Step::exporter]));
+    output.plot(&format!("{}_processor", series.name), processor.plot, &svg)?;
+    let memory = Titles { plot: "Memory of the meter, every second", x, y: "MiB" };
+    let svg = plot::boxes(memory, &SOURCES, &groups(&[Step::memory]));
+    output.plot(&format!("{}_memory", series.name), memory.plot, &svg)
+}
+
+fn goals(output: &mut Output, series: &Series, steps: &[Step]) {
+    let mut words = Vec::new();
+    let mut best = 0.0_f64;
+    let mut best_part = 0;
+    for source in SOURCES {
+        let own: Vec<&Step> = steps.iter().filter(|step| step.source == source).collect();
+        let lossless = own.iter().take_while(|step| step.is_lossless()).last();
+        let part = lossless.map_or(0, |step| step.rate * 100 / GREATEST);
+        let rate = lossless.map_or(0.0, |step| step.arrived_per_second());
+        words.push(format!(
+            "{source}: no loss in any run up to {part} % of what the sender makes, {rate:.0} {}",
+            series.unit
+        ));
+        best = best.max(rate);
+        best_part = best_part.max(part);
+    }
+    let r1_part = series.r1_lossless * 100 / (series.r1)(GREATEST);
+    let wanted = format!("> {r1_part} % and > {} {} (R1)", series.r1_lossless, series.unit);
+    let is_met = best_part > r1_part && best > series.r1_lossless as f64;
+    output.goal(series.name, &words.join("; "), &wanted, &is_met.into());
+    let worst = steps.iter().map(Step::unaccounted).max_by_key(|count| count.abs()).unwrap_or_default();
+    let measured = format!(
+        "{worst} packets at most, signed, of {} runs",
+        steps.iter().map(|step| step.runs.len()).sum::<usize>()
+    );
+    output.goal(&format!("{}_unaccounted", series.name), &measured, "0", &(worst == 0).into());
 }
