@@ -170,7 +170,12 @@ fn finish(cluster: Cluster, arrived: u64) -> anyhow::Result<Clustered> {
     for mut meter in meters {
         if meter.has_ended() {
             let finished = meter.finish();
-            anyhow::bail!("a meter ended by itself: {}{}", finished.stdout, finished.stderr);
+            anyhow::bail!(
+                "a meter ended by itself, code {:?}: {}{}",
+                finished.code,
+                finished.stdout,
+                finished.stderr
+            );
         }
         let threads = Threads::of(meter.process())?;
         let workers = threads.times.iter().filter(|(name, _)| sampler::is_worker(name)).map(|(_, time)| time);
