@@ -3,12 +3,12 @@
 //! A processor gets one worker. Where there are more workers than processors nothing is said: the kernel knows better.
 
 use crate::Error;
-use crate::source::Location;
+use crate::source::PortLocation;
 use packetrig_sys::sched;
 use std::fs;
 
 /// A processor for each worker, interface after interface; `None`: anywhere.
-pub(crate) fn processors(locations: &[Location], of_each: usize) -> Vec<Option<usize>> {
+pub(crate) fn processors(locations: &[PortLocation], of_each: usize) -> Vec<Option<usize>> {
     let near: Vec<Vec<usize>> = locations.iter().map(|at| near(at).unwrap_or_default()).collect();
     assign(&sched::cpus().unwrap_or_default(), &near, of_each)
 }

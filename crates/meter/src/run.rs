@@ -238,7 +238,7 @@ fn open(input: &Input, processors: &[Option<usize>]) -> Result<Opened, Error> {
 }
 
 fn open_interfaces(
-    locations: &[Location],
+    locations: &[PortLocation],
     options: LiveOptions,
     processors: &[Option<usize>],
 ) -> Result<Opened, Error> {

@@ -170,7 +170,7 @@ pub struct FlowTruth {
     /// Bytes of frames without FCS, both.
     pub frame_bytes: u64,
     /// All TCP flags.
-    pub tcp_flags: u8,
+    pub tcp_flags: u16,
     /// Least time to live.
     pub ttl_min: u8,
     /// Greatest.
@@ -293,7 +293,7 @@ fn note(truth: &mut BTreeMap<FlowKey, FlowTruth>, wrapped: &Wrapped, packet: Pac
     of_flow.packets[direction] += 1;
     of_flow.bytes[direction] += u64::from(wrapped.ip_bytes);
     of_flow.frame_bytes += u64::from(wrapped.frame_bytes);
-    of_flow.tcp_flags |= packet.tcp_flags;
+    of_flow.tcp_flags |= u16::from(packet.tcp_flags);
     of_flow.ttl_min = of_flow.ttl_min.min(packet.ttl);
     of_flow.ttl_max = of_flow.ttl_max.max(packet.ttl);
 }

@@ -3,7 +3,7 @@
 use super::quantities::Bytes;
 use clap::{Args, ValueEnum};
 use packetrig_meter::Share;
-use packetrig_plan::recording::Speed;
+use packetrig_plan::recording::ReplaySpeed;
 use packetrig_units::Nanos;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;

@@ -12,8 +12,12 @@ use crate::{Error, signal};
 use std::time::Duration;
 
 /// What the handler does.
-static REQUEST: RightsRequest =
-    RightsRequest { kept: AtomicU64::new(0), user: AtomicU32::new(SAME), group: AtomicU32::new(SAME) };
+static REQUEST: RightsRequest = RightsRequest {
+    kept: AtomicU64::new(0),
+    user: AtomicU32::new(SAME),
+    group: AtomicU32::new(SAME),
+    handlers: AtomicU64::new(0),
+};
 /// `_LINUX_CAPABILITY_VERSION_3`.
 const VERSION_3: u32 = 0x2008_0522;
 /// A thread that has not followed after so many signals never will.
@@ -27,8 +31,9 @@ pub(super) fn drop_rights(kept: ProcessCapabilities, user: Option<ProcessUser>) 
         user: user.as_ref().map_or(SAME, |user| user.uid),
         group: user.as_ref().map_or(SAME, |user| user.gid),
     });
+    REQUEST.open();
     signal::handle(request_signal(), follow, libc::SA_RESTART)?;
-    drop_own();
+    follow(request_signal());
     let process = std::process::id();
     let has_followed = |thread: &ThreadStatus| {
         thread.permitted & !kept.bits() == 0
@@ -38,7 +43,7 @@ pub(super) fn drop_rights(kept: ProcessCapabilities, user: Option<ProcessUser>) 
         let threads = threads_of(process).map_err(|error| Error::call("read", "/proc/self/task", error))?;
         let mut behind = threads.iter().filter(|thread| !has_followed(thread)).peekable();
         if behind.peek().is_none() {
-            return Ok(());
+            return end_handlers();
         }
         for thread in behind {
             request(process, thread.thread);
@@ -49,6 +54,18 @@ pub(super) fn drop_rights(kept: ProcessCapabilities, user: Option<ProcessUser>) 
     let keeps_groups = |user: &ProcessUser| threads.iter().any(|thread| !has_only_groups_of(thread, user));
     let call = if user.as_ref().is_some_and(keeps_groups) { "setgroups and setresgid" } else { "capset" };
     Err(Error::call(call, "every thread of this process", rustix::io::Errno::PERM))
+}
+
+/// Once every thread has followed: no handler makes calls any more when this returns.
+fn end_handlers() -> Result<(), Error> {
+    REQUEST.close();
+    for _ in 0..ROUNDS {
+        if REQUEST.is_over() {
+            return Ok(());
+        }
+        std::thread::sleep(PAUSE);
+    }
+    Err(Error::call("wait for", "every thread of this process", rustix::io::Errno::TIMEDOUT))
 }
 
 /// Whether a thread has the groups of this user and no other.
@@ -68,7 +85,10 @@ fn request(process: u32, thread: u32) {
 }
 
 extern "C" fn follow(_signal: i32) {
-    drop_own();
+    if REQUEST.enter() {
+        drop_own();
+    }
+    REQUEST.leave();
 }
 
 /// Does it for the calling thread. Async-signal-safe: system calls and atomics only; the caller's error number is restored.

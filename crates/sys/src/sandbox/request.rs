@@ -22,9 +22,41 @@ pub(super) struct RightsRequest {
     pub(super) kept: AtomicU64,
     pub(super) user: AtomicU32,
     pub(super) group: AtomicU32,
+    /// How many handlers are at work; with [`CLOSED`] those that begin have nothing to do.
+    pub(super) handlers: AtomicU64,
 }
 
+const CLOSED: u64 = 1 << 63;
+
 impl RightsRequest {
+    /// A handler begins; whether it has anything to do. Its calls are over when it [leaves](Self::leave). Async-signal-safe.
+    pub(super) fn enter(&self) -> bool {
+        self.handlers.fetch_add(1, Ordering::Relaxed) & CLOSED == 0
+    }
+
+    /// A handler ends. Async-signal-safe.
+    pub(super) fn leave(&self) {
+        self.handlers.fetch_add(u64::MAX, Ordering::Release);
+    }
+
+    /// Nothing is to be done from now on by handlers that begin. A slow thread has been sent several signals, and handles the rest of
+    /// them later: its calls would then meet the filter, which kills.
+    pub(super) fn close(&self) {
+        self.handlers.fetch_add(CLOSED, Ordering::Relaxed);
+    }
+
+    /// Handlers have something to do again, if it was closed.
+    pub(super) fn open(&self) {
+        if self.handlers.load(Ordering::Relaxed) & CLOSED != 0 {
+            self.handlers.fetch_add(CLOSED, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether every handler that had something to do has made its calls. Those that begin afterwards, once it is closed, make none.
+    pub(super) fn is_over(&self) -> bool {
+        self.handlers.load(Ordering::Acquire) == CLOSED
+    }
+
     /// A thread may handle the signal of an earlier request while this one is written. It sees new capabilities only with the new
     /// user, and the new user only with its group: a thread that gave up `CAP_SETUID` first could never become the user.
     pub(super) fn tell(&self, wanted: WantedRights) {

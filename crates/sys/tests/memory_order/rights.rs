@@ -1,5 +1,6 @@
 //! Rights that every thread is to give up: told by one thread, read in the handlers of all others.
 
+use crate::area::SharedArea;
 use crate::explore::check;
 use crate::sync::{AtomicU32, AtomicU64};
 use loom::sync::Arc;
@@ -16,6 +17,7 @@ fn a_thread_that_follows_late_never_mixes_two_requests_in_a_way_that_keeps_a_gro
             kept: AtomicU64::new(u64::MAX),
             user: AtomicU32::new(SAME),
             group: AtomicU32::new(SAME),
+            handlers: AtomicU64::new(0),
         });
         let handler = Arc::clone(&request);
         // A signal of an earlier request, which is handled only now.
@@ -24,5 +26,34 @@ fn a_thread_that_follows_late_never_mixes_two_requests_in_a_way_that_keeps_a_gro
         let read = thread.join().expect("the handler ends");
         assert!(read.user != 5 || read.group == 7, "the user without the group: {read:?}");
         assert!(read.kept != 1 || read.user == 5, "the right to become the user is given up first: {read:?}");
+    });
+}
+
+#[test]
+fn a_handler_makes_no_call_once_all_handlers_are_over() {
+    check(|| {
+        let request = Arc::new(RightsRequest {
+            kept: AtomicU64::new(0),
+            user: AtomicU32::new(SAME),
+            group: AtomicU32::new(SAME),
+            handlers: AtomicU64::new(0),
+        });
+        let own = SharedArea::new(&[], &[], &[(8, 8)]);
+        let (handler, mut calls) = (Arc::clone(&request), own.share());
+        let thread = loom::thread::spawn(move || {
+            // The same signal twice, as a slow thread gets it.
+            for _ in 0..2 {
+                if handler.enter() {
+                    calls.bytes_mut(8, 8).fill(1);
+                }
+                handler.leave();
+            }
+        });
+        request.close();
+        if request.is_over() {
+            // The filter is in force: a call beside this one is found as two accesses at once.
+            own.bytes(8, 8);
+        }
+        thread.join().expect("the handlers end");
     });
 }

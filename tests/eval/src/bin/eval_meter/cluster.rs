@@ -6,7 +6,7 @@ use crate::sampler::{self, Threads};
 use anyhow::Context;
 use packetrig_eval::output::{Output, Table};
 use packetrig_eval::{Effort, process};
-use packetrig_sys::ethtool::{Ethtool, Offload};
+use packetrig_sys::ethtool::{EthtoolCalls, Offload};
 use packetrig_testkit::Lab;
 use packetrig_testkit::lab::INTERFACE;
 use packetrig_tests::document::{Flow, ethernet};
@@ -124,7 +124,7 @@ struct Cluster {
 
 fn run(count: usize, packets: u64, kills: bool) -> anyhow::Result<Clustered> {
     let lab = Lab::pair()?;
-    Ethtool::open(lab.ports()[1].netns())?.set_offload(INTERFACE, Offload::Gro, true)?;
+    EthtoolCalls::open(lab.ports()[1].netns())?.set_offload(INTERFACE, Offload::Gro, true)?;
     let mut cluster = start(&lab, count)?;
     let before = metered::settled(&lab.ports()[1])?;
     metered::send(&lab, flow(packets / 2), "xdp");

@@ -7,8 +7,8 @@
 use crate::sampler::{self, Sample};
 use anyhow::Context;
 use packetrig_eval::process;
-use packetrig_sys::ethtool::{Ethtool, Offload};
-use packetrig_sys::link::Links;
+use packetrig_sys::ethtool::{EthtoolCalls, Offload};
+use packetrig_sys::link::NamespaceLinks;
 use packetrig_testkit::Lab;
 use packetrig_testkit::lab::{INTERFACE, LabPort};
 use packetrig_tests::document::{Document, Flow};
@@ -130,8 +130,8 @@ pub(crate) fn meter_with(
 ) -> anyhow::Result<Metered> {
     let lab = Lab::pair()?;
     let port = &lab.ports()[1];
-    Ethtool::open(port.netns())?.set_offload(INTERFACE, Offload::Gro, true)?;
-    let mut links = Links::open(port.netns())?;
+    EthtoolCalls::open(port.netns())?.set_offload(INTERFACE, Offload::Gro, true)?;
+    let mut links = NamespaceLinks::open(port.netns())?;
     // Nobody reads what comes to it: what the meter hands over is what matters.
     let collector = UdpSocket::bind("127.0.0.1:0")?;
     let mut running = start(&load, port, load.is_exported.then_some(&collector))?;
@@ -164,7 +164,7 @@ fn came(links: &mut NamespaceLinks, index: u32) -> anyhow::Result<u64> {
 
 /// What came to a port, once nothing more comes.
 pub(crate) fn settled(port: &LabPort) -> anyhow::Result<u64> {
-    let mut links = Links::open(port.netns())?;
+    let mut links = NamespaceLinks::open(port.netns())?;
     let mut known = came(&mut links, port.link.index)?;
     let mut quiet = 0;
     while quiet < QUIET_LOOKS {

@@ -3,7 +3,7 @@
 use crate::machine::kib;
 use anyhow::Context;
 use packetrig_sys::clock;
-use packetrig_sys::link::Links;
+use packetrig_sys::link::NamespaceLinks;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -44,7 +44,12 @@ pub(crate) struct Watched {
 
 /// Looks at an interface and at a process until it is over. Seconds begin with the first frame; one in whose last part nothing arrived
 /// is not kept, because it was not of sending only.
-pub(crate) fn watch(pid: u32, links: &mut Links, index: u32, over: &AtomicBool) -> anyhow::Result<Watched> {
+pub(crate) fn watch(
+    pid: u32,
+    links: &mut NamespaceLinks,
+    index: u32,
+    over: &AtomicBool,
+) -> anyhow::Result<Watched> {
     let mut known = links.counters(index)?.rx_frames;
     let mut samples = Vec::new();
     let mut arrivals: Option<(u64, u64)> = None;

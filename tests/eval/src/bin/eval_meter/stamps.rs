@@ -11,9 +11,9 @@ use packetrig_eval::output::{Output, Table};
 use packetrig_eval::{Effort, process, quantile};
 use packetrig_flow::sim::{HEADER, SimDecoder, SimEvent, SimItem};
 use packetrig_sys::clock;
-use packetrig_sys::ethtool::{Ethtool, Offload};
-use packetrig_sys::link::Links;
-use packetrig_sys::stamping::{self, Wanted};
+use packetrig_sys::ethtool::{EthtoolCalls, Offload};
+use packetrig_sys::link::NamespaceLinks;
+use packetrig_sys::stamping::{self, WantedStamps};
 use packetrig_testkit::Lab;
 use packetrig_testkit::lab::INTERFACE;
 use packetrig_tests::program::Running;
@@ -119,16 +119,16 @@ pub(crate) fn evaluate(effort: Effort, output: &mut Output) -> anyhow::Result<()
 fn stamp(source: &str, packets: u64) -> anyhow::Result<StampedPackets> {
     let lab = Lab::pair()?;
     for (port, address) in lab.ports().iter().zip(ENDS) {
-        let mut links = Links::open(port.netns())?;
+        let mut links = NamespaceLinks::open(port.netns())?;
         links.add_address(port.link.index, address.parse()?, 24)?;
-        Ethtool::open(port.netns())?.set_offload(INTERFACE, Offload::Gro, true)?;
+        EthtoolCalls::open(port.netns())?.set_offload(INTERFACE, Offload::Gro, true)?;
     }
     let bound = |port: usize| -> anyhow::Result<UdpSocket> {
         Ok(lab.ports()[port].netns().run_in(|| UdpSocket::bind((ENDS[port], PORT)))??)
     };
     let (sender, receiver) = (bound(0)?, bound(1)?);
     sender.connect((ENDS[1], PORT))?;
-    stamping::request(&receiver, Wanted { arrival: true, ..Wanted::default() })?;
+    stamping::request(&receiver, WantedStamps { arrival: true, ..WantedStamps::default() })?;
     let location = lab.location(1);
     let arguments =
         ["meter", &location, "--json", "--source", source, "--direction", "in", "--format", "sim"];
