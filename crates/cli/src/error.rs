@@ -310,7 +310,9 @@ fn of_run(error: &packetrig_node::Error) -> Exit {
             Blame::Bug => Exit::Bug,
         },
         Node::NotPermitted(_) => Exit::Usage,
-        Node::Taken(_) | Node::Fabric(packetrig_fleet::fabric::Error::Taken(_)) => Exit::Busy,
+        Node::NodesTaken(_)
+        | Node::OldController(_)
+        | Node::Fabric(packetrig_fleet::fabric::Error::Taken(_)) => Exit::Busy,
         Node::Thread(_)
         | Node::Fabric(_)
         | Node::Spool(_)

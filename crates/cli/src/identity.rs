@@ -8,6 +8,12 @@ pub(crate) fn entropy() -> u64 {
     RandomState::new().hash_one("packetrig")
 }
 
+/// Who started this program, for people.
+pub(crate) fn user_name() -> String {
+    let named = ["USER", "LOGNAME"].into_iter().find_map(|name| std::env::var(name).ok());
+    named.filter(|name| !name.is_empty()).unwrap_or_else(packetrig_sys::sandbox::own_user_name)
+}
+
 /// A seed: short enough to type, and for readers of JSON whose numbers are floats.
 pub(crate) fn seed() -> u64 {
     entropy() & 0xffff_ffff

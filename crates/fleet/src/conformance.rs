@@ -9,7 +9,7 @@ mod results;
 
 pub use faults::faults_do_what_they_say;
 
-use crate::fabric::{Endpoint, Fabric, SegmentId};
+use crate::fabric::{Endpoint, Fabric, Incoming as _, SegmentId};
 use crate::message::{Body, Command, Head, NodeName, PlanHash, RunId};
 use packetrig_stats::result::CountSample;
 use packetrig_units::{MonoTime, Nanos};
@@ -63,6 +63,18 @@ fn post<E: Endpoint>(from: &mut E, to: &NodeName, body: Body) {
     from.post(to, body).unwrap_or_else(|error| panic!("a letter to {to}: {error}"));
 }
 
+fn run() -> RunId {
+    RunId("20261121-1".into())
+}
+
 fn segment(of: &str, number: u64) -> SegmentId {
-    SegmentId { run: RunId("20261121-1".into()), attempt: 1, node: node(of), number }
+    SegmentId { run: run(), attempt: 1, node: node(of), number }
+}
+
+/// A reader of that run, in place of such others.
+fn reader<F: Fabric>(fabric: &F, name: &str, instead_of: &[&str]) -> F::Incoming {
+    let mut incoming = fabric.incoming(name).unwrap_or_else(|error| panic!("opening for {name}: {error}"));
+    let others = instead_of.iter().map(|other| (*other).to_owned()).collect();
+    incoming.read_run(&run(), &others).unwrap_or_else(|error| panic!("reading for {name}: {error}"));
+    incoming
 }

@@ -45,7 +45,7 @@ use packetrig_units::{MonoTime, Nanos};
 use peer::{Peer, Progress};
 use peers::Peers;
 use policy::Out;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use steering::Steering;
 
@@ -124,6 +124,8 @@ pub struct Controller {
     inherited: Option<RunRecord>,
     /// What nodes keep of it is not waited for.
     leaves_results: bool,
+    /// Nodes of an inherited run that other controllers lead.
+    elsewhere: BTreeSet<NodeName>,
     phase: Phase,
     /// Senders were told to stop, at the latest at this instant.
     stopping: Option<MonoTime>,
@@ -154,6 +156,7 @@ impl Controller {
             tries: 1,
             inherited: None,
             leaves_results: false,
+            elsewhere: BTreeSet::new(),
             phase: Phase::Draft,
             stopping: None,
             stopped_by_user: false,
@@ -448,10 +451,13 @@ impl Controller {
     }
 
     fn all_released(&self) -> bool {
-        self.peers.values().all(|peer| peer.released)
+        self.peers.iter().all(|(node, peer)| peer.released || self.elsewhere.contains(node))
     }
 
     fn send(&mut self, node: NodeName, command: Command) {
+        if self.elsewhere.contains(&node) {
+            return;
+        }
         self.actions.push(Action::Send(node, self.head.clone(), command));
     }
 

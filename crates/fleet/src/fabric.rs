@@ -7,13 +7,13 @@
 //! * [`Endpoint`]: messages. Commands and replies arrive in order and are not lost while both ends live (a network may
 //!   repeat them); telemetry may be dropped when the reader is slow.
 //! * [`Records`]: small values that change by compare-and-set only: the lock of the controller, the state of a run.
-//! * [`Outgoing`], [`Incoming`]: results. What was appended stays until the controller confirms it; it may be delivered
-//!   more than once, so whoever takes it must know it again.
+//! * [`Outgoing`], [`Incoming`]: results. What was appended stays until a controller confirms it; it may be delivered
+//!   more than once, so whoever takes it must know it again. Results of one run have one reader at a time.
 
 use crate::message::{Body, Envelope, NodeName, RunId};
 use packetrig_units::Nanos;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// Why a fabric did not do it.
@@ -62,6 +62,11 @@ pub trait Endpoint: Send {
     /// Sends to every node that has joined, and not to itself. Only the controller may. It keeps its order among its
     /// like, not among what is posted to one node. A fabric that signs carries only [`Body::RollCall`] this way.
     fn post_all(&mut self, body: Body) -> Result<(), Error>;
+    /// From now on what these nodes say comes here. A controller with a number of its own hears only hellos of all others; a node
+    /// hears its controller without that.
+    fn listen_to(&mut self, nodes: &[NodeName]) -> Result<(), Error>;
+    /// Nothing but their hellos comes from these nodes any more.
+    fn stop_listening_to(&mut self, nodes: &[NodeName]);
     /// The next message, commands and replies before telemetry; `None` if there is none within that time.
     fn receive(&mut self, within: Nanos) -> Option<Envelope>;
     /// Telemetry that was dropped, on its way in or on its way out. A loss on the way is known when the next one comes.
@@ -85,6 +90,10 @@ pub struct Record {
 pub trait Records: Send {
     /// The record, if there is one.
     fn get(&mut self, key: &str) -> Result<Option<Record>, Error>;
+    /// The same for each of `keys`. They are not of one instant.
+    fn get_many(&mut self, keys: &[String]) -> Result<Vec<Option<Record>>, Error> {
+        keys.iter().map(|key| self.get(key)).collect()
+    }
     /// Makes it; [`Error::Exists`] if it is there. Gives its revision.
     fn create(&mut self, key: &str, value: &[u8]) -> Result<u64, Error>;
     /// Replaces what was seen as `revision`; [`Error::Stale`] if that has changed. Gives the new revision.
@@ -138,6 +147,13 @@ pub struct Delivery<T> {
 pub trait Incoming: Send {
     /// What confirms a delivery.
     type Token: Send;
+    /// From now on results of this run come here. Readers in `instead_of` can confirm nothing of it any more, and what they had
+    /// not confirmed comes again at once. [`Error::Taken`] if yet another one reads them.
+    fn read_run(&mut self, run: &RunId, instead_of: &BTreeSet<String>) -> Result<(), Error>;
+    /// What is left of this run waits for whoever reads it next.
+    fn leave_run(&mut self, run: &RunId);
+    /// Runs of which something waits, and who reads each.
+    fn waiting_runs(&mut self) -> Result<BTreeMap<RunId, BTreeSet<String>>, Error>;
     /// The next segment; `None` if there is none within that time. What is not confirmed comes again.
     fn collect(&mut self, within: Nanos) -> Option<Delivery<Self::Token>>;
     /// It is stored for good: the fabric may forget it. Returns when the fabric has.
@@ -170,6 +186,6 @@ pub trait Fabric {
     fn records(&self) -> Result<Self::Records, Error>;
     /// Opens the way out for the results of `node`.
     fn outgoing(&self, node: &NodeName) -> Result<Self::Outgoing, Error>;
-    /// Opens the way in for all results. Only the controller may.
-    fn incoming(&self) -> Result<Self::Incoming, Error>;
+    /// Opens the way in for results, under the name of this reader, which is a word. Only a controller may.
+    fn incoming(&self, reader: &str) -> Result<Self::Incoming, Error>;
 }

@@ -4,9 +4,9 @@
 //! Invariant: without a fault it behaves as the fabric inside.
 
 use crate::fabric::{Delivery, Endpoint, Error, Fabric, Incoming, Outgoing, Record, Records, SegmentId};
-use crate::message::{Body, Envelope, NodeName};
+use crate::message::{Body, Envelope, NodeName, RunId};
 use packetrig_units::Nanos;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// What goes wrong from now on; [`Faulty::set`] changes it.
@@ -112,8 +112,8 @@ impl<F: Fabric> Fabric for Faulty<F> {
         Ok(self.part(self.inside.outgoing(node)?))
     }
 
-    fn incoming(&self) -> Result<Self::Incoming, Error> {
-        Ok(self.part(self.inside.incoming()?))
+    fn incoming(&self, reader: &str) -> Result<Self::Incoming, Error> {
+        Ok(self.part(self.inside.incoming(reader)?))
     }
 }
 
@@ -155,6 +155,14 @@ impl<E: Endpoint> Endpoint for Part<E> {
         self.pass(None, body)
     }
 
+    fn listen_to(&mut self, nodes: &[NodeName]) -> Result<(), Error> {
+        self.reached()?.listen_to(nodes)
+    }
+
+    fn stop_listening_to(&mut self, nodes: &[NodeName]) {
+        self.inside.stop_listening_to(nodes);
+    }
+
     fn receive(&mut self, within: Nanos) -> Option<Envelope> {
         if self.faults().cut {
             // What arrived before the cut was not read in time: it is gone.
@@ -176,6 +184,10 @@ impl<E: Endpoint> Endpoint for Part<E> {
 impl<R: Records> Records for Part<R> {
     fn get(&mut self, key: &str) -> Result<Option<Record>, Error> {
         self.reached()?.get(key)
+    }
+
+    fn get_many(&mut self, keys: &[String]) -> Result<Vec<Option<Record>>, Error> {
+        self.reached()?.get_many(keys)
     }
 
     fn create(&mut self, key: &str, value: &[u8]) -> Result<u64, Error> {
@@ -208,6 +220,18 @@ impl<O: Outgoing> Outgoing for Part<O> {
 
 impl<I: Incoming> Incoming for Part<I> {
     type Token = I::Token;
+
+    fn read_run(&mut self, run: &RunId, instead_of: &BTreeSet<String>) -> Result<(), Error> {
+        self.reached()?.read_run(run, instead_of)
+    }
+
+    fn leave_run(&mut self, run: &RunId) {
+        self.inside.leave_run(run);
+    }
+
+    fn waiting_runs(&mut self) -> Result<BTreeMap<RunId, BTreeSet<String>>, Error> {
+        self.reached()?.waiting_runs()
+    }
 
     fn collect(&mut self, within: Nanos) -> Option<Delivery<I::Token>> {
         self.reached().ok()?.collect(within)

@@ -24,6 +24,7 @@ pub mod hello;
 pub mod history;
 pub mod known;
 pub mod labels;
+pub mod lead;
 pub mod lease;
 pub mod local;
 pub mod members;

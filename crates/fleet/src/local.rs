@@ -5,10 +5,10 @@
 use crate::fabric::{
     Delivery, Endpoint, Error, Fabric, Incoming, Outgoing, Record, Records, SEGMENT_ROOM, SegmentId,
 };
-use crate::message::{Body, Envelope, NodeName};
+use crate::message::{Body, Envelope, NodeName, RunId};
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, select, unbounded};
 use packetrig_units::Nanos;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -27,6 +27,8 @@ pub struct Local {
 
 #[derive(Clone, Debug)]
 struct Mailbox {
+    /// Whose letters come here; `None` hears everybody.
+    listens_to: Option<Arc<Mutex<BTreeSet<NodeName>>>>,
     letters: Sender<Envelope>,
     telemetry: Sender<Envelope>,
     dropped: Arc<AtomicU64>,
@@ -54,6 +56,27 @@ struct Results {
 struct Waiting {
     fresh: BTreeMap<SegmentId, Vec<u8>>,
     taken: BTreeMap<SegmentId, Vec<u8>>,
+    /// Who reads each run.
+    readers: BTreeMap<RunId, String>,
+}
+
+impl Waiting {
+    /// Nobody reads this run any more: what was taken of it and not confirmed waits again.
+    fn leave(&mut self, run: &RunId) {
+        self.readers.remove(run);
+        let again: Vec<SegmentId> = self.taken.keys().filter(|id| id.run == *run).cloned().collect();
+        for id in again {
+            self.fresh.extend(self.taken.remove(&id).map(|body| (id, body)));
+        }
+    }
+
+    fn next_of(&mut self, reader: &str) -> Option<(SegmentId, Vec<u8>)> {
+        let is_own = |id: &&SegmentId| self.readers.get(&id.run).is_some_and(|own| own == reader);
+        let id = self.fresh.keys().find(is_own)?.clone();
+        let body = self.fresh.remove(&id)?;
+        self.taken.insert(id.clone(), body.clone());
+        Some((id, body))
+    }
 }
 
 impl Default for Results {
@@ -81,8 +104,8 @@ impl Local {
 impl Fabric for Local {
     type Endpoint = LocalEndpoint;
     type Records = LocalRecords;
-    type Outgoing = LocalResults;
-    type Incoming = LocalResults;
+    type Outgoing = LocalOutgoing;
+    type Incoming = LocalIncoming;
 
     fn join(&self, name: NodeName) -> Result<LocalEndpoint, Error> {
         let mut places = self.places();
@@ -92,7 +115,10 @@ impl Fabric for Local {
         let (letters, letters_in) = unbounded();
         let (telemetry, telemetry_in) = bounded(TELEMETRY_ROOM);
         let dropped = Arc::new(AtomicU64::new(0));
-        places.insert(name.clone(), Mailbox { letters, telemetry, dropped: Arc::clone(&dropped) });
+        let hears_everybody = !name.is_controller() || name == NodeName::controller();
+        let listens_to = (!hears_everybody).then(Arc::default);
+        let mailbox = Mailbox { listens_to, letters, telemetry, dropped: Arc::clone(&dropped) };
+        places.insert(name.clone(), mailbox);
         Ok(LocalEndpoint {
             name,
             fabric: self.clone(),
@@ -106,17 +132,45 @@ impl Fabric for Local {
         Ok(LocalRecords(Arc::clone(&self.records)))
     }
 
-    fn outgoing(&self, _: &NodeName) -> Result<LocalResults, Error> {
-        Ok(LocalResults(Arc::clone(&self.results)))
+    fn outgoing(&self, _: &NodeName) -> Result<LocalOutgoing, Error> {
+        Ok(LocalOutgoing(Arc::clone(&self.results)))
     }
 
-    fn incoming(&self) -> Result<LocalResults, Error> {
-        // A new controller is shown again what the one before did not confirm.
-        let mut waiting = own(&self.results.waiting);
-        let taken = std::mem::take(&mut waiting.taken);
-        waiting.fresh.extend(taken);
-        drop(waiting);
-        Ok(LocalResults(Arc::clone(&self.results)))
+    fn incoming(&self, reader: &str) -> Result<LocalIncoming, Error> {
+        Ok(LocalIncoming { results: Arc::clone(&self.results), reader: reader.to_owned() })
+    }
+}
+
+impl LocalEndpoint {
+    /// Nodes do not tell controllers apart by their names.
+    fn said_by(&self) -> NodeName {
+        if self.name.is_controller() { NodeName::controller() } else { self.name.clone() }
+    }
+
+    /// To every controller that listens.
+    fn post_to_controllers(&self, letter: &Envelope) -> Result<(), Error> {
+        let places = self.fabric.places();
+        let controllers = places.iter().filter(|(name, _)| name.is_controller());
+        let controllers: Vec<_> =
+            controllers.map(|(name, mailbox)| (name.clone(), mailbox.clone())).collect();
+        drop(places);
+        if controllers.is_empty() {
+            return Err(Error::Unknown(NodeName::controller()));
+        }
+        for (name, mailbox) in controllers {
+            if mailbox.hears(letter) {
+                // One that has just left is not there to be told.
+                mailbox.put(&name, letter.clone()).unwrap_or(());
+            }
+        }
+        Ok(())
+    }
+
+    fn change_listening(&self, change: impl FnOnce(&mut BTreeSet<NodeName>)) {
+        let own_place = self.fabric.places().get(&self.name).and_then(|place| place.listens_to.clone());
+        if let Some(listens_to) = own_place {
+            change(&mut own(&listens_to));
+        }
     }
 }
 
@@ -126,18 +180,31 @@ impl Endpoint for LocalEndpoint {
     }
 
     fn post(&mut self, to: &NodeName, body: Body) -> Result<(), Error> {
+        let letter = Envelope { from: self.said_by(), body };
+        if *to == NodeName::controller() {
+            return self.post_to_controllers(&letter);
+        }
         let mailbox = self.fabric.places().get(to).cloned().ok_or_else(|| Error::Unknown(to.clone()))?;
-        mailbox.put(to, Envelope { from: self.name.clone(), body })
+        mailbox.put(to, letter)
     }
 
     fn post_all(&mut self, body: Body) -> Result<(), Error> {
         let others: Vec<_> = self.fabric.places().iter().map(|(n, m)| (n.clone(), m.clone())).collect();
         for (to, mailbox) in others.into_iter().filter(|(name, _)| *name != self.name) {
-            let letter = Envelope { from: self.name.clone(), body: body.clone() };
+            let letter = Envelope { from: self.said_by(), body: body.clone() };
             // Who has just left is not there to be told.
             mailbox.put(&to, letter).unwrap_or(());
         }
         Ok(())
+    }
+
+    fn listen_to(&mut self, nodes: &[NodeName]) -> Result<(), Error> {
+        self.change_listening(|listens_to| listens_to.extend(nodes.iter().cloned()));
+        Ok(())
+    }
+
+    fn stop_listening_to(&mut self, nodes: &[NodeName]) {
+        self.change_listening(|listens_to| listens_to.retain(|node| !nodes.contains(node)));
     }
 
     fn receive(&mut self, within: Nanos) -> Option<Envelope> {
@@ -164,6 +231,11 @@ impl Drop for LocalEndpoint {
 }
 
 impl Mailbox {
+    fn hears(&self, letter: &Envelope) -> bool {
+        let is_for_all = matches!(letter.body, Body::Hello(_));
+        is_for_all || self.listens_to.as_ref().is_none_or(|nodes| own(nodes).contains(&letter.from))
+    }
+
     fn put(&self, to: &NodeName, letter: Envelope) -> Result<(), Error> {
         let gone = |_| Error::Gone(to.clone());
         if !letter.body.may_be_dropped() {
@@ -219,11 +291,11 @@ impl Records for LocalRecords {
     }
 }
 
-/// Either end of the results' way in memory.
+/// The node's end of the results' way in memory.
 #[derive(Clone, Debug)]
-pub struct LocalResults(Arc<Results>);
+pub struct LocalOutgoing(Arc<Results>);
 
-impl Outgoing for LocalResults {
+impl Outgoing for LocalOutgoing {
     fn append(&mut self, id: &SegmentId, body: &[u8]) -> Result<(), Error> {
         if body.len() > SEGMENT_ROOM {
             return Err(Error::TooLarge(body.len()));
@@ -237,26 +309,79 @@ impl Outgoing for LocalResults {
             return Err(Error::Full);
         }
         waiting.fresh.insert(id.clone(), body.to_vec());
-        self.0.came.notify_one();
+        self.0.came.notify_all();
         Ok(())
     }
 }
 
-impl Incoming for LocalResults {
+/// A controller's end. Dropping it leaves all its runs.
+#[derive(Debug)]
+pub struct LocalIncoming {
+    results: Arc<Results>,
+    reader: String,
+}
+
+impl Drop for LocalIncoming {
+    fn drop(&mut self) {
+        let mut waiting = own(&self.results.waiting);
+        let of_this = waiting.readers.iter().filter(|(_, reader)| **reader == self.reader);
+        let runs: Vec<RunId> = of_this.map(|(run, _)| run.clone()).collect();
+        for run in runs {
+            waiting.leave(&run);
+        }
+        self.results.came.notify_all();
+    }
+}
+
+impl Incoming for LocalIncoming {
     type Token = SegmentId;
 
+    fn read_run(&mut self, run: &RunId, instead_of: &BTreeSet<String>) -> Result<(), Error> {
+        let mut waiting = own(&self.results.waiting);
+        match waiting.readers.get(run) {
+            Some(reader) if *reader == self.reader => return Ok(()),
+            Some(reader) if !instead_of.contains(reader) => {
+                return Err(Error::Taken(NodeName(reader.clone())));
+            }
+            _ => {}
+        }
+        waiting.leave(run);
+        waiting.readers.insert(run.clone(), self.reader.clone());
+        self.results.came.notify_all();
+        Ok(())
+    }
+
+    fn leave_run(&mut self, run: &RunId) {
+        let mut waiting = own(&self.results.waiting);
+        if waiting.readers.get(run) == Some(&self.reader) {
+            waiting.leave(run);
+        }
+    }
+
+    fn waiting_runs(&mut self) -> Result<BTreeMap<RunId, BTreeSet<String>>, Error> {
+        let waiting = own(&self.results.waiting);
+        let runs = waiting.fresh.keys().chain(waiting.taken.keys()).map(|id| id.run.clone());
+        Ok(runs.map(|run| (run.clone(), waiting.readers.get(&run).cloned().into_iter().collect())).collect())
+    }
+
     fn collect(&mut self, within: Nanos) -> Option<Delivery<SegmentId>> {
-        let nothing = |waiting: &mut Waiting| waiting.fresh.is_empty();
-        let waiting = own(&self.0.waiting);
-        let waited = self.0.came.wait_timeout_while(waiting, within.to_std(), nothing);
-        let mut waiting = waited.unwrap_or_else(PoisonError::into_inner).0;
-        let (id, body) = waiting.fresh.pop_first()?;
-        waiting.taken.insert(id.clone(), body.clone());
+        let mut next = None;
+        let nothing = |waiting: &mut Waiting| {
+            next = waiting.next_of(&self.reader);
+            next.is_none()
+        };
+        let waiting = own(&self.results.waiting);
+        drop(self.results.came.wait_timeout_while(waiting, within.to_std(), nothing));
+        let (id, body) = next?;
         Some(Delivery { token: id.clone(), id, body })
     }
 
     fn confirm(&mut self, token: SegmentId) -> Result<(), Error> {
-        own(&self.0.waiting).taken.remove(&token);
+        let mut waiting = own(&self.results.waiting);
+        // One that was replaced can confirm nothing.
+        if waiting.readers.get(&token.run) == Some(&self.reader) {
+            waiting.taken.remove(&token);
+        }
         Ok(())
     }
 }

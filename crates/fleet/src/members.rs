@@ -9,6 +9,7 @@
 use crate::hello::{Hello, PROTOCOL, Protocol};
 use crate::known::KnownNode;
 use crate::labels::OperatorLabels;
+use crate::lead::NodeLead;
 use crate::message::{Head, NodeName, RunId};
 use crate::reign::LAST_EPOCH;
 use packetrig_units::{MonoTime, Nanos};
@@ -136,6 +137,7 @@ impl Member {
 pub struct Members {
     nodes: BTreeMap<NodeName, Member>,
     labels: BTreeMap<NodeName, OperatorLabels>,
+    leads: BTreeMap<NodeName, NodeLead>,
 }
 
 impl Members {
@@ -183,6 +185,11 @@ impl Members {
         self.labels = labels;
     }
 
+    /// Nodes that controllers lead now, in place of what was known before.
+    pub fn assign_leads(&mut self, leads: BTreeMap<NodeName, NodeLead>) {
+        self.leads = leads;
+    }
+
     /// Who has been silent for long, since the last time this was asked.
     pub fn tick(&mut self, now: MonoTime) -> Vec<Change> {
         let silent = self.nodes.iter_mut().filter_map(|(name, member)| {
@@ -226,7 +233,8 @@ impl Members {
     pub fn rows(&self, now: MonoTime) -> Vec<MemberRow> {
         let none = OperatorLabels::default();
         let row = |(name, member): (&NodeName, &Member)| {
-            MemberRow::of(name, member, self.labels.get(name).unwrap_or(&none), now)
+            let labels = self.labels.get(name).unwrap_or(&none);
+            MemberRow { lead: self.leads.get(name).cloned(), ..MemberRow::of(name, member, labels, now) }
         };
         self.nodes.iter().map(row).collect()
     }
@@ -251,6 +259,9 @@ pub struct MemberRow {
     /// Labels from the operator that do not count, because its owner uses their keys.
     #[serde(default)]
     pub overruled_labels: Vec<String>,
+    /// Who leads it, if a controller does.
+    #[serde(default)]
+    pub lead: Option<NodeLead>,
     /// What it said.
     pub hello: Hello,
 }
@@ -265,6 +276,7 @@ impl MemberRow {
             skew: member.skew(),
             operator_labels: labels.in_force(&member.hello),
             overruled_labels: labels.overruled(&member.hello),
+            lead: None,
             hello: member.hello.clone(),
         }
     }
@@ -292,15 +304,16 @@ impl MemberRow {
         self.hello.labels.iter().chain(&self.operator_labels)
     }
 
-    /// What keeps it from taking part in a run other than `run`; `None` if nothing does.
+    /// What keeps it from taking part in `run`; `None` if nothing does. What it still does for a controller that does not lead it
+    /// any more is ended by the one that leads it next.
     pub fn hindrance(&self, run: Option<&RunId>) -> Option<String> {
-        let busy = self.hello.busy.as_ref().map(|head| &head.run).filter(|busy| Some(*busy) != run);
+        let lead = self.lead.as_ref().filter(|lead| Some(&lead.run) != run);
         if self.presence == Presence::Lost {
             Some(format!("not heard for {}", self.silent))
         } else if let Some(skew) = &self.skew {
             Some(skew.to_string())
         } else {
-            busy.map(|run| format!("busy with run {run}"))
+            lead.map(|lead| format!("it {lead}"))
         }
     }
 }
@@ -380,12 +393,36 @@ mod tests {
     #[test]
     fn what_keeps_a_node_from_a_run_is_said() {
         let mut members = Members::default();
-        let head =
-            |run: &str| Head { run: RunId(run.into()), attempt: 1, epoch: 1, plan: crate::PlanHash::of("") };
-        members.hear(&name("a"), Hello { busy: Some(head("r1")), ..hello(1) }, at(0));
+        let head = Head { run: RunId("r1".into()), attempt: 1, epoch: 1, plan: crate::PlanHash::of("") };
+        members.hear(&name("a"), Hello { busy: Some(head), ..hello(1) }, at(0));
+        assert_eq!(members.rows(at(0))[0].hindrance(None), None, "nobody leads it");
+        let lead = NodeLead {
+            reign: "c1".into(),
+            epoch: 1,
+            run: RunId("r1".into()),
+            user: "alice".into(),
+            host: "rig7".into(),
+            since_wall_ns: 50_580_000_000_000,
+            is_free: false,
+        };
+        members.assign_leads(BTreeMap::from([(name("a"), lead)]));
         let row = |now| members.rows(at(now)).remove(0);
-        assert_eq!(row(0).hindrance(None).unwrap(), "busy with run r1");
+        assert_eq!(row(0).hindrance(None).unwrap(), "it belongs to run r1 of alice@rig7 since 14:03 UTC");
         assert_eq!(row(0).hindrance(Some(&RunId("r1".into()))), None);
         assert_eq!(row(20_000).hindrance(None).unwrap(), "not heard for 20s");
+    }
+
+    /// A controller of protocol 2 would lead the whole fleet, and a node of it tells nobody in which epoch it is led.
+    #[test]
+    fn a_controller_of_protocol_2_and_a_fleet_of_protocol_3_refuse_each_other_by_name() {
+        let (two, three) = (Protocol { major: 2, minor: 0 }, PROTOCOL);
+        assert_eq!(three.major, 3);
+        for (node, controller) in [(two, three), (three, two)] {
+            let said = Hello { protocol: node, version: "1.2".into(), ..Hello::default() };
+            let text = Skew::between(&said, controller).unwrap().to_string();
+            let words =
+                format!("packetrig 1.2 there speaks protocol {}.0; this controller speaks", node.major);
+            assert!(text.starts_with(&words), "{text}");
+        }
     }
 }

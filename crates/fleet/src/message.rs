@@ -46,10 +46,24 @@ impl NodeName {
     pub fn local() -> Self {
         Self(Self::LOCAL.to_owned())
     }
-    /// The controller's own place on the fabric.
+    /// Whoever leads a node, as that node says. As a place on the fabric it is the only controller there is, and hears all nodes.
     pub fn controller() -> Self {
-        Self("controller".to_owned())
+        Self(Self::CONTROLLER.to_owned())
     }
+    /// The place of one controller among several. It hears the nodes that it [listens to](crate::fabric::Endpoint::listen_to).
+    pub fn controller_of(reign: &str) -> Self {
+        Self(format!("{}-{reign}", Self::CONTROLLER))
+    }
+    /// Whether it is the place of a controller: no node may be called so.
+    pub fn is_controller(&self) -> bool {
+        let rest = self.0.strip_prefix(Self::CONTROLLER);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+    }
+    /// How the names of controllers begin.
+    pub const fn controller_word() -> &'static str {
+        Self::CONTROLLER
+    }
+    const CONTROLLER: &str = "controller";
 }
 
 impl fmt::Display for NodeName {

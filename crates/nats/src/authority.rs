@@ -56,7 +56,7 @@ pub enum Error {
     #[error("no certificate could be made: {0}")]
     Certificate(String),
     /// User: not a name.
-    #[error("`{0}` is no name for a node: 1 to 32 of a-z, 0-9 and -, and not `controller`")]
+    #[error("`{0}` is no name for a node: 1 to 32 of a-z, 0-9 and -, and not `controller` or `controller-…`")]
     Name(String),
     /// User: the name belongs to another key.
     #[error("there is already a node called {0}, with another key; choose another name or remove that node")]

@@ -7,12 +7,15 @@
 //! Invariant: letters of one sender arrive in the order it posted them (what goes to all nodes has an order of its own, and so
 //! have renewals and grants); before `join` returns the server has confirmed every subscription of the place by a round trip on one of them.
 
+mod heard_nodes;
+mod known_controllers;
 mod listening;
 mod place;
 mod quota;
 mod renewals;
 mod trust;
 
+use self::heard_nodes::{HeardNodes, NodeSubscriptions};
 use self::listening::{EndpointListener, Feeds, Tasks, UnacquaintedNode};
 pub(crate) use self::place::draw;
 use self::place::{ASK, NUMBER, Own, PROOF, THERE_WORD};
@@ -61,6 +64,8 @@ pub struct NatsEndpoint {
     renewals: Receiver<Message>,
     renewal_quota: NodeQuota,
     renewal_line: RenewalLine,
+    /// Of one controller among several.
+    node_subscriptions: NodeSubscriptions,
     unacquainted: Receiver<UnacquaintedNode>,
     /// When each node was told of this controller.
     acquainted_at: BTreeMap<NodeName, u64>,
@@ -106,9 +111,10 @@ impl NatsEndpoint {
             telemetry: telemetry_in,
             telemetry_quota: telemetry_quota.clone(),
         };
+        let heard = HeardNodes::of(&name);
         let joining = async move {
             let own = enter(access, name, incarnation).await?;
-            let listener = EndpointListener { own, gate, unacquainted: unacquainted_in };
+            let listener = EndpointListener { own, gate, heard, unacquainted: unacquainted_in };
             let tasks = Tasks::start(&listener, &feeds).await?;
             Ok((listener, feeds, tasks))
         };
@@ -124,6 +130,7 @@ impl NatsEndpoint {
             runtime,
             renewals,
             renewal_quota,
+            node_subscriptions: NodeSubscriptions::new(listener.clone(), feeds.clone()),
             renewal_line: RenewalLine::new(listener, queue),
             unacquainted,
             acquainted_at: BTreeMap::new(),
@@ -155,7 +162,9 @@ impl NatsEndpoint {
         let mut place = 0;
         if self.own.is_controller() {
             place = self.place(to)?;
-            self.renewal_line.listen_to(to, &self.runtime);
+            if self.node_subscriptions.are_of_everybody() {
+                self.renewal_line.listen_to(to, &self.runtime);
+            }
         }
         Ok((subject::to_node(name), place))
     }
@@ -186,7 +195,10 @@ impl NatsEndpoint {
 
     /// Publishes it; `to` is one node and which life of it.
     fn publish(&mut self, at: String, to: Option<(&NodeName, u64)>, body: &Body) -> Result<(), Error> {
-        let envelope = Envelope { from: self.own.name.clone(), body: body.clone() };
+        // Nodes tell controllers apart by their seals, not by their names.
+        let is_controller = self.own.is_controller();
+        let from = if is_controller { NodeName::controller() } else { self.own.name.clone() };
+        let envelope = Envelope { from, body: body.clone() };
         let bytes = letter::encode(&envelope)?;
         let mut headers = self.own.headers();
         self.seals.seal(&mut headers, &at, to, body, &bytes)?;
@@ -274,7 +286,7 @@ impl NatsEndpoint {
 async fn enter(access: Access, name: NodeName, incarnation: u64) -> Result<Own, Error> {
     let troubles = Troubles::default();
     let client = open(access.clone(), name.0.clone(), troubles.clone()).await?;
-    let leases = if name == NodeName::controller() {
+    let leases = if name.is_controller() {
         open(access, name.0.clone(), troubles.clone()).await?
     } else {
         client.clone()
@@ -311,6 +323,22 @@ impl Endpoint for NatsEndpoint {
 
     fn post_all(&mut self, body: Body) -> Result<(), Error> {
         self.publish(subject::TO_ALL.to_owned(), None, &body)
+    }
+
+    fn listen_to(&mut self, nodes: &[NodeName]) -> Result<(), Error> {
+        if !self.own.is_controller() {
+            return Err(Error::NotPermitted(format!("{} is no controller", self.own.name)));
+        }
+        self.node_subscriptions.listen_to(nodes, &self.runtime)?;
+        for node in nodes {
+            self.renewal_line.listen_to(node, &self.runtime);
+        }
+        Ok(())
+    }
+
+    fn stop_listening_to(&mut self, nodes: &[NodeName]) {
+        self.node_subscriptions.stop_listening_to(nodes);
+        self.renewal_line.stop_listening_to(nodes);
     }
 
     fn receive(&mut self, within: Nanos) -> Option<Envelope> {

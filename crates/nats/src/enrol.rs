@@ -41,7 +41,7 @@ pub enum Error {
     #[error("this is no join line ({PREFIX}…): copy it whole from `packetrig fleet`")]
     Line,
     /// User: not a name.
-    #[error("`{0}` is no name for a node: 1 to 32 of a-z, 0-9 and -, and not `controller`")]
+    #[error("`{0}` is no name for a node: 1 to 32 of a-z, 0-9 and -, and not `controller` or `controller-…`")]
     Name(String),
     /// Peer: somebody else answers at that address, or the line belongs to another fleet.
     #[error("who answers at {0} is not the authority of this join line")]

@@ -5,9 +5,10 @@
 use crate::captures::{NatsCaptureAnswers, NatsCaptureQuestions};
 use crate::connection::Access;
 use crate::endpoint::NatsEndpoint;
+use crate::incoming::NatsIncoming;
 use crate::observer::Observer;
 use crate::records::NatsRecords;
-use crate::results::{NatsIncoming, NatsOutgoing};
+use crate::results::NatsOutgoing;
 use crate::runtime::Runtime;
 use packetrig_fleet::fabric::{Error, Fabric};
 use packetrig_fleet::message::NodeName;
@@ -76,7 +77,7 @@ impl Fabric for NatsFabric {
         NatsOutgoing::open(self.runtime.clone(), self.access.clone(), node)
     }
 
-    fn incoming(&self) -> Result<NatsIncoming, Error> {
-        NatsIncoming::open(self.runtime.clone(), self.access.clone())
+    fn incoming(&self, reader: &str) -> Result<NatsIncoming, Error> {
+        NatsIncoming::open(self.runtime.clone(), self.access.clone(), reader)
     }
 }

@@ -7,7 +7,7 @@ use crate::runtime::Runtime;
 use crate::subject::RECORDS;
 use async_nats::jetstream::{self, kv};
 use bytes::Bytes;
-use futures_util::TryStreamExt;
+use futures_util::{StreamExt, TryStreamExt};
 use packetrig_fleet::fabric::{Error, Record, Records};
 use packetrig_fleet::message::NodeName;
 use std::future::Future;
@@ -16,6 +16,9 @@ use std::time::Duration;
 /// How often opening is tried, and how long after a failure again.
 const MOST_ATTEMPTS: u32 = 10;
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(200);
+
+/// Of many records, reads that are under way together.
+const READS_AT_ONCE: usize = 64;
 
 /// Records over the network.
 #[derive(Debug)]
@@ -76,13 +79,23 @@ impl NatsRecords {
     }
 }
 
+async fn read(store: kv::Store, key: String) -> Result<Option<Record>, Error> {
+    let entry = store.entry(key).await.map_err(unanswered)?;
+    let there = entry.filter(|entry| entry.operation == kv::Operation::Put);
+    Ok(there.map(|entry| Record { value: entry.value.to_vec(), revision: entry.revision }))
+}
+
 impl Records for NatsRecords {
     fn get(&mut self, key: &str) -> Result<Option<Record>, Error> {
         let (store, key) = (self.store.clone(), key.to_owned());
+        self.ask(read(store, key))
+    }
+
+    fn get_many(&mut self, keys: &[String]) -> Result<Vec<Option<Record>>, Error> {
+        let (store, keys) = (self.store.clone(), keys.to_vec());
         self.ask(async move {
-            let entry = store.entry(key).await.map_err(unanswered)?;
-            let there = entry.filter(|entry| entry.operation == kv::Operation::Put);
-            Ok(there.map(|entry| Record { value: entry.value.to_vec(), revision: entry.revision }))
+            let reads = keys.into_iter().map(|key| read(store.clone(), key));
+            futures_util::stream::iter(reads).buffered(READS_AT_ONCE).try_collect().await
         })
     }
 

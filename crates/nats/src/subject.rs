@@ -38,14 +38,20 @@ pub fn to_node(name: &str) -> String {
     format!("cmd.node.{name}")
 }
 
+/// All controllers are one to the server: they have the same rights.
+fn role(name: &str) -> &str {
+    let controller = NodeName::controller_word();
+    if name.strip_prefix(controller).is_some_and(|rest| rest.starts_with('-')) { controller } else { name }
+}
+
 /// Where it is asked whether somebody of that name is there, and where a new one says so.
 pub fn presence(name: &str) -> String {
-    format!("join.{name}")
+    format!("join.{}", role(name))
 }
 
 /// Beginning of the subjects at which a place gets answers: one of its own each, or nodes would read each other's.
 pub fn inbox(name: &str) -> String {
-    format!("_INBOX_{name}")
+    format!("_INBOX_{}", role(name))
 }
 
 /// Where a node says `body` to the controller.
@@ -54,7 +60,7 @@ pub(crate) fn to_controller(from: &str, body: &Body) -> String {
         Body::Telemetry(head, _) => format!("tm.{}.{from}", squeezed(&head.run.0)),
         Body::Hello(_) => format!("hb.{from}"),
         Body::Renew(..) => renewals_of(from),
-        _ => format!("rep.{from}"),
+        _ => letters_of(from),
     }
 }
 
@@ -63,7 +69,17 @@ pub(crate) fn segment(run: &str, node: &str) -> String {
     format!("{RESULTS}.{}.{node}", squeezed(run))
 }
 
-/// Letters that the controller receives from all nodes.
+/// Where `node` says what must arrive to its controller.
+pub(crate) fn letters_of(node: &str) -> String {
+    format!("rep.{node}")
+}
+
+/// Where `node` says what it counts, whatever the run.
+pub(crate) fn telemetry_of(node: &str) -> String {
+    format!("tm.*.{node}")
+}
+
+/// Letters that the only controller receives from all nodes.
 pub(crate) const CONTROLLER_LETTERS: &str = "rep.*";
 /// Messages that may be dropped, from all nodes.
 pub(crate) const CONTROLLER_TELEMETRY: [&str; 2] = ["hb.*", "tm.*.*"];
@@ -165,6 +181,13 @@ mod tests {
             assert!(word(&NodeName(name.into())).is_err());
         }
         assert!(is_name("pi-4b") && is_name(&"x".repeat(32)));
+    }
+
+    #[test]
+    fn controllers_share_the_subjects_of_one_and_a_node_has_its_own() {
+        let of = |name: &str| [presence(name), inbox(name)];
+        assert_eq!(of("controller-1f"), of("controller"));
+        assert_eq!(of("controllers"), ["join.controllers", "_INBOX_controllers"]);
     }
 
     #[test]

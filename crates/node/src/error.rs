@@ -1,11 +1,14 @@
 //! Why a run gave no report.
 
 use packetrig_engine::Error as EngineError;
+use packetrig_fleet::lead::NodeLead;
 use packetrig_fleet::outcome::{Blame, Fault};
+use packetrig_fleet::reign::Identity;
 use packetrig_fleet::{NodeName, fabric};
 use packetrig_plan::PlanProblems;
 use packetrig_store::spool;
 use packetrig_sys::Error as KernelError;
+use std::collections::BTreeMap;
 
 /// By whose fault: see each variant.
 #[derive(Debug, thiserror::Error)]
@@ -32,9 +35,15 @@ pub enum Error {
     /// World: a steered run ended before anything could be started.
     #[error("the run ended before it was under way")]
     NeverRan,
-    /// World: another controller has the fleet.
-    #[error("the fleet is in charge of another controller{}", .0.as_ref().map(|host| format!(" on {host}")).unwrap_or_default())]
-    Taken(Option<String>),
+    /// World: other controllers lead nodes that the plan needs.
+    #[error("{}", .0.iter().map(|(node, lead)| format!("node {node} {lead}")).collect::<Vec<_>>().join("; "))]
+    NodesTaken(BTreeMap<NodeName, NodeLead>),
+    /// World: a controller leads the whole fleet.
+    #[error(
+        "an earlier version of packetrig leads the whole fleet: process {} on {}; end it first, or use the same version",
+        .0.pid, .0.host
+    )]
+    OldController(Box<Identity>),
     /// User: the owner of the node does not allow the plan.
     #[error("not permitted by the owner of this node: {}", .0.join("; "))]
     NotPermitted(Vec<String>),
@@ -67,7 +76,8 @@ impl Error {
             Self::Failed { fault } => return fault.clone(),
             Self::Fabric(_) | Self::AgentDied(_) | Self::NoJournal => Blame::Bug,
             Self::NeverRan
-            | Self::Taken(_)
+            | Self::NodesTaken(_)
+            | Self::OldController(_)
             | Self::Spool(_)
             | Self::Watch(_)
             | Self::Epoch(_)

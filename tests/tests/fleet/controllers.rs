@@ -81,17 +81,22 @@ fn a_run_that_another_catalogue_has_is_stopped_by_the_next_one() {
 }
 
 #[test]
-fn a_second_controller_is_told_who_has_the_fleet_and_waits() {
+fn a_run_that_needs_a_busy_node_is_refused_by_name_or_waits() {
     let Some(fleet) = Fleet::up(Wish::default()) else { return };
-    let mut first = fleet.begin(&["--packets", "8000"]);
+    let mut first = fleet.begin(&["--packets", "12000"]);
     first.await_frames();
-    let mut second = fleet.run(&["--packets", "500"]);
-    second.await_remark("waiting for the fleet: it is in charge of process");
-    second.signal(Signal::INT);
-    let refused = second.finish();
+    let refused = fleet.run(&["--packets", "500"]).finish();
     assert_eq!(refused.code, Some(6), "{}", refused.complaints);
-    let mut third = fleet.run(&["--packets", "500"]);
-    third.await_remark("waiting for the fleet");
+    let run = fleet.status()[0]["hello"]["busy"]["run"].as_str().expect("it is busy").to_owned();
+    for words in [format!("node r1 belongs to run {run} of "), " since ".to_owned(), " UTC".to_owned()] {
+        assert!(refused.complaints.contains(&words), "no `{words}`: {}", refused.complaints);
+    }
+    let mut second = fleet.run(&["--packets", "500", "--wait-for-nodes"]);
+    second.await_remark(&format!("waiting: node r1 belongs to run {run}"));
+    second.signal(Signal::INT);
+    assert_eq!(second.finish().code, Some(6));
+    let mut third = fleet.run(&["--packets", "500", "--wait-for-nodes"]);
+    third.await_remark("waiting: node");
     let first = first.finish();
     first.report().assert_nothing_lost();
     let third = third.finish();

@@ -222,11 +222,16 @@ impl Fleet {
 
     /// Starts a run of three senders to three receivers, 1000 frames a second each.
     pub(crate) fn run(&self, more: &[&str]) -> Run<'_> {
+        self.run_between(["any-tx*3", "any-rx*3"], more)
+    }
+
+    /// The same from and to such ports.
+    pub(crate) fn run_between(&self, [tx, rx]: [&str; 2], more: &[&str]) -> Run<'_> {
         static RUNS: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let number = RUNS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let log = format!("run-{number}");
         let before = SENDERS.map(|node| self.sent_by(node));
-        let usual = ["run", "--tx", "any-tx*3", "--rx", "any-rx*3", "--pattern", "n-to-n", "--json"];
+        let usual = ["run", "--tx", tx, "--rx", rx, "--pattern", "n-to-n", "--json"];
         // The bridge between them has learnt none of the receivers' addresses. A busy machine may hold a sender up.
         let accepted = ["--max-misdelivered", "100%", "--max-late", "5s"];
         let all = [&usual[..], &accepted, more].concat();
@@ -237,8 +242,13 @@ impl Fleet {
     /// Starts a run and waits until it is under way. On a machine that is too busy to start it in time it says so, having
     /// sent nothing, and is started again.
     pub(crate) fn begin(&self, more: &[&str]) -> Run<'_> {
+        self.begin_between(["any-tx*3", "any-rx*3"], more)
+    }
+
+    /// The same from and to such ports.
+    pub(crate) fn begin_between(&self, ports: [&str; 2], more: &[&str]) -> Run<'_> {
         for _ in 0..STARTS {
-            let mut run = self.run(more);
+            let mut run = self.run_between(ports, more);
             if run.has_begun() {
                 return run;
             }
@@ -290,7 +300,12 @@ impl Fleet {
 
     /// Runs in the catalogue, the latest first.
     pub(crate) fn catalogue(&self) -> Vec<Value> {
-        let (_, printed, complaints) = self.ask(&["report", "list", "--json"]);
+        self.catalogue_in(&[])
+    }
+
+    /// The same of another catalogue.
+    pub(crate) fn catalogue_in(&self, store: &[&str]) -> Vec<Value> {
+        let (_, printed, complaints) = self.ask(&[&["report", "list", "--json"], store].concat());
         let list: Value = serde_json::from_str(&printed).unwrap_or_else(|_| panic!("{printed} {complaints}"));
         list.as_array().cloned().expect("a list of runs")
     }

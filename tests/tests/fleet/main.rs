@@ -15,5 +15,6 @@ mod operating;
 mod refusals;
 mod run;
 mod served;
+mod several;
 mod walls;
 mod whole;

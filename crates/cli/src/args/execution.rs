@@ -38,6 +38,9 @@ pub(crate) struct Execution {
     /// On a fleet: when a node is lost, the others go on to the end of the plan instead of stopping
     #[arg(long)]
     pub(crate) go_on: bool,
+    /// On a fleet: wait until the nodes of the plan are free, instead of refusing a plan of which another run has some
+    #[arg(long)]
+    pub(crate) wait_for_nodes: bool,
     /// Check the plan, print it as YAML and stop
     #[arg(long)]
     pub(crate) print_plan: bool,

@@ -74,6 +74,8 @@ pub(crate) struct Request {
     pub(crate) fleet: FleetPlace,
     /// With how many nodes of a fleet it starts and goes on.
     pub(crate) policies: Policies,
+    /// Waits for nodes that other runs have.
+    pub(crate) waits_for_nodes: bool,
 }
 
 impl Request {
@@ -94,6 +96,7 @@ impl Request {
             quiet: false,
             fleet: FleetPlace::default(),
             policies: Policies::default(),
+            waits_for_nodes: false,
         }
     }
 
@@ -101,6 +104,7 @@ impl Request {
     pub(crate) fn told(document: Document, arguments: Execution) -> Self {
         Self {
             policies: policies(&arguments),
+            waits_for_nodes: arguments.wait_for_nodes,
             name: arguments.name,
             out: arguments.out,
             store: arguments.store.directory,
@@ -158,10 +162,10 @@ pub(crate) fn execute(request: &Request, output: &mut Output) -> Result<Exit, Er
     }
 }
 
-/// The same on a fleet, of which this process takes charge for so long.
+/// The same on a fleet, of which this process leads some nodes for so long.
 fn on_fleet(request: &Request, place: &fleet_place::FleetPlace, output: &mut Output) -> Result<Exit, Error> {
     let plan = read_for_fleet(request)?;
-    let taken = TakenFleet::take(place, request.store.as_deref(), request.policies, request.quiet)?;
+    let taken = TakenFleet::take(place, request.store.as_deref(), request.policies)?;
     taken.execute(request, &plan, output)
 }
 
@@ -173,7 +177,7 @@ fn read_for_fleet(request: &Request) -> Result<Plan, Error> {
     Ok(plan)
 }
 
-/// A fleet in charge of this process, on which nothing of an earlier controller goes on.
+/// A fleet of which this process is a controller.
 pub(crate) struct TakenFleet {
     charged: fleet::Charged,
     /// What this rig can do, as measured before.
@@ -181,20 +185,16 @@ pub(crate) struct TakenFleet {
 }
 
 impl TakenFleet {
-    /// Takes charge, and ends what earlier controllers left.
+    /// Becomes a controller, which leads no node yet.
     pub(crate) fn take(
         place: &fleet_place::FleetPlace,
         store: Option<&Path>,
         policies: Policies,
-        quiet: bool,
     ) -> Result<Self, Error> {
         let catalogue = open_catalogue(store)?;
         let limits = catalogue.limits(&kernel::release())?;
         signal::latch()?;
-        let mut charged = fleet::take(place, catalogue, policies)?;
-        let mut progress = Progress::new(quiet, None);
-        charged.end_what_was_left(&mut |event| show(&mut progress, event))?;
-        progress.finish();
+        let charged = fleet::take(place, catalogue, policies, fleet::LateResults::OfKnownRuns)?;
         Ok(Self { charged, limits })
     }
 
@@ -213,6 +213,14 @@ impl TakenFleet {
         let Self { mut charged, limits } = self;
         let options = options(request, plan, limits);
         let sending = speeds::sending_time(plan);
+        let mut ending = Progress::new(request.quiet, None);
+        let tell = &mut |event: &RunEvent| show(&mut ending, event);
+        let led = charged.lead((plan, &options.run), request.waits_for_nodes, tell);
+        ending.finish();
+        led.map_err(|error| match error {
+            Error::Run(error) => refused(request, error),
+            error => error,
+        })?;
         let progress = Progress::new(request.quiet, sending);
         charged.begin(
             &options,
@@ -389,14 +397,22 @@ fn run(
     let mut tell = |event: &RunEvent| show(&mut progress, event);
     let ran = packetrig_node::run_to_end(ground, &request.document.text, options, (&stop, &mut tell));
     progress.finish();
-    ran.map_err(|error| match error {
+    ran.map_err(|error| refused(request, error))
+}
+
+fn refused(request: &Request, error: packetrig_node::Error) -> Error {
+    match error {
         // Found when the links were known; shown as if found when the plan was read.
         packetrig_node::Error::Plan(problems)
         | packetrig_node::Error::Engine(packetrig_engine::Error::Plan(problems)) => {
             plan::refused(&request.document, &problems.0)
         }
+        error @ packetrig_node::Error::NodesTaken(_) => {
+            remark("`--wait-for-nodes` waits until they are free");
+            error.into()
+        }
         error => error.into(),
-    })
+    }
 }
 
 /// By the verdict; a run that was stopped before its plan ended is interrupted, whatever was found until then.

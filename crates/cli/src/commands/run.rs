@@ -61,12 +61,11 @@ fn for_members(arguments: &Arguments, how_many: &dyn Fn(&str) -> usize) -> Resul
     super::quick::document(&arguments.flags, Some(&of_group))
 }
 
-/// What belongs to a fleet is known for certain once it is in charge of this process: what an earlier controller left is
-/// ended then, and every node that is there has answered.
+/// What belongs to a fleet is known for certain once every node that is there has answered.
 fn perform_with_all(place: &FleetPlace, arguments: Arguments, output: &mut Output) -> Result<Exit, Error> {
-    let (policies, quiet) = (execution::policies(&arguments.execution), arguments.execution.quiet);
+    let policies = execution::policies(&arguments.execution);
     let store = arguments.execution.store.directory.clone();
-    let taken = TakenFleet::take(place, store.as_deref(), policies, quiet)?;
+    let taken = TakenFleet::take(place, store.as_deref(), policies)?;
     for node in taken.fleet().never_heard() {
         remark(format_args!("node {node} was let in and never heard: it is not in any group yet"));
     }

@@ -46,7 +46,9 @@ fn messages<F: Fabric>(fabric: &Faulty<F>) {
 }
 
 fn calls<F: Fabric>(fabric: &Faulty<F>) {
-    let parts = || Ok::<_, Error>((fabric.records()?, fabric.incoming()?, fabric.outgoing(&node("a"))?));
+    let parts = || {
+        Ok::<_, Error>((fabric.records()?, super::reader(fabric, "one", &[]), fabric.outgoing(&node("a"))?))
+    };
     let (mut records, mut incoming, mut outgoing) =
         parts().unwrap_or_else(|error| panic!("opening: {error}"));
     fabric.set(Faults { cut: true, ..Faults::default() });

@@ -15,6 +15,50 @@ pub(super) fn check<F: Fabric>(traits: Traits, make: impl Fn() -> F) {
     nobody_is_answered_by_an_error(&make());
     who_left_is_answered_as_promised(traits, &make());
     waiting_ends_with_a_message_from_another_thread(&make());
+    controllers_hear_the_nodes_that_they_listen_to(&make());
+}
+
+/// Of two controllers each hears its own node, and both hear who is there.
+fn controllers_hear_the_nodes_that_they_listen_to<F: Fabric>(fabric: &F) {
+    let names = ["1f", "2e"].map(NodeName::controller_of);
+    let mut controllers = names.each_ref().map(|name| join(fabric, name));
+    let nodes = ["a", "b"].map(node);
+    let mut agents = nodes.each_ref().map(|name| join(fabric, name));
+    for (controller, of) in controllers.iter_mut().zip(&nodes) {
+        controller
+            .listen_to(std::slice::from_ref(of))
+            .unwrap_or_else(|error| panic!("listening to {of}: {error}"));
+        post(controller, of, command(Command::Arm));
+    }
+    for agent in &mut agents {
+        let got = agent.receive(LONG).map(|letter| (letter.from, letter.body));
+        assert_eq!(got, Some((NodeName::controller(), command(Command::Arm))));
+        post(agent, &NodeName::controller(), Body::Reply(head(), Reply::Armed));
+        post(agent, &NodeName::controller(), Body::Hello(Box::default()));
+    }
+    for (controller, of) in controllers.iter_mut().zip(&nodes) {
+        let mut letters = Vec::new();
+        let mut hellos = std::collections::BTreeSet::new();
+        while letters.is_empty() || hellos.len() < 2 {
+            let Some(letter) = controller.receive(LONG) else { panic!("{letters:?} {hellos:?} came") };
+            match letter.body {
+                Body::Hello(_) => {
+                    hellos.insert(letter.from);
+                }
+                body => letters.push((letter.from, body)),
+            }
+        }
+        assert_eq!(letters, [(of.clone(), Body::Reply(head(), Reply::Armed))]);
+        controller.stop_listening_to(std::slice::from_ref(of));
+    }
+    for agent in &mut agents {
+        post(agent, &NodeName::controller(), Body::Reply(head(), Reply::Armed));
+    }
+    let is_reply = |letter: crate::message::Envelope| matches!(letter.body, Body::Reply(..));
+    for controller in &mut controllers {
+        let more = std::iter::from_fn(|| controller.receive(SOON)).any(is_reply);
+        assert!(!more, "it listens to nobody");
+    }
 }
 
 fn letters_arrive_in_order<F: Fabric>(fabric: &F) {

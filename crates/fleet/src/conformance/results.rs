@@ -1,7 +1,8 @@
 //! Records and results: compare-and-set; nothing lost, nothing twice under one name, full is told.
 
-use super::{LONG, SOON, Traits, node, segment};
-use crate::fabric::{Delivery, Error, Fabric, Incoming, Outgoing, Records, SEGMENT_ROOM};
+use super::{LONG, SOON, Traits, node, reader, run, segment};
+use crate::fabric::{Delivery, Error, Fabric, Incoming, Outgoing, Records, SEGMENT_ROOM, SegmentId};
+use crate::message::RunId;
 use std::collections::BTreeSet;
 use std::fmt::Debug;
 
@@ -48,6 +49,10 @@ fn keys_come_in_order_and_go_when_removed<F: Fabric>(fabric: &F) {
     assert_eq!(done("reading", records.get("run.a")), None);
     done("making again", records.create("run.a", b"y"));
     assert_eq!(done("listing", records.keys("")), ["node.a", "run.a", "run.b", "runs"]);
+    let wanted = ["run.b", "nobody", "run.a"].map(str::to_owned);
+    let values = done("reading many", records.get_many(&wanted)).into_iter();
+    let values: Vec<Option<Vec<u8>>> = values.map(|record| record.map(|record| record.value)).collect();
+    assert_eq!(values, [Some(b"x".to_vec()), None, Some(b"y".to_vec())], "in the order they were asked for");
 }
 
 pub(super) fn check_results<F: Fabric>(traits: Traits, make: impl Fn() -> F) {
@@ -55,6 +60,42 @@ pub(super) fn check_results<F: Fabric>(traits: Traits, make: impl Fn() -> F) {
     the_unconfirmed_comes_again_when_opened_anew(&make());
     the_largest_fits_and_more_does_not(&make());
     a_full_store_refuses_and_keeps_what_it_has(traits, &make());
+    runs_are_read_apart_and_what_nobody_reads_stays(&make());
+}
+
+fn runs_are_read_apart_and_what_nobody_reads_stays<F: Fabric>(fabric: &F) {
+    let mut outgoing = done("opening", fabric.outgoing(&node("a")));
+    let other = RunId("20261121-2".into());
+    let late = RunId("20261121-3".into());
+    let of_run = |run: &RunId, number| SegmentId { run: run.clone(), ..segment("a", number) };
+    let (mut one, mut two) = (reader(fabric, "one", &[]), done("opening", fabric.incoming("two")));
+    done("reading another run", two.read_run(&other, &BTreeSet::new()));
+    assert!(matches!(two.read_run(&run(), &BTreeSet::new()), Err(Error::Taken(_))), "one reader a run");
+    for id in (0..3).flat_map(|number| [&run(), &other, &late].map(|run| of_run(run, number))) {
+        done("appending", outgoing.append(&id, id.to_string().as_bytes()));
+    }
+    for (incoming, own) in [(&mut one, &run()), (&mut two, &other)] {
+        let mut open: BTreeSet<u64> = (0..3).collect();
+        while !open.is_empty() {
+            let delivery = next(incoming);
+            assert_eq!(delivery.id.run, *own, "a segment of another run");
+            assert!(open.remove(&delivery.id.number), "{} twice", delivery.id);
+            done("confirming", incoming.confirm(delivery.token));
+        }
+        assert!(incoming.collect(SOON).is_none(), "nothing of another run comes");
+    }
+    // What is told of a run that is read and empty does not matter.
+    let mut waiting = done("listing", one.waiting_runs());
+    assert_eq!(waiting.remove(&late), Some(BTreeSet::new()), "nobody reads it");
+    done("reading it too", one.read_run(&late, &BTreeSet::new()));
+    let waiting = done("listing", two.waiting_runs());
+    assert_eq!(waiting.get(&late), Some(&BTreeSet::from(["one".to_owned()])));
+    let unconfirmed = next(&mut one);
+    assert_eq!(unconfirmed.id.run, late);
+    one.leave_run(&late);
+    done("reading what was left", two.read_run(&late, &BTreeSet::new()));
+    let came: BTreeSet<u64> = (0..3).map(|_| next(&mut two).id.number).collect();
+    assert_eq!(came, (0..3).collect(), "what was not confirmed comes to the next one");
 }
 
 fn next<I: Incoming>(incoming: &mut I) -> Delivery<I::Token> {
@@ -62,7 +103,7 @@ fn next<I: Incoming>(incoming: &mut I) -> Delivery<I::Token> {
 }
 
 fn what_is_appended_twice_comes_once<F: Fabric>(fabric: &F) {
-    let mut incoming = done("opening", fabric.incoming());
+    let mut incoming = reader(fabric, "one", &[]);
     let mut outgoing = done("opening", fabric.outgoing(&node("a")));
     for number in [0, 1, 0, 2, 2] {
         let body = format!("segment {number}");
@@ -80,7 +121,7 @@ fn what_is_appended_twice_comes_once<F: Fabric>(fabric: &F) {
 }
 
 fn the_unconfirmed_comes_again_when_opened_anew<F: Fabric>(fabric: &F) {
-    let mut incoming = done("opening", fabric.incoming());
+    let mut incoming = reader(fabric, "one", &[]);
     let mut outgoing = done("opening", fabric.outgoing(&node("a")));
     for number in 0..4 {
         done("appending", outgoing.append(&segment("a", number), b"x"));
@@ -90,7 +131,7 @@ fn the_unconfirmed_comes_again_when_opened_anew<F: Fabric>(fabric: &F) {
     open.remove(&confirmed.id.number);
     done("confirming", incoming.confirm(confirmed.token));
     drop(next(&mut incoming));
-    let mut again = done("opening anew", fabric.incoming());
+    let mut again = reader(fabric, "two", &["one"]);
     while !open.is_empty() {
         let delivery = next(&mut again);
         assert!(open.remove(&delivery.id.number), "{} was confirmed", delivery.id);
@@ -100,7 +141,7 @@ fn the_unconfirmed_comes_again_when_opened_anew<F: Fabric>(fabric: &F) {
 }
 
 fn the_largest_fits_and_more_does_not<F: Fabric>(fabric: &F) {
-    let mut incoming = done("opening", fabric.incoming());
+    let mut incoming = reader(fabric, "one", &[]);
     let mut outgoing = done("opening", fabric.outgoing(&node("a")));
     let body: Vec<u8> = (0..=SEGMENT_ROOM).map(|index| index.to_le_bytes()[0]).collect();
     assert_eq!(outgoing.append(&segment("a", 0), &body), Err(Error::TooLarge(SEGMENT_ROOM + 1)));
@@ -112,7 +153,7 @@ fn the_largest_fits_and_more_does_not<F: Fabric>(fabric: &F) {
 }
 
 fn a_full_store_refuses_and_keeps_what_it_has<F: Fabric>(traits: Traits, fabric: &F) {
-    let mut incoming = done("opening", fabric.incoming());
+    let mut incoming = reader(fabric, "one", &[]);
     let mut outgoing = done("opening", fabric.outgoing(&node("a")));
     let body = vec![7; traits.results_room / 8];
     let mut kept = BTreeSet::new();

@@ -3,9 +3,10 @@
 use super::peer::Progress;
 use super::{Controller, Limits, Phase, RunRecord};
 use crate::event::RunEventKind;
-use crate::message::Preparation;
+use crate::message::{NodeName, Preparation};
 use crate::outcome::{Blame, Fault, Outcome, RunState};
 use packetrig_units::MonoTime;
+use std::collections::BTreeSet;
 
 /// What is missing of such a run.
 const LOST: &str = "controller_lost: the controller of this run was lost";
@@ -28,6 +29,14 @@ impl Controller {
         self
     }
 
+    /// The same where other controllers lead these nodes now: nothing is said to them. What they counted comes by itself, or
+    /// later.
+    #[must_use]
+    pub fn without_saying_to(mut self, nodes: BTreeSet<NodeName>) -> Self {
+        self.elsewhere = nodes;
+        self
+    }
+
     pub(super) fn begin(&mut self, now: MonoTime) {
         let Some(record) = &self.inherited else { return self.prepare(now) };
         if !record.may_have_sent() {
@@ -42,6 +51,14 @@ impl Controller {
             peer.granted = Some(now);
         });
         self.reasons.push((None, LOST.to_owned()));
+        for node in self.elsewhere.clone() {
+            if let Some(mut peer) = self.peers.get_mut(&node) {
+                peer.reach(Progress::Spooled, now);
+                peer.granted = None;
+                peer.lost = true;
+            }
+            self.reasons.push((Some(node.clone()), format!("node {node}: another run has it now")));
+        }
         self.phase = Phase::Running { start: now };
         self.enter(RunState::Running);
         self.stop_senders(now);

@@ -5,6 +5,7 @@ use crate::message::{Head, NodeName, RunId};
 use crate::outcome::RunState;
 use packetrig_units::MonoTime;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 /// A run in the records. It is replaced before anything is sent that it says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,6 +20,9 @@ pub struct RunRecord {
     pub left_out: Vec<NodeName>,
     /// T, on the clock of the controller of that epoch.
     pub start: Option<MonoTime>,
+    /// Nodes that later controllers have made let go of it, each for a run of its own.
+    #[serde(default)]
+    pub released: BTreeSet<NodeName>,
 }
 
 impl RunRecord {
@@ -31,6 +35,10 @@ impl RunRecord {
         let mut nodes: Vec<NodeName> = self.nodes.iter().chain(&self.left_out).cloned().collect();
         nodes.sort();
         nodes
+    }
+    /// Nodes that nobody has made let go of it.
+    pub fn unreleased(&self) -> BTreeSet<NodeName> {
+        self.members().into_iter().filter(|node| !self.released.contains(node)).collect()
     }
     /// Whether its controller has not seen its end.
     pub const fn is_unfinished(&self) -> bool {
@@ -56,6 +64,7 @@ impl Controller {
             nodes: self.peers.names().cloned().collect(),
             left_out: self.left_out.keys().cloned().collect(),
             start,
+            released: BTreeSet::new(),
         }));
     }
 }

@@ -285,6 +285,7 @@ fn a_run_that_was_left_behind_is_stopped_and_collected() {
         nodes: vec![node("a")],
         left_out: vec![],
         start: None,
+        released: BTreeSet::new(),
     };
     let mut controller = Controller::collecting(record(RunState::Running), 5, fleet_limits());
     let actions = controller.handle(Event::Begin, at(0));
@@ -442,4 +443,42 @@ fn a_controller_that_stood_still_blames_itself() {
         panic!("{:?}", controller.outcome())
     };
     assert_eq!(reasons[0], own);
+}
+
+/// Of four nodes a later run has two, and ended its part there. The other two are led now.
+#[test]
+fn a_run_that_was_left_behind_is_ended_without_a_word_to_nodes_that_others_lead() {
+    let head = Head { run: RunId("r".into()), attempt: 1, epoch: 4, plan: PlanHash::of("p") };
+    let nodes: Vec<NodeName> = ["a", "b", "c", "d"].map(node).into();
+    let record = RunRecord {
+        head,
+        state: RunState::Running,
+        nodes: nodes.clone(),
+        left_out: vec![],
+        start: None,
+        released: [node("a"), node("b")].into(),
+    };
+    assert_eq!(record.unreleased(), [node("c"), node("d")].into());
+    let elsewhere = record.released.clone();
+    let mut controller = Controller::collecting(record, 5, fleet_limits()).without_saying_to(elsewhere);
+    let mut said = controller.handle(Event::Begin, at(0));
+    for name in ["c", "d"] {
+        let head = controller.head().clone();
+        let done = Reply::SendersDone { sent: vec![], why: StopReason::Told };
+        said.extend(controller.handle(Event::Reply(node(name), head, done), at(2)));
+    }
+    said.extend(controller.handle(Event::Tick, at(300)));
+    // What `a` counted was on its way; of `b` nothing comes.
+    for name in ["a", "c", "d"] {
+        said.extend(controller.handle(Event::Collected(node(name), Arc::default()), at(301)));
+    }
+    assert_eq!(controller.outcome(), None, "late results have a while to come");
+    said.extend(controller.handle(Event::Tick, at(60_000)));
+    let Some(Outcome::Partial { reasons, .. }) = controller.outcome() else { panic!("{said:?}") };
+    assert_eq!(
+        *reasons,
+        ["controller_lost: the controller of this run was lost", "node b: another run has it now"]
+    );
+    let told: BTreeSet<&str> = commands(&said).into_iter().map(|(node, _)| node).collect();
+    assert_eq!(told, ["c", "d"].into());
 }

@@ -1,6 +1,7 @@
 use super::*;
 use crate::hello::{Hello, OfferedPort, PROTOCOL, Protocol};
 use crate::known::KnownNode;
+use crate::lead::NodeLead;
 use crate::message::{Head, PlanHash};
 use packetrig_plan::ReadOptions;
 use packetrig_units::Nanos;
@@ -62,12 +63,12 @@ fn a_named_interface_is_the_place() {
 #[test]
 fn every_problem_is_told_at_once_by_the_ports_path() {
     let skewed = Hello { protocol: Protocol { major: 99, minor: 0 }, ..node(&[], vec![offered("e", &[])]) };
-    let head = Head { run: RunId("r9".into()), attempt: 1, epoch: 1, plan: PlanHash::of("") };
-    let busy = Hello { busy: Some(head), ..node(&[], vec![offered("e", &[])]) };
+    let busy = node(&[], vec![offered("e", &[])]);
     let dark = OfferedPort { up: false, ..offered("dark", &[]) };
     let mut members =
         fleet(vec![("a", node(&[], vec![offered("eth1", &[]), dark])), ("new", skewed), ("busy", busy)]);
     members.hear(&NodeName("gone".into()), node(&[], vec![offered("e", &[])]), NOW - Nanos::from_secs(11));
+    led_for("r9", &["busy"], &mut members);
     let wanted = ["a/eth1", "b/eth1", "a/eth9", "a/dark", "new/e", "busy/e", "gone/e", "any-x"];
     let said = refused(&wanted, &members);
     assert_eq!(
@@ -83,7 +84,7 @@ fn every_problem_is_told_at_once_by_the_ports_path() {
                 PROTOCOL.minor,
                 PROTOCOL.minor.saturating_sub(1)
             ),
-            "ports[5].location: node `busy` cannot take part: busy with run r9 ()",
+            "ports[5].location: node `busy` cannot take part: it belongs to run r9 of alice@rig7 since 14:03 UTC ()",
             "ports[6].location: node `gone` cannot take part: not heard for 11s ()",
             "ports[7].location: no port is left for `any-x`: the plan wants 1, 0 can be had \
              (nobody gave a port or node the label `x`)",
@@ -92,12 +93,44 @@ fn every_problem_is_told_at_once_by_the_ports_path() {
     assert!(refused(&["a/e"], &Members::default())[0].contains("no node has joined yet"));
 }
 
+/// These nodes are led for a run, and no others.
+fn led_for(run: &str, nodes: &[&str], members: &mut Members) {
+    let lead = NodeLead {
+        reign: "c".into(),
+        epoch: 1,
+        run: RunId(run.into()),
+        user: "alice".into(),
+        host: "rig7".into(),
+        since_wall_ns: 50_580_000_000_000,
+        is_free: false,
+    };
+    members.assign_leads(nodes.iter().map(|node| (NodeName((*node).into()), lead.clone())).collect());
+}
+
 #[test]
-fn a_run_may_have_the_nodes_that_are_busy_with_it() {
+fn a_run_may_have_the_nodes_that_are_led_for_it_and_those_that_only_have_something_left_to_do() {
     let head = Head { run: RunId("r9".into()), attempt: 1, epoch: 1, plan: PlanHash::of("") };
-    let members = fleet(vec![("a", Hello { busy: Some(head), ..node(&[], vec![offered("e", &[])]) })]);
+    let busy = Hello { busy: Some(head), ..node(&[], vec![offered("e", &[])]) };
+    let mut members = fleet(vec![("a", busy)]);
+    assert!(settle(&plan(&["a/e"]), &members, Some(&RunId("r8".into())), NOW).is_ok(), "nobody leads it");
+    led_for("r9", &["a"], &mut members);
     assert!(settle(&plan(&["a/e"]), &members, Some(&RunId("r9".into())), NOW).is_ok());
     assert!(settle(&plan(&["a/e"]), &members, Some(&RunId("r8".into())), NOW).is_err());
+}
+
+#[test]
+fn ports_by_label_are_on_free_nodes_and_all_of_a_group_includes_the_others() {
+    let one = || node(&["tx"], vec![offered("e", &[])]);
+    let mut members = fleet(vec![("a", one()), ("b", one()), ("c", one())]);
+    led_for("r9", &["a"], &mut members);
+    assert_eq!(settled(&["any-tx"; 2], &members), ["b/e", "c/e"]);
+    assert_eq!(labelled("tx", &members), 3);
+    let said = refused(&["any-tx"; 3], &members);
+    assert_eq!(
+        said,
+        ["ports[2].location: no port is left for `any-tx`: the plan wants 3, 2 can be had \
+          (node `a` cannot take part: it belongs to run r9 of alice@rig7 since 14:03 UTC)"]
+    );
 }
 
 #[test]

@@ -59,7 +59,7 @@ impl Authority {
         secret: &str,
         now: u64,
     ) -> Result<Admission, Error> {
-        if !subject::is_name(&name.0) || *name == NodeName::controller() {
+        if !subject::is_name(&name.0) || name.is_controller() {
             return Err(Error::Name(name.0.clone()));
         }
         let turn = self.turn()?;

@@ -3,6 +3,7 @@
 //! Invariant: a letter that the server delivered reaches the queue, within the quota of its node; of telemetry, what does not is counted, also what
 //! was lost before it came here, for it is numbered where it is posted.
 
+use super::heard_nodes::HeardNodes;
 use super::place::{ASK, HERE, NAME, NUMBER, Own, header, place_of};
 use super::quota::NodeQuota;
 use super::trust::NodeLetterGate;
@@ -35,6 +36,7 @@ pub(super) type UnacquaintedNode = (NodeName, u64);
 pub(super) struct EndpointListener {
     pub(super) own: Own,
     pub(super) gate: NodeLetterGate,
+    pub(super) heard: HeardNodes,
     pub(super) unacquainted: Sender<UnacquaintedNode>,
 }
 
@@ -43,12 +45,15 @@ impl EndpointListener {
     pub(super) fn admits(&self, message: &Message) -> bool {
         match self.gate.check(message) {
             Ok(()) => return true,
-            // Nothing is wrong with it. The node learns of this controller and says it again.
+            // Nothing is wrong with it. A node that this controller leads learns of it and says it again; others speak to theirs.
             Err(LetterRefusal::OtherController) => {
-                if let (Some(node), Some(life)) = (speaker(&message.subject), place_of(message)) {
+                if let (Some(node), Some(life)) = (speaker(&message.subject), place_of(message))
+                    && self.heard.contains(&node)
+                {
                     self.unacquainted.try_send((node, life)).unwrap_or(());
                 }
             }
+            Err(LetterRefusal::NotForThisOne) => {}
             Err(why) => self.own.refuse(message, &why.to_string()),
         }
         false
@@ -85,9 +90,14 @@ impl Tasks {
         let name = own.name.0.as_str();
         let mut tasks = Self { running: Vec::new(), left: Arc::clone(&own.left) };
         if own.is_controller() {
-            let letters = own.subscribe(subject::CONTROLLER_LETTERS).await?;
-            tasks.spawn(letter_task(listener.clone(), letters, feeds.clone()));
-            for at in subject::CONTROLLER_TELEMETRY {
+            let telemetry = if listener.heard.is_everybody() {
+                let letters = own.subscribe(subject::CONTROLLER_LETTERS).await?;
+                tasks.spawn(letter_task(listener.clone(), letters, feeds.clone()));
+                subject::CONTROLLER_TELEMETRY.as_slice()
+            } else {
+                &[subject::presence_of_all()]
+            };
+            for at in telemetry {
                 tasks.spawn(telemetry_task(listener.clone(), own.subscribe(at).await?, feeds.clone()));
             }
         } else {
@@ -109,7 +119,7 @@ impl Tasks {
     }
 }
 
-async fn letter_task(listener: EndpointListener, mut subscriber: Subscriber, feeds: Feeds) {
+pub(super) async fn letter_task(listener: EndpointListener, mut subscriber: Subscriber, feeds: Feeds) {
     let own = &listener.own;
     while let Some(message) = subscriber.next().await {
         if header(&message, ASK).is_some() {
@@ -130,7 +140,7 @@ async fn letter_task(listener: EndpointListener, mut subscriber: Subscriber, fee
     }
 }
 
-async fn telemetry_task(listener: EndpointListener, mut subscriber: Subscriber, feeds: Feeds) {
+pub(super) async fn telemetry_task(listener: EndpointListener, mut subscriber: Subscriber, feeds: Feeds) {
     let mut numbers = Numbers::default();
     while let Some(message) = subscriber.next().await {
         if !listener.admits(&message) {
@@ -175,8 +185,9 @@ impl Numbers {
 
 async fn presence_task(own: Own, mut subscriber: Subscriber, echo: tokio::sync::oneshot::Sender<()>) {
     let mut echo = Some(echo);
+    let own_presence = subject::presence(&own.name.0);
     while let Some(message) = subscriber.next().await {
-        let is_own_name = speaker(&message.subject).as_ref() == Some(&own.name);
+        let is_own_name = message.subject.as_str() == own_presence;
         let is_echo = place_of(&message) == Some(own.incarnation);
         match header(&message, ASK) {
             Some(NAME) if is_own_name && is_echo => {
@@ -185,7 +196,8 @@ async fn presence_task(own: Own, mut subscriber: Subscriber, echo: tokio::sync::
                     echo.send(()).unwrap_or(());
                 }
             }
-            Some(NAME) if is_own_name => own.answer_claim(&message).await,
+            // A controller among several has a number that no other has.
+            Some(NAME) if is_own_name && !own.is_numbered() => own.answer_claim(&message).await,
             Some(HERE) if !is_own_name => own.hear(&message),
             _ => {}
         }

@@ -60,7 +60,12 @@ pub(super) struct Own {
 
 impl Own {
     pub(super) fn is_controller(&self) -> bool {
-        self.name == NodeName::controller()
+        self.name.is_controller()
+    }
+
+    /// Whether it is one controller among several.
+    pub(super) fn is_numbered(&self) -> bool {
+        self.is_controller() && self.name != NodeName::controller()
     }
 
     pub(super) fn known(&self) -> MutexGuard<'_, BTreeMap<NodeName, u64>> {
@@ -155,6 +160,9 @@ impl Own {
         self.send(subject::presence(&self.name.0), NAME, Some(inbox)).await?;
         let proven = tokio::time::timeout(PROOF, self.proof(echo)).await;
         proven.unwrap_or_else(|_| Err(Error::Down("no subscription was confirmed".to_owned())))?;
+        if self.is_numbered() {
+            return Ok(());
+        }
         let taken = async {
             while let Some(answer) = answers.next().await {
                 // Of two who ask at the same time the lower number has it.
@@ -188,7 +196,9 @@ impl Own {
     /// Says to the controller that this life of the place is there.
     pub(super) async fn announce(&self) -> Result<(), Error> {
         self.settled.store(true, Ordering::Release);
-        self.send(subject::presence(&self.name.0), HERE, None).await?;
+        if !self.is_numbered() {
+            self.send(subject::presence(&self.name.0), HERE, None).await?;
+        }
         self.client.flush().await.map_err(|error| Error::Down(error.to_string()))
     }
 

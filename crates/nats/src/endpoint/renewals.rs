@@ -43,7 +43,7 @@ pub(super) struct RenewalQueue {
     pub(super) quota: NodeQuota,
 }
 
-/// The controller's subscriptions, one for each node that it has written to.
+/// The controller's subscriptions, one for each node that it leads.
 #[derive(Debug)]
 pub(super) struct RenewalLine {
     listener: EndpointListener,
@@ -72,6 +72,15 @@ impl RenewalLine {
         let task = renewal_task(self.listener.clone(), self.queue.clone(), node.clone());
         if let Some(task) = runtime.spawn(task) {
             self.tasks.insert(node.clone(), task);
+        }
+    }
+}
+
+impl RenewalLine {
+    /// These nodes renew their leases elsewhere from now on.
+    pub(super) fn stop_listening_to(&mut self, nodes: &[NodeName]) {
+        for task in nodes.iter().filter_map(|node| self.tasks.remove(node)) {
+            task.abort();
         }
     }
 }

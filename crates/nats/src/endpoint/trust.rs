@@ -1,5 +1,6 @@
 //! What this place does with seals: it makes its own, and believes what comes in by the others'.
 
+use super::known_controllers::KnownControllers;
 use super::place::{header, place_of};
 use crate::letter;
 use crate::seal::{Checker, EpochProofs, Keys, LetterRefusal, NodeSealChecker, NodeSealer, Sealer, proven};
@@ -58,6 +59,7 @@ impl NodeLetterGate {
 }
 
 pub(crate) struct NodeSeals {
+    controllers: KnownControllers,
     sealer: NodeSealer,
     checker: Checker,
     proofs: EpochProofs,
@@ -85,6 +87,7 @@ impl Seals {
                 sealer: Sealer::new(&signing, grants, incarnation)?,
             })),
             Some(Keys::Node { controller, grants }) => Self::Node(Box::new(NodeSeals {
+                controllers: KnownControllers::default(),
                 sealer: NodeSealer::new(&grants, incarnation),
                 proofs: EpochProofs::load(controller.clone(), epoch_file),
                 checker: Checker::new(controller, &grants, incarnation),
@@ -110,6 +113,7 @@ impl Seals {
                 }
             }
             Self::Node(own) => {
+                own.sealer.answer(own.controllers.addressee(body));
                 headers.insert(SEAL, own.sealer.seal(subject, bytes));
                 if let (Body::Hello(_), Some(proof)) = (body, own.proofs.proof()) {
                     headers.insert(EPOCH, proof);
@@ -123,12 +127,12 @@ impl Seals {
     pub(crate) fn believe(&mut self, own: &NodeName, message: &Message) -> Result<Envelope, String> {
         let bytes = &message.payload;
         let envelope = || letter::decode(bytes);
-        if *own != NodeName::controller() {
+        if !own.is_controller() {
             let mut envelope = envelope()?;
             if let Self::Node(seals) = self {
                 let seal = header(message, SEAL);
                 let session = seals.checker.check(&message.subject, seal, &envelope.body, bytes)?;
-                seals.sealer.answer(session);
+                seals.controllers.hear(session, &envelope.body);
                 seals.keep_proof(message);
                 envelope.from = NodeName::controller();
             }

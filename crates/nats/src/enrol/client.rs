@@ -154,7 +154,7 @@ pub fn enrol(line: &JoinLine, name: &NodeName, earlier: Option<&Membership>) -> 
 
 /// Joins the fleet of `line` as `name` with this key.
 pub(super) fn enrol_with(line: &JoinLine, name: &NodeName, key: &NodeKey) -> Result<Membership, Error> {
-    if !subject::is_name(&name.0) || *name == NodeName::controller() {
+    if !subject::is_name(&name.0) || name.is_controller() {
         return Err(Error::Name(name.0.clone()));
     }
     let question = question(name, line.secret.0.clone(), &key.0, false)?;

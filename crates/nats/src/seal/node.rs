@@ -64,8 +64,10 @@ impl NodeSealer {
 pub(crate) enum LetterRefusal {
     /// It is not from that node, or not new.
     NotGenuine(&'static str),
-    /// The node has sealed it for another controller: this life of the node has not heard this one yet.
+    /// The node has sealed it for another controller: this life of the node has not answered this one yet.
     OtherController,
+    /// The same of a node that has: it is for the other one.
+    NotForThisOne,
     /// The key of the node cannot be read now.
     NoKeyNow(String),
 }
@@ -74,7 +76,7 @@ impl std::fmt::Display for LetterRefusal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::NotGenuine(why) => f.write_str(why),
-            Self::OtherController => f.write_str("sealed for another controller"),
+            Self::OtherController | Self::NotForThisOne => f.write_str("sealed for another controller"),
             Self::NoKeyNow(why) => write!(f, "the key of that node cannot be read: {why}"),
         }
     }
@@ -110,13 +112,14 @@ impl NodeSealChecker {
         seal: Option<&str>,
         bytes: &[u8],
     ) -> Result<(), LetterRefusal> {
-        use LetterRefusal::{NoKeyNow, NotGenuine, OtherController};
+        use LetterRefusal::{NoKeyNow, NotForThisOne, NotGenuine, OtherController};
         let seal = seal.ok_or(NotGenuine("no seal"))?;
         let (kind, session, number, mac) = seal.split_seal().ok_or(NotGenuine("no readable seal"))?;
         if kind != "n" {
             return Err(NotGenuine("not the seal of a node"));
         }
         let known = self.nodes.get(from).filter(|node| node.incarnation == incarnation);
+        let has_answered = known.is_some();
         let key = if let Some(node) = known {
             node.key.clone()
         } else {
@@ -126,7 +129,7 @@ impl NodeSealChecker {
         let covered = Scope { subject, incarnation, session, number }.covered(bytes);
         hmac::verify(&key, &covered, &mac).map_err(|_| NotGenuine("a forged seal"))?;
         if self.session.is_some_and(|own| own != session) {
-            return Err(OtherController);
+            return Err(if has_answered { NotForThisOne } else { OtherController });
         }
         let node = self.life_of(from, incarnation, key)?;
         let kind = subject.split('.').next().unwrap_or(subject);

@@ -1,6 +1,6 @@
 //! The server is killed while results are appended: what was accepted arrives.
 
-use crate::server::{Server, program, say};
+use crate::server::{Server, program, reader, say};
 use packetrig_fleet::fabric::{Endpoint, Fabric, Incoming, Outgoing, SegmentId};
 use packetrig_fleet::message::{Body, NodeName, Nonce, RunId};
 use packetrig_units::Nanos;
@@ -33,7 +33,7 @@ fn every_segment_that_was_accepted_arrives_although_the_server_is_killed() {
     let server = Server::open(program);
     let fabric = server.fabric();
     let node = NodeName("a".into());
-    let mut incoming = fabric.incoming().expect("it opens");
+    let mut incoming = reader(&fabric, "1");
     let mut outgoing = fabric.outgoing(&node).expect("it opens");
     let mut got: BTreeMap<u64, u32> = BTreeMap::new();
     std::thread::scope(|scope| {

@@ -4,7 +4,7 @@
 //! server on a subject that is not the node's own.
 
 use crate::fleet::{Fleet, fabric, node};
-use crate::server::{program, say};
+use crate::server::{program, reader, say};
 use crate::stranger::Stranger;
 use async_nats::HeaderMap;
 use packetrig_fleet::fabric::{Endpoint, Fabric, Incoming, Outgoing, SegmentId};
@@ -82,7 +82,7 @@ fn a_hostile_node_reaches_no_subject_but_its_own() {
     let (a, b, witness) = (fleet.member("a"), fleet.member("b"), fleet.member("witness"));
     let own = fleet.controller();
     let mut controller = own.join(NodeName::controller()).expect("it joins");
-    let _results = own.incoming().expect("the stream is made");
+    let _results = reader(&own, "1");
     let mut honest = fabric(&b).join(node("b")).expect("it joins");
     let (hostile, witness) = (Stranger::new(&fleet, &a), Stranger::witness(&fleet, &witness));
     let _own_questions = hostile.listen("join.a");
@@ -171,7 +171,7 @@ fn what_a_node_says_without_its_seal_is_nobodys_word() {
     let (a, b) = (fleet.member("a"), fleet.member("b"));
     let own = fleet.controller();
     let mut controller = own.join(NodeName::controller()).expect("it joins");
-    let mut incoming = own.incoming().expect("it opens");
+    let mut incoming = reader(&own, "1");
     // The server lets it pass: the certificate is that of the node. Its keys are another's, or nobody's.
     let keyless = Access { keys: None, ..a.access().expect("whole") };
     let other = Access { keys: b.access().expect("whole").keys, ..keyless.clone() };
@@ -226,7 +226,7 @@ fn a_segment_waits_while_the_key_of_its_node_cannot_be_read() {
     let Some(program) = program() else { return };
     let fleet = Fleet::new(program);
     let a = fleet.member("a");
-    let mut incoming = fleet.controller().incoming().expect("it opens");
+    let mut incoming = reader(&fleet.controller(), "1");
     let id = SegmentId { run: RunId("r".into()), attempt: 1, node: node("a"), number: 0 };
     fabric(&a).outgoing(&node("a")).expect("it opens").append(&id, b"whole").expect("it is kept");
     // A directory at its place cannot be read as a file, not even by root.

@@ -9,5 +9,6 @@ mod flood;
 mod hostile;
 mod security;
 mod server;
+mod several;
 mod slow_link;
 mod stranger;

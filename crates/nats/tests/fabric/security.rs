@@ -1,7 +1,7 @@
 //! Who may say and hear what: the server refuses nodes, nodes refuse a server that lies.
 
 use crate::fleet::{Fleet, fabric, node, roomy};
-use crate::server::program;
+use crate::server::{program, reader};
 use crate::stranger::Stranger;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
@@ -89,16 +89,16 @@ fn the_controllers_rights_are_enough_for_its_records_and_results() {
     records.remove("run.a").expect("it may");
     assert_eq!(records.get("run.a").expect("it may"), None);
     // It makes the stream.
-    drop(own.incoming().expect("it may"));
+    drop(own.incoming("1").expect("it may"));
     let id = SegmentId { run: RunId("r".into()), attempt: 1, node: node("a"), number: 0 };
     let mut outgoing = fabric(&fleet.member("a")).outgoing(&node("a")).expect("it opens");
     outgoing.append(&id, b"x").expect("it is kept");
     // The second one takes over from the first, what that had not confirmed comes again.
-    for _ in 0..2 {
-        let mut incoming = own.incoming().expect("it may");
+    for reader_name in ["1", "2"] {
+        let mut incoming = reader(&own, reader_name);
         assert_eq!(incoming.collect(LONG).map(|delivery| delivery.id), Some(id.clone()));
     }
-    let mut incoming = own.incoming().expect("it may");
+    let mut incoming = reader(&own, "3");
     let delivery = incoming.collect(LONG).expect("it comes");
     incoming.confirm(delivery.token).expect("it may");
 }
@@ -126,7 +126,7 @@ fn a_node_can_neither_speak_for_nor_overhear_another_and_is_told_so() {
     let refused = forger.as_mut().map(|forger| forger.append(&id, b"x"));
     assert_eq!(refused.expect("it connects"), Err(Error::NotPermitted("res.r.b".into())));
     assert!(matches!(a.records(), Err(Error::NotPermitted(_))));
-    assert!(matches!(a.incoming(), Err(Error::NotPermitted(_))));
+    assert!(matches!(a.incoming("1"), Err(Error::NotPermitted(_))));
     // All of it has changed nothing.
     acquaint(&mut controller, &mut other);
     other.post(&NodeName::controller(), Body::Reply(head(), Reply::Armed)).expect("it works");

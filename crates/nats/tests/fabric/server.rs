@@ -1,7 +1,10 @@
 //! A server of our own, in a directory that goes with it.
 
+use packetrig_fleet::fabric::{Fabric as _, Incoming as _};
+use packetrig_fleet::message::RunId;
 use packetrig_nats::broker::{Broker, Setup};
-use packetrig_nats::{Access, NatsFabric};
+use packetrig_nats::{Access, NatsFabric, NatsIncoming};
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -34,6 +37,13 @@ fn install() -> Option<PathBuf> {
     let why = String::from_utf8_lossy(&output.stderr);
     say(&format!("skipped: no client `nats` ({})", why.lines().last().unwrap_or("no reason given")));
     None
+}
+
+/// Who reads run `r` there.
+pub(crate) fn reader(fabric: &NatsFabric, name: &str) -> NatsIncoming {
+    let mut incoming = fabric.incoming(name).expect("it opens");
+    incoming.read_run(&RunId("r".into()), &BTreeSet::new()).expect("nobody else reads it");
+    incoming
 }
 
 #[expect(clippy::print_stderr, reason = "a skipped test and a count have to be seen")]

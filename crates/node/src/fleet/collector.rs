@@ -1,20 +1,30 @@
 //! The controller's end of the results' way: takes segments from the fabric, has them stored for good, confirms them.
 //!
-//! It works as long as the controller does, whatever run is under way: nodes may still have results of an earlier one.
+//! It works as long as the controller does, and reads its latest runs: nodes may still have results of those. Of other runs it
+//! reads what comes late, if no controller at work reads it and the shelf knows the run.
 //!
 //! Invariant: a segment is confirmed to the fabric only after the shelf has stored it.
 
+use crate::agent::now;
 use crate::error::Error;
 use crossbeam_channel::{Receiver, Sender, unbounded};
-use packetrig_fleet::NodeName;
-use packetrig_fleet::fabric::{Delivery, Incoming, SegmentId};
+use packetrig_fleet::controller::RunRecord;
+use packetrig_fleet::fabric::{self, Delivery, Incoming, Records, SegmentId};
 use packetrig_fleet::message::Watermark;
+use packetrig_fleet::reign::{ReignRecord, ReignWatch};
+use packetrig_fleet::{NodeName, RunId};
 use packetrig_stats::result::NodeResult;
-use packetrig_units::Nanos;
+use packetrig_sys::process;
+use packetrig_units::{MonoTime, Nanos};
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle};
 
+/// Own runs that are read: the one under way, and those before it of which something may come late.
+const OWN_RUNS: usize = 4;
+/// How often it is looked for results that nobody reads.
+const LOOK_FOR_LATE: Nanos = Nanos::from_secs(5);
 /// How fast it notices that it is over.
 const TURN: Nanos = Nanos::from_millis(50);
 
@@ -23,6 +33,8 @@ pub trait Shelf: Send {
     /// Stores a segment, again if it is there already. `None` if this shelf has nothing to do with its run: it is left for
     /// whoever has.
     fn store(&mut self, id: &SegmentId, body: &[u8]) -> Result<Option<Shelved>, ShelfError>;
+    /// Whether this run has ended here: what comes late belongs to it.
+    fn knows(&self, run: &RunId) -> bool;
 }
 
 /// Why a segment was not stored.
@@ -77,20 +89,39 @@ pub(super) enum Told {
 #[derive(Debug)]
 pub(super) struct Collector {
     told: Receiver<Told>,
+    wanted: Sender<RunId>,
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Collector {
-    pub(super) fn start<I: Incoming + 'static>(incoming: I, shelf: Box<dyn Shelf>) -> Result<Self, Error> {
+    pub(super) fn start<I: Incoming + 'static, R: Records + 'static>(
+        incoming: I,
+        shelf: Box<dyn Shelf>,
+        others: OtherRuns<R>,
+    ) -> Result<Self, Error> {
         let (tell, told) = unbounded();
+        let (wanted, wishes) = unbounded();
         let over = Arc::new(AtomicBool::new(false));
         let thread = {
             let over = Arc::clone(&over);
-            let body = move || collect(incoming, shelf, &tell, &over);
+            let reading = RunReading {
+                incoming,
+                others,
+                wanted: VecDeque::new(),
+                read: BTreeSet::new(),
+                look_at: None,
+            };
+            let body = move || collect(reading, shelf, (&tell, &wishes), &over);
             Builder::new().name("collector".to_owned()).spawn(body).map_err(Error::Thread)?
         };
-        Ok(Self { told, over, thread: Some(thread) })
+        Ok(Self { told, wanted, over, thread: Some(thread) })
+    }
+
+    /// Results of this run are taken in from now on.
+    pub(super) fn read(&self, run: &RunId) {
+        // A thread that has ended was told to.
+        self.wanted.send(run.clone()).unwrap_or(());
     }
 
     /// What came since it was asked last.
@@ -109,8 +140,107 @@ impl Drop for Collector {
     }
 }
 
-fn collect<I: Incoming>(mut incoming: I, mut shelf: Box<dyn Shelf>, tell: &Sender<Told>, over: &AtomicBool) {
+/// What has to be known to read the results of others.
+pub(super) struct OtherRuns<R> {
+    pub(super) records: R,
+    pub(super) watch: ReignWatch,
+    /// Those too that the shelf does not know.
+    pub(super) reads_all: bool,
+}
+
+/// Which runs are read.
+struct RunReading<I, R> {
+    incoming: I,
+    others: OtherRuns<R>,
+    /// This controller's own, the latest last.
+    wanted: VecDeque<RunId>,
+    read: BTreeSet<RunId>,
+    /// When to look next for what nobody reads.
+    look_at: Option<MonoTime>,
+}
+
+impl<I: Incoming, R: Records> RunReading<I, R> {
+    /// Reads what is wanted and not read yet; what could not be done is tried again.
+    fn follow(&mut self, wishes: &Receiver<RunId>, shelf: &dyn Shelf) {
+        self.wanted.extend(wishes.try_iter());
+        while self.wanted.len() > OWN_RUNS {
+            let oldest = self.wanted.pop_front().filter(|run| !self.wanted.contains(run));
+            if let Some(oldest) = oldest.filter(|run| self.read.remove(run)) {
+                self.incoming.leave_run(&oldest);
+            }
+        }
+        for run in self.wanted.clone() {
+            if !self.read.contains(&run) {
+                self.read_run(&run).unwrap_or(());
+            }
+        }
+        if self.look_at.is_none_or(|at| now() >= at) {
+            self.look_at = Some(now() + LOOK_FOR_LATE);
+            self.read_late(shelf).unwrap_or(());
+        }
+    }
+
+    fn read_late(&mut self, shelf: &dyn Shelf) -> Result<(), fabric::Error> {
+        for run in self.incoming.waiting_runs()?.into_keys() {
+            if self.read.contains(&run) {
+                continue;
+            }
+            let is_known = shelf.knows(&run);
+            if is_known || self.others.reads_all && !self.others.is_unfinished(&run)? {
+                self.read_run(&run)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// In place of controllers that are not at work any more.
+    fn read_run(&mut self, run: &RunId) -> Result<(), fabric::Error> {
+        let mut gone = BTreeSet::new();
+        loop {
+            match self.incoming.read_run(run, &gone) {
+                Err(fabric::Error::Taken(reader)) if !gone.contains(&reader.0) => {
+                    if self.others.is_at_work(&reader.0)? {
+                        return Ok(());
+                    }
+                    gone.insert(reader.0);
+                }
+                Err(error) => return Err(error),
+                Ok(()) => {
+                    self.read.insert(run.clone());
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
+
+impl<R: Records> OtherRuns<R> {
+    /// Whether its controller did not write its end: whoever ends it reads it then.
+    fn is_unfinished(&mut self, run: &RunId) -> Result<bool, fabric::Error> {
+        let found = self.records.get(&RunRecord::key(run))?;
+        let record = found.and_then(|found| serde_json::from_slice::<RunRecord>(&found.value).ok());
+        Ok(record.is_some_and(|record| record.is_unfinished()))
+    }
+
+    fn is_at_work(&mut self, controller: &str) -> Result<bool, fabric::Error> {
+        let found = self.records.get(&ReignRecord::key(controller))?;
+        let record = found.and_then(|found| {
+            Some((serde_json::from_slice::<ReignRecord>(&found.value).ok()?, found.revision))
+        });
+        let seen = record.as_ref().map(|(record, revision)| (record, *revision));
+        Ok(self.watch.look(controller, seen, &process::exists, now()).holds())
+    }
+}
+
+fn collect<I: Incoming, R: Records>(
+    mut reading: RunReading<I, R>,
+    mut shelf: Box<dyn Shelf>,
+    (tell, wishes): (&Sender<Told>, &Receiver<RunId>),
+    over: &AtomicBool,
+) {
     while !over.load(Ordering::Acquire) {
+        reading.follow(wishes, &*shelf);
+        let incoming = &mut reading.incoming;
         let delivery = incoming.collect(TURN);
         for (node, count) in incoming.refused() {
             let why = "not sealed by that node".to_owned();

@@ -3,8 +3,8 @@
 use super::Note;
 use super::collector::{Arrival, Collector, Shelved, Told};
 use super::findings::ToldFindings;
+use super::leadership::Leadership;
 use super::shares::NodeShares;
-use super::throne::Throne;
 use crate::agent::now;
 use crate::control::{Crew, News};
 use crate::error::Error;
@@ -28,8 +28,8 @@ pub(super) struct FleetCrew<'a, R> {
     revision: Option<u64>,
     members: &'a mut Members,
     collector: &'a Collector,
-    throne: &'a Throne,
-    clocks: BTreeMap<NodeName, ClockFit>,
+    leadership: &'a Leadership,
+    clocks: BTreeMap<NodeName, Fit>,
     news: VecDeque<News>,
     /// Up to where each node's segments are stored.
     marks: BTreeMap<NodeName, Watermark>,
@@ -40,6 +40,8 @@ pub(super) struct FleetCrew<'a, R> {
     refused: BTreeMap<NodeName, u64>,
     /// Without them every node is told all.
     shares: Option<NodeShares>,
+    /// Somebody else writes how far the run is.
+    writes_no_record: bool,
 }
 
 impl<'a, R: Records> FleetCrew<'a, R> {
@@ -48,7 +50,7 @@ impl<'a, R: Records> FleetCrew<'a, R> {
         records: &'a mut R,
         note: &'a mut Note,
         members: &'a mut Members,
-        (collector, throne): (&'a Collector, &'a Throne),
+        (collector, leadership): (&'a Collector, &'a Leadership),
     ) -> Self {
         Self {
             run,
@@ -58,7 +60,7 @@ impl<'a, R: Records> FleetCrew<'a, R> {
             revision: None,
             members,
             collector,
-            throne,
+            leadership,
             clocks: BTreeMap::new(),
             news: VecDeque::new(),
             marks: BTreeMap::new(),
@@ -66,12 +68,18 @@ impl<'a, R: Records> FleetCrew<'a, R> {
             told: ToldFindings::default(),
             refused: BTreeMap::new(),
             shares: None,
+            writes_no_record: false,
         }
     }
 
     /// Tells each node what concerns it only.
     pub(super) fn give_out(&mut self, shares: Option<NodeShares>) {
         self.shares = shares;
+    }
+
+    /// Leaves the run's record as it is.
+    pub(super) const fn write_no_record(&mut self, writes_none: bool) {
+        self.writes_no_record = writes_none;
     }
 
     /// What is stored already of an attempt that another controller began.
@@ -155,7 +163,7 @@ impl<'a, R: Records> FleetCrew<'a, R> {
 
 impl<R: Records> Crew for FleetCrew<'_, R> {
     fn news(&mut self) -> Result<Option<News>, Error> {
-        if self.throne.is_lost() && !std::mem::replace(&mut self.is_deposed, true) {
+        if self.leadership.is_lost() && !std::mem::replace(&mut self.is_deposed, true) {
             return Ok(Some(News::Event(Event::Deposed)));
         }
         match self.collector.news() {
@@ -179,7 +187,6 @@ impl<R: Records> Crew for FleetCrew<'_, R> {
         for trouble in &hello.troubles {
             self.find(format!("node {from}: {trouble}"));
         }
-        self.throne.hear(hello.epoch);
         for change in self.members.hear(from, hello, now()) {
             if matches!(change, Change::Restarted { .. }) {
                 self.news.push_back(News::Event(Event::Restarted(from.clone())));
@@ -201,8 +208,11 @@ impl<R: Records> Crew for FleetCrew<'_, R> {
     fn record(&mut self, record: &RunRecord) -> Result<bool, Error> {
         self.attempt = record.head.attempt;
         let gives_start = matches!(record.state, RunState::Committed | RunState::Confirmed);
-        if gives_start && !self.throne.may_commit() {
+        if gives_start && !self.leadership.may_commit() {
             return Ok(false);
+        }
+        if self.writes_no_record {
+            return Ok(true);
         }
         let key = RunRecord::key(&self.run);
         let written = self.write(&key, record);

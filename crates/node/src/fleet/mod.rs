@@ -1,7 +1,7 @@
-//! A fleet, and this process in charge of it: runs on many nodes, through the same controller machine as on one.
+//! A fleet, and this process as one of its controllers: runs on many nodes, through the same controller machine as on one.
 //!
-//! Taking a fleet means taking its lock; from then on this process answers leases, compares clocks, collects results and
-//! gives out runs, until the [`Fleet`] is dropped.
+//! It answers leases, compares clocks, collects results and gives out runs, until the [`Fleet`] is dropped. It leads the nodes
+//! of its run, as long as that takes; other controllers lead others.
 //!
 //! Invariant: nothing is said to a node in the name of an epoch that another controller has taken over.
 
@@ -9,46 +9,45 @@ mod collector;
 mod crew;
 mod fetch;
 mod findings;
+mod leadership;
+mod leading;
 mod roll_call;
 mod roster;
 mod shares;
 mod shelf;
 #[cfg(test)]
 mod tests;
-mod throne;
 
 pub use collector::{Shelf, ShelfError, Shelved};
 pub use fetch::{FetchError, FetchProgress, FetchUser, fetch_capture};
+pub use leading::{HeldNodes, LeftRun, Leftover, WhileBlocked};
 pub use roster::{KnownNodes, Roster};
 pub use shelf::RunShelf;
 
 use crate::agent::now;
 use crate::clock::Responder;
-use crate::control::{User, control};
+use crate::control::User;
 use crate::error::Error;
 use crate::local::{Ended, Ground, RunOptions, facts, preparation};
-use collector::{Collector, Told};
-use crew::FleetCrew;
-use packetrig_fleet::controller::{Controller, Limits, Policies, RunRecord, Start};
-use packetrig_fleet::fabric::{self, Endpoint as _, Fabric, Records as _};
+use collector::{Collector, OtherRuns, Told};
+use leadership::Leadership;
+use packetrig_fleet::controller::{Controller, Limits, Policies, RunRecord};
+use packetrig_fleet::fabric::{Endpoint as _, Fabric, Records};
 use packetrig_fleet::members::{MemberRow, Members};
 use packetrig_fleet::message::{Body, ClockKey, Head, Preparation, Watermark};
 use packetrig_fleet::places::{self, Settlement};
-use packetrig_fleet::reign::{Identity, LOCK, Lock, ReignTerms};
-use packetrig_fleet::report::{RunFacts, RunTimes};
+use packetrig_fleet::reign::{Identity, OLD_LOCK, OldLock, Reign, ReignState, ReignTerms, ReignWatch};
+use packetrig_fleet::report::RunFacts;
 use packetrig_fleet::{NodeName, PlanHash, RunId};
 use packetrig_plan::{Plan, ReadOptions};
-use packetrig_sys::clock;
+use packetrig_sys::{clock, process};
 use packetrig_units::Nanos;
 use roll_call::RoundTrips;
 use shares::NodeShares;
 use std::collections::BTreeSet;
-use throne::Throne;
 
-/// How long a higher epoch may take to be written.
-const RAISING: Nanos = Nanos::from_secs(10);
-/// How often a place that somebody else has is looked at.
-const LOOK: Nanos = Nanos::from_millis(100);
+/// How often it is looked whether a node is free.
+const LOOK: Nanos = Nanos::from_millis(200);
 
 /// Counts that a controller is told in a second, by all nodes together.
 const COUNTS_PER_SECOND: u64 = 5000;
@@ -57,7 +56,7 @@ const COUNTS_PER_SECOND: u64 = 5000;
 pub struct Charge {
     /// Who it is.
     pub identity: Identity,
-    /// Times of the lock.
+    /// Times of its reign.
     pub terms: ReignTerms,
     /// Names this machine's clock, as nodes name theirs.
     pub clock: String,
@@ -71,6 +70,8 @@ pub struct Charge {
     pub policies: Policies,
     /// Who belongs to the fleet.
     pub roster: Roster,
+    /// Takes in results of all runs that have no controller, instead of those that its shelf knows.
+    pub reads_all_runs: bool,
 }
 
 /// Keeps the record of a run at home, too.
@@ -84,17 +85,30 @@ impl std::fmt::Debug for Charge {
 
 /// See the module.
 pub struct Fleet<F: Fabric> {
+    me: Identity,
     endpoint: F::Endpoint,
     records: F::Records,
     members: Members,
-    // In this order: nobody is answered any more when the lock is given back.
+    /// What is known of other controllers.
+    watch: ReignWatch,
+    /// What this one leads its nodes for.
+    led: Option<LedRun>,
+    // In this order: nobody is answered any more when the nodes are given back.
     responder: Responder,
     collector: Collector,
-    throne: Throne,
+    leadership: Leadership,
     note: Note,
     policies: Policies,
     roster: Roster,
     round_trips: RoundTrips,
+}
+
+/// A run whose nodes are led.
+#[derive(Debug)]
+struct LedRun {
+    run: RunId,
+    epoch: u64,
+    settlement: Settlement,
 }
 
 impl<F: Fabric> std::fmt::Debug for Fleet<F> {
@@ -108,27 +122,32 @@ where
     F::Records: 'static,
     F::Incoming: 'static,
 {
-    /// Takes charge. `told` hears who has to be waited for, and says whether to wait.
-    pub fn take(
-        fabric: &F,
-        charge: Charge,
-        told: &mut dyn FnMut(Option<&Identity>) -> bool,
-    ) -> Result<Self, Error> {
-        let mut endpoint = take_place(fabric, told)?;
+    /// Becomes one of the fleet's controllers. It leads no node yet.
+    pub fn open(fabric: &F, charge: Charge) -> Result<Self, Error> {
+        let me = charge.identity;
+        let mut watch = ReignWatch::new(&me, charge.terms);
+        let mut records = fabric.records()?;
+        refuse_old_controller(&mut records, &mut watch)?;
+        let leadership = Leadership::begin(fabric.records()?, me.clone(), charge.terms)?;
+        let mut endpoint = fabric.join(NodeName::controller_of(&me.controller))?;
         let mut members = Members::default();
         let (mut roster, mut round_trips) = (charge.roster, RoundTrips::default());
         round_trips.call(&mut endpoint, &mut members, &roster.enrolled)?;
         roster.note(&members);
         roster.recall(&mut members);
-        let epoch = members.highest_epoch();
-        let throne = Throne::take(fabric.records()?, charge.identity, charge.terms, epoch, told)?;
+        let others =
+            OtherRuns { records: fabric.records()?, watch: watch.clone(), reads_all: charge.reads_all_runs };
+        let incoming = fabric.incoming(&me.controller)?;
         Ok(Self {
+            me,
             endpoint,
-            records: fabric.records()?,
+            records,
             members,
+            watch,
+            led: None,
             responder: Responder::start(charge.key, charge.clock)?,
-            collector: Collector::start(fabric.incoming()?, charge.shelf)?,
-            throne,
+            collector: Collector::start(incoming, charge.shelf, others)?,
+            leadership,
             note: charge.note,
             policies: charge.policies,
             roster,
@@ -164,10 +183,11 @@ where
         Ok(left)
     }
 
-    /// Ends a run that an earlier controller left: stops what is still going on and collects what there is.
+    /// Ends a run that an earlier controller left: stops what is still going on and collects what there is. Nothing is said to nodes
+    /// `elsewhere`, which other controllers lead or have ended it on.
     pub fn inherit(
         &mut self,
-        record: RunRecord,
+        (record, elsewhere): (RunRecord, BTreeSet<NodeName>),
         document: &str,
         options: &RunOptions,
         (on_hand, user): (Vec<(NodeName, Shelved)>, User<'_>),
@@ -175,17 +195,10 @@ where
         self.call()?;
         let facts = facts(document, options, record.members());
         let limits = Limits::fleet(self.round_trips.longest(&record.nodes), options.drain);
-        let machine = Controller::collecting(record, self.throne.epoch(), limits);
-        let (controller, times) = self.conduct(machine, HasAlready { on_hand, shares: None }, user)?;
+        let machine = Controller::collecting(record, self.epoch(), limits).without_saying_to(elsewhere);
+        let has = HasAlready { on_hand, ..HasAlready::default() };
+        let (controller, times) = self.conduct(machine, has, user)?;
         Ok(Ended { controller, times, failure: None, facts })
-    }
-
-    /// Ends a run of which nothing is known here but its record: nodes stop and let go, and keep what they counted.
-    pub fn release(&mut self, record: RunRecord, user: User<'_>) -> Result<(), Error> {
-        self.call()?;
-        let limits = Limits::fleet(self.round_trips.longest(&record.nodes), Nanos::ZERO);
-        let machine = Controller::collecting(record, self.throne.epoch(), limits).leaving_results();
-        self.conduct(machine, HasAlready::default(), user).map(drop)
     }
 
     /// Tells nodes what of the results that they keep is stored: whoever stored it may have ended before it could say so.
@@ -228,47 +241,39 @@ where
         }
     }
 
-    /// A place for every port. Nodes that are not there have places too, if the user starts without so many.
-    fn settle(&self, plan: &Plan, run: &RunId) -> Result<Settlement, Error> {
-        let settled = places::settle(plan, &self.members, Some(run), now());
-        let problems = match settled {
-            Err(problems) if self.policies.start != Start::All => problems,
-            settled => return Ok(settled?),
-        };
-        let with_absent = places::settle_with_absent(plan, &self.members, Some(run), now());
-        let is_enough = |found: &Settlement| {
-            let all = places::nodes(&found.places).len();
-            self.policies.start.is_enough(all - found.absent.len(), all)
-        };
-        with_absent.ok().filter(is_enough).ok_or_else(|| problems.into())
-    }
-
     fn call(&mut self) -> Result<(), Error> {
-        // Who was let in and is not there was waited for when the fleet was taken.
+        // Who was let in and is not there was waited for when the fleet was opened.
         self.round_trips.call(&mut self.endpoint, &mut self.members, &BTreeSet::new())?;
         self.roster.note(&self.members);
-        self.throne.outrank(self.members.highest_epoch(), RAISING)
+        Ok(())
     }
 
-    fn conduct(
-        &mut self,
-        machine: Controller,
-        has: HasAlready,
-        user: User<'_>,
-    ) -> Result<(Controller, RunTimes), Error> {
-        let attempt = machine.head().attempt;
-        let run = machine.head().run.clone();
-        let Self { records, members, collector, throne, note, .. } = self;
-        let mut crew = FleetCrew::new(run, records, note, members, (&*collector, &*throne));
-        crew.put_on_hand(attempt, has.on_hand);
-        crew.give_out(has.shares);
-        let course = control(machine, &mut self.endpoint, &mut crew, user)?;
-        // The last watermarks: what is stored may be deleted.
-        let marks = crew.last_marks();
-        for (node, mark) in marks {
-            self.endpoint.post(&node, Body::Stored(mark)).unwrap_or(());
+    /// What is led for this run. Whoever has not taken its nodes before does it here, and ends what was left on them.
+    fn led_for(&mut self, plan: &Plan, run: &RunId) -> Result<(u64, Settlement), Error> {
+        if self.led.as_ref().is_none_or(|led| led.run != *run) {
+            let is_unclear = |held: &HeldNodes| held.values().all(|held| held.state != ReignState::Alive);
+            for leftover in self.lead(plan, run, &mut |held| is_unclear(held))? {
+                let user = User { wishes: &mut || None, turn: LOOK, on_event: &mut |_| {} };
+                self.release(&leftover, user)?;
+            }
         }
-        Ok(course)
+        let led = self.led.as_ref().map(|led| (led.epoch, led.settlement.clone()));
+        Ok(led.unwrap_or_default())
+    }
+}
+
+/// A controller of protocol 2 leads all nodes at once, and knows nothing of others.
+fn refuse_old_controller<R: Records>(records: &mut R, watch: &mut ReignWatch) -> Result<(), Error> {
+    loop {
+        let Some(found) = records.get(OLD_LOCK)? else { return Ok(()) };
+        let lock = serde_json::from_slice::<OldLock>(&found.value).ok().filter(|lock| !lock.is_free);
+        let Some(lock) = lock else { return Ok(()) };
+        let record = Reign::record(lock.holder, lock.since_wall_ns);
+        match watch.look(OLD_LOCK, Some((&record, found.revision)), &process::exists, now()) {
+            ReignState::Over | ReignState::Dead(_) => return Ok(()),
+            ReignState::Alive => return Err(Error::OldController(Box::new(record.holder))),
+            ReignState::Unclear(_) => clock::sleep_until_ns((now() + LOOK).as_nanos()),
+        }
     }
 }
 
@@ -290,17 +295,11 @@ where
         options: RunOptions,
         user: User<'_>,
     ) -> Result<Ended, Error> {
-        self.call()?;
-        let Settlement { places, absent } = self.settle(plan, &options.run)?;
+        let (epoch, Settlement { places, absent }) = self.led_for(plan, &options.run)?;
         let nodes = places::nodes(&places);
         let facts = RunFacts { places: places.clone(), ..facts(document, &options, nodes.clone()) };
         let limits = Limits::fleet(self.round_trips.longest(&nodes), options.drain);
-        let head = Head {
-            run: options.run.clone(),
-            attempt: 1,
-            epoch: self.throne.epoch(),
-            plan: PlanHash::of(document),
-        };
+        let head = Head { run: options.run.clone(), attempt: 1, epoch, plan: PlanHash::of(document) };
         let clock = Some(self.responder.server().clone());
         // What is added to a plan while it runs refers to all of it.
         let shares = (!options.steered).then(|| NodeShares::of(document, plan, &places));
@@ -312,7 +311,9 @@ where
         }
         let machine =
             Controller::new(head, preparation, &nodes, limits).with_policies(self.policies).without(absent);
-        let (controller, times) = self.conduct(machine, HasAlready { shares, on_hand: Vec::new() }, user)?;
+        let conducted = self.conduct(machine, HasAlready { shares, ..HasAlready::default() }, user);
+        self.give_back();
+        let (controller, times) = conducted?;
         Ok(Ended { controller, times, failure: None, facts })
     }
 }
@@ -330,25 +331,6 @@ struct HasAlready {
     /// Results that are stored.
     on_hand: Vec<(NodeName, Shelved)>,
     shares: Option<NodeShares>,
-}
-
-/// The controller's place in the fabric, once whoever has it has left it.
-fn take_place<F: Fabric>(
-    fabric: &F,
-    told: &mut dyn FnMut(Option<&Identity>) -> bool,
-) -> Result<F::Endpoint, Error> {
-    loop {
-        match fabric.join(NodeName::controller()) {
-            Err(fabric::Error::Taken(_)) => {
-                let found = fabric.records()?.get(LOCK)?;
-                let lock = found.and_then(|found| serde_json::from_slice::<Lock>(&found.value).ok());
-                let holder = lock.filter(|lock| !lock.is_free).map(|lock| lock.holder);
-                if !told(holder.as_ref()) {
-                    return Err(Error::Taken(holder.map(|holder| holder.host)));
-                }
-                clock::sleep_until_ns((now() + LOOK).as_nanos());
-            }
-            joined => return Ok(joined?),
-        }
-    }
+    /// Its record is not changed.
+    writes_no_record: bool,
 }

@@ -18,9 +18,13 @@ const PATIENCE: Nanos = Nanos::from_secs(2);
 /// Letters that are looked through for who was there: a node may go on writing them.
 const MOST_WAITING: usize = 100_000;
 
-/// Round trips to the nodes that answered last, by name.
+/// Round trips to the nodes that have answered, by name.
 #[derive(Clone, Debug, Default)]
-pub(super) struct RoundTrips(BTreeMap<NodeName, Nanos>);
+pub(super) struct RoundTrips {
+    trips: BTreeMap<NodeName, Nanos>,
+    /// Who answered the last call. What a node says without being asked is for the controller that leads it.
+    answered: BTreeSet<NodeName>,
+}
 
 impl RoundTrips {
     /// Asks everybody, until all that should be there have answered: `enrolled`, and who was heard of late.
@@ -32,6 +36,7 @@ impl RoundTrips {
     ) -> Result<(), Error> {
         take_in_what_waits(endpoint, members);
         let mut expected = enrolled.clone();
+        expected.append(&mut self.answered);
         let is_here = |presence| presence != Presence::Lost;
         let here = members.iter().filter(|(_, member)| is_here(member.presence(now())));
         expected.extend(here.map(|(name, _)| name.clone()));
@@ -43,7 +48,8 @@ impl RoundTrips {
             let Envelope { from, body: Body::Hello(hello) } = letter else { continue };
             if hello.answers == Some(call) {
                 expected.remove(&from);
-                self.0.insert(from.clone(), now().since(asked));
+                self.trips.insert(from.clone(), now().since(asked));
+                self.answered.insert(from.clone());
             }
             members.hear(&from, *hello, now());
         }
@@ -52,7 +58,7 @@ impl RoundTrips {
 
     /// The longest to any of these, as far as they have answered.
     pub(super) fn longest<'a>(&self, nodes: impl IntoIterator<Item = &'a NodeName>) -> Nanos {
-        nodes.into_iter().filter_map(|node| self.0.get(node)).copied().max().unwrap_or_default()
+        nodes.into_iter().filter_map(|node| self.trips.get(node)).copied().max().unwrap_or_default()
     }
 }
 

@@ -158,6 +158,10 @@ impl RunShelf {
 }
 
 impl Shelf for RunShelf {
+    fn knows(&self, run: &RunId) -> bool {
+        self.own().catalogue.document(run).is_ok()
+    }
+
     fn store(&mut self, id: &SegmentId, body: &[u8]) -> Result<Option<Shelved>, ShelfError> {
         let mut slot = self.own();
         match slot.store(id, body) {

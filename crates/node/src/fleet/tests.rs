@@ -4,7 +4,7 @@ use super::{Charge, Fleet, Shelf, ShelfError, Shelved};
 use crate::clock::Responder;
 use crate::supervisor::Watch;
 use crate::uplink::Uplink;
-use crate::{DataPlane, Error, Membership, Planes, Prepared, RunOptions, Site, run_on, serve_fleet};
+use crate::{DataPlane, Error, Membership, Planes, Prepared, RunOptions, Site, User, run_on, serve_fleet};
 use packetrig_engine::Error as EngineError;
 use packetrig_engine::gate::SendGate;
 use packetrig_engine::rig::{OwnerPermit, PermitQuestion};
@@ -169,6 +169,10 @@ fn received_hundred() -> ReceiveResult {
 struct Memory(Arc<Mutex<BTreeMap<SegmentId, Segment>>>);
 
 impl Shelf for Memory {
+    fn knows(&self, _: &RunId) -> bool {
+        true
+    }
+
     fn store(&mut self, id: &SegmentId, body: &[u8]) -> Result<Option<Shelved>, ShelfError> {
         let key = Key { run: id.run.clone(), attempt: id.attempt, number: id.number };
         let segment = Segment::decode(&key, body);
@@ -296,13 +300,14 @@ fn hello(interface: &str) -> Hello {
 fn charge(name: &str, shelf: Memory) -> Charge {
     let identity = Identity {
         controller: name.into(),
+        user: "alice".into(),
         host: "here".into(),
         boot_id: "boot".into(),
         pid: std::process::id(),
     };
     Charge {
         identity,
-        terms: ReignTerms { gather: Nanos::ZERO, ..ReignTerms::default() },
+        terms: ReignTerms::default(),
         clock: "one machine".into(),
         key: ClockKey([7; 32]),
         shelf: Box::new(shelf),
@@ -312,6 +317,7 @@ fn charge(name: &str, shelf: Memory) -> Charge {
             enrolled: NODES.map(|name| NodeName(name.into())).into(),
             ..super::Roster::default()
         },
+        reads_all_runs: false,
     }
 }
 
@@ -345,7 +351,7 @@ fn a_run_on_two_nodes_starts_at_one_instant_and_its_results_come_by_themselves()
     for compare in [false, true] {
         let (fabric, place) = (Local::default(), tempfile::tempdir().unwrap());
         let nodes = ["north", "south"].map(|name| Node::start(&fabric, name, place.path(), false, compare));
-        let mut fleet = Fleet::take(&fabric, charge("c", Memory::default()), &mut |_| false).unwrap();
+        let mut fleet = Fleet::open(&fabric, charge("c", Memory::default())).unwrap();
         let (report, events) = run(&mut fleet, &|| false);
         let report = report.unwrap_or_else(|error| panic!("{error}: {events:?}"));
         assert_eq!(report.outcome, Outcome::Complete { stopped: false }, "{events:?}");
@@ -370,7 +376,7 @@ fn a_run_on_two_nodes_starts_at_one_instant_and_its_results_come_by_themselves()
 fn the_users_stop_ends_a_run_on_a_fleet() {
     let (fabric, place) = (Local::default(), tempfile::tempdir().unwrap());
     let _nodes = ["north", "south"].map(|name| Node::start(&fabric, name, place.path(), true, false));
-    let mut fleet = Fleet::take(&fabric, charge("c", Memory::default()), &mut |_| false).unwrap();
+    let mut fleet = Fleet::open(&fabric, charge("c", Memory::default())).unwrap();
     let sampled = AtomicBool::new(false);
     let mut note = |event: &RunEvent| {
         sampled.fetch_or(matches!(event.kind, RunEventKind::Counters { .. }), Ordering::Relaxed);
@@ -384,39 +390,89 @@ fn the_users_stop_ends_a_run_on_a_fleet() {
 fn a_node_that_is_not_there_is_a_problem_of_the_plan() {
     let (fabric, place) = (Local::default(), tempfile::tempdir().unwrap());
     let _node = Node::start(&fabric, "north", place.path(), false, false);
-    let mut fleet = Fleet::take(&fabric, charge("c", Memory::default()), &mut |_| false).unwrap();
+    let mut fleet = Fleet::open(&fabric, charge("c", Memory::default())).unwrap();
     let Err(Error::Plan(problems)) = run(&mut fleet, &|| false).0 else { panic!("it cannot run") };
     assert!(problems.0[0].to_string().contains("south"), "{problems:?}");
 }
 
 #[test]
-fn a_second_controller_is_told_who_has_the_fleet() {
-    let fabric = Local::default();
-    let mut records = fabric.records().unwrap();
-    let one = Fleet::take(&fabric, charge("one", Memory::default()), &mut |_| false).unwrap();
-    let refused = Fleet::take(&fabric, charge("two", Memory::default()), &mut |holder| {
-        assert_eq!(holder.map(|holder| holder.controller.as_str()), Some("one"));
+fn a_second_controller_is_told_who_leads_a_node_and_has_it_when_it_is_given_back() {
+    let (fabric, place) = (Local::default(), tempfile::tempdir().unwrap());
+    let _nodes = ["north", "south"].map(|name| Node::start(&fabric, name, place.path(), false, false));
+    let plan = plan();
+    let mut one = Fleet::open(&fabric, charge("one", Memory::default())).unwrap();
+    let mut two = Fleet::open(&fabric, charge("two", Memory::default())).unwrap();
+    assert!(one.lead(&plan, &RunId("r1".into()), &mut |_| false).unwrap().is_empty());
+    let mut asked = 0;
+    let refused = two.lead(&plan, &RunId("r2".into()), &mut |held| {
+        asked += 1;
+        assert_eq!(held.len(), 2);
         false
     });
-    assert!(matches!(refused, Err(Error::Taken(Some(host))) if host == "here"));
-    drop(one.endpoint);
-    let again = super::Throne::take(
-        fabric.records().unwrap(),
-        charge("two", Memory::default()).identity,
-        ReignTerms { gather: Nanos::ZERO, ..ReignTerms::default() },
-        0,
-        &mut |holder| {
-            assert_eq!(holder.map(|holder| holder.controller.as_str()), Some("one"));
-            false
-        },
-    );
-    assert!(matches!(again, Err(Error::Taken(Some(host))) if host == "here"));
-    drop(one.throne);
-    let two = Fleet::take(&fabric, charge("two", Memory::default()), &mut |_| false).unwrap();
-    assert_eq!(two.throne.epoch(), 2, "given back, and taken at once");
+    let Err(error @ Error::NodesTaken(_)) = refused else { panic!("{refused:?}") };
+    let text = error.to_string();
+    for node in ["north", "south"] {
+        let words = format!("node {node} belongs to run r1 of alice@here since ");
+        assert!(text.contains(&words), "{text}");
+    }
+    assert_eq!(asked, 1);
+    // It begins when the first one gives them back, be it by ending.
+    let mut first = Some(one);
+    let led = two.lead(&plan, &RunId("r2".into()), &mut |_| {
+        drop(first.take());
+        true
+    });
+    assert!(led.unwrap().is_empty(), "nothing was left");
+    assert_eq!(two.epoch(), 2);
+    let mut records = fabric.records().unwrap();
     use packetrig_fleet::fabric::Records as _;
-    assert!(records.get(packetrig_fleet::reign::LOCK).unwrap().is_some());
+    assert_eq!(records.keys("reign.").unwrap(), ["reign.two"], "who has ended leaves no record");
+    drop(two);
+    assert_eq!(records.keys("reign.").unwrap(), [""; 0]);
     drop(Responder::start(ClockKey([1; 32]), String::new()));
+}
+
+fn plan() -> packetrig_plan::Plan {
+    let reading = packetrig_plan::ReadOptions { fleet: true, ..packetrig_plan::ReadOptions::default() };
+    packetrig_plan::Plan::read_with(DOCUMENT, reading).unwrap()
+}
+
+/// The process is gone and its host is another: its nodes may be had when its record has not changed for as long as it takes.
+#[test]
+fn what_a_dead_controller_left_on_a_node_is_ended_by_who_leads_it_next() {
+    let (fabric, place) = (Local::default(), tempfile::tempdir().unwrap());
+    let nodes = ["north", "south"].map(|name| Node::start(&fabric, name, place.path(), true, false));
+    let mut dead = charge("dead", Memory::default());
+    // No process has this number: to its like on this host it is dead at once.
+    dead.identity.pid = u32::MAX >> 1;
+    let mut one = Fleet::open(&fabric, dead).unwrap();
+    // It was killed while it ran: nobody tells the nodes to stop, and nothing is given back.
+    let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let mut note = |event: &RunEvent| {
+            assert!(!matches!(event.kind, RunEventKind::Counters { .. }), "killed");
+        };
+        drop(run_on(&mut one, DOCUMENT, options(), (&|| false, &mut note)));
+    }));
+    assert!(ended.is_err());
+    Box::leak(Box::new(one));
+    let mut two = Fleet::open(&fabric, charge("two", Memory::default())).unwrap();
+    let run = RunId("r2".into());
+    let leftovers = two.lead(&plan(), &run, &mut |_| panic!("a dead one is not waited for")).unwrap();
+    let [left] = leftovers.as_slice() else { panic!("{leftovers:?}") };
+    assert!(left.is_unfinished() && left.is_whole() && left.record.head.run.0 == "r1", "{left:?}");
+    let user = User { wishes: &mut || None, turn: Nanos::from_millis(5), on_event: &mut |_| {} };
+    assert!(two.release(left, user).unwrap());
+    let busy = |fleet: &mut Fleet<Local>| {
+        let rows = fleet.members().unwrap();
+        rows.iter().filter(|row| row.hello.busy.is_some()).count()
+    };
+    assert_eq!(busy(&mut two), 0, "they have let go");
+    let mut records = fabric.records().unwrap();
+    use packetrig_fleet::fabric::Records as _;
+    let record = records.get("run.r1").unwrap().unwrap();
+    let record: packetrig_fleet::controller::RunRecord = serde_json::from_slice(&record.value).unwrap();
+    assert!(!record.is_unfinished());
+    drop(nodes);
 }
 
 #[test]

@@ -49,7 +49,12 @@ pub(super) fn name_of(uid: u32) -> String {
     find_in(&users, &uid.to_string()).map_or_else(|| uid.to_string(), |user| user.name)
 }
 
-fn find_in(users: &str, name: &str) -> Option<ProcessUser> {
+/// The name of the user that this process works for, or the number.
+pub fn own_user_name() -> String {
+    name_of(rustix::process::getuid().as_raw())
+}
+
+fn find_in(users: &str, name: &str) -> Option<User> {
     let number: Option<u32> = name.parse().ok();
     let user = |line: &str| {
         let mut fields = line.split(':');

@@ -1,16 +1,18 @@
-//! Taking charge of a fleet, for `run`, `serve` and `fleet collect`; ends first what an earlier controller left.
+//! Being a controller of a fleet, for `run`, `serve` and `fleet collect`; ends first what an earlier one left on the nodes that are needed.
 
 use crate::commands::kept::name_kept;
 use crate::error::Error;
 use crate::fleet_place::FleetPlace;
 use crate::identity;
 use crate::output::remark;
+use packetrig_fleet::RunId;
 use packetrig_fleet::controller::{Policies, RunRecord};
+use packetrig_fleet::event::RunEvent;
 use packetrig_fleet::message::ClockKey;
-use packetrig_fleet::reign::{Identity, ReignTerms};
+use packetrig_fleet::reign::{Identity, ReignState, ReignTerms};
 use packetrig_fleet::report::RunReport;
 use packetrig_nats::NatsFabric;
-use packetrig_node::fleet::{Charge, Fleet, RunShelf};
+use packetrig_node::fleet::{Charge, Fleet, HeldNodes, LeftRun, Leftover, RunShelf};
 use packetrig_node::{RunOptions, User};
 use packetrig_plan::{Plan, ReadOptions};
 use packetrig_store::{Catalogue, ReportSize, Unfinished};
@@ -18,16 +20,18 @@ use packetrig_sys::clock::{self, state};
 use packetrig_sys::{kernel, process, signal};
 use packetrig_units::Nanos;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 /// Longest time between two looks at what the user wants.
 const TURN: Nanos = Nanos::from_millis(20);
 
-/// A fleet in charge of this process, and where its results go.
+/// A fleet of which this process is a controller, and where its results go.
 #[derive(Debug)]
 pub(crate) struct Charged {
     pub(crate) fleet: Fleet<NatsFabric>,
     pub(crate) shelf: RunShelf,
     pub(crate) place: FleetPlace,
+    controller: String,
 }
 
 /// What has to be known of a run to end it in another process: kept with the run from its beginning.
@@ -35,14 +39,33 @@ pub(crate) struct Charged {
 struct Begun {
     record: Option<RunRecord>,
     options: RunOptions,
+    /// Whose run it is: as long as that controller is at work, nobody else ends it.
+    #[serde(default)]
+    controller: Option<String>,
 }
 
-/// Takes charge, waiting for a controller that may be dead as long as it takes. `catalogue` is a connection of its own.
-pub(crate) fn take(place: &FleetPlace, catalogue: Catalogue, policies: Policies) -> Result<Charged, Error> {
+/// Which results are taken in beside those of this process's own runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LateResults {
+    /// Those of runs that the catalogue knows.
+    OfKnownRuns,
+    /// Of all runs that have no controller.
+    OfAllRuns,
+}
+
+/// Becomes a controller of the fleet. `catalogue` is a connection of its own.
+pub(crate) fn take(
+    place: &FleetPlace,
+    catalogue: Catalogue,
+    policies: Policies,
+    late: LateResults,
+) -> Result<Charged, Error> {
     let shelf = RunShelf::new(catalogue);
     let noting = shelf.clone();
+    let identity = own_identity()?;
+    let controller = identity.controller.clone();
     let charge = Charge {
-        identity: own_identity()?,
+        identity,
         terms: ReignTerms::default(),
         clock: state::identity()?,
         key: ClockKey(key()),
@@ -50,30 +73,19 @@ pub(crate) fn take(place: &FleetPlace, catalogue: Catalogue, policies: Policies)
         note: Box::new(move |record| noting.note(record).map_err(|error| error.to_string())),
         policies,
         roster: place.roster()?,
-    };
-    let mut said = false;
-    let mut wait = |holder: Option<&Identity>| {
-        if !std::mem::replace(&mut said, true) {
-            remark(match holder {
-                Some(holder) => format!(
-                    "waiting for the fleet: it is in charge of process {} on {}",
-                    holder.pid, holder.host
-                ),
-                None => "waiting: nodes may know of an earlier controller".to_owned(),
-            });
-        }
-        signal::received().is_none()
+        reads_all_runs: late == LateResults::OfAllRuns,
     };
     let fabric = place.fabric()?;
     place.keep_certificate_valid(fabric.clone())?;
-    let mut fleet = Fleet::take(&fabric, charge, &mut wait)?;
+    let mut fleet = Fleet::open(&fabric, charge)?;
     fleet.confirm_stored(&|node, run, attempt| shelf.stored_below(node, run, attempt));
-    Ok(Charged { fleet, shelf, place: place.clone() })
+    Ok(Charged { fleet, shelf, place: place.clone(), controller })
 }
 
 fn own_identity() -> Result<Identity, Error> {
     Ok(Identity {
         controller: format!("{:016x}", identity::entropy()),
+        user: identity::user_name(),
         host: kernel::host_name(),
         boot_id: state::boot_id()?,
         pid: process::own(),
@@ -88,14 +100,14 @@ fn key() -> [u8; 32] {
     key
 }
 
-/// Begins a run that a later controller can find.
+/// Begins a run of this controller that a later one can find.
 pub(super) fn begin(
-    shelf: &RunShelf,
+    (shelf, controller): (&RunShelf, &str),
     options: &RunOptions,
     document: &str,
     size: ReportSize,
 ) -> Result<(), Error> {
-    let begun = Begun { record: None, options: options.clone() };
+    let begun = Begun { record: None, options: options.clone(), controller: Some(controller.to_owned()) };
     let unfinished = Unfinished {
         run: options.run.clone(),
         attempt: 1,
@@ -108,64 +120,198 @@ pub(super) fn begin(
     Ok(shelf.begin(&unfinished, size)?)
 }
 
+/// Says once who is waited for, and whether to go on: until a signal, and for a controller at work only if that is wished.
+pub(crate) fn patience(waits: bool) -> impl FnMut(&HeldNodes) -> bool {
+    let mut said = false;
+    move |held| {
+        let is_at_work = held.values().any(|held| held.state == ReignState::Alive);
+        if is_at_work && !waits {
+            return false;
+        }
+        if !std::mem::replace(&mut said, true) {
+            for (node, held) in held {
+                remark(format_args!("waiting: node {node} {}", held.lead));
+            }
+        }
+        signal::received().is_none()
+    }
+}
+
+type OnEvent<'a> = &'a mut dyn FnMut(&RunEvent);
+
 impl Charged {
     /// See [`begin`].
     pub(crate) fn begin(&self, options: &RunOptions, document: &str, size: ReportSize) -> Result<(), Error> {
-        begin(&self.shelf, options, document, size)
+        begin((&self.shelf, &self.controller), options, document, size)
     }
 
-    /// Ends every run that an earlier controller of this catalogue left; gives their reports.
-    pub(crate) fn end_what_was_left(
+    /// Takes it apart: the fleet, where results go, and who this controller is.
+    pub(super) fn into_parts(self) -> (Fleet<NatsFabric>, RunShelf, FleetPlace, String) {
+        (self.fleet, self.shelf, self.place, self.controller)
+    }
+
+    /// Takes the nodes of a run, and ends what earlier controllers left on them; gives the reports of those runs.
+    pub(crate) fn lead(
         &mut self,
-        on_event: &mut dyn FnMut(&packetrig_fleet::event::RunEvent),
+        (plan, run): (&Plan, &RunId),
+        waits: bool,
+        on_event: OnEvent<'_>,
     ) -> Result<Vec<RunReport>, Error> {
+        let leftovers = self.fleet.lead(plan, run, &mut patience(waits))?;
+        let reports = Ending::of(self).end_leftovers(&leftovers, on_event)?;
+        self.name_what_is_left()?;
+        Ok(reports)
+    }
+
+    /// Runs that nobody ends as long as their nodes are not needed.
+    fn name_what_is_left(&mut self) -> Result<(), Error> {
+        for left in self.shelf.unfinished()? {
+            if !Ending::of(self).is_at_work(&left)? {
+                remark(format_args!(
+                    "run {} was left unfinished by its controller; `packetrig fleet collect` ends it",
+                    left.run
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends every run that no controller at work has; gives the reports of those of this catalogue.
+    pub(crate) fn end_what_was_left(&mut self, on_event: OnEvent<'_>) -> Result<Vec<RunReport>, Error> {
         let mut reports = Vec::new();
         for left in self.shelf.unfinished()? {
-            remark(format_args!("run {} was left unfinished by its controller: ending it", left.run));
-            match self.end_one(&left, on_event) {
+            if Ending::of(self).is_at_work(&left)? {
+                remark(format_args!("run {} is under way", left.run));
+                continue;
+            }
+            match self.end_left(&left, on_event) {
                 Ok(report) => reports.extend(report),
                 Err(error) => remark(format_args!("run {}: {}", left.run, error.chain())),
             }
         }
-        self.release_what_others_left(on_event)?;
+        for record in self.fleet.unfinished()? {
+            self.release_left(&record, on_event)?;
+        }
         Ok(reports)
     }
 
-    /// Runs that another catalogue has, whose controller is gone: this one has the lock. Their nodes are needed.
-    fn release_what_others_left(
-        &mut self,
-        on_event: &mut dyn FnMut(&packetrig_fleet::event::RunEvent),
-    ) -> Result<(), Error> {
-        for record in self.fleet.unfinished()? {
-            remark(format_args!(
-                "run {} was left unfinished by a controller with other results: its nodes are released",
-                record.head.run
-            ));
-            let user = User { wishes: &mut || None, turn: TURN, on_event };
-            self.fleet.release(record, user)?;
+    fn end_left(&mut self, left: &Unfinished, on_event: OnEvent<'_>) -> Result<Option<RunReport>, Error> {
+        let found = self.fleet.unfinished()?.into_iter().find(|record| record.head.run == left.run);
+        let record = found.or(begun_of(left)?.record);
+        let Some(record) = record else { return Ending::of(self).forget(left).map(|()| None) };
+        let elsewhere = match self.fleet.lead_left(&record, &mut patience(true))? {
+            Some(LeftRun::Led(elsewhere)) => elsewhere,
+            Some(LeftRun::UnderWay(_)) | None => {
+                remark(format_args!("run {} is under way", left.run));
+                return Ok(None);
+            }
+        };
+        remark(format_args!("run {} was left unfinished by its controller: ending it", left.run));
+        let ended = Ending::of(self).end_one(left, (record, elsewhere), on_event);
+        self.fleet.give_back();
+        ended
+    }
+
+    /// A run that another catalogue has.
+    fn release_left(&mut self, record: &RunRecord, on_event: OnEvent<'_>) -> Result<(), Error> {
+        let run = &record.head.run;
+        let Some(LeftRun::Led(elsewhere)) = self.fleet.lead_left(record, &mut patience(true))? else {
+            return Ok(());
+        };
+        remark(format_args!(
+            "run {run} was left unfinished by a controller with other results: its nodes are released"
+        ));
+        let mut nodes: BTreeSet<_> = record.members().into_iter().collect();
+        nodes.retain(|node| !elsewhere.contains(node));
+        let leftover = Leftover { record: record.clone(), nodes };
+        let user = User { wishes: &mut || None, turn: TURN, on_event };
+        let is_last = self.fleet.release(&leftover, user);
+        self.fleet.give_back();
+        if is_last? {
+            self.fleet.close_record(run)?;
         }
         Ok(())
+    }
+}
+
+fn begun_of(left: &Unfinished) -> Result<Begun, Error> {
+    let damaged = |error: serde_json::Error| Error::Usage(format!("run {} is damaged: {error}", left.run));
+    serde_json::from_str(&left.record).map_err(damaged)
+}
+
+/// Ends what others left, with the nodes that are led now.
+pub(super) struct Ending<'a> {
+    pub(super) fleet: &'a mut Fleet<NatsFabric>,
+    pub(super) shelf: &'a RunShelf,
+    pub(super) place: &'a FleetPlace,
+}
+
+impl<'a> Ending<'a> {
+    const fn of(charged: &'a mut Charged) -> Self {
+        Self { fleet: &mut charged.fleet, shelf: &charged.shelf, place: &charged.place }
+    }
+
+    /// Whether the controller of a run that has no report may still write it.
+    fn is_at_work(&mut self, left: &Unfinished) -> Result<bool, Error> {
+        let controller = begun_of(left)?.controller;
+        Ok(controller.is_some_and(|controller| self.fleet.is_at_work(&controller).unwrap_or(true)))
+    }
+
+    /// Nothing was said of it to any node.
+    fn forget(&self, left: &Unfinished) -> Result<(), Error> {
+        self.shelf.resume(&left.run)?;
+        name_kept(self.shelf.give_up()?.as_ref());
+        Ok(())
+    }
+
+    /// Has the nodes stop and let go; the run is ended by who has the last of its nodes.
+    pub(super) fn end_leftovers(
+        &mut self,
+        leftovers: &[Leftover],
+        on_event: OnEvent<'_>,
+    ) -> Result<Vec<RunReport>, Error> {
+        let mut reports = Vec::new();
+        for leftover in leftovers {
+            let run = &leftover.record.head.run;
+            let left = self.shelf.unfinished()?.into_iter().find(|left| left.run == *run);
+            let left = left.filter(|_| leftover.is_unfinished());
+            if leftover.is_unfinished() {
+                remark(format_args!("run {run} was left unfinished by its controller: ending it"));
+            }
+            if let Some(left) = left.as_ref().filter(|_| leftover.is_whole()) {
+                let whole = (leftover.record.clone(), BTreeSet::new());
+                reports.extend(self.end_one(left, whole, on_event)?);
+                continue;
+            }
+            let user = User { wishes: &mut || None, turn: TURN, on_event };
+            let is_last = self.fleet.release(leftover, user)?;
+            if !is_last || !leftover.is_unfinished() || leftover.is_whole() {
+                continue;
+            }
+            match &left {
+                // The others have let go of it before: what they counted comes by itself.
+                Some(left) => {
+                    let elsewhere = leftover.record.members().into_iter().collect();
+                    reports.extend(self.end_one(left, (leftover.record.clone(), elsewhere), on_event)?);
+                }
+                None => self.fleet.close_record(run)?,
+            }
+        }
+        Ok(reports)
     }
 
     fn end_one(
         &mut self,
         left: &Unfinished,
-        on_event: &mut dyn FnMut(&packetrig_fleet::event::RunEvent),
+        run: (RunRecord, BTreeSet<packetrig_fleet::NodeName>),
+        on_event: OnEvent<'_>,
     ) -> Result<Option<RunReport>, Error> {
         let unfinished = self.shelf.resume(&left.run)?;
-        let damaged =
-            |error: serde_json::Error| Error::Usage(format!("run {} is damaged: {error}", left.run));
-        let Begun { record, options } = serde_json::from_str(&unfinished.record).map_err(damaged)?;
-        let found = self.fleet.unfinished()?.into_iter().find(|record| record.head.run == left.run);
-        let Some(record) = found.or(record) else {
-            // Nothing was said to any node.
-            name_kept(self.shelf.give_up()?.as_ref());
-            return Ok(None);
-        };
+        let Begun { options, .. } = begun_of(&unfinished)?;
         let mut wishes = || None;
         let user = User { wishes: &mut wishes, turn: TURN, on_event };
-        let on_hand = self.shelf.on_hand(&record);
-        let ended = self.fleet.inherit(record, &unfinished.plan, &options, (on_hand, user))?;
+        let on_hand = self.shelf.on_hand(&run.0);
+        let ended = self.fleet.inherit(run, &unfinished.plan, &options, (on_hand, user))?;
         let open = ended.open_run();
         let plan = Plan::read_with(
             &unfinished.plan,

@@ -1,6 +1,6 @@
 //! `packetrig fleet collect`: ends what a controller left unfinished.
 
-use super::take;
+use super::{LateResults, take};
 use crate::args::CollectRuns;
 use crate::commands::execution::open_catalogue;
 use crate::error::Error;
@@ -20,7 +20,7 @@ pub(crate) fn perform(arguments: &CollectRuns, output: &mut Output) -> Result<Ex
     let place = FleetPlace::of(&arguments.place)?.existing()?;
     signal::latch()?;
     let catalogue = open_catalogue(arguments.store.directory.as_deref())?;
-    let mut charged = take(&place, catalogue, Policies::default())?;
+    let mut charged = take(&place, catalogue, Policies::default(), LateResults::OfAllRuns)?;
     let mut tell = |event: &RunEvent| {
         if let RunEventKind::Finding(text) = &event.kind
             && !arguments.quiet

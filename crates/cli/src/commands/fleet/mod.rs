@@ -5,12 +5,13 @@ mod collect;
 mod fetch;
 mod history;
 mod label;
+mod lead_reader;
 mod presence;
 mod served;
 mod status;
 mod up;
 
-pub(crate) use charge::{Charged, take};
+pub(crate) use charge::{Charged, LateResults, take};
 pub(crate) use served::FleetRigs;
 pub(crate) use status::who_belongs;
 

@@ -2,6 +2,7 @@
 //!
 //! It asks nothing. What it writes down says when it was heard: whoever reads it later sees how old it is.
 
+use super::lead_reader::LeadReader;
 use crate::error::Error;
 use crate::fleet_place::{FleetPlace, FleetPresence};
 use crate::output::remark;
@@ -22,6 +23,8 @@ const EVERY: Nanos = Nanos::from_secs(1);
 const NODES_PER_SECOND: usize = 1000;
 /// Before a server that cannot be listened to is tried again.
 const PAUSE: Duration = Duration::from_secs(1);
+/// How often it is looked who leads the nodes, beside the times when one of them says that its run is another.
+const LEADS_EVERY: Nanos = Nanos::from_secs(5);
 /// How often it looks at what has come, and for the wish to end.
 const LOOK: Nanos = Nanos::from_millis(100);
 
@@ -59,6 +62,8 @@ struct PresenceListener {
     remembered: Vec<MemberRow>,
     began: MonoTime,
     has_complained: bool,
+    leads: Option<LeadReader>,
+    leads_at: MonoTime,
 }
 
 fn now() -> MonoTime {
@@ -72,7 +77,17 @@ impl PresenceListener {
         for row in &remembered {
             watcher.recall(&row.node, &row.hello, row.silent, began);
         }
-        Self { place, over, members: Members::default(), watcher, remembered, began, has_complained: false }
+        Self {
+            place,
+            over,
+            members: Members::default(),
+            watcher,
+            remembered,
+            began,
+            has_complained: false,
+            leads: None,
+            leads_at: MonoTime::default(),
+        }
     }
 
     fn is_over(&self) -> bool {
@@ -100,9 +115,14 @@ impl PresenceListener {
             while let Some(HeardHello { node, hello, at }) = observer.next(Nanos::ZERO) {
                 let events = self.watcher.hear(&node, &hello, at);
                 self.note(events.into_iter().map(|event| (node.clone(), event)).collect());
+                let run_before = self.members.get(&node).and_then(|member| member.hello().busy.clone());
+                if run_before != hello.busy {
+                    self.leads_at = MonoTime::default();
+                }
                 self.members.hear(&node, hello, at);
             }
             if now() >= due {
+                self.read_leads();
                 self.write_down();
                 due = now() + Nanos::new(EVERY.as_u64() * self.intervals());
             }
@@ -112,6 +132,20 @@ impl PresenceListener {
     fn intervals(&self) -> u64 {
         let nodes = self.members.iter().count() + self.remembered.len();
         u64::try_from(nodes / NODES_PER_SECOND).unwrap_or(u64::MAX) + 1
+    }
+
+    /// What cannot be read is not known now.
+    fn read_leads(&mut self) {
+        if now() < self.leads_at {
+            return;
+        }
+        self.leads_at = now() + LEADS_EVERY;
+        if self.leads.is_none() {
+            self.leads = LeadReader::open(&self.place).ok();
+        }
+        let nodes = self.members.iter().map(|(node, _)| node);
+        let read = self.leads.as_mut().and_then(|leads| leads.read(nodes).ok());
+        self.members.assign_leads(read.unwrap_or_default());
     }
 
     fn note(&self, events: Vec<(NodeName, NodeEvent)>) {

@@ -1,6 +1,7 @@
 //! The ports of a fleet behind the OTG API: each configuration is a run on it like any other.
 
-use super::{Charged, take};
+use super::charge::{Ending, patience};
+use super::{LateResults, take};
 use crate::commands::kept::{name_kept, report_size};
 use crate::error::Error;
 use crate::fleet_place::FleetPlace;
@@ -19,12 +20,12 @@ use packetrig_stats::port::BackEnd;
 use packetrig_store::Catalogue;
 use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Frames that are still under way when a configuration is replaced have this long.
 const DRAIN: Nanos = Nanos::from_millis(100);
 
-/// A fleet in charge of this process as long as it serves.
+/// A fleet of which this process is a controller as long as it serves. It leads the nodes of a configuration as long as that is set.
 pub(crate) struct FleetRigs {
     fleet: Arc<Mutex<Fleet<NatsFabric>>>,
     charged: ChargedShelf,
@@ -36,22 +37,49 @@ pub(crate) struct FleetRigs {
 
 /// Begins runs that a later controller can find, and ends them.
 #[derive(Clone)]
-struct ChargedShelf(RunShelf);
+struct ChargedShelf(RunShelf, String);
 
 impl FleetRigs {
-    /// Takes charge, and ends what an earlier controller left.
+    /// Becomes a controller of the fleet; it leads no node yet.
     pub(crate) fn take(
         place: &FleetPlace,
         catalogue: Catalogue,
         back_end: Option<BackEnd>,
         seed: u64,
     ) -> Result<Self, Error> {
-        let mut charged = take(place, catalogue, Policies::default())?;
-        charged.end_what_was_left(&mut |_| {})?;
-        let Charged { fleet, shelf, place } = charged;
+        let charged = take(place, catalogue, Policies::default(), LateResults::OfKnownRuns)?;
+        let (fleet, shelf, place, controller) = charged.into_parts();
         let wall_minus_monotonic = clock::wall_clock_ns().wrapping_sub(clock::monotonic_ns());
-        let (fleet, charged) = (Arc::new(Mutex::new(fleet)), ChargedShelf(shelf));
+        let (fleet, charged) = (Arc::new(Mutex::new(fleet)), ChargedShelf(shelf, controller));
         Ok(Self { fleet, charged, place, back_end, seed, wall_minus_monotonic })
+    }
+}
+
+impl FleetRigs {
+    fn own_fleet(&self) -> MutexGuard<'_, Fleet<NatsFabric>> {
+        // A session that panicked has left the fleet as it is between two runs, or lost it.
+        self.fleet.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the nodes of a configuration, and ends what others left on them.
+    fn lead(&self, plan: &Plan, run: &RunId) -> Result<(), Refusal> {
+        let mut fleet = self.own_fleet();
+        let leftovers = fleet.lead(plan, run, &mut patience(false)).map_err(refusal)?;
+        let mut ending = Ending { fleet: &mut fleet, shelf: &self.charged.0, place: &self.place };
+        let ended = ending.end_leftovers(&leftovers, &mut |_| {});
+        if let Err(error) = ended {
+            fleet.give_back();
+            return Err(Refusal::internal(error.chain()));
+        }
+        Ok(())
+    }
+}
+
+fn refusal(error: packetrig_node::Error) -> Refusal {
+    match error {
+        // Found when the nodes were known.
+        packetrig_node::Error::Plan(problems) => Refusal::from(problems),
+        error => Refusal::from(error.fault()),
     }
 }
 
@@ -74,17 +102,22 @@ impl Rigs for FleetRigs {
             criteria: AcceptanceCriteria::default(),
         };
         let shelf = self.charged.0.clone();
-        super::charge::begin(&shelf, &options, &document, report_size(plan, None, &document))
-            .map_err(|error| Refusal::internal(error.chain()))?;
+        self.lead(plan, &options.run)?;
+        let begun = super::charge::begin(
+            (&shelf, &self.charged.1),
+            &options,
+            &document,
+            report_size(plan, None, &document),
+        );
+        if let Err(error) = begun {
+            self.own_fleet().give_back();
+            return Err(Refusal::internal(error.chain()));
+        }
         let ground = Shared(Arc::clone(&self.fleet));
         let opened = Session::open(ground, document.clone(), plan.clone(), options, move |event| sink(event));
         let session = opened.map_err(|error| {
             forget(&shelf);
-            match error {
-                // Found when the nodes were known.
-                packetrig_node::Error::Plan(problems) => Refusal::from(problems),
-                error => Refusal::from(error.fault()),
-            }
+            refusal(error)
         })?;
         Ok(Box::new(ServedRun { session, shelf, place: self.place.clone(), document }))
     }

@@ -1,6 +1,7 @@
 //! `packetrig fleet status`: who is there, as `fleet up` has heard it, or as is heard now. It asks no node, so it can stand
 //! beside a controller at work.
 
+use super::lead_reader::LeadReader;
 use crate::args::Status;
 use crate::error::Error;
 use crate::exit::Exit;
@@ -51,8 +52,10 @@ fn listen_and_show(place: &FleetPlace, arguments: &Status, output: &mut Output) 
     signal::latch()?;
     let mut members = Members::default();
     members.assign_labels(place.roster()?.labels);
+    let mut leads = LeadReader::open(place)?;
     loop {
         listen(&observer, &mut members);
+        members.assign_leads(leads.read(members.iter().map(|(node, _)| node))?);
         show(place, &members.rows(now()), arguments, output)?;
         if !arguments.watch || signal::received().is_some() || output.is_closed() {
             return Ok(Exit::Ok);
@@ -133,7 +136,10 @@ fn cells(row: &MemberRow) -> Vec<String> {
     };
     let version =
         row.skew.as_ref().map_or_else(|| hello.version.clone(), |_| format!("{} (!)", hello.version));
-    let state = hello.busy.as_ref().map_or_else(|| "idle".to_owned(), |head| format!("run {}", head.run));
+    let busy = || hello.busy.as_ref().map_or_else(|| "idle".to_owned(), |head| format!("run {}", head.run));
+    let state = row.lead.as_ref().map_or_else(busy, |lead| {
+        format!("run {} of {}@{} since {}", lead.run, lead.user, lead.host, lead.since())
+    });
     let waiting: u64 = hello.spooled.iter().map(|(.., segments)| segments).sum();
     vec![
         row.node.to_string(),

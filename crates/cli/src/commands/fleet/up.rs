@@ -9,9 +9,8 @@ use crate::exit::Exit;
 use crate::fleet_place::{Addresses, FleetPlace};
 use crate::output::{Output, remark};
 use crate::sandbox;
-use packetrig_fleet::fabric::{Fabric, Records};
+use packetrig_fleet::fabric::Fabric;
 use packetrig_fleet::history::NodeEvent;
-use packetrig_fleet::reign::{Identity, LOCK, Lock};
 use packetrig_nats::authority::{AdmittedNode, Authority, ServerCertificateKeeper};
 use packetrig_nats::broker::{Broker, BrokerHealth, HealthWatch, Security, Setup};
 use packetrig_nats::enrol::EnrolServer;
@@ -161,16 +160,10 @@ fn at(host: &str, listens: SocketAddr) -> String {
     format!("{host}:{}", listens.port())
 }
 
-/// Makes the lock, so that the first controller need not wait whether there is one.
+/// Makes the store of the records.
 fn found(place: &FleetPlace) -> Result<(), Error> {
-    let mut records = place.fabric()?.records().map_err(packetrig_node::Error::from)?;
-    let nobody = Identity { controller: String::new(), host: String::new(), boot_id: String::new(), pid: 0 };
-    let lock = Lock { holder: nobody, epoch: 0, since_wall_ns: clock::wall_clock_ns(), is_free: true };
-    let value = serde_json::to_vec(&lock).unwrap_or_default();
-    match records.create(LOCK, &value) {
-        Ok(_) | Err(packetrig_fleet::fabric::Error::Exists(_)) => Ok(()),
-        Err(error) => Err(packetrig_node::Error::from(error).into()),
-    }
+    place.fabric()?.records().map_err(packetrig_node::Error::from)?;
+    Ok(())
 }
 
 fn open_door(

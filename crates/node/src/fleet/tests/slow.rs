@@ -32,6 +32,14 @@ impl Endpoint for Slow {
         self.inner.post_all(body)
     }
 
+    fn listen_to(&mut self, nodes: &[NodeName]) -> Result<(), FabricError> {
+        self.inner.listen_to(nodes)
+    }
+
+    fn stop_listening_to(&mut self, nodes: &[NodeName]) {
+        self.inner.stop_listening_to(nodes);
+    }
+
     fn receive(&mut self, within: Nanos) -> Option<Envelope> {
         if self.delay == Nanos::ZERO {
             return self.inner.receive(within);
@@ -65,7 +73,7 @@ fn a_node_that_answers_after_most_of_a_second_takes_part_like_any_other() {
             let wish = Wish { delay, terms: LeaseTerms::FLEET, ..Wish::default() };
             Node::with(&fabric, name, place.path(), (half.clone(), half), wish)
         });
-        let mut fleet = Fleet::take(&fabric, charge("c", Memory::default()), &mut |_| false).unwrap();
+        let mut fleet = Fleet::open(&fabric, charge("c", Memory::default())).unwrap();
         let (report, events) = run(&mut fleet, &|| false);
         let report = report.unwrap_or_else(|error| panic!("{delay}: {error}: {events:?}"));
         assert_eq!(report.outcome, Outcome::Complete { stopped: false }, "{delay}: {events:?}");
@@ -79,7 +87,7 @@ fn what_was_said_for_an_earlier_call_does_not_make_the_way_shorter() {
     let half = Half { node: "south".into(), ..Half::default() };
     let wish = Wish { delay: Nanos::from_millis(300), terms: LeaseTerms::FLEET, ..Wish::default() };
     let _far = Node::with(&fabric, "south", place.path(), (half.clone(), half), wish);
-    let mut fleet = Fleet::take(&fabric, charge("c", Memory::default()), &mut |_| false).unwrap();
+    let mut fleet = Fleet::open(&fabric, charge("c", Memory::default())).unwrap();
     for _ in 0..3 {
         // An answer to a call that nobody waits for is under way when the next one is made.
         use packetrig_fleet::message::Nonce;

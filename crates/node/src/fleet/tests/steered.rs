@@ -9,7 +9,7 @@ use packetrig_wire::tag::TagKey;
 use std::collections::{BTreeMap, BTreeSet};
 
 fn open(fabric: &Local, document: &str, note: impl FnMut(&RunEvent) + Send + 'static) -> Session {
-    let fleet = Fleet::take(fabric, charge("c", Memory::default()), &mut |_| false).unwrap();
+    let fleet = Fleet::open(fabric, charge("c", Memory::default())).unwrap();
     let options = RunOptions { drain: Nanos::from_millis(150), ..options() };
     Session::open(fleet, document.into(), read(document), options, note).unwrap()
 }

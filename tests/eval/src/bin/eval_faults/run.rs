@@ -56,7 +56,8 @@ impl RunProcess {
         let ports = ["run", "--tx", "any-tx*all", "--rx", "any-rx*all", "--pattern", "n-to-n"];
         let load = ["--rate", "1kpps", "--size", &size, "--packets", &frames];
         // Several programs share few processors here: a late frame is no finding.
-        let more = ["--json", "--drain", "500ms", "--max-late", "5s", "--name", request.name];
+        let more =
+            ["--json", "--drain", "500ms", "--max-late", "5s", "--wait-for-nodes", "--name", request.name];
         let printed = fleet.path(&format!("{}.json", request.name));
         let mut command = fleet.controller_command(&[&ports[..], &load, &more].concat());
         let started_ns = clock::monotonic_ns();

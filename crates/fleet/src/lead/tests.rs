@@ -1,0 +1,309 @@
+use super::*;
+use crate::fabric::Fabric as _;
+use crate::local::{Local, LocalRecords};
+use crate::reign::{Reign, ReignTerms};
+
+fn at(ms: u64) -> MonoTime {
+    MonoTime::from_nanos(ms * 1_000_000)
+}
+
+fn node(name: &str) -> NodeName {
+    NodeName(name.into())
+}
+
+fn identity(name: &str) -> Identity {
+    Identity {
+        controller: name.into(),
+        user: "alice".into(),
+        host: format!("{name}-host"),
+        boot_id: name.into(),
+        pid: 1,
+    }
+}
+
+fn wanted(run: &str, nodes: &[&str], heard: u64) -> WantedNodes {
+    let nodes = nodes.iter().map(|name| node(name)).collect();
+    WantedNodes { run: RunId(run.into()), nodes, heard, wall_ns: 50_580_000_000_000 }
+}
+
+fn claim(by: &str, nodes: &[&str], heard: u64) -> LeadClaim {
+    let me = identity(by);
+    let watch = ReignWatch::new(&me, ReignTerms::default());
+    LeadClaim::new(me, wanted(by, nodes, heard), watch)
+}
+
+fn begin(records: &mut LocalRecords, name: &str) -> u64 {
+    let record = Reign::record(identity(name), 0);
+    records.create(&ReignRecord::key(name), &written(&record)).expect("it is new")
+}
+
+fn finish(claim: &mut LeadClaim, records: &mut LocalRecords, now: MonoTime) -> ClaimProgress {
+    loop {
+        match claim.step(records, &|_| true, now).expect("memory") {
+            ClaimProgress::UnderWay => {}
+            done => return done,
+        }
+    }
+}
+
+fn taken(claim: &mut LeadClaim, records: &mut LocalRecords, now: MonoTime) -> (u64, Vec<TakenLead>) {
+    match finish(claim, records, now) {
+        ClaimProgress::Taken(epoch, leads) => (epoch, leads),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn give_back(leads: Vec<TakenLead>, records: &mut LocalRecords) {
+    for lead in leads {
+        lead.give_back(records).expect("memory");
+    }
+}
+
+fn lead_of(records: &mut LocalRecords, name: &str) -> NodeLead {
+    let record = records.get(&NodeLead::key(&node(name))).expect("memory").expect("it was taken");
+    read(&record).expect("it is readable").0
+}
+
+#[test]
+fn the_epoch_is_above_that_of_every_lead_and_of_every_node() {
+    let mut records = Local::default().records().expect("memory");
+    begin(&mut records, "x");
+    let (epoch, leads) = taken(&mut claim("x", &["a"], 0), &mut records, at(0));
+    assert_eq!((epoch, &leads[0].before), (1, &None));
+    give_back(leads, &mut records);
+    let (epoch, _) = taken(&mut claim("x", &["a", "b"], 7), &mut records, at(0));
+    assert_eq!(epoch, 8, "a node has heard of more than the records say");
+    assert_eq!([lead_of(&mut records, "a").epoch, lead_of(&mut records, "b").epoch], [8, 8]);
+    begin(&mut records, "y");
+    let (epoch, _) = taken(&mut claim("y", &["c"], 0), &mut records, at(0));
+    assert_eq!(epoch, 1, "other nodes have epochs of their own");
+}
+
+#[test]
+fn who_is_blocked_holds_nothing_and_is_told_by_whom() {
+    let mut records = Local::default().records().expect("memory");
+    for name in ["x", "y"] {
+        begin(&mut records, name);
+    }
+    let (_, leads) = taken(&mut claim("x", &["b"], 0), &mut records, at(0));
+    let mut second = claim("y", &["a", "b"], 0);
+    let ClaimProgress::Blocked(held) = finish(&mut second, &mut records, at(1)) else { panic!("b is held") };
+    assert_eq!(held.keys().collect::<Vec<_>>(), [&node("b")]);
+    assert_eq!(held[&node("b")].lead.to_string(), "belongs to run x of alice@x-host since 14:03 UTC");
+    assert_eq!(records.get("lead.a"), Ok(None), "nothing was written");
+    give_back(leads, &mut records);
+    let (epoch, leads) = taken(&mut second, &mut records, at(2));
+    assert_eq!(epoch, 2);
+    assert_eq!(leads[1].before.as_ref().map(|before| before.run.0.as_str()), Some("x"));
+}
+
+/// Only what is needed is taken over, and the dead one has lost altogether: its next refresh is refused.
+#[test]
+fn a_dead_reign_is_ended_once_and_the_rest_of_its_nodes_is_left() {
+    let mut records = Local::default().records().expect("memory");
+    let revision = begin(&mut records, "x");
+    taken(&mut claim("x", &["a", "b"], 0), &mut records, at(0));
+    begin(&mut records, "y");
+    let mut second = claim("y", &["b"], 0);
+    assert!(matches!(finish(&mut second, &mut records, at(0)), ClaimProgress::Blocked(_)));
+    assert!(matches!(finish(&mut second, &mut records, at(14_999)), ClaimProgress::Blocked(_)));
+    let (epoch, leads) = taken(&mut second, &mut records, at(15_000));
+    assert_eq!((epoch, leads.len()), (2, 1));
+    assert_eq!(leads[0].before.as_ref().map(|before| before.run.0.as_str()), Some("x"));
+    assert_eq!(lead_of(&mut records, "a").reign, "x", "nobody needs it yet");
+    let refresh = written(&Reign::record(identity("x"), 0));
+    assert!(matches!(records.replace("reign.x", revision, &refresh), Err(Error::Stale(_))));
+    // The next one needs not wait: the reign of who holds it is over.
+    begin(&mut records, "z");
+    taken(&mut claim("z", &["a"], 0), &mut records, at(15_001));
+}
+
+/// splitmix64.
+fn draw(state: &mut u64, bound: u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (z ^ (z >> 31)) % bound
+}
+
+/// Does what is asked, and sometimes the answer is lost.
+struct Lossy<'a>(&'a mut LocalRecords, bool);
+
+impl Lossy<'_> {
+    fn answer<T>(&self, done: Result<T, Error>) -> Result<T, Error> {
+        if self.1 { Err(Error::Unanswered("lost".into())) } else { done }
+    }
+}
+
+impl Records for Lossy<'_> {
+    fn get(&mut self, key: &str) -> Result<Option<Record>, Error> {
+        let found = self.0.get(key);
+        self.answer(found)
+    }
+    fn create(&mut self, key: &str, value: &[u8]) -> Result<u64, Error> {
+        let done = self.0.create(key, value);
+        self.answer(done)
+    }
+    fn replace(&mut self, key: &str, revision: u64, value: &[u8]) -> Result<u64, Error> {
+        let done = self.0.replace(key, revision, value);
+        self.answer(done)
+    }
+    fn remove(&mut self, key: &str) -> Result<(), Error> {
+        self.0.remove(key)
+    }
+    fn keys(&mut self, prefix: &str) -> Result<Vec<String>, Error> {
+        self.0.keys(prefix)
+    }
+}
+
+/// What a controller does at the moment.
+enum Doing {
+    Claims(Box<LeadClaim>),
+    /// Works with its nodes until then.
+    Leads(u64, Vec<TakenLead>),
+    GivesBack(Vec<TakenLead>),
+    /// Has had its turn.
+    Rests,
+    /// Found that its reign was ended.
+    Lost,
+}
+
+/// A controller whose process may stop at any moment, and go on later or never.
+struct Actor {
+    name: &'static str,
+    nodes: &'static [&'static str],
+    reign: Reign,
+    refreshing: Option<(u64, ReignRecord)>,
+    doing: Doing,
+    sleeps_until: u64,
+    turns: u32,
+}
+
+impl Actor {
+    fn new(records: &mut LocalRecords, name: &'static str, nodes: &'static [&'static str]) -> Self {
+        let revision = begin(records, name);
+        let reign = Reign::begun(Reign::record(identity(name), 0), revision, ReignTerms::default(), at(0));
+        let doing = Doing::Claims(Box::new(claim(name, nodes, 0)));
+        Self { name, nodes, reign, refreshing: None, doing, sleeps_until: 0, turns: 0 }
+    }
+
+    /// Refreshes its reign in two steps: between the decision and the writing any time may pass.
+    fn refresh(&mut self, records: &mut LocalRecords, is_lost: bool, now: MonoTime) {
+        let Some((revision, record)) = self.refreshing.take() else {
+            self.refreshing = self.reign.refresh(now);
+            return;
+        };
+        let key = ReignRecord::key(self.name);
+        match Lossy(records, is_lost).replace(&key, revision, &written(&record)) {
+            Ok(revision) => self.reign.refreshed(revision),
+            Err(Error::Stale(_)) => {
+                let found = records.get(&key).expect("memory");
+                let found = found.as_ref().and_then(read::<ReignRecord>);
+                self.reign.refused(found.as_ref().map(|(record, revision)| (record, *revision)));
+            }
+            Err(_) => {}
+        }
+        if self.reign.is_lost() {
+            self.doing = Doing::Lost;
+        }
+    }
+
+    fn act(&mut self, records: &mut LocalRecords, random: &mut u64, ms: u64) {
+        let is_lost = draw(random, 12) == 0;
+        let mut records = Lossy(records, is_lost);
+        self.doing = match std::mem::replace(&mut self.doing, Doing::Lost) {
+            Doing::Claims(mut claim) => match claim.step(&mut records, &|_| true, at(ms)) {
+                Ok(ClaimProgress::Taken(_, leads)) => Doing::Leads(ms + draw(random, 2_000), leads),
+                Ok(ClaimProgress::Blocked(held)) => {
+                    assert!(!held.is_empty());
+                    let own = leads_of(records.0, self.name);
+                    assert!(own.is_empty(), "{} waits and holds {own:?}", self.name);
+                    Doing::Claims(claim)
+                }
+                Ok(ClaimProgress::UnderWay) | Err(_) => Doing::Claims(claim),
+            },
+            Doing::Leads(until, leads) if ms >= until => Doing::GivesBack(leads),
+            Doing::GivesBack(mut leads) => {
+                if let Some(lead) = leads.last().cloned() {
+                    if lead.give_back(&mut records).is_ok() {
+                        leads.pop();
+                    }
+                    Doing::GivesBack(leads)
+                } else {
+                    self.turns += 1;
+                    Doing::Rests
+                }
+            }
+            Doing::Rests if self.turns < 3 => Doing::Claims(Box::new(claim(self.name, self.nodes, 0))),
+            other => other,
+        };
+    }
+
+    /// Nodes that it may command, with the epoch of each.
+    fn commands(&self, ms: u64) -> Vec<(NodeName, u64)> {
+        let Doing::Leads(_, leads) = &self.doing else { return Vec::new() };
+        let leads = leads.iter().filter(|_| self.reign.may_commit(at(ms)));
+        leads.map(|lead| (lead.node.clone(), lead.lead.epoch)).collect()
+    }
+}
+
+/// Nodes whose lead says that it is of this controller.
+fn leads_of(records: &mut LocalRecords, name: &str) -> Vec<String> {
+    let mut keys = records.keys("lead.").expect("memory");
+    keys.retain(|key| {
+        let lead = records.get(key).expect("memory").and_then(|record| read::<NodeLead>(&record));
+        lead.is_some_and(|(lead, _)| lead.reign == name && !lead.is_free)
+    });
+    keys
+}
+
+/// Controllers want overlapping sets of nodes, in any order of their steps, while processes stop and answers are lost.
+#[test]
+fn each_gets_its_turn_nobody_holds_while_it_waits_and_one_commands_each_node() {
+    const WANTED: [(&str, &[&str]); 3] = [("x", &["a", "b"]), ("y", &["b", "c"]), ("z", &["c", "a"])];
+    let (mut turns, mut lost) = (0, 0);
+    for seed in 0..1000 {
+        let (mut random, mut ms) = (seed, 0);
+        let mut records = Local::default().records().expect("memory");
+        let mut actors = WANTED.map(|(name, nodes)| Actor::new(&mut records, name, nodes));
+        // Which epoch each node has obeyed, and whose that was.
+        let mut obeyed: BTreeMap<NodeName, (u64, &str)> = BTreeMap::new();
+        let is_done = |actor: &Actor| actor.turns == 3 || matches!(actor.doing, Doing::Lost);
+        while !actors.iter().all(is_done) {
+            ms += draw(&mut random, 120);
+            assert!(ms < 2_000_000, "seed {seed}: somebody never gets its turn");
+            let index = usize::try_from(draw(&mut random, 3)).expect("small");
+            let actor = &mut actors[index];
+            if actor.sleeps_until <= ms && !matches!(actor.doing, Doing::Lost) {
+                let is_lost = draw(&mut random, 12) == 0;
+                actor.refresh(&mut records, is_lost, at(ms));
+                if !matches!(actor.doing, Doing::Lost) {
+                    actor.act(&mut records, &mut random, ms);
+                }
+                if draw(&mut random, 1500) == 0 {
+                    actor.sleeps_until = ms + draw(&mut random, 60_000);
+                }
+            }
+            let mut commanded: BTreeMap<NodeName, &str> = BTreeMap::new();
+            for actor in &actors {
+                for (node, epoch) in actor.commands(ms) {
+                    let other = commanded.insert(node.clone(), actor.name);
+                    assert_eq!(other, None, "seed {seed}: two command {node} at {ms} ms");
+                    let before = obeyed.insert(node.clone(), (epoch, actor.name));
+                    assert!(
+                        before.is_none_or(
+                            |(highest, by)| epoch > highest || epoch == highest && by == actor.name
+                        ),
+                        "seed {seed}: {node} has obeyed {before:?} and is told {epoch} by {}",
+                        actor.name
+                    );
+                }
+            }
+        }
+        turns += actors.iter().map(|actor| actor.turns).sum::<u32>();
+        lost += actors.iter().filter(|actor| matches!(actor.doing, Doing::Lost)).count();
+    }
+    assert!(turns > 8000, "{turns}: hardly anyone had its turn");
+    assert!(lost > 20, "{lost}: hardly anybody was taken over");
+}

@@ -1,0 +1,104 @@
+//! The nodes that one controller among several listens to: a subscription for the letters of each, and one for its counts.
+//!
+//! Invariant: when listening has begun, the server has the subscriptions before anything that is posted later.
+
+use super::listening::{EndpointListener, Feeds, letter_task, telemetry_task};
+use crate::runtime::Runtime;
+use crate::subject;
+use packetrig_fleet::fabric::Error;
+use packetrig_fleet::message::NodeName;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::task::JoinHandle;
+
+/// How long the subscriptions may take to be written.
+const WRITING: Duration = Duration::from_secs(5);
+
+/// Whose letters a place is for. Clones are the same.
+#[derive(Clone, Debug, Default)]
+pub(super) struct HeardNodes(Option<Arc<Mutex<BTreeSet<NodeName>>>>);
+
+impl HeardNodes {
+    /// Of a place that hears everybody, or of one controller among several.
+    pub(super) fn of(name: &NodeName) -> Self {
+        let hears_everybody = !name.is_controller() || *name == NodeName::controller();
+        Self((!hears_everybody).then(Arc::default))
+    }
+
+    fn own(nodes: &Mutex<BTreeSet<NodeName>>) -> MutexGuard<'_, BTreeSet<NodeName>> {
+        nodes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) const fn is_everybody(&self) -> bool {
+        self.0.is_none()
+    }
+
+    pub(super) fn contains(&self, node: &NodeName) -> bool {
+        self.0.as_ref().is_none_or(|nodes| Self::own(nodes).contains(node))
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct NodeSubscriptions {
+    listener: EndpointListener,
+    feeds: Feeds,
+    tasks: BTreeMap<NodeName, [JoinHandle<()>; 2]>,
+}
+
+impl Drop for NodeSubscriptions {
+    fn drop(&mut self) {
+        for task in self.tasks.values().flatten() {
+            task.abort();
+        }
+    }
+}
+
+impl NodeSubscriptions {
+    pub(super) const fn new(listener: EndpointListener, feeds: Feeds) -> Self {
+        Self { listener, feeds, tasks: BTreeMap::new() }
+    }
+
+    pub(super) const fn are_of_everybody(&self) -> bool {
+        self.listener.heard.is_everybody()
+    }
+
+    /// Begins to listen to those of these nodes that it does not listen to yet.
+    pub(super) fn listen_to(&mut self, nodes: &[NodeName], runtime: &Runtime) -> Result<(), Error> {
+        let Some(heard) = &self.listener.heard.0 else { return Ok(()) };
+        let fresh: Vec<NodeName> =
+            nodes.iter().filter(|node| !self.tasks.contains_key(*node)).cloned().collect();
+        HeardNodes::own(heard).extend(fresh.iter().cloned());
+        let subscribing = subscribe(self.listener.clone(), self.feeds.clone(), fresh);
+        let silent = || Error::Down("the subscriptions could not be written".to_owned());
+        self.tasks.extend(runtime.wait(WRITING, subscribing).unwrap_or_else(|| Err(silent()))?);
+        Ok(())
+    }
+
+    pub(super) fn stop_listening_to(&mut self, nodes: &[NodeName]) {
+        if let Some(heard) = &self.listener.heard.0 {
+            HeardNodes::own(heard).retain(|node| !nodes.contains(node));
+        }
+        for task in nodes.iter().filter_map(|node| self.tasks.remove(node)).flatten() {
+            task.abort();
+        }
+    }
+}
+
+async fn subscribe(
+    listener: EndpointListener,
+    feeds: Feeds,
+    nodes: Vec<NodeName>,
+) -> Result<Vec<(NodeName, [JoinHandle<()>; 2])>, Error> {
+    let mut tasks = Vec::new();
+    for node in nodes {
+        let name = subject::word(&node)?;
+        let letters = listener.own.subscribe(&subject::letters_of(name)).await?;
+        let telemetry = listener.own.subscribe(&subject::telemetry_of(name)).await?;
+        let letters = tokio::spawn(letter_task(listener.clone(), letters, feeds.clone()));
+        let telemetry = tokio::spawn(telemetry_task(listener.clone(), telemetry, feeds.clone()));
+        tasks.push((node, [letters, telemetry]));
+    }
+    Ok(tasks)
+}

@@ -1,0 +1,130 @@
+//! Which life of which controller a node seals a letter for, when several controllers speak to it.
+//!
+//! A letter about a run is for the controller that commanded it, the answer to a roll call for the one that called, and what is
+//! said without being asked for the controller that leads the node. Invariant: a roll call changes nothing for who leads it.
+
+use packetrig_fleet::message::{Body, Nonce, RunId};
+use std::collections::VecDeque;
+
+/// Runs and roll calls whose controller is remembered.
+const REMEMBERED: usize = 64;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct KnownControllers {
+    /// Who spoke last, whatever that was.
+    last: u64,
+    /// Who commanded in the highest epoch so far.
+    leader: Option<(u64, u64)>,
+    by_run: VecDeque<((RunId, u64), u64)>,
+    by_call: VecDeque<(Nonce, u64)>,
+}
+
+fn remember<K: PartialEq>(list: &mut VecDeque<(K, u64)>, key: K, session: u64) {
+    list.retain(|(known, _)| *known != key);
+    if list.len() == REMEMBERED {
+        list.pop_front();
+    }
+    list.push_back((key, session));
+}
+
+fn recall<K: PartialEq>(list: &VecDeque<(K, u64)>, key: &K) -> Option<u64> {
+    list.iter().rev().find(|(known, _)| known == key).map(|(_, session)| *session)
+}
+
+impl KnownControllers {
+    /// This life of a controller has said that.
+    pub(super) fn hear(&mut self, session: u64, body: &Body) {
+        self.last = session;
+        match body {
+            Body::Command(head, _) => {
+                remember(&mut self.by_run, (head.run.clone(), head.epoch), session);
+                if self.leader.is_none_or(|(epoch, _)| head.epoch >= epoch) {
+                    self.leader = Some((head.epoch, session));
+                }
+            }
+            Body::RollCall(call) => remember(&mut self.by_call, *call, session),
+            _ => {}
+        }
+    }
+
+    /// For whom this is.
+    pub(super) fn addressee(&self, body: &Body) -> u64 {
+        let found = match body {
+            Body::Reply(head, _)
+            | Body::Telemetry(head, _)
+            | Body::Clock(head, _)
+            | Body::Renew(head, _)
+            | Body::Command(head, _)
+            | Body::Clocks(head, _)
+            | Body::Granted(head, _) => recall(&self.by_run, &(head.run.clone(), head.epoch)),
+            Body::Hello(hello) => match hello.answers {
+                Some(call) => recall(&self.by_call, &call),
+                None => self.leader.map(|(_, session)| session),
+            },
+            Body::RollCall(_) | Body::Stored(_) => None,
+        };
+        found.unwrap_or(self.last)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use packetrig_fleet::PlanHash;
+    use packetrig_fleet::hello::Hello;
+    use packetrig_fleet::message::{Command, Head, Reply};
+
+    fn head(run: &str, epoch: u64) -> Head {
+        Head { run: RunId(run.into()), attempt: 1, epoch, plan: PlanHash::of("p") }
+    }
+
+    fn command(run: &str, epoch: u64) -> Body {
+        Body::Command(head(run, epoch), Command::Query)
+    }
+
+    fn reply(run: &str, epoch: u64) -> Body {
+        Body::Reply(head(run, epoch), Reply::Armed)
+    }
+
+    fn hello(answers: Option<u64>) -> Body {
+        Body::Hello(Box::new(Hello { answers: answers.map(Nonce), ..Hello::default() }))
+    }
+
+    #[test]
+    fn a_roll_call_is_answered_to_who_called_and_changes_nothing_for_who_leads() {
+        let mut known = KnownControllers::default();
+        known.hear(1, &Body::RollCall(Nonce(7)));
+        assert_eq!(known.addressee(&hello(None)), 1, "nobody leads it yet");
+        known.hear(2, &command("r", 5));
+        known.hear(3, &Body::RollCall(Nonce(8)));
+        assert_eq!(known.addressee(&reply("r", 5)), 2);
+        assert_eq!(
+            [hello(Some(7)), hello(Some(8)), hello(None)].map(|body| known.addressee(&body)),
+            [1, 3, 2]
+        );
+    }
+
+    #[test]
+    fn a_controller_of_an_earlier_epoch_is_answered_and_leads_nothing() {
+        let mut known = KnownControllers::default();
+        known.hear(2, &command("r", 5));
+        known.hear(1, &command("old", 4));
+        assert_eq!(
+            [reply("old", 4), reply("r", 5), hello(None)].map(|body| known.addressee(&body)),
+            [1, 2, 2]
+        );
+        known.hear(3, &command("r", 6));
+        assert_eq!([reply("r", 6), hello(None)].map(|body| known.addressee(&body)), [3, 3]);
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let mut known = KnownControllers::default();
+        for number in 0..10_000 {
+            known.hear(number, &Body::RollCall(Nonce(number)));
+            known.hear(number, &command(&number.to_string(), number));
+        }
+        assert_eq!((known.by_call.len(), known.by_run.len()), (REMEMBERED, REMEMBERED));
+    }
+}

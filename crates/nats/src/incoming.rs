@@ -1,0 +1,386 @@
+//! Results as a JetStream work queue, the controllers' end: each run has a consumer of its own.
+//!
+//! Filters of a work queue must not overlap, and those of different runs do not. A consumer is called after its run and after
+//! who reads it, so that others can tell whether it is still needed. Delivery may repeat: after the time to confirm is over,
+//! and whenever another one reads a run from then on.
+//!
+//! Invariant: `confirm` says Ok only when the server has forgotten the segment; one run has one reader.
+
+use crate::connection::{Access, Troubles, open};
+use crate::results::{ATTEMPT, PAUSE, SEAL, SEGMENT, stream_config};
+use crate::runtime::Runtime;
+use crate::seal::{Keys, MacKeys, is_segment_genuine};
+use crate::subject::{self, RESULTS};
+use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, pull};
+use async_nats::jetstream::message::AckKind;
+use async_nats::jetstream::stream::{Config, ConsumerError, ConsumerErrorKind, Stream};
+use async_nats::jetstream::{self, ErrorCode, Message};
+use async_nats::{Client, Subject};
+use bytes::Bytes;
+use futures_util::{StreamExt, TryStreamExt};
+use packetrig_fleet::fabric::{Delivery, Error, Incoming, SegmentId};
+use packetrig_fleet::message::{NodeName, RunId};
+use packetrig_sys::clock::monotonic_ns;
+use packetrig_units::Nanos;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Mutex;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::task::JoinHandle;
+
+/// What is not confirmed by then is delivered again.
+const CONFIRMING: Duration = Duration::from_secs(30);
+/// A segment whose key cannot be read is delivered again after this.
+const KEY_AGAIN: Duration = Duration::from_secs(1);
+/// Deliveries fetched ahead: 8 MiB of them at most.
+const AHEAD: usize = 16;
+/// Deliveries that may wait for their confirmation.
+const UNCONFIRMED: i64 = 4096;
+/// Deliveries of all runs that wait here to be taken.
+const WAITING: usize = 1;
+/// A consumer that nobody uses for so long is removed by the server.
+const UNUSED: Duration = Duration::from_hours(24);
+
+/// The controller's end; dropping it leaves all its runs.
+#[derive(Debug)]
+pub struct NatsIncoming {
+    runtime: Runtime,
+    patience: Duration,
+    way: Arc<Way>,
+    keys: NodeKeys,
+    /// The task that reads each run, by the run's word.
+    reading: BTreeMap<String, JoinHandle<()>>,
+    arrivals: Sender<Message>,
+    arrived: Arc<Mutex<Receiver<Message>>>,
+    refused: BTreeMap<NodeName, u64>,
+    unreadable_keys: BTreeMap<NodeName, String>,
+}
+
+/// The keys of nodes; `None` believes anybody, which is for tests on one machine.
+struct NodeKeys(Option<MacKeys>);
+
+impl std::fmt::Debug for NodeKeys {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("NodeKeys")
+    }
+}
+
+/// What the runtime's tasks need of it.
+struct Way {
+    client: Client,
+    context: jetstream::Context,
+    config: Config,
+    reader: String,
+}
+
+impl std::fmt::Debug for Way {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Way").field("reader", &self.reader).finish_non_exhaustive()
+    }
+}
+
+/// Confirms a delivery: where the consumer that gave it out hears that.
+pub struct Token(Subject);
+
+impl std::fmt::Debug for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Token").finish_non_exhaustive()
+    }
+}
+
+/// The consumer of a run, by who reads it.
+fn consumer_name(run: &str, reader: &str) -> String {
+    format!("{run}_{reader}")
+}
+
+/// The same taken apart. A reader is a word without `_`.
+fn run_and_reader(consumer: &str) -> Option<(&str, &str)> {
+    consumer.rsplit_once('_')
+}
+
+impl NatsIncoming {
+    pub(crate) fn open(runtime: Runtime, access: Access, reader: &str) -> Result<Self, Error> {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+        if reader.is_empty() || !reader.bytes().all(is_plain) {
+            return Err(Error::NotPermitted(format!("`{reader}` names no reader")));
+        }
+        let (patience, troubles) = (access.patience, Troubles::default());
+        let seen = troubles.clone();
+        let keys = match &access.keys {
+            Some(Keys::Controller { grants, .. }) => NodeKeys(Some(Arc::clone(grants))),
+            Some(Keys::Node { .. }) | None => NodeKeys(None),
+        };
+        let reader = reader.to_owned();
+        let opening = async move {
+            let config = stream_config(&access);
+            let client = open(access, NodeName::controller_of(&reader).0, seen).await?;
+            let mut context = jetstream::new(client.clone());
+            context.set_timeout(patience);
+            let way = Way { client, context, config, reader };
+            way.stream().await?;
+            Ok(way)
+        };
+        let silent = || Error::Unanswered("the way for results cannot be opened".to_owned());
+        let way = runtime.wait(patience, opening).unwrap_or_else(|| Err(silent()));
+        let way = way.map_err(|error| troubles.refused_any().unwrap_or(error))?;
+        let (arrivals, arrived) = channel(WAITING);
+        Ok(Self {
+            runtime,
+            patience,
+            way: Arc::new(way),
+            keys,
+            reading: BTreeMap::new(),
+            arrivals,
+            arrived: Arc::new(Mutex::new(arrived)),
+            refused: BTreeMap::new(),
+            unreadable_keys: BTreeMap::new(),
+        })
+    }
+
+    fn ask<T: Send + 'static>(
+        &self,
+        what: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> Result<T, Error> {
+        self.runtime.wait(self.patience, what).unwrap_or_else(|| Err(unanswered("results")))
+    }
+}
+
+fn unanswered(error: impl std::fmt::Display) -> Error {
+    Error::Unanswered(error.to_string())
+}
+
+/// Whether the server has another consumer of the same run.
+fn is_taken(error: &ConsumerError) -> bool {
+    matches!(error.kind(), ConsumerErrorKind::JetStream(error)
+        if error.error_code() == ErrorCode::CONSUMER_WQ_CONSUMER_NOT_UNIQUE)
+}
+
+impl Way {
+    async fn stream(&self) -> Result<Stream, Error> {
+        self.context.create_or_update_stream(self.config.clone()).await.map_err(unanswered)?;
+        self.context.get_stream(RESULTS).await.map_err(unanswered)
+    }
+
+    /// Who reads each run, by the run's word.
+    async fn readers(&self, stream: &Stream) -> Result<BTreeMap<String, BTreeSet<String>>, Error> {
+        let names: Vec<String> = stream.consumer_names().try_collect().await.map_err(unanswered)?;
+        let mut readers: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for (run, reader) in names.iter().filter_map(|name| run_and_reader(name)) {
+            readers.entry(run.to_owned()).or_default().insert(reader.to_owned());
+        }
+        Ok(readers)
+    }
+
+    /// Removes these readers: what they had not confirmed waits again, and comes at once.
+    async fn take_over(&self, run: &str, instead_of: &BTreeSet<String>) -> Result<(), Error> {
+        let stream = self.stream().await?;
+        let readers = self.readers(&stream).await?.remove(run).unwrap_or_default();
+        for reader in readers.intersection(instead_of) {
+            stream.delete_consumer(&consumer_name(run, reader)).await.map_err(unanswered)?;
+        }
+        match self.consumer(&stream, run).await {
+            Ok(_) => Ok(()),
+            Err(error) if is_taken(&error) => {
+                let other = readers.into_iter().find(|reader| *reader != self.reader);
+                Err(Error::Taken(NodeName(other.unwrap_or_else(|| "another reader".to_owned()))))
+            }
+            Err(error) => Err(unanswered(error)),
+        }
+    }
+
+    async fn leave(&self, run: &str) -> Result<(), Error> {
+        let stream = self.context.get_stream(RESULTS).await.map_err(unanswered)?;
+        let name = consumer_name(run, &self.reader);
+        stream.delete_consumer(&name).await.map_err(unanswered).map(|_| ())
+    }
+
+    async fn waiting_runs(&self) -> Result<BTreeMap<RunId, BTreeSet<String>>, Error> {
+        let stream = self.stream().await?;
+        let mut readers = self.readers(&stream).await?;
+        let mut subjects = stream.info_with_subjects(format!("{RESULTS}.>")).await.map_err(unanswered)?;
+        let mut runs = BTreeMap::new();
+        while let Some((subject, _)) = subjects.try_next().await.map_err(unanswered)? {
+            let Some(run) =
+                subject.split('.').nth(1).filter(|run| !runs.contains_key(&RunId((*run).to_owned())))
+            else {
+                continue;
+            };
+            runs.insert(RunId(run.to_owned()), readers.remove(run).unwrap_or_default());
+        }
+        Ok(runs)
+    }
+
+    async fn consumer(&self, stream: &Stream, run: &str) -> Result<PullConsumer, ConsumerError> {
+        let name = consumer_name(run, &self.reader);
+        let config = pull::Config {
+            durable_name: Some(name.clone()),
+            ack_policy: AckPolicy::Explicit,
+            ack_wait: CONFIRMING,
+            max_ack_pending: UNCONFIRMED,
+            filter_subject: subject::segment(run, "*"),
+            inactive_threshold: UNUSED,
+            ..pull::Config::default()
+        };
+        stream.get_or_create_consumer(&name, config).await
+    }
+
+    async fn messages(&self, run: &str) -> Result<pull::Stream, Error> {
+        let consumer = self.consumer(&self.stream().await?, run).await.map_err(unanswered)?;
+        let ahead = consumer.stream().max_messages_per_batch(AHEAD).expires(CONFIRMING);
+        ahead.heartbeat(ATTEMPT).messages().await.map_err(unanswered)
+    }
+
+    /// Gives out the segments of a run, whatever happens to the server meanwhile; a store that was lost is set up again.
+    async fn read(self: Arc<Self>, run: String, arrivals: Sender<Message>) {
+        loop {
+            if let Ok(mut messages) = self.messages(&run).await {
+                while let Some(Ok(message)) = messages.next().await {
+                    if arrivals.send(message).await.is_err() {
+                        return;
+                    }
+                }
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+}
+
+/// Why a delivery is not taken.
+enum SegmentRefusal {
+    /// Nobody can say what it is, or its node has not sealed it. It will never be taken.
+    NotGenuine,
+    /// The key of the node cannot be read now. The server delivers it again.
+    Later(String),
+}
+
+impl NodeKeys {
+    /// Which segment it is, if its node may send it there and has sealed it.
+    fn segment_of(&self, message: &Message) -> Result<SegmentId, SegmentRefusal> {
+        let (id, json) = named_segment(message).ok_or(SegmentRefusal::NotGenuine)?;
+        let Some(keys) = &self.0 else { return Ok(id) };
+        let key = keys(&id.node).map_err(SegmentRefusal::Later)?.ok_or(SegmentRefusal::NotGenuine)?;
+        let headers = message.headers.as_ref();
+        let seal = headers.and_then(|headers| headers.get(SEAL)).ok_or(SegmentRefusal::NotGenuine)?;
+        if is_segment_genuine(&key, message.subject.as_str(), json, &message.payload, seal.as_str()) {
+            Ok(id)
+        } else {
+            Err(SegmentRefusal::NotGenuine)
+        }
+    }
+}
+
+/// What it says it is, as JSON too, if it came on the subject of that.
+fn named_segment(message: &Message) -> Option<(SegmentId, &str)> {
+    let json = message.headers.as_ref()?.get(SEGMENT)?.as_str();
+    let id: SegmentId = serde_json::from_str(json).ok()?;
+    let is_at_home = subject::segment(&id.run.0, &id.node.0) == message.subject.as_str();
+    is_at_home.then_some((id, json))
+}
+
+impl Incoming for NatsIncoming {
+    type Token = Token;
+
+    fn read_run(&mut self, run: &RunId, instead_of: &BTreeSet<String>) -> Result<(), Error> {
+        let word = subject::squeezed(&run.0);
+        if self.reading.contains_key(&word) {
+            return Ok(());
+        }
+        let (way, of, others) = (Arc::clone(&self.way), word.clone(), instead_of.clone());
+        self.ask(async move { way.take_over(&of, &others).await })?;
+        let task = Arc::clone(&self.way).read(word.clone(), self.arrivals.clone());
+        if let Some(task) = self.runtime.spawn(task) {
+            self.reading.insert(word, task);
+        }
+        Ok(())
+    }
+
+    fn leave_run(&mut self, run: &RunId) {
+        let word = subject::squeezed(&run.0);
+        let Some(task) = self.reading.remove(&word) else { return };
+        task.abort();
+        let way = Arc::clone(&self.way);
+        // If it cannot be removed, the next reader does it.
+        drop(self.runtime.wait(ATTEMPT, async move { way.leave(&word).await }));
+    }
+
+    fn waiting_runs(&mut self) -> Result<BTreeMap<RunId, BTreeSet<String>>, Error> {
+        let way = Arc::clone(&self.way);
+        self.ask(async move { way.waiting_runs().await })
+    }
+
+    fn collect(&mut self, within: Nanos) -> Option<Delivery<Token>> {
+        let until = monotonic_ns().saturating_add(within.as_u64());
+        loop {
+            let left = Duration::from_nanos(until.saturating_sub(monotonic_ns()));
+            let arrived = Arc::clone(&self.arrived);
+            let message = self.runtime.wait(left, async move { arrived.lock().await.recv().await })??;
+            let run = message.subject.split('.').nth(1);
+            if !run.is_some_and(|run| self.reading.contains_key(run)) {
+                // It was left meanwhile.
+                continue;
+            }
+            let id = self.keys.segment_of(&message);
+            let from = subject::speaker(&message.subject);
+            let confirmed_at = message.reply.clone();
+            let (message, acker) = message.split();
+            let answer = match id {
+                Ok(id) => {
+                    // Every message of a consumer says where it is confirmed.
+                    let token = Token(confirmed_at.unwrap_or_else(|| Subject::from_static("none")));
+                    return Some(Delivery { id, body: message.payload.to_vec(), token });
+                }
+                Err(SegmentRefusal::NotGenuine) => {
+                    *self.refused.entry(from.unwrap_or_else(|| NodeName("?".to_owned()))).or_insert(0) += 1;
+                    // It must not come for ever.
+                    AckKind::Term
+                }
+                Err(SegmentRefusal::Later(why)) => {
+                    self.unreadable_keys.insert(from.unwrap_or_else(|| NodeName("?".to_owned())), why);
+                    AckKind::Nak(Some(KEY_AGAIN))
+                }
+            };
+            let answering = async move { acker.ack_with(answer).await };
+            drop(self.runtime.wait(ATTEMPT, answering));
+        }
+    }
+
+    fn confirm(&mut self, token: Token) -> Result<(), Error> {
+        let client = self.way.client.clone();
+        // A question, so that it fails where the consumer is gone: whoever has taken over is shown the segment again.
+        let confirming = async move { client.request(token.0, Bytes::from_static(b"+ACK")).await };
+        let done = self.runtime.wait(2 * ATTEMPT, confirming);
+        done.ok_or_else(|| unanswered("a confirmation"))?.map_err(unanswered).map(|_| ())
+    }
+
+    fn refused(&mut self) -> BTreeMap<NodeName, u64> {
+        std::mem::take(&mut self.refused)
+    }
+
+    fn unreadable_keys(&mut self) -> BTreeMap<NodeName, String> {
+        std::mem::take(&mut self.unreadable_keys)
+    }
+}
+
+impl Drop for NatsIncoming {
+    fn drop(&mut self) {
+        for run in std::mem::take(&mut self.reading) {
+            run.1.abort();
+            let way = Arc::clone(&self.way);
+            // As above.
+            drop(self.runtime.wait(ATTEMPT, async move { way.leave(&run.0).await }));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_consumer_says_which_run_it_is_of_and_who_reads_it() {
+        let name = consumer_name("20261121-081407-3fa9c1", "00ff");
+        assert_eq!(run_and_reader(&name), Some(("20261121-081407-3fa9c1", "00ff")));
+        assert_eq!(run_and_reader(&consumer_name("a_b", "1")), Some(("a_b", "1")));
+    }
+}

@@ -1,0 +1,179 @@
+//! Several controllers on one fleet with certificates and seals: what one does changes nothing for the others.
+
+use crate::fleet::{Fleet, fabric, node};
+use crate::server::program;
+use packetrig_fleet::fabric::{Endpoint, Error, Fabric, Incoming, Outgoing, SegmentId};
+use packetrig_fleet::hello::Hello;
+use packetrig_fleet::message::{Body, Command, Envelope, Head, NodeName, Nonce, PlanHash, Reply, RunId};
+use packetrig_nats::{NatsEndpoint, NatsFabric};
+use packetrig_units::Nanos;
+use std::collections::{BTreeMap, BTreeSet};
+
+const SOON: Nanos = Nanos::from_millis(200);
+const LONG: Nanos = Nanos::from_secs(20);
+
+fn head(run: &str, epoch: u64) -> Head {
+    Head { run: RunId(run.into()), attempt: 1, epoch, plan: PlanHash::of("p") }
+}
+
+fn controller(of: &NatsFabric, number: &str) -> NatsEndpoint {
+    of.join(NodeName::controller_of(number)).expect("it joins")
+}
+
+fn hello(answers: Option<u64>) -> Body {
+    Body::Hello(Box::new(Hello { answers: answers.map(Nonce), ..Hello::default() }))
+}
+
+/// What comes until nothing more does.
+fn all(at: &mut NatsEndpoint) -> Vec<Body> {
+    std::iter::from_fn(|| at.receive(SOON)).map(|letter| letter.body).collect()
+}
+
+fn hear(at: &mut NatsEndpoint, wanted: &Body) {
+    let heard = (0..100).any(|_| at.receive(LONG).is_some_and(|letter| letter.body == *wanted));
+    assert!(heard, "{wanted:?} does not come");
+}
+
+/// The node hears this command, which makes the controller its leader.
+fn lead(controller: &mut NatsEndpoint, agent: &mut NatsEndpoint, head: &Head) {
+    controller.listen_to(&[agent.name().clone()]).expect("it may");
+    controller.post(&agent.name().clone(), Body::Command(head.clone(), Command::Query)).expect("it is there");
+    hear(agent, &Body::Command(head.clone(), Command::Query));
+}
+
+fn say(agent: &mut NatsEndpoint, bodies: &[Body]) {
+    for body in bodies {
+        agent.post(&NodeName::controller(), body.clone()).expect("it may");
+    }
+}
+
+#[test]
+fn a_roll_call_of_a_second_controller_changes_no_letter_of_the_first_ones_nodes() {
+    let Some(program) = program() else { return };
+    let fleet = Fleet::new(program);
+    let own = [fleet.controller(), fleet.controller()];
+    let mut first = controller(&own[0], "1f");
+    let mut agent = fabric(&fleet.member("a")).join(node("a")).expect("it joins");
+    let of_run = head("r", 5);
+    lead(&mut first, &mut agent, &of_run);
+    let armed = Body::Reply(of_run.clone(), Reply::Armed);
+    say(&mut agent, std::slice::from_ref(&armed));
+    hear(&mut first, &armed);
+    let of_leader = [
+        Body::Reply(of_run.clone(), Reply::Started),
+        Body::Telemetry(of_run.clone(), Box::default()),
+        Body::Renew(of_run.clone(), Nonce(7)),
+        hello(None),
+    ];
+    let mut second = controller(&own[1], "2e");
+    second.post_all(Body::RollCall(Nonce(42))).expect("it may");
+    hear(&mut agent, &Body::RollCall(Nonce(42)));
+    say(&mut agent, &[&[hello(Some(42))], &of_leader[..]].concat());
+    assert_eq!(all(&mut second), [hello(Some(42))], "the answer, and nothing that is for the leader");
+    let heard = all(&mut first);
+    for body in &of_leader {
+        assert!(heard.contains(body), "{body:?} is missing in {heard:?}");
+    }
+    assert!(!heard.contains(&hello(Some(42))), "that was for the other one");
+    assert_eq!([first.refused(), second.refused()], [0, 0], "nothing was wrong with any of it");
+    // The node is not told again and again of a controller that does not lead it.
+    assert_eq!(all(&mut agent), []);
+    // Nor does it change anything that the second one tells it what is stored, or lists it as one of its own too late.
+    let mark = packetrig_fleet::message::Watermark { run: RunId("old".into()), attempt: 1, below: 3 };
+    second.post(&node("a"), Body::Stored(mark.clone())).expect("it may");
+    hear(&mut agent, &Body::Stored(mark));
+    say(&mut agent, &of_leader[..1]);
+    hear(&mut first, &of_leader[0]);
+    // A higher epoch does: from then on the node speaks to the second one.
+    first.stop_listening_to(&[node("a")]);
+    let of_next = head("next", 6);
+    lead(&mut second, &mut agent, &of_next);
+    say(&mut agent, &[Body::Reply(of_next.clone(), Reply::Armed), hello(None)]);
+    let heard = all(&mut second);
+    assert!(heard.contains(&Body::Reply(of_next, Reply::Armed)) && heard.contains(&hello(None)), "{heard:?}");
+    assert_eq!(all(&mut first), []);
+}
+
+#[test]
+fn controllers_lead_disjoint_nodes_at_the_same_time() {
+    let Some(program) = program() else { return };
+    let fleet = Fleet::new(program);
+    let own = [fleet.controller(), fleet.controller()];
+    let mut controllers = [controller(&own[0], "1f"), controller(&own[1], "2e")];
+    let names = ["a", "b"];
+    let mut agents = names.map(|name| fabric(&fleet.member(name)).join(node(name)).expect("it joins"));
+    // On disjoint nodes the same epoch is no conflict.
+    let heads = [head("r1", 5), head("r2", 5)];
+    for index in [0, 1] {
+        lead(&mut controllers[index], &mut agents[index], &heads[index]);
+    }
+    for (agent, head) in agents.iter_mut().zip(&heads) {
+        say(agent, &[Body::Reply(head.clone(), Reply::Armed), Body::Renew(head.clone(), Nonce(1))]);
+    }
+    for (index, controller) in controllers.iter_mut().enumerate() {
+        let heard: Vec<Envelope> = std::iter::from_fn(|| controller.receive(SOON)).collect();
+        assert_eq!(heard.len(), 2, "{heard:?}");
+        assert!(heard.iter().all(|letter| letter.from == node(names[index])), "{heard:?}");
+    }
+}
+
+#[test]
+fn consumers_of_two_runs_read_disjoint_segments_and_late_ones_of_a_third_stay() {
+    let Some(program) = program() else { return };
+    let fleet = Fleet::new(program);
+    let own = [fleet.controller(), fleet.controller(), fleet.controller()];
+    let runs = ["r1", "r2", "late"].map(|run| RunId(run.into()));
+    let mut readers = [0, 1].map(|index: usize| own[index].incoming(&index.to_string()).expect("it opens"));
+    for (reader, run) in readers.iter_mut().zip(&runs) {
+        reader.read_run(run, &BTreeSet::new()).expect("nobody else reads it");
+    }
+    let refused = readers[1].read_run(&runs[0], &BTreeSet::new());
+    assert_eq!(refused, Err(Error::Taken(NodeName("0".into()))), "it is told who reads it");
+    let mut outgoing = fabric(&fleet.member("a")).outgoing(&node("a")).expect("it opens");
+    for number in 0..4 {
+        for run in &runs {
+            let id = SegmentId { run: run.clone(), attempt: 1, node: node("a"), number };
+            outgoing.append(&id, b"x").expect("it is kept");
+        }
+    }
+    for (reader, run) in readers.iter_mut().zip(&runs) {
+        for number in 0..4 {
+            let delivery = reader.collect(LONG).expect("it comes");
+            assert_eq!((&delivery.id.run, delivery.id.number), (run, number));
+            reader.confirm(delivery.token).expect("it may");
+        }
+        assert!(reader.collect(SOON).is_none(), "what is of another run does not come");
+    }
+    // As long as nobody reads it, it stays; the one that does gets all of it.
+    drop(readers);
+    let mut collecting = own[2].incoming("collect").expect("it opens");
+    let waiting = collecting.waiting_runs().expect("it may");
+    assert_eq!(waiting, BTreeMap::from([(runs[2].clone(), BTreeSet::new())]));
+    collecting.read_run(&runs[2], &BTreeSet::new()).expect("nobody else reads it");
+    let late: Vec<u64> = (0..4).map(|_| collecting.collect(LONG).expect("it comes").id.number).collect();
+    assert_eq!(late, [0, 1, 2, 3]);
+}
+
+/// A controller that was stopped for long does not get back what was taken from it.
+#[test]
+fn a_reader_that_was_replaced_confirms_and_reads_nothing_more() {
+    let Some(program) = program() else { return };
+    let fleet = Fleet::new(program);
+    let own = [fleet.controller(), fleet.controller()];
+    let run = RunId("r".into());
+    let mut frozen = own[0].incoming("frozen").expect("it opens");
+    frozen.read_run(&run, &BTreeSet::new()).expect("nobody else reads it");
+    let mut outgoing = fabric(&fleet.member("a")).outgoing(&node("a")).expect("it opens");
+    let id = |number| SegmentId { run: run.clone(), attempt: 1, node: node("a"), number };
+    outgoing.append(&id(0), b"x").expect("it is kept");
+    let unconfirmed = frozen.collect(LONG).expect("it comes");
+    let mut next = own[1].incoming("next").expect("it opens");
+    next.read_run(&run, &BTreeSet::from(["frozen".to_owned()])).expect("it takes over");
+    let again = next.collect(LONG).expect("what was not confirmed comes at once");
+    assert_eq!(again.id, unconfirmed.id);
+    assert!(frozen.confirm(unconfirmed.token).is_err(), "it is not its own any more");
+    outgoing.append(&id(1), b"y").expect("it is kept");
+    assert_eq!(next.collect(LONG).map(|delivery| delivery.id), Some(id(1)));
+    assert!(frozen.collect(SOON).is_none());
+    next.confirm(again.token).expect("it may");
+}
