@@ -5,11 +5,13 @@ use crate::server::{program, say};
 use crate::slow_link::SlowLink;
 use crate::stranger::Stranger;
 use packetrig_fleet::fabric::{Endpoint, Error, Fabric};
+use packetrig_fleet::lead::{ClaimProgress, LeadClaim, WantedNodes};
 use packetrig_fleet::lease::LeaseTerms;
 use packetrig_fleet::message::{Body, Grant, Head, NodeName, Nonce, PlanHash, RunId};
-use packetrig_nats::{Access, NatsEndpoint, NatsFabric};
+use packetrig_fleet::reign::{Identity, ReignTerms, ReignWatch};
+use packetrig_nats::{Access, NatsEndpoint, NatsFabric, NatsRecords};
 use packetrig_sys::clock::monotonic_ns;
-use packetrig_units::Nanos;
+use packetrig_units::{MonoTime, Nanos};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -117,4 +119,67 @@ fn a_node_that_floods_with_renewals_is_named_and_takes_no_lease_of_another() {
             |error: &Error| matches!(error, Error::NotPermitted(why) if why.contains("node a sent"));
         assert!(troubles.iter().any(is_named), "{troubles:?}");
     }
+}
+
+/// A claim of so many nodes to its end, and giving all of them back.
+fn take_and_give_back(records: &mut NatsRecords, nodes: usize) {
+    let me = Identity {
+        controller: "2e".into(),
+        user: "bob".into(),
+        host: "there".into(),
+        boot_id: "boot".into(),
+        pid: 1,
+    };
+    let names = (0..nodes).map(|number| node(&format!("n{number}"))).collect();
+    let wanted = WantedNodes { run: RunId("many".into()), nodes: names, heard: 0, wall_ns: 0 };
+    let watch = ReignWatch::new(&me, ReignTerms::default());
+    let mut claim = LeadClaim::new(me, wanted, watch);
+    loop {
+        let now = MonoTime::from_nanos(monotonic_ns());
+        match claim.step(records, &|_| true, now).expect("the server answers") {
+            ClaimProgress::UnderWay => {}
+            ClaimProgress::Blocked(held) => panic!("nobody else wants them: {held:?}"),
+            ClaimProgress::Taken(_, leads) => {
+                assert_eq!(leads.len(), nodes);
+                for lead in leads {
+                    lead.give_back(records).expect("the server answers");
+                }
+                return;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_lease_holds_while_another_controller_takes_and_gives_back_leads() {
+    const LEADS: usize = 250;
+    let Some(program) = program() else { return };
+    let fleet = Fleet::new(program);
+    let (own, other) = (fleet.controller(), fleet.controller());
+    let mut controller = own.join(NodeName::controller_of("1f")).expect("it joins");
+    let mut agent = fabric(&fleet.member("b")).join(node("b")).expect("it joins");
+    controller.listen_to(&[node("b")]).expect("it may");
+    controller.post(&node("b"), Body::RollCall(Nonce(1))).expect("it is there");
+    agent.receive(LONG).expect("it comes");
+    let over = AtomicBool::new(false);
+    let (held, (taken, took)) = std::thread::scope(|scope| {
+        let taking = scope.spawn(|| {
+            let mut records = other.records().expect("it may");
+            let (mut taken, began) = (0, monotonic_ns());
+            while !over.load(Ordering::Acquire) {
+                take_and_give_back(&mut records, LEADS);
+                taken += LEADS;
+            }
+            (taken, monotonic_ns() - began)
+        });
+        let held = HeldLease::hold(&mut controller, &mut agent);
+        over.store(true, Ordering::Release);
+        (held, taking.join().expect("it ends"))
+    });
+    let left_ms = held.least_left / 1_000_000;
+    let each_us = took / 1000 / u64::try_from(taken).expect("some were taken");
+    say(&format!(
+        "{taken} leads taken and given back, {each_us} us each; the lease of another had {left_ms} ms left at worst"
+    ));
+    assert!(taken >= LEADS && held.least_left > 0, "the lease ran out");
 }

@@ -20,7 +20,7 @@ const SOON: Nanos = Nanos::from_millis(200);
 const PASSING: Duration = Duration::from_millis(300);
 
 /// Subjects of the controller, of other nodes and of the server that a node must not reach.
-const FOREIGN: [&str; 26] = [
+const FOREIGN: [&str; 27] = [
     "cmd.node.b",
     "cmd.all",
     "get.b",
@@ -43,7 +43,8 @@ const FOREIGN: [&str; 26] = [
     "$JS.API.STREAM.PURGE.KV_fleet",
     "$JS.API.CONSUMER.CREATE.res",
     "$JS.ACK.res.c.1.1.1.1.1",
-    "$KV.fleet.ctl.lock",
+    "$KV.fleet.lead.b",
+    "$KV.fleet.reign.1f",
     "$SYS.REQ.SERVER.PING",
     "$O.cap_b.C.x",
     "evil",

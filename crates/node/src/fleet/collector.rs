@@ -25,6 +25,8 @@ use std::thread::{Builder, JoinHandle};
 const OWN_RUNS: usize = 4;
 /// How often it is looked for results that nobody reads.
 const LOOK_FOR_LATE: Nanos = Nanos::from_secs(5);
+/// The same for whoever waits until nothing is left.
+const LOOK_TO_COLLECT: Nanos = Nanos::from_millis(500);
 /// How fast it notices that it is over.
 const TURN: Nanos = Nanos::from_millis(50);
 
@@ -90,6 +92,7 @@ pub(super) enum Told {
 pub(super) struct Collector {
     told: Receiver<Told>,
     wanted: Sender<RunId>,
+    is_drained: Arc<AtomicBool>,
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -103,6 +106,7 @@ impl Collector {
         let (tell, told) = unbounded();
         let (wanted, wishes) = unbounded();
         let over = Arc::new(AtomicBool::new(false));
+        let is_drained = Arc::new(AtomicBool::new(false));
         let thread = {
             let over = Arc::clone(&over);
             let reading = RunReading {
@@ -111,17 +115,23 @@ impl Collector {
                 wanted: VecDeque::new(),
                 read: BTreeSet::new(),
                 look_at: None,
+                is_drained: Arc::clone(&is_drained),
             };
             let body = move || collect(reading, shelf, (&tell, &wishes), &over);
             Builder::new().name("collector".to_owned()).spawn(body).map_err(Error::Thread)?
         };
-        Ok(Self { told, wanted, over, thread: Some(thread) })
+        Ok(Self { told, wanted, is_drained, over, thread: Some(thread) })
     }
 
     /// Results of this run are taken in from now on.
     pub(super) fn read(&self, run: &RunId) {
         // A thread that has ended was told to.
         self.wanted.send(run.clone()).unwrap_or(());
+    }
+
+    /// Whether nothing waited at the last look.
+    pub(super) fn is_drained(&self) -> bool {
+        self.is_drained.load(Ordering::Acquire)
     }
 
     /// What came since it was asked last.
@@ -157,6 +167,8 @@ struct RunReading<I, R> {
     read: BTreeSet<RunId>,
     /// When to look next for what nobody reads.
     look_at: Option<MonoTime>,
+    /// The last look has found nothing of what is read here.
+    is_drained: Arc<AtomicBool>,
 }
 
 impl<I: Incoming, R: Records> RunReading<I, R> {
@@ -175,21 +187,21 @@ impl<I: Incoming, R: Records> RunReading<I, R> {
             }
         }
         if self.look_at.is_none_or(|at| now() >= at) {
-            self.look_at = Some(now() + LOOK_FOR_LATE);
+            let every = if self.others.reads_all { LOOK_TO_COLLECT } else { LOOK_FOR_LATE };
+            self.look_at = Some(now() + every);
             self.read_late(shelf).unwrap_or(());
         }
     }
 
     fn read_late(&mut self, shelf: &dyn Shelf) -> Result<(), fabric::Error> {
-        for run in self.incoming.waiting_runs()?.into_keys() {
-            if self.read.contains(&run) {
-                continue;
-            }
-            let is_known = shelf.knows(&run);
-            if is_known || self.others.reads_all && !self.others.is_unfinished(&run)? {
-                self.read_run(&run)?;
+        let waiting = self.incoming.waiting_runs()?;
+        for run in waiting.keys() {
+            if !self.read.contains(run) && (shelf.knows(run) || self.others.may_be_read(run)?) {
+                self.read_run(run)?;
             }
         }
+        let is_drained = waiting.keys().all(|run| !self.read.contains(run));
+        self.is_drained.store(is_drained, Ordering::Release);
         Ok(())
     }
 
@@ -215,11 +227,12 @@ impl<I: Incoming, R: Records> RunReading<I, R> {
 }
 
 impl<R: Records> OtherRuns<R> {
-    /// Whether its controller did not write its end: whoever ends it reads it then.
-    fn is_unfinished(&mut self, run: &RunId) -> Result<bool, fabric::Error> {
-        let found = self.records.get(&RunRecord::key(run))?;
-        let record = found.and_then(|found| serde_json::from_slice::<RunRecord>(&found.value).ok());
-        Ok(record.is_some_and(|record| record.is_unfinished()))
+    /// Whether results of a run that the shelf does not know may be read here. What claims to be of a run that no controller ever
+    /// began belongs to nobody, and must not fill the store. A run that has not ended is read by whoever ends it.
+    fn may_be_read(&mut self, run: &RunId) -> Result<bool, fabric::Error> {
+        let Some(found) = self.records.get(&RunRecord::key(run))? else { return Ok(true) };
+        let record = serde_json::from_slice::<RunRecord>(&found.value).ok();
+        Ok(self.reads_all && record.is_none_or(|record| !record.is_unfinished()))
     }
 
     fn is_at_work(&mut self, controller: &str) -> Result<bool, fabric::Error> {

@@ -235,9 +235,10 @@ where
             self.call()?;
             let left = self.members.uncollected();
             let left: Vec<_> = left.map(|(node, run, _, count)| (node.clone(), run.clone(), count)).collect();
-            if left.is_empty() || now() >= until || !goes_on() {
+            if left.is_empty() && self.collector.is_drained() || now() >= until || !goes_on() {
                 return Ok(left);
             }
+            clock::sleep_until_ns((now() + LOOK).as_nanos());
         }
     }
 
