@@ -1,4 +1,4 @@
-//! What a plan will do, as text for people. A view of [`Explanation`].
+//! What a plan will do, as text for people. A view of [`PlanExplanation`].
 
 use crate::numbers::{count, percent};
 use crate::output::Style;

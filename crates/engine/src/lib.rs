@@ -3,11 +3,11 @@
 //! Two levels. *Frame level* ([`port::FrameTx`], [`port::FrameRx`]): batches of frames in and out. *Stream level*
 //! ([`stream::StreamTx`], [`stream::StreamRx`]): "send these streams on their schedules", "account these streams".
 //! Callers use the stream level only. A back end whose fast path never shows frames to user space implements the
-//! stream level itself; the others inherit [`sender::Sender`] and [`receiver::Receiver`], the generic stream level
+//! stream level itself; the others inherit [`sender::TestSender`] and [`receiver::TestReceiver`], the generic stream level
 //! over any frame level.
 //!
 //! Threads, no async. In a hot loop nothing allocates, locks, logs or calls the kernel per frame.
-//! Time comes from the [`port::Clock`] of the worker, so the same code runs in virtual time on the `sim` back end.
+//! Time comes from the [`port::WorkerClock`] of the worker, so the same code runs in virtual time on the `sim` back end.
 #![forbid(unsafe_code)]
 
 pub mod capture;

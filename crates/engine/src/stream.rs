@@ -1,7 +1,7 @@
 //! The stream level: what a run asks of a port.
 //!
 //! A back end whose fast path never shows frames to user space implements these two traits itself; the others inherit
-//! [`crate::sender::Sender`] and [`crate::receiver::Receiver`]. Workers and the rig know nothing below this level.
+//! [`crate::sender::TestSender`] and [`crate::receiver::TestReceiver`]. Workers and the rig know nothing below this level.
 
 use crate::capture::CaptureTap;
 use crate::gate::SendGate;

@@ -131,9 +131,15 @@ fn note_ports(value: &DocumentNode, ports: &HashMap<String, usize>, found: &mut 
     match &value.value {
         DocumentValue::Null => {}
         DocumentValue::Scalar(text) => found.extend(ports.get(text)),
-        DocumentValue::List(items) => items.iter().for_each(|item| note_ports(item, ports, found)),
+        DocumentValue::List(items) => {
+            for item in items {
+                note_ports(item, ports, found);
+            }
+        }
         DocumentValue::Object(members) => {
-            members.iter().for_each(|(.., item)| note_ports(item, ports, found))
+            for (.., item) in members {
+                note_ports(item, ports, found);
+            }
         }
     }
 }

@@ -212,10 +212,10 @@ impl ImpairSpecs {
                 ("seed", DocumentValue::Scalar(value)) => specs.seed = Some(number(value).map_err(BadSpec)?),
                 ("both", _) => specs.ways = Self::both(&DirectionSpec::of_node(node).map_err(of)?).ways,
                 (key, _) if key == DIRECTIONS[0] => {
-                    specs.ways[0] = DirectionSpec::of_node(node).map_err(of)?
+                    specs.ways[0] = DirectionSpec::of_node(node).map_err(of)?;
                 }
                 (key, _) if key == DIRECTIONS[1] => {
-                    specs.ways[1] = DirectionSpec::of_node(node).map_err(of)?
+                    specs.ways[1] = DirectionSpec::of_node(node).map_err(of)?;
                 }
                 (key, _) => {
                     return Err(BadSpec(format!(

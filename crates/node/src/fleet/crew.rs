@@ -29,7 +29,7 @@ pub(super) struct FleetCrew<'a, R> {
     members: &'a mut Members,
     collector: &'a Collector,
     leadership: &'a Leadership,
-    clocks: BTreeMap<NodeName, Fit>,
+    clocks: BTreeMap<NodeName, ClockFit>,
     news: VecDeque<News>,
     /// Up to where each node's segments are stored.
     marks: BTreeMap<NodeName, Watermark>,

@@ -16,7 +16,7 @@ use packetrig_fleet::outcome::RunState;
 use packetrig_fleet::places::{self, Settlement};
 use packetrig_fleet::reign::{ReignRecord, ReignState};
 use packetrig_fleet::{NodeName, RunId};
-use packetrig_plan::{Plan, Problems};
+use packetrig_plan::{Plan, PlanProblems};
 use packetrig_sys::{clock, process};
 use packetrig_units::Nanos;
 use std::collections::{BTreeMap, BTreeSet};
@@ -202,7 +202,7 @@ where
     }
 
     /// A place for every port. Nodes that are not there have places too, if the user starts without so many.
-    fn settle(&self, plan: &Plan, run: &RunId) -> Result<Settlement, Problems> {
+    fn settle(&self, plan: &Plan, run: &RunId) -> Result<Settlement, PlanProblems> {
         let settled = places::settle(plan, &self.members, Some(run), now());
         let problems = match settled {
             Err(problems) if self.policies.start != Start::All => problems,

@@ -54,7 +54,7 @@ pub fn own_user_name() -> String {
     name_of(rustix::process::getuid().as_raw())
 }
 
-fn find_in(users: &str, name: &str) -> Option<User> {
+fn find_in(users: &str, name: &str) -> Option<ProcessUser> {
     let number: Option<u32> = name.parse().ok();
     let user = |line: &str| {
         let mut fields = line.split(':');

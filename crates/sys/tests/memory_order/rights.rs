@@ -49,6 +49,7 @@ fn a_handler_makes_no_call_once_all_handlers_are_over() {
                 handler.leave();
             }
         });
+        request.open();
         request.close();
         if request.is_over() {
             // The filter is in force: a call beside this one is found as two accesses at once.

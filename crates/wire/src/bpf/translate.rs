@@ -84,7 +84,7 @@ impl TranslatedCode {
             BpfOperation::LoadHeaderLength(at) => return self.load_header_length(at),
             BpfOperation::Set(register, value) => self.set(register, value),
             BpfOperation::Store(register, cell) => {
-                self.emit(EbpfInsn::store(FRAME, number(register), offset_of(cell)))
+                self.emit(EbpfInsn::store(FRAME, number(register), offset_of(cell)));
             }
             BpfOperation::Alu(operation, operand) => return self.compute(operation, operand),
             BpfOperation::Negate => self.emit(EbpfInsn::alu(alu::NEG, A, 0)),

@@ -153,7 +153,7 @@ impl TemplateLayout {
             }
             ComputedField::HeaderWords => self.constant(start, field, (place.header.len() / 4) as u128),
             ComputedField::BottomOfStack => {
-                self.constant(start, field, u128::from(next != Some(HeaderKind::Mpls)))
+                self.constant(start, field, u128::from(next != Some(HeaderKind::Mpls)));
             }
             ComputedField::LengthFromHere => self.lengths.push(LengthField { at, minus: start + self.trim }),
             ComputedField::LengthBehind => self.lengths.push(LengthField { at, minus: end + self.trim }),

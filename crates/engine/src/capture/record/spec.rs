@@ -14,7 +14,7 @@ pub struct RecordSpec {
     pub format: CaptureFileFormat,
     /// Interface name to write into them.
     pub interface: String,
-    /// Further interfaces, for [`super::Recorder::frame_of`]; told apart in pcapng.
+    /// Further interfaces, for [`super::DirectionRecorder::frame_of`]; told apart in pcapng.
     pub further: Vec<String>,
     /// A comment to write into them.
     pub comment: String,
