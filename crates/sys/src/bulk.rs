@@ -1,6 +1,6 @@
 //! Files that are written in large blocks, past the page cache where the file system allows it.
 //!
-//! [`BulkFile`] owns its descriptors, [`Aligned`] its memory. A block whose place and length are multiples of
+//! [`BulkFile`] owns its descriptors, [`AlignedMemory`] its memory. A block whose place and length are multiples of
 //! [`ALIGNMENT`] goes to the disk directly (O_DIRECT); any other, and all where the file system does not take direct
 //! writes, goes through the page cache, from which it is pushed out soon after, so that a long capture does not drive
 //! everything else out of memory. What is not a regular file (a pipe, a terminal) is written in order.

@@ -1,6 +1,6 @@
 //! What a driver says of an interface, and its offloads (the `SIOCETHTOOL` calls).
 //!
-//! An [`Ethtool`] owns one datagram socket that only serves as a handle on its network namespace. Changes stay until
+//! An [`EthtoolCalls`] owns one datagram socket that only serves as a handle on its network namespace. Changes stay until
 //! changed back.
 
 use crate::{Error, UnsupportedFeature, netns::NetNs};

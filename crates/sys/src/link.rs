@@ -1,6 +1,6 @@
 //! Network interfaces: what there is, and making, changing and removing virtual ones.
 //!
-//! A [`Links`] owns one netlink socket and speaks of the network namespace it was opened in, from whichever thread. It
+//! A [`NamespaceLinks`] owns one netlink socket and speaks of the network namespace it was opened in, from whichever thread. It
 //! undoes nothing by itself: interfaces live until they are deleted or their namespace ends.
 
 mod change;
@@ -114,7 +114,7 @@ pub struct LinkAddress {
 pub struct VethEnd<'a> {
     /// Its name.
     pub name: &'a str,
-    /// The namespace it lives in; `None` is that of the [`Links`].
+    /// The namespace it lives in; `None` is that of the [`NamespaceLinks`].
     pub netns: Option<&'a NetNs>,
     /// Its hardware address; `None` lets the kernel choose.
     pub mac: Option<Mac>,

@@ -1,6 +1,6 @@
 //! One holder per name and network namespace.
 //!
-//! A [`Lock`] is a lock on a file of the [runtime directory](crate::runtime_directory), where no other user can make or take
+//! A [`NameLock`] is a lock on a file of the [runtime directory](crate::runtime_directory), where no other user can make or take
 //! one. It also owns a listening socket with an abstract name, by which processes that keep their files elsewhere see each
 //! other. Any user can take such a name, so the name alone says nothing: the kernel is asked whose socket it is, and it counts only if it is this
 //! user's or root's. Where another user has the name, the holder listens at that name with an addition. Nobody connects to
@@ -69,7 +69,7 @@ impl NameLock {
     }
 }
 
-/// Whether somebody holds `name` in `netns`. Unlike [`Lock::take`] this keeps nobody from taking it meanwhile.
+/// Whether somebody holds `name` in `netns`. Unlike [`NameLock::take`] this keeps nobody from taking it meanwhile.
 pub fn is_held(netns: &NetNs, name: &str) -> Result<bool, Error> {
     let is_locked = open_existing_lock_file(&path_of(netns, name)?).is_ok_and(|file| is_locked(&file));
     Ok(is_locked || listeners::has_holder(netns, name)?)

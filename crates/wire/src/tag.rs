@@ -20,7 +20,7 @@
 //! ```
 //! *mark* is a keyed hash of the other fields but the check: it tells a tag from chance and from an earlier run's
 //! frames. *check* is the complement of the one's-complement sum of the payload in front of the tag, for receivers
-//! that hold no template; those that do compare every byte (see [`crate::Template::verify`]).
+//! that hold no template; those that do compare every byte (see [`crate::FrameTemplate::verify`]).
 
 use crate::pattern::mix;
 use serde::{Deserialize, Serialize};
@@ -173,7 +173,7 @@ pub fn find(frame: &[u8], key: TagKey) -> Option<FoundTag> {
 }
 
 /// Everything in a frame without FCS that looks like a tag of `key`, the likeliest first. Chance makes a false one in
-/// front of a short tag about once in 65 536 frames, so count no frame before [`crate::Template::verify`] has compared
+/// front of a short tag about once in 65 536 frames, so count no frame before [`crate::FrameTemplate::verify`] has compared
 /// it.
 pub fn candidates(frame: &[u8], key: TagKey) -> impl Iterator<Item = FoundTag> {
     let padded = std::iter::once_with(|| ip_end(frame).filter(|end| *end < frame.len())).flatten();

@@ -1,6 +1,6 @@
 //! BPF programs and maps: loading, attaching to an interface, running on live frames, sharing memory.
 //!
-//! Programs come from C ([`object`]) or as instructions. A [`Map`], [`Program`] or [`Attachment`] owns one descriptor;
+//! Programs come from C ([`object`]) or as instructions. A [`BpfMap`], [`BpfProgram`] or [`BpfAttachment`] owns one descriptor;
 //! a program keeps its maps alive, an attachment its program, and both end with their descriptor, also when the process is
 //! killed; unless somebody [`pin`]s them.
 
@@ -24,15 +24,15 @@ const RIGHTS: &str =
 /// Kinds of map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MapKind {
-    /// Values by index, to be written with [`Map::set`].
+    /// Values by index, to be written with [`BpfMap::set`].
     Array,
     /// The same, and user space shares the memory (`Map::share`).
     SharedArray,
     /// Programs by index, for tail calls.
     Programs,
-    /// Values by index, one for each processor, to be added up with [`Map::sums`].
+    /// Values by index, one for each processor, to be added up with [`BpfMap::sums`].
     Counters,
-    /// Interfaces by index, for frames to be redirected to ([`Map::set_exit`]).
+    /// Interfaces by index, for frames to be redirected to ([`BpfMap::set_exit`]).
     Exits,
 }
 

@@ -9,7 +9,7 @@
 //! [`confine_thread`] gives a class of threads less than the process has. Threads share their memory: this stops a thread that is
 //! led astray, not one whose code an attacker has replaced.
 //!
-//! Nothing is owned. What has been given up never comes back. A wall that this kernel lacks is in [`Walls::missing`].
+//! Nothing is owned. What has been given up never comes back. A wall that this kernel lacks is in [`ActiveWalls::missing`].
 
 mod capabilities;
 mod every_thread;

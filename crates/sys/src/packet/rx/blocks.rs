@@ -44,7 +44,7 @@ pub struct RawFrame<'a> {
     pub bytes: &'a [u8],
     /// Bytes it had on arrival; more than `bytes` holds if it was cut.
     pub full_len: usize,
-    /// When it arrived, nanoseconds of `CLOCK_REALTIME` (of the card's clock for [`Stamp::Hardware`]).
+    /// When it arrived, nanoseconds of `CLOCK_REALTIME` (of the card's clock for [`ArrivalStamp::Hardware`]).
     pub realtime_ns: u64,
     /// Who says so.
     pub stamp: ArrivalStamp,

@@ -5,10 +5,10 @@
 //!                   \-> mirrors       each copy through a program of the mirror: cut, trailer, address
 //!                   \-> rings         for the caller to read ([`TapRings`])
 //! ```
-//! A [`Forwarding`] owns programs, maps and attachments. Dropping it ends the forwarding, unless it was pinned: then it
-//! goes on without any process, and [`Pinned`] finds it again by its directory.
+//! A [`TapForwarding`] owns programs, maps and attachments. Dropping it ends the forwarding, unless it was pinned: then it
+//! goes on without any process, and [`PinnedForwarding`] finds it again by its directory.
 //!
-//! Invariant: all that is counted is in one map, the [`Books`], from which anyone who finds it can read it.
+//! Invariant: all that is counted is in one map, the [`TapCounts`], from which anyone who finds it can read it.
 
 mod books;
 mod watch;
