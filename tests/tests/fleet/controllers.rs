@@ -8,10 +8,7 @@ use rustix::process::{Signal, kill_process};
 #[test]
 fn what_a_killed_controller_left_is_stopped_and_collected_once() {
     let Some(fleet) = Fleet::up(Wish::default()) else { return };
-    let mut run = fleet.begin(&["--packets", "60000"]);
-    run.await_frames();
-    run.signal(Signal::KILL);
-    assert_eq!(run.finish().code, None, "it was killed");
+    fleet.leave_run(&[]);
     let ended = fleet.catalogue().len();
     // Nobody tells the nodes to stop: their leases run out.
     for node in SENDERS {
@@ -36,10 +33,7 @@ fn what_a_killed_controller_left_is_stopped_and_collected_once() {
 #[test]
 fn the_next_run_ends_what_a_killed_controller_left() {
     let Some(fleet) = Fleet::up(Wish::default()) else { return };
-    let mut run = fleet.begin(&["--packets", "60000"]);
-    run.await_frames();
-    run.signal(Signal::KILL);
-    run.finish();
+    fleet.leave_run(&[]);
     let next = fleet.begin(&["--packets", "500"]).finish();
     next.report().assert_nothing_lost();
     let runs = fleet.catalogue();
@@ -71,10 +65,7 @@ fn the_next_run_on_all_nodes_needs_not_wait_for_those_of_a_killed_one() {
 fn a_run_that_another_catalogue_has_is_stopped_by_the_next_one() {
     let Some(fleet) = Fleet::up(Wish::default()) else { return };
     let other = fleet.place().join("other").display().to_string();
-    let mut run = fleet.begin(&["--packets", "60000", "--store", &other]);
-    run.await_frames();
-    run.signal(Signal::KILL);
-    run.finish();
+    fleet.leave_run(&["--store", &other]);
     let next = fleet.begin(&["--packets", "500"]).finish();
     next.report().assert_nothing_lost();
     assert_eq!(fleet.catalogue().len(), 1);

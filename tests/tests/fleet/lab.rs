@@ -256,6 +256,14 @@ impl Fleet {
         panic!("no run begins here: {}", self.everything());
     }
 
+    /// A run of a minute whose controller is killed when its first frames have come.
+    pub(crate) fn leave_run(&self, more: &[&str]) {
+        let mut run = self.begin(&[&["--packets", "60000"], more].concat());
+        run.await_frames();
+        run.signal(Signal::KILL);
+        assert_eq!(run.finish().code, None, "it was killed");
+    }
+
     /// Starts the OTG API and waits until it answers.
     pub(crate) fn serve(&self) -> Serving {
         let arguments = ["serve", "--on-fleet", "--plain-http", "--http", HTTP, "--no-grpc"];

@@ -94,10 +94,7 @@ fn a_killed_controller_blocks_only_its_own_nodes_and_not_even_those_for_long() {
 #[test]
 fn a_run_takes_over_the_nodes_it_needs_and_collecting_ends_the_rest() {
     let Some(fleet) = Fleet::up(Wish::default()) else { return };
-    let mut dead = fleet.begin(&["--packets", "60000"]);
-    dead.await_frames();
-    dead.signal(Signal::KILL);
-    dead.finish();
+    fleet.leave_run(&[]);
     let before = fleet.catalogue().len();
     let next = fleet.begin_between(ONE, &["--packets", "500"]).finish();
     next.report().assert_nothing_lost();

@@ -38,8 +38,7 @@ pub fn assemble(facts: &RunFacts, plan: &Plan, results: Vec<NodeResult>, outcome
     let ports = port_rows(plan, &results);
     let nodes = nodes::rows(&names(facts, &results), &lookup, &timelines);
     let skew = SkewReport::of(&nodes, facts.criteria.max_skew);
-    let mut caveats = caveats(&results, stopped_early(&streams, &timelines, &outcome));
-    caveats.extend(findings.clock_doubts().into_iter().chain(findings.drain_doubts()));
+    let mut caveats = caveats(findings, stopped_early(&streams, &timelines, &outcome));
     caveats.extend(limits::near(&ports, &streams, &facts.limits, lost));
     let captures: Vec<_> = results.iter().flat_map(|node| node.captures.clone()).collect();
     let sending = results.iter().map(|node| node.senders_done.since(node.started)).max();
@@ -165,9 +164,10 @@ fn total_in_doubt(streams: &[StreamReport]) -> u64 {
     streams.iter().filter_map(|stream| stream.loss).map(|loss| loss.in_doubt).sum()
 }
 
-fn caveats(results: &[NodeResult], stopped_early: bool) -> Vec<Caveat> {
+/// The doubts of the nodes, and those that show where their results are together.
+fn caveats(findings: Findings<'_>, stopped_early: bool) -> Vec<Caveat> {
     // Whether the run was cut short is known best for all nodes together.
-    let mut caveats = claims::distinct_caveats(results, CaveatKind::Interrupted);
+    let mut caveats = claims::distinct_caveats(findings.results, CaveatKind::Interrupted);
     if stopped_early {
         caveats.push(Caveat {
             doubt: CaveatKind::Interrupted,
@@ -176,6 +176,7 @@ fn caveats(results: &[NodeResult], stopped_early: bool) -> Vec<Caveat> {
             matters: true,
         });
     }
+    caveats.extend(findings.clock_doubts().into_iter().chain(findings.drain_doubts()));
     caveats
 }
 

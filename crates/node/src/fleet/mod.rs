@@ -302,14 +302,11 @@ where
         let limits = Limits::fleet(self.round_trips.longest(&nodes), options.drain);
         let head = Head { run: options.run.clone(), attempt: 1, epoch, plan: PlanHash::of(document) };
         let clock = Some(self.responder.server().clone());
-        // What is added to a plan while it runs refers to all of it.
-        let shares = (!options.steered).then(|| NodeShares::of(document, plan, &places));
         let say_every = say_every(nodes.len(), options.drain);
+        let steered = options.steered;
         let mut preparation = Preparation { places, say_every, clock, ..preparation(document, options) };
-        if shares.as_ref().is_some_and(NodeShares::has_parts) {
-            preparation.document = String::new();
-            preparation.places = Vec::new();
-        }
+        // What is added to a plan while it runs refers to all of it.
+        let shares = (!steered).then(|| NodeShares::of(plan, &mut preparation));
         let machine =
             Controller::new(head, preparation, &nodes, limits).with_policies(self.policies).without(absent);
         let conducted = self.conduct(machine, HasAlready { shares, ..HasAlready::default() }, user);

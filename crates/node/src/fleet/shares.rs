@@ -38,9 +38,22 @@ struct LongPlan {
     places: Vec<Place>,
 }
 
+impl LongPlan {
+    fn take_out_of(preparation: &mut Preparation) -> Option<Self> {
+        if preparation.document.len() <= LONG {
+            return None;
+        }
+        let parts = PlanParts::of(&preparation.document)?;
+        let document = std::mem::take(&mut preparation.document);
+        Some(Self { hash: PlanHash::of(&document), parts, places: std::mem::take(&mut preparation.places) })
+    }
+}
+
 impl NodeShares {
-    /// Of a plan whose ports are at `places`. Not for one whose streams are added to while it runs.
-    pub(super) fn of(document: &str, plan: &Plan, places: &[Place]) -> Self {
+    /// Of a plan whose ports are where the preparation says. Of a long plan the document and the places are taken out of it: each
+    /// node gets its part of them. Not for a plan whose streams are added to while it runs.
+    pub(super) fn of(plan: &Plan, preparation: &mut Preparation) -> Self {
+        let places = &preparation.places;
         let mut by_node: BTreeMap<NodeName, NodeShare> = BTreeMap::new();
         for (port, place) in places.iter().enumerate() {
             by_node.entry(place.node.clone()).or_default().ports.push(port);
@@ -52,15 +65,7 @@ impl NodeShares {
                 share.senders.extend(places.get(stream.tx).map(|sender| sender.node.clone()));
             }
         }
-        let parts = PlanParts::of(document).filter(|_| document.len() > LONG);
-        let parts =
-            parts.map(|parts| LongPlan { hash: PlanHash::of(document), parts, places: places.to_vec() });
-        Self { by_node, parts }
-    }
-
-    /// Whether each node gets a part of the plan instead of all of it.
-    pub(super) const fn has_parts(&self) -> bool {
-        self.parts.is_some()
+        Self { by_node, parts: LongPlan::take_out_of(preparation) }
     }
 
     /// What `node` is asked to prepare.
@@ -117,8 +122,9 @@ mod tests {
     #[test]
     fn a_node_is_told_what_it_has_a_part_in_and_no_more() {
         let (text, plan, places) = pairs(1000);
-        let shares = NodeShares::of(&text, &plan, &places);
-        assert!(shares.has_parts());
+        let mut whole = Preparation { document: text, places: places.clone(), ..Preparation::default() };
+        let shares = NodeShares::of(&plan, &mut whole);
+        assert_eq!(whole, Preparation::default(), "all of it is in the parts");
         let node = NodeName("n7".into());
         let own = shares.preparation(&node, Box::default());
         let read = ReadOptions { fleet: true, part: true, ..ReadOptions::default() };
@@ -139,8 +145,9 @@ mod tests {
     #[test]
     fn a_short_plan_is_given_out_whole() {
         let (text, plan, places) = pairs(4);
-        let shares = NodeShares::of(&text, &plan, &places);
-        let whole = Preparation { document: text, places, ..Preparation::default() };
+        let mut whole = Preparation { document: text, places, ..Preparation::default() };
+        let shares = NodeShares::of(&plan, &mut whole);
+        assert!(!whole.document.is_empty());
         let node = NodeName("n1".into());
         assert_eq!(*shares.preparation(&node, Box::new(whole.clone())), whole);
     }

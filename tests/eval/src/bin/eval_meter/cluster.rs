@@ -9,7 +9,7 @@ use packetrig_eval::{Effort, process};
 use packetrig_sys::ethtool::{EthtoolCalls, Offload};
 use packetrig_testkit::Lab;
 use packetrig_testkit::lab::INTERFACE;
-use packetrig_tests::document::{Flow, ethernet};
+use packetrig_tests::document::Flow;
 use packetrig_tests::program::{Finished, Running};
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -44,6 +44,16 @@ pub(crate) fn evaluate(effort: Effort, output: &mut Output) -> anyhow::Result<()
         "## A cluster (R1)\n\n{packets} packets of {HOSTS} hosts, 200 000 a second, to one interface that {METERS} meters listen at (`--share 1/{METERS}` and so on), all reporting to one \
          collector over TCP. Once more with the second one killed (SIGKILL) while they are metering. Stored is what another program run finds in the files.\n"
     ))?;
+    let alone = run(1, packets, false)?;
+    let whole = run(METERS, packets, false)?;
+    let killed = run(METERS, packets, true)?;
+    output.table("cluster", &table([("1", &alone), ("3", &whole), ("3, one killed", &killed)]))?;
+    whole_goal(&alone, &whole, output);
+    killed_goal(&killed, output);
+    Ok(())
+}
+
+fn table(runs: [(&str, &Clustered); 3]) -> Table {
     let mut table = Table::new(&[
         "meters",
         "arrived",
@@ -53,10 +63,7 @@ pub(crate) fn evaluate(effort: Effort, output: &mut Output) -> anyhow::Result<()
         "lost with the killed one",
         "busiest worker, ns/packet",
     ]);
-    let alone = run(1, packets, false)?;
-    let whole = run(METERS, packets, false)?;
-    let killed = run(METERS, packets, true)?;
-    for (name, run) in [("1", &alone), ("3", &whole), ("3, one killed", &killed)] {
+    for (name, run) in runs {
         table.rows.push(vec![
             name.to_owned(),
             run.arrived.to_string(),
@@ -67,7 +74,10 @@ pub(crate) fn evaluate(effort: Effort, output: &mut Output) -> anyhow::Result<()
             format!("{:.0}", run.most_ns),
         ]);
     }
-    output.table("cluster", &table)?;
+    table
+}
+
+fn whole_goal(alone: &Clustered, whole: &Clustered, output: &mut Output) {
     let missing = (whole.arrived - whole.lost).cast_signed() - whole.stored.cast_signed();
     let measured = format!(
         "{missing} packets missing at the collector (below 0: double), {} flows; ledgers balanced: {}; the busiest meter's worker takes {:.2} of what one meter's takes",
@@ -76,12 +86,11 @@ pub(crate) fn evaluate(effort: Effort, output: &mut Output) -> anyhow::Result<()
         whole.most_ns / alone.most_ns
     );
     let is_met = missing == 0 && whole.is_balanced && whole.flows == HOSTS;
-    output.goal(
-        "cluster",
-        &measured,
-        &format!("0 missing, {HOSTS} flows, none in two meters"),
-        &is_met.into(),
-    );
+    let wanted = format!("0 missing, {HOSTS} flows, none in two meters");
+    output.goal("cluster", &measured, &wanted, &is_met.into());
+}
+
+fn killed_goal(killed: &Clustered, output: &mut Output) {
     let survivors: u64 = killed.metered.iter().sum();
     let unstated = killed.stored.cast_signed() - (survivors + killed.from_victim).cast_signed();
     let measured = format!(
@@ -91,13 +100,8 @@ pub(crate) fn evaluate(effort: Effort, output: &mut Output) -> anyhow::Result<()
         killed.from_victim
     );
     let is_met = unstated == 0 && killed.is_balanced && killed.agrees();
-    output.goal(
-        "cluster_killed",
-        &measured,
-        "what is lost is stated to the packet, and is of the killed meter's share",
-        &is_met.into(),
-    );
-    Ok(())
+    let wanted = "what is lost is stated to the packet, and is of the killed meter's share";
+    output.goal("cluster_killed", &measured, wanted, &is_met.into());
 }
 
 impl Clustered {
@@ -127,10 +131,10 @@ fn run(count: usize, packets: u64, kills: bool) -> anyhow::Result<Clustered> {
     EthtoolCalls::open(lab.ports()[1].netns())?.set_offload(INTERFACE, Offload::Gro, true)?;
     let mut cluster = start(&lab, count)?;
     let before = metered::settled(&lab.ports()[1])?;
-    metered::send(&lab, flow(packets / 2), "xdp");
+    metered::send(&lab, traffic(packets / 2), "xdp");
     let victim = kills.then(|| cluster.meters.remove(VICTIM));
     std::thread::scope(|scope| {
-        let sending = scope.spawn(|| metered::send(&lab, flow(packets - packets / 2), "xdp"));
+        let sending = scope.spawn(|| metered::send(&lab, traffic(packets - packets / 2), "xdp"));
         if let Some(mut victim) = victim {
             // While it has flows that nobody has heard of.
             process::pause(700);
@@ -237,15 +241,6 @@ fn top(directory: &str, by: &str) -> anyhow::Result<Vec<Value>> {
     Ok(finished.stdout.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
 }
 
-fn flow(packets: u64) -> Flow {
-    let sources = json!({"choice": "increment", "increment": {"start": "198.18.0.1", "step": "0.0.0.1", "count": HOSTS}});
-    Flow::new("many", 1)
-        .packet([
-            ethernet(1),
-            json!({"choice": "ipv4", "ipv4": {"src": sources, "dst": {"choice": "value", "value": "198.19.0.1"}}}),
-            json!({"choice": "udp", "udp": {"src_port": {"choice": "value", "value": 4000}}}),
-        ])
-        .size(64)
-        .pps(200_000)
-        .packets(packets)
+fn traffic(packets: u64) -> Flow {
+    metered::many_hosts(HOSTS).pps(200_000).packets(packets)
 }

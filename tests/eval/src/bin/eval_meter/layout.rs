@@ -9,7 +9,7 @@ use packetrig_eval::output::{Goal, Output, Table};
 use packetrig_eval::{Effort, process};
 use packetrig_sys::clock;
 use packetrig_testkit::Lab;
-use packetrig_tests::document::{Flow, ethernet};
+use packetrig_tests::document::Flow;
 use packetrig_tests::program::Running;
 use packetrig_tests::station;
 use rustix::process::Signal;
@@ -194,14 +194,7 @@ fn worker_threads(pid: u32) -> anyhow::Result<Vec<u32>> {
 }
 
 fn flow(seconds: u64) -> Flow {
-    let sources = json!({"choice": "increment", "increment": {"start": "198.18.0.1", "step": "0.0.0.1", "count": 2048}});
-    Flow::new("many", 1)
-        .packet([
-            ethernet(1),
-            json!({"choice": "ipv4", "ipv4": {"src": sources, "dst": {"choice": "value", "value": "198.19.0.1"}}}),
-            json!({"choice": "udp", "udp": {"src_port": {"choice": "value", "value": 4000}}}),
-        ])
-        .size(64)
+    metered::many_hosts(2048)
         .pps(20_000_000)
         .with("duration", json!({"choice": "fixed_seconds", "fixed_seconds": {"seconds": seconds}}))
 }

@@ -11,7 +11,7 @@ use packetrig_sys::ethtool::{EthtoolCalls, Offload};
 use packetrig_sys::link::NamespaceLinks;
 use packetrig_testkit::Lab;
 use packetrig_testkit::lab::{INTERFACE, LabPort};
-use packetrig_tests::document::{Document, Flow};
+use packetrig_tests::document::{Document, Flow, ethernet};
 use packetrig_tests::program::Running;
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -195,4 +195,15 @@ pub(crate) fn send(lab: &Lab, flow: Flow, back_end: &str) -> String {
     let speed = json!([{"name": "layer 1", "port_names": ["port 0"], "speed": "speed_400_gbps"}]);
     let document = Document::new(&[lab.location(0)]).flow(flow.between(0, &[])).with("layer1", speed);
     Running::run(&document, &["--quiet", "--back-end", back_end]).finish().stderr
+}
+
+/// Smallest frames of so many senders, in turn: a flow each.
+pub(crate) fn many_hosts(count: u64) -> Flow {
+    let sources = json!({"choice": "increment", "increment": {"start": "198.18.0.1", "step": "0.0.0.1", "count": count}});
+    let packet = [
+        ethernet(1),
+        json!({"choice": "ipv4", "ipv4": {"src": sources, "dst": {"choice": "value", "value": "198.19.0.1"}}}),
+        json!({"choice": "udp", "udp": {"src_port": {"choice": "value", "value": 4000}}}),
+    ];
+    Flow::new("many", 1).packet(packet).size(64)
 }
