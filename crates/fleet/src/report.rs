@@ -8,6 +8,7 @@
 
 mod assemble;
 mod claims;
+pub mod columns;
 mod doubt;
 mod figures;
 mod judgement;

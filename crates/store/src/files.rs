@@ -3,14 +3,16 @@
 mod compact;
 mod csv;
 mod junit;
-mod tables;
 
+pub use csv::{csv_metadata, table_csv};
 pub use junit::junit;
-pub use tables::{nodes_csv, outages_csv, ports_csv, quality_csv, receivers_csv, series_csv, streams_csv};
 
 use crate::{Error, disk};
 use compact::CompactArrays;
 use packetrig_fleet::report::RunReport;
+use packetrig_fleet::report::columns::{
+    NodeTable, OutageTable, PortTable, QualityTable, ReceiverTable, ReportTable, SeriesTable, StreamTable,
+};
 use serde::Serialize;
 use std::path::Path;
 
@@ -29,21 +31,30 @@ pub fn json(report: &RunReport) -> String {
 /// Writes all files of a run into `directory`, which exists. Each is synced, and so are their names; none is there by half.
 pub fn write_run(directory: &Path, report: &RunReport, document: &str) -> Result<(), Error> {
     let mut files = vec![
-        ("plan.yaml", document.to_owned()),
-        ("streams.csv", streams_csv(report)),
-        ("ports.csv", ports_csv(report)),
-        ("series.csv", series_csv(report)),
-        ("quality.csv", quality_csv(report)),
-        ("receivers.csv", receivers_csv(report)),
-        ("outages.csv", outages_csv(report)),
-        ("junit.xml", junit(report)),
+        table::<StreamTable>(report),
+        table::<PortTable>(report),
+        table::<SeriesTable>(report),
+        table::<QualityTable>(report),
+        table::<ReceiverTable>(report),
+        table::<OutageTable>(report),
     ];
     if report.nodes.len() > 1 {
-        files.push(("nodes.csv", nodes_csv(report)));
+        files.push(table::<NodeTable>(report));
     }
+    let names: Vec<&str> = files.iter().map(|(name, _)| *name).collect();
+    let metadata = csv_metadata(&names);
+    files.extend([
+        ("plan.yaml", document.to_owned()),
+        ("csv-metadata.json", metadata),
+        ("junit.xml", junit(report)),
+    ]);
     // Last: a directory with a report has everything.
     files.push((REPORT, json(report)));
     files.iter().try_for_each(|(name, text)| write_whole(directory, name, text))
+}
+
+fn table<T: ReportTable>(report: &RunReport) -> (&'static str, String) {
+    (T::FILE, table_csv::<T>(report))
 }
 
 fn write_whole(directory: &Path, name: &str, text: &str) -> Result<(), Error> {

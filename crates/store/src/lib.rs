@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! <store>/catalogue.sqlite                      one row per run: the row is the commit
-//! <store>/runs/<id>/plan.yaml report.json streams.csv ports.csv nodes.csv series.csv junit.xml captures/...
+//! <store>/runs/<id>/plan.yaml report.json streams.csv ports.csv … csv-metadata.json junit.xml captures/...
 //! <store>/runs/<id>.partial/                    a run under way, or one that was cut short
 //! <store>/runs/<id>.partial/segments/<node>.<attempt>/<number>.seg     what nodes of a fleet sent; a row each
 //! <store>/stray/<id>/segments/...               the same, of runs that are not known here

@@ -9,6 +9,7 @@ use crate::numbers::count;
 use crate::output::{Output, Style};
 use crate::table::fitted_table;
 use crate::{identity, results};
+use packetrig_fleet::report::columns::StreamTable;
 use packetrig_store::{Catalogue, Error as StoreError, Summary, files};
 use std::path::Path;
 
@@ -105,7 +106,7 @@ fn show(
     if form.json {
         output.text(files::json(&report));
     } else if form.csv {
-        output.text(files::streams_csv(&report));
+        output.text(files::table_csv::<StreamTable>(&report));
     } else if form.junit {
         output.text(files::junit(&report));
     } else {

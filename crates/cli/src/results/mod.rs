@@ -1,5 +1,6 @@
 //! A report as tables for people. Everything here is a view of [`RunReport`]; nothing is computed but sums and looks.
 
+mod columns;
 mod judged;
 mod merged;
 mod nodes;

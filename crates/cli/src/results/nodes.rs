@@ -1,25 +1,32 @@
 //! What concerns a run over several nodes: their clocks, how far apart they began, what arrived of the whole load.
 
-use super::{ALL_COLUMNS, MOST_ROWS, left_out, short};
-use crate::numbers::{count, scaled};
+use super::MOST_ROWS;
+use super::columns::{ShownColumn, always, if_room, report_table};
+use crate::numbers::scaled;
 use crate::output::Style;
-use crate::table::fitted_table;
 use packetrig_fleet::outcome::Outcome;
-use packetrig_fleet::report::{LoadFactor, NodeReport, RunReport, SkewReport};
-use packetrig_units::Nanos;
+use packetrig_fleet::report::columns::{NodeTable, ReportTable};
+use packetrig_fleet::report::{LoadFactor, RunReport, SkewReport};
 
-const UNKNOWN: &str = "–";
+const NODES: &[ShownColumn] = &[
+    always("node", "node"),
+    always("reported", "reported"),
+    if_room("ports", "ports", 0),
+    always("sent", "sent"),
+    always("received", "received"),
+    always("clock_source", "clock"),
+    if_room("clock_offset_ns", "offset", 2),
+    if_room("clock_bound_ns", "bound", 1).prefixed("± "),
+    if_room("start_skew_ns", "start", 3),
+    if_room("start_skew_bound_ns", "bound", 1).prefixed("± "),
+];
 
 /// A row per node and what follows from them together; nothing of a run on one node.
 pub(super) fn nodes(report: &RunReport, style: Style) -> String {
     if report.nodes.len() < 2 {
         return String::new();
     }
-    let header = ["node", "ports", "sent", "received", "clock", "offset", "bound", "start", "bound"];
-    let rows: Vec<_> = report.nodes.iter().take(MOST_ROWS).map(row).collect();
-    let least_important = ["ports", "bound", "offset", "start"];
-    let mut text = fitted_table(style.width(), &header, &rows, &least_important, ALL_COLUMNS);
-    text.push_str(&left_out(report.nodes.len(), "nodes", "nodes.csv"));
+    let mut text = report_table::<NodeTable>(NODES, &NodeTable::rows(report), "nodes", style);
     let coverage = report.coverage;
     text.extend([format!("  reported: {} of {} nodes\n", coverage.reported, coverage.expected)]);
     if let Outcome::Partial { reasons, .. } = &report.outcome {
@@ -44,29 +51,6 @@ pub(super) fn load(report: &RunReport) -> String {
     report.load.map(line).unwrap_or_default()
 }
 
-fn row(node: &NodeReport) -> Vec<String> {
-    let known = |value: Option<u64>| value.map_or_else(unknown, count);
-    let bound = |bound: Option<Nanos>| bound.map_or_else(unknown, |bound| format!("± {bound}"));
-    let signed = |ns: Option<i64>| ns.map_or_else(unknown, signed_time);
-    let clock = node.clock;
-    let source = match clock {
-        _ if !node.reported => "did not report".to_owned(),
-        Some(clock) => clock.source.name().to_owned(),
-        None => "not known".to_owned(),
-    };
-    vec![
-        short(&node.node),
-        if node.reported { node.ports.to_string() } else { unknown() },
-        known(node.sent),
-        known(node.received),
-        source,
-        signed(clock.and_then(|clock| clock.offset_ns)),
-        bound(clock.and_then(|clock| clock.bound)),
-        signed(node.start.and_then(|start| start.skew_ns)),
-        bound(node.start.and_then(|start| start.bound)),
-    ]
-}
-
 fn skew(skew: &SkewReport) -> String {
     let seen = match skew.spread.zip(skew.bound) {
         Some((spread, bound)) => format!("senders began {spread} apart (± {bound})"),
@@ -81,13 +65,4 @@ fn skew(skew: &SkewReport) -> String {
         nodes => format!("; nothing known of {}", nodes.join(", ")),
     };
     format!("  start skew: {seen}{judged}{unknown}\n")
-}
-
-fn signed_time(ns: i64) -> String {
-    let sign = if ns < 0 { "-" } else { "" };
-    format!("{sign}{}", Nanos::new(ns.unsigned_abs()))
-}
-
-fn unknown() -> String {
-    UNKNOWN.to_owned()
 }

@@ -1,71 +1,40 @@
 //! What concerns the run as a whole: ports, the ledger, captures, caveats.
 
+use super::columns::{ShownColumn, always, if_room, report_table};
 use super::merged::{ReportRemark, merge};
-use super::{ALL_COLUMNS, MOST_ROWS, left_out};
-use crate::numbers::{count, scaled};
+use super::{MOST_ROWS, left_out};
+use crate::numbers::count;
 use crate::output::Style;
-use crate::table::fitted_table;
-use packetrig_fleet::report::{MeanRate, PortReport, RunReport};
+use packetrig_fleet::report::columns::{PortTable, ReportTable};
+use packetrig_fleet::report::{PortReport, RunReport};
 use packetrig_stats::ledger::LedgerAccount;
 
-/// Place of the column that only runs on a fleet have.
-const NODE_COLUMN: usize = 1;
+const PORTS: &[ShownColumn] = &[
+    always("port", "port"),
+    always("node", "node"),
+    if_room("location", "location", 4),
+    if_room("back_end", "back end", 2),
+    if_room("driver", "driver", 0),
+    always("tx_handed_over", "sent"),
+    if_room("tx_l2_bps", "at", 3),
+    always("rx_of_run", "received"),
+    if_room("rx_l2_bps", "at", 3),
+    if_room("rx_foreign", "foreign", 5),
+    always("rx_ring_dropped", "ring drops"),
+    if_room("tx_stamp", "tx stamp", 1),
+    if_room("rx_stamp", "rx stamp", 1),
+];
 
 /// What the ports counted, what ran on them, and why.
 pub(super) fn ports(report: &RunReport, style: Style) -> String {
     let is_fleet = report.ports.iter().any(|port| port.fleet_node().is_some());
-    let mut header = vec![
-        "port",
-        "node",
-        "location",
-        "back end",
-        "driver",
-        "sent",
-        "at",
-        "received",
-        "at",
-        "foreign",
-        "ring drops",
-        "stamps tx/rx",
-    ];
-    let mut rows: Vec<_> = report.ports.iter().take(MOST_ROWS).map(port_row).collect();
-    if !is_fleet {
-        header.remove(NODE_COLUMN);
-        for row in &mut rows {
-            row.remove(NODE_COLUMN);
-        }
-    }
-    if rows.is_empty() {
-        return String::new();
-    }
-    let least_important = ["driver", "stamps tx/rx", "back end", "at", "location", "foreign"];
-    let mut text = fitted_table(style.width(), &header, &rows, &least_important, ALL_COLUMNS);
-    text.push_str(&left_out(report.ports.len(), "ports", "ports.csv"));
+    let columns: Vec<ShownColumn> =
+        PORTS.iter().filter(|column| is_fleet || column.name() != "node").copied().collect();
+    let mut text = report_table::<PortTable>(&columns, &PortTable::rows(report), "ports", style);
     let mut reasons: Vec<String> = report.ports.iter().map(why).collect();
     reasons.dedup();
     text.extend(reasons.iter().map(|reason| format!("  {reason}\n")));
     text
-}
-
-fn port_row(port: &PortReport) -> Vec<String> {
-    let info = &port.info;
-    let rate = |rate: Option<MeanRate>| {
-        rate.map_or_else(|| "–".to_owned(), |rate| scaled(rate.l2.bits_per_second() as f64, "bit/s"))
-    };
-    vec![
-        super::short(&info.name),
-        super::short(&port.node),
-        info.location.clone(),
-        word(&info.back_end),
-        info.driver.clone(),
-        count(port.tx.handed_over),
-        rate(port.tx_rate),
-        count(port.rx.seen.saturating_sub(port.rx.foreign).saturating_sub(port.rx.protocol)),
-        rate(port.rx_rate),
-        count(port.rx.foreign),
-        count(port.rx.ring_dropped),
-        format!("{}/{}", word(&info.tx_stamp), word(&info.rx_stamp)),
-    ]
 }
 
 fn why(port: &PortReport) -> String {

@@ -1,48 +1,72 @@
-//! CSV by RFC 4180.
+//! The tables of a report as CSV by RFC 4180, and their description as CSV on the Web metadata (W3C).
 
-use std::fmt::Display;
+use packetrig_fleet::report::RunReport;
+use packetrig_fleet::report::columns::{
+    ColumnDescription, ColumnKind, ReportColumn, ReportTable, TableDescription,
+};
+use serde_json::{Map, Value, json};
 
-/// A table under construction: a header line, then rows of the same width.
-pub(super) struct Csv {
-    text: String,
-    width: usize,
+/// A table of `report`: a header line with the names of the columns, then its rows. A cell without a value is empty, because
+/// "not known" is not zero.
+pub fn table_csv<T: ReportTable>(report: &RunReport) -> String {
+    let mut text = line(T::COLUMNS.iter().map(|column| column.name.to_owned()));
+    for row in T::rows(report) {
+        let cell =
+            |column: &ReportColumn<T>| column.value(&row).map(|value| value.to_string()).unwrap_or_default();
+        text.push_str(&line(T::COLUMNS.iter().map(cell)));
+    }
+    text
 }
 
-impl Csv {
-    pub(super) fn new(columns: &[&str]) -> Self {
-        let mut csv = Self { text: String::new(), width: columns.len() };
-        csv.line(columns.iter().map(|name| (*name).to_owned()));
-        csv
-    }
-
-    /// Adds a row; as many fields as there are columns.
-    pub(super) fn row(&mut self, fields: Vec<String>) {
-        debug_assert_eq!(fields.len(), self.width, "a row has as many fields as the table has columns");
-        self.line(fields.into_iter());
-    }
-
-    pub(super) fn into_text(self) -> String {
-        self.text
-    }
-
-    fn line(&mut self, fields: impl Iterator<Item = String>) {
-        for (index, field) in fields.enumerate() {
-            if index > 0 {
-                self.text.push(',');
-            }
-            self.text.push_str(&quoted(field));
-        }
-        self.text.push_str("\r\n");
-    }
-}
-
-/// A field that may be absent: empty then, since nothing is not zero.
-pub(super) fn cell(value: Option<impl Display>) -> String {
-    value.map(|value| value.to_string()).unwrap_or_default()
+fn line(fields: impl Iterator<Item = String>) -> String {
+    let fields: Vec<String> = fields.map(quoted).collect();
+    fields.join(",") + "\r\n"
 }
 
 fn quoted(field: String) -> String {
     if field.contains([',', '"', '\r', '\n']) { format!("\"{}\"", field.replace('"', "\"\"")) } else { field }
+}
+
+/// What `csv-metadata.json` says of the files with these names: type, unit and meaning of every column.
+pub fn csv_metadata(files: &[&str]) -> String {
+    let tables = TableDescription::all().into_iter().filter(|table| files.contains(&table.file));
+    let metadata = json!({
+        "@context": "http://www.w3.org/ns/csvw",
+        "tables": tables.map(|table| json!({
+            "url": table.file,
+            "dc:description": table.about,
+            "tableSchema": {"columns": table.columns.iter().map(described).collect::<Vec<_>>()},
+        })).collect::<Vec<_>>(),
+    });
+    format!("{metadata:#}\n")
+}
+
+fn described(column: &ColumnDescription) -> Value {
+    let mut described = Map::new();
+    described.insert("name".to_owned(), column.name.into());
+    described.insert("titles".to_owned(), column.name.into());
+    described.insert("datatype".to_owned(), datatype(column.kind).into());
+    described.insert("dc:description".to_owned(), column.meaning.into());
+    if let Some(unit) = column.kind.unit() {
+        described.insert("schema:unitText".to_owned(), unit.into());
+    }
+    described.into()
+}
+
+const fn datatype(kind: ColumnKind) -> &'static str {
+    match kind {
+        ColumnKind::Text => "string",
+        ColumnKind::YesNo => "boolean",
+        ColumnKind::SignedNanoseconds | ColumnKind::PartsPerMillion => "integer",
+        ColumnKind::Percent => "decimal",
+        ColumnKind::Frames
+        | ColumnKind::Bytes
+        | ColumnKind::Number
+        | ColumnKind::Seconds
+        | ColumnKind::Nanoseconds
+        | ColumnKind::BitsPerSecond
+        | ColumnKind::MilliFramesPerSecond => "nonNegativeInteger",
+    }
 }
 
 #[cfg(test)]
@@ -51,16 +75,8 @@ mod tests {
 
     #[test]
     fn fields_are_quoted_when_they_must_be() {
-        let mut csv = Csv::new(&["a", "b"]);
-        csv.row(vec!["plain".into(), "with, comma".into()]);
-        csv.row(vec!["a \"word\"".into(), "two\nlines".into()]);
-        let wanted = "a,b\r\nplain,\"with, comma\"\r\n\"a \"\"word\"\"\",\"two\nlines\"\r\n";
-        assert_eq!(csv.into_text(), wanted);
-    }
-
-    #[test]
-    fn what_is_absent_is_empty() {
-        assert_eq!(cell(None::<u64>), "");
-        assert_eq!(cell(Some(0)), "0");
+        let fields = ["plain", "with, comma", "a \"word\"", "two\nlines", ""].map(str::to_owned);
+        let wanted = "plain,\"with, comma\",\"a \"\"word\"\"\",\"two\nlines\",\r\n";
+        assert_eq!(line(fields.into_iter()), wanted);
     }
 }

@@ -1,5 +1,6 @@
 use super::*;
 use crate::sample::report;
+use packetrig_fleet::report::columns::TableDescription;
 use packetrig_fleet::report::{NodeReport, Verdict};
 use std::fs;
 
@@ -22,7 +23,7 @@ fn json_holds_the_whole_report() {
 
 #[test]
 fn a_stream_line_tells_absent_from_zero() {
-    let csv = streams_csv(&report("r1"));
+    let csv = table_csv::<StreamTable>(&report("r1"));
     assert_eq!(csv.lines().count(), 3);
     assert!(csv.contains("\r\n\"voice, \"\"gold\"\" <1>\",tx,rx,10,10,0,1,640,"), "{csv}");
     assert_eq!(value(&csv, 2, "stream"), "plain");
@@ -36,7 +37,7 @@ fn a_stream_line_tells_absent_from_zero() {
 fn the_measured_figures_are_in_their_columns() {
     let mut report = report("r1");
     report.streams[0].name = "simple".into();
-    let csv = streams_csv(&report);
+    let csv = table_csv::<StreamTable>(&report);
     let wanted = [
         ("received", "8"),
         ("unique", "8"),
@@ -59,7 +60,7 @@ fn the_measured_figures_are_in_their_columns() {
 
 #[test]
 fn ports_and_series_are_tables_too() {
-    let csv = ports_csv(&report("r1"));
+    let csv = table_csv::<PortTable>(&report("r1"));
     for (column, expected) in [
         ("back_end", "packet"),
         ("rx_stamp", "software"),
@@ -69,7 +70,7 @@ fn ports_and_series_are_tables_too() {
     ] {
         assert_eq!(value(&csv, 1, column), expected, "{column}");
     }
-    let csv = series_csv(&report("r1"));
+    let csv = table_csv::<SeriesTable>(&report("r1"));
     assert!(csv.contains("stream,plain,tx,1,4,256,\r\n"), "{csv}");
     assert!(csv.contains("port,tx,tx,0,6,384,local\r\n"), "{csv}");
     assert_eq!(csv.lines().count(), 1 + 3 * 2 + 2);
@@ -88,7 +89,7 @@ fn nodes_are_a_table_when_there_are_several() {
         start: None,
     };
     several.nodes = vec![node("a", true), node("b", false)];
-    let csv = nodes_csv(&several);
+    let csv = table_csv::<NodeTable>(&several);
     assert_eq!((value(&csv, 1, "ports"), value(&csv, 1, "received")), ("1", "0"));
     assert_eq!((value(&csv, 2, "reported"), value(&csv, 2, "sent")), ("false", ""));
     let directory = tempfile::tempdir().unwrap();
@@ -146,6 +147,7 @@ fn all_files_are_written_and_nothing_else() {
         .collect();
     names.sort();
     let wanted = [
+        "csv-metadata.json",
         "junit.xml",
         "outages.csv",
         "plan.yaml",
@@ -159,5 +161,45 @@ fn all_files_are_written_and_nothing_else() {
     assert_eq!(names, wanted);
     assert_eq!(fs::read_to_string(directory.path().join("plan.yaml")).unwrap(), "flows: []");
     let nowhere = write_run(&directory.path().join("nowhere"), &report("r1"), "");
-    assert!(nowhere.unwrap_err().to_string().contains("nowhere/plan.yaml"));
+    assert!(nowhere.unwrap_err().to_string().contains("nowhere/streams.csv"));
+}
+
+#[test]
+fn the_description_of_the_tables_names_those_that_are_written_and_every_column_of_theirs() {
+    let directory = tempfile::tempdir().unwrap();
+    write_run(directory.path(), &report("r1"), "").unwrap();
+    let metadata = fs::read(directory.path().join("csv-metadata.json")).unwrap();
+    let metadata: serde_json::Value = serde_json::from_slice(&metadata).unwrap();
+    let tables = metadata["tables"].as_array().unwrap();
+    assert_eq!(tables.len(), 6, "a run on one node has no table of nodes");
+    for table in tables {
+        let csv = fs::read_to_string(directory.path().join(table["url"].as_str().unwrap())).unwrap();
+        let columns = table["tableSchema"]["columns"].as_array().unwrap();
+        let names: Vec<&str> = columns.iter().map(|column| column["name"].as_str().unwrap()).collect();
+        assert_eq!(fields(csv.lines().next().unwrap()), names);
+    }
+}
+
+/// The reference of the book, which is made of the columns: `UPDATE_GOLDEN=1` writes it.
+#[test]
+fn the_book_describes_every_column() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/book/result-columns.md");
+    let mut text = "# Columns of the result tables\n\nA run writes its tables as CSV files. `csv-metadata.json` beside them describes every column for programs ([CSV on\nthe Web](https://www.w3.org/TR/tabular-data-primer/)). An empty cell means *not known*, which is not zero.\n".to_owned();
+    for table in TableDescription::all() {
+        text.extend([
+            "\n## ",
+            table.file,
+            "\n\n",
+            table.about,
+            "\n\n| Column | Unit | Meaning |\n|---|---|---|\n",
+        ]);
+        for column in &table.columns {
+            let unit = column.kind.unit().unwrap_or("");
+            text.extend(["| `", column.name, "` | ", unit, " | ", column.meaning, " |\n"]);
+        }
+    }
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        fs::write(&page, &text).unwrap();
+    }
+    assert_eq!(fs::read_to_string(&page).unwrap(), text, "UPDATE_GOLDEN=1 writes it");
 }

@@ -1,0 +1,109 @@
+//! Tables of a report for the terminal: which columns they show, under which heading, and which go first where room is short.
+
+use super::{ALL_COLUMNS, MOST_ROWS, left_out, short};
+use crate::numbers::{count, percent, scaled, signed};
+use crate::output::Style;
+use crate::table::fitted_table;
+use packetrig_fleet::report::columns::{CellValue, ColumnKind, ReportTable};
+use packetrig_units::Nanos;
+
+/// What a cell shows whose value is not known.
+const UNKNOWN: &str = "–";
+
+/// A column of a terminal table.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ShownColumn {
+    /// Name of the report's column.
+    column: &'static str,
+    heading: &'static str,
+    /// Stands before every value.
+    prefix: &'static str,
+    /// Where the table is too wide, columns are left out by this number, the smallest first.
+    importance: u8,
+    /// It is not shown where no row has a value.
+    is_hidden_when_empty: bool,
+}
+
+/// A column that is never left out.
+pub(super) const fn always(column: &'static str, heading: &'static str) -> ShownColumn {
+    if_room(column, heading, u8::MAX)
+}
+
+/// A column that is left out where room is short, those of the smallest `importance` first.
+pub(super) const fn if_room(column: &'static str, heading: &'static str, importance: u8) -> ShownColumn {
+    ShownColumn { column, heading, prefix: "", importance, is_hidden_when_empty: false }
+}
+
+impl ShownColumn {
+    /// Name of the report's column.
+    pub(super) const fn name(&self) -> &'static str {
+        self.column
+    }
+
+    /// With `prefix` before every value.
+    pub(super) const fn prefixed(self, prefix: &'static str) -> Self {
+        Self { prefix, ..self }
+    }
+
+    /// Not shown where no row has a value.
+    pub(super) const fn hidden_when_empty(self) -> Self {
+        Self { is_hidden_when_empty: true, ..self }
+    }
+
+    fn cell<T: ReportTable>(&self, row: &T::Row<'_>) -> Option<String> {
+        let column = T::column(self.column)?;
+        let shown = shown(&column.value(row)?, column.kind);
+        Some(format!("{}{shown}", self.prefix))
+    }
+}
+
+/// The table of these rows; nothing if there are none.
+pub(super) fn report_table<T: ReportTable>(
+    columns: &[ShownColumn],
+    rows: &[T::Row<'_>],
+    subjects: &str,
+    style: Style,
+) -> String {
+    if rows.is_empty() {
+        return String::new();
+    }
+    let shown = &rows[..rows.len().min(MOST_ROWS)];
+    let has_value = |column: &&ShownColumn| shown.iter().any(|row| column.cell::<T>(row).is_some());
+    let columns: Vec<&ShownColumn> =
+        columns.iter().filter(|column| !column.is_hidden_when_empty || has_value(column)).collect();
+    let header: Vec<&str> = columns.iter().map(|column| column.heading).collect();
+    let cell = |column: &&ShownColumn, row| column.cell::<T>(row).unwrap_or_else(|| UNKNOWN.to_owned());
+    let cells: Vec<Vec<String>> =
+        shown.iter().map(|row| columns.iter().map(|column| cell(column, row)).collect()).collect();
+    let text = fitted_table(style.width(), &header, &cells, &least_important(&columns), ALL_COLUMNS);
+    text + &left_out(rows.len(), subjects, T::FILE)
+}
+
+/// The headings of what may be left out, the first to go first.
+fn least_important(columns: &[&ShownColumn]) -> Vec<&'static str> {
+    let mut droppable: Vec<&&ShownColumn> =
+        columns.iter().filter(|column| column.importance < u8::MAX).collect();
+    droppable.sort_by_key(|column| column.importance);
+    droppable.iter().map(|column| column.heading).collect()
+}
+
+/// A value as people read it.
+fn shown(value: &CellValue, kind: ColumnKind) -> String {
+    match (value, kind) {
+        (CellValue::Text(text), _) => short(text),
+        (CellValue::YesNo(value), _) => if *value { "yes" } else { "no" }.to_owned(),
+        (CellValue::Share { part, whole, .. }, _) => percent(*part, *whole),
+        (CellValue::Count(ns), ColumnKind::Nanoseconds) => Nanos::new(*ns).to_string(),
+        (CellValue::Count(rate), ColumnKind::BitsPerSecond) => scaled(*rate as f64, "bit/s"),
+        (CellValue::Count(milli), ColumnKind::MilliFramesPerSecond) => scaled(*milli as f64 / 1000.0, ""),
+        (CellValue::Count(number), _) => count(*number),
+        (CellValue::Signed(ns), ColumnKind::SignedNanoseconds) => signed_time(*ns),
+        (CellValue::Signed(ppm), ColumnKind::PartsPerMillion) => format!("{} ppm", signed(*ppm)),
+        (CellValue::Signed(number), _) => signed(*number),
+    }
+}
+
+fn signed_time(ns: i64) -> String {
+    let sign = if ns < 0 { "-" } else { "" };
+    format!("{sign}{}", Nanos::new(ns.unsigned_abs()))
+}

@@ -1,0 +1,243 @@
+//! The tables of a report as data. Each column is described once: its name in files, its kind, what it means, where its value
+//! comes from. CSV files, their machine-readable description, terminal tables and the book's reference are made of these lists.
+//!
+//! Invariant: a column that files have had keeps its name, and new columns come last, so that readers by position go on working.
+
+mod arrivals;
+mod ports;
+mod series;
+mod streams;
+
+pub use arrivals::{OutageTable, QualityTable, ReceiverTable};
+pub use ports::{NodeTable, PortTable};
+pub use series::SeriesTable;
+pub use streams::StreamTable;
+
+use super::RunReport;
+use packetrig_units::Nanos;
+use std::collections::HashMap;
+use std::fmt;
+
+/// A table of the report, one row per stream, port, node and so on.
+pub trait ReportTable: Sized + 'static {
+    /// Name of its CSV file.
+    const FILE: &'static str;
+    /// What a row stands for, in a sentence.
+    const ABOUT: &'static str;
+    /// In the order of the file.
+    const COLUMNS: &'static [ReportColumn<Self>];
+    /// What the values of a row are taken from.
+    type Row<'a>;
+
+    /// The rows in the order of the file.
+    fn rows(report: &RunReport) -> Vec<Self::Row<'_>>;
+
+    /// The column with this name.
+    fn column(name: &str) -> Option<&'static ReportColumn<Self>> {
+        Self::COLUMNS.iter().find(|column| column.name == name)
+    }
+}
+
+/// A column of a [`ReportTable`].
+pub struct ReportColumn<T: ReportTable> {
+    /// Its name in files.
+    pub name: &'static str,
+    /// Type and unit of its values.
+    pub kind: ColumnKind,
+    /// What it means, in a sentence.
+    pub meaning: &'static str,
+    value: fn(&T::Row<'_>) -> Option<CellValue>,
+}
+
+impl<T: ReportTable> ReportColumn<T> {
+    const fn new(
+        name: &'static str,
+        kind: ColumnKind,
+        meaning: &'static str,
+        value: fn(&T::Row<'_>) -> Option<CellValue>,
+    ) -> Self {
+        Self { name, kind, meaning, value }
+    }
+
+    /// The value in this row; absent if it is not known, which is not zero.
+    pub fn value(&self, row: &T::Row<'_>) -> Option<CellValue> {
+        (self.value)(row)
+    }
+
+    const fn describe(&self) -> ColumnDescription {
+        ColumnDescription { name: self.name, kind: self.kind, meaning: self.meaning }
+    }
+}
+
+impl<T: ReportTable> fmt::Debug for ReportColumn<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReportColumn").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// Type and unit of a column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "each says what it is")]
+pub enum ColumnKind {
+    Text,
+    YesNo,
+    Frames,
+    Bytes,
+    /// A count of anything else.
+    Number,
+    Seconds,
+    Nanoseconds,
+    SignedNanoseconds,
+    BitsPerSecond,
+    MilliFramesPerSecond,
+    PartsPerMillion,
+    Percent,
+}
+
+impl ColumnKind {
+    /// The unit in words; none of texts and plain numbers.
+    pub const fn unit(self) -> Option<&'static str> {
+        match self {
+            Self::Text | Self::YesNo | Self::Number => None,
+            Self::Frames => Some("frames"),
+            Self::Bytes => Some("bytes"),
+            Self::Seconds => Some("s"),
+            Self::Nanoseconds | Self::SignedNanoseconds => Some("ns"),
+            Self::BitsPerSecond => Some("bit/s"),
+            Self::MilliFramesPerSecond => Some("frames/1000 s"),
+            Self::PartsPerMillion => Some("ppm"),
+            Self::Percent => Some("%"),
+        }
+    }
+}
+
+/// A value of a table. Its `Display` is what CSV files have.
+#[derive(Clone, Debug, PartialEq)]
+pub enum CellValue {
+    /// A name or a word.
+    Text(String),
+    /// True or false.
+    YesNo(bool),
+    /// A number that is never below zero.
+    Count(u64),
+    /// A number with a sign.
+    Signed(i64),
+    /// A share of a whole.
+    Share {
+        /// The share.
+        part: u64,
+        /// The whole.
+        whole: u64,
+        /// The share in percent of the whole.
+        percent: f64,
+    },
+}
+
+impl fmt::Display for CellValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(text) => f.write_str(text),
+            Self::YesNo(value) => value.fmt(f),
+            Self::Count(count) => count.fmt(f),
+            Self::Signed(value) => value.fmt(f),
+            Self::Share { percent, .. } => write!(f, "{percent:.6}"),
+        }
+    }
+}
+
+impl From<u64> for CellValue {
+    fn from(count: u64) -> Self {
+        Self::Count(count)
+    }
+}
+
+impl From<Nanos> for CellValue {
+    fn from(time: Nanos) -> Self {
+        Self::Count(time.as_u64())
+    }
+}
+
+impl From<&String> for CellValue {
+    fn from(text: &String) -> Self {
+        Self::Text(text.clone())
+    }
+}
+
+impl From<&str> for CellValue {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+/// A unit variant by the name it has in JSON.
+fn word(value: impl serde::Serialize) -> Option<CellValue> {
+    let value = serde_json::to_value(value).ok()?;
+    value.as_str().map(CellValue::from)
+}
+
+/// The nodes of the ports of a run, by the ports' names. Ports of a node that did not report are missing.
+fn nodes_of_ports(report: &RunReport) -> HashMap<&str, &str> {
+    report.ports.iter().map(|port| (port.info.name.as_str(), port.node.as_str())).collect()
+}
+
+/// A table without its values, for those who describe it.
+#[derive(Clone, Debug)]
+pub struct TableDescription {
+    /// Name of its CSV file.
+    pub file: &'static str,
+    /// What a row stands for, in a sentence.
+    pub about: &'static str,
+    /// In the order of the file.
+    pub columns: Vec<ColumnDescription>,
+}
+
+/// A column without its values.
+#[derive(Clone, Copy, Debug)]
+pub struct ColumnDescription {
+    /// Its name in files.
+    pub name: &'static str,
+    /// Type and unit of its values.
+    pub kind: ColumnKind,
+    /// What it means, in a sentence.
+    pub meaning: &'static str,
+}
+
+impl TableDescription {
+    /// All tables of a report.
+    pub fn all() -> [Self; 7] {
+        [
+            Self::of::<StreamTable>(),
+            Self::of::<ReceiverTable>(),
+            Self::of::<OutageTable>(),
+            Self::of::<QualityTable>(),
+            Self::of::<SeriesTable>(),
+            Self::of::<PortTable>(),
+            Self::of::<NodeTable>(),
+        ]
+    }
+
+    fn of<T: ReportTable>() -> Self {
+        Self {
+            file: T::FILE,
+            about: T::ABOUT,
+            columns: T::COLUMNS.iter().map(ReportColumn::describe).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_column_has_a_name_of_its_own_and_a_sentence() {
+        for table in TableDescription::all() {
+            let names: BTreeSet<_> = table.columns.iter().map(|column| column.name).collect();
+            assert_eq!(names.len(), table.columns.len(), "{}", table.file);
+            for column in &table.columns {
+                assert!(column.meaning.ends_with('.'), "{} of {}", column.name, table.file);
+            }
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! What arrived, by receiving port, outage and second.
+
+use super::ColumnKind::{Bytes, Frames, Nanoseconds, Number, Text};
+use super::{CellValue, ReportColumn, ReportTable, nodes_of_ports};
+use crate::report::{LatencyReport, Loss, OutageRow, PortShare, RunReport, StreamReport};
+use packetrig_stats::series::QualitySecond;
+use packetrig_units::Nanos;
+
+/// `receivers.csv`.
+#[derive(Clone, Copy, Debug)]
+pub struct ReceiverTable;
+
+/// A stream at one of its receiving ports.
+#[derive(Clone, Copy, Debug)]
+pub struct ReceiverRow<'a> {
+    stream: &'a StreamReport,
+    share: &'a PortShare,
+    node: Option<&'a str>,
+}
+
+impl ReportTable for ReceiverTable {
+    const FILE: &'static str = "receivers.csv";
+    const ABOUT: &'static str = "One row per stream and receiving port.";
+    const COLUMNS: &'static [ReportColumn<Self>] = RECEIVER_COLUMNS;
+    type Row<'a> = ReceiverRow<'a>;
+
+    fn rows(report: &RunReport) -> Vec<Self::Row<'_>> {
+        let nodes = nodes_of_ports(report);
+        let mut rows = Vec::new();
+        for stream in &report.streams {
+            for share in &stream.per_port {
+                rows.push(ReceiverRow { stream, share, node: nodes.get(share.port.as_str()).copied() });
+            }
+        }
+        rows
+    }
+}
+
+type ReceiverColumn = ReportColumn<ReceiverTable>;
+
+const RECEIVER_COLUMNS: &[ReceiverColumn] = &[
+    ReceiverColumn::new("stream", Text, "Name of the stream.", |row| Some(CellValue::from(&row.stream.name))),
+    ReceiverColumn::new("port", Text, "Name of the receiving port.", |row| {
+        Some(CellValue::from(&row.share.port))
+    }),
+    ReceiverColumn::new("received", Frames, "Frames recognised here, copies included.", |row| {
+        Some(CellValue::Count(row.share.received.frames))
+    }),
+    ReceiverColumn::new("received_bytes", Bytes, "Their bytes, with FCS.", |row| {
+        Some(CellValue::Count(row.share.received.bytes))
+    }),
+    ReceiverColumn::new("unique", Frames, "Different frames received here.", |row| {
+        Some(CellValue::Count(row.share.received.sequence.unique))
+    }),
+    ReceiverColumn::new(
+        "expected",
+        Frames,
+        "Frames that should have arrived here; absent where receivers share the stream.",
+        |row| loss(row, |loss| Some(loss.expected)),
+    ),
+    ReceiverColumn::new("lost", Frames, "Expected frames that did not arrive here.", |row| {
+        loss(row, |loss| Some(loss.lost))
+    }),
+    ReceiverColumn::new("bursts", Number, "Runs of consecutive lost frames.", |row| {
+        loss(row, |loss| loss.bursts)
+    }),
+    ReceiverColumn::new("duplicates", Frames, "Copies of frames that had arrived before.", |row| {
+        Some(CellValue::Count(row.share.received.sequence.duplicates))
+    }),
+    ReceiverColumn::new(
+        "reordered",
+        Frames,
+        "Frames that arrived after one with a higher number (RFC 4737).",
+        |row| Some(CellValue::Count(row.share.received.sequence.reordered)),
+    ),
+    ReceiverColumn::new(
+        "altered",
+        Frames,
+        "Frames whose headers changed on the way; their payload is intact.",
+        |row| Some(CellValue::Count(row.share.received.altered)),
+    ),
+    ReceiverColumn::new("corrupt", Frames, "Frames with a damaged payload.", |row| {
+        Some(CellValue::Count(row.share.received.corrupt))
+    }),
+    ReceiverColumn::new(
+        "unnumbered",
+        Frames,
+        "Frames with a damaged test tag, recognised by their headers.",
+        |row| Some(CellValue::Count(row.share.received.unnumbered)),
+    ),
+    ReceiverColumn::new("latency_mean_ns", Nanoseconds, "One-way latency: mean.", |row| {
+        latency(row, |times| times.mean)
+    }),
+    ReceiverColumn::new("latency_p99_ns", Nanoseconds, "One-way latency: 99 % are at or below.", |row| {
+        latency(row, |times| times.p99)
+    }),
+    ReceiverColumn::new("latency_max_ns", Nanoseconds, "One-way latency: the largest.", |row| {
+        latency(row, |times| times.max)
+    }),
+    ReceiverColumn::new(
+        "node",
+        Text,
+        "The node that the port is on; empty if that node did not report.",
+        |row| row.node.map(CellValue::from),
+    ),
+];
+
+fn loss(row: &ReceiverRow<'_>, of: fn(Loss) -> Option<u64>) -> Option<CellValue> {
+    row.share.loss.and_then(of).map(CellValue::Count)
+}
+
+fn latency(row: &ReceiverRow<'_>, of: fn(LatencyReport) -> Nanos) -> Option<CellValue> {
+    row.share.latency.map(|times| of(times).into())
+}
+
+/// `outages.csv`.
+#[derive(Clone, Copy, Debug)]
+pub struct OutageTable;
+
+/// An outage of a stream at a port.
+#[derive(Clone, Copy, Debug)]
+pub struct OutageTableRow<'a> {
+    stream: &'a StreamReport,
+    outage: &'a OutageRow,
+    node: Option<&'a str>,
+}
+
+impl ReportTable for OutageTable {
+    const FILE: &'static str = "outages.csv";
+    const ABOUT: &'static str =
+        "One row per outage, the longest 64 of each stream. Times count from the start of the run.";
+    const COLUMNS: &'static [ReportColumn<Self>] = OUTAGE_COLUMNS;
+    type Row<'a> = OutageTableRow<'a>;
+
+    fn rows(report: &RunReport) -> Vec<Self::Row<'_>> {
+        let nodes = nodes_of_ports(report);
+        let mut rows = Vec::new();
+        for stream in &report.streams {
+            for outage in stream.outages.iter().flat_map(|outages| &outages.listed) {
+                rows.push(OutageTableRow { stream, outage, node: nodes.get(outage.port.as_str()).copied() });
+            }
+        }
+        rows
+    }
+}
+
+type OutageColumn = ReportColumn<OutageTable>;
+
+const OUTAGE_COLUMNS: &[OutageColumn] = &[
+    OutageColumn::new("stream", Text, "Name of the stream.", |row| Some(CellValue::from(&row.stream.name))),
+    OutageColumn::new("port", Text, "Name of the receiving port.", |row| {
+        Some(CellValue::from(&row.outage.port))
+    }),
+    OutageColumn::new("first", Number, "Number of the first lost frame.", |row| {
+        Some(CellValue::Count(row.outage.first))
+    }),
+    OutageColumn::new("last", Number, "Number of the last lost frame.", |row| {
+        Some(CellValue::Count(row.outage.last))
+    }),
+    OutageColumn::new("frames", Frames, "Lost frames from the first to the last.", |row| {
+        Some(CellValue::Count(row.outage.frames))
+    }),
+    OutageColumn::new("gaps", Number, "Separate gaps that this row joins.", |row| {
+        Some(CellValue::Count(row.outage.gaps))
+    }),
+    OutageColumn::new(
+        "begin_ns",
+        Nanoseconds,
+        "Arrival of the last frame before the gap; empty if none arrived before it.",
+        |row| row.outage.begin.map(CellValue::from),
+    ),
+    OutageColumn::new(
+        "end_ns",
+        Nanoseconds,
+        "Arrival of the first frame after the gap; empty if none arrived after it.",
+        |row| row.outage.end.map(CellValue::from),
+    ),
+    OutageColumn::new(
+        "in_doubt",
+        Frames,
+        "Of the lost frames, those that the rig, or a link without carrier, may have lost.",
+        |row| Some(CellValue::Count(row.outage.in_doubt)),
+    ),
+    OutageColumn::new(
+        "node",
+        Text,
+        "The node that the port is on; empty if that node did not report.",
+        |row| row.node.map(CellValue::from),
+    ),
+];
+
+/// `quality.csv`.
+#[derive(Clone, Copy, Debug)]
+pub struct QualityTable;
+
+/// A second of a stream.
+#[derive(Clone, Copy, Debug)]
+pub struct QualityRow<'a> {
+    stream: &'a StreamReport,
+    second: u64,
+    quality: QualitySecond,
+}
+
+impl ReportTable for QualityTable {
+    const FILE: &'static str = "quality.csv";
+    const ABOUT: &'static str =
+        "One row per stream and second of the run in which frames were lost or delays measured.";
+    const COLUMNS: &'static [ReportColumn<Self>] = QUALITY_COLUMNS;
+    type Row<'a> = QualityRow<'a>;
+
+    fn rows(report: &RunReport) -> Vec<Self::Row<'_>> {
+        let mut rows = Vec::new();
+        for stream in &report.streams {
+            let seconds = stream.received.iter().flat_map(|got| &got.quality.seconds);
+            let all = (0..).zip(seconds).filter(|(_, quality)| quality.lost + quality.delayed > 0);
+            rows.extend(all.map(|(second, quality)| QualityRow { stream, second, quality: *quality }));
+        }
+        rows
+    }
+}
+
+type QualityColumn = ReportColumn<QualityTable>;
+
+const QUALITY_COLUMNS: &[QualityColumn] = &[
+    QualityColumn::new("stream", Text, "Name of the stream.", |row| Some(CellValue::from(&row.stream.name))),
+    QualityColumn::new("second", Number, "Second of the run, from 0.", |row| {
+        Some(CellValue::Count(row.second))
+    }),
+    QualityColumn::new("lost", Frames, "Frames due in this second that were lost.", |row| {
+        Some(CellValue::Count(row.quality.lost))
+    }),
+    QualityColumn::new("delayed", Frames, "Frames whose delay was measured.", |row| {
+        Some(CellValue::Count(row.quality.delayed))
+    }),
+    QualityColumn::new("latency_mean_ns", Nanoseconds, "Mean of their delays.", |row| {
+        row.quality.delay_total_ns.checked_div(row.quality.delayed).map(CellValue::Count)
+    }),
+    QualityColumn::new("latency_max_ns", Nanoseconds, "The longest of their delays.", |row| {
+        (row.quality.delayed > 0).then(|| row.quality.delay_max.into())
+    }),
+];

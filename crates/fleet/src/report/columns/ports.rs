@@ -1,0 +1,156 @@
+//! One row per port, and one per node.
+
+use super::ColumnKind::{BitsPerSecond, Bytes, Frames, Nanoseconds, Number, SignedNanoseconds, Text, YesNo};
+use super::{CellValue, ReportColumn, ReportTable, word};
+use crate::report::{NodeReport, PortReport, RunReport};
+
+/// `ports.csv`.
+#[derive(Clone, Copy, Debug)]
+pub struct PortTable;
+
+impl ReportTable for PortTable {
+    const FILE: &'static str = "ports.csv";
+    const ABOUT: &'static str = "One row per port.";
+    const COLUMNS: &'static [ReportColumn<Self>] = PORT_COLUMNS;
+    type Row<'a> = &'a PortReport;
+
+    fn rows(report: &RunReport) -> Vec<Self::Row<'_>> {
+        report.ports.iter().collect()
+    }
+}
+
+type PortColumn = ReportColumn<PortTable>;
+
+const PORT_COLUMNS: &[PortColumn] = &[
+    PortColumn::new("port", Text, "Name of the port.", |row| Some(CellValue::from(&row.info.name))),
+    PortColumn::new("node", Text, "The node that the port is on.", |row| Some(CellValue::from(&row.node))),
+    PortColumn::new("location", Text, "Interface, with its network namespace.", |row| {
+        Some(CellValue::from(&row.info.location))
+    }),
+    PortColumn::new("back_end", Text, "The back end that ran.", |row| word(row.info.back_end)),
+    PortColumn::new("driver", Text, "Driver of the interface.", |row| {
+        Some(CellValue::from(&row.info.driver))
+    }),
+    PortColumn::new("speed_bps", BitsPerSecond, "Link speed, if the driver or the plan says it.", |row| {
+        Some(row.info.speed?.bits_per_second().into())
+    }),
+    PortColumn::new("tx_stamp", Text, "What stamps departing frames.", |row| word(row.info.tx_stamp)),
+    PortColumn::new("rx_stamp", Text, "What stamps arriving frames.", |row| word(row.info.rx_stamp)),
+    PortColumn::new("tx_handed_over", Frames, "Frames that the kernel took.", |row| {
+        Some(CellValue::Count(row.tx.handed_over))
+    }),
+    PortColumn::new("tx_refused", Frames, "Frames that the kernel refused.", |row| {
+        Some(CellValue::Count(row.tx.refused))
+    }),
+    PortColumn::new("tx_on_wire", Frames, "Frames that the interface says it transmitted.", |row| {
+        row.tx.on_wire.map(CellValue::Count)
+    }),
+    PortColumn::new("tx_dropped", Frames, "Frames that the interface says it dropped on transmit.", |row| {
+        row.tx.dropped.map(CellValue::Count)
+    }),
+    PortColumn::new("tx_bytes", Bytes, "Bytes of the streams sent here, with FCS.", |row| {
+        Some(CellValue::Count(row.tx_bytes))
+    }),
+    PortColumn::new("tx_l2_bps", BitsPerSecond, "Mean rate sent on layer 2, over all streams.", |row| {
+        Some(row.tx_rate?.l2.bits_per_second().into())
+    }),
+    PortColumn::new("rx_arrived", Frames, "Frames that the interface says arrived.", |row| {
+        row.rx.arrived.map(CellValue::Count)
+    }),
+    PortColumn::new("rx_dropped", Frames, "Frames that the interface says it dropped on receive.", |row| {
+        row.rx.dropped.map(CellValue::Count)
+    }),
+    PortColumn::new("rx_ring_dropped", Frames, "Frames for which the receive ring had no room.", |row| {
+        Some(CellValue::Count(row.rx.ring_dropped))
+    }),
+    PortColumn::new("rx_seen", Frames, "Frames that the receiver looked at.", |row| {
+        Some(CellValue::Count(row.rx.seen))
+    }),
+    PortColumn::new("rx_foreign", Frames, "Frames that are not of this run.", |row| {
+        Some(CellValue::Count(row.rx.foreign))
+    }),
+    PortColumn::new(
+        "rx_unnumbered",
+        Frames,
+        "Frames with a damaged test tag, recognised by their headers.",
+        |row| Some(CellValue::Count(row.rx.unnumbered)),
+    ),
+    PortColumn::new("rx_bytes", Bytes, "Bytes of the frames received, with FCS.", |row| {
+        Some(CellValue::Count(row.rx.bytes))
+    }),
+    PortColumn::new("rx_l2_bps", BitsPerSecond, "Mean rate received on layer 2, over all streams.", |row| {
+        Some(row.rx_rate?.l2.bits_per_second().into())
+    }),
+    PortColumn::new(
+        "clock_bound_ns",
+        Nanoseconds,
+        "Error of the conversion of arrival stamps to the monotonic clock.",
+        |row| Some(row.clock_bound.into()),
+    ),
+    PortColumn::new("rx_protocol", Frames, "Frames of protocols that emulated devices answer.", |row| {
+        Some(CellValue::Count(row.rx.protocol))
+    }),
+    PortColumn::new("rx_of_run", Frames, "Frames seen that are neither foreign nor of protocols.", |row| {
+        Some(CellValue::Count(row.rx.seen.saturating_sub(row.rx.foreign).saturating_sub(row.rx.protocol)))
+    }),
+];
+
+/// `nodes.csv`.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeTable;
+
+impl ReportTable for NodeTable {
+    const FILE: &'static str = "nodes.csv";
+    const ABOUT: &'static str = "One row per node of a run on several nodes.";
+    const COLUMNS: &'static [ReportColumn<Self>] = NODE_COLUMNS;
+    type Row<'a> = &'a NodeReport;
+
+    fn rows(report: &RunReport) -> Vec<Self::Row<'_>> {
+        report.nodes.iter().collect()
+    }
+}
+
+type NodeColumn = ReportColumn<NodeTable>;
+
+const NODE_COLUMNS: &[NodeColumn] = &[
+    NodeColumn::new("node", Text, "Name of the node.", |row| Some(CellValue::from(&row.node))),
+    NodeColumn::new("reported", YesNo, "Whether its result is here; if not, nothing else is known.", |row| {
+        Some(CellValue::YesNo(row.reported))
+    }),
+    NodeColumn::new("ports", Number, "Ports of the plan on it.", |row| {
+        row.reported.then_some(CellValue::Count(row.ports as u64))
+    }),
+    NodeColumn::new("sent", Frames, "Frames that its senders handed over.", |row| {
+        row.sent.map(CellValue::Count)
+    }),
+    NodeColumn::new(
+        "received",
+        Frames,
+        "Frames of the run that its receivers counted, copies included.",
+        |row| row.received.map(CellValue::Count),
+    ),
+    NodeColumn::new("clock_source", Text, "How its clock was compared with the controller's.", |row| {
+        Some(CellValue::from(row.clock?.source.name()))
+    }),
+    NodeColumn::new(
+        "clock_offset_ns",
+        SignedNanoseconds,
+        "Its clock less the controller's, at the start.",
+        |row| row.clock?.offset_ns.map(CellValue::Signed),
+    ),
+    NodeColumn::new("clock_bound_ns", Nanoseconds, "How far off that offset may be.", |row| {
+        row.clock?.bound.map(CellValue::from)
+    }),
+    NodeColumn::new(
+        "start_skew_ns",
+        SignedNanoseconds,
+        "First departure less its due time, by the controller's clock.",
+        |row| row.start?.skew_ns.map(CellValue::Signed),
+    ),
+    NodeColumn::new("start_skew_bound_ns", Nanoseconds, "How far off that skew may be.", |row| {
+        row.start?.bound.map(CellValue::from)
+    }),
+    NodeColumn::new("start_stamp", Text, "What took the time of the first departure.", |row| {
+        word(row.start?.stamp?)
+    }),
+];

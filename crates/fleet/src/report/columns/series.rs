@@ -1,0 +1,74 @@
+//! Frames and bytes of each second.
+
+use super::ColumnKind::{Bytes, Frames, Number, Text};
+use super::{CellValue, ReportColumn, ReportTable};
+use crate::report::RunReport;
+use packetrig_stats::series::RateSeries;
+
+/// `series.csv`.
+#[derive(Clone, Copy, Debug)]
+pub struct SeriesTable;
+
+/// What a series is of.
+#[derive(Clone, Copy, Debug)]
+struct SeriesSubject<'a> {
+    kind: &'static str,
+    name: &'a str,
+    direction: &'static str,
+    node: &'a str,
+}
+
+/// A second of a series.
+#[derive(Clone, Copy, Debug)]
+pub struct SeriesRow<'a> {
+    subject: SeriesSubject<'a>,
+    second: u64,
+    frames: u64,
+    bytes: u64,
+}
+
+impl ReportTable for SeriesTable {
+    const FILE: &'static str = "series.csv";
+    const ABOUT: &'static str = "One row per stream or port, direction and second of the run.";
+    const COLUMNS: &'static [ReportColumn<Self>] = COLUMNS;
+    type Row<'a> = SeriesRow<'a>;
+
+    fn rows(report: &RunReport) -> Vec<Self::Row<'_>> {
+        let mut rows = Vec::new();
+        for stream in &report.streams {
+            let subject = SeriesSubject { kind: "stream", name: &stream.name, direction: "tx", node: "" };
+            rows.extend(stream.sent.iter().flat_map(|sent| seconds(subject, &sent.series)));
+            let subject = SeriesSubject { direction: "rx", ..subject };
+            rows.extend(stream.received.iter().flat_map(|got| seconds(subject, &got.series)));
+        }
+        for port in &report.ports {
+            let subject =
+                SeriesSubject { kind: "port", name: &port.info.name, direction: "tx", node: &port.node };
+            rows.extend(seconds(subject, &port.tx_series));
+            rows.extend(seconds(SeriesSubject { direction: "rx", ..subject }, &port.rx_series));
+        }
+        rows
+    }
+}
+
+fn seconds<'a>(subject: SeriesSubject<'a>, series: &'a RateSeries) -> impl Iterator<Item = SeriesRow<'a>> {
+    let row = move |(second, (frames, bytes)): (u64, &(u64, u64))| SeriesRow {
+        subject,
+        second,
+        frames: *frames,
+        bytes: *bytes,
+    };
+    (0..).zip(&series.seconds).map(row)
+}
+
+type Column = ReportColumn<SeriesTable>;
+
+const COLUMNS: &[Column] = &[
+    Column::new("kind", Text, "`stream` or `port`.", |row| Some(row.subject.kind.into())),
+    Column::new("name", Text, "Name of the stream or port.", |row| Some(CellValue::from(row.subject.name))),
+    Column::new("direction", Text, "`tx` or `rx`.", |row| Some(CellValue::from(row.subject.direction))),
+    Column::new("second", Number, "Second of the run, from 0.", |row| Some(CellValue::Count(row.second))),
+    Column::new("frames", Frames, "Frames in this second.", |row| Some(CellValue::Count(row.frames))),
+    Column::new("bytes", Bytes, "Their bytes, with FCS.", |row| Some(CellValue::Count(row.bytes))),
+    Column::new("node", Text, "The node that a port is on.", |row| Some(CellValue::from(row.subject.node))),
+];

@@ -1,0 +1,285 @@
+//! One row per stream, however many receivers it has.
+
+use super::ColumnKind::{
+    BitsPerSecond, Bytes, Frames, MilliFramesPerSecond, Nanoseconds, Number, PartsPerMillion, Percent,
+    Seconds, Text,
+};
+use super::{CellValue, ReportColumn, ReportTable};
+use crate::report::{
+    LatencyReport, Loss, MeanRate, MisdeliveryReport, Received, RunReport, Sent, Spread, StreamReport,
+};
+use packetrig_stats::jitter::JitterSummary;
+use packetrig_units::Nanos;
+
+/// `streams.csv`.
+#[derive(Clone, Copy, Debug)]
+pub struct StreamTable;
+
+impl ReportTable for StreamTable {
+    const FILE: &'static str = "streams.csv";
+    const ABOUT: &'static str =
+        "One row per stream; a stream with several receivers has one row for all of them.";
+    const COLUMNS: &'static [ReportColumn<Self>] = COLUMNS;
+    type Row<'a> = &'a StreamReport;
+
+    fn rows(report: &RunReport) -> Vec<Self::Row<'_>> {
+        report.streams.iter().collect()
+    }
+}
+
+type Column = ReportColumn<StreamTable>;
+
+const COLUMNS: &[Column] = &[
+    Column::new("stream", Text, "Name of the stream.", |row| Some(CellValue::from(&row.name))),
+    Column::new("tx_port", Text, "Name of the port that sends it.", |row| {
+        Some(CellValue::from(&row.tx_port))
+    }),
+    Column::new("rx_ports", Text, "Names of the ports that receive it, with spaces between them.", |row| {
+        Some(CellValue::from(&row.rx_ports.join(" ")))
+    }),
+    Column::new("planned", Frames, "Frames that were due by the time the sender ended.", |row| {
+        sent(row, |sent| sent.planned)
+    }),
+    Column::new("sent", Frames, "Frames that the sender handed over to the kernel.", |row| {
+        sent(row, |sent| sent.frames)
+    }),
+    Column::new("unsent", Frames, "Frames that were planned and not sent.", |row| {
+        sent(row, |sent| sent.unsent)
+    }),
+    Column::new("late", Frames, "Frames that left later than the stated tolerance.", |row| {
+        sent(row, |sent| sent.late)
+    }),
+    Column::new("sent_bytes", Bytes, "Bytes of the frames sent, with FCS.", |row| {
+        sent(row, |sent| sent.bytes)
+    }),
+    Column::new("tx_fps_milli", MilliFramesPerSecond, "Mean frame rate sent.", |row| {
+        tx_rate(row, |rate| rate.frames_milli)
+    }),
+    Column::new("tx_l2_bps", BitsPerSecond, "Mean rate sent on layer 2: frames with FCS.", |row| {
+        tx_rate(row, |rate| rate.l2.bits_per_second())
+    }),
+    Column::new(
+        "tx_l1_bps",
+        BitsPerSecond,
+        "Mean rate sent on layer 1: with preamble and minimum gap.",
+        |row| tx_rate(row, |rate| rate.l1.bits_per_second()),
+    ),
+    Column::new(
+        "rate_error_ppm",
+        PartsPerMillion,
+        "Mean frame rate compared with the schedule; above zero is too fast.",
+        |row| row.sent.as_ref()?.rate_error_ppm.map(CellValue::Signed),
+    ),
+    Column::new(
+        "send_error_p50_ns",
+        Nanoseconds,
+        "Distance of departures from their due times: median.",
+        |row| send_error(row, |spread| spread.p50),
+    ),
+    Column::new(
+        "send_error_p99_ns",
+        Nanoseconds,
+        "Distance of departures from their due times: 99 % are at or below.",
+        |row| send_error(row, |spread| spread.p99),
+    ),
+    Column::new(
+        "send_error_max_ns",
+        Nanoseconds,
+        "Distance of departures from their due times: the largest.",
+        |row| send_error(row, |spread| spread.max),
+    ),
+    Column::new(
+        "received",
+        Frames,
+        "Frames of the stream that receivers recognised, copies included.",
+        |row| got(row, |got| got.frames),
+    ),
+    Column::new("received_bytes", Bytes, "Bytes of the frames received, with FCS.", |row| {
+        got(row, |got| got.bytes)
+    }),
+    Column::new("unique", Frames, "Different frames received.", |row| got(row, |got| got.sequence.unique)),
+    Column::new("rx_l2_bps", BitsPerSecond, "Mean rate received on layer 2.", |row| {
+        Some(row.received.as_ref()?.rate?.l2.bits_per_second().into())
+    }),
+    Column::new("expected", Frames, "Frames that all receivers together should have counted.", |row| {
+        loss(row, |loss| loss.expected)
+    }),
+    Column::new("lost", Frames, "Expected frames that no receiver counted.", |row| {
+        loss(row, |loss| loss.lost)
+    }),
+    Column::new("lost_percent", Percent, "Lost frames in percent of those expected.", |row| {
+        let loss = row.loss?;
+        Some(CellValue::Share { part: loss.lost, whole: loss.expected, percent: loss.percent })
+    }),
+    Column::new("longest_burst", Frames, "The longest run of consecutive lost frames.", |row| {
+        row.loss?.longest_burst.map(CellValue::Count)
+    }),
+    Column::new(
+        "loss_seconds",
+        Seconds,
+        "Seconds of the schedule in which at least one frame was lost.",
+        |row| row.loss?.seconds.map(CellValue::Count),
+    ),
+    Column::new("duplicates", Frames, "Copies of frames that had arrived before.", |row| {
+        got(row, |got| got.sequence.duplicates)
+    }),
+    Column::new(
+        "reordered",
+        Frames,
+        "Frames that arrived after one with a higher number (RFC 4737).",
+        |row| got(row, |got| got.sequence.reordered),
+    ),
+    Column::new("max_extent", Frames, "The largest reordering extent (RFC 4737).", |row| {
+        got(row, |got| got.sequence.max_extent)
+    }),
+    Column::new("stale", Frames, "Frames too old to be told from copies.", |row| {
+        got(row, |got| got.sequence.stale)
+    }),
+    Column::new(
+        "altered",
+        Frames,
+        "Frames whose headers changed on the way; their payload is intact.",
+        |row| got(row, |got| got.altered),
+    ),
+    Column::new("corrupt", Frames, "Frames with a damaged payload.", |row| got(row, |got| got.corrupt)),
+    Column::new(
+        "unnumbered",
+        Frames,
+        "Frames with a damaged test tag, recognised by their headers.",
+        |row| got(row, |got| got.unnumbered),
+    ),
+    Column::new("latency_min_ns", Nanoseconds, "One-way latency: the smallest.", |row| {
+        latency(row, |times| times.min)
+    }),
+    Column::new("latency_mean_ns", Nanoseconds, "One-way latency: mean.", |row| {
+        latency(row, |times| times.mean)
+    }),
+    Column::new("latency_max_ns", Nanoseconds, "One-way latency: the largest.", |row| {
+        latency(row, |times| times.max)
+    }),
+    Column::new("latency_p50_ns", Nanoseconds, "One-way latency: median.", |row| {
+        latency(row, |times| times.p50)
+    }),
+    Column::new("latency_p90_ns", Nanoseconds, "One-way latency: 90 % are at or below.", |row| {
+        latency(row, |times| times.p90)
+    }),
+    Column::new("latency_p99_ns", Nanoseconds, "One-way latency: 99 % are at or below.", |row| {
+        latency(row, |times| times.p99)
+    }),
+    Column::new("latency_p999_ns", Nanoseconds, "One-way latency: 99.9 % are at or below.", |row| {
+        latency(row, |times| times.p999)
+    }),
+    Column::new("latency_p9999_ns", Nanoseconds, "One-way latency: 99.99 % are at or below.", |row| {
+        latency(row, |times| times.p9999)
+    }),
+    Column::new(
+        "latency_error_p99_ns",
+        Nanoseconds,
+        "How far off a latency is at most, for 99 % of the frames.",
+        |row| row.latency.as_ref()?.error.p99().map(CellValue::from),
+    ),
+    Column::new(
+        "jitter_rfc3550_ns",
+        Nanoseconds,
+        "Interarrival jitter at the end of the stream (RFC 3550).",
+        |row| jitter(row, |jitter| jitter.rfc3550),
+    ),
+    Column::new(
+        "jitter_pdv_p999_ns",
+        Nanoseconds,
+        "Packet delay variation (RFC 5481): p99.9 of the latency less its minimum.",
+        |row| jitter(row, |jitter| jitter.pdv_p999),
+    ),
+    Column::new(
+        "jitter_ipdv_mean_ns",
+        Nanoseconds,
+        "Inter-packet delay variation (RFC 5481): mean.",
+        |row| jitter(row, |jitter| jitter.ipdv_mean),
+    ),
+    Column::new(
+        "jitter_ipdv_max_ns",
+        Nanoseconds,
+        "Inter-packet delay variation (RFC 5481): the largest.",
+        |row| jitter(row, |jitter| jitter.ipdv_max),
+    ),
+    Column::new("first_rx_ns", Nanoseconds, "First arrival, counted from the start of the run.", |row| {
+        row.received.as_ref()?.first.map(CellValue::from)
+    }),
+    Column::new("last_rx_ns", Nanoseconds, "Last arrival, counted from the start of the run.", |row| {
+        row.received.as_ref()?.last.map(CellValue::from)
+    }),
+    Column::new(
+        "latency_clock_bound_ns",
+        Nanoseconds,
+        "The part of the latency's error that the clocks of two nodes add.",
+        |row| row.latency.as_ref()?.error.clock.map(CellValue::from),
+    ),
+    Column::new("bursts", Number, "Runs of consecutive lost frames.", |row| {
+        row.loss?.bursts.map(CellValue::Count)
+    }),
+    Column::new(
+        "in_doubt",
+        Frames,
+        "Lost frames that the rig, or a link without carrier, may have lost.",
+        |row| loss(row, |loss| loss.in_doubt),
+    ),
+    Column::new(
+        "longest_outage_ns",
+        Nanoseconds,
+        "The longest time between two arrivals with lost frames between them.",
+        |row| row.outages.as_ref()?.longest.map(CellValue::from),
+    ),
+    Column::new(
+        "misdelivered",
+        Frames,
+        "Frames that arrived at a wrong port and not at the right one.",
+        |row| astray(row, |astray| astray.instead),
+    ),
+    Column::new("flooded", Frames, "Frames that arrived at a wrong port and at the right one, too.", |row| {
+        astray(row, |astray| astray.flooded)
+    }),
+    Column::new("reflected", Frames, "Frames that came back to the port that sent them.", |row| {
+        astray(row, |astray| astray.reflected)
+    }),
+    Column::new(
+        "untagged_compared",
+        Frames,
+        "Frames without a test tag whose contents were compared.",
+        |row| Some(row.contents?.compared.into()),
+    ),
+    Column::new("untagged_lost", Frames, "Frames without a test tag whose contents did not arrive.", |row| {
+        Some(row.contents?.lost.into())
+    }),
+];
+
+fn sent(row: &StreamReport, of: fn(&Sent) -> u64) -> Option<CellValue> {
+    row.sent.as_ref().map(|sent| of(sent).into())
+}
+
+fn tx_rate(row: &StreamReport, of: fn(MeanRate) -> u64) -> Option<CellValue> {
+    row.sent.as_ref()?.rate.map(|rate| of(rate).into())
+}
+
+fn send_error(row: &StreamReport, of: fn(Spread) -> Nanos) -> Option<CellValue> {
+    row.sent.as_ref()?.send_error.map(|spread| of(spread).into())
+}
+
+fn got(row: &StreamReport, of: fn(&Received) -> u64) -> Option<CellValue> {
+    row.received.as_ref().map(|got| of(got).into())
+}
+
+fn loss(row: &StreamReport, of: fn(Loss) -> u64) -> Option<CellValue> {
+    row.loss.map(|loss| of(loss).into())
+}
+
+fn latency(row: &StreamReport, of: fn(&LatencyReport) -> Nanos) -> Option<CellValue> {
+    row.latency.as_ref().map(|times| of(times).into())
+}
+
+fn jitter(row: &StreamReport, of: fn(&JitterSummary) -> Nanos) -> Option<CellValue> {
+    row.jitter.as_ref().map(|jitter| of(jitter).into())
+}
+
+fn astray(row: &StreamReport, of: fn(&MisdeliveryReport) -> u64) -> Option<CellValue> {
+    row.misdelivery.as_ref().map(|astray| of(astray).into())
+}
