@@ -1,14 +1,14 @@
 //! Live progress of a run, made of its events: a few lines that change on a terminal, one line each second elsewhere.
 //!
-//! [`tally::Tally`] is what the run has done so far; this module only shows it. Progress goes to standard error and is
+//! [`totals::ProgressTotals`] is what the run has done so far; this module only shows it. Progress goes to standard error and is
 //! never the only place where something is said.
 
 mod live;
-mod tally;
+mod totals;
 
 pub(crate) use live::LiveLine;
 
-use self::tally::Tally;
+use self::totals::ProgressTotals;
 use crate::output::remark;
 use crate::safe_text::safe;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -23,7 +23,7 @@ const LINE_EVERY: Nanos = Nanos::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Progress {
     view: View,
-    tally: Tally,
+    totals: ProgressTotals,
     started: Option<MonoTime>,
     planned: Option<Nanos>,
 }
@@ -43,7 +43,7 @@ impl Progress {
             false if std::io::stderr().is_terminal() => View::Bar(bar(planned)),
             false => View::Lines { next: MonoTime::default() },
         };
-        Self { view, tally: Tally::default(), started: None, planned }
+        Self { view, totals: ProgressTotals::default(), started: None, planned }
     }
 
     /// The run entered another state.
@@ -65,16 +65,16 @@ impl Progress {
 
     /// New cumulative counts of a node.
     pub(crate) fn counters(&mut self, node: &str, at: MonoTime, sample: &CountSample) {
-        self.tally.take(node, at, sample);
+        self.totals.take(node, at, sample);
         let elapsed = self.started.map_or(Nanos::ZERO, |started| at.since(started));
         match &mut self.view {
             View::Bar(bar) => {
                 let whole = self.planned.map_or(u64::MAX, Nanos::as_u64);
                 bar.set_position(elapsed.as_u64().min(whole) / 1_000_000);
-                bar.set_message(safe(&self.tally.parts().join("\n  ")).into_owned());
+                bar.set_message(safe(&self.totals.parts().join("\n  ")).into_owned());
             }
             View::Lines { next } if at >= *next && self.started.is_some() => {
-                remark(format_args!("{:>7.1} s  {}", elapsed.as_secs_f64(), self.tally));
+                remark(format_args!("{:>7.1} s  {}", elapsed.as_secs_f64(), self.totals));
                 while *next <= at {
                     *next = *next + LINE_EVERY;
                 }

@@ -26,6 +26,7 @@ use packetrig_stats::result::NeighbourState;
 use packetrig_units::MonoTime;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -118,6 +119,22 @@ impl<R: Rigs> Console<R> {
         let Desk { run, sent } = std::mem::take(desk);
         if let Some(run) = run {
             run.close(sent);
+        }
+    }
+
+    /// Waits until it is known of all these echo requests whether they were answered, or until their run has ended.
+    fn await_answers(&self, live: &Arc<Mutex<Live>>, numbers: Range<u64>) {
+        for _ in 0..LOOKS {
+            let is_current = Arc::ptr_eq(live, &self.view().live);
+            let live = live.lock().unwrap_or_else(PoisonError::into_inner);
+            if !is_current
+                || live.ended().is_some()
+                || numbers.clone().all(|number| live.ping(number).is_some())
+            {
+                return;
+            }
+            drop(live);
+            std::thread::sleep(LOOK_AGAIN);
         }
     }
 
@@ -287,14 +304,13 @@ impl<R: Rigs> Tester for Console<R> {
             source: ping.source.clone(),
             to: ping.destination,
         };
+        let live = Arc::clone(&self.view().live);
         desk.steer(PlanChange::Ping((first..).zip(&requests).map(order).collect()))?;
-        let known = |number| self.view().live().ping(number);
-        for _ in 0..LOOKS {
-            if (first..).zip(&requests).all(|(number, _)| known(number).is_some()) {
-                break;
-            }
-            std::thread::sleep(LOOK_AGAIN);
-        }
+        // Answers take seconds. Other changes must not wait for them.
+        drop(desk);
+        let numbers = first..first + requests.len() as u64;
+        self.await_answers(&live, numbers);
+        let known = |number| live.lock().unwrap_or_else(PoisonError::into_inner).ping(number);
         let result = |(number, ping): (u64, Ping)| PingResult {
             source: ping.source,
             destination: ping.destination,

@@ -266,3 +266,21 @@ fn a_start_that_fails_clears_no_counters() {
     assert_eq!(traffic(&console, Change::Start, &[]).unwrap_err().kind, RefusalKind::Internal);
     assert_eq!(console.ports(&["p1".into()]).unwrap()[0].frames_tx, 100);
 }
+
+#[test]
+fn a_change_need_not_wait_for_the_answers_to_echo_requests() {
+    let (console, fake) = console();
+    console.set_config(config("va")).unwrap();
+    std::thread::scope(|scope| {
+        let request = Ping { source: "i".into(), destination: "198.18.0.1".parse().unwrap() };
+        let pinging = scope.spawn(|| console.ping(vec![request]));
+        while !fake.log.lock().unwrap().iter().any(|line| line.starts_with("Ping")) {
+            std::thread::yield_now();
+        }
+        console.set_state(State::Protocols { on: true }).unwrap();
+        assert!(!pinging.is_finished(), "nobody has answered yet");
+        // No answer comes from a run that has gone.
+        console.set_config(json!({})).unwrap();
+        assert!(!pinging.join().unwrap().unwrap()[0].succeeded);
+    });
+}

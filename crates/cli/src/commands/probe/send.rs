@@ -105,9 +105,14 @@ fn conclude(
     output: &mut Output,
 ) -> Result<Exit, Error> {
     let summary = Summary::of(&sent.records);
+    let trains: Vec<u32> = sent.records.iter().map(|record| record.train).collect();
+    let turns = turns(&trains);
     for file in &arguments.write {
         // The same bytes again: a frame follows from its record.
-        let mut frame = |record: &Record, out: &mut Vec<u8>| write_frame(aims, &sent.records, record, out);
+        let mut frame = |record: &Record, out: &mut Vec<u8>| {
+            let turn = turns.get(record.number as usize).copied().unwrap_or(0);
+            write_frame(aims, turn, record, out);
+        };
         probes::write(file, header, &sent.records, &mut frame)?;
     }
     if arguments.json {
@@ -130,9 +135,8 @@ fn conclude(
     })
 }
 
-/// Trains take turns with the targets.
-fn write_frame(aims: &[Aim], records: &[Record], record: &Record, out: &mut Vec<u8>) {
-    let turn = if aims.len() > 1 { turn_of(records, record.number) } else { 0 };
+/// Writes the frame of a probe whose train came after `turn` others: trains take turns with the targets.
+fn write_frame(aims: &[Aim], turn: usize, record: &Record, out: &mut Vec<u8>) {
     let probe = packetrig_probe::Planned {
         number: record.number,
         train: record.train,
@@ -145,11 +149,10 @@ fn write_frame(aims: &[Aim], records: &[Record], record: &Record, out: &mut Vec<
     }
 }
 
-/// How many trains came before that of a probe.
-fn turn_of(records: &[Record], number: u32) -> usize {
-    let before = records.iter().take(number as usize + 1);
-    let trains: Vec<u32> = before.map(|record| record.train).collect();
-    trains.chunk_by(|one, other| one == other).count().saturating_sub(1)
+/// How many trains came before that of each probe; `trains` has the train of each probe in the order of their numbers.
+fn turns(trains: &[u32]) -> Vec<usize> {
+    let trains = trains.chunk_by(|one, other| one == other).enumerate();
+    trains.flat_map(|(turn, probes)| probes.iter().map(move |_| turn)).collect()
 }
 
 fn text(header: &Header, summary: &Summary) -> String {
@@ -205,5 +208,10 @@ mod tests {
         assert_eq!(bytes("00 ff:7A"), Some(vec![0, 255, 0x7a]));
         assert_eq!(bytes("0"), None);
         assert_eq!(bytes("0g"), None);
+    }
+
+    #[test]
+    fn every_probe_of_a_train_has_the_turn_of_its_train() {
+        assert_eq!(turns(&[7, 7, 8, 8, 8, 20]), [0, 0, 1, 1, 1, 2]);
     }
 }

@@ -9,17 +9,31 @@ use std::fmt;
 /// Rates are means over about this long.
 const LOOK_BACK: Nanos = Nanos::from_secs(1);
 
-/// See the module.
+/// Adds the newest counts of all nodes and computes rates from earlier sums.
 #[derive(Debug, Default)]
-pub(crate) struct Tally {
-    nodes: BTreeMap<String, Counts>,
+pub(crate) struct ProgressTotals {
+    nodes: BTreeMap<String, NodeProgress>,
     /// Sums at earlier moments, oldest first; the oldest is the newest that is at least [`LOOK_BACK`] old.
-    past: VecDeque<(MonoTime, Counts)>,
-    latency: Option<(Nanos, Nanos, Nanos)>,
+    past: VecDeque<(MonoTime, FrameTotals)>,
+}
+
+/// What a node has counted so far.
+#[derive(Clone, Copy, Debug, Default)]
+struct NodeProgress {
+    totals: FrameTotals,
+    /// The last that it measured; a node that only sends measures none.
+    latency: Option<LatencyRange>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct LatencyRange {
+    least: Nanos,
+    mean: Nanos,
+    most: Nanos,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Counts {
+struct FrameTotals {
     sent: u64,
     sent_bytes: u64,
     received: u64,
@@ -27,7 +41,7 @@ struct Counts {
     lost: u64,
 }
 
-impl Counts {
+impl FrameTotals {
     fn of(sample: &CountSample) -> Self {
         let sum = |counts: &mut dyn Iterator<Item = u64>| counts.sum();
         Self {
@@ -50,20 +64,37 @@ impl Counts {
     }
 }
 
-impl Tally {
+impl ProgressTotals {
     /// Takes in the newest counts of a node.
     pub(crate) fn take(&mut self, node: &str, at: MonoTime, sample: &CountSample) {
-        self.nodes.insert(node.to_owned(), Counts::of(sample));
-        self.latency = sample.latency.or(self.latency);
-        let sum = self.nodes.values().copied().fold(Counts::default(), Counts::plus);
+        let progress = self.nodes.entry(node.to_owned()).or_default();
+        progress.totals = FrameTotals::of(sample);
+        if let Some((least, mean, most)) = sample.latency {
+            progress.latency = Some(LatencyRange { least, mean, most });
+        }
+        let sum = self.nodes.values().map(|node| node.totals).fold(FrameTotals::default(), FrameTotals::plus);
         self.past.push_back((at, sum));
         while self.past.get(1).is_some_and(|(then, _)| at.since(*then) >= LOOK_BACK) {
             self.past.pop_front();
         }
     }
-}
 
-impl Tally {
+    /// The latency over all nodes. Each node's mean counts by the frames that it received.
+    fn latency(&self) -> Option<LatencyRange> {
+        let measured: Vec<(LatencyRange, u128)> = self
+            .nodes
+            .values()
+            .filter_map(|node| Some((node.latency?, u128::from(node.totals.received.max(1)))))
+            .collect();
+        let weight: u128 = measured.iter().map(|(_, weight)| weight).sum();
+        let sum: u128 = measured.iter().map(|(range, weight)| u128::from(range.mean.as_u64()) * weight).sum();
+        Some(LatencyRange {
+            least: measured.iter().map(|(range, _)| range.least).min()?,
+            mean: Nanos::new(u64::try_from(sum / weight).unwrap_or(u64::MAX)),
+            most: measured.iter().map(|(range, _)| range.most).max()?,
+        })
+    }
+
     /// What was sent, what was received, what is lost and how late the rest was.
     pub(crate) fn parts(&self) -> Vec<String> {
         let (Some((then, before)), Some((at, now))) = (self.past.front(), self.past.back()) else {
@@ -76,7 +107,7 @@ impl Tally {
             format!("{verb} {} ({}, {})", count(now.0), scaled(frames, "fps"), scaled(bits, "bit/s"))
         };
         let mut lost = format!("lost {} ({})", count(now.lost), percent(now.lost, now.received + now.lost));
-        if let Some((least, mean, most)) = self.latency {
+        if let Some(LatencyRange { least, mean, most }) = self.latency() {
             lost.extend([format!("  latency {least}/{mean}/{most}")]);
         }
         vec![
@@ -87,7 +118,7 @@ impl Tally {
     }
 }
 
-impl fmt::Display for Tally {
+impl fmt::Display for ProgressTotals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.parts().join("  "))
     }
@@ -111,33 +142,42 @@ mod tests {
 
     #[test]
     fn rates_are_those_of_the_last_second() {
-        let mut tally = Tally::default();
-        assert_eq!(tally.to_string(), "nothing yet");
-        tally.take("local", at(0), &sample(0, 0, 0));
-        tally.take("local", at(1_000), &sample(1_000, 990, 10));
-        tally.take("local", at(2_000), &sample(4_000, 3_900, 100));
+        let mut totals = ProgressTotals::default();
+        assert_eq!(totals.to_string(), "nothing yet");
+        totals.take("local", at(0), &sample(0, 0, 0));
+        totals.take("local", at(1_000), &sample(1_000, 990, 10));
+        totals.take("local", at(2_000), &sample(4_000, 3_900, 100));
         assert_eq!(
-            tally.to_string(),
+            totals.to_string(),
             "sent 4 000 (3 kfps, 3 Mbit/s)  received 3 900 (2.91 kfps, 2.91 Mbit/s)  lost 100 (2.5 %)"
         );
     }
 
     #[test]
     fn nodes_add_up_and_a_repeated_sample_changes_nothing() {
-        let mut tally = Tally::default();
-        tally.take("a", at(0), &sample(10, 0, 0));
-        tally.take("b", at(1), &sample(0, 8, 2));
-        tally.take("b", at(2), &sample(0, 8, 2));
-        assert!(tally.to_string().starts_with("sent 10 ("), "{tally}");
-        assert!(tally.to_string().contains("received 8 (") && tally.to_string().contains("lost 2 (20 %)"));
+        let mut totals = ProgressTotals::default();
+        totals.take("a", at(0), &sample(10, 0, 0));
+        totals.take("b", at(1), &sample(0, 8, 2));
+        totals.take("b", at(2), &sample(0, 8, 2));
+        assert!(totals.to_string().starts_with("sent 10 ("), "{totals}");
+        assert!(totals.to_string().contains("received 8 (") && totals.to_string().contains("lost 2 (20 %)"));
     }
 
     #[test]
     fn latency_stays_when_a_node_does_not_measure_it() {
-        let mut tally = Tally::default();
+        let mut totals = ProgressTotals::default();
         let times = (Nanos::from_micros(1), Nanos::from_micros(2), Nanos::from_micros(3));
-        tally.take("rx", at(0), &CountSample { latency: Some(times), ..CountSample::default() });
-        tally.take("tx", at(1), &sample(1, 0, 0));
-        assert!(tally.to_string().ends_with("latency 1us/2us/3us"), "{tally}");
+        totals.take("rx", at(0), &CountSample { latency: Some(times), ..CountSample::default() });
+        totals.take("tx", at(1), &sample(1, 0, 0));
+        assert!(totals.to_string().ends_with("latency 1us/2us/3us"), "{totals}");
+    }
+
+    #[test]
+    fn latency_is_that_of_all_nodes_and_not_of_the_one_that_reported_last() {
+        let mut totals = ProgressTotals::default();
+        let times = |least, mean, most| Some((Nanos::new(least), Nanos::new(mean), Nanos::new(most)));
+        totals.take("a", at(0), &CountSample { latency: times(10, 20, 90), ..sample(0, 300, 0) });
+        totals.take("b", at(1), &CountSample { latency: times(5, 60, 70), ..sample(0, 100, 0) });
+        assert!(totals.to_string().ends_with("latency 5ns/30ns/90ns"), "{totals}");
     }
 }
