@@ -272,7 +272,7 @@ const OLD_BOUNDED: [(c_long, CallRule); 2] = [
     (libc::SYS_mkdir, CallRule::BitsAre { argument: 1, mask: RIGHTS, bits: 0 }),
 ];
 #[cfg(not(target_arch = "x86_64"))]
-const OLD_BOUNDED: [(c_long, Rule); 0] = [];
+const OLD_BOUNDED: [(c_long, CallRule); 0] = [];
 
 const PRIVATE_MODES: &[u32] = &[private_files::FILE_MODE, private_files::DIRECTORY_MODE];
 
