@@ -6,7 +6,7 @@
 use packetrig_engine::tap::{TapAccounts, TapState};
 use packetrig_fleet::permit::Permit;
 use packetrig_plan::Plan;
-use packetrig_probe::permit::Permit as TargetPermit;
+use packetrig_probe::permit::ProbePermit as TargetPermit;
 use packetrig_tests::fuzz::cost::assert_proportional;
 
 fn list(count: usize, item: impl Fn(usize) -> String) -> String {

@@ -40,7 +40,7 @@ pub struct TestReceiver<R> {
 
 impl<R> std::fmt::Debug for TestReceiver<R> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Receiver").field("armed", &self.books.is_some()).finish_non_exhaustive()
+        f.debug_struct("TestReceiver").field("armed", &self.books.is_some()).finish_non_exhaustive()
     }
 }
 

@@ -18,7 +18,7 @@ enum RecordedKind {
 
 impl std::fmt::Debug for RecordedBytes {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Bytes").field("squeezed", &self.is_squeezed()).finish_non_exhaustive()
+        f.debug_struct("RecordedBytes").field("squeezed", &self.is_squeezed()).finish_non_exhaustive()
     }
 }
 

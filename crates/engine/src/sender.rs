@@ -189,7 +189,7 @@ pub struct TestSender<T, C> {
 
 impl<T, C> std::fmt::Debug for TestSender<T, C> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Sender")
+        f.debug_struct("TestSender")
             .field("streams", &self.lanes.len())
             .field("start", &self.start)
             .finish_non_exhaustive()

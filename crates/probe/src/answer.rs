@@ -2,18 +2,18 @@
 //!
 //! It knows nothing of which probe an answer belongs to; whoever sent them looks at the identifier, ports and numbers.
 //!
-//! Invariant: an [`Answer`] is given only for a whole IP packet that is not a fragment; garbage gives none and never panics.
+//! Invariant: an [`ProbeAnswer`] is given only for a whole IP packet that is not a fragment; garbage gives none and never panics.
 
 use crate::frame::{
     ETHER_IPV4, ETHER_IPV6, ETHERNET, IPV4, IPV6, PROTOCOL_ICMP, PROTOCOL_ICMPV6, PROTOCOL_TCP, PROTOCOL_UDP,
-    Segment, UDP, sum_of,
+    TcpSegment, UDP, sum_of,
 };
 use packetrig_wire::checksum;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// A packet that came in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Answer<'a> {
+pub struct ProbeAnswer<'a> {
     /// Who sent it.
     pub from: IpAddr,
     /// To which address.
@@ -25,12 +25,12 @@ pub struct Answer<'a> {
     /// Every checksum in it is right.
     pub is_sound: bool,
     /// What it says.
-    pub content: Content<'a>,
+    pub content: AnswerContent<'a>,
 }
 
 /// What an answer says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Content<'a> {
+pub enum AnswerContent<'a> {
     /// An answer to an echo request.
     Echo {
         /// Of the request.
@@ -50,20 +50,20 @@ pub enum Content<'a> {
         payload: &'a [u8],
     },
     /// A segment.
-    Tcp(Segment<'a>),
+    Tcp(TcpSegment<'a>),
     /// An error, with the beginning of the packet it is about.
     Error {
         /// What is wrong.
-        what: Trouble,
+        what: PathTrouble,
         /// Which packet of ours.
-        about: Quoted<'a>,
+        about: QuotedPacket<'a>,
     },
 }
 
 /// What somebody on the way, or the target, says is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Trouble {
+pub enum PathTrouble {
     /// Nobody listens at the port.
     PortUnreachable,
     /// Somebody does not want this traffic: probing must end.
@@ -80,7 +80,7 @@ pub enum Trouble {
 
 /// What an error quotes of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Quoted<'a> {
+pub struct QuotedPacket<'a> {
     /// Who sent that packet.
     pub source: IpAddr,
     /// To whom.
@@ -95,7 +95,7 @@ pub struct Quoted<'a> {
     pub rest: &'a [u8],
 }
 
-impl Quoted<'_> {
+impl QuotedPacket<'_> {
     /// Its ports.
     pub const fn ports(&self) -> (u16, u16) {
         let [a, b, c, d] = self.first;
@@ -110,7 +110,7 @@ impl Quoted<'_> {
 }
 
 /// The IP header of a packet, read.
-struct Packet<'a> {
+struct IpPacket<'a> {
     from: IpAddr,
     to: IpAddr,
     hops: u8,
@@ -122,23 +122,23 @@ struct Packet<'a> {
 
 /// Reads a frame without FCS. `lacks_checksum`: its sender is on this machine and has not written the checksum of what IP carries, which
 /// is then not looked at.
-pub fn read(frame: &[u8], lacks_checksum: bool) -> Option<Answer<'_>> {
+pub fn read(frame: &[u8], lacks_checksum: bool) -> Option<ProbeAnswer<'_>> {
     let packet = packet(be16(frame, 12)?, frame.get(ETHERNET..)?, false)?;
     let is_sound = packet.is_sound && (lacks_checksum || is_right(&packet));
     let content = content(&packet)?;
-    let Packet { from, to, hops, class, .. } = packet;
-    Some(Answer { from, to, hops, class, is_sound, content })
+    let IpPacket { from, to, hops, class, .. } = packet;
+    Some(ProbeAnswer { from, to, hops, class, is_sound, content })
 }
 
 /// Whether the checksum of what IP carries is right; a UDP checksum of zero says that there is none.
-fn is_right(packet: &Packet<'_>) -> bool {
+fn is_right(packet: &IpPacket<'_>) -> bool {
     let has_none = packet.protocol == PROTOCOL_UDP && packet.carried.get(6..8) == Some(&[0, 0]);
     has_none && packet.from.is_ipv4()
         || sum_of(packet.from, packet.to, packet.protocol, packet.carried) == 0xffff
 }
 
 /// `is_quoted`: only the beginning is there, and whatever its length says.
-fn packet(ether_type: u16, bytes: &[u8], is_quoted: bool) -> Option<Packet<'_>> {
+fn packet(ether_type: u16, bytes: &[u8], is_quoted: bool) -> Option<IpPacket<'_>> {
     match ether_type {
         ETHER_IPV4 => ipv4(bytes, is_quoted),
         ETHER_IPV6 => ipv6(bytes, is_quoted),
@@ -146,7 +146,7 @@ fn packet(ether_type: u16, bytes: &[u8], is_quoted: bool) -> Option<Packet<'_>> 
     }
 }
 
-fn ipv4(bytes: &[u8], is_quoted: bool) -> Option<Packet<'_>> {
+fn ipv4(bytes: &[u8], is_quoted: bool) -> Option<IpPacket<'_>> {
     let first = *bytes.first()?;
     let header = usize::from(first & 15) * 4;
     let length = usize::from(be16(bytes, 2)?);
@@ -157,7 +157,7 @@ fn ipv4(bytes: &[u8], is_quoted: bool) -> Option<Packet<'_>> {
     }
     let end = if is_quoted { bytes.len().min(length) } else { length };
     let address = |at: usize| Some(IpAddr::V4(Ipv4Addr::from(*bytes.get(at..)?.first_chunk::<4>()?)));
-    Some(Packet {
+    Some(IpPacket {
         from: address(12)?,
         to: address(16)?,
         hops: bytes[8],
@@ -168,7 +168,7 @@ fn ipv4(bytes: &[u8], is_quoted: bool) -> Option<Packet<'_>> {
     })
 }
 
-fn ipv6(bytes: &[u8], is_quoted: bool) -> Option<Packet<'_>> {
+fn ipv6(bytes: &[u8], is_quoted: bool) -> Option<IpPacket<'_>> {
     let head = bytes.first_chunk::<IPV6>()?;
     if head[0] >> 4 != 6 {
         return None;
@@ -176,7 +176,7 @@ fn ipv6(bytes: &[u8], is_quoted: bool) -> Option<Packet<'_>> {
     let end = IPV6 + usize::from(be16(bytes, 4)?);
     let end = if is_quoted { bytes.len().min(end) } else { end };
     let address = |at: usize| Some(IpAddr::V6(Ipv6Addr::from(*bytes.get(at..)?.first_chunk::<16>()?)));
-    Some(Packet {
+    Some(IpPacket {
         from: address(8)?,
         to: address(24)?,
         hops: head[7],
@@ -188,23 +188,23 @@ fn ipv6(bytes: &[u8], is_quoted: bool) -> Option<Packet<'_>> {
     })
 }
 
-fn content<'a>(packet: &Packet<'a>) -> Option<Content<'a>> {
+fn content<'a>(packet: &IpPacket<'a>) -> Option<AnswerContent<'a>> {
     let carried = packet.carried;
     match packet.protocol {
         PROTOCOL_UDP => {
             let length = usize::from(be16(carried, 4)?);
             let payload = carried.get(UDP..length)?;
-            Some(Content::Udp { from: be16(carried, 0)?, to: be16(carried, 2)?, payload })
+            Some(AnswerContent::Udp { from: be16(carried, 0)?, to: be16(carried, 2)?, payload })
         }
-        PROTOCOL_TCP => tcp(carried).map(Content::Tcp),
+        PROTOCOL_TCP => tcp(carried).map(AnswerContent::Tcp),
         PROTOCOL_ICMP | PROTOCOL_ICMPV6 => icmp(packet.protocol, carried),
         _ => None,
     }
 }
 
-fn tcp(carried: &[u8]) -> Option<Segment<'_>> {
+fn tcp(carried: &[u8]) -> Option<TcpSegment<'_>> {
     let header = usize::from(*carried.get(12)? >> 4) * 4;
-    Some(Segment {
+    Some(TcpSegment {
         source_port: be16(carried, 0)?,
         target_port: be16(carried, 2)?,
         sequence: be32(carried, 4)?,
@@ -216,12 +216,12 @@ fn tcp(carried: &[u8]) -> Option<Segment<'_>> {
     })
 }
 
-fn icmp(protocol: u8, carried: &[u8]) -> Option<Content<'_>> {
+fn icmp(protocol: u8, carried: &[u8]) -> Option<AnswerContent<'_>> {
     let (kind, code) = (*carried.first()?, *carried.get(1)?);
     let ether_type = match (protocol, kind) {
         (PROTOCOL_ICMP, 0) | (PROTOCOL_ICMPV6, 129) => {
             let payload = carried.get(UDP..)?;
-            return Some(Content::Echo {
+            return Some(AnswerContent::Echo {
                 identifier: be16(carried, 4)?,
                 sequence: be16(carried, 6)?,
                 payload,
@@ -232,7 +232,7 @@ fn icmp(protocol: u8, carried: &[u8]) -> Option<Content<'_>> {
         _ => return None,
     };
     let quoted = packet(ether_type, carried.get(UDP..)?, true)?;
-    let about = Quoted {
+    let about = QuotedPacket {
         source: quoted.from,
         target: quoted.to,
         protocol: quoted.protocol,
@@ -240,17 +240,17 @@ fn icmp(protocol: u8, carried: &[u8]) -> Option<Content<'_>> {
         second: *quoted.carried.get(4..)?.first_chunk()?,
         rest: quoted.carried.get(UDP..)?,
     };
-    Some(Content::Error { what: trouble(protocol, kind, code), about })
+    Some(AnswerContent::Error { what: trouble(protocol, kind, code), about })
 }
 
-fn trouble(protocol: u8, kind: u8, code: u8) -> Trouble {
+fn trouble(protocol: u8, kind: u8, code: u8) -> PathTrouble {
     match (protocol, kind, code) {
-        (PROTOCOL_ICMP, 3, 3) | (PROTOCOL_ICMPV6, 1, 4) => Trouble::PortUnreachable,
-        (PROTOCOL_ICMP, 3, 9 | 10 | 13) | (PROTOCOL_ICMPV6, 1, 1 | 5 | 6) => Trouble::Prohibited,
-        (PROTOCOL_ICMP, 3, 4) | (PROTOCOL_ICMPV6, 2, _) => Trouble::TooLong,
-        (PROTOCOL_ICMP, 11, _) | (PROTOCOL_ICMPV6, 3, _) => Trouble::TooManyHops,
-        (PROTOCOL_ICMP, 3, _) | (PROTOCOL_ICMPV6, 1, _) => Trouble::Unreachable,
-        _ => Trouble::Other,
+        (PROTOCOL_ICMP, 3, 3) | (PROTOCOL_ICMPV6, 1, 4) => PathTrouble::PortUnreachable,
+        (PROTOCOL_ICMP, 3, 9 | 10 | 13) | (PROTOCOL_ICMPV6, 1, 1 | 5 | 6) => PathTrouble::Prohibited,
+        (PROTOCOL_ICMP, 3, 4) | (PROTOCOL_ICMPV6, 2, _) => PathTrouble::TooLong,
+        (PROTOCOL_ICMP, 11, _) | (PROTOCOL_ICMPV6, 3, _) => PathTrouble::TooManyHops,
+        (PROTOCOL_ICMP, 3, _) | (PROTOCOL_ICMPV6, 1, _) => PathTrouble::Unreachable,
+        _ => PathTrouble::Other,
     }
 }
 

@@ -2,27 +2,27 @@
 //!
 //! Invariant: in any interval of `t` seconds at most `burst + t * probes_per_s` probes and the like of bits were allowed.
 
-use crate::Limits;
+use crate::TargetLimits;
 use packetrig_units::{MonoTime, Nanos};
 
 /// What does not fit in the limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Exceeded {
+pub enum BudgetExceeded {
     /// Too many probes.
     #[error("more than {} probes/s (bursts of {}) are not allowed towards this target", .0.probes_per_s, .0.burst)]
-    Probes(Limits),
+    Probes(TargetLimits),
     /// Too many bits.
     #[error("more than {} bit/s (bursts of {} probes) are not allowed towards this target", .0.bits_per_s, .0.burst)]
-    Bits(Limits),
+    Bits(TargetLimits),
     /// Too many in all.
     #[error("more than {} probes are not allowed towards this target", .0.most)]
-    Most(Limits),
+    Most(TargetLimits),
 }
 
 /// See the module. Quantities are in nanoseconds of waiting, so that nothing is rounded.
 #[derive(Clone, Debug)]
-pub struct Budget {
-    limits: Limits,
+pub struct ProbeBudget {
+    limits: TargetLimits,
     /// When each bucket will be full again.
     probes_full_at: u64,
     bits_full_at: u64,
@@ -35,14 +35,14 @@ const FULL_FRAME_BITS: u64 = 1_514 * 8;
 /// How much later than possible a train may be let begin.
 const FINE: Nanos = Nanos::from_millis(1);
 
-impl Budget {
+impl ProbeBudget {
     /// Full.
-    pub const fn new(limits: Limits) -> Self {
+    pub const fn new(limits: TargetLimits) -> Self {
         Self { limits, probes_full_at: 0, bits_full_at: 0, taken: 0 }
     }
 
     /// The limits it keeps.
-    pub const fn limits(&self) -> Limits {
+    pub const fn limits(&self) -> TargetLimits {
         self.limits
     }
 
@@ -51,7 +51,7 @@ impl Budget {
         &self,
         at: MonoTime,
         train: impl Iterator<Item = (Nanos, u32)> + Clone,
-    ) -> Result<MonoTime, Exceeded> {
+    ) -> Result<MonoTime, BudgetExceeded> {
         let fits = |begins: MonoTime| {
             let mut copy = self.clone();
             train.clone().try_for_each(|(after, length)| copy.take(begins + after, length))
@@ -68,22 +68,22 @@ impl Budget {
     }
 
     /// Takes a frame of `length` bytes that is to leave at `at`; times may not go back. Takes nothing when it refuses.
-    pub fn take(&mut self, at: MonoTime, length: u32) -> Result<(), Exceeded> {
+    pub fn take(&mut self, at: MonoTime, length: u32) -> Result<(), BudgetExceeded> {
         let (at, limits) = (at.as_nanos(), self.limits);
         if self.taken >= limits.most {
-            return Err(Exceeded::Most(limits));
+            return Err(BudgetExceeded::Most(limits));
         }
         let cost =
             |amount: u64, per_s: u64| Nanos::from_secs(1).as_u64().saturating_mul(amount) / per_s.max(1);
         let room = cost(u64::from(limits.burst), limits.probes_per_s);
         let probes = self.probes_full_at.max(at).saturating_add(cost(1, limits.probes_per_s));
         if limits.probes_per_s == 0 || probes - at > room {
-            return Err(Exceeded::Probes(limits));
+            return Err(BudgetExceeded::Probes(limits));
         }
         let room = cost(u64::from(limits.burst).saturating_mul(FULL_FRAME_BITS), limits.bits_per_s);
         let bits = self.bits_full_at.max(at).saturating_add(cost(u64::from(length) * 8, limits.bits_per_s));
         if limits.bits_per_s == 0 || bits - at > room {
-            return Err(Exceeded::Bits(limits));
+            return Err(BudgetExceeded::Bits(limits));
         }
         (self.probes_full_at, self.bits_full_at) = (probes, bits);
         self.taken += 1;
@@ -95,9 +95,9 @@ impl Budget {
 mod tests {
     use super::*;
 
-    const LIMITS: Limits = Limits { most: u64::MAX, ..Limits::USUAL };
+    const LIMITS: TargetLimits = TargetLimits { most: u64::MAX, ..TargetLimits::USUAL };
 
-    fn taken(budget: &mut Budget, from: u64, every: u64, length: u32) -> usize {
+    fn taken(budget: &mut ProbeBudget, from: u64, every: u64, length: u32) -> usize {
         (0..100_000)
             .take_while(|n| budget.take(MonoTime::from_nanos(from + n * every), length).is_ok())
             .count()
@@ -105,31 +105,31 @@ mod tests {
 
     #[test]
     fn a_burst_and_then_the_rate() {
-        let mut budget = Budget::new(LIMITS);
+        let mut budget = ProbeBudget::new(LIMITS);
         assert_eq!(taken(&mut budget, 1_000, 0, 60), 50);
-        assert_eq!(budget.take(MonoTime::from_nanos(1_000), 60), Err(Exceeded::Probes(LIMITS)));
+        assert_eq!(budget.take(MonoTime::from_nanos(1_000), 60), Err(BudgetExceeded::Probes(LIMITS)));
         // Two more fit after a tenth of a second.
         assert_eq!(taken(&mut budget, 100_001_000, 0, 60), 2);
-        let mut budget = Budget::new(LIMITS);
+        let mut budget = ProbeBudget::new(LIMITS);
         assert_eq!(taken(&mut budget, 1_000, 50_000_000, 60), 100_000);
     }
 
     #[test]
     fn long_frames_are_bound_by_bits() {
-        let limits = Limits { probes_per_s: 1_000_000, ..LIMITS };
-        let mut budget = Budget::new(limits);
+        let limits = TargetLimits { probes_per_s: 1_000_000, ..LIMITS };
+        let mut budget = ProbeBudget::new(limits);
         // 50 at once, and one more for each 12.1 ms that have gone by.
         assert_eq!(taken(&mut budget, 0, 1_000_000, 1_514), 54);
-        assert_eq!(budget.take(MonoTime::from_nanos(54_000_000), 1_514), Err(Exceeded::Bits(limits)));
+        assert_eq!(budget.take(MonoTime::from_nanos(54_000_000), 1_514), Err(BudgetExceeded::Bits(limits)));
     }
 
     #[test]
     fn a_train_waits_until_it_fits_as_a_whole() {
-        let mut budget = Budget::new(LIMITS);
+        let mut budget = ProbeBudget::new(LIMITS);
         let train = |of: usize| std::iter::repeat_n((Nanos::ZERO, 60), of);
         let at = MonoTime::from_nanos(1_000_000_000);
         assert_eq!(budget.earliest(at, train(50)), Ok(at));
-        assert_eq!(budget.earliest(at, train(51)), Err(Exceeded::Probes(LIMITS)));
+        assert_eq!(budget.earliest(at, train(51)), Err(BudgetExceeded::Probes(LIMITS)));
         for _ in 0..50 {
             budget.take(at, 60).unwrap();
         }
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn there_is_an_end_to_all() {
-        let mut budget = Budget::new(Limits { most: 3, ..LIMITS });
+        let mut budget = ProbeBudget::new(TargetLimits { most: 3, ..LIMITS });
         assert_eq!(taken(&mut budget, 0, 1_000_000_000, 60), 3);
     }
 }

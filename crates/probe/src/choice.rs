@@ -4,14 +4,14 @@
 //! that holds frames back in the kernel (docs/results/probe). It needs nothing of the interface and keeps nothing of the kernel's waiting, so it
 //! is the usual one. Where a calibration found it more than twice as far off, the gate is taken, if it can be had.
 
-use crate::{Mechanism, Spread};
+use crate::{ErrorSpread, ReleaseMechanism};
 use serde::{Deserialize, Serialize};
 
 /// How exact a mechanism was, by the far end's word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Exactness {
+pub struct ReleaseExactness {
     /// Which.
-    pub mechanism: Mechanism,
+    pub mechanism: ReleaseMechanism,
     /// From the instant to the arrival, in nanoseconds: half of the probes were below.
     pub p50_ns: i64,
     /// All but one in a hundred were below.
@@ -20,41 +20,49 @@ pub struct Exactness {
     pub most_ns: i64,
 }
 
-impl Exactness {
+impl ReleaseExactness {
     /// From errors.
-    pub const fn of(mechanism: Mechanism, errors: Spread) -> Self {
+    pub const fn of(mechanism: ReleaseMechanism, errors: ErrorSpread) -> Self {
         Self { mechanism, p50_ns: errors.p50, p99_ns: errors.p99, most_ns: errors.most }
     }
 }
 
 /// What a calibration found, for kernels and drivers like this one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Calibration {
+pub struct CalibrationResult {
     /// Release of the kernel.
     pub kernel: String,
     /// Driver of the interface.
     pub driver: String,
     /// How exact each mechanism was.
-    pub mechanisms: Vec<Exactness>,
+    pub mechanisms: Vec<ReleaseExactness>,
 }
 
 /// A mechanism that this interface can have, and why it.
-pub fn choose(can: impl Fn(Mechanism) -> bool, found: Option<&Calibration>) -> (Mechanism, String) {
+pub fn choose(
+    can: impl Fn(ReleaseMechanism) -> bool,
+    found: Option<&CalibrationResult>,
+) -> (ReleaseMechanism, String) {
     let exactness = |wanted| {
         let all = found.map_or(&[][..], |found| &found.mechanisms);
         all.iter().find(|exact| exact.mechanism == wanted).map(|exact| exact.p99_ns)
     };
-    match (exactness(Mechanism::Spin), exactness(Mechanism::Gate)) {
-        (Some(spin), Some(gate)) if spin <= gate.saturating_mul(2) => {
-            (Mechanism::Spin, format!("calibrated: p99 {spin} ns when spinning, {gate} ns with a gate"))
+    match (exactness(ReleaseMechanism::Spin), exactness(ReleaseMechanism::Gate)) {
+        (Some(spin), Some(gate)) if spin <= gate.saturating_mul(2) => (
+            ReleaseMechanism::Spin,
+            format!("calibrated: p99 {spin} ns when spinning, {gate} ns with a gate"),
+        ),
+        (Some(_), Some(_)) if !can(ReleaseMechanism::Gate) => {
+            (ReleaseMechanism::Spin, "calibrated for the gate, which cannot be had here".into())
         }
-        (Some(_), Some(_)) if !can(Mechanism::Gate) => {
-            (Mechanism::Spin, "calibrated for the gate, which cannot be had here".into())
-        }
-        (Some(spin), Some(gate)) => {
-            (Mechanism::Gate, format!("calibrated: p99 {gate} ns, less than half of {spin} ns when spinning"))
-        }
-        _ => (Mechanism::Spin, "the usual one; `packetrig probe calibrate` compares it with others".into()),
+        (Some(spin), Some(gate)) => (
+            ReleaseMechanism::Gate,
+            format!("calibrated: p99 {gate} ns, less than half of {spin} ns when spinning"),
+        ),
+        _ => (
+            ReleaseMechanism::Spin,
+            "the usual one; `packetrig probe calibrate` compares it with others".into(),
+        ),
     }
 }
 
@@ -62,23 +70,23 @@ pub fn choose(can: impl Fn(Mechanism) -> bool, found: Option<&Calibration>) -> (
 mod tests {
     use super::*;
 
-    fn calibration(spin: i64, gate: i64) -> Calibration {
-        let exact = |mechanism, p99_ns| Exactness { mechanism, p50_ns: 1, p99_ns, most_ns: p99_ns };
-        Calibration {
+    fn calibration(spin: i64, gate: i64) -> CalibrationResult {
+        let exact = |mechanism, p99_ns| ReleaseExactness { mechanism, p50_ns: 1, p99_ns, most_ns: p99_ns };
+        CalibrationResult {
             kernel: "6".into(),
             driver: "veth".into(),
-            mechanisms: vec![exact(Mechanism::Spin, spin), exact(Mechanism::Gate, gate)],
+            mechanisms: vec![exact(ReleaseMechanism::Spin, spin), exact(ReleaseMechanism::Gate, gate)],
         }
     }
 
     #[test]
     fn a_gate_is_taken_where_spinning_was_found_more_than_twice_as_far_off() {
-        assert_eq!(choose(|_| true, None).0, Mechanism::Spin);
-        assert_eq!(choose(|_| false, None).0, Mechanism::Spin);
-        assert_eq!(choose(|_| true, Some(&calibration(200, 100))).0, Mechanism::Spin);
-        assert_eq!(choose(|_| true, Some(&calibration(201, 100))).0, Mechanism::Gate);
-        assert_eq!(choose(|_| false, Some(&calibration(201, 100))).0, Mechanism::Spin);
-        let without = Calibration { mechanisms: vec![], ..calibration(0, 0) };
-        assert_eq!(choose(|_| true, Some(&without)).0, Mechanism::Spin);
+        assert_eq!(choose(|_| true, None).0, ReleaseMechanism::Spin);
+        assert_eq!(choose(|_| false, None).0, ReleaseMechanism::Spin);
+        assert_eq!(choose(|_| true, Some(&calibration(200, 100))).0, ReleaseMechanism::Spin);
+        assert_eq!(choose(|_| true, Some(&calibration(201, 100))).0, ReleaseMechanism::Gate);
+        assert_eq!(choose(|_| false, Some(&calibration(201, 100))).0, ReleaseMechanism::Spin);
+        let without = CalibrationResult { mechanisms: vec![], ..calibration(0, 0) };
+        assert_eq!(choose(|_| true, Some(&without)).0, ReleaseMechanism::Spin);
     }
 }

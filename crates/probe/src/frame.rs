@@ -27,7 +27,7 @@ pub(crate) const PROTOCOL_ICMPV6: u8 = 58;
 
 /// Who sends to whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ends {
+pub struct FrameEnds {
     /// Hardware address of the sender.
     pub own_mac: [u8; 6],
     /// Hardware address of the next hop.
@@ -43,7 +43,7 @@ pub struct Ends {
 /// A TCP segment, to be written or as it came in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are the protocol's")]
-pub struct Segment<'a> {
+pub struct TcpSegment<'a> {
     pub source_port: u16,
     pub target_port: u16,
     pub sequence: u32,
@@ -56,7 +56,7 @@ pub struct Segment<'a> {
     pub payload: &'a [u8],
 }
 
-/// Bits of [`Segment::flags`].
+/// Bits of [`TcpSegment::flags`].
 #[expect(missing_docs, reason = "the names are the protocol's")]
 pub mod flags {
     pub const FIN: u8 = 1;
@@ -66,7 +66,7 @@ pub mod flags {
     pub const ACK: u8 = 16;
 }
 
-impl Ends {
+impl FrameEnds {
     /// Bytes in front of what IP carries.
     pub const fn headers(&self) -> usize {
         ETHERNET + if self.source.is_ipv4() { IPV4 } else { IPV6 }
@@ -104,7 +104,7 @@ impl Ends {
     }
 
     /// A TCP segment.
-    pub fn tcp(&self, segment: &Segment<'_>, frame: &mut Vec<u8>) {
+    pub fn tcp(&self, segment: &TcpSegment<'_>, frame: &mut Vec<u8>) {
         let header = 20 + segment.options.len() / 4 * 4;
         let at = self.begin(PROTOCOL_TCP, header + segment.payload.len(), frame);
         frame.extend(segment.source_port.to_be_bytes());

@@ -1,6 +1,6 @@
 //! How a series of probes came about: what is written in front of its records, so that they can be judged, and sent again.
 
-use crate::Mechanism;
+use crate::ReleaseMechanism;
 use serde::{Deserialize, Serialize};
 
 /// How far the real-time clock was ahead of the monotonic one, and how well that is known.
@@ -13,7 +13,7 @@ pub struct ClockOffset {
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Header {
+pub struct ProbeHeader {
     /// The form of this file.
     pub format: String,
     /// The command.
@@ -31,7 +31,7 @@ pub struct Header {
     /// Through which interface.
     pub interface: String,
     /// What let them go.
-    pub mechanism: Mechanism,
+    pub mechanism: ReleaseMechanism,
     /// Why it and no other.
     pub why: String,
     /// What it could not do as it was asked to.
@@ -62,5 +62,5 @@ pub struct Header {
     pub clock_after: ClockOffset,
 }
 
-/// [`Header::format`] of files that are written now.
+/// [`ProbeHeader::format`] of files that are written now.
 pub const FORMAT: &str = "packetrig probe records 1";

@@ -28,9 +28,11 @@ pub mod series;
 pub mod session;
 mod summary;
 
-pub use budget::{Budget, Exceeded};
-pub use mechanism::Mechanism;
-pub use permit::{Limits, Permit, Permitted, Refusal};
-pub use record::{Clock, Departure, Flag, Record, Source, Stage, Stamp};
-pub use schedule::{Kind, Planned, Schedule};
-pub use summary::{Spread, Summary};
+pub use budget::{BudgetExceeded, ProbeBudget};
+pub use mechanism::ReleaseMechanism;
+pub use permit::{PermitRefusal, PermittedTarget, ProbePermit, TargetLimits};
+pub use record::{
+    DepartureStage, DepartureStamp, ProbeFlag, ProbeRecord, ProbeStamp, StampClock, StampSource,
+};
+pub use schedule::{PlannedProbe, ProbeKind, ProbeSchedule};
+pub use summary::{ErrorSpread, ReleaseSummary};

@@ -7,7 +7,7 @@ use std::str::FromStr;
 /// Who lets a probe go at its instant, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Mechanism {
+pub enum ReleaseMechanism {
     /// The sender sleeps until the instant and then sends: what most programs do.
     Sleep,
     /// The sender, with real-time priority if it may, sleeps until shortly before and spins to the instant.
@@ -26,7 +26,7 @@ pub enum Mechanism {
     Launch,
 }
 
-impl Mechanism {
+impl ReleaseMechanism {
     /// All of them.
     pub const ALL: [Self; 8] =
         [Self::Sleep, Self::Spin, Self::Ring, Self::Gate, Self::Live, Self::Fq, Self::Etf, Self::Launch];
@@ -46,13 +46,13 @@ impl Mechanism {
     }
 }
 
-impl fmt::Display for Mechanism {
+impl fmt::Display for ReleaseMechanism {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
     }
 }
 
-impl FromStr for Mechanism {
+impl FromStr for ReleaseMechanism {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {

@@ -1,58 +1,58 @@
 //! What a probe says, and how its answer is known: one method for each kind of probe that any host answers.
 //!
-//! A [`Method`] writes frames and reads answers; when they leave and arrive is not its business, nor is what a series of them
+//! A [`ProbeMethod`] writes frames and reads answers; when they leave and arrive is not its business, nor is what a series of them
 //! says ([`crate::series`]).
 //!
 //! Invariant: a reply is given only for an answer that names a number this method has written, and comes from the target or is about
 //! a packet of ours to it.
 
-use crate::answer::{Answer, Content, Quoted, Trouble};
-use crate::frame::{self, Ends, PROTOCOL_TCP, PROTOCOL_UDP, Segment, flags};
-use crate::record::Stamp;
+use crate::answer::{AnswerContent, PathTrouble, ProbeAnswer, QuotedPacket};
+use crate::frame::{self, FrameEnds, PROTOCOL_TCP, PROTOCOL_UDP, TcpSegment, flags};
+use crate::record::ProbeStamp;
 use packetrig_units::MonoTime;
 use packetrig_wire::pattern::mix;
 use serde::Serialize;
 use std::fmt::Debug;
 
 /// A kind of probe towards one target.
-pub trait Method: Debug + Send {
+pub trait ProbeMethod: Debug + Send {
     /// Writes the frame of a probe, which is to leave at an instant and to be `length` bytes long, or as short as this kind can be.
     fn write(&mut self, number: u32, at: MonoTime, length: u32, frame: &mut Vec<u8>);
 
     /// Which probe an answer that came in is of; `None`: none of this method's.
-    fn read(&mut self, answer: &Answer<'_>) -> Option<Reply>;
+    fn read(&mut self, answer: &ProbeAnswer<'_>) -> Option<ProbeReply>;
 }
 
 /// Lent, so that its owner can look at it afterwards.
-impl<M: Method> Method for &mut M {
+impl<M: ProbeMethod> ProbeMethod for &mut M {
     fn write(&mut self, number: u32, at: MonoTime, length: u32, frame: &mut Vec<u8>) {
         (**self).write(number, at, length, frame);
     }
 
-    fn read(&mut self, answer: &Answer<'_>) -> Option<Reply> {
+    fn read(&mut self, answer: &ProbeAnswer<'_>) -> Option<ProbeReply> {
         (**self).read(answer)
     }
 }
 
 /// An answer that belongs to a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reply {
+pub struct ProbeReply {
     /// The number of the probe.
     pub number: u32,
     /// What it says.
-    pub says: Says,
+    pub says: ReplyMeaning,
     /// All its checksums are right, and it has in it what the probe had.
     pub is_sound: bool,
     /// When the far end took the probe in, by its word.
-    pub far_arrival: Option<Stamp>,
+    pub far_arrival: Option<ProbeStamp>,
     /// When the far end answered, by its word.
-    pub far_departure: Option<Stamp>,
+    pub far_departure: Option<ProbeStamp>,
 }
 
 /// What an answer says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Says {
+pub enum ReplyMeaning {
     /// What was asked came back.
     Echo,
     /// Somebody listens at the port.
@@ -60,10 +60,10 @@ pub enum Says {
     /// Nobody listens at the port.
     Closed,
     /// It did not reach the target, or the target does not want it.
-    Trouble(Trouble),
+    Trouble(PathTrouble),
 }
 
-impl Says {
+impl ReplyMeaning {
     /// The target itself has answered.
     pub const fn is_answer(self) -> bool {
         !matches!(self, Self::Trouble(_))
@@ -77,12 +77,12 @@ const NAMED: usize = 8;
 
 /// What a payload has in it: which probe it is, who probes and why, and a pattern to the end.
 #[derive(Clone, Debug)]
-struct Payload {
+struct ProbePayload {
     about: Option<String>,
     bytes: Vec<u8>,
 }
 
-impl Payload {
+impl ProbePayload {
     const fn new(about: Option<String>) -> Self {
         Self { about, bytes: Vec::new() }
     }
@@ -114,54 +114,54 @@ fn number_of(payload: &[u8]) -> Option<u32> {
     rest.first_chunk().copied().map(u32::from_be_bytes)
 }
 
-fn room(ends: &Ends, header: usize, length: u32) -> usize {
+fn room(ends: &FrameEnds, header: usize, length: u32) -> usize {
     (length as usize).saturating_sub(ends.headers() + header).max(NAMED)
 }
 
 /// Whether an error is about a packet of ours to the target.
-pub(crate) fn is_ours(ends: &Ends, about: &Quoted<'_>) -> bool {
+pub(crate) fn is_ours(ends: &FrameEnds, about: &QuotedPacket<'_>) -> bool {
     (about.source, about.target) == (ends.source, ends.target)
 }
 
-fn is_from(ends: &Ends, answer: &Answer<'_>) -> bool {
+fn is_from(ends: &FrameEnds, answer: &ProbeAnswer<'_>) -> bool {
     (answer.from, answer.to) == (ends.target, ends.source)
 }
 
 /// What an error says: that nobody listens at a port is the answer of a target that was asked for that.
-pub(crate) const fn says(what: Trouble) -> Says {
+pub(crate) const fn says(what: PathTrouble) -> ReplyMeaning {
     match what {
-        Trouble::PortUnreachable => Says::Closed,
-        what => Says::Trouble(what),
+        PathTrouble::PortUnreachable => ReplyMeaning::Closed,
+        what => ReplyMeaning::Trouble(what),
     }
 }
 
 /// Which probe an error is about, as its quote says. Somebody who forbids probing ends the series whichever probe it was, so where the quote is
 /// too short to tell, the last one is as good as any.
-pub(crate) fn quoted(number: Option<u32>, what: Trouble, last: Option<u32>) -> Option<u32> {
-    number.or(if what == Trouble::Prohibited { last } else { None })
+pub(crate) fn quoted(number: Option<u32>, what: PathTrouble, last: Option<u32>) -> Option<u32> {
+    number.or(if what == PathTrouble::Prohibited { last } else { None })
 }
 
-pub(crate) const fn plain(number: u32, says: Says, is_sound: bool) -> Reply {
-    Reply { number, says, is_sound, far_arrival: None, far_departure: None }
+pub(crate) const fn plain(number: u32, says: ReplyMeaning, is_sound: bool) -> ProbeReply {
+    ProbeReply { number, says, is_sound, far_arrival: None, far_departure: None }
 }
 
 /// Echo requests of ICMP and ICMPv6.
 #[derive(Clone, Debug)]
-pub struct Echo {
-    ends: Ends,
+pub struct EchoMethod {
+    ends: FrameEnds,
     identifier: u16,
-    payload: Payload,
+    payload: ProbePayload,
     last: Option<u32>,
 }
 
-impl Echo {
+impl EchoMethod {
     /// With an identifier that no other program uses now, one hopes.
-    pub const fn new(ends: Ends, identifier: u16, about: Option<String>) -> Self {
-        Self { ends, identifier, payload: Payload::new(about), last: None }
+    pub const fn new(ends: FrameEnds, identifier: u16, about: Option<String>) -> Self {
+        Self { ends, identifier, payload: ProbePayload::new(about), last: None }
     }
 }
 
-impl Method for Echo {
+impl ProbeMethod for EchoMethod {
     fn write(&mut self, number: u32, _: MonoTime, length: u32, frame: &mut Vec<u8>) {
         let payload = self.payload.write(number, room(&self.ends, frame::UDP, length));
         // The header has room for the lower half; the whole number is in the payload.
@@ -170,15 +170,15 @@ impl Method for Echo {
         self.ends.echo(self.identifier, u16::from_be_bytes([high, low]), payload, frame);
     }
 
-    fn read(&mut self, answer: &Answer<'_>) -> Option<Reply> {
+    fn read(&mut self, answer: &ProbeAnswer<'_>) -> Option<ProbeReply> {
         match answer.content {
-            Content::Echo { identifier, payload, .. }
+            AnswerContent::Echo { identifier, payload, .. }
                 if identifier == self.identifier && is_from(&self.ends, answer) =>
             {
                 let (number, is_whole) = self.payload.read(payload)?;
-                Some(plain(number, Says::Echo, is_whole && answer.is_sound))
+                Some(plain(number, ReplyMeaning::Echo, is_whole && answer.is_sound))
             }
-            Content::Error { what, about }
+            AnswerContent::Error { what, about }
                 if is_ours(&self.ends, &about) && about.echo().0 == self.identifier =>
             {
                 // Every quote has the header, and with it the lower half.
@@ -195,37 +195,37 @@ impl Method for Echo {
 
 /// Datagrams to a port that is closed, or echoes.
 #[derive(Clone, Debug)]
-pub struct Datagram {
-    ends: Ends,
+pub struct DatagramMethod {
+    ends: FrameEnds,
     own_port: u16,
     port: u16,
-    payload: Payload,
+    payload: ProbePayload,
     last: Option<u32>,
 }
 
-impl Datagram {
+impl DatagramMethod {
     /// From an own port, which is held, to a port of the target.
-    pub const fn new(ends: Ends, own_port: u16, port: u16, about: Option<String>) -> Self {
-        Self { ends, own_port, port, payload: Payload::new(about), last: None }
+    pub const fn new(ends: FrameEnds, own_port: u16, port: u16, about: Option<String>) -> Self {
+        Self { ends, own_port, port, payload: ProbePayload::new(about), last: None }
     }
 }
 
-impl Method for Datagram {
+impl ProbeMethod for DatagramMethod {
     fn write(&mut self, number: u32, _: MonoTime, length: u32, frame: &mut Vec<u8>) {
         let payload = self.payload.write(number, room(&self.ends, frame::UDP, length));
         self.last = Some(number);
         self.ends.udp(self.own_port, self.port, payload, frame);
     }
 
-    fn read(&mut self, answer: &Answer<'_>) -> Option<Reply> {
+    fn read(&mut self, answer: &ProbeAnswer<'_>) -> Option<ProbeReply> {
         match answer.content {
-            Content::Udp { from, to, payload }
+            AnswerContent::Udp { from, to, payload }
                 if (from, to) == (self.port, self.own_port) && is_from(&self.ends, answer) =>
             {
                 let (number, is_whole) = self.payload.read(payload)?;
-                Some(plain(number, Says::Echo, is_whole && answer.is_sound))
+                Some(plain(number, ReplyMeaning::Echo, is_whole && answer.is_sound))
             }
-            Content::Error { what, about }
+            AnswerContent::Error { what, about }
                 if is_ours(&self.ends, &about)
                     && about.protocol == PROTOCOL_UDP
                     && about.ports() == (self.own_port, self.port) =>
@@ -239,29 +239,29 @@ impl Method for Datagram {
 
 /// Datagrams that are heard where they arrive: nobody answers them.
 #[derive(Clone, Debug)]
-pub struct Passing(Datagram);
+pub struct OneWayMethod(DatagramMethod);
 
-impl Passing {
+impl OneWayMethod {
     /// From an own port to a port of the target; both are held.
-    pub const fn new(ends: Ends, own_port: u16, port: u16, about: Option<String>) -> Self {
-        Self(Datagram::new(ends, own_port, port, about))
+    pub const fn new(ends: FrameEnds, own_port: u16, port: u16, about: Option<String>) -> Self {
+        Self(DatagramMethod::new(ends, own_port, port, about))
     }
 }
 
-impl Method for Passing {
+impl ProbeMethod for OneWayMethod {
     fn write(&mut self, number: u32, at: MonoTime, length: u32, frame: &mut Vec<u8>) {
         self.0.write(number, at, length, frame);
     }
 
-    fn read(&mut self, answer: &Answer<'_>) -> Option<Reply> {
-        let Datagram { ends, own_port, port, payload: written, .. } = &mut self.0;
+    fn read(&mut self, answer: &ProbeAnswer<'_>) -> Option<ProbeReply> {
+        let DatagramMethod { ends, own_port, port, payload: written, .. } = &mut self.0;
         match answer.content {
-            Content::Udp { from, to, payload }
+            AnswerContent::Udp { from, to, payload }
                 if (from, to) == (*own_port, *port)
                     && (answer.from, answer.to) == (ends.source, ends.target) =>
             {
                 let (number, is_whole) = written.read(payload)?;
-                Some(plain(number, Says::Echo, is_whole && answer.is_sound))
+                Some(plain(number, ReplyMeaning::Echo, is_whole && answer.is_sound))
             }
             _ => None,
         }
@@ -270,16 +270,16 @@ impl Method for Passing {
 
 /// The first segment of a TCP connection that is never made: the own port is not listened at, so that the kernel takes an offer back.
 #[derive(Clone, Debug)]
-pub struct Syn {
-    ends: Ends,
+pub struct SynMethod {
+    ends: FrameEnds,
     own_port: u16,
     port: u16,
     first: u32,
 }
 
-impl Syn {
+impl SynMethod {
     /// From an own port to a port of the target; the seed makes sequence numbers.
-    pub fn new(ends: Ends, own_port: u16, port: u16, seed: u64) -> Self {
+    pub fn new(ends: FrameEnds, own_port: u16, port: u16, seed: u64) -> Self {
         let [a, b, c, d, ..] = mix(seed, 0).to_be_bytes();
         Self { ends, own_port, port, first: u32::from_be_bytes([a, b, c, d]) }
     }
@@ -298,9 +298,9 @@ impl Syn {
 
 const STRIDE: u32 = 1 << 12;
 
-impl Method for Syn {
+impl ProbeMethod for SynMethod {
     fn write(&mut self, number: u32, _: MonoTime, _: u32, frame: &mut Vec<u8>) {
-        let segment = Segment {
+        let segment = TcpSegment {
             source_port: self.own_port,
             target_port: self.port,
             sequence: self.sequence(number),
@@ -308,27 +308,27 @@ impl Method for Syn {
             window: 1024,
             // Longest segment, as hosts expect it to be said.
             options: &[2, 4, 5, 0xb4],
-            ..Segment::default()
+            ..TcpSegment::default()
         };
         self.ends.tcp(&segment, frame);
     }
 
-    fn read(&mut self, answer: &Answer<'_>) -> Option<Reply> {
+    fn read(&mut self, answer: &ProbeAnswer<'_>) -> Option<ProbeReply> {
         match answer.content {
-            Content::Tcp(tcp)
+            AnswerContent::Tcp(tcp)
                 if (tcp.source_port, tcp.target_port) == (self.port, self.own_port)
                     && tcp.flags & flags::ACK != 0
                     && is_from(&self.ends, answer) =>
             {
                 let number = self.number(tcp.acknowledgement.wrapping_sub(1))?;
                 let says = match tcp.flags {
-                    flags if flags & flags::RST != 0 => Says::Closed,
-                    flags if flags & flags::SYN != 0 => Says::Open,
+                    flags if flags & flags::RST != 0 => ReplyMeaning::Closed,
+                    flags if flags & flags::SYN != 0 => ReplyMeaning::Open,
                     _ => return None,
                 };
                 Some(plain(number, says, answer.is_sound))
             }
-            Content::Error { what, about }
+            AnswerContent::Error { what, about }
                 if is_ours(&self.ends, &about)
                     && about.protocol == PROTOCOL_TCP
                     && about.ports() == (self.own_port, self.port) =>

@@ -1,6 +1,6 @@
 //! Whom this machine may probe, and how much: nobody but itself, unless somebody says so.
 //!
-//! A target is allowed by name on the command line, within [`Limits::USUAL`]; more than that only the owner of the machine can allow,
+//! A target is allowed by name on the command line, within [`TargetLimits::USUAL`]; more than that only the owner of the machine can allow,
 //! in a file on it:
 //!
 //! ```toml
@@ -30,7 +30,7 @@ const JUDGED_FROM: u64 = 50;
 
 /// What may be sent towards one target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct TargetLimits {
     /// Probes per second.
     pub probes_per_s: u64,
     /// Bits of frames per second.
@@ -43,7 +43,7 @@ pub struct Limits {
     pub loss_percent: u8,
 }
 
-impl Limits {
+impl TargetLimits {
     /// Between two interfaces of one's own, with nobody in between.
     pub const NONE: Self = Self {
         probes_per_s: u64::MAX,
@@ -80,28 +80,28 @@ impl Limits {
     }
 }
 
-/// A target that may be probed: only a [`Permit`] makes one.
+/// A target that may be probed: only a [`ProbePermit`] makes one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Permitted {
+pub struct PermittedTarget {
     ip: IpAddr,
-    limits: Limits,
+    limits: TargetLimits,
 }
 
-impl Permitted {
+impl PermittedTarget {
     /// Which target.
     pub const fn ip(self) -> IpAddr {
         self.ip
     }
 
     /// What may be sent to it.
-    pub const fn limits(self) -> Limits {
+    pub const fn limits(self) -> TargetLimits {
         self.limits
     }
 }
 
 /// Why a target may not be probed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum PermitRefusal {
     /// Nobody allowed it.
     #[error("{0} may not be probed: nothing allows it; say --allow {0}/{bits} if its owner agrees", bits = if .0.is_ipv4() { 32 } else { 128 })]
     NotAllowed(IpAddr),
@@ -124,7 +124,7 @@ pub struct FileError(String);
 /// A network that may be probed.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Target {
+pub struct TargetNetwork {
     /// Which.
     #[serde(deserialize_with = "text")]
     pub network: Network,
@@ -145,10 +145,10 @@ pub struct Target {
     pub loss_percent: Option<u8>,
 }
 
-impl Target {
-    fn limits(&self) -> Limits {
-        let usual = Limits::USUAL;
-        Limits {
+impl TargetNetwork {
+    fn limits(&self) -> TargetLimits {
+        let usual = TargetLimits::USUAL;
+        TargetLimits {
             probes_per_s: self.probes_per_s.unwrap_or(usual.probes_per_s),
             bits_per_s: self.bits_per_s.unwrap_or(usual.bits_per_s),
             burst: self.burst.unwrap_or(usual.burst),
@@ -161,13 +161,13 @@ impl Target {
 /// See the module. The default is that of a machine without a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Permit {
+pub struct ProbePermit {
     /// Who probes and why.
     pub about: Option<String>,
     #[serde(default, deserialize_with = "texts")]
     never: Vec<Network>,
     #[serde(default, rename = "target")]
-    targets: Vec<Target>,
+    targets: Vec<TargetNetwork>,
     #[serde(skip)]
     typed: Vec<Network>,
     /// Whose word stands above this one.
@@ -175,7 +175,7 @@ pub struct Permit {
     owner: Option<Box<Self>>,
 }
 
-impl Permit {
+impl ProbePermit {
     /// What an owner's file says.
     pub fn from_text(text: &str) -> Result<Self, FileError> {
         let permit: Self = toml::from_str(text).map_err(|error| FileError(error.to_string()))?;
@@ -200,44 +200,44 @@ impl Permit {
     }
 
     /// The proof that an address may be probed today, as for [`Self::limits`].
-    pub fn permitted(&self, ip: IpAddr, today: &str) -> Result<Permitted, Refusal> {
-        self.limits(ip, today).map(|limits| Permitted { ip, limits })
+    pub fn permitted(&self, ip: IpAddr, today: &str) -> Result<PermittedTarget, PermitRefusal> {
+        self.limits(ip, today).map(|limits| PermittedTarget { ip, limits })
     }
 
     /// What may be sent to an address today (`2026-11-22`): by the narrowest of the owner's networks that hold it, else by what was typed.
     /// Loopback addresses need no word.
-    pub fn limits(&self, ip: IpAddr, today: &str) -> Result<Limits, Refusal> {
+    pub fn limits(&self, ip: IpAddr, today: &str) -> Result<TargetLimits, PermitRefusal> {
         let own = self.own_limits(ip, today)?;
         match self.owner.as_ref().map(|owner| owner.limits(ip, today)) {
             None => Ok(own),
             Some(Ok(word)) => Ok(own.and(word)),
-            Some(Err(Refusal::NotAllowed(_))) => Ok(own.and(Limits::USUAL)),
+            Some(Err(PermitRefusal::NotAllowed(_))) => Ok(own.and(TargetLimits::USUAL)),
             Some(Err(refusal)) => Err(refusal),
         }
     }
 
-    fn own_limits(&self, ip: IpAddr, today: &str) -> Result<Limits, Refusal> {
+    fn own_limits(&self, ip: IpAddr, today: &str) -> Result<TargetLimits, PermitRefusal> {
         // An IPv4 address is the same one in IPv6's writing.
         let ip = ip.to_canonical();
         if self.never.iter().any(|network| network.contains(ip)) {
-            return Err(Refusal::Forbidden(ip));
+            return Err(PermitRefusal::Forbidden(ip));
         }
         let is_broadcast = matches!(ip, IpAddr::V4(ip) if ip.is_broadcast());
         if ip.is_multicast() || ip.is_unspecified() || is_broadcast {
-            return Err(Refusal::NotOne(ip));
+            return Err(PermitRefusal::NotOne(ip));
         }
-        let holds = |target: &&Target| target.until.as_deref().is_none_or(|until| today <= until);
+        let holds = |target: &&TargetNetwork| target.until.as_deref().is_none_or(|until| today <= until);
         let of = self.targets.iter().filter(|target| target.network.contains(ip));
         let (now, ended): (Vec<_>, Vec<_>) = of.partition(holds);
         // Of two words about the same network the first counts.
         match now.iter().rev().max_by_key(|target| target.network.bits()) {
             Some(target) => Ok(target.limits()),
             None if ip.is_loopback() || self.typed.iter().any(|network| network.contains(ip)) => {
-                Ok(Limits::USUAL)
+                Ok(TargetLimits::USUAL)
             }
             None => Err(match ended.first().and_then(|target| target.until.clone()) {
-                Some(until) => Refusal::Ended(ip, until),
-                None => Refusal::NotAllowed(ip),
+                Some(until) => PermitRefusal::Ended(ip, until),
+                None => PermitRefusal::NotAllowed(ip),
             }),
         }
     }
@@ -280,44 +280,48 @@ mod tests {
         until = "2026-12-31"
     "#;
 
-    fn limits(permit: &Permit, ip: &str) -> Result<Limits, Refusal> {
+    fn limits(permit: &ProbePermit, ip: &str) -> Result<TargetLimits, PermitRefusal> {
         permit.limits(ip.parse().unwrap(), "2026-11-22")
     }
 
     #[test]
     fn nobody_is_probed_unasked() {
-        let mut permit = Permit::default();
+        let mut permit = ProbePermit::default();
         let one: IpAddr = "192.0.2.1".parse().unwrap();
-        assert_eq!(limits(&permit, "192.0.2.1"), Err(Refusal::NotAllowed(one)));
-        assert_eq!(limits(&permit, "127.0.0.1"), Ok(Limits::USUAL));
+        assert_eq!(limits(&permit, "192.0.2.1"), Err(PermitRefusal::NotAllowed(one)));
+        assert_eq!(limits(&permit, "127.0.0.1"), Ok(TargetLimits::USUAL));
         permit.allow("192.0.2.0/24".parse().unwrap());
-        assert_eq!(limits(&permit, "192.0.2.1"), Ok(Limits::USUAL));
+        assert_eq!(limits(&permit, "192.0.2.1"), Ok(TargetLimits::USUAL));
         assert!(limits(&permit, "192.0.3.1").is_err());
         permit.allow("0.0.0.0/0".parse().unwrap());
-        assert!(matches!(limits(&permit, "255.255.255.255"), Err(Refusal::NotOne(_))));
-        assert!(matches!(limits(&permit, "224.0.0.1"), Err(Refusal::NotOne(_))));
+        assert!(matches!(limits(&permit, "255.255.255.255"), Err(PermitRefusal::NotOne(_))));
+        assert!(matches!(limits(&permit, "224.0.0.1"), Err(PermitRefusal::NotOne(_))));
     }
 
     #[test]
     fn the_owner_allows_more_and_forbids() {
-        let mut permit = Permit::from_text(FILE).unwrap();
+        let mut permit = ProbePermit::from_text(FILE).unwrap();
         permit.allow("0.0.0.0/0".parse().unwrap());
         permit.allow("10.0.0.0/8".parse().unwrap());
-        let more = Limits { probes_per_s: 5_000, bits_per_s: 100_000_000, ..Limits::USUAL };
+        let more = TargetLimits { probes_per_s: 5_000, bits_per_s: 100_000_000, ..TargetLimits::USUAL };
         assert_eq!(limits(&permit, "10.9.9.9"), Ok(more));
-        assert!(matches!(limits(&permit, "10.1.9.9"), Err(Refusal::Forbidden(_))));
-        assert!(matches!(limits(&permit, "::ffff:10.1.9.9"), Err(Refusal::Forbidden(_))));
-        assert_eq!(limits(&permit, "198.51.100.1"), Ok(Limits::USUAL));
+        assert!(matches!(limits(&permit, "10.1.9.9"), Err(PermitRefusal::Forbidden(_))));
+        assert!(matches!(limits(&permit, "::ffff:10.1.9.9"), Err(PermitRefusal::Forbidden(_))));
+        assert_eq!(limits(&permit, "198.51.100.1"), Ok(TargetLimits::USUAL));
     }
 
     #[test]
     fn what_is_typed_neither_narrows_nor_widens_what_the_owner_says() {
         let text = "[[target]]\nnetwork = \"10.0.0.0/8\"\nprobes_per_s = 5\n[[target]]\nnetwork = \"10.2.0.0/16\"\nburst = 900";
-        let mut permit = Permit::from_text(text).unwrap();
+        let mut permit = ProbePermit::from_text(text).unwrap();
         permit.allow("10.9.9.9/32".parse().unwrap());
         permit.allow("10.2.9.9/32".parse().unwrap());
-        assert_eq!(limits(&permit, "10.9.9.9"), Ok(Limits { probes_per_s: 5, ..Limits::USUAL }));
-        assert_eq!(limits(&permit, "10.2.9.9"), Ok(Limits { burst: 900, ..Limits::USUAL }), "the narrowest");
+        assert_eq!(limits(&permit, "10.9.9.9"), Ok(TargetLimits { probes_per_s: 5, ..TargetLimits::USUAL }));
+        assert_eq!(
+            limits(&permit, "10.2.9.9"),
+            Ok(TargetLimits { burst: 900, ..TargetLimits::USUAL }),
+            "the narrowest"
+        );
     }
 
     #[test]
@@ -325,23 +329,23 @@ mod tests {
         let owner = "about = \"o\"\nnever = [\"10.1.0.0/16\"]\n[[target]]\nnetwork = \"10.0.0.0/8\"\nprobes_per_s = 500\n\
             [[target]]\nnetwork = \"203.0.113.0/24\"\nuntil = \"2026-01-01\"";
         let other = "[[target]]\nnetwork = \"0.0.0.0/0\"\nprobes_per_s = 900\nburst = 7\nmost = 1000000000";
-        let permit = Permit::from_text(other).unwrap().under(Permit::from_text(owner).unwrap());
+        let permit = ProbePermit::from_text(other).unwrap().under(ProbePermit::from_text(owner).unwrap());
         assert_eq!(permit.about.as_deref(), Some("o"));
-        assert!(matches!(limits(&permit, "10.1.9.9"), Err(Refusal::Forbidden(_))));
-        assert!(matches!(limits(&permit, "203.0.113.9"), Err(Refusal::Ended(..))));
-        let both = Limits { probes_per_s: 500, burst: 7, ..Limits::USUAL };
+        assert!(matches!(limits(&permit, "10.1.9.9"), Err(PermitRefusal::Forbidden(_))));
+        assert!(matches!(limits(&permit, "203.0.113.9"), Err(PermitRefusal::Ended(..))));
+        let both = TargetLimits { probes_per_s: 500, burst: 7, ..TargetLimits::USUAL };
         assert_eq!(limits(&permit, "10.9.9.9"), Ok(both));
         // Of others the owner says nothing: they are as good as typed.
-        assert_eq!(limits(&permit, "192.0.2.1"), Ok(Limits { burst: 7, ..Limits::USUAL }));
-        assert_eq!(limits(&permit, "127.0.0.1"), Ok(Limits { burst: 7, ..Limits::USUAL }));
+        assert_eq!(limits(&permit, "192.0.2.1"), Ok(TargetLimits { burst: 7, ..TargetLimits::USUAL }));
+        assert_eq!(limits(&permit, "127.0.0.1"), Ok(TargetLimits { burst: 7, ..TargetLimits::USUAL }));
     }
 
     #[test]
     fn what_has_ended_does_not_hold() {
-        let permit = Permit::from_text(FILE).unwrap();
+        let permit = ProbePermit::from_text(FILE).unwrap();
         assert!(limits(&permit, "203.0.113.9").is_ok());
         let ip = "203.0.113.9".parse().unwrap();
-        assert_eq!(permit.limits(ip, "2027-01-01"), Err(Refusal::Ended(ip, "2026-12-31".into())));
+        assert_eq!(permit.limits(ip, "2027-01-01"), Err(PermitRefusal::Ended(ip, "2026-12-31".into())));
     }
 
     #[test]
@@ -351,7 +355,7 @@ mod tests {
             "[[target]]\nnetwork = \"10.0.0.1/8\"",
             "[[target]]\nnetwork = \"10.0.0.0/8\"\nuntil = \"soon\"",
         ] {
-            assert!(Permit::from_text(bad).is_err(), "{bad}");
+            assert!(ProbePermit::from_text(bad).is_err(), "{bad}");
         }
     }
 }

@@ -12,7 +12,7 @@ pub const MOST: usize = 10_000_000;
 /// What a probe is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum ProbeKind {
     /// On its own.
     Single,
     /// Sent in front of others, to wake the path and fill its buckets; not measured.
@@ -29,13 +29,13 @@ pub enum Kind {
 
 /// One probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Planned {
+pub struct PlannedProbe {
     /// Its number in the schedule.
     pub number: u32,
     /// Which train or pair it is of; singles are trains of one.
     pub train: u32,
     /// What it is for.
-    pub kind: Kind,
+    pub kind: ProbeKind,
     /// How long after the start it is due.
     pub at: Nanos,
     /// Bytes of its frame, without FCS.
@@ -44,7 +44,7 @@ pub struct Planned {
 
 /// Why something is no schedule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum ScheduleRefusal {
     /// None at all.
     #[error("a schedule needs at least one probe")]
     Empty,
@@ -59,19 +59,19 @@ pub enum Refused {
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
-pub struct Schedule(Vec<Planned>);
+pub struct ProbeSchedule(Vec<PlannedProbe>);
 
-impl Schedule {
+impl ProbeSchedule {
     /// Of these, in this order; they are numbered anew.
-    pub fn new(mut planned: Vec<Planned>) -> Result<Self, Refused> {
+    pub fn new(mut planned: Vec<PlannedProbe>) -> Result<Self, ScheduleRefusal> {
         if planned.is_empty() {
-            return Err(Refused::Empty);
+            return Err(ScheduleRefusal::Empty);
         }
         if planned.len() > MOST {
-            return Err(Refused::TooLong(planned.len()));
+            return Err(ScheduleRefusal::TooLong(planned.len()));
         }
         if let Some(at) = planned.windows(2).position(|two| two[1].at < two[0].at) {
-            return Err(Refused::Backwards(at + 1));
+            return Err(ScheduleRefusal::Backwards(at + 1));
         }
         for (number, probe) in (0..).zip(&mut planned) {
             probe.number = number;
@@ -80,17 +80,17 @@ impl Schedule {
     }
 
     /// One every `every`.
-    pub fn periodic(count: u32, every: Nanos, length: u32) -> Result<Self, Refused> {
-        Self::trains(count, every, Train { of: 1, gap: Nanos::ZERO, length })
+    pub fn periodic(count: u32, every: Nanos, length: u32) -> Result<Self, ScheduleRefusal> {
+        Self::trains(count, every, ScheduledTrain { of: 1, gap: Nanos::ZERO, length })
     }
 
     /// One at a time, at distances drawn from an exponential distribution: looked at, such probes see the path as it is on average.
-    pub fn poisson(count: u32, mean: Nanos, length: u32, seed: u64) -> Result<Self, Refused> {
+    pub fn poisson(count: u32, mean: Nanos, length: u32, seed: u64) -> Result<Self, ScheduleRefusal> {
         let mut at = Nanos::ZERO;
         Self::new(
             (0..count)
                 .map(|train| {
-                    let planned = Planned { number: 0, train, kind: Kind::Single, at, length };
+                    let planned = PlannedProbe { number: 0, train, kind: ProbeKind::Single, at, length };
                     at += exponential(seed, u64::from(train), mean);
                     planned
                 })
@@ -99,24 +99,27 @@ impl Schedule {
     }
 
     /// Trains, one every `every`.
-    pub fn trains(count: u32, every: Nanos, train: Train) -> Result<Self, Refused> {
+    pub fn trains(count: u32, every: Nanos, train: ScheduledTrain) -> Result<Self, ScheduleRefusal> {
         let starts = (0..count).map(|number| Nanos::new(every.as_u64().saturating_mul(number.into())));
         Self::at(starts, train)
     }
 
     /// A train at each of these.
-    pub fn at(starts: impl IntoIterator<Item = Nanos>, train: Train) -> Result<Self, Refused> {
+    pub fn at(
+        starts: impl IntoIterator<Item = Nanos>,
+        train: ScheduledTrain,
+    ) -> Result<Self, ScheduleRefusal> {
         let all = (0..).zip(starts).flat_map(|(number, start)| train.from(number, start));
         Self::new(all.collect())
     }
 
     /// The probes.
-    pub fn probes(&self) -> &[Planned] {
+    pub fn probes(&self) -> &[PlannedProbe] {
         &self.0
     }
 
     /// The trains: neighbours of the same number.
-    pub fn each_train(&self) -> impl Iterator<Item = &[Planned]> {
+    pub fn each_train(&self) -> impl Iterator<Item = &[PlannedProbe]> {
         self.0.chunk_by(|one, other| one.train == other.train)
     }
 
@@ -127,7 +130,7 @@ impl Schedule {
 
     /// A name that is the same for the same instants, lengths and trains, and hardly ever for others.
     pub fn fingerprint(&self) -> String {
-        let mixed = |sum: u64, probe: &Planned| {
+        let mixed = |sum: u64, probe: &PlannedProbe| {
             let place = u64::from(probe.train) << 32 | u64::from(probe.length);
             mix(mix(sum, probe.at.as_u64()), place)
         };
@@ -143,20 +146,20 @@ impl Schedule {
 /// A train: `of` probes, `gap` apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names say it")]
-pub struct Train {
+pub struct ScheduledTrain {
     pub of: u32,
     pub gap: Nanos,
     pub length: u32,
 }
 
-impl Train {
-    fn from(self, train: u32, start: Nanos) -> impl Iterator<Item = Planned> {
+impl ScheduledTrain {
+    fn from(self, train: u32, start: Nanos) -> impl Iterator<Item = PlannedProbe> {
         let kind = match self.of {
-            1 => Kind::Single,
-            2 => Kind::Pair,
-            _ => Kind::Train,
+            1 => ProbeKind::Single,
+            2 => ProbeKind::Pair,
+            _ => ProbeKind::Train,
         };
-        (0..self.of).map(move |nth| Planned {
+        (0..self.of).map(move |nth| PlannedProbe {
             number: 0,
             train,
             kind,
@@ -184,8 +187,8 @@ mod tests {
 
     #[test]
     fn trains_are_numbered_through() {
-        let train = Train { of: 3, gap: Nanos::from_micros(10), length: 60 };
-        let schedule = Schedule::trains(2, Nanos::from_millis(1), train).unwrap();
+        let train = ScheduledTrain { of: 3, gap: Nanos::from_micros(10), length: 60 };
+        let schedule = ProbeSchedule::trains(2, Nanos::from_millis(1), train).unwrap();
         let at: Vec<_> =
             schedule.probes().iter().map(|p| (p.number, p.train, p.at.as_u64() / 1000)).collect();
         assert_eq!(at, [(0, 0, 0), (1, 0, 10), (2, 0, 20), (3, 1, 1000), (4, 1, 1010), (5, 1, 1020)]);
@@ -195,26 +198,31 @@ mod tests {
 
     #[test]
     fn a_fingerprint_is_of_instants_and_lengths() {
-        let every = |ns, length| Schedule::periodic(100, Nanos::new(ns), length).unwrap().fingerprint();
+        let every = |ns, length| ProbeSchedule::periodic(100, Nanos::new(ns), length).unwrap().fingerprint();
         assert_eq!(every(1_000, 60), every(1_000, 60));
         assert!(every(1_000, 60) != every(1_001, 60) && every(1_000, 60) != every(1_000, 61));
     }
 
     #[test]
     fn a_schedule_does_not_go_backwards() {
-        let planned =
-            |at| Planned { number: 7, train: 0, kind: Kind::Single, at: Nanos::new(at), length: 60 };
-        assert_eq!(Schedule::new(vec![planned(5), planned(4)]), Err(Refused::Backwards(1)));
-        assert_eq!(Schedule::new(vec![]), Err(Refused::Empty));
-        assert!(Schedule::new(vec![planned(5), planned(5)]).is_ok());
+        let planned = |at| PlannedProbe {
+            number: 7,
+            train: 0,
+            kind: ProbeKind::Single,
+            at: Nanos::new(at),
+            length: 60,
+        };
+        assert_eq!(ProbeSchedule::new(vec![planned(5), planned(4)]), Err(ScheduleRefusal::Backwards(1)));
+        assert_eq!(ProbeSchedule::new(vec![]), Err(ScheduleRefusal::Empty));
+        assert!(ProbeSchedule::new(vec![planned(5), planned(5)]).is_ok());
     }
 
     #[test]
     fn poisson_probes_have_the_mean_that_was_asked_for() {
-        let schedule = Schedule::poisson(20_000, Nanos::from_millis(1), 60, 3).unwrap();
+        let schedule = ProbeSchedule::poisson(20_000, Nanos::from_millis(1), 60, 3).unwrap();
         let mean = schedule.length().as_secs_f64() / 19_999.0;
         assert!((mean / 1e-3 - 1.0).abs() < 0.03, "{mean}");
-        assert_eq!(schedule, Schedule::poisson(20_000, Nanos::from_millis(1), 60, 3).unwrap());
-        assert_ne!(schedule, Schedule::poisson(20_000, Nanos::from_millis(1), 60, 4).unwrap());
+        assert_eq!(schedule, ProbeSchedule::poisson(20_000, Nanos::from_millis(1), 60, 3).unwrap());
+        assert_ne!(schedule, ProbeSchedule::poisson(20_000, Nanos::from_millis(1), 60, 4).unwrap());
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! It reads text, no files. Invariant: what is not understood is refused with its line.
 
-use crate::schedule::{Kind, Planned, Refused, Schedule};
+use crate::schedule::{PlannedProbe, ProbeKind, ProbeSchedule, ScheduleRefusal};
 use packetrig_units::Nanos;
 use serde::Deserialize;
 
@@ -21,13 +21,13 @@ pub enum ScriptError {
     },
     /// All of it.
     #[error(transparent)]
-    Refused(#[from] Refused),
+    Refused(#[from] ScheduleRefusal),
 }
 
 /// Chirps: trains whose distances shrink by a factor, one chirp every `every`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[expect(missing_docs, reason = "the names say it")]
-pub struct Chirps {
+pub struct ChirpScript {
     pub count: u32,
     pub every: Nanos,
     pub of: u32,
@@ -36,19 +36,19 @@ pub struct Chirps {
     pub length: u32,
 }
 
-impl Chirps {
+impl ChirpScript {
     /// As a schedule.
-    pub fn schedule(&self) -> Result<Schedule, Refused> {
+    pub fn schedule(&self) -> Result<ProbeSchedule, ScheduleRefusal> {
         let starts = (0..self.count).map(|n| (n, self.every.as_u64().saturating_mul(n.into())));
         let all = starts.flat_map(|(train, start)| (0..self.of).map(move |nth| (train, start, nth)));
-        let planned = all.map(|(train, start, nth)| Planned {
+        let planned = all.map(|(train, start, nth)| PlannedProbe {
             number: 0,
             train,
-            kind: Kind::Chirp,
+            kind: ProbeKind::Chirp,
             at: Nanos::new(start) + self.until(nth),
             length: self.length,
         });
-        Schedule::new(planned.collect())
+        ProbeSchedule::new(planned.collect())
     }
 
     /// From the first of a chirp to another.
@@ -65,33 +65,33 @@ impl Chirps {
 }
 
 /// Probes at the times of a capture, the first at zero: time and length without FCS of each frame, in the order of the file.
-pub fn of_times(frames: impl IntoIterator<Item = (u64, u32)>) -> Result<Schedule, Refused> {
+pub fn of_times(frames: impl IntoIterator<Item = (u64, u32)>) -> Result<ProbeSchedule, ScheduleRefusal> {
     let mut frames: Vec<_> = frames.into_iter().collect();
     // Captures of several queues are not always in order.
     frames.sort_by_key(|(at, _)| *at);
     let start = frames.first().map_or(0, |(at, _)| *at);
-    let planned = (0..).zip(frames).map(|(train, (at, length))| Planned {
+    let planned = (0..).zip(frames).map(|(train, (at, length))| PlannedProbe {
         number: 0,
         train,
-        kind: Kind::Single,
+        kind: ProbeKind::Single,
         at: Nanos::new(at - start),
         length,
     });
-    Schedule::new(planned.collect())
+    ProbeSchedule::new(planned.collect())
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Row {
+struct ScriptRow {
     offset_ns: u64,
     length: u32,
     train: Option<u32>,
-    kind: Option<Kind>,
+    kind: Option<ProbeKind>,
 }
 
 /// Rows of CSV (`offset_ns,length,train[,kind]`, with or without a line of names) or of JSON, one object a line. Rows without a train are
 /// trains of one. Empty lines and those that begin with `#` do not count.
-pub fn read(text: &str) -> Result<Schedule, ScriptError> {
+pub fn read(text: &str) -> Result<ProbeSchedule, ScriptError> {
     let mut planned = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
         let line = line.trim();
@@ -103,15 +103,21 @@ pub fn read(text: &str) -> Result<Schedule, ScriptError> {
         } else {
             row_of(line)
         };
-        let row: Row = row.map_err(|why| ScriptError::Row { line: number, why })?;
+        let row: ScriptRow = row.map_err(|why| ScriptError::Row { line: number, why })?;
         let train = row.train.unwrap_or_else(|| u32::try_from(planned.len()).unwrap_or(u32::MAX));
-        let kind = row.kind.unwrap_or(Kind::Single);
-        planned.push(Planned { number: 0, train, kind, at: Nanos::new(row.offset_ns), length: row.length });
+        let kind = row.kind.unwrap_or(ProbeKind::Single);
+        planned.push(PlannedProbe {
+            number: 0,
+            train,
+            kind,
+            at: Nanos::new(row.offset_ns),
+            length: row.length,
+        });
     }
-    Ok(Schedule::new(planned)?)
+    Ok(ProbeSchedule::new(planned)?)
 }
 
-fn row_of(line: &str) -> Result<Row, String> {
+fn row_of(line: &str) -> Result<ScriptRow, String> {
     let cells: Vec<&str> = line.split(',').map(str::trim).collect();
     let [offset_ns, length, rest @ ..] = cells.as_slice() else {
         return Err(format!("{} values", cells.len()));
@@ -125,7 +131,7 @@ fn row_of(line: &str) -> Result<Row, String> {
     let kind = kind.filter(|kind| !kind.is_empty()).map(|kind| {
         serde_json::from_value(serde_json::Value::from(kind)).map_err(|_| format!("`{kind}` is no kind"))
     });
-    Ok(Row {
+    Ok(ScriptRow {
         offset_ns: number(offset_ns)?,
         length: number(length)?,
         train: train.filter(|train| !train.is_empty()).map(number).transpose()?,
@@ -151,7 +157,10 @@ mod tests {
         assert_eq!(schedule, read(json).unwrap());
         let rows: Vec<_> =
             schedule.probes().iter().map(|p| (p.at.as_u64(), p.length, p.train, p.kind)).collect();
-        assert_eq!(rows, [(0, 60, 0, Kind::Pair), (500, 60, 0, Kind::Pair), (900, 1514, 2, Kind::Single)]);
+        assert_eq!(
+            rows,
+            [(0, 60, 0, ProbeKind::Pair), (500, 60, 0, ProbeKind::Pair), (900, 1514, 2, ProbeKind::Single)]
+        );
     }
 
     #[test]
@@ -166,13 +175,13 @@ mod tests {
         ] {
             assert!(matches!(read(text), Err(ScriptError::Row { line: at, .. }) if at == line), "{text}");
         }
-        assert!(matches!(read("5,60\n4,60"), Err(ScriptError::Refused(Refused::Backwards(1)))));
-        assert!(matches!(read("# nothing"), Err(ScriptError::Refused(Refused::Empty))));
+        assert!(matches!(read("5,60\n4,60"), Err(ScriptError::Refused(ScheduleRefusal::Backwards(1)))));
+        assert!(matches!(read("# nothing"), Err(ScriptError::Refused(ScheduleRefusal::Empty))));
     }
 
     #[test]
     fn distances_of_a_chirp_shrink_by_its_factor() {
-        let chirps = Chirps {
+        let chirps = ChirpScript {
             count: 2,
             every: Nanos::from_millis(1),
             of: 4,

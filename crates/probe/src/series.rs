@@ -5,26 +5,26 @@
 //!
 //! Invariant: every probe that left is either answered, refused or lost; duplicates and damaged answers are counted beside.
 
-use crate::method::{Reply, Says};
-use crate::record::{Clock, Flag, Record, Stamp};
+use crate::method::{ProbeReply, ReplyMeaning};
+use crate::record::{ProbeFlag, ProbeRecord, ProbeStamp, StampClock};
 use packetrig_stats::jitter::JitterMeter;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub struct Series {
-    records: Vec<Record>,
-    states: Vec<State>,
-    counts: Counts,
-    says: BTreeMap<Says, u64>,
+pub struct ProbeSeries {
+    records: Vec<ProbeRecord>,
+    states: Vec<ProbeState>,
+    counts: SeriesCounts,
+    says: BTreeMap<ReplyMeaning, u64>,
     latest: Option<u32>,
     jitter: JitterMeter,
     jittered: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum State {
+enum ProbeState {
     #[default]
     Open,
     Answered,
@@ -33,7 +33,7 @@ enum State {
 
 /// What became of a series' probes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Counts {
+pub struct SeriesCounts {
     /// Probes that left.
     pub sent: u64,
     /// Probes that were planned and did not leave.
@@ -54,9 +54,9 @@ pub struct Counts {
 
 /// What an answer meant for the series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Meaning {
+pub enum AnswerMeaning {
     /// The first sound answer, and how long it took.
-    First(Option<Took>),
+    First(Option<MeasuredTime>),
     /// Another one.
     Duplicate,
     /// Damaged: the probe stays without an answer.
@@ -69,7 +69,7 @@ pub enum Meaning {
 
 /// A length of time, as well as it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Took {
+pub struct MeasuredTime {
     /// Nanoseconds; below zero only within the bound.
     pub ns: i64,
     /// It may be so much off.
@@ -77,18 +77,18 @@ pub struct Took {
 }
 
 /// The time between two stamps of one clock; `None` if they are of two.
-pub fn took(from: Stamp, to: Stamp) -> Option<Took> {
-    if from.clock != to.clock || from.clock == Clock::Far {
+pub fn took(from: ProbeStamp, to: ProbeStamp) -> Option<MeasuredTime> {
+    if from.clock != to.clock || from.clock == StampClock::Far {
         return None;
     }
     let ns = i128::from(to.middle()) - i128::from(from.middle());
-    Some(Took { ns: i64::try_from(ns).ok()?, bound_ns: from.bound().saturating_add(to.bound()) })
+    Some(MeasuredTime { ns: i64::try_from(ns).ok()?, bound_ns: from.bound().saturating_add(to.bound()) })
 }
 
 /// Times of a series.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[expect(missing_docs, reason = "the names say it")]
-pub struct Times {
+pub struct SeriesTimes {
     pub samples: u64,
     pub min_ns: i64,
     pub p50_ns: i64,
@@ -106,65 +106,65 @@ pub struct Times {
 
 /// The whole series in figures.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Summary {
+pub struct SeriesSummary {
     /// What became of the probes.
     #[serde(flatten)]
-    pub counts: Counts,
+    pub counts: SeriesCounts,
     /// What answers said, how often.
-    pub said: Vec<(Says, u64)>,
+    pub said: Vec<(ReplyMeaning, u64)>,
     /// Round-trip times, without those of probes that found the path asleep; absent without answers.
-    pub rtt: Option<Times>,
+    pub rtt: Option<SeriesTimes>,
     /// Probes that were released late, or of which the system said nothing when it should have.
     pub doubtful: u64,
 }
 
-impl Series {
+impl ProbeSeries {
     /// Without probes.
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Takes in a probe that has left, or was not allowed to; probes come in order of their number.
-    pub fn sent(&mut self, record: Record) {
-        let is_unsent = record.flags.contains(&Flag::Unsent);
+    pub fn sent(&mut self, record: ProbeRecord) {
+        let is_unsent = record.flags.contains(&ProbeFlag::Unsent);
         if is_unsent {
             self.counts.unsent += 1;
         } else {
             self.counts.sent += 1;
         }
         self.records.push(record);
-        self.states.push(State::Open);
+        self.states.push(ProbeState::Open);
     }
 
     /// Takes in an answer.
-    pub fn answered(&mut self, reply: &Reply, at: Stamp) -> Meaning {
+    pub fn answered(&mut self, reply: &ProbeReply, at: ProbeStamp) -> AnswerMeaning {
         let index = reply.number as usize;
         let Some((record, state)) = self.records.get_mut(index).zip(self.states.get_mut(index)) else {
-            return Meaning::Stray;
+            return AnswerMeaning::Stray;
         };
-        if record.flags.contains(&Flag::Unsent) {
-            return Meaning::Stray;
+        if record.flags.contains(&ProbeFlag::Unsent) {
+            return AnswerMeaning::Stray;
         }
         if !reply.is_sound {
             self.counts.corrupted += 1;
-            return Meaning::Corrupted;
+            return AnswerMeaning::Corrupted;
         }
         *self.says.entry(reply.says).or_default() += 1;
         match (*state, reply.says.is_answer()) {
-            (State::Answered, _) => {
+            (ProbeState::Answered, _) => {
                 self.counts.duplicates += 1;
-                return Meaning::Duplicate;
+                return AnswerMeaning::Duplicate;
             }
-            (State::Refused, false) => return Meaning::Refused,
-            (State::Open, false) => {
-                *state = State::Refused;
+            (ProbeState::Refused, false) => return AnswerMeaning::Refused,
+            (ProbeState::Open, false) => {
+                *state = ProbeState::Refused;
                 self.counts.refused += 1;
-                return Meaning::Refused;
+                return AnswerMeaning::Refused;
             }
-            (State::Refused, true) => self.counts.refused -= 1,
-            (State::Open, true) => {}
+            (ProbeState::Refused, true) => self.counts.refused -= 1,
+            (ProbeState::Open, true) => {}
         }
-        *state = State::Answered;
+        *state = ProbeState::Answered;
         self.counts.answered += 1;
         record.answered = Some(at);
         record.far_arrival = reply.far_arrival;
@@ -175,7 +175,7 @@ impl Series {
             self.jitter.record(took.ns);
             self.jittered |= self.counts.answered > 1;
         }
-        Meaning::First(took)
+        AnswerMeaning::First(took)
     }
 
     fn note_order(&mut self, number: u32) {
@@ -186,28 +186,36 @@ impl Series {
     }
 
     /// What became of the probes so far; whatever has no answer yet counts as lost.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> SeriesCounts {
         let lost = self.counts.sent - self.counts.answered - self.counts.refused;
-        Counts { lost, ..self.counts }
+        SeriesCounts { lost, ..self.counts }
     }
 
     /// Of the first `settled` probes, which have had the time to be answered: how many have left, and how many of them were not.
     pub fn losses(&self, settled: usize) -> (u64, u64) {
         let of = self.records.iter().zip(&self.states).take(settled);
-        let left = of.filter(|(record, _)| !record.flags.contains(&Flag::Unsent));
-        left.fold((0, 0), |(sent, lost), (_, state)| (sent + 1, lost + u64::from(*state != State::Answered)))
+        let left = of.filter(|(record, _)| !record.flags.contains(&ProbeFlag::Unsent));
+        left.fold((0, 0), |(sent, lost), (_, state)| {
+            (sent + 1, lost + u64::from(*state != ProbeState::Answered))
+        })
     }
 
     /// What is known of each probe.
-    pub fn records(&self) -> &[Record] {
+    pub fn records(&self) -> &[ProbeRecord] {
         &self.records
     }
 
     /// The figures.
-    pub fn summary(&self) -> Summary {
-        let doubts = [Flag::Late, Flag::Early, Flag::Stolen, Flag::StampMissing, Flag::StampsDisagree];
-        let is_doubtful = |record: &&Record| record.flags.iter().any(|flag| doubts.contains(flag));
-        Summary {
+    pub fn summary(&self) -> SeriesSummary {
+        let doubts = [
+            ProbeFlag::Late,
+            ProbeFlag::Early,
+            ProbeFlag::Stolen,
+            ProbeFlag::StampMissing,
+            ProbeFlag::StampsDisagree,
+        ];
+        let is_doubtful = |record: &&ProbeRecord| record.flags.iter().any(|flag| doubts.contains(flag));
+        SeriesSummary {
             counts: self.counts(),
             said: self.says.iter().map(|(says, count)| (*says, *count)).collect(),
             rtt: self.times(),
@@ -215,14 +223,15 @@ impl Series {
         }
     }
 
-    fn times(&self) -> Option<Times> {
+    fn times(&self) -> Option<SeriesTimes> {
         let all = || {
-            let of = |record: &Record| {
-                Some((record.flags.contains(&Flag::First), took(record.left_here()?, record.answered?)?))
+            let of = |record: &ProbeRecord| {
+                Some((record.flags.contains(&ProbeFlag::First), took(record.left_here()?, record.answered?)?))
             };
             self.records.iter().filter_map(of)
         };
-        let usual: Vec<Took> = all().filter(|(is_first, _)| !is_first).map(|(_, took)| took).collect();
+        let usual: Vec<MeasuredTime> =
+            all().filter(|(is_first, _)| !is_first).map(|(_, took)| took).collect();
         // The only probe there was is better than nothing.
         let taken = if usual.is_empty() { all().map(|(_, took)| took).collect() } else { usual };
         let jitter = self.jittered.then(|| self.jitter.smoothed().as_u64());
@@ -231,7 +240,7 @@ impl Series {
 }
 
 /// The figures of some times; `None` without any.
-pub fn times(taken: &[Took], jitter_ns: Option<u64>) -> Option<Times> {
+pub fn times(taken: &[MeasuredTime], jitter_ns: Option<u64>) -> Option<SeriesTimes> {
     let mut sorted: Vec<i64> = taken.iter().map(|took| took.ns).collect();
     sorted.sort_unstable();
     let (min_ns, max_ns) = (*sorted.first()?, *sorted.last()?);
@@ -240,7 +249,7 @@ pub fn times(taken: &[Took], jitter_ns: Option<u64>) -> Option<Times> {
     let count = sorted.len() as f64;
     let mean_ns = sorted.iter().map(|ns| *ns as f64).sum::<f64>() / count;
     let square = |ns: &i64| (*ns as f64 - mean_ns).powi(2);
-    Some(Times {
+    Some(SeriesTimes {
         samples: sorted.len() as u64,
         min_ns,
         p50_ns: quantile(50),

@@ -2,13 +2,13 @@
 //!
 //! Invariant: figures are of probes that have left; those that have not are counted, and nothing else is said of them.
 
-use crate::{Flag, Record};
+use crate::{ProbeFlag, ProbeRecord};
 use serde::Serialize;
 
 /// How errors are spread, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[expect(missing_docs, reason = "the names say it")]
-pub struct Spread {
+pub struct ErrorSpread {
     pub least: i64,
     pub p50: i64,
     pub p95: i64,
@@ -16,7 +16,7 @@ pub struct Spread {
     pub most: i64,
 }
 
-impl Spread {
+impl ErrorSpread {
     /// Of these; `None` if there are none.
     pub fn of(mut values: Vec<i64>) -> Option<Self> {
         values.sort_unstable();
@@ -29,7 +29,7 @@ impl Spread {
 /// See the module.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[expect(missing_docs, reason = "the names say it")]
-pub struct Summary {
+pub struct ReleaseSummary {
     pub planned: u64,
     pub sent: u64,
     pub unsent: u64,
@@ -41,43 +41,43 @@ pub struct Summary {
     pub stamps_disagree: u64,
     /// When probes left against when they were to, by the truest stamp of each.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub release_error_ns: Option<Spread>,
+    pub release_error_ns: Option<ErrorSpread>,
     /// By how much distances within trains were off, either way.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub spacing_error_ns: Option<Spread>,
+    pub spacing_error_ns: Option<ErrorSpread>,
     /// How far those stamps may be off themselves.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub stamp_bound_ns: Option<Spread>,
+    pub stamp_bound_ns: Option<ErrorSpread>,
 }
 
-impl Summary {
+impl ReleaseSummary {
     /// Of these records, in order.
-    pub fn of(records: &[Record]) -> Self {
+    pub fn of(records: &[ProbeRecord]) -> Self {
         let with = |flag| records.iter().filter(|record| record.flags.contains(&flag)).count() as u64;
         let gone: Vec<_> = records.iter().filter(|record| has_left(record)).collect();
-        let left = |record: &Record| record.left_here().map_or(0, crate::Stamp::middle);
+        let left = |record: &ProbeRecord| record.left_here().map_or(0, crate::ProbeStamp::middle);
         let difference = |a: u64, b: u64| a.cast_signed().wrapping_sub(b.cast_signed());
-        let error = |record: &&Record| difference(left(record), record.planned.as_nanos());
-        let spacing = |two: &[&Record]| {
+        let error = |record: &&ProbeRecord| difference(left(record), record.planned.as_nanos());
+        let spacing = |two: &[&ProbeRecord]| {
             let planned = two[1].planned.since(two[0].planned).as_u64().cast_signed();
             (difference(left(two[1]), left(two[0])) - planned).saturating_abs()
         };
         let neighbours =
             gone.windows(2).filter(|two| two[0].train == two[1].train && two[0].number + 1 == two[1].number);
-        let bound = |record: &&Record| record.left_here().map_or(0, |stamp| stamp.bound().cast_signed());
+        let bound = |record: &&ProbeRecord| record.left_here().map_or(0, |stamp| stamp.bound().cast_signed());
         Self {
             planned: records.len() as u64,
             sent: gone.len() as u64,
-            unsent: with(Flag::Unsent),
-            dropped: with(Flag::Dropped),
-            late: with(Flag::Late),
-            early: with(Flag::Early),
-            stolen: with(Flag::Stolen),
-            stamps_missing: with(Flag::StampMissing),
-            stamps_disagree: with(Flag::StampsDisagree),
-            release_error_ns: Spread::of(gone.iter().map(error).collect()),
-            spacing_error_ns: Spread::of(neighbours.map(spacing).collect()),
-            stamp_bound_ns: Spread::of(gone.iter().map(bound).collect()),
+            unsent: with(ProbeFlag::Unsent),
+            dropped: with(ProbeFlag::Dropped),
+            late: with(ProbeFlag::Late),
+            early: with(ProbeFlag::Early),
+            stolen: with(ProbeFlag::Stolen),
+            stamps_missing: with(ProbeFlag::StampMissing),
+            stamps_disagree: with(ProbeFlag::StampsDisagree),
+            release_error_ns: ErrorSpread::of(gone.iter().map(error).collect()),
+            spacing_error_ns: ErrorSpread::of(neighbours.map(spacing).collect()),
+            stamp_bound_ns: ErrorSpread::of(gone.iter().map(bound).collect()),
         }
     }
 
@@ -87,21 +87,22 @@ impl Summary {
     }
 }
 
-fn has_left(record: &Record) -> bool {
-    let not = [Flag::Unsent, Flag::Dropped];
+fn has_left(record: &ProbeRecord) -> bool {
+    let not = [ProbeFlag::Unsent, ProbeFlag::Dropped];
     record.left_here().is_some() && !record.flags.iter().any(|flag| not.contains(flag))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Kind, Planned, Source, Stamp};
+    use crate::{PlannedProbe, ProbeKind, ProbeStamp, StampSource};
     use packetrig_units::{MonoTime, Nanos};
 
-    fn record(number: u32, train: u32, planned: u64, left: Option<u64>, flags: &[Flag]) -> Record {
-        let probe = Planned { number, train, kind: Kind::Train, at: Nanos::ZERO, length: 60 };
-        let mut record = Record::planned(probe, MonoTime::from_nanos(planned));
-        record.released = left.map(|at| Stamp::around(Source::Program, MonoTime::from_nanos(at), 3));
+    fn record(number: u32, train: u32, planned: u64, left: Option<u64>, flags: &[ProbeFlag]) -> ProbeRecord {
+        let probe = PlannedProbe { number, train, kind: ProbeKind::Train, at: Nanos::ZERO, length: 60 };
+        let mut record = ProbeRecord::planned(probe, MonoTime::from_nanos(planned));
+        record.released =
+            left.map(|at| ProbeStamp::around(StampSource::Program, MonoTime::from_nanos(at), 3));
         record.flags = flags.to_vec();
         record
     }
@@ -110,12 +111,12 @@ mod tests {
     fn errors_are_of_what_has_left() {
         let records = [
             record(0, 0, 1_000, Some(1_010), &[]),
-            record(1, 0, 2_000, Some(1_990), &[Flag::Stolen]),
-            record(2, 0, 3_000, Some(9_000), &[Flag::Dropped]),
-            record(3, 0, 4_000, None, &[Flag::Unsent]),
-            record(4, 1, 5_000, Some(5_500), &[Flag::Late]),
+            record(1, 0, 2_000, Some(1_990), &[ProbeFlag::Stolen]),
+            record(2, 0, 3_000, Some(9_000), &[ProbeFlag::Dropped]),
+            record(3, 0, 4_000, None, &[ProbeFlag::Unsent]),
+            record(4, 1, 5_000, Some(5_500), &[ProbeFlag::Late]),
         ];
-        let summary = Summary::of(&records);
+        let summary = ReleaseSummary::of(&records);
         assert_eq!((summary.planned, summary.sent, summary.unsent, summary.dropped), (5, 3, 1, 1));
         assert_eq!((summary.late, summary.early, summary.stolen), (1, 0, 1));
         let release = summary.release_error_ns.unwrap();
@@ -124,13 +125,15 @@ mod tests {
         assert_eq!((spacing.least, spacing.most), (20, 20), "only neighbours of one train");
         assert_eq!(summary.stamp_bound_ns.unwrap().p50, 3);
         assert!(summary.is_doubtful());
-        assert!(!Summary { planned: 200, late: 1, dropped: 1, ..Summary::default() }.is_doubtful());
+        assert!(
+            !ReleaseSummary { planned: 200, late: 1, dropped: 1, ..ReleaseSummary::default() }.is_doubtful()
+        );
     }
 
     #[test]
     fn quantiles_are_values_that_occurred() {
-        assert_eq!(Spread::of(vec![]), None);
-        let spread = Spread::of((1..=1_000).rev().collect()).unwrap();
-        assert_eq!(spread, Spread { least: 1, p50: 500, p95: 950, p99: 990, most: 1_000 });
+        assert_eq!(ErrorSpread::of(vec![]), None);
+        let spread = ErrorSpread::of((1..=1_000).rev().collect()).unwrap();
+        assert_eq!(spread, ErrorSpread { least: 1, p50: 500, p95: 950, p99: 990, most: 1_000 });
     }
 }

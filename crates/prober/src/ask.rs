@@ -10,14 +10,14 @@
 //! Invariant: instants are the schedule's, added to one start; being late never moves the next one.
 
 use crate::Error;
-use crate::ear::{Ear, Heard, PIECE};
+use crate::ear::{HeardFrame, PIECE, PacketListener};
 use crate::now;
-use crate::path::Way;
-use crate::release::{Dispatcher, Due};
-use packetrig_probe::answer::{Answer, Trouble};
-use packetrig_probe::method::{Method, Reply, Says};
-use packetrig_probe::series::{Meaning, Series};
-use packetrig_probe::{Exceeded, Planned, Schedule};
+use crate::path::ProbePath;
+use crate::release::{DueFrame, ReleaseDispatcher};
+use packetrig_probe::answer::{PathTrouble, ProbeAnswer};
+use packetrig_probe::method::{ProbeMethod, ProbeReply, ReplyMeaning};
+use packetrig_probe::series::{AnswerMeaning, ProbeSeries};
+use packetrig_probe::{BudgetExceeded, PlannedProbe, ProbeSchedule};
 use packetrig_units::{MonoTime, Nanos};
 use std::fmt;
 
@@ -27,28 +27,28 @@ const HEAD_START: Nanos = Nanos::from_millis(5);
 const LINGER: Nanos = Nanos::from_millis(50);
 
 /// Probes to one target.
-pub struct Line<'m> {
+pub struct ProbeLine<'m> {
     /// Its way.
-    pub way: Way,
+    pub way: ProbePath,
     /// What its probes say.
-    pub method: Box<dyn Method + 'm>,
+    pub method: Box<dyn ProbeMethod + 'm>,
     /// The way out.
-    pub dispatcher: Dispatcher,
+    pub dispatcher: ReleaseDispatcher,
     /// When they leave.
-    pub schedule: Schedule,
+    pub schedule: ProbeSchedule,
     /// Moves the whole schedule, so that lines take turns.
     pub shift: Nanos,
 }
 
-impl fmt::Debug for Line<'_> {
+impl fmt::Debug for ProbeLine<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Line").field("target", &self.way.ends.target).finish_non_exhaustive()
+        f.debug_struct("ProbeLine").field("target", &self.way.ends.target).finish_non_exhaustive()
     }
 }
 
 /// Why a line has no more probes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum LineEnd {
     /// All have left.
     Done,
     /// Somebody wished it.
@@ -58,22 +58,22 @@ pub enum End {
     /// Somebody on the way does not want them.
     Prohibited,
     /// The limits did not allow them.
-    Limits(Exceeded),
+    Limits(BudgetExceeded),
 }
 
 /// What has just happened.
 #[derive(Debug)]
-pub enum Event<'a> {
+pub enum AskEvent<'a> {
     /// An answer that belongs to a probe.
     Answered {
         /// Of which line.
         line: usize,
         /// What it says.
-        reply: Reply,
+        reply: ProbeReply,
         /// What that means.
-        meaning: Meaning,
+        meaning: AnswerMeaning,
         /// The answer itself.
-        answer: Answer<'a>,
+        answer: ProbeAnswer<'a>,
         /// Bytes of its frame.
         length: usize,
     },
@@ -82,37 +82,37 @@ pub enum Event<'a> {
         /// Which line.
         line: usize,
         /// Why.
-        end: End,
+        end: LineEnd,
     },
 }
 
 /// What became of a line.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct LineOutcome {
     /// Its probes.
-    pub series: Series,
+    pub series: ProbeSeries,
     /// Why there are no more.
-    pub end: End,
+    pub end: LineEnd,
 }
 
 /// How to ask.
 #[derive(Clone, Copy)]
-pub struct Patience<'a> {
+pub struct AskOptions<'a> {
     /// How long an answer may take.
     pub answer: Nanos,
     /// Whether to stop now.
     pub stop: &'a dyn Fn() -> bool,
 }
 
-impl fmt::Debug for Patience<'_> {
+impl fmt::Debug for AskOptions<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Patience").field("answer", &self.answer).finish_non_exhaustive()
+        f.debug_struct("AskOptions").field("answer", &self.answer).finish_non_exhaustive()
     }
 }
 
 /// Whether a schedule keeps its target's limits: told before the first probe leaves.
-pub fn fits(line: &Line<'_>) -> Result<(), Exceeded> {
-    let mut budget = packetrig_probe::Budget::new(line.way.permitted.limits());
+pub fn fits(line: &ProbeLine<'_>) -> Result<(), BudgetExceeded> {
+    let mut budget = packetrig_probe::ProbeBudget::new(line.way.permitted.limits());
     line.schedule.probes().iter().try_for_each(|probe| {
         let length = probe.length.max(60);
         budget.take(MonoTime::from_nanos(1) + probe.at, length)
@@ -121,19 +121,19 @@ pub fn fits(line: &Line<'_>) -> Result<(), Exceeded> {
 
 /// Sends all probes of all lines and hears their answers.
 pub fn run(
-    lines: &mut [Line<'_>],
-    ears: &mut [Ear],
-    patience: Patience<'_>,
-    tell: &mut dyn FnMut(Event<'_>),
-) -> Result<Vec<Outcome>, Error> {
+    lines: &mut [ProbeLine<'_>],
+    ears: &mut [PacketListener],
+    patience: AskOptions<'_>,
+    tell: &mut dyn FnMut(AskEvent<'_>),
+) -> Result<Vec<LineOutcome>, Error> {
     let start = now() + HEAD_START;
-    let mut asking = Asking { lines: Vec::new(), ears, patience, tell, frame: Vec::new() };
+    let mut asking = AskState { lines: Vec::new(), ears, patience, tell, frame: Vec::new() };
     let mut order: Vec<(Nanos, usize, usize)> = Vec::new();
     for (number, line) in lines.iter_mut().enumerate() {
         fits(line)?;
         let due = line.schedule.probes().iter().map(|probe| (probe.at + line.shift, number));
         order.extend(due.zip(0..).map(|((at, line), probe)| (at, line, probe)));
-        asking.lines.push(Asked { line, series: Series::new(), end: None, settled: 0 });
+        asking.lines.push(AskedProbe { line, series: ProbeSeries::new(), end: None, settled: 0 });
     }
     order.sort_unstable();
     for (at, line, probe) in order {
@@ -143,22 +143,22 @@ pub fn run(
         asking.send(line, probe, start + at)?;
     }
     asking.hear_the_last()?;
-    Ok(asking.lines.into_iter().map(Asked::outcome).collect())
+    Ok(asking.lines.into_iter().map(AskedProbe::outcome).collect())
 }
 
-struct Asked<'a, 'm> {
-    line: &'a mut Line<'m>,
-    series: Series,
-    end: Option<End>,
+struct AskedProbe<'a, 'm> {
+    line: &'a mut ProbeLine<'m>,
+    series: ProbeSeries,
+    end: Option<LineEnd>,
     /// Probes that have had their time.
     settled: usize,
 }
 
-impl Asked<'_, '_> {
-    fn outcome(self) -> Outcome {
+impl AskedProbe<'_, '_> {
+    fn outcome(self) -> LineOutcome {
         let is_whole = self.series.records().len() == self.line.schedule.probes().len();
-        let end = self.end.unwrap_or(if is_whole { End::Done } else { End::Stopped });
-        Outcome { series: self.series, end }
+        let end = self.end.unwrap_or(if is_whole { LineEnd::Done } else { LineEnd::Stopped });
+        LineOutcome { series: self.series, end }
     }
 
     /// Probes go to rest in order; counts those whose time is over.
@@ -175,15 +175,15 @@ impl Asked<'_, '_> {
     }
 }
 
-struct Asking<'a, 'l, 'm> {
-    lines: Vec<Asked<'l, 'm>>,
-    ears: &'a mut [Ear],
-    patience: Patience<'a>,
-    tell: &'a mut dyn FnMut(Event<'_>),
+struct AskState<'a, 'l, 'm> {
+    lines: Vec<AskedProbe<'l, 'm>>,
+    ears: &'a mut [PacketListener],
+    patience: AskOptions<'a>,
+    tell: &'a mut dyn FnMut(AskEvent<'_>),
     frame: Vec<u8>,
 }
 
-impl Asking<'_, '_, '_> {
+impl AskState<'_, '_, '_> {
     fn is_over(&self) -> bool {
         (self.patience.stop)() || self.lines.iter().all(|asked| asked.end.is_some())
     }
@@ -202,15 +202,15 @@ impl Asking<'_, '_, '_> {
         if asked.end.is_some() {
             return Ok(());
         }
-        let planned: Planned = asked.line.schedule.probes()[probe];
+        let planned: PlannedProbe = asked.line.schedule.probes()[probe];
         asked.line.method.write(planned.number, at, planned.length, &mut self.frame);
         let mut gone = Vec::with_capacity(1);
-        let refused = asked.line.dispatcher.send(&[Due { at, frame: &self.frame }], &mut gone)?;
+        let refused = asked.line.dispatcher.send(&[DueFrame { at, frame: &self.frame }], &mut gone)?;
         let length = u32::try_from(self.frame.len()).unwrap_or(u32::MAX);
         let gone = gone.pop().unwrap_or_default();
-        asked.series.sent(gone.into_record(Planned { length, ..planned }, at));
+        asked.series.sent(gone.into_record(PlannedProbe { length, ..planned }, at));
         if let Some(exceeded) = refused {
-            self.end(line, End::Limits(exceeded));
+            self.end(line, LineEnd::Limits(exceeded));
         }
         Ok(())
     }
@@ -219,15 +219,15 @@ impl Asking<'_, '_, '_> {
         let asked = &mut self.lines[line];
         asked.settle(now(), self.patience.answer);
         if asked.end.is_none() && asked.is_lossy() {
-            self.end(line, End::Lossy);
+            self.end(line, LineEnd::Lossy);
         }
     }
 
-    fn end(&mut self, line: usize, end: End) {
+    fn end(&mut self, line: usize, end: LineEnd) {
         let asked = &mut self.lines[line];
         if asked.end.is_none() {
             asked.end = Some(end);
-            (self.tell)(Event::Ended { line, end });
+            (self.tell)(AskEvent::Ended { line, end });
         }
     }
 
@@ -248,7 +248,7 @@ impl Asking<'_, '_, '_> {
             });
         }
         for line in prohibited {
-            self.end(line, End::Prohibited);
+            self.end(line, LineEnd::Prohibited);
         }
         Ok(())
     }
@@ -273,13 +273,17 @@ impl Asking<'_, '_, '_> {
 }
 
 /// Finds the probe that a frame answers. Gives the line if the answer forbids more of them.
-fn take(lines: &mut [Asked<'_, '_>], heard: &Heard<'_>, tell: &mut dyn FnMut(Event<'_>)) -> Option<usize> {
+fn take(
+    lines: &mut [AskedProbe<'_, '_>],
+    heard: &HeardFrame<'_>,
+    tell: &mut dyn FnMut(AskEvent<'_>),
+) -> Option<usize> {
     let answer = heard.answer()?;
     for (line, asked) in lines.iter_mut().enumerate() {
         let Some(reply) = asked.line.method.read(&answer) else { continue };
         let meaning = asked.series.answered(&reply, heard.at);
-        tell(Event::Answered { line, reply, meaning, answer, length: heard.frame.len() });
-        return (reply.says == Says::Trouble(Trouble::Prohibited)).then_some(line);
+        tell(AskEvent::Answered { line, reply, meaning, answer, length: heard.frame.len() });
+        return (reply.says == ReplyMeaning::Trouble(PathTrouble::Prohibited)).then_some(line);
     }
     None
 }

@@ -7,12 +7,15 @@
 //! Invariant: an error is the difference of two times of this node, the instant and the arrival, each with its bound.
 
 use crate::circumstances;
-use crate::release::{self, Dispatcher, Due, Gone, Manner};
+use crate::release::{self, DepartedFrame, DueFrame, ReleaseDispatcher, ReleaseOptions};
 use crate::{Error, now};
 use packetrig_engine::packet::guard;
 use packetrig_plan::PortLocation;
-use packetrig_probe::choice::{Calibration, Exactness};
-use packetrig_probe::{Budget, Departure, Limits, Mechanism, Planned, Spread, Stage, Stamp};
+use packetrig_probe::choice::{CalibrationResult, ReleaseExactness};
+use packetrig_probe::{
+    DepartureStage, DepartureStamp, ErrorSpread, PlannedProbe, ProbeBudget, ProbeStamp, ReleaseMechanism,
+    TargetLimits,
+};
 use packetrig_sys::clock::{self, RealtimeOffset};
 use packetrig_sys::kernel;
 use packetrig_sys::link::NamespaceLinks;
@@ -31,7 +34,7 @@ const LOOKS: usize = 20;
 
 /// How to calibrate.
 #[derive(Clone, Copy, Debug)]
-pub struct Extent {
+pub struct CalibrationExtent {
     /// Probes with each mechanism.
     pub count: u32,
     /// Between two of them.
@@ -42,9 +45,9 @@ pub struct Extent {
 
 /// What was found of a mechanism.
 #[derive(Clone, Debug, Serialize)]
-pub struct Found {
+pub struct FoundMechanism {
     /// Which.
-    pub mechanism: Mechanism,
+    pub mechanism: ReleaseMechanism,
     /// Why it could not be used; the rest is empty then.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub obstacle: Option<String>,
@@ -61,66 +64,67 @@ pub struct Found {
     pub out_of_order: u64,
     /// From the instant to the arrival.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub error_ns: Option<Spread>,
+    pub error_ns: Option<ErrorSpread>,
     /// By how much distances within trains were off at arrival, either way.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub spacing_error_ns: Option<Spread>,
+    pub spacing_error_ns: Option<ErrorSpread>,
     /// From the instant to the release, as the mechanism says.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub release_error_ns: Option<Spread>,
+    pub release_error_ns: Option<ErrorSpread>,
     /// From the release to the arrival: what a release stamp is off as a stamp of departure.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub release_to_arrival_ns: Option<Spread>,
+    pub release_to_arrival_ns: Option<ErrorSpread>,
     /// From a capture's stamp to the driver's.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub capture_to_driver_ns: Option<Spread>,
+    pub capture_to_driver_ns: Option<ErrorSpread>,
     /// From the driver's stamp to the arrival.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub driver_to_arrival_ns: Option<Spread>,
+    pub driver_to_arrival_ns: Option<ErrorSpread>,
 }
 
 /// A mechanism's probes, as far as anybody saw them.
-struct Seen {
+struct SeenProbes {
     planned: Vec<MonoTime>,
     trains: Vec<u32>,
-    gone: Vec<Gone>,
-    captured: Vec<Option<Stamp>>,
-    arrived: Vec<Option<Stamp>>,
+    gone: Vec<DepartedFrame>,
+    captured: Vec<Option<ProbeStamp>>,
+    arrived: Vec<Option<ProbeStamp>>,
 }
 
 /// Two interfaces with an ear on each.
-struct Bench {
+struct CalibrationBench {
     tap: RxRing,
     far: RxRing,
     frame: Vec<u8>,
 }
 
 /// What is to be kept for the choice of a mechanism.
-pub fn kept(near: &PortLocation, found: &[Found]) -> Calibration {
-    let exact = |found: &Found| found.error_ns.map(|errors| Exactness::of(found.mechanism, errors));
+pub fn kept(near: &PortLocation, found: &[FoundMechanism]) -> CalibrationResult {
+    let exact =
+        |found: &FoundMechanism| found.error_ns.map(|errors| ReleaseExactness::of(found.mechanism, errors));
     let mechanisms = found.iter().filter_map(exact).collect();
     let driver = circumstances::driver(near).unwrap_or_default();
-    Calibration { kernel: kernel::release(), driver, mechanisms }
+    CalibrationResult { kernel: kernel::release(), driver, mechanisms }
 }
 
 /// Calibrates these mechanisms from `near` to `far`, which are refused if they look like part of a real network and are not `confirmed`.
 pub fn perform(
     (near, far): (&PortLocation, &PortLocation),
     confirmed: &[PortLocation],
-    mechanisms: &[Mechanism],
-    extent: Extent,
+    mechanisms: &[ReleaseMechanism],
+    extent: CalibrationExtent,
     stop: &dyn Fn() -> bool,
-) -> Result<Vec<Found>, Error> {
-    let mut bench = Bench::open(near, far, confirmed)?;
+) -> Result<Vec<FoundMechanism>, Error> {
+    let mut bench = CalibrationBench::open(near, far, confirmed)?;
     let mut all = Vec::new();
     for mechanism in mechanisms.iter().take_while(|_| !stop()) {
-        all.push(match release::open(near, *mechanism, Manner::usual_for(*mechanism)) {
+        all.push(match release::open(near, *mechanism, ReleaseOptions::usual_for(*mechanism)) {
             Ok(release) => {
-                let dispatcher = Dispatcher::new(release, Budget::new(Limits::NONE));
+                let dispatcher = ReleaseDispatcher::new(release, ProbeBudget::new(TargetLimits::NONE));
                 bench.calibrate(*mechanism, dispatcher, extent, stop)?
             }
             Err(error @ (Error::Mechanism { .. } | Error::Kernel(_))) => {
-                Found { obstacle: Some(error.to_string()), ..Found::none(*mechanism) }
+                FoundMechanism { obstacle: Some(error.to_string()), ..FoundMechanism::none(*mechanism) }
             }
             Err(error) => return Err(error),
         });
@@ -128,7 +132,7 @@ pub fn perform(
     Ok(all)
 }
 
-impl Bench {
+impl CalibrationBench {
     fn open(near: &PortLocation, far: &PortLocation, confirmed: &[PortLocation]) -> Result<Self, Error> {
         let (near_netns, near_link) = lab_only(near, confirmed)?;
         let (far_netns, far_link) = lab_only(far, confirmed)?;
@@ -148,18 +152,18 @@ impl Bench {
 
     fn calibrate(
         &mut self,
-        mechanism: Mechanism,
-        mut dispatcher: Dispatcher,
-        extent: Extent,
+        mechanism: ReleaseMechanism,
+        mut dispatcher: ReleaseDispatcher,
+        extent: CalibrationExtent,
         stop: &dyn Fn() -> bool,
-    ) -> Result<Found, Error> {
+    ) -> Result<FoundMechanism, Error> {
         // A ring knows no distances.
-        let gap = if mechanism == Mechanism::Ring { Nanos::ZERO } else { extent.gap };
-        let extent = Extent { gap, ..extent };
+        let gap = if mechanism == ReleaseMechanism::Ring { Nanos::ZERO } else { extent.gap };
+        let extent = CalibrationExtent { gap, ..extent };
         let trains = extent.count.div_ceil(extent.train.max(1)).max(1);
         // Trains follow each other when they can; instants are given as each begins.
-        let probes: Vec<Planned> = (0..trains).flat_map(|train| of_train(train, extent)).collect();
-        let mut seen = Seen::new(probes.len());
+        let probes: Vec<PlannedProbe> = (0..trains).flat_map(|train| of_train(train, extent)).collect();
+        let mut seen = SeenProbes::new(probes.len());
         self.warm_up(&mut dispatcher)?;
         for train in probes.chunk_by(|one, other| one.train == other.train).take_while(|_| !stop()) {
             self.send(train, &mut dispatcher, &mut seen)?;
@@ -168,24 +172,29 @@ impl Bench {
     }
 
     /// The first frames find stamping switched off and caches cold.
-    fn warm_up(&mut self, dispatcher: &mut Dispatcher) -> Result<(), Error> {
+    fn warm_up(&mut self, dispatcher: &mut ReleaseDispatcher) -> Result<(), Error> {
         let at = now() + dispatcher.lead();
         let frame = self.frame.clone();
-        dispatcher.send(&[Due { at, frame: &frame }], &mut Vec::new())?;
-        self.listen(&mut Seen::new(0), 1);
+        dispatcher.send(&[DueFrame { at, frame: &frame }], &mut Vec::new())?;
+        self.listen(&mut SeenProbes::new(0), 1);
         Ok(())
     }
 
-    fn send(&mut self, train: &[Planned], dispatcher: &mut Dispatcher, seen: &mut Seen) -> Result<(), Error> {
+    fn send(
+        &mut self,
+        train: &[PlannedProbe],
+        dispatcher: &mut ReleaseDispatcher,
+        seen: &mut SeenProbes,
+    ) -> Result<(), Error> {
         // A ring may be done before its last instant; a budget wants times in order.
         let last = seen.planned.last().copied().unwrap_or(MonoTime::from_nanos(0));
         let start = now().max(last) + dispatcher.lead();
         let frames: Vec<Vec<u8>> =
             (seen.planned.len()..).take(train.len()).map(|n| self.numbered(n)).collect();
         let first = train[0].at;
-        let at = |probe: &Planned| start + Nanos::new(probe.at.as_u64() - first.as_u64());
-        let due = |(probe, frame)| Due { at: at(probe), frame };
-        let dues: Vec<Due<'_>> = train.iter().zip(frames.iter().map(Vec::as_slice)).map(due).collect();
+        let at = |probe: &PlannedProbe| start + Nanos::new(probe.at.as_u64() - first.as_u64());
+        let due = |(probe, frame)| DueFrame { at: at(probe), frame };
+        let dues: Vec<DueFrame<'_>> = train.iter().zip(frames.iter().map(Vec::as_slice)).map(due).collect();
         dispatcher.send(&dues, &mut seen.gone)?;
         seen.planned.extend(dues.iter().map(|due| due.at));
         seen.trains.extend(train.iter().map(|probe| probe.train));
@@ -201,7 +210,7 @@ impl Bench {
     }
 
     /// Reads both ears until so many have arrived, or nothing more comes.
-    fn listen(&mut self, seen: &mut Seen, count: usize) {
+    fn listen(&mut self, seen: &mut SeenProbes, count: usize) {
         let offset = clock::realtime_offset();
         let (mut arrived, mut in_vain) = (0, 0);
         while arrived < count && in_vain < LOOKS {
@@ -220,21 +229,21 @@ impl Bench {
 }
 
 /// The probes of a train, from its first.
-fn of_train(train: u32, extent: Extent) -> impl Iterator<Item = Planned> {
-    let kind = packetrig_probe::Kind::Train;
+fn of_train(train: u32, extent: CalibrationExtent) -> impl Iterator<Item = PlannedProbe> {
+    let kind = packetrig_probe::ProbeKind::Train;
     let at = move |nth: u32| Nanos::new(extent.gap.as_u64().saturating_mul(nth.into()));
-    (0..extent.train).map(move |nth| Planned { number: 0, train, kind, at: at(nth), length: 0 })
+    (0..extent.train).map(move |nth| PlannedProbe { number: 0, train, kind, at: at(nth), length: 0 })
 }
 
 /// Notes when a frame of ours was seen; whether it was one.
-fn enter(seen: &mut [Option<Stamp>], frame: &[u8], realtime_ns: u64, offset: RealtimeOffset) -> bool {
+fn enter(seen: &mut [Option<ProbeStamp>], frame: &[u8], realtime_ns: u64, offset: RealtimeOffset) -> bool {
     if frame.len() != LENGTH || frame[12..14] != ETHER_TYPE || frame[14..NUMBER] != MARK {
         return false;
     }
     let number = frame[NUMBER..].first_chunk().map_or(u32::MAX, |bytes| u32::from_be_bytes(*bytes));
     let at = MonoTime::from_nanos(offset.to_monotonic(realtime_ns));
     if let Some(place) = seen.get_mut(number as usize) {
-        *place = Some(Stamp::around(packetrig_probe::Source::Kernel, at, offset.bound_ns));
+        *place = Some(ProbeStamp::around(packetrig_probe::StampSource::Kernel, at, offset.bound_ns));
     }
     true
 }
@@ -250,7 +259,7 @@ fn lab_only(
     Ok((netns, link))
 }
 
-impl Seen {
+impl SeenProbes {
     fn new(count: usize) -> Self {
         Self {
             planned: Vec::with_capacity(count),
@@ -261,22 +270,23 @@ impl Seen {
         }
     }
 
-    fn found(&self, mechanism: Mechanism, remarks: Vec<String>) -> Found {
+    fn found(&self, mechanism: ReleaseMechanism, remarks: Vec<String>) -> FoundMechanism {
         let probes = 0..self.planned.len();
-        let difference = |to: Option<Stamp>, from: Option<Stamp>| Some(middle(to?) - middle(from?));
-        let spread = |of: &dyn Fn(usize) -> Option<i64>| Spread::of(probes.clone().filter_map(of).collect());
-        let error = |stamp: Option<Stamp>, index: usize| {
+        let difference = |to: Option<ProbeStamp>, from: Option<ProbeStamp>| Some(middle(to?) - middle(from?));
+        let spread =
+            |of: &dyn Fn(usize) -> Option<i64>| ErrorSpread::of(probes.clone().filter_map(of).collect());
+        let error = |stamp: Option<ProbeStamp>, index: usize| {
             Some(middle(stamp?) - self.planned[index].as_nanos().cast_signed())
         };
-        let driver = |index: usize| Departure::of(&self.gone[index].departures, Stage::Driver);
+        let driver = |index: usize| DepartureStamp::of(&self.gone[index].departures, DepartureStage::Driver);
         let spacing = |index: usize| {
             let before = index.checked_sub(1).filter(|before| self.trains[*before] == self.trains[index])?;
             let off = error(self.arrived[index], index)? - error(self.arrived[before], before)?;
             Some(off.saturating_abs())
         };
-        let flags = [packetrig_probe::Flag::Late, packetrig_probe::Flag::Early];
-        let is_flagged = |gone: &&Gone| gone.flags.iter().any(|flag| flags.contains(flag));
-        Found {
+        let flags = [packetrig_probe::ProbeFlag::Late, packetrig_probe::ProbeFlag::Early];
+        let is_flagged = |gone: &&DepartedFrame| gone.flags.iter().any(|flag| flags.contains(flag));
+        FoundMechanism {
             remarks,
             sent: self.gone.iter().filter(|gone| gone.handed_over.is_some()).count() as u64,
             arrived: self.arrived.iter().flatten().count() as u64,
@@ -290,7 +300,7 @@ impl Seen {
             }),
             capture_to_driver_ns: spread(&|index| difference(driver(index), self.captured[index])),
             driver_to_arrival_ns: spread(&|index| difference(self.arrived[index], driver(index))),
-            ..Found::none(mechanism)
+            ..FoundMechanism::none(mechanism)
         }
     }
 
@@ -299,22 +309,22 @@ impl Seen {
         let gone = &self.gone[index];
         let order = [
             gone.handed_over,
-            Departure::of(&gone.departures, Stage::Queue),
+            DepartureStamp::of(&gone.departures, DepartureStage::Queue),
             self.captured[index],
-            Departure::of(&gone.departures, Stage::Driver),
+            DepartureStamp::of(&gone.departures, DepartureStage::Driver),
             self.arrived[index],
         ];
-        let known: Vec<Stamp> = order.into_iter().flatten().collect();
+        let known: Vec<ProbeStamp> = order.into_iter().flatten().collect();
         known.windows(2).any(|two| two[0].lo > two[1].hi)
     }
 }
 
-fn middle(stamp: Stamp) -> i64 {
+fn middle(stamp: ProbeStamp) -> i64 {
     stamp.middle().cast_signed()
 }
 
-impl Found {
-    const fn none(mechanism: Mechanism) -> Self {
+impl FoundMechanism {
+    const fn none(mechanism: ReleaseMechanism) -> Self {
         Self {
             mechanism,
             obstacle: None,

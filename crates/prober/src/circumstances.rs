@@ -3,10 +3,10 @@
 //! Nothing is changed; what cannot be asked is left out.
 
 use crate::Error;
-use crate::release::Manner;
+use crate::release::ReleaseOptions;
 use packetrig_plan::PortLocation;
-use packetrig_probe::header::{ClockOffset, FORMAT, Header};
-use packetrig_probe::{Mechanism, Schedule};
+use packetrig_probe::header::{ClockOffset, FORMAT, ProbeHeader};
+use packetrig_probe::{ProbeSchedule, ReleaseMechanism};
 use packetrig_sys::ethtool::{EthtoolCalls, Offload};
 use packetrig_sys::link::NamespaceLinks;
 use packetrig_sys::netns::NetNs;
@@ -28,10 +28,10 @@ pub fn driver(location: &PortLocation) -> Option<String> {
 /// asked for one by one.
 pub fn header(
     location: &PortLocation,
-    mechanism: Mechanism,
-    manner: &Manner,
-    schedule: Option<&Schedule>,
-) -> Result<Header, Error> {
+    mechanism: ReleaseMechanism,
+    manner: &ReleaseOptions,
+    schedule: Option<&ProbeSchedule>,
+) -> Result<ProbeHeader, Error> {
     let netns = NetNs::open_or_current(location.namespace.as_deref())?;
     let link = NamespaceLinks::open(&netns)?.by_name(&location.interface)?;
     let ethtool = EthtoolCalls::open(&netns)?;
@@ -39,11 +39,11 @@ pub fn header(
     let offloads = Offload::ALL.into_iter().filter(is_on).map(|offload| offload.name().to_owned());
     let qdiscs = qdisc::of(&netns, link.index, &link.name).unwrap_or_default();
     let before = clocks();
-    Ok(Header {
+    Ok(ProbeHeader {
         format: FORMAT.into(),
         argv: std::env::args().collect(),
         seed: 0,
-        schedule: schedule.map(Schedule::fingerprint).unwrap_or_default(),
+        schedule: schedule.map(ProbeSchedule::fingerprint).unwrap_or_default(),
         probes: schedule.map_or(0, |schedule| schedule.probes().len() as u64),
         targets: Vec::new(),
         about: None,

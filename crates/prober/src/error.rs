@@ -1,6 +1,6 @@
 //! What can go wrong while probing, and by whose fault.
 
-use packetrig_probe::{Exceeded, Refusal};
+use packetrig_probe::{BudgetExceeded, PermitRefusal};
 use std::net::IpAddr;
 
 /// Why probes cannot be sent or their answers not be had.
@@ -15,12 +15,12 @@ pub enum Error {
     Engine(#[from] packetrig_engine::Error),
     /// User: the target is not allowed.
     #[error(transparent)]
-    Target(#[from] Refusal),
+    Target(#[from] PermitRefusal),
     /// World: this mechanism cannot be used here.
     #[error("mechanism {mechanism} cannot be used on {interface}: {source}")]
     Mechanism {
         /// Which.
-        mechanism: packetrig_probe::Mechanism,
+        mechanism: packetrig_probe::ReleaseMechanism,
         /// Where.
         interface: String,
         /// Why.
@@ -32,7 +32,7 @@ pub enum Error {
     )]
     Train {
         /// Which.
-        mechanism: packetrig_probe::Mechanism,
+        mechanism: packetrig_probe::ReleaseMechanism,
         /// Frames at most.
         most: usize,
         /// Bytes of a frame at most.
@@ -53,7 +53,7 @@ pub enum Error {
     NobodyThere(IpAddr, String),
     /// User: more than is allowed.
     #[error(transparent)]
-    Limits(#[from] Exceeded),
+    Limits(#[from] BudgetExceeded),
 }
 
 impl From<packetrig_sys::UnsupportedFeature> for Error {

@@ -1,10 +1,10 @@
 //! Labs for the tests of this room, and the simplest way to send: no product code stands on it.
 
 use crate::Error;
-use crate::path::Way;
-use crate::release::{Due, Gone, Release};
+use crate::path::ProbePath;
+use crate::release::{DepartedFrame, DueFrame, FrameRelease};
 use packetrig_plan::PortLocation;
-use packetrig_probe::{Mechanism, Permit, Permitted, Source, Stamp};
+use packetrig_probe::{PermittedTarget, ProbePermit, ProbeStamp, ReleaseMechanism, StampSource};
 use packetrig_sys::link::{NamespaceLinks, VethEnd};
 use packetrig_sys::netns::{self, NetNs};
 use packetrig_sys::packet::{TxOptions, TxRing};
@@ -13,12 +13,12 @@ use packetrig_units::MonoTime;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Two namespaces and a cable; the near end is 192.0.2.1, the far one 192.0.2.2.
-pub(crate) struct Lab {
+pub(crate) struct ProbeLab {
     pub(crate) near: String,
     pub(crate) far: String,
 }
 
-impl Lab {
+impl ProbeLab {
     /// `None` where rights are missing.
     pub(crate) fn new() -> Option<Self> {
         let (near_name, near) = namespace("a")?;
@@ -43,7 +43,7 @@ impl Lab {
     }
 }
 
-impl Drop for Lab {
+impl Drop for ProbeLab {
     fn drop(&mut self) {
         netns::delete_named(&self.near).unwrap();
         netns::delete_named(&self.far).unwrap();
@@ -51,12 +51,12 @@ impl Drop for Lab {
 }
 
 /// A cable `a` - `b` without addresses, in a namespace of its own.
-pub(crate) struct Cable {
+pub(crate) struct LabCable {
     pub(crate) name: String,
     pub(crate) netns: NetNs,
 }
 
-impl Cable {
+impl LabCable {
     /// `None` where rights are missing.
     pub(crate) fn new() -> Option<Self> {
         let (name, netns) = namespace("cable")?;
@@ -80,7 +80,7 @@ impl Cable {
     }
 }
 
-impl Drop for Cable {
+impl Drop for LabCable {
     fn drop(&mut self) {
         netns::delete_named(&self.name).unwrap();
     }
@@ -100,15 +100,15 @@ fn namespace(what: &str) -> Option<(String, NetNs)> {
     }
 }
 
-pub(crate) fn permitted(ip: &str) -> Permitted {
-    let mut permit = Permit::default();
+pub(crate) fn permitted(ip: &str) -> PermittedTarget {
+    let mut permit = ProbePermit::default();
     permit.allow("192.0.2.0/24".parse().unwrap());
     permit.allow("198.51.100.0/24".parse().unwrap());
     permit.allow("2001:db8::/32".parse().unwrap());
     permit.permitted(ip.parse().unwrap(), "2026-11-22").unwrap()
 }
 
-pub(crate) fn send(way: &Way, frame: &[u8]) -> u64 {
+pub(crate) fn send(way: &ProbePath, frame: &[u8]) -> u64 {
     let netns = NetNs::open_or_current(way.location.namespace.as_deref()).unwrap();
     let options = TxOptions { bypass_queue: false, ..TxOptions::default() };
     let mut ring = TxRing::open(&netns, way.index, "test", options).unwrap();
@@ -121,22 +121,22 @@ pub(crate) fn send(way: &Way, frame: &[u8]) -> u64 {
 
 /// Sleeps and sends.
 #[derive(Debug)]
-pub(crate) struct Plain(TxRing);
+pub(crate) struct PlainRelease(TxRing);
 
-impl Plain {
-    pub(crate) fn open(way: &Way) -> Self {
+impl PlainRelease {
+    pub(crate) fn open(way: &ProbePath) -> Self {
         let netns = NetNs::open_or_current(way.location.namespace.as_deref()).unwrap();
         let options = TxOptions { bypass_queue: false, ..TxOptions::default() };
         Self(TxRing::open(&netns, way.index, "test", options).unwrap())
     }
 }
 
-impl Release for Plain {
-    fn mechanism(&self) -> Mechanism {
-        Mechanism::Sleep
+impl FrameRelease for PlainRelease {
+    fn mechanism(&self) -> ReleaseMechanism {
+        ReleaseMechanism::Sleep
     }
 
-    fn release(&mut self, train: &[Due<'_>], gone: &mut Vec<Gone>) -> Result<(), Error> {
+    fn release(&mut self, train: &[DueFrame<'_>], gone: &mut Vec<DepartedFrame>) -> Result<(), Error> {
         for due in train {
             clock::sleep_until_ns(due.at.as_nanos());
             self.0.next_slot().unwrap()[..due.frame.len()].copy_from_slice(due.frame);
@@ -144,8 +144,8 @@ impl Release for Plain {
             let now = || MonoTime::from_nanos(clock::monotonic_ns());
             let before = now();
             self.0.kick()?;
-            let handed_over = Some(Stamp::between(Source::Program, before, now()));
-            gone.push(Gone { handed_over, ..Gone::default() });
+            let handed_over = Some(ProbeStamp::between(StampSource::Program, before, now()));
+            gone.push(DepartedFrame { handed_over, ..DepartedFrame::default() });
         }
         Ok(())
     }

@@ -8,7 +8,7 @@
 //! What a series of probes says about a path is `packetrig_probe`'s to know; here are sockets, rings, programs in the kernel
 //! and clocks. Plain threads, no async.
 //!
-//! Invariant: no frame leaves but through a [`release::Dispatcher`], which keeps the limits of the target.
+//! Invariant: no frame leaves but through a [`release::ReleaseDispatcher`], which keeps the limits of the target.
 #![forbid(unsafe_code)]
 
 pub mod ask;

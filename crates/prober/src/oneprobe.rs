@@ -5,13 +5,16 @@
 //! Invariant: whatever the machine sends goes through the target's dispatcher, so the limits hold for acknowledgements, too.
 
 use crate::Error;
-use crate::ear::Ear;
-use crate::path::Way;
-use crate::release::{Dispatcher, Due, Gone};
-use packetrig_probe::Stamp;
-use packetrig_probe::answer::{Answer, Content, Trouble};
-use packetrig_probe::frame::Segment;
-use packetrig_probe::oneprobe::{Direction, Failure, In, Machine, Out, Report, Step};
+use crate::ear::PacketListener;
+use crate::path::ProbePath;
+use crate::release::{DepartedFrame, DueFrame, ReleaseDispatcher};
+use packetrig_probe::ProbeStamp;
+use packetrig_probe::answer::{AnswerContent, PathTrouble, ProbeAnswer};
+use packetrig_probe::frame::TcpSegment;
+use packetrig_probe::oneprobe::{
+    DirectionCounts, IncomingSegment, OneprobeFailure, OneprobeMachine, OneprobeReport, OneprobeStep,
+    OutgoingSegment,
+};
 use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};
 use serde::Serialize;
@@ -29,27 +32,27 @@ pub enum End {
     /// Somebody on the way does not want them.
     Prohibited,
     /// The server is none, or not one that can be measured.
-    Failed(Failure),
+    Failed(OneprobeFailure),
 }
 
 /// A series at work.
 #[derive(Debug)]
-pub struct Talk<'a> {
+pub struct OneprobeTalk<'a> {
     /// The way to the server.
-    pub way: &'a Way,
+    pub way: &'a ProbePath,
     /// The server's port.
     pub port: u16,
     /// Ours, hushed.
     pub own_port: u16,
     /// The way out.
-    pub dispatcher: &'a mut Dispatcher,
+    pub dispatcher: &'a mut ReleaseDispatcher,
     /// What comes back.
-    pub ear: &'a mut Ear,
+    pub ear: &'a mut PacketListener,
 }
 
-impl Talk<'_> {
+impl OneprobeTalk<'_> {
     /// Performs a series to its end.
-    pub fn run(&mut self, machine: &mut Machine, stop: &dyn Fn() -> bool) -> Result<End, Error> {
+    pub fn run(&mut self, machine: &mut OneprobeMachine, stop: &dyn Fn() -> bool) -> Result<End, Error> {
         let mut early = None;
         loop {
             early = early
@@ -59,15 +62,15 @@ impl Talk<'_> {
                 machine.stop();
             }
             match machine.step(clock::monotonic_ns()) {
-                Step::Over => break,
-                Step::Send(out) => {
+                OneprobeStep::Over => break,
+                OneprobeStep::Send(out) => {
                     self.send(&[&out], clock::monotonic_ns())?;
                 }
-                Step::Pair { at, segments: [one, other] } => {
+                OneprobeStep::Pair { at, segments: [one, other] } => {
                     let gone = self.send(&[&one, &other], at)?;
                     machine.left(left(&gone));
                 }
-                Step::Wait(until) => {
+                OneprobeStep::Wait(until) => {
                     let within = Nanos::new(until.saturating_sub(clock::monotonic_ns()));
                     early = self.listen(machine, within)?;
                 }
@@ -77,29 +80,29 @@ impl Talk<'_> {
         Ok(early.or(failed).unwrap_or(End::Done))
     }
 
-    fn is_lossy(&self, report: &Report) -> Option<End> {
+    fn is_lossy(&self, report: &OneprobeReport) -> Option<End> {
         let limits = self.way.permitted.limits();
-        let is_lossy = |way: Direction| limits.is_lossy(way.sent, way.lost);
+        let is_lossy = |way: DirectionCounts| limits.is_lossy(way.sent, way.lost);
         (is_lossy(report.forward) || is_lossy(report.reverse)).then_some(End::Lossy)
     }
 
-    fn send(&mut self, outs: &[&Out], at: u64) -> Result<Vec<Gone>, Error> {
+    fn send(&mut self, outs: &[&OutgoingSegment], at: u64) -> Result<Vec<DepartedFrame>, Error> {
         let frames: Vec<_> = outs.iter().map(|out| self.frame(out)).collect();
         let at = MonoTime::from_nanos(at);
-        let due: Vec<_> = frames.iter().map(|frame| Due { at, frame }).collect();
+        let due: Vec<_> = frames.iter().map(|frame| DueFrame { at, frame }).collect();
         // What the limits do not allow now is not lost to the machine: it tries again, or counts the probe as unsent. Half of a pair would
         // be data that the server has and the machine knows nothing of.
         let lengths = due.iter().map(|due| (Nanos::ZERO, u32::try_from(due.frame.len()).unwrap_or(u32::MAX)));
         if !self.dispatcher.earliest(at, lengths).is_ok_and(|begins| begins <= at) {
-            return Ok(vec![Gone::unsent(); due.len()]);
+            return Ok(vec![DepartedFrame::unsent(); due.len()]);
         }
         let mut gone = Vec::with_capacity(due.len());
         self.dispatcher.send(&due, &mut gone)?;
         Ok(gone)
     }
 
-    fn frame(&self, out: &Out) -> Vec<u8> {
-        let segment = Segment {
+    fn frame(&self, out: &OutgoingSegment) -> Vec<u8> {
+        let segment = TcpSegment {
             source_port: self.own_port,
             target_port: self.port,
             sequence: out.sequence,
@@ -115,19 +118,19 @@ impl Talk<'_> {
     }
 
     /// Waits at most so long, and gives the machine what came.
-    fn listen(&mut self, machine: &mut Machine, within: Nanos) -> Result<Option<End>, Error> {
+    fn listen(&mut self, machine: &mut OneprobeMachine, within: Nanos) -> Result<Option<End>, Error> {
         self.ear.wait(within)?;
         let (ends, ports) = (self.way.ends, (self.port, self.own_port));
         let mut early = None;
         self.ear.listen(|heard| {
             let Some(answer) = heard.answer().filter(|answer| answer.is_sound) else { return };
             match answer.content {
-                Content::Tcp(tcp)
+                AnswerContent::Tcp(tcp)
                     if is_from(&answer, ends.target, ends.source)
                         && (tcp.source_port, tcp.target_port) == ports =>
                 {
                     let length = u32::try_from(tcp.payload.len()).unwrap_or(u32::MAX);
-                    let segment = In {
+                    let segment = IncomingSegment {
                         sequence: tcp.sequence,
                         acknowledgement: tcp.acknowledgement,
                         flags: tcp.flags,
@@ -136,7 +139,7 @@ impl Talk<'_> {
                     };
                     machine.heard(&segment, heard.at.middle());
                 }
-                Content::Error { what: Trouble::Prohibited, about }
+                AnswerContent::Error { what: PathTrouble::Prohibited, about }
                     if about.target == ends.target && about.ports() == (ports.1, ports.0) =>
                 {
                     early = Some(End::Prohibited);
@@ -148,13 +151,13 @@ impl Talk<'_> {
     }
 }
 
-fn is_from(answer: &Answer<'_>, target: std::net::IpAddr, source: std::net::IpAddr) -> bool {
+fn is_from(answer: &ProbeAnswer<'_>, target: std::net::IpAddr, source: std::net::IpAddr) -> bool {
     (answer.from, answer.to) == (target, source)
 }
 
 /// When the first of two left, if both did.
-fn left(gone: &[Gone]) -> Option<u64> {
-    let of = |gone: &Gone| gone.left_here().map(Stamp::middle);
+fn left(gone: &[DepartedFrame]) -> Option<u64> {
+    let of = |gone: &DepartedFrame| gone.left_here().map(ProbeStamp::middle);
     let [one, other] = gone else { return None };
     of(other).and_then(|_| of(one))
 }

@@ -3,13 +3,13 @@
 //! It sends no probe. Where the next hop's hardware address is not known, the kernel is made to ask for it, as it does before
 //! any packet.
 //!
-//! Invariant: the source of a [`Way`] is an address of the interface it leaves through, or of this machine for its own addresses:
-//! nothing here can be made to pretend to be somebody else. Only a target that is [`Permitted`] has a way.
+//! Invariant: the source of a [`ProbePath`] is an address of the interface it leaves through, or of this machine for its own addresses:
+//! nothing here can be made to pretend to be somebody else. Only a target that is [`PermittedTarget`] has a way.
 
 use crate::Error;
 use packetrig_plan::PortLocation;
-use packetrig_probe::Permitted;
-use packetrig_probe::frame::{self, Ends};
+use packetrig_probe::PermittedTarget;
+use packetrig_probe::frame::{self, FrameEnds};
 use packetrig_sys::link::{KernelRoute, Link, NamespaceLinks, NeighbourEntry};
 use packetrig_sys::netns::NetNs;
 use packetrig_sys::{UnsupportedFeature, clock, kernel};
@@ -22,7 +22,7 @@ const POLL: Nanos = Nanos::from_millis(2);
 
 /// Where probes to a target leave.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Way {
+pub struct ProbePath {
     /// The interface.
     pub location: PortLocation,
     /// Its number.
@@ -30,14 +30,14 @@ pub struct Way {
     /// Bytes of the longest IP packet.
     pub mtu: u32,
     /// Addresses of frames.
-    pub ends: Ends,
+    pub ends: FrameEnds,
     /// It is the loopback interface.
     pub is_loopback: bool,
     /// The proof that the target may be probed.
-    pub permitted: Permitted,
+    pub permitted: PermittedTarget,
 }
 
-impl Way {
+impl ProbePath {
     /// Longest frame without FCS.
     pub const fn longest_frame(&self) -> usize {
         frame::ETHERNET + self.mtu as usize
@@ -45,7 +45,11 @@ impl Way {
 }
 
 /// The way to a target, from a namespace (`None`: the caller's), through an interface if one is named.
-pub fn find(namespace: Option<&str>, target: Permitted, through: Option<&str>) -> Result<Way, Error> {
+pub fn find(
+    namespace: Option<&str>,
+    target: PermittedTarget,
+    through: Option<&str>,
+) -> Result<ProbePath, Error> {
     let netns = NetNs::open_or_current(namespace)?;
     let mut links = NamespaceLinks::open(&netns)?;
     let index = through.map(|name| links.by_name(name)).transpose()?.map(|link| link.index);
@@ -55,11 +59,11 @@ pub fn find(namespace: Option<&str>, target: Permitted, through: Option<&str>) -
     let link = exit(&mut links, route)?;
     let source = source(&mut links, route, ip)?.ok_or_else(no_route)?;
     let (own_mac, next_mac) = macs(&mut links, &link, route.gateway.unwrap_or(ip))?;
-    Ok(Way {
+    Ok(ProbePath {
         location: PortLocation { namespace: namespace.map(str::to_owned), interface: link.name.clone() },
         index: link.index,
         mtu: link.mtu,
-        ends: Ends { own_mac, next_mac, source, target: ip, class: 0 },
+        ends: FrameEnds { own_mac, next_mac, source, target: ip, class: 0 },
         is_loopback: link.loopback,
         permitted: target,
     })
@@ -124,7 +128,7 @@ pub struct OpenLoopback {
 
 impl OpenLoopback {
     /// Changes what a way needs: nothing unless it is IPv4 on the loopback interface.
-    pub fn open(way: &Way) -> Result<Self, Error> {
+    pub fn open(way: &ProbePath) -> Result<Self, Error> {
         let netns = NetNs::open_or_current(way.location.namespace.as_deref())?;
         let mut opened = Self { netns, before: Vec::new() };
         if way.is_loopback && way.ends.target.is_ipv4() {

@@ -6,8 +6,8 @@
 //! Invariant: nothing is sent but in answer to a request of an allowed address, and never more bytes than it had.
 
 use crate::Error;
-use packetrig_probe::session::Reflector;
-use packetrig_probe::session::reflector::{Arrived, Ready, Refused};
+use packetrig_probe::session::StampReflector;
+use packetrig_probe::session::reflector::{ArrivedRequest, PreparedReflection, ReflectionRefusal};
 use packetrig_sys::clock;
 use packetrig_sys::stamping::{KernelReport, ReceivedPacket};
 use packetrig_sys::udp::WatchedSocket;
@@ -26,7 +26,7 @@ const LONGEST: usize = 65_535;
 
 /// What became of requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Counts {
+pub struct RequestCounts {
     /// Datagrams that came.
     pub requests: u64,
     /// Those that were reflected.
@@ -34,7 +34,7 @@ pub struct Counts {
     /// Those of addresses that are not allowed.
     pub foreign: u64,
     /// Those that were not reflected, by reason.
-    pub refused: BTreeMap<Refused, u64>,
+    pub refused: BTreeMap<ReflectionRefusal, u64>,
     /// Reflections the kernel did not take.
     pub unsent: u64,
 }
@@ -42,13 +42,13 @@ pub struct Counts {
 /// Reflects until it is to stop.
 pub fn run(
     socket: &mut WatchedSocket,
-    reflector: &mut Reflector,
+    reflector: &mut StampReflector,
     is_allowed: &dyn Fn(IpAddr) -> bool,
-    stop: &dyn Fn(&Counts) -> bool,
-) -> Result<Counts, Error> {
+    stop: &dyn Fn(&RequestCounts) -> bool,
+) -> Result<RequestCounts, Error> {
     let to_port = socket.address()?.port();
-    let mut counts = Counts::default();
-    let mut pending: VecDeque<(u32, Ready)> = VecDeque::new();
+    let mut counts = RequestCounts::default();
+    let mut pending: VecDeque<(u32, PreparedReflection)> = VecDeque::new();
     let (mut buffer, mut out) = (vec![0; LONGEST], Vec::with_capacity(LONGEST));
     while !stop(&counts) {
         socket.wait(PIECE_NS)?;
@@ -83,12 +83,12 @@ pub fn run(
     Ok(counts)
 }
 
-fn arrived<'a>(bytes: &'a [u8], received: &ReceivedPacket, to_port: u16) -> Option<Arrived<'a>> {
+fn arrived<'a>(bytes: &'a [u8], received: &ReceivedPacket, to_port: u16) -> Option<ArrivedRequest<'a>> {
     let (now, monotonic) = (clock::wall_clock_ns(), clock::monotonic_ns());
     let realtime_ns = received.stamps.software_ns.unwrap_or(now);
     // What the kernel has not stamped came at some time before now: since the last look, at most.
     let bound_ns = if received.stamps.software_ns.is_some() { 1_000 } else { PIECE_NS };
-    Some(Arrived {
+    Some(ArrivedRequest {
         bytes,
         from: received.from?,
         to_port,
@@ -102,8 +102,8 @@ fn arrived<'a>(bytes: &'a [u8], received: &ReceivedPacket, to_port: u16) -> Opti
 
 fn note_departures(
     socket: &WatchedSocket,
-    reflector: &mut Reflector,
-    pending: &mut VecDeque<(u32, Ready)>,
+    reflector: &mut StampReflector,
+    pending: &mut VecDeque<(u32, PreparedReflection)>,
 ) -> Result<(), Error> {
     /// As STAMP says that the kernel has stamped.
     const BY_KERNEL: u8 = 2;

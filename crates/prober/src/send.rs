@@ -2,11 +2,11 @@
 //!
 //! Invariant: there is one record for each probe of the schedule, in order, sent or not.
 
-use crate::path::Way;
-use crate::release::{Dispatcher, Due, Gone};
+use crate::path::ProbePath;
+use crate::release::{DepartedFrame, DueFrame, ReleaseDispatcher};
 use crate::{Error, now};
-use packetrig_probe::frame::{self, Ends};
-use packetrig_probe::{Exceeded, Mechanism, Planned, Record, Schedule};
+use packetrig_probe::frame::{self, FrameEnds};
+use packetrig_probe::{BudgetExceeded, PlannedProbe, ProbeRecord, ProbeSchedule, ReleaseMechanism};
 use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};
 use std::net::IpAddr;
@@ -23,11 +23,11 @@ const PIECE: Nanos = Nanos::from_millis(50);
 
 /// What probes to a target look like.
 #[derive(Clone, Debug)]
-pub enum Content {
+pub enum ProbeContent {
     /// Datagrams with the probe's number and who answers for it, as far as there is room (RFC 9511).
     Datagram {
         /// From where to where.
-        ends: Ends,
+        ends: FrameEnds,
         /// Source and target port.
         ports: (u16, u16),
         /// Who answers for it.
@@ -39,7 +39,7 @@ pub enum Content {
 
 /// Whether a frame goes from an end of a way to the other and says so: IPv4 or IPv6 without a VLAN tag, from the interface's own address
 /// to the target's. Nothing else may be sent as a probe.
-pub fn is_between(frame: &[u8], ends: &Ends) -> bool {
+pub fn is_between(frame: &[u8], ends: &FrameEnds) -> bool {
     let addresses: Option<(IpAddr, IpAddr)> = match frame.get(12..14) {
         Some([0x08, 0x00]) => {
             let at = |from: usize| frame.get(from..)?.first_chunk::<4>().map(|ip| IpAddr::from(*ip));
@@ -57,9 +57,9 @@ pub fn is_between(frame: &[u8], ends: &Ends) -> bool {
 /// Bytes of a probe's number, at the beginning of its payload.
 const NUMBER: usize = 4;
 
-impl Content {
+impl ProbeContent {
     /// Writes the frame of a probe.
-    pub fn write(&self, probe: &Planned, out: &mut Vec<u8>) {
+    pub fn write(&self, probe: &PlannedProbe, out: &mut Vec<u8>) {
         match self {
             Self::Frame(frame) => {
                 out.clear();
@@ -81,31 +81,36 @@ impl Content {
 
 /// Probes to one target.
 #[derive(Debug)]
-pub struct Aim {
+pub struct ProbeAim {
     /// Its way.
-    pub way: Way,
+    pub way: ProbePath,
     /// The way out.
-    pub dispatcher: Dispatcher,
+    pub dispatcher: ReleaseDispatcher,
     /// What they look like.
-    pub content: Content,
+    pub content: ProbeContent,
 }
 
 /// How it ended.
 #[derive(Debug)]
-pub struct Sent {
+pub struct SendOutcome {
     /// What is known of each probe.
-    pub records: Vec<Record>,
+    pub records: Vec<ProbeRecord>,
     /// Which limit ended it early, if one did.
-    pub refused: Option<Exceeded>,
+    pub refused: Option<BudgetExceeded>,
 }
 
 /// Sends a schedule; train after train goes to the next target. Ends early when `stop` says so or a limit is met.
-pub fn perform(schedule: &Schedule, aims: &mut [Aim], stop: &dyn Fn() -> bool) -> Result<Sent, Error> {
+pub fn perform(
+    schedule: &ProbeSchedule,
+    aims: &mut [ProbeAim],
+    stop: &dyn Fn() -> bool,
+) -> Result<SendOutcome, Error> {
     let lead = aims.iter().map(|aim| aim.dispatcher.lead()).max().unwrap_or(Nanos::ZERO);
     let start = now() + lead + HEAD_START;
-    let mut sent = Sent { records: Vec::with_capacity(schedule.probes().len()), refused: None };
+    let mut sent = SendOutcome { records: Vec::with_capacity(schedule.probes().len()), refused: None };
     // A ring knows trains only, and gets each for itself.
-    let single = aims.len() > 1 || aims.iter().any(|aim| aim.dispatcher.mechanism() == Mechanism::Ring);
+    let single =
+        aims.len() > 1 || aims.iter().any(|aim| aim.dispatcher.mechanism() == ReleaseMechanism::Ring);
     for (turn, range) in batches(schedule.probes(), single, NEAR + lead).into_iter().enumerate() {
         let probes = &schedule.probes()[range];
         let ended = sent.refused.is_some() || !wait(start + probes[0].at, lead, stop);
@@ -119,31 +124,31 @@ pub fn perform(schedule: &Schedule, aims: &mut [Aim], stop: &dyn Fn() -> bool) -
 }
 
 fn batch(
-    probes: &[Planned],
+    probes: &[PlannedProbe],
     start: MonoTime,
-    aim: &mut Aim,
-    records: &mut Vec<Record>,
-) -> Result<Option<Exceeded>, Error> {
+    aim: &mut ProbeAim,
+    records: &mut Vec<ProbeRecord>,
+) -> Result<Option<BudgetExceeded>, Error> {
     let mut frames = vec![Vec::new(); probes.len()];
     for (probe, frame) in probes.iter().zip(&mut frames) {
         aim.content.write(probe, frame);
     }
     let due = |(probe, frame)| {
-        let (probe, frame): (&Planned, &Vec<u8>) = (probe, frame);
-        Due { at: start + probe.at, frame }
+        let (probe, frame): (&PlannedProbe, &Vec<u8>) = (probe, frame);
+        DueFrame { at: start + probe.at, frame }
     };
-    let train: Vec<Due<'_>> = probes.iter().zip(&frames).map(due).collect();
+    let train: Vec<DueFrame<'_>> = probes.iter().zip(&frames).map(due).collect();
     let mut gone = Vec::with_capacity(train.len());
     let refused = aim.dispatcher.send(&train, &mut gone)?;
     records.extend(train.iter().zip(probes).zip(gone).map(|((due, probe), gone)| {
         let length = u32::try_from(due.frame.len()).unwrap_or(u32::MAX);
-        gone.into_record(Planned { length, ..*probe }, due.at)
+        gone.into_record(PlannedProbe { length, ..*probe }, due.at)
     }));
     Ok(refused)
 }
 
-fn unsent(probe: &Planned, start: MonoTime) -> Record {
-    Gone::unsent().into_record(*probe, start + probe.at)
+fn unsent(probe: &PlannedProbe, start: MonoTime) -> ProbeRecord {
+    DepartedFrame::unsent().into_record(*probe, start + probe.at)
 }
 
 /// Waits until it is time to give a train; `false` if nobody wants it any more.
@@ -162,7 +167,7 @@ fn wait(at: MonoTime, lead: Nanos, stop: &dyn Fn() -> bool) -> bool {
 }
 
 /// What is given together.
-fn batches(probes: &[Planned], single: bool, near: Nanos) -> Vec<Range<usize>> {
+fn batches(probes: &[PlannedProbe], single: bool, near: Nanos) -> Vec<Range<usize>> {
     let mut found: Vec<Range<usize>> = Vec::new();
     for (index, probe) in probes.iter().enumerate() {
         let joins = found.last().is_some_and(|batch| {
@@ -181,65 +186,70 @@ fn batches(probes: &[Planned], single: bool, near: Nanos) -> Vec<Range<usize>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::release::Release;
+    use crate::release::FrameRelease;
     use packetrig_plan::PortLocation;
-    use packetrig_probe::schedule::Train;
-    use packetrig_probe::{Budget, Flag, Limits, Permit};
+    use packetrig_probe::schedule::ScheduledTrain;
+    use packetrig_probe::{ProbeBudget, ProbeFlag, ProbePermit, TargetLimits};
 
     #[test]
     fn near_trains_are_given_together_and_others_alone() {
-        let train = Train { of: 3, gap: Nanos::from_micros(10), length: 60 };
-        let near = Schedule::trains(4, Nanos::from_millis(1), train).unwrap();
+        let train = ScheduledTrain { of: 3, gap: Nanos::from_micros(10), length: 60 };
+        let near = ProbeSchedule::trains(4, Nanos::from_millis(1), train).unwrap();
         assert_eq!(batches(near.probes(), false, NEAR).first(), Some(&(0..12)));
         assert_eq!(batches(near.probes(), true, NEAR), [0..3, 3..6, 6..9, 9..12]);
-        let far = Schedule::trains(2, Nanos::from_millis(10), train).unwrap();
+        let far = ProbeSchedule::trains(2, Nanos::from_millis(10), train).unwrap();
         assert_eq!(batches(far.probes(), false, NEAR), [0..3, 3..6]);
-        let many = Schedule::periodic(1_000, Nanos::from_micros(1), 60).unwrap();
+        let many = ProbeSchedule::periodic(1_000, Nanos::from_micros(1), 60).unwrap();
         assert_eq!(batches(many.probes(), false, NEAR), [0..400, 400..800, 800..1_000]);
     }
 
-    struct Noting;
+    struct SendNotes;
 
-    impl Release for Noting {
-        fn mechanism(&self) -> Mechanism {
-            Mechanism::Sleep
+    impl FrameRelease for SendNotes {
+        fn mechanism(&self) -> ReleaseMechanism {
+            ReleaseMechanism::Sleep
         }
 
-        fn release(&mut self, train: &[Due<'_>], gone: &mut Vec<Gone>) -> Result<(), Error> {
-            gone.extend(train.iter().map(|_| Gone::default()));
+        fn release(&mut self, train: &[DueFrame<'_>], gone: &mut Vec<DepartedFrame>) -> Result<(), Error> {
+            gone.extend(train.iter().map(|_| DepartedFrame::default()));
             Ok(())
         }
     }
 
-    fn aim(limits: Limits) -> Aim {
+    fn aim(limits: TargetLimits) -> ProbeAim {
         let target = "127.0.0.1".parse().unwrap();
-        let permitted = Permit::default().permitted(target, "2026-11-22").unwrap();
-        let ends = Ends { own_mac: [2; 6], next_mac: [4; 6], source: target, target, class: 0 };
+        let permitted = ProbePermit::default().permitted(target, "2026-11-22").unwrap();
+        let ends = FrameEnds { own_mac: [2; 6], next_mac: [4; 6], source: target, target, class: 0 };
         let location = PortLocation { namespace: None, interface: "lo".into() };
-        let way = Way { location, index: 1, mtu: 1_500, ends, is_loopback: true, permitted };
-        let content = Content::Datagram { ends, ports: (7, 9), about: Some("https://example.net".into()) };
-        Aim { way, dispatcher: Dispatcher::new(Box::new(Noting), Budget::new(limits)), content }
+        let way = ProbePath { location, index: 1, mtu: 1_500, ends, is_loopback: true, permitted };
+        let content =
+            ProbeContent::Datagram { ends, ports: (7, 9), about: Some("https://example.net".into()) };
+        ProbeAim {
+            way,
+            dispatcher: ReleaseDispatcher::new(Box::new(SendNotes), ProbeBudget::new(limits)),
+            content,
+        }
     }
 
     #[test]
     fn every_probe_has_a_record_whatever_ends_it() {
-        let schedule = Schedule::periodic(10, Nanos::from_micros(1), 100).unwrap();
-        let mut aims = [aim(Limits { burst: 2, ..Limits::USUAL }), aim(Limits::USUAL)];
+        let schedule = ProbeSchedule::periodic(10, Nanos::from_micros(1), 100).unwrap();
+        let mut aims = [aim(TargetLimits { burst: 2, ..TargetLimits::USUAL }), aim(TargetLimits::USUAL)];
         let sent = perform(&schedule, &mut aims, &|| false).unwrap();
         assert!(sent.refused.is_some());
-        let unsent: Vec<_> = sent.records.iter().map(|r| r.flags.contains(&Flag::Unsent)).collect();
+        let unsent: Vec<_> = sent.records.iter().map(|r| r.flags.contains(&ProbeFlag::Unsent)).collect();
         assert_eq!(unsent, [false, false, false, false, true, true, true, true, true, true]);
         assert!(sent.records.iter().map(|record| record.number).eq(0..10));
-        assert_eq!(sent.records[0].flags, [Flag::First]);
-        let sent = perform(&schedule, &mut [aim(Limits::USUAL)], &|| true).unwrap();
-        assert!(sent.records.iter().all(|record| record.flags == [Flag::Unsent]));
+        assert_eq!(sent.records[0].flags, [ProbeFlag::First]);
+        let sent = perform(&schedule, &mut [aim(TargetLimits::USUAL)], &|| true).unwrap();
+        assert!(sent.records.iter().all(|record| record.flags == [ProbeFlag::Unsent]));
     }
 
     #[test]
     fn only_frames_between_the_ends_are_probes() {
-        let aim = aim(Limits::USUAL);
+        let aim = aim(TargetLimits::USUAL);
         let (mut frame, ends) = (Vec::new(), aim.way.ends);
-        aim.content.write(&Schedule::periodic(1, Nanos::ZERO, 60).unwrap().probes()[0], &mut frame);
+        aim.content.write(&ProbeSchedule::periodic(1, Nanos::ZERO, 60).unwrap().probes()[0], &mut frame);
         assert!(is_between(&frame, &ends));
         for at in [12, 26, 33] {
             let mut other = frame.clone();
@@ -247,22 +257,25 @@ mod tests {
             assert!(!is_between(&other, &ends), "byte {at}");
         }
         assert!(!is_between(&frame[..30], &ends) && !is_between(&[], &ends));
-        let six =
-            Ends { source: "2001:db8::1".parse().unwrap(), target: "2001:db8::2".parse().unwrap(), ..ends };
+        let six = FrameEnds {
+            source: "2001:db8::1".parse().unwrap(),
+            target: "2001:db8::2".parse().unwrap(),
+            ..ends
+        };
         six.udp(1, 2, &[], &mut frame);
         assert!(is_between(&frame, &six) && !is_between(&frame, &ends));
     }
 
     #[test]
     fn a_datagram_has_number_and_attribution_where_there_is_room() {
-        let schedule = Schedule::periodic(2, Nanos::ZERO, 100).unwrap();
+        let schedule = ProbeSchedule::periodic(2, Nanos::ZERO, 100).unwrap();
         let mut frame = Vec::new();
-        let content = aim(Limits::USUAL).content;
+        let content = aim(TargetLimits::USUAL).content;
         content.write(&schedule.probes()[1], &mut frame);
         assert_eq!(frame.len(), 100);
         assert_eq!(frame[42..46], [0, 0, 0, 1]);
         assert!(frame[46..].starts_with(b"https://example.net\0"));
-        let short = Planned { length: 43, ..schedule.probes()[0] };
+        let short = PlannedProbe { length: 43, ..schedule.probes()[0] };
         content.write(&short, &mut frame);
         assert_eq!(frame.len(), 60, "padded to the shortest frame");
     }

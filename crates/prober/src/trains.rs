@@ -6,21 +6,21 @@
 //! Invariant: a train begins only when all of it fits in the limits; it is never cut in two by them.
 
 use crate::Error;
-use crate::ear::Ear;
+use crate::ear::PacketListener;
 use crate::now;
-use crate::path::Way;
-use crate::release::{Dispatcher, Due};
-use packetrig_probe::answer::Trouble;
-use packetrig_probe::estimate::{Ask, Estimator, Passed};
-use packetrig_probe::method::{Method, Says};
-use packetrig_probe::series::Series;
-use packetrig_probe::{Flag, Planned, Record};
+use crate::path::ProbePath;
+use crate::release::{DueFrame, ReleaseDispatcher};
+use packetrig_probe::answer::PathTrouble;
+use packetrig_probe::estimate::{PassedProbe, RateEstimator, TrainRequest};
+use packetrig_probe::method::{ProbeMethod, ReplyMeaning};
+use packetrig_probe::series::ProbeSeries;
+use packetrig_probe::{PlannedProbe, ProbeFlag, ProbeRecord};
 use packetrig_units::{MonoTime, Nanos};
 use std::fmt;
 
 /// Which arrivals count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Arrival {
+pub enum ArrivalRule {
     /// Those at the far end, by its word: what happens on the way there.
     Far,
     /// Those of the answers here: whatever is narrower, the way there or the way back.
@@ -41,20 +41,20 @@ pub enum End {
 }
 
 /// See the module.
-pub struct Trains<'a> {
+pub struct TrainSender<'a> {
     /// The way to the target.
-    pub way: &'a Way,
+    pub way: &'a ProbePath,
     /// What probes say.
-    pub method: Box<dyn Method>,
+    pub method: Box<dyn ProbeMethod>,
     /// The way out.
-    pub dispatcher: Dispatcher,
+    pub dispatcher: ReleaseDispatcher,
     /// What comes back.
-    pub ear: Ear,
+    pub ear: PacketListener,
     /// Which arrivals count.
-    pub arrival: Arrival,
+    pub arrival: ArrivalRule,
     /// How long an answer may take.
     pub patience: Nanos,
-    series: Series,
+    series: ProbeSeries,
     sent: u32,
     begun: u32,
     /// When the last probe was due.
@@ -64,23 +64,23 @@ pub struct Trains<'a> {
     far_ahead: Option<u64>,
 }
 
-impl fmt::Debug for Trains<'_> {
+impl fmt::Debug for TrainSender<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Trains")
+        f.debug_struct("TrainSender")
             .field("target", &self.way.ends.target)
             .field("trains", &self.begun)
             .finish_non_exhaustive()
     }
 }
 
-impl<'a> Trains<'a> {
+impl<'a> TrainSender<'a> {
     /// None has been sent yet.
     pub fn new(
-        way: &'a Way,
-        method: Box<dyn Method>,
-        dispatcher: Dispatcher,
-        ear: Ear,
-        arrival: Arrival,
+        way: &'a ProbePath,
+        method: Box<dyn ProbeMethod>,
+        dispatcher: ReleaseDispatcher,
+        ear: PacketListener,
+        arrival: ArrivalRule,
     ) -> Self {
         Self {
             way,
@@ -89,7 +89,7 @@ impl<'a> Trains<'a> {
             ear,
             arrival,
             patience: Nanos::from_secs(1),
-            series: Series::new(),
+            series: ProbeSeries::new(),
             sent: 0,
             begun: 0,
             last: MonoTime::default(),
@@ -99,14 +99,14 @@ impl<'a> Trains<'a> {
     }
 
     /// Every probe so far.
-    pub fn records(&self) -> &[Record] {
+    pub fn records(&self) -> &[ProbeRecord] {
         self.series.records()
     }
 
     /// Sends what an estimator asks for until it asks no more.
     pub fn run(
         &mut self,
-        estimator: &mut dyn Estimator,
+        estimator: &mut dyn RateEstimator,
         stop: &dyn Fn() -> bool,
         tell: &mut dyn FnMut(u32),
     ) -> Result<End, Error> {
@@ -139,7 +139,7 @@ impl<'a> Trains<'a> {
     }
 
     /// Sends a train and hears its answers.
-    pub fn pass(&mut self, ask: &Ask, stop: &dyn Fn() -> bool) -> Result<Vec<Passed>, Error> {
+    pub fn pass(&mut self, ask: &TrainRequest, stop: &dyn Fn() -> bool) -> Result<Vec<PassedProbe>, Error> {
         let train = ask.probes.iter().map(|probe| (probe.at, probe.length));
         let lead = self.dispatcher.lead();
         let soonest = (now() + lead).max(self.last + ask.pause);
@@ -153,17 +153,18 @@ impl<'a> Trains<'a> {
             self.hear(first, stop)?;
         }
         let records = &self.series.records()[first..];
-        if self.arrival == Arrival::Near {
-            return Ok(records.iter().map(Passed::there_and_back).collect());
+        if self.arrival == ArrivalRule::Near {
+            return Ok(records.iter().map(PassedProbe::there_and_back).collect());
         }
-        let ahead =
-            |record: &Record| Some(record.far_arrival?.middle().saturating_sub(record.left_here()?.middle()));
+        let ahead = |record: &ProbeRecord| {
+            Some(record.far_arrival?.middle().saturating_sub(record.left_here()?.middle()))
+        };
         self.far_ahead = self.far_ahead.or_else(|| records.iter().find_map(ahead));
         let far_ahead = self.far_ahead.unwrap_or(0);
-        Ok(records.iter().map(|record| Passed::forward(record, far_ahead)).collect())
+        Ok(records.iter().map(|record| PassedProbe::forward(record, far_ahead)).collect())
     }
 
-    fn send(&mut self, ask: &Ask, begins: MonoTime) -> Result<(), Error> {
+    fn send(&mut self, ask: &TrainRequest, begins: MonoTime) -> Result<(), Error> {
         let mut frames = Vec::with_capacity(ask.probes.len());
         for (probe, number) in ask.probes.iter().zip(self.sent..) {
             let mut frame = Vec::new();
@@ -174,13 +175,13 @@ impl<'a> Trains<'a> {
             .probes
             .iter()
             .zip(&frames)
-            .map(|(probe, frame)| Due { at: begins + probe.at, frame })
+            .map(|(probe, frame)| DueFrame { at: begins + probe.at, frame })
             .collect();
         let mut gone = Vec::with_capacity(due.len());
         self.dispatcher.send(&due, &mut gone)?;
         for ((probe, due), gone) in ask.probes.iter().zip(&due).zip(gone) {
             let length = u32::try_from(due.frame.len()).unwrap_or(u32::MAX);
-            let planned = Planned { number: self.sent, train: self.begun, length, ..*probe };
+            let planned = PlannedProbe { number: self.sent, train: self.begun, length, ..*probe };
             self.series.sent(gone.into_record(planned, due.at));
             self.sent += 1;
         }
@@ -192,8 +193,10 @@ impl<'a> Trains<'a> {
     /// Until all probes from `first` on are answered, or their time is over.
     fn hear(&mut self, first: usize, stop: &dyn Fn() -> bool) -> Result<(), Error> {
         let deadline = now() + self.patience;
-        let is_open = |series: &Series| {
-            let open = |record: &Record| record.answered.is_none() && !record.flags.contains(&Flag::Unsent);
+        let is_open = |series: &ProbeSeries| {
+            let open = |record: &ProbeRecord| {
+                record.answered.is_none() && !record.flags.contains(&ProbeFlag::Unsent)
+            };
             series.records()[first..].iter().any(open)
         };
         while is_open(&self.series) && now() < deadline && !stop() && !self.is_prohibited {
@@ -208,7 +211,7 @@ impl<'a> Trains<'a> {
         let (method, series, is_prohibited) = (&mut self.method, &mut self.series, &mut self.is_prohibited);
         self.ear.listen(|heard| {
             let Some(reply) = heard.answer().and_then(|answer| method.read(&answer)) else { return };
-            *is_prohibited |= reply.says == Says::Trouble(Trouble::Prohibited);
+            *is_prohibited |= reply.says == ReplyMeaning::Trouble(PathTrouble::Prohibited);
             series.answered(&reply, heard.at);
         });
         Ok(())

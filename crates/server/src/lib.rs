@@ -1,7 +1,7 @@
 //! The Open Traffic Generator (OTG) API over HTTP and gRPC.
 //!
 //! Transport and shape turn requests into calls of [`Tester`] and what that says into answers. They know which members the
-//! model has and of what kind they are, and nothing of what they mean: that is the `plan` room's. [`Console`] is the tester
+//! model has and of what kind they are, and nothing of what they mean: that is the `plan` room's. [`TestConsole`] is the tester
 //! behind them: it keeps the configuration and steers a run. It is the only room with an async runtime, and it never
 //! touches the data plane.
 //!
@@ -18,17 +18,17 @@ mod shape;
 mod tester;
 mod transport;
 
-pub use console::{Console, EventSink, Rigs, Running};
+pub use console::{ConsoleRun, EventSink, RunSource, TestConsole};
 pub use error::Error;
 pub use options::{
-    Bound, Deadlines, FindUser, GRPC_PORT, HTTP_PORT, IdentityFiles, LocalUsers, RejectionObserver,
-    ServerOptions,
+    BoundAddresses, ClientDeadlines, FindUser, GRPC_PORT, HTTP_PORT, IdentityFiles, LocalUsers,
+    RejectionObserver, ServerOptions,
 };
 pub use serve::{run, serve};
 pub use shape::DESCRIPTOR;
 pub use tester::{
-    CaptureFile, CapturePart, Change, Family, FlowRow, Latency, Neighbour, Ping, PingResult, PortRow,
-    Refusal, RefusalKind, State, Tester, Transmit,
+    CaptureFile, CapturePart, FlowChange, FlowRow, IpFamily, KnownNeighbour, LatencyFigures, PingResult,
+    PingTask, PortRow, RefusalKind, SwitchedState, Tester, TesterRefusal, TransmitState,
 };
 pub use transport::in_memory::InMemoryServer;
 pub use transport::rejections::{RejectionCause, RejectionCounts};

@@ -43,7 +43,7 @@ pub struct ServerOptions {
     /// Most connections at a time, on each transport. When all are taken, the oldest idle one is closed.
     pub most_connections: usize,
     /// How long clients may take for what.
-    pub deadlines: Deadlines,
+    pub deadlines: ClientDeadlines,
     /// Told what was refused, soon after the first time and then at most once a minute.
     pub on_rejections: Option<RejectionObserver>,
     /// How long calls under way may take to end after the stop.
@@ -76,7 +76,7 @@ impl Default for ServerOptions {
             most_request_bytes: 64 << 20,
             most_request_memory: 256 << 20,
             most_connections: 256,
-            deadlines: Deadlines::default(),
+            deadlines: ClientDeadlines::default(),
             on_rejections: None,
             grace: Duration::from_secs(10),
         }
@@ -113,7 +113,7 @@ impl fmt::Debug for RejectionObserver {
 
 /// How long a client may take for what. A connection that takes longer is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Deadlines {
+pub struct ClientDeadlines {
     /// For encryption; then for the first bytes of HTTP/2, or a whole head of HTTP/1 once its first byte is there.
     pub first: Duration,
     /// Between two requests.
@@ -130,7 +130,7 @@ pub struct Deadlines {
     pub response_bytes: u64,
 }
 
-impl Default for Deadlines {
+impl Default for ClientDeadlines {
     fn default() -> Self {
         Self {
             first: Duration::from_secs(10),
@@ -146,7 +146,7 @@ impl Default for Deadlines {
 
 /// Where the transports really are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Bound {
+pub struct BoundAddresses {
     /// HTTP.
     pub http: Option<SocketAddr>,
     /// gRPC.

@@ -1,17 +1,17 @@
 //! Both transports from start to stop.
 
-use crate::transport::Desk;
-use crate::transport::access::Access;
+use crate::transport::CallDispatcher;
+use crate::transport::access::AccessRules;
 use crate::transport::body::BodyMemory;
-use crate::transport::front::Doors;
+use crate::transport::front::SharedTransport;
 use crate::transport::grpc;
 use crate::transport::http::router;
-use crate::transport::listener::{Listener, builder};
-use crate::transport::policy::{Protocol, RequestPolicy};
+use crate::transport::listener::{TransportListener, builder};
+use crate::transport::policy::{CallProtocol, RequestPolicy};
 use crate::transport::rejections::RejectionCounters;
 use crate::transport::slots::ConnectionSlots;
-use crate::transport::tls::Identity;
-use crate::{Bound, Error, RejectionCounts, RejectionObserver, ServerOptions, Tester};
+use crate::transport::tls::ServerIdentity;
+use crate::{BoundAddresses, Error, RejectionCounts, RejectionObserver, ServerOptions, Tester};
 use hyper_util::service::TowerToHyperService;
 use std::future::Future;
 use std::net::SocketAddr;
@@ -26,17 +26,17 @@ use tokio::sync::watch;
 pub async fn serve(
     options: ServerOptions,
     tester: Arc<dyn Tester>,
-    bound: impl FnOnce(Bound),
+    bound: impl FnOnce(BoundAddresses),
     stop: impl Future<Output = ()>,
 ) -> Result<(), Error> {
     check(&options)?;
     let (http, grpc) = (bind("HTTP", options.http).await?, bind("gRPC", options.grpc).await?);
-    let identity = needs_tls(&options).then(|| Identity::new(&options)).transpose()?;
+    let identity = needs_tls(&options).then(|| ServerIdentity::new(&options)).transpose()?;
     let address = |socket: &Option<TcpListener>| socket.as_ref().and_then(|socket| socket.local_addr().ok());
-    let addresses = Bound { http: address(&http), grpc: address(&grpc) };
-    let transports = Transports::new(&options, tester);
-    let http = transports.listener(Protocol::Http, http, identity.as_ref())?;
-    let grpc = transports.listener(Protocol::Grpc, grpc, identity.as_ref())?;
+    let addresses = BoundAddresses { http: address(&http), grpc: address(&grpc) };
+    let transports = ServerTransports::new(&options, tester);
+    let http = transports.listener(CallProtocol::Http, http, identity.as_ref())?;
+    let grpc = transports.listener(CallProtocol::Grpc, grpc, identity.as_ref())?;
     let (stopped, stops) = watch::channel(false);
     bound(addresses);
     let until_stop = async {
@@ -59,20 +59,20 @@ pub async fn serve(
 }
 
 /// What both transports are made of.
-pub(crate) struct Transports {
+pub(crate) struct ServerTransports {
     options: ServerOptions,
-    desk: Desk,
-    access: Access,
+    desk: CallDispatcher,
+    access: AccessRules,
     memory: Arc<BodyMemory>,
     counters: Arc<RejectionCounters>,
 }
 
-impl Transports {
+impl ServerTransports {
     pub(crate) fn new(options: &ServerOptions, tester: Arc<dyn Tester>) -> Self {
         Self {
             options: options.clone(),
-            desk: Desk::new(tester),
-            access: Access::new(options),
+            desk: CallDispatcher::new(tester),
+            access: AccessRules::new(options),
             memory: BodyMemory::new(options.most_request_memory),
             counters: Arc::default(),
         }
@@ -82,19 +82,19 @@ impl Transports {
         TowerToHyperService::new(router(self.desk.clone(), self.options.most_request_bytes))
     }
 
-    pub(crate) fn grpc_service(&self) -> grpc::Service {
-        grpc::Service { desk: self.desk.clone(), most_request_bytes: self.options.most_request_bytes }
+    pub(crate) fn grpc_service(&self) -> grpc::GrpcService {
+        grpc::GrpcService { desk: self.desk.clone(), most_request_bytes: self.options.most_request_bytes }
     }
 
     /// What a request has to pass on a transport.
-    pub(crate) fn doors(&self, protocol: Protocol) -> Doors {
+    pub(crate) fn doors(&self, protocol: CallProtocol) -> SharedTransport {
         let policy = RequestPolicy {
             protocol,
             is_encrypted: self.is_encrypted(protocol),
             access: self.access.clone(),
             host_names: self.options.host_names.clone().into(),
         };
-        Doors {
+        SharedTransport {
             policy,
             slots: ConnectionSlots::new(self.options.most_connections),
             memory: Arc::clone(&self.memory),
@@ -103,30 +103,30 @@ impl Transports {
         }
     }
 
-    const fn is_encrypted(&self, protocol: Protocol) -> bool {
+    const fn is_encrypted(&self, protocol: CallProtocol) -> bool {
         match protocol {
-            Protocol::Http => self.options.http_tls,
-            Protocol::Grpc => self.options.grpc_tls,
+            CallProtocol::Http => self.options.http_tls,
+            CallProtocol::Grpc => self.options.grpc_tls,
         }
     }
 
     fn listener(
         &self,
-        protocol: Protocol,
+        protocol: CallProtocol,
         bound: Option<TcpListener>,
-        identity: Option<&Identity>,
-    ) -> Result<Option<Listener>, Error> {
+        identity: Option<&ServerIdentity>,
+    ) -> Result<Option<TransportListener>, Error> {
         let Some(socket) = bound else { return Ok(None) };
         let negotiated: &[u8] = match protocol {
-            Protocol::Http => b"http/1.1",
-            Protocol::Grpc => b"h2",
+            CallProtocol::Http => b"http/1.1",
+            CallProtocol::Grpc => b"h2",
         };
         let tls = match identity.filter(|_| self.is_encrypted(protocol)) {
             Some(identity) => Some(identity.acceptor(self.options.client_ca.as_deref(), negotiated)?),
             None => None,
         };
         let (doors, grace) = (self.doors(protocol), self.options.grace);
-        Ok(Some(Listener { socket, tls, builder: builder(protocol), doors, grace }))
+        Ok(Some(TransportListener { socket, tls, builder: builder(protocol), doors, grace }))
     }
 }
 
@@ -167,7 +167,7 @@ async fn observe(
 pub fn run(
     options: ServerOptions,
     tester: Arc<dyn Tester>,
-    bound: impl FnOnce(Bound),
+    bound: impl FnOnce(BoundAddresses),
     stop: impl FnOnce() + Send + 'static,
 ) -> Result<(), Error> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("server").build();

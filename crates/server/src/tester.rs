@@ -26,7 +26,7 @@ use std::net::IpAddr;
 /// Before any configuration nothing is an error: the configuration is `{}`, lists are empty.
 pub trait Tester: Send + Sync + 'static {
     /// Replaces the configuration, clears all counters, and says what is worth a warning. `{}` is the usual clean-up.
-    fn set_config(&self, config: Value) -> Result<Vec<String>, Refusal>;
+    fn set_config(&self, config: Value) -> Result<Vec<String>, TesterRefusal>;
 
     /// The configuration in force; `{}` before any.
     fn config(&self) -> Value;
@@ -40,42 +40,46 @@ pub trait Tester: Send + Sync + 'static {
     }
 
     /// Changes rate or size of flows (OTG's `ConfigUpdate`) without disturbing whether they transmit. All or nothing.
-    fn update_config(&self, update: Value) -> Result<Vec<String>, Refusal>;
+    fn update_config(&self, update: Value) -> Result<Vec<String>, TesterRefusal>;
 
     /// Adds flows (OTG's `ConfigAppend`). All or nothing.
-    fn append_config(&self, append: Value) -> Result<Vec<String>, Refusal>;
+    fn append_config(&self, append: Value) -> Result<Vec<String>, TesterRefusal>;
 
     /// Removes flows (OTG's `ConfigDelete`). All or nothing.
-    fn delete_config(&self, delete: Value) -> Result<Vec<String>, Refusal>;
+    fn delete_config(&self, delete: Value) -> Result<Vec<String>, TesterRefusal>;
 
     /// Starts, stops, pauses, switches. What is not named does not change.
-    fn set_state(&self, state: State) -> Result<Vec<String>, Refusal>;
+    fn set_state(&self, state: SwitchedState) -> Result<Vec<String>, TesterRefusal>;
 
     /// Sends an echo request each, and says for each whether the reply came.
-    fn ping(&self, requests: Vec<Ping>) -> Result<Vec<PingResult>, Refusal>;
+    fn ping(&self, requests: Vec<PingTask>) -> Result<Vec<PingResult>, TesterRefusal>;
 
     /// Rows of these ports, in the order of the configuration; of all if none is named. An unknown name is a validation
     /// error.
-    fn ports(&self, names: &[String]) -> Result<Vec<PortRow>, Refusal>;
+    fn ports(&self, names: &[String]) -> Result<Vec<PortRow>, TesterRefusal>;
 
     /// Rows of these flows, of those that have metrics; of all if none is named. An unknown name is a validation error.
-    fn flows(&self, names: &[String]) -> Result<Vec<FlowRow>, Refusal>;
+    fn flows(&self, names: &[String]) -> Result<Vec<FlowRow>, TesterRefusal>;
 
     /// Neighbours of these emulated Ethernet interfaces, of all if none is named: one row for each interface and
     /// gateway, resolved or not.
-    fn neighbours(&self, family: Family, ethernets: &[String]) -> Result<Vec<Neighbour>, Refusal>;
+    fn neighbours(
+        &self,
+        family: IpFamily,
+        ethernets: &[String],
+    ) -> Result<Vec<KnownNeighbour>, TesterRefusal>;
 
     /// Stops the capture on a port, if it still runs, and opens what was captured.
-    fn capture(&self, port: &str, part: CapturePart) -> Result<CaptureFile, Refusal>;
+    fn capture(&self, port: &str, part: CapturePart) -> Result<CaptureFile, TesterRefusal>;
 }
 
 /// Something to switch. Empty lists of names mean all.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum SwitchedState {
     /// Flows.
     Traffic {
         /// To what.
-        change: Change,
+        change: FlowChange,
         /// Which.
         flows: Vec<String>,
     },
@@ -102,7 +106,7 @@ pub enum State {
 
 /// What happens to flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum FlowChange {
     /// From the first frame; clears the counters of the flows it starts.
     Start,
     /// For good.
@@ -115,7 +119,7 @@ pub enum Change {
 
 /// An echo request to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ping {
+pub struct PingTask {
     /// Name of the address object of a device it is sent from.
     pub source: String,
     /// Where to. Its family is that of the request.
@@ -170,7 +174,7 @@ pub struct PortRow {
 
 /// Whether a flow transmits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Transmit {
+pub enum TransmitState {
     /// Frames leave, or the last ones are still on their way.
     Started,
     /// All is sent, and received or lost.
@@ -190,7 +194,7 @@ pub struct FlowRow {
     /// Name of the receiving port; several are joined by a comma, none is empty.
     pub port_rx: String,
     /// Whether it transmits.
-    pub transmit: Transmit,
+    pub transmit: TransmitState,
     /// Frames sent.
     pub frames_tx: u64,
     /// Frames received.
@@ -212,12 +216,12 @@ pub struct FlowRow {
     /// First and last arrival in ns, if the configuration asks for them.
     pub timestamps: Option<(f64, f64)>,
     /// Latency, if the configuration asks for it.
-    pub latency: Option<Latency>,
+    pub latency: Option<LatencyFigures>,
 }
 
 /// Latency in ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Latency {
+pub struct LatencyFigures {
     /// Least.
     pub minimum: f64,
     /// Mean.
@@ -228,7 +232,7 @@ pub struct Latency {
 
 /// Which IP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Family {
+pub enum IpFamily {
     /// IPv4: ARP.
     V4,
     /// IPv6: neighbour discovery.
@@ -237,7 +241,7 @@ pub enum Family {
 
 /// What an emulated interface knows of a neighbour.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Neighbour {
+pub struct KnownNeighbour {
     /// Name of the Ethernet interface.
     pub ethernet: String,
     /// The neighbour's address, of the family asked for.
@@ -277,7 +281,7 @@ impl std::fmt::Debug for CaptureFile {
 /// Why something was not done.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", errors.join("; "))]
-pub struct Refusal {
+pub struct TesterRefusal {
     /// Whose fault.
     pub kind: RefusalKind,
     /// All that is wrong, each line beginning with the path in the document where there is one:
@@ -296,7 +300,7 @@ pub enum RefusalKind {
     Unimplemented,
 }
 
-impl Refusal {
+impl TesterRefusal {
     /// The request is wrong.
     pub fn validation(error: impl Into<String>) -> Self {
         Self { kind: RefusalKind::Validation, errors: vec![error.into()] }

@@ -27,7 +27,7 @@ pub(crate) struct NetlinkConversation {
 
 impl std::fmt::Debug for NetlinkConversation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Conversation").field("namespace", &self.label).finish_non_exhaustive()
+        f.debug_struct("NetlinkConversation").field("namespace", &self.label).finish_non_exhaustive()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use packetrig_plan::Plan;
 use packetrig_server::{
-    Console, EventSink, InMemoryServer, LocalUsers, Refusal, Rigs, Running, ServerOptions,
+    ConsoleRun, EventSink, InMemoryServer, LocalUsers, RunSource, ServerOptions, TestConsole, TesterRefusal,
 };
 use packetrig_units::MonoTime;
 use std::collections::BTreeMap;
@@ -11,9 +11,9 @@ use std::sync::{Arc, OnceLock};
 /// Every port is missing: documents are read to the plan, and nothing is opened.
 struct NoRigs;
 
-impl Rigs for NoRigs {
-    fn open(&self, _: String, _: &Plan, _: EventSink) -> Result<Box<dyn Running>, Refusal> {
-        Err(Refusal::internal("there is no rig here"))
+impl RunSource for NoRigs {
+    fn open(&self, _: String, _: &Plan, _: EventSink) -> Result<Box<dyn ConsoleRun>, TesterRefusal> {
+        Err(TesterRefusal::internal("there is no rig here"))
     }
 
     fn seed(&self) -> u64 {
@@ -30,7 +30,7 @@ fn server() -> &'static InMemoryServer {
     SERVER.get_or_init(|| {
         let users = LocalUsers { allowed: vec![0], find: Arc::new(|_, _| Some(0)) };
         let options = ServerOptions { local_users: Some(users), ..ServerOptions::default() };
-        let console = Arc::new(Console::new(NoRigs, BTreeMap::new()));
+        let console = Arc::new(TestConsole::new(NoRigs, BTreeMap::new()));
         InMemoryServer::new(&options, console).expect("a runtime can be had")
     })
 }

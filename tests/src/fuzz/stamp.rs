@@ -1,7 +1,7 @@
 //! STAMP and TWAMP packets, at the reflector and at the sender.
 
-use packetrig_probe::session::reflector::{Arrived, Settings};
-use packetrig_probe::session::{Key, Reflection, Reflector, Request, packet, tlv};
+use packetrig_probe::session::reflector::{ArrivedRequest, ReflectorSettings};
+use packetrig_probe::session::{SessionKey, StampReflection, StampReflector, StampRequest, packet, tlv};
 use packetrig_units::{MonoTime, Nanos};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -12,15 +12,15 @@ const MOST_PACKETS: usize = 16_384;
 /// reflected or refused, no reflection is longer than its request, and in authenticated mode only sealed ones are answered.
 pub fn stamp(data: &[u8]) {
     let Some((mode, rest)) = data.split_first() else { return };
-    let key = (mode & 1 == 1).then(|| Key::new(vec![7; 16])).flatten();
-    let settings = Settings {
+    let key = (mode & 1 == 1).then(|| SessionKey::new(vec![7; 16])).flatten();
+    let settings = ReflectorSettings {
         key: key.clone(),
         is_stateful: mode & 2 == 2,
         interval: Nanos::from_millis(1),
         burst: 2,
         synchronised_ns: None,
     };
-    let mut reflector = Reflector::new(settings);
+    let mut reflector = StampReflector::new(settings);
     let (mut rest, mut out) = (rest, Vec::new());
     for number in 0..MOST_PACKETS {
         let [length, low, high, after @ ..] = rest else { break };
@@ -30,7 +30,7 @@ pub fn stamp(data: &[u8]) {
         // Some inputs seal what they send, or nothing behind the seal would be looked at.
         let mut sealed = Vec::new();
         if let (Some(key), true) = (&key, mode & 4 == 4) {
-            let asked = Request::read(bytes, None);
+            let asked = StampRequest::read(bytes, None);
             asked.map(|asked| asked.write(Some(key), &mut sealed)).unwrap_or_default();
             let from = sealed.len();
             sealed.extend(bytes.get(packet::length(None)..).unwrap_or_default());
@@ -40,19 +40,29 @@ pub fn stamp(data: &[u8]) {
         }
         let bytes = if sealed.is_empty() { bytes } else { &sealed };
         reflect(&mut reflector, bytes, (*low, *high), at, &mut out);
-        if let Some(reflection) = Reflection::read(bytes, key.as_ref()) {
+        if let Some(reflection) = StampReflection::read(bytes, key.as_ref()) {
             let mut written = Vec::new();
             reflection.write(key.as_ref(), &mut written);
-            assert_eq!(Reflection::read(&written, key.as_ref()), Some(reflection), "written as it was read");
+            assert_eq!(
+                StampReflection::read(&written, key.as_ref()),
+                Some(reflection),
+                "written as it was read"
+            );
         }
         let read: usize = tlv::read(bytes).count();
         assert!(read <= bytes.len(), "a TLV takes a byte at least");
     }
 }
 
-fn reflect(reflector: &mut Reflector, bytes: &[u8], (low, high): (u8, u8), at: MonoTime, out: &mut Vec<u8>) {
+fn reflect(
+    reflector: &mut StampReflector,
+    bytes: &[u8],
+    (low, high): (u8, u8),
+    at: MonoTime,
+    out: &mut Vec<u8>,
+) {
     let from = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(198, 18, high, low)), u16::from(low) + 1024);
-    let arrived = Arrived {
+    let arrived = ArrivedRequest {
         bytes,
         from,
         to_port: 862,

@@ -4,9 +4,9 @@
 
 use super::inside;
 use packetrig_plan::PortLocation;
-use packetrig_probe::{Clock, Departure, Flag, Mechanism, Stage};
+use packetrig_probe::{DepartureStage, DepartureStamp, ProbeFlag, ReleaseMechanism, StampClock};
 use packetrig_prober::Error;
-use packetrig_prober::release::{self, Due, Gone, Manner};
+use packetrig_prober::release::{self, DepartedFrame, DueFrame, ReleaseOptions};
 use packetrig_sys::clock;
 use packetrig_sys::ethtool::EthtoolCalls;
 use packetrig_sys::link::NamespaceLinks;
@@ -34,15 +34,16 @@ fn frame(number: u8) -> Vec<u8> {
 /// Opens a mechanism at a location and releases a train that begins so long from now; negative: that began before.
 fn release(
     location: &PortLocation,
-    mechanism: Mechanism,
+    mechanism: ReleaseMechanism,
     from_ms: i64,
-) -> Result<(Vec<Gone>, Vec<u64>), Error> {
-    let manner = Manner { ahead: Nanos::from_millis(50), priority: None, ..Manner::usual() };
+) -> Result<(Vec<DepartedFrame>, Vec<u64>), Error> {
+    let manner = ReleaseOptions { ahead: Nanos::from_millis(50), priority: None, ..ReleaseOptions::usual() };
     let mut open = release::open(location, mechanism, manner)?;
     let frames: Vec<Vec<u8>> = (0..FRAMES).map(frame).collect();
     let start = clock::monotonic_ns().saturating_add_signed(from_ms * 1_000_000);
     let at = |n: u64| MonoTime::from_nanos(start + GAP.as_u64() * n);
-    let train: Vec<Due<'_>> = (0..).zip(&frames).map(|(n, frame)| Due { at: at(n), frame }).collect();
+    let train: Vec<DueFrame<'_>> =
+        (0..).zip(&frames).map(|(n, frame)| DueFrame { at: at(n), frame }).collect();
     let mut gone = Vec::new();
     open.release(&train, &mut gone)?;
     assert_eq!(gone.len(), usize::from(FRAMES));
@@ -72,12 +73,12 @@ fn arrived(ring: &mut RxRing, wanted: usize) -> Vec<(u8, u64)> {
 }
 
 /// What is reported of a departure is before the arrival: the truth, as the far end's kernel saw it.
-fn reported_before_true(gone: &[Gone], arrived: &[(u8, u64)]) {
+fn reported_before_true(gone: &[DepartedFrame], arrived: &[(u8, u64)]) {
     let mut reports = 0;
     for (number, at) in arrived {
         let gone = &gone[usize::from(*number)];
-        let Some(reported) = Departure::of(&gone.departures, Stage::Driver) else {
-            assert!(gone.flags.contains(&Flag::StampMissing), "{gone:?}");
+        let Some(reported) = DepartureStamp::of(&gone.departures, DepartureStage::Driver) else {
+            assert!(gone.flags.contains(&ProbeFlag::StampMissing), "{gone:?}");
             continue;
         };
         assert!(reported.lo <= *at, "{number}: reported {} ns after it arrived", reported.lo - at);
@@ -105,7 +106,7 @@ fn cable(discipline: &str) -> Option<OwnLab> {
 fn disciplines_that_ignore_release_times_are_refused() {
     for discipline in ["", "pfifo", "prio"] {
         let Some(lab) = cable(discipline) else { return };
-        for mechanism in [Mechanism::Fq, Mechanism::Etf, Mechanism::Launch] {
+        for mechanism in [ReleaseMechanism::Fq, ReleaseMechanism::Etf, ReleaseMechanism::Launch] {
             let refused = release(&near(&lab), mechanism, 100);
             assert!(
                 matches!(refused, Err(Error::Mechanism { .. })),
@@ -120,8 +121,8 @@ fn disciplines_that_ignore_release_times_are_refused() {
 fn fq_releases_in_order_and_never_early() {
     let Some(lab) = cable("fq") else { return };
     let mut ring = far(&lab);
-    let (gone, due) = release(&near(&lab), Mechanism::Fq, 200).unwrap();
-    assert!(gone.iter().all(|gone| !gone.flags.contains(&Flag::Dropped)), "{gone:?}");
+    let (gone, due) = release(&near(&lab), ReleaseMechanism::Fq, 200).unwrap();
+    assert!(gone.iter().all(|gone| !gone.flags.contains(&ProbeFlag::Dropped)), "{gone:?}");
     let arrived = arrived(&mut ring, usize::from(FRAMES));
     assert!(arrived.iter().map(|(number, _)| *number).eq(0..FRAMES), "{arrived:?}");
     for ((number, at), due) in arrived.iter().zip(&due) {
@@ -139,8 +140,8 @@ fn fq_releases_in_order_and_never_early() {
 fn etf_releases_within_its_delta_and_reports_what_is_past() {
     let Some(lab) = cable(&format!("etf clockid CLOCK_TAI delta {}", DELTA.as_u64())) else { return };
     let mut ring = far(&lab);
-    let (gone, due) = release(&near(&lab), Mechanism::Etf, 300).unwrap();
-    let dropped = |gone: &Gone| gone.flags.contains(&Flag::Dropped);
+    let (gone, due) = release(&near(&lab), ReleaseMechanism::Etf, 300).unwrap();
+    let dropped = |gone: &DepartedFrame| gone.flags.contains(&ProbeFlag::Dropped);
     let kept: Vec<usize> = (0..gone.len()).filter(|n| !dropped(&gone[*n])).collect();
     let came = arrived(&mut ring, kept.len());
     let numbers: Vec<usize> = came.iter().map(|(number, _)| usize::from(*number)).collect();
@@ -151,7 +152,7 @@ fn etf_releases_within_its_delta_and_reports_what_is_past() {
         assert!(at + DELTA.as_u64() >= due, "{number} left {} ns before its instant", due - at);
     }
     reported_before_true(&gone, &came);
-    let (gone, _) = release(&near(&lab), Mechanism::Etf, -5_000).unwrap();
+    let (gone, _) = release(&near(&lab), ReleaseMechanism::Etf, -5_000).unwrap();
     assert!(gone.iter().all(dropped), "{gone:?}");
     assert_eq!(arrived(&mut ring, 1), [], "what is past does not leave");
 }
@@ -186,21 +187,21 @@ fn a_card_stamps_departures_or_that_is_said() {
     let location = PortLocation { namespace: None, interface: near.clone() };
     let ethtool = EthtoolCalls::open(&here).unwrap();
     let before = ethtool.card_stamping(&near).unwrap();
-    let (gone, _) = release(&location, Mechanism::Sleep, 100).unwrap();
+    let (gone, _) = release(&location, ReleaseMechanism::Sleep, 100).unwrap();
     assert_eq!(ethtool.card_stamping(&near).unwrap(), before, "the card is left as it was");
     assert_eq!(arrived(&mut ring, usize::from(FRAMES)).len(), usize::from(FRAMES));
     let mut on_wire = 0;
     let mut last = 0;
     for gone in &gone {
-        let of = |stage| Departure::of(&gone.departures, stage);
-        assert!(of(Stage::Driver).is_some(), "{gone:?}");
-        match of(Stage::Wire) {
+        let of = |stage| DepartureStamp::of(&gone.departures, stage);
+        assert!(of(DepartureStage::Driver).is_some(), "{gone:?}");
+        match of(DepartureStage::Wire) {
             Some(stamp) => {
-                assert!(matches!(stamp.clock, Clock::Device(_)) && stamp.lo > last, "{gone:?}");
+                assert!(matches!(stamp.clock, StampClock::Device(_)) && stamp.lo > last, "{gone:?}");
                 last = stamp.lo;
                 on_wire += 1;
             }
-            None => assert!(gone.flags.contains(&Flag::StampMissing), "{gone:?}"),
+            None => assert!(gone.flags.contains(&ProbeFlag::StampMissing), "{gone:?}"),
         }
     }
     assert!(!stamps || on_wire > 0, "an igb stamps: {gone:?}");
@@ -211,7 +212,7 @@ fn a_card_stamps_departures_or_that_is_said() {
 fn arrivals_are_stamped_by_the_stack() {
     let Some(lab) = cable("") else { return };
     let mut ring = far(&lab);
-    let (gone, _) = release(&near(&lab), Mechanism::Spin, 100).unwrap();
+    let (gone, _) = release(&near(&lab), ReleaseMechanism::Spin, 100).unwrap();
     assert!(gone.iter().all(|gone| gone.released.is_some()));
     let mut by_stack = 0;
     while by_stack < usize::from(FRAMES) - 5 {

@@ -63,7 +63,7 @@ pub struct CaptureTap {
 
 impl std::fmt::Debug for CaptureTap {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Tap").field("active", &self.active.is_some()).finish_non_exhaustive()
+        f.debug_struct("CaptureTap").field("active", &self.active.is_some()).finish_non_exhaustive()
     }
 }
 

@@ -106,7 +106,7 @@ pub struct TestRig {
 
 impl std::fmt::Debug for TestRig {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Rig")
+        f.debug_struct("TestRig")
             .field("ports", &self.ports())
             .field("started", &self.started)
             .finish_non_exhaustive()

@@ -23,7 +23,7 @@ pub struct SimulationStage<'a> {
 
 impl std::fmt::Debug for SimulationStage<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Stage")
+        f.debug_struct("SimulationStage")
             .field("clock", &self.clock)
             .field("links", &self.links)
             .finish_non_exhaustive()

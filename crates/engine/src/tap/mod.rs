@@ -142,7 +142,7 @@ pub struct RunningTap {
 
 impl std::fmt::Debug for RunningTap {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Tap").field("state", &self.state).finish_non_exhaustive()
+        f.debug_struct("RunningTap").field("state", &self.state).finish_non_exhaustive()
     }
 }
 

@@ -1,9 +1,9 @@
 use super::*;
-use crate::frame::{Ends, SHORTEST, Segment, flags};
+use crate::frame::{FrameEnds, SHORTEST, TcpSegment, flags};
 use proptest::prelude::*;
 
-fn ends(source: &str, target: &str) -> Ends {
-    Ends {
+fn ends(source: &str, target: &str) -> FrameEnds {
+    FrameEnds {
         own_mac: [2, 0, 0, 0, 0, 1],
         next_mac: [2, 0, 0, 0, 0, 2],
         source: source.parse().unwrap(),
@@ -12,7 +12,7 @@ fn ends(source: &str, target: &str) -> Ends {
     }
 }
 
-fn both() -> [Ends; 2] {
+fn both() -> [FrameEnds; 2] {
     [ends("192.0.2.1", "198.51.100.7"), ends("2001:db8::1", "2001:db8:1::7")]
 }
 
@@ -28,8 +28,8 @@ fn what_is_written_is_read_and_its_checksums_are_right() {
             assert_eq!((answer.from, answer.to, answer.hops), (ends.source, ends.target, 64));
             assert_eq!(answer.class, ends.class);
             assert!(answer.is_sound);
-            assert_eq!(answer.content, Content::Udp { from: 40_000, to: 862, payload: &payload });
-            let segment = Segment {
+            assert_eq!(answer.content, AnswerContent::Udp { from: 40_000, to: 862, payload: &payload });
+            let segment = TcpSegment {
                 source_port: 1,
                 target_port: 80,
                 sequence: 7,
@@ -41,7 +41,7 @@ fn what_is_written_is_read_and_its_checksums_are_right() {
             };
             ends.tcp(&segment, &mut frame);
             let answer = read(&frame, false).unwrap();
-            let Content::Tcp(tcp) = answer.content else { panic!("{answer:?}") };
+            let AnswerContent::Tcp(tcp) = answer.content else { panic!("{answer:?}") };
             assert!(answer.is_sound);
             assert_eq!((tcp.source_port, tcp.target_port, tcp.sequence, tcp.acknowledgement), (1, 80, 7, 8));
             assert_eq!((tcp.flags, tcp.window), (flags::SYN | flags::ACK, 512));
@@ -51,7 +51,7 @@ fn what_is_written_is_read_and_its_checksums_are_right() {
 }
 
 /// The request as its target sends it back.
-fn echoed(ends: &Ends, frame: &mut [u8]) {
+fn echoed(ends: &FrameEnds, frame: &mut [u8]) {
     let at = ends.headers();
     let (from, to) = if ends.source.is_ipv4() { (8, 0) } else { (128, 129) };
     assert_eq!(frame[at], from);
@@ -70,7 +70,10 @@ fn an_echo_is_read_and_damage_is_seen() {
         assert_eq!(read(&frame, false), None, "a request is no answer");
         echoed(&ends, &mut frame);
         let answer = read(&frame, false).unwrap();
-        assert_eq!(answer.content, Content::Echo { identifier: 77, sequence: 5, payload: b"packetrig" });
+        assert_eq!(
+            answer.content,
+            AnswerContent::Echo { identifier: 77, sequence: 5, payload: b"packetrig" }
+        );
         assert!(answer.is_sound);
         let at = ends.headers() + 9;
         frame[at] ^= 1;
@@ -81,17 +84,17 @@ fn an_echo_is_read_and_damage_is_seen() {
 #[test]
 fn an_error_says_which_probe_it_is_about() {
     for (ends, protocol, kind, code, what) in [
-        (both()[0], 1, 3, 3, Trouble::PortUnreachable),
-        (both()[0], 1, 3, 13, Trouble::Prohibited),
-        (both()[0], 1, 11, 0, Trouble::TooManyHops),
-        (both()[1], 58, 1, 4, Trouble::PortUnreachable),
-        (both()[1], 58, 1, 1, Trouble::Prohibited),
-        (both()[1], 58, 2, 0, Trouble::TooLong),
+        (both()[0], 1, 3, 3, PathTrouble::PortUnreachable),
+        (both()[0], 1, 3, 13, PathTrouble::Prohibited),
+        (both()[0], 1, 11, 0, PathTrouble::TooManyHops),
+        (both()[1], 58, 1, 4, PathTrouble::PortUnreachable),
+        (both()[1], 58, 1, 1, PathTrouble::Prohibited),
+        (both()[1], 58, 2, 0, PathTrouble::TooLong),
     ] {
         let mut probe = Vec::new();
         ends.udp(4000, 33_434, &[1; 40], &mut probe);
         // The router's packet is built as an echo and then made what it is.
-        let back = Ends { source: ends.target, target: ends.source, ..ends };
+        let back = FrameEnds { source: ends.target, target: ends.source, ..ends };
         let mut frame = Vec::new();
         back.echo(0, 0, &probe[ETHERNET..ETHERNET + 48], &mut frame);
         let at = back.headers();
@@ -99,7 +102,7 @@ fn an_error_says_which_probe_it_is_about() {
         let sum = !sum_of(back.source, back.target, protocol, &frame[at..]);
         frame[at + 2..at + 4].copy_from_slice(&sum.to_be_bytes());
         let answer = read(&frame, false).unwrap();
-        let Content::Error { what: found, about } = answer.content else { panic!("{answer:?}") };
+        let AnswerContent::Error { what: found, about } = answer.content else { panic!("{answer:?}") };
         assert!(answer.is_sound);
         assert_eq!((found, about.protocol, about.ports()), (what, 17, (4000, 33_434)));
         assert_eq!((about.source, about.target), (ends.source, ends.target));

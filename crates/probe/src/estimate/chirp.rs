@@ -5,18 +5,21 @@
 //!
 //! Invariant: every distance of a chirp has exactly one rate, weighted by how long it took.
 
-use super::gaps::{Whole, mean, quantile, standard_error};
-use super::settle::{Settle, Shape};
-use super::{Ask, Discarded, Estimate, Estimator, NoAnswer, Passed, Quality, nanos, packets_per_frame};
-use crate::{Kind, Planned};
+use super::gaps::{WholeTrain, mean, quantile, standard_error};
+use super::settle::{TrainSettler, TrainShape};
+use super::{
+    DiscardedTrains, EstimateQuality, NoAnswer, PassedProbe, RateEstimate, RateEstimator, TrainRequest,
+    nanos, packets_per_frame,
+};
+use crate::{PlannedProbe, ProbeKind};
 
 /// See the module.
 #[derive(Clone, Debug)]
-pub struct Chirp {
+pub struct ChirpEstimator {
     chirps: usize,
-    settle: Settle,
+    settle: TrainSettler,
     samples: Vec<f64>,
-    discarded: Discarded,
+    discarded: DiscardedTrains,
     sent: usize,
     /// How many began to wait at once, and how many never did.
     too_fast: usize,
@@ -41,21 +44,21 @@ const HIDDEN: u32 = 1;
 /// With fewer chirps nothing is said.
 const LEAST: usize = 8;
 
-impl Chirp {
+impl ChirpEstimator {
     /// `chirps` of them.
-    pub fn new(chirps: usize, shape: Shape) -> Self {
-        let (samples, discarded) = (Vec::new(), Discarded::default());
+    pub fn new(chirps: usize, shape: TrainShape) -> Self {
+        let (samples, discarded) = (Vec::new(), DiscardedTrains::default());
         // Fewer would never be an answer.
         let chirps = chirps.max(LEAST);
-        Self { chirps, settle: Settle::new(shape), samples, discarded, sent: 0, too_fast: 0, never: 0 }
+        Self { chirps, settle: TrainSettler::new(shape), samples, discarded, sent: 0, too_fast: 0, never: 0 }
     }
 
-    fn train(&self, dispersion_rate: f64) -> Vec<Planned> {
+    fn train(&self, dispersion_rate: f64) -> Vec<PlannedProbe> {
         let (length, most) = (self.settle.shape().length, self.settle.shape().longest);
         let (mut rate, mut at) = (dispersion_rate * FROM, 0.0);
         let mut probes = Vec::new();
         for number in 0..most {
-            probes.push(Planned { number, train: 0, kind: Kind::Chirp, at: nanos(at), length });
+            probes.push(PlannedProbe { number, train: 0, kind: ProbeKind::Chirp, at: nanos(at), length });
             at += f64::from(length) * 8e9 / rate;
             rate *= SPREAD;
             if rate > dispersion_rate * TO * SPREAD {
@@ -66,12 +69,12 @@ impl Chirp {
     }
 }
 
-impl Estimator for Chirp {
+impl RateEstimator for ChirpEstimator {
     fn name(&self) -> &'static str {
         "pathchirp"
     }
 
-    fn ask(&mut self) -> Option<Ask> {
+    fn ask(&mut self) -> Option<TrainRequest> {
         let dispersion_rate = match self.settle.settled() {
             None => return Some(self.settle.ask()),
             Some(Ok(settled)) if settled.hidden > HIDDEN => return None,
@@ -83,14 +86,14 @@ impl Estimator for Chirp {
         self.sent += 1;
         let probes = self.train(dispersion_rate);
         let takes = probes.last().map(|last| last.at).unwrap_or_default();
-        Some(Ask { probes, pause: self.settle.shape().pause.max(takes) })
+        Some(TrainRequest { probes, pause: self.settle.shape().pause.max(takes) })
     }
 
-    fn saw(&mut self, train: &[Passed]) {
+    fn saw(&mut self, train: &[PassedProbe]) {
         let Some(settled) = self.settle.settled().and_then(|settled| settled.as_ref().ok()).copied() else {
             return self.settle.saw(train);
         };
-        let Some(whole) = Whole::of(train, &mut self.discarded) else { return };
+        let Some(whole) = WholeTrain::of(train, &mut self.discarded) else { return };
         let gaps: Vec<_> = (0..whole.last()).map(|nth| whole.left(nth, nth + 1)).collect();
         if gaps.iter().any(|gap| *gap <= 0.0) || gaps.windows(2).any(|two| two[1] > two[0] * UNEVEN) {
             self.discarded.unlike += 1;
@@ -106,7 +109,7 @@ impl Estimator for Chirp {
         self.samples.push(free(&waits, &rates, &gaps, last, noise).min(settled.bits_per_s));
     }
 
-    fn answer(&self) -> Result<Estimate, NoAnswer> {
+    fn answer(&self) -> Result<RateEstimate, NoAnswer> {
         let (have, trains) = (self.samples.len(), self.settle.sent() + self.sent);
         match self.settle.settled() {
             Some(Err(none)) => return Err(none.clone()),
@@ -129,19 +132,19 @@ impl Estimator for Chirp {
         let (middle, error) = (mean(&self.samples), 2.0 * standard_error(&self.samples));
         // Rates are a spread apart: nothing finer can be told.
         let fine = SPREAD.sqrt();
-        Ok(Estimate {
+        Ok(RateEstimate {
             method: self.name(),
             bits_per_s: middle,
             low: (middle - error).max(0.0) / fine,
             high: (middle + error) * fine,
             packets_per_frame: packets_per_frame(self.settle.shape().length),
-            quality: Quality {
+            quality: EstimateQuality {
                 trains,
                 used: have,
                 share: have as f64 / self.sent.max(1) as f64,
                 spread: (quantile(&self.samples, 0.9) - quantile(&self.samples, 0.1)) / middle.max(1.0),
                 discarded: self.discarded,
-                ..Quality::default()
+                ..EstimateQuality::default()
             },
         })
     }
@@ -199,18 +202,18 @@ fn free(waits: &[f64], rates: &[f64], gaps: &[f64], last: Option<usize>, noise: 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::estimate::sim::{Cross, Link, Path};
+    use crate::estimate::sim::{CrossTraffic, QueuedLink, SimulatedPath};
     use packetrig_units::Nanos;
 
-    const SHAPE: Shape = Shape { length: 1_514, longest: 50, pause: Nanos::from_millis(50) };
+    const SHAPE: TrainShape = TrainShape { length: 1_514, longest: 50, pause: Nanos::from_millis(50) };
 
     #[test]
     fn more_traffic_of_others_leaves_less() {
         let mut last = f64::INFINITY;
         for (seed, busy) in [(1, 0.1), (2, 0.4), (3, 0.7)] {
-            let cross = Cross::Poisson { bits_per_s: busy * 1e7, length: 500 };
-            let mut method = Chirp::new(60, SHAPE);
-            Path::new(vec![Link::wire(1e7).with(cross, seed)]).run(&mut method);
+            let cross = CrossTraffic::Poisson { bits_per_s: busy * 1e7, length: 500 };
+            let mut method = ChirpEstimator::new(60, SHAPE);
+            SimulatedPath::new(vec![QueuedLink::wire(1e7).with(cross, seed)]).run(&mut method);
             let estimate = method.answer().unwrap();
             let free = (1.0 - busy) * 1e7;
             assert!((estimate.bits_per_s - free).abs() < 0.25e7, "{busy}: {estimate:?}");
@@ -221,20 +224,20 @@ mod tests {
 
     #[test]
     fn an_idle_link_is_free_to_within_a_step() {
-        let mut method = Chirp::new(20, SHAPE);
-        Path::new(vec![Link::wire(1e8)]).run(&mut method);
+        let mut method = ChirpEstimator::new(20, SHAPE);
+        SimulatedPath::new(vec![QueuedLink::wire(1e8)]).run(&mut method);
         let estimate = method.answer().unwrap();
         assert!(estimate.low <= 1e8 && estimate.high >= 1e8, "{estimate:?}");
     }
 
     #[test]
     fn a_bucket_that_hides_the_queue_is_no_number() {
-        let mut method = Chirp::new(20, SHAPE);
-        Path::new(vec![Link::bucket(1e7, 5_000)]).run(&mut method);
+        let mut method = ChirpEstimator::new(20, SHAPE);
+        SimulatedPath::new(vec![QueuedLink::bucket(1e7, 5_000)]).run(&mut method);
         assert_eq!(method.answer(), Err(NoAnswer::Bucket { frames: 4 }));
         // One that a second frame empties does not.
-        let mut method = Chirp::new(20, SHAPE);
-        Path::new(vec![Link::bucket(1e7, 1_600)]).run(&mut method);
+        let mut method = ChirpEstimator::new(20, SHAPE);
+        SimulatedPath::new(vec![QueuedLink::bucket(1e7, 1_600)]).run(&mut method);
         let estimate = method.answer().unwrap();
         assert!(estimate.low <= 1e7 && estimate.high >= 1e7, "{estimate:?}");
     }

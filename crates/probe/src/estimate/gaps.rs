@@ -2,7 +2,7 @@
 //!
 //! Invariant: stamps are subtracted as integers, and become floats only as differences: a float cannot hold an instant.
 
-use super::{Discarded, Passed};
+use super::{DiscardedTrains, PassedProbe};
 
 /// From one stamp to a later (or earlier) one, in nanoseconds.
 pub(super) fn between(from: u64, to: u64) -> f64 {
@@ -11,11 +11,11 @@ pub(super) fn between(from: u64, to: u64) -> f64 {
 
 /// A train whose every probe left and arrived, in order.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Whole<'a>(pub(super) &'a [Passed]);
+pub(super) struct WholeTrain<'a>(pub(super) &'a [PassedProbe]);
 
-impl<'a> Whole<'a> {
+impl<'a> WholeTrain<'a> {
     /// The train, or the account it goes to.
-    pub(super) fn of(train: &'a [Passed], discarded: &mut Discarded) -> Option<Self> {
+    pub(super) fn of(train: &'a [PassedProbe], discarded: &mut DiscardedTrains) -> Option<Self> {
         let account = if train.iter().any(|probe| probe.disturbed) {
             &mut discarded.disturbed
         } else if train.iter().any(|probe| probe.left.is_none()) {

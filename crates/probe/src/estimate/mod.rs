@@ -1,11 +1,11 @@
 //! What trains of probes say about a path: how fast its narrowest link is, and how much of it is free.
 //!
-//! A [`Estimator`] is asked for the next train, told what became of it, and asked for its answer in the end. It neither sends nor waits, so
+//! A [`RateEstimator`] is asked for the next train, told what became of it, and asked for its answer in the end. It neither sends nor waits, so
 //! a simulated path does as well as a real one. Left out, because patents cover it: capacity from differences of minimum round-trip times.
 //!
 //! Invariants: distances at the far end are compared with the *measured* distances at departure, never with planned ones; and a
 //! method that does not converge gives a typed [`NoAnswer`], not a number. Rates are of frames (from the Ethernet header on, without
-//! FCS), as queueing disciplines count them; [`Estimate::packets_per_frame`] turns them into rates of packets.
+//! FCS), as queueing disciplines count them; [`RateEstimate::packets_per_frame`] turns them into rates of packets.
 
 mod chirp;
 mod gaps;
@@ -18,15 +18,15 @@ pub mod sim;
 mod spruce;
 mod train;
 
-pub use chirp::Chirp;
-pub use modes::{Mode, modes};
-pub use pair::{Pair, Pick};
-pub use pathload::{Fleets, Pathload};
-pub use settle::{Settled, Shape};
-pub use spruce::Spruce;
-pub use train::Train;
+pub use chirp::ChirpEstimator;
+pub use modes::{SampleMode, modes};
+pub use pair::{PairEstimator, PairPick};
+pub use pathload::{FleetShape, PathloadEstimator};
+pub use settle::{SettledTrains, TrainShape};
+pub use spruce::SpruceEstimator;
+pub use train::TrainEstimator;
 
-use crate::{Departure, Kind, Planned, Record};
+use crate::{DepartureStamp, PlannedProbe, ProbeKind, ProbeRecord};
 use packetrig_units::Nanos;
 use serde::Serialize;
 
@@ -35,18 +35,18 @@ const ETHERNET: u32 = 14;
 
 /// A train a method wants to have sent: instants count from the train's own start.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ask {
+pub struct TrainRequest {
     /// Its probes.
-    pub probes: Vec<Planned>,
+    pub probes: Vec<PlannedProbe>,
     /// How long the path is to be left alone before it, at least.
     pub pause: Nanos,
 }
 
 /// One probe of a train, as a method sees it. The clocks of both ends need not agree, but each has to be steady.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Passed {
+pub struct PassedProbe {
     /// What it is for.
-    pub kind: Kind,
+    pub kind: ProbeKind,
     /// Bytes of its frame, without FCS.
     pub length: u32,
     /// When it left; `None`: nobody knows.
@@ -59,38 +59,38 @@ pub struct Passed {
     pub disturbed: bool,
 }
 
-impl Passed {
+impl PassedProbe {
     /// By the arrival that the far end stamped: what happened on the way there. The far clock is taken to be this far ahead: it need not be
     /// so, but delays of the size of instants could not be told apart.
-    pub fn forward(record: &Record, far_ahead: u64) -> Self {
+    pub fn forward(record: &ProbeRecord, far_ahead: u64) -> Self {
         let passed = Self::of(record, record.far_arrival);
         Self { came: passed.came.map(|came| came.saturating_sub(far_ahead)), ..passed }
     }
 
     /// By the arrival of the answer: what happened on the way there and back.
-    pub fn there_and_back(record: &Record) -> Self {
+    pub fn there_and_back(record: &ProbeRecord) -> Self {
         Self::of(record, record.answered)
     }
 
-    fn of(record: &Record, came: Option<crate::Stamp>) -> Self {
-        use crate::Flag::{Dropped, Stolen, Unsent};
+    fn of(record: &ProbeRecord, came: Option<crate::ProbeStamp>) -> Self {
+        use crate::ProbeFlag::{Dropped, Stolen, Unsent};
         // The driver's stamp is after every queue of the sender's own. A card's is later, but of its own clock.
-        let stamped = Departure::last_here(&record.departures);
+        let stamped = DepartureStamp::last_here(&record.departures);
         let left = record.left_here();
         // Whatever held up the sender is in the kernel's own stamp; its word on a release may be from before.
-        let is_doubtful = |flag: &crate::Flag| match flag {
+        let is_doubtful = |flag: &crate::ProbeFlag| match flag {
             Dropped | Unsent => true,
             Stolen => stamped.is_none(),
             _ => false,
         };
         // How far the far clock is off is the same for all of them, and distances do not show it.
-        let near = came.filter(|came| came.clock != crate::Clock::Far);
-        let doubt = left.map_or(0, crate::Stamp::bound) + near.map_or(0, crate::Stamp::bound);
+        let near = came.filter(|came| came.clock != crate::StampClock::Far);
+        let doubt = left.map_or(0, crate::ProbeStamp::bound) + near.map_or(0, crate::ProbeStamp::bound);
         Self {
             kind: record.kind,
             length: record.length,
-            left: left.map(crate::Stamp::middle),
-            came: came.map(crate::Stamp::middle),
+            left: left.map(crate::ProbeStamp::middle),
+            came: came.map(crate::ProbeStamp::middle),
             doubt,
             disturbed: record.flags.iter().any(is_doubtful),
         }
@@ -98,23 +98,23 @@ impl Passed {
 }
 
 /// What it asks the path, and how it judges what it sees.
-pub trait Estimator: Send {
+pub trait RateEstimator: Send {
     /// As it is written.
     fn name(&self) -> &'static str;
 
     /// The next train, while there is need of one.
-    fn ask(&mut self) -> Option<Ask>;
+    fn ask(&mut self) -> Option<TrainRequest>;
 
     /// What became of the last one: as many as were asked for, in order.
-    fn saw(&mut self, train: &[Passed]);
+    fn saw(&mut self, train: &[PassedProbe]);
 
     /// What it all says.
-    fn answer(&self) -> Result<Estimate, NoAnswer>;
+    fn answer(&self) -> Result<RateEstimate, NoAnswer>;
 }
 
 /// A rate, with its doubts.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Estimate {
+pub struct RateEstimate {
     /// By which method.
     pub method: &'static str,
     /// What is most likely: bits of frames per second.
@@ -126,10 +126,10 @@ pub struct Estimate {
     /// Bytes of a packet per byte of its frame, for the frames it was measured with.
     pub packets_per_frame: f64,
     /// What it rests on.
-    pub quality: Quality,
+    pub quality: EstimateQuality,
 }
 
-impl Estimate {
+impl RateEstimate {
     /// The rate of packets (IP).
     pub fn packet_bits_per_s(&self) -> f64 {
         self.bits_per_s * self.packets_per_frame
@@ -138,7 +138,7 @@ impl Estimate {
 
 /// What an estimate rests on.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Quality {
+pub struct EstimateQuality {
     /// Trains that were sent.
     pub trains: usize,
     /// Those the answer was made of.
@@ -152,15 +152,15 @@ pub struct Quality {
     /// Probes in front of each pair or train, to empty token buckets.
     pub primers: u32,
     /// What was not used, and why.
-    pub discarded: Discarded,
+    pub discarded: DiscardedTrains,
     /// Other rates that many pairs agreed on.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub modes: Vec<Mode>,
+    pub modes: Vec<SampleMode>,
 }
 
 /// Trains that were not used, by the reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Discarded {
+pub struct DiscardedTrains {
     /// A probe of it was lost.
     pub lost: usize,
     /// Its departure is not known.
@@ -182,7 +182,7 @@ pub enum NoAnswer {
     /// Not enough usable trains.
     #[error("only {have} of {trains} trains can be used, {wanted} are needed ({})", .discarded.words())]
     #[expect(missing_docs, reason = "the names say it")]
-    TooFew { have: usize, wanted: usize, trains: usize, discarded: Discarded },
+    TooFew { have: usize, wanted: usize, trains: usize, discarded: DiscardedTrains },
     /// The path does not spread the probes: it is faster than they can be sent, or a bucket is larger than a train may be.
     #[error(
         "the path did not spread {train} probes that left {gap_ns} ns apart: it carries at least {:.3} Mbit/s, \
@@ -211,7 +211,7 @@ pub enum NoAnswer {
     Loss { share: f64 },
 }
 
-impl Discarded {
+impl DiscardedTrains {
     /// In words.
     pub fn words(self) -> String {
         let all = [

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 /// A group of samples that lie close together.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Mode {
+pub struct SampleMode {
     /// The median of its densest part.
     pub center: f64,
     /// Its lowest sample.
@@ -30,7 +30,7 @@ const MOST: usize = 8;
 const AGAIN: f64 = 1.1;
 
 /// The modes of some samples, the largest first. `narrowest` is how close two samples are that count as the same.
-pub fn modes(samples: &[f64], narrowest: f64) -> Vec<Mode> {
+pub fn modes(samples: &[f64], narrowest: f64) -> Vec<SampleMode> {
     let mut rest = samples.to_vec();
     rest.sort_by(f64::total_cmp);
     let width = (0.125 * (quantile(&rest, 0.9) - quantile(&rest, 0.1))).max(narrowest);
@@ -42,7 +42,7 @@ pub fn modes(samples: &[f64], narrowest: f64) -> Vec<Mode> {
         let (from, to) = (lower_end(&rest, from, core, width), upper_end(&rest, to, core, width));
         let all = samples.len() as f64;
         let (share, core) = ((to - from) as f64 / all, core as f64 / all);
-        found.push(Mode { center, low: rest[from], high: rest[to - 1], share, core });
+        found.push(SampleMode { center, low: rest[from], high: rest[to - 1], share, core });
         rest.drain(from..to);
     }
     found.sort_by(|one, other| other.share.total_cmp(&one.share));
@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn equal_samples_are_one_mode_and_none_has_none() {
         let found = modes(&[5.0; 10], 0.0);
-        assert_eq!(found, [Mode { center: 5.0, low: 5.0, high: 5.0, share: 1.0, core: 1.0 }]);
+        assert_eq!(found, [SampleMode { center: 5.0, low: 5.0, high: 5.0, share: 1.0, core: 1.0 }]);
         assert!(modes(&[], 1.0).is_empty());
     }
 

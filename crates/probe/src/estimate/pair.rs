@@ -1,25 +1,25 @@
 //! Capacity from packet pairs: two probes that reach the narrowest link together leave it as far apart as it takes to send one.
 //!
 //! Other traffic may have come between the two (too far apart), or held up the first behind the narrow link (too close). Two ways to
-//! find the pairs that were left alone: the rate that many of them agree on ([`Pick::Mode`]), or the pair with the least delay of both
-//! its probes ([`Pick::LeastDelay`], known as CapProbe).
+//! find the pairs that were left alone: the rate that many of them agree on ([`PairPick::SampleMode`]), or the pair with the least delay of both
+//! its probes ([`PairPick::LeastDelay`], known as CapProbe).
 //!
 //! A third probe goes behind each pair: whoever sends the last of a burst on has less to do for it (no timer to wind up for the next), so it
 //! comes too soon. On a link of 100 Mbit/s shaped by a kernel without a card that was 9 of 121 us.
 //!
 //! Invariant: a pair whose probes did not leave closer together than the answer's distance is never used.
 
-use super::gaps::{Whole, median, quantile};
-use super::settle::{MEASURED, SPREAD, Settle, Shape, at_once};
+use super::gaps::{WholeTrain, median, quantile};
+use super::settle::{MEASURED, SPREAD, TrainSettler, TrainShape, at_once};
 use super::{
-    Ask, Discarded, Estimate, Estimator, Mode, NoAnswer, Passed, Quality, Settled, modes, nanos,
-    packets_per_frame,
+    DiscardedTrains, EstimateQuality, NoAnswer, PassedProbe, RateEstimate, RateEstimator, SampleMode,
+    SettledTrains, TrainRequest, modes, nanos, packets_per_frame,
 };
-use crate::Kind;
+use crate::ProbeKind;
 
 /// How the pairs that were left alone are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pick {
+pub enum PairPick {
     /// Many agree.
     Mode,
     /// Neither probe had to wait for others.
@@ -28,7 +28,7 @@ pub enum Pick {
 
 /// A pair that came through.
 #[derive(Clone, Copy, Debug)]
-struct Sample {
+struct PairSample {
     bits: f64,
     gap: f64,
     left: f64,
@@ -36,7 +36,7 @@ struct Sample {
     doubt: f64,
 }
 
-impl Sample {
+impl PairSample {
     fn rate(&self) -> f64 {
         self.bits * 1e9 / self.gap
     }
@@ -48,12 +48,12 @@ impl Sample {
 
 /// See the module.
 #[derive(Clone, Debug)]
-pub struct Pair {
-    pick: Pick,
+pub struct PairEstimator {
+    pick: PairPick,
     pairs: usize,
-    settle: Settle,
-    samples: Vec<Sample>,
-    discarded: Discarded,
+    settle: TrainSettler,
+    samples: Vec<PairSample>,
+    discarded: DiscardedTrains,
     sent: usize,
 }
 
@@ -72,19 +72,19 @@ const LENGTHS: u32 = 5;
 /// And stand at this many places of their bursts.
 const PLACES: u32 = 4;
 
-impl Pair {
+impl PairEstimator {
     /// At most `pairs` of them.
-    pub fn new(pick: Pick, pairs: usize, shape: Shape) -> Self {
-        let (samples, discarded) = (Vec::new(), Discarded::default());
-        Self { pick, pairs, settle: Settle::new(shape), samples, discarded, sent: 0 }
+    pub fn new(pick: PairPick, pairs: usize, shape: TrainShape) -> Self {
+        let (samples, discarded) = (Vec::new(), DiscardedTrains::default());
+        Self { pick, pairs, settle: TrainSettler::new(shape), samples, discarded, sent: 0 }
     }
 
-    fn settled(&self) -> Option<Settled> {
+    fn settled(&self) -> Option<SettledTrains> {
         self.settle.settled().and_then(|settled| settled.as_ref().ok()).copied()
     }
 
     /// The rate, and what the first trains found.
-    pub(super) fn measured(&self) -> Result<(f64, Settled), NoAnswer> {
+    pub(super) fn measured(&self) -> Result<(f64, SettledTrains), NoAnswer> {
         let rate = self.answer()?.bits_per_s;
         let settled = self.settle.settled().cloned();
         settled.unwrap_or(Err(NoAnswer::NoMode { pairs: 0, share: 0.0 })).map(|settled| (rate, settled))
@@ -92,29 +92,29 @@ impl Pair {
 
     /// Whether more pairs would not change anything.
     fn is_over(&self) -> bool {
-        let rates: Vec<_> = self.samples.iter().map(Sample::rate).collect();
+        let rates: Vec<_> = self.samples.iter().map(PairSample::rate).collect();
         match self.pick {
             _ if self.sent >= self.pairs => true,
             _ if self.samples.len() < EARLY => false,
-            Pick::Mode => (quantile(&rates, 0.9) - quantile(&rates, 0.1)) / median(&rates) < 0.02,
-            Pick::LeastDelay => self.least().is_some_and(|(_, excess)| excess <= 0.0),
+            PairPick::Mode => (quantile(&rates, 0.9) - quantile(&rates, 0.1)) / median(&rates) < 0.02,
+            PairPick::LeastDelay => self.least().is_some_and(|(_, excess)| excess <= 0.0),
         }
     }
 
     /// The pair of the least sum of delays, and how much longer than allowed it waited: by the least delays of each of both probes,
     /// and by the next best pairs, because what happened only once is not the path's own.
-    fn least(&self) -> Option<(Sample, f64)> {
+    fn least(&self) -> Option<(PairSample, f64)> {
         let least = |nth: usize| self.samples.iter().map(|s| s.delays[nth]).fold(f64::INFINITY, f64::min);
-        let mut sorted: Vec<&Sample> = self.samples.iter().collect();
+        let mut sorted: Vec<&PairSample> = self.samples.iter().collect();
         sorted.sort_by(|one, other| one.sum().total_cmp(&other.sum()));
         let (best, again) = (sorted.first()?, sorted.get(AGAIN - 1)?);
         let excess = (best.sum() - least(0) - least(1)).max(again.sum() - best.sum());
         Some((**best, excess - (CONVERGED * best.gap).max(best.doubt)))
     }
 
-    fn quality(&self, settled: Settled, used: usize, share: f64, spread: f64) -> Quality {
+    fn quality(&self, settled: SettledTrains, used: usize, share: f64, spread: f64) -> EstimateQuality {
         let relative: Vec<_> = self.samples.iter().map(|sample| sample.doubt / sample.gap).collect();
-        Quality {
+        EstimateQuality {
             trains: self.settle.sent() + self.sent,
             used,
             share,
@@ -126,9 +126,9 @@ impl Pair {
         }
     }
 
-    fn estimate(&self, rate: f64, low: f64, high: f64, quality: Quality) -> Estimate {
+    fn estimate(&self, rate: f64, low: f64, high: f64, quality: EstimateQuality) -> RateEstimate {
         let doubt = quality.stamps;
-        Estimate {
+        RateEstimate {
             method: self.name(),
             bits_per_s: rate,
             low: low.min(rate) / (1.0 + doubt),
@@ -138,11 +138,11 @@ impl Pair {
         }
     }
 
-    fn by_mode(&self, settled: Settled) -> Result<Estimate, NoAnswer> {
-        let rates: Vec<_> = self.samples.iter().map(Sample::rate).collect();
+    fn by_mode(&self, settled: SettledTrains) -> Result<RateEstimate, NoAnswer> {
+        let rates: Vec<_> = self.samples.iter().map(PairSample::rate).collect();
         let found = modes(&rates, 0.01 * median(&rates));
         // Below the rate of whole trains there is no capacity.
-        let above: Vec<&Mode> =
+        let above: Vec<&SampleMode> =
             found.iter().filter(|mode| mode.center >= 0.95 * settled.bits_per_s).collect();
         let best = above
             .iter()
@@ -158,7 +158,7 @@ impl Pair {
         Ok(self.estimate(best.center, best.low, best.high, quality))
     }
 
-    fn by_delay(&self, settled: Settled) -> Result<Estimate, NoAnswer> {
+    fn by_delay(&self, settled: SettledTrains) -> Result<RateEstimate, NoAnswer> {
         let trains = self.samples.len();
         let Some((best, excess)) = self.least() else {
             return Err(NoAnswer::NoMode { pairs: 0, share: 0.0 });
@@ -173,14 +173,14 @@ impl Pair {
         let rate = best.rate();
         let near =
             self.samples.iter().filter(|sample| (sample.rate() / rate - 1.0).abs() <= CONVERGED).count();
-        let rates: Vec<_> = self.samples.iter().map(Sample::rate).collect();
+        let rates: Vec<_> = self.samples.iter().map(PairSample::rate).collect();
         let spread = (quantile(&rates, 0.9) - quantile(&rates, 0.1)) / rate;
         let quality = self.quality(settled, trains, near as f64 / trains as f64, spread);
         Ok(self.estimate(rate, rate / (1.0 + CONVERGED), rate * (1.0 + CONVERGED), quality))
     }
 
     /// In front of the next pair. A machine on the way may take longer for the second, fourth, … frame of a burst: pairs take turns at four places.
-    fn primers(&self, settled: Settled) -> u32 {
+    fn primers(&self, settled: SettledTrains) -> u32 {
         let turn = u32::try_from(self.sent / LENGTHS as usize).unwrap_or(0) % PLACES;
         (settled.primers + turn).min(self.settle.shape().longest.saturating_sub(MEASURED))
     }
@@ -190,8 +190,8 @@ impl Pair {
     fn length(&self) -> u32 {
         let longest = self.settle.shape().length;
         match self.pick {
-            Pick::LeastDelay => longest,
-            Pick::Mode => {
+            PairPick::LeastDelay => longest,
+            PairPick::Mode => {
                 let turn = u32::try_from(self.sent).unwrap_or(0) % LENGTHS;
                 longest - longest / (5 * LENGTHS) * turn
             }
@@ -199,15 +199,15 @@ impl Pair {
     }
 }
 
-impl Estimator for Pair {
+impl RateEstimator for PairEstimator {
     fn name(&self) -> &'static str {
         match self.pick {
-            Pick::Mode => "pair",
-            Pick::LeastDelay => "capprobe",
+            PairPick::Mode => "pair",
+            PairPick::LeastDelay => "capprobe",
         }
     }
 
-    fn ask(&mut self) -> Option<Ask> {
+    fn ask(&mut self) -> Option<TrainRequest> {
         let shape = self.settle.shape();
         let settled = match self.settle.settled() {
             None => return Some(self.settle.ask()),
@@ -217,25 +217,25 @@ impl Estimator for Pair {
         };
         let length = self.length();
         self.sent += 1;
-        let mut probes = at_once(self.primers(settled), MEASURED, Kind::Pair, shape.length);
-        for probe in probes.iter_mut().filter(|probe| probe.kind == Kind::Pair) {
+        let mut probes = at_once(self.primers(settled), MEASURED, ProbeKind::Pair, shape.length);
+        for probe in probes.iter_mut().filter(|probe| probe.kind == ProbeKind::Pair) {
             probe.length = length;
         }
         if let Some(last) = probes.last_mut() {
-            last.kind = Kind::Tail;
+            last.kind = ProbeKind::Tail;
         }
         // So that what is left of one in the queue is not in the way of the next.
         let drained = nanos(2.0 * probes.len() as f64 * f64::from(shape.length) * 8e9 / settled.bits_per_s);
-        Some(Ask { probes, pause: shape.pause.max(drained) })
+        Some(TrainRequest { probes, pause: shape.pause.max(drained) })
     }
 
-    fn saw(&mut self, train: &[Passed]) {
+    fn saw(&mut self, train: &[PassedProbe]) {
         let Some(settled) = self.settled() else {
             return self.settle.saw(train);
         };
-        let Some(whole) = Whole::of(train, &mut self.discarded) else { return };
+        let Some(whole) = WholeTrain::of(train, &mut self.discarded) else { return };
         let (first, second) = (whole.last() - 2, whole.last() - 1);
-        let sample = Sample {
+        let sample = PairSample {
             bits: whole.bits(first, second),
             gap: whole.came(first, second),
             left: whole.left(first, second),
@@ -252,7 +252,7 @@ impl Estimator for Pair {
         }
     }
 
-    fn answer(&self) -> Result<Estimate, NoAnswer> {
+    fn answer(&self) -> Result<RateEstimate, NoAnswer> {
         let trains = self.settle.sent() + self.sent;
         let too_few = |have, wanted| NoAnswer::TooFew { have, wanted, trains, discarded: self.discarded };
         let settled = match self.settle.settled() {
@@ -263,8 +263,8 @@ impl Estimator for Pair {
             return Err(too_few(self.samples.len(), LEAST));
         }
         match self.pick {
-            Pick::Mode => self.by_mode(settled),
-            Pick::LeastDelay => self.by_delay(settled),
+            PairPick::Mode => self.by_mode(settled),
+            PairPick::LeastDelay => self.by_delay(settled),
         }
     }
 }

@@ -5,17 +5,20 @@
 //!
 //! Invariant: `low <= grey <= high`, and the rates of both ends were measured at departure.
 
-use super::gaps::{Whole, between, mean, median};
-use super::settle::{Settle, Shape, spaced};
-use super::{Ask, Discarded, Estimate, Estimator, NoAnswer, Passed, Quality, nanos, packets_per_frame};
-use crate::Kind;
+use super::gaps::{WholeTrain, between, mean, median};
+use super::settle::{TrainSettler, TrainShape, spaced};
+use super::{
+    DiscardedTrains, EstimateQuality, NoAnswer, PassedProbe, RateEstimate, RateEstimator, TrainRequest,
+    nanos, packets_per_frame,
+};
+use crate::ProbeKind;
 
 mod trend;
-use trend::{Trend, of_stream};
+use trend::{DelayTrend, of_stream};
 
 /// How streams and fleets look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fleets {
+pub struct FleetShape {
     /// Probes of a stream.
     pub probes: u32,
     /// Streams of a fleet.
@@ -26,31 +29,31 @@ pub struct Fleets {
 
 /// See the module.
 #[derive(Clone, Debug)]
-pub struct Pathload {
-    fleets: Fleets,
-    settle: Settle,
-    search: Option<Search>,
-    fleet: Fleet,
+pub struct PathloadEstimator {
+    fleets: FleetShape,
+    settle: TrainSettler,
+    search: Option<RateSearch>,
+    fleet: StreamFleet,
     tried: usize,
     /// Too few streams of a fleet could be used.
     is_futile: bool,
-    discarded: Discarded,
+    discarded: DiscardedTrains,
     sent: usize,
     used: usize,
 }
 
 /// The streams of one rate.
 #[derive(Clone, Debug, Default)]
-struct Fleet {
+struct StreamFleet {
     asked: f64,
-    trends: Vec<Trend>,
+    trends: Vec<DelayTrend>,
     rates: Vec<f64>,
     streams: usize,
 }
 
 /// The bisection.
 #[derive(Clone, Debug)]
-struct Search {
+struct RateSearch {
     low: f64,
     high: f64,
     /// Whether streams were really seen to queue up at `high`.
@@ -76,7 +79,7 @@ const LEAST: u32 = 10;
 /// More than this lost of a stream, and it is taken to be too fast.
 const LOST: f64 = 0.03;
 
-impl Search {
+impl RateSearch {
     fn new(dispersion_rate: f64) -> Self {
         let high = 1.2 * dispersion_rate;
         Self { low: 0.0, high, is_high_seen: false, grey: None, resolution: RESOLUTION * dispersion_rate }
@@ -100,11 +103,11 @@ impl Search {
         next
     }
 
-    fn learn(&mut self, rate: f64, trend: Trend) {
+    fn learn(&mut self, rate: f64, trend: DelayTrend) {
         match trend {
-            Trend::Rising => (self.high, self.is_high_seen) = (self.high.min(rate), true),
-            Trend::Level => self.low = self.low.max(rate),
-            Trend::Unclear => {
+            DelayTrend::Rising => (self.high, self.is_high_seen) = (self.high.min(rate), true),
+            DelayTrend::Level => self.low = self.low.max(rate),
+            DelayTrend::Unclear => {
                 let (low, high) = self.grey.unwrap_or((rate, rate));
                 self.grey = Some((low.min(rate), high.max(rate)));
             }
@@ -119,23 +122,27 @@ impl Search {
     }
 }
 
-impl Fleet {
+impl StreamFleet {
     /// What most of its streams say, as soon as the others cannot change it.
-    fn verdict(&self, streams: usize) -> Option<Trend> {
+    fn verdict(&self, streams: usize) -> Option<DelayTrend> {
         let need = DECIDE * streams as f64;
         let count = |trend| self.trends.iter().filter(|seen| **seen == trend).count() as f64;
         let open = streams.saturating_sub(self.trends.len()) as f64;
-        [Trend::Rising, Trend::Level].into_iter().find(|trend| count(*trend) >= need).or_else(|| {
-            (count(Trend::Rising).max(count(Trend::Level)) + open < need).then_some(Trend::Unclear)
-        })
+        [DelayTrend::Rising, DelayTrend::Level].into_iter().find(|trend| count(*trend) >= need).or_else(
+            || {
+                (count(DelayTrend::Rising).max(count(DelayTrend::Level)) + open < need)
+                    .then_some(DelayTrend::Unclear)
+            },
+        )
     }
 }
 
-impl Pathload {
+impl PathloadEstimator {
     /// With fleets of this kind.
-    pub fn new(fleets: Fleets, shape: Shape) -> Self {
-        let fleets = Fleets { probes: fleets.probes.min(shape.longest), ..fleets };
-        let (settle, fleet, discarded) = (Settle::new(shape), Fleet::default(), Discarded::default());
+    pub fn new(fleets: FleetShape, shape: TrainShape) -> Self {
+        let fleets = FleetShape { probes: fleets.probes.min(shape.longest), ..fleets };
+        let (settle, fleet, discarded) =
+            (TrainSettler::new(shape), StreamFleet::default(), DiscardedTrains::default());
         Self { fleets, settle, search: None, fleet, tried: 0, is_futile: false, discarded, sent: 0, used: 0 }
     }
 
@@ -160,26 +167,26 @@ impl Pathload {
         settled.filter(|settled| settled.hidden > 0).map_or(0, |settled| settled.primers)
     }
 
-    fn stream(&self, rate: f64) -> Ask {
+    fn stream(&self, rate: f64) -> TrainRequest {
         let (length, gap, primers) = (self.length(rate), nanos(self.gap(rate)), self.primers());
         let measured = self.fleets.probes.min(self.settle.shape().longest.saturating_sub(primers)).max(LEAST);
         let takes = nanos(f64::from(measured) * gap.as_u64() as f64);
-        let mut probes = spaced(primers, measured, Kind::Train, length, gap);
-        for primer in probes.iter_mut().filter(|probe| probe.kind == Kind::Primer) {
+        let mut probes = spaced(primers, measured, ProbeKind::Train, length, gap);
+        for primer in probes.iter_mut().filter(|probe| probe.kind == ProbeKind::Primer) {
             primer.length = self.settle.shape().length;
         }
-        Ask { probes, pause: self.settle.shape().pause.max(takes) }
+        TrainRequest { probes, pause: self.settle.shape().pause.max(takes) }
     }
 
-    fn take(&mut self, train: &[Passed]) {
-        let stream: Vec<_> = train.iter().filter(|probe| probe.kind != Kind::Primer).copied().collect();
+    fn take(&mut self, train: &[PassedProbe]) {
+        let stream: Vec<_> = train.iter().filter(|probe| probe.kind != ProbeKind::Primer).copied().collect();
         let came: Vec<_> = stream.iter().filter(|probe| probe.came.is_some()).copied().collect();
         let is_lossy = (stream.len() - came.len()) as f64 > LOST * stream.len() as f64;
         if is_lossy {
             // So fast that a queue ran over.
-            return self.count(Trend::Rising, self.fleet.asked);
+            return self.count(DelayTrend::Rising, self.fleet.asked);
         }
-        let Some(whole) = Whole::of(&came, &mut self.discarded) else { return };
+        let Some(whole) = WholeTrain::of(&came, &mut self.discarded) else { return };
         let gap = self.gap(self.fleet.asked);
         let places: Vec<_> = places(&stream).map(|(nth, left)| left - nth as f64 * gap).collect();
         let middle = median(&places);
@@ -198,7 +205,7 @@ impl Pathload {
         self.count(of_stream(&delays, noise), rate);
     }
 
-    fn count(&mut self, trend: Trend, rate: f64) {
+    fn count(&mut self, trend: DelayTrend, rate: f64) {
         self.fleet.trends.push(trend);
         self.fleet.rates.push(rate);
         self.used += 1;
@@ -212,7 +219,7 @@ impl Pathload {
             let verdict = self.fleet.verdict(self.fleets.streams);
             if verdict.is_none() && self.fleet.streams >= FUTILE * self.fleets.streams {
                 self.is_futile = true;
-                self.fleet = Fleet::default();
+                self.fleet = StreamFleet::default();
                 return;
             }
             let Some(verdict) = verdict else { return };
@@ -220,23 +227,23 @@ impl Pathload {
         }
         self.tried += 1;
         let next = search.next().filter(|_| self.tried <= self.fleets.most);
-        self.fleet = Fleet { asked: next.unwrap_or(0.0), ..Fleet::default() };
+        self.fleet = StreamFleet { asked: next.unwrap_or(0.0), ..StreamFleet::default() };
     }
 }
 
-impl Estimator for Pathload {
+impl RateEstimator for PathloadEstimator {
     fn name(&self) -> &'static str {
         "pathload"
     }
 
-    fn ask(&mut self) -> Option<Ask> {
+    fn ask(&mut self) -> Option<TrainRequest> {
         let dispersion_rate = match self.settle.settled() {
             None => return Some(self.settle.ask()),
             Some(Err(_)) => return None,
             Some(Ok(settled)) => settled.bits_per_s,
         };
         if self.search.is_none() {
-            self.search = Some(Search::new(dispersion_rate));
+            self.search = Some(RateSearch::new(dispersion_rate));
             self.go_on();
         }
         (self.fleet.asked > 0.0).then(|| {
@@ -246,7 +253,7 @@ impl Estimator for Pathload {
         })
     }
 
-    fn saw(&mut self, train: &[Passed]) {
+    fn saw(&mut self, train: &[PassedProbe]) {
         if self.search.is_none() {
             return self.settle.saw(train);
         }
@@ -254,7 +261,7 @@ impl Estimator for Pathload {
         self.go_on();
     }
 
-    fn answer(&self) -> Result<Estimate, NoAnswer> {
+    fn answer(&self) -> Result<RateEstimate, NoAnswer> {
         let trains = self.settle.sent() + self.sent;
         if let Some(Err(none)) = self.settle.settled() {
             return Err(none.clone());
@@ -275,27 +282,27 @@ impl Estimator for Pathload {
         // Rates of fleets that contradict each other lie closer together than anything can be told apart.
         let low = search.low.min(search.high - search.resolution).max(0.0);
         let middle = f64::midpoint(low, search.high);
-        Ok(Estimate {
+        Ok(RateEstimate {
             method: self.name(),
             bits_per_s: middle,
             low,
             high: search.high,
             packets_per_frame: packets_per_frame(self.length(middle)),
-            quality: Quality {
+            quality: EstimateQuality {
                 trains,
                 used: self.used,
                 share: self.used as f64 / self.sent.max(1) as f64,
                 spread: (search.high - low) / middle.max(1.0),
                 primers: self.primers(),
                 discarded: self.discarded,
-                ..Quality::default()
+                ..EstimateQuality::default()
             },
         })
     }
 }
 
 /// The places of a stream's probes that have one, and when each left after the first.
-fn places(stream: &[Passed]) -> impl Iterator<Item = (usize, f64)> {
+fn places(stream: &[PassedProbe]) -> impl Iterator<Item = (usize, f64)> {
     let first = stream.iter().find_map(|probe| probe.left).unwrap_or(0);
     stream.iter().enumerate().filter_map(move |(nth, probe)| Some((nth, between(first, probe.left?))))
 }

@@ -6,13 +6,13 @@
 //! Invariant: what is settled was seen on a train whose probes were at least 1.2 times further apart after the path than before.
 
 use super::gaps::{between, median};
-use super::{Ask, Discarded, NoAnswer, Passed, nanos};
-use crate::{Kind, Planned};
+use super::{DiscardedTrains, NoAnswer, PassedProbe, TrainRequest, nanos};
+use crate::{PlannedProbe, ProbeKind};
 use packetrig_units::Nanos;
 
 /// What trains of a method look like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub struct TrainShape {
     /// Bytes of each frame, without FCS.
     pub length: u32,
     /// The longest train that may be sent.
@@ -23,7 +23,7 @@ pub struct Shape {
 
 /// What the first trains said.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Settled {
+pub struct SettledTrains {
     /// Probes to send in front of what is measured.
     pub primers: u32,
     /// So many of a train's first distances are shorter than the path makes them: a token bucket.
@@ -36,12 +36,12 @@ pub struct Settled {
 
 /// See the module.
 #[derive(Clone, Debug)]
-pub(super) struct Settle {
-    shape: Shape,
+pub(super) struct TrainSettler {
+    shape: TrainShape,
     of: u32,
-    trains: Vec<Vec<Passed>>,
-    result: Option<Result<Settled, NoAnswer>>,
-    discarded: Discarded,
+    trains: Vec<Vec<PassedProbe>>,
+    result: Option<Result<SettledTrains, NoAnswer>>,
+    discarded: DiscardedTrains,
     sent: usize,
     /// How long the last train needs until nothing is left of it, and buckets are full again.
     over_ns: f64,
@@ -60,19 +60,19 @@ const LONGEST_PAUSE: f64 = 3e9;
 /// Probes that come out less than this much further apart than they went in were not spread.
 pub(super) const SPREAD: f64 = 1.2;
 
-impl Settle {
-    pub(super) fn new(shape: Shape) -> Self {
+impl TrainSettler {
+    pub(super) fn new(shape: TrainShape) -> Self {
         let of = SHORTEST.min(shape.longest);
-        let (result, discarded) = (None, Discarded::default());
+        let (result, discarded) = (None, DiscardedTrains::default());
         Self { shape, of, trains: Vec::new(), result, discarded, sent: 0, over_ns: 0.0 }
     }
 
-    pub(super) const fn shape(&self) -> Shape {
+    pub(super) const fn shape(&self) -> TrainShape {
         self.shape
     }
 
     /// What was found; `None`: not yet.
-    pub(super) const fn settled(&self) -> Option<&Result<Settled, NoAnswer>> {
+    pub(super) const fn settled(&self) -> Option<&Result<SettledTrains, NoAnswer>> {
         self.result.as_ref()
     }
 
@@ -80,13 +80,13 @@ impl Settle {
         self.sent
     }
 
-    pub(super) fn ask(&mut self) -> Ask {
+    pub(super) fn ask(&mut self) -> TrainRequest {
         self.sent += 1;
         let pause = self.shape.pause.max(nanos(self.over_ns));
-        Ask { probes: at_once(0, self.of, Kind::Train, self.shape.length), pause }
+        TrainRequest { probes: at_once(0, self.of, ProbeKind::Train, self.shape.length), pause }
     }
 
-    pub(super) fn saw(&mut self, train: &[Passed]) {
+    pub(super) fn saw(&mut self, train: &[PassedProbe]) {
         let gaps = train.windows(2).filter_map(|two| Some(between(two[0].came?, two[1].came?)));
         // Where others leave a quarter of the link, queue and bucket are as before within four times the train's own length.
         self.over_ns = (4.0 * f64::from(self.of) * gaps.fold(0.0, f64::max)).min(LONGEST_PAUSE);
@@ -108,7 +108,7 @@ impl Settle {
         let out = self.distances(|probe| probe.came);
         let into = median(&self.distances(|probe| probe.left));
         if out.len() < 2 {
-            let lost = Discarded { lost: self.trains.len(), ..self.discarded };
+            let lost = DiscardedTrains { lost: self.trains.len(), ..self.discarded };
             let (have, wanted, trains) = (0, TRAINS, self.sent);
             self.result = Some(Err(NoAnswer::TooFew { have, wanted, trains, discarded: lost }));
             return;
@@ -125,7 +125,13 @@ impl Settle {
         }
     }
 
-    fn conclude(&self, is_spread: bool, steady: usize, last: f64, into: f64) -> Result<Settled, NoAnswer> {
+    fn conclude(
+        &self,
+        is_spread: bool,
+        steady: usize,
+        last: f64,
+        into: f64,
+    ) -> Result<SettledTrains, NoAnswer> {
         let bits = f64::from(self.shape.length) * 8e9;
         if !is_spread {
             let (train, gap_ns) = (self.of, nanos(into).as_u64());
@@ -136,7 +142,7 @@ impl Settle {
             .unwrap_or(u32::MAX)
             .min(self.shape.longest.saturating_sub(MEASURED));
         let hidden = u32::try_from(steady).unwrap_or(u32::MAX);
-        Ok(Settled {
+        Ok(SettledTrains {
             primers,
             hidden,
             bits_per_s: bits / self.rate_gap(steady + 1).unwrap_or(last),
@@ -146,7 +152,7 @@ impl Settle {
 
     /// How long after a train's first probe the one at a place leaves: what comes first takes longest, as the sender's caches are cold.
     fn leave(&self, place: u32) -> f64 {
-        let of = |train: &Vec<Passed>| {
+        let of = |train: &Vec<PassedProbe>| {
             let last = train.len().checked_sub(1)?;
             Some(between(train[0].left?, train[last.min(place as usize)].left?))
         };
@@ -155,7 +161,7 @@ impl Settle {
     }
 
     /// The distance of neighbours at each place, the middle one of all trains; as far as most trains came through.
-    fn distances(&self, stamp: impl Fn(&Passed) -> Option<u64>) -> Vec<f64> {
+    fn distances(&self, stamp: impl Fn(&PassedProbe) -> Option<u64>) -> Vec<f64> {
         let at = |place: usize| {
             let all: Vec<_> = self
                 .trains
@@ -170,7 +176,7 @@ impl Settle {
     /// How many times further apart neighbours are after the path than before, from a place on; the middle one of all. Distance by distance, because
     /// a sender that is held up now and then comes out as uneven as it went in.
     fn growth(&self, from: usize) -> f64 {
-        let of = |two: &[Passed]| {
+        let of = |two: &[PassedProbe]| {
             let left = between(two[0].left?, two[1].left?).max(1.0);
             Some(between(two[0].came?, two[1].came?) / left)
         };
@@ -181,7 +187,7 @@ impl Settle {
 
     /// The mean distance in trains from a place on; of the train in the middle.
     fn rate_gap(&self, from: usize) -> Option<f64> {
-        let of = |train: &Vec<Passed>| {
+        let of = |train: &Vec<PassedProbe>| {
             let came: Vec<_> = train.get(from..)?.iter().map_while(|probe| probe.came).collect();
             let gaps = came.len().checked_sub(1).filter(|gaps| *gaps > 0)?;
             Some(between(came[0], came[gaps]) / gaps as f64)
@@ -192,17 +198,23 @@ impl Settle {
 }
 
 /// Probes that are due at once: `primers`, and `of` to be measured.
-pub(super) fn at_once(primers: u32, of: u32, kind: Kind, length: u32) -> Vec<Planned> {
+pub(super) fn at_once(primers: u32, of: u32, kind: ProbeKind, length: u32) -> Vec<PlannedProbe> {
     spaced(primers, of, kind, length, Nanos::ZERO)
 }
 
 /// The same, but those to be measured `gap` apart.
-pub(super) fn spaced(primers: u32, of: u32, kind: Kind, length: u32, gap: Nanos) -> Vec<Planned> {
+pub(super) fn spaced(primers: u32, of: u32, kind: ProbeKind, length: u32, gap: Nanos) -> Vec<PlannedProbe> {
     (0..primers + of)
         .map(|number| {
-            let kind = if number < primers { Kind::Primer } else { kind };
+            let kind = if number < primers { ProbeKind::Primer } else { kind };
             let after = u64::from(number.saturating_sub(primers));
-            Planned { number, train: 0, kind, at: Nanos::new(gap.as_u64().saturating_mul(after)), length }
+            PlannedProbe {
+                number,
+                train: 0,
+                kind,
+                at: Nanos::new(gap.as_u64().saturating_mul(after)),
+                length,
+            }
         })
         .collect()
 }

@@ -4,12 +4,12 @@
 //!
 //! Invariant: links are first in, first out; no frame overtakes another.
 
-use super::{Ask, Estimator, Passed};
+use super::{PassedProbe, RateEstimator, TrainRequest};
 use packetrig_wire::pattern::mix;
 
 /// Traffic of others over one link.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Cross {
+pub enum CrossTraffic {
     /// None.
     Idle,
     /// Frames of this length at instants of a Poisson process.
@@ -20,7 +20,7 @@ pub enum Cross {
     Steady { bits_per_s: f64, length: u32 },
 }
 
-impl Cross {
+impl CrossTraffic {
     const fn frame(self) -> Option<(f64, u32)> {
         match self {
             Self::Idle => None,
@@ -33,11 +33,11 @@ impl Cross {
 
 /// A link with its queue.
 #[derive(Clone, Debug)]
-pub struct Link {
+pub struct QueuedLink {
     bits_per_s: f64,
     /// Bytes a token bucket holds; `None`: the rate is that of a wire.
     bucket: Option<u32>,
-    cross: Cross,
+    cross: CrossTraffic,
     delay_ns: f64,
     /// Longest a frame may wait.
     patience_ns: f64,
@@ -49,13 +49,13 @@ pub struct Link {
     seed: u64,
 }
 
-impl Link {
+impl QueuedLink {
     /// An idle wire.
     pub const fn wire(bits_per_s: f64) -> Self {
         Self {
             bits_per_s,
             bucket: None,
-            cross: Cross::Idle,
+            cross: CrossTraffic::Idle,
             delay_ns: 100_000.0,
             patience_ns: 1e9,
             tokens_ns: 0.0,
@@ -75,7 +75,7 @@ impl Link {
 
     /// With traffic of others.
     #[must_use]
-    pub const fn with(self, cross: Cross, seed: u64) -> Self {
+    pub const fn with(self, cross: CrossTraffic, seed: u64) -> Self {
         Self { cross, seed, ..self }
     }
 
@@ -95,7 +95,7 @@ impl Link {
             self.crossed += 1;
             let mean = f64::from(length) * 8e9 / rate;
             self.next_cross += match self.cross {
-                Cross::Poisson { .. } => mean * draw(self.seed, self.crossed),
+                CrossTraffic::Poisson { .. } => mean * draw(self.seed, self.crossed),
                 _ => mean,
             };
         }
@@ -128,8 +128,8 @@ fn draw(seed: u64, n: u64) -> f64 {
 
 /// Links one after the other, and a sender in front of them.
 #[derive(Clone, Debug)]
-pub struct Path {
-    links: Vec<Link>,
+pub struct SimulatedPath {
+    links: Vec<QueuedLink>,
     /// The least distance the sender manages.
     pub least_gap_ns: f64,
     /// How much longer it takes to send the first of a train, until its caches are warm.
@@ -144,15 +144,15 @@ pub struct Path {
     sent: u64,
 }
 
-impl Path {
+impl SimulatedPath {
     /// Of these links.
-    pub const fn new(links: Vec<Link>) -> Self {
+    pub const fn new(links: Vec<QueuedLink>) -> Self {
         let (least_gap_ns, jitter_ns, cold_ns) = (1_500.0, 500.0, 40_000.0);
         Self { links, least_gap_ns, cold_ns, jitter_ns, offset_ns: 1 << 60, doubt_ns: 20, now: 1e9, sent: 0 }
     }
 
     /// Sends a train.
-    pub fn send(&mut self, ask: &Ask) -> Vec<Passed> {
+    pub fn send(&mut self, ask: &TrainRequest) -> Vec<PassedProbe> {
         let start = self.now + ask.pause.as_u64() as f64;
         let mut left = 0.0_f64;
         let mut train = Vec::new();
@@ -162,7 +162,7 @@ impl Path {
             let cold = if train.len() == 1 { self.cold_ns } else { 0.0 };
             left = (start + probe.at.as_u64() as f64 + late).max(left + self.least_gap_ns + cold);
             let came = self.links.iter_mut().try_fold(left, |at, link| link.pass(at, probe.length));
-            train.push(Passed {
+            train.push(PassedProbe {
                 kind: probe.kind,
                 length: probe.length,
                 left: Some(whole(left)),
@@ -176,7 +176,7 @@ impl Path {
     }
 
     /// Gives a method what it asks for until it asks no more. Tells how many trains that were.
-    pub fn run(&mut self, method: &mut dyn Estimator) -> usize {
+    pub fn run(&mut self, method: &mut dyn RateEstimator) -> usize {
         let mut trains = 0;
         while let Some(ask) = method.ask() {
             let train = self.send(&ask);
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn a_bucket_lets_its_content_pass_at_once_and_then_keeps_the_rate() {
-        let mut link = Link::bucket(1e9, 3_000);
+        let mut link = QueuedLink::bucket(1e9, 3_000);
         let through: Vec<_> = (0..4).map(|_| link.pass(0.0, 1_000).unwrap() - link.delay_ns).collect();
         assert_eq!(through, [0.0, 0.0, 0.0, 8_000.0]);
         // Later it is full again, but no fuller.
@@ -212,8 +212,8 @@ mod tests {
 
     #[test]
     fn traffic_of_others_takes_its_share() {
-        let cross = Cross::Poisson { bits_per_s: 5e6, length: 1_000 };
-        let mut link = Link::wire(1e7).with(cross, 3);
+        let cross = CrossTraffic::Poisson { bits_per_s: 5e6, length: 1_000 };
+        let mut link = QueuedLink::wire(1e7).with(cross, 3);
         // More than fits: frames of 1250 bytes, one each millisecond, are 10 Mbit/s.
         let last = (0..1_000).map(|n| link.pass(f64::from(n) * 1e6, 1_250)).last().flatten().unwrap();
         assert!(last / 1e9 > 1.3, "{last}");

@@ -1,70 +1,70 @@
 //! What is free of a path, from pairs as far apart as its narrow link takes to send one probe (as Spruce does).
 //!
 //! Between two such probes the link has time for one of them. As much longer as they are apart afterwards, as much traffic of others came
-//! between. The capacity has to be known, or is measured first by [`Pair`]; and the link that is narrow has to be the one that is busy. Primers
+//! between. The capacity has to be known, or is measured first by [`PairEstimator`]; and the link that is narrow has to be the one that is busy. Primers
 //! in front of each pair empty token buckets and keep the link at work between the two.
 //!
 //! Invariant: the distance a pair was sent at is the measured one.
 
-use super::gaps::{Whole, mean, quantile, standard_error};
-use super::settle::{Settle, Shape, spaced};
+use super::gaps::{WholeTrain, mean, quantile, standard_error};
+use super::settle::{TrainSettler, TrainShape, spaced};
 use super::{
-    Ask, Discarded, Estimate, Estimator, NoAnswer, Pair, Passed, Pick, Quality, Settled, nanos,
-    packets_per_frame,
+    DiscardedTrains, EstimateQuality, NoAnswer, PairEstimator, PairPick, PassedProbe, RateEstimate,
+    RateEstimator, SettledTrains, TrainRequest, nanos, packets_per_frame,
 };
-use crate::Kind;
+use crate::ProbeKind;
 use packetrig_wire::pattern::mix;
 
 /// See the module.
 #[derive(Clone, Debug)]
-pub struct Spruce {
-    before: Before,
-    ready: Option<Result<Ready, NoAnswer>>,
+pub struct SpruceEstimator {
+    before: SpruceSetup,
+    ready: Option<Result<ReadyPairs, NoAnswer>>,
     pairs: usize,
-    shape: Shape,
+    shape: TrainShape,
     seed: u64,
     samples: Vec<f64>,
     doubts: Vec<f64>,
-    discarded: Discarded,
+    discarded: DiscardedTrains,
     before_sent: usize,
     sent: usize,
 }
 
 /// What is to be known before the first pair.
 #[derive(Clone, Debug)]
-enum Before {
+enum SpruceSetup {
     /// The capacity is; how many primers it takes is not.
-    Primers(f64, Settle),
+    Primers(f64, TrainSettler),
     /// Neither is.
-    Capacity(Pair),
+    Capacity(PairEstimator),
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Ready {
+struct ReadyPairs {
     capacity: f64,
     primers: u32,
     /// How long all primers take to leave.
     primed_ns: f64,
 }
 
-impl Before {
+impl SpruceSetup {
     /// The next train, or what is known without one.
-    fn go_on(&mut self) -> Result<Ask, Result<Ready, NoAnswer>> {
+    fn go_on(&mut self) -> Result<TrainRequest, Result<ReadyPairs, NoAnswer>> {
         match self {
             Self::Primers(capacity, settle) => {
                 let Some(settled) = settle.settled() else { return Ok(settle.ask()) };
-                let ready = |settled: Settled| Ready::new(*capacity, settled);
+                let ready = |settled: SettledTrains| ReadyPairs::new(*capacity, settled);
                 Err(settled.clone().map(ready))
             }
             Self::Capacity(pair) => {
-                pair.ask().ok_or_else(|| pair.measured().map(|(rate, s)| Ready::new(rate, s)))
+                pair.ask().ok_or_else(|| pair.measured().map(|(rate, s)| ReadyPairs::new(rate, s)))
             }
         }
     }
 }
 
-impl Ready {
-    const fn new(capacity: f64, settled: Settled) -> Self {
+impl ReadyPairs {
+    const fn new(capacity: f64, settled: SettledTrains) -> Self {
         Self { capacity, primers: settled.primers, primed_ns: settled.primed_ns }
     }
 }
@@ -81,14 +81,14 @@ const LEAST: usize = 20;
 const MOST_LOAD: f64 = 240_000.0;
 const MOST_SHARE: f64 = 0.05;
 
-impl Spruce {
+impl SpruceEstimator {
     /// `pairs` of them, for a path of this capacity, in bits of frames per second; `None`: it is measured first.
-    pub fn new(capacity: Option<f64>, pairs: usize, shape: Shape, seed: u64) -> Self {
+    pub fn new(capacity: Option<f64>, pairs: usize, shape: TrainShape, seed: u64) -> Self {
         let before = capacity.map_or_else(
-            || Before::Capacity(Pair::new(Pick::Mode, FOR_CAPACITY, shape)),
-            |capacity| Before::Primers(capacity, Settle::new(shape)),
+            || SpruceSetup::Capacity(PairEstimator::new(PairPick::Mode, FOR_CAPACITY, shape)),
+            |capacity| SpruceSetup::Primers(capacity, TrainSettler::new(shape)),
         );
-        let (samples, doubts, discarded) = (Vec::new(), Vec::new(), Discarded::default());
+        let (samples, doubts, discarded) = (Vec::new(), Vec::new(), DiscardedTrains::default());
         // Fewer would never be an answer.
         let (pairs, before_sent, sent) = (pairs.max(LEAST), 0, 0);
         Self { before, ready: None, pairs, shape, seed, samples, doubts, discarded, before_sent, sent }
@@ -98,17 +98,17 @@ impl Spruce {
         f64::from(self.shape.length) * 8.0
     }
 
-    fn known(&self) -> Option<Ready> {
+    fn known(&self) -> Option<ReadyPairs> {
         self.ready.as_ref().and_then(|ready| ready.as_ref().ok()).copied()
     }
 }
 
-impl Estimator for Spruce {
+impl RateEstimator for SpruceEstimator {
     fn name(&self) -> &'static str {
         "spruce"
     }
 
-    fn ask(&mut self) -> Option<Ask> {
+    fn ask(&mut self) -> Option<TrainRequest> {
         if self.ready.is_none() {
             match self.before.go_on() {
                 Ok(ask) => {
@@ -118,7 +118,7 @@ impl Estimator for Spruce {
                 Err(ready) => self.ready = Some(ready),
             }
         }
-        let Ready { capacity, primers, primed_ns } = self.known()?;
+        let ReadyPairs { capacity, primers, primed_ns } = self.known()?;
         if self.samples.len() >= self.pairs || self.sent >= 3 * self.pairs {
             return None;
         }
@@ -127,20 +127,20 @@ impl Estimator for Spruce {
         let mean = f64::from(primers + 2) * self.bits() * 1e9 / MOST_LOAD.min(MOST_SHARE * capacity);
         let gap = nanos(self.bits() * 1e9 / capacity);
         let pause = self.shape.pause.max(nanos(-share.ln() * mean));
-        let mut probes = spaced(primers, 2, Kind::Pair, self.shape.length, gap);
+        let mut probes = spaced(primers, 2, ProbeKind::Pair, self.shape.length, gap);
         let behind = nanos(BEHIND * primed_ns);
-        probes.iter_mut().filter(|probe| probe.kind == Kind::Pair).for_each(|probe| probe.at += behind);
-        Some(Ask { probes, pause })
+        probes.iter_mut().filter(|probe| probe.kind == ProbeKind::Pair).for_each(|probe| probe.at += behind);
+        Some(TrainRequest { probes, pause })
     }
 
-    fn saw(&mut self, train: &[Passed]) {
-        let Some(Ready { capacity, .. }) = self.known() else {
+    fn saw(&mut self, train: &[PassedProbe]) {
+        let Some(ReadyPairs { capacity, .. }) = self.known() else {
             return match &mut self.before {
-                Before::Primers(_, settle) => settle.saw(train),
-                Before::Capacity(pair) => pair.saw(train),
+                SpruceSetup::Primers(_, settle) => settle.saw(train),
+                SpruceSetup::Capacity(pair) => pair.saw(train),
             };
         };
-        let Some(whole) = Whole::of(train, &mut self.discarded) else { return };
+        let Some(whole) = WholeTrain::of(train, &mut self.discarded) else { return };
         let (first, second) = (whole.last() - 1, whole.last());
         let (sent, came) = (whole.left(first, second), whole.came(first, second));
         let nominal = self.bits() * 1e9 / capacity;
@@ -154,26 +154,26 @@ impl Estimator for Spruce {
         self.doubts.push(whole.doubt(first, second) / sent);
     }
 
-    fn answer(&self) -> Result<Estimate, NoAnswer> {
+    fn answer(&self) -> Result<RateEstimate, NoAnswer> {
         let (have, trains) = (self.samples.len(), self.before_sent + self.sent);
         if let Some(Err(none)) = &self.ready {
             return Err(none.clone());
         }
         let known = self.known().filter(|_| have >= LEAST);
-        let Some(Ready { capacity, primers, .. }) = known else {
+        let Some(ReadyPairs { capacity, primers, .. }) = known else {
             return Err(NoAnswer::TooFew { have, wanted: LEAST, trains, discarded: self.discarded });
         };
         let within = |rate: f64| rate.clamp(0.0, capacity);
         // Stamps are as often too early as too late: their doubt counts like the spread of the samples.
         let stamps = mean(&self.doubts);
         let (middle, error) = (mean(&self.samples), 2.0 * standard_error(&self.samples));
-        Ok(Estimate {
+        Ok(RateEstimate {
             method: self.name(),
             bits_per_s: within(middle),
             low: within(middle - error),
             high: within(middle + error),
             packets_per_frame: packets_per_frame(self.shape.length),
-            quality: Quality {
+            quality: EstimateQuality {
                 trains,
                 used: have,
                 share: have as f64 / self.sent.max(1) as f64,
@@ -181,7 +181,7 @@ impl Estimator for Spruce {
                 stamps,
                 primers,
                 discarded: self.discarded,
-                ..Quality::default()
+                ..EstimateQuality::default()
             },
         })
     }
@@ -190,19 +190,26 @@ impl Estimator for Spruce {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::estimate::sim::{Cross, Link, Path};
+    use crate::estimate::sim::{CrossTraffic, QueuedLink, SimulatedPath};
     use packetrig_units::Nanos;
 
-    const SHAPE: Shape = Shape { length: 1_514, longest: 50, pause: Nanos::from_millis(50) };
+    const SHAPE: TrainShape = TrainShape { length: 1_514, longest: 50, pause: Nanos::from_millis(50) };
 
     #[test]
     fn half_a_busy_link_is_free() {
         for (seed, busy) in [(1, 0.0), (2, 0.3), (3, 0.5), (4, 0.7)] {
-            let cross =
-                if busy > 0.0 { Cross::Poisson { bits_per_s: 1e7 * busy, length: 700 } } else { Cross::Idle };
-            let mut method = Spruce::new(Some(1e7), 300, SHAPE, seed);
-            Path::new(vec![Link::wire(1e9), Link::wire(1e7).with(cross, seed), Link::wire(1e8)])
-                .run(&mut method);
+            let cross = if busy > 0.0 {
+                CrossTraffic::Poisson { bits_per_s: 1e7 * busy, length: 700 }
+            } else {
+                CrossTraffic::Idle
+            };
+            let mut method = SpruceEstimator::new(Some(1e7), 300, SHAPE, seed);
+            SimulatedPath::new(vec![
+                QueuedLink::wire(1e9),
+                QueuedLink::wire(1e7).with(cross, seed),
+                QueuedLink::wire(1e8),
+            ])
+            .run(&mut method);
             let estimate = method.answer().unwrap();
             let free = 1.0 - busy;
             assert!((estimate.bits_per_s / 1e7 - free).abs() < 0.12, "{busy}: {estimate:?}");
@@ -211,19 +218,19 @@ mod tests {
 
     #[test]
     fn pairs_keep_their_distance_behind_primers_that_leave_slowly() {
-        let mut method = Spruce::new(Some(1e8), 40, SHAPE, 5);
-        Path::new(vec![Link::bucket(1e8, 3_200)]).run(&mut method);
+        let mut method = SpruceEstimator::new(Some(1e8), 40, SHAPE, 5);
+        SimulatedPath::new(vec![QueuedLink::bucket(1e8, 3_200)]).run(&mut method);
         let estimate = method.answer().unwrap();
-        assert_eq!(estimate.quality.discarded, Discarded::default(), "{estimate:?}");
+        assert_eq!(estimate.quality.discarded, DiscardedTrains::default(), "{estimate:?}");
         assert!((estimate.bits_per_s / 1e8 - 1.0).abs() < 0.05, "{estimate:?}");
     }
 
     #[test]
     fn a_bucket_hides_nothing_and_an_unknown_capacity_is_measured() {
-        let cross = Cross::Poisson { bits_per_s: 5e6, length: 700 };
+        let cross = CrossTraffic::Poisson { bits_per_s: 5e6, length: 700 };
         for known in [None, Some(1e7)] {
-            let mut method = Spruce::new(known, 300, SHAPE, 5);
-            Path::new(vec![Link::bucket(1e7, 5_000).with(cross, 6)]).run(&mut method);
+            let mut method = SpruceEstimator::new(known, 300, SHAPE, 5);
+            SimulatedPath::new(vec![QueuedLink::bucket(1e7, 5_000).with(cross, 6)]).run(&mut method);
             let estimate = method.answer().unwrap();
             assert!((estimate.bits_per_s / 5e6 - 1.0).abs() < 0.2, "{estimate:?}");
         }
@@ -231,16 +238,16 @@ mod tests {
 
     #[test]
     fn without_a_capacity_the_reason_is_that_of_the_pairs() {
-        let mut method = Spruce::new(None, 300, SHAPE, 5);
-        Path::new(vec![Link::bucket(1e7, 1_000_000)]).run(&mut method);
+        let mut method = SpruceEstimator::new(None, 300, SHAPE, 5);
+        SimulatedPath::new(vec![QueuedLink::bucket(1e7, 1_000_000)]).run(&mut method);
         assert!(matches!(method.answer(), Err(NoAnswer::NotSpread { .. })), "{:?}", method.answer());
     }
 
     #[test]
     fn a_sender_that_cannot_keep_the_distance_gives_no_rate() {
-        let mut method = Spruce::new(Some(1e10), 50, SHAPE, 1);
-        Path::new(vec![Link::wire(1e9)]).run(&mut method);
-        let unlike = Discarded { unlike: 150, ..Discarded::default() };
+        let mut method = SpruceEstimator::new(Some(1e10), 50, SHAPE, 1);
+        SimulatedPath::new(vec![QueuedLink::wire(1e9)]).run(&mut method);
+        let unlike = DiscardedTrains { unlike: 150, ..DiscardedTrains::default() };
         let too_few = NoAnswer::TooFew { have: 0, wanted: 20, trains: 155, discarded: unlike };
         assert_eq!(method.answer(), Err(too_few));
     }

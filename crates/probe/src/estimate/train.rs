@@ -5,13 +5,16 @@
 //!
 //! Invariant: a train is as long as it takes for its dispersion to be a hundred times the doubt of its stamps, or the answer says so.
 
-use super::gaps::{Whole, median, quantile};
-use super::settle::{Settle, Shape, at_once};
-use super::{Ask, Discarded, Estimate, Estimator, NoAnswer, Passed, Quality, nanos, packets_per_frame};
-use crate::Kind;
+use super::gaps::{WholeTrain, median, quantile};
+use super::settle::{TrainSettler, TrainShape, at_once};
+use super::{
+    DiscardedTrains, EstimateQuality, NoAnswer, PassedProbe, RateEstimate, RateEstimator, TrainRequest,
+    nanos, packets_per_frame,
+};
+use crate::ProbeKind;
 
 #[derive(Clone, Copy, Debug)]
-struct Sample {
+struct TrainSample {
     rate: f64,
     sum: f64,
     doubt: f64,
@@ -19,12 +22,12 @@ struct Sample {
 
 /// See the module.
 #[derive(Clone, Debug)]
-pub struct Train {
-    settle: Settle,
+pub struct TrainEstimator {
+    settle: TrainSettler,
     trains: usize,
     of: u32,
-    samples: Vec<Sample>,
-    discarded: Discarded,
+    samples: Vec<TrainSample>,
+    discarded: DiscardedTrains,
     sent: usize,
 }
 
@@ -35,11 +38,11 @@ const LEAST: usize = 5;
 /// Probes that are measured, to begin with.
 const SHORTEST: u32 = 10;
 
-impl Train {
+impl TrainEstimator {
     /// `trains` of them.
-    pub fn new(trains: usize, shape: Shape) -> Self {
-        let (samples, discarded) = (Vec::new(), Discarded::default());
-        Self { settle: Settle::new(shape), trains, of: SHORTEST, samples, discarded, sent: 0 }
+    pub fn new(trains: usize, shape: TrainShape) -> Self {
+        let (samples, discarded) = (Vec::new(), DiscardedTrains::default());
+        Self { settle: TrainSettler::new(shape), trains, of: SHORTEST, samples, discarded, sent: 0 }
     }
 
     /// Longer ones, where there is room and need.
@@ -53,12 +56,12 @@ impl Train {
     }
 }
 
-impl Estimator for Train {
+impl RateEstimator for TrainEstimator {
     fn name(&self) -> &'static str {
         "train"
     }
 
-    fn ask(&mut self) -> Option<Ask> {
+    fn ask(&mut self) -> Option<TrainRequest> {
         let shape = self.settle.shape();
         let settled = match self.settle.settled() {
             None => return Some(self.settle.ask()),
@@ -67,17 +70,17 @@ impl Estimator for Train {
         };
         self.sent += 1;
         let of = self.of.min(shape.longest.saturating_sub(settled.primers)).max(2);
-        let probes = at_once(settled.primers, of, Kind::Train, shape.length);
+        let probes = at_once(settled.primers, of, ProbeKind::Train, shape.length);
         let drained = nanos(2.0 * probes.len() as f64 * f64::from(shape.length) * 8e9 / settled.bits_per_s);
-        Some(Ask { probes, pause: shape.pause.max(drained) })
+        Some(TrainRequest { probes, pause: shape.pause.max(drained) })
     }
 
-    fn saw(&mut self, train: &[Passed]) {
+    fn saw(&mut self, train: &[PassedProbe]) {
         let Some(settled) = self.settle.settled().cloned() else {
             return self.settle.saw(train);
         };
         let Ok(settled) = settled else { return };
-        let Some(whole) = Whole::of(train, &mut self.discarded) else { return };
+        let Some(whole) = WholeTrain::of(train, &mut self.discarded) else { return };
         let (first, last) = (settled.primers as usize, whole.last());
         let (took, bits) = (whole.came(first, last), whole.bits(first, last));
         if took <= whole.doubt(first, last) {
@@ -86,12 +89,12 @@ impl Estimator for Train {
             self.discarded.unlike += 1;
         } else {
             let (sum, doubt) = (whole.delay(first) + whole.delay(last), whole.doubt(first, last) / took);
-            self.samples.push(Sample { rate: bits * 1e9 / took, sum, doubt });
+            self.samples.push(TrainSample { rate: bits * 1e9 / took, sum, doubt });
             self.lengthen(settled.primers);
         }
     }
 
-    fn answer(&self) -> Result<Estimate, NoAnswer> {
+    fn answer(&self) -> Result<RateEstimate, NoAnswer> {
         let (have, trains) = (self.samples.len(), self.settle.sent() + self.sent);
         let too_few = NoAnswer::TooFew { have, wanted: LEAST, trains, discarded: self.discarded };
         let settled = match self.settle.settled() {
@@ -103,13 +106,13 @@ impl Estimator for Train {
         let rates: Vec<_> = self.samples.iter().map(|sample| sample.rate).collect();
         let near = rates.iter().filter(|rate| (*rate / best.rate - 1.0).abs() < 0.02).count();
         let (low, high) = (median(&rates).min(best.rate), quantile(&rates, 1.0).max(best.rate));
-        Ok(Estimate {
+        Ok(RateEstimate {
             method: self.name(),
             bits_per_s: best.rate,
             low: low / (1.0 + best.doubt),
             high: high * (1.0 + best.doubt),
             packets_per_frame: packets_per_frame(self.settle.shape().length),
-            quality: Quality {
+            quality: EstimateQuality {
                 trains,
                 used: have,
                 share: near as f64 / have as f64,
@@ -126,20 +129,20 @@ impl Estimator for Train {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::estimate::sim::{Cross, Link, Path};
+    use crate::estimate::sim::{CrossTraffic, QueuedLink, SimulatedPath};
     use packetrig_units::Nanos;
 
-    const SHAPE: Shape = Shape { length: 1_514, longest: 50, pause: Nanos::from_millis(50) };
+    const SHAPE: TrainShape = TrainShape { length: 1_514, longest: 50, pause: Nanos::from_millis(50) };
 
-    fn measured(mut path: Path) -> Result<Estimate, NoAnswer> {
-        let mut method = Train::new(40, SHAPE);
+    fn measured(mut path: SimulatedPath) -> Result<RateEstimate, NoAnswer> {
+        let mut method = TrainEstimator::new(40, SHAPE);
         path.run(&mut method);
         method.answer()
     }
 
     #[test]
     fn fast_links_are_measured_in_spite_of_doubtful_stamps() {
-        let mut doubtful = Path::new(vec![Link::wire(5e9)]);
+        let mut doubtful = SimulatedPath::new(vec![QueuedLink::wire(5e9)]);
         (doubtful.least_gap_ns, doubtful.jitter_ns, doubtful.doubt_ns) = (500.0, 100.0, 1_500);
         let estimate = measured(doubtful).unwrap();
         assert!((estimate.bits_per_s / 5e9 - 1.0).abs() < 0.02, "{estimate:?}");
@@ -148,19 +151,23 @@ mod tests {
 
     #[test]
     fn trains_through_buckets_and_traffic() {
-        let cross = Cross::Poisson { bits_per_s: 3e7, length: 700 };
+        let cross = CrossTraffic::Poisson { bits_per_s: 3e7, length: 700 };
         for links in [
-            vec![Link::bucket(1e8, 16_000)],
-            vec![Link::wire(1e9), Link::wire(1e8).with(cross, 4), Link::wire(2e8).with(cross, 5)],
+            vec![QueuedLink::bucket(1e8, 16_000)],
+            vec![
+                QueuedLink::wire(1e9),
+                QueuedLink::wire(1e8).with(cross, 4),
+                QueuedLink::wire(2e8).with(cross, 5),
+            ],
         ] {
-            let estimate = measured(Path::new(links)).unwrap();
+            let estimate = measured(SimulatedPath::new(links)).unwrap();
             assert!((estimate.bits_per_s / 1e8 - 1.0).abs() < 0.05, "{estimate:?}");
         }
     }
 
     #[test]
     fn a_path_that_loses_all_has_no_rate() {
-        let answer = measured(Path::new(vec![Link::wire(1e7).patient(0.0)]));
+        let answer = measured(SimulatedPath::new(vec![QueuedLink::wire(1e7).patient(0.0)]));
         assert!(matches!(answer, Err(NoAnswer::TooFew { .. })), "{answer:?}");
     }
 }

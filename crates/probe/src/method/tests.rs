@@ -2,33 +2,33 @@ use super::*;
 use crate::answer;
 use std::net::IpAddr;
 
-fn ends(source: &str, target: &str) -> Ends {
+fn ends(source: &str, target: &str) -> FrameEnds {
     let ip = |text: &str| text.parse::<IpAddr>().unwrap();
-    Ends { own_mac: [2; 6], next_mac: [4; 6], source: ip(source), target: ip(target), class: 0 }
+    FrameEnds { own_mac: [2; 6], next_mac: [4; 6], source: ip(source), target: ip(target), class: 0 }
 }
 
-fn there() -> [Ends; 2] {
+fn there() -> [FrameEnds; 2] {
     [ends("192.0.2.1", "192.0.2.2"), ends("2001:db8::1", "2001:db8::2")]
 }
 
-fn back(ends: Ends) -> Ends {
-    Ends { source: ends.target, target: ends.source, ..ends }
+fn back(ends: FrameEnds) -> FrameEnds {
+    FrameEnds { source: ends.target, target: ends.source, ..ends }
 }
 
-fn written(method: &mut dyn Method, number: u32, length: u32) -> Vec<u8> {
+fn written(method: &mut dyn ProbeMethod, number: u32, length: u32) -> Vec<u8> {
     let mut frame = Vec::new();
     method.write(number, MonoTime::default(), length, &mut frame);
     frame
 }
 
-fn read(method: &mut dyn Method, frame: &[u8]) -> Option<Reply> {
+fn read(method: &mut dyn ProbeMethod, frame: &[u8]) -> Option<ProbeReply> {
     answer::read(frame, false).and_then(|answer| method.read(&answer))
 }
 
 #[test]
 fn a_datagram_that_comes_back_is_known_by_its_number_and_damage_is_seen() {
     for ends in there() {
-        let mut method = Datagram::new(ends, 4_000, 7, Some("https://lab.example/probes".into()));
+        let mut method = DatagramMethod::new(ends, 4_000, 7, Some("https://lab.example/probes".into()));
         for number in [0, 70_000] {
             let probe = written(&mut method, number, 140);
             assert_eq!(probe.len(), 140);
@@ -36,11 +36,11 @@ fn a_datagram_that_comes_back_is_known_by_its_number_and_damage_is_seen() {
             let payload = probe[ends.headers() + 8..].to_vec();
             let mut echo = Vec::new();
             back(ends).udp(7, 4_000, &payload, &mut echo);
-            assert_eq!(read(&mut method, &echo), Some(plain(number, Says::Echo, true)));
+            assert_eq!(read(&mut method, &echo), Some(plain(number, ReplyMeaning::Echo, true)));
             let mut changed = payload.clone();
             changed[50] ^= 4;
             back(ends).udp(7, 4_000, &changed, &mut echo);
-            assert_eq!(read(&mut method, &echo), Some(plain(number, Says::Echo, false)));
+            assert_eq!(read(&mut method, &echo), Some(plain(number, ReplyMeaning::Echo, false)));
             back(ends).udp(7, 4_001, &payload, &mut echo);
             assert_eq!(read(&mut method, &echo), None, "to another port");
         }
@@ -48,7 +48,7 @@ fn a_datagram_that_comes_back_is_known_by_its_number_and_damage_is_seen() {
 }
 
 /// The router's or target's word about a probe.
-pub(crate) fn error_about(ends: Ends, probe: &[u8], kind: u8, code: u8) -> Vec<u8> {
+pub(crate) fn error_about(ends: FrameEnds, probe: &[u8], kind: u8, code: u8) -> Vec<u8> {
     let (mut frame, back) = (Vec::new(), back(ends));
     back.echo(0, 0, &probe[frame::ETHERNET..], &mut frame);
     let at = back.headers();
@@ -62,22 +62,22 @@ pub(crate) fn error_about(ends: Ends, probe: &[u8], kind: u8, code: u8) -> Vec<u
 #[test]
 fn errors_about_probes_of_every_kind_are_known() {
     let ends = there()[0];
-    let methods: [Box<dyn Method>; 3] = [
-        Box::new(Echo::new(ends, 77, None)),
-        Box::new(Datagram::new(ends, 4_000, 33_434, None)),
-        Box::new(Syn::new(ends, 4_000, 80, 9)),
+    let methods: [Box<dyn ProbeMethod>; 3] = [
+        Box::new(EchoMethod::new(ends, 77, None)),
+        Box::new(DatagramMethod::new(ends, 4_000, 33_434, None)),
+        Box::new(SynMethod::new(ends, 4_000, 80, 9)),
     ];
     for mut method in methods {
         let probe = written(method.as_mut(), 12, 80);
         let prohibited = error_about(ends, &probe, 3, 13);
-        let says = Says::Trouble(Trouble::Prohibited);
+        let says = ReplyMeaning::Trouble(PathTrouble::Prohibited);
         assert_eq!(read(method.as_mut(), &prohibited), Some(plain(12, says, true)), "{method:?}");
         // As little as has to be quoted: the header and eight bytes.
         let short = error_about(ends, &probe[..frame::ETHERNET + 28], 3, 13);
         assert_eq!(read(method.as_mut(), &short), Some(plain(12, says, true)), "{method:?}");
         let unreachable = error_about(ends, &probe, 3, 3);
-        assert_eq!(read(method.as_mut(), &unreachable), Some(plain(12, Says::Closed, true)));
-        let elsewhere = Ends { target: "192.0.2.9".parse().unwrap(), ..ends };
+        assert_eq!(read(method.as_mut(), &unreachable), Some(plain(12, ReplyMeaning::Closed, true)));
+        let elsewhere = FrameEnds { target: "192.0.2.9".parse().unwrap(), ..ends };
         let mut other = Vec::new();
         elsewhere.udp(4_000, 33_434, &[0; 20], &mut other);
         assert_eq!(read(method.as_mut(), &error_about(ends, &other, 3, 3)), None);
@@ -87,23 +87,24 @@ fn errors_about_probes_of_every_kind_are_known() {
 #[test]
 fn an_offer_and_a_refusal_of_a_connection_are_told_apart() {
     for ends in there() {
-        let mut method = Syn::new(ends, 4_000, 80, 3);
-        for (number, flags, says) in
-            [(0, flags::SYN | flags::ACK, Says::Open), (9, flags::RST | flags::ACK, Says::Closed)]
-        {
+        let mut method = SynMethod::new(ends, 4_000, 80, 3);
+        for (number, flags, says) in [
+            (0, flags::SYN | flags::ACK, ReplyMeaning::Open),
+            (9, flags::RST | flags::ACK, ReplyMeaning::Closed),
+        ] {
             let probe = written(&mut method, number, 60);
-            let Content::Tcp(tcp) = answer::read(&probe, false).unwrap().content else { panic!() };
-            let segment = Segment {
+            let AnswerContent::Tcp(tcp) = answer::read(&probe, false).unwrap().content else { panic!() };
+            let segment = TcpSegment {
                 source_port: 80,
                 target_port: 4_000,
                 acknowledgement: tcp.sequence.wrapping_add(1),
                 flags,
-                ..Segment::default()
+                ..TcpSegment::default()
             };
             let mut frame = Vec::new();
             back(ends).tcp(&segment, &mut frame);
             assert_eq!(read(&mut method, &frame), Some(plain(number, says, true)));
-            let off = Segment { acknowledgement: tcp.sequence, ..segment };
+            let off = TcpSegment { acknowledgement: tcp.sequence, ..segment };
             back(ends).tcp(&off, &mut frame);
             assert_eq!(read(&mut method, &frame), None);
         }
@@ -112,8 +113,8 @@ fn an_offer_and_a_refusal_of_a_connection_are_told_apart() {
 
 #[test]
 fn a_probe_is_never_too_short_for_its_name() {
-    let mut method = Echo::new(there()[1], 1, None);
+    let mut method = EchoMethod::new(there()[1], 1, None);
     assert_eq!(written(&mut method, 0, 0).len(), 70);
-    let mut method = Echo::new(there()[0], 1, None);
+    let mut method = EchoMethod::new(there()[0], 1, None);
     assert_eq!(written(&mut method, 0, 0).len(), 60);
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 /// In which order two that arrived did so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Order {
+pub enum ArrivalOrder {
     /// As sent.
     Kept,
     /// The second first.
@@ -20,14 +20,14 @@ pub enum Order {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "the names say it")]
-pub enum Forward {
-    Both(Order),
+pub enum ForwardOutcome {
+    Both(ArrivalOrder),
     FirstLost,
     SecondLost,
     BothLost,
 }
 
-impl Forward {
+impl ForwardOutcome {
     /// How many were lost.
     pub const fn lost(self) -> u64 {
         match self {
@@ -40,16 +40,16 @@ impl Forward {
 
 /// What became of the answers on their way back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Reverse {
+pub struct ReverseOutcome {
     /// Data segments the server sent.
     pub sent: u64,
     /// Which of them were heard.
     pub heard: [bool; 2],
     /// Of two that were heard.
-    pub order: Order,
+    pub order: ArrivalOrder,
 }
 
-impl Reverse {
+impl ReverseOutcome {
     /// How many were lost.
     pub fn lost(self) -> u64 {
         self.sent - self.heard.iter().filter(|heard| **heard).count() as u64
@@ -59,7 +59,7 @@ impl Reverse {
 /// Why a probe tells nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Why {
+pub enum UselessReason {
     /// The server had less to send than it was allowed to, or cut it otherwise than expected.
     ServerQuiet,
     /// The connection ended meanwhile.
@@ -74,7 +74,7 @@ pub enum Why {
     Unsent,
 }
 
-impl Why {
+impl UselessReason {
     /// All of them.
     pub const ALL: [Self; 6] =
         [Self::ServerQuiet, Self::Ended, Self::NoWord, Self::Late, Self::Contradiction, Self::Unsent];
@@ -96,14 +96,14 @@ impl Why {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "the names say it")]
-pub enum Verdict {
-    Told { forward: Forward, reverse: Reverse },
-    Ambiguous(Why),
+pub enum ProbeVerdict {
+    Told { forward: ForwardOutcome, reverse: ReverseOutcome },
+    Ambiguous(UselessReason),
 }
 
 /// A data segment that was heard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Answer {
+pub(super) struct HeardSegment {
     pub(super) acknowledgement: u32,
     pub(super) at: u64,
     /// Its place among all that were heard.
@@ -112,13 +112,13 @@ pub(super) struct Answer {
 
 /// See the module. Sequence numbers are those of the probe's connection.
 #[derive(Clone, Debug)]
-pub(super) struct Evidence {
+pub(super) struct ProbeEvidence {
     /// Our numbers before, between and behind the two segments.
     pub(super) sent: [u32; 3],
     /// The server's numbers before, between and behind its two answers.
     pub(super) due: [u32; 3],
     /// The first hearing of each answer.
-    pub(super) answers: [Option<Answer>; 2],
+    pub(super) answers: [Option<HeardSegment>; 2],
     /// A segment without data acknowledged everything.
     pub(super) has_full_ack: bool,
     /// An answer was cut otherwise than expected.
@@ -128,7 +128,7 @@ pub(super) struct Evidence {
     heard: u32,
 }
 
-impl Evidence {
+impl ProbeEvidence {
     pub(super) const fn new(sent: [u32; 3], due: [u32; 3]) -> Self {
         Self {
             sent,
@@ -165,7 +165,7 @@ impl Evidence {
         for answer in &mut self.answers[place..end] {
             self.is_late |= answer.is_none() && !may_be_original;
             if may_be_original {
-                answer.get_or_insert(Answer { acknowledgement, at, nth });
+                answer.get_or_insert(HeardSegment { acknowledgement, at, nth });
             }
         }
     }
@@ -175,71 +175,72 @@ impl Evidence {
         self.has_full_ack |= acknowledgement == self.sent[2];
     }
 
-    fn order_back(&self) -> Order {
+    fn order_back(&self) -> ArrivalOrder {
         match self.answers {
-            [Some(one), Some(other)] if one.nth <= other.nth => Order::Kept,
-            [Some(_), Some(_)] => Order::Changed,
-            _ => Order::Unknown,
+            [Some(one), Some(other)] if one.nth <= other.nth => ArrivalOrder::Kept,
+            [Some(_), Some(_)] => ArrivalOrder::Changed,
+            _ => ArrivalOrder::Unknown,
         }
     }
 
     /// In which order both of ours arrived, if both did.
-    fn order_there(&self) -> Order {
+    fn order_there(&self) -> ArrivalOrder {
         let [before, between, behind] = self.sent;
         let said = |place: usize| self.answers[place].map(|answer| answer.acknowledgement);
         if said(0) == Some(between) {
-            Order::Kept
+            ArrivalOrder::Kept
         } else if said(0) == Some(before) || said(1) == Some(before) {
-            Order::Changed
+            ArrivalOrder::Changed
         } else if said(0).is_none() && said(1) == Some(behind) {
             // Had the second come first, both answers would have gone at once, before anything was acknowledged.
-            Order::Kept
+            ArrivalOrder::Kept
         } else {
-            Order::Unknown
+            ArrivalOrder::Unknown
         }
     }
 
     /// What is certain already, without asking.
-    pub(super) fn at_once(&self) -> Option<Verdict> {
+    pub(super) fn at_once(&self) -> Option<ProbeVerdict> {
         let [before, between, behind] = self.sent;
         let [Some(one), Some(other)] = self.answers else { return None };
         let said = (one.acknowledgement, other.acknowledgement);
         let is_plain = said == (between, behind);
         let is_changed = said == (before, before) && self.has_full_ack;
-        (!self.is_odd && (is_plain || is_changed)).then(|| self.told(Forward::Both(self.order_there()), 2))
+        (!self.is_odd && (is_plain || is_changed))
+            .then(|| self.told(ForwardOutcome::Both(self.order_there()), 2))
     }
 
     /// With the server's word on what it expects and what it will send next.
-    pub(super) fn with_word(&self, expects: u32, will_send: u32) -> Verdict {
+    pub(super) fn with_word(&self, expects: u32, will_send: u32) -> ProbeVerdict {
         let [before, between, behind] = self.sent;
         let Some(count) = self.due.iter().position(|due| *due == will_send) else {
-            return Verdict::Ambiguous(Why::ServerQuiet);
+            return ProbeVerdict::Ambiguous(UselessReason::ServerQuiet);
         };
         if self.is_odd {
-            return Verdict::Ambiguous(Why::ServerQuiet);
+            return ProbeVerdict::Ambiguous(UselessReason::ServerQuiet);
         }
         if self.is_late {
-            return Verdict::Ambiguous(Why::Late);
+            return ProbeVerdict::Ambiguous(UselessReason::Late);
         }
         if (count..2).any(|place| self.answers[place].is_some()) {
-            return Verdict::Ambiguous(Why::Contradiction);
+            return ProbeVerdict::Ambiguous(UselessReason::Contradiction);
         }
         let forward = match (expects, count) {
-            (expects, 2) if expects == behind => Forward::Both(self.order_there()),
-            (expects, 1) if expects == between => Forward::SecondLost,
-            (expects, 2) if expects == before => Forward::FirstLost,
-            (expects, 0) if expects == before => Forward::BothLost,
+            (expects, 2) if expects == behind => ForwardOutcome::Both(self.order_there()),
+            (expects, 1) if expects == between => ForwardOutcome::SecondLost,
+            (expects, 2) if expects == before => ForwardOutcome::FirstLost,
+            (expects, 0) if expects == before => ForwardOutcome::BothLost,
             (expects, _) if expects == behind || expects == between => {
-                return Verdict::Ambiguous(Why::ServerQuiet);
+                return ProbeVerdict::Ambiguous(UselessReason::ServerQuiet);
             }
-            _ => return Verdict::Ambiguous(Why::Contradiction),
+            _ => return ProbeVerdict::Ambiguous(UselessReason::Contradiction),
         };
         self.told(forward, count as u64)
     }
 
-    fn told(&self, forward: Forward, sent: u64) -> Verdict {
+    fn told(&self, forward: ForwardOutcome, sent: u64) -> ProbeVerdict {
         let heard = [self.answers[0].is_some(), self.answers[1].is_some()];
-        Verdict::Told { forward, reverse: Reverse { sent, heard, order: self.order_back() } }
+        ProbeVerdict::Told { forward, reverse: ReverseOutcome { sent, heard, order: self.order_back() } }
     }
 }
 

@@ -6,24 +6,27 @@
 //!
 //! Invariant: while a probe is out, nothing else of ours is.
 
-use super::evidence::{Evidence, after};
-use super::report::{Outcome, Report};
-use super::{Failure, Forward, Manner, Order, Out, Request, Verdict, Why};
+use super::evidence::{ProbeEvidence, after};
+use super::report::{OneprobeOutcome, OneprobeReport};
+use super::{
+    ArrivalOrder, ForwardOutcome, HttpRequest, OneprobeFailure, OneprobeOptions, OutgoingSegment,
+    ProbeVerdict, UselessReason,
+};
 use crate::frame::flags;
 use packetrig_wire::pattern::mix;
 use std::collections::VecDeque;
 
 mod hear;
-pub use hear::In;
+pub use hear::IncomingSegment;
 
 /// What to do next.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum OneprobeStep {
     /// Send it now.
-    Send(Out),
-    /// Release both together at this instant, and say by [`Machine::left`] when they left.
+    Send(OutgoingSegment),
+    /// Release both together at this instant, and say by [`OneprobeMachine::left`] when they left.
     #[expect(missing_docs, reason = "the names say it")]
-    Pair { at: u64, segments: [Out; 2] },
+    Pair { at: u64, segments: [OutgoingSegment; 2] },
     /// Nothing before this instant, unless something is heard.
     Wait(u64),
     /// The series is over.
@@ -32,7 +35,7 @@ pub enum Step {
 
 /// Numbers of the connection that is open.
 #[derive(Clone, Copy, Debug, Default)]
-struct Connection {
+struct OpenConnection {
     /// Our first number.
     first: u32,
     /// Our next one.
@@ -50,7 +53,7 @@ struct Connection {
     is_used: bool,
 }
 
-impl Connection {
+impl OpenConnection {
     /// Takes in a round trip.
     fn took(&mut self, took: u64) {
         self.round_trip = Some(self.round_trip.map_or(took, |smoothed| smoothed - smoothed / 8 + took / 8));
@@ -58,22 +61,22 @@ impl Connection {
 }
 
 #[derive(Clone, Debug)]
-enum State {
+enum OneprobeState {
     Closed { again_at: u64 },
     Calling { at: u64, tries: u32 },
     Warming { since: u64, asked_at: u64, quiet_at: u64 },
     Settling { asked_at: u64, tries: u32 },
     Ready,
-    Out(Probe),
-    Asking { probe: Probe, asked_at: u64, tries: u32 },
+    Out(PendingProbe),
+    Asking { probe: PendingProbe, asked_at: u64, tries: u32 },
     Over,
 }
 
 /// A probe on its way.
 #[derive(Clone, Debug)]
-struct Probe {
+struct PendingProbe {
     number: u32,
-    evidence: Evidence,
+    evidence: ProbeEvidence,
     left: Option<u64>,
     until: u64,
     /// A loss on the way there was said once, and is asked for again.
@@ -82,14 +85,14 @@ struct Probe {
 
 /// See the module.
 #[derive(Debug)]
-pub struct Machine {
-    manner: Manner,
-    request: Request,
-    state: State,
-    connection: Connection,
-    queue: VecDeque<Out>,
-    report: Report,
-    failure: Option<Failure>,
+pub struct OneprobeMachine {
+    manner: OneprobeOptions,
+    request: HttpRequest,
+    state: OneprobeState,
+    connection: OpenConnection,
+    queue: VecDeque<OutgoingSegment>,
+    report: OneprobeReport,
+    failure: Option<OneprobeFailure>,
     /// The instant of the first probe.
     first_at: Option<u64>,
     next_at: u64,
@@ -114,16 +117,16 @@ const MUTE: u64 = 5_000 * MS;
 /// The longest segment that is sent.
 const LONGEST: usize = 1_400;
 
-impl Machine {
+impl OneprobeMachine {
     /// A series that has not begun.
-    pub fn new(manner: Manner, request: Request) -> Self {
+    pub fn new(manner: OneprobeOptions, request: HttpRequest) -> Self {
         Self {
             manner,
             request,
-            state: State::Closed { again_at: 0 },
-            connection: Connection::default(),
+            state: OneprobeState::Closed { again_at: 0 },
+            connection: OpenConnection::default(),
             queue: VecDeque::new(),
-            report: Report::default(),
+            report: OneprobeReport::default(),
             failure: None,
             first_at: None,
             next_at: 0,
@@ -133,23 +136,26 @@ impl Machine {
     }
 
     /// What was found so far, and why it ended early, if it did.
-    pub const fn report(&self) -> (&Report, Option<Failure>) {
+    pub const fn report(&self) -> (&OneprobeReport, Option<OneprobeFailure>) {
         (&self.report, self.failure)
     }
 
     /// Ends the series now: what is out is not waited for.
     pub fn stop(&mut self) {
-        if !matches!(self.state, State::Closed { .. } | State::Calling { .. } | State::Over) {
+        if !matches!(
+            self.state,
+            OneprobeState::Closed { .. } | OneprobeState::Calling { .. } | OneprobeState::Over
+        ) {
             self.reset();
         }
-        self.state = State::Over;
+        self.state = OneprobeState::Over;
     }
 
     /// What to do now.
-    pub fn step(&mut self, now: u64) -> Step {
+    pub fn step(&mut self, now: u64) -> OneprobeStep {
         loop {
             if let Some(out) = self.queue.pop_front() {
-                return Step::Send(out);
+                return OneprobeStep::Send(out);
             }
             if let Some(step) = self.advance(now) {
                 return step;
@@ -158,77 +164,79 @@ impl Machine {
     }
 
     /// `None`: something changed, look again.
-    fn advance(&mut self, now: u64) -> Option<Step> {
+    fn advance(&mut self, now: u64) -> Option<OneprobeStep> {
         match self.state.clone() {
-            State::Over => Some(Step::Over),
-            State::Closed { again_at } if now < again_at => Some(Step::Wait(again_at)),
-            State::Closed { .. } => self.call(now, 0),
-            State::Calling { at, tries } => self.call_again(now, at, tries),
-            State::Warming { since, asked_at, quiet_at } => self.warm(now, since, asked_at, quiet_at),
-            State::Settling { asked_at, tries } => self.ask_again(now, asked_at, tries, None),
-            State::Ready => self.probe(now),
-            State::Out(probe) if now < probe.until => Some(Step::Wait(probe.until)),
-            State::Out(probe) => {
-                self.state = State::Asking { probe, asked_at: now, tries: 1 };
+            OneprobeState::Over => Some(OneprobeStep::Over),
+            OneprobeState::Closed { again_at } if now < again_at => Some(OneprobeStep::Wait(again_at)),
+            OneprobeState::Closed { .. } => self.call(now, 0),
+            OneprobeState::Calling { at, tries } => self.call_again(now, at, tries),
+            OneprobeState::Warming { since, asked_at, quiet_at } => self.warm(now, since, asked_at, quiet_at),
+            OneprobeState::Settling { asked_at, tries } => self.ask_again(now, asked_at, tries, None),
+            OneprobeState::Ready => self.probe(now),
+            OneprobeState::Out(probe) if now < probe.until => Some(OneprobeStep::Wait(probe.until)),
+            OneprobeState::Out(probe) => {
+                self.state = OneprobeState::Asking { probe, asked_at: now, tries: 1 };
                 self.ask();
                 None
             }
-            State::Asking { probe, asked_at, tries } => self.ask_again(now, asked_at, tries, Some(probe)),
+            OneprobeState::Asking { probe, asked_at, tries } => {
+                self.ask_again(now, asked_at, tries, Some(probe))
+            }
         }
     }
 
-    fn call(&mut self, now: u64, tries: u32) -> Option<Step> {
+    fn call(&mut self, now: u64, tries: u32) -> Option<OneprobeStep> {
         if tries == 0 {
             if self.report.probes >= u64::from(self.manner.count) {
-                self.state = State::Over;
+                self.state = OneprobeState::Over;
                 return None;
             }
             self.report.connections += 1;
             let first = u32::try_from(mix(self.manner.seed, self.report.connections) >> 32).unwrap_or(0);
-            self.connection = Connection {
+            self.connection = OpenConnection {
                 first,
                 next: first,
                 acknowledged: first,
                 // What connections have in common is the path.
                 round_trip: self.connection.round_trip,
-                ..Connection::default()
+                ..OpenConnection::default()
             };
         }
         let size = self.manner.answer.to_be_bytes();
-        self.queue.push_back(Out {
+        self.queue.push_back(OutgoingSegment {
             sequence: self.connection.first,
             flags: flags::SYN,
             window: self.manner.answer,
             options: vec![2, 4, size[0], size[1]],
-            ..Out::default()
+            ..OutgoingSegment::default()
         });
-        self.state = State::Calling { at: now, tries: tries + 1 };
+        self.state = OneprobeState::Calling { at: now, tries: tries + 1 };
         None
     }
 
-    fn call_again(&mut self, now: u64, at: u64, tries: u32) -> Option<Step> {
+    fn call_again(&mut self, now: u64, at: u64, tries: u32) -> Option<OneprobeStep> {
         let again_at = at + ((1_000 * MS) << tries.saturating_sub(1).min(3));
         if now < again_at {
-            return Some(Step::Wait(again_at));
+            return Some(OneprobeStep::Wait(again_at));
         }
         if tries < TRIES {
             return self.call(now, tries);
         }
-        self.fail(Failure::Silent)
+        self.fail(OneprobeFailure::Silent)
     }
 
-    fn fail(&mut self, failure: Failure) -> Option<Step> {
-        (self.failure, self.state) = (Some(failure), State::Over);
+    fn fail(&mut self, failure: OneprobeFailure) -> Option<OneprobeStep> {
+        (self.failure, self.state) = (Some(failure), OneprobeState::Over);
         None
     }
 
     /// The server fills its queue: whole requests, and room for two answers.
-    fn warm(&mut self, now: u64, since: u64, asked_at: u64, quiet_at: u64) -> Option<Step> {
+    fn warm(&mut self, now: u64, since: u64, asked_at: u64, quiet_at: u64) -> Option<OneprobeStep> {
         if self.connection.has_data {
             if now < quiet_at {
-                return Some(Step::Wait(quiet_at));
+                return Some(OneprobeStep::Wait(quiet_at));
             }
-            self.state = State::Settling { asked_at: now, tries: 1 };
+            self.state = OneprobeState::Settling { asked_at: now, tries: 1 };
             self.ask();
             return None;
         }
@@ -237,10 +245,10 @@ impl Machine {
         }
         let again_at = asked_at + 1_000 * MS;
         if now < again_at {
-            return Some(Step::Wait(again_at));
+            return Some(OneprobeStep::Wait(again_at));
         }
         self.request_first();
-        self.state = State::Warming { since, asked_at: now, quiet_at };
+        self.state = OneprobeState::Warming { since, asked_at: now, quiet_at };
         None
     }
 
@@ -257,9 +265,9 @@ impl Machine {
     }
 
     /// Of the stream of requests, with the window open for so many bytes.
-    fn data(&self, sequence: u32, length: usize, window: u32) -> Out {
+    fn data(&self, sequence: u32, length: usize, window: u32) -> OutgoingSegment {
         let from = sequence.wrapping_sub(self.connection.first.wrapping_add(1));
-        Out {
+        OutgoingSegment {
             sequence,
             acknowledgement: self.connection.expected,
             flags: flags::ACK | flags::PSH,
@@ -271,12 +279,12 @@ impl Machine {
 
     /// Says what we have, and closes the window.
     fn acknowledge(&mut self, window: u32) {
-        self.queue.push_back(Out {
+        self.queue.push_back(OutgoingSegment {
             sequence: self.connection.next,
             acknowledgement: self.connection.expected,
             flags: flags::ACK,
             window: u16::try_from(window).unwrap_or(u16::MAX),
-            ..Out::default()
+            ..OutgoingSegment::default()
         });
     }
 
@@ -291,31 +299,37 @@ impl Machine {
         2 * self.connection.round_trip.unwrap_or(0) + PATIENCE
     }
 
-    fn ask_again(&mut self, now: u64, asked_at: u64, tries: u32, probe: Option<Probe>) -> Option<Step> {
+    fn ask_again(
+        &mut self,
+        now: u64,
+        asked_at: u64,
+        tries: u32,
+        probe: Option<PendingProbe>,
+    ) -> Option<OneprobeStep> {
         let again_at = asked_at + self.patience() * u64::from(tries);
         if now < again_at {
-            return Some(Step::Wait(again_at));
+            return Some(OneprobeStep::Wait(again_at));
         }
         if tries >= TRIES {
             if let Some(probe) = probe {
-                self.account(&probe, Verdict::Ambiguous(Why::NoWord));
+                self.account(&probe, ProbeVerdict::Ambiguous(UselessReason::NoWord));
             }
             return self.reopen(now, false);
         }
         let tries = tries + 1;
         self.state = match probe {
-            Some(probe) => State::Asking { probe, asked_at: now, tries },
-            None => State::Settling { asked_at: now, tries },
+            Some(probe) => OneprobeState::Asking { probe, asked_at: now, tries },
+            None => OneprobeState::Settling { asked_at: now, tries },
         };
         self.ask();
         None
     }
 
-    fn probe(&mut self, now: u64) -> Option<Step> {
+    fn probe(&mut self, now: u64) -> Option<OneprobeStep> {
         let number = u32::try_from(self.report.probes).unwrap_or(u32::MAX);
         if number >= self.manner.count {
             self.reset();
-            self.state = State::Over;
+            self.state = OneprobeState::Over;
             return None;
         }
         let first = *self.first_at.get_or_insert(now + 2 * LEAD);
@@ -330,13 +344,13 @@ impl Machine {
             return self.reopen(now, false);
         }
         if now + LEAD < at {
-            return Some(Step::Wait(at - LEAD));
+            return Some(OneprobeStep::Wait(at - LEAD));
         }
         self.next_at = at + 1;
         Some(self.pair(number, at))
     }
 
-    fn pair(&mut self, number: u32, at: u64) -> Step {
+    fn pair(&mut self, number: u32, at: u64) -> OneprobeStep {
         let (length, size) = (u32::from(self.manner.payload), u32::from(self.manner.answer));
         let (c, s) = (self.connection.next, self.connection.expected);
         let sent = [c, c.wrapping_add(length), c.wrapping_add(2 * length)];
@@ -344,25 +358,26 @@ impl Machine {
         let segments =
             [self.data(sent[0], length as usize, size), self.data(sent[1], length as usize, 2 * size)];
         let until = at + self.connection.round_trip.unwrap_or(0) + PATIENCE;
-        let evidence = Evidence::new(sent, due);
-        self.state = State::Out(Probe { number, evidence, left: None, until, is_asked_again: false });
-        Step::Pair { at, segments }
+        let evidence = ProbeEvidence::new(sent, due);
+        self.state =
+            OneprobeState::Out(PendingProbe { number, evidence, left: None, until, is_asked_again: false });
+        OneprobeStep::Pair { at, segments }
     }
 
     /// When the first segment of the probe left; `None` twice: it was not sent.
     pub fn left(&mut self, left: Option<u64>) {
-        let State::Out(probe) = &mut self.state else { return };
+        let OneprobeState::Out(probe) = &mut self.state else { return };
         probe.left = left;
         if left.is_none() {
             let probe = probe.clone();
-            self.account(&probe, Verdict::Ambiguous(Why::Unsent));
-            self.state = State::Ready;
+            self.account(&probe, ProbeVerdict::Ambiguous(UselessReason::Unsent));
+            self.state = OneprobeState::Ready;
         }
     }
 
-    fn account(&mut self, probe: &Probe, verdict: Verdict) {
-        let is_plain = matches!(verdict, Verdict::Told { forward: Forward::Both(Order::Kept), reverse }
-            if reverse.order == Order::Kept);
+    fn account(&mut self, probe: &PendingProbe, verdict: ProbeVerdict) {
+        let is_plain = matches!(verdict, ProbeVerdict::Told { forward: ForwardOutcome::Both(ArrivalOrder::Kept), reverse }
+            if reverse.order == ArrivalOrder::Kept);
         let round_trip_ns = probe
             .left
             .zip(probe.evidence.answers[0].filter(|_| is_plain))
@@ -370,24 +385,24 @@ impl Machine {
         if let Some(took) = round_trip_ns {
             self.connection.took(took);
         }
-        self.report.take(Outcome { number: probe.number, left: probe.left, verdict, round_trip_ns });
-        if matches!(verdict, Verdict::Told { .. }) {
+        self.report.take(OneprobeOutcome { number: probe.number, left: probe.left, verdict, round_trip_ns });
+        if matches!(verdict, ProbeVerdict::Told { .. }) {
             (self.connection.is_used, self.futile) = (true, 0);
         }
     }
 
     /// After a verdict: on with this connection if its state is known, else with a new one.
-    fn conclude(&mut self, probe: &Probe, verdict: Verdict, now: u64) {
+    fn conclude(&mut self, probe: &PendingProbe, verdict: ProbeVerdict, now: u64) {
         self.account(probe, verdict);
-        let Verdict::Told { forward, reverse } = verdict else {
-            self.reopen(now, verdict == Verdict::Ambiguous(Why::Ended));
+        let ProbeVerdict::Told { forward, reverse } = verdict else {
+            self.reopen(now, verdict == ProbeVerdict::Ambiguous(UselessReason::Ended));
             return;
         };
         let place = match forward {
-            Forward::Both(_) => 2,
-            Forward::SecondLost => 1,
-            Forward::BothLost => 0,
-            Forward::FirstLost => 3,
+            ForwardOutcome::Both(_) => 2,
+            ForwardOutcome::SecondLost => 1,
+            ForwardOutcome::BothLost => 0,
+            ForwardOutcome::FirstLost => 3,
         };
         if place > 2 || reverse.lost() > 0 {
             self.reopen(now, false);
@@ -397,29 +412,29 @@ impl Machine {
         connection.next = probe.evidence.sent[place];
         connection.expected = probe.evidence.due[usize::try_from(reverse.sent).unwrap_or(0)];
         self.acknowledge(0);
-        self.state = State::Ready;
+        self.state = OneprobeState::Ready;
     }
 
     fn reset(&mut self) {
         let connection = &self.connection;
-        self.queue.push_back(Out {
+        self.queue.push_back(OutgoingSegment {
             sequence: connection.acknowledged,
             acknowledgement: connection.expected,
             flags: flags::RST | flags::ACK,
-            ..Out::default()
+            ..OutgoingSegment::default()
         });
     }
 
     /// Ends this connection, and has the next one opened. `by_server`: the server ended it.
-    fn reopen(&mut self, now: u64, by_server: bool) -> Option<Step> {
+    fn reopen(&mut self, now: u64, by_server: bool) -> Option<OneprobeStep> {
         self.reset();
         self.futile += u32::from(!self.connection.is_used);
-        self.state = State::Closed { again_at: now + 20 * MS };
+        self.state = OneprobeState::Closed { again_at: now + 20 * MS };
         let is_mute = !self.connection.has_data;
         if self.futile >= FUTILE && (by_server || is_mute) {
-            self.fail(if is_mute { Failure::Mute } else { Failure::TooShort });
+            self.fail(if is_mute { OneprobeFailure::Mute } else { OneprobeFailure::TooShort });
         } else if self.futile >= 4 * FUTILE {
-            self.fail(Failure::TooShort);
+            self.fail(OneprobeFailure::TooShort);
         }
         None
     }

@@ -15,7 +15,7 @@
 //! it will send next, so lost answers and lost probes are told apart. Whatever remains open is counted as ambiguous, with the reason.
 //! The idea of such probes is that of OneProbe (Luo, Chan, Chang: USENIX ATC 2009).
 //!
-//! It neither sends nor waits: [`Machine`] is told the time and what was heard, and says what to send.
+//! It neither sends nor waits: [`OneprobeMachine`] is told the time and what was heard, and says what to send.
 //!
 //! Invariant: every probe that was sent is in exactly one account; round trips of handshakes and of data are never mixed.
 
@@ -26,16 +26,16 @@ mod request;
 #[cfg(test)]
 mod tests;
 
-pub use evidence::{Forward, Order, Reverse, Verdict, Why};
-pub use machine::{In, Machine, Step};
-pub use report::{Direction, Outcome, Report, Spread};
-pub use request::Request;
+pub use evidence::{ArrivalOrder, ForwardOutcome, ProbeVerdict, ReverseOutcome, UselessReason};
+pub use machine::{IncomingSegment, OneprobeMachine, OneprobeStep};
+pub use report::{DirectionCounts, OneprobeOutcome, OneprobeReport, TimeSpread};
+pub use request::HttpRequest;
 
 use serde::Serialize;
 
 /// What a series of probes looks like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Manner {
+pub struct OneprobeOptions {
     /// How many probes.
     pub count: u32,
     /// One every so many nanoseconds.
@@ -51,7 +51,7 @@ pub struct Manner {
 /// A segment to send.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are the protocol's")]
-pub struct Out {
+pub struct OutgoingSegment {
     pub sequence: u32,
     pub acknowledgement: u32,
     pub flags: u8,
@@ -63,7 +63,7 @@ pub struct Out {
 /// Why a series ended before its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Failure {
+pub enum OneprobeFailure {
     /// Nobody listens there.
     #[error("the target refuses connections to this port")]
     Refused,

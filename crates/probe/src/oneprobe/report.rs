@@ -2,20 +2,20 @@
 //!
 //! Invariant: `probes = told + sum of ambiguous`, and a rate has only what was counted for it below its line.
 
-use super::{Forward, Order, Verdict, Why};
+use super::{ArrivalOrder, ForwardOutcome, ProbeVerdict, UselessReason};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
 /// One probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Outcome {
+pub struct OneprobeOutcome {
     /// Its number.
     pub number: u32,
     /// When its first segment left, as well as that is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub left: Option<u64>,
     /// What it tells.
-    pub verdict: Verdict,
+    pub verdict: ProbeVerdict,
     /// From the first segment's departure to its answer, in nanoseconds, where nothing was lost or overtaken.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub round_trip_ns: Option<u64>,
@@ -23,7 +23,7 @@ pub struct Outcome {
 
 /// Counts of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Direction {
+pub struct DirectionCounts {
     /// Segments that were sent.
     pub sent: u64,
     /// Those that were lost.
@@ -34,7 +34,7 @@ pub struct Direction {
     pub reordered: u64,
 }
 
-impl Direction {
+impl DirectionCounts {
     /// Share of segments that were lost; `None`: none was sent.
     pub fn loss(&self) -> Option<f64> {
         (self.sent > 0).then(|| self.lost as f64 / self.sent as f64)
@@ -45,16 +45,16 @@ impl Direction {
         (self.ordered > 0).then(|| self.reordered as f64 / self.ordered as f64)
     }
 
-    fn order(&mut self, order: Order) {
-        self.ordered += u64::from(order != Order::Unknown);
-        self.reordered += u64::from(order == Order::Changed);
+    fn order(&mut self, order: ArrivalOrder) {
+        self.ordered += u64::from(order != ArrivalOrder::Unknown);
+        self.reordered += u64::from(order == ArrivalOrder::Changed);
     }
 }
 
 /// How times are spread, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[expect(missing_docs, reason = "the names say it")]
-pub struct Spread {
+pub struct TimeSpread {
     pub samples: u64,
     pub min_ns: u64,
     pub p50_ns: u64,
@@ -63,7 +63,7 @@ pub struct Spread {
     pub max_ns: u64,
 }
 
-impl Spread {
+impl TimeSpread {
     /// Of some times; `None` of none.
     pub fn of(times: &[u64]) -> Option<Self> {
         let mut sorted = times.to_vec();
@@ -83,17 +83,17 @@ impl Spread {
 
 /// See the module.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Report {
+pub struct OneprobeReport {
     /// Probes: pairs of segments.
     pub probes: u64,
     /// Those that tell something.
     pub told: u64,
     /// The others, by the reason.
-    pub ambiguous: BTreeMap<Why, u64>,
+    pub ambiguous: BTreeMap<UselessReason, u64>,
     /// On the way there.
-    pub forward: Direction,
+    pub forward: DirectionCounts,
     /// On the way back.
-    pub reverse: Direction,
+    pub reverse: DirectionCounts,
     /// Round trips of data, in nanoseconds.
     #[serde(skip)]
     pub round_trips: Vec<u64>,
@@ -104,21 +104,21 @@ pub struct Report {
     pub connections: u64,
     /// Every probe.
     #[serde(skip)]
-    pub outcomes: Vec<Outcome>,
+    pub outcomes: Vec<OneprobeOutcome>,
 }
 
-impl Report {
+impl OneprobeReport {
     /// Takes a probe into its accounts.
-    pub(super) fn take(&mut self, outcome: Outcome) {
+    pub(super) fn take(&mut self, outcome: OneprobeOutcome) {
         self.probes += 1;
         self.outcomes.push(outcome);
         match outcome.verdict {
-            Verdict::Ambiguous(why) => *self.ambiguous.entry(why).or_default() += 1,
-            Verdict::Told { forward, reverse } => {
+            ProbeVerdict::Ambiguous(why) => *self.ambiguous.entry(why).or_default() += 1,
+            ProbeVerdict::Told { forward, reverse } => {
                 self.told += 1;
                 self.forward.sent += 2;
                 self.forward.lost += forward.lost();
-                if let Forward::Both(order) = forward {
+                if let ForwardOutcome::Both(order) = forward {
                     self.forward.order(order);
                 }
                 self.reverse.sent += reverse.sent;
@@ -136,10 +136,10 @@ mod tests {
 
     #[test]
     fn spreads_are_of_ranks() {
-        let spread = Spread::of(&(1..=200).rev().collect::<Vec<_>>()).unwrap();
+        let spread = TimeSpread::of(&(1..=200).rev().collect::<Vec<_>>()).unwrap();
         let all = (spread.min_ns, spread.p50_ns, spread.p95_ns, spread.p99_ns, spread.max_ns);
         assert_eq!((spread.samples, all), (200, (1, 100, 190, 198, 200)));
-        assert_eq!(Spread::of(&[]), None);
-        assert_eq!(Spread::of(&[7]).map(|spread| (spread.min_ns, spread.p99_ns)), Some((7, 7)));
+        assert_eq!(TimeSpread::of(&[]), None);
+        assert_eq!(TimeSpread::of(&[7]).map(|spread| (spread.min_ns, spread.p99_ns)), Some((7, 7)));
     }
 }

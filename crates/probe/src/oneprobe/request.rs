@@ -4,9 +4,9 @@
 
 /// A request for one path, repeated without end: a pipeline of valid requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Request(Vec<u8>);
+pub struct HttpRequest(Vec<u8>);
 
-impl Request {
+impl HttpRequest {
     /// For a path on a host; `about` says who probes and why.
     pub fn new(host: &str, path: &str, about: Option<&str>) -> Self {
         let about = about.map(|about| format!(" (+{about})")).unwrap_or_default();
@@ -40,7 +40,7 @@ mod tests {
 
     #[test]
     fn pieces_are_of_one_endless_pipeline() {
-        let request = Request::new("example.net", "/a b\r\nX: y", Some("https://lab.example/probes"));
+        let request = HttpRequest::new("example.net", "/a b\r\nX: y", Some("https://lab.example/probes"));
         let one = String::from_utf8(request.piece(0, request.length())).unwrap();
         assert!(one.starts_with("GET /a%20bX:%20y HTTP/1.1\r\nHost: example.net\r\n"), "{one}");
         assert!(one.contains("(+https://lab.example/probes)") && one.ends_with("\r\n\r\n"));

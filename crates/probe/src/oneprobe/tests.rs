@@ -11,7 +11,7 @@ const SIZE: u32 = 536;
 
 /// What the path does to segments, in parts of a thousand.
 #[derive(Clone, Copy, Default)]
-struct Faults {
+struct PathFaults {
     there_lost: u64,
     there_late: u64,
     back_lost: u64,
@@ -22,7 +22,7 @@ struct Faults {
 
 /// A server's end of a connection.
 #[derive(Default)]
-struct Server {
+struct TestServer {
     is_open: bool,
     expects: u32,
     /// Data behind a gap: from and to.
@@ -39,15 +39,15 @@ struct Server {
 }
 
 #[derive(Clone, Debug)]
-enum Event {
-    There(Out),
-    Back(In),
+enum WorldEvent {
+    There(OutgoingSegment),
+    Back(IncomingSegment),
     Repeat,
 }
 
 /// Truth of one probe: whether each segment there, and each first answer back, was lost or held back.
 #[derive(Clone, Copy, Default, Debug)]
-struct Truth {
+struct ProbeTruth {
     there_lost: [bool; 2],
     there_changed: bool,
     back_sent: [bool; 2],
@@ -55,29 +55,29 @@ struct Truth {
     back_at: [u64; 2],
 }
 
-struct World {
+struct TestWorld {
     now: u64,
     nth: u64,
     seed: u64,
-    faults: Faults,
-    events: BTreeMap<(u64, u64), Event>,
-    server: Server,
-    truths: BTreeMap<u32, Truth>,
+    faults: PathFaults,
+    events: BTreeMap<(u64, u64), WorldEvent>,
+    server: TestServer,
+    truths: BTreeMap<u32, ProbeTruth>,
     probe: Option<u32>,
     answers_due: [u32; 2],
     object: u32,
     room: u32,
 }
 
-impl World {
-    fn new(faults: Faults, seed: u64) -> Self {
+impl TestWorld {
+    fn new(faults: PathFaults, seed: u64) -> Self {
         Self {
             now: 0,
             nth: 0,
             seed,
             faults,
             events: BTreeMap::new(),
-            server: Server::default(),
+            server: TestServer::default(),
             truths: BTreeMap::new(),
             probe: None,
             answers_due: [0; 2],
@@ -91,27 +91,27 @@ impl World {
         mix(self.seed, self.nth) % 1000 < per_mille
     }
 
-    fn put(&mut self, after: u64, event: Event) {
+    fn put(&mut self, after: u64, event: WorldEvent) {
         self.nth += 1;
         self.events.insert((self.now + after, self.nth), event);
     }
 
     /// From us: `tag` is the probe and the place in it.
-    fn there(&mut self, out: Out, tag: Option<(u32, usize)>, late: bool) {
+    fn there(&mut self, out: OutgoingSegment, tag: Option<(u32, usize)>, late: bool) {
         if self.chance(self.faults.there_lost) {
             if let Some((probe, place)) = tag {
                 self.truths.entry(probe).or_default().there_lost[place] = true;
             }
             return;
         }
-        self.put(DELAY + if late { MS } else { 0 }, Event::There(out));
+        self.put(DELAY + if late { MS } else { 0 }, WorldEvent::There(out));
     }
 
     fn back(&mut self, sequence: u32, length: u32, extra: u8) {
         let (acknowledgement, window) = (self.server.expects, self.room.saturating_sub(self.server.taken));
         let flags = flags::ACK | extra;
         let window = u16::try_from(window).unwrap();
-        let segment = In { sequence, acknowledgement, flags, window, length };
+        let segment = IncomingSegment { sequence, acknowledgement, flags, window, length };
         let place = self.answers_due.iter().position(|due| *due == sequence && length > 0);
         let tag = self.probe.zip(place);
         let is_first = tag.is_some_and(|(probe, place)| !self.truths[&probe].back_sent[place]);
@@ -125,7 +125,7 @@ impl World {
             truth.back_at[place] = self.now + late;
         }
         if !lost {
-            self.put(DELAY + late, Event::Back(segment));
+            self.put(DELAY + late, WorldEvent::Back(segment));
         }
     }
 
@@ -148,15 +148,16 @@ impl World {
     fn repeat_later(&mut self) {
         if self.server.repeat_at.is_none() {
             self.server.repeat_at = Some(self.now + 200 * MS + 2 * DELAY);
-            self.put(200 * MS + 2 * DELAY, Event::Repeat);
+            self.put(200 * MS + 2 * DELAY, WorldEvent::Repeat);
         }
     }
 
-    fn arrived(&mut self, out: &Out) {
+    fn arrived(&mut self, out: &OutgoingSegment) {
         if out.flags & flags::SYN != 0 {
             let first = u32::try_from(mix(self.seed, u64::from(out.sequence)) >> 32).unwrap();
             let expects = out.sequence.wrapping_add(1);
-            self.server = Server { is_open: true, expects, next: first.wrapping_add(1), ..Server::default() };
+            self.server =
+                TestServer { is_open: true, expects, next: first.wrapping_add(1), ..TestServer::default() };
             self.server.first = first.wrapping_add(1);
             self.server.unacknowledged = self.server.first;
             (self.server.edge, self.server.window_from) = (self.server.first, out.sequence);
@@ -173,12 +174,21 @@ impl World {
             self.took(out);
         } else if self.faults.forgets > 0 {
             let (sequence, flags) = (out.acknowledgement, flags::RST);
-            self.put(DELAY, Event::Back(In { sequence, acknowledgement: 0, flags, window: 0, length: 0 }));
+            self.put(
+                DELAY,
+                WorldEvent::Back(IncomingSegment {
+                    sequence,
+                    acknowledgement: 0,
+                    flags,
+                    window: 0,
+                    length: 0,
+                }),
+            );
         }
     }
 
     /// As Linux does it: window and acknowledgement first, then the data, then what may be sent, then a bare acknowledgement.
-    fn took(&mut self, out: &Out) {
+    fn took(&mut self, out: &OutgoingSegment) {
         let length = u32::try_from(out.payload.len()).unwrap();
         let end = out.sequence.wrapping_add(length);
         let (before, next) = (self.server.expects, self.server.next);
@@ -227,18 +237,18 @@ impl World {
         }
     }
 
-    fn happens(&mut self, event: Event, machine: &mut Machine) {
+    fn happens(&mut self, event: WorldEvent, machine: &mut OneprobeMachine) {
         match event {
-            Event::There(out) => self.arrived(&out),
-            Event::Back(segment) => machine.heard(&segment, self.now),
-            Event::Repeat => self.repeat(),
+            WorldEvent::There(out) => self.arrived(&out),
+            WorldEvent::Back(segment) => machine.heard(&segment, self.now),
+            WorldEvent::Repeat => self.repeat(),
         }
     }
 
-    fn pair(&mut self, at: u64, segments: [Out; 2], number: u32) {
+    fn pair(&mut self, at: u64, segments: [OutgoingSegment; 2], number: u32) {
         self.now = self.now.max(at);
         self.probe = Some(number);
-        self.truths.insert(number, Truth::default());
+        self.truths.insert(number, ProbeTruth::default());
         let first = segments[0].acknowledgement;
         self.answers_due = [first, first.wrapping_add(SIZE)];
         let late = self.chance(self.faults.there_late);
@@ -248,21 +258,21 @@ impl World {
         self.there(other, Some((number, 1)), false);
     }
 
-    fn run(&mut self, machine: &mut Machine) {
+    fn run(&mut self, machine: &mut OneprobeMachine) {
         let mut steps = 0;
         loop {
             steps += 1;
             assert!(steps < 2_000_000, "no end: {:?}", machine.report());
             match machine.step(self.now) {
-                Step::Over => return,
-                Step::Send(out) => self.there(out, None, false),
-                Step::Pair { at, segments } => {
+                OneprobeStep::Over => return,
+                OneprobeStep::Send(out) => self.there(out, None, false),
+                OneprobeStep::Pair { at, segments } => {
                     // What is heard until then is heard first.
                     let number = u32::try_from(machine.report().0.probes).unwrap();
                     self.pair(at, segments, number);
                     machine.left(Some(self.now));
                 }
-                Step::Wait(until) => {
+                OneprobeStep::Wait(until) => {
                     let next =
                         self.events.first_key_value().map(|((at, _), _)| *at).filter(|at| *at <= until);
                     self.now = self.now.max(next.unwrap_or(until));
@@ -276,43 +286,47 @@ impl World {
     }
 }
 
-const MANNER: Manner = Manner { count: 2_000, every_ns: 500 * MS, payload: 300, answer: 536, seed: 9 };
+const MANNER: OneprobeOptions =
+    OneprobeOptions { count: 2_000, every_ns: 500 * MS, payload: 300, answer: 536, seed: 9 };
 
-fn measured(world: &mut World, manner: Manner) -> (Report, Option<Failure>) {
-    let mut machine = Machine::new(manner, Request::new("lab.example", "/", None));
+fn measured(world: &mut TestWorld, manner: OneprobeOptions) -> (OneprobeReport, Option<OneprobeFailure>) {
+    let mut machine = OneprobeMachine::new(manner, HttpRequest::new("lab.example", "/", None));
     world.run(&mut machine);
     let (report, failure) = machine.report();
     (report.clone(), failure)
 }
 
 /// Every verdict against the truth.
-fn agrees(report: &Report, world: &World) {
+fn agrees(report: &OneprobeReport, world: &TestWorld) {
     for outcome in &report.outcomes {
-        let Verdict::Told { forward, reverse } = outcome.verdict else { continue };
+        let ProbeVerdict::Told { forward, reverse } = outcome.verdict else { continue };
         let truth = world.truths[&outcome.number];
         let expected = match truth.there_lost {
-            [true, true] => Forward::BothLost,
-            [true, false] => Forward::FirstLost,
-            [false, true] => Forward::SecondLost,
-            [false, false] if truth.there_changed => Forward::Both(Order::Changed),
-            [false, false] => Forward::Both(Order::Kept),
+            [true, true] => ForwardOutcome::BothLost,
+            [true, false] => ForwardOutcome::FirstLost,
+            [false, true] => ForwardOutcome::SecondLost,
+            [false, false] if truth.there_changed => ForwardOutcome::Both(ArrivalOrder::Changed),
+            [false, false] => ForwardOutcome::Both(ArrivalOrder::Kept),
         };
         let is_same = forward == expected
-            || matches!((forward, expected), (Forward::Both(Order::Unknown), Forward::Both(_)));
+            || matches!(
+                (forward, expected),
+                (ForwardOutcome::Both(ArrivalOrder::Unknown), ForwardOutcome::Both(_))
+            );
         assert!(is_same, "{outcome:?} {truth:?}");
         let lost: Vec<_> = (0..2).map(|n| truth.back_sent[n] && truth.back_lost[n]).collect();
         let said: Vec<_> = (0..2).map(|n| (n as u64) < reverse.sent && !reverse.heard[n]).collect();
         assert_eq!(said, lost, "{outcome:?} {truth:?}");
-        if reverse.order != Order::Unknown {
+        if reverse.order != ArrivalOrder::Unknown {
             let changed = truth.back_at[1] < truth.back_at[0];
-            assert_eq!(reverse.order == Order::Changed, changed, "{outcome:?} {truth:?}");
+            assert_eq!(reverse.order == ArrivalOrder::Changed, changed, "{outcome:?} {truth:?}");
         }
     }
 }
 
 #[test]
 fn a_clean_path_has_only_round_trips() {
-    let mut world = World::new(Faults::default(), 1);
+    let mut world = TestWorld::new(PathFaults::default(), 1);
     let (report, failure) = measured(&mut world, MANNER);
     assert_eq!((failure, report.probes), (None, 2_000));
     assert!(report.ambiguous.is_empty(), "{:?}", report.ambiguous);
@@ -326,7 +340,7 @@ fn a_clean_path_has_only_round_trips() {
 
 #[test]
 fn what_is_told_is_the_truth_in_both_directions() {
-    let faults = |there_lost, there_late, back_lost, back_late| Faults {
+    let faults = |there_lost, there_late, back_lost, back_late| PathFaults {
         there_lost,
         there_late,
         back_lost,
@@ -344,7 +358,7 @@ fn what_is_told_is_the_truth_in_both_directions() {
     .into_iter()
     .enumerate()
     {
-        let mut world = World::new(faults, seed as u64);
+        let mut world = TestWorld::new(faults, seed as u64);
         let (report, failure) = measured(&mut world, MANNER);
         assert_eq!((failure, report.probes), (None, 2_000));
         agrees(&report, &world);
@@ -361,26 +375,26 @@ fn what_is_told_is_the_truth_in_both_directions() {
 
 #[test]
 fn an_object_that_is_over_costs_a_probe_and_a_connection() {
-    let mut world = World::new(Faults::default(), 2);
+    let mut world = TestWorld::new(PathFaults::default(), 2);
     world.object = 20_000;
-    let (report, failure) = measured(&mut world, Manner { count: 200, ..MANNER });
+    let (report, failure) = measured(&mut world, OneprobeOptions { count: 200, ..MANNER });
     assert_eq!((failure, report.probes), (None, 200));
     assert!(report.told >= 170, "{report:?}");
-    assert_eq!(report.ambiguous.keys().copied().collect::<Vec<_>>(), [Why::ServerQuiet]);
+    assert_eq!(report.ambiguous.keys().copied().collect::<Vec<_>>(), [UselessReason::ServerQuiet]);
     agrees(&report, &world);
 }
 
 #[test]
 fn servers_that_are_none_are_told_apart() {
-    let mut world = World::new(Faults::default(), 3);
+    let mut world = TestWorld::new(PathFaults::default(), 3);
     world.object = 900;
     let (report, failure) = measured(&mut world, MANNER);
-    assert_eq!((failure, report.told), (Some(Failure::TooShort), 0));
-    let mut world = World::new(Faults { there_lost: 1_000, ..Faults::default() }, 3);
-    assert_eq!(measured(&mut world, MANNER).1, Some(Failure::Silent));
-    let mut machine = Machine::new(MANNER, Request::new("lab.example", "/", None));
-    let Step::Send(syn) = machine.step(0) else { panic!("no call") };
-    let refusal = In {
+    assert_eq!((failure, report.told), (Some(OneprobeFailure::TooShort), 0));
+    let mut world = TestWorld::new(PathFaults { there_lost: 1_000, ..PathFaults::default() }, 3);
+    assert_eq!(measured(&mut world, MANNER).1, Some(OneprobeFailure::Silent));
+    let mut machine = OneprobeMachine::new(MANNER, HttpRequest::new("lab.example", "/", None));
+    let OneprobeStep::Send(syn) = machine.step(0) else { panic!("no call") };
+    let refusal = IncomingSegment {
         sequence: 0,
         acknowledgement: syn.sequence.wrapping_add(1),
         flags: flags::RST | flags::ACK,
@@ -388,32 +402,39 @@ fn servers_that_are_none_are_told_apart() {
         length: 0,
     };
     machine.heard(&refusal, 1);
-    assert_eq!((machine.step(2), machine.report().1), (Step::Over, Some(Failure::Refused)));
+    assert_eq!((machine.step(2), machine.report().1), (OneprobeStep::Over, Some(OneprobeFailure::Refused)));
 }
 
 #[test]
 fn a_server_that_forgets_a_connection_costs_a_probe_at_most() {
-    let mut world = World::new(Faults { forgets: 10, ..Faults::default() }, 6);
+    let mut world = TestWorld::new(PathFaults { forgets: 10, ..PathFaults::default() }, 6);
     let (report, failure) = measured(&mut world, MANNER);
     assert_eq!((failure, report.probes), (None, 2_000));
     assert!(report.connections > 20 && report.told > 1_800, "{report:?}");
-    assert_eq!(report.ambiguous.keys().copied().collect::<Vec<_>>(), [Why::Ended], "nothing is waited for");
+    assert_eq!(
+        report.ambiguous.keys().copied().collect::<Vec<_>>(),
+        [UselessReason::Ended],
+        "nothing is waited for"
+    );
     agrees(&report, &world);
 }
 
 #[test]
 fn probes_that_were_not_sent_are_accounted_for() {
-    let mut world = World::new(Faults::default(), 4);
-    let mut machine = Machine::new(Manner { count: 3, ..MANNER }, Request::new("lab.example", "/", None));
+    let mut world = TestWorld::new(PathFaults::default(), 4);
+    let mut machine = OneprobeMachine::new(
+        OneprobeOptions { count: 3, ..MANNER },
+        HttpRequest::new("lab.example", "/", None),
+    );
     loop {
         match machine.step(world.now) {
-            Step::Over => break,
-            Step::Send(out) => world.there(out, None, false),
-            Step::Pair { at, .. } => {
+            OneprobeStep::Over => break,
+            OneprobeStep::Send(out) => world.there(out, None, false),
+            OneprobeStep::Pair { at, .. } => {
                 world.now = world.now.max(at);
                 machine.left(None);
             }
-            Step::Wait(until) => {
+            OneprobeStep::Wait(until) => {
                 let next = world.events.first_key_value().map(|((at, _), _)| *at).filter(|at| *at <= until);
                 world.now = world.now.max(next.unwrap_or(until));
                 if next.is_some() {
@@ -423,21 +444,21 @@ fn probes_that_were_not_sent_are_accounted_for() {
             }
         }
     }
-    assert_eq!(machine.report().0.ambiguous, BTreeMap::from([(Why::Unsent, 3)]));
+    assert_eq!(machine.report().0.ambiguous, BTreeMap::from([(UselessReason::Unsent, 3)]));
 }
 
 #[test]
 fn answers_that_were_joined_on_the_way_are_two() {
-    let mut evidence = evidence::Evidence::new([100, 400, 700], [5_000, 5_536, 6_072]);
+    let mut evidence = evidence::ProbeEvidence::new([100, 400, 700], [5_000, 5_536, 6_072]);
     evidence.data(5_000, 1_072, 100, 7, true);
     assert_eq!(evidence.at_once(), None);
-    let reverse = Reverse { sent: 2, heard: [true, true], order: Order::Kept };
-    let told = |forward| Verdict::Told { forward, reverse };
-    assert_eq!(evidence.with_word(100, 6_072), told(Forward::FirstLost));
+    let reverse = ReverseOutcome { sent: 2, heard: [true, true], order: ArrivalOrder::Kept };
+    let told = |forward| ProbeVerdict::Told { forward, reverse };
+    assert_eq!(evidence.with_word(100, 6_072), told(ForwardOutcome::FirstLost));
     evidence.bare(700);
-    assert_eq!(evidence.at_once(), Some(told(Forward::Both(Order::Changed))));
+    assert_eq!(evidence.at_once(), Some(told(ForwardOutcome::Both(ArrivalOrder::Changed))));
     // Cut elsewhere, they are no answers.
-    let mut evidence = evidence::Evidence::new([100, 400, 700], [5_000, 5_536, 6_072]);
+    let mut evidence = evidence::ProbeEvidence::new([100, 400, 700], [5_000, 5_536, 6_072]);
     evidence.data(5_000, 900, 400, 7, true);
-    assert_eq!(evidence.with_word(700, 6_072), Verdict::Ambiguous(Why::ServerQuiet));
+    assert_eq!(evidence.with_word(700, 6_072), ProbeVerdict::Ambiguous(UselessReason::ServerQuiet));
 }

@@ -1,52 +1,53 @@
 use super::*;
-use crate::answer::Trouble;
-use crate::{Kind, Planned, Source};
+use crate::answer::PathTrouble;
+use crate::{PlannedProbe, ProbeKind, StampSource};
 use packetrig_units::{MonoTime, Nanos};
 
 const MS: u64 = 1_000_000;
 
-fn at(ns: u64) -> Stamp {
-    Stamp::around(Source::Kernel, MonoTime::from_nanos(MS + ns), 10)
+fn at(ns: u64) -> ProbeStamp {
+    ProbeStamp::around(StampSource::Kernel, MonoTime::from_nanos(MS + ns), 10)
 }
 
 /// Ten probes, a millisecond apart; the first is flagged, the last was not allowed.
-fn series() -> Series {
-    let mut series = Series::new();
+fn series() -> ProbeSeries {
+    let mut series = ProbeSeries::new();
     for number in 0..10 {
-        let planned = Planned { number, train: number, kind: Kind::Single, at: Nanos::ZERO, length: 60 };
+        let planned =
+            PlannedProbe { number, train: number, kind: ProbeKind::Single, at: Nanos::ZERO, length: 60 };
         let leaves = u64::from(number) * MS;
-        let mut record = Record::planned(planned, MonoTime::from_nanos(leaves));
+        let mut record = ProbeRecord::planned(planned, MonoTime::from_nanos(leaves));
         record.released = Some(at(leaves));
         if number == 0 {
-            record.flag(Flag::First);
+            record.flag(ProbeFlag::First);
         }
         if number == 9 {
-            record.flag(Flag::Unsent);
+            record.flag(ProbeFlag::Unsent);
         }
         series.sent(record);
     }
     series
 }
 
-fn reply(number: u32, says: Says, is_sound: bool) -> Reply {
-    Reply { number, says, is_sound, far_arrival: None, far_departure: None }
+fn reply(number: u32, says: ReplyMeaning, is_sound: bool) -> ProbeReply {
+    ProbeReply { number, says, is_sound, far_arrival: None, far_departure: None }
 }
 
 #[test]
 fn a_cards_own_stamp_does_not_take_the_round_trip_away() {
-    use crate::{Clock, Departure, Stage};
-    let planned = Planned { number: 0, train: 0, kind: Kind::Single, at: Nanos::ZERO, length: 60 };
-    let mut record = Record::planned(planned, MonoTime::from_nanos(0));
+    use crate::{DepartureStage, DepartureStamp, StampClock};
+    let planned = PlannedProbe { number: 0, train: 0, kind: ProbeKind::Single, at: Nanos::ZERO, length: 60 };
+    let mut record = ProbeRecord::planned(planned, MonoTime::from_nanos(0));
     record.released = Some(at(0));
-    let wire = Stamp { clock: Clock::Device(0), ..at(77 * MS) };
+    let wire = ProbeStamp { clock: StampClock::Device(0), ..at(77 * MS) };
     record.departures = vec![
-        Departure { stage: Stage::Driver, stamp: at(100) },
-        Departure { stage: Stage::Wire, stamp: wire },
+        DepartureStamp { stage: DepartureStage::Driver, stamp: at(100) },
+        DepartureStamp { stage: DepartureStage::Wire, stamp: wire },
     ];
-    let mut series = Series::new();
+    let mut series = ProbeSeries::new();
     series.sent(record);
-    let meaning = series.answered(&reply(0, Says::Echo, true), at(900));
-    assert_eq!(meaning, Meaning::First(Some(Took { ns: 800, bound_ns: 20 })));
+    let meaning = series.answered(&reply(0, ReplyMeaning::Echo, true), at(900));
+    assert_eq!(meaning, AnswerMeaning::First(Some(MeasuredTime { ns: 800, bound_ns: 20 })));
     assert_eq!(series.summary().rtt.unwrap().min_ns, 800);
 }
 
@@ -56,20 +57,32 @@ fn every_probe_is_in_one_account() {
     let mut answer = |number: u32, says, is_sound, after: u64| {
         series.answered(&reply(number, says, is_sound), at(u64::from(number) * MS + after))
     };
-    let echo = Says::Echo;
-    assert_eq!(answer(0, echo, true, 900), Meaning::First(Some(Took { ns: 900, bound_ns: 20 })));
-    assert_eq!(answer(0, echo, true, 950), Meaning::Duplicate);
-    assert_eq!(answer(2, echo, true, 100), Meaning::First(Some(Took { ns: 100, bound_ns: 20 })));
-    assert_eq!(answer(1, echo, true, 3 * MS), Meaning::First(Some(Took { ns: 3_000_000, bound_ns: 20 })));
-    assert_eq!(answer(3, echo, false, 100), Meaning::Corrupted);
-    let prohibited = Says::Trouble(Trouble::Prohibited);
-    assert_eq!(answer(4, prohibited, true, 100), Meaning::Refused);
-    assert_eq!(answer(5, prohibited, true, 100), Meaning::Refused);
-    assert_eq!(answer(5, echo, true, 300), Meaning::First(Some(Took { ns: 300, bound_ns: 20 })));
-    assert_eq!(answer(9, echo, true, 100), Meaning::Stray);
-    assert_eq!(answer(77, echo, true, 100), Meaning::Stray);
+    let echo = ReplyMeaning::Echo;
+    assert_eq!(
+        answer(0, echo, true, 900),
+        AnswerMeaning::First(Some(MeasuredTime { ns: 900, bound_ns: 20 }))
+    );
+    assert_eq!(answer(0, echo, true, 950), AnswerMeaning::Duplicate);
+    assert_eq!(
+        answer(2, echo, true, 100),
+        AnswerMeaning::First(Some(MeasuredTime { ns: 100, bound_ns: 20 }))
+    );
+    assert_eq!(
+        answer(1, echo, true, 3 * MS),
+        AnswerMeaning::First(Some(MeasuredTime { ns: 3_000_000, bound_ns: 20 }))
+    );
+    assert_eq!(answer(3, echo, false, 100), AnswerMeaning::Corrupted);
+    let prohibited = ReplyMeaning::Trouble(PathTrouble::Prohibited);
+    assert_eq!(answer(4, prohibited, true, 100), AnswerMeaning::Refused);
+    assert_eq!(answer(5, prohibited, true, 100), AnswerMeaning::Refused);
+    assert_eq!(
+        answer(5, echo, true, 300),
+        AnswerMeaning::First(Some(MeasuredTime { ns: 300, bound_ns: 20 }))
+    );
+    assert_eq!(answer(9, echo, true, 100), AnswerMeaning::Stray);
+    assert_eq!(answer(77, echo, true, 100), AnswerMeaning::Stray);
     let counts = series.counts();
-    let expected = Counts {
+    let expected = SeriesCounts {
         sent: 9,
         unsent: 1,
         answered: 4,
@@ -91,7 +104,7 @@ fn every_probe_is_in_one_account() {
 
 #[test]
 fn quantiles_are_values_that_were_seen() {
-    let taken: Vec<Took> = (1..=100).map(|ns| Took { ns, bound_ns: 5 }).collect();
+    let taken: Vec<MeasuredTime> = (1..=100).map(|ns| MeasuredTime { ns, bound_ns: 5 }).collect();
     let times = times(&taken, None).unwrap();
     assert_eq!((times.p50_ns, times.p95_ns, times.p99_ns, times.max_ns), (50, 95, 99, 100));
     assert!((times.mean_ns - 50.5).abs() < 1e-9 && (times.mdev_ns - 28.866).abs() < 1e-3);
@@ -100,7 +113,7 @@ fn quantiles_are_values_that_were_seen() {
 
 #[test]
 fn stamps_of_two_clocks_give_no_time() {
-    let far = Stamp { clock: Clock::Far, ..at(5) };
+    let far = ProbeStamp { clock: StampClock::Far, ..at(5) };
     assert_eq!(took(at(1), far), None);
     assert_eq!(took(far, far), None);
 }

@@ -6,9 +6,9 @@
 //!
 //! Invariant: a delay is given only with a relation of which both ends or the exchanges are the witness; its bound holds the relation's.
 
-use super::sender::Directions;
-use crate::record::{Flag, Record, Stamp};
-use crate::series::{Times, Took, times, took};
+use super::sender::DirectionKnowledge;
+use crate::record::{ProbeFlag, ProbeRecord, ProbeStamp};
+use crate::series::{MeasuredTime, SeriesTimes, times, took};
 use packetrig_stats::clock::ClockFit;
 use packetrig_stats::exchange::{ClockComparison, ClockExchange};
 use packetrig_units::{MonoTime, Nanos};
@@ -40,22 +40,22 @@ impl NoDelay {
 
 /// One direction.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Delays {
+pub struct DirectionDelays {
     /// One-way delays with their bound, where the clocks have a relation.
-    pub delay: Option<Times>,
+    pub delay: Option<SeriesTimes>,
     /// One-way delays above the smallest one. A drift between the clocks is in it.
-    pub variation: Option<Times>,
+    pub variation: Option<SeriesTimes>,
 }
 
 /// Both directions.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct BothWays {
     /// To the reflector.
-    pub there: Delays,
+    pub there: DirectionDelays,
     /// Back from it.
-    pub back: Delays,
+    pub back: DirectionDelays,
     /// Round trips without the reflector's own time.
-    pub path: Option<Times>,
+    pub path: Option<SeriesTimes>,
     /// Why there are no delays.
     pub no_delay: Option<NoDelay>,
 }
@@ -73,16 +73,16 @@ pub struct OwnClock {
 
 /// What turns a time of the reflector's into one of ours.
 #[derive(Clone, Debug)]
-pub enum Relation {
+pub enum ClockRelation {
     /// Both clocks follow UTC, as both ends may say.
     Utc(OwnClock),
     /// What the session's own exchanges say of both, see [`compare`].
-    Exchanges(Vec<Compared>),
+    Exchanges(Vec<ComparedClocks>),
 }
 
 /// How the clocks stand to each other while some of the probes were under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Compared {
+pub struct ComparedClocks {
     /// The first of these probes.
     pub from: u32,
     /// Our monotonic clock against the reflector's.
@@ -93,10 +93,12 @@ pub struct Compared {
 const BLOCK: usize = 512;
 
 /// Finds how the clocks stand to each other from the session itself, block by block. Nothing is found where nothing came back.
-pub fn compare(records: &[Record], follow_ups: &BTreeMap<u32, u64>) -> Relation {
-    let fours: Vec<(u32, Four)> =
-        records.iter().filter_map(|record| Some((record.number, Four::of(record, follow_ups)?))).collect();
-    let block = |block: &[(u32, Four)]| {
+pub fn compare(records: &[ProbeRecord], follow_ups: &BTreeMap<u32, u64>) -> ClockRelation {
+    let fours: Vec<(u32, FourStamps)> = records
+        .iter()
+        .filter_map(|record| Some((record.number, FourStamps::of(record, follow_ups)?)))
+        .collect();
+    let block = |block: &[(u32, FourStamps)]| {
         let mut comparison = ClockComparison::default();
         for (_, four) in block {
             comparison.add(&four.exchange());
@@ -105,12 +107,12 @@ pub fn compare(records: &[Record], follow_ups: &BTreeMap<u32, u64>) -> Relation 
         let mut fit = comparison.fit()?;
         // The exchange took the middles of the far stamps for the truth.
         fit.bound += Nanos::new(doubts.max()?);
-        Some(Compared { from: block.first()?.0, fit })
+        Some(ComparedClocks { from: block.first()?.0, fit })
     };
-    Relation::Exchanges(fours.chunks(BLOCK).filter_map(block).collect())
+    ClockRelation::Exchanges(fours.chunks(BLOCK).filter_map(block).collect())
 }
 
-impl Relation {
+impl ClockRelation {
     /// In a word.
     pub const fn name(&self) -> &'static str {
         match self {
@@ -120,7 +122,7 @@ impl Relation {
     }
 
     /// Why no delay follows from it.
-    fn obstacle(&self, told: &Directions) -> Option<NoDelay> {
+    fn obstacle(&self, told: &DirectionKnowledge) -> Option<NoDelay> {
         match self {
             Self::Utc(OwnClock { error_ns: None, .. }) => Some(NoDelay::ThisClock),
             Self::Utc(_) if !told.is_far_synchronised => Some(NoDelay::FarClock),
@@ -130,7 +132,7 @@ impl Relation {
     }
 
     /// A far stamp of a probe on our monotonic clock.
-    fn here(&self, number: u32, far: Stamp) -> Option<Stamp> {
+    fn here(&self, number: u32, far: ProbeStamp) -> Option<ProbeStamp> {
         let (at, doubt) = match self {
             Self::Utc(own) => {
                 let at = far.middle().checked_add_signed(own.offset_ns.checked_neg()?)?;
@@ -142,26 +144,27 @@ impl Relation {
                 (fit.to_local(at).as_nanos(), fit.bound_at(at).as_u64())
             }
         };
-        Some(Stamp::around(far.source, MonoTime::from_nanos(at), far.bound().saturating_add(doubt)))
+        Some(ProbeStamp::around(far.source, MonoTime::from_nanos(at), far.bound().saturating_add(doubt)))
     }
 }
 
 /// From records of a session; `follow_ups` are truer times of departure at the reflector.
 pub fn both_ways(
-    records: &[Record],
+    records: &[ProbeRecord],
     follow_ups: &BTreeMap<u32, u64>,
-    told: &Directions,
-    relation: &Relation,
+    told: &DirectionKnowledge,
+    relation: &ClockRelation,
 ) -> BothWays {
     let no_delay = relation.obstacle(told);
-    let usual = records.iter().filter(|record| !record.flags.contains(&Flag::First));
-    let fours: Vec<(u32, Four)> =
-        usual.filter_map(|record| Some((record.number, Four::of(record, follow_ups)?))).collect();
-    let direction = |between: &dyn Fn(u32, &Four) -> Option<Took>| {
-        let taken: Vec<Took> = fours.iter().filter_map(|(number, four)| between(*number, four)).collect();
+    let usual = records.iter().filter(|record| !record.flags.contains(&ProbeFlag::First));
+    let fours: Vec<(u32, FourStamps)> =
+        usual.filter_map(|record| Some((record.number, FourStamps::of(record, follow_ups)?))).collect();
+    let direction = |between: &dyn Fn(u32, &FourStamps) -> Option<MeasuredTime>| {
+        let taken: Vec<MeasuredTime> =
+            fours.iter().filter_map(|(number, four)| between(*number, four)).collect();
         delays(&taken, no_delay.is_none())
     };
-    let path: Vec<Took> = fours.iter().filter_map(|(_, four)| four.path()).collect();
+    let path: Vec<MeasuredTime> = fours.iter().filter_map(|(_, four)| four.path()).collect();
     BothWays {
         there: direction(&|number, four| took(four.left, relation.here(number, four.arrived)?)),
         back: direction(&|number, four| took(relation.here(number, four.departed)?, four.answered)),
@@ -171,19 +174,19 @@ pub fn both_ways(
 }
 
 /// The four stamps of a probe and its reflection.
-struct Four {
-    left: Stamp,
-    arrived: Stamp,
-    departed: Stamp,
-    answered: Stamp,
+struct FourStamps {
+    left: ProbeStamp,
+    arrived: ProbeStamp,
+    departed: ProbeStamp,
+    answered: ProbeStamp,
 }
 
-impl Four {
-    fn of(record: &Record, follow_ups: &BTreeMap<u32, u64>) -> Option<Self> {
+impl FourStamps {
+    fn of(record: &ProbeRecord, follow_ups: &BTreeMap<u32, u64>) -> Option<Self> {
         let said = record.far_departure?;
         let truer = follow_ups.get(&record.number).map(|at| {
             let bound = said.bound();
-            Stamp { lo: at.saturating_sub(bound), hi: at.saturating_add(bound), ..said }
+            ProbeStamp { lo: at.saturating_sub(bound), hi: at.saturating_add(bound), ..said }
         });
         Some(Self {
             left: record.left_here()?,
@@ -204,38 +207,40 @@ impl Four {
     }
 
     /// The whole, less what the reflector took: its own clock tells that, right or wrong as it is.
-    fn path(&self) -> Option<Took> {
+    fn path(&self) -> Option<MeasuredTime> {
         let whole = took(self.left, self.answered)?;
         let inside = i64::try_from(self.departed.middle().checked_sub(self.arrived.middle())?).ok()?;
         let bound_ns =
             whole.bound_ns.saturating_add(self.arrived.bound()).saturating_add(self.departed.bound());
-        Some(Took { ns: whole.ns - inside, bound_ns })
+        Some(MeasuredTime { ns: whole.ns - inside, bound_ns })
     }
 }
 
-fn delays(taken: &[Took], has_relation: bool) -> Delays {
+fn delays(taken: &[MeasuredTime], has_relation: bool) -> DirectionDelays {
     let smallest = taken.iter().map(|took| took.ns).min().unwrap_or(0);
-    let above: Vec<Took> = taken.iter().map(|took| Took { ns: took.ns - smallest, ..*took }).collect();
-    Delays { delay: times(taken, None).filter(|_| has_relation), variation: times(&above, None) }
+    let above: Vec<MeasuredTime> =
+        taken.iter().map(|took| MeasuredTime { ns: took.ns - smallest, ..*took }).collect();
+    DirectionDelays { delay: times(taken, None).filter(|_| has_relation), variation: times(&above, None) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Clock, Kind, Planned, Source};
+    use crate::{PlannedProbe, ProbeKind, StampClock, StampSource};
 
     const OFFSET: i64 = 1_000_000_000;
 
     /// 100 ns there, 30 inside, 50 back; the far clock is 7 ns ahead.
-    fn records() -> Vec<Record> {
-        let own = |at: u64| Stamp::around(Source::Kernel, MonoTime::from_nanos(at), 2);
+    fn records() -> Vec<ProbeRecord> {
+        let own = |at: u64| ProbeStamp::around(StampSource::Kernel, MonoTime::from_nanos(at), 2);
         let far = |at: u64| {
             let at = at + 1_000_000_007;
-            Some(Stamp { clock: Clock::Far, source: Source::Far, lo: at - 3, hi: at + 3 })
+            Some(ProbeStamp { clock: StampClock::Far, source: StampSource::Far, lo: at - 3, hi: at + 3 })
         };
         let record = |number: u32, slower: u64| {
-            let planned = Planned { number, train: number, kind: Kind::Single, at: Nanos::ZERO, length: 60 };
-            let mut record = Record::planned(planned, MonoTime::from_nanos(1_000));
+            let planned =
+                PlannedProbe { number, train: number, kind: ProbeKind::Single, at: Nanos::ZERO, length: 60 };
+            let mut record = ProbeRecord::planned(planned, MonoTime::from_nanos(1_000));
             record.released = Some(own(1_000));
             record.far_arrival = far(1_100 + slower);
             record.far_departure = far(1_120 + slower);
@@ -245,8 +250,8 @@ mod tests {
         vec![record(0, 0), record(1, 5)]
     }
 
-    fn told(is_far_synchronised: bool) -> Directions {
-        Directions { is_far_synchronised, ..Directions::default() }
+    fn told(is_far_synchronised: bool) -> DirectionKnowledge {
+        DirectionKnowledge { is_far_synchronised, ..DirectionKnowledge::default() }
     }
 
     fn follow_ups() -> BTreeMap<u32, u64> {
@@ -256,7 +261,7 @@ mod tests {
     #[test]
     fn with_both_clocks_set_there_are_delays_with_all_errors_in_their_bound() {
         let clock = OwnClock { offset_ns: OFFSET, bound_ns: 1, error_ns: Some(20) };
-        let found = both_ways(&records(), &follow_ups(), &told(true), &Relation::Utc(clock));
+        let found = both_ways(&records(), &follow_ups(), &told(true), &ClockRelation::Utc(clock));
         let there = found.there.delay.unwrap();
         assert_eq!((there.min_ns, there.max_ns, there.bound_ns), (107, 112, 2 + 3 + 1 + 20));
         // The truth, 100, is within it.
@@ -269,20 +274,20 @@ mod tests {
     #[test]
     fn without_a_relation_there_is_variation_only_and_the_reason_is_said() {
         let clock = OwnClock { offset_ns: OFFSET, bound_ns: 1, error_ns: None };
-        let found = both_ways(&records(), &follow_ups(), &told(true), &Relation::Utc(clock));
+        let found = both_ways(&records(), &follow_ups(), &told(true), &ClockRelation::Utc(clock));
         assert_eq!((found.there.delay, found.back.delay), (None, None));
         assert_eq!(found.no_delay, Some(NoDelay::ThisClock));
         let there = found.there.variation.unwrap();
         assert_eq!((there.min_ns, there.max_ns), (0, 5));
         let clock = OwnClock { error_ns: Some(1), ..clock };
-        let found = both_ways(&records(), &follow_ups(), &told(false), &Relation::Utc(clock));
+        let found = both_ways(&records(), &follow_ups(), &told(false), &ClockRelation::Utc(clock));
         assert_eq!((found.there.delay, found.no_delay), (None, Some(NoDelay::FarClock)));
     }
 
     #[test]
     fn a_round_trip_without_the_reflectors_time_needs_no_relation() {
         let clock = OwnClock { offset_ns: OFFSET, bound_ns: 1, error_ns: None };
-        let found = both_ways(&records(), &follow_ups(), &told(false), &Relation::Utc(clock));
+        let found = both_ways(&records(), &follow_ups(), &told(false), &ClockRelation::Utc(clock));
         let path = found.path.unwrap();
         assert_eq!((path.min_ns, path.max_ns), (150, 155));
     }
@@ -309,20 +314,21 @@ mod tests {
         // The far clock runs 100 ppm fast; a probe each millisecond for three seconds, 40 us there and 10 us back.
         let far = |at: u64| {
             let at = 5_000_000_000 + at + at / 10_000;
-            Some(Stamp { clock: Clock::Far, source: Source::Far, lo: at, hi: at })
+            Some(ProbeStamp { clock: StampClock::Far, source: StampSource::Far, lo: at, hi: at })
         };
-        let own = |at: u64| Some(Stamp::around(Source::Kernel, MonoTime::from_nanos(at), 0));
+        let own = |at: u64| Some(ProbeStamp::around(StampSource::Kernel, MonoTime::from_nanos(at), 0));
         let record = |number: u32| {
             let at = 1_000_000 * u64::from(number + 1);
-            let planned = Planned { number, train: number, kind: Kind::Single, at: Nanos::ZERO, length: 60 };
-            let mut record = Record::planned(planned, MonoTime::from_nanos(at));
+            let planned =
+                PlannedProbe { number, train: number, kind: ProbeKind::Single, at: Nanos::ZERO, length: 60 };
+            let mut record = ProbeRecord::planned(planned, MonoTime::from_nanos(at));
             (record.released, record.answered) = (own(at), own(at + 55_000));
             (record.far_arrival, record.far_departure) = (far(at + 40_000), far(at + 45_000));
             record
         };
-        let records: Vec<Record> = (0..3_000).map(record).collect();
+        let records: Vec<ProbeRecord> = (0..3_000).map(record).collect();
         let relation = compare(&records, &BTreeMap::new());
-        let Relation::Exchanges(compared) = &relation else { panic!("another relation") };
+        let ClockRelation::Exchanges(compared) = &relation else { panic!("another relation") };
         assert_eq!(compared.len(), 6);
         let there = both_ways(&records, &BTreeMap::new(), &told(false), &relation).there;
         let delay = there.delay.unwrap();

@@ -16,10 +16,10 @@ pub mod sender;
 pub mod time;
 pub mod tlv;
 
-pub use packet::{Reflection, Request};
-pub use reflector::{Reflector, Refused};
-pub use sender::Sender;
-pub use time::{Estimate, Format};
+pub use packet::{StampReflection, StampRequest};
+pub use reflector::{ReflectionRefusal, StampReflector};
+pub use sender::StampSender;
+pub use time::{ErrorEstimate, TimeFormat};
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
@@ -32,15 +32,15 @@ pub const DIGEST: usize = 16;
 
 /// A key both ends share. It is never shown.
 #[derive(Clone)]
-pub struct Key(Vec<u8>);
+pub struct SessionKey(Vec<u8>);
 
-impl fmt::Debug for Key {
+impl fmt::Debug for SessionKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Key(…)")
     }
 }
 
-impl Key {
+impl SessionKey {
     /// Of these bytes; `None` for fewer than sixteen, which are no secret.
     pub fn new(bytes: Vec<u8>) -> Option<Self> {
         (bytes.len() >= DIGEST).then_some(Self(bytes))

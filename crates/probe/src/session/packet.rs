@@ -2,8 +2,8 @@
 //!
 //! Invariant: what is written is read back the same; a packet that is too short is none.
 
-use super::time::Estimate;
-use super::{DIGEST, Key, be16, be32, be64};
+use super::time::ErrorEstimate;
+use super::{DIGEST, SessionKey, be16, be32, be64};
 
 /// Bytes of a packet without digest, and of one with it; TLVs follow.
 pub const OPEN: usize = 44;
@@ -14,43 +14,43 @@ const COVERED: usize = SEALED - DIGEST;
 
 /// What a sender sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Request {
+pub struct StampRequest {
     /// Its number.
     pub sequence: u32,
     /// When it left, by the sender's word.
     pub sent: u64,
     /// How far the sender's clock may be off.
-    pub estimate: Estimate,
+    pub estimate: ErrorEstimate,
     /// Which session of the sender (RFC 8972); zero: it does not say.
     pub session: u16,
 }
 
 /// What a reflector sends back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reflection {
+pub struct StampReflection {
     /// Its own number: the request's, or counted where the reflector keeps count.
     pub sequence: u32,
     /// When it left, by the reflector's word.
     pub sent: u64,
     /// How far the reflector's clock may be off.
-    pub estimate: Estimate,
+    pub estimate: ErrorEstimate,
     /// Of the request.
     pub session: u16,
     /// When the request came in.
     pub received: u64,
     /// The request.
-    pub request: Request,
+    pub request: StampRequest,
     /// Hops the request had left.
     pub hops: u8,
 }
 
 /// Length of the part in front of the TLVs.
-pub const fn length(key: Option<&Key>) -> usize {
+pub const fn length(key: Option<&SessionKey>) -> usize {
     if key.is_some() { SEALED } else { OPEN }
 }
 
 /// Where the fields are: offsets of (time, estimate, session) and, in a reflection, of what it says about the request.
-struct Places {
+struct FieldOffsets {
     time: usize,
     estimate: usize,
     session: usize,
@@ -61,7 +61,7 @@ struct Places {
     hops: usize,
 }
 
-const OPEN_PLACES: Places = Places {
+const OPEN_PLACES: FieldOffsets = FieldOffsets {
     time: 4,
     estimate: 12,
     session: 14,
@@ -71,7 +71,7 @@ const OPEN_PLACES: Places = Places {
     request_estimate: 36,
     hops: 40,
 };
-const SEALED_PLACES: Places = Places {
+const SEALED_PLACES: FieldOffsets = FieldOffsets {
     time: 16,
     estimate: 24,
     session: 26,
@@ -82,19 +82,19 @@ const SEALED_PLACES: Places = Places {
     hops: 80,
 };
 
-const fn places(key: Option<&Key>) -> Places {
+const fn places(key: Option<&SessionKey>) -> FieldOffsets {
     if key.is_some() { SEALED_PLACES } else { OPEN_PLACES }
 }
 
-impl Request {
+impl StampRequest {
     /// Into a packet without TLVs, whose old content is forgotten.
-    pub fn write(&self, key: Option<&Key>, packet: &mut Vec<u8>) {
+    pub fn write(&self, key: Option<&SessionKey>, packet: &mut Vec<u8>) {
         begin(key, packet);
         self.put(packet, &places(key));
         seal(key, packet);
     }
 
-    fn put(&self, packet: &mut [u8], places: &Places) {
+    fn put(&self, packet: &mut [u8], places: &FieldOffsets) {
         put(packet, 0, &self.sequence.to_be_bytes());
         put(packet, places.time, &self.sent.to_be_bytes());
         put(packet, places.estimate, &self.estimate.write().to_be_bytes());
@@ -102,7 +102,7 @@ impl Request {
     }
 
     /// `None` if it is too short, or its digest is wrong.
-    pub fn read(packet: &[u8], key: Option<&Key>) -> Option<Self> {
+    pub fn read(packet: &[u8], key: Option<&SessionKey>) -> Option<Self> {
         if !is_sealed(packet, key) {
             return None;
         }
@@ -110,18 +110,18 @@ impl Request {
         Some(Self {
             sequence: be32(packet, 0)?,
             sent: be64(packet, at.time)?,
-            estimate: Estimate::read(be16(packet, at.estimate)?),
+            estimate: ErrorEstimate::read(be16(packet, at.estimate)?),
             session: be16(packet, at.session)?,
         })
     }
 }
 
-impl Reflection {
+impl StampReflection {
     /// Into a packet without TLVs, whose old content is forgotten.
-    pub fn write(&self, key: Option<&Key>, packet: &mut Vec<u8>) {
+    pub fn write(&self, key: Option<&SessionKey>, packet: &mut Vec<u8>) {
         begin(key, packet);
         let at = places(key);
-        let own = Request {
+        let own = StampRequest {
             sequence: self.sequence,
             sent: self.sent,
             estimate: self.estimate,
@@ -137,13 +137,13 @@ impl Reflection {
     }
 
     /// `None` if it is too short, or its digest is wrong.
-    pub fn read(packet: &[u8], key: Option<&Key>) -> Option<Self> {
-        let own = Request::read(packet, key)?;
+    pub fn read(packet: &[u8], key: Option<&SessionKey>) -> Option<Self> {
+        let own = StampRequest::read(packet, key)?;
         let at = places(key);
-        let request = Request {
+        let request = StampRequest {
             sequence: be32(packet, at.request)?,
             sent: be64(packet, at.request_time)?,
-            estimate: Estimate::read(be16(packet, at.request_estimate)?),
+            estimate: ErrorEstimate::read(be16(packet, at.request_estimate)?),
             session: own.session,
         };
         Some(Self {
@@ -158,7 +158,7 @@ impl Reflection {
     }
 }
 
-fn begin(key: Option<&Key>, packet: &mut Vec<u8>) {
+fn begin(key: Option<&SessionKey>, packet: &mut Vec<u8>) {
     packet.clear();
     packet.resize(length(key), 0);
 }
@@ -168,7 +168,7 @@ fn put(packet: &mut [u8], at: usize, bytes: &[u8]) {
 }
 
 /// Writes the digest where there is a key.
-fn seal(key: Option<&Key>, packet: &mut [u8]) {
+fn seal(key: Option<&SessionKey>, packet: &mut [u8]) {
     if let Some(key) = key {
         let digest = key.digest(&[&packet[..COVERED]]);
         put(packet, COVERED, &digest);
@@ -176,7 +176,7 @@ fn seal(key: Option<&Key>, packet: &mut [u8]) {
 }
 
 /// Whether a packet is long enough, and its digest right where there has to be one.
-fn is_sealed(packet: &[u8], key: Option<&Key>) -> bool {
+fn is_sealed(packet: &[u8], key: Option<&SessionKey>) -> bool {
     let Some(head) = packet.get(..length(key)) else { return false };
     key.is_none_or(|key| key.is_right(&[&head[..COVERED]], &head[COVERED..]))
 }

@@ -6,10 +6,10 @@
 //! Invariants: a reflection is exactly as long as its request; a request that was reflected before (its number is within the window of
 //! the last 64, or older) is not reflected again in authenticated mode; in any time `t` no address gets more than `burst + t / interval` reflections.
 
-use super::packet::{self, Reflection, Request};
-use super::time::Estimate;
-use super::tlv::{self, Class, FollowUp, Kind, Tally, flags};
-use super::{DIGEST, Key};
+use super::packet::{self, StampReflection, StampRequest};
+use super::time::ErrorEstimate;
+use super::tlv::{self, FollowUp, MeasuredCounts, ServiceClass, TlvKind, flags};
+use super::{DIGEST, SessionKey};
 use packetrig_units::{MonoTime, Nanos};
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -23,9 +23,9 @@ const WINDOW: u32 = 64;
 
 /// How to reflect.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct ReflectorSettings {
     /// Authenticated mode, with this key.
-    pub key: Option<Key>,
+    pub key: Option<SessionKey>,
     /// Reflections are counted for each session, so that loss is known for each direction.
     pub is_stateful: bool,
     /// What comes from one address is reflected no more often than this, on average.
@@ -38,7 +38,7 @@ pub struct Settings {
 
 /// A request as it came.
 #[derive(Clone, Copy, Debug)]
-pub struct Arrived<'a> {
+pub struct ArrivedRequest<'a> {
     /// Its bytes.
     pub bytes: &'a [u8],
     /// Who sent it.
@@ -60,7 +60,7 @@ pub struct Arrived<'a> {
 /// Why a request is not reflected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Refused {
+pub enum ReflectionRefusal {
     /// Too short, or the digest is wrong.
     Unreadable,
     /// It was reflected before.
@@ -73,25 +73,25 @@ pub enum Refused {
 
 /// A reflection that is nearly ready: the time of its departure is written last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ready {
-    /// Which session it is of, for [`Reflector::departed`].
+pub struct PreparedReflection {
+    /// Which session it is of, for [`StampReflector::departed`].
     pub session: (SocketAddr, u16),
     /// Its number.
     pub sequence: u32,
-    reflection: Reflection,
+    reflection: StampReflection,
 }
 
 /// See the module.
 #[derive(Debug)]
-pub struct Reflector {
-    settings: Settings,
-    sessions: HashMap<(SocketAddr, u16), Session>,
+pub struct StampReflector {
+    settings: ReflectorSettings,
+    sessions: HashMap<(SocketAddr, u16), ReflectorSession>,
     /// When each address has all of its burst again.
     full_at: HashMap<IpAddr, MonoTime>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Session {
+struct ReflectorSession {
     heard: MonoTime,
     received: u32,
     reflected: u32,
@@ -101,7 +101,7 @@ struct Session {
     departed: Option<FollowUp>,
 }
 
-impl Session {
+impl ReflectorSession {
     /// Notes a number; `false` if it came before, or may have.
     fn note(&mut self, number: u32) -> bool {
         if self.received == 0 {
@@ -136,9 +136,9 @@ fn forget_oldest<K, V>(all: &mut HashMap<K, V>, time: impl Fn(&V) -> MonoTime) {
     });
 }
 
-impl Reflector {
+impl StampReflector {
     /// Without sessions.
-    pub fn new(settings: Settings) -> Self {
+    pub fn new(settings: ReflectorSettings) -> Self {
         Self { settings, sessions: HashMap::new(), full_at: HashMap::new() }
     }
 
@@ -149,20 +149,24 @@ impl Reflector {
     }
 
     /// Writes what is to be sent back for a request, but for the time of departure.
-    pub fn reflect(&mut self, arrived: &Arrived<'_>, out: &mut Vec<u8>) -> Result<Ready, Refused> {
+    pub fn reflect(
+        &mut self,
+        arrived: &ArrivedRequest<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<PreparedReflection, ReflectionRefusal> {
         let key = self.settings.key.as_ref();
-        let request = Request::read(arrived.bytes, key).ok_or(Refused::Unreadable)?;
+        let request = StampRequest::read(arrived.bytes, key).ok_or(ReflectionRefusal::Unreadable)?;
         let from = packet::length(key);
         if key.is_some_and(|key| !tlv::is_sealed(arrived.bytes, from, key)) {
-            return Err(Refused::Unsealed);
+            return Err(ReflectionRefusal::Unsealed);
         }
-        let full_at = self.allowance(arrived).ok_or(Refused::TooSoon)?;
+        let full_at = self.allowance(arrived).ok_or(ReflectionRefusal::TooSoon)?;
         let name = (arrived.from, request.session);
         self.make_room(name);
         let (is_stateful, must_be_new) = (self.settings.is_stateful, self.settings.key.is_some());
         let session = self.sessions.entry(name).or_default();
         if !session.note(request.sequence) && must_be_new {
-            return Err(Refused::Repeated);
+            return Err(ReflectionRefusal::Repeated);
         }
         session.heard = arrived.at;
         session.received = session.received.wrapping_add(1);
@@ -174,24 +178,29 @@ impl Reflector {
         out.clear();
         out.extend(arrived.bytes);
         self.answer_tlvs(arrived, &session, from, out);
-        Ok(Ready { session: name, sequence, reflection })
+        Ok(PreparedReflection { session: name, sequence, reflection })
     }
 
     /// When the sender's address will have all of its burst again if this request is reflected; `None`: it has used it up.
-    fn allowance(&self, arrived: &Arrived<'_>) -> Option<MonoTime> {
+    fn allowance(&self, arrived: &ArrivedRequest<'_>) -> Option<MonoTime> {
         let interval = self.settings.interval;
         let full_at = self.full_at.get(&arrived.from.ip()).map_or(arrived.at, |at| (*at).max(arrived.at));
         let room = interval.as_u64().saturating_mul(u64::from(self.settings.burst.saturating_sub(1)));
         (full_at.since(arrived.at).as_u64() <= room).then(|| full_at + interval)
     }
 
-    fn reflection(&self, arrived: &Arrived<'_>, request: Request, sequence: u32) -> Reflection {
+    fn reflection(
+        &self,
+        arrived: &ArrivedRequest<'_>,
+        request: StampRequest,
+        sequence: u32,
+    ) -> StampReflection {
         let format = request.estimate.format;
         let error = arrived.bound_ns.saturating_add(self.settings.synchronised_ns.unwrap_or(0));
-        Reflection {
+        StampReflection {
             sequence,
             sent: 0,
-            estimate: Estimate::of(error, format, self.settings.synchronised_ns.is_some()),
+            estimate: ErrorEstimate::of(error, format, self.settings.synchronised_ns.is_some()),
             session: request.session,
             received: format.write(arrived.realtime_ns),
             request,
@@ -200,10 +209,10 @@ impl Reflector {
     }
 
     /// Writes the time of departure, and with it the digests; to be called right before sending.
-    pub fn finish(&self, ready: &Ready, realtime_ns: u64, out: &mut [u8]) {
+    pub fn finish(&self, ready: &PreparedReflection, realtime_ns: u64, out: &mut [u8]) {
         let key = self.settings.key.as_ref();
         let format = ready.reflection.request.estimate.format;
-        let reflection = Reflection { sent: format.write(realtime_ns), ..ready.reflection };
+        let reflection = StampReflection { sent: format.write(realtime_ns), ..ready.reflection };
         let mut head = Vec::with_capacity(packet::SEALED);
         reflection.write(key, &mut head);
         out[..head.len()].copy_from_slice(&head);
@@ -213,7 +222,7 @@ impl Reflector {
     }
 
     /// Takes in when a reflection left in truth; tells the next of the session to that asks.
-    pub fn departed(&mut self, ready: &Ready, realtime_ns: u64, method: u8) {
+    pub fn departed(&mut self, ready: &PreparedReflection, realtime_ns: u64, method: u8) {
         if let Some(session) = self.sessions.get_mut(&ready.session) {
             let sent = ready.reflection.request.estimate.format.write(realtime_ns);
             session.departed = Some(FollowUp { sequence: ready.sequence, sent, method });
@@ -231,7 +240,13 @@ impl Reflector {
     }
 
     /// Fills in what the request asks for, in place: lengths stay as they are.
-    fn answer_tlvs(&self, arrived: &Arrived<'_>, session: &Session, from: usize, out: &mut [u8]) {
+    fn answer_tlvs(
+        &self,
+        arrived: &ArrivedRequest<'_>,
+        session: &ReflectorSession,
+        from: usize,
+        out: &mut [u8],
+    ) {
         let found: Vec<_> = tlv::read(&arrived.bytes[from..])
             .map(|tlv| (from + tlv.at, tlv.kind, tlv.is_malformed, tlv.value.len()))
             .collect();
@@ -239,7 +254,7 @@ impl Reflector {
             let value = at + tlv::HEADER..at + tlv::HEADER + length;
             out[at] = match (kind, is_malformed) {
                 (_, true) => flags::MALFORMED,
-                (Kind::Other(_), _) => flags::UNRECOGNIZED,
+                (TlvKind::Other(_), _) => flags::UNRECOGNIZED,
                 _ => 0,
             };
             if !is_malformed && let Some(value) = out.get_mut(value) {
@@ -248,43 +263,49 @@ impl Reflector {
         }
     }
 
-    fn answer(&self, arrived: &Arrived<'_>, session: &Session, kind: Kind, value: &mut [u8]) {
+    fn answer(
+        &self,
+        arrived: &ArrivedRequest<'_>,
+        session: &ReflectorSession,
+        kind: TlvKind,
+        value: &mut [u8],
+    ) {
         match kind {
-            Kind::Location => {
+            TlvKind::Location => {
                 value[..2].copy_from_slice(&arrived.to_port.to_be_bytes());
                 value[2..4].copy_from_slice(&arrived.from.port().to_be_bytes());
             }
-            Kind::TimestampInformation => {
+            TlvKind::TimestampInformation => {
                 // Set by NTP, or by nobody; the kernel stamps arrivals, a program writes departures.
                 let source = if self.settings.synchronised_ns.is_some() { 1 } else { 5 };
                 value.copy_from_slice(&[source, 2, source, 2]);
             }
-            Kind::ClassOfService => {
-                let wanted = Class::read(value).map_or(0, |class| class.wanted);
+            TlvKind::ClassOfService => {
+                let wanted = ServiceClass::read(value).map_or(0, |class| class.wanted);
                 let class = arrived.class.unwrap_or(0);
                 // Reflections leave without a class, whatever the sender chooses: RFC 8972 leaves that to the owner.
                 let is_refused = wanted != 0;
                 value.copy_from_slice(
-                    &Class { wanted, arrived: class >> 2, ecn: class & 3, is_refused }.write(),
+                    &ServiceClass { wanted, arrived: class >> 2, ecn: class & 3, is_refused }.write(),
                 );
             }
-            Kind::DirectMeasurement => {
-                let sent = Tally::read(value).map_or(0, |tally| tally.sent);
-                let tally = Tally { sent, received: session.received, reflected: session.reflected };
+            TlvKind::DirectMeasurement => {
+                let sent = MeasuredCounts::read(value).map_or(0, |tally| tally.sent);
+                let tally = MeasuredCounts { sent, received: session.received, reflected: session.reflected };
                 value.copy_from_slice(&tally.write());
             }
-            Kind::FollowUpTelemetry => {
+            TlvKind::FollowUpTelemetry => {
                 let said = session.departed.map_or([0; 16], |follow_up| follow_up.write());
                 value.copy_from_slice(&said);
             }
-            Kind::ExtraPadding | Kind::AccessReport | Kind::Hmac | Kind::Other(_) => {}
+            TlvKind::ExtraPadding | TlvKind::AccessReport | TlvKind::Hmac | TlvKind::Other(_) => {}
         }
     }
 }
 
 /// Writes the digest over the TLVs anew, if there is one.
-fn reseal(out: &mut [u8], from: usize, key: &Key) {
-    let found = tlv::read(&out[from..]).find(|tlv| tlv.kind == Kind::Hmac && !tlv.is_malformed);
+fn reseal(out: &mut [u8], from: usize, key: &SessionKey) {
+    let found = tlv::read(&out[from..]).find(|tlv| tlv.kind == TlvKind::Hmac && !tlv.is_malformed);
     if let Some(at) = found.map(|tlv| from + tlv.at) {
         let digest = key.digest(&[&out[..4], &out[from..at]]);
         out[at + tlv::HEADER..at + tlv::HEADER + DIGEST].copy_from_slice(&digest);

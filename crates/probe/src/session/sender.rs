@@ -4,26 +4,26 @@
 //!
 //! Invariant: a reply is given only for a number that was sent in this session, whose reflection says what the request said.
 
-use super::packet::{self, Reflection, Request};
-use super::time::{Estimate, Format};
-use super::tlv::{self, FollowUp, Kind};
-use super::{DIGEST, Key};
-use crate::answer::{Answer, Content};
-use crate::frame::{self, Ends, PROTOCOL_UDP};
-use crate::method::{self, Method, Reply, Says};
-use crate::record::{Clock, Source, Stamp};
+use super::packet::{self, StampReflection, StampRequest};
+use super::time::{ErrorEstimate, TimeFormat};
+use super::tlv::{self, FollowUp, TlvKind};
+use super::{DIGEST, SessionKey};
+use crate::answer::{AnswerContent, ProbeAnswer};
+use crate::frame::{self, FrameEnds, PROTOCOL_UDP};
+use crate::method::{self, ProbeMethod, ProbeReply, ReplyMeaning};
+use crate::record::{ProbeStamp, StampClock, StampSource};
 use packetrig_units::MonoTime;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How a session is.
 #[derive(Clone, Debug)]
-pub struct Session {
+pub struct SessionSettings {
     /// Own port, which is held, and the reflector's.
     pub ports: (u16, u16),
     /// Authenticated mode, with this key.
-    pub key: Option<Key>,
+    pub key: Option<SessionKey>,
     /// How times are written.
-    pub format: Format,
+    pub format: TimeFormat,
     /// Number of the session.
     pub number: u16,
     /// What `CLOCK_REALTIME` is ahead of the monotonic clock: to write times with.
@@ -36,7 +36,7 @@ pub struct Session {
 
 /// What is known of one direction beyond the replies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Directions {
+pub struct DirectionKnowledge {
     /// The reflector counts what it sends back.
     pub is_stateful: bool,
     /// Requests that never reached it, if it counts.
@@ -55,9 +55,9 @@ pub struct Directions {
 
 /// See the module.
 #[derive(Debug)]
-pub struct Sender {
-    ends: Ends,
-    session: Session,
+pub struct StampSender {
+    ends: FrameEnds,
+    session: SessionSettings,
     packet: Vec<u8>,
     /// Times that were written.
     written: BTreeMap<u32, u64>,
@@ -66,13 +66,13 @@ pub struct Sender {
     /// Of all reflections.
     own: BTreeSet<u32>,
     follow_ups: BTreeMap<u32, u64>,
-    told: Directions,
+    told: DirectionKnowledge,
 }
 
-impl Sender {
+impl StampSender {
     /// A session that has not begun.
-    pub const fn new(ends: Ends, session: Session) -> Self {
-        let told = Directions {
+    pub const fn new(ends: FrameEnds, session: SessionSettings) -> Self {
+        let told = DirectionKnowledge {
             is_stateful: false,
             lost_there: None,
             lost_back: None,
@@ -100,17 +100,17 @@ impl Sender {
 
     /// What is known of both directions when nothing is under way any more. A reflector that counts says how many requests came to it: its
     /// highest number is that of requests before it.
-    pub fn directions(&self) -> Directions {
+    pub fn directions(&self) -> DirectionKnowledge {
         // One that does not count sends back the request's number, always; which only loss on the way there tells apart.
         let is_stateful = self.numbers.iter().any(|(request, own)| request != own);
         let Some(highest) = self.own.last().filter(|_| is_stateful) else {
-            return Directions { is_stateful, ..self.told };
+            return DirectionKnowledge { is_stateful, ..self.told };
         };
         let reached = u64::from(*highest) + 1;
         let back = self.own.len() as u64;
         // Requests that came twice are reflected twice. A reflector that begins anew gives numbers again.
         let doubled = back.saturating_sub(self.numbers.len() as u64);
-        Directions {
+        DirectionKnowledge {
             is_stateful,
             lost_there: Some((self.written.len() as u64 + doubled).saturating_sub(reached)),
             lost_back: Some(reached.saturating_sub(back)),
@@ -127,13 +127,13 @@ impl Sender {
         let key = self.session.key.as_ref();
         let from = packet::length(key);
         if self.session.follow_up {
-            tlv::ask(&mut self.packet, Kind::FollowUpTelemetry, &[0; 16]);
+            tlv::ask(&mut self.packet, TlvKind::FollowUpTelemetry, &[0; 16]);
         }
         let seal = if key.is_some() { tlv::HEADER + DIGEST } else { 0 };
         let rest = room.saturating_sub(self.packet.len() + seal);
         if rest >= tlv::HEADER {
             let padding = vec![0; rest - tlv::HEADER];
-            tlv::ask(&mut self.packet, Kind::ExtraPadding, &padding);
+            tlv::ask(&mut self.packet, TlvKind::ExtraPadding, &padding);
         }
         if let Some(key) = key
             && self.packet.len() > from
@@ -143,10 +143,10 @@ impl Sender {
     }
 
     /// A reflection that is not what it should be counts as damaged if its number can be believed at all.
-    fn reflected(&mut self, payload: &[u8], is_sound: bool) -> Option<Reply> {
+    fn reflected(&mut self, payload: &[u8], is_sound: bool) -> Option<ProbeReply> {
         let key = self.session.key.clone();
         let key = key.as_ref();
-        let read = Reflection::read(payload, key)
+        let read = StampReflection::read(payload, key)
             .filter(|_| key.is_none_or(|key| tlv::is_sealed(payload, packet::length(Some(key)), key)));
         let Some(reflection) = read else {
             self.told.tampered += 1;
@@ -166,23 +166,24 @@ impl Sender {
         let stamp = |bits: u64| {
             let at = reflection.estimate.format.read(bits)?;
             let (lo, hi) = (at.saturating_sub(error), at.saturating_add(error));
-            Some(Stamp { clock: Clock::Far, source: Source::Far, lo, hi })
+            Some(ProbeStamp { clock: StampClock::Far, source: StampSource::Far, lo, hi })
         };
-        Some(Reply {
+        Some(ProbeReply {
             number,
-            says: Says::Echo,
+            says: ReplyMeaning::Echo,
             is_sound,
             far_arrival: stamp(reflection.received),
             far_departure: stamp(reflection.sent),
         })
     }
 
-    fn note_far(&mut self, reflection: &Reflection, tlvs: &[u8]) {
+    fn note_far(&mut self, reflection: &StampReflection, tlvs: &[u8]) {
         // Without an estimate of its error it says nothing that could be reckoned with.
         self.told.is_far_synchronised =
             reflection.estimate.is_synchronised && reflection.estimate.error_ns().is_some();
         self.told.far_error_ns = self.told.far_error_ns.max(reflection.estimate.error_ns());
-        let follow_up = tlv::read(tlvs).find(|tlv| tlv.kind == Kind::FollowUpTelemetry && !tlv.is_malformed);
+        let follow_up =
+            tlv::read(tlvs).find(|tlv| tlv.kind == TlvKind::FollowUpTelemetry && !tlv.is_malformed);
         let Some(follow_up) = follow_up.and_then(|tlv| FollowUp::read(tlv.value)) else { return };
         let Some(sent) = reflection.estimate.format.read(follow_up.sent) else { return };
         // It names the reflection by the reflector's number.
@@ -194,14 +195,14 @@ impl Sender {
     }
 }
 
-impl Method for Sender {
+impl ProbeMethod for StampSender {
     fn write(&mut self, number: u32, at: MonoTime, length: u32, frame: &mut Vec<u8>) {
         let error = self.session.synchronised_ns.unwrap_or(0);
         let sent = self.session.format.write(self.realtime(at));
-        let request = Request {
+        let request = StampRequest {
             sequence: number,
             sent,
-            estimate: Estimate::of(error, self.session.format, self.session.synchronised_ns.is_some()),
+            estimate: ErrorEstimate::of(error, self.session.format, self.session.synchronised_ns.is_some()),
             session: self.session.number,
         };
         request.write(self.session.key.as_ref(), &mut self.packet);
@@ -211,15 +212,15 @@ impl Method for Sender {
         self.written.insert(number, sent);
     }
 
-    fn read(&mut self, answer: &Answer<'_>) -> Option<Reply> {
+    fn read(&mut self, answer: &ProbeAnswer<'_>) -> Option<ProbeReply> {
         match answer.content {
-            Content::Udp { from, to, payload }
+            AnswerContent::Udp { from, to, payload }
                 if (to, from) == self.session.ports
                     && (answer.from, answer.to) == (self.ends.target, self.ends.source) =>
             {
                 self.reflected(payload, answer.is_sound)
             }
-            Content::Error { what, about }
+            AnswerContent::Error { what, about }
                 if method::is_ours(&self.ends, &about)
                     && about.protocol == PROTOCOL_UDP
                     && about.ports() == self.session.ports =>

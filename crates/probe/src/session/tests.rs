@@ -1,30 +1,35 @@
 use super::packet::{OPEN, SEALED};
-use super::reflector::{Arrived, Settings};
-use super::tlv::{Class, FollowUp, Kind, Tally, flags};
+use super::reflector::{ArrivedRequest, ReflectorSettings};
+use super::tlv::{FollowUp, MeasuredCounts, ServiceClass, TlvKind, flags};
 use super::*;
-use crate::answer::{self, Trouble};
-use crate::frame::{self, Ends};
-use crate::method::{Method, Reply, Says};
+use crate::answer::{self, PathTrouble};
+use crate::frame::{self, FrameEnds};
+use crate::method::{ProbeMethod, ProbeReply, ReplyMeaning};
 use packetrig_units::{MonoTime, Nanos};
 use proptest::prelude::*;
 use std::net::SocketAddr;
 
 const NOW: u64 = 1_795_000_000_123_456_789;
 
-fn key() -> Key {
-    Key::from_text("000102030405060708090a0b0c0d0e0f1011\n").unwrap()
+fn key() -> SessionKey {
+    SessionKey::from_text("000102030405060708090a0b0c0d0e0f1011\n").unwrap()
 }
 
-fn request(sequence: u32, format: Format) -> Request {
-    Request { sequence, sent: format.write(NOW), estimate: Estimate::of(1_000, format, true), session: 7 }
+fn request(sequence: u32, format: TimeFormat) -> StampRequest {
+    StampRequest {
+        sequence,
+        sent: format.write(NOW),
+        estimate: ErrorEstimate::of(1_000, format, true),
+        session: 7,
+    }
 }
 
-fn settings(key: Option<Key>) -> Settings {
-    Settings { key, is_stateful: true, interval: Nanos::ZERO, burst: 1, synchronised_ns: None }
+fn settings(key: Option<SessionKey>) -> ReflectorSettings {
+    ReflectorSettings { key, is_stateful: true, interval: Nanos::ZERO, burst: 1, synchronised_ns: None }
 }
 
-fn arrived(bytes: &[u8], at: u64) -> Arrived<'_> {
-    Arrived {
+fn arrived(bytes: &[u8], at: u64) -> ArrivedRequest<'_> {
+    ArrivedRequest {
         bytes,
         from: "192.0.2.1:40000".parse::<SocketAddr>().unwrap(),
         to_port: PORT,
@@ -36,7 +41,7 @@ fn arrived(bytes: &[u8], at: u64) -> Arrived<'_> {
     }
 }
 
-fn reflect(reflector: &mut Reflector, bytes: &[u8], at: u64) -> Result<Vec<u8>, Refused> {
+fn reflect(reflector: &mut StampReflector, bytes: &[u8], at: u64) -> Result<Vec<u8>, ReflectionRefusal> {
     let mut out = Vec::new();
     let ready = reflector.reflect(&arrived(bytes, at), &mut out)?;
     reflector.finish(&ready, NOW + at + 50, &mut out);
@@ -47,29 +52,29 @@ fn reflect(reflector: &mut Reflector, bytes: &[u8], at: u64) -> Result<Vec<u8>, 
 #[test]
 fn the_digest_is_that_of_the_published_test_case() {
     // RFC 4231, test case 2 would need a key of four bytes; test case 1 has twenty.
-    let key = Key::new(vec![0x0b; 20]).unwrap();
+    let key = SessionKey::new(vec![0x0b; 20]).unwrap();
     let expected =
         [0xb0, 0x34, 0x4c, 0x61, 0xd8, 0xdb, 0x38, 0x53, 0x5c, 0xa8, 0xaf, 0xce, 0xaf, 0x0b, 0xf1, 0x2b];
     assert_eq!(key.digest(&[b"Hi ", b"There"]), expected);
     assert!(key.is_right(&[b"Hi There"], &expected) && !key.is_right(&[b"Hi there"], &expected));
     assert!(!key.is_right(&[b"Hi There"], &expected[..15]));
     // Test case 6: longer than a block.
-    let key = Key::new(vec![0xaa; 131]).unwrap();
+    let key = SessionKey::new(vec![0xaa; 131]).unwrap();
     let text = b"Test Using Larger Than Block-Size Key - Hash Key First";
     assert_eq!(key.digest(&[text])[..4], [0x60, 0xe4, 0x31, 0x59]);
-    assert!(Key::from_text("0102").is_none() && Key::from_text(&"zz".repeat(20)).is_none());
+    assert!(SessionKey::from_text("0102").is_none() && SessionKey::from_text(&"zz".repeat(20)).is_none());
 }
 
 #[test]
 fn fields_are_where_the_rfcs_have_them() {
     let mut packet = Vec::new();
-    request(0x0102_0304, Format::Ptp).write(None, &mut packet);
+    request(0x0102_0304, TimeFormat::Ptp).write(None, &mut packet);
     assert_eq!((packet.len(), &packet[..4]), (OPEN, &[1, 2, 3, 4][..]));
     assert_eq!(packet[4..8], 1_795_000_000_u32.to_be_bytes());
     assert_eq!(packet[8..12], 123_456_789_u32.to_be_bytes());
     assert_eq!((packet[12] >> 6, &packet[14..16]), (3, &[0, 7][..]));
     assert!(packet[16..].iter().all(|byte| *byte == 0));
-    request(5, Format::Ntp).write(Some(&key()), &mut packet);
+    request(5, TimeFormat::Ntp).write(Some(&key()), &mut packet);
     assert_eq!(packet.len(), SEALED);
     assert_eq!(packet[16..20], (1_795_000_000_u32.wrapping_add(2_208_988_800)).to_be_bytes());
     assert_eq!(packet[96..], key().digest(&[&packet[..96]]));
@@ -78,14 +83,14 @@ fn fields_are_where_the_rfcs_have_them() {
 #[test]
 fn a_request_is_reflected_with_all_it_said() {
     for key in [None, Some(key())] {
-        for format in [Format::Ntp, Format::Ptp] {
-            let mut reflector = Reflector::new(settings(key.clone()));
+        for format in [TimeFormat::Ntp, TimeFormat::Ptp] {
+            let mut reflector = StampReflector::new(settings(key.clone()));
             for sequence in [3, 5] {
                 let mut packet = Vec::new();
                 request(sequence, format).write(key.as_ref(), &mut packet);
                 let back = reflect(&mut reflector, &packet, u64::from(sequence) * 1000).unwrap();
                 assert_eq!(back.len(), packet.len());
-                let read = Reflection::read(&back, key.as_ref()).unwrap();
+                let read = StampReflection::read(&back, key.as_ref()).unwrap();
                 // The reflector counts: what is missing before was lost on the way to it.
                 assert_eq!((read.sequence, read.hops), (u32::from(sequence == 5), 63));
                 assert_eq!(read.request, request(sequence, format));
@@ -99,18 +104,26 @@ fn a_request_is_reflected_with_all_it_said() {
 
 #[test]
 fn what_is_asked_for_behind_a_packet_is_filled_in() {
-    let mut reflector = Reflector::new(settings(Some(key())));
+    let mut reflector = StampReflector::new(settings(Some(key())));
     let mut back = Vec::new();
     for sequence in 0..2 {
         let mut packet = Vec::new();
-        request(sequence, Format::Ptp).write(Some(&key()), &mut packet);
-        tlv::ask(&mut packet, Kind::FollowUpTelemetry, &[0; 16]);
-        tlv::ask(&mut packet, Kind::DirectMeasurement, &Tally { sent: 9, ..Tally::default() }.write());
-        tlv::ask(&mut packet, Kind::ClassOfService, &Class { wanted: 10, ..Class::default() }.write());
-        tlv::ask(&mut packet, Kind::Location, &[0; 4]);
-        tlv::ask(&mut packet, Kind::TimestampInformation, &[0; 4]);
-        tlv::ask(&mut packet, Kind::Other(200), &[1, 2, 3]);
-        tlv::ask(&mut packet, Kind::AccessReport, &[1, 2, 3]);
+        request(sequence, TimeFormat::Ptp).write(Some(&key()), &mut packet);
+        tlv::ask(&mut packet, TlvKind::FollowUpTelemetry, &[0; 16]);
+        tlv::ask(
+            &mut packet,
+            TlvKind::DirectMeasurement,
+            &MeasuredCounts { sent: 9, ..MeasuredCounts::default() }.write(),
+        );
+        tlv::ask(
+            &mut packet,
+            TlvKind::ClassOfService,
+            &ServiceClass { wanted: 10, ..ServiceClass::default() }.write(),
+        );
+        tlv::ask(&mut packet, TlvKind::Location, &[0; 4]);
+        tlv::ask(&mut packet, TlvKind::TimestampInformation, &[0; 4]);
+        tlv::ask(&mut packet, TlvKind::Other(200), &[1, 2, 3]);
+        tlv::ask(&mut packet, TlvKind::AccessReport, &[1, 2, 3]);
         tlv::seal(&mut packet, SEALED, &key());
         back = reflect(&mut reflector, &packet, 1_000 + u64::from(sequence)).unwrap();
         assert_eq!(back.len(), packet.len());
@@ -118,10 +131,13 @@ fn what_is_asked_for_behind_a_packet_is_filled_in() {
     }
     let found: Vec<_> = tlv::read(&back[SEALED..]).collect();
     let follow_up = FollowUp::read(found[0].value).unwrap();
-    assert_eq!(follow_up, FollowUp { sequence: 0, sent: Format::Ptp.write(NOW + 1_070), method: 2 });
-    assert_eq!(Tally::read(found[1].value), Some(Tally { sent: 9, received: 2, reflected: 2 }));
-    let class = Class { wanted: 10, arrived: 46, ecn: 1, is_refused: true };
-    assert_eq!(Class::read(found[2].value), Some(class));
+    assert_eq!(follow_up, FollowUp { sequence: 0, sent: TimeFormat::Ptp.write(NOW + 1_070), method: 2 });
+    assert_eq!(
+        MeasuredCounts::read(found[1].value),
+        Some(MeasuredCounts { sent: 9, received: 2, reflected: 2 })
+    );
+    let class = ServiceClass { wanted: 10, arrived: 46, ecn: 1, is_refused: true };
+    assert_eq!(ServiceClass::read(found[2].value), Some(class));
     assert_eq!(found[3].value, [PORT.to_be_bytes(), 40_000_u16.to_be_bytes()].concat());
     assert_eq!(found[4].value, [5, 2, 5, 2]);
     let marks: Vec<u8> = found.iter().map(|tlv| tlv.flags).collect();
@@ -130,50 +146,50 @@ fn what_is_asked_for_behind_a_packet_is_filled_in() {
 
 #[test]
 fn a_tampered_request_and_a_repeated_one_get_nothing() {
-    let mut reflector = Reflector::new(settings(Some(key())));
+    let mut reflector = StampReflector::new(settings(Some(key())));
     let mut packet = Vec::new();
-    request(1, Format::Ptp).write(Some(&key()), &mut packet);
+    request(1, TimeFormat::Ptp).write(Some(&key()), &mut packet);
     for at in 0..packet.len() {
         let mut tampered = packet.clone();
         tampered[at] ^= 1;
-        assert_eq!(reflect(&mut reflector, &tampered, 5), Err(Refused::Unreadable), "byte {at}");
+        assert_eq!(reflect(&mut reflector, &tampered, 5), Err(ReflectionRefusal::Unreadable), "byte {at}");
     }
     assert!(reflect(&mut reflector, &packet, 5).is_ok());
-    assert_eq!(reflect(&mut reflector, &packet, 6), Err(Refused::Repeated));
+    assert_eq!(reflect(&mut reflector, &packet, 6), Err(ReflectionRefusal::Repeated));
     let mut unsealed = Vec::new();
-    request(2, Format::Ptp).write(Some(&key()), &mut unsealed);
-    tlv::ask(&mut unsealed, Kind::ExtraPadding, &[0; 9]);
-    assert_eq!(reflect(&mut reflector, &unsealed, 7), Err(Refused::Unsealed));
+    request(2, TimeFormat::Ptp).write(Some(&key()), &mut unsealed);
+    tlv::ask(&mut unsealed, TlvKind::ExtraPadding, &[0; 9]);
+    assert_eq!(reflect(&mut reflector, &unsealed, 7), Err(ReflectionRefusal::Unsealed));
     // RFC 8972 lets padding, and nothing else, stand behind the digest.
     let mut padded = Vec::new();
-    request(3, Format::Ptp).write(Some(&key()), &mut padded);
+    request(3, TimeFormat::Ptp).write(Some(&key()), &mut padded);
     tlv::seal(&mut padded, SEALED, &key());
-    tlv::ask(&mut padded, Kind::ExtraPadding, &[0; 9]);
+    tlv::ask(&mut padded, TlvKind::ExtraPadding, &[0; 9]);
     assert_eq!(reflect(&mut reflector, &padded, 8).map(|back| back.len()), Ok(padded.len()));
-    tlv::ask(&mut padded, Kind::Location, &[0; 16]);
-    assert_eq!(reflect(&mut reflector, &padded, 9), Err(Refused::Unsealed));
+    tlv::ask(&mut padded, TlvKind::Location, &[0; 16]);
+    assert_eq!(reflect(&mut reflector, &padded, 9), Err(ReflectionRefusal::Unsealed));
     // Out of order is not repeated; too old may be.
     let mut at = |sequence| {
-        request(sequence, Format::Ptp).write(Some(&key()), &mut packet);
+        request(sequence, TimeFormat::Ptp).write(Some(&key()), &mut packet);
         reflect(&mut reflector, &packet, 8).err()
     };
     assert_eq!(
         [at(70), at(69), at(69), at(6), at(7)],
-        [None, None, Some(Refused::Repeated), Some(Refused::Repeated), None]
+        [None, None, Some(ReflectionRefusal::Repeated), Some(ReflectionRefusal::Repeated), None]
     );
 }
 
 #[test]
 fn a_sender_that_hurries_is_not_answered() {
     let interval = Nanos::from_millis(1);
-    let mut reflector = Reflector::new(Settings { interval, ..settings(None) });
+    let mut reflector = StampReflector::new(ReflectorSettings { interval, ..settings(None) });
     let mut packet = Vec::new();
-    request(0, Format::Ptp).write(None, &mut packet);
+    request(0, TimeFormat::Ptp).write(None, &mut packet);
     assert!(reflect(&mut reflector, &packet, 1_000_000).is_ok());
-    assert_eq!(reflect(&mut reflector, &packet, 1_999_999), Err(Refused::TooSoon));
+    assert_eq!(reflect(&mut reflector, &packet, 1_999_999), Err(ReflectionRefusal::TooSoon));
     assert!(reflect(&mut reflector, &packet, 2_000_000).is_ok());
     // Of a burst as many as are allowed at once, and one more each interval.
-    let mut reflector = Reflector::new(Settings { interval, burst: 3, ..settings(None) });
+    let mut reflector = StampReflector::new(ReflectorSettings { interval, burst: 3, ..settings(None) });
     let mut answered = |at: u64| reflect(&mut reflector, &packet, at).is_ok();
     assert_eq!([0, 0, 0, 0].map(|after| answered(5_000_000 + after)), [true, true, true, false]);
     assert_eq!(
@@ -182,31 +198,31 @@ fn a_sender_that_hurries_is_not_answered() {
     );
     assert_eq!([0, 0, 0, 0].map(|after| answered(50_000_000 + after)), [true, true, true, false]);
     // Too short to be one: nothing, whoever asks.
-    assert_eq!(reflect(&mut reflector, &packet[..OPEN - 1], 9_000_000), Err(Refused::Unreadable));
+    assert_eq!(reflect(&mut reflector, &packet[..OPEN - 1], 9_000_000), Err(ReflectionRefusal::Unreadable));
 }
 
-fn ends() -> Ends {
+fn ends() -> FrameEnds {
     let (source, target) = ("192.0.2.1".parse().unwrap(), "192.0.2.2".parse().unwrap());
-    Ends { own_mac: [2; 6], next_mac: [4; 6], source, target, class: 0 }
+    FrameEnds { own_mac: [2; 6], next_mac: [4; 6], source, target, class: 0 }
 }
 
-fn sender(key: Option<Key>) -> Sender {
-    let session = sender::Session {
+fn sender(key: Option<SessionKey>) -> StampSender {
+    let session = sender::SessionSettings {
         ports: (40_000, PORT),
         key,
-        format: Format::Ptp,
+        format: TimeFormat::Ptp,
         number: 7,
         realtime_offset_ns: i64::try_from(NOW).unwrap(),
         synchronised_ns: None,
         follow_up: true,
     };
-    Sender::new(ends(), session)
+    StampSender::new(ends(), session)
 }
 
 /// What a sender reads of a reflection.
-fn heard(sender: &mut Sender, payload: &[u8]) -> Option<Reply> {
+fn heard(sender: &mut StampSender, payload: &[u8]) -> Option<ProbeReply> {
     let ends = ends();
-    let back = Ends { source: ends.target, target: ends.source, ..ends };
+    let back = FrameEnds { source: ends.target, target: ends.source, ..ends };
     let mut frame = Vec::new();
     back.udp(PORT, 40_000, payload, &mut frame);
     sender.read(&answer::read(&frame, false).unwrap())
@@ -215,7 +231,7 @@ fn heard(sender: &mut Sender, payload: &[u8]) -> Option<Reply> {
 #[test]
 fn both_ends_agree_on_what_was_lost_in_which_direction() {
     for key in [None, Some(key())] {
-        let mut reflector = Reflector::new(settings(key.clone()));
+        let mut reflector = StampReflector::new(settings(key.clone()));
         let mut sender = sender(key);
         let mut replies = 0;
         for number in 0..10 {
@@ -247,7 +263,7 @@ fn both_ends_agree_on_what_was_lost_in_which_direction() {
 
 #[test]
 fn order_copies_and_the_end_of_a_session_are_in_the_loss_of_no_wrong_direction() {
-    let mut reflector = Reflector::new(settings(None));
+    let mut reflector = StampReflector::new(settings(None));
     let mut sender = sender(None);
     let mut requests: Vec<Vec<u8>> = Vec::new();
     for number in 0..10 {
@@ -268,7 +284,7 @@ fn order_copies_and_the_end_of_a_session_are_in_the_loss_of_no_wrong_direction()
 fn a_reflector_that_begins_anew_does_no_harm() {
     let mut sender = sender(None);
     for begin in [0, 5] {
-        let mut reflector = Reflector::new(settings(None));
+        let mut reflector = StampReflector::new(settings(None));
         for number in begin..begin + 5 {
             let mut frame = Vec::new();
             sender.write(number, MonoTime::from_nanos(u64::from(number)), 100, &mut frame);
@@ -282,7 +298,7 @@ fn a_reflector_that_begins_anew_does_no_harm() {
 
 #[test]
 fn a_reflector_that_knows_no_session_numbers_is_understood() {
-    let mut reflector = Reflector::new(settings(None));
+    let mut reflector = StampReflector::new(settings(None));
     let mut sender = sender(None);
     let mut frame = Vec::new();
     sender.write(3, MonoTime::from_nanos(1), 100, &mut frame);
@@ -305,16 +321,16 @@ fn who_forbids_a_session_or_does_not_listen_is_heard() {
         let error = crate::method::error_about(ends, &frame[..frame::ETHERNET + quoted], 3, code);
         sender.read(&answer::read(&error, false).unwrap()).map(|reply| (reply.number, reply.says))
     };
-    let prohibited = Says::Trouble(Trouble::Prohibited);
+    let prohibited = ReplyMeaning::Trouble(PathTrouble::Prohibited);
     assert_eq!(told(13, 60), Some((2, prohibited)));
     assert_eq!(told(13, 28), Some((2, prohibited)), "a quote of the ports only");
-    assert_eq!(told(3, 60), Some((2, Says::Closed)));
+    assert_eq!(told(3, 60), Some((2, ReplyMeaning::Closed)));
     assert_eq!(told(3, 28), None);
 }
 
 #[test]
 fn a_tampered_reflection_is_no_reply() {
-    let mut reflector = Reflector::new(settings(Some(key())));
+    let mut reflector = StampReflector::new(settings(Some(key())));
     let mut sender = sender(Some(key()));
     let mut frame = Vec::new();
     sender.write(0, MonoTime::from_nanos(1), 200, &mut frame);
@@ -333,15 +349,15 @@ fn a_tampered_reflection_is_no_reply() {
 proptest! {
     #[test]
     fn times_are_read_as_written(ns in 946_684_800_000_000_000_u64..2_085_000_000_000_000_000) {
-        for format in [Format::Ntp, Format::Ptp] {
+        for format in [TimeFormat::Ntp, TimeFormat::Ptp] {
             prop_assert_eq!(format.read(format.write(ns)), Some(ns));
         }
     }
 
     #[test]
     fn an_estimate_holds_its_error(error in 0_u64..1 << 62, synchronised: bool) {
-        let estimate = Estimate::of(error, Format::Ptp, synchronised);
-        let read = Estimate::read(estimate.write());
+        let estimate = ErrorEstimate::of(error, TimeFormat::Ptp, synchronised);
+        let read = ErrorEstimate::read(estimate.write());
         prop_assert_eq!(read, estimate);
         let said = read.error_ns().unwrap();
         // Two digits of eight bits are kept, rounded up at every step.
@@ -350,28 +366,28 @@ proptest! {
 
     #[test]
     fn garbage_is_never_reflected_longer_and_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
-        let mut reflector = Reflector::new(settings(None));
+        let mut reflector = StampReflector::new(settings(None));
         if let Ok(back) = reflect(&mut reflector, &bytes, 1) {
             prop_assert_eq!(back.len(), bytes.len());
         }
-        let mut sealed = Reflector::new(settings(Some(key())));
+        let mut sealed = StampReflector::new(settings(Some(key())));
         prop_assert!(reflect(&mut sealed, &bytes, 1).is_err());
         let _ = tlv::read(&bytes).count();
-        let _ = Reflection::read(&bytes, None);
+        let _ = StampReflection::read(&bytes, None);
     }
 }
 
 #[test]
 fn strangers_are_forgotten_many_at_once_so_that_each_costs_little() {
     let interval = Nanos::from_millis(1);
-    let mut reflector = Reflector::new(Settings { interval, ..settings(None) });
+    let mut reflector = StampReflector::new(ReflectorSettings { interval, ..settings(None) });
     let mut bytes = Vec::new();
-    request(1, Format::Ntp).write(None, &mut bytes);
+    request(1, TimeFormat::Ntp).write(None, &mut bytes);
     let mut rounds = 0;
     let mut before = 0;
     for number in 0..40_000_u32 {
         let from = (std::net::Ipv4Addr::from_bits(0xc612_0000 + number), 9_000).into();
-        let arrived = Arrived { from, ..arrived(&bytes, u64::from(number) * 1_000) };
+        let arrived = ArrivedRequest { from, ..arrived(&bytes, u64::from(number) * 1_000) };
         assert!(reflector.reflect(&arrived, &mut Vec::new()).is_ok());
         let now = reflector.remembered();
         assert!(now <= 4_096);

@@ -12,7 +12,7 @@ const SECOND: u64 = 1_000_000_000;
 /// How a time is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Format {
+pub enum TimeFormat {
     /// Seconds since 1900 and their 2^32nd parts.
     Ntp,
     /// Seconds since 1970 and nanoseconds (the truncated format of IEEE 1588).
@@ -20,7 +20,7 @@ pub enum Format {
     Ptp,
 }
 
-impl Format {
+impl TimeFormat {
     /// Nanoseconds since 1970 as 64 bits.
     pub const fn write(self, realtime_ns: u64) -> u64 {
         let (seconds, ns) = (realtime_ns / SECOND, realtime_ns % SECOND);
@@ -46,20 +46,20 @@ impl Format {
 
 /// How far a clock may be off, as its owner says (RFC 4656, section 4.1.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Estimate {
+pub struct ErrorEstimate {
     /// The owner believes that the clock is set by a source of UTC.
     pub is_synchronised: bool,
     /// How times are written.
-    pub format: Format,
+    pub format: TimeFormat,
     /// The error is `multiplier * 2^(scale - 32)` seconds; a multiplier of zero makes it no estimate.
     pub scale: u8,
     /// See [`Self::scale`].
     pub multiplier: u8,
 }
 
-impl Estimate {
+impl ErrorEstimate {
     /// The smallest that holds an error.
-    pub const fn of(error_ns: u64, format: Format, is_synchronised: bool) -> Self {
+    pub const fn of(error_ns: u64, format: TimeFormat, is_synchronised: bool) -> Self {
         // In 2^32nd parts of a second, rounded up.
         let mut parts = ((error_ns as u128) << 32).div_ceil(SECOND as u128);
         let mut scale = 0;
@@ -80,7 +80,7 @@ impl Estimate {
 
     /// As sixteen bits.
     pub const fn write(self) -> u16 {
-        let format = matches!(self.format, Format::Ptp);
+        let format = matches!(self.format, TimeFormat::Ptp);
         (self.is_synchronised as u16) << 15
             | (format as u16) << 14
             | ((self.scale & 63) as u16) << 8
@@ -89,7 +89,7 @@ impl Estimate {
 
     /// What sixteen bits say.
     pub const fn read(bits: u16) -> Self {
-        let format = if bits & 0x4000 == 0 { Format::Ntp } else { Format::Ptp };
+        let format = if bits & 0x4000 == 0 { TimeFormat::Ntp } else { TimeFormat::Ptp };
         let [high, low] = bits.to_be_bytes();
         Self { is_synchronised: bits & 0x8000 != 0, format, scale: high & 63, multiplier: low }
     }

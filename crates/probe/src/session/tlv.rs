@@ -3,7 +3,7 @@
 //! Invariant: reading never panics and never reads past the end; what cannot be read is marked, not dropped, because a reflector
 //! sends back what it was sent.
 
-use super::{Key, be16, be32, be64};
+use super::{SessionKey, be16, be32, be64};
 
 /// Bytes in front of a value.
 pub const HEADER: usize = 4;
@@ -21,7 +21,7 @@ pub mod flags {
 /// What a TLV is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are the RFC's")]
-pub enum Kind {
+pub enum TlvKind {
     ExtraPadding,
     Location,
     TimestampInformation,
@@ -33,7 +33,7 @@ pub enum Kind {
     Other(u8),
 }
 
-impl Kind {
+impl TlvKind {
     /// Of a type field.
     pub const fn of(number: u8) -> Self {
         match number {
@@ -82,7 +82,7 @@ pub struct Tlv<'a> {
     /// Its flags.
     pub flags: u8,
     /// What it is.
-    pub kind: Kind,
+    pub kind: TlvKind,
     /// Its value; cut if the packet ends before it does.
     pub value: &'a [u8],
     /// Where its header is, from the first TLV on.
@@ -102,7 +102,7 @@ pub fn read(bytes: &[u8]) -> impl Iterator<Item = Tlv<'_>> {
         }
         let (start, length) = (at + HEADER, usize::from(be16(bytes, at + 2)?));
         let end = (start + length).min(bytes.len());
-        let (kind, value) = (Kind::of(head[1]), bytes.get(start..end)?);
+        let (kind, value) = (TlvKind::of(head[1]), bytes.get(start..end)?);
         let is_malformed = value.len() < length || !kind.fits(length);
         let tlv = Tlv { flags: head[0], kind, value, at, is_malformed };
         at = start + length;
@@ -111,7 +111,7 @@ pub fn read(bytes: &[u8]) -> impl Iterator<Item = Tlv<'_>> {
 }
 
 /// Adds one as a sender writes it.
-pub fn ask(packet: &mut Vec<u8>, kind: Kind, value: &[u8]) {
+pub fn ask(packet: &mut Vec<u8>, kind: TlvKind, value: &[u8]) {
     let length = u16::try_from(value.len()).unwrap_or(u16::MAX);
     packet.extend([flags::UNRECOGNIZED, kind.number()]);
     packet.extend(length.to_be_bytes());
@@ -119,21 +119,21 @@ pub fn ask(packet: &mut Vec<u8>, kind: Kind, value: &[u8]) {
 }
 
 /// Adds the digest over number and TLVs, which begin at `from`.
-pub fn seal(packet: &mut Vec<u8>, from: usize, key: &Key) {
+pub fn seal(packet: &mut Vec<u8>, from: usize, key: &SessionKey) {
     let digest = key.digest(&[&packet[..4], &packet[from..]]);
-    ask(packet, Kind::Hmac, &digest);
+    ask(packet, TlvKind::Hmac, &digest);
 }
 
 /// Whether TLVs from `from` on are covered by a right digest; also if there are none.
-pub fn is_sealed(packet: &[u8], from: usize, key: &Key) -> bool {
+pub fn is_sealed(packet: &[u8], from: usize, key: &SessionKey) -> bool {
     let Some(bytes) = packet.get(from..) else { return true };
     let mut last = None;
     for tlv in read(bytes) {
         match tlv.kind {
-            Kind::Hmac => {
+            TlvKind::Hmac => {
                 // Nothing may follow that it does not cover, but for padding.
                 let behind = &bytes[tlv.at + HEADER + tlv.value.len()..];
-                let padding = read(behind).take_while(|tlv| tlv.kind == Kind::ExtraPadding);
+                let padding = read(behind).take_while(|tlv| tlv.kind == TlvKind::ExtraPadding);
                 let is_last = padding.map(|tlv| HEADER + tlv.value.len()).sum::<usize>() == behind.len();
                 let is_right = key.is_right(&[&packet[..4], &bytes[..tlv.at]], tlv.value);
                 return !tlv.is_malformed && is_last && is_right;
@@ -174,7 +174,7 @@ impl FollowUp {
 
 /// What Direct Measurement counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct MeasuredCounts {
     /// Packets of the session the sender had sent.
     pub sent: u32,
     /// Those the reflector had received.
@@ -183,7 +183,7 @@ pub struct Tally {
     pub reflected: u32,
 }
 
-impl Tally {
+impl MeasuredCounts {
     /// From a value.
     pub fn read(value: &[u8]) -> Option<Self> {
         Some(Self { sent: be32(value, 0)?, received: be32(value, 4)?, reflected: be32(value, 8)? })
@@ -201,7 +201,7 @@ impl Tally {
 
 /// What a Class of Service TLV says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Class {
+pub struct ServiceClass {
     /// The code point the sender wants for the reflection.
     pub wanted: u8,
     /// The code point the request arrived with.
@@ -212,7 +212,7 @@ pub struct Class {
     pub is_refused: bool,
 }
 
-impl Class {
+impl ServiceClass {
     /// From a value.
     pub fn read(value: &[u8]) -> Option<Self> {
         let bits = be32(value, 0)?;

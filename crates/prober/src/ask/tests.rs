@@ -1,55 +1,55 @@
 use super::*;
-use crate::ear::{Hush, Wanted};
-use crate::lab::{Lab, Plain, permitted};
+use crate::ear::{SilencedPort, WantedPackets};
+use crate::lab::{PlainRelease, ProbeLab, permitted};
 use crate::path;
-use packetrig_probe::method::{Datagram, Echo, Syn};
-use packetrig_probe::{Budget, Flag};
+use packetrig_probe::method::{DatagramMethod, EchoMethod, SynMethod};
+use packetrig_probe::{ProbeBudget, ProbeFlag};
 use packetrig_sys::netns::NetNs;
 use std::net::{TcpListener, UdpSocket};
 
 const EVERY: Nanos = Nanos::from_millis(50);
 
-fn line(way: &Way, method: Box<dyn Method>, count: u32) -> Line<'static> {
-    let budget = Budget::new(way.permitted.limits());
-    Line {
+fn line(way: &ProbePath, method: Box<dyn ProbeMethod>, count: u32) -> ProbeLine<'static> {
+    let budget = ProbeBudget::new(way.permitted.limits());
+    ProbeLine {
         way: way.clone(),
         method,
-        dispatcher: Dispatcher::new(Box::new(Plain::open(way)), budget),
-        schedule: Schedule::periodic(count, EVERY, 98).unwrap(),
+        dispatcher: ReleaseDispatcher::new(Box::new(PlainRelease::open(way)), budget),
+        schedule: ProbeSchedule::periodic(count, EVERY, 98).unwrap(),
         shift: Nanos::ZERO,
     }
 }
 
-fn ask(lines: &mut [Line<'_>], port: Option<u16>) -> Vec<Outcome> {
+fn ask(lines: &mut [ProbeLine<'_>], port: Option<u16>) -> Vec<LineOutcome> {
     let way = lines[0].way.clone();
     let addresses = lines.iter().map(|line| line.way.ends.source).collect();
-    let ear = Ear::open(&way.location, way.index, &Wanted { addresses, port }).unwrap();
-    let patience = Patience { answer: Nanos::from_millis(500), stop: &|| false };
+    let ear = PacketListener::open(&way.location, way.index, &WantedPackets { addresses, port }).unwrap();
+    let patience = AskOptions { answer: Nanos::from_millis(500), stop: &|| false };
     run(lines, &mut [ear], patience, &mut |_| {}).unwrap()
 }
 
-fn way(lab: &Lab, ip: &str) -> Way {
+fn way(lab: &ProbeLab, ip: &str) -> ProbePath {
     path::find(Some(&lab.near), permitted(ip), None).unwrap()
 }
 
 #[test]
 fn every_probe_is_answered_once_and_instants_are_exactly_apart() {
-    let Some(lab) = Lab::new() else { return };
+    let Some(lab) = ProbeLab::new() else { return };
     let (four, six) = (way(&lab, "192.0.2.2"), way(&lab, "2001:db8::2"));
     let mut lines = [
-        line(&four, Box::new(Echo::new(four.ends, 77, None)), 5),
-        line(&six, Box::new(Echo::new(six.ends, 77, None)), 5),
+        line(&four, Box::new(EchoMethod::new(four.ends, 77, None)), 5),
+        line(&six, Box::new(EchoMethod::new(six.ends, 77, None)), 5),
     ];
     lines[1].shift = Nanos::from_millis(25);
     for outcome in ask(&mut lines, None) {
-        assert_eq!(outcome.end, End::Done);
+        assert_eq!(outcome.end, LineEnd::Done);
         let counts = outcome.series.counts();
         assert_eq!((counts.sent, counts.answered, counts.lost, counts.duplicates), (5, 5, 0, 0));
         let records = outcome.series.records();
         for two in records.windows(2) {
             assert_eq!(two[1].planned.since(two[0].planned), EVERY);
         }
-        assert!(records[0].flags.contains(&Flag::First) && records[1].flags.is_empty());
+        assert!(records[0].flags.contains(&ProbeFlag::First) && records[1].flags.is_empty());
         let rtt = outcome.series.summary().rtt.unwrap();
         // On a busy machine the clocks are compared badly, and the bound says so.
         let longest_minimum = rtt.min_ns.saturating_add_unsigned(rtt.bound_ns);
@@ -59,7 +59,7 @@ fn every_probe_is_answered_once_and_instants_are_exactly_apart() {
 
 #[test]
 fn closed_and_open_ports_are_told_apart() {
-    let Some(lab) = Lab::new() else { return };
+    let Some(lab) = ProbeLab::new() else { return };
     let far = NetNs::open(&lab.far).unwrap();
     let listener = far.run_in(|| TcpListener::bind("192.0.2.2:0").unwrap()).unwrap();
     let echo = far.run_in(|| UdpSocket::bind("192.0.2.2:0").unwrap()).unwrap();
@@ -74,12 +74,12 @@ fn closed_and_open_ports_are_told_apart() {
         }
     });
     let way = way(&lab, "192.0.2.2");
-    let hush = Hush::any_port(Some(&lab.near), way.ends.source).unwrap();
+    let hush = SilencedPort::any_port(Some(&lab.near), way.ends.source).unwrap();
     let own = hush.port();
-    let methods: [(Box<dyn Method>, Says); 3] = [
-        (Box::new(Syn::new(way.ends, own, port, 1)), Says::Open),
-        (Box::new(Syn::new(way.ends, own, 1, 2)), Says::Closed),
-        (Box::new(Datagram::new(way.ends, own, echo_port, None)), Says::Echo),
+    let methods: [(Box<dyn ProbeMethod>, ReplyMeaning); 3] = [
+        (Box::new(SynMethod::new(way.ends, own, port, 1)), ReplyMeaning::Open),
+        (Box::new(SynMethod::new(way.ends, own, 1, 2)), ReplyMeaning::Closed),
+        (Box::new(DatagramMethod::new(way.ends, own, echo_port, None)), ReplyMeaning::Echo),
     ];
     // One at a time, and the last three times: a target remembers the half-open connection of the first.
     for ((method, says), count) in methods.into_iter().zip([1, 3, 3]) {
@@ -89,34 +89,36 @@ fn closed_and_open_ports_are_told_apart() {
         assert_eq!(summary.said[0].0, says);
     }
     echoing.join().unwrap();
-    let closed: Box<dyn Method> = Box::new(Datagram::new(way.ends, own, 9, None));
+    let closed: Box<dyn ProbeMethod> = Box::new(DatagramMethod::new(way.ends, own, 9, None));
     let outcome = ask(&mut [line(&way, closed, 1)], Some(own)).remove(0);
-    assert_eq!(outcome.series.summary().said, [(Says::Closed, 1)]);
+    assert_eq!(outcome.series.summary().said, [(ReplyMeaning::Closed, 1)]);
 }
 
 #[test]
 fn a_series_ends_when_too_much_is_lost_unless_the_owner_allows_it() {
-    let Some(lab) = Lab::new() else { return };
+    let Some(lab) = ProbeLab::new() else { return };
     // The far end has the address on its cable and drops echo requests.
     let far = NetNs::open(&lab.far).unwrap();
     packetrig_sys::kernel::write_setting(&far, "net/ipv4/icmp_echo_ignore_all", "1").unwrap();
     let way = way(&lab, "192.0.2.2");
-    let mut lines = [line(&way, Box::new(Echo::new(way.ends, 1, None)), 80)];
+    let mut lines = [line(&way, Box::new(EchoMethod::new(way.ends, 1, None)), 80)];
     let outcome = ask(&mut lines, None).remove(0);
-    assert_eq!(outcome.end, End::Lossy);
+    assert_eq!(outcome.end, LineEnd::Lossy);
     let counts = outcome.series.counts();
     assert!((50..70).contains(&counts.sent) && counts.lost == counts.sent, "{counts:?}");
 }
 
 #[test]
 fn more_than_is_allowed_does_not_begin() {
-    let Some(lab) = Lab::new() else { return };
+    let Some(lab) = ProbeLab::new() else { return };
     let way = way(&lab, "192.0.2.2");
-    let mut lines = [line(&way, Box::new(Echo::new(way.ends, 1, None)), 1)];
-    lines[0].schedule = Schedule::periodic(200, Nanos::from_millis(40), 98).unwrap_or_else(|e| panic!("{e}"));
+    let mut lines = [line(&way, Box::new(EchoMethod::new(way.ends, 1, None)), 1)];
+    lines[0].schedule =
+        ProbeSchedule::periodic(200, Nanos::from_millis(40), 98).unwrap_or_else(|e| panic!("{e}"));
     assert!(fits(&lines[0]).is_ok(), "a burst and the rate");
-    lines[0].schedule = Schedule::periodic(300, Nanos::from_millis(40), 98).unwrap_or_else(|e| panic!("{e}"));
-    let patience = Patience { answer: Nanos::ZERO, stop: &|| false };
+    lines[0].schedule =
+        ProbeSchedule::periodic(300, Nanos::from_millis(40), 98).unwrap_or_else(|e| panic!("{e}"));
+    let patience = AskOptions { answer: Nanos::ZERO, stop: &|| false };
     let refused = run(&mut lines, &mut [], patience, &mut |_| panic!("nothing happens"));
-    assert!(matches!(refused, Err(Error::Limits(Exceeded::Probes(_)))), "{refused:?}");
+    assert!(matches!(refused, Err(Error::Limits(BudgetExceeded::Probes(_)))), "{refused:?}");
 }

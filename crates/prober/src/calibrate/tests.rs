@@ -1,13 +1,13 @@
 use super::*;
-use crate::lab::Cable;
+use crate::lab::LabCable;
 
 #[test]
 fn every_probe_of_every_mechanism_arrives_and_stamps_are_in_order() {
-    let Some(lab) = Cable::new() else { return };
-    let extent = Extent { count: 200, gap: Nanos::from_micros(50), train: 50 };
+    let Some(lab) = LabCable::new() else { return };
+    let extent = CalibrationExtent { count: 200, gap: Nanos::from_micros(50), train: 50 };
     let (near, far) = (lab.at("a"), lab.at("b"));
-    let found = perform((&near, &far), &[], &Mechanism::ALL, extent, &|| false).unwrap();
-    assert_eq!(found.len(), Mechanism::ALL.len());
+    let found = perform((&near, &far), &[], &ReleaseMechanism::ALL, extent, &|| false).unwrap();
+    assert_eq!(found.len(), ReleaseMechanism::ALL.len());
     for found in &found {
         if found.obstacle.is_some() {
             assert_eq!(found.sent, 0);
@@ -16,26 +16,29 @@ fn every_probe_of_every_mechanism_arrives_and_stamps_are_in_order() {
         assert_eq!((found.sent, found.arrived, found.out_of_order), (200, 200, 0), "{found:?}");
         let (error, released) = (found.error_ns.unwrap(), found.release_to_arrival_ns.unwrap());
         assert!(error.least <= error.p50 && error.p50 <= error.p99 && error.p99 <= error.most, "{found:?}");
-        if found.mechanism != Mechanism::Ring {
+        if found.mechanism != ReleaseMechanism::Ring {
             assert!(error.least > 0, "nothing arrives before its instant: {found:?}");
             assert!(released.most > 0, "{found:?}");
         }
     }
     let can: Vec<_> = found.iter().filter(|f| f.obstacle.is_none()).map(|f| f.mechanism).collect();
-    assert!(can.starts_with(&[Mechanism::Sleep, Mechanism::Spin, Mechanism::Ring]), "{can:?}");
+    assert!(
+        can.starts_with(&[ReleaseMechanism::Sleep, ReleaseMechanism::Spin, ReleaseMechanism::Ring]),
+        "{can:?}"
+    );
     let kept = kept(&near, &found);
     assert_eq!((kept.driver.as_str(), kept.mechanisms.len()), ("veth", can.len()));
 }
 
 #[test]
 fn an_interface_with_an_address_of_others_is_refused() {
-    let Some(lab) = Cable::new() else { return };
+    let Some(lab) = LabCable::new() else { return };
     let mut links = NamespaceLinks::open(&lab.netns).unwrap();
     links.add_address(lab.index("b"), "10.1.2.3".parse().unwrap(), 24).unwrap();
-    let extent = Extent { count: 1, gap: Nanos::ZERO, train: 1 };
+    let extent = CalibrationExtent { count: 1, gap: Nanos::ZERO, train: 1 };
     let (near, far) = (lab.at("a"), lab.at("b"));
     let perform = |confirmed: &[PortLocation]| {
-        perform((&near, &far), confirmed, &[Mechanism::Sleep], extent, &|| false)
+        perform((&near, &far), confirmed, &[ReleaseMechanism::Sleep], extent, &|| false)
     };
     let refused = perform(std::slice::from_ref(&near));
     assert!(matches!(refused, Err(Error::Engine(packetrig_engine::Error::Guard(_)))), "{refused:?}");

@@ -3,7 +3,7 @@
 //! The kernel sees frames without the VLAN tag it took out, and answers to untagged probes have none. Programs are written with
 //! labels of two ends only: `PASS` and `DROP`, put in place at the end.
 
-use super::Wanted;
+use super::WantedPackets;
 use packetrig_sys::pcap::ClassicInsn;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -32,7 +32,7 @@ const fn on(k: u32, then: u8, other: u8) -> ClassicInsn {
 const PASS: ClassicInsn = insn(RETURN, u32::MAX);
 const DROP: ClassicInsn = insn(RETURN, 0);
 
-pub(super) fn compile(wanted: &Wanted) -> Vec<ClassicInsn> {
+pub(super) fn compile(wanted: &WantedPackets) -> Vec<ClassicInsn> {
     let mut program = Vec::new();
     for address in &wanted.addresses {
         program.extend(match address {
@@ -103,12 +103,12 @@ fn guarded(conditions: &[(u16, u32, u32)], body: Vec<ClassicInsn>) -> Vec<Classi
 #[cfg(test)]
 mod tests {
     use super::*;
-    use packetrig_probe::frame::{Ends, Segment};
+    use packetrig_probe::frame::{FrameEnds, TcpSegment};
     use packetrig_wire::bpf::{self, FilterProgram};
 
     fn program(addresses: &[&str], port: Option<u16>) -> FilterProgram {
         let addresses = addresses.iter().map(|ip| ip.parse().unwrap()).collect();
-        let compiled = compile(&Wanted { addresses, port });
+        let compiled = compile(&WantedPackets { addresses, port });
         let of = |i: &ClassicInsn| bpf::ClassicInsn { code: i.code, jt: i.jt, jf: i.jf, k: i.k };
         FilterProgram::new(compiled.iter().map(of).collect()).unwrap()
     }
@@ -118,13 +118,13 @@ mod tests {
         let target: IpAddr = to.parse().unwrap();
         let from = if target.is_ipv4() { "192.0.2.9" } else { "2001:db8::9" };
         let source = from.parse().unwrap();
-        let ends = Ends { own_mac: [2; 6], next_mac: [4; 6], source, target, class: 0 };
+        let ends = FrameEnds { own_mac: [2; 6], next_mac: [4; 6], source, target, class: 0 };
         let mut frame = Vec::new();
         ends.echo(1, 1, &[], &mut frame);
         let echo = program.matches(&frame);
         ends.udp(9, port, &[], &mut frame);
         let udp = program.matches(&frame);
-        let segment = Segment { source_port: 9, target_port: port, ..Segment::default() };
+        let segment = TcpSegment { source_port: 9, target_port: port, ..TcpSegment::default() };
         ends.tcp(&segment, &mut frame);
         [echo, udp, program.matches(&frame)]
     }

@@ -1,6 +1,6 @@
 //! What comes back: frames from a ring that the kernel fills, with the kernel's stamp of each arrival.
 //!
-//! An [`Ear`] belongs to one interface. Looking into the ring takes no system call, so whoever waits between probes can look as
+//! An [`PacketListener`] belongs to one interface. Looking into the ring takes no system call, so whoever waits between probes can look as
 //! often as it likes; the kernel puts into it only what is addressed to us and could be an answer.
 //!
 //! Invariant: the stamp of a frame is an interval of the monotonic clock that holds the instant at which the kernel stamped it, as long
@@ -10,8 +10,8 @@ mod filter;
 
 use crate::Error;
 use packetrig_plan::PortLocation;
-use packetrig_probe::answer::{self, Answer};
-use packetrig_probe::{Source, Stamp};
+use packetrig_probe::answer::{self, ProbeAnswer};
+use packetrig_probe::{ProbeStamp, StampSource};
 use packetrig_sys::clock::{self, RealtimeOffset};
 use packetrig_sys::netns::NetNs;
 use packetrig_sys::packet::{RxOptions, RxRing};
@@ -31,7 +31,7 @@ const BLOCKS: u32 = 64;
 
 /// What to listen for: packets to one of the addresses that are ICMP, or come to the port.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct WantedPackets {
     /// Own addresses.
     pub addresses: Vec<IpAddr>,
     /// Own port of UDP and TCP; `None`: ICMP only.
@@ -40,33 +40,33 @@ pub struct Wanted {
 
 /// A frame that was heard.
 #[derive(Clone, Copy, Debug)]
-pub struct Heard<'a> {
+pub struct HeardFrame<'a> {
     /// Its bytes, without FCS.
     pub frame: &'a [u8],
     /// When it arrived.
-    pub at: Stamp,
+    pub at: ProbeStamp,
     /// Its sender is on this machine and left a checksum to a card that never was.
     pub lacks_checksum: bool,
 }
 
-impl<'a> Heard<'a> {
+impl<'a> HeardFrame<'a> {
     /// What it says, if it could be an answer.
-    pub fn answer(&self) -> Option<Answer<'a>> {
+    pub fn answer(&self) -> Option<ProbeAnswer<'a>> {
         answer::read(self.frame, self.lacks_checksum)
     }
 }
 
 /// See the module.
 #[derive(Debug)]
-pub struct Ear {
+pub struct PacketListener {
     ring: RxRing,
     offset: RealtimeOffset,
     compared_at: u64,
 }
 
-impl Ear {
+impl PacketListener {
     /// Listens at an interface from now on.
-    pub fn open(location: &PortLocation, index: u32, wanted: &Wanted) -> Result<Self, Error> {
+    pub fn open(location: &PortLocation, index: u32, wanted: &WantedPackets) -> Result<Self, Error> {
         Self::open_holding(location, index, wanted, 0)
     }
 
@@ -75,7 +75,7 @@ impl Ear {
     pub fn open_holding(
         location: &PortLocation,
         index: u32,
-        wanted: &Wanted,
+        wanted: &WantedPackets,
         frames: u32,
     ) -> Result<Self, Error> {
         let netns = NetNs::open_or_current(location.namespace.as_deref())?;
@@ -92,7 +92,7 @@ impl Ear {
     }
 
     /// Gives what is there to `take`, no more than can be taken in a row; says how many. Waits for nothing.
-    pub fn listen(&mut self, mut take: impl FnMut(Heard<'_>)) -> usize {
+    pub fn listen(&mut self, mut take: impl FnMut(HeardFrame<'_>)) -> usize {
         let now = clock::monotonic_ns();
         let before = self.offset;
         if now - self.compared_at > COMPARED_EVERY {
@@ -100,7 +100,7 @@ impl Ear {
         }
         let after = self.offset;
         self.ring.receive(BATCH, &mut |raw| {
-            take(Heard {
+            take(HeardFrame {
                 frame: raw.bytes,
                 at: between(before, after, raw.realtime_ns),
                 lacks_checksum: raw.lacks_checksum,
@@ -120,23 +120,23 @@ impl Ear {
 }
 
 /// A stamp of the real-time clock that was taken between two comparisons of it with the monotonic one.
-fn between(before: RealtimeOffset, after: RealtimeOffset, realtime_ns: u64) -> Stamp {
+fn between(before: RealtimeOffset, after: RealtimeOffset, realtime_ns: u64) -> ProbeStamp {
     let around = |offset: RealtimeOffset| {
         let at = MonoTime::from_nanos(offset.to_monotonic(realtime_ns));
-        Stamp::around(Source::Kernel, at, offset.bound_ns)
+        ProbeStamp::around(StampSource::Kernel, at, offset.bound_ns)
     };
     let (one, other) = (around(before), around(after));
-    Stamp { lo: one.lo.min(other.lo), hi: one.hi.max(other.hi), ..one }
+    ProbeStamp { lo: one.lo.min(other.lo), hi: one.hi.max(other.hi), ..one }
 }
 
 /// Keeps the kernel from answering what comes back to our port, as it does when nobody has it: with a TCP reset, or "port unreachable".
 /// The ear hears it all the same. Dropping it gives the port back.
 #[derive(Debug)]
-pub struct Hush {
+pub struct SilencedPort {
     held: Vec<HeldPort>,
 }
 
-impl Hush {
+impl SilencedPort {
     /// Holds a free port of both protocols at an own address in a namespace.
     pub fn any_port(namespace: Option<&str>, address: IpAddr) -> Result<Self, Error> {
         let netns = NetNs::open_or_current(namespace)?;
@@ -176,6 +176,6 @@ mod tests {
         let before = RealtimeOffset { offset_ns: 1_000, bound_ns: 10 };
         let after = RealtimeOffset { offset_ns: 1_100, bound_ns: 20 };
         let stamp = between(before, after, 5_000);
-        assert_eq!((stamp.lo, stamp.hi, stamp.source), (3_880, 4_010, Source::Kernel));
+        assert_eq!((stamp.lo, stamp.hi, stamp.source), (3_880, 4_010, StampSource::Kernel));
     }
 }

@@ -1,18 +1,19 @@
 use super::*;
-use crate::ear::{Hush, Wanted};
-use crate::lab::{Lab, Plain};
+use crate::ear::{SilencedPort, WantedPackets};
+use crate::lab::{PlainRelease, ProbeLab};
 use crate::path;
-use crate::release::Release;
-use packetrig_probe::oneprobe::{Forward, Manner, Order, Request, Verdict};
-use packetrig_probe::{Budget, Mechanism, Permit, Source};
+use crate::release::FrameRelease;
+use packetrig_probe::oneprobe::{ArrivalOrder, ForwardOutcome, HttpRequest, OneprobeOptions, ProbeVerdict};
+use packetrig_probe::{ProbeBudget, ProbePermit, ReleaseMechanism, StampSource};
 use packetrig_sys::netns::NetNs;
 use std::io::{Read, Write};
 use std::net::TcpListener;
 
-const MANNER: Manner = Manner { count: 60, every_ns: 50_000_000, payload: 300, answer: 536, seed: 1 };
+const MANNER: OneprobeOptions =
+    OneprobeOptions { count: 60, every_ns: 50_000_000, payload: 300, answer: 536, seed: 1 };
 
 /// A server that answers every connection with so many bytes, as often as it is asked.
-fn serve(lab: &Lab, bytes: usize) -> u16 {
+fn serve(lab: &ProbeLab, bytes: usize) -> u16 {
     let far = NetNs::open(&lab.far).unwrap();
     let listener = far.run_in(|| TcpListener::bind("192.0.2.2:0").unwrap()).unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -36,24 +37,24 @@ fn serve(lab: &Lab, bytes: usize) -> u16 {
 }
 
 /// Loses, swaps and holds back segments of pairs, in turns of ten.
-struct Faulty {
-    plain: Plain,
+struct FaultySegments {
+    plain: PlainRelease,
     pairs: u32,
     /// Leaves behind the next frame.
     held: Option<Vec<u8>>,
 }
 
-impl Release for Faulty {
-    fn mechanism(&self) -> Mechanism {
-        Mechanism::Sleep
+impl FrameRelease for FaultySegments {
+    fn mechanism(&self) -> ReleaseMechanism {
+        ReleaseMechanism::Sleep
     }
 
-    fn release(&mut self, train: &[Due<'_>], gone: &mut Vec<Gone>) -> Result<(), Error> {
+    fn release(&mut self, train: &[DueFrame<'_>], gone: &mut Vec<DepartedFrame>) -> Result<(), Error> {
         let [one, other] = train else {
             self.plain.release(train, gone)?;
             if let Some(frame) = self.held.take() {
                 let at = MonoTime::from_nanos(clock::monotonic_ns());
-                self.plain.release(&[Due { at, frame: &frame }], &mut Vec::new())?;
+                self.plain.release(&[DueFrame { at, frame: &frame }], &mut Vec::new())?;
             }
             return Ok(());
         };
@@ -68,35 +69,37 @@ impl Release for Faulty {
         };
         self.plain.release(&passing, gone)?;
         let now = MonoTime::from_nanos(clock::monotonic_ns());
-        let stamp = Stamp::around(Source::Program, now, 1_000);
-        gone.resize(2, Gone { handed_over: Some(stamp), ..Gone::default() });
+        let stamp = ProbeStamp::around(StampSource::Program, now, 1_000);
+        gone.resize(2, DepartedFrame { handed_over: Some(stamp), ..DepartedFrame::default() });
         Ok(())
     }
 }
 
 const OWNERS: &str = "[[target]]\nnetwork = \"192.0.2.0/24\"\nprobes_per_s = 1000\nbits_per_s = \"10Mbps\"\nloss_percent = 100\n";
 
-fn run(lab: &Lab, port: u16, is_faulty: bool) -> (End, Report) {
-    let target =
-        Permit::from_text(OWNERS).unwrap().permitted("192.0.2.2".parse().unwrap(), "2026-11-22").unwrap();
+fn run(lab: &ProbeLab, port: u16, is_faulty: bool) -> (End, OneprobeReport) {
+    let target = ProbePermit::from_text(OWNERS)
+        .unwrap()
+        .permitted("192.0.2.2".parse().unwrap(), "2026-11-22")
+        .unwrap();
     let way = path::find(Some(&lab.near), target, None).unwrap();
-    let hush = Hush::any_port(Some(&lab.near), way.ends.source).unwrap();
-    let wanted = Wanted { addresses: vec![way.ends.source], port: Some(hush.port()) };
-    let mut ear = Ear::open(&way.location, way.index, &wanted).unwrap();
-    let plain = Plain::open(&way);
-    let release: Box<dyn Release> =
-        if is_faulty { Box::new(Faulty { plain, pairs: 0, held: None }) } else { Box::new(plain) };
-    let mut dispatcher = Dispatcher::new(release, Budget::new(target.limits()));
-    let mut machine = Machine::new(MANNER, Request::new("lab.example", "/", None));
+    let hush = SilencedPort::any_port(Some(&lab.near), way.ends.source).unwrap();
+    let wanted = WantedPackets { addresses: vec![way.ends.source], port: Some(hush.port()) };
+    let mut ear = PacketListener::open(&way.location, way.index, &wanted).unwrap();
+    let plain = PlainRelease::open(&way);
+    let release: Box<dyn FrameRelease> =
+        if is_faulty { Box::new(FaultySegments { plain, pairs: 0, held: None }) } else { Box::new(plain) };
+    let mut dispatcher = ReleaseDispatcher::new(release, ProbeBudget::new(target.limits()));
+    let mut machine = OneprobeMachine::new(MANNER, HttpRequest::new("lab.example", "/", None));
     let own_port = hush.port();
-    let mut talk = Talk { way: &way, port, own_port, dispatcher: &mut dispatcher, ear: &mut ear };
+    let mut talk = OneprobeTalk { way: &way, port, own_port, dispatcher: &mut dispatcher, ear: &mut ear };
     let end = talk.run(&mut machine, &|| false).unwrap();
     (end, machine.report().0.clone())
 }
 
 #[test]
 fn the_kernels_own_tcp_answers_as_probes_expect() {
-    let Some(lab) = Lab::new() else { return };
+    let Some(lab) = ProbeLab::new() else { return };
     let port = serve(&lab, 100_000);
     let (end, report) = run(&lab, port, false);
     assert_eq!((end, report.probes, report.told), (End::Done, 60, 60), "{report:?}");
@@ -107,19 +110,19 @@ fn the_kernels_own_tcp_answers_as_probes_expect() {
 
 #[test]
 fn what_is_lost_and_overtaken_on_the_way_there_is_told_from_the_kernels_answers() {
-    let Some(lab) = Lab::new() else { return };
+    let Some(lab) = ProbeLab::new() else { return };
     let port = serve(&lab, 100_000);
     let (end, report) = run(&lab, port, true);
     assert_eq!((end, report.probes, report.told), (End::Done, 60, 60), "{:?}", report.outcomes);
     for outcome in &report.outcomes {
         let expected = match (outcome.number + 1) % 10 {
-            3 => Forward::FirstLost,
-            5 => Forward::SecondLost,
-            7 => Forward::Both(Order::Changed),
-            9 => Forward::BothLost,
-            _ => Forward::Both(Order::Kept),
+            3 => ForwardOutcome::FirstLost,
+            5 => ForwardOutcome::SecondLost,
+            7 => ForwardOutcome::Both(ArrivalOrder::Changed),
+            9 => ForwardOutcome::BothLost,
+            _ => ForwardOutcome::Both(ArrivalOrder::Kept),
         };
-        let Verdict::Told { forward, reverse } = outcome.verdict else { panic!("{outcome:?}") };
+        let ProbeVerdict::Told { forward, reverse } = outcome.verdict else { panic!("{outcome:?}") };
         assert_eq!((forward, reverse.lost()), (expected, 0), "{outcome:?}");
     }
     assert_eq!((report.forward.lost, report.forward.reordered, report.forward.ordered), (24, 6, 42));
@@ -127,8 +130,8 @@ fn what_is_lost_and_overtaken_on_the_way_there_is_told_from_the_kernels_answers(
 
 #[test]
 fn what_is_no_web_server_is_said_to_be_none() {
-    let Some(lab) = Lab::new() else { return };
-    assert_eq!(run(&lab, 1, false).0, End::Failed(Failure::Refused));
+    let Some(lab) = ProbeLab::new() else { return };
+    assert_eq!(run(&lab, 1, false).0, End::Failed(OneprobeFailure::Refused));
     let port = serve(&lab, 50);
-    assert_eq!(run(&lab, port, false).0, End::Failed(Failure::TooShort));
+    assert_eq!(run(&lab, port, false).0, End::Failed(OneprobeFailure::TooShort));
 }

@@ -1,18 +1,18 @@
 use super::*;
-use crate::ear::{Ear, Hush, Wanted};
-use crate::lab::{Lab, permitted, send};
-use packetrig_probe::Stamp;
-use packetrig_probe::answer::Content;
-use packetrig_probe::frame::{Segment, flags};
+use crate::ear::{PacketListener, SilencedPort, WantedPackets};
+use crate::lab::{ProbeLab, permitted, send};
+use packetrig_probe::ProbeStamp;
+use packetrig_probe::answer::AnswerContent;
+use packetrig_probe::frame::{TcpSegment, flags};
 /// Sends a frame and reads what `found` makes of the answers.
 fn ask<T>(
-    way: &Way,
+    way: &ProbePath,
     port: Option<u16>,
     frame: &[u8],
-    found: impl Fn(Content<'_>) -> Option<T>,
-) -> (T, Stamp, u64) {
-    let wanted = Wanted { addresses: vec![way.ends.source], port };
-    let mut ear = Ear::open(&way.location, way.index, &wanted).unwrap();
+    found: impl Fn(AnswerContent<'_>) -> Option<T>,
+) -> (T, ProbeStamp, u64) {
+    let wanted = WantedPackets { addresses: vec![way.ends.source], port };
+    let mut ear = PacketListener::open(&way.location, way.index, &wanted).unwrap();
     let at = send(way, frame);
     let deadline = clock::monotonic_ns() + 5_000_000_000;
     let mut heard = None;
@@ -29,11 +29,11 @@ fn ask<T>(
     (it, stamp, at)
 }
 
-fn echoes(way: &Way) {
+fn echoes(way: &ProbePath) {
     let mut frame = Vec::new();
     way.ends.echo(77, 3, b"anybody?", &mut frame);
-    let is_it = |content: Content<'_>| match content {
-        Content::Echo { identifier: 77, sequence: 3, payload: b"anybody?" } => Some(()),
+    let is_it = |content: AnswerContent<'_>| match content {
+        AnswerContent::Echo { identifier: 77, sequence: 3, payload: b"anybody?" } => Some(()),
         _ => None,
     };
     let ((), stamp, at) = ask(way, None, &frame, is_it);
@@ -42,7 +42,7 @@ fn echoes(way: &Way) {
 
 #[test]
 fn the_way_to_a_neighbour_and_back_is_found_for_both_families() {
-    let Some(lab) = Lab::new() else { return };
+    let Some(lab) = ProbeLab::new() else { return };
     for (ip, source) in [("192.0.2.2", "192.0.2.1"), ("2001:db8::2", "2001:db8::1")] {
         let way = find(Some(&lab.near), permitted(ip), None).unwrap();
         assert_eq!((way.location.interface.as_str(), way.mtu, way.is_loopback), ("a", 1500, false));
@@ -53,7 +53,7 @@ fn the_way_to_a_neighbour_and_back_is_found_for_both_families() {
 
 #[test]
 fn own_addresses_are_reached_through_the_loopback_interface_and_its_settings_come_back() {
-    let Some(lab) = Lab::new() else { return };
+    let Some(lab) = ProbeLab::new() else { return };
     let netns = NetNs::open(&lab.near).unwrap();
     let setting = || kernel::read_setting(&netns, "net/ipv4/conf/lo/route_localnet").unwrap();
     for ip in ["127.0.0.1", "192.0.2.1", "::1", "2001:db8::1"] {
@@ -69,7 +69,7 @@ fn own_addresses_are_reached_through_the_loopback_interface_and_its_settings_com
 
 #[test]
 fn where_there_is_no_way_it_is_said_so() {
-    let Some(lab) = Lab::new() else { return };
+    let Some(lab) = ProbeLab::new() else { return };
     let way = |ip, through| find(Some(&lab.near), permitted(ip), through);
     assert!(matches!(way("198.51.100.1", None), Err(Error::NoRoute(_, None))));
     assert!(matches!(way("192.0.2.77", None), Err(Error::NobodyThere(_, _))));
@@ -79,31 +79,31 @@ fn where_there_is_no_way_it_is_said_so() {
 
 #[test]
 fn what_comes_to_a_hushed_port_is_heard_and_not_answered() {
-    let Some(lab) = Lab::new() else { return };
+    let Some(lab) = ProbeLab::new() else { return };
     let far = NetNs::open(&lab.far).unwrap();
     let listener = far.run_in(|| std::net::TcpListener::bind("192.0.2.2:0").unwrap()).unwrap();
     let target_port = listener.local_addr().unwrap().port();
     let way = find(Some(&lab.near), permitted("192.0.2.2"), None).unwrap();
-    let hush = Hush::any_port(Some(&lab.near), way.ends.source).unwrap();
-    let syn = Segment {
+    let hush = SilencedPort::any_port(Some(&lab.near), way.ends.source).unwrap();
+    let syn = TcpSegment {
         source_port: hush.port(),
         target_port,
         sequence: 1_000,
         flags: flags::SYN,
         window: 1_024,
-        ..Segment::default()
+        ..TcpSegment::default()
     };
     let mut frame = Vec::new();
     way.ends.tcp(&syn, &mut frame);
-    let flags_of = |content: Content<'_>| match content {
-        Content::Tcp(tcp) => Some((tcp.flags, tcp.acknowledgement)),
+    let flags_of = |content: AnswerContent<'_>| match content {
+        AnswerContent::Tcp(tcp) => Some((tcp.flags, tcp.acknowledgement)),
         _ => None,
     };
     // An ear at the far end hears what we send: the first segment, and no reset behind it.
     let there = PortLocation { namespace: Some(lab.far.clone()), interface: "b".into() };
     let index = NamespaceLinks::open(&far).unwrap().by_name("b").unwrap().index;
-    let wanted = Wanted { addresses: vec![way.ends.target], port: Some(target_port) };
-    let mut far_ear = Ear::open(&there, index, &wanted).unwrap();
+    let wanted = WantedPackets { addresses: vec![way.ends.target], port: Some(target_port) };
+    let mut far_ear = PacketListener::open(&there, index, &wanted).unwrap();
     let (answer, _, _) = ask(&way, Some(hush.port()), &frame, flags_of);
     assert_eq!(answer, (flags::SYN | flags::ACK, 1_001));
     std::thread::sleep(std::time::Duration::from_millis(50));

@@ -1,63 +1,66 @@
 use super::*;
-use crate::ask::{self, Line, Patience};
-use crate::ear::{Ear, Hush, Wanted};
-use crate::lab::{Lab, Plain, permitted};
+use crate::ask::{self, AskOptions, ProbeLine};
+use crate::ear::{PacketListener, SilencedPort, WantedPackets};
+use crate::lab::{PlainRelease, ProbeLab, permitted};
 use crate::path;
-use crate::release::Dispatcher;
-use packetrig_probe::session::reflector::Settings;
-use packetrig_probe::session::sender::{Sender, Session};
-use packetrig_probe::session::{Format, Key};
-use packetrig_probe::{Budget, Schedule};
+use crate::release::ReleaseDispatcher;
+use packetrig_probe::session::reflector::ReflectorSettings;
+use packetrig_probe::session::sender::{SessionSettings, StampSender};
+use packetrig_probe::session::{SessionKey, TimeFormat};
+use packetrig_probe::{ProbeBudget, ProbeSchedule};
 use packetrig_sys::netns::NetNs;
 use packetrig_units::Nanos;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 #[test]
 fn a_session_between_two_namespaces_gives_both_far_stamps_in_order() {
-    let Some(lab) = Lab::new() else { return };
-    for key in [None, Key::new(vec![7; 32])] {
+    let Some(lab) = ProbeLab::new() else { return };
+    for key in [None, SessionKey::new(vec![7; 32])] {
         session(&lab, key);
     }
 }
 
-fn session(lab: &Lab, key: Option<Key>) {
+fn session(lab: &ProbeLab, key: Option<SessionKey>) {
     let far = NetNs::open(&lab.far).unwrap();
     let mut socket = WatchedSocket::bind(&far, "192.0.2.2:0".parse().unwrap()).unwrap();
     let port = socket.address().unwrap().port();
     let done = AtomicBool::new(false);
     let way = path::find(Some(&lab.near), permitted("192.0.2.2"), None).unwrap();
-    let hush = Hush::any_port(Some(&lab.near), way.ends.source).unwrap();
-    let settings = Settings {
+    let hush = SilencedPort::any_port(Some(&lab.near), way.ends.source).unwrap();
+    let settings = ReflectorSettings {
         key: key.clone(),
         is_stateful: true,
         interval: Nanos::ZERO,
         burst: 1,
         synchronised_ns: None,
     };
-    let session = Session {
+    let session = SessionSettings {
         ports: (hush.port(), port),
         key,
-        format: Format::Ptp,
+        format: TimeFormat::Ptp,
         number: 5,
         realtime_offset_ns: clock::realtime_offset().offset_ns,
         synchronised_ns: None,
         follow_up: true,
     };
-    let line = Line {
-        method: Box::new(Sender::new(way.ends, session)),
-        dispatcher: Dispatcher::new(Box::new(Plain::open(&way)), Budget::new(way.permitted.limits())),
-        schedule: Schedule::periodic(8, Nanos::from_millis(20), 200).unwrap(),
+    let line = ProbeLine {
+        method: Box::new(StampSender::new(way.ends, session)),
+        dispatcher: ReleaseDispatcher::new(
+            Box::new(PlainRelease::open(&way)),
+            ProbeBudget::new(way.permitted.limits()),
+        ),
+        schedule: ProbeSchedule::periodic(8, Nanos::from_millis(20), 200).unwrap(),
         shift: Nanos::ZERO,
         way,
     };
     let (outcome, counts) = std::thread::scope(|scope| {
         let reflecting = scope.spawn(|| {
-            let mut reflector = Reflector::new(settings);
+            let mut reflector = StampReflector::new(settings);
             run(&mut socket, &mut reflector, &|ip| ip.is_ipv4(), &|_| done.load(Ordering::Acquire))
         });
-        let wanted = Wanted { addresses: vec![line.way.ends.source], port: Some(hush.port()) };
-        let ear = Ear::open(&line.way.location, line.way.index, &wanted).unwrap();
-        let patience = Patience { answer: Nanos::from_millis(500), stop: &|| false };
+        let wanted = WantedPackets { addresses: vec![line.way.ends.source], port: Some(hush.port()) };
+        let ear = PacketListener::open(&line.way.location, line.way.index, &wanted).unwrap();
+        let patience = AskOptions { answer: Nanos::from_millis(500), stop: &|| false };
         let outcome = ask::run(&mut [line], &mut [ear], patience, &mut |_| {}).unwrap().remove(0);
         done.store(true, Ordering::Release);
         (outcome, reflecting.join().unwrap().unwrap())
@@ -67,7 +70,7 @@ fn session(lab: &Lab, key: Option<Key>) {
     let offset = clock::realtime_offset();
     for record in outcome.series.records() {
         // One machine: the far end's clock is ours, and the four stamps are in order.
-        let far = |stamp: Option<packetrig_probe::Stamp>| offset.to_monotonic(stamp.unwrap().middle());
+        let far = |stamp: Option<packetrig_probe::ProbeStamp>| offset.to_monotonic(stamp.unwrap().middle());
         let (arrived, departed) = (far(record.far_arrival), far(record.far_departure));
         let slack = 100_000;
         assert!(
@@ -80,15 +83,20 @@ fn session(lab: &Lab, key: Option<Key>) {
 
 #[test]
 fn nobody_is_answered_who_is_not_allowed() {
-    let Some(lab) = Lab::new() else { return };
+    let Some(lab) = ProbeLab::new() else { return };
     let (near, far) = (NetNs::open(&lab.near).unwrap(), NetNs::open(&lab.far).unwrap());
     let mut socket = WatchedSocket::bind(&far, "192.0.2.2:0".parse().unwrap()).unwrap();
     let to = socket.address().unwrap();
     let asking = near.run_in(|| std::net::UdpSocket::bind("192.0.2.1:0").unwrap()).unwrap();
     asking.send_to(&[0; 44], to).unwrap();
-    let settings =
-        Settings { key: None, is_stateful: false, interval: Nanos::ZERO, burst: 1, synchronised_ns: None };
-    let mut reflector = Reflector::new(settings);
+    let settings = ReflectorSettings {
+        key: None,
+        is_stateful: false,
+        interval: Nanos::ZERO,
+        burst: 1,
+        synchronised_ns: None,
+    };
+    let mut reflector = StampReflector::new(settings);
     let counts = run(&mut socket, &mut reflector, &|_| false, &|counts| counts.requests > 0).unwrap();
     assert_eq!((counts.foreign, counts.reflected), (1, 0));
     asking.set_nonblocking(true).unwrap();

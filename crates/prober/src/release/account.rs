@@ -2,11 +2,11 @@
 //!
 //! Invariant: a flag says only what the intervals leave no way around.
 
-use super::train::Train;
-use super::{Gone, Manner};
+use super::train::TrainRelease;
+use super::{DepartedFrame, ReleaseOptions};
 use crate::Error;
 use crate::now;
-use packetrig_probe::{Clock, Departure, Flag, Source, Stage, Stamp};
+use packetrig_probe::{DepartureStage, DepartureStamp, ProbeFlag, ProbeStamp, StampClock, StampSource};
 use packetrig_sys::clock::{self, RealtimeOffset};
 use packetrig_sys::ethtool::StampAbilities;
 use packetrig_sys::stamping::{self, KernelReport, PacketStamps, WantedStamps};
@@ -17,11 +17,11 @@ const PATIENCE: Nanos = Nanos::from_millis(20);
 const LOOK: Nanos = Nanos::from_micros(100);
 
 /// Gives everything a socket knows of departures.
-type Reports<'a> = dyn Fn(&mut dyn FnMut(KernelReport)) -> Result<usize, packetrig_sys::Error> + 'a;
+type DepartureReports<'a> = dyn Fn(&mut dyn FnMut(KernelReport)) -> Result<usize, packetrig_sys::Error> + 'a;
 
 /// What is kept from train to train.
 #[derive(Debug)]
-pub(super) struct Account {
+pub(super) struct ReleaseAccount {
     wanted: WantedStamps,
     device: u32,
     tolerance: Nanos,
@@ -31,8 +31,8 @@ pub(super) struct Account {
     before: RealtimeOffset,
 }
 
-impl Account {
-    pub(super) fn new(wanted: WantedStamps, stamps: StampAbilities, manner: &Manner) -> Self {
+impl ReleaseAccount {
+    pub(super) fn new(wanted: WantedStamps, stamps: StampAbilities, manner: &ReleaseOptions) -> Self {
         let wanted = if manner.stamps { wanted } else { WantedStamps::default() };
         let device = stamps.clock.unwrap_or(0);
         Self { wanted, device, tolerance: manner.tolerance, first: 0, before: clock::realtime_offset() }
@@ -55,9 +55,9 @@ impl Account {
     pub(super) fn fetch(
         &mut self,
         given: usize,
-        gone: &mut [Gone],
+        gone: &mut [DepartedFrame],
         times: &[u64],
-        reports: &Reports<'_>,
+        reports: &DepartureReports<'_>,
     ) -> Result<(), Error> {
         let stages = [self.wanted.queued, self.wanted.sent, self.wanted.wire];
         let expected = given * stages.iter().filter(|wanted| **wanted).count();
@@ -80,31 +80,31 @@ impl Account {
         self.enter(&found, gone);
         for gone in &mut gone[..given] {
             if gone.departures.len() < stages.iter().filter(|wanted| **wanted).count()
-                && !gone.flags.contains(&Flag::Dropped)
+                && !gone.flags.contains(&ProbeFlag::Dropped)
             {
-                gone.flags.push(Flag::StampMissing);
+                gone.flags.push(ProbeFlag::StampMissing);
             }
         }
         self.first = self.first.wrapping_add(u32::try_from(given).unwrap_or(0));
         Ok(())
     }
 
-    fn enter(&self, found: &[(u32, stamping::SendStage, PacketStamps)], gone: &mut [Gone]) {
+    fn enter(&self, found: &[(u32, stamping::SendStage, PacketStamps)], gone: &mut [DepartedFrame]) {
         let after = clock::realtime_offset();
         for (number, stage, stamps) in found {
             let index = number.wrapping_sub(self.first) as usize;
             let Some(gone) = gone.get_mut(index) else { continue };
             if let Some(at) = stamps.software_ns {
                 let stage = match stage {
-                    stamping::SendStage::Queued => Stage::Queue,
-                    stamping::SendStage::Sent => Stage::Driver,
+                    stamping::SendStage::Queued => DepartureStage::Queue,
+                    stamping::SendStage::Sent => DepartureStage::Driver,
                 };
-                gone.departures.push(Departure { stage, stamp: convert(self.before, after, at) });
+                gone.departures.push(DepartureStamp { stage, stamp: convert(self.before, after, at) });
             }
             if let Some(at) = stamps.hardware_ns {
-                let clock = Clock::Device(self.device);
-                let stamp = Stamp { clock, source: Source::Hardware, lo: at, hi: at };
-                gone.departures.push(Departure { stage: Stage::Wire, stamp });
+                let clock = StampClock::Device(self.device);
+                let stamp = ProbeStamp { clock, source: StampSource::Hardware, lo: at, hi: at };
+                gone.departures.push(DepartureStamp { stage: DepartureStage::Wire, stamp });
             }
         }
         for gone in gone {
@@ -113,7 +113,7 @@ impl Account {
     }
 
     /// Notes what the stamps say of each frame: late, early, in contradiction.
-    pub(super) fn judge(&self, train: &Train, gone: &mut [Gone]) {
+    pub(super) fn judge(&self, train: &TrainRelease, gone: &mut [DepartedFrame]) {
         for (index, gone) in gone.iter_mut().enumerate() {
             judge(train.at(index), self.tolerance, gone);
         }
@@ -121,71 +121,78 @@ impl Account {
 }
 
 /// A stamp of the real-time clock, as wide as the two comparisons of the clocks around it leave it.
-fn convert(before: RealtimeOffset, after: RealtimeOffset, at: u64) -> Stamp {
+fn convert(before: RealtimeOffset, after: RealtimeOffset, at: u64) -> ProbeStamp {
     let (one, other) = (before.to_monotonic(at), after.to_monotonic(at));
     let lo = one.saturating_sub(before.bound_ns).min(other.saturating_sub(after.bound_ns));
     let hi = one.saturating_add(before.bound_ns).max(other.saturating_add(after.bound_ns));
-    Stamp::between(Source::Kernel, MonoTime::from_nanos(lo), MonoTime::from_nanos(hi))
+    ProbeStamp::between(StampSource::Kernel, MonoTime::from_nanos(lo), MonoTime::from_nanos(hi))
 }
 
-fn drop_of(times: &[u64], at_ns: u64, gone: &mut [Gone]) -> bool {
+fn drop_of(times: &[u64], at_ns: u64, gone: &mut [DepartedFrame]) -> bool {
     let is_it =
-        |(index, time): &(usize, &u64)| **time == at_ns && !gone[*index].flags.contains(&Flag::Dropped);
+        |(index, time): &(usize, &u64)| **time == at_ns && !gone[*index].flags.contains(&ProbeFlag::Dropped);
     let Some((index, _)) = times.iter().enumerate().find(is_it) else { return false };
-    gone[index].flags.push(Flag::Dropped);
+    gone[index].flags.push(ProbeFlag::Dropped);
     true
 }
 
-fn judge(due: MonoTime, tolerance: Nanos, gone: &mut Gone) {
+fn judge(due: MonoTime, tolerance: Nanos, gone: &mut DepartedFrame) {
     // Dropped or never sent: there is nothing to be late.
-    if gone.handed_over.is_none() || gone.flags.contains(&Flag::Dropped) {
+    if gone.handed_over.is_none() || gone.flags.contains(&ProbeFlag::Dropped) {
         return;
     }
     // Entering a queue that holds it back is not leaving.
-    let is_out = |d: &&Departure| d.stage > Stage::Queue && d.stamp.clock == Clock::Monotonic;
+    let is_out =
+        |d: &&DepartureStamp| d.stage > DepartureStage::Queue && d.stamp.clock == StampClock::Monotonic;
     let own = gone.departures.iter().filter(is_out);
     let left = own.clone().max_by_key(|departure| departure.stage).map(|departure| departure.stamp);
     if let Some(left) = gone.released.or(left) {
         // Whatever left earlier than its release, or is known better, decides.
         let earliest = own.map(|departure| departure.stamp.hi).fold(left.hi, u64::min);
         if left.lo > (due + tolerance).as_nanos() {
-            gone.flags.push(Flag::Late);
+            gone.flags.push(ProbeFlag::Late);
         } else if earliest < due.as_nanos().saturating_sub(tolerance.as_u64()) {
-            gone.flags.push(Flag::Early);
+            gone.flags.push(ProbeFlag::Early);
         }
     }
     if disagree(gone) {
-        gone.flags.push(Flag::StampsDisagree);
+        gone.flags.push(ProbeFlag::StampsDisagree);
     }
 }
 
 /// The order is: handed over, into the queue, released, to the driver. Each may be as early as the one before began.
-fn disagree(gone: &Gone) -> bool {
+fn disagree(gone: &DepartedFrame) -> bool {
     let at = |stage| {
-        let found = gone.departures.iter().find(|d| d.stage == stage && d.stamp.clock == Clock::Monotonic);
+        let found =
+            gone.departures.iter().find(|d| d.stage == stage && d.stamp.clock == StampClock::Monotonic);
         found.map(|departure| departure.stamp)
     };
-    let order = [gone.handed_over, at(Stage::Queue), at(Stage::Driver)];
-    let backwards = |stamps: &[Option<Stamp>]| {
-        let known: Vec<Stamp> = stamps.iter().flatten().copied().collect();
+    let order = [gone.handed_over, at(DepartureStage::Queue), at(DepartureStage::Driver)];
+    let backwards = |stamps: &[Option<ProbeStamp>]| {
+        let known: Vec<ProbeStamp> = stamps.iter().flatten().copied().collect();
         known.windows(2).any(|two| two[0].lo > two[1].hi)
     };
-    backwards(&order) || backwards(&[gone.released, at(Stage::Driver)])
+    backwards(&order) || backwards(&[gone.released, at(DepartureStage::Driver)])
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn stamp(lo: u64, hi: u64) -> Stamp {
-        Stamp::between(Source::Kernel, MonoTime::from_nanos(lo), MonoTime::from_nanos(hi))
+    fn stamp(lo: u64, hi: u64) -> ProbeStamp {
+        ProbeStamp::between(StampSource::Kernel, MonoTime::from_nanos(lo), MonoTime::from_nanos(hi))
     }
 
-    fn judged(released: (u64, u64), driver: (u64, u64)) -> Vec<Flag> {
-        let departures = vec![Departure { stage: Stage::Driver, stamp: stamp(driver.0, driver.1) }];
+    fn judged(released: (u64, u64), driver: (u64, u64)) -> Vec<ProbeFlag> {
+        let departures =
+            vec![DepartureStamp { stage: DepartureStage::Driver, stamp: stamp(driver.0, driver.1) }];
         let handed_over = Some(stamp(released.0, released.1));
-        let mut gone =
-            Gone { handed_over, released: Some(stamp(released.0, released.1)), departures, flags: vec![] };
+        let mut gone = DepartedFrame {
+            handed_over,
+            released: Some(stamp(released.0, released.1)),
+            departures,
+            flags: vec![],
+        };
         judge(MonoTime::from_nanos(1_000), Nanos::new(100), &mut gone);
         gone.flags
     }
@@ -194,22 +201,23 @@ mod tests {
     fn late_early_and_contradicting_are_told_only_for_certain() {
         assert_eq!(judged((1_000, 1_050), (1_010, 1_040)), []);
         assert_eq!(judged((1_100, 1_300), (1_110, 1_140)), []);
-        assert_eq!(judged((1_101, 1_300), (1_110, 1_140)), [Flag::Late]);
-        assert_eq!(judged((700, 899), (750, 899)), [Flag::Early]);
+        assert_eq!(judged((1_101, 1_300), (1_110, 1_140)), [ProbeFlag::Late]);
+        assert_eq!(judged((700, 899), (750, 899)), [ProbeFlag::Early]);
         assert_eq!(
             judged((700, 2_000), (750, 899)),
-            [Flag::Early],
+            [ProbeFlag::Early],
             "what left is known better than the call"
         );
-        assert_eq!(judged((1_000, 1_050), (900, 999)), [Flag::StampsDisagree]);
+        assert_eq!(judged((1_000, 1_050), (900, 999)), [ProbeFlag::StampsDisagree]);
         assert_eq!(judged((1_000, 1_050), (900, 1_000)), []);
     }
 
     #[test]
     fn entering_a_queue_ahead_is_not_early() {
-        let departures = vec![Departure { stage: Stage::Queue, stamp: stamp(500, 510) }];
+        let departures = vec![DepartureStamp { stage: DepartureStage::Queue, stamp: stamp(500, 510) }];
         let handed_over = Some(stamp(490, 520));
-        let mut gone = Gone { handed_over, released: Some(stamp(1_000, 1_001)), departures, flags: vec![] };
+        let mut gone =
+            DepartedFrame { handed_over, released: Some(stamp(1_000, 1_001)), departures, flags: vec![] };
         judge(MonoTime::from_nanos(1_000), Nanos::new(100), &mut gone);
         assert_eq!(gone.flags, []);
         gone.released = None;
@@ -226,7 +234,7 @@ mod tests {
 
     #[test]
     fn a_drop_is_found_by_its_release_time_once() {
-        let mut gone = vec![Gone::default(); 3];
+        let mut gone = vec![DepartedFrame::default(); 3];
         let times = [5, 7, 7];
         assert!(drop_of(&times, 7, &mut gone) && drop_of(&times, 7, &mut gone));
         assert!(!drop_of(&times, 7, &mut gone) && !drop_of(&times, 9, &mut gone));

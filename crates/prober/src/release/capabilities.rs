@@ -1,52 +1,58 @@
 //! Which mechanisms an interface can have, and what each could tell of a departure.
 
-use super::place::Place;
+use super::place::ReleasePlace;
 use super::queued::check;
-use super::{Manner, gate, live, open};
+use super::{ReleaseOptions, gate, live, open};
 use crate::Error;
 use packetrig_plan::PortLocation;
-use packetrig_probe::{Mechanism, Stage};
+use packetrig_probe::{DepartureStage, ReleaseMechanism};
 
 /// What is known of a mechanism at an interface.
 #[derive(Debug)]
-pub struct Capability {
+pub struct MechanismCapability {
     /// Which.
-    pub mechanism: Mechanism,
+    pub mechanism: ReleaseMechanism,
     /// Why it cannot be used; `None`: it can.
     pub obstacle: Option<Error>,
     /// Stages of a departure that are stamped; the release itself is always known but of `fq`, `etf` and `launch`.
-    pub stages: Vec<Stage>,
+    pub stages: Vec<DepartureStage>,
 }
 
 /// Tries all of them, for a moment each. Nothing is sent.
-pub fn capabilities(location: &PortLocation) -> Result<Vec<Capability>, Error> {
-    let place = Place::open(location)?;
-    let of = |mechanism| Capability {
+pub fn capabilities(location: &PortLocation) -> Result<Vec<MechanismCapability>, Error> {
+    let place = ReleasePlace::open(location)?;
+    let of = |mechanism| MechanismCapability {
         mechanism,
         obstacle: attempt(location, &place, mechanism).err(),
         stages: stages(&place, mechanism),
     };
-    Ok(Mechanism::ALL.into_iter().map(of).collect())
+    Ok(ReleaseMechanism::ALL.into_iter().map(of).collect())
 }
 
-fn attempt(location: &PortLocation, place: &Place, mechanism: Mechanism) -> Result<(), Error> {
-    let manner = Manner::usual();
+fn attempt(location: &PortLocation, place: &ReleasePlace, mechanism: ReleaseMechanism) -> Result<(), Error> {
+    let manner = ReleaseOptions::usual();
     match mechanism {
-        Mechanism::Gate => gate::Gate::open(place, &manner).map(drop),
-        Mechanism::Live => live::Live::open(place, &manner).map(drop),
-        Mechanism::Fq | Mechanism::Etf | Mechanism::Launch => {
+        ReleaseMechanism::Gate => gate::GateRelease::open(place, &manner).map(drop),
+        ReleaseMechanism::Live => live::LiveRelease::open(place, &manner).map(drop),
+        ReleaseMechanism::Fq | ReleaseMechanism::Etf | ReleaseMechanism::Launch => {
             check(place, mechanism)?;
             open(location, mechanism, manner).map(drop)
         }
-        Mechanism::Sleep | Mechanism::Spin | Mechanism::Ring => open(location, mechanism, manner).map(drop),
+        ReleaseMechanism::Sleep | ReleaseMechanism::Spin | ReleaseMechanism::Ring => {
+            open(location, mechanism, manner).map(drop)
+        }
     }
 }
 
-fn stages(place: &Place, mechanism: Mechanism) -> Vec<Stage> {
-    if mechanism == Mechanism::Live {
-        return vec![Stage::Driver];
+fn stages(place: &ReleasePlace, mechanism: ReleaseMechanism) -> Vec<DepartureStage> {
+    if mechanism == ReleaseMechanism::Live {
+        return vec![DepartureStage::Driver];
     }
-    let wanted = place.wanted(mechanism != Mechanism::Ring);
-    let all = [(wanted.queued, Stage::Queue), (wanted.sent, Stage::Driver), (wanted.wire, Stage::Wire)];
+    let wanted = place.wanted(mechanism != ReleaseMechanism::Ring);
+    let all = [
+        (wanted.queued, DepartureStage::Queue),
+        (wanted.sent, DepartureStage::Driver),
+        (wanted.wire, DepartureStage::Wire),
+    ];
     all.into_iter().filter_map(|(has, stage)| has.then_some(stage)).collect()
 }

@@ -1,43 +1,52 @@
 //! `sleep` and `spin`: the sender waits for each instant itself and sends by a call.
 
-use super::Gone;
-use super::account::Account;
-use super::pace::{Pace, Waited, sleep};
-use super::place::Place;
-use super::train::Train;
+use super::DepartedFrame;
+use super::account::ReleaseAccount;
+use super::pace::{ReleasePace, WaitOutcome, sleep};
+use super::place::ReleasePlace;
+use super::train::TrainRelease;
 use super::worker::Line;
-use super::{Manner, open::not_taken};
+use super::{ReleaseOptions, open::not_taken};
 use crate::{Error, now};
-use packetrig_probe::{Flag, Mechanism, Source, Stamp};
+use packetrig_probe::{ProbeFlag, ProbeStamp, ReleaseMechanism, StampSource};
 use packetrig_sys::packet::{FrameOptions, FrameSocket};
 
 /// See the module.
-pub(super) struct Direct {
+pub(super) struct DirectRelease {
     socket: FrameSocket,
-    account: Account,
+    account: ReleaseAccount,
     spins: bool,
 }
 
-impl Direct {
-    pub(super) fn open(place: &Place, mechanism: Mechanism, manner: &Manner) -> Result<Self, Error> {
-        let account = Account::new(place.wanted(true), place.stamps, manner);
+impl DirectRelease {
+    pub(super) fn open(
+        place: &ReleasePlace,
+        mechanism: ReleaseMechanism,
+        manner: &ReleaseOptions,
+    ) -> Result<Self, Error> {
+        let account = ReleaseAccount::new(place.wanted(true), place.stamps, manner);
         let options = FrameOptions { stamps: account.wanted(), ..FrameOptions::default() };
         let socket = FrameSocket::open(&place.netns, place.link.index, &place.name, options)?;
-        Ok(Self { socket, account, spins: mechanism == Mechanism::Spin })
+        Ok(Self { socket, account, spins: mechanism == ReleaseMechanism::Spin })
     }
 }
 
-impl Line for Direct {
-    fn send(&mut self, train: &Train, pace: &mut Pace, gone: &mut [Gone]) -> Result<(), Error> {
+impl Line for DirectRelease {
+    fn send(
+        &mut self,
+        train: &TrainRelease,
+        pace: &mut ReleasePace,
+        gone: &mut [DepartedFrame],
+    ) -> Result<(), Error> {
         self.account.begin();
         for (index, gone) in gone.iter_mut().enumerate() {
             let due = train.at(index);
-            let Waited { at, stolen } = if self.spins { pace.spin(due) } else { sleep(due) };
+            let WaitOutcome { at, stolen } = if self.spins { pace.spin(due) } else { sleep(due) };
             let sent = self.socket.send(train.frame(index));
-            let call = Stamp::between(Source::Program, at, now());
+            let call = ProbeStamp::between(StampSource::Program, at, now());
             (gone.handed_over, gone.released) = (Some(call), Some(call));
             if stolen {
-                gone.flags.push(Flag::Stolen);
+                gone.flags.push(ProbeFlag::Stolen);
             }
             not_taken(sent, gone)?;
         }

@@ -2,9 +2,9 @@
 //!
 //! Invariant: a frame the budget refuses is not given to the mechanism, and nothing after it of the same train is either.
 
-use super::{Due, Gone, Release};
+use super::{DepartedFrame, DueFrame, FrameRelease};
 use crate::Error;
-use packetrig_probe::{Budget, Exceeded, Mechanism};
+use packetrig_probe::{BudgetExceeded, ProbeBudget, ReleaseMechanism};
 use packetrig_units::{MonoTime, Nanos};
 use std::fmt;
 
@@ -12,28 +12,28 @@ use std::fmt;
 const MAKING: Nanos = Nanos::from_millis(1);
 
 /// See the module.
-pub struct Dispatcher {
-    release: Box<dyn Release>,
-    budget: Budget,
+pub struct ReleaseDispatcher {
+    release: Box<dyn FrameRelease>,
+    budget: ProbeBudget,
 }
 
-impl fmt::Debug for Dispatcher {
+impl fmt::Debug for ReleaseDispatcher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Dispatcher")
+        f.debug_struct("ReleaseDispatcher")
             .field("mechanism", &self.mechanism())
             .field("budget", &self.budget)
             .finish_non_exhaustive()
     }
 }
 
-impl Dispatcher {
+impl ReleaseDispatcher {
     /// Keeps `budget` in front of `release`.
-    pub fn new(release: Box<dyn Release>, budget: Budget) -> Self {
+    pub fn new(release: Box<dyn FrameRelease>, budget: ProbeBudget) -> Self {
         Self { release, budget }
     }
 
     /// Which mechanism it has.
-    pub fn mechanism(&self) -> Mechanism {
+    pub fn mechanism(&self) -> ReleaseMechanism {
         self.release.mechanism()
     }
 
@@ -47,17 +47,21 @@ impl Dispatcher {
         self.release.remarks()
     }
 
-    /// When a train may begin, see [`Budget::earliest`].
+    /// When a train may begin, see [`ProbeBudget::earliest`].
     pub fn earliest(
         &self,
         at: MonoTime,
         train: impl Iterator<Item = (Nanos, u32)> + Clone,
-    ) -> Result<MonoTime, Exceeded> {
+    ) -> Result<MonoTime, BudgetExceeded> {
         self.budget.earliest(at, train)
     }
 
     /// Sends a train as far as the budget goes: what the budget refuses is told as unsent. Gives the reason, if there was one.
-    pub fn send(&mut self, train: &[Due<'_>], gone: &mut Vec<Gone>) -> Result<Option<Exceeded>, Error> {
+    pub fn send(
+        &mut self,
+        train: &[DueFrame<'_>],
+        gone: &mut Vec<DepartedFrame>,
+    ) -> Result<Option<BudgetExceeded>, Error> {
         let mut refused = None;
         let allowed = train
             .iter()
@@ -69,7 +73,7 @@ impl Dispatcher {
             .count();
         let before = gone.len();
         self.release.release(&train[..allowed], gone)?;
-        gone.resize(before + train.len(), Gone::unsent());
+        gone.resize(before + train.len(), DepartedFrame::unsent());
         Ok(refused)
     }
 }
@@ -77,30 +81,30 @@ impl Dispatcher {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use packetrig_probe::{Flag, Limits};
+    use packetrig_probe::{ProbeFlag, TargetLimits};
 
-    struct Counting;
+    struct CountingRelease;
 
-    impl Release for Counting {
-        fn mechanism(&self) -> Mechanism {
-            Mechanism::Sleep
+    impl FrameRelease for CountingRelease {
+        fn mechanism(&self) -> ReleaseMechanism {
+            ReleaseMechanism::Sleep
         }
 
-        fn release(&mut self, train: &[Due<'_>], gone: &mut Vec<Gone>) -> Result<(), Error> {
-            gone.extend(train.iter().map(|_| Gone::default()));
+        fn release(&mut self, train: &[DueFrame<'_>], gone: &mut Vec<DepartedFrame>) -> Result<(), Error> {
+            gone.extend(train.iter().map(|_| DepartedFrame::default()));
             Ok(())
         }
     }
 
     #[test]
     fn what_the_budget_refuses_is_not_released_and_told_so() {
-        let limits = Limits { burst: 3, ..Limits::USUAL };
-        let mut dispatcher = Dispatcher::new(Box::new(Counting), Budget::new(limits));
-        let train = [Due { at: MonoTime::from_nanos(5), frame: &[0; 60] }; 5];
+        let limits = TargetLimits { burst: 3, ..TargetLimits::USUAL };
+        let mut dispatcher = ReleaseDispatcher::new(Box::new(CountingRelease), ProbeBudget::new(limits));
+        let train = [DueFrame { at: MonoTime::from_nanos(5), frame: &[0; 60] }; 5];
         let mut gone = Vec::new();
         let refused = dispatcher.send(&train, &mut gone).unwrap();
-        assert_eq!(refused, Some(Exceeded::Probes(limits)));
-        let unsent: Vec<_> = gone.iter().map(|gone| gone.flags == [Flag::Unsent]).collect();
+        assert_eq!(refused, Some(BudgetExceeded::Probes(limits)));
+        let unsent: Vec<_> = gone.iter().map(|gone| gone.flags == [ProbeFlag::Unsent]).collect();
         assert_eq!(unsent, [false, false, false, true, true]);
     }
 }

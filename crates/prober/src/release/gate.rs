@@ -1,14 +1,14 @@
 //! `gate`: frames are handed over ahead of their instants, and a program at the interface's egress holds each back until then.
 
-use super::account::Account;
+use super::account::ReleaseAccount;
 use super::open::not_taken;
-use super::pace::{Pace, STOLEN};
-use super::place::Place;
-use super::train::Train;
+use super::pace::{ReleasePace, STOLEN};
+use super::place::ReleasePlace;
+use super::train::TrainRelease;
 use super::worker::Line;
-use super::{Gone, Manner};
+use super::{DepartedFrame, ReleaseOptions};
 use crate::{Error, now};
-use packetrig_probe::{Flag, Source, Stamp};
+use packetrig_probe::{ProbeFlag, ProbeStamp, StampSource};
 use packetrig_sys::hold::{self, GatedFrame};
 use packetrig_sys::packet::{FrameOptions, FrameSocket, ReleaseClock};
 use packetrig_units::{MonoTime, Nanos};
@@ -17,18 +17,18 @@ use packetrig_units::{MonoTime, Nanos};
 const MARGIN: Nanos = Nanos::from_micros(50);
 
 /// See the module.
-pub(super) struct Gate {
+pub(super) struct GateRelease {
     held_by: hold::KernelGate,
     socket: FrameSocket,
-    account: Account,
+    account: ReleaseAccount,
     ahead: Nanos,
     /// Far enough ahead that a late waking does no harm.
     sleeps: bool,
 }
 
-impl Gate {
-    pub(super) fn open(place: &Place, manner: &Manner) -> Result<Self, Error> {
-        let account = Account::new(place.wanted(true), place.stamps, manner);
+impl GateRelease {
+    pub(super) fn open(place: &ReleasePlace, manner: &ReleaseOptions) -> Result<Self, Error> {
+        let account = ReleaseAccount::new(place.wanted(true), place.stamps, manner);
         let release = Some(ReleaseClock::Monotonic);
         let options = FrameOptions { stamps: account.wanted(), release, ..FrameOptions::default() };
         let socket = FrameSocket::open(&place.netns, place.link.index, &place.name, options)?;
@@ -37,9 +37,9 @@ impl Gate {
         Ok(Self { held_by: gate, socket, account, ahead, sleeps: ahead > manner.spin_from })
     }
 
-    fn enter(&self, number: u64, pace: &mut Pace, gone: &mut Gone) {
+    fn enter(&self, number: u64, pace: &mut ReleasePace, gone: &mut DepartedFrame) {
         if self.held_by.passed() == number {
-            gone.flags.push(Flag::StampMissing);
+            gone.flags.push(ProbeFlag::StampMissing);
             return;
         }
         let held = self.held_by.held(number);
@@ -54,16 +54,21 @@ pub(super) fn most_ahead(ahead: Nanos) -> Nanos {
 }
 
 /// What the program in the kernel says of a frame.
-pub(super) fn enter(held: GatedFrame, gone: &mut Gone) {
+pub(super) fn enter(held: GatedFrame, gone: &mut DepartedFrame) {
     let at = MonoTime::from_nanos;
-    gone.released = Some(Stamp::between(Source::Bpf, at(held.released_ns), at(held.left_ns)));
+    gone.released = Some(ProbeStamp::between(StampSource::Bpf, at(held.released_ns), at(held.left_ns)));
     if held.gap_ns > STOLEN.as_u64() {
-        gone.flags.push(Flag::Stolen);
+        gone.flags.push(ProbeFlag::Stolen);
     }
 }
 
-impl Line for Gate {
-    fn send(&mut self, train: &Train, pace: &mut Pace, gone: &mut [Gone]) -> Result<(), Error> {
+impl Line for GateRelease {
+    fn send(
+        &mut self,
+        train: &TrainRelease,
+        pace: &mut ReleasePace,
+        gone: &mut [DepartedFrame],
+    ) -> Result<(), Error> {
         self.account.begin();
         for (index, gone) in gone.iter_mut().enumerate() {
             let due = train.at(index);
@@ -71,7 +76,7 @@ impl Line for Gate {
             let at = if self.sleeps { pace.sleep(early, due).at } else { pace.spin(early).at };
             let number = self.held_by.passed();
             let sent = self.socket.send_at(train.frame(index), due.as_nanos());
-            gone.handed_over = Some(Stamp::between(Source::Program, at, now()));
+            gone.handed_over = Some(ProbeStamp::between(StampSource::Program, at, now()));
             self.enter(number, pace, gone);
             not_taken(sent, gone)?;
         }

@@ -1,9 +1,9 @@
 //! Frames released at their instants.
 //!
-//! A [`Release`] is one mechanism at one interface. It is given whole trains ahead of time and does with them what its kind can: hold
-//! them in the kernel, or sleep itself. A [`Dispatcher`] stands in front of it and keeps the budget.
+//! A [`FrameRelease`] is one mechanism at one interface. It is given whole trains ahead of time and does with them what its kind can: hold
+//! them in the kernel, or sleep itself. A [`ReleaseDispatcher`] stands in front of it and keeps the budget.
 //!
-//! Invariant: whatever was given comes back exactly once as a [`Gone`], sent or not, in order.
+//! Invariant: whatever was given comes back exactly once as a [`DepartedFrame`], sent or not, in order.
 
 mod account;
 mod capabilities;
@@ -20,17 +20,17 @@ mod train;
 mod warm;
 mod worker;
 
-pub use capabilities::{Capability, capabilities};
-pub use dispatcher::Dispatcher;
+pub use capabilities::{MechanismCapability, capabilities};
+pub use dispatcher::ReleaseDispatcher;
 pub use open::open;
 
 use crate::Error;
-use packetrig_probe::{Departure, Flag, Mechanism, Planned, Record, Stamp};
+use packetrig_probe::{DepartureStamp, PlannedProbe, ProbeFlag, ProbeRecord, ProbeStamp, ReleaseMechanism};
 use packetrig_units::{MonoTime, Nanos};
 
 /// How a mechanism is to work. What does not concern a mechanism is ignored by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Manner {
+pub struct ReleaseOptions {
     /// How long before its first instant a train is handed over.
     pub ahead: Nanos,
     /// How much later than asked the kernel may wake the sender (timer slack), and `fq` may release.
@@ -49,11 +49,11 @@ pub struct Manner {
     pub tolerance: Nanos,
 }
 
-impl Manner {
+impl ReleaseOptions {
     /// What a mechanism is like unless it is told otherwise: a sender that sleeps is as most programs are.
-    pub const fn usual_for(mechanism: Mechanism) -> Self {
+    pub const fn usual_for(mechanism: ReleaseMechanism) -> Self {
         match mechanism {
-            Mechanism::Sleep => {
+            ReleaseMechanism::Sleep => {
                 Self { slack: Nanos::from_micros(50), warm: false, priority: None, ..Self::usual() }
             }
             _ => Self::usual(),
@@ -77,7 +77,7 @@ impl Manner {
 
 /// A frame and when it is to go.
 #[derive(Clone, Copy, Debug)]
-pub struct Due<'a> {
+pub struct DueFrame<'a> {
     /// The instant.
     pub at: MonoTime,
     /// The frame from its Ethernet header on, without FCS.
@@ -86,50 +86,51 @@ pub struct Due<'a> {
 
 /// What became of a frame.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Gone {
+pub struct DepartedFrame {
     /// When it was given to the kernel; `None`: it was not.
-    pub handed_over: Option<Stamp>,
+    pub handed_over: Option<ProbeStamp>,
     /// When whoever held it back let it go.
-    pub released: Option<Stamp>,
+    pub released: Option<ProbeStamp>,
     /// When it left, as far as the system says.
-    pub departures: Vec<Departure>,
+    pub departures: Vec<DepartureStamp>,
     /// Doubts.
-    pub flags: Vec<Flag>,
+    pub flags: Vec<ProbeFlag>,
 }
 
-impl Gone {
+impl DepartedFrame {
     /// Of a frame that was not given to the kernel.
     pub fn unsent() -> Self {
-        Self { flags: vec![Flag::Unsent], ..Self::default() }
+        Self { flags: vec![ProbeFlag::Unsent], ..Self::default() }
     }
 
-    /// When it left on this node's clock, as [`Record::left_here`].
-    pub fn left_here(&self) -> Option<Stamp> {
-        Departure::last_here(&self.departures).or(self.released).or(self.handed_over)
+    /// When it left on this node's clock, as [`ProbeRecord::left_here`].
+    pub fn left_here(&self) -> Option<ProbeStamp> {
+        DepartureStamp::last_here(&self.departures).or(self.released).or(self.handed_over)
     }
 
     /// The record of a probe that became this; `at` is its instant.
-    pub fn into_record(self, planned: Planned, at: MonoTime) -> Record {
+    pub fn into_record(self, planned: PlannedProbe, at: MonoTime) -> ProbeRecord {
         let Self { handed_over, released, departures, flags } = self;
-        let mut record = Record { handed_over, released, departures, ..Record::planned(planned, at) };
+        let mut record =
+            ProbeRecord { handed_over, released, departures, ..ProbeRecord::planned(planned, at) };
         for flag in flags {
             record.flag(flag);
         }
-        if planned.number == 0 && !record.flags.contains(&Flag::Unsent) {
-            record.flag(Flag::First);
+        if planned.number == 0 && !record.flags.contains(&ProbeFlag::Unsent) {
+            record.flag(ProbeFlag::First);
         }
         record
     }
 }
 
 /// One mechanism at one interface.
-pub trait Release: Send {
+pub trait FrameRelease: Send {
     /// Which.
-    fn mechanism(&self) -> Mechanism;
+    fn mechanism(&self) -> ReleaseMechanism;
 
     /// Sends a train and tells what became of each frame; gives back control when the last one is gone. The caller is early enough:
     /// by [`Self::lead`] before the first instant. Instants that are past are sent at once and flagged.
-    fn release(&mut self, train: &[Due<'_>], gone: &mut Vec<Gone>) -> Result<(), Error>;
+    fn release(&mut self, train: &[DueFrame<'_>], gone: &mut Vec<DepartedFrame>) -> Result<(), Error>;
 
     /// How long before its first instant a train is to be given.
     fn lead(&self) -> Nanos {

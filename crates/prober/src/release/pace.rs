@@ -5,8 +5,8 @@
 //!
 //! Invariant: waiting never ends before the instant.
 
-use super::Manner;
-use super::warm::{TAKES, Warm};
+use super::ReleaseOptions;
+use super::warm::{TAKES, WarmRelease};
 use crate::now;
 use packetrig_sys::{clock, sched};
 use packetrig_units::{MonoTime, Nanos};
@@ -21,7 +21,7 @@ const COLD: Nanos = Nanos::from_micros(200);
 
 /// How a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Waited {
+pub(super) struct WaitOutcome {
     /// The reading of the clock that ended it.
     pub(super) at: MonoTime,
     /// The processor was taken away meanwhile.
@@ -30,18 +30,21 @@ pub(super) struct Waited {
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(super) struct ReleasePace {
     spin_from: Nanos,
     priority: Option<i32>,
-    warm: Option<Warm>,
-    duty: Duty,
+    warm: Option<WarmRelease>,
+    duty: SpinBudget,
     /// What could not be had, in words.
     pub(super) remarks: Vec<String>,
 }
 
-impl Pace {
+impl ReleasePace {
     /// Prepares the calling thread.
-    pub(super) fn prepare(manner: &Manner, warm: Option<Warm>) -> Result<Self, packetrig_sys::Error> {
+    pub(super) fn prepare(
+        manner: &ReleaseOptions,
+        warm: Option<WarmRelease>,
+    ) -> Result<Self, packetrig_sys::Error> {
         let mut remarks = Vec::new();
         if let Some(cpu) = manner.cpu {
             sched::pin(cpu)?;
@@ -52,11 +55,11 @@ impl Pace {
             remarks.push(format!("without real-time priority: {error}"));
             priority = None;
         }
-        Ok(Self { spin_from: manner.spin_from, priority, warm, duty: Duty::default(), remarks })
+        Ok(Self { spin_from: manner.spin_from, priority, warm, duty: SpinBudget::default(), remarks })
     }
 
     /// Sleeps until shortly before an instant, warms up and spins to it.
-    pub(super) fn spin(&mut self, until: MonoTime) -> Waited {
+    pub(super) fn spin(&mut self, until: MonoTime) -> WaitOutcome {
         self.heed_duty();
         let warming = self.warm.as_ref().map_or(Nanos::ZERO, |_| TAKES);
         let awake = until - (self.spin_from + warming);
@@ -69,16 +72,16 @@ impl Pace {
             at = next;
         }
         self.duty.add(began, at);
-        Waited { at, stolen: longest > STOLEN }
+        WaitOutcome { at, stolen: longest > STOLEN }
     }
 
     /// Sleeps until an instant and warms up, if there is time for that until another one.
-    pub(super) fn sleep(&mut self, until: MonoTime, busy_from: MonoTime) -> Waited {
+    pub(super) fn sleep(&mut self, until: MonoTime, busy_from: MonoTime) -> WaitOutcome {
         let began = now();
         let waited = sleep(until);
         let slept = waited.at.since(began) > COLD;
         if slept && busy_from.since(waited.at) > TAKES {
-            self.warm.iter().for_each(Warm::up);
+            self.warm.iter().for_each(WarmRelease::up);
         }
         waited
     }
@@ -93,60 +96,60 @@ impl Pace {
     fn heed_duty(&mut self) {
         let Some(priority) = self.priority else { return };
         match self.duty.look(now()) {
-            Some(Turn::Rest) => sched::return_to_ordinary().unwrap_or(()),
-            Some(Turn::Work) => sched::request_fifo(priority).unwrap_or(()),
+            Some(PaceTurn::Rest) => sched::return_to_ordinary().unwrap_or(()),
+            Some(PaceTurn::Work) => sched::request_fifo(priority).unwrap_or(()),
             None => {}
         }
     }
 }
 
 /// Sleeps until an instant, on a thread that is prepared.
-pub(super) fn sleep(until: MonoTime) -> Waited {
+pub(super) fn sleep(until: MonoTime) -> WaitOutcome {
     let mut at = now();
     if at < until {
         clock::sleep_until_ns(until.as_nanos());
         at = now();
     }
-    Waited { at, stolen: false }
+    WaitOutcome { at, stolen: false }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Turn {
+enum PaceTurn {
     Rest,
     Work,
 }
 
 /// How much has been spun in this window.
 #[derive(Debug)]
-struct Duty {
+struct SpinBudget {
     window: MonoTime,
     spun: Nanos,
     resting: bool,
 }
 
-impl Default for Duty {
+impl Default for SpinBudget {
     fn default() -> Self {
         Self { window: MonoTime::from_nanos(0), spun: Nanos::ZERO, resting: false }
     }
 }
 
-impl Duty {
+impl SpinBudget {
     fn add(&mut self, from: MonoTime, to: MonoTime) {
         self.spun += to.since(from);
     }
 
     /// Whether something is to change now.
-    fn look(&mut self, now: MonoTime) -> Option<Turn> {
+    fn look(&mut self, now: MonoTime) -> Option<PaceTurn> {
         if now.since(self.window) >= WINDOW {
             self.window = now;
             self.spun = Nanos::ZERO;
-            return std::mem::take(&mut self.resting).then_some(Turn::Work);
+            return std::mem::take(&mut self.resting).then_some(PaceTurn::Work);
         }
         if self.spun < MOST_SPUN || self.resting {
             return None;
         }
         self.resting = true;
-        Some(Turn::Rest)
+        Some(PaceTurn::Rest)
     }
 }
 
@@ -156,9 +159,9 @@ mod tests {
 
     #[test]
     fn waiting_never_ends_early() {
-        let manner = Manner { priority: None, ..Manner::usual() };
+        let manner = ReleaseOptions { priority: None, ..ReleaseOptions::usual() };
         std::thread::spawn(move || {
-            let mut pace = Pace::prepare(&manner, None).unwrap();
+            let mut pace = ReleasePace::prepare(&manner, None).unwrap();
             for ahead in [0, 1_000, 50_000, 300_000] {
                 let until = now() + Nanos::new(ahead);
                 assert!(pace.spin(until).at >= until);
@@ -173,15 +176,15 @@ mod tests {
     #[test]
     fn who_spins_half_a_second_rests_for_the_rest_of_it() {
         let at = |ms: u64| MonoTime::from_nanos(5_000_000_000 + ms * 1_000_000);
-        let mut duty = Duty::default();
+        let mut duty = SpinBudget::default();
         assert_eq!(duty.look(at(0)), None);
         duty.add(at(0), at(499));
         assert_eq!(duty.look(at(499)), None);
         duty.add(at(499), at(500));
-        assert_eq!(duty.look(at(500)), Some(Turn::Rest));
+        assert_eq!(duty.look(at(500)), Some(PaceTurn::Rest));
         duty.add(at(500), at(900));
         assert_eq!(duty.look(at(900)), None);
-        assert_eq!(duty.look(at(1_000)), Some(Turn::Work));
+        assert_eq!(duty.look(at(1_000)), Some(PaceTurn::Work));
         assert_eq!(duty.look(at(1_001)), None);
     }
 }

@@ -9,7 +9,7 @@ use packetrig_sys::stamping::WantedStamps;
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct ReleasePlace {
     pub(super) netns: NetNs,
     pub(super) link: Link,
     /// `ns/ifname`, as the user writes it.
@@ -17,7 +17,7 @@ pub(super) struct Place {
     pub(super) stamps: StampAbilities,
 }
 
-impl Place {
+impl ReleasePlace {
     pub(super) fn open(location: &PortLocation) -> Result<Self, Error> {
         let netns = NetNs::open_or_current(location.namespace.as_deref())?;
         let link = NamespaceLinks::open(&netns)?.by_name(&location.interface)?;

@@ -2,15 +2,15 @@
 //!
 //! Any other discipline ignores the instants without a word, so the one that is there is read back before.
 
-use super::account::Account;
+use super::account::ReleaseAccount;
 use super::open::not_taken;
-use super::pace::{Pace, sleep};
-use super::place::Place;
-use super::train::Train;
+use super::pace::{ReleasePace, sleep};
+use super::place::ReleasePlace;
+use super::train::TrainRelease;
 use super::worker::Line;
-use super::{Gone, Manner};
+use super::{DepartedFrame, ReleaseOptions};
 use crate::{Error, now};
-use packetrig_probe::{Mechanism, Source, Stamp};
+use packetrig_probe::{ProbeStamp, ReleaseMechanism, StampSource};
 use packetrig_sys::packet::{FrameOptions, FrameSocket, ReleaseClock};
 use packetrig_sys::qdisc::{self, QueueingDiscipline};
 use packetrig_sys::{UnsupportedFeature, clock};
@@ -22,9 +22,9 @@ const TAI: i32 = 11;
 const FLOW_LIMIT: usize = 100;
 
 /// See the module.
-pub(super) struct Queued {
+pub(super) struct QueuedRelease {
     socket: FrameSocket,
-    account: Account,
+    account: ReleaseAccount,
     ahead: Nanos,
     clock: ReleaseClock,
     /// Frames that may wait at once.
@@ -35,19 +35,19 @@ pub(super) struct Queued {
 }
 
 /// The discipline at work, if it is one that this mechanism needs.
-pub(super) fn check(place: &Place, mechanism: Mechanism) -> Result<QueueingDiscipline, Error> {
+pub(super) fn check(place: &ReleasePlace, mechanism: ReleaseMechanism) -> Result<QueueingDiscipline, Error> {
     let found = qdisc::of(&place.netns, place.link.index, &place.name)?;
     let suits = |qdisc: &&QueueingDiscipline| match mechanism {
-        Mechanism::Fq => qdisc.kind == "fq",
-        Mechanism::Etf => qdisc.etf.is_some_and(|etf| etf.clock == TAI && !etf.offload),
+        ReleaseMechanism::Fq => qdisc.kind == "fq",
+        ReleaseMechanism::Etf => qdisc.etf.is_some_and(|etf| etf.clock == TAI && !etf.offload),
         _ => qdisc.etf.is_some_and(|etf| etf.clock == TAI && etf.offload),
     };
     if let Some(qdisc) = found.iter().find(suits) {
         return Ok(qdisc.clone());
     }
     let needs = match mechanism {
-        Mechanism::Fq => "queueing discipline `fq` (`tc qdisc replace dev … root fq`)",
-        Mechanism::Etf => "queueing discipline `etf` with CLOCK_TAI, without offload",
+        ReleaseMechanism::Fq => "queueing discipline `fq` (`tc qdisc replace dev … root fq`)",
+        ReleaseMechanism::Etf => "queueing discipline `etf` with CLOCK_TAI, without offload",
         _ => "queueing discipline `etf` with CLOCK_TAI and offload, on a card with launch times",
     };
     let kinds: Vec<_> = found.iter().map(|qdisc| qdisc.kind.as_str()).collect();
@@ -56,12 +56,17 @@ pub(super) fn check(place: &Place, mechanism: Mechanism) -> Result<QueueingDisci
     Err(Error::Mechanism { mechanism, interface: place.name.clone(), source: Box::new(source) })
 }
 
-impl Queued {
-    pub(super) fn open(place: &Place, mechanism: Mechanism, manner: &Manner) -> Result<Self, Error> {
+impl QueuedRelease {
+    pub(super) fn open(
+        place: &ReleasePlace,
+        mechanism: ReleaseMechanism,
+        manner: &ReleaseOptions,
+    ) -> Result<Self, Error> {
         let qdisc = check(place, mechanism)?;
         let fq = qdisc.fq.unwrap_or_default();
-        let clock = if mechanism == Mechanism::Fq { ReleaseClock::Monotonic } else { ReleaseClock::Tai };
-        let account = Account::new(place.wanted(true), place.stamps, manner);
+        let clock =
+            if mechanism == ReleaseMechanism::Fq { ReleaseClock::Monotonic } else { ReleaseClock::Tai };
+        let account = ReleaseAccount::new(place.wanted(true), place.stamps, manner);
         let options =
             FrameOptions { stamps: account.wanted(), release: Some(clock), ..FrameOptions::default() };
         let limit = fq.flow_limit.map_or(FLOW_LIMIT, |limit| limit as usize);
@@ -92,8 +97,13 @@ fn tai_ahead() -> u64 {
     u64::try_from(clock::realtime_offset().offset_ns).unwrap_or(0) + seconds * SECOND
 }
 
-impl Line for Queued {
-    fn send(&mut self, train: &Train, _pace: &mut Pace, gone: &mut [Gone]) -> Result<(), Error> {
+impl Line for QueuedRelease {
+    fn send(
+        &mut self,
+        train: &TrainRelease,
+        _pace: &mut ReleasePace,
+        gone: &mut [DepartedFrame],
+    ) -> Result<(), Error> {
         self.account.begin();
         let tai_ahead = tai_ahead();
         let mut times = std::mem::take(&mut self.times);
@@ -106,7 +116,7 @@ impl Line for Queued {
             let room = index.checked_sub(self.most).map(|before| train.at(before) + self.slack);
             let at = sleep(room.map_or(early, |room| room.max(early))).at;
             let sent = self.socket.send_at(train.frame(index), self.times[index]);
-            gone.handed_over = Some(Stamp::between(Source::Program, at, now()));
+            gone.handed_over = Some(ProbeStamp::between(StampSource::Program, at, now()));
             not_taken(sent, gone)?;
         }
         if let Some(last) = train.len().checked_sub(1) {

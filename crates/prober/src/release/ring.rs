@@ -2,14 +2,14 @@
 //!
 //! The instants of the others are not kept: what is due later leaves early, and is flagged.
 
-use super::account::Account;
-use super::pace::Pace;
-use super::place::Place;
-use super::train::Train;
+use super::account::ReleaseAccount;
+use super::pace::ReleasePace;
+use super::place::ReleasePlace;
+use super::train::TrainRelease;
 use super::worker::Line;
-use super::{Gone, Manner};
+use super::{DepartedFrame, ReleaseOptions};
 use crate::{Error, now};
-use packetrig_probe::{Flag, Mechanism, Source, Stamp};
+use packetrig_probe::{ProbeFlag, ProbeStamp, ReleaseMechanism, StampSource};
 use packetrig_sys::packet::{TxOptions, TxRing};
 
 const SLOTS: usize = 1024;
@@ -19,15 +19,15 @@ const KICKS: usize = 1_000;
 const BEYOND_MTU: usize = 18;
 
 /// See the module.
-pub(super) struct Ring {
+pub(super) struct RingRelease {
     slots: TxRing,
-    account: Account,
+    account: ReleaseAccount,
     longest: usize,
 }
 
-impl Ring {
-    pub(super) fn open(place: &Place, manner: &Manner) -> Result<Self, Error> {
-        let account = Account::new(place.wanted(false), place.stamps, manner);
+impl RingRelease {
+    pub(super) fn open(place: &ReleasePlace, manner: &ReleaseOptions) -> Result<Self, Error> {
+        let account = ReleaseAccount::new(place.wanted(false), place.stamps, manner);
         let longest = place.link.mtu as usize + BEYOND_MTU;
         let options = TxOptions { slots: SLOTS, longest, bypass_queue: true };
         let ring = TxRing::open(&place.netns, place.link.index, &place.name, options)?;
@@ -35,9 +35,9 @@ impl Ring {
         Ok(Self { slots: ring, account, longest })
     }
 
-    fn fill(&mut self, train: &Train) -> Result<(), Error> {
+    fn fill(&mut self, train: &TrainRelease) -> Result<(), Error> {
         let refused = Error::Train {
-            mechanism: Mechanism::Ring,
+            mechanism: ReleaseMechanism::Ring,
             most: self.slots.capacity(),
             longest: self.longest,
             frames: train.len(),
@@ -56,8 +56,13 @@ impl Ring {
     }
 }
 
-impl Line for Ring {
-    fn send(&mut self, train: &Train, pace: &mut Pace, gone: &mut [Gone]) -> Result<(), Error> {
+impl Line for RingRelease {
+    fn send(
+        &mut self,
+        train: &TrainRelease,
+        pace: &mut ReleasePace,
+        gone: &mut [DepartedFrame],
+    ) -> Result<(), Error> {
         self.account.begin();
         let refused = self.slots.counts().refused;
         self.fill(train)?;
@@ -68,17 +73,17 @@ impl Line for Ring {
                 break;
             }
         }
-        let call = Stamp::between(Source::Program, waited.at, now());
+        let call = ProbeStamp::between(StampSource::Program, waited.at, now());
         self.slots.withdraw();
         let taken = train.len() - usize::try_from(self.slots.counts().refused - refused).unwrap_or(0);
         for (index, gone) in gone.iter_mut().enumerate() {
             if index >= taken {
-                gone.flags.push(Flag::Dropped);
+                gone.flags.push(ProbeFlag::Dropped);
                 continue;
             }
             (gone.handed_over, gone.released) = (Some(call), Some(call));
             if waited.stolen {
-                gone.flags.push(Flag::Stolen);
+                gone.flags.push(ProbeFlag::Stolen);
             }
         }
         self.account.fetch(taken, gone, &[], &|take| self.slots.reports(take))?;

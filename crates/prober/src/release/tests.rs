@@ -1,9 +1,9 @@
 //! Each mechanism at a cable that exists for the test only; the far end's kernel says when frames arrived.
 
 use super::*;
-use crate::lab::Cable;
+use crate::lab::LabCable;
 use packetrig_plan::PortLocation;
-use packetrig_probe::{Budget, Limits, Source, Stage};
+use packetrig_probe::{DepartureStage, ProbeBudget, StampSource, TargetLimits};
 use packetrig_sys::bpf::BpfAttachment;
 use packetrig_sys::packet::{RxOptions, RxRing};
 use packetrig_sys::{clock, xdp};
@@ -13,13 +13,13 @@ struct Lab {
     /// Lets live frames arrive.
     pass: Option<BpfAttachment>,
     far: RxRing,
-    cable: Cable,
+    cable: LabCable,
 }
 
 impl Lab {
     /// `None` where rights are missing.
     fn new() -> Option<Self> {
-        let cable = Cable::new()?;
+        let cable = LabCable::new()?;
         let options = RxOptions { blocks: 256, retire_ms: 1, ..RxOptions::default() };
         let far = RxRing::open(&cable.netns, cable.index("b"), "b", options).unwrap();
         Some(Self { pass: None, far, cable })
@@ -68,7 +68,12 @@ fn frames(count: u8) -> Vec<Vec<u8>> {
 }
 
 /// Sends three trains and holds what comes back, and what arrives, against what was planned.
-fn holds(lab: &mut Lab, mechanism: Mechanism, manner: Manner, gap: Nanos) -> Vec<Gone> {
+fn holds(
+    lab: &mut Lab,
+    mechanism: ReleaseMechanism,
+    manner: ReleaseOptions,
+    gap: Nanos,
+) -> Vec<DepartedFrame> {
     let mut release = open(&lab.location(), mechanism, manner).unwrap();
     assert_eq!(release.mechanism(), mechanism);
     let frames = frames(40);
@@ -76,7 +81,8 @@ fn holds(lab: &mut Lab, mechanism: Mechanism, manner: Manner, gap: Nanos) -> Vec
     for _ in 0..3 {
         let start = MonoTime::from_nanos(clock::monotonic_ns()) + release.lead();
         let at = |n: usize| start + Nanos::new(gap.as_u64() * n as u64);
-        let train: Vec<_> = frames.iter().enumerate().map(|(n, frame)| Due { at: at(n), frame }).collect();
+        let train: Vec<_> =
+            frames.iter().enumerate().map(|(n, frame)| DueFrame { at: at(n), frame }).collect();
         let mut gone = Vec::new();
         release.release(&train, &mut gone).unwrap();
         let ended = clock::monotonic_ns();
@@ -88,16 +94,16 @@ fn holds(lab: &mut Lab, mechanism: Mechanism, manner: Manner, gap: Nanos) -> Vec
             let released = gone.released.unwrap();
             assert!(released.lo <= released.hi && released.hi <= ended, "{mechanism} {n}: {gone:?}");
             // What a train at once is about is its first instant.
-            let due = if mechanism == Mechanism::Ring { at(0) } else { at(n) };
+            let due = if mechanism == ReleaseMechanism::Ring { at(0) } else { at(n) };
             assert!(released.lo >= due.as_nanos(), "{mechanism} {n}: released early: {gone:?}");
             assert!(*arrived >= released.lo, "{mechanism} {n}: {arrived} before {gone:?}");
             assert!(released.lo >= last, "{mechanism} {n}: in order");
             last = released.lo;
             let is_late = released.lo > (at(n) + manner.tolerance).as_nanos();
-            assert_eq!(gone.flags.contains(&Flag::Late), is_late, "{mechanism} {n}: {gone:?}");
-            let may_be_early = mechanism == Mechanism::Ring && n > 0 && gap > Nanos::ZERO;
-            assert!(may_be_early || !gone.flags.contains(&Flag::Early), "{mechanism} {n}: {gone:?}");
-            assert!(!gone.flags.contains(&Flag::StampsDisagree), "{mechanism} {n}: {gone:?}");
+            assert_eq!(gone.flags.contains(&ProbeFlag::Late), is_late, "{mechanism} {n}: {gone:?}");
+            let may_be_early = mechanism == ReleaseMechanism::Ring && n > 0 && gap > Nanos::ZERO;
+            assert!(may_be_early || !gone.flags.contains(&ProbeFlag::Early), "{mechanism} {n}: {gone:?}");
+            assert!(!gone.flags.contains(&ProbeFlag::StampsDisagree), "{mechanism} {n}: {gone:?}");
         }
         all.extend(gone);
     }
@@ -105,11 +111,11 @@ fn holds(lab: &mut Lab, mechanism: Mechanism, manner: Manner, gap: Nanos) -> Vec
 }
 
 /// Each frame has a stamp of each stage, between its release and its arrival's end.
-fn are_stamped(gone: &[Gone], stages: &[Stage]) {
+fn are_stamped(gone: &[DepartedFrame], stages: &[DepartureStage]) {
     for gone in gone {
         let found: Vec<_> = gone.departures.iter().map(|departure| departure.stage).collect();
         assert_eq!(found, stages, "{gone:?}");
-        assert!(!gone.flags.contains(&Flag::StampMissing), "{gone:?}");
+        assert!(!gone.flags.contains(&ProbeFlag::StampMissing), "{gone:?}");
     }
 }
 
@@ -118,34 +124,35 @@ const GAP: Nanos = Nanos::from_micros(100);
 #[test]
 fn a_sleeping_sender_is_never_early_and_stamped_twice() {
     let Some(mut lab) = Lab::new() else { return };
-    let gone = holds(&mut lab, Mechanism::Sleep, Manner::usual_for(Mechanism::Sleep), GAP);
-    are_stamped(&gone, &[Stage::Queue, Stage::Driver]);
+    let gone =
+        holds(&mut lab, ReleaseMechanism::Sleep, ReleaseOptions::usual_for(ReleaseMechanism::Sleep), GAP);
+    are_stamped(&gone, &[DepartureStage::Queue, DepartureStage::Driver]);
     assert!(gone.iter().all(|gone| gone.released == gone.handed_over));
 }
 
 #[test]
 fn a_spinning_sender_is_never_early_and_without_stamps_if_none_were_asked_for() {
     let Some(mut lab) = Lab::new() else { return };
-    let manner = Manner { stamps: false, ..Manner::usual() };
-    let gone = holds(&mut lab, Mechanism::Spin, manner, Nanos::from_micros(10));
+    let manner = ReleaseOptions { stamps: false, ..ReleaseOptions::usual() };
+    let gone = holds(&mut lab, ReleaseMechanism::Spin, manner, Nanos::from_micros(10));
     are_stamped(&gone, &[]);
 }
 
 #[test]
 fn a_ring_hands_a_whole_train_over_at_its_first_instant() {
     let Some(mut lab) = Lab::new() else { return };
-    let gone = holds(&mut lab, Mechanism::Ring, Manner::usual(), Nanos::ZERO);
-    are_stamped(&gone, &[Stage::Driver]);
+    let gone = holds(&mut lab, ReleaseMechanism::Ring, ReleaseOptions::usual(), Nanos::ZERO);
+    are_stamped(&gone, &[DepartureStage::Driver]);
     assert!(gone.chunks(40).all(|train| train.iter().all(|gone| gone.released == train[0].released)));
     // What a ring cannot do it says: later instants are not kept.
-    let mut release = open(&lab.location(), Mechanism::Ring, Manner::usual()).unwrap();
+    let mut release = open(&lab.location(), ReleaseMechanism::Ring, ReleaseOptions::usual()).unwrap();
     let start = MonoTime::from_nanos(clock::monotonic_ns()) + Nanos::from_millis(2);
     let frame = &frames(1)[0];
-    let train = [Due { at: start, frame }, Due { at: start + Nanos::from_millis(60_000), frame }];
+    let train = [DueFrame { at: start, frame }, DueFrame { at: start + Nanos::from_millis(60_000), frame }];
     let mut gone = Vec::new();
     release.release(&train, &mut gone).unwrap();
-    assert!(gone[1].flags.contains(&Flag::Early), "{gone:?}");
-    let many = vec![Due { at: start, frame }; 5_000];
+    assert!(gone[1].flags.contains(&ProbeFlag::Early), "{gone:?}");
+    let many = vec![DueFrame { at: start, frame }; 5_000];
     assert!(matches!(release.release(&many, &mut gone), Err(Error::Train { .. })));
 }
 
@@ -156,27 +163,30 @@ fn a_gate_holds_back_what_was_handed_over_ahead() {
         return println!("skipped: {error}");
     }
     for ahead in [0, 100, 500, 1_000] {
-        let manner = Manner { ahead: Nanos::from_micros(ahead), ..Manner::usual() };
-        let gone = holds(&mut lab, Mechanism::Gate, manner, GAP);
-        are_stamped(&gone, &[Stage::Queue, Stage::Driver]);
-        assert!(gone.iter().all(|gone| gone.released.unwrap().source == Source::Bpf));
+        let manner = ReleaseOptions { ahead: Nanos::from_micros(ahead), ..ReleaseOptions::usual() };
+        let gone = holds(&mut lab, ReleaseMechanism::Gate, manner, GAP);
+        are_stamped(&gone, &[DepartureStage::Queue, DepartureStage::Driver]);
+        assert!(gone.iter().all(|gone| gone.released.unwrap().source == StampSource::Bpf));
     }
 }
 
 #[test]
 fn live_frames_leave_at_their_instants_if_the_far_end_takes_them() {
     let Some(mut lab) = Lab::new() else { return };
-    let refused = open(&lab.location(), Mechanism::Live, Manner::usual()).err();
-    assert!(matches!(refused, Some(Error::Mechanism { mechanism: Mechanism::Live, .. })), "{refused:?}");
+    let refused = open(&lab.location(), ReleaseMechanism::Live, ReleaseOptions::usual()).err();
+    assert!(
+        matches!(refused, Some(Error::Mechanism { mechanism: ReleaseMechanism::Live, .. })),
+        "{refused:?}"
+    );
     if !lab.take_live_frames() {
         return;
     }
     for gap in [Nanos::from_micros(10), Nanos::from_millis(2)] {
-        let gone = holds(&mut lab, Mechanism::Live, Manner::usual(), gap);
-        are_stamped(&gone, &[Stage::Driver]);
+        let gone = holds(&mut lab, ReleaseMechanism::Live, ReleaseOptions::usual(), gap);
+        are_stamped(&gone, &[DepartureStage::Driver]);
         for gone in &gone {
             let (released, driver) = (gone.released.unwrap(), gone.departures[0].stamp);
-            assert!(gone.handed_over.is_some() && driver.source == Source::Bpf, "{gone:?}");
+            assert!(gone.handed_over.is_some() && driver.source == StampSource::Bpf, "{gone:?}");
             assert!(driver.lo == released.lo && released.hi <= driver.hi, "{gone:?}");
         }
     }
@@ -185,8 +195,8 @@ fn live_frames_leave_at_their_instants_if_the_far_end_takes_them() {
 #[test]
 fn release_times_are_refused_where_no_queue_honours_them() {
     let Some(lab) = Lab::new() else { return };
-    for mechanism in [Mechanism::Fq, Mechanism::Etf, Mechanism::Launch] {
-        let error = open(&lab.location(), mechanism, Manner::usual()).err().unwrap();
+    for mechanism in [ReleaseMechanism::Fq, ReleaseMechanism::Etf, ReleaseMechanism::Launch] {
+        let error = open(&lab.location(), mechanism, ReleaseOptions::usual()).err().unwrap();
         let text = error.to_string();
         assert!(matches!(error, Error::Mechanism { .. }) && text.contains("found noqueue"), "{text}");
     }
@@ -196,25 +206,29 @@ fn release_times_are_refused_where_no_queue_honours_them() {
 fn capabilities_are_what_opening_says() {
     let Some(lab) = Lab::new() else { return };
     let found = capabilities(&lab.location()).unwrap();
-    assert_eq!(found.iter().map(|can| can.mechanism).collect::<Vec<_>>(), Mechanism::ALL);
+    assert_eq!(found.iter().map(|can| can.mechanism).collect::<Vec<_>>(), ReleaseMechanism::ALL);
     for can in &found {
-        let opened = open(&lab.location(), can.mechanism, Manner::usual());
+        let opened = open(&lab.location(), can.mechanism, ReleaseOptions::usual());
         assert_eq!(opened.is_ok(), can.obstacle.is_none(), "{can:?}");
     }
-    assert!(found[0].obstacle.is_none() && found[0].stages == [Stage::Queue, Stage::Driver]);
+    assert!(
+        found[0].obstacle.is_none() && found[0].stages == [DepartureStage::Queue, DepartureStage::Driver]
+    );
 }
 
 #[test]
 fn limits_stop_a_mechanism() {
     let Some(mut lab) = Lab::new() else { return };
-    let release = open(&lab.location(), Mechanism::Sleep, Manner::usual_for(Mechanism::Sleep)).unwrap();
-    let limits = Limits { burst: 5, ..Limits::USUAL };
-    let mut dispatcher = Dispatcher::new(release, Budget::new(limits));
+    let release =
+        open(&lab.location(), ReleaseMechanism::Sleep, ReleaseOptions::usual_for(ReleaseMechanism::Sleep))
+            .unwrap();
+    let limits = TargetLimits { burst: 5, ..TargetLimits::USUAL };
+    let mut dispatcher = ReleaseDispatcher::new(release, ProbeBudget::new(limits));
     let start = MonoTime::from_nanos(clock::monotonic_ns()) + Nanos::from_millis(1);
     let frames = frames(8);
-    let train: Vec<_> = frames.iter().map(|frame| Due { at: start, frame }).collect();
+    let train: Vec<_> = frames.iter().map(|frame| DueFrame { at: start, frame }).collect();
     let mut gone = Vec::new();
     assert!(dispatcher.send(&train, &mut gone).unwrap().is_some());
-    assert_eq!(gone.iter().filter(|gone| gone.flags == [Flag::Unsent]).count(), 3);
+    assert_eq!(gone.iter().filter(|gone| gone.flags == [ProbeFlag::Unsent]).count(), 3);
     assert!(lab.received(5).iter().map(|(frame, _)| frame).eq(&frames[..5]));
 }

@@ -2,20 +2,20 @@
 //!
 //! Invariant: the memory of the last train serves the next.
 
-use super::Due;
+use super::DueFrame;
 use packetrig_units::MonoTime;
 
 /// See the module.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Train {
+pub(super) struct TrainRelease {
     bytes: Vec<u8>,
     /// When each is due and where its bytes end.
     probes: Vec<(MonoTime, usize)>,
 }
 
-impl Train {
+impl TrainRelease {
     /// Becomes a copy of this.
-    pub(super) fn copy(&mut self, train: &[Due<'_>]) {
+    pub(super) fn copy(&mut self, train: &[DueFrame<'_>]) {
         self.bytes.clear();
         self.probes.clear();
         for due in train {
@@ -51,10 +51,12 @@ mod tests {
 
     #[test]
     fn frames_and_instants_are_as_they_were_given() {
-        let mut train = Train::default();
+        let mut train = TrainRelease::default();
         for frames in [vec![&b"abc"[..], b"", b"defg"], vec![b"x"]] {
-            let dues: Vec<_> =
-                (10..).zip(&frames).map(|(at, frame)| Due { at: MonoTime::from_nanos(at), frame }).collect();
+            let dues: Vec<_> = (10..)
+                .zip(&frames)
+                .map(|(at, frame)| DueFrame { at: MonoTime::from_nanos(at), frame })
+                .collect();
             train.copy(&dues);
             assert_eq!((0..train.len()).map(|index| train.frame(index)).collect::<Vec<_>>(), frames);
             assert_eq!(train.at(train.len() - 1).as_nanos(), 9 + frames.len() as u64);

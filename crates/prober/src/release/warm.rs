@@ -6,7 +6,7 @@
 //!
 //! Invariant: nothing leaves this machine.
 
-use super::place::Place;
+use super::place::ReleasePlace;
 use packetrig_sys::link::NamespaceLinks;
 use packetrig_sys::netns::NetNs;
 use packetrig_sys::packet::{FrameOptions, FrameSocket};
@@ -24,15 +24,15 @@ const SAYS: &[u8] = b"packetrig warms up";
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Warm {
+pub(super) struct WarmRelease {
     socket: FrameSocket,
     frame: [u8; LENGTH],
 }
 
-impl Warm {
+impl WarmRelease {
     /// Over the loopback interface beside the interface that frames are released at, else over this process's own; `None` if neither is up,
     /// or if it is the interface itself.
-    pub(super) fn open(place: &Place) -> Option<Self> {
+    pub(super) fn open(place: &ReleasePlace) -> Option<Self> {
         if place.link.loopback {
             return None;
         }

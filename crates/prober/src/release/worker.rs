@@ -2,13 +2,13 @@
 //!
 //! Invariant: one train is under way at a time; the thread ends before its [`Worker`] does.
 
-use super::pace::Pace;
-use super::place::Place;
-use super::train::Train;
-use super::warm::Warm;
-use super::{Due, Gone, Manner, Release};
+use super::pace::ReleasePace;
+use super::place::ReleasePlace;
+use super::train::TrainRelease;
+use super::warm::WarmRelease;
+use super::{DepartedFrame, DueFrame, FrameRelease, ReleaseOptions};
 use crate::Error;
-use packetrig_probe::Mechanism;
+use packetrig_probe::ReleaseMechanism;
 use packetrig_sys::stamping::CardStamping;
 use packetrig_units::Nanos;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -17,7 +17,12 @@ use std::thread::JoinHandle;
 /// What differs from mechanism to mechanism.
 pub(super) trait Line: Send {
     /// Sends a train. `gone` has a place for each of its frames.
-    fn send(&mut self, train: &Train, pace: &mut Pace, gone: &mut [Gone]) -> Result<(), Error>;
+    fn send(
+        &mut self,
+        train: &TrainRelease,
+        pace: &mut ReleasePace,
+        gone: &mut [DepartedFrame],
+    ) -> Result<(), Error>;
 
     /// How long before its first instant it has to begin.
     fn lead(&self) -> Nanos {
@@ -30,38 +35,38 @@ const WAKING: Nanos = Nanos::from_millis(2);
 
 /// A train on its way to the thread and back.
 #[derive(Default)]
-struct Job {
-    train: Train,
-    gone: Vec<Gone>,
+struct TrainJob {
+    train: TrainRelease,
+    gone: Vec<DepartedFrame>,
 }
 
 /// See the module.
-pub(super) struct Worker {
-    mechanism: Mechanism,
+pub(super) struct ReleaseWorker {
+    mechanism: ReleaseMechanism,
     remarks: Vec<String>,
     /// Has the card stamp, where it can.
     card: Option<CardStamping>,
     lead: Nanos,
-    idle: Option<Job>,
-    jobs: Option<SyncSender<Job>>,
-    done: Receiver<(Job, Result<(), Error>)>,
+    idle: Option<TrainJob>,
+    jobs: Option<SyncSender<TrainJob>>,
+    done: Receiver<(TrainJob, Result<(), Error>)>,
     thread: Option<JoinHandle<Result<(), packetrig_sys::Error>>>,
 }
 
-impl Worker {
+impl ReleaseWorker {
     pub(super) fn start(
-        place: &Place,
-        mechanism: Mechanism,
-        manner: Manner,
+        place: &ReleasePlace,
+        mechanism: ReleaseMechanism,
+        manner: ReleaseOptions,
         mut line: impl Line + 'static,
     ) -> Result<Self, Error> {
         let lead = WAKING + line.lead();
-        let (jobs, orders) = sync_channel::<Job>(1);
+        let (jobs, orders) = sync_channel::<TrainJob>(1);
         let (answers, done) = sync_channel(1);
         let (ready, is_ready) = sync_channel(1);
-        let warm = if manner.warm { Warm::open(place) } else { None };
+        let warm = if manner.warm { WarmRelease::open(place) } else { None };
         let thread = place.netns.spawn_in(format!("release-{mechanism}"), move || {
-            let mut pace = Pace::prepare(&manner, warm)?;
+            let mut pace = ReleasePace::prepare(&manner, warm)?;
             // Whoever waits for it has gone if it cannot be given.
             let remarks = std::mem::take(&mut pace.remarks);
             ready.send(remarks).unwrap_or(());
@@ -78,7 +83,7 @@ impl Worker {
             remarks: Vec::new(),
             card: None,
             lead,
-            idle: Some(Job::default()),
+            idle: Some(TrainJob::default()),
             jobs: Some(jobs),
             done,
             thread: Some(thread),
@@ -87,7 +92,7 @@ impl Worker {
             Ok(remarks) => worker.remarks = remarks,
             Err(_) => return Err(worker.end()),
         }
-        if manner.stamps && place.stamps.tx_hardware && mechanism != Mechanism::Live {
+        if manner.stamps && place.stamps.tx_hardware && mechanism != ReleaseMechanism::Live {
             match CardStamping::make(&place.netns, &place.link.name) {
                 Ok(card) => worker.card = Some(card),
                 Err(error) => worker.remarks.push(format!("without stamps of the card: {error}")),
@@ -106,19 +111,19 @@ impl Worker {
     }
 }
 
-impl Release for Worker {
-    fn mechanism(&self) -> Mechanism {
+impl FrameRelease for ReleaseWorker {
+    fn mechanism(&self) -> ReleaseMechanism {
         self.mechanism
     }
 
-    fn release(&mut self, train: &[Due<'_>], gone: &mut Vec<Gone>) -> Result<(), Error> {
+    fn release(&mut self, train: &[DueFrame<'_>], gone: &mut Vec<DepartedFrame>) -> Result<(), Error> {
         if train.is_empty() {
             return Ok(());
         }
         let mut job = self.idle.take().unwrap_or_default();
         job.train.copy(train);
         job.gone.clear();
-        job.gone.resize_with(train.len(), Gone::default);
+        job.gone.resize_with(train.len(), DepartedFrame::default);
         let given = self.jobs.as_ref().is_some_and(|jobs| jobs.send(job).is_ok());
         let Some((mut job, result)) = given.then(|| self.done.recv().ok()).flatten() else {
             return Err(self.end());
@@ -137,7 +142,7 @@ impl Release for Worker {
     }
 }
 
-impl Drop for Worker {
+impl Drop for ReleaseWorker {
     fn drop(&mut self) {
         self.jobs = None;
         if let Some(thread) = self.thread.take() {

@@ -1,36 +1,37 @@
 use super::*;
-use crate::ear::Wanted;
-use crate::lab::Lab;
+use crate::ear::WantedPackets;
+use crate::lab::ProbeLab;
 use crate::path;
-use crate::release::{self, Manner};
-use packetrig_probe::estimate::{NoAnswer, Pair, Pick, Shape};
-use packetrig_probe::method::Echo;
-use packetrig_probe::{Budget, Exceeded, Kind, Mechanism, Permit};
+use crate::release::{self, ReleaseOptions};
+use packetrig_probe::estimate::{NoAnswer, PairEstimator, PairPick, TrainShape};
+use packetrig_probe::method::EchoMethod;
+use packetrig_probe::{BudgetExceeded, ProbeBudget, ProbeKind, ProbePermit, ReleaseMechanism};
 
 const OWNERS: &str =
     "[[target]]\nnetwork = \"192.0.2.0/24\"\nprobes_per_s = 100000\nbits_per_s = \"1Gbps\"\nburst = 100\n";
 
-fn with(lab: &Lab, owners: &str, test: impl FnOnce(&mut Trains<'_>)) {
-    let permit = Permit::from_text(owners).unwrap();
+fn with(lab: &ProbeLab, owners: &str, test: impl FnOnce(&mut TrainSender<'_>)) {
+    let permit = ProbePermit::from_text(owners).unwrap();
     let target = permit.permitted("192.0.2.2".parse().unwrap(), "2026-11-22").unwrap();
     let way = path::find(Some(&lab.near), target, None).unwrap();
-    let manner = Manner { priority: None, ..Manner::usual() };
-    let release = release::open(&way.location, Mechanism::Spin, manner).unwrap();
-    let wanted = Wanted { addresses: vec![way.ends.source], port: None };
-    let ear = Ear::open(&way.location, way.index, &wanted).unwrap();
-    let method = Box::new(Echo::new(way.ends, 5, None));
-    let dispatcher = Dispatcher::new(release, Budget::new(target.limits()));
-    test(&mut Trains::new(&way, method, dispatcher, ear, Arrival::Near));
+    let manner = ReleaseOptions { priority: None, ..ReleaseOptions::usual() };
+    let release = release::open(&way.location, ReleaseMechanism::Spin, manner).unwrap();
+    let wanted = WantedPackets { addresses: vec![way.ends.source], port: None };
+    let ear = PacketListener::open(&way.location, way.index, &wanted).unwrap();
+    let method = Box::new(EchoMethod::new(way.ends, 5, None));
+    let dispatcher = ReleaseDispatcher::new(release, ProbeBudget::new(target.limits()));
+    test(&mut TrainSender::new(&way, method, dispatcher, ear, ArrivalRule::Near));
 }
 
-fn ask(of: u32) -> Ask {
-    let probe = |number| Planned { number, train: 0, kind: Kind::Train, at: Nanos::ZERO, length: 1_000 };
-    Ask { probes: (0..of).map(probe).collect(), pause: Nanos::from_millis(5) }
+fn ask(of: u32) -> TrainRequest {
+    let probe =
+        |number| PlannedProbe { number, train: 0, kind: ProbeKind::Train, at: Nanos::ZERO, length: 1_000 };
+    TrainRequest { probes: (0..of).map(probe).collect(), pause: Nanos::from_millis(5) }
 }
 
 #[test]
 fn every_probe_of_a_train_has_left_and_come_in_order() {
-    let Some(lab) = Lab::new() else { return };
+    let Some(lab) = ProbeLab::new() else { return };
     with(&lab, OWNERS, |trains| {
         for _ in 0..3 {
             let passed = trains.pass(&ask(20), &|| false).unwrap();
@@ -45,20 +46,20 @@ fn every_probe_of_a_train_has_left_and_come_in_order() {
 
 #[test]
 fn a_train_longer_than_a_burst_is_not_begun() {
-    let Some(lab) = Lab::new() else { return };
+    let Some(lab) = ProbeLab::new() else { return };
     with(&lab, OWNERS, |trains| {
         let refused = trains.pass(&ask(101), &|| false);
-        assert!(matches!(refused, Err(Error::Limits(Exceeded::Probes(_)))), "{refused:?}");
+        assert!(matches!(refused, Err(Error::Limits(BudgetExceeded::Probes(_)))), "{refused:?}");
         assert!(trains.records().is_empty());
     });
 }
 
 #[test]
 fn a_cable_is_faster_than_the_sender() {
-    let Some(lab) = Lab::new() else { return };
+    let Some(lab) = ProbeLab::new() else { return };
     with(&lab, OWNERS, |trains| {
-        let shape = Shape { length: 1_514, longest: 16, pause: Nanos::from_millis(2) };
-        let mut pair = Pair::new(Pick::Mode, 20, shape);
+        let shape = TrainShape { length: 1_514, longest: 16, pause: Nanos::from_millis(2) };
+        let mut pair = PairEstimator::new(PairPick::Mode, 20, shape);
         assert_eq!(trains.run(&mut pair, &|| false, &mut |_| {}).unwrap(), End::Done);
         // It may look spread by the processors' own ado; a rate below 50 Mbit/s it is not.
         match pair.answer() {
@@ -71,7 +72,7 @@ fn a_cable_is_faster_than_the_sender() {
 }
 
 /// Shapes what the far end sends: answers.
-fn shape(lab: &Lab, words: &str) {
+fn shape(lab: &ProbeLab, words: &str) {
     let far = packetrig_sys::netns::NetNs::open(&lab.far).unwrap();
     let mut tc = std::process::Command::new("tc");
     tc.args(["qdisc", "add", "dev", "b", "root"]).args(words.split(' '));
@@ -84,11 +85,12 @@ fn a_shaped_way_back_is_measured_from_here() {
         ("tbf rate 2mbit burst 5000 limit 200000", 2_000_000_u64),
         ("tbf rate 10mbit burst 5000 limit 200000", 10_000_000),
     ] {
-        let Some(lab) = Lab::new() else { return };
+        let Some(lab) = ProbeLab::new() else { return };
         shape(&lab, words);
         with(&lab, OWNERS, |trains| {
             let pause = Nanos::new(200_000_000_000_000 / rate);
-            let mut pair = Pair::new(Pick::Mode, 60, Shape { length: 1_514, longest: 50, pause });
+            let mut pair =
+                PairEstimator::new(PairPick::Mode, 60, TrainShape { length: 1_514, longest: 50, pause });
             assert_eq!(trains.run(&mut pair, &|| false, &mut |_| {}).unwrap(), End::Done);
             let estimate = pair.answer().unwrap();
             assert!((estimate.bits_per_s / rate as f64 - 1.0).abs() < 0.05, "{words}: {estimate:?}");

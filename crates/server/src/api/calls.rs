@@ -2,14 +2,14 @@
 
 use super::flow_rows::FlowRows;
 use super::{control, metrics, states};
-use crate::shape::{self, Complaints};
-use crate::tester::{CaptureFile, Refusal, RefusalKind, Tester};
+use crate::shape::{self, ShapeComplaints};
+use crate::tester::{CaptureFile, RefusalKind, Tester, TesterRefusal};
 use prost_reflect::MessageDescriptor;
 use serde_json::{Map, Value, json};
 
 /// What a client can ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Call {
+pub(crate) enum ApiCall {
     SetConfig,
     GetConfig,
     UpdateConfig,
@@ -23,7 +23,7 @@ pub(crate) enum Call {
     GetVersion,
 }
 
-impl Call {
+impl ApiCall {
     pub(crate) const ALL: [Self; 11] = [
         Self::SetConfig,
         Self::GetConfig,
@@ -107,16 +107,16 @@ impl Call {
 
 /// A request as it was read: JSON in any form, and what is wrong already. No document: nothing could be read.
 #[derive(Debug, Default)]
-pub(crate) struct Request {
+pub(crate) struct ApiRequest {
     pub(crate) document: Option<Value>,
-    pub(crate) complaints: Complaints,
+    pub(crate) complaints: ShapeComplaints,
     /// Whether members that older clients do not know may be in the answer unasked.
     pub(crate) knows_new_members: bool,
 }
 
 /// What a call says.
 #[derive(Debug)]
-pub(crate) enum Reply {
+pub(crate) enum ApiReply {
     Document(Value),
     /// There are many, and they are asked for often.
     Flows(FlowRows),
@@ -124,33 +124,37 @@ pub(crate) enum Reply {
 }
 
 /// Performs a call.
-pub(crate) fn answer(tester: &dyn Tester, call: Call, request: Request) -> Result<Reply, Refusal> {
+pub(crate) fn answer(
+    tester: &dyn Tester,
+    call: ApiCall,
+    request: ApiRequest,
+) -> Result<ApiReply, TesterRefusal> {
     let newest = request.knows_new_members;
     let document = settled(tester, call, request)?;
     let reply = match call {
-        Call::SetConfig => warnings(tester.set_config(document)?),
-        Call::GetConfig => return checked(call, tester.config()),
-        Call::UpdateConfig => warnings(tester.update_config(document)?),
-        Call::AppendConfig => warnings(tester.append_config(document)?),
-        Call::DeleteConfig => warnings(tester.delete_config(document)?),
-        Call::SetControlState => warnings(tester.set_state(control::state(&document)?)?),
-        Call::SetControlAction => control::action(tester, &document)?,
-        Call::GetMetrics => return metrics::metrics(tester, &document, newest),
-        Call::GetStates => states::states(tester, &document)?,
-        Call::GetCapture => {
+        ApiCall::SetConfig => warnings(tester.set_config(document)?),
+        ApiCall::GetConfig => return checked(call, tester.config()),
+        ApiCall::UpdateConfig => warnings(tester.update_config(document)?),
+        ApiCall::AppendConfig => warnings(tester.append_config(document)?),
+        ApiCall::DeleteConfig => warnings(tester.delete_config(document)?),
+        ApiCall::SetControlState => warnings(tester.set_state(control::state(&document)?)?),
+        ApiCall::SetControlAction => control::action(tester, &document)?,
+        ApiCall::GetMetrics => return metrics::metrics(tester, &document, newest),
+        ApiCall::GetStates => states::states(tester, &document)?,
+        ApiCall::GetCapture => {
             let (port, part) = states::capture(&document)?;
-            return tester.capture(port, part).map(Reply::File);
+            return tester.capture(port, part).map(ApiReply::File);
         }
-        Call::GetVersion => version(),
+        ApiCall::GetVersion => version(),
     };
-    Ok(Reply::Document(reply))
+    Ok(ApiReply::Document(reply))
 }
 
 /// The request in its settled form, or all that is wrong with it.
-fn settled(tester: &dyn Tester, call: Call, request: Request) -> Result<Value, Refusal> {
-    let Request { document, mut complaints, .. } = request;
+fn settled(tester: &dyn Tester, call: ApiCall, request: ApiRequest) -> Result<Value, TesterRefusal> {
+    let ApiRequest { document, mut complaints, .. } = request;
     let of = call.request();
-    let original = document.clone().filter(|_| call == Call::SetConfig);
+    let original = document.clone().filter(|_| call == ApiCall::SetConfig);
     let settled = match (document, &of) {
         (Some(document), Some(of)) => shape::settle(document, of, &mut complaints),
         _ => Value::Object(Map::new()),
@@ -164,7 +168,7 @@ fn settled(tester: &dyn Tester, call: Call, request: Request) -> Result<Value, R
         let is_known = |line: &String| paths.iter().any(|path| !path.is_empty() && is_about(line, path));
         errors.extend(tester.problems(&original).into_iter().filter(|line| !is_known(line)));
     }
-    Err(Refusal { kind: RefusalKind::Validation, errors })
+    Err(TesterRefusal { kind: RefusalKind::Validation, errors })
 }
 
 /// Whether a line begins with this path.
@@ -177,13 +181,13 @@ fn warnings(warnings: Vec<String>) -> Value {
 }
 
 /// A document of the tester's, which must have the model's shape.
-fn checked(call: Call, document: Value) -> Result<Reply, Refusal> {
-    let mut complaints = Complaints::default();
+fn checked(call: ApiCall, document: Value) -> Result<ApiReply, TesterRefusal> {
+    let mut complaints = ShapeComplaints::default();
     let settled = shape::settle(document, &call.response(), &mut complaints);
     if complaints.is_empty() {
-        return Ok(Reply::Document(settled));
+        return Ok(ApiReply::Document(settled));
     }
-    Err(Refusal { kind: RefusalKind::Internal, errors: complaints.into_lines() })
+    Err(TesterRefusal { kind: RefusalKind::Internal, errors: complaints.into_lines() })
 }
 
 /// Clients read the first as a condition on their own version; this form is one to Python's and to Go's readers.

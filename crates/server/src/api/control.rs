@@ -1,6 +1,6 @@
 //! What is switched, and actions with an answer.
 
-use crate::tester::{Change, Ping, PingResult, Refusal, State, Tester};
+use crate::tester::{FlowChange, PingResult, PingTask, SwitchedState, Tester, TesterRefusal};
 use serde_json::{Value, json};
 use std::net::IpAddr;
 
@@ -9,18 +9,18 @@ fn chosen<'a>(
     object: &'a Value,
     path: &str,
     default: Option<&'a str>,
-) -> Result<(&'a str, &'a Value), Refusal> {
+) -> Result<(&'a str, &'a Value), TesterRefusal> {
     let choice = object["choice"].as_str().or(default);
     let choice = choice.ok_or_else(|| missing(path, "choice"))?;
     Ok((choice, &object[choice]))
 }
 
-fn missing(path: &str, name: &str) -> Refusal {
+fn missing(path: &str, name: &str) -> TesterRefusal {
     let dot = if path.is_empty() { "" } else { "." };
-    Refusal::validation(format!("{path}{dot}{name}: required"))
+    TesterRefusal::validation(format!("{path}{dot}{name}: required"))
 }
 
-fn state_of<'a>(object: &'a Value, path: &str) -> Result<&'a str, Refusal> {
+fn state_of<'a>(object: &'a Value, path: &str) -> Result<&'a str, TesterRefusal> {
     object["state"].as_str().ok_or_else(|| missing(path, "state"))
 }
 
@@ -31,39 +31,40 @@ pub(super) fn names(object: &Value, member: &str) -> Vec<String> {
 }
 
 /// Reads a `ControlState`.
-pub(super) fn state(request: &Value) -> Result<State, Refusal> {
+pub(super) fn state(request: &Value) -> Result<SwitchedState, TesterRefusal> {
     let (choice, inner) = chosen(request, "", None)?;
     match choice {
         "traffic" => traffic(inner),
         "protocol" => {
             let (_, all) = chosen(inner, "protocol", None)?;
-            Ok(State::Protocols { on: state_of(all, "protocol.all")? == "start" })
+            Ok(SwitchedState::Protocols { on: state_of(all, "protocol.all")? == "start" })
         }
         _ => match chosen(inner, "port", None)? {
-            ("link", link) => {
-                Ok(State::Link { up: state_of(link, "port.link")? == "up", ports: names(link, "port_names") })
-            }
+            ("link", link) => Ok(SwitchedState::Link {
+                up: state_of(link, "port.link")? == "up",
+                ports: names(link, "port_names"),
+            }),
             (_, capture) => {
                 let on = state_of(capture, "port.capture")? == "start";
-                Ok(State::Capture { on, ports: names(capture, "port_names") })
+                Ok(SwitchedState::Capture { on, ports: names(capture, "port_names") })
             }
         },
     }
 }
 
-fn traffic(inner: &Value) -> Result<State, Refusal> {
+fn traffic(inner: &Value) -> Result<SwitchedState, TesterRefusal> {
     let (_, transmit) = chosen(inner, "traffic", Some("flow_transmit"))?;
     let change = match state_of(transmit, "traffic.flow_transmit")? {
-        "start" => Change::Start,
-        "stop" => Change::Stop,
-        "pause" => Change::Pause,
-        _ => Change::Resume,
+        "start" => FlowChange::Start,
+        "stop" => FlowChange::Stop,
+        "pause" => FlowChange::Pause,
+        _ => FlowChange::Resume,
     };
-    Ok(State::Traffic { change, flows: names(transmit, "flow_names") })
+    Ok(SwitchedState::Traffic { change, flows: names(transmit, "flow_names") })
 }
 
 /// Performs a `ControlAction`: pings are all there is.
-pub(super) fn action(tester: &dyn Tester, request: &Value) -> Result<Value, Refusal> {
+pub(super) fn action(tester: &dyn Tester, request: &Value) -> Result<Value, TesterRefusal> {
     let (_, protocol) = chosen(request, "", None)?;
     let (family, inner) = chosen(protocol, "protocol", None)?;
     let path = format!("protocol.{family}.ping.requests");
@@ -78,7 +79,7 @@ pub(super) fn action(tester: &dyn Tester, request: &Value) -> Result<Value, Refu
         }
     }
     if !errors.is_empty() {
-        return Err(Refusal { errors, ..Refusal::validation("") });
+        return Err(TesterRefusal { errors, ..TesterRefusal::validation("") });
     }
     let rows: Vec<Value> = tester.ping(pings)?.iter().map(row).collect();
     let response = json!({
@@ -89,7 +90,7 @@ pub(super) fn action(tester: &dyn Tester, request: &Value) -> Result<Value, Refu
 }
 
 /// One request of a ping, or what is wrong with each of its members.
-fn one(request: &Value, is_ipv6: bool) -> Result<Ping, Vec<String>> {
+fn one(request: &Value, is_ipv6: bool) -> Result<PingTask, Vec<String>> {
     let mut errors = Vec::new();
     let mut member = |name: &str| {
         let text = request[name].as_str();
@@ -101,7 +102,7 @@ fn one(request: &Value, is_ipv6: bool) -> Result<Ping, Vec<String>> {
     let (source, destination) = (member("src_name"), member("dst_ip"));
     match destination.parse::<IpAddr>() {
         Ok(address) if address.is_ipv6() == is_ipv6 && errors.is_empty() => {
-            Ok(Ping { source: source.to_owned(), destination: address })
+            Ok(PingTask { source: source.to_owned(), destination: address })
         }
         Ok(address) if address.is_ipv6() == is_ipv6 => Err(errors),
         _ => {

@@ -4,9 +4,9 @@
 //! Which members a row has, with their names and numbers, stands here once, for both. Other answers go the general way
 //! through [`crate::shape`].
 
-use super::metrics::Columns;
+use super::metrics::WantedColumns;
 use crate::shape::{print_float, print_text};
-use crate::tester::{FlowRow, Refusal, Transmit};
+use crate::tester::{FlowRow, TesterRefusal, TransmitState};
 use std::fmt::Write as _;
 
 /// Preamble, start of frame and the gap: 20 bytes a frame that layer 2 does not count.
@@ -18,12 +18,12 @@ const ROW: usize = 512;
 #[derive(Debug)]
 pub(crate) struct FlowRows {
     rows: Vec<FlowRow>,
-    columns: Columns,
+    columns: WantedColumns,
 }
 
 /// What a member says.
 #[derive(Clone, Copy)]
-enum Says<'a> {
+enum MemberValue<'a> {
     Text(&'a str),
     /// A value of an enumeration, with its number.
     Word(&'static str, u64),
@@ -35,7 +35,7 @@ enum Says<'a> {
 
 /// When a member is there.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Shown {
+enum MemberRule {
     /// What the configuration asks for, too: filters have no name for it.
     Always,
     /// If it is asked for, or nothing is.
@@ -45,21 +45,21 @@ enum Shown {
 }
 
 /// What members are written into. A name comes with its number in the model.
-trait Sink {
-    fn member(&mut self, name: &'static str, number: u32, says: Says<'_>);
+trait MemberSink {
+    fn member(&mut self, name: &'static str, number: u32, says: MemberValue<'_>);
 }
 
 impl FlowRows {
     /// A number that is none is a bug of the tester's and must not become one that looks measured.
-    pub(super) fn new(rows: Vec<FlowRow>, columns: Columns) -> Result<Self, Refusal> {
-        let mut wrong = Wrong(None);
+    pub(super) fn new(rows: Vec<FlowRow>, columns: WantedColumns) -> Result<Self, TesterRefusal> {
+        let mut wrong = WrongNumber(None);
         for row in &rows {
             members(row, &columns, &mut wrong);
         }
         match wrong.0 {
             None => Ok(Self { rows, columns }),
             Some((name, value)) => {
-                Err(Refusal::internal(format!("{name} is {value}: this is a bug of packetrig")))
+                Err(TesterRefusal::internal(format!("{name} is {value}: this is a bug of packetrig")))
             }
         }
     }
@@ -70,7 +70,7 @@ impl FlowRows {
         out.push_str("{\"choice\":\"flow_metrics\",\"flow_metrics\":[");
         for (index, row) in self.rows.iter().enumerate() {
             out.push_str(if index > 0 { ",{" } else { "{" });
-            members(row, &self.columns, &mut Json { out: &mut out, is_first: true });
+            members(row, &self.columns, &mut JsonMembers { out: &mut out, is_first: true });
             out.push('}');
         }
         out.push_str("]}");
@@ -79,10 +79,10 @@ impl FlowRows {
 
     /// The `MetricsResponse` as a message.
     pub(crate) fn to_message(&self) -> Vec<u8> {
-        let mut out = Message(Vec::with_capacity(self.rows.len() * ROW / 2 + ROW));
+        let mut out = MessageFields(Vec::with_capacity(self.rows.len() * ROW / 2 + ROW));
         out.varint(1 << 3);
         out.varint(1);
-        let mut one = Message(Vec::with_capacity(ROW));
+        let mut one = MessageFields(Vec::with_capacity(ROW));
         for row in &self.rows {
             one.0.clear();
             members(row, &self.columns, &mut one);
@@ -93,9 +93,10 @@ impl FlowRows {
 }
 
 /// In the order of the alphabet, as in every other answer.
-fn members(row: &FlowRow, columns: &Columns, out: &mut impl Sink) {
-    let is_shown =
-        |name: &str, shown: Shown| shown == Shown::Always || columns.has(name, shown == Shown::New);
+fn members(row: &FlowRow, columns: &WantedColumns, out: &mut impl MemberSink) {
+    let is_shown = |name: &str, shown: MemberRule| {
+        shown == MemberRule::Always || columns.has(name, shown == MemberRule::New)
+    };
     let latency = row.latency.map(|latency| {
         [
             ("average_ns", 3, latency.average),
@@ -106,42 +107,42 @@ fn members(row: &FlowRow, columns: &Columns, out: &mut impl Sink) {
     let stamps = row
         .timestamps
         .map(|(first, last)| [("first_timestamp_ns", 1, first), ("last_timestamp_ns", 2, last)]);
-    let layer1 = |bytes: f64, frames: f64| Says::Float(bytes * 8.0 + frames * L1_OVERHEAD_BITS);
+    let layer1 = |bytes: f64, frames: f64| MemberValue::Float(bytes * 8.0 + frames * L1_OVERHEAD_BITS);
     let (tx, rx) = (row.bytes_tx_rate, row.bytes_rx_rate);
     let (word, number) = match row.transmit {
-        Transmit::Started => ("started", 1),
-        Transmit::Stopped => ("stopped", 2),
-        Transmit::Paused => ("paused", 3),
+        TransmitState::Started => ("started", 1),
+        TransmitState::Stopped => ("stopped", 2),
+        TransmitState::Paused => ("paused", 3),
     };
     let (always, old, new) = (
-        |says| (Shown::Always, Some(says)),
-        |says| (Shown::Old, Some(says)),
-        |says| (Shown::New, Some(says)),
+        |says| (MemberRule::Always, Some(says)),
+        |says| (MemberRule::Old, Some(says)),
+        |says| (MemberRule::New, Some(says)),
     );
     let all = [
-        ("bytes_rx", 9, old(Says::Count(row.bytes_rx))),
-        ("bytes_tx", 8, old(Says::Count(row.bytes_tx))),
-        ("frames_rx", 7, old(Says::Count(row.frames_rx))),
-        ("frames_rx_rate", 11, old(Says::Float(row.frames_rx_rate))),
-        ("frames_tx", 6, old(Says::Count(row.frames_tx))),
-        ("frames_tx_rate", 10, old(Says::Float(row.frames_tx_rate))),
-        ("latency", 14, (Shown::Always, latency.as_ref().map(|values| Says::Group(values)))),
-        ("loss", 12, (Shown::Always, row.loss.map(Says::Float))),
-        ("name", 1, always(Says::Text(&row.name))),
-        ("port_rx", 3, always(Says::Text(&row.port_rx))),
-        ("port_tx", 2, always(Says::Text(&row.port_tx))),
+        ("bytes_rx", 9, old(MemberValue::Count(row.bytes_rx))),
+        ("bytes_tx", 8, old(MemberValue::Count(row.bytes_tx))),
+        ("frames_rx", 7, old(MemberValue::Count(row.frames_rx))),
+        ("frames_rx_rate", 11, old(MemberValue::Float(row.frames_rx_rate))),
+        ("frames_tx", 6, old(MemberValue::Count(row.frames_tx))),
+        ("frames_tx_rate", 10, old(MemberValue::Float(row.frames_tx_rate))),
+        ("latency", 14, (MemberRule::Always, latency.as_ref().map(|values| MemberValue::Group(values)))),
+        ("loss", 12, (MemberRule::Always, row.loss.map(MemberValue::Float))),
+        ("name", 1, always(MemberValue::Text(&row.name))),
+        ("port_rx", 3, always(MemberValue::Text(&row.port_rx))),
+        ("port_tx", 2, always(MemberValue::Text(&row.port_tx))),
         ("rx_l1_rate_bps", 17, new(layer1(rx, row.frames_rx_rate))),
-        ("rx_rate_bps", 21, new(Says::Float(rx * 8.0))),
-        ("rx_rate_bytes", 19, new(Says::Float(rx))),
-        ("rx_rate_kbps", 23, new(Says::Float(rx * 8e-3))),
-        ("rx_rate_mbps", 25, new(Says::Float(rx * 8e-6))),
-        ("timestamps", 13, (Shown::Always, stamps.as_ref().map(|values| Says::Group(values)))),
-        ("transmit", 5, old(Says::Word(word, number))),
+        ("rx_rate_bps", 21, new(MemberValue::Float(rx * 8.0))),
+        ("rx_rate_bytes", 19, new(MemberValue::Float(rx))),
+        ("rx_rate_kbps", 23, new(MemberValue::Float(rx * 8e-3))),
+        ("rx_rate_mbps", 25, new(MemberValue::Float(rx * 8e-6))),
+        ("timestamps", 13, (MemberRule::Always, stamps.as_ref().map(|values| MemberValue::Group(values)))),
+        ("transmit", 5, old(MemberValue::Word(word, number))),
         ("tx_l1_rate_bps", 16, new(layer1(tx, row.frames_tx_rate))),
-        ("tx_rate_bps", 20, new(Says::Float(tx * 8.0))),
-        ("tx_rate_bytes", 18, new(Says::Float(tx))),
-        ("tx_rate_kbps", 22, new(Says::Float(tx * 8e-3))),
-        ("tx_rate_mbps", 24, new(Says::Float(tx * 8e-6))),
+        ("tx_rate_bps", 20, new(MemberValue::Float(tx * 8.0))),
+        ("tx_rate_bytes", 18, new(MemberValue::Float(tx))),
+        ("tx_rate_kbps", 22, new(MemberValue::Float(tx * 8e-3))),
+        ("tx_rate_mbps", 24, new(MemberValue::Float(tx * 8e-6))),
     ];
     for (name, number, (shown, says)) in all {
         if let Some(says) = says.filter(|_| is_shown(name, shown)) {
@@ -151,27 +152,27 @@ fn members(row: &FlowRow, columns: &Columns, out: &mut impl Sink) {
 }
 
 /// Members of an object that is open.
-struct Json<'a> {
+struct JsonMembers<'a> {
     out: &'a mut String,
     is_first: bool,
 }
 
-impl Sink for Json<'_> {
-    fn member(&mut self, name: &'static str, _: u32, says: Says<'_>) {
+impl MemberSink for JsonMembers<'_> {
+    fn member(&mut self, name: &'static str, _: u32, says: MemberValue<'_>) {
         self.out.push_str(if std::mem::take(&mut self.is_first) { "\"" } else { ",\"" });
         self.out.push_str(name);
         self.out.push_str("\":");
         match says {
-            Says::Text(text) | Says::Word(text, _) => print_text(self.out, text),
-            Says::Count(count) => {
+            MemberValue::Text(text) | MemberValue::Word(text, _) => print_text(self.out, text),
+            MemberValue::Count(count) => {
                 write!(self.out, "\"{count}\"").expect("writing to text cannot fail");
             }
-            Says::Float(value) => print_float(self.out, value),
-            Says::Group(values) => {
+            MemberValue::Float(value) => print_float(self.out, value),
+            MemberValue::Group(values) => {
                 self.out.push('{');
-                let mut inner = Json { out: &mut *self.out, is_first: true };
+                let mut inner = JsonMembers { out: &mut *self.out, is_first: true };
                 for (name, number, value) in values {
-                    inner.member(name, *number, Says::Float(*value));
+                    inner.member(name, *number, MemberValue::Float(*value));
                 }
                 self.out.push('}');
             }
@@ -180,9 +181,9 @@ impl Sink for Json<'_> {
 }
 
 /// Fields of a message.
-struct Message(Vec<u8>);
+struct MessageFields(Vec<u8>);
 
-impl Message {
+impl MessageFields {
     fn varint(&mut self, mut value: u64) {
         while value >= 0x80 {
             self.0.push(value.to_le_bytes()[0] | 0x80);
@@ -202,20 +203,20 @@ impl Message {
     }
 }
 
-impl Sink for Message {
-    fn member(&mut self, _: &'static str, number: u32, says: Says<'_>) {
+impl MemberSink for MessageFields {
+    fn member(&mut self, _: &'static str, number: u32, says: MemberValue<'_>) {
         match says {
-            Says::Text(text) => self.bytes(number, text.as_bytes()),
-            Says::Word(_, value) | Says::Count(value) => {
+            MemberValue::Text(text) => self.bytes(number, text.as_bytes()),
+            MemberValue::Word(_, value) | MemberValue::Count(value) => {
                 self.tag(number, 0);
                 self.varint(value);
             }
-            Says::Float(value) => {
+            MemberValue::Float(value) => {
                 self.tag(number, 5);
                 #[expect(clippy::cast_possible_truncation, reason = "the model's field is that wide")]
                 self.0.extend((value as f32).to_le_bytes());
             }
-            Says::Group(values) => {
+            MemberValue::Group(values) => {
                 self.tag(number, 2);
                 // A tag of one byte and eight of its value.
                 self.varint(values.len() as u64 * 9);
@@ -229,17 +230,17 @@ impl Sink for Message {
 }
 
 /// The first number that is none.
-struct Wrong(Option<(&'static str, f64)>);
+struct WrongNumber(Option<(&'static str, f64)>);
 
-impl Sink for Wrong {
-    fn member(&mut self, name: &'static str, _: u32, says: Says<'_>) {
+impl MemberSink for WrongNumber {
+    fn member(&mut self, name: &'static str, _: u32, says: MemberValue<'_>) {
         match says {
-            Says::Float(value) if !value.is_finite() => {
+            MemberValue::Float(value) if !value.is_finite() => {
                 self.0.get_or_insert((name, value));
             }
-            Says::Group(values) => {
+            MemberValue::Group(values) => {
                 for (name, number, value) in values {
-                    self.member(name, *number, Says::Float(*value));
+                    self.member(name, *number, MemberValue::Float(*value));
                 }
             }
             _ => {}
@@ -250,8 +251,8 @@ impl Sink for Wrong {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shape::{self, Complaints};
-    use crate::tester::Latency;
+    use crate::shape::{self, ShapeComplaints};
+    use crate::tester::LatencyFigures;
     use serde_json::Value;
 
     fn row() -> FlowRow {
@@ -259,7 +260,7 @@ mod tests {
             name: "a \"flow\"\n".to_owned(),
             port_tx: "p1".to_owned(),
             port_rx: "p2,p3".to_owned(),
-            transmit: Transmit::Paused,
+            transmit: TransmitState::Paused,
             frames_tx: u64::MAX,
             frames_rx: 300,
             bytes_tx: 1,
@@ -270,12 +271,13 @@ mod tests {
             bytes_rx_rate: 2.0f64.powi(40),
             loss: Some(12.5),
             timestamps: Some((1.5e18, 2.5e18)),
-            latency: Some(Latency { minimum: 1.0, average: 2.25, maximum: 3.0 }),
+            latency: Some(LatencyFigures { minimum: 1.0, average: 2.25, maximum: 3.0 }),
         }
     }
 
     fn rows(named: &[&str], knows_new_members: bool) -> FlowRows {
-        let columns = Columns { named: named.iter().map(|&n| n.to_owned()).collect(), knows_new_members };
+        let columns =
+            WantedColumns { named: named.iter().map(|&n| n.to_owned()).collect(), knows_new_members };
         FlowRows::new(vec![row(), FlowRow::default()], columns).expect("finite")
     }
 
@@ -286,10 +288,10 @@ mod tests {
         {
             let rows = rows(named, newest);
             let json: Value = serde_json::from_str(&rows.to_json()).expect("JSON");
-            let mut complaints = Complaints::default();
+            let mut complaints = ShapeComplaints::default();
             let message = shape::decode(&rows.to_message(), &of, &mut complaints).expect("a message");
             let settled = |document| {
-                let mut complaints = Complaints::default();
+                let mut complaints = ShapeComplaints::default();
                 let settled = shape::settle(document, &of, &mut complaints);
                 assert!(complaints.is_empty(), "{:?}", complaints.into_lines());
                 shape::encode(&settled, &of).expect("fits")
@@ -305,7 +307,7 @@ mod tests {
 
     #[test]
     fn what_is_no_number_is_refused_by_name() {
-        let columns = || Columns { named: Vec::new(), knows_new_members: false };
+        let columns = || WantedColumns { named: Vec::new(), knows_new_members: false };
         let bad = FlowRow { loss: Some(f64::NAN), ..row() };
         let refusal = FlowRows::new(vec![row(), bad], columns()).expect_err("refused");
         assert!(refusal.errors[0].starts_with("loss is NaN"));

@@ -4,22 +4,22 @@
 //! a scalar that it misses. So an empty filter gives all members of the first version and no other, a filter exactly
 //! those named.
 
-use super::calls::Reply;
+use super::calls::ApiReply;
 use super::control::names;
 use super::flow_rows::FlowRows;
-use crate::tester::{PortRow, Refusal, Tester};
+use crate::tester::{PortRow, Tester, TesterRefusal};
 use serde_json::{Map, Number, Value, json};
 
 /// Columns of ports that older clients do not know.
 const NEW_PORT_COLUMNS: &[&str] = &["last_change", "speed"];
 /// Which members of a row are wanted.
 #[derive(Debug)]
-pub(super) struct Columns {
+pub(super) struct WantedColumns {
     pub(super) named: Vec<String>,
     pub(super) knows_new_members: bool,
 }
 
-impl Columns {
+impl WantedColumns {
     pub(super) fn has(&self, name: &str, is_new: bool) -> bool {
         if self.named.is_empty() {
             return !is_new || self.knows_new_members;
@@ -33,24 +33,24 @@ pub(super) fn metrics(
     tester: &dyn Tester,
     request: &Value,
     knows_new_members: bool,
-) -> Result<Reply, Refusal> {
+) -> Result<ApiReply, TesterRefusal> {
     if request["choice"] == "flow" {
         let asked = &request["flow"];
-        let columns = Columns { named: names(asked, "metric_names"), knows_new_members };
+        let columns = WantedColumns { named: names(asked, "metric_names"), knows_new_members };
         let rows = tester.flows(&names(asked, "flow_names"))?;
-        return FlowRows::new(rows, columns).map(Reply::Flows);
+        return FlowRows::new(rows, columns).map(ApiReply::Flows);
     }
     let asked = &request["port"];
-    let columns = Columns { named: names(asked, "column_names"), knows_new_members };
+    let columns = WantedColumns { named: names(asked, "column_names"), knows_new_members };
     let rows = tester.ports(&names(asked, "port_names"))?;
-    let rows: Result<Vec<Value>, Refusal> = rows.iter().map(|row| port(row, &columns)).collect();
-    Ok(Reply::Document(json!({ "choice": "port_metrics", "port_metrics": rows? })))
+    let rows: Result<Vec<Value>, TesterRefusal> = rows.iter().map(|row| port(row, &columns)).collect();
+    Ok(ApiReply::Document(json!({ "choice": "port_metrics", "port_metrics": rows? })))
 }
 
 /// A float; what is none is a bug of the tester's and must not become a number that looks measured.
-fn float(name: &str, value: f64) -> Result<Value, Refusal> {
+fn float(name: &str, value: f64) -> Result<Value, TesterRefusal> {
     let number = Number::from_f64(value).map(Value::Number);
-    number.ok_or_else(|| Refusal::internal(format!("{name} is {value}: this is a bug of packetrig")))
+    number.ok_or_else(|| TesterRefusal::internal(format!("{name} is {value}: this is a bug of packetrig")))
 }
 
 fn count(value: u64) -> Value {
@@ -61,7 +61,7 @@ fn switch(on: bool, names: [&str; 2]) -> Value {
     Value::String(names[usize::from(on)].to_owned())
 }
 
-fn port(row: &PortRow, columns: &Columns) -> Result<Value, Refusal> {
+fn port(row: &PortRow, columns: &WantedColumns) -> Result<Value, TesterRefusal> {
     let mut members = Map::new();
     members.insert("name".to_owned(), Value::String(row.name.clone()));
     let all = [

@@ -8,4 +8,4 @@ mod flow_rows;
 mod metrics;
 mod states;
 
-pub(crate) use calls::{Call, Reply, Request, answer};
+pub(crate) use calls::{ApiCall, ApiReply, ApiRequest, answer};

@@ -1,21 +1,21 @@
 //! Neighbours, and which capture is asked for.
 
 use super::control::names;
-use crate::tester::{CapturePart, Family, Neighbour, Refusal, Tester};
+use crate::tester::{CapturePart, IpFamily, KnownNeighbour, Tester, TesterRefusal};
 use serde_json::{Map, Value, json};
 
 /// Answers a `StatesRequest`.
-pub(super) fn states(tester: &dyn Tester, request: &Value) -> Result<Value, Refusal> {
+pub(super) fn states(tester: &dyn Tester, request: &Value) -> Result<Value, TesterRefusal> {
     // OTG's default is the first.
     let choice = request["choice"].as_str().unwrap_or("ipv4_neighbors");
-    let family = if choice == "ipv6_neighbors" { Family::V6 } else { Family::V4 };
+    let family = if choice == "ipv6_neighbors" { IpFamily::V6 } else { IpFamily::V4 };
     let rows = tester.neighbours(family, &names(&request[choice], "ethernet_names"))?;
     let rows: Vec<Value> = rows.iter().map(|row| neighbour(row, family)).collect();
     Ok(json!({ "choice": choice, choice: rows }))
 }
 
-fn neighbour(row: &Neighbour, family: Family) -> Value {
-    let address = if family == Family::V6 { "ipv6_address" } else { "ipv4_address" };
+fn neighbour(row: &KnownNeighbour, family: IpFamily) -> Value {
+    let address = if family == IpFamily::V6 { "ipv6_address" } else { "ipv4_address" };
     let mut members = Map::new();
     members.insert("ethernet_name".to_owned(), Value::String(row.ethernet.clone()));
     members.insert(address.to_owned(), Value::String(row.address.to_string()));
@@ -26,8 +26,9 @@ fn neighbour(row: &Neighbour, family: Family) -> Value {
 }
 
 /// Reads a `CaptureRequest`.
-pub(super) fn capture(request: &Value) -> Result<(&str, CapturePart), Refusal> {
-    let port = request["port_name"].as_str().ok_or_else(|| Refusal::validation("port_name: required"))?;
+pub(super) fn capture(request: &Value) -> Result<(&str, CapturePart), TesterRefusal> {
+    let port =
+        request["port_name"].as_str().ok_or_else(|| TesterRefusal::validation("port_name: required"))?;
     let packets = &request["packets"];
     if packets["choice"] != "slice" {
         return Ok((port, CapturePart::All));
@@ -37,10 +38,10 @@ pub(super) fn capture(request: &Value) -> Result<(&str, CapturePart), Refusal> {
     Ok((port, CapturePart::Slice { start, count }))
 }
 
-fn number(initial: &Value, name: &str, default: u64) -> Result<u64, Refusal> {
+fn number(initial: &Value, name: &str, default: u64) -> Result<u64, TesterRefusal> {
     match initial[name].as_str().map(str::parse::<u64>) {
         None => Ok(default),
         Some(Ok(number)) if number > 0 => Ok(number),
-        Some(_) => Err(Refusal::validation(format!("packets.slice.initial.{name}: must be 1 or more"))),
+        Some(_) => Err(TesterRefusal::validation(format!("packets.slice.initial.{name}: must be 1 or more"))),
     }
 }

@@ -1,13 +1,13 @@
 //! Configurations with flows changed, added, removed. Pure: a new configuration comes out, or all that is wrong.
 
-use crate::tester::{Refusal, RefusalKind};
+use crate::tester::{RefusalKind, TesterRefusal};
 use serde_json::Value;
 use std::collections::HashSet;
 
 /// Flows that `update` names have the rate or size it gives them.
-pub(super) fn update(mut config: Value, update: &Value) -> Result<Value, Refusal> {
+pub(super) fn update(mut config: Value, update: &Value) -> Result<Value, TesterRefusal> {
     if update.get("protocols").is_some() {
-        return Err(Refusal::validation(
+        return Err(TesterRefusal::validation(
             "protocols: not supported: only rates and sizes of flows can be updated",
         ));
     }
@@ -35,7 +35,7 @@ pub(super) fn update(mut config: Value, update: &Value) -> Result<Value, Refusal
 }
 
 /// The flows of `append` come after those there are.
-pub(super) fn append(mut config: Value, append: Value) -> Result<Value, Refusal> {
+pub(super) fn append(mut config: Value, append: Value) -> Result<Value, TesterRefusal> {
     let mut errors = Vec::new();
     let mut names: HashSet<String> = names(&config).map(str::to_owned).collect();
     let mut new = Vec::new();
@@ -59,7 +59,7 @@ pub(super) fn append(mut config: Value, append: Value) -> Result<Value, Refusal>
 }
 
 /// The flows that `delete` names are gone.
-pub(super) fn delete(mut config: Value, delete: &Value) -> Result<Value, Refusal> {
+pub(super) fn delete(mut config: Value, delete: &Value) -> Result<Value, TesterRefusal> {
     let known: HashSet<&str> = names(&config).collect();
     let mut errors = Vec::new();
     let mut gone: HashSet<String> = HashSet::new();
@@ -78,8 +78,8 @@ pub(super) fn delete(mut config: Value, delete: &Value) -> Result<Value, Refusal
     checked(config, errors)
 }
 
-fn checked(config: Value, errors: Vec<String>) -> Result<Value, Refusal> {
-    if errors.is_empty() { Ok(config) } else { Err(Refusal { kind: RefusalKind::Validation, errors }) }
+fn checked(config: Value, errors: Vec<String>) -> Result<Value, TesterRefusal> {
+    if errors.is_empty() { Ok(config) } else { Err(TesterRefusal { kind: RefusalKind::Validation, errors }) }
 }
 
 fn names(config: &Value) -> impl Iterator<Item = &str> {

@@ -17,7 +17,7 @@ const SETTLE: Nanos = Nanos::from_millis(300);
 
 /// Frames and bytes of a port, both ways.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Moved {
+pub(super) struct PortTotals {
     pub(super) frames_tx: u64,
     pub(super) bytes_tx: u64,
     pub(super) frames_rx: u64,
@@ -26,7 +26,7 @@ pub(super) struct Moved {
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Live {
+pub(super) struct LiveCounts {
     pub(super) ports: Vec<PortInfo>,
     /// What each node of a fleet said last.
     nodes: BTreeMap<NodeName, CountSample>,
@@ -38,12 +38,12 @@ pub(super) struct Live {
     links: HashMap<usize, (bool, MonoTime)>,
     ended: Option<String>,
     /// Of each port, what was counted before traffic last began.
-    before: HashMap<usize, Moved>,
+    before: HashMap<usize, PortTotals>,
     /// Streams of flows that came under a name which had gone: what these streams did before is not theirs to show.
     reborn: HashSet<usize>,
 }
 
-impl Live {
+impl LiveCounts {
     pub(super) fn take(&mut self, event: &RunEvent) {
         match &event.kind {
             RunEventKind::Ports { ports, .. } => self.ports.extend(ports.iter().cloned()),
@@ -160,21 +160,21 @@ impl Live {
     }
 
     /// What ports have moved so far, if there is no traffic now: counters of ports begin anew with traffic that begins then.
-    pub(super) fn moved_if_quiet(&self, plan: &Plan) -> Option<HashMap<usize, Moved>> {
+    pub(super) fn moved_if_quiet(&self, plan: &Plan) -> Option<HashMap<usize, PortTotals>> {
         let latest = self.latest()?;
         let is_quiet = !latest.tx.iter().any(|(_, counts)| counts.is_sending || counts.is_paused);
         is_quiet.then(|| (0..plan.ports.len()).map(|port| (port, moved(plan, latest, port))).collect())
     }
 
     /// Counters of ports begin anew from here.
-    pub(super) fn begin_from(&mut self, before: HashMap<usize, Moved>) {
+    pub(super) fn begin_from(&mut self, before: HashMap<usize, PortTotals>) {
         self.before = before;
     }
 
     /// What a port has moved since traffic last began.
-    pub(super) fn moved(&self, plan: &Plan, sample: &CountSample, port: usize) -> Moved {
+    pub(super) fn moved(&self, plan: &Plan, sample: &CountSample, port: usize) -> PortTotals {
         let (now, before) = (moved(plan, sample, port), self.before.get(&port).copied().unwrap_or_default());
-        Moved {
+        PortTotals {
             frames_tx: now.frames_tx.saturating_sub(before.frames_tx),
             bytes_tx: now.bytes_tx.saturating_sub(before.bytes_tx),
             frames_rx: now.frames_rx.saturating_sub(before.frames_rx),
@@ -209,8 +209,8 @@ pub(super) fn received(
 }
 
 /// All that a port has moved in the run.
-fn moved(plan: &Plan, sample: &CountSample, port: usize) -> Moved {
-    let mut moved = Moved::default();
+fn moved(plan: &Plan, sample: &CountSample, port: usize) -> PortTotals {
+    let mut moved = PortTotals::default();
     let is_sender = |stream: usize| plan.streams.get(stream).is_some_and(|stream| stream.tx == port);
     for (_, counts) in sample.tx.iter().filter(|(stream, _)| is_sender(*stream)) {
         moved.frames_tx += counts.frames;
@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn what_several_nodes_counted_is_put_together_by_the_clock_of_the_controller() {
-        let mut live = Live::default();
+        let mut live = LiveCounts::default();
         let at = |seconds: u64| MonoTime::from_nanos(seconds * 1_000_000_000);
         let mut tell = |node: &str, when: u64, sample: CountSample| {
             let kind = RunEventKind::Counters { node: NodeName(node.into()), sample: Box::new(sample) };

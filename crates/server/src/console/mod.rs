@@ -1,6 +1,6 @@
 //! The tester behind the API: a configuration becomes a steered run, changes become orders to it, its events become rows.
 //!
-//! It opens no ports: whoever makes it says how runs are opened ([`Rigs`]). Times of the run are shown as wall-clock times.
+//! It opens no ports: whoever makes it says how runs are opened ([`RunSource`]). Times of the run are shown as wall-clock times.
 //!
 //! Invariant: what a client reads after a change was answered shows the change. A configuration that cannot be had leaves
 //! the one before it, unless its ports could not be opened: then there is none.
@@ -14,11 +14,11 @@ mod slice;
 mod tests;
 
 use crate::tester::{
-    CaptureFile, CapturePart, Change, Family, FlowRow, Neighbour, Ping, PingResult, PortRow, Refusal,
-    RefusalKind, State, Tester,
+    CaptureFile, CapturePart, FlowChange, FlowRow, IpFamily, KnownNeighbour, PingResult, PingTask, PortRow,
+    RefusalKind, SwitchedState, Tester, TesterRefusal,
 };
-use live::Live;
-use names::Names;
+use live::LiveCounts;
+use names::ConfigurationNames;
 use packetrig_fleet::event::RunEvent;
 use packetrig_fleet::outcome::{Blame, Fault};
 use packetrig_plan::{Plan, PlanChange, PlanProblem, PlanProblems, ProblemSeverity, ReadOptions};
@@ -35,9 +35,14 @@ use std::time::Duration;
 pub type EventSink = Box<dyn FnMut(&RunEvent) + Send>;
 
 /// Where runs come from.
-pub trait Rigs: Send + Sync + 'static {
+pub trait RunSource: Send + Sync + 'static {
     /// Opens the ports of `document`, which means `plan`, and begins to receive. Nothing is sent before it is steered to.
-    fn open(&self, document: String, plan: &Plan, sink: EventSink) -> Result<Box<dyn Running>, Refusal>;
+    fn open(
+        &self,
+        document: String,
+        plan: &Plan,
+        sink: EventSink,
+    ) -> Result<Box<dyn ConsoleRun>, TesterRefusal>;
     /// From which seeds are drawn that a document leaves open.
     fn seed(&self) -> u64;
     /// How documents are read here: their ports are this machine's, unless somebody says otherwise.
@@ -49,7 +54,7 @@ pub trait Rigs: Send + Sync + 'static {
 }
 
 /// A run under way.
-pub trait Running: Send {
+pub trait ConsoleRun: Send {
     /// Changes something; returns when it is done.
     fn steer(&self, steer: PlanChange) -> Result<(), Fault>;
     /// Stops everything and closes the ports. `keep`: frames were sent, so its result is worth keeping.
@@ -57,28 +62,28 @@ pub trait Running: Send {
 }
 
 /// What clients see.
-struct View {
+struct ClientView {
     config: Value,
-    names: Names,
+    names: ConfigurationNames,
     /// All streams of the run so far, also those whose flows are gone.
     plan: Option<Plan>,
-    live: Arc<Mutex<Live>>,
+    live: Arc<Mutex<LiveCounts>>,
 }
 
 /// What changes have to do with.
 #[derive(Default)]
-struct Desk {
-    run: Option<Box<dyn Running>>,
+struct ChangeState {
+    run: Option<Box<dyn ConsoleRun>>,
     /// Whether it ever sent anything.
     sent: bool,
 }
 
 /// See the module.
-pub struct Console<R> {
+pub struct TestConsole<R> {
     rigs: R,
     aliases: BTreeMap<String, String>,
-    desk: Mutex<Desk>,
-    view: Mutex<View>,
+    desk: Mutex<ChangeState>,
+    view: Mutex<ClientView>,
     /// Echo requests so far.
     pinged: AtomicU64,
 }
@@ -87,16 +92,16 @@ pub struct Console<R> {
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 const LOOKS: u32 = 250;
 
-impl<R> std::fmt::Debug for Console<R> {
+impl<R> std::fmt::Debug for TestConsole<R> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Console").field("aliases", &self.aliases).finish_non_exhaustive()
+        f.debug_struct("TestConsole").field("aliases", &self.aliases).finish_non_exhaustive()
     }
 }
 
-impl<R: Rigs> Console<R> {
+impl<R: RunSource> TestConsole<R> {
     /// A console without a configuration. `aliases`: what locations of documents mean here.
     pub fn new(rigs: R, aliases: BTreeMap<String, String>) -> Self {
-        let view = Mutex::new(View::without_config());
+        let view = Mutex::new(ClientView::without_config());
         Self { rigs, aliases, desk: Mutex::default(), view, pinged: AtomicU64::new(1) }
     }
 
@@ -106,24 +111,24 @@ impl<R: Rigs> Console<R> {
         self.end_run(&mut desk);
     }
 
-    fn desk(&self) -> MutexGuard<'_, Desk> {
+    fn desk(&self) -> MutexGuard<'_, ChangeState> {
         self.desk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn view(&self) -> MutexGuard<'_, View> {
+    fn view(&self) -> MutexGuard<'_, ClientView> {
         self.view.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn end_run(&self, desk: &mut Desk) {
-        *self.view() = View::without_config();
-        let Desk { run, sent } = std::mem::take(desk);
+    fn end_run(&self, desk: &mut ChangeState) {
+        *self.view() = ClientView::without_config();
+        let ChangeState { run, sent } = std::mem::take(desk);
         if let Some(run) = run {
             run.close(sent);
         }
     }
 
     /// Waits until it is known of all these echo requests whether they were answered, or until their run has ended.
-    fn await_answers(&self, live: &Arc<Mutex<Live>>, numbers: Range<u64>) {
+    fn await_answers(&self, live: &Arc<Mutex<LiveCounts>>, numbers: Range<u64>) {
         for _ in 0..LOOKS {
             let is_current = Arc::ptr_eq(live, &self.view().live);
             let live = live.lock().unwrap_or_else(PoisonError::into_inner);
@@ -139,7 +144,7 @@ impl<R: Rigs> Console<R> {
     }
 
     /// The document with the locations that its aliases stand for, and the plan it means.
-    fn read(&self, config: &Value) -> Result<(String, Plan), Refusal> {
+    fn read(&self, config: &Value) -> Result<(String, Plan), TesterRefusal> {
         let mut document = config.clone();
         let ports = document.get_mut("ports").and_then(Value::as_array_mut);
         for location in ports.into_iter().flatten().filter_map(|port| port.get_mut("location")) {
@@ -154,17 +159,17 @@ impl<R: Rigs> Console<R> {
     }
 
     /// Has the run under way follow `config` from now on.
-    fn replan(&self, desk: &Desk, config: Value) -> Result<Vec<String>, Refusal> {
+    fn replan(&self, desk: &ChangeState, config: Value) -> Result<Vec<String>, TesterRefusal> {
         let (document, plan) = self.read(&config)?;
         let warnings = warnings(&plan);
         if desk.run.is_none() {
-            return Err(Refusal::validation("there is no configuration to change"));
+            return Err(TesterRefusal::validation("there is no configuration to change"));
         }
         desk.steer(PlanChange::Replan(document))?;
         let mut view = self.view();
         let mut grown = view.plan.take().unwrap_or_else(|| plan.clone());
         grown.grow(&plan);
-        let names = Names::new(&config, &grown);
+        let names = ConfigurationNames::new(&config, &grown);
         view.live().hide(names.streams_unknown_to(&view.names));
         view.names = names;
         (view.config, view.plan) = (config, Some(grown));
@@ -172,33 +177,38 @@ impl<R: Rigs> Console<R> {
     }
 
     /// Ports with a capture, by index: those named, or all that have one.
-    fn capturing_ports(&self, names: &[String]) -> Result<Vec<usize>, Refusal> {
+    fn capturing_ports(&self, names: &[String]) -> Result<Vec<usize>, TesterRefusal> {
         let view = self.view();
         let ports = view.names.ports(names)?;
         let captures = view.plan.iter().flat_map(|plan| &plan.captures);
         let captured: BTreeSet<usize> = captures.flat_map(|capture| capture.ports.iter().copied()).collect();
         let bare = ports.iter().find(|port| !captured.contains(port)).filter(|_| !names.is_empty());
         if let Some(name) = bare.and_then(|port| Some(&view.plan.as_ref()?.ports[*port].name)) {
-            return Err(Refusal::validation(format!("captures: port `{name}` is in none")));
+            return Err(TesterRefusal::validation(format!("captures: port `{name}` is in none")));
         }
         Ok(ports.into_iter().filter(|port| captured.contains(port)).collect())
     }
 
-    fn traffic(&self, desk: &mut Desk, change: Change, flows: &[String]) -> Result<(), Refusal> {
+    fn traffic(
+        &self,
+        desk: &mut ChangeState,
+        change: FlowChange,
+        flows: &[String],
+    ) -> Result<(), TesterRefusal> {
         let (streams, before) = {
             let view = self.view();
             let Some(plan) = &view.plan else { return nothing::<()>(flows).map(drop) };
-            let before = (change == Change::Start).then(|| view.live().moved_if_quiet(plan)).flatten();
+            let before = (change == FlowChange::Start).then(|| view.live().moved_if_quiet(plan)).flatten();
             (view.names.streams(flows)?, before)
         };
         let of = streams.clone();
         desk.steer(match change {
-            Change::Start => PlanChange::Start(of),
-            Change::Stop => PlanChange::Stop(of),
-            Change::Pause => PlanChange::Pause(of),
-            Change::Resume => PlanChange::Resume(of),
+            FlowChange::Start => PlanChange::Start(of),
+            FlowChange::Stop => PlanChange::Stop(of),
+            FlowChange::Pause => PlanChange::Pause(of),
+            FlowChange::Resume => PlanChange::Resume(of),
         })?;
-        if matches!(change, Change::Start | Change::Resume) {
+        if matches!(change, FlowChange::Start | FlowChange::Resume) {
             desk.sent = true;
             let view = self.view();
             let mut live = view.live();
@@ -211,8 +221,8 @@ impl<R: Rigs> Console<R> {
     }
 }
 
-impl Desk {
-    fn steer(&self, steer: PlanChange) -> Result<(), Refusal> {
+impl ChangeState {
+    fn steer(&self, steer: PlanChange) -> Result<(), TesterRefusal> {
         match &self.run {
             Some(run) => Ok(run.steer(steer)?),
             None => Ok(()),
@@ -220,19 +230,19 @@ impl Desk {
     }
 }
 
-impl View {
+impl ClientView {
     fn without_config() -> Self {
         let config = Value::Object(serde_json::Map::new());
-        Self { config, names: Names::default(), plan: None, live: Arc::default() }
+        Self { config, names: ConfigurationNames::default(), plan: None, live: Arc::default() }
     }
 
-    fn live(&self) -> MutexGuard<'_, Live> {
+    fn live(&self) -> MutexGuard<'_, LiveCounts> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<R: Rigs> Tester for Console<R> {
-    fn set_config(&self, config: Value) -> Result<Vec<String>, Refusal> {
+impl<R: RunSource> Tester for TestConsole<R> {
+    fn set_config(&self, config: Value) -> Result<Vec<String>, TesterRefusal> {
         let mut desk = self.desk();
         if config.as_object().is_some_and(serde_json::Map::is_empty) {
             self.end_run(&mut desk);
@@ -241,7 +251,7 @@ impl<R: Rigs> Tester for Console<R> {
         let (document, plan) = self.read(&config)?;
         self.end_run(&mut desk);
         let warnings = warnings(&plan);
-        let live = Arc::new(Mutex::new(Live::default()));
+        let live = Arc::new(Mutex::new(LiveCounts::default()));
         let sink = {
             let live = Arc::clone(&live);
             Box::new(move |event: &RunEvent| {
@@ -249,7 +259,8 @@ impl<R: Rigs> Tester for Console<R> {
             })
         };
         desk.run = Some(self.rigs.open(document, &plan, sink)?);
-        *self.view() = View { names: Names::new(&config, &plan), config, plan: Some(plan), live };
+        *self.view() =
+            ClientView { names: ConfigurationNames::new(&config, &plan), config, plan: Some(plan), live };
         Ok(warnings)
     }
 
@@ -261,45 +272,45 @@ impl<R: Rigs> Tester for Console<R> {
         self.read(config).err().map(|refusal| refusal.errors).unwrap_or_default()
     }
 
-    fn update_config(&self, update: Value) -> Result<Vec<String>, Refusal> {
+    fn update_config(&self, update: Value) -> Result<Vec<String>, TesterRefusal> {
         let desk = self.desk();
         let config = change::update(self.config(), &update)?;
         self.replan(&desk, config)
     }
 
-    fn append_config(&self, append: Value) -> Result<Vec<String>, Refusal> {
+    fn append_config(&self, append: Value) -> Result<Vec<String>, TesterRefusal> {
         let desk = self.desk();
         let config = change::append(self.config(), append)?;
         self.replan(&desk, config)
     }
 
-    fn delete_config(&self, delete: Value) -> Result<Vec<String>, Refusal> {
+    fn delete_config(&self, delete: Value) -> Result<Vec<String>, TesterRefusal> {
         let desk = self.desk();
         let config = change::delete(self.config(), &delete)?;
         self.replan(&desk, config)
     }
 
-    fn set_state(&self, state: State) -> Result<Vec<String>, Refusal> {
+    fn set_state(&self, state: SwitchedState) -> Result<Vec<String>, TesterRefusal> {
         let mut desk = self.desk();
         match state {
-            State::Traffic { change, flows } => self.traffic(&mut desk, change, &flows)?,
-            State::Capture { on, ports } => {
+            SwitchedState::Traffic { change, flows } => self.traffic(&mut desk, change, &flows)?,
+            SwitchedState::Capture { on, ports } => {
                 let ports = self.capturing_ports(&ports)?;
                 desk.steer(PlanChange::Capture { ports, on })?;
             }
-            State::Link { up, ports } => {
+            SwitchedState::Link { up, ports } => {
                 let ports = self.view().names.ports(&ports)?;
                 desk.steer(PlanChange::Link { ports, up })?;
             }
-            State::Protocols { on } => desk.steer(PlanChange::Protocols { on })?,
+            SwitchedState::Protocols { on } => desk.steer(PlanChange::Protocols { on })?,
         }
         Ok(Vec::new())
     }
 
-    fn ping(&self, requests: Vec<Ping>) -> Result<Vec<PingResult>, Refusal> {
+    fn ping(&self, requests: Vec<PingTask>) -> Result<Vec<PingResult>, TesterRefusal> {
         let desk = self.desk();
         let first = self.pinged.fetch_add(requests.len() as u64, Ordering::Relaxed);
-        let order = |(number, ping): (u64, &Ping)| packetrig_plan::PingRequest {
+        let order = |(number, ping): (u64, &PingTask)| packetrig_plan::PingRequest {
             number,
             source: ping.source.clone(),
             to: ping.destination,
@@ -311,7 +322,7 @@ impl<R: Rigs> Tester for Console<R> {
         let numbers = first..first + requests.len() as u64;
         self.await_answers(&live, numbers);
         let known = |number| live.lock().unwrap_or_else(PoisonError::into_inner).ping(number);
-        let result = |(number, ping): (u64, Ping)| PingResult {
+        let result = |(number, ping): (u64, PingTask)| PingResult {
             source: ping.source,
             destination: ping.destination,
             succeeded: known(number) == Some(true),
@@ -319,7 +330,7 @@ impl<R: Rigs> Tester for Console<R> {
         Ok((first..).zip(requests).map(result).collect())
     }
 
-    fn ports(&self, names: &[String]) -> Result<Vec<PortRow>, Refusal> {
+    fn ports(&self, names: &[String]) -> Result<Vec<PortRow>, TesterRefusal> {
         let view = self.view();
         let Some(plan) = &view.plan else { return nothing(names) };
         let live = view.live();
@@ -329,7 +340,7 @@ impl<R: Rigs> Tester for Console<R> {
         Ok(ports.into_iter().map(|port| rows::port(plan, &view.names, &live, port, &wall)).collect())
     }
 
-    fn flows(&self, names: &[String]) -> Result<Vec<FlowRow>, Refusal> {
+    fn flows(&self, names: &[String]) -> Result<Vec<FlowRow>, TesterRefusal> {
         let view = self.view();
         let Some(plan) = &view.plan else { return nothing(names) };
         let live = view.live();
@@ -339,7 +350,11 @@ impl<R: Rigs> Tester for Console<R> {
         Ok(flows.into_iter().flat_map(|flow| rows::flow(plan, flow, &live, &wall)).collect())
     }
 
-    fn neighbours(&self, family: Family, ethernets: &[String]) -> Result<Vec<Neighbour>, Refusal> {
+    fn neighbours(
+        &self,
+        family: IpFamily,
+        ethernets: &[String],
+    ) -> Result<Vec<KnownNeighbour>, TesterRefusal> {
         let view = self.view();
         let Some(plan) = &view.plan else { return nothing(ethernets) };
         let is_known = |name: &String| plan.interfaces.iter().any(|interface| interface.name == *name);
@@ -350,10 +365,10 @@ impl<R: Rigs> Tester for Console<R> {
         let live = view.live();
         let states = live.latest().map(|latest| latest.neighbours.as_slice()).unwrap_or_default();
         let is_meant = |state: &&NeighbourState| {
-            state.address.is_ipv4() == (family == Family::V4)
+            state.address.is_ipv4() == (family == IpFamily::V4)
                 && (ethernets.is_empty() || ethernets.contains(&state.interface))
         };
-        let row = |state: &NeighbourState| Neighbour {
+        let row = |state: &NeighbourState| KnownNeighbour {
             ethernet: state.interface.clone(),
             address: state.address,
             mac: state.mac.map(|mac| mac.map(|byte| format!("{byte:02x}")).join(":")),
@@ -361,7 +376,7 @@ impl<R: Rigs> Tester for Console<R> {
         Ok(states.iter().filter(is_meant).map(row).collect())
     }
 
-    fn capture(&self, port: &str, part: CapturePart) -> Result<CaptureFile, Refusal> {
+    fn capture(&self, port: &str, part: CapturePart) -> Result<CaptureFile, TesterRefusal> {
         let desk = self.desk();
         let ports = self.capturing_ports(&[port.to_owned()])?;
         desk.steer(PlanChange::Capture { ports: ports.clone(), on: false })?;
@@ -370,9 +385,10 @@ impl<R: Rigs> Tester for Console<R> {
             let live = view.live();
             ports.first().and_then(|port| live.captured(*port)).map(str::to_owned)
         };
-        let file =
-            file.ok_or_else(|| Refusal::internal(format!("nothing is known of the capture on {port}")))?;
-        let unreadable = |error: std::io::Error| Refusal::internal(format!("cannot read {file}: {error}"));
+        let file = file
+            .ok_or_else(|| TesterRefusal::internal(format!("nothing is known of the capture on {port}")))?;
+        let unreadable =
+            |error: std::io::Error| TesterRefusal::internal(format!("cannot read {file}: {error}"));
         let open = std::fs::File::open(&file).map_err(unreadable)?;
         Ok(match part {
             CapturePart::All => {
@@ -390,19 +406,21 @@ impl<R: Rigs> Tester for Console<R> {
 }
 
 /// Counts of a run that has ended by itself are no answer to what is going on.
-fn check(live: &Live) -> Result<(), Refusal> {
+fn check(live: &LiveCounts) -> Result<(), TesterRefusal> {
     match live.ended() {
-        Some(why) => Err(Refusal::internal(format!("the run has ended: {why}; set the configuration again"))),
+        Some(why) => {
+            Err(TesterRefusal::internal(format!("the run has ended: {why}; set the configuration again")))
+        }
         None => Ok(()),
     }
 }
 
 /// Without a configuration lists are empty and no name is known.
-fn nothing<T>(names: &[String]) -> Result<Vec<T>, Refusal> {
+fn nothing<T>(names: &[String]) -> Result<Vec<T>, TesterRefusal> {
     if names.is_empty() { Ok(Vec::new()) } else { Err(names::unknown(names)) }
 }
 
-impl From<PlanProblems> for Refusal {
+impl From<PlanProblems> for TesterRefusal {
     fn from(problems: PlanProblems) -> Self {
         let errors = problems.0.into_iter().filter(|problem| problem.severity == ProblemSeverity::Error);
         let line = |problem: PlanProblem| match problem.hint {
@@ -413,7 +431,7 @@ impl From<PlanProblems> for Refusal {
     }
 }
 
-impl From<Fault> for Refusal {
+impl From<Fault> for TesterRefusal {
     fn from(fault: Fault) -> Self {
         match fault.blame {
             Blame::User => Self::validation(fault.text),

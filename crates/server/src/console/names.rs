@@ -1,6 +1,6 @@
 //! What names of a configuration stand for.
 
-use crate::tester::{Refusal, RefusalKind};
+use crate::tester::{RefusalKind, TesterRefusal};
 use packetrig_plan::Plan;
 use serde_json::Value;
 use std::collections::{HashMap, HashSet};
@@ -8,18 +8,18 @@ use std::collections::{HashMap, HashSet};
 /// A flow, and what its row is to show.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "what a user asks for, each by itself")]
-pub(super) struct Flow {
+pub(super) struct NamedFlow {
     pub(super) name: String,
     pub(super) measured: bool,
     pub(super) loss: bool,
     pub(super) timestamps: bool,
     pub(super) latency: bool,
-    pub(super) ways: Vec<Way>,
+    pub(super) ways: Vec<FlowWay>,
 }
 
 /// A way of a flow: the streams that it sends from one port to the same ports. It has one row.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Way {
+pub(super) struct FlowWay {
     pub(super) tx: usize,
     pub(super) rx: Vec<usize>,
     /// By index.
@@ -28,13 +28,13 @@ pub(super) struct Way {
 
 /// See the module. In the order of the configuration.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Names {
+pub(super) struct ConfigurationNames {
     ports: Vec<String>,
     locations: Vec<String>,
-    flows: Vec<Flow>,
+    flows: Vec<NamedFlow>,
 }
 
-impl Names {
+impl ConfigurationNames {
     /// `plan` is what runs; it may have streams of flows that are gone.
     pub(super) fn new(config: &Value, plan: &Plan) -> Self {
         let list = |of: &str| config[of].as_array().cloned().unwrap_or_default();
@@ -52,7 +52,7 @@ impl Names {
     }
 
     /// Ports by index; all if none is named.
-    pub(super) fn ports(&self, names: &[String]) -> Result<Vec<usize>, Refusal> {
+    pub(super) fn ports(&self, names: &[String]) -> Result<Vec<usize>, TesterRefusal> {
         let index: HashMap<&str, usize> = self.ports.iter().map(String::as_str).zip(0..).collect();
         let wanted: HashSet<usize> =
             names.iter().filter_map(|name| index.get(name.as_str()).copied()).collect();
@@ -61,17 +61,17 @@ impl Names {
     }
 
     /// Flows with a row; of all if none is named.
-    pub(super) fn measured_flows(&self, names: &[String]) -> Result<Vec<&Flow>, Refusal> {
+    pub(super) fn measured_flows(&self, names: &[String]) -> Result<Vec<&NamedFlow>, TesterRefusal> {
         let wanted = self.wanted(names)?;
         let is_wanted =
-            |flow: &&Flow| flow.measured && (names.is_empty() || wanted.contains(flow.name.as_str()));
+            |flow: &&NamedFlow| flow.measured && (names.is_empty() || wanted.contains(flow.name.as_str()));
         Ok(self.flows.iter().filter(is_wanted).collect())
     }
 
     /// Streams of these flows, by index; of all if none is named.
-    pub(super) fn streams(&self, names: &[String]) -> Result<Vec<usize>, Refusal> {
+    pub(super) fn streams(&self, names: &[String]) -> Result<Vec<usize>, TesterRefusal> {
         let wanted = self.wanted(names)?;
-        let is_wanted = |flow: &&Flow| names.is_empty() || wanted.contains(flow.name.as_str());
+        let is_wanted = |flow: &&NamedFlow| names.is_empty() || wanted.contains(flow.name.as_str());
         let ways = self.flows.iter().filter(is_wanted).flat_map(|flow| &flow.ways);
         Ok(ways.flat_map(|way| way.streams.iter().copied()).collect())
     }
@@ -83,7 +83,7 @@ impl Names {
         new.flat_map(|flow| &flow.ways).flat_map(|way| way.streams.iter().copied()).collect()
     }
 
-    fn wanted<'a>(&self, names: &'a [String]) -> Result<HashSet<&'a str>, Refusal> {
+    fn wanted<'a>(&self, names: &'a [String]) -> Result<HashSet<&'a str>, TesterRefusal> {
         let known: HashSet<&str> = self.flows.iter().map(|flow| flow.name.as_str()).collect();
         check(names, |name| known.contains(name))?;
         Ok(names.iter().map(String::as_str).collect())
@@ -91,19 +91,19 @@ impl Names {
 }
 
 /// Nothing is called that.
-pub(super) fn unknown(names: &[String]) -> Refusal {
+pub(super) fn unknown(names: &[String]) -> TesterRefusal {
     let errors = names.iter().map(|name| format!("there is nothing called `{name}` in the configuration"));
-    Refusal { kind: RefusalKind::Validation, errors: errors.collect() }
+    TesterRefusal { kind: RefusalKind::Validation, errors: errors.collect() }
 }
 
-fn check(names: &[String], is_known: impl Fn(&str) -> bool) -> Result<(), Refusal> {
+fn check(names: &[String], is_known: impl Fn(&str) -> bool) -> Result<(), TesterRefusal> {
     let strange: Vec<String> = names.iter().filter(|name| !is_known(name)).cloned().collect();
     if strange.is_empty() { Ok(()) } else { Err(unknown(&strange)) }
 }
 
-fn flows_of(config: &Value, plan: &Plan) -> Vec<Flow> {
-    let mut flows: Vec<Flow> =
-        config["flows"].as_array().into_iter().flatten().map(Flow::without_ways).collect();
+fn flows_of(config: &Value, plan: &Plan) -> Vec<NamedFlow> {
+    let mut flows: Vec<NamedFlow> =
+        config["flows"].as_array().into_iter().flatten().map(NamedFlow::without_ways).collect();
     let place: HashMap<String, usize> = flows.iter().map(|flow| flow.name.clone()).zip(0..).collect();
     for (index, stream) in plan.streams.iter().enumerate() {
         let Some(flow) = place.get(&stream.flow_name).and_then(|place| flows.get_mut(*place)) else {
@@ -111,13 +111,13 @@ fn flows_of(config: &Value, plan: &Plan) -> Vec<Flow> {
         };
         match flow.ways.iter_mut().find(|way| way.tx == stream.tx && way.rx == stream.rx) {
             Some(way) => way.streams.push(index),
-            None => flow.ways.push(Way { tx: stream.tx, rx: stream.rx.clone(), streams: vec![index] }),
+            None => flow.ways.push(FlowWay { tx: stream.tx, rx: stream.rx.clone(), streams: vec![index] }),
         }
     }
     flows
 }
 
-impl Flow {
+impl NamedFlow {
     fn without_ways(flow: &Value) -> Self {
         let metrics = &flow["metrics"];
         let flag = |value: &Value| value.as_bool().unwrap_or(false);

@@ -1,8 +1,8 @@
 //! Rows of metrics, from the plan and the latest samples. Pure.
 
-use super::live::{Live, Moved, received, sent};
-use super::names::{Flow, Names, Way};
-use crate::tester::{FlowRow, Latency, PortRow, Transmit};
+use super::live::{LiveCounts, PortTotals, received, sent};
+use super::names::{ConfigurationNames, FlowWay, NamedFlow};
+use crate::tester::{FlowRow, LatencyFigures, PortRow, TransmitState};
 use packetrig_plan::{Plan, Stream};
 use packetrig_stats::counts::{DelaySummary, SinceStart};
 use packetrig_stats::result::CountSample;
@@ -11,17 +11,23 @@ use packetrig_units::{MonoTime, Nanos, Ratio};
 /// The wall clock at an instant.
 pub(super) type WallClock<'a> = &'a dyn Fn(MonoTime) -> u64;
 
-pub(super) fn port(plan: &Plan, names: &Names, live: &Live, port: usize, wall: WallClock<'_>) -> PortRow {
+pub(super) fn port(
+    plan: &Plan,
+    names: &ConfigurationNames,
+    live: &LiveCounts,
+    port: usize,
+    wall: WallClock<'_>,
+) -> PortRow {
     // Nodes open their ports in any order.
     let info = live.ports.iter().find(|info| info.name == plan.ports[port].name);
     let streams = || plan.streams.iter().enumerate().filter(move |(_, stream)| stream.tx == port);
     let transmitting = live.latest().is_some_and(|latest| {
         streams().any(|(index, stream)| live.is_at_work(index, has_arrived(stream, index, latest)))
     });
-    let samples: Vec<(MonoTime, Moved)> =
+    let samples: Vec<(MonoTime, PortTotals)> =
         live.samples().map(|sample| (sample.at, live.moved(plan, sample, port))).collect();
     let now = samples.last().map(|(_, moved)| *moved).unwrap_or_default();
-    let rate = |of: fn(&Moved) -> u64| match (samples.first(), samples.last()) {
+    let rate = |of: fn(&PortTotals) -> u64| match (samples.first(), samples.last()) {
         (Some((from, before)), Some((to, now))) => {
             per_second(of(now).saturating_sub(of(before)), to.since(*from))
         }
@@ -48,11 +54,11 @@ pub(super) fn port(plan: &Plan, names: &Names, live: &Live, port: usize, wall: W
 }
 
 /// The rows of a flow: one for each of its ways.
-pub(super) fn flow(plan: &Plan, flow: &Flow, live: &Live, wall: WallClock<'_>) -> Vec<FlowRow> {
+pub(super) fn flow(plan: &Plan, flow: &NamedFlow, live: &LiveCounts, wall: WallClock<'_>) -> Vec<FlowRow> {
     flow.ways.iter().map(|way| row(plan, flow, way, live, wall)).collect()
 }
 
-fn row(plan: &Plan, flow: &Flow, way: &Way, live: &Live, wall: WallClock<'_>) -> FlowRow {
+fn row(plan: &Plan, flow: &NamedFlow, way: &FlowWay, live: &LiveCounts, wall: WallClock<'_>) -> FlowRow {
     let name = |port: &usize| plan.ports[*port].name.as_str();
     let rx: Vec<&str> = way.rx.iter().map(name).collect();
     let bare = FlowRow {
@@ -64,7 +70,8 @@ fn row(plan: &Plan, flow: &Flow, way: &Way, live: &Live, wall: WallClock<'_>) ->
     let Some(latest) = live.latest() else { return bare };
     let (out, arrived) = (sent_total(latest, &way.streams), received_total(latest, &way.streams));
     let transmit = transmit(plan, live, latest, &way.streams);
-    let rates = if transmit == Transmit::Started { rates(live, &way.streams) } else { Rates::default() };
+    let rates =
+        if transmit == TransmitState::Started { rates(live, &way.streams) } else { StreamRates::default() };
     FlowRow {
         transmit,
         frames_tx: out.frames,
@@ -76,7 +83,7 @@ fn row(plan: &Plan, flow: &Flow, way: &Way, live: &Live, wall: WallClock<'_>) ->
         bytes_tx_rate: rates.bytes_tx,
         bytes_rx_rate: rates.bytes_rx,
         loss: flow.loss.then(|| match transmit {
-            Transmit::Started => loss_so_far(latest, &way.streams),
+            TransmitState::Started => loss_so_far(latest, &way.streams),
             _ => loss(plan, latest, &way.streams),
         }),
         timestamps: flow.timestamps.then(|| {
@@ -89,26 +96,26 @@ fn row(plan: &Plan, flow: &Flow, way: &Way, live: &Live, wall: WallClock<'_>) ->
 }
 
 /// `None` if no frame had a send time: what was not measured is absent.
-fn latency(latest: &CountSample, streams: &[usize]) -> Option<Latency> {
+fn latency(latest: &CountSample, streams: &[usize]) -> Option<LatencyFigures> {
     let mut delays = DelaySummary::default();
     for (_, counts) in streams.iter().flat_map(|stream| received(latest, *stream)) {
         delays.merge(&counts.delays);
     }
     let ns = |time: Nanos| time.as_u64() as f64;
     let average = ns(delays.mean()?);
-    Some(Latency { minimum: ns(delays.min), average, maximum: ns(delays.max) })
+    Some(LatencyFigures { minimum: ns(delays.min), average, maximum: ns(delays.max) })
 }
 
 /// Counts of several streams together.
 #[derive(Clone, Copy, Debug, Default)]
-struct Total {
+struct StreamTotal {
     frames: u64,
     bytes: u64,
     first: Option<MonoTime>,
     last: Option<MonoTime>,
 }
 
-impl Total {
+impl StreamTotal {
     fn of(parts: impl Iterator<Item = SinceStart>) -> Self {
         parts.fold(Self::default(), |all, part| Self {
             frames: all.frames + part.frames,
@@ -119,14 +126,14 @@ impl Total {
     }
 }
 
-fn sent_total(sample: &CountSample, streams: &[usize]) -> Total {
+fn sent_total(sample: &CountSample, streams: &[usize]) -> StreamTotal {
     let counts = streams.iter().filter_map(|stream| sent(sample, *stream));
-    Total::of(counts.map(|counts| counts.since_start))
+    StreamTotal::of(counts.map(|counts| counts.since_start))
 }
 
-fn received_total(sample: &CountSample, streams: &[usize]) -> Total {
+fn received_total(sample: &CountSample, streams: &[usize]) -> StreamTotal {
     let counts = streams.iter().flat_map(|stream| received(sample, *stream));
-    Total::of(counts.map(|(_, counts)| counts.since_start))
+    StreamTotal::of(counts.map(|(_, counts)| counts.since_start))
 }
 
 /// Whether every frame of a stream is where it should be. Of what cannot be known again nothing is known.
@@ -135,14 +142,14 @@ fn has_arrived(stream: &Stream, index: usize, sample: &CountSample) -> bool {
     stream.metrics.enable && received_total(sample, &[index]).frames >= expected
 }
 
-fn transmit(plan: &Plan, live: &Live, latest: &CountSample, streams: &[usize]) -> Transmit {
+fn transmit(plan: &Plan, live: &LiveCounts, latest: &CountSample, streams: &[usize]) -> TransmitState {
     let at_work = |index: &usize| live.is_at_work(*index, has_arrived(&plan.streams[*index], *index, latest));
     if streams.iter().any(at_work) {
-        Transmit::Started
+        TransmitState::Started
     } else if streams.iter().filter_map(|stream| sent(latest, *stream)).any(|counts| counts.is_paused) {
-        Transmit::Paused
+        TransmitState::Paused
     } else {
-        Transmit::Stopped
+        TransmitState::Stopped
     }
 }
 
@@ -163,7 +170,7 @@ fn loss(plan: &Plan, latest: &CountSample, streams: &[usize]) -> f64 {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Rates {
+struct StreamRates {
     frames_tx: f64,
     frames_rx: f64,
     bytes_tx: f64,
@@ -171,8 +178,8 @@ struct Rates {
 }
 
 /// Rates of late, each between the last frames of two samples, so that neither age nor distance of the samples matters.
-fn rates(live: &Live, streams: &[usize]) -> Rates {
-    let mut rates = Rates::default();
+fn rates(live: &LiveCounts, streams: &[usize]) -> StreamRates {
+    let mut rates = StreamRates::default();
     let Some(latest) = live.latest() else { return rates };
     for stream in streams {
         if let Some(now) = sent(latest, *stream) {

@@ -1,7 +1,7 @@
 //! The console on runs without frames: what it asks of them, and what rows come of what they tell.
 
 use super::*;
-use crate::tester::Transmit;
+use crate::tester::TransmitState;
 use packetrig_fleet::event::RunEventKind;
 use packetrig_fleet::outcome::Outcome;
 use packetrig_fleet::{NodeName, RunId};
@@ -11,16 +11,16 @@ use packetrig_stats::result::CountSample;
 use serde_json::json;
 
 /// What was asked of runs, in order.
-type Log = Arc<Mutex<Vec<String>>>;
+type RunLog = Arc<Mutex<Vec<String>>>;
 
 #[derive(Clone, Default)]
-struct Fake {
-    log: Log,
+struct FakeRun {
+    log: RunLog,
     sink: Arc<Mutex<Option<EventSink>>>,
     refuses: Arc<Mutex<bool>>,
 }
 
-impl Fake {
+impl FakeRun {
     fn note(&self, text: String) {
         self.log.lock().unwrap().push(text);
     }
@@ -56,12 +56,17 @@ impl Fake {
     }
 }
 
-impl Rigs for Fake {
-    fn open(&self, document: String, _: &Plan, sink: EventSink) -> Result<Box<dyn Running>, Refusal> {
+impl RunSource for FakeRun {
+    fn open(
+        &self,
+        document: String,
+        _: &Plan,
+        sink: EventSink,
+    ) -> Result<Box<dyn ConsoleRun>, TesterRefusal> {
         let document: Value = serde_json::from_str(&document).unwrap();
         self.note(format!("open {}", document["ports"][0]["location"]));
         if document["ports"][0]["location"] == "gone" {
-            return Err(Refusal::internal("no such interface"));
+            return Err(TesterRefusal::internal("no such interface"));
         }
         *self.sink.lock().unwrap() = Some(sink);
         Ok(Box::new(self.clone()))
@@ -74,7 +79,7 @@ impl Rigs for Fake {
     }
 }
 
-impl Running for Fake {
+impl ConsoleRun for FakeRun {
     fn steer(&self, steer: PlanChange) -> Result<(), Fault> {
         if *self.refuses.lock().unwrap() {
             return Err(Fault { blame: Blame::World, text: "nobody answers".into() });
@@ -107,17 +112,22 @@ fn config(location: &str) -> Value {
     })
 }
 
-fn console() -> (Console<Fake>, Fake) {
-    let fake = Fake::default();
+fn console() -> (TestConsole<FakeRun>, FakeRun) {
+    let fake = FakeRun::default();
     let aliases = BTreeMap::from([("localhost:5555".to_owned(), "va".to_owned())]);
-    (Console::new(fake.clone(), aliases), fake)
+    (TestConsole::new(fake.clone(), aliases), fake)
 }
 
-fn traffic(console: &Console<Fake>, change: Change, flows: &[&str]) -> Result<Vec<String>, Refusal> {
-    console.set_state(State::Traffic { change, flows: flows.iter().map(|f| (*f).to_owned()).collect() })
+fn traffic(
+    console: &TestConsole<FakeRun>,
+    change: FlowChange,
+    flows: &[&str],
+) -> Result<Vec<String>, TesterRefusal> {
+    console
+        .set_state(SwitchedState::Traffic { change, flows: flows.iter().map(|f| (*f).to_owned()).collect() })
 }
 
-fn log(fake: &Fake) -> Vec<String> {
+fn log(fake: &FakeRun) -> Vec<String> {
     std::mem::take(&mut fake.log.lock().unwrap())
 }
 
@@ -129,7 +139,7 @@ fn a_configuration_is_a_run_and_an_empty_one_its_end() {
     console.set_config(config("localhost:5555")).unwrap();
     assert_eq!(console.config(), config("localhost:5555"), "as the client wrote it");
     console.set_config(config("localhost:5555")).unwrap();
-    traffic(&console, Change::Start, &[]).unwrap();
+    traffic(&console, FlowChange::Start, &[]).unwrap();
     console.set_config(json!({})).unwrap();
     let va = "open \"va\"";
     assert_eq!(log(&fake), [va, "close false", va, "Start([0])", "close true"]);
@@ -156,16 +166,16 @@ fn flows_come_go_and_change_while_the_run_goes_on() {
     assert!(console.append_config(json!({"config_append_list": []})).is_err(), "nothing to append to");
     console.set_config(config("va")).unwrap();
     console.append_config(json!({"config_append_list": [{"flows": [flow("g", 5)]}]})).unwrap();
-    traffic(&console, Change::Start, &["g"]).unwrap();
+    traffic(&console, FlowChange::Start, &["g"]).unwrap();
     console.delete_config(json!({"config_delete_list": [{"flows": ["f"]}]})).unwrap();
-    traffic(&console, Change::Start, &[]).unwrap();
+    traffic(&console, FlowChange::Start, &[]).unwrap();
     let faster = json!({"flows": {"property_names": ["rate"], "flows": [flow("g", 9)]}});
     console.update_config(faster).unwrap();
     assert_eq!(log(&fake)[1..], ["replan", "Start([1])", "replan", "Start([1])", "replan"]);
     assert_eq!(console.config()["flows"], json!([flow("g", 9)]));
     let names: Vec<String> = console.flows(&[]).unwrap().into_iter().map(|row| row.name).collect();
     assert_eq!(names, ["g"]);
-    assert!(traffic(&console, Change::Stop, &["f"]).unwrap_err().errors[0].contains("`f`"));
+    assert!(traffic(&console, FlowChange::Stop, &["f"]).unwrap_err().errors[0].contains("`f`"));
     assert!(console.ports(&["p9".into()]).is_err());
 }
 
@@ -177,12 +187,12 @@ fn a_flow_under_a_name_that_had_gone_shows_nothing_until_it_starts() {
     console.delete_config(json!({"config_delete_list": [{"flows": ["f"]}]})).unwrap();
     console.append_config(json!({"config_append_list": [{"flows": [flow("f", 5)]}]})).unwrap();
     let row = || console.flows(&[]).unwrap().remove(0);
-    assert_eq!((row().frames_tx, row().frames_rx, row().transmit), (0, 0, Transmit::Stopped));
+    assert_eq!((row().frames_tx, row().frames_rx, row().transmit), (0, 0, TransmitState::Stopped));
     fake.tell(200, (10, 10), false, true);
-    assert_eq!((row().frames_tx, row().transmit), (0, Transmit::Stopped));
-    traffic(&console, Change::Start, &[]).unwrap();
+    assert_eq!((row().frames_tx, row().transmit), (0, TransmitState::Stopped));
+    traffic(&console, FlowChange::Start, &[]).unwrap();
     fake.tell(300, (3, 3), true, false);
-    assert_eq!((row().frames_tx, row().transmit), (3, Transmit::Started));
+    assert_eq!((row().frames_tx, row().transmit), (3, TransmitState::Started));
 }
 
 #[test]
@@ -190,19 +200,19 @@ fn a_flow_has_stopped_when_all_has_arrived_or_enough_time_has_passed() {
     let (console, fake) = console();
     console.set_config(config("va")).unwrap();
     let row = || console.flows(&[]).unwrap().remove(0);
-    assert_eq!((row().transmit, row().frames_tx), (Transmit::Stopped, 0));
+    assert_eq!((row().transmit, row().frames_tx), (TransmitState::Stopped, 0));
     fake.tell(100, (10, 9), true, false);
-    assert_eq!(row().transmit, Transmit::Started);
+    assert_eq!(row().transmit, TransmitState::Started);
     fake.tell(1_000, (100, 99), false, false);
-    assert_eq!(row().transmit, Transmit::Started, "one may still be on its way");
+    assert_eq!(row().transmit, TransmitState::Started, "one may still be on its way");
     fake.tell(1_200, (100, 100), false, false);
-    assert_eq!((row().transmit, row().loss, row().frames_tx_rate), (Transmit::Stopped, Some(0.0), 0.0));
+    assert_eq!((row().transmit, row().loss, row().frames_tx_rate), (TransmitState::Stopped, Some(0.0), 0.0));
     assert_eq!(row().timestamps, Some((1_000_000_001.0, 2_200_000_000.0)));
     fake.tell(2_000, (200, 150), false, false);
     fake.tell(2_500, (200, 150), false, false);
-    assert_eq!((row().transmit, row().loss), (Transmit::Stopped, Some(25.0)));
+    assert_eq!((row().transmit, row().loss), (TransmitState::Stopped, Some(25.0)));
     fake.tell(3_000, (200, 200), false, true);
-    assert_eq!(row().transmit, Transmit::Paused);
+    assert_eq!(row().transmit, TransmitState::Paused);
 }
 
 #[test]
@@ -229,13 +239,13 @@ fn counters_of_ports_begin_anew_with_traffic_that_begins_when_there_is_none() {
     let sent = || console.ports(&["p1".into()]).unwrap()[0].frames_tx;
     fake.tell(100, (100, 100), false, false);
     assert_eq!(sent(), 100);
-    traffic(&console, Change::Start, &[]).unwrap();
+    traffic(&console, FlowChange::Start, &[]).unwrap();
     assert_eq!(sent(), 0);
     fake.tell(200, (130, 130), true, false);
-    traffic(&console, Change::Start, &[]).unwrap();
+    traffic(&console, FlowChange::Start, &[]).unwrap();
     assert_eq!(sent(), 30, "others are sending");
     fake.tell(300, (150, 150), false, true);
-    traffic(&console, Change::Resume, &[]).unwrap();
+    traffic(&console, FlowChange::Resume, &[]).unwrap();
     assert_eq!(sent(), 50);
 }
 
@@ -263,7 +273,7 @@ fn a_start_that_fails_clears_no_counters() {
     console.set_config(config("va")).unwrap();
     fake.tell(100, (100, 100), false, false);
     *fake.refuses.lock().unwrap() = true;
-    assert_eq!(traffic(&console, Change::Start, &[]).unwrap_err().kind, RefusalKind::Internal);
+    assert_eq!(traffic(&console, FlowChange::Start, &[]).unwrap_err().kind, RefusalKind::Internal);
     assert_eq!(console.ports(&["p1".into()]).unwrap()[0].frames_tx, 100);
 }
 
@@ -272,12 +282,12 @@ fn a_change_need_not_wait_for_the_answers_to_echo_requests() {
     let (console, fake) = console();
     console.set_config(config("va")).unwrap();
     std::thread::scope(|scope| {
-        let request = Ping { source: "i".into(), destination: "198.18.0.1".parse().unwrap() };
+        let request = PingTask { source: "i".into(), destination: "198.18.0.1".parse().unwrap() };
         let pinging = scope.spawn(|| console.ping(vec![request]));
         while !fake.log.lock().unwrap().iter().any(|line| line.starts_with("Ping")) {
             std::thread::yield_now();
         }
-        console.set_state(State::Protocols { on: true }).unwrap();
+        console.set_state(SwitchedState::Protocols { on: true }).unwrap();
         assert!(!pinging.is_finished(), "nobody has answered yet");
         // No answer comes from a run that has gone.
         console.set_config(json!({})).unwrap();

@@ -1,26 +1,28 @@
 //! Reading JSON, with keys that stand there twice refused: of two values one would be ignored silently.
 
-use super::path::{Complaints, Path};
+use super::path::{ShapeComplaints, ValuePath};
 use serde_json::{Map, Value};
 
 /// Each takes far more memory than the two bytes it may take here.
 const MOST_VALUES: usize = 4_000_000;
 
 /// The document; an empty one is `{}`, as clients mean it. `None` after a complaint.
-pub(crate) fn parse(bytes: &[u8], complaints: &mut Complaints) -> Option<Value> {
+pub(crate) fn parse(bytes: &[u8], complaints: &mut ShapeComplaints) -> Option<Value> {
     if bytes.iter().all(u8::is_ascii_whitespace) {
         return Some(Value::Object(Map::new()));
     }
     let at_most = bytes.iter().filter(|byte| matches!(byte, b',' | b'[' | b'{')).count();
     if at_most > MOST_VALUES {
-        complaints
-            .add(Path::Root, format!("the document has {at_most} values; at most {MOST_VALUES} are read"));
+        complaints.add(
+            ValuePath::Root,
+            format!("the document has {at_most} values; at most {MOST_VALUES} are read"),
+        );
         return None;
     }
-    match serde_json::from_slice::<unique::Document>(bytes) {
+    match serde_json::from_slice::<unique::JsonDocument>(bytes) {
         Ok(document) => Some(document.0),
         Err(error) => {
-            complaints.add(Path::Root, format!("this is not a JSON document: {error}"));
+            complaints.add(ValuePath::Root, format!("this is not a JSON document: {error}"));
             None
         }
     }
@@ -31,17 +33,17 @@ mod unique {
     use serde_json::{Map, Number, Value};
     use std::fmt;
 
-    pub(super) struct Document(pub(super) Value);
+    pub(super) struct JsonDocument(pub(super) Value);
 
-    impl<'de> Deserialize<'de> for Document {
+    impl<'de> Deserialize<'de> for JsonDocument {
         fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-            deserializer.deserialize_any(Any).map(Self)
+            deserializer.deserialize_any(AnyValue).map(Self)
         }
     }
 
-    struct Any;
+    struct AnyValue;
 
-    impl<'de> Visitor<'de> for Any {
+    impl<'de> Visitor<'de> for AnyValue {
         type Value = Value;
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -78,7 +80,7 @@ mod unique {
 
         fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
             let mut list = Vec::new();
-            while let Some(Document(item)) = items.next_element()? {
+            while let Some(JsonDocument(item)) = items.next_element()? {
                 list.push(item);
             }
             Ok(Value::Array(list))
@@ -86,7 +88,7 @@ mod unique {
 
         fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
             let mut object = Map::new();
-            while let Some((name, Document(value))) = members.next_entry::<String, Document>()? {
+            while let Some((name, JsonDocument(value))) = members.next_entry::<String, JsonDocument>()? {
                 if object.contains_key(&name) {
                     return Err(A::Error::custom(format_args!("`{name}` stands here twice")));
                 }

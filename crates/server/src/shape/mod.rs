@@ -16,7 +16,7 @@ mod wire;
 pub(crate) use json::parse;
 pub use model::DESCRIPTOR;
 pub(crate) use model::{empty, message};
-pub(crate) use path::Complaints;
+pub(crate) use path::ShapeComplaints;
 pub(crate) use print::{float as print_float, print, text as print_text};
 pub(crate) use settle::settle;
 pub(crate) use wire::{decode, decode_member, encode};

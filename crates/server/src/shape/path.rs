@@ -9,19 +9,19 @@ const LONGEST: usize = 80;
 
 /// The way to a value. On the stack of the walk, so that it costs nothing until something is wrong.
 #[derive(Clone, Copy)]
-pub(super) enum Path<'a> {
+pub(super) enum ValuePath<'a> {
     Root,
     Member(&'a Self, &'a str),
     Index(&'a Self, usize),
 }
 
-impl fmt::Display for Path<'_> {
+impl fmt::Display for ValuePath<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Path::Root => Ok(()),
-            Path::Member(Path::Root, name) => f.write_str(&quoted(name)),
-            Path::Member(parent, name) => write!(f, "{parent}.{}", quoted(name)),
-            Path::Index(parent, index) => write!(f, "{parent}[{index}]"),
+            ValuePath::Root => Ok(()),
+            ValuePath::Member(ValuePath::Root, name) => f.write_str(&quoted(name)),
+            ValuePath::Member(parent, name) => write!(f, "{parent}.{}", quoted(name)),
+            ValuePath::Index(parent, index) => write!(f, "{parent}[{index}]"),
         }
     }
 }
@@ -36,14 +36,14 @@ pub(super) fn quoted(text: &str) -> String {
 
 /// One thing that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Complaint {
+pub(crate) struct ShapeComplaint {
     /// JSON path: `flows[0].packet[2].ipv4.src`; empty for the document itself.
     pub(crate) path: String,
     /// What was found and what is allowed.
     pub(crate) message: String,
 }
 
-impl fmt::Display for Complaint {
+impl fmt::Display for ShapeComplaint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.path.is_empty() {
             write!(f, "{}: ", self.path)?;
@@ -54,15 +54,15 @@ impl fmt::Display for Complaint {
 
 /// All that is wrong with a document.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Complaints {
-    noted: Vec<Complaint>,
+pub(crate) struct ShapeComplaints {
+    noted: Vec<ShapeComplaint>,
     unsaid: usize,
 }
 
-impl Complaints {
-    pub(super) fn add(&mut self, path: Path<'_>, message: impl Into<String>) {
+impl ShapeComplaints {
+    pub(super) fn add(&mut self, path: ValuePath<'_>, message: impl Into<String>) {
         if self.noted.len() < MOST {
-            self.noted.push(Complaint { path: path.to_string(), message: message.into() });
+            self.noted.push(ShapeComplaint { path: path.to_string(), message: message.into() });
         } else {
             self.unsaid += 1;
         }
@@ -74,7 +74,7 @@ impl Complaints {
     }
 
     /// What is wrong, as far as it is said.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Complaint> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &ShapeComplaint> {
         self.noted.iter()
     }
 

@@ -1,7 +1,7 @@
 //! One walk along the descriptor: judges JSON and puts it into the form that everything behind it relies on.
 
 use super::model;
-use super::path::{Complaints, Path, quoted};
+use super::path::{ShapeComplaints, ValuePath, quoted};
 use prost_reflect::{EnumDescriptor, FieldDescriptor, Kind, MessageDescriptor};
 use serde_json::{Map, Number, Value};
 
@@ -10,15 +10,15 @@ const NOT_YET: &str = "not supported: packetrig does not do this yet";
 const MOST_LISTED: usize = 20;
 
 /// The document in its settled form; everything that is wrong is added to the complaints.
-pub(crate) fn settle(document: Value, of: &MessageDescriptor, complaints: &mut Complaints) -> Value {
-    message(document, of, Path::Root, complaints).unwrap_or_else(|| Value::Object(Map::new()))
+pub(crate) fn settle(document: Value, of: &MessageDescriptor, complaints: &mut ShapeComplaints) -> Value {
+    message(document, of, ValuePath::Root, complaints).unwrap_or_else(|| Value::Object(Map::new()))
 }
 
 fn message(
     value: Value,
     of: &MessageDescriptor,
-    path: Path<'_>,
-    complaints: &mut Complaints,
+    path: ValuePath<'_>,
+    complaints: &mut ShapeComplaints,
 ) -> Option<Value> {
     let Value::Object(members) = value else {
         complaints.add(path, format!("must be an object, not {}", kind_of(&value)));
@@ -26,7 +26,7 @@ fn message(
     };
     let mut settled = Map::new();
     for (name, value) in members {
-        let here = Path::Member(&path, &name);
+        let here = ValuePath::Member(&path, &name);
         let Some(field) = of.get_field_by_name(&name) else {
             unknown_member(&value, &name, of, here, complaints);
             continue;
@@ -52,8 +52,8 @@ fn unknown_member(
     value: &Value,
     name: &str,
     of: &MessageDescriptor,
-    path: Path<'_>,
-    complaints: &mut Complaints,
+    path: ValuePath<'_>,
+    complaints: &mut ShapeComplaints,
 ) {
     if model::is_refused(of.full_name(), name) {
         // Clients send defaults with every object they touch, and over gRPC an empty list cannot be told from none.
@@ -80,7 +80,12 @@ fn differs_by_one(a: &str, b: &str) -> bool {
     }
 }
 
-fn list(value: Value, field: &FieldDescriptor, path: Path<'_>, complaints: &mut Complaints) -> Option<Value> {
+fn list(
+    value: Value,
+    field: &FieldDescriptor,
+    path: ValuePath<'_>,
+    complaints: &mut ShapeComplaints,
+) -> Option<Value> {
     let Value::Array(values) = value else {
         complaints.add(path, format!("must be a list, not {}", kind_of(&value)));
         return None;
@@ -88,15 +93,15 @@ fn list(value: Value, field: &FieldDescriptor, path: Path<'_>, complaints: &mut 
     let settled = values
         .into_iter()
         .enumerate()
-        .filter_map(|(index, value)| single(value, field, Path::Index(&path, index), complaints));
+        .filter_map(|(index, value)| single(value, field, ValuePath::Index(&path, index), complaints));
     Some(settled.collect())
 }
 
 fn single(
     value: Value,
     field: &FieldDescriptor,
-    path: Path<'_>,
-    complaints: &mut Complaints,
+    path: ValuePath<'_>,
+    complaints: &mut ShapeComplaints,
 ) -> Option<Value> {
     let settled = match field.kind() {
         Kind::Message(of) => return message(value, &of, path, complaints),
@@ -147,7 +152,12 @@ fn float(value: &Value, most: f64) -> Result<Value, String> {
     in_range.and_then(Number::from_f64).map(Value::Number).ok_or_else(|| "a number".to_owned())
 }
 
-fn word(value: Value, of: &EnumDescriptor, path: Path<'_>, complaints: &mut Complaints) -> Option<Value> {
+fn word(
+    value: Value,
+    of: &EnumDescriptor,
+    path: ValuePath<'_>,
+    complaints: &mut ShapeComplaints,
+) -> Option<Value> {
     let known = |word: &str| of.get_value_by_name(word).is_some_and(|value| value.number() != 0);
     match &value {
         Value::String(word) if known(word) => return Some(value),
@@ -172,8 +182,8 @@ fn word(value: Value, of: &EnumDescriptor, path: Path<'_>, complaints: &mut Comp
 fn choose(
     settled: &mut Map<String, Value>,
     of: &MessageDescriptor,
-    path: Path<'_>,
-    complaints: &mut Complaints,
+    path: ValuePath<'_>,
+    complaints: &mut ShapeComplaints,
 ) {
     let Some(Kind::Enum(choices)) = of.get_field_by_name("choice").map(|field| field.kind()) else { return };
     let is_there =

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 fn settled(of: &str, document: Value) -> Result<Value, Vec<String>> {
-    let mut complaints = Complaints::default();
+    let mut complaints = ShapeComplaints::default();
     let settled = settle(document, &message(of), &mut complaints);
     if complaints.is_empty() { Ok(settled) } else { Err(complaints.into_lines()) }
 }
@@ -11,7 +11,7 @@ fn settled(of: &str, document: Value) -> Result<Value, Vec<String>> {
 fn over_the_wire(of: &str, document: Value) -> Value {
     let settled = settled(of, document).expect("a sound document");
     let bytes = encode(&settled, &message(of)).expect("settled JSON fits");
-    let mut complaints = Complaints::default();
+    let mut complaints = ShapeComplaints::default();
     let decoded = decode(&bytes, &message(of), &mut complaints).expect("what we encode can be decoded");
     let again = settle(decoded, &message(of), &mut complaints);
     assert!(complaints.is_empty(), "{complaints:?}");
@@ -117,7 +117,7 @@ fn refused_values_are_named_by_both_transports() {
     assert_eq!(errors, [refused]);
     // Flow.packet (2) of one FlowHeader whose choice (1) is 12 and which has its gtpv1 (13).
     let bytes = [0x12, 4, 0x08, 12, 13 << 3 | 2, 0];
-    let mut complaints = Complaints::default();
+    let mut complaints = ShapeComplaints::default();
     decode(&bytes, &message("Flow"), &mut complaints);
     let lines = complaints.into_lines();
     assert_eq!(lines, ["packet[0].gtpv1: not supported: packetrig does not do this yet", refused]);
@@ -125,7 +125,7 @@ fn refused_values_are_named_by_both_transports() {
 
 #[test]
 fn what_no_table_knows_is_refused_by_number() {
-    let mut complaints = Complaints::default();
+    let mut complaints = ShapeComplaints::default();
     // Field 300 with value 1; Flow.name is there and sound.
     decode(&[0xe0, 0x12, 1, 0x3a, 1, b'f'], &message("Flow"), &mut complaints);
     assert_eq!(complaints.into_lines(), ["field 300 of Flow is unknown"]);
@@ -156,7 +156,7 @@ fn the_table_of_refused_members_fits_the_model() {
 
 #[test]
 fn metric_tags_of_any_pattern_are_refused_by_name() {
-    let mut complaints = Complaints::default();
+    let mut complaints = ShapeComplaints::default();
     // FlowIpv4.src (13) { metric_tags (7) { } }
     decode(&[13 << 3 | 2, 2, 7 << 3 | 2, 0], &message("FlowIpv4"), &mut complaints);
     assert_eq!(complaints.into_lines(), ["src.metric_tags: not supported: packetrig does not do this yet"]);
@@ -171,7 +171,7 @@ fn a_refused_member_that_is_false_asks_for_nothing() {
     assert_eq!(settled("PortOptions", options), Ok(json!({"location_preemption": true})));
     assert!(settled("PortOptions", json!({"data_integrity": true})).is_err());
     for (value, errors) in [(0, 0), (1, 1)] {
-        let mut complaints = Complaints::default();
+        let mut complaints = ShapeComplaints::default();
         decode(&[2 << 3, value], &message("PortOptions"), &mut complaints);
         assert_eq!(complaints.into_lines().len(), errors);
     }
@@ -185,7 +185,7 @@ fn short_floats_stay_short() {
 
 #[test]
 fn a_key_twice_is_refused() {
-    let mut complaints = Complaints::default();
+    let mut complaints = ShapeComplaints::default();
     assert_eq!(parse(br#"{"ports": [], "ports": []}"#, &mut complaints), None);
     let [line] = &complaints.into_lines()[..] else { panic!("one complaint") };
     assert!(line.contains("`ports` stands here twice"), "{line}");
@@ -193,14 +193,14 @@ fn a_key_twice_is_refused() {
 
 #[test]
 fn an_empty_body_is_an_empty_document() {
-    let mut complaints = Complaints::default();
+    let mut complaints = ShapeComplaints::default();
     assert_eq!(parse(b" \n", &mut complaints), Some(json!({})));
     assert!(complaints.is_empty());
 }
 
 #[test]
 fn hostile_documents_end_in_few_complaints() {
-    let mut complaints = Complaints::default();
+    let mut complaints = ShapeComplaints::default();
     let flows: Vec<Value> = (0..5_000).map(|_| json!({"nonsense": 1})).collect();
     settle(json!({ "flows": flows }), &message("Config"), &mut complaints);
     let lines = std::mem::take(&mut complaints).into_lines();
@@ -209,7 +209,7 @@ fn hostile_documents_end_in_few_complaints() {
     assert_eq!(parse("[],".repeat(2_000_001).as_bytes(), &mut complaints), None);
     assert_eq!(complaints.into_lines(), ["the document has 4000002 values; at most 4000000 are read"]);
     let deep = "[".repeat(100_000);
-    assert_eq!(parse(deep.as_bytes(), &mut Complaints::default()), None);
+    assert_eq!(parse(deep.as_bytes(), &mut ShapeComplaints::default()), None);
 }
 
 #[test]
@@ -263,14 +263,14 @@ proptest! {
     #[test]
     fn any_bytes_are_decoded_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         for of in ["Config", "ControlState", "MetricsRequest", "Data", "FlowHeader"] {
-            let mut complaints = Complaints::default();
+            let mut complaints = ShapeComplaints::default();
             let decoded = decode(&bytes, &message(of), &mut complaints);
             prop_assert!(decoded.is_some() || !complaints.is_empty());
             if let Some(decoded) = decoded {
                 settle(decoded, &message(of), &mut complaints);
             }
         }
-        let mut complaints = Complaints::default();
+        let mut complaints = ShapeComplaints::default();
         let parsed = parse(&bytes, &mut complaints);
         prop_assert_eq!(parsed.is_none(), !complaints.is_empty());
     }
@@ -281,7 +281,7 @@ proptest! {
         let mut bytes = encode(&settled, &message("Config")).expect("fits");
         let at = at % bytes.len();
         bytes[at] = byte;
-        let mut complaints = Complaints::default();
+        let mut complaints = ShapeComplaints::default();
         if let Some(decoded) = decode(&bytes, &message("Config"), &mut complaints) {
             let again = settle(decoded, &message("Config"), &mut complaints);
             if complaints.is_empty() {
@@ -293,7 +293,7 @@ proptest! {
     #[test]
     fn any_json_is_settled_or_refused(document in any_json()) {
         for of in ["Config", "Flow", "FlowHeader", "PatternFlowIpv4Src"] {
-            let mut complaints = Complaints::default();
+            let mut complaints = ShapeComplaints::default();
             let settled = settle(document.clone(), &message(of), &mut complaints);
             if complaints.is_empty() {
                 prop_assert!(encode(&settled, &message(of)).is_ok());

@@ -1,7 +1,7 @@
 //! Protobuf to JSON and back. What is not known on the way in is refused by name.
 
 use super::model;
-use super::path::{Complaints, Path};
+use super::path::{ShapeComplaints, ValuePath};
 use prost_reflect::prost::Message;
 use prost_reflect::prost::encoding::WireType;
 use prost_reflect::{
@@ -11,11 +11,15 @@ use prost_reflect::{
 use serde_json::{Map, Number, Value};
 
 /// A message as JSON, not yet settled. `None` after a complaint if it is no message of this kind.
-pub(crate) fn decode(bytes: &[u8], of: &MessageDescriptor, complaints: &mut Complaints) -> Option<Value> {
+pub(crate) fn decode(
+    bytes: &[u8],
+    of: &MessageDescriptor,
+    complaints: &mut ShapeComplaints,
+) -> Option<Value> {
     match DynamicMessage::decode(of.clone(), bytes) {
-        Ok(decoded) => Some(message(&decoded, Path::Root, complaints)),
+        Ok(decoded) => Some(message(&decoded, ValuePath::Root, complaints)),
         Err(error) => {
-            complaints.add(Path::Root, format!("this is not a message {}: {error}", of.name()));
+            complaints.add(ValuePath::Root, format!("this is not a message {}: {error}", of.name()));
             None
         }
     }
@@ -25,38 +29,40 @@ pub(crate) fn decode(bytes: &[u8], of: &MessageDescriptor, complaints: &mut Comp
 pub(crate) fn decode_member(
     bytes: &[u8],
     wrapper: &MessageDescriptor,
-    complaints: &mut Complaints,
+    complaints: &mut ShapeComplaints,
 ) -> Option<Value> {
     let decoded = match DynamicMessage::decode(wrapper.clone(), bytes) {
         Ok(decoded) => decoded,
         Err(error) => {
-            complaints.add(Path::Root, format!("this is not a message {}: {error}", wrapper.name()));
+            complaints.add(ValuePath::Root, format!("this is not a message {}: {error}", wrapper.name()));
             return None;
         }
     };
     for unknown in decoded.unknown_fields() {
-        unknown_member(wrapper, unknown, Path::Root, complaints);
+        unknown_member(wrapper, unknown, ValuePath::Root, complaints);
     }
     let member = decoded.fields().next().map(|(_, member)| member);
     match member.and_then(Wire::as_message) {
-        Some(inner) => Some(message(inner, Path::Root, complaints)),
+        Some(inner) => Some(message(inner, ValuePath::Root, complaints)),
         None => Some(Value::Object(Map::new())),
     }
 }
 
-fn message(message: &DynamicMessage, path: Path<'_>, complaints: &mut Complaints) -> Value {
+fn message(message: &DynamicMessage, path: ValuePath<'_>, complaints: &mut ShapeComplaints) -> Value {
     let of = message.descriptor();
     for unknown in message.unknown_fields() {
         unknown_member(&of, unknown, path, complaints);
     }
     let mut members = Map::new();
     for (field, value) in message.fields() {
-        let here = Path::Member(&path, field.name());
+        let here = ValuePath::Member(&path, field.name());
         let value = match value {
             Wire::List(items) => {
                 let items = items.iter().enumerate();
                 items
-                    .filter_map(|(index, item)| single(item, &field, Path::Index(&here, index), complaints))
+                    .filter_map(|(index, item)| {
+                        single(item, &field, ValuePath::Index(&here, index), complaints)
+                    })
                     .collect()
             }
             value => match single(value, &field, here, complaints) {
@@ -72,15 +78,15 @@ fn message(message: &DynamicMessage, path: Path<'_>, complaints: &mut Complaints
 fn unknown_member(
     of: &MessageDescriptor,
     unknown: &UnknownField,
-    path: Path<'_>,
-    complaints: &mut Complaints,
+    path: ValuePath<'_>,
+    complaints: &mut ShapeComplaints,
 ) {
     let number = unknown.number();
     match model::refused_member(of, number) {
         // Clients send defaults with every object they touch.
         Some(_) if is_false(unknown) => {}
         Some(name) => {
-            complaints.add(Path::Member(&path, name), "not supported: packetrig does not do this yet");
+            complaints.add(ValuePath::Member(&path, name), "not supported: packetrig does not do this yet");
         }
         None => complaints.add(path, format!("field {number} of {} is unknown", of.name())),
     }
@@ -95,8 +101,8 @@ fn is_false(unknown: &UnknownField) -> bool {
 fn single(
     value: &Wire,
     field: &FieldDescriptor,
-    path: Path<'_>,
-    complaints: &mut Complaints,
+    path: ValuePath<'_>,
+    complaints: &mut ShapeComplaints,
 ) -> Option<Value> {
     match (value, field.kind()) {
         (Wire::Message(inner), _) => Some(message(inner, path, complaints)),
@@ -121,7 +127,7 @@ fn shortest(number: f32) -> f64 {
     number.to_string().parse().unwrap_or_else(|_| number.into())
 }
 
-fn float(number: f64, path: Path<'_>, complaints: &mut Complaints) -> Option<Value> {
+fn float(number: f64, path: ValuePath<'_>, complaints: &mut ShapeComplaints) -> Option<Value> {
     let read = Number::from_f64(number).map(Value::Number);
     if read.is_none() {
         complaints.add(path, format!("must be a number, not {number}"));
@@ -129,7 +135,12 @@ fn float(number: f64, path: Path<'_>, complaints: &mut Complaints) -> Option<Val
     read
 }
 
-fn word(number: i32, of: &EnumDescriptor, path: Path<'_>, complaints: &mut Complaints) -> Option<Value> {
+fn word(
+    number: i32,
+    of: &EnumDescriptor,
+    path: ValuePath<'_>,
+    complaints: &mut ShapeComplaints,
+) -> Option<Value> {
     if let Some(value) = of.get_value(number) {
         // 0 is `unspecified`: absent.
         return (number != 0).then(|| Value::String(value.name().to_owned()));

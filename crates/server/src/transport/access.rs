@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 /// What is asked of clients.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Access {
+pub(crate) struct AccessRules {
     local_users: Option<LocalUsers>,
     token: Option<Arc<str>>,
     let_anyone_in: bool,
@@ -18,7 +18,7 @@ pub(crate) struct Access {
 
 /// The client of a connection, as far as it is known when it connects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Peer {
+pub(crate) struct ClientPeer {
     pub(crate) key: PeerKey,
     /// Whether it needs no token: the kernel says who it is.
     pub(crate) is_trusted: bool,
@@ -35,14 +35,14 @@ pub(crate) enum PeerKey {
 
 /// How a request was let in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Credential {
+pub(crate) enum ClientCredential {
     /// It carried the token, which no web page knows.
     Token,
     /// The connection is enough: its user, its certificate, or because anyone is let in.
     Connection,
 }
 
-impl Access {
+impl AccessRules {
     pub(crate) fn new(options: &ServerOptions) -> Self {
         Self {
             local_users: options.local_users.clone(),
@@ -54,28 +54,30 @@ impl Access {
     }
 
     /// The client at the other end of a new connection.
-    pub(crate) fn peer(&self, client: SocketAddr, server: SocketAddr) -> Peer {
+    pub(crate) fn peer(&self, client: SocketAddr, server: SocketAddr) -> ClientPeer {
         let is_here = client.ip().to_canonical().is_loopback() && server.ip().to_canonical().is_loopback();
         let users = self.local_users.as_ref().filter(|_| is_here);
         match users.and_then(|users| (users.find)(client, server).map(|user| (user, users))) {
             Some((user, users)) => {
-                Peer { key: PeerKey::User(user), is_trusted: users.allowed.contains(&user) }
+                ClientPeer { key: PeerKey::User(user), is_trusted: users.allowed.contains(&user) }
             }
-            None => Peer { key: PeerKey::Address(network(client.ip().to_canonical())), is_trusted: false },
+            None => {
+                ClientPeer { key: PeerKey::Address(network(client.ip().to_canonical())), is_trusted: false }
+            }
         }
     }
 
     /// Whether a request with these headers may come in, and by what.
-    pub(crate) fn admits(&self, peer: &Peer, headers: &HeaderMap) -> Option<Credential> {
+    pub(crate) fn admits(&self, peer: &ClientPeer, headers: &HeaderMap) -> Option<ClientCredential> {
         if self.token.as_ref().is_some_and(|token| has_token(headers, token)) {
-            return Some(Credential::Token);
+            return Some(ClientCredential::Token);
         }
         let by_connection = peer.is_trusted || self.certificates || self.let_anyone_in;
-        by_connection.then_some(Credential::Connection)
+        by_connection.then_some(ClientCredential::Connection)
     }
 
     /// What a client is told who may not call.
-    pub(crate) fn hint(&self, peer: &Peer) -> String {
+    pub(crate) fn hint(&self, peer: &ClientPeer) -> String {
         let who = match peer.key {
             PeerKey::User(user) => format!("user {user} of this machine"),
             PeerKey::Address(address) => format!("a client at {address}"),
@@ -161,7 +163,7 @@ fn are_equal(a: &[u8], b: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    fn access(token: Option<&str>) -> Access {
+    fn access(token: Option<&str>) -> AccessRules {
         let options = ServerOptions {
             token: token.map(str::to_owned),
             local_users: Some(LocalUsers {
@@ -170,14 +172,14 @@ mod tests {
             }),
             ..ServerOptions::default()
         };
-        Access::new(&options)
+        AccessRules::new(&options)
     }
 
-    fn stranger() -> Peer {
-        Peer { key: PeerKey::User(4242), is_trusted: false }
+    fn stranger() -> ClientPeer {
+        ClientPeer { key: PeerKey::User(4242), is_trusted: false }
     }
 
-    fn admits(token: Option<&str>, header: Option<&str>) -> Option<Credential> {
+    fn admits(token: Option<&str>, header: Option<&str>) -> Option<ClientCredential> {
         let mut headers = HeaderMap::new();
         if let Some(header) = header {
             headers.insert(AUTHORIZATION, header.parse().expect("a header"));
@@ -191,7 +193,7 @@ mod tests {
         assert_eq!(admits(None, Some("Bearer ")), None);
         // `x:secret`, `:secret`, `a:b:secret` is another password.
         for right in ["Bearer secret", "bearer secret", "Basic eDpzZWNyZXQ=", "basic OnNlY3JldA=="] {
-            assert_eq!(admits(Some("secret"), Some(right)), Some(Credential::Token), "{right}");
+            assert_eq!(admits(Some("secret"), Some(right)), Some(ClientCredential::Token), "{right}");
         }
         for wrong in [
             None,
@@ -219,7 +221,7 @@ mod tests {
         let access = access(Some("secret"));
         let at = |text: &str| text.parse::<SocketAddr>().expect("an address");
         let local = access.peer(at("127.0.0.1:1000"), at("127.0.0.1:8443"));
-        assert_eq!(local, Peer { key: PeerKey::User(1000), is_trusted: true });
+        assert_eq!(local, ClientPeer { key: PeerKey::User(1000), is_trusted: true });
         let mapped = access.peer(at("[::ffff:127.0.0.1]:1000"), at("[::ffff:127.0.0.1]:8443"));
         assert_eq!(mapped, local);
         assert_eq!(access.peer(at("127.0.0.1:4242"), at("127.0.0.1:8443")), stranger());

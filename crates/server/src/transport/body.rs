@@ -2,7 +2,7 @@
 
 use super::rejections::{RejectionCause, RejectionCounters};
 use super::slots::{ConnectionRecord, ConnectionSlots};
-use crate::Deadlines;
+use crate::ClientDeadlines;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
 use hyper::body::{Body, Frame, SizeHint};
@@ -177,7 +177,7 @@ impl RequestGuard {
     pub(crate) fn pace(
         &self,
         inner: UnsyncBoxBody<Bytes, BoxError>,
-        deadlines: &Deadlines,
+        deadlines: &ClientDeadlines,
         counters: &Arc<RejectionCounters>,
     ) -> PacedBody {
         PacedBody {

@@ -1,7 +1,7 @@
 //! The way from asynchronous transports to the blocking tester, where changes have their turn.
 
-use crate::api::{Call, Reply, Request, answer};
-use crate::tester::{CaptureFile, Refusal, Tester};
+use crate::api::{ApiCall, ApiReply, ApiRequest, answer};
+use crate::tester::{CaptureFile, Tester, TesterRefusal};
 use bytes::Bytes;
 use std::io::Read;
 use std::sync::Arc;
@@ -12,12 +12,12 @@ const PIECES: usize = 4;
 
 /// Takes calls from any number of connections.
 #[derive(Clone)]
-pub(crate) struct Desk {
+pub(crate) struct CallDispatcher {
     tester: Arc<dyn Tester>,
     turn: Arc<Mutex<()>>,
 }
 
-impl Desk {
+impl CallDispatcher {
     pub(crate) fn new(tester: Arc<dyn Tester>) -> Self {
         Self { tester, turn: Arc::default() }
     }
@@ -26,10 +26,10 @@ impl Desk {
     /// away: the turn is kept by the thread, not by the caller.
     pub(crate) async fn perform<T: Send + 'static>(
         &self,
-        call: Call,
-        read: impl FnOnce() -> Request + Send + 'static,
-        write: impl FnOnce(Reply) -> Result<T, Refusal> + Send + 'static,
-    ) -> Result<T, Refusal> {
+        call: ApiCall,
+        read: impl FnOnce() -> ApiRequest + Send + 'static,
+        write: impl FnOnce(ApiReply) -> Result<T, TesterRefusal> + Send + 'static,
+    ) -> Result<T, TesterRefusal> {
         let turn = if call.is_change() { Some(self.turn.clone().lock_owned().await) } else { None };
         let tester = Arc::clone(&self.tester);
         let performed = tokio::task::spawn_blocking(move || {
@@ -38,7 +38,10 @@ impl Desk {
             reply.and_then(write)
         });
         performed.await.unwrap_or_else(|_| {
-            Err(Refusal::internal(format!("{} ended in a panic: this is a bug of packetrig", call.name())))
+            Err(TesterRefusal::internal(format!(
+                "{} ended in a panic: this is a bug of packetrig",
+                call.name()
+            )))
         })
     }
 }

@@ -1,13 +1,13 @@
-//! The one door of a transport: every request on every connection passes [`Front`] before any code of the API sees it.
+//! The one door of a transport: every request on every connection passes [`ConnectionService`] before any code of the API sees it.
 
-use super::access::Credential;
+use super::access::ClientCredential;
 use super::body::{BodyMemory, BoxError, PacedBody, RequestGuard, TrackedBody, boxed};
-use super::policy::{Protocol, Rejection, RequestPolicy};
+use super::policy::{CallProtocol, RequestPolicy, RequestRejection};
 use super::refusal;
 use super::rejections::{RejectionCause, RejectionCounters};
 use super::slots::{ConnectionRecord, ConnectionSlots};
 use crate::tester::RefusalKind;
-use crate::{Deadlines, shape};
+use crate::{ClientDeadlines, shape};
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
 use http::{Request, Response, StatusCode};
@@ -28,23 +28,23 @@ const DRAIN: Duration = Duration::from_secs(1);
 
 /// What all connections of a transport share.
 #[derive(Clone)]
-pub(crate) struct Doors {
+pub(crate) struct SharedTransport {
     pub(crate) policy: RequestPolicy,
     pub(crate) slots: Arc<ConnectionSlots>,
     pub(crate) memory: Arc<BodyMemory>,
     pub(crate) counters: Arc<RejectionCounters>,
-    pub(crate) deadlines: Deadlines,
+    pub(crate) deadlines: ClientDeadlines,
 }
 
 /// The service of one connection.
 #[derive(Clone)]
-pub(crate) struct Front<S> {
-    pub(crate) doors: Doors,
+pub(crate) struct ConnectionService<S> {
+    pub(crate) doors: SharedTransport,
     pub(crate) record: Arc<ConnectionRecord>,
     pub(crate) api: S,
 }
 
-impl<S, B> Front<S>
+impl<S, B> ConnectionService<S>
 where
     S: Service<Request<PacedBody>, Response = Response<B>, Error = Infallible>,
 {
@@ -62,7 +62,7 @@ where
             }
             Err(rejection) => {
                 self.refuse(&rejection);
-                if !matches!(self.doors.policy.protocol, Protocol::Grpc) {
+                if !matches!(self.doors.policy.protocol, CallProtocol::Grpc) {
                     drain(body).await;
                 }
                 let response = answer(self.doors.policy.protocol, &rejection);
@@ -71,15 +71,15 @@ where
         }
     }
 
-    fn admit(&self, credential: Credential) {
+    fn admit(&self, credential: ClientCredential) {
         self.record.was_admitted.store(true, Ordering::Relaxed);
-        if credential == Credential::Token {
+        if credential == ClientCredential::Token {
             self.record.trust();
             self.doors.slots.note_token(&self.record.peer);
         }
     }
 
-    fn refuse(&self, rejection: &Rejection) {
+    fn refuse(&self, rejection: &RequestRejection) {
         self.doors.counters.add(rejection.cause);
         if self.record.refused.fetch_add(1, Ordering::Relaxed) >= MOST_REFUSED {
             self.record.close(RejectionCause::TooManyRefusals);
@@ -87,7 +87,7 @@ where
     }
 }
 
-impl<S, B> Service<Request<Incoming>> for Front<S>
+impl<S, B> Service<Request<Incoming>> for ConnectionService<S>
 where
     S: Service<Request<PacedBody>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send,
@@ -120,13 +120,13 @@ async fn drain(mut body: PacedBody) {
     tokio::time::timeout(DRAIN, all).await.unwrap_or(());
 }
 
-fn answer(protocol: Protocol, rejection: &Rejection) -> Response<Full<Bytes>> {
+fn answer(protocol: CallProtocol, rejection: &RequestRejection) -> Response<Full<Bytes>> {
     let code = match rejection.status {
         StatusCode::UNAUTHORIZED => tonic::Code::Unauthenticated,
         _ => tonic::Code::PermissionDenied,
     };
     // What is no gRPC gets no answer in gRPC.
-    if protocol == Protocol::Grpc && rejection.cause != RejectionCause::ContentType {
+    if protocol == CallProtocol::Grpc && rejection.cause != RejectionCause::ContentType {
         return tonic::Status::new(code, rejection.message.clone()).into_http();
     }
     let errors = [rejection.message.clone()];

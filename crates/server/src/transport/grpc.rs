@@ -3,11 +3,11 @@
 //! Messages are bytes for tonic: they are decoded by the descriptor, which keeps what it does not know.
 
 use super::body::PacedBody;
-use super::desk::{Desk, pieces};
+use super::desk::{CallDispatcher, pieces};
 use super::refusal::status;
-use crate::api::{Call, Reply, Request};
-use crate::shape::{self, Complaints};
-use crate::tester::{CaptureFile, Refusal};
+use crate::api::{ApiCall, ApiReply, ApiRequest};
+use crate::shape::{self, ShapeComplaints};
+use crate::tester::{CaptureFile, TesterRefusal};
 use bytes::{Buf, BufMut, Bytes};
 use serde_json::json;
 use std::convert::Infallible;
@@ -29,36 +29,37 @@ const WRAPPING: usize = 64;
 
 /// The service.
 #[derive(Clone)]
-pub(crate) struct Service {
-    pub(crate) desk: Desk,
+pub(crate) struct GrpcService {
+    pub(crate) desk: CallDispatcher,
     pub(crate) most_request_bytes: usize,
 }
 
 /// One rpc: the call behind it, and which side comes in slices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Rpc {
-    call: Call,
+struct RpcCall {
+    call: ApiCall,
     sliced_request: bool,
     sliced_response: bool,
 }
 
 /// The rpc of a path.
-fn rpc(path: &str) -> Option<Rpc> {
+fn rpc(path: &str) -> Option<RpcCall> {
     let name = path.strip_prefix("/otg.Openapi/")?;
     let (is_sliced, name) = match name.strip_prefix("stream") {
         Some(name) => (true, name),
         None => (false, name),
     };
-    let call = Call::ALL.into_iter().find(|call| call.name() == name)?;
-    let request = matches!(call, Call::SetConfig | Call::SetControlState | Call::SetControlAction);
-    let response = matches!(call, Call::GetConfig | Call::GetMetrics | Call::GetStates | Call::GetCapture);
+    let call = ApiCall::ALL.into_iter().find(|call| call.name() == name)?;
+    let request = matches!(call, ApiCall::SetConfig | ApiCall::SetControlState | ApiCall::SetControlAction);
+    let response =
+        matches!(call, ApiCall::GetConfig | ApiCall::GetMetrics | ApiCall::GetStates | ApiCall::GetCapture);
     if is_sliced && !request && !response {
         return None;
     }
-    Some(Rpc { call, sliced_request: is_sliced && request, sliced_response: is_sliced && response })
+    Some(RpcCall { call, sliced_request: is_sliced && request, sliced_response: is_sliced && response })
 }
 
-impl hyper::service::Service<http::Request<PacedBody>> for Service {
+impl hyper::service::Service<http::Request<PacedBody>> for GrpcService {
     type Response = http::Response<Body>;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
@@ -68,27 +69,29 @@ impl hyper::service::Service<http::Request<PacedBody>> for Service {
         Box::pin(async move {
             let Some(rpc) = rpc(request.uri().path()) else {
                 let path = request.uri().path();
-                return Ok(status(&Refusal::unimplemented(format!("there is no call {path}"))).into_http());
+                return Ok(
+                    status(&TesterRefusal::unimplemented(format!("there is no call {path}"))).into_http()
+                );
             };
             let most = service.most_request_bytes;
-            let mut grpc = tonic::server::Grpc::new(Raw).max_decoding_message_size(most + WRAPPING);
-            Ok(grpc.streaming(Handler { service, rpc }, request).await)
+            let mut grpc = tonic::server::Grpc::new(RawMessage).max_decoding_message_size(most + WRAPPING);
+            Ok(grpc.streaming(RpcHandler { service, rpc }, request).await)
         })
     }
 }
 
 /// Every rpc is served as a stream of messages each way: what is on the wire is the same.
-struct Handler {
-    service: Service,
-    rpc: Rpc,
+struct RpcHandler {
+    service: GrpcService,
+    rpc: RpcCall,
 }
 
-type Messages = Pin<Box<dyn Stream<Item = Result<Bytes, Status>> + Send>>;
+type MessageStream = Pin<Box<dyn Stream<Item = Result<Bytes, Status>> + Send>>;
 
-impl tonic::server::StreamingService<Bytes> for Handler {
+impl tonic::server::StreamingService<Bytes> for RpcHandler {
     type Response = Bytes;
-    type ResponseStream = Messages;
-    type Future = Pin<Box<dyn Future<Output = Result<tonic::Response<Messages>, Status>> + Send>>;
+    type ResponseStream = MessageStream;
+    type Future = Pin<Box<dyn Future<Output = Result<tonic::Response<MessageStream>, Status>> + Send>>;
 
     fn call(&mut self, request: tonic::Request<Streaming<Bytes>>) -> Self::Future {
         let (service, rpc) = (self.service.clone(), self.rpc);
@@ -96,14 +99,14 @@ impl tonic::server::StreamingService<Bytes> for Handler {
             let bytes = collect(request.into_inner(), rpc, service.most_request_bytes).await?;
             let read = move || read(rpc, &bytes);
             let written = service.desk.perform(rpc.call, read, move |reply| write(rpc, reply)).await;
-            let messages: Messages = match written.map_err(|refusal| status(&refusal))? {
-                Written::Messages(messages) => Box::pin(tokio_stream::iter(messages.into_iter().map(Ok))),
-                Written::File(file) => {
+            let messages: MessageStream = match written.map_err(|refusal| status(&refusal))? {
+                GrpcAnswer::Messages(messages) => Box::pin(tokio_stream::iter(messages.into_iter().map(Ok))),
+                GrpcAnswer::File(file) => {
                     let slices = ReceiverStream::new(pieces(file, SLICE));
                     Box::pin(slices.map(|piece| match piece {
                         Ok(piece) => Ok(slice(&piece)),
                         Err(error) => {
-                            Err(status(&Refusal::internal(format!("the capture breaks off: {error}"))))
+                            Err(status(&TesterRefusal::internal(format!("the capture breaks off: {error}"))))
                         }
                     }))
                 }
@@ -114,7 +117,7 @@ impl tonic::server::StreamingService<Bytes> for Handler {
 }
 
 /// The one message, or all slices put together.
-async fn collect(mut messages: Streaming<Bytes>, rpc: Rpc, most: usize) -> Result<Vec<u8>, Status> {
+async fn collect(mut messages: Streaming<Bytes>, rpc: RpcCall, most: usize) -> Result<Vec<u8>, Status> {
     let mut whole = Vec::new();
     let mut is_first = true;
     while let Some(message) = messages.message().await? {
@@ -123,7 +126,7 @@ async fn collect(mut messages: Streaming<Bytes>, rpc: Rpc, most: usize) -> Resul
         } else if is_first {
             whole = message.to_vec();
         } else {
-            return Err(status(&Refusal::validation("this call takes one message")));
+            return Err(status(&TesterRefusal::validation("this call takes one message")));
         }
         is_first = false;
         if whole.len() > most + WRAPPING {
@@ -137,7 +140,7 @@ async fn collect(mut messages: Streaming<Bytes>, rpc: Rpc, most: usize) -> Resul
 /// The bytes of a slice.
 fn datum(message: &[u8]) -> Result<Bytes, Status> {
     let of = shape::message("Data");
-    let refused = |error: String| status(&Refusal::validation(error));
+    let refused = |error: String| status(&TesterRefusal::validation(error));
     let data = prost_reflect::DynamicMessage::decode(of, message)
         .map_err(|error| refused(format!("this is not a message Data: {error}")))?;
     if let Some(unknown) = data.unknown_fields().next() {
@@ -147,8 +150,8 @@ fn datum(message: &[u8]) -> Result<Bytes, Status> {
     Ok(datum.and_then(|datum| datum.as_bytes().cloned()).unwrap_or_default())
 }
 
-fn read(rpc: Rpc, bytes: &[u8]) -> Request {
-    let mut complaints = Complaints::default();
+fn read(rpc: RpcCall, bytes: &[u8]) -> ApiRequest {
+    let mut complaints = ShapeComplaints::default();
     let document = match rpc.call.request() {
         Some(of) if rpc.sliced_request => shape::decode(bytes, &of, &mut complaints),
         Some(_) => {
@@ -157,50 +160,50 @@ fn read(rpc: Rpc, bytes: &[u8]) -> Request {
         }
         None => shape::decode(bytes, &shape::empty(), &mut complaints),
     };
-    Request { document, complaints, knows_new_members: true }
+    ApiRequest { document, complaints, knows_new_members: true }
 }
 
 /// What goes back.
-enum Written {
+enum GrpcAnswer {
     Messages(Vec<Bytes>),
     File(CaptureFile),
 }
 
-fn write(rpc: Rpc, reply: Reply) -> Result<Written, Refusal> {
+fn write(rpc: RpcCall, reply: ApiReply) -> Result<GrpcAnswer, TesterRefusal> {
     let of = rpc.call.response();
     let document = match reply {
-        Reply::File(file) if rpc.sliced_response => return Ok(Written::File(file)),
-        Reply::File(file) => return in_one(file),
-        Reply::Flows(rows) if rpc.sliced_response => return Ok(in_slices(&rows.to_message())),
-        Reply::Flows(rows) => return Ok(Written::Messages(vec![field(1, &rows.to_message())])),
-        Reply::Document(document) => document,
+        ApiReply::File(file) if rpc.sliced_response => return Ok(GrpcAnswer::File(file)),
+        ApiReply::File(file) => return in_one(file),
+        ApiReply::Flows(rows) if rpc.sliced_response => return Ok(in_slices(&rows.to_message())),
+        ApiReply::Flows(rows) => return Ok(GrpcAnswer::Messages(vec![field(1, &rows.to_message())])),
+        ApiReply::Document(document) => document,
     };
-    let bug = |error| Refusal::internal(format!("{error}: this is a bug of packetrig"));
+    let bug = |error| TesterRefusal::internal(format!("{error}: this is a bug of packetrig"));
     if rpc.sliced_response {
         return Ok(in_slices(&shape::encode(&document, &of).map_err(bug)?));
     }
     let wrapper = shape::message(&format!("{}Response", rpc.call.name()));
     let name = wrapper.fields().next().map(|field| field.name().to_owned()).unwrap_or_default();
     let bytes = shape::encode(&json!({ name: document }), &wrapper).map_err(bug)?;
-    Ok(Written::Messages(vec![bytes.into()]))
+    Ok(GrpcAnswer::Messages(vec![bytes.into()]))
 }
 
-fn in_slices(bytes: &[u8]) -> Written {
+fn in_slices(bytes: &[u8]) -> GrpcAnswer {
     let slices: Vec<Bytes> = bytes.chunks(SLICE).map(slice).collect();
-    Written::Messages(if slices.is_empty() { vec![slice(&[])] } else { slices })
+    GrpcAnswer::Messages(if slices.is_empty() { vec![slice(&[])] } else { slices })
 }
 
 /// A capture in a `GetCaptureResponse`.
-fn in_one(file: CaptureFile) -> Result<Written, Refusal> {
+fn in_one(file: CaptureFile) -> Result<GrpcAnswer, TesterRefusal> {
     let mut bytes = Vec::new();
     let read = file.bytes.take(MOST_IN_ONE + 1).read_to_end(&mut bytes);
-    read.map_err(|error| Refusal::internal(format!("the capture cannot be read: {error}")))?;
+    read.map_err(|error| TesterRefusal::internal(format!("the capture cannot be read: {error}")))?;
     if bytes.len() as u64 > MOST_IN_ONE {
-        return Err(Refusal::validation(
+        return Err(TesterRefusal::validation(
             "the capture is too long for one message: streamGetCapture or HTTP gives it",
         ));
     }
-    Ok(Written::Messages(vec![field(1, &bytes)]))
+    Ok(GrpcAnswer::Messages(vec![field(1, &bytes)]))
 }
 
 /// `Data` of these bytes.
@@ -232,9 +235,9 @@ fn varint(out: &mut Vec<u8>, mut value: u64) {
 
 /// Messages as the bytes they are.
 #[derive(Clone, Copy)]
-struct Raw;
+struct RawMessage;
 
-impl Codec for Raw {
+impl Codec for RawMessage {
     type Encode = Bytes;
     type Decode = Bytes;
     type Encoder = Self;
@@ -249,7 +252,7 @@ impl Codec for Raw {
     }
 }
 
-impl Encoder for Raw {
+impl Encoder for RawMessage {
     type Item = Bytes;
     type Error = Status;
 
@@ -259,7 +262,7 @@ impl Encoder for Raw {
     }
 }
 
-impl Decoder for Raw {
+impl Decoder for RawMessage {
     type Item = Bytes;
     type Error = Status;
 

@@ -1,11 +1,11 @@
 //! Calls over HTTP: a route each, JSON in, JSON or a file out.
 
 use super::body::{BodyError, BodyFault};
-use super::desk::{Desk, pieces};
+use super::desk::{CallDispatcher, pieces};
 use super::refusal;
-use crate::api::{Call, Reply, Request};
-use crate::shape::{self, Complaints};
-use crate::tester::{CaptureFile, Refusal, RefusalKind};
+use crate::api::{ApiCall, ApiReply, ApiRequest};
+use crate::shape::{self, ShapeComplaints};
+use crate::tester::{CaptureFile, RefusalKind, TesterRefusal};
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
@@ -22,21 +22,21 @@ const PIECE: usize = 256 << 10;
 
 /// Everything a route needs.
 #[derive(Clone)]
-struct Context {
-    desk: Desk,
+struct RouteContext {
+    desk: CallDispatcher,
     most_request_bytes: usize,
 }
 
 /// The routes.
-pub(crate) fn router(desk: Desk, most_request_bytes: usize) -> Router {
+pub(crate) fn router(desk: CallDispatcher, most_request_bytes: usize) -> Router {
     let mut router = Router::new();
-    for call in Call::ALL {
+    for call in ApiCall::ALL {
         let method = match call.method() {
             "GET" => MethodFilter::GET,
             "PATCH" => MethodFilter::PATCH,
             _ => MethodFilter::POST,
         };
-        let handler = move |State(context): State<Context>, request: http::Request<Body>| async move {
+        let handler = move |State(context): State<RouteContext>, request: http::Request<Body>| async move {
             handle(context, call, request).await
         };
         router = router.route(call.path(), on(method, handler));
@@ -45,10 +45,10 @@ pub(crate) fn router(desk: Desk, most_request_bytes: usize) -> Router {
         .route("/docs", get(docs))
         .fallback(nowhere)
         .method_not_allowed_fallback(wrong_method)
-        .with_state(Context { desk, most_request_bytes })
+        .with_state(RouteContext { desk, most_request_bytes })
 }
 
-async fn handle(context: Context, call: Call, request: http::Request<Body>) -> Response {
+async fn handle(context: RouteContext, call: ApiCall, request: http::Request<Body>) -> Response {
     let body = match Limited::new(request.into_body(), context.most_request_bytes).collect().await {
         Ok(body) => body.to_bytes(),
         Err(error) if error.is::<LengthLimitError>() => {
@@ -59,30 +59,30 @@ async fn handle(context: Context, call: Call, request: http::Request<Body>) -> R
     };
     let performed = context.desk.perform(call, move || read(call, &body), write).await;
     match performed {
-        Ok(Written::Json(text)) => json(StatusCode::OK, text),
-        Ok(Written::File(file)) => file_response(file).await,
+        Ok(HttpAnswer::Json(text)) => json(StatusCode::OK, text),
+        Ok(HttpAnswer::File(file)) => file_response(file).await,
         Err(refusal) => refused(&refusal),
     }
 }
 
-fn read(call: Call, body: &[u8]) -> Request {
-    let mut complaints = Complaints::default();
+fn read(call: ApiCall, body: &[u8]) -> ApiRequest {
+    let mut complaints = ShapeComplaints::default();
     let document = call.request().and_then(|_| shape::parse(body, &mut complaints));
-    Request { document, complaints, knows_new_members: false }
+    ApiRequest { document, complaints, knows_new_members: false }
 }
 
 /// What goes back.
-enum Written {
+enum HttpAnswer {
     Json(String),
     File(CaptureFile),
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "the form the desk asks for")]
-fn write(reply: Reply) -> Result<Written, Refusal> {
+fn write(reply: ApiReply) -> Result<HttpAnswer, TesterRefusal> {
     Ok(match reply {
-        Reply::Document(document) => Written::Json(shape::print(&document)),
-        Reply::Flows(rows) => Written::Json(rows.to_json()),
-        Reply::File(file) => Written::File(file),
+        ApiReply::Document(document) => HttpAnswer::Json(shape::print(&document)),
+        ApiReply::Flows(rows) => HttpAnswer::Json(rows.to_json()),
+        ApiReply::File(file) => HttpAnswer::File(file),
     })
 }
 
@@ -90,7 +90,7 @@ fn json(status: StatusCode, text: String) -> Response {
     (status, [(CONTENT_TYPE, HeaderValue::from_static("application/json"))], text).into_response()
 }
 
-fn refused(refusal: &Refusal) -> Response {
+fn refused(refusal: &TesterRefusal) -> Response {
     let code = refusal.kind.http();
     let status = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     json(status, shape::print(&refusal::body(code, refusal.kind, &refusal.errors)))
@@ -119,7 +119,7 @@ async fn file_response(file: CaptureFile) -> Response {
     let mut pieces = pieces(file, PIECE);
     let first = match pieces.recv().await {
         Some(Err(error)) => {
-            return refused(&Refusal::internal(format!("the capture cannot be read: {error}")));
+            return refused(&TesterRefusal::internal(format!("the capture cannot be read: {error}")));
         }
         first => tokio_stream::iter(first),
     };

@@ -1,12 +1,12 @@
 //! The same server without sockets: bytes of a connection in, bytes out. For fuzzing.
 
-use super::access::{Peer, PeerKey};
+use super::access::{ClientPeer, PeerKey};
 use super::body::{BoxError, PacedBody};
-use super::front::{Doors, Front};
+use super::front::{ConnectionService, SharedTransport};
 use super::listener::builder;
-use super::policy::Protocol;
-use super::slots::Admission;
-use crate::serve::Transports;
+use super::policy::CallProtocol;
+use super::slots::SlotAdmission;
+use crate::serve::ServerTransports;
 use crate::{Error, ServerOptions, Tester};
 use bytes::Bytes;
 use http::{Request, Response};
@@ -22,7 +22,7 @@ use std::task::{Context, Poll};
 /// A server whose connections are byte strings. Its client is one that needs no token.
 pub struct InMemoryServer {
     runtime: tokio::runtime::Runtime,
-    transports: Transports,
+    transports: ServerTransports,
 }
 
 impl std::fmt::Debug for InMemoryServer {
@@ -36,33 +36,33 @@ impl InMemoryServer {
     pub fn new(options: &ServerOptions, tester: Arc<dyn Tester>) -> Result<Self, Error> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(Error::Runtime)?;
-        Ok(Self { runtime, transports: Transports::new(options, tester) })
+        Ok(Self { runtime, transports: ServerTransports::new(options, tester) })
     }
 
     /// What a connection of HTTP/1.1 gets that sends these bytes and then nothing more.
     pub fn http(&self, bytes: &[u8]) -> Vec<u8> {
-        let doors = self.transports.doors(Protocol::Http);
+        let doors = self.transports.doors(CallProtocol::Http);
         self.converse(bytes, doors, self.transports.http_routes())
     }
 
     /// The same over HTTP/2, as gRPC has it.
     pub fn grpc(&self, bytes: &[u8]) -> Vec<u8> {
-        let doors = self.transports.doors(Protocol::Grpc);
+        let doors = self.transports.doors(CallProtocol::Grpc);
         self.converse(bytes, doors, self.transports.grpc_service())
     }
 
-    fn converse<S, B>(&self, bytes: &[u8], doors: Doors, api: S) -> Vec<u8>
+    fn converse<S, B>(&self, bytes: &[u8], doors: SharedTransport, api: S) -> Vec<u8>
     where
         S: Service<Request<PacedBody>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
         S::Future: Send,
         B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
     {
-        let peer = Peer { key: PeerKey::User(0), is_trusted: true };
-        let Admission::Admitted(slot) = doors.slots.admit(peer) else { return Vec::new() };
+        let peer = ClientPeer { key: PeerKey::User(0), is_trusted: true };
+        let SlotAdmission::Admitted(slot) = doors.slots.admit(peer) else { return Vec::new() };
         let mut builder = builder(doors.policy.protocol);
         // The end of the bytes is no wish to go without the answer.
         builder.http1().half_close(true);
-        let front = Front { doors, record: Arc::clone(&slot.record), api };
+        let front = ConnectionService { doors, record: Arc::clone(&slot.record), api };
         let said = Arc::<Mutex<Vec<u8>>>::default();
         let stream = ByteStream { rest: Bytes::copy_from_slice(bytes), said: Arc::clone(&said) };
         // How it ends is the client's affair.

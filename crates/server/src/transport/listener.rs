@@ -1,11 +1,11 @@
 //! The accept loop: connections, each with a place, encrypted or not, and their end.
 
-use super::access::{Access, Peer};
+use super::access::{AccessRules, ClientPeer};
 use super::body::{BoxError, PacedBody};
-use super::front::{Doors, Front};
-use super::policy::Protocol;
+use super::front::{ConnectionService, SharedTransport};
+use super::policy::CallProtocol;
 use super::rejections::RejectionCause;
-use super::slots::{Admission, ConnectionRecord, ConnectionSlot};
+use super::slots::{ConnectionRecord, ConnectionSlot, SlotAdmission};
 use super::watch::{ConnectionProgress, ConnectionWatch};
 use super::watched_stream::WatchedStream;
 use bytes::Bytes;
@@ -33,25 +33,25 @@ const FAREWELL: Duration = Duration::from_millis(250);
 const LONGEST_HEAD: u32 = 64 << 10;
 
 /// One transport, ready to be served.
-pub(crate) struct Listener {
+pub(crate) struct TransportListener {
     pub(crate) socket: TcpListener,
     pub(crate) tls: Option<TlsAcceptor>,
     pub(crate) builder: Builder<TokioExecutor>,
-    pub(crate) doors: Doors,
+    pub(crate) doors: SharedTransport,
     /// How long calls under way may take to end after the stop.
     pub(crate) grace: Duration,
 }
 
 /// What speaks the protocol. Deadlines are [`ConnectionWatch`]'s.
-pub(crate) fn builder(protocol: Protocol) -> Builder<TokioExecutor> {
+pub(crate) fn builder(protocol: CallProtocol) -> Builder<TokioExecutor> {
     let builder = Builder::new(TokioExecutor::new());
     match protocol {
-        Protocol::Http => {
+        CallProtocol::Http => {
             let mut builder = builder.http1_only();
             builder.http1().header_read_timeout(None).max_buf_size(LONGEST_HEAD as usize);
             builder
         }
-        Protocol::Grpc => {
+        CallProtocol::Grpc => {
             let mut builder = builder.http2_only();
             builder
                 .http2()
@@ -67,7 +67,7 @@ pub(crate) fn builder(protocol: Protocol) -> Builder<TokioExecutor> {
     }
 }
 
-impl Listener {
+impl TransportListener {
     /// Serves until told to stop, then until calls under way have ended or the grace is over.
     pub(crate) async fn serve<S, B>(self, api: S, mut stop: watch::Receiver<bool>)
     where
@@ -92,9 +92,12 @@ impl Listener {
                 slot = place(&self.doors, peer) => slot,
             };
             let Some(slot) = slot else { continue };
-            let front =
-                Front { doors: self.doors.clone(), record: Arc::clone(&slot.record), api: api.clone() };
-            let connection = Connection { slot, builder: self.builder.clone(), stop: stop.clone() };
+            let front = ConnectionService {
+                doors: self.doors.clone(),
+                record: Arc::clone(&slot.record),
+                api: api.clone(),
+            };
+            let connection = ServedConnection { slot, builder: self.builder.clone(), stop: stop.clone() };
             connections.spawn(connection.run(stream, self.tls.clone(), front));
         }
         drop(self.socket);
@@ -110,7 +113,7 @@ async fn stopped(stop: &mut watch::Receiver<bool>) {
     drop(stop.wait_for(|stop| *stop).await);
 }
 
-async fn accept(socket: &TcpListener, access: &Access) -> std::io::Result<(TcpStream, Peer)> {
+async fn accept(socket: &TcpListener, access: &AccessRules) -> std::io::Result<(TcpStream, ClientPeer)> {
     let (stream, client) = socket.accept().await?;
     stream.set_nodelay(true)?;
     // A client that has gone meanwhile is nobody known.
@@ -120,12 +123,12 @@ async fn accept(socket: &TcpListener, access: &Access) -> std::io::Result<(TcpSt
 }
 
 /// A place for the client, as soon as there is one. `None`: it gets none.
-async fn place(doors: &Doors, peer: Peer) -> Option<ConnectionSlot> {
+async fn place(doors: &SharedTransport, peer: ClientPeer) -> Option<ConnectionSlot> {
     loop {
         match doors.slots.admit(peer) {
-            Admission::Admitted(slot) => return Some(slot),
-            Admission::Wait => doors.slots.freed().await,
-            Admission::Refused(cause) => {
+            SlotAdmission::Admitted(slot) => return Some(slot),
+            SlotAdmission::Wait => doors.slots.freed().await,
+            SlotAdmission::Refused(cause) => {
                 doors.counters.add(cause);
                 return None;
             }
@@ -134,15 +137,15 @@ async fn place(doors: &Doors, peer: Peer) -> Option<ConnectionSlot> {
 }
 
 /// One connection.
-struct Connection {
+struct ServedConnection {
     slot: ConnectionSlot,
     builder: Builder<TokioExecutor>,
     stop: watch::Receiver<bool>,
 }
 
-impl Connection {
+impl ServedConnection {
     /// From the first byte to the end, which is the client's affair or has a cause that is counted.
-    async fn run<S, B>(self, stream: TcpStream, tls: Option<TlsAcceptor>, front: Front<S>)
+    async fn run<S, B>(self, stream: TcpStream, tls: Option<TlsAcceptor>, front: ConnectionService<S>)
     where
         S: Service<Request<PacedBody>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
         S::Future: Send,
@@ -165,7 +168,7 @@ impl Connection {
     async fn converse<S, B>(
         mut self,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-        front: Front<S>,
+        front: ConnectionService<S>,
     ) where
         S: Service<Request<PacedBody>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
         S::Future: Send,
@@ -175,7 +178,7 @@ impl Connection {
         let counters = Arc::clone(&front.doors.counters);
         let watch = ConnectionWatch::new(front.doors.deadlines, front.doors.policy.protocol);
         let interval = ConnectionWatch::interval(&front.doors.deadlines);
-        let says_farewell = front.doors.policy.protocol == Protocol::Grpc;
+        let says_farewell = front.doors.policy.protocol == CallProtocol::Grpc;
         let stream = TokioIo::new(WatchedStream::new(stream, Arc::clone(&record)));
         let mut connection = std::pin::pin!(self.builder.serve_connection(stream, front));
         let mut end = std::pin::pin!(to_be_closed(&record, watch, interval));

@@ -20,4 +20,4 @@ pub(crate) mod tls;
 mod watch;
 mod watched_stream;
 
-pub(crate) use desk::Desk;
+pub(crate) use desk::CallDispatcher;

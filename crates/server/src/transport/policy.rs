@@ -1,7 +1,7 @@
 //! Which requests come to the API at all, decided from their heads alone: for us, from a program and not from somebody's web
 //! page, declared as what the API takes, by somebody who may.
 
-use super::access::{Access, Credential, Peer};
+use super::access::{AccessRules, ClientCredential, ClientPeer};
 use super::rejections::RejectionCause;
 use http::header::{CONTENT_TYPE, HOST, HeaderMap, HeaderName, ORIGIN};
 use http::request::Parts;
@@ -14,14 +14,14 @@ const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// How calls are carried on a transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Protocol {
+pub(crate) enum CallProtocol {
     Http,
     Grpc,
 }
 
 /// A request that does not come in.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Rejection {
+pub(crate) struct RequestRejection {
     pub(crate) cause: RejectionCause,
     pub(crate) status: StatusCode,
     pub(crate) message: String,
@@ -30,22 +30,26 @@ pub(crate) struct Rejection {
 /// What requests must be. One of each transport.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestPolicy {
-    pub(crate) protocol: Protocol,
+    pub(crate) protocol: CallProtocol,
     pub(crate) is_encrypted: bool,
-    pub(crate) access: Access,
+    pub(crate) access: AccessRules,
     pub(crate) host_names: Arc<[String]>,
 }
 
 impl RequestPolicy {
     /// Whether a request with this head comes in, and by what.
-    pub(crate) fn check(&self, peer: &Peer, head: &Parts) -> Result<Credential, Rejection> {
+    pub(crate) fn check(
+        &self,
+        peer: &ClientPeer,
+        head: &Parts,
+    ) -> Result<ClientCredential, RequestRejection> {
         let credential = self.access.admits(peer, &head.headers);
         // Whoever has the token is not a page that was made to call us by another name.
-        if credential != Some(Credential::Token) {
+        if credential != Some(ClientCredential::Token) {
             self.check_host(head)?;
         }
         self.check_origin(head)?;
-        let credential = credential.ok_or_else(|| Rejection {
+        let credential = credential.ok_or_else(|| RequestRejection {
             cause: RejectionCause::Token,
             status: StatusCode::UNAUTHORIZED,
             message: self.access.hint(peer),
@@ -54,12 +58,12 @@ impl RequestPolicy {
         Ok(credential)
     }
 
-    fn check_host(&self, head: &Parts) -> Result<(), Rejection> {
+    fn check_host(&self, head: &Parts) -> Result<(), RequestRejection> {
         let named = hosts(head);
         let is_ours = |host: &Authority| self.is_our_name(host.host());
         match named {
             Some(named) if !named.is_empty() && named.iter().all(is_ours) => Ok(()),
-            _ => Err(Rejection {
+            _ => Err(RequestRejection {
                 cause: RejectionCause::Host,
                 status: StatusCode::MISDIRECTED_REQUEST,
                 message: "the request is for another host: call this server by its address or as localhost, \
@@ -77,7 +81,7 @@ impl RequestPolicy {
     }
 
     /// Programs send neither header. A page of ours may call us.
-    fn check_origin(&self, head: &Parts) -> Result<(), Rejection> {
+    fn check_origin(&self, head: &Parts) -> Result<(), RequestRejection> {
         let headers = &head.headers;
         let site_is_ours = headers
             .get_all(SEC_FETCH_SITE)
@@ -94,7 +98,7 @@ impl RequestPolicy {
         if site_is_ours && headers.get_all(ORIGIN).iter().all(is_ours) {
             return Ok(());
         }
-        Err(Rejection {
+        Err(RequestRejection {
             cause: RejectionCause::Origin,
             status: StatusCode::FORBIDDEN,
             message: "web pages of other origins may not call this server".to_owned(),
@@ -103,14 +107,14 @@ impl RequestPolicy {
 
     /// A page can send a request with a body of its own making and without asking first, but only with the content types of
     /// HTML forms, or with none.
-    fn check_content_type(&self, head: &Parts) -> Result<(), Rejection> {
+    fn check_content_type(&self, head: &Parts) -> Result<(), RequestRejection> {
         let sent = content_type(&head.headers);
         let (is_taken, wanted) = match self.protocol {
-            Protocol::Grpc => (
+            CallProtocol::Grpc => (
                 matches!(sent.as_deref(), Some("application/grpc" | "application/grpc+proto")),
                 "application/grpc",
             ),
-            Protocol::Http => {
+            CallProtocol::Http => {
                 let has_body = matches!(head.method, Method::POST | Method::PATCH | Method::PUT);
                 (!has_body || sent.as_deref().is_some_and(is_json), "application/json")
             }
@@ -118,7 +122,7 @@ impl RequestPolicy {
         if is_taken {
             return Ok(());
         }
-        Err(Rejection {
+        Err(RequestRejection {
             cause: RejectionCause::ContentType,
             status: StatusCode::UNSUPPORTED_MEDIA_TYPE,
             message: format!("send `Content-Type: {wanted}`; with curl, use --json instead of --data"),
@@ -159,12 +163,12 @@ mod tests {
 
     const JSON: (&str, &str) = ("content-type", "application/json");
 
-    fn check(protocol: Protocol, uri: &str, headers: &[(&str, &str)]) -> Option<RejectionCause> {
+    fn check(protocol: CallProtocol, uri: &str, headers: &[(&str, &str)]) -> Option<RejectionCause> {
         let options = ServerOptions { token: Some("secret".into()), ..ServerOptions::default() };
         let policy = RequestPolicy {
             protocol,
             is_encrypted: false,
-            access: Access::new(&options),
+            access: AccessRules::new(&options),
             host_names: ["rig.lab".to_owned()].into(),
         };
         let mut request = http::Request::builder().method("POST").uri(uri);
@@ -172,7 +176,7 @@ mod tests {
             request = request.header(*name, *value);
         }
         let head = request.body(()).expect("a request").into_parts().0;
-        let peer = Peer { key: PeerKey::User(0), is_trusted: true };
+        let peer = ClientPeer { key: PeerKey::User(0), is_trusted: true };
         policy.check(&peer, &head).err().map(|rejection| rejection.cause)
     }
 
@@ -181,7 +185,7 @@ mod tests {
         for host in
             ["127.0.0.1:8443", "[::1]:8443", "[::1]", "localhost", "LOCALHOST:1", "rig.lab:7", "198.18.0.1"]
         {
-            assert_eq!(check(Protocol::Http, "/config", &[("host", host), JSON]), None, "{host}");
+            assert_eq!(check(CallProtocol::Http, "/config", &[("host", host), JSON]), None, "{host}");
         }
         for host in [
             "evil.example",
@@ -192,29 +196,33 @@ mod tests {
             "rig.lab.",
             "x",
         ] {
-            let checked = check(Protocol::Http, "/config", &[("host", host), JSON]);
+            let checked = check(CallProtocol::Http, "/config", &[("host", host), JSON]);
             assert_eq!(checked, Some(RejectionCause::Host), "{host}");
         }
-        assert_eq!(check(Protocol::Http, "/config", &[JSON]), Some(RejectionCause::Host));
+        assert_eq!(check(CallProtocol::Http, "/config", &[JSON]), Some(RejectionCause::Host));
         let ours = ("host", "127.0.0.1");
         assert_eq!(
-            check(Protocol::Http, "/config", &[ours, ("host", "x"), JSON]),
+            check(CallProtocol::Http, "/config", &[ours, ("host", "x"), JSON]),
             Some(RejectionCause::Host)
         );
         assert_eq!(
-            check(Protocol::Http, "http://evil.example/config", &[ours, JSON]),
+            check(CallProtocol::Http, "http://evil.example/config", &[ours, JSON]),
             Some(RejectionCause::Host)
         );
         let token = ("authorization", "Bearer secret");
-        assert_eq!(check(Protocol::Http, "/config", &[("host", "rig-in-a-network:1"), token, JSON]), None);
+        assert_eq!(
+            check(CallProtocol::Http, "/config", &[("host", "rig-in-a-network:1"), token, JSON]),
+            None
+        );
     }
 
     #[test]
     fn pages_of_others_do_not_call() {
         let host = ("host", "127.0.0.1:8080");
         let token = ("authorization", "Bearer secret");
-        for protocol in [Protocol::Http, Protocol::Grpc] {
-            let media = if protocol == Protocol::Http { JSON } else { ("content-type", "application/grpc") };
+        for protocol in [CallProtocol::Http, CallProtocol::Grpc] {
+            let media =
+                if protocol == CallProtocol::Http { JSON } else { ("content-type", "application/grpc") };
             let with = |header| check(protocol, "/config", &[host, token, media, header]);
             assert_eq!(with(("origin", "http://127.0.0.1:8080")), None);
             assert_eq!(with(("sec-fetch-site", "same-origin")), None);
@@ -238,23 +246,30 @@ mod tests {
             "application/octet-stream",
             "application/x+json",
         ] {
-            assert_eq!(check(Protocol::Http, "/config", &[host, ("content-type", media)]), None, "{media}");
+            assert_eq!(
+                check(CallProtocol::Http, "/config", &[host, ("content-type", media)]),
+                None,
+                "{media}"
+            );
         }
         for media in
             ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "", "text/json"]
         {
-            let checked = check(Protocol::Http, "/config", &[host, ("content-type", media)]);
+            let checked = check(CallProtocol::Http, "/config", &[host, ("content-type", media)]);
             assert_eq!(checked, Some(RejectionCause::ContentType), "{media}");
         }
-        assert_eq!(check(Protocol::Http, "/config", &[host]), Some(RejectionCause::ContentType));
-        assert_eq!(check(Protocol::Grpc, "/a", &[host, ("content-type", "application/grpc+proto")]), None);
+        assert_eq!(check(CallProtocol::Http, "/config", &[host]), Some(RejectionCause::ContentType));
+        assert_eq!(
+            check(CallProtocol::Grpc, "/a", &[host, ("content-type", "application/grpc+proto")]),
+            None
+        );
         for media in [
             "application/grpc-web",
             "application/grpc-web+proto",
             "application/grpc-web-text",
             "application/json",
         ] {
-            let checked = check(Protocol::Grpc, "/a", &[host, ("content-type", media)]);
+            let checked = check(CallProtocol::Grpc, "/a", &[host, ("content-type", media)]);
             assert_eq!(checked, Some(RejectionCause::ContentType), "{media}");
         }
     }

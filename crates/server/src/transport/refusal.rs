@@ -1,7 +1,7 @@
 //! Refusals as both transports carry them: OTG's `Error`, as JSON.
 
 use crate::shape;
-use crate::tester::{Refusal, RefusalKind};
+use crate::tester::{RefusalKind, TesterRefusal};
 use serde_json::{Value, json};
 
 /// Longest message of a gRPC status, as it is on the wire: clients take no more than 8 KiB of headers.
@@ -41,7 +41,7 @@ pub(super) fn body(code: u16, kind: RefusalKind, errors: &[String]) -> Value {
 }
 
 /// A refusal as a gRPC status. Of more errors than it can carry it says how many.
-pub(super) fn status(refusal: &Refusal) -> tonic::Status {
+pub(super) fn status(refusal: &TesterRefusal) -> tonic::Status {
     let code = refusal.kind.grpc();
     let number = u16::try_from(code as i32).unwrap_or_default();
     let text = |errors: &[String]| shape::print(&body(number, refusal.kind, errors));
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn few_errors_are_all_there() {
-        let status = status(&Refusal::validation("flows[3].rate.percentage: `101` is too much"));
+        let status = status(&TesterRefusal::validation("flows[3].rate.percentage: `101` is too much"));
         assert_eq!(status.code(), tonic::Code::InvalidArgument);
         assert_eq!(
             status.message(),
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn many_errors_are_cut_and_counted() {
         let errors = (0..5_000).map(|index| format!("flows[{index}].name: \"f\" is there already")).collect();
-        let status = status(&Refusal { kind: RefusalKind::Validation, errors });
+        let status = status(&TesterRefusal { kind: RefusalKind::Validation, errors });
         let read: Value = serde_json::from_str(status.message()).expect("still JSON");
         let listed = read["errors"].as_array().expect("a list");
         assert!(listed.len() > 50, "{}", listed.len());
@@ -134,7 +134,7 @@ mod tests {
     proptest! {
         #[test]
         fn the_message_fits_whatever_the_errors_are(errors in prop::collection::vec(".{0,3000}", 0..40)) {
-            let status = status(&Refusal { kind: RefusalKind::Internal, errors });
+            let status = status(&TesterRefusal { kind: RefusalKind::Internal, errors });
             prop_assert!(header_length(&status) < 8_000, "{}", header_length(&status));
             prop_assert!(serde_json::from_str::<Value>(status.message()).is_ok());
         }

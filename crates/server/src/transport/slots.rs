@@ -4,7 +4,7 @@
 //! with requests that were let in; others share what is left, each with at most a part. A request that is refused keeps no
 //! connection: however slowly it comes, its connection can be closed for another.
 
-use super::access::{Peer, PeerKey};
+use super::access::{ClientPeer, PeerKey};
 use super::rejections::RejectionCause;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -18,7 +18,7 @@ const MOST_TOKEN_HOLDERS: usize = 64;
 #[derive(Debug)]
 pub(crate) struct ConnectionRecord {
     id: u64,
-    pub(crate) peer: Peer,
+    pub(crate) peer: ClientPeer,
     /// Trusted when it connected, or since: a request had the token.
     is_trusted: AtomicBool,
     /// Whether a request came in.
@@ -90,7 +90,7 @@ pub(crate) struct ConnectionSlots {
 
 /// What becomes of a new connection.
 #[derive(Debug)]
-pub(crate) enum Admission {
+pub(crate) enum SlotAdmission {
     Admitted(ConnectionSlot),
     /// All are busy for clients as good as this one.
     Wait,
@@ -138,7 +138,7 @@ impl ConnectionSlots {
     }
 
     /// A place for a new connection; another may be closed for it.
-    pub(crate) fn admit(self: &Arc<Self>, peer: Peer) -> Admission {
+    pub(crate) fn admit(self: &Arc<Self>, peer: ClientPeer) -> SlotAdmission {
         let mut table = self.table();
         if let Err(outcome) = self.make_room(&mut table, &peer) {
             return outcome;
@@ -146,14 +146,14 @@ impl ConnectionSlots {
         let id = self.now();
         let record = Arc::new(record(id, peer));
         table.insert(id, Arc::clone(&record));
-        Admission::Admitted(ConnectionSlot { slots: Arc::clone(self), record })
+        SlotAdmission::Admitted(ConnectionSlot { slots: Arc::clone(self), record })
     }
 
     fn make_room(
         &self,
         table: &mut BTreeMap<u64, Arc<ConnectionRecord>>,
-        peer: &Peer,
-    ) -> Result<(), Admission> {
+        peer: &ClientPeer,
+    ) -> Result<(), SlotAdmission> {
         let is_stranger = |record: &ConnectionRecord| !record.is_trusted();
         let is_same = |record: &ConnectionRecord| is_stranger(record) && record.peer.key == peer.key;
         let count =
@@ -162,11 +162,11 @@ impl ConnectionSlots {
             if table.len() < self.most || close_idle(table, &is_stranger) || close_idle(table, &|_| true) {
                 return Ok(());
             }
-            return Err(Admission::Wait);
+            return Err(SlotAdmission::Wait);
         }
         if count(&is_same) >= self.one_stranger() {
             let made = close_idle(table, &is_same);
-            return if made { Ok(()) } else { Err(Admission::Refused(RejectionCause::PeerLimit)) };
+            return if made { Ok(()) } else { Err(SlotAdmission::Refused(RejectionCause::PeerLimit)) };
         }
         let holders = self.token_holders();
         let is_unknown =
@@ -176,11 +176,11 @@ impl ConnectionSlots {
         if !is_full || close_idle(table, &is_unknown) {
             return Ok(());
         }
-        Err(Admission::Refused(RejectionCause::AllTaken))
+        Err(SlotAdmission::Refused(RejectionCause::AllTaken))
     }
 
     /// Notes that a client has the token: what strangers hold does not keep its next connections outside.
-    pub(crate) fn note_token(&self, peer: &Peer) {
+    pub(crate) fn note_token(&self, peer: &ClientPeer) {
         let mut holders = self.token_holders();
         holders.retain(|key| *key != peer.key);
         if holders.len() == MOST_TOKEN_HOLDERS {
@@ -210,7 +210,7 @@ impl ConnectionSlots {
     }
 }
 
-fn record(id: u64, peer: Peer) -> ConnectionRecord {
+fn record(id: u64, peer: ClientPeer) -> ConnectionRecord {
     ConnectionRecord {
         id,
         peer,
@@ -247,20 +247,20 @@ fn close_idle(
 mod tests {
     use super::*;
 
-    const ROOT: Peer = Peer { key: PeerKey::User(0), is_trusted: true };
+    const ROOT: ClientPeer = ClientPeer { key: PeerKey::User(0), is_trusted: true };
 
-    fn stranger(user: u32) -> Peer {
-        Peer { key: PeerKey::User(user), is_trusted: false }
+    fn stranger(user: u32) -> ClientPeer {
+        ClientPeer { key: PeerKey::User(user), is_trusted: false }
     }
 
-    fn admitted(slots: &Arc<ConnectionSlots>, peer: Peer) -> ConnectionSlot {
+    fn admitted(slots: &Arc<ConnectionSlots>, peer: ClientPeer) -> ConnectionSlot {
         match slots.admit(peer) {
-            Admission::Admitted(slot) => slot,
+            SlotAdmission::Admitted(slot) => slot,
             other => panic!("{other:?}"),
         }
     }
 
-    fn busy(slots: &Arc<ConnectionSlots>, peer: Peer) -> ConnectionSlot {
+    fn busy(slots: &Arc<ConnectionSlots>, peer: ClientPeer) -> ConnectionSlot {
         let slot = admitted(slots, peer);
         slot.record.being_served.store(1, Ordering::Release);
         slot
@@ -286,7 +286,7 @@ mod tests {
     fn busy_connections_stay_and_the_next_one_waits() {
         let slots = ConnectionSlots::new(2);
         let held = [busy(&slots, ROOT), busy(&slots, ROOT)];
-        assert!(matches!(slots.admit(ROOT), Admission::Wait));
+        assert!(matches!(slots.admit(ROOT), SlotAdmission::Wait));
         held[0].record.being_served.store(0, Ordering::Release);
         admitted(&slots, ROOT);
         assert!(is_closed(&held[0]) && !is_closed(&held[1]));
@@ -300,17 +300,17 @@ mod tests {
         let new = admitted(&slots, stranger(9));
         assert!(!is_closed(&other) && is_closed(&held[1]));
         new.record.being_served.store(1, Ordering::Release);
-        assert!(matches!(slots.admit(stranger(9)), Admission::Refused(RejectionCause::PeerLimit)));
+        assert!(matches!(slots.admit(stranger(9)), SlotAdmission::Refused(RejectionCause::PeerLimit)));
     }
 
     #[test]
     fn strangers_leave_room_for_those_who_are_trusted() {
         let slots = ConnectionSlots::new(8);
         let strangers: Vec<_> = (1..=6).map(|user| busy(&slots, stranger(user))).collect();
-        assert!(matches!(slots.admit(stranger(7)), Admission::Refused(RejectionCause::AllTaken)));
+        assert!(matches!(slots.admit(stranger(7)), SlotAdmission::Refused(RejectionCause::AllTaken)));
         let trusted = [admitted(&slots, ROOT), busy(&slots, ROOT)];
         // Of those who are trusted, one makes room for another, and none for a stranger.
-        assert!(matches!(slots.admit(stranger(7)), Admission::Refused(RejectionCause::AllTaken)));
+        assert!(matches!(slots.admit(stranger(7)), SlotAdmission::Refused(RejectionCause::AllTaken)));
         assert!(!is_closed(&trusted[0]));
         strangers[3].record.being_served.store(0, Ordering::Release);
         let next = admitted(&slots, ROOT);
@@ -318,7 +318,7 @@ mod tests {
         // A stranger who has sent the token is none any more.
         strangers[0].record.trust();
         drop((next, trusted));
-        assert!(matches!(slots.admit(stranger(7)), Admission::Admitted(_)));
+        assert!(matches!(slots.admit(stranger(7)), SlotAdmission::Admitted(_)));
     }
 
     #[test]
@@ -327,7 +327,7 @@ mod tests {
         slots.note_token(&stranger(100));
         let strangers: Vec<_> = (1..=6).map(|user| busy(&slots, stranger(user))).collect();
         let again = [admitted(&slots, stranger(100)), admitted(&slots, stranger(100))];
-        assert!(matches!(slots.admit(stranger(7)), Admission::Refused(RejectionCause::AllTaken)));
+        assert!(matches!(slots.admit(stranger(7)), SlotAdmission::Refused(RejectionCause::AllTaken)));
         strangers[0].record.being_served.store(0, Ordering::Release);
         let next = admitted(&slots, stranger(7));
         assert!(is_closed(&strangers[0]) && !again.iter().any(is_closed) && !is_closed(&next));

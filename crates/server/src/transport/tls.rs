@@ -11,12 +11,12 @@ use std::sync::Arc;
 use tokio_rustls::TlsAcceptor;
 
 /// What the server shows.
-pub(crate) struct Identity {
+pub(crate) struct ServerIdentity {
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
 }
 
-impl Identity {
+impl ServerIdentity {
     /// As the options say: of files, or made for the addresses that are served.
     pub(crate) fn new(options: &ServerOptions) -> Result<Self, Error> {
         match &options.identity {

@@ -1,9 +1,9 @@
 //! When a connection has to be closed: a pure account of what it did between two looks at it.
 
-use super::policy::Protocol;
+use super::policy::CallProtocol;
 use super::rejections::RejectionCause;
 use super::slots::ConnectionRecord;
-use crate::Deadlines;
+use crate::ClientDeadlines;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -43,8 +43,8 @@ impl ConnectionProgress {
 /// Looks at a connection again and again.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConnectionWatch {
-    deadlines: Deadlines,
-    protocol: Protocol,
+    deadlines: ClientDeadlines,
+    protocol: CallProtocol,
     /// How long no request has come or ended.
     idle: Duration,
     /// How long a head, or the first bytes, have been on their way.
@@ -56,7 +56,7 @@ pub(crate) struct ConnectionWatch {
 }
 
 impl ConnectionWatch {
-    pub(crate) const fn new(deadlines: Deadlines, protocol: Protocol) -> Self {
+    pub(crate) const fn new(deadlines: ClientDeadlines, protocol: CallProtocol) -> Self {
         let nothing = Duration::ZERO;
         Self {
             deadlines,
@@ -70,7 +70,7 @@ impl ConnectionWatch {
     }
 
     /// How often to look.
-    pub(crate) fn interval(deadlines: &Deadlines) -> Duration {
+    pub(crate) fn interval(deadlines: &ClientDeadlines) -> Duration {
         let shortest =
             deadlines.first.min(deadlines.idle).min(deadlines.idle_stranger).min(deadlines.response);
         (shortest / 8).clamp(Duration::from_millis(5), Duration::from_secs(1))
@@ -104,8 +104,8 @@ impl ConnectionWatch {
     /// Whether part of what must come at once is there, or nothing came yet.
     fn awaits_head(&self, now: ConnectionProgress) -> bool {
         match self.protocol {
-            Protocol::Http => now.requests == 0 || now.bytes_read > now.read_when_idle,
-            Protocol::Grpc => now.requests == 0 && now.bytes_read < HTTP2_FIRST_BYTES,
+            CallProtocol::Http => now.requests == 0 || now.bytes_read > now.read_when_idle,
+            CallProtocol::Grpc => now.requests == 0 && now.bytes_read < HTTP2_FIRST_BYTES,
         }
     }
 
@@ -129,22 +129,22 @@ mod tests {
 
     /// After how many seconds a connection is closed that does what `progress` says, and why.
     fn closed(
-        protocol: Protocol,
+        protocol: CallProtocol,
         progress: impl Fn(u64) -> ConnectionProgress,
     ) -> Option<(u64, RejectionCause)> {
-        let mut watch = ConnectionWatch::new(Deadlines::default(), protocol);
+        let mut watch = ConnectionWatch::new(ClientDeadlines::default(), protocol);
         (1..=1000).find_map(|second| watch.look(progress(second), SECOND).map(|cause| (second, cause)))
     }
 
     #[test]
     fn nothing_and_half_a_head_have_ten_seconds() {
-        for protocol in [Protocol::Http, Protocol::Grpc] {
+        for protocol in [CallProtocol::Http, CallProtocol::Grpc] {
             let known = |_| ConnectionProgress { is_known: true, ..Default::default() };
             assert_eq!(closed(protocol, known), Some((11, RejectionCause::Head)));
         }
         let dripping =
             |second| ConnectionProgress { bytes_read: second, is_known: true, ..Default::default() };
-        assert_eq!(closed(Protocol::Http, dripping), Some((11, RejectionCause::Head)));
+        assert_eq!(closed(CallProtocol::Http, dripping), Some((11, RejectionCause::Head)));
         let second_head = |second: u64| ConnectionProgress {
             requests: 1,
             bytes_read: 100 + second.saturating_sub(50),
@@ -152,7 +152,7 @@ mod tests {
             is_known: true,
             ..Default::default()
         };
-        assert_eq!(closed(Protocol::Http, second_head), Some((61, RejectionCause::Head)));
+        assert_eq!(closed(CallProtocol::Http, second_head), Some((61, RejectionCause::Head)));
     }
 
     #[test]
@@ -166,16 +166,16 @@ mod tests {
                 ..Default::default()
             }
         };
-        assert_eq!(closed(Protocol::Http, idle(true)), Some((302, RejectionCause::Idle)));
-        assert_eq!(closed(Protocol::Grpc, idle(false)), Some((12, RejectionCause::Idle)));
+        assert_eq!(closed(CallProtocol::Http, idle(true)), Some((302, RejectionCause::Idle)));
+        assert_eq!(closed(CallProtocol::Grpc, idle(false)), Some((12, RejectionCause::Idle)));
         let only_preface = |_| ConnectionProgress { bytes_read: 33, is_known: true, ..Default::default() };
-        assert_eq!(closed(Protocol::Grpc, only_preface), Some((301, RejectionCause::Head)));
+        assert_eq!(closed(CallProtocol::Grpc, only_preface), Some((301, RejectionCause::Head)));
     }
 
     #[test]
     fn a_call_may_take_long_and_a_response_may_not() {
         let busy = |_| ConnectionProgress { requests: 1, is_busy: true, ..Default::default() };
-        assert_eq!(closed(Protocol::Http, busy), None);
+        assert_eq!(closed(CallProtocol::Http, busy), None);
         let reading = |rate: u64| {
             move |second| ConnectionProgress {
                 requests: 1,
@@ -185,14 +185,14 @@ mod tests {
                 ..Default::default()
             }
         };
-        assert_eq!(closed(Protocol::Http, reading(2 << 10)), None);
-        assert_eq!(closed(Protocol::Grpc, reading(512)), Some((31, RejectionCause::SlowReader)));
+        assert_eq!(closed(CallProtocol::Http, reading(2 << 10)), None);
+        assert_eq!(closed(CallProtocol::Grpc, reading(512)), Some((31, RejectionCause::SlowReader)));
         let never_reading = |_| ConnectionProgress {
             requests: 1,
             waits_for_client: true,
             is_known: true,
             ..Default::default()
         };
-        assert_eq!(closed(Protocol::Http, never_reading), Some((31, RejectionCause::SlowReader)));
+        assert_eq!(closed(CallProtocol::Http, never_reading), Some((31, RejectionCause::SlowReader)));
     }
 }

@@ -19,7 +19,7 @@ impl<S> WatchedStream<S> {
         Self { inner, record }
     }
 
-    fn note<T: Into<Written> + Copy>(&self, polled: &Poll<Result<T, Error>>) {
+    fn note<T: Into<CountedWrite> + Copy>(&self, polled: &Poll<Result<T, Error>>) {
         if let Poll::Ready(Ok(written)) = polled {
             self.record.bytes_written.fetch_add((*written).into().0, Ordering::Relaxed);
         }
@@ -28,15 +28,15 @@ impl<S> WatchedStream<S> {
 }
 
 /// Bytes written by a call; a flush writes none that were not counted.
-struct Written(u64);
+struct CountedWrite(u64);
 
-impl From<usize> for Written {
+impl From<usize> for CountedWrite {
     fn from(bytes: usize) -> Self {
         Self(bytes as u64)
     }
 }
 
-impl From<()> for Written {
+impl From<()> for CountedWrite {
     fn from((): ()) -> Self {
         Self(0)
     }

@@ -1,7 +1,7 @@
 //! HTTP, byte for byte.
 
 use crate::mock::{LONG, PCAP_HEADER, Served, plain, strict};
-use packetrig_server::{Change, ServerOptions, State};
+use packetrig_server::{FlowChange, ServerOptions, SwitchedState};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -277,20 +277,20 @@ fn states_reach_the_tester_as_they_were_meant() {
     set(r#"{"port":{"capture":{"state":"start","port_names":["p2"]}}}"#);
     set(r#"{"port":{"link":{"state":"down"}}}"#);
     set(r#"{"protocol":{"all":{"state":"start"}}}"#);
-    let traffic = |change, flows: &[&str]| State::Traffic {
+    let traffic = |change, flows: &[&str]| SwitchedState::Traffic {
         change,
         flows: flows.iter().map(|flow| (*flow).to_owned()).collect(),
     };
     assert_eq!(
         served.mock.states(),
         [
-            traffic(Change::Start, &[]),
-            traffic(Change::Pause, &["f1"]),
-            traffic(Change::Resume, &[]),
-            traffic(Change::Stop, &[]),
-            State::Capture { on: true, ports: vec!["p2".into()] },
-            State::Link { up: false, ports: vec![] },
-            State::Protocols { on: true },
+            traffic(FlowChange::Start, &[]),
+            traffic(FlowChange::Pause, &["f1"]),
+            traffic(FlowChange::Resume, &[]),
+            traffic(FlowChange::Stop, &[]),
+            SwitchedState::Capture { on: true, ports: vec!["p2".into()] },
+            SwitchedState::Link { up: false, ports: vec![] },
+            SwitchedState::Protocols { on: true },
         ]
     );
     let missing = call(served.bound.http, "POST", "/control/state", r#"{"traffic":{"flow_transmit":{}}}"#);

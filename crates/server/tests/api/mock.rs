@@ -2,8 +2,9 @@
 #![allow(dead_code, reason = "each test that includes this file uses what it needs")]
 
 use packetrig_server::{
-    Bound, CaptureFile, CapturePart, Change, Family, FlowRow, Latency, LocalUsers, Neighbour, Ping,
-    PingResult, PortRow, Refusal, RefusalKind, ServerOptions, State, Tester, Transmit,
+    BoundAddresses, CaptureFile, CapturePart, FlowChange, FlowRow, IpFamily, KnownNeighbour, LatencyFigures,
+    LocalUsers, PingResult, PingTask, PortRow, RefusalKind, ServerOptions, SwitchedState, Tester,
+    TesterRefusal, TransmitState,
 };
 use serde_json::{Map, Value, json};
 use std::io::{Cursor, Read};
@@ -20,7 +21,7 @@ pub(crate) const PCAP_HEADER: [u8; 24] =
 #[derive(Debug, Default)]
 struct Memory {
     config: Option<Value>,
-    states: Vec<State>,
+    states: Vec<SwitchedState>,
     updates: Vec<Value>,
     /// Whether flows have been started.
     started: bool,
@@ -55,7 +56,7 @@ impl Mock {
         (began, end)
     }
 
-    pub(crate) fn states(&self) -> Vec<State> {
+    pub(crate) fn states(&self) -> Vec<SwitchedState> {
         lock(&self.memory).states.clone()
     }
 
@@ -74,10 +75,10 @@ impl Mock {
         items.iter().filter_map(|item| item["name"].as_str().map(str::to_owned)).collect()
     }
 
-    fn select(&self, of: &str, wanted: &[String]) -> Result<Vec<String>, Refusal> {
+    fn select(&self, of: &str, wanted: &[String]) -> Result<Vec<String>, TesterRefusal> {
         let known = self.names(of);
         if let Some(unknown) = wanted.iter().find(|name| !known.contains(name)) {
-            return Err(Refusal::validation(format!("there is no `{unknown}` in {of}")));
+            return Err(TesterRefusal::validation(format!("there is no `{unknown}` in {of}")));
         }
         Ok(known.into_iter().filter(|name| wanted.is_empty() || wanted.contains(name)).collect())
     }
@@ -121,8 +122,9 @@ fn judge(config: &Value) -> Result<Vec<String>, Vec<String>> {
 }
 
 impl Tester for Mock {
-    fn set_config(&self, config: Value) -> Result<Vec<String>, Refusal> {
-        let warnings = judge(&config).map_err(|errors| Refusal { kind: RefusalKind::Validation, errors })?;
+    fn set_config(&self, config: Value) -> Result<Vec<String>, TesterRefusal> {
+        let warnings =
+            judge(&config).map_err(|errors| TesterRefusal { kind: RefusalKind::Validation, errors })?;
         self.change(|memory| {
             memory.config = Some(config);
             memory.started = false;
@@ -138,12 +140,12 @@ impl Tester for Mock {
         judge(config).err().unwrap_or_default()
     }
 
-    fn update_config(&self, update: Value) -> Result<Vec<String>, Refusal> {
+    fn update_config(&self, update: Value) -> Result<Vec<String>, TesterRefusal> {
         self.change(|memory| memory.updates.push(update));
         Ok(vec!["updated".to_owned()])
     }
 
-    fn append_config(&self, append: Value) -> Result<Vec<String>, Refusal> {
+    fn append_config(&self, append: Value) -> Result<Vec<String>, TesterRefusal> {
         let added = append["config_append_list"][0]["flows"].as_array().cloned().unwrap_or_default();
         self.change(|memory| {
             let config = memory.config.get_or_insert_with(|| json!({}));
@@ -153,7 +155,7 @@ impl Tester for Mock {
         Ok(Vec::new())
     }
 
-    fn delete_config(&self, delete: Value) -> Result<Vec<String>, Refusal> {
+    fn delete_config(&self, delete: Value) -> Result<Vec<String>, TesterRefusal> {
         let names = delete["config_delete_list"][0]["flows"].as_array().cloned().unwrap_or_default();
         let names: Vec<String> = names.iter().filter_map(|name| name.as_str().map(str::to_owned)).collect();
         self.select("flows", &names)?;
@@ -165,25 +167,25 @@ impl Tester for Mock {
         Ok(Vec::new())
     }
 
-    fn set_state(&self, state: State) -> Result<Vec<String>, Refusal> {
-        if let State::Traffic { flows, .. } = &state {
+    fn set_state(&self, state: SwitchedState) -> Result<Vec<String>, TesterRefusal> {
+        if let SwitchedState::Traffic { flows, .. } = &state {
             self.select("flows", flows)?;
         }
-        if state == (State::Protocols { on: false }) {
-            return Err(Refusal::unimplemented("protocols cannot be stopped"));
+        if state == (SwitchedState::Protocols { on: false }) {
+            return Err(TesterRefusal::unimplemented("protocols cannot be stopped"));
         }
         self.change(|memory| {
-            if let State::Traffic { change, .. } = &state {
-                memory.started |= *change == Change::Start;
-                memory.paused = *change == Change::Pause;
+            if let SwitchedState::Traffic { change, .. } = &state {
+                memory.started |= *change == FlowChange::Start;
+                memory.paused = *change == FlowChange::Pause;
             }
             memory.states.push(state);
         });
         Ok(Vec::new())
     }
 
-    fn ping(&self, requests: Vec<Ping>) -> Result<Vec<PingResult>, Refusal> {
-        let result = |ping: Ping| PingResult {
+    fn ping(&self, requests: Vec<PingTask>) -> Result<Vec<PingResult>, TesterRefusal> {
+        let result = |ping: PingTask| PingResult {
             succeeded: !ping.destination.to_string().ends_with('9'),
             source: ping.source,
             destination: ping.destination,
@@ -191,7 +193,7 @@ impl Tester for Mock {
         Ok(requests.into_iter().map(result).collect())
     }
 
-    fn ports(&self, names: &[String]) -> Result<Vec<PortRow>, Refusal> {
+    fn ports(&self, names: &[String]) -> Result<Vec<PortRow>, TesterRefusal> {
         if names.first().is_some_and(|name| name == "not-a-number") {
             return Ok(vec![PortRow { frames_tx_rate: f64::NAN, ..PortRow::default() }]);
         }
@@ -210,7 +212,7 @@ impl Tester for Mock {
         Ok(names.into_iter().map(row).collect())
     }
 
-    fn flows(&self, names: &[String]) -> Result<Vec<FlowRow>, Refusal> {
+    fn flows(&self, names: &[String]) -> Result<Vec<FlowRow>, TesterRefusal> {
         let names = self.select("flows", names)?;
         let (started, paused) = {
             let memory = lock(&self.memory);
@@ -220,7 +222,7 @@ impl Tester for Mock {
             name,
             port_tx: "p1".to_owned(),
             port_rx: "p2".to_owned(),
-            transmit: if paused { Transmit::Paused } else { Transmit::Stopped },
+            transmit: if paused { TransmitState::Paused } else { TransmitState::Stopped },
             frames_tx: if started { 100 } else { 0 },
             frames_rx: if started { 100 } else { 0 },
             frames_rx_rate: 1e-7,
@@ -228,20 +230,24 @@ impl Tester for Mock {
             frames_tx_rate: 10.0,
             loss: started.then_some(0.0),
             timestamps: started.then_some((1.76e18, 1.760_000_000_1e18)),
-            latency: started.then_some(Latency { minimum: 1e16, average: 1.5e16, maximum: 2e22 }),
+            latency: started.then_some(LatencyFigures { minimum: 1e16, average: 1.5e16, maximum: 2e22 }),
             ..FlowRow::default()
         };
         Ok(names.into_iter().map(row).collect())
     }
 
-    fn neighbours(&self, family: Family, ethernets: &[String]) -> Result<Vec<Neighbour>, Refusal> {
+    fn neighbours(
+        &self,
+        family: IpFamily,
+        ethernets: &[String],
+    ) -> Result<Vec<KnownNeighbour>, TesterRefusal> {
         if ethernets.iter().any(|name| name == "nowhere") {
-            return Err(Refusal::internal("the rig is gone"));
+            return Err(TesterRefusal::internal("the rig is gone"));
         }
         let addresses =
-            if family == Family::V6 { ["2001:2::1", "2001:2::2"] } else { ["198.18.0.1", "198.18.0.2"] };
+            if family == IpFamily::V6 { ["2001:2::1", "2001:2::2"] } else { ["198.18.0.1", "198.18.0.2"] };
         let mac = Some("02:00:00:00:00:01".to_owned());
-        let row = |(address, mac): (&str, _)| Neighbour {
+        let row = |(address, mac): (&str, _)| KnownNeighbour {
             ethernet: "e1".to_owned(),
             address: address.parse().expect("an address"),
             mac,
@@ -249,14 +255,14 @@ impl Tester for Mock {
         Ok(addresses.into_iter().zip([mac, None]).map(row).collect())
     }
 
-    fn capture(&self, port: &str, part: CapturePart) -> Result<CaptureFile, Refusal> {
+    fn capture(&self, port: &str, part: CapturePart) -> Result<CaptureFile, TesterRefusal> {
         let body: Box<dyn Read + Send> = match port {
             "long" => Box::new(std::io::repeat(7).take(LONG)),
             "empty" => Box::new(std::io::empty()),
             "broken" => Box::new(Broken),
             "breaks off" => Box::new(std::io::repeat(7).take(1 << 20).chain(Broken)),
             "sliced" => Box::new(Cursor::new(format!("{part:?}"))),
-            other => return Err(Refusal::validation(format!("port_name: there is no port `{other}`"))),
+            other => return Err(TesterRefusal::validation(format!("port_name: there is no port `{other}`"))),
         };
         let length = (port == "long").then_some(LONG + PCAP_HEADER.len() as u64);
         Ok(CaptureFile { bytes: Box::new(Cursor::new(PCAP_HEADER).chain(body)), length })
@@ -275,7 +281,7 @@ impl Read for Broken {
 #[derive(Debug)]
 pub(crate) struct Served {
     pub(crate) mock: Arc<Mock>,
-    pub(crate) bound: Bound,
+    pub(crate) bound: BoundAddresses,
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<Result<(), packetrig_server::Error>>>,
 }

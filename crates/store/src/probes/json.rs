@@ -1,10 +1,10 @@
 //! JSON lines: `{"header": …}`, then one record a line.
 
 use super::Error;
-use packetrig_probe::Record;
-use packetrig_probe::header::Header;
+use packetrig_probe::ProbeRecord;
+use packetrig_probe::header::ProbeHeader;
 
-pub(super) fn encode(header: &Header, records: &[Record]) -> Result<Vec<u8>, Error> {
+pub(super) fn encode(header: &ProbeHeader, records: &[ProbeRecord]) -> Result<Vec<u8>, Error> {
     let mut out = serde_json::to_vec(&serde_json::json!({ "header": header }))?;
     out.push(b'\n');
     for record in records {

@@ -7,8 +7,8 @@ mod parquet;
 mod pcapng;
 
 use crate::disk;
-use packetrig_probe::Record;
-use packetrig_probe::header::Header;
+use packetrig_probe::ProbeRecord;
+use packetrig_probe::header::ProbeHeader;
 use std::path::{Path, PathBuf};
 
 /// The forms there are.
@@ -60,9 +60,9 @@ impl Form {
 /// Writes a file. `frame` gives the bytes of a record's frame.
 pub fn write(
     path: &Path,
-    header: &Header,
-    records: &[Record],
-    frame: &mut dyn FnMut(&Record, &mut Vec<u8>),
+    header: &ProbeHeader,
+    records: &[ProbeRecord],
+    frame: &mut dyn FnMut(&ProbeRecord, &mut Vec<u8>),
 ) -> Result<(), Error> {
     let bytes = match Form::of(path)? {
         Form::JsonLines => json::encode(header, records)?,

@@ -2,8 +2,8 @@
 //! otherwise; flags are one text. The header is JSON in the file's metadata.
 
 use super::Error;
-use packetrig_probe::header::Header;
-use packetrig_probe::{Clock, Record, Stage, Stamp};
+use packetrig_probe::header::ProbeHeader;
+use packetrig_probe::{DepartureStage, ProbeRecord, ProbeStamp, StampClock};
 use parquet::basic::{Compression, LogicalType, Repetition, Type as Physical, ZstdLevel};
 use parquet::data_type::{ByteArray, ByteArrayType, Int64Type};
 use parquet::file::metadata::KeyValue;
@@ -18,7 +18,7 @@ const LEVEL: i32 = 3;
 /// Rows of a row group.
 const GROUP: usize = 1 << 16;
 
-type Number = fn(&Record) -> Option<u64>;
+type Number = fn(&ProbeRecord) -> Option<u64>;
 
 /// Columns of numbers.
 const NUMBERS: [(&str, Number); 5] = [
@@ -27,26 +27,26 @@ const NUMBERS: [(&str, Number); 5] = [
     ("length", |record| Some(record.length.into())),
     ("planned_ns", |record| Some(record.planned.as_nanos())),
     ("wire_device_clock_ns", |record| {
-        let wire = record.departures.iter().find(|departure| departure.stage == Stage::Wire)?;
-        matches!(wire.stamp.clock, Clock::Device(_)).then(|| wire.stamp.middle())
+        let wire = record.departures.iter().find(|departure| departure.stage == DepartureStage::Wire)?;
+        matches!(wire.stamp.clock, StampClock::Device(_)).then(|| wire.stamp.middle())
     }),
 ];
 
-type Of = fn(&Record) -> Option<Stamp>;
+type Of = fn(&ProbeRecord) -> Option<ProbeStamp>;
 
 /// Columns of stamps, of which each has two.
 const STAMPS: [(&str, Of); 8] = [
     ("handed_over", |record| record.handed_over),
     ("released", |record| record.released),
-    ("queue", |record| record.departure(Stage::Queue)),
-    ("capture", |record| record.departure(Stage::Capture)),
-    ("driver", |record| record.departure(Stage::Driver)),
+    ("queue", |record| record.departure(DepartureStage::Queue)),
+    ("capture", |record| record.departure(DepartureStage::Capture)),
+    ("driver", |record| record.departure(DepartureStage::Driver)),
     ("far_arrival", |record| record.far_arrival),
     ("far_departure", |record| record.far_departure),
     ("answered", |record| record.answered),
 ];
 
-type Text = fn(&Record) -> serde_json::Value;
+type Text = fn(&ProbeRecord) -> serde_json::Value;
 
 /// Columns of text.
 const TEXTS: [(&str, Text); 2] = [
@@ -58,7 +58,7 @@ const TEXTS: [(&str, Text); 2] = [
     }),
 ];
 
-pub(super) fn encode(header: &Header, records: &[Record]) -> Result<Vec<u8>, Error> {
+pub(super) fn encode(header: &ProbeHeader, records: &[ProbeRecord]) -> Result<Vec<u8>, Error> {
     let properties = WriterProperties::builder()
         .set_created_by(concat!("packetrig ", env!("CARGO_PKG_VERSION")).into())
         .set_compression(Compression::ZSTD(ZstdLevel::try_new(LEVEL)?))
@@ -98,7 +98,7 @@ fn schema() -> Result<Type, Error> {
     Ok(Type::group_type_builder("probes").with_fields(fields).build()?)
 }
 
-fn columns(group: &mut SerializedRowGroupWriter<'_, Vec<u8>>, rows: &[Record]) -> Result<(), Error> {
+fn columns(group: &mut SerializedRowGroupWriter<'_, Vec<u8>>, rows: &[ProbeRecord]) -> Result<(), Error> {
     for (_, of) in NUMBERS {
         numbers(group, rows.iter().map(of))?;
     }

@@ -2,15 +2,15 @@
 //! Probes that did not leave stand there with their planned time, and their record says so.
 
 use super::Error;
-use packetrig_probe::Record;
-use packetrig_probe::header::Header;
+use packetrig_probe::ProbeRecord;
+use packetrig_probe::header::ProbeHeader;
 use packetrig_wire::pcap::ETHERNET;
 use packetrig_wire::pcap::block::{block, low, option, padded, words};
 
 pub(super) fn encode(
-    header: &Header,
-    records: &[Record],
-    frame: &mut dyn FnMut(&Record, &mut Vec<u8>),
+    header: &ProbeHeader,
+    records: &[ProbeRecord],
+    frame: &mut dyn FnMut(&ProbeRecord, &mut Vec<u8>),
 ) -> Result<Vec<u8>, Error> {
     let mut out = Vec::new();
     let comment = serde_json::to_string(header)?;
@@ -43,7 +43,7 @@ pub(super) fn encode(
 }
 
 /// When it left, by the truest stamp, since 1970.
-fn epoch(header: &Header, record: &Record) -> u64 {
-    let at = record.left_here().map_or(record.planned.as_nanos(), packetrig_probe::Stamp::middle);
+fn epoch(header: &ProbeHeader, record: &ProbeRecord) -> u64 {
+    let at = record.left_here().map_or(record.planned.as_nanos(), packetrig_probe::ProbeStamp::middle);
     at.saturating_add_signed(header.clock_before.offset_ns)
 }

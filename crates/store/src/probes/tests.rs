@@ -3,11 +3,14 @@ use ::parquet::file::reader::FileReader;
 use ::parquet::file::serialized_reader::SerializedFileReader;
 use ::parquet::record::RowAccessor;
 use packetrig_probe::header::{ClockOffset, FORMAT};
-use packetrig_probe::{Departure, Flag, Kind, Mechanism, Planned, Source, Stage, Stamp};
+use packetrig_probe::{
+    DepartureStage, DepartureStamp, PlannedProbe, ProbeFlag, ProbeKind, ProbeStamp, ReleaseMechanism,
+    StampSource,
+};
 use packetrig_units::{MonoTime, Nanos};
 
-fn header() -> Header {
-    Header {
+fn header() -> ProbeHeader {
+    ProbeHeader {
         format: FORMAT.into(),
         argv: vec!["packetrig".into()],
         seed: 7,
@@ -16,7 +19,7 @@ fn header() -> Header {
         targets: vec!["192.0.2.1".into()],
         about: None,
         interface: "eth7".into(),
-        mechanism: Mechanism::Gate,
+        mechanism: ReleaseMechanism::Gate,
         why: "asked for".into(),
         remarks: vec![],
         ahead_ns: 1,
@@ -34,17 +37,18 @@ fn header() -> Header {
     }
 }
 
-fn records() -> Vec<Record> {
+fn records() -> Vec<ProbeRecord> {
     let of = |number| {
-        let probe = Planned { number, train: 3, kind: Kind::Pair, at: Nanos::ZERO, length: 61 };
-        Record::planned(probe, MonoTime::from_nanos(5_000 + u64::from(number)))
+        let probe = PlannedProbe { number, train: 3, kind: ProbeKind::Pair, at: Nanos::ZERO, length: 61 };
+        ProbeRecord::planned(probe, MonoTime::from_nanos(5_000 + u64::from(number)))
     };
     let (mut first, mut second) = (of(0), of(1));
-    let stamp = Stamp::between(Source::Kernel, MonoTime::from_nanos(5_100), MonoTime::from_nanos(5_120));
+    let stamp =
+        ProbeStamp::between(StampSource::Kernel, MonoTime::from_nanos(5_100), MonoTime::from_nanos(5_120));
     first.released = Some(stamp);
-    first.departures = vec![Departure { stage: Stage::Driver, stamp }];
-    first.flags = vec![Flag::First, Flag::Stolen];
-    second.flags = vec![Flag::Unsent];
+    first.departures = vec![DepartureStamp { stage: DepartureStage::Driver, stamp }];
+    first.flags = vec![ProbeFlag::First, ProbeFlag::Stolen];
+    second.flags = vec![ProbeFlag::Unsent];
     vec![first, second]
 }
 
@@ -65,8 +69,8 @@ fn json_lines_read_back() {
     let text = String::from_utf8(written("a.jsonl")).unwrap();
     let mut lines = text.lines();
     let first: serde_json::Value = serde_json::from_str(lines.next().unwrap()).unwrap();
-    assert_eq!(serde_json::from_value::<Header>(first["header"].clone()).unwrap(), header());
-    let read: Vec<Record> = lines.map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(serde_json::from_value::<ProbeHeader>(first["header"].clone()).unwrap(), header());
+    let read: Vec<ProbeRecord> = lines.map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(read, records());
 }
 
@@ -78,7 +82,7 @@ fn parquet_reads_back_with_its_header() {
     let reader = SerializedFileReader::new(std::fs::File::open(path).unwrap()).unwrap();
     let metadata = reader.metadata().file_metadata().key_value_metadata().unwrap();
     let kept = metadata.iter().find(|pair| pair.key == parquet::HEADER_KEY).unwrap();
-    let kept: Header = serde_json::from_str(kept.value.as_ref().unwrap()).unwrap();
+    let kept: ProbeHeader = serde_json::from_str(kept.value.as_ref().unwrap()).unwrap();
     assert_eq!(kept, header());
     let schema = reader.metadata().file_metadata().schema_descr_ptr();
     let column = |name: &str| schema.columns().iter().position(|c| c.name() == name).unwrap();
@@ -104,7 +108,8 @@ fn pcapng_has_frames_at_their_departures_and_records_beside_them() {
             let comment = at + 28 + 64;
             let length = (word(comment) >> 16) as usize;
             assert_eq!(word(comment) & 0xffff, 1);
-            let record: Record = serde_json::from_slice(&bytes[comment + 4..comment + 4 + length]).unwrap();
+            let record: ProbeRecord =
+                serde_json::from_slice(&bytes[comment + 4..comment + 4 + length]).unwrap();
             frames.push((time, word(at + 20), bytes[at + 28], record));
         }
         at += total;

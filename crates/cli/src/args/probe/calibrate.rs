@@ -2,7 +2,7 @@
 
 use clap::Args;
 use packetrig_plan::PortLocation;
-use packetrig_probe::Mechanism;
+use packetrig_probe::ReleaseMechanism;
 use packetrig_units::Nanos;
 
 #[derive(Args, Debug)]
@@ -18,7 +18,7 @@ pub(crate) struct CalibrateProbes {
     pub(crate) gap: Nanos,
     /// Only these mechanisms [default: all that can be had]
     #[arg(long, value_name = "NAME", num_args = 1..)]
-    pub(crate) mechanism: Vec<Mechanism>,
+    pub(crate) mechanism: Vec<ReleaseMechanism>,
     /// Keep it in this file instead of $XDG_DATA_HOME/packetrig/probe.json, which alone `--mechanism auto` goes by
     #[arg(long, value_name = "FILE")]
     pub(crate) keep: Option<std::path::PathBuf>,

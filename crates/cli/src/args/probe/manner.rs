@@ -1,7 +1,7 @@
 //! How probes are held back until their instants, as typed.
 
 use clap::Args;
-use packetrig_probe::Mechanism;
+use packetrig_probe::ReleaseMechanism;
 use packetrig_units::Nanos;
 
 #[derive(Args, Clone, Debug)]
@@ -42,7 +42,7 @@ pub(crate) enum Wish {
     /// Whichever suits.
     Auto,
     /// This one.
-    Only(Mechanism),
+    Only(ReleaseMechanism),
 }
 
 impl std::str::FromStr for Wish {

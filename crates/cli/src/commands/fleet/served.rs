@@ -15,7 +15,7 @@ use packetrig_nats::NatsFabric;
 use packetrig_node::fleet::{Fleet, RunShelf};
 use packetrig_node::{RunOptions, Session, Shared};
 use packetrig_plan::{Plan, PlanChange, ReadOptions};
-use packetrig_server::{EventSink, Refusal, Rigs, Running};
+use packetrig_server::{ConsoleRun, EventSink, RunSource, TesterRefusal};
 use packetrig_stats::port::BackEnd;
 use packetrig_store::Catalogue;
 use packetrig_sys::clock;
@@ -62,29 +62,34 @@ impl FleetRigs {
     }
 
     /// Takes the nodes of a configuration, and ends what others left on them.
-    fn lead(&self, plan: &Plan, run: &RunId) -> Result<(), Refusal> {
+    fn lead(&self, plan: &Plan, run: &RunId) -> Result<(), TesterRefusal> {
         let mut fleet = self.own_fleet();
         let leftovers = fleet.lead(plan, run, &mut patience(false)).map_err(refusal)?;
         let mut ending = Ending { fleet: &mut fleet, shelf: &self.charged.0, place: &self.place };
         let ended = ending.end_leftovers(&leftovers, &mut |_| {});
         if let Err(error) = ended {
             fleet.give_back();
-            return Err(Refusal::internal(error.chain()));
+            return Err(TesterRefusal::internal(error.chain()));
         }
         Ok(())
     }
 }
 
-fn refusal(error: packetrig_node::Error) -> Refusal {
+fn refusal(error: packetrig_node::Error) -> TesterRefusal {
     match error {
         // Found when the nodes were known.
-        packetrig_node::Error::Plan(problems) => Refusal::from(problems),
-        error => Refusal::from(error.fault()),
+        packetrig_node::Error::Plan(problems) => TesterRefusal::from(problems),
+        error => TesterRefusal::from(error.fault()),
     }
 }
 
-impl Rigs for FleetRigs {
-    fn open(&self, document: String, plan: &Plan, mut sink: EventSink) -> Result<Box<dyn Running>, Refusal> {
+impl RunSource for FleetRigs {
+    fn open(
+        &self,
+        document: String,
+        plan: &Plan,
+        mut sink: EventSink,
+    ) -> Result<Box<dyn ConsoleRun>, TesterRefusal> {
         let started = clock::wall_clock_ns();
         let options = RunOptions {
             run: RunId(identity::run_id(started, identity::entropy())),
@@ -111,7 +116,7 @@ impl Rigs for FleetRigs {
         );
         if let Err(error) = begun {
             self.own_fleet().give_back();
-            return Err(Refusal::internal(error.chain()));
+            return Err(TesterRefusal::internal(error.chain()));
         }
         let ground = Shared(Arc::clone(&self.fleet));
         let opened = Session::open(ground, document.clone(), plan.clone(), options, move |event| sink(event));
@@ -150,7 +155,7 @@ struct ServedRun {
     document: String,
 }
 
-impl Running for ServedRun {
+impl ConsoleRun for ServedRun {
     fn steer(&self, steer: PlanChange) -> Result<(), Fault> {
         self.session.steer(steer)
     }

@@ -4,13 +4,13 @@ use super::{bounds, mechanism};
 use crate::args::Asking;
 use crate::error::Error;
 use crate::exit::Exit;
-use packetrig_probe::header::Header;
-use packetrig_probe::method::Method;
-use packetrig_probe::{Permit, Permitted, Schedule};
-use packetrig_prober::ask::{End, Line, Outcome, Patience};
+use packetrig_probe::header::ProbeHeader;
+use packetrig_probe::method::ProbeMethod;
+use packetrig_probe::{PermittedTarget, ProbePermit, ProbeSchedule};
+use packetrig_prober::ask::{AskOptions, LineEnd, LineOutcome, ProbeLine};
 use packetrig_prober::circumstances;
-use packetrig_prober::ear::{Ear, Wanted};
-use packetrig_prober::path::{self, OpenLoopback, Way};
+use packetrig_prober::ear::{PacketListener, WantedPackets};
+use packetrig_prober::path::{self, OpenLoopback, ProbePath};
 use packetrig_store::probes::{self, Form};
 use packetrig_sys::{clock, signal};
 use packetrig_units::Nanos;
@@ -22,32 +22,32 @@ use std::path::{Path, PathBuf};
 const ENDLESS: u64 = 1_000_000;
 
 /// Where probes to a target leave; refused if nobody allows them.
-pub(super) fn way(asking: &Asking, permit: &Permit, target: IpAddr) -> Result<Way, Error> {
-    let permitted: Permitted = bounds::permitted(permit, target)?;
+pub(super) fn way(asking: &Asking, permit: &ProbePermit, target: IpAddr) -> Result<ProbePath, Error> {
+    let permitted: PermittedTarget = bounds::permitted(permit, target)?;
     let from = asking.through.as_ref();
     let namespace = from.and_then(|from| from.namespace.as_deref());
     Ok(path::find(namespace, permitted, from.map(|from| from.interface.as_str()))?)
 }
 
 /// Settings of the loopback interface that ways need, until they are dropped.
-pub(super) fn open_loopback(ways: &[Way]) -> Result<Vec<OpenLoopback>, Error> {
+pub(super) fn open_loopback(ways: &[ProbePath]) -> Result<Vec<OpenLoopback>, Error> {
     ways.iter().map(|way| Ok(OpenLoopback::open(way)?)).collect()
 }
 
 /// An ear at each interface that answers come back to.
-pub(super) fn ears(ways: &[Way], port: Option<u16>) -> Result<Vec<Ear>, Error> {
-    let mut places: Vec<&Way> = Vec::new();
+pub(super) fn ears(ways: &[ProbePath], port: Option<u16>) -> Result<Vec<PacketListener>, Error> {
+    let mut places: Vec<&ProbePath> = Vec::new();
     for way in ways {
         if !places.iter().any(|known| known.index == way.index) {
             places.push(way);
         }
     }
-    let ear = |place: &&Way| {
+    let ear = |place: &&ProbePath| {
         let of_place = ways.iter().filter(|way| way.index == place.index);
         let mut addresses: Vec<IpAddr> = of_place.map(|way| way.ends.source).collect();
         addresses.sort_unstable();
         addresses.dedup();
-        Ok(Ear::open(&place.location, place.index, &Wanted { addresses, port })?)
+        Ok(PacketListener::open(&place.location, place.index, &WantedPackets { addresses, port })?)
     };
     places.iter().map(ear).collect()
 }
@@ -55,10 +55,10 @@ pub(super) fn ears(ways: &[Way], port: Option<u16>) -> Result<Vec<Ear>, Error> {
 /// A line of `of` that take turns, and what is said in front of its records.
 pub(super) fn line<'m>(
     asking: &Asking,
-    way: Way,
-    method: Box<dyn Method + 'm>,
+    way: ProbePath,
+    method: Box<dyn ProbeMethod + 'm>,
     (nth, of): (usize, usize),
-) -> Result<(Line<'m>, Header), Error> {
+) -> Result<(ProbeLine<'m>, ProbeHeader), Error> {
     asking.write.iter().try_for_each(|file| tabular(file))?;
     let chosen = mechanism::choose(&asking.manner, &way.location);
     let turn = asking.interval.as_u64() / u64::try_from(of.max(1)).unwrap_or(1);
@@ -68,8 +68,13 @@ pub(super) fn line<'m>(
     (header.seed, header.why) = (asking.poisson.unwrap_or(0), chosen.why);
     header.targets = vec![way.ends.target.to_string()];
     header.remarks = dispatcher.remarks().to_vec();
-    let line =
-        Line { dispatcher, schedule, shift: Nanos::new(turn * u64::try_from(nth).unwrap_or(0)), way, method };
+    let line = ProbeLine {
+        dispatcher,
+        schedule,
+        shift: Nanos::new(turn * u64::try_from(nth).unwrap_or(0)),
+        way,
+        method,
+    };
     Ok((line, header))
 }
 
@@ -85,12 +90,12 @@ pub(super) fn tabular(file: &Path) -> Result<(), Error> {
 }
 
 /// Writes the records of each line where it was asked for.
-pub(super) fn write(asking: &Asking, headers: &[Header], outcomes: &[Outcome]) -> Result<(), Error> {
+pub(super) fn write(asking: &Asking, headers: &[ProbeHeader], outcomes: &[LineOutcome]) -> Result<(), Error> {
     for file in &asking.write {
         for (header, outcome) in headers.iter().zip(outcomes) {
             let target = header.targets.first().filter(|_| headers.len() > 1);
             let file = target.map_or_else(|| file.clone(), |target| named_after(file, target));
-            let header = Header { clock_after: circumstances::clocks(), ..header.clone() };
+            let header = ProbeHeader { clock_after: circumstances::clocks(), ..header.clone() };
             probes::write(&file, &header, outcome.series.records(), &mut |_, _| {})?;
         }
     }
@@ -103,7 +108,7 @@ fn named_after(file: &Path, target: &str) -> PathBuf {
     file.with_file_name(format!("{}-{target}.{}", part(file.file_stem()), part(file.extension())))
 }
 
-fn schedule(asking: &Asking, way: &Way) -> Result<Schedule, Error> {
+fn schedule(asking: &Asking, way: &ProbePath) -> Result<ProbeSchedule, Error> {
     let longest = way.longest_frame();
     let length = asking.size.kernel_len();
     if length > longest {
@@ -118,15 +123,15 @@ fn schedule(asking: &Asking, way: &Way) -> Result<Schedule, Error> {
     let endless = way.permitted.limits().most.min(ENDLESS);
     let count = asking.count.unwrap_or_else(|| u32::try_from(endless).unwrap_or(u32::MAX));
     let schedule = match asking.poisson {
-        Some(seed) => Schedule::poisson(count, asking.interval, length, seed),
-        None => Schedule::periodic(count, asking.interval, length),
+        Some(seed) => ProbeSchedule::poisson(count, asking.interval, length, seed),
+        None => ProbeSchedule::periodic(count, asking.interval, length),
     };
     schedule.map_err(|refused| Error::Usage(refused.to_string()))
 }
 
 /// Waits for answers as long as was asked, and stops when interrupted.
-pub(super) fn patience(asking: &Asking) -> Patience<'static> {
-    Patience { answer: asking.wait, stop: &|| signal::received().is_some() }
+pub(super) fn patience(asking: &Asking) -> AskOptions<'static> {
+    AskOptions { answer: asking.wait, stop: &|| signal::received().is_some() }
 }
 
 /// A number that differs from run to run, for identifiers.
@@ -135,13 +140,15 @@ pub(super) fn any_number() -> u64 {
 }
 
 /// How a command ends: by the worst of its lines.
-pub(super) fn exit(asking: &Asking, outcomes: &[Outcome]) -> Exit {
-    let is_refused = |outcome: &Outcome| matches!(outcome.end, End::Lossy | End::Prohibited | End::Limits(_));
+pub(super) fn exit(asking: &Asking, outcomes: &[LineOutcome]) -> Exit {
+    let is_refused = |outcome: &LineOutcome| {
+        matches!(outcome.end, LineEnd::Lossy | LineEnd::Prohibited | LineEnd::Limits(_))
+    };
     if outcomes.iter().any(is_refused) {
         Exit::World
     } else if outcomes.iter().any(|outcome| outcome.series.counts().answered == 0) {
         Exit::Fail
-    } else if asking.count.is_some() && outcomes.iter().any(|outcome| outcome.end == End::Stopped) {
+    } else if asking.count.is_some() && outcomes.iter().any(|outcome| outcome.end == LineEnd::Stopped) {
         Exit::Interrupted
     } else {
         Exit::Ok

@@ -4,7 +4,7 @@ use crate::args::{Bounds, ProbeTarget};
 use crate::error::Error;
 use crate::identity;
 use crate::output::remark;
-use packetrig_probe::{Permit, Permitted};
+use packetrig_probe::{PermittedTarget, ProbePermit};
 use packetrig_sys::clock;
 use std::io::ErrorKind;
 use std::net::IpAddr;
@@ -14,7 +14,7 @@ use std::path::Path;
 const OWNERS_FILE: &str = "/etc/packetrig/probe.toml";
 
 /// What the owner and the user allow together.
-pub(super) fn permit(bounds: &Bounds) -> Result<Permit, Error> {
+pub(super) fn permit(bounds: &Bounds) -> Result<ProbePermit, Error> {
     let owner = read(Path::new(OWNERS_FILE))?;
     let mut permit = match (&bounds.permit, owner) {
         (None, owner) => owner.unwrap_or_default(),
@@ -36,9 +36,9 @@ pub(super) fn permit(bounds: &Bounds) -> Result<Permit, Error> {
 }
 
 /// What a file allows; `None` if there is none.
-fn read(file: &Path) -> Result<Option<Permit>, Error> {
+fn read(file: &Path) -> Result<Option<ProbePermit>, Error> {
     match std::fs::read_to_string(file) {
-        Ok(text) => Ok(Some(Permit::from_text(&text)?)),
+        Ok(text) => Ok(Some(ProbePermit::from_text(&text)?)),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(source) => Err(Error::ReadFile { name: file.display().to_string(), source }),
     }
@@ -63,7 +63,7 @@ pub(super) fn tell_addresses<'a>(targets: impl IntoIterator<Item = &'a ProbeTarg
 }
 
 /// The proof that an address may be probed now.
-pub(super) fn permitted(permit: &Permit, target: IpAddr) -> Result<Permitted, Error> {
+pub(super) fn permitted(permit: &ProbePermit, target: IpAddr) -> Result<PermittedTarget, Error> {
     let now = identity::date(clock::wall_clock_ns());
     let today = now.split(' ').next().unwrap_or_default();
     Ok(permit.permitted(target, today).map_err(packetrig_prober::Error::from)?)

@@ -9,9 +9,9 @@ use crate::numbers::count;
 use crate::output::{Output, remark};
 use crate::table::table;
 use packetrig_plan::PortLocation;
-use packetrig_probe::choice::{self, Calibration};
-use packetrig_probe::{Mechanism, Spread};
-use packetrig_prober::calibrate::{self, Extent, Found};
+use packetrig_probe::choice::{self, CalibrationResult};
+use packetrig_probe::{ErrorSpread, ReleaseMechanism};
+use packetrig_prober::calibrate::{self, CalibrationExtent, FoundMechanism};
 use packetrig_sys::bpf::BpfAttachment;
 use packetrig_sys::{private_files, signal, xdp};
 use packetrig_testkit::Lab;
@@ -24,8 +24,9 @@ const TRAIN: u32 = 50;
 pub(super) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit, Error> {
     signal::latch()?;
     let bench = Bench::open(&arguments.interfaces)?;
-    let wanted = if arguments.mechanism.is_empty() { &Mechanism::ALL[..] } else { &arguments.mechanism };
-    let extent = Extent { count: arguments.count, gap: arguments.gap, train: TRAIN };
+    let wanted =
+        if arguments.mechanism.is_empty() { &ReleaseMechanism::ALL[..] } else { &arguments.mechanism };
+    let extent = CalibrationExtent { count: arguments.count, gap: arguments.gap, train: TRAIN };
     let stop = || signal::received().is_some();
     let found = calibrate::perform((&bench.near, &bench.far), &arguments.confirm, wanted, extent, &stop)?;
     if stop() {
@@ -75,16 +76,16 @@ impl Bench {
     }
 }
 
-fn keep(place: &Path, kept: &Calibration) -> Result<(), Error> {
+fn keep(place: &Path, kept: &CalibrationResult) -> Result<(), Error> {
     let failed = |source| Error::Write { what: place.display().to_string(), source };
     let text = serde_json::to_string_pretty(kept).map_err(|error| failed(error.into()))?;
     place.parent().map_or(Ok(()), private_files::create_directories).map_err(failed)?;
     private_files::write(place, text + "\n").map_err(failed)
 }
 
-fn text(found: &[Found]) -> String {
-    let row = |found: &Found| {
-        let end = |spread: Option<Spread>, of: fn(Spread) -> i64| {
+fn text(found: &[FoundMechanism]) -> String {
+    let row = |found: &FoundMechanism| {
+        let end = |spread: Option<ErrorSpread>, of: fn(ErrorSpread) -> i64| {
             spread.map_or_else(|| "–".into(), |s| micros(of(s)))
         };
         if found.obstacle.is_some() {
@@ -114,6 +115,7 @@ fn text(found: &[Found]) -> String {
         "driver to arrival p50",
         "out of order",
     ];
-    let why = |found: &Found| found.obstacle.as_ref().map(|why| format!("  {}: {why}\n", found.mechanism));
+    let why =
+        |found: &FoundMechanism| found.obstacle.as_ref().map(|why| format!("  {}: {why}\n", found.mechanism));
     [table(&header, found.iter().map(row))].into_iter().chain(found.iter().filter_map(why)).collect()
 }

@@ -6,8 +6,8 @@ use crate::exit::Exit;
 use crate::output::Output;
 use crate::table::table;
 use packetrig_plan::PortLocation;
-use packetrig_probe::Stage;
-use packetrig_prober::release::{Capability, capabilities};
+use packetrig_probe::DepartureStage;
+use packetrig_prober::release::{MechanismCapability, capabilities};
 use packetrig_sys::caps::ThreadRights;
 use packetrig_sys::clock::{self, ClockState};
 use packetrig_sys::ethtool::EthtoolCalls;
@@ -60,8 +60,8 @@ fn machine() -> Result<Value, Error> {
     }))
 }
 
-fn shown(location: &PortLocation, found: &[Capability]) -> Value {
-    let of = |can: &Capability| {
+fn shown(location: &PortLocation, found: &[MechanismCapability]) -> Value {
+    let of = |can: &MechanismCapability| {
         json!({
             "mechanism": can.mechanism,
             "can": can.obstacle.is_none(),
@@ -76,8 +76,8 @@ fn shown(location: &PortLocation, found: &[Capability]) -> Value {
     })
 }
 
-fn mechanisms(found: &[Capability]) -> String {
-    let row = |can: &Capability| {
+fn mechanisms(found: &[MechanismCapability]) -> String {
+    let row = |can: &MechanismCapability| {
         let (has, stamps) = match &can.obstacle {
             Some(_) => ("no", "–".into()),
             None if can.stages.is_empty() => ("yes", "release".into()),
@@ -85,17 +85,19 @@ fn mechanisms(found: &[Capability]) -> String {
         };
         vec![can.mechanism.to_string(), has.into(), stamps]
     };
-    let why = |can: &Capability| can.obstacle.as_ref().map(|error| format!("  {}: {error}\n", can.mechanism));
+    let why = |can: &MechanismCapability| {
+        can.obstacle.as_ref().map(|error| format!("  {}: {error}\n", can.mechanism))
+    };
     let rows = table(&["mechanism", "can", "stamps"], found.iter().map(row));
     [rows].into_iter().chain(found.iter().filter_map(why)).collect()
 }
 
-fn stages(stages: &[Stage]) -> String {
-    let name = |stage: &Stage| match stage {
-        Stage::Queue => "queue",
-        Stage::Capture => "capture",
-        Stage::Driver => "driver",
-        Stage::Wire => "wire",
+fn stages(stages: &[DepartureStage]) -> String {
+    let name = |stage: &DepartureStage| match stage {
+        DepartureStage::Queue => "queue",
+        DepartureStage::Capture => "capture",
+        DepartureStage::Driver => "driver",
+        DepartureStage::Wire => "wire",
     };
     stages.iter().map(name).collect::<Vec<_>>().join(", ")
 }

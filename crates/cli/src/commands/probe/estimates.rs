@@ -7,16 +7,17 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::numbers::{count, scaled};
 use crate::output::{Output, remark};
-use packetrig_probe::Record;
+use packetrig_probe::ProbeRecord;
 use packetrig_probe::estimate::{
-    Chirp, Estimate, Estimator, Fleets, NoAnswer, Pair, Pathload, Pick, Shape, Spruce, Train,
+    ChirpEstimator, FleetShape, NoAnswer, PairEstimator, PairPick, PathloadEstimator, RateEstimate,
+    RateEstimator, SpruceEstimator, TrainEstimator, TrainShape,
 };
-use packetrig_probe::header::Header;
-use packetrig_probe::method::{Datagram, Echo, Method};
-use packetrig_probe::session::sender::{Sender, Session};
-use packetrig_probe::session::time::Format;
+use packetrig_probe::header::ProbeHeader;
+use packetrig_probe::method::{DatagramMethod, EchoMethod, ProbeMethod};
+use packetrig_probe::session::sender::{SessionSettings, StampSender};
+use packetrig_probe::session::time::TimeFormat;
 use packetrig_prober::circumstances;
-use packetrig_prober::trains::{Arrival, End, Trains};
+use packetrig_prober::trains::{ArrivalRule, End, TrainSender};
 use packetrig_store::probes;
 use packetrig_sys::{clock, signal};
 use serde_json::json;
@@ -72,25 +73,25 @@ pub(super) fn available(arguments: &Available, output: &mut Output) -> Result<Ex
     inquiry.perform(output, |shape| of_available(arguments, shape))
 }
 
-fn of_capacity(method: CapacityMethod, count: usize, shape: Shape) -> Box<dyn Estimator> {
+fn of_capacity(method: CapacityMethod, count: usize, shape: TrainShape) -> Box<dyn RateEstimator> {
     match method {
-        CapacityMethod::Pair => Box::new(Pair::new(Pick::Mode, count, shape)),
-        CapacityMethod::Capprobe => Box::new(Pair::new(Pick::LeastDelay, count, shape)),
-        CapacityMethod::Train => Box::new(Train::new(count, shape)),
+        CapacityMethod::Pair => Box::new(PairEstimator::new(PairPick::Mode, count, shape)),
+        CapacityMethod::Capprobe => Box::new(PairEstimator::new(PairPick::LeastDelay, count, shape)),
+        CapacityMethod::Train => Box::new(TrainEstimator::new(count, shape)),
     }
 }
 
-fn of_available(arguments: &Available, shape: Shape) -> Box<dyn Estimator> {
+fn of_available(arguments: &Available, shape: TrainShape) -> Box<dyn RateEstimator> {
     let count = |usual: usize| arguments.count.map_or(usual, |count| count as usize);
     match arguments.method {
         AvailableMethod::Pathload => {
-            let fleets = Fleets { probes: shape.longest, streams: count(12), most: FLEETS };
-            Box::new(Pathload::new(fleets, shape))
+            let fleets = FleetShape { probes: shape.longest, streams: count(12), most: FLEETS };
+            Box::new(PathloadEstimator::new(fleets, shape))
         }
-        AvailableMethod::Pathchirp => Box::new(Chirp::new(count(30), shape)),
+        AvailableMethod::Pathchirp => Box::new(ChirpEstimator::new(count(30), shape)),
         AvailableMethod::Spruce => {
             let known = arguments.capacity.map(|rate| rate.bits_per_second() as f64);
-            Box::new(Spruce::new(known, count(100), shape, clock::wall_clock_ns()))
+            Box::new(SpruceEstimator::new(known, count(100), shape, clock::wall_clock_ns()))
         }
     }
 }
@@ -103,7 +104,7 @@ impl Inquiry<'_> {
     fn perform(
         &self,
         output: &mut Output,
-        estimator: impl FnOnce(Shape) -> Box<dyn Estimator>,
+        estimator: impl FnOnce(TrainShape) -> Box<dyn RateEstimator>,
     ) -> Result<Exit, Error> {
         self.flags.write.iter().try_for_each(|file| asking::tabular(file))?;
         let choose = mechanism::choose_for_trains;
@@ -111,12 +112,13 @@ impl Inquiry<'_> {
         let outset = Outset::new(&self.flags.bounds, &self.flags.outlet, self.target.address, choose)?;
         let mut header = outset.header()?;
         signal::latch()?;
-        let arrival = if matches!(self.whom, Whom::Reflector(_)) { Arrival::Far } else { Arrival::Near };
+        let arrival =
+            if matches!(self.whom, Whom::Reflector(_)) { ArrivalRule::Far } else { ArrivalRule::Near };
         let shape = self.shape(&outset);
         // Nobody listens while a train leaves.
         let ear = outset.ear(shape.longest)?;
         let (method, dispatcher) = (self.method(&outset), outset.dispatcher()?);
-        let mut trains = Trains::new(&outset.way, method, dispatcher, ear, arrival);
+        let mut trains = TrainSender::new(&outset.way, method, dispatcher, ear, arrival);
         let mut estimator = estimator(shape);
         let end = trains.run(estimator.as_mut(), &is_stopped, &mut |_| {})?;
         header.clock_after = circumstances::clocks();
@@ -136,33 +138,33 @@ impl Inquiry<'_> {
     }
 
     /// Every probe, whatever the estimator makes of it.
-    fn write(&self, header: &Header, records: &[Record]) -> Result<(), Error> {
-        let header = Header { probes: records.len() as u64, ..header.clone() };
+    fn write(&self, header: &ProbeHeader, records: &[ProbeRecord]) -> Result<(), Error> {
+        let header = ProbeHeader { probes: records.len() as u64, ..header.clone() };
         let write = |file| Ok(probes::write(file, &header, records, &mut |_, _| {})?);
         self.flags.write.iter().try_for_each(|file| write(file))
     }
 
-    fn shape(&self, outset: &Outset) -> Shape {
+    fn shape(&self, outset: &Outset) -> TrainShape {
         let longest_frame = u32::try_from(outset.way.longest_frame()).unwrap_or(u32::MAX);
         let asked = u32::try_from(self.flags.trains.size.kernel_len()).unwrap_or(u32::MAX);
-        Shape {
+        TrainShape {
             length: asked.min(longest_frame),
             longest: self.flags.trains.longest.unwrap_or(self.longest).min(outset.limits().burst),
             pause: self.flags.trains.pause,
         }
     }
 
-    fn method(&self, outset: &Outset) -> Box<dyn Method> {
+    fn method(&self, outset: &Outset) -> Box<dyn ProbeMethod> {
         let (ends, own, about) = (outset.way.ends, outset.own_port(), outset.permit.about.clone());
         match self.whom {
-            Whom::Echo => Box::new(Echo::new(ends, own, about)),
-            Whom::Udp(port) => Box::new(Datagram::new(ends, own, port, about)),
-            Whom::Reflector(port) => Box::new(Sender::new(
+            Whom::Echo => Box::new(EchoMethod::new(ends, own, about)),
+            Whom::Udp(port) => Box::new(DatagramMethod::new(ends, own, port, about)),
+            Whom::Reflector(port) => Box::new(StampSender::new(
                 ends,
-                Session {
+                SessionSettings {
                     ports: (own, port),
                     key: None,
-                    format: Format::Ptp,
+                    format: TimeFormat::Ptp,
                     number: own,
                     realtime_offset_ns: clock::realtime_offset().offset_ns,
                     synchronised_ns: None,
@@ -174,12 +176,12 @@ impl Inquiry<'_> {
 
     fn tell(
         &self,
-        trains: &Trains<'_>,
-        answer: &Result<Estimate, NoAnswer>,
+        trains: &TrainSender<'_>,
+        answer: &Result<RateEstimate, NoAnswer>,
         why: &str,
         output: &mut Output,
     ) -> Result<(), Error> {
-        let way = if trains.arrival == Arrival::Far { "there" } else { "there_and_back" };
+        let way = if trains.arrival == ArrivalRule::Far { "there" } else { "there_and_back" };
         if self.flags.json {
             return output.json(&json!({
                 "target": self.target.address,
@@ -189,7 +191,7 @@ impl Inquiry<'_> {
                 "why": why,
                 "probes": trains.records().len(),
                 "estimate": answer.as_ref().ok(),
-                "packet_bits_per_s": answer.as_ref().ok().map(Estimate::packet_bits_per_s),
+                "packet_bits_per_s": answer.as_ref().ok().map(RateEstimate::packet_bits_per_s),
                 "no_answer": answer.as_ref().err().map(|none| json!({ "why": none.to_string(), "detail": none })),
             }));
         }
@@ -200,11 +202,11 @@ impl Inquiry<'_> {
         Ok(())
     }
 
-    fn words(&self, estimate: &Estimate, trains: &Trains<'_>, why: &str) -> String {
+    fn words(&self, estimate: &RateEstimate, trains: &TrainSender<'_>, why: &str) -> String {
         let rate = |bits: f64| scaled(bits, "bit/s");
         let way = match trains.arrival {
-            Arrival::Far => "of the way there",
-            Arrival::Near => "of the narrower of both ways",
+            ArrivalRule::Far => "of the way there",
+            ArrivalRule::Near => "of the narrower of both ways",
         };
         let quality = &estimate.quality;
         let mut lines = vec![format!(

@@ -4,11 +4,11 @@ use crate::args::{MannerFlags, Wish};
 use crate::error::Error;
 use crate::output::remark;
 use packetrig_plan::PortLocation;
-use packetrig_probe::Budget;
-use packetrig_probe::choice::{self, Calibration};
-use packetrig_probe::{Limits, Mechanism};
+use packetrig_probe::ProbeBudget;
+use packetrig_probe::choice::{self, CalibrationResult};
+use packetrig_probe::{ReleaseMechanism, TargetLimits};
 use packetrig_prober::circumstances;
-use packetrig_prober::release::{self, Dispatcher, Manner};
+use packetrig_prober::release::{self, ReleaseDispatcher, ReleaseOptions};
 use packetrig_sys::kernel;
 use packetrig_units::Nanos;
 use std::path::PathBuf;
@@ -16,8 +16,8 @@ use std::path::PathBuf;
 /// A mechanism with how it works and why it was taken.
 #[derive(Clone, Debug)]
 pub(super) struct Chosen {
-    pub(super) mechanism: Mechanism,
-    pub(super) manner: Manner,
+    pub(super) mechanism: ReleaseMechanism,
+    pub(super) manner: ReleaseOptions,
     pub(super) why: String,
 }
 
@@ -28,7 +28,7 @@ pub(super) fn choose(flags: &MannerFlags, location: &PortLocation) -> Chosen {
         Wish::Auto => {
             let here = (kernel::release(), circumstances::driver(location));
             let calibration = kept().filter(|kept| (kept.kernel.clone(), Some(kept.driver.clone())) == here);
-            let can = |wanted| release::open(location, wanted, Manner::usual()).is_ok();
+            let can = |wanted| release::open(location, wanted, ReleaseOptions::usual()).is_ok();
             choice::choose(can, calibration.as_ref())
         }
     };
@@ -41,25 +41,29 @@ pub(super) fn choose_for_trains(flags: &MannerFlags, location: &PortLocation) ->
     match flags.mechanism {
         Wish::Only(_) => choose(flags, location),
         Wish::Auto => {
-            let mechanism = Mechanism::Spin;
+            let mechanism = ReleaseMechanism::Spin;
             Chosen { mechanism, manner: manner(flags, mechanism), why: "departures are measured".to_owned() }
         }
     }
 }
 
 /// Opens it behind the limits of a target.
-pub(super) fn open(chosen: &Chosen, location: &PortLocation, limits: Limits) -> Result<Dispatcher, Error> {
+pub(super) fn open(
+    chosen: &Chosen,
+    location: &PortLocation,
+    limits: TargetLimits,
+) -> Result<ReleaseDispatcher, Error> {
     let release = release::open(location, chosen.mechanism, chosen.manner)?;
     for one in release.remarks() {
         remark(one);
     }
-    Ok(Dispatcher::new(release, Budget::new(limits)))
+    Ok(ReleaseDispatcher::new(release, ProbeBudget::new(limits)))
 }
 
-fn manner(flags: &MannerFlags, mechanism: Mechanism) -> Manner {
-    let usual = Manner::usual_for(mechanism);
+fn manner(flags: &MannerFlags, mechanism: ReleaseMechanism) -> ReleaseOptions {
+    let usual = ReleaseOptions::usual_for(mechanism);
     let or = |flag: Option<Nanos>, usual| flag.unwrap_or(usual);
-    Manner {
+    ReleaseOptions {
         ahead: or(flags.ahead, usual.ahead),
         slack: or(flags.slack, usual.slack),
         spin_from: or(flags.spin_from, usual.spin_from),
@@ -77,7 +81,7 @@ pub(super) fn place() -> Result<PathBuf, Error> {
 }
 
 /// What was kept, if anything was.
-pub(super) fn kept() -> Option<Calibration> {
+pub(super) fn kept() -> Option<CalibrationResult> {
     let text = std::fs::read_to_string(place().ok()?).ok()?;
     serde_json::from_str(&text).ok()
 }
@@ -100,7 +104,10 @@ mod tests {
     #[test]
     fn flags_change_what_is_usual_for_a_mechanism() {
         let sleep = chosen(&["--mechanism", "sleep"]);
-        assert_eq!((sleep.mechanism, sleep.manner), (Mechanism::Sleep, Manner::usual_for(Mechanism::Sleep)));
+        assert_eq!(
+            (sleep.mechanism, sleep.manner),
+            (ReleaseMechanism::Sleep, ReleaseOptions::usual_for(ReleaseMechanism::Sleep))
+        );
         let spin = chosen(&[
             "--mechanism",
             "spin",
@@ -112,12 +119,12 @@ mod tests {
             "--ahead",
             "0ns",
         ]);
-        let expected = Manner {
+        let expected = ReleaseOptions {
             priority: None,
             slack: Nanos::from_micros(7),
             stamps: false,
             ahead: Nanos::ZERO,
-            ..Manner::usual()
+            ..ReleaseOptions::usual()
         };
         assert_eq!(spin.manner, expected);
     }

@@ -8,8 +8,10 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::numbers::{count, percent};
 use crate::output::{Output, remark};
-use packetrig_probe::oneprobe::{Direction, Machine, Manner, Report, Request, Spread};
-use packetrig_prober::oneprobe::{End, Talk};
+use packetrig_probe::oneprobe::{
+    DirectionCounts, HttpRequest, OneprobeMachine, OneprobeOptions, OneprobeReport, TimeSpread,
+};
+use packetrig_prober::oneprobe::{End, OneprobeTalk};
 use packetrig_sys::{clock, private_files, signal};
 use packetrig_units::Nanos;
 use serde_json::json;
@@ -23,17 +25,17 @@ pub(super) fn perform(arguments: &Oneprobe, output: &mut Output) -> Result<Exit,
         std::net::IpAddr::V4(ip) => ip.to_string(),
         std::net::IpAddr::V6(ip) => format!("[{ip}]"),
     });
-    let request = Request::new(&host, &arguments.path, outset.permit.about.as_deref());
-    let manner = Manner {
+    let request = HttpRequest::new(&host, &arguments.path, outset.permit.about.as_deref());
+    let manner = OneprobeOptions {
         count: arguments.count,
         every_ns: arguments.interval.as_u64(),
         payload: arguments.payload,
         answer: arguments.answer,
         seed: clock::wall_clock_ns(),
     };
-    let mut machine = Machine::new(manner, request);
+    let mut machine = OneprobeMachine::new(manner, request);
     let (mut dispatcher, mut ear) = (outset.dispatcher()?, outset.ear(0)?);
-    let mut talk = Talk {
+    let mut talk = OneprobeTalk {
         way: &outset.way,
         port: arguments.port,
         own_port: outset.own_port(),
@@ -60,7 +62,7 @@ pub(super) fn perform(arguments: &Oneprobe, output: &mut Output) -> Result<Exit,
 
 fn tell(
     arguments: &Oneprobe,
-    report: &Report,
+    report: &OneprobeReport,
     end: End,
     by: &Chosen,
     output: &mut Output,
@@ -71,7 +73,7 @@ fn tell(
         End::Prohibited => remark("oneprobe: ended early: somebody on the way forbids it"),
         End::Failed(failure) => remark(format_args!("oneprobe: {failure}")),
     }
-    let (data, handshake) = (Spread::of(&report.round_trips), Spread::of(&report.handshakes));
+    let (data, handshake) = (TimeSpread::of(&report.round_trips), TimeSpread::of(&report.handshakes));
     if arguments.json {
         return output.json(&json!({
             "target": arguments.target.address,
@@ -89,7 +91,7 @@ fn tell(
     Ok(())
 }
 
-fn words(report: &Report, data: Option<Spread>, handshake: Option<Spread>) -> String {
+fn words(report: &OneprobeReport, data: Option<TimeSpread>, handshake: Option<TimeSpread>) -> String {
     let mut lines = vec![format!(
         "{} probes over {} connections, {} tell something",
         count(report.probes),
@@ -112,7 +114,7 @@ fn words(report: &Report, data: Option<Spread>, handshake: Option<Spread>) -> St
     lines.join("\n") + "\n"
 }
 
-fn direction(name: &str, way: Direction) -> String {
+fn direction(name: &str, way: DirectionCounts) -> String {
     format!(
         "{name}: {} of {} segments lost ({}), {} of {} pairs overtaken ({})",
         count(way.lost),

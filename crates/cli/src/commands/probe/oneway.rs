@@ -6,10 +6,10 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::output::Output;
 use packetrig_plan::PortLocation;
-use packetrig_probe::method::Passing;
-use packetrig_probe::series::Meaning;
-use packetrig_prober::ask::{self, Event};
-use packetrig_prober::ear::{Ear, Hush, Wanted};
+use packetrig_probe::method::OneWayMethod;
+use packetrig_probe::series::AnswerMeaning;
+use packetrig_prober::ask::{self, AskEvent};
+use packetrig_prober::ear::{PacketListener, SilencedPort, WantedPackets};
 use packetrig_sys::link::NamespaceLinks;
 use packetrig_sys::netns::NetNs;
 use packetrig_sys::signal;
@@ -48,19 +48,19 @@ fn here(arguments: &OneWay, to: &PortLocation, output: &mut Output) -> Result<Ex
     let (index, address) = arrival(to, arguments.address)?;
     let way = asking::way(asking, &permit, address)?;
     let namespace = |location: &PortLocation| location.namespace.clone();
-    let own = Hush::any_port(namespace(&way.location).as_deref(), way.ends.source)?;
-    let there = Hush::any_port(namespace(to).as_deref(), address)?;
-    let wanted = Wanted { addresses: vec![address], port: Some(there.port()) };
-    let mut ears = [Ear::open(to, index, &wanted)?];
-    let method = Passing::new(way.ends, own.port(), there.port(), permit.about.clone());
+    let own = SilencedPort::any_port(namespace(&way.location).as_deref(), way.ends.source)?;
+    let there = SilencedPort::any_port(namespace(to).as_deref(), address)?;
+    let wanted = WantedPackets { addresses: vec![address], port: Some(there.port()) };
+    let mut ears = [PacketListener::open(to, index, &wanted)?];
+    let method = OneWayMethod::new(way.ends, own.port(), there.port(), permit.about.clone());
     let from = way.location.to_string();
     let (line, mut header) = asking::line(asking, way, Box::new(method), (0, 1))?;
     header.targets = vec![format!("{from} to {to}")];
     let headers = [header];
     signal::latch()?;
     let is_told = !asking.quiet && !asking.json;
-    let mut tell = |event: Event<'_>| {
-        if let Event::Answered { reply, meaning: Meaning::First(Some(took)), .. } = event
+    let mut tell = |event: AskEvent<'_>| {
+        if let AskEvent::Answered { reply, meaning: AnswerMeaning::First(Some(took)), .. } = event
             && is_told
         {
             output.line(format_args!("number={} delay={}", reply.number, show::took(took)));

@@ -5,19 +5,19 @@ use super::mechanism::{self, Chosen};
 use crate::args::{Bounds, MannerFlags, Outlet};
 use crate::error::Error;
 use packetrig_plan::PortLocation;
-use packetrig_probe::header::Header;
-use packetrig_probe::{Limits, Permit};
+use packetrig_probe::header::ProbeHeader;
+use packetrig_probe::{ProbePermit, TargetLimits};
 use packetrig_prober::circumstances;
-use packetrig_prober::ear::{Ear, Hush, Wanted};
-use packetrig_prober::path::{self, OpenLoopback, Way};
-use packetrig_prober::release::Dispatcher;
+use packetrig_prober::ear::{PacketListener, SilencedPort, WantedPackets};
+use packetrig_prober::path::{self, OpenLoopback, ProbePath};
+use packetrig_prober::release::ReleaseDispatcher;
 use std::net::IpAddr;
 
 /// See the module.
 pub(super) struct Outset {
-    pub(super) permit: Permit,
-    pub(super) way: Way,
-    hush: Hush,
+    pub(super) permit: ProbePermit,
+    pub(super) way: ProbePath,
+    hush: SilencedPort,
     pub(super) chosen: Chosen,
     /// Put back at the end.
     _loopback: OpenLoopback,
@@ -37,12 +37,12 @@ impl Outset {
         let way = path::find(namespace, permitted, through.map(|location| location.interface.as_str()))?;
         let loopback = OpenLoopback::open(&way)?;
         let chosen = choose(&outlet.manner, &way.location);
-        let hush = Hush::any_port(namespace, way.ends.source)?;
+        let hush = SilencedPort::any_port(namespace, way.ends.source)?;
         Ok(Self { permit, way, hush, chosen, _loopback: loopback })
     }
 
     /// What holds for the target.
-    pub(super) const fn limits(&self) -> Limits {
+    pub(super) const fn limits(&self) -> TargetLimits {
         self.way.permitted.limits()
     }
 
@@ -52,21 +52,21 @@ impl Outset {
     }
 
     /// What is said in front of records.
-    pub(super) fn header(&self) -> Result<Header, Error> {
+    pub(super) fn header(&self) -> Result<ProbeHeader, Error> {
         let Chosen { mechanism, manner, why } = &self.chosen;
         let header = circumstances::header(&self.way.location, *mechanism, manner, None)?;
         let targets = vec![self.way.ends.target.to_string()];
-        Ok(Header { targets, why: why.clone(), about: self.permit.about.clone(), ..header })
+        Ok(ProbeHeader { targets, why: why.clone(), about: self.permit.about.clone(), ..header })
     }
 
     /// The only way out.
-    pub(super) fn dispatcher(&self) -> Result<Dispatcher, Error> {
+    pub(super) fn dispatcher(&self) -> Result<ReleaseDispatcher, Error> {
         mechanism::open(&self.chosen, &self.way.location, self.limits())
     }
 
     /// What comes back to our address; it holds so many frames while nobody listens.
-    pub(super) fn ear(&self, frames: u32) -> Result<Ear, Error> {
-        let wanted = Wanted { addresses: vec![self.way.ends.source], port: Some(self.own_port()) };
-        Ok(Ear::open_holding(&self.way.location, self.way.index, &wanted, frames)?)
+    pub(super) fn ear(&self, frames: u32) -> Result<PacketListener, Error> {
+        let wanted = WantedPackets { addresses: vec![self.way.ends.source], port: Some(self.own_port()) };
+        Ok(PacketListener::open_holding(&self.way.location, self.way.index, &wanted, frames)?)
     }
 }

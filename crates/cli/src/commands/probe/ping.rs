@@ -5,13 +5,13 @@ use crate::args::Ping;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::output::{Output, remark};
-use packetrig_probe::Permit;
-use packetrig_probe::header::Header;
-use packetrig_probe::method::{Datagram, Echo, Method, Says, Syn};
-use packetrig_probe::series::Meaning;
-use packetrig_prober::ask::{self, Event, Line};
-use packetrig_prober::ear::Hush;
-use packetrig_prober::path::Way;
+use packetrig_probe::ProbePermit;
+use packetrig_probe::header::ProbeHeader;
+use packetrig_probe::method::{DatagramMethod, EchoMethod, ProbeMethod, ReplyMeaning, SynMethod};
+use packetrig_probe::series::AnswerMeaning;
+use packetrig_prober::ask::{self, AskEvent, ProbeLine};
+use packetrig_prober::ear::SilencedPort;
+use packetrig_prober::path::ProbePath;
 use packetrig_sys::netns::NetNs;
 use packetrig_sys::ports::ReservedPort;
 use packetrig_sys::signal;
@@ -22,7 +22,7 @@ pub(super) fn perform(arguments: &Ping, output: &mut Output) -> Result<Exit, Err
     bounds::tell_addresses(&arguments.targets);
     bounds::distinct(&arguments.targets)?;
     let permit = bounds::permit(&asking.bounds)?;
-    let ways: Vec<Way> = arguments
+    let ways: Vec<ProbePath> = arguments
         .targets
         .iter()
         .map(|target| asking::way(asking, &permit, target.address))
@@ -34,7 +34,7 @@ pub(super) fn perform(arguments: &Ping, output: &mut Output) -> Result<Exit, Err
     signal::latch()?;
     let names: Vec<String> = arguments.targets.iter().map(ToString::to_string).collect();
     let is_told = !asking.quiet && !asking.json;
-    let mut tell = |event: Event<'_>| {
+    let mut tell = |event: AskEvent<'_>| {
         if is_told {
             say(&names, event, output);
         }
@@ -59,13 +59,13 @@ pub(super) fn perform(arguments: &Ping, output: &mut Output) -> Result<Exit, Err
 enum OwnPort {
     None,
     /// Nothing that comes to it is answered.
-    Hushed(Hush),
+    Hushed(SilencedPort),
     /// The kernel takes back what is offered to it.
     Reserved(ReservedPort),
 }
 
 impl OwnPort {
-    fn hold(arguments: &Ping, ways: &[Way]) -> Result<Self, Error> {
+    fn hold(arguments: &Ping, ways: &[ProbePath]) -> Result<Self, Error> {
         let Some(first) = ways.first() else { return Ok(Self::None) };
         let namespace = first.location.namespace.as_deref();
         let others: Vec<_> =
@@ -77,7 +77,7 @@ impl OwnPort {
         if arguments.udp.is_none() {
             return Ok(Self::None);
         }
-        let mut hush = Hush::any_port(namespace, first.ends.source)?;
+        let mut hush = SilencedPort::any_port(namespace, first.ends.source)?;
         let mut held = vec![first.ends.source];
         for ip in others {
             if !held.contains(&ip) {
@@ -99,49 +99,49 @@ impl OwnPort {
 
 fn lines(
     arguments: &Ping,
-    permit: &Permit,
-    ways: &[Way],
+    permit: &ProbePermit,
+    ways: &[ProbePath],
     port: &OwnPort,
-) -> Result<(Vec<Line<'static>>, Vec<Header>), Error> {
+) -> Result<(Vec<ProbeLine<'static>>, Vec<ProbeHeader>), Error> {
     let number = asking::any_number();
     let own = port.number().unwrap_or(0);
-    let method = |way: &Way| -> Box<dyn Method> {
+    let method = |way: &ProbePath| -> Box<dyn ProbeMethod> {
         let (ends, about) = (way.ends, permit.about.clone());
         match (arguments.udp, arguments.tcp) {
-            (Some(port), _) => Box::new(Datagram::new(ends, own, port, about)),
-            (_, Some(port)) => Box::new(Syn::new(ends, own, port, number)),
+            (Some(port), _) => Box::new(DatagramMethod::new(ends, own, port, about)),
+            (_, Some(port)) => Box::new(SynMethod::new(ends, own, port, number)),
             _ => {
                 let [.., high, low] = number.to_be_bytes();
-                Box::new(Echo::new(ends, u16::from_be_bytes([high, low]), about))
+                Box::new(EchoMethod::new(ends, u16::from_be_bytes([high, low]), about))
             }
         }
     };
     let each = ways.iter().enumerate();
-    let line = |(nth, way): (usize, &Way)| {
+    let line = |(nth, way): (usize, &ProbePath)| {
         asking::line(&arguments.asking, way.clone(), method(way), (nth, ways.len()))
     };
     let each: Result<Vec<_>, Error> = each.map(line).collect();
     Ok(each?.into_iter().unzip())
 }
 
-fn say(names: &[String], event: Event<'_>, output: &mut Output) {
+fn say(names: &[String], event: AskEvent<'_>, output: &mut Output) {
     let (line, text) = match event {
-        Event::Ended { line, end } => (line, show::end(&end).unwrap_or_default()),
-        Event::Answered { line, reply, meaning, answer, length } => {
+        AskEvent::Ended { line, end } => (line, show::end(&end).unwrap_or_default()),
+        AskEvent::Answered { line, reply, meaning, answer, length } => {
             let says = match reply.says {
-                Says::Echo => String::new(),
-                Says::Open => " open".into(),
-                Says::Closed => " closed".into(),
-                Says::Trouble(trouble) => format!(" {trouble:?} says {}", answer.from),
+                ReplyMeaning::Echo => String::new(),
+                ReplyMeaning::Open => " open".into(),
+                ReplyMeaning::Closed => " closed".into(),
+                ReplyMeaning::Trouble(trouble) => format!(" {trouble:?} says {}", answer.from),
             };
             let means = match meaning {
-                Meaning::First(took) => {
+                AnswerMeaning::First(took) => {
                     took.map(|took| format!(" time={}", show::took(took))).unwrap_or_default()
                 }
-                Meaning::Duplicate => " again".into(),
-                Meaning::Corrupted => " damaged".into(),
-                Meaning::Refused => " refused".into(),
-                Meaning::Stray => return,
+                AnswerMeaning::Duplicate => " again".into(),
+                AnswerMeaning::Corrupted => " damaged".into(),
+                AnswerMeaning::Refused => " refused".into(),
+                AnswerMeaning::Stray => return,
             };
             (line, format!("number={} {length} B hops={}{says}{means}", reply.number, answer.hops))
         }

@@ -7,9 +7,9 @@ use crate::exit::Exit;
 use crate::numbers::count;
 use crate::output::{Output, remark};
 use crate::sandbox::{self, needs};
-use packetrig_probe::session::Reflector;
-use packetrig_probe::session::reflector::Settings;
-use packetrig_prober::reflect::{self, Counts};
+use packetrig_probe::session::StampReflector;
+use packetrig_probe::session::reflector::ReflectorSettings;
+use packetrig_prober::reflect::{self, RequestCounts};
 use packetrig_sys::netns::NetNs;
 use packetrig_sys::udp::WatchedSocket;
 use packetrig_sys::{clock, signal};
@@ -17,7 +17,7 @@ use packetrig_sys::{clock, signal};
 pub(super) fn perform(arguments: &Reflect, output: &mut Output) -> Result<Exit, Error> {
     let opening = sandbox::begin(&arguments.user.sandbox, needs::reflect(arguments))?;
     let permit = bounds::permit(&arguments.bounds)?;
-    let settings = Settings {
+    let settings = ReflectorSettings {
         key: arguments.auth.as_deref().map(stamp::key).transpose()?,
         is_stateful: !arguments.stateless,
         interval: arguments.interval,
@@ -35,10 +35,11 @@ pub(super) fn perform(arguments: &Reflect, output: &mut Output) -> Result<Exit, 
     remark(format_args!("reflect: listening on {}", socket.address()?));
     opening.close()?;
     let end = arguments.time.map(|time| clock::monotonic_ns().saturating_add(time.as_u64()));
-    let stop =
-        |_: &Counts| signal::received().is_some() || end.is_some_and(|end| clock::monotonic_ns() >= end);
+    let stop = |_: &RequestCounts| {
+        signal::received().is_some() || end.is_some_and(|end| clock::monotonic_ns() >= end)
+    };
     let is_allowed = |ip| bounds::permitted(&permit, ip).is_ok();
-    let counts = reflect::run(&mut socket, &mut Reflector::new(settings), &is_allowed, &stop)?;
+    let counts = reflect::run(&mut socket, &mut StampReflector::new(settings), &is_allowed, &stop)?;
     if arguments.json {
         output.json(&counts)?;
     } else {
@@ -47,7 +48,7 @@ pub(super) fn perform(arguments: &Reflect, output: &mut Output) -> Result<Exit, 
     Ok(Exit::Ok)
 }
 
-fn text(counts: &Counts) -> String {
+fn text(counts: &RequestCounts) -> String {
     let mut text = format!("{} requests, {} reflected", count(counts.requests), count(counts.reflected));
     if counts.foreign > 0 {
         text.extend([format!(", {} of addresses that are not allowed (--allow)", count(counts.foreign))]);

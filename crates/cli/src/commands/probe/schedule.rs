@@ -2,14 +2,18 @@
 
 use crate::args::{ContentFlags, ScheduleFlags};
 use crate::error::Error;
-use packetrig_probe::schedule::Train;
-use packetrig_probe::script::{self, Chirps};
-use packetrig_probe::{Schedule, script::ScriptError};
+use packetrig_probe::schedule::ScheduledTrain;
+use packetrig_probe::script::{self, ChirpScript};
+use packetrig_probe::{ProbeSchedule, script::ScriptError};
 use packetrig_wire::pcap::{self, CaptureDecoder, DecoderStep};
 use std::path::Path;
 
 /// What the flags come to. `seed` is where chance begins.
-pub(super) fn schedule(flags: &ScheduleFlags, content: &ContentFlags, seed: u64) -> Result<Schedule, Error> {
+pub(super) fn schedule(
+    flags: &ScheduleFlags,
+    content: &ContentFlags,
+    seed: u64,
+) -> Result<ProbeSchedule, Error> {
     let length = u32::try_from(content.size.kernel_len()).unwrap_or(u32::MAX);
     if let Some(file) = &flags.schedule {
         return script::read(&read(file)?).map_err(|error| refused(file, &error));
@@ -18,17 +22,17 @@ pub(super) fn schedule(flags: &ScheduleFlags, content: &ContentFlags, seed: u64)
         return capture(file);
     }
     let made = match (flags.poisson, flags.chirp) {
-        (Some(mean), _) => Schedule::poisson(flags.count, mean, length, seed),
+        (Some(mean), _) => ProbeSchedule::poisson(flags.count, mean, length, seed),
         (None, Some(factor)) if !(factor > 1.0 && factor <= 100.0) => {
             return Err(Error::Usage(format!("--chirp takes a factor above 1 and up to 100, not {factor}")));
         }
         (None, Some(factor)) => {
             let (count, every, of, first_gap) = (flags.count, flags.every, flags.train, flags.gap);
-            Chirps { count, every, of, first_gap, factor, length }.schedule()
+            ChirpScript { count, every, of, first_gap, factor, length }.schedule()
         }
         (None, None) => {
-            let train = Train { of: flags.train, gap: flags.gap, length };
-            Schedule::trains(flags.count, flags.every, train)
+            let train = ScheduledTrain { of: flags.train, gap: flags.gap, length };
+            ProbeSchedule::trains(flags.count, flags.every, train)
         }
     };
     made.map_err(|error| Error::Usage(format!("{error}; trains are {} apart: --every, --gap", flags.every)))
@@ -44,7 +48,7 @@ fn read(file: &Path) -> Result<String, Error> {
 }
 
 /// Times and lengths of a capture file.
-fn capture(file: &Path) -> Result<Schedule, Error> {
+fn capture(file: &Path) -> Result<ProbeSchedule, Error> {
     let failed = |source| Error::ReadFile { name: file.display().to_string(), source };
     let bytes = std::fs::read(file).map_err(failed)?;
     let (mut decoder, mut rest, mut frames) = (CaptureDecoder::new(), &bytes[..], Vec::new());

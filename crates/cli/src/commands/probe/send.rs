@@ -9,11 +9,11 @@ use crate::identity;
 use crate::numbers::count;
 use crate::output::{Output, remark};
 use crate::table::table;
-use packetrig_probe::header::Header;
-use packetrig_probe::{Permit, Record, Schedule, Spread, Summary};
+use packetrig_probe::header::ProbeHeader;
+use packetrig_probe::{ErrorSpread, ProbePermit, ProbeRecord, ProbeSchedule, ReleaseSummary};
 use packetrig_prober::circumstances;
 use packetrig_prober::path::{self, OpenLoopback};
-use packetrig_prober::send::{self, Aim, Content, Sent};
+use packetrig_prober::send::{self, ProbeAim, ProbeContent, SendOutcome};
 use packetrig_store::probes::{self, Form};
 use packetrig_sys::signal;
 use packetrig_units::Nanos;
@@ -44,10 +44,10 @@ pub(super) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit
 /// The way to each target, with a mechanism behind its limits.
 fn aims(
     arguments: &Arguments,
-    permit: &Permit,
+    permit: &ProbePermit,
     chosen: &Chosen,
-    schedule: &Schedule,
-) -> Result<(Vec<Aim>, Vec<OpenLoopback>), Error> {
+    schedule: &ProbeSchedule,
+) -> Result<(Vec<ProbeAim>, Vec<OpenLoopback>), Error> {
     let (namespace, name) = (arguments.interface.namespace.as_deref(), &arguments.interface.interface);
     let (mut aims, mut loopbacks) = (Vec::new(), Vec::new());
     for target in &arguments.to {
@@ -62,17 +62,21 @@ fn aims(
         loopbacks.push(OpenLoopback::open(&way)?);
         let content = content(arguments, permit, &way)?;
         let dispatcher = mechanism::open(chosen, &way.location, permitted.limits())?;
-        aims.push(Aim { way, dispatcher, content });
+        aims.push(ProbeAim { way, dispatcher, content });
     }
     Ok((aims, loopbacks))
 }
 
-fn content(arguments: &Arguments, permit: &Permit, way: &path::Way) -> Result<Content, Error> {
+fn content(
+    arguments: &Arguments,
+    permit: &ProbePermit,
+    way: &path::ProbePath,
+) -> Result<ProbeContent, Error> {
     let flags = &arguments.content;
     let Some(text) = &flags.frame else {
         let ports = (flags.source_port, flags.port);
         let about = flags.about.clone().or_else(|| permit.about.clone());
-        return Ok(Content::Datagram { ends: way.ends, ports, about });
+        return Ok(ProbeContent::Datagram { ends: way.ends, ports, about });
     };
     let frame =
         bytes(text).ok_or_else(|| Error::Usage("--frame takes pairs of hexadecimal digits".into()))?;
@@ -84,7 +88,7 @@ fn content(arguments: &Arguments, permit: &Permit, way: &path::Way) -> Result<Co
              sent in nobody else's name and to nobody else"
         )));
     }
-    Ok(Content::Frame(frame))
+    Ok(ProbeContent::Frame(frame))
 }
 
 fn bytes(text: &str) -> Option<Vec<u8>> {
@@ -99,17 +103,17 @@ fn bytes(text: &str) -> Option<Vec<u8>> {
 
 fn conclude(
     arguments: &Arguments,
-    header: &Header,
-    sent: &Sent,
-    aims: &[Aim],
+    header: &ProbeHeader,
+    sent: &SendOutcome,
+    aims: &[ProbeAim],
     output: &mut Output,
 ) -> Result<Exit, Error> {
-    let summary = Summary::of(&sent.records);
+    let summary = ReleaseSummary::of(&sent.records);
     let trains: Vec<u32> = sent.records.iter().map(|record| record.train).collect();
     let turns = turns(&trains);
     for file in &arguments.write {
         // The same bytes again: a frame follows from its record.
-        let mut frame = |record: &Record, out: &mut Vec<u8>| {
+        let mut frame = |record: &ProbeRecord, out: &mut Vec<u8>| {
             let turn = turns.get(record.number as usize).copied().unwrap_or(0);
             write_frame(aims, turn, record, out);
         };
@@ -136,8 +140,8 @@ fn conclude(
 }
 
 /// Writes the frame of a probe whose train came after `turn` others: trains take turns with the targets.
-fn write_frame(aims: &[Aim], turn: usize, record: &Record, out: &mut Vec<u8>) {
-    let probe = packetrig_probe::Planned {
+fn write_frame(aims: &[ProbeAim], turn: usize, record: &ProbeRecord, out: &mut Vec<u8>) {
+    let probe = packetrig_probe::PlannedProbe {
         number: record.number,
         train: record.train,
         kind: record.kind,
@@ -155,7 +159,7 @@ fn turns(trains: &[u32]) -> Vec<usize> {
     trains.flat_map(|(turn, probes)| probes.iter().map(move |_| turn)).collect()
 }
 
-fn text(header: &Header, summary: &Summary) -> String {
+fn text(header: &ProbeHeader, summary: &ReleaseSummary) -> String {
     let mut text = format!(
         "{} of {} probes sent through {} by mechanism {} ({})\n",
         count(summary.sent),
@@ -169,7 +173,7 @@ fn text(header: &Header, summary: &Summary) -> String {
         ("distance off by", summary.spacing_error_ns),
         ("stamp off by at most", summary.stamp_bound_ns),
     ];
-    let row = |(name, spread): (&str, Option<Spread>)| {
+    let row = |(name, spread): (&str, Option<ErrorSpread>)| {
         spread.map(|s| {
             [name.to_owned()].into_iter().chain([s.least, s.p50, s.p95, s.p99, s.most].map(micros)).collect()
         })

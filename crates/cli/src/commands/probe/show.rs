@@ -1,9 +1,9 @@
 //! Series of probes as people and programs read them.
 
 use crate::numbers::{count, percent};
-use packetrig_probe::header::Header;
-use packetrig_probe::series::{Summary, Times, Took};
-use packetrig_prober::ask::{End, Outcome};
+use packetrig_probe::header::ProbeHeader;
+use packetrig_probe::series::{MeasuredTime, SeriesSummary, SeriesTimes};
+use packetrig_prober::ask::{LineEnd, LineOutcome};
 use serde_json::{Value, json};
 
 /// Nanoseconds with a sign, in the unit that suits.
@@ -13,13 +13,13 @@ pub(super) fn length(ns: i64) -> String {
 }
 
 /// A time with its bound.
-pub(super) fn took(took: Took) -> String {
+pub(super) fn took(took: MeasuredTime) -> String {
     let bound = packetrig_units::Nanos::new(took.bound_ns);
     format!("{} \u{b1}{bound}", length(took.ns))
 }
 
 /// Times in a line.
-pub(super) fn times(name: &str, times: &Times) -> String {
+pub(super) fn times(name: &str, times: &SeriesTimes) -> String {
     let values = [times.min_ns, times.p50_ns, times.p95_ns, times.p99_ns, times.max_ns].map(length).join("/");
     #[expect(clippy::cast_possible_truncation, reason = "shown only")]
     let mdev = length(times.mdev_ns as i64);
@@ -33,7 +33,7 @@ pub(super) fn times(name: &str, times: &Times) -> String {
 }
 
 /// What became of a series, in lines.
-pub(super) fn summary(header: &Header, outcome: &Outcome) -> String {
+pub(super) fn summary(header: &ProbeHeader, outcome: &LineOutcome) -> String {
     let summary = outcome.series.summary();
     let counts = summary.counts;
     let mut text = format!(
@@ -64,28 +64,28 @@ pub(super) fn summary(header: &Header, outcome: &Outcome) -> String {
 }
 
 /// Why a series ended before its time; nothing if it did not.
-pub(super) fn end(end: &End) -> Option<String> {
+pub(super) fn end(end: &LineEnd) -> Option<String> {
     match end {
-        End::Done | End::Stopped => None,
-        End::Lossy => {
+        LineEnd::Done | LineEnd::Stopped => None,
+        LineEnd::Lossy => {
             Some("too many probes are lost; the owner of this machine may allow more (loss_percent)".into())
         }
-        End::Prohibited => {
+        LineEnd::Prohibited => {
             Some("somebody on the way does not want these probes (administratively prohibited)".into())
         }
-        End::Limits(exceeded) => Some(exceeded.to_string()),
+        LineEnd::Limits(exceeded) => Some(exceeded.to_string()),
     }
 }
 
 /// The same for programs.
-pub(super) fn json(header: &Header, outcome: &Outcome) -> Value {
-    let Summary { counts, said, rtt, doubtful } = outcome.series.summary();
+pub(super) fn json(header: &ProbeHeader, outcome: &LineOutcome) -> Value {
+    let SeriesSummary { counts, said, rtt, doubtful } = outcome.series.summary();
     let end = match outcome.end {
-        End::Done => "done",
-        End::Stopped => "stopped",
-        End::Lossy => "lossy",
-        End::Prohibited => "prohibited",
-        End::Limits(_) => "limits",
+        LineEnd::Done => "done",
+        LineEnd::Stopped => "stopped",
+        LineEnd::Lossy => "lossy",
+        LineEnd::Prohibited => "prohibited",
+        LineEnd::Limits(_) => "limits",
     };
     json!({
         "target": header.targets.join(", "),

@@ -6,12 +6,12 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::numbers::count;
 use crate::output::Output;
-use packetrig_probe::series::{Meaning, Times};
-use packetrig_probe::session::delays::{self, BothWays, Delays, OwnClock, Relation};
-use packetrig_probe::session::sender::{Directions, Sender, Session};
-use packetrig_probe::session::{Format, Key};
-use packetrig_prober::ask::{self, Event, Outcome};
-use packetrig_prober::ear::Hush;
+use packetrig_probe::series::{AnswerMeaning, SeriesTimes};
+use packetrig_probe::session::delays::{self, BothWays, ClockRelation, DirectionDelays, OwnClock};
+use packetrig_probe::session::sender::{DirectionKnowledge, SessionSettings, StampSender};
+use packetrig_probe::session::{SessionKey, TimeFormat};
+use packetrig_prober::ask::{self, AskEvent, LineOutcome};
+use packetrig_prober::ear::SilencedPort;
 use packetrig_sys::{clock, signal};
 use serde_json::json;
 use std::net::SocketAddr;
@@ -42,17 +42,17 @@ pub(super) fn session(
     let permit = bounds::permit(&asking.bounds)?;
     let way = asking::way(asking, &permit, wanted.target.ip())?;
     let _loopback = asking::open_loopback(std::slice::from_ref(&way))?;
-    let hush = Hush::any_port(way.location.namespace.as_deref(), way.ends.source)?;
+    let hush = SilencedPort::any_port(way.location.namespace.as_deref(), way.ends.source)?;
     let mut ears = asking::ears(std::slice::from_ref(&way), Some(hush.port()))?;
     let before = clock::realtime_offset();
     let mut sender =
-        Sender::new(way.ends, settings(wanted.target.port(), flags, hush.port(), before.offset_ns)?);
+        StampSender::new(way.ends, settings(wanted.target.port(), flags, hush.port(), before.offset_ns)?);
     let (line, mut header) = asking::line(asking, way, Box::new(&mut sender), (0, 1))?;
     header.targets = vec![wanted.target.to_string()];
     let (mut lines, headers) = ([line], [header]);
     signal::latch()?;
     let is_told = !asking.quiet && !asking.json;
-    let mut tell = |event: Event<'_>| {
+    let mut tell = |event: AskEvent<'_>| {
         if is_told {
             say(&event, output);
         }
@@ -84,20 +84,20 @@ pub(super) fn session(
 
 /// What a session says of both directions.
 struct Found {
-    told: Directions,
-    relation: Relation,
+    told: DirectionKnowledge,
+    relation: ClockRelation,
     both: BothWays,
 }
 
 impl Found {
-    fn new(outcome: &Outcome, sender: &Sender, clock: OwnClock, compares_clocks: bool) -> Self {
+    fn new(outcome: &LineOutcome, sender: &StampSender, clock: OwnClock, compares_clocks: bool) -> Self {
         let (records, follow_ups, told) =
             (outcome.series.records(), sender.follow_ups(), sender.directions());
         let follows_utc = clock.error_ns.is_some() && told.is_far_synchronised;
         let relation = if compares_clocks && !follows_utc {
             delays::compare(records, follow_ups)
         } else {
-            Relation::Utc(clock)
+            ClockRelation::Utc(clock)
         };
         let both = delays::both_ways(records, follow_ups, &told, &relation);
         Self { told, relation, both }
@@ -106,20 +106,20 @@ impl Found {
     /// Behind what is said of every series.
     fn text(&self, mut text: String) -> String {
         let Self { told, relation, both } = self;
-        let mut say = |name: &str, times: Option<&Times>| {
+        let mut say = |name: &str, times: Option<&SeriesTimes>| {
             text.push_str(&times.map(|times| show::times(name, times)).unwrap_or_default());
         };
         say("  without the reflector's time", both.path.as_ref());
-        for (name, Delays { delay, variation }) in [("there", &both.there), ("back", &both.back)] {
+        for (name, DirectionDelays { delay, variation }) in [("there", &both.there), ("back", &both.back)] {
             say(&format!("  delay {name}"), delay.as_ref());
             say(&format!("  delay variation {name}, above the smallest,"), variation.as_ref());
         }
         match (both.no_delay, relation) {
             (Some(why), _) => text.extend([format!("  no one-way delays: {}\n", why.words())]),
-            (None, Relation::Exchanges(_)) => {
+            (None, ClockRelation::Exchanges(_)) => {
                 text += "  clocks were compared by the session itself: a path that is always slower one way looks like clocks that differ\n";
             }
-            (None, Relation::Utc(_)) => {}
+            (None, ClockRelation::Utc(_)) => {}
         }
         match (told.lost_there, told.lost_back) {
             (Some(there), Some(back)) => {
@@ -142,12 +142,12 @@ fn settings(
     flags: &SessionFlags,
     own_port: u16,
     realtime_offset_ns: i64,
-) -> Result<Session, Error> {
+) -> Result<SessionSettings, Error> {
     let [.., high, low] = asking::any_number().to_be_bytes();
-    Ok(Session {
+    Ok(SessionSettings {
         ports: (own_port, port),
         key: flags.auth.as_deref().map(key).transpose()?,
-        format: if flags.ntp { Format::Ntp } else { Format::Ptp },
+        format: if flags.ntp { TimeFormat::Ntp } else { TimeFormat::Ptp },
         number: u16::from_be_bytes([high, low]).max(1),
         realtime_offset_ns,
         synchronised_ns: flags.clock_bound.map(packetrig_units::Nanos::as_u64),
@@ -156,21 +156,21 @@ fn settings(
 }
 
 /// The key in a file.
-pub(super) fn key(file: &Path) -> Result<Key, Error> {
+pub(super) fn key(file: &Path) -> Result<SessionKey, Error> {
     let name = file.display().to_string();
     let text =
         std::fs::read_to_string(file).map_err(|source| Error::ReadFile { name: name.clone(), source })?;
-    Key::from_text(&text)
+    SessionKey::from_text(&text)
         .ok_or_else(|| Error::Usage(format!("{name} holds no key: hexadecimal digits, 16 bytes or more")))
 }
 
-fn say(event: &Event<'_>, output: &mut Output) {
+fn say(event: &AskEvent<'_>, output: &mut Output) {
     match event {
-        Event::Ended { end, .. } => output.line(show::end(end).unwrap_or_default()),
-        Event::Answered { reply, meaning: Meaning::First(Some(took)), answer, .. } => {
+        AskEvent::Ended { end, .. } => output.line(show::end(end).unwrap_or_default()),
+        AskEvent::Answered { reply, meaning: AnswerMeaning::First(Some(took)), answer, .. } => {
             output.line(format_args!("{}: number={} time={}", answer.from, reply.number, show::took(*took)));
         }
-        Event::Answered { reply, meaning, .. } => {
+        AskEvent::Answered { reply, meaning, .. } => {
             output.line(format_args!("number={} {meaning:?}", reply.number));
         }
     }

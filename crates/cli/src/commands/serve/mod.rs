@@ -19,7 +19,8 @@ use packetrig_fleet::report::{AcceptanceCriteria, RunReport};
 use packetrig_node::{EnginePlane, Here, RunOptions, Session};
 use packetrig_plan::{Plan, PlanChange};
 use packetrig_server::{
-    Bound, Console, EventSink, IdentityFiles, Refusal, RejectionObserver, Rigs, Running, ServerOptions,
+    BoundAddresses, ConsoleRun, EventSink, IdentityFiles, RejectionObserver, RunSource, ServerOptions,
+    TestConsole, TesterRefusal,
 };
 use packetrig_stats::port::BackEnd;
 use packetrig_store::{Catalogue, Draft};
@@ -69,21 +70,21 @@ pub(crate) fn perform(arguments: &Serve, output: &mut Output) -> Result<Exit, Er
 }
 
 /// Serves until the user wants it to end.
-fn offer<R: Rigs>(
+fn offer<R: RunSource>(
     arguments: &Serve,
     options: ServerOptions,
     rigs: R,
     output: &mut Output,
 ) -> Result<Exit, Error> {
     let aliases = arguments.ports.iter().map(|alias| (alias.location.clone(), alias.interface.to_string()));
-    let console = Arc::new(Console::new(rigs, aliases.collect()));
+    let console = Arc::new(TestConsole::new(rigs, aliases.collect()));
     let stop = || {
         while signal::received().is_none() {
             std::thread::sleep(LOOK);
         }
     };
     let open_to = access::describe(arguments, options.local_users.as_ref());
-    let told = |bound: Bound| {
+    let told = |bound: BoundAddresses| {
         tell(arguments, bound, output);
         output.line(open_to);
     };
@@ -114,7 +115,7 @@ fn options(arguments: &Serve) -> Result<ServerOptions, Error> {
     })
 }
 
-fn tell(arguments: &Serve, bound: Bound, output: &mut Output) {
+fn tell(arguments: &Serve, bound: BoundAddresses, output: &mut Output) {
     if let Some(http) = bound.http {
         let scheme = if arguments.plain_http { "http" } else { "https" };
         output.line(format_args!("OTG over HTTP: {scheme}://{http}"));
@@ -141,8 +142,13 @@ struct MachineRigs {
     wall_minus_monotonic: u64,
 }
 
-impl Rigs for MachineRigs {
-    fn open(&self, document: String, plan: &Plan, sink: EventSink) -> Result<Box<dyn Running>, Refusal> {
+impl RunSource for MachineRigs {
+    fn open(
+        &self,
+        document: String,
+        plan: &Plan,
+        sink: EventSink,
+    ) -> Result<Box<dyn ConsoleRun>, TesterRefusal> {
         let opened = self.thread.run(|| self.open_run(document, plan, sink));
         opened.unwrap_or_else(|error| Err(world(&error.into())))
     }
@@ -162,7 +168,7 @@ impl MachineRigs {
         document: String,
         plan: &Plan,
         mut sink: EventSink,
-    ) -> Result<Box<dyn Running>, Refusal> {
+    ) -> Result<Box<dyn ConsoleRun>, TesterRefusal> {
         let catalogue = own(&self.catalogue);
         let started = clock::wall_clock_ns();
         let run = RunId(identity::run_id(started, identity::entropy()));
@@ -195,8 +201,10 @@ impl MachineRigs {
         );
         let session = opened.map_err(|error| match error {
             // Found when the links were known.
-            packetrig_node::Error::Engine(packetrig_engine::Error::Plan(problems)) => Refusal::from(problems),
-            error => Refusal::from(error.fault()),
+            packetrig_node::Error::Engine(packetrig_engine::Error::Plan(problems)) => {
+                TesterRefusal::from(problems)
+            }
+            error => TesterRefusal::from(error.fault()),
         })?;
         Ok(Box::new(ServedRun { session, keeping: Arc::clone(&self.keeping), draft, document }))
     }
@@ -250,7 +258,7 @@ struct ServedRun {
     document: String,
 }
 
-impl Running for ServedRun {
+impl ConsoleRun for ServedRun {
     fn steer(&self, steer: PlanChange) -> Result<(), Fault> {
         self.session.steer(steer)
     }
@@ -268,6 +276,6 @@ impl Running for ServedRun {
     }
 }
 
-fn world(error: &Error) -> Refusal {
-    Refusal::internal(error.chain())
+fn world(error: &Error) -> TesterRefusal {
+    TesterRefusal::internal(error.chain())
 }

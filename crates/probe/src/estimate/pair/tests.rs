@@ -1,16 +1,16 @@
 use super::*;
-use crate::estimate::sim::{Cross, Link, Path};
+use crate::estimate::sim::{CrossTraffic, QueuedLink, SimulatedPath};
 use packetrig_units::Nanos;
 
-const SHAPE: Shape = Shape { length: 1_514, longest: 50, pause: Nanos::from_millis(50) };
+const SHAPE: TrainShape = TrainShape { length: 1_514, longest: 50, pause: Nanos::from_millis(50) };
 
-fn measured(pick: Pick, links: Vec<Link>) -> Result<Estimate, NoAnswer> {
-    let mut method = Pair::new(pick, 200, SHAPE);
-    Path::new(links).run(&mut method);
+fn measured(pick: PairPick, links: Vec<QueuedLink>) -> Result<RateEstimate, NoAnswer> {
+    let mut method = PairEstimator::new(pick, 200, SHAPE);
+    SimulatedPath::new(links).run(&mut method);
     method.answer()
 }
 
-fn error(pick: Pick, links: Vec<Link>, truth: f64) -> f64 {
+fn error(pick: PairPick, links: Vec<QueuedLink>, truth: f64) -> f64 {
     let estimate = measured(pick, links).unwrap();
     assert!(estimate.low <= estimate.bits_per_s && estimate.bits_per_s <= estimate.high, "{estimate:?}");
     (estimate.bits_per_s / truth - 1.0).abs()
@@ -19,8 +19,8 @@ fn error(pick: Pick, links: Vec<Link>, truth: f64) -> f64 {
 #[test]
 fn an_idle_path_is_as_fast_as_its_narrowest_link() {
     for rate in [1e6, 1e7, 1e8] {
-        for pick in [Pick::Mode, Pick::LeastDelay] {
-            let links = vec![Link::wire(1e9), Link::wire(rate), Link::wire(5e8)];
+        for pick in [PairPick::Mode, PairPick::LeastDelay] {
+            let links = vec![QueuedLink::wire(1e9), QueuedLink::wire(rate), QueuedLink::wire(5e8)];
             let error = error(pick, links, rate);
             assert!(error < 0.005, "{pick:?} {rate}: {error}");
         }
@@ -30,12 +30,12 @@ fn an_idle_path_is_as_fast_as_its_narrowest_link() {
 #[test]
 fn traffic_of_others_is_filtered_out() {
     for (seed, rate) in [(1, 1e7), (2, 1e7), (3, 1e8), (4, 1e8)] {
-        for pick in [Pick::Mode, Pick::LeastDelay] {
-            let others = |of: f64| Cross::Poisson { bits_per_s: of * 0.5, length: 1_000 };
+        for pick in [PairPick::Mode, PairPick::LeastDelay] {
+            let others = |of: f64| CrossTraffic::Poisson { bits_per_s: of * 0.5, length: 1_000 };
             let links = vec![
-                Link::wire(4e8).with(others(4e8), seed),
-                Link::wire(rate).with(others(rate), seed + 10),
-                Link::wire(2.5 * rate).with(others(rate), seed + 20),
+                QueuedLink::wire(4e8).with(others(4e8), seed),
+                QueuedLink::wire(rate).with(others(rate), seed + 10),
+                QueuedLink::wire(2.5 * rate).with(others(rate), seed + 20),
             ];
             let error = error(pick, links, rate);
             assert!(error < 0.05, "{pick:?} {rate} {seed}: {error}");
@@ -46,7 +46,7 @@ fn traffic_of_others_is_filtered_out() {
 #[test]
 fn token_buckets_are_emptied_by_primers() {
     for (bytes, primers) in [(1_600, 1), (4_000, 2), (15_140, 10), (32_000, 20)] {
-        let estimate = measured(Pick::Mode, vec![Link::bucket(1e7, bytes)]).unwrap();
+        let estimate = measured(PairPick::Mode, vec![QueuedLink::bucket(1e7, bytes)]).unwrap();
         assert!((estimate.bits_per_s / 1e7 - 1.0).abs() < 0.02, "{bytes}: {estimate:?}");
         assert!(estimate.quality.primers >= primers, "{bytes}: {estimate:?}");
     }
@@ -54,13 +54,13 @@ fn token_buckets_are_emptied_by_primers() {
 
 #[test]
 fn a_bucket_that_no_train_empties_is_no_rate() {
-    let answer = measured(Pick::Mode, vec![Link::bucket(1e7, 200_000)]);
+    let answer = measured(PairPick::Mode, vec![QueuedLink::bucket(1e7, 200_000)]);
     assert!(matches!(answer, Err(NoAnswer::NotSpread { train: 50, .. })), "{answer:?}");
 }
 
 #[test]
 fn a_link_faster_than_the_sender_is_no_rate_either() {
-    let answer = measured(Pick::LeastDelay, vec![Link::wire(4e10)]);
+    let answer = measured(PairPick::LeastDelay, vec![QueuedLink::wire(4e10)]);
     let Err(NoAnswer::NotSpread { at_least, .. }) = answer else { panic!("{answer:?}") };
     assert!(at_least > 5e9 && at_least < 1e10, "{at_least}");
 }
@@ -68,31 +68,35 @@ fn a_link_faster_than_the_sender_is_no_rate_either() {
 #[test]
 fn a_queue_that_drops_leaves_what_came_through() {
     // 50 ms at 1 Mbit/s: four frames of eight.
-    let links = vec![Link::wire(1e6).patient(5e7)];
-    let error = error(Pick::Mode, links, 1e6);
+    let links = vec![QueuedLink::wire(1e6).patient(5e7)];
+    let error = error(PairPick::Mode, links, 1e6);
     assert!(error < 0.01, "{error}");
 }
 
 #[test]
 fn least_delays_under_full_load_do_not_converge() {
-    let cross = Cross::Poisson { bits_per_s: 0.97e7, length: 1_514 };
-    let links = vec![Link::wire(1.2e7), Link::wire(1e7).with(cross, 5), Link::wire(1.1e7).with(cross, 6)];
-    let answer = measured(Pick::LeastDelay, links);
+    let cross = CrossTraffic::Poisson { bits_per_s: 0.97e7, length: 1_514 };
+    let links = vec![
+        QueuedLink::wire(1.2e7),
+        QueuedLink::wire(1e7).with(cross, 5),
+        QueuedLink::wire(1.1e7).with(cross, 6),
+    ];
+    let answer = measured(PairPick::LeastDelay, links);
     assert!(matches!(answer, Err(NoAnswer::NotConverged { .. })), "{answer:?}");
 }
 
 #[test]
 fn pairs_with_a_disturbed_sender_are_accounted_for_and_not_used() {
-    let mut method = Pair::new(Pick::Mode, 100, SHAPE);
-    let mut path = Path::new(vec![Link::wire(1e7)]);
+    let mut method = PairEstimator::new(PairPick::Mode, 100, SHAPE);
+    let mut path = SimulatedPath::new(vec![QueuedLink::wire(1e7)]);
     let mut nth = 0;
     while let Some(ask) = method.ask() {
         let mut train = path.send(&ask);
         nth += 1;
-        if train[0].kind == Kind::Primer && nth % 4 == 0 {
+        if train[0].kind == ProbeKind::Primer && nth % 4 == 0 {
             train[1].disturbed = true;
         }
-        if train[0].kind == Kind::Primer && nth % 4 == 1 {
+        if train[0].kind == ProbeKind::Primer && nth % 4 == 1 {
             train[2].left = None;
         }
         method.saw(&train);
@@ -106,13 +110,13 @@ fn pairs_with_a_disturbed_sender_are_accounted_for_and_not_used() {
 #[test]
 fn a_sender_that_is_held_up_does_not_look_like_a_slow_link() {
     const GAPS_US: [u64; 8] = [0, 47, 8, 8, 8, 30, 8, 11];
-    let mut method = Pair::new(Pick::Mode, 20, SHAPE);
+    let mut method = PairEstimator::new(PairPick::Mode, 20, SHAPE);
     for _ in 0..5 {
         let mut left = 1_000_000;
-        let passed = |(probe, gap): (&crate::Planned, u64)| {
+        let passed = |(probe, gap): (&crate::PlannedProbe, u64)| {
             left += gap * 1000;
             let came = Some(left + 100_000);
-            Passed {
+            PassedProbe {
                 kind: probe.kind,
                 length: probe.length,
                 left: Some(left),
@@ -129,15 +133,15 @@ fn a_sender_that_is_held_up_does_not_look_like_a_slow_link() {
 
 #[test]
 fn a_pair_is_never_the_end_of_its_burst_and_stands_at_several_places() {
-    let mut method = Pair::new(Pick::Mode, 60, SHAPE);
-    let mut path = Path::new(vec![Link::bucket(1e7, 15_140)]);
+    let mut method = PairEstimator::new(PairPick::Mode, 60, SHAPE);
+    let mut path = SimulatedPath::new(vec![QueuedLink::bucket(1e7, 15_140)]);
     let mut places = std::collections::BTreeSet::new();
     while let Some(ask) = method.ask() {
         let kinds: Vec<_> = ask.probes.iter().map(|probe| probe.kind).collect();
-        if let [primers @ .., Kind::Pair, Kind::Pair, Kind::Tail] = &kinds[..] {
+        if let [primers @ .., ProbeKind::Pair, ProbeKind::Pair, ProbeKind::Tail] = &kinds[..] {
             places.insert(primers.len());
         } else {
-            assert!(kinds.iter().all(|kind| *kind == Kind::Train), "{kinds:?}");
+            assert!(kinds.iter().all(|kind| *kind == ProbeKind::Train), "{kinds:?}");
         }
         let train = path.send(&ask);
         method.saw(&train);

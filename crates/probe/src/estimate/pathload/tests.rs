@@ -1,13 +1,13 @@
 use super::*;
-use crate::estimate::sim::{Cross, Link, Path};
+use crate::estimate::sim::{CrossTraffic, QueuedLink, SimulatedPath};
 use packetrig_units::Nanos;
 
-const SHAPE: Shape = Shape { length: 1_514, longest: 100, pause: Nanos::from_millis(20) };
-const FLEETS: Fleets = Fleets { probes: 100, streams: 12, most: 25 };
+const SHAPE: TrainShape = TrainShape { length: 1_514, longest: 100, pause: Nanos::from_millis(20) };
+const FLEETS: FleetShape = FleetShape { probes: 100, streams: 12, most: 25 };
 
-fn measured(links: Vec<Link>) -> Result<Estimate, NoAnswer> {
-    let mut method = Pathload::new(FLEETS, SHAPE);
-    Path::new(links).run(&mut method);
+fn measured(links: Vec<QueuedLink>) -> Result<RateEstimate, NoAnswer> {
+    let mut method = PathloadEstimator::new(FLEETS, SHAPE);
+    SimulatedPath::new(links).run(&mut method);
     method.answer()
 }
 
@@ -15,8 +15,9 @@ fn measured(links: Vec<Link>) -> Result<Estimate, NoAnswer> {
 fn the_range_holds_what_is_free() {
     let mut held = 0;
     for seed in 0..10 {
-        let cross = Cross::Poisson { bits_per_s: 4e6, length: 700 };
-        let links = vec![Link::wire(1e8), Link::wire(1e7).with(cross, seed), Link::wire(5e7)];
+        let cross = CrossTraffic::Poisson { bits_per_s: 4e6, length: 700 };
+        let links =
+            vec![QueuedLink::wire(1e8), QueuedLink::wire(1e7).with(cross, seed), QueuedLink::wire(5e7)];
         let estimate = measured(links).unwrap();
         assert!(estimate.high - estimate.low < 0.6e7, "{estimate:?}");
         held += i32::from(estimate.low <= 6.3e6 && estimate.high >= 5.7e6);
@@ -27,14 +28,16 @@ fn the_range_holds_what_is_free() {
 #[test]
 fn the_tight_link_need_not_be_the_narrow_one() {
     // 20 Mbit/s idle, then 50 Mbit/s with 40 of others: 10 are free.
-    let cross = Cross::Poisson { bits_per_s: 4e7, length: 1_000 };
-    let estimate = measured(vec![Link::wire(2e7), Link::wire(5e7).with(cross, 9)]).unwrap();
+    let cross = CrossTraffic::Poisson { bits_per_s: 4e7, length: 1_000 };
+    let estimate = measured(vec![QueuedLink::wire(2e7), QueuedLink::wire(5e7).with(cross, 9)]).unwrap();
     assert!(estimate.low <= 1.1e7 && estimate.high >= 0.9e7, "{estimate:?}");
 }
 
 #[test]
 fn all_of_an_idle_link_is_free_even_behind_a_bucket() {
-    for link in [Link::wire(1e7), Link::bucket(1e7, 3_100), Link::wire(1e6), Link::wire(1e8)] {
+    for link in
+        [QueuedLink::wire(1e7), QueuedLink::bucket(1e7, 3_100), QueuedLink::wire(1e6), QueuedLink::wire(1e8)]
+    {
         let truth = rate_of(&link).unwrap();
         let estimate = measured(vec![link]).unwrap();
         assert!(estimate.low <= 1.02 * truth && estimate.high >= 0.95 * truth, "{truth}: {estimate:?}");
@@ -45,9 +48,9 @@ fn all_of_an_idle_link_is_free_even_behind_a_bucket() {
 #[test]
 fn what_is_free_behind_a_large_bucket_and_beside_others() {
     for seed in 0..5 {
-        let cross = Cross::Poisson { bits_per_s: 5e6, length: 700 };
-        let mut method = Pathload::new(FLEETS, SHAPE);
-        Path::new(vec![Link::bucket(1e7, 12_000).with(cross, seed)]).run(&mut method);
+        let cross = CrossTraffic::Poisson { bits_per_s: 5e6, length: 700 };
+        let mut method = PathloadEstimator::new(FLEETS, SHAPE);
+        SimulatedPath::new(vec![QueuedLink::bucket(1e7, 12_000).with(cross, seed)]).run(&mut method);
         let estimate = method.answer().unwrap();
         assert!(estimate.low <= 5.5e6 && estimate.high >= 4.5e6, "{estimate:?}");
         assert!(estimate.high - estimate.low < 6e6, "{estimate:?}");
@@ -56,10 +59,10 @@ fn what_is_free_behind_a_large_bucket_and_beside_others() {
 
 #[test]
 fn streams_that_a_sender_cannot_keep_give_no_number_and_end_soon() {
-    let mut path = Path::new(vec![Link::wire(1e8)]);
+    let mut path = SimulatedPath::new(vec![QueuedLink::wire(1e8)]);
     // Gaps at this rate are 40 us.
     path.jitter_ns = 1_000_000.0;
-    let mut method = Pathload::new(FLEETS, SHAPE);
+    let mut method = PathloadEstimator::new(FLEETS, SHAPE);
     let trains = path.run(&mut method);
     let answer = method.answer();
     assert!(matches!(answer, Err(NoAnswer::TooFew { .. })), "{answer:?}");
@@ -67,20 +70,20 @@ fn streams_that_a_sender_cannot_keep_give_no_number_and_end_soon() {
 }
 
 /// By asking the link: how long a full queue takes.
-fn rate_of(link: &Link) -> Result<f64, NoAnswer> {
-    let mut method = super::super::Train::new(5, SHAPE);
-    Path::new(vec![link.clone()]).run(&mut method);
+fn rate_of(link: &QueuedLink) -> Result<f64, NoAnswer> {
+    let mut method = super::super::TrainEstimator::new(5, SHAPE);
+    SimulatedPath::new(vec![link.clone()]).run(&mut method);
     method.answer().map(|estimate| estimate.bits_per_s)
 }
 
 #[test]
 fn fleets_without_agreement_widen_the_grey_region_only() {
-    let mut search = Search::new(1e7);
-    search.learn(6e6, Trend::Unclear);
-    search.learn(8e6, Trend::Rising);
-    search.learn(4e6, Trend::Level);
+    let mut search = RateSearch::new(1e7);
+    search.learn(6e6, DelayTrend::Unclear);
+    search.learn(8e6, DelayTrend::Rising);
+    search.learn(4e6, DelayTrend::Level);
     assert_eq!((search.low, search.grey, search.high), (4e6, Some((6e6, 6e6)), 8e6));
     assert_eq!(search.next(), Some(7e6));
-    search.learn(5e6, Trend::Rising);
+    search.learn(5e6, DelayTrend::Rising);
     assert_eq!((search.grey, search.high), (None, 5e6));
 }

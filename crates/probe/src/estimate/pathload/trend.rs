@@ -9,7 +9,7 @@ use crate::estimate::gaps::median;
 
 /// What a stream, or a fleet of them, says of its rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Trend {
+pub(super) enum DelayTrend {
     /// It is more than what is free.
     Rising,
     /// It is not.
@@ -25,36 +25,36 @@ const AROUND: f64 = 0.1;
 
 /// Of the delays of a stream, which differ by less than `noise` for no reason.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the root of a count")]
-pub(super) fn of_stream(delays: &[f64], noise: f64) -> Trend {
+pub(super) fn of_stream(delays: &[f64], noise: f64) -> DelayTrend {
     let size = ((delays.len() as f64).sqrt() as usize).max(1);
     let medians: Vec<_> = delays.chunks(delays.len().div_ceil(size).max(1)).map(median).collect();
     let (Some(first), Some(last), pairs) = (medians.first(), medians.last(), medians.len() - 1) else {
-        return Trend::Unclear;
+        return DelayTrend::Unclear;
     };
     let up = medians.windows(2).filter(|two| two[1] > two[0]).count() as f64 / pairs.max(1) as f64;
     let moves: f64 = medians.windows(2).map(|two| (two[1] - two[0]).abs()).sum();
     if last - first <= noise {
-        return Trend::Level;
+        return DelayTrend::Level;
     }
     let net = (last - first) / moves;
     combined(compared(up, PCT), compared(net, PDT))
 }
 
-fn compared(value: f64, threshold: f64) -> Trend {
+fn compared(value: f64, threshold: f64) -> DelayTrend {
     if value > threshold * (1.0 + AROUND) {
-        Trend::Rising
+        DelayTrend::Rising
     } else if value < threshold * (1.0 - AROUND) {
-        Trend::Level
+        DelayTrend::Level
     } else {
-        Trend::Unclear
+        DelayTrend::Unclear
     }
 }
 
-fn combined(one: Trend, other: Trend) -> Trend {
+fn combined(one: DelayTrend, other: DelayTrend) -> DelayTrend {
     match (one, other) {
-        (Trend::Unclear, trend) | (trend, Trend::Unclear) => trend,
+        (DelayTrend::Unclear, trend) | (trend, DelayTrend::Unclear) => trend,
         (one, other) if one == other => one,
-        _ => Trend::Unclear,
+        _ => DelayTrend::Unclear,
     }
 }
 
@@ -65,12 +65,12 @@ mod tests {
     #[test]
     fn rising_level_and_neither() {
         let ramp: Vec<_> = (0..100).map(|n| f64::from(n) * 1_000.0 + f64::from(n % 7) * 900.0).collect();
-        assert_eq!(of_stream(&ramp, 50.0), Trend::Rising);
+        assert_eq!(of_stream(&ramp, 50.0), DelayTrend::Rising);
         let level: Vec<_> = (0..100).map(|n| f64::from(n * 37 % 11) * 900.0).collect();
-        assert_eq!(of_stream(&level, 50.0), Trend::Level);
-        assert_eq!(of_stream(&[7.0; 50], 0.0), Trend::Level);
+        assert_eq!(of_stream(&level, 50.0), DelayTrend::Level);
+        assert_eq!(of_stream(&[7.0; 50], 0.0), DelayTrend::Level);
         // A single step is a rise to the one test and none to the other.
         let step: Vec<_> = (0..100).map(|n| if n < 50 { 0.0 } else { 50_000.0 }).collect();
-        assert_eq!(of_stream(&step, 50.0), Trend::Unclear);
+        assert_eq!(of_stream(&step, 50.0), DelayTrend::Unclear);
     }
 }

@@ -10,7 +10,7 @@ use crate::sender::{Sender, Train, Way};
 use anyhow::{Context, ensure};
 use packetrig_eval::Effort;
 use packetrig_eval::output::{Output, Table};
-use packetrig_probe::Mechanism;
+use packetrig_probe::ReleaseMechanism;
 use packetrig_sys::clock;
 use packetrig_testkit::lab::{INTERFACE, LabPort};
 use packetrig_units::{MonoTime, Nanos};
@@ -91,7 +91,7 @@ fn measure(case: Case, trains: u32) -> anyhow::Result<(Series, Series, Series)> 
     }
     let files = tempfile::tempdir()?;
     let file = files.path().join("sent.pcap");
-    let mut sender = Sender::open(&cable.lab.ports()[0], &Way::usual(Mechanism::Spin), 1)?;
+    let mut sender = Sender::open(&cable.lab.ports()[0], &Way::usual(ReleaseMechanism::Spin), 1)?;
     let tcpdump = Tcpdump::start(&cable.lab.ports()[0], &file)?;
     let mut arrived = Vec::new();
     for number in 0..trains {

@@ -9,8 +9,8 @@ use crate::load::Load;
 use crate::sender::{Sender, Train, Way};
 use packetrig_eval::Effort;
 use packetrig_eval::output::{Output, Table};
-use packetrig_probe::{Mechanism, Stage};
-use packetrig_prober::release::Gone;
+use packetrig_probe::{DepartureStage, ReleaseMechanism};
+use packetrig_prober::release::DepartedFrame;
 use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};
 
@@ -28,17 +28,17 @@ struct Found {
     released: Series,
     frames: u64,
     /// Frames that arrived outside of hand-over's end, beyond its interval.
-    stages: Vec<Stage>,
+    stages: Vec<DepartureStage>,
 }
 
 impl Found {
-    fn take(&mut self, gone: &Gone, at: u64) {
+    fn take(&mut self, gone: &DepartedFrame, at: u64) {
         self.frames += 1;
-        let off = |stamp: packetrig_probe::Stamp| difference(at, stamp.middle());
+        let off = |stamp: packetrig_probe::ProbeStamp| difference(at, stamp.middle());
         self.last.extend(judge::left(gone).map(off));
         self.released.extend(gone.released.map(off));
         for departure in &gone.departures {
-            if departure.stage == Stage::Driver {
+            if departure.stage == DepartureStage::Driver {
                 self.driver.push(off(departure.stamp));
             }
             if !self.stages.contains(&departure.stage) {
@@ -95,7 +95,7 @@ pub(crate) fn evaluate(effort: Effort, output: &mut Output) -> anyhow::Result<()
     Ok(())
 }
 
-fn row(mechanism: Mechanism, load: Load, found: &Found) -> Vec<String> {
+fn row(mechanism: ReleaseMechanism, load: Load, found: &Found) -> Vec<String> {
     let stages: Vec<String> = found.stages.iter().map(|stage| format!("{stage:?}").to_lowercase()).collect();
     let mut cells =
         vec![mechanism.to_string(), load.name().to_owned(), found.frames.to_string(), stages.join(" ")];
@@ -107,11 +107,11 @@ fn row(mechanism: Mechanism, load: Load, found: &Found) -> Vec<String> {
     cells
 }
 
-fn measure(load: Load, trains: u32) -> anyhow::Result<Vec<(Mechanism, Found)>> {
+fn measure(load: Load, trains: u32) -> anyhow::Result<Vec<(ReleaseMechanism, Found)>> {
     let mut cables = [Cable::new(false)?, Cable::new(true)?];
     let mut senders = Vec::new();
-    for (whose, mechanism) in (0..).zip(Mechanism::ALL) {
-        let merging = mechanism == Mechanism::Live;
+    for (whose, mechanism) in (0..).zip(ReleaseMechanism::ALL) {
+        let merging = mechanism == ReleaseMechanism::Live;
         let way = Way::usual(mechanism).with_stamps();
         let from = &cables[usize::from(merging)].lab.ports()[0];
         if let Ok(sender) = Sender::open(from, &way, whose) {

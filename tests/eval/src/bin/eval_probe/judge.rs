@@ -6,8 +6,8 @@ use crate::trains::Turn;
 use packetrig_eval::output::{Goal, Output};
 use packetrig_eval::plot::{self, Titles};
 use packetrig_probe::choice::choose;
-use packetrig_probe::{Mechanism, Stamp};
-use packetrig_prober::release::{Gone, Manner};
+use packetrig_probe::{ProbeStamp, ReleaseMechanism};
+use packetrig_prober::release::{DepartedFrame, ReleaseOptions};
 
 /// The sequential sender's p99 error is to be this many times the best one's.
 const TIMES: f64 = 10.0;
@@ -15,7 +15,7 @@ const TIMES: f64 = 10.0;
 const WITHIN: f64 = 2.0;
 
 /// The truest word of a mechanism on when a frame left.
-pub(crate) fn left(gone: &Gone) -> Option<Stamp> {
+pub(crate) fn left(gone: &DepartedFrame) -> Option<ProbeStamp> {
     let last = gone.departures.iter().max_by_key(|departure| departure.stage);
     last.map(|departure| departure.stamp).or(gone.released).or(gone.handed_over)
 }
@@ -23,7 +23,7 @@ pub(crate) fn left(gone: &Gone) -> Option<Stamp> {
 /// One sender in one table.
 struct Row {
     name: String,
-    mechanism: Option<Mechanism>,
+    mechanism: Option<ReleaseMechanism>,
     /// As the program does it unless it is told otherwise.
     usual: bool,
     merges: bool,
@@ -34,8 +34,8 @@ impl Row {
     /// A mechanism of ours, over the cable that it needs; a stand beside it is none.
     fn is_ours(&self) -> bool {
         match self.mechanism {
-            None | Some(Mechanism::Sleep) => false,
-            Some(Mechanism::Live) => true,
+            None | Some(ReleaseMechanism::Sleep) => false,
+            Some(ReleaseMechanism::Live) => true,
             Some(_) => !self.merges,
         }
     }
@@ -54,9 +54,9 @@ impl Trains {
         let row = |turn: &Turn| Row {
             name: turn.name.clone(),
             mechanism: turn.ours.map(|(mechanism, _)| mechanism),
-            usual: turn
-                .ours
-                .is_some_and(|(_, manner)| manner == Manner { stamps: manner.stamps, ..Manner::usual() }),
+            usual: turn.ours.is_some_and(|(_, manner)| {
+                manner == ReleaseOptions { stamps: manner.stamps, ..ReleaseOptions::usual() }
+            }),
             merges: turn.merging,
             p99: turn.found.between.absolute().permille(990),
         };
@@ -91,7 +91,7 @@ impl Trains {
             let why = "spin and gate do not both run here".to_owned();
             return output.goal("default", "nothing", "a default", &Goal::Unsupported(why));
         };
-        let default = if worst <= WITHIN { Mechanism::Spin } else { Mechanism::Gate };
+        let default = if worst <= WITHIN { ReleaseMechanism::Spin } else { ReleaseMechanism::Gate };
         let all: Vec<String> = ratios.iter().map(|ratio| format!("{ratio:.2}")).collect();
         let usual = choose(|_| true, None).0;
         let measured = format!(
@@ -114,7 +114,7 @@ fn ratio(rows: &[Row]) -> Option<f64> {
         let is_it = |row: &&Row| row.mechanism == Some(mechanism) && row.usual && !row.merges;
         rows.iter().find(is_it).and_then(|row| row.p99)
     };
-    Some(p99(Mechanism::Spin)? as f64 / p99(Mechanism::Gate)?.max(1) as f64)
+    Some(p99(ReleaseMechanism::Spin)? as f64 / p99(ReleaseMechanism::Gate)?.max(1) as f64)
 }
 
 fn best(output: &mut Output, load: Load, gap_us: u64, rows: &[Row]) {

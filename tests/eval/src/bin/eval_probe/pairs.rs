@@ -7,7 +7,7 @@ use crate::sender::{Sender, Train, Way};
 use anyhow::Context;
 use packetrig_eval::Effort;
 use packetrig_eval::output::{Output, Table};
-use packetrig_probe::Mechanism;
+use packetrig_probe::ReleaseMechanism;
 use packetrig_sys::clock;
 use packetrig_sys::netns::NetNs;
 use packetrig_sys::packet::{FrameOptions, FrameSocket};
@@ -160,8 +160,8 @@ fn begin(cables: &[Cable; 2]) -> anyhow::Result<Vec<Turn>> {
         turn("raw socket, two sends, far end merges", Who::TwoCalls(raw(merges)?), true, 102),
         turn("raw socket, sendmmsg", Who::OneCall(raw(plain)?), false, 101),
     ];
-    for (whose, mechanism) in (0..).zip(Mechanism::ALL) {
-        let merging = mechanism == Mechanism::Live;
+    for (whose, mechanism) in (0..).zip(ReleaseMechanism::ALL) {
+        let merging = mechanism == ReleaseMechanism::Live;
         let from = &cables[usize::from(merging)].lab.ports()[0];
         if let Ok(sender) = Sender::open(from, &Way::usual(mechanism), whose) {
             let name = if merging { "live, far end merges" } else { mechanism.name() };

@@ -2,31 +2,35 @@
 
 use crate::frames::{self, Key};
 use packetrig_plan::PortLocation;
-use packetrig_probe::Mechanism;
+use packetrig_probe::ReleaseMechanism;
 use packetrig_prober::Error;
-use packetrig_prober::release::{self, Due, Gone, Manner, Release};
+use packetrig_prober::release::{self, DepartedFrame, DueFrame, FrameRelease, ReleaseOptions};
 use packetrig_testkit::lab::{INTERFACE, LabPort};
 use packetrig_units::{MonoTime, Nanos};
 
 /// A mechanism and how it works.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Way {
-    pub(crate) mechanism: Mechanism,
-    pub(crate) manner: Manner,
+    pub(crate) mechanism: ReleaseMechanism,
+    pub(crate) manner: ReleaseOptions,
     /// In tables.
     pub(crate) name: String,
 }
 
 impl Way {
     /// With the usual manner; what tables call it is the mechanism's name.
-    pub(crate) fn usual(mechanism: Mechanism) -> Self {
-        Self { mechanism, manner: Manner { stamps: false, ..Manner::usual() }, name: mechanism.to_string() }
+    pub(crate) fn usual(mechanism: ReleaseMechanism) -> Self {
+        Self {
+            mechanism,
+            manner: ReleaseOptions { stamps: false, ..ReleaseOptions::usual() },
+            name: mechanism.to_string(),
+        }
     }
 
     /// Handed over so long ahead.
     pub(crate) fn ahead(self, us: u64) -> Self {
         Self {
-            manner: Manner { ahead: Nanos::from_micros(us), ..self.manner },
+            manner: ReleaseOptions { ahead: Nanos::from_micros(us), ..self.manner },
             name: format!("{}, {us} us ahead", self.name),
             ..self
         }
@@ -34,19 +38,19 @@ impl Way {
 
     /// Spinning from so long before an instant on.
     pub(crate) fn spinning_from(self, us: u64) -> Self {
-        let manner = Manner { spin_from: Nanos::from_micros(us), ..self.manner };
+        let manner = ReleaseOptions { spin_from: Nanos::from_micros(us), ..self.manner };
         Self { manner, name: format!("{}, from {us} us before", self.name), ..self }
     }
 
     /// As programs are that ask for nothing.
     pub(crate) fn plain(slack: Nanos) -> Self {
-        let way = Self::usual(Mechanism::Sleep);
+        let way = Self::usual(ReleaseMechanism::Sleep);
         let name = format!("sleep, slack {slack}");
-        Self { manner: Manner { slack, priority: None, ..way.manner }, name, ..way }
+        Self { manner: ReleaseOptions { slack, priority: None, ..way.manner }, name, ..way }
     }
 
     pub(crate) fn with_stamps(self) -> Self {
-        Self { manner: Manner { stamps: true, ..self.manner }, ..self }
+        Self { manner: ReleaseOptions { stamps: true, ..self.manner }, ..self }
     }
 }
 
@@ -70,7 +74,7 @@ impl Train {
 
 /// An open mechanism.
 pub(crate) struct Sender {
-    mechanism: Box<dyn Release>,
+    mechanism: Box<dyn FrameRelease>,
     whose: u16,
 }
 
@@ -83,10 +87,11 @@ impl Sender {
     }
 
     /// Sends a train; what became of each frame.
-    pub(crate) fn send(&mut self, train: Train) -> anyhow::Result<Vec<Gone>> {
+    pub(crate) fn send(&mut self, train: Train) -> anyhow::Result<Vec<DepartedFrame>> {
         let key = |number| Key { whose: self.whose, train: train.number, number };
         let all: Vec<Vec<u8>> = (0..train.frames).map(|n| frames::frame(key(n), train.size)).collect();
-        let due: Vec<Due<'_>> = (0..).zip(&all).map(|(n, frame)| Due { at: train.due(n), frame }).collect();
+        let due: Vec<DueFrame<'_>> =
+            (0..).zip(&all).map(|(n, frame)| DueFrame { at: train.due(n), frame }).collect();
         let mut gone = Vec::with_capacity(due.len());
         self.mechanism.release(&due, &mut gone)?;
         Ok(gone)

@@ -11,8 +11,8 @@ use crate::referee::Seen;
 use crate::sender::{Sender, Train, Way};
 use packetrig_eval::Effort;
 use packetrig_eval::output::{Output, Table};
-use packetrig_probe::Mechanism;
-use packetrig_prober::release::{Gone, Manner};
+use packetrig_probe::ReleaseMechanism;
+use packetrig_prober::release::{DepartedFrame, ReleaseOptions};
 use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};
 use packetrig_wire::pattern::mix;
@@ -39,7 +39,7 @@ enum Who {
 pub(crate) struct Turn {
     pub(crate) name: String,
     /// Mechanism and manner; `None` of peers.
-    pub(crate) ours: Option<(Mechanism, Manner)>,
+    pub(crate) ours: Option<(ReleaseMechanism, ReleaseOptions)>,
     who: Who,
     /// Over the cable whose far end merges.
     pub(crate) merging: bool,
@@ -64,7 +64,7 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    fn take(&mut self, train: &Train, gone: Option<&[Gone]>, seen: &[Seen]) {
+    fn take(&mut self, train: &Train, gone: Option<&[DepartedFrame]>, seen: &[Seen]) {
         self.sent += u64::from(train.frames);
         self.lost += u64::from(train.frames).saturating_sub(seen.len() as u64);
         let gap = train.gap.as_u64();
@@ -149,23 +149,23 @@ fn table(turns: &[Turn]) -> Table {
 
 /// Our ways and over which cable; baselines first.
 fn ways() -> Vec<(Way, bool)> {
-    let fifo = Way::usual(Mechanism::Sleep);
+    let fifo = Way::usual(ReleaseMechanism::Sleep);
     let fifo = Way { name: "sleep, slack 1ns, FIFO".to_owned(), ..fifo };
     let mut ways = vec![
         (Way::plain(Nanos::from_micros(50)), false),
         (Way::plain(Nanos::new(1)), false),
         (fifo, false),
-        (Way::usual(Mechanism::Spin), false),
-        (Way::usual(Mechanism::Spin).spinning_from(AWAKE_US), false),
+        (Way::usual(ReleaseMechanism::Spin), false),
+        (Way::usual(ReleaseMechanism::Spin).spinning_from(AWAKE_US), false),
     ];
-    ways.extend(AHEAD_US.map(|us| (Way::usual(Mechanism::Gate).ahead(us), false)));
-    for mechanism in [Mechanism::Fq, Mechanism::Etf, Mechanism::Launch] {
+    ways.extend(AHEAD_US.map(|us| (Way::usual(ReleaseMechanism::Gate).ahead(us), false)));
+    for mechanism in [ReleaseMechanism::Fq, ReleaseMechanism::Etf, ReleaseMechanism::Launch] {
         ways.push((Way::usual(mechanism), false));
     }
-    let spin = Way::usual(Mechanism::Spin);
+    let spin = Way::usual(ReleaseMechanism::Spin);
     ways.push((Way { name: "spin, far end merges".to_owned(), ..spin }, true));
     let live = |us| {
-        let way = Way::usual(Mechanism::Live).ahead(us);
+        let way = Way::usual(ReleaseMechanism::Live).ahead(us);
         (Way { name: format!("{}, far end merges", way.name), ..way }, true)
     };
     ways.extend(AHEAD_US.map(live));
