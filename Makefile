@@ -20,7 +20,7 @@ ROOM ?=
 PACKAGE = $(if $(filter cli,$(ROOM)),packetrig,$(if $(filter xtask,$(ROOM)),xtask,packetrig-$(ROOM)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all room fmt lint bench fuzz memory-order clean \
+.PHONY: help demo test test-all room fmt lint house book bench fuzz memory-order clean \
 	eval-frame eval-rate eval-otg eval-meter eval-collect eval-flows eval-fleet eval-faults eval-tap eval-probe eval-truth \
 	eval-safety eval-loop \
 	setup-test setup-all check-fmt check-scripts check-deps check-docs build-tests test-lab test-slow test-report test-vm test-guest test-guest-fleet
@@ -102,6 +102,13 @@ test-guest-fleet:
 
 check-docs:
 	RUSTDOCFLAGS="$(RUSTDOC_LINTS:%=-Drustdoc::%)" $(CARGO) doc --workspace --no-deps --locked
+
+house: ## Names, closures, tuples and comments of the code beside what is wanted
+	@$(CARGO) run -q --locked -p xtask -- house
+
+book: ## Render the book to target/book (mdBook, built on first use), its links checked
+	@$(CARGO) run -q --locked -p xtask -- pages
+	"$$(scripts/clients.sh mdbook)" build docs
 
 bench: ## Speed of the inner loops, printed
 	@for example in $$(find crates -path '*/examples/*_speed.rs'); do \

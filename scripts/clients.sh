@@ -11,6 +11,7 @@
 #   clients.sh otgen     the command-line OTG client
 #   clients.sh readers   DuckDB, polars, the engine of ClickHouse and a Kafka client; prints the interpreter that has them
 #   clients.sh stamp     another implementation of STAMP, both ends
+#   clients.sh mdbook    what renders the book
 #   clients.sh kafka     a Kafka broker, which takes java to run; prints the directory of its jars
 set -eu
 cd "$(dirname "$0")/.."
@@ -52,9 +53,17 @@ cargo_tool() {
         echo "$cache/$1-$2/bin/$1"
         return
     fi
+    cargo_program "$1" "$2"
+}
+
+# cargo_program NAME VERSION OPTION…: a program that is built from its crate.
+cargo_program() {
+    name=$1
     place="$cache/$1-$2.built"
-    [ -e "$place/bin/$1" ] || cargo install "$1" --version "$2" --locked --quiet --root "$place" >&2
-    echo "$place/bin/$1"
+    version=$2
+    shift 2
+    [ -e "$place/bin/$name" ] || cargo install "$name" --version "$version" --locked --quiet --root "$place" "$@" >&2
+    echo "$place/bin/$name"
 }
 
 want_go() {
@@ -72,6 +81,7 @@ go_program() {
 case $what in
 nextest) cargo_tool cargo-nextest 0.9.148 ;;
 deny) cargo_tool cargo-deny 0.20.2 ;;
+mdbook) cargo_program mdbook 0.5.4 --no-default-features --features search ;;
 nats) go_program nats-server v2.15.2 github.com/nats-io/nats-server/v2 ;;
 snappi) locked_python snappi ;;
 old) locked_python old ;;

@@ -1,20 +1,22 @@
-//! Chores of the workspace: `layers` holds the walls between rooms, `promises` looks for the tests that promises name, `lab`
-//! gives a command a private network, `vm` a machine with another kernel, `vm-fleet` a fleet of two of them.
+//! Chores of the workspace: `layers` checks which room uses which, `names` and `house` how types are called, `pages` the
+//! links between pages, `promises` looks for the tests that promises name, `lab` gives a command a private network, `vm` a machine with another kernel, `vm-fleet` a fleet of two of them.
 //!
 //! Nothing of the product is here. `anyhow` is fine in this place: a chore that fails prints why and ends.
 #![forbid(unsafe_code)]
 
+mod house;
 mod lab;
 mod layers;
 mod metadata;
+mod pages;
 mod promises;
 mod vm;
 
 use anyhow::{Result, bail};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-const USAGE: &str =
-    "usage: cargo run -p xtask -- layers | promises | lab -- COMMAND… | vm -- COMMAND… | vm-fleet";
+const USAGE: &str = "usage: cargo run -p xtask -- house | layers | names | pages | promises | lab -- COMMAND… | vm -- COMMAND… | vm-fleet";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -31,6 +33,9 @@ fn perform(arguments: &[String]) -> Result<ExitCode> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words[..] {
         ["layers"] => Ok(check("layers", &layers::check()?)),
+        ["house"] => house::compare(&promises::root()),
+        ["names"] => Ok(check("names", &house::check_names(&promises::root())?)),
+        ["pages"] => Ok(check("pages", &pages::check(&promises::root())?)),
         ["promises"] => Ok(check("promises", &promises::check(&promises::root())?)),
         ["lab", "--", command, ref rest @ ..] => lab::run(command, rest),
         ["vm", ref words @ ..] => vm::run(words),
@@ -44,6 +49,27 @@ struct Checked {
     /// What was looked at, in words.
     looked_at: String,
     violations: Vec<String>,
+}
+
+/// Files with this ending below `root`, named from there. What is built or hidden is left out.
+fn sources(root: &Path, ending: &str) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    let mut directories = vec![PathBuf::new()];
+    while let Some(directory) = directories.pop() {
+        for entry in std::fs::read_dir(root.join(&directory))? {
+            let entry = entry?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let path = directory.join(&name);
+            if entry.file_type()?.is_dir() {
+                let is_source = !name.starts_with('.') && name != "target" && name != "node_modules";
+                directories.extend(is_source.then_some(path));
+            } else if name.ends_with(ending) {
+                names.push(path.to_string_lossy().into_owned());
+            }
+        }
+    }
+    names.sort_unstable();
+    Ok(names)
 }
 
 fn check(name: &str, checked: &Checked) -> ExitCode {

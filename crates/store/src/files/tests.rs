@@ -184,7 +184,7 @@ fn the_description_of_the_tables_names_those_that_are_written_and_every_column_o
 #[test]
 fn the_book_describes_every_column() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/book/result-columns.md");
-    let mut text = "# Columns of the result tables\n\nA run writes its tables as CSV files. `csv-metadata.json` beside them describes every column for programs ([CSV on\nthe Web](https://www.w3.org/TR/tabular-data-primer/)). An empty cell means *not known*, which is not zero.\n".to_owned();
+    let mut text = "# Columns of the result tables\n\nA run writes its tables as CSV files. `csv-metadata.json` beside them describes every column for programs\n([CSV on the Web](https://www.w3.org/TR/tabular-data-primer/)). An empty cell means *not known*, which is not zero.\n".to_owned();
     for table in TableDescription::all() {
         text.extend([
             "\n## ",

@@ -1,0 +1,178 @@
+//! How the words of the code compare with what is wanted: names of types, closures, tuples, comments. `names` alone is a check that
+//! fails; the table informs.
+
+use crate::{Checked, report, sources};
+use anyhow::{Context, Result};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Names that may stand for types in three files or more.
+const MOST_SHARED: usize = 12;
+/// In so many files a name says nothing in a search.
+const MANY_FILES: usize = 3;
+/// Names that are the same everywhere by custom.
+const CUSTOMARY: [&str; 9] =
+    ["Error", "Result", "Config", "Options", "Builder", "Args", "Kind", "Iter", "Inner"];
+
+/// What the product's code has of each kind of line and name.
+#[derive(Debug, Default)]
+struct CodeCensus {
+    /// Files that define a type of this name.
+    types: BTreeMap<String, BTreeSet<String>>,
+    definitions: usize,
+    one_word: usize,
+    code: usize,
+    comments: usize,
+    documentation: usize,
+    short_documentation: usize,
+    closures: usize,
+    tuples: usize,
+}
+
+/// Fails if too many names stand for several types.
+pub(crate) fn check_names(root: &Path) -> Result<Checked> {
+    let census = CodeCensus::of(root)?;
+    let shared: Vec<String> =
+        census.shared().map(|(name, files)| format!("{name} is a type in {files} files")).collect();
+    let looked_at =
+        format!("{} names of types, {} in {MANY_FILES} files or more", census.types.len(), shared.len());
+    Ok(Checked { looked_at, violations: if shared.len() > MOST_SHARED { shared } else { Vec::new() } })
+}
+
+/// Prints what was measured beside what is wanted; fails if something is missed.
+pub(crate) fn compare(root: &Path) -> Result<ExitCode> {
+    let census = CodeCensus::of(root)?;
+    let thousands = census.code as f64 / 1000.0;
+    let lines = (census.code + census.comments + census.documentation) as f64;
+    let most =
+        |name, measured: f64, wanted: f64| HouseRow { name, measured, wanted, is_met: measured <= wanted };
+    let comments = 100.0 * census.comments as f64 / lines;
+    let rows = [
+        most("type names of one word, %", 100.0 * census.one_word as f64 / census.definitions as f64, 35.0),
+        most("type names defined in three files or more", census.shared().count() as f64, MOST_SHARED as f64),
+        most("named closures per 1000 lines", census.closures as f64 / thousands, 1.0),
+        most("`let` of tuples per 1000 lines", census.tuples as f64 / thousands, 3.0),
+        HouseRow {
+            name: "comments inside code, %",
+            measured: comments,
+            wanted: 2.5,
+            is_met: comments >= 2.5,
+        },
+        most("doc lines of three words or fewer", census.short_documentation as f64, 150.0),
+    ];
+    report(&format!("{} lines of code, {} definitions of types", census.code, census.definitions));
+    for HouseRow { name, measured, wanted, is_met } in &rows {
+        report(&format!(
+            "{name:44}{measured:8.1}   wanted {wanted:6.1}   {}",
+            if *is_met { "met" } else { "missed" }
+        ));
+    }
+    Ok(if rows.iter().all(|row| row.is_met) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// A line of the table.
+struct HouseRow {
+    name: &'static str,
+    measured: f64,
+    wanted: f64,
+    is_met: bool,
+}
+
+impl CodeCensus {
+    fn of(root: &Path) -> Result<Self> {
+        let mut census = Self::default();
+        for name in sources(root, ".rs")?.iter().filter(|name| is_product(name)) {
+            let text =
+                std::fs::read_to_string(root.join(name)).with_context(|| format!("cannot read {name}"))?;
+            census.take(name, &text);
+        }
+        Ok(census)
+    }
+
+    fn take(&mut self, file: &str, text: &str) {
+        let product = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        for line in product.lines().map(str::trim).filter(|line| !line.is_empty()) {
+            if line.starts_with("///") || line.starts_with("//!") {
+                self.documentation += 1;
+                let words = line.trim_start_matches(['/', '!']).split_whitespace().count();
+                self.short_documentation += usize::from((1..=3).contains(&words));
+            } else if line.starts_with("//") {
+                self.comments += 1;
+            } else {
+                self.code += 1;
+                self.take_code(file, line);
+            }
+        }
+    }
+
+    fn take_code(&mut self, file: &str, line: &str) {
+        self.tuples += usize::from(line.starts_with("let (") && !line.starts_with("let ()"));
+        self.closures += usize::from(names_a_closure(line));
+        if let Some(name) = type_defined_in(line) {
+            self.definitions += 1;
+            self.one_word += usize::from(is_one_word(name));
+            self.types.entry(name.to_owned()).or_default().insert(file.to_owned());
+        }
+    }
+
+    fn shared(&self) -> impl Iterator<Item = (&str, usize)> {
+        let counts = self.types.iter().map(|(name, files)| (name.as_str(), files.len()));
+        counts.filter(|(name, files)| *files >= MANY_FILES && !CUSTOMARY.contains(name))
+    }
+}
+
+fn is_product(name: &str) -> bool {
+    let is_test = ["/tests/", "/tests.rs", "/benches/", "_test.rs", "/examples/"]
+        .iter()
+        .any(|part| name.contains(part));
+    name.starts_with("crates/") && !is_test
+}
+
+/// `let name = |…|`, also `mut` and `move`.
+fn names_a_closure(line: &str) -> bool {
+    let value = line.strip_prefix("let ").and_then(|rest| rest.split_once(" = "));
+    value.is_some_and(|(name, value)| {
+        let value = value.strip_prefix("move ").unwrap_or(value);
+        value.starts_with('|')
+            && name.trim_start_matches("mut ").chars().all(|c| c.is_alphanumeric() || c == '_')
+    })
+}
+
+fn type_defined_in(line: &str) -> Option<&str> {
+    let mut words = line.split_whitespace().skip_while(|word| word.starts_with("pub") || *word == "unsafe");
+    if !matches!(words.next()?, "struct" | "enum" | "trait" | "union") {
+        return None;
+    }
+    words.next()?.split(|c: char| !c.is_alphanumeric() && c != '_').next()
+}
+
+fn is_one_word(name: &str) -> bool {
+    name.chars().skip(1).all(|c| c.is_lowercase() || c.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "//! Short.\n/// This says what it is.\npub(crate) struct One<'a> {\n    // why\n    pub enum TwoWords {\nuse a::struct_like;\nunsafe trait Three: Send {\nlet f = |x| x;\nlet (a, b) = c;\nlet x = a || b;\n#[cfg(test)]\nmod tests {\n struct Four;";
+
+    #[test]
+    fn lines_and_names_of_the_product_are_counted_and_those_of_tests_are_not() {
+        let mut census = CodeCensus::default();
+        census.take("a.rs", TEXT);
+        assert_eq!(census.types.keys().collect::<Vec<_>>(), ["One", "Three", "TwoWords"]);
+        assert_eq!((census.definitions, census.one_word), (3, 2));
+        assert_eq!((census.documentation, census.short_documentation, census.comments), (2, 1, 1));
+        assert_eq!((census.code, census.closures, census.tuples), (7, 1, 1));
+    }
+
+    #[test]
+    fn a_name_in_three_files_is_shared_unless_it_is_customary() {
+        let mut census = CodeCensus::default();
+        for file in ["a.rs", "b.rs", "c.rs"] {
+            census.take(file, "struct Place;\nenum Error {");
+        }
+        assert_eq!(census.shared().collect::<Vec<_>>(), [("Place", 3)]);
+    }
+}
