@@ -42,13 +42,13 @@ python_environment() {
 # locked_python LIST: the interpreter of an environment with the packages of scripts/python-LIST.txt and no others, each of
 # the hash that is written there.
 locked_python() {
-    python_environment "python-$1" --no-deps --require-hashes --requirement "$PWD/scripts/python-$1.txt"
+    python_environment "python-$1" --no-deps --require-hashes --requirement "scripts/python-$1.txt"
     echo "$place/bin/python"
 }
 
 # cargo_tool NAME VERSION: a cargo subcommand. Its wheel has the program ready; where there is none for this machine, it is built.
 cargo_tool() {
-    requirement="$PWD/scripts/$1.txt"
+    requirement="scripts/$1.txt"
     if (python_environment "$1-$2" --no-deps --require-hashes --requirement "$requirement"); then
         echo "$cache/$1-$2/bin/$1"
         return

@@ -1,13 +1,16 @@
-//! Compiles the BPF programs in `bpf/` with clang.
+//! Compiles the BPF programs in `bpf/` with clang, and makes constants of the layouts in `bpf/layout/`, which the compiler has compared
+//! with the programs' structures: user space and programs cannot disagree about where something is.
 //!
 //! A missing clang fails with one sentence naming the package. `PACKETRIG_SKIP_BPF=1` puts empty objects in their
 //! place, for checks of the Rust code alone; loading them fails. `PACKETRIG_BPF_BARRIERS=1` compiles them as for processors
 //! that reorder loads and stores, so that tests can run those programs here, too.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const PROGRAMS: [&str; 6] = ["gate", "meter", "receive", "send", "tap", "train"];
+const LAYOUTS: [&str; 7] = ["gate", "hold", "meter", "rings", "send", "tap", "train"];
 
 fn main() -> Result<(), String> {
     println!("cargo::rerun-if-changed=bpf");
@@ -15,6 +18,8 @@ fn main() -> Result<(), String> {
     println!("cargo::rerun-if-env-changed=PACKETRIG_BPF_BARRIERS");
     println!("cargo::rerun-if-env-changed=CLANG");
     let out = PathBuf::from(std::env::var_os("OUT_DIR").unwrap_or_default());
+    std::fs::write(out.join("layout.rs"), layout_constants()?)
+        .map_err(|error| format!("layout.rs: {error}"))?;
     for program in PROGRAMS {
         let (source, object) =
             (Path::new("bpf").join(format!("{program}.bpf.c")), out.join(format!("{program}.o")));
@@ -25,6 +30,42 @@ fn main() -> Result<(), String> {
         compile(&source, &object)?;
     }
     Ok(())
+}
+
+/// A module for each file of layouts: `FIELD(ring, read, 64)` becomes `ring::READ`, `SIZE(ring, n)` `ring::SIZE`. A `NUMBER_32` is of 32 bits.
+fn layout_constants() -> Result<String, String> {
+    let mut text = String::new();
+    for name in LAYOUTS {
+        let path = format!("bpf/layout/{name}.h");
+        let header = std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
+        text.extend(["pub(crate) mod ", name, " {\n", &constants_of(&header), "}\n"]);
+    }
+    Ok(text)
+}
+
+fn constants_of(header: &str) -> String {
+    let mut modules: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for line in header.lines() {
+        let Some((kind, rest)) = line.split_once('(') else { continue };
+        let arguments: Vec<&str> = rest.trim_end_matches(')').split(", ").collect();
+        let (module, constant, value) = match (kind, &arguments[..]) {
+            ("FIELD", [of, field, value]) => (*of, field.to_uppercase(), value),
+            ("SIZE", [of, value]) => (*of, "SIZE".to_owned(), value),
+            ("NUMBER" | "NUMBER_32", [constant, value]) => ("", (*constant).to_owned(), value),
+            _ => continue,
+        };
+        let kind = if kind == "NUMBER_32" { "u32" } else { "usize" };
+        let line = format!("pub(crate) const {constant}: {kind} = {value};\n");
+        modules.entry(module).or_default().push(line);
+    }
+    let mut text = String::new();
+    for (module, constants) in modules {
+        match module {
+            "" => text.extend(constants),
+            _ => text.extend([format!("pub(crate) mod {module} {{\n"), constants.concat(), "}\n".to_owned()]),
+        }
+    }
+    text
 }
 
 fn compile(source: &Path, object: &Path) -> Result<(), String> {

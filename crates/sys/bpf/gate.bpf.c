@@ -55,4 +55,6 @@ int hold_back(struct __sk_buff *skb)
 	return NEXT;
 }
 
+#include "layout/gate.h"
+
 char licence[] SEC("license") = "Dual BSD/GPL";

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Holding a frame back until its instant, and writing down when it was let go. Layouts are known to src/hold/. */
+/* Holding a frame back until its instant, and writing down when it was let go. layout/hold.h states where user space finds it. */
 #pragma once
 #include "kernel.h"
 
@@ -21,6 +21,8 @@ struct slot {
 #define NEAR 4000ull
 #define FAR_TURNS 3000
 #define NEAR_TURNS 1000
+
+#include "layout/hold.h"
 
 INLINE u64 look(u64 before, u64 *gaps)
 {

@@ -35,26 +35,36 @@ static long (*bpf_xdp_store_bytes)(struct xdp_md *ctx, u32 offset, void *buf, u3
 #define SHORT 128u
 
 /*
- * Copies a frame of 8 to SHORT bytes out of or into memory of at least SHORT + 8 bytes; the last word overlaps the one before.
- * Zero if it was not all there.
+ * READ_SHORT copies a frame of 8 to SHORT bytes into memory of at least SHORT + 8 bytes, WRITE_SHORT copies such memory into the
+ * frame; the last word overlaps the one before. Zero if the frame is shorter. Each bound is compared with the end of the frame in
+ * the form that the verifier follows, so both are macros: it loses what it knows of a pointer that is an argument.
  */
-#define COPY_SHORT(ctx, len, FROM, TO) ({ \
-	u8 *frame = (void *)(long)(ctx)->data, *end = (void *)(long)(ctx)->data_end; \
-	u32 last = (len) - 8; \
-	int done = 0; \
+#define READ_SHORT(ctx, len, to) ({ \
+	const u8 *frame_ = (void *)(long)(ctx)->data, *end_ = (void *)(long)(ctx)->data_end; \
+	u8 *to_ = (to); \
+	COPY_WORDS(len, frame_, end_, to_, frame_); \
+})
+#define WRITE_SHORT(ctx, len, from) ({ \
+	u8 *frame_ = (void *)(long)(ctx)->data, *end_ = (void *)(long)(ctx)->data_end; \
+	const u8 *from_ = (from); \
+	COPY_WORDS(len, frame_, end_, frame_, from_); \
+})
+#define COPY_WORDS(len, frame, end, to, from) ({ \
+	u32 last_ = (len) - 8; \
+	int done_ = 0; \
 	_Pragma("unroll") \
-	for (u32 i = 0; i < SHORT; i += 8) { \
-		if (i + 8 > (len) || frame + i + 8 > end) \
+	for (u32 i_ = 0; i_ < SHORT; i_ += 8) { \
+		if (i_ + 8 > (len) || (frame) + i_ + 8 > (end)) \
 			break; \
-		*(u64 *)(TO + i) = *(const u64 *)(FROM + i); \
+		*(u64 *)((to) + i_) = *(const u64 *)((from) + i_); \
 	} \
-	PIN(last); \
-	last &= SHORT - 1; \
-	if (frame + last + 8 <= end) { \
-		*(u64 *)(TO + last) = *(const u64 *)(FROM + last); \
-		done = 1; \
+	PIN(last_); \
+	last_ &= SHORT - 1; \
+	if ((frame) + last_ + 8 <= (end)) { \
+		*(u64 *)((to) + last_) = *(const u64 *)((from) + last_); \
+		done_ = 1; \
 	} \
-	done; \
+	done_; \
 })
 
 /*

@@ -6,7 +6,7 @@
  * Plain is: Ethernet, at most two VLAN tags, IPv4 without options or IPv6 without extension headers, not a fragment, all
  * of it there, with TCP, UDP, SCTP, ICMP or ICMPv6 inside; but not the UDP ports of tunnels. What user space makes of a plain
  * frame and of its header here is the same, and a test holds them together.
- * The layout of `struct header` is known to src/parse/unified.rs of `flow`.
+ * layout/meter.h states where src/parse/unified.rs of `flow` finds what `struct header` has.
  */
 #include "rings.h"
 
@@ -203,5 +203,7 @@ int meter(struct xdp_md *ctx)
 		put_frame(ctx, ring, s, now);
 	return answer(ctx, s);
 }
+
+#include "layout/meter.h"
 
 char licence[] SEC("license") = "Dual BSD/GPL";

@@ -4,7 +4,7 @@
  * instance of a program at a time: each ring has one writer and one reader.
  *
  * What finds no room is counted, never waited for. Whether frames go on to the kernel's stack is a setting.
- * The layout of `struct ring` and of a record is known to src/xdp/ring.rs.
+ * layout/rings.h states where user space finds all this.
  */
 #pragma once
 #include "kernel.h"
@@ -35,6 +35,8 @@ struct settings {
 };
 
 #define BY_KIND 255u
+
+#include "layout/rings.h"
 
 #define LEVEL(at)									\
 	do {										\
@@ -98,7 +100,7 @@ INLINE void put_frame(struct xdp_md *ctx, struct ring *ring, const struct settin
 	record->len = len;
 	PIN(len);
 	u8 *bytes = (void *)(record + 1);
-	if ((len < 8 || len > SHORT || !COPY_SHORT(ctx, len, frame, bytes)) && len > 0)
+	if ((len < 8 || len > SHORT || !READ_SHORT(ctx, len, bytes)) && len > 0)
 		bpf_xdp_load_bytes(ctx, 0, bytes, len);
 	PUBLISH(ring->written, sizeof(struct record) + ((len + 7u) & ~7u));
 }

@@ -9,7 +9,7 @@
  *   image of the shape -> fields that vary -> tag (number, time, mark) -> checksums -> into the frame -> out
  *
  * A frame's memory may have been changed by whoever received it last: every byte is written every time.
- * The layout of all structures is known to src/xdp/tx.rs and checked there.
+ * layout/send.h states where user space finds all this.
  */
 #include "kernel.h"
 
@@ -318,8 +318,7 @@ INLINE int write_frame(struct xdp_md *ctx, struct scratch *s, const struct shape
 	if (whole && shape->tag_len == 16)
 		copy_16(s->image + at, s->tail);
 	if (len >= 8 && len <= SHORT) {
-		u8 *image = s->image;
-		if (!COPY_SHORT(ctx, len, image, frame))
+		if (!WRITE_SHORT(ctx, len, s->image))
 			return -1;
 	} else if (len == 0 || len > IMAGE || bpf_xdp_store_bytes(ctx, 0, s->image, len)) {
 		return -1;
@@ -472,5 +471,7 @@ int send(struct xdp_md *ctx)
 	account(c, lane, shape->len, due - c->now.behind, now);
 	return bpf_redirect(c->ifindex, 0);
 }
+
+#include "layout/send.h"
 
 char licence[] SEC("license") = "Dual BSD/GPL";

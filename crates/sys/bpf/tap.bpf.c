@@ -9,7 +9,7 @@
  *
  * The frame that is forwarded is the last of the exits, so it is the one that the kernel does not clone. What the driver makes
  * of frames handed to it is seen by `handed` and `refused` at the kernel's tracepoints.
- * The layouts are known to src/xdp/tap.rs; that of the trailer to wire/src/trailer.rs.
+ * layout/tap.h states where user space finds all this; the trailer is known to wire/src/trailer.rs.
  */
 #include "rings.h"
 
@@ -383,5 +383,7 @@ int on_refused(const u64 *args)
 		book->other += 1;
 	return 0;
 }
+
+#include "layout/tap.h"
 
 char licence[] SEC("license") = "Dual BSD/GPL";

@@ -2,8 +2,8 @@
 /*
  * Run on frames of the kernel's own ("live frames"): each call writes the next frame of a train, waits for its instant and sends it off.
  *
- * A frame that is due later than it may wait stays: the call ends without one, and user space calls again. Layouts are
- * known to src/hold/train.rs.
+ * A frame that is due later than it may wait stays: the call ends without one, and user space calls again. layout/train.h states
+ * where user space finds all this.
  */
 #include "hold.h"
 
@@ -69,5 +69,7 @@ int send_off(struct xdp_md *ctx)
 	PUBLISH(t->next, 1);
 	return bpf_redirect(t->ifindex, 0);
 }
+
+#include "layout/train.h"
 
 char licence[] SEC("license") = "Dual BSD/GPL";

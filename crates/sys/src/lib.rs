@@ -16,6 +16,7 @@ pub mod ethtool;
 pub mod facts;
 pub mod hold;
 pub mod kernel;
+mod layout;
 pub mod link;
 pub mod lock;
 pub mod memory;

@@ -8,9 +8,7 @@ use crate::bpf::{AttachPoint, BpfAttachment, BpfMap, BpfProgram, MapKind};
 use crate::{Error, UnsupportedFeature, kernel, netns::NetNs};
 use std::sync::atomic::Ordering;
 
-const COOKIE: usize = 0;
-const MOST: usize = 8;
-const PASSED: usize = 16;
+use crate::layout::gate::gate::{COOKIE, MOST, PASSED};
 
 /// See the module.
 #[derive(Debug)]

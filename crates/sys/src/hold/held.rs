@@ -3,15 +3,16 @@
 //! Invariant: what is written of a frame is read only after the program's counter has passed it.
 
 use crate::area::SharedArea;
+use crate::layout::hold::{self as layout, slot};
+use crate::layout::{gate::gate, train::train};
 use std::sync::atomic::Ordering;
 
 /// Frames whose release is remembered; more must not be under way at once.
-pub const SLOTS: u64 = 4096;
+pub const SLOTS: u64 = layout::SLOTS as u64;
 
-// struct slot in bpf/hold.h, behind a page of other numbers.
-const SLOT: usize = 64;
-const FIRST_SLOT: usize = 4096;
-pub(super) const TABLE: usize = FIRST_SLOT + SLOT * 4096;
+/// Both programs have their slots at the same place.
+pub(super) const TABLE: usize = gate::SIZE;
+const _: () = assert!(gate::SIZE == train::SIZE && gate::SLOTS == train::SLOTS);
 
 /// What became of a frame, nanoseconds of `CLOCK_MONOTONIC`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,14 +36,14 @@ pub(super) fn passed(area: &SharedArea, counter: usize) -> u64 {
 
 /// What became of a frame that has passed.
 pub(super) fn held(area: &SharedArea, number: u64) -> GatedFrame {
-    let slot = FIRST_SLOT + SLOT * usize::try_from(number % SLOTS).unwrap_or(0);
-    let read = |word: usize| area.long(slot + 8 * word).load(Ordering::Relaxed);
-    let gaps = read(4);
+    let start = gate::SLOTS + slot::SIZE * usize::try_from(number % SLOTS).unwrap_or(0);
+    let read = |field: usize| area.long(start + field).load(Ordering::Relaxed);
+    let gaps = read(slot::GAPS);
     GatedFrame {
-        at_ns: read(0),
-        entered_ns: read(1),
-        released_ns: read(2),
-        left_ns: read(3),
+        at_ns: read(slot::AT),
+        entered_ns: read(slot::ENTERED),
+        released_ns: read(slot::RELEASED),
+        left_ns: read(slot::LEFT),
         gap_ns: gaps.checked_ilog2().map_or(0, |power| 1 << power),
     }
 }

@@ -7,24 +7,16 @@ use super::{GatedFrame, MOST_HELD_NS, TABLE, TRAIN, held, passed};
 use crate::Error;
 use crate::area::SharedArea;
 use crate::bpf::{BpfAttachment, BpfMap, BpfProgram, MapKind};
+use crate::layout::train::{self as layout, frame, train};
 use crate::netns::NetNs;
 use std::sync::atomic::Ordering;
 
 /// Frames that can be given at once.
-pub const FRAMES: usize = 512;
+pub const FRAMES: usize = layout::FRAMES;
 /// Frames that the kernel gives the driver together at most.
 const MOST_AT_ONCE: u32 = 256;
 /// Bytes of a frame at most, without FCS.
-pub const LONGEST: usize = 3_300;
-
-// struct train, struct frame
-const NEXT: usize = 0;
-const END: usize = 8;
-const MOST: usize = 16;
-const FAILED: usize = 24;
-const IFINDEX: usize = 32;
-const FRAME: usize = 4096;
-const BYTES: usize = 16;
+pub const LONGEST: usize = layout::LONGEST;
 
 /// See the module.
 #[derive(Debug)]
@@ -58,11 +50,11 @@ impl LiveTrain {
     pub fn open(index: u32) -> Result<Self, Error> {
         let train = BpfMap::create("train", MapKind::SharedArray, TABLE, 1)?;
         let entries = u32::try_from(FRAMES).unwrap_or(0);
-        let frames = BpfMap::create("frames", MapKind::SharedArray, FRAME, entries)?;
+        let frames = BpfMap::create("frames", MapKind::SharedArray, frame::SIZE, entries)?;
         let program = BpfProgram::load("train", &TRAIN.program("xdp", &[&train, &frames])?, false)?;
         let mut table = train.share()?;
-        table.bytes_mut(IFINDEX, 4).copy_from_slice(&index.to_ne_bytes());
-        table.long(MOST).store(MOST_HELD_NS, Ordering::Release);
+        table.bytes_mut(train::IFINDEX, 4).copy_from_slice(&index.to_ne_bytes());
+        table.long(train::MOST).store(MOST_HELD_NS, Ordering::Release);
         // Without it trains are late, as they say themselves.
         let ready = ReadyProgram::make(&program).ok();
         Ok(Self { program, table, frames: frames.share()?, given: 0, _ready: ready })
@@ -76,11 +68,11 @@ impl LiveTrain {
         if self.given - self.sent_off() >= FRAMES as u64 {
             return false;
         }
-        let start = FRAME * usize::try_from(self.given % FRAMES as u64).unwrap_or(0);
-        let frame = self.frames.bytes_mut(start, BYTES + bytes.len());
+        let start = frame::SIZE * usize::try_from(self.given % FRAMES as u64).unwrap_or(0);
+        let frame = self.frames.bytes_mut(start, frame::BYTES + bytes.len());
         frame[..8].copy_from_slice(&at_ns.to_ne_bytes());
         frame[8..12].copy_from_slice(&length.to_ne_bytes());
-        frame[BYTES..].copy_from_slice(bytes);
+        frame[frame::BYTES..].copy_from_slice(bytes);
         self.given += 1;
         true
     }
@@ -92,7 +84,7 @@ impl LiveTrain {
         let sent_off = self.sent_off();
         let waiting = (self.given - sent_off).min(most as u64);
         if let Ok(waiting @ 1..) = u32::try_from(waiting) {
-            self.table.long(END).store(sent_off + u64::from(waiting), Ordering::Release);
+            self.table.long(train::END).store(sent_off + u64::from(waiting), Ordering::Release);
             let frame = [0; LONGEST];
             self.program.run_live(
                 &frame[..longest.clamp(60, LONGEST)],
@@ -105,12 +97,12 @@ impl LiveTrain {
 
     /// Frames sent off so far, or found impossible.
     pub fn sent_off(&self) -> u64 {
-        passed(&self.table, NEXT)
+        passed(&self.table, train::NEXT)
     }
 
     /// Frames that could not be made.
     pub fn failed(&self) -> u64 {
-        self.table.long(FAILED).load(Ordering::Acquire)
+        self.table.long(train::FAILED).load(Ordering::Acquire)
     }
 
     /// What became of frame `number`, counted from 0, one of the last [`super::SLOTS`]; released at 0 means that it could not be made.

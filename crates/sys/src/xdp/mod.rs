@@ -42,7 +42,7 @@ pub fn obstacle() -> Option<Error> {
 }
 
 /// Bytes of a ring in `bpf/rings.h`.
-const RING_BYTES: usize = 16 << 20;
+const RING_BYTES: usize = crate::layout::rings::RING_BYTES;
 
 /// Section of the programs in their objects.
 const SECTION: &str = "xdp";

@@ -7,24 +7,19 @@
 
 use super::RING_BYTES;
 use crate::area::SharedArea;
+use crate::layout::rings::ring::{DROPPED, READ};
+use crate::layout::rings::{self as layout, record};
 use std::sync::atomic::Ordering;
 
 /// The longest frame that is kept whole.
-pub const LONGEST: u32 = 9600;
+pub const LONGEST: u32 = layout::LONGEST;
 /// How old a frame must be before it is given, when several processors receive.
 pub const SETTLED_NS: u64 = 100_000;
 
-// struct ring and struct record in bpf/rings.h
-pub(super) const WRITTEN: usize = 0;
-const DROPPED: usize = 8;
-const READ: usize = 64;
-pub(super) const DATA: usize = 4096;
+pub(super) use crate::layout::rings::record::SIZE as HEAD;
+pub(super) use crate::layout::rings::ring::{DATA, SIZE as VALUE, WRITTEN};
 const RING: u64 = RING_BYTES as u64;
-const SLACK: usize = 16_384;
-/// Bytes of a ring with its counters.
-pub(super) const VALUE: usize = DATA + RING_BYTES + SLACK;
-pub(super) const HEAD: usize = 16;
-const HEADER: u32 = 0x8000_0000;
+const HEADER: u32 = layout::HEADER;
 
 /// A frame in a ring.
 #[derive(Clone, Copy, Debug)]
@@ -96,7 +91,7 @@ impl InterfaceRings {
         let cursor = &mut self.cursors[ring];
         if cursor.read < cursor.written {
             let at = ring * VALUE + DATA + offset(cursor.read);
-            cursor.next = self.area.long(at).load(Ordering::Relaxed);
+            cursor.next = self.area.long(at + record::TIME).load(Ordering::Relaxed);
         }
     }
 
@@ -116,8 +111,8 @@ impl InterfaceRings {
                 break;
             }
             let at = ring * VALUE + DATA + offset(cursor.read);
-            let full_len = self.area.number(at + 8) as usize;
-            let stated = self.area.number(at + 12);
+            let full_len = self.area.number(at + record::FULL_LEN) as usize;
+            let stated = self.area.number(at + record::LEN);
             let len = (stated & !HEADER).min(LONGEST) as usize;
             let (bytes, is_header) = (self.area.bytes(at + HEAD, len), stated & HEADER != 0);
             sink(XdpFrame { bytes, full_len, monotonic_ns: cursor.next, is_header });

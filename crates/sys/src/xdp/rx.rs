@@ -4,6 +4,7 @@
 use super::ring::{self, InterfaceRings, VALUE};
 use super::{RECEIVE, SECTION};
 use crate::bpf::{BpfAttachment, BpfInstruction, BpfMap, BpfObject, BpfProgram, MapKind};
+use crate::layout::rings::{self as layout, settings};
 use crate::netns::NetNs;
 use crate::{Error, clock, sched};
 
@@ -12,7 +13,7 @@ pub use super::ring::{LONGEST, SETTLED_NS, XdpFrame};
 // enum xdp_action
 const DROP: u32 = 1;
 const PASS: u32 = 2;
-const BY_KIND: u32 = 255;
+const BY_KIND: u32 = layout::BY_KIND;
 
 /// How to receive.
 #[derive(Clone, Copy, Debug)]
@@ -133,14 +134,17 @@ pub(super) fn load(
 ) -> Result<(BpfProgram, InterfaceRings), Error> {
     let processors = sched::possible_cpus();
     let rings = BpfMap::create("rings", MapKind::SharedArray, VALUE, processors)?;
-    let settings = BpfMap::create("settings", MapKind::Array, 8, 1)?;
+    let settings_map = BpfMap::create("settings", MapKind::Array, settings::SIZE, 1)?;
     let answer = match options.pass {
         PassedFrames::Nothing => DROP,
         PassedFrames::Neighbours => BY_KIND,
         PassedFrames::Everything => PASS,
     };
-    settings.set(0, &[options.snap.min(LONGEST).to_ne_bytes(), answer.to_ne_bytes()].concat())?;
-    let code = code.program(SECTION, &[&rings, &settings])?;
+    let mut value = [0; settings::SIZE];
+    value[settings::SNAP..settings::SNAP + 4].copy_from_slice(&options.snap.min(LONGEST).to_ne_bytes());
+    value[settings::ANSWER..settings::ANSWER + 4].copy_from_slice(&answer.to_ne_bytes());
+    settings_map.set(0, &value)?;
+    let code = code.program(SECTION, &[&rings, &settings_map])?;
     let program = BpfProgram::load("receive", &code, true)?;
     Ok((program, InterfaceRings::new(rings.share()?, processors as usize)))
 }

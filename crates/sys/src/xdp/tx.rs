@@ -15,6 +15,7 @@ use super::buckets::BUCKETS;
 use super::{SECTION, SEND};
 use crate::area::SharedArea;
 use crate::bpf::{BpfMap, BpfProgram, MapKind};
+use crate::layout::send::{self as layout, check, control, lane, op, shape};
 use crate::netns::NetNs;
 use crate::{Error, sched, signal};
 use runs::RunQueue;
@@ -24,31 +25,19 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Bytes of a shape's image at most.
-pub const IMAGE: usize = 256;
+pub const IMAGE: usize = layout::IMAGE;
 /// Checksums of a shape at most.
-pub const CHECKS: usize = 4;
+pub const CHECKS: usize = layout::CHECKS;
 /// Varying fields of a shape at most.
-pub const OPS: usize = 32;
+pub const OPS: usize = layout::OPS;
 /// Bytes of a fill at most.
-pub const FILL: usize = 4096;
+pub const FILL: usize = layout::LONGEST_FILL;
 /// Runs that can wait.
-pub const RUNS: u64 = 4096;
+pub const RUNS: u64 = layout::RUNS as u64;
 /// Frames that fit the kernel's pages with headroom and tail room, without FCS.
 pub const LONGEST: usize = 3_300;
 /// Frames between two hand-overs at most.
 pub const MOST_BATCH: u32 = 64;
-
-// struct control in bpf/send.bpf.c
-const KEY: usize = 16;
-const LATE_AFTER: usize = 24;
-const IFINDEX: usize = 32;
-const BATCH: usize = 36;
-const BOUNDS_MAX: usize = 192;
-const BOUNDS: usize = 256;
-const CONTROL: usize = runs::SLOTS + runs::SLOT * 4096;
-// struct lane
-const LANE: usize = 64 + 8 * BUCKETS;
-const ERRORS: usize = 64;
 
 /// Kinds of varying field, as numbers of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -207,28 +196,29 @@ impl LiveTx {
     /// Loads the program with its tables. Frames will leave through the interface with this number.
     pub fn open(index: u32, tables: &FrameTables, options: LiveOptions) -> Result<Self, Error> {
         assert!(options.batch.is_power_of_two() && options.batch <= MOST_BATCH, "batch {}", options.batch);
-        let control = BpfMap::create("control", MapKind::SharedArray, CONTROL, 1)?;
-        let lanes = BpfMap::create("lanes", MapKind::SharedArray, LANE, tables.lanes)?;
-        let shapes = table("shapes", SHAPE, &tables.shapes, shape_bytes)?;
-        let ops = table("ops", OP, &tables.ops, op_bytes)?;
-        let values = table("values", 16, &tables.values, |value| wide_bytes(*value).to_vec())?;
+        let control_map = BpfMap::create("control", MapKind::SharedArray, control::SIZE, 1)?;
+        let lanes = BpfMap::create("lanes", MapKind::SharedArray, lane::SIZE, tables.lanes)?;
+        let shapes = table("shapes", shape::SIZE, &tables.shapes, shape_bytes)?;
+        let ops = table("ops", op::SIZE, &tables.ops, op_bytes)?;
+        let values =
+            table("values", layout::value::SIZE, &tables.values, |value| wide_bytes(*value).to_vec())?;
         let fills = table("fills", FILL, &tables.fills, |fill| {
             let mut bytes = fill.clone();
             bytes.resize(FILL, 0);
             bytes
         })?;
-        let scratch = BpfMap::create("scratch", MapKind::Array, IMAGE + 48, 1)?;
-        let maps = [&control, &lanes, &shapes, &ops, &values, &fills, &scratch];
+        let scratch = BpfMap::create("scratch", MapKind::Array, layout::scratch::SIZE, 1)?;
+        let maps = [&control_map, &lanes, &shapes, &ops, &values, &fills, &scratch];
         let program = BpfProgram::load("send", &SEND.program(SECTION, &maps)?, false)?;
-        let mut control = control.share()?;
-        control.bytes_mut(KEY, 8).copy_from_slice(&options.key.to_ne_bytes());
-        control.bytes_mut(LATE_AFTER, 8).copy_from_slice(&options.late_after_ns.to_ne_bytes());
-        control.bytes_mut(IFINDEX, 4).copy_from_slice(&index.to_ne_bytes());
-        control.bytes_mut(BATCH, 4).copy_from_slice(&options.batch.to_ne_bytes());
+        let mut shared = control_map.share()?;
+        shared.bytes_mut(control::KEY, 8).copy_from_slice(&options.key.to_ne_bytes());
+        shared.bytes_mut(control::LATE_AFTER, 8).copy_from_slice(&options.late_after_ns.to_ne_bytes());
+        shared.bytes_mut(control::IFINDEX, 4).copy_from_slice(&index.to_ne_bytes());
+        shared.bytes_mut(control::BATCH, 4).copy_from_slice(&options.batch.to_ne_bytes());
+        let runs = RunQueue::new(shared);
         let longest = tables.shapes.iter().map(|shape| shape.len as usize).max().unwrap_or(60);
         let frame = vec![0; longest.min(LONGEST)];
         let shared = SharedSender { program, quit: AtomicBool::new(false), frame, batch: options.batch };
-        let runs = RunQueue::new(control);
         Ok(Self { shared: Arc::new(shared), runs, lanes: lanes.share()?, thread: None })
     }
 
@@ -293,27 +283,27 @@ impl LiveTx {
 
     /// Counts of a lane.
     pub fn lane(&self, lane: u32) -> LaneCounts {
-        let read = |field: usize| self.lanes.long(lane as usize * LANE + 8 * field).load(Ordering::Relaxed);
+        let read = |field: usize| self.lanes.long(lane as usize * lane::SIZE + field).load(Ordering::Relaxed);
         LaneCounts {
-            frames: read(0),
-            bytes: read(1),
-            first_ns: read(2),
-            last_ns: read(3),
-            late: read(4),
-            error_max_ns: read(5),
+            frames: read(lane::FRAMES),
+            bytes: read(lane::BYTES),
+            first_ns: read(lane::FIRST),
+            last_ns: read(lane::LAST),
+            late: read(lane::LATE),
+            error_max_ns: read(lane::ERROR_MAX),
         }
     }
 
     /// Frames of a lane by how long after their instant they were made, in the buckets of [`super::buckets`].
     pub fn errors(&self, lane: u32) -> Vec<u64> {
-        let start = lane as usize * LANE + ERRORS;
+        let start = lane as usize * lane::SIZE + lane::ERRORS;
         (0..BUCKETS).map(|bucket| self.lanes.long(start + 8 * bucket).load(Ordering::Relaxed)).collect()
     }
 
     /// Frames by how long after they were made their batch had been handed over for certain, and the longest such time.
     pub fn bounds(&self) -> (Vec<u64>, u64) {
         let read = |at| self.runs.area().long(at).load(Ordering::Relaxed);
-        ((0..BUCKETS).map(|bucket| read(BOUNDS + 8 * bucket)).collect(), read(BOUNDS_MAX))
+        ((0..BUCKETS).map(|bucket| read(control::BOUNDS + 8 * bucket)).collect(), read(control::BOUNDS_MAX))
     }
 
     /// How long the program takes for one frame of a shape, in ns: the mean of many, made outside any interface.
@@ -353,8 +343,6 @@ impl Drop for LiveTx {
 }
 
 // struct shape, struct op
-const SHAPE: usize = 48 + 16 + 12 * CHECKS + IMAGE;
-const OP: usize = 96;
 
 fn table<T>(
     name: &'static str,
@@ -378,50 +366,80 @@ fn wide_bytes(value: u128) -> [u8; 16] {
     bytes
 }
 
+/// A structure of the program: all zeros but for what is put at its fields.
+struct Encoded(Vec<u8>);
+
+impl Encoded {
+    fn new(size: usize) -> Self {
+        Self(vec![0; size])
+    }
+
+    fn put(&mut self, at: usize, bytes: &[u8]) {
+        self.0[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+
+    fn put_words<const N: usize>(&mut self, words: [(usize, u32); N]) {
+        for (at, word) in words {
+            self.put(at, &word.to_ne_bytes());
+        }
+    }
+}
+
 fn shape_bytes(shape: &FrameShape) -> Vec<u8> {
     assert!(shape.image.len() <= IMAGE && shape.checks.len() <= CHECKS && shape.ops.1 as usize <= OPS);
-    let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-    let words = [
-        shape.lane,
-        shape.len,
-        number(shape.image.len()),
-        shape.fill,
-        shape.fill_at,
-        shape.fill_len,
-        shape.tag_at,
-        shape.tag_len,
-        shape.ops.0,
-        shape.ops.1,
-        number(shape.checks.len()),
-        shape.stream.into(),
-    ];
-    let mut bytes: Vec<u8> = words.into_iter().flat_map(u32::to_ne_bytes).collect();
-    bytes.extend(shape.tail);
-    for check in (0..CHECKS).map(|i| shape.checks.get(i).copied().unwrap_or_default()) {
-        bytes.extend(check.base.to_ne_bytes());
-        bytes.extend(check.at.to_ne_bytes());
-        let flags = [
-            u8::from(check.bad),
-            u8::from(check.never_zero),
-            check.tag_words,
-            u8::from(check.tag_swapped),
-            check.into,
-            0,
-        ];
-        bytes.extend(flags);
+    let mut encoded = Encoded::new(shape::SIZE);
+    encoded.put_words([
+        (shape::LANE, shape.lane),
+        (shape::LEN, shape.len),
+        (shape::IMAGE_LEN, number(shape.image.len())),
+        (shape::FILL, shape.fill),
+        (shape::FILL_AT, shape.fill_at),
+        (shape::FILL_LEN, shape.fill_len),
+        (shape::TAG_AT, shape.tag_at),
+        (shape::TAG_LEN, shape.tag_len),
+        (shape::OPS_FROM, shape.ops.0),
+        (shape::OPS, shape.ops.1),
+        (shape::CHECKS_USED, number(shape.checks.len())),
+        (shape::STREAM, shape.stream.into()),
+    ]);
+    encoded.put(shape::TAIL, &shape.tail);
+    for (index, check) in shape.checks.iter().enumerate() {
+        encoded.put(shape::CHECKS + index * check::SIZE, &check_bytes(check));
     }
-    bytes.extend(&shape.image);
-    bytes.resize(SHAPE, 0);
-    bytes
+    encoded.put(shape::IMAGE, &shape.image);
+    encoded.0
+}
+
+fn check_bytes(check: &ShapeChecksum) -> Vec<u8> {
+    let mut encoded = Encoded::new(check::SIZE);
+    encoded.put(check::BASE, &check.base.to_ne_bytes());
+    encoded.put(check::AT, &check.at.to_ne_bytes());
+    encoded.put(check::BAD, &[check.bad.into()]);
+    encoded.put(check::NEVER_ZERO, &[check.never_zero.into()]);
+    encoded.put(check::TAG_WORDS, &[check.tag_words]);
+    encoded.put(check::TAG_SWAPPED, &[check.tag_swapped.into()]);
+    encoded.put(check::INTO, &[check.into]);
+    encoded.0
 }
 
 fn op_bytes(op: &FieldChange) -> Vec<u8> {
-    let mut bytes = [wide_bytes(op.start), wide_bytes(op.step)].concat();
-    bytes.extend(op.count.to_ne_bytes());
-    bytes.extend(op.seed.to_ne_bytes());
-    bytes.extend(wide_bytes(op.mask));
-    let words = [op.kind as u32, op.at, op.shift, u32::from(op.wide), op.checks, op.values_from];
-    bytes.extend(words.into_iter().flat_map(u32::to_ne_bytes));
-    bytes.resize(OP, 0);
-    bytes
+    let mut encoded = Encoded::new(op::SIZE);
+    encoded.put(op::START_HI, &wide_bytes(op.start));
+    encoded.put(op::STEP_HI, &wide_bytes(op.step));
+    encoded.put(op::COUNT, &op.count.to_ne_bytes());
+    encoded.put(op::SEED, &op.seed.to_ne_bytes());
+    encoded.put(op::MASK_HI, &wide_bytes(op.mask));
+    encoded.put_words([
+        (op::KIND, op.kind as u32),
+        (op::AT, op.at),
+        (op::SHIFT, op.shift),
+        (op::WIDE, op.wide.into()),
+        (op::CHECKS, op.checks),
+        (op::VALUES_FROM, op.values_from),
+    ]);
+    encoded.0
+}
+
+fn number(n: usize) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX)
 }

@@ -12,6 +12,8 @@
 mod area;
 mod explore;
 mod held;
+#[path = "../../src/layout.rs"]
+mod layout;
 mod packet;
 mod rights;
 mod sync;

@@ -6,10 +6,12 @@
 use super::{MIRRORS, TapOrders};
 use crate::Error;
 use crate::bpf::{BpfMap, MapKind};
+use crate::layout::tap::{failures, handed_book, inbound, outbound};
 use std::path::Path;
 
-/// Bytes of a value.
-const BOOK: usize = 64;
+/// Bytes of a value; all structures are of one size.
+const BOOK: usize = inbound::SIZE;
+const _: () = assert!(BOOK == outbound::SIZE && BOOK == handed_book::SIZE && BOOK == failures::SIZE);
 const DIRECTIONS: u32 = 2;
 const EXITS: u32 = 10;
 /// Of the first side's first exit.

@@ -19,6 +19,7 @@ use super::TAP;
 use super::ring::{InterfaceRings, VALUE, XdpFrame};
 use super::rx::{FilterMaker, LONGEST};
 use crate::bpf::{AttachPoint, BpfAttachment, BpfInstruction, BpfMap, BpfProgram, MapKind, pin};
+use crate::layout::tap::orders as fields;
 use crate::link::Mac;
 use crate::netns::NetNs;
 use crate::{Error, clock, private_files, sched};
@@ -26,7 +27,7 @@ use std::path::{Path, PathBuf};
 use watch::RedirectWatch;
 
 /// Mirrors at most.
-pub const MIRRORS: usize = 8;
+pub const MIRRORS: usize = crate::layout::tap::MIRRORS;
 /// The longest frame that is copied, without FCS; `LONGEST_COPY` of the program.
 pub const LONGEST_COPY: u32 = 3500;
 /// Size of `struct orders`.
@@ -334,8 +335,15 @@ fn direction_orders(orders: &TapOrders, direction: usize) -> Vec<u8> {
     }
     let mirrors = u32::try_from(orders.mirrors.len()).unwrap_or(u32::MAX);
     let capture = orders.capture.map_or(0, |snap| snap.min(LONGEST));
-    let number = u32::from(direction == 1);
-    encode([number, number, mirrors, capture, 0, 0, u32::from(orders.trailer), 0], &stations)
+    let side = u32::from(direction == 1);
+    let words = [
+        (fields::BOOK, side),
+        (fields::DIRECTION, side),
+        (fields::MIRRORS, mirrors),
+        (fields::CAPTURE, capture),
+        (fields::TRAILER, orders.trailer.into()),
+    ];
+    encode(&words, &stations)
 }
 
 /// `struct orders` of a mirror.
@@ -345,13 +353,27 @@ fn mirror_orders(orders: &TapOrders, (direction, number): (usize, usize), mirror
     let book = books::outbound(direction, number);
     let rewrite = u32::from(mirror.to.is_some());
     let side = u32::from(direction == 1);
-    encode([book, side, 0, 0, orders.snap, mirror.longest, u32::from(orders.trailer), rewrite], &stations)
+    let words = [
+        (fields::BOOK, book),
+        (fields::DIRECTION, side),
+        (fields::SNAP, orders.snap),
+        (fields::LONGEST, mirror.longest),
+        (fields::TRAILER, orders.trailer.into()),
+        (fields::REWRITE, rewrite),
+    ];
+    encode(&words, &stations)
 }
 
-fn encode(words: [u32; 8], stations: &[u64; MIRRORS]) -> Vec<u8> {
-    let words = words.into_iter().flat_map(u32::to_ne_bytes);
-    let longs = std::iter::once(since_1970().cast_unsigned()).chain(stations.iter().copied());
-    words.chain(longs.flat_map(u64::to_ne_bytes)).collect()
+fn encode(words: &[(usize, u32)], stations: &[u64; MIRRORS]) -> Vec<u8> {
+    let mut bytes = vec![0; fields::SIZE];
+    for (at, word) in words {
+        bytes[*at..at + 4].copy_from_slice(&word.to_ne_bytes());
+    }
+    bytes[fields::OFFSET..fields::OFFSET + 8].copy_from_slice(&since_1970().to_ne_bytes());
+    for (place, station) in bytes[fields::STATION..].chunks_exact_mut(8).zip(stations) {
+        place.copy_from_slice(&station.to_ne_bytes());
+    }
+    bytes
 }
 
 /// An address as the program reads it: the first six bytes of a number.

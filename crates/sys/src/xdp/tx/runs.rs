@@ -4,18 +4,8 @@
 
 use super::RUNS;
 use crate::area::SharedArea;
+use crate::layout::send::{control, run as slot};
 use std::sync::atomic::Ordering;
-
-// struct control in bpf/send.bpf.c
-const PUSHED: usize = 0;
-const STOP: usize = 8;
-const POPPED: usize = 64;
-const LEFT: usize = 80;
-const CALLS: usize = 88;
-const BUILT: usize = 96;
-const FAILED: usize = 120;
-pub(super) const SLOTS: usize = 4096;
-pub(super) const SLOT: usize = 64;
 
 /// Frames to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,31 +63,43 @@ impl RunQueue {
         if self.pushed - self.progress().popped >= RUNS {
             return false;
         }
-        let slot = SLOTS + SLOT * usize::try_from(self.pushed % RUNS).unwrap_or(0);
-        let words = [run.due_ns, run.step, run.number, run.cutoff_ns];
-        let bytes = self.area.bytes_mut(slot, 48);
-        for (to, word) in bytes.chunks_exact_mut(8).zip(words) {
-            to.copy_from_slice(&word.to_ne_bytes());
+        let at = control::RUNS + slot::SIZE * usize::try_from(self.pushed % RUNS).unwrap_or(0);
+        let bytes = self.area.bytes_mut(at, slot::SIZE);
+        let longs = [
+            (slot::DUE, run.due_ns),
+            (slot::STEP, run.step),
+            (slot::NUMBER, run.number),
+            (slot::CUTOFF, run.cutoff_ns),
+            (slot::BEHIND, run.behind_ns),
+        ];
+        for (field, value) in longs {
+            bytes[field..field + 8].copy_from_slice(&value.to_ne_bytes());
         }
-        bytes[32..36].copy_from_slice(&run.count.to_ne_bytes());
-        bytes[36..40].copy_from_slice(&run.shape.to_ne_bytes());
-        bytes[40..48].copy_from_slice(&run.behind_ns.to_ne_bytes());
+        for (field, value) in [(slot::COUNT, run.count), (slot::SHAPE, run.shape)] {
+            bytes[field..field + 4].copy_from_slice(&value.to_ne_bytes());
+        }
         self.pushed += 1;
-        self.area.long(PUSHED).store(self.pushed, Ordering::Release);
+        self.area.long(control::PUSHED).store(self.pushed, Ordering::Release);
         true
     }
 
     /// Nothing leaves any more, whatever was pushed; a frame in the making still does.
     pub(super) fn stop(&self) {
-        self.area.long(STOP).store(1, Ordering::Release);
+        self.area.long(control::STOP).store(1, Ordering::Release);
     }
 
     /// How far the program is.
     pub(super) fn progress(&self) -> RunProgress {
         let read = |at| self.area.long(at).load(Ordering::Acquire);
         // In this order, so that "nothing left" is not read from before "all popped".
-        let popped = read(POPPED);
-        RunProgress { popped, left: read(LEFT), calls: read(CALLS), built: read(BUILT), failed: read(FAILED) }
+        let popped = read(control::POPPED);
+        RunProgress {
+            popped,
+            left: read(control::LEFT),
+            calls: read(control::CALLS),
+            built: read(control::BUILT),
+            failed: read(control::FAILED),
+        }
     }
 
     /// Whether everything that was pushed has been made. It may still wait for the end of its batch.

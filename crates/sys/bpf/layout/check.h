@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The files beside this one state where user space looks for what the programs write, and the other way round. Here they are checked
+ * against the structures; build.rs makes constants of the same lines, so both sides cannot disagree.
+ */
+#pragma once
+
+#define FIELD(type, field, at) _Static_assert(__builtin_offsetof(struct type, field) == (at), #type "." #field);
+#define SIZE(type, size) _Static_assert(sizeof(struct type) == (size), "bytes of " #type);
+#define NUMBER(name, value) _Static_assert((name) == (value), #name);
+#define NUMBER_32(name, value) NUMBER(name, value)

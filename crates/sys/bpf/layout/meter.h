@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+#include "check.h"
+FIELD(header, version, 0)
+FIELD(header, protocol, 1)
+FIELD(header, tcp_flags, 2)
+FIELD(header, ttl, 3)
+FIELD(header, tos, 4)
+FIELD(header, bytes, 6)
+FIELD(header, source_port, 8)
+FIELD(header, destination_port, 10)
+FIELD(header, vlan, 12)
+FIELD(header, inner_vlan, 14)
+FIELD(header, macs, 16)
+FIELD(header, addresses, 28)
+NUMBER(HEADER_V4, 36)
+NUMBER(HEADER_V6, 60)

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+#include "check.h"
+NUMBER(RING_BYTES, 16777216)
+NUMBER_32(LONGEST, 9600)
+NUMBER_32(HEADER, 2147483648)
+NUMBER_32(BY_KIND, 255)
+FIELD(ring, written, 0)
+FIELD(ring, dropped, 8)
+FIELD(ring, read, 64)
+FIELD(ring, data, 4096)
+SIZE(ring, 16797696)
+FIELD(record, time, 0)
+FIELD(record, full_len, 8)
+FIELD(record, len, 12)
+SIZE(record, 16)
+FIELD(settings, snap, 0)
+FIELD(settings, answer, 4)
+SIZE(settings, 8)

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+#include "check.h"
+NUMBER(MIRRORS, 8)
+FIELD(orders, book, 0)
+FIELD(orders, direction, 4)
+FIELD(orders, mirrors, 8)
+FIELD(orders, capture, 12)
+FIELD(orders, snap, 16)
+FIELD(orders, longest, 20)
+FIELD(orders, trailer, 24)
+FIELD(orders, rewrite, 28)
+FIELD(orders, offset, 32)
+FIELD(orders, station, 40)
+SIZE(orders, 104)
+SIZE(inbound, 64)
+SIZE(outbound, 64)
+SIZE(handed_book, 64)
+SIZE(failures, 64)

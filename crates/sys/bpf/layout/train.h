@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+#include "check.h"
+NUMBER(FRAMES, 512)
+NUMBER(LONGEST, 3300)
+FIELD(train, next, 0)
+FIELD(train, end, 8)
+FIELD(train, most, 16)
+FIELD(train, failed, 24)
+FIELD(train, ifindex, 32)
+FIELD(train, slots, 4096)
+SIZE(train, 266240)
+FIELD(frame, at, 0)
+FIELD(frame, len, 8)
+FIELD(frame, bytes, 16)
+SIZE(frame, 4096)
