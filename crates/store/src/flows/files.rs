@@ -56,6 +56,22 @@ pub(super) struct ClaimedFile {
 impl ClaimedFile {
     /// Takes the file of that hidden name, unless it is another process's, has been renamed meanwhile or has no such name.
     pub(super) fn take(file: File, hidden: PathBuf) -> io::Result<Option<Self>> {
+        let locked = Self::lock(file, hidden)?;
+        Ok(locked.filter(|locked| !locked.path.exists()))
+    }
+
+    /// Takes a file that this process has just made. If a file of its number was finished before, it is removed again.
+    fn take_new(file: File, hidden: PathBuf) -> io::Result<Option<Self>> {
+        let Some(locked) = Self::lock(file, hidden)? else { return Ok(None) };
+        if locked.path.exists() {
+            locked.remove()?;
+            return Ok(None);
+        }
+        Ok(Some(locked))
+    }
+
+    /// Locks the file, unless another process has, or the hidden name is not its name any more.
+    fn lock(file: File, hidden: PathBuf) -> io::Result<Option<Self>> {
         let Some(path) = named(&hidden) else { return Ok(None) };
         match file.try_lock() {
             Ok(()) => {}
@@ -63,13 +79,43 @@ impl ClaimedFile {
             Err(TryLockError::Error(error)) => return Err(error),
         }
         // Between the opening and the lock another process may have finished it: then it has another name.
-        let ours = file.metadata()?;
-        let is_there = match fs::symlink_metadata(&hidden) {
-            Ok(there) => (there.dev(), there.ino()) == (ours.dev(), ours.ino()),
-            Err(error) if error.kind() == ErrorKind::NotFound => false,
-            Err(error) => return Err(error),
-        };
-        Ok((is_there && !path.exists()).then_some(Self { file, hidden, path }))
+        let locked = Self { file, hidden, path };
+        Ok((locked.name_on_disk()? == NameOnDisk::Hidden).then_some(locked))
+    }
+
+    /// By which name the file is there now.
+    pub(super) fn name_on_disk(&self) -> io::Result<NameOnDisk> {
+        Ok(if is_file_at(&self.file, &self.hidden)? {
+            NameOnDisk::Hidden
+        } else if is_file_at(&self.file, &self.path)? {
+            NameOnDisk::Finished
+        } else {
+            NameOnDisk::None
+        })
+    }
+
+    /// Removes the file, unless its hidden name is another's by now.
+    pub(super) fn remove(&self) -> io::Result<()> {
+        if is_file_at(&self.file, &self.hidden)? { fs::remove_file(&self.hidden) } else { Ok(()) }
+    }
+}
+
+/// By which of its names a file is in its directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NameOnDisk {
+    Hidden,
+    Finished,
+    /// It was removed, or renamed by somebody else.
+    None,
+}
+
+/// Whether it is this file that has that name.
+fn is_file_at(file: &File, path: &Path) -> io::Result<bool> {
+    let ours = file.metadata()?;
+    match fs::symlink_metadata(path) {
+        Ok(there) => Ok((there.dev(), there.ino()) == (ours.dev(), ours.ino())),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
     }
 }
 
@@ -97,10 +143,10 @@ pub(super) fn claim(base: &Path, table: Table, partition: Partition) -> Result<C
             Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,
             Err(error) => return Err(Error::file("create", hidden)(error)),
         };
-        // A recovery may have found and removed it before it was locked, or a file of that name was finished before it was made.
-        match ClaimedFile::take(file, hidden.clone()).map_err(Error::file("lock", &hidden))? {
-            Some(claimed) => return Ok(claimed),
-            None => fs::remove_file(&hidden).unwrap_or(()),
+        // A recovery may have found it before it was locked: it removes it, and its name may be another's by now.
+        let taken = ClaimedFile::take_new(file, hidden.clone()).map_err(Error::file("lock", hidden))?;
+        if let Some(claimed) = taken {
+            return Ok(claimed);
         }
     }
 }
@@ -138,6 +184,29 @@ mod tests {
         fs::write(first.path.with_file_name(".flows-000001.parquet.partial"), "another meter's").unwrap();
         let third = claim();
         assert!(third.path.ends_with("flows-000002.parquet"), "{third:?}");
+    }
+
+    /// Two processes make files, and a recovery removes what the first has made before it is locked.
+    #[test]
+    fn a_name_that_is_another_process_s_by_now_is_left_to_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let hidden = directory.path().join(".flows-000000.parquet.partial");
+        let made = || private_files::create_new(&hidden).unwrap();
+        let lost = made();
+        let recovery = File::open(&hidden).unwrap();
+        recovery.try_lock().unwrap();
+        fs::remove_file(&hidden).unwrap();
+        let other = ClaimedFile::take_new(made(), hidden.clone()).unwrap().unwrap();
+        let again = lost.try_clone().unwrap();
+        assert!(ClaimedFile::take_new(lost, hidden.clone()).unwrap().is_none(), "the recovery has it");
+        recovery.unlock().unwrap();
+        assert!(ClaimedFile::take_new(again, hidden.clone()).unwrap().is_none(), "it has no name");
+        assert_eq!(other.name_on_disk().unwrap(), NameOnDisk::Hidden);
+        drop(other);
+        fs::remove_file(&hidden).unwrap();
+        fs::write(named(&hidden).unwrap(), "finished before").unwrap();
+        assert!(ClaimedFile::take_new(made(), hidden.clone()).unwrap().is_none());
+        assert!(!hidden.exists());
     }
 
     #[test]

@@ -1,13 +1,15 @@
 //! Row groups on their way into files: those that wait, and the files that grow.
 //!
-//! Invariant: a row group waits in memory, is in a file without a name, or is stored; memory is bounded.
+//! Invariant: a row group waits in memory, is in exactly one file, or is given up and counted; memory is bounded. What the end of a file
+//! says is never said of a row group: only a row group that is in no file waits.
 
 use super::encode::Table;
 use super::files::Partition;
-use super::partial::PartialFile;
+use super::partial::{FinishedFile, PartialFile};
+use super::retry_timer::RetryTimer;
 use super::row_group::EncodedGroup;
 use super::{Error, Kept};
-use packetrig_units::{MonoTime, Nanos};
+use packetrig_units::MonoTime;
 use std::collections::VecDeque;
 use std::path::PathBuf;
 
@@ -15,9 +17,6 @@ use std::path::PathBuf;
 const OPEN_MOST: usize = 4;
 /// Files that may wait for their footer or their name.
 const UNFINISHED_MOST: usize = 16;
-/// Wait before another attempt, doubled each time.
-const FIRST_WAIT: Nanos = Nanos::from_secs(1);
-const LONGEST_WAIT: Nanos = Nanos::from_secs(30);
 
 /// See the module.
 #[derive(Debug)]
@@ -35,8 +34,12 @@ pub(super) struct GroupWriter {
     unfinished: Vec<PartialFile>,
     is_ending: bool,
     added: u64,
-    /// After a failure: when to try again, and how long to wait after the next.
-    again: Option<(MonoTime, Nanos)>,
+    /// When to try again to write row groups.
+    group_retry: RetryTimer,
+    /// When to try again to finish files: one that never can be holds up no row group.
+    finish_retry: RetryTimer,
+    /// The first of this pass.
+    finish_failure: Option<Error>,
 }
 
 impl GroupWriter {
@@ -52,7 +55,9 @@ impl GroupWriter {
             unfinished: Vec::new(),
             is_ending: false,
             added: 0,
-            again: None,
+            group_retry: RetryTimer::default(),
+            finish_retry: RetryTimer::default(),
+            finish_failure: None,
         }
     }
 
@@ -69,116 +74,134 @@ impl GroupWriter {
         self.is_ending = true;
     }
 
-    /// Writes what waits, unless a failure was too short ago.
+    /// Writes what waits and finishes files, each unless a failure was too short ago.
     pub(super) fn place(&mut self) -> Result<(), Error> {
-        let may = self.again.is_none_or(|(at, _)| self.now.is_none_or(|now| now >= at));
-        if may { self.place_now() } else { Ok(()) }
+        let may_write = self.group_retry.is_due(self.now);
+        let may_finish = self.finish_retry.is_due(self.now);
+        self.place_what(may_write, may_finish)
     }
 
     /// Writes what waits, and finishes files as far as the disk lets it. The first failure is told.
     pub(super) fn place_now(&mut self) -> Result<(), Error> {
-        let mut placed = Ok(());
-        while placed.is_ok() && !self.waiting.is_empty() {
-            placed = self.place_first();
+        self.place_what(true, true)
+    }
+
+    fn place_what(&mut self, may_write: bool, may_finish: bool) -> Result<(), Error> {
+        if may_finish {
+            // Before the row groups: a file that ends now is not tried twice.
+            self.finish_again();
+        }
+        let mut written = Ok(());
+        if may_write {
+            written = self.write_groups();
+            self.kept.failures += u64::from(written.is_err());
+            self.group_retry.note(written.is_ok(), self.now);
         }
         if self.is_ending {
-            self.unfinished.append(&mut self.growing);
+            self.end_growing();
             self.is_ending = !self.waiting.is_empty();
         }
-        let finished = self.finish_files();
         self.shed();
-        let done = placed.and(finished);
-        match &done {
-            Ok(()) => self.again = None,
-            Err(_) => self.note_failure(),
+        let finished = self.finish_failure.take().map_or(Ok(()), Err);
+        if may_finish || finished.is_err() {
+            self.kept.failures += u64::from(finished.is_err());
+            self.finish_retry.note(finished.is_ok(), self.now);
         }
-        done
+        written.and(finished)
     }
 
-    fn note_failure(&mut self) {
-        self.kept.failures += 1;
-        let wait = self.again.map_or(FIRST_WAIT, |(_, wait)| wait);
-        let doubled = Nanos::new((wait.as_u64() * 2).min(LONGEST_WAIT.as_u64()));
-        let now = self.now.unwrap_or(MonoTime::from_nanos(0));
-        self.again = Some((MonoTime::from_nanos(now.as_nanos() + wait.as_u64()), doubled));
-    }
-
-    /// Writes the row group that has waited longest.
-    fn place_first(&mut self) -> Result<(), Error> {
-        let Some(group) = self.waiting.pop_front() else { return Ok(()) };
-        let index = self.growing_file(group.table, group.partition);
-        let placed = match index {
-            Some(index) => self.append(index, &group),
-            None => self.begin(&group),
-        };
-        match placed {
-            Ok(()) => Ok(()),
-            Err(Error::Encode(error)) => {
+    /// Writes each row group that waits. After a failure those of the same partition go on waiting, the others do not.
+    fn write_groups(&mut self) -> Result<(), Error> {
+        let mut written = Ok(());
+        let mut refused = Vec::new();
+        for group in std::mem::take(&mut self.waiting) {
+            let place = (group.table, group.partition);
+            if refused.contains(&place) {
+                self.waiting.push_back(group);
+                continue;
+            }
+            let Err(error) = self.write_group(&group) else { continue };
+            if matches!(error, Error::Encode(_)) {
                 self.kept.lose(group.carried);
-                Err(Error::Encode(error))
+            } else {
+                refused.push(place);
+                self.waiting.push_back(group);
+            }
+            written = written.and(Err(error));
+        }
+        written
+    }
+
+    /// Writes a row group into the file of its partition. The result is about this row group alone.
+    fn write_group(&mut self, group: &EncodedGroup) -> Result<(), Error> {
+        let mut file = match self.take_growing(group.table, group.partition) {
+            None => PartialFile::begin(&self.directory, group)?,
+            Some(mut file) => match file.append(group) {
+                Ok(()) => file,
+                Err(error) => {
+                    // What the file has is finished; the row group begins another as soon as there is room.
+                    self.finish_file(file);
+                    return Err(error);
+                }
+            },
+        };
+        self.added += 1;
+        file.touched = self.added;
+        self.keep_growing(file);
+        Ok(())
+    }
+
+    fn take_growing(&mut self, table: Table, partition: Partition) -> Option<PartialFile> {
+        let index = self.growing.iter().position(|file| file.table == table && file.partition == partition);
+        index.map(|index| self.growing.swap_remove(index))
+    }
+
+    /// Keeps a file for more row groups unless it is large enough; of too many, the one that grew the longest time ago ends.
+    fn keep_growing(&mut self, file: PartialFile) {
+        if file.bytes() >= self.file_bytes {
+            self.finish_file(file);
+            return;
+        }
+        self.growing.push(file);
+        if self.growing.len() > OPEN_MOST {
+            let oldest = (0..self.growing.len()).min_by_key(|&index| self.growing[index].touched);
+            let oldest = self.growing.swap_remove(oldest.unwrap_or(0));
+            self.finish_file(oldest);
+        }
+    }
+
+    fn end_growing(&mut self) {
+        for file in std::mem::take(&mut self.growing) {
+            self.finish_file(file);
+        }
+    }
+
+    /// Tries again to give files their names.
+    fn finish_again(&mut self) {
+        for file in std::mem::take(&mut self.unfinished) {
+            self.finish_file(file);
+        }
+    }
+
+    /// Gives a file its name, or keeps it for another attempt.
+    fn finish_file(&mut self, file: PartialFile) {
+        let failure = match file.finish() {
+            Ok(FinishedFile::Stored { bytes }) => {
+                self.kept.store(file.carried);
+                self.kept.file_bytes += bytes;
+                return;
+            }
+            Ok(FinishedFile::Removed) => {
+                self.kept.lose(file.carried);
+                file.removed()
             }
             Err(error) => {
-                // What the file has is finished; the row group begins another as soon as there is room.
-                if let Some(index) = index {
-                    let file = self.growing.swap_remove(index);
-                    self.unfinished.push(file);
-                }
-                self.waiting.push_front(group);
-                Err(error)
+                self.unfinished.push(file);
+                self.shed_unfinished();
+                error
             }
-        }
-    }
-
-    fn growing_file(&self, table: Table, partition: Partition) -> Option<usize> {
-        self.growing.iter().position(|file| file.table == table && file.partition == partition)
-    }
-
-    fn append(&mut self, index: usize, group: &EncodedGroup) -> Result<(), Error> {
-        self.growing[index].append(group)?;
-        self.touch(index);
-        self.finish_files()
-    }
-
-    fn begin(&mut self, group: &EncodedGroup) -> Result<(), Error> {
-        if self.growing.len() >= OPEN_MOST {
-            let longest = (0..self.growing.len()).min_by_key(|&index| self.growing[index].touched);
-            let ended = longest.map(|index| self.growing.swap_remove(index));
-            self.unfinished.extend(ended);
-        }
-        let begun = PartialFile::begin(&self.directory, group).map(|file| self.growing.push(file));
-        if begun.is_ok() {
-            self.touch(self.growing.len() - 1);
-        }
-        self.finish_files().and(begun)
-    }
-
-    /// Notes that a file has grown; one that is large enough gets no more.
-    fn touch(&mut self, index: usize) {
-        self.added += 1;
-        let file = &mut self.growing[index];
-        file.touched = self.added;
-        if file.bytes() >= self.file_bytes {
-            let file = self.growing.swap_remove(index);
-            self.unfinished.push(file);
-        }
-    }
-
-    /// Gives files their names, as far as the disk lets it.
-    fn finish_files(&mut self) -> Result<(), Error> {
-        let mut done = Ok(());
-        for file in std::mem::take(&mut self.unfinished) {
-            match file.finish() {
-                Ok(bytes) => {
-                    self.kept.store(file.carried);
-                    self.kept.file_bytes += bytes;
-                }
-                Err(error) => {
-                    done = done.and(Err(error));
-                    self.unfinished.push(file);
-                }
-            }
-        }
-        done
+        };
+        self.finish_failure.get_or_insert(failure);
     }
 
     /// Bytes of the row groups that wait.
@@ -186,7 +209,7 @@ impl GroupWriter {
         self.waiting.iter().map(EncodedGroup::bytes).sum()
     }
 
-    /// Gives up the newest row groups that wait beyond the bound, and the newest files that cannot be finished.
+    /// Gives up the newest row groups that wait beyond the bound.
     fn shed(&mut self) {
         let mut waiting = self.waiting_memory();
         while waiting > self.waiting_bytes {
@@ -194,6 +217,10 @@ impl GroupWriter {
             waiting -= group.bytes();
             self.kept.lose(group.carried);
         }
+    }
+
+    /// Gives up the newest files that cannot be finished; the next recovery may.
+    fn shed_unfinished(&mut self) {
         while self.unfinished.len() > UNFINISHED_MOST {
             let Some(file) = self.unfinished.pop() else { break };
             self.kept.lose(file.carried);

@@ -32,6 +32,7 @@ mod partial;
 pub mod protocols;
 mod queued;
 pub mod recover;
+mod retry_timer;
 mod row_group;
 #[cfg(test)]
 mod sample;

@@ -41,7 +41,7 @@ pub struct ParquetOptions {
     pub file_bytes: usize,
     /// A file is closed when its first record is that old.
     pub file_age: Nanos,
-    /// Bytes of finished files that may wait for a disk that refuses them.
+    /// Bytes of row groups that may wait for a disk that refuses them.
     pub waiting_bytes: usize,
 }
 

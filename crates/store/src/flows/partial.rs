@@ -7,12 +7,13 @@
 
 use super::Error;
 use super::encode::Table;
-use super::files::{self, ClaimedFile, Partition};
+use super::files::{self, ClaimedFile, NameOnDisk, Partition};
 use super::row_group::{EncodedGroup, FileFooter, MAGIC};
 use crate::disk;
 use packetrig_flow::Carried;
 use packetrig_sys::disk::set_aside_beyond;
 use std::fs;
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -49,7 +50,7 @@ impl PartialFile {
         let begun = file.write(&MAGIC).and_then(|()| file.append(group));
         if begun.is_err() {
             // A full disk needs the room; what cannot be removed is found by the next recovery.
-            fs::remove_file(&file.claimed.hidden).unwrap_or(());
+            file.claimed.remove().unwrap_or(());
         }
         begun.map(|()| file)
     }
@@ -80,26 +81,100 @@ impl PartialFile {
         Ok(())
     }
 
-    fn failed(&self, what: &'static str) -> impl FnOnce(std::io::Error) -> Error + use<> {
+    fn failed(&self, what: &'static str) -> impl FnOnce(io::Error) -> Error + use<> {
         Error::file(what, self.claimed.hidden.clone())
     }
 
-    /// Writes the footer and gives the file its name; says how many bytes it has. It can be tried again.
-    pub(super) fn finish(&self) -> Result<u64, Error> {
+    /// Writes the footer and gives the file its name. It can be tried again.
+    pub(super) fn finish(&self) -> Result<FinishedFile, Error> {
         let footer = self.footer.as_ref().filter(|footer| footer.groups().len() > 1);
         finish(&self.claimed, self.end, footer)
     }
+
+    /// Why its records are lost.
+    pub(super) fn removed(&self) -> Error {
+        self.failed("finish")(io::Error::new(
+            ErrorKind::NotFound,
+            "it was removed, or renamed by another process",
+        ))
+    }
+}
+
+/// What became of a file that was to get its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FinishedFile {
+    Stored {
+        bytes: u64,
+    },
+    /// It has neither its hidden name nor its own: there is nothing left to try.
+    Removed,
 }
 
 /// Ends a file behind `end`, where its last block ends, with a footer unless that of the block says everything, and gives it its name.
-pub(super) fn finish(claimed: &ClaimedFile, end: u64, footer: Option<&FileFooter>) -> Result<u64, Error> {
+///
+/// Each step may be repeated: a rename whose directory could not be synced is not made again.
+pub(super) fn finish(
+    claimed: &ClaimedFile,
+    end: u64,
+    footer: Option<&FileFooter>,
+) -> Result<FinishedFile, Error> {
     let footer = footer.map_or(Ok(Vec::new()), FileFooter::encode).map_err(Error::Encode)?;
     let bytes = end + footer.len() as u64;
     let ClaimedFile { file, hidden, path } = claimed;
-    file.write_all_at(&footer, end)
-        .and_then(|()| file.set_len(bytes))
-        .and_then(|()| file.sync_all())
-        .map_err(Error::file("write", hidden))?;
-    disk::rename(hidden, path).map_err(Error::file("rename", hidden))?;
-    Ok(bytes)
+    if claimed.name_on_disk().map_err(Error::file("look for", hidden))? == NameOnDisk::Hidden {
+        file.write_all_at(&footer, end)
+            .and_then(|()| file.set_len(bytes))
+            .and_then(|()| file.sync_all())
+            .map_err(Error::file("write", hidden))?;
+        match fs::rename(hidden, path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(Error::file("rename", hidden)(error));
+            }
+            _ => {}
+        }
+    }
+    if claimed.name_on_disk().map_err(Error::file("look for", path))? != NameOnDisk::Finished {
+        return Ok(FinishedFile::Removed);
+    }
+    disk::sync(path.parent().unwrap_or(path)).map_err(Error::file("sync the directory of", path))?;
+    Ok(FinishedFile::Stored { bytes })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flows::Source;
+    use crate::flows::columns::Row;
+    use crate::flows::sample::records;
+
+    fn partial(directory: &Path) -> PartialFile {
+        let rows: Vec<_> =
+            records(10).into_iter().map(|record| Row { record, source: Source::default() }).collect();
+        let group = EncodedGroup::of_flows(Partition(None), &rows).unwrap();
+        let mut file = PartialFile::begin(directory, &group).unwrap();
+        file.append(&group).unwrap();
+        file
+    }
+
+    #[test]
+    fn a_file_that_was_renamed_and_not_synced_is_finished_by_the_next_attempt() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = partial(directory.path());
+        let first = file.finish().unwrap();
+        let bytes = fs::metadata(&file.claimed.path).unwrap().len();
+        assert_eq!(first, FinishedFile::Stored { bytes });
+        assert_eq!(file.finish().unwrap(), first);
+    }
+
+    #[test]
+    fn a_file_that_is_gone_is_not_tried_for_ever_and_takes_no_name_of_another() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = partial(directory.path());
+        fs::remove_file(&file.claimed.hidden).unwrap();
+        fs::write(&file.claimed.hidden, "another process's").unwrap();
+        assert_eq!(file.finish().unwrap(), FinishedFile::Removed);
+        assert_eq!(fs::read_to_string(&file.claimed.hidden).unwrap(), "another process's");
+        assert!(!file.claimed.path.exists());
+        assert!(file.removed().to_string().contains("removed"));
+    }
 }

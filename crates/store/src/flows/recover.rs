@@ -9,7 +9,7 @@ use super::Error;
 use super::checksum::{continue_crc32c, crc32c};
 use super::encode::Table;
 use super::files::{ClaimedFile, named};
-use super::partial::finish;
+use super::partial::{FinishedFile, finish};
 use super::row_group::{BlockHead, FileFooter, MAGIC};
 use parquet::file::metadata::{ParquetMetaDataReader, RowGroupMetaData};
 use serde::Serialize;
@@ -100,10 +100,13 @@ fn recover_file(hidden: &Path, recovered: &mut RecoveredFiles) -> Result<(), Err
     let Some(claimed) = claimed else { return Ok(()) };
     let remains = FileRemains::read(&claimed.file).map_err(Error::file("read", hidden))?;
     if let Some(footer) = &remains.footer {
-        finish(&claimed, remains.end, (footer.groups().len() > 1).then_some(footer))?;
+        let footer = (footer.groups().len() > 1).then_some(footer);
+        if finish(&claimed, remains.end, footer)? == FinishedFile::Removed {
+            return Ok(());
+        }
         recovered.files += 1;
     } else {
-        fs::remove_file(hidden).map_err(Error::file("remove", hidden))?;
+        claimed.remove().map_err(Error::file("remove", hidden))?;
     }
     recovered.damaged_groups += remains.damaged_groups;
     if hidden.file_name().is_some_and(|name| name.to_string_lossy().starts_with(".flows")) {

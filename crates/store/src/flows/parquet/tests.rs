@@ -171,17 +171,102 @@ fn a_disk_that_refuses_is_tried_again_and_nothing_is_lost() {
     assert_eq!(read(directory.path())[0].1.len(), 10);
 }
 
+/// A sink whose files end after one or two row groups of a hundred records.
+fn small_files(directory: &Path) -> ParquetSink {
+    sink(directory, |options| {
+        options.group_rows = 100;
+        options.file_bytes = 30_000;
+    })
+}
+
+fn partition(directory: &Path) -> PathBuf {
+    directory.join("flows/date=2026-11-21/hour=13")
+}
+
+fn rows_on_disk(directory: &Path) -> u64 {
+    read(directory).iter().map(|(_, rows)| rows.len() as u64).sum()
+}
+
+#[test]
+fn a_partition_that_is_removed_costs_the_file_in_it_and_nothing_else() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut sink = small_files(directory.path());
+    let at = |seconds| MonoTime::from_nanos(seconds * SECOND);
+    sink.tick(at(1)).unwrap();
+    sink.write(&records(100), SOURCE).unwrap();
+    fs::remove_dir_all(partition(directory.path())).unwrap();
+    let mut failures = Vec::new();
+    for second in 2..40 {
+        failures.extend(sink.tick(at(second)).err());
+        failures.extend(sink.write(&records(100), SOURCE).err());
+        assert!(sink.kept().balances(), "{:?}", sink.kept());
+    }
+    failures.extend(sink.flush().err());
+    let kept = sink.kept();
+    assert!(kept.balances() && kept.waiting == Carried::default(), "{kept:?}");
+    assert_eq!(failures.len(), 1, "{failures:?}");
+    assert!(failures[0].to_string().contains("removed"), "{failures:?}");
+    assert!((100..=300).contains(&kept.lost.records), "{kept:?}");
+    assert_eq!(rows_on_disk(directory.path()), kept.stored.records);
+    sink.tick(at(41)).unwrap();
+    sink.close().1.unwrap();
+}
+
+/// A directory of its name keeps a file from getting it, for ever if nobody removes it.
+#[test]
+fn a_file_that_cannot_be_finished_holds_up_no_other() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut sink = small_files(directory.path());
+    let at = |seconds| MonoTime::from_nanos(seconds * SECOND);
+    sink.tick(at(1)).unwrap();
+    sink.write(&records(100), SOURCE).unwrap();
+    let in_the_way = partition(directory.path()).join("flows-000000.parquet");
+    fs::create_dir_all(in_the_way.join("not empty")).unwrap();
+    let mut failures = 0;
+    for second in 2..40 {
+        failures += u32::from(sink.tick(at(second)).is_err());
+        failures += u32::from(sink.write(&records(100), SOURCE).is_err());
+        assert!(sink.kept().balances(), "{:?}", sink.kept());
+        let stuck = sink.kept().waiting.records;
+        assert!((100..=500).contains(&stuck), "{stuck} records wait after {second} s");
+    }
+    assert!((1..=7).contains(&failures), "{failures} attempts");
+    fs::remove_dir_all(&in_the_way).unwrap();
+    let (kept, done) = sink.close();
+    done.unwrap();
+    assert_eq!((kept.stored.records, kept.lost.records), (3900, 0));
+    assert_eq!(rows_on_disk(directory.path()), 3900);
+}
+
+#[test]
+fn a_partition_that_cannot_be_made_holds_up_no_other() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut sink = small_files(directory.path());
+    fs::create_dir_all(directory.path().join("flows/date=2026-11-21")).unwrap();
+    fs::write(partition(directory.path()), "in the way").unwrap();
+    // 3600 of them began in the hour that has no place.
+    drop(sink.write(&records(5000), SOURCE));
+    sink.flush().unwrap_err();
+    let kept = sink.kept();
+    assert_eq!((kept.stored.records, kept.waiting.records), (1400, 3600));
+    fs::remove_file(partition(directory.path())).unwrap();
+    sink.close().1.unwrap();
+    assert_eq!(rows_on_disk(directory.path()), 5000);
+}
+
 #[test]
 fn what_a_dead_disk_costs_is_bounded_and_counted() {
     let directory = tempfile::tempdir().unwrap();
     let mut sink =
         sink(directory.path(), |options| (options.group_rows, options.waiting_bytes) = (100, 40_000));
     fs::write(directory.path().join("flows"), "in the way").unwrap();
+    sink.tick(MonoTime::from_nanos(SECOND)).unwrap();
+    // All within the wait for the second attempt.
     for _ in 0..40 {
         drop(sink.write(&records(100), SOURCE));
-        drop(sink.flush());
-        assert!(sink.writer.waiting_memory() <= 40_000);
+        assert!(sink.writer.waiting_memory() <= 40_000, "{} bytes wait", sink.writer.waiting_memory());
     }
+    assert_eq!(sink.kept().failures, 1);
     let kept = sink.kept();
     assert!(kept.lost.records > 0 && kept.waiting.records > 0 && kept.balances(), "{kept:?}");
     let (kept, done) = sink.close();

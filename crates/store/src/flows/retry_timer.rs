@@ -1,0 +1,37 @@
+//! When to try again what a disk has refused.
+
+use packetrig_units::{MonoTime, Nanos};
+
+/// Wait before another attempt, doubled each time.
+const FIRST_WAIT: Nanos = Nanos::from_secs(1);
+const LONGEST_WAIT: Nanos = Nanos::from_secs(30);
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct RetryTimer {
+    /// After a failure.
+    planned: Option<PlannedRetry>,
+}
+
+#[derive(Debug)]
+struct PlannedRetry {
+    at: MonoTime,
+    /// How long to wait if this one fails as well.
+    next_wait: Nanos,
+}
+
+impl RetryTimer {
+    /// Whether the last attempt was no failure, or one that was long enough ago. Without a clock it always is.
+    pub(super) fn is_due(&self, now: Option<MonoTime>) -> bool {
+        self.planned.as_ref().is_none_or(|planned| now.is_none_or(|now| now >= planned.at))
+    }
+
+    /// Notes how an attempt went.
+    pub(super) fn note(&mut self, is_ok: bool, now: Option<MonoTime>) {
+        let wait = self.planned.take().map_or(FIRST_WAIT, |planned| planned.next_wait);
+        let doubled = Nanos::new((wait.as_u64() * 2).min(LONGEST_WAIT.as_u64()));
+        let now = now.unwrap_or(MonoTime::from_nanos(0));
+        let at = MonoTime::from_nanos(now.as_nanos() + wait.as_u64());
+        self.planned = (!is_ok).then_some(PlannedRetry { at, next_wait: doubled });
+    }
+}
