@@ -12,7 +12,7 @@ pub use exposition::exposition;
 
 use crate::export::{self, Watch};
 use crate::outbox::{Channels, Offered};
-use crate::patience::Patience;
+use crate::patience::{OutputQueue, Patience};
 use crate::source::{Interface, Read};
 use crate::worker::{Desk, Notes};
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -22,7 +22,7 @@ use serde::Serialize;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Batches that wait for a sink at most. A batch of records is about 64 KB.
+/// Batches that wait for a sink at most: 65 536 records.
 pub const QUEUE: usize = 256;
 
 /// Tells what a sink has stored (sent), lost (refused) and still has.
@@ -130,7 +130,10 @@ impl Books {
     pub fn take_channels(&self) -> Channels {
         Channels {
             export: lock(&self.export).as_mut().and_then(|export| export.queue.take()),
-            sinks: lock(&self.sinks).iter_mut().filter_map(|sink| sink.queue.take()).collect(),
+            sinks: lock(&self.sinks)
+                .iter_mut()
+                .filter_map(|sink| Some(OutputQueue::new(sink.queue.take()?, &self.patience)))
+                .collect(),
             patience: self.patience.clone(),
         }
     }

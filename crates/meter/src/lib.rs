@@ -31,7 +31,7 @@ pub use batch::Batch;
 pub use error::Error;
 pub use intake::{BATCH, Intake};
 pub use outbox::{Channels, Offered, Outbox};
-pub use patience::Patience;
+pub use patience::{OutputQueue, Patience};
 pub use run::{Input, Meter, MeterOptions};
 pub use share::Share;
 pub use worker::{Desk, Notes};

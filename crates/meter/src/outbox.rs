@@ -5,9 +5,8 @@
 //!
 //! Invariant: of every sink, offered = accepted by its queue + dropped here.
 
-use crate::patience::OpenSource;
+use crate::patience::{OpenSource, OutputQueue};
 use crate::{Batch, Patience, export};
-use crossbeam_channel::Sender;
 use packetrig_flow::sim::SimEvent;
 use packetrig_flow::table::Outlet;
 use packetrig_flow::{Carried, FlowKey, FlowRecord};
@@ -21,7 +20,7 @@ pub struct Channels {
     /// The export's, and whether it wants events in place of records.
     pub export: Option<(export::Queue, bool)>,
     /// Those of sinks.
-    pub sinks: Vec<Sender<Batch>>,
+    pub sinks: Vec<OutputQueue<Batch>>,
     /// Whether to wait rather than lose.
     pub patience: Patience,
 }
@@ -40,7 +39,7 @@ pub struct Offered {
 pub struct Outbox {
     records_out: Option<export::Outbox>,
     events_out: Option<export::Outbox>,
-    sinks: Vec<Sender<Batch>>,
+    sinks: Vec<OutputQueue<Batch>>,
     patience: Patience,
     /// Until nothing more comes in.
     source: Option<OpenSource>,
@@ -111,7 +110,7 @@ impl Outbox {
             // The last one gets the batch itself.
             let own = if number < last { batch.clone() } else { batch.take() };
             offered.offered.add(carried);
-            if own.is_none_or(|own| self.patience.give(queue, own).is_err()) {
+            if own.is_none_or(|own| queue.give(own).is_err()) {
                 offered.dropped.add(carried);
             }
         }
@@ -139,7 +138,7 @@ impl Outlet for Outbox {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crossbeam_channel::{Receiver, bounded};
+    use crossbeam_channel::{Receiver, Sender, bounded};
 
     fn record(packets: u64) -> FlowRecord {
         let mut record = FlowRecord::default();
@@ -148,7 +147,9 @@ mod tests {
     }
 
     fn to(sinks: Vec<Sender<Batch>>) -> Channels {
-        Channels { sinks, ..Channels::default() }
+        let patience = Patience::default();
+        let sinks = sinks.into_iter().map(|queue| OutputQueue::new(queue, &patience)).collect();
+        Channels { export: None, sinks, patience }
     }
 
     fn carried(receiver: &Receiver<Batch>) -> Carried {
@@ -187,7 +188,7 @@ mod tests {
     #[test]
     fn the_export_gets_what_it_wants() {
         for wants_events in [true, false] {
-            let (queue, incoming) = export::queue();
+            let (queue, incoming) = export::queue(4 << 20, &Patience::default());
             let channels = Channels { export: Some((queue, wants_events)), ..Channels::default() };
             let mut outbox = Outbox::new(&channels);
             outbox.opened(1, &FlowKey::default(), 5);

@@ -1,39 +1,37 @@
 //! Whether to wait for room in a queue, or to lose.
 //!
 //! A live meter never waits while packets may come: they do not wait for it either. Once all of its sources have ended it has the time, as
-//! a meter of files has from the start, until its user wants it to end or a queue has had no room for ten seconds: then whoever
-//! is behind it is as good as dead.
+//! a meter of files has from the start. It waits for each output as long as that one takes something; an output that has taken nothing for
+//! ten seconds is as good as dead, five after the user has asked for the end. The others are waited for all the same.
 //!
-//! Invariant: patience that has ended does not come back.
+//! Invariant: an output that was given up is not waited for again.
 
 use crossbeam_channel::{SendTimeoutError, Sender, TrySendError};
+use packetrig_sys::clock;
+use packetrig_units::Nanos;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// How often one who waits looks whether to go on.
 const LOOK: Duration = Duration::from_millis(20);
-/// So many looks without room are the end of it.
-const LOOKS: u32 = 500;
+/// An output that takes nothing for so long is given up.
+const STALL: Nanos = Nanos::from_secs(10);
+/// The same after the user has asked for the end.
+const HURRIED_STALL: Nanos = Nanos::from_secs(5);
 /// Looks at other sources: all are told to end at the same time, and do within a fraction of a second.
 const SOURCE_LOOKS: u32 = 50;
 
-/// Values of [`State::phase`].
-mod phase {
-    pub(super) const NOT_BEGUN: u8 = 0;
-    pub(super) const BEGUN: u8 = 1;
-    pub(super) const ENDED: u8 = 2;
-}
-
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
-    phase: AtomicU8,
+    is_begun: AtomicBool,
     /// Sources that may still give something.
     open_sources: AtomicUsize,
+    stall_ns: AtomicU64,
 }
 
 /// See the module. Clones are the same.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Patience(Arc<State>);
 
 /// A source that may still give something, until this is dropped.
@@ -46,24 +44,38 @@ impl Drop for OpenSource {
     }
 }
 
+impl Default for Patience {
+    fn default() -> Self {
+        Self::with_stall(STALL)
+    }
+}
+
 impl Patience {
-    /// With patience, until it is [ended](Self::end).
-    pub fn begin(&self) {
-        let _was = self.0.phase.compare_exchange(
-            phase::NOT_BEGUN,
-            phase::BEGUN,
-            Ordering::AcqRel,
-            Ordering::Acquire,
-        );
+    fn with_stall(stall: Nanos) -> Self {
+        Self(Arc::new(State {
+            is_begun: AtomicBool::new(false),
+            open_sources: AtomicUsize::new(0),
+            stall_ns: AtomicU64::new(stall.as_u64()),
+        }))
     }
 
-    /// From now on nobody waits.
-    pub fn end(&self) {
-        self.0.phase.store(phase::ENDED, Ordering::Release);
+    /// From now on whoever finds a queue full waits.
+    pub fn begin(&self) {
+        self.0.is_begun.store(true, Ordering::Release);
+    }
+
+    /// The user has asked for the end: outputs that take nothing are given up sooner.
+    pub fn hurry(&self) {
+        self.0.stall_ns.fetch_min(HURRIED_STALL.as_u64(), Ordering::AcqRel);
     }
 
     fn is_begun(&self) -> bool {
-        self.0.phase.load(Ordering::Acquire) == phase::BEGUN
+        self.0.is_begun.load(Ordering::Acquire)
+    }
+
+    /// Whether what has not moved since then is as good as dead.
+    fn is_stalled(&self, moved_ns: u64) -> bool {
+        clock::monotonic_ns().saturating_sub(moved_ns) >= self.0.stall_ns.load(Ordering::Acquire)
     }
 
     /// One more source.
@@ -77,7 +89,7 @@ impl Patience {
         drop(source);
         for _ in 0..SOURCE_LOOKS {
             let is_last = self.0.open_sources.load(Ordering::Acquire) == 0;
-            if is_last || self.0.phase.load(Ordering::Acquire) != phase::NOT_BEGUN {
+            if is_last || self.is_begun() {
                 break;
             }
             std::thread::sleep(LOOK);
@@ -85,30 +97,90 @@ impl Patience {
         self.begin();
     }
 
-    /// Puts something into a queue, waiting for room if there is patience; gives it back if nothing came of it.
+    /// Puts something into a queue whose other end never stalls for long, waiting for room if there is patience; gives it back
+    /// if nothing came of it.
     pub(crate) fn give<T>(&self, queue: &Sender<T>, mut value: T) -> Result<(), T> {
-        for _ in 0..LOOKS {
-            if !self.is_begun() {
-                return queue.try_send(value).map_err(TrySendError::into_inner);
-            }
+        while self.is_begun() {
             match queue.send_timeout(value, LOOK) {
                 Ok(()) => return Ok(()),
                 Err(SendTimeoutError::Timeout(back)) => value = back,
                 Err(SendTimeoutError::Disconnected(back)) => return Err(back),
             }
         }
-        self.end();
         queue.try_send(value).map_err(TrySendError::into_inner)
     }
+}
 
-    /// Waits until all of these have room, if there is patience.
-    pub(crate) fn await_room<T>(&self, queues: &[Sender<T>]) {
-        let mut looks = 0;
-        while queues.iter().any(Sender::is_full) && self.is_begun() {
-            std::thread::sleep(LOOK / 20);
-            looks += 1;
-            if looks >= LOOKS * 20 {
-                self.end();
+/// The queue of one output, which is given up without the others. Clones are the same queue.
+#[derive(Debug)]
+pub struct OutputQueue<T> {
+    queue: Sender<T>,
+    patience: Patience,
+    state: Arc<OutputState>,
+}
+
+#[derive(Debug, Default)]
+struct OutputState {
+    is_given_up: AtomicBool,
+    /// When it last had room for somebody.
+    moved_ns: AtomicU64,
+}
+
+impl<T> Clone for OutputQueue<T> {
+    fn clone(&self) -> Self {
+        let Self { queue, patience, state } = self;
+        Self { queue: queue.clone(), patience: patience.clone(), state: Arc::clone(state) }
+    }
+}
+
+impl<T> OutputQueue<T> {
+    /// Of an output that takes from the other end of `queue`.
+    pub fn new(queue: Sender<T>, patience: &Patience) -> Self {
+        Self { queue, patience: patience.clone(), state: Arc::default() }
+    }
+
+    fn is_waited_for(&self) -> bool {
+        self.patience.is_begun() && !self.state.is_given_up.load(Ordering::Acquire)
+    }
+
+    /// Gives the output up if it has taken nothing for too long while somebody waited.
+    fn give_up_if_stalled(&self, waiting_since_ns: u64) {
+        let moved_ns = self.state.moved_ns.load(Ordering::Acquire).max(waiting_since_ns);
+        if self.patience.is_stalled(moved_ns) {
+            self.state.is_given_up.store(true, Ordering::Release);
+        }
+    }
+
+    /// Puts something into the queue, waiting for room if there is patience; gives it back if nothing came of it.
+    pub(crate) fn give(&self, mut value: T) -> Result<(), T> {
+        let since_ns = clock::monotonic_ns();
+        while self.is_waited_for() {
+            match self.queue.send_timeout(value, LOOK) {
+                Ok(()) => {
+                    // Another worker that waits may have had no luck: what counts is the output.
+                    self.state.moved_ns.store(clock::monotonic_ns(), Ordering::Release);
+                    return Ok(());
+                }
+                Err(SendTimeoutError::Timeout(back)) => value = back,
+                Err(SendTimeoutError::Disconnected(back)) => return Err(back),
+            }
+            self.give_up_if_stalled(since_ns);
+        }
+        self.try_give(value)
+    }
+
+    /// The same without waiting.
+    pub(crate) fn try_give(&self, value: T) -> Result<(), T> {
+        self.queue.try_send(value).map_err(TrySendError::into_inner)
+    }
+
+    /// Waits until all of these have room or are given up, if there is patience. Nobody else may fill them.
+    pub(crate) fn await_room(queues: &[Self]) {
+        let since_ns = clock::monotonic_ns();
+        for output in queues {
+            while output.queue.is_full() && output.is_waited_for() {
+                std::thread::sleep(LOOK / 20);
+                output.give_up_if_stalled(since_ns);
             }
         }
     }
@@ -118,6 +190,14 @@ impl Patience {
 mod tests {
     use super::*;
     use crossbeam_channel::bounded;
+
+    const SHORT: Nanos = Nanos::from_millis(300);
+
+    fn begun() -> Patience {
+        let patience = Patience::with_stall(SHORT);
+        patience.begin();
+        patience
+    }
 
     #[test]
     fn it_begins_when_the_last_source_has_ended() {
@@ -136,21 +216,71 @@ mod tests {
     fn without_patience_a_full_queue_gives_back_at_once_and_patience_can_still_begin() {
         let patience = Patience::default();
         let (queue, taken) = bounded(1);
-        assert_eq!((patience.give(&queue, 1), patience.give(&queue, 2)), (Ok(()), Err(2)));
+        let output = OutputQueue::new(queue, &patience);
+        assert_eq!((output.give(1), output.give(2)), (Ok(()), Err(2)));
         patience.begin();
         std::thread::scope(|scope| {
-            let giving = scope.spawn(|| patience.give(&queue, 3));
+            let giving = scope.spawn(|| output.give(3));
             assert_eq!((taken.recv(), taken.recv()), (Ok(1), Ok(3)));
             assert_eq!(giving.join().unwrap(), Ok(()));
         });
     }
 
+    /// Of eight that wait for it most wait longer than it may take nothing.
     #[test]
-    fn it_does_not_come_back() {
+    fn an_output_that_is_slow_gets_everything_from_everybody() {
+        let patience = begun();
+        let (queue, taken) = bounded(1);
+        let output = OutputQueue::new(queue, &patience);
+        std::thread::scope(|scope| {
+            let givers: Vec<_> = (0..8)
+                .map(|_| {
+                    let output = output.clone();
+                    scope.spawn(move || (0..4).filter(|n| output.give(*n).is_ok()).count())
+                })
+                .collect();
+            drop(output);
+            for _ in &taken {
+                std::thread::sleep(Duration::from_millis(60));
+            }
+            assert_eq!(givers.into_iter().map(|giver| giver.join().unwrap()).sum::<usize>(), 32);
+        });
+    }
+
+    #[test]
+    fn an_output_that_takes_nothing_is_given_up_without_the_others() {
+        let patience = begun();
+        let (dead, _not_taken) = bounded(1);
+        let (alive, taken) = bounded(1);
+        let queues = [dead, alive].map(|queue| OutputQueue::new(queue, &patience));
+        for output in &queues {
+            output.give(0).unwrap();
+        }
+        std::thread::scope(|scope| {
+            let taking = scope.spawn(|| taken.iter().take(5).count());
+            for number in 1..5 {
+                OutputQueue::await_room(&queues);
+                assert_eq!(queues[0].try_give(number), Err(number));
+                queues[1].try_give(number).unwrap();
+            }
+            assert_eq!(taking.join().unwrap(), 5);
+        });
+        queues[1].give(5).unwrap();
+        assert_eq!(queues.each_ref().map(OutputQueue::is_waited_for), [false, true]);
+        assert_eq!(queues[0].give(5), Err(5));
+    }
+
+    #[test]
+    fn haste_shortens_the_wait_and_never_makes_it_longer() {
         let patience = Patience::default();
-        let source = patience.add_source();
-        patience.end();
-        patience.end_source(source);
-        assert!(!patience.is_begun());
+        let ago = |limit: Nanos| clock::monotonic_ns().saturating_sub(limit.as_u64() + 1);
+        let [usual, hurried] = [STALL, HURRIED_STALL].map(ago);
+        assert!(patience.is_stalled(usual));
+        assert!(!patience.is_stalled(hurried));
+        patience.hurry();
+        assert!(patience.is_stalled(hurried));
+        let short = begun();
+        short.hurry();
+        assert!(short.is_stalled(ago(SHORT)));
     }
 }

@@ -109,7 +109,12 @@ impl Meter {
     /// Whether every worker has come to its end, or one to a bad one: then the others are to be stopped.
     pub fn is_over(&self) -> bool {
         let has_failed = self.desks.iter().any(|desk| desk.has_failed());
-        has_failed || self.workers.iter().all(JoinHandle::is_finished)
+        has_failed || self.has_ended()
+    }
+
+    /// Whether every worker has come to its end: none has anything more to hand over.
+    pub fn has_ended(&self) -> bool {
+        self.workers.iter().all(JoinHandle::is_finished)
     }
 
     /// Lets nothing in any more: what has arrived is metered, then it is over.

@@ -115,11 +115,10 @@ impl Worker {
     /// Works until the source ends.
     pub(crate) fn run(mut self) -> Result<(), Error> {
         let worked = self.work();
-        if worked.is_ok() {
-            self.outbox.end_input();
-        }
-        self.release_held();
+        // Before it waits for the others: whoever looks at the desk ends them.
         self.desk.has_failed.store(worked.is_err(), Ordering::Release);
+        self.outbox.end_input();
+        self.release_held();
         // Whatever happened: what was metered is reported.
         self.table.finish(&mut self.outbox);
         self.outbox.flush();

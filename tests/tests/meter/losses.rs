@@ -6,8 +6,13 @@ use packetrig_testkit::Lab;
 use packetrig_testkit::lab::LabPort;
 use packetrig_tests::program::Running;
 use packetrig_tests::skip;
+use rustix::net::sockopt::set_socket_recv_buffer_size;
 use rustix::process::Signal;
+use serde_json::Value;
+use std::io::Read;
 use std::net::TcpListener;
+use std::thread::{self, sleep};
+use std::time::Duration;
 
 /// More than a ring of this size holds.
 const FRAMES: usize = 60_000;
@@ -96,17 +101,28 @@ fn a_table_that_is_full_ends_flows_early_and_loses_none() {
     assert_eq!(number(&result, "/ledger/packets/recorded"), 1000);
 }
 
-#[test]
-fn flows_that_are_left_at_the_end_are_exported_whole() {
-    let Some(lab) = skip::lab(Lab::pair) else { return };
-    let location = lab.location(1);
-    let flows: u64 = 100_000;
+/// A frame of each of so many flows.
+fn frames_of_flows(flows: u32) -> Vec<Vec<u8>> {
     let of = |number: u32| {
         let mut frame = udp(1, false);
         frame[26..30].copy_from_slice(&(0xc612_0000 + number).to_be_bytes());
         frame
     };
-    let frames: Vec<Vec<u8>> = (0..).take(usize::try_from(flows).unwrap()).map(of).collect();
+    (0..flows).map(of).collect()
+}
+
+/// Packets that an output has sent, that found its queue full, and that it refused.
+fn fate(result: &Value, output: usize) -> [u64; 3] {
+    ["sent", "queue_dropped", "refused"]
+        .map(|what| number(result, &format!("/outputs/{output}/{what}/packets")))
+}
+
+#[test]
+fn flows_that_are_left_at_the_end_are_exported_whole() {
+    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let location = lab.location(1);
+    let flows: u64 = 100_000;
+    let frames = frames_of_flows(100_000);
     for workers in ["1", "2"] {
         let outputs = ["--export", "file:out.ipfix", "--directory", "flows", "--workers", workers];
         let flags = ["--direction", "in", "--json"];
@@ -117,12 +133,62 @@ fn flows_that_are_left_at_the_end_are_exported_whole() {
         let result = ledger(&running.finish());
         assert_eq!(number(&result, "/ledger/packets/recorded"), flows);
         for output in 0..2 {
-            let of = |what: &str| number(&result, &format!("/outputs/{output}/{what}/packets"));
-            assert_eq!(
-                [of("sent"), of("queue_dropped"), of("refused")],
-                [flows, 0, 0],
-                "{workers}: {result}"
-            );
+            assert_eq!(fate(&result, output), [flows, 0, 0], "{workers}: {result}");
         }
+    }
+}
+
+/// Takes one connection and reads it to its end, a megabyte in a second.
+fn read_slowly(listener: &TcpListener) -> usize {
+    let mut connection = listener.accept().unwrap().0;
+    let mut part = vec![0; 40_000];
+    let mut bytes = 0;
+    loop {
+        match connection.read(&mut part).unwrap() {
+            0 => return bytes,
+            read => bytes += read,
+        }
+        sleep(Duration::from_millis(40));
+    }
+}
+
+/// It takes several times as long as an output may take nothing.
+#[test]
+fn a_collector_that_is_slow_gets_all_that_is_left_after_a_signal() {
+    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let location = lab.location(1);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    set_socket_recv_buffer_size(&listener, 64 << 10).unwrap();
+    let target = format!("tcp://{}", listener.local_addr().unwrap());
+    let flows = 100_000;
+    let reading = thread::spawn(move || read_slowly(&listener));
+    let flags = ["--export", &target, "--queue", "64KiB", "--direction", "in", "--json"];
+    let mut running = Running::start(&[&["meter", location.as_str()], &flags[..]].concat(), "");
+    running.await_remark("listening");
+    send(&lab.ports()[0], &frames_of_flows(flows), flows as usize);
+    running.signal(Signal::TERM);
+    let result = ledger(&running.finish());
+    assert_eq!(fate(&result, 0), [flows.into(), 0, 0], "{result}");
+    assert_eq!(reading.join().unwrap() as u64, number(&result, "/outputs/0/message_bytes"));
+}
+
+#[test]
+fn an_output_that_takes_nothing_costs_the_others_nothing_at_the_end() {
+    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let location = lab.location(1);
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let targets = [format!("tcp://{closed}"), "file:out.ipfix".to_owned()];
+    let flows = 300_000;
+    let outputs = ["--export", &targets[0], "--export", &targets[1], "--directory", "flows"];
+    let flags = ["--queue", "64KiB", "--direction", "in", "--json"];
+    let mut running = Running::start(&[&["meter", location.as_str()], &outputs[..], &flags].concat(), "");
+    running.await_remark("listening");
+    send(&lab.ports()[0], &frames_of_flows(flows), flows as usize);
+    running.signal(Signal::TERM);
+    let result = ledger(&running.finish());
+    let [sent, dropped, refused] = fate(&result, 0);
+    assert!(sent == 0 && dropped > 0 && dropped + refused == u64::from(flows), "{result}");
+    for output in [1, 2] {
+        assert_eq!(fate(&result, output), [flows.into(), 0, 0], "{result}");
     }
 }

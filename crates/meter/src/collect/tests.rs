@@ -1,6 +1,7 @@
 //! Our own export thread sends, over each transport; a relay in between loses datagrams.
 
 use super::*;
+use crate::Patience;
 use crate::export::{self, Content, Destination, ExportTarget};
 use packetrig_flow::collect::{Exporter, Protocol};
 use packetrig_flow::export::Format;
@@ -100,7 +101,7 @@ fn export(target: ExportTarget, content: Content, count: u64, tls: Option<export
         tls,
         ..export::Options::default()
     };
-    let (queue, incoming) = export::queue();
+    let (queue, incoming) = export::queue(4 << 20, &Patience::default());
     let thread = export::spawn(&options, incoming, move || ledger(count)).unwrap();
     let mut outbox = queue.outbox();
     drop(queue);

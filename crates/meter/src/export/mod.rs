@@ -6,12 +6,14 @@
 //!  worker: Outbox --'       |                   |     '-> backlog -> Sender -> file
 //!                      queue dropped       queue dropped          sent, refused
 //! ```
-//! Nobody in front of a bound waits: a full queue or backlog loses whole batches, which are counted with the packets they stand
-//! for. A target that is slow or gone costs its own backlog and nobody else anything.
+//! Without [`Patience`](crate::Patience) nobody in front of a bound waits: a full queue or backlog loses whole batches, which are counted
+//! with the packets they stand for. With it, the dispatcher waits for each target that takes something. A target that is slow or gone
+//! costs its own backlog and nobody else anything.
 //!
 //! Invariant: offered = queue dropped + sent + refused + waiting, for each target, at any time.
 
 mod accounts;
+mod deadline;
 mod encoder;
 mod options;
 mod outbox;
@@ -20,18 +22,20 @@ mod target;
 mod transport;
 
 pub use options::{Content, Destination, Options, TlsFiles};
-pub use outbox::{BATCH_BYTES, Incoming, Outbox, QUEUE_BATCHES, Queue, queue, queue_with};
+pub use outbox::{BATCH_BYTES, Incoming, Outbox, Queue, batches_of, queue};
 pub use target::{ExportTarget, Place, TargetError};
 
 use crate::batch::Batch;
+use crate::patience::OutputQueue;
 use accounts::Accounts;
-use crossbeam_channel::{Sender as Backlog, bounded};
+use crossbeam_channel::bounded;
+use deadline::SendDeadline;
 use encoder::Encoder;
 use packetrig_flow::export::Exporter;
 use packetrig_flow::sim::SimEncoder;
 use packetrig_flow::{ExportCounts, Ledger};
 use packetrig_sys::clock;
-use sender::{End, LedgerSource, Sender};
+use sender::{LedgerSource, Sender};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use transport::Transport;
@@ -87,25 +91,25 @@ pub fn spawn(
     ledger: impl Fn() -> Ledger + Send + Sync + 'static,
 ) -> Result<ExportThread, Error> {
     let ledger: LedgerSource = Arc::new(ledger);
-    let end = End::never();
+    let deadline = SendDeadline::never(options.linger);
     let mut threads = Vec::new();
     let mut backlogs = Vec::new();
     let mut senders = Vec::new();
     for destination in &options.destinations {
-        let (backlog, batches) = bounded((options.backlog_bytes / BATCH_BYTES).max(1));
+        let (backlog, batches) = bounded(batches_of(options.backlog_bytes));
         let (encoder, transport) = prepare(options, destination)?;
         let account = incoming.accounts.add_target(destination.target.to_string(), encoder.content());
-        backlogs.push(backlog);
-        senders.push(Sender::new(encoder, transport, account, batches, (Arc::clone(&ledger), end.clone())));
+        backlogs.push(OutputQueue::new(backlog, &incoming.patience));
+        let ledger = Arc::clone(&ledger);
+        senders.push(Sender::new(encoder, transport, account, batches, (ledger, deadline.clone())));
     }
     for (index, sender) in senders.into_iter().enumerate() {
         threads.push(start(&format!("export-{index}"), move || sender.run())?);
     }
     let accounts = incoming.accounts.clone();
-    let linger_ns = options.linger.as_u64();
     threads.push(start("export", move || {
         dispatch(&incoming, &backlogs);
-        end.set(clock::monotonic_ns() + linger_ns);
+        deadline.begin(clock::monotonic_ns());
     })?);
     Ok(ExportThread { accounts, threads })
 }
@@ -138,7 +142,7 @@ fn prepare(options: &Options, destination: &Destination) -> Result<(Encoder, Tra
 }
 
 /// Gives every batch to every target of its kind that has room for it, until nobody can offer any more.
-fn dispatch(incoming: &Incoming, backlogs: &[Backlog<Arc<Batch>>]) {
+fn dispatch(incoming: &Incoming, backlogs: &[OutputQueue<Arc<Batch>>]) {
     for batch in &incoming.batches {
         let content = match batch {
             Batch::Records(_) => accounts::Content::Records,
@@ -146,9 +150,9 @@ fn dispatch(incoming: &Incoming, backlogs: &[Backlog<Arc<Batch>>]) {
         };
         let carried = batch.carried();
         let batch = Arc::new(batch);
-        incoming.patience.await_room(backlogs);
+        OutputQueue::await_room(backlogs);
         incoming.accounts.hand_over(content, carried, |index| {
-            backlogs.get(index).is_some_and(|backlog| backlog.try_send(Arc::clone(&batch)).is_ok())
+            backlogs.get(index).is_some_and(|backlog| backlog.try_give(Arc::clone(&batch)).is_ok())
         });
     }
 }

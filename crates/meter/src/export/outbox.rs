@@ -1,7 +1,7 @@
 //! A worker's end of the export queue: collects what leaves its table into batches and offers them, without waiting unless it
 //! was given [`Patience`].
 //!
-//! Invariant: memory is bounded by [`QUEUE_BATCHES`] and one batch per worker; what a full queue did not take is counted, with
+//! Invariant: memory is bounded by the bytes of the queue and one batch per worker; what a full queue did not take is counted, with
 //! the packets it stands for.
 
 use super::accounts::{Accounts, Content};
@@ -15,22 +15,21 @@ use packetrig_flow::sim::SimEvent;
 const RECORDS: usize = 256;
 /// Events of a full batch.
 const EVENTS: usize = 1024;
-/// Batches between all workers and the export thread.
-pub const QUEUE_BATCHES: usize = 64;
 /// A batch takes no more memory than this.
 pub const BATCH_BYTES: usize = {
     let (records, events) = (RECORDS * size_of::<FlowRecord>(), EVENTS * size_of::<SimEvent>());
     if records > events { records } else { events }
 };
 
-/// A queue's two ends: outboxes of workers are made of the first, [`spawn`](super::spawn) takes the second.
-pub fn queue() -> (Queue, Incoming) {
-    queue_with(&Patience::default())
+/// Batches for which so many bytes are room, at least one.
+pub fn batches_of(bytes: usize) -> usize {
+    (bytes / BATCH_BYTES).max(1)
 }
 
-/// The same; with patience, who finds it full waits for room.
-pub fn queue_with(patience: &Patience) -> (Queue, Incoming) {
-    let (sender, receiver) = bounded(QUEUE_BATCHES);
+/// The two ends of a queue of so many bytes: outboxes of workers are made of the first, [`spawn`](super::spawn) takes the second. With
+/// patience, who finds it full waits for room.
+pub fn queue(bytes: usize, patience: &Patience) -> (Queue, Incoming) {
+    let (sender, receiver) = bounded(batches_of(bytes));
     let accounts = Accounts::default();
     let patience = patience.clone();
     let queue = Queue { sender, accounts: accounts.clone(), patience: patience.clone() };

@@ -4,6 +4,7 @@
 //! the end all of it is in an account.
 
 use super::accounts::Account;
+use super::deadline::SendDeadline;
 use super::encoder::Encoder;
 use super::transport::{Transport, Untaken};
 use crate::batch::Batch;
@@ -13,7 +14,6 @@ use packetrig_flow::{Carried, Ledger};
 use packetrig_sys::clock;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// How often the clock is looked at while nothing comes.
@@ -21,28 +21,6 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// Where the ledger before the export comes from.
 pub(super) type LedgerSource = Arc<dyn Fn() -> Ledger + Send + Sync>;
-
-/// When the end has to be reached, on the monotonic clock; far away until the last batch was offered.
-#[derive(Clone, Debug)]
-pub(super) struct End(Arc<AtomicU64>);
-
-impl End {
-    pub(super) fn never() -> Self {
-        Self(Arc::new(AtomicU64::new(u64::MAX)))
-    }
-
-    pub(super) fn set(&self, end_ns: u64) {
-        self.0.store(end_ns, Ordering::Relaxed);
-    }
-
-    fn ns(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    fn is_past(&self) -> bool {
-        clock::monotonic_ns() >= self.ns()
-    }
-}
 
 /// A message for the next connection.
 #[derive(Debug)]
@@ -58,7 +36,7 @@ struct Kept {
 struct Out {
     transport: Transport,
     account: Account,
-    end: End,
+    deadline: SendDeadline,
     kept: VecDeque<Kept>,
     /// Whether encoders may speak: there is a connection, and it has the templates.
     begun: bool,
@@ -82,12 +60,12 @@ impl Sender {
         transport: Transport,
         account: Account,
         backlog: Receiver<Arc<Batch>>,
-        (ledger, end): (LedgerSource, End),
+        (ledger, deadline): (LedgerSource, SendDeadline),
     ) -> Self {
         let epoch_ns = clock::wall_clock_ns().saturating_sub(clock::monotonic_ns());
         let begun = !matches!(transport, Transport::Stream(_));
         let kept = VecDeque::new();
-        let out = Out { transport, account, end, kept, begun, templates_lost: false };
+        let out = Out { transport, account, deadline, kept, begun, templates_lost: false };
         Self { encoder, out, backlog, ledger, epoch_ns, unfit: Carried::default() }
     }
 
@@ -100,7 +78,7 @@ impl Sender {
     fn take(&mut self) -> bool {
         if !self.is_up() {
             std::thread::sleep(LOOK);
-            return !self.out.end.is_past();
+            return !self.out.deadline.is_past();
         }
         match self.backlog.recv_timeout(LOOK) {
             Ok(batch) => self.encode(&batch),
@@ -143,7 +121,7 @@ impl Sender {
 
     /// Whether messages can go out; makes a connection if it is time to, and gives it what the last one did not take.
     fn is_up(&mut self) -> bool {
-        if !self.out.begun && self.out.transport.connect(self.out.end.ns()) {
+        if !self.out.begun && self.out.transport.connect(self.out.deadline.ns()) {
             self.out.begun = true;
             let kept = std::mem::take(&mut self.out.kept);
             let now_ns = self.now_ns();
@@ -161,7 +139,7 @@ impl Sender {
     fn finish(mut self) {
         let now_ns = self.now_ns();
         self.encoder.flush(now_ns, &mut self.out);
-        while !(self.out.end.is_past() || self.is_up() && self.out.kept.is_empty()) {
+        while !(self.out.deadline.is_past() || self.is_up() && self.out.kept.is_empty()) {
             std::thread::sleep(LOOK);
         }
         if self.out.begun {
@@ -196,8 +174,7 @@ impl MessageSink for Out {
             self.kept.push_back(Kept::of(message));
             return;
         }
-        let end = self.end.clone();
-        match self.transport.send(message.bytes, &|| end.ns()) {
+        match self.transport.send(message.bytes, &self.deadline) {
             Ok(()) => self.account.sent(message.carried, message.own_records, message.bytes.len()),
             Err(Untaken::Refused) => {
                 self.account.refused(message.carried);

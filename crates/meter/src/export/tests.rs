@@ -1,4 +1,5 @@
 use super::*;
+use crate::Patience;
 use packetrig_flow::export::Format;
 use packetrig_flow::export::template::Template;
 use packetrig_flow::sim::{SimDecoder, SimEvent, SimItem};
@@ -9,6 +10,8 @@ use std::net::{TcpListener, UdpSocket};
 use std::path::Path;
 use std::time::Duration;
 
+/// Room for 64 batches between workers and dispatcher.
+const QUEUE: usize = 64 * BATCH_BYTES;
 const IPFIX: Content = Content::Records(Format::Ipfix);
 
 fn record(n: u64) -> FlowRecord {
@@ -45,7 +48,7 @@ fn to(targets: &[(String, Content)]) -> Options {
 
 /// Hands over records 0 to `count`, waits while the queue is full, and ends.
 fn export(options: &Options, count: u64) -> ExportCounts {
-    let (queue, incoming) = queue();
+    let (queue, incoming) = queue(QUEUE, &Patience::default());
     let thread = spawn(options, incoming, Ledger::default).unwrap();
     let mut outbox = queue.outbox();
     drop(queue);
@@ -145,7 +148,7 @@ fn a_full_disk_costs_the_file_its_records_and_nobody_else() {
     let directory = tempfile::tempdir().unwrap();
     let good = directory.path().join("good.ipfix");
     let targets = [("/dev/full".to_owned(), IPFIX), (format!("file:{}", good.display()), IPFIX)];
-    let (queue, incoming) = queue();
+    let (queue, incoming) = queue(QUEUE, &Patience::default());
     let thread = spawn(&to(&targets), incoming, Ledger::default).unwrap();
     let mut outbox = queue.outbox();
     drop(queue);
@@ -183,7 +186,7 @@ fn await_room(thread: &ExportThread) {
         std::thread::sleep(Duration::from_micros(200));
         let counts = thread.counts();
         assert_balanced(&counts);
-        if counts.waiting.records < QUEUE_BATCHES as u64 / 2 {
+        if counts.waiting.records < batches_of(QUEUE) as u64 / 2 {
             return;
         }
     }
@@ -199,7 +202,7 @@ fn each_connection_begins_with_templates_and_number_0() {
         let first = accept(&listener, Some(20_000));
         (first, accept(&listener, None))
     });
-    let (queue, incoming) = queue();
+    let (queue, incoming) = queue(QUEUE, &Patience::default());
     let thread = spawn(&to(&[(target, IPFIX)]), incoming, Ledger::default).unwrap();
     let mut outbox = queue.outbox();
     drop(queue);
@@ -244,7 +247,7 @@ fn a_dead_collector_costs_a_bounded_backlog_and_then_counted_drops() {
     drop(listener);
     let options =
         Options { backlog_bytes: 4 * BATCH_BYTES, linger: Nanos::from_millis(100), ..to(&[(target, IPFIX)]) };
-    let (queue, incoming) = queue();
+    let (queue, incoming) = queue(QUEUE, &Patience::default());
     let thread = spawn(&options, incoming, Ledger::default).unwrap();
     let mut outbox = queue.outbox();
     drop(queue);
@@ -255,7 +258,7 @@ fn a_dead_collector_costs_a_bounded_backlog_and_then_counted_drops() {
         }
     }
     let counts = thread.counts();
-    assert!(counts.waiting.records <= 256 * (QUEUE_BATCHES as u64 + 4), "{counts:?}");
+    assert!(counts.waiting.records <= 256 * (batches_of(QUEUE) as u64 + 4), "{counts:?}");
     drop(outbox);
     let (counts, whole) = thread.join();
     assert!(whole);
@@ -275,7 +278,7 @@ fn a_slow_collector_is_not_waited_for_at_the_end() {
         backlog_bytes: 1000 * BATCH_BYTES,
         ..to(&[(target, IPFIX)])
     };
-    let (queue, incoming) = queue();
+    let (queue, incoming) = queue(QUEUE, &Patience::default());
     let thread = spawn(&options, incoming, Ledger::default).unwrap();
     let mut outbox = queue.outbox();
     drop(queue);
@@ -291,6 +294,34 @@ fn a_slow_collector_is_not_waited_for_at_the_end() {
     drop(listener);
 }
 
+/// One that reads for longer than the end waits for a collector that takes nothing.
+#[test]
+fn a_slow_collector_is_waited_for_while_it_takes_something() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let target = format!("tcp://{}", listener.local_addr().unwrap());
+    let options = Options { linger: Nanos::from_millis(1000), ..to(&[(target, IPFIX)]) };
+    let (queue, incoming) = queue(64 << 20, &Patience::default());
+    let thread = spawn(&options, incoming, Ledger::default).unwrap();
+    let mut outbox = queue.outbox();
+    drop(queue);
+    (0..100_000).for_each(|n| outbox.record(&record(n)));
+    drop(outbox);
+    let (mut connection, _) = listener.accept().unwrap();
+    let mut part = vec![0; 1 << 18];
+    let mut received = 0;
+    loop {
+        match connection.read(&mut part).unwrap() {
+            0 => break,
+            read => received += read as u64,
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let (counts, whole) = thread.join();
+    assert!(whole);
+    assert_eq!((counts.sent.records, counts.queue_dropped.records, counts.refused.records), (100_000, 0, 0));
+    assert_eq!(received, counts.message_bytes);
+}
+
 fn sim(n: u64) -> SimEvent {
     SimEvent::Packet { flow_id: n, bytes: 46, at_ns: n * 1000 }
 }
@@ -300,7 +331,7 @@ fn every_packet_of_sim_arrives_also_the_last() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.sim");
     let options = to(&[(path.display().to_string(), Content::Sim)]);
-    let (queue, incoming) = queue();
+    let (queue, incoming) = queue(QUEUE, &Patience::default());
     let thread = spawn(&options, incoming, Ledger::default).unwrap();
     let mut outboxes = [queue.outbox(), queue.outbox()];
     drop(queue);
@@ -336,7 +367,7 @@ fn every_packet_of_sim_arrives_also_the_last() {
 #[test]
 fn what_cannot_be_is_refused_before_anything_starts() {
     let refusal = |target: &str, content| {
-        let (_queue, incoming) = queue();
+        let (_queue, incoming) = queue(QUEUE, &Patience::default());
         spawn(&to(&[(target.to_owned(), content)]), incoming, Ledger::default).unwrap_err().to_string()
     };
     let stream = refusal("tcp://127.0.0.1:4739", Content::Records(Format::NetFlow9));

@@ -1,6 +1,7 @@
 //! Workers whose sources are made up.
 
 use super::*;
+use crate::patience::{OutputQueue, Patience};
 use crate::source::Taken;
 use packetrig_flow::table::TableOptions;
 use std::sync::mpsc;
@@ -84,6 +85,66 @@ fn a_meter_is_over_when_one_of_its_workers_has_panicked() {
     assert_eq!(ended.try_iter().count(), 2, "the other one has ended, too");
 }
 
+/// Gives a packet of each of so many flows, then fails.
+struct Failing {
+    flows: u32,
+}
+
+impl Source for Failing {
+    fn take(&mut self, intake: &mut Intake) -> Result<Taken, Error> {
+        while intake.room() > 0 {
+            self.flows = self.flows.checked_sub(1).ok_or(Error::Panicked("the interface"))?;
+            let ip = [0x45, 0, 0, 20, 0, 0, 0, 0, 64, 17, 0, 0];
+            let source = (0xc612_0000 + self.flows).to_be_bytes();
+            let frame = [&[2; 12][..], &[8, 0], &ip, &source, &[198, 19, 0, 1]].concat();
+            intake.frame(&frame, 60, 1, 1);
+        }
+        Ok(Taken::Some)
+    }
+
+    fn now_ns(&mut self, _: bool) -> u64 {
+        1
+    }
+
+    fn wait(&mut self, _: u64) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn ring_dropped(&mut self) -> Result<u64, Error> {
+        Ok(0)
+    }
+
+    fn stop(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn delivered(&self) -> u64 {
+        0
+    }
+}
+
+#[test]
+fn a_worker_whose_source_has_failed_waits_for_its_outputs_all_the_same() {
+    const FLOWS: u32 = 64 * 32;
+    let books = Books::new();
+    let (queue, taken) = bounded(1);
+    let sinks = vec![OutputQueue::new(queue, books.patience())];
+    let channels = Channels { export: None, sinks, patience: books.patience().clone() };
+    let sources = vec![Box::new(Failing { flows: FLOWS }) as Box<dyn Source>];
+    let opened = || Ok(Opened { sources, reader: None, captured: Captured::Nothing });
+    let mut options = options();
+    options.table.capacity = 2 * FLOWS;
+    let meter = Meter::launch(&options, vec![None], &channels, &books, opened).unwrap();
+    drop(channels);
+    // As soon as it has failed: until then a worker waits for nobody.
+    while !meter.is_over() {
+        std::thread::yield_now();
+    }
+    let records: u64 = taken.iter().map(|batch| batch.carried().records).sum();
+    assert_eq!(records, u64::from(FLOWS));
+    assert!(matches!(meter.join(), Err(Error::Panicked("the interface"))));
+}
+
 #[test]
 fn a_meter_that_is_stopped_is_over() {
     let (meter, ended) = launch(&[false, false]);
@@ -96,7 +157,8 @@ fn a_meter_that_is_stopped_is_over() {
 #[test]
 fn where_no_source_can_be_opened_all_workers_have_left() {
     let (queue, taken) = bounded(1);
-    let channels = Channels { sinks: vec![queue], ..Channels::default() };
+    let sinks = vec![OutputQueue::new(queue, &Patience::default())];
+    let channels = Channels { sinks, ..Channels::default() };
     let books = Books::new();
     let none = || Err(Error::Panicked("nobody"));
     let refused = Meter::launch(&options(), vec![None; 3], &channels, &books, none);

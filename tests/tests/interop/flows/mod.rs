@@ -7,6 +7,7 @@ mod tshark;
 
 use packetrig_flow::export::{Format, Interface};
 use packetrig_flow::{EndReason, FlowKey, FlowRecord, Half, Ledger, MAPPED, Tunnel};
+use packetrig_meter::Patience;
 use packetrig_meter::export::{Content, Destination, ExportThread, Options, queue, spawn};
 use std::net::{Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::path::Path;
@@ -164,7 +165,7 @@ const PROFILES: [Profile; 4] = [
 
 /// Exports all records to a target, and ends.
 fn export(profile: Profile, target: &str) {
-    let (queue, incoming) = queue();
+    let (queue, incoming) = queue(4 << 20, &Patience::default());
     let destination =
         Destination { target: target.parse().unwrap(), content: Content::Records(profile.format) };
     let interface = Interface { index: 3, name: "eth1".to_owned(), description: "to the lab".to_owned() };

@@ -3,6 +3,7 @@
 use super::{NOW, address, received, write_pcap};
 use packetrig_flow::sim::{PORT, SimEvent};
 use packetrig_flow::{FlowKey, Ledger, Tunnel};
+use packetrig_meter::Patience;
 use packetrig_meter::export::{Content, Destination, Options, queue, spawn};
 use packetrig_tests::skip;
 use std::path::Path;
@@ -35,7 +36,7 @@ fn events() -> Vec<SimEvent> {
 }
 
 fn export(target: &str) {
-    let (queue, incoming) = queue();
+    let (queue, incoming) = queue(4 << 20, &Patience::default());
     let destination = Destination { target: target.parse().unwrap(), content: Content::Sim };
     let options = Options { destinations: vec![destination], domain: 77, ..Options::default() };
     let ledger = || {

@@ -24,8 +24,6 @@ use top::Screen;
 
 /// How often to look whether it is over.
 const LOOK_NS: u64 = 20_000_000;
-/// How long outputs may hold up a meter of files that was told to end.
-const PATIENCE_NS: u64 = 5_000_000_000;
 /// How often the ledger is shown.
 const SHOW_NS: u64 = 1_000_000_000;
 
@@ -123,14 +121,14 @@ fn watch(arguments: &Arguments, meter: &Meter, books: &Books, output: &mut Outpu
     live.finish();
 }
 
-/// Gives the workers of files time to hand over what they have; an output that takes nothing does not hold them up for ever.
+/// Waits until the workers have handed over what they have. Each output is waited for while it takes something; after a signal one
+/// that takes nothing is given up sooner.
 fn await_end(meter: &Meter, books: &Books) {
-    let until_ns = clock::monotonic_ns() + PATIENCE_NS;
-    while !meter.is_over() && clock::monotonic_ns() < until_ns {
+    while !meter.has_ended() {
+        if signal::received().is_some() {
+            books.patience().hurry();
+        }
         clock::sleep_until_ns(clock::monotonic_ns() + LOOK_NS);
-    }
-    if signal::received().is_some() {
-        books.patience().end();
     }
 }
 

@@ -99,17 +99,20 @@ fn export(arguments: &Arguments, options: &MeterOptions, books: &Arc<Books>) -> 
         identity: arguments.tls_cert.clone().zip(arguments.tls_key.clone()),
         server_name: arguments.tls_name.clone(),
     });
+    // Together they hold what `--queue` says: a burst waits between the workers and the export thread.
+    let queue_bytes = usize::try_from(arguments.queue.0).unwrap_or(usize::MAX);
+    let common_bytes = queue_bytes / 4;
     let export = export::Options {
         destinations,
         domain: arguments.domain,
         biflow: arguments.biflow,
         sampling: arguments.sample,
         interfaces: interfaces(&options.input)?,
-        backlog_bytes: usize::try_from(arguments.queue.0).unwrap_or(usize::MAX),
+        backlog_bytes: queue_bytes - common_bytes,
         tls,
         ..export::Options::default()
     };
-    let (queue, incoming) = export::queue_with(books.patience());
+    let (queue, incoming) = export::queue(common_bytes, books.patience());
     let ledger = Arc::clone(books);
     let thread = export::spawn(&export, incoming, move || ledger.ledger())?;
     books.set_export(queue, content == Content::Sim, thread.watch());

@@ -6,6 +6,7 @@ mod stream;
 mod tls;
 mod udp;
 
+use super::deadline::SendDeadline;
 use super::target::ExportTarget;
 use super::{Error, TlsFiles};
 use file::FileSink;
@@ -56,11 +57,11 @@ impl Transport {
         }
     }
 
-    /// Hands over a whole message. Gives up on a collector that takes nothing when the monotonic clock shows `end_ns()`.
-    pub(super) fn send(&mut self, message: &[u8], end_ns: &dyn Fn() -> u64) -> Result<(), Untaken> {
+    /// Hands over a whole message. Gives up on a collector that takes nothing at the deadline.
+    pub(super) fn send(&mut self, message: &[u8], deadline: &SendDeadline) -> Result<(), Untaken> {
         match self {
             Self::Udp(udp) => udp.send(message),
-            Self::Stream(stream) => stream.send(message, end_ns),
+            Self::Stream(stream) => stream.send(message, deadline),
             Self::File(file) => file.append(message),
         }
     }

@@ -2,6 +2,7 @@
 //!
 //! Collectors say nothing; they are listened to only to notice that they have gone, which TCP would tell one message too late.
 
+use super::super::deadline::SendDeadline;
 use super::super::target::Place;
 use super::super::{Error, TlsFiles};
 use super::Untaken;
@@ -95,10 +96,10 @@ impl Stream {
         Ok(Connection::Encrypted(Box::new(stream)))
     }
 
-    pub(super) fn send(&mut self, message: &[u8], end_ns: &dyn Fn() -> u64) -> Result<(), Untaken> {
+    pub(super) fn send(&mut self, message: &[u8], deadline: &SendDeadline) -> Result<(), Untaken> {
         let sent = match &mut self.connection {
             None => return Err(Untaken::Gone),
-            Some(connection) => connection.listen().and_then(|()| connection.send(message, end_ns)),
+            Some(connection) => connection.listen().and_then(|()| connection.send(message, deadline)),
         };
         sent.map_err(|_| {
             self.connection = None;
@@ -143,20 +144,23 @@ impl Connection {
         }
     }
 
-    /// Writes all of it, as long as it takes, but no longer than until `end_ns`.
-    fn send(&mut self, message: &[u8], end_ns: &dyn Fn() -> u64) -> io::Result<()> {
+    /// Writes all of it, as long as it takes, but no longer than until the deadline, which moves while the collector takes something.
+    fn send(&mut self, message: &[u8], deadline: &SendDeadline) -> io::Result<()> {
         let mut rest = message;
         while !rest.is_empty() {
             match self.writer().write(rest) {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
-                Ok(written) => rest = &rest[written..],
-                Err(error) if is_pause(&error) && clock::monotonic_ns() < end_ns() => {}
+                Ok(written) => {
+                    deadline.note_taken();
+                    rest = &rest[written..];
+                }
+                Err(error) if is_pause(&error) && !deadline.is_past() => {}
                 Err(error) => return Err(error),
             }
         }
         loop {
             match self.writer().flush() {
-                Err(error) if is_pause(&error) && clock::monotonic_ns() < end_ns() => {}
+                Err(error) if is_pause(&error) && !deadline.is_past() => {}
                 other => return other,
             }
         }
