@@ -76,4 +76,8 @@ fn a_user_recovers_what_a_killed_collector_has_written() {
     assert_eq!(report["records"].as_u64(), Some(stored(directory.path())));
     let again: Value = serde_json::from_str(&recover().stdout).unwrap();
     assert_eq!((&again["files"], &again["records"]), (&0.into(), &0.into()));
+    // A name that was typed wrong.
+    let wrong = Running::start(&["flows", "recover", "recrods"], "").finish();
+    assert_ne!(wrong.code, Some(0), "{}", wrong.stdout);
+    assert!(wrong.stderr.contains("recrods"), "{}", wrong.stderr);
 }

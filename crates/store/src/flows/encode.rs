@@ -28,6 +28,8 @@ pub(crate) enum Table {
 }
 
 impl Table {
+    pub(super) const ALL: [Self; 2] = [Self::Flows, Self::MeterStats];
+
     /// The name of its directory.
     pub(crate) const fn name(self) -> &'static str {
         match self {

@@ -122,7 +122,7 @@ fn is_file_at(file: &File, path: &Path) -> io::Result<bool> {
 /// The name of a hidden file once it is finished.
 pub(super) fn named(hidden: &Path) -> Option<PathBuf> {
     let name = hidden.file_name()?.to_str()?.strip_prefix('.')?.strip_suffix(PARTIAL)?;
-    let is_ours = [Table::Flows, Table::MeterStats].into_iter().any(|table| {
+    let is_ours = Table::ALL.into_iter().any(|table| {
         let number =
             name.strip_prefix(table.name()).and_then(|rest| rest.strip_prefix('-')?.strip_suffix(".parquet"));
         number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))

@@ -41,6 +41,7 @@ mod sink;
 mod target;
 pub mod top;
 pub mod totals;
+mod walk;
 
 pub use error::Error;
 pub use parquet::{ParquetOptions, ParquetSink};

@@ -1,31 +1,27 @@
 //! Finishing the files of a process that was killed: every row group that is whole on the disk comes back.
 //!
-//! A hidden file that nobody has locked is read block by block. What lies behind the last whole block is the row group that was being
-//! written, and is cut off.
+//! A hidden file that nobody has locked is read block by block. What lies behind the last whole block is usually the row group that
+//! was being written, and is cut off. Anything else that cannot be read is damage: it stays where it is.
 //!
 //! Invariant: a row group is kept only if its checksums are right. Files of processes that live are left alone.
 
 use super::Error;
-use super::checksum::{continue_crc32c, crc32c};
 use super::encode::Table;
 use super::files::{ClaimedFile, named};
 use super::partial::{FinishedFile, finish};
-use super::row_group::{BlockHead, FileFooter, MAGIC};
-use parquet::file::metadata::{ParquetMetaDataReader, RowGroupMetaData};
+use super::row_group::MAGIC;
+use super::walk::files_below;
+use remains::FileRemains;
 use serde::Serialize;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// Directories below one another: more than any partition has.
-const DEPTH: usize = 4;
-/// Bytes that the footer of one row group has at most; ours have about ten thousand.
-const FOOTER_MOST: u64 = 1 << 20;
-/// Length and magic, which end a footer.
-const FOOTER_END: usize = 8;
-/// Bytes that are read at a time.
-const WINDOW: usize = 1 << 18;
+mod remains;
+
+/// Ends the name of a file in which no row group is whole, and which is no beginning of one either.
+const DAMAGED: &str = "damaged";
 
 /// What was found of processes that were killed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -38,8 +34,10 @@ pub struct RecoveredFiles {
     pub cut_files: u64,
     /// Bytes of these row groups.
     pub cut_bytes: u64,
-    /// Row groups that a power cut or a bad disk damaged; their records are lost.
+    /// Row groups, or places where there must have been some, that a power cut or a bad disk damaged; their records are lost.
     pub damaged_groups: u64,
+    /// Files with nothing but damage; they are kept, and their names end in `.damaged`.
+    pub damaged_files: u64,
     /// Files that could not be finished, and why.
     pub failures: Vec<String>,
 }
@@ -51,7 +49,8 @@ impl RecoveredFiles {
     }
 }
 
-/// Finishes what killed processes left in a directory of records.
+/// Finishes what killed processes left in a directory of records, of a table, or of a partition. A directory with nothing of the
+/// kind is an error.
 pub fn recover(directory: &Path) -> Result<RecoveredFiles, Error> {
     let mut recovered = RecoveredFiles::default();
     for hidden in left_behind(directory)? {
@@ -62,31 +61,38 @@ pub fn recover(directory: &Path) -> Result<RecoveredFiles, Error> {
     Ok(recovered)
 }
 
+/// The same before new records are written into it: there may be nothing yet.
+pub fn recover_before_writing(directory: &Path) -> Result<RecoveredFiles, Error> {
+    match recover(directory) {
+        Err(Error::Nothing { .. }) => Ok(RecoveredFiles::default()),
+        recovered => recovered,
+    }
+}
+
 /// The hidden files in a directory of records, also those of processes that live.
 fn left_behind(directory: &Path) -> Result<Vec<PathBuf>, Error> {
+    let is_hidden = |path: &Path| named(path).is_some();
     let mut files = Vec::new();
-    for table in [Table::Flows, Table::MeterStats] {
-        let below = directory.join(table.name());
-        if fs::symlink_metadata(&below).is_ok_and(|facts| facts.is_dir()) {
-            walk(&below, DEPTH, &mut files)?;
-        }
+    let tables = Table::ALL.map(|table| directory.join(table.name()));
+    if !is_part_of_table(directory) && tables.iter().all(|table| !table.is_dir()) {
+        fs::read_dir(directory).map_err(Error::file("read", directory))?;
+        return Err(Error::Nothing { path: directory.to_owned() });
     }
-    files.sort();
+    if is_part_of_table(directory) {
+        return files_below(directory, &is_hidden);
+    }
+    for table in tables.iter().filter(|table| table.is_dir()) {
+        files.extend(files_below(table, &is_hidden)?);
+    }
     Ok(files)
 }
 
-fn walk(directory: &Path, depth: usize, files: &mut Vec<PathBuf>) -> Result<(), Error> {
-    for entry in fs::read_dir(directory).map_err(Error::file("read", directory))? {
-        let entry = entry.map_err(Error::file("read", directory))?;
-        let kind = entry.file_type().map_err(Error::file("read", directory))?;
-        let path = entry.path();
-        if kind.is_dir() && depth > 0 {
-            walk(&path, depth - 1, files)?;
-        } else if kind.is_file() && named(&path).is_some() {
-            files.push(path);
-        }
-    }
-    Ok(())
+/// Whether it is the directory of a table, or a partition of one, by its name.
+fn is_part_of_table(directory: &Path) -> bool {
+    let name = directory.canonicalize().unwrap_or_else(|_| directory.to_owned());
+    let name = name.file_name().unwrap_or_default().to_string_lossy();
+    let is_partition = name.starts_with("date=") || name.starts_with("hour=");
+    is_partition || Table::ALL.iter().any(|table| name == table.name())
 }
 
 fn recover_file(hidden: &Path, recovered: &mut RecoveredFiles) -> Result<(), Error> {
@@ -100,11 +106,17 @@ fn recover_file(hidden: &Path, recovered: &mut RecoveredFiles) -> Result<(), Err
     let Some(claimed) = claimed else { return Ok(()) };
     let remains = FileRemains::read(&claimed.file).map_err(Error::file("read", hidden))?;
     if let Some(footer) = &remains.footer {
-        let footer = (footer.groups().len() > 1).then_some(footer);
+        // Row groups have been found behind damage: it may be there.
+        claimed.file.write_all_at(&MAGIC, 0).map_err(Error::file("write", hidden))?;
+        let footer = (footer.groups().len() > 1 || remains.damaged_groups > 0).then_some(footer);
         if finish(&claimed, remains.end, footer)? == FinishedFile::Removed {
             return Ok(());
         }
         recovered.files += 1;
+    } else if remains.damaged_groups > 0 {
+        fs::rename(hidden, claimed.path.with_added_extension(DAMAGED))
+            .map_err(Error::file("rename", hidden))?;
+        recovered.damaged_files += 1;
     } else {
         claimed.remove().map_err(Error::file("remove", hidden))?;
     }
@@ -117,106 +129,6 @@ fn recover_file(hidden: &Path, recovered: &mut RecoveredFiles) -> Result<(), Err
         recovered.cut_bytes += remains.cut_bytes;
     }
     Ok(())
-}
-
-/// What is whole in a file that was not finished.
-#[derive(Debug, Default)]
-struct FileRemains {
-    /// Where the last whole row group's block ends.
-    end: u64,
-    /// Of the whole row groups, if there are any.
-    footer: Option<FileFooter>,
-    damaged_groups: u64,
-    /// Bytes behind the last block that are no footer of the file.
-    cut_bytes: u64,
-}
-
-impl FileRemains {
-    fn read(file: &File) -> io::Result<Self> {
-        let length = file.metadata()?.len();
-        let mut remains = Self::default();
-        let mut at = MAGIC.len() as u64;
-        while let Some(block) = BlockOnDisk::read(file, at, length)? {
-            at = block.end;
-            if block.has_whole_pages {
-                remains.end = at;
-                match &mut remains.footer {
-                    Some(footer) => footer.add(block.footer),
-                    none => *none = Some(block.footer),
-                }
-            } else {
-                remains.damaged_groups += 1;
-            }
-        }
-        if length > at && !ends_with_footer(file, at, length)? {
-            remains.cut_bytes = length - at;
-        }
-        Ok(remains)
-    }
-
-    fn rows(&self) -> u64 {
-        let groups = self.footer.iter().flat_map(FileFooter::groups);
-        groups.map(|group: &RowGroupMetaData| u64::try_from(group.num_rows()).unwrap_or(0)).sum()
-    }
-}
-
-/// A block whose footer is whole.
-struct BlockOnDisk {
-    footer: FileFooter,
-    has_whole_pages: bool,
-    end: u64,
-}
-
-impl BlockOnDisk {
-    /// The block behind so many bytes, if its footer is there and is right.
-    fn read(file: &File, at: u64, length: u64) -> io::Result<Option<Self>> {
-        let pages_at = at + BlockHead::BYTES as u64;
-        if pages_at > length {
-            return Ok(None);
-        }
-        let mut head = [0; BlockHead::BYTES];
-        file.read_exact_at(&mut head, at)?;
-        let head = BlockHead::decode(head);
-        let footer_at = pages_at.checked_add(head.pages);
-        let end =
-            footer_at.and_then(|footer_at| footer_at.checked_add(head.footer)).filter(|&end| end <= length);
-        let (Some(footer_at), Some(end)) = (footer_at, end) else { return Ok(None) };
-        if head.footer > FOOTER_MOST || head.footer < FOOTER_END as u64 {
-            return Ok(None);
-        }
-        let mut footer = vec![0; usize::try_from(head.footer).unwrap_or(0)];
-        file.read_exact_at(&mut footer, footer_at)?;
-        if crc32c(&footer) != head.footer_checksum {
-            return Ok(None);
-        }
-        let metadata = ParquetMetaDataReader::decode_metadata(&footer[..footer.len() - FOOTER_END]);
-        let Ok(metadata) = metadata else { return Ok(None) };
-        let has_whole_pages = checksum(file, pages_at, head.pages)? == head.pages_checksum;
-        Ok(Some(Self { footer: FileFooter::of(&metadata), has_whole_pages, end }))
-    }
-}
-
-/// The checksum of so many bytes of a file.
-fn checksum(file: &File, mut at: u64, bytes: u64) -> io::Result<u32> {
-    let mut window = vec![0; WINDOW];
-    let end = at + bytes;
-    let mut checksum = 0;
-    while at < end {
-        let wanted = usize::try_from(end - at).unwrap_or(WINDOW).min(WINDOW);
-        file.read_exact_at(&mut window[..wanted], at)?;
-        checksum = continue_crc32c(checksum, &window[..wanted]);
-        at += wanted as u64;
-    }
-    Ok(checksum)
-}
-
-/// Whether what lies between is the footer of the whole file: its process was killed before it could give the file its name.
-fn ends_with_footer(file: &File, from: u64, length: u64) -> io::Result<bool> {
-    let Some(footer) = (length - from).checked_sub(FOOTER_END as u64) else { return Ok(false) };
-    let mut end = [0; FOOTER_END];
-    file.read_exact_at(&mut end, length - FOOTER_END as u64)?;
-    let (said, magic) = end.split_at(FOOTER_END - MAGIC.len());
-    Ok(magic == MAGIC && u32::try_from(footer).is_ok_and(|footer| said == footer.to_le_bytes()))
 }
 
 #[cfg(test)]

@@ -184,7 +184,7 @@ impl FileFooter {
 }
 
 /// Where the pages of a row group are in its file.
-fn place_of(group: &RowGroupMetaData) -> Range<u64> {
+pub(super) fn place_of(group: &RowGroupMetaData) -> Range<u64> {
     let ranges = group.columns().iter().map(ColumnChunkMetaData::byte_range);
     let start = ranges.clone().map(|(start, _)| start).min().unwrap_or(0);
     start..ranges.map(|(start, length)| start.saturating_add(length)).max().unwrap_or(0)

@@ -12,6 +12,7 @@ use super::Error;
 use super::cells::Cells;
 use super::encode::Table;
 use super::filter::Filter;
+use super::walk::files_below;
 use groups::{GroupPlaces, GroupReader, places};
 use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
 use parquet::file::reader::{FileReader, RowGroupReader};
@@ -29,8 +30,6 @@ const ROWS: usize = 8192;
 const READERS_MOST: usize = 8;
 /// Chunks that each of them has ready.
 const CHUNKS_AHEAD: usize = 2;
-/// Directories below one another: more than any partition has.
-const DEPTH: usize = 16;
 
 /// Some rows, column by column.
 #[derive(Clone, Debug)]
@@ -77,13 +76,12 @@ pub(super) fn ledger_files(places: &[PathBuf]) -> Result<Vec<PathBuf>, Error> {
 fn files_of(places: &[PathBuf], table: Table) -> Result<Vec<PathBuf>, Error> {
     let mut files = Vec::new();
     for place in places {
-        let before = files.len();
         if fs::metadata(place).map_err(Error::file("read", place))?.is_dir() {
-            walk(place, table, DEPTH, &mut files)?;
-            files[before..].sort();
-            if files.len() == before && table == Table::Flows {
+            let found = files_below(place, &|path| is_visible(path) && is_of(path, table))?;
+            if found.is_empty() && table == Table::Flows {
                 return Err(Error::Nothing { path: place.clone() });
             }
+            files.extend(found);
         } else if is_of(place, table) {
             files.push(place.clone());
         }
@@ -91,20 +89,9 @@ fn files_of(places: &[PathBuf], table: Table) -> Result<Vec<PathBuf>, Error> {
     Ok(files)
 }
 
-fn walk(directory: &Path, table: Table, depth: usize, files: &mut Vec<PathBuf>) -> Result<(), Error> {
-    for entry in fs::read_dir(directory).map_err(Error::file("read", directory))? {
-        let entry = entry.map_err(Error::file("read", directory))?;
-        let (path, kind) = (entry.path(), entry.file_type().map_err(Error::file("read", directory))?);
-        let name = entry.file_name();
-        let name = name.to_string_lossy();
-        let is_hidden = name.starts_with(['.', '_']);
-        if kind.is_dir() && !is_hidden && depth > 0 {
-            walk(&path, table, depth - 1, files)?;
-        } else if kind.is_file() && !is_hidden && name.ends_with(".parquet") && is_of(&path, table) {
-            files.push(path);
-        }
-    }
-    Ok(())
+fn is_visible(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    !name.starts_with(['.', '_']) && name.ends_with(".parquet")
 }
 
 /// Ledgers are told by their files' names; every other file is taken for records.

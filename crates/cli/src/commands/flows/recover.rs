@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::numbers::count;
 use crate::output::{Output, remark};
-use packetrig_store::flows::recover::{RecoveredFiles, recover};
+use packetrig_store::flows::recover::{RecoveredFiles, recover, recover_before_writing};
 use std::path::Path;
 
 pub(super) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit, Error> {
@@ -24,7 +24,7 @@ pub(super) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit
 
 /// Finishes what a process left that was killed, and says so; returns what it was.
 pub(in crate::commands) fn recover_before(command: &str, directory: &Path) -> Result<RecoveredFiles, Error> {
-    let recovered = recover(directory)?;
+    let recovered = recover_before_writing(directory)?;
     if !recovered.is_empty() {
         remark(format_args!("{command}: {}: an earlier process was killed", directory.display()));
         for line in lines(&recovered) {
@@ -35,7 +35,8 @@ pub(in crate::commands) fn recover_before(command: &str, directory: &Path) -> Re
 }
 
 fn lines(recovered: &RecoveredFiles) -> Vec<String> {
-    let RecoveredFiles { files, records, cut_files, cut_bytes, damaged_groups, failures } = recovered;
+    let RecoveredFiles { files, records, cut_files, cut_bytes, damaged_groups, damaged_files, failures } =
+        recovered;
     let mut lines = vec![format!(
         "recovered {} records in {} files; records that were still in its memory are lost",
         count(*records),
@@ -51,6 +52,12 @@ fn lines(recovered: &RecoveredFiles) -> Vec<String> {
     if *damaged_groups > 0 {
         lines.push(format!("{} row groups are damaged: their records are lost", count(*damaged_groups)));
     }
+    if *damaged_files > 0 {
+        lines.push(format!(
+            "{} files have nothing but damage: they are kept, and their names end in `.damaged`",
+            count(*damaged_files)
+        ));
+    }
     lines.extend(failures.iter().map(|failure| format!("not recovered: {failure}")));
     lines
 }
@@ -64,9 +71,18 @@ mod tests {
         let whole = RecoveredFiles { files: 2, records: 81_920, ..RecoveredFiles::default() };
         assert_eq!(lines(&whole).len(), 1);
         let failures = vec!["cannot write x: No space left on device".to_owned()];
-        let damaged = RecoveredFiles { cut_files: 1, cut_bytes: 1234, damaged_groups: 1, failures, ..whole };
+        let damaged = RecoveredFiles {
+            cut_files: 1,
+            cut_bytes: 1234,
+            damaged_groups: 1,
+            damaged_files: 1,
+            failures,
+            ..whole
+        };
         let text = lines(&damaged).join("\n");
-        for part in ["1 files ended", "1 row groups are damaged", "not recovered: cannot write x"] {
+        for part in
+            ["1 files ended", "1 row groups are damaged", "`.damaged`", "not recovered: cannot write x"]
+        {
             assert!(text.contains(part), "{text}");
         }
     }

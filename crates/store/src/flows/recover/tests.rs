@@ -1,8 +1,10 @@
 use super::*;
 use crate::flows::filter::Filter;
+use crate::flows::row_group::BlockHead;
 use crate::flows::sample::{SECOND, records};
 use crate::flows::scan::{flow_files, scan};
 use crate::flows::{ParquetOptions, ParquetSink, RecordSink, Source};
+use packetrig_sys::clock;
 use packetrig_units::MonoTime;
 use std::ops::ControlFlow;
 
@@ -105,28 +107,112 @@ fn wherever_a_file_is_cut_all_whole_row_groups_come_back() {
     }
 }
 
+/// All but those of the row groups from `from` to before `to`.
+fn without(from: usize, to: usize) -> Vec<u64> {
+    let rows = usize::from(GROUP_ROWS);
+    let mut numbers = first(GROUPS.into());
+    numbers.drain(from * rows..to * rows);
+    numbers
+}
+
 #[test]
 fn a_damaged_row_group_is_left_out_and_no_record_is_wrong() {
     let bytes = killed();
     let ends = block_ends(&bytes);
-    let pages_of_third = ends[1] + BlockHead::BYTES;
     for at in places_to_cut(&bytes, &ends).into_iter().filter(|&at| at < bytes.len()) {
         let mut damaged = bytes.clone();
         damaged[at] ^= 0x10;
         let directory = left_with(&damaged);
-        recover(directory.path()).unwrap();
-        let found = flow_numbers(directory.path());
+        let recovered = recover(directory.path()).unwrap();
         let hit = ends.iter().filter(|&&end| end <= at).count();
-        let before = hit * usize::from(GROUP_ROWS);
-        assert_eq!(found[..before.min(found.len())], first(hit)[..], "damaged at {at}");
+        let lost = usize::from(at >= MAGIC.len());
+        let found = flow_numbers(directory.path());
+        assert_eq!(found, without(hit, hit + lost), "damaged at {at}: {recovered:?}");
+        assert_eq!(recovered.damaged_groups + recovered.cut_files, lost as u64, "damaged at {at}");
+        assert_eq!((recovered.files, recovered.records), (1, found.len() as u64), "damaged at {at}");
+        assert!(recover(directory.path()).unwrap().is_empty(), "damaged at {at}");
     }
-    let mut damaged = bytes;
-    damaged[pages_of_third] ^= 1;
+}
+
+#[test]
+fn what_is_whole_between_two_places_of_damage_comes_back() {
+    let bytes = killed();
+    let ends = block_ends(&bytes);
+    let mut damaged = bytes.clone();
+    // A page of zeros over the end of the first row group and the beginning of the second, and noise in the fourth's head.
+    damaged[ends[0] - 2000..ends[0] + 2000].fill(0);
+    damaged[ends[2]..ends[2] + BlockHead::BYTES].fill(0xa5);
     let directory = left_with(&damaged);
     let recovered = recover(directory.path()).unwrap();
-    assert_eq!((recovered.records, recovered.damaged_groups, recovered.cut_files), (160, 1, 0));
-    let expected = [first(2), first(5).split_off(120)].concat();
+    let two = usize::from(GROUP_ROWS);
+    let expected: Vec<u64> =
+        [2, 4].iter().flat_map(|group| (group * two) as u64..((group + 1) * two) as u64).collect();
     assert_eq!(flow_numbers(directory.path()), expected);
+    assert_eq!((recovered.damaged_groups, recovered.records, recovered.cut_bytes), (2, 80, 0));
+}
+
+#[test]
+fn damage_is_not_destroyed() {
+    let bytes = killed();
+    let ends = block_ends(&bytes);
+    // In the last row group, whose length is right.
+    let mut damaged = bytes.clone();
+    *damaged.last_mut().unwrap() ^= 1;
+    let directory = left_with(&damaged);
+    assert_eq!(recover(directory.path()).unwrap().damaged_groups, 1);
+    let kept = fs::read(partition(directory.path()).join("flows-000000.parquet")).unwrap();
+    assert!(kept.starts_with(&damaged), "what cannot be read is still there");
+    assert_eq!(flow_numbers(directory.path()), first(4));
+
+    let mut damaged = bytes[..ends[0]].to_vec();
+    damaged[ends[0] - 100] ^= 1;
+    let directory = left_with(&damaged);
+    let recovered = recover(directory.path()).unwrap();
+    assert_eq!((recovered.damaged_files, recovered.damaged_groups, recovered.files), (1, 1, 0));
+    let kept = fs::read(partition(directory.path()).join("flows-000000.parquet.damaged")).unwrap();
+    assert_eq!(kept, damaged);
+    assert!(recover(directory.path()).unwrap().is_empty());
+    assert!(flow_numbers(directory.path()).is_empty());
+}
+
+/// Damage costs one look at each byte: four times as many bytes, about four times as long.
+#[test]
+fn the_search_costs_what_the_file_is_worth() {
+    let block = killed()[..block_ends(&killed())[0]].to_vec();
+    let cost = |times: usize| {
+        let mut bytes = MAGIC.to_vec();
+        // What looks like a head wherever one looks: small numbers.
+        bytes.extend([16_u8, 0, 0, 0, 0, 0, 0, 0].repeat(times << 14));
+        bytes.extend(&block[MAGIC.len()..]);
+        let directory = left_with(&bytes);
+        let begun_ns = clock::monotonic_ns();
+        recover(directory.path()).unwrap();
+        clock::monotonic_ns() - begun_ns
+    };
+    let [once, four_times] = [1, 4].map(|times| (0..3).map(|_| cost(times)).min().unwrap());
+    assert!(four_times < 8 * once, "{once} ns, then {four_times} ns");
+}
+
+#[test]
+fn the_place_may_be_a_table_or_a_partition_and_must_be_one_of_records() {
+    let bytes = killed();
+    for place in ["", "flows", "flows/date=2026-11-21", "flows/date=2026-11-21/hour=13"] {
+        let directory = left_with(&bytes);
+        let recovered = recover(&directory.path().join(place)).unwrap();
+        assert_eq!(recovered.files, 1, "{place}");
+    }
+    // The directory itself is somewhere else, as on another disk.
+    let disk = left_with(&bytes);
+    let directory = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink(disk.path().join("flows"), directory.path().join("flows")).unwrap();
+    assert_eq!(recover(directory.path()).unwrap().files, 1);
+    assert_eq!(flow_numbers(directory.path()), first(5));
+
+    let refused = |place: &str| recover(&directory.path().join(place)).unwrap_err().to_string();
+    assert!(refused("nowhere").contains("cannot read"), "{}", refused("nowhere"));
+    fs::create_dir(directory.path().join("empty")).unwrap();
+    assert!(refused("empty").contains("no flow records"), "{}", refused("empty"));
+    assert!(recover_before_writing(&directory.path().join("empty")).unwrap().is_empty());
 }
 
 #[test]

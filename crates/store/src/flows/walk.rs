@@ -1,0 +1,114 @@
+//! The files in a directory of records.
+//!
+//! A directory of a table may be a symbolic link, to another disk for instance. Others are not followed: what they lead to may be found
+//! twice. What is removed meanwhile is not there.
+
+use super::Error;
+use super::encode::Table;
+use std::fs::{self, DirEntry};
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+
+/// Directories below one another: more than any partition has.
+const DEPTH: usize = 16;
+
+/// All files below a directory that are wanted, in order.
+pub(super) fn files_below(
+    directory: &Path,
+    is_wanted: &dyn Fn(&Path) -> bool,
+) -> Result<Vec<PathBuf>, Error> {
+    let mut files = Vec::new();
+    fs::read_dir(directory).map_err(Error::file("read", directory))?;
+    walk(directory, DEPTH, is_wanted, &mut files)?;
+    files.sort();
+    Ok(files)
+}
+
+fn walk(
+    directory: &Path,
+    depth: usize,
+    is_wanted: &dyn Fn(&Path) -> bool,
+    files: &mut Vec<PathBuf>,
+) -> Result<(), Error> {
+    let entries = there(fs::read_dir(directory)).map_err(Error::file("read", directory))?;
+    for entry in entries.into_iter().flatten() {
+        let entry = entry.map_err(Error::file("read", directory))?;
+        let path = entry.path();
+        match there(kind(&entry)).map_err(Error::file("read", &path))? {
+            Some(EntryKind::Directory) if depth > 0 => walk(&path, depth - 1, is_wanted, files)?,
+            Some(EntryKind::File) if is_wanted(&path) => files.push(path),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+enum EntryKind {
+    Directory,
+    File,
+    Other,
+}
+
+fn kind(entry: &DirEntry) -> io::Result<EntryKind> {
+    let name = entry.file_name();
+    let mut kind = entry.file_type()?;
+    if kind.is_symlink() && Table::ALL.iter().any(|table| name == table.name()) {
+        kind = fs::metadata(entry.path())?.file_type();
+    }
+    Ok(if kind.is_dir() && !name.to_string_lossy().starts_with(['.', '_']) {
+        EntryKind::Directory
+    } else if kind.is_file() {
+        EntryKind::File
+    } else {
+        EntryKind::Other
+    })
+}
+
+/// Of something that may be removed at any time.
+fn there<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn tables_may_be_links_and_nothing_is_found_twice() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |path: &str| directory.path().join(path);
+        fs::create_dir_all(at("disk/date=a/hour=1")).unwrap();
+        fs::create_dir_all(at("records/_tmp")).unwrap();
+        for file in ["disk/date=a/hour=1/x", "disk/date=a/hour=1/y", "records/_tmp/z"] {
+            fs::write(at(file), "").unwrap();
+        }
+        symlink(at("disk"), at("records/flows")).unwrap();
+        symlink(at("disk/date=a"), at("records/latest")).unwrap();
+        symlink(at("nowhere"), at("records/meter_stats")).unwrap();
+        let found = files_below(&at("records"), &|path| !path.ends_with("y")).unwrap();
+        assert_eq!(found, [at("records/flows/date=a/hour=1/x")]);
+        files_below(&at("nowhere"), &|_| true).unwrap_err();
+    }
+
+    #[test]
+    fn what_is_removed_meanwhile_is_passed_over() {
+        let directory = tempfile::tempdir().unwrap();
+        let partition = |name: &str| directory.path().join(name);
+        for name in ["a", "b"] {
+            fs::create_dir(partition(name)).unwrap();
+            fs::write(partition(name).join("x"), "").unwrap();
+        }
+        // Whichever directory comes first, the other one is gone when it is its turn.
+        let remove_other = |path: &Path| {
+            let other = if path.starts_with(partition("a")) { "b" } else { "a" };
+            fs::remove_dir_all(partition(other)).unwrap();
+            true
+        };
+        assert_eq!(files_below(directory.path(), &remove_other).unwrap().len(), 1);
+    }
+}
