@@ -5,6 +5,7 @@ use super::condition::mac_number;
 use super::ranges::{RangeSet, ValueRange};
 use super::values;
 use crate::flows::scan::Chunk;
+use packetrig_flow::collect::{FieldPlace, field_place};
 use packetrig_flow::iana::{self, DataKind};
 use packetrig_flow::{REVERSE_ENTERPRISE, field_kind, field_name};
 use parquet::file::metadata::RowGroupMetaData;
@@ -18,6 +19,8 @@ pub(super) const OTHER_FIELDS: &str = "otherFields";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FieldName {
     pub(super) name: String,
+    /// Where records have it; conditions are made of other fields only.
+    pub(super) place: FieldPlace,
     kind: DataKind,
 }
 
@@ -75,7 +78,11 @@ impl FieldName {
     }
 
     fn of(enterprise: u32, id: u16) -> Self {
-        Self { name: field_name(enterprise, id), kind: field_kind(enterprise, id) }
+        Self {
+            name: field_name(enterprise, id),
+            place: field_place(enterprise, id),
+            kind: field_kind(enterprise, id),
+        }
     }
 
     /// Whether values are compared as texts.

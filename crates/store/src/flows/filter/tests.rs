@@ -4,7 +4,8 @@ use super::*;
 use crate::flows::sample::{SECOND, THIRTEEN, address as sample_address, foreign_record, record};
 use crate::flows::scan::{flow_files, open, scan};
 use crate::flows::{ParquetOptions, ParquetSink, RecordSink, Source};
-use packetrig_flow::{FlowRecord, Tunnel};
+use packetrig_flow::collect::{FieldPlace, field_place};
+use packetrig_flow::{FlowRecord, REVERSE_ENTERPRISE, Tunnel, field_name, iana};
 use parquet::file::reader::FileReader;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -291,6 +292,31 @@ const FAULTS: &[(&str, &str, &str, &str)] = &[
         "99999999999999999999",
         "10k",
     ),
+    (
+        "field sourceIPv4Address = 10.0.0.1",
+        "`sourceIPv4Address` has the column sourceIPv6Address",
+        "sourceIPv4Address",
+        "`sourceIPv6Address` without `field`",
+    ),
+    ("field 0/2 > 5", "`0/2` has the column packetDeltaCount", "0/2", "`packetDeltaCount` without `field`"),
+    (
+        "field 29305/1",
+        "`29305/1` has the column reverseOctetDeltaCount",
+        "29305/1",
+        "`reverseOctetDeltaCount`",
+    ),
+    (
+        "field octetTotalCount",
+        "`octetTotalCount` has the column octetDeltaCount",
+        "octetTotalCount",
+        "`octetDeltaCount`",
+    ),
+    (
+        "field exportedMessageTotalCount > 1",
+        "no record has `exportedMessageTotalCount`",
+        "exportedMessageTotalCount",
+        "of themselves",
+    ),
     ("otherFields x", "no condition begins with `otherFields`", "otherFields", "name of a column"),
 ];
 
@@ -305,6 +331,23 @@ fn a_fault_is_named_at_its_place_with_what_is_possible() {
         assert_eq!(under, *marked, "{text}: {said}");
         assert!(lines[3].contains(help), "{text}: {said}");
     }
+}
+
+/// Of every element of the registry, either way, and by its name or its number.
+#[test]
+fn a_field_is_asked_for_only_where_records_may_have_it() {
+    let mut asked = 0;
+    for id in (0..=u16::MAX).filter(|id| iana::element(*id).is_some()) {
+        for enterprise in [0, REVERSE_ENTERPRISE] {
+            let place = field_place(enterprise, id);
+            for name in [field_name(enterprise, id), format!("{enterprise}/{id}")] {
+                let parsed = format!("field {name}").parse::<Filter>();
+                assert_eq!(parsed.is_ok(), place == FieldPlace::OtherFields, "{name}: {place:?} {parsed:?}");
+                asked += u32::from(parsed.is_ok());
+            }
+        }
+    }
+    assert!(asked > 1000, "{asked}");
 }
 
 #[test]

@@ -6,7 +6,8 @@ use crate::flows::filter::error::FilterError;
 use crate::flows::filter::expression::Expression;
 use crate::flows::filter::fields::{FieldCondition, FieldName, FieldTest};
 use crate::flows::filter::terms::Syntax;
-use crate::flows::filter::tokens::TokenKind;
+use crate::flows::filter::tokens::{Token, TokenKind};
+use packetrig_flow::collect::FieldPlace;
 
 impl Parser<'_> {
     /// What follows the word `field`.
@@ -29,18 +30,33 @@ impl Parser<'_> {
 
     fn field_name(&mut self) -> Result<FieldName, FilterError> {
         let token = self.peek();
-        if find_column(token.text).is_some_and(|column| column.name.eq_ignore_ascii_case(token.text)) {
-            let help = format!("write `{}` without `field`", token.text);
-            return Err(self.fault(format!("`{}` has a column", token.text), help));
-        }
-        let help = "write its name at IANA, or enterprise/number as `otherFields` has it: `field 9/8232`";
         let found = (token.kind == TokenKind::Word).then(|| FieldName::find(token.text)).flatten();
-        let Some(field) = found else {
-            let found = if token.kind == TokenKind::End { "nothing" } else { token.text };
-            return Err(self.fault(format!("`{found}` is the name of no field"), help));
-        };
+        let Some(field) = found else { return Err(self.no_field(token)) };
+        match field.place {
+            FieldPlace::OtherFields => {}
+            FieldPlace::Column(name) => return Err(self.has_column(token.text, name)),
+            FieldPlace::NoRecord => {
+                let help = "exporters say it of themselves, or it says nothing";
+                return Err(self.fault(format!("no record has `{}`", token.text), help));
+            }
+        }
         self.next += 1;
         Ok(field)
+    }
+
+    fn no_field(&self, token: Token<'_>) -> FilterError {
+        // Some columns have no element at IANA.
+        if let Some(column) = find_column(token.text) {
+            return self.has_column(token.text, column.name);
+        }
+        let help = "write its name at IANA, or enterprise/number as `otherFields` has it: `field 9/8232`";
+        let word = if token.kind == TokenKind::End { "nothing" } else { token.text };
+        self.fault(format!("`{word}` is the name of no field"), help)
+    }
+
+    /// Fields with a column are in no `otherFields`: a condition on them there would hold for no record.
+    fn has_column(&self, word: &str, column: &str) -> FilterError {
+        self.fault(format!("`{word}` has the column {column}"), format!("write `{column}` without `field`"))
     }
 
     fn texts(&mut self, field: FieldName, subject: &FilterSubject) -> Result<Expression, FilterError> {

@@ -1,0 +1,206 @@
+//! Where a field that an exporter sends is found in a record.
+
+use super::meaning::{Meaning, meaning};
+use super::template::FieldName;
+use crate::export::section::REVERSE;
+
+/// See the module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FieldPlace {
+    /// In the column of that name.
+    Column(&'static str),
+    /// Among the other fields, under its own name.
+    OtherFields,
+    /// Nowhere: it says something of the exporter, or nothing.
+    NoRecord,
+}
+
+impl FieldPlace {
+    /// Of an element of an enterprise (0: IANA).
+    pub const fn is_other_fields(self) -> bool {
+        matches!(self, Self::OtherFields)
+    }
+}
+
+/// The place of an element of an enterprise (0: IANA).
+pub fn field_place(enterprise: u32, id: u16) -> FieldPlace {
+    if (enterprise, id) == (0, 60) {
+        // It is skipped, since the addresses say it.
+        return FieldPlace::Column("ipVersion");
+    }
+    let meaning = meaning(FieldName { enterprise, id });
+    if let Meaning::Other(_) = meaning {
+        return FieldPlace::OtherFields;
+    }
+    let column = if enterprise == REVERSE { column_of_reverse(meaning) } else { None };
+    column.or_else(|| column_of(meaning)).map_or(FieldPlace::NoRecord, FieldPlace::Column)
+}
+
+const fn column_of_reverse(meaning: Meaning) -> Option<&'static str> {
+    Some(match meaning {
+        Meaning::Packets(_) => "reversePacketDeltaCount",
+        Meaning::Octets(_) => "reverseOctetDeltaCount",
+        Meaning::FrameOctets(_) => "reverseLayer2OctetDeltaCount",
+        Meaning::TcpFlags => "reverseTcpControlBits",
+        _ => return None,
+    })
+}
+
+const fn column_of(meaning: Meaning) -> Option<&'static str> {
+    use Meaning as M;
+    Some(match meaning {
+        M::Packets(_) => "packetDeltaCount",
+        M::Octets(_) => "octetDeltaCount",
+        M::FrameOctets(_) => "layer2OctetDeltaCount",
+        M::AnswerPackets => "reversePacketDeltaCount",
+        M::AnswerOctets => "reverseOctetDeltaCount",
+        M::Start(_) => "flowStartNanoseconds",
+        M::End(_) | M::DurationMillis | M::DurationMicros => "flowEndNanoseconds",
+        M::Source4 | M::Source6 => "sourceIPv6Address",
+        M::Destination4 | M::Destination6 => "destinationIPv6Address",
+        M::SourcePort => "sourceTransportPort",
+        M::DestinationPort => "destinationTransportPort",
+        M::Protocol => "protocolIdentifier",
+        M::TcpFlags => "tcpControlBits",
+        M::SamplingInterval | M::SamplingTaken | M::SamplingSpace | M::Sampler => "samplingInterval",
+        M::EndReason => "flowEndReason",
+        M::FlowId => "flowId",
+        M::Part => "flowPart",
+        M::Loss => "observedLoss",
+        _ => return column_of_headers(meaning),
+    })
+}
+
+/// What headers say.
+const fn column_of_headers(meaning: Meaning) -> Option<&'static str> {
+    use Meaning as M;
+    Some(match meaning {
+        M::Tos => "ipClassOfService",
+        M::Vlan(_) => "dot1qVlanId",
+        M::InnerVlan => "dot1qCustomerVlanId",
+        M::IcmpTypeCode | M::IcmpType | M::IcmpCode => "icmpTypeCode",
+        M::Mpls(0) => "mplsTopLabelStackSection",
+        M::Mpls(1) => "mplsLabelStackSection2",
+        M::Mpls(_) => "mplsLabelStackSection3",
+        M::SourceMac => "sourceMacAddress",
+        M::DestinationMac => "destinationMacAddress",
+        M::LeastTtl | M::Ttl => "minimumTTL",
+        M::GreatestTtl => "maximumTTL",
+        M::Segment | M::TunnelId => "layer2SegmentId",
+        M::TunnelKind => "tunnelKind",
+        M::OuterSource => "outerSourceIPv6Address",
+        M::OuterDestination => "outerDestinationIPv6Address",
+        _ => return column_of_router(meaning),
+    })
+}
+
+/// What routers and firewalls tell.
+const fn column_of_router(meaning: Meaning) -> Option<&'static str> {
+    use Meaning as M;
+    Some(match meaning {
+        M::Input => "ingressInterface",
+        M::Output => "egressInterface",
+        M::SourceAs => "bgpSourceAsNumber",
+        M::DestinationAs => "bgpDestinationAsNumber",
+        M::NextHop => "ipNextHopIPv6Address",
+        M::BgpNextHop => "bgpNextHopIPv6Address",
+        M::PostVlan => "postVlanId",
+        M::PostTos => "postIpClassOfService",
+        M::NatSource => "postNATSourceIPv6Address",
+        M::NatDestination => "postNATDestinationIPv6Address",
+        M::NatSourcePort => "postNAPTSourceTransportPort",
+        M::NatDestinationPort => "postNAPTDestinationTransportPort",
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::draft::{Draft, Moment};
+    use super::super::options::About;
+    use super::super::template::Field;
+    use super::*;
+    use crate::FlowRecord;
+    use crate::account::ENTERPRISE;
+    use crate::element::{ELEMENTS, Element, Value};
+    use crate::iana;
+
+    /// The record of an exporter that sends nothing but this field, and that there was a way back.
+    fn record_of(enterprise: u32, id: u16, bytes: &[u8]) -> FlowRecord {
+        let mut draft = Draft::default();
+        let field = |enterprise, id| Field {
+            length: 1,
+            reverse: enterprise == REVERSE,
+            meaning: meaning(FieldName { enterprise, id }),
+        };
+        // What any other count of bytes replaces.
+        draft.take(field(REVERSE, 23), &[1]);
+        draft.take(field(0, 153), &1_700_000_000_000_u64.to_be_bytes());
+        draft.take(field(enterprise, id), bytes);
+        let moment = Moment {
+            sent_ns: 1_700_000_000_000_000_000,
+            uptime_ms: Some(5000),
+            boot_ms: Some(1_699_000_000_000),
+        };
+        draft.finish(&moment, &About::default()).0
+    }
+
+    fn has_others(record: &FlowRecord) -> bool {
+        record.foreign.as_ref().is_some_and(|foreign| foreign.others != crate::OtherFields::default())
+    }
+
+    fn registered() -> impl Iterator<Item = (u32, u16)> {
+        let known = (0..=u16::MAX).filter(|id| iana::element(*id).is_some());
+        let ours = (0..64).map(|id| (ENTERPRISE, id));
+        known.flat_map(|id| [(0, id), (REVERSE, id)]).chain(ours).chain([(0, 0), (9, 8232), (REVERSE, 0)])
+    }
+
+    #[test]
+    fn only_what_is_said_to_be_there_is_among_the_other_fields() {
+        for (enterprise, id) in registered() {
+            let place = field_place(enterprise, id);
+            let others = [&[1; 1][..], &[1; 4], &[1; 8], &[1; 16]]
+                .map(|bytes| has_others(&record_of(enterprise, id, bytes)));
+            assert_eq!(others, [place.is_other_fields(); 4], "{enterprise}/{id} {place:?}");
+            if let FieldPlace::Column(name) = place {
+                assert!(ELEMENTS.iter().any(|element| element.name == name), "{name}");
+            }
+        }
+    }
+
+    /// A field that is not among the others changes the column that is named, or none at all.
+    #[test]
+    fn a_field_with_a_column_changes_it() {
+        let before = record_of(9, 1, &[]);
+        for (enterprise, id) in registered() {
+            let changed = |bytes: &[u8]| {
+                let after = record_of(enterprise, id, bytes);
+                let differs = |element: &&Element| (element.value)(&after) != (element.value)(&before);
+                let names = ELEMENTS.iter().filter(differs).map(|element| element.name);
+                names.filter(|name| *name != "otherFields").collect::<Vec<_>>()
+            };
+            let changed =
+                [&[1; 1][..], &[3; 1], &[3; 2], &[3; 6], &[1; 8], &[3; 8], &[3; 16]].map(changed).concat();
+            match field_place(enterprise, id) {
+                // The addresses say the version; times need a start, samplers their options.
+                FieldPlace::Column(
+                    "ipVersion" | "flowStartNanoseconds" | "flowEndNanoseconds" | "samplingInterval",
+                ) => {}
+                FieldPlace::Column(name) => {
+                    assert!(changed.contains(&name), "{enterprise}/{id}: {changed:?}");
+                }
+                FieldPlace::OtherFields | FieldPlace::NoRecord => {
+                    assert!(
+                        changed.is_empty() || is_ttl_of_mpls(enterprise, id),
+                        "{enterprise}/{id}: {changed:?}"
+                    );
+                }
+            }
+        }
+        assert_eq!((ELEMENTS[0].value)(&before), Value::Number(before.first_ns()));
+    }
+
+    fn is_ttl_of_mpls(enterprise: u32, id: u16) -> bool {
+        matches!(meaning(FieldName { enterprise, id }), Meaning::MplsTtl(_))
+    }
+}
