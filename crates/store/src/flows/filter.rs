@@ -11,8 +11,8 @@ mod tokens;
 mod values;
 
 use super::scan::{Chunk, Span};
-pub(super) use condition::per_second;
-use condition::{FlowCondition, Operand, Test};
+use condition::{FlowCondition, Test};
+pub(super) use condition::{Operand, OperandCells, per_second};
 pub use error::FilterError;
 use expression::Expression;
 use packetrig_flow::MAPPED;

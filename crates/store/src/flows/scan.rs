@@ -7,6 +7,7 @@
 //! Invariant: memory does not grow with the files.
 
 mod groups;
+mod selection;
 
 use super::Error;
 use super::cells::Cells;
@@ -18,6 +19,7 @@ use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
 use parquet::file::reader::{FileReader, RowGroupReader};
 use parquet::file::serialized_reader::SerializedFileReader;
 use parquet::file::statistics::Statistics;
+use selection::RowSelection;
 use std::fs::{self, File};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -36,10 +38,26 @@ const CHUNKS_AHEAD: usize = 2;
 pub struct Chunk {
     /// How many.
     pub rows: usize,
+    /// Where the first of them is.
+    first: RowPlace,
     columns: Vec<(&'static str, Cells)>,
 }
 
+/// Where a row is: in the order of places, rows have that of the files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct RowPlace {
+    /// Among the files of a scan.
+    file: usize,
+    group: usize,
+    row: usize,
+}
+
 impl Chunk {
+    /// Where a row of it is.
+    pub(super) const fn place(&self, row: usize) -> RowPlace {
+        RowPlace { row: self.first.row + row, ..self.first }
+    }
+
     /// The values of a column.
     pub fn column(&self, name: &str) -> &Cells {
         let found = self.columns.iter().find(|(known, _)| *known == name);
@@ -111,9 +129,28 @@ pub fn scan(
     wanted: &[&'static str],
     each: &mut EachChunk<'_>,
 ) -> Result<(), Error> {
-    let of_filter = filter.columns();
+    scan_selection(files, RowSelection::Filter(filter), wanted, each)
+}
+
+/// The same of rows whose places are known, and are in order.
+pub(super) fn scan_rows(
+    files: &[PathBuf],
+    rows: &[RowPlace],
+    wanted: &[&'static str],
+    each: &mut EachChunk<'_>,
+) -> Result<(), Error> {
+    scan_selection(files, RowSelection::Rows(rows), wanted, each)
+}
+
+fn scan_selection(
+    files: &[PathBuf],
+    selection: RowSelection<'_>,
+    wanted: &[&'static str],
+    each: &mut EachChunk<'_>,
+) -> Result<(), Error> {
+    let of_filter = selection.columns();
     let others = wanted.iter().copied().filter(|name| !of_filter.contains(name)).collect();
-    let request = ScanRequest { files, filter, of_filter, others };
+    let request = ScanRequest { files, selection, of_filter, others };
     let readers = thread::available_parallelism().map_or(1, usize::from).min(READERS_MOST);
     thread::scope(|scope| {
         let shares = (0..readers).map(|number| {
@@ -150,8 +187,8 @@ fn in_order(shares: &[Receiver<Delivery>], each: &mut EachChunk<'_>) -> Result<(
 /// What is read of all files.
 struct ScanRequest<'a> {
     files: &'a [PathBuf],
-    filter: &'a Filter,
-    /// What the filter looks at.
+    selection: RowSelection<'a>,
+    /// What it looks at.
     of_filter: Vec<&'static str>,
     /// What is wanted beside it.
     others: Vec<&'static str>,
@@ -178,12 +215,12 @@ struct Unwanted;
 impl ScanShare {
     fn read(&self, request: &ScanRequest<'_>) {
         let mut portions = 0;
-        for path in request.files {
+        for (file, path) in request.files.iter().enumerate() {
             let has_portion_groups = request.files.len() == 1;
             if !has_portion_groups && !self.is_mine(&mut portions) {
                 continue;
             }
-            let read = self.read_file(path, request, has_portion_groups.then_some(&mut portions));
+            let read = self.read_file(file, path, request, has_portion_groups.then_some(&mut portions));
             let sent = match read {
                 Ok(()) if has_portion_groups => Ok(()),
                 Ok(()) => self.send(Delivery::PortionEnd),
@@ -209,13 +246,17 @@ impl ScanShare {
     /// Reads a file, or its own portions of it.
     fn read_file(
         &self,
+        number: usize,
         path: &Path,
         request: &ScanRequest<'_>,
         mut portions: Option<&mut usize>,
     ) -> Result<(), ReadEnd> {
+        if !request.selection.may_have_file(number) {
+            return Ok(());
+        }
         let file = open(path)?;
         let places = GroupPlaces {
-            filter: request.filter,
+            selection: request.selection,
             of_filter: places(path, &file, &request.of_filter)?,
             others: places(path, &file, &request.others)?,
         };
@@ -224,8 +265,9 @@ impl ScanShare {
                 continue;
             }
             let group = file.get_row_group(index).map_err(Error::damaged(path))?;
-            if request.filter.may_keep(group.metadata()) {
-                self.read_group(path, &*group, &places)?;
+            let first = RowPlace { file: number, group: index, row: 0 };
+            if request.selection.may_have_group(group.metadata(), first) {
+                self.read_group(path, &*group, first, &places)?;
             }
             if portions.is_some() {
                 self.send(Delivery::PortionEnd)?;
@@ -238,10 +280,11 @@ impl ScanShare {
         &self,
         path: &Path,
         group: &dyn RowGroupReader,
+        first: RowPlace,
         places: &GroupPlaces<'_>,
     ) -> Result<(), ReadEnd> {
-        let mut reader = GroupReader::open(group, places).map_err(Error::damaged(path))?;
-        while let Some((chunk, rows)) = reader.next(places.filter).map_err(Error::damaged(path))? {
+        let mut reader = GroupReader::open(group, first, places).map_err(Error::damaged(path))?;
+        while let Some((chunk, rows)) = reader.next(places.selection).map_err(Error::damaged(path))? {
             self.send(Delivery::Rows(chunk, rows))?;
         }
         Ok(())

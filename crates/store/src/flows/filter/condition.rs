@@ -20,7 +20,7 @@ pub(super) struct FlowCondition {
 
 /// The value that a condition looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Operand {
+pub(in crate::flows) enum Operand {
     Column(&'static str),
     Bits {
         column: &'static str,
@@ -28,7 +28,9 @@ pub(super) enum Operand {
         mask: u64,
     },
     /// From the first to the last packet of either direction.
-    DurationMillis,
+    Duration {
+        unit_ns: u64,
+    },
     /// A count by the duration, in whole numbers; zero where there is no duration.
     PerSecond {
         column: &'static str,
@@ -55,11 +57,13 @@ const START: &str = "flowStartNanoseconds";
 const END: &str = "flowEndNanoseconds";
 
 impl Operand {
+    pub(super) const DURATION_MILLIS: Self = Self::Duration { unit_ns: NANOS_PER_MILLI };
+
     /// The columns that it is made of.
-    pub(super) fn columns(self) -> Vec<&'static str> {
+    pub(in crate::flows) fn columns(self) -> Vec<&'static str> {
         match self {
             Self::Column(column) | Self::Bits { column, .. } => vec![column],
-            Self::DurationMillis => vec![START, END],
+            Self::Duration { .. } => vec![START, END],
             Self::PerSecond { column, .. } => vec![column, START, END],
             Self::Ratio { of, per } => vec![of, per],
         }
@@ -69,7 +73,7 @@ impl Operand {
     const fn cost(self) -> usize {
         match self {
             Self::Column(_) | Self::Bits { .. } => 1,
-            Self::DurationMillis => 2,
+            Self::Duration { .. } => 2,
             Self::PerSecond { .. } | Self::Ratio { .. } => 3,
         }
     }
@@ -79,13 +83,14 @@ impl Operand {
         match self {
             Self::Column(column) => Self::Column(counterpart(column)),
             Self::Bits { column, shift, mask } => Self::Bits { column: counterpart(column), shift, mask },
-            Self::DurationMillis => self,
+            Self::Duration { .. } => self,
             Self::PerSecond { column, factor } => Self::PerSecond { column: counterpart(column), factor },
             Self::Ratio { of, per } => Self::Ratio { of: counterpart(of), per: counterpart(per) },
         }
     }
 
-    fn cells(self, chunk: &Chunk) -> OperandCells<'_> {
+    /// Its columns in a chunk, found once for all rows.
+    pub(in crate::flows) fn cells(self, chunk: &Chunk) -> OperandCells<'_> {
         let lifetime = || Lifetime { start: chunk.column(START), end: chunk.column(END) };
         match self {
             Self::Column(column) => {
@@ -94,7 +99,7 @@ impl Operand {
             Self::Bits { column, shift, mask } => {
                 OperandCells::Bits { cells: chunk.column(column), shift, mask }
             }
-            Self::DurationMillis => OperandCells::DurationMillis(lifetime()),
+            Self::Duration { unit_ns } => OperandCells::Duration { lifetime: lifetime(), unit_ns },
             Self::PerSecond { column, factor } => {
                 OperandCells::PerSecond { count: chunk.column(column), factor, lifetime: lifetime() }
             }
@@ -104,15 +109,15 @@ impl Operand {
 }
 
 /// Where the value of an operand is in a chunk.
-enum OperandCells<'a> {
+pub(in crate::flows) enum OperandCells<'a> {
     Bits { cells: &'a Cells, shift: u8, mask: u64 },
-    DurationMillis(Lifetime<'a>),
+    Duration { lifetime: Lifetime<'a>, unit_ns: u64 },
     PerSecond { count: &'a Cells, factor: u64, lifetime: Lifetime<'a> },
     Ratio { of: &'a Cells, per: &'a Cells },
 }
 
 /// When flows began and ended.
-struct Lifetime<'a> {
+pub(in crate::flows) struct Lifetime<'a> {
     start: &'a Cells,
     end: &'a Cells,
 }
@@ -127,7 +132,7 @@ impl OperandCells<'_> {
     fn value(&self, row: usize) -> u64 {
         match self {
             Self::Bits { cells, shift, mask } => cells.number(row) >> shift & mask,
-            Self::DurationMillis(lifetime) => lifetime.nanos(row) / NANOS_PER_MILLI,
+            Self::Duration { lifetime, unit_ns } => lifetime.nanos(row) / unit_ns,
             Self::PerSecond { count, factor, lifetime } => {
                 per_second(count.number(row), *factor, lifetime.nanos(row))
             }
@@ -135,7 +140,16 @@ impl OperandCells<'_> {
         }
     }
 
-    fn word(&self, row: usize) -> &str {
+    /// The same of addresses, too, as numbers that have their order.
+    pub(in crate::flows) fn wide_value(&self, row: usize) -> u128 {
+        match self {
+            Self::Bits { cells: Cells::Addresses(addresses), .. } => u128::from_be_bytes(addresses[row]),
+            Self::Bits { cells: Cells::Macs(macs), .. } => mac_number(macs[row]).into(),
+            _ => self.value(row).into(),
+        }
+    }
+
+    pub(in crate::flows) fn word(&self, row: usize) -> &str {
         if let Self::Bits { cells, .. } = self { cells.word(row) } else { "" }
     }
 }

@@ -134,7 +134,7 @@ pub const TERMS: &[Term] = terms! {
     "out packets", Same, Count, [column("reversePacketDeltaCount")], "packets on the way back";
     "bytes" "in bytes", Same, Count, [column(OCTETS)], "bytes of IP from source to destination";
     "out bytes", Same, Count, [column("reverseOctetDeltaCount")], "bytes on the way back";
-    "duration", SameBut("nfdump takes milliseconds only"), Time, [Operand::DurationMillis], "from the first to the last packet";
+    "duration", SameBut("nfdump takes milliseconds only"), Time, [Operand::DURATION_MILLIS], "from the first to the last packet";
     "pps", Same, Count, [Operand::PerSecond { column: PACKETS, factor: 1 }],
         "packets by duration; 0 where that is 0";
     "bps", Same, Count, [Operand::PerSecond { column: OCTETS, factor: 8 }], "bits by duration; 0 where that is 0";

@@ -1,10 +1,10 @@
-//! Reading a row group: what the filter looks at first, the rest only where it keeps a row.
+//! Reading a row group: what the filter looks at first, the rest only where rows are selected.
 
-use super::{Chunk, ROWS};
+use super::selection::RowSelection;
+use super::{Chunk, ROWS, RowPlace};
 use crate::flows::Error;
 use crate::flows::cells::{self, Cells};
 use crate::flows::columns::columns;
-use crate::flows::filter::Filter;
 use packetrig_flow::element::Kind;
 use parquet::column::reader::ColumnReader;
 use parquet::errors::Result as ParquetResult;
@@ -15,7 +15,7 @@ use std::path::Path;
 
 /// What is read of the row groups of a file.
 pub(super) struct GroupPlaces<'a> {
-    pub(super) filter: &'a Filter,
+    pub(super) selection: RowSelection<'a>,
     pub(super) of_filter: Vec<ColumnPlace>,
     pub(super) others: Vec<ColumnPlace>,
 }
@@ -96,24 +96,31 @@ pub(super) struct GroupReader {
     of_filter: ColumnsReader,
     others: ColumnsReader,
     left: usize,
+    next: RowPlace,
 }
 
 impl GroupReader {
-    pub(super) fn open(group: &dyn RowGroupReader, places: &GroupPlaces<'_>) -> ParquetResult<Self> {
+    pub(super) fn open(
+        group: &dyn RowGroupReader,
+        first: RowPlace,
+        places: &GroupPlaces<'_>,
+    ) -> ParquetResult<Self> {
         Ok(Self {
+            next: first,
             of_filter: ColumnsReader::open(group, &places.of_filter)?,
             others: ColumnsReader::open(group, &places.others)?,
             left: usize::try_from(group.metadata().num_rows()).unwrap_or(0),
         })
     }
 
-    /// The next chunk of which the filter keeps rows, and these.
-    pub(super) fn next(&mut self, filter: &Filter) -> ParquetResult<Option<(Chunk, Vec<usize>)>> {
+    /// The next chunk of which rows are selected, and these.
+    pub(super) fn next(&mut self, selection: RowSelection<'_>) -> ParquetResult<Option<(Chunk, Vec<usize>)>> {
         while self.left > 0 {
-            let mut chunk = Chunk { rows: self.left.min(ROWS), columns: Vec::new() };
+            let mut chunk = Chunk { rows: self.left.min(ROWS), first: self.next, columns: Vec::new() };
             self.left -= chunk.rows;
+            self.next.row += chunk.rows;
             self.of_filter.read(&mut chunk)?;
-            let rows = filter.rows(&chunk);
+            let rows = selection.rows(&chunk);
             if rows.is_empty() {
                 self.others.behind += chunk.rows;
                 continue;

@@ -1,0 +1,62 @@
+//! Which rows of files are read: those that a filter keeps, or those whose places are known.
+
+use super::{Chunk, RowPlace};
+use crate::flows::filter::Filter;
+use parquet::file::metadata::RowGroupMetaData;
+
+/// See the module.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum RowSelection<'a> {
+    Filter(&'a Filter),
+    /// In order.
+    Rows(&'a [RowPlace]),
+}
+
+impl RowSelection<'_> {
+    /// The columns by which it selects.
+    pub(super) fn columns(self) -> Vec<&'static str> {
+        match self {
+            Self::Filter(filter) => filter.columns(),
+            Self::Rows(_) => Vec::new(),
+        }
+    }
+
+    pub(super) fn may_have_file(self, file: usize) -> bool {
+        let first = RowPlace { file, group: 0, row: 0 };
+        let next = RowPlace { file: file + 1, ..first };
+        self.may_have(first, next)
+    }
+
+    /// Whether there may be rows of a group whose first row is at that place.
+    pub(super) fn may_have_group(self, metadata: &RowGroupMetaData, first: RowPlace) -> bool {
+        match self {
+            Self::Filter(filter) => filter.may_keep(metadata),
+            Self::Rows(_) => self.may_have(first, RowPlace { group: first.group + 1, ..first }),
+        }
+    }
+
+    fn may_have(self, first: RowPlace, next: RowPlace) -> bool {
+        match self {
+            Self::Filter(_) => true,
+            Self::Rows(rows) => !between(rows, first, next).is_empty(),
+        }
+    }
+
+    /// The rows of a chunk.
+    pub(super) fn rows(self, chunk: &Chunk) -> Vec<usize> {
+        match self {
+            Self::Filter(filter) => filter.rows(chunk),
+            Self::Rows(rows) => {
+                let rows = between(rows, chunk.place(0), chunk.place(chunk.rows));
+                rows.iter().map(|place| place.row - chunk.first.row).collect()
+            }
+        }
+    }
+}
+
+/// Those from `first` to before `next`.
+fn between(rows: &[RowPlace], first: RowPlace, next: RowPlace) -> &[RowPlace] {
+    let start = rows.partition_point(|place| *place < first);
+    let end = rows.partition_point(|place| *place < next);
+    rows.get(start..end).unwrap_or_default()
+}
