@@ -82,8 +82,10 @@ impl Intake {
         self.filled += usize::from(self.is_chosen());
     }
 
-    /// Takes what was passed over elsewhere, for a cause.
+    /// Takes what was passed over unread, for a cause. Like all that has no addresses it is of the first share.
     pub fn ignored(&mut self, cause: Ignored, packets: u64, bytes: u64) {
+        let is_ours = self.share.is_none_or(Share::is_first);
+        let cause = if is_ours { cause } else { Ignored::Elsewhere };
         self.counts.seen += packets;
         self.counts.seen_bytes += bytes;
         self.counts.ignored[cause as usize] += packets;

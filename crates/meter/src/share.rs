@@ -25,6 +25,11 @@ impl Share {
         (index < of).then_some(Self { index, of })
     }
 
+    /// Whether what has no addresses, or was not read, is of this share.
+    pub(crate) const fn is_first(self) -> bool {
+        self.index == 0
+    }
+
     pub(crate) fn has_frame(self, frame: &[u8], link: Link) -> bool {
         self.has(spread::number_of_frame(frame, link).unwrap_or(0))
     }

@@ -47,7 +47,7 @@ fn send_from_one_processor(port: &LabPort, frames: usize) {
         sched::pin(first).unwrap();
         send(port, &mixture(), frames);
     };
-    std::thread::scope(|scope| scope.spawn(sending).join().unwrap());
+    thread::scope(|scope| scope.spawn(sending).join().unwrap());
 }
 
 #[test]

@@ -44,6 +44,50 @@ fn shares_of_a_file_have_each_flow_once_with_any_number_of_workers() {
     }
 }
 
+fn length_of(length: usize) -> [u8; 4] {
+    u32::try_from(length).unwrap().to_le_bytes()
+}
+
+/// A block of pcapng.
+fn block(kind: u32, body: &[u8]) -> Vec<u8> {
+    let length = length_of(body.len() + 12);
+    [&kind.to_le_bytes(), &length, body, &length].concat()
+}
+
+/// A capture of two interfaces, one of which is of a link type that nobody reads.
+fn of_mixed_links(frames: &[Vec<u8>]) -> Vec<u8> {
+    let interface =
+        |link: u16| block(1, &[&link.to_le_bytes()[..], &[0; 2], &65_535_u32.to_le_bytes()].concat());
+    let section = [&0x1a2b_3c4d_u32.to_le_bytes()[..], &[1, 0, 0, 0], &[0xff; 8]].concat();
+    let mut file = [block(0x0a0d_0d0a, &section), interface(1), interface(147)].concat();
+    for (index, frame) in frames.iter().enumerate() {
+        let length = length_of(frame.len());
+        let head = [length_of(index % 2), [0; 4], length_of(index), length, length];
+        let padding = vec![0; frame.len().next_multiple_of(4) - frame.len()];
+        file.extend(block(6, &[head.as_flattened(), frame, &padding].concat()));
+    }
+    file
+}
+
+#[test]
+fn what_is_not_read_is_of_the_first_share_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("mixed.pcapng");
+    std::fs::write(&file, of_mixed_links(&hosts())).unwrap();
+    let file = file.display().to_string();
+    let of = |share: &str| {
+        ledger(&Running::start(&["meter", &file, "--json", "-q", "--share", share], "").finish())
+    };
+    let frames = u64::from(HOSTS);
+    for (share, unread) in [("1/2", frames), ("2/2", 0)] {
+        let result = of(share);
+        assert_eq!(number(&result, "/ledger/packets/seen"), 2 * frames);
+        assert_eq!(number(&result, "/ledger/packets/ignored/not_ip"), unread, "{share}");
+        let elsewhere = number(&result, "/ledger/packets/ignored/elsewhere");
+        assert_eq!(elsewhere + unread + number(&result, "/ledger/packets/recorded"), 2 * frames, "{share}");
+    }
+}
+
 #[test]
 fn a_share_that_is_none_is_refused() {
     for wrong in ["0/3", "4/3", "2"] {
