@@ -89,6 +89,24 @@ fn clickhouse_holds_what_was_sent() {
     assert_eq!(number_of(&count[0][0]), 2 * made.records.len() as u64);
 }
 
+/// It has the narrow flags of an earlier version, and the user may not change it.
+#[test]
+fn clickhouse_takes_rows_into_a_table_that_may_not_be_changed() {
+    let Some(python) = skip::client("readers") else { return };
+    let (mut first, port) = Judge::start(&python, "clickhouse.py", &[]);
+    let made = Made::new(1000);
+    send(&format!("clickhouse://127.0.0.1:{port}/flows"), &made);
+    let create = &first.ask("SHOW CREATE TABLE default.flows")[0][0];
+    let narrow =
+        create.as_str().unwrap().replace("ControlBits` UInt16", "ControlBits` UInt8").replace('\n', " ");
+    let (mut engine, port) = Judge::start(&python, "clickhouse.py", &["fixed".as_ref()]);
+    engine.ask(&narrow);
+    send(&format!("clickhouse://127.0.0.1:{port}/flows"), &made);
+    let found = &engine.ask("SELECT count(), sum(packetDeltaCount + reversePacketDeltaCount), toTypeName(any(tcpControlBits)) FROM default.flows")[0];
+    assert_eq!((number_of(&found[0]), number_of(&found[1])), (1000, made.packets));
+    assert_eq!(found[2], "UInt8");
+}
+
 #[test]
 fn a_kafka_topic_holds_every_record_once() {
     let (Some(python), Some(jars)) = (skip::client("readers"), skip::client("kafka")) else { return };

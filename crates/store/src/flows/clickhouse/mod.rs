@@ -59,13 +59,24 @@ impl ClickHouseOptions {
     }
 }
 
+/// What is known of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TableState {
+    /// It has to be looked after before the next insertion.
+    Unknown,
+    /// It has all columns, of the kinds that rows have.
+    Whole,
+    /// The user may not change it: it may be of an earlier version.
+    Unchanged,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub struct ClickHouseSink {
     options: ClickHouseOptions,
     rows: Vec<Row>,
     kept: Kept,
-    has_table: bool,
+    table: TableState,
     /// Makes this sink's tokens different from any other's.
     name: u64,
     batches: u64,
@@ -87,7 +98,7 @@ impl ClickHouseSink {
             options,
             rows: Vec::new(),
             kept: Kept::default(),
-            has_table: false,
+            table: TableState::Unknown,
             name: RandomState::new().hash_one("flows"),
             batches: 0,
             since: None,
@@ -128,7 +139,7 @@ impl ClickHouseSink {
             match &done {
                 Ok(()) => break,
                 // What a server refuses it will refuse again, unless it is the table that has gone.
-                Err(Error::Refused { .. }) if self.has_table => self.has_table = false,
+                Err(Error::Refused { .. }) => self.table = TableState::Unknown,
                 Err(_) => {}
             }
             self.kept.failures += 1;
@@ -137,25 +148,34 @@ impl ClickHouseSink {
     }
 
     fn insert(&mut self, token: &str, body: &[u8]) -> Result<(), Error> {
-        let (database, table) = (&self.options.database, &self.options.table);
-        if !self.has_table {
-            let create = rows::create_table(database, table);
-            http::post(&self.options, &[("wait_end_of_query", "1")], create.as_bytes())?;
-            let add = rows::add_columns(database, table);
-            match http::post(&self.options, &[("wait_end_of_query", "1")], add.as_bytes()) {
-                // A user who may not change tables may have one that has all columns: the insertion tells.
-                Ok(()) | Err(Error::Refused { .. }) => {}
-                Err(error) => return Err(error),
-            }
-            self.has_table = true;
+        if self.table == TableState::Unknown {
+            self.table = self.prepare_table()?;
         }
-        let statement = rows::insert(database, table);
+        let ClickHouseOptions { database, table, .. } = &self.options;
+        let statement = match self.table {
+            TableState::Whole => rows::insert(database, table),
+            TableState::Unknown | TableState::Unchanged => rows::insert_typed(database, table),
+        };
         let parameters = [
             ("query", statement.as_str()),
             ("insert_deduplication_token", token),
             ("wait_end_of_query", "1"),
         ];
         http::post(&self.options, &parameters, body)
+    }
+
+    /// Makes the table, and gives one of an earlier version what it lacks.
+    fn prepare_table(&self) -> Result<TableState, Error> {
+        let ClickHouseOptions { database, table, .. } = &self.options;
+        let create = rows::create_table(database, table);
+        http::post(&self.options, &[("wait_end_of_query", "1")], create.as_bytes())?;
+        let add = rows::add_columns(database, table);
+        match http::post(&self.options, &[("wait_end_of_query", "1")], add.as_bytes()) {
+            Ok(()) => Ok(TableState::Whole),
+            // A user who may not change tables may have one that has all columns: the insertion tells.
+            Err(Error::Refused { .. }) => Ok(TableState::Unchanged),
+            Err(error) => Err(error),
+        }
     }
 }
 

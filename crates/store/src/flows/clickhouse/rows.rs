@@ -26,15 +26,23 @@ pub(super) fn add_columns(database: &str, table: &str) -> String {
     )
 }
 
-/// The statement that inserts rows, which follow it. It says the rows' own types: a table whose columns are narrower, because the user
-/// may not change it, takes the lower bits.
+/// The statement that inserts rows, which follow it, into a table with all columns.
 pub(super) fn insert(database: &str, table: &str) -> String {
-    let names = columns().iter().map(|column| column.name).collect::<Vec<_>>().join(", ");
+    format!("INSERT INTO `{database}`.`{table}` ({}) FORMAT RowBinary", names())
+}
+
+/// The same into a table that the user may not change. It says the rows' own types: columns that are narrower take the lower bits.
+pub(super) fn insert_typed(database: &str, table: &str) -> String {
+    let names = names();
     let typed = |column: &Column| format!("{} {}", column.name, plain_kind(column).replace('\'', "\\'"));
     let types = columns().iter().map(typed).collect::<Vec<_>>().join(", ");
     format!(
         "INSERT INTO `{database}`.`{table}` ({names}) SELECT {names} FROM input('{types}') FORMAT RowBinary"
     )
+}
+
+fn names() -> String {
+    columns().iter().map(|column| column.name).collect::<Vec<_>>().join(", ")
 }
 
 /// Columns that were narrower in earlier versions.

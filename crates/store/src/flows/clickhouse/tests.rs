@@ -64,6 +64,7 @@ fn the_table_is_made_and_rows_are_inserted_once() {
     assert!(
         asked[2].0.contains("query=INSERT%20INTO%20%60default%60%2E%60flows%60%20%28flowStartNanoseconds")
     );
+    assert!(!asked[2].0.contains("input%28"), "the table has the types of the rows");
 }
 
 #[test]
@@ -72,7 +73,9 @@ fn a_user_who_may_not_add_columns_may_insert() {
     let (kept, done) = offered(options);
     done.unwrap();
     assert_eq!((kept.stored.records, kept.failures), (10, 0));
-    assert_eq!(server.join().unwrap().len(), 3);
+    let asked = server.join().unwrap();
+    assert_eq!(asked.len(), 3);
+    assert!(asked[2].0.contains("SELECT%20flowStartNanoseconds") && asked[2].0.contains("input%28"));
 }
 
 #[test]
