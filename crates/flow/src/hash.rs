@@ -123,7 +123,7 @@ pub fn super_fast(bytes: &[u8]) -> u32 {
 /// Both halves of the product, folded.
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "the halves of a product")]
-const fn fold(a: u64, b: u64) -> u64 {
+pub const fn fold(a: u64, b: u64) -> u64 {
     let product = a as u128 * b as u128;
     product as u64 ^ (product >> 64) as u64
 }

@@ -39,6 +39,7 @@ mod sample;
 pub mod scan;
 mod sink;
 mod target;
+pub mod tcp_flags;
 pub mod top;
 pub mod totals;
 mod walk;

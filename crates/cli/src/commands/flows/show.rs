@@ -1,6 +1,6 @@
 //! `packetrig flows show`.
 
-use super::values::{cell_text, csv_field, flags, reason};
+use super::values::{cell_text, csv_field, reason};
 use super::{end, moment};
 use crate::args::ShowFlows as Arguments;
 use crate::error::Error;
@@ -13,6 +13,7 @@ use packetrig_store::flows::columns::{Column, columns};
 use packetrig_store::flows::json::append_cell;
 use packetrig_store::flows::order::{FirstRecords, RecordOrder, first_records};
 use packetrig_store::flows::scan::{Chunk, EachChunk, flow_files, scan};
+use packetrig_store::flows::tcp_flags;
 use packetrig_units::Nanos;
 use std::ops::ControlFlow;
 
@@ -172,7 +173,7 @@ fn line(chunk: &Chunk, row: usize) -> Vec<String> {
         count(number("octetDeltaCount")),
         count(number("reversePacketDeltaCount")),
         count(number("reverseOctetDeltaCount")),
-        flags(number("tcpControlBits") | number("reverseTcpControlBits")),
+        tcp_flags::letters(number("tcpControlBits") | number("reverseTcpControlBits")),
         reason(number("flowEndReason")).into(),
     ]
 }

@@ -10,6 +10,7 @@ use packetrig_store::flows::columns::Column;
 use packetrig_store::flows::filter::address;
 use packetrig_store::flows::grouping::{GroupPart, GroupValue};
 use packetrig_store::flows::json::mac_text;
+use packetrig_store::flows::tcp_flags;
 
 /// The value in a row of a file. What is not known is a dash.
 pub(super) fn cell_text(column: &Column, cells: &Cells, row: usize) -> String {
@@ -27,7 +28,7 @@ fn number_text(column: &Column, number: u64) -> String {
         (_, Kind::Time) => moment(number),
         (_, Kind::Flag) => if number == 0 { "no" } else { "yes" }.to_owned(),
         ("protocolIdentifier", _) => protocols::name(u8::try_from(number).unwrap_or(u8::MAX)),
-        ("tcpControlBits" | "reverseTcpControlBits", _) => flags(number),
+        ("tcpControlBits" | "reverseTcpControlBits", _) => tcp_flags::letters(number),
         ("flowEndReason", _) => reason(number).to_owned(),
         _ if column.unit.is_empty() => number.to_string(),
         _ => count(number),
@@ -70,20 +71,6 @@ pub(super) fn csv_field(text: &str) -> String {
     }
 }
 
-/// Bit by bit: the letters of TCP's flags; the last is AE, which was NS before.
-const FLAGS: &str = "FSRPAUECN";
-
-/// TCP flags by their letters, those without one as a number.
-pub(super) fn flags(bits: u64) -> String {
-    let mut text: String =
-        FLAGS.chars().enumerate().filter(|(bit, _)| bits >> bit & 1 == 1).map(|(_, letter)| letter).collect();
-    let others = bits >> FLAGS.len() << FLAGS.len();
-    if others > 0 {
-        text.extend([format!("+{others:#x}")]);
-    }
-    text
-}
-
 pub(super) const fn reason(number: u64) -> &'static str {
     match number {
         1 => "idle",
@@ -98,14 +85,6 @@ pub(super) const fn reason(number: u64) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn flags_have_letters_or_numbers() {
-        assert_eq!(
-            (flags(0x12).as_str(), flags(0x1c2).as_str(), flags(0x802).as_str()),
-            ("SA", "SECN", "S+0x800")
-        );
-    }
 
     #[test]
     fn a_field_that_could_be_two_is_in_quotes() {

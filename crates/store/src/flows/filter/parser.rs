@@ -18,8 +18,9 @@ use super::fields::FieldName;
 use super::ranges::{RangeSet, ValueRange};
 use super::terms::{MISSING, Syntax, TERMS};
 use super::tokens::{Token, TokenKind, tokens};
-use super::values::{flag_mask, syntax_of, value};
+use super::values::{syntax_of, value};
 use crate::flows::columns::columns;
+use crate::flows::tcp_flags;
 use packetrig_flow::MAPPED;
 use packetrig_flow::element::Kind;
 use std::net::Ipv4Addr;
@@ -357,7 +358,7 @@ impl<'a> Parser<'a> {
 
     fn flags(&mut self, subject: &FilterSubject) -> Result<Test, FilterError> {
         let token = self.peek();
-        let mask = (token.kind == TokenKind::Word).then(|| flag_mask(token.text)).flatten();
+        let mask = (token.kind == TokenKind::Word).then(|| tcp_flags::mask(token.text)).flatten();
         if let Some(mask) = mask {
             self.next += 1;
             return Ok(Test::AllFlags(mask));

@@ -7,11 +7,6 @@ use super::terms::Syntax;
 use crate::flows::protocols;
 use packetrig_flow::element::Kind;
 
-/// Bit by bit: the letters of TCP's flags. `N` is AE, which was NS before.
-const FLAGS: &str = "FSRPAUECN";
-/// nfdump's letter for the six flags that it knows.
-const ALL_FLAGS: char = 'X';
-const ALL_FLAGS_MASK: u64 = 0x3f;
 /// Of counts.
 const THOUSANDS: [(&str, u64); 4] =
     [("k", 1_000), ("m", 1_000_000), ("g", 1_000_000_000), ("t", 1_000_000_000_000)];
@@ -68,17 +63,4 @@ pub(super) fn mac(text: &str) -> Option<[u8; 6]> {
     let bytes: Vec<u8> =
         text.split(':').map(|byte| u8::from_str_radix(byte, 16).ok()).collect::<Option<_>>()?;
     bytes.try_into().ok()
-}
-
-/// The bits of letters, each at most once.
-pub(super) fn flag_mask(text: &str) -> Option<u64> {
-    let mut mask = 0;
-    for letter in text.chars().map(|letter| letter.to_ascii_uppercase()) {
-        let bits = if letter == ALL_FLAGS { ALL_FLAGS_MASK } else { 1 << FLAGS.find(letter)? };
-        if mask & bits == bits {
-            return None;
-        }
-        mask |= bits;
-    }
-    (mask > 0).then_some(mask)
 }

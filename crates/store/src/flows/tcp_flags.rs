@@ -1,0 +1,51 @@
+//! TCP's flags by their letters.
+
+/// Bit by bit. `N` is AE, which was NS before.
+const LETTERS: &str = "FSRPAUECN";
+/// nfdump's letter for the six flags that it knows.
+const ALL_FLAGS: char = 'X';
+const ALL_FLAGS_MASK: u64 = 0x3f;
+
+/// The letters of the bits that are set, those without one as a number.
+pub fn letters(bits: u64) -> String {
+    let letters = LETTERS.chars().enumerate();
+    let mut text: String =
+        letters.filter(|(bit, _)| bits >> bit & 1 == 1).map(|(_, letter)| letter).collect();
+    let others = bits >> LETTERS.len() << LETTERS.len();
+    if others > 0 {
+        text.extend([format!("+{others:#x}")]);
+    }
+    text
+}
+
+/// The bits of letters, each at most once.
+pub(super) fn mask(text: &str) -> Option<u64> {
+    let mut mask = 0;
+    for letter in text.chars().map(|letter| letter.to_ascii_uppercase()) {
+        let bits = if letter == ALL_FLAGS { ALL_FLAGS_MASK } else { 1 << LETTERS.find(letter)? };
+        if mask & bits == bits {
+            return None;
+        }
+        mask |= bits;
+    }
+    (mask > 0).then_some(mask)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_shown_is_understood() {
+        for bits in 1..1 << LETTERS.len() {
+            assert_eq!(mask(&letters(bits)), Some(bits));
+            assert_eq!(mask(&letters(bits).to_lowercase()), Some(bits));
+        }
+        assert_eq!((mask("X"), mask(""), mask("SS"), mask("SQ")), (Some(0x3f), None, None, None));
+    }
+
+    #[test]
+    fn flags_have_letters_or_numbers() {
+        assert_eq!([0x12, 0x1c2, 0x802, 0].map(letters), ["SA", "SECN", "S+0x800", ""]);
+    }
+}
