@@ -15,13 +15,6 @@ pub enum FieldPlace {
     NoRecord,
 }
 
-impl FieldPlace {
-    /// Of an element of an enterprise (0: IANA).
-    pub const fn is_other_fields(self) -> bool {
-        matches!(self, Self::OtherFields)
-    }
-}
-
 /// The place of an element of an enterprise (0: IANA).
 pub fn field_place(enterprise: u32, id: u16) -> FieldPlace {
     if (enterprise, id) == (0, 60) {
@@ -161,7 +154,7 @@ mod tests {
             let place = field_place(enterprise, id);
             let others = [&[1; 1][..], &[1; 4], &[1; 8], &[1; 16]]
                 .map(|bytes| has_others(&record_of(enterprise, id, bytes)));
-            assert_eq!(others, [place.is_other_fields(); 4], "{enterprise}/{id} {place:?}");
+            assert_eq!(others, [place == FieldPlace::OtherFields; 4], "{enterprise}/{id} {place:?}");
             if let FieldPlace::Column(name) = place {
                 assert!(ELEMENTS.iter().any(|element| element.name == name), "{name}");
             }
