@@ -3,12 +3,14 @@
 mod late;
 mod open;
 mod parts;
+mod quotas;
 mod segments;
 mod unfinished;
 
 pub use late::{LateResults, MOST_LATE, MOST_LATE_OF_NODE};
 pub(crate) use open::OPEN;
 pub use parts::{RunQuota, RunShare};
+pub(crate) use quotas::BatchQuotas;
 pub(crate) use segments::SegmentRow;
 pub use unfinished::Unfinished;
 

@@ -10,11 +10,20 @@ pub(crate) const UNFINISHED: &str = "tmp";
 
 /// Writes `bytes` as `name`. When this returns, a power cut leaves the file there and whole; before, it is not there.
 pub(crate) fn write_whole(directory: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
+    write_joined(directory, name, &[bytes])
+}
+
+/// The same with all `parts`, one after the other.
+pub(crate) fn write_joined(directory: &Path, name: &str, parts: &[&[u8]]) -> io::Result<()> {
     let temporary = directory.join(format!(".{name}.{UNFINISHED}"));
     let write = || {
         let mut file = private_files::create(&temporary)?;
-        file.write_all(bytes)?;
+        for part in parts {
+            file.write_all(part)?;
+        }
         file.sync_all()?;
+        #[cfg(test)]
+        tests::note_sync(&temporary);
         fs::rename(&temporary, directory.join(name))
     };
     if let Err(error) = write() {
@@ -70,7 +79,7 @@ pub(crate) mod tests {
         static SYNCED: RefCell<Vec<PathBuf>> = const { RefCell::new(Vec::new()) };
     }
 
-    pub(super) fn note_sync(path: &Path) {
+    pub(crate) fn note_sync(path: &Path) {
         SYNCED.with_borrow_mut(|synced| synced.push(path.to_owned()));
     }
 

@@ -5,9 +5,8 @@ use crate::catalogue::{Catalogue, RunQuota, Unfinished};
 use crate::gather::{Gathered, RunFolder, gather};
 use crate::kept::{self, CAPTURES, KeptRun, Owner, PARTIAL};
 use crate::room::{ReportRoom, ReportSize};
-use crate::segments::{Parcel, SEGMENTS, Stored};
+use crate::segments::SEGMENTS;
 use crate::{Error, disk, files};
-use packetrig_fleet::fabric::SegmentId;
 use packetrig_fleet::report::RunReport;
 use packetrig_fleet::{NodeName, RunId};
 use packetrig_sys::private_files;
@@ -94,27 +93,13 @@ impl Draft {
         &self.partial
     }
 
-    /// Stores what a node of the fleet sent: the file, synced, then the row, which is the commit. The same again is
-    /// answered the same way; what was stored first is never changed. `at`: nanoseconds since 1970 (UTC).
-    pub fn store_segment(
-        &self,
-        catalogue: &Catalogue,
-        id: &SegmentId,
-        bytes: &[u8],
-        at: u64,
-    ) -> Result<Stored, Error> {
-        if id.run != self.run {
-            return Err(Error::Foreign(id.clone()));
-        }
-        if catalogue.segment_hash(id)?.is_none() {
-            catalogue.check_run_quota(id, bytes.len(), self.quota)?;
-        }
-        Parcel { id, bytes, at }.store(catalogue, &self.partial)
-    }
-
     /// Lets each node store so much of the run, instead of the usual.
     pub const fn set_quota(&mut self, quota: RunQuota) {
         self.quota = quota;
+    }
+
+    pub(crate) const fn quota(&self) -> RunQuota {
+        self.quota
     }
 
     /// What a node's part in the run comes to, once everything up to its End is stored; `None` before. Captures are

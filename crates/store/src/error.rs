@@ -5,6 +5,7 @@ use crate::spool::segment::Broken;
 use packetrig_fleet::fabric::SegmentId;
 use packetrig_fleet::{NodeName, RunId};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// By whose fault: see each variant.
 #[derive(Debug, thiserror::Error)]
@@ -132,6 +133,9 @@ pub enum Error {
         /// What is kept of its node, and how often one was refused.
         share: RunShare,
     },
+    /// As told, of several segments that were to be stored together.
+    #[error("{0}")]
+    OfBatch(Arc<Self>),
     /// Peer: stored before, and not the same. What was stored first is kept.
     #[error("segment {0} is stored with other bytes")]
     Differs(SegmentId),

@@ -4,8 +4,8 @@
 
 use crate::Error;
 use crate::catalogue::{Catalogue, SegmentRow};
-use crate::kept::CAPTURES;
-use crate::segments::{file_name, key, node_directory};
+use crate::packs::SegmentPlace;
+use crate::segments::key;
 use crate::spool::books::Tally;
 use crate::spool::segment::{Hash, hex};
 use crate::spool::value::unpack;
@@ -14,7 +14,6 @@ use captures::Captures;
 use packetrig_fleet::fabric::SegmentId;
 use packetrig_fleet::{NodeName, RunId};
 use packetrig_stats::result::{CountSample, NodeResult};
-use std::fs;
 use std::path::{Path, PathBuf};
 
 mod captures;
@@ -71,15 +70,13 @@ pub(crate) fn gather(
     node: &NodeName,
     rows: &[SegmentRow],
 ) -> Result<Gathered, Error> {
-    let directory = node_directory(folder.directory, attempt, node);
-    let others = catalogue.senders(folder.run, attempt)?;
-    let mut captures = Captures::new(folder.directory.join(CAPTURES), node, &others);
+    let mut captures = None;
     let (mut interval, mut result) = (Value::default(), Value::default());
     let mut tally = Tally::default();
     let mut gathered = Gathered::default();
-    for SegmentRow { number, .. } in rows {
+    for SegmentRow { number, place } in rows {
         let id = SegmentId { run: folder.run.clone(), attempt, node: node.clone(), number: *number };
-        let (segment, hash) = match read(&directory, id) {
+        let (segment, hash) = match read(folder.directory, id, place) {
             Ok(read) => read,
             Err(error) => {
                 // This disk lost what was on it; the rest is worth as much as before.
@@ -92,7 +89,13 @@ pub(crate) fn gather(
         match segment.kind {
             Kind::Interval => interval.take(segment),
             Kind::Result => result.take(segment),
-            Kind::Capture => captures.take(&segment)?,
+            Kind::Capture => {
+                let captures = match &mut captures {
+                    Some(captures) => captures,
+                    none => none.insert(Captures::begin(folder, catalogue, attempt, node)?),
+                };
+                captures.take(&segment)?;
+            }
             Kind::End => gathered.end = serde_json::from_slice(&segment.payload).ok(),
             Kind::Lost => {}
         }
@@ -100,8 +103,10 @@ pub(crate) fn gather(
     gathered.counts = tally.counts;
     let highest = rows.last().map_or(0, |last| last.number.saturating_add(1));
     gathered.missing += highest.saturating_sub(u64::try_from(rows.len()).unwrap_or(highest));
-    gathered.doubts.extend(captures.refused());
-    gathered.captures = captures.finish()?;
+    if let Some(captures) = captures {
+        gathered.doubts.extend(captures.refused());
+        gathered.captures = captures.finish()?;
+    }
     gathered.last_sample = gathered.read(node, "counts", &interval);
     gathered.result = gathered.read(node, "result", &result);
     gathered.doubt(node, &hex(&tally.chain));
@@ -109,9 +114,8 @@ pub(crate) fn gather(
     Ok(gathered)
 }
 
-fn read(directory: &Path, id: SegmentId) -> Result<(Segment, Hash), Error> {
-    let path = directory.join(file_name(id.number));
-    let bytes = fs::read(&path).map_err(Error::file("read", &path))?;
+fn read(run: &Path, id: SegmentId, place: &SegmentPlace) -> Result<(Segment, Hash), Error> {
+    let bytes = place.read(run, &id).map_err(Error::file("read", place.file(run, &id)))?;
     let segment = Segment::decode(&key(&id), &bytes).map_err(|source| Error::BadSegment { id, source })?;
     Ok((segment, Segment::hash(&bytes)))
 }

@@ -210,10 +210,9 @@ pub(crate) fn remove_if_empty(directory: &Path) -> io::Result<()> {
 
 fn bytes_below(directory: &Path) -> io::Result<u64> {
     let mut bytes = 0;
-    for node in subdirectories(directory)? {
-        for entry in entries(&node)? {
-            bytes += entry.metadata()?.len();
-        }
+    for entry in entries(directory)? {
+        let facts = entry.metadata()?;
+        bytes += if facts.is_dir() { bytes_below(&entry.path())? } else { facts.len() };
     }
     Ok(bytes)
 }

@@ -4,19 +4,20 @@
 //! <store>/catalogue.sqlite                      one row per run: the row is the commit
 //! <store>/runs/<id>/plan.yaml report.json streams.csv ports.csv … csv-metadata.json junit.xml captures/...
 //! <store>/runs/<id>.partial/                    a run under way, or one that was cut short
-//! <store>/runs/<id>.partial/segments/<node>.<attempt>/<number>.seg     what nodes of a fleet sent; a row each
+//! <store>/runs/<id>.partial/segments/<hash>.pack     what nodes of a fleet sent, as it came together; a row for each segment
 //! <store>/stray/<id>/segments/...               the same, of runs that are not known here
 //! ```
 //! Files are written into the partial directory, synced and renamed; then the row is written. A crash in between leaves
 //! a directory that no row names, never half a report that is listed. Room for the report is set aside when the run begins;
 //! captures are removed by nobody but the user ([`Catalogue::kept`], [`Catalogue::discard`]). A run of a fleet has a row from its beginning, so
-//! that who comes after a crash finds it ([`Unfinished`]), and each of its segments is a file first and a row then.
+//! that who comes after a crash finds it ([`Unfinished`]), and its segments are on the disk first and get their rows then.
 //!
 //! A node has a directory of its own, the [`spool`]. Histories of nodes are in the directory of their fleet ([`NodeHistory`]).
 //!
 //! It measures nothing and judges nothing; it knows neither ports nor controllers.
 #![forbid(unsafe_code)]
 
+mod batch;
 mod catalogue;
 mod disk;
 mod draft;
@@ -27,6 +28,7 @@ mod gather;
 mod kept;
 mod migrations;
 mod node_history;
+mod packs;
 mod place;
 pub mod probes;
 mod room;
@@ -36,6 +38,7 @@ mod segments;
 mod set_aside;
 pub mod spool;
 
+pub use batch::SegmentBatch;
 pub use catalogue::{
     Catalogue, LateResults, MOST_LATE, MOST_LATE_OF_NODE, RunQuota, RunShare, Summary, Unfinished,
 };

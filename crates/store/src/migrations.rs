@@ -71,6 +71,9 @@ INSERT INTO run_parts SELECT run, attempt, node, 0, MAX(number), MAX(CASE kind W
     FROM segments GROUP BY run, attempt, node;
 INSERT INTO run_shares SELECT run, node, COUNT(*), SUM(MAX(bytes, 4096)), 0
     FROM segments GROUP BY run, node;",
+    // A segment without a pack has a file of its own.
+    "ALTER TABLE segments ADD COLUMN pack TEXT;
+ALTER TABLE segments ADD COLUMN position INTEGER NOT NULL DEFAULT 0;",
 ];
 
 /// The newest version of the tables.

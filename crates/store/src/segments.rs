@@ -1,18 +1,19 @@
 //! Segments of nodes, stored by the controller.
 //!
 //! ```text
-//! <directory of the run>/segments/<node>.<attempt>/<number>.seg
+//! <directory of the run>/segments/<hash>.pack                      those that were stored together
+//! <directory of the run>/segments/<node>.<attempt>/<number>.seg    one that an earlier version stored
 //! ```
 //! Invariant: a row means that the file is on the disk for good; the same name never means other bytes. Whoever was
 //! told [`Stored`] may tell the node to delete it.
 
+use crate::Error;
+use crate::batch::SegmentBatch;
 use crate::catalogue::Catalogue;
-use crate::draft::check_id;
-use crate::spool::segment::hex;
-use crate::spool::{Key, Segment};
-use crate::{Error, disk};
-use packetrig_fleet::NodeName;
+use crate::draft::Draft;
+use crate::spool::Key;
 use packetrig_fleet::fabric::SegmentId;
+use packetrig_fleet::{NodeName, RunId};
 use std::path::{Path, PathBuf};
 
 /// Where they are in a run's directory.
@@ -30,66 +31,38 @@ pub enum Stored {
     Again,
 }
 
-/// A segment that came in.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Parcel<'a> {
-    pub(crate) id: &'a SegmentId,
-    pub(crate) bytes: &'a [u8],
-    pub(crate) at: u64,
-}
-
-impl Parcel<'_> {
-    /// Stores it below `run`, which exists.
-    pub(crate) fn store(self, catalogue: &Catalogue, run: &Path) -> Result<Stored, Error> {
-        let Self { id, bytes, .. } = self;
-        let bad = |source| Error::BadSegment { id: id.clone(), source };
-        let segment = Segment::decode(&key(id), bytes).map_err(bad)?;
-        check_node(&id.node)?;
-        let sha256 = hex(&Segment::hash(bytes));
-        let known = catalogue.segment_hash(id)?;
-        if known.as_ref().is_some_and(|known| *known != sha256) {
-            return Err(Error::Differs(id.clone()));
-        }
-        let directory = node_directory(run, id.attempt, &id.node);
-        let name = file_name(id.number);
-        if known.is_none() || !directory.join(&name).exists() {
-            let write = || {
-                disk::make_below(run, &directory)?;
-                disk::write_whole(&directory, &name, bytes)
-            };
-            write().map_err(Error::file("write", directory.join(&name)))?;
-        }
-        if known.is_some() {
-            return Ok(Stored::Again);
-        }
-        catalogue.insert_segment(self, segment.kind, &sha256)?;
-        Ok(Stored::New)
+impl Draft {
+    /// Stores one segment: a [`SegmentBatch`] of its own.
+    pub fn store_segment(
+        &self,
+        catalogue: &Catalogue,
+        id: &SegmentId,
+        bytes: &[u8],
+        at: u64,
+    ) -> Result<Stored, Error> {
+        let mut batch = SegmentBatch::new(catalogue, at);
+        batch.add(self, id, bytes);
+        batch.store().remove(0)
     }
 }
 
 impl Catalogue {
-    /// Stores a segment for which the caller has no draft: what came too late for the report is kept beside it, and what
-    /// belongs to a run nobody knows here is kept apart. Then the node need not keep it for ever. Of each node, and in all, no
-    /// more is kept than [`MOST_LATE_OF_NODE`](crate::MOST_LATE_OF_NODE) and [`MOST_LATE`](crate::MOST_LATE).
+    /// Stores one segment as [`SegmentBatch::add_late`] does.
     pub fn store_late(&self, id: &SegmentId, bytes: &[u8], at: u64) -> Result<Stored, Error> {
-        check_id(&id.run)?;
-        check_node(&id.node)?;
-        Segment::decode(&key(id), bytes).map_err(|source| Error::BadSegment { id: id.clone(), source })?;
-        if self.segment_hash(id)?.is_some_and(|known| known == hex(&Segment::hash(bytes))) {
-            // Of a run that was committed, the files are gone.
-            return Ok(Stored::Again);
-        }
-        let under_way = self.unfinished()?.into_iter().find(|unfinished| unfinished.run == id.run);
-        let listed = self.directory(&id.run);
-        let run = match under_way {
-            Some(unfinished) if unfinished.directory.exists() => unfinished.directory,
+        let mut batch = SegmentBatch::new(self, at);
+        batch.add_late(id, bytes);
+        batch.store().remove(0)
+    }
+
+    /// Where segments of a run belong that the caller has no draft of.
+    pub(crate) fn late_directory(&self, run: &RunId) -> Result<PathBuf, Error> {
+        let under_way = self.unfinished_directory(run)?;
+        let listed = self.directory(run);
+        Ok(match under_way {
+            Some(partial) if partial.exists() => partial,
             _ if listed.exists() => listed,
-            _ => self.place().join(STRAY).join(&id.run.0),
-        };
-        let free = packetrig_sys::disk::free(self.place()).unwrap_or(u64::MAX);
-        self.charge_late(id, bytes.len(), free)?;
-        disk::make_below(self.place(), &run).map_err(Error::file("create", &run))?;
-        Parcel { id, bytes, at }.store(self, &run)
+            _ => self.place().join(STRAY).join(&run.0),
+        })
     }
 }
 

@@ -7,8 +7,6 @@ use super::Catalogue;
 use crate::segments::STRAY;
 use crate::{Error, migrations};
 use packetrig_fleet::NodeName;
-use packetrig_fleet::fabric::SegmentId;
-use rusqlite::params;
 use serde::Serialize;
 use std::fs;
 use std::io;
@@ -17,11 +15,6 @@ use std::io;
 pub const MOST_LATE_OF_NODE: u64 = 4 << 30;
 /// Most bytes of late results of all nodes.
 pub const MOST_LATE: u64 = 16 << 30;
-/// What they leave free on the disk, for runs that are waited for.
-const KEEP_FREE: u64 = 128 << 20;
-/// What the smallest of them takes on the disk, with its name.
-const LEAST: u64 = 4096;
-
 /// What came late of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LateResults {
@@ -71,30 +64,5 @@ impl Catalogue {
              DELETE FROM run_shares WHERE run NOT IN (SELECT run FROM segments);
              DELETE FROM late;";
         self.connection.execute_batch(sql).map_err(|source| self.error(source))
-    }
-
-    /// Counts a late segment, or that it was refused; `free` is what the disk has left. One that is stored again after its file or row was lost is counted
-    /// again: a crash in between costs its node that much of its share.
-    pub(crate) fn charge_late(&self, id: &SegmentId, bytes: usize, free: u64) -> Result<(), Error> {
-        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX).max(LEAST);
-        let late = self.late()?;
-        let of_node = late.iter().find(|late| late.node == id.node).map_or(0, |late| late.bytes);
-        let of_all: u64 = late.iter().map(|late| late.bytes).sum();
-        let limits = [
-            (of_node, MOST_LATE_OF_NODE),
-            (of_all, MOST_LATE),
-            (of_all, of_all.saturating_add(free.saturating_sub(KEEP_FREE))),
-        ];
-        let beyond = limits.into_iter().find(|(kept, most)| kept.saturating_add(bytes) > *most);
-        let (segments, kept, refused) = if beyond.is_some() { (0, 0, 1) } else { (1, bytes, 0) };
-        let sql = "INSERT INTO late (node, segments, bytes, refused) VALUES (?1, ?2, ?3, ?4)
-             ON CONFLICT (node) DO UPDATE SET segments = segments + excluded.segments,
-             bytes = bytes + excluded.bytes, refused = refused + excluded.refused";
-        let row = params![id.node.0, segments, i64::try_from(kept).unwrap_or(i64::MAX), refused];
-        self.connection.execute(sql, row).map_err(|source| self.error(source))?;
-        match beyond {
-            Some((kept, most)) => Err(Error::LateQuota { id: id.clone(), kept, most }),
-            None => Ok(()),
-        }
     }
 }

@@ -46,7 +46,7 @@ pub struct RunShare {
 impl RunQuota {
     /// Whether a node that has stored `share` may store so much more, with `free` bytes left on the disk. Of what it has and
     /// what is free together, it leaves a quarter to the others.
-    fn allows(self, share: RunShare, bytes: usize, free: u64) -> bool {
+    pub(super) fn allows(self, share: RunShare, bytes: usize, free: u64) -> bool {
         let after = share.bytes.saturating_add(on_disk(bytes));
         let usable = free.saturating_sub(KEEP_FREE);
         let fair = share.bytes.saturating_add(usable) / 4 * 3;
@@ -58,7 +58,7 @@ impl RunQuota {
     }
 }
 
-fn on_disk(bytes: usize) -> u64 {
+pub(super) fn on_disk(bytes: usize) -> u64 {
     u64::try_from(bytes).unwrap_or(u64::MAX).max(LEAST)
 }
 
@@ -88,16 +88,31 @@ impl Catalogue {
         Ok(part.end == Some(part.highest) && part.below == part.highest.saturating_add(1))
     }
 
-    /// The nodes that sent something of a run and attempt.
-    pub fn senders(&self, run: &RunId, attempt: u32) -> Result<Vec<NodeName>, Error> {
-        let rows = || {
-            let sql = "SELECT node FROM run_parts WHERE run = ?1 AND attempt = ?2 ORDER BY node";
-            let mut statement = self.connection.prepare_cached(sql)?;
-            statement
-                .query_map(params![run.0, attempt], |row| Ok(NodeName(row.get(0)?)))?
-                .collect::<rusqlite::Result<Vec<_>>>()
+    /// Whether another node that sent something of a run and attempt has a name that begins with this one and `-`, or the other
+    /// way round.
+    pub(crate) fn has_similar_sender(
+        &self,
+        run: &RunId,
+        attempt: u32,
+        node: &NodeName,
+    ) -> Result<bool, Error> {
+        let find = || {
+            // `.` is the character after `-`.
+            let longer = "SELECT 1 FROM run_parts
+                 WHERE run = ?1 AND attempt = ?2 AND node >= ?3 || '-' AND node < ?3 || '.'";
+            if self.connection.prepare_cached(longer)?.exists(params![run.0, attempt, node.0])? {
+                return Ok(true);
+            }
+            let sql = "SELECT 1 FROM run_parts WHERE run = ?1 AND attempt = ?2 AND node = ?3";
+            let mut shorter = self.connection.prepare_cached(sql)?;
+            for (end, _) in node.0.match_indices('-') {
+                if shorter.exists(params![run.0, attempt, &node.0[..end]])? {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
         };
-        rows().map_err(|source| self.error(source))
+        find().map_err(|source| self.error(source))
     }
 
     /// Every attempt and node of a run of which something is stored.
@@ -123,20 +138,6 @@ impl Catalogue {
             statement.query_row(params![run.0, node.0], read).optional()
         };
         share().map(Option::unwrap_or_default).map_err(|source| self.error(source))
-    }
-
-    /// Refuses a segment of the run under way that is beyond the share of its node, and counts that.
-    pub(crate) fn check_run_quota(&self, id: &SegmentId, bytes: usize, quota: RunQuota) -> Result<(), Error> {
-        let share = self.run_share(&id.run, &id.node)?;
-        let free = packetrig_sys::disk::free(self.place()).unwrap_or(u64::MAX);
-        if quota.allows(share, bytes, free) {
-            return Ok(());
-        }
-        let share = RunShare { refused: share.refused.saturating_add(1), ..share };
-        let sql = "INSERT INTO run_shares (run, node, segments, bytes, refused) VALUES (?1, ?2, 0, 0, 1)
-             ON CONFLICT (run, node) DO UPDATE SET refused = refused + 1";
-        self.connection.execute(sql, params![id.run.0, id.node.0]).map_err(|source| self.error(source))?;
-        Err(Error::RunQuota { id: id.clone(), share })
     }
 
     /// How far the part is to which `id` belongs.

@@ -2,17 +2,28 @@
 
 use super::Catalogue;
 use super::parts::{count_segment, integer};
+use super::quotas::BatchQuotas;
 use crate::Error;
-use crate::segments::Parcel;
+use crate::batch::SegmentToList;
+use crate::packs::SegmentPlace;
+use crate::segments::Stored;
 use crate::spool::Kind;
 use packetrig_fleet::fabric::SegmentId;
 use packetrig_fleet::{NodeName, RunId};
-use rusqlite::{OptionalExtension as _, params};
+use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, TransactionBehavior, params};
 
 /// A segment that is stored.
 #[derive(Clone, Debug)]
 pub(crate) struct SegmentRow {
     pub(crate) number: u64,
+    pub(crate) place: SegmentPlace,
+}
+
+/// What is known of a segment that has a row.
+#[derive(Clone, Debug)]
+pub(crate) struct ListedSegment {
+    pub(crate) sha256: String,
+    pub(crate) place: SegmentPlace,
 }
 
 impl Catalogue {
@@ -31,48 +42,100 @@ impl Catalogue {
         node: &NodeName,
     ) -> Result<Vec<SegmentRow>, Error> {
         let rows = || {
-            let sql =
-                "SELECT number FROM segments WHERE run = ?1 AND attempt = ?2 AND node = ?3 ORDER BY number";
-            let mut statement = self.connection.prepare(sql)?;
-            let read = |row: &rusqlite::Row<'_>| {
-                let number: i64 = row.get(0)?;
-                Ok(SegmentRow { number: number.unsigned_abs() })
+            let sql = "SELECT number, pack, position, bytes FROM segments
+                 WHERE run = ?1 AND attempt = ?2 AND node = ?3 ORDER BY number";
+            let mut statement = self.connection.prepare_cached(sql)?;
+            let read = |row: &Row<'_>| {
+                Ok(SegmentRow { number: row.get::<_, i64>(0)?.unsigned_abs(), place: place(row)? })
             };
             statement.query_map(params![run.0, attempt, node.0], read)?.collect::<rusqlite::Result<Vec<_>>>()
         };
         rows().map_err(|source| self.error(source))
     }
 
-    /// The checksum it is stored with.
-    pub(crate) fn segment_hash(&self, id: &SegmentId) -> Result<Option<String>, Error> {
-        let sql = "SELECT sha256 FROM segments WHERE run = ?1 AND attempt = ?2 AND node = ?3 AND number = ?4";
-        let key = params![id.run.0, id.attempt, id.node.0, integer(id.number)];
-        let found = self.connection.query_row(sql, key, |row| row.get(0)).optional();
-        found.map_err(|source| self.error(source))
+    /// What its row says of a segment.
+    pub(crate) fn listed_segment(&self, id: &SegmentId) -> Result<Option<ListedSegment>, Error> {
+        let sql = "SELECT sha256, pack, position, bytes FROM segments
+             WHERE run = ?1 AND attempt = ?2 AND node = ?3 AND number = ?4";
+        let find = || {
+            let key = params![id.run.0, id.attempt, id.node.0, integer(id.number)];
+            let read = |row: &Row<'_>| Ok(ListedSegment { sha256: row.get(0)?, place: place(row)? });
+            self.connection.prepare_cached(sql)?.query_row(key, read).optional()
+        };
+        find().map_err(|source| self.error(source))
     }
 
-    /// The commit of a segment.
-    pub(crate) fn insert_segment(&self, parcel: Parcel<'_>, kind: Kind, sha256: &str) -> Result<(), Error> {
-        let Parcel { id, bytes, at } = parcel;
-        let sql = "INSERT INTO segments (run, attempt, node, number, kind, bytes, sha256, stored_at)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
-        let size = i64::try_from(bytes.len()).unwrap_or(i64::MAX);
-        let row = params![
-            id.run.0,
-            id.attempt,
-            id.node.0,
-            integer(id.number),
-            kind.word(),
-            size,
-            sha256,
-            integer(at)
-        ];
-        let insert = || {
-            let change = self.connection.unchecked_transaction()?;
-            change.prepare_cached(sql)?.execute(row)?;
-            count_segment(&change, id, bytes.len(), kind == Kind::End)?;
-            change.commit()
+    /// The commit of segments that are on the disk, and of what was counted with them. For each whether it was there before; `None` if
+    /// somebody else has stored it meanwhile, with other bytes.
+    pub(crate) fn list_segments(
+        &self,
+        segments: &[SegmentToList<'_>],
+        quotas: &BatchQuotas,
+        at: u64,
+    ) -> Result<Vec<Option<Stored>>, Error> {
+        if segments.is_empty() && !quotas.is_changed() {
+            return Ok(Vec::new());
+        }
+        let list = || {
+            let change = Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate)?;
+            let listed = segments.iter().map(|segment| list_segment(&change, segment, at));
+            let listed = listed.collect::<rusqlite::Result<Vec<_>>>()?;
+            quotas.note(&change)?;
+            change.commit()?;
+            #[cfg(test)]
+            crate::disk::tests::note_sync(&self.place.join("catalogue.sqlite"));
+            Ok(listed)
         };
-        insert().map_err(|source| self.error(source))
+        list().map_err(|source| self.error(source))
     }
+
+    /// Whether a row names this pack.
+    pub(crate) fn is_pack_listed(&self, pack: &str) -> Result<bool, Error> {
+        let sql = "SELECT EXISTS (SELECT 1 FROM segments WHERE pack = ?1)";
+        self.connection.query_row(sql, params![pack], |row| row.get(0)).map_err(|source| self.error(source))
+    }
+}
+
+fn place(row: &Row<'_>) -> rusqlite::Result<SegmentPlace> {
+    let count = |column: &str| row.get::<_, i64>(column).map(i64::unsigned_abs);
+    Ok(SegmentPlace { pack: row.get("pack")?, position: count("position")?, length: count("bytes")? })
+}
+
+fn list_segment(
+    change: &Connection,
+    segment: &SegmentToList<'_>,
+    at: u64,
+) -> rusqlite::Result<Option<Stored>> {
+    let SegmentToList { id, kind, sha256, place, .. } = segment;
+    if segment.has_row {
+        let sql = "UPDATE segments SET pack = ?5, position = ?6
+             WHERE run = ?1 AND attempt = ?2 AND node = ?3 AND number = ?4";
+        let row =
+            params![id.run.0, id.attempt, id.node.0, integer(id.number), place.pack, integer(place.position)];
+        change.prepare_cached(sql)?.execute(row)?;
+        return Ok(Some(Stored::Again));
+    }
+    let sql =
+        "INSERT INTO segments (run, attempt, node, number, kind, bytes, sha256, stored_at, pack, position)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10) ON CONFLICT DO NOTHING";
+    let row = params![
+        id.run.0,
+        id.attempt,
+        id.node.0,
+        integer(id.number),
+        kind.word(),
+        integer(place.length),
+        sha256,
+        integer(at),
+        place.pack,
+        integer(place.position)
+    ];
+    if change.prepare_cached(sql)?.execute(row)? == 1 {
+        let bytes = usize::try_from(place.length).unwrap_or(usize::MAX);
+        count_segment(change, id, bytes, *kind == Kind::End)?;
+        return Ok(Some(Stored::New));
+    }
+    let sql = "SELECT 1 FROM segments WHERE run = ?1 AND attempt = ?2 AND node = ?3 AND number = ?4 AND sha256 = ?5";
+    let row = params![id.run.0, id.attempt, id.node.0, integer(id.number), sha256];
+    Ok(change.prepare_cached(sql)?.exists(row)?.then_some(Stored::Again))
 }

@@ -5,7 +5,7 @@ use crate::Error;
 use crate::draft::Draft;
 use crate::room::ReportSize;
 use packetrig_fleet::RunId;
-use rusqlite::{Row, params};
+use rusqlite::{OptionalExtension as _, Row, params};
 use std::path::PathBuf;
 
 /// A run that has begun and has no report.
@@ -69,6 +69,13 @@ impl Catalogue {
             statement.query_map([], unfinished)?.collect::<rusqlite::Result<Vec<_>>>()
         };
         rows().map_err(|source| self.error(source))
+    }
+
+    /// Where the files of a run are that has begun and has no report.
+    pub(crate) fn unfinished_directory(&self, run: &RunId) -> Result<Option<PathBuf>, Error> {
+        let sql = "SELECT directory FROM unfinished WHERE run = ?1";
+        let found = self.connection.query_row(sql, params![run.0], |row| row.get::<_, String>(0)).optional();
+        found.map(|found| found.map(PathBuf::from)).map_err(|source| self.error(source))
     }
 
     /// Takes up a run where another process left it. Only one may.

@@ -1,6 +1,8 @@
 //! Capture files of a node, written from their pieces.
 
-use super::GatheredCapture;
+use super::{GatheredCapture, RunFolder};
+use crate::catalogue::Catalogue;
+use crate::kept::CAPTURES;
 use crate::spool::Segment;
 use crate::{Error, disk};
 use packetrig_fleet::NodeName;
@@ -36,12 +38,17 @@ struct Capture {
 }
 
 impl Captures {
-    /// Into `directory`, as `<node>-<file>`. Where that could be read as another node's, as `<node>=<file>`.
-    pub(super) fn new(directory: PathBuf, node: &NodeName, nodes: &[NodeName]) -> Self {
-        let begins = |long: &NodeName, short: &NodeName| long.0.starts_with(&format!("{short}-"));
-        let is_doubtful = nodes.iter().any(|other| begins(other, node) || begins(node, other));
+    /// Into the run's directory, as `<node>-<file>`. Where that could be read as another node's, as `<node>=<file>`.
+    pub(super) fn begin(
+        folder: &RunFolder<'_>,
+        catalogue: &Catalogue,
+        attempt: u32,
+        node: &NodeName,
+    ) -> Result<Self, Error> {
+        let is_doubtful = catalogue.has_similar_sender(folder.run, attempt, node)?;
         let prefix = format!("{node}{}", if is_doubtful { '=' } else { '-' });
-        Self { directory, prefix, open: Vec::new(), node: node.clone(), refused: 0 }
+        let directory = folder.directory.join(CAPTURES);
+        Ok(Self { directory, prefix, open: Vec::new(), node: node.clone(), refused: 0 })
     }
 
     /// What of the node's captures was not taken, in words.
@@ -63,7 +70,7 @@ impl Captures {
         }
         let at = match self.open.iter().position(|capture| capture.name == segment.name) {
             Some(at) => at,
-            None => self.begin(&segment.name)?,
+            None => self.open_file(&segment.name)?,
         };
         let path = self.temporary(&self.open[at].file_name);
         let capture = &mut self.open[at];
@@ -76,7 +83,7 @@ impl Captures {
         Ok(())
     }
 
-    fn begin(&mut self, name: &str) -> Result<usize, Error> {
+    fn open_file(&mut self, name: &str) -> Result<usize, Error> {
         let fits = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_') { c } else { '_' };
         let plain: String = name.chars().map(fits).collect();
         let mut file_name = format!("{}{plain}", self.prefix);

@@ -1,9 +1,11 @@
 use super::*;
+use crate::Unfinished;
+use crate::catalogue::BatchQuotas;
+use crate::packs::{PackedSegment, write_pack};
 use crate::room::ReportSize;
 use crate::sample::{node_result, report, sample};
 use crate::spool::segment::{Broken, PAYLOAD_ROOM};
-use crate::spool::{Entry, Journal, Limits, Spool};
-use crate::{Draft, Unfinished};
+use crate::spool::{Entry, Journal, Limits, Segment, Spool};
 use packetrig_fleet::RunId;
 use packetrig_stats::result::CaptureResult;
 use proptest::prelude::*;
@@ -213,17 +215,19 @@ fn a_crash_between_the_name_and_the_row_of_a_run_is_mended() {
 fn a_crash_between_a_segments_file_and_its_row_is_mended_by_the_repeat() {
     let bench = bench();
     let sent = sent("a", |journal| drop(journal.interval(&sample(1))));
-    let directory = node_directory(bench.draft.partial_directory(), 1, &node("a"));
-    fs::create_dir_all(&directory).unwrap();
-    fs::write(directory.join(file_name(0)), "half").unwrap();
-    fs::write(directory.join(format!(".{}.tmp", file_name(1))), "half").unwrap();
+    let run = bench.draft.partial_directory();
+    let (id, bytes) = &sent[0];
+    let packed = PackedSegment { id, hash: Segment::hash(bytes), bytes };
+    let pack = write_pack(bench.place.path(), run, &[packed]).unwrap()[0].file(run, id);
+    fs::write(&pack, "half").unwrap();
+    fs::write(run.join(SEGMENTS).join(".x.pack.tmp"), "half").unwrap();
     assert_eq!(bench.below("a"), 0, "no row, not stored");
     for segment in &sent {
         assert_eq!(bench.store(segment), Stored::New);
     }
     assert_eq!(bench.assemble("a").unwrap().last_sample, Some(sample(1)));
     // And a file that the disk lost is missed, and comes back with a repeat.
-    fs::remove_file(directory.join(file_name(0))).unwrap();
+    fs::remove_file(&pack).unwrap();
     let without = bench.assemble("a").unwrap();
     assert_eq!((without.last_sample, without.missing, without.doubts.len()), (None, 1, 2));
     assert_eq!(bench.store(&sent[0]), Stored::Again);
@@ -346,17 +350,20 @@ fn what_comes_late_is_kept_beside_the_report_and_what_nobody_knows_apart() {
         Stored::New,
         "while it is under way, to its draft"
     );
-    assert!(node_directory(draft.partial_directory(), 1, &node("a")).join(file_name(1)).exists());
+    let is_below = |run: &Path, id: &SegmentId| {
+        catalogue.listed_segment(id).unwrap().is_some_and(|listed| listed.place.is_there(run, id))
+    };
+    assert!(is_below(draft.partial_directory(), early));
     let directory = draft.commit(&catalogue, &mut report(&run().0), "").unwrap();
     let (id, bytes) = &sent[0];
     assert_eq!(catalogue.store_late(id, bytes, 5).unwrap(), Stored::New);
     assert_eq!(catalogue.store_late(id, bytes, 5).unwrap(), Stored::Again);
-    assert!(node_directory(&directory, 1, &node("a")).join(file_name(0)).exists());
+    assert!(is_below(&directory, id));
     let stranger = SegmentId { run: RunId("stranger".into()), ..id.clone() };
     let key = key(&stranger);
     let bytes = Segment::decode(&self::key(id), bytes).unwrap().encode(&key).unwrap();
     assert_eq!(catalogue.store_late(&stranger, &bytes, 5).unwrap(), Stored::New);
-    assert!(place.path().join("stray/stranger/segments/a.1").join(file_name(0)).exists());
+    assert!(is_below(&place.path().join("stray/stranger"), &stranger));
     let bad = SegmentId { run: RunId("../x".into()), ..stranger };
     assert!(matches!(catalogue.store_late(&bad, &bytes, 5), Err(Error::BadId(_))));
 }
@@ -397,7 +404,13 @@ fn late_results_have_a_quota_by_node_and_in_all_and_both_are_counted() {
     // As if all but one small segment of its share had come.
     let share = usize::try_from(MOST_LATE_OF_NODE).unwrap();
     let (id, _) = sent("a", |_| ()).remove(0);
-    catalogue.charge_late(&id, share - 5000, u64::MAX).unwrap();
+    let charge = |id: &SegmentId, bytes, free| {
+        let mut quotas = BatchQuotas::with_free(free);
+        let admitted = quotas.admit_late(&catalogue, id, bytes);
+        catalogue.list_segments(&[], &quotas, 5).unwrap();
+        admitted
+    };
+    charge(&id, share - 5000, u64::MAX).unwrap();
     assert_eq!(late("a").unwrap(), Stored::New);
     let (other, bytes) = sent("a", |journal| drop(journal.interval(&sample(1)))).remove(1);
     for _ in 0..3 {
@@ -408,17 +421,17 @@ fn late_results_have_a_quota_by_node_and_in_all_and_both_are_counted() {
     assert_eq!(late("b").unwrap(), Stored::New, "another node has its own share");
     for number in 0..3 {
         let id = SegmentId { node: node(&format!("n{number}")), ..id.clone() };
-        catalogue.charge_late(&id, share - 5000, u64::MAX).unwrap_or(());
+        charge(&id, share - 5000, u64::MAX).unwrap_or(());
     }
     let id = SegmentId { node: node("last"), ..id.clone() };
-    assert!(catalogue.charge_late(&id, share - 5000, u64::MAX).is_err());
-    catalogue.charge_late(&id, 10_000, u64::MAX).unwrap();
+    assert!(charge(&id, share - 5000, u64::MAX).is_err());
+    charge(&id, 10_000, u64::MAX).unwrap();
     assert!(matches!(late("c"), Err(Error::LateQuota { most: MOST_LATE, .. })));
     let counted = catalogue.late().unwrap();
     assert_eq!((counted[0].segments, counted[0].refused), (2, 3), "{counted:?}");
     assert!(counted.iter().map(|late| late.bytes).sum::<u64>() <= MOST_LATE);
     catalogue.discard_late().unwrap();
-    let nearly_full = catalogue.charge_late(&id, 10_000, 100 << 20);
+    let nearly_full = charge(&id, 10_000, 100 << 20);
     assert!(matches!(nearly_full, Err(Error::LateQuota { .. })), "runs that are waited for need room, too");
     catalogue.discard_late().unwrap();
     assert_eq!(catalogue.late().unwrap(), []);
@@ -472,6 +485,7 @@ fn a_node_of_the_run_has_a_share_and_what_is_beyond_stays_with_it() {
     assert!(other.iter().all(|segment| store(segment).is_ok()), "another node has its own share");
     assert!(bench.assemble("b").is_some() && bench.assemble("a").is_none());
     let id = SegmentId { attempt: 2, ..many[9].0.clone() };
-    let again = bench.draft.store_segment(&bench.catalogue, &id, &many[9].1, 5);
+    let bytes = Segment::decode(&key(&many[9].0), &many[9].1).unwrap().encode(&key(&id)).unwrap();
+    let again = bench.draft.store_segment(&bench.catalogue, &id, &bytes, 5);
     assert!(matches!(again, Err(Error::RunQuota { .. })), "an attempt gives no new share");
 }

@@ -1,0 +1,280 @@
+//! Segments that are stored together: one pack a run, one commit, however many nodes they came from.
+//!
+//! Invariant: [`Stored`] is answered only for a segment that is on the disk for good and has its row; what is wrong with one
+//! segment changes nothing for the others.
+
+use crate::Error;
+use crate::catalogue::{BatchQuotas, Catalogue};
+use crate::draft::{Draft, check_id};
+use crate::packs::{PackedSegment, SegmentPlace, write_pack};
+use crate::segments::{Stored, check_node, key};
+use crate::spool::segment::{Hash, hex};
+use crate::spool::{Kind, Segment};
+use packetrig_fleet::RunId;
+use packetrig_fleet::fabric::SegmentId;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// See the module.
+#[derive(Debug)]
+pub struct SegmentBatch<'a> {
+    catalogue: &'a Catalogue,
+    /// When they came, nanoseconds since 1970 (UTC).
+    at: u64,
+    outcomes: Vec<Outcome>,
+    unwritten: Vec<UnwrittenSegment<'a>>,
+    quotas: BatchQuotas,
+    /// Where late segments of each run belong.
+    late_directories: BTreeMap<RunId, PathBuf>,
+}
+
+/// What became of one segment.
+#[derive(Debug)]
+enum Outcome {
+    Settled(Result<Stored, Error>),
+    /// It is decided with this one of the unwritten.
+    Unwritten(usize),
+    /// It came twice: as that one, but stored again.
+    Repeats(usize),
+}
+
+/// A segment that has to be written.
+#[derive(Debug)]
+struct UnwrittenSegment<'a> {
+    id: &'a SegmentId,
+    bytes: &'a [u8],
+    kind: Kind,
+    hash: Hash,
+    /// The directory of its run.
+    run: PathBuf,
+    /// It has a row, and its file was lost.
+    has_row: bool,
+}
+
+/// A segment that is on the disk and has no row yet, or that of a file that was lost.
+#[derive(Debug)]
+pub(crate) struct SegmentToList<'a> {
+    pub(crate) id: &'a SegmentId,
+    pub(crate) kind: Kind,
+    pub(crate) sha256: String,
+    pub(crate) place: SegmentPlace,
+    /// The directory of its run.
+    pub(crate) run: &'a Path,
+    pub(crate) has_row: bool,
+}
+
+impl<'a> SegmentBatch<'a> {
+    /// An empty one; `at` is the time in nanoseconds since 1970 (UTC).
+    pub fn new(catalogue: &'a Catalogue, at: u64) -> Self {
+        Self {
+            catalogue,
+            at,
+            outcomes: Vec::new(),
+            unwritten: Vec::new(),
+            quotas: BatchQuotas::default(),
+            late_directories: BTreeMap::new(),
+        }
+    }
+
+    /// Takes a segment of the draft's run. The same again is answered the same way; what was stored first is never changed.
+    pub fn add(&mut self, draft: &Draft, id: &'a SegmentId, bytes: &'a [u8]) {
+        let outcome = self.examine(draft, id, bytes).unwrap_or_else(|error| Outcome::Settled(Err(error)));
+        self.outcomes.push(outcome);
+    }
+
+    /// Takes a segment for which the caller has no draft: what came too late for the report is kept beside it, and what
+    /// belongs to a run nobody knows here is kept apart. Then the node need not keep it for ever. Of each node, and in all, no
+    /// more is kept than [`MOST_LATE_OF_NODE`](crate::MOST_LATE_OF_NODE) and [`MOST_LATE`](crate::MOST_LATE).
+    pub fn add_late(&mut self, id: &'a SegmentId, bytes: &'a [u8]) {
+        let outcome = self.examine_late(id, bytes).unwrap_or_else(|error| Outcome::Settled(Err(error)));
+        self.outcomes.push(outcome);
+    }
+
+    fn examine(&mut self, draft: &Draft, id: &'a SegmentId, bytes: &'a [u8]) -> Result<Outcome, Error> {
+        if id.run != *draft.run() {
+            return Err(Error::Foreign(id.clone()));
+        }
+        let run = draft.partial_directory();
+        let segment = read_segment(id, bytes)?;
+        let hash = Segment::hash(bytes);
+        if let Some(outcome) = self.repeat(id, &hash)? {
+            return Ok(outcome);
+        }
+        let listed = self.catalogue.listed_segment(id)?;
+        if let Some(listed) = &listed {
+            if listed.sha256 != hex(&hash) {
+                return Err(Error::Differs(id.clone()));
+            }
+            if listed.place.is_there(run, id) {
+                return Ok(Outcome::Settled(Ok(Stored::Again)));
+            }
+        } else {
+            self.quotas.admit_to_run(self.catalogue, id, bytes.len(), draft.quota())?;
+        }
+        let run = run.to_owned();
+        let has_row = listed.is_some();
+        Ok(self.write_later(UnwrittenSegment { id, bytes, kind: segment.kind, hash, run, has_row }))
+    }
+
+    fn examine_late(&mut self, id: &'a SegmentId, bytes: &'a [u8]) -> Result<Outcome, Error> {
+        check_id(&id.run)?;
+        let segment = read_segment(id, bytes)?;
+        let hash = Segment::hash(bytes);
+        if let Some(outcome) = self.repeat(id, &hash)? {
+            return Ok(outcome);
+        }
+        match self.catalogue.listed_segment(id)? {
+            // Of a run that was committed, the files are gone.
+            Some(listed) if listed.sha256 == hex(&hash) => return Ok(Outcome::Settled(Ok(Stored::Again))),
+            Some(_) => return Err(Error::Differs(id.clone())),
+            None => self.quotas.admit_late(self.catalogue, id, bytes.len())?,
+        }
+        let run = self.late_directory(&id.run)?;
+        Ok(self.write_later(UnwrittenSegment { id, bytes, kind: segment.kind, hash, run, has_row: false }))
+    }
+
+    /// What follows for a segment that is in the batch already.
+    fn repeat(&self, id: &SegmentId, hash: &Hash) -> Result<Option<Outcome>, Error> {
+        match self.unwritten.iter().position(|one| one.id == id) {
+            Some(first) if self.unwritten[first].hash == *hash => Ok(Some(Outcome::Repeats(first))),
+            Some(_) => Err(Error::Differs(id.clone())),
+            None => Ok(None),
+        }
+    }
+
+    fn write_later(&mut self, segment: UnwrittenSegment<'a>) -> Outcome {
+        self.unwritten.push(segment);
+        Outcome::Unwritten(self.unwritten.len() - 1)
+    }
+
+    fn late_directory(&mut self, run: &RunId) -> Result<PathBuf, Error> {
+        if let Some(known) = self.late_directories.get(run) {
+            return Ok(known.clone());
+        }
+        let directory = self.catalogue.late_directory(run)?;
+        self.late_directories.insert(run.clone(), directory.clone());
+        Ok(directory)
+    }
+
+    /// Stores them all. One answer for each, in the order in which they were added.
+    pub fn store(self) -> Vec<Result<Stored, Error>> {
+        let answers = self.write_and_list();
+        let answer = |index: usize| answers[index].clone().map_err(Error::OfBatch);
+        let settled = self.outcomes.into_iter().map(|outcome| match outcome {
+            Outcome::Settled(answer) => answer,
+            Outcome::Unwritten(index) => answer(index),
+            Outcome::Repeats(index) => answer(index).map(|_| Stored::Again),
+        });
+        settled.collect()
+    }
+
+    /// One answer for each of the unwritten.
+    fn write_and_list(&self) -> Vec<Result<Stored, Arc<Error>>> {
+        let places = self.write_packs();
+        let written = self.unwritten.iter().zip(&places);
+        let to_list: Vec<SegmentToList<'_>> =
+            written.filter_map(|(segment, place)| Some(segment.listed_at(place.as_ref().ok()?))).collect();
+        let listed = match self.catalogue.list_segments(&to_list, &self.quotas, self.at) {
+            Ok(listed) => listed,
+            Err(error) => {
+                self.remove_unlisted(&to_list);
+                let error = Arc::new(error);
+                return places
+                    .into_iter()
+                    .map(|place| Err(place.err().unwrap_or_else(|| Arc::clone(&error))))
+                    .collect();
+            }
+        };
+        let mut listed = listed.into_iter();
+        let answers = places.into_iter().zip(&self.unwritten).map(|(place, segment)| {
+            place?;
+            let stored = listed.next().flatten();
+            stored.ok_or_else(|| Arc::new(Error::Differs(segment.id.clone())))
+        });
+        answers.collect()
+    }
+
+    /// A pack for each run.
+    fn write_packs(&self) -> Vec<Result<SegmentPlace, Arc<Error>>> {
+        let mut of_runs: BTreeMap<&Path, Vec<usize>> = BTreeMap::new();
+        for (index, segment) in self.unwritten.iter().enumerate() {
+            of_runs.entry(&segment.run).or_default().push(index);
+        }
+        let mut places = BTreeMap::new();
+        for (run, indices) in of_runs {
+            self.write_some(run, &indices, &mut places);
+        }
+        places.into_values().collect()
+    }
+
+    fn write_some(
+        &self,
+        run: &Path,
+        indices: &[usize],
+        places: &mut BTreeMap<usize, Result<SegmentPlace, Arc<Error>>>,
+    ) {
+        let packed: Vec<PackedSegment<'_>> =
+            indices.iter().map(|index| self.unwritten[*index].packed()).collect();
+        match write_pack(self.catalogue.place(), run, &packed) {
+            Ok(written) => places.extend(indices.iter().copied().zip(written.into_iter().map(Ok))),
+            // On a full disk some of them may find room.
+            Err(error) if indices.len() > 1 && is_full(&error) => {
+                let (first, second) = indices.split_at(indices.len() / 2);
+                self.write_some(run, first, places);
+                self.write_some(run, second, places);
+            }
+            Err(error) => {
+                let error = Arc::new(error);
+                places.extend(indices.iter().map(|index| (*index, Err(Arc::clone(&error)))));
+            }
+        }
+    }
+
+    /// Packs without a row would take room for ever on a disk that is full.
+    fn remove_unlisted(&self, segments: &[SegmentToList<'_>]) {
+        let packs: BTreeSet<PathBuf> =
+            segments.iter().map(|segment| segment.place.file(segment.run, segment.id)).collect();
+        for pack in packs {
+            let name = pack.file_name().unwrap_or_default().to_string_lossy();
+            // Where that cannot be read, it may be listed.
+            if !self.catalogue.is_pack_listed(&name).unwrap_or(true) {
+                fs::remove_file(&pack).unwrap_or(());
+            }
+        }
+    }
+}
+
+impl<'a> UnwrittenSegment<'a> {
+    const fn packed(&self) -> PackedSegment<'a> {
+        PackedSegment { id: self.id, hash: self.hash, bytes: self.bytes }
+    }
+
+    fn listed_at(&self, place: &SegmentPlace) -> SegmentToList<'_> {
+        SegmentToList {
+            id: self.id,
+            kind: self.kind,
+            sha256: hex(&self.hash),
+            place: place.clone(),
+            run: &self.run,
+            has_row: self.has_row,
+        }
+    }
+}
+
+fn is_full(error: &Error) -> bool {
+    let full = [ErrorKind::StorageFull, ErrorKind::QuotaExceeded];
+    matches!(error, Error::File { source, .. } if full.contains(&source.kind()))
+}
+
+fn read_segment(id: &SegmentId, bytes: &[u8]) -> Result<Segment, Error> {
+    let bad = |source| Error::BadSegment { id: id.clone(), source };
+    let segment = Segment::decode(&key(id), bytes).map_err(bad)?;
+    check_node(&id.node)?;
+    Ok(segment)
+}
+
+#[cfg(test)]
+mod tests;

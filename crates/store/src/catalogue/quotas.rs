@@ -1,0 +1,139 @@
+//! What nodes may still store, while a batch of segments is put together.
+//!
+//! The catalogue is read once for each node of a batch, and what the batch changes is written with its segments.
+
+use super::parts::{integer, on_disk};
+use super::{Catalogue, MOST_LATE, MOST_LATE_OF_NODE, RunQuota, RunShare};
+use crate::Error;
+use packetrig_fleet::fabric::SegmentId;
+use packetrig_fleet::{NodeName, RunId};
+use rusqlite::{Connection, params};
+use std::collections::BTreeMap;
+
+/// What late results leave free on the disk, for runs that are waited for.
+const KEEP_FREE: u64 = 128 << 20;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct BatchQuotas {
+    /// What the disk has left.
+    free: Option<u64>,
+    /// What each node has of the run under way, with what the batch adds.
+    shares: BTreeMap<(RunId, NodeName), RunShare>,
+    /// How many segments of the run under way were refused.
+    refused: BTreeMap<(RunId, NodeName), i64>,
+    /// Bytes of late results of each node, with what the batch adds.
+    late_bytes: Option<BTreeMap<NodeName, u64>>,
+    /// What the batch adds to late results of each node.
+    late: BTreeMap<NodeName, LateAddition>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct LateAddition {
+    segments: i64,
+    bytes: u64,
+    refused: i64,
+}
+
+impl BatchQuotas {
+    /// As if the disk had so much left.
+    #[cfg(test)]
+    pub(crate) fn with_free(free: u64) -> Self {
+        Self { free: Some(free), ..Self::default() }
+    }
+
+    fn free(&mut self, catalogue: &Catalogue) -> u64 {
+        let place = catalogue.place();
+        *self.free.get_or_insert_with(|| packetrig_sys::disk::free(place).unwrap_or(u64::MAX))
+    }
+
+    fn take_room(&mut self, bytes: u64) {
+        self.free = self.free.map(|free| free.saturating_sub(bytes));
+    }
+
+    /// Counts a segment of the run under way, or refuses one that is beyond the share of its node.
+    pub(crate) fn admit_to_run(
+        &mut self,
+        catalogue: &Catalogue,
+        id: &SegmentId,
+        bytes: usize,
+        quota: RunQuota,
+    ) -> Result<(), Error> {
+        let free = self.free(catalogue);
+        let key = (id.run.clone(), id.node.clone());
+        let mut share = match self.shares.get(&key) {
+            Some(share) => *share,
+            None => catalogue.run_share(&id.run, &id.node)?,
+        };
+        let is_allowed = quota.allows(share, bytes, free);
+        if is_allowed {
+            share.segments += 1;
+            share.bytes = share.bytes.saturating_add(on_disk(bytes));
+            self.take_room(on_disk(bytes));
+        } else {
+            share.refused = share.refused.saturating_add(1);
+            *self.refused.entry(key.clone()).or_default() += 1;
+        }
+        self.shares.insert(key, share);
+        if is_allowed { Ok(()) } else { Err(Error::RunQuota { id: id.clone(), share }) }
+    }
+
+    /// Counts a late segment, or that it was refused. One that is stored again after its file or row was lost is counted
+    /// again: that costs its node so much of its share.
+    pub(crate) fn admit_late(
+        &mut self,
+        catalogue: &Catalogue,
+        id: &SegmentId,
+        bytes: usize,
+    ) -> Result<(), Error> {
+        let free = self.free(catalogue);
+        let bytes = on_disk(bytes);
+        let mut kept = match self.late_bytes.take() {
+            Some(kept) => kept,
+            None => catalogue.late()?.into_iter().map(|late| (late.node, late.bytes)).collect(),
+        };
+        let of_node = kept.get(&id.node).copied().unwrap_or(0);
+        let of_all: u64 = kept.values().sum();
+        let limits = [
+            (of_node, MOST_LATE_OF_NODE),
+            (of_all, MOST_LATE),
+            (of_all, of_all.saturating_add(free.saturating_sub(KEEP_FREE))),
+        ];
+        let beyond = limits.into_iter().find(|(kept, most)| kept.saturating_add(bytes) > *most);
+        let addition = self.late.entry(id.node.clone()).or_default();
+        if beyond.is_some() {
+            addition.refused += 1;
+        } else {
+            addition.segments += 1;
+            addition.bytes = addition.bytes.saturating_add(bytes);
+            kept.insert(id.node.clone(), of_node.saturating_add(bytes));
+            self.take_room(bytes);
+        }
+        self.late_bytes = Some(kept);
+        match beyond {
+            Some((kept, most)) => Err(Error::LateQuota { id: id.clone(), kept, most }),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether there is anything to write but segments.
+    pub(crate) fn is_changed(&self) -> bool {
+        !self.refused.is_empty() || !self.late.is_empty()
+    }
+
+    /// Writes what was counted beside the segments that are listed.
+    pub(super) fn note(&self, change: &Connection) -> rusqlite::Result<()> {
+        let sql = "INSERT INTO run_shares (run, node, segments, bytes, refused) VALUES (?1, ?2, 0, 0, ?3)
+             ON CONFLICT (run, node) DO UPDATE SET refused = refused + excluded.refused";
+        for ((run, node), refused) in &self.refused {
+            change.prepare_cached(sql)?.execute(params![run.0, node.0, refused])?;
+        }
+        let sql = "INSERT INTO late (node, segments, bytes, refused) VALUES (?1, ?2, ?3, ?4)
+             ON CONFLICT (node) DO UPDATE SET segments = segments + excluded.segments,
+             bytes = bytes + excluded.bytes, refused = refused + excluded.refused";
+        for (node, LateAddition { segments, bytes, refused }) in &self.late {
+            change.prepare_cached(sql)?.execute(params![node.0, segments, integer(*bytes), refused])?;
+        }
+        Ok(())
+    }
+}

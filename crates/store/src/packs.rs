@@ -1,0 +1,95 @@
+//! Packs: files that hold the segments that were stored together, so that one sync is enough for all of them.
+//!
+//! ```text
+//! <directory of the run>/segments/<hash>.pack    for each segment: `<node>.<attempt>/<number>.seg <length>`, a newline, its bytes
+//! ```
+//! The hash is of the checksums of its segments, in order: the same name never means other bytes.
+//!
+//! Invariant: a pack is there whole or not at all, and is never changed.
+
+use crate::segments::{SEGMENTS, file_name, node_directory};
+use crate::spool::segment::{Hash, hex};
+use crate::{Error, disk};
+use packetrig_fleet::fabric::SegmentId;
+use sha2::{Digest as _, Sha256};
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+/// Where the bytes of a stored segment are, below the directory of its run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SegmentPlace {
+    /// The pack; `None` for a segment of an earlier version, which has a file of its own.
+    pub(crate) pack: Option<String>,
+    /// Where it begins in its file.
+    pub(crate) position: u64,
+    /// How long it is.
+    pub(crate) length: u64,
+}
+
+/// A segment that goes into a pack.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PackedSegment<'a> {
+    pub(crate) id: &'a SegmentId,
+    pub(crate) hash: Hash,
+    pub(crate) bytes: &'a [u8],
+}
+
+/// Writes a pack below `run`, which is in the store at `store`. Gives where each segment is.
+pub(crate) fn write_pack(
+    store: &Path,
+    run: &Path,
+    segments: &[PackedSegment<'_>],
+) -> Result<Vec<SegmentPlace>, Error> {
+    let mut digest = Sha256::new();
+    for segment in segments {
+        digest.update(segment.hash);
+    }
+    let name = format!("{}.pack", hex(&digest.finalize().into()));
+    let headers: Vec<String> = segments.iter().map(|segment| header(segment.id, segment.bytes)).collect();
+    let mut parts = Vec::with_capacity(2 * segments.len());
+    let mut places = Vec::with_capacity(segments.len());
+    let mut position = 0;
+    for (segment, header) in segments.iter().zip(&headers) {
+        parts.extend([header.as_bytes(), segment.bytes]);
+        position += header.len() as u64;
+        let length = segment.bytes.len() as u64;
+        places.push(SegmentPlace { pack: Some(name.clone()), position, length });
+        position += length;
+    }
+    let directory = run.join(SEGMENTS);
+    disk::make_below(store, &directory).map_err(Error::file("create", &directory))?;
+    disk::write_joined(&directory, &name, &parts).map_err(Error::file("write", directory.join(&name)))?;
+    Ok(places)
+}
+
+fn header(id: &SegmentId, bytes: &[u8]) -> String {
+    format!("{}.{}/{} {}\n", id.node, id.attempt, file_name(id.number), bytes.len())
+}
+
+impl SegmentPlace {
+    /// The file it is in.
+    pub(crate) fn file(&self, run: &Path, id: &SegmentId) -> PathBuf {
+        match &self.pack {
+            Some(pack) => run.join(SEGMENTS).join(pack),
+            None => node_directory(run, id.attempt, &id.node).join(file_name(id.number)),
+        }
+    }
+
+    /// Whether its file is there and long enough.
+    pub(crate) fn is_there(&self, run: &Path, id: &SegmentId) -> bool {
+        let end = self.position.saturating_add(self.length);
+        fs::metadata(self.file(run, id)).is_ok_and(|facts| self.pack.is_none() || facts.len() >= end)
+    }
+
+    pub(crate) fn read(&self, run: &Path, id: &SegmentId) -> io::Result<Vec<u8>> {
+        let file = self.file(run, id);
+        if self.pack.is_none() {
+            return fs::read(file);
+        }
+        let mut bytes = vec![0; usize::try_from(self.length).unwrap_or(usize::MAX)];
+        File::open(file)?.read_exact_at(&mut bytes, self.position)?;
+        Ok(bytes)
+    }
+}
