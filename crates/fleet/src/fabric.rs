@@ -156,8 +156,21 @@ pub trait Incoming: Send {
     fn waiting_runs(&mut self) -> Result<BTreeMap<RunId, BTreeSet<String>>, Error>;
     /// The next segment; `None` if there is none within that time. What is not confirmed comes again.
     fn collect(&mut self, within: Nanos) -> Option<Delivery<Self::Token>>;
-    /// It is stored for good: the fabric may forget it. Returns when the fabric has.
+    /// It is stored for good: the fabric may forget it. Returns when the fabric has; an error for whoever does not read its run
+    /// any more.
     fn confirm(&mut self, token: Self::Token) -> Result<(), Error>;
+    /// The same for several; one answer for each, in order.
+    fn confirm_all(&mut self, tokens: Vec<Self::Token>) -> Vec<Result<(), Error>> {
+        tokens.into_iter().map(|token| self.confirm(token)).collect()
+    }
+    /// Whether the fabric was so full, when it was asked last what waits, that it may soon refuse more.
+    fn is_nearly_full(&self) -> bool {
+        false
+    }
+    /// Takes away what waits of these runs, to make room; their nodes still have it. How many segments that were.
+    fn discard_runs(&mut self, _: &BTreeSet<RunId>) -> Result<u64, Error> {
+        Ok(0)
+    }
     /// How many of each node, since this was asked last, came that nobody can say what they are, or that their node has
     /// not sealed. They were dropped.
     fn refused(&mut self) -> BTreeMap<NodeName, u64> {

@@ -379,9 +379,13 @@ impl Incoming for LocalIncoming {
     fn confirm(&mut self, token: SegmentId) -> Result<(), Error> {
         let mut waiting = own(&self.results.waiting);
         // One that was replaced can confirm nothing.
-        if waiting.readers.get(&token.run) == Some(&self.reader) {
-            waiting.taken.remove(&token);
+        if waiting.readers.get(&token.run) != Some(&self.reader) {
+            return Err(Error::Unanswered(format!(
+                "{} does not read run {} any more",
+                self.reader, token.run
+            )));
         }
+        waiting.taken.remove(&token);
         Ok(())
     }
 }

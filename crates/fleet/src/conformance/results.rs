@@ -93,6 +93,7 @@ fn runs_are_read_apart_and_what_nobody_reads_stays<F: Fabric>(fabric: &F) {
     let unconfirmed = next(&mut one);
     assert_eq!(unconfirmed.id.run, late);
     one.leave_run(&late);
+    assert!(one.confirm(unconfirmed.token).is_err(), "it has left");
     done("reading what was left", two.read_run(&late, &BTreeSet::new()));
     let came: BTreeSet<u64> = (0..3).map(|_| next(&mut two).id.number).collect();
     assert_eq!(came, (0..3).collect(), "what was not confirmed comes to the next one");
@@ -130,8 +131,9 @@ fn the_unconfirmed_comes_again_when_opened_anew<F: Fabric>(fabric: &F) {
     let confirmed = next(&mut incoming);
     open.remove(&confirmed.id.number);
     done("confirming", incoming.confirm(confirmed.token));
-    drop(next(&mut incoming));
+    let unconfirmed = next(&mut incoming);
     let mut again = reader(fabric, "two", &["one"]);
+    assert!(incoming.confirm(unconfirmed.token).is_err(), "it was replaced");
     while !open.is_empty() {
         let delivery = next(&mut again);
         assert!(open.remove(&delivery.id.number), "{} was confirmed", delivery.id);
@@ -167,10 +169,14 @@ fn a_full_store_refuses_and_keeps_what_it_has<F: Fabric>(traits: Traits, fabric:
     let (refused, error) = refusal.unwrap_or_else(|| panic!("it was never full"));
     assert_eq!(error, Error::Full);
     assert!(kept.len() >= 4, "{kept:?}");
+    let mut tokens = Vec::new();
     for _ in 0..kept.len() {
         let delivery = next(&mut incoming);
         assert!(kept.remove(&delivery.id.number), "{} twice", delivery.id);
-        done("confirming", incoming.confirm(delivery.token));
+        tokens.push(delivery.token);
+    }
+    for confirmed in incoming.confirm_all(tokens) {
+        done("confirming together", confirmed);
     }
     done("appending where there is room again", outgoing.append(&segment("a", refused), &body));
     let delivery = next(&mut incoming);

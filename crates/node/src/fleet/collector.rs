@@ -1,42 +1,60 @@
 //! The controller's end of the results' way: takes segments from the fabric, has them stored for good, confirms them.
 //!
-//! It works as long as the controller does, and reads its latest runs: nodes may still have results of those. Of other runs it
-//! reads what comes late, if no controller at work reads it and the shelf knows the run.
+//! Segments that wait are stored together: what the disk takes does not grow with the number of nodes they came from. Which runs
+//! are read is decided in [`reading`].
 //!
 //! Invariant: a segment is confirmed to the fabric only after the shelf has stored it.
 
-use crate::agent::now;
+mod reading;
+#[cfg(test)]
+mod tests;
+
+pub(super) use reading::OtherRuns;
+
 use crate::error::Error;
 use crossbeam_channel::{Receiver, Sender, unbounded};
-use packetrig_fleet::controller::RunRecord;
 use packetrig_fleet::fabric::{self, Delivery, Incoming, Records, SegmentId};
 use packetrig_fleet::message::Watermark;
-use packetrig_fleet::reign::{ReignRecord, ReignWatch};
 use packetrig_fleet::{NodeName, RunId};
 use packetrig_stats::result::NodeResult;
-use packetrig_sys::process;
-use packetrig_units::{MonoTime, Nanos};
-use std::collections::{BTreeSet, VecDeque};
+use packetrig_units::Nanos;
+use reading::RunReading;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle};
 
-/// Own runs that are read: the one under way, and those before it of which something may come late.
-const OWN_RUNS: usize = 4;
-/// How often it is looked for results that nobody reads.
-const LOOK_FOR_LATE: Nanos = Nanos::from_secs(5);
-/// The same for whoever waits until nothing is left.
-const LOOK_TO_COLLECT: Nanos = Nanos::from_millis(500);
 /// How fast it notices that it is over.
 const TURN: Nanos = Nanos::from_millis(50);
+/// Most segments that are stored together.
+const MOST_TOGETHER: usize = 64;
+/// Segments are stored together until they have so many bytes.
+const BYTES_TOGETHER: usize = 16 << 20;
 
 /// Where segments are stored for good.
 pub trait Shelf: Send {
-    /// Stores a segment, again if it is there already. `None` if this shelf has nothing to do with its run: it is left for
-    /// whoever has.
-    fn store(&mut self, id: &SegmentId, body: &[u8]) -> Result<Option<Shelved>, ShelfError>;
+    /// Stores segments, those again that are there already. What is wrong with one changes nothing for the others.
+    fn store(&mut self, segments: &[ReceivedSegment]) -> StoredBatch;
     /// Whether this run has ended here: what comes late belongs to it.
     fn knows(&self, run: &RunId) -> bool;
+}
+
+/// A segment that came in.
+#[derive(Clone, Debug)]
+pub struct ReceivedSegment {
+    /// Which.
+    pub id: SegmentId,
+    /// Its bytes.
+    pub body: Vec<u8>,
+}
+
+/// What became of segments that came in together.
+#[derive(Debug, Default)]
+pub struct StoredBatch {
+    /// One for each segment, in order.
+    pub outcomes: Vec<Result<(), ShelfError>>,
+    /// What is stored now of each part of a run to which they belong.
+    pub parts: Vec<Arrival>,
 }
 
 /// Why a segment was not stored.
@@ -65,12 +83,15 @@ pub struct Shelved {
     pub completed: Option<String>,
 }
 
-/// A segment that was stored.
+/// Segments of a node were stored.
 #[derive(Clone, Debug)]
-pub(super) struct Arrival {
-    pub(super) node: NodeName,
-    pub(super) mark: Watermark,
-    pub(super) shelved: Shelved,
+pub struct Arrival {
+    /// Whose they are.
+    pub node: NodeName,
+    /// Of which run and attempt, and up to where that is stored.
+    pub mark: Watermark,
+    /// What is stored of it.
+    pub shelved: Shelved,
 }
 
 /// What the collector tells.
@@ -109,14 +130,7 @@ impl Collector {
         let is_drained = Arc::new(AtomicBool::new(false));
         let thread = {
             let over = Arc::clone(&over);
-            let reading = RunReading {
-                incoming,
-                others,
-                wanted: VecDeque::new(),
-                read: BTreeSet::new(),
-                look_at: None,
-                is_drained: Arc::clone(&is_drained),
-            };
+            let reading = RunReading::new(incoming, others, Arc::clone(&is_drained));
             let body = move || collect(reading, shelf, (&tell, &wishes), &over);
             Builder::new().name("collector".to_owned()).spawn(body).map_err(Error::Thread)?
         };
@@ -150,101 +164,6 @@ impl Drop for Collector {
     }
 }
 
-/// What has to be known to read the results of others.
-pub(super) struct OtherRuns<R> {
-    pub(super) records: R,
-    pub(super) watch: ReignWatch,
-    /// Those too that the shelf does not know.
-    pub(super) reads_all: bool,
-}
-
-/// Which runs are read.
-struct RunReading<I, R> {
-    incoming: I,
-    others: OtherRuns<R>,
-    /// This controller's own, the latest last.
-    wanted: VecDeque<RunId>,
-    read: BTreeSet<RunId>,
-    /// When to look next for what nobody reads.
-    look_at: Option<MonoTime>,
-    /// The last look has found nothing of what is read here.
-    is_drained: Arc<AtomicBool>,
-}
-
-impl<I: Incoming, R: Records> RunReading<I, R> {
-    /// Reads what is wanted and not read yet; what could not be done is tried again.
-    fn follow(&mut self, wishes: &Receiver<RunId>, shelf: &dyn Shelf) {
-        self.wanted.extend(wishes.try_iter());
-        while self.wanted.len() > OWN_RUNS {
-            let oldest = self.wanted.pop_front().filter(|run| !self.wanted.contains(run));
-            if let Some(oldest) = oldest.filter(|run| self.read.remove(run)) {
-                self.incoming.leave_run(&oldest);
-            }
-        }
-        for run in self.wanted.clone() {
-            if !self.read.contains(&run) {
-                self.read_run(&run).unwrap_or(());
-            }
-        }
-        if self.look_at.is_none_or(|at| now() >= at) {
-            let every = if self.others.reads_all { LOOK_TO_COLLECT } else { LOOK_FOR_LATE };
-            self.look_at = Some(now() + every);
-            self.read_late(shelf).unwrap_or(());
-        }
-    }
-
-    fn read_late(&mut self, shelf: &dyn Shelf) -> Result<(), fabric::Error> {
-        let waiting = self.incoming.waiting_runs()?;
-        for run in waiting.keys() {
-            if !self.read.contains(run) && (shelf.knows(run) || self.others.may_be_read(run)?) {
-                self.read_run(run)?;
-            }
-        }
-        let is_drained = waiting.keys().all(|run| !self.read.contains(run));
-        self.is_drained.store(is_drained, Ordering::Release);
-        Ok(())
-    }
-
-    /// In place of controllers that are not at work any more.
-    fn read_run(&mut self, run: &RunId) -> Result<(), fabric::Error> {
-        let mut gone = BTreeSet::new();
-        loop {
-            match self.incoming.read_run(run, &gone) {
-                Err(fabric::Error::Taken(reader)) if !gone.contains(&reader.0) => {
-                    if self.others.is_at_work(&reader.0)? {
-                        return Ok(());
-                    }
-                    gone.insert(reader.0);
-                }
-                Err(error) => return Err(error),
-                Ok(()) => {
-                    self.read.insert(run.clone());
-                    return Ok(());
-                }
-            }
-        }
-    }
-}
-
-impl<R: Records> OtherRuns<R> {
-    /// Whether results of a run that the shelf does not know may be read here. What claims to be of a run that no controller ever
-    /// began belongs to nobody, and must not fill the store. A run that has not ended is read by whoever ends it.
-    fn may_be_read(&mut self, run: &RunId) -> Result<bool, fabric::Error> {
-        let Some(found) = self.records.get(&RunRecord::key(run))? else { return Ok(true) };
-        let record = serde_json::from_slice::<RunRecord>(&found.value).ok();
-        Ok(self.reads_all && record.is_none_or(|record| !record.is_unfinished()))
-    }
-
-    fn is_at_work(&mut self, controller: &str) -> Result<bool, fabric::Error> {
-        let found = self.records.get(&ReignRecord::key(controller))?;
-        let record = found.and_then(|found| {
-            Some((serde_json::from_slice::<ReignRecord>(&found.value).ok()?, found.revision))
-        });
-        let seen = record.as_ref().map(|(record, revision)| (record, *revision));
-        Ok(self.watch.look(controller, seen, &process::exists, now()).holds())
-    }
-}
-
 fn collect<I: Incoming, R: Records>(
     mut reading: RunReading<I, R>,
     mut shelf: Box<dyn Shelf>,
@@ -254,36 +173,96 @@ fn collect<I: Incoming, R: Records>(
     while !over.load(Ordering::Acquire) {
         reading.follow(wishes, &*shelf);
         let incoming = &mut reading.incoming;
-        let delivery = incoming.collect(TURN);
-        for (node, count) in incoming.refused() {
-            let why = "not sealed by that node".to_owned();
+        let deliveries = take_waiting(incoming);
+        let mut events = refusals(incoming);
+        if !deliveries.is_empty() {
+            events.extend(store(incoming, &mut *shelf, deliveries));
+        }
+        events.extend(reading.take_events());
+        for event in events {
             // Whoever started this may be about to end it.
-            tell.send(Told::Refused { node, count, why }).unwrap_or(());
+            tell.send(event).unwrap_or(());
         }
-        for (node, why) in incoming.unreadable_keys() {
-            let trouble =
-                format!("segments of {node} have to wait: the key of the node cannot be read: {why}");
-            tell.send(Told::Trouble(trouble)).unwrap_or(());
-        }
-        let Some(Delivery { id, body, token }) = delivery else { continue };
-        let told = match shelf.store(&id, &body) {
-            Ok(Some(shelved)) => match incoming.confirm(token) {
-                Ok(()) => Told::Arrival(Box::new(arrival(id, shelved))),
-                Err(error) => Told::Trouble(format!("segment {id}: {error}")),
-            },
-            Ok(None) => continue,
-            Err(ShelfError::ForNow(error)) => Told::Trouble(format!("segment {id} was not stored: {error}")),
-            Err(ShelfError::Unreadable(why)) => match incoming.confirm(token) {
-                Ok(()) => Told::Refused { node: id.node, count: 1, why },
-                Err(error) => Told::Trouble(format!("segment {id}: {error}")),
-            },
-        };
-        // Whoever started this may be about to end it.
-        tell.send(told).unwrap_or(());
     }
 }
 
-fn arrival(id: SegmentId, shelved: Shelved) -> Arrival {
-    let mark = Watermark { run: id.run, attempt: id.attempt, below: shelved.below };
-    Arrival { node: id.node, mark, shelved }
+/// All segments that wait, up to what is stored together. Waits for the first one only.
+fn take_waiting<I: Incoming>(incoming: &mut I) -> Vec<Delivery<I::Token>> {
+    let mut deliveries = Vec::new();
+    let mut bytes = 0;
+    let mut within = TURN;
+    while deliveries.len() < MOST_TOGETHER && bytes < BYTES_TOGETHER {
+        let Some(delivery) = incoming.collect(within) else { break };
+        bytes += delivery.body.len();
+        deliveries.push(delivery);
+        within = Nanos::ZERO;
+    }
+    deliveries
+}
+
+/// What the fabric did not let through.
+fn refusals<I: Incoming>(incoming: &mut I) -> Vec<Told> {
+    let why = "not sealed by that node";
+    let refused = incoming.refused().into_iter();
+    let refused = refused.map(|(node, count)| Told::Refused { node, count, why: why.to_owned() });
+    let mut events: Vec<Told> = refused.collect();
+    events.extend(incoming.unreadable_keys().into_iter().map(|(node, why)| {
+        Told::Trouble(format!("segments of {node} have to wait: the key of the node cannot be read: {why}"))
+    }));
+    events
+}
+
+/// Stores segments together and confirms those that are stored, or never will be.
+fn store<I: Incoming>(
+    incoming: &mut I,
+    shelf: &mut dyn Shelf,
+    deliveries: Vec<Delivery<I::Token>>,
+) -> Vec<Told> {
+    let mut segments = Vec::with_capacity(deliveries.len());
+    let mut tokens = Vec::with_capacity(deliveries.len());
+    for Delivery { id, body, token } in deliveries {
+        segments.push(ReceivedSegment { id, body });
+        tokens.push(token);
+    }
+    let StoredBatch { outcomes, parts } = shelf.store(&segments);
+    let mut events = Vec::new();
+    let mut finished = Vec::new();
+    let mut finished_tokens = Vec::new();
+    for ((ReceivedSegment { id, .. }, token), outcome) in segments.into_iter().zip(tokens).zip(outcomes) {
+        if let Err(ShelfError::ForNow(error)) = outcome {
+            events.push(Told::Trouble(format!("segment {id} was not stored: {error}")));
+        } else {
+            finished.push((id, outcome));
+            finished_tokens.push(token);
+        }
+    }
+    let confirmed = incoming.confirm_all(finished_tokens);
+    events.extend(told(finished, confirmed, parts));
+    events
+}
+
+/// What is told of segments that the fabric was told to forget, and of the parts they belong to. Of a part of which nothing was
+/// confirmed nothing is told: somebody else may read its run by now.
+fn told(
+    finished: Vec<(SegmentId, Result<(), ShelfError>)>,
+    confirmed: Vec<Result<(), fabric::Error>>,
+    parts: Vec<Arrival>,
+) -> Vec<Told> {
+    let mut events = Vec::new();
+    let mut stored = BTreeSet::new();
+    for ((id, outcome), confirmed) in finished.into_iter().zip(confirmed) {
+        match (confirmed, outcome) {
+            (Err(error), _) => events.push(Told::Trouble(format!("segment {id}: {error}"))),
+            (Ok(()), Err(ShelfError::Unreadable(why) | ShelfError::ForNow(why))) => {
+                events.push(Told::Refused { node: id.node, count: 1, why });
+            }
+            (Ok(()), Ok(())) => {
+                stored.insert((id.run, id.attempt, id.node));
+            }
+        }
+    }
+    let is_told =
+        |part: &Arrival| stored.contains(&(part.mark.run.clone(), part.mark.attempt, part.node.clone()));
+    events.extend(parts.into_iter().filter(is_told).map(|part| Told::Arrival(Box::new(part))));
+    events
 }

@@ -18,7 +18,7 @@ mod shelf;
 #[cfg(test)]
 mod tests;
 
-pub use collector::{Shelf, ShelfError, Shelved};
+pub use collector::{Arrival, ReceivedSegment, Shelf, ShelfError, Shelved, StoredBatch};
 pub use fetch::{FetchError, FetchProgress, FetchUser, fetch_capture};
 pub use leading::{HeldNodes, LeftRun, Leftover, WhileBlocked};
 pub use roster::{KnownNodes, Roster};

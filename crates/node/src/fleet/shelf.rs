@@ -2,18 +2,20 @@
 //!
 //! Invariant: what [`RunShelf::store`] has answered is on the disk for good, and has its row.
 
-use super::collector::{Shelf, ShelfError, Shelved};
+use super::collector::{Arrival, ReceivedSegment, Shelf, ShelfError, Shelved, StoredBatch};
 use crate::open_run::OpenRun;
 use packetrig_fleet::controller::RunRecord;
 use packetrig_fleet::fabric::SegmentId;
+use packetrig_fleet::message::Watermark;
 use packetrig_fleet::report::RunReport;
 use packetrig_fleet::{NodeName, RunId};
 use packetrig_store::{
-    Catalogue, Draft, Error, Gathered, KeptRun, ReportSize, RunQuota, RunShare, Stored, Unfinished,
+    Catalogue, Draft, Error, Gathered, KeptRun, ReportSize, RunQuota, RunShare, SegmentBatch, Stored,
+    Unfinished,
 };
 use packetrig_sys::clock;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -26,6 +28,8 @@ struct Slot {
     draft: Option<Draft>,
     /// What was written down of the run under way when it began; how far it is, is its member `record`.
     begun: Value,
+    /// Who takes part in the run under way, and who was left out of it; `None` if that was not written down.
+    nodes: Option<BTreeSet<String>>,
     quota: RunQuota,
     /// What is known of parts that are whole. A part is put together once, however often its segments come again.
     whole: BTreeMap<WholePart, Shelved>,
@@ -34,11 +38,26 @@ struct Slot {
 /// A part of the run under way that is stored to its end.
 type WholePart = (u32, NodeName);
 
+/// Names what a node sends of an attempt of a run.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct PartKey {
+    run: RunId,
+    attempt: u32,
+    node: NodeName,
+}
+
+impl PartKey {
+    fn of(id: &SegmentId) -> Self {
+        Self { run: id.run.clone(), attempt: id.attempt, node: id.node.clone() }
+    }
+}
+
 impl Slot {
     fn hold(&mut self, mut draft: Draft, record: &str) {
         draft.set_quota(self.quota);
         self.draft = Some(draft);
         self.begun = serde_json::from_str(record).unwrap_or_default();
+        self.nodes = nodes_of(&self.begun["record"]);
         self.whole.clear();
     }
 }
@@ -57,7 +76,8 @@ impl RunShelf {
 
     /// The same, where each node may store so much of a run.
     pub fn with_quota(catalogue: Catalogue, quota: RunQuota) -> Self {
-        let slot = Slot { catalogue, draft: None, begun: Value::Null, quota, whole: BTreeMap::new() };
+        let (begun, whole) = (Value::Null, BTreeMap::new());
+        let slot = Slot { catalogue, draft: None, begun, nodes: None, quota, whole };
         Self(Arc::new(Mutex::new(slot)))
     }
 
@@ -115,6 +135,7 @@ impl RunShelf {
             return Ok(());
         }
         slot.begun["record"] = serde_json::to_value(record).unwrap_or_default();
+        slot.nodes = nodes_of(&slot.begun["record"]);
         let (text, head) = (slot.begun.to_string(), &record.head);
         slot.catalogue.note_unfinished(&head.run, head.attempt, head.epoch, &text)
     }
@@ -162,43 +183,120 @@ impl Shelf for RunShelf {
         self.own().catalogue.document(run).is_ok()
     }
 
-    fn store(&mut self, id: &SegmentId, body: &[u8]) -> Result<Option<Shelved>, ShelfError> {
-        let mut slot = self.own();
-        match slot.store(id, body) {
-            Ok(shelved) => Ok(Some(shelved)),
-            Err(error) if error.is_unreadable() => {
-                let why = error.to_string();
-                slot.catalogue.set_aside(id, body).map_err(|error| ShelfError::ForNow(error.to_string()))?;
-                Err(ShelfError::Unreadable(why))
-            }
-            Err(error) => Err(ShelfError::ForNow(error.to_string())),
-        }
+    fn store(&mut self, segments: &[ReceivedSegment]) -> StoredBatch {
+        self.own().store(segments)
     }
 }
 
 impl Slot {
     /// Whether the node is one of the run under way. What others send for it counts against their room for late results.
     fn takes_part(&self, node: &NodeName) -> bool {
-        let record = &self.begun["record"];
-        let lists = [&record["nodes"], &record["left_out"]];
-        let mut names = lists.into_iter().filter_map(Value::as_array).flatten();
-        record.is_null() || names.any(|name| name == node.0.as_str())
+        self.nodes.as_ref().is_none_or(|nodes| nodes.contains(&node.0))
     }
 
-    fn store(&mut self, id: &SegmentId, body: &[u8]) -> Result<Shelved, Error> {
-        let at = clock::wall_clock_ns();
-        let SegmentId { run, attempt, node, .. } = id;
-        let Some(draft) = self.under_way(run, node) else {
-            settled(self.catalogue.store_late(id, body, at))?;
-            let completed = self.complete(run, *attempt, node)?;
-            return self.shelved(id, Shelved { completed, ..Shelved::default() });
-        };
-        match draft.store_segment(&self.catalogue, id, body, at) {
-            Err(Error::RunQuota { share, .. }) => return self.shelved(id, beyond_quota(node, share)),
-            stored => settled(stored)?,
+    fn store(&mut self, segments: &[ReceivedSegment]) -> StoredBatch {
+        let answers = self.store_segments(segments);
+        let mut outcomes = Vec::with_capacity(segments.len());
+        let mut parts: BTreeMap<PartKey, Vec<String>> = BTreeMap::new();
+        for (ReceivedSegment { id, body }, answer) in segments.iter().zip(answers) {
+            let mut doubt = None;
+            if let Err(Error::RunQuota { share, .. }) = &answer {
+                doubt = beyond_quota(&id.node, *share);
+            }
+            let outcome = self.settled(id, body, answer);
+            if outcome.is_ok() {
+                parts.entry(PartKey::of(id)).or_default().extend(doubt);
+            }
+            outcomes.push(outcome);
         }
-        let shelved = self.part(run, *attempt, node)?;
-        self.shelved(id, shelved)
+        let (parts, failed) = self.stored_parts(parts);
+        for (ReceivedSegment { id, .. }, outcome) in segments.iter().zip(&mut outcomes) {
+            if let Some(why) = failed.get(&PartKey::of(id)).filter(|_| outcome.is_ok()) {
+                *outcome = Err(ShelfError::ForNow(why.clone()));
+            }
+        }
+        StoredBatch { outcomes, parts }
+    }
+
+    fn store_segments(&self, segments: &[ReceivedSegment]) -> Vec<Result<Stored, Error>> {
+        let mut batch = SegmentBatch::new(&self.catalogue, clock::wall_clock_ns());
+        for ReceivedSegment { id, body } in segments {
+            match self.under_way(&id.run, &id.node) {
+                Some(draft) => batch.add(draft, id, body),
+                None => batch.add_late(id, body),
+            }
+        }
+        batch.store()
+    }
+
+    /// What is told to the fabric of a segment. Other bytes under a name that is stored come from a disk that lost what it had:
+    /// what came first counts, and the node need not send it for ever. What is beyond a quota stays with its node, which is
+    /// told no higher number; the fabric need not hold it meanwhile.
+    fn settled(&self, id: &SegmentId, body: &[u8], answer: Result<Stored, Error>) -> Result<(), ShelfError> {
+        match answer {
+            Ok(_) | Err(Error::Differs(_) | Error::RunQuota { .. } | Error::LateQuota { .. }) => Ok(()),
+            Err(error) if error.is_unreadable() => {
+                let why = error.to_string();
+                self.catalogue.set_aside(id, body).map_err(|error| ShelfError::ForNow(error.to_string()))?;
+                Err(ShelfError::Unreadable(why))
+            }
+            Err(error) => Err(ShelfError::ForNow(error.to_string())),
+        }
+    }
+
+    /// What is stored of these parts, with doubts about each; and of which that cannot be said, and why.
+    fn stored_parts(
+        &mut self,
+        parts: BTreeMap<PartKey, Vec<String>>,
+    ) -> (Vec<Arrival>, BTreeMap<PartKey, String>) {
+        let mut completed = self.complete_late(parts.keys());
+        let mut arrivals = Vec::with_capacity(parts.len());
+        let mut failed = BTreeMap::new();
+        for (key, doubts) in parts {
+            let completed = completed.remove(&key).transpose();
+            match completed.and_then(|completed| self.arrival(&key, doubts, completed)) {
+                Ok(arrival) => arrivals.push(arrival),
+                Err(error) => drop(failed.insert(key, error.to_string())),
+            }
+        }
+        (arrivals, failed)
+    }
+
+    fn arrival(
+        &mut self,
+        key: &PartKey,
+        doubts: Vec<String>,
+        completed: Option<String>,
+    ) -> Result<Arrival, Error> {
+        let PartKey { run, attempt, node } = key;
+        let mut shelved = self.part(run, *attempt, node)?;
+        shelved.doubts.extend(doubts);
+        let below = self.catalogue.watermark(run, *attempt, node)?;
+        let mark = Watermark { run: run.clone(), attempt: *attempt, below };
+        Ok(Arrival { node: node.clone(), mark, shelved: Shelved { below, completed, ..shelved } })
+    }
+
+    /// Writes reports of earlier runs again that lacked one of these parts.
+    fn complete_late<'a>(
+        &self,
+        parts: impl Iterator<Item = &'a PartKey>,
+    ) -> BTreeMap<PartKey, Result<String, Error>> {
+        let mut of_runs: BTreeMap<&RunId, Vec<&PartKey>> = BTreeMap::new();
+        for key in parts.filter(|key| self.under_way(&key.run, &key.node).is_none()) {
+            of_runs.entry(&key.run).or_default().push(key);
+        }
+        let mut completed = BTreeMap::new();
+        for (run, keys) in of_runs {
+            match self.complete(run, &keys) {
+                Ok(told) => completed.extend(told.into_iter().map(|(key, told)| (key, Ok(told)))),
+                Err(error) => {
+                    let error = Arc::new(error);
+                    let failed = |key: &PartKey| (key.clone(), Err(Error::OfBatch(Arc::clone(&error))));
+                    completed.extend(keys.into_iter().map(failed));
+                }
+            }
+        }
+        completed
     }
 
     /// The same for all nodes that its report lacks.
@@ -206,25 +304,46 @@ impl Slot {
         let written = self.catalogue.open_run(run).ok().flatten();
         let Some(open) = written.and_then(|written| OpenRun::read(&written).ok()) else { return Vec::new() };
         let (attempt, missing) = open.missing();
+        let key = |node: NodeName| PartKey { run: run.clone(), attempt, node };
+        let keys: Vec<PartKey> = missing.into_iter().map(key).collect();
         // What cannot be written now is tried again when the results are collected.
-        missing.iter().filter_map(|node| self.complete(run, attempt, node).ok().flatten()).collect()
+        let completed = self.complete(run, &keys.iter().collect::<Vec<_>>()).unwrap_or_default();
+        completed.into_iter().map(|(_, told)| told).collect()
     }
 
-    /// Writes the report of an earlier run again, if this node's part was missing there and is here now.
-    fn complete(&self, run: &RunId, attempt: u32, node: &NodeName) -> Result<Option<String>, Error> {
-        let Some(written) = self.catalogue.open_run(run)? else { return Ok(None) };
-        let Ok(mut open) = OpenRun::read(&written) else { return Ok(None) };
-        if !open.misses(attempt, node) {
-            return Ok(None);
+    /// Writes the report of an earlier run again, with those of the parts that were missing there and are here now. Says so of
+    /// each.
+    fn complete(&self, run: &RunId, parts: &[&PartKey]) -> Result<Vec<(PartKey, String)>, Error> {
+        let mut whole = Vec::new();
+        for key in parts {
+            if self.catalogue.is_part_whole(run, key.attempt, &key.node)? {
+                whole.push(*key);
+            }
         }
-        let gathered = self.catalogue.gather_late(run, attempt, node)?;
-        let Some(Gathered { result: Some(result), doubts, .. }) = gathered else { return Ok(None) };
-        open.take_in(node, result, doubts);
+        if whole.is_empty() {
+            return Ok(Vec::new());
+        }
+        let Some(written) = self.catalogue.open_run(run)? else { return Ok(Vec::new()) };
+        let Ok(mut open) = OpenRun::read(&written) else { return Ok(Vec::new()) };
+        let mut taken_in = Vec::new();
+        for key in whole {
+            if !open.misses(key.attempt, &key.node) {
+                continue;
+            }
+            let gathered = self.catalogue.gather_late(run, key.attempt, &key.node)?;
+            if let Some(Gathered { result: Some(result), doubts, .. }) = gathered {
+                open.take_in(&key.node, result, doubts);
+                taken_in.push(key);
+            }
+        }
+        if taken_in.is_empty() {
+            return Ok(Vec::new());
+        }
         // The plan was read before: if it cannot be now, its file is not what it was.
-        let Ok(report) = open.report(&self.catalogue.document(run)?) else { return Ok(None) };
+        let Ok(report) = open.report(&self.catalogue.document(run)?) else { return Ok(Vec::new()) };
         let written = open.written().ok().filter(|_| !open.is_whole());
         self.catalogue.complete(&report, written.as_deref())?;
-        Ok(Some(open.summary(node)))
+        Ok(taken_in.into_iter().map(|key| (key.clone(), open.summary(&key.node))).collect())
     }
 
     fn under_way(&self, run: &RunId, node: &NodeName) -> Option<&Draft> {
@@ -244,12 +363,16 @@ impl Slot {
         self.whole.insert(part, shelved.clone());
         Ok(shelved)
     }
+}
 
-    /// The same with how much of the part is stored.
-    fn shelved(&self, id: &SegmentId, shelved: Shelved) -> Result<Shelved, Error> {
-        let below = self.catalogue.watermark(&id.run, id.attempt, &id.node)?;
-        Ok(Shelved { below, ..shelved })
+/// All nodes that a run's record names.
+fn nodes_of(record: &Value) -> Option<BTreeSet<String>> {
+    if record.is_null() {
+        return None;
     }
+    let lists = [&record["nodes"], &record["left_out"]];
+    let names = lists.into_iter().filter_map(Value::as_array).flatten();
+    Some(names.filter_map(Value::as_str).map(str::to_owned).collect())
 }
 
 /// What is told of a part that is stored to its end.
@@ -265,24 +388,13 @@ fn whole_part(node: &NodeName, gathered: Gathered) -> Shelved {
 }
 
 /// A node that has used up its share is named once; the count of what was refused is in the catalogue.
-fn beyond_quota(node: &NodeName, share: RunShare) -> Shelved {
+fn beyond_quota(node: &NodeName, share: RunShare) -> Option<String> {
     let RunShare { segments, bytes, refused } = share;
-    let limit = || {
+    (refused == 1).then(|| {
         format!(
             "{node}: limit reached: {bytes} B of it in {segments} segments are stored, the rest stays with it"
         )
-    };
-    Shelved { doubts: (refused == 1).then(limit).into_iter().collect(), ..Shelved::default() }
-}
-
-/// Other bytes under a name that is stored come from a disk that lost what it had: what came first counts, and the node
-/// need not send it for ever.
-fn settled(stored: Result<Stored, Error>) -> Result<(), Error> {
-    match stored {
-        // What is beyond a quota stays with its node, which is told no higher number. The fabric need not hold it meanwhile.
-        Ok(_) | Err(Error::Differs(_) | Error::LateQuota { .. }) => Ok(()),
-        Err(error) => Err(error),
-    }
+    })
 }
 
 /// What is known of a node that kept no result.

@@ -1,6 +1,6 @@
 //! Runs on several nodes in one process, on a data plane without frames.
 
-use super::{Charge, Fleet, Shelf, ShelfError, Shelved};
+use super::{Arrival, Charge, Fleet, ReceivedSegment, Shelf, ShelfError, Shelved, StoredBatch};
 use crate::clock::Responder;
 use crate::supervisor::Watch;
 use crate::uplink::Uplink;
@@ -15,7 +15,7 @@ use packetrig_fleet::fabric::{Fabric, Outgoing, SegmentId};
 use packetrig_fleet::hello::{ClockFacts, Hello, OfferedPort, PROTOCOL};
 use packetrig_fleet::lease::LeaseTerms;
 use packetrig_fleet::local::Local;
-use packetrig_fleet::message::{ClockKey, Nonce, Preparation, SentTotal};
+use packetrig_fleet::message::{ClockKey, Nonce, Preparation, SentTotal, Watermark};
 use packetrig_fleet::outcome::Outcome;
 use packetrig_fleet::reign::{Identity, ReignTerms};
 use packetrig_fleet::report::{AcceptanceCriteria, RunReport};
@@ -173,7 +173,21 @@ impl Shelf for Memory {
         true
     }
 
-    fn store(&mut self, id: &SegmentId, body: &[u8]) -> Result<Option<Shelved>, ShelfError> {
+    fn store(&mut self, segments: &[ReceivedSegment]) -> StoredBatch {
+        let mut batch = StoredBatch::default();
+        for ReceivedSegment { id, body } in segments {
+            let stored = self.store_segment(id, body);
+            batch.outcomes.push(stored.map(|shelved| {
+                let mark = Watermark { run: id.run.clone(), attempt: id.attempt, below: shelved.below };
+                batch.parts.push(Arrival { node: id.node.clone(), mark, shelved });
+            }));
+        }
+        batch
+    }
+}
+
+impl Memory {
+    fn store_segment(&self, id: &SegmentId, body: &[u8]) -> Result<Shelved, ShelfError> {
         let key = Key { run: id.run.clone(), attempt: id.attempt, number: id.number };
         let segment = Segment::decode(&key, body);
         let segment = segment.map_err(|error| ShelfError::Unreadable(error.to_string()))?;
@@ -189,7 +203,7 @@ impl Shelf for Memory {
             .then(|| value::unpack::<NodeResult>(&bytes).map(Arc::new))
             .transpose()
             .map_err(|error| ShelfError::ForNow(error.to_string()))?;
-        Ok(Some(Shelved { below, result, cut_short: None, ..Shelved::default() }))
+        Ok(Shelved { below, result, cut_short: None, ..Shelved::default() })
     }
 }
 

@@ -82,7 +82,7 @@ impl Catalogue {
     }
 
     /// Whether everything of a node's part up to its End is stored, and nothing beyond.
-    pub(crate) fn is_part_whole(&self, run: &RunId, attempt: u32, node: &NodeName) -> Result<bool, Error> {
+    pub fn is_part_whole(&self, run: &RunId, attempt: u32, node: &NodeName) -> Result<bool, Error> {
         let id = SegmentId { run: run.clone(), attempt, node: node.clone(), number: 0 };
         let part = self.part(&id).map_err(|source| self.error(source))?;
         Ok(part.end == Some(part.highest) && part.below == part.highest.saturating_add(1))

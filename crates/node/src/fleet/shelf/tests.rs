@@ -41,19 +41,27 @@ fn shelf(place: &std::path::Path, quota: RunQuota) -> RunShelf {
     shelf
 }
 
+fn received((id, body): &(SegmentId, Vec<u8>)) -> ReceivedSegment {
+    ReceivedSegment { id: id.clone(), body: body.clone() }
+}
+
+/// What is told of a segment that comes alone.
+fn stored(shelf: &mut RunShelf, segment: &(SegmentId, Vec<u8>)) -> Shelved {
+    let StoredBatch { outcomes, mut parts } = shelf.store(&[received(segment)]);
+    assert_eq!((outcomes, parts.len()), (vec![Ok(())], 1));
+    parts.remove(0).shelved
+}
+
 #[test]
 fn a_part_that_is_whole_is_put_together_once_however_often_it_comes() {
     let place = tempfile::tempdir().unwrap();
     let mut shelf = shelf(place.path(), RunQuota::default());
     let segments = segments();
-    let stored = |shelf: &mut RunShelf, (id, body): &(SegmentId, Vec<u8>)| {
-        Shelf::store(shelf, id, body).unwrap().unwrap()
-    };
     let told: Vec<Shelved> = segments.iter().map(|segment| stored(&mut shelf, segment)).collect();
     let whole = told.last().unwrap();
     assert!(whole.result.is_some() && whole.below == segments.len() as u64);
     // Whoever read them again would find nothing.
-    let files = shelf.own().draft.as_ref().map(|_| place.path().join("runs/r.partial/segments/a.1"));
+    let files = shelf.own().draft.as_ref().map(|_| place.path().join("runs/r.partial/segments"));
     fs::remove_dir_all(files.unwrap()).unwrap();
     assert_eq!(stored(&mut shelf, &segments[0]), *whole);
 }
@@ -63,8 +71,7 @@ fn a_result_counts_as_that_of_the_node_that_sealed_it() {
     let place = tempfile::tempdir().unwrap();
     let mut shelf = shelf(place.path(), RunQuota::default());
     let forged = segments_of(&NodeResult { node: "b".into(), ..NodeResult::default() });
-    let told = forged.iter().map(|(id, body)| Shelf::store(&mut shelf, id, body).unwrap().unwrap());
-    let last = told.last().unwrap();
+    let last = forged.iter().map(|segment| stored(&mut shelf, segment)).last().unwrap();
     assert_eq!(last.result.unwrap().node, "a");
     assert!(last.doubts.iter().any(|doubt| doubt.contains("of node `b`")), "{:?}", last.doubts);
 }
@@ -74,9 +81,8 @@ fn a_node_beyond_its_share_of_a_run_is_named_once() {
     let place = tempfile::tempdir().unwrap();
     let mut shelf = shelf(place.path(), RunQuota { bytes: 1 << 30, segments: 1 });
     let segments = segments();
-    let told: Vec<Shelved> = (segments.iter().chain(&segments))
-        .map(|(id, body)| Shelf::store(&mut shelf, id, body).unwrap().unwrap())
-        .collect();
+    let again = segments.iter().chain(&segments);
+    let told: Vec<Shelved> = again.map(|segment| stored(&mut shelf, segment)).collect();
     let doubts: Vec<&String> = told.iter().flat_map(|shelved| &shelved.doubts).collect();
     assert!(matches!(&doubts[..], [only] if only.starts_with("a: limit reached")), "{doubts:?}");
     assert!(told.iter().all(|shelved| shelved.result.is_none() && shelved.below == 1));
@@ -104,12 +110,27 @@ fn the_report_that_is_shown_is_the_one_that_is_stored() {
     let open = OpenRun::without_results(facts, outcome);
     let mut report = open.report(document).unwrap();
     assert_eq!(report.coverage.reported, 0);
-    for (id, body) in &segments() {
-        Shelf::store(&mut shelf, id, body).unwrap().unwrap();
+    for segment in &segments() {
+        stored(&mut shelf, segment);
     }
     shelf.commit(&mut report, document, Some(&open)).unwrap();
     assert_eq!(report.coverage.reported, 1, "it is here");
     let stored = shelf.own().catalogue.show("r").unwrap().1;
     assert_eq!(report, stored);
     assert!(stored.caveats.iter().any(|caveat| caveat.text.contains("after the report was first written")));
+}
+
+#[test]
+fn a_segment_that_nobody_can_read_is_refused_and_those_beside_it_are_stored() {
+    let place = tempfile::tempdir().unwrap();
+    let mut shelf = shelf(place.path(), RunQuota::default());
+    let mut batch: Vec<ReceivedSegment> = segments().iter().map(received).collect();
+    let late = SegmentId { run: RunId("old".into()), ..batch[0].id.clone() };
+    batch.insert(1, ReceivedSegment { id: late.clone(), body: b"nonsense".to_vec() });
+    let StoredBatch { outcomes, parts } = shelf.store(&batch);
+    let is_unreadable = |outcome: &Result<(), ShelfError>| matches!(outcome, Err(ShelfError::Unreadable(_)));
+    let refused: Vec<bool> = outcomes.iter().map(is_unreadable).collect();
+    assert_eq!(refused, [false, true, false]);
+    let [part] = &parts[..] else { panic!("{parts:?}") };
+    assert!(part.shelved.result.is_some() && part.mark.below == 2 && part.mark.run == run());
 }

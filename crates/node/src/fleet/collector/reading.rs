@@ -1,0 +1,255 @@
+//! Which runs a controller reads: its latest own ones, and a few of those whose results come late.
+//!
+//! Results of other runs are read if the run is known here or was never begun by anybody, and no controller at work reads
+//! them. A late run is left when nothing waits of it, or when others have waited long enough for its place.
+//!
+//! Invariant: between two looks at the deliveries of its own runs, a controller opens at most one late run.
+
+use super::{Shelf, Told};
+use crate::agent::now;
+use crossbeam_channel::Receiver;
+use packetrig_fleet::RunId;
+use packetrig_fleet::controller::RunRecord;
+use packetrig_fleet::fabric::{self, Incoming, Record, Records};
+use packetrig_fleet::reign::{ReignRecord, ReignWatch};
+use packetrig_sys::process;
+use packetrig_units::{MonoTime, Nanos};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Own runs that are read: the one under way, and those before it of which something may come late.
+const OWN_RUNS: usize = 4;
+/// Late runs that are read at a time.
+const LATE_RUNS: usize = 8;
+/// Runs that are looked up at a time; the others have their turn at the next look.
+const LOOKED_UP: usize = 256;
+/// A late run is read this long while others wait for its place.
+const LATE_TURN: Nanos = Nanos::from_secs(30);
+/// How often it is looked for results that nobody reads.
+const LOOK_FOR_LATE: Nanos = Nanos::from_secs(5);
+/// The same for whoever waits until nothing is left, and while the fabric's store is nearly full.
+const LOOK_OFTEN: Nanos = Nanos::from_millis(500);
+
+/// What has to be known to read the results of others.
+pub(in super::super) struct OtherRuns<R> {
+    pub(in super::super) records: R,
+    pub(in super::super) watch: ReignWatch,
+    /// Those too that the shelf does not know.
+    pub(in super::super) reads_all: bool,
+}
+
+/// Which runs are read.
+pub(super) struct RunReading<I, R> {
+    pub(super) incoming: I,
+    others: OtherRuns<R>,
+    /// This controller's own, the latest last.
+    wanted: VecDeque<RunId>,
+    /// Own ones that are read.
+    read: BTreeSet<RunId>,
+    /// Late ones that are read, and since when.
+    late: BTreeMap<RunId, MonoTime>,
+    /// Late ones that may be read, in their order.
+    candidates: VecDeque<RunId>,
+    /// The last one that was looked up.
+    looked_up: Option<RunId>,
+    /// When to look next for what nobody reads.
+    look_at: Option<MonoTime>,
+    /// The last look has found nothing that is to be read here.
+    is_drained: Arc<AtomicBool>,
+    events: Vec<Told>,
+}
+
+impl<I: Incoming, R: Records> RunReading<I, R> {
+    pub(super) const fn new(incoming: I, others: OtherRuns<R>, is_drained: Arc<AtomicBool>) -> Self {
+        Self {
+            incoming,
+            others,
+            wanted: VecDeque::new(),
+            read: BTreeSet::new(),
+            late: BTreeMap::new(),
+            candidates: VecDeque::new(),
+            looked_up: None,
+            look_at: None,
+            is_drained,
+            events: Vec::new(),
+        }
+    }
+
+    /// What there is to tell.
+    pub(super) fn take_events(&mut self) -> Vec<Told> {
+        std::mem::take(&mut self.events)
+    }
+
+    /// Reads what is wanted and not read yet; what could not be done is tried again.
+    pub(super) fn follow(&mut self, wishes: &Receiver<RunId>, shelf: &dyn Shelf) {
+        self.wanted.extend(wishes.try_iter());
+        while self.wanted.len() > OWN_RUNS {
+            let oldest = self.wanted.pop_front().filter(|run| !self.wanted.contains(run));
+            if let Some(oldest) = oldest.filter(|run| self.read.remove(run)) {
+                self.incoming.leave_run(&oldest);
+            }
+        }
+        for run in self.wanted.clone() {
+            if !self.read.contains(&run) && self.open(&run).unwrap_or(false) {
+                self.late.remove(&run);
+                self.read.insert(run);
+            }
+        }
+        if self.look_at.is_none_or(|at| now() >= at) {
+            // What cannot be listed now can be at the next look.
+            self.look(shelf).unwrap_or(());
+            let is_urgent = self.others.reads_all || self.incoming.is_nearly_full();
+            self.look_at = Some(now() + if is_urgent { LOOK_OFTEN } else { LOOK_FOR_LATE });
+        } else if self.late.len() < LATE_RUNS
+            && let Some(run) = self.candidates.pop_front()
+            && self.open(&run).unwrap_or(false)
+        {
+            self.late.insert(run, now());
+        }
+    }
+
+    /// Finds out what waits, and which late runs are to be read.
+    fn look(&mut self, shelf: &dyn Shelf) -> Result<(), fabric::Error> {
+        let waiting = self.incoming.waiting_runs()?;
+        let unread = self.unread(&waiting);
+        let late = self.look_up(&unread, shelf);
+        let reads_none = !waiting.keys().any(|run| self.is_read(run));
+        self.is_drained.store(reads_none && late.candidates.is_empty() && !late.has_more, Ordering::Release);
+        self.candidates = late.candidates;
+        self.leave_late(&waiting);
+        if self.incoming.is_nearly_full() && !late.discardable.is_empty() {
+            self.make_room(&late.discardable);
+        }
+        Ok(())
+    }
+
+    fn is_read(&self, run: &RunId) -> bool {
+        self.read.contains(run) || self.late.contains_key(run)
+    }
+
+    /// Those that neither this controller nor another one at work reads.
+    fn unread(&mut self, waiting: &BTreeMap<RunId, BTreeSet<String>>) -> BTreeSet<RunId> {
+        let mut at_work: BTreeMap<&String, bool> = BTreeMap::new();
+        let mut unread = BTreeSet::new();
+        for (run, readers) in waiting {
+            let mut has_reader = self.is_read(run);
+            for reader in readers {
+                let others = &mut self.others;
+                // One that cannot be looked for may be there.
+                has_reader |=
+                    *at_work.entry(reader).or_insert_with(|| others.is_at_work(reader).unwrap_or(true));
+            }
+            if !has_reader {
+                unread.insert(run.clone());
+            }
+        }
+        unread
+    }
+
+    /// Looks up so many of them, beginning after those that were looked up last.
+    fn look_up(&mut self, unread: &BTreeSet<RunId>, shelf: &dyn Shelf) -> LateRuns {
+        let last = self.looked_up.take();
+        let (before, after): (Vec<&RunId>, Vec<&RunId>) =
+            unread.iter().partition(|run| last.as_ref().is_some_and(|last| *run <= last));
+        let in_turn: Vec<&RunId> = after.into_iter().chain(before).take(LOOKED_UP).collect();
+        self.looked_up = in_turn.last().map(|run| (*run).clone());
+        let mut late = LateRuns { has_more: in_turn.len() < unread.len(), ..LateRuns::default() };
+        let (known, unknown): (Vec<&RunId>, Vec<&RunId>) =
+            in_turn.into_iter().partition(|run| shelf.knows(run));
+        late.candidates.extend(known.into_iter().cloned());
+        let keys: Vec<String> = unknown.iter().map(|run| RunRecord::key(run)).collect();
+        match self.others.records.get_many(&keys) {
+            Ok(records) => {
+                for (run, record) in unknown.into_iter().zip(records) {
+                    self.others.judge(run, record.as_ref(), &mut late);
+                }
+            }
+            Err(_) => late.has_more = true,
+        }
+        late
+    }
+
+    /// Leaves late runs of which nothing waits, and those whose turn is over while others wait for theirs.
+    fn leave_late(&mut self, waiting: &BTreeMap<RunId, BTreeSet<String>>) {
+        let others_wait = !self.candidates.is_empty();
+        let is_over = |since: MonoTime| others_wait && now() >= since + LATE_TURN;
+        let finished =
+            self.late.iter().filter(|(run, since)| !waiting.contains_key(*run) || is_over(**since));
+        let finished: Vec<RunId> = finished.map(|(run, _)| run.clone()).collect();
+        for run in finished {
+            self.late.remove(&run);
+            self.incoming.leave_run(&run);
+        }
+    }
+
+    /// The store of the fabric is everybody's: what nobody reads must not fill it.
+    fn make_room(&mut self, runs: &BTreeSet<RunId>) {
+        let told = match self.incoming.discard_runs(runs) {
+            Ok(0) => return,
+            Ok(segments) => format!(
+                "the fabric's store for results was nearly full: {segments} segments of runs that no controller reads were \
+                 removed from it; their nodes still have them"
+            ),
+            Err(error) => format!("the fabric's store for results is nearly full: {error}"),
+        };
+        self.events.push(Told::Trouble(told));
+    }
+
+    /// Reads a run, in place of controllers that are not at work any more. Says whether it is read here now.
+    fn open(&mut self, run: &RunId) -> Result<bool, fabric::Error> {
+        let mut gone = BTreeSet::new();
+        loop {
+            match self.incoming.read_run(run, &gone) {
+                Err(fabric::Error::Taken(reader)) if !gone.contains(&reader.0) => {
+                    if self.others.is_at_work(&reader.0)? {
+                        return Ok(false);
+                    }
+                    gone.insert(reader.0);
+                }
+                Err(error) => return Err(error),
+                Ok(()) => return Ok(true),
+            }
+        }
+    }
+}
+
+/// What was found out about runs that nobody reads.
+#[derive(Debug, Default)]
+struct LateRuns {
+    /// Those that may be read here.
+    candidates: VecDeque<RunId>,
+    /// Those that may be removed from the fabric when it is nearly full.
+    discardable: BTreeSet<RunId>,
+    /// There are more that were not looked up.
+    has_more: bool,
+}
+
+impl<R: Records> OtherRuns<R> {
+    /// Sorts a run that the shelf does not know. What claims to be of a run that no controller ever began belongs to nobody,
+    /// and must not fill the store. A run that has not ended is read by whoever ends it.
+    fn judge(&self, run: &RunId, found: Option<&Record>, late: &mut LateRuns) {
+        let record = found.map(|found| serde_json::from_slice::<RunRecord>(&found.value).ok());
+        let is_unfinished =
+            record.as_ref().is_some_and(|record| record.as_ref().is_some_and(RunRecord::is_unfinished));
+        let is_nobodys = record.is_none();
+        if is_nobodys || self.reads_all && !is_unfinished {
+            late.candidates.push_back(run.clone());
+        }
+        if is_nobodys || !self.reads_all || is_unfinished {
+            late.discardable.insert(run.clone());
+        }
+    }
+
+    fn is_at_work(&mut self, controller: &str) -> Result<bool, fabric::Error> {
+        let found = self.records.get(&ReignRecord::key(controller))?;
+        let record = found.and_then(|found| {
+            Some((serde_json::from_slice::<ReignRecord>(&found.value).ok()?, found.revision))
+        });
+        let seen = record.as_ref().map(|(record, revision)| (record, *revision));
+        Ok(self.watch.look(controller, seen, &process::exists, now()).holds())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,272 @@
+use super::super::{ReceivedSegment, StoredBatch};
+use super::*;
+use crossbeam_channel::{Sender, unbounded};
+use packetrig_fleet::NodeName;
+use packetrig_fleet::fabric::{Delivery, Fabric, Outgoing, SegmentId};
+use packetrig_fleet::local::{Local, LocalIncoming, LocalRecords};
+use packetrig_fleet::reign::{Identity, ReignTerms};
+use std::sync::{Mutex, MutexGuard};
+
+/// What was asked of a fabric.
+#[derive(Debug, Default)]
+struct Asked {
+    opened: Vec<RunId>,
+    discarded: BTreeSet<RunId>,
+}
+
+/// The results of a fabric in memory, with a look at what is asked of it.
+struct WatchedIncoming {
+    inside: LocalIncoming,
+    asked: Arc<Mutex<Asked>>,
+    /// Cannot be opened.
+    broken: Option<RunId>,
+    is_nearly_full: bool,
+}
+
+impl Incoming for WatchedIncoming {
+    type Token = SegmentId;
+
+    fn read_run(&mut self, run: &RunId, instead_of: &BTreeSet<String>) -> Result<(), fabric::Error> {
+        self.asked.lock().unwrap().opened.push(run.clone());
+        if self.broken.as_ref() == Some(run) {
+            return Err(fabric::Error::Unanswered("a consumer".into()));
+        }
+        self.inside.read_run(run, instead_of)
+    }
+
+    fn leave_run(&mut self, run: &RunId) {
+        self.inside.leave_run(run);
+    }
+
+    fn waiting_runs(&mut self) -> Result<BTreeMap<RunId, BTreeSet<String>>, fabric::Error> {
+        self.inside.waiting_runs()
+    }
+
+    fn collect(&mut self, within: Nanos) -> Option<Delivery<SegmentId>> {
+        self.inside.collect(within)
+    }
+
+    fn confirm(&mut self, token: SegmentId) -> Result<(), fabric::Error> {
+        self.inside.confirm(token)
+    }
+
+    fn is_nearly_full(&self) -> bool {
+        self.is_nearly_full
+    }
+
+    fn discard_runs(&mut self, runs: &BTreeSet<RunId>) -> Result<u64, fabric::Error> {
+        self.asked.lock().unwrap().discarded.extend(runs.iter().cloned());
+        Ok(1)
+    }
+}
+
+/// Knows these runs.
+#[derive(Debug, Default)]
+struct Known(BTreeSet<RunId>);
+
+impl Shelf for Known {
+    fn store(&mut self, _: &[ReceivedSegment]) -> StoredBatch {
+        StoredBatch::default()
+    }
+
+    fn knows(&self, run: &RunId) -> bool {
+        self.0.contains(run)
+    }
+}
+
+/// A controller that reads, and a fabric that others use as well.
+struct Bench {
+    fabric: Local,
+    reading: RunReading<WatchedIncoming, LocalRecords>,
+    wishes: (Sender<RunId>, Receiver<RunId>),
+    shelf: Known,
+}
+
+fn run(name: &str) -> RunId {
+    RunId(name.into())
+}
+
+fn identity(controller: &str) -> Identity {
+    let [user, host, boot_id] = [""; 3].map(str::to_owned);
+    Identity { controller: controller.into(), user, host, boot_id, pid: process::own() }
+}
+
+impl Bench {
+    fn new() -> Self {
+        let fabric = Local::default();
+        let incoming = WatchedIncoming {
+            inside: fabric.incoming("me").unwrap(),
+            asked: Arc::default(),
+            broken: None,
+            is_nearly_full: false,
+        };
+        let watch = ReignWatch::new(&identity("me"), ReignTerms::default());
+        let others = OtherRuns { records: fabric.records().unwrap(), watch, reads_all: false };
+        let reading = RunReading::new(incoming, others, Arc::default());
+        Self { fabric, reading, wishes: unbounded(), shelf: Known::default() }
+    }
+
+    /// Of each of these runs a segment waits.
+    fn append<'a>(&self, runs: impl IntoIterator<Item = &'a RunId>) {
+        let mut outgoing = self.fabric.outgoing(&NodeName("a".into())).unwrap();
+        for run in runs {
+            let id = SegmentId { run: run.clone(), attempt: 1, node: NodeName("a".into()), number: 0 };
+            outgoing.append(&id, b"x").unwrap();
+        }
+    }
+
+    fn begin(&self, run: &RunId, state: &str) {
+        let head = serde_json::json!({"run": run, "attempt": 1, "epoch": 1, "plan": "0".repeat(64)});
+        let record = serde_json::json!({
+            "head": head, "state": state, "nodes": ["a"], "left_out": [], "start": null
+        });
+        let value = serde_json::to_vec(&record).unwrap();
+        serde_json::from_slice::<RunRecord>(&value).unwrap();
+        self.fabric.records().unwrap().create(&RunRecord::key(run), &value).unwrap();
+    }
+
+    fn turn(&mut self) {
+        self.reading.follow(&self.wishes.1, &self.shelf);
+    }
+
+    /// A turn in which it looks what waits, and one in which it does not for each place of a late run.
+    fn look(&mut self) {
+        self.reading.look_at = None;
+        for _ in 0..=LATE_RUNS {
+            self.turn();
+        }
+    }
+
+    /// Takes in all that comes.
+    fn take(&mut self) -> BTreeSet<RunId> {
+        let incoming = &mut self.reading.incoming;
+        let mut taken = BTreeSet::new();
+        while let Some(delivery) = incoming.collect(Nanos::ZERO) {
+            incoming.confirm(delivery.token).unwrap();
+            taken.insert(delivery.id.run);
+        }
+        taken
+    }
+
+    fn asked(&self) -> MutexGuard<'_, Asked> {
+        self.reading.incoming.asked.lock().unwrap()
+    }
+
+    fn is_drained(&self) -> bool {
+        self.reading.is_drained.load(Ordering::Acquire)
+    }
+}
+
+#[test]
+fn many_late_runs_are_read_a_few_at_a_time_and_left_when_nothing_waits() {
+    let mut bench = Bench::new();
+    let runs: BTreeSet<RunId> = (0..50).map(|number| run(&format!("late-{number}"))).collect();
+    bench.shelf.0.clone_from(&runs);
+    bench.append(&runs);
+    let mut taken = BTreeSet::new();
+    for _ in 0..50 {
+        bench.look();
+        assert!(bench.reading.late.len() <= LATE_RUNS);
+        assert!(!bench.is_drained() || taken == runs);
+        taken.extend(bench.take());
+    }
+    assert_eq!(taken, runs);
+    assert!(bench.reading.late.is_empty() && bench.is_drained());
+    assert_eq!(bench.asked().opened.len(), runs.len(), "each is opened once");
+}
+
+#[test]
+fn between_two_looks_at_its_own_results_it_opens_one_late_run() {
+    let mut bench = Bench::new();
+    let own = run("own");
+    let late: BTreeSet<RunId> = (0..20).map(|number| run(&format!("late-{number}"))).collect();
+    bench.shelf.0.clone_from(&late);
+    bench.append(&late);
+    bench.wishes.0.send(own.clone()).unwrap();
+    bench.turn();
+    assert_eq!(bench.asked().opened, [own], "its own comes first");
+    for opened in 2..6 {
+        bench.turn();
+        assert_eq!(bench.asked().opened.len(), opened);
+    }
+}
+
+#[test]
+fn a_run_that_cannot_be_read_holds_up_no_other() {
+    let mut bench = Bench::new();
+    let runs: BTreeSet<RunId> = ["a", "b", "c"].map(run).into();
+    bench.shelf.0.clone_from(&runs);
+    bench.append(&runs);
+    bench.reading.incoming.broken = Some(run("a"));
+    bench.look();
+    assert_eq!(bench.take(), ["b", "c"].map(run).into());
+    bench.look();
+    assert!(!bench.is_drained(), "one still waits");
+    bench.reading.incoming.broken = None;
+    bench.look();
+    assert_eq!(bench.take(), [run("a")].into());
+}
+
+#[test]
+fn a_late_run_that_never_ends_gives_its_place_to_others() {
+    let mut bench = Bench::new();
+    let endless: BTreeSet<RunId> = (0..LATE_RUNS).map(|number| run(&format!("endless-{number}"))).collect();
+    bench.shelf.0.clone_from(&endless);
+    bench.append(&endless);
+    bench.look();
+    assert_eq!(bench.reading.late.len(), LATE_RUNS);
+    bench.shelf.0.insert(run("waits"));
+    bench.append(&[run("waits")]);
+    bench.look();
+    assert!(!bench.reading.late.contains_key(&run("waits")), "their turn is not over");
+    for since in bench.reading.late.values_mut() {
+        *since = MonoTime::from_nanos(since.as_nanos().saturating_sub(LATE_TURN.as_u64()));
+    }
+    bench.look();
+    assert!(bench.reading.late.contains_key(&run("waits")));
+}
+
+#[test]
+fn what_a_controller_at_work_reads_is_left_to_it() {
+    let mut bench = Bench::new();
+    let record = ReignRecord { holder: identity("other"), since_wall_ns: 0, is_over: false };
+    let value = serde_json::to_vec(&record).unwrap();
+    bench.fabric.records().unwrap().create(&ReignRecord::key("other"), &value).unwrap();
+    let mut other = bench.fabric.incoming("other").unwrap();
+    for (name, reader) in [("theirs", Some(&mut other)), ("mine", None)] {
+        bench.shelf.0.insert(run(name));
+        bench.append(&[run(name)]);
+        if let Some(reader) = reader {
+            reader.read_run(&run(name), &BTreeSet::new()).unwrap();
+        }
+    }
+    bench.reading.incoming.is_nearly_full = true;
+    bench.look();
+    assert_eq!(bench.asked().opened, [run("mine")], "the other one is not even asked for");
+    assert!(bench.asked().discarded.is_empty());
+    bench.take();
+    bench.look();
+    assert!(bench.is_drained(), "what waits is read by somebody");
+}
+
+/// One node must not fill the store of all teams with what nobody reads.
+#[test]
+fn when_the_fabric_is_nearly_full_what_nobody_reads_is_removed_and_what_is_read_is_not() {
+    let mut bench = Bench::new();
+    for (name, state) in [("ended-elsewhere", "complete"), ("left-unfinished", "running")] {
+        bench.begin(&run(name), state);
+    }
+    bench.begin(&run("known"), "complete");
+    bench.shelf.0.insert(run("known"));
+    bench.append(&["ended-elsewhere", "left-unfinished", "known", "never-begun", "own"].map(run));
+    bench.wishes.0.send(run("own")).unwrap();
+    bench.look();
+    assert!(bench.asked().discarded.is_empty(), "there is room");
+    assert!(bench.reading.take_events().is_empty());
+    bench.reading.incoming.is_nearly_full = true;
+    bench.look();
+    assert_eq!(bench.asked().discarded, ["ended-elsewhere", "left-unfinished"].map(run).into());
+    let told = format!("{:?}", bench.reading.take_events());
+    assert!(told.contains("their nodes still have them"), "{told}");
+    assert_eq!(bench.take(), ["known", "never-begun", "own"].map(run).into());
+}
