@@ -4,6 +4,9 @@
 //! who reads it, so that others can tell whether it is still needed. Delivery may repeat: after the time to confirm is over,
 //! and whenever another one reads a run from then on.
 //!
+//! All teams share the stream, and a node may append to any subject that ends with its name. So what no consumer can ever take is
+//! removed: subjects whose word is that of no run, and all of a node that has appended to more runs than any node is in.
+//!
 //! Invariant: `confirm` says Ok only when the server has forgotten the segment; one run has one reader.
 
 use crate::connection::{Access, Troubles, open};
@@ -17,7 +20,8 @@ use async_nats::jetstream::stream::{Config, ConsumerError, ConsumerErrorKind, St
 use async_nats::jetstream::{self, ErrorCode, Message};
 use async_nats::{Client, Subject};
 use bytes::Bytes;
-use futures_util::{StreamExt, TryStreamExt};
+use futures_util::future::join_all;
+use futures_util::{StreamExt, TryStreamExt, stream};
 use packetrig_fleet::fabric::{Delivery, Error, Incoming, SegmentId};
 use packetrig_fleet::message::{NodeName, RunId};
 use packetrig_sys::clock::monotonic_ns;
@@ -33,12 +37,18 @@ use tokio::task::JoinHandle;
 const CONFIRMING: Duration = Duration::from_secs(30);
 /// A segment whose key cannot be read is delivered again after this.
 const KEY_AGAIN: Duration = Duration::from_secs(1);
-/// Deliveries fetched ahead: 8 MiB of them at most.
-const AHEAD: usize = 16;
+/// Deliveries of a run that are fetched ahead: 16 MiB of them at most.
+const AHEAD: usize = 32;
 /// Deliveries that may wait for their confirmation.
 const UNCONFIRMED: i64 = 4096;
-/// Deliveries of all runs that wait here to be taken.
-const WAITING: usize = 1;
+/// Deliveries of all runs that wait here to be taken, at once.
+const WAITING: usize = 32;
+/// Deliveries that may be refused before it is looked at something else.
+const REFUSED_AT_ONCE: usize = 256;
+/// Runs of which a node can have results that wait. One with more is not ours.
+const RUNS_OF_NODE: usize = 1024;
+/// Orders to the server that are under way at a time.
+const ORDERS_AT_ONCE: usize = 16;
 /// A consumer that nobody uses for so long is removed by the server.
 const UNUSED: Duration = Duration::from_hours(24);
 
@@ -55,6 +65,18 @@ pub struct NatsIncoming {
     arrived: Arc<Mutex<Receiver<Message>>>,
     refused: BTreeMap<NodeName, u64>,
     unreadable_keys: BTreeMap<NodeName, String>,
+    is_nearly_full: bool,
+}
+
+/// What waits in the stream.
+#[derive(Debug, Default)]
+struct Listing {
+    /// Who reads each run.
+    runs: BTreeMap<RunId, BTreeSet<String>>,
+    /// More than half of the room is used.
+    is_nearly_full: bool,
+    /// Segments of nodes that were removed because nobody can take them.
+    removed: BTreeMap<NodeName, u64>,
 }
 
 /// The keys of nodes; `None` believes anybody, which is for tests on one machine.
@@ -118,7 +140,7 @@ impl NatsIncoming {
             let mut context = jetstream::new(client.clone());
             context.set_timeout(patience);
             let way = Way { client, context, config, reader };
-            way.stream().await?;
+            way.make_stream().await?;
             Ok(way)
         };
         let silent = || Error::Unanswered("the way for results cannot be opened".to_owned());
@@ -135,7 +157,21 @@ impl NatsIncoming {
             arrived: Arc::new(Mutex::new(arrived)),
             refused: BTreeMap::new(),
             unreadable_keys: BTreeMap::new(),
+            is_nearly_full: false,
         })
+    }
+
+    /// The next one that comes until then.
+    fn next_message(&self, until: u64) -> Option<Message> {
+        // One that is here is taken without a way to the runtime and back.
+        if let Ok(mut arrived) = self.arrived.try_lock()
+            && let Ok(message) = arrived.try_recv()
+        {
+            return Some(message);
+        }
+        let left = Duration::from_nanos(until.saturating_sub(monotonic_ns()));
+        let arrived = Arc::clone(&self.arrived);
+        self.runtime.wait(left, async move { arrived.lock().await.recv().await })?
     }
 
     fn ask<T: Send + 'static>(
@@ -150,6 +186,19 @@ fn unanswered(error: impl std::fmt::Display) -> Error {
     Error::Unanswered(error.to_string())
 }
 
+/// Removes what is on these subjects, up to this number of the stream; how many messages that were.
+async fn remove(stream: &Stream, subjects: String, last: u64) -> Result<u64, Error> {
+    let removed = stream.purge().filter(subjects).sequence(last.saturating_add(1)).await;
+    removed.map(|removed| removed.purged).map_err(unanswered)
+}
+
+async fn confirm(client: Client, token: Token) -> Result<(), Error> {
+    // A question, so that it fails where the consumer is gone: whoever has taken over is shown the segment again.
+    let asked = client.request(token.0, Bytes::from_static(b"+ACK"));
+    let answer = tokio::time::timeout(2 * ATTEMPT, asked).await;
+    answer.map_err(|_| unanswered("a confirmation"))?.map_err(unanswered).map(|_| ())
+}
+
 /// Whether the server has another consumer of the same run.
 fn is_taken(error: &ConsumerError) -> bool {
     matches!(error.kind(), ConsumerErrorKind::JetStream(error)
@@ -157,9 +206,17 @@ fn is_taken(error: &ConsumerError) -> bool {
 }
 
 impl Way {
-    async fn stream(&self) -> Result<Stream, Error> {
+    async fn make_stream(&self) -> Result<Stream, Error> {
         self.context.create_or_update_stream(self.config.clone()).await.map_err(unanswered)?;
         self.context.get_stream(RESULTS).await.map_err(unanswered)
+    }
+
+    /// The stream; one that was lost is made again.
+    async fn stream(&self) -> Result<Stream, Error> {
+        match self.context.get_stream(RESULTS).await {
+            Ok(stream) => Ok(stream),
+            Err(_) => self.make_stream().await,
+        }
     }
 
     /// Who reads each run, by the run's word.
@@ -195,20 +252,56 @@ impl Way {
         stream.delete_consumer(&name).await.map_err(unanswered).map(|_| ())
     }
 
-    async fn waiting_runs(&self) -> Result<BTreeMap<RunId, BTreeSet<String>>, Error> {
+    async fn list(&self) -> Result<Listing, Error> {
         let stream = self.stream().await?;
         let mut readers = self.readers(&stream).await?;
         let mut subjects = stream.info_with_subjects(format!("{RESULTS}.>")).await.map_err(unanswered)?;
-        let mut runs = BTreeMap::new();
+        let last = subjects.info.state.last_sequence;
+        let room = u64::try_from(subjects.info.config.max_bytes).unwrap_or(u64::MAX);
+        let mut listing =
+            Listing { is_nearly_full: subjects.info.state.bytes > room / 2, ..Listing::default() };
+        let mut suspects: BTreeMap<NodeName, usize> = BTreeMap::new();
         while let Some((subject, _)) = subjects.try_next().await.map_err(unanswered)? {
-            let Some(run) =
-                subject.split('.').nth(1).filter(|run| !runs.contains_key(&RunId((*run).to_owned())))
-            else {
-                continue;
-            };
-            runs.insert(RunId(run.to_owned()), readers.remove(run).unwrap_or_default());
+            let word = subject.split('.').nth(1).unwrap_or_default();
+            let is_run = subject::is_run_word(word);
+            if let Some(node) = subject::speaker(&subject) {
+                let runs = suspects.entry(node).or_default();
+                *runs = if is_run { runs.saturating_add(1) } else { usize::MAX };
+            }
+            if is_run && !listing.runs.contains_key(&RunId(word.to_owned())) {
+                listing.runs.insert(RunId(word.to_owned()), readers.remove(word).unwrap_or_default());
+            }
         }
-        Ok(runs)
+        suspects.retain(|_, runs| *runs > RUNS_OF_NODE);
+        listing.removed = self.remove_all_of(&stream, suspects.into_keys(), last).await;
+        Ok(listing)
+    }
+
+    /// Removes everything that these nodes have in the stream, up to this number. What is theirs by right is at their places
+    /// still.
+    async fn remove_all_of(
+        &self,
+        stream: &Stream,
+        nodes: impl Iterator<Item = NodeName>,
+        last: u64,
+    ) -> BTreeMap<NodeName, u64> {
+        let removals = nodes.map(|node| async move {
+            let mut removed = 0;
+            for subjects in [subject::segments_of(&node.0), subject::odd_segments_of(&node.0)] {
+                removed += remove(stream, subjects, last).await.unwrap_or(0);
+            }
+            (node, removed)
+        });
+        let removed: Vec<_> = stream::iter(removals).buffered(ORDERS_AT_ONCE).collect().await;
+        removed.into_iter().filter(|(_, count)| *count > 0).collect()
+    }
+
+    async fn remove_runs(&self, runs: BTreeSet<String>) -> Result<u64, Error> {
+        let stream = &self.stream().await?;
+        let last = stream.cached_info().state.last_sequence;
+        let removals = runs.into_iter().map(|run| remove(stream, subject::segment(&run, "*"), last));
+        let removed: Vec<u64> = stream::iter(removals).buffered(ORDERS_AT_ONCE).try_collect().await?;
+        Ok(removed.into_iter().sum())
     }
 
     async fn consumer(&self, stream: &Stream, run: &str) -> Result<PullConsumer, ConsumerError> {
@@ -306,15 +399,27 @@ impl Incoming for NatsIncoming {
 
     fn waiting_runs(&mut self) -> Result<BTreeMap<RunId, BTreeSet<String>>, Error> {
         let way = Arc::clone(&self.way);
-        self.ask(async move { way.waiting_runs().await })
+        let listing = self.ask(async move { way.list().await })?;
+        self.is_nearly_full = listing.is_nearly_full;
+        for (node, count) in listing.removed {
+            *self.refused.entry(node).or_insert(0) += count;
+        }
+        Ok(listing.runs)
+    }
+
+    fn is_nearly_full(&self) -> bool {
+        self.is_nearly_full
+    }
+
+    fn discard_runs(&mut self, runs: &BTreeSet<RunId>) -> Result<u64, Error> {
+        let (way, runs) = (Arc::clone(&self.way), runs.iter().map(|run| run.0.clone()).collect());
+        self.ask(async move { way.remove_runs(runs).await })
     }
 
     fn collect(&mut self, within: Nanos) -> Option<Delivery<Token>> {
         let until = monotonic_ns().saturating_add(within.as_u64());
-        loop {
-            let left = Duration::from_nanos(until.saturating_sub(monotonic_ns()));
-            let arrived = Arc::clone(&self.arrived);
-            let message = self.runtime.wait(left, async move { arrived.lock().await.recv().await })??;
+        for _ in 0..REFUSED_AT_ONCE {
+            let message = self.next_message(until)?;
             let run = message.subject.split('.').nth(1);
             if !run.is_some_and(|run| self.reading.contains_key(run)) {
                 // It was left meanwhile.
@@ -343,14 +448,19 @@ impl Incoming for NatsIncoming {
             let answering = async move { acker.ack_with(answer).await };
             drop(self.runtime.wait(ATTEMPT, answering));
         }
+        None
     }
 
     fn confirm(&mut self, token: Token) -> Result<(), Error> {
-        let client = self.way.client.clone();
-        // A question, so that it fails where the consumer is gone: whoever has taken over is shown the segment again.
-        let confirming = async move { client.request(token.0, Bytes::from_static(b"+ACK")).await };
-        let done = self.runtime.wait(2 * ATTEMPT, confirming);
-        done.ok_or_else(|| unanswered("a confirmation"))?.map_err(unanswered).map(|_| ())
+        let confirming = confirm(self.way.client.clone(), token);
+        self.runtime.wait(3 * ATTEMPT, confirming).unwrap_or_else(|| Err(unanswered("a confirmation")))
+    }
+
+    fn confirm_all(&mut self, tokens: Vec<Token>) -> Vec<Result<(), Error>> {
+        let (client, count) = (self.way.client.clone(), tokens.len());
+        let confirming = join_all(tokens.into_iter().map(move |token| confirm(client.clone(), token)));
+        let confirmed = self.runtime.wait(3 * ATTEMPT, confirming);
+        confirmed.unwrap_or_else(|| (0..count).map(|_| Err(unanswered("a confirmation"))).collect())
     }
 
     fn refused(&mut self) -> BTreeMap<NodeName, u64> {
@@ -364,12 +474,14 @@ impl Incoming for NatsIncoming {
 
 impl Drop for NatsIncoming {
     fn drop(&mut self) {
-        for run in std::mem::take(&mut self.reading) {
-            run.1.abort();
-            let way = Arc::clone(&self.way);
-            // As above.
-            drop(self.runtime.wait(ATTEMPT, async move { way.leave(&run.0).await }));
+        let reading = std::mem::take(&mut self.reading);
+        for task in reading.values() {
+            task.abort();
         }
+        let way = Arc::clone(&self.way);
+        let leaving = async move { join_all(reading.keys().map(|run| way.leave(run))).await };
+        // As above.
+        drop(self.runtime.wait(ATTEMPT, leaving));
     }
 }
 

@@ -14,6 +14,8 @@ pub const RESULTS: &str = "res";
 pub const RECORDS: &str = "fleet";
 /// Longest name of a node.
 const NAME_ROOM: usize = 32;
+/// Longest id of a run.
+const RUN_ROOM: usize = 100;
 
 /// Whether it can be the name of a node: `[a-z0-9-]`, 1 to 32 of them.
 pub fn is_name(name: &str) -> bool {
@@ -31,6 +33,11 @@ pub(crate) fn squeezed(text: &str) -> String {
     let keep = |c: char| if c.is_ascii_alphanumeric() || c == '-' || c == '_' { c } else { '_' };
     let word: String = text.chars().map(keep).collect();
     if word.is_empty() { "_".to_owned() } else { word }
+}
+
+/// Whether it can be the word of a run. The server takes subjects with other words, too, even those that stand for many.
+pub(crate) fn is_run_word(word: &str) -> bool {
+    word.len() <= RUN_ROOM && squeezed(word) == word
 }
 
 /// Where commands for a node go. Each of its letters is on it, so they keep their order.
@@ -67,6 +74,16 @@ pub(crate) fn to_controller(from: &str, body: &Body) -> String {
 /// Where a node appends a segment of a run.
 pub(crate) fn segment(run: &str, node: &str) -> String {
     format!("{RESULTS}.{}.{node}", squeezed(run))
+}
+
+/// Where a node appends segments of all its runs.
+pub(crate) fn segments_of(node: &str) -> String {
+    format!("{RESULTS}.*.{node}")
+}
+
+/// A subject that the server takes from a node although it is none, and that no wildcard stands for.
+pub(crate) fn odd_segments_of(node: &str) -> String {
+    format!("{RESULTS}.>.{node}")
 }
 
 /// Where `node` says what must arrive to its controller.
@@ -125,7 +142,8 @@ pub fn permissions(node: &str) -> (Vec<String>, Vec<String>) {
 }
 
 /// What the controller may publish and hear: commands, its own inbox, and the server's orders for the one stream and the
-/// one bucket that it has. It may not delete or empty a stream, and not speak for a node.
+/// one bucket that it has. It may take results away, as it does when it confirms them; it may not delete a stream or empty the
+/// bucket, and not speak for a node.
 pub(crate) fn permissions_of_the_controller() -> (Vec<String>, Vec<String>) {
     let name = NodeName::controller().0;
     let own_inbox = format!("{}.>", inbox(&name));
@@ -141,6 +159,7 @@ pub(crate) fn permissions_of_the_controller() -> (Vec<String>, Vec<String>) {
         format!("$JS.API.STREAM.MSG.GET.{bucket}"),
         "$JS.API.INFO".to_owned(),
         format!("$JS.API.CONSUMER.NAMES.{RESULTS}"),
+        format!("$JS.API.STREAM.PURGE.{RESULTS}"),
         format!("$JS.ACK.{RESULTS}.>"),
         "$JS.FC.>".to_owned(),
     ];
@@ -194,5 +213,9 @@ mod tests {
     fn a_run_is_one_word_whatever_it_is_called() {
         assert_eq!(segment("20261121-1.x>*", "a"), "res.20261121-1_x__.a");
         assert_eq!(segment("", "a"), "res._.a");
+        for word in ["", "x:y", "*", ">", "a*", "a/b", &"x".repeat(101)] {
+            assert!(!is_run_word(word), "{word}");
+        }
+        assert!(is_run_word("20261121-1_a") && is_run_word(&"x".repeat(100)));
     }
 }

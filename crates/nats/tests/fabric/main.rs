@@ -4,6 +4,7 @@ mod captures;
 mod conformance;
 mod enrolment;
 mod faults;
+mod filling;
 mod fleet;
 mod flood;
 mod hostile;

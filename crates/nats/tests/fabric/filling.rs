@@ -1,0 +1,92 @@
+//! A node that fills the stream of results: what nobody can ever take does not stay, and there is room for other nodes.
+
+use crate::fleet::{Fleet, fabric, node};
+use crate::server::{RESULTS_ROOM, program};
+use crate::stranger::Stranger;
+use async_nats::HeaderMap;
+use packetrig_fleet::fabric::{Error, Fabric, Incoming, Outgoing, SegmentId};
+use packetrig_fleet::message::RunId;
+use packetrig_units::Nanos;
+use std::collections::{BTreeMap, BTreeSet};
+
+const LONG: Nanos = Nanos::from_secs(20);
+
+fn id(run: &str, of: &str, number: u64) -> SegmentId {
+    SegmentId { run: RunId(run.into()), attempt: 1, node: node(of), number }
+}
+
+/// How many messages the stream holds, as the server says.
+fn kept(witness: &Stranger) -> u64 {
+    let asking = witness.client.request("$JS.API.STREAM.INFO.res", "".into());
+    let answer = witness.runtime.block_on(asking).expect("the server answers");
+    let info: serde_json::Value = serde_json::from_slice(&answer.payload).expect("it is JSON");
+    info["state"]["messages"].as_u64().expect("a count")
+}
+
+#[test]
+fn what_is_appended_to_no_run_is_removed_and_counted() {
+    let Some(program) = program() else { return };
+    let fleet = Fleet::new(program);
+    let (a, b, witness) = (fleet.member("a"), fleet.member("b"), fleet.member("witness"));
+    let mut incoming = fleet.controller().incoming("1").expect("it opens");
+    fabric(&b).outgoing(&node("b")).expect("it opens").append(&id("r", "b", 0), b"x").expect("it is kept");
+    let (hostile, witness) = (Stranger::new(&fleet, &a), Stranger::witness(&fleet, &witness));
+    // The last two would stand for all runs, were they the filter of a consumer.
+    let long = "x".repeat(300);
+    let words = ["x:y", "a/b", "a*", long.as_str(), "*", ">"];
+    for word in words {
+        hostile.publish(&format!("res.{word}.a"), None, HeaderMap::new(), "evil");
+    }
+    hostile.flush();
+    let sent = u64::try_from(words.len()).expect("few");
+    assert!((0..1000).any(|_| kept(&witness) == sent + 1), "the server takes them");
+    let waiting = incoming.waiting_runs().expect("it may");
+    assert_eq!(waiting, BTreeMap::from([(RunId("r".into()), BTreeSet::new())]));
+    assert_eq!(incoming.refused(), BTreeMap::from([(node("a"), sent)]));
+    assert_eq!(kept(&witness), 1, "that of the honest node");
+    incoming.read_run(&RunId("r".into()), &BTreeSet::new()).expect("nobody else reads it");
+    assert_eq!(incoming.collect(LONG).map(|delivery| delivery.id), Some(id("r", "b", 0)));
+}
+
+#[test]
+fn a_node_that_appends_to_more_runs_than_there_can_be_loses_what_it_has() {
+    let Some(program) = program() else { return };
+    let fleet = Fleet::new(program);
+    let (a, b, witness) = (fleet.member("a"), fleet.member("b"), fleet.member("witness"));
+    let mut incoming = fleet.controller().incoming("1").expect("it opens");
+    fabric(&b).outgoing(&node("b")).expect("it opens").append(&id("r0", "b", 0), b"x").expect("it is kept");
+    let (hostile, witness) = (Stranger::new(&fleet, &a), Stranger::witness(&fleet, &witness));
+    for run in 0..1100 {
+        hostile.publish(&format!("res.r{run}.a"), None, HeaderMap::new(), "evil");
+    }
+    hostile.flush();
+    assert!((0..10_000).any(|_| kept(&witness) == 1101), "the server takes them");
+    incoming.waiting_runs().expect("it may");
+    assert_eq!((incoming.refused(), kept(&witness)), (BTreeMap::from([(node("a"), 1100)]), 1));
+}
+
+#[test]
+fn a_stream_filled_with_results_of_an_old_run_has_room_again() {
+    let Some(program) = program() else { return };
+    let fleet = Fleet::new(program);
+    let (a, b, c) = (fleet.member("a"), fleet.member("b"), fleet.member("c"));
+    let mut incoming = fleet.controller().incoming("1").expect("it opens");
+    let body = vec![7; RESULTS_ROOM / 8];
+    let (of_a, of_b) = (fabric(&a), fabric(&b));
+    let mut hostile = of_a.outgoing(&node("a")).expect("it opens");
+    let filled = (0..20).find_map(|number| hostile.append(&id("old", "a", number), &body).err());
+    assert_eq!(filled, Some(Error::Full));
+    let mut honest = of_b.outgoing(&node("b")).expect("it opens");
+    assert_eq!(honest.append(&id("r", "b", 0), &body), Err(Error::Full));
+    assert!(!incoming.is_nearly_full(), "nothing was asked yet");
+    let waiting = incoming.waiting_runs().expect("it may");
+    assert!(waiting.keys().eq([&RunId("old".into())]) && incoming.is_nearly_full());
+    let removed = incoming.discard_runs(&BTreeSet::from([RunId("old".into())])).expect("it may");
+    assert!((4..20).contains(&removed), "{removed}");
+    honest.append(&id("r", "b", 0), &body).expect("there is room again");
+    let waiting = incoming.waiting_runs().expect("it may");
+    assert!(waiting.keys().eq([&RunId("r".into())]) && !incoming.is_nearly_full());
+    // Its node has them still, and may hand them over again once the server has forgotten their names. Those of others it takes now.
+    let mut other = fabric(&c).outgoing(&node("c")).expect("it opens");
+    other.append(&id("old", "c", 0), &body).expect("the run is as good as any");
+}
