@@ -4,15 +4,15 @@
 //! who reads it, so that others can tell whether it is still needed. Delivery may repeat: after the time to confirm is over,
 //! and whenever another one reads a run from then on.
 //!
-//! All teams share the stream, and a node may append to any subject that ends with its name. So what no consumer can ever take is
-//! removed: subjects whose word is that of no run, and all of a node that has appended to more runs than any node is in.
-//!
 //! Invariant: `confirm` says Ok only when the server has forgotten the segment; one run has one reader.
 
+mod keys;
+mod listing;
+
 use crate::connection::{Access, Troubles, open};
-use crate::results::{ATTEMPT, PAUSE, SEAL, SEGMENT, stream_config};
+use crate::results::{ATTEMPT, PAUSE, stream_config};
 use crate::runtime::Runtime;
-use crate::seal::{Keys, MacKeys, is_segment_genuine};
+use crate::seal::Keys;
 use crate::subject::{self, RESULTS};
 use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, pull};
 use async_nats::jetstream::message::AckKind;
@@ -21,8 +21,9 @@ use async_nats::jetstream::{self, ErrorCode, Message};
 use async_nats::{Client, Subject};
 use bytes::Bytes;
 use futures_util::future::join_all;
-use futures_util::{StreamExt, TryStreamExt, stream};
-use packetrig_fleet::fabric::{Delivery, Error, Incoming, SegmentId};
+use futures_util::{StreamExt, TryStreamExt};
+use keys::{NodeKeys, SegmentRefusal};
+use packetrig_fleet::fabric::{Delivery, Error, Incoming};
 use packetrig_fleet::message::{NodeName, RunId};
 use packetrig_sys::clock::monotonic_ns;
 use packetrig_units::Nanos;
@@ -45,10 +46,6 @@ const UNCONFIRMED: i64 = 4096;
 const WAITING: usize = 32;
 /// Deliveries that may be refused before it is looked at something else.
 const REFUSED_AT_ONCE: usize = 256;
-/// Runs of which a node can have results that wait. One with more is not ours.
-const RUNS_OF_NODE: usize = 1024;
-/// Orders to the server that are under way at a time.
-const ORDERS_AT_ONCE: usize = 16;
 /// A consumer that nobody uses for so long is removed by the server.
 const UNUSED: Duration = Duration::from_hours(24);
 
@@ -66,26 +63,6 @@ pub struct NatsIncoming {
     refused: BTreeMap<NodeName, u64>,
     unreadable_keys: BTreeMap<NodeName, String>,
     is_nearly_full: bool,
-}
-
-/// What waits in the stream.
-#[derive(Debug, Default)]
-struct Listing {
-    /// Who reads each run.
-    runs: BTreeMap<RunId, BTreeSet<String>>,
-    /// More than half of the room is used.
-    is_nearly_full: bool,
-    /// Segments of nodes that were removed because nobody can take them.
-    removed: BTreeMap<NodeName, u64>,
-}
-
-/// The keys of nodes; `None` believes anybody, which is for tests on one machine.
-struct NodeKeys(Option<MacKeys>);
-
-impl std::fmt::Debug for NodeKeys {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("NodeKeys")
-    }
 }
 
 /// What the runtime's tasks need of it.
@@ -186,12 +163,6 @@ fn unanswered(error: impl std::fmt::Display) -> Error {
     Error::Unanswered(error.to_string())
 }
 
-/// Removes what is on these subjects, up to this number of the stream; how many messages that were.
-async fn remove(stream: &Stream, subjects: String, last: u64) -> Result<u64, Error> {
-    let removed = stream.purge().filter(subjects).sequence(last.saturating_add(1)).await;
-    removed.map(|removed| removed.purged).map_err(unanswered)
-}
-
 async fn confirm(client: Client, token: Token) -> Result<(), Error> {
     // A question, so that it fails where the consumer is gone: whoever has taken over is shown the segment again.
     let asked = client.request(token.0, Bytes::from_static(b"+ACK"));
@@ -252,58 +223,6 @@ impl Way {
         stream.delete_consumer(&name).await.map_err(unanswered).map(|_| ())
     }
 
-    async fn list(&self) -> Result<Listing, Error> {
-        let stream = self.stream().await?;
-        let mut readers = self.readers(&stream).await?;
-        let mut subjects = stream.info_with_subjects(format!("{RESULTS}.>")).await.map_err(unanswered)?;
-        let last = subjects.info.state.last_sequence;
-        let room = u64::try_from(subjects.info.config.max_bytes).unwrap_or(u64::MAX);
-        let mut listing =
-            Listing { is_nearly_full: subjects.info.state.bytes > room / 2, ..Listing::default() };
-        let mut suspects: BTreeMap<NodeName, usize> = BTreeMap::new();
-        while let Some((subject, _)) = subjects.try_next().await.map_err(unanswered)? {
-            let word = subject.split('.').nth(1).unwrap_or_default();
-            let is_run = subject::is_run_word(word);
-            if let Some(node) = subject::speaker(&subject) {
-                let runs = suspects.entry(node).or_default();
-                *runs = if is_run { runs.saturating_add(1) } else { usize::MAX };
-            }
-            if is_run && !listing.runs.contains_key(&RunId(word.to_owned())) {
-                listing.runs.insert(RunId(word.to_owned()), readers.remove(word).unwrap_or_default());
-            }
-        }
-        suspects.retain(|_, runs| *runs > RUNS_OF_NODE);
-        listing.removed = self.remove_all_of(&stream, suspects.into_keys(), last).await;
-        Ok(listing)
-    }
-
-    /// Removes everything that these nodes have in the stream, up to this number. What is theirs by right is at their places
-    /// still.
-    async fn remove_all_of(
-        &self,
-        stream: &Stream,
-        nodes: impl Iterator<Item = NodeName>,
-        last: u64,
-    ) -> BTreeMap<NodeName, u64> {
-        let removals = nodes.map(|node| async move {
-            let mut removed = 0;
-            for subjects in [subject::segments_of(&node.0), subject::odd_segments_of(&node.0)] {
-                removed += remove(stream, subjects, last).await.unwrap_or(0);
-            }
-            (node, removed)
-        });
-        let removed: Vec<_> = stream::iter(removals).buffered(ORDERS_AT_ONCE).collect().await;
-        removed.into_iter().filter(|(_, count)| *count > 0).collect()
-    }
-
-    async fn remove_runs(&self, runs: BTreeSet<String>) -> Result<u64, Error> {
-        let stream = &self.stream().await?;
-        let last = stream.cached_info().state.last_sequence;
-        let removals = runs.into_iter().map(|run| remove(stream, subject::segment(&run, "*"), last));
-        let removed: Vec<u64> = stream::iter(removals).buffered(ORDERS_AT_ONCE).try_collect().await?;
-        Ok(removed.into_iter().sum())
-    }
-
     async fn consumer(&self, stream: &Stream, run: &str) -> Result<PullConsumer, ConsumerError> {
         let name = consumer_name(run, &self.reader);
         let config = pull::Config {
@@ -337,38 +256,6 @@ impl Way {
             tokio::time::sleep(PAUSE).await;
         }
     }
-}
-
-/// Why a delivery is not taken.
-enum SegmentRefusal {
-    /// Nobody can say what it is, or its node has not sealed it. It will never be taken.
-    NotGenuine,
-    /// The key of the node cannot be read now. The server delivers it again.
-    Later(String),
-}
-
-impl NodeKeys {
-    /// Which segment it is, if its node may send it there and has sealed it.
-    fn segment_of(&self, message: &Message) -> Result<SegmentId, SegmentRefusal> {
-        let (id, json) = named_segment(message).ok_or(SegmentRefusal::NotGenuine)?;
-        let Some(keys) = &self.0 else { return Ok(id) };
-        let key = keys(&id.node).map_err(SegmentRefusal::Later)?.ok_or(SegmentRefusal::NotGenuine)?;
-        let headers = message.headers.as_ref();
-        let seal = headers.and_then(|headers| headers.get(SEAL)).ok_or(SegmentRefusal::NotGenuine)?;
-        if is_segment_genuine(&key, message.subject.as_str(), json, &message.payload, seal.as_str()) {
-            Ok(id)
-        } else {
-            Err(SegmentRefusal::NotGenuine)
-        }
-    }
-}
-
-/// What it says it is, as JSON too, if it came on the subject of that.
-fn named_segment(message: &Message) -> Option<(SegmentId, &str)> {
-    let json = message.headers.as_ref()?.get(SEGMENT)?.as_str();
-    let id: SegmentId = serde_json::from_str(json).ok()?;
-    let is_at_home = subject::segment(&id.run.0, &id.node.0) == message.subject.as_str();
-    is_at_home.then_some((id, json))
 }
 
 impl Incoming for NatsIncoming {

@@ -1,0 +1,48 @@
+//! Whose segments they are: what counts is what their node has sealed.
+
+use crate::results::{SEAL, SEGMENT};
+use crate::seal::{MacKeys, is_segment_genuine};
+use crate::subject;
+use async_nats::jetstream::Message;
+use packetrig_fleet::fabric::SegmentId;
+
+/// The keys of nodes; `None` believes anybody, which is for tests on one machine.
+pub(super) struct NodeKeys(pub(super) Option<MacKeys>);
+
+impl std::fmt::Debug for NodeKeys {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("NodeKeys")
+    }
+}
+
+/// Why a delivery is not taken.
+pub(super) enum SegmentRefusal {
+    /// Nobody can say what it is, or its node has not sealed it. It will never be taken.
+    NotGenuine,
+    /// The key of the node cannot be read now. The server delivers it again.
+    Later(String),
+}
+
+impl NodeKeys {
+    /// Which segment it is, if its node may send it there and has sealed it.
+    pub(super) fn segment_of(&self, message: &Message) -> Result<SegmentId, SegmentRefusal> {
+        let (id, json) = named_segment(message).ok_or(SegmentRefusal::NotGenuine)?;
+        let Some(keys) = &self.0 else { return Ok(id) };
+        let key = keys(&id.node).map_err(SegmentRefusal::Later)?.ok_or(SegmentRefusal::NotGenuine)?;
+        let headers = message.headers.as_ref();
+        let seal = headers.and_then(|headers| headers.get(SEAL)).ok_or(SegmentRefusal::NotGenuine)?;
+        if is_segment_genuine(&key, message.subject.as_str(), json, &message.payload, seal.as_str()) {
+            Ok(id)
+        } else {
+            Err(SegmentRefusal::NotGenuine)
+        }
+    }
+}
+
+/// What it says it is, as JSON too, if it came on the subject of that.
+fn named_segment(message: &Message) -> Option<(SegmentId, &str)> {
+    let json = message.headers.as_ref()?.get(SEGMENT)?.as_str();
+    let id: SegmentId = serde_json::from_str(json).ok()?;
+    let is_at_home = subject::segment(&id.run.0, &id.node.0) == message.subject.as_str();
+    is_at_home.then_some((id, json))
+}

@@ -1,0 +1,89 @@
+//! What waits in the stream, and what is removed from it because nobody can take it.
+//!
+//! All teams share the stream, and a node may append to any subject that ends with its name. So subjects whose word is that of no
+//! run are removed, with all else of their node; and all of a node that has appended to more runs than any node is in.
+
+use super::{Way, unanswered};
+use crate::subject::{self, RESULTS};
+use async_nats::jetstream::stream::Stream;
+use futures_util::{StreamExt, TryStreamExt, stream};
+use packetrig_fleet::fabric::Error;
+use packetrig_fleet::message::{NodeName, RunId};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Runs of which a node can have results that wait. One with more is not ours.
+const RUNS_OF_NODE: usize = 1024;
+/// Orders to the server that are under way at a time.
+const ORDERS_AT_ONCE: usize = 16;
+
+/// What waits in the stream.
+#[derive(Debug, Default)]
+pub(super) struct Listing {
+    /// Who reads each run.
+    pub(super) runs: BTreeMap<RunId, BTreeSet<String>>,
+    /// More than half of the room is used.
+    pub(super) is_nearly_full: bool,
+    /// Segments of nodes that were removed because nobody can take them.
+    pub(super) removed: BTreeMap<NodeName, u64>,
+}
+
+impl Way {
+    pub(super) async fn list(&self) -> Result<Listing, Error> {
+        let stream = self.stream().await?;
+        let mut readers = self.readers(&stream).await?;
+        let mut subjects = stream.info_with_subjects(format!("{RESULTS}.>")).await.map_err(unanswered)?;
+        let last = subjects.info.state.last_sequence;
+        let room = u64::try_from(subjects.info.config.max_bytes).unwrap_or(u64::MAX);
+        let mut listing =
+            Listing { is_nearly_full: subjects.info.state.bytes > room / 2, ..Listing::default() };
+        let mut suspects: BTreeMap<NodeName, usize> = BTreeMap::new();
+        while let Some((subject, _)) = subjects.try_next().await.map_err(unanswered)? {
+            let word = subject.split('.').nth(1).unwrap_or_default();
+            let is_run = subject::is_run_word(word);
+            if let Some(node) = subject::speaker(&subject) {
+                let runs = suspects.entry(node).or_default();
+                *runs = if is_run { runs.saturating_add(1) } else { usize::MAX };
+            }
+            if is_run && !listing.runs.contains_key(&RunId(word.to_owned())) {
+                listing.runs.insert(RunId(word.to_owned()), readers.remove(word).unwrap_or_default());
+            }
+        }
+        suspects.retain(|_, runs| *runs > RUNS_OF_NODE);
+        listing.removed = self.remove_all_of(&stream, suspects.into_keys(), last).await;
+        Ok(listing)
+    }
+
+    /// Removes everything that these nodes have in the stream, up to this number. What is theirs by right is at their places
+    /// still.
+    async fn remove_all_of(
+        &self,
+        stream: &Stream,
+        nodes: impl Iterator<Item = NodeName>,
+        last: u64,
+    ) -> BTreeMap<NodeName, u64> {
+        let removals = nodes.map(|node| async move {
+            let mut removed = 0;
+            for subjects in [subject::segments_of(&node.0), subject::odd_segments_of(&node.0)] {
+                removed += remove(stream, subjects, last).await.unwrap_or(0);
+            }
+            (node, removed)
+        });
+        let removed: Vec<_> = stream::iter(removals).buffered(ORDERS_AT_ONCE).collect().await;
+        removed.into_iter().filter(|(_, count)| *count > 0).collect()
+    }
+
+    /// Removes what waits of these runs; how many segments.
+    pub(super) async fn remove_runs(&self, runs: BTreeSet<String>) -> Result<u64, Error> {
+        let stream = &self.stream().await?;
+        let last = stream.cached_info().state.last_sequence;
+        let removals = runs.into_iter().map(|run| remove(stream, subject::segment(&run, "*"), last));
+        let removed: Vec<u64> = stream::iter(removals).buffered(ORDERS_AT_ONCE).try_collect().await?;
+        Ok(removed.into_iter().sum())
+    }
+}
+
+/// Removes what is on these subjects, up to this number of the stream; how many messages that were.
+async fn remove(stream: &Stream, subjects: String, last: u64) -> Result<u64, Error> {
+    let removed = stream.purge().filter(subjects).sequence(last.saturating_add(1)).await;
+    removed.map(|removed| removed.purged).map_err(unanswered)
+}
