@@ -3,7 +3,7 @@
 
 use crate::rig::{NODES, Rig};
 use packetrig_eval::process::pause;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{read, read_dir};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,6 +18,8 @@ pub(crate) type Name = (String, String, String);
 pub(crate) struct Sights {
     pub(crate) of_nodes: BTreeMap<Name, Vec<u8>>,
     pub(crate) stored: BTreeMap<Name, Vec<u8>>,
+    /// Packs that were read.
+    packs: BTreeSet<String>,
 }
 
 /// What it comes to.
@@ -75,7 +77,7 @@ impl Watcher {
     /// What was seen since this was asked last.
     pub(crate) fn compare(&self) -> Comparison {
         let waiting = self.waiting();
-        let Sights { of_nodes, stored } = std::mem::take(&mut *own(&self.sights));
+        let Sights { of_nodes, stored, .. } = std::mem::take(&mut *own(&self.sights));
         let mut result = Comparison { had: of_nodes.len(), ..Comparison::default() };
         for (name, bytes) in &of_nodes {
             match stored.get(name) {
@@ -117,10 +119,11 @@ fn look(spools: &[(String, PathBuf)], runs: &Path, sights: &mut Sights) {
     for place in ["runs", "stray"] {
         for (run, directory) in entries(&runs.join(place)) {
             let run = run.trim_end_matches(".partial").to_owned();
-            for (part, segments) in entries(&directory.join("segments")) {
-                if let Some((node, attempt)) = part.rsplit_once('.') {
-                    let run = format!("{run}.{attempt}");
-                    keep(&segments, |file| (run.clone(), node.to_owned(), file), &mut sights.stored);
+            for (file, pack) in entries(&directory.join("segments")) {
+                let is_pack = pack.extension().is_some_and(|ending| ending == "pack");
+                // Whole or not there, and never changed.
+                if is_pack && !file.starts_with('.') && sights.packs.insert(file) {
+                    of_pack(&run, &read(&pack).unwrap_or_default(), &mut sights.stored);
                 }
             }
         }
@@ -131,6 +134,24 @@ fn of_spool(node: &str, spool: &Path, into: &mut BTreeMap<Name, Vec<u8>>) {
     for (run, directory) in entries(spool) {
         keep(&directory, |file| (run.clone(), node.to_owned(), file), into);
     }
+}
+
+/// What a pack has: for each segment a line with its name and length, and its bytes.
+fn of_pack(run: &str, mut bytes: &[u8], into: &mut BTreeMap<Name, Vec<u8>>) {
+    while let Some((name, length, rest)) = next_header(bytes) {
+        let Some((segment, rest)) = rest.split_at_checked(length) else { return };
+        let (part, file) = name.split_once('/').unwrap_or_default();
+        let (node, attempt) = part.rsplit_once('.').unwrap_or_default();
+        let name = (format!("{run}.{attempt}"), node.to_owned(), file.to_owned());
+        into.entry(name).or_insert_with(|| segment.to_vec());
+        bytes = rest;
+    }
+}
+
+fn next_header(bytes: &[u8]) -> Option<(&str, usize, &[u8])> {
+    let end = bytes.iter().position(|byte| *byte == b'\n')?;
+    let (name, length) = std::str::from_utf8(&bytes[..end]).ok()?.rsplit_once(' ')?;
+    Some((name, length.parse().ok()?, &bytes[end + 1..]))
 }
 
 /// Files are whole or not there; what has a name never changes.
