@@ -1,0 +1,82 @@
+//! Results that come after the report of their run: the report is written again with them.
+//!
+//! However many come together, a report is written once.
+
+use super::{PartKey, Slot};
+use crate::open_run::OpenRun;
+use packetrig_fleet::{NodeName, RunId};
+use packetrig_store::{Error, Gathered};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+impl Slot {
+    /// Writes reports of earlier runs again that lacked one of these parts.
+    pub(super) fn complete_late<'a>(
+        &self,
+        parts: impl Iterator<Item = &'a PartKey>,
+    ) -> BTreeMap<PartKey, Result<String, Error>> {
+        let mut of_runs: BTreeMap<&RunId, Vec<&PartKey>> = BTreeMap::new();
+        for key in parts.filter(|key| self.under_way(&key.run, &key.node).is_none()) {
+            of_runs.entry(&key.run).or_default().push(key);
+        }
+        let mut completed = BTreeMap::new();
+        for (run, keys) in of_runs {
+            match self.complete(run, &keys) {
+                Ok(told) => completed.extend(told.into_iter().map(|(key, told)| (key, Ok(told)))),
+                Err(error) => {
+                    let error = Arc::new(error);
+                    let failed = |key: &PartKey| (key.clone(), Err(Error::OfBatch(Arc::clone(&error))));
+                    completed.extend(keys.into_iter().map(failed));
+                }
+            }
+        }
+        completed
+    }
+
+    /// The same for all nodes that its report lacks.
+    pub(super) fn complete_all(&self, run: &RunId) -> Vec<String> {
+        let written = self.catalogue.open_run(run).ok().flatten();
+        let Some(open) = written.and_then(|written| OpenRun::read(&written).ok()) else { return Vec::new() };
+        let (attempt, missing) = open.missing();
+        let key = |node: NodeName| PartKey { run: run.clone(), attempt, node };
+        let keys: Vec<PartKey> = missing.into_iter().map(key).collect();
+        // What cannot be written now is tried again when the results are collected.
+        let completed = self.complete(run, &keys.iter().collect::<Vec<_>>()).unwrap_or_default();
+        completed.into_iter().map(|(_, told)| told).collect()
+    }
+
+    /// Writes the report of an earlier run again, with those of the parts that were missing there and are here now. Says so of
+    /// each.
+    fn complete(&self, run: &RunId, parts: &[&PartKey]) -> Result<Vec<(PartKey, String)>, Error> {
+        let mut whole = Vec::new();
+        for key in parts {
+            if self.catalogue.is_part_whole(run, key.attempt, &key.node)? {
+                whole.push(*key);
+            }
+        }
+        if whole.is_empty() {
+            return Ok(Vec::new());
+        }
+        let Some(written) = self.catalogue.open_run(run)? else { return Ok(Vec::new()) };
+        let Ok(mut open) = OpenRun::read(&written) else { return Ok(Vec::new()) };
+        let mut taken_in = Vec::new();
+        for key in whole {
+            if !open.misses(key.attempt, &key.node) {
+                continue;
+            }
+            let gathered = self.catalogue.gather_late(run, key.attempt, &key.node)?;
+            if let Some(Gathered { result: Some(result), doubts, .. }) = gathered {
+                open.take_in(&key.node, result, doubts);
+                taken_in.push(key);
+            }
+        }
+        if taken_in.is_empty() {
+            return Ok(Vec::new());
+        }
+        // The plan was read before: if it cannot be now, its file is not what it was.
+        let Ok(report) = open.report(&self.catalogue.document(run)?) else { return Ok(Vec::new()) };
+        let written = open.written().ok().filter(|_| !open.is_whole());
+        self.catalogue.complete(&report, written.as_deref())?;
+        Ok(taken_in.into_iter().map(|key| (key.clone(), open.summary(&key.node))).collect())
+    }
+}
