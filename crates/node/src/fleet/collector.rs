@@ -3,7 +3,7 @@
 //! Segments that wait are stored together: what the disk takes does not grow with the number of nodes they came from. Which runs
 //! are read is decided in [`reading`].
 //!
-//! Invariant: a segment is confirmed to the fabric only after the shelf has stored it.
+//! Invariant: a segment is confirmed to the fabric only after the store has stored it.
 
 mod reading;
 #[cfg(test)]
@@ -32,7 +32,7 @@ const MOST_TOGETHER: usize = 64;
 const BYTES_TOGETHER: usize = 16 << 20;
 
 /// Where segments are stored for good.
-pub trait Shelf: Send {
+pub trait ResultStore: Send {
     /// Stores segments, those again that are there already. What is wrong with one changes nothing for the others.
     fn store(&mut self, segments: &[ReceivedSegment]) -> StoredBatch;
     /// Whether this run has ended here: what comes late belongs to it.
@@ -52,23 +52,23 @@ pub struct ReceivedSegment {
 #[derive(Debug, Default)]
 pub struct StoredBatch {
     /// One for each segment, in order.
-    pub outcomes: Vec<Result<(), ShelfError>>,
+    pub outcomes: Vec<Result<(), ResultStoreError>>,
     /// What is stored now of each part of a run to which they belong.
-    pub parts: Vec<Arrival>,
+    pub parts: Vec<PartUpdate>,
 }
 
 /// Why a segment was not stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ShelfError {
+pub enum ResultStoreError {
     /// For now: the disk is full, or the catalogue is in use. The fabric brings it again.
     ForNow(String),
-    /// For ever: nobody can read it. What the shelf has room for was set aside; it must not come again.
+    /// For ever: nobody can read it. What the store has room for was set aside; it must not come again.
     Unreadable(String),
 }
 
-/// What is on the shelf of a node's part in a run.
+/// What is stored of a node's part in a run.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Shelved {
+pub struct StoredPart {
     /// The first number that is not stored; the node may delete what is below.
     pub below: u64,
     /// The node's result, when all of it is stored and it reached its end.
@@ -85,33 +85,30 @@ pub struct Shelved {
 
 /// Segments of a node were stored.
 #[derive(Clone, Debug)]
-pub struct Arrival {
+pub struct PartUpdate {
     /// Whose they are.
     pub node: NodeName,
     /// Of which run and attempt, and up to where that is stored.
     pub mark: Watermark,
     /// What is stored of it.
-    pub shelved: Shelved,
+    pub contents: StoredPart,
 }
 
-/// What the collector tells.
+/// What happened at the collector.
 #[derive(Debug)]
-pub(super) enum Told {
-    Arrival(Box<Arrival>),
+pub(super) enum CollectorEvent {
+    /// Segments of a node were stored.
+    Stored(Box<PartUpdate>),
     /// Something could not be stored; it comes again.
     Trouble(String),
     /// So many segments of a node will never be stored.
-    Refused {
-        node: NodeName,
-        count: u64,
-        why: String,
-    },
+    Refused { node: NodeName, count: u64, why: String },
 }
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Collector {
-    told: Receiver<Told>,
+    events: Receiver<CollectorEvent>,
     wanted: Sender<RunId>,
     is_drained: Arc<AtomicBool>,
     over: Arc<AtomicBool>,
@@ -121,20 +118,20 @@ pub(super) struct Collector {
 impl Collector {
     pub(super) fn start<I: Incoming + 'static, R: Records + 'static>(
         incoming: I,
-        shelf: Box<dyn Shelf>,
+        store: Box<dyn ResultStore>,
         others: OtherRuns<R>,
     ) -> Result<Self, Error> {
-        let (tell, told) = unbounded();
-        let (wanted, wishes) = unbounded();
+        let (event_sender, events) = unbounded();
+        let (wanted, wanted_runs) = unbounded();
         let over = Arc::new(AtomicBool::new(false));
         let is_drained = Arc::new(AtomicBool::new(false));
         let thread = {
             let over = Arc::clone(&over);
             let reading = RunReading::new(incoming, others, Arc::clone(&is_drained));
-            let body = move || collect(reading, shelf, (&tell, &wishes), &over);
+            let body = move || collect(reading, store, (&event_sender, &wanted_runs), &over);
             Builder::new().name("collector".to_owned()).spawn(body).map_err(Error::Thread)?
         };
-        Ok(Self { told, wanted, is_drained, over, thread: Some(thread) })
+        Ok(Self { events, wanted, is_drained, over, thread: Some(thread) })
     }
 
     /// Results of this run are taken in from now on.
@@ -148,9 +145,9 @@ impl Collector {
         self.is_drained.load(Ordering::Acquire)
     }
 
-    /// What came since it was asked last.
-    pub(super) fn news(&self) -> Option<Told> {
-        self.told.try_recv().ok()
+    /// The next event, if there is one.
+    pub(super) fn next_event(&self) -> Option<CollectorEvent> {
+        self.events.try_recv().ok()
     }
 }
 
@@ -166,22 +163,22 @@ impl Drop for Collector {
 
 fn collect<I: Incoming, R: Records>(
     mut reading: RunReading<I, R>,
-    mut shelf: Box<dyn Shelf>,
-    (tell, wishes): (&Sender<Told>, &Receiver<RunId>),
+    mut store: Box<dyn ResultStore>,
+    (event_sender, wanted_runs): (&Sender<CollectorEvent>, &Receiver<RunId>),
     over: &AtomicBool,
 ) {
     while !over.load(Ordering::Acquire) {
-        reading.follow(wishes, &*shelf);
+        reading.follow(wanted_runs, &*store);
         let incoming = &mut reading.incoming;
         let deliveries = take_waiting(incoming);
         let mut events = refusals(incoming);
         if !deliveries.is_empty() {
-            events.extend(store(incoming, &mut *shelf, deliveries));
+            events.extend(store_together(incoming, &mut *store, deliveries));
         }
         events.extend(reading.take_events());
         for event in events {
             // Whoever started this may be about to end it.
-            tell.send(event).unwrap_or(());
+            event_sender.send(event).unwrap_or(());
         }
     }
 }
@@ -201,60 +198,62 @@ fn take_waiting<I: Incoming>(incoming: &mut I) -> Vec<Delivery<I::Token>> {
 }
 
 /// What the fabric did not let through.
-fn refusals<I: Incoming>(incoming: &mut I) -> Vec<Told> {
+fn refusals<I: Incoming>(incoming: &mut I) -> Vec<CollectorEvent> {
     let why = "not sealed by that node";
     let refused = incoming.refused().into_iter();
-    let refused = refused.map(|(node, count)| Told::Refused { node, count, why: why.to_owned() });
-    let mut events: Vec<Told> = refused.collect();
+    let refused = refused.map(|(node, count)| CollectorEvent::Refused { node, count, why: why.to_owned() });
+    let mut events: Vec<CollectorEvent> = refused.collect();
     events.extend(incoming.unreadable_keys().into_iter().map(|(node, why)| {
-        Told::Trouble(format!("segments of {node} have to wait: the key of the node cannot be read: {why}"))
+        CollectorEvent::Trouble(format!(
+            "segments of {node} have to wait: the key of the node cannot be read: {why}"
+        ))
     }));
     events
 }
 
 /// Stores segments together and confirms those that are stored, or never will be.
-fn store<I: Incoming>(
+fn store_together<I: Incoming>(
     incoming: &mut I,
-    shelf: &mut dyn Shelf,
+    store: &mut dyn ResultStore,
     deliveries: Vec<Delivery<I::Token>>,
-) -> Vec<Told> {
+) -> Vec<CollectorEvent> {
     let mut segments = Vec::with_capacity(deliveries.len());
     let mut tokens = Vec::with_capacity(deliveries.len());
     for Delivery { id, body, token } in deliveries {
         segments.push(ReceivedSegment { id, body });
         tokens.push(token);
     }
-    let StoredBatch { outcomes, parts } = shelf.store(&segments);
+    let StoredBatch { outcomes, parts } = store.store(&segments);
     let mut events = Vec::new();
     let mut finished = Vec::new();
     let mut finished_tokens = Vec::new();
     for ((ReceivedSegment { id, .. }, token), outcome) in segments.into_iter().zip(tokens).zip(outcomes) {
-        if let Err(ShelfError::ForNow(error)) = outcome {
-            events.push(Told::Trouble(format!("segment {id} was not stored: {error}")));
+        if let Err(ResultStoreError::ForNow(error)) = outcome {
+            events.push(CollectorEvent::Trouble(format!("segment {id} was not stored: {error}")));
         } else {
             finished.push((id, outcome));
             finished_tokens.push(token);
         }
     }
     let confirmed = incoming.confirm_all(finished_tokens);
-    events.extend(told(finished, confirmed, parts));
+    events.extend(confirmed_events(finished, confirmed, parts));
     events
 }
 
 /// What is told of segments that the fabric was told to forget, and of the parts they belong to. Of a part of which nothing was
 /// confirmed nothing is told: somebody else may read its run by now.
-fn told(
-    finished: Vec<(SegmentId, Result<(), ShelfError>)>,
+fn confirmed_events(
+    finished: Vec<(SegmentId, Result<(), ResultStoreError>)>,
     confirmed: Vec<Result<(), fabric::Error>>,
-    parts: Vec<Arrival>,
-) -> Vec<Told> {
+    parts: Vec<PartUpdate>,
+) -> Vec<CollectorEvent> {
     let mut events = Vec::new();
     let mut stored = BTreeSet::new();
     for ((id, outcome), confirmed) in finished.into_iter().zip(confirmed) {
         match (confirmed, outcome) {
-            (Err(error), _) => events.push(Told::Trouble(format!("segment {id}: {error}"))),
-            (Ok(()), Err(ShelfError::Unreadable(why) | ShelfError::ForNow(why))) => {
-                events.push(Told::Refused { node: id.node, count: 1, why });
+            (Err(error), _) => events.push(CollectorEvent::Trouble(format!("segment {id}: {error}"))),
+            (Ok(()), Err(ResultStoreError::Unreadable(why) | ResultStoreError::ForNow(why))) => {
+                events.push(CollectorEvent::Refused { node: id.node, count: 1, why });
             }
             (Ok(()), Ok(())) => {
                 stored.insert((id.run, id.attempt, id.node));
@@ -262,7 +261,7 @@ fn told(
         }
     }
     let is_told =
-        |part: &Arrival| stored.contains(&(part.mark.run.clone(), part.mark.attempt, part.node.clone()));
-    events.extend(parts.into_iter().filter(is_told).map(|part| Told::Arrival(Box::new(part))));
+        |part: &PartUpdate| stored.contains(&(part.mark.run.clone(), part.mark.attempt, part.node.clone()));
+    events.extend(parts.into_iter().filter(is_told).map(|part| CollectorEvent::Stored(Box::new(part))));
     events
 }

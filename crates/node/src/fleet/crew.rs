@@ -1,7 +1,7 @@
 //! What a run on a fleet has beside its machine: the run's record, the collector, the clocks of its nodes.
 
 use super::Note;
-use super::collector::{Arrival, Collector, Shelved, Told};
+use super::collector::{Collector, CollectorEvent, PartUpdate, StoredPart};
 use super::findings::ToldFindings;
 use super::leadership::Leadership;
 use super::shares::NodeShares;
@@ -83,11 +83,11 @@ impl<'a, R: Records> FleetCrew<'a, R> {
     }
 
     /// What is stored already of an attempt that another controller began.
-    pub(super) fn put_on_hand(&mut self, attempt: u32, on_hand: Vec<(NodeName, Shelved)>) {
+    pub(super) fn put_on_hand(&mut self, attempt: u32, on_hand: Vec<(NodeName, StoredPart)>) {
         self.attempt = attempt;
-        for (node, shelved) in on_hand {
-            let mark = Watermark { run: self.run.clone(), attempt, below: shelved.below };
-            self.arrived(Arrival { node, mark, shelved });
+        for (node, contents) in on_hand {
+            let mark = Watermark { run: self.run.clone(), attempt, below: contents.below };
+            self.arrived(PartUpdate { node, mark, contents });
         }
     }
 
@@ -96,10 +96,10 @@ impl<'a, R: Records> FleetCrew<'a, R> {
         self.marks
     }
 
-    fn arrived(&mut self, arrival: Arrival) {
-        let Arrival { node, mark, shelved } = arrival;
+    fn arrived(&mut self, arrival: PartUpdate) {
+        let PartUpdate { node, mark, contents } = arrival;
         self.news.push_back(News::Post(node.clone(), Body::Stored(mark.clone())));
-        if let Some(completed) = shelved.completed {
+        if let Some(completed) = contents.completed {
             self.find(completed);
             return;
         }
@@ -110,15 +110,15 @@ impl<'a, R: Records> FleetCrew<'a, R> {
         if mark.attempt != self.attempt {
             return;
         }
-        if let Some(why) = shelved.cut_short {
+        if let Some(why) = contents.cut_short {
             self.find(format!("node {node} did not get to its end: {why}"));
         } else {
-            let doubts = shelved.doubts.into_iter().map(|doubt| format!("node {doubt}"));
+            let doubts = contents.doubts.into_iter().map(|doubt| format!("node {doubt}"));
             self.news.extend(doubts.map(|doubt| News::Event(Event::Doubted(doubt))));
         }
-        shelved.elsewhere.into_iter().for_each(|capture| self.find(format!("node {capture}")));
+        contents.elsewhere.into_iter().for_each(|capture| self.find(format!("node {capture}")));
         // Last: it may be the end of the run.
-        if let Some(result) = shelved.result {
+        if let Some(result) = contents.result {
             self.news.push_back(News::Event(Event::Collected(node, result)));
         }
     }
@@ -166,10 +166,10 @@ impl<R: Records> Crew for FleetCrew<'_, R> {
         if self.leadership.is_lost() && !std::mem::replace(&mut self.is_deposed, true) {
             return Ok(Some(News::Event(Event::Deposed)));
         }
-        match self.collector.news() {
-            Some(Told::Arrival(arrival)) => self.arrived(*arrival),
-            Some(Told::Trouble(text)) => self.find(text),
-            Some(Told::Refused { node, count, why }) => self.refused(&node, count, &why),
+        match self.collector.next_event() {
+            Some(CollectorEvent::Stored(arrival)) => self.arrived(*arrival),
+            Some(CollectorEvent::Trouble(text)) => self.find(text),
+            Some(CollectorEvent::Refused { node, count, why }) => self.refused(&node, count, &why),
             None => {}
         }
         Ok(self.news.pop_front())

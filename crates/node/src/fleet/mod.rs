@@ -18,7 +18,7 @@ mod shelf;
 #[cfg(test)]
 mod tests;
 
-pub use collector::{Arrival, ReceivedSegment, Shelf, ShelfError, Shelved, StoredBatch};
+pub use collector::{PartUpdate, ReceivedSegment, ResultStore, ResultStoreError, StoredBatch, StoredPart};
 pub use fetch::{FetchError, FetchProgress, FetchUser, fetch_capture};
 pub use leading::{HeldNodes, LeftRun, Leftover, WhileBlocked};
 pub use roster::{KnownNodes, Roster};
@@ -29,7 +29,7 @@ use crate::clock::Responder;
 use crate::control::User;
 use crate::error::Error;
 use crate::local::{Ended, Ground, RunOptions, facts, preparation};
-use collector::{Collector, OtherRuns, Told};
+use collector::{Collector, CollectorEvent, OtherRuns};
 use leadership::Leadership;
 use packetrig_fleet::controller::{Controller, Limits, Policies, RunRecord};
 use packetrig_fleet::fabric::{Endpoint as _, Fabric, Records};
@@ -63,8 +63,8 @@ pub struct Charge {
     /// Seals the probes of clocks.
     pub key: ClockKey,
     /// Where results are stored.
-    pub shelf: Box<dyn Shelf>,
-    /// Told how far a run is, before what that says is sent.
+    pub shelf: Box<dyn ResultStore>,
+    /// CollectorEvent how far a run is, before what that says is sent.
     pub note: Note,
     /// With how many nodes a run starts and goes on.
     pub policies: Policies,
@@ -190,7 +190,7 @@ where
         (record, elsewhere): (RunRecord, BTreeSet<NodeName>),
         document: &str,
         options: &RunOptions,
-        (on_hand, user): (Vec<(NodeName, Shelved)>, User<'_>),
+        (on_hand, user): (Vec<(NodeName, StoredPart)>, User<'_>),
     ) -> Result<Ended, Error> {
         self.call()?;
         let facts = facts(document, options, record.members());
@@ -223,10 +223,10 @@ where
     ) -> Result<Vec<(NodeName, RunId, u64)>, Error> {
         let mut until = now() + patience;
         loop {
-            while let Some(news) = self.collector.news() {
+            while let Some(news) = self.collector.next_event() {
                 // What could not be stored comes again.
-                let Told::Arrival(arrival) = news else { continue };
-                if let Some(completed) = arrival.shelved.completed.clone() {
+                let CollectorEvent::Stored(arrival) = news else { continue };
+                if let Some(completed) = arrival.contents.completed.clone() {
                     told(completed);
                 }
                 self.endpoint.post(&arrival.node, Body::Stored(arrival.mark)).unwrap_or(());
@@ -327,7 +327,7 @@ fn say_every(nodes: usize, drain: Nanos) -> Nanos {
 #[derive(Debug, Default)]
 struct HasAlready {
     /// Results that are stored.
-    on_hand: Vec<(NodeName, Shelved)>,
+    on_hand: Vec<(NodeName, StoredPart)>,
     shares: Option<NodeShares>,
     /// Its record is not changed.
     writes_no_record: bool,

@@ -4,7 +4,7 @@
 
 mod late;
 
-use super::collector::{Arrival, ReceivedSegment, Shelf, ShelfError, Shelved, StoredBatch};
+use super::collector::{PartUpdate, ReceivedSegment, ResultStore, ResultStoreError, StoredBatch, StoredPart};
 use crate::open_run::OpenRun;
 use packetrig_fleet::controller::RunRecord;
 use packetrig_fleet::fabric::SegmentId;
@@ -34,7 +34,7 @@ struct Slot {
     nodes: Option<BTreeSet<String>>,
     quota: RunQuota,
     /// What is known of parts that are whole. A part is put together once, however often its segments come again.
-    whole: BTreeMap<WholePart, Shelved>,
+    whole: BTreeMap<WholePart, StoredPart>,
 }
 
 /// A part of the run under way that is stored to its end.
@@ -110,14 +110,14 @@ impl RunShelf {
     }
 
     /// What of the run under way is stored already: whoever takes it up is not told again.
-    pub fn on_hand(&self, record: &RunRecord) -> Vec<(NodeName, Shelved)> {
+    pub fn on_hand(&self, record: &RunRecord) -> Vec<(NodeName, StoredPart)> {
         let mut slot = self.own();
         let mut on_hand = Vec::new();
         for node in &record.nodes {
             let (run, attempt) = (&record.head.run, record.head.attempt);
             let below = slot.catalogue.watermark(run, attempt, node).unwrap_or(0);
-            if let Ok(shelved) = slot.part(run, attempt, node) {
-                on_hand.push((node.clone(), Shelved { below, ..shelved }));
+            if let Ok(contents) = slot.part(run, attempt, node) {
+                on_hand.push((node.clone(), StoredPart { below, ..contents }));
             }
         }
         on_hand
@@ -180,7 +180,7 @@ impl RunShelf {
     }
 }
 
-impl Shelf for RunShelf {
+impl ResultStore for RunShelf {
     fn knows(&self, run: &RunId) -> bool {
         self.own().catalogue.document(run).is_ok()
     }
@@ -214,7 +214,7 @@ impl Slot {
         let (parts, failed) = self.stored_parts(parts);
         for (ReceivedSegment { id, .. }, outcome) in segments.iter().zip(&mut outcomes) {
             if let Some(why) = failed.get(&PartKey::of(id)).filter(|_| outcome.is_ok()) {
-                *outcome = Err(ShelfError::ForNow(why.clone()));
+                *outcome = Err(ResultStoreError::ForNow(why.clone()));
             }
         }
         StoredBatch { outcomes, parts }
@@ -234,15 +234,22 @@ impl Slot {
     /// What is told to the fabric of a segment. Other bytes under a name that is stored come from a disk that lost what it had:
     /// what came first counts, and the node need not send it for ever. What is beyond a quota stays with its node, which is
     /// told no higher number; the fabric need not hold it meanwhile.
-    fn settled(&self, id: &SegmentId, body: &[u8], answer: Result<Stored, Error>) -> Result<(), ShelfError> {
+    fn settled(
+        &self,
+        id: &SegmentId,
+        body: &[u8],
+        answer: Result<Stored, Error>,
+    ) -> Result<(), ResultStoreError> {
         match answer {
             Ok(_) | Err(Error::Differs(_) | Error::RunQuota { .. } | Error::LateQuota { .. }) => Ok(()),
             Err(error) if error.is_unreadable() => {
                 let why = error.to_string();
-                self.catalogue.set_aside(id, body).map_err(|error| ShelfError::ForNow(error.to_string()))?;
-                Err(ShelfError::Unreadable(why))
+                self.catalogue
+                    .set_aside(id, body)
+                    .map_err(|error| ResultStoreError::ForNow(error.to_string()))?;
+                Err(ResultStoreError::Unreadable(why))
             }
-            Err(error) => Err(ShelfError::ForNow(error.to_string())),
+            Err(error) => Err(ResultStoreError::ForNow(error.to_string())),
         }
     }
 
@@ -250,7 +257,7 @@ impl Slot {
     fn stored_parts(
         &mut self,
         parts: BTreeMap<PartKey, Vec<String>>,
-    ) -> (Vec<Arrival>, BTreeMap<PartKey, String>) {
+    ) -> (Vec<PartUpdate>, BTreeMap<PartKey, String>) {
         let mut completed = self.complete_late(parts.keys());
         let mut arrivals = Vec::with_capacity(parts.len());
         let mut failed = BTreeMap::new();
@@ -269,13 +276,13 @@ impl Slot {
         key: &PartKey,
         doubts: Vec<String>,
         completed: Option<String>,
-    ) -> Result<Arrival, Error> {
+    ) -> Result<PartUpdate, Error> {
         let PartKey { run, attempt, node } = key;
-        let mut shelved = self.part(run, *attempt, node)?;
-        shelved.doubts.extend(doubts);
+        let mut contents = self.part(run, *attempt, node)?;
+        contents.doubts.extend(doubts);
         let below = self.catalogue.watermark(run, *attempt, node)?;
         let mark = Watermark { run: run.clone(), attempt: *attempt, below };
-        Ok(Arrival { node: node.clone(), mark, shelved: Shelved { below, completed, ..shelved } })
+        Ok(PartUpdate { node: node.clone(), mark, contents: StoredPart { below, completed, ..contents } })
     }
 
     fn under_way(&self, run: &RunId, node: &NodeName) -> Option<&Draft> {
@@ -283,17 +290,17 @@ impl Slot {
     }
 
     /// What is stored of a node's part in the run under way, once that is whole. It is put together once.
-    fn part(&mut self, run: &RunId, attempt: u32, node: &NodeName) -> Result<Shelved, Error> {
+    fn part(&mut self, run: &RunId, attempt: u32, node: &NodeName) -> Result<StoredPart, Error> {
         let part = (attempt, node.clone());
         if let Some(known) = self.whole.get(&part) {
             return Ok(known.clone());
         }
         let draft = self.under_way(run, node);
         let gathered = draft.map(|draft| draft.assemble(&self.catalogue, attempt, node)).transpose()?;
-        let Some(gathered) = gathered.flatten() else { return Ok(Shelved::default()) };
-        let shelved = whole_part(node, gathered);
-        self.whole.insert(part, shelved.clone());
-        Ok(shelved)
+        let Some(gathered) = gathered.flatten() else { return Ok(StoredPart::default()) };
+        let contents = whole_part(node, gathered);
+        self.whole.insert(part, contents.clone());
+        Ok(contents)
     }
 }
 
@@ -308,7 +315,7 @@ fn nodes_of(record: &Value) -> Option<BTreeSet<String>> {
 }
 
 /// What is told of a part that is stored to its end.
-fn whole_part(node: &NodeName, gathered: Gathered) -> Shelved {
+fn whole_part(node: &NodeName, gathered: Gathered) -> StoredPart {
     let cut_short = gathered.result.is_none().then(|| last_words(&gathered));
     let Gathered { mut result, mut doubts, elsewhere, .. } = gathered;
     // Whose segments they are is known; a result that names another node would count as that node's.
@@ -316,7 +323,7 @@ fn whole_part(node: &NodeName, gathered: Gathered) -> Shelved {
         doubts.push(format!("{node}: its result says that it is of node `{}`", result.node));
         result.node.clone_from(&node.0);
     }
-    Shelved { result: result.map(Arc::new), cut_short, doubts, elsewhere, ..Shelved::default() }
+    StoredPart { result: result.map(Arc::new), cut_short, doubts, elsewhere, ..StoredPart::default() }
 }
 
 /// A node that has used up its share is named once; the count of what was refused is in the catalogue.

@@ -1,6 +1,8 @@
 //! Runs on several nodes in one process, on a data plane without frames.
 
-use super::{Arrival, Charge, Fleet, ReceivedSegment, Shelf, ShelfError, Shelved, StoredBatch};
+use super::{
+    Charge, Fleet, PartUpdate, ReceivedSegment, ResultStore, ResultStoreError, StoredBatch, StoredPart,
+};
 use crate::clock::Responder;
 use crate::supervisor::Watch;
 use crate::uplink::Uplink;
@@ -168,7 +170,7 @@ fn received_hundred() -> ReceiveResult {
 #[derive(Clone, Debug, Default)]
 struct Memory(Arc<Mutex<BTreeMap<SegmentId, Segment>>>);
 
-impl Shelf for Memory {
+impl ResultStore for Memory {
     fn knows(&self, _: &RunId) -> bool {
         true
     }
@@ -177,9 +179,9 @@ impl Shelf for Memory {
         let mut batch = StoredBatch::default();
         for ReceivedSegment { id, body } in segments {
             let stored = self.store_segment(id, body);
-            batch.outcomes.push(stored.map(|shelved| {
-                let mark = Watermark { run: id.run.clone(), attempt: id.attempt, below: shelved.below };
-                batch.parts.push(Arrival { node: id.node.clone(), mark, shelved });
+            batch.outcomes.push(stored.map(|contents| {
+                let mark = Watermark { run: id.run.clone(), attempt: id.attempt, below: contents.below };
+                batch.parts.push(PartUpdate { node: id.node.clone(), mark, contents });
             }));
         }
         batch
@@ -187,10 +189,10 @@ impl Shelf for Memory {
 }
 
 impl Memory {
-    fn store_segment(&self, id: &SegmentId, body: &[u8]) -> Result<Shelved, ShelfError> {
+    fn store_segment(&self, id: &SegmentId, body: &[u8]) -> Result<StoredPart, ResultStoreError> {
         let key = Key { run: id.run.clone(), attempt: id.attempt, number: id.number };
         let segment = Segment::decode(&key, body);
-        let segment = segment.map_err(|error| ShelfError::Unreadable(error.to_string()))?;
+        let segment = segment.map_err(|error| ResultStoreError::Unreadable(error.to_string()))?;
         let mut all = self.0.lock().unwrap();
         all.insert(id.clone(), segment);
         let of_node = |number| SegmentId { number, ..id.clone() };
@@ -202,8 +204,8 @@ impl Memory {
         let result = (whole && !bytes.is_empty())
             .then(|| value::unpack::<NodeResult>(&bytes).map(Arc::new))
             .transpose()
-            .map_err(|error| ShelfError::ForNow(error.to_string()))?;
-        Ok(Shelved { below, result, cut_short: None, ..Shelved::default() })
+            .map_err(|error| ResultStoreError::ForNow(error.to_string()))?;
+        Ok(StoredPart { below, result, cut_short: None, ..StoredPart::default() })
     }
 }
 

@@ -5,7 +5,7 @@
 //!
 //! Invariant: between two looks at the deliveries of its own runs, a controller opens at most one late run.
 
-use super::{Shelf, Told};
+use super::{CollectorEvent, ResultStore};
 use crate::agent::now;
 use crossbeam_channel::Receiver;
 use packetrig_fleet::RunId;
@@ -35,7 +35,7 @@ const LOOK_OFTEN: Nanos = Nanos::from_millis(500);
 pub(in super::super) struct OtherRuns<R> {
     pub(in super::super) records: R,
     pub(in super::super) watch: ReignWatch,
-    /// Those too that the shelf does not know.
+    /// Those too that the store does not know.
     pub(in super::super) reads_all: bool,
 }
 
@@ -57,7 +57,7 @@ pub(super) struct RunReading<I, R> {
     look_at: Option<MonoTime>,
     /// The last look has found nothing that is to be read here.
     is_drained: Arc<AtomicBool>,
-    events: Vec<Told>,
+    events: Vec<CollectorEvent>,
 }
 
 impl<I: Incoming, R: Records> RunReading<I, R> {
@@ -77,13 +77,13 @@ impl<I: Incoming, R: Records> RunReading<I, R> {
     }
 
     /// What there is to tell.
-    pub(super) fn take_events(&mut self) -> Vec<Told> {
+    pub(super) fn take_events(&mut self) -> Vec<CollectorEvent> {
         std::mem::take(&mut self.events)
     }
 
     /// Reads what is wanted and not read yet; what could not be done is tried again.
-    pub(super) fn follow(&mut self, wishes: &Receiver<RunId>, shelf: &dyn Shelf) {
-        self.wanted.extend(wishes.try_iter());
+    pub(super) fn follow(&mut self, wanted_runs: &Receiver<RunId>, store: &dyn ResultStore) {
+        self.wanted.extend(wanted_runs.try_iter());
         while self.wanted.len() > OWN_RUNS {
             let oldest = self.wanted.pop_front().filter(|run| !self.wanted.contains(run));
             if let Some(oldest) = oldest.filter(|run| self.read.remove(run)) {
@@ -98,7 +98,7 @@ impl<I: Incoming, R: Records> RunReading<I, R> {
         }
         if self.look_at.is_none_or(|at| now() >= at) {
             // What cannot be listed now can be at the next look.
-            self.look(shelf).unwrap_or(());
+            self.look(store).unwrap_or(());
             let is_urgent = self.others.reads_all || self.incoming.is_nearly_full();
             self.look_at = Some(now() + if is_urgent { LOOK_OFTEN } else { LOOK_FOR_LATE });
         } else if self.late.len() < LATE_RUNS
@@ -110,10 +110,10 @@ impl<I: Incoming, R: Records> RunReading<I, R> {
     }
 
     /// Finds out what waits, and which late runs are to be read.
-    fn look(&mut self, shelf: &dyn Shelf) -> Result<(), fabric::Error> {
+    fn look(&mut self, store: &dyn ResultStore) -> Result<(), fabric::Error> {
         let waiting = self.incoming.waiting_runs()?;
         let unread = self.unread(&waiting);
-        let late = self.look_up(&unread, shelf);
+        let late = self.look_up(&unread, store);
         let reads_none = !waiting.keys().any(|run| self.is_read(run));
         self.is_drained.store(reads_none && late.candidates.is_empty() && !late.has_more, Ordering::Release);
         self.candidates = late.candidates;
@@ -148,7 +148,7 @@ impl<I: Incoming, R: Records> RunReading<I, R> {
     }
 
     /// Looks up so many of them, beginning after those that were looked up last.
-    fn look_up(&mut self, unread: &BTreeSet<RunId>, shelf: &dyn Shelf) -> LateRuns {
+    fn look_up(&mut self, unread: &BTreeSet<RunId>, store: &dyn ResultStore) -> LateRuns {
         let last = self.looked_up.take();
         let (before, after): (Vec<&RunId>, Vec<&RunId>) =
             unread.iter().partition(|run| last.as_ref().is_some_and(|last| *run <= last));
@@ -156,7 +156,7 @@ impl<I: Incoming, R: Records> RunReading<I, R> {
         self.looked_up = in_turn.last().map(|run| (*run).clone());
         let mut late = LateRuns { has_more: in_turn.len() < unread.len(), ..LateRuns::default() };
         let (known, unknown): (Vec<&RunId>, Vec<&RunId>) =
-            in_turn.into_iter().partition(|run| shelf.knows(run));
+            in_turn.into_iter().partition(|run| store.knows(run));
         late.candidates.extend(known.into_iter().cloned());
         let keys: Vec<String> = unknown.iter().map(|run| RunRecord::key(run)).collect();
         match self.others.records.get_many(&keys) {
@@ -193,7 +193,7 @@ impl<I: Incoming, R: Records> RunReading<I, R> {
             ),
             Err(error) => format!("the fabric's store for results is nearly full: {error}"),
         };
-        self.events.push(Told::Trouble(told));
+        self.events.push(CollectorEvent::Trouble(told));
     }
 
     /// Reads a run, in place of controllers that are not at work any more. Says whether it is read here now.
@@ -226,7 +226,7 @@ struct LateRuns {
 }
 
 impl<R: Records> OtherRuns<R> {
-    /// Sorts a run that the shelf does not know. What claims to be of a run that no controller ever began belongs to nobody,
+    /// Sorts a run that the store does not know. What claims to be of a run that no controller ever began belongs to nobody,
     /// and must not fill the store. A run that has not ended is read by whoever ends it.
     fn judge(&self, run: &RunId, found: Option<&Record>, late: &mut LateRuns) {
         let record = found.map(|found| serde_json::from_slice::<RunRecord>(&found.value).ok());

@@ -4,23 +4,23 @@ use packetrig_fleet::local::Local;
 
 /// Stores everything but some of it.
 #[derive(Debug, Default)]
-struct PickyShelf {
+struct PickyStore {
     /// How many came together.
     batches: Vec<usize>,
 }
 
-impl Shelf for PickyShelf {
+impl ResultStore for PickyStore {
     fn store(&mut self, segments: &[ReceivedSegment]) -> StoredBatch {
         self.batches.push(segments.len());
         let mut batch = StoredBatch::default();
         for ReceivedSegment { id, .. } in segments {
             batch.outcomes.push(match id.node.0.as_str() {
-                "no-room" => Err(ShelfError::ForNow("no room".into())),
-                "nonsense" => Err(ShelfError::Unreadable("nonsense".into())),
+                "no-room" => Err(ResultStoreError::ForNow("no room".into())),
+                "nonsense" => Err(ResultStoreError::Unreadable("nonsense".into())),
                 _ => Ok(()),
             });
             let mark = Watermark { run: id.run.clone(), attempt: id.attempt, below: 1 };
-            batch.parts.push(Arrival { node: id.node.clone(), mark, shelved: Shelved::default() });
+            batch.parts.push(PartUpdate { node: id.node.clone(), mark, contents: StoredPart::default() });
         }
         batch
     }
@@ -45,13 +45,13 @@ fn what_waits_is_stored_together_and_no_more_than_so_much_of_it() {
     incoming.read_run(&RunId("r".into()), &BTreeSet::new()).unwrap();
     let nodes: Vec<String> = (0..2 * MOST_TOGETHER + 3).map(|number| format!("n{number}")).collect();
     append(&fabric, &nodes);
-    let mut shelf = PickyShelf::default();
+    let mut store = PickyStore::default();
     let mut arrived = 0;
     for _ in 0..3 {
         let deliveries = take_waiting(&mut incoming);
-        arrived += store(&mut incoming, &mut shelf, deliveries).len();
+        arrived += store_together(&mut incoming, &mut store, deliveries).len();
     }
-    assert_eq!(shelf.batches, [MOST_TOGETHER, MOST_TOGETHER, 3]);
+    assert_eq!(store.batches, [MOST_TOGETHER, MOST_TOGETHER, 3]);
     assert_eq!(arrived, nodes.len());
     assert!(incoming.waiting_runs().unwrap().is_empty(), "all are confirmed");
 }
@@ -64,11 +64,11 @@ fn only_what_is_stored_or_never_will_be_is_confirmed() {
     incoming.read_run(&run, &BTreeSet::new()).unwrap();
     append(&fabric, &["good", "no-room", "nonsense"].map(str::to_owned));
     let deliveries = take_waiting(&mut incoming);
-    let events = store(&mut incoming, &mut PickyShelf::default(), deliveries);
+    let events = store_together(&mut incoming, &mut PickyStore::default(), deliveries);
     let kinds = events.iter().map(|event| match event {
-        Told::Arrival(part) => part.node.0.clone(),
-        Told::Trouble(text) => text.clone(),
-        Told::Refused { node, why, .. } => format!("{node}: {why}"),
+        CollectorEvent::Stored(part) => part.node.0.clone(),
+        CollectorEvent::Trouble(text) => text.clone(),
+        CollectorEvent::Refused { node, why, .. } => format!("{node}: {why}"),
     });
     let kinds: BTreeSet<String> = kinds.collect();
     let wanted = ["good", "nonsense: nonsense", "segment r.1.no-room.0 was not stored: no room"];
@@ -90,6 +90,6 @@ fn a_collector_that_was_replaced_tells_of_nothing() {
     append(&fabric, &["a".to_owned()]);
     let deliveries = take_waiting(&mut incoming);
     fabric.incoming("next").unwrap().read_run(&run, &BTreeSet::from(["me".to_owned()])).unwrap();
-    let events = store(&mut incoming, &mut PickyShelf::default(), deliveries);
-    assert!(matches!(&events[..], [Told::Trouble(_)]), "{events:?}");
+    let events = store_together(&mut incoming, &mut PickyStore::default(), deliveries);
+    assert!(matches!(&events[..], [CollectorEvent::Trouble(_)]), "{events:?}");
 }

@@ -46,10 +46,10 @@ fn received((id, body): &(SegmentId, Vec<u8>)) -> ReceivedSegment {
 }
 
 /// What is told of a segment that comes alone.
-fn stored(shelf: &mut RunShelf, segment: &(SegmentId, Vec<u8>)) -> Shelved {
+fn stored(shelf: &mut RunShelf, segment: &(SegmentId, Vec<u8>)) -> StoredPart {
     let StoredBatch { outcomes, mut parts } = shelf.store(&[received(segment)]);
     assert_eq!((outcomes, parts.len()), (vec![Ok(())], 1));
-    parts.remove(0).shelved
+    parts.remove(0).contents
 }
 
 #[test]
@@ -57,7 +57,7 @@ fn a_part_that_is_whole_is_put_together_once_however_often_it_comes() {
     let place = tempfile::tempdir().unwrap();
     let mut shelf = shelf(place.path(), RunQuota::default());
     let segments = segments();
-    let told: Vec<Shelved> = segments.iter().map(|segment| stored(&mut shelf, segment)).collect();
+    let told: Vec<StoredPart> = segments.iter().map(|segment| stored(&mut shelf, segment)).collect();
     let whole = told.last().unwrap();
     assert!(whole.result.is_some() && whole.below == segments.len() as u64);
     // Whoever read them again would find nothing.
@@ -82,10 +82,10 @@ fn a_node_beyond_its_share_of_a_run_is_named_once() {
     let mut shelf = shelf(place.path(), RunQuota { bytes: 1 << 30, segments: 1 });
     let segments = segments();
     let again = segments.iter().chain(&segments);
-    let told: Vec<Shelved> = again.map(|segment| stored(&mut shelf, segment)).collect();
-    let doubts: Vec<&String> = told.iter().flat_map(|shelved| &shelved.doubts).collect();
+    let told: Vec<StoredPart> = again.map(|segment| stored(&mut shelf, segment)).collect();
+    let doubts: Vec<&String> = told.iter().flat_map(|contents| &contents.doubts).collect();
     assert!(matches!(&doubts[..], [only] if only.starts_with("a: limit reached")), "{doubts:?}");
-    assert!(told.iter().all(|shelved| shelved.result.is_none() && shelved.below == 1));
+    assert!(told.iter().all(|contents| contents.result.is_none() && contents.below == 1));
 }
 
 /// A result that came when the run had ended and its report was not written yet.
@@ -128,9 +128,10 @@ fn a_segment_that_nobody_can_read_is_refused_and_those_beside_it_are_stored() {
     let late = SegmentId { run: RunId("old".into()), ..batch[0].id.clone() };
     batch.insert(1, ReceivedSegment { id: late.clone(), body: b"nonsense".to_vec() });
     let StoredBatch { outcomes, parts } = shelf.store(&batch);
-    let is_unreadable = |outcome: &Result<(), ShelfError>| matches!(outcome, Err(ShelfError::Unreadable(_)));
+    let is_unreadable =
+        |outcome: &Result<(), ResultStoreError>| matches!(outcome, Err(ResultStoreError::Unreadable(_)));
     let refused: Vec<bool> = outcomes.iter().map(is_unreadable).collect();
     assert_eq!(refused, [false, true, false]);
     let [part] = &parts[..] else { panic!("{parts:?}") };
-    assert!(part.shelved.result.is_some() && part.mark.below == 2 && part.mark.run == run());
+    assert!(part.contents.result.is_some() && part.mark.below == 2 && part.mark.run == run());
 }

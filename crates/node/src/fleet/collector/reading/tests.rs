@@ -64,7 +64,7 @@ impl Incoming for WatchedIncoming {
 #[derive(Debug, Default)]
 struct Known(BTreeSet<RunId>);
 
-impl Shelf for Known {
+impl ResultStore for Known {
     fn store(&mut self, _: &[ReceivedSegment]) -> StoredBatch {
         StoredBatch::default()
     }
@@ -78,8 +78,8 @@ impl Shelf for Known {
 struct Bench {
     fabric: Local,
     reading: RunReading<WatchedIncoming, LocalRecords>,
-    wishes: (Sender<RunId>, Receiver<RunId>),
-    shelf: Known,
+    wanted_runs: (Sender<RunId>, Receiver<RunId>),
+    store: Known,
 }
 
 fn run(name: &str) -> RunId {
@@ -103,7 +103,7 @@ impl Bench {
         let watch = ReignWatch::new(&identity("me"), ReignTerms::default());
         let others = OtherRuns { records: fabric.records().unwrap(), watch, reads_all: false };
         let reading = RunReading::new(incoming, others, Arc::default());
-        Self { fabric, reading, wishes: unbounded(), shelf: Known::default() }
+        Self { fabric, reading, wanted_runs: unbounded(), store: Known::default() }
     }
 
     /// Of each of these runs a segment waits.
@@ -126,7 +126,7 @@ impl Bench {
     }
 
     fn turn(&mut self) {
-        self.reading.follow(&self.wishes.1, &self.shelf);
+        self.reading.follow(&self.wanted_runs.1, &self.store);
     }
 
     /// A turn in which it looks what waits, and one in which it does not for each place of a late run.
@@ -161,7 +161,7 @@ impl Bench {
 fn many_late_runs_are_read_a_few_at_a_time_and_left_when_nothing_waits() {
     let mut bench = Bench::new();
     let runs: BTreeSet<RunId> = (0..50).map(|number| run(&format!("late-{number}"))).collect();
-    bench.shelf.0.clone_from(&runs);
+    bench.store.0.clone_from(&runs);
     bench.append(&runs);
     let mut taken = BTreeSet::new();
     for _ in 0..50 {
@@ -180,9 +180,9 @@ fn between_two_looks_at_its_own_results_it_opens_one_late_run() {
     let mut bench = Bench::new();
     let own = run("own");
     let late: BTreeSet<RunId> = (0..20).map(|number| run(&format!("late-{number}"))).collect();
-    bench.shelf.0.clone_from(&late);
+    bench.store.0.clone_from(&late);
     bench.append(&late);
-    bench.wishes.0.send(own.clone()).unwrap();
+    bench.wanted_runs.0.send(own.clone()).unwrap();
     bench.turn();
     assert_eq!(bench.asked().opened, [own], "its own comes first");
     for opened in 2..6 {
@@ -195,7 +195,7 @@ fn between_two_looks_at_its_own_results_it_opens_one_late_run() {
 fn a_run_that_cannot_be_read_holds_up_no_other() {
     let mut bench = Bench::new();
     let runs: BTreeSet<RunId> = ["a", "b", "c"].map(run).into();
-    bench.shelf.0.clone_from(&runs);
+    bench.store.0.clone_from(&runs);
     bench.append(&runs);
     bench.reading.incoming.broken = Some(run("a"));
     bench.look();
@@ -211,11 +211,11 @@ fn a_run_that_cannot_be_read_holds_up_no_other() {
 fn a_late_run_that_never_ends_gives_its_place_to_others() {
     let mut bench = Bench::new();
     let endless: BTreeSet<RunId> = (0..LATE_RUNS).map(|number| run(&format!("endless-{number}"))).collect();
-    bench.shelf.0.clone_from(&endless);
+    bench.store.0.clone_from(&endless);
     bench.append(&endless);
     bench.look();
     assert_eq!(bench.reading.late.len(), LATE_RUNS);
-    bench.shelf.0.insert(run("waits"));
+    bench.store.0.insert(run("waits"));
     bench.append(&[run("waits")]);
     bench.look();
     assert!(!bench.reading.late.contains_key(&run("waits")), "their turn is not over");
@@ -234,7 +234,7 @@ fn what_a_controller_at_work_reads_is_left_to_it() {
     bench.fabric.records().unwrap().create(&ReignRecord::key("other"), &value).unwrap();
     let mut other = bench.fabric.incoming("other").unwrap();
     for (name, reader) in [("theirs", Some(&mut other)), ("mine", None)] {
-        bench.shelf.0.insert(run(name));
+        bench.store.0.insert(run(name));
         bench.append(&[run(name)]);
         if let Some(reader) = reader {
             reader.read_run(&run(name), &BTreeSet::new()).unwrap();
@@ -257,9 +257,9 @@ fn when_the_fabric_is_nearly_full_what_nobody_reads_is_removed_and_what_is_read_
         bench.begin(&run(name), state);
     }
     bench.begin(&run("known"), "complete");
-    bench.shelf.0.insert(run("known"));
+    bench.store.0.insert(run("known"));
     bench.append(&["ended-elsewhere", "left-unfinished", "known", "never-begun", "own"].map(run));
-    bench.wishes.0.send(run("own")).unwrap();
+    bench.wanted_runs.0.send(run("own")).unwrap();
     bench.look();
     assert!(bench.asked().discarded.is_empty(), "there is room");
     assert!(bench.reading.take_events().is_empty());
