@@ -41,3 +41,23 @@ fn all_of_a_group_means_those_who_are_absent_too() {
     let report = report.unwrap_or_else(|_| panic!("{printed}{complaints}"));
     assert_eq!(report["coverage"]["expected"], 4, "{report}");
 }
+
+/// A node that the run was started without has nothing of it: nobody waits until that node is taken.
+#[test]
+fn what_a_killed_controller_left_is_ended_by_the_next_run_though_a_node_was_left_out() {
+    let Some(fleet) = Fleet::up(Wish::default()) else { return };
+    fleet.begin(&["--packets", "100"]).finish();
+    fleet.signal("s3", Signal::KILL);
+    fleet.await_status("one is missing", |rows| rows.len() == 5);
+    fleet.leave_run(&["--start-with", "5"]);
+    let before = fleet.catalogue().len();
+    let next = fleet.begin(&["--packets", "500", "--start-with", "5"]).finish();
+    next.report().assert_partial(&["node s3 was left out"]);
+    assert!(
+        fleet.catalogue().len() >= before + 2,
+        "its own report and that of the killed one: {}",
+        next.complaints
+    );
+    let (code, printed, _) = fleet.ask(&["fleet", "collect"]);
+    assert_eq!((code, printed.trim()), (Some(0), "Nothing was left unfinished."));
+}

@@ -69,6 +69,15 @@ fn a_run_that_another_catalogue_has_is_stopped_by_the_next_one() {
     let next = fleet.begin(&["--packets", "500"]).finish();
     next.report().assert_nothing_lost();
     assert_eq!(fleet.catalogue().len(), 1);
+    let (_, late, _) = fleet.ask(&["report", "late"]);
+    assert!(!late.contains("r1"), "what the other team counted is not taken in here: {late}");
+    // It is all there for whoever began it.
+    let (code, printed, complaints) = fleet.ask(&["fleet", "collect", "--store", &other]);
+    assert_eq!(code, Some(0), "{complaints}");
+    assert!(printed.contains("6 of 6 nodes"), "{printed} {complaints}");
+    let (sent, received) = fleet.latest_in(&["--store", &other]).totals();
+    assert!(0 < sent && sent == received, "{sent} {received}");
+    fleet.await_collected();
 }
 
 #[test]

@@ -320,8 +320,13 @@ impl Fleet {
 
     /// Report of the latest run in the catalogue.
     pub(crate) fn latest(&self) -> Report {
-        let id = self.catalogue()[0]["run"].as_str().expect("a run has a name").to_owned();
-        let (_, path, _) = self.ask(&["report", "path", &id]);
+        self.latest_in(&[])
+    }
+
+    /// The same of another catalogue.
+    pub(crate) fn latest_in(&self, store: &[&str]) -> Report {
+        let id = self.catalogue_in(store)[0]["run"].as_str().expect("a run has a name").to_owned();
+        let (_, path, _) = self.ask(&[&["report", "path", &id], store].concat());
         let text =
             fs::read_to_string(Path::new(path.trim()).join("report.json")).expect("a run has a report");
         Report(serde_json::from_str(&text).expect("the report is JSON"))

@@ -39,6 +39,7 @@ impl Controller {
 
     pub(super) fn begin(&mut self, now: MonoTime) {
         let Some(record) = &self.inherited else { return self.prepare(now) };
+        let left_out = record.left_out.clone();
         if !record.may_have_sent() {
             let text = format!("{LOST} before its start");
             self.peers.change_all(|peer| peer.granted = Some(now));
@@ -51,12 +52,14 @@ impl Controller {
             peer.granted = Some(now);
         });
         self.reasons.push((None, LOST.to_owned()));
+        let left_out = left_out.into_iter().map(|node| (None, format!("node {node} was left out")));
+        self.reasons.extend(left_out);
         for node in self.elsewhere.clone() {
-            if let Some(mut peer) = self.peers.get_mut(&node) {
-                peer.reach(Progress::Spooled, now);
-                peer.granted = None;
-                peer.lost = true;
-            }
+            let Some(mut peer) = self.peers.get_mut(&node) else { continue };
+            peer.reach(Progress::Spooled, now);
+            peer.granted = None;
+            peer.lost = true;
+            drop(peer);
             self.reasons.push((Some(node.clone()), format!("node {node}: another run has it now")));
         }
         self.phase = Phase::Running { start: now };

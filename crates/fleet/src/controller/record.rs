@@ -20,7 +20,8 @@ pub struct RunRecord {
     pub left_out: Vec<NodeName>,
     /// T, on the clock of the controller of that epoch.
     pub start: Option<MonoTime>,
-    /// Nodes that later controllers have made let go of it, each for a run of its own.
+    /// Nodes that have nothing of it to let go of: those that it was started without, and those that later controllers have
+    /// made let go, each for a run of its own.
     #[serde(default)]
     pub released: BTreeSet<NodeName>,
 }
@@ -36,7 +37,7 @@ impl RunRecord {
         nodes.sort();
         nodes
     }
-    /// Nodes that nobody has made let go of it.
+    /// Nodes that may have something of it.
     pub fn unreleased(&self) -> BTreeSet<NodeName> {
         self.members().into_iter().filter(|node| !self.released.contains(node)).collect()
     }
@@ -58,13 +59,23 @@ impl Controller {
             }
             _ => None,
         };
+        let (mut left_out, mut released): (BTreeSet<_>, BTreeSet<_>) = match &self.inherited {
+            Some(record) => (record.left_out.iter().cloned().collect(), record.released.clone()),
+            None => Default::default(),
+        };
+        for (node, out) in &self.left_out {
+            left_out.insert(node.clone());
+            if out.released {
+                released.insert(node.clone());
+            }
+        }
         self.actions.push(Action::Record(RunRecord {
             head: self.head.clone(),
             state,
             nodes: self.peers.names().cloned().collect(),
-            left_out: self.left_out.keys().cloned().collect(),
+            left_out: left_out.into_iter().collect(),
             start,
-            released: BTreeSet::new(),
+            released,
         }));
     }
 }

@@ -40,6 +40,12 @@ fn commands<'a>(actions: &'a [Action]) -> Vec<(&'a str, &'a Command)> {
     actions.iter().filter_map(sent).collect()
 }
 
+fn records(actions: &[Action]) -> Vec<RunRecord> {
+    let record =
+        |action: &Action| if let Action::Record(record) = action { Some(record.clone()) } else { None };
+    actions.iter().filter_map(record).collect()
+}
+
 /// Runs `names` up to T at 152 ms (plus the lead's 150).
 fn running(names: &[&str]) -> Controller {
     let mut controller = controller(names);
@@ -357,6 +363,9 @@ fn a_run_without_nodes_that_are_known_to_be_absent_reports_them_as_left_out() {
             .without(absent);
     let actions = controller.handle(Event::Begin, at(0));
     assert_eq!(commands(&actions).iter().map(|(to, _)| *to).collect::<Vec<_>>(), ["a"]);
+    let [record] = &records(&actions)[..] else { panic!("{actions:?}") };
+    assert_eq!(record.members(), [node("a"), node("b")]);
+    assert_eq!(record.unreleased(), [node("a")].into(), "nobody has to make `b` let go");
     for (reply, ms) in [
         (Reply::Prepared { ports: vec![] }, 1),
         (Reply::Armed, 2),
@@ -443,6 +452,36 @@ fn a_controller_that_stood_still_blames_itself() {
         panic!("{:?}", controller.outcome())
     };
     assert_eq!(reasons[0], own);
+}
+
+/// Whoever takes it over after this one still knows who let go of it, and who was never in it.
+#[test]
+fn an_inherited_run_keeps_its_members_and_those_that_have_let_go() {
+    let head = Head { run: RunId("r".into()), attempt: 2, epoch: 4, plan: PlanHash::of("p") };
+    let inherited = RunRecord {
+        head,
+        state: RunState::Running,
+        nodes: vec![node("a"), node("b")],
+        left_out: vec![node("c")],
+        start: None,
+        released: [node("b"), node("c")].into(),
+    };
+    let elsewhere = [node("b"), node("c")].into();
+    let mut controller =
+        Controller::collecting(inherited.clone(), 5, fleet_limits()).without_saying_to(elsewhere);
+    let mut said = controller.handle(Event::Begin, at(0));
+    for _ in 0..100 {
+        let Some(due) = controller.next_deadline() else { break };
+        said.extend(controller.handle(Event::Tick, due));
+    }
+    let written = records(&said);
+    assert!(!written.is_empty());
+    for record in written {
+        assert_eq!((record.members(), record.unreleased()), (inherited.members(), [node("a")].into()));
+    }
+    let Some(Outcome::Partial { reasons, .. }) = controller.outcome() else { panic!("{said:?}") };
+    assert!(reasons.contains(&"node c was left out".to_owned()), "{reasons:?}");
+    assert!(!reasons.contains(&"node c: another run has it now".to_owned()), "{reasons:?}");
 }
 
 /// Of four nodes a later run has two, and ended its part there. The other two are led now.

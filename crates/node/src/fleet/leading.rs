@@ -47,9 +47,10 @@ impl Leftover {
         self.record.is_unfinished()
     }
 
-    /// Whether this is all of the run: nobody has taken a node of it before.
+    /// Whether this is all of the run: nobody has taken a node of it before. Nodes that it was started without do not count.
     pub fn is_whole(&self) -> bool {
-        self.record.released.is_empty() && self.is_last()
+        let is_left_out = |node: &NodeName| self.record.left_out.contains(node);
+        self.record.released.iter().all(is_left_out) && self.is_last()
     }
 
     /// Whether no node of it is left to anybody else.
@@ -260,7 +261,9 @@ where
         };
         let limits = Limits::fleet(self.round_trips.longest(nodes), Nanos::ZERO);
         let machine = Controller::collecting(of_these, self.epoch(), limits).leaving_results();
-        let has = HasAlready { writes_no_record: !leftover.is_whole(), ..HasAlready::default() };
+        // The record of a run whose end is written stays as it is.
+        let writes_record = leftover.is_unfinished() && leftover.is_whole();
+        let has = HasAlready { writes_no_record: !writes_record, ..HasAlready::default() };
         self.conduct(machine, has, user)?;
         if !leftover.is_unfinished() || leftover.is_whole() {
             return Ok(true);
@@ -352,7 +355,7 @@ where
     ) -> Result<(Controller, packetrig_fleet::report::RunTimes), Error> {
         let attempt = machine.head().attempt;
         let run = machine.head().run.clone();
-        if !has.writes_no_record {
+        if has.reads_results {
             self.collector.read(&run);
         }
         let Self { records, members, collector, leadership, note, .. } = self;

@@ -196,7 +196,7 @@ where
         let facts = facts(document, options, record.members());
         let limits = Limits::fleet(self.round_trips.longest(&record.nodes), options.drain);
         let machine = Controller::collecting(record, self.epoch(), limits).without_saying_to(elsewhere);
-        let has = HasAlready { on_hand, ..HasAlready::default() };
+        let has = HasAlready { on_hand, reads_results: true, ..HasAlready::default() };
         let (controller, times) = self.conduct(machine, has, user)?;
         Ok(Ended { controller, times, failure: None, facts })
     }
@@ -309,7 +309,8 @@ where
         let shares = (!steered).then(|| NodeShares::of(plan, &mut preparation));
         let machine =
             Controller::new(head, preparation, &nodes, limits).with_policies(self.policies).without(absent);
-        let conducted = self.conduct(machine, HasAlready { shares, ..HasAlready::default() }, user);
+        let has = HasAlready { shares, reads_results: true, ..HasAlready::default() };
+        let conducted = self.conduct(machine, has, user);
         self.give_back();
         let (controller, times) = conducted?;
         Ok(Ended { controller, times, failure: None, facts })
@@ -329,6 +330,8 @@ struct HasAlready {
     /// Results that are stored.
     on_hand: Vec<(NodeName, StoredPart)>,
     shares: Option<NodeShares>,
+    /// Its results are taken in here. Those of a run that is only released wait for the catalogue that began it.
+    reads_results: bool,
     /// Its record is not changed.
     writes_no_record: bool,
 }
