@@ -319,6 +319,7 @@ fn of_run(error: &packetrig_node::Error) -> Exit {
         | Node::Watch(_)
         | Node::Epoch(_)
         | Node::ClockSocket(_)
+        | Node::LeadershipLost
         | Node::NeverRan => Exit::World,
         _ => Exit::Bug,
     }

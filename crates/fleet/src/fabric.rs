@@ -6,12 +6,13 @@
 //!
 //! * [`Endpoint`]: messages. Commands and replies arrive in order and are not lost while both ends live (a network may
 //!   repeat them); telemetry may be dropped when the reader is slow.
-//! * [`Records`]: small values that change by compare-and-set only: the lock of the controller, the state of a run.
+//! * [`Records`]: small values that change by compare-and-set only: who leads a node, the state of a run.
 //! * [`Outgoing`], [`Incoming`]: results. What was appended stays until a controller confirms it; it may be delivered
 //!   more than once, so whoever takes it must know it again. Results of one run have one reader at a time.
 
 use crate::message::{Body, Envelope, NodeName, RunId};
 use packetrig_units::Nanos;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -86,6 +87,30 @@ pub struct Record {
     pub revision: u64,
 }
 
+impl Record {
+    /// Its value, if it can be read as such.
+    pub fn read<T: DeserializeOwned>(&self) -> Option<T> {
+        serde_json::from_slice(&self.value).ok()
+    }
+
+    /// A value as it is written.
+    pub fn written<T: Serialize>(value: &T) -> Vec<u8> {
+        // Records are plain strings and numbers: they can always be written.
+        serde_json::to_vec(value).unwrap_or_default()
+    }
+}
+
+/// A change of one record, by compare-and-set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordWrite {
+    /// Which record.
+    pub key: String,
+    /// Over which revision; `None` makes it.
+    pub revision: Option<u64>,
+    /// What is written.
+    pub value: Vec<u8>,
+}
+
 /// Small values with compare-and-set. Keys are words joined by dots.
 pub trait Records: Send {
     /// The record, if there is one.
@@ -98,6 +123,14 @@ pub trait Records: Send {
     fn create(&mut self, key: &str, value: &[u8]) -> Result<u64, Error>;
     /// Replaces what was seen as `revision`; [`Error::Stale`] if that has changed. Gives the new revision.
     fn replace(&mut self, key: &str, revision: u64, value: &[u8]) -> Result<u64, Error>;
+    /// [`Records::replace`] or [`Records::create`] for each, in any order; an answer for each.
+    fn write_many(&mut self, writes: &[RecordWrite]) -> Vec<Result<u64, Error>> {
+        let write = |write: &RecordWrite| match write.revision {
+            Some(revision) => self.replace(&write.key, revision, &write.value),
+            None => self.create(&write.key, &write.value),
+        };
+        writes.iter().map(write).collect()
+    }
     /// Takes it away, whatever it says.
     fn remove(&mut self, key: &str) -> Result<(), Error>;
     /// Keys that begin so, in order.

@@ -5,10 +5,11 @@
 //! up again or not. A controller that could not refresh its own for as long commits no start any more, and one whose refresh
 //! is refused has lost: it says nothing more to anyone.
 //!
-//! It reads no record and asks no process: what was found is told to it, what is to be written it gives back.
+//! It asks no process and knows no time: both are told to it.
 //!
 //! Invariant: a reign that somebody else has ended commits no start.
 
+use crate::fabric::{Error, Record, Records};
 use packetrig_units::{MonoTime, Nanos};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -30,7 +31,8 @@ pub struct Identity {
     pub user: String,
     /// Its host's name, for people.
     pub host: String,
-    /// Names its host's kernel since that was started: processes of the same one can be looked for.
+    /// Names where process numbers mean the same as for this one: a boot of a kernel, and a namespace of processes there. Only
+    /// processes of the same can be looked for.
     pub boot_id: String,
     /// Its process.
     pub pid: u32,
@@ -48,9 +50,19 @@ pub struct ReignRecord {
 }
 
 impl ReignRecord {
+    /// How the keys of all of them begin.
+    pub const PREFIX: &str = "reign.";
+
     /// The key it is kept under.
     pub fn key(controller: &str) -> String {
-        format!("reign.{controller}")
+        format!("{}{controller}", Self::PREFIX)
+    }
+
+    /// Writes over what was seen as `revision` that it has ended. The holder's next refresh is refused.
+    pub fn end_over<R: Records>(self, records: &mut R, revision: u64) -> Result<(), Error> {
+        let key = Self::key(&self.holder.controller);
+        let ended = Self { is_over: true, ..self };
+        records.replace(&key, revision, &Record::written(&ended)).map(drop)
     }
 }
 
@@ -102,6 +114,15 @@ impl ReignState {
     }
 }
 
+/// Another controller, as it was seen just now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeenReign {
+    /// What follows from it.
+    pub state: ReignState,
+    /// Its record, if there is one that can be read.
+    pub record: Option<ReignRecord>,
+}
+
 /// Looks at other controllers over time.
 #[derive(Clone, Debug)]
 pub struct ReignWatch {
@@ -115,6 +136,21 @@ impl ReignWatch {
     /// On the host of `me`.
     pub fn new(me: &Identity, terms: ReignTerms) -> Self {
         Self { boot_id: me.boot_id.clone(), terms, seen: BTreeMap::new() }
+    }
+
+    /// Reads the record of `controller` and looks at it.
+    pub fn look_up<R: Records>(
+        &mut self,
+        records: &mut R,
+        controller: &str,
+        runs: &dyn Fn(u32) -> bool,
+        now: MonoTime,
+    ) -> Result<SeenReign, Error> {
+        let found = records.get(&ReignRecord::key(controller))?;
+        let revision = found.as_ref().map_or(0, |found| found.revision);
+        let record = found.as_ref().and_then(Record::read::<ReignRecord>);
+        let state = self.look(controller, record.as_ref().map(|record| (record, revision)), runs, now);
+        Ok(SeenReign { state, record })
     }
 
     /// The record of `controller` was read: its value and its revision, or nothing. `runs` says whether a process of this host

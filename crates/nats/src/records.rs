@@ -8,7 +8,7 @@ use crate::subject::RECORDS;
 use async_nats::jetstream::{self, kv};
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt};
-use packetrig_fleet::fabric::{Error, Record, Records};
+use packetrig_fleet::fabric::{Error, Record, RecordWrite, Records};
 use packetrig_fleet::message::NodeName;
 use std::future::Future;
 use std::time::Duration;
@@ -17,8 +17,8 @@ use std::time::Duration;
 const MOST_ATTEMPTS: u32 = 10;
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(200);
 
-/// Of many records, reads that are under way together.
-const READS_AT_ONCE: usize = 64;
+/// Of many records, reads or writes that are under way together.
+const REQUESTS_AT_ONCE: usize = 64;
 
 /// Records over the network.
 #[derive(Debug)]
@@ -85,6 +85,28 @@ async fn read(store: kv::Store, key: String) -> Result<Option<Record>, Error> {
     Ok(there.map(|entry| Record { value: entry.value.to_vec(), revision: entry.revision }))
 }
 
+async fn create(store: kv::Store, key: String, value: Bytes) -> Result<u64, Error> {
+    store.create(&key, value).await.map_err(|error| match error.kind() {
+        kv::CreateErrorKind::AlreadyExists => Error::Exists(key),
+        _ => unanswered(error),
+    })
+}
+
+async fn replace(store: kv::Store, key: String, revision: u64, value: Bytes) -> Result<u64, Error> {
+    store.update(&key, value, revision).await.map_err(|error| match error.kind() {
+        kv::UpdateErrorKind::WrongLastRevision => Error::Stale(key),
+        _ => unanswered(error),
+    })
+}
+
+async fn write(store: kv::Store, write: RecordWrite) -> Result<u64, Error> {
+    let RecordWrite { key, revision, value } = write;
+    match revision {
+        Some(revision) => replace(store, key, revision, value.into()).await,
+        None => create(store, key, value.into()).await,
+    }
+}
+
 impl Records for NatsRecords {
     fn get(&mut self, key: &str) -> Result<Option<Record>, Error> {
         let (store, key) = (self.store.clone(), key.to_owned());
@@ -95,28 +117,26 @@ impl Records for NatsRecords {
         let (store, keys) = (self.store.clone(), keys.to_vec());
         self.ask(async move {
             let reads = keys.into_iter().map(|key| read(store.clone(), key));
-            futures_util::stream::iter(reads).buffered(READS_AT_ONCE).try_collect().await
+            futures_util::stream::iter(reads).buffered(REQUESTS_AT_ONCE).try_collect().await
         })
     }
 
     fn create(&mut self, key: &str, value: &[u8]) -> Result<u64, Error> {
-        let (store, key, value) = (self.store.clone(), key.to_owned(), Bytes::copy_from_slice(value));
-        self.ask(async move {
-            store.create(&key, value).await.map_err(|error| match error.kind() {
-                kv::CreateErrorKind::AlreadyExists => Error::Exists(key),
-                _ => unanswered(error),
-            })
-        })
+        self.ask(create(self.store.clone(), key.to_owned(), Bytes::copy_from_slice(value)))
     }
 
     fn replace(&mut self, key: &str, revision: u64, value: &[u8]) -> Result<u64, Error> {
-        let (store, key, value) = (self.store.clone(), key.to_owned(), Bytes::copy_from_slice(value));
-        self.ask(async move {
-            store.update(&key, value, revision).await.map_err(|error| match error.kind() {
-                kv::UpdateErrorKind::WrongLastRevision => Error::Stale(key),
-                _ => unanswered(error),
-            })
-        })
+        self.ask(replace(self.store.clone(), key.to_owned(), revision, Bytes::copy_from_slice(value)))
+    }
+
+    fn write_many(&mut self, writes: &[RecordWrite]) -> Vec<Result<u64, Error>> {
+        let mut answers = Vec::with_capacity(writes.len());
+        for some in writes.chunks(REQUESTS_AT_ONCE) {
+            let writing: Vec<_> = some.iter().map(|one| write(self.store.clone(), one.clone())).collect();
+            let answered = self.ask(async move { Ok(futures_util::future::join_all(writing).await) });
+            answers.extend(answered.unwrap_or_else(|error| vec![Err(error); some.len()]));
+        }
+        answers
     }
 
     fn remove(&mut self, key: &str) -> Result<(), Error> {

@@ -4,7 +4,7 @@ use packetrig_engine::Error as EngineError;
 use packetrig_fleet::lead::NodeLead;
 use packetrig_fleet::outcome::{Blame, Fault};
 use packetrig_fleet::reign::Identity;
-use packetrig_fleet::{NodeName, fabric};
+use packetrig_fleet::{NodeName, RunId, fabric};
 use packetrig_plan::PlanProblems;
 use packetrig_store::spool;
 use packetrig_sys::Error as KernelError;
@@ -38,6 +38,14 @@ pub enum Error {
     /// World: other controllers lead nodes that the plan needs.
     #[error("{}", .0.iter().map(|(node, lead)| format!("node {node} {lead}")).collect::<Vec<_>>().join("; "))]
     NodesTaken(BTreeMap<NodeName, NodeLead>),
+    /// World: this process could not say for so long that it is at work that another controller has ended its part.
+    #[error(
+        "another controller has taken over the nodes of this one, which could not be heard for 15 s: start it again"
+    )]
+    LeadershipLost,
+    /// Bug: a run began whose nodes were not taken before.
+    #[error("no node was taken for run {0}")]
+    NotLed(RunId),
     /// World: a controller leads the whole fleet.
     #[error(
         "an earlier version of packetrig leads the whole fleet: process {} on {}; end it first, or use the same version",
@@ -74,9 +82,10 @@ impl Error {
             Self::Plan(_) | Self::NotPermitted(_) => Blame::User,
             Self::Engine(error) => return fault_of(error),
             Self::Failed { fault } => return fault.clone(),
-            Self::Fabric(_) | Self::AgentDied(_) | Self::NoJournal => Blame::Bug,
+            Self::Fabric(_) | Self::AgentDied(_) | Self::NoJournal | Self::NotLed(_) => Blame::Bug,
             Self::NeverRan
             | Self::NodesTaken(_)
+            | Self::LeadershipLost
             | Self::OldController(_)
             | Self::Spool(_)
             | Self::Watch(_)

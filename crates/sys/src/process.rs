@@ -27,6 +27,19 @@ pub fn exists(number: u32) -> bool {
     pid.is_some_and(|pid| !matches!(rustix::process::test_kill_process(pid), Err(rustix::io::Errno::SRCH)))
 }
 
+/// Names where process numbers mean the same as for this process: another boot or another namespace of processes, as containers have,
+/// is another name.
+pub fn numbering() -> Result<String, Error> {
+    let link = "/proc/self/ns/pid";
+    let namespace = match std::fs::read_link(link) {
+        Ok(namespace) => namespace.to_string_lossy().into_owned(),
+        // A kernel without such namespaces has one.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => "pid".to_owned(),
+        Err(error) => return Err(Error::call("readlink", link, error)),
+    };
+    Ok(format!("{} {namespace}", crate::clock::state::boot_id()?))
+}
+
 /// Asks a process to end in good order.
 pub fn ask_to_end(number: u32) -> Result<(), Error> {
     let pid = i32::try_from(number).ok().and_then(Pid::from_raw);
@@ -47,6 +60,21 @@ mod tests {
         let number = child.id();
         child.wait().unwrap();
         assert!(!exists(number));
+    }
+
+    #[test]
+    fn process_numbers_of_another_namespace_have_another_name() {
+        let own = numbering().unwrap();
+        assert!(own.starts_with(&crate::clock::state::boot_id().unwrap()) && own.contains("pid"), "{own}");
+        assert_eq!(numbering().unwrap(), own);
+        // Without the rights for a namespace of its own there is none to compare with.
+        let forked = std::process::Command::new("unshare")
+            .args(["--pid", "--fork", "readlink", "/proc/self/ns/pid"])
+            .output();
+        if let Some(output) = forked.ok().filter(|output| output.status.success()) {
+            let there = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+            assert!(there.starts_with("pid") && !own.ends_with(&there), "{own} {there}");
+        }
     }
 
     #[test]

@@ -94,7 +94,10 @@ fn a_run_that_needs_a_busy_node_is_refused_by_name_or_waits() {
     let mut second = fleet.run(&["--packets", "500", "--wait-for-nodes"]);
     second.await_remark(&format!("waiting: node r1 belongs to run {run}"));
     second.signal(Signal::INT);
-    assert_eq!(second.finish().code, Some(6));
+    let second = second.finish();
+    assert_eq!(second.code, Some(6));
+    assert!(refused.complaints.contains("`--wait-for-nodes` waits"), "{}", refused.complaints);
+    assert!(!second.complaints.contains("`--wait-for-nodes` waits"), "it did: {}", second.complaints);
     let mut third = fleet.run(&["--packets", "500", "--wait-for-nodes"]);
     third.await_remark("waiting: node");
     let first = first.finish();
@@ -104,6 +107,36 @@ fn a_run_that_needs_a_busy_node_is_refused_by_name_or_waits() {
     if !third.complaints.contains("split_start") {
         third.report().assert_nothing_lost();
     }
+}
+
+/// Nothing is known of the process of a controller that had its host under another boot: only in time is it clear that it is dead.
+#[test]
+fn what_a_controller_left_whose_host_was_started_again_is_collected() {
+    let Some(fleet) = Fleet::up(Wish::default()) else { return };
+    fleet.leave_run(&[]);
+    let ended = fleet.catalogue().len();
+    let (code, printed, complaints) = fleet.ask_after_reboot(&["fleet", "collect"]);
+    assert_eq!(code, Some(0), "{complaints}");
+    assert!(!complaints.contains("is under way"), "{complaints}");
+    assert!(printed.contains("6 of 6 nodes"), "{printed} {complaints}");
+    assert_eq!(fleet.catalogue().len(), ended + 1);
+    fleet.latest().assert_partial(&["controller_lost"]);
+    fleet.await_collected();
+}
+
+/// They share the boot of a kernel and not the numbers of processes.
+#[test]
+fn a_controller_in_another_container_of_the_host_is_not_taken_for_dead() {
+    let Some(fleet) = Fleet::up(Wish::default()) else { return };
+    let mut first = fleet.begin(&["--packets", "20000"]);
+    first.await_frames();
+    let all = ["run", "--tx", "any-tx*3", "--rx", "any-rx*3", "--pattern", "n-to-n", "--packets=300"];
+    let (code, printed, complaints) = fleet.ask_in_container(&all);
+    assert_eq!(code, Some(6), "{printed} {complaints}");
+    assert!(complaints.contains("node r1 belongs to run "), "{complaints}");
+    let (_, printed, complaints) = fleet.ask_in_container(&["fleet", "collect"]);
+    assert!(complaints.contains("is under way"), "{printed} {complaints}");
+    first.finish().report().assert_nothing_lost();
 }
 
 /// Stopped for longer than a lease, the controller and the message server are what the nodes have in common.

@@ -121,10 +121,15 @@ impl Fleet {
     }
 
     fn command(&self, namespace: &str, home: &str, arguments: &[&str]) -> Command {
+        self.command_on(&[], namespace, home, arguments)
+    }
+
+    /// The same started by the program `host` names with its arguments.
+    fn command_on(&self, host: &[&str], namespace: &str, home: &str, arguments: &[&str]) -> Command {
         let home = self.place().join(home);
         fs::create_dir_all(&home).expect("there is room for a directory");
         let mut command = Command::new("ip");
-        command.args(["netns", "exec", namespace]).arg(program::binary()).args(arguments);
+        command.args(["netns", "exec", namespace]).args(host).arg(program::binary()).args(arguments);
         command
             .env("XDG_DATA_HOME", &home)
             .env("HOME", &home)
@@ -210,7 +215,25 @@ impl Fleet {
 
     /// Runs a command of the controller to its end: its exit code, what it printed, what it complained about.
     pub(crate) fn ask(&self, arguments: &[&str]) -> (Option<i32>, String, String) {
-        let output = self.command(&self.control.name, "ctl", arguments).output().expect("the program runs");
+        self.ask_on(&[], arguments)
+    }
+
+    /// The same as the controller's host is when it was started again.
+    pub(crate) fn ask_after_reboot(&self, arguments: &[&str]) -> (Option<i32>, String, String) {
+        let boot_id = self.place().join("boot_id");
+        fs::write(&boot_id, "00000000-0000-4000-8000-000000000000\n").expect("there is room for a name");
+        let script = "mount --bind \"$0\" /proc/sys/kernel/random/boot_id && exec \"$@\"";
+        self.ask_on(&["unshare", "--mount", "sh", "-c", script, &boot_id.display().to_string()], arguments)
+    }
+
+    /// The same in a container of the controller's host, which sees no process of others.
+    pub(crate) fn ask_in_container(&self, arguments: &[&str]) -> (Option<i32>, String, String) {
+        self.ask_on(&["unshare", "--pid", "--fork", "--mount-proc"], arguments)
+    }
+
+    fn ask_on(&self, host: &[&str], arguments: &[&str]) -> (Option<i32>, String, String) {
+        let mut command = self.command_on(host, &self.control.name, "ctl", arguments);
+        let output = command.output().expect("the program runs");
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         (output.status.code(), text(&output.stdout), text(&output.stderr))
     }
@@ -287,6 +310,13 @@ impl Fleet {
         let value: Value = serde_json::from_str(&printed).unwrap_or_default();
         let rows = value.as_array().or_else(|| value["nodes"].as_array());
         rows.cloned().unwrap_or_default()
+    }
+
+    /// Nodes that are led, by `fleet status`, each with its run.
+    pub(crate) fn leads(&self) -> BTreeMap<String, String> {
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let rows = self.status().into_iter();
+        rows.filter_map(|row| Some((text(&row["node"])?, text(&row["lead"]["run"])?))).collect()
     }
 
     pub(crate) fn await_status(&self, what: &str, is_so: impl Fn(&[Value]) -> bool) {
@@ -399,8 +429,15 @@ fn is_empty(list: &Value) -> bool {
 /// The OTG API, until this is dropped.
 pub(crate) struct Serving(Child);
 
+impl Serving {
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(pid(self.0.id()), signal).expect("a child may be sent a signal");
+    }
+}
+
 impl Drop for Serving {
     fn drop(&mut self) {
+        kill_process(pid(self.0.id()), Signal::CONT).ok();
         kill_process(pid(self.0.id()), Signal::TERM).ok();
         drop(self.0.wait());
     }

@@ -1,19 +1,25 @@
 //! The OTG API in front of a fleet: the same calls, ports that are nodes.
 
 use crate::lab::{Fleet, Wish, await_that};
+use crate::run::Judged;
 use packetrig_testkit::lab::INTERFACE;
 use packetrig_tests::skip;
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 const FRAMES: u64 = 2000;
 
 fn configuration() -> Value {
+    configuration_between(["s1", "r1"])
+}
+
+fn configuration_between([sender, receiver]: [&str; 2]) -> Value {
     let value = |value: &str| json!({ "choice": "value", "value": value });
     let ethernet = json!({ "src": value("02:00:00:00:00:01"), "dst": value("02:00:00:00:00:02") });
     json!({
         "ports": [
-            { "name": "a", "location": format!("s1/{INTERFACE}") },
-            { "name": "b", "location": format!("r1/{INTERFACE}") },
+            { "name": "a", "location": format!("{sender}/{INTERFACE}") },
+            { "name": "b", "location": format!("{receiver}/{INTERFACE}") },
         ],
         "flows": [{
             "name": "f",
@@ -54,4 +60,59 @@ fn a_served_run_counts_what_all_its_nodes_count() {
         || metrics().to_string(),
     );
     await_that("it has stopped", || metrics()["transmit"] == "stopped", || metrics().to_string());
+}
+
+fn led(fleet: &Fleet) -> Vec<String> {
+    fleet.leads().into_keys().collect()
+}
+
+#[test]
+fn a_configuration_has_its_nodes_until_another_one_is_set() {
+    if !skip::has_tool("curl") {
+        return;
+    }
+    let Some(fleet) = Fleet::up(Wish::default()) else { return };
+    let served = fleet.serve();
+    assert_eq!(led(&fleet), [""; 0]);
+    for nodes in [["s1", "r1"], ["s2", "r1"]] {
+        fleet.post("config", &configuration_between(nodes));
+        let [sender, receiver] = nodes;
+        assert_eq!(led(&fleet), [receiver, sender]);
+    }
+    // What it does not have is free for others.
+    fleet
+        .begin_between(["s1/eth0", "r2/eth0"], &["--packets", "300"])
+        .finish()
+        .report()
+        .assert_nothing_lost();
+    fleet.post("config", &json!({}));
+    assert_eq!(led(&fleet), [""; 0]);
+    fleet.post("config", &configuration());
+    drop(served);
+    assert_eq!(led(&fleet), [""; 0], "it has ended");
+}
+
+/// As a machine does that sleeps: somebody else needs its nodes meanwhile.
+#[test]
+fn serve_that_stood_still_until_it_lost_its_nodes_has_the_next_configuration_all_the_same() {
+    if !skip::has_tool("curl") {
+        return;
+    }
+    let Some(fleet) = Fleet::up(Wish::default()) else { return };
+    let served = fleet.serve();
+    fleet.post("config", &configuration());
+    served.signal(Signal::STOP);
+    let ports = ["s1/eth0", "r1/eth0"];
+    let next = fleet.begin_between(ports, &["--packets", "500", "--wait-for-nodes"]).finish();
+    next.report().assert_nothing_lost();
+    served.signal(Signal::CONT);
+    fleet.post("config", &configuration());
+    assert_eq!(led(&fleet), ["r1", "s1"]);
+    let start =
+        json!({ "choice": "flow_transmit", "flow_transmit": { "state": "start", "flow_names": ["f"] } });
+    fleet.post("control/state", &json!({ "choice": "traffic", "traffic": start }));
+    let wanted = json!({ "choice": "flow", "flow": { "flow_names": ["f"] } });
+    let metrics = || fleet.post("monitor/metrics", &wanted)["flow_metrics"][0].clone();
+    let received = || metrics()["frames_rx"].as_str().and_then(|text| text.parse::<u64>().ok());
+    await_that("all was sent", || received() == Some(FRAMES), || metrics().to_string());
 }

@@ -407,7 +407,7 @@ fn refused(request: &Request, error: packetrig_node::Error) -> Error {
         | packetrig_node::Error::Engine(packetrig_engine::Error::Plan(problems)) => {
             plan::refused(&request.document, &problems.0)
         }
-        error @ packetrig_node::Error::NodesTaken(_) => {
+        error @ packetrig_node::Error::NodesTaken(_) if !request.waits_for_nodes => {
             remark("`--wait-for-nodes` waits until they are free");
             error.into()
         }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::fabric::Fabric as _;
 use crate::local::{Local, LocalRecords};
-use crate::reign::{Reign, ReignTerms};
+use crate::reign::{Reign, ReignRecord, ReignTerms};
 
 fn at(ms: u64) -> MonoTime {
     MonoTime::from_nanos(ms * 1_000_000)
@@ -34,7 +34,7 @@ fn claim(by: &str, nodes: &[&str], heard: u64) -> LeadClaim {
 
 fn begin(records: &mut LocalRecords, name: &str) -> u64 {
     let record = Reign::record(identity(name), 0);
-    records.create(&ReignRecord::key(name), &written(&record)).expect("it is new")
+    records.create(&ReignRecord::key(name), &Record::written(&record)).expect("it is new")
 }
 
 fn finish(claim: &mut LeadClaim, records: &mut LocalRecords, now: MonoTime) -> ClaimProgress {
@@ -54,14 +54,12 @@ fn taken(claim: &mut LeadClaim, records: &mut LocalRecords, now: MonoTime) -> (u
 }
 
 fn give_back(leads: Vec<TakenLead>, records: &mut LocalRecords) {
-    for lead in leads {
-        lead.give_back(records).expect("memory");
-    }
+    assert_eq!(give_back_leads(records, leads), (Vec::new(), None));
 }
 
 fn lead_of(records: &mut LocalRecords, name: &str) -> NodeLead {
     let record = records.get(&NodeLead::key(&node(name))).expect("memory").expect("it was taken");
-    read(&record).expect("it is readable").0
+    record.read().expect("it is readable")
 }
 
 #[test]
@@ -111,7 +109,7 @@ fn a_dead_reign_is_ended_once_and_the_rest_of_its_nodes_is_left() {
     assert_eq!((epoch, leads.len()), (2, 1));
     assert_eq!(leads[0].before.as_ref().map(|before| before.run.0.as_str()), Some("x"));
     assert_eq!(lead_of(&mut records, "a").reign, "x", "nobody needs it yet");
-    let refresh = written(&Reign::record(identity("x"), 0));
+    let refresh = Record::written(&Reign::record(identity("x"), 0));
     assert!(matches!(records.replace("reign.x", revision, &refresh), Err(Error::Stale(_))));
     // The next one needs not wait: the reign of who holds it is over.
     begin(&mut records, "z");
@@ -160,6 +158,8 @@ impl Records for Lossy<'_> {
 /// What a controller does at the moment.
 enum Doing {
     Claims(Box<LeadClaim>),
+    /// Has given a claim up, and gives back what that may have written.
+    GivesUp(DoubtfulLeads),
     /// Works with its nodes until then.
     Leads(u64, Vec<TakenLead>),
     GivesBack(Vec<TakenLead>),
@@ -178,6 +178,8 @@ struct Actor {
     doing: Doing,
     sleeps_until: u64,
     turns: u32,
+    /// Claims.
+    gave_up: u32,
 }
 
 impl Actor {
@@ -185,7 +187,7 @@ impl Actor {
         let revision = begin(records, name);
         let reign = Reign::begun(Reign::record(identity(name), 0), revision, ReignTerms::default(), at(0));
         let doing = Doing::Claims(Box::new(claim(name, nodes, 0)));
-        Self { name, nodes, reign, refreshing: None, doing, sleeps_until: 0, turns: 0 }
+        Self { name, nodes, reign, refreshing: None, doing, sleeps_until: 0, turns: 0, gave_up: 0 }
     }
 
     /// Refreshes its reign in two steps: between the decision and the writing any time may pass.
@@ -195,12 +197,13 @@ impl Actor {
             return;
         };
         let key = ReignRecord::key(self.name);
-        match Lossy(records, is_lost).replace(&key, revision, &written(&record)) {
+        match Lossy(records, is_lost).replace(&key, revision, &Record::written(&record)) {
             Ok(revision) => self.reign.refreshed(revision),
             Err(Error::Stale(_)) => {
                 let found = records.get(&key).expect("memory");
-                let found = found.as_ref().and_then(read::<ReignRecord>);
-                self.reign.refused(found.as_ref().map(|(record, revision)| (record, *revision)));
+                let record: Option<ReignRecord> = found.as_ref().and_then(Record::read);
+                let revision = found.map_or(0, |found| found.revision);
+                self.reign.refused(record.as_ref().map(|record| (record, revision)));
             }
             Err(_) => {}
         }
@@ -209,10 +212,29 @@ impl Actor {
         }
     }
 
+    /// Half of the claims write all at once until they meet another.
+    fn begin_claim(&self, random: &mut u64) -> Doing {
+        let claim = claim(self.name, self.nodes, 0);
+        Doing::Claims(Box::new(if draw(random, 2) == 0 { claim } else { claim.one_by_one() }))
+    }
+
     fn act(&mut self, records: &mut LocalRecords, random: &mut u64, ms: u64) {
         let is_lost = draw(random, 12) == 0;
         let mut records = Lossy(records, is_lost);
         self.doing = match std::mem::replace(&mut self.doing, Doing::Lost) {
+            Doing::Claims(claim) if draw(random, 40) == 0 => {
+                let nodes = claim.attempted().clone();
+                Doing::GivesUp(DoubtfulLeads { run: RunId(self.name.into()), nodes })
+            }
+            Doing::GivesUp(mut leads) => match leads.give_back(&mut records, self.name) {
+                Ok(()) => {
+                    let own = leads_of(records.0, self.name);
+                    assert!(own.is_empty(), "{} has given up and holds {own:?}", self.name);
+                    self.gave_up += 1;
+                    self.begin_claim(random)
+                }
+                Err(_) => Doing::GivesUp(leads),
+            },
             Doing::Claims(mut claim) => match claim.step(&mut records, &|_| true, at(ms)) {
                 Ok(ClaimProgress::Taken(_, leads)) => Doing::Leads(ms + draw(random, 2_000), leads),
                 Ok(ClaimProgress::Blocked(held)) => {
@@ -225,17 +247,15 @@ impl Actor {
             },
             Doing::Leads(until, leads) if ms >= until => Doing::GivesBack(leads),
             Doing::GivesBack(mut leads) => {
-                if let Some(lead) = leads.last().cloned() {
-                    if lead.give_back(&mut records).is_ok() {
-                        leads.pop();
-                    }
+                if let Some(lead) = leads.pop() {
+                    leads.extend(give_back_leads(&mut records, vec![lead]).0);
                     Doing::GivesBack(leads)
                 } else {
                     self.turns += 1;
                     Doing::Rests
                 }
             }
-            Doing::Rests if self.turns < 3 => Doing::Claims(Box::new(claim(self.name, self.nodes, 0))),
+            Doing::Rests if self.turns < 3 => self.begin_claim(random),
             other => other,
         };
     }
@@ -252,8 +272,8 @@ impl Actor {
 fn leads_of(records: &mut LocalRecords, name: &str) -> Vec<String> {
     let mut keys = records.keys("lead.").expect("memory");
     keys.retain(|key| {
-        let lead = records.get(key).expect("memory").and_then(|record| read::<NodeLead>(&record));
-        lead.is_some_and(|(lead, _)| lead.reign == name && !lead.is_free)
+        let lead = records.get(key).expect("memory").and_then(|record| record.read::<NodeLead>());
+        lead.is_some_and(|lead| lead.reign == name && !lead.is_free)
     });
     keys
 }
@@ -262,7 +282,9 @@ fn leads_of(records: &mut LocalRecords, name: &str) -> Vec<String> {
 #[test]
 fn each_gets_its_turn_nobody_holds_while_it_waits_and_one_commands_each_node() {
     const WANTED: [(&str, &[&str]); 3] = [("x", &["a", "b"]), ("y", &["b", "c"]), ("z", &["c", "a"])];
-    let (mut turns, mut lost) = (0, 0);
+    let mut turns = 0;
+    let mut lost = 0;
+    let mut gave_up = 0;
     for seed in 0..1000 {
         let (mut random, mut ms) = (seed, 0);
         let mut records = Local::default().records().expect("memory");
@@ -302,8 +324,10 @@ fn each_gets_its_turn_nobody_holds_while_it_waits_and_one_commands_each_node() {
             }
         }
         turns += actors.iter().map(|actor| actor.turns).sum::<u32>();
+        gave_up += actors.iter().map(|actor| actor.gave_up).sum::<u32>();
         lost += actors.iter().filter(|actor| matches!(actor.doing, Doing::Lost)).count();
     }
     assert!(turns > 8000, "{turns}: hardly anyone had its turn");
+    assert!(gave_up > 100, "{gave_up}: hardly anybody has given up a claim");
     assert!(lost > 20, "{lost}: hardly anybody was taken over");
 }

@@ -2,16 +2,18 @@
 //! it leads.
 //!
 //! Invariant: the record is refreshed until the reign is lost or left, never after; a refresh is one write, however many
-//! nodes are led.
+//! nodes are led. A lead that may be this controller's is held, or is given back as often as it takes.
 
 use crate::agent::now;
 use crate::error::Error;
 use packetrig_fleet::fabric::{self, Record, Records};
-use packetrig_fleet::lead::TakenLead;
+use packetrig_fleet::lead::{DoubtfulLeads, TakenLead, give_back_leads};
 use packetrig_fleet::reign::{Identity, Reign, ReignRecord, ReignTerms};
 use packetrig_sys::clock;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
+
+type FoundRecord = Result<Option<Record>, fabric::Error>;
 
 /// See the module.
 #[derive(Debug)]
@@ -22,8 +24,11 @@ pub(super) struct Leadership {
 
 #[derive(Debug)]
 struct Shared {
+    controller: String,
     state: Mutex<State>,
     changed: Condvar,
+    /// What could not be given back yet. It is locked for as long as somebody tries.
+    doubtful: Mutex<Vec<DoubtfulLeads>>,
 }
 
 #[derive(Debug)]
@@ -40,6 +45,20 @@ impl Shared {
         // Whole between any two statements.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn own_doubtful(&self) -> MutexGuard<'_, Vec<DoubtfulLeads>> {
+        self.doubtful.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives back what could not be given back before.
+    fn settle_doubtful<R: Records>(&self, records: &mut R) -> Result<(), fabric::Error> {
+        let mut doubtful = self.own_doubtful();
+        while let Some(leads) = doubtful.last_mut() {
+            leads.give_back(records, &self.controller)?;
+            doubtful.pop();
+        }
+        Ok(())
+    }
 }
 
 impl Leadership {
@@ -49,10 +68,11 @@ impl Leadership {
         me: Identity,
         terms: ReignTerms,
     ) -> Result<Self, Error> {
-        let key = ReignRecord::key(&me.controller);
+        let controller = me.controller.clone();
+        let key = ReignRecord::key(&controller);
         let record = Reign::record(me, clock::wall_clock_ns());
         let asked = now();
-        let revision = match records.create(&key, &written(&record)) {
+        let revision = match records.create(&key, &Record::written(&record)) {
             Ok(revision) => revision,
             // Its own: an answer was lost. Nobody else has this name.
             Err(fabric::Error::Exists(_)) => records.get(&key)?.map_or(0, |found| found.revision),
@@ -60,7 +80,8 @@ impl Leadership {
         };
         let reign = Reign::begun(record, revision, terms, asked);
         let state = Mutex::new(State { reign, leads: Vec::new(), leaves: false });
-        let shared = Arc::new(Shared { state, changed: Condvar::new() });
+        let doubtful = Mutex::default();
+        let shared = Arc::new(Shared { controller, state, changed: Condvar::new(), doubtful });
         let thread = {
             let shared = Arc::clone(&shared);
             Builder::new().name("reign".to_owned()).spawn(move || refresh(records, &key, &shared))
@@ -73,9 +94,26 @@ impl Leadership {
         self.shared.own().leads.extend(leads);
     }
 
-    /// What is led, for whoever gives it back.
-    pub(super) fn take_leads(&self) -> Vec<TakenLead> {
-        std::mem::take(&mut self.shared.own().leads)
+    /// Leads no node any more. What cannot be given back now is tried again with each refresh.
+    pub(super) fn give_back<R: Records>(&self, records: &mut R) -> Vec<TakenLead> {
+        let leads = std::mem::take(&mut self.shared.own().leads);
+        let (left, _) = give_back_leads(records, leads.clone());
+        for TakenLead { node, lead, .. } in left {
+            self.give_back_later(DoubtfulLeads { run: lead.run, nodes: [node].into() });
+        }
+        leads
+    }
+
+    /// These may be this controller's, and are to be nobody's.
+    pub(super) fn give_back_later(&self, leads: DoubtfulLeads) {
+        if !leads.nodes.is_empty() {
+            self.shared.own_doubtful().push(leads);
+        }
+    }
+
+    /// Gives back what could not be given back before: a new claim must not be taken for an old one.
+    pub(super) fn settle_doubtful<R: Records>(&self, records: &mut R) -> Result<(), fabric::Error> {
+        self.shared.settle_doubtful(records)
     }
 
     /// Another controller has found it dead.
@@ -110,6 +148,7 @@ fn refresh<R: Records>(mut records: R, key: &str, shared: &Shared) {
         if state.leaves {
             let (leads, is_lost) = (std::mem::take(&mut state.leads), state.reign.is_lost());
             drop(state);
+            shared.settle_doubtful(&mut records).unwrap_or(());
             leave(&mut records, key, leads, is_lost);
             return;
         }
@@ -121,42 +160,34 @@ fn refresh<R: Records>(mut records: R, key: &str, shared: &Shared) {
         if let Some((revision, record)) = state.reign.refresh(now()) {
             // The store may take its time, and whoever asks meanwhile shall not wait for it.
             drop(state);
-            let answer = records.replace(key, revision, &written(&record));
+            let answer = records.replace(key, revision, &Record::written(&record));
             let found = matches!(answer, Err(fabric::Error::Stale(_))).then(|| records.get(key));
-            settle_refresh(&mut shared.own().reign, answer, found.and_then(Result::ok).flatten());
+            settle_refresh(&mut shared.own().reign, &answer, found);
+            // The next refresh is soon enough for what fails.
+            shared.settle_doubtful(&mut records).unwrap_or(());
         }
     }
 }
 
 /// What fails here is only slower for the next one: a lead whose reign is over may be taken.
 fn leave<R: Records>(records: &mut R, key: &str, leads: Vec<TakenLead>, is_lost: bool) {
-    for lead in leads {
-        lead.give_back(records).unwrap_or(());
-    }
+    drop(give_back_leads(records, leads));
     if !is_lost {
         records.remove(key).unwrap_or(());
     }
 }
 
-fn settle_refresh(reign: &mut Reign, answer: Result<u64, fabric::Error>, found: Option<Record>) {
-    match answer {
-        Ok(revision) => reign.refreshed(revision),
-        Err(fabric::Error::Stale(_)) => {
-            let record = found.as_ref().and_then(read);
-            reign.refused(record.as_ref().map(|(record, revision)| (record, *revision)));
+/// What is not answered may have happened or not; the next one tells.
+fn settle_refresh(reign: &mut Reign, answer: &Result<u64, fabric::Error>, found: Option<FoundRecord>) {
+    match (answer, found) {
+        (Ok(revision), _) => reign.refreshed(*revision),
+        (Err(_), Some(Ok(found))) => {
+            let record: Option<ReignRecord> = found.as_ref().and_then(Record::read);
+            let revision = found.map_or(0, |found| found.revision);
+            reign.refused(record.as_ref().map(|record| (record, revision)));
         }
-        // It may have happened or not; the next one tells.
-        Err(_) => {}
+        (Err(_), Some(Err(_)) | None) => {}
     }
-}
-
-fn read(record: &Record) -> Option<(ReignRecord, u64)> {
-    Some((serde_json::from_slice(&record.value).ok()?, record.revision))
-}
-
-fn written(record: &ReignRecord) -> Vec<u8> {
-    // Plain strings and numbers: it can always be written.
-    serde_json::to_vec(record).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -226,6 +257,25 @@ mod tests {
         });
         assert!(is_enough && !leadership.is_lost(), "it is not refreshed");
         told.lock().unwrap().clone()
+    }
+
+    /// The store was full of work: it refused a refresh because an earlier one had been done, and did not say what is there.
+    #[test]
+    fn a_refusal_that_nobody_explains_is_no_loss() {
+        let me = Identity {
+            controller: "c".into(),
+            user: String::new(),
+            host: String::new(),
+            boot_id: String::new(),
+            pid: 1,
+        };
+        let begin = || Reign::begun(Reign::record(me.clone(), 0), 1, ReignTerms::default(), now());
+        let stale = Err(fabric::Error::Stale("reign.c".into()));
+        let mut reign = begin();
+        settle_refresh(&mut reign, &stale, Some(Err(fabric::Error::Unanswered("get".into()))));
+        assert!(!reign.is_lost());
+        settle_refresh(&mut reign, &stale, Some(Ok(None)));
+        assert!(reign.is_lost(), "it was taken away");
     }
 
     #[test]

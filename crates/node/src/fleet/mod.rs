@@ -11,6 +11,8 @@ mod fetch;
 mod findings;
 mod leadership;
 mod leading;
+mod leftovers;
+mod others;
 mod roll_call;
 mod roster;
 mod shares;
@@ -20,7 +22,8 @@ mod tests;
 
 pub use collector::{PartUpdate, ReceivedSegment, ResultStore, ResultStoreError, StoredBatch, StoredPart};
 pub use fetch::{FetchError, FetchProgress, FetchUser, fetch_capture};
-pub use leading::{HeldNodes, LeftRun, Leftover, WhileBlocked};
+pub use leading::{HeldNodes, WaitChoice, WhileBlocked};
+pub use leftovers::{LeftRun, Leftover};
 pub use roster::{KnownNodes, Roster};
 pub use shelf::RunShelf;
 
@@ -32,7 +35,7 @@ use crate::local::{Ended, Ground, RunOptions, facts, preparation};
 use collector::{Collector, CollectorEvent, OtherRuns};
 use leadership::Leadership;
 use packetrig_fleet::controller::{Controller, Limits, Policies, RunRecord};
-use packetrig_fleet::fabric::{Endpoint as _, Fabric, Records};
+use packetrig_fleet::fabric::{Endpoint as _, Fabric, Record, Records};
 use packetrig_fleet::members::{MemberRow, Members};
 use packetrig_fleet::message::{Body, ClockKey, Head, Preparation, Watermark};
 use packetrig_fleet::places::{self, Settlement};
@@ -174,13 +177,17 @@ where
 
     /// Runs that an earlier controller began and did not end.
     pub fn unfinished(&mut self) -> Result<Vec<RunRecord>, Error> {
-        let mut left = Vec::new();
-        for key in self.records.keys("run.")? {
-            let Some(found) = self.records.get(&key)? else { continue };
-            let record = serde_json::from_slice::<RunRecord>(&found.value);
-            left.extend(record.ok().filter(RunRecord::is_unfinished));
-        }
-        Ok(left)
+        let keys = self.records.keys("run.")?;
+        let found = self.records.get_many(&keys)?.into_iter().flatten();
+        let records = found.filter_map(|found| found.read());
+        Ok(records.filter(RunRecord::is_unfinished).collect())
+    }
+
+    /// What is written down of a run that was not ended.
+    pub fn unfinished_record(&mut self, run: &RunId) -> Result<Option<RunRecord>, Error> {
+        let found = self.records.get(&RunRecord::key(run))?;
+        let record = found.as_ref().and_then(Record::read);
+        Ok(record.filter(RunRecord::is_unfinished))
     }
 
     /// Ends a run that an earlier controller left: stops what is still going on and collects what there is. Nothing is said to nodes
@@ -248,26 +255,13 @@ where
         self.roster.note(&self.members);
         Ok(())
     }
-
-    /// What is led for this run. Whoever has not taken its nodes before does it here, and ends what was left on them.
-    fn led_for(&mut self, plan: &Plan, run: &RunId) -> Result<(u64, Settlement), Error> {
-        if self.led.as_ref().is_none_or(|led| led.run != *run) {
-            let is_unclear = |held: &HeldNodes| held.values().all(|held| held.state != ReignState::Alive);
-            for leftover in self.lead(plan, run, &mut |held| is_unclear(held))? {
-                let user = User { wishes: &mut || None, turn: LOOK, on_event: &mut |_| {} };
-                self.release(&leftover, user)?;
-            }
-        }
-        let led = self.led.as_ref().map(|led| (led.epoch, led.settlement.clone()));
-        Ok(led.unwrap_or_default())
-    }
 }
 
 /// A controller of protocol 2 leads all nodes at once, and knows nothing of others.
 fn refuse_old_controller<R: Records>(records: &mut R, watch: &mut ReignWatch) -> Result<(), Error> {
     loop {
         let Some(found) = records.get(OLD_LOCK)? else { return Ok(()) };
-        let lock = serde_json::from_slice::<OldLock>(&found.value).ok().filter(|lock| !lock.is_free);
+        let lock = found.read::<OldLock>().filter(|lock| !lock.is_free);
         let Some(lock) = lock else { return Ok(()) };
         let record = Reign::record(lock.holder, lock.since_wall_ns);
         match watch.look(OLD_LOCK, Some((&record, found.revision)), &process::exists, now()) {
@@ -296,7 +290,9 @@ where
         options: RunOptions,
         user: User<'_>,
     ) -> Result<Ended, Error> {
-        let (epoch, Settlement { places, absent }) = self.led_for(plan, &options.run)?;
+        let led = self.led.as_ref().filter(|led| led.run == options.run);
+        let led = led.ok_or_else(|| Error::NotLed(options.run.clone()))?;
+        let (epoch, Settlement { places, absent }) = (led.epoch, led.settlement.clone());
         let nodes = places::nodes(&places);
         let facts = RunFacts { places: places.clone(), ..facts(document, &options, nodes.clone()) };
         let limits = Limits::fleet(self.round_trips.longest(&nodes), options.drain);

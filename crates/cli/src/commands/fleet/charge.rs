@@ -12,7 +12,7 @@ use packetrig_fleet::message::ClockKey;
 use packetrig_fleet::reign::{Identity, ReignState, ReignTerms};
 use packetrig_fleet::report::RunReport;
 use packetrig_nats::NatsFabric;
-use packetrig_node::fleet::{Charge, Fleet, HeldNodes, LeftRun, Leftover, RunShelf};
+use packetrig_node::fleet::{Charge, Fleet, HeldNodes, LeftRun, Leftover, RunShelf, WaitChoice};
 use packetrig_node::{RunOptions, User};
 use packetrig_plan::{Plan, ReadOptions};
 use packetrig_store::{Catalogue, ReportSize, Unfinished};
@@ -31,7 +31,6 @@ pub(crate) struct Charged {
     pub(crate) fleet: Fleet<NatsFabric>,
     pub(crate) shelf: RunShelf,
     pub(crate) place: FleetPlace,
-    controller: String,
 }
 
 /// What has to be known of a run to end it in another process: kept with the run from its beginning.
@@ -61,11 +60,21 @@ pub(crate) fn take(
     late: LateResults,
 ) -> Result<Charged, Error> {
     let shelf = RunShelf::new(catalogue);
+    place.keep_certificate_valid(place.fabric()?)?;
+    let fleet = open(place, &shelf, policies, late)?;
+    Ok(Charged { fleet, shelf, place: place.clone() })
+}
+
+/// The same, in place of an earlier controller of this process that has lost its part.
+pub(super) fn open(
+    place: &FleetPlace,
+    shelf: &RunShelf,
+    policies: Policies,
+    late: LateResults,
+) -> Result<Fleet<NatsFabric>, Error> {
     let noting = shelf.clone();
-    let identity = own_identity()?;
-    let controller = identity.controller.clone();
     let charge = Charge {
-        identity,
+        identity: own_identity()?,
         terms: ReignTerms::default(),
         clock: state::identity()?,
         key: ClockKey(key()),
@@ -75,11 +84,9 @@ pub(crate) fn take(
         roster: place.roster()?,
         reads_all_runs: late == LateResults::OfAllRuns,
     };
-    let fabric = place.fabric()?;
-    place.keep_certificate_valid(fabric.clone())?;
-    let mut fleet = Fleet::open(&fabric, charge)?;
+    let mut fleet = Fleet::open(&place.fabric()?, charge)?;
     fleet.confirm_stored(&|node, run, attempt| shelf.stored_below(node, run, attempt));
-    Ok(Charged { fleet, shelf, place: place.clone(), controller })
+    Ok(fleet)
 }
 
 fn own_identity() -> Result<Identity, Error> {
@@ -87,7 +94,7 @@ fn own_identity() -> Result<Identity, Error> {
         controller: format!("{:016x}", identity::entropy()),
         user: identity::user_name(),
         host: kernel::host_name(),
-        boot_id: state::boot_id()?,
+        boot_id: process::numbering()?,
         pid: process::own(),
     })
 }
@@ -121,19 +128,19 @@ pub(super) fn begin(
 }
 
 /// Says once who is waited for, and whether to go on: until a signal, and for a controller at work only if that is wished.
-pub(crate) fn patience(waits: bool) -> impl FnMut(&HeldNodes) -> bool {
+pub(crate) fn patience(waits: bool) -> impl FnMut(&HeldNodes) -> WaitChoice {
     let mut said = false;
     move |held| {
         let is_at_work = held.values().any(|held| held.state == ReignState::Alive);
         if is_at_work && !waits {
-            return false;
+            return WaitChoice::GoWithout;
         }
         if !std::mem::replace(&mut said, true) {
             for (node, held) in held {
                 remark(format_args!("waiting: node {node} {}", held.lead));
             }
         }
-        signal::received().is_none()
+        if signal::received().is_some() { WaitChoice::GiveUp } else { WaitChoice::Wait }
     }
 }
 
@@ -142,12 +149,12 @@ type OnEvent<'a> = &'a mut dyn FnMut(&RunEvent);
 impl Charged {
     /// See [`begin`].
     pub(crate) fn begin(&self, options: &RunOptions, document: &str, size: ReportSize) -> Result<(), Error> {
-        begin((&self.shelf, &self.controller), options, document, size)
+        begin((&self.shelf, self.fleet.controller()), options, document, size)
     }
 
-    /// Takes it apart: the fleet, where results go, and who this controller is.
-    pub(super) fn into_parts(self) -> (Fleet<NatsFabric>, RunShelf, FleetPlace, String) {
-        (self.fleet, self.shelf, self.place, self.controller)
+    /// Takes it apart: the fleet, and where results go.
+    pub(super) fn into_parts(self) -> (Fleet<NatsFabric>, RunShelf, FleetPlace) {
+        (self.fleet, self.shelf, self.place)
     }
 
     /// Takes the nodes of a run, and ends what earlier controllers left on them; gives the reports of those runs.
@@ -165,38 +172,56 @@ impl Charged {
 
     /// Runs that nobody ends as long as their nodes are not needed.
     fn name_what_is_left(&mut self) -> Result<(), Error> {
-        for left in self.shelf.unfinished()? {
-            if !Ending::of(self).is_at_work(&left)? {
-                remark(format_args!(
-                    "run {} was left unfinished by its controller; `packetrig fleet collect` ends it",
-                    left.run
-                ));
-            }
+        let unfinished = self.shelf.unfinished()?;
+        let at_work = self.at_work(&unfinished, &|| false)?;
+        for left in unfinished.iter().filter(|left| !at_work.contains(&left.run)) {
+            remark(format_args!(
+                "run {} was left unfinished by its controller; `packetrig fleet collect` ends it",
+                left.run
+            ));
         }
         Ok(())
+    }
+
+    /// Of runs that have no report, those whose controller may still write it. See [`Fleet::at_work`].
+    fn at_work(
+        &mut self,
+        unfinished: &[Unfinished],
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<BTreeSet<RunId>, Error> {
+        let controller = |left: &Unfinished| begun_of(left).ok()?.controller;
+        let controllers = unfinished.iter().filter_map(controller).collect();
+        let at_work = self.fleet.at_work(&controllers, goes_on)?;
+        let of_these = |left: &&Unfinished| controller(left).is_some_and(|name| at_work.contains(&name));
+        Ok(unfinished.iter().filter(of_these).map(|left| left.run.clone()).collect())
     }
 
     /// Ends every run that no controller at work has; gives the reports of those of this catalogue.
     pub(crate) fn end_what_was_left(&mut self, on_event: OnEvent<'_>) -> Result<Vec<RunReport>, Error> {
         let mut reports = Vec::new();
-        for left in self.shelf.unfinished()? {
-            if Ending::of(self).is_at_work(&left)? {
+        let unfinished = self.shelf.unfinished()?;
+        let at_work = self.at_work(&unfinished, &|| signal::received().is_none())?;
+        for left in &unfinished {
+            if at_work.contains(&left.run) {
                 remark(format_args!("run {} is under way", left.run));
                 continue;
             }
-            match self.end_left(&left, on_event) {
+            match self.end_left(left, on_event) {
                 Ok(report) => reports.extend(report),
                 Err(error) => remark(format_args!("run {}: {}", left.run, error.chain())),
             }
         }
         for record in self.fleet.unfinished()? {
-            self.release_left(&record, on_event)?;
+            // Those of this catalogue keep their record until their report is written.
+            if !unfinished.iter().any(|left| left.run == record.head.run) {
+                self.release_left(&record, on_event)?;
+            }
         }
         Ok(reports)
     }
 
     fn end_left(&mut self, left: &Unfinished, on_event: OnEvent<'_>) -> Result<Option<RunReport>, Error> {
-        let found = self.fleet.unfinished()?.into_iter().find(|record| record.head.run == left.run);
+        let found = self.fleet.unfinished_record(&left.run)?;
         let record = found.or(begun_of(left)?.record);
         let Some(record) = record else { return Ending::of(self).forget(left).map(|()| None) };
         let elsewhere = match self.fleet.lead_left(&record, &mut patience(true))? {
@@ -249,12 +274,6 @@ pub(super) struct Ending<'a> {
 impl<'a> Ending<'a> {
     const fn of(charged: &'a mut Charged) -> Self {
         Self { fleet: &mut charged.fleet, shelf: &charged.shelf, place: &charged.place }
-    }
-
-    /// Whether the controller of a run that has no report may still write it.
-    fn is_at_work(&mut self, left: &Unfinished) -> Result<bool, Error> {
-        let controller = begun_of(left)?.controller;
-        Ok(controller.is_some_and(|controller| self.fleet.is_at_work(&controller).unwrap_or(true)))
     }
 
     /// Nothing was said of it to any node.

@@ -1,6 +1,6 @@
 //! The ports of a fleet behind the OTG API: each configuration is a run on it like any other.
 
-use super::charge::{Ending, patience};
+use super::charge::{Ending, open, patience};
 use super::{LateResults, take};
 use crate::commands::kept::{name_kept, report_size};
 use crate::error::Error;
@@ -28,16 +28,12 @@ const DRAIN: Nanos = Nanos::from_millis(100);
 /// A fleet of which this process is a controller as long as it serves. It leads the nodes of a configuration as long as that is set.
 pub(crate) struct FleetRigs {
     fleet: Arc<Mutex<Fleet<NatsFabric>>>,
-    charged: ChargedShelf,
+    shelf: RunShelf,
     place: FleetPlace,
     back_end: Option<BackEnd>,
     seed: u64,
     wall_minus_monotonic: u64,
 }
-
-/// Begins runs that a later controller can find, and ends them.
-#[derive(Clone)]
-struct ChargedShelf(RunShelf, String);
 
 impl FleetRigs {
     /// Becomes a controller of the fleet; it leads no node yet.
@@ -48,10 +44,10 @@ impl FleetRigs {
         seed: u64,
     ) -> Result<Self, Error> {
         let charged = take(place, catalogue, Policies::default(), LateResults::OfKnownRuns)?;
-        let (fleet, shelf, place, controller) = charged.into_parts();
+        let (fleet, shelf, place) = charged.into_parts();
         let wall_minus_monotonic = clock::wall_clock_ns().wrapping_sub(clock::monotonic_ns());
-        let (fleet, charged) = (Arc::new(Mutex::new(fleet)), ChargedShelf(shelf, controller));
-        Ok(Self { fleet, charged, place, back_end, seed, wall_minus_monotonic })
+        let fleet = Arc::new(Mutex::new(fleet));
+        Ok(Self { fleet, shelf, place, back_end, seed, wall_minus_monotonic })
     }
 }
 
@@ -61,17 +57,26 @@ impl FleetRigs {
         self.fleet.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the nodes of a configuration, and ends what others left on them.
-    fn lead(&self, plan: &Plan, run: &RunId) -> Result<(), TesterRefusal> {
+    /// Takes the nodes of a configuration, and ends what others left on them. Gives the name of the controller.
+    fn lead(&self, plan: &Plan, run: &RunId) -> Result<String, Refusal> {
         let mut fleet = self.own_fleet();
-        let leftovers = fleet.lead(plan, run, &mut patience(false)).map_err(refusal)?;
-        let mut ending = Ending { fleet: &mut fleet, shelf: &self.charged.0, place: &self.place };
+        let leftovers = match fleet.lead(plan, run, &mut patience(false)) {
+            // This machine stood still for so long that another controller has ended this one's part. It begins anew.
+            Err(packetrig_node::Error::LeadershipLost) => {
+                let anew = open(&self.place, &self.shelf, Policies::default(), LateResults::OfKnownRuns);
+                *fleet = anew.map_err(|error| Refusal::internal(error.chain()))?;
+                fleet.lead(plan, run, &mut patience(false))
+            }
+            led => led,
+        };
+        let leftovers = leftovers.map_err(refusal)?;
+        let mut ending = Ending { fleet: &mut fleet, shelf: &self.shelf, place: &self.place };
         let ended = ending.end_leftovers(&leftovers, &mut |_| {});
         if let Err(error) = ended {
             fleet.give_back();
             return Err(TesterRefusal::internal(error.chain()));
         }
-        Ok(())
+        Ok(fleet.controller().to_owned())
     }
 }
 
@@ -106,10 +111,10 @@ impl RunSource for FleetRigs {
             drain: DRAIN,
             criteria: AcceptanceCriteria::default(),
         };
-        let shelf = self.charged.0.clone();
-        self.lead(plan, &options.run)?;
+        let shelf = self.shelf.clone();
+        let controller = self.lead(plan, &options.run)?;
         let begun = super::charge::begin(
-            (&shelf, &self.charged.1),
+            (&shelf, &controller),
             &options,
             &document,
             report_size(plan, None, &document),
@@ -121,6 +126,8 @@ impl RunSource for FleetRigs {
         let ground = Shared(Arc::clone(&self.fleet));
         let opened = Session::open(ground, document.clone(), plan.clone(), options, move |event| sink(event));
         let session = opened.map_err(|error| {
+            // Its nodes may be led still: not every session that ended has begun.
+            self.own_fleet().give_back();
             forget(&shelf);
             refusal(error)
         })?;

@@ -4,18 +4,15 @@ use super::*;
 use crate::Session;
 use packetrig_engine::rig::{RigOptions, RigSite, TestRig};
 use packetrig_engine::sim::{LinkSpec, SimPorts};
-use packetrig_plan::{Plan, PortLocation, ReadOptions};
+use packetrig_plan::PortLocation;
 use packetrig_wire::tag::TagKey;
 use std::collections::{BTreeMap, BTreeSet};
 
 fn open(fabric: &Local, document: &str, note: impl FnMut(&RunEvent) + Send + 'static) -> Session {
-    let fleet = Fleet::open(fabric, charge("c", Memory::default())).unwrap();
+    let mut fleet = Fleet::open(fabric, charge("c", Memory::default())).unwrap();
     let options = RunOptions { drain: Nanos::from_millis(150), ..options() };
-    Session::open(fleet, document.into(), read(document), options, note).unwrap()
-}
-
-fn read(document: &str) -> Plan {
-    Plan::read_with(document, ReadOptions { seed: 5, fleet: true, ..ReadOptions::default() }).unwrap()
+    lead(&mut fleet, document).unwrap();
+    Session::open(fleet, document.into(), plan_of(document), options, note).unwrap()
 }
 
 #[test]

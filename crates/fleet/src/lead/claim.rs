@@ -1,0 +1,307 @@
+//! Taking the leads of all nodes of a run.
+//!
+//! ```text
+//!   read the leads ── read the reigns of those who hold some ── end the dead ones ── write each lead ── taken
+//!          ^                     |  one is held                         |  one was changed
+//!          '---------- blocked <-'--------- give back all that was written
+//! ```
+//! Each step does one thing with the records, so that whatever other controllers do can come between any two of them. Many leads are
+//! written with several requests in flight. A claim that has met another one writes one lead after the other, in the order of
+//! their names: of claims that do so one always gets its nodes.
+//!
+//! Invariant: a claim that is blocked holds nothing; the epoch that it writes is above every epoch that its nodes have heard
+//! of or that their leads have had; a lead is written only over the value that was found free, or whose reign was over.
+
+use super::{HeldLead, NodeLead, TakenLead, give_back_leads};
+use crate::fabric::{Error, Record, RecordWrite, Records};
+use crate::message::{NodeName, RunId};
+use crate::reign::{Identity, LAST_EPOCH, ReignState, ReignWatch, SeenReign};
+use packetrig_units::MonoTime;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// Leads that are written in one step by a claim that has met no other.
+const WRITES_AT_ONCE: usize = 64;
+
+/// How far a claim is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClaimProgress {
+    /// It wants another step.
+    UnderWay,
+    /// All leads are this controller's, in this epoch.
+    Taken(u64, Vec<TakenLead>),
+    /// These are held by others; none is this controller's.
+    Blocked(BTreeMap<NodeName, HeldLead>),
+}
+
+/// What a claim is about.
+#[derive(Clone, Debug)]
+pub struct WantedNodes {
+    /// For which run.
+    pub run: RunId,
+    /// Which nodes.
+    pub nodes: BTreeSet<NodeName>,
+    /// Highest epoch that any of them has told of.
+    pub heard: u64,
+    /// Now, nanoseconds since 1970 (UTC).
+    pub wall_ns: u64,
+}
+
+/// What was found of a lead; `None` where there is no record, or none that can be read.
+#[derive(Clone, Debug, Default)]
+struct FoundRecord {
+    revision: Option<u64>,
+    lead: Option<NodeLead>,
+}
+
+#[derive(Clone, Debug)]
+enum Stage {
+    ReadLeads,
+    /// Controllers that hold some of the leads, and are yet to be looked at.
+    ReadReigns(VecDeque<String>),
+    /// Those that are dead.
+    EndReigns(VecDeque<(String, u64)>),
+    Write(VecDeque<NodeName>),
+    GiveBack,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct LeadClaim {
+    me: Identity,
+    wanted: WantedNodes,
+    watch: ReignWatch,
+    stage: Stage,
+    found: BTreeMap<NodeName, FoundRecord>,
+    /// Who led each node before this claim, whatever it has written and given back since.
+    before: BTreeMap<NodeName, NodeLead>,
+    reigns: BTreeMap<String, SeenReign>,
+    epoch: u64,
+    taken: Vec<TakenLead>,
+    /// Nodes whose lead may say that it is of this claim.
+    attempted: BTreeSet<NodeName>,
+    writes_at_once: usize,
+}
+
+impl LeadClaim {
+    /// Of this controller. `watch` is what it has seen of others so far.
+    pub fn new(me: Identity, wanted: WantedNodes, watch: ReignWatch) -> Self {
+        Self {
+            me,
+            wanted,
+            watch,
+            stage: Stage::ReadLeads,
+            found: BTreeMap::new(),
+            before: BTreeMap::new(),
+            reigns: BTreeMap::new(),
+            epoch: 0,
+            taken: Vec::new(),
+            attempted: BTreeSet::new(),
+            writes_at_once: WRITES_AT_ONCE,
+        }
+    }
+
+    /// What it has seen of other controllers.
+    pub fn into_watch(self) -> ReignWatch {
+        self.watch
+    }
+
+    /// Nodes whose lead may say that it is of this claim, though that does not know it: whoever gives the claim up has to give these
+    /// back.
+    pub const fn attempted(&self) -> &BTreeSet<NodeName> {
+        &self.attempted
+    }
+
+    /// Does the next thing. After an error the same may be tried again. `runs` says whether a process of this host does.
+    pub fn step<R: Records>(
+        &mut self,
+        records: &mut R,
+        runs: &dyn Fn(u32) -> bool,
+        now: MonoTime,
+    ) -> Result<ClaimProgress, Error> {
+        match &mut self.stage {
+            Stage::ReadLeads => self.read_leads(records)?,
+            Stage::ReadReigns(left) => match left.front().cloned() {
+                Some(controller) => {
+                    let seen = self.watch.look_up(records, &controller, runs, now)?;
+                    left.pop_front();
+                    self.reigns.insert(controller, seen);
+                }
+                None => return Ok(self.weigh()),
+            },
+            Stage::EndReigns(left) => match left.front().cloned() {
+                Some((controller, revision)) => self.end_reign(records, &controller, revision)?,
+                None => self.stage = Stage::Write(self.wanted.nodes.iter().cloned().collect()),
+            },
+            Stage::Write(left) if left.is_empty() => {
+                return Ok(ClaimProgress::Taken(self.epoch, std::mem::take(&mut self.taken)));
+            }
+            Stage::Write(left) => {
+                let next: Vec<NodeName> = left.iter().take(self.writes_at_once).cloned().collect();
+                self.write(records, next)?;
+            }
+            Stage::GiveBack if self.taken.is_empty() => self.stage = Stage::ReadLeads,
+            Stage::GiveBack => self.give_back(records)?,
+        }
+        Ok(ClaimProgress::UnderWay)
+    }
+
+    fn read_leads<R: Records>(&mut self, records: &mut R) -> Result<(), Error> {
+        let keys: Vec<String> = self.wanted.nodes.iter().map(NodeLead::key).collect();
+        let found = records.get_many(&keys)?;
+        self.found.clear();
+        self.reigns.clear();
+        for (node, record) in self.wanted.nodes.iter().zip(found) {
+            let revision = record.as_ref().map(|record| record.revision);
+            // What cannot be read is nobody's.
+            let lead: Option<NodeLead> = record.as_ref().and_then(Record::read);
+            let of_another = lead.iter().find(|lead| !self.is_own(lead)).cloned();
+            self.before.extend(of_another.map(|lead| (node.clone(), lead)));
+            self.found.insert(node.clone(), FoundRecord { revision, lead });
+        }
+        let holders: BTreeSet<&String> = self.others().map(|(_, lead)| &lead.reign).collect();
+        self.stage = Stage::ReadReigns(holders.into_iter().cloned().collect());
+        Ok(())
+    }
+
+    /// Leads that were found to be written by this claim.
+    fn own_leads(&self) -> Vec<TakenLead> {
+        let own = self.found.iter().filter_map(|(node, found)| {
+            let lead = found.lead.clone().filter(|lead| self.is_own(lead) && !lead.is_free)?;
+            Some(TakenLead { node: node.clone(), revision: found.revision?, lead, before: None })
+        });
+        own.collect()
+    }
+
+    fn is_own(&self, lead: &NodeLead) -> bool {
+        lead.reign == self.me.controller && lead.run == self.wanted.run
+    }
+
+    /// Leads that other controllers have not given back.
+    fn others(&self) -> impl Iterator<Item = (&NodeName, &NodeLead)> {
+        let leads = self.found.iter().filter_map(|(node, found)| Some((node, found.lead.as_ref()?)));
+        leads.filter(|(_, lead)| !lead.is_free && lead.reign != self.me.controller)
+    }
+
+    /// All is known: either somebody at work holds a node, or nobody does.
+    fn weigh(&mut self) -> ClaimProgress {
+        let held = self.held_by_others();
+        if !held.is_empty() {
+            // An answer to its own writing may have been lost.
+            self.taken = self.own_leads();
+            self.stage = Stage::GiveBack;
+            let is_rid = self.taken.is_empty();
+            return if is_rid { ClaimProgress::Blocked(held) } else { ClaimProgress::UnderWay };
+        }
+        let leads = self.found.values().filter_map(|found| found.lead.as_ref());
+        let known = leads.map(|lead| lead.epoch).chain([self.wanted.heard]);
+        self.epoch = known.filter(|epoch| *epoch < LAST_EPOCH).max().unwrap_or(0) + 1;
+        let dead = self.reigns.iter().filter_map(|(controller, seen)| match seen.state {
+            ReignState::Dead(revision) => Some((controller.clone(), revision)),
+            _ => None,
+        });
+        self.stage = Stage::EndReigns(dead.collect());
+        ClaimProgress::UnderWay
+    }
+
+    fn held_by_others(&self) -> BTreeMap<NodeName, HeldLead> {
+        let held = self.others().filter_map(|(node, lead)| {
+            let state = self.reigns.get(&lead.reign)?.state;
+            let revision = self.found.get(node).and_then(|found| found.revision).unwrap_or(0);
+            state.holds().then(|| (node.clone(), HeldLead { lead: lead.clone(), revision, state }))
+        });
+        held.collect()
+    }
+
+    /// From here on that controller has lost, even if its process wakes up: its next refresh is refused.
+    fn end_reign<R: Records>(
+        &mut self,
+        records: &mut R,
+        controller: &str,
+        revision: u64,
+    ) -> Result<(), Error> {
+        let record = self.reigns.get(controller).and_then(|seen| seen.record.clone());
+        let done = record.map(|record| record.end_over(records, revision));
+        match done {
+            Some(Err(Error::Stale(_))) => self.stage = Stage::ReadLeads,
+            Some(Err(error)) => return Err(error),
+            Some(Ok(())) | None => {
+                if let Stage::EndReigns(left) = &mut self.stage {
+                    left.pop_front();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn lead(&self) -> NodeLead {
+        NodeLead {
+            reign: self.me.controller.clone(),
+            epoch: self.epoch,
+            run: self.wanted.run.clone(),
+            user: self.me.user.clone(),
+            host: self.me.host.clone(),
+            since_wall_ns: self.wanted.wall_ns,
+            is_free: false,
+        }
+    }
+
+    /// Writes the leads of these nodes. If one was changed, or an answer is lost, all is given back and read again.
+    fn write<R: Records>(&mut self, records: &mut R, nodes: Vec<NodeName>) -> Result<(), Error> {
+        let lead = self.lead();
+        let value = Record::written(&lead);
+        let write = |node: &NodeName| RecordWrite {
+            key: NodeLead::key(node),
+            revision: self.found.get(node).and_then(|found| found.revision),
+            value: value.clone(),
+        };
+        let writes: Vec<RecordWrite> = nodes.iter().map(write).collect();
+        self.attempted.extend(nodes.iter().cloned());
+        let answers = records.write_many(&writes);
+        let mut is_contested = false;
+        let mut failure = None;
+        for (node, answer) in nodes.into_iter().zip(answers) {
+            match answer {
+                Ok(revision) => {
+                    let before = self.before.get(&node).cloned();
+                    self.taken.push(TakenLead { node, revision, lead: lead.clone(), before });
+                    if let Stage::Write(left) = &mut self.stage {
+                        left.pop_front();
+                    }
+                }
+                Err(Error::Stale(_) | Error::Exists(_)) => is_contested = true,
+                // It may have been written. Then it is found to be this controller's own.
+                Err(error) => failure = Some(error),
+            }
+        }
+        if is_contested {
+            self.writes_at_once = 1;
+        }
+        if is_contested || failure.is_some() {
+            self.stage = Stage::GiveBack;
+        }
+        failure.map_or(Ok(()), Err)
+    }
+
+    fn give_back<R: Records>(&mut self, records: &mut R) -> Result<(), Error> {
+        let first = self.taken.len().saturating_sub(self.writes_at_once);
+        let leads = self.taken.split_off(first);
+        let given: Vec<NodeName> = leads.iter().map(|lead| lead.node.clone()).collect();
+        let (left, failure) = give_back_leads(records, leads);
+        for node in given {
+            if !left.iter().any(|lead| lead.node == node) {
+                self.attempted.remove(&node);
+            }
+        }
+        self.taken.extend(left);
+        failure.map_or(Ok(()), Err)
+    }
+}
+
+#[cfg(test)]
+impl LeadClaim {
+    /// Writes one lead after the other from the beginning.
+    pub(super) fn one_by_one(mut self) -> Self {
+        self.writes_at_once = 1;
+        self
+    }
+}

@@ -1,0 +1,196 @@
+//! Ending what controllers have left that lead their nodes no more: on single nodes, or a run as a whole.
+
+use super::leading::{HeldNodes, WaitChoice, WhileBlocked};
+use super::{Fleet, HasAlready, LedRun};
+use crate::control::User;
+use crate::error::Error;
+use packetrig_fleet::controller::{Controller, Limits, RunRecord};
+use packetrig_fleet::fabric::{self, Fabric, Record, Records as _};
+use packetrig_fleet::lead::TakenLead;
+use packetrig_fleet::outcome::RunState;
+use packetrig_fleet::places::Settlement;
+use packetrig_fleet::reign::ReignState;
+use packetrig_fleet::{NodeName, RunId};
+use packetrig_units::Nanos;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How often the records of one run are written until somebody else is let do it.
+const MERGES: u32 = 16;
+
+/// What a controller that leads its nodes no more has left on some of those that this one leads now.
+#[derive(Clone, Debug)]
+pub struct Leftover {
+    /// The run. If nobody has to write its end, with a final state.
+    pub record: RunRecord,
+    /// The nodes.
+    pub nodes: BTreeSet<NodeName>,
+}
+
+impl Leftover {
+    /// Whether its controller did not see its end.
+    pub const fn is_unfinished(&self) -> bool {
+        self.record.is_unfinished()
+    }
+
+    /// Whether this is all of the run: nobody has taken a node of it before. Nodes that it was started without do not count.
+    pub fn is_whole(&self) -> bool {
+        let is_left_out = |node: &NodeName| self.record.left_out.contains(node);
+        self.record.released.iter().all(is_left_out) && self.is_last()
+    }
+
+    /// Whether no node of it is left to anybody else.
+    pub fn is_last(&self) -> bool {
+        self.record.unreleased().is_subset(&self.nodes)
+    }
+}
+
+/// A run that its controller left, and what of it this one leads now.
+#[derive(Clone, Debug)]
+pub enum LeftRun {
+    /// Its controller is at work.
+    UnderWay(HeldNodes),
+    /// It may be ended. Other runs have these nodes.
+    Led(BTreeSet<NodeName>),
+}
+
+impl<F: Fabric> Fleet<F>
+where
+    F::Records: 'static,
+    F::Incoming: 'static,
+{
+    /// By what the leads said before, and by what the nodes say themselves.
+    pub(super) fn leftovers(&mut self, run: &RunId, leads: &[TakenLead]) -> Result<Vec<Leftover>, Error> {
+        let mut left: BTreeMap<RunId, BTreeSet<NodeName>> = BTreeMap::new();
+        let mut busy = BTreeMap::new();
+        for lead in leads {
+            let of_node = self.members.get(&lead.node).and_then(|member| member.hello().busy.clone());
+            let led_for = lead.before.as_ref().map(|before| before.run.clone());
+            for other in of_node.iter().map(|head| head.run.clone()).chain(led_for) {
+                if other != *run {
+                    left.entry(other).or_default().insert(lead.node.clone());
+                }
+            }
+            busy.extend(of_node.map(|head| (lead.node.clone(), head)));
+        }
+        let mut leftovers = Vec::new();
+        for (other, nodes) in left {
+            let found = self.records.get(&RunRecord::key(&other))?;
+            let record = found.as_ref().and_then(Record::read);
+            if let Some(record) = record.filter(RunRecord::is_unfinished) {
+                leftovers.push(Leftover { record, nodes });
+                continue;
+            }
+            // Its end is written; what a node has not heard of that is told again.
+            for node in nodes {
+                let Some(head) = busy.get(&node).filter(|head| head.run == other).cloned() else { continue };
+                let (state, nodes) = (RunState::Partial, vec![node.clone()]);
+                let released = BTreeSet::new();
+                let record = RunRecord { head, state, nodes, left_out: Vec::new(), start: None, released };
+                leftovers.push(Leftover { record, nodes: BTreeSet::from([node]) });
+            }
+        }
+        Ok(leftovers)
+    }
+
+    /// Has the nodes of a leftover stop and let go. They keep what they counted. Says whether that was the last of the run.
+    pub fn release(&mut self, leftover: &Leftover, user: User<'_>) -> Result<bool, Error> {
+        let Leftover { record, nodes } = leftover;
+        let of_these = RunRecord {
+            nodes: record.nodes.iter().filter(|node| nodes.contains(*node)).cloned().collect(),
+            left_out: record.left_out.iter().filter(|node| nodes.contains(*node)).cloned().collect(),
+            ..record.clone()
+        };
+        let limits = Limits::fleet(self.round_trips.longest(nodes), Nanos::ZERO);
+        let machine = Controller::collecting(of_these, self.epoch(), limits).leaving_results();
+        // The record of a run whose end is written stays as it is.
+        let writes_record = leftover.is_unfinished() && leftover.is_whole();
+        let has = HasAlready { writes_no_record: !writes_record, ..HasAlready::default() };
+        self.conduct(machine, has, user)?;
+        if !leftover.is_unfinished() || leftover.is_whole() {
+            return Ok(true);
+        }
+        self.note_released(leftover)
+    }
+
+    /// Adds the nodes to those of which the run was released. Several controllers may do so at once.
+    fn note_released(&mut self, leftover: &Leftover) -> Result<bool, Error> {
+        let key = RunRecord::key(&leftover.record.head.run);
+        for _ in 0..MERGES {
+            let Some(found) = self.records.get(&key)? else { return Ok(false) };
+            let Some(mut record) = found.read::<RunRecord>() else { return Ok(false) };
+            if !record.is_unfinished() {
+                return Ok(false);
+            }
+            record.released.extend(leftover.nodes.iter().cloned());
+            match self.records.replace(&key, found.revision, &Record::written(&record)) {
+                Ok(_) => return Ok(record.unreleased().is_empty()),
+                Err(fabric::Error::Stale(_)) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(false)
+    }
+
+    /// Writes that a run has ended whose nodes have all let go, and whose results are somewhere else.
+    pub fn close_record(&mut self, run: &RunId) -> Result<(), Error> {
+        let key = RunRecord::key(run);
+        let Some(found) = self.records.get(&key)? else { return Ok(()) };
+        let Some(mut record) = found.read::<RunRecord>() else { return Ok(()) };
+        record.state = RunState::Partial;
+        match self.records.replace(&key, found.revision, &Record::written(&record)) {
+            Ok(_) | Err(fabric::Error::Stale(_)) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Takes what it can of a run that was left, to end it. `while_unclear` is asked while its controller may be at work.
+    pub fn lead_left(
+        &mut self,
+        record: &RunRecord,
+        while_unclear: WhileBlocked<'_>,
+    ) -> Result<Option<LeftRun>, Error> {
+        self.give_back();
+        let led = self.lead_left_nodes(record, while_unclear);
+        if led.is_err() {
+            self.give_back();
+        }
+        led
+    }
+
+    fn lead_left_nodes(
+        &mut self,
+        record: &RunRecord,
+        while_unclear: WhileBlocked<'_>,
+    ) -> Result<Option<LeftRun>, Error> {
+        let run = &record.head.run;
+        let members: Vec<NodeName> = record.unreleased().into_iter().collect();
+        let is_alive = |held: &HeldNodes| held.values().any(|held| held.state == ReignState::Alive);
+        loop {
+            self.await_leadership()?;
+            let held = self.held(&members)?;
+            let mut own = held.clone();
+            own.retain(|_, held| held.lead.run == *run);
+            if own.is_empty() {
+                let nodes: BTreeSet<NodeName> =
+                    members.iter().filter(|node| !held.contains_key(*node)).cloned().collect();
+                let Some((epoch, _)) = self.claim(run, nodes.clone())? else { continue };
+                self.led = Some(LedRun { run: run.clone(), epoch, settlement: Settlement::default() });
+                let all = record.members().into_iter();
+                return Ok(Some(LeftRun::Led(all.filter(|node| !nodes.contains(node)).collect())));
+            }
+            let blocking: BTreeSet<NodeName> = own.keys().cloned().collect();
+            let mut at_work = None;
+            let choice = self.await_change(own, &blocking, &mut |held| {
+                if is_alive(held) {
+                    at_work = Some(held.clone());
+                    return WaitChoice::GoWithout;
+                }
+                while_unclear(held)
+            })?;
+            if choice != WaitChoice::Wait {
+                // Either somebody is at work, or nobody wants to know any more.
+                return Ok(at_work.map(LeftRun::UnderWay));
+            }
+        }
+    }
+}

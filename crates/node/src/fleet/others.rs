@@ -1,0 +1,71 @@
+//! Other controllers: which of them are at work, and what those have left that are not.
+
+use super::{Fleet, LOOK};
+use crate::agent::now;
+use crate::error::Error;
+use packetrig_fleet::fabric::{self, Fabric, Records as _};
+use packetrig_fleet::reign::{ReignRecord, ReignState};
+use packetrig_sys::{clock, process};
+use std::collections::BTreeSet;
+
+impl<F: Fabric> Fleet<F>
+where
+    F::Records: 'static,
+    F::Incoming: 'static,
+{
+    /// This controller's name.
+    pub fn controller(&self) -> &str {
+        &self.me.controller
+    }
+
+    /// Those of these controllers that are at work. A single look at one on another host tells nothing: it is looked at until that is
+    /// clear, as long as `goes_on` says so. After that it counts as being at work.
+    pub fn at_work(
+        &mut self,
+        controllers: &BTreeSet<String>,
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<BTreeSet<String>, Error> {
+        let mut at_work = BTreeSet::new();
+        let mut unclear = controllers.clone();
+        if unclear.remove(&self.me.controller) {
+            at_work.insert(self.me.controller.clone());
+        }
+        loop {
+            for controller in std::mem::take(&mut unclear) {
+                let seen = self.watch.look_up(&mut self.records, &controller, &process::exists, now())?;
+                match seen.state {
+                    ReignState::Over | ReignState::Dead(_) => {}
+                    ReignState::Alive => _ = at_work.insert(controller),
+                    ReignState::Unclear(_) => _ = unclear.insert(controller),
+                }
+            }
+            if unclear.is_empty() || !goes_on() {
+                at_work.append(&mut unclear);
+                return Ok(at_work);
+            }
+            clock::sleep_until_ns((now() + LOOK).as_nanos());
+        }
+    }
+
+    /// Takes the records of controllers away that are dead, or that somebody has ended: no record and one that is over mean the same,
+    /// and a controller that wakes up finds its refresh refused either way.
+    pub fn remove_dead_controllers(&mut self) -> Result<(), Error> {
+        for key in self.records.keys(ReignRecord::PREFIX)? {
+            let Some(controller) = key.strip_prefix(ReignRecord::PREFIX) else { continue };
+            let seen = self.watch.look_up(&mut self.records, controller, &process::exists, now())?;
+            let Some(record) = seen.record else { continue };
+            let ended = match seen.state {
+                ReignState::Over => Ok(()),
+                ReignState::Dead(revision) => record.end_over(&mut self.records, revision),
+                ReignState::Alive | ReignState::Unclear(_) => continue,
+            };
+            match ended {
+                Ok(()) => self.records.remove(&key)?,
+                // It is at work after all.
+                Err(fabric::Error::Stale(_)) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+}

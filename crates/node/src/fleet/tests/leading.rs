@@ -1,0 +1,363 @@
+//! Which nodes a controller has, what is in its way, and what it does when it has none any more.
+
+use super::*;
+use crate::User;
+use crate::fleet::{HeldNodes, Leftover, WaitChoice};
+use packetrig_fleet::controller::{RunRecord, Start};
+use packetrig_fleet::fabric::{Error as FabricError, Record, Records};
+use packetrig_fleet::labels::OperatorLabels;
+use packetrig_fleet::lead::{ClaimProgress, LeadClaim, TakenLead, WantedNodes, give_back_leads, shown_leads};
+use packetrig_fleet::local::{LocalEndpoint, LocalIncoming, LocalOutgoing, LocalRecords};
+use packetrig_fleet::outcome::RunState;
+use packetrig_fleet::reign::{Reign, ReignRecord, ReignState, ReignWatch};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// No process has this number.
+pub(super) const NOBODY: u32 = u32::MAX >> 1;
+
+fn name(node: &str) -> NodeName {
+    NodeName(node.into())
+}
+
+pub(super) fn start_nodes(fabric: &Local, place: &Path, is_endless: bool) -> [Node; 2] {
+    NODES.map(|node| Node::start(fabric, node, place, is_endless, false))
+}
+
+fn user() -> User<'static> {
+    User {
+        wishes: Box::leak(Box::new(|| None)),
+        turn: Nanos::from_millis(5),
+        on_event: Box::leak(Box::new(|_: &RunEvent| {})),
+    }
+}
+
+/// Another controller of this host has this node.
+fn hold_node(records: &mut LocalRecords, controller: &str, node: &str) -> Vec<TakenLead> {
+    let me = Identity { controller: controller.into(), ..charge("", Memory::default()).identity };
+    records.create(&ReignRecord::key(controller), &Record::written(&Reign::record(me.clone(), 0))).unwrap();
+    let wanted =
+        WantedNodes { run: RunId(controller.into()), nodes: [name(node)].into(), heard: 0, wall_ns: 0 };
+    let mut claim = LeadClaim::new(me.clone(), wanted, ReignWatch::new(&me, ReignTerms::default()));
+    for _ in 0..100 {
+        if let ClaimProgress::Taken(_, leads) = claim.step(records, &|_| true, MonoTime::default()).unwrap() {
+            return leads;
+        }
+    }
+    panic!("nobody else wants it");
+}
+
+fn led(records: &mut impl Records) -> Vec<NodeName> {
+    let nodes = NODES.map(name);
+    shown_leads(records, &nodes).unwrap().into_keys().collect()
+}
+
+#[test]
+fn a_second_controller_is_told_who_leads_a_node_and_has_it_when_it_is_given_back() {
+    let (fabric, place) = (Local::default(), tempfile::tempdir().unwrap());
+    let _nodes = start_nodes(&fabric, place.path(), false);
+    let plan = plan_of(DOCUMENT);
+    let mut one = Fleet::open(&fabric, charge("one", Memory::default())).unwrap();
+    let mut two = Fleet::open(&fabric, charge("two", Memory::default())).unwrap();
+    lead(&mut one, DOCUMENT).unwrap();
+    let mut asked = 0;
+    let refused = two.lead(&plan, &RunId("r2".into()), &mut |held| {
+        asked += 1;
+        assert_eq!(held.len(), 2);
+        WaitChoice::GoWithout
+    });
+    let Err(error @ Error::NodesTaken(_)) = refused else { panic!("{refused:?}") };
+    let text = error.to_string();
+    for node in NODES {
+        let words = format!("node {node} belongs to run r1 of alice@here since ");
+        assert!(text.contains(&words), "{text}");
+    }
+    assert_eq!(asked, 1);
+    // It begins when the first one gives them back, be it by ending.
+    let mut first = Some(one);
+    let led = two.lead(&plan, &RunId("r2".into()), &mut |_| {
+        drop(first.take());
+        WaitChoice::Wait
+    });
+    assert!(led.unwrap().is_empty(), "nothing was left");
+    assert_eq!(two.epoch(), 2);
+    let mut records = fabric.records().unwrap();
+    assert_eq!(records.keys("reign.").unwrap(), ["reign.two"], "who has ended leaves no record");
+    drop(two);
+    assert_eq!(records.keys("reign.").unwrap(), [""; 0]);
+}
+
+/// A run on both nodes whose controller does nothing more: nobody tells the nodes to stop, and nothing is given back.
+fn leave_run(fabric: &Local, dead: Charge) {
+    let mut one = Fleet::open(fabric, dead).unwrap();
+    lead(&mut one, DOCUMENT).unwrap();
+    let ended = catch_unwind(AssertUnwindSafe(|| {
+        let mut note = |event: &RunEvent| {
+            assert!(!matches!(event.kind, RunEventKind::Counters { .. }), "killed");
+        };
+        drop(run_on(&mut one, DOCUMENT, options(), (&|| false, &mut note)));
+    }));
+    assert!(ended.is_err());
+    Box::leak(Box::new(one));
+}
+
+fn busy(fleet: &mut Fleet<Local>) -> usize {
+    let rows = fleet.members().unwrap();
+    rows.iter().filter(|row| row.hello.busy.is_some()).count()
+}
+
+fn take_over(two: &mut Fleet<Local>, while_blocked: impl FnMut(&HeldNodes) -> WaitChoice) -> Vec<Leftover> {
+    let mut while_blocked = while_blocked;
+    two.lead(&plan_of(DOCUMENT), &RunId("r2".into()), &mut while_blocked).unwrap()
+}
+
+fn release_whole(fabric: &Local, two: &mut Fleet<Local>, leftovers: &[Leftover]) {
+    let [left] = leftovers else { panic!("{leftovers:?}") };
+    assert!(left.is_unfinished() && left.is_whole() && left.record.head.run.0 == "r1", "{left:?}");
+    assert!(two.release(left, user()).unwrap());
+    assert_eq!(busy(two), 0, "they have let go");
+    let record = fabric.records().unwrap().get("run.r1").unwrap().unwrap();
+    assert!(!record.read::<RunRecord>().unwrap().is_unfinished());
+}
+
+/// Its process is gone from this host: it is dead at once.
+#[test]
+fn what_a_controller_of_this_host_left_when_it_died_is_ended_at_once_by_who_leads_its_nodes_next() {
+    let (fabric, place) = (Local::default(), tempfile::tempdir().unwrap());
+    let _nodes = start_nodes(&fabric, place.path(), true);
+    let mut dead = charge("dead", Memory::default());
+    dead.identity.pid = NOBODY;
+    leave_run(&fabric, dead);
+    let mut two = Fleet::open(&fabric, charge("two", Memory::default())).unwrap();
+    let leftovers = take_over(&mut two, |_| panic!("a dead one is not waited for"));
+    release_whole(&fabric, &mut two, &leftovers);
+}
+
+/// Its host is another: nothing is known of its process, only that its record does not change.
+#[test]
+fn what_a_controller_of_another_host_left_is_ended_when_its_record_has_not_changed_for_as_long_as_it_takes() {
+    let (fabric, place) = (Local::default(), tempfile::tempdir().unwrap());
+    // They wait for their controller longer than the next one does.
+    let terms = LeaseTerms { orphaned: Nanos::from_secs(30), ..LeaseTerms::of(Nanos::from_millis(400)) };
+    let _nodes = NODES.map(|node| {
+        let half = Half { node: node.into(), endless: true, ..Half::default() };
+        let wish = Wish { terms, ..Wish::default() };
+        Node::with(&fabric, node, place.path(), (half.clone(), half), wish)
+    });
+    let stale = Nanos::from_millis(700);
+    let mut dead = charge("dead", Memory::default());
+    dead.identity.boot_id = "another host".into();
+    // It leaves its run before it would refresh anything.
+    dead.terms = ReignTerms { refresh: Nanos::from_secs(3600), ..ReignTerms::default() };
+    leave_run(&fabric, dead);
+    let terms = ReignTerms { refresh: Nanos::from_millis(100), stale };
+    let mut two = Fleet::open(&fabric, Charge { terms, ..charge("two", Memory::default()) }).unwrap();
+    let mut asked = 0;
+    let leftovers = take_over(&mut two, |held| {
+        asked += 1;
+        let is_unclear = held.values().all(|held| matches!(held.state, ReignState::Unclear(_)));
+        assert!(is_unclear && held.len() == 2, "{held:?}");
+        WaitChoice::Wait
+    });
+    assert!(asked > 0, "it was taken for dead at once");
+    release_whole(&fabric, &mut two, &leftovers);
+}
+
+/// Somebody has written the end of the run, and a node has not heard of it.
+#[test]
+fn the_record_of_a_run_that_has_ended_is_never_written_over() {
+    let (fabric, place) = (Local::default(), tempfile::tempdir().unwrap());
+    let _nodes = start_nodes(&fabric, place.path(), true);
+    let mut dead = charge("dead", Memory::default());
+    dead.identity.pid = NOBODY;
+    leave_run(&fabric, dead);
+    let mut records = fabric.records().unwrap();
+    let found = records.get("run.r1").unwrap().unwrap();
+    let record = RunRecord { state: RunState::Partial, ..found.read().unwrap() };
+    let revision = records.replace("run.r1", found.revision, &Record::written(&record)).unwrap();
+    let mut two = Fleet::open(&fabric, charge("two", Memory::default())).unwrap();
+    let leftovers = take_over(&mut two, |_| panic!("a dead one is not waited for"));
+    assert_eq!(leftovers.len(), 2);
+    for left in &leftovers {
+        assert!(!left.is_unfinished());
+        assert!(two.release(left, user()).unwrap());
+    }
+    assert_eq!(busy(&mut two), 0, "they have let go");
+    assert_eq!(records.get("run.r1").unwrap().unwrap().revision, revision);
+}
+
+/// A label is any of its nodes: whichever is given back first will do.
+#[test]
+fn who_waits_for_a_label_has_whichever_of_its_nodes_is_free_first() {
+    let (fabric, place) = (Local::default(), tempfile::tempdir().unwrap());
+    let _nodes = start_nodes(&fabric, place.path(), false);
+    let mut labels = OperatorLabels::default();
+    labels.apply(&["x".parse().unwrap()]).unwrap();
+    for freed in NODES {
+        let mut records = fabric.records().unwrap();
+        let mut held: BTreeMap<&str, Vec<TakenLead>> =
+            NODES.map(|node| (node, hold_node(&mut records, &format!("{node}-by-{freed}"), node))).into();
+        let mut charge = charge("two", Memory::default());
+        charge.roster.labels = NODES.map(|node| (name(node), labels.clone())).into();
+        let mut two = Fleet::open(&fabric, charge).unwrap();
+        let mut looks = 0;
+        let plan = plan_of("ports: [{name: a, location: any-x}]\n");
+        two.lead(&plan, &RunId("r2".into()), &mut |in_the_way| {
+            assert_eq!(in_the_way.len(), 1, "one is named: {in_the_way:?}");
+            looks += 1;
+            assert!(looks < 40, "{freed} is free and nobody takes it");
+            let leads = held.remove(freed).unwrap_or_default();
+            assert_eq!(give_back_leads(&mut records, leads), (Vec::new(), None));
+            WaitChoice::Wait
+        })
+        .unwrap();
+        drop(two);
+        for leads in held.into_values() {
+            give_back_leads(&mut records, leads);
+        }
+    }
+}
+
+#[test]
+fn who_accepts_fewer_nodes_and_waits_waits_for_nodes_that_others_lead() {
+    let (fabric, place) = (Local::default(), tempfile::tempdir().unwrap());
+    let _nodes = start_nodes(&fabric, place.path(), false);
+    let mut records = fabric.records().unwrap();
+    let mut leads = hold_node(&mut records, "other", "south");
+    let mut charge = charge("two", Memory::default());
+    charge.policies.start = Start::Quorum(1);
+    let mut two = Fleet::open(&fabric, charge).unwrap();
+    let plan = plan_of(DOCUMENT);
+    let run = RunId("r2".into());
+    let absent = |two: &Fleet<Local>| {
+        let led = two.led.as_ref().unwrap();
+        led.settlement.absent.keys().cloned().collect::<Vec<_>>()
+    };
+    two.lead(&plan, &run, &mut |_| WaitChoice::GoWithout).unwrap();
+    assert_eq!(absent(&two), [name("south")]);
+    let ended = two.lead(&plan, &run, &mut |_| WaitChoice::GiveUp);
+    assert!(matches!(&ended, Err(Error::NodesTaken(taken)) if taken.len() == 1), "{ended:?}");
+    assert_eq!(led(&mut records), [name("south")], "who gives up has none");
+    two.lead(&plan, &run, &mut |held| {
+        assert_eq!(held.keys().collect::<Vec<_>>(), [&name("south")]);
+        give_back_leads(&mut records, std::mem::take(&mut leads));
+        WaitChoice::Wait
+    })
+    .unwrap();
+    assert_eq!(absent(&two), []);
+}
+
+#[test]
+fn a_controller_that_was_ended_begins_nothing_and_says_so() {
+    let (fabric, place) = (Local::default(), tempfile::tempdir().unwrap());
+    let _nodes = start_nodes(&fabric, place.path(), false);
+    let terms = ReignTerms { refresh: Nanos::from_millis(20), ..ReignTerms::default() };
+    let mut one = Fleet::open(&fabric, Charge { terms, ..charge("one", Memory::default()) }).unwrap();
+    lead(&mut one, DOCUMENT).unwrap();
+    let mut records = fabric.records().unwrap();
+    let is_lost = (0..500).any(|_| {
+        let found = records.get("reign.one").unwrap().unwrap();
+        // Its own refresh may come in between.
+        found.read::<ReignRecord>().unwrap().end_over(&mut records, found.revision).ok();
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        one.leadership.is_lost()
+    });
+    assert!(is_lost);
+    let (mut events, stop) = (vec![], || false);
+    let mut note = |event: &RunEvent| events.push(event.clone());
+    let ran = run_on(&mut one, DOCUMENT, options(), (&stop, &mut note));
+    assert!(matches!(ran, Err(Error::LeadershipLost)), "{ran:?}");
+    assert!(events.is_empty(), "{events:?}");
+    let again = one.lead(&plan_of(DOCUMENT), &RunId("r2".into()), &mut |_| WaitChoice::GiveUp);
+    assert!(matches!(again, Err(Error::LeadershipLost)), "{again:?}");
+    // No node was told anything, and another controller has them.
+    let mut two = Fleet::open(&fabric, charge("two", Memory::default())).unwrap();
+    let heard = two.members().unwrap();
+    assert!(heard.iter().all(|row| row.hello.epoch == 0), "{heard:?}");
+    two.lead(&plan_of(DOCUMENT), &RunId("r2".into()), &mut |held| panic!("{held:?}")).unwrap();
+}
+
+/// How the keys of records begin that do not answer when they are written. What is asked of them is done.
+type SilentRecords = Arc<Mutex<Vec<&'static str>>>;
+
+#[derive(Clone, Default)]
+struct Silent(Local, SilentRecords);
+
+struct SilentStore(LocalRecords, SilentRecords);
+
+impl SilentStore {
+    fn answer<T>(&self, key: &str, done: Result<T, FabricError>) -> Result<T, FabricError> {
+        let is_silent = self.1.lock().unwrap().iter().any(|prefix| key.starts_with(prefix));
+        if is_silent { Err(FabricError::Unanswered(key.into())) } else { done }
+    }
+}
+
+impl Records for SilentStore {
+    fn get(&mut self, key: &str) -> Result<Option<Record>, FabricError> {
+        let found = self.0.get(key);
+        // Of leads only the writing fails here.
+        if key.starts_with("lead.") { found } else { self.answer(key, found) }
+    }
+    fn create(&mut self, key: &str, value: &[u8]) -> Result<u64, FabricError> {
+        let done = self.0.create(key, value);
+        self.answer(key, done)
+    }
+    fn replace(&mut self, key: &str, revision: u64, value: &[u8]) -> Result<u64, FabricError> {
+        let done = self.0.replace(key, revision, value);
+        self.answer(key, done)
+    }
+    fn remove(&mut self, key: &str) -> Result<(), FabricError> {
+        self.0.remove(key)
+    }
+    fn keys(&mut self, prefix: &str) -> Result<Vec<String>, FabricError> {
+        self.0.keys(prefix)
+    }
+}
+
+impl Fabric for Silent {
+    type Endpoint = LocalEndpoint;
+    type Records = SilentStore;
+    type Outgoing = LocalOutgoing;
+    type Incoming = LocalIncoming;
+    fn join(&self, name: NodeName) -> Result<LocalEndpoint, FabricError> {
+        self.0.join(name)
+    }
+    fn records(&self) -> Result<SilentStore, FabricError> {
+        Ok(SilentStore(self.0.records()?, Arc::clone(&self.1)))
+    }
+    fn outgoing(&self, node: &NodeName) -> Result<LocalOutgoing, FabricError> {
+        self.0.outgoing(node)
+    }
+    fn incoming(&self, reader: &str) -> Result<LocalIncoming, FabricError> {
+        self.0.incoming(reader)
+    }
+}
+
+/// The process goes on, as `serve` does. Nodes that it took for nothing are free for others all the same.
+#[test]
+fn nodes_that_were_taken_in_vain_are_given_back() {
+    // Either what was left on a node cannot be read, or a lead is written and no answer comes.
+    for silent in ["run.", "lead.south"] {
+        let (fabric, place) = (Silent::default(), tempfile::tempdir().unwrap());
+        let _nodes = start_nodes(&fabric.0, place.path(), false);
+        let mut records = fabric.0.records().unwrap();
+        // Somebody led them before.
+        for node in NODES {
+            let leads = hold_node(&mut records, node, node);
+            give_back_leads(&mut records, leads);
+        }
+        let terms = ReignTerms { refresh: Nanos::from_millis(20), ..ReignTerms::default() };
+        let mut one = Fleet::open(&fabric, Charge { terms, ..charge("one", Memory::default()) }).unwrap();
+        fabric.1.lock().unwrap().push(silent);
+        let plan = plan_of(DOCUMENT);
+        let failed = one.lead(&plan, &RunId("r2".into()), &mut |held| panic!("nobody has them: {held:?}"));
+        assert!(matches!(failed, Err(Error::Fabric(FabricError::Unanswered(_)))), "{silent}: {failed:?}");
+        fabric.1.lock().unwrap().clear();
+        let is_free = (0..500).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+            led(&mut records).is_empty()
+        });
+        assert!(is_free, "{silent}: nobody leads {:?} for anything", led(&mut records));
+        one.lead(&plan, &RunId("r3".into()), &mut |held| panic!("{held:?}")).unwrap();
+        assert_eq!(led(&mut records).len(), 2);
+    }
+}
