@@ -32,6 +32,10 @@ pub(crate) fn perform(arguments: &CollectRuns, output: &mut Output) -> Result<Ex
     let mut completed = charged.shelf.complete_open_runs();
     let mut note = |text: String| completed.push(text);
     let left = charged.fleet.gather(PATIENCE, &|| signal::received().is_none(), &mut note)?;
+    if let Err(error) = charged.fleet.remove_dead_controllers() {
+        // They are in nobody's way.
+        remark(format_args!("records of controllers that have ended were not removed: {error}"));
+    }
     for text in &completed {
         output.line(text);
     }

@@ -3,20 +3,26 @@
 use crate::error::Error;
 use crate::fleet_place::FleetPlace;
 use packetrig_fleet::NodeName;
-use packetrig_fleet::fabric::Fabric as _;
+use packetrig_fleet::fabric::{Fabric as _, Records};
 use packetrig_fleet::lead::{NodeLead, shown_leads};
 use packetrig_nats::NatsRecords;
-use std::collections::BTreeMap;
+use packetrig_units::{MonoTime, Nanos};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How often the leads of all nodes are read, beside those of nodes that say that their run is another.
+const ALL_EVERY: Nanos = Nanos::from_secs(5);
 
 /// Reads the leads over a connection of its own.
 #[derive(Debug)]
-pub(super) struct LeadReader(NatsRecords);
+pub(super) struct LeadReader<R = NatsRecords>(R);
 
 impl LeadReader {
     pub(super) fn open(place: &FleetPlace) -> Result<Self, Error> {
         Ok(Self(place.fabric()?.records().map_err(packetrig_node::Error::from)?))
     }
+}
 
+impl<R: Records> LeadReader<R> {
     /// Of those nodes that are led.
     pub(super) fn read<'a>(
         &mut self,
@@ -24,5 +30,131 @@ impl LeadReader {
     ) -> Result<BTreeMap<NodeName, NodeLead>, Error> {
         let nodes: Vec<NodeName> = nodes.into_iter().cloned().collect();
         Ok(shown_leads(&mut self.0, &nodes).map_err(packetrig_node::Error::from)?)
+    }
+}
+
+/// The leads as they were read last.
+///
+/// Invariant: a reader that has failed is opened anew; what cannot be read is as it was.
+pub(super) struct ShownLeads<R = NatsRecords> {
+    pub(super) known: BTreeMap<NodeName, NodeLead>,
+    /// Nodes whose run is another now.
+    pub(super) changed: BTreeSet<NodeName>,
+    reader: Option<LeadReader<R>>,
+    all_at: MonoTime,
+}
+
+impl<R> Default for ShownLeads<R> {
+    fn default() -> Self {
+        Self { known: BTreeMap::new(), changed: BTreeSet::new(), reader: None, all_at: MonoTime::default() }
+    }
+}
+
+impl<R: Records> ShownLeads<R> {
+    /// Reads what is due: the leads of all `nodes`, or of those that have changed. Says whether something was read.
+    pub(super) fn read<'a>(
+        &mut self,
+        nodes: impl Iterator<Item = &'a NodeName>,
+        now: MonoTime,
+        open: impl FnOnce() -> Result<LeadReader<R>, Error>,
+    ) -> bool {
+        let is_all = now >= self.all_at;
+        let due: BTreeSet<NodeName> =
+            if is_all { nodes.cloned().collect() } else { std::mem::take(&mut self.changed) };
+        if due.is_empty() {
+            return false;
+        }
+        if self.reader.is_none() {
+            self.reader = open().ok();
+        }
+        let read = self.reader.as_mut().and_then(|reader| reader.read(&due).ok());
+        let Some(read) = read else {
+            self.reader = None;
+            self.changed.extend(due);
+            return false;
+        };
+        if is_all {
+            self.all_at = now + ALL_EVERY;
+            self.changed.clear();
+        }
+        self.known.retain(|node, _| !is_all && !due.contains(node));
+        self.known.extend(read);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use packetrig_fleet::RunId;
+    use packetrig_fleet::fabric::{self, Record};
+    use std::cell::Cell;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::{Arc, Mutex};
+
+    /// Every node is led for the run `r`; keys that are read are counted.
+    #[derive(Clone, Default)]
+    struct Store {
+        is_down: Arc<AtomicBool>,
+        read: Arc<Mutex<Vec<String>>>,
+    }
+
+    impl Records for Store {
+        fn get(&mut self, key: &str) -> Result<Option<Record>, fabric::Error> {
+            if self.is_down.load(Ordering::Relaxed) {
+                return Err(fabric::Error::Down("for now".into()));
+            }
+            self.read.lock().unwrap().push(key.to_owned());
+            let lead = NodeLead {
+                reign: "c".into(),
+                epoch: 1,
+                run: RunId("r".into()),
+                user: String::new(),
+                host: String::new(),
+                since_wall_ns: 0,
+                is_free: false,
+            };
+            Ok(Some(Record { value: Record::written(&lead), revision: 1 }))
+        }
+        fn create(&mut self, key: &str, _: &[u8]) -> Result<u64, fabric::Error> {
+            panic!("{key} is written")
+        }
+        fn replace(&mut self, key: &str, _: u64, _: &[u8]) -> Result<u64, fabric::Error> {
+            panic!("{key} is written")
+        }
+        fn remove(&mut self, key: &str) -> Result<(), fabric::Error> {
+            panic!("{key} is removed")
+        }
+        fn keys(&mut self, _: &str) -> Result<Vec<String>, fabric::Error> {
+            Ok(Vec::new())
+        }
+    }
+
+    #[test]
+    fn leads_of_nodes_that_changed_are_read_and_the_last_ones_are_kept_while_none_can_be() {
+        let store = Store::default();
+        let opened = Cell::new(0);
+        let nodes: Vec<NodeName> = (0..100).map(|number| NodeName(format!("n{number}"))).collect();
+        let at = |seconds| MonoTime::default() + Nanos::from_secs(seconds);
+        let mut leads = ShownLeads::default();
+        let read = |leads: &mut ShownLeads<Store>, seconds| {
+            let is_new = leads.read(nodes.iter(), at(seconds), || {
+                opened.set(opened.get() + 1);
+                Ok(LeadReader(store.clone()))
+            });
+            (is_new, std::mem::take(&mut *store.read.lock().unwrap()).len())
+        };
+        assert_eq!(read(&mut leads, 1), (true, 100));
+        assert_eq!(read(&mut leads, 2), (false, 0));
+        leads.changed.insert(nodes[7].clone());
+        assert_eq!(read(&mut leads, 3), (true, 1), "only that of the node that has changed");
+        store.is_down.store(true, Ordering::Relaxed);
+        leads.changed.insert(nodes[8].clone());
+        assert_eq!(read(&mut leads, 4), (false, 0));
+        assert_eq!(leads.known.len(), 100, "what was known before is shown");
+        store.is_down.store(false, Ordering::Relaxed);
+        assert_eq!(read(&mut leads, 5), (true, 1), "what could not be read is read again");
+        assert_eq!(opened.get(), 2, "over another connection");
+        assert_eq!(read(&mut leads, 6), (true, 100));
     }
 }

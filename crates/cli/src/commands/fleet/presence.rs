@@ -2,7 +2,7 @@
 //!
 //! It asks nothing. What it writes down says when it was heard: whoever reads it later sees how old it is.
 
-use super::lead_reader::LeadReader;
+use super::lead_reader::{LeadReader, ShownLeads};
 use crate::error::Error;
 use crate::fleet_place::{FleetPlace, FleetPresence};
 use crate::output::remark;
@@ -23,8 +23,6 @@ const EVERY: Nanos = Nanos::from_secs(1);
 const NODES_PER_SECOND: usize = 1000;
 /// Before a server that cannot be listened to is tried again.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How often it is looked who leads the nodes, beside the times when one of them says that its run is another.
-const LEADS_EVERY: Nanos = Nanos::from_secs(5);
 /// How often it looks at what has come, and for the wish to end.
 const LOOK: Nanos = Nanos::from_millis(100);
 
@@ -62,8 +60,7 @@ struct PresenceListener {
     remembered: Vec<MemberRow>,
     began: MonoTime,
     has_complained: bool,
-    leads: Option<LeadReader>,
-    leads_at: MonoTime,
+    leads: ShownLeads,
 }
 
 fn now() -> MonoTime {
@@ -85,8 +82,7 @@ impl PresenceListener {
             remembered,
             began,
             has_complained: false,
-            leads: None,
-            leads_at: MonoTime::default(),
+            leads: ShownLeads::default(),
         }
     }
 
@@ -117,7 +113,7 @@ impl PresenceListener {
                 self.note(events.into_iter().map(|event| (node.clone(), event)).collect());
                 let run_before = self.members.get(&node).and_then(|member| member.hello().busy.clone());
                 if run_before != hello.busy {
-                    self.leads_at = MonoTime::default();
+                    self.leads.changed.insert(node.clone());
                 }
                 self.members.hear(&node, hello, at);
             }
@@ -134,18 +130,11 @@ impl PresenceListener {
         u64::try_from(nodes / NODES_PER_SECOND).unwrap_or(u64::MAX) + 1
     }
 
-    /// What cannot be read is not known now.
     fn read_leads(&mut self) {
-        if now() < self.leads_at {
-            return;
-        }
-        self.leads_at = now() + LEADS_EVERY;
-        if self.leads.is_none() {
-            self.leads = LeadReader::open(&self.place).ok();
-        }
         let nodes = self.members.iter().map(|(node, _)| node);
-        let read = self.leads.as_mut().and_then(|leads| leads.read(nodes).ok());
-        self.members.assign_leads(read.unwrap_or_default());
+        if self.leads.read(nodes, now(), || LeadReader::open(&self.place)) {
+            self.members.assign_leads(self.leads.known.clone());
+        }
     }
 
     fn note(&self, events: Vec<(NodeName, NodeEvent)>) {
