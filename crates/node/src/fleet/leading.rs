@@ -13,6 +13,7 @@ use packetrig_fleet::fabric::{self, Endpoint as _, Fabric};
 use packetrig_fleet::lead::{
     ClaimProgress, DoubtfulLeads, HeldLead, LeadClaim, NodeLead, TakenLead, WantedNodes, held_leads,
 };
+use packetrig_fleet::members::Presence;
 use packetrig_fleet::places::{self, Settlement};
 use packetrig_fleet::{NodeName, RunId};
 use packetrig_plan::{Plan, PlanProblems};
@@ -86,7 +87,8 @@ where
             let blocking: BTreeSet<NodeName> = match &settled {
                 // It may begin without these. Whoever waits for nodes wants all that can be had.
                 Ok(settlement) => {
-                    settlement.absent.keys().filter(|node| held.contains_key(node)).cloned().collect()
+                    let is_had = |node: &&NodeName| held.contains_key(node) && self.is_here(node);
+                    settlement.absent.keys().filter(is_had).cloned().collect()
                 }
                 Err(problems) => self.blocking(plan, run, &held).ok_or_else(|| problems.clone())?,
             };
@@ -138,7 +140,11 @@ where
         let settled = self.settle(plan, run);
         self.members.assign_leads(leads_of(held));
         let wanted = places::nodes(&settled.ok()?.places).into_iter();
-        Some(wanted.filter(|node| held.contains_key(node)).collect())
+        Some(wanted.filter(|node| held.contains_key(node) && self.is_here(node)).collect())
+    }
+
+    fn is_here(&self, node: &NodeName) -> bool {
+        self.members.get(node).is_some_and(|member| member.presence(now()) != Presence::Lost)
     }
 
     /// Waits until one of the nodes that are held is given back or may be taken, or for so long that others may have joined. Only of
@@ -152,7 +158,7 @@ where
         let until = now() + SETTLE_AGAIN;
         loop {
             let choice = while_blocked(&of_these(&held, blocking));
-            if choice != WaitChoice::Wait {
+            if choice != WaitChoice::Wait || now() >= until {
                 return Ok(choice);
             }
             let looks = 1 + held.len() / LEADS_PER_LOOK;
@@ -162,7 +168,7 @@ where
             let is_same = |(node, before): (&NodeName, &HeldLead)| {
                 now_held.get(node).is_some_and(|lead| lead.revision == before.revision)
             };
-            if now() >= until || !held.iter().all(is_same) {
+            if !held.iter().all(is_same) {
                 return Ok(WaitChoice::Wait);
             }
             held = now_held;
