@@ -8,7 +8,7 @@ pub use claim::{ClaimProgress, LeadClaim, WantedNodes};
 
 use crate::fabric::{Error, Record, RecordWrite, Records};
 use crate::message::{NodeName, RunId};
-use crate::reign::{Identity, ReignState, ReignWatch};
+use crate::term::{Identity, TermState, TermWatch};
 use packetrig_units::MonoTime;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +18,7 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeLead {
     /// The controller's [`Identity::controller`].
-    pub reign: String,
+    pub controller: String,
     /// In which epoch. It stays when the node is given back.
     pub epoch: u64,
     /// For which run.
@@ -113,7 +113,7 @@ impl DoubtfulLeads {
             let nodes: Vec<NodeName> = self.nodes.iter().cloned().collect();
             let found = read_leads(records, &nodes)?;
             let is_own = |found: &FoundLead| {
-                !found.lead.is_free && found.lead.reign == controller && found.lead.run == self.run
+                !found.lead.is_free && found.lead.controller == controller && found.lead.run == self.run
             };
             let own: Vec<FoundLead> = found.into_iter().filter(is_own).collect();
             self.nodes = own.iter().map(|found| found.node.clone()).collect();
@@ -144,28 +144,28 @@ pub struct HeldLead {
     /// Of the lead.
     pub revision: u64,
     /// What is known of that controller.
-    pub state: ReignState,
+    pub state: TermState,
 }
 
 /// Who leads these nodes now, of those that are led by a controller other than `me`.
 pub fn held_leads<R: Records>(
     records: &mut R,
     nodes: &[NodeName],
-    (me, watch): (&Identity, &mut ReignWatch),
+    (me, watch): (&Identity, &mut TermWatch),
     runs: &dyn Fn(u32) -> bool,
     now: MonoTime,
 ) -> Result<BTreeMap<NodeName, HeldLead>, Error> {
     let mut found = read_leads(records, nodes)?;
-    found.retain(|found| !found.lead.is_free && found.lead.reign != me.controller);
+    found.retain(|found| !found.lead.is_free && found.lead.controller != me.controller);
     let mut states = BTreeMap::new();
     for FoundLead { lead, .. } in &found {
-        if !states.contains_key(&lead.reign) {
-            let seen = watch.look_up(records, &lead.reign, runs, now)?;
-            states.insert(lead.reign.clone(), seen.state);
+        if !states.contains_key(&lead.controller) {
+            let seen = watch.look_up(records, &lead.controller, runs, now)?;
+            states.insert(lead.controller.clone(), seen.state);
         }
     }
     let held = found.into_iter().map(|FoundLead { node, revision, lead }| {
-        let state = states.get(&lead.reign).copied().unwrap_or(ReignState::Over);
+        let state = states.get(&lead.controller).copied().unwrap_or(TermState::Over);
         (node, HeldLead { lead, revision, state })
     });
     Ok(held.filter(|(_, held)| held.state.holds()).collect())

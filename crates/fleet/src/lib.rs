@@ -33,7 +33,7 @@ pub mod outcome;
 pub mod packed;
 pub mod permit;
 pub mod places;
-pub mod reign;
 pub mod report;
+pub mod term;
 
 pub use message::{NodeName, PlanHash, RunId};

@@ -11,7 +11,7 @@ use crate::known::KnownNode;
 use crate::labels::OperatorLabels;
 use crate::lead::NodeLead;
 use crate::message::{Head, NodeName, RunId};
-use crate::reign::LAST_EPOCH;
+use crate::term::LAST_EPOCH;
 use packetrig_units::{MonoTime, Nanos};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -397,7 +397,7 @@ mod tests {
         members.hear(&name("a"), Hello { busy: Some(head), ..hello(1) }, at(0));
         assert_eq!(members.rows(at(0))[0].hindrance(None), None, "nobody leads it");
         let lead = NodeLead {
-            reign: "c1".into(),
+            controller: "c1".into(),
             epoch: 1,
             run: RunId("r1".into()),
             user: "alice".into(),

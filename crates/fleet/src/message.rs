@@ -51,8 +51,8 @@ impl NodeName {
         Self(Self::CONTROLLER.to_owned())
     }
     /// The place of one controller among several. It hears the nodes that it [listens to](crate::fabric::Endpoint::listen_to).
-    pub fn controller_of(reign: &str) -> Self {
-        Self(format!("{}-{reign}", Self::CONTROLLER))
+    pub fn controller_of(controller: &str) -> Self {
+        Self(format!("{}-{controller}", Self::CONTROLLER))
     }
     /// Whether it is the place of a controller: no node may be called so.
     pub fn is_controller(&self) -> bool {
@@ -103,7 +103,7 @@ pub struct Head {
     pub run: RunId,
     /// Which attempt to start it, from 1. A higher attempt begins with [`Command::Prepare`].
     pub attempt: u32,
-    /// Which reign of the controller. A lower one is refused.
+    /// Number of the lead of its nodes. A lower one is refused.
     pub epoch: u64,
     /// The plan all must mean.
     pub plan: PlanHash,

@@ -3,7 +3,7 @@
 use packetrig_engine::Error as EngineError;
 use packetrig_fleet::lead::NodeLead;
 use packetrig_fleet::outcome::{Blame, Fault};
-use packetrig_fleet::reign::Identity;
+use packetrig_fleet::term::Identity;
 use packetrig_fleet::{NodeName, RunId, fabric};
 use packetrig_plan::PlanProblems;
 use packetrig_store::spool;

@@ -1,7 +1,7 @@
 //! Taking the leads of all nodes of a run.
 //!
 //! ```text
-//!   read the leads ── read the reigns of those who hold some ── end the dead ones ── write each lead ── taken
+//!   read the leads ── read the terms of those who hold some ── end the dead ones ── write each lead ── taken
 //!          ^                     |  one is held                         |  one was changed
 //!          '---------- blocked <-'--------- give back all that was written
 //! ```
@@ -10,12 +10,12 @@
 //! their names: of claims that do so one always gets its nodes.
 //!
 //! Invariant: a claim that is blocked holds nothing; the epoch that it writes is above every epoch that its nodes have heard
-//! of or that their leads have had; a lead is written only over the value that was found free, or whose reign was over.
+//! of or that their leads have had; a lead is written only over the value that was found free, or whose term was over.
 
 use super::{HeldLead, NodeLead, TakenLead, give_back_leads};
 use crate::fabric::{Error, Record, RecordWrite, Records};
 use crate::message::{NodeName, RunId};
-use crate::reign::{Identity, LAST_EPOCH, ReignState, ReignWatch, SeenReign};
+use crate::term::{Identity, LAST_EPOCH, SeenTerm, TermState, TermWatch};
 use packetrig_units::MonoTime;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -57,9 +57,9 @@ struct FoundRecord {
 enum Stage {
     ReadLeads,
     /// Controllers that hold some of the leads, and are yet to be looked at.
-    ReadReigns(VecDeque<String>),
+    ReadTerms(VecDeque<String>),
     /// Those that are dead.
-    EndReigns(VecDeque<(String, u64)>),
+    EndTerms(VecDeque<(String, u64)>),
     Write(VecDeque<NodeName>),
     GiveBack,
 }
@@ -69,12 +69,12 @@ enum Stage {
 pub struct LeadClaim {
     me: Identity,
     wanted: WantedNodes,
-    watch: ReignWatch,
+    watch: TermWatch,
     stage: Stage,
     found: BTreeMap<NodeName, FoundRecord>,
     /// Who led each node before this claim, whatever it has written and given back since.
     before: BTreeMap<NodeName, NodeLead>,
-    reigns: BTreeMap<String, SeenReign>,
+    terms: BTreeMap<String, SeenTerm>,
     epoch: u64,
     taken: Vec<TakenLead>,
     /// Nodes whose lead may say that it is of this claim.
@@ -84,7 +84,7 @@ pub struct LeadClaim {
 
 impl LeadClaim {
     /// Of this controller. `watch` is what it has seen of others so far.
-    pub fn new(me: Identity, wanted: WantedNodes, watch: ReignWatch) -> Self {
+    pub fn new(me: Identity, wanted: WantedNodes, watch: TermWatch) -> Self {
         Self {
             me,
             wanted,
@@ -92,7 +92,7 @@ impl LeadClaim {
             stage: Stage::ReadLeads,
             found: BTreeMap::new(),
             before: BTreeMap::new(),
-            reigns: BTreeMap::new(),
+            terms: BTreeMap::new(),
             epoch: 0,
             taken: Vec::new(),
             attempted: BTreeSet::new(),
@@ -101,7 +101,7 @@ impl LeadClaim {
     }
 
     /// What it has seen of other controllers.
-    pub fn into_watch(self) -> ReignWatch {
+    pub fn into_watch(self) -> TermWatch {
         self.watch
     }
 
@@ -120,16 +120,16 @@ impl LeadClaim {
     ) -> Result<ClaimProgress, Error> {
         match &mut self.stage {
             Stage::ReadLeads => self.read_leads(records)?,
-            Stage::ReadReigns(left) => match left.front().cloned() {
+            Stage::ReadTerms(left) => match left.front().cloned() {
                 Some(controller) => {
                     let seen = self.watch.look_up(records, &controller, runs, now)?;
                     left.pop_front();
-                    self.reigns.insert(controller, seen);
+                    self.terms.insert(controller, seen);
                 }
                 None => return Ok(self.weigh()),
             },
-            Stage::EndReigns(left) => match left.front().cloned() {
-                Some((controller, revision)) => self.end_reign(records, &controller, revision)?,
+            Stage::EndTerms(left) => match left.front().cloned() {
+                Some((controller, revision)) => self.end_term(records, &controller, revision)?,
                 None => self.stage = Stage::Write(self.wanted.nodes.iter().cloned().collect()),
             },
             Stage::Write(left) if left.is_empty() => {
@@ -149,7 +149,7 @@ impl LeadClaim {
         let keys: Vec<String> = self.wanted.nodes.iter().map(NodeLead::key).collect();
         let found = records.get_many(&keys)?;
         self.found.clear();
-        self.reigns.clear();
+        self.terms.clear();
         for (node, record) in self.wanted.nodes.iter().zip(found) {
             let revision = record.as_ref().map(|record| record.revision);
             // What cannot be read is nobody's.
@@ -158,8 +158,8 @@ impl LeadClaim {
             self.before.extend(of_another.map(|lead| (node.clone(), lead)));
             self.found.insert(node.clone(), FoundRecord { revision, lead });
         }
-        let holders: BTreeSet<&String> = self.others().map(|(_, lead)| &lead.reign).collect();
-        self.stage = Stage::ReadReigns(holders.into_iter().cloned().collect());
+        let holders: BTreeSet<&String> = self.others().map(|(_, lead)| &lead.controller).collect();
+        self.stage = Stage::ReadTerms(holders.into_iter().cloned().collect());
         Ok(())
     }
 
@@ -173,13 +173,13 @@ impl LeadClaim {
     }
 
     fn is_own(&self, lead: &NodeLead) -> bool {
-        lead.reign == self.me.controller && lead.run == self.wanted.run
+        lead.controller == self.me.controller && lead.run == self.wanted.run
     }
 
     /// Leads that other controllers have not given back.
     fn others(&self) -> impl Iterator<Item = (&NodeName, &NodeLead)> {
         let leads = self.found.iter().filter_map(|(node, found)| Some((node, found.lead.as_ref()?)));
-        leads.filter(|(_, lead)| !lead.is_free && lead.reign != self.me.controller)
+        leads.filter(|(_, lead)| !lead.is_free && lead.controller != self.me.controller)
     }
 
     /// All is known: either somebody at work holds a node, or nobody does.
@@ -195,17 +195,17 @@ impl LeadClaim {
         let leads = self.found.values().filter_map(|found| found.lead.as_ref());
         let known = leads.map(|lead| lead.epoch).chain([self.wanted.heard]);
         self.epoch = known.filter(|epoch| *epoch < LAST_EPOCH).max().unwrap_or(0) + 1;
-        let dead = self.reigns.iter().filter_map(|(controller, seen)| match seen.state {
-            ReignState::Dead(revision) => Some((controller.clone(), revision)),
+        let dead = self.terms.iter().filter_map(|(controller, seen)| match seen.state {
+            TermState::Dead(revision) => Some((controller.clone(), revision)),
             _ => None,
         });
-        self.stage = Stage::EndReigns(dead.collect());
+        self.stage = Stage::EndTerms(dead.collect());
         ClaimProgress::UnderWay
     }
 
     fn held_by_others(&self) -> BTreeMap<NodeName, HeldLead> {
         let held = self.others().filter_map(|(node, lead)| {
-            let state = self.reigns.get(&lead.reign)?.state;
+            let state = self.terms.get(&lead.controller)?.state;
             let revision = self.found.get(node).and_then(|found| found.revision).unwrap_or(0);
             state.holds().then(|| (node.clone(), HeldLead { lead: lead.clone(), revision, state }))
         });
@@ -213,19 +213,19 @@ impl LeadClaim {
     }
 
     /// From here on that controller has lost, even if its process wakes up: its next refresh is refused.
-    fn end_reign<R: Records>(
+    fn end_term<R: Records>(
         &mut self,
         records: &mut R,
         controller: &str,
         revision: u64,
     ) -> Result<(), Error> {
-        let record = self.reigns.get(controller).and_then(|seen| seen.record.clone());
+        let record = self.terms.get(controller).and_then(|seen| seen.record.clone());
         let done = record.map(|record| record.end_over(records, revision));
         match done {
             Some(Err(Error::Stale(_))) => self.stage = Stage::ReadLeads,
             Some(Err(error)) => return Err(error),
             Some(Ok(())) | None => {
-                if let Stage::EndReigns(left) = &mut self.stage {
+                if let Stage::EndTerms(left) = &mut self.stage {
                     left.pop_front();
                 }
             }
@@ -235,7 +235,7 @@ impl LeadClaim {
 
     fn lead(&self) -> NodeLead {
         NodeLead {
-            reign: self.me.controller.clone(),
+            controller: self.me.controller.clone(),
             epoch: self.epoch,
             run: self.wanted.run.clone(),
             user: self.me.user.clone(),

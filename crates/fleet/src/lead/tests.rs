@@ -1,7 +1,7 @@
 use super::*;
 use crate::fabric::Fabric as _;
 use crate::local::{Local, LocalRecords};
-use crate::reign::{Reign, ReignRecord, ReignTerms};
+use crate::term::{ControllerTerm, TermRecord, TermTimes};
 
 fn at(ms: u64) -> MonoTime {
     MonoTime::from_nanos(ms * 1_000_000)
@@ -28,13 +28,13 @@ fn wanted(run: &str, nodes: &[&str], heard: u64) -> WantedNodes {
 
 fn claim(by: &str, nodes: &[&str], heard: u64) -> LeadClaim {
     let me = identity(by);
-    let watch = ReignWatch::new(&me, ReignTerms::default());
+    let watch = TermWatch::new(&me, TermTimes::default());
     LeadClaim::new(me, wanted(by, nodes, heard), watch)
 }
 
 fn begin(records: &mut LocalRecords, name: &str) -> u64 {
-    let record = Reign::record(identity(name), 0);
-    records.create(&ReignRecord::key(name), &Record::written(&record)).expect("it is new")
+    let record = ControllerTerm::record(identity(name), 0);
+    records.create(&TermRecord::key(name), &Record::written(&record)).expect("it is new")
 }
 
 fn finish(claim: &mut LeadClaim, records: &mut LocalRecords, now: MonoTime) -> ClaimProgress {
@@ -97,7 +97,7 @@ fn who_is_blocked_holds_nothing_and_is_told_by_whom() {
 
 /// Only what is needed is taken over, and the dead one has lost altogether: its next refresh is refused.
 #[test]
-fn a_dead_reign_is_ended_once_and_the_rest_of_its_nodes_is_left() {
+fn a_dead_term_is_ended_once_and_the_rest_of_its_nodes_is_left() {
     let mut records = Local::default().records().expect("memory");
     let revision = begin(&mut records, "x");
     taken(&mut claim("x", &["a", "b"], 0), &mut records, at(0));
@@ -108,10 +108,10 @@ fn a_dead_reign_is_ended_once_and_the_rest_of_its_nodes_is_left() {
     let (epoch, leads) = taken(&mut second, &mut records, at(15_000));
     assert_eq!((epoch, leads.len()), (2, 1));
     assert_eq!(leads[0].before.as_ref().map(|before| before.run.0.as_str()), Some("x"));
-    assert_eq!(lead_of(&mut records, "a").reign, "x", "nobody needs it yet");
-    let refresh = Record::written(&Reign::record(identity("x"), 0));
-    assert!(matches!(records.replace("reign.x", revision, &refresh), Err(Error::Stale(_))));
-    // The next one needs not wait: the reign of who holds it is over.
+    assert_eq!(lead_of(&mut records, "a").controller, "x", "nobody needs it yet");
+    let refresh = Record::written(&ControllerTerm::record(identity("x"), 0));
+    assert!(matches!(records.replace("term.x", revision, &refresh), Err(Error::Stale(_))));
+    // The next one needs not wait: the term of who holds it is over.
     begin(&mut records, "z");
     taken(&mut claim("z", &["a"], 0), &mut records, at(15_001));
 }
@@ -165,7 +165,7 @@ enum Doing {
     GivesBack(Vec<TakenLead>),
     /// Has had its turn.
     Rests,
-    /// Found that its reign was ended.
+    /// Found that its term was ended.
     Lost,
 }
 
@@ -173,8 +173,8 @@ enum Doing {
 struct Actor {
     name: &'static str,
     nodes: &'static [&'static str],
-    reign: Reign,
-    refreshing: Option<(u64, ReignRecord)>,
+    term: ControllerTerm,
+    refreshing: Option<(u64, TermRecord)>,
     doing: Doing,
     sleeps_until: u64,
     turns: u32,
@@ -185,29 +185,34 @@ struct Actor {
 impl Actor {
     fn new(records: &mut LocalRecords, name: &'static str, nodes: &'static [&'static str]) -> Self {
         let revision = begin(records, name);
-        let reign = Reign::begun(Reign::record(identity(name), 0), revision, ReignTerms::default(), at(0));
+        let term = ControllerTerm::begun(
+            ControllerTerm::record(identity(name), 0),
+            revision,
+            TermTimes::default(),
+            at(0),
+        );
         let doing = Doing::Claims(Box::new(claim(name, nodes, 0)));
-        Self { name, nodes, reign, refreshing: None, doing, sleeps_until: 0, turns: 0, gave_up: 0 }
+        Self { name, nodes, term, refreshing: None, doing, sleeps_until: 0, turns: 0, gave_up: 0 }
     }
 
-    /// Refreshes its reign in two steps: between the decision and the writing any time may pass.
+    /// Refreshes its term in two steps: between the decision and the writing any time may pass.
     fn refresh(&mut self, records: &mut LocalRecords, is_lost: bool, now: MonoTime) {
         let Some((revision, record)) = self.refreshing.take() else {
-            self.refreshing = self.reign.refresh(now);
+            self.refreshing = self.term.refresh(now);
             return;
         };
-        let key = ReignRecord::key(self.name);
+        let key = TermRecord::key(self.name);
         match Lossy(records, is_lost).replace(&key, revision, &Record::written(&record)) {
-            Ok(revision) => self.reign.refreshed(revision),
+            Ok(revision) => self.term.refreshed(revision),
             Err(Error::Stale(_)) => {
                 let found = records.get(&key).expect("memory");
-                let record: Option<ReignRecord> = found.as_ref().and_then(Record::read);
+                let record: Option<TermRecord> = found.as_ref().and_then(Record::read);
                 let revision = found.map_or(0, |found| found.revision);
-                self.reign.refused(record.as_ref().map(|record| (record, revision)));
+                self.term.refused(record.as_ref().map(|record| (record, revision)));
             }
             Err(_) => {}
         }
-        if self.reign.is_lost() {
+        if self.term.is_lost() {
             self.doing = Doing::Lost;
         }
     }
@@ -263,7 +268,7 @@ impl Actor {
     /// Nodes that it may command, with the epoch of each.
     fn commands(&self, ms: u64) -> Vec<(NodeName, u64)> {
         let Doing::Leads(_, leads) = &self.doing else { return Vec::new() };
-        let leads = leads.iter().filter(|_| self.reign.may_commit(at(ms)));
+        let leads = leads.iter().filter(|_| self.term.may_commit(at(ms)));
         leads.map(|lead| (lead.node.clone(), lead.lead.epoch)).collect()
     }
 }
@@ -273,7 +278,7 @@ fn leads_of(records: &mut LocalRecords, name: &str) -> Vec<String> {
     let mut keys = records.keys("lead.").expect("memory");
     keys.retain(|key| {
         let lead = records.get(key).expect("memory").and_then(|record| record.read::<NodeLead>());
-        lead.is_some_and(|lead| lead.reign == name && !lead.is_free)
+        lead.is_some_and(|lead| lead.controller == name && !lead.is_free)
     });
     keys
 }

@@ -96,7 +96,7 @@ fn every_problem_is_told_at_once_by_the_ports_path() {
 /// These nodes are led for a run, and no others.
 fn led_for(run: &str, nodes: &[&str], members: &mut Members) {
     let lead = NodeLead {
-        reign: "c".into(),
+        controller: "c".into(),
         epoch: 1,
         run: RunId(run.into()),
         user: "alice".into(),

@@ -8,7 +8,7 @@ use packetrig_fleet::fabric::{Endpoint, Error, Fabric};
 use packetrig_fleet::lead::{ClaimProgress, LeadClaim, WantedNodes, give_back_leads};
 use packetrig_fleet::lease::LeaseTerms;
 use packetrig_fleet::message::{Body, Grant, Head, NodeName, Nonce, PlanHash, RunId};
-use packetrig_fleet::reign::{Identity, ReignTerms, ReignWatch};
+use packetrig_fleet::term::{Identity, TermTimes, TermWatch};
 use packetrig_nats::{Access, NatsEndpoint, NatsFabric, NatsRecords};
 use packetrig_sys::clock::monotonic_ns;
 use packetrig_units::{MonoTime, Nanos};
@@ -132,7 +132,7 @@ fn take_and_give_back(records: &mut NatsRecords, nodes: usize) {
     };
     let names = (0..nodes).map(|number| node(&format!("n{number}"))).collect();
     let wanted = WantedNodes { run: RunId("many".into()), nodes: names, heard: 0, wall_ns: 0 };
-    let watch = ReignWatch::new(&me, ReignTerms::default());
+    let watch = TermWatch::new(&me, TermTimes::default());
     let mut claim = LeadClaim::new(me, wanted, watch);
     loop {
         let now = MonoTime::from_nanos(monotonic_ns());

@@ -44,7 +44,7 @@ const FOREIGN: [&str; 27] = [
     "$JS.API.CONSUMER.CREATE.res",
     "$JS.ACK.res.c.1.1.1.1.1",
     "$KV.fleet.lead.b",
-    "$KV.fleet.reign.1f",
+    "$KV.fleet.term.1f",
     "$SYS.REQ.SERVER.PING",
     "$O.cap_b.C.x",
     "evil",

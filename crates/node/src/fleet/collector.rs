@@ -15,7 +15,7 @@ use crate::error::Error;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use packetrig_fleet::fabric::{self, Delivery, Incoming, Records, SegmentId};
 use packetrig_fleet::message::Watermark;
-use packetrig_fleet::reign::ReignWatch;
+use packetrig_fleet::term::TermWatch;
 use packetrig_fleet::{NodeName, RunId};
 use packetrig_stats::result::NodeResult;
 use packetrig_units::Nanos;
@@ -165,7 +165,7 @@ impl Drop for Collector {
 /// What has to be known to read the results of others.
 pub(super) struct OtherRuns<R> {
     pub(super) records: R,
-    pub(super) watch: ReignWatch,
+    pub(super) watch: TermWatch,
     /// Those too that the shelf does not know.
     pub(super) reads_all: bool,
 }

@@ -1,14 +1,14 @@
 //! Being a controller: has a record that says so, keeps it fresh in a thread of its own, and gives back in the end whatever
 //! it leads.
 //!
-//! Invariant: the record is refreshed until the reign is lost or left, never after; a refresh is one write, however many
+//! Invariant: the record is refreshed until the term is lost or left, never after; a refresh is one write, however many
 //! nodes are led. A lead that may be this controller's is held, or is given back as often as it takes.
 
 use crate::agent::now;
 use crate::error::Error;
 use packetrig_fleet::fabric::{self, Record, Records};
 use packetrig_fleet::lead::{DoubtfulLeads, TakenLead, give_back_leads};
-use packetrig_fleet::reign::{Identity, Reign, ReignRecord, ReignTerms};
+use packetrig_fleet::term::{ControllerTerm, Identity, TermRecord, TermTimes};
 use packetrig_sys::clock;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
@@ -33,7 +33,7 @@ struct Shared {
 
 #[derive(Debug)]
 struct State {
-    reign: Reign,
+    term: ControllerTerm,
     /// Nodes that are led.
     leads: Vec<TakenLead>,
     /// It is to end.
@@ -66,11 +66,11 @@ impl Leadership {
     pub(super) fn begin<R: Records + 'static>(
         mut records: R,
         me: Identity,
-        terms: ReignTerms,
+        times: TermTimes,
     ) -> Result<Self, Error> {
         let controller = me.controller.clone();
-        let key = ReignRecord::key(&controller);
-        let record = Reign::record(me, clock::wall_clock_ns());
+        let key = TermRecord::key(&controller);
+        let record = ControllerTerm::record(me, clock::wall_clock_ns());
         let asked = now();
         let revision = match records.create(&key, &Record::written(&record)) {
             Ok(revision) => revision,
@@ -78,13 +78,13 @@ impl Leadership {
             Err(fabric::Error::Exists(_)) => records.get(&key)?.map_or(0, |found| found.revision),
             Err(error) => return Err(error.into()),
         };
-        let reign = Reign::begun(record, revision, terms, asked);
-        let state = Mutex::new(State { reign, leads: Vec::new(), leaves: false });
+        let term = ControllerTerm::begun(record, revision, times, asked);
+        let state = Mutex::new(State { term, leads: Vec::new(), leaves: false });
         let doubtful = Mutex::default();
         let shared = Arc::new(Shared { controller, state, changed: Condvar::new(), doubtful });
         let thread = {
             let shared = Arc::clone(&shared);
-            Builder::new().name("reign".to_owned()).spawn(move || refresh(records, &key, &shared))
+            Builder::new().name("term".to_owned()).spawn(move || refresh(records, &key, &shared))
         };
         Ok(Self { shared, thread: Some(thread.map_err(Error::Thread)?) })
     }
@@ -118,12 +118,12 @@ impl Leadership {
 
     /// Another controller has found it dead.
     pub(super) fn is_lost(&self) -> bool {
-        self.shared.own().reign.is_lost()
+        self.shared.own().term.is_lost()
     }
 
     /// Whether a start may be committed now.
     pub(super) fn may_commit(&self) -> bool {
-        self.shared.own().reign.may_commit(now())
+        self.shared.own().term.may_commit(now())
     }
 }
 
@@ -141,35 +141,35 @@ impl Drop for Leadership {
 fn refresh<R: Records>(mut records: R, key: &str, shared: &Shared) {
     loop {
         let state = shared.own();
-        let wait = state.reign.next_refresh().since(now()).to_std();
-        let early = |state: &mut State| !state.leaves && now() < state.reign.next_refresh();
+        let wait = state.term.next_refresh().since(now()).to_std();
+        let early = |state: &mut State| !state.leaves && now() < state.term.next_refresh();
         let waited = shared.changed.wait_timeout_while(state, wait, early);
         let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
         if state.leaves {
-            let (leads, is_lost) = (std::mem::take(&mut state.leads), state.reign.is_lost());
+            let (leads, is_lost) = (std::mem::take(&mut state.leads), state.term.is_lost());
             drop(state);
             shared.settle_doubtful(&mut records).unwrap_or(());
             leave(&mut records, key, leads, is_lost);
             return;
         }
-        if state.reign.is_lost() {
+        if state.term.is_lost() {
             // Nothing is written any more; what is led is given back by whoever ends this.
             drop(shared.changed.wait_while(state, |state| !state.leaves));
             continue;
         }
-        if let Some((revision, record)) = state.reign.refresh(now()) {
+        if let Some((revision, record)) = state.term.refresh(now()) {
             // The store may take its time, and whoever asks meanwhile shall not wait for it.
             drop(state);
             let answer = records.replace(key, revision, &Record::written(&record));
             let found = matches!(answer, Err(fabric::Error::Stale(_))).then(|| records.get(key));
-            settle_refresh(&mut shared.own().reign, &answer, found);
+            settle_refresh(&mut shared.own().term, &answer, found);
             // The next refresh is soon enough for what fails.
             shared.settle_doubtful(&mut records).unwrap_or(());
         }
     }
 }
 
-/// What fails here is only slower for the next one: a lead whose reign is over may be taken.
+/// What fails here is only slower for the next one: a lead whose term is over may be taken.
 fn leave<R: Records>(records: &mut R, key: &str, leads: Vec<TakenLead>, is_lost: bool) {
     drop(give_back_leads(records, leads));
     if !is_lost {
@@ -178,13 +178,17 @@ fn leave<R: Records>(records: &mut R, key: &str, leads: Vec<TakenLead>, is_lost:
 }
 
 /// What is not answered may have happened or not; the next one tells.
-fn settle_refresh(reign: &mut Reign, answer: &Result<u64, fabric::Error>, found: Option<FoundRecord>) {
+fn settle_refresh(
+    term: &mut ControllerTerm,
+    answer: &Result<u64, fabric::Error>,
+    found: Option<FoundRecord>,
+) {
     match (answer, found) {
-        (Ok(revision), _) => reign.refreshed(*revision),
+        (Ok(revision), _) => term.refreshed(*revision),
         (Err(_), Some(Ok(found))) => {
-            let record: Option<ReignRecord> = found.as_ref().and_then(Record::read);
+            let record: Option<TermRecord> = found.as_ref().and_then(Record::read);
             let revision = found.map_or(0, |found| found.revision);
-            reign.refused(record.as_ref().map(|record| (record, revision)));
+            term.refused(record.as_ref().map(|record| (record, revision)));
         }
         (Err(_), Some(Err(_)) | None) => {}
     }
@@ -224,7 +228,7 @@ mod tests {
 
     fn taken(number: u64) -> TakenLead {
         let lead = NodeLead {
-            reign: "c".into(),
+            controller: "c".into(),
             epoch: 1,
             run: RunId("r".into()),
             user: String::new(),
@@ -247,12 +251,12 @@ mod tests {
             boot_id: String::new(),
             pid: 1,
         };
-        let terms = ReignTerms { refresh: Nanos::from_millis(1), ..ReignTerms::default() };
-        let leadership = Leadership::begin(records, me, terms).unwrap();
+        let times = TermTimes { refresh: Nanos::from_millis(1), ..TermTimes::default() };
+        let leadership = Leadership::begin(records, me, times).unwrap();
         leadership.hold((0..nodes).map(taken).collect());
         let is_enough = (0..20_000).any(|_| {
             std::thread::sleep(std::time::Duration::from_millis(1));
-            let refreshed = told.lock().unwrap().iter().filter(|key| *key == "reign.c").count();
+            let refreshed = told.lock().unwrap().iter().filter(|key| *key == "term.c").count();
             refreshed > REFRESHES
         });
         assert!(is_enough && !leadership.is_lost(), "it is not refreshed");
@@ -269,20 +273,21 @@ mod tests {
             boot_id: String::new(),
             pid: 1,
         };
-        let begin = || Reign::begun(Reign::record(me.clone(), 0), 1, ReignTerms::default(), now());
-        let stale = Err(fabric::Error::Stale("reign.c".into()));
-        let mut reign = begin();
-        settle_refresh(&mut reign, &stale, Some(Err(fabric::Error::Unanswered("get".into()))));
-        assert!(!reign.is_lost());
-        settle_refresh(&mut reign, &stale, Some(Ok(None)));
-        assert!(reign.is_lost(), "it was taken away");
+        let begin =
+            || ControllerTerm::begun(ControllerTerm::record(me.clone(), 0), 1, TermTimes::default(), now());
+        let stale = Err(fabric::Error::Stale("term.c".into()));
+        let mut term = begin();
+        settle_refresh(&mut term, &stale, Some(Err(fabric::Error::Unanswered("get".into()))));
+        assert!(!term.is_lost());
+        settle_refresh(&mut term, &stale, Some(Ok(None)));
+        assert!(term.is_lost(), "it was taken away");
     }
 
     #[test]
     fn refreshing_costs_one_write_however_many_nodes_are_led() {
         for nodes in [100, 400] {
             let written = writes(nodes);
-            assert!(written.iter().all(|key| key == "reign.c"), "{nodes} nodes: {written:?}");
+            assert!(written.iter().all(|key| key == "term.c"), "{nodes} nodes: {written:?}");
         }
     }
 }

@@ -9,7 +9,7 @@ use packetrig_fleet::fabric::{self, Fabric, Record, Records as _};
 use packetrig_fleet::lead::TakenLead;
 use packetrig_fleet::outcome::RunState;
 use packetrig_fleet::places::Settlement;
-use packetrig_fleet::reign::ReignState;
+use packetrig_fleet::term::TermState;
 use packetrig_fleet::{NodeName, RunId};
 use packetrig_units::Nanos;
 use std::collections::{BTreeMap, BTreeSet};
@@ -164,7 +164,7 @@ where
     ) -> Result<Option<LeftRun>, Error> {
         let run = &record.head.run;
         let members: Vec<NodeName> = record.unreleased().into_iter().collect();
-        let is_alive = |held: &HeldNodes| held.values().any(|held| held.state == ReignState::Alive);
+        let is_alive = |held: &HeldNodes| held.values().any(|held| held.state == TermState::Alive);
         loop {
             self.await_leadership()?;
             let held = self.held(&members)?;

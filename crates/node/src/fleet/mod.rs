@@ -39,8 +39,8 @@ use packetrig_fleet::fabric::{Endpoint as _, Fabric, Record, Records};
 use packetrig_fleet::members::{MemberRow, Members};
 use packetrig_fleet::message::{Body, ClockKey, Head, Preparation, Watermark};
 use packetrig_fleet::places::{self, Settlement};
-use packetrig_fleet::reign::{Identity, OLD_LOCK, OldLock, Reign, ReignState, ReignTerms, ReignWatch};
 use packetrig_fleet::report::RunFacts;
+use packetrig_fleet::term::{ControllerTerm, Identity, OLD_LOCK, OldLock, TermState, TermTimes, TermWatch};
 use packetrig_fleet::{NodeName, PlanHash, RunId};
 use packetrig_plan::{Plan, ReadOptions};
 use packetrig_sys::{clock, process};
@@ -59,8 +59,8 @@ const COUNTS_PER_SECOND: u64 = 5000;
 pub struct Charge {
     /// Who it is.
     pub identity: Identity,
-    /// Times of its reign.
-    pub terms: ReignTerms,
+    /// Times of its term.
+    pub times: TermTimes,
     /// Names this machine's clock, as nodes name theirs.
     pub clock: String,
     /// Seals the probes of clocks.
@@ -93,7 +93,7 @@ pub struct Fleet<F: Fabric> {
     records: F::Records,
     members: Members,
     /// What is known of other controllers.
-    watch: ReignWatch,
+    watch: TermWatch,
     /// What this one leads its nodes for.
     led: Option<LedRun>,
     // In this order: nobody is answered any more when the nodes are given back.
@@ -128,10 +128,10 @@ where
     /// Becomes one of the fleet's controllers. It leads no node yet.
     pub fn open(fabric: &F, charge: Charge) -> Result<Self, Error> {
         let me = charge.identity;
-        let mut watch = ReignWatch::new(&me, charge.terms);
+        let mut watch = TermWatch::new(&me, charge.times);
         let mut records = fabric.records()?;
         refuse_old_controller(&mut records, &mut watch)?;
-        let leadership = Leadership::begin(fabric.records()?, me.clone(), charge.terms)?;
+        let leadership = Leadership::begin(fabric.records()?, me.clone(), charge.times)?;
         let mut endpoint = fabric.join(NodeName::controller_of(&me.controller))?;
         let mut members = Members::default();
         let (mut roster, mut round_trips) = (charge.roster, RoundTrips::default());
@@ -258,16 +258,16 @@ where
 }
 
 /// A controller of protocol 2 leads all nodes at once, and knows nothing of others.
-fn refuse_old_controller<R: Records>(records: &mut R, watch: &mut ReignWatch) -> Result<(), Error> {
+fn refuse_old_controller<R: Records>(records: &mut R, watch: &mut TermWatch) -> Result<(), Error> {
     loop {
         let Some(found) = records.get(OLD_LOCK)? else { return Ok(()) };
         let lock = found.read::<OldLock>().filter(|lock| !lock.is_free);
         let Some(lock) = lock else { return Ok(()) };
-        let record = Reign::record(lock.holder, lock.since_wall_ns);
+        let record = ControllerTerm::record(lock.holder, lock.since_wall_ns);
         match watch.look(OLD_LOCK, Some((&record, found.revision)), &process::exists, now()) {
-            ReignState::Over | ReignState::Dead(_) => return Ok(()),
-            ReignState::Alive => return Err(Error::OldController(Box::new(record.holder))),
-            ReignState::Unclear(_) => clock::sleep_until_ns((now() + LOOK).as_nanos()),
+            TermState::Over | TermState::Dead(_) => return Ok(()),
+            TermState::Alive => return Err(Error::OldController(Box::new(record.holder))),
+            TermState::Unclear(_) => clock::sleep_until_ns((now() + LOOK).as_nanos()),
         }
     }
 }

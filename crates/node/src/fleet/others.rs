@@ -4,7 +4,7 @@ use super::{Fleet, LOOK};
 use crate::agent::now;
 use crate::error::Error;
 use packetrig_fleet::fabric::{self, Fabric, Records as _};
-use packetrig_fleet::reign::{ReignRecord, ReignState};
+use packetrig_fleet::term::{TermRecord, TermState};
 use packetrig_sys::{clock, process};
 use std::collections::BTreeSet;
 
@@ -34,9 +34,9 @@ where
             for controller in std::mem::take(&mut unclear) {
                 let seen = self.watch.look_up(&mut self.records, &controller, &process::exists, now())?;
                 match seen.state {
-                    ReignState::Over | ReignState::Dead(_) => {}
-                    ReignState::Alive => _ = at_work.insert(controller),
-                    ReignState::Unclear(_) => _ = unclear.insert(controller),
+                    TermState::Over | TermState::Dead(_) => {}
+                    TermState::Alive => _ = at_work.insert(controller),
+                    TermState::Unclear(_) => _ = unclear.insert(controller),
                 }
             }
             if unclear.is_empty() || !goes_on() {
@@ -50,14 +50,14 @@ where
     /// Takes the records of controllers away that are dead, or that somebody has ended: no record and one that is over mean the same,
     /// and a controller that wakes up finds its refresh refused either way.
     pub fn remove_dead_controllers(&mut self) -> Result<(), Error> {
-        for key in self.records.keys(ReignRecord::PREFIX)? {
-            let Some(controller) = key.strip_prefix(ReignRecord::PREFIX) else { continue };
+        for key in self.records.keys(TermRecord::PREFIX)? {
+            let Some(controller) = key.strip_prefix(TermRecord::PREFIX) else { continue };
             let seen = self.watch.look_up(&mut self.records, controller, &process::exists, now())?;
             let Some(record) = seen.record else { continue };
             let ended = match seen.state {
-                ReignState::Over => Ok(()),
-                ReignState::Dead(revision) => record.end_over(&mut self.records, revision),
-                ReignState::Alive | ReignState::Unclear(_) => continue,
+                TermState::Over => Ok(()),
+                TermState::Dead(revision) => record.end_over(&mut self.records, revision),
+                TermState::Alive | TermState::Unclear(_) => continue,
             };
             match ended {
                 Ok(()) => self.records.remove(&key)?,

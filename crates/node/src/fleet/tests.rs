@@ -16,8 +16,8 @@ use packetrig_fleet::lease::LeaseTerms;
 use packetrig_fleet::local::Local;
 use packetrig_fleet::message::{ClockKey, Nonce, Preparation, SentTotal, Watermark};
 use packetrig_fleet::outcome::Outcome;
-use packetrig_fleet::reign::{Identity, ReignTerms};
 use packetrig_fleet::report::{AcceptanceCriteria, RunReport};
+use packetrig_fleet::term::{Identity, TermTimes};
 use packetrig_fleet::{NodeName, RunId};
 use packetrig_plan::{HeldStream, Plan, PlanChange, ReadOptions};
 use packetrig_stats::counts::{StreamRxCounts, StreamTxCounts};
@@ -324,7 +324,7 @@ fn charge(name: &str, shelf: Memory) -> Charge {
     };
     Charge {
         identity,
-        terms: ReignTerms::default(),
+        times: TermTimes::default(),
         clock: "one machine".into(),
         key: ClockKey([7; 32]),
         shelf: Box::new(shelf),

@@ -15,7 +15,7 @@ pub struct Unfinished {
     pub run: RunId,
     /// The attempt it is at.
     pub attempt: u32,
-    /// Under which reign.
+    /// In which epoch.
     pub epoch: u64,
     /// Its record, as the fabric has it; JSON.
     pub record: String,

@@ -9,8 +9,8 @@ use packetrig_fleet::RunId;
 use packetrig_fleet::controller::{Policies, RunRecord};
 use packetrig_fleet::event::RunEvent;
 use packetrig_fleet::message::ClockKey;
-use packetrig_fleet::reign::{Identity, ReignState, ReignTerms};
 use packetrig_fleet::report::RunReport;
+use packetrig_fleet::term::{Identity, TermState, TermTimes};
 use packetrig_nats::NatsFabric;
 use packetrig_node::fleet::{Charge, Fleet, HeldNodes, LeftRun, Leftover, RunShelf, WaitChoice};
 use packetrig_node::{RunOptions, User};
@@ -75,7 +75,7 @@ pub(super) fn open(
     let noting = shelf.clone();
     let charge = Charge {
         identity: own_identity()?,
-        terms: ReignTerms::default(),
+        times: TermTimes::default(),
         clock: state::identity()?,
         key: ClockKey(key()),
         shelf: Box::new(shelf.clone()),
@@ -131,7 +131,7 @@ pub(super) fn begin(
 pub(crate) fn patience(waits: bool) -> impl FnMut(&HeldNodes) -> WaitChoice {
     let mut said = false;
     move |held| {
-        let is_at_work = held.values().any(|held| held.state == ReignState::Alive);
+        let is_at_work = held.values().any(|held| held.state == TermState::Alive);
         if is_at_work && !waits {
             return WaitChoice::GoWithout;
         }

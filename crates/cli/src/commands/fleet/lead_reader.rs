@@ -106,7 +106,7 @@ mod tests {
             }
             self.read.lock().unwrap().push(key.to_owned());
             let lead = NodeLead {
-                reign: "c".into(),
+                controller: "c".into(),
                 epoch: 1,
                 run: RunId("r".into()),
                 user: String::new(),

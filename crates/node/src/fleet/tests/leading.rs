@@ -9,7 +9,7 @@ use packetrig_fleet::labels::OperatorLabels;
 use packetrig_fleet::lead::{ClaimProgress, LeadClaim, TakenLead, WantedNodes, give_back_leads, shown_leads};
 use packetrig_fleet::local::{LocalEndpoint, LocalIncoming, LocalOutgoing, LocalRecords};
 use packetrig_fleet::outcome::RunState;
-use packetrig_fleet::reign::{Reign, ReignRecord, ReignState, ReignWatch};
+use packetrig_fleet::term::{ControllerTerm, TermRecord, TermState, TermWatch};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// No process has this number.
@@ -34,10 +34,12 @@ fn user() -> User<'static> {
 /// Another controller of this host has this node.
 fn hold_node(records: &mut LocalRecords, controller: &str, node: &str) -> Vec<TakenLead> {
     let me = Identity { controller: controller.into(), ..charge("", Memory::default()).identity };
-    records.create(&ReignRecord::key(controller), &Record::written(&Reign::record(me.clone(), 0))).unwrap();
+    records
+        .create(&TermRecord::key(controller), &Record::written(&ControllerTerm::record(me.clone(), 0)))
+        .unwrap();
     let wanted =
         WantedNodes { run: RunId(controller.into()), nodes: [name(node)].into(), heard: 0, wall_ns: 0 };
-    let mut claim = LeadClaim::new(me.clone(), wanted, ReignWatch::new(&me, ReignTerms::default()));
+    let mut claim = LeadClaim::new(me.clone(), wanted, TermWatch::new(&me, TermTimes::default()));
     for _ in 0..100 {
         if let ClaimProgress::Taken(_, leads) = claim.step(records, &|_| true, MonoTime::default()).unwrap() {
             return leads;
@@ -81,9 +83,9 @@ fn a_second_controller_is_told_who_leads_a_node_and_has_it_when_it_is_given_back
     assert!(led.unwrap().is_empty(), "nothing was left");
     assert_eq!(two.epoch(), 2);
     let mut records = fabric.records().unwrap();
-    assert_eq!(records.keys("reign.").unwrap(), ["reign.two"], "who has ended leaves no record");
+    assert_eq!(records.keys("term.").unwrap(), ["term.two"], "who has ended leaves no record");
     drop(two);
-    assert_eq!(records.keys("reign.").unwrap(), [""; 0]);
+    assert_eq!(records.keys("term.").unwrap(), [""; 0]);
 }
 
 /// A run on both nodes whose controller does nothing more: nobody tells the nodes to stop, and nothing is given back.
@@ -147,14 +149,14 @@ fn what_a_controller_of_another_host_left_is_ended_when_its_record_has_not_chang
     let mut dead = charge("dead", Memory::default());
     dead.identity.boot_id = "another host".into();
     // It leaves its run before it would refresh anything.
-    dead.terms = ReignTerms { refresh: Nanos::from_secs(3600), ..ReignTerms::default() };
+    dead.times = TermTimes { refresh: Nanos::from_secs(3600), ..TermTimes::default() };
     leave_run(&fabric, dead);
-    let terms = ReignTerms { refresh: Nanos::from_millis(100), stale };
-    let mut two = Fleet::open(&fabric, Charge { terms, ..charge("two", Memory::default()) }).unwrap();
+    let times = TermTimes { refresh: Nanos::from_millis(100), stale };
+    let mut two = Fleet::open(&fabric, Charge { times, ..charge("two", Memory::default()) }).unwrap();
     let mut asked = 0;
     let leftovers = take_over(&mut two, |held| {
         asked += 1;
-        let is_unclear = held.values().all(|held| matches!(held.state, ReignState::Unclear(_)));
+        let is_unclear = held.values().all(|held| matches!(held.state, TermState::Unclear(_)));
         assert!(is_unclear && held.len() == 2, "{held:?}");
         WaitChoice::Wait
     });
@@ -250,14 +252,14 @@ fn who_accepts_fewer_nodes_and_waits_waits_for_nodes_that_others_lead() {
 fn a_controller_that_was_ended_begins_nothing_and_says_so() {
     let (fabric, place) = (Local::default(), tempfile::tempdir().unwrap());
     let _nodes = start_nodes(&fabric, place.path(), false);
-    let terms = ReignTerms { refresh: Nanos::from_millis(20), ..ReignTerms::default() };
-    let mut one = Fleet::open(&fabric, Charge { terms, ..charge("one", Memory::default()) }).unwrap();
+    let times = TermTimes { refresh: Nanos::from_millis(20), ..TermTimes::default() };
+    let mut one = Fleet::open(&fabric, Charge { times, ..charge("one", Memory::default()) }).unwrap();
     lead(&mut one, DOCUMENT).unwrap();
     let mut records = fabric.records().unwrap();
     let is_lost = (0..500).any(|_| {
-        let found = records.get("reign.one").unwrap().unwrap();
+        let found = records.get("term.one").unwrap().unwrap();
         // Its own refresh may come in between.
-        found.read::<ReignRecord>().unwrap().end_over(&mut records, found.revision).ok();
+        found.read::<TermRecord>().unwrap().end_over(&mut records, found.revision).ok();
         std::thread::sleep(std::time::Duration::from_millis(20));
         one.leadership.is_lost()
     });
@@ -345,8 +347,8 @@ fn nodes_that_were_taken_in_vain_are_given_back() {
             let leads = hold_node(&mut records, node, node);
             give_back_leads(&mut records, leads);
         }
-        let terms = ReignTerms { refresh: Nanos::from_millis(20), ..ReignTerms::default() };
-        let mut one = Fleet::open(&fabric, Charge { terms, ..charge("one", Memory::default()) }).unwrap();
+        let times = TermTimes { refresh: Nanos::from_millis(20), ..TermTimes::default() };
+        let mut one = Fleet::open(&fabric, Charge { times, ..charge("one", Memory::default()) }).unwrap();
         fabric.1.lock().unwrap().push(silent);
         let plan = plan_of(DOCUMENT);
         let failed = one.lead(&plan, &RunId("r2".into()), &mut |held| panic!("nobody has them: {held:?}"));

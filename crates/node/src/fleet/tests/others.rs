@@ -4,7 +4,7 @@ use super::leading::{NOBODY, start_nodes};
 use super::*;
 use crate::fleet::Roster;
 use packetrig_fleet::fabric::{Record, Records};
-use packetrig_fleet::reign::{OLD_LOCK, OldLock, Reign, ReignRecord};
+use packetrig_fleet::term::{ControllerTerm, OLD_LOCK, OldLock, TermRecord};
 use std::collections::BTreeSet;
 
 #[test]
@@ -18,14 +18,14 @@ fn a_fleet_that_an_earlier_version_leads_is_refused_as_long_as_that_is_at_work()
     let open = || Fleet::open(&fabric, charge("new", Memory::default()));
     let Err(Error::OldController(found)) = open() else { panic!("it is at work") };
     assert_eq!((found.pid, found.host.as_str()), (lock.holder.pid, "here"));
-    assert_eq!(fabric.records().unwrap().keys("reign.").unwrap(), [""; 0], "it has not become one");
+    assert_eq!(fabric.records().unwrap().keys("term.").unwrap(), [""; 0], "it has not become one");
     let dead = Identity { pid: NOBODY, ..lock.holder.clone() };
     let elsewhere = Identity { boot_id: "another host".into(), ..lock.holder.clone() };
     for (holder, is_free) in [(dead, false), (lock.holder.clone(), true), (elsewhere, false)] {
         let lock = OldLock { holder, is_free, ..lock.clone() };
         revision = records.replace(OLD_LOCK, revision, &Record::written(&lock)).unwrap();
-        let terms = ReignTerms { stale: Nanos::from_millis(500), ..ReignTerms::default() };
-        drop(Fleet::open(&fabric, Charge { terms, ..charge("new", Memory::default()) }).unwrap());
+        let times = TermTimes { stale: Nanos::from_millis(500), ..TermTimes::default() };
+        drop(Fleet::open(&fabric, Charge { times, ..charge("new", Memory::default()) }).unwrap());
     }
     assert_eq!(records.get(OLD_LOCK).unwrap().unwrap().revision, revision, "it is not this one's to change");
 }
@@ -37,8 +37,8 @@ fn records_of_dead_controllers_are_removed_and_those_of_living_ones_are_not() {
     let own = charge("own", Memory::default()).identity;
     let mut write = |name: &str, pid: u32, boot_id: &str, is_over: bool| {
         let me = Identity { controller: name.into(), pid, boot_id: boot_id.into(), ..own.clone() };
-        let record = ReignRecord { is_over, ..Reign::record(me, 0) };
-        records.create(&ReignRecord::key(name), &Record::written(&record)).unwrap();
+        let record = TermRecord { is_over, ..ControllerTerm::record(me, 0) };
+        records.create(&TermRecord::key(name), &Record::written(&record)).unwrap();
     };
     write("alive", own.pid, "boot", false);
     write("dead", NOBODY, "boot", false);
@@ -50,7 +50,7 @@ fn records_of_dead_controllers_are_removed_and_those_of_living_ones_are_not() {
     let at_work = fleet.at_work(&all, &|| false).unwrap();
     assert_eq!(at_work.into_iter().collect::<Vec<_>>(), ["alive", "own", "unclear"]);
     fleet.remove_dead_controllers().unwrap();
-    assert_eq!(records.keys("reign.").unwrap(), ["reign.alive", "reign.own", "reign.unclear"]);
+    assert_eq!(records.keys("term.").unwrap(), ["term.alive", "term.own", "term.unclear"]);
 }
 
 /// One look at a controller of another host tells nothing.
@@ -63,18 +63,18 @@ fn a_controller_of_another_host_is_looked_at_until_it_is_clear_whether_it_is_at_
         boot_id: "another host".into(),
         ..charge("", Memory::default()).identity
     };
-    let record = Record::written(&Reign::record(me, 0));
-    let mut revision = records.create("reign.far", &record).unwrap();
-    let terms = ReignTerms { stale: Nanos::from_millis(600), ..ReignTerms::default() };
+    let record = Record::written(&ControllerTerm::record(me, 0));
+    let mut revision = records.create("term.far", &record).unwrap();
+    let times = TermTimes { stale: Nanos::from_millis(600), ..TermTimes::default() };
     let roster = Roster::default();
     let mut fleet =
-        Fleet::open(&fabric, Charge { terms, roster, ..charge("own", Memory::default()) }).unwrap();
+        Fleet::open(&fabric, Charge { times, roster, ..charge("own", Memory::default()) }).unwrap();
     let far: BTreeSet<String> = ["far".to_owned()].into();
     let records = std::cell::RefCell::new(records);
     let refreshing = std::cell::Cell::new(true);
     let refresh = || {
         if refreshing.get() {
-            revision = records.borrow_mut().replace("reign.far", revision, &record).unwrap();
+            revision = records.borrow_mut().replace("term.far", revision, &record).unwrap();
         }
     };
     let refresh = std::cell::RefCell::new(refresh);

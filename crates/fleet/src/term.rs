@@ -7,7 +7,7 @@
 //!
 //! It asks no process and knows no time: both are told to it.
 //!
-//! Invariant: a reign that somebody else has ended commits no start.
+//! Invariant: a term that somebody else has ended commits no start.
 
 use crate::fabric::{Error, Record, Records};
 use packetrig_units::{MonoTime, Nanos};
@@ -24,7 +24,7 @@ pub const OLD_LOCK: &str = "ctl.lock";
 /// Who a controller is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
-    /// New at each start of a controller; names its reign.
+    /// New at each start of a controller; names its term.
     pub controller: String,
     /// Who started it, for people.
     #[serde(default)]
@@ -40,7 +40,7 @@ pub struct Identity {
 
 /// A controller's record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ReignRecord {
+pub struct TermRecord {
     /// Whose it is.
     pub holder: Identity,
     /// Since when, nanoseconds since 1970 (UTC); for people.
@@ -49,9 +49,9 @@ pub struct ReignRecord {
     pub is_over: bool,
 }
 
-impl ReignRecord {
+impl TermRecord {
     /// How the keys of all of them begin.
-    pub const PREFIX: &str = "reign.";
+    pub const PREFIX: &str = "term.";
 
     /// The key it is kept under.
     pub fn key(controller: &str) -> String {
@@ -71,7 +71,7 @@ impl ReignRecord {
 pub struct OldLock {
     /// Who holds it, or held it last.
     pub holder: Identity,
-    /// Of the holder's reign.
+    /// Of the holder's term.
     pub epoch: u64,
     /// Since when, nanoseconds since 1970 (UTC).
     pub since_wall_ns: u64,
@@ -79,16 +79,16 @@ pub struct OldLock {
     pub is_free: bool,
 }
 
-/// Times of a reign.
+/// Times of a term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReignTerms {
+pub struct TermTimes {
     /// Between two refreshes.
     pub refresh: Nanos,
     /// Without a change, until it may be ended, and until its holder may commit no start.
     pub stale: Nanos,
 }
 
-impl Default for ReignTerms {
+impl Default for TermTimes {
     fn default() -> Self {
         Self { refresh: Nanos::from_secs(2), stale: Nanos::from_secs(15) }
     }
@@ -96,7 +96,7 @@ impl Default for ReignTerms {
 
 /// What is known of another controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReignState {
+pub enum TermState {
     /// It has ended, or was ended.
     Over,
     /// It is not refreshed any more, or its process is gone: it may be ended over this revision.
@@ -107,7 +107,7 @@ pub enum ReignState {
     Unclear(MonoTime),
 }
 
-impl ReignState {
+impl TermState {
     /// Whether what it leads is its own for now.
     pub const fn holds(self) -> bool {
         matches!(self, Self::Alive | Self::Unclear(_))
@@ -116,26 +116,26 @@ impl ReignState {
 
 /// Another controller, as it was seen just now.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SeenReign {
+pub struct SeenTerm {
     /// What follows from it.
-    pub state: ReignState,
+    pub state: TermState,
     /// Its record, if there is one that can be read.
-    pub record: Option<ReignRecord>,
+    pub record: Option<TermRecord>,
 }
 
 /// Looks at other controllers over time.
 #[derive(Clone, Debug)]
-pub struct ReignWatch {
+pub struct TermWatch {
     boot_id: String,
-    terms: ReignTerms,
+    times: TermTimes,
     /// The revision of each, and since when it is known.
     seen: BTreeMap<String, (u64, MonoTime)>,
 }
 
-impl ReignWatch {
+impl TermWatch {
     /// On the host of `me`.
-    pub fn new(me: &Identity, terms: ReignTerms) -> Self {
-        Self { boot_id: me.boot_id.clone(), terms, seen: BTreeMap::new() }
+    pub fn new(me: &Identity, times: TermTimes) -> Self {
+        Self { boot_id: me.boot_id.clone(), times, seen: BTreeMap::new() }
     }
 
     /// Reads the record of `controller` and looks at it.
@@ -145,12 +145,12 @@ impl ReignWatch {
         controller: &str,
         runs: &dyn Fn(u32) -> bool,
         now: MonoTime,
-    ) -> Result<SeenReign, Error> {
-        let found = records.get(&ReignRecord::key(controller))?;
+    ) -> Result<SeenTerm, Error> {
+        let found = records.get(&TermRecord::key(controller))?;
         let revision = found.as_ref().map_or(0, |found| found.revision);
-        let record = found.as_ref().and_then(Record::read::<ReignRecord>);
+        let record = found.as_ref().and_then(Record::read::<TermRecord>);
         let state = self.look(controller, record.as_ref().map(|record| (record, revision)), runs, now);
-        Ok(SeenReign { state, record })
+        Ok(SeenTerm { state, record })
     }
 
     /// The record of `controller` was read: its value and its revision, or nothing. `runs` says whether a process of this host
@@ -158,36 +158,36 @@ impl ReignWatch {
     pub fn look(
         &mut self,
         controller: &str,
-        found: Option<(&ReignRecord, u64)>,
+        found: Option<(&TermRecord, u64)>,
         runs: &dyn Fn(u32) -> bool,
         now: MonoTime,
-    ) -> ReignState {
+    ) -> TermState {
         let Some((record, revision)) = found.filter(|(record, _)| !record.is_over) else {
             self.seen.remove(controller);
-            return ReignState::Over;
+            return TermState::Over;
         };
         let known = self.seen.get(controller).copied();
         let since = known.filter(|(seen, _)| *seen == revision).map_or(now, |(_, since)| since);
         self.seen.insert(controller.to_owned(), (revision, since));
         let is_of_this_host = record.holder.boot_id == self.boot_id;
-        let stale_at = since + self.terms.stale;
+        let stale_at = since + self.times.stale;
         if now >= stale_at || is_of_this_host && !runs(record.holder.pid) {
-            ReignState::Dead(revision)
+            TermState::Dead(revision)
         } else if is_of_this_host || known.is_some_and(|(seen, _)| seen != revision) {
-            ReignState::Alive
+            TermState::Alive
         } else {
-            ReignState::Unclear(stale_at)
+            TermState::Unclear(stale_at)
         }
     }
 }
 
-/// A controller's own reign.
+/// A controller's own term.
 #[derive(Clone, Debug)]
-pub struct Reign {
+pub struct ControllerTerm {
     /// As it is written.
-    record: ReignRecord,
+    record: TermRecord,
     revision: u64,
-    terms: ReignTerms,
+    times: TermTimes,
     /// When the last refresh that worked was asked for.
     refreshed: MonoTime,
     next: MonoTime,
@@ -196,21 +196,21 @@ pub struct Reign {
     is_lost: bool,
 }
 
-impl Reign {
+impl ControllerTerm {
     /// What is written to begin one.
-    pub const fn record(me: Identity, since_wall_ns: u64) -> ReignRecord {
-        ReignRecord { holder: me, since_wall_ns, is_over: false }
+    pub const fn record(me: Identity, since_wall_ns: u64) -> TermRecord {
+        TermRecord { holder: me, since_wall_ns, is_over: false }
     }
 
     /// What was written, asked at `asked`, is there with this revision.
-    pub fn begun(record: ReignRecord, revision: u64, terms: ReignTerms, asked: MonoTime) -> Self {
-        let next = asked + terms.refresh;
-        Self { record, revision, terms, refreshed: asked, next, open: None, is_lost: false }
+    pub fn begun(record: TermRecord, revision: u64, times: TermTimes, asked: MonoTime) -> Self {
+        let next = asked + times.refresh;
+        Self { record, revision, times, refreshed: asked, next, open: None, is_lost: false }
     }
 
     /// Whether it may commit a start: not when somebody else may have ended it without being heard of.
     pub fn may_commit(&self, now: MonoTime) -> bool {
-        !self.is_lost && now < self.refreshed + self.terms.stale
+        !self.is_lost && now < self.refreshed + self.times.stale
     }
 
     /// Whether it was ended: everything stops.
@@ -224,11 +224,11 @@ impl Reign {
     }
 
     /// What to write, over which revision.
-    pub fn refresh(&mut self, now: MonoTime) -> Option<(u64, ReignRecord)> {
+    pub fn refresh(&mut self, now: MonoTime) -> Option<(u64, TermRecord)> {
         if self.is_lost || now < self.next {
             return None;
         }
-        self.next = now + self.terms.refresh;
+        self.next = now + self.times.refresh;
         self.open = Some((self.open.map_or(now, |(first, _)| first), now));
         Some((self.revision, self.record.clone()))
     }
@@ -243,7 +243,7 @@ impl Reign {
 
     /// The refresh was refused because the record has another revision; this is what is there now, if it could be read.
     /// It may be its own writing, if an answer to that was lost.
-    pub fn refused(&mut self, found: Option<(&ReignRecord, u64)>) {
+    pub fn refused(&mut self, found: Option<(&TermRecord, u64)>) {
         match found {
             Some((record, revision)) if *record == self.record => {
                 self.revision = revision;

@@ -1,0 +1,84 @@
+use super::*;
+
+fn at(ms: u64) -> MonoTime {
+    MonoTime::from_nanos(ms * 1_000_000)
+}
+
+fn identity(name: &str, boot: &str, pid: u32) -> Identity {
+    Identity { controller: name.into(), user: "alice".into(), host: "h".into(), boot_id: boot.into(), pid }
+}
+
+fn record(boot: &str, pid: u32) -> TermRecord {
+    ControllerTerm::record(identity("other", boot, pid), 0)
+}
+
+fn watch() -> TermWatch {
+    TermWatch::new(&identity("me", "boot-a", 7), TermTimes::default())
+}
+
+fn term() -> ControllerTerm {
+    ControllerTerm::begun(record("boot-a", 7), 5, TermTimes::default(), at(0))
+}
+
+#[test]
+fn a_term_that_changes_is_alive_and_one_that_does_not_is_dead_in_the_end() {
+    let (mut watch, other) = (watch(), record("boot-b", 7));
+    let mut look = |revision, ms| watch.look("other", Some((&other, revision)), &|_| false, at(ms));
+    assert_eq!(look(1, 0), TermState::Unclear(at(15_000)));
+    assert_eq!(look(2, 2_000), TermState::Alive);
+    assert_eq!(look(2, 16_999), TermState::Unclear(at(17_000)));
+    assert_eq!(look(2, 17_000), TermState::Dead(2));
+    assert_eq!(look(3, 17_001), TermState::Alive, "it came back before anybody ended it");
+}
+
+#[test]
+fn a_process_that_is_gone_from_this_host_needs_no_waiting() {
+    let here = record("boot-a", 99);
+    assert_eq!(watch().look("other", Some((&here, 1)), &|pid| pid == 99, at(1)), TermState::Alive);
+    assert_eq!(watch().look("other", Some((&here, 1)), &|_| false, at(1)), TermState::Dead(1));
+    let elsewhere = record("boot-b", 99);
+    assert!(matches!(watch().look("other", Some((&elsewhere, 1)), &|_| false, at(1)), TermState::Unclear(_)));
+    let over = TermRecord { is_over: true, ..elsewhere };
+    assert_eq!(watch().look("other", Some((&over, 1)), &|_| true, at(1)), TermState::Over);
+    assert_eq!(watch().look("other", None, &|_| true, at(1)), TermState::Over);
+}
+
+/// Stopped for as long as it takes, a process that is there may be ended as well.
+#[test]
+fn a_process_that_is_there_and_refreshes_nothing_is_dead_in_the_end() {
+    let (mut watch, here) = (watch(), record("boot-a", 99));
+    assert_eq!(watch.look("other", Some((&here, 1)), &|_| true, at(0)), TermState::Alive);
+    assert_eq!(watch.look("other", Some((&here, 1)), &|_| true, at(15_000)), TermState::Dead(1));
+}
+
+#[test]
+fn a_term_that_cannot_refresh_commits_nothing_and_one_that_is_refused_is_over() {
+    let mut term = term();
+    assert_eq!(term.refresh(at(1_999)), None);
+    assert!(matches!(term.refresh(at(2_000)), Some((5, _))));
+    assert!(!term.may_commit(at(15_000)), "no answer: it counts from the last one that worked");
+    assert!(matches!(term.refresh(at(4_000)), Some((5, _))), "the same again");
+    term.refreshed(6);
+    assert!(term.may_commit(at(18_999)));
+    assert!(!term.may_commit(at(19_000)), "counted from when it was asked for, not from the answer");
+    assert!(matches!(term.refresh(at(6_000)), Some((6, _))));
+    let ended = TermRecord { is_over: true, ..record("boot-a", 7) };
+    term.refused(Some((&ended, 7)));
+    assert!(term.is_lost());
+    assert!(!term.may_commit(at(6_001)));
+    assert_eq!(term.refresh(at(60_000)), None);
+}
+
+#[test]
+fn a_refusal_by_its_own_writing_is_none() {
+    let mut term = term();
+    let (_, written) = term.refresh(at(2_000)).expect("due");
+    // It was written, the answer was lost, and the same again is refused.
+    term.refresh(at(4_000));
+    term.refused(Some((&written, 6)));
+    assert!(!term.is_lost());
+    assert!(!term.may_commit(at(17_000)), "it may have been the first that was written");
+    assert!(matches!(term.refresh(at(6_000)), Some((6, _))));
+    term.refused(None);
+    assert!(term.is_lost(), "somebody took it away");
+}
