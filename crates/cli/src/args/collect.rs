@@ -15,65 +15,64 @@ use std::path::PathBuf;
     packetrig collect --listen tls://0.0.0.0:4740 --cert c.pem --key c.key --client-ca meters.pem --directory records\n  \
     packetrig collect a.ipfix --directory records --json")]
 pub(crate) struct Collect {
-    /// Files of IPFIX or SIM messages to read; with files, nothing is listened to unless --listen says so
+    /// Files of IPFIX or SIM messages to read. With files, the collector listens only if --listen is given
     #[arg(value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
-    /// Where to listen: udp://ADDRESS:PORT, tcp://ADDRESS:PORT or tls://ADDRESS:PORT; may be given several times
-    /// [default: udp://127.0.0.1:4739]
-    #[arg(short, long, value_name = "PLACE", verbatim_doc_comment)]
+    /// Listen on udp://ADDRESS:PORT, tcp://ADDRESS:PORT or tls://ADDRESS:PORT; repeat for more [default:
+    /// udp://127.0.0.1:4739]
+    #[arg(short, long, value_name = "PLACE")]
     pub(crate) listen: Vec<Listen>,
     /// Write records to Parquet files in this directory
     #[arg(long, value_name = "DIR")]
     pub(crate) directory: Option<PathBuf>,
-    /// Send records to a topic: BROKER/TOPIC, or BROKER:PORT,BROKER:PORT/TOPIC
+    /// Send records to a Kafka topic: BROKER/TOPIC, or BROKER:PORT,BROKER:PORT/TOPIC
     #[arg(long, value_name = "TOPIC")]
     pub(crate) kafka: Option<String>,
-    /// Send records to a table: HOST/TABLE, or in full USER@HOST:PORT/DATABASE.TABLE
+    /// Send records to a ClickHouse table: HOST/TABLE, or in full USER@HOST:PORT/DATABASE.TABLE
     #[arg(long, value_name = "TABLE")]
     pub(crate) clickhouse: Option<String>,
-    /// Read the password of the ClickHouse user from the first line of this file [default: the file that
-    /// PACKETRIG_CLICKHOUSE_PASSWORD_FILE names]
-    #[arg(long, value_name = "FILE", requires = "clickhouse", verbatim_doc_comment)]
+    /// Read the password of the ClickHouse user from the first line of this file [default:
+    /// $PACKETRIG_CLICKHOUSE_PASSWORD_FILE]
+    #[arg(long, value_name = "FILE", requires = "clickhouse")]
     pub(crate) clickhouse_password_file: Option<PathBuf>,
     /// Certificate chain of this collector (PEM), for tls://
     #[arg(long, value_name = "FILE", requires = "key")]
     pub(crate) cert: Option<PathBuf>,
-    /// Its private key (PEM)
+    /// Private key of that certificate (PEM)
     #[arg(long, value_name = "FILE", requires = "cert")]
     pub(crate) key: Option<PathBuf>,
-    /// Ask exporters for certificates of these authorities (PEM), on tls://
+    /// Require exporter certificates from these authorities (PEM), on tls://
     #[arg(long, value_name = "FILE", requires = "cert")]
     pub(crate) client_ca: Option<PathBuf>,
-    /// Room of each UDP socket; more than net.core.rmem_max needs CAP_NET_ADMIN
+    /// Receive buffer of each UDP socket; more than net.core.rmem_max needs CAP_NET_ADMIN
     #[arg(long, value_name = "SIZE", default_value = "32MiB")]
     pub(crate) room: Bytes,
-    /// Connections of each listener at one time, at most
+    /// Largest number of connections to each listener at one time
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub(crate) connections: u16,
-    /// Exporters known at one time, at most
+    /// Largest number of exporters at one time
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub(crate) exporters: u32,
-    /// Exporters of one address at one time, at most: ports, domains and protocols make several of one sender
+    /// Largest number of exporters behind one address; each port, domain and protocol of a sender counts
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub(crate) exporters_per_address: u32,
-    /// Read messages of this address or network only, and drop others before anything is kept of them; may be given several
-    /// times [default: anybody]
-    #[arg(long, value_name = "ADDRESS/BITS", verbatim_doc_comment)]
+    /// Read messages only from this address or network and drop others on arrival; repeat for more [default: all]
+    #[arg(long, value_name = "ADDRESS/BITS")]
     pub(crate) exporter: Vec<ExporterNetwork>,
-    /// Memory for all that exporters make this collector hold: templates, data without a template, open flows of SIM; what
-    /// is given up for want of room is counted by cause
-    #[arg(long, value_name = "SIZE", default_value = "256MiB", verbatim_doc_comment)]
+    /// Memory for the state of all exporters: templates, data without a template, open SIM flows. What does not
+    /// fit is dropped and counted by cause
+    #[arg(long, value_name = "SIZE", default_value = "256MiB")]
     pub(crate) memory: Bytes,
-    /// How long a template is good over UDP that is not repeated
+    /// Lifetime of a UDP template that is not repeated
     #[arg(long, value_name = "TIME", default_value = "1h")]
     pub(crate) template_life: Nanos,
-    /// End after this time
+    /// Stop after this time [default: when interrupted, or at the end of the files]
     #[arg(long, value_name = "TIME")]
     pub(crate) time: Option<Nanos>,
-    /// Serve the ledger to Prometheus at /metrics: ADDRESS:PORT, or a port of 127.0.0.1
+    /// Serve the counters to Prometheus at /metrics on ADDRESS:PORT, or on a port of 127.0.0.1
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) metrics: Option<super::meter::Listen>,
-    /// Print the ledger as JSON instead of tables
+    /// Print the counters as JSON instead of tables
     #[arg(long)]
     pub(crate) json: bool,
     /// Show no progress

@@ -5,11 +5,11 @@ use clap::Args;
 use packetrig_plan::criteria::AcceptanceCriteria;
 use packetrig_units::{Nanos, Share};
 
-/// Limits, each also in a plan's `x_criteria`, where flags come before it.
+/// Criteria. A plan can also set them in `x_criteria`; a flag overrides the plan.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Criteria for PASS")]
 pub(crate) struct CriteriaFlags {
-    /// Largest share of lost frames of a stream [default: 0%]
+    /// Largest share of lost frames per stream [default: 0%]
     #[arg(long, value_name = "PERCENT")]
     pub(crate) max_loss: Option<Percent>,
     /// Largest share of frames that arrive more than once [default: 0%]
@@ -18,40 +18,42 @@ pub(crate) struct CriteriaFlags {
     /// Largest share of frames with a damaged payload or tag [default: 0%]
     #[arg(long, value_name = "PERCENT")]
     pub(crate) max_damaged: Option<Percent>,
-    /// Largest share of frames at ports where none of their stream is expected [default: 0%]
+    /// Largest share of frames that arrive at a port where their stream is not expected [default: 0%]
     #[arg(long, value_name = "PERCENT")]
     pub(crate) max_misdelivered: Option<Percent>,
-    /// Largest share of frames that arrive after a later one [default: any]
+    /// Largest share of frames that arrive after a later frame [default: any]
     #[arg(long, value_name = "PERCENT")]
     pub(crate) max_reordered: Option<Percent>,
-    /// Largest share of frames with headers other than sent [default: any]
+    /// Largest share of frames whose headers changed on the way [default: any]
     #[arg(long, value_name = "PERCENT")]
     pub(crate) max_altered: Option<Percent>,
-    /// Largest latency: p99=50us,max=1ms; figures are p50, p90, p99, p99.9, p99.99, mean and max [default: any]
+    /// Largest latency, such as p99=50us,max=1ms. Figures: p50, p90, p99, p99.9, p99.99, mean, max [default: any]
     #[arg(long, value_name = "FIGURE=TIME,…", value_delimiter = ',')]
     pub(crate) max_latency: Vec<LatencyBound>,
-    /// Largest interarrival jitter, by RFC 3550 [default: any]
+    /// Largest interarrival jitter (RFC 3550) [default: any]
     #[arg(long, value_name = "TIME")]
     pub(crate) max_jitter: Option<Nanos>,
-    /// Longest time without a frame of a stream, while frames are lost [default: any]
+    /// Longest time in which a stream loses frames and receives none [default: any]
     #[arg(long, value_name = "TIME")]
     pub(crate) max_outage: Option<Nanos>,
-    /// Smallest rate received, of the rate asked for [default: any]
+    /// Smallest received rate, as a share of the requested rate [default: any]
     #[arg(long, value_name = "PERCENT")]
     pub(crate) min_rate: Option<Percent>,
-    /// Smallest share of frames that can be verified, by tag or content; with less there is no PASS [default: 100%]
+    /// Smallest share of frames that the receiver must verify, by tag or content; below it there is no PASS
+    /// [default: 100%]
     #[arg(long, value_name = "PERCENT")]
     pub(crate) min_verified: Option<Percent>,
-    /// How late a frame may leave; beyond that there is no PASS, and losses meanwhile are not blamed on the device [default: 200ms]
+    /// Largest delay of a frame behind its schedule; beyond it there is no PASS, and losses during the delay are
+    /// not blamed on the device [default: 200ms]
     #[arg(long, value_name = "TIME")]
     pub(crate) max_late: Option<Nanos>,
-    /// How far apart senders on different nodes may begin [default: any]
+    /// Largest difference between the start times of senders on different nodes [default: any]
     #[arg(long, value_name = "TIME")]
     pub(crate) max_skew: Option<Nanos>,
 }
 
 impl CriteriaFlags {
-    /// The plan's criteria with what the flags say instead.
+    /// The plan's criteria, with each value that a flag overrides.
     pub(crate) fn over(&self, plan: &AcceptanceCriteria) -> AcceptanceCriteria {
         let or = |flag: Option<Percent>, plan: Share| flag.map_or(plan, |flag| flag.0);
         let or_any = |flag: Option<Percent>, plan: Option<Share>| flag.map(|flag| flag.0).or(plan);

@@ -17,28 +17,31 @@ pub(crate) struct Execution {
     pub(crate) out: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) store: Store,
-    /// Capture what every receiving port sees, as pcapng
+    /// Capture the frames at every receiving port, as pcapng
     #[arg(long)]
     pub(crate) capture: bool,
-    /// Yes, this interface may carry test traffic although it looks like part of a real network
+    /// Confirm that this interface may carry test traffic although it looks like part of a real network
     #[arg(long, value_name = "IF", value_delimiter = ',')]
     pub(crate) confirm: Vec<PortLocation>,
-    /// How long to wait for late frames after the last one was sent; while such come it goes on, up to ten times as long
+    /// Wait this long for late frames after the last frame was sent. While late frames still arrive, the wait
+    /// goes on, up to ten times as long
     #[arg(long, value_name = "TIME", default_value = "200ms")]
     pub(crate) drain: Nanos,
-    /// Insist on a way to send and receive: packet, xdp (fast, needs root), af-xdp (needs root) or pktgen (the kernel's
-    /// own, sends only, and no files) [default: chosen by calibration, load and rights; the result says why]
+    /// Use this back end instead of choosing one: packet, xdp (fast, needs root), af-xdp (needs root) or pktgen
+    /// (the kernel's generator; sends only, no capture files) [default: chosen by calibration, load and rights;
+    /// the result says why]
     #[arg(long, value_name = "NAME")]
     pub(crate) back_end: Option<BackEndName>,
     #[command(flatten)]
     pub(crate) fleet: FleetPlace,
-    /// On a fleet: start with so many nodes (`3`), or that part of them (`80%`), if others are not ready [default: all]
+    /// On a fleet: start with this many nodes (`3`) or this share of them (`80%`) if the others are not ready
+    /// [default: all]
     #[arg(long, value_name = "N|PERCENT")]
     pub(crate) start_with: Option<StartWith>,
-    /// On a fleet: when a node is lost, the others go on to the end of the plan instead of stopping
+    /// On a fleet: finish the plan with the other nodes when a node is lost [default: stop]
     #[arg(long)]
     pub(crate) go_on: bool,
-    /// On a fleet: wait until the nodes of the plan are free, instead of refusing a plan of which another run has some
+    /// On a fleet: wait until other runs have released the nodes of the plan [default: refuse the plan]
     #[arg(long)]
     pub(crate) wait_for_nodes: bool,
     /// Check the plan, print it as YAML and stop
@@ -47,10 +50,10 @@ pub(crate) struct Execution {
     /// Print the report as JSON instead of tables
     #[arg(long)]
     pub(crate) json: bool,
-    /// Show all columns of the results, however narrow the terminal
+    /// Show all columns of the results, even if they do not fit the terminal
     #[arg(long, conflicts_with = "json")]
     pub(crate) wide: bool,
-    /// No progress on standard error
+    /// Show no progress
     #[arg(long, short)]
     pub(crate) quiet: bool,
     // Last, because its heading holds for everything after it.

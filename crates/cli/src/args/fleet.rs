@@ -10,24 +10,24 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// Many machines as one rig.
+/// Manage a fleet: many machines that work as one test rig.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Fleet {
-    /// Make a fleet of which this machine is the middle: keys, a message server, and a line by which others join
+    /// Create a fleet with this machine as its centre: keys, a message server and an invitation for nodes
     Up(Up),
-    /// Show the nodes: labels, ports, clocks, disks, versions, and when each was heard last
+    /// Show the nodes: labels, ports, clocks, disks, versions, and when each last reported
     Status(Status),
-    /// Show what happened to the nodes: when they joined, started, changed or were lost, and their runs
+    /// Show what happened to the nodes: joins, starts, changes, losses and runs
     History(ShowHistory),
-    /// Set or remove labels of a node, or show them
+    /// Set, remove or show the labels of a node
     Label(LabelNode),
-    /// Print a new line by which nodes join, or take earlier ones back
+    /// Print a new invitation line for nodes, or revoke earlier ones
     Invite(Invite),
-    /// Forget a node: it is not let in any more
+    /// Remove a node; it is not admitted any more
     Remove(Remove),
-    /// Fetch captures that stay on the nodes of a run, in ranges; broken off, it goes on where it was
+    /// Fetch captures that are still on the nodes of a run; an interrupted fetch resumes
     Fetch(FetchCaptures),
-    /// End runs that a controller left unfinished, and collect what nodes still have of them
+    /// End runs that a controller left unfinished, and collect their results from the nodes
     Collect(CollectRuns),
 }
 
@@ -68,19 +68,19 @@ pub(crate) struct Up {
     /// Name or address by which nodes reach this machine [default: an address of this machine]
     #[arg(long, value_name = "HOST")]
     pub(crate) address: Option<String>,
-    /// Where the message server listens
+    /// Address that the message server listens on
     #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:4222")]
     pub(crate) listen: SocketAddr,
-    /// Where nodes are let in
+    /// Address that admits new nodes
     #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:4223")]
     pub(crate) enrol: SocketAddr,
-    /// The nats-server program [default: looked for in PATH and ~/.local/share/packetrig/bin]
+    /// Path of the nats-server program [default: searched in PATH and ~/.local/share/packetrig/bin]
     #[arg(long, value_name = "FILE", conflicts_with = "cluster")]
     pub(crate) server: Option<PathBuf>,
-    /// Use this NATS cluster instead of a server of our own
+    /// Use this NATS cluster instead of starting a server
     #[arg(long, value_name = "HOST:PORT,…", value_delimiter = ',')]
     pub(crate) cluster: Vec<String>,
-    /// Number of nodes that may join by the line that is printed
+    /// Number of nodes that may join with the printed line
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) uses: u32,
     /// How long the line is valid
@@ -89,13 +89,14 @@ pub(crate) struct Up {
 }
 
 #[derive(Args, Debug)]
+#[command(after_help = "Example:\n  packetrig fleet status --watch")]
 pub(crate) struct Status {
     #[command(flatten)]
     pub(crate) place: FleetPlace,
-    /// Listen for a moment and show only the nodes that are heard, instead of what `fleet up` heard last
+    /// Listen for a moment and show only nodes that answer, instead of what `fleet up` last recorded
     #[arg(long)]
     pub(crate) wait: bool,
-    /// Keep listening and showing, until Ctrl-C
+    /// Update the display until interrupted
     #[arg(long, short)]
     pub(crate) watch: bool,
     /// Print JSON
@@ -104,8 +105,9 @@ pub(crate) struct Status {
 }
 
 #[derive(Args, Debug)]
+#[command(after_help = "Example:\n  packetrig fleet history left")]
 pub(crate) struct ShowHistory {
-    /// Show all that is kept of this node [default: one line for each node]
+    /// Show the full history of this node [default: one line for each node]
     #[arg(value_name = "NODE")]
     pub(crate) node: Option<String>,
     #[command(flatten)]
@@ -121,10 +123,10 @@ pub(crate) struct ShowHistory {
     packetrig fleet label left spare-\n  \
     packetrig run --tx any-rack=2 --rx right/eth1")]
 pub(crate) struct LabelNode {
-    /// The node
+    /// Name of the node
     #[arg(value_name = "NODE")]
     pub(crate) node: String,
-    /// `key=value` or `word` sets a label, `key-` removes one [default: only show the labels]
+    /// Set a label (`key=value` or `word`) or remove one (`key-`) [default: show the labels]
     #[arg(value_name = "LABEL")]
     pub(crate) changes: Vec<LabelChange>,
     #[command(flatten)]
@@ -132,23 +134,25 @@ pub(crate) struct LabelNode {
 }
 
 #[derive(Args, Debug)]
+#[command(after_help = "Example:\n  packetrig fleet invite --uses 3 --valid 10m")]
 pub(crate) struct Invite {
     #[command(flatten)]
     pub(crate) place: FleetPlace,
-    /// Number of nodes that may join by the line
+    /// Number of nodes that may join with the printed line
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) uses: u32,
     /// How long the line is valid
     #[arg(long, value_name = "TIME", default_value = "1h")]
     pub(crate) valid: Nanos,
-    /// Instead: no line that was printed is good any more
+    /// Revoke all printed lines instead
     #[arg(long)]
     pub(crate) revoke: bool,
 }
 
 #[derive(Args, Debug)]
+#[command(after_help = "Example:\n  packetrig fleet remove left")]
 pub(crate) struct Remove {
-    /// The node
+    /// Name of the node
     #[arg(value_name = "NODE")]
     pub(crate) node: String,
     #[command(flatten)]
@@ -156,12 +160,13 @@ pub(crate) struct Remove {
 }
 
 #[derive(Args, Debug)]
+#[command(after_help = "Example:\n  packetrig fleet collect")]
 pub(crate) struct CollectRuns {
     #[command(flatten)]
     pub(crate) place: FleetPlace,
     #[command(flatten)]
     pub(crate) store: Store,
-    /// No progress on standard error
+    /// Show no progress
     #[arg(long, short)]
     pub(crate) quiet: bool,
 }
@@ -171,44 +176,46 @@ pub(crate) struct CollectRuns {
     packetrig fleet fetch\n  \
     packetrig fleet fetch 20261123-093559-63ba21")]
 pub(crate) struct FetchCaptures {
-    /// The run: its id, or how that begins
+    /// Run id, or the beginning of one; `last` is the newest run
     #[arg(value_name = "RUN", default_value = "last")]
     pub(crate) run: String,
     #[command(flatten)]
     pub(crate) place: FleetPlace,
     #[command(flatten)]
     pub(crate) store: Store,
-    /// No progress on standard error
+    /// Show no progress
     #[arg(long, short)]
     pub(crate) quiet: bool,
 }
 
-/// Be a node of a fleet.
+/// Run this machine as a node of a fleet.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     packetrig agent --join line.txt --name rack2\n  \
     packetrig agent --join - --name rack2 < line.txt\n  \
     packetrig agent --owner owner.toml")]
 pub(crate) struct Agent {
-    /// Join with the line in this file (`-`: standard input) that `packetrig fleet up` or `fleet invite` printed; needed once
+    /// Join with the line that `packetrig fleet up` or `fleet invite` printed, from this file or standard input
+    /// (`-`); needed once
     #[arg(long, value_name = "FILE")]
     pub(crate) join: Option<PathBuf>,
-    /// Name of this node in plans [default: the host's name]
+    /// Name of this node in plans [default: the host name]
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
-    /// Where keys and results are kept [default: agent in the directory of the catalogue]
+    /// Directory for keys and results [default: agent in the directory of the catalogue]
     #[arg(long = "directory", value_name = "DIR")]
     pub(crate) home: Option<PathBuf>,
-    /// What this node lends, and how much of it (TOML) [default: owner.toml in that directory, if it is there]
+    /// Permit file: what this node lends, and how much of it (TOML) [default: owner.toml in that directory, if it
+    /// exists]
     #[arg(long, value_name = "FILE")]
     pub(crate) owner: Option<PathBuf>,
-    /// Label of this node, for `any-LABEL` in plans; may be given again
+    /// Label of this node, for `any-LABEL` in plans; repeat for more labels
     #[arg(long = "label", value_name = "LABEL")]
     pub(crate) labels: Vec<String>,
-    /// Disk that results may take until they are collected
+    /// Disk space in MB that results may use until the controller collects them
     #[arg(long, value_name = "MB", default_value_t = 4096)]
     pub(crate) spool: u64,
-    /// Compare clocks over the network even with a controller on this machine
+    /// Compare clocks over the network even if the controller is on this machine
     #[arg(long)]
     pub(crate) compare_clocks: bool,
     #[command(flatten)]

@@ -13,16 +13,16 @@ use packetrig_store::flows::top::Order;
 use packetrig_units::Nanos;
 use std::path::PathBuf;
 
-/// Ask about flow records that were kept in files.
+/// Query stored flow records.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Flows {
-    /// Who has most: addresses, pairs, protocols, ports or exporters
+    /// Rank addresses, pairs, protocols, ports or exporters by traffic
     Top(FlowTop),
-    /// The records themselves
+    /// Print records
     Show(ShowFlows),
-    /// Sums: all, by protocol, in time, and what the meters say they lost
+    /// Print totals: overall, by protocol, over time, and losses that the meters reported
     Stats(FlowStats),
-    /// Finish the files of a collector or meter that was killed
+    /// Complete the files that a killed collector or meter left
     Recover(RecoverFlows),
 }
 
@@ -33,24 +33,24 @@ pub(crate) enum Flows {
     packetrig flows top records --by src-ip,dst-port --min-packets 10 --filter 'proto tcp and not flags A'\n  \
     packetrig flows top records/flows/date=2026-11-21 --by pair --address 198.18.0.0/15")]
 pub(crate) struct FlowTop {
-    /// Directories or Parquet files
+    /// Directories or Parquet files with records
     #[arg(value_name = "DIR|FILE", required = true)]
     pub(crate) places: Vec<PathBuf>,
-    /// Group records by one thing or several, with commas: `src-ip`, `dst-port`, any other column, `pair` (two addresses, whoever
-    /// sent), `port` (the lower of the two, with its protocol), `exporter`. Where source and destination are told apart, each
-    /// direction of a record counts for itself
+    /// Group by these columns, comma-separated: `src-ip`, `dst-port`, any other column, `pair` (both addresses,
+    /// in either direction), `port` (the lower one, with its protocol) or `exporter`. Groups that separate source
+    /// from destination count each direction of a record by itself
     #[arg(long, value_name = "WHAT", default_value = "src-ip")]
     pub(crate) by: Grouping,
-    /// What the largest have most of
+    /// Rank by this quantity
     #[arg(long, value_enum, value_name = "WHAT", default_value = "bytes")]
     pub(crate) order: OrderBy,
-    /// Show at most this many
+    /// Show at most this many groups
     #[arg(short = 'n', long, visible_alias = "limit", value_name = "N", default_value_t = 10)]
     pub(crate) most: usize,
-    /// Leave out groups with fewer packets
+    /// Omit groups with fewer packets
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) min_packets: u64,
-    /// Leave out groups with fewer bytes
+    /// Omit groups with fewer bytes
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) min_bytes: u64,
     #[command(flatten)]
@@ -66,17 +66,19 @@ pub(crate) struct FlowTop {
     packetrig flows show records --filter 'src net 198.18.0.0/15 and packets > 1k' --columns start,src-ip,in-if,out-if\n  \
     packetrig flows show records --from 2026-11-21T13:00 --to 2026-11-21T14:00 --protocol tcp --csv > tcp.csv")]
 pub(crate) struct ShowFlows {
-    /// Directories or Parquet files
+    /// Directories or Parquet files with records
     #[arg(value_name = "DIR|FILE", required = true)]
     pub(crate) places: Vec<PathBuf>,
-    /// Show at most this many [default: 50; with --json and --csv, but without --order, all]
+    /// Show at most this many records [default: 50; all with --json or --csv, unless --order is given]
     #[arg(short = 'n', long, visible_alias = "limit", value_name = "N")]
     pub(crate) most: Option<usize>,
-    /// Show the first in this order instead of that of the files: any column, `duration`, `pps`, `bps` or `bpp` (bytes of a packet). Of
-    /// amounts the largest come first, of all else the smallest; `:a` (ascending) or `:d` behind it says otherwise
+    /// Sort by any column, `duration`, `pps`, `bps` or `bpp` (bytes per packet) [default: order of the files].
+    /// Amounts sort largest first, everything else smallest first; append `:a` (ascending) or `:d` (descending)
+    /// to choose
     #[arg(short = 'O', long, value_name = "WHAT")]
     pub(crate) order: Option<RecordOrder>,
-    /// Columns to show, with commas, by their names or short names [default: the usual ones; with --json and --csv all]
+    /// Columns to show, comma-separated, by name or short name [default: the usual ones; all with --json or
+    /// --csv]
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = column)]
     pub(crate) columns: Vec<&'static Column>,
     #[command(flatten)]
@@ -90,10 +92,10 @@ pub(crate) struct ShowFlows {
     packetrig flows stats records\n  \
     packetrig flows stats records --bucket 10s --protocol udp --json")]
 pub(crate) struct FlowStats {
-    /// Directories or Parquet files
+    /// Directories or Parquet files with records
     #[arg(value_name = "DIR|FILE", required = true)]
     pub(crate) places: Vec<PathBuf>,
-    /// Length of the timeline's steps [default: one that makes about two dozen]
+    /// Time step of the timeline [default: chosen for about 24 steps]
     #[arg(long, value_name = "TIME")]
     pub(crate) bucket: Option<Nanos>,
     #[command(flatten)]
@@ -116,31 +118,32 @@ pub(crate) struct RecoverFlows {
     pub(crate) json: bool,
 }
 
-/// Which records. Conditions of one kind are alternatives, those of different kinds hold together.
+/// Selects records. Conditions of one kind are alternatives; conditions of different kinds must all hold.
 #[derive(Args, Debug)]
 pub(crate) struct RecordFilter {
-    /// Conditions in nfdump's language: `src ip 198.18.0.1 and (dst port 53 or packets > 1k)`; given again, both hold
+    /// Select with a filter in nfdump's language: `src ip 198.18.0.1 and (dst port 53 or packets > 1k)`. If
+    /// repeated, all filters must match
     #[arg(long, value_name = "EXPRESSION")]
     pub(crate) filter: Vec<Filter>,
-    /// Either end is this address or in this prefix
+    /// Select flows with this address or prefix at either end
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) address: Vec<Prefix>,
-    /// Either end's port
+    /// Select flows with this port at either end
     #[arg(long, value_name = "N")]
     pub(crate) port: Vec<u16>,
-    /// Protocol, by name or number
+    /// Select flows of this protocol, by name or number
     #[arg(long, value_name = "NAME", value_parser = protocols::parse)]
     pub(crate) protocol: Vec<u8>,
-    /// Flows that began at this time or later: 2026-11-21, 2026-11-21T13:00, 2026-11-21T13:00:00.5 (UTC)
+    /// Select flows that began at or after this UTC time: 2026-11-21, 2026-11-21T13:00 or 2026-11-21T13:00:00.5
     #[arg(long, value_name = "TIME", value_parser = moment)]
     pub(crate) from: Option<u64>,
-    /// Flows that began before this time
+    /// Select flows that began before this UTC time
     #[arg(long, value_name = "TIME", value_parser = moment)]
     pub(crate) to: Option<u64>,
 }
 
 impl RecordFilter {
-    /// What it means.
+    /// The filter that the flags describe.
     pub(crate) fn filter(&self) -> Filter {
         let options = Filter::started(Span { from_ns: self.from, to_ns: self.to })
             .and(Filter::either_address(&self.address))
@@ -150,7 +153,7 @@ impl RecordFilter {
     }
 }
 
-/// In which form; a table if none is named.
+/// Output format; a table if none is given.
 #[derive(Args, Clone, Copy, Debug)]
 #[group(multiple = false)]
 pub(crate) struct FlowForm {

@@ -6,19 +6,20 @@ use std::path::PathBuf;
 #[derive(Args, Debug, Default)]
 #[command(next_help_heading = "Impairments")]
 pub(crate) struct Impair {
-    /// Impair both directions: delay=10ms,jitter=1ms,loss=1%,duplicate=,reorder=,corrupt=,rate=,queue=; or a YAML file
+    /// Impair both directions: a YAML file, or
+    /// delay=10ms,jitter=1ms,loss=1%,duplicate=,reorder=,corrupt=,rate=,queue=
     #[arg(long = "impair", value_name = "SPEC|FILE")]
     pub(crate) both: Option<String>,
-    /// Impair frames from A to B (instead of what --impair says for them)
+    /// Impair frames from A to B; overrides --impair for this direction
     #[arg(long = "impair-ab", value_name = "SPEC")]
     pub(crate) there: Option<String>,
-    /// Impair frames from B to A
+    /// Impair frames from B to A; overrides --impair for this direction
     #[arg(long = "impair-ba", value_name = "SPEC")]
     pub(crate) back: Option<String>,
-    /// Same seed, same impairments [default: 1, or what the file says]
+    /// Seed of the impairments: the same seed impairs the same frames [default: 1, or the seed in the file]
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
-    /// Say in this file what was done to which frame, one line of JSON each
+    /// Write one line of JSON to this file for each impaired frame
     #[arg(long, value_name = "FILE")]
     pub(crate) truth: Option<PathBuf>,
 }

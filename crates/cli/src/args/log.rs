@@ -23,16 +23,17 @@ pub(crate) struct Log {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum LogAction {
-    /// Hold a log against its index, and both against the counters of the tap whose copies it keeps
+    /// Check a log against its index, and against the counters of the tap that fed it
     Check(CheckLog),
 }
 
 #[derive(Args, Debug)]
+#[command(after_help = "Example:\n  packetrig log check /var/log/link --tap tap.json")]
 pub(crate) struct CheckLog {
     /// Directory of the log
     #[arg(value_name = "DIR")]
     pub(crate) directory: PathBuf,
-    /// What `packetrig tap` or `packetrig tap status` printed with --json; of one tap with one mirror
+    /// JSON output of `packetrig tap --json` or `packetrig tap status --json`, of one tap with one mirror
     #[arg(long, value_name = "FILE")]
     pub(crate) tap: Option<PathBuf>,
     /// Print JSON
@@ -42,50 +43,51 @@ pub(crate) struct CheckLog {
 
 #[derive(Args, Debug)]
 pub(crate) struct BeginLog {
-    /// Interface (`eth1`, or `ns/eth1`)
+    /// Interface (`eth1` or `NAMESPACE/eth1`)
     #[arg(value_name = "IFACE", required = true)]
     pub(crate) interface: Option<PortLocation>,
-    /// Frames to log, in the language of tcpdump (pcap-filter(7)); all if none is given
+    /// Frames to log, as a tcpdump expression (pcap-filter(7)) [default: all]
     #[arg(value_name = "EXPRESSION")]
     pub(crate) expression: Vec<String>,
-    /// Directory for the files and their index; made if it is not there
+    /// Directory for the files and their index; created if missing
     #[arg(long, value_name = "DIR", required = true)]
     pub(crate) into: Option<PathBuf>,
-    /// Begin another file before this size is exceeded
+    /// Start a new file before this one exceeds SIZE
     #[arg(long, value_name = "SIZE", default_value = "100MB")]
     pub(crate) rotate_size: Bytes,
-    /// Begin another file after this time
+    /// Start a new file after this time
     #[arg(long, value_name = "TIME")]
     pub(crate) rotate_every: Option<Nanos>,
-    /// All files together take no more than this: the oldest are removed
+    /// Delete the oldest files so that all files together stay below this size
     #[arg(long, value_name = "SIZE")]
     pub(crate) keep: Option<Bytes>,
-    /// Remove files that are older than this
+    /// Delete files that are older than this
     #[arg(long, value_name = "TIME")]
     pub(crate) keep_for: Option<Nanos>,
-    /// Leave so much of the disk free: the oldest files are removed
+    /// Delete the oldest files so that this much of the disk stays free
     #[arg(long, value_name = "SIZE")]
     pub(crate) keep_free: Option<Bytes>,
-    /// When the disk is full: remove the oldest files, write nothing and count, or end (and do not begin without room)
+    /// When the disk is full: delete the oldest files (drop-oldest), count frames without writing (stop), or end
+    /// the log (refuse)
     #[arg(long, value_enum, value_name = "WHAT", default_value = "drop-oldest")]
     pub(crate) when_full: WhenFull,
-    /// Keep the first N bytes of a frame
+    /// Keep only the first N bytes of each frame [default: all]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(14..))]
     pub(crate) snap: Option<u32>,
-    /// Compress with zstd, level 1 to 19 [default: 3]
+    /// Compress with zstd at this level, 1 to 19 (3 if none is given)
     #[arg(long, value_name = "LEVEL", num_args = 0..=1, require_equals = true, default_missing_value = "3",
         value_parser = clap::value_parser!(i32).range(1..=19))]
     pub(crate) zstd: Option<i32>,
-    /// End after this time
+    /// Stop after this time [default: when interrupted]
     #[arg(long, value_name = "TIME")]
     pub(crate) time: Option<Nanos>,
-    /// Do not ask the card for frames to other stations
+    /// Do not put the interface into promiscuous mode
     #[arg(short = 'p', long)]
     pub(crate) no_promiscuous: bool,
-    /// Way to receive: packet, or xdp (faster, needs root; what is logged does not reach the kernel's stack)
+    /// Back end: packet, or xdp (faster, needs root; logged frames do not reach the kernel's network stack)
     #[arg(long, value_enum, value_name = "NAME", default_value = "packet")]
     pub(crate) back_end: Receiver,
-    /// Memory between receiving and disk
+    /// Memory to hold frames until the disk takes them
     #[arg(long, value_name = "SIZE", default_value = "64MiB")]
     pub(crate) queue: Bytes,
     /// Print the result as JSON instead of a table

@@ -17,55 +17,57 @@ use std::str::FromStr;
     packetrig meter eth1 --workers 4 --directory flows --metrics 9100\n  \
     packetrig meter eth1 --source headers --export udp://198.18.0.9:4739 --format sim")]
 pub(crate) struct Meter {
-    /// Interfaces (`eth1`, or `ns/eth1`), or capture files (pcap, pcapng, either with zstd), read one after another
+    /// Interfaces (`eth1` or `NAMESPACE/eth1`), or capture files (pcap or pcapng, also with zstd), read one after
+    /// another
     #[arg(value_name = "IFACE|FILE", required = true)]
     pub(crate) inputs: Vec<String>,
-    /// Where records go: udp://HOST:PORT, tcp://HOST:PORT, tls://HOST:PORT or file:PATH; may be given several times
+    /// Send records to udp://HOST:PORT, tcp://HOST:PORT, tls://HOST:PORT or file:PATH; repeat for more targets
     #[arg(short, long, value_name = "TARGET")]
     pub(crate) export: Vec<String>,
-    /// Format of what is exported
+    /// Format of exported records
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "ipfix", requires = "export")]
     pub(crate) format: Format,
-    /// Export both directions of a flow in one record (RFC 5103); otherwise one record for each
+    /// Export both directions of a flow in one record (RFC 5103) [default: one record per direction]
     #[arg(long, requires = "export", conflicts_with = "uniflow")]
     pub(crate) biflow: bool,
-    /// Meter each direction as a flow of its own
+    /// Meter each direction as a separate flow
     #[arg(long)]
     pub(crate) uniflow: bool,
-    /// Memory for what waits for one slow or dead target; what finds no room is counted as dropped
+    /// Memory for records that wait for one slow or dead target; records that do not fit are counted as dropped
     #[arg(long, value_name = "SIZE", default_value = "64MiB", requires = "export")]
     pub(crate) queue: Bytes,
-    /// Observation domain, or source, in what is exported
+    /// Observation domain ID (IPFIX) or source ID (NetFlow) in exported records
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) domain: u32,
-    /// Whom to trust, for tls://: certificates (PEM) of authorities, or the collector's own
+    /// Trust these certificates for tls:// (PEM): authorities, or the collector's own
     #[arg(long, value_name = "FILE", requires = "export")]
     pub(crate) tls_ca: Option<PathBuf>,
-    /// Our own certificate (PEM), for a collector that asks for one
+    /// Certificate of this meter (PEM), for a collector that requires one
     #[arg(long, value_name = "FILE", requires_all = ["tls_key", "tls_ca"])]
     pub(crate) tls_cert: Option<PathBuf>,
-    /// Its key (PEM)
+    /// Private key of that certificate (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub(crate) tls_key: Option<PathBuf>,
-    /// Name in the collector's certificate, if it is not the host of the target
+    /// Name in the collector's certificate [default: the host of the target]
     #[arg(long, value_name = "NAME", requires = "tls_ca")]
     pub(crate) tls_name: Option<String>,
-    /// Report a flow that goes on this often
+    /// Active timeout: report a continuing flow this often
     #[arg(long, value_name = "TIME", default_value = "300s")]
     pub(crate) active: Nanos,
-    /// A flow that is silent for so long has ended
+    /// Idle timeout: a flow without packets for this long has ended
     #[arg(long, value_name = "TIME", default_value = "30s")]
     pub(crate) idle: Nanos,
-    /// Flows held at most, by all workers together; in a full table the one silent longest is reported early
+    /// Largest number of flows in memory, over all workers. When full, the flow that was idle longest is reported
+    /// early
     #[arg(long, value_name = "N", default_value_t = 1 << 20, value_parser = clap::value_parser!(u32).range(16..=1 << 28))]
     pub(crate) flows: u32,
     /// Meter one packet in N
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) sample: u32,
-    /// Tunnels (GRE, VXLAN, GTP-U, IP in IP) that are entered at most; 0 meters the outermost packet
+    /// Largest depth of tunnels to decode (GRE, VXLAN, GTP-U, IP in IP); 0 meters the outermost packet
     #[arg(long, value_name = "N", default_value_t = 2)]
     pub(crate) depth: u8,
-    /// What else tells flows apart, beside addresses, ports and protocol
+    /// Fields that tell flows apart besides addresses, ports and protocol
     #[arg(
         long,
         value_enum,
@@ -74,43 +76,44 @@ pub(crate) struct Meter {
         default_value = "icmp,vlan,tunnel"
     )]
     pub(crate) key: Vec<KeyPart>,
-    /// Secret for the numbers of flows, 32 hexadecimal digits: meters that share it give a flow the same number
+    /// Secret key of flow numbers, 32 hexadecimal digits; meters with the same key give a flow the same number
     #[arg(long, value_name = "HEX")]
     pub(crate) flow_id_key: Option<FlowIdKey>,
-    /// Meter the K-th of N shares of the flows; the others are for other meters that see the same traffic
+    /// Meter only the K-th of N shares of the flows, and leave the rest to other meters on the same traffic
     #[arg(long, value_name = "K/N")]
     pub(crate) share: Option<ShareOfFlows>,
-    /// Workers: threads with a ring and a table each, which share the traffic by flow
+    /// Number of worker threads, each with a ring and a flow table; they share the traffic by flow
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) workers: u16,
-    /// Way to listen at an interface: packet (works everywhere), xdp (faster), headers (fastest: parsed in the driver)
+    /// How to read from an interface: packet (works everywhere), xdp (faster) or headers (fastest, parsed in the
+    /// driver)
     #[arg(long, value_enum, value_name = "NAME", default_value = "packet")]
     pub(crate) source: Source,
-    /// Bytes of a frame that are looked at, of interfaces
+    /// Read only the first N bytes of each frame, at interfaces
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(64..=9600))]
     pub(crate) snap: u32,
-    /// Which packets of an interface, with source packet: those that arrive, or also those that this machine sends
+    /// With --source packet: meter only arriving packets, or also those that this machine sends
     #[arg(long, value_enum, value_name = "WHICH", default_value = "both")]
     pub(crate) direction: super::Direction,
-    /// Do not ask the card for frames to other stations
+    /// Do not put the interface into promiscuous mode
     #[arg(short = 'p', long)]
     pub(crate) no_promiscuous: bool,
-    /// Memory of a worker's ring, with source packet
+    /// With --source packet: memory of each worker's ring
     #[arg(long, value_name = "SIZE", default_value = "64MiB")]
     pub(crate) ring: Bytes,
-    /// Read files at their own times: 1x as recorded, 10x [default: as fast as possible]
+    /// Read files at this speed: 1x as recorded, 10x [default: as fast as possible]
     #[arg(long, value_name = "FACTOR")]
     pub(crate) pace: Option<ReplaySpeed>,
     /// Also write records to Parquet files in this directory
     #[arg(long, value_name = "DIR")]
     pub(crate) directory: Option<PathBuf>,
-    /// End after this time
+    /// Stop after this time [default: when interrupted, or at the end of the files]
     #[arg(long, value_name = "TIME")]
     pub(crate) time: Option<Nanos>,
-    /// Serve the ledger to Prometheus at /metrics: ADDRESS:PORT, or a port of 127.0.0.1
+    /// Serve the counters to Prometheus at /metrics on ADDRESS:PORT, or on a port of 127.0.0.1
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) metrics: Option<Listen>,
-    /// Show rates and the largest flows, every second
+    /// Show rates and the largest flows every second
     #[arg(long, conflicts_with_all = ["json", "quiet"])]
     pub(crate) top: bool,
     /// Print the result as JSON instead of a table
@@ -131,7 +134,7 @@ pub(crate) enum Format {
     V9,
     /// NetFlow 5: IPv4 only
     V5,
-    /// A line for every packet and every new flow
+    /// One line for every packet and every new flow
     Sim,
 }
 
@@ -144,17 +147,17 @@ pub(crate) enum Source {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum KeyPart {
-    /// Type and code of ICMP
+    /// ICMP type and code
     Icmp,
-    /// VLANs
+    /// VLAN IDs
     Vlan,
-    /// What it is carried in, and its number
+    /// Tunnel type and number (VNI, TEID, key)
     Tunnel,
-    /// Nothing
+    /// No other field
     None,
 }
 
-/// Where to listen.
+/// Address to listen on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Listen(pub(crate) SocketAddr);
 

@@ -49,13 +49,24 @@ use packetrig_stats::port::BackEnd;
 use packetrig_units::Nanos;
 use std::path::PathBuf;
 
-/// Turns Linux machines into a network test rig: sends, receives, and says exactly what was lost, when and where.
+/// Turn Linux machines into a network test rig: send, receive, and account for every lost frame.
 #[derive(Debug, Parser)]
 #[command(name = "packetrig", version, max_term_width = 100, arg_required_else_help = true)]
-#[command(
-    after_help = "Exit codes: 0 done or PASS, 1 FAIL, 2 usage, 3 plan, 4 kernel or disk, 5 rights, 6 port busy, \
-                        7 INCONCLUSIVE, 8 interface or target not confirmed, 70 bug, 130 interrupted"
-)]
+#[command(after_help = "Examples:\n  \
+    packetrig demo\n  \
+    packetrig doctor eth1\n\n\
+Exit codes:\n  \
+    0    done, or verdict PASS\n  \
+    1    verdict FAIL\n  \
+    2    wrong usage\n  \
+    3    errors in the plan\n  \
+    4    the kernel, an interface or the disk refused\n  \
+    5    missing rights\n  \
+    6    in use by another process\n  \
+    7    verdict INCONCLUSIVE\n  \
+    8    interface or target not confirmed\n  \
+    70   a bug in packetrig\n  \
+    130  interrupted")]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -63,53 +74,58 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Execute a plan: send, receive, measure, report
+    /// Run a plan: send, receive, measure and report
     Run(Box<Run>),
-    /// Send the frames of a capture file: at their own times, faster, slower or at a rate, and verify what arrives
+    /// Send the frames of a capture file and verify what arrives
     Replay(Box<Replay>),
     /// Check or explain a plan without running it
     #[command(subcommand)]
     Plan(Plan),
-    /// Run a plan on an embedded lab: two ports and a device under test, no hardware and no root needed
+    /// Run a demonstration in a private lab; needs no hardware and no root
     Demo(Demo),
-    /// Capture what arrives at an interface, filtered, without losing count of a frame
+    /// Capture frames at an interface and count every frame that was not kept
     Capture(Box<Capture>),
-    /// Capture as a service: numbered files with an index, retention, and what was lost against the tap's own counters
+    /// Capture continuously to numbered files with an index and a size limit
     Log(Box<Log>),
-    /// Watch a link without touching it: forward between two interfaces, copy both directions to a mirror or a file
+    /// Forward between two interfaces and copy both directions to a mirror or a file
     Tap(Box<Tap>),
-    /// Receive flow records (IPFIX, NetFlow, SIM), keep them, and say what was lost where
+    /// Receive flow records (IPFIX, NetFlow, SIM), store them and count what was lost
     Collect(Box<Collect>),
-    /// Meter flows at interfaces or of capture files: every packet accounted for, records exported
+    /// Meter flows at interfaces or from capture files and export flow records
     Meter(Box<Meter>),
-    /// Probes sent when planned, and what they measure
+    /// Measure a path with probes that leave at planned times
     #[command(subcommand)]
     Probe(Box<Probe>),
-    /// Ask about flow records that were kept in files
+    /// Query stored flow records
     #[command(subcommand)]
     Flows(Flows),
-    /// Serve the Open Traffic Generator API (HTTP and gRPC) on this machine's ports
+    /// Serve the Open Traffic Generator API (HTTP and gRPC) for this machine's ports
     Serve(Box<Serve>),
-    /// Be a node of a fleet: offer this machine's ports to its controller, within its owner's limits
+    /// Run this machine as a node of a fleet, within the limits that its owner sets
     Agent(Box<Agent>),
-    /// Many machines as one rig: make a fleet, see who is there, let machines in
+    /// Manage a fleet: many machines that work as one test rig
     #[command(subcommand)]
     Fleet(Fleet),
-    /// Say what this machine and its interfaces can do, and what to change for more
+    /// Show what this machine and its interfaces can do, and how to enable more
     Doctor(Doctor),
-    /// Test methods
+    /// Run test methods
     #[command(subcommand)]
     Test(Test),
     /// List and show past runs
+    #[command(after_help = "Examples:\n  \
+        packetrig report\n  \
+        packetrig report show last")]
     Report(Report),
 }
 
 /// Check or explain a plan without running it.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Plan {
-    /// Report every problem of a plan, each with its line, JSON path and a hint
+    /// Report every problem of a plan with its line, its JSON path and a hint
+    #[command(after_help = "Example:\n  packetrig plan check examples/first-run.yaml")]
     Check(PlanFile),
-    /// Say what a plan would send: frames, rates, how long, which fields vary, what does not fit
+    /// Show what a plan would send: frames, rates, duration, varying fields, and what does not fit
+    #[command(after_help = "Example:\n  packetrig plan explain examples/first-run.yaml")]
     Explain(PlanFile),
 }
 
@@ -124,26 +140,30 @@ pub(crate) struct PlanFile {
 }
 
 #[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    packetrig demo --time 3s\n  \
+    packetrig demo --device reference --faults drop=10,delay=50us")]
 pub(crate) struct Demo {
-    /// How long to send
+    /// Send for this long
     #[arg(long, value_name = "TIME", default_value = "10s")]
     pub(crate) time: Nanos,
     /// Device under test between the two ports
     #[arg(long, value_enum, default_value = "bridge")]
     pub(crate) device: Device,
-    /// Faults of the reference device, drawn from --seed: drop=10,duplicate=5,reorder=3,corrupt=2,delay=50us
+    /// Faults of the reference device, as frame counts and a delay:
+    /// drop=10,duplicate=5,reorder=3,corrupt=2,delay=50us
     #[arg(long, value_name = "KIND=N,…")]
     pub(crate) faults: Option<crate::faults::Faults>,
-    /// Seed of the faults' places
+    /// Seed that chooses the frames that the faults hit
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Directory for the files of the run
+    /// Also write the files of the run to this directory
     #[arg(long, visible_alias = "out", value_name = "DIR")]
     pub(crate) keep_files: Option<PathBuf>,
-    /// Also capture what arrives, as pcapng
+    /// Also capture the frames that arrive, as pcapng
     #[arg(long)]
     pub(crate) capture: bool,
-    /// Insist on a way to send and receive: packet, or xdp (needs root)
+    /// Use this back end instead of choosing one: packet, or xdp (needs root)
     #[arg(long, value_name = "NAME")]
     pub(crate) back_end: Option<BackEndName>,
     /// Print the report as JSON instead of tables
@@ -154,13 +174,13 @@ pub(crate) struct Demo {
 /// A back end the user can name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum BackEndName {
-    /// AF_PACKET rings: every kernel, every card
+    /// AF_PACKET rings; works on every kernel and every card
     Packet,
-    /// XDP: live frames out, rings filled by a BPF program in
+    /// XDP: a BPF program sends and fills the receive rings; fast, needs root
     Xdp,
-    /// AF_XDP sockets out, rings filled by a BPF program in
+    /// AF_XDP sockets send, a BPF program fills the receive rings; needs root
     AfXdp,
-    /// The kernel's packet generator, for the fields it can do; counts only what it sent
+    /// The kernel's packet generator; sends only, and only the fields that it supports
     Pktgen,
 }
 
@@ -180,16 +200,19 @@ impl From<BackEndName> for BackEnd {
 pub(crate) enum Device {
     /// A bridge of the Linux kernel
     Bridge,
-    /// packetrig's own forwarder, whose faults are known
+    /// packetrig's own forwarder, which makes the faults that --faults names
     Reference,
 }
 
 #[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    packetrig doctor eth1 eth2\n  \
+    packetrig doctor --restore")]
 pub(crate) struct Doctor {
-    /// Interfaces to look at (`eth1`, or `ns/eth1`); all of this namespace if none is given
+    /// Interfaces to examine (`eth1` or `NAMESPACE/eth1`) [default: all of this network namespace]
     #[arg(value_name = "IFACE")]
     pub(crate) interfaces: Vec<PortLocation>,
-    /// Restore interfaces that a killed packetrig process left changed: those named, or all that are found
+    /// Restore interfaces that a killed packetrig process left changed [default: all that are found]
     #[arg(long)]
     pub(crate) restore: bool,
     /// Print JSON
@@ -209,30 +232,33 @@ pub(crate) struct Report {
 #[derive(Debug, Subcommand)]
 pub(crate) enum ReportAction {
     /// List past runs, newest first
+    #[command(after_help = "Example:\n  packetrig report list --most 10")]
     List {
         #[command(flatten)]
         store: Store,
-        /// Show at most this many
+        /// Show at most this many runs
         #[arg(long, value_name = "N", default_value_t = 50)]
         most: usize,
         /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Show a run again
+    /// Show the report of a past run
+    #[command(after_help = "Example:\n  packetrig report show last --csv")]
     Show {
-        /// Run id or the beginning of one; `last` is the newest
+        /// Run id, or the beginning of one; `last` is the newest run
         #[arg(value_name = "ID")]
         id: String,
         #[command(flatten)]
         form: Form,
-        /// Show all columns, however narrow the terminal
+        /// Show all columns, even if they do not fit the terminal
         #[arg(long)]
         wide: bool,
         #[command(flatten)]
         store: Store,
     },
-    /// List runs that have files and no report: under way, killed, or ended when the report could not be written
+    /// List runs that have files but no report: still running, or killed
+    #[command(after_help = "Example:\n  packetrig report unfinished")]
     Unfinished {
         #[command(flatten)]
         store: Store,
@@ -240,28 +266,31 @@ pub(crate) enum ReportAction {
         #[arg(long)]
         json: bool,
     },
-    /// Remove the files of a run that has no report, captures and all; a run that is under way is refused
+    /// Delete the files of a run that has no report, its captures too; a run in progress is refused
+    #[command(after_help = "Example:\n  packetrig report discard 20261123-093559")]
     Discard {
-        /// Run id or the beginning of one
+        /// Run id, or the beginning of one
         #[arg(value_name = "ID")]
         id: String,
         #[command(flatten)]
         store: Store,
     },
-    /// List results of nodes that came when no run waited for them, and how many were refused
+    /// List results that nodes delivered when no run waited for them
+    #[command(after_help = "Example:\n  packetrig report late --discard")]
     Late {
         #[command(flatten)]
         store: Store,
-        /// Remove those of runs that are not known here, and make room for more
+        /// Delete late results of unknown runs, which makes room for new ones
         #[arg(long)]
         discard: bool,
         /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Print the directory that holds the files of a run, also of one without a report
+    /// Print the directory with the files of a run, even if the run has no report
+    #[command(after_help = "Example:\n  packetrig report path last")]
     Path {
-        /// Run id or the beginning of one; `last` is the newest
+        /// Run id, or the beginning of one; `last` is the newest run
         #[arg(value_name = "ID")]
         id: String,
         #[command(flatten)]
@@ -269,36 +298,28 @@ pub(crate) enum ReportAction {
     },
 }
 
-/// In which form; tables if none is named.
+/// Output format; tables if none is given.
 #[derive(Args, Debug)]
 #[group(multiple = false)]
 pub(crate) struct Form {
-    /// The whole report as JSON
+    /// Print the whole report as JSON
     #[arg(long)]
     pub(crate) json: bool,
-    /// One row per stream as CSV
+    /// Print CSV, one row per stream
     #[arg(long)]
     pub(crate) csv: bool,
-    /// JUnit XML, one test case per stream
+    /// Print JUnit XML, one test case per stream
     #[arg(long)]
     pub(crate) junit: bool,
 }
 
-/// Where past runs are kept.
+/// Directory of past runs.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct Store {
-    /// Catalogue of runs [default: $XDG_DATA_HOME/packetrig, or ~/.local/share/packetrig]
+    /// Directory of the run catalogue [default: $XDG_DATA_HOME/packetrig, or ~/.local/share/packetrig]
     #[arg(long = "store", value_name = "DIR")]
     pub(crate) directory: Option<PathBuf>,
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use clap::CommandFactory;
-
-    #[test]
-    fn the_definition_holds_together() {
-        Cli::command().debug_assert();
-    }
-}
+mod help_tests;

@@ -11,38 +11,42 @@ use std::str::FromStr;
 
 /// Send the frames of a capture file.
 #[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    packetrig replay link.pcapng --tx eth1 --rx eth2\n  \
+    packetrig replay link.pcapng --tx eth1 --rate 10kpps --loop 0 --no-tag")]
 pub(crate) struct Replay {
-    /// Capture file, pcap or pcapng, of any size
+    /// Capture file (pcap or pcapng) of any size
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
-    /// Interface that sends (`eth1`, or `ns/eth1` in a named network namespace)
+    /// Interface that sends (`eth1` or `NAMESPACE/eth1`)
     #[arg(long, value_name = "IF")]
     pub(crate) tx: PortLocation,
     /// Interfaces that receive
     #[arg(long, value_name = "IF,…", value_delimiter = ',')]
     pub(crate) rx: Vec<PortLocation>,
-    /// How fast: 1x as recorded, 2x, 0.5x, or max [default: 1x]
+    /// Replay speed: 1x as recorded, 2x, 0.5x, or max [default: 1x]
     #[arg(long, value_name = "FACTOR", conflicts_with = "rate")]
     pub(crate) speed: Option<Pace>,
-    /// Evenly at this load instead: 10kpps, 1Gbit/s (layer 2), or 50% (of the link, layer 1)
+    /// Send evenly at this load instead: 10kpps, 1Gbit/s (layer 2), or 50% (of the link, layer 1)
     #[arg(long, value_name = "RATE")]
     pub(crate) rate: Option<Rate>,
-    /// Send the file so many times; 0 until Ctrl-C
+    /// Send the file this many times; 0 repeats until interrupted
     #[arg(long = "loop", value_name = "N", default_value_t = 1)]
     pub(crate) loops: u64,
-    /// Write the test tag into payloads it fits, so that receivers verify frame by frame [default: on with --rx]
+    /// Write the test tag into payloads that have room, so that receivers verify each frame [default: on with
+    /// --rx]
     #[arg(long, overrides_with = "no_tag")]
     pub(crate) tag: bool,
-    /// Leave every byte as it is
+    /// Send every frame unchanged, without the test tag
     #[arg(long, overrides_with = "tag")]
     pub(crate) no_tag: bool,
-    /// New source address of every frame
+    /// Replace the source MAC address of every frame
     #[arg(long, value_name = "MAC")]
     pub(crate) rewrite_src_mac: Option<Mac>,
-    /// New destination address of every frame
+    /// Replace the destination MAC address of every frame
     #[arg(long, value_name = "MAC")]
     pub(crate) rewrite_dst_mac: Option<Mac>,
-    /// Move IP addresses, source and destination, from one network to another: 10.0.0.0/8=198.18.0.0/8
+    /// Map source and destination IP addresses from one network to another: 10.0.0.0/8=198.18.0.0/8
     #[arg(long, value_name = "A/LEN=B/LEN", value_delimiter = ',')]
     pub(crate) map_ip: Vec<AddressMap>,
     /// Change the outermost VLAN tag: push:ID, set:ID or pop

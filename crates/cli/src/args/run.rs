@@ -8,17 +8,21 @@ use packetrig_units::{Nanos, Rate};
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// Execute a plan.
+/// Run a plan.
 #[derive(Args, Debug)]
 #[command(group(clap::ArgGroup::new("source").args(["plan", "tx"]).required(true)))]
 #[command(
     override_usage = "packetrig run [OPTIONS] <PLAN>\n       packetrig run [OPTIONS] --tx <IF,…> [--rx <IF,…>]"
 )]
+#[command(after_help = "Examples:\n  \
+    packetrig run examples/first-run.yaml\n  \
+    packetrig run --tx eth1 --rx eth2 --rate 50% --size imix --time 30s\n  \
+    packetrig run --tx left/eth1 --rx right/eth1 --rate 200kpps --max-loss 0.1%")]
 pub(crate) struct Run {
     /// OTG document (YAML or JSON); `-` reads standard input
     #[arg(value_name = "PLAN")]
     pub(crate) plan: Option<PathBuf>,
-    /// Seed of what the plan leaves to chance [default: drawn, and named in the report]
+    /// Seed for the values that the plan leaves random [default: a random seed, shown in the report]
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
     #[command(flatten)]
@@ -28,24 +32,25 @@ pub(crate) struct Run {
     pub(crate) flags: FromFlags,
 }
 
-/// What makes a plan without a document.
+/// Flags that make a plan without a document.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "A plan from flags")]
 pub(crate) struct FromFlags {
-    /// Interfaces that send (`eth1`, or `ns/eth1` in a named network namespace); in a fleet `NODE/eth1`, `any-LABEL`,
-    /// `any-LABEL*3` or `any-LABEL*all`
+    /// Interfaces that send: `eth1`, or `NAMESPACE/eth1` in a named network namespace. On a fleet: `NODE/eth1`,
+    /// `any-LABEL`, `any-LABEL*3` or `any-LABEL*all`
     #[arg(long, value_name = "IF,…", value_delimiter = ',', conflicts_with = "plan")]
     pub(crate) tx: Vec<PortText>,
-    /// Interfaces that receive, as those that send
+    /// Interfaces that receive, written like those of --tx
     #[arg(long, value_name = "IF,…", value_delimiter = ',', requires = "tx")]
     pub(crate) rx: Vec<PortText>,
-    /// Who sends to whom [default: each sender to all receivers]
+    /// Which senders send to which receivers [default: each sender to all receivers]
     #[arg(long, value_name = "PATTERN", requires = "tx")]
     pub(crate) pattern: Option<Pattern>,
-    /// Frame size with FCS: 64, a range 64..1518, or imix [default: 128]
+    /// Frame size in bytes, FCS included: 64, a range 64..1518, or imix [default: 128]
     #[arg(long, value_name = "SIZE", requires = "tx")]
     pub(crate) size: Option<Size>,
-    /// Load of each sender, all its streams together: 1Gbit/s (layer 2), 200kpps, or 50% (of the link, layer 1) [default: 1kpps]
+    /// Load of each sender, over all its streams: 1Gbit/s (layer 2), 200kpps, or 50% (of the link, layer 1)
+    /// [default: 1kpps]
     #[arg(long, value_name = "RATE", requires = "tx")]
     pub(crate) rate: Option<Rate>,
     /// Send for this long [default: 10s]
@@ -57,19 +62,19 @@ pub(crate) struct FromFlags {
     /// Send until Ctrl-C
     #[arg(long, requires = "tx", group = "length")]
     pub(crate) continuous: bool,
-    /// Number of streams that share it [default: 1]
+    /// Number of streams that share the load of each sender [default: 1]
     #[arg(long, value_name = "N", requires = "tx", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub(crate) streams: Option<u32>,
-    /// Put frames into this VLAN
+    /// Tag frames with this VLAN ID
     #[arg(long, value_name = "ID", requires = "tx", value_parser = clap::value_parser!(u16).range(0..4096))]
     pub(crate) vlan: Option<u16>,
-    /// IPv6 instead of IPv4
+    /// Send IPv6 instead of IPv4
     #[arg(long, requires = "tx")]
     pub(crate) ipv6: bool,
 }
 
-/// A port as it is typed: an interface of this machine, or what only a fleet has. Which of them are meant is settled when
-/// the document is made.
+/// A port as it is typed: an interface of this machine, or a location on a fleet. `request` decides which one it
+/// is when it makes the document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PortText(pub(crate) String);
 
@@ -87,14 +92,14 @@ impl FromStr for PortText {
     }
 }
 
-/// Who sends to whom.
+/// Which senders send to which receivers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Pattern {
-    /// The first sender to the first receiver, the second to the second, …
+    /// The first sender to the first receiver, the second to the second, and so on
     NToN,
     /// All senders to one receiver
     NToOne,
-    /// Each sender to each receiver, in streams of their own
+    /// Each sender to each receiver, each pair with its own streams
     Mesh,
 }
 

@@ -26,48 +26,49 @@ pub(crate) struct Tap {
 #[derive(Args, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "flags as typed, independent of each other")]
 pub(crate) struct BeginTap {
-    /// The two interfaces of the link (`eth1`, or `ns/eth1`): what arrives at one leaves at the other
+    /// The two interfaces of the link (`eth1` or `NAMESPACE/eth1`); frames from one leave at the other
     #[arg(value_name = "A", required = true)]
     pub(crate) a: Option<PortLocation>,
     #[arg(value_name = "B", required = true, hide = true)]
     pub(crate) b: Option<PortLocation>,
-    /// Send a copy of both directions here; with `=MAC` to that station. May be given several times
+    /// Send a copy of both directions to this interface, with `=MAC` to that station
     #[arg(short, long, value_name = "IF[=MAC]")]
     pub(crate) mirror: Vec<MirrorText>,
-    /// Destination address of all copies, so that a switch carries them to the logger
+    /// Destination MAC address of all copies, so that a switch carries them to the logger
     #[arg(long, value_name = "MAC", requires = "mirror")]
     pub(crate) to: Option<Mac>,
-    /// Copy only what matches this, in the language of tcpdump; everything is forwarded
+    /// Copy only frames that match this tcpdump expression. All frames are forwarded [default: copy all]
     #[arg(long, value_name = "EXPRESSION")]
     pub(crate) filter: Option<String>,
-    /// Copy the first N bytes of a frame only
+    /// Copy only the first N bytes of each frame [default: all]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(60..=9600))]
     pub(crate) snap: Option<u32>,
-    /// Put direction, number, length and time of arrival behind every copy (24 bytes)
+    /// Append a 24-byte trailer to every copy: direction, number, length and arrival time
     #[arg(long, requires = "mirror")]
     pub(crate) trailer: bool,
-    /// Write copies of both directions to this file, as pcapng
+    /// Write copies of both directions to this pcapng file
     #[arg(short, long, value_name = "FILE")]
     pub(crate) capture: Option<PathBuf>,
-    /// Way to forward [default: xdp where both interfaces can, else packet; the first lines say why]
+    /// Back end that forwards [default: xdp if both interfaces support it, otherwise packet; the first lines say
+    /// why]
     #[arg(long, value_enum, value_name = "NAME")]
     pub(crate) back_end: Option<Forwarder>,
-    /// Stop forwarding when this process dies, instead of leaving it to the kernel
+    /// Stop forwarding when this process dies [default: the kernel keeps forwarding, with xdp]
     #[arg(long)]
     pub(crate) fail_closed: bool,
-    /// Leave it to the kernel and return; `packetrig tap stop` ends it
+    /// Leave the forwarding to the kernel and return; `packetrig tap stop` ends it
     #[arg(long, conflicts_with_all = ["fail_closed", "capture", "time"])]
     pub(crate) detach: bool,
-    /// Do not take one side down while the other has no carrier
+    /// Do not take one side down when the other loses its carrier
     #[arg(long)]
     pub(crate) no_link_state: bool,
-    /// Name for `status` and `stop` [default: A-B]
+    /// Name of the tap for `status` and `stop` [default: A-B]
     #[arg(long)]
     pub(crate) name: Option<String>,
-    /// Yes, this interface may carry the link's traffic although it looks like part of a real network
+    /// Confirm that this interface may carry the link's traffic although it looks like part of a real network
     #[arg(long, value_name = "IF", value_delimiter = ',')]
     pub(crate) confirm: Vec<PortLocation>,
-    /// End after this time
+    /// Stop after this time [default: when interrupted]
     #[arg(long, value_name = "TIME")]
     pub(crate) time: Option<Nanos>,
     /// Print the result as JSON instead of tables
@@ -82,15 +83,17 @@ pub(crate) struct BeginTap {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TapAction {
-    /// Taps of this machine and their accounts, also of one whose process has died
+    /// Show the taps of this machine and their counters, also of a tap whose process has died
+    #[command(after_help = "Example:\n  packetrig tap status --json")]
     Status(NamedTap),
-    /// End a tap, restore its interfaces, and say what became of every frame
+    /// Stop a tap, restore its interfaces and account for every frame
+    #[command(after_help = "Example:\n  packetrig tap stop eth1-eth2")]
     Stop(NamedTap),
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct NamedTap {
-    /// Its name; may be left out if there is one only
+    /// Name of the tap; not needed if there is only one
     #[arg(value_name = "NAME")]
     pub(crate) name: Option<String>,
     /// Print JSON
@@ -98,12 +101,12 @@ pub(crate) struct NamedTap {
     pub(crate) json: bool,
 }
 
-/// Ways to forward.
+/// Back ends that forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Forwarder {
-    /// In the kernel, by BPF programs: fast, and goes on without a process
+    /// BPF programs in the kernel: fast, and keeps forwarding when the process dies
     Xdp,
-    /// In this process, on AF_PACKET rings: every kernel, every card
+    /// This process, with AF_PACKET rings: works on every kernel and every card
     Packet,
 }
 

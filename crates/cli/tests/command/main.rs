@@ -20,7 +20,7 @@ fn check(text: &[u8]) -> Ended {
 
 #[test]
 fn every_help_page_is_as_committed() {
-    let pages: [(&str, &[&str]); 46] = [
+    let pages: [(&str, &[&str]); 53] = [
         ("help", &["--help"]),
         ("help-run", &["run", "--help"]),
         ("help-replay", &["replay", "--help"]),
@@ -51,6 +51,7 @@ fn every_help_page_is_as_committed() {
         ("help-flows", &["flows", "--help"]),
         ("help-flows-top", &["flows", "top", "--help"]),
         ("help-flows-show", &["flows", "show", "--help"]),
+        ("help-flows-recover", &["flows", "recover", "--help"]),
         ("help-flows-stats", &["flows", "stats", "--help"]),
         ("help-serve", &["serve", "--help"]),
         ("help-agent", &["agent", "--help"]),
@@ -62,10 +63,16 @@ fn every_help_page_is_as_committed() {
         ("help-fleet-fetch", &["fleet", "fetch", "--help"]),
         ("help-fleet-invite", &["fleet", "invite", "--help"]),
         ("help-fleet-collect", &["fleet", "collect", "--help"]),
+        ("help-fleet-remove", &["fleet", "remove", "--help"]),
+        ("help-test", &["test", "--help"]),
+        ("help-test-calibrate", &["test", "calibrate", "--help"]),
         ("help-doctor", &["doctor", "--help"]),
         ("help-report", &["report", "--help"]),
         ("help-report-list", &["report", "list", "--help"]),
         ("help-report-show", &["report", "show", "--help"]),
+        ("help-report-unfinished", &["report", "unfinished", "--help"]),
+        ("help-report-discard", &["report", "discard", "--help"]),
+        ("help-report-late", &["report", "late", "--help"]),
         ("help-report-path", &["report", "path", "--help"]),
     ];
     for (name, arguments) in pages {

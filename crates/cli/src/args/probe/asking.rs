@@ -8,29 +8,30 @@ use std::path::PathBuf;
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Asking {
-    /// Ask through this interface: IF or NAMESPACE/IF [default: the one the kernel would take]
+    /// Send probes through this interface: IF or NAMESPACE/IF [default: by the routing table]
     #[arg(long, value_name = "IF")]
     pub(crate) through: Option<PortLocation>,
-    /// Probes to each target; without it, until interrupted or the limits are reached
+    /// Number of probes to each target [default: until interrupted or a limit is reached]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) count: Option<u32>,
-    /// From one probe to a target to the next
+    /// Time between two probes to the same target
     #[arg(short, long, value_name = "TIME", default_value = "1s")]
     pub(crate) interval: Nanos,
-    /// Draw the distances by chance, with the interval as mean; the seed makes them again
+    /// Draw the intervals at random from this seed, with --interval as their mean (Poisson). The same seed gives
+    /// the same intervals
     #[arg(long, value_name = "SEED")]
     pub(crate) poisson: Option<u64>,
-    /// Bytes of a probe's frame, FCS included
+    /// Frame size in bytes, FCS included
     #[arg(short, long, value_name = "SIZE", default_value = "102")]
     pub(crate) size: FrameSize,
-    /// How long an answer may take
+    /// Time to wait for the answer to a probe
     #[arg(long, value_name = "TIME", default_value = "1s")]
     pub(crate) wait: Nanos,
-    /// Show no line for each answer
+    /// Print only the summary, no line per answer
     #[arg(short, long, help_heading = "Results")]
     pub(crate) quiet: bool,
-    /// Write what is known of each probe to FILE, whose name ends in .jsonl or .parquet. Of several targets each has a file, with its
-    /// address in the name
+    /// Write one record per probe to FILE (.jsonl or .parquet). With several targets, each has its own file with
+    /// its address in the name
     #[arg(short, long, value_name = "FILE", help_heading = "Results")]
     pub(crate) write: Vec<PathBuf>,
     /// Print JSON

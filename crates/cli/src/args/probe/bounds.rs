@@ -7,10 +7,12 @@ use std::path::PathBuf;
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Limits")]
 pub(crate) struct Bounds {
-    /// Allow probes to this network, whose owner agrees, at most 20 a second and 1 Mbit/s; or to reflect what comes from there. May be given several times
+    /// Allow probes to this network (its owner must agree), at most 20 per second and 1 Mbit/s. A reflector then
+    /// answers probes from it; repeat for more networks
     #[arg(long, value_name = "NETWORK")]
     pub(crate) allow: Vec<Network>,
-    /// A file that allows more, and forbids; where there is /etc/packetrig/probe.toml, never more than the owner of this machine allows in that
+    /// Permit file that allows or forbids more. The owner's /etc/packetrig/probe.toml, if it exists, has the last
+    /// word
     #[arg(long, value_name = "FILE")]
     pub(crate) permit: Option<PathBuf>,
 }

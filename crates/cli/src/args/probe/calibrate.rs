@@ -6,23 +6,28 @@ use packetrig_probe::ReleaseMechanism;
 use packetrig_units::Nanos;
 
 #[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    packetrig probe calibrate\n  \
+    packetrig probe calibrate eth1 eth2 --mechanism spin gate")]
 pub(crate) struct CalibrateProbes {
-    /// Two interfaces of this machine that are connected, the sending one first; without them, a virtual cable made for it
+    /// Two connected interfaces of this machine, the sending one first [default: a virtual cable made for the
+    /// test]
     #[arg(value_name = "IF", num_args = 2)]
     pub(crate) interfaces: Vec<PortLocation>,
-    /// Probes with each mechanism
+    /// Number of probes for each mechanism
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(50..=1_000_000))]
     pub(crate) count: u32,
-    /// Between two probes
+    /// Time between two probes
     #[arg(long, value_name = "TIME", default_value = "200us")]
     pub(crate) gap: Nanos,
-    /// Only these mechanisms [default: all that can be had]
+    /// Calibrate only these mechanisms [default: all that work here]
     #[arg(long, value_name = "NAME", num_args = 1..)]
-    pub(crate) mechanism: Vec<ReleaseMechanism>,
-    /// Keep it in this file instead of $XDG_DATA_HOME/packetrig/probe.json, which alone `--mechanism auto` goes by
+    pub(crate) mechanism: Vec<Mechanism>,
+    /// Write the calibration to this file. `--mechanism auto` reads only the default file,
+    /// $XDG_DATA_HOME/packetrig/probe.json
     #[arg(long, value_name = "FILE")]
     pub(crate) keep: Option<std::path::PathBuf>,
-    /// Yes, this interface may carry probes although it looks like part of a real network
+    /// Confirm that this interface may carry probes although it looks like part of a real network
     #[arg(long, value_name = "IF", value_delimiter = ',')]
     pub(crate) confirm: Vec<PortLocation>,
     /// Print JSON

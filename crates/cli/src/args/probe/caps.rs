@@ -4,8 +4,9 @@ use clap::Args;
 use packetrig_plan::PortLocation;
 
 #[derive(Args, Debug)]
+#[command(after_help = "Example:\n  packetrig probe caps eth1")]
 pub(crate) struct ProbeCaps {
-    /// Interface: IF or NAMESPACE/IF; without one, all that are up and no loopback
+    /// Interface to examine: IF or NAMESPACE/IF [default: all that are up, except loopback]
     #[arg(value_name = "IF")]
     pub(crate) interface: Option<PortLocation>,
     /// Print JSON

@@ -6,20 +6,24 @@ use packetrig_units::{BitRate, FrameSize, Nanos};
 use std::path::PathBuf;
 
 #[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    packetrig probe capacity 192.0.2.1 --allow 192.0.2.0/24\n  \
+    packetrig probe capacity 192.0.2.1 --reflector 862 --method train --permit permit.toml")]
 pub(crate) struct Capacity {
     /// Address or name of the target
     #[arg(value_name = "TARGET")]
     pub(crate) target: ProbeTarget,
-    /// How to find the probes that other traffic left alone
+    /// Method that selects the probes which other traffic did not disturb
     #[arg(long, value_enum, default_value_t = CapacityMethod::Pair)]
     pub(crate) method: CapacityMethod,
-    /// Pairs or trains to measure, at most
+    /// Largest number of pairs or trains to measure
     #[arg(short, long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(10..=10_000))]
     pub(crate) count: u32,
-    /// Ask the UDP echo service at this port, in place of echo requests
+    /// Probe the UDP echo service at this port instead of sending echo requests
     #[arg(long, value_name = "PORT", conflicts_with = "reflector")]
     pub(crate) udp: Option<u16>,
-    /// Ask `packetrig probe reflect` (or another STAMP reflector) at this port: what is measured is then the way there alone
+    /// Probe the STAMP reflector at this port (`packetrig probe reflect`); this measures the forward direction
+    /// alone
     #[arg(long, value_name = "PORT")]
     pub(crate) reflector: Option<u16>,
     #[command(flatten)]
@@ -27,32 +31,35 @@ pub(crate) struct Capacity {
 }
 
 #[derive(Args, Debug)]
+#[command(after_help = "Example:\n  \
+    packetrig probe available 192.0.2.1 --reflector 862 --permit permit.toml")]
 pub(crate) struct Available {
     /// Address or name of a target that runs `packetrig probe reflect`
     #[arg(value_name = "TARGET")]
     pub(crate) target: ProbeTarget,
-    /// Port of its reflector; without it nothing can be said, because answers may have waited on their way back
+    /// Port of the target's reflector. Without it there is no estimate, because answers may have waited on their
+    /// way back
     #[arg(long, value_name = "PORT")]
     pub(crate) reflector: Option<u16>,
-    /// How to find out
+    /// Method of estimation
     #[arg(long, value_enum, default_value_t = AvailableMethod::Pathload)]
     pub(crate) method: AvailableMethod,
-    /// Capacity of the path, for spruce, in bits of frames [default: measured first]
+    /// Capacity of the path for spruce, in bits of frames per second [default: measured first]
     #[arg(long, value_name = "RATE")]
     pub(crate) capacity: Option<BitRate>,
-    /// Pairs or chirps; of pathload: streams of each rate [default: 100, 30, 12]
+    /// Number of pairs (spruce), of chirps (pathchirp), or of streams per rate (pathload) [default: 100, 30, 12]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(5..=10_000))]
     pub(crate) count: Option<u32>,
     #[command(flatten)]
     pub(crate) common: Estimating,
 }
 
-/// What both have in common.
+/// Arguments of both commands.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Estimating {
     #[command(flatten)]
     pub(crate) trains: TrainFlags,
-    /// Write what is known of each probe to FILE, whose name ends in .jsonl or .parquet
+    /// Write one record per probe to FILE (.jsonl or .parquet)
     #[arg(short, long, value_name = "FILE", help_heading = "Results")]
     pub(crate) write: Vec<PathBuf>,
     /// Print JSON
@@ -67,13 +74,13 @@ pub(crate) struct Estimating {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Trains")]
 pub(crate) struct TrainFlags {
-    /// Frame size, FCS included; no longer than the interface takes
+    /// Frame size in bytes, FCS included; at most what the interface can send
     #[arg(long, value_name = "SIZE", default_value = "1518")]
     pub(crate) size: FrameSize,
-    /// Longest train; never more than the limits let out at once [default: 50; of available 100]
+    /// Longest train in probes; the limits may shorten it [default: 50; 100 for available]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(4..=1_000))]
     pub(crate) longest: Option<u32>,
-    /// Leave the path alone between trains, at least so long
+    /// Shortest pause between two trains
     #[arg(long, value_name = "TIME", default_value = "100ms")]
     pub(crate) pause: Nanos,
 }
@@ -81,21 +88,21 @@ pub(crate) struct TrainFlags {
 /// How capacity is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum CapacityMethod {
-    /// Packet pairs: the rate that many agree on
+    /// Packet pairs: the rate that most pairs agree on
     Pair,
-    /// Packet pairs: the one with the least delay
+    /// Packet pairs: the pair with the least delay
     Capprobe,
-    /// Trains: the one with the least delay; for fast links
+    /// Trains: the train with the least delay; for fast links
     Train,
 }
 
-/// How what is free is measured.
+/// How the available bandwidth is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum AvailableMethod {
-    /// Pairs at the distance of the narrow link
+    /// Pairs as far apart as the narrow link sends them
     Spruce,
-    /// Streams, faster and slower, until they just do not queue up
+    /// Streams at faster and slower rates, to find the highest rate that builds no queue
     Pathload,
-    /// Trains that get faster and faster
+    /// Trains whose probes follow each other faster and faster
     Pathchirp,
 }

@@ -30,34 +30,35 @@ pub(crate) use target::{ProbeTarget, ProbeTargetPort};
 
 use clap::{Args, Subcommand};
 
-/// Probes sent when planned, and what they measure.
+/// Measure a path with probes that leave at planned times.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Probe {
-    /// Say whether and how much this machine may probe a target
+    /// Show whether this machine may probe a target, and how much
     Allowed(Allowed),
-    /// Ask targets that run nothing of ours: echo requests, datagrams or offers of connections, at their instants
+    /// Ping targets with ICMP, UDP or TCP probes; targets need no special software
     Ping(Box<Ping>),
-    /// Hold a session with a STAMP reflector: times, loss and order of both directions
+    /// Measure times, loss and reordering of each direction with a STAMP reflector
     Stamp(Box<Stamp>),
-    /// Be a STAMP reflector
+    /// Run a STAMP reflector
     Reflect(Box<Reflect>),
-    /// Measure one-way delay between two interfaces of this machine, which have one clock, or to another node and back
+    /// Measure one-way delay between two interfaces of this machine, or to another node
     Oneway(Box<OneWay>),
-    /// Measure loss and reordering of each direction and round trips with the data of a TCP connection, against any web server that speaks plain HTTP
+    /// Measure loss, reordering and round-trip time with the data of a TCP connection to a web server
     Oneprobe(Oneprobe),
-    /// Measure how fast the narrowest link of a path is
+    /// Measure the capacity of a path: the speed of its narrowest link
     Capacity(Capacity),
-    /// Measure how much of a path is free
+    /// Measure the available bandwidth of a path: what other traffic leaves free
     Available(Available),
-    /// Send probes by any schedule, and say of each when it was handed over, released and gone
+    /// Send probes on any schedule and report when each one was queued, released and sent
     Send(Box<SendProbes>),
-    /// Say which mechanisms can hold probes back at an interface, and what else they have to go by
+    /// Show which release mechanisms and timestamps an interface supports
     Caps(ProbeCaps),
-    /// Measure how exact each mechanism is, by the far end's stamps
+    /// Measure the timing error of each release mechanism against timestamps at the far end
     Calibrate(CalibrateProbes),
 }
 
 #[derive(Args, Debug)]
+#[command(after_help = "Example:\n  packetrig probe allowed 192.0.2.1 --allow 192.0.2.0/24")]
 pub(crate) struct Allowed {
     /// Address or name of the target
     #[arg(value_name = "TARGET")]

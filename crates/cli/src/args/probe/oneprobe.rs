@@ -6,36 +6,38 @@ use packetrig_units::Nanos;
 use std::path::PathBuf;
 
 #[derive(Args, Debug)]
+#[command(after_help = "Example:\n  \
+    packetrig probe oneprobe 192.0.2.1 --allow 192.0.2.0/24 --path /large.iso --count 200")]
 pub(crate) struct Oneprobe {
-    /// Address or name of a web server; nothing of ours runs there
+    /// Address or name of a web server that speaks plain HTTP; it needs no special software
     #[arg(value_name = "TARGET")]
     pub(crate) target: ProbeTarget,
-    /// Port of the server
+    /// TCP port of the server
     #[arg(long, value_name = "PORT", default_value_t = 80)]
     pub(crate) port: u16,
-    /// What to ask for; something larger than 20 kB lets connections last
+    /// Path to request; a document above 20 kB makes connections last longer
     #[arg(long, value_name = "PATH", default_value = "/")]
     pub(crate) path: String,
-    /// Name of the server, for the Host header [default: the target as typed]
+    /// Server name for the Host header [default: the target as typed]
     #[arg(long, value_name = "NAME")]
     pub(crate) host: Option<String>,
-    /// Probes: pairs of data segments
+    /// Number of probes, each a pair of data segments
     #[arg(short, long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) count: u32,
-    /// From one probe to the next
+    /// Time between two probes
     #[arg(short, long, value_name = "TIME", default_value = "500ms")]
     pub(crate) interval: Nanos,
-    /// Bytes of data in each segment that is sent
+    /// Payload bytes of each segment that this machine sends
     #[arg(long, value_name = "BYTES", default_value_t = 300, value_parser = clap::value_parser!(u16).range(16..=1400))]
     pub(crate) payload: u16,
-    /// Bytes of data in each segment that the server sends
+    /// Payload bytes of each segment that the server sends
     #[arg(long, value_name = "BYTES", default_value_t = 536, value_parser = clap::value_parser!(u16).range(64..=1400))]
     pub(crate) answer: u16,
     #[command(flatten)]
     pub(crate) outlet: Outlet,
     #[command(flatten)]
     pub(crate) bounds: Bounds,
-    /// Write what each probe tells, as JSON lines
+    /// Write one line of JSON per probe to this file
     #[arg(long, value_name = "FILE")]
     pub(crate) write: Option<PathBuf>,
     /// Print JSON

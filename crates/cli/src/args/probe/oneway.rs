@@ -28,12 +28,15 @@ impl FromStr for To {
 }
 
 #[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    packetrig probe oneway eth2 --through eth1 --allow 192.0.2.0/24 --count 100\n  \
+    packetrig probe oneway 192.0.2.1 --allow 192.0.2.0/24 --count 100")]
 pub(crate) struct OneWay {
-    /// Interface of this machine where probes arrive, IF or NAMESPACE/IF; or the address of a node that runs `packetrig probe reflect`, with a port if
-    /// it is not 862. Where probes leave, --through says
+    /// Interface of this machine that receives the probes (IF or NAMESPACE/IF; --through names the sending one).
+    /// Or the address of a node that runs `packetrig probe reflect`, with its port if that is not 862
     #[arg(value_name = "TO")]
     pub(crate) to: To,
-    /// Which of the interface's addresses to send to [default: the first one of IPv4, else of IPv6]
+    /// Address of the receiving interface to send to [default: its first IPv4 address, otherwise IPv6]
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) address: Option<IpAddr>,
     #[command(flatten)]

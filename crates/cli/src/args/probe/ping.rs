@@ -4,14 +4,17 @@ use super::{Asking, ProbeTarget};
 use clap::Args;
 
 #[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    packetrig probe ping 192.0.2.1 192.0.2.2 --allow 192.0.2.0/24 --count 10\n  \
+    packetrig probe ping 192.0.2.1 --allow 192.0.2.0/24 --tcp 443 --write pings.jsonl")]
 pub(crate) struct Ping {
-    /// Addresses or names of targets, which take turns
+    /// Addresses or names of the targets; they take turns
     #[arg(value_name = "TARGET", required = true)]
     pub(crate) targets: Vec<ProbeTarget>,
-    /// Send datagrams to this port, which is closed or echoes, in place of echo requests
+    /// Send UDP datagrams to this port, closed or an echo service, instead of echo requests
     #[arg(long, value_name = "PORT", num_args = 0..=1, default_missing_value = "33434", conflicts_with = "tcp")]
     pub(crate) udp: Option<u16>,
-    /// Ask for connections to this port, which are never made, in place of echo requests
+    /// Send TCP SYNs to this port instead of echo requests; no connection is completed
     #[arg(long, value_name = "PORT")]
     pub(crate) tcp: Option<u16>,
     #[command(flatten)]

@@ -7,8 +7,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 #[derive(Args, Debug)]
+#[command(after_help = "Example:\n  \
+    packetrig probe stamp 192.0.2.1 --allow 192.0.2.0/24 --count 100 --interval 100ms")]
 pub(crate) struct Stamp {
-    /// Address or name of a reflector, with a port if it is not 862
+    /// Address or name of a reflector, with its port if that is not 862
     #[arg(value_name = "TARGET", value_parser = named_target)]
     pub(crate) target: ProbeTargetPort,
     #[command(flatten)]
@@ -20,41 +22,42 @@ pub(crate) struct Stamp {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Session with a reflector")]
 pub(crate) struct SessionFlags {
-    /// Authenticated mode, with the key in this file: hexadecimal digits, 16 bytes or more
+    /// Use authenticated mode with the key in this file: hexadecimal, at least 16 bytes
     #[arg(long, value_name = "KEYFILE")]
     pub(crate) auth: Option<PathBuf>,
-    /// This machine's clock is set by a source of UTC and at most so much off: for one-way delays
+    /// State that this machine's clock follows UTC within this bound; needed for one-way delays
     #[arg(long, value_name = "TIME")]
     pub(crate) clock_bound: Option<Nanos>,
-    /// Write times as NTP does [default: as PTP does]
+    /// Write timestamps in NTP format [default: PTP format]
     #[arg(long)]
     pub(crate) ntp: bool,
 }
 
 #[derive(Args, Debug)]
+#[command(after_help = "Example:\n  packetrig probe reflect 192.0.2.1:862 --allow 192.0.2.0/24")]
 pub(crate) struct Reflect {
-    /// Where to listen: one address, which reflections leave from
+    /// Address to listen on and to answer from
     #[arg(value_name = "ADDRESS:PORT", default_value = "127.0.0.1:862")]
     pub(crate) address: SocketAddr,
     /// Listen in this network namespace
     #[arg(long, value_name = "NAME")]
     pub(crate) netns: Option<String>,
-    /// Authenticated mode, with the key in this file: hexadecimal digits, 16 bytes or more
+    /// Use authenticated mode with the key in this file: hexadecimal, at least 16 bytes
     #[arg(long, value_name = "KEYFILE")]
     pub(crate) auth: Option<PathBuf>,
-    /// Send back the numbers of requests and keep no count: loss is then known for both directions together only
+    /// Keep no count per sender. Senders then see the loss of both directions together only
     #[arg(long)]
     pub(crate) stateless: bool,
-    /// This machine's clock is set by a source of UTC and at most so much off, which is told to senders
+    /// State that this machine's clock follows UTC within this bound; senders are told
     #[arg(long, value_name = "TIME")]
     pub(crate) clock_bound: Option<Nanos>,
-    /// Reflect what an address sends no more often than this on average
+    /// Reflect one packet per address in this time, on average
     #[arg(long, value_name = "TIME", default_value = "1ms")]
     pub(crate) interval: Nanos,
-    /// Reflect so many of an address at once: at least the longest train that is to be sent here
+    /// Reflect up to this many packets of an address at once; at least the longest train to be sent here
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) burst: u32,
-    /// End after so long [default: when interrupted]
+    /// Stop after this time [default: when interrupted]
     #[arg(long, value_name = "TIME")]
     pub(crate) time: Option<Nanos>,
     /// Print JSON

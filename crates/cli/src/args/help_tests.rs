@@ -1,0 +1,82 @@
+//! What every help page must have: one line that says what the command does, and examples that the parser takes.
+
+use super::*;
+use clap::{Command as Page, CommandFactory};
+
+/// Columns of a terminal that the one-line description of a command fits.
+const COLUMNS: usize = 100;
+
+/// Every command under `page`, with its full name.
+fn pages(name: &str, page: &Page) -> Vec<(String, Page)> {
+    let mut all = vec![(name.to_owned(), page.clone())];
+    for child in page.get_subcommands() {
+        all.extend(pages(&format!("{name} {}", child.get_name()), child));
+    }
+    all
+}
+
+/// A command that only groups others does nothing by itself.
+fn is_group(page: &Page) -> bool {
+    page.has_subcommands() && page.is_subcommand_required_set()
+}
+
+/// The command lines under the heading of the examples, up to a pipe or a redirection.
+fn examples(page: &Page) -> Vec<String> {
+    let text = page.get_after_help().map(ToString::to_string).unwrap_or_default();
+    let lines = text.lines().filter_map(|line| line.strip_prefix("  packetrig "));
+    lines.map(|line| line.split(" | ").next().unwrap_or(line).to_owned()).collect()
+}
+
+/// The words of a command line as a shell would split them, as far as examples need it.
+fn words(line: &str) -> Vec<String> {
+    let quoted = line.split('\'').enumerate();
+    let mut words = Vec::new();
+    for (index, part) in quoted {
+        if index % 2 == 1 {
+            words.push(part.to_owned());
+        } else {
+            let plain = part.split_whitespace().take_while(|word| !matches!(*word, "<" | ">"));
+            words.extend(plain.map(str::to_owned));
+        }
+    }
+    words
+}
+
+#[test]
+fn the_definition_holds_together() {
+    Cli::command().debug_assert();
+}
+
+#[test]
+fn every_command_has_an_example_that_parses() {
+    let pages = pages("packetrig", &Cli::command());
+    for (name, page) in pages.iter().filter(|(_, page)| !is_group(page)) {
+        assert!(!examples(page).is_empty(), "`{name} --help` shows no example");
+    }
+    for (name, line) in
+        pages.iter().flat_map(|(name, page)| examples(page).into_iter().map(move |line| (name, line)))
+    {
+        let typed = [vec!["packetrig".to_owned()], words(&line)].concat();
+        let parsed = Cli::try_parse_from(typed);
+        assert!(parsed.is_ok(), "example `{line}` in `{name} --help`: {}", parsed.unwrap_err());
+    }
+}
+
+#[test]
+fn every_description_is_one_line_of_a_terminal() {
+    for (name, page) in pages("packetrig", &Cli::command()) {
+        let text = page.get_about().map(ToString::to_string).unwrap_or_default();
+        assert!(!text.is_empty() && text.chars().count() <= COLUMNS, "`{name}`: {text}");
+    }
+}
+
+#[test]
+fn no_option_is_explained_in_more_than_two_sentences() {
+    for (name, page) in pages("packetrig", &Cli::command()) {
+        for argument in page.get_arguments().filter(|argument| !argument.is_hide_set()) {
+            let text = argument.get_help().map(ToString::to_string).unwrap_or_default();
+            let sentences = 1 + text.trim_end_matches('.').matches(". ").count();
+            assert!(!text.is_empty() && sentences <= 2, "`{name}`, {}: {text}", argument.get_id());
+        }
+    }
+}
