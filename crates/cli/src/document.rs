@@ -36,7 +36,10 @@ impl Document {
         let mut bytes = Vec::new();
         reader.take(MOST_BYTES + 1).read_to_end(&mut bytes).map_err(refuse)?;
         if bytes.len() as u64 > MOST_BYTES {
-            return Err(refuse(invalid(format!("more than {} MiB: that is no plan", MOST_BYTES >> 20))));
+            return Err(refuse(invalid(format!(
+                "it is larger than {} MiB, the limit for a plan",
+                MOST_BYTES >> 20
+            ))));
         }
         let text = String::from_utf8(bytes).map_err(|error| {
             let at = error.utf8_error().valid_up_to();

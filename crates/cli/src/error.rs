@@ -26,7 +26,7 @@ pub(crate) enum Error {
         source: io::Error,
     },
     /// User: the plan has errors; they are already shown in full.
-    #[error("{name} is not a plan that can run: {tally}")]
+    #[error("the plan in {name} cannot run: {tally}")]
     BadPlan {
         /// File name, or what stands for it.
         name: String,

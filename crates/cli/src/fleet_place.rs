@@ -159,7 +159,7 @@ impl FleetPlace {
         let added =
             events.into_iter().try_for_each(|(node, event)| history.add(&node, &[NodeEntry { at, event }]));
         if let Err(error) = added {
-            remark(format_args!("the history of the nodes could not be written: {error}"));
+            remark(format_args!("cannot write the history of the nodes: {error}"));
         }
     }
 
@@ -188,7 +188,7 @@ impl FleetPlace {
         let keep = Box::new(move |known: &KnownNodes| {
             let text = serde_json::to_vec(known).unwrap_or_default();
             if let Err(error) = private_files::replace(&file, &text) {
-                remark(format_args!("{} could not be written: {error}", file.display()));
+                remark(format_args!("cannot write {}: {error}", file.display()));
             }
         });
         let all = self.authority()?.enrolled()?;
@@ -209,7 +209,7 @@ impl FleetPlace {
             return Ok(self);
         }
         let place = self.0.display();
-        Err(Error::Usage(format!("there is no fleet in {place}; make one by `packetrig fleet up`")))
+        Err(Error::Usage(format!("no fleet in {place}; `packetrig fleet up` makes one")))
     }
 
     /// The fabric, with the controller's rights.
@@ -229,10 +229,9 @@ impl FleetPlace {
             std::thread::sleep(RENEWAL);
             match place.authority().and_then(|authority| Ok(authority.controller()?)) {
                 Ok((credentials, _)) => fabric.renew(&credentials.certificate),
-                Err(error) => remark(format_args!(
-                    "the certificate of this controller could not be made anew: {}",
-                    error.chain()
-                )),
+                Err(error) => {
+                    remark(format_args!("cannot renew the certificate of this controller: {}", error.chain()))
+                }
             }
         };
         let started = std::thread::Builder::new().name("renewal".to_owned()).spawn(body);

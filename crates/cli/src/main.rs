@@ -35,7 +35,7 @@ fn main() -> ExitCode {
     private_files::tighten_process();
     private_files::on_exposed(|file, error| {
         remark(format_args!(
-            "warning: {} cannot be made private ({error}): others may read it, and other files there",
+            "warning: cannot make {} private ({error}): other users may read this and other files there",
             file.display()
         ));
     });

@@ -5,5 +5,6 @@ use packetrig_store::flows::protocols::number;
 
 /// The protocol of that name or number.
 pub(crate) fn parse(text: &str) -> Result<u8, String> {
-    number(text).ok_or_else(|| format!("`{text}` is no protocol; write tcp, udp, icmp or a number up to 255"))
+    number(text)
+        .ok_or_else(|| format!("`{text}` is not a protocol; write tcp, udp, icmp or a number up to 255"))
 }

@@ -69,7 +69,7 @@ pub fn judge_unrestored(interface: &UnrestoredInterface) -> DoctorFinding {
         subject: FindingSubject::Interface(location.clone()),
         level: FindingLevel::Note,
         what: format!(
-            "{location} is not as it was: process {} was killed and did not restore: {}",
+            "{location} still has changed settings: process {} was killed before it could restore: {}",
             interface.process(),
             before.join(", ")
         ),
@@ -98,12 +98,13 @@ fn judge_machine(machine: &MachineFacts) -> Vec<DoctorFinding> {
     }));
     findings.extend(walls(machine));
     if machine.version < OLDEST_KERNEL {
-        let what = format!("kernel {} is older than any this is tested on", machine.kernel);
+        let what =
+            format!("kernel {} is older than every kernel that packetrig is tested on", machine.kernel);
         findings.push(finding(FindingLevel::Note, what, Some("use Linux 5.10 or later")));
     }
     if machine.processors < 2 {
-        let what = "one processor: sender and receiver take turns, so rates and latencies suffer".into();
-        findings.push(finding(FindingLevel::Note, what, Some("use a machine with two processors or more")));
+        let what = "only one CPU: sender and receiver take turns, which lowers rates and adds latency".into();
+        findings.push(finding(FindingLevel::Note, what, Some("use a machine with at least two CPUs")));
     }
     findings.push(match &machine.lab_obstacle {
         None => finding(
@@ -126,12 +127,16 @@ fn walls(machine: &MachineFacts) -> Vec<DoctorFinding> {
         landlock.into_iter().chain(offer.seccomp.then(|| "seccomp".to_owned())).collect();
     let mut findings = Vec::new();
     if !there.is_empty() {
-        let what = format!("walls for programs that run long: {}", there.join(", "));
+        let what = format!("sandbox for long-running programs: {}", there.join(", "));
         findings.push(finding(FindingLevel::Good, what, None));
     }
     findings.extend(offer.missing.iter().map(|missing| {
-        let what = format!("a wall for programs that run long is missing: {missing}");
-        finding(FindingLevel::Note, what, Some("see docs/book/walls.md for what the others stop".to_owned()))
+        let what = format!("the sandbox for long-running programs is incomplete: {missing}");
+        finding(
+            FindingLevel::Note,
+            what,
+            Some("see docs/book/walls.md for the protection that remains".to_owned()),
+        )
     }));
     findings
 }
@@ -141,7 +146,7 @@ fn packet_rights(machine: &MachineFacts) -> DoctorFinding {
         ["CAP_NET_RAW", "CAP_NET_ADMIN"].into_iter().filter(|right| !machine.rights.has(right)).collect();
     let subject = FindingSubject::Machine;
     if missing.is_empty() {
-        let what = "back end packet works: the rights to open and quiet interfaces are there".into();
+        let what = "back end packet works: this process may open and configure interfaces".into();
         return DoctorFinding { subject, level: FindingLevel::Good, what, remedy: None };
     }
     DoctorFinding {
@@ -184,10 +189,10 @@ fn judge_interface(
         };
         findings.push(finding(FindingLevel::Note, what.into(), Some(remedy.into())));
     } else if interface.speed.is_none() {
-        let remedy = "name it in the plan (layer1 speed) to use rates in percent";
+        let remedy = "set the `layer1` speed in the plan to use rates in percent";
         findings.push(finding(
             FindingLevel::Note,
-            "its driver does not tell the link speed".into(),
+            "its driver does not report the link speed".into(),
             Some(remedy.into()),
         ));
     }
@@ -221,11 +226,11 @@ fn back_ends(machine: &MachineFacts, interface: &InterfaceFacts) -> String {
     if machine.bpf_obstacle.is_none() {
         texts.push(
             match (interface.xdp, xdp.native, xdp.transmit) {
-                (None, ..) => "xdp (this kernel cannot be asked how; receives in its generic path)",
+                (None, ..) => "xdp (the kernel does not report driver support; receives in its generic path)",
                 (_, false, _) => "xdp (generic: receives in the kernel's path, sends as af-xdp)",
                 (_, true, true) => "xdp (native: receives in the driver, sends live frames)",
                 (_, true, false) => {
-                    "xdp (native: receives in the driver; no live frames as it is now, so sends as af-xdp)"
+                    "xdp (native: receives in the driver; cannot send live frames at present, so sends as af-xdp)"
                 }
             }
             .to_owned(),
@@ -248,9 +253,9 @@ fn back_ends(machine: &MachineFacts, interface: &InterfaceFacts) -> String {
 fn stamp_text(interface: &InterfaceFacts) -> &'static str {
     match interface.timestamping {
         Some(stamps) if stamps.rx_hardware => {
-            "arrivals are stamped by the kernel; the card could, which is not used yet"
+            "the kernel timestamps arrivals; the card could do it, but packetrig does not use that yet"
         }
-        _ => "arrivals are stamped by the kernel; the card cannot",
+        _ => "the kernel timestamps arrivals; the card cannot",
     }
 }
 
@@ -279,19 +284,19 @@ mod tests {
     }
 
     #[test]
-    fn walls_are_listed_and_one_that_is_missing_is_named() {
+    fn the_sandbox_is_described_and_a_missing_part_is_named() {
         let what = |machine: &MachineFacts| {
             let findings = judge(machine, &[], &BTreeMap::new())
                 .into_iter()
-                .filter(|finding| finding.what.contains("wall"));
+                .filter(|finding| finding.what.contains("sandbox"));
             findings.map(|finding| (finding.level, finding.what)).collect::<Vec<_>>()
         };
-        let all = "walls for programs that run long: Landlock ABI 7, seccomp".to_owned();
+        let all = "sandbox for long-running programs: Landlock ABI 7, seccomp".to_owned();
         assert_eq!(what(&machine()), [(FindingLevel::Good, all)]);
         let missing = MissingWall { wall: "Landlock", found: "it was disabled at boot".into() };
         let walls = OfferedWalls { landlock: None, seccomp: true, missing: vec![missing] };
         let found = what(&MachineFacts { walls, ..machine() });
-        assert_eq!(found[0], (FindingLevel::Good, "walls for programs that run long: seccomp".to_owned()));
+        assert_eq!(found[0], (FindingLevel::Good, "sandbox for long-running programs: seccomp".to_owned()));
         assert_eq!(found[1].0, FindingLevel::Note);
         assert!(found[1].1.contains("Landlock: it was disabled at boot"), "{found:?}");
     }
@@ -357,7 +362,7 @@ mod tests {
         assert!(generic.contains("xdp (generic") && generic.ends_with("packet is chosen"), "{generic}");
         let native = text(&machine(), &native);
         assert!(
-            native.contains("no live frames as it is now") && native.contains("above 200000"),
+            native.contains("cannot send live frames at present") && native.contains("above 200000"),
             "{native}"
         );
         let findings = judge(&no_bpf, &[], &BTreeMap::new());
@@ -388,17 +393,20 @@ mod tests {
             ..machine()
         };
         let findings = judge(&machine, &[], &BTreeMap::new());
-        for text in ["4.19.0", "one processor", "needs root: forbidden"] {
+        for text in ["4.19.0", "only one CPU", "needs root: forbidden"] {
             assert!(says(&findings, FindingLevel::Note, text), "{text}");
         }
     }
 
     #[test]
     fn what_the_guard_refuses_is_told_beforehand() {
-        let reason = "br0, which is stacked with it, carries the default route".to_owned();
+        let reason = "br0, which is in the same stack of interfaces, carries the default route".to_owned();
         let refusal = GuardRefusal { port: "eth1".into(), reason };
         let findings = judge(&machine(), &[interface()], &BTreeMap::from([(2, refusal)]));
-        assert!(says(&findings, FindingLevel::Problem, "br0, which is stacked with it"), "{findings:?}");
+        assert!(
+            says(&findings, FindingLevel::Problem, "br0, which is in the same stack of interfaces"),
+            "{findings:?}"
+        );
     }
 
     #[test]

@@ -39,7 +39,8 @@ pub enum Error {
     },
     /// User: the back end that was asked for cannot be stopped without being told to.
     #[error(
-        "port {port}: back end {back_end} sends on when its node is cut off, so it is not for runs of a fleet"
+        "port {port}: back end {back_end} cannot be used on a fleet, because it keeps sending when its node \
+            loses the controller"
     )]
     NoLease {
         /// Where.
@@ -48,14 +49,15 @@ pub enum Error {
         back_end: &'static str,
     },
     /// User: the port is none that emulated interfaces can be on.
-    #[error("port {port} cannot have emulated interfaces: they need an interface of the kernel")]
+    #[error("port {port} cannot have emulated interfaces: they need a kernel interface")]
     NoDevices {
         /// Where.
         port: String,
     },
     /// World: nobody has the address that frames go to.
     #[error(
-        "flow {flow}: nobody answers for {address}, which {interface} asks for: no MAC address to send to"
+        "flow {flow}: no MAC address to send to, because {address} does not answer {interface}'s ARP or \
+            neighbour discovery"
     )]
     Unresolved {
         /// The flow.
@@ -93,7 +95,7 @@ pub enum Error {
         why: String,
     },
     /// User: the plan wants captures, and nobody said where to.
-    #[error("the plan captures frames but no directory was given for them")]
+    #[error("the plan captures frames, but there is no directory for the capture files")]
     NoCaptureDirectory,
     /// World, made up: [`crate::chaos`] was told to fail here.
     #[error("injected failure of call {call}")]

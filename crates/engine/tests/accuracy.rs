@@ -157,7 +157,7 @@ fn a_clock_that_is_off_shows_as_it_must() {
     let ahead = skewed(ClockSkew { offset_ns: 7_000, drift_ns_per_s: 0 });
     assert_eq!(ahead.receive[0].latency.as_ref().unwrap().max(), Some(Nanos::new(107_000)));
     let behind = skewed(ClockSkew { offset_ns: -500_000, drift_ns_per_s: 0 });
-    assert_eq!(behind.receive[0].counts.negative, 1000, "arrived before they were sent");
+    assert_eq!(behind.receive[0].counts.negative, 1000, "arrive before they were sent");
     // Over the 999 ms of the stream a clock that gains 10 us a second makes the last frame 9.99 us later than the first.
     let drifting = skewed(ClockSkew { offset_ns: 0, drift_ns_per_s: 10_000 });
     let latency = drifting.receive[0].latency.as_ref().unwrap();

@@ -240,7 +240,7 @@ fn one_vlan_tag_is_beyond_what_a_port_takes() {
         [(1, 1523, None), (2, 1526, None), (1, 1522, Some(0x88a8)), (0, 1522, None)]
     {
         let text = tagged(tags, size, ether_type).unwrap_err();
-        assert!(text.contains("do not fit"), "{text}");
+        assert!(text.contains("are too long"), "{text}");
     }
 }
 

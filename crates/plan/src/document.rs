@@ -78,7 +78,7 @@ pub enum DocumentValue {
 /// Reads one document.
 pub fn parse(text: &str) -> Result<DocumentNode, DocumentRefusal> {
     if text.len() > MOST_BYTES {
-        let message = format!("the document has {} bytes; at most {MOST_BYTES} are read", text.len());
+        let message = format!("the document has {} bytes; at most {MOST_BYTES} are allowed", text.len());
         return Err(Box::new(PlanProblem::error("", message)));
     }
     let mut options = Options::default();
@@ -122,7 +122,9 @@ impl<'a> NodeBuilder<'a> {
                 Event::StreamStart | Event::DocumentStart(..) | Event::DocumentEnd => {}
                 Event::StreamEnd => break,
                 _ if root.is_some() => {
-                    return Err(place.refuse("a second document; a plan is one document").into());
+                    return Err(place
+                        .refuse("the file holds a second document; a plan is one document")
+                        .into());
                 }
                 event => root = Some(self.node(event, place, 0)?),
             }
@@ -159,7 +161,7 @@ impl<'a> NodeBuilder<'a> {
 
     fn repeat(&mut self, anchor: usize, place: TextPosition) -> Result<DocumentNode, DocumentRefusal> {
         let Some(nodes) = self.anchors.get(&anchor).map(|(_, nodes)| *nodes) else {
-            return Err(place.refuse("an alias inside the value that it stands for").into());
+            return Err(place.refuse("an alias refers to a value that contains the alias itself").into());
         };
         // Counted before it is copied.
         self.count(nodes, place)?;
@@ -170,7 +172,9 @@ impl<'a> NodeBuilder<'a> {
     fn count(&mut self, nodes: usize, place: TextPosition) -> Result<(), DocumentRefusal> {
         self.nodes += nodes;
         if self.nodes > MOST_NODES {
-            return Err(place.refuse(format!("more than {MOST_NODES} values, aliases expanded")).into());
+            return Err(place
+                .refuse(format!("more than {MOST_NODES} values after aliases are expanded"))
+                .into());
         }
         Ok(())
     }
@@ -198,7 +202,7 @@ impl<'a> NodeBuilder<'a> {
             let (event, value_place) = self.next()?;
             let value = self.node(event, value_place, depth + 1)?;
             if !names.insert(name.clone()) {
-                return Err(place.refuse(format!("key `{name}` stands here twice")).into());
+                return Err(place.refuse(format!("key `{name}` is given twice")).into());
             }
             members.push((name, place, value));
         }

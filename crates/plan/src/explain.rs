@@ -189,10 +189,11 @@ fn sizes(size: &SizePattern) -> String {
 
 fn tag(stream: &Stream) -> String {
     if !stream.metrics.enable {
-        return "none: metrics are off, so its frames are not accounted at the receiver".into();
+        return "none: metrics are off, so the receiver does not count its frames".into();
     }
     let Some(template) = stream.frames.template() else {
-        return "where it fits at the end of a TCP, UDP or echo payload; other frames cannot be accounted"
+        return "at the end of TCP, UDP and echo payloads that have room; the receiver cannot account for other \
+            frames"
             .into();
     };
     let size = &template.spec().size;
@@ -205,8 +206,8 @@ fn tag(stream: &Stream) -> String {
         (Some(TagForm::Short), _) => {
             "full where it fits, short in the smallest frames: those have no latency".into()
         }
-        (None, None) => "does not fit: frames cannot be accounted at the receiver".into(),
-        (None, _) => "does not fit the smallest frames: those cannot be accounted".into(),
+        (None, None) => "does not fit: the receiver cannot account for these frames".into(),
+        (None, _) => "does not fit the smallest frames: the receiver cannot account for those".into(),
     }
 }
 

@@ -183,7 +183,8 @@ impl FlowShare {
             },
             SendPattern::Bursts { frames, .. } if frames % self.of != 0 => {
                 return Err(format!(
-                    "bursts of {frames} frames cannot be dealt evenly to {} pairs of interfaces: make them a multiple",
+                    "bursts of {frames} frames cannot be divided evenly among {} pairs of interfaces; make the \
+                        number of frames a multiple of the number of pairs",
                     self.of
                 ));
             }
@@ -384,7 +385,7 @@ impl Plan {
             (load > speed).then(|| {
                 let first = self.streams.iter().find(|stream| stream.tx == port);
                 let message = format!(
-                    "the flows of port `{}` ({}) ask for {load} on the line (L1); its link has {speed}",
+                    "the flows of port `{}` ({}) need {load} on the line (layer 1), but its link has {speed}",
                     self.ports[port].name,
                     self.senders_on(port)
                 );
@@ -432,7 +433,7 @@ impl Stream {
             }
         };
         let rate =
-            rate.ok_or_else(|| Box::new(PlanProblem::error(path("rate"), "the rate comes to nothing")))?;
+            rate.ok_or_else(|| Box::new(PlanProblem::error(path("rate"), "the rate rounds to zero")))?;
         self.check_gap(rate, link)
             .map_err(|message| Box::new(PlanProblem::error(path("duration"), message)))?;
         let time = |gap: InterFrameGap| gap.on(link).ok_or_else(|| unknown("duration", "a pause in bytes"));

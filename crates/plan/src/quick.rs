@@ -63,7 +63,7 @@ impl QuickPattern {
                 Some(format!("n-to-n needs as many receivers as senders, not {rx} for {tx}"))
             }
             Self::NToOne if rx != 1 => Some(format!("n-to-one needs one receiver, not {rx}")),
-            Self::Mesh if rx == 0 => Some("mesh needs receivers".to_owned()),
+            Self::Mesh if rx == 0 => Some("mesh needs receivers (--rx)".to_owned()),
             _ => None,
         }
     }
@@ -88,14 +88,13 @@ pub fn repeated(text: &str, all: impl Fn(&str) -> Option<usize>) -> Result<Vec<S
         return Err(format!("`{text}`: only `any-LABEL` can stand for several ports"));
     }
     let count = match count {
-        "all" => {
-            all(location).ok_or_else(|| format!("`{text}`: how many there are is known in a fleet only"))?
-        }
+        "all" => all(location)
+            .ok_or_else(|| format!("`{text}` works only on a fleet, which knows how many ports match"))?,
         count => count.parse().map_err(|_| format!("`{text}`: write `{location}*3` or `{location}*all`"))?,
     };
     match count {
         1..=MOST => Ok(vec![location.to_owned(); count]),
-        0 => Err(format!("`{text}`: there is none")),
+        0 => Err(format!("`{text}`: no port matches")),
         _ => Err(format!("`{text}`: {count} are too many; at most {MOST}")),
     }
 }

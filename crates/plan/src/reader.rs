@@ -257,7 +257,7 @@ impl<'a> DocumentObject<'a> {
         for word in given.iter().filter(|word| **word != chosen) {
             if let Some(item) = self.present(word) {
                 let said = if is_said { "choice: " } else { "" };
-                let message = format!("contradicts `{said}{chosen}`: only one of them can be meant");
+                let message = format!("conflicts with `{said}{chosen}`; only one of them is allowed");
                 item.note(PlanProblem::error(&*item.path, message).with_hint("remove one of the two"));
             }
         }

@@ -21,7 +21,7 @@ pub struct ReplayRequest {
 
 /// A rate that a document has no words for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a rate of {0} cannot be said in a plan: only whole numbers of frames per second")]
+#[error("a rate of {0} cannot be written in a plan; use a whole number of frames per second")]
 pub struct UnsayableRate(FrameRate);
 
 impl ReplayRequest {

@@ -9,14 +9,16 @@ use packetrig_units::{MonoTime, Nanos};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BudgetExceeded {
     /// Too many probes.
-    #[error("more than {} probes/s (bursts of {}) are not allowed towards this target", .0.probes_per_s, .0.burst)]
-    Probes(TargetLimits),
+    #[error("at most {} probes/s (bursts of {}) are allowed to this target; send more slowly, or raise the \
+        limit in the permit file", .0.probes_per_s, .0.burst)]
+    Probes(Limits),
     /// Too many bits.
-    #[error("more than {} bit/s (bursts of {} probes) are not allowed towards this target", .0.bits_per_s, .0.burst)]
-    Bits(TargetLimits),
+    #[error("at most {} bit/s (bursts of {} probes) are allowed to this target; send more slowly, or raise the \
+        limit in the permit file", .0.bits_per_s, .0.burst)]
+    Bits(Limits),
     /// Too many in all.
-    #[error("more than {} probes are not allowed towards this target", .0.most)]
-    Most(TargetLimits),
+    #[error("at most {} probes in all are allowed to this target; send fewer, or raise the limit in the permit file", .0.most)]
+    Most(Limits),
 }
 
 /// See the module. Quantities are in nanoseconds of waiting, so that nothing is rounded.

@@ -47,22 +47,22 @@ pub fn choose(
         let all = found.map_or(&[][..], |found| &found.mechanisms);
         all.iter().find(|exact| exact.mechanism == wanted).map(|exact| exact.p99_ns)
     };
-    match (exactness(ReleaseMechanism::Spin), exactness(ReleaseMechanism::Gate)) {
+    match (exactness(Mechanism::Spin), exactness(Mechanism::Gate)) {
         (Some(spin), Some(gate)) if spin <= gate.saturating_mul(2) => (
-            ReleaseMechanism::Spin,
-            format!("calibrated: p99 {spin} ns when spinning, {gate} ns with a gate"),
+            Mechanism::Spin,
+            format!("calibrated: the p99 timing error is {spin} ns with spin, {gate} ns with gate"),
         ),
-        (Some(_), Some(_)) if !can(ReleaseMechanism::Gate) => {
-            (ReleaseMechanism::Spin, "calibrated for the gate, which cannot be had here".into())
+        (Some(_), Some(_)) if !can(Mechanism::Gate) => {
+            (Mechanism::Spin, "the calibration prefers gate, which does not work here".into())
         }
         (Some(spin), Some(gate)) => (
-            ReleaseMechanism::Gate,
-            format!("calibrated: p99 {gate} ns, less than half of {spin} ns when spinning"),
+            Mechanism::Gate,
+            format!(
+                "calibrated: the p99 timing error is {gate} ns with gate, less than half \
+                of {spin} ns with spin"
+            ),
         ),
-        _ => (
-            ReleaseMechanism::Spin,
-            "the usual one; `packetrig probe calibrate` compares it with others".into(),
-        ),
+        _ => (Mechanism::Spin, "the default; `packetrig probe calibrate` compares it with the others".into()),
     }
 }
 

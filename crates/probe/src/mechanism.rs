@@ -58,7 +58,7 @@ impl FromStr for ReleaseMechanism {
     fn from_str(text: &str) -> Result<Self, String> {
         Self::ALL.into_iter().find(|mechanism| mechanism.name() == text).ok_or_else(|| {
             let names = Self::ALL.map(Self::name).join(", ");
-            format!("`{text}` is no release mechanism; there are {names}")
+            format!("`{text}` is not a release mechanism; use one of {names}")
         })
     }
 }

@@ -103,22 +103,22 @@ impl PermittedTarget {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PermitRefusal {
     /// Nobody allowed it.
-    #[error("{0} may not be probed: nothing allows it; say --allow {0}/{bits} if its owner agrees", bits = if .0.is_ipv4() { 32 } else { 128 })]
+    #[error("probing {0} is not allowed; if its owner agrees, add --allow {0}/{bits}", bits = if .0.is_ipv4() { 32 } else { 128 })]
     NotAllowed(IpAddr),
     /// Somebody forbade it.
-    #[error("{0} may not be probed: the owner of this machine forbids it")]
+    #[error("probing {0} is forbidden by the owner of this machine")]
     Forbidden(IpAddr),
     /// Not a host.
-    #[error("{0} may not be probed: it is not the address of one host")]
+    #[error("cannot probe {0}: it is not the address of one host")]
     NotOne(IpAddr),
     /// Too late.
-    #[error("{0} may not be probed any more: what allowed it ended on {1}")]
+    #[error("probing {0} is no longer allowed: the permission expired on {1}")]
     Ended(IpAddr, String),
 }
 
 /// Why an owner's file cannot be followed. Nothing may be probed then.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the owner's file cannot be followed: {0}")]
+#[error("the permit file is invalid: {0}")]
 pub struct FileError(String);
 
 /// A network that may be probed.
@@ -181,7 +181,7 @@ impl ProbePermit {
         let permit: Self = toml::from_str(text).map_err(|error| FileError(error.to_string()))?;
         let days = permit.targets.iter().filter_map(|target| target.until.as_deref());
         match days.into_iter().find(|day| !is_day(day)) {
-            Some(day) => Err(FileError(format!("`{day}` is no day; write it like 2027-01-31"))),
+            Some(day) => Err(FileError(format!("`{day}` is not a date; write it like 2027-01-31"))),
             None => Ok(permit),
         }
     }

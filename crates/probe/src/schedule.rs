@@ -52,7 +52,7 @@ pub enum ScheduleRefusal {
     #[error("a schedule has at most {MOST} probes, not {0}")]
     TooLong(usize),
     /// Backwards in time.
-    #[error("probe {0} is due before the one in front of it")]
+    #[error("probe {0} is due earlier than the probe before it")]
     Backwards(usize),
 }
 

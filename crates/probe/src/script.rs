@@ -11,7 +11,8 @@ use serde::Deserialize;
 pub enum ScriptError {
     /// A row.
     #[error(
-        "line {line} of the schedule is not understood: {why}; write `offset_ns,length,train[,kind]` or JSON with these names"
+        "line {line} of the schedule is invalid: {why}; write `offset_ns,length,train[,kind]` or JSON with \
+            these names"
     )]
     Row {
         /// Which, from 1.
@@ -129,7 +130,8 @@ fn row_of(line: &str) -> Result<ScriptRow, String> {
         _ => return Err(format!("{} values", cells.len())),
     };
     let kind = kind.filter(|kind| !kind.is_empty()).map(|kind| {
-        serde_json::from_value(serde_json::Value::from(kind)).map_err(|_| format!("`{kind}` is no kind"))
+        serde_json::from_value(serde_json::Value::from(kind))
+            .map_err(|_| format!("`{kind}` is not a kind of probe"))
     });
     Ok(ScriptRow {
         offset_ns: number(offset_ns)?,
@@ -140,7 +142,7 @@ fn row_of(line: &str) -> Result<ScriptRow, String> {
 }
 
 fn number<N: std::str::FromStr>(text: &str) -> Result<N, String> {
-    text.parse().map_err(|_| format!("`{text}` is no number"))
+    text.parse().map_err(|_| format!("`{text}` is not a number"))
 }
 
 #[cfg(test)]

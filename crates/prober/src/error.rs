@@ -28,7 +28,8 @@ pub enum Error {
     },
     /// User: a mechanism that holds whole trains has no room for one.
     #[error(
-        "mechanism {mechanism} takes {most} frames at once at most, of {longest} bytes, not {frames} of up to {length}"
+        "mechanism {mechanism} holds at most {most} frames of {longest} bytes at once, not {frames} frames of \
+            up to {length} bytes"
     )]
     Train {
         /// Which.
@@ -43,13 +44,13 @@ pub enum Error {
         length: usize,
     },
     /// Bug: the thread that sends has panicked.
-    #[error("the thread that releases probes is gone")]
+    #[error("the thread that releases probes ended early")]
     Gone,
     /// World: the kernel knows no way to the target.
-    #[error("there is no route to {0}{place}", place = .1.as_deref().map(|name| format!(" through {name}")).unwrap_or_default())]
+    #[error("no route to {0}{place}", place = .1.as_deref().map(|name| format!(" through {name}")).unwrap_or_default())]
     NoRoute(IpAddr, Option<String>),
     /// World: the next hop does not say its hardware address.
-    #[error("nobody answers for {0} on {1}")]
+    #[error("{0} does not answer ARP or neighbour discovery on {1}")]
     NobodyThere(IpAddr, String),
     /// User: more than is allowed.
     #[error(transparent)]

@@ -27,7 +27,7 @@ pub enum Error {
         reason: String,
     },
     /// Certificate and key do not make an identity, or none could be made.
-    #[error("cannot encrypt: {0}")]
+    #[error("cannot set up TLS: {0}")]
     Tls(String),
     /// The options ask for what cannot be had together.
     #[error("{0}")]

@@ -188,12 +188,12 @@ fn needs_tls(options: &ServerOptions) -> bool {
 
 fn check(options: &ServerOptions) -> Result<(), Error> {
     if options.http.is_none() && options.grpc.is_none() {
-        return Err(Error::Options("neither HTTP nor gRPC is to be served".into()));
+        return Err(Error::Options("HTTP and gRPC are both off; serve at least one of them".into()));
     }
     let in_the_clear =
         (options.http.is_some() && !options.http_tls) || (options.grpc.is_some() && !options.grpc_tls);
     if options.client_ca.is_some() && in_the_clear {
-        let message = "certificates of clients are checked on encrypted connections only: encrypt both transports, or leave one out";
+        let message = "client certificates need TLS on every transport; encrypt both, or switch one off";
         return Err(Error::Options(message.into()));
     }
     if options.token.as_ref().is_some_and(String::is_empty) {
@@ -214,12 +214,12 @@ fn check_reach(options: &ServerOptions) -> Result<(), Error> {
         };
         let missing = match (&options.token, is_encrypted) {
             (Some(_), true) => continue,
-            (Some(_), false) => "the token would be sent in the clear: encrypt it",
-            (None, _) => "no client there could prove who it is: give --token-file or --client-ca",
+            (Some(_), false) => "the token would travel unencrypted; use TLS",
+            (None, _) => "clients there cannot authenticate; give --token-file or --client-ca",
         };
         return Err(Error::Options(format!(
-            "{name} at {address} can be reached by other machines, and {missing}; \
-             --let-anyone-in serves whoever reaches it"
+            "other machines can reach {name} at {address}, and {missing}; --let-anyone-in admits everybody \
+                without a check"
         )));
     }
     Ok(())

@@ -5,7 +5,7 @@
 #[non_exhaustive]
 pub enum Error {
     /// A system call failed.
-    #[error("{call} on {object}: {source}{}", remedy.map(|r| format!(" ({r})")).unwrap_or_default())]
+    #[error("{call} failed on {object}: {source}{}", remedy.map(|r| format!("; {r}")).unwrap_or_default())]
     Call {
         /// Which call.
         call: &'static str,
@@ -17,7 +17,7 @@ pub enum Error {
         remedy: Option<&'static str>,
     },
     /// An interface or a namespace of that name is not there.
-    #[error("no {what} named `{name}`: {remedy}")]
+    #[error("no {what} named `{name}`; {remedy}")]
     Missing {
         /// Interface or network namespace.
         what: &'static str,

@@ -322,7 +322,7 @@ fn failed(call: &'static str, name: &str, errno: rustix::io::Errno) -> Error {
         rustix::io::Errno::NODEV => Error::Missing {
             what: "interface",
             name: name.to_owned(),
-            remedy: "`ip link` shows those there are",
+            remedy: "`ip link` lists the interfaces",
         },
         errno => Error::call(call, name, errno),
     }

@@ -276,7 +276,7 @@ fn unreadable(call: &'static str, object: &str) -> Error {
 }
 
 fn missing(name: &str) -> Error {
-    Error::Missing { what: "interface", name: name.to_owned(), remedy: "`ip link` shows those there are" }
+    Error::Missing { what: "interface", name: name.to_owned(), remedy: "`ip link` lists the interfaces" }
 }
 
 fn link_of(message: &LinkMessage) -> Link {

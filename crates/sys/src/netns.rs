@@ -23,7 +23,7 @@ pub const DIRECTORY: &str = "/run/netns";
 const MOST_VISIBLE: usize = 1024;
 const RIGHTS: &str = "needs CAP_SYS_ADMIN: run as root, or inside a user namespace";
 const MADE_LATER: &str =
-    "the program gave up CAP_SYS_ADMIN before this namespace was made or named: start it anew";
+    "this program dropped CAP_SYS_ADMIN before the namespace was made or named; restart it";
 /// Namespaces with a thread that stays.
 const MOST_RESIDENTS: usize = 256;
 
@@ -277,7 +277,7 @@ fn missing(name: &str) -> Error {
     Error::Missing {
         what: "network namespace",
         name: name.to_owned(),
-        remedy: "`ip netns list` shows those there are, `ip netns add` makes one",
+        remedy: "`ip netns list` lists them, `ip netns add` makes one",
     }
 }
 

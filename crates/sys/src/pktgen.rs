@@ -180,7 +180,7 @@ fn in_use(netns: &NetNs) -> Error {
         object: object(netns),
         source: std::io::Error::from_raw_os_error(libc::EBUSY),
         remedy: Some(
-            "it has devices; `echo rem_device_all` into each /proc/net/pktgen/kpktgend_* takes them away",
+            "it has devices already; write `rem_device_all` into each /proc/net/pktgen/kpktgend_* to remove them",
         ),
     }
 }
@@ -203,7 +203,7 @@ fn thread_names() -> Result<Vec<String>, Error> {
     let mut names: Vec<String> = names.filter(|name| name.starts_with("kpktgend_")).collect();
     names.sort();
     if names.is_empty() {
-        return Err(Error::call("read", DIRECTORY, std::io::Error::other("no thread of pktgen is there")));
+        return Err(Error::call("read", DIRECTORY, std::io::Error::other("no pktgen thread is running")));
     }
     Ok(names)
 }

@@ -126,7 +126,7 @@ fn owned_options() -> OpenOptions {
 
 fn refused(path: &Path) -> io::Error {
     let text = format!(
-        "{} is not this user's own file or directory alone; {OVERRIDE} names another directory",
+        "{} must belong to this user alone; correct its owner and mode, or set {OVERRIDE} to another directory",
         path.display()
     );
     io::Error::new(io::ErrorKind::PermissionDenied, text)

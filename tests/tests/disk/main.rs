@@ -109,7 +109,7 @@ fn an_error_of_the_data_plane_takes_no_capture_away_and_its_file_is_named() {
     links.delete(port.link.index).unwrap();
     let finished = running.finish();
     let named =
-        finished.stderr.lines().find_map(|line| line.strip_prefix("captured, and not counted in a report: "));
+        finished.stderr.lines().find_map(|line| line.strip_prefix("captured, but not counted in a report: "));
     let named = named.unwrap_or_else(|| panic!("{}{}", finished.stdout, finished.stderr));
     let file = Path::new(named.rsplit_once(" (").unwrap().0);
     assert_eq!(file.file_name().unwrap(), "rx.pcapng", "it is complete: {named}");

@@ -64,8 +64,8 @@ fn without_a_calibration_load_and_rights_decide() {
     assert_chosen(&run(&lab, slow(), store.path(), &[]), "packet", "the default");
     let report = run(&lab, fast(), store.path(), &[]);
     match xdp::obstacle() {
-        None => assert_chosen(&report, "xdp", "400000 frames/s asked for, more than the 200000"),
-        Some(_) => assert_chosen(&report, "packet", "back end xdp would carry more, but"),
+        None => assert_chosen(&report, "xdp", "the plan asks for 400000 frames/s, more than the 200000"),
+        Some(_) => assert_chosen(&report, "packet", "back end xdp would be faster, but"),
     }
     assert_eq!(report.number("f", "/received/sequence/unique"), 40_000);
 }

@@ -67,7 +67,7 @@ fn with_tags_every_frame_that_has_room_is_verified() {
     let paths =
         ["/sent/frames", "/sent/untagged", "/loss/expected", "/loss/lost", "/received/sequence/unique"];
     assert_eq!(numbers(&finished, &paths), [1200, untagged, 1200 - untagged, 0, 1200 - untagged]);
-    let told = format!("{untagged} of 1200 frames carry no tag");
+    let told = format!("{untagged} of 1200 frames have no room for a tag");
     assert!(finished.report().0["caveats"].to_string().contains(&told), "{}", finished.report().0["caveats"]);
     // Only the ends of payloads and checksums are not as they were.
     let arrived = frames_of(&finished);
@@ -162,7 +162,7 @@ fn frames_of_full_size_are_sent_with_a_tag() {
     for port in lab.ports() {
         NamespaceLinks::open(port.netns()).unwrap().set_mtu(port.link.index, 1499).unwrap();
     }
-    replay("packet", &["--vlan", "push:7"]).assert_refused(3, &["do not fit port", "1522 B"]);
+    replay("packet", &["--vlan", "push:7"]).assert_refused(3, &["are too long for port", "1522 B"]);
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn a_cut_file_is_replayed_to_the_cut_and_the_report_says_so() {
     let finished = Running::replay(&file, &flags).finish();
     finished.report().assert_clean();
     assert_eq!(numbers(&finished, &["/sent/frames"]), [99]);
-    assert!(finished.report().0["caveats"].to_string().contains("cut off in its last packet"));
+    assert!(finished.report().0["caveats"].to_string().contains("ends inside its last packet"));
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn what_cannot_be_replayed_is_refused_with_the_reason() {
     std::fs::remove_file(&file).unwrap();
     refused(&[]).assert_refused(3, &["recorded.pcap", "No such file"]);
     recording::write(&file, &[Recorded { at: 0, bytes: udp(1, 1, 60_000) }]);
-    refused(&[]).assert_refused(3, &["do not fit port"]);
+    refused(&[]).assert_refused(3, &["are too long for port"]);
     for flags in
         [&["--speed", "0"][..], &["--vlan", "drop"], &["--map-ip", "10.0.0.0/8=::/8"], &["--rate", "x"]]
     {

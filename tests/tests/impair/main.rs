@@ -169,7 +169,7 @@ fn a_document_impairs_each_direction_in_its_way() {
 fn what_cannot_be_impaired_like_that_is_refused_with_the_reason() {
     let refused =
         |flags: &[&str]| -> Finished { Running::start(&[&["tap", "a0", "b0"], flags].concat(), "").finish() };
-    refused(&["--impair", "burn=1%"]).assert_refused(2, &["`burn`", "known are delay"]);
+    refused(&["--impair", "burn=1%"]).assert_refused(2, &["`burn`", "use one of delay"]);
     refused(&["--impair", "no/such.yaml"]).assert_refused(2, &["no/such.yaml"]);
     refused(&["--seed", "3"]).assert_refused(2, &["need --impair"]);
     let Some(bench) = bench() else { return };
@@ -177,6 +177,6 @@ fn what_cannot_be_impaired_like_that_is_refused_with_the_reason() {
     let with = |flags: &[&str]| {
         Running::start(&[&["tap", a, b, "--impair", "loss=1%"], flags].concat(), "").finish()
     };
-    with(&["--back-end", "xdp"]).assert_refused(2, &["impairments are made in this process"]);
-    with(&["--detach"]).assert_refused(2, &["needs its process"]);
+    with(&["--back-end", "xdp"]).assert_refused(2, &["impairments need this process"]);
+    with(&["--detach"]).assert_refused(2, &["--detach needs back end xdp"]);
 }

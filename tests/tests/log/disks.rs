@@ -91,7 +91,7 @@ fn a_directory_has_one_log_and_a_size_that_holds_no_two_files_is_refused() {
     let running = start(&lab, directory.path(), &[]);
     let (location, into) = (lab.location(1), directory.path().display().to_string());
     let refused = Running::start(&["log", &location, "--into", &into], "").finish();
-    refused.assert_refused(6, &["a log that is running"]);
+    refused.assert_refused(6, &["a running log"]);
     let refused = Running::start(&["log", &location, "--into", &into, "--keep", "150MB"], "").finish();
     refused.assert_refused(2, &["room for two files"]);
     drop(running);

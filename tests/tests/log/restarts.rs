@@ -93,7 +93,7 @@ fn a_log_killed_is_mended_and_what_was_not_written_is_known_by_its_numbers() {
     assert_eq!(running.finish().code, None);
     send(&lab.ports()[0], 3501..=3600);
     let mut running = start(&lab, directory.path(), &["--rotate-size", "1MB"]);
-    running.await_remark("ended by force");
+    running.await_remark("the previous log was killed");
     send(&lab.ports()[0], 3601..=3700);
     running.signal(Signal::TERM);
     assert_eq!(running.finish().code, Some(0));
@@ -152,7 +152,7 @@ fn a_status_that_is_older_than_the_log_is_called_that_and_no_loss() {
     assert_eq!(checked["doubt"], serde_json::json!({ "doubt": "older", "frames": 100 }), "{checked}");
     let directory = directory.path().display().to_string();
     let shown = Running::start(&["log", "check", &directory, "--tap", &path], "").finish();
-    assert!(shown.stdout.contains("100 frames beyond what the tap knew of"), "{}", shown.stdout);
+    assert!(shown.stdout.contains("100 frames more than the tap had counted"), "{}", shown.stdout);
     assert!(!shown.stdout.contains(" -"), "nothing negative: {}", shown.stdout);
 }
 

@@ -30,7 +30,7 @@ fn tapped(way: &str, directory: &Path, flags: &[&str], is_late: bool) -> Option<
     let usual = ["tap", &a, &b, "--back-end", way, "--json", "--no-link-state", "--name", &name];
     let usual = [&usual[..], &["--mirror", &mirror, "--to", "02:00:00:00:00:09"], flags].concat();
     let mut tap = Running::start(&usual, "");
-    tap.await_remark("forwarding on way");
+    tap.await_remark("forwarding with back end");
     let run = || {
         let back = Flow::new("back", 2).between(1, &[0]).pps(5000).packets(FRAMES);
         let document = Document::new(&[lab.location(0), lab.location(1)])

@@ -59,7 +59,7 @@ fn options(back_end: BackEnd, gate: SendGate) -> RigOptions {
 
 struct Outcome {
     result: NodeResult,
-    /// Frames due before the lease ended.
+    /// Frames due before the lease expired.
     due: u64,
 }
 
@@ -98,7 +98,7 @@ fn run(lab: &Lab, back_end: BackEnd, ms: u64, meanwhile: impl FnOnce()) -> Outco
 fn demand(outcome: &Outcome, what: &str) {
     let (sent, received) = (&outcome.result.send[0], &outcome.result.receive[0]);
     let frames = sent.counts.frames;
-    println!("{what}: {frames} frames sent, {} were due before the lease ended", outcome.due);
+    println!("{what}: {frames} frames sent, {} were due before the lease expired", outcome.due);
     assert!(frames > 0, "{what}");
     assert!(frames <= outcome.due + BATCH, "{what}: {frames} of {}", outcome.due);
     assert!(sent.counts.lease_ended, "{what}");
@@ -110,7 +110,7 @@ fn demand(outcome: &Outcome, what: &str) {
     );
     assert_eq!((received.counts.sequence.unique, received.counts.sequence.lost), (frames, 0), "{what}");
     let told = outcome.result.caveats.iter().find(|caveat| caveat.doubt == CaveatKind::LeaseEnded).unwrap();
-    assert!(told.matters && told.text.contains("the lease ended"), "{told:?}");
+    assert!(told.matters && told.text.contains("the lease expired"), "{told:?}");
     for port in &outcome.result.ports {
         assert_eq!(port.ledger.balance(), vec![], "{what}");
     }

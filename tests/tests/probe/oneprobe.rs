@@ -101,5 +101,5 @@ fn nobody_is_probed_without_a_word_and_what_is_no_server_is_said_so() {
     let Some(bench) = apart() else { return };
     let through = bench.lab.location(0);
     let refused = Running::start(&["probe", "oneprobe", "198.18.0.2", "--through", &through], "").finish();
-    refused.assert_refused(8, &["198.18.0.2 may not be probed", "--allow"]);
+    refused.assert_refused(8, &["probing 198.18.0.2 is not allowed", "--allow"]);
 }

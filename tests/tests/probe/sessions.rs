@@ -105,6 +105,8 @@ fn a_wrong_key_and_a_sender_that_is_not_allowed_get_nothing() {
 #[test]
 fn a_reflector_names_the_address_its_reflections_leave_from() {
     for address in ["0.0.0.0:862", "[::]:862"] {
-        Running::start(&["probe", "reflect", address], "").finish().assert_refused(2, &[address, "name it"]);
+        Running::start(&["probe", "reflect", address], "")
+            .finish()
+            .assert_refused(2, &[address, "name that address"]);
     }
 }

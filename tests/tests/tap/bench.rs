@@ -82,7 +82,7 @@ impl Bench {
         let mut arguments = vec!["tap", &a, &b, "--back-end", way, "--json"];
         arguments.extend(flags);
         let mut running = Running::start(&arguments, "");
-        running.await_remark("forwarding on way");
+        running.await_remark("forwarding with back end");
         running
     }
 

@@ -111,7 +111,7 @@ fn left_to_the_kernel_it_goes_on_until_stopped() {
     assert_eq!(b.hear(50).len(), 50);
     assert_eq!(status(&name)["forwarding"], true);
     let again = command(&["tap", &a_side, &b_side, "--name", &name]);
-    again.assert_refused(2, &["there is a tap", &name]);
+    again.assert_refused(2, &["a tap named", &name]);
     let ended = balanced(&command(&["tap", "stop", &name, "--json"]));
     assert_eq!(number(&ended, "/accounts/directions/0/forwarded"), 50, "{ended}");
     assert_eq!((bench.side_link(0), bench.side_link(1)), before);
@@ -147,7 +147,7 @@ fn what_needs_a_process_cannot_be_left_alone() {
     let Some(bench) = Bench::new("packet", 2) else { return };
     let (a, b) = (bench.side(0), bench.side(1));
     let refused = command(&["tap", &a, &b, "--detach", "--back-end", "packet"]);
-    refused.assert_refused(2, &["needs its process"]);
+    refused.assert_refused(2, &["--detach needs back end xdp"]);
 }
 
 #[test]
@@ -181,7 +181,7 @@ fn tap_inside(bench: &Bench, way: &str, name: &str) -> Running {
     let words = ["netns", "exec", &namespace, &program, "tap", "port0", "port1"];
     let flags = ["--back-end", way, "--name", name, "--json"];
     let mut tap = Running::start_program("ip", &[&words[..], &flags].concat(), "");
-    tap.await_remark("forwarding on way");
+    tap.await_remark("forwarding with back end");
     tap
 }
 

@@ -178,7 +178,7 @@ fn a_side_that_takes_no_redirected_frames_any_more_is_named() {
         let mut tap = bench.tap("xdp", flags);
         bench.deafen(1);
         bench.send(0, &many(50, 60));
-        tap.await_remark("took none of the last 50 frames");
+        tap.await_remark("refused the last 50 frames");
         assert!(tap.remarks().contains("--back-end packet"), "{}", tap.remarks());
         let result = stop(tap);
         let direction = &result["accounts"]["directions"][0];

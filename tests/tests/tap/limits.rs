@@ -50,10 +50,10 @@ fn a_mirror_that_takes_no_redirected_frames_decides_the_way() {
     }
     let (a, b, m) = (bench.side(0), bench.side(1), bench.side(2));
     let refused = command(&["tap", &a, &b, "--mirror", &m, "--back-end", "xdp"]);
-    refused.assert_refused(2, &["takes no redirected frames"]);
+    refused.assert_refused(2, &["does not accept redirected frames"]);
     let mut tap = Running::start(&["tap", &a, &b, "--mirror", &m, "--json"], "");
-    tap.await_remark("on way packet: ");
-    assert!(tap.remarks().contains("takes no redirected frames"), "{}", tap.remarks());
+    tap.await_remark("with back end packet: ");
+    assert!(tap.remarks().contains("does not accept redirected frames"), "{}", tap.remarks());
     let mut ear = bench.listen(2);
     bench.send(0, &many(3, 60));
     assert_eq!(ear.hear(3).len(), 3);
@@ -84,8 +84,8 @@ fn without_xdp_in_a_driver_the_generic_path_forwards_and_says_what_it_does_not_k
     let refused = command(&["tap", a, b, "--mirror", &bench.side(0), "--back-end", "xdp"]);
     refused.assert_refused(2, &["generic path", "side0"]);
     let mut tap = Running::start(&["tap", a, b, "--back-end", "xdp", "--json"], "");
-    tap.await_remark("the generic path does not say what drivers refuse");
-    tap.await_remark("forwarding on way xdp");
+    tap.await_remark("the kernel's generic path does not report them");
+    tap.await_remark("forwarding with back end xdp");
     let (mut near, mut far) = (bench.listen(0), bench.listen(1));
     // A bridge's ports forward some time after they are up.
     until("it forwards", || {

@@ -51,7 +51,7 @@ impl FromStr for StartWith {
             Start::AtLeast(text.parse::<Percent>().map_err(|error| error.to_string())?.0)
         } else {
             Start::Quorum(
-                text.parse().map_err(|_| format!("`{text}` is no number of nodes; write `3` or `80%`"))?,
+                text.parse().map_err(|_| format!("`{text}` is not a number of nodes; write `3` or `80%`"))?,
             )
         };
         Ok(Self(start))

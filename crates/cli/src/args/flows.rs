@@ -203,7 +203,7 @@ fn column(word: &str) -> Result<&'static Column, String> {
 
 /// Nanoseconds since 1970 of a time in UTC.
 fn moment(text: &str) -> Result<u64, String> {
-    let refuse = || format!("`{text}` is no time; write it like 2026-11-21 or 2026-11-21T13:00:00 (UTC)");
+    let refuse = || format!("`{text}` is not a time; write it like 2026-11-21 or 2026-11-21T13:00:00 (UTC)");
     let time: DateTime = text.trim_end_matches('Z').parse().map_err(|_| refuse())?;
     let zoned = time.to_zoned(TimeZone::UTC).map_err(|_| refuse())?;
     u64::try_from(zoned.timestamp().as_nanosecond()).map_err(|_| refuse())

@@ -170,7 +170,7 @@ impl FromStr for Listen {
         let address = address.or_else(|| text.parse().ok());
         address
             .map(Self)
-            .ok_or_else(|| format!("`{text}` is no place to listen; write 9100, or 0.0.0.0:9100"))
+            .ok_or_else(|| format!("`{text}` is not a valid listen address; write 9100 or 0.0.0.0:9100"))
     }
 }
 
@@ -184,7 +184,7 @@ impl FromStr for ShareOfFlows {
     fn from_str(text: &str) -> Result<Self, String> {
         let parts = text.split_once('/').and_then(|(k, n)| Some((k.parse().ok()?, n.parse().ok()?)));
         let share = parts.and_then(|(number, of)| Share::new(number, of));
-        share.map(Self).ok_or_else(|| format!("`{text}` is no share; write 2/3 for the second of three"))
+        share.map(Self).ok_or_else(|| format!("`{text}` is not a share; write 2/3 for the second of three"))
     }
 }
 
@@ -198,7 +198,7 @@ impl FromStr for FlowIdKey {
     fn from_str(text: &str) -> Result<Self, String> {
         let is_hex = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
         let value = u128::from_str_radix(text, 16).ok().filter(|_| is_hex);
-        let value = value.ok_or("a key of flow numbers has 32 hexadecimal digits")?.to_be_bytes();
+        let value = value.ok_or("a key of flow numbers needs 32 hexadecimal digits")?.to_be_bytes();
         let [high, low] =
             [&value[..8], &value[8..]].map(|half| half.iter().fold(0, |n, b| n << 8 | u64::from(*b)));
         Ok(Self([high, low]))

@@ -102,7 +102,7 @@ impl FromStr for Alias {
             Some((interface, location)) if !location.is_empty() => {
                 Ok(Self { interface: interface.parse()?, location: location.to_owned() })
             }
-            _ => Err(format!("`{text}` names no location; write `eth1=localhost:5555`")),
+            _ => Err(format!("`{text}` does not name a location; write `eth1=localhost:5555`")),
         }
     }
 }

@@ -33,7 +33,9 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit
     }
     let is_standard_output = arguments.write.as_deref() == Some(Path::new("-"));
     if is_standard_output && (arguments.ring_size.is_some() || arguments.rotate_every.is_some()) {
-        return Err(Error::Usage("standard output is one file: it cannot be split".into()));
+        return Err(Error::Usage(
+            "standard output cannot be split into several files; name a file with --write".into(),
+        ));
     }
     let expression = arguments.expression.join(" ");
     let program = if expression.trim().is_empty() { None } else { Some(filter::compile(&expression)?) };

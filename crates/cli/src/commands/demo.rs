@@ -30,7 +30,7 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit
     let faults = arguments.faults.unwrap_or_default();
     if faults != Faults::default() && arguments.device != Device::Reference {
         return Err(Error::Usage(
-            "--faults needs --device reference: a kernel bridge has no faults to order".into(),
+            "--faults needs --device reference: the kernel bridge cannot make faults".into(),
         ));
     }
     // Nothing has started a thread yet: only a process with one thread may change its user namespace.

@@ -101,7 +101,7 @@ fn examine_namespace(
     let there = facts::interfaces(&netns)?;
     let is_there = |name: &String| there.iter().any(|interface| interface.link.name == *name);
     if let Some(name) = names.iter().find(|name| !is_there(name)) {
-        let remedy = "`packetrig doctor` without a name shows those there are";
+        let remedy = "`packetrig doctor` without a name lists the interfaces";
         let name = namespace.map_or_else(|| name.clone(), |namespace| format!("{namespace}/{name}"));
         return Err(packetrig_sys::Error::Missing { what: "interface", name, remedy }.into());
     }
@@ -132,7 +132,9 @@ fn render(examination: &Examination, style: Style) -> String {
         text.extend(interface.findings.iter().map(|finding| remark(finding, style)));
     }
     if examination.interfaces.is_empty() {
-        text.push_str("\nno interface but the loopback here; `packetrig demo` brings its own\n");
+        text.push_str(
+            "\nthe loopback interface is the only one here; `packetrig demo` makes its own interfaces\n",
+        );
     }
     text
 }
@@ -144,7 +146,7 @@ fn rights(machine: &MachineFacts) -> String {
         user => format!("user {user}"),
     };
     match machine.rights.capabilities.join(" ") {
-        none if none.is_empty() => format!("{who}, no capability that matters here"),
+        none if none.is_empty() => format!("{who}, without useful capabilities"),
         capabilities => format!("{who}, {capabilities}"),
     }
 }

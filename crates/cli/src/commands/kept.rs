@@ -32,7 +32,7 @@ pub(crate) fn report_size(plan: &Plan, sending: Option<Nanos>, document: &str) -
 pub(crate) fn name_kept(kept: Option<&KeptRun>) {
     let Some(kept) = kept else { return };
     remark(format_args!(
-        "run {} has no report; what it captured was kept in {} ({}); `packetrig report discard {}` removes it",
+        "run {} has no report; its captures are in {} ({}); `packetrig report discard {}` removes them",
         kept.run,
         kept.directory.display(),
         content(kept),
@@ -51,7 +51,7 @@ pub(crate) fn name_uncounted(directory: &Path, counted: &[CaptureResult]) {
         if bytes > 0 && name.to_string_lossy().contains(".pcap") && !is_counted(&name) {
             let size = scaled(precise(bytes), "B");
             remark(format_args!(
-                "captured, and not counted in a report: {} ({size})",
+                "captured, but not counted in a report: {} ({size})",
                 entry.path().display()
             ));
         }
@@ -162,7 +162,7 @@ pub(crate) fn late(
     output.text(table(&["node", "segments", "kept", "refused"], late.iter().map(row)));
     let limit = |bytes: u64| scaled(precise(bytes), "B");
     output.line(format_args!(
-        "At most {} of a node and {} of all are kept.",
+        "At most {} per node and {} in all are kept.",
         limit(MOST_LATE_OF_NODE),
         limit(MOST_LATE)
     ));

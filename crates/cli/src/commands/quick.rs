@@ -57,7 +57,10 @@ fn ports(typed: &[PortText], fleet: Option<HowMany<'_>>) -> Result<Vec<String>, 
         match fleet {
             Some(how_many) => locations.extend(quick::repeated(text, how_many).map_err(Error::Usage)?),
             None if text.starts_with("any-") && text.contains('*') => {
-                return Err(Error::Usage(format!("`{text}` stands for ports of a fleet, and there is none")));
+                return Err(Error::Usage(format!(
+                    "`{text}` stands for ports of a fleet, but this machine has no \
+                    fleet; `packetrig fleet up` makes one"
+                )));
             }
             None => locations.push(text.parse::<PortLocation>().map_err(Error::Usage)?.to_string()),
         }

@@ -43,7 +43,7 @@ fn document(arguments: &Arguments, rewrite: FrameRewrite, survey: &ReplaySurvey)
     // A plan may be run from another directory than it was made in.
     let file = arguments.file.canonicalize().unwrap_or_else(|_| arguments.file.clone());
     let Some(file) = file.to_str().map(Into::into) else {
-        let why = format!("the path of {} is not text, which a plan is", file.display());
+        let why = format!("cannot write the path {} into a plan: it is not valid UTF-8", file.display());
         return Err(Error::Usage(why));
     };
     let timing = match (arguments.rate, arguments.speed) {
@@ -75,9 +75,9 @@ fn say(arguments: &Arguments, survey: &ReplaySurvey) {
     let doubts = survey.skipped.reasons().into_iter().chain(survey.ending.remark());
     let is_timeless = arguments.rate.is_none() && facts.frames > 1 && facts.span == Nanos::ZERO;
     let timeless =
-        is_timeless.then(|| "the file has no times: it is sent as fast as the link takes it".to_owned());
+        is_timeless.then(|| "the file has no times: it is sent as fast as the link can carry it".to_owned());
     let untagged = (is_tagged(arguments) && survey.untaggable > 0).then(|| {
-        format!("{} of {frames} frames have no place for a tag: they go without", survey.untaggable)
+        format!("{} of {frames} frames have no room for a tag and are sent without one", survey.untaggable)
     });
     for doubt in doubts.chain(timeless).chain(untagged) {
         remark(format_args!("{} {doubt}", style.doubtful("warning:")));

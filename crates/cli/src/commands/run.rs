@@ -67,7 +67,7 @@ fn perform_with_all(place: &FleetPlace, arguments: Arguments, output: &mut Outpu
     let store = arguments.execution.store.directory.clone();
     let taken = TakenFleet::take(place, store.as_deref(), policies)?;
     for node in taken.fleet().never_heard() {
-        remark(format_args!("node {node} was let in and never heard: it is not in any group yet"));
+        remark(format_args!("node {node} was admitted but has never reported; no group includes it yet"));
     }
     let document = for_members(&arguments, &|label| taken.fleet().labelled_ports(label))?;
     let request = Request { seed: arguments.seed, ..Request::told(document, arguments.execution) };

@@ -220,7 +220,7 @@ fn caveats_that_matter_come_first() {
 }
 
 fn late(stream: &str, frames: u64) -> Caveat {
-    let text = format!("{frames} frames (1.5 %) left more than 1ms after their instant");
+    let text = format!("{frames} frames (1.5 %) left more than 1ms late");
     Caveat { doubt: CaveatKind::SentLate, subject: stream.into(), text, matters: false }
 }
 
@@ -251,12 +251,12 @@ fn caveats_with_the_same_text_are_merged_and_it_is_said_once() {
     let no_time = |number| Caveat {
         doubt: CaveatKind::NoSendTime,
         subject: format!("s{number}"),
-        text: "its frames leave no room for a send time: no latency".into(),
+        text: "its frames have no room for a send time: no latency".into(),
         matters: false,
     };
     report.caveats.extend((0..5).map(no_time));
     let text = rendered(&report);
-    assert!(text.contains("5 streams (s0, s1, s2 and 2 more): its frames leave no room"), "{text}");
+    assert!(text.contains("5 streams (s0, s1, s2 and 2 more): its frames have no room"), "{text}");
 }
 
 #[test]

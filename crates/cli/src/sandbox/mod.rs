@@ -50,7 +50,7 @@ impl Opening {
             let style = Style::of_remarks();
             let warning = style.bad("sandbox off:");
             remark(format_args!(
-                "{}: {warning} foreign input is read with all rights of this user",
+                "{}: {warning} untrusted input is read with all rights of this user",
                 self.program
             ));
             return Ok(());
@@ -151,7 +151,7 @@ struct Choice {
     reason: Option<String>,
 }
 
-const CANNOT_SWITCH: &str = "becoming another user takes CAP_SETUID and CAP_SETGID, which this process lacks";
+const CANNOT_SWITCH: &str = "changing the user needs CAP_SETUID and CAP_SETGID, which this process lacks";
 
 fn choose(wish: BecomeUser) -> Result<Choice, Error> {
     let switching = ProcessCapabilities::SWITCH_USER;
@@ -171,8 +171,10 @@ fn choose(wish: BecomeUser) -> Result<Choice, Error> {
             let owner = std::fs::metadata(&path).map(|found| std::os::unix::fs::MetadataExt::uid(&found));
             let owner = owner.map_err(|source| Error::Write { what: path.display().to_string(), source })?;
             if owner == 0 {
-                let reason =
-                    format!("{} is root's; give it to a user, or name one with --user", path.display());
+                let reason = format!(
+                    "{} belongs to root; give it to another user (chown), or name a user with --user",
+                    path.display()
+                );
                 return Ok(Choice { user: None, reason: Some(reason) });
             }
             owner.to_string()

@@ -280,7 +280,7 @@ fn a_plan_that_cannot_run_is_not_printed() {
     for arguments in [&small[..], &from_file] {
         let ended = packetrig(arguments);
         assert_eq!((ended.code, ended.results.as_str()), (3, ""), "{arguments:?}: {}", ended.remarks);
-        assert!(ended.remarks.contains("is not a plan that can run"), "{}", ended.remarks);
+        assert!(ended.remarks.contains("cannot run"), "{}", ended.remarks);
     }
 }
 
@@ -334,11 +334,7 @@ fn a_fleet_that_was_never_made_is_said_so_by_every_command() {
     for arguments in fleet.into_iter().chain([run]) {
         let ended = packetrig(&[arguments, &["--fleet", "/nonexistent"]].concat());
         assert_eq!(ended.code, 2, "{arguments:?}: {}", ended.remarks);
-        assert!(
-            ended.remarks.contains("there is no fleet in /nonexistent"),
-            "{arguments:?}: {}",
-            ended.remarks
-        );
+        assert!(ended.remarks.contains("no fleet in /nonexistent"), "{arguments:?}: {}", ended.remarks);
     }
 }
 

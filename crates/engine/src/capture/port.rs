@@ -73,9 +73,9 @@ impl MissingFrames {
     /// In words; empty if there are none.
     pub fn reasons(&self) -> Vec<String> {
         let reasons = [
-            (self.beyond_budget, "came when the file was as large as it may be"),
-            (self.overwritten, "gave way to newer ones"),
-            (self.queue, "found the queue to the disk full"),
+            (self.beyond_budget, "arrived after the file had reached its size limit"),
+            (self.overwritten, "were overwritten by newer frames"),
+            (self.queue, "found the disk queue full"),
             (self.disk, "could not be written"),
         ];
         let some = reasons.iter().filter(|(frames, _)| *frames > 0);
@@ -236,7 +236,7 @@ impl PortCapture {
         let parts: Vec<_> = recorded.files.iter().filter(|part| part.exists()).collect();
         let first = parts.first().map_or(file, |part| *part).clone();
         let mut captured = captured(first, &recorded);
-        let why = format!("{}: {error}; {} files are left as they are", file.display(), parts.len());
+        let why = format!("cannot write {}: {error}; {} partial files are kept", file.display(), parts.len());
         captured.failure = captured.failure.or(Some(why));
         Ok(captured)
     }

@@ -103,7 +103,7 @@ impl DirectionSpec {
             "corrupt-at" => self.corrupt_at = Some(number(value).map_err(bad)?),
             "rate" => self.rate = Some(rate(value).map_err(bad)?),
             "queue" => self.queue = Some(room(value).map_err(bad)?),
-            _ => return Err(BadSpec(format!("`{key}` is not known; known are {KNOWN}"))),
+            _ => return Err(BadSpec(format!("`{key}` is unknown; use one of {KNOWN}"))),
         }
         Ok(self)
     }
@@ -111,7 +111,7 @@ impl DirectionSpec {
     /// What contradicts itself.
     fn checked(self) -> Result<Self, BadSpec> {
         let lacks =
-            |what: &str, needs: &str| Err(BadSpec(format!("`{what}` means nothing without `{needs}`")));
+            |what: &str, needs: &str| Err(BadSpec(format!("`{what}` has no effect without `{needs}`")));
         match () {
             () if self.jitter.is_some() && self.delay.is_none() => lacks("jitter", "delay"),
             () if self.overtake && self.jitter.is_none() => lacks("overtake", "jitter"),
@@ -218,9 +218,7 @@ impl ImpairSpecs {
                     specs.ways[1] = DirectionSpec::of_node(node).map_err(of)?;
                 }
                 (key, _) => {
-                    return Err(BadSpec(format!(
-                        "`{key}` is not known; known are seed, both, a->b and b->a"
-                    )));
+                    return Err(BadSpec(format!("key `{key}` is unknown; use seed, both, a->b or b->a")));
                 }
             }
         }
@@ -235,20 +233,20 @@ impl ImpairSpecs {
 }
 
 fn number<T: FromStr>(text: &str) -> Result<T, String> {
-    text.parse().map_err(|_| format!("`{text}` is not a whole number that fits"))
+    text.parse().map_err(|_| format!("`{text}` is not a whole number in the allowed range"))
 }
 
 fn yes(text: &str) -> Result<bool, String> {
     match text {
         "yes" | "true" => Ok(true),
         "no" | "false" => Ok(false),
-        _ => Err("say yes or no".into()),
+        _ => Err("write yes or no".into()),
     }
 }
 
 fn rate(text: &str) -> Result<BitRate, String> {
     let rate: BitRate = text.parse().map_err(|error| format!("{error}"))?;
-    if rate.bits_per_second() > 0 { Ok(rate) } else { Err("nothing ever leaves at that rate".into()) }
+    if rate.bits_per_second() > 0 { Ok(rate) } else { Err("the rate must be at least 1 bit/s".into()) }
 }
 
 /// `1%` as millionths.
@@ -270,7 +268,7 @@ fn jitter(text: &str) -> Result<DelayJitter, String> {
     let shape = match shape {
         "uniform" => DelayDistribution::Uniform,
         "normal" => DelayDistribution::Normal,
-        _ => return Err(format!("`{shape}` is not a shape; say uniform or normal")),
+        _ => return Err(format!("`{shape}` is not a distribution; write uniform or normal")),
     };
     Ok(DelayJitter { spread: spread.parse().map_err(|error| format!("{error}"))?, shape })
 }
@@ -288,7 +286,7 @@ fn room(text: &str) -> Result<QueueLimit, String> {
         _ => return Err("write it like 100 (frames), 64KiB or 1MB".into()),
     };
     let count: u64 = number(digits.trim())?;
-    count.checked_mul(factor).map(QueueLimit::Bytes).ok_or_else(|| format!("`{text}` is too much"))
+    count.checked_mul(factor).map(QueueLimit::Bytes).ok_or_else(|| format!("`{text}` is too large"))
 }
 
 /// `1%`, `every:100`, `burst:0.1%x5`, `gilbert:1%/20%[/BAD/GOOD]`.
@@ -298,14 +296,14 @@ fn select(text: &str) -> Result<RulePositions, String> {
     };
     match kind {
         "every" => match number(rest)? {
-            0 => Err("every 0th frame does not exist".into()),
+            0 => Err("`every:0` selects no frame; write every:1 or more".into()),
             nth => Ok(RulePositions::Every { nth }),
         },
         "burst" => {
             let (share, frames) = rest.split_once('x').ok_or("write it like burst:0.1%x5")?;
             let frames = number::<u64>(frames)?;
             if frames == 0 {
-                return Err("a burst has at least one frame".into());
+                return Err("a burst needs at least one frame".into());
             }
             Ok(RulePositions::Bursts { millionths: millionths(share)?, frames })
         }

@@ -123,8 +123,8 @@ pub fn judge(port: &str, relatives: &[StackedInterface], confirmed: bool) -> Res
 fn objection(relative: &StackedInterface) -> Option<String> {
     let who = match relative.kinship {
         InterfaceKinship::Itself => "it".to_owned(),
-        InterfaceKinship::BeyondCable => format!("{}, where its cable leads,", relative.name),
-        InterfaceKinship::Stacked => format!("{}, which is stacked with it,", relative.name),
+        InterfaceKinship::BeyondCable => format!("{}, the other end of its cable,", relative.name),
+        InterfaceKinship::Stacked => format!("{}, which is in the same stack of interfaces,", relative.name),
     };
     if relative.loopback {
         return Some(format!("{who} is the loopback interface, which carries this machine's own traffic"));
@@ -151,10 +151,10 @@ fn objection(relative: &StackedInterface) -> Option<String> {
 fn objection_to_unknown(relative: &StackedInterface) -> Option<&'static str> {
     let has_address = || relative.addresses.iter().any(|address| !is_of_link(*address));
     match relative.unknown? {
-        UnknownPart::FarEnd => Some("leads into a network namespace that this program cannot look into"),
+        UnknownPart::FarEnd => Some("leads into a network namespace that this process cannot inspect"),
         UnknownPart::Routes if relative.kinship == InterfaceKinship::BeyondCable && !has_address() => None,
         UnknownPart::Routes => {
-            Some("is in a network namespace that this program cannot enter, so its routes are unknown")
+            Some("is in a network namespace that this process cannot enter, so its routes are unknown")
         }
     }
 }
@@ -264,7 +264,7 @@ mod tests {
         };
         for kinship in [InterfaceKinship::Itself, InterfaceKinship::Stacked, InterfaceKinship::BeyondCable] {
             let reason = refusal(unseen(UnknownPart::FarEnd, kinship)).unwrap();
-            assert!(reason.contains("cannot look into"), "{reason}");
+            assert!(reason.contains("cannot inspect"), "{reason}");
         }
         let below = refusal(unseen(UnknownPart::Routes, InterfaceKinship::Stacked)).unwrap();
         assert!(below.contains("routes are unknown"), "{below}");

@@ -78,7 +78,8 @@ impl QuietInterface {
         if let Err(error) = file.write(&quieted.planned_changes(wish)?) {
             let name = &link.name;
             quieted.caveats.push(format!(
-                "{name}: its settings stay changed if packetrig is killed, because they cannot be saved: {error}"
+                "{name}: its settings stay changed if packetrig is killed, because the original ones cannot be \
+                    saved: {error}"
             ));
         }
         quieted.set_mtu(links, wish.mtu)?;
@@ -134,7 +135,8 @@ impl QuietInterface {
             // There is one already.
             Err(packetrig_sys::Error::Busy { .. }) => {}
             Err(error) => self.caveats.push(format!(
-                "{name}: GRO is off, so frames that a program redirects into this cable (a tap on way xdp, live frames) do not arrive: {error}"
+                "{name}: GRO is off, so frames from live sending or from a tap with back end xdp do not arrive \
+                    through this cable: {error}"
             )),
         }
     }
@@ -245,7 +247,10 @@ impl QuietInterface {
         let end = clock::monotonic_ns() + LINK_PATIENCE_NS;
         while !links.by_name(&self.link.name)?.carrier {
             if clock::monotonic_ns() >= end {
-                self.caveats.push(format!("{}: no carrier: is the other end up?", self.link.name));
+                self.caveats.push(format!(
+                    "{}: no carrier; check that the other end is connected and up",
+                    self.link.name
+                ));
                 return Ok(());
             }
             clock::sleep_until_ns(clock::monotonic_ns() + LINK_POLL_NS);

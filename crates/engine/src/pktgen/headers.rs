@@ -111,7 +111,7 @@ fn check(reading: &mut OptionReader, part: &HeaderPart<'_>, options: &[&str]) {
             continue;
         }
         let what = written.map_or_else(
-            || "works this field out itself".to_owned(),
+            || "computes this field itself".to_owned(),
             |written| match field.bits {
                 16 => format!("writes {written:#06x} here"),
                 _ => format!("writes {written} here"),
@@ -200,7 +200,10 @@ fn constant(reading: &mut OptionReader, part: &HeaderPart<'_>, name: &str) {
 /// The generator takes zero for "not said" and writes the interface's own address.
 fn not_zero(reading: &mut OptionReader, part: &HeaderPart<'_>, name: &str) {
     if part.value(name) == 0 {
-        reading.refuse(&part.path_of(name), "writes the interface's own address in place of zero: give one");
+        reading.refuse(
+            &part.path_of(name),
+            "replaces an address of zero with that of the interface; give an address",
+        );
     }
 }
 

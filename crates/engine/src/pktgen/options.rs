@@ -80,7 +80,7 @@ pub(super) fn read(stream: &StreamSpec) -> Result<PktgenSettings, Vec<PlanProble
         reading.refuse("metrics.enable", what);
     }
     if spec.payload != PayloadPattern::default() {
-        reading.refuse("payload", "writes zeros and a mark of its own");
+        reading.refuse("payload", "writes zeros and its own marker into the payload");
     }
     let mut frame = vec![0; template.size(0).kernel_len()];
     template.render(0, TagStamp { key: TagKey(0), stream: 0, time: 0 }, &mut frame);
@@ -88,7 +88,7 @@ pub(super) fn read(stream: &StreamSpec) -> Result<PktgenSettings, Vec<PlanProble
     let size = size(&mut reading, &spec.size, template.header_len());
     let mut doubts = schedule(&mut reading, &stream.timeline);
     if reading.hops_open {
-        doubts.push(format!("{}: its packets may take 32 hops", reading.flow));
+        doubts.push(format!("{}: pktgen sets the hop limit of its packets to 32", reading.flow));
     }
     if !reading.problems.is_empty() {
         return Err(reading.problems);
@@ -122,16 +122,17 @@ fn schedule(reading: &mut OptionReader, timeline: &StreamTimeline) -> Vec<String
     // Endless is 0 for the kernel.
     let frames = timeline.total().unwrap_or(0);
     if frames > MOST_FRAMES || timeline.total() == Some(0) {
-        reading.refuse("duration", format!("sends 1 to {MOST_FRAMES} frames, or goes on until stopped"));
+        reading.refuse("duration", format!("sends 1 to {MOST_FRAMES} frames, or sends until stopped"));
     }
     let pause = timeline.rate.due(1).as_u64();
     if pause >= PAUSE_BOUND {
-        reading.refuse("rate", "sends a frame every two seconds at least");
+        reading.refuse("rate", "sends at least one frame every two seconds");
     }
     reading.option(format!("count {frames}"));
     reading.option(format!("delay {pause}"));
     reading.option("clone_skb 0".into());
     let exact = timeline.rate.due(MANY).as_u64() == pause.saturating_mul(MANY);
-    let doubt = format!("{}: a frame every {pause} ns, in place of {}", reading.flow, timeline.rate);
+    let doubt =
+        format!("{}: pktgen sends one frame every {pause} ns instead of {}", reading.flow, timeline.rate);
     if exact { Vec::new() } else { vec![doubt] }
 }

@@ -131,7 +131,7 @@ fn everything_else_is_refused_by_name() {
         ("ip", r#"{"choice": "mpls"}"#, "flows[0].packet[1].mpls: back end pktgen sends ethernet"),
         ("vlans", &vlan, "flows[0].packet[3].vlan"),
         ("vlans", &tagged, "flows[0].packet[1].vlan.id: back end pktgen cannot vary this field"),
-        ("eth", "", "flows[0].packet[0].ethernet.src: back end pktgen writes the interface's own address"),
+        ("eth", "", "flows[0].packet[0].ethernet.src: back end pktgen replaces an address of zero"),
         (
             "more",
             r#", "time_to_live": {"value": 64}"#,
@@ -195,12 +195,12 @@ fn all_problems_come_at_once() {
 #[test]
 fn what_is_not_quite_as_planned_is_said() {
     let doubts = |changes: &[(&str, &str)]| read(changes).unwrap().doubts;
-    assert_eq!(doubts(&[]), ["flows[0]: its packets may take 32 hops"]);
+    assert_eq!(doubts(&[]), ["flows[0]: pktgen sets the hop limit of its packets to 32"]);
     let third = doubts(&[
         ("rate", r#"{"choice": "pps", "pps": 3000}"#),
         ("more", r#", "time_to_live": {"value": 32}"#),
     ]);
-    assert_eq!(third, ["flows[0]: a frame every 333333 ns, in place of 3000 frames/s"]);
+    assert_eq!(third, ["flows[0]: pktgen sends one frame every 333333 ns instead of 3000 frames/s"]);
 }
 
 #[test]

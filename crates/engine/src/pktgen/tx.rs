@@ -149,12 +149,12 @@ impl PktgenTx {
     fn tell(&self, start: MonoTime) {
         let lags = self.lanes.iter().filter_map(|lane| lane.lag(start));
         if let Some(lag) = lags.max().filter(|lag| *lag > LATE_AFTER) {
-            self.doubts.note(format!("{}: pktgen began {lag} after its instant", self.interface));
+            self.doubts.note(format!("{}: pktgen started {lag} late", self.interface));
         }
         let errors: u64 = self.lanes.iter().map(|lane| lane.errors).sum();
         if errors > 0 {
             self.doubts.note(format!(
-                "{}: pktgen met {errors} errors and sent other frames instead",
+                "{}: pktgen had {errors} errors and sent other frames instead",
                 self.interface
             ));
         }

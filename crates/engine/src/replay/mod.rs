@@ -50,11 +50,12 @@ impl SkippedPackets {
     pub fn reasons(&self) -> Vec<String> {
         let reasons = [
             (self.cut, "were cut by a snap length"),
-            (self.other_link, "are not of Ethernet"),
+            (self.other_link, "are not Ethernet frames"),
             (self.short, "are too short for Ethernet"),
         ];
         let said = reasons.iter().filter(|(packets, _)| *packets > 0);
-        said.map(|(packets, why)| format!("{packets} packets of the file {why}: not replayed")).collect()
+        said.map(|(packets, why)| format!("{packets} packets of the file {why}; they are not replayed"))
+            .collect()
     }
 }
 
@@ -75,10 +76,10 @@ impl FileEnding {
         match self {
             Self::Whole => None,
             Self::Cut => {
-                Some("the file was cut off in its last packet: everything before it is replayed".to_owned())
+                Some("the file ends inside its last packet; all packets before it are replayed".to_owned())
             }
             Self::Damaged(why) => {
-                Some(format!("the file is damaged ({why}): everything before that is replayed"))
+                Some(format!("the file is damaged ({why}); only the packets before the damage are replayed"))
             }
         }
     }

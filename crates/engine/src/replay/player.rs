@@ -45,7 +45,7 @@ impl ReplayPlayer {
         let path = &recording.file;
         let input = File::open(path).and_then(ReplayInput::new).map_err(|error| refused(path, error))?;
         if input.size() != recording.facts.file_size {
-            return Err(refused(path, "it has changed since the plan was made"));
+            return Err(refused(path, "the file changed after the plan was made"));
         }
         let (free, free_out) = bounded(BATCHES);
         let (full_in, full) = bounded(BATCHES);

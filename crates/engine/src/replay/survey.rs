@@ -30,7 +30,7 @@ pub struct ReplaySurvey {
 pub fn survey(path: &Path, rewrite: &FrameRewrite) -> Result<ReplaySurvey, Error> {
     let file = File::open(path).map_err(|error| refused(path, error))?;
     if !file.metadata().is_ok_and(|about| about.is_file()) {
-        return Err(refused(path, "it is not a regular file; it is read more than once"));
+        return Err(refused(path, "it is not a regular file, and replay reads the file more than once"));
     }
     let mut input = ReplayInput::new(file).map_err(|error| refused(path, error))?;
     let mut sums = SurveySums::default();
@@ -55,7 +55,7 @@ fn empty(skipped: &SkippedPackets, ending: &FileEnding) -> String {
     let reasons = skipped.reasons();
     match ending {
         FileEnding::Damaged(why) if reasons.is_empty() => why.clone(),
-        _ if reasons.is_empty() => "there is no packet in it".to_owned(),
+        _ if reasons.is_empty() => "it contains no packets".to_owned(),
         _ => reasons.join("; "),
     }
 }

@@ -117,7 +117,7 @@ fn a_cut_file_is_replayed_up_to_the_cut() {
         assert_eq!((survey.facts.frames, survey.ending), (2, FileEnding::Cut));
         let track = track(path, 1, "1x", survey.facts);
         assert_eq!(played(&mut ReplayPlayer::start(&track, 0).unwrap()).len(), 2);
-        assert!(track.remarks()[0].0.contains("cut off"));
+        assert!(track.remarks()[0].0.contains("ends inside its last packet"));
     }
 }
 
@@ -125,7 +125,7 @@ fn a_cut_file_is_replayed_up_to_the_cut() {
 fn files_without_frames_are_refused_with_the_reason() {
     for (bytes, why) in [
         (file(1, &[]), "no packet"),
-        (file(101, &[packet(0, 1, 60)]), "not of Ethernet"),
+        (file(101, &[packet(0, 1, 60)]), "not Ethernet frames"),
         (file(1, &[(0, vec![1; 60], 90)]), "snap length"),
         (b"ports:\n- name: a\n".to_vec(), "neither a pcap nor a pcapng"),
     ] {

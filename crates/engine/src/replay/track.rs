@@ -73,7 +73,7 @@ impl ReplayTrack {
         said.extend(remarks.ending.as_ref().and_then(FileEnding::remark).map(|text| (text, false)));
         let failure = match &remarks.stopped {
             Some(ReaderEnd::Changed) => {
-                Some("the file has changed since the plan was made: not all of it was sent".to_owned())
+                Some("the file changed after the plan was made, so not all of it was sent".to_owned())
             }
             Some(ReaderEnd::Failed(why)) => Some(format!("the file could not be read to its end: {why}")),
             Some(ReaderEnd::Done | ReaderEnd::Unwanted) | None => None,

@@ -104,7 +104,7 @@ impl RigAccount<'_> {
             let (untagged, frames) = (sent.counts.untagged, sent.counts.frames);
             if untagged > 0 {
                 let text = format!(
-                    "{untagged} of {frames} frames carry no tag because none fits: receivers compare them by their content"
+                    "{untagged} of {frames} frames have no room for a tag; receivers compare their content instead"
                 );
                 say(CaveatKind::Untagged, text, false);
             }
@@ -157,7 +157,7 @@ impl RigAccount<'_> {
         if lost > 0 {
             say(
                 CaveatKind::ReceiverLost,
-                format!("our receive ring was full: {lost} frames lost in the rig"),
+                format!("the receive ring was full: the rig itself lost {lost} frames"),
                 true,
             );
         }
@@ -172,8 +172,8 @@ impl RigAccount<'_> {
             && port.tx.handed_over > 0
             && port.tx.on_wire == Some(0)
         {
-            let text = "the other end of this virtual cable takes no live frames: switch its GRO on \
-                        (`ethtool -K IF gro on`) or use back end packet"
+            let text = "the other end of this virtual cable does not accept live frames; switch its GRO on \
+                (`ethtool -K IF gro on`) or use back end packet"
                 .to_owned();
             say(CaveatKind::SenderShort, text, true);
         }
@@ -207,17 +207,14 @@ impl RigAccount<'_> {
             let total = self.plan.streams[sent.stream].timeline.total();
             let of = total.map_or(String::new(), |total| format!(" of {total}"));
             let text = format!(
-                "the lease ended: nobody renewed it, and the sender stopped by itself after {}{of} frames",
+                "the lease expired because the controller did not renew it: the sender stopped after {}{of} frames",
                 sent.counts.frames
             );
             say(CaveatKind::LeaseEnded, text, true);
         }
         if sent.counts.late > 0 {
             let share = Ratio::new(sent.counts.late, sent.counts.frames);
-            let text = format!(
-                "{} frames ({share}) left more than {LATE_AFTER} after their instant",
-                sent.counts.late
-            );
+            let text = format!("{} frames ({share}) left more than {LATE_AFTER} late", sent.counts.late);
             say(CaveatKind::SentLate, text, false);
         }
     }
@@ -231,7 +228,7 @@ impl RigAccount<'_> {
             say(
                 CaveatKind::Clock,
                 format!(
-                    "{} frames arrived before they were sent, by {} at most: the clocks disagree",
+                    "{} frames seem to arrive before they were sent, by up to {}: the clocks disagree",
                     received.counts.negative,
                     Nanos::new(received.counts.least_delay_ns.unsigned_abs())
                 ),
@@ -245,9 +242,10 @@ impl RigAccount<'_> {
             && received.counts.frames > 0
         {
             let why = if sent_elsewhere {
-                "its sender's clock could not be related to this node's, or its frames leave no room for a send time"
+                "the clock of its sender could not be compared with this node's, or its frames have no room for \
+                    a send time"
             } else {
-                "its frames leave no room for a send time"
+                "its frames have no room for a send time"
             };
             say(CaveatKind::NoSendTime, format!("{why}: no latency"), false);
         }
@@ -256,8 +254,8 @@ impl RigAccount<'_> {
             && received.counts.sequence.lost > 0
             && !self.plan.streams.get(received.stream).is_some_and(has_seconds)
         {
-            let text = "it is sent from another node, and when its frames were due is not known exactly here: \
-                        the number of seconds with loss is an estimate";
+            let text = "another node sends it, so this node does not know exactly when its frames were due: the \
+                number of seconds with loss is an estimate";
             say(CaveatKind::NotMeasured, text.to_owned(), false);
         }
     }

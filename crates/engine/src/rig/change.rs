@@ -186,10 +186,10 @@ impl TestRig {
         let mut newer = Plan::read_with(document, read)?;
         self.places.settle(&mut newer);
         if newer.ports != self.plan.plan.ports {
-            return Err(fixed("ports", "the ports of a run under way cannot be changed"));
+            return Err(fixed("ports", "ports cannot be changed during a run"));
         }
         if newer.interfaces != self.plan.plan.interfaces {
-            return Err(fixed("devices", "the devices of a run under way cannot be changed"));
+            return Err(fixed("devices", "devices cannot be changed during a run"));
         }
         check(&newer)?;
         let infos = self.ports();

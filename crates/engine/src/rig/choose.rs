@@ -88,8 +88,8 @@ impl PortNeeds {
 
     fn load_text(&self) -> String {
         match self.frames_per_second {
-            FASTEST => "as many frames asked for as can be had".into(),
-            rate => format!("{rate} frames/s asked for"),
+            FASTEST => "the plan asks for the highest possible rate".into(),
+            rate => format!("the plan asks for {rate} frames/s"),
         }
     }
 }
@@ -138,14 +138,15 @@ pub fn choose(needs: &PortNeeds, abilities: &PortAbilities, limits: &[RigLimit])
         );
     }
     if let Some(obstacle) = obstacle {
-        return packet(format!("{}; back end xdp would carry more, but {obstacle}", needs.load_text()));
+        return packet(format!("{}; back end xdp would be faster, but {obstacle}", needs.load_text()));
     }
     if let Some(reason) = &needs.not_live {
         // Without zero copy AF_XDP is no faster than the rings; only a calibration tells.
-        return packet(format!("{}; live frames would carry more, but {reason}", needs.load_text()));
+        return packet(format!("{}; live frames would be faster, but {reason}", needs.load_text()));
     }
     let why = format!(
-        "{}, more than the {COMFORTABLE} that AF_PACKET rings carry anywhere, and the driver runs XDP programs",
+        "{}, more than the {COMFORTABLE} that AF_PACKET rings can send on every machine, and the driver runs \
+            XDP programs",
         needs.load_text()
     );
     BackEndChoice { back_end: BackEnd::Xdp, why }
@@ -184,10 +185,10 @@ fn obstacle(needs: &PortNeeds, abilities: &PortAbilities) -> Option<String> {
         return Some(reason.clone());
     }
     if !abilities.native {
-        return Some(format!("driver {} runs no XDP programs itself", abilities.driver));
+        return Some(format!("driver {} does not run XDP programs itself", abilities.driver));
     }
     if abilities.processors < 2 {
-        return Some("it takes a processor for itself and there is one".into());
+        return Some("it needs a CPU of its own, and this machine has only one".into());
     }
     if needs.tagged && abilities.driver == "veth" {
         return Some("the far end of a virtual cable may hide VLAN tags from it".into());

@@ -127,7 +127,7 @@ pub(super) fn check(plan: &Plan) -> Result<(), Error> {
     let mut problems = Vec::new();
     for (index, stream) in plan.streams.iter().enumerate() {
         if stream.frames.recording().is_some() {
-            let message = "frames of a capture file cannot be started and stopped by themselves";
+            let message = "a flow from a capture file cannot be started or stopped separately";
             problems.push(
                 PlanProblem::error(format!("flows[{index}]"), message).with_hint("use `packetrig replay`"),
             );

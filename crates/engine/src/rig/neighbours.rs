@@ -50,7 +50,10 @@ impl TestRig {
                 continue;
             }
             let Some(id) = self.ping(&ping.source, ping.to)? else {
-                let message = format!("there is no address `{}` to ping {} from", ping.source, ping.to);
+                let message = format!(
+                    "no device of the plan has the address `{}` to ping {} from",
+                    ping.source, ping.to
+                );
                 return Err(Error::Plan(PlanProblems(vec![PlanProblem::error("devices", message)])));
             };
             if self.pings.len() == TOLD {

@@ -160,7 +160,8 @@ impl MachinePorts {
             None if self.steered => Self::open_packet(
                 port,
                 of_rings,
-                "streams are steered while they run, which rings can do".into(),
+                "streams are started, stopped and changed during the run, which AF_PACKET rings support"
+                    .into(),
             ),
             None => self.open_chosen(port, options),
         }
@@ -170,7 +171,7 @@ impl MachinePorts {
         let index = self.plan.ports.iter().position(|of_plan| of_plan.name == port.name);
         let mut needs = index.map(|index| PortNeeds::of(&self.plan, index, speed)).unwrap_or_default();
         if self.steered {
-            needs.not_live = Some("streams that are steered cannot be live frames".into());
+            needs.not_live = Some("live frames cannot be started, stopped or changed during the run".into());
         }
         needs
     }

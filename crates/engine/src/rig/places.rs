@@ -101,7 +101,7 @@ impl PortPlaces {
         if self.permit().is_none_or(|permit| permit.allows(address)) {
             return Ok(());
         }
-        Err(Error::NotPermitted(vec![format!("{address} may not be sent to")]))
+        Err(Error::NotPermitted(vec![format!("sending to {address} is not allowed")]))
     }
 
     fn ports_here(&self, plan: &Plan, infos: &[(usize, PortInfo)]) -> Vec<PermitPort> {

@@ -81,14 +81,16 @@ pub(super) fn check_sizes(plan: &Plan, infos: &[(usize, PortInfo)]) -> Result<()
             PlanProblem::error(
                 format!("flows[{}].size", stream.flow),
                 format!(
-                    "frames of {} B do not fit port `{}` ({}), which takes {} B",
+                    "frames of {} B are too long for port `{}` ({}), which sends at most {} B",
                     largest.bytes(),
                     info.name,
                     info.location,
                     info.max_frame
                 ),
             )
-            .with_hint("make the frames smaller, or ask for a larger `mtu` in `layer1`; one 802.1Q tag is not counted")
+            .with_hint(
+                "make the frames smaller, or set a larger `mtu` in `layer1`; one 802.1Q tag is not counted",
+            )
         })
     });
     let problems: Vec<PlanProblem> = too_large.collect();

@@ -40,18 +40,18 @@ impl TapLossCause {
     /// In words.
     pub fn words(self) -> &'static str {
         match self {
-            Self::Ring => "arrived in a full ring: this machine was too slow",
+            Self::Ring => "the receive ring was full: this machine was too slow",
             Self::Gone => "the interface is gone",
             Self::Down => "the interface was down",
-            Self::TooLong => "longer than the interface takes",
+            Self::TooLong => "longer than the interface can send",
             Self::Memory => "no memory",
-            Self::Driver => "the driver took no more: the far end is too slow",
-            Self::Full => "the ring towards the interface was full",
+            Self::Driver => "the driver refused more frames: the far end is too slow",
+            Self::Full => "the transmit ring was full",
             Self::NoRoom => "no room for the trailer",
             Self::PassedOver => {
-                "passed over: interface down, gone, its MTU too small, or it takes no redirected frames"
+                "the interface was down or gone, its MTU was too small, or it does not accept redirected frames"
             }
-            Self::Deaf => "the interface takes no redirected frames",
+            Self::Deaf => "the interface does not accept redirected frames",
             Self::Impaired => "on purpose",
             Self::Other => "another reason",
         }
@@ -77,7 +77,7 @@ impl UncopiedReason {
     pub fn words(self) -> &'static str {
         match self {
             Self::Filter => "does not match the filter",
-            Self::Own => "goes to the station of copies",
+            Self::Own => "addressed to the station that receives the copies",
             Self::TooLong => "too long to be copied in the kernel",
             Self::Unseen => "lost on arrival",
         }
@@ -183,12 +183,12 @@ impl TapDirection {
         let mut broken = Vec::new();
         let (came, lost) = (self.received + self.made, self.lost());
         if let Some(forwarded) = self.forwarded.filter(|forwarded| forwarded + lost != came) {
-            broken.push(format!("{way}: {came} came, {forwarded} forwarded and {lost} dropped"));
+            broken.push(format!("{way}: {came} arrived, {forwarded} forwarded and {lost} dropped"));
         }
         let uncopied = total(&self.uncopied);
         if !self.mirrors.is_empty() && self.wanted + uncopied != self.received {
             broken.push(format!(
-                "{way}: {} came, {} to be copied and {uncopied} not",
+                "{way}: {} arrived, {} selected for copying and {uncopied} not",
                 self.received, self.wanted
             ));
         }
@@ -196,7 +196,7 @@ impl TapDirection {
             let dropped = total(&mirror.dropped);
             if let Some(mirrored) = mirror.mirrored.filter(|mirrored| mirrored + dropped != self.wanted) {
                 broken.push(format!(
-                    "{way}: {} to be copied to {}, {mirrored} were and {dropped} not",
+                    "{way}: {} to copy to {}, {mirrored} copied and {dropped} dropped",
                     self.wanted, mirror.to
                 ));
             }

@@ -147,7 +147,7 @@ fn limits(spec: &TapSpec, choice: &TapChoice, sides: &[TapHold; 2], mirrors: &[T
     if a.1 != b.1 {
         let (small, large) = if a.1 < b.1 { (&a, &b) } else { (&b, &a) };
         said.push(format!(
-            "{} has MTU {}, {} has {}: longer frames from there are not forwarded",
+            "{} has MTU {}, but {} has {}: longer frames from the second are not forwarded",
             small.0, small.1, large.0, large.1
         ));
     }
@@ -163,7 +163,7 @@ fn limits(spec: &TapSpec, choice: &TapChoice, sides: &[TapHold; 2], mirrors: &[T
     let in_pages = programs::LONGEST_COPY;
     if choice.way == TapMethod::Xdp && !mirrors.is_empty() && largest + BEYOND_MTU > in_pages {
         said.push(format!(
-            "frames longer than {in_pages} B are forwarded, but not copied to mirrors on this way"
+            "frames longer than {in_pages} B are forwarded, but this back end cannot copy them to mirrors"
         ));
     }
     said
@@ -213,8 +213,12 @@ fn in_kernel(
     forwarding.pin(&place.pins(), !spec.fail_closed)?;
     let sources = forwarding.take_rings().map(|rings| rings.map(RecordSource::Kernel));
     let blindness = match forwarding.blindness() {
-        Some(error) => Some(format!("what drivers refuse is not known: {error}")),
-        None if !native => Some("the generic path does not say what drivers refuse".into()),
+        Some(error) => Some(format!("frames that the drivers refuse are not counted: {error}")),
+        None if !native => Some(
+            "frames that the drivers refuse are not counted: the kernel's generic path does \
+            not report them"
+                .into(),
+        ),
         None => None,
     };
     Ok((TapPlane::Kernel(KernelTap { forwarding }), sources, blindness))

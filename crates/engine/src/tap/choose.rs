@@ -72,7 +72,7 @@ pub(super) fn choose(spec: &TapSpec, abilities: &TapAbilities) -> Result<TapChoi
 /// How it can be done in the kernel, or why not.
 fn in_kernel(spec: &TapSpec, abilities: &TapAbilities) -> Result<TapChoice, String> {
     if abilities.is_treated {
-        return Err("impairments are made in this process".into());
+        return Err("impairments need this process; the kernel programs cannot make them".into());
     }
     if let Some(obstacle) = &abilities.obstacle {
         return Err(obstacle.clone());
@@ -85,11 +85,11 @@ fn in_kernel(spec: &TapSpec, abilities: &TapAbilities) -> Result<TapChoice, Stri
     let choice = |native, why: &str| TapChoice { way: TapMethod::Xdp, native, why: why.into() };
     match not_native {
         None => match lacking(&|features| features.transmit, 0) {
-            None => Ok(choice(true, "all interfaces forward in their drivers")),
+            None => Ok(choice(true, "the drivers of all interfaces can forward")),
             // A mirror that takes none would get no copy at all.
             Some(name) => Err(format!(
-                "{name} takes no redirected frames (a virtual cable does when its far end has GRO on or runs a \
-                 program)"
+                "{name} does not accept redirected frames (a virtual cable does if its far end has GRO on or \
+                    runs an XDP program)"
             )),
         },
         Some((name, _)) if spec.mirrors.is_empty() => {

@@ -92,27 +92,29 @@ pub struct TapSpec {
 #[non_exhaustive]
 pub enum TapRefusal {
     /// An interface has two parts.
-    #[error("{0} cannot be more than one of side A, side B and mirror")]
+    #[error("{0} is named twice; side A, side B and each mirror need interfaces of their own")]
     Twice(String),
     /// They are in several namespaces.
-    #[error("{0} and {1} are in different network namespaces; a tap has all its interfaces in one")]
+    #[error(
+        "{0} and {1} are in different network namespaces; all interfaces of a tap must be in the same one"
+    )]
     Apart(String, String),
     /// There are too many mirrors.
-    #[error("{0} mirrors are more than the {1} that a tap can have")]
+    #[error("{0} mirrors are too many; a tap can have at most {1}")]
     TooMany(usize, usize),
     /// A name that is none.
-    #[error("`{0}` is no name for a tap: letters, digits, `-` and `_`, 1 to 64 of them")]
+    #[error("`{0}` is not a valid tap name; use 1 to 64 letters, digits, `-` or `_`")]
     Name(String),
     /// There is a tap of that name.
     #[error(
-        "there is a tap `{0}` already; `packetrig tap status {0}` shows it, `packetrig tap stop {0}` ends it"
+        "a tap named `{0}` exists already; `packetrig tap status {0}` shows it, `packetrig tap stop {0}` ends it"
     )]
     Taken(String),
     /// There is none of that name.
-    #[error("there is no tap `{0}`; `packetrig tap status` shows those there are")]
+    #[error("no tap is named `{0}`; `packetrig tap status` lists all taps")]
     Unknown(String),
     /// The way that the user insists on cannot do this.
-    #[error("way {way} cannot be had: {reason}")]
+    #[error("back end {way} cannot forward here: {reason}")]
     Way {
         /// Which.
         way: TapMethod,
@@ -120,7 +122,7 @@ pub enum TapRefusal {
         reason: String,
     },
     /// It cannot do without its process.
-    #[error("a tap on way packet needs its process, so it cannot be left alone: {0}")]
+    #[error("--detach needs back end xdp, because back end packet forwards in this process: {0}")]
     NeedsProcess(String),
 }
 

@@ -135,9 +135,10 @@ impl HeldPort for XdpHold {
             return Ok(());
         }
         match netdev::xdp_features(&self.netns, self.index) {
-            Ok(features) if !features.transmit => {
-                self.use_socket(features, Some("the interface, or the far end of its cable, takes none"))
-            }
+            Ok(features) if !features.transmit => self.use_socket(
+                features,
+                Some("the interface, or the far end of its cable, does not accept them"),
+            ),
             // It does, or the kernel cannot be asked: then the far end shows whether they arrive.
             _ => Ok(()),
         }

@@ -177,7 +177,7 @@ fn what_cannot_be_is_refused_by_path() {
         (
             "tx_rx: {device: {mode: one_to_one, tx_names: [e1], rx_names: [e2, v4b]}}",
             "flows[0].tx_rx.device",
-            "as many names",
+            "same number of names",
         ),
         (
             "tx_rx: {device: {tx_names: [v6a], rx_names: [e2]}}, packet: [{ethernet: {}}, {ipv4: {}}]",
@@ -197,7 +197,7 @@ fn what_cannot_be_is_refused_by_path() {
     }
     let changed = |from: &str, to: &str| error(&DEVICES.replace(from, to));
     assert_eq!(changed("name: v4b", "name: v4a").path, "devices[1].ethernets[0].ipv4_addresses[0].name");
-    assert!(changed("name: inner", "name: e1").message.contains("devices[0].ethernets[0] already"));
+    assert!(changed("name: inner", "name: e1").message.contains("already the name of devices[0].ethernets[0]"));
     assert_eq!(changed("02:00:00:00:00:02", "01:00:00:00:00:02").path, "devices[1].ethernets[0].mac");
     assert_eq!(changed("{port_name: p2}", "{lag_name: l}").path, "devices[1].ethernets[0].connection");
     assert_eq!(changed("- name: d2", "- name: d2\n  bgp: {router_id: 1.1.1.1}").path, "devices[1].bgp");
@@ -210,7 +210,12 @@ fn what_cannot_be_is_refused_by_path() {
     let uneven =
         with("tx_rx: {device: {tx_names: [e1], rx_names: [v4b, v4c]}}, duration: {burst: {packets: 3}}");
     assert!(
-        Plan::read(&uneven).unwrap().bind(&[None, None]).unwrap_err().to_string().contains("cannot be dealt")
+        Plan::read(&uneven)
+            .unwrap()
+            .bind(&[None, None])
+            .unwrap_err()
+            .to_string()
+            .contains("cannot be divided")
     );
 }
 

@@ -43,8 +43,12 @@ fn dealt(header: &PacketHeader, part: FlowShare) -> Result<PacketHeader, String>
         let FieldSetting::Pattern(pattern) = setting else { continue };
         let pattern = pattern.dealt(part.index, part.of).ok_or_else(|| {
             format!(
-                "the {} values of `{}.{}` cannot be dealt to {} pairs of interfaces: make `count` a multiple of it, or smaller",
-                pattern.period(), header.kind().name(), field.name, part.of
+                "the {} values of `{}.{}` cannot be divided among {} pairs of interfaces; make `count` a \
+                    multiple of the number of pairs, or smaller",
+                pattern.period(),
+                header.kind().name(),
+                field.name,
+                part.of
             )
         })?;
         mine.set(field.name, FieldSetting::Pattern(pattern));

@@ -113,7 +113,7 @@ fn ports(port: &DocumentObject<'_>, ports: &PortNames) -> Option<FlowEnds> {
     for item in &named {
         match port_named(item, ports) {
             Some(port) if !seen.insert(port) => {
-                item.error(format!("port `{}` stands here twice", ports.names[port]));
+                item.error(format!("port `{}` is listed twice", ports.names[port]));
             }
             Some(port) => rx.push(port),
             None => {}
@@ -133,8 +133,11 @@ fn pairs(object: &DocumentObject<'_>, known: &NamedEnds<'_>) -> Option<FlowEnds>
     let (tx, rx) = (side("tx_names"), side("rx_names"));
     let (tx, rx) = (tx?, rx?);
     if one_to_one && tx.len() != rx.len() {
-        let message =
-            format!("`one_to_one` takes as many names on both sides: {} and {}", tx.len(), rx.len());
+        let message = format!(
+            "`one_to_one` needs the same number of names on both sides, not {} and {}",
+            tx.len(),
+            rx.len()
+        );
         object.item.error(message);
         return None;
     }
@@ -146,7 +149,7 @@ fn pairs(object: &DocumentObject<'_>, known: &NamedEnds<'_>) -> Option<FlowEnds>
         tx.into_iter().zip(rx).collect()
     } else if tx.len().saturating_mul(rx.len()) > super::flow::MOST_STREAMS {
         object.item.error(format!(
-            "{} pairs; a run can tell {} apart",
+            "{} pairs are too many; a run can distinguish {}",
             tx.len() * rx.len(),
             super::flow::MOST_STREAMS
         ));

@@ -41,7 +41,7 @@ pub(super) fn flows(
             flow += 1;
         }
         if streams.len() > MOST_STREAMS {
-            config.item.error(format!("more than {MOST_STREAMS} streams: a run cannot tell them apart"));
+            config.item.error(format!("more than {MOST_STREAMS} streams; a run cannot distinguish more"));
             return Vec::new();
         }
     }
@@ -256,7 +256,8 @@ fn warn_of_tags(item: &DocumentItem<'_>, template: &FrameTemplate, metrics: Want
             "the smallest frames leave room for the short test tag only: no latency for them"
         }
         Some(TagForm::Short) => {
-            "the short test tag tells 4096 flows apart: the smallest frames of this one go untagged"
+            "the short test tag distinguishes only 4096 flows: the smallest frames of this flow are sent \
+                without a tag"
         }
         None => "the smallest frames leave no room for a test tag: they count as foreign at the receiver",
     };
@@ -340,10 +341,10 @@ fn read_rate(item: &DocumentItem<'_>, unit: &str) -> Option<Rate> {
     let value = u64::try_from(item.number(1, u64::MAX.into())?).ok()?;
     let bits = value.checked_mul(factor);
     if bits.is_none() {
-        item.error("the rate is beyond all links");
+        item.error("the rate is higher than any link can carry");
     }
     if bits.is_some_and(|bits| bits < 672) {
-        item.error("the least bit rate is 672 bit/s: one smallest frame a second");
+        item.error("the lowest bit rate is 672 bit/s: one smallest frame per second");
         return None;
     }
     bits.map(|bits| Rate::Bits(BitRate::new(bits)))

@@ -100,7 +100,7 @@ impl UniqueNames {
         }
         if let Some(other) = self.0.insert(name.to_owned(), item.path.clone()) {
             item.error(format!(
-                "`{name}` is the name of {} already; names are unique",
+                "`{name}` is already the name of {}; names must be unique",
                 other.trim_end_matches(".name")
             ));
         }

@@ -212,7 +212,7 @@ fn pattern(object: &DocumentObject<'_>, field: &FieldDef, context: HeaderContext
         _ => {
             let problem = PlanProblem::error(
                 &*object.item.path,
-                "`auto` takes the address of a device, and this flow goes from port to port",
+                "`auto` uses the address of a device, but this flow goes from port to port",
             );
             object.item.note(problem.with_hint("give an address, or give the flow `tx_rx.device`"));
             return None;

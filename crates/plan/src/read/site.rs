@@ -45,7 +45,8 @@ type SiteResult = Result<(PortHost, PortLocation), (String, String)>;
 
 fn here(text: &str) -> SiteResult {
     let location: PortLocation = text.parse().map_err(|message| {
-        let hint = "locations of other testers (`host:port`, `chassis;card;port`) need an alias, which comes with the server";
+        let hint = "locations of other testers (`host:port`, `chassis;card;port`) need an alias: `packetrig \
+            serve --port IF=LOCATION`";
         (message, hint.to_owned())
     })?;
     Ok((PortHost::Here, location))

@@ -125,8 +125,8 @@ impl RateEstimator for ChirpEstimator {
             let what = format!("{count} of {have} chirps {what}");
             (2 * count > have).then_some(NoAnswer::NotConverged { trains, what })
         };
-        let too_fast = outside(self.too_fast, "queued up from their first probe on");
-        if let Some(none) = too_fast.or_else(|| outside(self.never, "never queued up")) {
+        let too_fast = outside(self.too_fast, "queued from their first probe on");
+        if let Some(none) = too_fast.or_else(|| outside(self.never, "never queued")) {
             return Err(none);
         }
         let (middle, error) = (mean(&self.samples), 2.0 * standard_error(&self.samples));

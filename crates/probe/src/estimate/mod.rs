@@ -192,13 +192,13 @@ pub enum NoAnswer {
     NotSpread { train: u32, gap_ns: u64, at_least: f64 },
     /// A token bucket hides from this method whatever it is to see.
     #[error(
-        "a token bucket lets about {frames} probes pass at once, and hides from this method what queues up behind them: \
-         pathload and spruce empty it first"
+        "a token bucket lets about {frames} probes pass at once, so this method cannot see the queue behind it; \
+            use --method pathload or spruce, which empty the bucket first"
     )]
     #[expect(missing_docs, reason = "the names say it")]
     Bucket { frames: u32 },
     /// No rate that enough pairs agree on.
-    #[error("no rate that enough pairs agree on: the largest group has {:.0} % of {pairs}", .share * 100.0)]
+    #[error("too few pairs agree on one rate: the largest group has {:.0} % of {pairs}", .share * 100.0)]
     #[expect(missing_docs, reason = "the names say it")]
     NoMode { pairs: usize, share: f64 },
     /// More would be needed, or traffic is too heavy.

@@ -165,7 +165,7 @@ impl PairEstimator {
         };
         if excess > 0.0 {
             let what = format!(
-                "no pair had both its probes undelayed: the best one's still waited {:.1} us too long",
+                "other traffic delayed every pair: the best pair still waited {:.1} us too long",
                 excess / 1e3
             );
             return Err(NoAnswer::NotConverged { trains, what });

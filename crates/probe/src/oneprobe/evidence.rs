@@ -84,8 +84,8 @@ impl UselessReason {
         match self {
             Self::ServerQuiet => "the server sent less than it might",
             Self::Ended => "the connection ended",
-            Self::NoWord => "the server did not say its state",
-            Self::Late => "an answer came late enough to be a repetition",
+            Self::NoWord => "the server did not report its state",
+            Self::Late => "an answer came so late that it may be a retransmission",
             Self::Contradiction => "no single explanation",
             Self::Unsent => "not sent",
         }

@@ -72,11 +72,11 @@ pub enum OneprobeFailure {
     Silent,
     /// No connection lasted for a probe.
     #[error(
-        "the server ends connections before anything can be measured: \
-         ask for something larger (--path), or shorter segments (--answer)"
+        "the server ends connections before anything can be measured; request a larger document (--path) or \
+            shorter segments (--answer)"
     )]
     TooShort,
     /// It connects, and then says nothing.
-    #[error("the server accepts connections and sends nothing: it may not be a web server")]
+    #[error("the server accepts connections but sends nothing; it may not be a web server")]
     Mute,
 }

@@ -31,9 +31,11 @@ impl NoDelay {
     /// In words.
     pub const fn words(self) -> &'static str {
         match self {
-            Self::ThisClock => "nobody said how far this machine's clock may be off (--clock-bound)",
-            Self::FarClock => "the reflector does not say that its clock is set by a source of UTC",
-            Self::NothingCompared => "nothing came back to compare the clocks by",
+            Self::ThisClock => {
+                "the error bound of this machine's clock is unknown; state it with --clock-bound"
+            }
+            Self::FarClock => "the reflector does not report that its clock follows UTC",
+            Self::NothingCompared => "no answer came back to compare the clocks with",
         }
     }
 }

@@ -90,7 +90,7 @@ mod unique {
             let mut object = Map::new();
             while let Some((name, JsonDocument(value))) = members.next_entry::<String, JsonDocument>()? {
                 if object.contains_key(&name) {
-                    return Err(A::Error::custom(format_args!("`{name}` stands here twice")));
+                    return Err(A::Error::custom(format_args!("`{name}` is given twice")));
                 }
                 object.insert(name, value);
             }

@@ -196,7 +196,7 @@ fn choose(
             settled.insert("choice".to_owned(), Value::String(one.clone()));
         }
         (None, [_, _, ..]) => {
-            complaints.add(path, format!("only one of {} can be meant", members.join(", ")));
+            complaints.add(path, format!("only one of {} is allowed", members.join(", ")));
         }
         (Some(chosen), members) => {
             for other in members.iter().filter(|member| *member != chosen) {

@@ -77,7 +77,7 @@ fn choice_is_told_by_the_one_member() {
     );
     assert_eq!(
         settled("Flow", json!({"size": {"random": {}, "fixed": 9}})),
-        Err(vec!["size: only one of fixed, random can be meant".into()])
+        Err(vec!["size: only one of fixed, random is allowed".into()])
     );
 }
 
@@ -188,7 +188,7 @@ fn a_key_twice_is_refused() {
     let mut complaints = ShapeComplaints::default();
     assert_eq!(parse(br#"{"ports": [], "ports": []}"#, &mut complaints), None);
     let [line] = &complaints.into_lines()[..] else { panic!("one complaint") };
-    assert!(line.contains("`ports` stands here twice"), "{line}");
+    assert!(line.contains("`ports` is given twice"), "{line}");
 }
 
 #[test]

@@ -108,7 +108,7 @@ fn broken_off(error: &(dyn std::error::Error + 'static)) -> Response {
     match causes.find_map(|cause| cause.downcast_ref::<BodyError>()).map(|error| error.fault) {
         Some(fault @ BodyFault::TooSlow) => failed(StatusCode::REQUEST_TIMEOUT, fault.text()),
         Some(fault @ BodyFault::NoMemory) => failed(StatusCode::SERVICE_UNAVAILABLE, fault.text()),
-        None => failed(StatusCode::BAD_REQUEST, &format!("the request broke off: {error}")),
+        None => failed(StatusCode::BAD_REQUEST, &format!("the request ended early: {error}")),
     }
 }
 

@@ -72,7 +72,7 @@ fn certificates(path: &Path, what: &'static str) -> Result<Vec<CertificateDer<'s
     let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     let read = read.map_err(|error| unreadable(what, path, &error))?;
     if read.is_empty() {
-        let reason = "no certificate is in it".to_owned();
+        let reason = "it contains no certificate".to_owned();
         return Err(Error::File { what, path: path.to_owned(), reason });
     }
     Ok(read)

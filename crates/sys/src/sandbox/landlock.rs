@@ -130,7 +130,9 @@ pub(super) fn version() -> Result<u32, MissingWall> {
         return Ok(version);
     }
     let found = match std::io::Error::last_os_error().raw_os_error() {
-        Some(libc::ENOSYS) => "this kernel has none (5.13 is the first; CONFIG_SECURITY_LANDLOCK)".to_owned(),
+        Some(libc::ENOSYS) => {
+            "this kernel does not have it (needs Linux 5.13 with CONFIG_SECURITY_LANDLOCK)".to_owned()
+        }
         Some(libc::EOPNOTSUPP) => "it was disabled at boot (add landlock to lsm=)".to_owned(),
         other => format!("error {}", other.unwrap_or(0)),
     };

@@ -59,7 +59,7 @@ const fn refuse(errno: i32) -> u32 {
 /// Why this machine has no filters, if it has none.
 pub(super) fn missing() -> Option<MissingWall> {
     let found = if ARCHITECTURE.is_none() {
-        format!("there is no list of system calls for {}", std::env::consts::ARCH)
+        format!("packetrig has no list of system calls for {}", std::env::consts::ARCH)
     } else if let Err(error) = is_action_known() {
         format!("this kernel has no filters (CONFIG_SECCOMP_FILTER): {error}")
     } else {

@@ -20,7 +20,7 @@ pub struct ProcessUser {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UserError {
     /// There is none of that name.
-    #[error("no user `{0}` in /etc/passwd; a number works, too")]
+    #[error("no user `{0}` in /etc/passwd; name another user, or give a user number")]
     Unknown(String),
     /// It is not in this user namespace.
     #[error("user {0} does not exist in this user namespace")]

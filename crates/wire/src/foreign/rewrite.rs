@@ -42,7 +42,7 @@ pub struct AddressMap {
 
 /// Why a text is no rewrite.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no {what}; write {example}")]
+#[error("`{text}` is not a {what}; write {example}")]
 pub struct RewriteError {
     text: String,
     what: &'static str,

@@ -65,16 +65,16 @@ pub enum DecoderStep<'a> {
 #[non_exhaustive]
 pub enum CaptureDamage {
     /// It begins with none of the known magic numbers.
-    #[error("it begins like neither a pcap nor a pcapng file")]
+    #[error("it is neither a pcap nor a pcapng file")]
     Magic,
     /// A version whose layout is not known.
-    #[error("it is of version {0}, whose layout is not known")]
+    #[error("it has format version {0}, which packetrig cannot read")]
     Version(u16),
     /// A length that cannot be.
-    #[error("a length of {0} bytes cannot be")]
+    #[error("it contains an impossible length of {0} bytes")]
     Length(u64),
     /// A packet of an interface that was not described.
-    #[error("a packet belongs to interface {0}, which is not described")]
+    #[error("a packet belongs to interface {0}, which the file does not describe")]
     Interface(u32),
     /// More interfaces than anyone has.
     #[error("it describes more than {} interfaces", ng::MOST_INTERFACES)]

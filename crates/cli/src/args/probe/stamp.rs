@@ -77,6 +77,8 @@ fn named_target(text: &str) -> Result<ProbeTargetPort, String> {
 pub(super) fn target(text: &str) -> Result<SocketAddr, String> {
     let plain = || text.parse().map(|ip| SocketAddr::new(ip, packetrig_probe::session::PORT));
     text.parse().or_else(|_| plain()).map_err(|_| {
-        format!("`{text}` is no address of a reflector; write 192.0.2.1, 192.0.2.1:862 or [2001:db8::1]:862")
+        format!(
+            "`{text}` is not the address of a reflector; write 192.0.2.1, 192.0.2.1:862 or [2001:db8::1]:862"
+        )
     })
 }

@@ -72,7 +72,8 @@ fn resolve(name: &str) -> Result<IpAddr, String> {
     if name.is_empty() || name.len() > LONGEST_NAME || !name.chars().all(is_plain) {
         return Err(format!("`{name}` is neither an address nor the name of a host"));
     }
-    let unknown = |error: io::Error| format!("cannot find the address of `{name}`: {error}; name an address");
+    let unknown =
+        |error: io::Error| format!("cannot find the address of `{name}`: {error}; give an address instead");
     let mut addresses = (name, 0).to_socket_addrs().map_err(unknown)?;
     let first = addresses.next().ok_or_else(|| unknown(io::ErrorKind::NotFound.into()))?;
     Ok(first.ip())

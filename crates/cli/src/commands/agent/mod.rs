@@ -81,13 +81,14 @@ fn join(arguments: &Agent, home: &Home) -> Result<(), Error> {
     let earlier = file.exists().then(|| Membership::load(&file)).transpose()?;
     let line = match read_line(arguments) {
         Err(error) if earlier.is_some() => {
-            remark(format_args!("the join line is not used: {error}; this node has joined already"));
+            remark(format_args!("ignoring the join line ({error}): this node has joined already"));
             return Ok(());
         }
         line => line?,
     };
     let Some(line) = line else {
-        let none = "this machine has joined no fleet; give the file with the line that `packetrig fleet up` printed, with --join";
+        let none = "this machine has not joined a fleet; give --join FILE with the line that `packetrig fleet \
+            up` printed";
         return earlier.map(drop).ok_or_else(|| Error::Usage(none.into()));
     };
     let Some(earlier) = earlier else { return enter(arguments, home, &line, None) };
@@ -98,7 +99,7 @@ fn join(arguments: &Agent, home: &Home) -> Result<(), Error> {
     match enter(arguments, home, &line, Some(&earlier)) {
         // A line of its own fleet that is used up takes nothing from it.
         Err(Error::Enrol(error)) if is_its_own => {
-            remark(format_args!("the join line is not used: {error}; this node is in the fleet already"));
+            remark(format_args!("ignoring the join line ({error}): this node is in the fleet already"));
             Ok(())
         }
         done => done,
@@ -122,7 +123,7 @@ fn enter(arguments: &Agent, home: &Home, line: &JoinLine, earlier: Option<&Membe
     let mut is_first = true;
     let membership = enrol::enrol_patiently(line, &name, &key, &mut |error| {
         if std::mem::take(&mut is_first) {
-            remark(format_args!("this node has not joined yet: {error}; it asks again"));
+            remark(format_args!("cannot join the fleet yet: {error}; trying again"));
         }
     })?;
     if let Some(earlier) = earlier.filter(|earlier| earlier.fleet != membership.fleet) {
@@ -156,8 +157,8 @@ fn read_line(arguments: &Agent) -> Result<Option<JoinLine>, Error> {
     let name = file.display().to_string();
     if name.starts_with("prig1:") {
         return Err(Error::Usage(
-            "everybody on this machine can read the arguments of a program; write the line to a file and give that with --join, \
-             or `--join -` and the line on standard input"
+            "every user of this machine can read command lines, so the join line must not be an argument; write \
+                it to a file and give --join FILE, or pass it on standard input with --join -"
                 .into(),
         ));
     }

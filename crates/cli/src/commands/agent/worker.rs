@@ -74,7 +74,7 @@ pub(super) fn perform(arguments: &Arguments, home: &Home, output: &mut Output) -
     let permit = Arc::new(permit(arguments, home)?);
     // One that has expired is not let in, but still renewed.
     if let Err(error) = super::renew(home) {
-        remark(format_args!("the certificate of this node could not be renewed: {error}"));
+        remark(format_args!("cannot renew the certificate of this node: {error}"));
     }
     let membership = Membership::load(&home.membership())?;
     let needs = needs::agent(arguments, home.directory(), permit.replays.as_deref())?;
@@ -129,7 +129,7 @@ fn keep_certificate_valid(home: &Home, fabric: NatsFabric) -> Result<(), Error> 
         match super::renew(&home) {
             Ok(Some(renewed)) => fabric.renew(renewed.certificate()),
             Ok(None) => {}
-            Err(error) => remark(format_args!("the certificate of this node could not be renewed: {error}")),
+            Err(error) => remark(format_args!("cannot renew the certificate of this node: {error}")),
         }
         std::thread::sleep(RENEWAL);
     };
@@ -185,7 +185,8 @@ fn uplink(
     let found = spool.recovered();
     if found.cut_short > 0 || found.torn > 0 {
         remark(format_args!(
-            "{} runs were cut short when this node ended last; {} segments wait, {} files were torn",
+            "{} runs ended early when this node last stopped; {} segments wait for the controller, {} files are \
+                damaged",
             found.cut_short, found.waiting, found.torn
         ));
     }

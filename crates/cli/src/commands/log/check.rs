@@ -49,8 +49,8 @@ fn shown(checked: &LogCheck) -> String {
         &["", "frames"],
         [
             row("written since the beginning", checked.written),
-            row("in files that are there", checked.frames),
-            row("in files removed as asked for", checked.removed_frames),
+            row("in files that exist", checked.frames),
+            row("in files removed by retention", checked.removed_frames),
             row("dropped: kernel ring", checked.dropped_kernel),
             row("dropped: our queue", checked.dropped_queue),
             row("dropped: disk", checked.dropped_disk),
@@ -60,13 +60,16 @@ fn shown(checked: &LogCheck) -> String {
     text.push_str(&against_tap(checked));
     let mut lines: Vec<String> = checked.findings.iter().map(words).collect();
     if checked.open_files > 0 {
-        lines.push(format!("{} files are being written, or were left by force", count(checked.open_files)));
+        lines.push(format!(
+            "{} files are still being written, or were left by a killed log",
+            count(checked.open_files)
+        ));
     }
     lines.extend(checked.doubt().map(doubtful));
     let verdict = match is_complete(checked) {
         Some(true) => "the log is complete",
         Some(false) => "the log is not complete",
-        None => "nothing is known to be missing, and it is not known whether the log is complete",
+        None => "no frame is known to be missing, but whether the log is complete cannot be told",
     };
     lines.push(format!("{} files: {verdict}", count(checked.files)));
     text + &lines.join("\n") + "\n"
@@ -100,12 +103,13 @@ fn against_tap(checked: &LogCheck) -> String {
 fn doubtful(doubt: LogDoubt) -> String {
     match doubt {
         LogDoubt::Older { frames } => format!(
-            "the log goes {} frames beyond what the tap knew of: its books are older than the log's end, or others than its \
-             copies were logged; ask for them when the log has ended",
+            "the log has {} frames more than the tap had counted: the counters were read before the log ended, \
+                or the log holds other frames too; read the counters after the log has ended",
             count(frames)
         ),
         LogDoubt::Anew { times } => format!(
-            "the tap began anew {} times while it was logged: its books are of the last time, and cannot tell what is lost",
+            "the tap restarted {} times during the log: its counters cover only the time since the last start, \
+                so losses cannot be told",
             count(times)
         ),
     }
@@ -113,14 +117,16 @@ fn doubtful(doubt: LogDoubt) -> String {
 
 fn words(finding: &LogFinding) -> String {
     match finding {
-        LogFinding::Gone { file } => format!("file {file} is in the index and not there"),
+        LogFinding::Gone { file } => format!("file {file} is in the index but missing"),
         LogFinding::Differs { file, said, found } => {
-            format!("file {file} holds {} frames and should hold {}", count(*found), count(*said))
+            format!("file {file} holds {} frames, but the index says {}", count(*found), count(*said))
         }
-        LogFinding::Skipped { file } => format!("there never was a file {file}"),
+        LogFinding::Skipped { file } => format!("file {file} is missing from the index"),
         LogFinding::Damaged { file, why } => format!("file {file} cannot be read: {why}"),
         LogFinding::Mended { file } => {
-            format!("the log ended by force in file {file}: what was not written yet is lost")
+            format!(
+                "the log was killed while it wrote file {file}: frames that were not written yet are lost"
+            )
         }
     }
 }

@@ -119,7 +119,7 @@ impl Job<'_> {
             remark(format_args!("log: {} is down; nothing arrives until it is up", self.interface));
         }
         if keeper.mended() > 0 {
-            remark("log: the last one ended by force; its last file is mended and in the index");
+            remark("log: the previous log was killed; its last file was repaired and added to the index");
         }
         let first = keeper.last_file() + 1;
         let known = keeper.numbers();

@@ -83,7 +83,7 @@ pub(super) fn tabular(file: &Path) -> Result<(), Error> {
     match Form::of(file)? {
         Form::JsonLines | Form::Parquet => Ok(()),
         Form::Pcapng => Err(Error::Usage(format!(
-            "{}: frames of both directions are `packetrig capture`'s to write; records go to .jsonl or .parquet",
+            "{}: records go to .jsonl or .parquet files; to write frames of both directions, use `packetrig capture`",
             file.display()
         ))),
     }

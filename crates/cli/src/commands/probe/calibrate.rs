@@ -41,7 +41,7 @@ pub(super) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit
     } else {
         output.text(text(&found));
         output
-            .line(format_args!("`--mechanism auto` takes {mechanism} ({why}); kept in {}", place.display()));
+            .line(format_args!("`--mechanism auto` uses {mechanism} ({why}); saved in {}", place.display()));
     }
     for found in &found {
         found.remarks.iter().for_each(|line| remark(format_args!("{}: {line}", found.mechanism)));

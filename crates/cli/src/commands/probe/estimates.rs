@@ -58,8 +58,8 @@ pub(super) fn capacity(arguments: &Capacity, output: &mut Output) -> Result<Exit
 pub(super) fn available(arguments: &Available, output: &mut Output) -> Result<Exit, Error> {
     let Some(port) = arguments.reflector else {
         return Err(Error::Usage(format!(
-            "what is free of the way to {0} cannot be seen from here alone, because answers may have waited on their way back: \
-             have `packetrig probe reflect` run there, and say --reflector PORT",
+            "the available bandwidth to {0} cannot be measured from this side alone, because answers may wait \
+                on their way back; run `packetrig probe reflect` there and give --reflector PORT",
             arguments.target
         )));
     };
@@ -127,7 +127,7 @@ impl Inquiry<'_> {
             End::Done => None,
             End::Stopped => return Ok(Exit::Interrupted),
             End::Prohibited => {
-                remark(format_args!("{}: ended early: somebody on the way forbids it", self.what));
+                remark(format_args!("{}: stopped: a host on the path forbids these probes", self.what));
                 return Ok(Exit::Inconclusive);
             }
             End::Lossy => Some(trains.loss()),
@@ -205,8 +205,8 @@ impl Inquiry<'_> {
     fn words(&self, estimate: &RateEstimate, trains: &TrainSender<'_>, why: &str) -> String {
         let rate = |bits: f64| scaled(bits, "bit/s");
         let way = match trains.arrival {
-            ArrivalRule::Far => "of the way there",
-            ArrivalRule::Near => "of the narrower of both ways",
+            Arrival::Far => "of the forward direction",
+            Arrival::Near => "of the narrower direction",
         };
         let quality = &estimate.quality;
         let mut lines = vec![format!(

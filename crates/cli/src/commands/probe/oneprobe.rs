@@ -69,8 +69,8 @@ fn tell(
 ) -> Result<(), Error> {
     match end {
         End::Done | End::Stopped => {}
-        End::Lossy => remark("oneprobe: ended early: more is lost than the limits let a series go on with"),
-        End::Prohibited => remark("oneprobe: ended early: somebody on the way forbids it"),
+        End::Lossy => remark("oneprobe: stopped: more probes are lost than the limits allow"),
+        End::Prohibited => remark("oneprobe: stopped: a host on the path forbids these probes"),
         End::Failed(failure) => remark(format_args!("oneprobe: {failure}")),
     }
     let (data, handshake) = (TimeSpread::of(&report.round_trips), TimeSpread::of(&report.handshakes));

@@ -32,7 +32,7 @@ fn refuse_idle(arguments: &OneWay) -> Result<(), Error> {
     let refused = |what: &str| Err(Error::Usage(what.to_owned()));
     match &arguments.to {
         To::Node(_) if arguments.address.is_some() => {
-            refused("--address is of an interface of this machine; a node is named by its address")
+            refused("--address is only for an interface of this machine; name a node by its address")
         }
         To::Here(_) if auth.is_some() || clock_bound.is_some() || *ntp => refused(
             "--auth, --clock-bound and --ntp are for a session with another node; both interfaces of this machine have one clock",

@@ -42,7 +42,9 @@ pub(super) fn perform(arguments: &Ping, output: &mut Output) -> Result<Exit, Err
     let outcomes = ask::run(&mut lines, &mut ears, asking::patience(asking), &mut tell)?;
     let lost: u64 = ears.iter_mut().map(|ear| ear.lost().unwrap_or(0)).sum();
     if lost > 0 {
-        remark(format_args!("ping: {lost} frames came while nobody listened; answers may be among them"));
+        remark(format_args!(
+            "ping: {lost} frames were lost before packetrig read them; answers may be among them"
+        ));
     }
     asking::write(asking, &headers, &outcomes)?;
     let each = headers.iter().zip(&outcomes);

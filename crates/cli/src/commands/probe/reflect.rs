@@ -25,8 +25,8 @@ pub(super) fn perform(arguments: &Reflect, output: &mut Output) -> Result<Exit, 
         synchronised_ns: arguments.clock_bound.map(packetrig_units::Nanos::as_u64),
     };
     if arguments.address.ip().is_unspecified() {
-        let why =
-            "reflections leave from the address that was asked: name it, and start one reflector for each";
+        let why = "a reflector answers from the one address it listens on; name that address, and start one reflector \
+                per address";
         return Err(Error::Usage(format!("{}: {why}", arguments.address)));
     }
     let netns = NetNs::open_or_current(arguments.netns.as_deref())?;

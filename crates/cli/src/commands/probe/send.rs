@@ -79,13 +79,13 @@ fn content(
         return Ok(ProbeContent::Datagram { ends: way.ends, ports, about });
     };
     let frame =
-        bytes(text).ok_or_else(|| Error::Usage("--frame takes pairs of hexadecimal digits".into()))?;
+        bytes(text).ok_or_else(|| Error::Usage("--frame needs pairs of hexadecimal digits".into()))?;
     if frame.len() > way.longest_frame() || !send::is_between(&frame, &way.ends) {
         let (from, to) = (way.ends.source, way.ends.target);
         let most = way.longest_frame();
         return Err(Error::Usage(format!(
-            "--frame takes an IP packet from {from} to {to} in an Ethernet frame without VLAN tag, of {most} bytes at most: probes are \
-             sent in nobody else's name and to nobody else"
+            "--frame needs an untagged Ethernet frame of at most {most} bytes with an IP packet from {from} to \
+                {to}: no other source or destination is allowed"
         )));
     }
     Ok(ProbeContent::Frame(frame))
@@ -185,9 +185,9 @@ fn text(header: &ProbeHeader, summary: &ReleaseSummary) -> String {
         ("early", summary.early),
         ("dropped", summary.dropped),
         ("unsent", summary.unsent),
-        ("processor taken away", summary.stolen),
+        ("CPU taken away", summary.stolen),
         ("stamps missing", summary.stamps_missing),
-        ("stamps in contradiction", summary.stamps_disagree),
+        ("contradictory timestamps", summary.stamps_disagree),
     ];
     let said: Vec<_> =
         doubts.iter().filter(|(_, n)| *n > 0).map(|(name, n)| format!("{} {name}", count(*n))).collect();

@@ -50,7 +50,7 @@ pub(super) fn summary(header: &ProbeHeader, outcome: &LineOutcome) -> String {
         ("reordered", counts.reordered),
         ("corrupted", counts.corrupted),
         ("not sent", counts.unsent),
-        ("released in doubt", summary.doubtful),
+        ("release uncertain", summary.doubtful),
     ] {
         if number > 0 {
             text.extend([format!(", {} {what}", count(number))]);
@@ -66,12 +66,10 @@ pub(super) fn summary(header: &ProbeHeader, outcome: &LineOutcome) -> String {
 /// Why a series ended before its time; nothing if it did not.
 pub(super) fn end(end: &LineEnd) -> Option<String> {
     match end {
-        LineEnd::Done | LineEnd::Stopped => None,
-        LineEnd::Lossy => {
-            Some("too many probes are lost; the owner of this machine may allow more (loss_percent)".into())
-        }
-        LineEnd::Prohibited => {
-            Some("somebody on the way does not want these probes (administratively prohibited)".into())
+        End::Done | End::Stopped => None,
+        End::Lossy => Some("too many probes are lost; the permit file can allow more (loss_percent)".into()),
+        End::Prohibited => {
+            Some("a host on the path forbids these probes (administratively prohibited)".into())
         }
         LineEnd::Limits(exceeded) => Some(exceeded.to_string()),
     }

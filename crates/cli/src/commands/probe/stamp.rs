@@ -127,11 +127,11 @@ impl Found {
             }
             _ if told.is_stateful => {}
             _ => {
-                text += "  loss of each direction is not known: the reflector's count does not differ from ours\n";
+                text += "  loss of each direction is unknown: the reflector's numbers never differ from ours, so it may keep no count\n";
             }
         }
         if told.tampered > 0 {
-            text.extend([format!("  {} reflections were not what they should be\n", count(told.tampered))]);
+            text.extend([format!("  {} reflections were invalid\n", count(told.tampered))]);
         }
         text
     }
@@ -160,8 +160,9 @@ pub(super) fn key(file: &Path) -> Result<SessionKey, Error> {
     let name = file.display().to_string();
     let text =
         std::fs::read_to_string(file).map_err(|source| Error::ReadFile { name: name.clone(), source })?;
-    SessionKey::from_text(&text)
-        .ok_or_else(|| Error::Usage(format!("{name} holds no key: hexadecimal digits, 16 bytes or more")))
+    Key::from_text(&text).ok_or_else(|| {
+        Error::Usage(format!("{name} holds no valid key; write at least 16 bytes in hexadecimal"))
+    })
 }
 
 fn say(event: &AskEvent<'_>, output: &mut Output) {

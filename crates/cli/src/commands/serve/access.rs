@@ -33,7 +33,7 @@ pub(super) fn local_users(arguments: &Serve) -> Option<LocalUsers> {
         }
         Err(error) => {
             remark(format!(
-                "this kernel does not tell whose a connection is, so every client needs the token: {error}"
+                "this kernel does not report which user owns a connection, so every client needs the token: {error}"
             ));
             None
         }
@@ -44,8 +44,8 @@ pub(super) fn local_users(arguments: &Serve) -> Option<LocalUsers> {
 pub(super) fn check_allowed(users: &[u32], overflow: u32) -> Result<(), Error> {
     if users.contains(&overflow) {
         return Err(Error::Usage(format!(
-            "--allow-user {overflow}: the kernel gives this number to every user that it cannot tell here; \
-             run the client as another user, or give it the token (--token-file)"
+            "--allow-user {overflow}: the kernel uses this number for every user that is unknown here; run the \
+                client as another user, or give it the token (--token-file)"
         )));
     }
     Ok(())
@@ -76,12 +76,12 @@ fn read(path: &Path) -> Result<String, Error> {
     let file = File::open(path).map_err(failed)?;
     let facts = file.metadata().map_err(failed)?;
     if !facts.is_file() || facts.mode() & 0o077 != 0 {
-        let message = format!("others can read the token in {name}: chmod 600 {name}");
+        let message = format!("other users can read the token in {name}; run `chmod 600 {name}`");
         return Err(Error::Usage(message));
     }
     if facts.uid() != own_user() && facts.uid() != 0 {
         return Err(Error::Usage(format!(
-            "the token in {name} belongs to user {}, not to this one",
+            "the token in {name} belongs to user {}, not to the user of this server",
             facts.uid()
         )));
     }
@@ -90,8 +90,8 @@ fn read(path: &Path) -> Result<String, Error> {
     let token = text.trim();
     if token.len() < SHORTEST || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(Error::Usage(format!(
-            "the token in {name} is not one: it needs {SHORTEST} printable characters or more; \
-             remove the file, and one is made"
+            "the token in {name} is invalid: it needs at least {SHORTEST} printable characters; remove the file \
+                to have a new one made"
         )));
     }
     Ok(token.to_owned())
@@ -100,7 +100,7 @@ fn read(path: &Path) -> Result<String, Error> {
 /// Who is let in, in a line.
 pub(super) fn describe(arguments: &Serve, users: Option<&LocalUsers>) -> String {
     if arguments.let_anyone_in {
-        return "Whoever reaches these addresses can make this machine send: --let-anyone-in".to_owned();
+        return "Anyone who reaches these addresses can make this machine send (--let-anyone-in)".to_owned();
     }
     let numbers = |users: &LocalUsers| {
         let numbers: Vec<String> = users.allowed.iter().map(ToString::to_string).collect();

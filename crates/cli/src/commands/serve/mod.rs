@@ -229,12 +229,12 @@ impl Keeping {
         let catalogue = Arc::clone(&self.catalogue);
         let keep = move || {
             if let Err(error) = draft.commit(&own(&catalogue), &mut report, &document) {
-                remark(format!("the result of a run could not be kept: {error}"));
+                remark(format!("cannot save the result of a run: {error}"));
             }
         };
         match std::thread::Builder::new().name("keeping".to_owned()).spawn(keep) {
             Ok(thread) => *own(&self.current) = Some(thread),
-            Err(error) => remark(format!("the result of a run could not be kept: {error}")),
+            Err(error) => remark(format!("cannot save the result of a run: {error}")),
         }
     }
 
@@ -269,7 +269,7 @@ impl ConsoleRun for ServedRun {
             Ok(report) if keep => keeping.begin(draft, report, document),
             Ok(_) => {}
             Err(error) => {
-                remark(format!("a run ended badly: {error}"));
+                remark(format!("a run failed: {error}"));
                 name_kept(draft.leave().as_ref());
             }
         }

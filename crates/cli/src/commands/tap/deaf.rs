@@ -49,8 +49,8 @@ impl Deafness {
             ""
         };
         Some(format!(
-            "{} took none of the last {lost} frames: {others}it is a virtual cable whose far end has neither GRO on nor a \
-             program any more; `--back-end packet` forwards to such a cable",
+            "{} refused the last {lost} frames: {others}it is a virtual cable whose far end no longer has GRO \
+                on or an XDP program; `--back-end packet` forwards to such a cable",
             direction.to
         ))
     }
@@ -58,9 +58,7 @@ impl Deafness {
 
 /// Of an interface that is gone.
 pub(super) fn loss(name: &str) -> String {
-    format!(
-        "{name} is gone: what is for it is given up; an interface of that name made anew is taken up when the tap is begun again"
-    )
+    format!("{name} is gone: frames for it are dropped; restart the tap to use a new interface of that name")
 }
 
 #[cfg(test)]
@@ -84,7 +82,7 @@ mod tests {
         assert!(deafness.remarks(&accounts(10, 0)).is_empty());
         assert!(deafness.remarks(&accounts(20, 5)).is_empty(), "it takes some");
         let said = deafness.remarks(&accounts(20, 9));
-        assert!(said.len() == 1 && said[0].starts_with("b took none of the last 4 frames"), "{said:?}");
+        assert!(said.len() == 1 && said[0].starts_with("b refused the last 4 frames"), "{said:?}");
         assert!(deafness.remarks(&accounts(20, 12)).is_empty(), "it is known");
     }
 
@@ -92,7 +90,7 @@ mod tests {
     fn where_the_kernel_says_why_nothing_else_is_supposed() {
         let said = Deafness::default().remarks(&not_taken(0, TapLossCause::Deaf, 7));
         assert!(
-            said.len() == 1 && said[0].contains("took none of the last 7 frames: it is a virtual"),
+            said.len() == 1 && said[0].contains("refused the last 7 frames: it is a virtual"),
             "{said:?}"
         );
         assert!(

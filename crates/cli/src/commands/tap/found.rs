@@ -16,14 +16,14 @@ pub(super) fn status(named: &NamedTap, output: &mut Output) -> Result<Exit, Erro
         return Ok(Exit::Ok);
     }
     if taps.is_empty() {
-        output.line("no taps; `packetrig tap A B` makes one");
+        output.line("no tap is running; `packetrig tap A B` starts one");
     }
     for tap in &taps {
         output.line(format_args!("{}: {}", tap.state.name, condition(tap)));
         tap.gone().iter().for_each(|name| output.line(deaf::loss(name)));
         match tap.accounts()? {
             Some(accounts) => output.text(show::result(&tap.state, &accounts, None)),
-            None => output.line("it left no accounts"),
+            None => output.line("it left no counters"),
         }
     }
     Ok(Exit::Ok)
@@ -33,7 +33,7 @@ pub(super) fn status(named: &NamedTap, output: &mut Output) -> Result<Exit, Erro
 fn condition(tap: &FoundTap) -> String {
     match (tap.is_forwarding(), tap.has_process()) {
         (true, true) => format!("forwarding, process {}", tap.state.process),
-        (true, false) => "forwarding, left to the kernel".to_owned(),
+        (true, false) => "forwarding in the kernel, without a process".to_owned(),
         (false, _) => format!("not forwarding: process {} has died", tap.state.process),
     }
 }
@@ -58,7 +58,10 @@ pub(super) fn stop(named: &NamedTap, output: &mut Output) -> Result<Exit, Error>
         (Some(last), false) => {
             let names = taps.iter().chain([&last]).map(|tap| tap.state.name.as_str());
             let names: Vec<&str> = names.collect();
-            return Err(Error::Usage(format!("which of {}? name one", names.join(", "))));
+            return Err(Error::Usage(format!(
+                "several taps are running: {}; name the one to stop",
+                names.join(", ")
+            )));
         }
     };
     let state = tap.state.clone();

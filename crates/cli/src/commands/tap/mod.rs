@@ -58,7 +58,7 @@ fn begin(arguments: &Arguments, output: &mut Output) -> Result<Exit, Error> {
 
 fn understand(arguments: &Arguments) -> Result<TapSpec, Error> {
     let (Some(a), Some(b)) = (&arguments.a, &arguments.b) else {
-        return Err(Error::Usage("a tap is between two interfaces".into()));
+        return Err(Error::Usage("a tap needs two interfaces: packetrig tap A B".into()));
     };
     let default = arguments.to.map(|mac| mac.0);
     let mirror = |mirror: &MirrorText| MirrorSpec { at: mirror.at.clone(), to: mirror.to.or(default) };
@@ -90,8 +90,13 @@ fn say_start(arguments: &Arguments, state: &TapState) {
     }
     let [a, b] = &state.sides;
     remark(format_args!("tap: {} between {} and {}", state.name, a.location, b.location));
-    let death = if state.fail_closed { "ends with this process" } else { "goes on if this process dies" };
-    remark(format_args!("tap: forwarding on way {}: {}; it {death}", state.way, state.why));
+    let death = if state.fail_closed {
+        "stops when this process dies"
+    } else {
+        "keeps forwarding if this \
+        process dies"
+    };
+    remark(format_args!("tap: forwarding with back end {}: {}; it {death}", state.way, state.why));
 }
 
 /// Leaves it to the kernel, where that can be.
@@ -153,7 +158,7 @@ fn value(state: &TapState, accounts: &TapAccounts, ended: Option<&TapEnd>) -> se
 fn judge(ended: &TapEnd) -> Exit {
     let style = Style::of_remarks();
     for rule in &ended.imbalances {
-        remark(format_args!("{} the accounts do not balance: {rule}", style.bad("error:")));
+        remark(format_args!("{} the counters do not balance: {rule}", style.bad("error:")));
     }
     let written = recorded::judge(ended.recorded.as_ref());
     if ended.imbalances.is_empty() { written } else { Exit::Inconclusive }

@@ -183,14 +183,22 @@ impl LogCheck {
 pub fn check(directory: &Path, tap: Option<(&Path, &str)>) -> Result<LogCheck, Error> {
     let entries = LogIndex::read(directory)?;
     if entries.is_empty() {
-        return Err(Error::Damaged { path: index_of(directory), why: "there is no log here".into() });
+        return Err(Error::Damaged {
+            path: index_of(directory),
+            why: "not found, so this is not the directory of \
+            a log; name the directory given to `packetrig log --into`"
+                .into(),
+        });
     }
     let mut checked = LogCheck::default();
     if let Some((path, text)) = tap {
         let books = serde_json::from_str(text).ok().and_then(|value: Value| books(&value));
-        let why = || Error::Damaged {
+        let why = || {
+            Error::Damaged {
             path: path.to_owned(),
-            why: "no directions of one tap and one mirror in it".into(),
+            why: "it does not hold the counters of one tap with one mirror; write it with `packetrig tap status \
+                NAME --json`".into(),
+        }
         };
         checked.tap = Some(books.ok_or_else(why)?);
     }

@@ -32,7 +32,7 @@ pub const NAME: &str = "log";
 #[non_exhaustive]
 pub enum Error {
     /// User: another log is kept there.
-    #[error("{} is the directory of a log that is running", .0.display())]
+    #[error("{} is in use by a running log; stop that log, or choose another directory", .0.display())]
     InUse(PathBuf),
     /// World: the disk refused.
     #[error("cannot {what} {}: {source}", path.display())]
@@ -53,7 +53,8 @@ pub enum Error {
         why: String,
     },
     /// World: there is too little room to begin with.
-    #[error("{} has {free} bytes free, and a file of the log may take {wanted}", path.display())]
+    #[error("{} has only {free} bytes free, but one file of the log needs {wanted}; free some space, or lower \
+        --rotate-size", path.display())]
     NoRoom {
         /// Where.
         path: PathBuf,

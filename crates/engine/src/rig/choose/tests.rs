@@ -78,7 +78,10 @@ fn reasons_name_loads_rates_and_obstacles() {
     };
     let no_bpf = PortAbilities { no_bpf: Some("no rights".into()), ..able() };
     assert!(why(&needs(SLOW), &able(), &[]).starts_with("the default"));
-    assert!(why(&needs(FAST), &able(), &[]).starts_with("10000000 frames/s asked for, more than the 200000"));
+    assert!(
+        why(&needs(FAST), &able(), &[])
+            .starts_with("the plan asks for 10000000 frames/s, more than the 200000")
+    );
     assert!(why(&needs(FAST), &no_bpf, &[]).ends_with("but no rights"));
     let limits = [limit(BackEnd::Packet, 64, 300_000), limit(BackEnd::Xdp, 64, 2_000_000)];
     let calibrated = why(&needs(SLOW), &able(), &limits);

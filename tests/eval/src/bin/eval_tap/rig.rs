@@ -155,7 +155,7 @@ impl Rig {
         let mut arguments = vec!["tap", &a, &b, "--mirror", &mirror, "--to", TO, "--back-end", way];
         arguments.extend(["--name", &self.name, "--json"]);
         let mut tap = Running::start(&arguments, "");
-        tap.await_remark("forwarding on way");
+        tap.await_remark("forwarding with back end");
         self.tap = Some(tap);
     }
 
