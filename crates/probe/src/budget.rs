@@ -11,14 +11,14 @@ pub enum BudgetExceeded {
     /// Too many probes.
     #[error("at most {} probes/s (bursts of {}) are allowed to this target; send more slowly, or raise the \
         limit in the permit file", .0.probes_per_s, .0.burst)]
-    Probes(Limits),
+    Probes(TargetLimits),
     /// Too many bits.
     #[error("at most {} bit/s (bursts of {} probes) are allowed to this target; send more slowly, or raise the \
         limit in the permit file", .0.bits_per_s, .0.burst)]
-    Bits(Limits),
+    Bits(TargetLimits),
     /// Too many in all.
     #[error("at most {} probes in all are allowed to this target; send fewer, or raise the limit in the permit file", .0.most)]
-    Most(Limits),
+    Most(TargetLimits),
 }
 
 /// See the module. Quantities are in nanoseconds of waiting, so that nothing is rounded.

@@ -47,22 +47,25 @@ pub fn choose(
         let all = found.map_or(&[][..], |found| &found.mechanisms);
         all.iter().find(|exact| exact.mechanism == wanted).map(|exact| exact.p99_ns)
     };
-    match (exactness(Mechanism::Spin), exactness(Mechanism::Gate)) {
+    match (exactness(ReleaseMechanism::Spin), exactness(ReleaseMechanism::Gate)) {
         (Some(spin), Some(gate)) if spin <= gate.saturating_mul(2) => (
-            Mechanism::Spin,
+            ReleaseMechanism::Spin,
             format!("calibrated: the p99 timing error is {spin} ns with spin, {gate} ns with gate"),
         ),
-        (Some(_), Some(_)) if !can(Mechanism::Gate) => {
-            (Mechanism::Spin, "the calibration prefers gate, which does not work here".into())
+        (Some(_), Some(_)) if !can(ReleaseMechanism::Gate) => {
+            (ReleaseMechanism::Spin, "the calibration prefers gate, which does not work here".into())
         }
         (Some(spin), Some(gate)) => (
-            Mechanism::Gate,
+            ReleaseMechanism::Gate,
             format!(
                 "calibrated: the p99 timing error is {gate} ns with gate, less than half \
                 of {spin} ns with spin"
             ),
         ),
-        _ => (Mechanism::Spin, "the default; `packetrig probe calibrate` compares it with the others".into()),
+        _ => (
+            ReleaseMechanism::Spin,
+            "the default; `packetrig probe calibrate` compares it with the others".into(),
+        ),
     }
 }
 

@@ -15,7 +15,6 @@ use crate::error::Error;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use packetrig_fleet::fabric::{self, Delivery, Incoming, Records, SegmentId};
 use packetrig_fleet::message::Watermark;
-use packetrig_fleet::term::TermWatch;
 use packetrig_fleet::{NodeName, RunId};
 use packetrig_stats::result::NodeResult;
 use packetrig_units::Nanos;
@@ -159,97 +158,6 @@ impl Drop for Collector {
             // What was not confirmed comes again to the next one.
             drop(thread.join());
         }
-    }
-}
-
-/// What has to be known to read the results of others.
-pub(super) struct OtherRuns<R> {
-    pub(super) records: R,
-    pub(super) watch: TermWatch,
-    /// Those too that the shelf does not know.
-    pub(super) reads_all: bool,
-}
-
-/// Which runs are read.
-struct RunReading<I, R> {
-    incoming: I,
-    others: OtherRuns<R>,
-    /// This controller's own, the latest last.
-    wanted: VecDeque<RunId>,
-    read: BTreeSet<RunId>,
-    /// When to look next for what nobody reads.
-    look_at: Option<MonoTime>,
-    /// The last look has found nothing of what is read here.
-    is_drained: Arc<AtomicBool>,
-}
-
-impl<I: Incoming, R: Records> RunReading<I, R> {
-    /// Reads what is wanted and not read yet; what could not be done is tried again.
-    fn follow(&mut self, wishes: &Receiver<RunId>, shelf: &dyn Shelf) {
-        self.wanted.extend(wishes.try_iter());
-        while self.wanted.len() > OWN_RUNS {
-            let oldest = self.wanted.pop_front().filter(|run| !self.wanted.contains(run));
-            if let Some(oldest) = oldest.filter(|run| self.read.remove(run)) {
-                self.incoming.leave_run(&oldest);
-            }
-        }
-        for run in self.wanted.clone() {
-            if !self.read.contains(&run) {
-                self.read_run(&run).unwrap_or(());
-            }
-        }
-        if self.look_at.is_none_or(|at| now() >= at) {
-            let every = if self.others.reads_all { LOOK_TO_COLLECT } else { LOOK_FOR_LATE };
-            self.look_at = Some(now() + every);
-            self.read_late(shelf).unwrap_or(());
-        }
-    }
-
-    fn read_late(&mut self, shelf: &dyn Shelf) -> Result<(), fabric::Error> {
-        let waiting = self.incoming.waiting_runs()?;
-        for run in waiting.keys() {
-            if !self.read.contains(run) && (shelf.knows(run) || self.others.may_be_read(run)?) {
-                self.read_run(run)?;
-            }
-        }
-        let is_drained = waiting.keys().all(|run| !self.read.contains(run));
-        self.is_drained.store(is_drained, Ordering::Release);
-        Ok(())
-    }
-
-    /// In place of controllers that are not at work any more.
-    fn read_run(&mut self, run: &RunId) -> Result<(), fabric::Error> {
-        let mut gone = BTreeSet::new();
-        loop {
-            match self.incoming.read_run(run, &gone) {
-                Err(fabric::Error::Taken(reader)) if !gone.contains(&reader.0) => {
-                    if self.others.is_at_work(&reader.0)? {
-                        return Ok(());
-                    }
-                    gone.insert(reader.0);
-                }
-                Err(error) => return Err(error),
-                Ok(()) => {
-                    self.read.insert(run.clone());
-                    return Ok(());
-                }
-            }
-        }
-    }
-}
-
-impl<R: Records> OtherRuns<R> {
-    /// Whether results of a run that the shelf does not know may be read here. What claims to be of a run that no controller ever
-    /// began belongs to nobody, and must not fill the store. A run that has not ended is read by whoever ends it.
-    fn may_be_read(&mut self, run: &RunId) -> Result<bool, fabric::Error> {
-        let Some(found) = self.records.get(&RunRecord::key(run))? else { return Ok(true) };
-        let record = serde_json::from_slice::<RunRecord>(&found.value).ok();
-        Ok(self.reads_all && record.is_none_or(|record| !record.is_unfinished()))
-    }
-
-    fn is_at_work(&mut self, controller: &str) -> Result<bool, fabric::Error> {
-        let seen = self.watch.look_up(&mut self.records, controller, &process::exists, now())?;
-        Ok(seen.state.holds())
     }
 }
 

@@ -1,6 +1,8 @@
 //! Runs on several nodes in one process, on a data plane without frames.
 
-use super::{Charge, Fleet, Shelf, ShelfError, Shelved};
+use super::{
+    Charge, Fleet, PartUpdate, ReceivedSegment, ResultStore, ResultStoreError, StoredBatch, StoredPart,
+};
 use crate::supervisor::Watch;
 use crate::uplink::Uplink;
 use crate::{DataPlane, Error, Membership, Planes, Prepared, RunOptions, Site, run_on, serve_fleet};

@@ -197,7 +197,9 @@ fn what_cannot_be_is_refused_by_path() {
     }
     let changed = |from: &str, to: &str| error(&DEVICES.replace(from, to));
     assert_eq!(changed("name: v4b", "name: v4a").path, "devices[1].ethernets[0].ipv4_addresses[0].name");
-    assert!(changed("name: inner", "name: e1").message.contains("already the name of devices[0].ethernets[0]"));
+    assert!(
+        changed("name: inner", "name: e1").message.contains("already the name of devices[0].ethernets[0]")
+    );
     assert_eq!(changed("02:00:00:00:00:02", "01:00:00:00:00:02").path, "devices[1].ethernets[0].mac");
     assert_eq!(changed("{port_name: p2}", "{lag_name: l}").path, "devices[1].ethernets[0].connection");
     assert_eq!(changed("- name: d2", "- name: d2\n  bgp: {router_id: 1.1.1.1}").path, "devices[1].bgp");

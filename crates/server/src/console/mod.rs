@@ -184,7 +184,7 @@ impl<R: RunSource> TestConsole<R> {
         let captured: BTreeSet<usize> = captures.flat_map(|capture| capture.ports.iter().copied()).collect();
         let bare = ports.iter().find(|port| !captured.contains(port)).filter(|_| !names.is_empty());
         if let Some(name) = bare.and_then(|port| Some(&view.plan.as_ref()?.ports[*port].name)) {
-            return Err(Refusal::validation(format!("captures: no capture includes port `{name}`")));
+            return Err(TesterRefusal::validation(format!("captures: no capture includes port `{name}`")));
         }
         Ok(ports.into_iter().filter(|port| captured.contains(port)).collect())
     }
@@ -385,8 +385,10 @@ impl<R: RunSource> Tester for TestConsole<R> {
             let live = view.live();
             ports.first().and_then(|port| live.captured(*port)).map(str::to_owned)
         };
-        let file = file.ok_or_else(|| Refusal::internal(format!("there is no capture of port {port}")))?;
-        let unreadable = |error: std::io::Error| Refusal::internal(format!("cannot read {file}: {error}"));
+        let file =
+            file.ok_or_else(|| TesterRefusal::internal(format!("there is no capture of port {port}")))?;
+        let unreadable =
+            |error: std::io::Error| TesterRefusal::internal(format!("cannot read {file}: {error}"));
         let open = std::fs::File::open(&file).map_err(unreadable)?;
         Ok(match part {
             CapturePart::All => {

@@ -106,7 +106,7 @@ impl tonic::server::StreamingService<Bytes> for RpcHandler {
                     Box::pin(slices.map(|piece| match piece {
                         Ok(piece) => Ok(slice(&piece)),
                         Err(error) => {
-                            Err(status(&Refusal::internal(format!("the capture ended early: {error}"))))
+                            Err(status(&TesterRefusal::internal(format!("the capture ended early: {error}"))))
                         }
                     }))
                 }

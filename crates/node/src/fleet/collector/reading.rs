@@ -11,7 +11,7 @@ use crossbeam_channel::Receiver;
 use packetrig_fleet::RunId;
 use packetrig_fleet::controller::RunRecord;
 use packetrig_fleet::fabric::{self, Incoming, Record, Records};
-use packetrig_fleet::reign::{ReignRecord, ReignWatch};
+use packetrig_fleet::term::{TermRecord, TermWatch};
 use packetrig_sys::process;
 use packetrig_units::{MonoTime, Nanos};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -34,7 +34,7 @@ const LOOK_OFTEN: Nanos = Nanos::from_millis(500);
 /// What has to be known to read the results of others.
 pub(in super::super) struct OtherRuns<R> {
     pub(in super::super) records: R,
-    pub(in super::super) watch: ReignWatch,
+    pub(in super::super) watch: TermWatch,
     /// Those too that the store does not know.
     pub(in super::super) reads_all: bool,
 }
@@ -242,9 +242,9 @@ impl<R: Records> OtherRuns<R> {
     }
 
     fn is_at_work(&mut self, controller: &str) -> Result<bool, fabric::Error> {
-        let found = self.records.get(&ReignRecord::key(controller))?;
+        let found = self.records.get(&TermRecord::key(controller))?;
         let record = found.and_then(|found| {
-            Some((serde_json::from_slice::<ReignRecord>(&found.value).ok()?, found.revision))
+            Some((serde_json::from_slice::<TermRecord>(&found.value).ok()?, found.revision))
         });
         let seen = record.as_ref().map(|(record, revision)| (record, *revision));
         Ok(self.watch.look(controller, seen, &process::exists, now()).holds())

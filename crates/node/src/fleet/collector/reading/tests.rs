@@ -4,7 +4,7 @@ use crossbeam_channel::{Sender, unbounded};
 use packetrig_fleet::NodeName;
 use packetrig_fleet::fabric::{Delivery, Fabric, Outgoing, SegmentId};
 use packetrig_fleet::local::{Local, LocalIncoming, LocalRecords};
-use packetrig_fleet::reign::{Identity, ReignTerms};
+use packetrig_fleet::term::{Identity, TermTimes};
 use std::sync::{Mutex, MutexGuard};
 
 /// What was asked of a fabric.
@@ -100,7 +100,7 @@ impl Bench {
             broken: None,
             is_nearly_full: false,
         };
-        let watch = ReignWatch::new(&identity("me"), ReignTerms::default());
+        let watch = TermWatch::new(&identity("me"), TermTimes::default());
         let others = OtherRuns { records: fabric.records().unwrap(), watch, reads_all: false };
         let reading = RunReading::new(incoming, others, Arc::default());
         Self { fabric, reading, wanted_runs: unbounded(), store: Known::default() }
@@ -229,9 +229,9 @@ fn a_late_run_that_never_ends_gives_its_place_to_others() {
 #[test]
 fn what_a_controller_at_work_reads_is_left_to_it() {
     let mut bench = Bench::new();
-    let record = ReignRecord { holder: identity("other"), since_wall_ns: 0, is_over: false };
+    let record = TermRecord { holder: identity("other"), since_wall_ns: 0, is_over: false };
     let value = serde_json::to_vec(&record).unwrap();
-    bench.fabric.records().unwrap().create(&ReignRecord::key("other"), &value).unwrap();
+    bench.fabric.records().unwrap().create(&TermRecord::key("other"), &value).unwrap();
     let mut other = bench.fabric.incoming("other").unwrap();
     for (name, reader) in [("theirs", Some(&mut other)), ("mine", None)] {
         bench.store.0.insert(run(name));
