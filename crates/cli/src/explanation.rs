@@ -18,7 +18,7 @@ pub(crate) fn render(explanation: &PlanExplanation, assumed: &[String], style: S
     text.extend(
         assumed
             .iter()
-            .map(|port| format!("port {port} does not tell its link speed: 10 Gbit/s is assumed\n")),
+            .map(|port| format!("port {port} does not report its link speed: 10 Gbit/s is assumed\n")),
     );
     text
 }

@@ -219,7 +219,7 @@ fn explain_names_the_speed_it_assumes() {
     let ended = packetrig_with_input(&["plan", "explain", "-"], text.as_bytes());
     assert_eq!(ended.code, 0, "{}", ended.remarks);
     assert!(
-        ended.results.contains("port tx does not tell its link speed: 10 Gbit/s is assumed"),
+        ended.results.contains("port tx does not report its link speed: 10 Gbit/s is assumed"),
         "{}",
         ended.results
     );

@@ -107,10 +107,10 @@ fn text(found: &[FoundMechanism]) -> String {
     let header = [
         "us",
         "arrived",
-        "instant to arrival p50",
+        "deadline to arrival p50",
         "p99",
         "most",
-        "distance off p99",
+        "spacing error p99",
         "release to arrival p50",
         "driver to arrival p50",
         "out of order",

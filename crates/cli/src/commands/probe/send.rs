@@ -169,9 +169,9 @@ fn text(header: &ProbeHeader, summary: &ReleaseSummary) -> String {
         header.why
     );
     let rows = [
-        ("instant to departure", summary.release_error_ns),
-        ("distance off by", summary.spacing_error_ns),
-        ("stamp off by at most", summary.stamp_bound_ns),
+        ("deadline to departure", summary.release_error_ns),
+        ("spacing error", summary.spacing_error_ns),
+        ("timestamp error at most", summary.stamp_bound_ns),
     ];
     let row = |(name, spread): (&str, Option<ErrorSpread>)| {
         spread.map(|s| {
