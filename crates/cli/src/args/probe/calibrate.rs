@@ -22,7 +22,7 @@ pub(crate) struct CalibrateProbes {
     pub(crate) gap: Nanos,
     /// Calibrate only these mechanisms [default: all that work here]
     #[arg(long, value_name = "NAME", num_args = 1..)]
-    pub(crate) mechanism: Vec<Mechanism>,
+    pub(crate) mechanism: Vec<ReleaseMechanism>,
     /// Write the calibration to this file. `--mechanism auto` reads only the default file,
     /// $XDG_DATA_HOME/packetrig/probe.json
     #[arg(long, value_name = "FILE")]

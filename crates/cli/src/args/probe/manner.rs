@@ -45,7 +45,7 @@ pub(crate) enum Wish {
     /// Choose by calibration.
     Auto,
     /// Use this mechanism.
-    Only(Mechanism),
+    Only(ReleaseMechanism),
 }
 
 impl std::str::FromStr for Wish {

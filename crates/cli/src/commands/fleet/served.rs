@@ -58,13 +58,13 @@ impl FleetRigs {
     }
 
     /// Takes the nodes of a configuration, and ends what others left on them. Gives the name of the controller.
-    fn lead(&self, plan: &Plan, run: &RunId) -> Result<String, Refusal> {
+    fn lead(&self, plan: &Plan, run: &RunId) -> Result<String, TesterRefusal> {
         let mut fleet = self.own_fleet();
         let leftovers = match fleet.lead(plan, run, &mut patience(false)) {
             // This machine stood still for so long that another controller has ended this one's part. It begins anew.
             Err(packetrig_node::Error::LeadershipLost) => {
                 let anew = open(&self.place, &self.shelf, Policies::default(), LateResults::OfKnownRuns);
-                *fleet = anew.map_err(|error| Refusal::internal(error.chain()))?;
+                *fleet = anew.map_err(|error| TesterRefusal::internal(error.chain()))?;
                 fleet.lead(plan, run, &mut patience(false))
             }
             led => led,

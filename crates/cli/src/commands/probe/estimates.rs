@@ -205,8 +205,8 @@ impl Inquiry<'_> {
     fn words(&self, estimate: &RateEstimate, trains: &TrainSender<'_>, why: &str) -> String {
         let rate = |bits: f64| scaled(bits, "bit/s");
         let way = match trains.arrival {
-            Arrival::Far => "of the forward direction",
-            Arrival::Near => "of the narrower direction",
+            ArrivalRule::Far => "of the forward direction",
+            ArrivalRule::Near => "of the narrower direction",
         };
         let quality = &estimate.quality;
         let mut lines = vec![format!(

@@ -66,9 +66,11 @@ pub(super) fn summary(header: &ProbeHeader, outcome: &LineOutcome) -> String {
 /// Why a series ended before its time; nothing if it did not.
 pub(super) fn end(end: &LineEnd) -> Option<String> {
     match end {
-        End::Done | End::Stopped => None,
-        End::Lossy => Some("too many probes are lost; the permit file can allow more (loss_percent)".into()),
-        End::Prohibited => {
+        LineEnd::Done | LineEnd::Stopped => None,
+        LineEnd::Lossy => {
+            Some("too many probes are lost; the permit file can allow more (loss_percent)".into())
+        }
+        LineEnd::Prohibited => {
             Some("a host on the path forbids these probes (administratively prohibited)".into())
         }
         LineEnd::Limits(exceeded) => Some(exceeded.to_string()),

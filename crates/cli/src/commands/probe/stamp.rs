@@ -160,7 +160,7 @@ pub(super) fn key(file: &Path) -> Result<SessionKey, Error> {
     let name = file.display().to_string();
     let text =
         std::fs::read_to_string(file).map_err(|source| Error::ReadFile { name: name.clone(), source })?;
-    Key::from_text(&text).ok_or_else(|| {
+    SessionKey::from_text(&text).ok_or_else(|| {
         Error::Usage(format!("{name} holds no valid key; write at least 16 bytes in hexadecimal"))
     })
 }
