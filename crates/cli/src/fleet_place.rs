@@ -230,7 +230,10 @@ impl FleetPlace {
             match place.authority().and_then(|authority| Ok(authority.controller()?)) {
                 Ok((credentials, _)) => fabric.renew(&credentials.certificate),
                 Err(error) => {
-                    remark(format_args!("cannot renew the certificate of this controller: {}", error.chain()))
+                    remark(format_args!(
+                        "cannot renew the certificate of this controller: {}",
+                        error.chain()
+                    ));
                 }
             }
         };
