@@ -98,7 +98,7 @@ mod tests {
         let error = Error::call("socket", "eth1", std::io::Error::from_raw_os_error(libc::EPERM));
         assert!(error.is_permission());
         let text = error.with_rights("run as root").to_string();
-        assert!(text.starts_with("socket on eth1: ") && text.ends_with("(run as root)"), "{text}");
+        assert!(text.starts_with("socket failed on eth1: ") && text.ends_with("; run as root"), "{text}");
     }
 
     #[test]

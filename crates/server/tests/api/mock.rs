@@ -260,7 +260,7 @@ impl Tester for Mock {
             "long" => Box::new(std::io::repeat(7).take(LONG)),
             "empty" => Box::new(std::io::empty()),
             "broken" => Box::new(Broken),
-            "ended early" => Box::new(std::io::repeat(7).take(1 << 20).chain(Broken)),
+            "breaks off" => Box::new(std::io::repeat(7).take(1 << 20).chain(Broken)),
             "sliced" => Box::new(Cursor::new(format!("{part:?}"))),
             other => return Err(TesterRefusal::validation(format!("port_name: there is no port `{other}`"))),
         };
