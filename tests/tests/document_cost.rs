@@ -4,7 +4,7 @@
 //! many that are the same.
 
 use packetrig_engine::tap::{TapAccounts, TapState};
-use packetrig_fleet::permit::Permit;
+use packetrig_fleet::permit::LendingPermit;
 use packetrig_plan::Plan;
 use packetrig_probe::permit::ProbePermit as TargetPermit;
 use packetrig_tests::fuzz::cost::assert_proportional;
@@ -89,7 +89,7 @@ fn plans_with_long_headers_values_and_nesting() {
 
 #[test]
 fn permits_with_many_ports_networks_and_targets() {
-    let read = |text: &str| drop(Permit::read(text));
+    let read = |text: &str| drop(LendingPermit::read(text));
     let ports =
         |n: usize| repeat(n, |at| format!("[[port]]\ninterface = \"eth{at}\"\nlabels = [\"l{at}\"]\n"));
     assert_proportional("ports that are lent", ports, read);

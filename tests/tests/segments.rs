@@ -8,8 +8,8 @@ use packetrig_stats::counts::StreamTxCounts;
 use packetrig_stats::latency::Latency;
 use packetrig_stats::result::{CountSample, NodeResult, SendResult};
 use packetrig_stats::series::RateSeries;
-use packetrig_store::spool::{Key, Kind, Segment, value};
-use packetrig_store::{Catalogue, ReportSize};
+use packetrig_store::spool::{ResultSegment, SegmentKey, SegmentKind, value};
+use packetrig_store::{ReportSize, RunCatalogue};
 use packetrig_sys::memory::MeteredAllocator;
 use packetrig_tests::fuzz;
 use packetrig_units::Nanos;
@@ -92,14 +92,16 @@ fn bytes_that_unpack_without_end_take_next_to_nothing() {
 fn cost_of_storing(segments: u64) -> u64 {
     // In memory: what the disk takes for each is the same at any number.
     let place = tempfile::tempdir_in("/dev/shm").expect("memory for files");
-    let catalogue = Catalogue::open(place.path()).expect("there is room");
+    let catalogue = RunCatalogue::open(place.path()).expect("there is room");
     let run = RunId("r".to_owned());
     let draft = catalogue.begin(run.clone(), ReportSize::default()).expect("there is room");
     let node = NodeName("a".to_owned());
     let store = |number: u64| {
-        let kind = if number + 1 == segments { Kind::End } else { Kind::Interval };
-        let segment = Segment { kind, name: String::new(), offset: 0, last: true, payload: vec![b'x'; 64] };
-        let bytes = segment.encode(&Key { run: run.clone(), attempt: 1, number }).expect("there is room");
+        let kind = if number + 1 == segments { SegmentKind::End } else { SegmentKind::Interval };
+        let segment =
+            ResultSegment { kind, name: String::new(), offset: 0, last: true, payload: vec![b'x'; 64] };
+        let bytes =
+            segment.encode(&SegmentKey { run: run.clone(), attempt: 1, number }).expect("there is room");
         let id = SegmentId { run: run.clone(), attempt: 1, node: node.clone(), number };
         draft.store_segment(&catalogue, &id, &bytes, 1).expect("there is room");
         catalogue.watermark(&run, 1, &node).expect("there is room");

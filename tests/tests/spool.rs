@@ -2,13 +2,15 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use packetrig_fleet::RunId;
-use packetrig_store::spool::{Entry, Error, Kind, Limits, Recovered, Segment, Spool};
+use packetrig_store::spool::{
+    Error, JournalEntry, RecoveredParts, ResultSegment, ResultSpool, SegmentKind, SpoolLimits,
+};
 use packetrig_tests::small_disk::SmallDisk;
 use std::path::Path;
 
-fn open(place: &Path) -> Spool {
+fn open(place: &Path) -> ResultSpool {
     // The limits promise more than there is, and nobody says how much is free.
-    Spool::open(place, Limits { bytes: 1 << 40, keep_free: 0 }, Box::new(|_| None)).unwrap()
+    ResultSpool::open(place, SpoolLimits { bytes: 1 << 40, keep_free: 0 }, Box::new(|_| None)).unwrap()
 }
 
 #[test]
@@ -18,7 +20,7 @@ fn a_full_disk_is_told_costs_nothing_that_was_kept_and_the_end_follows() {
     let mut journal = spool.journal(&run, 1).unwrap();
     let mut kept = 0;
     let error = loop {
-        match journal.append(Entry::Result, &[7; 3000]) {
+        match journal.append(JournalEntry::Result, &[7; 3000]) {
             Ok(number) => kept = number + 1,
             Err(error) => break error,
         }
@@ -29,18 +31,18 @@ fn a_full_disk_is_told_costs_nothing_that_was_kept_and_the_end_follows() {
     assert!(matches!(error, Error::DiskFull(_)), "{error}");
     assert!(!spool.is_finished(&run, 1));
     for pending in spool.pending(usize::MAX) {
-        Segment::decode(&pending.key, &spool.read(&pending.key).unwrap()).unwrap();
+        ResultSegment::decode(&pending.key, &spool.read(&pending.key).unwrap()).unwrap();
     }
     assert_eq!(spool.pending(usize::MAX).len() as u64, kept);
 
     // The agent is started again while the disk is still full.
     drop(spool);
     let spool = open(disk.path());
-    assert_eq!(spool.recovered(), Recovered { waiting: kept, torn: 0, cut_short: 1 });
+    assert_eq!(spool.recovered(), RecoveredParts { waiting: kept, torn: 0, cut_short: 1 });
     assert!(!spool.is_finished(&run, 1));
     spool.release(&run, 1, kept).unwrap();
     assert_eq!(spool.finished(&run, 1), Some(kept + 1), "the End that was owed");
-    assert_eq!(spool.pending(9).iter().map(|pending| pending.kind).collect::<Vec<_>>(), [Kind::End]);
+    assert_eq!(spool.pending(9).iter().map(|pending| pending.kind).collect::<Vec<_>>(), [SegmentKind::End]);
     spool.release(&run, 1, kept + 1).unwrap();
     assert_eq!((spool.pending(1), spool.used()), (vec![], 0));
 }
@@ -53,9 +55,9 @@ fn the_counts_of_a_run_find_room_on_a_disk_that_others_have_filled() {
     let others = disk.path().join("others");
     let filled = std::fs::write(&others, vec![1; 8 << 20]).unwrap_err();
     assert_eq!(filled.kind(), std::io::ErrorKind::StorageFull);
-    let error = journal.append(Entry::Interval, &[1; 3000]).unwrap_err();
+    let error = journal.append(JournalEntry::Interval, &[1; 3000]).unwrap_err();
     assert!(matches!(error, Error::DiskFull(_)), "what is not the result has no claim to it: {error}");
-    journal.append(Entry::Result, &vec![2; 30_000]).unwrap();
+    journal.append(JournalEntry::Result, &vec![2; 30_000]).unwrap();
     journal.end(None).unwrap();
     assert!(spool.is_finished(&run, 1));
     // The next run would find none, and is not begun.

@@ -3,8 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use packetrig_engine::xdp::{HeaderListener, XdpTapOptions};
-use packetrig_flow::parse::{ParseOptions, Parser, unified};
-use packetrig_flow::{Ignored, Packet, flags};
+use packetrig_flow::parse::{FrameParser, ParseOptions, unified};
+use packetrig_flow::{IgnoredReason, PacketInfo, flags};
 use packetrig_sys::clock;
 use packetrig_sys::packet::{TxOptions, TxRing};
 use packetrig_sys::xdp::{self, meter};
@@ -29,13 +29,13 @@ struct Pair {
 
 impl Pair {
     /// What the program's side makes of a frame. Fragments are compared without what came before.
-    fn through_program(&mut self, frame: &[u8]) -> Result<Packet, Ignored> {
+    fn through_program(&mut self, frame: &[u8]) -> Result<PacketInfo, IgnoredReason> {
         let mut answer = None;
         let tally = &mut self.tally;
         self.trial
             .run(frame, &mut |put| {
                 assert_eq!(put.full_len, frame.len());
-                let mut packet = Packet { outer_source: [9; 16], flags: 0xff, ..Packet::default() };
+                let mut packet = PacketInfo { outer_source: [9; 16], flags: 0xff, ..PacketInfo::default() };
                 answer = Some(if put.is_header {
                     tally.records += 1;
                     assert!(unified::LENGTHS.contains(&put.bytes.len()));
@@ -44,7 +44,9 @@ impl Pair {
                 } else {
                     tally.beginnings += 1;
                     assert_eq!(put.bytes, &frame[..frame.len().min(meter::BEGINNING as usize)]);
-                    Parser::new(options()).parse(put.bytes, put.full_len, 1, 2, &mut packet).map(|()| packet)
+                    FrameParser::new(options())
+                        .parse(put.bytes, put.full_len, 1, 2, &mut packet)
+                        .map(|()| packet)
                 });
             })
             .unwrap();
@@ -52,8 +54,9 @@ impl Pair {
     }
 
     fn compare(&mut self, frame: &[u8]) {
-        let mut packet = Packet::default();
-        let parsed = Parser::new(options()).parse(frame, frame.len(), 1, 2, &mut packet).map(|()| packet);
+        let mut packet = PacketInfo::default();
+        let parsed =
+            FrameParser::new(options()).parse(frame, frame.len(), 1, 2, &mut packet).map(|()| packet);
         let mut program = self.through_program(frame);
         if let (Ok(packet), Ok(parsed)) = (&mut program, &parsed)
             && frame.len() > meter::BEGINNING as usize
@@ -146,17 +149,17 @@ fn headers_of_a_cable_are_those_of_the_frames() {
         ring.reap();
     }
     let mut expected = Vec::new();
-    let mut parser = Parser::new(options_whole());
+    let mut parser = FrameParser::new(options_whole());
     for frame in corpus.iter().cycle().take(ROUNDS * corpus.len()) {
-        let mut packet = Packet::default();
+        let mut packet = PacketInfo::default();
         assert_eq!(parser.parse(frame, frame.len(), 0, 0, &mut packet), Ok(()));
         expected.push(packet);
     }
-    let (mut got, mut records, mut parser) = (Vec::new(), 0, Parser::new(options_whole()));
+    let (mut got, mut records, mut parser) = (Vec::new(), 0, FrameParser::new(options_whole()));
     let deadline = clock::monotonic_ns() + PATIENCE_NS;
     while got.len() < expected.len() && clock::monotonic_ns() < deadline {
         headers.receive(1000, &mut |header| {
-            let mut packet = Packet::default();
+            let mut packet = PacketInfo::default();
             if header.is_record {
                 assert!(unified::read(header.bytes, header.full_len, 0, 0, &mut packet));
             } else if parser.parse(header.bytes, header.full_len, 0, 0, &mut packet).is_err() {

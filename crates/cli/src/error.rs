@@ -2,7 +2,7 @@
 
 use crate::exit::Exit;
 use crate::output::{Style, remark};
-use packetrig_fleet::outcome::Blame;
+use packetrig_fleet::outcome::FaultOwner;
 use std::error::Error as _;
 use std::io;
 
@@ -305,9 +305,9 @@ fn of_run(error: &packetrig_node::Error) -> Exit {
         Node::Plan(_) => Exit::Plan,
         Node::Engine(error) => of_engine(error),
         Node::Failed { fault } => match fault.blame {
-            Blame::User => Exit::Plan,
-            Blame::World | Blame::Peer => Exit::World,
-            Blame::Bug => Exit::Bug,
+            FaultOwner::User => Exit::Plan,
+            FaultOwner::World | FaultOwner::Peer => Exit::World,
+            FaultOwner::Bug => Exit::Bug,
         },
         Node::NotPermitted(_) => Exit::Usage,
         Node::NodesTaken(_)

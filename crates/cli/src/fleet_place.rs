@@ -15,10 +15,10 @@ use packetrig_fleet::NodeName;
 use packetrig_fleet::history::{NodeEntry, NodeEvent, NodeRun};
 use packetrig_fleet::members::MemberRow;
 use packetrig_fleet::report::RunReport;
-use packetrig_nats::authority::Authority;
+use packetrig_nats::authority::FleetAuthority;
 use packetrig_nats::broker::BrokerHealth;
-use packetrig_nats::{Access, NatsFabric};
-use packetrig_node::fleet::{KnownNodes, Roster};
+use packetrig_nats::{NatsFabric, ServerAccess};
+use packetrig_node::fleet::{FleetRoster, KnownNodes};
 use packetrig_store::NodeHistory;
 use packetrig_sys::clock::{self, state};
 use packetrig_sys::private_files;
@@ -169,8 +169,8 @@ impl FleetPlace {
         self.note_history(of_nodes.map(|(node, run)| (node, NodeEvent::Run(run))).collect());
     }
 
-    pub(crate) fn authority(&self) -> Result<Authority, Error> {
-        Ok(Authority::open(&self.0.join("authority"))?)
+    pub(crate) fn authority(&self) -> Result<FleetAuthority, Error> {
+        Ok(FleetAuthority::open(&self.0.join("authority"))?)
     }
 
     pub(crate) fn addresses(&self) -> Result<Addresses, Error> {
@@ -182,7 +182,7 @@ impl FleetPlace {
     }
 
     /// Who belongs to the fleet, with what is known of each. What cannot be read is learnt anew.
-    pub(crate) fn roster(&self) -> Result<Roster, Error> {
+    pub(crate) fn roster(&self) -> Result<FleetRoster, Error> {
         let file = self.0.join("nodes.json");
         let known = fs::read(&file).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
         let keep = Box::new(move |known: &KnownNodes| {
@@ -194,7 +194,7 @@ impl FleetPlace {
         let all = self.authority()?.enrolled()?;
         let enrolled = all.keys().cloned().collect();
         let labels = all.into_iter().map(|(node, known)| (node, known.labels)).collect();
-        Ok(Roster { enrolled, labels, known: known.unwrap_or_default(), keep })
+        Ok(FleetRoster { enrolled, labels, known: known.unwrap_or_default(), keep })
     }
 
     pub(crate) fn write(&self, addresses: &Addresses) -> Result<(), Error> {
@@ -216,7 +216,7 @@ impl FleetPlace {
     pub(crate) fn fabric(&self) -> Result<NatsFabric, Error> {
         let Addresses { servers, .. } = self.addresses()?;
         let (credentials, keys) = self.authority()?.controller()?;
-        let mut access = Access::to(String::new(), Some(credentials));
+        let mut access = ServerAccess::to(String::new(), Some(credentials));
         (access.servers, access.keys) = (servers, Some(keys));
         Ok(NatsFabric::new(access).map_err(packetrig_node::Error::from)?)
     }

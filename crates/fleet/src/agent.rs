@@ -4,11 +4,11 @@
 //!  idle -> prepared -> armed -> waiting(T) -> running -> stopped -> spooled -> idle
 //!    ^________|__________|__________|____________| abort, or the controller is silent for too long
 //! ```
-//! Orders to the data plane are [`Action`]s. Whoever performs them does so in order and feeds each outcome back before
+//! Orders to the data plane are [`AgentAction`]s. Whoever performs them does so in order and feeds each outcome back before
 //! any other event (those of `Finish` and `Spool` may come later). Commands may be repeated: a repeated one is answered
 //! again and does nothing twice.
 //!
-//! In a fleet ([`Agent::leased`]) it sends only while its [lease](crate::lease) holds, and its result goes through the
+//! In a fleet ([`AgentMachine::leased`]) it sends only while its [lease](crate::lease) holds, and its result goes through the
 //! spool of its node. When the controller is silent its senders stop at the lease's end, its receivers go on for a while,
 //! and the result is kept for whoever collects it.
 //!
@@ -19,14 +19,15 @@ mod changes;
 mod leased;
 mod steps;
 
-pub use leased::Past;
+pub use leased::AgentPast;
 
-use crate::lease::{Lease, LeaseTerms};
+use crate::lease::{AgentLease, LeaseTerms};
 use crate::message::{
-    Command, Grant, Head, Nonce, Order, Preparation, Reply, RunId, SentTotal, Step, StopReason,
+    ChangeOrder, ChangeStep, LeaseGrant, MessageHead, NodeCommand, NodeReply, Nonce, RunId, RunPreparation,
+    SentTotal, StopReason,
 };
-use crate::outcome::Fault;
-use changes::Made;
+use crate::outcome::NodeFault;
+use changes::ChangeProgress;
 use packetrig_plan::HeldStream;
 use packetrig_stats::port::PortInfo;
 use packetrig_stats::result::{CountSample, NodeResult};
@@ -52,21 +53,21 @@ struct EndedAttempt {
 
 /// What happens to an agent.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Event {
+pub enum AgentEvent {
     /// A command came.
-    Command(Head, Command),
-    /// An authentic answer to [`Action::Renew`] came.
-    Granted(Head, Grant),
-    /// [`Action::Prepare`] worked.
+    Command(MessageHead, NodeCommand),
+    /// An authentic answer to [`AgentAction::Renew`] came.
+    Granted(MessageHead, LeaseGrant),
+    /// [`AgentAction::Prepare`] worked.
     Prepared(Vec<PortInfo>),
-    /// [`Action::Arm`] worked: receiving.
+    /// [`AgentAction::Arm`] worked: receiving.
     Armed,
-    /// [`Step::Hold`] worked, or changed nothing.
-    Held(u64, Vec<HeldStream>, Option<Fault>),
-    /// [`Step::Announce`] worked, or not.
-    Announced(u64, Option<Fault>),
-    /// [`Action::Steer`] worked, or changed nothing; so did the last step of a change.
-    Steered(u64, Option<Fault>, Box<CountSample>),
+    /// [`ChangeStep::Hold`] worked, or changed nothing.
+    Held(u64, Vec<HeldStream>, Option<NodeFault>),
+    /// [`ChangeStep::Announce`] worked, or not.
+    Announced(u64, Option<NodeFault>),
+    /// [`AgentAction::Steer`] worked, or changed nothing; so did the last step of a change.
+    Steered(u64, Option<NodeFault>, Box<CountSample>),
     /// Every sender is done.
     SendersDone {
         /// What they sent.
@@ -74,34 +75,34 @@ pub enum Event {
         /// A sender ended because its lease was over.
         shut: bool,
     },
-    /// [`Action::Finish`] worked.
+    /// [`AgentAction::Finish`] worked.
     Finished(Arc<NodeResult>),
-    /// [`Action::Spool`] worked.
+    /// [`AgentAction::Spool`] worked.
     Spooled {
         /// In how many segments.
         segments: u64,
     },
     /// The data plane failed, in whatever it was doing.
-    Failed(Fault),
+    Failed(NodeFault),
     /// Time has passed.
     Tick,
 }
 
 /// What an agent wants done.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Action {
+pub enum AgentAction {
     /// Post this to the controller.
-    Reply(Head, Reply),
+    Reply(MessageHead, NodeReply),
     /// Read the plan, open the ports; answer with `Prepared` or `Failed`.
-    Prepare(Box<Preparation>),
+    Prepare(Box<RunPreparation>),
     /// Start the receivers; answer with `Armed` or `Failed`.
     Arm,
     /// Have the senders start at this instant.
     StartAt(MonoTime),
     /// Change something; answer with `Steered`.
-    Steer(Box<Order>),
+    Steer(Box<ChangeOrder>),
     /// Take a step of a change; answer with `Held`, `Announced` or `Steered`.
-    Step(u64, Box<Step>),
+    Step(u64, Box<ChangeStep>),
     /// Have the senders stop; `SendersDone` follows when they have.
     StopSenders,
     /// Stop the receivers and account; answer with `Finished` or `Failed`.
@@ -111,7 +112,7 @@ pub enum Action {
     /// Keep this as the highest epoch seen, over restarts, before anything that follows.
     Remember(u64),
     /// Ask the controller whether senders may go on.
-    Renew(Head, Nonce),
+    Renew(MessageHead, Nonce),
     /// Senders may be at work until then, on this node's clock. Before the first of these they may not.
     Extend(MonoTime),
     /// Keep the result on the disk until it is collected; answer with `Spooled` or `Failed`.
@@ -119,7 +120,7 @@ pub enum Action {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum State {
+enum AgentState {
     Idle,
     Preparing,
     Prepared,
@@ -137,33 +138,33 @@ enum State {
     Finishing,
     Spooling,
     /// The result is kept until the controller has it.
-    Spooled(Kept),
+    Spooled(KeptResult),
     /// It went wrong; kept so that a repeated command gets the same answer.
-    Failed(Fault),
+    Failed(NodeFault),
 }
 
 /// Where a result is kept.
 #[derive(Clone, Debug, PartialEq)]
-enum Kept {
+enum KeptResult {
     Result(Arc<NodeResult>),
     Segments(u64),
 }
 
 /// See the module.
 #[derive(Clone, Debug)]
-pub struct Agent {
-    state: State,
-    head: Option<Head>,
+pub struct AgentMachine {
+    state: AgentState,
+    head: Option<MessageHead>,
     ports: Vec<PortInfo>,
     steered: bool,
     /// The last change that was asked for, and how far it is.
-    change: (u64, Made),
+    change: (u64, ChangeProgress),
     epoch: u64,
     ended: VecDeque<EndedAttempt>,
     heard: MonoTime,
     patience: Nanos,
     /// Only in a fleet.
-    lease: Option<Lease>,
+    lease: Option<AgentLease>,
     longest: Option<Nanos>,
     /// When the owner wants the senders to stop.
     stop_at: Option<MonoTime>,
@@ -173,15 +174,15 @@ pub struct Agent {
     orphan: bool,
 }
 
-impl Agent {
+impl AgentMachine {
     /// An idle agent that gives a run up when it hears nothing of its controller for `patience`.
     pub fn new(patience: Nanos) -> Self {
         Self {
-            state: State::Idle,
+            state: AgentState::Idle,
             head: None,
             ports: Vec::new(),
             steered: false,
-            change: (0, Made::Over(None)),
+            change: (0, ChangeProgress::Over(None)),
             epoch: 0,
             ended: VecDeque::new(),
             heard: MonoTime::default(),
@@ -195,33 +196,33 @@ impl Agent {
     }
 
     /// An idle agent of a fleet.
-    pub fn leased(terms: LeaseTerms, past: Past) -> Self {
+    pub fn leased(terms: LeaseTerms, past: AgentPast) -> Self {
         Self {
             epoch: past.epoch,
-            lease: Some(Lease::new(terms, past.nonce)),
+            lease: Some(AgentLease::new(terms, past.nonce)),
             longest: past.longest,
             ..Self::new(terms.orphaned)
         }
     }
 
     /// Takes in an event.
-    pub fn handle(&mut self, event: Event, now: MonoTime) -> Vec<Action> {
+    pub fn handle(&mut self, event: AgentEvent, now: MonoTime) -> Vec<AgentAction> {
         match event {
-            Event::Command(head, command) => self.command(head, command, now),
-            Event::Prepared(ports) => self.prepared(ports),
-            Event::Granted(head, grant) => self.granted(&head, grant, now),
-            Event::Armed => self.armed(now),
-            Event::Held(number, held, fault) => self.made(number, Made::Held(held, fault)),
-            Event::Announced(number, fault) => self.made(number, Made::Announced(fault)),
-            Event::Steered(number, fault, sample) => {
-                self.change = (number, Made::Over(fault.clone()));
-                self.reply(Reply::Steered { number, fault, sample })
+            AgentEvent::Command(head, command) => self.command(head, command, now),
+            AgentEvent::Prepared(ports) => self.prepared(ports),
+            AgentEvent::Granted(head, grant) => self.granted(&head, grant, now),
+            AgentEvent::Armed => self.armed(now),
+            AgentEvent::Held(number, held, fault) => self.made(number, ChangeProgress::Held(held, fault)),
+            AgentEvent::Announced(number, fault) => self.made(number, ChangeProgress::Announced(fault)),
+            AgentEvent::Steered(number, fault, sample) => {
+                self.change = (number, ChangeProgress::Over(fault.clone()));
+                self.reply(NodeReply::Steered { number, fault, sample })
             }
-            Event::SendersDone { sent, shut } => self.senders_done(sent, shut),
-            Event::Finished(result) => self.finished(result),
-            Event::Spooled { segments } => self.spooled(segments),
-            Event::Failed(fault) => self.failed(fault),
-            Event::Tick => self.tick(now),
+            AgentEvent::SendersDone { sent, shut } => self.senders_done(sent, shut),
+            AgentEvent::Finished(result) => self.finished(result),
+            AgentEvent::Spooled { segments } => self.spooled(segments),
+            AgentEvent::Failed(fault) => self.failed(fault),
+            AgentEvent::Tick => self.tick(now),
         }
     }
 
@@ -229,26 +230,26 @@ impl Agent {
     pub fn next_deadline(&self) -> Option<MonoTime> {
         let start = match self.state {
             // An unconfirmed T that passes is no event of a steered run.
-            State::Waiting { start, confirmed } if confirmed || !self.steered => Some(start),
+            AgentState::Waiting { start, confirmed } if confirmed || !self.steered => Some(start),
             _ => None,
         };
-        let renewal = self.lease.as_ref().and_then(Lease::next_deadline);
+        let renewal = self.lease.as_ref().and_then(AgentLease::next_deadline);
         [start, renewal, self.senders_deadline(), self.silence_ends()].into_iter().flatten().min()
     }
 
     /// Whether senders may be at work: samples are worth taking.
     pub fn is_running(&self) -> bool {
-        matches!(self.state, State::Running | State::Stopped(_))
+        matches!(self.state, AgentState::Running | AgentState::Stopped(_))
     }
 
     /// Whether it waits to be told that every sender is done.
     pub fn awaits_senders(&self) -> bool {
-        self.state == State::Running
+        self.state == AgentState::Running
     }
 
     /// Whether it takes part in no run.
     pub fn is_idle(&self) -> bool {
-        self.state == State::Idle
+        self.state == AgentState::Idle
     }
 
     /// Highest epoch it has seen.
@@ -257,23 +258,23 @@ impl Agent {
     }
 
     /// The run that keeps it from any other: what is safe on its disk, or has failed, does not.
-    pub fn busy(&self) -> Option<&Head> {
+    pub fn busy(&self) -> Option<&MessageHead> {
         self.head.as_ref().filter(|_| !self.has_let_go())
     }
 
     /// The run it takes part in.
-    pub fn head(&self) -> Option<&Head> {
+    pub fn head(&self) -> Option<&MessageHead> {
         self.head.as_ref()
     }
 
-    fn command(&mut self, head: Head, command: Command, now: MonoTime) -> Vec<Action> {
+    fn command(&mut self, head: MessageHead, command: NodeCommand, now: MonoTime) -> Vec<AgentAction> {
         let mut actions = self.see_epoch(head.epoch);
         if let Some(segments) = self.kept_of(&head, &command) {
-            actions.push(Action::Reply(head, Reply::Spooled { segments }));
+            actions.push(AgentAction::Reply(head, NodeReply::Spooled { segments }));
             return actions;
         }
         if let Some(refusal) = self.refusal(&head, &command) {
-            actions.push(Action::Reply(head, Reply::Refused(refusal)));
+            actions.push(AgentAction::Reply(head, NodeReply::Refused(refusal)));
             return actions;
         }
         self.hear(now);
@@ -282,39 +283,42 @@ impl Agent {
         actions
     }
 
-    fn obey(&mut self, head: Head, command: Command, now: MonoTime) -> Vec<Action> {
+    fn obey(&mut self, head: MessageHead, command: NodeCommand, now: MonoTime) -> Vec<AgentAction> {
         match command {
-            Command::Prepare(preparation) => self.prepare(head, preparation),
-            Command::Abort => self.abort(head),
-            Command::Collected => self.collected(&head),
+            NodeCommand::Prepare(preparation) => self.prepare(head, preparation),
+            NodeCommand::Abort => self.abort(head),
+            NodeCommand::Collected => self.collected(&head),
             _ if self.head.as_ref() != Some(&head) => {
-                vec![Action::Reply(head, Reply::Refused("this run was not prepared here".to_owned()))]
+                vec![AgentAction::Reply(
+                    head,
+                    NodeReply::Refused("this run was not prepared here".to_owned()),
+                )]
             }
-            Command::Arm => self.arm(),
-            Command::Commit { start, guard } => self.commit(start, guard, now),
-            Command::Confirm { start } => self.confirm(start, now),
-            Command::Query => self.answer(),
-            Command::Steer(order) => self.steer(order),
-            Command::Step { number, step } => self.take_step(number, step),
-            Command::Stop => self.stop(),
-            Command::Finish { sent } => self.finish(sent.to_vec()),
+            NodeCommand::Arm => self.arm(),
+            NodeCommand::Commit { start, guard } => self.commit(start, guard, now),
+            NodeCommand::Confirm { start } => self.confirm(start, now),
+            NodeCommand::Query => self.answer(),
+            NodeCommand::Steer(order) => self.steer(order),
+            NodeCommand::Step { number, step } => self.take_step(number, step),
+            NodeCommand::Stop => self.stop(),
+            NodeCommand::Finish { sent } => self.finish(sent.to_vec()),
         }
     }
 
     /// How much is kept of an attempt that it has ended without its controller, which asks for its result only now.
-    fn kept_of(&self, head: &Head, command: &Command) -> Option<u64> {
-        let asks = matches!(command, Command::Query | Command::Stop | Command::Finish { .. });
+    fn kept_of(&self, head: &MessageHead, command: &NodeCommand) -> Option<u64> {
+        let asks = matches!(command, NodeCommand::Query | NodeCommand::Stop | NodeCommand::Finish { .. });
         let is_it = |ended: &&EndedAttempt| ended.run == head.run && ended.attempt == head.attempt;
         let ended = self.ended.iter().find(is_it).filter(|_| asks && head.epoch >= self.epoch)?;
         ended.kept
     }
 
     /// Why a command cannot be for now.
-    fn refusal(&self, head: &Head, command: &Command) -> Option<String> {
+    fn refusal(&self, head: &MessageHead, command: &NodeCommand) -> Option<String> {
         if head.epoch < self.epoch {
             return Some(format!("epoch {} is over, this is epoch {}", head.epoch, self.epoch));
         }
-        if matches!(command, Command::Abort | Command::Collected) {
+        if matches!(command, NodeCommand::Abort | NodeCommand::Collected) {
             return None;
         }
         if self.ended.iter().any(|ended| ended.run == head.run && head.attempt <= ended.attempt) {
@@ -331,7 +335,7 @@ impl Agent {
     }
 
     /// Goes on to `next` if the data plane's answer is to what was asked last.
-    fn outcome(&mut self, asked: &State, next: State, reply: Reply) -> Vec<Action> {
+    fn outcome(&mut self, asked: &AgentState, next: AgentState, reply: NodeReply) -> Vec<AgentAction> {
         if self.state != *asked {
             return Vec::new();
         }
@@ -340,48 +344,50 @@ impl Agent {
     }
 
     /// How far it is, as the reply that said so.
-    fn answer(&self) -> Vec<Action> {
+    fn answer(&self) -> Vec<AgentAction> {
         let reply = match &self.state {
-            State::Idle
-            | State::Preparing
-            | State::Arming
-            | State::Leasing
-            | State::Finishing
-            | State::Spooling => return Vec::new(),
-            State::Prepared => Reply::Prepared { ports: self.ports.clone() },
-            State::Armed => Reply::Armed,
-            State::Waiting { confirmed: false, .. } => Reply::Committed,
-            State::Waiting { confirmed: true, .. } => Reply::Confirmed,
-            State::Running => Reply::Started,
-            State::Stopped(sent) => {
-                Reply::SendersDone { sent: sent.clone(), why: self.why.unwrap_or_default() }
+            AgentState::Idle
+            | AgentState::Preparing
+            | AgentState::Arming
+            | AgentState::Leasing
+            | AgentState::Finishing
+            | AgentState::Spooling => return Vec::new(),
+            AgentState::Prepared => NodeReply::Prepared { ports: self.ports.clone() },
+            AgentState::Armed => NodeReply::Armed,
+            AgentState::Waiting { confirmed: false, .. } => NodeReply::Committed,
+            AgentState::Waiting { confirmed: true, .. } => NodeReply::Confirmed,
+            AgentState::Running => NodeReply::Started,
+            AgentState::Stopped(sent) => {
+                NodeReply::SendersDone { sent: sent.clone(), why: self.why.unwrap_or_default() }
             }
-            State::Spooled(Kept::Result(result)) => Reply::Result(Arc::clone(result)),
-            State::Spooled(Kept::Segments(segments)) => Reply::Spooled { segments: *segments },
-            State::Failed(fault) => Reply::Failed(fault.clone()),
+            AgentState::Spooled(KeptResult::Result(result)) => NodeReply::Result(Arc::clone(result)),
+            AgentState::Spooled(KeptResult::Segments(segments)) => NodeReply::Spooled { segments: *segments },
+            AgentState::Failed(fault) => NodeReply::Failed(fault.clone()),
         };
         self.reply(reply)
     }
 
-    fn reply(&self, reply: Reply) -> Vec<Action> {
-        self.head.iter().map(|head| Action::Reply(head.clone(), reply.clone())).collect()
+    fn reply(&self, reply: NodeReply) -> Vec<AgentAction> {
+        self.head.iter().map(|head| AgentAction::Reply(head.clone(), reply.clone())).collect()
     }
 
-    fn forget(&mut self, head: Head) {
+    fn forget(&mut self, head: MessageHead) {
         self.remember(&head);
         self.head = None;
         self.ports.clear();
         self.end_lease();
         (self.why, self.stop_at, self.orphan) = (None, None, false);
-        self.state = State::Idle;
+        self.state = AgentState::Idle;
     }
 
-    fn remember(&mut self, head: &Head) {
+    fn remember(&mut self, head: &MessageHead) {
         if self.ended.len() == REMEMBERED {
             self.ended.pop_front();
         }
         let kept = match self.state {
-            State::Spooled(Kept::Segments(segments)) if self.head.as_ref() == Some(head) => Some(segments),
+            AgentState::Spooled(KeptResult::Segments(segments)) if self.head.as_ref() == Some(head) => {
+                Some(segments)
+            }
             _ => None,
         };
         self.ended.push_back(EndedAttempt { run: head.run.clone(), attempt: head.attempt, kept });

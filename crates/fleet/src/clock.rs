@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 /// What a clock that follows true time says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Disciplined {
+pub struct DisciplinedClock {
     /// When it was asked, by the monotonic clock.
     pub at: MonoTime,
     /// True time less the monotonic clock.
@@ -21,7 +21,7 @@ pub struct Disciplined {
     pub bound: Nanos,
 }
 
-impl Disciplined {
+impl DisciplinedClock {
     /// The node's clock against the controller's. Both must follow true time; `None` if the figures are impossible.
     pub fn fit(node: &Self, controller: &Self) -> Option<ClockFit> {
         let offset_ns = controller.true_less_mono_ns.checked_sub(node.true_less_mono_ns)?;

@@ -1,6 +1,6 @@
 //! What every fabric must do, as checks that any of them can be held to. A check panics with what is broken.
 //!
-//! It asks only what the traits promise; where fabrics may differ, [`Traits`] says how this one does. Names and directions
+//! It asks only what the traits promise; where fabrics may differ, [`FabricTraits`] says how this one does. Names and directions
 //! are those of a fleet: nodes talk to the controller, the controller to nodes.
 
 mod faults;
@@ -9,8 +9,8 @@ mod results;
 
 pub use faults::faults_do_what_they_say;
 
-use crate::fabric::{Endpoint, Fabric, Incoming as _, SegmentId};
-use crate::message::{Body, Command, Head, NodeName, PlanHash, RunId};
+use crate::fabric::{Endpoint, Fabric, ResultInlet as _, SegmentId};
+use crate::message::{MessageBody, MessageHead, NodeCommand, NodeName, PlanHash, RunId};
 use packetrig_stats::result::CountSample;
 use packetrig_units::{MonoTime, Nanos};
 
@@ -21,7 +21,7 @@ const LONG: Nanos = Nanos::from_secs(20);
 
 /// Where fabrics may differ.
 #[derive(Clone, Copy, Debug)]
-pub struct Traits {
+pub struct FabricTraits {
     /// A post to a node that has left is an error; otherwise it is lost without one.
     pub knows_who_left: bool,
     /// Results it was made to keep, in bytes: [`conforms`] fills them.
@@ -29,22 +29,25 @@ pub struct Traits {
 }
 
 /// Holds the fabric to all checks; `make` gives an empty one each time.
-pub fn conforms<F: Fabric>(traits: Traits, make: impl Fn() -> F) {
+pub fn conforms<F: Fabric>(traits: FabricTraits, make: impl Fn() -> F) {
     messages::check(traits, &make);
     results::check_records(&make);
     results::check_results(traits, &make);
 }
 
-fn head() -> Head {
-    Head { run: RunId("r".into()), attempt: 1, epoch: 1, plan: PlanHash::of("p") }
+fn head() -> MessageHead {
+    MessageHead { run: RunId("r".into()), attempt: 1, epoch: 1, plan: PlanHash::of("p") }
 }
 
-fn command(command: Command) -> Body {
-    Body::Command(head(), command)
+fn command(command: NodeCommand) -> MessageBody {
+    MessageBody::Command(head(), command)
 }
 
-fn sample(at: u64) -> Body {
-    Body::Telemetry(head(), Box::new(CountSample { at: MonoTime::from_nanos(at), ..CountSample::default() }))
+fn sample(at: u64) -> MessageBody {
+    MessageBody::Telemetry(
+        head(),
+        Box::new(CountSample { at: MonoTime::from_nanos(at), ..CountSample::default() }),
+    )
 }
 
 fn node(name: &str) -> NodeName {
@@ -59,7 +62,7 @@ fn controller<F: Fabric>(fabric: &F) -> F::Endpoint {
     join(fabric, &NodeName::controller())
 }
 
-fn post<E: Endpoint>(from: &mut E, to: &NodeName, body: Body) {
+fn post<E: Endpoint>(from: &mut E, to: &NodeName, body: MessageBody) {
     from.post(to, body).unwrap_or_else(|error| panic!("a letter to {to}: {error}"));
 }
 

@@ -31,38 +31,40 @@ mod steering;
 #[cfg(test)]
 mod tests;
 
-pub use limits::Limits;
-pub use policy::{OnLoss, Policies, Start};
+pub use limits::RunLimits;
+pub use policy::{OnLoss, RunPolicies, StartPolicy};
 pub use record::RunRecord;
 
 use crate::agent::CONFIRM_MARGIN;
 use crate::event::RunEventKind;
-use crate::message::{Command, Grant, Head, NodeName, Nonce, Preparation, Reply, SentTotal};
-use crate::outcome::{Blame, Fault, Outcome, RunState};
+use crate::message::{
+    LeaseGrant, MessageHead, NodeCommand, NodeName, NodeReply, Nonce, RunPreparation, SentTotal,
+};
+use crate::outcome::{FaultOwner, NodeFault, RunOutcome, RunState};
 use packetrig_plan::PlanChange;
 use packetrig_stats::result::{CountSample, NodeResult};
 use packetrig_units::{MonoTime, Nanos};
-use peer::{Peer, Progress};
-use peers::Peers;
-use policy::Out;
+use peer::{ControllerPeer, PeerProgress};
+use peers::ControllerPeers;
+use policy::LeftNode;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use steering::Steering;
+use steering::RunSteering;
 
 /// What a plan for one node may take, when it is given to many.
 const PLAN_EACH: Nanos = Nanos::from_millis(1);
 
 /// What happens to a run.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Event {
+pub enum ControllerEvent {
     /// Go.
     Begin,
     /// An agent said something.
-    Reply(NodeName, Head, Reply),
+    Reply(NodeName, MessageHead, NodeReply),
     /// An agent's counts.
-    Telemetry(NodeName, Head, Box<CountSample>),
+    Telemetry(NodeName, MessageHead, Box<CountSample>),
     /// An agent asks whether it may go on.
-    Renewal(NodeName, Head, Nonce),
+    Renewal(NodeName, MessageHead, Nonce),
     /// The whole result of a node is stored. It may be said again.
     Collected(NodeName, Arc<NodeResult>),
     /// Of what a node had to say something is missing, though its result is there. It may be said again.
@@ -83,19 +85,19 @@ pub enum Event {
 
 /// What a run wants done.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Action {
+pub enum ControllerAction {
     /// Post this to a node.
-    Send(NodeName, Head, Command),
+    Send(NodeName, MessageHead, NodeCommand),
     /// Answer a renewal.
-    Grant(NodeName, Head, Grant),
-    /// Keep this before anything that follows is sent. If somebody else has changed it: [`Event::Deposed`].
+    Grant(NodeName, MessageHead, LeaseGrant),
+    /// Keep this before anything that follows is sent. If somebody else has changed it: [`ControllerEvent::Deposed`].
     Record(RunRecord),
     /// Tell the readers of the event stream.
     Emit(RunEventKind),
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum Phase {
+enum ControllerPhase {
     Draft,
     Preparing { until: MonoTime },
     Arming { until: MonoTime },
@@ -104,20 +106,20 @@ enum Phase {
     Running { start: MonoTime },
     Draining { since: MonoTime, until: MonoTime, limit: MonoTime },
     Collecting { until: MonoTime, late: MonoTime },
-    Cancelling { until: MonoTime, ending: Outcome },
-    Ended(Outcome),
+    Cancelling { until: MonoTime, ending: RunOutcome },
+    Ended(RunOutcome),
 }
 
 /// See the module.
 #[derive(Clone, Debug)]
-pub struct Controller {
-    head: Head,
-    preparation: Preparation,
-    limits: Limits,
-    policies: Policies,
-    peers: Peers,
+pub struct ControllerMachine {
+    head: MessageHead,
+    preparation: RunPreparation,
+    limits: RunLimits,
+    policies: RunPolicies,
+    peers: ControllerPeers,
     /// Fenced off by a higher attempt.
-    left_out: BTreeMap<NodeName, Out>,
+    left_out: BTreeMap<NodeName, LeftNode>,
     /// Starts that were tried with those who were there.
     tries: u32,
     /// What an earlier controller left.
@@ -126,13 +128,13 @@ pub struct Controller {
     leaves_results: bool,
     /// Nodes of an inherited run that other controllers lead.
     elsewhere: BTreeSet<NodeName>,
-    phase: Phase,
+    phase: ControllerPhase,
     /// Senders were told to stop, at the latest at this instant.
     stopping: Option<MonoTime>,
     stopped_by_user: bool,
     /// What is missing, with the node it is about.
     reasons: Vec<(Option<NodeName>, String)>,
-    steering: Steering,
+    steering: RunSteering,
     /// The longest delay of a frame that a node has measured so far.
     longest_delay: Nanos,
     repeat_at: MonoTime,
@@ -140,28 +142,33 @@ pub struct Controller {
     silent_from: MonoTime,
     /// When time alone may change something, as far as is known; until then a sign of life needs no look at all the nodes.
     deadline: Option<MonoTime>,
-    actions: Vec<Action>,
+    actions: Vec<ControllerAction>,
 }
 
-impl Controller {
+impl ControllerMachine {
     /// A run in draft, to be executed by `nodes`.
-    pub fn new(head: Head, preparation: Preparation, nodes: &[NodeName], limits: Limits) -> Self {
+    pub fn new(
+        head: MessageHead,
+        preparation: RunPreparation,
+        nodes: &[NodeName],
+        limits: RunLimits,
+    ) -> Self {
         Self {
             head,
             preparation,
             limits,
-            policies: Policies::default(),
-            peers: Peers::new(nodes),
+            policies: RunPolicies::default(),
+            peers: ControllerPeers::new(nodes),
             left_out: BTreeMap::new(),
             tries: 1,
             inherited: None,
             leaves_results: false,
             elsewhere: BTreeSet::new(),
-            phase: Phase::Draft,
+            phase: ControllerPhase::Draft,
             stopping: None,
             stopped_by_user: false,
             reasons: Vec::new(),
-            steering: Steering::default(),
+            steering: RunSteering::default(),
             longest_delay: Nanos::ZERO,
             repeat_at: MonoTime::default(),
             silent_from: MonoTime::default(),
@@ -171,26 +178,31 @@ impl Controller {
     }
 
     /// Takes in an event.
-    pub fn handle(&mut self, event: Event, now: MonoTime) -> Vec<Action> {
-        if matches!(self.phase, Phase::Ended(_)) {
+    pub fn handle(&mut self, event: ControllerEvent, now: MonoTime) -> Vec<ControllerAction> {
+        if matches!(self.phase, ControllerPhase::Ended(_)) {
             self.after_the_end(event, now);
             return std::mem::take(&mut self.actions);
         }
-        let is_sign_of_life = matches!(event, Event::Telemetry(..) | Event::Renewal(..));
+        let is_sign_of_life = matches!(event, ControllerEvent::Telemetry(..) | ControllerEvent::Renewal(..));
         match event {
-            Event::Begin if self.phase == Phase::Draft => self.begin(now),
-            Event::Reply(node, head, reply) if head == self.head => self.reply(&node, reply, now),
-            Event::Telemetry(node, head, sample) if head == self.head => self.telemetry(node, sample, now),
+            ControllerEvent::Begin if self.phase == ControllerPhase::Draft => self.begin(now),
+            ControllerEvent::Reply(node, head, reply) if head == self.head => self.reply(&node, reply, now),
+            ControllerEvent::Telemetry(node, head, sample) if head == self.head => {
+                self.telemetry(node, sample, now)
+            }
             // Of another attempt, or nothing but time.
-            Event::Reply(..) | Event::Telemetry(..) | Event::Begin | Event::Tick => {}
-            Event::Renewal(node, head, nonce) => self.renewal(node, head, nonce, now),
-            Event::Collected(node, result) => self.collected(&node, result, now),
-            Event::Doubted(why) => self.doubted(why),
-            Event::Restarted(node) => self.restarted(&node, now),
-            Event::Deposed => self.depose(),
-            Event::StoodStill(length) => self.stood_still(length, now),
-            Event::Steer(steer) => self.steer(steer, now),
-            Event::Stop => self.stop(now),
+            ControllerEvent::Reply(..)
+            | ControllerEvent::Telemetry(..)
+            | ControllerEvent::Begin
+            | ControllerEvent::Tick => {}
+            ControllerEvent::Renewal(node, head, nonce) => self.renewal(node, head, nonce, now),
+            ControllerEvent::Collected(node, result) => self.collected(&node, result, now),
+            ControllerEvent::Doubted(why) => self.doubted(why),
+            ControllerEvent::Restarted(node) => self.restarted(&node, now),
+            ControllerEvent::Deposed => self.depose(),
+            ControllerEvent::StoodStill(length) => self.stood_still(length, now),
+            ControllerEvent::Steer(steer) => self.steer(steer, now),
+            ControllerEvent::Stop => self.stop(now),
         }
         if is_sign_of_life && self.deadline.is_some_and(|at| now < at) {
             return std::mem::take(&mut self.actions);
@@ -206,7 +218,7 @@ impl Controller {
 
     /// Whether it waits for results.
     pub const fn is_collecting(&self) -> bool {
-        matches!(self.phase, Phase::Collecting { .. })
+        matches!(self.phase, ControllerPhase::Collecting { .. })
     }
 
     /// When it wants to be ticked next, if nothing else happens; `None` when the run is over.
@@ -216,28 +228,32 @@ impl Controller {
 
     fn due(&self) -> Option<MonoTime> {
         let own = match self.phase {
-            Phase::Draft | Phase::Ended(_) => return None,
-            Phase::Committing { start, .. } if self.preparation.steered => start.max(self.repeat_at),
-            Phase::Committing { start, .. } => start - self.limits.guard,
-            Phase::Confirming { start } => start,
-            Phase::Running { start } if !self.all(Progress::Confirmed) => self.confirmed_by(start),
-            Phase::Running { .. } => self.repeat_at,
-            Phase::Preparing { until }
-            | Phase::Arming { until }
-            | Phase::Draining { until, .. }
-            | Phase::Collecting { until, .. }
-            | Phase::Cancelling { until, .. } => until,
+            ControllerPhase::Draft | ControllerPhase::Ended(_) => return None,
+            ControllerPhase::Committing { start, .. } if self.preparation.steered => {
+                start.max(self.repeat_at)
+            }
+            ControllerPhase::Committing { start, .. } => start - self.limits.guard,
+            ControllerPhase::Confirming { start } => start,
+            ControllerPhase::Running { start } if !self.all(PeerProgress::Confirmed) => {
+                self.confirmed_by(start)
+            }
+            ControllerPhase::Running { .. } => self.repeat_at,
+            ControllerPhase::Preparing { until }
+            | ControllerPhase::Arming { until }
+            | ControllerPhase::Draining { until, .. }
+            | ControllerPhase::Collecting { until, .. }
+            | ControllerPhase::Cancelling { until, .. } => until,
         };
         Some(own.min(self.repeat_at))
     }
 
     /// How it ended, once it has.
-    pub const fn outcome(&self) -> Option<&Outcome> {
-        if let Phase::Ended(outcome) = &self.phase { Some(outcome) } else { None }
+    pub const fn outcome(&self) -> Option<&RunOutcome> {
+        if let ControllerPhase::Ended(outcome) = &self.phase { Some(outcome) } else { None }
     }
 
     /// The attempt under way.
-    pub const fn head(&self) -> &Head {
+    pub const fn head(&self) -> &MessageHead {
         &self.head
     }
 
@@ -253,10 +269,10 @@ impl Controller {
 
     fn prepare(&mut self, now: MonoTime) {
         self.peers.change_all(|peer| {
-            peer.progress = Progress::Asked;
+            peer.progress = PeerProgress::Asked;
             peer.heard = now;
         });
-        self.phase = Phase::Preparing { until: now + self.limits.prepare };
+        self.phase = ControllerPhase::Preparing { until: now + self.limits.prepare };
         self.enter(RunState::Preparing);
         self.broadcast(now);
     }
@@ -266,7 +282,7 @@ impl Controller {
         let lead = Nanos::new(self.limits.lead.as_u64() << doublings);
         // In a steered run nothing begins at T: there is nothing to wait for.
         let start = if self.preparation.steered { now } else { now + lead };
-        self.phase = Phase::Committing { since: now, start };
+        self.phase = ControllerPhase::Committing { since: now, start };
         self.enter(RunState::Committed);
         self.emit(RunEventKind::StartSet { at: start });
         self.broadcast(now);
@@ -281,14 +297,16 @@ impl Controller {
     /// The commit came too late somewhere. Nothing was confirmed, so nothing starts at the old T.
     fn try_again(&mut self, now: MonoTime) {
         if self.tries >= self.limits.attempts {
-            let late: Vec<String> =
-                self.behind(Progress::Committed).map(|(node, _)| format!(", not by node {node}")).collect();
+            let late: Vec<String> = self
+                .behind(PeerProgress::Committed)
+                .map(|(node, _)| format!(", not by node {node}"))
+                .collect();
             let text = format!(
                 "no start instant was accepted by all nodes in {} attempts{}",
                 self.limits.attempts,
                 late.concat()
             );
-            return self.fail(Fault { blame: Blame::Peer, text }, now);
+            return self.fail(NodeFault { blame: FaultOwner::Peer, text }, now);
         }
         self.tries += 1;
         self.head.attempt += 1;
@@ -303,47 +321,51 @@ impl Controller {
 
     fn step(&mut self, now: MonoTime) -> bool {
         match self.phase.clone() {
-            Phase::Preparing { .. } if self.all(Progress::Prepared) => {
-                self.phase = Phase::Arming { until: now + self.limits.prepare };
+            ControllerPhase::Preparing { .. } if self.all(PeerProgress::Prepared) => {
+                self.phase = ControllerPhase::Arming { until: now + self.limits.prepare };
                 self.broadcast(now);
             }
-            Phase::Arming { .. } if self.all(Progress::Armed) => {
+            ControllerPhase::Arming { .. } if self.all(PeerProgress::Armed) => {
                 self.enter(RunState::Armed);
                 self.commit(now);
             }
-            Phase::Committing { since, start } if self.all(Progress::Committed) => {
+            ControllerPhase::Committing { since, start } if self.all(PeerProgress::Committed) => {
                 if !self.can_confirm(since, start, now) {
                     self.try_again(now);
                     return true;
                 }
-                self.phase = Phase::Confirming { start };
+                self.phase = ControllerPhase::Confirming { start };
                 self.enter(RunState::Confirmed);
                 self.broadcast(now);
             }
-            Phase::Confirming { start } if now >= start => {
-                self.phase = Phase::Running { start };
+            ControllerPhase::Confirming { start } if now >= start => {
+                self.phase = ControllerPhase::Running { start };
                 self.enter(RunState::Running);
             }
-            Phase::Running { .. } if self.nobody_left() && self.limits.lease.is_none() => self.end_of_run(),
-            Phase::Running { .. } if self.all(Progress::Done) && self.is_quiet(now) => {
+            ControllerPhase::Running { .. } if self.nobody_left() && self.limits.lease.is_none() => {
+                self.end_of_run()
+            }
+            ControllerPhase::Running { .. } if self.all(PeerProgress::Done) && self.is_quiet(now) => {
                 self.drain(now);
                 self.enter(RunState::Draining);
             }
-            Phase::Draining { until, .. } if now >= until => {
-                self.phase =
-                    Phase::Collecting { until: now + self.limits.collect, late: now + self.limits.late };
+            ControllerPhase::Draining { until, .. } if now >= until => {
+                self.phase = ControllerPhase::Collecting {
+                    until: now + self.limits.collect,
+                    late: now + self.limits.late,
+                };
                 self.enter(RunState::Collecting);
                 self.broadcast(now);
             }
-            Phase::Collecting { .. } if self.leaves_results && self.all(Progress::Spooled) => {
+            ControllerPhase::Collecting { .. } if self.leaves_results && self.all(PeerProgress::Spooled) => {
                 self.end_of_run();
             }
-            Phase::Collecting { late, .. }
-                if self.all(Progress::Reported) && self.nothing_more(late, now) =>
+            ControllerPhase::Collecting { late, .. }
+                if self.all(PeerProgress::Reported) && self.nothing_more(late, now) =>
             {
                 self.end_of_run();
             }
-            Phase::Cancelling { until, ending } if self.all_released() || now >= until => {
+            ControllerPhase::Cancelling { until, ending } if self.all_released() || now >= until => {
                 self.end(ending);
             }
             _ => return false,
@@ -353,15 +375,17 @@ impl Controller {
 
     /// Says again what was not answered.
     fn repeat(&mut self, now: MonoTime) {
-        if now >= self.repeat_at && !matches!(self.phase, Phase::Draft | Phase::Ended(_)) {
+        if now >= self.repeat_at && !matches!(self.phase, ControllerPhase::Draft | ControllerPhase::Ended(_))
+        {
             self.broadcast(now);
         }
     }
 
     /// Tells every node that has not got there what this phase wants of it.
     fn broadcast(&mut self, now: MonoTime) {
-        let is_urgent = matches!(self.phase, Phase::Committing { .. } | Phase::Confirming { .. });
-        let is_long = matches!(self.phase, Phase::Preparing { .. });
+        let is_urgent =
+            matches!(self.phase, ControllerPhase::Committing { .. } | ControllerPhase::Confirming { .. });
+        let is_long = matches!(self.phase, ControllerPhase::Preparing { .. });
         self.repeat_at = now
             + match (is_urgent, is_long) {
                 (true, _) => self.limits.insist,
@@ -369,22 +393,22 @@ impl Controller {
                 (_, true) => self.limits.repeat.max(Nanos::new(PLAN_EACH.as_u64() * self.peers.len() as u64)),
                 (_, false) => self.limits.repeat,
             };
-        let is_collecting = matches!(self.phase, Phase::Collecting { .. });
+        let is_collecting = matches!(self.phase, ControllerPhase::Collecting { .. });
         let sent = if is_collecting { self.sent_totals() } else { Arc::default() };
-        let letters: Vec<(NodeName, Command)> = self
+        let letters: Vec<(NodeName, NodeCommand)> = self
             .peers
             .iter()
             .flat_map(|(node, peer)| {
                 let change = self.unanswered(node);
                 // Nothing keeps a stop waiting, and before it has begun a node makes no change.
-                let first = self.stopping.is_some() || peer.progress < Progress::Confirmed;
+                let first = self.stopping.is_some() || peer.progress < PeerProgress::Confirmed;
                 let wanted = self.wanted_of(peer, &sent).filter(|_| change.is_none() || first);
-                let wanted = wanted.filter(|it| *it != Command::Query || self.is_to_be_asked(peer, now));
+                let wanted = wanted.filter(|it| *it != NodeCommand::Query || self.is_to_be_asked(peer, now));
                 wanted.into_iter().chain(change).map(|command| (node.clone(), command))
             })
             .collect();
         for (node, command) in letters {
-            if let (Command::Query, Some(mut peer)) = (&command, self.peers.get_mut(&node)) {
+            if let (NodeCommand::Query, Some(mut peer)) = (&command, self.peers.get_mut(&node)) {
                 peer.asked = now;
             }
             self.send(node, command);
@@ -392,38 +416,50 @@ impl Controller {
         let fenced: Vec<NodeName> =
             self.left_out.iter().filter(|(_, out)| !out.released).map(|(node, _)| node.clone()).collect();
         for node in fenced {
-            self.send(node, Command::Abort);
+            self.send(node, NodeCommand::Abort);
         }
     }
 
     /// A thousand nodes that say much need not be asked often: each question is signed.
-    fn is_to_be_asked(&self, peer: &Peer, now: MonoTime) -> bool {
+    fn is_to_be_asked(&self, peer: &ControllerPeer, now: MonoTime) -> bool {
         now >= peer.heard + self.limits.repeat || now >= peer.asked + self.limits.query
     }
 
     /// `sent` is what all streams sent, if that is to be said now.
-    fn wanted_of(&self, peer: &Peer, sent: &Arc<[SentTotal]>) -> Option<Command> {
+    fn wanted_of(&self, peer: &ControllerPeer, sent: &Arc<[SentTotal]>) -> Option<NodeCommand> {
         let (command, reached) = match &self.phase {
-            Phase::Cancelling { .. } => return (!peer.released).then_some(Command::Abort),
+            ControllerPhase::Cancelling { .. } => return (!peer.released).then_some(NodeCommand::Abort),
             _ if peer.gone || peer.lost && self.limits.lease.is_none() => return None,
-            Phase::Running { .. } | Phase::Draining { .. } if peer.lost => (Command::Stop, Progress::Done),
-            Phase::Draft | Phase::Ended(_) => return None,
-            Phase::Preparing { .. } => {
-                (Command::Prepare(Box::new(self.preparation.clone())), Progress::Prepared)
+            ControllerPhase::Running { .. } | ControllerPhase::Draining { .. } if peer.lost => {
+                (NodeCommand::Stop, PeerProgress::Done)
             }
-            Phase::Arming { .. } => (Command::Arm, Progress::Armed),
-            Phase::Committing { start, .. } => {
-                (Command::Commit { start: *start, guard: self.limits.guard }, Progress::Committed)
+            ControllerPhase::Draft | ControllerPhase::Ended(_) => return None,
+            ControllerPhase::Preparing { .. } => {
+                (NodeCommand::Prepare(Box::new(self.preparation.clone())), PeerProgress::Prepared)
             }
-            Phase::Confirming { start } => (Command::Confirm { start: *start }, Progress::Confirmed),
-            Phase::Running { .. } if self.stopping.is_some() => (Command::Stop, Progress::Done),
+            ControllerPhase::Arming { .. } => (NodeCommand::Arm, PeerProgress::Armed),
+            ControllerPhase::Committing { start, .. } => {
+                (NodeCommand::Commit { start: *start, guard: self.limits.guard }, PeerProgress::Committed)
+            }
+            ControllerPhase::Confirming { start } => {
+                (NodeCommand::Confirm { start: *start }, PeerProgress::Confirmed)
+            }
+            ControllerPhase::Running { .. } if self.stopping.is_some() => {
+                (NodeCommand::Stop, PeerProgress::Done)
+            }
             // Nothing has begun at T in a steered run: who has not heard that it holds can still do so.
-            Phase::Running { start } if self.preparation.steered && peer.progress < Progress::Confirmed => {
-                (Command::Confirm { start: *start }, Progress::Confirmed)
+            ControllerPhase::Running { start }
+                if self.preparation.steered && peer.progress < PeerProgress::Confirmed =>
+            {
+                (NodeCommand::Confirm { start: *start }, PeerProgress::Confirmed)
             }
             // Also while draining, as a sign of life: an agent that hears nothing gives up.
-            Phase::Running { .. } | Phase::Draining { .. } => (Command::Query, Progress::Reported),
-            Phase::Collecting { .. } => (Command::Finish { sent: Arc::clone(sent) }, Progress::Reported),
+            ControllerPhase::Running { .. } | ControllerPhase::Draining { .. } => {
+                (NodeCommand::Query, PeerProgress::Reported)
+            }
+            ControllerPhase::Collecting { .. } => {
+                (NodeCommand::Finish { sent: Arc::clone(sent) }, PeerProgress::Reported)
+            }
         };
         (peer.progress < reached).then_some(command)
     }
@@ -434,15 +470,20 @@ impl Controller {
     }
 
     const fn has_started(&self) -> bool {
-        matches!(self.phase, Phase::Running { .. } | Phase::Draining { .. } | Phase::Collecting { .. })
+        matches!(
+            self.phase,
+            ControllerPhase::Running { .. }
+                | ControllerPhase::Draining { .. }
+                | ControllerPhase::Collecting { .. }
+        )
     }
 
     /// Nodes that are waited for and have not got that far.
-    fn behind(&self, wanted: Progress) -> impl Iterator<Item = (&NodeName, &Peer)> {
+    fn behind(&self, wanted: PeerProgress) -> impl Iterator<Item = (&NodeName, &ControllerPeer)> {
         self.peers.iter().filter(move |(_, peer)| !peer.lost && peer.progress < wanted)
     }
 
-    fn all(&self, wanted: Progress) -> bool {
+    fn all(&self, wanted: PeerProgress) -> bool {
         self.peers.have_all_reached(wanted)
     }
 
@@ -454,11 +495,11 @@ impl Controller {
         self.peers.iter().all(|(node, peer)| peer.released || self.elsewhere.contains(node))
     }
 
-    fn send(&mut self, node: NodeName, command: Command) {
+    fn send(&mut self, node: NodeName, command: NodeCommand) {
         if self.elsewhere.contains(&node) {
             return;
         }
-        self.actions.push(Action::Send(node, self.head.clone(), command));
+        self.actions.push(ControllerAction::Send(node, self.head.clone(), command));
     }
 
     fn enter(&mut self, state: RunState) {
@@ -467,6 +508,6 @@ impl Controller {
     }
 
     fn emit(&mut self, kind: RunEventKind) {
-        self.actions.push(Action::Emit(kind));
+        self.actions.push(ControllerAction::Emit(kind));
     }
 }

@@ -2,7 +2,7 @@
 //! second way to ask.
 
 use crate::message::{NodeName, RunId};
-use crate::outcome::{Fault, Outcome, RunState};
+use crate::outcome::{NodeFault, RunOutcome, RunState};
 use packetrig_stats::port::PortInfo;
 use packetrig_stats::result::CountSample;
 use packetrig_units::MonoTime;
@@ -49,10 +49,10 @@ pub enum RunEventKind {
         /// Which of the run's changes, from 1.
         number: u64,
         /// Why not.
-        outcome: Result<(), Fault>,
+        outcome: Result<(), NodeFault>,
     },
     /// Something worth a line: a node was silent, an attempt was repeated.
     Finding(String),
     /// The run is over; nothing follows.
-    Ended(Outcome),
+    Ended(RunOutcome),
 }

@@ -6,11 +6,11 @@
 //!
 //! * [`Endpoint`]: messages. Commands and replies arrive in order and are not lost while both ends live (a network may
 //!   repeat them); telemetry may be dropped when the reader is slow.
-//! * [`Records`]: small values that change by compare-and-set only: who leads a node, the state of a run.
-//! * [`Outgoing`], [`Incoming`]: results. What was appended stays until a controller confirms it; it may be delivered
+//! * [`RecordStore`]: small values that change by compare-and-set only: who leads a node, the state of a run.
+//! * [`ResultOutlet`], [`ResultInlet`]: results. What was appended stays until a controller confirms it; it may be delivered
 //!   more than once, so whoever takes it must know it again. Results of one run have one reader at a time.
 
-use crate::message::{Body, Envelope, NodeName, RunId};
+use crate::message::{MessageBody, MessageEnvelope, NodeName, RunId};
 use packetrig_units::Nanos;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -59,17 +59,17 @@ pub trait Endpoint: Send {
     fn name(&self) -> &NodeName;
     /// Sends to `to`, without waiting for it to arrive. A name that nobody has is [`Error::Unknown`] when the controller
     /// posts to it the first time; that somebody has left a network often cannot know, and then the message is lost in silence.
-    fn post(&mut self, to: &NodeName, body: Body) -> Result<(), Error>;
+    fn post(&mut self, to: &NodeName, body: MessageBody) -> Result<(), Error>;
     /// Sends to every node that has joined, and not to itself. Only the controller may. It keeps its order among its
-    /// like, not among what is posted to one node. A fabric that signs carries only [`Body::RollCall`] this way.
-    fn post_all(&mut self, body: Body) -> Result<(), Error>;
+    /// like, not among what is posted to one node. A fabric that signs carries only [`MessageBody::RollCall`] this way.
+    fn post_all(&mut self, body: MessageBody) -> Result<(), Error>;
     /// From now on what these nodes say comes here. A controller with a number of its own hears only hellos of all others; a node
     /// hears its controller without that.
     fn listen_to(&mut self, nodes: &[NodeName]) -> Result<(), Error>;
     /// Nothing but their hellos comes from these nodes any more.
     fn stop_listening_to(&mut self, nodes: &[NodeName]);
     /// The next message, commands and replies before telemetry; `None` if there is none within that time.
-    fn receive(&mut self, within: Nanos) -> Option<Envelope>;
+    fn receive(&mut self, within: Nanos) -> Option<MessageEnvelope>;
     /// Telemetry that was dropped, on its way in or on its way out. A loss on the way is known when the next one comes.
     fn dropped(&self) -> u64;
     /// What went wrong on the way without an error of a call: lost connections, refused subjects. Takes them away.
@@ -80,14 +80,14 @@ pub trait Endpoint: Send {
 
 /// A record and how often it was changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Record {
+pub struct StoredRecord {
     /// Its value.
     pub value: Vec<u8>,
     /// To be shown by whoever replaces it.
     pub revision: u64,
 }
 
-impl Record {
+impl StoredRecord {
     /// Its value, if it can be read as such.
     pub fn read<T: DeserializeOwned>(&self) -> Option<T> {
         serde_json::from_slice(&self.value).ok()
@@ -112,18 +112,18 @@ pub struct RecordWrite {
 }
 
 /// Small values with compare-and-set. Keys are words joined by dots.
-pub trait Records: Send {
+pub trait RecordStore: Send {
     /// The record, if there is one.
-    fn get(&mut self, key: &str) -> Result<Option<Record>, Error>;
+    fn get(&mut self, key: &str) -> Result<Option<StoredRecord>, Error>;
     /// The same for each of `keys`. They are not of one instant.
-    fn get_many(&mut self, keys: &[String]) -> Result<Vec<Option<Record>>, Error> {
+    fn get_many(&mut self, keys: &[String]) -> Result<Vec<Option<StoredRecord>>, Error> {
         keys.iter().map(|key| self.get(key)).collect()
     }
     /// Makes it; [`Error::Exists`] if it is there. Gives its revision.
     fn create(&mut self, key: &str, value: &[u8]) -> Result<u64, Error>;
     /// Replaces what was seen as `revision`; [`Error::Stale`] if that has changed. Gives the new revision.
     fn replace(&mut self, key: &str, revision: u64, value: &[u8]) -> Result<u64, Error>;
-    /// [`Records::replace`] or [`Records::create`] for each, in any order; an answer for each.
+    /// [`RecordStore::replace`] or [`RecordStore::create`] for each, in any order; an answer for each.
     fn write_many(&mut self, writes: &[RecordWrite]) -> Vec<Result<u64, Error>> {
         let write = |write: &RecordWrite| match write.revision {
             Some(revision) => self.replace(&write.key, revision, &write.value),
@@ -160,24 +160,24 @@ impl fmt::Display for SegmentId {
 }
 
 /// The node's end of the results' way.
-pub trait Outgoing: Send {
+pub trait ResultOutlet: Send {
     /// Hands over a segment; returns when the fabric keeps it. Doing it again with the same name does no harm.
     fn append(&mut self, id: &SegmentId, body: &[u8]) -> Result<(), Error>;
 }
 
 /// A segment that came in, and by what it is confirmed.
 #[derive(Debug)]
-pub struct Delivery<T> {
+pub struct SegmentDelivery<T> {
     /// Which; who sent it is vouched for by the fabric.
     pub id: SegmentId,
     /// Its bytes.
     pub body: Vec<u8>,
-    /// To be given back to [`Incoming::confirm`].
+    /// To be given back to [`ResultInlet::confirm`].
     pub token: T,
 }
 
 /// The controller's end of the results' way.
-pub trait Incoming: Send {
+pub trait ResultInlet: Send {
     /// What confirms a delivery.
     type Token: Send;
     /// From now on results of this run come here. Readers in `instead_of` can confirm nothing of it any more, and what they had
@@ -188,7 +188,7 @@ pub trait Incoming: Send {
     /// Runs of which something waits, and who reads each.
     fn waiting_runs(&mut self) -> Result<BTreeMap<RunId, BTreeSet<String>>, Error>;
     /// The next segment; `None` if there is none within that time. What is not confirmed comes again.
-    fn collect(&mut self, within: Nanos) -> Option<Delivery<Self::Token>>;
+    fn collect(&mut self, within: Nanos) -> Option<SegmentDelivery<Self::Token>>;
     /// It is stored for good: the fabric may forget it. Returns when the fabric has; an error for whoever does not read its run
     /// any more.
     fn confirm(&mut self, token: Self::Token) -> Result<(), Error>;
@@ -220,11 +220,11 @@ pub trait Fabric {
     /// Its kind of place.
     type Endpoint: Endpoint;
     /// Its kind of records.
-    type Records: Records;
+    type Records: RecordStore;
     /// Its nodes' end of the results' way.
-    type Outgoing: Outgoing;
+    type Outgoing: ResultOutlet;
     /// Its controller's end.
-    type Incoming: Incoming;
+    type Incoming: ResultInlet;
     /// Takes a place. Messages to it are kept from now on. [`Error::Taken`] if a place of that name answers; over a
     /// network one that is cut off or stopped cannot, so its name counts as free.
     fn join(&self, name: NodeName) -> Result<Self::Endpoint, Error>;

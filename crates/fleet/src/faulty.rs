@@ -3,16 +3,18 @@
 //! For tests of whatever uses a fabric. The faults are switches: nothing is drawn at random and nothing depends on time.
 //! Invariant: without a fault it behaves as the fabric inside.
 
-use crate::fabric::{Delivery, Endpoint, Error, Fabric, Incoming, Outgoing, Record, Records, SegmentId};
-use crate::message::{Body, Envelope, NodeName, RunId};
+use crate::fabric::{
+    Endpoint, Error, Fabric, RecordStore, ResultInlet, ResultOutlet, SegmentDelivery, SegmentId, StoredRecord,
+};
+use crate::message::{MessageBody, MessageEnvelope, NodeName, RunId};
 use packetrig_units::Nanos;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What goes wrong from now on; [`Faulty::set`] changes it.
+/// What goes wrong from now on; [`FaultyFabric::set`] changes it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "faults are independent switches")]
-pub struct Faults {
+pub struct FabricFaults {
     /// Posts that are lost: each `n`th.
     pub lose_each: Option<u64>,
     /// Posts that arrive twice: each `n`th.
@@ -30,44 +32,44 @@ pub struct Faults {
 }
 
 #[derive(Debug, Default)]
-struct State {
-    faults: Faults,
+struct FaultyState {
+    faults: FabricFaults,
     posts: u64,
 }
 
 /// See the module. Clones have the same faults.
 #[derive(Clone, Debug)]
-pub struct Faulty<F> {
+pub struct FaultyFabric<F> {
     inside: F,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<FaultyState>>,
 }
 
-impl<F> Faulty<F> {
+impl<F> FaultyFabric<F> {
     /// Without faults for now.
     pub fn new(inside: F) -> Self {
         Self { inside, state: Arc::default() }
     }
 
     /// From now on these go wrong, and no others.
-    pub fn set(&self, faults: Faults) {
+    pub fn set(&self, faults: FabricFaults) {
         own(&self.state).faults = faults;
     }
 }
 
-fn own(state: &Mutex<State>) -> std::sync::MutexGuard<'_, State> {
+fn own(state: &Mutex<FaultyState>) -> std::sync::MutexGuard<'_, FaultyState> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A part of it: endpoint, records, or an end of the results' way.
 #[derive(Debug)]
-pub struct Part<P> {
+pub struct FaultyPart<P> {
     inside: P,
-    state: Arc<Mutex<State>>,
-    held: VecDeque<(Option<NodeName>, Body)>,
+    state: Arc<Mutex<FaultyState>>,
+    held: VecDeque<(Option<NodeName>, MessageBody)>,
 }
 
-impl<P> Part<P> {
-    fn faults(&self) -> Faults {
+impl<P> FaultyPart<P> {
+    fn faults(&self) -> FabricFaults {
         own(&self.state).faults
     }
 
@@ -88,17 +90,17 @@ impl<P> Part<P> {
     }
 }
 
-impl<F: Fabric> Faulty<F> {
-    fn part<P>(&self, inside: P) -> Part<P> {
-        Part { inside, state: Arc::clone(&self.state), held: VecDeque::new() }
+impl<F: Fabric> FaultyFabric<F> {
+    fn part<P>(&self, inside: P) -> FaultyPart<P> {
+        FaultyPart { inside, state: Arc::clone(&self.state), held: VecDeque::new() }
     }
 }
 
-impl<F: Fabric> Fabric for Faulty<F> {
-    type Endpoint = Part<F::Endpoint>;
-    type Records = Part<F::Records>;
-    type Outgoing = Part<F::Outgoing>;
-    type Incoming = Part<F::Incoming>;
+impl<F: Fabric> Fabric for FaultyFabric<F> {
+    type Endpoint = FaultyPart<F::Endpoint>;
+    type Records = FaultyPart<F::Records>;
+    type Outgoing = FaultyPart<F::Outgoing>;
+    type Incoming = FaultyPart<F::Incoming>;
 
     fn join(&self, name: NodeName) -> Result<Self::Endpoint, Error> {
         Ok(self.part(self.inside.join(name)?))
@@ -117,9 +119,9 @@ impl<F: Fabric> Fabric for Faulty<F> {
     }
 }
 
-impl<E: Endpoint> Part<E> {
+impl<E: Endpoint> FaultyPart<E> {
     /// Lets it pass now, later, twice or not at all; `None` is everybody.
-    fn pass(&mut self, to: Option<&NodeName>, body: Body) -> Result<(), Error> {
+    fn pass(&mut self, to: Option<&NodeName>, body: MessageBody) -> Result<(), Error> {
         let subject = to.map_or_else(|| "all".to_owned(), ToString::to_string);
         self.permitted(&subject)?;
         let faults = self.faults();
@@ -142,16 +144,16 @@ impl<E: Endpoint> Part<E> {
     }
 }
 
-impl<E: Endpoint> Endpoint for Part<E> {
+impl<E: Endpoint> Endpoint for FaultyPart<E> {
     fn name(&self) -> &NodeName {
         self.inside.name()
     }
 
-    fn post(&mut self, to: &NodeName, body: Body) -> Result<(), Error> {
+    fn post(&mut self, to: &NodeName, body: MessageBody) -> Result<(), Error> {
         self.pass(Some(to), body)
     }
 
-    fn post_all(&mut self, body: Body) -> Result<(), Error> {
+    fn post_all(&mut self, body: MessageBody) -> Result<(), Error> {
         self.pass(None, body)
     }
 
@@ -163,7 +165,7 @@ impl<E: Endpoint> Endpoint for Part<E> {
         self.inside.stop_listening_to(nodes);
     }
 
-    fn receive(&mut self, within: Nanos) -> Option<Envelope> {
+    fn receive(&mut self, within: Nanos) -> Option<MessageEnvelope> {
         if self.faults().cut {
             // What arrived before the cut was not read in time: it is gone.
             while self.inside.receive(Nanos::ZERO).is_some() {}
@@ -181,12 +183,12 @@ impl<E: Endpoint> Endpoint for Part<E> {
     }
 }
 
-impl<R: Records> Records for Part<R> {
-    fn get(&mut self, key: &str) -> Result<Option<Record>, Error> {
+impl<R: RecordStore> RecordStore for FaultyPart<R> {
+    fn get(&mut self, key: &str) -> Result<Option<StoredRecord>, Error> {
         self.reached()?.get(key)
     }
 
-    fn get_many(&mut self, keys: &[String]) -> Result<Vec<Option<Record>>, Error> {
+    fn get_many(&mut self, keys: &[String]) -> Result<Vec<Option<StoredRecord>>, Error> {
         self.reached()?.get_many(keys)
     }
 
@@ -207,7 +209,7 @@ impl<R: Records> Records for Part<R> {
     }
 }
 
-impl<O: Outgoing> Outgoing for Part<O> {
+impl<O: ResultOutlet> ResultOutlet for FaultyPart<O> {
     fn append(&mut self, id: &SegmentId, body: &[u8]) -> Result<(), Error> {
         let faults = self.faults();
         if faults.full {
@@ -218,7 +220,7 @@ impl<O: Outgoing> Outgoing for Part<O> {
     }
 }
 
-impl<I: Incoming> Incoming for Part<I> {
+impl<I: ResultInlet> ResultInlet for FaultyPart<I> {
     type Token = I::Token;
 
     fn read_run(&mut self, run: &RunId, instead_of: &BTreeSet<String>) -> Result<(), Error> {
@@ -233,7 +235,7 @@ impl<I: Incoming> Incoming for Part<I> {
         self.reached()?.waiting_runs()
     }
 
-    fn collect(&mut self, within: Nanos) -> Option<Delivery<I::Token>> {
+    fn collect(&mut self, within: Nanos) -> Option<SegmentDelivery<I::Token>> {
         self.reached().ok()?.collect(within)
     }
 

@@ -3,17 +3,17 @@
 //! Everything a controller needs to choose nodes and to refuse them by name is in it; nothing of it is a promise that
 //! outlives the node's *incarnation*.
 
-use crate::message::{Head, Nonce, RunId};
+use crate::message::{MessageHead, Nonce, RunId};
 use packetrig_stats::port::BackEnd;
 use packetrig_units::{BitRate, Nanos};
 use serde::{Deserialize, Serialize};
 
 /// Form of the messages. Majors must be equal; a controller takes nodes of its own minor and of the one before.
-pub const PROTOCOL: Protocol = Protocol { major: 3, minor: 0 };
+pub const PROTOCOL: ProtocolVersion = ProtocolVersion { major: 3, minor: 0 };
 
 /// Version of the messages' form.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Protocol {
+pub struct ProtocolVersion {
     /// What is incompatible.
     pub major: u16,
     /// What is added.
@@ -22,13 +22,13 @@ pub struct Protocol {
 
 /// See the module.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Hello {
+pub struct NodeHello {
     /// New at each start of the agent: a changed one is a restart, however quick.
     pub incarnation: u64,
     /// Highest epoch it has seen.
     pub epoch: u64,
     /// Form of its messages.
-    pub protocol: Protocol,
+    pub protocol: ProtocolVersion,
     /// Version of packetrig.
     pub version: String,
     /// What it can do beyond the protocol, by name; a plan that requires one is refused where it is missing.
@@ -42,7 +42,7 @@ pub struct Hello {
     /// Bytes free where it spools.
     pub disk_free: u64,
     /// The run it takes part in, if any.
-    pub busy: Option<Head>,
+    pub busy: Option<MessageHead>,
     /// Results that wait to be collected: (run, attempt, segments).
     pub spooled: Vec<(RunId, u32, u64)>,
     /// What stands in the way of its work, in words.
@@ -57,7 +57,7 @@ pub struct Hello {
 const MOST_TEXTS: usize = 32;
 const LONGEST_TEXT: usize = 300;
 
-impl Hello {
+impl NodeHello {
     /// Cuts what a node says in words to what people read: a node says it every second, and all of it is kept.
     pub fn limit_texts(&mut self) {
         for texts in [&mut self.troubles, &mut self.labels, &mut self.features] {

@@ -2,7 +2,7 @@
 //!
 //! [`NodeWatcher`] compares what a node says with what it said before. It reads no clock and writes no file.
 
-use crate::hello::{ClockFacts, Hello, OfferedPort};
+use crate::hello::{ClockFacts, NodeHello, OfferedPort};
 use crate::members::LOST;
 use crate::message::{NodeName, RunId};
 use crate::report::RunReport;
@@ -124,7 +124,7 @@ struct LastHeard {
 }
 
 impl LastHeard {
-    fn of(hello: &Hello, heard: MonoTime) -> Self {
+    fn of(hello: &NodeHello, heard: MonoTime) -> Self {
         Self {
             incarnation: hello.incarnation,
             version: hello.version.clone(),
@@ -142,13 +142,13 @@ pub struct NodeWatcher(BTreeMap<NodeName, LastHeard>);
 
 impl NodeWatcher {
     /// Takes in what an earlier watcher has heard of a node last, `silent` ago.
-    pub fn recall(&mut self, node: &NodeName, hello: &Hello, silent: Nanos, now: MonoTime) {
+    pub fn recall(&mut self, node: &NodeName, hello: &NodeHello, silent: Nanos, now: MonoTime) {
         let known = LastHeard { is_lost: silent >= LOST, ..LastHeard::of(hello, now - silent) };
         self.0.insert(node.clone(), known);
     }
 
     /// A node says this; gives what is new.
-    pub fn hear(&mut self, node: &NodeName, hello: &Hello, now: MonoTime) -> Vec<NodeEvent> {
+    pub fn hear(&mut self, node: &NodeName, hello: &NodeHello, now: MonoTime) -> Vec<NodeEvent> {
         let heard = LastHeard::of(hello, now);
         let started = NodeEvent::Started { version: heard.version.clone() };
         let Some(before) = self.0.insert(node.clone(), heard.clone()) else { return vec![started] };
@@ -208,8 +208,8 @@ mod tests {
         MonoTime::from_nanos((1000 + seconds) * 1_000_000_000)
     }
 
-    fn hello(incarnation: u64, version: &str) -> Hello {
-        Hello { incarnation, version: version.into(), ..Hello::default() }
+    fn hello(incarnation: u64, version: &str) -> NodeHello {
+        NodeHello { incarnation, version: version.into(), ..NodeHello::default() }
     }
 
     #[test]
@@ -219,7 +219,7 @@ mod tests {
         assert_eq!(first, [NodeEvent::Started { version: "0.1".into() }]);
         assert_eq!(watcher.hear(&a, &hello(1, "0.1"), at(1)), []);
         let clock = ClockFacts { source: ClockSource::Ntp, synchronised: true, ..ClockFacts::default() };
-        let upgraded = Hello { clock, ..hello(2, "0.2") };
+        let upgraded = NodeHello { clock, ..hello(2, "0.2") };
         let changes = [
             NodeEvent::Started { version: "0.2".into() },
             NodeEvent::VersionChanged { from: "0.1".into(), to: "0.2".into() },

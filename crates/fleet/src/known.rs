@@ -2,7 +2,7 @@
 //!
 //! A node that is switched off says nothing, and a plan for the whole fleet has to miss it all the same.
 
-use crate::hello::{Hello, OfferedPort, Protocol};
+use crate::hello::{NodeHello, OfferedPort, ProtocolVersion};
 use serde::{Deserialize, Serialize};
 
 /// Heard again later than this, it is written down anew although nothing else has changed.
@@ -18,14 +18,14 @@ pub struct KnownNode {
     /// Version of packetrig there.
     pub version: String,
     /// Form of its messages.
-    pub protocol: Protocol,
+    pub protocol: ProtocolVersion,
     /// When it was heard, nanoseconds since 1970 (UTC).
     pub heard_at: u64,
 }
 
 impl KnownNode {
     /// What a node says of itself now.
-    pub fn of(hello: &Hello, wall_clock_ns: u64) -> Self {
+    pub fn of(hello: &NodeHello, wall_clock_ns: u64) -> Self {
         Self {
             labels: hello.labels.clone(),
             ports: hello.ports.clone(),
@@ -42,13 +42,13 @@ impl KnownNode {
     }
 
     /// As if it had just said so, in no life of its own.
-    pub(crate) fn hello(&self) -> Hello {
-        Hello {
+    pub(crate) fn hello(&self) -> NodeHello {
+        NodeHello {
             labels: self.labels.clone(),
             ports: self.ports.clone(),
             version: self.version.clone(),
             protocol: self.protocol,
-            ..Hello::default()
+            ..NodeHello::default()
         }
     }
 }

@@ -5,7 +5,7 @@
 //! Invariant: where the owner of a machine uses a key, on the node or on one of its ports, the operator's label with that
 //! key does not count on that machine.
 
-use crate::hello::Hello;
+use crate::hello::NodeHello;
 use packetrig_plan::is_label;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -81,7 +81,7 @@ impl OperatorLabels {
     }
 
     /// Those that count on a node that says this of itself.
-    pub fn in_force(&self, hello: &Hello) -> Vec<String> {
+    pub fn in_force(&self, hello: &NodeHello) -> Vec<String> {
         let owned = keys_of_owner(hello);
         self.0
             .iter()
@@ -91,7 +91,7 @@ impl OperatorLabels {
     }
 
     /// Those that do not count there, because the owner uses their keys.
-    pub fn overruled(&self, hello: &Hello) -> Vec<String> {
+    pub fn overruled(&self, hello: &NodeHello) -> Vec<String> {
         let owned = keys_of_owner(hello);
         self.0
             .iter()
@@ -107,7 +107,7 @@ impl fmt::Display for OperatorLabels {
     }
 }
 
-fn keys_of_owner(hello: &Hello) -> BTreeSet<&str> {
+fn keys_of_owner(hello: &NodeHello) -> BTreeSet<&str> {
     let of_ports = hello.ports.iter().flat_map(|port| &port.labels);
     hello.labels.iter().chain(of_ports).map(|label| key(label)).collect()
 }
@@ -157,10 +157,11 @@ mod tests {
     #[test]
     fn the_owner_of_a_machine_has_the_last_word_on_a_key() {
         let labels = changed(OperatorLabels::default(), "rack=2 tx spare");
-        let bare = Hello::default();
+        let bare = NodeHello::default();
         assert_eq!(labels.in_force(&bare), ["rack=2", "spare", "tx"]);
         assert!(labels.overruled(&bare).is_empty());
-        let owned = Hello { labels: vec!["rack=7".into()], ports: vec![port(&["tx"])], ..Hello::default() };
+        let owned =
+            NodeHello { labels: vec!["rack=7".into()], ports: vec![port(&["tx"])], ..NodeHello::default() };
         assert_eq!(
             (labels.in_force(&owned), labels.overruled(&owned)),
             (vec!["spare".to_owned()], vec!["rack=2".to_owned(), "tx".to_owned()])

@@ -6,7 +6,7 @@ mod claim;
 
 pub use claim::{ClaimProgress, LeadClaim, WantedNodes};
 
-use crate::fabric::{Error, Record, RecordWrite, Records};
+use crate::fabric::{Error, RecordStore, RecordWrite, StoredRecord};
 use crate::message::{NodeName, RunId};
 use crate::term::{Identity, TermState, TermWatch};
 use packetrig_units::MonoTime;
@@ -72,14 +72,14 @@ pub struct TakenLead {
 
 /// Gives leads back. That somebody else has taken one over meanwhile does no harm. Gives those that could not be given back, and
 /// why not.
-pub fn give_back_leads<R: Records>(
+pub fn give_back_leads<R: RecordStore>(
     records: &mut R,
     leads: Vec<TakenLead>,
 ) -> (Vec<TakenLead>, Option<Error>) {
     let write = |taken: &TakenLead| RecordWrite {
         key: NodeLead::key(&taken.node),
         revision: Some(taken.revision),
-        value: Record::written(&taken.lead.clone().given_back()),
+        value: StoredRecord::written(&taken.lead.clone().given_back()),
     };
     let answers = records.write_many(&leads.iter().map(write).collect::<Vec<_>>());
     let mut failure = None;
@@ -108,7 +108,7 @@ pub struct DoubtfulLeads {
 
 impl DoubtfulLeads {
     /// Reads them and gives back those of `controller` for that run. After an error the same may be tried again.
-    pub fn give_back<R: Records>(&mut self, records: &mut R, controller: &str) -> Result<(), Error> {
+    pub fn give_back<R: RecordStore>(&mut self, records: &mut R, controller: &str) -> Result<(), Error> {
         while !self.nodes.is_empty() {
             let nodes: Vec<NodeName> = self.nodes.iter().cloned().collect();
             let found = read_leads(records, &nodes)?;
@@ -120,7 +120,7 @@ impl DoubtfulLeads {
             let write = |found: &FoundLead| RecordWrite {
                 key: NodeLead::key(&found.node),
                 revision: Some(found.revision),
-                value: Record::written(&found.lead.clone().given_back()),
+                value: StoredRecord::written(&found.lead.clone().given_back()),
             };
             let answers = records.write_many(&own.iter().map(write).collect::<Vec<_>>());
             for (found, answer) in own.iter().zip(answers) {
@@ -148,7 +148,7 @@ pub struct HeldLead {
 }
 
 /// Who leads these nodes now, of those that are led by a controller other than `me`.
-pub fn held_leads<R: Records>(
+pub fn held_leads<R: RecordStore>(
     records: &mut R,
     nodes: &[NodeName],
     (me, watch): (&Identity, &mut TermWatch),
@@ -172,7 +172,7 @@ pub fn held_leads<R: Records>(
 }
 
 /// Leads of these nodes that were not given back, whether their controller is at work or not.
-pub fn shown_leads<R: Records>(
+pub fn shown_leads<R: RecordStore>(
     records: &mut R,
     nodes: &[NodeName],
 ) -> Result<BTreeMap<NodeName, NodeLead>, Error> {
@@ -189,7 +189,7 @@ struct FoundLead {
 }
 
 /// The leads of these nodes, as far as there are some and they can be read.
-fn read_leads<R: Records>(records: &mut R, nodes: &[NodeName]) -> Result<Vec<FoundLead>, Error> {
+fn read_leads<R: RecordStore>(records: &mut R, nodes: &[NodeName]) -> Result<Vec<FoundLead>, Error> {
     let keys: Vec<String> = nodes.iter().map(NodeLead::key).collect();
     let found = records.get_many(&keys)?;
     let leads = nodes.iter().zip(found).filter_map(|(node, record)| {

@@ -8,7 +8,7 @@
 //!
 //! Invariant: a lease never ends later than the sending of the last answered question plus the term.
 
-use crate::message::{Grant, Nonce};
+use crate::message::{LeaseGrant, Nonce};
 use packetrig_units::{MonoTime, Nanos};
 use std::collections::VecDeque;
 
@@ -55,7 +55,7 @@ impl LeaseTerms {
 
 /// What an answer came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum LeaseAnswer {
     /// To no question that is open, or too late to be worth anything.
     Nothing,
     /// Senders may go on until then.
@@ -66,7 +66,7 @@ pub enum Answer {
 
 /// The agent's side: one lease after another, with nonces that are never used twice.
 #[derive(Clone, Debug)]
-pub struct Lease {
+pub struct AgentLease {
     terms: LeaseTerms,
     next: u64,
     /// Questions that an answer would still be worth something to.
@@ -76,7 +76,7 @@ pub struct Lease {
     until: Option<MonoTime>,
 }
 
-impl Lease {
+impl AgentLease {
     /// No lease yet. Nonces count from `first`, which no earlier start of this agent came near to.
     pub const fn new(terms: LeaseTerms, first: Nonce) -> Self {
         Self { terms, next: first.0, open: VecDeque::new(), renew_at: None, until: None }
@@ -119,21 +119,21 @@ impl Lease {
     }
 
     /// Takes in an answer.
-    pub fn answered(&mut self, grant: Grant, now: MonoTime) -> Answer {
+    pub fn answered(&mut self, grant: LeaseGrant, now: MonoTime) -> LeaseAnswer {
         let Some(index) = self.open.iter().position(|(nonce, _)| *nonce == grant.nonce) else {
-            return Answer::Nothing;
+            return LeaseAnswer::Nothing;
         };
-        let Some((_, sent)) = self.open.remove(index) else { return Answer::Nothing };
+        let Some((_, sent)) = self.open.remove(index) else { return LeaseAnswer::Nothing };
         if !grant.go_on {
             self.end();
-            return Answer::Stop;
+            return LeaseAnswer::Stop;
         }
         let until = self.terms.end(sent);
         if until <= now || self.until.is_some_and(|other| until <= other) {
-            return Answer::Nothing;
+            return LeaseAnswer::Nothing;
         }
         self.until = Some(until);
-        Answer::Until(until)
+        LeaseAnswer::Until(until)
     }
 
     /// Whether senders may be at work at `time`.
@@ -160,14 +160,14 @@ mod tests {
         MonoTime::from_nanos(ms * 1_000_000)
     }
 
-    fn lease() -> Lease {
-        let mut lease = Lease::new(LeaseTerms::of(Nanos::from_millis(2000)), Nonce(100));
+    fn lease() -> AgentLease {
+        let mut lease = AgentLease::new(LeaseTerms::of(Nanos::from_millis(2000)), Nonce(100));
         lease.begin(at(0));
         lease
     }
 
-    fn yes(nonce: u64) -> Grant {
-        Grant { nonce: Nonce(nonce), go_on: true }
+    fn yes(nonce: u64) -> LeaseGrant {
+        LeaseGrant { nonce: Nonce(nonce), go_on: true }
     }
 
     #[test]
@@ -176,7 +176,7 @@ mod tests {
         assert!(!lease.is_valid_at(at(0)), "a question alone is worth nothing");
         assert_eq!(lease.due(at(0)), Some(Nonce(100)));
         assert_eq!(lease.due(at(499)), None);
-        assert_eq!(lease.answered(yes(100), at(1500)), Answer::Until(at(2000)));
+        assert_eq!(lease.answered(yes(100), at(1500)), LeaseAnswer::Until(at(2000)));
         assert!(lease.is_valid_at(at(1999)));
         assert!(!lease.is_valid_at(at(2000)));
     }
@@ -184,12 +184,12 @@ mod tests {
     #[test]
     fn an_answer_is_taken_once_only_to_a_question_and_only_in_time() {
         let mut lease = lease();
-        assert_eq!(lease.answered(yes(100), at(1)), Answer::Nothing, "never asked");
+        assert_eq!(lease.answered(yes(100), at(1)), LeaseAnswer::Nothing, "never asked");
         lease.due(at(0));
-        assert_eq!(lease.answered(yes(100), at(2000)), Answer::Nothing, "as late as the end itself");
+        assert_eq!(lease.answered(yes(100), at(2000)), LeaseAnswer::Nothing, "as late as the end itself");
         lease.due(at(2000));
-        assert_eq!(lease.answered(yes(101), at(2001)), Answer::Until(at(4000)));
-        assert_eq!(lease.answered(yes(101), at(2002)), Answer::Nothing, "once more");
+        assert_eq!(lease.answered(yes(101), at(2001)), LeaseAnswer::Until(at(4000)));
+        assert_eq!(lease.answered(yes(101), at(2002)), LeaseAnswer::Nothing, "once more");
     }
 
     #[test]
@@ -197,8 +197,8 @@ mod tests {
         let mut lease = lease();
         lease.due(at(0));
         lease.due(at(500));
-        assert_eq!(lease.answered(yes(101), at(600)), Answer::Until(at(2500)));
-        assert_eq!(lease.answered(yes(100), at(601)), Answer::Nothing);
+        assert_eq!(lease.answered(yes(101), at(600)), LeaseAnswer::Until(at(2500)));
+        assert_eq!(lease.answered(yes(100), at(601)), LeaseAnswer::Nothing);
         assert_eq!(lease.until(), Some(at(2500)));
     }
 
@@ -207,8 +207,11 @@ mod tests {
         let mut lease = lease();
         lease.due(at(0));
         lease.due(at(500));
-        assert_eq!(lease.answered(Grant { nonce: Nonce(100), go_on: false }, at(501)), Answer::Stop);
-        assert_eq!(lease.answered(yes(101), at(502)), Answer::Nothing);
+        assert_eq!(
+            lease.answered(LeaseGrant { nonce: Nonce(100), go_on: false }, at(501)),
+            LeaseAnswer::Stop
+        );
+        assert_eq!(lease.answered(yes(101), at(502)), LeaseAnswer::Nothing);
         assert!(!lease.is_valid_at(at(502)));
         assert_eq!(lease.due(at(5000)), None);
     }
@@ -220,7 +223,7 @@ mod tests {
         lease.end();
         lease.begin(at(10));
         assert_eq!(lease.due(at(10)), Some(Nonce(101)));
-        assert_eq!(lease.answered(yes(100), at(11)), Answer::Nothing, "of the lease before");
+        assert_eq!(lease.answered(yes(100), at(11)), LeaseAnswer::Nothing, "of the lease before");
     }
 
     #[test]

@@ -3,9 +3,10 @@
 //! Nothing of it outlives the process; what has to is on the disks of nodes and controller.
 
 use crate::fabric::{
-    Delivery, Endpoint, Error, Fabric, Incoming, Outgoing, Record, Records, SEGMENT_ROOM, SegmentId,
+    Endpoint, Error, Fabric, RecordStore, ResultInlet, ResultOutlet, SEGMENT_ROOM, SegmentDelivery,
+    SegmentId, StoredRecord,
 };
-use crate::message::{Body, Envelope, NodeName, RunId};
+use crate::message::{MessageBody, MessageEnvelope, NodeName, RunId};
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, select, unbounded};
 use packetrig_units::Nanos;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,18 +20,18 @@ const RESULTS_ROOM: usize = 1 << 30;
 
 /// See the module. Clones are the same fabric.
 #[derive(Clone, Debug, Default)]
-pub struct Local {
-    places: Arc<Mutex<BTreeMap<NodeName, Mailbox>>>,
-    records: Arc<Mutex<BTreeMap<String, Record>>>,
-    results: Arc<Results>,
+pub struct LocalFabric {
+    places: Arc<Mutex<BTreeMap<NodeName, LocalMailbox>>>,
+    records: Arc<Mutex<BTreeMap<String, StoredRecord>>>,
+    results: Arc<LocalResults>,
 }
 
 #[derive(Clone, Debug)]
-struct Mailbox {
+struct LocalMailbox {
     /// Whose letters come here; `None` hears everybody.
     listens_to: Option<Arc<Mutex<BTreeSet<NodeName>>>>,
-    letters: Sender<Envelope>,
-    telemetry: Sender<Envelope>,
+    letters: Sender<MessageEnvelope>,
+    telemetry: Sender<MessageEnvelope>,
     dropped: Arc<AtomicU64>,
 }
 
@@ -38,29 +39,29 @@ struct Mailbox {
 #[derive(Debug)]
 pub struct LocalEndpoint {
     name: NodeName,
-    fabric: Local,
-    letters: Receiver<Envelope>,
-    telemetry: Receiver<Envelope>,
+    fabric: LocalFabric,
+    letters: Receiver<MessageEnvelope>,
+    telemetry: Receiver<MessageEnvelope>,
     dropped: Arc<AtomicU64>,
 }
 
 /// Segments that wait: those not taken yet, and those taken and not confirmed.
 #[derive(Debug)]
-struct Results {
+struct LocalResults {
     room: usize,
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<WaitingSegments>,
     came: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct WaitingSegments {
     fresh: BTreeMap<SegmentId, Vec<u8>>,
     taken: BTreeMap<SegmentId, Vec<u8>>,
     /// Who reads each run.
     readers: BTreeMap<RunId, String>,
 }
 
-impl Waiting {
+impl WaitingSegments {
     /// Nobody reads this run any more: what was taken of it and not confirmed waits again.
     fn leave(&mut self, run: &RunId) {
         self.readers.remove(run);
@@ -79,7 +80,7 @@ impl Waiting {
     }
 }
 
-impl Default for Results {
+impl Default for LocalResults {
     fn default() -> Self {
         Self { room: RESULTS_ROOM, waiting: Mutex::default(), came: Condvar::new() }
     }
@@ -90,18 +91,18 @@ fn own<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Local {
+impl LocalFabric {
     /// A fabric that keeps at most this many bytes of results.
     pub fn with_room(room: usize) -> Self {
-        Self { results: Arc::new(Results { room, ..Results::default() }), ..Self::default() }
+        Self { results: Arc::new(LocalResults { room, ..LocalResults::default() }), ..Self::default() }
     }
 
-    fn places(&self) -> MutexGuard<'_, BTreeMap<NodeName, Mailbox>> {
+    fn places(&self) -> MutexGuard<'_, BTreeMap<NodeName, LocalMailbox>> {
         own(&self.places)
     }
 }
 
-impl Fabric for Local {
+impl Fabric for LocalFabric {
     type Endpoint = LocalEndpoint;
     type Records = LocalRecords;
     type Outgoing = LocalOutgoing;
@@ -117,7 +118,7 @@ impl Fabric for Local {
         let dropped = Arc::new(AtomicU64::new(0));
         let hears_everybody = !name.is_controller() || name == NodeName::controller();
         let listens_to = (!hears_everybody).then(Arc::default);
-        let mailbox = Mailbox { listens_to, letters, telemetry, dropped: Arc::clone(&dropped) };
+        let mailbox = LocalMailbox { listens_to, letters, telemetry, dropped: Arc::clone(&dropped) };
         places.insert(name.clone(), mailbox);
         Ok(LocalEndpoint {
             name,
@@ -148,7 +149,7 @@ impl LocalEndpoint {
     }
 
     /// To every controller that listens.
-    fn post_to_controllers(&self, letter: &Envelope) -> Result<(), Error> {
+    fn post_to_controllers(&self, letter: &MessageEnvelope) -> Result<(), Error> {
         let places = self.fabric.places();
         let controllers = places.iter().filter(|(name, _)| name.is_controller());
         let controllers: Vec<_> =
@@ -179,8 +180,8 @@ impl Endpoint for LocalEndpoint {
         &self.name
     }
 
-    fn post(&mut self, to: &NodeName, body: Body) -> Result<(), Error> {
-        let letter = Envelope { from: self.said_by(), body };
+    fn post(&mut self, to: &NodeName, body: MessageBody) -> Result<(), Error> {
+        let letter = MessageEnvelope { from: self.said_by(), body };
         if *to == NodeName::controller() {
             return self.post_to_controllers(&letter);
         }
@@ -188,10 +189,10 @@ impl Endpoint for LocalEndpoint {
         mailbox.put(to, letter)
     }
 
-    fn post_all(&mut self, body: Body) -> Result<(), Error> {
+    fn post_all(&mut self, body: MessageBody) -> Result<(), Error> {
         let others: Vec<_> = self.fabric.places().iter().map(|(n, m)| (n.clone(), m.clone())).collect();
         for (to, mailbox) in others.into_iter().filter(|(name, _)| *name != self.name) {
-            let letter = Envelope { from: self.said_by(), body: body.clone() };
+            let letter = MessageEnvelope { from: self.said_by(), body: body.clone() };
             // Who has just left is not there to be told.
             mailbox.put(&to, letter).unwrap_or(());
         }
@@ -207,7 +208,7 @@ impl Endpoint for LocalEndpoint {
         self.change_listening(|listens_to| listens_to.retain(|node| !nodes.contains(node)));
     }
 
-    fn receive(&mut self, within: Nanos) -> Option<Envelope> {
+    fn receive(&mut self, within: Nanos) -> Option<MessageEnvelope> {
         if let Ok(letter) = self.letters.try_recv() {
             return Some(letter);
         }
@@ -230,13 +231,13 @@ impl Drop for LocalEndpoint {
     }
 }
 
-impl Mailbox {
-    fn hears(&self, letter: &Envelope) -> bool {
-        let is_for_all = matches!(letter.body, Body::Hello(_));
+impl LocalMailbox {
+    fn hears(&self, letter: &MessageEnvelope) -> bool {
+        let is_for_all = matches!(letter.body, MessageBody::Hello(_));
         is_for_all || self.listens_to.as_ref().is_none_or(|nodes| own(nodes).contains(&letter.from))
     }
 
-    fn put(&self, to: &NodeName, letter: Envelope) -> Result<(), Error> {
+    fn put(&self, to: &NodeName, letter: MessageEnvelope) -> Result<(), Error> {
         let gone = |_| Error::Gone(to.clone());
         if !letter.body.may_be_dropped() {
             return self.letters.send(letter).map_err(gone);
@@ -254,10 +255,10 @@ impl Mailbox {
 
 /// Records in memory.
 #[derive(Clone, Debug)]
-pub struct LocalRecords(Arc<Mutex<BTreeMap<String, Record>>>);
+pub struct LocalRecords(Arc<Mutex<BTreeMap<String, StoredRecord>>>);
 
-impl Records for LocalRecords {
-    fn get(&mut self, key: &str) -> Result<Option<Record>, Error> {
+impl RecordStore for LocalRecords {
+    fn get(&mut self, key: &str) -> Result<Option<StoredRecord>, Error> {
         Ok(own(&self.0).get(key).cloned())
     }
 
@@ -266,14 +267,14 @@ impl Records for LocalRecords {
         if records.contains_key(key) {
             return Err(Error::Exists(key.to_owned()));
         }
-        records.insert(key.to_owned(), Record { value: value.to_vec(), revision: 1 });
+        records.insert(key.to_owned(), StoredRecord { value: value.to_vec(), revision: 1 });
         Ok(1)
     }
 
     fn replace(&mut self, key: &str, revision: u64, value: &[u8]) -> Result<u64, Error> {
         match own(&self.0).get_mut(key).filter(|record| record.revision == revision) {
             Some(record) => {
-                *record = Record { value: value.to_vec(), revision: revision + 1 };
+                *record = StoredRecord { value: value.to_vec(), revision: revision + 1 };
                 Ok(revision + 1)
             }
             None => Err(Error::Stale(key.to_owned())),
@@ -293,9 +294,9 @@ impl Records for LocalRecords {
 
 /// The node's end of the results' way in memory.
 #[derive(Clone, Debug)]
-pub struct LocalOutgoing(Arc<Results>);
+pub struct LocalOutgoing(Arc<LocalResults>);
 
-impl Outgoing for LocalOutgoing {
+impl ResultOutlet for LocalOutgoing {
     fn append(&mut self, id: &SegmentId, body: &[u8]) -> Result<(), Error> {
         if body.len() > SEGMENT_ROOM {
             return Err(Error::TooLarge(body.len()));
@@ -317,7 +318,7 @@ impl Outgoing for LocalOutgoing {
 /// A controller's end. Dropping it leaves all its runs.
 #[derive(Debug)]
 pub struct LocalIncoming {
-    results: Arc<Results>,
+    results: Arc<LocalResults>,
     reader: String,
 }
 
@@ -333,7 +334,7 @@ impl Drop for LocalIncoming {
     }
 }
 
-impl Incoming for LocalIncoming {
+impl ResultInlet for LocalIncoming {
     type Token = SegmentId;
 
     fn read_run(&mut self, run: &RunId, instead_of: &BTreeSet<String>) -> Result<(), Error> {
@@ -364,16 +365,16 @@ impl Incoming for LocalIncoming {
         Ok(runs.map(|run| (run.clone(), waiting.readers.get(&run).cloned().into_iter().collect())).collect())
     }
 
-    fn collect(&mut self, within: Nanos) -> Option<Delivery<SegmentId>> {
+    fn collect(&mut self, within: Nanos) -> Option<SegmentDelivery<SegmentId>> {
         let mut next = None;
-        let nothing = |waiting: &mut Waiting| {
+        let nothing = |waiting: &mut WaitingSegments| {
             next = waiting.next_of(&self.reader);
             next.is_none()
         };
         let waiting = own(&self.results.waiting);
         drop(self.results.came.wait_timeout_while(waiting, within.to_std(), nothing));
         let (id, body) = next?;
-        Some(Delivery { token: id.clone(), id, body })
+        Some(SegmentDelivery { token: id.clone(), id, body })
     }
 
     fn confirm(&mut self, token: SegmentId) -> Result<(), Error> {

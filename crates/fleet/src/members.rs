@@ -1,16 +1,16 @@
 //! Who belongs to the fleet: what each node said of itself last, and how long ago that was.
 //!
-//! It is fed with [`Hello`]s and the time. That a node is lost means only that it was not heard: it may still send, until
+//! It is fed with [`NodeHello`]s and the time. That a node is lost means only that it was not heard: it may still send, until
 //! its lease ends.
 //!
 //! Invariant: a node that began anew is a restart, however quickly it came back; a late word of an earlier
 //! incarnation changes nothing.
 
-use crate::hello::{Hello, PROTOCOL, Protocol};
+use crate::hello::{NodeHello, PROTOCOL, ProtocolVersion};
 use crate::known::KnownNode;
 use crate::labels::OperatorLabels;
 use crate::lead::NodeLead;
-use crate::message::{Head, NodeName, RunId};
+use crate::message::{MessageHead, NodeName, RunId};
 use crate::term::LAST_EPOCH;
 use packetrig_units::{MonoTime, Nanos};
 use serde::{Deserialize, Serialize};
@@ -28,7 +28,7 @@ const LIVES: usize = 4096;
 /// How recently a node was heard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Presence {
+pub enum NodePresence {
     /// A moment ago.
     Fresh,
     /// Not for [`SUSPECT`].
@@ -37,7 +37,7 @@ pub enum Presence {
     Lost,
 }
 
-impl Presence {
+impl NodePresence {
     const fn after(silence: Nanos) -> Self {
         match silence.as_u64() {
             silence if silence >= LOST.as_u64() => Self::Lost,
@@ -47,7 +47,7 @@ impl Presence {
     }
 }
 
-impl fmt::Display for Presence {
+impl fmt::Display for NodePresence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Fresh => "fresh",
@@ -63,18 +63,18 @@ impl fmt::Display for Presence {
     "packetrig {version} there speaks protocol {}.{}; this controller speaks {}.{} and takes {}.{} too",
     node.major, node.minor, ours.major, ours.minor, ours.major, ours.minor.saturating_sub(1)
 )]
-pub struct Skew {
+pub struct NodeSkew {
     /// Version of packetrig on the node.
     pub version: String,
     /// The node's protocol.
-    pub node: Protocol,
+    pub node: ProtocolVersion,
     /// The controller's.
-    pub ours: Protocol,
+    pub ours: ProtocolVersion,
 }
 
-impl Skew {
+impl NodeSkew {
     /// What is between `hello` and a controller that speaks `ours`: majors must be equal, minors equal or one less.
-    pub fn between(hello: &Hello, ours: Protocol) -> Option<Self> {
+    pub fn between(hello: &NodeHello, ours: ProtocolVersion) -> Option<Self> {
         let node = hello.protocol;
         let fits = node.major == ours.major && (node.minor == ours.minor || node.minor + 1 == ours.minor);
         (!fits).then(|| Self { version: hello.version.clone(), node, ours })
@@ -84,7 +84,7 @@ impl Skew {
 /// Something about a node is other than before.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Change {
+pub enum MemberChange {
     /// Heard for the first time.
     Joined(NodeName),
     /// Its agent began anew: whatever it was doing is over.
@@ -92,31 +92,31 @@ pub enum Change {
         /// Which node.
         node: NodeName,
         /// The run it took part in, as far as was known.
-        lost: Option<Head>,
+        lost: Option<MessageHead>,
     },
     /// Heard more or less recently than before.
-    Presence(NodeName, Presence),
+    Presence(NodeName, NodePresence),
 }
 
 /// A node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Member {
-    hello: Hello,
+pub struct FleetMember {
+    hello: NodeHello,
     heard: MonoTime,
-    presence: Presence,
+    presence: NodePresence,
     earlier: BTreeSet<u64>,
     /// It was not heard by this controller; for how long it was silent when it was remembered.
     remembered: Option<Nanos>,
 }
 
-impl Member {
+impl FleetMember {
     /// What it said last.
-    pub const fn hello(&self) -> &Hello {
+    pub const fn hello(&self) -> &NodeHello {
         &self.hello
     }
     /// How recently it was heard.
-    pub const fn presence(&self, now: MonoTime) -> Presence {
-        Presence::after(self.silent(now))
+    pub const fn presence(&self, now: MonoTime) -> NodePresence {
+        NodePresence::after(self.silent(now))
     }
     /// Whether this controller has heard it, or only remembers it.
     pub const fn was_heard(&self) -> bool {
@@ -127,28 +127,28 @@ impl Member {
         Nanos::new(now.since(self.heard).as_u64().saturating_add(before.as_u64()))
     }
     /// Why it cannot be worked with.
-    pub fn skew(&self) -> Option<Skew> {
-        Skew::between(&self.hello, PROTOCOL)
+    pub fn skew(&self) -> Option<NodeSkew> {
+        NodeSkew::between(&self.hello, PROTOCOL)
     }
 }
 
 /// The nodes heard so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Members {
-    nodes: BTreeMap<NodeName, Member>,
+pub struct FleetMembers {
+    nodes: BTreeMap<NodeName, FleetMember>,
     labels: BTreeMap<NodeName, OperatorLabels>,
     leads: BTreeMap<NodeName, NodeLead>,
 }
 
-impl Members {
+impl FleetMembers {
     /// Takes in what a node says of itself.
-    pub fn hear(&mut self, from: &NodeName, hello: Hello, now: MonoTime) -> Vec<Change> {
+    pub fn hear(&mut self, from: &NodeName, hello: NodeHello, now: MonoTime) -> Vec<MemberChange> {
         let heard_before = self.nodes.get_mut(from).filter(|member| member.remembered.is_none());
         let Some(member) = heard_before else {
-            let (presence, earlier) = (Presence::Fresh, BTreeSet::new());
-            let member = Member { hello, heard: now, presence, earlier, remembered: None };
+            let (presence, earlier) = (NodePresence::Fresh, BTreeSet::new());
+            let member = FleetMember { hello, heard: now, presence, earlier, remembered: None };
             self.nodes.insert(from.clone(), member);
-            return vec![Change::Joined(from.clone())];
+            return vec![MemberChange::Joined(from.clone())];
         };
         if member.earlier.contains(&hello.incarnation) {
             return Vec::new();
@@ -158,11 +158,11 @@ impl Members {
             if member.earlier.len() < LIVES {
                 member.earlier.insert(member.hello.incarnation);
             }
-            changes.push(Change::Restarted { node: from.clone(), lost: member.hello.busy.clone() });
+            changes.push(MemberChange::Restarted { node: from.clone(), lost: member.hello.busy.clone() });
         }
-        if member.presence != Presence::Fresh {
-            member.presence = Presence::Fresh;
-            changes.push(Change::Presence(from.clone(), Presence::Fresh));
+        if member.presence != NodePresence::Fresh {
+            member.presence = NodePresence::Fresh;
+            changes.push(MemberChange::Presence(from.clone(), NodePresence::Fresh));
         }
         (member.hello, member.heard) = (hello, now);
         changes
@@ -171,10 +171,10 @@ impl Members {
     /// Puts in what an earlier controller knew of a node that this one has not heard.
     pub fn recall(&mut self, node: &NodeName, known: &KnownNode, wall_clock_ns: u64, now: MonoTime) {
         let silent = Nanos::new(wall_clock_ns.saturating_sub(known.heard_at)).max(LOST);
-        self.nodes.entry(node.clone()).or_insert_with(|| Member {
+        self.nodes.entry(node.clone()).or_insert_with(|| FleetMember {
             hello: known.hello(),
             heard: now,
-            presence: Presence::Lost,
+            presence: NodePresence::Lost,
             earlier: BTreeSet::new(),
             remembered: Some(silent),
         });
@@ -191,12 +191,12 @@ impl Members {
     }
 
     /// Who has been silent for long, since the last time this was asked.
-    pub fn tick(&mut self, now: MonoTime) -> Vec<Change> {
+    pub fn tick(&mut self, now: MonoTime) -> Vec<MemberChange> {
         let silent = self.nodes.iter_mut().filter_map(|(name, member)| {
             let presence = member.presence(now);
             let is_new = presence != member.presence;
             member.presence = presence;
-            is_new.then(|| Change::Presence(name.clone(), presence))
+            is_new.then(|| MemberChange::Presence(name.clone(), presence))
         });
         silent.collect()
     }
@@ -207,12 +207,12 @@ impl Members {
     }
 
     /// A node by name.
-    pub fn get(&self, node: &NodeName) -> Option<&Member> {
+    pub fn get(&self, node: &NodeName) -> Option<&FleetMember> {
         self.nodes.get(node)
     }
 
     /// All nodes by name.
-    pub fn iter(&self) -> impl Iterator<Item = (&NodeName, &Member)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&NodeName, &FleetMember)> {
         self.nodes.iter()
     }
 
@@ -232,7 +232,7 @@ impl Members {
     /// One row per node, by name.
     pub fn rows(&self, now: MonoTime) -> Vec<MemberRow> {
         let none = OperatorLabels::default();
-        let row = |(name, member): (&NodeName, &Member)| {
+        let row = |(name, member): (&NodeName, &FleetMember)| {
             let labels = self.labels.get(name).unwrap_or(&none);
             MemberRow { lead: self.leads.get(name).cloned(), ..MemberRow::of(name, member, labels, now) }
         };
@@ -246,13 +246,13 @@ pub struct MemberRow {
     /// Its name.
     pub node: NodeName,
     /// How recently it was heard.
-    pub presence: Presence,
+    pub presence: NodePresence,
     /// Time since.
     pub silent: Nanos,
     /// How often it began anew since this controller knows it.
     pub restarts: usize,
     /// Why it cannot be worked with.
-    pub skew: Option<Skew>,
+    pub skew: Option<NodeSkew>,
     /// Labels from the operator that count.
     #[serde(default)]
     pub operator_labels: Vec<String>,
@@ -263,11 +263,11 @@ pub struct MemberRow {
     #[serde(default)]
     pub lead: Option<NodeLead>,
     /// What it said.
-    pub hello: Hello,
+    pub hello: NodeHello,
 }
 
 impl MemberRow {
-    fn of(name: &NodeName, member: &Member, labels: &OperatorLabels, now: MonoTime) -> Self {
+    fn of(name: &NodeName, member: &FleetMember, labels: &OperatorLabels, now: MonoTime) -> Self {
         Self {
             node: name.clone(),
             presence: member.presence(now),
@@ -285,13 +285,13 @@ impl MemberRow {
     #[must_use]
     pub fn aged(mut self, age: Nanos) -> Self {
         self.silent = Nanos::new(self.silent.as_u64().saturating_add(age.as_u64()));
-        self.presence = Presence::after(self.silent);
+        self.presence = NodePresence::after(self.silent);
         self
     }
 
     /// Gives it other labels from the operator.
     pub fn label_with(&mut self, labels: Option<&OperatorLabels>) {
-        let of = |some: fn(&OperatorLabels, &Hello) -> Vec<String>| {
+        let of = |some: fn(&OperatorLabels, &NodeHello) -> Vec<String>| {
             labels.map(|labels| some(labels, &self.hello)).unwrap_or_default()
         };
         let (in_force, overruled) = (of(OperatorLabels::in_force), of(OperatorLabels::overruled));
@@ -308,7 +308,7 @@ impl MemberRow {
     /// any more is ended by the one that leads it next.
     pub fn hindrance(&self, run: Option<&RunId>) -> Option<String> {
         let lead = self.lead.as_ref().filter(|lead| Some(&lead.run) != run);
-        if self.presence == Presence::Lost {
+        if self.presence == NodePresence::Lost {
             Some(format!("not heard for {}", self.silent))
         } else if let Some(skew) = &self.skew {
             Some(skew.to_string())
@@ -330,54 +330,58 @@ mod tests {
         MonoTime::from_nanos(ms * 1_000_000)
     }
 
-    fn hello(incarnation: u64) -> Hello {
-        Hello { incarnation, protocol: PROTOCOL, ..Hello::default() }
+    fn hello(incarnation: u64) -> NodeHello {
+        NodeHello { incarnation, protocol: PROTOCOL, ..NodeHello::default() }
     }
 
     #[test]
     fn silence_makes_a_node_suspect_and_then_lost_and_a_word_fresh_again() {
-        let (mut members, a) = (Members::default(), name("a"));
-        assert_eq!(members.hear(&a, hello(1), at(0)), [Change::Joined(a.clone())]);
+        let (mut members, a) = (FleetMembers::default(), name("a"));
+        assert_eq!(members.hear(&a, hello(1), at(0)), [MemberChange::Joined(a.clone())]);
         assert_eq!(members.tick(at(2_999)), []);
-        assert_eq!(members.tick(at(3_000)), [Change::Presence(a.clone(), Presence::Suspect)]);
+        assert_eq!(members.tick(at(3_000)), [MemberChange::Presence(a.clone(), NodePresence::Suspect)]);
         assert_eq!(members.tick(at(9_999)), []);
-        assert_eq!(members.tick(at(10_000)), [Change::Presence(a.clone(), Presence::Lost)]);
+        assert_eq!(members.tick(at(10_000)), [MemberChange::Presence(a.clone(), NodePresence::Lost)]);
         assert_eq!(members.rows(at(10_500))[0].silent, Nanos::from_millis(10_500));
         let back = members.hear(&a, hello(1), at(11_000));
-        assert_eq!(back, [Change::Presence(a.clone(), Presence::Fresh)]);
+        assert_eq!(back, [MemberChange::Presence(a.clone(), NodePresence::Fresh)]);
         assert_eq!(members.hear(&a, hello(1), at(12_000)), []);
     }
 
     #[test]
     fn a_new_incarnation_is_a_restart_and_a_late_word_of_the_old_one_is_nothing() {
-        let (mut members, a) = (Members::default(), name("a"));
-        let head = Head { run: RunId("r".into()), attempt: 1, epoch: 4, plan: crate::PlanHash::of("") };
-        members.hear(&a, Hello { busy: Some(head.clone()), ..hello(7) }, at(0));
-        let restarted = Change::Restarted { node: a.clone(), lost: Some(head) };
+        let (mut members, a) = (FleetMembers::default(), name("a"));
+        let head =
+            MessageHead { run: RunId("r".into()), attempt: 1, epoch: 4, plan: crate::PlanHash::of("") };
+        members.hear(&a, NodeHello { busy: Some(head.clone()), ..hello(7) }, at(0));
+        let restarted = MemberChange::Restarted { node: a.clone(), lost: Some(head) };
         assert_eq!(members.hear(&a, hello(3), at(1)), [restarted]);
-        assert_eq!(members.hear(&a, Hello { epoch: 99, ..hello(7) }, at(2)), []);
+        assert_eq!(members.hear(&a, NodeHello { epoch: 99, ..hello(7) }, at(2)), []);
         let row = &members.rows(at(2))[0];
         assert_eq!((row.hello.incarnation, row.restarts, row.hello.epoch), (3, 1, 0));
     }
 
     #[test]
     fn the_highest_epoch_is_that_of_any_node() {
-        let mut members = Members::default();
+        let mut members = FleetMembers::default();
         assert_eq!(members.highest_epoch(), 0);
         for (node, epoch) in [("a", 4), ("b", 9), ("c", 2)] {
-            members.hear(&name(node), Hello { epoch, ..hello(1) }, at(0));
+            members.hear(&name(node), NodeHello { epoch, ..hello(1) }, at(0));
         }
         assert_eq!(members.highest_epoch(), 9);
-        members.hear(&name("d"), Hello { epoch: u64::MAX - 1, ..hello(1) }, at(0));
+        members.hear(&name("d"), NodeHello { epoch: u64::MAX - 1, ..hello(1) }, at(0));
         assert_eq!(members.highest_epoch(), 9, "no controller can come after that one");
     }
 
     #[test]
     fn the_same_major_and_at_most_one_minor_back_work_together() {
         let skew = |major, minor| {
-            let said =
-                Hello { protocol: Protocol { major, minor }, version: "9.9".into(), ..Hello::default() };
-            Skew::between(&said, Protocol { major: 2, minor: 5 })
+            let said = NodeHello {
+                protocol: ProtocolVersion { major, minor },
+                version: "9.9".into(),
+                ..NodeHello::default()
+            };
+            NodeSkew::between(&said, ProtocolVersion { major: 2, minor: 5 })
         };
         assert_eq!((skew(2, 5), skew(2, 4)), (None, None));
         for (major, minor) in [(2, 3), (2, 6), (1, 5), (3, 5)] {
@@ -392,9 +396,10 @@ mod tests {
 
     #[test]
     fn what_keeps_a_node_from_a_run_is_said() {
-        let mut members = Members::default();
-        let head = Head { run: RunId("r1".into()), attempt: 1, epoch: 1, plan: crate::PlanHash::of("") };
-        members.hear(&name("a"), Hello { busy: Some(head), ..hello(1) }, at(0));
+        let mut members = FleetMembers::default();
+        let head =
+            MessageHead { run: RunId("r1".into()), attempt: 1, epoch: 1, plan: crate::PlanHash::of("") };
+        members.hear(&name("a"), NodeHello { busy: Some(head), ..hello(1) }, at(0));
         assert_eq!(members.rows(at(0))[0].hindrance(None), None, "nobody leads it");
         let lead = NodeLead {
             controller: "c1".into(),
@@ -415,11 +420,11 @@ mod tests {
     /// A controller of protocol 2 would lead the whole fleet, and a node of it tells nobody in which epoch it is led.
     #[test]
     fn a_controller_of_protocol_2_and_a_fleet_of_protocol_3_refuse_each_other_by_name() {
-        let (two, three) = (Protocol { major: 2, minor: 0 }, PROTOCOL);
+        let (two, three) = (ProtocolVersion { major: 2, minor: 0 }, PROTOCOL);
         assert_eq!(three.major, 3);
         for (node, controller) in [(two, three), (three, two)] {
-            let said = Hello { protocol: node, version: "1.2".into(), ..Hello::default() };
-            let text = Skew::between(&said, controller).unwrap().to_string();
+            let said = NodeHello { protocol: node, version: "1.2".into(), ..NodeHello::default() };
+            let text = NodeSkew::between(&said, controller).unwrap().to_string();
             let words =
                 format!("packetrig 1.2 there speaks protocol {}.0; this controller speaks", node.major);
             assert!(text.starts_with(&words), "{text}");

@@ -1,15 +1,15 @@
 //! What controller and agents say to each other.
 //!
-//! Every message carries a [`Head`]; an agent refuses what belongs to an older epoch or attempt. Commands and replies
+//! Every message carries a [`MessageHead`]; an agent refuses what belongs to an older epoch or attempt. Commands and replies
 //! may be repeated and must do no harm then; telemetry may be lost, because it is cumulative.
 
 mod change;
 mod sparse_places;
 
-pub use change::{Order, Step};
+pub use change::{ChangeOrder, ChangeStep};
 
-use crate::hello::Hello;
-use crate::outcome::Fault;
+use crate::hello::NodeHello;
+use crate::outcome::NodeFault;
 use packetrig_plan::HeldStream;
 use packetrig_stats::clock::{ClockFit, ClockRecord};
 use packetrig_stats::limit::RigLimit;
@@ -98,10 +98,10 @@ impl fmt::Display for PlanHash {
 
 /// What a message belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Head {
+pub struct MessageHead {
     /// The run.
     pub run: RunId,
-    /// Which attempt to start it, from 1. A higher attempt begins with [`Command::Prepare`].
+    /// Which attempt to start it, from 1. A higher attempt begins with [`NodeCommand::Prepare`].
     pub attempt: u32,
     /// Number of the lead of its nodes. A lower one is refused.
     pub epoch: u64,
@@ -111,7 +111,7 @@ pub struct Head {
 
 /// What a node needs to prepare a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Preparation {
+pub struct RunPreparation {
     /// The plan's text, or this node's part of it.
     pub document: String,
     /// Whose part it is; absent if it is the whole.
@@ -140,7 +140,7 @@ pub struct Preparation {
     pub steered: bool,
     /// Where each port of the plan is, by its index; empty when all are here.
     #[serde(default, with = "sparse_places")]
-    pub places: Vec<Place>,
+    pub places: Vec<PortPlace>,
     /// How often the node says what it counts; 0 is as often as it likes.
     #[serde(default)]
     pub say_every: Nanos,
@@ -176,14 +176,14 @@ impl fmt::Debug for ClockKey {
 
 /// Where a port is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Place {
+pub struct PortPlace {
     /// The node.
     pub node: NodeName,
     /// The interface there, as a location of that machine.
     pub interface: String,
 }
 
-impl Place {
+impl PortPlace {
     /// Stands for a place that does not concern the node that is told.
     pub const fn elsewhere() -> Self {
         Self { node: NodeName(String::new()), interface: String::new() }
@@ -224,9 +224,9 @@ pub enum StopReason {
 /// From the controller to an agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Command {
+pub enum NodeCommand {
     /// Read the plan, open the ports.
-    Prepare(Box<Preparation>),
+    Prepare(Box<RunPreparation>),
     /// Receive from now on, and say so.
     Arm,
     /// Be ready to send at `start`. Refused later than `guard` before it.
@@ -244,13 +244,13 @@ pub enum Command {
     /// How far are you?
     Query,
     /// Change something. Each number is done once.
-    Steer(Box<Order>),
+    Steer(Box<ChangeOrder>),
     /// Take a step of a change. Each step of a number is done once.
     Step {
-        /// Which change, from 1; the numbers are those of [`Command::Steer`].
+        /// Which change, from 1; the numbers are those of [`NodeCommand::Steer`].
         number: u64,
         /// Which step.
-        step: Box<Step>,
+        step: Box<ChangeStep>,
     },
     /// Send nothing more; go on receiving.
     Stop,
@@ -268,7 +268,7 @@ pub enum Command {
 /// From an agent to the controller. Each is the answer to a command, and is repeated when the command is.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Reply {
+pub enum NodeReply {
     /// Ports are open.
     Prepared {
         /// What they turned out to be.
@@ -289,7 +289,7 @@ pub enum Reply {
         /// For which.
         number: u64,
         /// Why it cannot be.
-        fault: Option<Fault>,
+        fault: Option<NodeFault>,
         /// Those that are sent here.
         held: Vec<HeldStream>,
     },
@@ -298,14 +298,14 @@ pub enum Reply {
         /// Which.
         number: u64,
         /// Why they do not.
-        fault: Option<Fault>,
+        fault: Option<NodeFault>,
     },
     /// A change is done or undone, or could not be and nothing was changed.
     Steered {
         /// Which.
         number: u64,
         /// Why it could not be.
-        fault: Option<Fault>,
+        fault: Option<NodeFault>,
         /// The counts right after it: whoever hears of the change has these.
         sample: Box<CountSample>,
     },
@@ -329,33 +329,33 @@ pub enum Reply {
     /// Not this command, not now; nothing was changed.
     Refused(String),
     /// It went wrong here; the ports are closed.
-    Failed(Fault),
+    Failed(NodeFault),
 }
 
 /// What travels.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Body {
+pub enum MessageBody {
     /// Controller to agent.
-    Command(Head, Command),
+    Command(MessageHead, NodeCommand),
     /// Agent to controller.
-    Reply(Head, Reply),
+    Reply(MessageHead, NodeReply),
     /// Agent to controller: counts so far. May be lost.
-    Telemetry(Head, Box<CountSample>),
+    Telemetry(MessageHead, Box<CountSample>),
     /// Agent to controller: how its clock compares with the controller's. Said when it is armed.
-    Clock(Head, Box<ClockRecord>),
+    Clock(MessageHead, Box<ClockRecord>),
     /// Controller to agent: how the clocks of those who send to it compare. Said before every confirmation.
-    Clocks(Head, Vec<(NodeName, ClockFit)>),
+    Clocks(MessageHead, Vec<(NodeName, ClockFit)>),
     /// Agent to controller: may I go on? See [`crate::lease`].
-    Renew(Head, Nonce),
+    Renew(MessageHead, Nonce),
     /// Controller to agent: the answer.
-    Granted(Head, Grant),
+    Granted(MessageHead, LeaseGrant),
     /// Controller to everyone: who is there? Answered with a hello that names this call.
     RollCall(Nonce),
     /// Agent to controller: I am; also said once a second without being asked. May be lost.
-    Hello(Box<Hello>),
+    Hello(Box<NodeHello>),
     /// Controller to agent: these segments are safe.
-    Stored(Watermark),
+    Stored(StoredWatermark),
 }
 
 /// Tells questions apart: renewals of a lease, roll calls. Never used twice by whoever asks.
@@ -365,7 +365,7 @@ pub struct Nonce(pub u64);
 
 /// The answer to a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Grant {
+pub struct LeaseGrant {
     /// Of which renewal.
     pub nonce: Nonce,
     /// Go on, or stop sending now.
@@ -374,7 +374,7 @@ pub struct Grant {
 
 /// All segments of a node's part in a run below this number are stored by the controller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Watermark {
+pub struct StoredWatermark {
     /// The run.
     pub run: RunId,
     /// The attempt.
@@ -385,14 +385,14 @@ pub struct Watermark {
 
 /// A message under way.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Envelope {
+pub struct MessageEnvelope {
     /// Who sent it.
     pub from: NodeName,
     /// What it says.
-    pub body: Body,
+    pub body: MessageBody,
 }
 
-impl Body {
+impl MessageBody {
     /// Whether the fabric may drop it when the other side is slow.
     pub const fn may_be_dropped(&self) -> bool {
         matches!(self, Self::Telemetry(..) | Self::Hello(_))
@@ -412,22 +412,22 @@ mod tests {
 
     #[test]
     fn only_telemetry_may_be_dropped() {
-        let head = Head { run: RunId("r".into()), attempt: 1, epoch: 1, plan: PlanHash::of("p") };
-        assert!(Body::Telemetry(head.clone(), Box::default()).may_be_dropped());
-        assert!(!Body::Command(head.clone(), Command::Stop).may_be_dropped());
-        assert!(!Body::Reply(head, Reply::Armed).may_be_dropped());
+        let head = MessageHead { run: RunId("r".into()), attempt: 1, epoch: 1, plan: PlanHash::of("p") };
+        assert!(MessageBody::Telemetry(head.clone(), Box::default()).may_be_dropped());
+        assert!(!MessageBody::Command(head.clone(), NodeCommand::Stop).may_be_dropped());
+        assert!(!MessageBody::Reply(head, NodeReply::Armed).may_be_dropped());
     }
 
     #[test]
     fn envelopes_survive_json() {
-        let envelope = Envelope {
+        let envelope = MessageEnvelope {
             from: NodeName::local(),
-            body: Body::Command(
-                Head { run: RunId("r".into()), attempt: 2, epoch: 7, plan: PlanHash::of("x") },
-                Command::Finish { sent: Arc::new([SentTotal { stream: 3, frames: 9 }]) },
+            body: MessageBody::Command(
+                MessageHead { run: RunId("r".into()), attempt: 2, epoch: 7, plan: PlanHash::of("x") },
+                NodeCommand::Finish { sent: Arc::new([SentTotal { stream: 3, frames: 9 }]) },
             ),
         };
         let text = serde_json::to_string(&envelope).expect("encodes");
-        assert_eq!(serde_json::from_str::<Envelope>(&text).expect("decodes"), envelope);
+        assert_eq!(serde_json::from_str::<MessageEnvelope>(&text).expect("decodes"), envelope);
     }
 }

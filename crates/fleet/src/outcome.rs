@@ -62,7 +62,7 @@ impl fmt::Display for RunState {
 /// Whose fault something is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Blame {
+pub enum FaultOwner {
     /// The plan or the way it was asked for.
     User,
     /// The kernel, an interface, the disk.
@@ -75,14 +75,14 @@ pub enum Blame {
 
 /// What went wrong on a node, as it travels.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Fault {
+pub struct NodeFault {
     /// Whose.
-    pub blame: Blame,
+    pub blame: FaultOwner,
     /// What and where; a lower-case fragment.
     pub text: String,
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for NodeFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&self.text)
     }
@@ -91,7 +91,7 @@ impl fmt::Display for Fault {
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "state")]
-pub enum Outcome {
+pub enum RunOutcome {
     /// All results are here.
     Complete {
         /// The user stopped it.
@@ -109,11 +109,11 @@ pub enum Outcome {
     /// It could not start.
     Failed {
         /// Why.
-        fault: Fault,
+        fault: NodeFault,
     },
 }
 
-impl Outcome {
+impl RunOutcome {
     /// The final state it belongs to.
     pub const fn state(&self) -> RunState {
         match self {

@@ -26,7 +26,7 @@ const SKIPPED: [u8; 4] = 0x184d_2a50_u32.to_le_bytes();
 /// `value` as bytes.
 pub fn pack<T: Serialize>(value: &T) -> io::Result<Vec<u8>> {
     let mut encoder = zstd::Encoder::new(Vec::new(), LEVEL)?;
-    let mut counter = Counter { inner: &mut encoder, bytes: 0 };
+    let mut counter = ByteCounter { inner: &mut encoder, bytes: 0 };
     // JSON is written word by word, and each word would be a call of the encoder.
     let mut words = BufWriter::with_capacity(BUFFER, &mut counter);
     serde_json::to_writer(&mut words, value)?;
@@ -60,18 +60,18 @@ pub fn unpack<T: DeserializeOwned>(bytes: &[u8]) -> io::Result<T> {
     let most = length.saturating_mul(RATIO).clamp(FREE, MOST);
     let mut decoder = zstd::Decoder::with_buffer(bytes)?;
     decoder.window_log_max(WINDOW_LOG)?;
-    let mut text = Limited { inner: decoder, left: most, most };
+    let mut text = LimitedReader { inner: decoder, left: most, most };
     let value = serde_json::from_reader(BufReader::with_capacity(BUFFER, &mut text));
     Ok(value?)
 }
 
 /// Counts what is written.
-struct Counter<'a, W> {
+struct ByteCounter<'a, W> {
     inner: &'a mut W,
     bytes: u64,
 }
 
-impl<W: io::Write> io::Write for Counter<'_, W> {
+impl<W: io::Write> io::Write for ByteCounter<'_, W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.inner.write(bytes)?;
         self.bytes += u64::try_from(written).unwrap_or(u64::MAX);
@@ -84,13 +84,13 @@ impl<W: io::Write> io::Write for Counter<'_, W> {
 }
 
 /// Gives no more than so many bytes; more are an error, not an end.
-struct Limited<R> {
+struct LimitedReader<R> {
     inner: R,
     left: u64,
     most: u64,
 }
 
-impl<R: Read> Read for Limited<R> {
+impl<R: Read> Read for LimitedReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.inner.read(buffer)?;
         let bytes = u64::try_from(read).unwrap_or(u64::MAX);

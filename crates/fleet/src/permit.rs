@@ -12,7 +12,7 @@ mod network;
 mod tests;
 
 pub use file::FileError;
-pub use network::{Macs, Networks};
+pub use network::{NetworkSet, PermittedMacs};
 
 use packetrig_plan::reach::{self, AddressFamily, FieldValues};
 use packetrig_plan::recording::ReplayTiming;
@@ -43,15 +43,15 @@ pub struct PermittedPort {
 
 /// See the module. The default is that of a node without a file: test networks only.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Permit {
+pub struct LendingPermit {
     /// What the owner calls the node.
     pub labels: Vec<String>,
     /// The ports lent; `None`: every interface that carries no default route.
     pub ports: Option<Vec<PermittedPort>>,
     /// IP addresses that may be sent to.
-    pub networks: Networks,
+    pub networks: NetworkSet,
     /// MAC addresses that may be sent to.
-    pub macs: Macs,
+    pub macs: PermittedMacs,
     /// Longest time to send.
     pub max_duration: Nanos,
     /// Most bytes of captures that leave the machine after a run; `None`: as much as there is.
@@ -62,13 +62,13 @@ pub struct Permit {
     pub replays: Option<PathBuf>,
 }
 
-impl Default for Permit {
+impl Default for LendingPermit {
     fn default() -> Self {
         Self {
             labels: Vec::new(),
             ports: None,
-            networks: Networks::for_tests(),
-            macs: Macs::Any,
+            networks: NetworkSet::for_tests(),
+            macs: PermittedMacs::Any,
             max_duration: USUAL_DURATION,
             max_capture: None,
             back_ends: None,
@@ -79,7 +79,7 @@ impl Default for Permit {
 
 /// A port of a plan that is on this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mine {
+pub struct OwnPlanPort {
     /// Its index in the plan.
     pub port: usize,
     /// Its interface here, as it is opened.
@@ -92,7 +92,7 @@ pub struct Mine {
 
 /// What a node is asked to do, beside what the plan says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wish {
+pub struct PermitWish {
     /// The back end that the user insists on.
     pub back_end: Option<BackEnd>,
     /// Capture every receiving port, whatever the plan says.
@@ -101,7 +101,7 @@ pub struct Wish {
     pub replays: Vec<Option<PathBuf>>,
 }
 
-impl Permit {
+impl LendingPermit {
     /// Reads the owner's file.
     pub fn read(text: &str) -> Result<Self, FileError> {
         file::read(text)
@@ -131,7 +131,7 @@ impl Permit {
     }
 
     /// Why this node does not do its part of a plan: everything at once; empty if it does.
-    pub fn check(&self, bound: &BoundPlan, mine: &[Mine], wish: &Wish) -> Vec<String> {
+    pub fn check(&self, bound: &BoundPlan, mine: &[OwnPlanPort], wish: &PermitWish) -> Vec<String> {
         let mut refusals = Vec::new();
         if let Some(back_end) = wish.back_end.filter(|back_end| !self.allows_back_end(*back_end)) {
             refusals.push(format!("back end {} is not allowed", back_end.name()));
@@ -161,7 +161,13 @@ impl Permit {
         }
     }
 
-    fn check_port(&self, bound: &BoundPlan, own: &Mine, wish: &Wish, refusals: &mut Vec<String>) {
+    fn check_port(
+        &self,
+        bound: &BoundPlan,
+        own: &OwnPlanPort,
+        wish: &PermitWish,
+        refusals: &mut Vec<String>,
+    ) {
         // Whether it carries a default route was asked when it was offered; the guard asks again when it is opened.
         let Some(lent) = self.port(&own.interface, false) else {
             refusals.push(format!("port {} is not lent", own.interface));
@@ -186,7 +192,7 @@ impl Permit {
     }
 
     /// What emulated interfaces are and turn to.
-    fn check_devices(&self, bound: &BoundPlan, own: &Mine, refusals: &mut Vec<String>) {
+    fn check_devices(&self, bound: &BoundPlan, own: &OwnPlanPort, refusals: &mut Vec<String>) {
         let at = |what: String| format!("port {}: {what}", own.interface);
         for (interface, ip) in reach::claimed(&bound.plan, own.port) {
             if !self.networks.contains(ip) {
@@ -196,7 +202,7 @@ impl Permit {
             }
         }
         let mut devices = bound.plan.interfaces.iter().filter(|interface| interface.port == own.port);
-        if self.macs != Macs::Any && devices.next().is_some() {
+        if self.macs != PermittedMacs::Any && devices.next().is_some() {
             refusals.push(at(
                 "emulated interfaces ask and answer MAC addresses that cannot be told; allow `mac = \"any\"`"
                     .to_owned(),
@@ -212,7 +218,7 @@ impl Permit {
             refusals.push(says(format!("it takes {length}; allowed is {}", self.max_duration)));
         }
         let reach = stream.reach();
-        if self.macs != Macs::Any || !self.networks.is_everything() {
+        if self.macs != PermittedMacs::Any || !self.networks.is_everything() {
             refusals.extend(
                 reach
                     .open
@@ -230,7 +236,7 @@ impl Permit {
 
     /// An address that is found only when the run starts is a MAC address; everything else that is open can be anything.
     fn minds(&self, why: &str) -> bool {
-        !(why == reach::ASKED_FOR && self.macs == Macs::Any)
+        !(why == reach::ASKED_FOR && self.macs == PermittedMacs::Any)
     }
 
     /// A value that is not allowed.
@@ -244,8 +250,8 @@ impl Permit {
 }
 
 /// What is too fast about a plan.
-fn rate_refusals(bound: &BoundPlan, own: &Mine, lent: &PermittedPort) -> Vec<String> {
-    let asked = Asked::of(bound, own.port);
+fn rate_refusals(bound: &BoundPlan, own: &OwnPlanPort, lent: &PermittedPort) -> Vec<String> {
+    let asked = AskedLoad::of(bound, own.port);
     let mut refusals = Vec::new();
     if let Some(most) = lent.max_rate {
         if asked.rate > most {
@@ -271,7 +277,7 @@ fn rate_refusals(bound: &BoundPlan, own: &Mine, lent: &PermittedPort) -> Vec<Str
 
 /// What a plan asks of a port at most.
 #[derive(Debug)]
-struct Asked {
+struct AskedLoad {
     rate: BitRate,
     frames_milli: u128,
     /// Some of its frames are as large as a file says.
@@ -280,7 +286,7 @@ struct Asked {
     unpaced: bool,
 }
 
-impl Asked {
+impl AskedLoad {
     fn of(bound: &BoundPlan, port: usize) -> Self {
         let own = || bound.plan.streams.iter().zip(&bound.streams).filter(|(stream, _)| stream.tx == port);
         // What a document says of a file is the controller's word: how large its frames are, and when they leave.

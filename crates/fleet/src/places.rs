@@ -9,23 +9,23 @@
 //! Invariant: no interface is given twice; the same plan and the same nodes give the same places; ports by label are
 //! found places whenever that is possible at all.
 
-use crate::members::{MemberRow, Members};
-use crate::message::{NodeName, Place, RunId};
+use crate::members::{FleetMembers, MemberRow};
+use crate::message::{NodeName, PortPlace, RunId};
 use packetrig_plan::{Plan, PlanProblem, PlanProblems, PortHost};
 use packetrig_units::MonoTime;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Where the ports of a plan are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Settlement {
+pub struct PlaceSettlement {
     /// The place of each port, by its index.
-    pub places: Vec<Place>,
+    pub places: Vec<PortPlace>,
     /// Nodes of these places that cannot take part, and why.
     pub absent: BTreeMap<NodeName, String>,
 }
 
 /// The nodes that places are on, each once.
-pub fn nodes(places: &[Place]) -> Vec<NodeName> {
+pub fn nodes(places: &[PortPlace]) -> Vec<NodeName> {
     let names: BTreeSet<&NodeName> = places.iter().map(|place| &place.node).collect();
     names.into_iter().cloned().collect()
 }
@@ -34,27 +34,27 @@ pub fn nodes(places: &[Place]) -> Vec<NodeName> {
 /// alone.
 pub fn settle(
     plan: &Plan,
-    members: &Members,
+    members: &FleetMembers,
     run: Option<&RunId>,
     now: MonoTime,
-) -> Result<Settlement, PlanProblems> {
-    Search::new(plan, members.rows(now), run).settle()
+) -> Result<PlaceSettlement, PlanProblems> {
+    PlaceSearch::new(plan, members.rows(now), run).settle()
 }
 
 /// The same; where too few nodes can take part, ports are given to those that cannot.
 pub fn settle_with_absent(
     plan: &Plan,
-    members: &Members,
+    members: &FleetMembers,
     run: Option<&RunId>,
     now: MonoTime,
-) -> Result<Settlement, PlanProblems> {
-    Search { takes_absent: true, ..Search::new(plan, members.rows(now), run) }.settle()
+) -> Result<PlaceSettlement, PlanProblems> {
+    PlaceSearch { takes_absent: true, ..PlaceSearch::new(plan, members.rows(now), run) }.settle()
 }
 
 /// An interface that could be given.
 #[derive(Debug)]
-struct Offer {
-    place: Place,
+struct OfferedInterface {
+    place: PortPlace,
     labels: Vec<String>,
     up: bool,
     /// Why its node takes no part.
@@ -64,10 +64,10 @@ struct Offer {
 }
 
 #[derive(Debug)]
-struct Search<'a> {
+struct PlaceSearch<'a> {
     plan: &'a Plan,
     rows: Vec<MemberRow>,
-    offers: Vec<Offer>,
+    offers: Vec<OfferedInterface>,
     hindered: Vec<Option<String>>,
     /// Numbers of the offers with each label, in order.
     by_label: BTreeMap<String, Vec<usize>>,
@@ -89,13 +89,13 @@ fn path(index: usize) -> String {
     format!("ports[{index}].location")
 }
 
-impl<'a> Search<'a> {
+impl<'a> PlaceSearch<'a> {
     fn new(plan: &'a Plan, rows: Vec<MemberRow>, run: Option<&RunId>) -> Self {
         let hindered: Vec<_> = rows.iter().map(|row| row.hindrance(run)).collect();
-        let mut offers: Vec<Offer> = Vec::new();
+        let mut offers: Vec<OfferedInterface> = Vec::new();
         for (row, hindrance) in rows.iter().zip(&hindered) {
-            offers.extend(row.hello.ports.iter().map(|port| Offer {
-                place: Place { node: row.node.clone(), interface: port.interface.clone() },
+            offers.extend(row.hello.ports.iter().map(|port| OfferedInterface {
+                place: PortPlace { node: row.node.clone(), interface: port.interface.clone() },
                 labels: row.labels().chain(&port.labels).cloned().collect(),
                 up: port.up,
                 hindrance: hindrance.clone(),
@@ -121,7 +121,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    fn settle(mut self) -> Result<Settlement, PlanProblems> {
+    fn settle(mut self) -> Result<PlaceSettlement, PlanProblems> {
         for (index, port) in self.plan.ports.iter().enumerate() {
             if let Err(problem) = self.named(index, &port.site, &port.location.to_string()) {
                 self.problems.push(*problem);
@@ -253,11 +253,12 @@ impl<'a> Search<'a> {
         let port = &self.plan.ports[index];
         let PortHost::Any(label) = &port.site else { return };
         let wanted = self.plan.ports.iter().filter(|other| other.site == port.site).count();
-        let labelled: Vec<&Offer> = self.offers.iter().filter(|offer| offer.labels.contains(label)).collect();
+        let labelled: Vec<&OfferedInterface> =
+            self.offers.iter().filter(|offer| offer.labels.contains(label)).collect();
         let usable = labelled.iter().filter(|offer| offer.up && offer.hindrance.is_none()).count();
         let mut reasons: BTreeSet<String> = BTreeSet::new();
         for offer in &labelled {
-            let Place { node, interface } = &offer.place;
+            let PortPlace { node, interface } = &offer.place;
             match &offer.hindrance {
                 Some(hindrance) => reasons.insert(format!("node `{node}` cannot take part: {hindrance}")),
                 None if !offer.up => reasons.insert(format!("the link of `{node}/{interface}` is down")),
@@ -274,16 +275,16 @@ impl<'a> Search<'a> {
         self.problems.push(PlanProblem::error(path(index), message).with_hint(hint));
     }
 
-    fn finish(self) -> Result<Settlement, PlanProblems> {
+    fn finish(self) -> Result<PlaceSettlement, PlanProblems> {
         if !self.problems.is_empty() {
             return Err(PlanProblems(self.problems));
         }
-        let mut given: Vec<(usize, Offer)> =
+        let mut given: Vec<(usize, OfferedInterface)> =
             self.offers.into_iter().filter_map(|offer| Some((offer.given?, offer))).collect();
         given.sort_by_key(|(index, _)| *index);
-        let mut settlement = Settlement::default();
+        let mut settlement = PlaceSettlement::default();
         // Every port without a place has left a problem.
-        for (_, Offer { place, hindrance, .. }) in given {
+        for (_, OfferedInterface { place, hindrance, .. }) in given {
             settlement.absent.extend(hindrance.map(|why| (place.node.clone(), why)));
             settlement.places.push(place);
         }
@@ -292,7 +293,7 @@ impl<'a> Search<'a> {
 }
 
 /// Ports with a label, on nodes that are there and on nodes that were: what `any-LABEL*all` means.
-pub fn labelled(label: &str, members: &Members) -> usize {
+pub fn labelled(label: &str, members: &FleetMembers) -> usize {
     let of_node = |row: &MemberRow| {
         let is_whole = row.labels().any(|own| own == label);
         let ports = row.hello.ports.iter();

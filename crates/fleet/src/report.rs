@@ -26,19 +26,19 @@ mod verdict;
 
 pub use assemble::assemble;
 pub use doubt::EventReport;
-pub use figures::{LatencyError, LatencyReport, MeanRate, Spread};
+pub use figures::{ErrorDistribution, LatencyError, LatencyReport, MeanRate};
 pub use judgement::{CriterionLine, CriterionResult, SubjectJudgement};
 pub use load::LoadFactor;
 pub use losses::{ContentReport, MisdeliveryReport, OutageReport, OutageRow};
 pub use nodes::{NodeClock, NodeReport, NodeStart, SkewReport, SkewVerdict};
 pub use packetrig_plan::criteria::{AcceptanceCriteria, LatencyFigure, LatencyLimit};
 pub use ports::{LossPlaces, PortReport};
-pub use streams::{Loss, PortShare, Received, Sent, StreamReport};
+pub use streams::{ArrivedFrames, FrameLoss, PortShare, SentFrames, StreamReport};
 pub use times::{RunTimes, StateTime};
-pub use verdict::Verdict;
+pub use verdict::RunVerdict;
 
-use crate::message::{NodeName, Place, PlanHash, RunId};
-use crate::outcome::Outcome;
+use crate::message::{NodeName, PlanHash, PortPlace, RunId};
+use crate::outcome::RunOutcome;
 use packetrig_stats::caveat::Caveat;
 use packetrig_stats::ledger::{FrameLedger, LedgerImbalance};
 use packetrig_stats::limit::RigLimit;
@@ -65,7 +65,7 @@ pub struct RunFacts {
     /// The nodes it was given to.
     pub nodes: Vec<NodeName>,
     /// Where each port of the plan is; empty on one machine.
-    pub places: Vec<Place>,
+    pub places: Vec<PortPlace>,
     /// What the user accepts.
     pub criteria: AcceptanceCriteria,
     /// What this rig can do, as measured before; empty if it never was.
@@ -76,14 +76,14 @@ pub struct RunFacts {
 
 /// How much of what should have reported did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Coverage {
+pub struct ReportCoverage {
     /// Nodes whose result is here.
     pub reported: usize,
     /// Nodes of the run.
     pub expected: usize,
 }
 
-impl Coverage {
+impl ReportCoverage {
     /// Whether nothing is missing.
     pub const fn is_full(self) -> bool {
         self.reported == self.expected
@@ -113,16 +113,16 @@ pub struct RunReport {
     #[serde(default)]
     pub times: Option<RunTimes>,
     /// How it ended.
-    pub outcome: Outcome,
+    pub outcome: RunOutcome,
     /// Whether what was sent arrived as wanted.
-    pub verdict: Verdict,
+    pub verdict: RunVerdict,
     /// What it was judged by.
     pub criteria: AcceptanceCriteria,
     /// The verdict on each criterion.
     #[serde(default)]
     pub judged: Vec<CriterionLine>,
     /// Nodes that reported.
-    pub coverage: Coverage,
+    pub coverage: ReportCoverage,
     /// One row per node of the run.
     #[serde(default)]
     pub nodes: Vec<NodeReport>,

@@ -9,7 +9,7 @@
 //!
 //! Invariant: a term that somebody else has ended commits no start.
 
-use crate::fabric::{Error, Record, Records};
+use crate::fabric::{Error, RecordStore, StoredRecord};
 use packetrig_units::{MonoTime, Nanos};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -59,10 +59,10 @@ impl TermRecord {
     }
 
     /// Writes over what was seen as `revision` that it has ended. The holder's next refresh is refused.
-    pub fn end_over<R: Records>(self, records: &mut R, revision: u64) -> Result<(), Error> {
+    pub fn end_over<R: RecordStore>(self, records: &mut R, revision: u64) -> Result<(), Error> {
         let key = Self::key(&self.holder.controller);
         let ended = Self { is_over: true, ..self };
-        records.replace(&key, revision, &Record::written(&ended)).map(drop)
+        records.replace(&key, revision, &StoredRecord::written(&ended)).map(drop)
     }
 }
 
@@ -139,7 +139,7 @@ impl TermWatch {
     }
 
     /// Reads the record of `controller` and looks at it.
-    pub fn look_up<R: Records>(
+    pub fn look_up<R: RecordStore>(
         &mut self,
         records: &mut R,
         controller: &str,
@@ -148,7 +148,7 @@ impl TermWatch {
     ) -> Result<SeenTerm, Error> {
         let found = records.get(&TermRecord::key(controller))?;
         let revision = found.as_ref().map_or(0, |found| found.revision);
-        let record = found.as_ref().and_then(Record::read::<TermRecord>);
+        let record = found.as_ref().and_then(StoredRecord::read::<TermRecord>);
         let state = self.look(controller, record.as_ref().map(|record| (record, revision)), runs, now);
         Ok(SeenTerm { state, record })
     }

@@ -1,14 +1,14 @@
 //! The local fabric is held to what every fabric must do, with and without faults.
 
-use packetrig_fleet::conformance::{Traits, conforms, faults_do_what_they_say};
-use packetrig_fleet::faulty::Faulty;
-use packetrig_fleet::local::Local;
+use packetrig_fleet::conformance::{FabricTraits, conforms, faults_do_what_they_say};
+use packetrig_fleet::faulty::FaultyFabric;
+use packetrig_fleet::local::LocalFabric;
 
 /// A mebibyte: enough for the largest segment.
-const TRAITS: Traits = Traits { knows_who_left: true, results_room: 1 << 20 };
+const TRAITS: FabricTraits = FabricTraits { knows_who_left: true, results_room: 1 << 20 };
 
-fn local() -> Local {
-    Local::with_room(TRAITS.results_room)
+fn local() -> LocalFabric {
+    LocalFabric::with_room(TRAITS.results_room)
 }
 
 #[test]
@@ -18,7 +18,7 @@ fn the_local_fabric_conforms() {
 
 #[test]
 fn a_faulty_fabric_without_faults_conforms() {
-    conforms(TRAITS, || Faulty::new(local()));
+    conforms(TRAITS, || FaultyFabric::new(local()));
 }
 
 #[test]

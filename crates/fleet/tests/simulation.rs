@@ -1,17 +1,19 @@
 //! Controller and agents in virtual time, over a network that delays, loses and repeats, with agents that fail and die.
 
-use packetrig_fleet::agent::{Action as Order, Agent, Event as AgentEvent};
-use packetrig_fleet::controller::{Action, Controller, Event, Limits};
+use packetrig_fleet::agent::{AgentAction as Order, AgentEvent, AgentMachine};
+use packetrig_fleet::controller::{ControllerAction, ControllerEvent, ControllerMachine, RunLimits};
 use packetrig_fleet::event::RunEventKind;
-use packetrig_fleet::message::{Command, Head, NodeName, PlanHash, Preparation, Reply, RunId, SentTotal};
-use packetrig_fleet::outcome::{Blame, Fault, Outcome, RunState};
+use packetrig_fleet::message::{
+    MessageHead, NodeCommand, NodeName, NodeReply, PlanHash, RunId, RunPreparation, SentTotal,
+};
+use packetrig_fleet::outcome::{FaultOwner, NodeFault, RunOutcome, RunState};
 use packetrig_stats::result::NodeResult;
 use packetrig_units::{MonoTime, Nanos};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-const LIMITS: Limits = Limits {
+const LIMITS: RunLimits = RunLimits {
     lead: Nanos::from_secs(2),
     guard: Nanos::from_millis(300),
     attempts: 3,
@@ -64,8 +66,8 @@ impl World {
 
 #[derive(Clone, Debug)]
 enum Happening {
-    ToAgent(usize, Head, Command),
-    ToController(usize, Head, Reply),
+    ToAgent(usize, MessageHead, NodeCommand),
+    ToController(usize, MessageHead, NodeReply),
     AgentTick(usize),
     SenderEnds(usize),
     ControllerTick,
@@ -74,7 +76,7 @@ enum Happening {
 
 /// A node with its data plane.
 struct Node {
-    agent: Agent,
+    agent: AgentMachine,
     name: NodeName,
     dies: Option<MonoTime>,
     fails_at: Option<&'static str>,
@@ -90,7 +92,7 @@ struct Simulation {
     now: MonoTime,
     order: u64,
     queue: BTreeMap<(MonoTime, u64), Happening>,
-    controller: Controller,
+    controller: ControllerMachine,
     nodes: Vec<Node>,
     states: Vec<RunState>,
     starts: BTreeSet<MonoTime>,
@@ -103,12 +105,12 @@ fn name(index: usize) -> NodeName {
 impl Simulation {
     fn new(world: World) -> Self {
         let plan = PlanHash::of("plan");
-        let head = Head { run: RunId("run".into()), attempt: 1, epoch: 3, plan };
+        let head = MessageHead { run: RunId("run".into()), attempt: 1, epoch: 3, plan };
         let preparation =
-            Preparation { document: "plan".into(), tag_key: 1, seed: 2, ..Preparation::default() };
+            RunPreparation { document: "plan".into(), tag_key: 1, seed: 2, ..RunPreparation::default() };
         let names: Vec<NodeName> = (0..world.agents).map(name).collect();
         let nodes = names.iter().map(|name| Node {
-            agent: Agent::new(PATIENCE),
+            agent: AgentMachine::new(PATIENCE),
             name: name.clone(),
             dies: None,
             fails_at: None,
@@ -122,7 +124,7 @@ impl Simulation {
             now: MonoTime::from_nanos(1_000_000_000),
             order: 0,
             queue: BTreeMap::new(),
-            controller: Controller::new(head, preparation, &names, LIMITS),
+            controller: ControllerMachine::new(head, preparation, &names, LIMITS),
             nodes: nodes.collect(),
             states: vec![],
             starts: BTreeSet::new(),
@@ -180,7 +182,7 @@ impl Simulation {
 
     /// Runs until the controller is done and every agent had time to notice.
     fn run(mut self) -> Self {
-        self.tell_controller(Event::Begin);
+        self.tell_controller(ControllerEvent::Begin);
         let hour = self.now + Nanos::from_secs(3600);
         while let Some(((at, _), what)) = self.queue.pop_first() {
             assert!(at < hour, "the run does not end: {:?}", self.world);
@@ -196,28 +198,28 @@ impl Simulation {
             Happening::AgentTick(index) => self.tell_agent(index, AgentEvent::Tick),
             Happening::SenderEnds(index) => self.sender_ends(index),
             Happening::ToController(from, head, reply) => {
-                self.tell_controller(Event::Reply(name(from), head, reply));
+                self.tell_controller(ControllerEvent::Reply(name(from), head, reply));
             }
-            Happening::ControllerTick => self.tell_controller(Event::Tick),
-            Happening::Stop => self.tell_controller(Event::Stop),
+            Happening::ControllerTick => self.tell_controller(ControllerEvent::Tick),
+            Happening::Stop => self.tell_controller(ControllerEvent::Stop),
         }
     }
 
-    fn tell_controller(&mut self, event: Event) {
+    fn tell_controller(&mut self, event: ControllerEvent) {
         let ended = self.controller.outcome().is_some();
-        let tick = event == Event::Tick;
+        let tick = event == ControllerEvent::Tick;
         for action in self.controller.handle(event, self.now) {
             match action {
-                Action::Send(to, head, command) => {
+                ControllerAction::Send(to, head, command) => {
                     let index =
                         (0..self.world.agents).find(|index| name(*index) == to).expect("there is one");
                     self.post(Happening::ToAgent(index, head, command));
                 }
-                Action::Emit(RunEventKind::StateChanged(state)) => {
+                ControllerAction::Emit(RunEventKind::StateChanged(state)) => {
                     assert!(!ended, "nothing follows the end");
                     self.states.push(state);
                 }
-                Action::Emit(RunEventKind::StartSet { at }) => drop(self.starts.insert(at)),
+                ControllerAction::Emit(RunEventKind::StartSet { at }) => drop(self.starts.insert(at)),
                 _ => {}
             }
         }
@@ -317,7 +319,7 @@ impl Simulation {
     }
 
     /// What must hold whatever the world did.
-    fn check(self) -> Outcome {
+    fn check(self) -> RunOutcome {
         let outcome = self.controller.outcome().expect("every run ends").clone();
         assert_eq!(self.states.last(), Some(&outcome.state()));
         let dead = |node: &Node| node.dies.is_some_and(|dies| self.now >= dies);
@@ -329,7 +331,7 @@ impl Simulation {
         let results = self.controller.into_results();
         let names: BTreeSet<&str> = results.iter().map(|result| result.node.as_str()).collect();
         assert_eq!(names.len(), results.len(), "a result is counted once");
-        if let Outcome::Complete { .. } = outcome {
+        if let RunOutcome::Complete { .. } = outcome {
             assert_eq!(results.len(), self.nodes.len(), "no COMPLETE with missing data");
             let last_sender =
                 self.nodes.iter().filter_map(|node| node.sender_ended).max().expect("there is one");
@@ -344,18 +346,18 @@ impl Simulation {
                 );
             }
         }
-        if matches!(outcome, Outcome::Failed { .. } | Outcome::Aborted) {
+        if matches!(outcome, RunOutcome::Failed { .. } | RunOutcome::Aborted) {
             assert!(results.is_empty());
         }
         outcome
     }
 }
 
-fn fault(step: &str) -> Fault {
-    Fault { blame: Blame::World, text: format!("{step} failed") }
+fn fault(step: &str) -> NodeFault {
+    NodeFault { blame: FaultOwner::World, text: format!("{step} failed") }
 }
 
-fn outcome_of(world: World) -> Outcome {
+fn outcome_of(world: World) -> RunOutcome {
     Simulation::new(world).run().check()
 }
 
@@ -373,22 +375,22 @@ fn a_calm_run_goes_through_every_state_and_is_complete() {
         RunState::Complete,
     ];
     assert_eq!(simulation.states, wanted);
-    assert_eq!(simulation.check(), Outcome::Complete { stopped: false });
+    assert_eq!(simulation.check(), RunOutcome::Complete { stopped: false });
 }
 
 #[test]
 fn a_stop_before_the_start_aborts_and_one_after_it_completes() {
     let stopped = |at| outcome_of(World { stop_at_ms: Some(at), endless: true, ..World::calm(3) });
-    assert_eq!(stopped(1), Outcome::Aborted);
-    assert_eq!(stopped(1000), Outcome::Aborted);
-    assert_eq!(stopped(4000), Outcome::Complete { stopped: true });
+    assert_eq!(stopped(1), RunOutcome::Aborted);
+    assert_eq!(stopped(1000), RunOutcome::Aborted);
+    assert_eq!(stopped(4000), RunOutcome::Complete { stopped: true });
 }
 
 #[test]
 fn a_node_that_dies_while_sending_makes_the_run_partial_and_names_it() {
     let mut simulation = Simulation::new(World { endless: true, ..World::calm(4) });
     simulation.nodes[2].dies = Some(simulation.now + Nanos::from_secs(4));
-    let Outcome::Partial { reasons, stopped: false } = simulation.run().check() else {
+    let RunOutcome::Partial { reasons, stopped: false } = simulation.run().check() else {
         panic!("must be partial")
     };
     assert_eq!(reasons, ["node node02: silent for 5s"]);
@@ -399,8 +401,8 @@ fn a_node_that_cannot_prepare_fails_the_run_before_anything_is_sent() {
     for step in ["prepare", "arm"] {
         let mut simulation = Simulation::new(World::calm(4));
         simulation.nodes[1].fails_at = Some(step);
-        let fault = Fault { blame: Blame::World, text: format!("node node01: {step} failed") };
-        assert_eq!(simulation.run().check(), Outcome::Failed { fault });
+        let fault = NodeFault { blame: FaultOwner::World, text: format!("node node01: {step} failed") };
+        assert_eq!(simulation.run().check(), RunOutcome::Failed { fault });
     }
 }
 
@@ -414,7 +416,7 @@ fn a_network_slower_than_the_lead_gets_a_later_start() {
         "a round trip takes longer than the first lead, and half of the second"
     );
     assert_eq!(simulation.controller.head().attempt, 3);
-    assert_eq!(simulation.check(), Outcome::Complete { stopped: false });
+    assert_eq!(simulation.check(), RunOutcome::Complete { stopped: false });
 }
 
 fn worlds() -> impl Strategy<Value = World> {
@@ -447,6 +449,6 @@ proptest! {
     #[test]
     fn repeats_and_delays_alone_cost_nothing(seed in any::<u64>(), agents in 1usize..=20, repeated in 0u64..60) {
         let world = World { seed, repeated_percent: repeated, delay_ms: 100, ..World::calm(agents) };
-        prop_assert_eq!(outcome_of(world), Outcome::Complete { stopped: false });
+        prop_assert_eq!(outcome_of(world), RunOutcome::Complete { stopped: false });
     }
 }

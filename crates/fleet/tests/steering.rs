@@ -1,11 +1,15 @@
 //! A steered run in virtual time, over a network that delays, loses and repeats, with nodes that cannot hold and nodes that
 //! die: no node begins a change before all know of it, none is half undone, and each is told of once.
 
-use packetrig_fleet::agent::{Action as Order, Agent, Event as AgentEvent};
-use packetrig_fleet::controller::{Action, Controller, Event, Limits, OnLoss, Policies};
+use packetrig_fleet::agent::{AgentAction as Order, AgentEvent, AgentMachine};
+use packetrig_fleet::controller::{
+    ControllerAction, ControllerEvent, ControllerMachine, OnLoss, RunLimits, RunPolicies,
+};
 use packetrig_fleet::event::RunEventKind;
-use packetrig_fleet::message::{Command, Head, NodeName, PlanHash, Preparation, Reply, RunId, Step};
-use packetrig_fleet::outcome::{Blame, Fault, Outcome, RunState};
+use packetrig_fleet::message::{
+    ChangeStep, MessageHead, NodeCommand, NodeName, NodeReply, PlanHash, RunId, RunPreparation,
+};
+use packetrig_fleet::outcome::{FaultOwner, NodeFault, RunOutcome, RunState};
 use packetrig_plan::{HeldStream, PlanChange};
 use packetrig_stats::result::NodeResult;
 use packetrig_units::{MonoTime, Nanos};
@@ -46,8 +50,8 @@ impl World {
 
 #[derive(Clone, Debug)]
 enum What {
-    ToAgent(usize, Head, Command),
-    ToController(usize, Head, Reply),
+    ToAgent(usize, MessageHead, NodeCommand),
+    ToController(usize, MessageHead, NodeReply),
     SendersDone(usize),
     Steer(u64),
     Stop,
@@ -59,8 +63,8 @@ struct Simulation {
     now: MonoTime,
     order: u64,
     queue: BTreeMap<(MonoTime, u64), What>,
-    controller: Controller,
-    agents: Vec<Agent>,
+    controller: ControllerMachine,
+    agents: Vec<AgentMachine>,
     /// Steps each node has taken: (change, node).
     held: BTreeSet<(u64, usize)>,
     refused: BTreeSet<u64>,
@@ -79,25 +83,26 @@ fn name(index: usize) -> NodeName {
 
 impl Simulation {
     fn new(world: World) -> Self {
-        let head = Head { run: RunId("run".into()), attempt: 1, epoch: 3, plan: PlanHash::of("plan") };
-        let preparation = Preparation { document: "plan".into(), steered: true, ..Preparation::default() };
+        let head = MessageHead { run: RunId("run".into()), attempt: 1, epoch: 3, plan: PlanHash::of("plan") };
+        let preparation =
+            RunPreparation { document: "plan".into(), steered: true, ..RunPreparation::default() };
         let names: Vec<NodeName> = (0..world.agents).map(name).collect();
-        let limits = Limits {
+        let limits = RunLimits {
             silence: Nanos::from_secs(5),
             repeat: Nanos::from_millis(200),
             insist: Nanos::from_millis(200),
             // As short as in a fleet.
             confirm: Nanos::from_millis(2),
-            ..Limits::local(Nanos::from_millis(500))
+            ..RunLimits::local(Nanos::from_millis(500))
         };
-        let policies = Policies { on_loss: OnLoss::Continue, ..Policies::default() };
+        let policies = RunPolicies { on_loss: OnLoss::Continue, ..RunPolicies::default() };
         Self {
             random: world.seed,
             now: MonoTime::from_nanos(1_000 * MS),
             order: 0,
             queue: BTreeMap::new(),
-            controller: Controller::new(head, preparation, &names, limits).with_policies(policies),
-            agents: names.iter().map(|_| Agent::new(Nanos::from_secs(20))).collect(),
+            controller: ControllerMachine::new(head, preparation, &names, limits).with_policies(policies),
+            agents: names.iter().map(|_| AgentMachine::new(Nanos::from_secs(20))).collect(),
             held: BTreeSet::new(),
             refused: BTreeSet::new(),
             announced: BTreeSet::new(),
@@ -140,7 +145,7 @@ impl Simulation {
     }
 
     fn run(mut self) -> Self {
-        self.tell_controller(Event::Begin);
+        self.tell_controller(ControllerEvent::Begin);
         for _ in 0..100_000 {
             let agents: Vec<usize> = (0..self.agents.len()).filter(|index| !self.is_dead(*index)).collect();
             let ticks = agents.iter().filter_map(|index| self.agents[*index].next_deadline());
@@ -154,7 +159,7 @@ impl Simulation {
                 }
                 (_, Some(tick)) => {
                     self.now = tick.max(self.now + Nanos::from_micros(100));
-                    self.tell_controller(Event::Tick);
+                    self.tell_controller(ControllerEvent::Tick);
                     for index in agents {
                         self.tell_agent(index, AgentEvent::Tick);
                     }
@@ -169,7 +174,7 @@ impl Simulation {
         match what {
             What::ToAgent(to, head, command) => self.tell_agent(to, AgentEvent::Command(head, command)),
             What::ToController(from, head, reply) => {
-                self.tell_controller(Event::Reply(name(from), head, reply));
+                self.tell_controller(ControllerEvent::Reply(name(from), head, reply));
             }
             What::SendersDone(index) => {
                 if self.agents[index].awaits_senders() {
@@ -177,22 +182,22 @@ impl Simulation {
                 }
             }
             What::Steer(number) if number % 3 == 0 => {
-                self.tell_controller(Event::Steer(PlanChange::Protocols { on: true }));
+                self.tell_controller(ControllerEvent::Steer(PlanChange::Protocols { on: true }));
             }
-            What::Steer(_) => self.tell_controller(Event::Steer(PlanChange::Start(vec![0]))),
-            What::Stop => self.tell_controller(Event::Stop),
+            What::Steer(_) => self.tell_controller(ControllerEvent::Steer(PlanChange::Start(vec![0]))),
+            What::Stop => self.tell_controller(ControllerEvent::Stop),
         }
     }
 
-    fn tell_controller(&mut self, event: Event) {
+    fn tell_controller(&mut self, event: ControllerEvent) {
         for action in self.controller.handle(event, self.now) {
             match action {
-                Action::Send(to, head, command) => {
+                ControllerAction::Send(to, head, command) => {
                     let index = (0..self.agents.len()).find(|index| name(*index) == to);
                     self.post(&What::ToAgent(index.expect("there is one"), head, command));
                 }
-                Action::Emit(RunEventKind::StateChanged(RunState::Running)) => self.plan_changes(),
-                Action::Emit(RunEventKind::Steered { number, outcome }) => {
+                ControllerAction::Emit(RunEventKind::StateChanged(RunState::Running)) => self.plan_changes(),
+                ControllerAction::Emit(RunEventKind::Steered { number, outcome }) => {
                     self.outcomes.push((number, outcome.is_ok()));
                 }
                 _ => {}
@@ -246,20 +251,20 @@ impl Simulation {
     }
 
     /// The data plane, and what must hold whenever it is asked.
-    fn step(&mut self, index: usize, number: u64, step: &Step) -> AgentEvent {
+    fn step(&mut self, index: usize, number: u64, step: &ChangeStep) -> AgentEvent {
         let key = (number, index);
         match step {
-            Step::Hold(_) => {
+            ChangeStep::Hold(_) => {
                 assert!(self.held.insert(key), "held twice");
                 if self.below(100) < self.world.cannot_percent {
                     self.refused.insert(number);
-                    let fault = Fault { blame: Blame::User, text: "cannot".into() };
+                    let fault = NodeFault { blame: FaultOwner::User, text: "cannot".into() };
                     return AgentEvent::Held(number, vec![], Some(fault));
                 }
                 let held = HeldStream { stream: index, number: 5, index: 0, mac: None };
                 AgentEvent::Held(number, vec![held], None)
             }
-            Step::Announce { held, .. } => {
+            ChangeStep::Announce { held, .. } => {
                 assert!(self.held.contains(&key) && self.announced.insert(key), "announced once, when held");
                 assert!(!self.refused.contains(&number), "what one cannot hold is announced by none");
                 let streams: BTreeSet<usize> = held.iter().map(|held| held.stream).collect();
@@ -267,7 +272,7 @@ impl Simulation {
                 self.note_missing(|index| streams.contains(&index));
                 AgentEvent::Announced(number, None)
             }
-            Step::Begin { .. } => {
+            ChangeStep::Begin { .. } => {
                 assert!(
                     self.announced.contains(&key) && self.begun.insert(key),
                     "begun once, when announced"
@@ -276,7 +281,7 @@ impl Simulation {
                 self.note_missing(|index| announced.contains(&(number, index)));
                 AgentEvent::Steered(number, None, Box::default())
             }
-            Step::Undo => {
+            ChangeStep::Undo => {
                 assert!(self.held.contains(&key) && self.undone.insert(key), "undone once, when held");
                 AgentEvent::Steered(number, None, Box::default())
             }
@@ -287,10 +292,10 @@ impl Simulation {
         self.without.extend((0..self.agents.len()).filter(|index| !is_there(*index)));
     }
 
-    fn check(self) -> (Outcome, Vec<(u64, bool)>) {
+    fn check(self) -> (RunOutcome, Vec<(u64, bool)>) {
         let outcome = self.controller.outcome().expect("every run ends").clone();
         let given_up = |index: usize| match &outcome {
-            Outcome::Partial { reasons, .. } => {
+            RunOutcome::Partial { reasons, .. } => {
                 reasons.iter().any(|reason| reason.contains(&name(index).to_string()))
             }
             _ => false,
@@ -311,14 +316,14 @@ impl Simulation {
     }
 }
 
-fn run(world: World) -> (Outcome, Vec<(u64, bool)>) {
+fn run(world: World) -> (RunOutcome, Vec<(u64, bool)>) {
     Simulation::new(world).run().check()
 }
 
 #[test]
 fn in_a_calm_world_every_change_is_made() {
     let (outcome, changes) = run(World::calm(4));
-    assert_eq!(outcome, Outcome::Complete { stopped: false });
+    assert_eq!(outcome, RunOutcome::Complete { stopped: false });
     assert_eq!(changes, (1..=CHANGES).map(|number| (number, true)).collect::<Vec<_>>());
 }
 
@@ -328,7 +333,7 @@ fn a_node_that_dies_between_the_steps_is_done_without() {
         let world = World { dies_ms: Some(dies_ms), delay_ms: 300, ..World::calm(3) };
         let (outcome, changes) = run(world);
         // It may die before there is a run.
-        if matches!(outcome, Outcome::Partial { .. }) {
+        if matches!(outcome, RunOutcome::Partial { .. }) {
             assert_eq!(changes.len(), usize::try_from(CHANGES).expect("a handful"), "at {dies_ms}");
         }
     }
@@ -355,7 +360,7 @@ proptest! {
     fn repeats_losses_and_delays_alone_cost_no_change(seed in any::<u64>(), agents in 2usize..=6, lost in 0u64..20) {
         let world = World { seed, lost_percent: lost, repeated_percent: 40, delay_ms: 100, ..World::calm(agents) };
         let (outcome, changes) = run(world);
-        prop_assert_eq!(outcome, Outcome::Complete { stopped: false });
+        prop_assert_eq!(outcome, RunOutcome::Complete { stopped: false });
         prop_assert!(changes.iter().all(|(_, done)| *done) && changes.len() == 8);
     }
 }

@@ -5,8 +5,8 @@
     reason = "a measurement is taken here and printed"
 )]
 
-use packetrig_flow::Packet;
-use packetrig_flow::parse::{ParseOptions, Parser, unified};
+use packetrig_flow::PacketInfo;
+use packetrig_flow::parse::{FrameParser, ParseOptions, unified};
 use std::hint::black_box;
 use std::time::Instant;
 
@@ -59,8 +59,8 @@ const KINDS: &[Kind] = &[
 fn main() {
     for (name, make) in KINDS {
         let frames: Vec<Vec<u8>> = (1..=FRAMES).map(make).collect();
-        let mut parser = Parser::new(ParseOptions::default());
-        let mut packets = [Packet::default(); 16];
+        let mut parser = FrameParser::new(ParseOptions::default());
+        let mut packets = [PacketInfo::default(); 16];
         let best = best_of(|| {
             for batch in frames.chunks(packets.len()) {
                 for (frame, packet) in batch.iter().zip(&mut packets) {
@@ -80,7 +80,7 @@ fn records() {
         let mut record = vec![1; len];
         record[0] = version;
         let records = vec![record; FRAMES.into()];
-        let mut packets = [Packet::default(); 16];
+        let mut packets = [PacketInfo::default(); 16];
         let best = best_of(|| {
             for batch in records.chunks(packets.len()) {
                 for (record, packet) in batch.iter().zip(&mut packets) {

@@ -3,8 +3,8 @@
 //! `table_speed [part of a case's name]`. Time is the processor's, so what else runs disturbs less; the best of several rounds.
 #![expect(clippy::print_stdout, reason = "a measurement is printed")]
 
-use packetrig_flow::parse::{ParseOptions, Parser};
-use packetrig_flow::{FlowRecord, FlowTable, Hints, Outlet, Packet, TableOptions};
+use packetrig_flow::parse::{FrameParser, ParseOptions};
+use packetrig_flow::{FlowOutlet, FlowRecord, FlowTable, MemoryHints, PacketInfo, TableOptions};
 use packetrig_units::Nanos;
 use std::hint::black_box;
 
@@ -20,7 +20,7 @@ const EVERY_NS: u64 = 100;
 /// What the machine knows of its memory.
 struct Machine;
 
-impl Hints for Machine {
+impl MemoryHints for Machine {
     #[inline]
     fn prefetch<T>(line: &T) {
         packetrig_sys::memory::prefetch(line);
@@ -35,7 +35,7 @@ impl Hints for Machine {
 #[derive(Default)]
 struct Sink(u64);
 
-impl Outlet for Sink {
+impl FlowOutlet for Sink {
     fn record(&mut self, record: &FlowRecord) {
         self.0 += record.packets();
     }
@@ -123,7 +123,7 @@ fn measure(case: &Case) -> std::io::Result<(f64, f64)> {
         ..TableOptions::default()
     };
     let mut table = FlowTable::<Machine>::new(&options);
-    let mut parser = Parser::new(ParseOptions::default());
+    let mut parser = FrameParser::new(ParseOptions::default());
     let (mut now, mut best, mut sink) = (1_u64 << 60, 0.0_f64, Sink::default());
     let turns = ROUND.div_ceil(frames.len() / FRAME);
     // The first round opens the flows.
@@ -150,12 +150,12 @@ fn measure(case: &Case) -> std::io::Result<(f64, f64)> {
 
 fn turn(
     frames: &[u8],
-    parser: &mut Parser,
+    parser: &mut FrameParser,
     table: &mut FlowTable<Machine>,
     mut now: u64,
     sink: &mut Sink,
 ) -> u64 {
-    let mut packets = [Packet::default(); BATCH];
+    let mut packets = [PacketInfo::default(); BATCH];
     for batch in frames.chunks(FRAME * BATCH) {
         let mut count = 0;
         for frame in batch.chunks_exact(FRAME) {

@@ -2,7 +2,7 @@
 //!
 //! Numbers are those of elements below [`ENTERPRISE`]; they are never given to another account. A new one is added at the end.
 
-use crate::ledger::Ledger;
+use crate::ledger::MeterLedger;
 
 /// Whose elements those without a number at IANA are: the enterprise that IANA keeps for examples (RFC 5612), until this
 /// project has its own. What they mean is sent along (RFC 5610).
@@ -13,24 +13,24 @@ pub const UNKNOWN: u64 = u64::MAX;
 
 /// A value of the ledger.
 #[derive(Clone, Copy, Debug)]
-pub struct Account {
+pub struct LedgerValue {
     /// Number of its element, of [`ENTERPRISE`].
     pub id: u16,
     /// Its name, in IANA's style.
     pub name: &'static str,
     /// Its value; `None` if it is not known.
-    pub get: fn(&Ledger) -> Option<u64>,
+    pub get: fn(&MeterLedger) -> Option<u64>,
     /// Sets it.
-    pub set: fn(&mut Ledger, Option<u64>),
+    pub set: fn(&mut MeterLedger, Option<u64>),
 }
 
 /// What accounts hold: a count, or one that may be unknown.
-trait Value {
+trait AccountValue {
     fn to_known(self) -> Option<u64>;
     fn from_known(value: Option<u64>) -> Self;
 }
 
-impl Value for u64 {
+impl AccountValue for u64 {
     fn to_known(self) -> Option<u64> {
         Some(self)
     }
@@ -39,7 +39,7 @@ impl Value for u64 {
     }
 }
 
-impl Value for Option<u64> {
+impl AccountValue for Option<u64> {
     fn to_known(self) -> Self {
         self
     }
@@ -50,17 +50,17 @@ impl Value for Option<u64> {
 
 macro_rules! accounts {
     ($($id:literal $name:literal $($place:ident).+ $([$index:literal])?;)*) => {
-        &[$(Account {
+        &[$(LedgerValue {
             id: $id,
             name: $name,
-            get: |ledger| Value::to_known(ledger.$($place).+$([$index])?),
-            set: |ledger, value| ledger.$($place).+$([$index])? = Value::from_known(value),
+            get: |ledger| AccountValue::to_known(ledger.$($place).+$([$index])?),
+            set: |ledger, value| ledger.$($place).+$([$index])? = AccountValue::from_known(value),
         }),*]
     };
 }
 
 /// Every account, by number without a gap.
-pub const ACCOUNTS: &[Account] = accounts! {
+pub const ACCOUNTS: &[LedgerValue] = accounts! {
     100 "captureArrivedPacketTotalCount" capture.arrived;
     101 "captureDriverDroppedPacketTotalCount" capture.driver_dropped;
     102 "captureRingDroppedPacketTotalCount" capture.ring_dropped;
@@ -104,7 +104,7 @@ pub const ACCOUNTS: &[Account] = accounts! {
 };
 
 /// The account of a number.
-pub(crate) fn by_id(id: u16) -> Option<&'static Account> {
+pub(crate) fn by_id(id: u16) -> Option<&'static LedgerValue> {
     ACCOUNTS.get(usize::from(id.checked_sub(ACCOUNTS[0].id)?))
 }
 
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn the_whole_ledger_is_in_accounts() {
-        let mut ledger = Ledger::default();
+        let mut ledger = MeterLedger::default();
         for (account, value) in ACCOUNTS.iter().zip(1000..) {
             (account.set)(&mut ledger, Some(value));
         }

@@ -6,19 +6,19 @@
 //! Invariant: two keys have the same words exactly if they are of the same flow.
 
 use crate::key::FlowKey;
-use crate::packet::Tunnel;
+use crate::packet::TunnelKind;
 use crate::packet::protocol::{ICMP, ICMPV6};
 
 /// See the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Canonical {
+pub(crate) struct CanonicalKey {
     /// Lower end's address (2), upper end's (2), ports with protocol and tunnel, VLANs with the tunnel's number.
     pub(crate) words: [u64; 6],
     /// Whether the source is the upper end.
     pub(crate) flipped: bool,
 }
 
-impl Canonical {
+impl CanonicalKey {
     /// Of both directions alike.
     #[inline]
     pub(crate) fn of(key: &FlowKey) -> Self {
@@ -50,7 +50,7 @@ impl Canonical {
             source_port: if is_icmp { 0 } else { source.1 },
             destination_port: if is_icmp { icmp } else { destination.1 },
             protocol,
-            tunnel: Tunnel::from_number(tunnel).unwrap_or_default(),
+            tunnel: TunnelKind::from_number(tunnel).unwrap_or_default(),
             vlan: u16::from_be_bytes([v0, v1]),
             inner_vlan: u16::from_be_bytes([i0, i1]),
             tunnel_id: u32::from_be_bytes([t0, t1, t2, t3]),
@@ -102,10 +102,10 @@ pub(crate) const fn counterpart(protocol: u8, type_code: u16) -> u16 {
     question(protocol, type_code)
 }
 
-type End = (u128, u16);
+type KeyEnd = (u128, u16);
 
 /// Both ends. What ICMP has in place of ports belongs to neither.
-fn ends(key: &FlowKey) -> (End, End) {
+fn ends(key: &FlowKey) -> (KeyEnd, KeyEnd) {
     let is_icmp = is_icmp(key.protocol);
     let port = |port: u16| if is_icmp { 0 } else { port };
     (
@@ -115,7 +115,7 @@ fn ends(key: &FlowKey) -> (End, End) {
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "an address is taken apart")]
-fn words(key: &FlowKey, low: End, high: End, type_code: u16) -> [u64; 6] {
+fn words(key: &FlowKey, low: KeyEnd, high: KeyEnd, type_code: u16) -> [u64; 6] {
     let (low_port, high_port) = if is_icmp(key.protocol) { (0, type_code) } else { (low.1, high.1) };
     [
         (low.0 >> 64) as u64,
@@ -141,7 +141,7 @@ mod tests {
 
     fn keys() -> impl Strategy<Value = FlowKey> {
         let ends = (any::<[u8; 16]>(), any::<[u8; 16]>(), any::<u16>(), any::<u16>());
-        let rest = (any::<u8>(), 0..Tunnel::ALL.len(), any::<u16>(), any::<u16>(), any::<u32>());
+        let rest = (any::<u8>(), 0..TunnelKind::ALL.len(), any::<u16>(), any::<u16>(), any::<u32>());
         (ends, rest).prop_map(
             |((source, destination, a, b), (protocol, tunnel, vlan, inner_vlan, tunnel_id))| {
                 let ports = if is_icmp(protocol) { (0, b) } else { (a, b) };
@@ -151,7 +151,7 @@ mod tests {
                     source_port: ports.0,
                     destination_port: ports.1,
                     protocol,
-                    tunnel: Tunnel::ALL[tunnel],
+                    tunnel: TunnelKind::ALL[tunnel],
                     vlan,
                     inner_vlan,
                     tunnel_id,
@@ -163,10 +163,10 @@ mod tests {
     proptest! {
         #[test]
         fn both_ends_say_the_same(key in keys()) {
-            let (one, other) = (Canonical::of(&key), Canonical::of(&key.reversed()));
+            let (one, other) = (CanonicalKey::of(&key), CanonicalKey::of(&key.reversed()));
             prop_assert_eq!(one.words, other.words);
             prop_assert_eq!(key.canonical(), key.reversed().canonical());
-            prop_assert_eq!(Canonical::of(&key.canonical()), Canonical { flipped: false, ..one });
+            prop_assert_eq!(CanonicalKey::of(&key.canonical()), CanonicalKey { flipped: false, ..one });
         }
 
         #[test]
@@ -176,8 +176,8 @@ mod tests {
 
         #[test]
         fn nothing_is_forgotten(key in keys()) {
-            prop_assert_eq!(Canonical::of(&key).key(key.destination_port), key);
-            prop_assert_eq!(Canonical::one_way(&key).key(key.destination_port), key);
+            prop_assert_eq!(CanonicalKey::of(&key).key(key.destination_port), key);
+            prop_assert_eq!(CanonicalKey::one_way(&key).key(key.destination_port), key);
         }
     }
 
@@ -193,8 +193,8 @@ mod tests {
         let answer = ask.reversed();
         assert_eq!((answer.source_port, answer.destination_port), (0, 0));
         let unreachable = FlowKey { destination_port: 0x0301, ..answer };
-        assert_eq!(Canonical::of(&ask).words, Canonical::of(&answer).words);
-        assert_ne!(Canonical::of(&ask).words, Canonical::of(&unreachable).words);
+        assert_eq!(CanonicalKey::of(&ask).words, CanonicalKey::of(&answer).words);
+        assert_ne!(CanonicalKey::of(&ask).words, CanonicalKey::of(&unreachable).words);
         assert_eq!(question(ICMPV6, 0x8100), 0x8000);
     }
 }

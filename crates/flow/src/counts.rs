@@ -1,18 +1,18 @@
 //! The meter's accounts of packets, from the ring to the records.
 
-use crate::packet::Ignored;
+use crate::packet::IgnoredReason;
 use serde::{Deserialize, Serialize};
 
 /// Where packets went. Values add up over workers and intervals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Counts {
+pub struct PacketCounts {
     /// Packets given to the parser.
     pub seen: u64,
     /// Their bytes on the link, without FCS.
     pub seen_bytes: u64,
-    /// Ignored, by cause, in the order of [`Ignored::ALL`]; in JSON by name.
+    /// Ignored, by cause, in the order of [`IgnoredReason::ALL`]; in JSON by name.
     #[serde(with = "by_cause")]
-    pub ignored: [u64; Ignored::ALL.len()],
+    pub ignored: [u64; IgnoredReason::ALL.len()],
     /// In a flow of the table, or in one that was reported.
     pub metered: u64,
     /// Found no place in the table: counted here and in no record.
@@ -33,26 +33,26 @@ pub struct Counts {
 
 /// Causes by their names, so that a reader need not know their order.
 mod by_cause {
-    use crate::packet::Ignored;
+    use crate::packet::IgnoredReason;
     use serde::{Deserialize, Deserializer, Serializer};
     use std::collections::BTreeMap;
 
-    type Counted = [u64; Ignored::ALL.len()];
+    type Counted = [u64; IgnoredReason::ALL.len()];
 
     pub(super) fn serialize<S: Serializer>(counted: &Counted, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(Ignored::ALL.into_iter().zip(counted))
+        serializer.collect_map(IgnoredReason::ALL.into_iter().zip(counted))
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Counted, D::Error> {
-        let named = BTreeMap::<Ignored, u64>::deserialize(deserializer)?;
-        Ok(Ignored::ALL.map(|cause| named.get(&cause).copied().unwrap_or(0)))
+        let named = BTreeMap::<IgnoredReason, u64>::deserialize(deserializer)?;
+        Ok(IgnoredReason::ALL.map(|cause| named.get(&cause).copied().unwrap_or(0)))
     }
 }
 
 /// Two sums that should be equal and are not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{rule}: {left} and {right}")]
-pub struct Imbalance {
+pub struct CountImbalance {
     /// What should hold.
     pub rule: &'static str,
     /// Its left side.
@@ -61,9 +61,9 @@ pub struct Imbalance {
     pub right: u64,
 }
 
-impl Counts {
+impl PacketCounts {
     /// Counts a packet that is not metered.
-    pub fn ignore(&mut self, cause: Ignored) {
+    pub fn ignore(&mut self, cause: IgnoredReason) {
         self.ignored[cause as usize] += 1;
     }
 
@@ -107,7 +107,7 @@ impl Counts {
     }
 
     /// What does not add up.
-    pub fn imbalances(&self) -> Vec<Imbalance> {
+    pub fn imbalances(&self) -> Vec<CountImbalance> {
         [
             (
                 "seen = metered + untracked + ignored",
@@ -118,7 +118,7 @@ impl Counts {
         ]
         .into_iter()
         .filter(|(_, left, right)| left != right)
-        .map(|(rule, left, right)| Imbalance { rule, left, right })
+        .map(|(rule, left, right)| CountImbalance { rule, left, right })
         .collect()
     }
 }

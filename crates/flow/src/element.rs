@@ -5,12 +5,12 @@
 //! order of columns.
 
 use crate::foreign::{ForeignFields, OtherFields};
-use crate::packet::Tunnel;
+use crate::packet::TunnelKind;
 use crate::record::FlowRecord;
 
 /// A column.
 #[derive(Clone, Copy, Debug)]
-pub struct Element {
+pub struct FlowElement {
     /// Its name.
     pub name: &'static str,
     /// What people type for it.
@@ -20,18 +20,18 @@ pub struct Element {
     /// Whether it is the reverse of that element (RFC 5103).
     pub reverse: bool,
     /// What its values are.
-    pub kind: Kind,
+    pub kind: ElementKind,
     /// What they count, if anything.
     pub unit: &'static str,
     /// What it means.
     pub meaning: &'static str,
     /// Its value in a record.
-    pub value: for<'a> fn(&'a FlowRecord) -> Value<'a>,
+    pub value: for<'a> fn(&'a FlowRecord) -> ElementValue<'a>,
 }
 
 /// What values are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ElementKind {
     /// A number of so many bits.
     Unsigned(u8),
     /// Nanoseconds since 1970.
@@ -50,24 +50,24 @@ pub enum Kind {
 
 /// A value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Value<'a> {
-    /// Of [`Kind::Unsigned`] and [`Kind::Time`].
+pub enum ElementValue<'a> {
+    /// Of [`ElementKind::Unsigned`] and [`ElementKind::Time`].
     Number(u64),
-    /// Of [`Kind::Address`].
+    /// Of [`ElementKind::Address`].
     Address([u8; 16]),
-    /// Of [`Kind::Mac`].
+    /// Of [`ElementKind::Mac`].
     Mac([u8; 6]),
-    /// Of [`Kind::Word`].
+    /// Of [`ElementKind::Word`].
     Word(&'static str),
-    /// Of [`Kind::Flag`].
+    /// Of [`ElementKind::Flag`].
     Flag(bool),
-    /// Of [`Kind::Fields`].
+    /// Of [`ElementKind::Fields`].
     Fields(&'a OtherFields),
 }
 
 macro_rules! elements {
     ($($name:literal $short:literal $id:literal $kind:expr, $unit:literal, $record:ident => $value:expr, $meaning:literal;)*) => {
-        &[$(Element {
+        &[$(FlowElement {
             name: $name,
             short: $short,
             id: $id,
@@ -84,10 +84,10 @@ const fn is_reverse(name: &str) -> bool {
     matches!(name.as_bytes(), [b'r', b'e', b'v', b'e', b'r', b's', b'e', ..])
 }
 
-const U8: Kind = Kind::Unsigned(8);
-const U16: Kind = Kind::Unsigned(16);
-const U32: Kind = Kind::Unsigned(32);
-const U64: Kind = Kind::Unsigned(64);
+const U8: ElementKind = ElementKind::Unsigned(8);
+const U16: ElementKind = ElementKind::Unsigned(16);
+const U32: ElementKind = ElementKind::Unsigned(32);
+const U64: ElementKind = ElementKind::Unsigned(64);
 
 /// What a record has of other exporters, if it comes from one.
 fn foreign<T: Default>(record: &FlowRecord, field: impl Fn(&ForeignFields) -> T) -> T {
@@ -95,16 +95,16 @@ fn foreign<T: Default>(record: &FlowRecord, field: impl Fn(&ForeignFields) -> T)
 }
 
 /// Every column.
-pub const ELEMENTS: &[Element] = elements! {
-    "flowStartNanoseconds" "start" 156 Kind::Time, "ns", record => Value::Number(record.first_ns()),
+pub const ELEMENTS: &[FlowElement] = elements! {
+    "flowStartNanoseconds" "start" 156 ElementKind::Time, "ns", record => ElementValue::Number(record.first_ns()),
         "first packet of either direction";
-    "flowEndNanoseconds" "end" 157 Kind::Time, "ns", record => Value::Number(record.last_ns()),
+    "flowEndNanoseconds" "end" 157 ElementKind::Time, "ns", record => ElementValue::Number(record.last_ns()),
         "last packet";
     "ipVersion" "version" 60 U8, "", record => number(if record.key.is_ipv4() { 4_u8 } else { 6 }),
         "4 or 6";
-    "sourceIPv6Address" "src-ip" 27 Kind::Address, "", record => Value::Address(record.key.source),
+    "sourceIPv6Address" "src-ip" 27 ElementKind::Address, "", record => ElementValue::Address(record.key.source),
         "the end that was seen first";
-    "destinationIPv6Address" "dst-ip" 28 Kind::Address, "", record => Value::Address(record.key.destination),
+    "destinationIPv6Address" "dst-ip" 28 ElementKind::Address, "", record => ElementValue::Address(record.key.destination),
         "the other end";
     "sourceTransportPort" "src-port" 7 U16, "", record => number(record.key.source_port),
         "0 where there are none";
@@ -132,13 +132,13 @@ pub const ELEMENTS: &[Element] = elements! {
         "outermost VLAN; 0 if untagged";
     "dot1qCustomerVlanId" "inner-vlan" 245 U16, "", record => number(record.key.inner_vlan),
         "the one inside it";
-    "tunnelKind" "tunnel" 0 Kind::Word, "", record => Value::Word(tunnel(record.key.tunnel)),
+    "tunnelKind" "tunnel" 0 ElementKind::Word, "", record => ElementValue::Word(tunnel(record.key.tunnel)),
         "empty, `ip`, `gre`, `vxlan`, `gtp-u`";
     "layer2SegmentId" "tunnel-id" 351 U32, "", record => number(record.key.tunnel_id),
         "VXLAN network, GTP tunnel, GRE key";
-    "outerSourceIPv6Address" "outer-src-ip" 0 Kind::Address, "", record => Value::Address(record.outer_source),
+    "outerSourceIPv6Address" "outer-src-ip" 0 ElementKind::Address, "", record => ElementValue::Address(record.outer_source),
         "of the outermost IP header, if the flow was carried in one";
-    "outerDestinationIPv6Address" "outer-dst-ip" 0 Kind::Address, "", record => Value::Address(record.outer_destination),
+    "outerDestinationIPv6Address" "outer-dst-ip" 0 ElementKind::Address, "", record => ElementValue::Address(record.outer_destination),
         "the other end of the outermost IP header";
     "mplsTopLabelStackSection" "mpls1" 70 U32, "", record => number(record.mpls[0] >> 8),
         "outermost entry of the first packet's stack, without its TTL";
@@ -146,9 +146,9 @@ pub const ELEMENTS: &[Element] = elements! {
         "the entry below it";
     "mplsLabelStackSection3" "mpls3" 72 U32, "", record => number(record.mpls[2] >> 8),
         "the third entry";
-    "sourceMacAddress" "src-mac" 56 Kind::Mac, "", record => Value::Mac(record.source_mac),
+    "sourceMacAddress" "src-mac" 56 ElementKind::Mac, "", record => ElementValue::Mac(record.source_mac),
         "of the first packet";
-    "destinationMacAddress" "dst-mac" 80 Kind::Mac, "", record => Value::Mac(record.destination_mac),
+    "destinationMacAddress" "dst-mac" 80 ElementKind::Mac, "", record => ElementValue::Mac(record.destination_mac),
         "of the first packet";
     "minimumTTL" "ttl-min" 52 U8, "", record => number(record.ttl_min),
         "least time to live seen";
@@ -168,7 +168,7 @@ pub const ELEMENTS: &[Element] = elements! {
         "of which one was metered";
     "ingressInterface" "in-if" 10 U32, "", record => number(record.input),
         "where the flow came in";
-    "observedLoss" "loss" 0 Kind::Flag, "", record => Value::Flag(record.loss),
+    "observedLoss" "loss" 0 ElementKind::Flag, "", record => ElementValue::Flag(record.loss),
         "packets were lost before the meter while the flow lived";
     "egressInterface" "out-if" 14 U32, "", record => number(foreign(record, |of| of.output)),
         "where the flow left the exporter";
@@ -176,38 +176,38 @@ pub const ELEMENTS: &[Element] = elements! {
         "autonomous system of the source";
     "bgpDestinationAsNumber" "dst-as" 17 U32, "", record => number(foreign(record, |of| of.destination_as)),
         "autonomous system of the destination";
-    "ipNextHopIPv6Address" "next-hop" 62 Kind::Address, "", record => Value::Address(foreign(record, |of| of.next_hop)),
+    "ipNextHopIPv6Address" "next-hop" 62 ElementKind::Address, "", record => ElementValue::Address(foreign(record, |of| of.next_hop)),
         "the next router";
-    "bgpNextHopIPv6Address" "bgp-next-hop" 63 Kind::Address, "", record => Value::Address(foreign(record, |of| of.bgp_next_hop)),
+    "bgpNextHopIPv6Address" "bgp-next-hop" 63 ElementKind::Address, "", record => ElementValue::Address(foreign(record, |of| of.bgp_next_hop)),
         "the next router of BGP";
     "postVlanId" "post-vlan" 59 U16, "", record => number(foreign(record, |of| of.post_vlan)),
         "VLAN in which the flow left the exporter";
     "postIpClassOfService" "post-tos" 55 U8, "", record => number(foreign(record, |of| of.post_tos)),
         "type of service with which it left";
-    "postNATSourceIPv6Address" "nat-src-ip" 281 Kind::Address, "", record => Value::Address(foreign(record, |of| of.nat_source)),
+    "postNATSourceIPv6Address" "nat-src-ip" 281 ElementKind::Address, "", record => ElementValue::Address(foreign(record, |of| of.nat_source)),
         "source behind NAT";
-    "postNATDestinationIPv6Address" "nat-dst-ip" 282 Kind::Address, "", record => Value::Address(foreign(record, |of| of.nat_destination)),
+    "postNATDestinationIPv6Address" "nat-dst-ip" 282 ElementKind::Address, "", record => ElementValue::Address(foreign(record, |of| of.nat_destination)),
         "destination behind NAT";
     "postNAPTSourceTransportPort" "nat-src-port" 227 U16, "", record => number(foreign(record, |of| of.nat_source_port)),
         "source port behind NAT";
     "postNAPTDestinationTransportPort" "nat-dst-port" 228 U16, "", record => number(foreign(record, |of| of.nat_destination_port)),
         "destination port behind NAT";
-    "otherFields" "other" 0 Kind::Fields, "", record => Value::Fields(record.foreign.as_deref().map_or(OtherFields::NONE, |of| &of.others)),
+    "otherFields" "other" 0 ElementKind::Fields, "", record => ElementValue::Fields(record.foreign.as_deref().map_or(OtherFields::NONE, |of| &of.others)),
         "what the exporter sent beyond these columns, by name";
 };
 
-fn number(value: impl Into<u64>) -> Value<'static> {
-    Value::Number(value.into())
+fn number(value: impl Into<u64>) -> ElementValue<'static> {
+    ElementValue::Number(value.into())
 }
 
 /// The word for it.
-const fn tunnel(tunnel: Tunnel) -> &'static str {
+const fn tunnel(tunnel: TunnelKind) -> &'static str {
     match tunnel {
-        Tunnel::None => "",
-        Tunnel::Ip => "ip",
-        Tunnel::Gre => "gre",
-        Tunnel::Vxlan => "vxlan",
-        Tunnel::Gtp => "gtp-u",
+        TunnelKind::None => "",
+        TunnelKind::Ip => "ip",
+        TunnelKind::Gre => "gre",
+        TunnelKind::Vxlan => "vxlan",
+        TunnelKind::Gtp => "gtp-u",
     }
 }
 
@@ -232,13 +232,15 @@ mod tests {
         let record = FlowRecord::default();
         for element in ELEMENTS {
             let fits = match ((element.value)(&record), element.kind) {
-                (Value::Number(value), Kind::Unsigned(bits)) => bits == 64 || value >> bits == 0,
-                (Value::Number(_), Kind::Time)
-                | (Value::Address(_), Kind::Address)
-                | (Value::Mac(_), Kind::Mac)
-                | (Value::Word(_), Kind::Word)
-                | (Value::Flag(_), Kind::Flag)
-                | (Value::Fields(_), Kind::Fields) => true,
+                (ElementValue::Number(value), ElementKind::Unsigned(bits)) => {
+                    bits == 64 || value >> bits == 0
+                }
+                (ElementValue::Number(_), ElementKind::Time)
+                | (ElementValue::Address(_), ElementKind::Address)
+                | (ElementValue::Mac(_), ElementKind::Mac)
+                | (ElementValue::Word(_), ElementKind::Word)
+                | (ElementValue::Flag(_), ElementKind::Flag)
+                | (ElementValue::Fields(_), ElementKind::Fields) => true,
                 _ => false,
             };
             assert!(fits, "{}", element.name);

@@ -7,24 +7,24 @@
 //! The hash multiplies two words to 128 bits and folds the halves. It is no message authentication code, and the table
 //! does not need one: it compares whole keys and looks in at most two buckets.
 
-use crate::canonical::Canonical;
+use crate::canonical::CanonicalKey;
 use crate::key::FlowKey;
 use std::fmt;
 
 /// Hashes words under a key.
 #[derive(Clone, Copy)]
-pub struct Hasher {
+pub struct WordHasher {
     seeds: [u64; 8],
 }
 
 /// A secret is not shown.
-impl fmt::Debug for Hasher {
+impl fmt::Debug for WordHasher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Hasher").finish_non_exhaustive()
     }
 }
 
-impl Hasher {
+impl WordHasher {
     /// With a key of 128 bits.
     pub const fn new(key: [u64; 2]) -> Self {
         let mut seeds = [0; 8];
@@ -59,18 +59,18 @@ impl Hasher {
 
 /// Numbers of flows under a key.
 #[derive(Clone, Copy, Debug)]
-pub struct FlowIds(Hasher);
+pub struct FlowIds(WordHasher);
 
 impl FlowIds {
     /// Under this key.
     pub const fn new(id_key: [u64; 2]) -> Self {
-        Self(Hasher::new(id_key))
+        Self(WordHasher::new(id_key))
     }
 
     /// The number of a flow, the same for both directions.
     #[inline]
     pub fn of(&self, key: &FlowKey) -> u64 {
-        self.0.six(&Canonical::of(key).words)[0]
+        self.0.six(&CanonicalKey::of(key).words)[0]
     }
 }
 

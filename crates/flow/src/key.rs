@@ -1,7 +1,7 @@
 //! Which flow a packet is of.
 
-use crate::canonical::{Canonical, counterpart, is_icmp, question};
-use crate::packet::{MAPPED, Packet, Tunnel};
+use crate::canonical::{CanonicalKey, counterpart, is_icmp, question};
+use crate::packet::{MAPPED, PacketInfo, TunnelKind};
 use serde::{Deserialize, Serialize};
 
 /// What tells flows apart, as one end sees it: the source is the end that spoke first, or the lower one in a canonical key.
@@ -18,7 +18,7 @@ pub struct FlowKey {
     /// IP protocol.
     pub protocol: u8,
     /// What it is carried in.
-    pub tunnel: Tunnel,
+    pub tunnel: TunnelKind,
     /// Outermost VLAN.
     pub vlan: u16,
     /// The one inside it.
@@ -29,7 +29,7 @@ pub struct FlowKey {
 
 impl FlowKey {
     /// The key of a packet, as its sender sees it.
-    pub const fn of(packet: &Packet) -> Self {
+    pub const fn of(packet: &PacketInfo) -> Self {
         Self {
             source: packet.source,
             destination: packet.destination,
@@ -58,7 +58,7 @@ impl FlowKey {
     /// The key that both ends have in common: its source is the lower end, an answer of ICMP is the question.
     #[must_use]
     pub fn canonical(self) -> Self {
-        let canonical = Canonical { flipped: false, ..Canonical::of(&self) };
+        let canonical = CanonicalKey { flipped: false, ..CanonicalKey::of(&self) };
         canonical.key(question(self.protocol, self.destination_port))
     }
 

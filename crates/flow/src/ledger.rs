@@ -1,6 +1,6 @@
 //! The meter's whole ledger: from the driver to the last byte handed to a collector.
 
-use crate::counts::{Counts, Imbalance};
+use crate::counts::{CountImbalance, PacketCounts};
 use serde::{Deserialize, Serialize};
 
 /// Packets before the parser. What a source cannot know is absent, never zero.
@@ -20,15 +20,15 @@ pub struct CaptureCounts {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExportCounts {
     /// Offered to the export queue.
-    pub offered: Carried,
+    pub offered: CarriedRecords,
     /// Dropped because the queue was full: a slow or dead collector.
-    pub queue_dropped: Carried,
+    pub queue_dropped: CarriedRecords,
     /// Encoded, and handed to the transport, which took it.
-    pub sent: Carried,
+    pub sent: CarriedRecords,
     /// Encoded, and refused by the transport.
-    pub refused: Carried,
+    pub refused: CarriedRecords,
     /// In the queue or in a message that is not full yet.
-    pub waiting: Carried,
+    pub waiting: CarriedRecords,
     /// Messages sent.
     pub messages: u64,
     /// Their bytes.
@@ -39,7 +39,7 @@ pub struct ExportCounts {
 
 /// Records, and what they stand for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Carried {
+pub struct CarriedRecords {
     /// Records.
     pub records: u64,
     /// Packets.
@@ -50,16 +50,16 @@ pub struct Carried {
 
 /// Everything a meter knows of its own losses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ledger {
+pub struct MeterLedger {
     /// Before the parser.
     pub capture: CaptureCounts,
     /// Parser and table.
-    pub packets: Counts,
+    pub packets: PacketCounts,
     /// Behind the table.
     pub export: ExportCounts,
 }
 
-impl Carried {
+impl CarriedRecords {
     /// Adds what another stands for.
     pub fn add(&mut self, other: Self) {
         self.records += other.records;
@@ -68,12 +68,12 @@ impl Carried {
     }
 }
 
-impl Ledger {
+impl MeterLedger {
     /// What does not add up. `Counts` balance at any time; the queue only between two batches.
-    pub fn imbalances(&self) -> Vec<Imbalance> {
+    pub fn imbalances(&self) -> Vec<CountImbalance> {
         let export = &self.export;
         let accounted = [export.queue_dropped, export.sent, export.refused, export.waiting];
-        let sum = |of: fn(&Carried) -> u64| accounted.iter().map(of).sum::<u64>();
+        let sum = |of: fn(&CarriedRecords) -> u64| accounted.iter().map(of).sum::<u64>();
         let mut found = self.packets.imbalances();
         let rules = [
             ("capture delivered = parser seen", self.capture.delivered, self.packets.seen),
@@ -89,7 +89,7 @@ impl Ledger {
             ),
         ];
         let broken = rules.into_iter().filter(|(_, left, right)| left != right);
-        found.extend(broken.map(|(rule, left, right)| Imbalance { rule, left, right }));
+        found.extend(broken.map(|(rule, left, right)| CountImbalance { rule, left, right }));
         found
     }
 }

@@ -8,7 +8,7 @@
 //! ```
 //! It opens no file or socket, starts no thread and reads no clock: bytes, records and times are given to it.
 //!
-//! Invariant: every packet is metered or ignored for one cause ([`Counts`]), and every metered packet is in the table or in
+//! Invariant: every packet is metered or ignored for one cause ([`PacketCounts`]), and every metered packet is in the table or in
 //! exactly one record.
 #![forbid(unsafe_code)]
 
@@ -29,11 +29,11 @@ mod record;
 pub mod sim;
 pub mod table;
 
-pub use counts::{Counts, Imbalance};
+pub use counts::{CountImbalance, PacketCounts};
 pub use foreign::{ForeignFields, OTHER_BYTES_MOST, OtherFields, REVERSE_ENTERPRISE, field_kind, field_name};
 pub use hash::flow_id;
 pub use key::FlowKey;
-pub use ledger::{CaptureCounts, Carried, ExportCounts, Ledger};
-pub use packet::{Ignored, MAPPED, Packet, Tunnel, flags};
-pub use record::{EndReason, FlowRecord, Half};
-pub use table::{FlowTable, Hints, Outlet, TableOptions, WhenFull};
+pub use ledger::{CaptureCounts, CarriedRecords, ExportCounts, MeterLedger};
+pub use packet::{IgnoredReason, MAPPED, PacketInfo, TunnelKind, flags};
+pub use record::{EndReason, FlowHalf, FlowRecord};
+pub use table::{FlowOutlet, FlowTable, MemoryHints, TableOptions, WhenFull};

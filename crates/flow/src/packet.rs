@@ -22,7 +22,7 @@ pub(crate) mod protocol {
     pub(crate) const ICMPV6: u8 = 58;
 }
 
-/// Bits of [`Packet::flags`].
+/// Bits of [`PacketInfo::flags`].
 pub mod flags {
     /// The frame was cut before the end of its headers or of what they announce.
     pub const CUT: u8 = 1;
@@ -38,7 +38,7 @@ pub mod flags {
 /// it opens a flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C, align(64))]
-pub struct Packet {
+pub struct PacketInfo {
     /// Source address; IPv4 is [mapped](MAPPED).
     pub source: [u8; 16],
     /// Destination address.
@@ -68,7 +68,7 @@ pub struct Packet {
     /// See [`flags`].
     pub flags: u8,
     /// What it was carried in.
-    pub tunnel: Tunnel,
+    pub tunnel: TunnelKind,
     /// Which input it came by; an index of the meter's.
     pub input: u16,
     /// VXLAN network, GTP tunnel, GRE key; 0 where there is none.
@@ -89,7 +89,7 @@ pub struct Packet {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
-pub enum Tunnel {
+pub enum TunnelKind {
     /// Nothing.
     #[default]
     None = 0,
@@ -103,7 +103,7 @@ pub enum Tunnel {
     Gtp = 4,
 }
 
-impl Tunnel {
+impl TunnelKind {
     /// Every one.
     pub const ALL: [Self; 5] = [Self::None, Self::Ip, Self::Gre, Self::Vxlan, Self::Gtp];
 
@@ -117,7 +117,7 @@ impl Tunnel {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
-pub enum Ignored {
+pub enum IgnoredReason {
     /// ARP.
     Arp = 0,
     /// Another protocol than IP.
@@ -136,7 +136,7 @@ pub enum Ignored {
     Elsewhere = 7,
 }
 
-impl Ignored {
+impl IgnoredReason {
     /// Every cause.
     pub const ALL: [Self; 8] = [
         Self::Arp,
@@ -164,7 +164,7 @@ impl Ignored {
     }
 }
 
-const _: () = assert!(size_of::<Packet>() == 128, "two lines of cache");
+const _: () = assert!(size_of::<PacketInfo>() == 128, "two lines of cache");
 
 #[cfg(test)]
 mod tests {
@@ -172,9 +172,9 @@ mod tests {
 
     #[test]
     fn numbers_are_those_of_their_tunnels() {
-        for tunnel in Tunnel::ALL {
-            assert_eq!(Tunnel::from_number(tunnel as u8), Some(tunnel));
+        for tunnel in TunnelKind::ALL {
+            assert_eq!(TunnelKind::from_number(tunnel as u8), Some(tunnel));
         }
-        assert_eq!(Tunnel::from_number(5), None);
+        assert_eq!(TunnelKind::from_number(5), None);
     }
 }

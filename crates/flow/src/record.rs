@@ -12,9 +12,9 @@ pub struct FlowRecord {
     /// Its key; the source is the end whose packet was seen first.
     pub key: FlowKey,
     /// From source to destination.
-    pub forward: Half,
+    pub forward: FlowHalf,
     /// The other way; all zero in a uniflow.
-    pub reverse: Half,
+    pub reverse: FlowHalf,
     /// A number for the flow that every meter with the same flow-id key gives it.
     pub flow_id: u64,
     /// How many records of this flow came before.
@@ -51,7 +51,7 @@ pub struct FlowRecord {
 
 /// One direction of a flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Half {
+pub struct FlowHalf {
     /// Packets.
     pub packets: u64,
     /// Bytes of IP, headers included.
@@ -128,11 +128,11 @@ impl FlowRecord {
     /// question is taken for its answer, and the other way round.
     #[must_use]
     pub fn split(&self) -> (Self, Option<Self>) {
-        let forward = Self { reverse: Half::default(), ..self.clone() };
+        let forward = Self { reverse: FlowHalf::default(), ..self.clone() };
         let back = Self {
             key: self.reversed_key(),
             forward: self.reverse,
-            reverse: Half::default(),
+            reverse: FlowHalf::default(),
             icmp: counterpart(self.key.protocol, self.icmp),
             source_mac: self.destination_mac,
             destination_mac: self.source_mac,
@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     fn icmp(protocol: u8, port: u16, icmp: u16) -> FlowRecord {
-        let half = Half { packets: 1, ..Half::default() };
+        let half = FlowHalf { packets: 1, ..FlowHalf::default() };
         let key = FlowKey {
             source: [1; 16],
             destination: [2; 16],

@@ -2,11 +2,16 @@
 //! every loss counted.
 
 use packetrig_flow::collect::{
-    Collector, CollectorOptions, Gather, GatherOptions, Received, SessionCounts, Source, Transport,
+    CollectorOptions, FlowCollector, FlowGatherer, GatherOptions, MessageSource, MessageTransport,
+    ReceivedMessage, SessionCounts,
 };
-use packetrig_flow::export::{ExportOptions, Exporter, Format, Message, MessageSink, Refresh};
+use packetrig_flow::export::{
+    ExportFormat, ExportMessage, ExportOptions, MessageExporter, MessageSink, TemplateRefresh,
+};
 use packetrig_flow::sim::{SimEncoder, SimEvent, SimOptions};
-use packetrig_flow::{Counts, EndReason, FlowKey, FlowRecord, Half, Ledger, MAPPED, Tunnel};
+use packetrig_flow::{
+    EndReason, FlowHalf, FlowKey, FlowRecord, MAPPED, MeterLedger, PacketCounts, TunnelKind,
+};
 use packetrig_units::Nanos;
 use proptest::prelude::*;
 use std::net::{IpAddr, Ipv4Addr};
@@ -18,7 +23,7 @@ const NOW: u64 = 1_800_000_000_000_000_000;
 struct Sent(Vec<(Vec<u8>, u32)>);
 
 impl MessageSink for Sent {
-    fn message(&mut self, message: Message<'_>) {
+    fn message(&mut self, message: ExportMessage<'_>) {
         self.0.push((message.bytes.to_vec(), message.step));
     }
 }
@@ -27,19 +32,20 @@ impl MessageSink for Sent {
 struct Read {
     records: Vec<FlowRecord>,
     events: Vec<SimEvent>,
-    ledgers: Vec<Ledger>,
+    ledgers: Vec<MeterLedger>,
     counts: SessionCounts,
 }
 
 fn read<'a>(messages: impl IntoIterator<Item = &'a [u8]>) -> Read {
-    let mut collector = Collector::new(CollectorOptions::default());
-    let source = Source { address: IpAddr::V4(Ipv4Addr::LOCALHOST), port: 9, transport: Transport::Udp };
+    let mut collector = FlowCollector::new(CollectorOptions::default());
+    let source =
+        MessageSource { address: IpAddr::V4(Ipv4Addr::LOCALHOST), port: 9, transport: MessageTransport::Udp };
     let mut read = Read::default();
     for message in messages {
         let taken = collector.receive(source, message, NOW, &mut |_, received| match received {
-            Received::Record(record) => read.records.push(record),
-            Received::Sim(event) => read.events.push(event),
-            Received::Statistics(said) => read.ledgers.extend(said.ledger),
+            ReceivedMessage::Record(record) => read.records.push(record),
+            ReceivedMessage::Sim(event) => read.events.push(event),
+            ReceivedMessage::Statistics(said) => read.ledgers.extend(said.ledger),
             _ => {}
         });
         taken.expect("our own messages are well formed");
@@ -48,9 +54,9 @@ fn read<'a>(messages: impl IntoIterator<Item = &'a [u8]>) -> Read {
     read
 }
 
-fn half() -> impl Strategy<Value = Half> {
+fn half() -> impl Strategy<Value = FlowHalf> {
     (1..1_u64 << 40, any::<u32>(), 0..60_000_000_000_u64, 0..60_000_000_000_u64, any::<u8>()).prop_map(
-        |(packets, bytes, before, length, tcp_flags)| Half {
+        |(packets, bytes, before, length, tcp_flags)| FlowHalf {
             packets,
             bytes: u64::from(bytes),
             frame_bytes: u64::from(bytes) + 14,
@@ -74,7 +80,12 @@ fn address(v6: bool) -> impl Strategy<Value = [u8; 16]> {
 }
 
 fn key() -> impl Strategy<Value = FlowKey> {
-    let tunnel = prop_oneof![Just(Tunnel::None), Just(Tunnel::Gre), Just(Tunnel::Vxlan), Just(Tunnel::Gtp)];
+    let tunnel = prop_oneof![
+        Just(TunnelKind::None),
+        Just(TunnelKind::Gre),
+        Just(TunnelKind::Vxlan),
+        Just(TunnelKind::Gtp)
+    ];
     let addresses = any::<bool>().prop_flat_map(|v6| (address(v6), address(v6)));
     let protocol = prop_oneof![Just(1_u8), Just(6), Just(17), Just(58), any::<u8>()];
     (addresses, any::<(u16, u16)>(), protocol, tunnel, (0..4096_u16, 0..4096_u16), any::<u32>()).prop_map(
@@ -87,7 +98,7 @@ fn key() -> impl Strategy<Value = FlowKey> {
             tunnel,
             vlan: vlans.0,
             inner_vlan: vlans.1,
-            tunnel_id: if tunnel == Tunnel::None { 0 } else { tunnel_id },
+            tunnel_id: if tunnel == TunnelKind::None { 0 } else { tunnel_id },
         },
     )
 }
@@ -131,7 +142,7 @@ fn record() -> impl Strategy<Value = FlowRecord> {
 }
 
 fn export(records: &[FlowRecord], options: ExportOptions) -> Vec<(Vec<u8>, u32)> {
-    let mut exporter = Exporter::new(options);
+    let mut exporter = MessageExporter::new(options);
     let mut sent = Sent::default();
     for record in records {
         exporter.record(record, NOW, &mut sent);
@@ -169,12 +180,12 @@ proptest! {
 
     #[test]
     fn netflow9_carries_what_has_a_number_at_iana(records in prop::collection::vec(record(), 1..60)) {
-        let sent = export(&records, ExportOptions { format: Format::NetFlow9, ..ExportOptions::default() });
+        let sent = export(&records, ExportOptions { format: ExportFormat::NetFlow9, ..ExportOptions::default() });
         let read_back = read(sent.iter().map(|(bytes, _)| &bytes[..]));
         let expected: Vec<FlowRecord> = split(&records).into_iter().map(|record| FlowRecord {
             key: FlowKey {
-                tunnel: if record.key.tunnel == Tunnel::Vxlan { Tunnel::Vxlan } else { Tunnel::None },
-                tunnel_id: if record.key.tunnel == Tunnel::Vxlan { record.key.tunnel_id } else { 0 },
+                tunnel: if record.key.tunnel == TunnelKind::Vxlan { TunnelKind::Vxlan } else { TunnelKind::None },
+                tunnel_id: if record.key.tunnel == TunnelKind::Vxlan { record.key.tunnel_id } else { 0 },
                 ..record.key
             },
             part: 0,
@@ -195,7 +206,7 @@ proptest! {
             record.reverse.packets &= 0xffff_ffff;
             record
         }).collect();
-        let sent = export(&records, ExportOptions { format: Format::NetFlow5, ..ExportOptions::default() });
+        let sent = export(&records, ExportOptions { format: ExportFormat::NetFlow5, ..ExportOptions::default() });
         let read_back = read(sent.iter().map(|(bytes, _)| &bytes[..]));
         let brief = |record: &FlowRecord| {
             let half = record.forward;
@@ -217,8 +228,8 @@ proptest! {
         records in prop::collection::vec(record(), 100..400),
         fates in prop::collection::vec((0_u8..10, 0_usize..8), 400),
     ) {
-        let refresh = Refresh::Every { time: Nanos::from_secs(60), messages: 3 };
-        for format in [Format::Ipfix, Format::NetFlow9, Format::NetFlow5] {
+        let refresh = TemplateRefresh::Every { time: Nanos::from_secs(60), messages: 3 };
+        for format in [ExportFormat::Ipfix, ExportFormat::NetFlow9, ExportFormat::NetFlow5] {
             let options = ExportOptions { format, message_bytes: 600, refresh, ..ExportOptions::default() };
             let sent = export(&records, options);
             let last = sent.len() - 1;
@@ -273,7 +284,7 @@ proptest! {
         let read_back = read(kept.map(|(_, (bytes, _))| &bytes[..]));
         let (heard, lost) = (read_back.events.len() as u64, read_back.counts.lost);
         prop_assert_eq!(heard + lost, packets.len() as u64);
-        let mut gather = Gather::new(GatherOptions::default());
+        let mut gather = FlowGatherer::new(GatherOptions::default());
         let mut sum = 0;
         for event in read_back.events {
             gather.take((), event, NOW, &mut |(), record| sum += record.packets());
@@ -285,21 +296,21 @@ proptest! {
 
 #[test]
 fn the_ledger_arrives_whole() {
-    let mut ledger = Ledger {
-        packets: Counts { seen: 100, metered: 90, live: 3, recorded: 87, ..Counts::default() },
-        ..Ledger::default()
+    let mut ledger = MeterLedger {
+        packets: PacketCounts { seen: 100, metered: 90, live: 3, recorded: 87, ..PacketCounts::default() },
+        ..MeterLedger::default()
     };
     ledger.packets.ignored[1] = 10;
     ledger.capture.arrived = Some(120);
     ledger.capture.ring_dropped = 20;
     ledger.capture.delivered = 100;
-    for format in [Format::Ipfix, Format::NetFlow9] {
-        let mut exporter = Exporter::new(ExportOptions { format, ..ExportOptions::default() });
+    for format in [ExportFormat::Ipfix, ExportFormat::NetFlow9] {
+        let mut exporter = MessageExporter::new(ExportOptions { format, ..ExportOptions::default() });
         let mut sent = Sent::default();
         exporter.statistics(&ledger, NOW, &mut sent);
         exporter.flush(NOW, &mut sent);
         let read_back = read(sent.0.iter().map(|(bytes, _)| &bytes[..]));
         assert!(read_back.counts.options_records >= 3, "{format:?}");
-        assert_eq!(read_back.ledgers, if format == Format::Ipfix { vec![ledger] } else { vec![] });
+        assert_eq!(read_back.ledgers, if format == ExportFormat::Ipfix { vec![ledger] } else { vec![] });
     }
 }

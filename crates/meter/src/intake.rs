@@ -4,36 +4,36 @@
 //!
 //! Invariant: seen = packets in batches + ignored.
 
-use crate::Share;
-use packetrig_flow::parse::{Link, ParseOptions, Parser, unified};
-use packetrig_flow::{Counts, Ignored, Packet};
+use crate::FlowShareFilter;
+use packetrig_flow::parse::{FrameParser, LinkKind, ParseOptions, unified};
+use packetrig_flow::{IgnoredReason, PacketCounts, PacketInfo};
 
 /// Packets of a batch: enough to hide the latency of memory behind each other's work.
 pub const BATCH: usize = 32;
 
 /// See the module.
 #[derive(Debug)]
-pub struct Intake {
-    parser: Parser,
-    packets: Box<[Packet; BATCH]>,
+pub struct PacketIntake {
+    parser: FrameParser,
+    packets: Box<[PacketInfo; BATCH]>,
     filled: usize,
-    counts: Counts,
+    counts: PacketCounts,
     /// One in so many is metered.
     sampling: u32,
     /// Passed over since the last one that was.
     passed: u32,
     /// What this meter is to meter of what it sees; all if absent.
-    share: Option<Share>,
+    share: Option<FlowShareFilter>,
 }
 
-impl Intake {
+impl PacketIntake {
     /// With nothing in it. `sampling`: every how many packets of the share one is metered; 0 and 1: all.
-    pub fn new(options: ParseOptions, sampling: u32, share: Option<Share>) -> Self {
+    pub fn new(options: ParseOptions, sampling: u32, share: Option<FlowShareFilter>) -> Self {
         Self {
-            parser: Parser::new(options),
-            packets: Box::new([Packet::default(); BATCH]),
+            parser: FrameParser::new(options),
+            packets: Box::new([PacketInfo::default(); BATCH]),
             filled: 0,
-            counts: Counts::default(),
+            counts: PacketCounts::default(),
             sampling: sampling.max(1),
             passed: 0,
             share,
@@ -48,15 +48,15 @@ impl Intake {
     /// Takes a frame without FCS. There must be [room](Self::room).
     #[inline]
     pub fn frame(&mut self, bytes: &[u8], full_len: usize, at_ns: u64, input: u16) {
-        self.frame_as(Link::Ethernet, bytes, full_len, at_ns, input);
+        self.frame_as(LinkKind::Ethernet, bytes, full_len, at_ns, input);
     }
 
     /// The same of a frame that begins with something else.
     #[inline]
-    pub fn frame_as(&mut self, link: Link, bytes: &[u8], full_len: usize, at_ns: u64, input: u16) {
+    pub fn frame_as(&mut self, link: LinkKind, bytes: &[u8], full_len: usize, at_ns: u64, input: u16) {
         self.see(full_len as u64);
         if self.share.is_some_and(|share| !share.has_frame(bytes, link)) {
-            return self.counts.ignore(Ignored::Elsewhere);
+            return self.counts.ignore(IgnoredReason::Elsewhere);
         }
         if !self.is_chosen() {
             return;
@@ -74,25 +74,25 @@ impl Intake {
         self.see(full_len as u64);
         let packet = &mut self.packets[self.filled];
         if !unified::read(record, full_len, at_ns, input, packet) {
-            return self.counts.ignore(Ignored::BadIp);
+            return self.counts.ignore(IgnoredReason::BadIp);
         }
         if self.share.is_some_and(|share| !share.has_packet(packet)) {
-            return self.counts.ignore(Ignored::Elsewhere);
+            return self.counts.ignore(IgnoredReason::Elsewhere);
         }
         self.filled += usize::from(self.is_chosen());
     }
 
     /// Takes what was passed over unread, for a cause. Like all that has no addresses it is of the first share.
-    pub fn ignored(&mut self, cause: Ignored, packets: u64, bytes: u64) {
-        let is_ours = self.share.is_none_or(Share::is_first);
-        let cause = if is_ours { cause } else { Ignored::Elsewhere };
+    pub fn ignored(&mut self, cause: IgnoredReason, packets: u64, bytes: u64) {
+        let is_ours = self.share.is_none_or(FlowShareFilter::is_first);
+        let cause = if is_ours { cause } else { IgnoredReason::Elsewhere };
         self.counts.seen += packets;
         self.counts.seen_bytes += bytes;
         self.counts.ignored[cause as usize] += packets;
     }
 
     /// The batch.
-    pub fn packets(&self) -> &[Packet] {
+    pub fn packets(&self) -> &[PacketInfo] {
         &self.packets[..self.filled]
     }
 
@@ -102,7 +102,7 @@ impl Intake {
     }
 
     /// What was seen and ignored.
-    pub fn counts(&self) -> &Counts {
+    pub fn counts(&self) -> &PacketCounts {
         &self.counts
     }
 
@@ -119,7 +119,7 @@ impl Intake {
         }
         self.passed += 1;
         if self.passed < self.sampling {
-            self.counts.ignore(Ignored::Sampled);
+            self.counts.ignore(IgnoredReason::Sampled);
             return false;
         }
         self.passed = 0;

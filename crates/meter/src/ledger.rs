@@ -10,13 +10,15 @@ mod exposition;
 
 pub use exposition::exposition;
 
-use crate::export::{self, Watch};
-use crate::outbox::{Channels, Offered};
-use crate::patience::{OutputQueue, Patience};
-use crate::source::{Interface, Read};
-use crate::worker::{Desk, Notes};
+use crate::export::{self, ExportWatch};
+use crate::outbox::{OfferedCounts, OutputChannels};
+use crate::patience::{OutputQueue, SharedPatience};
+use crate::source::{InterfaceCounts, ReadCounts};
+use crate::worker::{WorkerCounts, WorkerMeeting};
 use crossbeam_channel::{Receiver, Sender, bounded};
-use packetrig_flow::{CaptureCounts, Carried, Counts, ExportCounts, Ignored, Imbalance, Ledger};
+use packetrig_flow::{
+    CaptureCounts, CarriedRecords, CountImbalance, ExportCounts, IgnoredReason, MeterLedger, PacketCounts,
+};
 use packetrig_sys::clock;
 use serde::Serialize;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,44 +28,44 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub const QUEUE: usize = 256;
 
 /// Tells what a sink has stored (sent), lost (refused) and still has.
-pub type Account = Box<dyn Fn() -> ExportCounts + Send + Sync>;
+pub type SinkAccount = Box<dyn Fn() -> ExportCounts + Send + Sync>;
 
 /// A sink and its books.
-struct Sink {
+struct LedgerSink {
     name: String,
     /// Given away when the meter starts.
-    queue: Option<Sender<crate::Batch>>,
-    account: Option<Account>,
+    queue: Option<Sender<crate::WorkerBatch>>,
+    account: Option<SinkAccount>,
 }
 
 /// The export: its queue, which is given away when the meter starts, and its own accounts.
-struct Export {
-    queue: Option<(export::Queue, bool)>,
-    watch: Watch,
+struct LedgerExport {
+    queue: Option<(export::WorkerQueue, bool)>,
+    watch: ExportWatch,
 }
 
 /// Where packets come from.
 #[derive(Debug, Default)]
-pub(crate) enum Captured {
+pub(crate) enum PacketOrigin {
     #[default]
     Nothing,
-    Files(Arc<Read>),
-    Interfaces(Mutex<Vec<Interface>>),
+    Files(Arc<ReadCounts>),
+    Interfaces(Mutex<Vec<InterfaceCounts>>),
 }
 
 /// See the module.
 #[derive(Default)]
-pub struct Books {
+pub struct MeterBooks {
     /// When the workers were ready.
     start_ns: AtomicU64,
-    patience: Patience,
-    export: Mutex<Option<Export>>,
-    sinks: Mutex<Vec<Sink>>,
-    desks: Mutex<Vec<Arc<Desk>>>,
-    captured: Mutex<Arc<Captured>>,
+    patience: SharedPatience,
+    export: Mutex<Option<LedgerExport>>,
+    sinks: Mutex<Vec<LedgerSink>>,
+    desks: Mutex<Vec<Arc<WorkerMeeting>>>,
+    captured: Mutex<Arc<PacketOrigin>>,
 }
 
-impl std::fmt::Debug for Books {
+impl std::fmt::Debug for MeterBooks {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Books").finish_non_exhaustive()
     }
@@ -81,11 +83,11 @@ pub struct OutputReport {
 
 /// Everything, at one time.
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
+pub struct LedgerReport {
     /// Since the start.
     pub elapsed_ns: u64,
     /// The ledger; its last part is the sum of all outputs.
-    pub ledger: Ledger,
+    pub ledger: MeterLedger,
     /// Every output.
     pub outputs: Vec<OutputReport>,
     /// What does not add up; empty before the end.
@@ -96,39 +98,39 @@ pub struct Report {
     pub stopped: bool,
 }
 
-impl Books {
+impl MeterBooks {
     /// Empty.
     pub fn new() -> Arc<Self> {
         Arc::new(Self { start_ns: clock::monotonic_ns().into(), ..Self::default() })
     }
 
     /// Whether those who find a queue full wait.
-    pub fn patience(&self) -> &Patience {
+    pub fn patience(&self) -> &SharedPatience {
         &self.patience
     }
 
     /// Adds a sink of records; what comes back is its end of the queue.
-    pub fn add_sink(&self, name: String) -> Receiver<crate::Batch> {
+    pub fn add_sink(&self, name: String) -> Receiver<crate::WorkerBatch> {
         let (batches, taken) = bounded(QUEUE);
-        lock(&self.sinks).push(Sink { name, queue: Some(batches), account: None });
+        lock(&self.sinks).push(LedgerSink { name, queue: Some(batches), account: None });
         taken
     }
 
     /// Says how the sink added last is asked for its counts.
-    pub fn set_account(&self, account: Account) {
+    pub fn set_account(&self, account: SinkAccount) {
         if let Some(sink) = lock(&self.sinks).last_mut() {
             sink.account = Some(account);
         }
     }
 
     /// Says where records, or else events, are exported to.
-    pub fn set_export(&self, queue: export::Queue, wants_events: bool, watch: Watch) {
-        *lock(&self.export) = Some(Export { queue: Some((queue, wants_events)), watch });
+    pub fn set_export(&self, queue: export::WorkerQueue, wants_events: bool, watch: ExportWatch) {
+        *lock(&self.export) = Some(LedgerExport { queue: Some((queue, wants_events)), watch });
     }
 
     /// The outputs' queues, which are given away once: they close when the last worker drops its own.
-    pub fn take_channels(&self) -> Channels {
-        Channels {
+    pub fn take_channels(&self) -> OutputChannels {
+        OutputChannels {
             export: lock(&self.export).as_mut().and_then(|export| export.queue.take()),
             sinks: lock(&self.sinks)
                 .iter_mut()
@@ -138,28 +140,28 @@ impl Books {
         }
     }
 
-    pub(crate) fn begin(&self, desks: Vec<Arc<Desk>>, captured: Captured) {
+    pub(crate) fn begin(&self, desks: Vec<Arc<WorkerMeeting>>, captured: PacketOrigin) {
         self.start_ns.store(clock::monotonic_ns(), Ordering::Release);
         *lock(&self.desks) = desks;
         *lock(&self.captured) = Arc::new(captured);
     }
 
     /// Packets per second and the like are made of two of these.
-    pub fn ledger(&self) -> Ledger {
+    pub fn ledger(&self) -> MeterLedger {
         self.at(false).0
     }
 
     /// Everything as of now. `is_over`: all threads have ended, and it must add up.
-    pub fn report(&self, is_over: bool) -> Report {
+    pub fn report(&self, is_over: bool) -> LedgerReport {
         let (ledger, outputs, notes) = self.at(is_over);
         let captured = Arc::clone(&lock(&self.captured));
-        let read = if let Captured::Files(read) = &*captured { Some(read) } else { None };
+        let read = if let PacketOrigin::Files(read) = &*captured { Some(read) } else { None };
         let mut found = Vec::new();
         if is_over {
             found.extend(ledger.imbalances());
             found.extend(own_rules(&notes));
         }
-        Report {
+        LedgerReport {
             elapsed_ns: clock::monotonic_ns().saturating_sub(self.start_ns.load(Ordering::Acquire)),
             ledger,
             outputs,
@@ -169,9 +171,9 @@ impl Books {
         }
     }
 
-    fn at(&self, is_over: bool) -> (Ledger, Vec<OutputReport>, Vec<Notes>) {
-        let notes: Vec<Notes> = lock(&self.desks).iter().map(|desk| desk.notes()).collect();
-        let mut packets = Counts::default();
+    fn at(&self, is_over: bool) -> (MeterLedger, Vec<OutputReport>, Vec<WorkerCounts>) {
+        let notes: Vec<WorkerCounts> = lock(&self.desks).iter().map(|desk| desk.notes()).collect();
+        let mut packets = PacketCounts::default();
         for notes in &notes {
             packets.add(&notes.counts);
         }
@@ -184,18 +186,18 @@ impl Books {
         for output in &outputs {
             add(&mut export, &output.counts);
         }
-        (Ledger { capture: self.capture(&notes), packets, export }, outputs, notes)
+        (MeterLedger { capture: self.capture(&notes), packets, export }, outputs, notes)
     }
 
-    fn capture(&self, notes: &[Notes]) -> CaptureCounts {
-        let sum = |of: fn(&Notes) -> u64| notes.iter().map(of).sum::<u64>();
+    fn capture(&self, notes: &[WorkerCounts]) -> CaptureCounts {
+        let sum = |of: fn(&WorkerCounts) -> u64| notes.iter().map(of).sum::<u64>();
         let (delivered, ring_dropped) = (sum(|n| n.delivered), sum(|n| n.ring_dropped));
         let captured = Arc::clone(&lock(&self.captured));
         let (arrived, driver_dropped) = match &*captured {
-            Captured::Nothing => (None, None),
-            Captured::Files(read) => (Some(read.packets().saturating_sub(sum(|n| n.left))), None),
-            Captured::Interfaces(interfaces) => {
-                let read: Option<Vec<_>> = lock(interfaces).iter_mut().map(Interface::read).collect();
+            PacketOrigin::Nothing => (None, None),
+            PacketOrigin::Files(read) => (Some(read.packets().saturating_sub(sum(|n| n.left))), None),
+            PacketOrigin::Interfaces(interfaces) => {
+                let read: Option<Vec<_>> = lock(interfaces).iter_mut().map(InterfaceCounts::read).collect();
                 let total = |of: fn(&(u64, u64)) -> u64| read.as_ref().map(|all| all.iter().map(of).sum());
                 (total(|counts| counts.0), total(|counts| counts.1))
             }
@@ -208,8 +210,8 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn report_of(number: usize, sink: &Sink, notes: &[Notes], is_over: bool) -> OutputReport {
-    let mut sum = Offered::default();
+fn report_of(number: usize, sink: &LedgerSink, notes: &[WorkerCounts], is_over: bool) -> OutputReport {
+    let mut sum = OfferedCounts::default();
     for offered in notes.iter().filter_map(|notes| notes.offered.get(number)) {
         sum.offered.add(offered.offered);
         sum.dropped.add(offered.dropped);
@@ -224,12 +226,12 @@ fn report_of(number: usize, sink: &Sink, notes: &[Notes], is_over: bool) -> Outp
 }
 
 /// What was offered and is in no other account.
-fn rest(counts: &ExportCounts) -> Carried {
-    let left = |of: fn(&Carried) -> u64| {
+fn rest(counts: &ExportCounts) -> CarriedRecords {
+    let left = |of: fn(&CarriedRecords) -> u64| {
         let gone = of(&counts.queue_dropped) + of(&counts.sent) + of(&counts.refused);
         of(&counts.offered).saturating_sub(gone)
     };
-    Carried { records: left(|c| c.records), packets: left(|c| c.packets), bytes: left(|c| c.bytes) }
+    CarriedRecords { records: left(|c| c.records), packets: left(|c| c.packets), bytes: left(|c| c.bytes) }
 }
 
 fn add(sum: &mut ExportCounts, counts: &ExportCounts) {
@@ -244,7 +246,7 @@ fn add(sum: &mut ExportCounts, counts: &ExportCounts) {
 }
 
 /// What holds at the end beside the rules of the ledger itself.
-fn own_rules(notes: &[Notes]) -> Vec<Imbalance> {
+fn own_rules(notes: &[WorkerCounts]) -> Vec<CountImbalance> {
     let rings: Option<u64> = notes.iter().map(|notes| notes.put_in).sum();
     let delivered: u64 = notes.iter().map(|notes| notes.delivered).sum();
     let live: u64 = notes.iter().map(|notes| notes.counts.live).sum();
@@ -253,12 +255,12 @@ fn own_rules(notes: &[Notes]) -> Vec<Imbalance> {
         ("live at the end = 0", live, 0),
     ];
     let broken = rules.into_iter().filter(|(_, left, right)| left != right);
-    broken.map(|(rule, left, right)| Imbalance { rule, left, right }).collect()
+    broken.map(|(rule, left, right)| CountImbalance { rule, left, right }).collect()
 }
 
 /// An account for people: what it counts, and a word on what it means if it is not zero.
 #[derive(Clone, Copy, Debug)]
-pub struct Line {
+pub struct LedgerLine {
     /// Where in the meter.
     pub place: &'static str,
     /// What.
@@ -272,14 +274,14 @@ pub struct Line {
 }
 
 /// The ledger as lines, from the wire to the collector.
-pub fn lines(ledger: &Ledger) -> Vec<Line> {
-    let Ledger { capture, packets, export } = ledger;
+pub fn lines(ledger: &MeterLedger) -> Vec<LedgerLine> {
+    let MeterLedger { capture, packets, export } = ledger;
     // Drivers differ in whether what they dropped has arrived.
     let counted = capture.delivered + capture.ring_dropped + capture.driver_dropped.unwrap_or(0);
     let arrived = capture.arrived.unwrap_or(counted).max(counted);
     let line = |place, what, packets, is_loss| {
         let of = if place == "export" { export.offered.packets } else { arrived };
-        Line { place, what, packets, is_loss, of }
+        LedgerLine { place, what, packets, is_loss, of }
     };
     let mut lines = vec![
         line("capture", "arrived", capture.arrived, false),
@@ -287,7 +289,7 @@ pub fn lines(ledger: &Ledger) -> Vec<Line> {
         line("capture", "dropped, ring full", Some(capture.ring_dropped), true),
         line("capture", "delivered", Some(capture.delivered), false),
     ];
-    for cause in Ignored::ALL {
+    for cause in IgnoredReason::ALL {
         let count = packets.ignored[cause as usize];
         if count > 0 {
             lines.push(line("parse", ignored(cause), Some(count), false));
@@ -311,16 +313,16 @@ pub fn lines(ledger: &Ledger) -> Vec<Line> {
     lines
 }
 
-const fn ignored(cause: Ignored) -> &'static str {
+const fn ignored(cause: IgnoredReason) -> &'static str {
     match cause {
-        Ignored::Arp => "ignored: ARP",
-        Ignored::NotIp => "ignored: not IP",
-        Ignored::ShortLink => "ignored: link header cut",
-        Ignored::ShortIp => "ignored: IP header cut",
-        Ignored::BadIp => "ignored: IP header impossible",
-        Ignored::TooDeep => "ignored: nested too deep",
-        Ignored::Sampled => "passed over by sampling",
-        Ignored::Elsewhere => "of another meter's share",
+        IgnoredReason::Arp => "ignored: ARP",
+        IgnoredReason::NotIp => "ignored: not IP",
+        IgnoredReason::ShortLink => "ignored: link header cut",
+        IgnoredReason::ShortIp => "ignored: IP header cut",
+        IgnoredReason::BadIp => "ignored: IP header impossible",
+        IgnoredReason::TooDeep => "ignored: nested too deep",
+        IgnoredReason::Sampled => "passed over by sampling",
+        IgnoredReason::Elsewhere => "of another meter's share",
     }
 }
 
@@ -330,13 +332,13 @@ mod tests {
 
     #[test]
     fn no_loss_is_more_than_what_it_is_a_part_of() {
-        let carried = |packets| Carried { records: 1, packets, bytes: 1 };
+        let carried = |packets| CarriedRecords { records: 1, packets, bytes: 1 };
         // Two outputs that refuse everything, and a driver that counts what it dropped as not arrived.
         let export = ExportCounts { offered: carried(200), refused: carried(200), ..Default::default() };
         let capture =
             CaptureCounts { arrived: Some(100), driver_dropped: Some(300), ring_dropped: 0, delivered: 100 };
-        let ledger = Ledger { capture, export, ..Ledger::default() };
-        let losses: Vec<Line> = lines(&ledger).into_iter().filter(|line| line.is_loss).collect();
+        let ledger = MeterLedger { capture, export, ..MeterLedger::default() };
+        let losses: Vec<LedgerLine> = lines(&ledger).into_iter().filter(|line| line.is_loss).collect();
         assert!(
             losses.iter().all(|line| line.packets.is_none_or(|packets| packets <= line.of)),
             "{losses:?}"
@@ -346,11 +348,11 @@ mod tests {
 
     #[test]
     fn a_sink_that_has_not_said_anything_has_everything_waiting() {
-        let books = Books::new();
+        let books = MeterBooks::new();
         let taken = books.add_sink("file".into());
-        let desk = Arc::<Desk>::default();
-        books.begin(vec![Arc::clone(&desk)], Captured::Nothing);
-        assert_eq!(books.ledger(), Ledger::default());
+        let desk = Arc::<WorkerMeeting>::default();
+        books.begin(vec![Arc::clone(&desk)], PacketOrigin::Nothing);
+        assert_eq!(books.ledger(), MeterLedger::default());
         drop(taken);
         let report = books.report(true);
         assert!(report.imbalances.is_empty(), "{report:?}");

@@ -27,11 +27,11 @@ pub mod source;
 pub mod top;
 mod worker;
 
-pub use batch::Batch;
+pub use batch::WorkerBatch;
 pub use error::Error;
-pub use intake::{BATCH, Intake};
-pub use outbox::{Channels, Offered, Outbox};
-pub use patience::{OutputQueue, Patience};
-pub use run::{Input, Meter, MeterOptions};
-pub use share::Share;
-pub use worker::{Desk, Notes};
+pub use intake::{BATCH, PacketIntake};
+pub use outbox::{OfferedCounts, OutputChannels, OutputQueues};
+pub use patience::{OutputQueue, SharedPatience};
+pub use run::{MeterInput, MeterOptions, RunningMeter};
+pub use share::FlowShareFilter;
+pub use worker::{WorkerCounts, WorkerMeeting};

@@ -1,13 +1,13 @@
 //! The table's hints to the memory, by way of the room that may give them.
 
-use packetrig_flow::table::Hints;
+use packetrig_flow::table::MemoryHints;
 use packetrig_sys::memory;
 
 /// Gives them.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Memory;
+pub(crate) struct MeterMemory;
 
-impl Hints for Memory {
+impl MemoryHints for MeterMemory {
     #[inline]
     fn prefetch<T>(line: &T) {
         memory::prefetch(line);

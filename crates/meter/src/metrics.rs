@@ -5,7 +5,7 @@
 //! loopback interface unless the user says otherwise; there, pages of a browser are kept out, which could reach it by a name of
 //! their own.
 //!
-//! Invariant: the thread ends with the [`Responder`], waits for no peer, and holds nothing that a peer can make grow.
+//! Invariant: the thread ends with the [`MetricsResponder`], waits for no peer, and holds nothing that a peer can make grow.
 
 use crate::Error;
 use packetrig_sys::clock;
@@ -30,13 +30,13 @@ const LOOK_CLOSELY: Duration = Duration::from_millis(5);
 
 /// See the module.
 #[derive(Debug)]
-pub struct Responder {
+pub struct MetricsResponder {
     address: SocketAddr,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Responder {
+impl MetricsResponder {
     /// Listens from now on; `render` makes the text.
     pub fn start(address: SocketAddr, render: impl Fn() -> String + Send + 'static) -> Result<Self, Error> {
         let failed = |source| Error::Metrics { address, source };
@@ -46,7 +46,7 @@ impl Responder {
         let stop = Arc::<AtomicBool>::default();
         let seen = Arc::clone(&stop);
         let serve = move || {
-            let mut connections = Connections { listener, render, open: VecDeque::new() };
+            let mut connections = MetricsConnections { listener, render, open: VecDeque::new() };
             while !seen.load(Ordering::Acquire) {
                 connections.serve_once();
                 std::thread::sleep(if connections.open.is_empty() { LOOK } else { LOOK_CLOSELY });
@@ -63,7 +63,7 @@ impl Responder {
     }
 }
 
-impl Drop for Responder {
+impl Drop for MetricsResponder {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
@@ -74,13 +74,13 @@ impl Drop for Responder {
 }
 
 /// Everybody who is asking.
-struct Connections<R> {
+struct MetricsConnections<R> {
     listener: TcpListener,
     render: R,
-    open: VecDeque<Scrape>,
+    open: VecDeque<MetricsRequest>,
 }
 
-impl<R: Fn() -> String> Connections<R> {
+impl<R: Fn() -> String> MetricsConnections<R> {
     /// Takes new connections, and goes on with each as far as it goes without waiting.
     fn serve_once(&mut self) {
         // As many as there are places, so that the loop ends whoever floods it.
@@ -92,7 +92,7 @@ impl<R: Fn() -> String> Connections<R> {
             if self.open.len() == MOST_CONNECTIONS {
                 self.open.pop_front();
             }
-            self.open.push_back(Scrape::new(stream));
+            self.open.push_back(MetricsRequest::new(stream));
         }
         let now_ns = clock::monotonic_ns();
         let render = &self.render;
@@ -102,7 +102,7 @@ impl<R: Fn() -> String> Connections<R> {
 }
 
 /// One connection: its request so far, then its answer so far.
-struct Scrape {
+struct MetricsRequest {
     stream: TcpStream,
     head: Vec<u8>,
     answer: Vec<u8>,
@@ -110,7 +110,7 @@ struct Scrape {
     until_ns: u64,
 }
 
-impl Scrape {
+impl MetricsRequest {
     fn new(stream: TcpStream) -> Self {
         let until_ns = clock::monotonic_ns() + PATIENCE_NS;
         Self { stream, head: Vec::new(), answer: Vec::new(), written: 0, until_ns }
@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn a_scraper_gets_the_text_and_anybody_else_a_refusal() {
         let local = "127.0.0.1:0".parse().unwrap();
-        let responder = Responder::start(local, || "a_total 1\n".into()).unwrap();
+        let responder = MetricsResponder::start(local, || "a_total 1\n".into()).unwrap();
         let address = responder.address();
         let text = ask(address, b"GET /metrics HTTP/1.1\r\nHost: localhost:9100\r\n\r\n");
         assert!(text.starts_with("HTTP/1.1 200 OK\r\n") && text.ends_with("\r\n\r\na_total 1\n"), "{text}");
@@ -218,13 +218,14 @@ mod tests {
         assert!(ask(address, b"POST /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405 "));
         assert!(ask(address, &[b'x'; 2 * MOST][..MOST]).starts_with("HTTP/1.1 405 "));
         assert!(ask(address, b"GET /metrics?a=b HTTP/1.0\r\n\r\n").starts_with("HTTP/1.1 200 "));
-        let twice = Responder::start(address, String::new);
+        let twice = MetricsResponder::start(address, String::new);
         assert!(matches!(twice, Err(Error::Metrics { .. })));
     }
 
     #[test]
     fn connections_that_say_nothing_keep_no_scraper_waiting() {
-        let responder = Responder::start("127.0.0.1:0".parse().unwrap(), || "a_total 1\n".into()).unwrap();
+        let responder =
+            MetricsResponder::start("127.0.0.1:0".parse().unwrap(), || "a_total 1\n".into()).unwrap();
         let idle: Vec<_> =
             (0..4 * MOST_CONNECTIONS).map(|_| TcpStream::connect(responder.address()).unwrap()).collect();
         for _ in 0..10 {
@@ -235,7 +236,8 @@ mod tests {
 
     #[test]
     fn a_name_that_leads_to_this_machine_is_refused_also_where_all_addresses_listen() {
-        let responder = Responder::start("0.0.0.0:0".parse().unwrap(), || "a_total 1\n".into()).unwrap();
+        let responder =
+            MetricsResponder::start("0.0.0.0:0".parse().unwrap(), || "a_total 1\n".into()).unwrap();
         let local = SocketAddr::from(([127, 0, 0, 1], responder.address().port()));
         let found = ask(local, b"GET /metrics HTTP/1.1\r\nHost: evil.example\r\n\r\n");
         assert!(found.starts_with("HTTP/1.1 403"), "{found}");
@@ -245,7 +247,8 @@ mod tests {
 
     #[test]
     fn web_pages_are_kept_out() {
-        let responder = Responder::start("127.0.0.1:0".parse().unwrap(), || "a_total 1\n".into()).unwrap();
+        let responder =
+            MetricsResponder::start("127.0.0.1:0".parse().unwrap(), || "a_total 1\n".into()).unwrap();
         let with = |header: &str| {
             ask(responder.address(), format!("GET /metrics HTTP/1.1\r\n{header}\r\n\r\n").as_bytes())
         };

@@ -6,50 +6,50 @@
 //! Invariant: of every sink, offered = accepted by its queue + dropped here.
 
 use crate::patience::{OpenSource, OutputQueue};
-use crate::{Batch, Patience, export};
+use crate::{SharedPatience, WorkerBatch, export};
 use packetrig_flow::sim::SimEvent;
-use packetrig_flow::table::Outlet;
-use packetrig_flow::{Carried, FlowKey, FlowRecord};
+use packetrig_flow::table::FlowOutlet;
+use packetrig_flow::{CarriedRecords, FlowKey, FlowRecord};
 
 /// Records of a batch at most.
 const RECORDS: usize = 256;
 
 /// Where the outputs' queues begin.
 #[derive(Clone, Debug, Default)]
-pub struct Channels {
+pub struct OutputChannels {
     /// The export's, and whether it wants events in place of records.
-    pub export: Option<(export::Queue, bool)>,
+    pub export: Option<(export::WorkerQueue, bool)>,
     /// Those of sinks.
-    pub sinks: Vec<OutputQueue<Batch>>,
+    pub sinks: Vec<OutputQueue<WorkerBatch>>,
     /// Whether to wait rather than lose.
-    pub patience: Patience,
+    pub patience: SharedPatience,
 }
 
 /// What was given to a sink.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Offered {
+pub struct OfferedCounts {
     /// All of it.
-    pub offered: Carried,
+    pub offered: CarriedRecords,
     /// What found its queue full.
-    pub dropped: Carried,
+    pub dropped: CarriedRecords,
 }
 
 /// See the module.
 #[derive(Debug)]
-pub struct Outbox {
-    records_out: Option<export::Outbox>,
-    events_out: Option<export::Outbox>,
-    sinks: Vec<OutputQueue<Batch>>,
-    patience: Patience,
+pub struct OutputQueues {
+    records_out: Option<export::WorkerOutbox>,
+    events_out: Option<export::WorkerOutbox>,
+    sinks: Vec<OutputQueue<WorkerBatch>>,
+    patience: SharedPatience,
     /// Until nothing more comes in.
     source: Option<OpenSource>,
-    offered: Vec<Offered>,
+    offered: Vec<OfferedCounts>,
     records: Vec<FlowRecord>,
 }
 
-impl Outbox {
+impl OutputQueues {
     /// A worker's own, to these outputs.
-    pub fn new(channels: &Channels) -> Self {
+    pub fn new(channels: &OutputChannels) -> Self {
         let outbox = |events| {
             let export = channels.export.as_ref().filter(|(_, wants_events)| *wants_events == events);
             export.map(|(queue, _)| queue.outbox())
@@ -60,7 +60,7 @@ impl Outbox {
             sinks: channels.sinks.clone(),
             patience: channels.patience.clone(),
             source: Some(channels.patience.add_source()),
-            offered: vec![Offered::default(); channels.sinks.len()],
+            offered: vec![OfferedCounts::default(); channels.sinks.len()],
             records: Vec::with_capacity(if channels.sinks.is_empty() { 0 } else { RECORDS }),
         }
     }
@@ -78,7 +78,7 @@ impl Outbox {
     }
 
     /// What was given to each sink so far.
-    pub fn offered(&self) -> &[Offered] {
+    pub fn offered(&self) -> &[OfferedCounts] {
         &self.offered
     }
 
@@ -103,7 +103,7 @@ impl Outbox {
             return;
         }
         let records = std::mem::replace(&mut self.records, Vec::with_capacity(RECORDS));
-        let batch = Batch::Records(records);
+        let batch = WorkerBatch::Records(records);
         let carried = batch.carried();
         let (mut batch, last) = (Some(batch), self.sinks.len() - 1);
         for (number, (queue, offered)) in self.sinks.iter().zip(&mut self.offered).enumerate() {
@@ -117,7 +117,7 @@ impl Outbox {
     }
 }
 
-impl Outlet for Outbox {
+impl FlowOutlet for OutputQueues {
     fn record(&mut self, record: &FlowRecord) {
         if let Some(out) = &mut self.records_out {
             out.record(record);
@@ -146,14 +146,14 @@ mod tests {
         record
     }
 
-    fn to(sinks: Vec<Sender<Batch>>) -> Channels {
-        let patience = Patience::default();
+    fn to(sinks: Vec<Sender<WorkerBatch>>) -> OutputChannels {
+        let patience = SharedPatience::default();
         let sinks = sinks.into_iter().map(|queue| OutputQueue::new(queue, &patience)).collect();
-        Channels { export: None, sinks, patience }
+        OutputChannels { export: None, sinks, patience }
     }
 
-    fn carried(receiver: &Receiver<Batch>) -> Carried {
-        let mut sum = Carried::default();
+    fn carried(receiver: &Receiver<WorkerBatch>) -> CarriedRecords {
+        let mut sum = CarriedRecords::default();
         receiver.try_iter().for_each(|batch| sum.add(batch.carried()));
         sum
     }
@@ -161,10 +161,10 @@ mod tests {
     #[test]
     fn a_full_queue_loses_batches_and_says_what_they_carried() {
         let (batches, taken) = bounded(2);
-        let mut outbox = Outbox::new(&to(vec![batches]));
+        let mut outbox = OutputQueues::new(&to(vec![batches]));
         (0..RECORDS as u64 * 5).for_each(|n| outbox.record(&record(n)));
         outbox.flush();
-        let Offered { offered, dropped } = outbox.offered()[0];
+        let OfferedCounts { offered, dropped } = outbox.offered()[0];
         let mut accepted = carried(&taken);
         assert_eq!((accepted.records, dropped.records), (2 * RECORDS as u64, 3 * RECORDS as u64));
         accepted.add(dropped);
@@ -174,23 +174,24 @@ mod tests {
     #[test]
     fn every_sink_gets_every_record() {
         let ((first, one), (second, two)) = (bounded(9), bounded(9));
-        let mut outbox = Outbox::new(&to(vec![first, second]));
+        let mut outbox = OutputQueues::new(&to(vec![first, second]));
         outbox.opened(1, &FlowKey::default(), 5);
         assert!(!outbox.wants_events());
         outbox.record(&record(3));
         outbox.flush();
         outbox.flush();
-        let wanted = Carried { records: 1, packets: 3, bytes: 300 };
+        let wanted = CarriedRecords { records: 1, packets: 3, bytes: 300 };
         assert_eq!((carried(&one), carried(&two)), (wanted, wanted));
-        assert!(outbox.offered().iter().all(|sink| sink.dropped == Carried::default()));
+        assert!(outbox.offered().iter().all(|sink| sink.dropped == CarriedRecords::default()));
     }
 
     #[test]
     fn the_export_gets_what_it_wants() {
         for wants_events in [true, false] {
-            let (queue, incoming) = export::queue(4 << 20, &Patience::default());
-            let channels = Channels { export: Some((queue, wants_events)), ..Channels::default() };
-            let mut outbox = Outbox::new(&channels);
+            let (queue, incoming) = export::queue(4 << 20, &SharedPatience::default());
+            let channels =
+                OutputChannels { export: Some((queue, wants_events)), ..OutputChannels::default() };
+            let mut outbox = OutputQueues::new(&channels);
             outbox.opened(1, &FlowKey::default(), 5);
             outbox.event(SimEvent::Packet { flow_id: 1, bytes: 70, at_ns: 5 });
             outbox.record(&record(3));
@@ -208,9 +209,9 @@ mod tests {
         drop(taken);
         let channels = to(vec![batches]);
         channels.patience.begin();
-        let mut outbox = Outbox::new(&channels);
+        let mut outbox = OutputQueues::new(&channels);
         outbox.record(&record(3));
         outbox.flush();
-        assert_eq!(outbox.offered()[0].dropped, Carried { records: 1, packets: 3, bytes: 300 });
+        assert_eq!(outbox.offered()[0].dropped, CarriedRecords { records: 1, packets: 3, bytes: 300 });
     }
 }

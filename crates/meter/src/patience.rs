@@ -23,7 +23,7 @@ const HURRIED_STALL: Nanos = Nanos::from_secs(5);
 const SOURCE_LOOKS: u32 = 50;
 
 #[derive(Debug)]
-struct State {
+struct PatienceState {
     is_begun: AtomicBool,
     /// Sources that may still give something.
     open_sources: AtomicUsize,
@@ -32,11 +32,11 @@ struct State {
 
 /// See the module. Clones are the same.
 #[derive(Clone, Debug)]
-pub struct Patience(Arc<State>);
+pub struct SharedPatience(Arc<PatienceState>);
 
 /// A source that may still give something, until this is dropped.
 #[derive(Debug)]
-pub(crate) struct OpenSource(Arc<State>);
+pub(crate) struct OpenSource(Arc<PatienceState>);
 
 impl Drop for OpenSource {
     fn drop(&mut self) {
@@ -44,15 +44,15 @@ impl Drop for OpenSource {
     }
 }
 
-impl Default for Patience {
+impl Default for SharedPatience {
     fn default() -> Self {
         Self::with_stall(STALL)
     }
 }
 
-impl Patience {
+impl SharedPatience {
     fn with_stall(stall: Nanos) -> Self {
-        Self(Arc::new(State {
+        Self(Arc::new(PatienceState {
             is_begun: AtomicBool::new(false),
             open_sources: AtomicUsize::new(0),
             stall_ns: AtomicU64::new(stall.as_u64()),
@@ -115,7 +115,7 @@ impl Patience {
 #[derive(Debug)]
 pub struct OutputQueue<T> {
     queue: Sender<T>,
-    patience: Patience,
+    patience: SharedPatience,
     state: Arc<OutputState>,
 }
 
@@ -135,7 +135,7 @@ impl<T> Clone for OutputQueue<T> {
 
 impl<T> OutputQueue<T> {
     /// Of an output that takes from the other end of `queue`.
-    pub fn new(queue: Sender<T>, patience: &Patience) -> Self {
+    pub fn new(queue: Sender<T>, patience: &SharedPatience) -> Self {
         Self { queue, patience: patience.clone(), state: Arc::default() }
     }
 
@@ -193,15 +193,15 @@ mod tests {
 
     const SHORT: Nanos = Nanos::from_millis(300);
 
-    fn begun() -> Patience {
-        let patience = Patience::with_stall(SHORT);
+    fn begun() -> SharedPatience {
+        let patience = SharedPatience::with_stall(SHORT);
         patience.begin();
         patience
     }
 
     #[test]
     fn it_begins_when_the_last_source_has_ended() {
-        let patience = Patience::default();
+        let patience = SharedPatience::default();
         let [first, last] = [patience.add_source(), patience.add_source()];
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| patience.end_source(first));
@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn without_patience_a_full_queue_gives_back_at_once_and_patience_can_still_begin() {
-        let patience = Patience::default();
+        let patience = SharedPatience::default();
         let (queue, taken) = bounded(1);
         let output = OutputQueue::new(queue, &patience);
         assert_eq!((output.give(1), output.give(2)), (Ok(()), Err(2)));
@@ -272,7 +272,7 @@ mod tests {
 
     #[test]
     fn haste_shortens_the_wait_and_never_makes_it_longer() {
-        let patience = Patience::default();
+        let patience = SharedPatience::default();
         let ago = |limit: Nanos| clock::monotonic_ns().saturating_sub(limit.as_u64() + 1);
         let [usual, hurried] = [STALL, HURRIED_STALL].map(ago);
         assert!(patience.is_stalled(usual));

@@ -9,7 +9,7 @@
 //! Invariant: every packet comes out once; those that come out together are in order.
 
 use crate::intake::BATCH;
-use packetrig_flow::Packet;
+use packetrig_flow::PacketInfo;
 
 /// Packets that are held back at least once one was out of order: 4 MiB; twice as many at most.
 pub(crate) const WINDOW: usize = 1 << 15;
@@ -19,7 +19,7 @@ const JUMP_NS: u64 = 1_000_000_000;
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct ReorderBuffer {
-    held: Vec<Packet>,
+    held: Vec<PacketInfo>,
     is_holding: bool,
     /// Time of the last packet that came out.
     released_ns: Option<u64>,
@@ -33,7 +33,7 @@ impl ReorderBuffer {
 
     /// Takes packets as they are in the file, and gives out batches that are in order, each with the time until which all
     /// packets have come out.
-    pub(crate) fn pass(&mut self, packets: &[Packet], mut out: impl FnMut(&[Packet], u64)) {
+    pub(crate) fn pass(&mut self, packets: &[PacketInfo], mut out: impl FnMut(&[PacketInfo], u64)) {
         if !self.is_holding && is_steady(self.released_ns, packets) {
             self.give(packets, &mut out);
             return;
@@ -46,7 +46,7 @@ impl ReorderBuffer {
     }
 
     /// Gives out everything that is held back.
-    pub(crate) fn finish(&mut self, mut out: impl FnMut(&[Packet], u64)) {
+    pub(crate) fn finish(&mut self, mut out: impl FnMut(&[PacketInfo], u64)) {
         let mut held = std::mem::take(&mut self.held);
         held.sort_by_key(|packet| packet.at_ns);
         self.give(&held, &mut out);
@@ -59,7 +59,7 @@ impl ReorderBuffer {
         Some(if self.held.is_empty() { released_ns.max(given_ns) } else { released_ns })
     }
 
-    fn release(&mut self, out: &mut impl FnMut(&[Packet], u64)) {
+    fn release(&mut self, out: &mut impl FnMut(&[PacketInfo], u64)) {
         let mut held = std::mem::take(&mut self.held);
         self.is_holding = !is_steady(self.released_ns, &held);
         let released = if self.is_holding { held.len() - WINDOW } else { held.len() };
@@ -72,7 +72,7 @@ impl ReorderBuffer {
         self.held = if self.is_holding { held } else { Vec::new() };
     }
 
-    fn give(&mut self, packets: &[Packet], out: &mut impl FnMut(&[Packet], u64)) {
+    fn give(&mut self, packets: &[PacketInfo], out: &mut impl FnMut(&[PacketInfo], u64)) {
         for batch in packets.chunks(BATCH) {
             let Some(last) = batch.last() else { continue };
             self.released_ns = Some(last.at_ns);
@@ -82,7 +82,7 @@ impl ReorderBuffer {
 }
 
 /// Whether packets are in order behind a time, none far ahead of the one before it.
-fn is_steady(after_ns: Option<u64>, packets: &[Packet]) -> bool {
+fn is_steady(after_ns: Option<u64>, packets: &[PacketInfo]) -> bool {
     let Some(first) = packets.first() else { return true };
     let mut before_ns = after_ns.unwrap_or(first.at_ns);
     packets.iter().all(|packet| {
@@ -96,11 +96,11 @@ fn is_steady(after_ns: Option<u64>, packets: &[Packet]) -> bool {
 mod tests {
     use super::*;
 
-    fn packets(times: impl IntoIterator<Item = u64>) -> Vec<Packet> {
-        (0..).zip(times).map(|(at, at_ns)| Packet { at_ns, bytes: at, ..Packet::default() }).collect()
+    fn packets(times: impl IntoIterator<Item = u64>) -> Vec<PacketInfo> {
+        (0..).zip(times).map(|(at, at_ns)| PacketInfo { at_ns, bytes: at, ..PacketInfo::default() }).collect()
     }
 
-    fn passed(times: impl IntoIterator<Item = u64>) -> Vec<Packet> {
+    fn passed(times: impl IntoIterator<Item = u64>) -> Vec<PacketInfo> {
         let mut buffer = ReorderBuffer::new();
         let mut out = Vec::new();
         for batch in packets(times).chunks(BATCH) {
@@ -110,7 +110,7 @@ mod tests {
         out
     }
 
-    fn times(packets: &[Packet]) -> Vec<u64> {
+    fn times(packets: &[PacketInfo]) -> Vec<u64> {
         packets.iter().map(|packet| packet.at_ns).collect()
     }
 

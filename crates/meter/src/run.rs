@@ -9,17 +9,17 @@
 //! Invariant: every thread that was started is joined, also when another one failed.
 
 use crate::Error;
-use crate::Share;
-use crate::intake::Intake;
-use crate::ledger::{Books, Captured};
-use crate::memory::Memory;
-use crate::outbox::{Channels, Outbox};
+use crate::FlowShareFilter;
+use crate::intake::PacketIntake;
+use crate::ledger::{MeterBooks, PacketOrigin};
+use crate::memory::MeterMemory;
+use crate::outbox::{OutputChannels, OutputQueues};
 use crate::placement;
 use crate::reorder::ReorderBuffer;
 use crate::source::{
-    FileOptions, Interface, LiveOptions, LiveSource, PortLocation, Source, open_files, open_live,
+    FileOptions, InterfaceCounts, LiveOptions, LiveSource, PacketSource, PortLocation, open_files, open_live,
 };
-use crate::worker::{Desk, Worker};
+use crate::worker::{MeterWorker, WorkerMeeting};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use packetrig_flow::parse::ParseOptions;
 use packetrig_flow::table::{FlowTable, TableOptions};
@@ -28,7 +28,7 @@ use std::thread::JoinHandle;
 
 /// Where packets come from.
 #[derive(Clone, Debug)]
-pub enum Input {
+pub enum MeterInput {
     /// Capture files.
     Files(FileOptions),
     /// Interfaces, all listened at in the same way.
@@ -39,38 +39,38 @@ pub enum Input {
 #[derive(Clone, Debug)]
 pub struct MeterOptions {
     /// Where packets come from.
-    pub input: Input,
+    pub input: MeterInput,
     /// How frames are read.
     pub parse: ParseOptions,
     /// Of each worker's table; its capacity is the meter's, and is shared out.
     pub table: TableOptions,
     /// What it is to meter of what it sees; all if absent.
-    pub share: Option<Share>,
+    pub share: Option<FlowShareFilter>,
     /// Whether somebody looks at the largest flows.
     pub has_top: bool,
 }
 
 /// A meter at work.
 #[derive(Debug)]
-pub struct Meter {
-    desks: Vec<Arc<Desk>>,
+pub struct RunningMeter {
+    desks: Vec<Arc<WorkerMeeting>>,
     workers: Vec<JoinHandle<Result<(), Error>>>,
     reader: Option<JoinHandle<()>>,
 }
 
 /// What is opened last.
-struct Opened {
-    sources: Vec<Box<dyn Source>>,
+struct OpenedOutputs {
+    sources: Vec<Box<dyn PacketSource>>,
     reader: Option<JoinHandle<()>>,
-    captured: Captured,
+    captured: PacketOrigin,
 }
 
-impl Meter {
+impl RunningMeter {
     /// Starts; from now on everything that arrives is in the books.
-    pub fn start(options: &MeterOptions, books: &Books) -> Result<Self, Error> {
+    pub fn start(options: &MeterOptions, books: &MeterBooks) -> Result<Self, Error> {
         // Also if nothing comes of it: the outputs wait for their queues to close.
         let channels = books.take_channels();
-        if matches!(&options.input, Input::Files(files) if files.pace.is_none()) {
+        if matches!(&options.input, MeterInput::Files(files) if files.pace.is_none()) {
             channels.patience.begin();
         }
         let processors = processors(&options.input)?;
@@ -82,15 +82,15 @@ impl Meter {
     fn launch(
         options: &MeterOptions,
         processors: Vec<Option<usize>>,
-        channels: &Channels,
-        books: &Books,
-        open: impl FnOnce() -> Result<Opened, Error>,
+        channels: &OutputChannels,
+        books: &MeterBooks,
+        open: impl FnOnce() -> Result<OpenedOutputs, Error>,
     ) -> Result<Self, Error> {
-        let mut crew = Crew::default();
+        let mut crew = WorkerCrew::default();
         let opened = crew.assemble(options, processors, channels).and_then(|()| open());
-        let Crew { desks, workers, seats } = crew;
+        let WorkerCrew { desks, workers, seats } = crew;
         match opened {
-            Ok(Opened { sources, reader, captured }) => {
+            Ok(OpenedOutputs { sources, reader, captured }) => {
                 books.begin(desks.clone(), captured);
                 for (seat, source) in seats.into_iter().zip(sources) {
                     // A worker that has gone in between says so at its desk.
@@ -123,7 +123,7 @@ impl Meter {
     }
 
     /// The workers' desks.
-    pub fn desks(&self) -> &[Arc<Desk>] {
+    pub fn desks(&self) -> &[Arc<WorkerMeeting>] {
         &self.desks
     }
 
@@ -148,33 +148,33 @@ impl Meter {
 
 /// Workers at their tables, waiting for a source each. One whose seat is dropped leaves.
 #[derive(Default)]
-struct Crew {
-    desks: Vec<Arc<Desk>>,
+struct WorkerCrew {
+    desks: Vec<Arc<WorkerMeeting>>,
     workers: Vec<JoinHandle<Result<(), Error>>>,
-    seats: Vec<Sender<Box<dyn Source>>>,
+    seats: Vec<Sender<Box<dyn PacketSource>>>,
 }
 
-impl Crew {
+impl WorkerCrew {
     /// Starts a worker for each of these processors; all tables are there when it returns well.
     fn assemble(
         &mut self,
         options: &MeterOptions,
         processors: Vec<Option<usize>>,
-        channels: &Channels,
+        channels: &OutputChannels,
     ) -> Result<(), Error> {
         let count = processors.len();
         let share = u32::try_from(count).unwrap_or(1).max(1);
         let capacity = options.table.capacity.div_ceil(share);
         let (ready, is_ready) = bounded::<()>(count);
         for processor in processors {
-            let desk = Arc::new(Desk::new(options.has_top));
+            let desk = Arc::new(WorkerMeeting::new(options.has_top));
             let (seat, seated) = bounded(1);
-            let place = Place {
+            let place = WorkerPlace {
                 processor,
                 parse: options.parse,
                 share: options.share,
                 table: TableOptions { capacity, ..options.table.clone() },
-                outbox: Outbox::new(channels),
+                outbox: OutputQueues::new(channels),
                 desk: Arc::clone(&desk),
                 ready: ready.clone(),
                 seated,
@@ -191,54 +191,54 @@ impl Crew {
 }
 
 /// What a worker is given before its source.
-struct Place {
+struct WorkerPlace {
     processor: Option<usize>,
     parse: ParseOptions,
-    share: Option<Share>,
+    share: Option<FlowShareFilter>,
     table: TableOptions,
-    outbox: Outbox,
-    desk: Arc<Desk>,
+    outbox: OutputQueues,
+    desk: Arc<WorkerMeeting>,
     ready: Sender<()>,
-    seated: Receiver<Box<dyn Source>>,
+    seated: Receiver<Box<dyn PacketSource>>,
 }
 
-impl Place {
+impl WorkerPlace {
     fn work(self) -> Result<(), Error> {
         let Self { processor, parse, share, table, outbox, desk, ready, seated } = self;
         let _alarm = desk.alarm();
         placement::settle(processor);
-        let intake = Intake::new(parse, table.sampling, share);
+        let intake = PacketIntake::new(parse, table.sampling, share);
         // Here, so that its memory is near the processor that uses it.
-        let table = FlowTable::<Memory>::new(&table);
+        let table = FlowTable::<MeterMemory>::new(&table);
         // Whoever started it may have given up.
         ready.send(()).unwrap_or(());
         drop(ready);
         let Ok(source) = seated.recv() else { return Ok(()) };
         let reorder = source.may_be_held().then(ReorderBuffer::new);
-        Worker { source, intake, table, outbox, desk, reorder }.run()
+        MeterWorker { source, intake, table, outbox, desk, reorder }.run()
     }
 }
 
 /// A processor for each worker.
-fn processors(input: &Input) -> Result<Vec<Option<usize>>, Error> {
+fn processors(input: &MeterInput) -> Result<Vec<Option<usize>>, Error> {
     match input {
-        Input::Files(options) => Ok(vec![None; options.workers.max(1)]),
-        Input::Interfaces(locations, options) => {
+        MeterInput::Files(options) => Ok(vec![None; options.workers.max(1)]),
+        MeterInput::Interfaces(locations, options) => {
             let of_each = options.workers_of_each()?;
             Ok(placement::processors(locations, of_each))
         }
     }
 }
 
-fn open(input: &Input, processors: &[Option<usize>]) -> Result<Opened, Error> {
+fn open(input: &MeterInput, processors: &[Option<usize>]) -> Result<OpenedOutputs, Error> {
     match input {
-        Input::Files(options) => {
+        MeterInput::Files(options) => {
             let files = open_files(options)?;
-            let boxed = |source| Box::new(source) as Box<dyn Source>;
+            let boxed = |source| Box::new(source) as Box<dyn PacketSource>;
             let sources = files.sources.into_iter().map(boxed).collect();
-            Ok(Opened { sources, reader: files.reader, captured: Captured::Files(files.read) })
+            Ok(OpenedOutputs { sources, reader: files.reader, captured: PacketOrigin::Files(files.read) })
         }
-        Input::Interfaces(locations, options) => open_interfaces(locations, *options, processors),
+        MeterInput::Interfaces(locations, options) => open_interfaces(locations, *options, processors),
     }
 }
 
@@ -246,9 +246,10 @@ fn open_interfaces(
     locations: &[PortLocation],
     options: LiveOptions,
     processors: &[Option<usize>],
-) -> Result<Opened, Error> {
+) -> Result<OpenedOutputs, Error> {
     let of_each = options.workers_of_each()?;
-    let mut interfaces: Vec<Interface> = locations.iter().map(Interface::open).collect::<Result<_, _>>()?;
+    let mut interfaces: Vec<InterfaceCounts> =
+        locations.iter().map(InterfaceCounts::open).collect::<Result<_, _>>()?;
     let mut sources: Vec<LiveSource> = Vec::new();
     for (at, (location, interface)) in locations.iter().zip(&mut interfaces).enumerate() {
         let input = number(&interface.name, interface.index)?;
@@ -257,10 +258,10 @@ fn open_interfaces(
         // At once: a frame that is in a ring and not in the interface's count would unbalance the ledger.
         interface.restart()?;
     }
-    Ok(Opened {
-        sources: sources.into_iter().map(|source| Box::new(source) as Box<dyn Source>).collect(),
+    Ok(OpenedOutputs {
+        sources: sources.into_iter().map(|source| Box::new(source) as Box<dyn PacketSource>).collect(),
         reader: None,
-        captured: Captured::Interfaces(interfaces.into()),
+        captured: PacketOrigin::Interfaces(interfaces.into()),
     })
 }
 

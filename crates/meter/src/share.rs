@@ -6,19 +6,19 @@
 //! Invariant: for any number of shares, a packet is in exactly one of them.
 
 use crate::source::spread;
-use packetrig_flow::Packet;
-use packetrig_flow::parse::Link;
+use packetrig_flow::PacketInfo;
+use packetrig_flow::parse::LinkKind;
 
 /// One of several shares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Share {
+pub struct FlowShareFilter {
     /// Its number, from 0.
     index: u32,
     /// How many there are.
     of: u32,
 }
 
-impl Share {
+impl FlowShareFilter {
     /// Number `number`, from 1, of `of`; `None` if there is no such share.
     pub fn new(number: u32, of: u32) -> Option<Self> {
         let index = number.checked_sub(1)?;
@@ -30,12 +30,12 @@ impl Share {
         self.index == 0
     }
 
-    pub(crate) fn has_frame(self, frame: &[u8], link: Link) -> bool {
+    pub(crate) fn has_frame(self, frame: &[u8], link: LinkKind) -> bool {
         self.has(spread::number_of_frame(frame, link).unwrap_or(0))
     }
 
     /// The same of a packet that was read in the driver, which enters no tunnels.
-    pub(crate) fn has_packet(self, packet: &Packet) -> bool {
+    pub(crate) fn has_packet(self, packet: &PacketInfo) -> bool {
         self.has(spread::number_of_addresses(packet.source, packet.destination))
     }
 
@@ -52,14 +52,18 @@ impl Share {
 mod tests {
     use super::*;
 
-    fn shares(of: u32) -> Vec<Share> {
-        (1..=of).filter_map(|number| Share::new(number, of)).collect()
+    fn shares(of: u32) -> Vec<FlowShareFilter> {
+        (1..=of).filter_map(|number| FlowShareFilter::new(number, of)).collect()
     }
 
     #[test]
     fn a_share_is_one_of_those_there_are() {
         assert_eq!(shares(3).len(), 3);
-        assert!(Share::new(0, 3).is_none() && Share::new(4, 3).is_none() && Share::new(1, 0).is_none());
+        assert!(
+            FlowShareFilter::new(0, 3).is_none()
+                && FlowShareFilter::new(4, 3).is_none()
+                && FlowShareFilter::new(1, 0).is_none()
+        );
     }
 
     #[test]
@@ -67,8 +71,8 @@ mod tests {
         let mut counts = [0_u32; 3];
         for n in 0..30_000_u32 {
             let source = (0xffff_c612_0000_u128 + u128::from(n)).to_be_bytes();
-            let packet = Packet { source, destination: [7; 16], ..Packet::default() };
-            let back = Packet { source: [7; 16], destination: source, ..Packet::default() };
+            let packet = PacketInfo { source, destination: [7; 16], ..PacketInfo::default() };
+            let back = PacketInfo { source: [7; 16], destination: source, ..PacketInfo::default() };
             let has: Vec<bool> = shares(3).iter().map(|share| share.has_packet(&packet)).collect();
             assert_eq!(has.iter().filter(|has| **has).count(), 1);
             assert_eq!(has, shares(3).iter().map(|share| share.has_packet(&back)).collect::<Vec<_>>());
@@ -84,13 +88,13 @@ mod tests {
         for n in 0..200_u8 {
             let ip = [0x45, 0, 0, 20, 0, 0, 0, 0, 64, 17, 0, 0, 198, 18, 0, n, 198, 19, 0, 1];
             let frame = [&[2; 12][..], &[8, 0], &ip].concat();
-            let packet = Packet {
+            let packet = PacketInfo {
                 source: (0xffff_c612_0000_u128 + u128::from(n)).to_be_bytes(),
                 destination: 0xffff_c613_0001_u128.to_be_bytes(),
-                ..Packet::default()
+                ..PacketInfo::default()
             };
             for share in shares(5) {
-                assert_eq!(share.has_frame(&frame, Link::Ethernet), share.has_packet(&packet));
+                assert_eq!(share.has_frame(&frame, LinkKind::Ethernet), share.has_packet(&packet));
             }
         }
     }
@@ -102,8 +106,8 @@ mod tests {
             for m in 0..40_u8 {
                 let ip = [0x45, 0, 0, 20, 0, 0, 0, 0, 64, 17, 0, 0, 198, 18, m, n, 198, 19, 0, 1];
                 let frame = [&[2; 12][..], &[8, 0], &ip].concat();
-                if shares(2)[1].has_frame(&frame, Link::Ethernet) {
-                    counts[spread::worker_of(&frame, Link::Ethernet, 2)] += 1;
+                if shares(2)[1].has_frame(&frame, LinkKind::Ethernet) {
+                    counts[spread::worker_of(&frame, LinkKind::Ethernet, 2)] += 1;
                 }
             }
         }

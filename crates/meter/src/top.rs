@@ -7,7 +7,7 @@
 //! Invariant: noting allocates nothing; a flow for which there is no room is left out.
 
 use crate::intake::BATCH;
-use packetrig_flow::{FlowKey, Packet};
+use packetrig_flow::{FlowKey, PacketInfo};
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
@@ -16,7 +16,7 @@ const MOST: usize = 4096;
 
 /// Packets and bytes of IP in an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Share {
+pub struct TrafficShare {
     /// Packets, both directions.
     pub packets: u64,
     /// Bytes of IP.
@@ -24,25 +24,25 @@ pub struct Share {
 }
 
 /// Flows of an interval.
-pub type Noted = HashMap<FlowKey, Share>;
+pub type NotedFlows = HashMap<FlowKey, TrafficShare>;
 
 /// Where a worker leaves its table.
 #[derive(Debug)]
-pub struct Board(Mutex<Noted>);
+pub struct TopBoard(Mutex<NotedFlows>);
 
-impl Default for Board {
+impl Default for TopBoard {
     fn default() -> Self {
         Self(Mutex::new(table()))
     }
 }
 
-fn table() -> Noted {
+fn table() -> NotedFlows {
     HashMap::with_capacity(MOST)
 }
 
-impl Board {
+impl TopBoard {
     /// Notes a batch. If the table is being taken just now, this batch is left out.
-    pub fn note(&self, batch: &[Packet]) {
+    pub fn note(&self, batch: &[PacketInfo]) {
         let Ok(mut noted) = self.0.try_lock() else { return };
         // Which one is as good as random: batches begin anywhere.
         let (chosen, stands_for) = if batch.len() < BATCH { (batch, 1) } else { (&batch[..1], BATCH as u64) };
@@ -60,15 +60,15 @@ impl Board {
     }
 
     /// Takes what was noted since the last time.
-    pub fn take(&self) -> Noted {
+    pub fn take(&self) -> NotedFlows {
         let empty = table();
         std::mem::replace(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), empty)
     }
 }
 
 /// The largest flows by bytes of what several workers noted.
-pub fn largest(noted: impl IntoIterator<Item = Noted>, most: usize) -> Vec<(FlowKey, Share)> {
-    let mut all = Noted::new();
+pub fn largest(noted: impl IntoIterator<Item = NotedFlows>, most: usize) -> Vec<(FlowKey, TrafficShare)> {
+    let mut all = NotedFlows::new();
     for (key, share) in noted.into_iter().flatten() {
         let sum = all.entry(key).or_default();
         sum.packets += share.packets;
@@ -84,30 +84,33 @@ pub fn largest(noted: impl IntoIterator<Item = Noted>, most: usize) -> Vec<(Flow
 mod tests {
     use super::*;
 
-    fn packet(from: u8, to: u8, bytes: u32) -> Packet {
-        let mut packet = Packet { bytes, ..Packet::default() };
+    fn packet(from: u8, to: u8, bytes: u32) -> PacketInfo {
+        let mut packet = PacketInfo { bytes, ..PacketInfo::default() };
         (packet.source[15], packet.destination[15]) = (from, to);
         packet
     }
 
     #[test]
     fn directions_are_one_flow_and_the_largest_comes_first() {
-        let boards = [Board::default(), Board::default()];
+        let boards = [TopBoard::default(), TopBoard::default()];
         boards[0].note(&[packet(1, 2, 100), packet(2, 1, 50), packet(3, 4, 10)]);
         boards[1].note(&[packet(3, 4, 1000)]);
-        let top = largest(boards.iter().map(Board::take), 5);
+        let top = largest(boards.iter().map(TopBoard::take), 5);
         let shares: Vec<_> =
             top.iter().map(|(key, share)| (key.source[15], share.packets, share.bytes)).collect();
         assert_eq!(shares, [(3, 2, 1010), (1, 2, 150)]);
-        assert!(largest(boards.iter().map(Board::take), 5).is_empty());
+        assert!(largest(boards.iter().map(TopBoard::take), 5).is_empty());
     }
 
     #[test]
     fn an_echo_and_its_answer_are_one_flow_whoever_asks() {
-        let echo =
-            |from, to, destination_port| Packet { protocol: 1, destination_port, ..packet(from, to, 100) };
+        let echo = |from, to, destination_port| PacketInfo {
+            protocol: 1,
+            destination_port,
+            ..packet(from, to, 100)
+        };
         for (one, other) in [(1, 2), (2, 1)] {
-            let board = Board::default();
+            let board = TopBoard::default();
             board.note(&[echo(one, other, 0x0800), echo(other, one, 0)]);
             let top = largest([board.take()], 5);
             let shares: Vec<_> =
@@ -118,14 +121,14 @@ mod tests {
 
     #[test]
     fn a_full_batch_is_estimated() {
-        let board = Board::default();
+        let board = TopBoard::default();
         board.note(&[packet(1, 2, 100); BATCH]);
-        assert_eq!(largest([board.take()], 1)[0].1, Share { packets: 32, bytes: 3200 });
+        assert_eq!(largest([board.take()], 1)[0].1, TrafficShare { packets: 32, bytes: 3200 });
     }
 
     #[test]
     fn there_is_an_end_to_what_is_noted() {
-        let board = Board::default();
+        let board = TopBoard::default();
         for n in 0..u16::try_from(MOST).unwrap() + 100 {
             let mut one = packet(1, 2, 1);
             one.source_port = n;

@@ -7,20 +7,20 @@
 //! Packets of capture files pass a [`ReorderBuffer`] on their way to the table.
 //!
 //! Time drives the table also when no packet arrives. Between batches, a few times a second, the worker leaves its
-//! counts on its [`Desk`], where others read them.
+//! counts on its [`WorkerMeeting`], where others read them.
 //!
 //! Invariant: what is on the desk balances in itself, and at the end is everything.
 
 use crate::Error;
-use crate::intake::Intake;
-use crate::memory::Memory;
-use crate::outbox::{Offered, Outbox};
+use crate::intake::PacketIntake;
+use crate::memory::MeterMemory;
+use crate::outbox::{OfferedCounts, OutputQueues};
 use crate::reorder::ReorderBuffer;
-use crate::source::{Source, Taken};
-use crate::top::Board;
+use crate::source::{PacketSource, TakeOutcome};
+use crate::top::TopBoard;
 use packetrig_flow::sim::SimEvent;
 use packetrig_flow::table::FlowTable;
-use packetrig_flow::{Counts, Packet};
+use packetrig_flow::{PacketCounts, PacketInfo};
 use packetrig_sys::clock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -37,9 +37,9 @@ const NOTE_NS: u64 = 50_000_000;
 
 /// A worker's counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Notes {
+pub struct WorkerCounts {
     /// Of parser and table.
-    pub counts: Counts,
+    pub counts: PacketCounts,
     /// Dropped by its ring.
     pub ring_dropped: u64,
     /// Given by its source.
@@ -49,23 +49,23 @@ pub struct Notes {
     /// Of a file, read and not given because it was stopped.
     pub left: u64,
     /// To each output.
-    pub offered: Vec<Offered>,
+    pub offered: Vec<OfferedCounts>,
 }
 
 /// Where a worker and everybody else meet.
 #[derive(Debug, Default)]
-pub struct Desk {
+pub struct WorkerMeeting {
     is_called_off: AtomicBool,
     has_failed: AtomicBool,
-    notes: Mutex<Notes>,
+    notes: Mutex<WorkerCounts>,
     /// Where it notes flows, if anybody wants to see the largest.
-    pub board: Option<Board>,
+    pub board: Option<TopBoard>,
 }
 
-impl Desk {
+impl WorkerMeeting {
     /// With nothing on it; `has_board`: somebody wants to see the largest flows.
     pub(crate) fn new(has_board: bool) -> Self {
-        Self { board: has_board.then(Board::default), ..Self::default() }
+        Self { board: has_board.then(TopBoard::default), ..Self::default() }
     }
 
     /// Has the worker take what is there and come to an end.
@@ -79,20 +79,20 @@ impl Desk {
     }
 
     /// What says that the worker has failed if its thread panics.
-    pub(crate) fn alarm(self: &Arc<Self>) -> Alarm {
-        Alarm(Arc::clone(self))
+    pub(crate) fn alarm(self: &Arc<Self>) -> WorkerAlarm {
+        WorkerAlarm(Arc::clone(self))
     }
 
     /// The worker's counts, as of a moment ago.
-    pub fn notes(&self) -> Notes {
+    pub fn notes(&self) -> WorkerCounts {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-/// See [`Desk::alarm`].
-pub(crate) struct Alarm(Arc<Desk>);
+/// See [`WorkerMeeting::alarm`].
+pub(crate) struct WorkerAlarm(Arc<WorkerMeeting>);
 
-impl Drop for Alarm {
+impl Drop for WorkerAlarm {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.0.has_failed.store(true, Ordering::Release);
@@ -101,17 +101,17 @@ impl Drop for Alarm {
 }
 
 /// See the module.
-pub(crate) struct Worker {
-    pub(crate) source: Box<dyn Source>,
-    pub(crate) intake: Intake,
-    pub(crate) table: FlowTable<Memory>,
-    pub(crate) outbox: Outbox,
-    pub(crate) desk: Arc<Desk>,
+pub(crate) struct MeterWorker {
+    pub(crate) source: Box<dyn PacketSource>,
+    pub(crate) intake: PacketIntake,
+    pub(crate) table: FlowTable<MeterMemory>,
+    pub(crate) outbox: OutputQueues,
+    pub(crate) desk: Arc<WorkerMeeting>,
     /// Where the source's packets may be out of order, and need not be metered at once.
     pub(crate) reorder: Option<ReorderBuffer>,
 }
 
-impl Worker {
+impl MeterWorker {
     /// Works until the source ends.
     pub(crate) fn run(mut self) -> Result<(), Error> {
         let worked = self.work();
@@ -131,10 +131,10 @@ impl Worker {
     fn work(&mut self) -> Result<(), Error> {
         let mut noted_ns = 0;
         loop {
-            let mut taken = Taken::Some;
+            let mut taken = TakeOutcome::Some;
             for _ in 0..ROUNDS {
                 taken = self.round()?;
-                if taken != Taken::Some {
+                if taken != TakeOutcome::Some {
                     break;
                 }
             }
@@ -145,20 +145,20 @@ impl Worker {
                 noted_ns = clock_ns;
             }
             match taken {
-                Taken::Nothing if is_done => self.source.wait(PAUSE_NS)?,
-                Taken::Some | Taken::Nothing => {}
-                Taken::Ended => return Ok(()),
+                TakeOutcome::Nothing if is_done => self.source.wait(PAUSE_NS)?,
+                TakeOutcome::Some | TakeOutcome::Nothing => {}
+                TakeOutcome::Ended => return Ok(()),
             }
         }
     }
 
     /// Does what is due, or a part of it; whether that was all.
-    fn advance(&mut self, taken: Taken) -> bool {
-        let has_ended = taken == Taken::Ended;
+    fn advance(&mut self, taken: TakeOutcome) -> bool {
+        let has_ended = taken == TakeOutcome::Ended;
         if has_ended {
             self.release_held();
         }
-        let given_ns = self.source.now_ns(taken == Taken::Nothing);
+        let given_ns = self.source.now_ns(taken == TakeOutcome::Nothing);
         let now_ns = self.reorder.as_ref().map_or(Some(given_ns), |reorder| reorder.now_ns(given_ns));
         let most = if has_ended { usize::MAX } else { DUE };
         now_ns.is_none_or(|now_ns| self.table.advance_some(now_ns, most, &mut self.outbox))
@@ -173,7 +173,7 @@ impl Worker {
     }
 
     /// One batch.
-    pub(crate) fn round(&mut self) -> Result<Taken, Error> {
+    pub(crate) fn round(&mut self) -> Result<TakeOutcome, Error> {
         self.intake.clear();
         let taken = self.source.take(&mut self.intake)?;
         let packets = self.intake.packets();
@@ -219,7 +219,13 @@ impl Worker {
 }
 
 /// Meters packets, and tells those who want to know of each.
-fn meter(table: &mut FlowTable<Memory>, outbox: &mut Outbox, desk: &Desk, packets: &[Packet], now_ns: u64) {
+fn meter(
+    table: &mut FlowTable<MeterMemory>,
+    outbox: &mut OutputQueues,
+    desk: &WorkerMeeting,
+    packets: &[PacketInfo],
+    now_ns: u64,
+) {
     table.meter(packets, now_ns, outbox);
     if outbox.wants_events() {
         for packet in packets {

@@ -11,18 +11,18 @@ mod secrets;
 mod server_accounts;
 mod server_key;
 
-use admission::Node;
-pub use admission::{Admission, EnrolledNode};
+use admission::KeptNode;
+pub use admission::{EnrolledNode, NodeAdmission};
 pub use renewal::ServerCertificateKeeper;
-pub use secrets::{Allowance, Secret};
+pub use secrets::{JoinSecret, SecretAllowance};
 pub use server_accounts::{AccountClaims, ServerAccounts};
 pub(crate) use server_accounts::{REMOVE_ACCOUNTS, SYSTEM_USER};
 
-use crate::broker::Security;
-use crate::connection::Credentials;
-use crate::seal::Keys;
+use crate::broker::ServerSecurity;
+use crate::connection::FleetCredentials;
+use crate::seal::SealKeys;
 use crate::subject;
-use files::Files;
+use files::AuthorityFiles;
 use packetrig_fleet::labels::TooManyLabels;
 use packetrig_fleet::message::NodeName;
 use packetrig_sys::clock::wall_clock_ns;
@@ -102,8 +102,8 @@ impl AdmittedNode {
 
 /// See the module.
 #[derive(Debug)]
-pub struct Authority {
-    files: Files,
+pub struct FleetAuthority {
+    files: AuthorityFiles,
     /// Changes of the directory, one at a time.
     turn: Mutex<()>,
 }
@@ -119,16 +119,16 @@ const DAY: u64 = 24 * 3600;
 const SETTLED: Duration = Duration::from_secs(2);
 
 /// One change of the directory at a time, in this process and in others.
-struct Turn<'a> {
+struct AuthorityTurn<'a> {
     _own: MutexGuard<'a, ()>,
     /// Unlocked when it is closed.
     _file: fs::File,
 }
 
 /// A public key that came from elsewhere: a point of P-256.
-struct Point(Vec<u8>);
+struct CurvePoint(Vec<u8>);
 
-impl PublicKeyData for Point {
+impl PublicKeyData for CurvePoint {
     fn der_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -166,10 +166,10 @@ const ACCOUNTS: &str = "accounts.key";
 /// When the controller's certificate is to be made anew, in seconds since 1970.
 const CONTROLLER_DUE: &str = "controller.due";
 
-impl Authority {
+impl FleetAuthority {
     /// The authority in `directory`; it is made if it is not there.
     pub fn open(directory: &Path) -> Result<Self, Error> {
-        let authority = Self { files: Files::open(directory)?, turn: Mutex::default() };
+        let authority = Self { files: AuthorityFiles::open(directory)?, turn: Mutex::default() };
         if !authority.files.has(SIGNING) || !authority.files.has(ACCOUNTS) {
             authority.complete()?;
         }
@@ -200,9 +200,9 @@ impl Authority {
         self.files.write(SIGNING, &hex(signing.as_ref()))
     }
 
-    fn turn(&self) -> Result<Turn<'_>, Error> {
+    fn turn(&self) -> Result<AuthorityTurn<'_>, Error> {
         let own = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(Turn { _own: own, _file: self.files.lock()? })
+        Ok(AuthorityTurn { _own: own, _file: self.files.lock()? })
     }
 
     fn issuer(&self) -> Result<Issuer<'static, KeyPair>, Error> {
@@ -231,19 +231,19 @@ impl Authority {
     }
 
     /// The server's certificate for these addresses and names, made anew, for [`crate::broker::Setup`] and enrolment.
-    pub fn server(&self, names: &[String]) -> Result<Security, Error> {
+    pub fn server(&self, names: &[String]) -> Result<ServerSecurity, Error> {
         self.server_at(names, now())
     }
 
     /// The same at `now`, in seconds since 1970.
-    pub fn server_at(&self, names: &[String], now: u64) -> Result<Security, Error> {
+    pub fn server_at(&self, names: &[String], now: u64) -> Result<ServerSecurity, Error> {
         let turn = self.turn()?;
         let mut parameters = CertificateParams::new(names).map_err(certificate)?;
         parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         self.issue_own(SERVER, &KeyPair::generate().map_err(certificate)?, parameters, now)?;
         drop(turn);
         let path = |file: String| self.files.path(&file);
-        Ok(Security {
+        Ok(ServerSecurity {
             certificate: path(format!("{SERVER}.pem")),
             key: path(format!("{SERVER}.key")),
             authority: path(format!("{AUTHORITY}.pem")),
@@ -258,22 +258,22 @@ impl Authority {
     }
 
     /// What the server is asked with to remove the accounts of nodes.
-    pub fn remover(&self) -> Result<Credentials, Error> {
+    pub fn remover(&self) -> Result<FleetCredentials, Error> {
         let user = self.accounts()?.system_user()?;
-        Ok(Credentials { user: Some(user), ..self.controller()?.0 })
+        Ok(FleetCredentials { user: Some(user), ..self.controller()?.0 })
     }
 
     /// What the controller connects and seals with. Nodes that come later are found.
-    pub fn controller(&self) -> Result<(Credentials, Keys), Error> {
+    pub fn controller(&self) -> Result<(FleetCredentials, SealKeys), Error> {
         self.controller_at(now())
     }
 
     /// The same at `now`, in seconds since 1970: a certificate of which two thirds of its time are over is made anew, for the
     /// same key.
-    pub fn controller_at(&self, now: u64) -> Result<(Credentials, Keys), Error> {
+    pub fn controller_at(&self, now: u64) -> Result<(FleetCredentials, SealKeys), Error> {
         let turn = self.turn()?;
         self.keep_controller_valid(now)?;
-        let credentials = Credentials {
+        let credentials = FleetCredentials {
             renewed: std::sync::Arc::default(),
             authority: self.certificate()?,
             certificate: self.files.read(&format!("{CONTROLLER}.pem"))?,
@@ -282,13 +282,16 @@ impl Authority {
         };
         drop(turn);
         let files = self.files.clone();
-        let grants = move |node: &NodeName| match Node::read(&files, node) {
-            Ok(found) => found.key().map(Some).ok_or_else(|| format!("{} is damaged", Node::file(node))),
+        let grants = move |node: &NodeName| match KeptNode::read(&files, node) {
+            Ok(found) => found.key().map(Some).ok_or_else(|| format!("{} is damaged", KeptNode::file(node))),
             Err(Error::Name(_)) => Ok(None),
             Err(Error::File { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error.to_string()),
         };
-        Ok((credentials, Keys::Controller { signing: self.signing()?, grants: std::sync::Arc::new(grants) }))
+        Ok((
+            credentials,
+            SealKeys::Controller { signing: self.signing()?, grants: std::sync::Arc::new(grants) },
+        ))
     }
 
     fn signing(&self) -> Result<Vec<u8>, Error> {
@@ -330,7 +333,7 @@ impl Authority {
 
     /// One of them; `None` if it is not in the fleet.
     pub fn admitted_node(&self, name: &NodeName) -> Result<Option<AdmittedNode>, Error> {
-        match Node::read(&self.files, name) {
+        match KeptNode::read(&self.files, name) {
             Ok(node) => Ok(Some(AdmittedNode { name: name.clone(), generation: node.generation })),
             Err(Error::File { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),

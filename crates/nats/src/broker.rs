@@ -8,12 +8,12 @@ mod configuration;
 mod health;
 mod program;
 
-pub use configuration::{Security, configuration};
+pub use configuration::{ServerSecurity, configuration};
 pub use health::{BrokerHealth, HealthWatch};
 pub use program::{INSTALL, MAJOR, OLDEST, find};
 
 use crate::authority::AdmittedNode;
-use crate::connection::Credentials;
+use crate::connection::FleetCredentials;
 use packetrig_sys::{child, private_files};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
@@ -79,7 +79,7 @@ pub(crate) fn world(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> E
 
 /// What the server shall be.
 #[derive(Clone, Debug)]
-pub struct Setup {
+pub struct BrokerSetup {
     /// The program; without one it is looked for, see [`find`].
     pub program: Option<PathBuf>,
     /// Where it listens; port 0 takes a free one, and keeps it.
@@ -89,38 +89,38 @@ pub struct Setup {
     /// Bytes it may keep in all; more than the fabric's `results_room`.
     pub store_room: u64,
     /// Certificates; without them anybody who reaches the address may do anything, which is for tests on one machine.
-    pub security: Option<Security>,
+    pub security: Option<ServerSecurity>,
     /// Nodes that may connect from the start, with security.
     pub nodes: Vec<AdmittedNode>,
 }
 
 /// A server that runs. Dropping it ends it.
 #[derive(Debug)]
-pub struct Broker {
-    setup: Setup,
-    orders: Sender<Order>,
+pub struct MessageServer {
+    setup: BrokerSetup,
+    orders: Sender<KeeperOrder>,
     keeper: Option<JoinHandle<()>>,
-    told: Arc<Mutex<Told>>,
+    told: Arc<Mutex<KeeperNotes>>,
 }
 
 /// What the keeper tells.
 #[derive(Debug, Default)]
-struct Told {
+struct KeeperNotes {
     process: u32,
     starts: u64,
     troubles: Vec<String>,
 }
 
 #[derive(Debug)]
-enum Order {
+enum KeeperOrder {
     Reload(Sender<Result<(), Error>>),
     Restart,
     End,
 }
 
-impl Broker {
+impl MessageServer {
     /// Starts the server and waits until it is ready.
-    pub fn start(mut setup: Setup) -> Result<Self, Error> {
+    pub fn start(mut setup: BrokerSetup) -> Result<Self, Error> {
         let program = find(setup.program.as_deref())?;
         if setup.listen.port() == 0 {
             // The port has to stay the same when the server is started again.
@@ -128,10 +128,10 @@ impl Broker {
             setup.listen = free.map_err(world(format!("no free port at {}", setup.listen)))?;
         }
         write(&setup)?;
-        let told = Arc::new(Mutex::new(Told::default()));
+        let told = Arc::new(Mutex::new(KeeperNotes::default()));
         let (orders, inbox) = channel();
         let (ready, is_ready) = channel();
-        let mut keeper = Keeper { program, setup: setup.clone(), told: Arc::clone(&told), inbox };
+        let mut keeper = ServerKeeper { program, setup: setup.clone(), told: Arc::clone(&told), inbox };
         let keeper = std::thread::Builder::new()
             .name("broker".to_owned())
             .spawn(move || keeper.run(&ready))
@@ -169,7 +169,7 @@ impl Broker {
 
     /// Lets exactly these nodes connect from now on. Those that are connected and still named stay so, all others are cut
     /// off, for which the server is asked as `remover`; a server that does not answer is started again.
-    pub fn allow(&self, nodes: &[AdmittedNode], remover: Credentials) -> Result<(), Error> {
+    pub fn allow(&self, nodes: &[AdmittedNode], remover: FleetCredentials) -> Result<(), Error> {
         let left = accounts::settle(&self.setup, nodes)?;
         let Some(security) = self.setup.security.as_ref().filter(|_| !left.is_empty()) else { return Ok(()) };
         let server = configuration::reachable(self.setup.listen).to_string();
@@ -183,33 +183,33 @@ impl Broker {
     /// Ends the server and starts it again. What it has confirmed stays; those that are connected come back by themselves.
     pub fn restart(&self) {
         // A keeper that has ended has no server.
-        self.orders.send(Order::Restart).unwrap_or(());
+        self.orders.send(KeeperOrder::Restart).unwrap_or(());
     }
 
     /// Has the server read its configuration and its certificate again. Connections stay.
     pub fn reload(&self) -> Result<(), Error> {
         let (done, is_done) = channel();
         let died = || Error::NotReady("its keeper has ended".to_owned());
-        self.orders.send(Order::Reload(done)).map_err(|_| died())?;
+        self.orders.send(KeeperOrder::Reload(done)).map_err(|_| died())?;
         is_done.recv().map_err(|_| died())?
     }
 }
 
-impl Drop for Broker {
+impl Drop for MessageServer {
     fn drop(&mut self) {
         // A keeper that has ended needs no order.
-        self.orders.send(Order::End).unwrap_or(());
+        self.orders.send(KeeperOrder::End).unwrap_or(());
         if let Some(keeper) = self.keeper.take() {
             keeper.join().unwrap_or(());
         }
     }
 }
 
-fn own(told: &Mutex<Told>) -> std::sync::MutexGuard<'_, Told> {
+fn own(told: &Mutex<KeeperNotes>) -> std::sync::MutexGuard<'_, KeeperNotes> {
     told.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn write(setup: &Setup) -> Result<(), Error> {
+fn write(setup: &BrokerSetup) -> Result<(), Error> {
     let (directory, file) = (&setup.directory, path(setup));
     private_files::create_directories(directory).map_err(world(directory.display().to_string()))?;
     // No server of ours runs yet: nobody has to be asked.
@@ -219,28 +219,28 @@ fn write(setup: &Setup) -> Result<(), Error> {
 }
 
 /// Where the server logs.
-fn log_file(setup: &Setup) -> PathBuf {
+fn log_file(setup: &BrokerSetup) -> PathBuf {
     setup.directory.join("nats-server.log")
 }
 
 /// What it says before it has read where to log.
-fn first_words(setup: &Setup) -> PathBuf {
+fn first_words(setup: &BrokerSetup) -> PathBuf {
     setup.directory.join("nats-server.out")
 }
 
-fn path(setup: &Setup) -> PathBuf {
+fn path(setup: &BrokerSetup) -> PathBuf {
     setup.directory.join("nats-server.conf")
 }
 
 /// The thread that owns the child: the kernel's guard is bound to it.
-struct Keeper {
+struct ServerKeeper {
     program: PathBuf,
-    setup: Setup,
-    told: Arc<Mutex<Told>>,
-    inbox: Receiver<Order>,
+    setup: BrokerSetup,
+    told: Arc<Mutex<KeeperNotes>>,
+    inbox: Receiver<KeeperOrder>,
 }
 
-impl Keeper {
+impl ServerKeeper {
     fn run(&mut self, ready: &Sender<Result<(), Error>>) {
         let mut child = match self.start() {
             Ok(child) => child,
@@ -251,10 +251,10 @@ impl Keeper {
         loop {
             match self.inbox.recv_timeout(LOOK) {
                 // Who asked may have gone.
-                Ok(Order::Reload(done)) => done.send(self.reload(&child)).unwrap_or(()),
+                Ok(KeeperOrder::Reload(done)) => done.send(self.reload(&child)).unwrap_or(()),
                 // It is found ended below.
-                Ok(Order::Restart) => end(&mut child),
-                Ok(Order::End) | Err(RecvTimeoutError::Disconnected) => return end(&mut child),
+                Ok(KeeperOrder::Restart) => end(&mut child),
+                Ok(KeeperOrder::End) | Err(RecvTimeoutError::Disconnected) => return end(&mut child),
                 Err(RecvTimeoutError::Timeout) => {}
             }
             if let Ok(Some(status)) = child.try_wait() {
@@ -301,9 +301,9 @@ impl Keeper {
         loop {
             match self.inbox.recv_timeout(pause) {
                 // It reads its configuration when it starts.
-                Ok(Order::Reload(done)) => done.send(Ok(())).unwrap_or(()),
-                Ok(Order::End) | Err(RecvTimeoutError::Disconnected) => return None,
-                Ok(Order::Restart) | Err(RecvTimeoutError::Timeout) => {}
+                Ok(KeeperOrder::Reload(done)) => done.send(Ok(())).unwrap_or(()),
+                Ok(KeeperOrder::End) | Err(RecvTimeoutError::Disconnected) => return None,
+                Ok(KeeperOrder::Restart) | Err(RecvTimeoutError::Timeout) => {}
             }
             match self.start() {
                 Ok(child) => return Some(child),
@@ -354,7 +354,7 @@ impl Keeper {
 }
 
 /// Whether our server, not another's at the same address, greets with JetStream ready.
-fn greets(setup: &Setup) -> bool {
+fn greets(setup: &BrokerSetup) -> bool {
     let greeting = || -> std::io::Result<String> {
         let socket = TcpStream::connect_timeout(&configuration::reachable(setup.listen), LOOK * 10)?;
         socket.set_read_timeout(Some(LOOK * 10))?;

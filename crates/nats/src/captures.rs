@@ -6,9 +6,9 @@
 //! Invariant: a node answers a question only if the fleet's signing key has signed it for this node, and each once; an
 //! answer counts only with the seal of its node.
 
-use crate::connection::{Access, Troubles, open};
-use crate::runtime::Runtime;
-use crate::seal::{Keys, MacKeys, capture_seal, is_capture_genuine, is_question_genuine, question_seal};
+use crate::connection::{ConnectionTroubles, ServerAccess, open};
+use crate::runtime::SharedRuntime;
+use crate::seal::{MacKeys, SealKeys, capture_seal, is_capture_genuine, is_question_genuine, question_seal};
 use crate::subject;
 use async_nats::{Client, HeaderMap, Message, Subscriber};
 use bytes::Bytes;
@@ -37,16 +37,21 @@ const ASKERS: usize = 64;
 
 /// One end of the way, with a connection of its own.
 struct CaptureConnection {
-    runtime: Runtime,
+    runtime: SharedRuntime,
     client: Client,
     incoming: Arc<Mutex<Subscriber>>,
 }
 
 impl CaptureConnection {
-    fn open(runtime: Runtime, access: Access, name: NodeName, hears: String) -> Result<Self, Error> {
+    fn open(
+        runtime: SharedRuntime,
+        access: ServerAccess,
+        name: NodeName,
+        hears: String,
+    ) -> Result<Self, Error> {
         let down = |error: &dyn std::fmt::Display| Error::Down(error.to_string());
         let opening = async move {
-            let client = open(access, name.0, Troubles::default()).await?;
+            let client = open(access, name.0, ConnectionTroubles::default()).await?;
             let incoming = client.subscribe(hears).await.map_err(|error| down(&error))?;
             client.flush().await.map_err(|error| down(&error))?;
             Ok((client, incoming))
@@ -95,7 +100,7 @@ fn json<T: serde::Serialize>(value: &T) -> Result<String, Error> {
 pub struct NatsCaptureQuestions {
     connection: CaptureConnection,
     node: NodeName,
-    keys: Option<Keys>,
+    keys: Option<SealKeys>,
     /// Who has asked, and the last number of each.
     askers: VecDeque<(u64, u64)>,
 }
@@ -107,7 +112,7 @@ impl std::fmt::Debug for NatsCaptureQuestions {
 }
 
 impl NatsCaptureQuestions {
-    pub(crate) fn open(runtime: Runtime, access: Access, node: &NodeName) -> Result<Self, Error> {
+    pub(crate) fn open(runtime: SharedRuntime, access: ServerAccess, node: &NodeName) -> Result<Self, Error> {
         let hears = subject::captures_wanted_of(subject::word(node)?);
         let keys = access.keys.clone();
         let connection = CaptureConnection::open(runtime, access, node.clone(), hears)?;
@@ -116,7 +121,7 @@ impl NatsCaptureQuestions {
 
     fn read(&mut self, message: &Message) -> Option<CaptureQuestion> {
         let about = header(message, ABOUT)?;
-        if let Some(Keys::Node { controller, .. }) = &self.keys
+        if let Some(SealKeys::Node { controller, .. }) = &self.keys
             && !is_question_genuine(controller, &message.subject, about, header(message, SEAL)?)
         {
             return None;
@@ -153,7 +158,7 @@ impl CaptureQuestions for NatsCaptureQuestions {
     fn answer(&mut self, answer: &CaptureAnswer, bytes: Vec<u8>) -> Result<(), Error> {
         let (at, about) = (subject::captures_of(&self.node.0), json(answer)?);
         let seal = match &self.keys {
-            Some(Keys::Node { grants, .. }) => Some(capture_seal(grants, &at, &about, &bytes)),
+            Some(SealKeys::Node { grants, .. }) => Some(capture_seal(grants, &at, &about, &bytes)),
             _ => None,
         };
         self.connection.send(at, about, seal, bytes)
@@ -164,7 +169,7 @@ impl CaptureQuestions for NatsCaptureQuestions {
 pub struct NatsCaptureAnswers {
     connection: CaptureConnection,
     node: NodeName,
-    keys: Option<Keys>,
+    keys: Option<SealKeys>,
     asker: u64,
     number: u64,
 }
@@ -176,7 +181,7 @@ impl std::fmt::Debug for NatsCaptureAnswers {
 }
 
 impl NatsCaptureAnswers {
-    pub(crate) fn open(runtime: Runtime, access: Access, node: &NodeName) -> Result<Self, Error> {
+    pub(crate) fn open(runtime: SharedRuntime, access: ServerAccess, node: &NodeName) -> Result<Self, Error> {
         let hears = subject::captures_of(subject::word(node)?);
         let (keys, asker) = (access.keys.clone(), crate::endpoint::draw()?);
         let connection = CaptureConnection::open(runtime, access, NodeName::controller(), hears)?;
@@ -185,7 +190,7 @@ impl NatsCaptureAnswers {
 
     fn read(&self, message: &Message) -> Option<CaptureAnswer> {
         let about = header(message, ABOUT)?;
-        if let Some(Keys::Controller { grants, .. }) = &self.keys {
+        if let Some(SealKeys::Controller { grants, .. }) = &self.keys {
             let key = MacKeys::as_ref(grants)(&self.node).ok()??;
             let seal = header(message, SEAL)?;
             if !is_capture_genuine(&key, &message.subject, about, &message.payload, seal) {
@@ -204,7 +209,7 @@ impl CaptureAnswers for NatsCaptureAnswers {
         let about = json(&CaptureQuestion { asker, number, capture: capture.clone(), wish })?;
         let at = subject::captures_wanted_of(&self.node.0);
         let seal = match &self.keys {
-            Some(Keys::Controller { signing, .. }) => Some(question_seal(signing, &at, &about)?),
+            Some(SealKeys::Controller { signing, .. }) => Some(question_seal(signing, &at, &about)?),
             _ => None,
         };
         self.connection.send(at, about, seal, Vec::new())?;

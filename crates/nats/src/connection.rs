@@ -3,7 +3,7 @@
 //! It knows neither messages nor results. Each part of the fabric has a connection of its own, so a long segment does
 //! not delay a letter. Invariant: a lost connection is tried again for ever, with short waits.
 
-use crate::seal::Keys;
+use crate::seal::SealKeys;
 use crate::subject;
 use async_nats::{Auth, Client, ConnectErrorKind, ConnectOptions, Event, ServerError};
 use packetrig_fleet::fabric::Error;
@@ -31,11 +31,11 @@ const TROUBLES_ROOM: usize = 256;
 
 /// How to reach the server, and what to ask of it.
 #[derive(Clone, Debug)]
-pub struct Access {
+pub struct ServerAccess {
     /// Addresses, tried in any order: `host:port`.
     pub servers: Vec<String>,
     /// Who we are; without it the connection is not encrypted, which is for tests on one machine.
-    pub credentials: Option<Credentials>,
+    pub credentials: Option<FleetCredentials>,
     /// The address to connect from: it chooses the control network.
     pub from: Option<SocketAddr>,
     /// Servers that keep a copy of records and results: 1, or 3 of a cluster.
@@ -45,14 +45,14 @@ pub struct Access {
     /// How long an append or a change of a record is tried before it counts as unanswered.
     pub patience: Duration,
     /// What is sealed or checked with; without them anybody is believed, which is for tests on one machine.
-    pub keys: Option<Keys>,
+    pub keys: Option<SealKeys>,
     /// Where a node keeps the proof of the highest epoch that it has seen; without a file it forgets it when it ends.
     pub epoch_proof: Option<PathBuf>,
 }
 
-impl Access {
+impl ServerAccess {
     /// One server, encrypted if there are credentials; room for 1 GiB of results.
-    pub fn to(server: impl Into<String>, credentials: Option<Credentials>) -> Self {
+    pub fn to(server: impl Into<String>, credentials: Option<FleetCredentials>) -> Self {
         Self {
             servers: vec![server.into()],
             credentials,
@@ -68,7 +68,7 @@ impl Access {
 
 /// Certificate of a node or the controller, all in PEM.
 #[derive(Clone)]
-pub struct Credentials {
+pub struct FleetCredentials {
     /// Certificate of the fleet's authority.
     pub authority: String,
     /// Our certificate.
@@ -81,7 +81,7 @@ pub struct Credentials {
     pub renewed: Arc<RwLock<Option<String>>>,
 }
 
-impl std::fmt::Debug for Credentials {
+impl std::fmt::Debug for FleetCredentials {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Credentials").field("certificate", &self.certificate).finish_non_exhaustive()
     }
@@ -89,9 +89,9 @@ impl std::fmt::Debug for Credentials {
 
 /// What happened to a connection, for whoever asks. Clones are the same.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Troubles(Arc<Mutex<Vec<Error>>>);
+pub(crate) struct ConnectionTroubles(Arc<Mutex<Vec<Error>>>);
 
-impl Troubles {
+impl ConnectionTroubles {
     pub(crate) fn add(&self, error: Error) {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.len() < TROUBLES_ROOM && kept.last() != Some(&error) {
@@ -122,7 +122,11 @@ impl Troubles {
 }
 
 /// Connects as `name`; what goes wrong later is added to `troubles`.
-pub(crate) async fn open(access: Access, name: String, troubles: Troubles) -> Result<Client, Error> {
+pub(crate) async fn open(
+    access: ServerAccess,
+    name: String,
+    troubles: ConnectionTroubles,
+) -> Result<Client, Error> {
     let scheme = if access.credentials.is_some() { "tls" } else { "nats" };
     let servers: Vec<String> = access.servers.iter().map(|at| format!("{scheme}://{at}")).collect();
     let mut options = log_in(access.credentials.as_ref())
@@ -159,7 +163,7 @@ fn is_unknown_user(error: &async_nats::ConnectError) -> bool {
 }
 
 /// As the user that the credentials name, if they do.
-fn log_in(credentials: Option<&Credentials>) -> ConnectOptions {
+fn log_in(credentials: Option<&FleetCredentials>) -> ConnectOptions {
     let Some(user) = credentials.and_then(|credentials| credentials.user.clone()) else {
         return ConnectOptions::new();
     };
@@ -173,7 +177,7 @@ fn log_in(credentials: Option<&Credentials>) -> ConnectOptions {
     })
 }
 
-fn tls(credentials: &Credentials) -> Result<rustls::ClientConfig, Error> {
+fn tls(credentials: &FleetCredentials) -> Result<rustls::ClientConfig, Error> {
     let unusable = |what: &str| Error::NotPermitted(format!("unusable {what}"));
     let mut roots = rustls::RootCertStore::empty();
     for root in certificates(&credentials.authority) {
@@ -197,7 +201,7 @@ fn tls(credentials: &Credentials) -> Result<rustls::ClientConfig, Error> {
 /// Shows the server the newest certificate there is.
 #[derive(Debug)]
 struct NewestCertificate {
-    credentials: Credentials,
+    credentials: FleetCredentials,
     key: Arc<dyn SigningKey>,
 }
 
@@ -217,7 +221,7 @@ pub(crate) fn certificates(pem: &str) -> Vec<CertificateDer<'static>> {
     CertificateDer::pem_slice_iter(pem.as_bytes()).filter_map(Result::ok).collect()
 }
 
-fn note(troubles: &Troubles, event: &Event) {
+fn note(troubles: &ConnectionTroubles, event: &Event) {
     match event {
         Event::Connected => {}
         Event::ServerError(ServerError::Other(text)) => troubles.add(violation(text)),
@@ -269,7 +273,7 @@ mod tests {
 
     #[test]
     fn troubles_are_kept_once_in_a_row_and_not_without_bound() {
-        let troubles = Troubles::default();
+        let troubles = ConnectionTroubles::default();
         for number in 0..1000 {
             troubles.add(Error::TooLarge(number));
             troubles.add(Error::TooLarge(number));

@@ -2,7 +2,7 @@
 
 use crate::letter;
 use crate::seal::{MAC_KEY, NodeSealChecker, NodeSealer};
-use packetrig_fleet::message::{Envelope, NodeName};
+use packetrig_fleet::message::{MessageEnvelope, NodeName};
 use std::sync::Arc;
 
 /// The ear of a controller whose nodes all have one key.
@@ -24,7 +24,7 @@ impl ControllerEar {
     }
 
     /// What a message says, if it is believed.
-    pub fn hear(&mut self, subject: &str, seal: &str, bytes: &[u8]) -> Result<Envelope, String> {
+    pub fn hear(&mut self, subject: &str, seal: &str, bytes: &[u8]) -> Result<MessageEnvelope, String> {
         let node = NodeName("stranger".to_owned());
         self.checker.check(&node, 1, subject, Some(seal), bytes).map_err(|refusal| refusal.to_string())?;
         letter::decode(bytes)
@@ -36,7 +36,7 @@ impl ControllerEar {
     }
 
     /// A message as it travels; `None` if none may be so long.
-    pub fn written(envelope: &Envelope) -> Option<Vec<u8>> {
+    pub fn written(envelope: &MessageEnvelope) -> Option<Vec<u8>> {
         letter::encode(envelope).ok()
     }
 }

@@ -16,22 +16,22 @@ mod renewals;
 mod trust;
 
 use self::heard_nodes::{HeardNodes, NodeSubscriptions};
-use self::listening::{EndpointListener, Feeds, Tasks, UnacquaintedNode};
+use self::listening::{EndpointListener, ListeningTasks, QueueFeeds, UnacquaintedNode};
 pub(crate) use self::place::draw;
-use self::place::{ASK, NUMBER, Own, PROOF, THERE_WORD};
+use self::place::{ASK, EndpointState, NUMBER, PROOF, THERE_WORD};
 use self::quota::NodeQuota;
 use self::renewals::{RenewalLine, RenewalQueue};
-pub(crate) use self::trust::{NodeLetterGate, Seals};
-use crate::connection::{Access, Troubles, open};
+pub(crate) use self::trust::{EndpointSeals, NodeLetterGate};
+use crate::connection::{ConnectionTroubles, ServerAccess, open};
 use crate::letter;
-use crate::runtime::Runtime;
+use crate::runtime::SharedRuntime;
 use crate::subject;
 use async_nats::{Message, RequestErrorKind};
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, bounded, select, unbounded};
 use futures_util::FutureExt;
 use packetrig_fleet::fabric::{Endpoint, Error};
-use packetrig_fleet::message::{Body, Envelope, NodeName, Nonce};
+use packetrig_fleet::message::{MessageBody, MessageEnvelope, NodeName, Nonce};
 use packetrig_sys::clock::monotonic_ns;
 use packetrig_units::Nanos;
 use std::collections::BTreeMap;
@@ -57,10 +57,10 @@ const ROOM_FOR_TELEMETRY: Duration = Duration::from_millis(100);
 /// A place on the networked fabric; dropping it leaves.
 #[derive(Debug)]
 pub struct NatsEndpoint {
-    own: Own,
-    seals: Seals,
-    posted: Posted,
-    runtime: Runtime,
+    own: EndpointState,
+    seals: EndpointSeals,
+    posted: PostedCounts,
+    runtime: SharedRuntime,
     renewals: Receiver<Message>,
     renewal_quota: NodeQuota,
     renewal_line: RenewalLine,
@@ -74,29 +74,29 @@ pub struct NatsEndpoint {
     telemetry_quota: NodeQuota,
     telemetry: Receiver<Message>,
     /// Held so that neither queue closes while a place lives that hears nothing on it.
-    _feeds: Feeds,
+    _feeds: QueueFeeds,
     /// Held for what happens when it is dropped.
-    _tasks: Tasks,
+    _tasks: ListeningTasks,
 }
 
 /// How many there were of what may be dropped; each carries its number, so the other side knows what did not come.
 #[derive(Debug, Default)]
-struct Posted {
+struct PostedCounts {
     hellos: u64,
     samples: u64,
 }
 
-impl Posted {
-    fn of(&mut self, body: &Body) -> &mut u64 {
-        if matches!(body, Body::Hello(_)) { &mut self.hellos } else { &mut self.samples }
+impl PostedCounts {
+    fn of(&mut self, body: &MessageBody) -> &mut u64 {
+        if matches!(body, MessageBody::Hello(_)) { &mut self.hellos } else { &mut self.samples }
     }
 }
 
 impl NatsEndpoint {
-    pub(crate) fn join(runtime: Runtime, access: Access, name: NodeName) -> Result<Self, Error> {
+    pub(crate) fn join(runtime: SharedRuntime, access: ServerAccess, name: NodeName) -> Result<Self, Error> {
         subject::word(&name)?;
         let incarnation = draw()?;
-        let seals = Seals::new(access.keys.clone(), incarnation, access.epoch_proof.clone())?;
+        let seals = EndpointSeals::new(access.keys.clone(), incarnation, access.epoch_proof.clone())?;
         let gate = NodeLetterGate::new(access.keys.as_ref(), Some(incarnation));
         let (letters_in, letters) = unbounded();
         let (telemetry_in, telemetry) = bounded(TELEMETRY_ROOM);
@@ -105,7 +105,7 @@ impl NatsEndpoint {
         let quota = NodeQuota::for_letters();
         let telemetry_quota = NodeQuota::for_telemetry();
         let renewal_quota = NodeQuota::for_renewals();
-        let feeds = Feeds {
+        let feeds = QueueFeeds {
             letters: letters_in,
             quota: quota.clone(),
             telemetry: telemetry_in,
@@ -115,7 +115,7 @@ impl NatsEndpoint {
         let joining = async move {
             let own = enter(access, name, incarnation).await?;
             let listener = EndpointListener { own, gate, heard, unacquainted: unacquainted_in };
-            let tasks = Tasks::start(&listener, &feeds).await?;
+            let tasks = ListeningTasks::start(&listener, &feeds).await?;
             Ok((listener, feeds, tasks))
         };
         let silent = || Error::Down("the server does not answer".to_owned());
@@ -126,7 +126,7 @@ impl NatsEndpoint {
         Ok(Self {
             own,
             seals,
-            posted: Posted::default(),
+            posted: PostedCounts::default(),
             runtime,
             renewals,
             renewal_quota,
@@ -154,7 +154,7 @@ impl NatsEndpoint {
     }
 
     /// Where `body` goes, and which life of the node it is for.
-    fn destination(&mut self, to: &NodeName, body: &Body) -> Result<(String, u64), Error> {
+    fn destination(&mut self, to: &NodeName, body: &MessageBody) -> Result<(String, u64), Error> {
         let name = subject::word(to)?;
         if *to == NodeName::controller() {
             return Ok((subject::to_controller(&self.own.name.0, body), 0));
@@ -194,11 +194,11 @@ impl NatsEndpoint {
     }
 
     /// Publishes it; `to` is one node and which life of it.
-    fn publish(&mut self, at: String, to: Option<(&NodeName, u64)>, body: &Body) -> Result<(), Error> {
+    fn publish(&mut self, at: String, to: Option<(&NodeName, u64)>, body: &MessageBody) -> Result<(), Error> {
         // Nodes tell controllers apart by their seals, not by their names.
         let is_controller = self.own.is_controller();
         let from = if is_controller { NodeName::controller() } else { self.own.name.clone() };
-        let envelope = Envelope { from, body: body.clone() };
+        let envelope = MessageEnvelope { from, body: body.clone() };
         let bytes = letter::encode(&envelope)?;
         let mut headers = self.own.headers();
         self.seals.seal(&mut headers, &at, to, body, &bytes)?;
@@ -206,7 +206,7 @@ impl NatsEndpoint {
         if droppable {
             headers.insert(NUMBER, self.posted.of(body).to_string());
         }
-        let is_grant = matches!(body, Body::Granted(..));
+        let is_grant = matches!(body, MessageBody::Granted(..));
         let client = if is_grant { self.own.leases.clone() } else { self.own.client.clone() };
         let sending = async move { client.publish_with_headers(at, headers, bytes.into()).await };
         let mut sending = Box::pin(sending);
@@ -261,14 +261,14 @@ impl NatsEndpoint {
             }
             self.acquainted_at.insert(node.clone(), now);
             let at = subject::to_node(&node.0);
-            if let Err(error) = self.publish(at, Some((&node, life)), &Body::RollCall(Nonce(now))) {
+            if let Err(error) = self.publish(at, Some((&node, life)), &MessageBody::RollCall(Nonce(now))) {
                 self.own.troubles.add(error);
             }
         }
     }
 
     /// What it says, if it can be read and believed.
-    fn read(&mut self, message: &Message) -> Option<Envelope> {
+    fn read(&mut self, message: &Message) -> Option<MessageEnvelope> {
         match self.seals.believe(&self.own.name, message) {
             Ok(envelope) => {
                 self.own.hear(message);
@@ -283,15 +283,15 @@ impl NatsEndpoint {
 }
 
 /// Opens the connections of a place.
-async fn enter(access: Access, name: NodeName, incarnation: u64) -> Result<Own, Error> {
-    let troubles = Troubles::default();
+async fn enter(access: ServerAccess, name: NodeName, incarnation: u64) -> Result<EndpointState, Error> {
+    let troubles = ConnectionTroubles::default();
     let client = open(access.clone(), name.0.clone(), troubles.clone()).await?;
     let leases = if name.is_controller() {
         open(access, name.0.clone(), troubles.clone()).await?
     } else {
         client.clone()
     };
-    Ok(Own {
+    Ok(EndpointState {
         name,
         client,
         leases,
@@ -316,12 +316,12 @@ impl Endpoint for NatsEndpoint {
         &self.own.name
     }
 
-    fn post(&mut self, to: &NodeName, body: Body) -> Result<(), Error> {
+    fn post(&mut self, to: &NodeName, body: MessageBody) -> Result<(), Error> {
         let (at, place) = self.destination(to, &body)?;
         self.publish(at, Some((to, place)), &body)
     }
 
-    fn post_all(&mut self, body: Body) -> Result<(), Error> {
+    fn post_all(&mut self, body: MessageBody) -> Result<(), Error> {
         self.publish(subject::TO_ALL.to_owned(), None, &body)
     }
 
@@ -341,7 +341,7 @@ impl Endpoint for NatsEndpoint {
         self.renewal_line.stop_listening_to(nodes);
     }
 
-    fn receive(&mut self, within: Nanos) -> Option<Envelope> {
+    fn receive(&mut self, within: Nanos) -> Option<MessageEnvelope> {
         let until = monotonic_ns().saturating_add(within.as_u64());
         loop {
             self.acquaint();

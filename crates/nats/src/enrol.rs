@@ -10,11 +10,11 @@ mod patience;
 mod room;
 mod server;
 
-pub use client::{Membership, NodeKey, enrol, renew};
+pub use client::{FleetMembership, NodeKey, enrol, renew};
 pub use patience::enrol_patiently;
 pub use server::{EnrolServer, OnJoin, join_line};
 
-use crate::authority::{self, Admission, Secret};
+use crate::authority::{self, JoinSecret, NodeAdmission};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 use rustls::pki_types::CertificateDer;
@@ -90,11 +90,11 @@ pub struct JoinLine {
     /// SHA-256 of the authority's certificate, hexadecimal.
     pub authority: String,
     /// The secret.
-    pub secret: Secret,
+    pub secret: JoinSecret,
 }
 
 #[derive(Serialize, Deserialize)]
-struct Written {
+struct WrittenRequest {
     a: String,
     e: String,
     f: String,
@@ -103,7 +103,7 @@ struct Written {
 
 impl std::fmt::Display for JoinLine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let written = Written {
+        let written = WrittenRequest {
             a: self.address.clone(),
             e: self.enrol.clone(),
             f: self.authority.clone(),
@@ -120,8 +120,8 @@ impl FromStr for JoinLine {
     fn from_str(line: &str) -> Result<Self, Error> {
         let code = line.trim().strip_prefix(PREFIX).ok_or(Error::Line)?;
         let json = BASE64.decode(code).map_err(|_| Error::Line)?;
-        let Written { a, e, f, s } = serde_json::from_slice(&json).map_err(|_| Error::Line)?;
-        Ok(Self { address: a, enrol: e, authority: f, secret: Secret(s) })
+        let WrittenRequest { a, e, f, s } = serde_json::from_slice(&json).map_err(|_| Error::Line)?;
+        Ok(Self { address: a, enrol: e, authority: f, secret: JoinSecret(s) })
     }
 }
 
@@ -132,19 +132,19 @@ pub(crate) fn print(certificate: &CertificateDer<'_>) -> String {
 
 /// What a node asks.
 #[derive(Debug, Serialize, Deserialize)]
-struct Question {
+struct EnrolQuestion {
     name: String,
     secret: String,
     /// A point of P-256, hexadecimal.
     public_key: String,
-    /// Signature over [`Question::proven`] with that key: the node has it.
+    /// Signature over [`EnrolQuestion::proven`] with that key: the node has it.
     proof: String,
     /// The node is in the fleet and wants a new certificate; there is no secret.
     #[serde(default)]
     is_renewal: bool,
 }
 
-impl Question {
+impl EnrolQuestion {
     /// What is signed as proof. That of a renewal may be shown again: a certificate is of use to the key only.
     fn proven(&self) -> Vec<u8> {
         let purpose = if self.is_renewal { "renewal" } else { "enrolment" };
@@ -155,8 +155,8 @@ impl Question {
 /// What it is told.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Answer {
-    Admitted(Admission),
+enum EnrolAnswer {
+    Admitted(NodeAdmission),
     Refused(String),
     /// Not now.
     Later(String),
@@ -192,7 +192,7 @@ mod tests {
             address: "10.0.0.1:4222".into(),
             enrol: "10.0.0.1:4223".into(),
             authority: "ab".repeat(32),
-            secret: Secret("00".repeat(16)),
+            secret: JoinSecret("00".repeat(16)),
         };
         let text = line.to_string();
         assert!(text.starts_with("prig1:") && !text.contains(char::is_whitespace));

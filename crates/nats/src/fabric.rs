@@ -3,13 +3,13 @@
 //! Invariant: opening a part is the first use of the network; each part has its own connection.
 
 use crate::captures::{NatsCaptureAnswers, NatsCaptureQuestions};
-use crate::connection::Access;
+use crate::connection::ServerAccess;
 use crate::endpoint::NatsEndpoint;
 use crate::incoming::NatsIncoming;
-use crate::observer::Observer;
+use crate::observer::FleetObserver;
 use crate::records::NatsRecords;
 use crate::results::NatsOutgoing;
-use crate::runtime::Runtime;
+use crate::runtime::SharedRuntime;
 use packetrig_fleet::fabric::{Error, Fabric};
 use packetrig_fleet::message::NodeName;
 use std::sync::PoisonError;
@@ -17,21 +17,21 @@ use std::sync::PoisonError;
 /// See the module. Clones are the same fabric.
 #[derive(Clone, Debug)]
 pub struct NatsFabric {
-    runtime: Runtime,
-    access: Access,
+    runtime: SharedRuntime,
+    access: ServerAccess,
 }
 
 impl NatsFabric {
     /// A fabric that will be reached so. Nothing is connected before a part is opened.
-    pub fn new(access: Access) -> Result<Self, Error> {
-        Ok(Self { runtime: Runtime::start()?, access })
+    pub fn new(access: ServerAccess) -> Result<Self, Error> {
+        Ok(Self { runtime: SharedRuntime::start()?, access })
     }
 }
 
 impl NatsFabric {
     /// The same, for a further member in this process: it shares the runtime and nothing else.
     #[must_use]
-    pub fn another(&self, access: Access) -> Self {
+    pub fn another(&self, access: ServerAccess) -> Self {
         Self { runtime: self.runtime.clone(), access }
     }
 
@@ -54,8 +54,8 @@ impl NatsFabric {
     }
 
     /// Listens to who is there, beside whoever is in charge.
-    pub fn observe(&self) -> Result<Observer, Error> {
-        Observer::open(self.runtime.clone(), self.access.clone())
+    pub fn observe(&self) -> Result<FleetObserver, Error> {
+        FleetObserver::open(self.runtime.clone(), self.access.clone())
     }
 }
 

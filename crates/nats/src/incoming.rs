@@ -9,10 +9,10 @@
 mod keys;
 mod listing;
 
-use crate::connection::{Access, Troubles, open};
+use crate::connection::{ConnectionTroubles, ServerAccess, open};
 use crate::results::{ATTEMPT, PAUSE, stream_config};
-use crate::runtime::Runtime;
-use crate::seal::Keys;
+use crate::runtime::SharedRuntime;
+use crate::seal::SealKeys;
 use crate::subject::{self, RESULTS};
 use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, pull};
 use async_nats::jetstream::message::AckKind;
@@ -23,7 +23,7 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use futures_util::{StreamExt, TryStreamExt};
 use keys::{NodeKeys, SegmentRefusal};
-use packetrig_fleet::fabric::{Delivery, Error, Incoming};
+use packetrig_fleet::fabric::{Error, ResultInlet, SegmentDelivery};
 use packetrig_fleet::message::{NodeName, RunId};
 use packetrig_sys::clock::monotonic_ns;
 use packetrig_units::Nanos;
@@ -52,9 +52,9 @@ const UNUSED: Duration = Duration::from_hours(24);
 /// The controller's end; dropping it leaves all its runs.
 #[derive(Debug)]
 pub struct NatsIncoming {
-    runtime: Runtime,
+    runtime: SharedRuntime,
     patience: Duration,
-    way: Arc<Way>,
+    way: Arc<IncomingWay>,
     keys: NodeKeys,
     /// The task that reads each run, by the run's word.
     reading: BTreeMap<String, JoinHandle<()>>,
@@ -66,23 +66,23 @@ pub struct NatsIncoming {
 }
 
 /// What the runtime's tasks need of it.
-struct Way {
+struct IncomingWay {
     client: Client,
     context: jetstream::Context,
     config: Config,
     reader: String,
 }
 
-impl std::fmt::Debug for Way {
+impl std::fmt::Debug for IncomingWay {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Way").field("reader", &self.reader).finish_non_exhaustive()
     }
 }
 
 /// Confirms a delivery: where the consumer that gave it out hears that.
-pub struct Token(Subject);
+pub struct ConfirmToken(Subject);
 
-impl std::fmt::Debug for Token {
+impl std::fmt::Debug for ConfirmToken {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Token").finish_non_exhaustive()
     }
@@ -99,16 +99,16 @@ fn run_and_reader(consumer: &str) -> Option<(&str, &str)> {
 }
 
 impl NatsIncoming {
-    pub(crate) fn open(runtime: Runtime, access: Access, reader: &str) -> Result<Self, Error> {
+    pub(crate) fn open(runtime: SharedRuntime, access: ServerAccess, reader: &str) -> Result<Self, Error> {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
         if reader.is_empty() || !reader.bytes().all(is_plain) {
             return Err(Error::NotPermitted(format!("`{reader}` names no reader")));
         }
-        let (patience, troubles) = (access.patience, Troubles::default());
+        let (patience, troubles) = (access.patience, ConnectionTroubles::default());
         let seen = troubles.clone();
         let keys = match &access.keys {
-            Some(Keys::Controller { grants, .. }) => NodeKeys(Some(Arc::clone(grants))),
-            Some(Keys::Node { .. }) | None => NodeKeys(None),
+            Some(SealKeys::Controller { grants, .. }) => NodeKeys(Some(Arc::clone(grants))),
+            Some(SealKeys::Node { .. }) | None => NodeKeys(None),
         };
         let reader = reader.to_owned();
         let opening = async move {
@@ -116,7 +116,7 @@ impl NatsIncoming {
             let client = open(access, NodeName::controller_of(&reader).0, seen).await?;
             let mut context = jetstream::new(client.clone());
             context.set_timeout(patience);
-            let way = Way { client, context, config, reader };
+            let way = IncomingWay { client, context, config, reader };
             way.make_stream().await?;
             Ok(way)
         };
@@ -163,7 +163,7 @@ fn unanswered(error: impl std::fmt::Display) -> Error {
     Error::Unanswered(error.to_string())
 }
 
-async fn confirm(client: Client, token: Token) -> Result<(), Error> {
+async fn confirm(client: Client, token: ConfirmToken) -> Result<(), Error> {
     // A question, so that it fails where the consumer is gone: whoever has taken over is shown the segment again.
     let asked = client.request(token.0, Bytes::from_static(b"+ACK"));
     let answer = tokio::time::timeout(2 * ATTEMPT, asked).await;
@@ -176,7 +176,7 @@ fn is_taken(error: &ConsumerError) -> bool {
         if error.error_code() == ErrorCode::CONSUMER_WQ_CONSUMER_NOT_UNIQUE)
 }
 
-impl Way {
+impl IncomingWay {
     async fn make_stream(&self) -> Result<Stream, Error> {
         self.context.create_or_update_stream(self.config.clone()).await.map_err(unanswered)?;
         self.context.get_stream(RESULTS).await.map_err(unanswered)
@@ -258,8 +258,8 @@ impl Way {
     }
 }
 
-impl Incoming for NatsIncoming {
-    type Token = Token;
+impl ResultInlet for NatsIncoming {
+    type Token = ConfirmToken;
 
     fn read_run(&mut self, run: &RunId, instead_of: &BTreeSet<String>) -> Result<(), Error> {
         let word = subject::squeezed(&run.0);
@@ -303,7 +303,7 @@ impl Incoming for NatsIncoming {
         self.ask(async move { way.remove_runs(runs).await })
     }
 
-    fn collect(&mut self, within: Nanos) -> Option<Delivery<Token>> {
+    fn collect(&mut self, within: Nanos) -> Option<SegmentDelivery<ConfirmToken>> {
         let until = monotonic_ns().saturating_add(within.as_u64());
         for _ in 0..REFUSED_AT_ONCE {
             let message = self.next_message(until)?;
@@ -319,8 +319,8 @@ impl Incoming for NatsIncoming {
             let answer = match id {
                 Ok(id) => {
                     // Every message of a consumer says where it is confirmed.
-                    let token = Token(confirmed_at.unwrap_or_else(|| Subject::from_static("none")));
-                    return Some(Delivery { id, body: message.payload.to_vec(), token });
+                    let token = ConfirmToken(confirmed_at.unwrap_or_else(|| Subject::from_static("none")));
+                    return Some(SegmentDelivery { id, body: message.payload.to_vec(), token });
                 }
                 Err(SegmentRefusal::NotGenuine) => {
                     *self.refused.entry(from.unwrap_or_else(|| NodeName("?".to_owned()))).or_insert(0) += 1;
@@ -338,12 +338,12 @@ impl Incoming for NatsIncoming {
         None
     }
 
-    fn confirm(&mut self, token: Token) -> Result<(), Error> {
+    fn confirm(&mut self, token: ConfirmToken) -> Result<(), Error> {
         let confirming = confirm(self.way.client.clone(), token);
         self.runtime.wait(3 * ATTEMPT, confirming).unwrap_or_else(|| Err(unanswered("a confirmation")))
     }
 
-    fn confirm_all(&mut self, tokens: Vec<Token>) -> Vec<Result<(), Error>> {
+    fn confirm_all(&mut self, tokens: Vec<ConfirmToken>) -> Vec<Result<(), Error>> {
         let (client, count) = (self.way.client.clone(), tokens.len());
         let confirming = join_all(tokens.into_iter().map(move |token| confirm(client.clone(), token)));
         let confirmed = self.runtime.wait(3 * ATTEMPT, confirming);

@@ -1,7 +1,7 @@
 //! A message as bytes: JSON, and compressed where that is worth its time. Plans repeat themselves; whole ones would not fit.
 
 use packetrig_fleet::fabric::Error;
-use packetrig_fleet::message::Envelope;
+use packetrig_fleet::message::MessageEnvelope;
 use packetrig_fleet::packed;
 
 /// From so many bytes on a message is compressed.
@@ -12,7 +12,7 @@ const MOST: usize = (1 << 20) - (16 << 10);
 const PACKED: [u8; 4] = 0xfd2f_b528_u32.to_le_bytes();
 
 /// The message as it travels. [`Error::TooLarge`] if no server would take it.
-pub(crate) fn encode(envelope: &Envelope) -> Result<Vec<u8>, Error> {
+pub(crate) fn encode(envelope: &MessageEnvelope) -> Result<Vec<u8>, Error> {
     let refused = |error: &dyn std::fmt::Display| Error::NotPermitted(error.to_string());
     let text = serde_json::to_vec(envelope).map_err(|error| refused(&error))?;
     if text.len() < LONG {
@@ -23,7 +23,7 @@ pub(crate) fn encode(envelope: &Envelope) -> Result<Vec<u8>, Error> {
 }
 
 /// What [`encode`] made bytes of. They may come from a stranger: see [`packed`].
-pub(crate) fn decode(bytes: &[u8]) -> Result<Envelope, String> {
+pub(crate) fn decode(bytes: &[u8]) -> Result<MessageEnvelope, String> {
     if bytes.starts_with(&PACKED) {
         return packed::unpack(bytes).map_err(|error| error.to_string());
     }
@@ -33,13 +33,16 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Envelope, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use packetrig_fleet::message::{Body, Command, Head, NodeName, PlanHash, Preparation, RunId};
+    use packetrig_fleet::message::{
+        MessageBody, MessageHead, NodeCommand, NodeName, PlanHash, RunId, RunPreparation,
+    };
 
-    fn letter(document: String) -> Envelope {
-        let head = Head { run: RunId("r".into()), attempt: 1, epoch: 1, plan: PlanHash::of(&document) };
-        let wanted = Preparation { document, ..Preparation::default() };
-        let body = Body::Command(head, Command::Prepare(Box::new(wanted)));
-        Envelope { from: NodeName::controller(), body }
+    fn letter(document: String) -> MessageEnvelope {
+        let head =
+            MessageHead { run: RunId("r".into()), attempt: 1, epoch: 1, plan: PlanHash::of(&document) };
+        let wanted = RunPreparation { document, ..RunPreparation::default() };
+        let body = MessageBody::Command(head, NodeCommand::Prepare(Box::new(wanted)));
+        MessageEnvelope { from: NodeName::controller(), body }
     }
 
     fn flows(count: u32) -> String {

@@ -28,11 +28,11 @@ mod seal;
 pub mod subject;
 
 pub use captures::{NatsCaptureAnswers, NatsCaptureQuestions};
-pub use connection::{Access, Credentials};
+pub use connection::{FleetCredentials, ServerAccess};
 pub use endpoint::NatsEndpoint;
 pub use fabric::NatsFabric;
-pub use incoming::{NatsIncoming, Token};
-pub use observer::{HeardHello, Observer};
+pub use incoming::{ConfirmToken, NatsIncoming};
+pub use observer::{FleetObserver, HeardHello};
 pub use records::NatsRecords;
 pub use results::NatsOutgoing;
-pub use seal::{Keys, MAC_KEY, MacKeys};
+pub use seal::{MAC_KEY, MacKeys, SealKeys};

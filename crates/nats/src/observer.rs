@@ -2,16 +2,16 @@
 //!
 //! It asks nothing and answers nothing, so it can stand beside a controller at work.
 
-use crate::connection::{Access, Troubles, open};
-use crate::endpoint::{NodeLetterGate, Seals};
-use crate::runtime::Runtime;
+use crate::connection::{ConnectionTroubles, ServerAccess, open};
+use crate::endpoint::{EndpointSeals, NodeLetterGate};
+use crate::runtime::SharedRuntime;
 use crate::subject;
 use async_nats::Message;
 use crossbeam_channel::{Receiver, bounded};
 use futures_util::StreamExt;
 use packetrig_fleet::fabric::Error;
-use packetrig_fleet::hello::Hello;
-use packetrig_fleet::message::{Body, Envelope, NodeName};
+use packetrig_fleet::hello::NodeHello;
+use packetrig_fleet::message::{MessageBody, MessageEnvelope, NodeName};
 use packetrig_sys::clock::monotonic_ns;
 use packetrig_units::{MonoTime, Nanos};
 use std::sync::{Mutex, PoisonError};
@@ -29,30 +29,30 @@ pub struct HeardHello {
     /// Which.
     pub node: NodeName,
     /// What it said.
-    pub hello: Hello,
+    pub hello: NodeHello,
     /// When that came, however long it waited here.
     pub at: MonoTime,
 }
 
 /// See the module.
 #[derive(Debug)]
-pub struct Observer {
+pub struct FleetObserver {
     heard: Receiver<(MonoTime, Message)>,
     listening: JoinHandle<()>,
     /// Held so that it goes on listening when the fabric is gone.
-    _runtime: Runtime,
-    seals: Mutex<Seals>,
+    _runtime: SharedRuntime,
+    seals: Mutex<EndpointSeals>,
     gate: NodeLetterGate,
 }
 
-impl Observer {
-    pub(crate) fn open(runtime: Runtime, access: Access) -> Result<Self, Error> {
-        let seals = Mutex::new(Seals::new(access.keys.clone(), 0, None)?);
+impl FleetObserver {
+    pub(crate) fn open(runtime: SharedRuntime, access: ServerAccess) -> Result<Self, Error> {
+        let seals = Mutex::new(EndpointSeals::new(access.keys.clone(), 0, None)?);
         // It asks nothing, so nodes seal for whatever controller they have heard.
         let gate = NodeLetterGate::new(access.keys.as_ref(), None);
         let opening = async move {
             // The controller's own certificate lets it hear everybody.
-            let client = open(access, NodeName::controller().0, Troubles::default()).await?;
+            let client = open(access, NodeName::controller().0, ConnectionTroubles::default()).await?;
             let down = |why: String| Error::Down(why);
             let heard =
                 client.subscribe(subject::presence_of_all()).await.map_err(|e| down(e.to_string()))?;
@@ -85,7 +85,7 @@ impl Observer {
             }
             let mut seals = self.seals.lock().unwrap_or_else(PoisonError::into_inner);
             let believed = seals.believe(&NodeName::controller(), &message);
-            if let Ok(Envelope { from: node, body: Body::Hello(hello) }) = believed {
+            if let Ok(MessageEnvelope { from: node, body: MessageBody::Hello(hello) }) = believed {
                 return Some(HeardHello { node, hello: *hello, at });
             }
         }
@@ -97,7 +97,7 @@ impl Observer {
     }
 }
 
-impl Drop for Observer {
+impl Drop for FleetObserver {
     fn drop(&mut self) {
         self.listening.abort();
     }

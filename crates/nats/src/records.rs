@@ -2,13 +2,13 @@
 //!
 //! Invariant: an error other than [`Error::Unanswered`] means that nothing was changed.
 
-use crate::connection::{Access, Troubles, open};
-use crate::runtime::Runtime;
+use crate::connection::{ConnectionTroubles, ServerAccess, open};
+use crate::runtime::SharedRuntime;
 use crate::subject::RECORDS;
 use async_nats::jetstream::{self, kv};
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt};
-use packetrig_fleet::fabric::{Error, Record, RecordWrite, Records};
+use packetrig_fleet::fabric::{Error, RecordStore, RecordWrite, StoredRecord};
 use packetrig_fleet::message::NodeName;
 use std::future::Future;
 use std::time::Duration;
@@ -23,10 +23,10 @@ const REQUESTS_AT_ONCE: usize = 64;
 /// Records over the network.
 #[derive(Debug)]
 pub struct NatsRecords {
-    runtime: Runtime,
+    runtime: SharedRuntime,
     patience: Duration,
     store: kv::Store,
-    troubles: Troubles,
+    troubles: ConnectionTroubles,
 }
 
 fn unanswered(error: impl std::fmt::Display) -> Error {
@@ -34,8 +34,8 @@ fn unanswered(error: impl std::fmt::Display) -> Error {
 }
 
 impl NatsRecords {
-    pub(crate) fn open(runtime: Runtime, access: Access) -> Result<Self, Error> {
-        let troubles = Troubles::default();
+    pub(crate) fn open(runtime: SharedRuntime, access: ServerAccess) -> Result<Self, Error> {
+        let troubles = ConnectionTroubles::default();
         let (patience, seen) = (access.patience, troubles.clone());
         let opening = async move {
             let replicas = access.replicas;
@@ -79,10 +79,10 @@ impl NatsRecords {
     }
 }
 
-async fn read(store: kv::Store, key: String) -> Result<Option<Record>, Error> {
+async fn read(store: kv::Store, key: String) -> Result<Option<StoredRecord>, Error> {
     let entry = store.entry(key).await.map_err(unanswered)?;
     let there = entry.filter(|entry| entry.operation == kv::Operation::Put);
-    Ok(there.map(|entry| Record { value: entry.value.to_vec(), revision: entry.revision }))
+    Ok(there.map(|entry| StoredRecord { value: entry.value.to_vec(), revision: entry.revision }))
 }
 
 async fn create(store: kv::Store, key: String, value: Bytes) -> Result<u64, Error> {
@@ -107,13 +107,13 @@ async fn write(store: kv::Store, write: RecordWrite) -> Result<u64, Error> {
     }
 }
 
-impl Records for NatsRecords {
-    fn get(&mut self, key: &str) -> Result<Option<Record>, Error> {
+impl RecordStore for NatsRecords {
+    fn get(&mut self, key: &str) -> Result<Option<StoredRecord>, Error> {
         let (store, key) = (self.store.clone(), key.to_owned());
         self.ask(read(store, key))
     }
 
-    fn get_many(&mut self, keys: &[String]) -> Result<Vec<Option<Record>>, Error> {
+    fn get_many(&mut self, keys: &[String]) -> Result<Vec<Option<StoredRecord>>, Error> {
         let (store, keys) = (self.store.clone(), keys.to_vec());
         self.ask(async move {
             let reads = keys.into_iter().map(|key| read(store.clone(), key));

@@ -5,16 +5,16 @@
 //!
 //! Invariant: `append` says Ok only when the server has written the segment.
 
-use crate::connection::{Access, Troubles, open};
-use crate::runtime::Runtime;
-use crate::seal::{Keys, segment_name, segment_seal};
+use crate::connection::{ConnectionTroubles, ServerAccess, open};
+use crate::runtime::SharedRuntime;
+use crate::seal::{SealKeys, segment_name, segment_seal};
 use crate::subject::{self, RESULTS};
 use async_nats::jetstream;
 use async_nats::jetstream::response::Response;
 use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, StorageType};
 use async_nats::{Client, HeaderMap, RequestErrorKind};
 use bytes::Bytes;
-use packetrig_fleet::fabric::{Error, Outgoing, SEGMENT_ROOM, SegmentId};
+use packetrig_fleet::fabric::{Error, ResultOutlet, SEGMENT_ROOM, SegmentId};
 use packetrig_fleet::message::NodeName;
 use packetrig_sys::clock::monotonic_ns;
 use std::time::Duration;
@@ -39,24 +39,25 @@ const STORE_FULL: [u64; 3] = [10_002, 10_023, 10_047];
 /// A node's end.
 #[derive(Debug)]
 pub struct NatsOutgoing {
-    runtime: Runtime,
+    runtime: SharedRuntime,
     client: Client,
     patience: Duration,
-    troubles: Troubles,
-    keys: Option<Keys>,
+    troubles: ConnectionTroubles,
+    keys: Option<SealKeys>,
 }
 
 /// How one attempt ended.
-enum Attempt {
+enum SendAttempt {
     Kept,
     Again(String),
     Never(Error),
 }
 
 impl NatsOutgoing {
-    pub(crate) fn open(runtime: Runtime, access: Access, node: &NodeName) -> Result<Self, Error> {
+    pub(crate) fn open(runtime: SharedRuntime, access: ServerAccess, node: &NodeName) -> Result<Self, Error> {
         let name = subject::word(node)?.to_owned();
-        let (patience, troubles, keys) = (access.patience, Troubles::default(), access.keys.clone());
+        let (patience, troubles, keys) =
+            (access.patience, ConnectionTroubles::default(), access.keys.clone());
         let opening = open(access, name, troubles.clone());
         let silent = || Error::Down("the server does not answer".to_owned());
         let client = runtime.wait(patience, opening).unwrap_or_else(|| Err(silent()))?;
@@ -64,7 +65,7 @@ impl NatsOutgoing {
     }
 }
 
-impl Outgoing for NatsOutgoing {
+impl ResultOutlet for NatsOutgoing {
     fn append(&mut self, id: &SegmentId, body: &[u8]) -> Result<(), Error> {
         if body.len() > SEGMENT_ROOM {
             return Err(Error::TooLarge(body.len()));
@@ -72,7 +73,7 @@ impl Outgoing for NatsOutgoing {
         let at = subject::segment(&id.run.0, subject::word(&id.node)?);
         let json = serde_json::to_string(id).map_err(|error| Error::NotPermitted(error.to_string()))?;
         let mut headers = HeaderMap::new();
-        if let Some(Keys::Node { grants, .. }) = &self.keys {
+        if let Some(SealKeys::Node { grants, .. }) = &self.keys {
             headers.insert(SEAL, segment_seal(grants, &at, &json, body));
         }
         headers.insert(SEGMENT, json);
@@ -88,11 +89,11 @@ impl Outgoing for NatsOutgoing {
                     return Err(refused);
                 }
                 match attempt {
-                    Attempt::Kept => return Ok(()),
-                    Attempt::Never(error) => return Err(error),
-                    Attempt::Again(why) if monotonic_ns() >= until => return Err(Error::Unanswered(why)),
+                    SendAttempt::Kept => return Ok(()),
+                    SendAttempt::Never(error) => return Err(error),
+                    SendAttempt::Again(why) if monotonic_ns() >= until => return Err(Error::Unanswered(why)),
                     // The outcome is unknown: the same again, under the same name.
-                    Attempt::Again(_) => tokio::time::sleep(PAUSE).await,
+                    SendAttempt::Again(_) => tokio::time::sleep(PAUSE).await,
                 }
             }
         };
@@ -101,29 +102,29 @@ impl Outgoing for NatsOutgoing {
     }
 }
 
-async fn attempt(client: &Client, at: &str, headers: HeaderMap, body: Bytes) -> Attempt {
+async fn attempt(client: &Client, at: &str, headers: HeaderMap, body: Bytes) -> SendAttempt {
     let request = async_nats::Request::new().headers(headers).payload(body).timeout(Some(ATTEMPT));
     // A connection that is down leaves the request in its queue: the same bound for that.
     let answer = tokio::time::timeout(2 * ATTEMPT, client.send_request(at.to_owned(), request)).await;
     let message = match answer {
         Ok(Ok(message)) => message,
         Ok(Err(error)) if error.kind() == RequestErrorKind::MaxPayloadExceeded => {
-            return Attempt::Never(Error::TooLarge(SEGMENT_ROOM));
+            return SendAttempt::Never(Error::TooLarge(SEGMENT_ROOM));
         }
-        Ok(Err(error)) => return Attempt::Again(error.to_string()),
-        Err(_) => return Attempt::Again("no connection".to_owned()),
+        Ok(Err(error)) => return SendAttempt::Again(error.to_string()),
+        Err(_) => return SendAttempt::Again("no connection".to_owned()),
     };
     match serde_json::from_slice(&message.payload) {
-        Ok(Response::Ok(jetstream::publish::PublishAck { .. })) => Attempt::Kept,
+        Ok(Response::Ok(jetstream::publish::PublishAck { .. })) => SendAttempt::Kept,
         Ok(Response::Err { error }) => match error.error_code().0 {
-            code if code == STREAM_FULL || STORE_FULL.contains(&code) => Attempt::Never(Error::Full),
-            _ => Attempt::Again(error.to_string()),
+            code if code == STREAM_FULL || STORE_FULL.contains(&code) => SendAttempt::Never(Error::Full),
+            _ => SendAttempt::Again(error.to_string()),
         },
-        Err(error) => Attempt::Again(error.to_string()),
+        Err(error) => SendAttempt::Again(error.to_string()),
     }
 }
 
-pub(crate) fn stream_config(access: &Access) -> Config {
+pub(crate) fn stream_config(access: &ServerAccess) -> Config {
     Config {
         name: RESULTS.to_owned(),
         subjects: vec![format!("{RESULTS}.*.*")],

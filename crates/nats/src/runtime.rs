@@ -9,17 +9,17 @@ use std::time::Duration;
 
 /// See the module. Clones are the same runtime.
 #[derive(Clone, Debug)]
-pub(crate) struct Runtime(Arc<Inside>);
+pub(crate) struct SharedRuntime(Arc<RuntimeState>);
 
 #[derive(Debug)]
-struct Inside(Option<tokio::runtime::Runtime>);
+struct RuntimeState(Option<tokio::runtime::Runtime>);
 
-impl Runtime {
+impl SharedRuntime {
     pub(crate) fn start() -> Result<Self, Error> {
         let mut builder = tokio::runtime::Builder::new_multi_thread();
         builder.worker_threads(1).thread_name("fabric").enable_all();
         let runtime = builder.build().map_err(|error| Error::Down(error.to_string()))?;
-        Ok(Self(Arc::new(Inside(Some(runtime)))))
+        Ok(Self(Arc::new(RuntimeState(Some(runtime)))))
     }
 
     /// Does it inside; `None` when it is not done in time, or never will be. Then it is given up.
@@ -45,7 +45,7 @@ impl Runtime {
     }
 }
 
-impl Drop for Inside {
+impl Drop for RuntimeState {
     fn drop(&mut self) {
         // The last handle may be dropped where waiting is not allowed.
         if let Some(runtime) = self.0.take() {

@@ -20,7 +20,7 @@ use crate::subject;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD as BASE64;
 use packetrig_fleet::fabric::Error;
-use packetrig_fleet::message::{Body, NodeName};
+use packetrig_fleet::message::{MessageBody, NodeName};
 use ring::hmac;
 use ring::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublicKey};
 use std::collections::{BTreeMap, VecDeque};
@@ -39,7 +39,7 @@ pub type MacKeys = Arc<dyn Fn(&NodeName) -> Result<Option<[u8; MAC_KEY]>, String
 
 /// What a place seals or checks with.
 #[derive(Clone)]
-pub enum Keys {
+pub enum SealKeys {
     /// The controller's.
     Controller {
         /// Its signing key, PKCS#8.
@@ -56,7 +56,7 @@ pub enum Keys {
     },
 }
 
-impl std::fmt::Debug for Keys {
+impl std::fmt::Debug for SealKeys {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Controller { .. } => "Keys::Controller",
@@ -66,7 +66,7 @@ impl std::fmt::Debug for Keys {
 }
 
 /// What a seal covers beside the bytes.
-struct Scope<'a> {
+struct SealScope<'a> {
     subject: &'a str,
     /// The life of the node.
     incarnation: u64,
@@ -75,7 +75,7 @@ struct Scope<'a> {
     number: u64,
 }
 
-impl Scope<'_> {
+impl SealScope<'_> {
     fn covered(&self, body: &[u8]) -> Vec<u8> {
         let mut bytes = PURPOSE.to_vec();
         bytes.extend((self.subject.len() as u64).to_be_bytes());
@@ -89,7 +89,7 @@ impl Scope<'_> {
 }
 
 /// The controller's side.
-pub(crate) struct Sealer {
+pub(crate) struct LetterSealer {
     key: Ed25519KeyPair,
     grants: MacKeys,
     /// The key of each node, and for which life of it.
@@ -100,7 +100,7 @@ pub(crate) struct Sealer {
     epoch: Option<(u64, String)>,
 }
 
-impl Sealer {
+impl LetterSealer {
     pub(crate) fn new(signing: &[u8], grants: MacKeys, session: u64) -> Result<Self, Error> {
         let unusable = |_| Error::NotPermitted("unusable signing key".to_owned());
         let key = Ed25519KeyPair::from_pkcs8_maybe_unchecked(signing).map_err(unusable)?;
@@ -112,18 +112,18 @@ impl Sealer {
         &mut self,
         subject: &str,
         to: Option<(&NodeName, u64)>,
-        body: &Body,
+        body: &MessageBody,
         bytes: &[u8],
     ) -> Result<String, Error> {
-        if to.is_none() && !matches!(body, Body::RollCall(_)) {
+        if to.is_none() && !matches!(body, MessageBody::RollCall(_)) {
             return Err(Error::NotPermitted(format!("{} carries roll calls only", subject::TO_ALL)));
         }
         self.number += 1;
         let incarnation = to.map_or(0, |(_, incarnation)| incarnation);
-        let scope = Scope { subject, incarnation, session: self.session, number: self.number };
+        let scope = SealScope { subject, incarnation, session: self.session, number: self.number };
         let covered = scope.covered(bytes);
         let (kind, seal) = match (body, to) {
-            (Body::Granted(..), Some((node, life))) => {
+            (MessageBody::Granted(..), Some((node, life))) => {
                 ('m', hmac::sign(self.key_of(node, life)?, &covered).as_ref().to_vec())
             }
             _ => ('s', self.key.sign(&covered).as_ref().to_vec()),
@@ -154,7 +154,7 @@ impl Sealer {
 }
 
 /// A node's side.
-pub(crate) struct Checker {
+pub(crate) struct LetterChecker {
     controller: Vec<u8>,
     grants: hmac::Key,
     incarnation: u64,
@@ -173,16 +173,16 @@ enum LetterWay {
 }
 
 impl LetterWay {
-    const fn of(body: &Body, is_to_all: bool) -> Self {
+    const fn of(body: &MessageBody, is_to_all: bool) -> Self {
         match body {
             _ if is_to_all => Self::ToAll,
-            Body::Granted(..) => Self::Grant,
+            MessageBody::Granted(..) => Self::Grant,
             _ => Self::ToNode,
         }
     }
 }
 
-impl Checker {
+impl LetterChecker {
     pub(crate) fn new(controller: Vec<u8>, grants: &[u8; MAC_KEY], incarnation: u64) -> Self {
         let grants = hmac::Key::new(hmac::HMAC_SHA256, grants);
         Self { controller, grants, incarnation, seen: BTreeMap::new(), order: VecDeque::new() }
@@ -194,19 +194,19 @@ impl Checker {
         &mut self,
         subject: &str,
         seal: Option<&str>,
-        body: &Body,
+        body: &MessageBody,
         bytes: &[u8],
     ) -> Result<u64, &'static str> {
         let to_all = subject == subject::TO_ALL;
-        if to_all && !matches!(body, Body::RollCall(_)) {
+        if to_all && !matches!(body, MessageBody::RollCall(_)) {
             return Err("only a roll call may go to all");
         }
         let (kind, session, number, seal) = seal.ok_or("no seal")?.split_seal().ok_or("no readable seal")?;
         let incarnation = if to_all { 0 } else { self.incarnation };
-        let covered = Scope { subject, incarnation, session, number }.covered(bytes);
+        let covered = SealScope { subject, incarnation, session, number }.covered(bytes);
         let genuine = match (kind, body) {
-            ("m", Body::Granted(..)) => hmac::verify(&self.grants, &covered, &seal).is_ok(),
-            ("s", Body::Granted(..)) | ("m", _) => false,
+            ("m", MessageBody::Granted(..)) => hmac::verify(&self.grants, &covered, &seal).is_ok(),
+            ("s", MessageBody::Granted(..)) | ("m", _) => false,
             _ => UnparsedPublicKey::new(&ED25519, &self.controller).verify(&covered, &seal).is_ok(),
         };
         if !genuine {
@@ -244,9 +244,9 @@ impl SplitSeal for str {
 }
 
 /// What a node's segment is called towards the server, which keeps each name once: with a key nobody else can take it.
-pub(crate) fn segment_name(id: &str, keys: Option<&Keys>) -> String {
+pub(crate) fn segment_name(id: &str, keys: Option<&SealKeys>) -> String {
     match keys {
-        Some(Keys::Node { grants, .. }) => {
+        Some(SealKeys::Node { grants, .. }) => {
             let tag =
                 hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, grants), format!("segment {id}").as_bytes());
             format!("{id}.{}", BASE64.encode(tag))
@@ -258,32 +258,32 @@ pub(crate) fn segment_name(id: &str, keys: Option<&Keys>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use packetrig_fleet::message::{Grant, Head, Nonce, PlanHash, RunId};
+    use packetrig_fleet::message::{LeaseGrant, MessageHead, Nonce, PlanHash, RunId};
     use ring::rand::SystemRandom;
 
     const AT: &str = "cmd.node.a";
 
-    fn head() -> Head {
-        Head { run: RunId("r".into()), attempt: 1, epoch: 1, plan: PlanHash::of("p") }
+    fn head() -> MessageHead {
+        MessageHead { run: RunId("r".into()), attempt: 1, epoch: 1, plan: PlanHash::of("p") }
     }
 
-    fn grant() -> Body {
-        Body::Granted(head(), Grant { nonce: Nonce(7), go_on: true })
+    fn grant() -> MessageBody {
+        MessageBody::Granted(head(), LeaseGrant { nonce: Nonce(7), go_on: true })
     }
 
-    fn pair() -> (Sealer, impl Fn(u64) -> Checker) {
+    fn pair() -> (LetterSealer, impl Fn(u64) -> LetterChecker) {
         let signing = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).expect("a key");
         let sealer =
-            Sealer::new(signing.as_ref(), Arc::new(|_| Ok(Some([7; MAC_KEY]))), 5).expect("it is good");
+            LetterSealer::new(signing.as_ref(), Arc::new(|_| Ok(Some([7; MAC_KEY]))), 5).expect("it is good");
         let public = sealer.key.public_key().as_ref().to_vec();
-        (sealer, move |incarnation| Checker::new(public.clone(), &[7; MAC_KEY], incarnation))
+        (sealer, move |incarnation| LetterChecker::new(public.clone(), &[7; MAC_KEY], incarnation))
     }
 
     #[test]
     fn a_letter_is_accepted_once_in_the_life_it_is_for() {
         let (mut sealer, checker) = pair();
         let node = NodeName("a".into());
-        for body in [Body::Command(head(), packetrig_fleet::message::Command::Arm), grant()] {
+        for body in [MessageBody::Command(head(), packetrig_fleet::message::NodeCommand::Arm), grant()] {
             let seal = sealer.seal(AT, Some((&node, 9)), &body, b"bytes").expect("sealed");
             let mut own = checker(9);
             assert_eq!(own.check(AT, Some(&seal), &body, b"bytes"), Ok(5));
@@ -299,7 +299,7 @@ mod tests {
     fn a_grant_key_makes_no_commands_and_each_way_has_its_own_order() {
         let (mut sealer, checker) = pair();
         let node = NodeName("a".into());
-        let stop = Body::Command(head(), packetrig_fleet::message::Command::Stop);
+        let stop = MessageBody::Command(head(), packetrig_fleet::message::NodeCommand::Stop);
         let mac = sealer.seal(AT, Some((&node, 9)), &grant(), b"bytes").expect("sealed");
         assert!(checker(9).check(AT, Some(&mac), &stop, b"bytes").is_err());
         let later = sealer.seal(AT, Some((&node, 9)), &stop, b"bytes").expect("sealed");
@@ -314,8 +314,12 @@ mod tests {
     #[test]
     fn only_a_roll_call_goes_to_all() {
         let (mut sealer, checker) = pair();
-        let seal = sealer.seal(subject::TO_ALL, None, &Body::RollCall(Nonce(1)), b"x").expect("sealed");
-        assert_eq!(checker(3).check(subject::TO_ALL, Some(&seal), &Body::RollCall(Nonce(1)), b"x"), Ok(5));
+        let seal =
+            sealer.seal(subject::TO_ALL, None, &MessageBody::RollCall(Nonce(1)), b"x").expect("sealed");
+        assert_eq!(
+            checker(3).check(subject::TO_ALL, Some(&seal), &MessageBody::RollCall(Nonce(1)), b"x"),
+            Ok(5)
+        );
         assert!(checker(3).check(subject::TO_ALL, Some(&seal), &grant(), b"x").is_err());
         assert!(sealer.seal(subject::TO_ALL, None, &grant(), b"x").is_err());
     }

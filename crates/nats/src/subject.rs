@@ -4,7 +4,7 @@
 //! Invariant: nothing that is not a plain word becomes part of a subject.
 
 use packetrig_fleet::fabric::Error;
-use packetrig_fleet::message::{Body, NodeName};
+use packetrig_fleet::message::{MessageBody, NodeName};
 
 /// From the controller to every node.
 pub const TO_ALL: &str = "cmd.all";
@@ -62,11 +62,11 @@ pub fn inbox(name: &str) -> String {
 }
 
 /// Where a node says `body` to the controller.
-pub(crate) fn to_controller(from: &str, body: &Body) -> String {
+pub(crate) fn to_controller(from: &str, body: &MessageBody) -> String {
     match body {
-        Body::Telemetry(head, _) => format!("tm.{}.{from}", squeezed(&head.run.0)),
-        Body::Hello(_) => format!("hb.{from}"),
-        Body::Renew(..) => renewals_of(from),
+        MessageBody::Telemetry(head, _) => format!("tm.{}.{from}", squeezed(&head.run.0)),
+        MessageBody::Hello(_) => format!("hb.{from}"),
+        MessageBody::Renew(..) => renewals_of(from),
         _ => letters_of(from),
     }
 }

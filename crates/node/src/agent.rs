@@ -1,18 +1,18 @@
 //! The loop around the agent machine: messages in, orders to the data plane, replies and samples out.
 //!
-//! On one machine that is all. In a fleet the node's [`Membership`] stands beside it, and what it knows of clocks, leases
+//! On one machine that is all. In a fleet the node's [`NodeMembership`] stands beside it, and what it knows of clocks, leases
 //! and the spool is used here and nowhere else.
 
 use crate::error::{Error, fault_of};
-use crate::membership::Membership;
-use crate::plane::{DataPlane, Planes};
-use crate::pulse::Pulse;
+use crate::membership::NodeMembership;
+use crate::plane::{DataPlane, PlaneSource};
+use crate::pulse::ProcessPulse;
 use packetrig_engine::Error as EngineError;
 use packetrig_fleet::NodeName;
-use packetrig_fleet::agent::{Action, Agent, Event};
+use packetrig_fleet::agent::{AgentAction, AgentEvent, AgentMachine};
 use packetrig_fleet::fabric::Endpoint;
-use packetrig_fleet::message::{Body, Nonce, Preparation, SentTotal};
-use packetrig_fleet::outcome::Fault;
+use packetrig_fleet::message::{MessageBody, Nonce, RunPreparation, SentTotal};
+use packetrig_fleet::outcome::NodeFault;
 use packetrig_stats::result::NodeResult;
 use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};
@@ -38,33 +38,33 @@ const REST: Nanos = Nanos::from_millis(200);
 /// error of the data plane: what travelled to the controller is only its text.
 pub fn serve<E: Endpoint>(
     endpoint: E,
-    planes: &mut dyn Planes,
-    agent: Agent,
+    planes: &mut dyn PlaneSource,
+    agent: AgentMachine,
     over: &AtomicBool,
 ) -> Option<EngineError> {
-    Shell::new(endpoint, planes, agent, None).serve(over)
+    AgentShell::new(endpoint, planes, agent, None).serve(over)
 }
 
 /// Serves as a member of a fleet; see [`serve`].
 pub fn serve_fleet<E: Endpoint>(
     endpoint: E,
-    planes: &mut dyn Planes,
-    agent: Agent,
-    membership: Membership,
+    planes: &mut dyn PlaneSource,
+    agent: AgentMachine,
+    membership: NodeMembership,
     over: &AtomicBool,
 ) -> Option<EngineError> {
-    Shell::new(endpoint, planes, agent, Some(membership)).serve(over)
+    AgentShell::new(endpoint, planes, agent, Some(membership)).serve(over)
 }
 
 pub(crate) fn now() -> MonoTime {
     MonoTime::from_nanos(clock::monotonic_ns())
 }
 
-struct Shell<'a, E> {
+struct AgentShell<'a, E> {
     endpoint: E,
-    planes: &'a mut dyn Planes,
-    agent: Agent,
-    membership: Option<Membership>,
+    planes: &'a mut dyn PlaneSource,
+    agent: AgentMachine,
+    membership: Option<NodeMembership>,
     plane: Option<Box<dyn DataPlane>>,
     /// One that is finished and not yet closed: that takes a while, and its result can go ahead.
     finished: Option<Box<dyn DataPlane>>,
@@ -77,11 +77,16 @@ struct Shell<'a, E> {
     /// As the controller wishes.
     say_every: Nanos,
     /// While it receives.
-    pulse: Option<Pulse>,
+    pulse: Option<ProcessPulse>,
 }
 
-impl<'a, E: Endpoint> Shell<'a, E> {
-    fn new(endpoint: E, planes: &'a mut dyn Planes, agent: Agent, membership: Option<Membership>) -> Self {
+impl<'a, E: Endpoint> AgentShell<'a, E> {
+    fn new(
+        endpoint: E,
+        planes: &'a mut dyn PlaneSource,
+        agent: AgentMachine,
+        membership: Option<NodeMembership>,
+    ) -> Self {
         Self {
             endpoint,
             planes,
@@ -112,30 +117,30 @@ impl<'a, E: Endpoint> Shell<'a, E> {
         if let Some(letter) = self.endpoint.receive(wait) {
             self.hear(letter.body);
         }
-        self.feed(Event::Tick);
+        self.feed(AgentEvent::Tick);
         self.watch_senders();
         self.sample();
-        if self.membership.as_mut().is_some_and(Membership::is_beat) {
+        if self.membership.as_mut().is_some_and(NodeMembership::is_beat) {
             self.greet(None);
         }
     }
 
-    fn hear(&mut self, body: Body) {
+    fn hear(&mut self, body: MessageBody) {
         match (body, &mut self.membership) {
-            (Body::Command(head, command), None) => self.feed(Event::Command(head, command)),
-            (Body::Command(head, command), Some(member)) => {
+            (MessageBody::Command(head, command), None) => self.feed(AgentEvent::Command(head, command)),
+            (MessageBody::Command(head, command), Some(member)) => {
                 let command = member.local(command);
-                self.feed(Event::Command(head, command));
+                self.feed(AgentEvent::Command(head, command));
             }
-            (Body::Granted(head, grant), Some(_)) => self.feed(Event::Granted(head, grant)),
-            (Body::RollCall(call), Some(_)) => self.greet(Some(call)),
-            (Body::Clocks(head, fits), Some(member)) if self.agent.head() == Some(&head) => {
+            (MessageBody::Granted(head, grant), Some(_)) => self.feed(AgentEvent::Granted(head, grant)),
+            (MessageBody::RollCall(call), Some(_)) => self.greet(Some(call)),
+            (MessageBody::Clocks(head, fits), Some(member)) if self.agent.head() == Some(&head) => {
                 let shifts = member.shifts(fits);
                 if let Some(failed) = self.shift(&shifts) {
                     self.feed(failed);
                 }
             }
-            (Body::Stored(mark), Some(member)) => {
+            (MessageBody::Stored(mark), Some(member)) => {
                 let stored = member.stored(&mark);
                 self.insist(stored);
             }
@@ -149,12 +154,12 @@ impl<'a, E: Endpoint> Shell<'a, E> {
         let (epoch, busy) = (self.agent.epoch(), self.agent.busy().cloned());
         if let Some(member) = &mut self.membership {
             let hello = member.hello(epoch, busy, answers);
-            self.post(Body::Hello(hello));
+            self.post(MessageBody::Hello(hello));
         }
     }
 
     /// Hands an event to the machine and performs what it asks; outcomes go before anything else.
-    fn feed(&mut self, event: Event) {
+    fn feed(&mut self, event: AgentEvent) {
         let mut events = VecDeque::from([event]);
         while let Some(event) = events.pop_front() {
             for action in self.agent.handle(event, now()) {
@@ -164,48 +169,48 @@ impl<'a, E: Endpoint> Shell<'a, E> {
         self.finished = None;
     }
 
-    fn perform(&mut self, action: Action) -> Option<Event> {
+    fn perform(&mut self, action: AgentAction) -> Option<AgentEvent> {
         match action {
-            Action::Reply(head, reply) => self.post(Body::Reply(head, reply)),
-            Action::Release => {
+            AgentAction::Reply(head, reply) => self.post(MessageBody::Reply(head, reply)),
+            AgentAction::Release => {
                 (self.plane, self.pulse) = (None, None);
-                let left = self.membership.as_mut().map_or(Ok(()), Membership::leave);
+                let left = self.membership.as_mut().map_or(Ok(()), NodeMembership::leave);
                 return Self::mind(left);
             }
-            Action::StartAt(told) => {
+            AgentAction::StartAt(told) => {
                 let at = self.membership.as_mut().map_or(told, |member| member.settled_start(told));
-                let watched = self.membership.as_mut().map_or(Ok(()), Membership::begin_sending);
+                let watched = self.membership.as_mut().map_or(Ok(()), NodeMembership::begin_sending);
                 let failed = Self::mind(watched);
                 if failed.is_none() {
                     self.plane.as_mut()?.start_at(at);
                 }
                 return failed;
             }
-            Action::StopSenders => self.plane.as_mut()?.stop_senders(),
-            Action::Steer(order) => return self.steer(&order),
-            Action::Step(number, step) => return self.take_step(number, *step),
-            Action::Prepare(preparation) => return Some(self.prepare(&preparation)),
-            Action::Arm => return self.arm(),
-            Action::Finish(sent) => return self.finish(&sent),
-            Action::Remember(epoch) => {
+            AgentAction::StopSenders => self.plane.as_mut()?.stop_senders(),
+            AgentAction::Steer(order) => return self.steer(&order),
+            AgentAction::Step(number, step) => return self.take_step(number, *step),
+            AgentAction::Prepare(preparation) => return Some(self.prepare(&preparation)),
+            AgentAction::Arm => return self.arm(),
+            AgentAction::Finish(sent) => return self.finish(&sent),
+            AgentAction::Remember(epoch) => {
                 let kept = self.membership.as_ref().map_or(Ok(()), |member| member.remember(epoch));
                 return Self::mind(kept);
             }
-            Action::Renew(head, nonce) => self.post(Body::Renew(head, nonce)),
-            Action::Extend(until) => {
+            AgentAction::Renew(head, nonce) => self.post(MessageBody::Renew(head, nonce)),
+            AgentAction::Extend(until) => {
                 let extended = self.membership.as_ref().map_or(Ok(()), |member| member.extend(until));
                 return Self::mind(extended);
             }
-            Action::Spool(result) => return self.spool(&result),
+            AgentAction::Spool(result) => return self.spool(&result),
         }
         None
     }
 
-    fn prepare(&mut self, preparation: &Preparation) -> Event {
+    fn prepare(&mut self, preparation: &RunPreparation) -> AgentEvent {
         let own = match (&mut self.membership, self.agent.head()) {
             (Some(member), Some(head)) => match member.prepare(head, preparation) {
                 Ok(own) => own,
-                Err(error) => return Event::Failed(error.fault()),
+                Err(error) => return AgentEvent::Failed(error.fault()),
             },
             _ => preparation.clone(),
         };
@@ -214,19 +219,19 @@ impl<'a, E: Endpoint> Shell<'a, E> {
         if let (Ok(_), Some(member), Some(head)) = (&prepared, &mut self.membership, self.agent.head())
             && let Err(error) = member.begin(head, &own)
         {
-            return Event::Failed(error.fault());
+            return AgentEvent::Failed(error.fault());
         }
         match prepared {
             Ok((plane, ports)) => {
                 (self.plane, self.is_armed) = (Some(plane), false);
                 self.say_every = own.say_every.min(LONGEST_SILENCE);
-                Event::Prepared(ports)
+                AgentEvent::Prepared(ports)
             }
             Err(error) => self.failed(error),
         }
     }
 
-    fn arm(&mut self) -> Option<Event> {
+    fn arm(&mut self) -> Option<AgentEvent> {
         let plane = self.plane.as_mut()?;
         if !self.is_armed
             && let Err(error) = plane.arm()
@@ -235,24 +240,24 @@ impl<'a, E: Endpoint> Shell<'a, E> {
         }
         self.is_armed = true;
         if self.pulse.is_none() {
-            match Pulse::start() {
+            match ProcessPulse::start() {
                 Ok(pulse) => self.pulse = Some(pulse),
-                Err(error) => return Some(Event::Failed(error.fault())),
+                Err(error) => return Some(AgentEvent::Failed(error.fault())),
             }
         }
         if let (Some(member), Some(head)) = (&mut self.membership, self.agent.head())
             && let Err(error) = member.attempt(head)
         {
-            return Some(Event::Failed(error.fault()));
+            return Some(AgentEvent::Failed(error.fault()));
         }
-        let clock = self.membership.as_mut().and_then(Membership::clock);
+        let clock = self.membership.as_mut().and_then(NodeMembership::clock);
         if let (Some(clock), Some(head)) = (clock, self.agent.head().cloned()) {
-            self.post(Body::Clock(head, Box::new(clock)));
+            self.post(MessageBody::Clock(head, Box::new(clock)));
         }
-        Some(Event::Armed)
+        Some(AgentEvent::Armed)
     }
 
-    fn finish(&mut self, sent: &[SentTotal]) -> Option<Event> {
+    fn finish(&mut self, sent: &[SentTotal]) -> Option<AgentEvent> {
         let name = self.endpoint.name().to_string();
         let outcome = self.finished.insert(self.plane.take()?).finish(&name, sent);
         Some(match outcome {
@@ -260,17 +265,17 @@ impl<'a, E: Endpoint> Shell<'a, E> {
                 let standstills = self.pulse.take().map(|pulse| pulse.standstills());
                 let doubts = standstills.iter().flatten().filter_map(|one| one.doubt(&name, result.started));
                 result.caveats.extend(doubts.collect::<Vec<_>>());
-                Event::Finished(Arc::new(result))
+                AgentEvent::Finished(Arc::new(result))
             }
             Err(error) => self.failed(error),
         })
     }
 
-    fn spool(&mut self, result: &NodeResult) -> Option<Event> {
+    fn spool(&mut self, result: &NodeResult) -> Option<AgentEvent> {
         let spooled = self.membership.as_mut()?.spool(result);
         Some(match spooled {
-            Ok(segments) => Event::Spooled { segments },
-            Err(error) => Event::Failed(error.fault()),
+            Ok(segments) => AgentEvent::Spooled { segments },
+            Err(error) => AgentEvent::Failed(error.fault()),
         })
     }
 
@@ -280,13 +285,13 @@ impl<'a, E: Endpoint> Shell<'a, E> {
         }
         let Some(plane) = self.plane.as_mut() else { return };
         if plane.senders_done() {
-            let shut = self.membership.as_ref().is_some_and(Membership::is_shut);
+            let shut = self.membership.as_ref().is_some_and(NodeMembership::is_shut);
             let event = match plane.sent() {
-                Ok(sent) => Event::SendersDone { sent, shut },
+                Ok(sent) => AgentEvent::SendersDone { sent, shut },
                 Err(error) => self.failed(error),
             };
             self.feed(event);
-            let rested = self.membership.as_mut().map_or(Ok(()), Membership::rest);
+            let rested = self.membership.as_mut().map_or(Ok(()), NodeMembership::rest);
             self.insist(rested);
         }
     }
@@ -302,7 +307,7 @@ impl<'a, E: Endpoint> Shell<'a, E> {
                 let kept = self.membership.as_mut().map_or(Ok(()), |member| member.keep(&sample));
                 if let Some(head) = self.agent.head().cloned().filter(|_| now() >= self.say_at) {
                     self.say_at = now() + self.say_every.saturating_sub(HALF_A_SAMPLE);
-                    self.post(Body::Telemetry(head, Box::new(sample)));
+                    self.post(MessageBody::Telemetry(head, Box::new(sample)));
                 }
                 self.insist(kept);
             }
@@ -313,14 +318,14 @@ impl<'a, E: Endpoint> Shell<'a, E> {
         }
     }
 
-    fn post(&mut self, body: Body) {
+    fn post(&mut self, body: MessageBody) {
         // A controller that is gone is noticed by its silence; there is nobody to tell.
         self.endpoint.post(&NodeName::controller(), body).unwrap_or(());
     }
 
     /// What went wrong beside the data plane ends the run here, too.
-    fn mind(outcome: Result<(), Error>) -> Option<Event> {
-        outcome.err().map(|error| Event::Failed(error.fault()))
+    fn mind(outcome: Result<(), Error>) -> Option<AgentEvent> {
+        outcome.err().map(|error| AgentEvent::Failed(error.fault()))
     }
 
     fn insist(&mut self, outcome: Result<(), Error>) {
@@ -329,9 +334,9 @@ impl<'a, E: Endpoint> Shell<'a, E> {
         }
     }
 
-    fn failed(&mut self, error: EngineError) -> Event {
-        let fault: Fault = fault_of(&error);
+    fn failed(&mut self, error: EngineError) -> AgentEvent {
+        let fault: NodeFault = fault_of(&error);
         self.failure.get_or_insert(error);
-        Event::Failed(fault)
+        AgentEvent::Failed(fault)
     }
 }

@@ -163,11 +163,11 @@ pub(crate) fn sha256_of(path: &Path) -> io::Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use packetrig_store::spool::{Limits, Spool};
+    use packetrig_store::spool::{ResultSpool, SpoolLimits};
 
     fn captures(place: &Path, per_run: u64) -> CaptureDirectory {
-        let limits = Limits { bytes: 1 << 20, keep_free: 0 };
-        let spool = Spool::open(&place.join("spool"), limits, Box::new(|_| None)).unwrap();
+        let limits = SpoolLimits { bytes: 1 << 20, keep_free: 0 };
+        let spool = ResultSpool::open(&place.join("spool"), limits, Box::new(|_| None)).unwrap();
         let allowance = Arc::new(Mutex::new(spool.capture_allowance(per_run).unwrap()));
         CaptureDirectory { directory: place.join("captures"), allowance }
     }

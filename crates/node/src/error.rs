@@ -2,7 +2,7 @@
 
 use packetrig_engine::Error as EngineError;
 use packetrig_fleet::lead::NodeLead;
-use packetrig_fleet::outcome::{Blame, Fault};
+use packetrig_fleet::outcome::{FaultOwner, NodeFault};
 use packetrig_fleet::term::Identity;
 use packetrig_fleet::{NodeName, RunId, fabric};
 use packetrig_plan::PlanProblems;
@@ -24,7 +24,7 @@ pub enum Error {
     #[error("{}", fault.text)]
     Failed {
         /// What went wrong.
-        fault: Fault,
+        fault: NodeFault,
     },
     /// Bug: the fabric inside this process did not work.
     #[error(transparent)]
@@ -77,12 +77,12 @@ pub enum Error {
 
 impl Error {
     /// The same as it is told to somebody else.
-    pub fn fault(&self) -> Fault {
+    pub fn fault(&self) -> NodeFault {
         let blame = match self {
-            Self::Plan(_) | Self::NotPermitted(_) => Blame::User,
+            Self::Plan(_) | Self::NotPermitted(_) => FaultOwner::User,
             Self::Engine(error) => return fault_of(error),
             Self::Failed { fault } => return fault.clone(),
-            Self::Fabric(_) | Self::AgentDied(_) | Self::NoJournal | Self::NotLed(_) => Blame::Bug,
+            Self::Fabric(_) | Self::AgentDied(_) | Self::NoJournal | Self::NotLed(_) => FaultOwner::Bug,
             Self::NeverRan
             | Self::NodesTaken(_)
             | Self::LeadershipLost
@@ -91,14 +91,14 @@ impl Error {
             | Self::Watch(_)
             | Self::Epoch(_)
             | Self::ClockSocket(_)
-            | Self::Thread(_) => Blame::World,
+            | Self::Thread(_) => FaultOwner::World,
         };
-        Fault { blame, text: self.to_string() }
+        NodeFault { blame, text: self.to_string() }
     }
 }
 
 /// An engine error as it travels to the controller.
-pub(crate) fn fault_of(error: &EngineError) -> Fault {
+pub(crate) fn fault_of(error: &EngineError) -> NodeFault {
     let blame = match error {
         EngineError::Kernel(KernelError::Missing { .. })
         | EngineError::Guard(_)
@@ -108,9 +108,9 @@ pub(crate) fn fault_of(error: &EngineError) -> Fault {
         | EngineError::Recording { .. }
         | EngineError::NotForBackEnd { .. }
         | EngineError::CannotSteer { .. }
-        | EngineError::NoCaptureDirectory => Blame::User,
-        EngineError::Panicked(_) | EngineError::Bug(_) => Blame::Bug,
-        _ => Blame::World,
+        | EngineError::NoCaptureDirectory => FaultOwner::User,
+        EngineError::Panicked(_) | EngineError::Bug(_) => FaultOwner::Bug,
+        _ => FaultOwner::World,
     };
-    Fault { blame, text: error.to_string() }
+    NodeFault { blame, text: error.to_string() }
 }

@@ -5,34 +5,34 @@
 
 use packetrig_engine::stream::ClockShift;
 use packetrig_fleet::NodeName;
-use packetrig_fleet::message::Place;
+use packetrig_fleet::message::PortPlace;
 use packetrig_plan::{Plan, Stream};
 use packetrig_stats::clock::ClockFit;
 use packetrig_units::MonoTime;
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Foreign {
+pub(crate) struct ForeignFrames {
     own: NodeName,
     plan: Plan,
     /// What the plan becomes if a change is decided.
     newer: Option<Plan>,
-    places: Vec<Place>,
+    places: Vec<PortPlace>,
     /// By index, with the node that sends it.
     streams: Vec<(usize, NodeName)>,
     /// How the nodes' clocks compare with the controller's, as last heard.
     fits: Vec<(NodeName, ClockFit)>,
 }
 
-impl Default for Foreign {
+impl Default for ForeignFrames {
     fn default() -> Self {
         Self::of(Plan::default(), Vec::new(), NodeName::local())
     }
 }
 
-impl Foreign {
+impl ForeignFrames {
     /// What comes to `own`.
-    pub(crate) fn of(plan: Plan, places: Vec<Place>, own: NodeName) -> Self {
+    pub(crate) fn of(plan: Plan, places: Vec<PortPlace>, own: NodeName) -> Self {
         let streams = streams(&plan, &places, &own);
         Self { own, plan, newer: None, places, streams, fits: Vec::new() }
     }
@@ -73,7 +73,7 @@ impl Foreign {
 }
 
 /// Streams that come to `own` from other nodes, and from which.
-fn streams(plan: &Plan, places: &[Place], own: &NodeName) -> Vec<(usize, NodeName)> {
+fn streams(plan: &Plan, places: &[PortPlace], own: &NodeName) -> Vec<(usize, NodeName)> {
     let node_of = |port: usize| places.get(port).map(|place| &place.node);
     let comes = |(index, stream): (usize, &Stream)| {
         let sender = node_of(stream.tx).filter(|sender| *sender != own)?;
@@ -110,12 +110,12 @@ mod tests {
 
     #[test]
     fn what_is_added_has_a_shift_once_it_is_decided() {
-        let place = |node: &str| Place { node: NodeName(node.into()), interface: "eth1".into() };
+        let place = |node: &str| PortPlace { node: NodeName(node.into()), interface: "eth1".into() };
         let west = NodeName("west".into());
-        let mut foreign = Foreign::of(plan(&[("b", "a")]), vec![place("east"), place("west")], west);
+        let mut foreign = ForeignFrames::of(plan(&[("b", "a")]), vec![place("east"), place("west")], west);
         let east = ClockFit { offset_ns: 5_000, ..ClockFit::same() };
         foreign.learn(vec![(NodeName("east".into()), east)]);
-        let of = |foreign: &Foreign| {
+        let of = |foreign: &ForeignFrames| {
             let shifts = foreign.shifts(&ClockFit::same(), MonoTime::from_nanos(1));
             shifts.into_iter().map(|(stream, shift)| (stream, shift.offset_ns)).collect::<Vec<_>>()
         };

@@ -27,11 +27,11 @@ mod uplink;
 
 pub use agent::{serve, serve_fleet};
 pub use captures::{CaptureServer, OpenCaptures, SharedAllowance};
-pub use control::{OnEvent, User};
+pub use control::{OnEvent, RunUser};
 pub use error::Error;
-pub use local::{Ended, Ground, Here, RunOptions, run_local, run_on, run_to_end};
-pub use membership::{Membership, Site};
+pub use local::{EndedRun, LocalGround, RunGround, RunOptions, run_local, run_on, run_to_end};
+pub use membership::{NodeMembership, NodeSite};
 pub use open_run::OpenRun;
-pub use plane::{DataPlane, EnginePlane, Loan, Planes, Prepared};
-pub use session::{Session, Shared};
-pub use uplink::{Open, Uplink};
+pub use plane::{DataPlane, EnginePlane, MachineLoan, PlaneSource, PreparedPlane};
+pub use session::{RunSession, SharedGround};
+pub use uplink::{ResultUplink, UplinkOpener};

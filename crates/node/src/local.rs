@@ -1,16 +1,16 @@
 //! A run on one machine.
 
 use crate::agent::serve;
-use crate::control::{Crew, News, OnEvent, User, control};
+use crate::control::{OnEvent, RunCrew, RunNews, RunUser, control};
 use crate::error::Error;
 use crate::open_run::OpenRun;
-use crate::plane::{EnginePlane, Planes};
-use packetrig_fleet::agent::Agent;
-use packetrig_fleet::controller::{Controller, Event, Limits};
+use crate::plane::{EnginePlane, PlaneSource};
+use packetrig_fleet::agent::AgentMachine;
+use packetrig_fleet::controller::{ControllerEvent, ControllerMachine, RunLimits};
 use packetrig_fleet::fabric::Fabric;
-use packetrig_fleet::local::Local;
-use packetrig_fleet::message::{Head, Preparation};
-use packetrig_fleet::outcome::Outcome;
+use packetrig_fleet::local::LocalFabric;
+use packetrig_fleet::message::{MessageHead, RunPreparation};
+use packetrig_fleet::outcome::RunOutcome;
 use packetrig_fleet::report::{AcceptanceCriteria, RunFacts, RunReport, RunTimes, assemble};
 use packetrig_fleet::{NodeName, PlanHash, RunId};
 use packetrig_plan::{Plan, ReadOptions};
@@ -66,14 +66,14 @@ pub fn run_local(
     stop: &dyn Fn() -> bool,
     on_event: OnEvent<'_>,
 ) -> Result<RunReport, Error> {
-    run_on(&mut Here(EnginePlane::default()), document, options, (stop, on_event))
+    run_on(&mut LocalGround(EnginePlane::default()), document, options, (stop, on_event))
 }
 
 /// Runs `document` where `ground` is. `stop` is asked about every 20 ms whether the user wants it to end; `on_event` sees
 /// everything that happens, on the caller's thread. The report comes also when the run was stopped or is partial; an error
 /// means that it never started.
 pub fn run_on(
-    ground: &mut dyn Ground,
+    ground: &mut dyn RunGround,
     document: &str,
     options: RunOptions,
     (stop, on_event): (&dyn Fn() -> bool, OnEvent<'_>),
@@ -83,7 +83,7 @@ pub fn run_on(
 
 /// The same, with what it takes to complete the report when results are missing that may still come.
 pub fn run_to_end(
-    ground: &mut dyn Ground,
+    ground: &mut dyn RunGround,
     document: &str,
     options: RunOptions,
     (stop, on_event): (&dyn Fn() -> bool, OnEvent<'_>),
@@ -93,16 +93,16 @@ pub fn run_to_end(
     let mut wishes = || {
         let wish = !stopped && stop();
         stopped |= wish;
-        wish.then_some(Event::Stop)
+        wish.then_some(ControllerEvent::Stop)
     };
-    let user = User { wishes: &mut wishes, turn: TURN, on_event };
+    let user = RunUser { wishes: &mut wishes, turn: TURN, on_event };
     let ended = ground.execute(document, &plan, options, user)?;
     let open = OpenRun::of(&ended);
     Ok((ended.report(&plan)?, open))
 }
 
 /// Where runs take place: on this machine, or on a fleet.
-pub trait Ground: Send {
+pub trait RunGround: Send {
     /// How documents are read here.
     fn reading(&self, seed: u64) -> ReadOptions;
     /// Runs `document`, which means `plan`, to its end.
@@ -111,18 +111,18 @@ pub trait Ground: Send {
         document: &str,
         plan: &Plan,
         options: RunOptions,
-        user: User<'_>,
-    ) -> Result<Ended, Error>;
+        user: RunUser<'_>,
+    ) -> Result<EndedRun, Error>;
 }
 
 /// This machine, with ports from `P`.
 #[derive(Clone, Debug, Default)]
-pub struct Here<P = EnginePlane>(pub P);
+pub struct LocalGround<P = EnginePlane>(pub P);
 
 /// A run that is over.
 #[derive(Debug)]
-pub struct Ended {
-    pub(crate) controller: Controller,
+pub struct EndedRun {
+    pub(crate) controller: ControllerMachine,
     pub(crate) times: RunTimes,
     pub(crate) failure: Option<packetrig_engine::Error>,
     pub(crate) facts: RunFacts,
@@ -144,7 +144,7 @@ pub(crate) fn facts(document: &str, options: &RunOptions, nodes: Vec<NodeName>) 
     }
 }
 
-impl<P: Planes + Send> Ground for Here<P> {
+impl<P: PlaneSource + Send> RunGround for LocalGround<P> {
     fn reading(&self, seed: u64) -> ReadOptions {
         ReadOptions { seed, ..ReadOptions::default() }
     }
@@ -154,23 +154,23 @@ impl<P: Planes + Send> Ground for Here<P> {
         document: &str,
         plan: &Plan,
         options: RunOptions,
-        user: User<'_>,
-    ) -> Result<Ended, Error> {
+        user: RunUser<'_>,
+    ) -> Result<EndedRun, Error> {
         let planes = &mut self.0;
         planes.know(document, options.seed, plan.clone());
         let node = NodeName::local();
         let facts = facts(document, &options, vec![node.clone()]);
-        let head = Head { run: options.run.clone(), attempt: 1, epoch: 1, plan: facts.plan.clone() };
-        let limits = Limits::local(options.drain);
+        let head = MessageHead { run: options.run.clone(), attempt: 1, epoch: 1, plan: facts.plan.clone() };
+        let limits = RunLimits::local(options.drain);
         let machine =
-            Controller::new(head, preparation(document, options), std::slice::from_ref(&node), limits);
-        let fabric = Local::default();
+            ControllerMachine::new(head, preparation(document, options), std::slice::from_ref(&node), limits);
+        let fabric = LocalFabric::default();
         let mut endpoint = fabric.join(NodeName::controller())?;
         let agents = fabric.join(node.clone())?;
         let over = AtomicBool::new(false);
         let ((controller, times), failure) = scope(|scope| {
             let _leave = SetOnDrop(&over);
-            let body = || serve(agents, planes, Agent::new(PATIENCE), &over);
+            let body = || serve(agents, planes, AgentMachine::new(PATIENCE), &over);
             let agent =
                 Builder::new().name("agent".to_owned()).spawn_scoped(scope, body).map_err(Error::Thread)?;
             let mut crew = OneThread(agent);
@@ -179,7 +179,7 @@ impl<P: Planes + Send> Ground for Here<P> {
             let failure = crew.0.join().map_err(|_| Error::AgentDied(node.clone()))?;
             Ok::<_, Error>((machine?, failure))
         })?;
-        Ok(Ended { controller, times, failure, facts })
+        Ok(EndedRun { controller, times, failure, facts })
     }
 }
 
@@ -192,8 +192,8 @@ impl Drop for SetOnDrop<'_> {
     }
 }
 
-pub(crate) fn preparation(document: &str, options: RunOptions) -> Preparation {
-    Preparation {
+pub(crate) fn preparation(document: &str, options: RunOptions) -> RunPreparation {
+    RunPreparation {
         document: document.to_owned(),
         part_of: None,
         tag_key: options.tag_key,
@@ -214,13 +214,13 @@ pub(crate) fn preparation(document: &str, options: RunOptions) -> Preparation {
 /// The one agent of a run on one machine.
 struct OneThread<'scope, T>(ScopedJoinHandle<'scope, T>);
 
-impl<T> Crew for OneThread<'_, T> {
-    fn news(&mut self) -> Result<Option<News>, Error> {
+impl<T> RunCrew for OneThread<'_, T> {
+    fn news(&mut self) -> Result<Option<RunNews>, Error> {
         if self.0.is_finished() { Err(Error::AgentDied(NodeName::local())) } else { Ok(None) }
     }
 }
 
-impl Ended {
+impl EndedRun {
     /// What it takes to complete its report later, if results are missing.
     pub fn open_run(&self) -> Option<OpenRun> {
         OpenRun::of(self)
@@ -228,8 +228,8 @@ impl Ended {
 
     /// What came out of it. `plan` is what was run.
     pub fn report(self, plan: &Plan) -> Result<RunReport, Error> {
-        let outcome = self.controller.outcome().cloned().unwrap_or(Outcome::Aborted);
-        if let Outcome::Failed { fault } = outcome {
+        let outcome = self.controller.outcome().cloned().unwrap_or(RunOutcome::Aborted);
+        if let RunOutcome::Failed { fault } = outcome {
             return Err(self.failure.map_or(Error::Failed { fault }, Error::Engine));
         }
         let report = assemble(&self.facts, plan, self.controller.into_results(), outcome);

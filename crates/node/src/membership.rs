@@ -7,16 +7,18 @@
 //! Invariant: the instant until which senders may send only ever comes from a lease the controller renewed.
 
 use crate::agent::now;
-use crate::clock::Prober;
+use crate::clock::ClockProber;
 use crate::error::Error;
-use crate::foreign::Foreign;
-use crate::supervisor::Watch;
-use crate::uplink::Uplink;
+use crate::foreign::ForeignFrames;
+use crate::supervisor::SendDeadlineFile;
+use crate::uplink::ResultUplink;
 use packetrig_engine::gate::{SendGate, slept_so_far};
 use packetrig_engine::stream::ClockShift;
 use packetrig_fleet::NodeName;
-use packetrig_fleet::hello::Hello;
-use packetrig_fleet::message::{ClockServer, Command, Head, Nonce, Preparation, Step, Watermark};
+use packetrig_fleet::hello::NodeHello;
+use packetrig_fleet::message::{
+    ChangeStep, ClockServer, MessageHead, NodeCommand, Nonce, RunPreparation, StoredWatermark,
+};
 use packetrig_plan::{Plan, PlanChange, ReadOptions};
 use packetrig_stats::clock::{ClockFit, ClockRecord, FitSource};
 use packetrig_stats::result::{CountSample, NodeResult};
@@ -34,22 +36,22 @@ const INTERVAL: Nanos = Nanos::from_secs(1);
 const COMPARISON: Nanos = Nanos::from_millis(500);
 
 /// What a node is told about itself.
-pub struct Site {
+pub struct NodeSite {
     /// Its name.
     pub node: NodeName,
     /// What it says of itself, but for what changes.
-    pub describe: Box<dyn FnMut() -> Hello + Send>,
+    pub describe: Box<dyn FnMut() -> NodeHello + Send>,
     /// Compare clocks over the network even with a controller on the same machine.
     pub always_compare: bool,
     /// Where the highest epoch is kept.
     pub epoch_file: PathBuf,
     /// What the supervisor looks at.
-    pub watch: Option<Watch>,
+    pub watch: Option<SendDeadlineFile>,
     /// Where captures are written until they are collected: a directory for each run.
     pub captures: PathBuf,
 }
 
-impl std::fmt::Debug for Site {
+impl std::fmt::Debug for NodeSite {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Site").field("epoch_file", &self.epoch_file).finish_non_exhaustive()
     }
@@ -57,21 +59,21 @@ impl std::fmt::Debug for Site {
 
 /// See the module.
 #[derive(Debug)]
-pub struct Membership {
-    site: Site,
+pub struct NodeMembership {
+    site: NodeSite,
     gate: SendGate,
-    uplink: Uplink,
+    uplink: ResultUplink,
     beat_at: MonoTime,
     interval_at: MonoTime,
-    comparing: Comparing,
-    foreign: Foreign,
+    comparing: ClockComparing,
+    foreign: ForeignFrames,
     /// T as the controller says it, and as it was told to the machine.
     start: Option<(MonoTime, MonoTime)>,
     /// Something of the run at hand is in the spool.
     is_kept: bool,
-    described: Option<Hello>,
+    described: Option<NodeHello>,
     /// Of the run at hand.
-    preparation: Option<Preparation>,
+    preparation: Option<RunPreparation>,
     /// Senders may be at work: the supervisor watches them.
     is_sending: bool,
     /// For how long the machine had slept when the run was prepared: what it sleeps later is not given to its senders.
@@ -80,25 +82,25 @@ pub struct Membership {
 
 /// How this node's clock compares with the controller's.
 #[derive(Debug)]
-enum Comparing {
+enum ClockComparing {
     /// Nobody has said with whom.
     Not,
     /// It is the same clock.
     Same,
-    With(Prober, Option<ClockFit>),
+    With(ClockProber, Option<ClockFit>),
 }
 
-impl Membership {
+impl NodeMembership {
     /// Of a node that keeps its results in `uplink` and whose senders look at `gate`.
-    pub fn new(site: Site, gate: SendGate, uplink: Uplink) -> Self {
+    pub fn new(site: NodeSite, gate: SendGate, uplink: ResultUplink) -> Self {
         Self {
             site,
             gate,
             uplink,
             beat_at: MonoTime::default(),
             interval_at: MonoTime::default(),
-            comparing: Comparing::Not,
-            foreign: Foreign::default(),
+            comparing: ClockComparing::Not,
+            foreign: ForeignFrames::default(),
             start: None,
             is_kept: false,
             described: None,
@@ -109,10 +111,15 @@ impl Membership {
     }
 
     /// What it says of itself, with what only the agent knows.
-    pub(crate) fn hello(&mut self, epoch: u64, busy: Option<Head>, answers: Option<Nonce>) -> Box<Hello> {
+    pub(crate) fn hello(
+        &mut self,
+        epoch: u64,
+        busy: Option<MessageHead>,
+        answers: Option<Nonce>,
+    ) -> Box<NodeHello> {
         let (spooled, troubles) = (self.uplink.waiting(), self.uplink.troubles());
         let described = self.described.get_or_insert_with(|| (self.site.describe)()).clone();
-        Box::new(Hello { epoch, busy, spooled, troubles, answers, ..described })
+        Box::new(NodeHello { epoch, busy, spooled, troubles, answers, ..described })
     }
 
     /// Whether it is time to say that it is there. What it says is looked up anew then.
@@ -127,7 +134,11 @@ impl Membership {
 
     /// Shuts the gate for what is to be prepared here. Gives that back: every word of it that concerns files of this node is
     /// this node's own.
-    pub(crate) fn prepare(&mut self, head: &Head, preparation: &Preparation) -> Result<Preparation, Error> {
+    pub(crate) fn prepare(
+        &mut self,
+        head: &MessageHead,
+        preparation: &RunPreparation,
+    ) -> Result<RunPreparation, Error> {
         let clock = preparation.clock.as_ref().map_or(Ok(()), may_be_asked);
         let no_places = preparation.places.is_empty();
         let no_places = no_places.then(|| "the plan does not say on which node its ports are".to_owned());
@@ -139,7 +150,7 @@ impl Membership {
         self.slept = slept_so_far();
         (self.start, self.is_kept) = (None, false);
         self.rest()?;
-        Ok(Preparation {
+        Ok(RunPreparation {
             run: head.run.0.clone(),
             capture_dir: None,
             limits: Vec::new(),
@@ -149,21 +160,21 @@ impl Membership {
     }
 
     /// The owner allows it and the ports are open: begins to keep what comes of it and to compare clocks.
-    pub(crate) fn begin(&mut self, head: &Head, preparation: &Preparation) -> Result<(), Error> {
+    pub(crate) fn begin(&mut self, head: &MessageHead, preparation: &RunPreparation) -> Result<(), Error> {
         let plan = Plan::read_with(&preparation.document, reading(preparation))?;
         self.uplink.begin(head)?;
-        self.foreign = Foreign::of(plan, preparation.places.clone(), self.site.node.clone());
+        self.foreign = ForeignFrames::of(plan, preparation.places.clone(), self.site.node.clone());
         self.comparing = match &preparation.clock {
-            None => Comparing::Not,
-            Some(server) if self.is_same(server) => Comparing::Same,
-            Some(server) => Comparing::With(Prober::start(server.clone())?, None),
+            None => ClockComparing::Not,
+            Some(server) if self.is_same(server) => ClockComparing::Same,
+            Some(server) => ClockComparing::With(ClockProber::start(server.clone())?, None),
         };
         self.preparation = Some(preparation.clone());
         Ok(())
     }
 
     /// The ports serve a further attempt: what is kept is of that one from now on.
-    pub(crate) fn attempt(&mut self, head: &Head) -> Result<(), Error> {
+    pub(crate) fn attempt(&mut self, head: &MessageHead) -> Result<(), Error> {
         if self.uplink.keeps(head) {
             return Ok(());
         }
@@ -189,9 +200,9 @@ impl Membership {
     /// How the clocks compare, for the controller; waits a moment for the first series of probes.
     pub(crate) fn clock(&mut self) -> Option<ClockRecord> {
         match &mut self.comparing {
-            Comparing::Not => None,
-            Comparing::Same => Some(ClockRecord::same()),
-            Comparing::With(prober, before) => {
+            ClockComparing::Not => None,
+            ClockComparing::Same => Some(ClockRecord::same()),
+            ClockComparing::With(prober, before) => {
                 *before = prober.fit(COMPARISON);
                 before.map(|before| ClockRecord {
                     source: FitSource::InBand,
@@ -207,9 +218,9 @@ impl Membership {
     /// mean nothing.
     fn fit(&self) -> Option<ClockFit> {
         match &self.comparing {
-            Comparing::Not => None,
-            Comparing::Same => Some(ClockFit::same()),
-            Comparing::With(_, before) => *before,
+            ClockComparing::Not => None,
+            ClockComparing::Same => Some(ClockFit::same()),
+            ClockComparing::With(_, before) => *before,
         }
     }
 
@@ -228,23 +239,25 @@ impl Membership {
     }
 
     /// A command with its instants in this node's time.
-    pub(crate) fn local(&mut self, command: Command) -> Command {
+    pub(crate) fn local(&mut self, command: NodeCommand) -> NodeCommand {
         match command {
-            Command::Commit { start, guard } => Command::Commit { start: self.local_start(start), guard },
-            Command::Confirm { start } => Command::Confirm { start: self.local_start(start) },
-            Command::Step { number, step } => {
-                Command::Step { number, step: Box::new(self.local_step(*step)) }
+            NodeCommand::Commit { start, guard } => {
+                NodeCommand::Commit { start: self.local_start(start), guard }
+            }
+            NodeCommand::Confirm { start } => NodeCommand::Confirm { start: self.local_start(start) },
+            NodeCommand::Step { number, step } => {
+                NodeCommand::Step { number, step: Box::new(self.local_step(*step)) }
             }
             other => other,
         }
     }
 
-    fn local_step(&self, step: Step) -> Step {
+    fn local_step(&self, step: ChangeStep) -> ChangeStep {
         let local = |at: Option<MonoTime>| at.map(|at| self.to_local(at));
         match step {
-            Step::Announce { held, at } => Step::Announce { held, at: local(at) },
-            Step::Begin { at } => Step::Begin { at: local(at) },
-            Step::Hold(_) | Step::Undo => step,
+            ChangeStep::Announce { held, at } => ChangeStep::Announce { held, at: local(at) },
+            ChangeStep::Begin { at } => ChangeStep::Begin { at: local(at) },
+            ChangeStep::Hold(_) | ChangeStep::Undo => step,
         }
     }
 
@@ -314,15 +327,15 @@ impl Membership {
     /// Keeps the result until it is collected. Says in how many segments.
     pub(crate) fn spool(&mut self, result: &NodeResult) -> Result<u64, Error> {
         let clock = self.clock_record();
-        self.comparing = Comparing::Not;
+        self.comparing = ClockComparing::Not;
         self.uplink.finish(&NodeResult { clock, ..result.clone() })
     }
 
     fn clock_record(&mut self) -> Option<ClockRecord> {
         match &mut self.comparing {
-            Comparing::Not => None,
-            Comparing::Same => Some(ClockRecord::same()),
-            Comparing::With(prober, before) => {
+            ClockComparing::Not => None,
+            ClockComparing::Same => Some(ClockRecord::same()),
+            ClockComparing::With(prober, before) => {
                 let after = prober.last_fit(COMPARISON);
                 let before = before.or(after)?;
                 Some(ClockRecord { source: FitSource::InBand, before, after, unused: None })
@@ -332,13 +345,13 @@ impl Membership {
 
     /// The run is given up here. What was counted of it is kept, if anything was.
     pub(crate) fn leave(&mut self) -> Result<(), Error> {
-        self.comparing = Comparing::Not;
+        self.comparing = ClockComparing::Not;
         self.uplink.leave(self.is_kept)?;
         self.rest()
     }
 
     /// The controller has these.
-    pub(crate) fn stored(&mut self, mark: &Watermark) -> Result<(), Error> {
+    pub(crate) fn stored(&mut self, mark: &StoredWatermark) -> Result<(), Error> {
         if self.uplink.stored(mark)? {
             // Captures that were too large to be sent stay.
             drop(fs::remove_dir(self.site.captures.join(&mark.run.0)));
@@ -352,7 +365,7 @@ impl Membership {
     }
 }
 
-const fn reading(preparation: &Preparation) -> ReadOptions {
+const fn reading(preparation: &RunPreparation) -> ReadOptions {
     ReadOptions { seed: preparation.seed, fleet: true, part: preparation.part_of.is_some() }
 }
 

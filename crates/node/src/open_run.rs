@@ -1,11 +1,11 @@
 //! A run whose report is written and lacks results of nodes: all that it takes to write it again when they come.
 
 use crate::error::Error;
-use crate::local::Ended;
+use crate::local::EndedRun;
 use packetrig_fleet::NodeName;
-use packetrig_fleet::outcome::Outcome;
+use packetrig_fleet::outcome::RunOutcome;
 use packetrig_fleet::packed;
-use packetrig_fleet::report::{Coverage, RunFacts, RunReport, RunTimes, assemble};
+use packetrig_fleet::report::{ReportCoverage, RunFacts, RunReport, RunTimes, assemble};
 use packetrig_plan::{Plan, ReadOptions};
 use packetrig_stats::caveat::{Caveat, CaveatKind};
 use packetrig_stats::result::NodeResult;
@@ -19,7 +19,7 @@ pub struct OpenRun {
     facts: RunFacts,
     /// Results of other attempts are not this report's.
     attempt: u32,
-    outcome: Outcome,
+    outcome: RunOutcome,
     times: RunTimes,
     results: Vec<NodeResult>,
     /// When the report was written first, nanoseconds since 1970 (UTC).
@@ -30,8 +30,8 @@ pub struct OpenRun {
 
 impl OpenRun {
     /// Of a run that has ended without all results. What a steered run did is not in its plan: its report stays as it is.
-    pub(crate) fn of(ended: &Ended) -> Option<Self> {
-        let outcome = ended.controller.outcome().filter(|it| matches!(it, Outcome::Partial { .. }))?;
+    pub(crate) fn of(ended: &EndedRun) -> Option<Self> {
+        let outcome = ended.controller.outcome().filter(|it| matches!(it, RunOutcome::Partial { .. }))?;
         let results: Vec<NodeResult> = ended.controller.results().cloned().collect();
         let is_open = !ended.facts.steered && results.len() < ended.facts.nodes.len();
         is_open.then(|| Self {
@@ -47,7 +47,7 @@ impl OpenRun {
 
     /// Of a run in its first attempt that ended without any result.
     #[cfg(test)]
-    pub(crate) fn without_results(facts: RunFacts, outcome: Outcome) -> Self {
+    pub(crate) fn without_results(facts: RunFacts, outcome: RunOutcome) -> Self {
         let times = RunTimes::default();
         Self { facts, attempt: 1, outcome, times, results: Vec::new(), written_at: 0, notes: Vec::new() }
     }
@@ -79,8 +79,8 @@ impl OpenRun {
         self.coverage().is_full()
     }
 
-    const fn coverage(&self) -> Coverage {
-        Coverage { reported: self.results.len(), expected: self.facts.nodes.len() }
+    const fn coverage(&self) -> ReportCoverage {
+        ReportCoverage { reported: self.results.len(), expected: self.facts.nodes.len() }
     }
 
     /// Takes in a node's result.
@@ -110,7 +110,7 @@ impl OpenRun {
 
     /// What became of the report, in words.
     pub(crate) fn summary(&self, node: &NodeName) -> String {
-        let Coverage { reported, expected } = self.coverage();
+        let ReportCoverage { reported, expected } = self.coverage();
         format!(
             "run {}: the results of node {node} have come; its report has {reported} of {expected} nodes now",
             self.facts.run

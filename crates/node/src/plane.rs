@@ -4,7 +4,7 @@ use packetrig_engine::Error;
 use packetrig_engine::gate::SendGate;
 use packetrig_engine::rig::{OwnerPermit, RigOptions, RigSite, TestRig};
 use packetrig_engine::stream::ClockShift;
-use packetrig_fleet::message::{NodeName, Preparation, SentTotal};
+use packetrig_fleet::message::{NodeName, RunPreparation, SentTotal};
 use packetrig_plan::{HeldStream, Plan, PlanChange, PlanProblem, PlanProblems, PortLocation, ReadOptions};
 use packetrig_stats::limit::RigLimit;
 use packetrig_stats::port::{BackEnd, PortInfo};
@@ -55,29 +55,29 @@ pub trait DataPlane {
 }
 
 /// A data plane and what its ports turned out to be.
-pub type Prepared = (Box<dyn DataPlane>, Vec<PortInfo>);
+pub type PreparedPlane = (Box<dyn DataPlane>, Vec<PortInfo>);
 
 /// Where data planes come from.
-pub trait Planes {
+pub trait PlaneSource {
     /// Told what `document` was found to mean, so that it need not be read again.
     fn know(&mut self, document: &str, seed: u64, plan: Plan) {
         let _ = (document, seed, plan);
     }
     /// Opens what the preparation asks for.
-    fn prepare(&mut self, preparation: &Preparation) -> Result<Prepared, Error>;
+    fn prepare(&mut self, preparation: &RunPreparation) -> Result<PreparedPlane, Error>;
 }
 
 /// The engine's rig on this machine's interfaces.
 #[derive(Clone, Debug, Default)]
 pub struct EnginePlane {
     /// What the machine lends to a fleet; `None`: the plan is its user's own.
-    lent: Option<Loan>,
+    lent: Option<MachineLoan>,
     known: Option<(String, u64, Plan)>,
 }
 
 /// What a machine lends to a fleet, and on which terms. No message of a controller changes any of it.
 #[derive(Clone, Debug)]
-pub struct Loan {
+pub struct MachineLoan {
     /// The machine's name in the fleet.
     pub node: NodeName,
     /// Until when its ports may send.
@@ -94,7 +94,7 @@ pub struct Loan {
     pub back_end: Option<BackEnd>,
 }
 
-impl Loan {
+impl MachineLoan {
     /// Where the captures of a run are. The name of a run is the controller's: it is a name, not a path.
     pub(crate) fn captures_of(&self, run: &str) -> Result<PathBuf, Error> {
         let fits = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
@@ -106,7 +106,7 @@ impl Loan {
     }
 
     /// Where each port is, if it is here.
-    fn places(&self, preparation: &Preparation) -> Result<Vec<Option<PortLocation>>, Error> {
+    fn places(&self, preparation: &RunPreparation) -> Result<Vec<Option<PortLocation>>, Error> {
         if preparation.places.is_empty() {
             let message = "the plan does not say on which node its ports are".to_owned();
             return Err(Error::NotPermitted(vec![message]));
@@ -121,7 +121,7 @@ impl Loan {
         places.collect()
     }
 
-    fn options(&self, preparation: &Preparation) -> Result<RigOptions, Error> {
+    fn options(&self, preparation: &RunPreparation) -> Result<RigOptions, Error> {
         Ok(RigOptions {
             confirmed: self.confirmed.clone(),
             capture_dir: Some(self.captures_of(&preparation.run)?),
@@ -141,7 +141,7 @@ impl Loan {
 const LONGEST_RUN_ID: usize = 100;
 
 /// What a preparation says to a machine that is its user's own.
-fn own_options(preparation: &Preparation) -> Result<RigOptions, Error> {
+fn own_options(preparation: &RunPreparation) -> Result<RigOptions, Error> {
     if !preparation.places.is_empty() {
         return Err(Error::NotPermitted(vec!["this machine is not lent to a fleet".to_owned()]));
     }
@@ -157,7 +157,7 @@ fn own_options(preparation: &Preparation) -> Result<RigOptions, Error> {
 }
 
 /// What means the same wherever it is said.
-fn common_options(preparation: &Preparation) -> RigOptions {
+fn common_options(preparation: &RunPreparation) -> RigOptions {
     RigOptions {
         key: TagKey(preparation.tag_key),
         confirmed: BTreeSet::new(),
@@ -176,12 +176,12 @@ fn common_options(preparation: &Preparation) -> RigOptions {
 
 impl EnginePlane {
     /// Of a node of a fleet: of each plan it opens the ports that are here, if the owner allows it.
-    pub fn lent(loan: Loan) -> Self {
+    pub fn lent(loan: MachineLoan) -> Self {
         Self { lent: Some(loan), known: None }
     }
 
-    fn plan_of(&mut self, preparation: &Preparation) -> Result<Plan, Error> {
-        let Preparation { document, seed, .. } = preparation;
+    fn plan_of(&mut self, preparation: &RunPreparation) -> Result<Plan, Error> {
+        let RunPreparation { document, seed, .. } = preparation;
         let fleet = self.lent.is_some();
         match self.known.take() {
             Some((known, its_seed, plan)) if !fleet && known == *document && its_seed == *seed => Ok(plan),
@@ -193,12 +193,12 @@ impl EnginePlane {
     }
 }
 
-impl Planes for EnginePlane {
+impl PlaneSource for EnginePlane {
     fn know(&mut self, document: &str, seed: u64, plan: Plan) {
         self.known = Some((document.to_owned(), seed, plan));
     }
 
-    fn prepare(&mut self, preparation: &Preparation) -> Result<Prepared, Error> {
+    fn prepare(&mut self, preparation: &RunPreparation) -> Result<PreparedPlane, Error> {
         let options = match &self.lent {
             Some(loan) => loan.options(preparation)?,
             None => own_options(preparation)?,

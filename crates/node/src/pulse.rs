@@ -21,12 +21,12 @@ const MOST: usize = 100;
 
 /// A time during which the process did not run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Standstill {
+pub(crate) struct ProcessStandstill {
     pub(crate) from: MonoTime,
     pub(crate) length: Nanos,
 }
 
-impl Standstill {
+impl ProcessStandstill {
     /// What it means for what a node has counted from T on.
     ///
     /// What was over by then did no harm.
@@ -52,15 +52,15 @@ fn seconds(time: Nanos) -> f64 {
 
 /// See the module. It ends when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Pulse {
-    found: Arc<Mutex<Vec<Standstill>>>,
+pub(crate) struct ProcessPulse {
+    found: Arc<Mutex<Vec<ProcessStandstill>>>,
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Pulse {
+impl ProcessPulse {
     pub(crate) fn start() -> Result<Self, Error> {
-        let (found, over) = (Arc::<Mutex<Vec<Standstill>>>::default(), Arc::<AtomicBool>::default());
+        let (found, over) = (Arc::<Mutex<Vec<ProcessStandstill>>>::default(), Arc::<AtomicBool>::default());
         let watched = (Arc::clone(&found), Arc::clone(&over));
         let body = move || watch(&watched.0, &watched.1);
         let thread = Builder::new().name("pulse".to_owned()).spawn(body).map_err(Error::Thread)?;
@@ -68,12 +68,12 @@ impl Pulse {
     }
 
     /// When it did not run since it was started.
-    pub(crate) fn standstills(&self) -> Vec<Standstill> {
+    pub(crate) fn standstills(&self) -> Vec<ProcessStandstill> {
         self.found.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-impl Drop for Pulse {
+impl Drop for ProcessPulse {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
@@ -83,7 +83,7 @@ impl Drop for Pulse {
     }
 }
 
-fn watch(found: &Mutex<Vec<Standstill>>, over: &AtomicBool) {
+fn watch(found: &Mutex<Vec<ProcessStandstill>>, over: &AtomicBool) {
     while !over.load(Ordering::Acquire) {
         let from = now();
         clock::sleep_until_ns((from + BEAT).as_nanos());
@@ -91,7 +91,7 @@ fn watch(found: &Mutex<Vec<Standstill>>, over: &AtomicBool) {
         if length > BEAT + LATE {
             let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
             if found.len() < MOST {
-                found.push(Standstill { from, length });
+                found.push(ProcessStandstill { from, length });
             }
         }
     }
@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn only_what_happened_after_the_start_is_doubted() {
         let at = |ms: u64| MonoTime::from_nanos(ms * 1_000_000);
-        let still = |from, length| Standstill { from: at(from), length: Nanos::from_millis(length) };
+        let still = |from, length| ProcessStandstill { from: at(from), length: Nanos::from_millis(length) };
         assert_eq!(still(1000, 5000).doubt("r1", at(6000)), None);
         let doubt = still(1000, 5000).doubt("r1", at(4000)).unwrap();
         assert!(doubt.text.contains("for 2.0 s, from 0.0 s after"), "{}", doubt.text);

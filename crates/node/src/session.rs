@@ -2,13 +2,13 @@
 //!
 //! Invariant: the thread is joined when the session is closed or dropped, and the ports are closed then.
 
-use crate::control::User;
+use crate::control::RunUser;
 use crate::error::Error;
-use crate::local::{Ended, Ground, RunOptions};
+use crate::local::{EndedRun, RunGround, RunOptions};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
-use packetrig_fleet::controller::Event;
+use packetrig_fleet::controller::ControllerEvent;
 use packetrig_fleet::event::{RunEvent, RunEventKind};
-use packetrig_fleet::outcome::{Blame, Fault, RunState};
+use packetrig_fleet::outcome::{FaultOwner, NodeFault, RunState};
 use packetrig_fleet::report::RunReport;
 use packetrig_plan::{Plan, PlanChange, ReadOptions};
 use packetrig_units::Nanos;
@@ -20,19 +20,19 @@ use std::thread::{Builder, JoinHandle};
 /// Longest time until a wish is heard.
 const TURN: Nanos = Nanos::from_millis(2);
 
-enum Wish {
+enum SessionWish {
     /// Answered when it is done.
-    Steer(PlanChange, Sender<Result<(), Fault>>),
+    Steer(PlanChange, Sender<Result<(), NodeFault>>),
     Close,
 }
 
 /// See the module.
-pub struct Session {
-    wishes: Sender<Wish>,
+pub struct RunSession {
+    wishes: Sender<SessionWish>,
     thread: Option<JoinHandle<Result<RunReport, Error>>>,
 }
 
-impl std::fmt::Debug for Session {
+impl std::fmt::Debug for RunSession {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Session").finish_non_exhaustive()
     }
@@ -40,9 +40,9 @@ impl std::fmt::Debug for Session {
 
 /// A ground that several sessions take place on, one after the other.
 #[derive(Debug)]
-pub struct Shared<G>(pub Arc<Mutex<G>>);
+pub struct SharedGround<G>(pub Arc<Mutex<G>>);
 
-impl<G: Ground> Ground for Shared<G> {
+impl<G: RunGround> RunGround for SharedGround<G> {
     fn reading(&self, seed: u64) -> ReadOptions {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).reading(seed)
     }
@@ -52,18 +52,18 @@ impl<G: Ground> Ground for Shared<G> {
         document: &str,
         plan: &Plan,
         options: RunOptions,
-        user: User<'_>,
-    ) -> Result<Ended, Error> {
+        user: RunUser<'_>,
+    ) -> Result<EndedRun, Error> {
         // A session that panicked has left the ground as it is between two runs, or lost it.
         self.0.lock().unwrap_or_else(PoisonError::into_inner).execute(document, plan, options, user)
     }
 }
 
-impl Session {
+impl RunSession {
     /// Opens the ports of `document`, which means `plan`, and begins to receive. Returns when streams can be started, or with the reason why they never
     /// will. `on_event` sees everything that happens, on the session's thread.
     pub fn open(
-        mut ground: impl Ground + 'static,
+        mut ground: impl RunGround + 'static,
         document: String,
         plan: Plan,
         options: RunOptions,
@@ -80,7 +80,7 @@ impl Session {
                 }
             };
             let reading = ground.reading(options.seed);
-            Desk::new(plan, reading, inbox).serve(&mut ground, &document, options, &mut note)
+            SessionDesk::new(plan, reading, inbox).serve(&mut ground, &document, options, &mut note)
         };
         let thread = Builder::new().name("session".to_owned()).spawn(body).map_err(Error::Thread)?;
         let mut session = Self { wishes, thread: Some(thread) };
@@ -92,10 +92,10 @@ impl Session {
     }
 
     /// Changes something; returns when it is done, or could not be and nothing was changed.
-    pub fn steer(&self, steer: PlanChange) -> Result<(), Fault> {
-        let over = || Fault { blame: Blame::World, text: "the run has ended".to_owned() };
+    pub fn steer(&self, steer: PlanChange) -> Result<(), NodeFault> {
+        let over = || NodeFault { blame: FaultOwner::World, text: "the run has ended".to_owned() };
         let (reply, answer) = bounded(1);
-        self.wishes.send(Wish::Steer(steer, reply)).map_err(|_| over())?;
+        self.wishes.send(SessionWish::Steer(steer, reply)).map_err(|_| over())?;
         answer.recv().map_err(|_| over())?
     }
 
@@ -111,16 +111,16 @@ impl Session {
 
     fn join(&mut self) -> Result<RunReport, Error> {
         // One that has ended needs not be told.
-        self.wishes.send(Wish::Close).unwrap_or(());
+        self.wishes.send(SessionWish::Close).unwrap_or(());
         let thread = self.thread.take().ok_or(Error::NeverRan)?;
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 }
 
-impl Drop for Session {
+impl Drop for RunSession {
     fn drop(&mut self) {
         if let Some(thread) = self.thread.take() {
-            self.wishes.send(Wish::Close).unwrap_or(());
+            self.wishes.send(SessionWish::Close).unwrap_or(());
             // Whoever drops a session without closing it does not want its report.
             drop(thread.join());
         }
@@ -128,25 +128,25 @@ impl Drop for Session {
 }
 
 /// A change under way: what it will have done to the plan, and who waits for it.
-type Pending = (Option<String>, Sender<Result<(), Fault>>);
+type PendingChange = (Option<String>, Sender<Result<(), NodeFault>>);
 
 /// Between the session's user and the run's loop.
-struct Desk {
+struct SessionDesk {
     plan: RefCell<Plan>,
     reading: ReadOptions,
-    inbox: Receiver<Wish>,
+    inbox: Receiver<SessionWish>,
     /// In the order in which they were asked for, which is the order of the answers.
-    pending: RefCell<VecDeque<Pending>>,
+    pending: RefCell<VecDeque<PendingChange>>,
 }
 
-impl Desk {
-    fn new(plan: Plan, reading: ReadOptions, inbox: Receiver<Wish>) -> Self {
+impl SessionDesk {
+    fn new(plan: Plan, reading: ReadOptions, inbox: Receiver<SessionWish>) -> Self {
         Self { plan: RefCell::new(plan), reading, inbox, pending: RefCell::default() }
     }
 
     fn serve(
         &self,
-        ground: &mut dyn Ground,
+        ground: &mut dyn RunGround,
         document: &str,
         options: RunOptions,
         note: &mut dyn FnMut(&RunEvent),
@@ -158,25 +158,25 @@ impl Desk {
             }
         };
         let mut wishes = || self.wish();
-        let user = User { wishes: &mut wishes, turn: TURN, on_event: &mut on_event };
+        let user = RunUser { wishes: &mut wishes, turn: TURN, on_event: &mut on_event };
         let plan = self.plan.borrow().clone();
         let ended = ground.execute(document, &plan, options, user)?;
         ended.report(&self.plan.borrow())
     }
 
-    fn wish(&self) -> Option<Event> {
+    fn wish(&self) -> Option<ControllerEvent> {
         match self.inbox.try_recv().ok()? {
-            Wish::Close => Some(Event::Stop),
-            Wish::Steer(steer, reply) => {
+            SessionWish::Close => Some(ControllerEvent::Stop),
+            SessionWish::Steer(steer, reply) => {
                 let document =
                     if let PlanChange::Replan(document) = &steer { Some(document.clone()) } else { None };
                 self.pending.borrow_mut().push_back((document, reply));
-                Some(Event::Steer(steer))
+                Some(ControllerEvent::Steer(steer))
             }
         }
     }
 
-    fn answer(&self, outcome: &Result<(), Fault>) {
+    fn answer(&self, outcome: &Result<(), NodeFault>) {
         let Some((document, reply)) = self.pending.borrow_mut().pop_front() else { return };
         let newer = document.filter(|_| outcome.is_ok());
         let newer = newer.and_then(|text| Plan::read_with(&text, self.reading).ok());

@@ -24,9 +24,9 @@ const PAUSE: Duration = Duration::from_millis(500);
 
 /// The instant by which the worker must not send any more; nanoseconds of CLOCK_BOOTTIME, 0 while it sends nothing.
 #[derive(Debug)]
-pub struct Watch(File);
+pub struct SendDeadlineFile(File);
 
-impl Watch {
+impl SendDeadlineFile {
     /// Opens the file, makes it if it is not there.
     pub fn open(path: &Path) -> io::Result<Self> {
         private_files::open_or_create(path).map(Self)
@@ -51,7 +51,7 @@ impl Watch {
 
 /// How a supervision ended.
 #[derive(Debug)]
-pub enum Ended {
+pub enum SupervisionEnd {
     /// The worker ended for good, so.
     Worker(ExitStatus),
     /// The user wanted it.
@@ -61,11 +61,11 @@ pub enum Ended {
 /// Keeps a worker at work until `stop` says so or it ends with success or with a fault of its user. `start` makes the
 /// command; `told` hears what happens.
 pub fn supervise(
-    watch: &Watch,
+    watch: &SendDeadlineFile,
     start: &mut dyn FnMut() -> Command,
     stop: &dyn Fn() -> bool,
     told: &mut dyn FnMut(String),
-) -> io::Result<Ended> {
+) -> io::Result<SupervisionEnd> {
     loop {
         watch.set(0)?;
         let mut child = start().spawn()?;
@@ -74,18 +74,18 @@ pub fn supervise(
             None => std::thread::sleep(PAUSE),
         }
         if stop() {
-            return Ok(Ended::Told);
+            return Ok(SupervisionEnd::Told);
         }
     }
 }
 
 /// Until the worker has ended; `None` if it shall be started again.
 fn attend(
-    watch: &Watch,
+    watch: &SendDeadlineFile,
     child: &mut Child,
     stop: &dyn Fn() -> bool,
     told: &mut dyn FnMut(String),
-) -> io::Result<Option<Ended>> {
+) -> io::Result<Option<SupervisionEnd>> {
     let (mut asked, mut killed) = (false, false);
     loop {
         if let Some(status) = child.try_wait()? {
@@ -104,13 +104,13 @@ fn attend(
     }
 }
 
-fn outcome(status: ExitStatus, asked: bool, told: &mut dyn FnMut(String)) -> Option<Ended> {
+fn outcome(status: ExitStatus, asked: bool, told: &mut dyn FnMut(String)) -> Option<SupervisionEnd> {
     if asked {
-        return Some(Ended::Told);
+        return Some(SupervisionEnd::Told);
     }
     // What a user has to put right does not get better by trying again; a kill or a panic does.
     if status.code().is_some_and(|code| code != 70 && code != 101) {
-        return Some(Ended::Worker(status));
+        return Some(SupervisionEnd::Worker(status));
     }
     told(format!("the agent ended ({status}) and is started again"));
     None
@@ -127,9 +127,9 @@ mod tests {
         command
     }
 
-    fn watch() -> (tempfile::TempDir, Watch) {
+    fn watch() -> (tempfile::TempDir, SendDeadlineFile) {
         let place = tempfile::tempdir().unwrap();
-        let watch = Watch::open(&place.path().join("watch")).unwrap();
+        let watch = SendDeadlineFile::open(&place.path().join("watch")).unwrap();
         (place, watch)
     }
 
@@ -137,7 +137,7 @@ mod tests {
     fn a_worker_that_ends_with_success_is_not_started_again() {
         let (_place, watch) = watch();
         let ended = supervise(&watch, &mut || sh("exit 0"), &|| false, &mut |_| ()).unwrap();
-        assert!(matches!(ended, Ended::Worker(status) if status.success()));
+        assert!(matches!(ended, SupervisionEnd::Worker(status) if status.success()));
     }
 
     #[test]
@@ -162,7 +162,7 @@ mod tests {
             if starts.get() > 1 {
                 return sh("exit 0");
             }
-            Watch::open(&place.path().join("watch")).unwrap().set(1).unwrap();
+            SendDeadlineFile::open(&place.path().join("watch")).unwrap().set(1).unwrap();
             sh("sleep 60")
         };
         supervise(&watch, &mut start, &|| false, &mut |text| said.push(text)).unwrap();
@@ -181,7 +181,7 @@ mod tests {
         };
         assert!(matches!(
             supervise(&watch, &mut || sh("sleep 60"), &stop, &mut |_| ()).unwrap(),
-            Ended::Told
+            SupervisionEnd::Told
         ));
     }
 }

@@ -1,13 +1,15 @@
 //! The whole life of a run on a data plane without frames.
 
-use crate::{DataPlane, Error, Here, Planes, Prepared, RunOptions, Session, run_on, serve};
+use crate::{
+    DataPlane, Error, LocalGround, PlaneSource, PreparedPlane, RunOptions, RunSession, run_on, serve,
+};
 use packetrig_engine::Error as EngineError;
-use packetrig_fleet::agent::Agent;
+use packetrig_fleet::agent::AgentMachine;
 use packetrig_fleet::event::{RunEvent, RunEventKind};
 use packetrig_fleet::fabric::{Endpoint, Fabric};
-use packetrig_fleet::local::Local;
-use packetrig_fleet::message::{Body, Command, Head, Preparation, Reply, SentTotal};
-use packetrig_fleet::outcome::{Outcome, RunState};
+use packetrig_fleet::local::LocalFabric;
+use packetrig_fleet::message::{MessageBody, MessageHead, NodeCommand, NodeReply, RunPreparation, SentTotal};
+use packetrig_fleet::outcome::{RunOutcome, RunState};
 use packetrig_fleet::report::{AcceptanceCriteria, RunReport};
 use packetrig_fleet::{NodeName, PlanHash, RunId};
 use packetrig_plan::{HeldStream, Plan, PlanChange, ReadOptions};
@@ -33,39 +35,39 @@ flows:
 ";
 
 /// What was asked of the data plane, in order.
-type Log = Arc<Mutex<Vec<&'static str>>>;
+type PlaneLog = Arc<Mutex<Vec<&'static str>>>;
 
 /// Sends until stopped, or is done at once.
 #[derive(Clone, Default)]
-struct Fake {
-    log: Log,
+struct FakePlane {
+    log: PlaneLog,
     endless: bool,
     fails_at: &'static str,
     stopped: Arc<AtomicBool>,
 }
 
 /// A fake that was prepared.
-struct Open {
-    fake: Fake,
+struct OpenFake {
+    fake: FakePlane,
     start: MonoTime,
 }
 
-impl Fake {
+impl FakePlane {
     fn note(&self, what: &'static str) -> Result<(), EngineError> {
         self.log.lock().unwrap().push(what);
         if self.fails_at == what { Err(EngineError::Bug("made to fail")) } else { Ok(()) }
     }
 }
 
-impl Planes for Fake {
-    fn prepare(&mut self, preparation: &Preparation) -> Result<Prepared, EngineError> {
+impl PlaneSource for FakePlane {
+    fn prepare(&mut self, preparation: &RunPreparation) -> Result<PreparedPlane, EngineError> {
         assert_eq!((preparation.tag_key, preparation.seed), (77, 5));
         self.note("prepare")?;
-        Ok((Box::new(Open { fake: self.clone(), start: MonoTime::default() }), vec![]))
+        Ok((Box::new(OpenFake { fake: self.clone(), start: MonoTime::default() }), vec![]))
     }
 }
 
-impl DataPlane for Open {
+impl DataPlane for OpenFake {
     fn arm(&mut self) -> Result<(), EngineError> {
         self.fake.note("arm")
     }
@@ -115,7 +117,7 @@ impl DataPlane for Open {
     }
 }
 
-impl Drop for Open {
+impl Drop for OpenFake {
     fn drop(&mut self) {
         self.fake.note("closed").unwrap();
     }
@@ -167,10 +169,14 @@ fn options() -> RunOptions {
     }
 }
 
-fn run(fake: &mut Fake, stop: &dyn Fn() -> bool) -> (Result<RunReport, Error>, Vec<RunEvent>) {
+fn run(fake: &mut FakePlane, stop: &dyn Fn() -> bool) -> (Result<RunReport, Error>, Vec<RunEvent>) {
     let mut events = vec![];
-    let report =
-        run_on(&mut Here(fake.clone()), DOCUMENT, options(), (stop, &mut |event| events.push(event.clone())));
+    let report = run_on(
+        &mut LocalGround(fake.clone()),
+        DOCUMENT,
+        options(),
+        (stop, &mut |event| events.push(event.clone())),
+    );
     (report, events)
 }
 
@@ -183,10 +189,10 @@ fn states(events: &[RunEvent]) -> Vec<RunState> {
 
 #[test]
 fn a_run_goes_through_the_machines_and_gives_a_report() {
-    let mut fake = Fake::default();
+    let mut fake = FakePlane::default();
     let (report, events) = run(&mut fake, &|| false);
     let report = report.unwrap();
-    assert_eq!(report.outcome, Outcome::Complete { stopped: false });
+    assert_eq!(report.outcome, RunOutcome::Complete { stopped: false });
     assert_eq!(report.streams[0].loss.unwrap().lost, 0);
     assert_eq!(*fake.log.lock().unwrap(), ["prepare", "arm", "start", "finish", "closed"]);
     assert_eq!(states(&events).first(), Some(&RunState::Preparing));
@@ -196,22 +202,22 @@ fn a_run_goes_through_the_machines_and_gives_a_report() {
 
 #[test]
 fn the_users_stop_ends_an_endless_run_with_its_results() {
-    let fake = Fake { endless: true, ..Fake::default() };
+    let fake = FakePlane { endless: true, ..FakePlane::default() };
     let sampled = AtomicBool::new(false);
     let mut note = |event: &RunEvent| {
         sampled.fetch_or(matches!(event.kind, RunEventKind::Counters { .. }), Ordering::Relaxed);
     };
     let stop = || sampled.load(Ordering::Relaxed);
-    let report = run_on(&mut Here(fake.clone()), DOCUMENT, options(), (&stop, &mut note)).unwrap();
-    assert_eq!(report.outcome, Outcome::Complete { stopped: true });
+    let report = run_on(&mut LocalGround(fake.clone()), DOCUMENT, options(), (&stop, &mut note)).unwrap();
+    assert_eq!(report.outcome, RunOutcome::Complete { stopped: true });
     assert_eq!(*fake.log.lock().unwrap(), ["prepare", "arm", "start", "stop", "finish", "closed"]);
 }
 
 #[test]
 fn a_stop_before_the_start_sends_nothing() {
-    let mut fake = Fake::default();
+    let mut fake = FakePlane::default();
     let (report, events) = run(&mut fake, &|| true);
-    assert_eq!(report.unwrap().outcome, Outcome::Aborted);
+    assert_eq!(report.unwrap().outcome, RunOutcome::Aborted);
     assert!(!fake.log.lock().unwrap().contains(&"start"));
     assert_eq!(states(&events).last(), Some(&RunState::Aborted));
 }
@@ -219,7 +225,7 @@ fn a_stop_before_the_start_sends_nothing() {
 #[test]
 fn what_the_data_plane_refuses_comes_back_as_its_own_error() {
     for step in ["prepare", "arm"] {
-        let mut fake = Fake { fails_at: step, ..Fake::default() };
+        let mut fake = FakePlane { fails_at: step, ..FakePlane::default() };
         let (report, events) = run(&mut fake, &|| false);
         assert!(matches!(report, Err(Error::Engine(EngineError::Bug("made to fail")))), "{report:?}");
         assert_eq!(states(&events).last(), Some(&RunState::Failed));
@@ -228,9 +234,9 @@ fn what_the_data_plane_refuses_comes_back_as_its_own_error() {
 
 #[test]
 fn a_worker_that_dies_while_sending_makes_the_run_partial() {
-    let mut fake = Fake { endless: true, fails_at: "sample", ..Fake::default() };
+    let mut fake = FakePlane { endless: true, fails_at: "sample", ..FakePlane::default() };
     let report = run(&mut fake, &|| false).0.unwrap();
-    let Outcome::Partial { reasons, .. } = &report.outcome else { panic!("{:?}", report.outcome) };
+    let RunOutcome::Partial { reasons, .. } = &report.outcome else { panic!("{:?}", report.outcome) };
     assert!(reasons[0].contains("worker `tx` panicked"), "{reasons:?}");
     assert_eq!(report.streams[0].loss, None, "missing is not zero");
     assert!(fake.log.lock().unwrap().contains(&"closed"));
@@ -238,27 +244,28 @@ fn a_worker_that_dies_while_sending_makes_the_run_partial() {
 
 #[test]
 fn a_further_attempt_takes_ports_that_are_armed_as_they_are() {
-    let (fabric, fake, over) = (Local::default(), Fake::default(), AtomicBool::new(false));
+    let (fabric, fake, over) = (LocalFabric::default(), FakePlane::default(), AtomicBool::new(false));
     let mut controller = fabric.join(NodeName::controller()).unwrap();
     let endpoint = fabric.join(NodeName::local()).unwrap();
     let preparation =
-        Preparation { document: DOCUMENT.into(), tag_key: 77, seed: 5, ..Preparation::default() };
+        RunPreparation { document: DOCUMENT.into(), tag_key: 77, seed: 5, ..RunPreparation::default() };
     std::thread::scope(|scope| {
         let mut planes = fake.clone();
         let over = &over;
-        scope.spawn(move || serve(endpoint, &mut planes, Agent::new(Nanos::from_secs(60)), over));
+        scope.spawn(move || serve(endpoint, &mut planes, AgentMachine::new(Nanos::from_secs(60)), over));
         let mut say = |attempt, command| {
-            let head = Head { run: RunId("r".into()), attempt, epoch: 1, plan: PlanHash::of(DOCUMENT) };
-            controller.post(&NodeName::local(), Body::Command(head, command)).unwrap();
+            let head =
+                MessageHead { run: RunId("r".into()), attempt, epoch: 1, plan: PlanHash::of(DOCUMENT) };
+            controller.post(&NodeName::local(), MessageBody::Command(head, command)).unwrap();
             let letter = controller.receive(Nanos::from_secs(30)).map(|letter| letter.body);
-            let Some(Body::Reply(head, reply)) = letter else { panic!("{letter:?}") };
+            let Some(MessageBody::Reply(head, reply)) = letter else { panic!("{letter:?}") };
             assert_eq!(head.attempt, attempt);
             reply
         };
         for attempt in [1, 2] {
-            let prepared = say(attempt, Command::Prepare(Box::new(preparation.clone())));
-            assert!(matches!(prepared, Reply::Prepared { .. }), "{prepared:?}");
-            assert_eq!(say(attempt, Command::Arm), Reply::Armed);
+            let prepared = say(attempt, NodeCommand::Prepare(Box::new(preparation.clone())));
+            assert!(matches!(prepared, NodeReply::Prepared { .. }), "{prepared:?}");
+            assert_eq!(say(attempt, NodeCommand::Arm), NodeReply::Armed);
         }
         over.store(true, Ordering::Release);
     });
@@ -267,24 +274,24 @@ fn a_further_attempt_takes_ports_that_are_armed_as_they_are() {
 
 #[test]
 fn an_agent_that_panics_is_an_error_and_not_a_hang() {
-    struct Bomb;
-    impl Planes for Bomb {
-        fn prepare(&mut self, _: &Preparation) -> Result<Prepared, EngineError> {
+    struct PanickingPlane;
+    impl PlaneSource for PanickingPlane {
+        fn prepare(&mut self, _: &RunPreparation) -> Result<PreparedPlane, EngineError> {
             panic!("on purpose")
         }
     }
-    let result = run_on(&mut Here(Bomb), DOCUMENT, options(), (&|| false, &mut |_| ()));
+    let result = run_on(&mut LocalGround(PanickingPlane), DOCUMENT, options(), (&|| false, &mut |_| ()));
     assert!(matches!(result, Err(Error::AgentDied(_))), "{result:?}");
 }
 
 #[test]
 fn a_reader_that_panics_still_closes_the_ports() {
-    let fake = Fake { endless: true, ..Fake::default() };
+    let fake = FakePlane { endless: true, ..FakePlane::default() };
     let log = Arc::clone(&fake.log);
     let panicked = std::panic::catch_unwind(move || {
         let mut note =
             |event: &RunEvent| assert!(!matches!(event.kind, RunEventKind::Counters { .. }), "on purpose");
-        run_on(&mut Here(fake.clone()), DOCUMENT, options(), (&|| false, &mut note)).map(drop)
+        run_on(&mut LocalGround(fake.clone()), DOCUMENT, options(), (&|| false, &mut note)).map(drop)
     });
     assert!(panicked.is_err());
     assert_eq!(log.lock().unwrap().last(), Some(&"closed"));
@@ -292,8 +299,8 @@ fn a_reader_that_panics_still_closes_the_ports() {
 
 #[test]
 fn a_document_that_is_no_plan_opens_nothing() {
-    let fake = Fake::default();
-    let result = run_on(&mut Here(fake.clone()), "ports: 5", options(), (&|| false, &mut |_| ()));
+    let fake = FakePlane::default();
+    let result = run_on(&mut LocalGround(fake.clone()), "ports: 5", options(), (&|| false, &mut |_| ()));
     assert!(matches!(result, Err(Error::Plan(_))));
     assert!(fake.log.lock().unwrap().is_empty());
 }
@@ -304,21 +311,21 @@ fn plan() -> Plan {
 
 #[test]
 fn a_session_is_steered_and_closed_with_its_report() {
-    let fake = Fake { endless: true, ..Fake::default() };
+    let fake = FakePlane { endless: true, ..FakePlane::default() };
     let log = Arc::clone(&fake.log);
-    let session = Session::open(Here(fake), DOCUMENT.into(), plan(), options(), |_| {}).unwrap();
+    let session = RunSession::open(LocalGround(fake), DOCUMENT.into(), plan(), options(), |_| {}).unwrap();
     assert_eq!(session.steer(PlanChange::Start(vec![0])), Ok(()));
     assert_eq!(session.steer(PlanChange::Stop(vec![0])), Ok(()));
     let report = session.close().unwrap();
-    assert_eq!(report.outcome, Outcome::Complete { stopped: false });
+    assert_eq!(report.outcome, RunOutcome::Complete { stopped: false });
     let done = ["prepare", "arm", "start", "steer: start", "steer: stop", "stop", "finish", "closed"];
     assert_eq!(*log.lock().unwrap(), done);
 }
 
 #[test]
 fn a_change_that_fails_says_why_and_the_session_goes_on() {
-    let fake = Fake { endless: true, fails_at: "steer: start", ..Fake::default() };
-    let session = Session::open(Here(fake), DOCUMENT.into(), plan(), options(), |_| {}).unwrap();
+    let fake = FakePlane { endless: true, fails_at: "steer: start", ..FakePlane::default() };
+    let session = RunSession::open(LocalGround(fake), DOCUMENT.into(), plan(), options(), |_| {}).unwrap();
     assert_eq!(session.steer(PlanChange::Start(vec![0])).unwrap_err().text, "made to fail");
     assert_eq!(session.steer(PlanChange::Stop(vec![0])), Ok(()));
     assert!(!session.has_ended());
@@ -327,15 +334,15 @@ fn a_change_that_fails_says_why_and_the_session_goes_on() {
 
 #[test]
 fn a_session_that_cannot_be_opened_says_why() {
-    let fake = Fake { fails_at: "prepare", ..Fake::default() };
-    let opened = Session::open(Here(fake), DOCUMENT.into(), plan(), options(), |_| {});
+    let fake = FakePlane { fails_at: "prepare", ..FakePlane::default() };
+    let opened = RunSession::open(LocalGround(fake), DOCUMENT.into(), plan(), options(), |_| {});
     assert!(matches!(opened, Err(Error::Engine(EngineError::Bug("made to fail")))), "{opened:?}");
 }
 
 #[test]
 fn a_session_that_is_dropped_closes_its_ports() {
-    let fake = Fake { endless: true, ..Fake::default() };
+    let fake = FakePlane { endless: true, ..FakePlane::default() };
     let log = Arc::clone(&fake.log);
-    drop(Session::open(Here(fake), DOCUMENT.into(), plan(), options(), |_| {}).unwrap());
+    drop(RunSession::open(LocalGround(fake), DOCUMENT.into(), plan(), options(), |_| {}).unwrap());
     assert_eq!(log.lock().unwrap().last(), Some(&"closed"));
 }

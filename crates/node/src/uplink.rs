@@ -9,11 +9,11 @@
 use crate::agent::now;
 use crate::captures::SharedAllowance;
 use crate::error::Error;
-use packetrig_fleet::fabric::{self, Outgoing, SegmentId};
-use packetrig_fleet::message::{Head, Watermark};
+use packetrig_fleet::fabric::{self, ResultOutlet, SegmentId};
+use packetrig_fleet::message::{MessageHead, StoredWatermark};
 use packetrig_fleet::{NodeName, RunId};
 use packetrig_stats::result::{CountSample, NodeResult};
-use packetrig_store::spool::{self, Journal, Pending, Spool};
+use packetrig_store::spool::{self, NodeJournal, PendingSegment, ResultSpool};
 use packetrig_units::{MonoTime, Nanos};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -28,26 +28,26 @@ const AGAIN: Nanos = Nanos::from_secs(10);
 const MOST: usize = 64;
 
 /// Opens the way out; asked again when it is lost.
-pub type Open = Box<dyn FnMut() -> Result<Box<dyn Outgoing>, fabric::Error> + Send>;
+pub type UplinkOpener = Box<dyn FnMut() -> Result<Box<dyn ResultOutlet>, fabric::Error> + Send>;
 
 /// See the module.
 #[derive(Debug)]
-pub struct Uplink {
-    spool: Spool,
-    journal: Option<(RunId, u32, Journal)>,
+pub struct ResultUplink {
+    spool: ResultSpool,
+    journal: Option<(RunId, u32, NodeJournal)>,
     captures: SharedAllowance,
-    shared: Arc<Shared>,
+    shared: Arc<UplinkShared>,
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
-    state: Mutex<State>,
+struct UplinkShared {
+    state: Mutex<UplinkState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct UplinkState {
     over: bool,
     /// Something new is in the spool.
     fresh: bool,
@@ -59,20 +59,25 @@ struct State {
     remarks: Vec<String>,
 }
 
-impl Shared {
-    fn own(&self) -> MutexGuard<'_, State> {
+impl UplinkShared {
+    fn own(&self) -> MutexGuard<'_, UplinkState> {
         // Whole between any two statements.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Uplink {
+impl ResultUplink {
     /// Begins to hand over what waits in `spool`, as segments of `node`. Of the captures of a run, all files and all attempts
     /// together, no more than `capture_room` bytes leave it.
-    pub fn start(spool: Spool, node: NodeName, capture_room: u64, open: Open) -> Result<Self, Error> {
+    pub fn start(
+        spool: ResultSpool,
+        node: NodeName,
+        capture_room: u64,
+        open: UplinkOpener,
+    ) -> Result<Self, Error> {
         let captures = Arc::new(Mutex::new(spool.capture_allowance(capture_room)?));
-        let shared = Arc::new(Shared::default());
-        let carrier = Carrier {
+        let shared = Arc::new(UplinkShared::default());
+        let carrier = UplinkThread {
             spool: spool.clone(),
             node,
             shared: Arc::clone(&shared),
@@ -92,7 +97,7 @@ impl Uplink {
 
     /// A run begins; what it comes to is kept from now on. A later attempt that nothing was sent in takes the place of an
     /// earlier one.
-    pub(crate) fn begin(&mut self, head: &Head) -> Result<(), Error> {
+    pub(crate) fn begin(&mut self, head: &MessageHead) -> Result<(), Error> {
         if let Some((.., journal)) = self.journal.take() {
             journal.discard()?;
         }
@@ -104,7 +109,7 @@ impl Uplink {
     }
 
     /// Whether what is kept now is of this attempt.
-    pub(crate) fn keeps(&self, head: &Head) -> bool {
+    pub(crate) fn keeps(&self, head: &MessageHead) -> bool {
         self.journal.as_ref().is_some_and(|(run, attempt, _)| *run == head.run && *attempt == head.attempt)
     }
 
@@ -160,7 +165,7 @@ impl Uplink {
     }
 
     /// The controller has these. Says whether that is all of the run.
-    pub(crate) fn stored(&mut self, mark: &Watermark) -> Result<bool, Error> {
+    pub(crate) fn stored(&mut self, mark: &StoredWatermark) -> Result<bool, Error> {
         self.spool.release(&mark.run, mark.attempt, mark.below)?;
         Ok(self.spool.finished(&mark.run, mark.attempt).is_some_and(|all| all <= mark.below))
     }
@@ -188,7 +193,7 @@ impl Uplink {
 }
 
 fn keep_capture(
-    journal: &mut Journal,
+    journal: &mut NodeJournal,
     path: &Path,
     (run, allowance): (&RunId, &SharedAllowance),
 ) -> Result<(), String> {
@@ -200,7 +205,7 @@ fn keep_capture(
     journal.capture(&name, path).map(drop).map_err(|error| error.to_string())
 }
 
-impl Drop for Uplink {
+impl Drop for ResultUplink {
     fn drop(&mut self) {
         self.shared.own().over = true;
         self.shared.changed.notify_all();
@@ -212,24 +217,24 @@ impl Drop for Uplink {
 }
 
 /// The thread.
-struct Carrier {
-    spool: Spool,
+struct UplinkThread {
+    spool: ResultSpool,
     node: NodeName,
-    shared: Arc<Shared>,
-    open: Open,
-    way: Option<Box<dyn Outgoing>>,
+    shared: Arc<UplinkShared>,
+    open: UplinkOpener,
+    way: Option<Box<dyn ResultOutlet>>,
     /// When each segment that still waits was handed over.
     handed: BTreeMap<SegmentId, MonoTime>,
 }
 
-impl Carrier {
+impl UplinkThread {
     fn run(mut self) {
         loop {
             let obstacle = self.carry().err().map(|error| error.to_string());
             let is_free = obstacle.is_none();
             let mut state = self.shared.own();
             state.obstacle = obstacle;
-            let idle = |state: &mut State| !(state.over || is_free && state.fresh);
+            let idle = |state: &mut UplinkState| !(state.over || is_free && state.fresh);
             let waited = self.shared.changed.wait_timeout_while(state, LOOK.to_std(), idle);
             let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
             if state.over {
@@ -255,7 +260,7 @@ impl Carrier {
         Ok(())
     }
 
-    fn way(&mut self) -> Result<&mut Box<dyn Outgoing>, fabric::Error> {
+    fn way(&mut self) -> Result<&mut Box<dyn ResultOutlet>, fabric::Error> {
         let way = match self.way.take() {
             Some(way) => way,
             None => (self.open)()?,
@@ -263,7 +268,7 @@ impl Carrier {
         Ok(self.way.insert(way))
     }
 
-    fn hand_over(&mut self, pending: &Pending, id: SegmentId) -> Result<(), fabric::Error> {
+    fn hand_over(&mut self, pending: &PendingSegment, id: SegmentId) -> Result<(), fabric::Error> {
         // Released in the meantime.
         let Ok(bytes) = self.spool.read(&pending.key) else { return Ok(()) };
         match self.way()?.append(&id, &bytes) {
@@ -288,22 +293,28 @@ mod tests {
     use packetrig_stats::result::CaptureResult;
 
     /// Sends nothing anywhere.
-    fn nowhere() -> Open {
+    fn nowhere() -> UplinkOpener {
         Box::new(|| Err(fabric::Error::Down("nowhere".into())))
     }
 
-    fn spool(place: &Path) -> Spool {
-        let limits = spool::Limits { bytes: 1 << 24, keep_free: 0 };
-        Spool::open(&place.join("spool"), limits, Box::new(|_| None)).unwrap()
+    fn spool(place: &Path) -> ResultSpool {
+        let limits = spool::SpoolLimits { bytes: 1 << 24, keep_free: 0 };
+        ResultSpool::open(&place.join("spool"), limits, Box::new(|_| None)).unwrap()
     }
 
-    fn start(spool: &Spool) -> Uplink {
-        Uplink::start(spool.clone(), NodeName("n".into()), 250_000, nowhere()).unwrap()
+    fn start(spool: &ResultSpool) -> ResultUplink {
+        ResultUplink::start(spool.clone(), NodeName("n".into()), 250_000, nowhere()).unwrap()
     }
 
     /// A run with captures of 100 kB each; which of them stay on the node.
-    fn capture(place: &Path, uplink: &mut Uplink, run: &str, attempt: u32, names: &[&str]) -> Vec<String> {
-        let head = Head { run: RunId(run.into()), attempt, epoch: 1, plan: PlanHash::of("") };
+    fn capture(
+        place: &Path,
+        uplink: &mut ResultUplink,
+        run: &str,
+        attempt: u32,
+        names: &[&str],
+    ) -> Vec<String> {
+        let head = MessageHead { run: RunId(run.into()), attempt, epoch: 1, plan: PlanHash::of("") };
         uplink.begin(&head).unwrap();
         let mut result = NodeResult::default();
         for name in names {
@@ -322,7 +333,7 @@ mod tests {
         let spool = spool(place.path());
         let mut uplink = start(&spool);
         let left = capture(place.path(), &mut uplink, "r", 1, &["one.pcapng", "two.pcapng", "three.pcapng"]);
-        let captures = spool.pending(99).iter().filter(|one| one.kind == spool::Kind::Capture).count();
+        let captures = spool.pending(99).iter().filter(|one| one.kind == spool::SegmentKind::Capture).count();
         assert_eq!(captures, 2, "200 kB of 300 kB");
         let told = uplink.troubles().join("\n");
         assert!(told.contains("three.pcapng stays on the node") && !told.contains("two"), "{told}");
@@ -334,7 +345,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let opened = spool(place.path());
         let mut uplink = start(&opened);
-        let captured = |uplink: &mut Uplink, run, attempt, names: &[&str]| {
+        let captured = |uplink: &mut ResultUplink, run, attempt, names: &[&str]| {
             capture(place.path(), uplink, run, attempt, names)
         };
         assert!(captured(&mut uplink, "a", 1, &["1.pcapng", "2.pcapng"]).is_empty());

@@ -9,8 +9,8 @@ use packetrig_engine::rig::{OwnerPermit, PermitQuestion, RigOptions, RigSite, Te
 use packetrig_engine::sim::{LinkSpec, SimPorts};
 use packetrig_engine::stream::ClockShift;
 use packetrig_fleet::message::{NodeName, PlanHash, RunId};
-use packetrig_fleet::outcome::Outcome;
-use packetrig_fleet::report::{AcceptanceCriteria, RunFacts, RunReport, Verdict, assemble};
+use packetrig_fleet::outcome::RunOutcome;
+use packetrig_fleet::report::{AcceptanceCriteria, RunFacts, RunReport, RunVerdict, assemble};
 use packetrig_plan::{HeldStream, Plan, PlanChange, PortLocation, ReadOptions};
 use packetrig_stats::caveat::CaveatKind;
 use packetrig_stats::result::{NodeResult, ReceiveResult};
@@ -120,7 +120,7 @@ fn report(results: Vec<NodeResult>) -> RunReport {
         limits: Vec::new(),
         steered: false,
     };
-    assemble(&facts, &plan(), results, Outcome::Complete { stopped: false })
+    assemble(&facts, &plan(), results, RunOutcome::Complete { stopped: false })
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn two_halves_make_one_run_whose_books_balance() {
         report.ports.iter().map(|port| (port.info.name.as_str(), port.node.as_str())).collect();
     assert_eq!(nodes, [("a", "east"), ("b", "west"), ("c", "east")]);
     assert!(report.coverage.is_full());
-    assert_eq!(report.verdict, Verdict::Pass);
+    assert_eq!(report.verdict, RunVerdict::Pass);
 }
 
 #[test]

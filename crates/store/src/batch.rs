@@ -1,15 +1,15 @@
 //! Segments that are stored together: one pack a run, one commit, however many nodes they came from.
 //!
-//! Invariant: [`Stored`] is answered only for a segment that is on the disk for good and has its row; what is wrong with one
+//! Invariant: [`StoreOutcome`] is answered only for a segment that is on the disk for good and has its row; what is wrong with one
 //! segment changes nothing for the others.
 
 use crate::Error;
-use crate::catalogue::{BatchQuotas, Catalogue};
-use crate::draft::{Draft, check_id};
+use crate::catalogue::{BatchQuotas, RunCatalogue};
+use crate::draft::{RunDraft, check_id};
 use crate::packs::{PackedSegment, SegmentPlace, write_pack};
-use crate::segments::{Stored, check_node, key};
-use crate::spool::segment::{Hash, hex};
-use crate::spool::{Kind, Segment};
+use crate::segments::{StoreOutcome, check_node, key};
+use crate::spool::segment::{SegmentHash, hex};
+use crate::spool::{ResultSegment, SegmentKind};
 use packetrig_fleet::RunId;
 use packetrig_fleet::fabric::SegmentId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,7 +21,7 @@ use std::sync::Arc;
 /// See the module.
 #[derive(Debug)]
 pub struct SegmentBatch<'a> {
-    catalogue: &'a Catalogue,
+    catalogue: &'a RunCatalogue,
     /// When they came, nanoseconds since 1970 (UTC).
     at: u64,
     outcomes: Vec<Outcome>,
@@ -34,7 +34,7 @@ pub struct SegmentBatch<'a> {
 /// What became of one segment.
 #[derive(Debug)]
 enum Outcome {
-    Settled(Result<Stored, Error>),
+    Settled(Result<StoreOutcome, Error>),
     /// It is decided with this one of the unwritten.
     Unwritten(usize),
     /// It came twice: as that one, but stored again.
@@ -46,8 +46,8 @@ enum Outcome {
 struct UnwrittenSegment<'a> {
     id: &'a SegmentId,
     bytes: &'a [u8],
-    kind: Kind,
-    hash: Hash,
+    kind: SegmentKind,
+    hash: SegmentHash,
     /// The directory of its run.
     run: PathBuf,
     /// It has a row, and its file was lost.
@@ -58,7 +58,7 @@ struct UnwrittenSegment<'a> {
 #[derive(Debug)]
 pub(crate) struct SegmentToList<'a> {
     pub(crate) id: &'a SegmentId,
-    pub(crate) kind: Kind,
+    pub(crate) kind: SegmentKind,
     pub(crate) sha256: String,
     pub(crate) place: SegmentPlace,
     /// The directory of its run.
@@ -68,7 +68,7 @@ pub(crate) struct SegmentToList<'a> {
 
 impl<'a> SegmentBatch<'a> {
     /// An empty one; `at` is the time in nanoseconds since 1970 (UTC).
-    pub fn new(catalogue: &'a Catalogue, at: u64) -> Self {
+    pub fn new(catalogue: &'a RunCatalogue, at: u64) -> Self {
         Self {
             catalogue,
             at,
@@ -80,7 +80,7 @@ impl<'a> SegmentBatch<'a> {
     }
 
     /// Takes a segment of the draft's run. The same again is answered the same way; what was stored first is never changed.
-    pub fn add(&mut self, draft: &Draft, id: &'a SegmentId, bytes: &'a [u8]) {
+    pub fn add(&mut self, draft: &RunDraft, id: &'a SegmentId, bytes: &'a [u8]) {
         let outcome = self.examine(draft, id, bytes).unwrap_or_else(|error| Outcome::Settled(Err(error)));
         self.outcomes.push(outcome);
     }
@@ -93,13 +93,13 @@ impl<'a> SegmentBatch<'a> {
         self.outcomes.push(outcome);
     }
 
-    fn examine(&mut self, draft: &Draft, id: &'a SegmentId, bytes: &'a [u8]) -> Result<Outcome, Error> {
+    fn examine(&mut self, draft: &RunDraft, id: &'a SegmentId, bytes: &'a [u8]) -> Result<Outcome, Error> {
         if id.run != *draft.run() {
             return Err(Error::Foreign(id.clone()));
         }
         let run = draft.partial_directory();
         let segment = read_segment(id, bytes)?;
-        let hash = Segment::hash(bytes);
+        let hash = ResultSegment::hash(bytes);
         if let Some(outcome) = self.repeat(id, &hash)? {
             return Ok(outcome);
         }
@@ -109,7 +109,7 @@ impl<'a> SegmentBatch<'a> {
                 return Err(Error::Differs(id.clone()));
             }
             if listed.place.is_there(run, id) {
-                return Ok(Outcome::Settled(Ok(Stored::Again)));
+                return Ok(Outcome::Settled(Ok(StoreOutcome::Again)));
             }
         } else {
             self.quotas.admit_to_run(self.catalogue, id, bytes.len(), draft.quota())?;
@@ -122,13 +122,15 @@ impl<'a> SegmentBatch<'a> {
     fn examine_late(&mut self, id: &'a SegmentId, bytes: &'a [u8]) -> Result<Outcome, Error> {
         check_id(&id.run)?;
         let segment = read_segment(id, bytes)?;
-        let hash = Segment::hash(bytes);
+        let hash = ResultSegment::hash(bytes);
         if let Some(outcome) = self.repeat(id, &hash)? {
             return Ok(outcome);
         }
         match self.catalogue.listed_segment(id)? {
             // Of a run that was committed, the files are gone.
-            Some(listed) if listed.sha256 == hex(&hash) => return Ok(Outcome::Settled(Ok(Stored::Again))),
+            Some(listed) if listed.sha256 == hex(&hash) => {
+                return Ok(Outcome::Settled(Ok(StoreOutcome::Again)));
+            }
             Some(_) => return Err(Error::Differs(id.clone())),
             None => self.quotas.admit_late(self.catalogue, id, bytes.len())?,
         }
@@ -137,7 +139,7 @@ impl<'a> SegmentBatch<'a> {
     }
 
     /// What follows for a segment that is in the batch already.
-    fn repeat(&self, id: &SegmentId, hash: &Hash) -> Result<Option<Outcome>, Error> {
+    fn repeat(&self, id: &SegmentId, hash: &SegmentHash) -> Result<Option<Outcome>, Error> {
         match self.unwritten.iter().position(|one| one.id == id) {
             Some(first) if self.unwritten[first].hash == *hash => Ok(Some(Outcome::Repeats(first))),
             Some(_) => Err(Error::Differs(id.clone())),
@@ -160,19 +162,19 @@ impl<'a> SegmentBatch<'a> {
     }
 
     /// Stores them all. One answer for each, in the order in which they were added.
-    pub fn store(self) -> Vec<Result<Stored, Error>> {
+    pub fn store(self) -> Vec<Result<StoreOutcome, Error>> {
         let answers = self.write_and_list();
         let answer = |index: usize| answers[index].clone().map_err(Error::OfBatch);
         let settled = self.outcomes.into_iter().map(|outcome| match outcome {
             Outcome::Settled(answer) => answer,
             Outcome::Unwritten(index) => answer(index),
-            Outcome::Repeats(index) => answer(index).map(|_| Stored::Again),
+            Outcome::Repeats(index) => answer(index).map(|_| StoreOutcome::Again),
         });
         settled.collect()
     }
 
     /// One answer for each of the unwritten.
-    fn write_and_list(&self) -> Vec<Result<Stored, Arc<Error>>> {
+    fn write_and_list(&self) -> Vec<Result<StoreOutcome, Arc<Error>>> {
         let places = self.write_packs();
         let written = self.unwritten.iter().zip(&places);
         let to_list: Vec<SegmentToList<'_>> =
@@ -269,9 +271,9 @@ fn is_full(error: &Error) -> bool {
     matches!(error, Error::File { source, .. } if full.contains(&source.kind()))
 }
 
-fn read_segment(id: &SegmentId, bytes: &[u8]) -> Result<Segment, Error> {
+fn read_segment(id: &SegmentId, bytes: &[u8]) -> Result<ResultSegment, Error> {
     let bad = |source| Error::BadSegment { id: id.clone(), source };
-    let segment = Segment::decode(&key(id), bytes).map_err(bad)?;
+    let segment = ResultSegment::decode(&key(id), bytes).map_err(bad)?;
     check_node(&id.node)?;
     Ok(segment)
 }

@@ -12,9 +12,9 @@ pub(crate) use open::OPEN;
 pub use parts::{RunQuota, RunShare};
 pub(crate) use quotas::BatchQuotas;
 pub(crate) use segments::SegmentRow;
-pub use unfinished::Unfinished;
+pub use unfinished::UnfinishedRun;
 
-use crate::draft::Draft;
+use crate::draft::RunDraft;
 use crate::files::REPORT;
 use crate::room::ReportSize;
 use crate::{Error, migrations};
@@ -35,14 +35,14 @@ const COLUMNS: &str =
 
 /// See the module. Several processes may use one catalogue at once.
 #[derive(Debug)]
-pub struct Catalogue {
+pub struct RunCatalogue {
     place: PathBuf,
     connection: Connection,
 }
 
 /// A run as listed.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
-pub struct Summary {
+pub struct RunSummary {
     /// The run.
     pub run: RunId,
     /// When it was asked for, nanoseconds since 1970 (UTC).
@@ -65,7 +65,7 @@ pub struct Summary {
     pub directory: PathBuf,
 }
 
-impl Catalogue {
+impl RunCatalogue {
     /// Opens the catalogue in `place`, making it if there is none.
     pub fn open(place: &Path) -> Result<Self, Error> {
         let runs = place.join("runs");
@@ -119,8 +119,8 @@ impl Catalogue {
     }
 
     /// Begins a run: a directory for what it writes while it goes on, with room set aside for its report.
-    pub fn begin(&self, run: RunId, size: ReportSize) -> Result<Draft, Error> {
-        Draft::new(self, run, size)
+    pub fn begin(&self, run: RunId, size: ReportSize) -> Result<RunDraft, Error> {
+        RunDraft::new(self, run, size)
     }
 
     /// Stores a finished run in one go; returns its directory.
@@ -130,14 +130,14 @@ impl Catalogue {
     }
 
     /// The newest runs first, at most `most`.
-    pub fn list(&self, most: usize) -> Result<Vec<Summary>, Error> {
+    pub fn list(&self, most: usize) -> Result<Vec<RunSummary>, Error> {
         let most = i64::try_from(most).unwrap_or(i64::MAX);
         let sql = format!("SELECT {COLUMNS} FROM runs ORDER BY started_wall_ns DESC, id DESC LIMIT ?1");
         self.query(&sql, params![most])
     }
 
     /// The run whose id begins with `prefix`; an id that is given in full is found even if others begin with it.
-    pub fn find(&self, prefix: &str) -> Result<Summary, Error> {
+    pub fn find(&self, prefix: &str) -> Result<RunSummary, Error> {
         let sql = format!("SELECT {COLUMNS} FROM runs WHERE substr(id, 1, length(?1)) = ?1 ORDER BY id");
         let mut found = self.query(&sql, params![prefix])?;
         if let Some(exact) = found.iter().position(|summary| summary.run.0 == prefix) {
@@ -153,7 +153,7 @@ impl Catalogue {
     }
 
     /// The report of the run whose id begins with `prefix`.
-    pub fn show(&self, prefix: &str) -> Result<(Summary, RunReport), Error> {
+    pub fn show(&self, prefix: &str) -> Result<(RunSummary, RunReport), Error> {
         let summary = self.find(prefix)?;
         let report = read_report(&summary.directory.join(REPORT))?;
         Ok((summary, report))
@@ -229,7 +229,7 @@ impl Catalogue {
         &self.place
     }
 
-    fn query(&self, sql: &str, parameters: impl rusqlite::Params) -> Result<Vec<Summary>, Error> {
+    fn query(&self, sql: &str, parameters: impl rusqlite::Params) -> Result<Vec<RunSummary>, Error> {
         let rows = || {
             let mut statement = self.connection.prepare(sql)?;
             statement.query_map(parameters, summary)?.collect::<rusqlite::Result<Vec<_>>>()
@@ -270,9 +270,9 @@ fn is_busy(error: &rusqlite::Error) -> bool {
     error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
 }
 
-fn summary(row: &Row<'_>) -> rusqlite::Result<Summary> {
+fn summary(row: &Row<'_>) -> rusqlite::Result<RunSummary> {
     let count = |column| row.get::<_, i64>(column).map(i64::unsigned_abs);
-    Ok(Summary {
+    Ok(RunSummary {
         run: RunId(row.get(0)?),
         started_wall_ns: count(1)?,
         name: row.get(2)?,
@@ -288,14 +288,14 @@ fn summary(row: &Row<'_>) -> rusqlite::Result<Summary> {
 
 /// Only the version, to tell a newer report from a damaged one.
 #[derive(serde::Deserialize)]
-struct Version {
+struct ReportVersion {
     schema_version: u32,
 }
 
 fn read_report(path: &Path) -> Result<RunReport, Error> {
     let text = fs::read_to_string(path).map_err(Error::file("read", path))?;
     let damaged = |source| Error::Damaged { path: path.to_owned(), source };
-    let Version { schema_version: found } = serde_json::from_str(&text).map_err(damaged)?;
+    let ReportVersion { schema_version: found } = serde_json::from_str(&text).map_err(damaged)?;
     if found > SCHEMA_VERSION {
         return Err(Error::TooNew { path: path.to_owned(), found, known: SCHEMA_VERSION });
     }

@@ -1,9 +1,9 @@
 //! A run under way: its directory, until it is complete.
 
 use crate::catalogue::OPEN;
-use crate::catalogue::{Catalogue, RunQuota, Unfinished};
-use crate::gather::{Gathered, RunFolder, gather};
-use crate::kept::{self, CAPTURES, KeptRun, Owner, PARTIAL};
+use crate::catalogue::{RunCatalogue, RunQuota, UnfinishedRun};
+use crate::gather::{GatheredPart, RunFolder, gather};
+use crate::kept::{self, CAPTURES, DirectoryOwner, KeptRun, PARTIAL};
 use crate::room::{ReportRoom, ReportSize};
 use crate::segments::SEGMENTS;
 use crate::{Error, disk, files};
@@ -13,10 +13,10 @@ use packetrig_sys::private_files;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A run's directory in the making. Dropped without [`Draft::commit`] it is removed if nothing was captured; one that holds
-/// captures stays, and so does that of a run that has a row from its beginning ([`Catalogue::begin_unfinished`]).
+/// A run's directory in the making. Dropped without [`RunDraft::commit`] it is removed if nothing was captured; one that holds
+/// captures stays, and so does that of a run that has a row from its beginning ([`RunCatalogue::begin_unfinished`]).
 #[derive(Debug)]
-pub struct Draft {
+pub struct RunDraft {
     run: RunId,
     partial: PathBuf,
     directory: PathBuf,
@@ -25,11 +25,11 @@ pub struct Draft {
     is_open: bool,
     room: ReportRoom,
     quota: RunQuota,
-    _owner: Owner,
+    _owner: DirectoryOwner,
 }
 
-impl Draft {
-    pub(crate) fn new(catalogue: &Catalogue, run: RunId, size: ReportSize) -> Result<Self, Error> {
+impl RunDraft {
+    pub(crate) fn new(catalogue: &RunCatalogue, run: RunId, size: ReportSize) -> Result<Self, Error> {
         check_id(&run)?;
         let directory = catalogue.directory(&run);
         if directory.exists() {
@@ -52,7 +52,7 @@ impl Draft {
     }
 
     fn open(run: RunId, partial: PathBuf, directory: PathBuf, size: ReportSize) -> Result<Self, Error> {
-        let owner = Owner::take(&partial).map_err(Error::file("lock", &partial))?;
+        let owner = DirectoryOwner::take(&partial).map_err(Error::file("lock", &partial))?;
         let room = ReportRoom::set_aside(&partial, size)?;
         Ok(Self {
             run,
@@ -67,7 +67,7 @@ impl Draft {
     }
 
     /// The draft of a run that has a row, as another process left it.
-    pub(crate) fn reopen(catalogue: &Catalogue, unfinished: &Unfinished) -> Result<Self, Error> {
+    pub(crate) fn reopen(catalogue: &RunCatalogue, unfinished: &UnfinishedRun) -> Result<Self, Error> {
         let (run, partial) = (unfinished.run.clone(), unfinished.directory.clone());
         let directory = catalogue.directory(&run);
         if !partial.exists() {
@@ -106,10 +106,10 @@ impl Draft {
     /// written into the run's directory as `<node>-<file>`, and so named in the result.
     pub fn assemble(
         &self,
-        catalogue: &Catalogue,
+        catalogue: &RunCatalogue,
         attempt: u32,
         node: &NodeName,
-    ) -> Result<Option<Gathered>, Error> {
+    ) -> Result<Option<GatheredPart>, Error> {
         if !catalogue.is_part_whole(&self.run, attempt, node)? {
             return Ok(None);
         }
@@ -117,7 +117,12 @@ impl Draft {
     }
 
     /// The same of a node that will never finish: what there is.
-    pub fn partial(&self, catalogue: &Catalogue, attempt: u32, node: &NodeName) -> Result<Gathered, Error> {
+    pub fn partial(
+        &self,
+        catalogue: &RunCatalogue,
+        attempt: u32,
+        node: &NodeName,
+    ) -> Result<GatheredPart, Error> {
         gather(&self.folder(), catalogue, attempt, node, &catalogue.segments(&self.run, attempt, node)?)
     }
 
@@ -125,7 +130,7 @@ impl Draft {
         RunFolder { run: &self.run, directory: &self.partial }
     }
 
-    /// Keeps what it takes to make the report again once more results have come ([`Catalogue::complete`]).
+    /// Keeps what it takes to make the report again once more results have come ([`RunCatalogue::complete`]).
     pub fn keep_open(&mut self, what: &[u8]) -> Result<(), Error> {
         disk::write_whole(&self.partial, OPEN, what)
             .map_err(Error::file("write", self.partial.join(OPEN)))?;
@@ -148,7 +153,7 @@ impl Draft {
     }
 
     /// The same for a run that has a row, which is removed. Captures that nodes sent are put together.
-    pub fn give_up(mut self, catalogue: &Catalogue) -> Result<Option<KeptRun>, Error> {
+    pub fn give_up(mut self, catalogue: &RunCatalogue) -> Result<Option<KeptRun>, Error> {
         if catalogue.captured_segments(&self.run)? == 0 {
             // They say what a node counted, and of a run without a report nobody asks.
             fs::remove_dir_all(self.partial.join(SEGMENTS)).unwrap_or(());
@@ -179,7 +184,7 @@ impl Draft {
     /// was written, and the error says where.
     pub fn commit(
         mut self,
-        catalogue: &Catalogue,
+        catalogue: &RunCatalogue,
         report: &mut RunReport,
         document: &str,
     ) -> Result<PathBuf, Error> {
@@ -194,7 +199,12 @@ impl Draft {
         Err(Error::NotStored { directory: directory.clone(), source: Box::new(source) })
     }
 
-    fn store(&mut self, catalogue: &Catalogue, report: &mut RunReport, document: &str) -> Result<(), Error> {
+    fn store(
+        &mut self,
+        catalogue: &RunCatalogue,
+        report: &mut RunReport,
+        document: &str,
+    ) -> Result<(), Error> {
         // What the row promises is on the disk before it.
         for capture in &report.captures {
             let file = Path::new(&capture.file);
@@ -205,7 +215,7 @@ impl Draft {
         name_captures(report, &self.partial, &self.directory);
         self.room.release_files();
         files::write_run(&self.partial, report, document)?;
-        Owner::remove_trace(&self.partial);
+        DirectoryOwner::remove_trace(&self.partial);
         disk::rename(&self.partial, &self.directory).map_err(Error::file("rename to", &self.directory))?;
         self.room.release_row(&self.directory);
         catalogue.insert(report, &self.directory)?;
@@ -217,7 +227,7 @@ impl Draft {
     }
 }
 
-impl Drop for Draft {
+impl Drop for RunDraft {
     fn drop(&mut self) {
         self.room = ReportRoom::default();
         if !self.stays {

@@ -1,7 +1,7 @@
 //! What can go wrong with stored runs.
 
 use crate::catalogue::RunShare;
-use crate::spool::segment::Broken;
+use crate::spool::segment::BrokenSegment;
 use packetrig_fleet::fabric::SegmentId;
 use packetrig_fleet::{NodeName, RunId};
 use std::path::PathBuf;
@@ -110,7 +110,7 @@ pub enum Error {
         /// Which it should be.
         id: SegmentId,
         /// Why it is not.
-        source: Broken,
+        source: BrokenSegment,
     },
     /// Peer: results that no run here waits for, and more of them than are kept. The node has them still.
     #[error("segment {id} was not stored: {kept} B of late results are kept, and {most} B are the limit")]

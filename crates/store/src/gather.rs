@@ -3,14 +3,14 @@
 //! Invariant: what is not there whole is not there; a value is never made of pieces of two.
 
 use crate::Error;
-use crate::catalogue::{Catalogue, SegmentRow};
+use crate::catalogue::{RunCatalogue, SegmentRow};
 use crate::packs::SegmentPlace;
 use crate::segments::key;
-use crate::spool::books::Tally;
-use crate::spool::segment::{Hash, hex};
+use crate::spool::books::SegmentTally;
+use crate::spool::segment::{SegmentHash, hex};
 use crate::spool::value::unpack;
-use crate::spool::{Counts, Kind, Manifest, Segment};
-use captures::Captures;
+use crate::spool::{PartManifest, ResultSegment, SegmentCounts, SegmentKind};
+use captures::NodeCaptures;
 use packetrig_fleet::fabric::SegmentId;
 use packetrig_fleet::{NodeName, RunId};
 use packetrig_stats::result::{CountSample, NodeResult};
@@ -23,7 +23,7 @@ const MOST_PACKED: usize = 64 << 20;
 
 /// What a node's part in a run comes to.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Gathered {
+pub struct GatheredPart {
     /// The node's result, if it is there whole.
     pub result: Option<NodeResult>,
     /// The newest counts that are there whole.
@@ -31,9 +31,9 @@ pub struct Gathered {
     /// Capture files, in the order their first pieces came.
     pub captures: Vec<GatheredCapture>,
     /// What the node said at its end.
-    pub end: Option<Manifest>,
+    pub end: Option<PartManifest>,
     /// Segments that are stored, by kind.
-    pub counts: Counts,
+    pub counts: SegmentCounts,
     /// Numbers below the highest that are not stored, or not any more.
     pub missing: u64,
     /// What makes this less than everything; each names the node.
@@ -65,15 +65,15 @@ pub(crate) struct RunFolder<'a> {
 /// Reads what `rows` say is stored and writes the captures in it.
 pub(crate) fn gather(
     folder: &RunFolder<'_>,
-    catalogue: &Catalogue,
+    catalogue: &RunCatalogue,
     attempt: u32,
     node: &NodeName,
     rows: &[SegmentRow],
-) -> Result<Gathered, Error> {
+) -> Result<GatheredPart, Error> {
     let mut captures = None;
-    let (mut interval, mut result) = (Value::default(), Value::default());
-    let mut tally = Tally::default();
-    let mut gathered = Gathered::default();
+    let (mut interval, mut result) = (PiecedValue::default(), PiecedValue::default());
+    let mut tally = SegmentTally::default();
+    let mut gathered = GatheredPart::default();
     for SegmentRow { number, place } in rows {
         let id = SegmentId { run: folder.run.clone(), attempt, node: node.clone(), number: *number };
         let (segment, hash) = match read(folder.directory, id, place) {
@@ -87,17 +87,17 @@ pub(crate) fn gather(
         };
         tally.add(segment.kind, &hash);
         match segment.kind {
-            Kind::Interval => interval.take(segment),
-            Kind::Result => result.take(segment),
-            Kind::Capture => {
+            SegmentKind::Interval => interval.take(segment),
+            SegmentKind::Result => result.take(segment),
+            SegmentKind::Capture => {
                 let captures = match &mut captures {
                     Some(captures) => captures,
-                    none => none.insert(Captures::begin(folder, catalogue, attempt, node)?),
+                    none => none.insert(NodeCaptures::begin(folder, catalogue, attempt, node)?),
                 };
                 captures.take(&segment)?;
             }
-            Kind::End => gathered.end = serde_json::from_slice(&segment.payload).ok(),
-            Kind::Lost => {}
+            SegmentKind::End => gathered.end = serde_json::from_slice(&segment.payload).ok(),
+            SegmentKind::Lost => {}
         }
     }
     gathered.counts = tally.counts;
@@ -114,18 +114,19 @@ pub(crate) fn gather(
     Ok(gathered)
 }
 
-fn read(run: &Path, id: SegmentId, place: &SegmentPlace) -> Result<(Segment, Hash), Error> {
+fn read(run: &Path, id: SegmentId, place: &SegmentPlace) -> Result<(ResultSegment, SegmentHash), Error> {
     let bytes = place.read(run, &id).map_err(Error::file("read", place.file(run, &id)))?;
-    let segment = Segment::decode(&key(&id), &bytes).map_err(|source| Error::BadSegment { id, source })?;
-    Ok((segment, Segment::hash(&bytes)))
+    let segment =
+        ResultSegment::decode(&key(&id), &bytes).map_err(|source| Error::BadSegment { id, source })?;
+    Ok((segment, ResultSegment::hash(&bytes)))
 }
 
-impl Gathered {
+impl GatheredPart {
     fn read<T: serde::de::DeserializeOwned>(
         &mut self,
         node: &NodeName,
         what: &str,
-        value: &Value,
+        value: &PiecedValue,
     ) -> Option<T> {
         let read = unpack(value.whole.as_ref()?);
         read.map_err(|error| self.doubts.push(format!("{node}: its {what} cannot be read: {error}"))).ok()
@@ -179,13 +180,13 @@ impl Gathered {
 
 /// A value from its pieces; the last that was whole.
 #[derive(Debug, Default)]
-struct Value {
+struct PiecedValue {
     pieces: Vec<u8>,
     whole: Option<Vec<u8>>,
 }
 
-impl Value {
-    fn take(&mut self, segment: Segment) {
+impl PiecedValue {
+    fn take(&mut self, segment: ResultSegment) {
         if segment.offset == 0 {
             self.pieces.clear();
         }

@@ -3,9 +3,9 @@
 //! ```text
 //! <store>/runs/<id>.partial/owner    locked as long as the process lives whose run it is; its number is in it
 //! ```
-//! Invariant: nothing here or in a draft removes a capture, but [`Catalogue::discard`], which the user asks for.
+//! Invariant: nothing here or in a draft removes a capture, but [`RunCatalogue::discard`], which the user asks for.
 
-use crate::catalogue::Catalogue;
+use crate::catalogue::RunCatalogue;
 use crate::files::REPORT;
 use crate::room::ROOM;
 use crate::segments::SEGMENTS;
@@ -73,7 +73,7 @@ impl KeptRun {
     }
 }
 
-impl Catalogue {
+impl RunCatalogue {
     /// Runs that have files and no row, in the order of their ids.
     pub fn kept(&self) -> Result<Vec<KeptRun>, Error> {
         let runs = self.place().join("runs");
@@ -124,12 +124,12 @@ impl Catalogue {
 
 /// A run's directory that is ours as long as this lives.
 #[derive(Debug)]
-pub(crate) struct Owner {
+pub(crate) struct DirectoryOwner {
     /// Open, and so locked; `None` where another process has it.
     _file: Option<File>,
 }
 
-impl Owner {
+impl DirectoryOwner {
     /// Takes the directory.
     pub(crate) fn take(directory: &Path) -> io::Result<Self> {
         let path = directory.join(OWNER);

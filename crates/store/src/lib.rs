@@ -9,8 +9,8 @@
 //! ```
 //! Files are written into the partial directory, synced and renamed; then the row is written. A crash in between leaves
 //! a directory that no row names, never half a report that is listed. Room for the report is set aside when the run begins;
-//! captures are removed by nobody but the user ([`Catalogue::kept`], [`Catalogue::discard`]). A run of a fleet has a row from its beginning, so
-//! that who comes after a crash finds it ([`Unfinished`]), and its segments are on the disk first and get their rows then.
+//! captures are removed by nobody but the user ([`RunCatalogue::kept`], [`RunCatalogue::discard`]). A run of a fleet has a row from its beginning, so
+//! that who comes after a crash finds it ([`UnfinishedRun`]), and its segments are on the disk first and get their rows then.
 //!
 //! A node has a directory of its own, the [`spool`]. Histories of nodes are in the directory of their fleet ([`NodeHistory`]).
 //!
@@ -40,13 +40,13 @@ pub mod spool;
 
 pub use batch::SegmentBatch;
 pub use catalogue::{
-    Catalogue, LateResults, MOST_LATE, MOST_LATE_OF_NODE, RunQuota, RunShare, Summary, Unfinished,
+    LateResults, MOST_LATE, MOST_LATE_OF_NODE, RunCatalogue, RunQuota, RunShare, RunSummary, UnfinishedRun,
 };
-pub use draft::Draft;
+pub use draft::RunDraft;
 pub use error::Error;
-pub use gather::{Gathered, GatheredCapture};
+pub use gather::{GatheredCapture, GatheredPart};
 pub use kept::{KeptCapture, KeptRun};
 pub use node_history::NodeHistory;
 pub use place::default_place;
 pub use room::ReportSize;
-pub use segments::Stored;
+pub use segments::StoreOutcome;

@@ -8,7 +8,7 @@
 //! Invariant: a pack is there whole or not at all, and is never changed.
 
 use crate::segments::{SEGMENTS, file_name, node_directory};
-use crate::spool::segment::{Hash, hex};
+use crate::spool::segment::{SegmentHash, hex};
 use crate::{Error, disk};
 use packetrig_fleet::fabric::SegmentId;
 use sha2::{Digest as _, Sha256};
@@ -32,7 +32,7 @@ pub(crate) struct SegmentPlace {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PackedSegment<'a> {
     pub(crate) id: &'a SegmentId,
-    pub(crate) hash: Hash,
+    pub(crate) hash: SegmentHash,
     pub(crate) bytes: &'a [u8],
 }
 

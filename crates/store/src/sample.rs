@@ -1,9 +1,9 @@
 //! A report for tests: one measured stream with an awkward name, one without metrics, one port.
 
-use packetrig_fleet::outcome::Outcome;
+use packetrig_fleet::outcome::RunOutcome;
 use packetrig_fleet::report::{
-    AcceptanceCriteria, Coverage, LatencyError, LatencyReport, Loss, LossPlaces, PortReport, Received,
-    RunReport, SCHEMA_VERSION, Sent, StreamReport, Verdict,
+    AcceptanceCriteria, ArrivedFrames, FrameLoss, LatencyError, LatencyReport, LossPlaces, PortReport,
+    ReportCoverage, RunReport, RunVerdict, SCHEMA_VERSION, SentFrames, StreamReport,
 };
 use packetrig_fleet::{PlanHash, RunId};
 use packetrig_stats::counts::StreamRxCounts;
@@ -28,11 +28,11 @@ pub(crate) fn report(run: &str) -> RunReport {
         seed: 11,
         sending: Some(Nanos::from_millis(1500)),
         times: None,
-        outcome: Outcome::Complete { stopped: false },
-        verdict: Verdict::Fail(vec!["stream x: 2 of 10 frames lost".into()]),
+        outcome: RunOutcome::Complete { stopped: false },
+        verdict: RunVerdict::Fail(vec!["stream x: 2 of 10 frames lost".into()]),
         criteria: AcceptanceCriteria::default(),
         judged: Vec::new(),
-        coverage: Coverage { reported: 1, expected: 1 },
+        coverage: ReportCoverage { reported: 1, expected: 1 },
         nodes: vec![],
         skew: None,
         load: None,
@@ -58,8 +58,8 @@ fn series() -> RateSeries {
     plain
 }
 
-fn sent() -> Sent {
-    Sent {
+fn sent() -> SentFrames {
+    SentFrames {
         untagged: 0,
         planned: 10,
         frames: 10,
@@ -76,8 +76,8 @@ fn sent() -> Sent {
     }
 }
 
-fn received() -> Received {
-    Received {
+fn received() -> ArrivedFrames {
+    ArrivedFrames {
         frames: 8,
         bytes: 512,
         sequence: SequenceCounts { unique: 8, lost: 2, ..SequenceCounts::default() },
@@ -109,7 +109,7 @@ fn stream(name: &str, measured: bool) -> StreamReport {
         measured,
         sent: Some(sent()),
         received: Some(received()),
-        loss: Some(Loss {
+        loss: Some(FrameLoss {
             expected: 10,
             lost: 2,
             extra: 0,

@@ -5,13 +5,13 @@
 //! <directory of the run>/segments/<node>.<attempt>/<number>.seg    one that an earlier version stored
 //! ```
 //! Invariant: a row means that the file is on the disk for good; the same name never means other bytes. Whoever was
-//! told [`Stored`] may tell the node to delete it.
+//! told [`StoreOutcome`] may tell the node to delete it.
 
 use crate::Error;
 use crate::batch::SegmentBatch;
-use crate::catalogue::Catalogue;
-use crate::draft::Draft;
-use crate::spool::Key;
+use crate::catalogue::RunCatalogue;
+use crate::draft::RunDraft;
+use crate::spool::SegmentKey;
 use packetrig_fleet::fabric::SegmentId;
 use packetrig_fleet::{NodeName, RunId};
 use std::path::{Path, PathBuf};
@@ -24,31 +24,31 @@ pub(crate) const STRAY: &str = "stray";
 
 /// How a segment came to be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stored {
+pub enum StoreOutcome {
     /// By this.
     New,
     /// Before: this was a repeat.
     Again,
 }
 
-impl Draft {
+impl RunDraft {
     /// Stores one segment: a [`SegmentBatch`] of its own.
     pub fn store_segment(
         &self,
-        catalogue: &Catalogue,
+        catalogue: &RunCatalogue,
         id: &SegmentId,
         bytes: &[u8],
         at: u64,
-    ) -> Result<Stored, Error> {
+    ) -> Result<StoreOutcome, Error> {
         let mut batch = SegmentBatch::new(catalogue, at);
         batch.add(self, id, bytes);
         batch.store().remove(0)
     }
 }
 
-impl Catalogue {
+impl RunCatalogue {
     /// Stores one segment as [`SegmentBatch::add_late`] does.
-    pub fn store_late(&self, id: &SegmentId, bytes: &[u8], at: u64) -> Result<Stored, Error> {
+    pub fn store_late(&self, id: &SegmentId, bytes: &[u8], at: u64) -> Result<StoreOutcome, Error> {
         let mut batch = SegmentBatch::new(self, at);
         batch.add_late(id, bytes);
         batch.store().remove(0)
@@ -66,8 +66,8 @@ impl Catalogue {
     }
 }
 
-pub(crate) fn key(id: &SegmentId) -> Key {
-    Key { run: id.run.clone(), attempt: id.attempt, number: id.number }
+pub(crate) fn key(id: &SegmentId) -> SegmentKey {
+    SegmentKey { run: id.run.clone(), attempt: id.attempt, number: id.number }
 }
 
 pub(crate) fn node_directory(run: &Path, attempt: u32, node: &NodeName) -> PathBuf {

@@ -6,7 +6,7 @@
 //! Invariant: a node fills no more of the disk with them than [`FILES`] files of [`BYTES`] bytes together; what is beyond
 //! is counted by the caller and dropped.
 
-use crate::catalogue::Catalogue;
+use crate::catalogue::RunCatalogue;
 use crate::segments::check_node;
 use crate::spool::segment::hex;
 use crate::{Error, disk};
@@ -20,7 +20,7 @@ const FILES: usize = 64;
 /// Most bytes kept of one node.
 const BYTES: u64 = 4 << 20;
 
-impl Catalogue {
+impl RunCatalogue {
     /// Keeps a segment that cannot be read, if there is room for more of its node; says whether it did.
     pub fn set_aside(&self, id: &SegmentId, bytes: &[u8]) -> Result<bool, Error> {
         if check_node(&id.node).is_err() {
@@ -62,7 +62,7 @@ mod tests {
     #[test]
     fn a_node_has_room_for_some_and_each_is_kept_once() {
         let place = tempfile::tempdir().unwrap();
-        let catalogue = Catalogue::open(place.path()).unwrap();
+        let catalogue = RunCatalogue::open(place.path()).unwrap();
         let id = |node: &str| SegmentId {
             run: RunId("r".into()),
             attempt: 1,

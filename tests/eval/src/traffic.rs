@@ -119,8 +119,8 @@ fn record(frame: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use packetrig_flow::Packet;
-    use packetrig_flow::parse::{ParseOptions, Parser};
+    use packetrig_flow::PacketInfo;
+    use packetrig_flow::parse::{FrameParser, ParseOptions};
 
     #[test]
     fn every_flow_comes_as_often() {
@@ -134,8 +134,8 @@ mod tests {
     #[test]
     fn a_record_says_what_its_frame_says() {
         let frame = frame(0x0102_0304, 60);
-        let (mut of_frame, mut of_record) = (Packet::default(), Packet::default());
-        Parser::new(ParseOptions::default()).parse(&frame, 60, 5, 1, &mut of_frame).unwrap();
+        let (mut of_frame, mut of_record) = (PacketInfo::default(), PacketInfo::default());
+        FrameParser::new(ParseOptions::default()).parse(&frame, 60, 5, 1, &mut of_frame).unwrap();
         assert!(unified::read(&record(&frame), 60, 5, 1, &mut of_record));
         assert_eq!(of_frame, of_record);
     }

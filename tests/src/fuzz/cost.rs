@@ -5,7 +5,7 @@
 //! changes both. [`assert_linear`] has bounds of its own, far beyond what is measured and far below what hurts.
 
 use crate::exporters::honest_message;
-use packetrig_flow::collect::{Collector, CollectorOptions, Source, Transport};
+use packetrig_flow::collect::{CollectorOptions, FlowCollector, MessageSource, MessageTransport};
 use packetrig_sys::memory::MeteredAllocator;
 use rustix::time::{ClockId, clock_gettime};
 use std::net::{IpAddr, Ipv4Addr};
@@ -108,9 +108,13 @@ fn honest_ns_per_byte() -> u64 {
     *COST.get_or_init(|| {
         let messages: Vec<_> = (0..500).map(|n| honest_message(1, n * crate::exporters::RECORDS)).collect();
         let bytes: usize = messages.iter().map(Vec::len).sum();
-        let source = Source { address: IpAddr::V4(Ipv4Addr::LOCALHOST), port: 1, transport: Transport::Udp };
+        let source = MessageSource {
+            address: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            port: 1,
+            transport: MessageTransport::Udp,
+        };
         let cost = (0..ATTEMPTS).map(|_| {
-            let mut collector = Collector::new(CollectorOptions::default());
+            let mut collector = FlowCollector::new(CollectorOptions::default());
             processor_ns(|| {
                 for message in &messages {
                     collector.receive(source, message, 1, &mut |_, _| {}).unwrap_or(());

@@ -1,7 +1,9 @@
 //! Hostile exporters: one session after the other hears what they send.
 
 use super::cost;
-use packetrig_flow::collect::{Collector, CollectorOptions, Received, SessionOptions, Source, Transport};
+use packetrig_flow::collect::{
+    CollectorOptions, FlowCollector, MessageSource, MessageTransport, ReceivedMessage, SessionOptions,
+};
 use std::net::{IpAddr, Ipv4Addr};
 
 const HOLD: usize = 100_000;
@@ -50,8 +52,9 @@ fn collect_once(mut data: &[u8], head: &impl Fn(&mut [u8], [u8; 2])) {
         ..SessionOptions::default()
     };
     let options = CollectorOptions { exporters: 16, memory: MEMORY, session, ..CollectorOptions::default() };
-    let mut collector = Collector::new(options);
-    let source = Source { address: IpAddr::V4(Ipv4Addr::LOCALHOST), port: 1, transport: Transport::Udp };
+    let mut collector = FlowCollector::new(options);
+    let source =
+        MessageSource { address: IpAddr::V4(Ipv4Addr::LOCALHOST), port: 1, transport: MessageTransport::Udp };
     let (mut now_ns, mut records, mut events) = (0, 0_u64, 0_u64);
     while let Some(([high, low], rest)) = data.split_first_chunk::<2>() {
         let length = usize::from(u16::from_be_bytes([*high, *low])).min(rest.len());
@@ -62,8 +65,8 @@ fn collect_once(mut data: &[u8], head: &impl Fn(&mut [u8], [u8; 2])) {
         head(&mut message, said);
         now_ns += 700_000_000;
         let taken = collector.receive(source, &message, now_ns, &mut |_, received| match received {
-            Received::Record(_) => records += 1,
-            Received::Sim(_) => events += 1,
+            ReceivedMessage::Record(_) => records += 1,
+            ReceivedMessage::Sim(_) => events += 1,
             _ => {}
         });
         // Refused is as good as read.

@@ -1,10 +1,10 @@
 //! Filters of flow records.
 
-use packetrig_flow::{FlowKey, FlowRecord, ForeignFields, Half};
+use packetrig_flow::{FlowHalf, FlowKey, FlowRecord, ForeignFields};
 use packetrig_store::flows::columns::columns;
-use packetrig_store::flows::filter::Filter;
-use packetrig_store::flows::scan::{Chunk, flow_files, scan};
-use packetrig_store::flows::{ParquetOptions, ParquetSink, RecordSink, Source};
+use packetrig_store::flows::filter::FlowFilter;
+use packetrig_store::flows::scan::{RowChunk, flow_files, scan};
+use packetrig_store::flows::{ParquetOptions, ParquetSink, RecordMaker, RecordSink};
 use std::ops::ControlFlow;
 use std::sync::{Arc, LazyLock};
 
@@ -15,13 +15,13 @@ fn record(n: u8) -> FlowRecord {
     foreign.others.add(0, 96, b"DNS query");
     foreign.others.add(9, 8232, &[0, n]);
     foreign.others.add(0, 320, &f64::from(n).to_be_bytes());
-    let half = |packets, first_ns| Half {
+    let half = |packets, first_ns| FlowHalf {
         packets,
         bytes: packets * 100,
         first_ns,
         last_ns: first_ns + u64::from(n) * 1_000_000,
         tcp_flags: u16::from(n) << 1,
-        ..Half::default()
+        ..FlowHalf::default()
     };
     FlowRecord {
         key: FlowKey {
@@ -40,16 +40,16 @@ fn record(n: u8) -> FlowRecord {
 }
 
 /// The records as they are read from a file.
-static CHUNKS: LazyLock<Vec<Chunk>> = LazyLock::new(|| {
+static CHUNKS: LazyLock<Vec<RowChunk>> = LazyLock::new(|| {
     let read = || {
         let directory = tempfile::tempdir().ok()?;
         let mut sink = ParquetSink::new(ParquetOptions::new(directory.path())).ok()?;
-        sink.write(&(0..64).map(record).collect::<Vec<_>>(), Source::default()).ok()?;
+        sink.write(&(0..64).map(record).collect::<Vec<_>>(), RecordMaker::default()).ok()?;
         sink.close().1.ok()?;
         let files = flow_files(&[directory.path().to_owned()]).ok()?;
         let names: Vec<_> = columns().iter().map(|column| column.name).collect();
         let mut chunks = Vec::new();
-        scan(&files, &Filter::default(), &names, &mut |chunk, _| {
+        scan(&files, &FlowFilter::default(), &names, &mut |chunk, _| {
             chunks.push(chunk.clone());
             ControlFlow::Continue(())
         })
@@ -59,7 +59,7 @@ static CHUNKS: LazyLock<Vec<Chunk>> = LazyLock::new(|| {
     read().unwrap_or_default()
 });
 
-fn rows(filter: &Filter) -> Vec<Vec<usize>> {
+fn rows(filter: &FlowFilter) -> Vec<Vec<usize>> {
     CHUNKS.iter().map(|chunk| filter.rows(chunk)).collect()
 }
 
@@ -67,7 +67,7 @@ fn rows(filter: &Filter) -> Vec<Vec<usize>> {
 /// it is negated twice.
 pub fn flow_filter(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
-    let filter = match text.parse::<Filter>() {
+    let filter = match text.parse::<FlowFilter>() {
         Ok(filter) => filter,
         Err(error) => {
             let said = error.to_string();
@@ -81,12 +81,12 @@ pub fn flow_filter(data: &[u8]) {
         assert!(rows.is_sorted_by(|a, b| a < b) && rows.last().is_none_or(|&last| last < chunk.rows));
     }
     // The text may end in a comment, and may be nested as deeply as it can be.
-    if let Ok(twice) = format!("not not ({text}\n)").parse::<Filter>() {
+    if let Ok(twice) = format!("not not ({text}\n)").parse::<FlowFilter>() {
         assert_eq!(rows(&twice), kept, "{text}");
     }
     // Each record is kept by a filter or by its negation, unless flags are asked for.
     if let (Ok(others), false) =
-        (format!("not ({text}\n)").parse::<Filter>(), text.to_ascii_lowercase().contains("flags"))
+        (format!("not ({text}\n)").parse::<FlowFilter>(), text.to_ascii_lowercase().contains("flags"))
     {
         let others: usize = rows(&others).iter().map(Vec::len).sum();
         let all: usize = CHUNKS.iter().map(|chunk| chunk.rows).sum();

@@ -3,8 +3,8 @@
 //! The input is how deep to look, then frames: their length in two bytes, and the bytes.
 
 use super::cost;
-use packetrig_flow::parse::{ParseOptions, Parser, unified};
-use packetrig_flow::{Ignored, MAPPED, Packet, Tunnel, flags};
+use packetrig_flow::parse::{FrameParser, ParseOptions, unified};
+use packetrig_flow::{IgnoredReason, MAPPED, PacketInfo, TunnelKind, flags};
 
 /// The frames of an input; the last may be shorter than it says.
 pub fn frames(data: &[u8]) -> impl Iterator<Item = &[u8]> {
@@ -25,12 +25,12 @@ pub fn flow_parse(data: &[u8]) {
 
 fn parse_once(data: &[u8]) {
     let depth = data.first().map_or(0, |first| first % 4);
-    let mut parser = Parser::new(ParseOptions { depth, fragments: 16, ..ParseOptions::default() });
+    let mut parser = FrameParser::new(ParseOptions { depth, fragments: 16, ..ParseOptions::default() });
     for (at_ns, frame) in (0..).zip(frames(data)) {
-        let mut packet = Packet { tunnel: Tunnel::Gre, flags: 0xff, ..Packet::default() };
+        let mut packet = PacketInfo { tunnel: TunnelKind::Gre, flags: 0xff, ..PacketInfo::default() };
         match parser.parse(frame, frame.len() + frame.len() / 3, at_ns, 7, &mut packet) {
             Ok(()) => assert_makes_sense(&packet, frame, depth),
-            Err(cause) => assert_ne!(cause, Ignored::Sampled, "nothing samples here"),
+            Err(cause) => assert_ne!(cause, IgnoredReason::Sampled, "nothing samples here"),
         }
         unified::read(frame, frame.len(), at_ns, 7, &mut packet);
     }
@@ -39,13 +39,13 @@ fn parse_once(data: &[u8]) {
     assert!(counts.evicted <= counts.first);
 }
 
-fn assert_makes_sense(packet: &Packet, frame: &[u8], depth: u8) {
+fn assert_makes_sense(packet: &PacketInfo, frame: &[u8], depth: u8) {
     let is_six = packet.flags & flags::IPV6 != 0;
     assert!(packet.frame_bytes as usize >= frame.len() && frame.len() >= 34);
     assert!(packet.bytes >= if is_six { 40 } else { 20 });
     assert!(is_six || (packet.source.starts_with(&MAPPED) && packet.destination.starts_with(&MAPPED)));
-    assert!(depth > 0 || packet.tunnel == Tunnel::None);
-    assert!(packet.tunnel != Tunnel::None || (packet.tunnel_id, packet.outer_source) == (0, [0; 16]));
+    assert!(depth > 0 || packet.tunnel == TunnelKind::None);
+    assert!(packet.tunnel != TunnelKind::None || (packet.tunnel_id, packet.outer_source) == (0, [0; 16]));
     assert!(packet.flags & flags::LATER_FRAGMENT == 0 || packet.flags & flags::FRAGMENT != 0);
     assert!(packet.vlan < 4096 && packet.inner_vlan < 4096 && packet.input == 7);
     // What is wholly there was not cut.

@@ -3,7 +3,7 @@
 use packetrig_fleet::RunId;
 use packetrig_stats::result::{CountSample, NodeResult};
 use packetrig_store::spool::segment::PAYLOAD_ROOM;
-use packetrig_store::spool::{Key, Kind, Manifest, Segment, value};
+use packetrig_store::spool::{PartManifest, ResultSegment, SegmentKey, SegmentKind, value};
 use packetrig_sys::memory::MeteredAllocator;
 
 /// Memory that the smallest input may take: JSON that is free, as values, and the buffers.
@@ -22,12 +22,18 @@ pub fn segment(data: &[u8]) {
 }
 
 fn read(data: &[u8]) {
-    let key = Key { run: RunId("fuzz".to_owned()), attempt: 1, number: 7 };
+    let key = SegmentKey { run: RunId("fuzz".to_owned()), attempt: 1, number: 7 };
     // As it came: nobody guesses a checksum.
-    assert!(Segment::decode(&key, data).is_err() || data.len() >= 64);
+    assert!(ResultSegment::decode(&key, data).is_err() || data.len() >= 64);
     let (name, payload) = data.split_at(data.len().min(usize::from(data.first().copied().unwrap_or(0))));
-    let kinds = [Kind::Interval, Kind::Result, Kind::Capture, Kind::End, Kind::Lost];
-    let made = Segment {
+    let kinds = [
+        SegmentKind::Interval,
+        SegmentKind::Result,
+        SegmentKind::Capture,
+        SegmentKind::End,
+        SegmentKind::Lost,
+    ];
+    let made = ResultSegment {
         kind: kinds[name.len() % kinds.len()],
         name: String::from_utf8_lossy(name).chars().filter(char::is_ascii).collect(),
         offset: u64::from(data.last().copied().unwrap_or(0)) << 56,
@@ -35,12 +41,16 @@ fn read(data: &[u8]) {
         payload: payload[..payload.len().min(PAYLOAD_ROOM)].to_vec(),
     };
     if let Ok(bytes) = made.encode(&key) {
-        assert_eq!(Segment::decode(&key, &bytes).as_ref(), Ok(&made), "one that was made is read as it was");
+        assert_eq!(
+            ResultSegment::decode(&key, &bytes).as_ref(),
+            Ok(&made),
+            "one that was made is read as it was"
+        );
     }
     drop(value::unpack::<CountSample>(data));
     if let Ok(result) = value::unpack::<NodeResult>(data) {
         let again = value::pack(&result).expect("what was read can be written");
         assert_eq!(value::unpack::<NodeResult>(&again).expect("what was written can be read"), result);
     }
-    drop(serde_json::from_slice::<Manifest>(data));
+    drop(serde_json::from_slice::<PartManifest>(data));
 }

@@ -1,9 +1,9 @@
 //! Encoders of flow records.
 
 use super::allocations;
-use packetrig_flow::export::{ExportOptions, Exporter, Format, Message, MessageSink};
+use packetrig_flow::export::{ExportFormat, ExportMessage, ExportOptions, MessageExporter, MessageSink};
 use packetrig_flow::sim::{SimEncoder, SimEvent, SimOptions};
-use packetrig_flow::{FlowKey, FlowRecord, Half, MAPPED};
+use packetrig_flow::{FlowHalf, FlowKey, FlowRecord, MAPPED};
 
 const NOW: u64 = 1_790_000_000_000_000_000;
 
@@ -11,7 +11,7 @@ const NOW: u64 = 1_790_000_000_000_000_000;
 struct Counted(u64);
 
 impl MessageSink for Counted {
-    fn message(&mut self, _: Message<'_>) {
+    fn message(&mut self, _: ExportMessage<'_>) {
         self.0 += 1;
     }
 }
@@ -21,7 +21,7 @@ fn record(n: u16) -> FlowRecord {
     if n.is_multiple_of(2) {
         address[..12].copy_from_slice(&MAPPED);
     }
-    let half = Half { packets: 1, bytes: 46, first_ns: NOW, last_ns: NOW, ..Half::default() };
+    let half = FlowHalf { packets: 1, bytes: 46, first_ns: NOW, last_ns: NOW, ..FlowHalf::default() };
     FlowRecord {
         key: FlowKey {
             source: address,
@@ -40,9 +40,10 @@ fn record(n: u16) -> FlowRecord {
 #[test]
 fn records_of_all_shapes_are_encoded_without_allocating() {
     let records: Vec<FlowRecord> = (0..1000).map(record).collect();
-    for format in [Format::Ipfix, Format::NetFlow9, Format::NetFlow5] {
+    for format in [ExportFormat::Ipfix, ExportFormat::NetFlow9, ExportFormat::NetFlow5] {
         for biflow in [false, true] {
-            let mut exporter = Exporter::new(ExportOptions { format, biflow, ..ExportOptions::default() });
+            let mut exporter =
+                MessageExporter::new(ExportOptions { format, biflow, ..ExportOptions::default() });
             let mut sink = Counted(0);
             // Templates are announced with the first one.
             exporter.record(&records[0], NOW, &mut sink);

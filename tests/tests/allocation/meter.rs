@@ -2,8 +2,8 @@
 
 use packetrig_flow::parse::ParseOptions;
 use packetrig_flow::table::{FlowTable, TableOptions};
-use packetrig_meter::source::{FileOptions, Source, Taken, open_files};
-use packetrig_meter::{Channels, Intake, Outbox};
+use packetrig_meter::source::{FileOptions, PacketSource, TakeOutcome, open_files};
+use packetrig_meter::{OutputChannels, OutputQueues, PacketIntake};
 
 const PACKETS: u64 = 60_000;
 
@@ -13,13 +13,13 @@ fn metering_allocates_nothing() {
         packetrig_tests::recording::stored(&packetrig_tests::recording::mixture(PACKETS, 2_000));
     let options = FileOptions { files: vec![file.clone(), file], workers: 1, pace: None };
     let mut source = open_files(&options).unwrap().sources.pop().unwrap();
-    let mut intake = Intake::new(ParseOptions::default(), 1, None);
+    let mut intake = PacketIntake::new(ParseOptions::default(), 1, None);
     let mut table = FlowTable::<()>::new(&TableOptions { capacity: 1024, ..TableOptions::default() });
-    let mut outbox = Outbox::new(&Channels::default());
+    let mut outbox = OutputQueues::new(&OutputChannels::default());
     let mut seen = |until: u64| {
         while intake.counts().seen < until {
             intake.clear();
-            assert_eq!(source.take(&mut intake).unwrap(), Taken::Some);
+            assert_eq!(source.take(&mut intake).unwrap(), TakeOutcome::Some);
             let now_ns = source.now_ns(false);
             table.meter(intake.packets(), now_ns, &mut outbox);
             table.advance(now_ns, &mut outbox);

@@ -7,11 +7,11 @@ use crate::lab::{Fleet, SENDERS, Wish};
 use packetrig_fleet::fabric::{Endpoint, Fabric};
 use packetrig_fleet::lease::LeaseTerms;
 use packetrig_fleet::message::{
-    Body, ClockKey, ClockServer, Command, Grant, Head, NodeName, Order, Place, PlanHash, Preparation, Reply,
-    RunId, Step,
+    ChangeOrder, ChangeStep, ClockKey, ClockServer, LeaseGrant, MessageBody, MessageHead, NodeCommand,
+    NodeName, NodeReply, PlanHash, PortPlace, RunId, RunPreparation,
 };
-use packetrig_nats::authority::Authority;
-use packetrig_nats::{Access, NatsFabric};
+use packetrig_nats::authority::FleetAuthority;
+use packetrig_nats::{NatsFabric, ServerAccess};
 use packetrig_plan::{HeldStream, PingRequest, PlanChange};
 use packetrig_stats::port::BackEnd;
 use packetrig_sys::clock;
@@ -52,32 +52,32 @@ fn document(flows: &[Value]) -> Value {
     json!({"ports": [port("a", &format!("{VICTIM}/eth0")), port("b", "r1/eth0")], "flows": flows})
 }
 
-fn place(node: &str, interface: &str) -> Place {
-    Place { node: NodeName(node.into()), interface: interface.into() }
+fn place(node: &str, interface: &str) -> PortPlace {
+    PortPlace { node: NodeName(node.into()), interface: interface.into() }
 }
 
 /// What the owner allows.
-fn honest() -> Preparation {
-    Preparation {
+fn honest() -> RunPreparation {
+    RunPreparation {
         document: document(&[flow("s", "198.18.0.2", 1000, ALLOWED)]).to_string(),
         places: vec![place(VICTIM, "eth0"), place("r1", "eth0")],
-        ..Preparation::default()
+        ..RunPreparation::default()
     }
 }
 
-fn asking(document: &Value) -> Preparation {
-    Preparation { document: document.to_string(), ..honest() }
+fn asking(document: &Value) -> RunPreparation {
+    RunPreparation { document: document.to_string(), ..honest() }
 }
 
 /// Something that is wrong from the first message on.
 struct Attack {
     name: &'static str,
     run: String,
-    preparation: Preparation,
+    preparation: RunPreparation,
 }
 
 impl Attack {
-    fn new(name: &'static str, preparation: Preparation) -> Self {
+    fn new(name: &'static str, preparation: RunPreparation) -> Self {
         Self { name, run: format!("run-{name}"), preparation }
     }
 }
@@ -96,8 +96,8 @@ fn to_a_stranger() -> Value {
 }
 
 /// What the owner allows, from other places.
-fn placed(places: Vec<Place>) -> Preparation {
-    Preparation { places, ..honest() }
+fn placed(places: Vec<PortPlace>) -> RunPreparation {
+    RunPreparation { places, ..honest() }
 }
 
 fn attacks_on_places(namespace: &str) -> Vec<Attack> {
@@ -108,7 +108,7 @@ fn attacks_on_places(namespace: &str) -> Vec<Attack> {
     local["flows"][0]["tx_rx"]["port"] = json!({"tx_name": "a"});
     let confirmed = vec!["ctl0".into(), format!("{VICTIM}/ctl0")];
     vec![
-        Attack::new("no-places", Preparation { document: local.to_string(), ..placed(vec![]) }),
+        Attack::new("no-places", RunPreparation { document: local.to_string(), ..placed(vec![]) }),
         Attack::new("no-places-but-allowed", placed(vec![])),
         Attack::new("too-few-places", placed(vec![own()])),
         Attack::new("too-many-places", placed(vec![own(), far(), far()])),
@@ -119,7 +119,7 @@ fn attacks_on_places(namespace: &str) -> Vec<Attack> {
         Attack::new("not-lent", placed(vec![place(VICTIM, "ctl0"), far()])),
         Attack::new(
             "not-lent-but-confirmed",
-            Preparation { confirmed, ..placed(vec![place(VICTIM, "ctl0"), far()]) },
+            RunPreparation { confirmed, ..placed(vec![place(VICTIM, "ctl0"), far()]) },
         ),
     ]
 }
@@ -137,8 +137,8 @@ fn attacks_on_limits() -> Vec<Attack> {
         Attack::new("too-fast", asking(&document(&[flow("s", "198.18.0.2", 2000, ALLOWED)]))),
         Attack::new("too-long", asking(&document(&[flow("s", "198.18.0.2", 1000, 3000)]))),
         Attack::new("too-fast-together", asking(&document(&together))),
-        Attack::new("a-clock", Preparation { clock: Some(clock), ..honest() }),
-        Attack::new("pktgen", Preparation { back_end: Some(BackEnd::Pktgen), ..honest() }),
+        Attack::new("a-clock", RunPreparation { clock: Some(clock), ..honest() }),
+        Attack::new("pktgen", RunPreparation { back_end: Some(BackEnd::Pktgen), ..honest() }),
     ]
 }
 
@@ -161,7 +161,7 @@ fn attacks_by_documents() -> Vec<Attack> {
 }
 
 fn attacks_on_files(elsewhere: &Path) -> Vec<Attack> {
-    let taken = Preparation {
+    let taken = RunPreparation {
         capture_all: true,
         capture_dir: Some(elsewhere.join("taken").display().to_string()),
         ..placed(vec![place("r1", "eth0"), place(VICTIM, "eth0")])
@@ -185,9 +185,9 @@ impl Hostile {
     fn take(keys: &Path) -> Self {
         let text = std::fs::read_to_string(keys.join("fleet.json")).expect("the fleet has addresses");
         let addresses: Value = serde_json::from_str(&text).expect("in JSON");
-        let authority = Authority::open(&keys.join("authority")).expect("the fleet has keys");
+        let authority = FleetAuthority::open(&keys.join("authority")).expect("the fleet has keys");
         let (credentials, own) = authority.controller().expect("the controller's among them");
-        let mut access = Access::to(String::new(), Some(credentials));
+        let mut access = ServerAccess::to(String::new(), Some(credentials));
         let servers = addresses["servers"].as_array().expect("a list");
         access.servers = servers.iter().filter_map(Value::as_str).map(str::to_owned).collect();
         access.keys = Some(own);
@@ -196,23 +196,29 @@ impl Hostile {
         Self { endpoint, victim: NodeName(VICTIM.into()) }
     }
 
-    fn post(&mut self, body: Body) {
+    fn post(&mut self, body: MessageBody) {
         self.endpoint.post(&self.victim, body).expect("the node is there");
     }
 
     /// Tells the node something and waits for the answer; renews every lease meanwhile.
-    fn tell(&mut self, head: &Head, command: Command) -> Option<Reply> {
-        self.post(Body::Command(head.clone(), command));
+    fn tell(&mut self, head: &MessageHead, command: NodeCommand) -> Option<NodeReply> {
+        self.post(MessageBody::Command(head.clone(), command));
         self.listen(PATIENCE, |of, _| of == head)
     }
 
-    fn listen(&mut self, within: Nanos, is_it: impl Fn(&Head, &Reply) -> bool) -> Option<Reply> {
+    fn listen(
+        &mut self,
+        within: Nanos,
+        is_it: impl Fn(&MessageHead, &NodeReply) -> bool,
+    ) -> Option<NodeReply> {
         let until = now() + within;
         while now() < until {
             let Some(letter) = self.endpoint.receive(until.since(now())) else { continue };
             match letter.body {
-                Body::Renew(head, nonce) => self.post(Body::Granted(head, Grant { nonce, go_on: true })),
-                Body::Reply(head, reply) if letter.from == self.victim && is_it(&head, &reply) => {
+                MessageBody::Renew(head, nonce) => {
+                    self.post(MessageBody::Granted(head, LeaseGrant { nonce, go_on: true }))
+                }
+                MessageBody::Reply(head, reply) if letter.from == self.victim && is_it(&head, &reply) => {
                     return Some(reply);
                 }
                 _ => {}
@@ -222,16 +228,16 @@ impl Hostile {
     }
 
     /// Has it sent, if the node does it; says how far that came.
-    fn run(&mut self, run: &str, preparation: Preparation) -> String {
+    fn run(&mut self, run: &str, preparation: RunPreparation) -> String {
         let head = head(run, &preparation);
         let how_far = self.go_through(&head, preparation);
-        self.tell(&head, Command::Abort);
+        self.tell(&head, NodeCommand::Abort);
         how_far
     }
 
-    fn go_through(&mut self, head: &Head, preparation: Preparation) -> String {
-        let prepared = self.tell(head, Command::Prepare(Box::new(preparation)));
-        let Some(Reply::Prepared { ports }) = prepared else { return format!("{prepared:?}") };
+    fn go_through(&mut self, head: &MessageHead, preparation: RunPreparation) -> String {
+        let prepared = self.tell(head, NodeCommand::Prepare(Box::new(preparation)));
+        let Some(NodeReply::Prepared { ports }) = prepared else { return format!("{prepared:?}") };
         if ports.is_empty() {
             return "prepared no port".to_owned();
         }
@@ -240,24 +246,24 @@ impl Hostile {
         }
         // Longer than what is allowed takes.
         let done =
-            self.listen(PATIENCE, |of, reply| of == head && matches!(reply, Reply::SendersDone { .. }));
+            self.listen(PATIENCE, |of, reply| of == head && matches!(reply, NodeReply::SendersDone { .. }));
         format!("it sent: {done:?}")
     }
 
     /// Arms and starts it; says why not.
-    fn start(&mut self, head: &Head) -> Option<String> {
-        let armed = self.tell(head, Command::Arm);
-        if !matches!(armed, Some(Reply::Armed)) {
+    fn start(&mut self, head: &MessageHead) -> Option<String> {
+        let armed = self.tell(head, NodeCommand::Arm);
+        if !matches!(armed, Some(NodeReply::Armed)) {
             return Some(format!("not armed: {armed:?}"));
         }
         let start = now() + LeaseTerms::FLEET.ttl;
-        for command in [Command::Commit { start, guard: Nanos::ZERO }, Command::Confirm { start }] {
+        for command in [NodeCommand::Commit { start, guard: Nanos::ZERO }, NodeCommand::Confirm { start }] {
             let answer = self.tell(head, command);
-            if !matches!(answer, Some(Reply::Committed | Reply::Confirmed)) {
+            if !matches!(answer, Some(NodeReply::Committed | NodeReply::Confirmed)) {
                 return Some(format!("not started: {answer:?}"));
             }
         }
-        self.listen(PATIENCE, |of, reply| of == head && matches!(reply, Reply::Started));
+        self.listen(PATIENCE, |of, reply| of == head && matches!(reply, NodeReply::Started));
         None
     }
 
@@ -268,10 +274,10 @@ impl Hostile {
             flow
         };
         let allowed = |name: &str| endless(flow(name, "198.18.0.2", 1000, 0));
-        let preparation = Preparation { steered: true, ..asking(&document(&[allowed("s")])) };
+        let preparation = RunPreparation { steered: true, ..asking(&document(&[allowed("s")])) };
         let head = head("run-steered", &preparation);
-        let prepared = self.tell(&head, Command::Prepare(Box::new(preparation)));
-        assert!(matches!(prepared, Some(Reply::Prepared { .. })), "{prepared:?}");
+        let prepared = self.tell(&head, NodeCommand::Prepare(Box::new(preparation)));
+        assert!(matches!(prepared, Some(NodeReply::Prepared { .. })), "{prepared:?}");
         assert_eq!(self.start(&head), None);
         let mut moved = document(&[allowed("s")]);
         moved["ports"][0]["location"] = "s1/ctl0".into();
@@ -287,35 +293,35 @@ impl Hostile {
         let mut told = Vec::new();
         for (number, (name, steer)) in (1..).zip(changes) {
             let command = if steer.makes_takes() {
-                Command::Step { number, step: Box::new(Step::Hold(steer)) }
+                NodeCommand::Step { number, step: Box::new(ChangeStep::Hold(steer)) }
             } else {
-                Command::Steer(Box::new(Order { number, steer }))
+                NodeCommand::Steer(Box::new(ChangeOrder { number, steer }))
             };
             let answer = self.tell(&head, command);
-            let undo = Command::Step { number, step: Box::new(Step::Undo) };
+            let undo = NodeCommand::Step { number, step: Box::new(ChangeStep::Undo) };
             told.push((name.to_owned(), format!("{answer:?}")));
-            if matches!(&answer, Some(Reply::Held { fault: None, .. })) {
+            if matches!(&answer, Some(NodeReply::Held { fault: None, .. })) {
                 self.tell(&head, undo);
             }
         }
         told.push(("steered-to-a-mac".to_owned(), self.announce_a_mac(&head)));
-        self.tell(&head, Command::Abort);
+        self.tell(&head, NodeCommand::Abort);
         told
     }
 
     /// Says of a stream that the node sends that another node sends it, to another station.
-    fn announce_a_mac(&mut self, head: &Head) -> String {
+    fn announce_a_mac(&mut self, head: &MessageHead) -> String {
         let number = 90;
-        let hold = Step::Hold(PlanChange::Start(vec![]));
-        self.tell(head, Command::Step { number, step: Box::new(hold) });
+        let hold = ChangeStep::Hold(PlanChange::Start(vec![]));
+        self.tell(head, NodeCommand::Step { number, step: Box::new(hold) });
         let held = HeldStream { stream: 0, number: 0, index: 0, mac: Some([2, 0, 0, 0, 0x66, 0x66]) };
-        let announce = Step::Announce { held: vec![held], at: None };
-        format!("{:?}", self.tell(head, Command::Step { number, step: Box::new(announce) }))
+        let announce = ChangeStep::Announce { held: vec![held], at: None };
+        format!("{:?}", self.tell(head, NodeCommand::Step { number, step: Box::new(announce) }))
     }
 }
 
-fn head(run: &str, preparation: &Preparation) -> Head {
-    Head { run: RunId(run.into()), attempt: 1, epoch: 1, plan: PlanHash::of(&preparation.document) }
+fn head(run: &str, preparation: &RunPreparation) -> MessageHead {
+    MessageHead { run: RunId(run.into()), attempt: 1, epoch: 1, plan: PlanHash::of(&preparation.document) }
 }
 
 fn now() -> MonoTime {

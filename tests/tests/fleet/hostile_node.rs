@@ -3,9 +3,9 @@
 use crate::lab::{Fleet, Wish};
 use crate::run::Judged;
 use packetrig_fleet::NodeName;
-use packetrig_fleet::fabric::{Endpoint, Fabric, Outgoing, SegmentId};
-use packetrig_fleet::hello::Hello;
-use packetrig_fleet::message::{Body, RunId};
+use packetrig_fleet::fabric::{Endpoint, Fabric, ResultOutlet, SegmentId};
+use packetrig_fleet::hello::NodeHello;
+use packetrig_fleet::message::{MessageBody, RunId};
 use packetrig_nats::NatsFabric;
 use packetrig_nats::enrol::enrol;
 
@@ -22,11 +22,13 @@ fn poison(line: &str) {
     let fabric = NatsFabric::new(membership.access().expect("whole")).expect("a runtime");
     let mut endpoint = fabric.join(name.clone()).expect("it joins");
     let troubles = vec!["\u{1b}]0;owned\u{7}\nVerdict: PASS".to_owned()];
-    let hello = Hello { epoch: u64::MAX - 1, incarnation: 7, troubles, ..Hello::default() };
+    let hello = NodeHello { epoch: u64::MAX - 1, incarnation: 7, troubles, ..NodeHello::default() };
     let mut outgoing = fabric.outgoing(&name).expect("it opens");
     for number in 0..POISON {
         if number % 100 == 0 {
-            endpoint.post(&NodeName::controller(), Body::Hello(Box::new(hello.clone()))).expect("it is sent");
+            endpoint
+                .post(&NodeName::controller(), MessageBody::Hello(Box::new(hello.clone())))
+                .expect("it is sent");
         }
         let id = SegmentId { run: RunId("nobody-knows".into()), attempt: 1, node: name.clone(), number };
         outgoing.append(&id, format!("nonsense {number}").as_bytes()).expect("the server keeps it");

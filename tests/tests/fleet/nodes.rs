@@ -2,7 +2,7 @@
 
 use crate::lab::{Fleet, Wish, await_that, pid};
 use crate::run::{Ended, Judged};
-use packetrig_nats::authority::Secret;
+use packetrig_nats::authority::JoinSecret;
 use packetrig_nats::enrol::JoinLine;
 use packetrig_sys::clock;
 use rustix::process::{Signal, kill_process};
@@ -183,7 +183,7 @@ fn results_that_come_after_the_report_are_put_into_it() {
 #[test]
 fn a_node_that_has_joined_starts_again_whatever_its_line_says_by_then() {
     let Some(mut fleet) = Fleet::up(Wish::default()) else { return };
-    let used_up = JoinLine { secret: Secret("00".into()), ..fleet.line().parse().expect("a line") };
+    let used_up = JoinLine { secret: JoinSecret("00".into()), ..fleet.line().parse().expect("a line") };
     let starts = |fleet: &Fleet| fleet.said("s1").matches("Node s1 of the fleet").count();
     for line in [used_up.to_string(), "no line at all".to_owned(), String::new()] {
         let before = starts(&fleet);

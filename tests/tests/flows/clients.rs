@@ -3,7 +3,7 @@
 use crate::judge::{self, Judge};
 use crate::made::Made;
 use crate::{SEEN, SOURCE, check_ours, check_sums, packetrig, store};
-use packetrig_store::flows::Target;
+use packetrig_store::flows::StoreTarget;
 use packetrig_tests::skip;
 use serde_json::Value;
 use std::process::Command;
@@ -121,7 +121,7 @@ fn a_kafka_topic_holds_every_record_once() {
 }
 
 fn send(target: &str, made: &Made) {
-    let mut sink = target.parse::<Target>().unwrap().open().unwrap();
+    let mut sink = target.parse::<StoreTarget>().unwrap().open().unwrap();
     for some in made.records.chunks(3333) {
         sink.write(some, SOURCE).unwrap();
     }

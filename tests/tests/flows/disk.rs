@@ -71,7 +71,7 @@ fn a_disk_that_fills_up_keeps_the_row_groups_that_it_has() {
     assert!(kept.stored.records >= stored_before, "{kept:?}");
     assert!(files_below(disk.path()).iter().all(|name| name.starts_with("flows-")));
     let files = packetrig_store::flows::scan::flow_files(&[disk.path().to_owned()]).unwrap();
-    let filter = packetrig_store::flows::filter::Filter::default();
+    let filter = packetrig_store::flows::filter::FlowFilter::default();
     let totals = packetrig_store::flows::totals::totals(&files, &filter, None).unwrap();
     assert_eq!(totals.records, kept.stored.records);
 }

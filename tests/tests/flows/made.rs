@@ -1,6 +1,6 @@
 //! Records whose sums are known.
 
-use packetrig_flow::{EndReason, FlowKey, FlowRecord, Half, MAPPED, Tunnel};
+use packetrig_flow::{EndReason, FlowHalf, FlowKey, FlowRecord, MAPPED, TunnelKind};
 use std::collections::BTreeMap;
 
 /// 2026-11-21 13:00:00 UTC and some nanoseconds, which readers are to keep.
@@ -103,7 +103,7 @@ fn protocol(n: u64) -> u8 {
 }
 
 fn record(n: u64, start: u64, client: u16, there: (u64, u64), back: (u64, u64)) -> FlowRecord {
-    let half = |(packets, bytes): (u64, u64), offset| Half {
+    let half = |(packets, bytes): (u64, u64), offset| FlowHalf {
         packets,
         bytes,
         frame_bytes: bytes + 14 * packets,
@@ -118,7 +118,7 @@ fn record(n: u64, start: u64, client: u16, there: (u64, u64), back: (u64, u64)) 
             source_port: 1024 + u16::try_from(n % 60_000).unwrap(),
             destination_port: 443,
             protocol: protocol(n),
-            tunnel: Tunnel::Vxlan,
+            tunnel: TunnelKind::Vxlan,
             tunnel_id: 4711,
             ..FlowKey::default()
         },

@@ -10,15 +10,15 @@ mod made;
 mod questions;
 
 use made::Made;
-use packetrig_flow::Ledger;
-use packetrig_store::flows::{ParquetOptions, ParquetSink, RecordSink, Source};
+use packetrig_flow::MeterLedger;
+use packetrig_store::flows::{ParquetOptions, ParquetSink, RecordMaker, RecordSink};
 use packetrig_tests::program;
 use packetrig_units::MonoTime;
 use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
 
-const SOURCE: Source = Source { exporter: [0xfd; 16], domain: 7 };
+const SOURCE: RecordMaker = RecordMaker { exporter: [0xfd; 16], domain: 7 };
 const SEEN: u64 = u64::MAX - 5;
 
 /// Stores records into a directory, some at a time, and a ledger.
@@ -32,7 +32,7 @@ fn store(directory: &Path, made: &Made) {
         // Files of several minutes.
         sink.tick(MonoTime::from_nanos(second * 50_000_000_000)).unwrap();
     }
-    let mut ledger = Ledger::default();
+    let mut ledger = MeterLedger::default();
     ledger.packets.seen = SEEN;
     sink.ledger(&ledger, SOURCE, made.first_ns).unwrap();
     let (kept, done) = sink.close();

@@ -3,7 +3,7 @@
 use super::document;
 use packetrig_stats::limit::RigLimit;
 use packetrig_stats::port::BackEnd;
-use packetrig_store::Catalogue;
+use packetrig_store::RunCatalogue;
 use packetrig_sys::{kernel, xdp};
 use packetrig_testkit::Lab;
 use packetrig_tests::document::Flow;
@@ -76,7 +76,7 @@ fn a_calibration_decides_where_there_is_one() {
     let may_use_bpf = skip::may_use_bpf(xdp::obstacle().map_or(Ok(()), Err));
     let with = |limits: &[RigLimit], more: &[&str]| {
         let store = tempfile::tempdir().unwrap();
-        let catalogue = Catalogue::open(store.path()).unwrap();
+        let catalogue = RunCatalogue::open(store.path()).unwrap();
         for limit in limits {
             catalogue.keep_limit(limit).unwrap();
         }
@@ -111,7 +111,7 @@ fn what_calibrate_finds_is_what_decides() {
     let short = ["--time", "100ms", "--repeats", "1", "--store", store.path().to_str().unwrap()];
     let calibrated = Running::start(&[&calibrate[..], &short].concat(), "").finish();
     assert_eq!(calibrated.code, Some(0), "{}", calibrated.stderr);
-    let limits = Catalogue::open(store.path()).unwrap().limits(&kernel::release()).unwrap();
+    let limits = RunCatalogue::open(store.path()).unwrap().limits(&kernel::release()).unwrap();
     let mut back_ends: Vec<_> = limits.iter().map(|limit| limit.back_end).collect();
     back_ends.sort_unstable();
     assert_eq!(back_ends, [BackEnd::Packet, BackEnd::Xdp, BackEnd::AfXdp]);

@@ -2,10 +2,10 @@
 
 use packetrig_engine::gate::SendGate;
 use packetrig_engine::rig::{OwnerPermit, PermitQuestion};
-use packetrig_fleet::message::{NodeName, Place, PlanHash, Preparation, RunId, SentTotal};
-use packetrig_fleet::outcome::Outcome;
+use packetrig_fleet::message::{NodeName, PlanHash, PortPlace, RunId, RunPreparation, SentTotal};
+use packetrig_fleet::outcome::RunOutcome;
 use packetrig_fleet::report::{AcceptanceCriteria, RunFacts, assemble};
-use packetrig_node::{DataPlane, EnginePlane, Loan, Planes};
+use packetrig_node::{DataPlane, EnginePlane, MachineLoan, PlaneSource};
 use packetrig_plan::{Plan, ReadOptions};
 use packetrig_stats::result::NodeResult;
 use packetrig_sys::clock;
@@ -40,8 +40,8 @@ fn document(lab: &Lab) -> String {
     Document::new(&locations).flow(there).flow(back).capture(1, "pcap").text()
 }
 
-fn places(lab: &Lab) -> Vec<Place> {
-    let place = |n: usize| Place { node: NodeName(NODES[n].into()), interface: lab.location(n) };
+fn places(lab: &Lab) -> Vec<PortPlace> {
+    let place = |n: usize| PortPlace { node: NodeName(NODES[n].into()), interface: lab.location(n) };
     (0..2).map(place).collect()
 }
 
@@ -60,7 +60,7 @@ impl OwnerPermit for Generous {
 
 /// A machine that lends everything.
 fn lent(node: &str, captures: &Path) -> EnginePlane {
-    EnginePlane::lent(Loan {
+    EnginePlane::lent(MachineLoan {
         node: NodeName(node.into()),
         gate: SendGate::open(),
         permit: Arc::new(Generous),
@@ -72,7 +72,7 @@ fn lent(node: &str, captures: &Path) -> EnginePlane {
 }
 
 /// Both halves from preparing to their accounts.
-fn run(preparation: &Preparation, captures: &Path) -> Vec<NodeResult> {
+fn run(preparation: &RunPreparation, captures: &Path) -> Vec<NodeResult> {
     let prepare = |node: &str| {
         let mut planes = lent(node, captures);
         let (plane, ports) = planes.prepare(preparation).unwrap();
@@ -102,12 +102,12 @@ fn two_planes_make_one_run_over_a_cable() {
     let Some(lab) = skip::lab(Lab::pair) else { return };
     let captures = tempfile::tempdir().unwrap();
     let document = document(&lab);
-    let preparation = Preparation {
+    let preparation = RunPreparation {
         document: document.clone(),
         tag_key: 77,
         run: "halves".into(),
         places: places(&lab),
-        ..Preparation::default()
+        ..RunPreparation::default()
     };
     let results = run(&preparation, captures.path());
     let captured: Vec<_> = results.iter().map(|node| node.captures.len()).collect();
@@ -126,7 +126,7 @@ fn two_planes_make_one_run_over_a_cable() {
         steered: false,
     };
     let plan = Plan::read_with(&document, ReadOptions { fleet: true, ..ReadOptions::default() }).unwrap();
-    let report = assemble(&facts, &plan, results, Outcome::Complete { stopped: false });
+    let report = assemble(&facts, &plan, results, RunOutcome::Complete { stopped: false });
     assert_eq!((report.imbalances.as_slice(), report.unchecked.as_slice()), (&[][..], &[][..]));
     for (stream, frames) in report.streams.iter().zip([3000, 2000]) {
         let (sent, received) = (stream.sent.as_ref().unwrap(), stream.received.as_ref().unwrap());
@@ -142,7 +142,7 @@ fn one_interface_is_not_two_ports_of_a_node() {
     let mut places = places(&lab);
     places[1] = places[0].clone();
     let (document, run) = (document(&lab), "halves".to_owned());
-    let preparation = Preparation { document, places, run, ..Preparation::default() };
+    let preparation = RunPreparation { document, places, run, ..RunPreparation::default() };
     let place = tempfile::tempdir().unwrap();
     let refused = lent("east", place.path()).prepare(&preparation);
     let error = refused.err().unwrap().to_string();

@@ -3,7 +3,7 @@
 use super::quantities::Bytes;
 use clap::Args;
 use packetrig_flow::collect::ExporterNetwork;
-use packetrig_meter::collect::Listen;
+use packetrig_meter::collect::ListenAddress;
 use packetrig_units::Nanos;
 use std::path::PathBuf;
 
@@ -21,7 +21,7 @@ pub(crate) struct Collect {
     /// Listen on udp://ADDRESS:PORT, tcp://ADDRESS:PORT or tls://ADDRESS:PORT; repeat for more [default:
     /// udp://127.0.0.1:4739]
     #[arg(short, long, value_name = "PLACE")]
-    pub(crate) listen: Vec<Listen>,
+    pub(crate) listen: Vec<ListenAddress>,
     /// Write records to Parquet files in this directory
     #[arg(long, value_name = "DIR")]
     pub(crate) directory: Option<PathBuf>,

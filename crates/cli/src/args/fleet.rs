@@ -3,7 +3,7 @@
 use super::Store;
 use super::quantities::Percent;
 use clap::{Args, Subcommand};
-use packetrig_fleet::controller::Start;
+use packetrig_fleet::controller::StartPolicy;
 use packetrig_fleet::labels::LabelChange;
 use packetrig_units::Nanos;
 use std::net::SocketAddr;
@@ -41,16 +41,16 @@ pub(crate) struct FleetPlace {
 
 /// With how many nodes a run is started.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct StartWith(pub(crate) Start);
+pub(crate) struct StartWith(pub(crate) StartPolicy);
 
 impl FromStr for StartWith {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         let start = if text.ends_with('%') {
-            Start::AtLeast(text.parse::<Percent>().map_err(|error| error.to_string())?.0)
+            StartPolicy::AtLeast(text.parse::<Percent>().map_err(|error| error.to_string())?.0)
         } else {
-            Start::Quorum(
+            StartPolicy::Quorum(
                 text.parse().map_err(|_| format!("`{text}` is not a number of nodes; write `3` or `80%`"))?,
             )
         };

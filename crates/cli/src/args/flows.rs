@@ -4,12 +4,12 @@ use crate::protocols;
 use clap::{Args, Subcommand, ValueEnum};
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
-use packetrig_store::flows::columns::{Column, columns, find_column};
-use packetrig_store::flows::filter::{Filter, Prefix};
-use packetrig_store::flows::grouping::Grouping;
+use packetrig_store::flows::columns::{FlowColumn, columns, find_column};
+use packetrig_store::flows::filter::{AddressPrefix, FlowFilter};
+use packetrig_store::flows::grouping::FlowGrouping;
 use packetrig_store::flows::order::RecordOrder;
-use packetrig_store::flows::scan::Span;
-use packetrig_store::flows::top::Order;
+use packetrig_store::flows::scan::TimeSpan;
+use packetrig_store::flows::top::TopOrder;
 use packetrig_units::Nanos;
 use std::path::PathBuf;
 
@@ -40,7 +40,7 @@ pub(crate) struct FlowTop {
     /// in either direction), `port` (the lower one, with its protocol) or `exporter`. Groups that separate source
     /// from destination count each direction of a record by itself
     #[arg(long, value_name = "WHAT", default_value = "src-ip")]
-    pub(crate) by: Grouping,
+    pub(crate) by: FlowGrouping,
     /// Rank by this quantity
     #[arg(long, value_enum, value_name = "WHAT", default_value = "bytes")]
     pub(crate) order: OrderBy,
@@ -80,7 +80,7 @@ pub(crate) struct ShowFlows {
     /// Columns to show, comma-separated, by name or short name [default: the usual ones; all with --json or
     /// --csv]
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = column)]
-    pub(crate) columns: Vec<&'static Column>,
+    pub(crate) columns: Vec<&'static FlowColumn>,
     #[command(flatten)]
     pub(crate) filter: RecordFilter,
     #[command(flatten)]
@@ -124,10 +124,10 @@ pub(crate) struct RecordFilter {
     /// Select with a filter in nfdump's language: `src ip 198.18.0.1 and (dst port 53 or packets > 1k)`. If
     /// repeated, all filters must match
     #[arg(long, value_name = "EXPRESSION")]
-    pub(crate) filter: Vec<Filter>,
+    pub(crate) filter: Vec<FlowFilter>,
     /// Select flows with this address or prefix at either end
     #[arg(long, value_name = "ADDRESS")]
-    pub(crate) address: Vec<Prefix>,
+    pub(crate) address: Vec<AddressPrefix>,
     /// Select flows with this port at either end
     #[arg(long, value_name = "N")]
     pub(crate) port: Vec<u16>,
@@ -144,12 +144,12 @@ pub(crate) struct RecordFilter {
 
 impl RecordFilter {
     /// The filter that the flags describe.
-    pub(crate) fn filter(&self) -> Filter {
-        let options = Filter::started(Span { from_ns: self.from, to_ns: self.to })
-            .and(Filter::either_address(&self.address))
-            .and(Filter::either_port(&self.port))
-            .and(Filter::protocol(&self.protocol));
-        self.filter.iter().cloned().fold(options, Filter::and)
+    pub(crate) fn filter(&self) -> FlowFilter {
+        let options = FlowFilter::started(TimeSpan { from_ns: self.from, to_ns: self.to })
+            .and(FlowFilter::either_address(&self.address))
+            .and(FlowFilter::either_port(&self.port))
+            .and(FlowFilter::protocol(&self.protocol));
+        self.filter.iter().cloned().fold(options, FlowFilter::and)
     }
 }
 
@@ -180,7 +180,7 @@ pub(crate) enum OrderBy {
     Duration,
 }
 
-impl From<OrderBy> for Order {
+impl From<OrderBy> for TopOrder {
     fn from(order: OrderBy) -> Self {
         match order {
             OrderBy::Bytes => Self::Bytes,
@@ -194,7 +194,7 @@ impl From<OrderBy> for Order {
     }
 }
 
-fn column(word: &str) -> Result<&'static Column, String> {
+fn column(word: &str) -> Result<&'static FlowColumn, String> {
     find_column(word.trim()).ok_or_else(|| {
         let all: Vec<_> = columns().iter().map(|column| column.short).collect();
         format!("records have no column `{word}`; there are: {}", all.join(", "))

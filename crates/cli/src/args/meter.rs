@@ -2,7 +2,7 @@
 
 use super::quantities::Bytes;
 use clap::{Args, ValueEnum};
-use packetrig_meter::Share;
+use packetrig_meter::FlowShareFilter;
 use packetrig_plan::recording::ReplaySpeed;
 use packetrig_units::Nanos;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -176,14 +176,14 @@ impl FromStr for Listen {
 
 /// A share, as `2/3`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ShareOfFlows(pub(crate) Share);
+pub(crate) struct ShareOfFlows(pub(crate) FlowShareFilter);
 
 impl FromStr for ShareOfFlows {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         let parts = text.split_once('/').and_then(|(k, n)| Some((k.parse().ok()?, n.parse().ok()?)));
-        let share = parts.and_then(|(number, of)| Share::new(number, of));
+        let share = parts.and_then(|(number, of)| FlowShareFilter::new(number, of));
         share.map(Self).ok_or_else(|| format!("`{text}` is not a share; write 2/3 for the second of three"))
     }
 }
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn a_share_is_one_of_those_there_are() {
-        assert_eq!("2/3".parse::<ShareOfFlows>().unwrap().0, Share::new(2, 3).unwrap());
+        assert_eq!("2/3".parse::<ShareOfFlows>().unwrap().0, FlowShareFilter::new(2, 3).unwrap());
         for wrong in ["", "2", "0/3", "4/3", "1/0", "a/b", "1/2/3"] {
             assert!(wrong.parse::<ShareOfFlows>().is_err(), "{wrong}");
         }

@@ -10,18 +10,18 @@ use crate::identity;
 use crate::output::{Output, Style, remark};
 use crate::progress::Progress;
 use crate::{fleet_place, results, speeds};
-use packetrig_fleet::controller::{OnLoss, Policies};
+use packetrig_fleet::controller::{OnLoss, RunPolicies};
 use packetrig_fleet::event::{RunEvent, RunEventKind};
-use packetrig_fleet::report::{RunReport, Verdict};
+use packetrig_fleet::report::{RunReport, RunVerdict};
 use packetrig_fleet::{NodeName, RunId};
 use packetrig_nats::NatsFabric;
-use packetrig_node::fleet::Fleet;
-use packetrig_node::{EnginePlane, Ground, Here, OpenRun, RunOptions};
+use packetrig_node::fleet::FleetGround;
+use packetrig_node::{EnginePlane, LocalGround, OpenRun, RunGround, RunOptions};
 use packetrig_plan::{Plan, PortHost, PortLocation, ReadOptions, Stream};
 use packetrig_stats::caveat::CaveatKind;
 use packetrig_stats::limit::RigLimit;
 use packetrig_stats::port::BackEnd;
-use packetrig_store::{Catalogue, Draft, files};
+use packetrig_store::{RunCatalogue, RunDraft, files};
 use packetrig_sys::{clock, kernel, netns, private_files, signal};
 use packetrig_units::Nanos;
 use std::path::{Path, PathBuf};
@@ -73,7 +73,7 @@ pub(crate) struct Request {
     /// The fleet, if not the usual one.
     pub(crate) fleet: FleetPlace,
     /// With how many nodes of a fleet it starts and goes on.
-    pub(crate) policies: Policies,
+    pub(crate) policies: RunPolicies,
     /// Waits for nodes that other runs have.
     pub(crate) waits_for_nodes: bool,
 }
@@ -95,7 +95,7 @@ impl Request {
             format: ResultFormat::Tables,
             quiet: false,
             fleet: FleetPlace::default(),
-            policies: Policies::default(),
+            policies: RunPolicies::default(),
             waits_for_nodes: false,
         }
     }
@@ -122,8 +122,8 @@ impl Request {
 }
 
 /// What the user accepts of a fleet.
-pub(crate) fn policies(arguments: &Execution) -> Policies {
-    Policies {
+pub(crate) fn policies(arguments: &Execution) -> RunPolicies {
+    RunPolicies {
         start: arguments.start_with.as_ref().map(|start| start.0).unwrap_or_default(),
         on_loss: if arguments.go_on { OnLoss::Continue } else { OnLoss::Abort },
     }
@@ -147,7 +147,7 @@ pub(crate) fn execute(request: &Request, output: &mut Output) -> Result<Exit, Er
     signal::latch()?;
     let progress = Progress::new(request.quiet, sending);
     let captures = options.capture_dir.clone().unwrap_or_default();
-    match run(&mut Here(EnginePlane::default()), request, options, progress) {
+    match run(&mut LocalGround(EnginePlane::default()), request, options, progress) {
         Ok((mut report, _)) => {
             let stored = draft.commit(&catalogue, &mut report, &request.document.text);
             show_result(request, &report, stored, output)
@@ -189,7 +189,7 @@ impl TakenFleet {
     pub(crate) fn take(
         place: &fleet_place::FleetPlace,
         store: Option<&Path>,
-        policies: Policies,
+        policies: RunPolicies,
     ) -> Result<Self, Error> {
         let catalogue = open_catalogue(store)?;
         let limits = catalogue.limits(&kernel::release())?;
@@ -199,7 +199,7 @@ impl TakenFleet {
     }
 
     /// The fleet.
-    pub(crate) const fn fleet(&self) -> &Fleet<NatsFabric> {
+    pub(crate) const fn fleet(&self) -> &FleetGround<NatsFabric> {
         &self.charged.fleet
     }
 
@@ -354,17 +354,17 @@ fn copy_to(out: &Path, request: &Request, report: &RunReport) -> Result<(), Erro
 }
 
 /// The catalogue the user names, or the usual one.
-pub(crate) fn open_catalogue(directory: Option<&Path>) -> Result<Catalogue, Error> {
+pub(crate) fn open_catalogue(directory: Option<&Path>) -> Result<RunCatalogue, Error> {
     let place =
         directory.map_or_else(packetrig_store::default_place, |directory| Ok(directory.to_owned()))?;
-    Catalogue::open(&place).map_err(unusable_store)
+    RunCatalogue::open(&place).map_err(unusable_store)
 }
 
 /// The same for reading past runs: nothing is created, and `None` says that there are none yet.
-pub(crate) fn open_catalogue_to_read(directory: Option<&Path>) -> Result<Option<Catalogue>, Error> {
+pub(crate) fn open_catalogue_to_read(directory: Option<&Path>) -> Result<Option<RunCatalogue>, Error> {
     let place =
         directory.map_or_else(packetrig_store::default_place, |directory| Ok(directory.to_owned()))?;
-    Ok(Catalogue::open_to_read(&place)?)
+    Ok(RunCatalogue::open_to_read(&place)?)
 }
 
 fn unusable_store(error: packetrig_store::Error) -> Error {
@@ -376,7 +376,7 @@ fn unusable_store(error: packetrig_store::Error) -> Error {
 }
 
 /// Captures are written where they shall stay: they may be too large to copy.
-fn capture_dir(request: &Request, draft: &Draft, plan: &Plan) -> Result<PathBuf, Error> {
+fn capture_dir(request: &Request, draft: &RunDraft, plan: &Plan) -> Result<PathBuf, Error> {
     let wanted = request.capture || !plan.captures.is_empty();
     let Some(out) = &request.out else {
         return Ok(if wanted { draft.capture_dir()? } else { PathBuf::new() });
@@ -388,7 +388,7 @@ fn capture_dir(request: &Request, draft: &Draft, plan: &Plan) -> Result<PathBuf,
 }
 
 fn run(
-    ground: &mut dyn Ground,
+    ground: &mut dyn RunGround,
     request: &Request,
     options: RunOptions,
     mut progress: Progress,
@@ -420,9 +420,9 @@ fn exit(report: &RunReport) -> Exit {
     let cut_short = report.caveats.iter().any(|caveat| caveat.doubt == CaveatKind::Interrupted);
     match &report.verdict {
         _ if cut_short => Exit::Interrupted,
-        Verdict::Pass => Exit::Ok,
-        Verdict::Fail(_) => Exit::Fail,
-        Verdict::Inconclusive(_) => Exit::Inconclusive,
+        RunVerdict::Pass => Exit::Ok,
+        RunVerdict::Fail(_) => Exit::Fail,
+        RunVerdict::Inconclusive(_) => Exit::Inconclusive,
     }
 }
 

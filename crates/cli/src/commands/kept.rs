@@ -8,7 +8,7 @@ use crate::table::{fitted_table, table};
 use packetrig_plan::Plan;
 use packetrig_stats::result::CaptureResult;
 use packetrig_store::{
-    Catalogue, KeptCapture, KeptRun, LateResults, MOST_LATE, MOST_LATE_OF_NODE, ReportSize,
+    KeptCapture, KeptRun, LateResults, MOST_LATE, MOST_LATE_OF_NODE, ReportSize, RunCatalogue,
 };
 use packetrig_units::Nanos;
 use std::ffi::OsStr;
@@ -115,15 +115,15 @@ fn precise(bytes: u64) -> f64 {
 }
 
 /// `packetrig report discard`.
-pub(crate) fn discard(catalogue: &Catalogue, id: &str, output: &mut Output) -> Result<(), Error> {
+pub(crate) fn discard(catalogue: &RunCatalogue, id: &str, output: &mut Output) -> Result<(), Error> {
     let gone = catalogue.discard(id)?;
     output.line(format_args!("Removed run {} ({}).", gone.run, content(&gone)));
     Ok(())
 }
 
 /// Names late results below a list of runs, if there are any.
-pub(crate) fn name_late(catalogue: Option<&Catalogue>, output: &mut Output) -> Result<(), Error> {
-    let late = catalogue.map_or_else(|| Ok(Vec::new()), Catalogue::late)?;
+pub(crate) fn name_late(catalogue: Option<&RunCatalogue>, output: &mut Output) -> Result<(), Error> {
+    let late = catalogue.map_or_else(|| Ok(Vec::new()), RunCatalogue::late)?;
     if !late.is_empty() {
         let bytes = late.iter().map(|late| late.bytes).sum();
         let refused: u64 = late.iter().map(|late| late.refused).sum();
@@ -139,12 +139,12 @@ pub(crate) fn name_late(catalogue: Option<&Catalogue>, output: &mut Output) -> R
 
 /// `packetrig report late`.
 pub(crate) fn late(
-    catalogue: Option<&Catalogue>,
+    catalogue: Option<&RunCatalogue>,
     discard: bool,
     json: bool,
     output: &mut Output,
 ) -> Result<(), Error> {
-    let late = catalogue.map_or_else(|| Ok(Vec::new()), Catalogue::late)?;
+    let late = catalogue.map_or_else(|| Ok(Vec::new()), RunCatalogue::late)?;
     if let Some(catalogue) = catalogue.filter(|_| discard) {
         catalogue.discard_late()?;
     }

@@ -10,7 +10,7 @@ use crate::output::{Output, Style};
 use crate::table::fitted_table;
 use crate::{identity, results};
 use packetrig_fleet::report::columns::StreamTable;
-use packetrig_store::{Catalogue, Error as StoreError, Summary, files};
+use packetrig_store::{Error as StoreError, RunCatalogue, RunSummary, files};
 use std::path::Path;
 
 /// Runs listed when nothing is asked.
@@ -54,7 +54,7 @@ fn list(store: Option<&Path>, most: usize, json: bool, output: &mut Output) -> R
     if json {
         return output.json(&runs);
     }
-    let kept = catalogue.as_ref().map_or_else(|| Ok(Vec::new()), Catalogue::kept)?;
+    let kept = catalogue.as_ref().map_or_else(|| Ok(Vec::new()), RunCatalogue::kept)?;
     if runs.is_empty() {
         output.line("no runs yet; `packetrig demo` makes one");
         kept::list(&kept, output);
@@ -70,7 +70,7 @@ fn list(store: Option<&Path>, most: usize, json: bool, output: &mut Output) -> R
 
 fn unfinished(store: Option<&Path>, json: bool, output: &mut Output) -> Result<(), Error> {
     let catalogue = open_catalogue_to_read(store)?;
-    let kept = catalogue.as_ref().map_or_else(|| Ok(Vec::new()), Catalogue::kept)?;
+    let kept = catalogue.as_ref().map_or_else(|| Ok(Vec::new()), RunCatalogue::kept)?;
     if json {
         return output.json(&kept);
     }
@@ -81,7 +81,7 @@ fn unfinished(store: Option<&Path>, json: bool, output: &mut Output) -> Result<(
     Ok(())
 }
 
-fn row(run: &Summary) -> Vec<String> {
+fn row(run: &RunSummary) -> Vec<String> {
     vec![
         run.run.0.clone(),
         identity::date(run.started_wall_ns),
@@ -117,12 +117,12 @@ fn show(
 }
 
 /// The catalogue in which a run is looked for; without one there is no such run.
-fn existing_catalogue(store: Option<&Path>, id: &str) -> Result<Catalogue, Error> {
+fn existing_catalogue(store: Option<&Path>, id: &str) -> Result<RunCatalogue, Error> {
     Ok(open_catalogue_to_read(store)?.ok_or_else(|| StoreError::Unknown(id.to_owned()))?)
 }
 
 /// The run with that id, or the newest for `last`.
-pub(crate) fn find(catalogue: &Catalogue, id: &str) -> Result<Summary, Error> {
+pub(crate) fn find(catalogue: &RunCatalogue, id: &str) -> Result<RunSummary, Error> {
     if id != "last" {
         return Ok(catalogue.find(id)?);
     }

@@ -10,7 +10,7 @@ mod whole;
 use crate::identity;
 use crate::output::Style;
 use merged::{ReportRemark, merge};
-use packetrig_fleet::report::{RunReport, Verdict};
+use packetrig_fleet::report::{RunReport, RunVerdict};
 use std::collections::HashSet;
 
 /// Rows shown per table; the CSV has them all.
@@ -64,9 +64,9 @@ fn headline(report: &RunReport, style: Style) -> String {
 
 fn verdict(report: &RunReport, style: Style) -> String {
     let word = match report.verdict {
-        Verdict::Pass => style.good("PASS"),
-        Verdict::Fail(_) => style.bad("FAIL"),
-        Verdict::Inconclusive(_) => style.doubtful("INCONCLUSIVE"),
+        RunVerdict::Pass => style.good("PASS"),
+        RunVerdict::Fail(_) => style.bad("FAIL"),
+        RunVerdict::Inconclusive(_) => style.doubtful("INCONCLUSIVE"),
     };
     let mut text = format!("\nVerdict: {word}\n");
     let reasons = reasons(report);

@@ -4,7 +4,7 @@ use super::MOST_ROWS;
 use super::columns::{ShownColumn, always, if_room, report_table};
 use crate::numbers::scaled;
 use crate::output::Style;
-use packetrig_fleet::outcome::Outcome;
+use packetrig_fleet::outcome::RunOutcome;
 use packetrig_fleet::report::columns::{NodeTable, ReportTable};
 use packetrig_fleet::report::{LoadFactor, RunReport, SkewReport};
 
@@ -29,7 +29,7 @@ pub(super) fn nodes(report: &RunReport, style: Style) -> String {
     let mut text = report_table::<NodeTable>(NODES, &NodeTable::rows(report), "nodes", style);
     let coverage = report.coverage;
     text.extend([format!("  reported: {} of {} nodes\n", coverage.reported, coverage.expected)]);
-    if let Outcome::Partial { reasons, .. } = &report.outcome {
+    if let RunOutcome::Partial { reasons, .. } = &report.outcome {
         text.extend(reasons.iter().take(MOST_ROWS).map(|reason| format!("  partial: {reason}\n")));
     }
     text.extend(report.skew.as_ref().map(skew));

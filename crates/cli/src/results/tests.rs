@@ -1,10 +1,10 @@
 use super::*;
 use packetrig_fleet::RunId;
 use packetrig_fleet::message::PlanHash;
-use packetrig_fleet::outcome::Outcome;
+use packetrig_fleet::outcome::RunOutcome;
 use packetrig_fleet::report::{
-    AcceptanceCriteria, Coverage, LoadFactor, Loss, LossPlaces, NodeClock, NodeReport, NodeStart, Received,
-    SCHEMA_VERSION, Sent, SkewReport, SkewVerdict, StreamReport,
+    AcceptanceCriteria, ArrivedFrames, FrameLoss, LoadFactor, LossPlaces, NodeClock, NodeReport, NodeStart,
+    ReportCoverage, SCHEMA_VERSION, SentFrames, SkewReport, SkewVerdict, StreamReport,
 };
 use packetrig_stats::caveat::{Caveat, CaveatKind};
 use packetrig_stats::clock::{ClockRecord, FitSource};
@@ -21,7 +21,7 @@ fn stream(name: &str) -> StreamReport {
         tx_port: "tx".into(),
         rx_ports: vec!["rx".into()],
         measured: true,
-        sent: Some(Sent {
+        sent: Some(SentFrames {
             untagged: 0,
             planned: 1_000,
             frames: 1_000,
@@ -36,7 +36,7 @@ fn stream(name: &str) -> StreamReport {
             stamp_bound: None,
             series: RateSeries::default(),
         }),
-        received: Some(Received {
+        received: Some(ArrivedFrames {
             frames: 990,
             bytes: 63_360,
             sequence,
@@ -49,7 +49,7 @@ fn stream(name: &str) -> StreamReport {
             series: RateSeries::default(),
             quality: packetrig_stats::series::QualitySeries::default(),
         }),
-        loss: Some(Loss {
+        loss: Some(FrameLoss {
             expected: 1_000,
             lost: 10,
             extra: 0,
@@ -84,11 +84,11 @@ fn report() -> RunReport {
         seed: 3,
         sending: Some(Nanos::from_secs(10)),
         times: None,
-        outcome: Outcome::Complete { stopped: false },
-        verdict: Verdict::Fail(vec!["stream a: 10 of 1000 frames lost".into()]),
+        outcome: RunOutcome::Complete { stopped: false },
+        verdict: RunVerdict::Fail(vec!["stream a: 10 of 1000 frames lost".into()]),
         criteria: AcceptanceCriteria::default(),
         judged: Vec::new(),
-        coverage: Coverage { reported: 1, expected: 1 },
+        coverage: ReportCoverage { reported: 1, expected: 1 },
         nodes: Vec::new(),
         skew: None,
         load: None,
@@ -170,8 +170,9 @@ fn nodes_are_shown_when_there_are_several() {
     assert!(!rendered(&report).contains("alpha"), "one node needs no row");
     let gone = NodeReport { reported: false, sent: None, received: None, ..node("gamma", None) };
     report.nodes.extend([node("beta", None), gone]);
-    report.coverage = Coverage { reported: 2, expected: 3 };
-    report.outcome = Outcome::Partial { reasons: vec!["node gamma: silent for 5s".into()], stopped: false };
+    report.coverage = ReportCoverage { reported: 2, expected: 3 };
+    report.outcome =
+        RunOutcome::Partial { reasons: vec!["node gamma: silent for 5s".into()], stopped: false };
     report.skew = Some(SkewReport {
         spread: Some(Nanos::from_micros(12)),
         bound: Some(Nanos::from_micros(70)),
@@ -265,7 +266,7 @@ fn reasons_about_many_streams_are_merged_and_the_others_are_kept() {
     report.streams = (0..9).map(|number| stream(&format!("s{number}"))).collect();
     let lost = |number| format!("stream s{number}: {number} of 1000 frames lost ({number} %)");
     let reasons = (0..9).map(lost).chain(["only 1 of 2 nodes reported".to_owned()]);
-    report.verdict = Verdict::Fail(reasons.collect());
+    report.verdict = RunVerdict::Fail(reasons.collect());
     let text = rendered(&report);
     let merged =
         "Verdict: FAIL\n  9 streams (s0, s1, s2 and 6 more): 36 in all, most for s8: 8 of 1000 frames lost";
@@ -302,7 +303,7 @@ fn long_names_are_shortened_whole_characters_at_a_time() {
 fn nothing_was_sent_is_said_only_when_every_node_has_said_so() {
     let silent = RunReport { sending: None, ..report() };
     assert!(rendered(&silent).contains("nothing was sent"));
-    let missing = RunReport { coverage: Coverage { reported: 0, expected: 4 }, ..silent };
+    let missing = RunReport { coverage: ReportCoverage { reported: 0, expected: 4 }, ..silent };
     let text = rendered(&missing);
     assert!(text.contains("no node has said what it sent") && !text.contains("nothing was sent"), "{text}");
 }

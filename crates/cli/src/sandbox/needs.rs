@@ -4,7 +4,7 @@
 use crate::args::{Agent, Collect, Meter, Reflect, Serve, Source};
 use crate::error::Error;
 use crate::fleet_place::FleetPlace;
-use packetrig_flow::collect::Transport;
+use packetrig_flow::collect::MessageTransport;
 use packetrig_sys::sandbox::{self, FileRules, ProcessCapabilities, TcpRules, ThreadClass};
 use packetrig_sys::{kernel, netns, private_files};
 use std::os::unix::fs::MetadataExt;
@@ -56,7 +56,7 @@ const MAPS_WITHOUT_RIGHTS: (u32, u32) = (5, 19);
 pub(crate) fn collect(arguments: &Collect) -> Result<Needs, Error> {
     let Collect { cert, key, client_ca, files, directory, .. } = arguments;
     let of_tls = [cert, key, client_ca].into_iter().flatten();
-    let ports = arguments.listen.iter().filter(|listen| listen.transport != Transport::Udp);
+    let ports = arguments.listen.iter().filter(|listen| listen.transport != MessageTransport::Udp);
     let ports = ports.map(|listen| listen.address.port());
     let metrics = arguments.metrics.as_ref().map(|listen| listen.0.port());
     // A broker names others, at ports of its choice.

@@ -2,31 +2,31 @@
 //!
 //! Invariant: no step of a change is done twice, none before the one it follows, and nothing of a change that is over.
 
-use super::{Action, Agent, State};
-use crate::message::{Order, Reply, Step};
-use crate::outcome::{Blame, Fault};
+use super::{AgentAction, AgentMachine, AgentState};
+use crate::message::{ChangeOrder, ChangeStep, NodeReply};
+use crate::outcome::{FaultOwner, NodeFault};
 use packetrig_plan::HeldStream;
 use std::cmp::Ordering;
 
 /// How far a change is.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Made {
-    Held(Vec<HeldStream>, Option<Fault>),
-    Announced(Option<Fault>),
-    Over(Option<Fault>),
+pub(super) enum ChangeProgress {
+    Held(Vec<HeldStream>, Option<NodeFault>),
+    Announced(Option<NodeFault>),
+    Over(Option<NodeFault>),
 }
 
-impl Agent {
-    pub(super) fn steer(&mut self, order: Box<Order>) -> Vec<Action> {
+impl AgentMachine {
+    pub(super) fn steer(&mut self, order: Box<ChangeOrder>) -> Vec<AgentAction> {
         match order.number.cmp(&self.change.0) {
             Ordering::Less => Vec::new(),
             Ordering::Equal => self.say_again(),
-            Ordering::Greater if self.state == State::Running => vec![Action::Steer(order)],
-            Ordering::Greater => self.too_late(order.number, Made::Over),
+            Ordering::Greater if self.state == AgentState::Running => vec![AgentAction::Steer(order)],
+            Ordering::Greater => self.too_late(order.number, ChangeProgress::Over),
         }
     }
 
-    pub(super) fn take_step(&mut self, number: u64, step: Box<Step>) -> Vec<Action> {
+    pub(super) fn take_step(&mut self, number: u64, step: Box<ChangeStep>) -> Vec<AgentAction> {
         match number.cmp(&self.change.0) {
             // An older one comes late.
             Ordering::Less => Vec::new(),
@@ -35,60 +35,70 @@ impl Agent {
         }
     }
 
-    fn first_step(&mut self, number: u64, step: Box<Step>) -> Vec<Action> {
+    fn first_step(&mut self, number: u64, step: Box<ChangeStep>) -> Vec<AgentAction> {
         match *step {
-            Step::Hold(_) if self.state == State::Running => vec![Action::Step(number, step)],
-            Step::Hold(_) => self.too_late(number, |fault| Made::Held(Vec::new(), fault)),
+            ChangeStep::Hold(_) if self.state == AgentState::Running => vec![AgentAction::Step(number, step)],
+            ChangeStep::Hold(_) => self.too_late(number, |fault| ChangeProgress::Held(Vec::new(), fault)),
             // It was never held here, and if that order still comes it comes too late.
-            Step::Undo => self.made(number, Made::Over(None)),
-            Step::Announce { .. } | Step::Begin { .. } => Vec::new(),
+            ChangeStep::Undo => self.made(number, ChangeProgress::Over(None)),
+            ChangeStep::Announce { .. } | ChangeStep::Begin { .. } => Vec::new(),
         }
     }
 
-    fn next_step(&mut self, number: u64, step: Box<Step>) -> Vec<Action> {
+    fn next_step(&mut self, number: u64, step: Box<ChangeStep>) -> Vec<AgentAction> {
         match (step.as_ref(), &self.change.1) {
-            (Step::Hold(_), Made::Held(..))
-            | (Step::Announce { .. }, Made::Announced(_))
-            | (Step::Begin { .. } | Step::Undo, Made::Over(_)) => self.say_again(),
+            (ChangeStep::Hold(_), ChangeProgress::Held(..))
+            | (ChangeStep::Announce { .. }, ChangeProgress::Announced(_))
+            | (ChangeStep::Begin { .. } | ChangeStep::Undo, ChangeProgress::Over(_)) => self.say_again(),
             // Where nothing is held there is nothing to undo, and what is not announced does not begin.
-            (Step::Undo, Made::Held(_, Some(_))) | (Step::Begin { .. }, Made::Announced(Some(_))) => {
-                self.made(number, Made::Over(None))
+            (ChangeStep::Undo, ChangeProgress::Held(_, Some(_)))
+            | (ChangeStep::Begin { .. }, ChangeProgress::Announced(Some(_))) => {
+                self.made(number, ChangeProgress::Over(None))
             }
-            (Step::Announce { .. } | Step::Undo, Made::Held(_, None))
-            | (Step::Begin { .. }, Made::Announced(None)) => match (&self.state, step.as_ref()) {
-                // Receivers outlive senders, and another's may still begin.
-                (State::Running, _) | (State::Stopped(_), Step::Announce { .. }) => {
-                    vec![Action::Step(number, step)]
+            (ChangeStep::Announce { .. } | ChangeStep::Undo, ChangeProgress::Held(_, None))
+            | (ChangeStep::Begin { .. }, ChangeProgress::Announced(None)) => {
+                match (&self.state, step.as_ref()) {
+                    // Receivers outlive senders, and another's may still begin.
+                    (AgentState::Running, _) | (AgentState::Stopped(_), ChangeStep::Announce { .. }) => {
+                        vec![AgentAction::Step(number, step)]
+                    }
+                    (_, ChangeStep::Announce { .. }) => self.too_late(number, ChangeProgress::Announced),
+                    _ => self.too_late(number, ChangeProgress::Over),
                 }
-                (_, Step::Announce { .. }) => self.too_late(number, Made::Announced),
-                _ => self.too_late(number, Made::Over),
-            },
+            }
             // Overtaken by what followed it.
             _ => Vec::new(),
         }
     }
 
     /// A step is done, or there was nothing to be done.
-    pub(super) fn made(&mut self, number: u64, made: Made) -> Vec<Action> {
+    pub(super) fn made(&mut self, number: u64, made: ChangeProgress) -> Vec<AgentAction> {
         self.change = (number, made);
         self.say_again()
     }
 
-    fn say_again(&self) -> Vec<Action> {
+    fn say_again(&self) -> Vec<AgentAction> {
         let (number, made) = self.change.clone();
         self.reply(match made {
-            Made::Held(held, fault) => Reply::Held { number, fault, held },
-            Made::Announced(fault) => Reply::Announced { number, fault },
-            Made::Over(fault) => Reply::Steered { number, fault, sample: Box::default() },
+            ChangeProgress::Held(held, fault) => NodeReply::Held { number, fault, held },
+            ChangeProgress::Announced(fault) => NodeReply::Announced { number, fault },
+            ChangeProgress::Over(fault) => NodeReply::Steered { number, fault, sample: Box::default() },
         })
     }
 
     /// Before T the controller says it again; after the senders' end it would never be done.
-    fn too_late(&mut self, number: u64, made: impl FnOnce(Option<Fault>) -> Made) -> Vec<Action> {
+    fn too_late(
+        &mut self,
+        number: u64,
+        made: impl FnOnce(Option<NodeFault>) -> ChangeProgress,
+    ) -> Vec<AgentAction> {
         match self.state {
-            State::Stopped(_) | State::Finishing | State::Spooling | State::Spooled(_) => {
+            AgentState::Stopped(_)
+            | AgentState::Finishing
+            | AgentState::Spooling
+            | AgentState::Spooled(_) => {
                 let text = "its senders have stopped".to_owned();
-                self.made(number, made(Some(Fault { blame: Blame::World, text })))
+                self.made(number, made(Some(NodeFault { blame: FaultOwner::World, text })))
             }
             _ => Vec::new(),
         }

@@ -1,16 +1,16 @@
 //! What is different in a fleet: leases, a controller that may be another one, a result that waits on the disk.
 
-use super::{Action, Agent, Kept, State};
-use crate::lease::{Answer, Lease};
-use crate::message::{Command, Grant, Head, Nonce, Reply, StopReason};
+use super::{AgentAction, AgentMachine, AgentState, KeptResult};
+use crate::lease::{AgentLease, LeaseAnswer};
+use crate::message::{LeaseGrant, MessageHead, NodeCommand, NodeReply, Nonce, StopReason};
 use packetrig_stats::result::NodeResult;
 use packetrig_units::{MonoTime, Nanos};
 use std::sync::Arc;
 
 /// What an agent of a fleet brings along when it starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Past {
-    /// Highest epoch it has seen, kept over restarts by [`Action::Remember`].
+pub struct AgentPast {
+    /// Highest epoch it has seen, kept over restarts by [`AgentAction::Remember`].
     pub epoch: u64,
     /// First nonce; no earlier start of this agent came near to it.
     pub nonce: Nonce,
@@ -18,19 +18,23 @@ pub struct Past {
     pub longest: Option<Nanos>,
 }
 
-impl Agent {
+impl AgentMachine {
     /// Raises the epoch and keeps it, before anything is done on it.
-    pub(super) fn see_epoch(&mut self, epoch: u64) -> Vec<Action> {
+    pub(super) fn see_epoch(&mut self, epoch: u64) -> Vec<AgentAction> {
         let rises = epoch > self.epoch;
         self.epoch = self.epoch.max(epoch);
-        if rises && self.lease.is_some() { vec![Action::Remember(epoch)] } else { Vec::new() }
+        if rises && self.lease.is_some() { vec![AgentAction::Remember(epoch)] } else { Vec::new() }
     }
 
     /// A later controller ends what an earlier one began: the run is the same, from now on it answers to the later one.
-    pub(super) fn adopt(&mut self, head: &Head, command: &Command) {
+    pub(super) fn adopt(&mut self, head: &MessageHead, command: &NodeCommand) {
         let ends = matches!(
             command,
-            Command::Query | Command::Stop | Command::Finish { .. } | Command::Collected | Command::Abort
+            NodeCommand::Query
+                | NodeCommand::Stop
+                | NodeCommand::Finish { .. }
+                | NodeCommand::Collected
+                | NodeCommand::Abort
         );
         let Some(own) = self.head.as_mut().filter(|_| ends) else { return };
         if own.run == head.run
@@ -45,7 +49,7 @@ impl Agent {
         }
     }
 
-    pub(super) fn begin_lease(&mut self, now: MonoTime) -> Vec<Action> {
+    pub(super) fn begin_lease(&mut self, now: MonoTime) -> Vec<AgentAction> {
         if let Some(lease) = &mut self.lease {
             lease.begin(now);
         }
@@ -59,35 +63,40 @@ impl Agent {
     }
 
     /// Asks whether it may go on, when it is time.
-    pub(super) fn renew(&mut self, now: MonoTime) -> Vec<Action> {
+    pub(super) fn renew(&mut self, now: MonoTime) -> Vec<AgentAction> {
         let nonce = self.lease.as_mut().and_then(|lease| lease.due(now));
         let asked = self.head.iter().zip(nonce);
-        asked.map(|(head, nonce)| Action::Renew(head.clone(), nonce)).collect()
+        asked.map(|(head, nonce)| AgentAction::Renew(head.clone(), nonce)).collect()
     }
 
-    pub(super) fn granted(&mut self, head: &Head, grant: Grant, now: MonoTime) -> Vec<Action> {
+    pub(super) fn granted(
+        &mut self,
+        head: &MessageHead,
+        grant: LeaseGrant,
+        now: MonoTime,
+    ) -> Vec<AgentAction> {
         if self.head.as_ref() != Some(head) || head.epoch < self.epoch {
             return Vec::new();
         }
         let Some(lease) = &mut self.lease else { return Vec::new() };
         match lease.answered(grant, now) {
-            Answer::Nothing => Vec::new(),
-            Answer::Until(until) => {
+            LeaseAnswer::Nothing => Vec::new(),
+            LeaseAnswer::Until(until) => {
                 self.hear(now);
-                let mut actions = vec![Action::Extend(until)];
-                actions.extend(self.outcome(&State::Leasing, State::Armed, Reply::Armed));
+                let mut actions = vec![AgentAction::Extend(until)];
+                actions.extend(self.outcome(&AgentState::Leasing, AgentState::Armed, NodeReply::Armed));
                 actions
             }
-            Answer::Stop => self.told_to_stop(head.clone()),
+            LeaseAnswer::Stop => self.told_to_stop(head.clone()),
         }
     }
 
-    fn told_to_stop(&mut self, head: Head) -> Vec<Action> {
+    fn told_to_stop(&mut self, head: MessageHead) -> Vec<AgentAction> {
         match self.state {
-            State::Running => self.stop_senders(StopReason::Told),
-            State::Leasing | State::Armed | State::Waiting { .. } => {
+            AgentState::Running => self.stop_senders(StopReason::Told),
+            AgentState::Leasing | AgentState::Armed | AgentState::Waiting { .. } => {
                 self.forget(head.clone());
-                vec![Action::Release, Action::Reply(head, Reply::Aborted)]
+                vec![AgentAction::Release, AgentAction::Reply(head, NodeReply::Aborted)]
             }
             _ => Vec::new(),
         }
@@ -95,8 +104,8 @@ impl Agent {
 
     /// Whatever else forbids to go on sending. The senders' own gate is shut at the lease's end without being told; this
     /// says why.
-    pub(super) fn guard_senders(&mut self, now: MonoTime) -> Vec<Action> {
-        if self.state != State::Running || self.why.is_some() {
+    pub(super) fn guard_senders(&mut self, now: MonoTime) -> Vec<AgentAction> {
+        if self.state != AgentState::Running || self.why.is_some() {
             return Vec::new();
         }
         if self.stop_at.is_some_and(|at| now >= at) {
@@ -108,59 +117,59 @@ impl Agent {
         Vec::new()
     }
 
-    /// When [`Agent::guard_senders`] has something to do.
+    /// When [`AgentMachine::guard_senders`] has something to do.
     pub(super) fn senders_deadline(&self) -> Option<MonoTime> {
-        if self.state != State::Running || self.why.is_some() {
+        if self.state != AgentState::Running || self.why.is_some() {
             return None;
         }
-        let lease = self.lease.as_ref().and_then(Lease::until);
+        let lease = self.lease.as_ref().and_then(AgentLease::until);
         lease.into_iter().chain(self.stop_at).min()
     }
 
     /// When it does without its controller, if that stays silent.
     pub(super) fn silence_ends(&self) -> Option<MonoTime> {
         let Some(lease) = &self.lease else {
-            return (self.state != State::Idle).then(|| self.heard + self.patience);
+            return (self.state != AgentState::Idle).then(|| self.heard + self.patience);
         };
         let orphaned = lease.terms().orphaned;
         match self.state {
             // What the data plane or the disk is asked for ends by itself.
-            State::Idle | State::Finishing | State::Spooling => None,
+            AgentState::Idle | AgentState::Finishing | AgentState::Spooling => None,
             // As long as the lease holds the controller is not silent; then the senders are waited for.
-            State::Running if self.why.is_none() => None,
-            State::Stopped(_) | State::Spooled(_) => Some(self.heard + orphaned),
+            AgentState::Running if self.why.is_none() => None,
+            AgentState::Stopped(_) | AgentState::Spooled(_) => Some(self.heard + orphaned),
             // Others may take longer to get ready: that is silence without a fault.
             _ => Some(self.heard + orphaned + orphaned),
         }
     }
 
     /// The controller is silent: nobody can stop what runs here, so it stops. What was received is kept.
-    pub(super) fn deserted(&mut self) -> Vec<Action> {
+    pub(super) fn deserted(&mut self) -> Vec<AgentAction> {
         let leased = self.lease.is_some();
-        if leased && let State::Stopped(sent) = &self.state {
+        if leased && let AgentState::Stopped(sent) = &self.state {
             let sent = sent.clone();
             self.end_lease();
-            (self.state, self.orphan) = (State::Finishing, true);
-            return vec![Action::Finish(sent)];
+            (self.state, self.orphan) = (AgentState::Finishing, true);
+            return vec![AgentAction::Finish(sent)];
         }
-        let spooled = leased && matches!(self.state, State::Spooled(_));
+        let spooled = leased && matches!(self.state, AgentState::Spooled(_));
         if let Some(head) = self.head.clone() {
             self.forget(head);
         }
-        if spooled { Vec::new() } else { vec![Action::Release] }
+        if spooled { Vec::new() } else { vec![AgentAction::Release] }
     }
 
-    pub(super) fn spool(&mut self, result: Arc<NodeResult>) -> Vec<Action> {
-        if self.state != State::Finishing {
+    pub(super) fn spool(&mut self, result: Arc<NodeResult>) -> Vec<AgentAction> {
+        if self.state != AgentState::Finishing {
             return Vec::new();
         }
-        self.state = State::Spooling;
-        vec![Action::Spool(result)]
+        self.state = AgentState::Spooling;
+        vec![AgentAction::Spool(result)]
     }
 
-    pub(super) fn spooled(&mut self, segments: u64) -> Vec<Action> {
-        let kept = State::Spooled(Kept::Segments(segments));
-        let actions = self.outcome(&State::Spooling, kept, Reply::Spooled { segments });
+    pub(super) fn spooled(&mut self, segments: u64) -> Vec<AgentAction> {
+        let kept = AgentState::Spooled(KeptResult::Segments(segments));
+        let actions = self.outcome(&AgentState::Spooling, kept, NodeReply::Spooled { segments });
         if self.orphan
             && let Some(head) = self.head.clone()
         {
@@ -171,7 +180,7 @@ impl Agent {
     }
 
     /// What is safe on the disk does not keep the next run waiting, nor does what failed.
-    pub(super) fn make_room(&mut self, next: &Head) {
+    pub(super) fn make_room(&mut self, next: &MessageHead) {
         if let Some(own) = self.head.clone()
             && self.has_let_go()
             && own.run != next.run
@@ -182,7 +191,7 @@ impl Agent {
 
     /// Whether no port is open any more, although the run is not forgotten.
     pub(super) fn has_let_go(&self) -> bool {
-        let done = matches!(self.state, State::Spooled(Kept::Segments(_)) | State::Failed(_));
+        let done = matches!(self.state, AgentState::Spooled(KeptResult::Segments(_)) | AgentState::Failed(_));
         self.lease.is_some() && done
     }
 

@@ -17,7 +17,7 @@ fn the_narrower_bound_is_used_and_the_other_one_kept() {
 
 #[test]
 fn disciplined_clocks_are_compared_through_true_time() {
-    let facts = |at, true_less_mono_ns, bound| Disciplined {
+    let facts = |at, true_less_mono_ns, bound| DisciplinedClock {
         at: MonoTime::from_nanos(at),
         true_less_mono_ns,
         bound: Nanos::new(bound),
@@ -25,9 +25,9 @@ fn disciplined_clocks_are_compared_through_true_time() {
     // The controller booted 100 s before the node; asked at the same instant.
     let (node, controller) =
         (facts(SECOND, 200 * 1_000_000_000, 30), facts(101 * SECOND, 100 * 1_000_000_000, 12));
-    let fit = Disciplined::fit(&node, &controller).unwrap();
+    let fit = DisciplinedClock::fit(&node, &controller).unwrap();
     assert_eq!((fit.offset_ns, fit.bound), (-100 * 1_000_000_000, Nanos::new(42)));
     assert_eq!(fit.to_local(controller.at), node.at);
     let late = facts(102 * SECOND, 100 * 1_000_000_000, 12);
-    assert_eq!(Disciplined::fit(&node, &late).unwrap().bound, Nanos::new(42 + MOST_PPB));
+    assert_eq!(DisciplinedClock::fit(&node, &late).unwrap().bound, Nanos::new(42 + MOST_PPB));
 }

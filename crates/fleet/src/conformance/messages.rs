@@ -1,13 +1,13 @@
 //! Messages: order, no loss of letters, counted loss of telemetry, names.
 
-use super::{LONG, SOON, Traits, command, controller, head, join, node, post, sample};
+use super::{FabricTraits, LONG, SOON, command, controller, head, join, node, post, sample};
 use crate::fabric::{Endpoint, Error, Fabric};
-use crate::message::{Body, Command, NodeName, Nonce, Reply};
+use crate::message::{MessageBody, NodeCommand, NodeName, NodeReply, Nonce};
 
 /// More than any queue on the way holds.
 const FLOOD: u64 = 100_000;
 
-pub(super) fn check<F: Fabric>(traits: Traits, make: impl Fn() -> F) {
+pub(super) fn check<F: Fabric>(traits: FabricTraits, make: impl Fn() -> F) {
     letters_arrive_in_order(&make());
     replies_arrive_in_order_and_say_from_whom(&make());
     what_is_for_all_reaches_all(&make());
@@ -28,13 +28,13 @@ fn controllers_hear_the_nodes_that_they_listen_to<F: Fabric>(fabric: &F) {
         controller
             .listen_to(std::slice::from_ref(of))
             .unwrap_or_else(|error| panic!("listening to {of}: {error}"));
-        post(controller, of, command(Command::Arm));
+        post(controller, of, command(NodeCommand::Arm));
     }
     for agent in &mut agents {
         let got = agent.receive(LONG).map(|letter| (letter.from, letter.body));
-        assert_eq!(got, Some((NodeName::controller(), command(Command::Arm))));
-        post(agent, &NodeName::controller(), Body::Reply(head(), Reply::Armed));
-        post(agent, &NodeName::controller(), Body::Hello(Box::default()));
+        assert_eq!(got, Some((NodeName::controller(), command(NodeCommand::Arm))));
+        post(agent, &NodeName::controller(), MessageBody::Reply(head(), NodeReply::Armed));
+        post(agent, &NodeName::controller(), MessageBody::Hello(Box::default()));
     }
     for (controller, of) in controllers.iter_mut().zip(&nodes) {
         let mut letters = Vec::new();
@@ -42,19 +42,19 @@ fn controllers_hear_the_nodes_that_they_listen_to<F: Fabric>(fabric: &F) {
         while letters.is_empty() || hellos.len() < 2 {
             let Some(letter) = controller.receive(LONG) else { panic!("{letters:?} {hellos:?} came") };
             match letter.body {
-                Body::Hello(_) => {
+                MessageBody::Hello(_) => {
                     hellos.insert(letter.from);
                 }
                 body => letters.push((letter.from, body)),
             }
         }
-        assert_eq!(letters, [(of.clone(), Body::Reply(head(), Reply::Armed))]);
+        assert_eq!(letters, [(of.clone(), MessageBody::Reply(head(), NodeReply::Armed))]);
         controller.stop_listening_to(std::slice::from_ref(of));
     }
     for agent in &mut agents {
-        post(agent, &NodeName::controller(), Body::Reply(head(), Reply::Armed));
+        post(agent, &NodeName::controller(), MessageBody::Reply(head(), NodeReply::Armed));
     }
-    let is_reply = |letter: crate::message::Envelope| matches!(letter.body, Body::Reply(..));
+    let is_reply = |letter: crate::message::MessageEnvelope| matches!(letter.body, MessageBody::Reply(..));
     for controller in &mut controllers {
         let more = std::iter::from_fn(|| controller.receive(SOON)).any(is_reply);
         assert!(!more, "it listens to nobody");
@@ -63,7 +63,7 @@ fn controllers_hear_the_nodes_that_they_listen_to<F: Fabric>(fabric: &F) {
 
 fn letters_arrive_in_order<F: Fabric>(fabric: &F) {
     let (mut from, mut a, mut b) = (controller(fabric), join(fabric, &node("a")), join(fabric, &node("b")));
-    let letters = || [Command::Arm, Command::Stop, Command::Query].into_iter().cycle().take(300);
+    let letters = || [NodeCommand::Arm, NodeCommand::Stop, NodeCommand::Query].into_iter().cycle().take(300);
     for letter in letters() {
         post(&mut from, &node("a"), command(letter));
     }
@@ -79,14 +79,18 @@ fn replies_arrive_in_order_and_say_from_whom<F: Fabric>(fabric: &F) {
     let (mut to, mut a, mut b) = (controller(fabric), join(fabric, &node("a")), join(fabric, &node("b")));
     for number in 0..100 {
         for from in [&mut a, &mut b] {
-            post(from, &NodeName::controller(), Body::Reply(head(), Reply::Refused(number.to_string())));
+            post(
+                from,
+                &NodeName::controller(),
+                MessageBody::Reply(head(), NodeReply::Refused(number.to_string())),
+            );
         }
     }
     let mut next = [0, 0];
     for _ in 0..200 {
         let got = to.receive(LONG).unwrap_or_else(|| panic!("a reply was lost"));
         let next = &mut next[usize::from(got.from == node("b"))];
-        assert_eq!(got.body, Body::Reply(head(), Reply::Refused(next.to_string())));
+        assert_eq!(got.body, MessageBody::Reply(head(), NodeReply::Refused(next.to_string())));
         *next += 1;
     }
     assert_eq!(next, [100, 100]);
@@ -94,10 +98,10 @@ fn replies_arrive_in_order_and_say_from_whom<F: Fabric>(fabric: &F) {
 
 fn what_is_for_all_reaches_all<F: Fabric>(fabric: &F) {
     let (mut from, mut a, mut b) = (controller(fabric), join(fabric, &node("a")), join(fabric, &node("b")));
-    from.post_all(Body::RollCall(Nonce(1))).unwrap_or_else(|error| panic!("a roll call: {error}"));
+    from.post_all(MessageBody::RollCall(Nonce(1))).unwrap_or_else(|error| panic!("a roll call: {error}"));
     for one in [&mut a, &mut b] {
         let got = one.receive(LONG).map(|letter| letter.body);
-        assert_eq!(got, Some(Body::RollCall(Nonce(1))), "{} was not called", one.name());
+        assert_eq!(got, Some(MessageBody::RollCall(Nonce(1))), "{} was not called", one.name());
     }
     assert_eq!(from.receive(SOON), None, "nobody calls himself");
 }
@@ -108,17 +112,17 @@ fn telemetry_is_dropped_and_letters_are_not<F: Fabric>(fabric: &F) {
     for at in 0..FLOOD {
         post(&mut from, &whom, sample(at));
     }
-    post(&mut from, &whom, Body::Reply(head(), Reply::Armed));
+    post(&mut from, &whom, MessageBody::Reply(head(), NodeReply::Armed));
     let (mut posted, mut arrived, mut last, mut letters, mut quiet) = (FLOOD, 0, None, 0, 0);
     // What is under way still comes: it ends when every sample is accounted for.
     while letters == 0 || arrived + to.dropped() + from.dropped() < posted {
         match to.receive(SOON).map(|got| got.body) {
-            Some(Body::Telemetry(_, sample)) => {
+            Some(MessageBody::Telemetry(_, sample)) => {
                 assert!(last < Some(sample.at), "telemetry keeps its order");
                 (arrived, last) = (arrived + 1, Some(sample.at));
             }
             Some(body) => {
-                assert_eq!(body, Body::Reply(head(), Reply::Armed));
+                assert_eq!(body, MessageBody::Reply(head(), NodeReply::Armed));
                 letters += 1;
             }
             None => {
@@ -143,7 +147,7 @@ fn telemetry_is_dropped_and_letters_are_not<F: Fabric>(fabric: &F) {
 fn nobody_is_answered_by_an_error<F: Fabric>(fabric: &F) {
     let mut from = controller(fabric);
     let nobody = node("nobody");
-    assert_eq!(from.post(&nobody, command(Command::Arm)), Err(Error::Unknown(nobody.clone())));
+    assert_eq!(from.post(&nobody, command(NodeCommand::Arm)), Err(Error::Unknown(nobody.clone())));
     let a = join(fabric, &node("a"));
     assert!(matches!(fabric.join(node("a")), Err(Error::Taken(name)) if name == node("a")));
     assert!(matches!(fabric.join(NodeName::controller()), Err(Error::Taken(_))));
@@ -151,18 +155,18 @@ fn nobody_is_answered_by_an_error<F: Fabric>(fabric: &F) {
     join(fabric, &node("a"));
 }
 
-fn who_left_is_answered_as_promised<F: Fabric>(traits: Traits, fabric: &F) {
+fn who_left_is_answered_as_promised<F: Fabric>(traits: FabricTraits, fabric: &F) {
     let mut from = controller(fabric);
     let mut a = join(fabric, &node("a"));
-    post(&mut from, &node("a"), command(Command::Arm));
+    post(&mut from, &node("a"), command(NodeCommand::Arm));
     assert!(a.receive(LONG).is_some());
     drop(a);
-    let answer = from.post(&node("a"), command(Command::Stop));
+    let answer = from.post(&node("a"), command(NodeCommand::Stop));
     assert_eq!(answer.is_err(), traits.knows_who_left, "{answer:?}");
     let mut a = join(fabric, &node("a"));
-    post(&mut from, &node("a"), command(Command::Query));
+    post(&mut from, &node("a"), command(NodeCommand::Query));
     let got = a.receive(LONG).map(|letter| letter.body);
-    assert_eq!(got, Some(command(Command::Query)), "what was for the one before does not come");
+    assert_eq!(got, Some(command(NodeCommand::Query)), "what was for the one before does not come");
 }
 
 fn waiting_ends_with_a_message_from_another_thread<F: Fabric>(fabric: &F) {
@@ -170,10 +174,10 @@ fn waiting_ends_with_a_message_from_another_thread<F: Fabric>(fabric: &F) {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let letter = answers.receive(LONG).unwrap_or_else(|| panic!("the question was lost"));
-            post(&mut answers, &letter.from, Body::Reply(head(), Reply::Armed));
+            post(&mut answers, &letter.from, MessageBody::Reply(head(), NodeReply::Armed));
         });
-        post(&mut asks, &node("a"), command(Command::Arm));
+        post(&mut asks, &node("a"), command(NodeCommand::Arm));
         let got = asks.receive(LONG).map(|letter| letter.body);
-        assert_eq!(got, Some(Body::Reply(head(), Reply::Armed)));
+        assert_eq!(got, Some(MessageBody::Reply(head(), NodeReply::Armed)));
     });
 }

@@ -1,7 +1,9 @@
 //! Records and results: compare-and-set; nothing lost, nothing twice under one name, full is told.
 
-use super::{LONG, SOON, Traits, node, reader, run, segment};
-use crate::fabric::{Delivery, Error, Fabric, Incoming, Outgoing, Records, SEGMENT_ROOM, SegmentId};
+use super::{FabricTraits, LONG, SOON, node, reader, run, segment};
+use crate::fabric::{
+    Error, Fabric, RecordStore, ResultInlet, ResultOutlet, SEGMENT_ROOM, SegmentDelivery, SegmentId,
+};
 use crate::message::RunId;
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -55,7 +57,7 @@ fn keys_come_in_order_and_go_when_removed<F: Fabric>(fabric: &F) {
     assert_eq!(values, [Some(b"x".to_vec()), None, Some(b"y".to_vec())], "in the order they were asked for");
 }
 
-pub(super) fn check_results<F: Fabric>(traits: Traits, make: impl Fn() -> F) {
+pub(super) fn check_results<F: Fabric>(traits: FabricTraits, make: impl Fn() -> F) {
     what_is_appended_twice_comes_once(&make());
     the_unconfirmed_comes_again_when_opened_anew(&make());
     the_largest_fits_and_more_does_not(&make());
@@ -99,7 +101,7 @@ fn runs_are_read_apart_and_what_nobody_reads_stays<F: Fabric>(fabric: &F) {
     assert_eq!(came, (0..3).collect(), "what was not confirmed comes to the next one");
 }
 
-fn next<I: Incoming>(incoming: &mut I) -> Delivery<I::Token> {
+fn next<I: ResultInlet>(incoming: &mut I) -> SegmentDelivery<I::Token> {
     incoming.collect(LONG).unwrap_or_else(|| panic!("a segment was lost"))
 }
 
@@ -154,7 +156,7 @@ fn the_largest_fits_and_more_does_not<F: Fabric>(fabric: &F) {
     done("confirming", incoming.confirm(delivery.token));
 }
 
-fn a_full_store_refuses_and_keeps_what_it_has<F: Fabric>(traits: Traits, fabric: &F) {
+fn a_full_store_refuses_and_keeps_what_it_has<F: Fabric>(traits: FabricTraits, fabric: &F) {
     let mut incoming = reader(fabric, "one", &[]);
     let mut outgoing = done("opening", fabric.outgoing(&node("a")));
     let body = vec![7; traits.results_room / 8];

@@ -3,26 +3,26 @@
 //! They listen for the drain time, and longer while frames still arrive: until none has come for the drain time, and for
 //! twice the longest delay that was measured. The limit is ten times the drain time.
 
-use super::{Controller, Phase};
+use super::{ControllerMachine, ControllerPhase};
 use packetrig_stats::result::CountSample;
 use packetrig_units::{MonoTime, Nanos};
 
 /// Drain times that receivers listen at most.
 const MOST_DRAINS: u64 = 10;
 
-impl Controller {
+impl ControllerMachine {
     /// The last sender is done.
     pub(super) fn drain(&mut self, now: MonoTime) {
         let longest = Nanos::new(self.limits.drain.as_u64().saturating_mul(MOST_DRAINS));
         let wanted = self.limits.drain.max(self.longest_delay + self.longest_delay).min(longest);
-        self.phase = Phase::Draining { since: now, until: now + wanted, limit: now + longest };
+        self.phase = ControllerPhase::Draining { since: now, until: now + wanted, limit: now + longest };
     }
 
     /// Listens longer if this sample shows that frames are still under way.
     pub(super) fn prolong_drain(&mut self, sample: &CountSample, now: MonoTime) {
         let delay = sample.latency.map_or(Nanos::ZERO, |(_, _, longest)| longest);
         self.longest_delay = self.longest_delay.max(delay);
-        let Phase::Draining { since, until, limit } = &mut self.phase else { return };
+        let ControllerPhase::Draining { since, until, limit } = &mut self.phase else { return };
         let by_delay = *since + self.longest_delay + self.longest_delay;
         let last = sample.rx.iter().filter_map(|(_, _, counts)| counts.last).max();
         let by_arrival = last.map_or(*since, |last| now - sample.at.since(last) + self.limits.drain);

@@ -1,28 +1,30 @@
 //! How a run ends: by its plan, by the user, by a fault.
 
-use super::{Controller, Phase};
+use super::{ControllerMachine, ControllerPhase};
 use crate::event::RunEventKind;
-use crate::message::{Command, NodeName};
-use crate::outcome::{Fault, Outcome};
+use crate::message::{NodeCommand, NodeName};
+use crate::outcome::{NodeFault, RunOutcome};
 use packetrig_units::MonoTime;
 
-impl Controller {
+impl ControllerMachine {
     pub(super) fn stop(&mut self, now: MonoTime) {
         match self.phase {
-            Phase::Draft => self.end(Outcome::Aborted),
-            Phase::Preparing { .. } | Phase::Arming { .. } | Phase::Committing { .. } => {
-                self.cancel(Outcome::Aborted, now);
+            ControllerPhase::Draft => self.end(RunOutcome::Aborted),
+            ControllerPhase::Preparing { .. }
+            | ControllerPhase::Arming { .. }
+            | ControllerPhase::Committing { .. } => {
+                self.cancel(RunOutcome::Aborted, now);
             }
-            Phase::Confirming { start } if now < start => self.cancel(Outcome::Aborted, now),
-            Phase::Confirming { .. } | Phase::Running { .. } => {
+            ControllerPhase::Confirming { start } if now < start => self.cancel(RunOutcome::Aborted, now),
+            ControllerPhase::Confirming { .. } | ControllerPhase::Running { .. } => {
                 self.stopped_by_user = true;
                 self.stop_senders(now);
             }
             // It ends by itself already.
-            Phase::Draining { .. }
-            | Phase::Collecting { .. }
-            | Phase::Cancelling { .. }
-            | Phase::Ended(_) => {}
+            ControllerPhase::Draining { .. }
+            | ControllerPhase::Collecting { .. }
+            | ControllerPhase::Cancelling { .. }
+            | ControllerPhase::Ended(_) => {}
         }
     }
 
@@ -33,15 +35,15 @@ impl Controller {
         }
     }
 
-    pub(super) fn fail(&mut self, fault: Fault, now: MonoTime) {
-        self.cancel(Outcome::Failed { fault }, now);
+    pub(super) fn fail(&mut self, fault: NodeFault, now: MonoTime) {
+        self.cancel(RunOutcome::Failed { fault }, now);
     }
 
     /// Ends as `ending` once every node has let go.
-    pub(super) fn cancel(&mut self, ending: Outcome, now: MonoTime) {
+    pub(super) fn cancel(&mut self, ending: RunOutcome, now: MonoTime) {
         let until = now + self.limits.stop;
         let until = self.quiet_at().map_or(until, |quiet| quiet.max(until));
-        self.phase = Phase::Cancelling { until, ending };
+        self.phase = ControllerPhase::Cancelling { until, ending };
         self.broadcast(now);
     }
 
@@ -64,10 +66,14 @@ impl Controller {
             }
         }
         let whole = !missing && reasons.is_empty();
-        self.end(if whole { Outcome::Complete { stopped } } else { Outcome::Partial { reasons, stopped } });
+        self.end(if whole {
+            RunOutcome::Complete { stopped }
+        } else {
+            RunOutcome::Partial { reasons, stopped }
+        });
     }
 
-    pub(super) fn end(&mut self, outcome: Outcome) {
+    pub(super) fn end(&mut self, outcome: RunOutcome) {
         let lost: Vec<NodeName> =
             self.peers.iter().filter(|(_, peer)| peer.lost).map(|(n, _)| n.clone()).collect();
         self.conclude(outcome);
@@ -80,19 +86,19 @@ impl Controller {
     pub(super) fn dismiss(&mut self, node: NodeName) {
         let Some(peer) = self.peers.get(&node) else { return };
         let command = if self.limits.lease.is_none() || peer.gone {
-            Command::Abort
+            NodeCommand::Abort
         } else if peer.result.is_some() {
-            Command::Collected
+            NodeCommand::Collected
         } else {
             // It keeps what it has for whoever collects.
-            Command::Finish { sent: self.sent_totals() }
+            NodeCommand::Finish { sent: self.sent_totals() }
         };
         self.send(node, command);
     }
 
-    pub(super) fn conclude(&mut self, outcome: Outcome) {
+    pub(super) fn conclude(&mut self, outcome: RunOutcome) {
         self.enter(outcome.state());
         self.emit(RunEventKind::Ended(outcome.clone()));
-        self.phase = Phase::Ended(outcome);
+        self.phase = ControllerPhase::Ended(outcome);
     }
 }

@@ -1,49 +1,53 @@
 //! What is not waited for any longer.
 
-use super::peer::Progress;
-use super::{Controller, Phase};
+use super::peer::PeerProgress;
+use super::{ControllerMachine, ControllerPhase};
 use crate::event::RunEventKind;
 use crate::message::NodeName;
-use crate::outcome::Blame;
+use crate::outcome::FaultOwner;
 use packetrig_units::{MonoTime, Nanos};
 
-impl Controller {
+impl ControllerMachine {
     /// Gives up waiting for what did not come in time.
     pub(super) fn expire(&mut self, now: MonoTime) {
         match self.phase {
-            Phase::Preparing { until } if now >= until => self.silent_before_start(Progress::Prepared, now),
-            Phase::Arming { until } if now >= until => self.silent_before_start(Progress::Armed, now),
-            Phase::Running { start } => self.expire_running(start, now),
-            Phase::Committing { start, .. }
+            ControllerPhase::Preparing { until } if now >= until => {
+                self.silent_before_start(PeerProgress::Prepared, now)
+            }
+            ControllerPhase::Arming { until } if now >= until => {
+                self.silent_before_start(PeerProgress::Armed, now)
+            }
+            ControllerPhase::Running { start } => self.expire_running(start, now),
+            ControllerPhase::Committing { start, .. }
                 if now + self.limits.guard >= start && !self.preparation.steered =>
             {
                 self.expire_commit(now);
             }
             // Nothing begins at T in a steered run, so an acknowledgement is late only when nobody waits for it any more.
-            Phase::Committing { start, .. }
+            ControllerPhase::Committing { start, .. }
                 if self.preparation.steered && now >= start + self.limits.prepare =>
             {
-                self.silent_before_start(Progress::Committed, now);
+                self.silent_before_start(PeerProgress::Committed, now);
             }
-            Phase::Collecting { until, .. } if now >= until => {
-                self.give_up(Progress::Reported, "its result did not come", now);
+            ControllerPhase::Collecting { until, .. } if now >= until => {
+                self.give_up(PeerProgress::Reported, "its result did not come", now);
             }
             _ => {}
         }
     }
 
-    pub(super) fn silent_before_start(&mut self, wanted: Progress, now: MonoTime) {
+    pub(super) fn silent_before_start(&mut self, wanted: PeerProgress, now: MonoTime) {
         let text = format!("did not get ready within {}", self.limits.prepare);
         let stragglers = self.stragglers(wanted, &text);
         let Some((first, _)) = stragglers.first().cloned() else { return };
         if !self.do_without(stragglers, now) {
-            self.trouble(&first, Blame::Peer, &text, now);
+            self.trouble(&first, FaultOwner::Peer, &text, now);
         }
     }
 
     /// Not all have acknowledged the commit in time: without the silent ones if that is accepted, else once more.
     pub(super) fn expire_commit(&mut self, now: MonoTime) {
-        let stragglers = self.stragglers(Progress::Committed, "did not acknowledge the start in time");
+        let stragglers = self.stragglers(PeerProgress::Committed, "did not acknowledge the start in time");
         if !stragglers.is_empty() && !self.do_without(stragglers, now) {
             self.try_again(now);
         }
@@ -52,10 +56,10 @@ impl Controller {
     pub(super) fn expire_running(&mut self, start: MonoTime, now: MonoTime) {
         self.expire_confirmations(start, now);
         if now >= start + self.limits.start {
-            self.give_up(Progress::Started, "did not start with the others", now);
+            self.give_up(PeerProgress::Started, "did not start with the others", now);
         }
         if self.stopping.is_some_and(|until| now >= until) {
-            self.give_up(Progress::Done, "did not stop when told", now);
+            self.give_up(PeerProgress::Done, "did not stop when told", now);
         }
         if now >= self.silent_from {
             self.expire_silent(now);
@@ -64,10 +68,10 @@ impl Controller {
 
     fn expire_silent(&mut self, now: MonoTime) {
         let quiet = self.limits.silence;
-        let earliest = self.behind(Progress::Done).map(|(_, peer)| peer.heard).min();
+        let earliest = self.behind(PeerProgress::Done).map(|(_, peer)| peer.heard).min();
         self.silent_from = earliest.map_or(now, |heard| heard + quiet);
         let silent: Vec<NodeName> = self
-            .behind(Progress::Done)
+            .behind(PeerProgress::Done)
             .filter(|(_, peer)| now >= peer.heard + quiet)
             .map(|(node, _)| node.clone())
             .collect();
@@ -84,7 +88,7 @@ impl Controller {
             format!("silent for {quiet}")
         };
         for node in silent {
-            self.trouble(&node, Blame::Peer, &what, now);
+            self.trouble(&node, FaultOwner::Peer, &what, now);
         }
     }
 
@@ -99,13 +103,13 @@ impl Controller {
         }
     }
 
-    pub(super) fn give_up(&mut self, wanted: Progress, what: &str, now: MonoTime) {
+    pub(super) fn give_up(&mut self, wanted: PeerProgress, what: &str, now: MonoTime) {
         if self.all(wanted) {
             return;
         }
         let behind: Vec<NodeName> = self.behind(wanted).map(|(node, _)| node.clone()).collect();
         for node in behind {
-            self.trouble(&node, Blame::Peer, what, now);
+            self.trouble(&node, FaultOwner::Peer, what, now);
         }
     }
 }

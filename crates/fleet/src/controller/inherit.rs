@@ -1,22 +1,22 @@
 //! A run that an earlier controller began and cannot end: it is stopped and what there is of it is collected.
 
-use super::peer::Progress;
-use super::{Controller, Limits, Phase, RunRecord};
+use super::peer::PeerProgress;
+use super::{ControllerMachine, ControllerPhase, RunLimits, RunRecord};
 use crate::event::RunEventKind;
-use crate::message::{NodeName, Preparation};
-use crate::outcome::{Blame, Fault, Outcome, RunState};
+use crate::message::{NodeName, RunPreparation};
+use crate::outcome::{FaultOwner, NodeFault, RunOutcome, RunState};
 use packetrig_units::MonoTime;
 use std::collections::BTreeSet;
 
 /// What is missing of such a run.
 const LOST: &str = "controller_lost: the controller of this run was lost";
 
-impl Controller {
+impl ControllerMachine {
     /// The end of the run of `record`, in `epoch`, which is higher than the record's. Nothing is started.
-    pub fn collecting(record: RunRecord, epoch: u64, limits: Limits) -> Self {
+    pub fn collecting(record: RunRecord, epoch: u64, limits: RunLimits) -> Self {
         let mut head = record.head.clone();
         head.epoch = epoch.max(head.epoch);
-        let mut controller = Self::new(head, Preparation::default(), &record.nodes, limits);
+        let mut controller = Self::new(head, RunPreparation::default(), &record.nodes, limits);
         controller.inherited = Some(record);
         controller
     }
@@ -43,11 +43,11 @@ impl Controller {
         if !record.may_have_sent() {
             let text = format!("{LOST} before its start");
             self.peers.change_all(|peer| peer.granted = Some(now));
-            return self.fail(Fault { blame: Blame::Peer, text }, now);
+            return self.fail(NodeFault { blame: FaultOwner::Peer, text }, now);
         }
         // Whatever the other one answered last, it was before now.
         self.peers.change_all(|peer| {
-            peer.progress = Progress::Started;
+            peer.progress = PeerProgress::Started;
             peer.heard = now;
             peer.granted = Some(now);
         });
@@ -56,32 +56,32 @@ impl Controller {
         self.reasons.extend(left_out);
         for node in self.elsewhere.clone() {
             let Some(mut peer) = self.peers.get_mut(&node) else { continue };
-            peer.reach(Progress::Spooled, now);
+            peer.reach(PeerProgress::Spooled, now);
             peer.granted = None;
             peer.lost = true;
             drop(peer);
             self.reasons.push((Some(node.clone()), format!("node {node}: another run has it now")));
         }
-        self.phase = Phase::Running { start: now };
+        self.phase = ControllerPhase::Running { start: now };
         self.enter(RunState::Running);
         self.stop_senders(now);
     }
 
     /// Another controller has taken over: nothing more may be said to anyone.
     pub(super) fn depose(&mut self) {
-        let began = self.has_started() || matches!(self.phase, Phase::Confirming { .. });
+        let began = self.has_started() || matches!(self.phase, ControllerPhase::Confirming { .. });
         let text = "controller_lost: another controller has taken over".to_owned();
         let outcome = if began {
             let reasons = vec![text];
-            Outcome::Partial { reasons, stopped: self.stopped_by_user }
+            RunOutcome::Partial { reasons, stopped: self.stopped_by_user }
         } else {
-            Outcome::Failed { fault: Fault { blame: Blame::Peer, text } }
+            RunOutcome::Failed { fault: NodeFault { blame: FaultOwner::Peer, text } }
         };
-        if !matches!(self.phase, Phase::Ended(_)) {
+        if !matches!(self.phase, ControllerPhase::Ended(_)) {
             // The record is the other one's now.
             self.emit(RunEventKind::StateChanged(outcome.state()));
             self.emit(RunEventKind::Ended(outcome.clone()));
-            self.phase = Phase::Ended(outcome);
+            self.phase = ControllerPhase::Ended(outcome);
         }
     }
 }

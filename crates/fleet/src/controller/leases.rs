@@ -1,37 +1,37 @@
 //! Leases of the nodes, as the controller grants them.
 
-use super::peer::Progress;
-use super::{Action, Controller, Phase};
-use crate::message::{Grant, Head, NodeName, Nonce};
+use super::peer::PeerProgress;
+use super::{ControllerAction, ControllerMachine, ControllerPhase};
+use crate::message::{LeaseGrant, MessageHead, NodeName, Nonce};
 use packetrig_units::MonoTime;
 
-impl Controller {
+impl ControllerMachine {
     /// A node asks whether it may go on.
-    pub(super) fn renewal(&mut self, node: NodeName, head: Head, nonce: Nonce, now: MonoTime) {
+    pub(super) fn renewal(&mut self, node: NodeName, head: MessageHead, nonce: Nonce, now: MonoTime) {
         let Some(go_on) = self.may_go_on(&node, &head) else { return };
         if let Some(mut peer) = self.peers.get_mut(&node)
             && head == self.head
         {
             peer.heard = now;
             // Of one whose senders are done nothing has to be waited for.
-            if go_on && peer.progress < Progress::Done {
+            if go_on && peer.progress < PeerProgress::Done {
                 peer.granted = Some(now);
             }
         }
-        self.actions.push(Action::Grant(node, head, Grant { nonce, go_on }));
+        self.actions.push(ControllerAction::Grant(node, head, LeaseGrant { nonce, go_on }));
     }
 
     /// `None`: that is not for this controller to say, or will be clear soon; silence lets the lease run out.
-    fn may_go_on(&self, node: &NodeName, head: &Head) -> Option<bool> {
+    fn may_go_on(&self, node: &NodeName, head: &MessageHead) -> Option<bool> {
         let peer = self.peers.get(node);
         if head.epoch > self.head.epoch {
             return None;
         }
         if *head == self.head {
-            let may = |peer: &super::Peer| {
-                let senders = peer.progress < Progress::Done && self.is_sending_time();
+            let may = |peer: &super::ControllerPeer| {
+                let senders = peer.progress < PeerProgress::Done && self.is_sending_time();
                 // Its emulated interfaces are there as long as frames are under way.
-                !peer.lost && (senders || peer.progress == Progress::Done && self.is_traffic_time())
+                !peer.lost && (senders || peer.progress == PeerProgress::Done && self.is_traffic_time())
             };
             return Some(peer.is_some_and(may));
         }
@@ -42,21 +42,21 @@ impl Controller {
     }
 
     const fn is_traffic_time(&self) -> bool {
-        matches!(self.phase, Phase::Running { .. } | Phase::Draining { .. })
+        matches!(self.phase, ControllerPhase::Running { .. } | ControllerPhase::Draining { .. })
     }
 
     const fn is_sending_time(&self) -> bool {
         match self.phase {
-            Phase::Preparing { .. }
-            | Phase::Arming { .. }
-            | Phase::Committing { .. }
-            | Phase::Confirming { .. }
-            | Phase::Running { .. } => self.stopping.is_none(),
-            Phase::Draft
-            | Phase::Draining { .. }
-            | Phase::Collecting { .. }
-            | Phase::Cancelling { .. }
-            | Phase::Ended(_) => false,
+            ControllerPhase::Preparing { .. }
+            | ControllerPhase::Arming { .. }
+            | ControllerPhase::Committing { .. }
+            | ControllerPhase::Confirming { .. }
+            | ControllerPhase::Running { .. } => self.stopping.is_none(),
+            ControllerPhase::Draft
+            | ControllerPhase::Draining { .. }
+            | ControllerPhase::Collecting { .. }
+            | ControllerPhase::Cancelling { .. }
+            | ControllerPhase::Ended(_) => false,
         }
     }
 

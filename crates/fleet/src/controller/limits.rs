@@ -6,7 +6,7 @@ use packetrig_units::Nanos;
 
 /// Times of a run's protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct RunLimits {
     /// From the decision on T to T, in the first attempt; doubled in each further one.
     pub lead: Nanos,
     /// Acknowledgements of a commit that come later than this before T are too late.
@@ -39,7 +39,7 @@ pub struct Limits {
     pub lease: Option<LeaseTerms>,
 }
 
-impl Limits {
+impl RunLimits {
     /// For one machine.
     pub const fn local(drain: Nanos) -> Self {
         Self {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 /// How far a node has said it is, in this attempt. It only rises, so repeated and overtaken replies do no harm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Progress {
+pub(super) enum PeerProgress {
     Asked,
     Prepared,
     Armed,
@@ -20,15 +20,15 @@ pub(super) enum Progress {
     Reported,
 }
 
-impl Progress {
+impl PeerProgress {
     /// How many there are.
     pub(super) const STEPS: usize = Self::Reported as usize + 1;
 }
 
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own; none excludes another")]
-pub(super) struct Peer {
-    pub(super) progress: Progress,
+pub(super) struct ControllerPeer {
+    pub(super) progress: PeerProgress,
     /// Last sign of life that fits the state of the run.
     pub(super) heard: MonoTime,
     /// When it was last asked how far it is.
@@ -46,10 +46,10 @@ pub(super) struct Peer {
     pub(super) result: Option<Arc<NodeResult>>,
 }
 
-impl Peer {
+impl ControllerPeer {
     pub(super) const fn new(now: MonoTime) -> Self {
         Self {
-            progress: Progress::Asked,
+            progress: PeerProgress::Asked,
             heard: now,
             asked: now,
             shown: false,
@@ -63,7 +63,7 @@ impl Peer {
         }
     }
 
-    pub(super) fn reach(&mut self, progress: Progress, now: MonoTime) {
+    pub(super) fn reach(&mut self, progress: PeerProgress, now: MonoTime) {
         self.progress = self.progress.max(progress);
         self.heard = now;
     }

@@ -3,7 +3,7 @@
 //! Every reply of every node asks whether all have got somewhere. In a fleet of ten thousand nobody can look at all of them
 //! each time. Invariant: the counts are those of the nodes that are waited for, whenever nobody has a [`PeerGuard`].
 
-use super::peer::{Peer, Progress};
+use super::peer::{ControllerPeer, PeerProgress};
 use crate::message::NodeName;
 use packetrig_units::MonoTime;
 use std::collections::{BTreeMap, btree_map};
@@ -11,19 +11,19 @@ use std::ops::{Deref, DerefMut};
 
 /// See the module.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Peers {
-    nodes: BTreeMap<NodeName, Peer>,
+pub(super) struct ControllerPeers {
+    nodes: BTreeMap<NodeName, ControllerPeer>,
     /// By progress, nodes that are waited for and are exactly that far.
-    waited_for: [usize; Progress::STEPS],
+    waited_for: [usize; PeerProgress::STEPS],
     /// Nodes without a result.
     without_result: usize,
 }
 
 /// One node, to be changed. The counts follow when it is dropped.
 pub(super) struct PeerGuard<'a> {
-    peer: &'a mut Peer,
+    peer: &'a mut ControllerPeer,
     before: CountedPeer,
-    waited_for: &'a mut [usize; Progress::STEPS],
+    waited_for: &'a mut [usize; PeerProgress::STEPS],
     without_result: &'a mut usize,
 }
 
@@ -36,7 +36,7 @@ struct CountedPeer {
 }
 
 impl CountedPeer {
-    fn of(peer: &Peer) -> Self {
+    fn of(peer: &ControllerPeer) -> Self {
         Self {
             step: (!peer.lost).then_some(peer.progress as usize),
             is_without_result: peer.result.is_none(),
@@ -44,18 +44,18 @@ impl CountedPeer {
     }
 }
 
-impl Peers {
+impl ControllerPeers {
     pub(super) fn new(nodes: &[NodeName]) -> Self {
         let mut peers = Self::default();
         for node in nodes {
-            peers.nodes.entry(node.clone()).or_insert_with(|| Peer::new(MonoTime::default()));
+            peers.nodes.entry(node.clone()).or_insert_with(|| ControllerPeer::new(MonoTime::default()));
         }
-        peers.waited_for[Progress::Asked as usize] = peers.nodes.len();
+        peers.waited_for[PeerProgress::Asked as usize] = peers.nodes.len();
         peers.without_result = peers.nodes.len();
         peers
     }
 
-    pub(super) fn get(&self, node: &NodeName) -> Option<&Peer> {
+    pub(super) fn get(&self, node: &NodeName) -> Option<&ControllerPeer> {
         self.nodes.get(node)
     }
 
@@ -76,8 +76,8 @@ impl Peers {
     }
 
     /// Changes all of them.
-    pub(super) fn change_all(&mut self, change: impl Fn(&mut Peer)) {
-        self.waited_for = [0; Progress::STEPS];
+    pub(super) fn change_all(&mut self, change: impl Fn(&mut ControllerPeer)) {
+        self.waited_for = [0; PeerProgress::STEPS];
         self.without_result = 0;
         for peer in self.nodes.values_mut() {
             change(peer);
@@ -89,7 +89,7 @@ impl Peers {
         }
     }
 
-    pub(super) fn iter(&self) -> btree_map::Iter<'_, NodeName, Peer> {
+    pub(super) fn iter(&self) -> btree_map::Iter<'_, NodeName, ControllerPeer> {
         self.nodes.iter()
     }
 
@@ -97,11 +97,11 @@ impl Peers {
         self.nodes.keys()
     }
 
-    pub(super) fn values(&self) -> impl Iterator<Item = &Peer> {
+    pub(super) fn values(&self) -> impl Iterator<Item = &ControllerPeer> {
         self.nodes.values()
     }
 
-    pub(super) fn into_values(self) -> impl Iterator<Item = Peer> {
+    pub(super) fn into_values(self) -> impl Iterator<Item = ControllerPeer> {
         self.nodes.into_values()
     }
 
@@ -115,7 +115,7 @@ impl Peers {
     }
 
     /// Whether all that are waited for have got so far.
-    pub(super) fn have_all_reached(&self, wanted: Progress) -> bool {
+    pub(super) fn have_all_reached(&self, wanted: PeerProgress) -> bool {
         self.waited_for[..wanted as usize].iter().all(|count| *count == 0)
     }
 
@@ -126,15 +126,15 @@ impl Peers {
 }
 
 impl Deref for PeerGuard<'_> {
-    type Target = Peer;
+    type Target = ControllerPeer;
 
-    fn deref(&self) -> &Peer {
+    fn deref(&self) -> &ControllerPeer {
         self.peer
     }
 }
 
 impl DerefMut for PeerGuard<'_> {
-    fn deref_mut(&mut self) -> &mut Peer {
+    fn deref_mut(&mut self) -> &mut ControllerPeer {
         self.peer
     }
 }
@@ -163,8 +163,9 @@ mod tests {
 
     #[test]
     fn counts_are_those_of_the_nodes_whatever_is_done_to_them() {
-        const STEPS: [Progress; 4] = [Progress::Armed, Progress::Started, Progress::Done, Progress::Reported];
-        let mut peers = Peers::new(&(0..20).map(name).collect::<Vec<_>>());
+        const STEPS: [PeerProgress; 4] =
+            [PeerProgress::Armed, PeerProgress::Started, PeerProgress::Done, PeerProgress::Reported];
+        let mut peers = ControllerPeers::new(&(0..20).map(name).collect::<Vec<_>>());
         let mut state = 7_u64;
         for _ in 0..5000 {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -174,7 +175,7 @@ mod tests {
                 match (state >> 50) % 5 {
                     0 => peer.lost = !peer.lost,
                     1 => peer.result = Some(std::sync::Arc::default()),
-                    2 => peer.progress = Progress::Asked,
+                    2 => peer.progress = PeerProgress::Asked,
                     _ => peer.reach(step, MonoTime::default()),
                 }
             }
@@ -182,7 +183,7 @@ mod tests {
                 peers.remove(&node);
             }
             if (state >> 56) == 5 {
-                peers.change_all(|peer| peer.progress = Progress::Prepared);
+                peers.change_all(|peer| peer.progress = PeerProgress::Prepared);
             }
             for wanted in STEPS {
                 let all = peers.values().all(|peer| peer.lost || peer.progress >= wanted);

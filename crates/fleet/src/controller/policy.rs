@@ -1,25 +1,25 @@
 //! What happens without a node: before T it may be left out, after T the others stop or go on.
 
-use super::peer::{Peer, Progress};
-use super::{Controller, Phase};
+use super::peer::{ControllerPeer, PeerProgress};
+use super::{ControllerMachine, ControllerPhase};
 use crate::event::RunEventKind;
-use crate::message::{Command, NodeName};
-use crate::outcome::{Blame, Fault};
+use crate::message::{NodeCommand, NodeName};
+use crate::outcome::{FaultOwner, NodeFault};
 use packetrig_units::{MonoTime, Share};
 use std::collections::BTreeMap;
 
 /// What the user accepts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Policies {
+pub struct RunPolicies {
     /// Who has to be there at T.
-    pub start: Start,
+    pub start: StartPolicy,
     /// What happens to the others when a node is lost after T.
     pub on_loss: OnLoss,
 }
 
 /// With how many nodes a run is started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Start {
+pub enum StartPolicy {
     /// With all or not at all.
     #[default]
     All,
@@ -39,7 +39,7 @@ pub enum OnLoss {
     Continue,
 }
 
-impl Start {
+impl StartPolicy {
     /// Whether `present` of `all` nodes are enough.
     pub fn is_enough(self, present: usize, all: usize) -> bool {
         let wide = |count: usize| u128::try_from(count).unwrap_or(u128::MAX);
@@ -55,10 +55,10 @@ impl Start {
     }
 }
 
-impl Controller {
+impl ControllerMachine {
     /// What the user accepts, if it is not the default.
     #[must_use]
-    pub const fn with_policies(mut self, policies: Policies) -> Self {
+    pub const fn with_policies(mut self, policies: RunPolicies) -> Self {
         self.policies = policies;
         self
     }
@@ -69,7 +69,7 @@ impl Controller {
         for (node, why) in absent {
             self.peers.remove(&node);
             let why = format!("node {node} was left out: {why}");
-            self.left_out.insert(node, Out { why, released: true });
+            self.left_out.insert(node, LeftNode { why, released: true });
         }
         self
     }
@@ -91,7 +91,7 @@ impl Controller {
             self.peers.remove(&node);
             let text = format!("node {node} was left out: {why}");
             self.emit(RunEventKind::Finding(text.clone()));
-            self.left_out.insert(node, Out { why: text, released: false });
+            self.left_out.insert(node, LeftNode { why: text, released: false });
         }
         // It is recorded before those left out are told.
         self.prepare(now);
@@ -99,7 +99,7 @@ impl Controller {
     }
 
     /// Who has not got as far as `wanted`, with the reason.
-    pub(super) fn stragglers(&self, wanted: Progress, why: &str) -> Vec<(NodeName, String)> {
+    pub(super) fn stragglers(&self, wanted: PeerProgress, why: &str) -> Vec<(NodeName, String)> {
         self.behind(wanted).map(|(node, _)| (node.clone(), why.to_owned())).collect()
     }
 
@@ -110,10 +110,10 @@ impl Controller {
 
     /// Those who have not acknowledged the confirmation count as not started.
     pub(super) fn expire_confirmations(&mut self, start: MonoTime, now: MonoTime) {
-        if now < self.confirmed_by(start) || self.all(Progress::Confirmed) {
+        if now < self.confirmed_by(start) || self.all(PeerProgress::Confirmed) {
             return;
         }
-        let behind = self.stragglers(Progress::Confirmed, "did not confirm the start (split_start)");
+        let behind = self.stragglers(PeerProgress::Confirmed, "did not confirm the start (split_start)");
         for (node, why) in behind {
             self.lose(&node, format!("node {node}: {why}"), now);
         }
@@ -123,17 +123,17 @@ impl Controller {
     pub(super) fn lose(&mut self, node: &NodeName, reason: String, now: MonoTime) {
         let leased = self.limits.lease.is_some();
         let Some(mut peer) = self.peers.get_mut(node) else { return };
-        if peer.lost || peer.progress == Progress::Reported {
+        if peer.lost || peer.progress == PeerProgress::Reported {
             return;
         }
         peer.lost = true;
-        let never_started = peer.progress < Progress::Confirmed;
+        let never_started = peer.progress < PeerProgress::Confirmed;
         drop(peer);
         self.emit(RunEventKind::Finding(reason.clone()));
         self.reasons.push((Some(node.clone()), reason));
         if !leased {
             // Its ports are needed more than what it has counted.
-            self.send(node.clone(), Command::Abort);
+            self.send(node.clone(), NodeCommand::Abort);
         }
         // For who is missing at the start there is a policy of its own.
         let goes_on =
@@ -144,28 +144,38 @@ impl Controller {
     }
 
     /// Before T nothing has been sent, and a run without this node may do; else it has failed.
-    pub(super) fn trouble_before_start(&mut self, node: &NodeName, blame: Blame, what: &str, now: MonoTime) {
-        let can_begin_again =
-            matches!(self.phase, Phase::Preparing { .. } | Phase::Arming { .. } | Phase::Committing { .. });
+    pub(super) fn trouble_before_start(
+        &mut self,
+        node: &NodeName,
+        blame: FaultOwner,
+        what: &str,
+        now: MonoTime,
+    ) {
+        let can_begin_again = matches!(
+            self.phase,
+            ControllerPhase::Preparing { .. }
+                | ControllerPhase::Arming { .. }
+                | ControllerPhase::Committing { .. }
+        );
         if can_begin_again && self.do_without(vec![(node.clone(), what.to_owned())], now) {
             return;
         }
         // One machine needs no node name in its errors.
         let text = if *node == NodeName::local() { what.to_owned() } else { format!("node {node}: {what}") };
-        self.fail(Fault { blame, text }, now);
+        self.fail(NodeFault { blame, text }, now);
     }
 }
 
 /// A node that was left out.
 #[derive(Clone, Debug)]
-pub(super) struct Out {
+pub(super) struct LeftNode {
     pub(super) why: String,
     pub(super) released: bool,
 }
 
-impl Peer {
+impl ControllerPeer {
     /// Whether it sends nothing any more, by what it said itself.
     pub(super) fn has_stopped(&self) -> bool {
-        self.gone || self.progress >= Progress::Done
+        self.gone || self.progress >= PeerProgress::Done
     }
 }

@@ -1,7 +1,7 @@
 //! The run as it is written down: what a later controller has to know of it.
 
-use super::{Action, Controller, Phase};
-use crate::message::{Head, NodeName, RunId};
+use super::{ControllerAction, ControllerMachine, ControllerPhase};
+use crate::message::{MessageHead, NodeName, RunId};
 use crate::outcome::RunState;
 use packetrig_units::MonoTime;
 use serde::{Deserialize, Serialize};
@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunRecord {
     /// Run, attempt, epoch and plan.
-    pub head: Head,
+    pub head: MessageHead,
     /// Where it is.
     pub state: RunState,
     /// Who takes part.
@@ -51,12 +51,12 @@ impl RunRecord {
     }
 }
 
-impl Controller {
+impl ControllerMachine {
     pub(super) fn record(&mut self, state: RunState) {
         let start = match self.phase {
-            Phase::Committing { start, .. } | Phase::Confirming { start } | Phase::Running { start } => {
-                Some(start)
-            }
+            ControllerPhase::Committing { start, .. }
+            | ControllerPhase::Confirming { start }
+            | ControllerPhase::Running { start } => Some(start),
             _ => None,
         };
         let (mut left_out, mut released): (BTreeSet<_>, BTreeSet<_>) = match &self.inherited {
@@ -69,7 +69,7 @@ impl Controller {
                 released.insert(node.clone());
             }
         }
-        self.actions.push(Action::Record(RunRecord {
+        self.actions.push(ControllerAction::Record(RunRecord {
             head: self.head.clone(),
             state,
             nodes: self.peers.names().cloned().collect(),

@@ -1,87 +1,90 @@
 //! What nodes say, and what it means for the run.
 
-use super::peer::Progress;
-use super::{Controller, Event, OnLoss, Phase};
+use super::peer::PeerProgress;
+use super::{ControllerEvent, ControllerMachine, ControllerPhase, OnLoss};
 use crate::event::RunEventKind;
-use crate::message::{Command, NodeName, Reply, SentTotal, StopReason};
-use crate::outcome::Blame;
+use crate::message::{NodeCommand, NodeName, NodeReply, SentTotal, StopReason};
+use crate::outcome::FaultOwner;
 use packetrig_stats::result::{CountSample, NodeResult};
 use packetrig_units::MonoTime;
 use std::sync::Arc;
 
-impl Controller {
+impl ControllerMachine {
     /// What is said of the run is said. Whoever did not hear what became of its result, or may still send, is told.
-    pub(super) fn after_the_end(&mut self, event: Event, now: MonoTime) {
+    pub(super) fn after_the_end(&mut self, event: ControllerEvent, now: MonoTime) {
         let is_here = |node: &NodeName| self.peers.get(node).is_some_and(|peer| peer.result.is_some());
         match event {
-            Event::Reply(node, head, Reply::Result(_) | Reply::Spooled { .. })
+            ControllerEvent::Reply(node, head, NodeReply::Result(_) | NodeReply::Spooled { .. })
                 if head == self.head && is_here(&node) =>
             {
-                self.send(node, Command::Collected);
+                self.send(node, NodeCommand::Collected);
             }
-            Event::Renewal(node, head, nonce) => self.renewal(node, head, nonce, now),
-            Event::Steer(steer) => self.steer(steer, now),
+            ControllerEvent::Renewal(node, head, nonce) => self.renewal(node, head, nonce, now),
+            ControllerEvent::Steer(steer) => self.steer(steer, now),
             _ => {}
         }
     }
 
-    pub(super) fn reply(&mut self, node: &NodeName, reply: Reply, now: MonoTime) {
+    pub(super) fn reply(&mut self, node: &NodeName, reply: NodeReply, now: MonoTime) {
         let started = self.has_started();
-        if let (Some(out), Reply::Aborted) = (self.left_out.get_mut(node), &reply) {
+        if let (Some(out), NodeReply::Aborted) = (self.left_out.get_mut(node), &reply) {
             out.released = true;
         }
         let inherited = self.inherited.is_some();
         let Some(progress) = self.peers.get(node).map(|peer| peer.progress) else { return };
         match reply {
-            Reply::Prepared { .. } | Reply::Armed | Reply::Committed if inherited && started => {
+            NodeReply::Prepared { .. } | NodeReply::Armed | NodeReply::Committed if inherited && started => {
                 // Nor can it in this epoch.
                 self.has_gone(node);
-                self.send(node.clone(), Command::Abort);
-                self.trouble(node, Blame::Peer, "did not start", now);
+                self.send(node.clone(), NodeCommand::Abort);
+                self.trouble(node, FaultOwner::Peer, "did not start", now);
             }
             // The word that it will start came after T.
-            Reply::Confirmed if started && progress < Progress::Confirmed => {
-                self.reach(node, Progress::Confirmed, now);
+            NodeReply::Confirmed if started && progress < PeerProgress::Confirmed => {
+                self.reach(node, PeerProgress::Confirmed, now);
             }
             // In a run that goes on these are echoes, or a node that forgot: no sign of life.
-            Reply::Prepared { .. } | Reply::Armed | Reply::Committed | Reply::Confirmed if started => {}
-            Reply::Prepared { ports } => {
-                self.reach(node, Progress::Prepared, now);
+            NodeReply::Prepared { .. } | NodeReply::Armed | NodeReply::Committed | NodeReply::Confirmed
+                if started => {}
+            NodeReply::Prepared { ports } => {
+                self.reach(node, PeerProgress::Prepared, now);
                 if self.is_shown_first(node) {
                     self.emit(RunEventKind::Ports { node: node.clone(), ports });
                 }
             }
-            Reply::Armed => self.reach(node, Progress::Armed, now),
-            Reply::Committed => self.reach(node, Progress::Committed, now),
-            Reply::Confirmed => self.reach(node, Progress::Confirmed, now),
-            Reply::Started => self.reach(node, Progress::Started, now),
-            Reply::Held { number, fault, held } => {
+            NodeReply::Armed => self.reach(node, PeerProgress::Armed, now),
+            NodeReply::Committed => self.reach(node, PeerProgress::Committed, now),
+            NodeReply::Confirmed => self.reach(node, PeerProgress::Confirmed, now),
+            NodeReply::Started => self.reach(node, PeerProgress::Started, now),
+            NodeReply::Held { number, fault, held } => {
                 self.heard(node, now);
                 self.held(node, number, held, fault, now);
             }
-            Reply::Announced { number, fault } => {
+            NodeReply::Announced { number, fault } => {
                 self.heard(node, now);
                 self.announced(node, number, fault, now);
             }
-            Reply::Steered { number, fault, sample } => {
+            NodeReply::Steered { number, fault, sample } => {
                 // Before the change is told, so that its readers know the counts right after it.
                 self.telemetry(node.clone(), sample, now);
                 self.changed(node, number, fault, now);
             }
-            Reply::SendersDone { sent, why } => self.senders_done(node, sent, why, now),
-            Reply::Result(result) => self.collected(node, result, now),
-            Reply::Spooled { .. } => self.spooled(node, now),
-            Reply::Aborted => self.has_released(node),
-            Reply::Late => self.late(node, now),
-            Reply::Refused(text) => self.trouble(node, Blame::Peer, &format!("refused: {text}"), now),
-            Reply::Failed(fault) => {
+            NodeReply::SendersDone { sent, why } => self.senders_done(node, sent, why, now),
+            NodeReply::Result(result) => self.collected(node, result, now),
+            NodeReply::Spooled { .. } => self.spooled(node, now),
+            NodeReply::Aborted => self.has_released(node),
+            NodeReply::Late => self.late(node, now),
+            NodeReply::Refused(text) => {
+                self.trouble(node, FaultOwner::Peer, &format!("refused: {text}"), now)
+            }
+            NodeReply::Failed(fault) => {
                 self.has_gone(node);
                 self.trouble(node, fault.blame, &fault.text, now);
             }
         }
     }
 
-    fn reach(&mut self, node: &NodeName, progress: Progress, now: MonoTime) {
+    fn reach(&mut self, node: &NodeName, progress: PeerProgress, now: MonoTime) {
         if let Some(mut peer) = self.peers.get_mut(node) {
             peer.reach(progress, now);
         }
@@ -113,11 +116,11 @@ impl Controller {
     /// A node's result is safe with itself.
     fn spooled(&mut self, node: &NodeName, now: MonoTime) {
         let Some(mut peer) = self.peers.get_mut(node) else { return };
-        if peer.progress == Progress::Reported {
+        if peer.progress == PeerProgress::Reported {
             drop(peer);
-            return self.send(node.clone(), Command::Collected);
+            return self.send(node.clone(), NodeCommand::Collected);
         }
-        peer.reach(Progress::Spooled, now);
+        peer.reach(PeerProgress::Spooled, now);
         // Whatever kept it from answering is over, and its result is on the way.
         peer.lost &= peer.gone;
     }
@@ -130,9 +133,9 @@ impl Controller {
         now: MonoTime,
     ) {
         let Some(mut peer) = self.peers.get_mut(node) else { return };
-        let first = peer.progress < Progress::Done && self.stopping.is_none();
+        let first = peer.progress < PeerProgress::Done && self.stopping.is_none();
         peer.sent = sent;
-        peer.reach(Progress::Done, now);
+        peer.reach(PeerProgress::Done, now);
         drop(peer);
         let cut = match why {
             StopReason::Done | StopReason::Told => return,
@@ -153,10 +156,10 @@ impl Controller {
     /// A node's whole result is here, by whatever way it came.
     pub(super) fn collected(&mut self, node: &NodeName, result: Arc<NodeResult>, now: MonoTime) {
         let Some(mut peer) = self.peers.get_mut(node) else { return };
-        peer.reach(Progress::Reported, now);
+        peer.reach(PeerProgress::Reported, now);
         peer.result.get_or_insert(result);
         drop(peer);
-        self.send(node.clone(), Command::Collected);
+        self.send(node.clone(), NodeCommand::Collected);
     }
 
     /// What is missing makes the run partial.
@@ -171,11 +174,11 @@ impl Controller {
     pub(super) fn restarted(&mut self, node: &NodeName, now: MonoTime) {
         let Some(mut peer) = self.peers.get_mut(node) else { return };
         peer.gone = true;
-        let is_safe = peer.progress >= Progress::Spooled;
+        let is_safe = peer.progress >= PeerProgress::Spooled;
         drop(peer);
         // What is safe on its disk still comes.
         if !is_safe {
-            self.trouble(node, Blame::Peer, "its agent was started again", now);
+            self.trouble(node, FaultOwner::Peer, "its agent was started again", now);
         }
     }
 
@@ -195,11 +198,11 @@ impl Controller {
 
     pub(super) fn late(&mut self, node: &NodeName, now: MonoTime) {
         match self.phase {
-            Phase::Committing { .. } => self.try_again(now),
-            Phase::Confirming { .. } | Phase::Running { .. } => {
+            ControllerPhase::Committing { .. } => self.try_again(now),
+            ControllerPhase::Confirming { .. } | ControllerPhase::Running { .. } => {
                 self.trouble(
                     node,
-                    Blame::Peer,
+                    FaultOwner::Peer,
                     "did not start: the confirmation came too late (split_start)",
                     now,
                 );
@@ -209,13 +212,15 @@ impl Controller {
     }
 
     /// A node cannot go on.
-    pub(super) fn trouble(&mut self, node: &NodeName, blame: Blame, what: &str, now: MonoTime) {
+    pub(super) fn trouble(&mut self, node: &NodeName, blame: FaultOwner, what: &str, now: MonoTime) {
         match self.phase {
-            Phase::Draft | Phase::Cancelling { .. } | Phase::Ended(_) => {}
-            Phase::Confirming { start } if now >= start => {
+            ControllerPhase::Draft | ControllerPhase::Cancelling { .. } | ControllerPhase::Ended(_) => {}
+            ControllerPhase::Confirming { start } if now >= start => {
                 self.lose(node, format!("node {node}: {what}"), now);
             }
-            Phase::Running { .. } | Phase::Draining { .. } | Phase::Collecting { .. } => {
+            ControllerPhase::Running { .. }
+            | ControllerPhase::Draining { .. }
+            | ControllerPhase::Collecting { .. } => {
                 self.lose(node, format!("node {node}: {what}"), now);
             }
             _ => self.trouble_before_start(node, blame, what, now),

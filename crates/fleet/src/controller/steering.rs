@@ -5,38 +5,38 @@
 //! follow them. Until all have held, a fault undoes it. From then on it is decided: who is lost later takes back nothing,
 //! for the others have done it; that a node is lost is told for itself.
 
-use super::{Controller, Phase};
+use super::{ControllerMachine, ControllerPhase};
 use crate::event::RunEventKind;
-use crate::message::{Command, NodeName, Order, Step};
-use crate::outcome::{Blame, Fault};
+use crate::message::{ChangeOrder, ChangeStep, NodeCommand, NodeName};
+use crate::outcome::{FaultOwner, NodeFault};
 use packetrig_plan::{HeldStream, PlanChange};
 use packetrig_units::MonoTime;
 use std::collections::{BTreeSet, VecDeque};
 
 /// The change that nodes are at work on, and those that wait for it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Steering {
+pub(super) struct RunSteering {
     /// Changes so far; the last one's number.
     given: u64,
-    current: Option<Current>,
+    current: Option<CurrentChange>,
     waiting: VecDeque<(u64, PlanChange)>,
 }
 
 #[derive(Clone, Debug)]
-struct Current {
+struct CurrentChange {
     number: u64,
-    stage: Stage,
+    stage: ChangeStage,
     /// Whether streams begin with it.
     begins: bool,
     open: BTreeSet<NodeName>,
-    fault: Option<Fault>,
+    fault: Option<NodeFault>,
 }
 
 /// What the nodes are asked for, with what only that needs.
 #[derive(Clone, Debug)]
-enum Stage {
+enum ChangeStage {
     /// All at once.
-    Whole(Order),
+    Whole(ChangeOrder),
     Hold(PlanChange, Vec<HeldStream>),
     Announce {
         held: Vec<HeldStream>,
@@ -48,20 +48,20 @@ enum Stage {
     Undo,
 }
 
-impl Current {
-    fn command(&self) -> Command {
+impl CurrentChange {
+    fn command(&self) -> NodeCommand {
         let step = match &self.stage {
-            Stage::Whole(order) => return Command::Steer(Box::new(order.clone())),
-            Stage::Hold(steer, _) => Step::Hold(steer.clone()),
-            Stage::Announce { held, at } => Step::Announce { held: held.clone(), at: *at },
-            Stage::Begin { at } => Step::Begin { at: *at },
-            Stage::Undo => Step::Undo,
+            ChangeStage::Whole(order) => return NodeCommand::Steer(Box::new(order.clone())),
+            ChangeStage::Hold(steer, _) => ChangeStep::Hold(steer.clone()),
+            ChangeStage::Announce { held, at } => ChangeStep::Announce { held: held.clone(), at: *at },
+            ChangeStage::Begin { at } => ChangeStep::Begin { at: *at },
+            ChangeStage::Undo => ChangeStep::Undo,
         };
-        Command::Step { number: self.number, step: Box::new(step) }
+        NodeCommand::Step { number: self.number, step: Box::new(step) }
     }
 }
 
-impl Controller {
+impl ControllerMachine {
     /// The user wants a change. Its outcome is told by [`RunEventKind::Steered`], in the order in which changes were asked for; the
     /// first one has number 1.
     pub(super) fn steer(&mut self, steer: PlanChange, now: MonoTime) {
@@ -77,28 +77,28 @@ impl Controller {
         }
         let is_early = matches!(
             self.phase,
-            Phase::Draft
-                | Phase::Preparing { .. }
-                | Phase::Arming { .. }
-                | Phase::Committing { .. }
-                | Phase::Confirming { .. }
+            ControllerPhase::Draft
+                | ControllerPhase::Preparing { .. }
+                | ControllerPhase::Arming { .. }
+                | ControllerPhase::Committing { .. }
+                | ControllerPhase::Confirming { .. }
         );
         if is_early && self.preparation.steered {
             return;
         }
         let Some((number, steer)) = self.steering.waiting.pop_front() else { return };
-        let is_under_way = matches!(self.phase, Phase::Running { .. }) && self.stopping.is_none();
+        let is_under_way = matches!(self.phase, ControllerPhase::Running { .. }) && self.stopping.is_none();
         if !is_under_way || !self.preparation.steered {
             let text = "the run is not under way, or cannot be steered".to_owned();
-            return self.steered(number, Err(Fault { blame: Blame::User, text }), now);
+            return self.steered(number, Err(NodeFault { blame: FaultOwner::User, text }), now);
         }
         let (open, begins) = (self.present(), steer.begins());
         let stage = if open.len() > 1 && steer.makes_takes() {
-            Stage::Hold(steer, Vec::new())
+            ChangeStage::Hold(steer, Vec::new())
         } else {
-            Stage::Whole(Order { number, steer })
+            ChangeStage::Whole(ChangeOrder { number, steer })
         };
-        self.steering.current = Some(Current { number, stage, begins, open, fault: None });
+        self.steering.current = Some(CurrentChange { number, stage, begins, open, fault: None });
         self.tell_change();
     }
 
@@ -117,7 +117,7 @@ impl Controller {
     }
 
     /// The change under way if it has this number; what answers another comes late.
-    fn change(&mut self, number: u64) -> Option<&mut Current> {
+    fn change(&mut self, number: u64) -> Option<&mut CurrentChange> {
         self.steering.current.as_mut().filter(|current| current.number == number)
     }
 
@@ -127,11 +127,11 @@ impl Controller {
         node: &NodeName,
         number: u64,
         streams: Vec<HeldStream>,
-        fault: Option<Fault>,
+        fault: Option<NodeFault>,
         now: MonoTime,
     ) {
         let Some(current) = self.change(number) else { return };
-        if let Stage::Hold(_, held) = &mut current.stage
+        if let ChangeStage::Hold(_, held) = &mut current.stage
             && current.open.remove(node)
         {
             held.extend(streams);
@@ -141,18 +141,25 @@ impl Controller {
     }
 
     /// A node's receivers know the takes.
-    pub(super) fn announced(&mut self, node: &NodeName, number: u64, fault: Option<Fault>, now: MonoTime) {
+    pub(super) fn announced(
+        &mut self,
+        node: &NodeName,
+        number: u64,
+        fault: Option<NodeFault>,
+        now: MonoTime,
+    ) {
         let Some(current) = self.change(number) else { return };
-        if matches!(current.stage, Stage::Announce { .. }) && current.open.remove(node) {
+        if matches!(current.stage, ChangeStage::Announce { .. }) && current.open.remove(node) {
             current.fault = current.fault.take().or(fault);
         }
         self.settle_change(now);
     }
 
     /// A node has done the change, or undone it, or says why it could not.
-    pub(super) fn changed(&mut self, node: &NodeName, number: u64, fault: Option<Fault>, now: MonoTime) {
+    pub(super) fn changed(&mut self, node: &NodeName, number: u64, fault: Option<NodeFault>, now: MonoTime) {
         let Some(current) = self.change(number) else { return };
-        let is_last = matches!(current.stage, Stage::Whole(_) | Stage::Begin { .. } | Stage::Undo);
+        let is_last =
+            matches!(current.stage, ChangeStage::Whole(_) | ChangeStage::Begin { .. } | ChangeStage::Undo);
         if is_last && current.open.remove(node) {
             current.fault = current.fault.take().or(fault);
         }
@@ -164,20 +171,20 @@ impl Controller {
         self.let_go_of_the_lost();
         self.end_hold_of_stopped();
         let Some(current) = self.steering.current.take_if(|current| current.open.is_empty()) else { return };
-        let Current { number, stage, begins, fault, .. } = current;
+        let CurrentChange { number, stage, begins, fault, .. } = current;
         let at = begins.then(|| now + self.limits.lead);
         let stage = match (stage, &fault) {
-            (Stage::Hold(..), Some(_)) => Stage::Undo,
-            (Stage::Hold(_, held), None) => Stage::Announce { held, at },
+            (ChangeStage::Hold(..), Some(_)) => ChangeStage::Undo,
+            (ChangeStage::Hold(_, held), None) => ChangeStage::Announce { held, at },
             // They were told when it begins; if that took long, it is later for all of them.
-            (Stage::Announce { at: said, .. }, _) => {
-                Stage::Begin { at: said.map(|said| said.max(now + self.limits.guard)) }
+            (ChangeStage::Announce { at: said, .. }, _) => {
+                ChangeStage::Begin { at: said.map(|said| said.max(now + self.limits.guard)) }
             }
-            (Stage::Whole(_) | Stage::Begin { .. } | Stage::Undo, _) => {
+            (ChangeStage::Whole(_) | ChangeStage::Begin { .. } | ChangeStage::Undo, _) => {
                 return self.steered(number, fault.map_or(Ok(()), Err), now);
             }
         };
-        self.steering.current = Some(Current { number, stage, begins, open: self.present(), fault });
+        self.steering.current = Some(CurrentChange { number, stage, begins, open: self.present(), fault });
         self.tell_change();
         // Perhaps there is nobody left to be told.
         self.settle_change(now);
@@ -189,30 +196,30 @@ impl Controller {
         let gone = |node: &NodeName| self.peers.get(node).is_none_or(|peer| peer.lost);
         let Some(node) = current.open.iter().find(|node| gone(node)).cloned() else { return };
         current.open.retain(|node| !gone(node));
-        if matches!(current.stage, Stage::Whole(_) | Stage::Hold(..)) {
+        if matches!(current.stage, ChangeStage::Whole(_) | ChangeStage::Hold(..)) {
             let text = format!("node {node} was lost before it had done it");
-            current.fault.get_or_insert(Fault { blame: Blame::Peer, text });
+            current.fault.get_or_insert(NodeFault { blame: FaultOwner::Peer, text });
         }
     }
 
     /// What is not decided when the run is stopped does not come about. What is held then is stopped like the rest.
     fn end_hold_of_stopped(&mut self) {
-        let is_over = self.stopping.is_some() || !matches!(self.phase, Phase::Running { .. });
+        let is_over = self.stopping.is_some() || !matches!(self.phase, ControllerPhase::Running { .. });
         let Some(current) = self.steering.current.as_mut().filter(|_| is_over) else { return };
-        if matches!(current.stage, Stage::Hold(..) | Stage::Undo) {
+        if matches!(current.stage, ChangeStage::Hold(..) | ChangeStage::Undo) {
             let text = "the run was stopped before it was done".to_owned();
-            current.fault.get_or_insert(Fault { blame: Blame::User, text });
-            (current.stage, current.open) = (Stage::Undo, BTreeSet::new());
+            current.fault.get_or_insert(NodeFault { blame: FaultOwner::User, text });
+            (current.stage, current.open) = (ChangeStage::Undo, BTreeSet::new());
         }
     }
 
-    fn steered(&mut self, number: u64, outcome: Result<(), Fault>, now: MonoTime) {
+    fn steered(&mut self, number: u64, outcome: Result<(), NodeFault>, now: MonoTime) {
         self.emit(RunEventKind::Steered { number, outcome });
         self.next_change(now);
     }
 
     /// What `node` has not answered yet.
-    pub(super) fn unanswered(&self, node: &NodeName) -> Option<Command> {
+    pub(super) fn unanswered(&self, node: &NodeName) -> Option<NodeCommand> {
         let current = self.steering.current.as_ref().filter(|current| current.open.contains(node))?;
         Some(current.command())
     }

@@ -13,7 +13,7 @@
 //! of or that their leads have had; a lead is written only over the value that was found free, or whose term was over.
 
 use super::{HeldLead, NodeLead, TakenLead, give_back_leads};
-use crate::fabric::{Error, Record, RecordWrite, Records};
+use crate::fabric::{Error, RecordStore, RecordWrite, StoredRecord};
 use crate::message::{NodeName, RunId};
 use crate::term::{Identity, LAST_EPOCH, SeenTerm, TermState, TermWatch};
 use packetrig_units::MonoTime;
@@ -112,7 +112,7 @@ impl LeadClaim {
     }
 
     /// Does the next thing. After an error the same may be tried again. `runs` says whether a process of this host does.
-    pub fn step<R: Records>(
+    pub fn step<R: RecordStore>(
         &mut self,
         records: &mut R,
         runs: &dyn Fn(u32) -> bool,
@@ -145,7 +145,7 @@ impl LeadClaim {
         Ok(ClaimProgress::UnderWay)
     }
 
-    fn read_leads<R: Records>(&mut self, records: &mut R) -> Result<(), Error> {
+    fn read_leads<R: RecordStore>(&mut self, records: &mut R) -> Result<(), Error> {
         let keys: Vec<String> = self.wanted.nodes.iter().map(NodeLead::key).collect();
         let found = records.get_many(&keys)?;
         self.found.clear();
@@ -153,7 +153,7 @@ impl LeadClaim {
         for (node, record) in self.wanted.nodes.iter().zip(found) {
             let revision = record.as_ref().map(|record| record.revision);
             // What cannot be read is nobody's.
-            let lead: Option<NodeLead> = record.as_ref().and_then(Record::read);
+            let lead: Option<NodeLead> = record.as_ref().and_then(StoredRecord::read);
             let of_another = lead.iter().find(|lead| !self.is_own(lead)).cloned();
             self.before.extend(of_another.map(|lead| (node.clone(), lead)));
             self.found.insert(node.clone(), FoundRecord { revision, lead });
@@ -213,7 +213,7 @@ impl LeadClaim {
     }
 
     /// From here on that controller has lost, even if its process wakes up: its next refresh is refused.
-    fn end_term<R: Records>(
+    fn end_term<R: RecordStore>(
         &mut self,
         records: &mut R,
         controller: &str,
@@ -246,9 +246,9 @@ impl LeadClaim {
     }
 
     /// Writes the leads of these nodes. If one was changed, or an answer is lost, all is given back and read again.
-    fn write<R: Records>(&mut self, records: &mut R, nodes: Vec<NodeName>) -> Result<(), Error> {
+    fn write<R: RecordStore>(&mut self, records: &mut R, nodes: Vec<NodeName>) -> Result<(), Error> {
         let lead = self.lead();
-        let value = Record::written(&lead);
+        let value = StoredRecord::written(&lead);
         let write = |node: &NodeName| RecordWrite {
             key: NodeLead::key(node),
             revision: self.found.get(node).and_then(|found| found.revision),
@@ -282,7 +282,7 @@ impl LeadClaim {
         failure.map_or(Ok(()), Err)
     }
 
-    fn give_back<R: Records>(&mut self, records: &mut R) -> Result<(), Error> {
+    fn give_back<R: RecordStore>(&mut self, records: &mut R) -> Result<(), Error> {
         let first = self.taken.len().saturating_sub(self.writes_at_once);
         let leads = self.taken.split_off(first);
         let given: Vec<NodeName> = leads.iter().map(|lead| lead.node.clone()).collect();

@@ -1,6 +1,6 @@
 use super::*;
 use crate::fabric::Fabric as _;
-use crate::local::{Local, LocalRecords};
+use crate::local::{LocalFabric, LocalRecords};
 use crate::term::{ControllerTerm, TermRecord, TermTimes};
 
 fn at(ms: u64) -> MonoTime {
@@ -34,7 +34,7 @@ fn claim(by: &str, nodes: &[&str], heard: u64) -> LeadClaim {
 
 fn begin(records: &mut LocalRecords, name: &str) -> u64 {
     let record = ControllerTerm::record(identity(name), 0);
-    records.create(&TermRecord::key(name), &Record::written(&record)).expect("it is new")
+    records.create(&TermRecord::key(name), &StoredRecord::written(&record)).expect("it is new")
 }
 
 fn finish(claim: &mut LeadClaim, records: &mut LocalRecords, now: MonoTime) -> ClaimProgress {
@@ -64,7 +64,7 @@ fn lead_of(records: &mut LocalRecords, name: &str) -> NodeLead {
 
 #[test]
 fn the_epoch_is_above_that_of_every_lead_and_of_every_node() {
-    let mut records = Local::default().records().expect("memory");
+    let mut records = LocalFabric::default().records().expect("memory");
     begin(&mut records, "x");
     let (epoch, leads) = taken(&mut claim("x", &["a"], 0), &mut records, at(0));
     assert_eq!((epoch, &leads[0].before), (1, &None));
@@ -79,7 +79,7 @@ fn the_epoch_is_above_that_of_every_lead_and_of_every_node() {
 
 #[test]
 fn who_is_blocked_holds_nothing_and_is_told_by_whom() {
-    let mut records = Local::default().records().expect("memory");
+    let mut records = LocalFabric::default().records().expect("memory");
     for name in ["x", "y"] {
         begin(&mut records, name);
     }
@@ -98,7 +98,7 @@ fn who_is_blocked_holds_nothing_and_is_told_by_whom() {
 /// Only what is needed is taken over, and the dead one has lost altogether: its next refresh is refused.
 #[test]
 fn a_dead_term_is_ended_once_and_the_rest_of_its_nodes_is_left() {
-    let mut records = Local::default().records().expect("memory");
+    let mut records = LocalFabric::default().records().expect("memory");
     let revision = begin(&mut records, "x");
     taken(&mut claim("x", &["a", "b"], 0), &mut records, at(0));
     begin(&mut records, "y");
@@ -109,7 +109,7 @@ fn a_dead_term_is_ended_once_and_the_rest_of_its_nodes_is_left() {
     assert_eq!((epoch, leads.len()), (2, 1));
     assert_eq!(leads[0].before.as_ref().map(|before| before.run.0.as_str()), Some("x"));
     assert_eq!(lead_of(&mut records, "a").controller, "x", "nobody needs it yet");
-    let refresh = Record::written(&ControllerTerm::record(identity("x"), 0));
+    let refresh = StoredRecord::written(&ControllerTerm::record(identity("x"), 0));
     assert!(matches!(records.replace("term.x", revision, &refresh), Err(Error::Stale(_))));
     // The next one needs not wait: the term of who holds it is over.
     begin(&mut records, "z");
@@ -126,16 +126,16 @@ fn draw(state: &mut u64, bound: u64) -> u64 {
 }
 
 /// Does what is asked, and sometimes the answer is lost.
-struct Lossy<'a>(&'a mut LocalRecords, bool);
+struct LossyRecords<'a>(&'a mut LocalRecords, bool);
 
-impl Lossy<'_> {
+impl LossyRecords<'_> {
     fn answer<T>(&self, done: Result<T, Error>) -> Result<T, Error> {
         if self.1 { Err(Error::Unanswered("lost".into())) } else { done }
     }
 }
 
-impl Records for Lossy<'_> {
-    fn get(&mut self, key: &str) -> Result<Option<Record>, Error> {
+impl RecordStore for LossyRecords<'_> {
+    fn get(&mut self, key: &str) -> Result<Option<StoredRecord>, Error> {
         let found = self.0.get(key);
         self.answer(found)
     }
@@ -156,7 +156,7 @@ impl Records for Lossy<'_> {
 }
 
 /// What a controller does at the moment.
-enum Doing {
+enum ActorState {
     Claims(Box<LeadClaim>),
     /// Has given a claim up, and gives back what that may have written.
     GivesUp(DoubtfulLeads),
@@ -170,19 +170,19 @@ enum Doing {
 }
 
 /// A controller whose process may stop at any moment, and go on later or never.
-struct Actor {
+struct LeadActor {
     name: &'static str,
     nodes: &'static [&'static str],
     term: ControllerTerm,
     refreshing: Option<(u64, TermRecord)>,
-    doing: Doing,
+    doing: ActorState,
     sleeps_until: u64,
     turns: u32,
     /// Claims.
     gave_up: u32,
 }
 
-impl Actor {
+impl LeadActor {
     fn new(records: &mut LocalRecords, name: &'static str, nodes: &'static [&'static str]) -> Self {
         let revision = begin(records, name);
         let term = ControllerTerm::begun(
@@ -191,7 +191,7 @@ impl Actor {
             TermTimes::default(),
             at(0),
         );
-        let doing = Doing::Claims(Box::new(claim(name, nodes, 0)));
+        let doing = ActorState::Claims(Box::new(claim(name, nodes, 0)));
         Self { name, nodes, term, refreshing: None, doing, sleeps_until: 0, turns: 0, gave_up: 0 }
     }
 
@@ -202,72 +202,72 @@ impl Actor {
             return;
         };
         let key = TermRecord::key(self.name);
-        match Lossy(records, is_lost).replace(&key, revision, &Record::written(&record)) {
+        match LossyRecords(records, is_lost).replace(&key, revision, &StoredRecord::written(&record)) {
             Ok(revision) => self.term.refreshed(revision),
             Err(Error::Stale(_)) => {
                 let found = records.get(&key).expect("memory");
-                let record: Option<TermRecord> = found.as_ref().and_then(Record::read);
+                let record: Option<TermRecord> = found.as_ref().and_then(StoredRecord::read);
                 let revision = found.map_or(0, |found| found.revision);
                 self.term.refused(record.as_ref().map(|record| (record, revision)));
             }
             Err(_) => {}
         }
         if self.term.is_lost() {
-            self.doing = Doing::Lost;
+            self.doing = ActorState::Lost;
         }
     }
 
     /// Half of the claims write all at once until they meet another.
-    fn begin_claim(&self, random: &mut u64) -> Doing {
+    fn begin_claim(&self, random: &mut u64) -> ActorState {
         let claim = claim(self.name, self.nodes, 0);
-        Doing::Claims(Box::new(if draw(random, 2) == 0 { claim } else { claim.one_by_one() }))
+        ActorState::Claims(Box::new(if draw(random, 2) == 0 { claim } else { claim.one_by_one() }))
     }
 
     fn act(&mut self, records: &mut LocalRecords, random: &mut u64, ms: u64) {
         let is_lost = draw(random, 12) == 0;
-        let mut records = Lossy(records, is_lost);
-        self.doing = match std::mem::replace(&mut self.doing, Doing::Lost) {
-            Doing::Claims(claim) if draw(random, 40) == 0 => {
+        let mut records = LossyRecords(records, is_lost);
+        self.doing = match std::mem::replace(&mut self.doing, ActorState::Lost) {
+            ActorState::Claims(claim) if draw(random, 40) == 0 => {
                 let nodes = claim.attempted().clone();
-                Doing::GivesUp(DoubtfulLeads { run: RunId(self.name.into()), nodes })
+                ActorState::GivesUp(DoubtfulLeads { run: RunId(self.name.into()), nodes })
             }
-            Doing::GivesUp(mut leads) => match leads.give_back(&mut records, self.name) {
+            ActorState::GivesUp(mut leads) => match leads.give_back(&mut records, self.name) {
                 Ok(()) => {
                     let own = leads_of(records.0, self.name);
                     assert!(own.is_empty(), "{} has given up and holds {own:?}", self.name);
                     self.gave_up += 1;
                     self.begin_claim(random)
                 }
-                Err(_) => Doing::GivesUp(leads),
+                Err(_) => ActorState::GivesUp(leads),
             },
-            Doing::Claims(mut claim) => match claim.step(&mut records, &|_| true, at(ms)) {
-                Ok(ClaimProgress::Taken(_, leads)) => Doing::Leads(ms + draw(random, 2_000), leads),
+            ActorState::Claims(mut claim) => match claim.step(&mut records, &|_| true, at(ms)) {
+                Ok(ClaimProgress::Taken(_, leads)) => ActorState::Leads(ms + draw(random, 2_000), leads),
                 Ok(ClaimProgress::Blocked(held)) => {
                     assert!(!held.is_empty());
                     let own = leads_of(records.0, self.name);
                     assert!(own.is_empty(), "{} waits and holds {own:?}", self.name);
-                    Doing::Claims(claim)
+                    ActorState::Claims(claim)
                 }
-                Ok(ClaimProgress::UnderWay) | Err(_) => Doing::Claims(claim),
+                Ok(ClaimProgress::UnderWay) | Err(_) => ActorState::Claims(claim),
             },
-            Doing::Leads(until, leads) if ms >= until => Doing::GivesBack(leads),
-            Doing::GivesBack(mut leads) => {
+            ActorState::Leads(until, leads) if ms >= until => ActorState::GivesBack(leads),
+            ActorState::GivesBack(mut leads) => {
                 if let Some(lead) = leads.pop() {
                     leads.extend(give_back_leads(&mut records, vec![lead]).0);
-                    Doing::GivesBack(leads)
+                    ActorState::GivesBack(leads)
                 } else {
                     self.turns += 1;
-                    Doing::Rests
+                    ActorState::Rests
                 }
             }
-            Doing::Rests if self.turns < 3 => self.begin_claim(random),
+            ActorState::Rests if self.turns < 3 => self.begin_claim(random),
             other => other,
         };
     }
 
     /// Nodes that it may command, with the epoch of each.
     fn commands(&self, ms: u64) -> Vec<(NodeName, u64)> {
-        let Doing::Leads(_, leads) = &self.doing else { return Vec::new() };
+        let ActorState::Leads(_, leads) = &self.doing else { return Vec::new() };
         let leads = leads.iter().filter(|_| self.term.may_commit(at(ms)));
         leads.map(|lead| (lead.node.clone(), lead.lead.epoch)).collect()
     }
@@ -292,20 +292,20 @@ fn each_gets_its_turn_nobody_holds_while_it_waits_and_one_commands_each_node() {
     let mut gave_up = 0;
     for seed in 0..1000 {
         let (mut random, mut ms) = (seed, 0);
-        let mut records = Local::default().records().expect("memory");
-        let mut actors = WANTED.map(|(name, nodes)| Actor::new(&mut records, name, nodes));
+        let mut records = LocalFabric::default().records().expect("memory");
+        let mut actors = WANTED.map(|(name, nodes)| LeadActor::new(&mut records, name, nodes));
         // Which epoch each node has obeyed, and whose that was.
         let mut obeyed: BTreeMap<NodeName, (u64, &str)> = BTreeMap::new();
-        let is_done = |actor: &Actor| actor.turns == 3 || matches!(actor.doing, Doing::Lost);
+        let is_done = |actor: &LeadActor| actor.turns == 3 || matches!(actor.doing, ActorState::Lost);
         while !actors.iter().all(is_done) {
             ms += draw(&mut random, 120);
             assert!(ms < 2_000_000, "seed {seed}: somebody never gets its turn");
             let index = usize::try_from(draw(&mut random, 3)).expect("small");
             let actor = &mut actors[index];
-            if actor.sleeps_until <= ms && !matches!(actor.doing, Doing::Lost) {
+            if actor.sleeps_until <= ms && !matches!(actor.doing, ActorState::Lost) {
                 let is_lost = draw(&mut random, 12) == 0;
                 actor.refresh(&mut records, is_lost, at(ms));
-                if !matches!(actor.doing, Doing::Lost) {
+                if !matches!(actor.doing, ActorState::Lost) {
                     actor.act(&mut records, &mut random, ms);
                 }
                 if draw(&mut random, 1500) == 0 {
@@ -330,7 +330,7 @@ fn each_gets_its_turn_nobody_holds_while_it_waits_and_one_commands_each_node() {
         }
         turns += actors.iter().map(|actor| actor.turns).sum::<u32>();
         gave_up += actors.iter().map(|actor| actor.gave_up).sum::<u32>();
-        lost += actors.iter().filter(|actor| matches!(actor.doing, Doing::Lost)).count();
+        lost += actors.iter().filter(|actor| matches!(actor.doing, ActorState::Lost)).count();
     }
     assert!(turns > 8000, "{turns}: hardly anyone had its turn");
     assert!(gave_up > 100, "{gave_up}: hardly anybody has given up a claim");

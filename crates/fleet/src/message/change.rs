@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// A change to a steered run, made by every node for itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Order {
+pub struct ChangeOrder {
     /// Which, from 1.
     pub number: u64,
     /// What.
@@ -17,7 +17,7 @@ pub struct Order {
 /// have taken a step before the first is told of the next.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Step {
+pub enum ChangeStep {
     /// Hold the streams that are sent here and say where; find out what could be wrong.
     Hold(PlanChange),
     /// Tell the receivers of the takes that follow. From here on the change is decided.
@@ -44,14 +44,14 @@ mod tests {
     fn steps_survive_json() {
         let held = vec![HeldStream { stream: 3, number: 1 << 40, index: 7, mac: Some([2, 0, 0, 0, 0, 1]) }];
         let steps = [
-            Step::Hold(PlanChange::Resume(vec![3])),
-            Step::Announce { held, at: Some(MonoTime::from_nanos(9)) },
-            Step::Begin { at: None },
-            Step::Undo,
+            ChangeStep::Hold(PlanChange::Resume(vec![3])),
+            ChangeStep::Announce { held, at: Some(MonoTime::from_nanos(9)) },
+            ChangeStep::Begin { at: None },
+            ChangeStep::Undo,
         ];
         for step in steps {
             let text = serde_json::to_string(&step).expect("encodes");
-            assert_eq!(serde_json::from_str::<Step>(&text).expect("decodes"), step);
+            assert_eq!(serde_json::from_str::<ChangeStep>(&text).expect("decodes"), step);
         }
     }
 }

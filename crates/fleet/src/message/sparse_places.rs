@@ -1,8 +1,8 @@
 //! PlacesVisitor of ports as they travel: those that do not concern a node are only counted.
 //!
-//! `[{"node":"a","interface":"eth1"}, 4998, …]`: a number stands for so many [`Place::elsewhere`].
+//! `[{"node":"a","interface":"eth1"}, 4998, …]`: a number stands for so many [`PortPlace::elsewhere`].
 
-use super::Place;
+use super::PortPlace;
 use serde::de::{Error, SeqAccess, Visitor};
 use serde::ser::SerializeSeq;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -14,11 +14,11 @@ const MOST: usize = 1 << 16;
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
 enum PlaceOrGap {
-    Place(Place),
+    Place(PortPlace),
     Gap(usize),
 }
 
-pub(super) fn serialize<S: Serializer>(places: &[Place], serializer: S) -> Result<S::Ok, S::Error> {
+pub(super) fn serialize<S: Serializer>(places: &[PortPlace], serializer: S) -> Result<S::Ok, S::Error> {
     let mut list = serializer.serialize_seq(None)?;
     let mut gap = 0;
     for place in places {
@@ -38,20 +38,20 @@ pub(super) fn serialize<S: Serializer>(places: &[Place], serializer: S) -> Resul
     list.end()
 }
 
-pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Place>, D::Error> {
+pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<PortPlace>, D::Error> {
     deserializer.deserialize_seq(PlacesVisitor)
 }
 
 struct PlacesVisitor;
 
 impl<'de> Visitor<'de> for PlacesVisitor {
-    type Value = Vec<Place>;
+    type Value = Vec<PortPlace>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "at most {MOST} places")
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<Place>, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<PortPlace>, A::Error> {
         let mut places = Vec::new();
         while let Some(next) = list.next_element()? {
             let length = match &next {
@@ -63,7 +63,7 @@ impl<'de> Visitor<'de> for PlacesVisitor {
             }
             match next {
                 PlaceOrGap::Place(place) => places.push(place),
-                PlaceOrGap::Gap(count) => places.resize(places.len() + count, Place::elsewhere()),
+                PlaceOrGap::Gap(count) => places.resize(places.len() + count, PortPlace::elsewhere()),
             }
         }
         Ok(places)
@@ -72,26 +72,26 @@ impl<'de> Visitor<'de> for PlacesVisitor {
 
 #[cfg(test)]
 mod tests {
-    use crate::message::{NodeName, Place, Preparation};
+    use crate::message::{NodeName, PortPlace, RunPreparation};
 
     #[test]
     fn places_elsewhere_are_counted_and_come_back() {
-        let place = |node: &str| Place { node: NodeName(node.into()), interface: "eth1".into() };
-        let mut places = vec![Place::elsewhere(); 5000];
+        let place = |node: &str| PortPlace { node: NodeName(node.into()), interface: "eth1".into() };
+        let mut places = vec![PortPlace::elsewhere(); 5000];
         places[0] = place("a");
         places[4000] = place("b");
-        let told = Preparation { places, ..Preparation::default() };
+        let told = RunPreparation { places, ..RunPreparation::default() };
         let text = serde_json::to_string(&told).unwrap();
         assert!(text.contains(
             r#""places":[{"node":"a","interface":"eth1"},3999,{"node":"b","interface":"eth1"},999]"#
         ));
-        assert_eq!(serde_json::from_str::<Preparation>(&text).unwrap(), told);
+        assert_eq!(serde_json::from_str::<RunPreparation>(&text).unwrap(), told);
         for bad in ["[65537]", "[65536, 1]", "[-1]", "[\"a\"]"] {
             let places = format!(r#""places":{bad}"#);
             let start = text.find(r#""places":["#).unwrap();
             let end = start + text[start..].find(']').unwrap() + 1;
             let text = format!("{}{places}{}", &text[..start], &text[end..]);
-            assert!(serde_json::from_str::<Preparation>(&text).is_err(), "{bad}");
+            assert!(serde_json::from_str::<RunPreparation>(&text).is_err(), "{bad}");
         }
     }
 }

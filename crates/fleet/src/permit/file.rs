@@ -1,7 +1,7 @@
 //! The owner's file, in TOML. Every key may be left out; then the default holds. A key that is not known is an error:
 //! somebody meant to forbid something by it.
 
-use super::{Macs, Networks, Permit, PermittedPort};
+use super::{LendingPermit, NetworkSet, PermittedMacs, PermittedPort};
 use packetrig_plan::{LABEL_FORM, PortLocation, is_label};
 use packetrig_stats::port::BackEnd;
 use packetrig_units::{BitRate, Nanos, Network};
@@ -16,22 +16,22 @@ pub struct FileError(String);
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct PermitFile {
     #[serde(default, deserialize_with = "labels")]
     labels: Vec<String>,
-    max_duration: Option<Text<Nanos>>,
-    max_capture: Option<Size>,
+    max_duration: Option<ParsedText<Nanos>>,
+    max_capture: Option<ByteSize>,
     back_ends: Option<Vec<BackEnd>>,
     replays: Option<PathBuf>,
     #[serde(default)]
-    destinations: Destinations,
+    destinations: PermitDestinations,
     port: Option<Vec<FilePort>>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields)]
-struct Destinations {
-    ip: Option<Vec<Text<Network>>>,
+struct PermitDestinations {
+    ip: Option<Vec<ParsedText<Network>>>,
     mac: Option<FileMacs>,
 }
 
@@ -45,20 +45,20 @@ enum FileMacs {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FilePort {
-    interface: Text<PortLocation>,
+    interface: ParsedText<PortLocation>,
     #[serde(default, deserialize_with = "labels")]
     labels: Vec<String>,
     #[serde(default)]
     confirmed: bool,
-    max_rate: Option<Text<BitRate>>,
+    max_rate: Option<ParsedText<BitRate>>,
     max_frames_per_second: Option<u64>,
     max_mtu: Option<u32>,
 }
 
 /// What is written as text and means something else.
-struct Text<T>(T);
+struct ParsedText<T>(T);
 
-impl<'de, T: FromStr<Err: std::fmt::Display>> Deserialize<'de> for Text<T> {
+impl<'de, T: FromStr<Err: std::fmt::Display>> Deserialize<'de> for ParsedText<T> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let text = String::deserialize(from)?;
         text.parse().map(Self).map_err(D::Error::custom)
@@ -66,19 +66,19 @@ impl<'de, T: FromStr<Err: std::fmt::Display>> Deserialize<'de> for Text<T> {
 }
 
 /// Bytes: a number, or `100MB`.
-struct Size(u64);
+struct ByteSize(u64);
 
-impl<'de> Deserialize<'de> for Size {
+impl<'de> Deserialize<'de> for ByteSize {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         #[serde(untagged)]
-        enum Form {
+        enum SizeForm {
             Bytes(u64),
             Text(String),
         }
-        let text = match Form::deserialize(from)? {
-            Form::Bytes(bytes) => return Ok(Self(bytes)),
-            Form::Text(text) => text,
+        let text = match SizeForm::deserialize(from)? {
+            SizeForm::Bytes(bytes) => return Ok(Self(bytes)),
+            SizeForm::Text(text) => text,
         };
         let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
         let factor = match text[digits.len()..].trim() {
@@ -104,20 +104,20 @@ fn labels<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
     }
 }
 
-pub(super) fn read(text: &str) -> Result<Permit, FileError> {
-    let file: File =
+pub(super) fn read(text: &str) -> Result<LendingPermit, FileError> {
+    let file: PermitFile =
         toml::from_str(text).map_err(|error| FileError(error.to_string().trim_end().to_owned()))?;
-    let usual = Permit::default();
-    let networks = |list: Vec<Text<Network>>| {
-        Networks::new(&list.into_iter().map(|Text(network)| network).collect::<Vec<_>>())
+    let usual = LendingPermit::default();
+    let networks = |list: Vec<ParsedText<Network>>| {
+        NetworkSet::new(&list.into_iter().map(|ParsedText(network)| network).collect::<Vec<_>>())
     };
-    let permit = Permit {
+    let permit = LendingPermit {
         labels: file.labels,
         ports: file.port.map(|ports| ports.into_iter().map(port).collect()),
         networks: file.destinations.ip.map_or(usual.networks, networks),
         macs: file.destinations.mac.map_or(Ok(usual.macs), macs)?,
-        max_duration: file.max_duration.map_or(usual.max_duration, |Text(length)| length),
-        max_capture: file.max_capture.map(|Size(bytes)| bytes),
+        max_duration: file.max_duration.map_or(usual.max_duration, |ParsedText(length)| length),
+        max_capture: file.max_capture.map(|ByteSize(bytes)| bytes),
         back_ends: file.back_ends,
         replays: file.replays,
     };
@@ -138,19 +138,19 @@ fn port(port: FilePort) -> PermittedPort {
         interface: port.interface.0.to_string(),
         labels: port.labels,
         confirmed: port.confirmed,
-        max_rate: port.max_rate.map(|Text(rate)| rate),
+        max_rate: port.max_rate.map(|ParsedText(rate)| rate),
         max_frames_per_second: port.max_frames_per_second,
         max_mtu: port.max_mtu,
     }
 }
 
-fn macs(macs: FileMacs) -> Result<Macs, FileError> {
+fn macs(macs: FileMacs) -> Result<PermittedMacs, FileError> {
     match macs {
-        FileMacs::Word(word) if word == "any" => Ok(Macs::Any),
+        FileMacs::Word(word) if word == "any" => Ok(PermittedMacs::Any),
         FileMacs::Word(word) => Err(FileError(format!("`mac` is a list or \"any\", not \"{word}\""))),
         FileMacs::List(list) => {
-            let list: Result<_, String> = list.iter().map(|text| Macs::one(text)).collect();
-            list.map(Macs::List).map_err(FileError)
+            let list: Result<_, String> = list.iter().map(|text| PermittedMacs::one(text)).collect();
+            list.map(PermittedMacs::List).map_err(FileError)
         }
     }
 }

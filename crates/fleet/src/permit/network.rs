@@ -8,13 +8,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Networks together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Networks {
+pub struct NetworkSet {
     /// (first, last), sorted, neither touching nor overlapping.
     v4: Vec<(u128, u128)>,
     v6: Vec<(u128, u128)>,
 }
 
-impl Networks {
+impl NetworkSet {
     /// All of these.
     pub fn new(networks: &[Network]) -> Self {
         let of = |is_v4: bool| {
@@ -85,14 +85,14 @@ fn covers(ranges: &[(u128, u128)], first: u128, last: u128) -> bool {
 
 /// MAC addresses that may be sent to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Macs {
+pub enum PermittedMacs {
     /// All.
     Any,
     /// These.
     List(Vec<[u8; 6]>),
 }
 
-impl Macs {
+impl PermittedMacs {
     /// A MAC address as the owner writes it.
     pub(super) fn one(text: &str) -> Result<[u8; 6], String> {
         mac(text).ok_or_else(|| format!("`{text}` is not a MAC address; write it like 02:00:00:00:00:01"))

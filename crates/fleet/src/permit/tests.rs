@@ -21,25 +21,29 @@ fn to(dst: &str) -> String {
 const TEN_GIGABITS: BitRate = BitRate::new(10_000_000_000);
 
 /// Both ports are here.
-fn mine(link_speed: Option<BitRate>) -> [Mine; 2] {
-    let own =
-        |port: usize, interface: &str| Mine { port, interface: interface.into(), link_speed, back_end: None };
+fn mine(link_speed: Option<BitRate>) -> [OwnPlanPort; 2] {
+    let own = |port: usize, interface: &str| OwnPlanPort {
+        port,
+        interface: interface.into(),
+        link_speed,
+        back_end: None,
+    };
     [own(0, "eth1"), own(1, "eth2")]
 }
 
 const SLOW: &str = "rate: {choice: pps, pps: 1000}";
 
-fn refusals(permit: &Permit, bound: &BoundPlan) -> Vec<String> {
-    permit.check(bound, &mine(Some(TEN_GIGABITS)), &Wish::default())
+fn refusals(permit: &LendingPermit, bound: &BoundPlan) -> Vec<String> {
+    permit.check(bound, &mine(Some(TEN_GIGABITS)), &PermitWish::default())
 }
 
-fn addressed(permit: &Permit, dst: &str) -> Vec<String> {
+fn addressed(permit: &LendingPermit, dst: &str) -> Vec<String> {
     refusals(permit, &bound(&to(dst), SLOW, ""))
 }
 
 #[test]
 fn without_a_file_only_test_networks_can_be_sent_to() {
-    let permit = Permit::default();
+    let permit = LendingPermit::default();
     assert_eq!(addressed(&permit, "{choice: value, value: 198.19.255.254}"), Vec::<String>::new());
     let plain = bound(ETHERNET, SLOW, "");
     assert_eq!(refusals(&permit, &plain), Vec::<String>::new(), "no IP at all");
@@ -65,21 +69,21 @@ fn without_a_file_only_test_networks_can_be_sent_to() {
 fn what_cannot_be_bounded_needs_everything_allowed() {
     let bytes = format!("{ETHERNET}, {{choice: custom, custom: {{bytes: '4500'}}}}");
     let plan = bound(&bytes, SLOW, "");
-    let said = refusals(&Permit::default(), &plan);
+    let said = refusals(&LendingPermit::default(), &plan);
     assert_eq!(
         said,
         ["stream s: where it sends to cannot be told: a header of its frames is given as bytes"]
     );
-    let all = Permit::read("[destinations]\nip = ['0.0.0.0/0', '::/0']\nmac = 'any'").unwrap();
+    let all = LendingPermit::read("[destinations]\nip = ['0.0.0.0/0', '::/0']\nmac = 'any'").unwrap();
     assert_eq!(refusals(&all, &plan), Vec::<String>::new());
-    let some =
-        Permit::read("[destinations]\nip = ['0.0.0.0/0', '::/0']\nmac = ['02:00:00:00:00:02']").unwrap();
+    let some = LendingPermit::read("[destinations]\nip = ['0.0.0.0/0', '::/0']\nmac = ['02:00:00:00:00:02']")
+        .unwrap();
     assert_eq!(refusals(&some, &plan).len(), 1);
 }
 
 #[test]
 fn only_listed_mac_addresses_are_sent_to() {
-    let permit = |mac: &str| Permit::read(&format!("[destinations]\nmac = ['{mac}']")).unwrap();
+    let permit = |mac: &str| LendingPermit::read(&format!("[destinations]\nmac = ['{mac}']")).unwrap();
     let plan = bound(ETHERNET, SLOW, "");
     assert_eq!(refusals(&permit("02:00:00:00:00:02"), &plan), Vec::<String>::new());
     let said = refusals(&permit("02:00:00:00:00:03"), &plan);
@@ -88,7 +92,7 @@ fn only_listed_mac_addresses_are_sent_to() {
 
 #[test]
 fn a_port_has_its_limits_and_others_are_not_lent() {
-    let permit = Permit::read(
+    let permit = LendingPermit::read(
         "[[port]]\ninterface = 'eth1'\nlabels = ['tx']\nmax_rate = '1Mbit/s'\nmax_frames_per_second = 400\nmax_mtu = 1500",
     )
     .unwrap();
@@ -116,7 +120,7 @@ fn a_port_has_its_limits_and_others_are_not_lent() {
 
 #[test]
 fn a_stream_may_not_take_longer_than_allowed_and_an_endless_one_is_cut() {
-    let permit = Permit::read("max_duration = '10s'").unwrap();
+    let permit = LendingPermit::read("max_duration = '10s'").unwrap();
     let seconds = |seconds: u64| {
         let duration = format!("choice: fixed_seconds, fixed_seconds: {{seconds: {seconds}}}");
         refusals(&permit, &bound(ETHERNET, &format!("{SLOW}, duration: {{{duration}}}"), ""))
@@ -134,28 +138,29 @@ fn emulated_interfaces_claim_only_allowed_addresses() {
              mac: '02:00:00:00:00:01', ipv4_addresses: [{{name: i, address: {ip}, gateway: {gateway}, prefix: 16}}]}}]}}],"
         )
     };
-    let said = |ip, gateway| refusals(&Permit::default(), &bound(ETHERNET, SLOW, &device(ip, gateway)));
+    let said =
+        |ip, gateway| refusals(&LendingPermit::default(), &bound(ETHERNET, SLOW, &device(ip, gateway)));
     assert_eq!(said("198.18.0.1", "198.18.0.2"), Vec::<String>::new());
     assert_eq!(said("192.168.1.9", "192.168.1.1").len(), 2);
 }
 
 #[test]
 fn captures_and_back_ends_can_be_forbidden() {
-    let permit = Permit::read("max_capture = 0\nback_ends = ['packet', 'af-xdp']").unwrap();
+    let permit = LendingPermit::read("max_capture = 0\nback_ends = ['packet', 'af-xdp']").unwrap();
     let plan = bound(ETHERNET, SLOW, "captures: [{name: c, port_names: [b]}],");
     assert_eq!(refusals(&permit, &plan), ["port eth2: captures are not allowed"]);
-    let wish = Wish { back_end: Some(BackEnd::Pktgen), ..Wish::default() };
+    let wish = PermitWish { back_end: Some(BackEnd::Pktgen), ..PermitWish::default() };
     assert_eq!(permit.check(&plan, &[], &wish), ["back end pktgen is not allowed"]);
-    let opened = mine(None).map(|own| Mine { back_end: Some(BackEnd::Xdp), ..own });
-    let said = permit.check(&bound(ETHERNET, SLOW, ""), &opened, &Wish::default());
+    let opened = mine(None).map(|own| OwnPlanPort { back_end: Some(BackEnd::Xdp), ..own });
+    let said = permit.check(&bound(ETHERNET, SLOW, ""), &opened, &PermitWish::default());
     assert_eq!(said, ["port eth1: it would send by back end xdp, which is not allowed"]);
     assert!(permit.allows_back_end(BackEnd::AfXdp) && !permit.allows_back_end(BackEnd::Xdp));
 }
 
 #[test]
 fn captures_that_only_the_controller_wants_can_be_forbidden() {
-    let permit = Permit::read("max_capture = 0").unwrap();
-    let wish = Wish { capture_all: true, ..Wish::default() };
+    let permit = LendingPermit::read("max_capture = 0").unwrap();
+    let wish = PermitWish { capture_all: true, ..PermitWish::default() };
     let said = permit.check(&bound(ETHERNET, SLOW, ""), &mine(None), &wish);
     assert_eq!(said, ["port eth2: captures are not allowed"]);
 }
@@ -172,10 +177,11 @@ flows:
 #[test]
 fn the_speed_of_a_link_is_what_the_link_says() {
     let everything = "[destinations]\nip = ['0.0.0.0/0', '::/0']\n[[port]]\ninterface = 'eth2'\n[[port]]\ninterface = 'eth1'";
-    let permit = Permit::read(&format!("replays = '/captures'\n{everything}\nmax_rate = '1Gbit/s'")).unwrap();
+    let permit =
+        LendingPermit::read(&format!("replays = '/captures'\n{everything}\nmax_rate = '1Gbit/s'")).unwrap();
     let plan = Plan::read(UNPACED).unwrap_or_else(|problems| panic!("{problems}"));
     let bound = plan.bind(&[None; 2]).unwrap();
-    let lent = Wish { replays: vec![Some("/captures/a.pcap".into())], ..Wish::default() };
+    let lent = PermitWish { replays: vec![Some("/captures/a.pcap".into())], ..PermitWish::default() };
     for (speed, refused) in [(None, 1), (Some(TEN_GIGABITS), 1), (Some(BitRate::new(1_000_000_000)), 0)] {
         assert_eq!(permit.check(&bound, &mine(speed), &lent).len(), refused, "{speed:?}");
     }
@@ -184,13 +190,13 @@ fn the_speed_of_a_link_is_what_the_link_says() {
 #[test]
 fn only_files_of_the_owners_directory_are_replayed() {
     let plan = bound(ETHERNET, SLOW, "");
-    let check = |permit: &Permit, file: Option<&str>| {
-        let wish = Wish { replays: vec![file.map(PathBuf::from)], ..Wish::default() };
+    let check = |permit: &LendingPermit, file: Option<&str>| {
+        let wish = PermitWish { replays: vec![file.map(PathBuf::from)], ..PermitWish::default() };
         permit.check(&plan, &mine(None), &wish)
     };
-    let none = check(&Permit::default(), Some("/etc/shadow"));
+    let none = check(&LendingPermit::default(), Some("/etc/shadow"));
     assert_eq!(none, ["no file of this node is lent to be replayed"]);
-    let some = Permit::read("replays = '/captures'").unwrap();
+    let some = LendingPermit::read("replays = '/captures'").unwrap();
     assert_eq!(check(&some, Some("/captures/a/b.pcap")), Vec::<String>::new());
     for other in [Some("/etc/shadow"), Some("/captures-of-others/a.pcap"), None] {
         assert_eq!(check(&some, other), ["only files below /captures are lent to be replayed"]);
@@ -201,26 +207,26 @@ fn only_files_of_the_owners_directory_are_replayed() {
 fn emulated_interfaces_need_every_mac_address() {
     let device = "devices: [{name: d, ethernets: [{name: e, connection: {choice: port_name, port_name: a}, \
         mac: '02:00:00:00:00:01', ipv4_addresses: [{name: i, address: 198.18.0.1, gateway: 198.18.0.2, prefix: 16}]}]}],";
-    let permit = Permit::read("[destinations]\nmac = ['02:00:00:00:00:02']").unwrap();
+    let permit = LendingPermit::read("[destinations]\nmac = ['02:00:00:00:00:02']").unwrap();
     let said = refusals(&permit, &bound(ETHERNET, SLOW, device));
     assert!(said.iter().any(|said| said.contains("MAC addresses that cannot be told")), "{said:?}");
 }
 
 #[test]
 fn without_a_file_no_other_namespace_is_lent() {
-    assert_eq!(Permit::default().port("ns/eth1", false), None);
+    assert_eq!(LendingPermit::default().port("ns/eth1", false), None);
 }
 
 #[test]
 fn without_a_file_a_port_with_the_default_route_is_not_lent() {
-    let permit = Permit::default();
+    let permit = LendingPermit::default();
     assert_eq!((permit.port("eth0", true), permit.port("eth1", false).is_some()), (None, true));
-    assert_eq!(Permit::read("").unwrap(), permit, "an empty file says nothing else");
+    assert_eq!(LendingPermit::read("").unwrap(), permit, "an empty file says nothing else");
 }
 
 #[test]
 fn a_whole_file_is_read() {
-    let permit = Permit::read(
+    let permit = LendingPermit::read(
         "labels = ['rack-2']\nmax_duration = '2h'\nmax_capture = '500MB'\n\
          [destinations]\nip = ['198.18.0.0/15', '10.7.0.0/16']\nmac = 'any'\n\
          [[port]]\ninterface = 'lab/eth1'\nconfirmed = true\n[[port]]\ninterface = 'eth2'",
@@ -230,8 +236,9 @@ fn a_whole_file_is_read() {
     assert_eq!(permit.max_duration, Nanos::from_secs(7200));
     assert!(permit.networks.contains("10.7.255.255".parse().unwrap()));
     assert!(!permit.networks.contains("10.8.0.0".parse().unwrap()));
-    let again =
-        Permit::read("[[port]]\ninterface = 'lab/eth1'\nconfirmed = true\n[[port]]\ninterface = 'eth2'");
+    let again = LendingPermit::read(
+        "[[port]]\ninterface = 'lab/eth1'\nconfirmed = true\n[[port]]\ninterface = 'eth2'",
+    );
     assert_eq!(again.unwrap().confirmed(), ["lab/eth1"]);
 }
 
@@ -251,7 +258,7 @@ fn what_a_file_means_is_never_guessed() {
         ("max_capture = '5 apples'", "is not a size"),
         ("back_ends = ['magic']", "unknown variant"),
     ] {
-        let error = Permit::read(text).unwrap_err().to_string();
+        let error = LendingPermit::read(text).unwrap_err().to_string();
         assert!(error.contains(says), "{text}: {error}");
     }
 }
@@ -260,8 +267,8 @@ fn what_a_file_means_is_never_guessed() {
 fn adjacent_networks_are_one() {
     let networks: Vec<Network> =
         ["10.0.0.0/9", "10.128.0.0/9"].iter().map(|text| text.parse().unwrap()).collect();
-    let both = Networks::new(&networks);
+    let both = NetworkSet::new(&networks);
     assert_eq!(both.stray(&FieldValues::Range(0x0a00_0000, 0x0aff_ffff), false), None);
     assert!(both.stray(&FieldValues::Range(0x0a00_0000, 0x0b00_0000), false).is_some());
-    assert!(Networks::new(&["0.0.0.0/0".parse().unwrap(), "::/0".parse().unwrap()]).is_everything());
+    assert!(NetworkSet::new(&["0.0.0.0/0".parse().unwrap(), "::/0".parse().unwrap()]).is_everything());
 }

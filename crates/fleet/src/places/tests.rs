@@ -1,8 +1,8 @@
 use super::*;
-use crate::hello::{Hello, OfferedPort, PROTOCOL, Protocol};
+use crate::hello::{NodeHello, OfferedPort, PROTOCOL, ProtocolVersion};
 use crate::known::KnownNode;
 use crate::lead::NodeLead;
-use crate::message::{Head, PlanHash};
+use crate::message::{MessageHead, PlanHash};
 use packetrig_plan::ReadOptions;
 use packetrig_units::Nanos;
 
@@ -19,13 +19,13 @@ fn offered(interface: &str, labels: &[&str]) -> OfferedPort {
     }
 }
 
-fn node(labels: &[&str], ports: Vec<OfferedPort>) -> Hello {
+fn node(labels: &[&str], ports: Vec<OfferedPort>) -> NodeHello {
     let labels = labels.iter().map(|label| (*label).to_owned()).collect();
-    Hello { protocol: PROTOCOL, labels, ports, ..Hello::default() }
+    NodeHello { protocol: PROTOCOL, labels, ports, ..NodeHello::default() }
 }
 
-fn fleet(nodes: Vec<(&str, Hello)>) -> Members {
-    let mut members = Members::default();
+fn fleet(nodes: Vec<(&str, NodeHello)>) -> FleetMembers {
+    let mut members = FleetMembers::default();
     for (name, hello) in nodes {
         members.hear(&NodeName(name.into()), hello, NOW);
     }
@@ -39,14 +39,14 @@ fn plan(locations: &[&str]) -> Plan {
     Plan::read_with(&text, ReadOptions { fleet: true, ..ReadOptions::default() }).unwrap()
 }
 
-fn settled(locations: &[&str], members: &Members) -> Vec<String> {
+fn settled(locations: &[&str], members: &FleetMembers) -> Vec<String> {
     let settled = settle(&plan(locations), members, None, NOW).unwrap();
     assert!(settled.absent.is_empty());
     settled.places.iter().map(|place| format!("{}/{}", place.node, place.interface)).collect()
 }
 
 /// Each problem as `path: message (hint)`.
-fn refused(locations: &[&str], members: &Members) -> Vec<String> {
+fn refused(locations: &[&str], members: &FleetMembers) -> Vec<String> {
     let problems = settle(&plan(locations), members, None, NOW).unwrap_err().0;
     let line = |problem: &PlanProblem| {
         format!("{}: {} ({})", problem.path, problem.message, problem.hint.as_deref().unwrap_or(""))
@@ -62,7 +62,8 @@ fn a_named_interface_is_the_place() {
 
 #[test]
 fn every_problem_is_told_at_once_by_the_ports_path() {
-    let skewed = Hello { protocol: Protocol { major: 99, minor: 0 }, ..node(&[], vec![offered("e", &[])]) };
+    let skewed =
+        NodeHello { protocol: ProtocolVersion { major: 99, minor: 0 }, ..node(&[], vec![offered("e", &[])]) };
     let busy = node(&[], vec![offered("e", &[])]);
     let dark = OfferedPort { up: false, ..offered("dark", &[]) };
     let mut members =
@@ -90,11 +91,11 @@ fn every_problem_is_told_at_once_by_the_ports_path() {
              (nobody gave a port or node the label `x`)",
         ]
     );
-    assert!(refused(&["a/e"], &Members::default())[0].contains("no node has joined yet"));
+    assert!(refused(&["a/e"], &FleetMembers::default())[0].contains("no node has joined yet"));
 }
 
 /// These nodes are led for a run, and no others.
-fn led_for(run: &str, nodes: &[&str], members: &mut Members) {
+fn led_for(run: &str, nodes: &[&str], members: &mut FleetMembers) {
     let lead = NodeLead {
         controller: "c".into(),
         epoch: 1,
@@ -109,8 +110,8 @@ fn led_for(run: &str, nodes: &[&str], members: &mut Members) {
 
 #[test]
 fn a_run_may_have_the_nodes_that_are_led_for_it_and_those_that_only_have_something_left_to_do() {
-    let head = Head { run: RunId("r9".into()), attempt: 1, epoch: 1, plan: PlanHash::of("") };
-    let busy = Hello { busy: Some(head), ..node(&[], vec![offered("e", &[])]) };
+    let head = MessageHead { run: RunId("r9".into()), attempt: 1, epoch: 1, plan: PlanHash::of("") };
+    let busy = NodeHello { busy: Some(head), ..node(&[], vec![offered("e", &[])]) };
     let mut members = fleet(vec![("a", busy)]);
     assert!(settle(&plan(&["a/e"]), &members, Some(&RunId("r8".into())), NOW).is_ok(), "nobody leads it");
     led_for("r9", &["a"], &mut members);
@@ -206,7 +207,7 @@ fn a_node_that_is_only_remembered_is_missed_by_name_or_taken_as_absent() {
     assert_eq!((nodes(&found.places), found.absent.len()), (vec![NodeName("a".into())], 0));
     assert!(settle_with_absent(&plan(&["any-x"; 3]), &members, None, NOW).is_err());
     // Heard again it is there, in its first life.
-    members.hear(&NodeName("b".into()), Hello { incarnation: 4, ..hello }, NOW);
+    members.hear(&NodeName("b".into()), NodeHello { incarnation: 4, ..hello }, NOW);
     assert_eq!(settled(&["b/e0"], &members), ["b/e0"]);
     assert_eq!(members.rows(NOW)[1].restarts, 0);
 }

@@ -5,13 +5,13 @@ use super::limits;
 use super::lookup::ResultLookup;
 use super::nodes;
 use super::ports::{self, port_of};
-use super::streams::Findings;
-use super::verdict::{Evidence, judge};
+use super::streams::StreamFindings;
+use super::verdict::{VerdictEvidence, judge};
 use super::{
-    Coverage, LoadFactor, LossPlaces, PortReport, RunFacts, RunReport, SCHEMA_VERSION, SkewReport,
+    LoadFactor, LossPlaces, PortReport, ReportCoverage, RunFacts, RunReport, SCHEMA_VERSION, SkewReport,
     StreamReport,
 };
-use crate::outcome::Outcome;
+use crate::outcome::RunOutcome;
 use packetrig_plan::Plan;
 use packetrig_plan::timeline::StreamTimeline;
 use packetrig_stats::caveat::{Caveat, CaveatKind};
@@ -20,11 +20,11 @@ use packetrig_stats::result::NodeResult;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What the run comes to. `results` may lack nodes; a node is used once even if it is there twice.
-pub fn assemble(facts: &RunFacts, plan: &Plan, results: Vec<NodeResult>, outcome: Outcome) -> RunReport {
+pub fn assemble(facts: &RunFacts, plan: &Plan, results: Vec<NodeResult>, outcome: RunOutcome) -> RunReport {
     let results = believed(facts, plan, results);
     let timelines = if facts.steered { Vec::new() } else { timelines(plan, &results) };
     let lookup = ResultLookup::of(&results);
-    let findings = Findings {
+    let findings = StreamFindings {
         plan,
         results: &results,
         lookup: &lookup,
@@ -34,7 +34,7 @@ pub fn assemble(facts: &RunFacts, plan: &Plan, results: Vec<NodeResult>, outcome
     let StreamRows { streams, lost } = stream_rows(findings);
     let ledger = whole_ledger(&results, &streams);
     let imbalances = ledger.balance();
-    let coverage = Coverage { reported: results.len(), expected: facts.nodes.len() };
+    let coverage = ReportCoverage { reported: results.len(), expected: facts.nodes.len() };
     let ports = port_rows(plan, &results);
     let nodes = nodes::rows(&names(facts, &results), &lookup, &timelines);
     let skew = SkewReport::of(&nodes, facts.criteria.max_skew);
@@ -42,7 +42,7 @@ pub fn assemble(facts: &RunFacts, plan: &Plan, results: Vec<NodeResult>, outcome
     caveats.extend(limits::near(&ports, &streams, &facts.limits, lost));
     let captures: Vec<_> = results.iter().flat_map(|node| node.captures.clone()).collect();
     let sending = results.iter().map(|node| node.senders_done.since(node.started)).max();
-    let evidence = Evidence {
+    let evidence = VerdictEvidence {
         streams: &streams,
         imbalances: &imbalances,
         caveats: &caveats,
@@ -87,7 +87,7 @@ struct StreamRows {
     lost: LossPlaces,
 }
 
-fn stream_rows(findings: Findings<'_>) -> StreamRows {
+fn stream_rows(findings: StreamFindings<'_>) -> StreamRows {
     let row = |index| findings.stream(index, findings.timelines.get(index));
     let mut streams: Vec<StreamReport> = (0..findings.plan.streams.len()).map(row).collect();
     findings.compare_contents(&mut streams);
@@ -146,7 +146,7 @@ fn whole_ledger(results: &[NodeResult], streams: &[StreamReport]) -> FrameLedger
     }
     let measured: Vec<_> =
         streams.iter().filter(|stream| stream.measured && !stream.rx_ports.is_empty()).collect();
-    let sum = |of: fn(&super::Loss) -> u64| {
+    let sum = |of: fn(&super::FrameLoss) -> u64| {
         measured.iter().map(|stream| stream.loss.as_ref().map(of)).sum::<Option<u64>>()
     };
     if !measured.is_empty() && ledger.get(LedgerAccount::Expected).is_none() {
@@ -165,7 +165,7 @@ fn total_in_doubt(streams: &[StreamReport]) -> u64 {
 }
 
 /// The doubts of the nodes, and those that show where their results are together.
-fn caveats(findings: Findings<'_>, stopped_early: bool) -> Vec<Caveat> {
+fn caveats(findings: StreamFindings<'_>, stopped_early: bool) -> Vec<Caveat> {
     // Whether the run was cut short is known best for all nodes together.
     let mut caveats = claims::distinct_caveats(findings.results, CaveatKind::Interrupted);
     if stopped_early {
@@ -181,7 +181,7 @@ fn caveats(findings: Findings<'_>, stopped_early: bool) -> Vec<Caveat> {
 }
 
 /// A stream without an end is meant to be stopped; one with an end is cut short if frames of it were not sent.
-fn stopped_early(streams: &[StreamReport], timelines: &[StreamTimeline], outcome: &Outcome) -> bool {
+fn stopped_early(streams: &[StreamReport], timelines: &[StreamTimeline], outcome: &RunOutcome) -> bool {
     let cut = |(stream, timeline): (&StreamReport, &StreamTimeline)| {
         let sent = stream.sent.as_ref().map_or(0, |sent| sent.frames);
         timeline.total().is_some_and(|total| sent < total)

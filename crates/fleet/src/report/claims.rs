@@ -4,7 +4,7 @@
 //! names none would end the controller, and a million rows about one stream would keep it busy. Such rows are left out, counted
 //! and forbid PASS.
 
-use crate::message::Place;
+use crate::message::PortPlace;
 use packetrig_plan::Plan;
 use packetrig_stats::caveat::{Caveat, CaveatKind};
 use packetrig_stats::result::{NodeResult, SendResult};
@@ -15,7 +15,7 @@ const MOST_ROWS: u32 = 64;
 
 /// The result without rows that its node cannot have: about nothing in the plan, or about ports of other nodes. Without
 /// `places` all ports are its own.
-pub(super) fn within(plan: &Plan, places: &[Place], mut result: NodeResult) -> NodeResult {
+pub(super) fn within(plan: &Plan, places: &[PortPlace], mut result: NodeResult) -> NodeResult {
     let node = result.node.clone();
     let is_own = |port: usize| places.get(port).is_none_or(|place| place.node.0 == node);
     let port = |port: usize| (port < plan.ports.len() && is_own(port)).then_some(port);

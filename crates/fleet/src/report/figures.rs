@@ -46,7 +46,7 @@ impl MeanRate {
 
 /// A distribution of errors in short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Spread {
+pub struct ErrorDistribution {
     /// Half of the samples are at or below.
     pub p50: Nanos,
     /// 99 % are at or below.
@@ -55,7 +55,7 @@ pub struct Spread {
     pub max: Nanos,
 }
 
-impl Spread {
+impl ErrorDistribution {
     /// `None` for an empty distribution.
     pub fn of(times: &Latency) -> Option<Self> {
         Some(Self { p50: times.quantile(500_000)?, p99: times.quantile(990_000)?, max: times.max()? })

@@ -1,7 +1,7 @@
 //! When frames were lost, which losses are in doubt, and where frames went astray.
 
 use super::doubt::{EventReport, OutageSpan};
-use super::streams::{Findings, StreamReport};
+use super::streams::{StreamFindings, StreamReport};
 use packetrig_stats::caveat::{Caveat, CaveatKind};
 use packetrig_stats::content::ContentCounts;
 use packetrig_stats::latency::Latency;
@@ -144,7 +144,7 @@ fn keep_longest(rows: &mut Vec<OutageRow>) {
     rows.sort_by_key(|row| (row.begin, row.first));
 }
 
-impl Findings<'_> {
+impl StreamFindings<'_> {
     /// When frames of stream `index` were lost at the port of `row`.
     pub(super) fn loss_times(self, index: usize, row: (&NodeResult, &ReceiveResult)) -> LossTimes {
         let (node, received) = row;

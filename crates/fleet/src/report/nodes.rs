@@ -166,10 +166,10 @@ impl SkewReport {
         if rows.len() < 2 || starts.len() + silent.len() < 2 {
             return None;
         }
-        let known: Vec<Known> = starts.iter().filter_map(|(_, start)| Known::of(start)).collect();
-        let blank = starts.iter().filter(|(_, start)| Known::of(start).is_none()).map(|(row, _)| *row);
+        let known: Vec<KnownSkew> = starts.iter().filter_map(|(_, start)| KnownSkew::of(start)).collect();
+        let blank = starts.iter().filter(|(_, start)| KnownSkew::of(start).is_none()).map(|(row, _)| *row);
         let unknown: Vec<String> = blank.chain(silent).map(|row| row.node.clone()).collect();
-        let spread = Spread::of(&known);
+        let spread = StartSpread::of(&known);
         let verdict = wanted.map(|wanted| match spread {
             Some(spread) if spread.least > i128::from(wanted.as_u64()) => SkewVerdict::NotMet,
             Some(spread) if unknown.is_empty() && spread.most <= i128::from(wanted.as_u64()) => {
@@ -214,12 +214,12 @@ impl SkewReport {
 
 /// A skew with its bound.
 #[derive(Clone, Copy, Debug)]
-struct Known {
+struct KnownSkew {
     skew: i128,
     bound: i128,
 }
 
-impl Known {
+impl KnownSkew {
     fn of(start: &NodeStart) -> Option<Self> {
         Some(Self { skew: start.skew_ns?.into(), bound: start.bound?.as_u64().into() })
     }
@@ -227,7 +227,7 @@ impl Known {
 
 /// From the first to the last.
 #[derive(Clone, Copy, Debug)]
-struct Spread {
+struct StartSpread {
     /// As it looks.
     seen: i128,
     /// If every bound was used up in the one direction.
@@ -236,12 +236,12 @@ struct Spread {
     least: i128,
 }
 
-impl Spread {
-    fn of(known: &[Known]) -> Option<Self> {
+impl StartSpread {
+    fn of(known: &[KnownSkew]) -> Option<Self> {
         if known.len() < 2 {
             return None;
         }
-        let span = |late: fn(&Known) -> i128, early: fn(&Known) -> i128| {
+        let span = |late: fn(&KnownSkew) -> i128, early: fn(&KnownSkew) -> i128| {
             Some(known.iter().map(late).max()? - known.iter().map(early).min()?)
         };
         Some(Self {

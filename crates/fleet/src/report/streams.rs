@@ -1,7 +1,7 @@
 //! Rows of streams: what was sent, what arrived, what is missing.
 
 use super::AcceptanceCriteria;
-use super::figures::{LatencyError, LatencyReport, MeanRate, Spread};
+use super::figures::{ErrorDistribution, LatencyError, LatencyReport, MeanRate};
 use super::load::asked_of;
 use super::lookup::ResultLookup;
 use super::losses::{ContentReport, LossTimes, MisdeliveryReport, OutageReport};
@@ -20,7 +20,7 @@ use std::collections::BTreeSet;
 
 /// What left.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Sent {
+pub struct SentFrames {
     /// Frames due by the time the sender ended.
     pub planned: u64,
     /// Frames handed over.
@@ -44,16 +44,16 @@ pub struct Sent {
     /// Mean frame rate against the schedule's, in millionths: +100 is 0.01 % too fast.
     pub rate_error_ppm: Option<i64>,
     /// |actual - due| of each frame.
-    pub send_error: Option<Spread>,
+    pub send_error: Option<ErrorDistribution>,
     /// From the send time in the tag until the kernel had taken the frame.
-    pub stamp_bound: Option<Spread>,
+    pub stamp_bound: Option<ErrorDistribution>,
     /// Per second since T.
     pub series: RateSeries,
 }
 
 /// What arrived. Frames.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Received {
+pub struct ArrivedFrames {
     /// All that were recognised, copies included.
     pub frames: u64,
     /// Their bytes, FCS included.
@@ -81,7 +81,7 @@ pub struct Received {
 
 /// What is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Loss {
+pub struct FrameLoss {
     /// Copies the receivers together should have counted.
     pub expected: u64,
     /// Of those, how many were not.
@@ -101,7 +101,7 @@ pub struct Loss {
     pub in_doubt: u64,
 }
 
-impl Loss {
+impl FrameLoss {
     /// The share as two counts.
     pub const fn ratio(&self) -> Ratio {
         Ratio::new(self.lost, self.expected)
@@ -128,9 +128,9 @@ pub struct PortShare {
     /// Name of the port.
     pub port: String,
     /// What arrived there.
-    pub received: Received,
+    pub received: ArrivedFrames,
     /// What is missing there; absent when the receivers share the stream or the sender did not report.
-    pub loss: Option<Loss>,
+    pub loss: Option<FrameLoss>,
     /// Latency there.
     pub latency: Option<LatencyReport>,
     /// Jitter there.
@@ -149,11 +149,11 @@ pub struct StreamReport {
     /// Whether its frames carry the test tag: without it nothing is known at the receivers.
     pub measured: bool,
     /// What left; absent if the sending node did not report.
-    pub sent: Option<Sent>,
+    pub sent: Option<SentFrames>,
     /// What arrived, over all receivers; absent if one of them did not report, or if there is none.
-    pub received: Option<Received>,
+    pub received: Option<ArrivedFrames>,
     /// What is missing, over all receivers; absent if either side did not report.
-    pub loss: Option<Loss>,
+    pub loss: Option<FrameLoss>,
     /// Latency over all receivers.
     pub latency: Option<LatencyReport>,
     /// Jitter, if there is one receiver: arrivals at different ports have no order among them.
@@ -176,7 +176,7 @@ pub struct StreamReport {
 
 /// The results of all nodes, to look things up in.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Findings<'a> {
+pub(super) struct StreamFindings<'a> {
     pub(super) plan: &'a Plan,
     pub(super) results: &'a [NodeResult],
     pub(super) lookup: &'a ResultLookup<'a>,
@@ -185,7 +185,7 @@ pub(super) struct Findings<'a> {
     pub(super) timelines: &'a [StreamTimeline],
 }
 
-impl<'a> Findings<'a> {
+impl<'a> StreamFindings<'a> {
     pub(super) fn sender(self, stream: usize) -> Option<(&'a NodeResult, &'a SendResult)> {
         self.lookup.sender(stream)
     }
@@ -212,13 +212,13 @@ impl<'a> Findings<'a> {
         let frames = self.sender(index).map(|(_, row)| row.counts.numbered());
         let times = (complete && all_expect_all(stream)).then(|| self.times_of(index, &rows));
         let loss = frames.zip(received.as_ref()).map(|(frames, received)| {
-            let loss = Loss::new(expected(stream, frames), &received.sequence, all_expect_all(stream));
+            let loss = FrameLoss::new(expected(stream, frames), &received.sequence, all_expect_all(stream));
             let in_doubt = match &times {
                 Some(times) => times.in_doubt,
                 None if self.has_doubtful_events(index, &rows) => loss.lost,
                 None => 0,
             };
-            Loss { in_doubt: in_doubt.min(loss.lost), ..loss }
+            FrameLoss { in_doubt: in_doubt.min(loss.lost), ..loss }
         });
         StreamReport {
             name: stream.name.clone(),
@@ -257,7 +257,7 @@ impl<'a> Findings<'a> {
         let sent = sent.filter(|_| of.metrics.enable && all_expect_all(of));
         PortShare {
             port: self.plan.ports[row.1.port].name.clone(),
-            loss: sent.map(|frames| Loss::new(frames, &received.sequence, true)),
+            loss: sent.map(|frames| FrameLoss::new(frames, &received.sequence, true)),
             latency: self.latency(stream, &[row]),
             jitter: row.1.jitter,
             received,
@@ -266,9 +266,9 @@ impl<'a> Findings<'a> {
 
     fn latency(self, stream: usize, rows: &[(&NodeResult, &ReceiveResult)]) -> Option<LatencyReport> {
         let clock = match self.clocks(stream, rows) {
-            Clocks::One => None,
-            Clocks::Apart(bound) => Some(bound),
-            Clocks::Unknown => return None,
+            StreamClocks::One => None,
+            StreamClocks::Apart(bound) => Some(bound),
+            StreamClocks::Unknown => return None,
         };
         let mut all: Option<Latency> = None;
         for times in rows.iter().filter_map(|(_, row)| row.latency.as_ref()) {
@@ -282,12 +282,14 @@ impl<'a> Findings<'a> {
         LatencyReport::of(&all?, early, LatencyError { clock, ..self.latency_error(stream, rows) })
     }
 
-    fn clocks(self, stream: usize, rows: &[(&NodeResult, &ReceiveResult)]) -> Clocks {
-        let Some((sender, _)) = self.sender(stream) else { return Clocks::Unknown };
+    fn clocks(self, stream: usize, rows: &[(&NodeResult, &ReceiveResult)]) -> StreamClocks {
+        let Some((sender, _)) = self.sender(stream) else { return StreamClocks::Unknown };
         let apart = rows.iter().filter(|(receiver, _)| receiver.node != sender.node);
         let errors: Option<Vec<Nanos>> =
             apart.map(|(receiver, _)| Some(error_of(sender)? + error_of(receiver)?)).collect();
-        errors.map_or(Clocks::Unknown, |errors| errors.into_iter().max().map_or(Clocks::One, Clocks::Apart))
+        errors.map_or(StreamClocks::Unknown, |errors| {
+            errors.into_iter().max().map_or(StreamClocks::One, StreamClocks::Apart)
+        })
     }
 
     /// Streams whose latency is not known because the clocks of their nodes are not.
@@ -295,7 +297,7 @@ impl<'a> Findings<'a> {
         let wanted = |index: &usize| self.plan.streams[*index].metrics.latency;
         let doubtful = (0..self.plan.streams.len()).filter(wanted).filter_map(|index| {
             let rows = self.receivers(index);
-            let (sender, _) = self.sender(index).filter(|_| self.clocks(index, &rows) == Clocks::Unknown)?;
+            let (sender, _) = self.sender(index).filter(|_| self.clocks(index, &rows) == StreamClocks::Unknown)?;
             let others = rows.iter().map(|(node, _)| node.node.as_str()).filter(|node| *node != sender.node);
             let others = others.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(", ");
             Some(Caveat {
@@ -327,7 +329,7 @@ impl<'a> Findings<'a> {
 
 /// How the clocks of a stream's sender and receivers stand to each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Clocks {
+enum StreamClocks {
     /// They are one.
     One,
     /// Their comparison may be so far off.
@@ -355,9 +357,9 @@ fn expected(stream: &Stream, sent: u64) -> u64 {
     u64::try_from(scaled).unwrap_or(u64::MAX)
 }
 
-fn sent_of(node: &NodeResult, row: &SendResult, timeline: Option<&StreamTimeline>) -> Sent {
+fn sent_of(node: &NodeResult, row: &SendResult, timeline: Option<&StreamTimeline>) -> SentFrames {
     let counts = &row.counts;
-    Sent {
+    SentFrames {
         planned: row.planned,
         frames: counts.frames,
         unsent: row.planned.saturating_sub(counts.frames),
@@ -368,8 +370,8 @@ fn sent_of(node: &NodeResult, row: &SendResult, timeline: Option<&StreamTimeline
         last: counts.last.map(|at| at.since(node.started)),
         rate: MeanRate::of(counts.frames, counts.bytes, counts.first, counts.last),
         rate_error_ppm: timeline.and_then(|timeline| rate_error_ppm(row, timeline)),
-        send_error: Spread::of(&row.send_error),
-        stamp_bound: Spread::of(&row.stamp_bound),
+        send_error: ErrorDistribution::of(&row.send_error),
+        stamp_bound: ErrorDistribution::of(&row.stamp_bound),
         series: row.series.clone(),
     }
 }
@@ -384,7 +386,7 @@ fn rate_error_ppm(row: &SendResult, timeline: &StreamTimeline) -> Option<i64> {
     i64::try_from(ppm).ok()
 }
 
-fn received_of(rows: &[(&NodeResult, &ReceiveResult)]) -> Received {
+fn received_of(rows: &[(&NodeResult, &ReceiveResult)]) -> ArrivedFrames {
     let mut counts = StreamRxCounts::default();
     let mut series = RateSeries::default();
     let mut quality = QualitySeries::default();
@@ -404,7 +406,7 @@ fn received_of(rows: &[(&NodeResult, &ReceiveResult)]) -> Received {
         quality.merge(&row.quality);
     }
     let instant = |length: Nanos| MonoTime::from_nanos(length.as_u64());
-    Received {
+    ArrivedFrames {
         frames: counts.frames,
         bytes: counts.bytes,
         rate: MeanRate::of(counts.frames, counts.bytes, first.map(instant), last.map(instant)),

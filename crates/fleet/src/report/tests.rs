@@ -149,8 +149,8 @@ fn facts() -> RunFacts {
     }
 }
 
-fn complete() -> Outcome {
-    Outcome::Complete { stopped: false }
+fn complete() -> RunOutcome {
+    RunOutcome::Complete { stopped: false }
 }
 
 fn report_of(results: Vec<NodeResult>) -> RunReport {
@@ -160,7 +160,7 @@ fn report_of(results: Vec<NodeResult>) -> RunReport {
 #[test]
 fn everything_sent_and_counted_passes() {
     let report = report_of(vec![node(&[1001])]);
-    assert_eq!(report.verdict, Verdict::Pass, "{:?}", report.verdict);
+    assert_eq!(report.verdict, RunVerdict::Pass, "{:?}", report.verdict);
     assert_eq!(report.streams[0].loss.unwrap().lost, 0);
     assert_eq!(report.ledger.get(LedgerAccount::Expected), Some(1001));
     assert!(report.coverage.is_full());
@@ -196,7 +196,7 @@ fn a_sender_that_took_longer_shows_a_negative_rate_error() {
 #[test]
 fn a_loss_fails_unless_the_user_accepts_it() {
     let report = report_of(vec![node(&[999])]);
-    let Verdict::Fail(reasons) = &report.verdict else { panic!("{:?}", report.verdict) };
+    let RunVerdict::Fail(reasons) = &report.verdict else { panic!("{:?}", report.verdict) };
     assert!(reasons[0].starts_with("stream s: 2 of 1001 frames lost"), "{reasons:?}");
     assert_eq!(
         report.lost,
@@ -207,7 +207,7 @@ fn a_loss_fails_unless_the_user_accepts_it() {
     let mut tolerant = facts();
     tolerant.criteria.max_loss = Share::from_billionths(2_000_000);
     let report = assemble(&tolerant, &plan(&["rx0"], ""), vec![node(&[999])], complete());
-    assert_eq!(report.verdict, Verdict::Pass);
+    assert_eq!(report.verdict, RunVerdict::Pass);
 }
 
 #[test]
@@ -219,7 +219,7 @@ fn what_our_own_receiver_lost_is_no_fault_of_the_device() {
         report.lost,
         LossPlaces { total: 2, sender: Some(0), receiver: Some(2), in_doubt: 0, path: Some(0) }
     );
-    assert!(matches!(report.verdict, Verdict::Inconclusive(_)), "{:?}", report.verdict);
+    assert!(matches!(report.verdict, RunVerdict::Inconclusive(_)), "{:?}", report.verdict);
 }
 
 #[test]
@@ -231,7 +231,7 @@ fn a_place_that_was_not_measured_is_absent() {
         report.lost,
         LossPlaces { total: 2, sender: None, receiver: Some(0), in_doubt: 0, path: None }
     );
-    assert!(matches!(report.verdict, Verdict::Fail(_)));
+    assert!(matches!(report.verdict, RunVerdict::Fail(_)));
 }
 
 #[test]
@@ -241,12 +241,12 @@ fn duplicates_and_damage_fail_reordering_and_rewriting_do_not() {
         change(&mut node.receive[0].counts);
         report_of(vec![node]).verdict
     };
-    assert!(matches!(judged(|counts| counts.sequence.duplicates = 1), Verdict::Fail(_)));
-    assert!(matches!(judged(|counts| counts.corrupt = 1), Verdict::Fail(_)));
-    assert!(matches!(judged(|counts| counts.unnumbered = 1), Verdict::Fail(_)));
-    assert_eq!(judged(|counts| counts.sequence.reordered = 5), Verdict::Pass);
-    assert_eq!(judged(|counts| counts.altered = 1001), Verdict::Pass);
-    assert!(matches!(judged(|counts| counts.sequence.stale = 1), Verdict::Inconclusive(_)));
+    assert!(matches!(judged(|counts| counts.sequence.duplicates = 1), RunVerdict::Fail(_)));
+    assert!(matches!(judged(|counts| counts.corrupt = 1), RunVerdict::Fail(_)));
+    assert!(matches!(judged(|counts| counts.unnumbered = 1), RunVerdict::Fail(_)));
+    assert_eq!(judged(|counts| counts.sequence.reordered = 5), RunVerdict::Pass);
+    assert_eq!(judged(|counts| counts.altered = 1001), RunVerdict::Pass);
+    assert!(matches!(judged(|counts| counts.sequence.stale = 1), RunVerdict::Inconclusive(_)));
 }
 
 #[test]
@@ -267,10 +267,10 @@ fn doubts_forbid_pass() {
     let mut serious = node(&[1001]);
     serious.caveats = vec![caveat(true), caveat(true)];
     let report = report_of(vec![serious]);
-    assert_eq!(report.verdict, Verdict::Inconclusive(vec!["port tx: stepped".into()]), "said once");
+    assert_eq!(report.verdict, RunVerdict::Inconclusive(vec!["port tx: stepped".into()]), "said once");
     let mut harmless = node(&[1001]);
     harmless.caveats = vec![caveat(false)];
-    assert_eq!(report_of(vec![harmless]).verdict, Verdict::Pass);
+    assert_eq!(report_of(vec![harmless]).verdict, RunVerdict::Pass);
     let unbalanced = doubtful(|node| {
         for (account, frames) in
             [(LedgerAccount::Planned, 9), (LedgerAccount::Built, 5), (LedgerAccount::Unsent, 5)]
@@ -284,10 +284,10 @@ fn doubts_forbid_pass() {
 #[test]
 fn a_missing_node_is_never_zero_loss_and_never_pass() {
     let report = report_of(vec![]);
-    assert_eq!(report.coverage, Coverage { reported: 0, expected: 1 });
+    assert_eq!(report.coverage, ReportCoverage { reported: 0, expected: 1 });
     assert_eq!(report.streams[0].loss, None);
     assert_eq!(report.streams[0].sent, None);
-    assert!(matches!(report.verdict, Verdict::Inconclusive(_)));
+    assert!(matches!(report.verdict, RunVerdict::Inconclusive(_)));
     let twice = report_of(vec![node(&[1001]), node(&[1001])]);
     assert_eq!(twice.streams[0].sent.as_ref().unwrap().frames, 1001);
     assert_eq!(twice.coverage.reported, 1, "a result is counted once");
@@ -305,8 +305,8 @@ fn sender_and_receiver_on_two_nodes_make_one_row() {
     let mut two = facts();
     two.nodes = vec![NodeName("a".into()), NodeName("b".into())];
     let report = assemble(&two, &plan(&["rx0"], ""), vec![receiver, sender.clone()], complete());
-    assert_eq!(report.verdict, Verdict::Pass, "{:?}", report.verdict);
-    let partial = Outcome::Partial { reasons: vec!["node b: silent for 5s".into()], stopped: false };
+    assert_eq!(report.verdict, RunVerdict::Pass, "{:?}", report.verdict);
+    let partial = RunOutcome::Partial { reasons: vec!["node b: silent for 5s".into()], stopped: false };
     let report = assemble(&two, &plan(&["rx0"], ""), vec![sender], partial);
     assert_eq!(report.streams[0].loss, None);
     assert!(report.verdict.reasons().contains(&"only 1 of 2 nodes reported".to_owned()));
@@ -316,7 +316,7 @@ fn sender_and_receiver_on_two_nodes_make_one_row() {
 fn receivers_that_share_a_stream_are_judged_by_their_sum() {
     let plan = plan(&["rx0", "rx1"], "");
     let report = assemble(&facts(), &plan, vec![node(&[600, 401])], complete());
-    assert_eq!(report.verdict, Verdict::Pass, "{:?}", report.verdict);
+    assert_eq!(report.verdict, RunVerdict::Pass, "{:?}", report.verdict);
     let row = &report.streams[0];
     assert_eq!(row.loss.unwrap().longest_burst, None, "no receiver can tell");
     assert_eq!(row.per_port.len(), 2);
@@ -325,7 +325,7 @@ fn receivers_that_share_a_stream_are_judged_by_their_sum() {
 
     let flooded = assemble(&facts(), &plan, vec![node(&[1001, 1001])], complete());
     assert_eq!(flooded.streams[0].loss.unwrap().extra, 1001);
-    assert!(matches!(flooded.verdict, Verdict::Fail(_)));
+    assert!(matches!(flooded.verdict, RunVerdict::Fail(_)));
 }
 
 #[test]
@@ -340,12 +340,12 @@ fn a_stream_for_all_receivers_is_judged_at_each() {
 
 #[test]
 fn a_plan_cut_short_is_interrupted_a_finished_one_is_not() {
-    let stopped = || Outcome::Complete { stopped: true };
+    let stopped = || RunOutcome::Complete { stopped: true };
     let mut short = node(&[500]);
     short.send[0] = sent(500);
     let report = assemble(&facts(), &plan(&["rx0"], ""), vec![short], stopped());
     assert_eq!(report.caveats[0].doubt, CaveatKind::Interrupted);
-    assert!(matches!(report.verdict, Verdict::Inconclusive(_)));
+    assert!(matches!(report.verdict, RunVerdict::Inconclusive(_)));
     let whole = assemble(&facts(), &plan(&["rx0"], ""), vec![node(&[1001])], stopped());
     assert_eq!(whole.caveats, []);
 }
@@ -393,7 +393,7 @@ fn many_rows_about_one_stream_are_not_looked_through() {
 
 #[test]
 fn a_node_has_nothing_to_say_of_ports_of_another() {
-    let place = |node: &str| Place { node: NodeName(node.into()), interface: "eth0".into() };
+    let place = |node: &str| PortPlace { node: NodeName(node.into()), interface: "eth0".into() };
     let plan = plan(&["rx0"], "");
     let facts = RunFacts { places: vec![place("local"), place("local")], ..facts() };
     let honest = || node(&[1001]);

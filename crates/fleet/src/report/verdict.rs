@@ -7,9 +7,9 @@ use super::judgement::{
     CriterionLine, CriterionResult, MeasuredRange, SubjectJudgement, allowed, count_in_words, time_in_words,
 };
 use super::{
-    AcceptanceCriteria, Coverage, LatencyFigure, LatencyLimit, LatencyReport, SkewReport, StreamReport,
+    AcceptanceCriteria, LatencyFigure, LatencyLimit, LatencyReport, ReportCoverage, SkewReport, StreamReport,
 };
-use crate::outcome::Outcome;
+use crate::outcome::RunOutcome;
 use packetrig_stats::caveat::{Caveat, CaveatKind};
 use packetrig_stats::ledger::LedgerImbalance;
 use packetrig_stats::result::CaptureResult;
@@ -20,7 +20,7 @@ use std::fmt;
 /// Whether what was sent arrived as wanted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE", tag = "verdict", content = "reasons")]
-pub enum Verdict {
+pub enum RunVerdict {
     /// It did, and nothing is in doubt.
     Pass,
     /// It did not. The reasons.
@@ -29,7 +29,7 @@ pub enum Verdict {
     Inconclusive(Vec<String>),
 }
 
-impl Verdict {
+impl RunVerdict {
     /// The word for tables and the catalogue.
     pub const fn word(&self) -> &'static str {
         match self {
@@ -47,7 +47,7 @@ impl Verdict {
     }
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for RunVerdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.word())
     }
@@ -55,41 +55,41 @@ impl fmt::Display for Verdict {
 
 /// What a verdict rests on.
 #[derive(Debug)]
-pub(super) struct Evidence<'a> {
+pub(super) struct VerdictEvidence<'a> {
     pub(super) streams: &'a [StreamReport],
     pub(super) imbalances: &'a [LedgerImbalance],
     pub(super) caveats: &'a [Caveat],
     pub(super) captures: &'a [CaptureResult],
-    pub(super) coverage: Coverage,
-    pub(super) outcome: &'a Outcome,
+    pub(super) coverage: ReportCoverage,
+    pub(super) outcome: &'a RunOutcome,
     pub(super) skew: Option<&'a SkewReport>,
 }
 
 /// The verdict with the line of each criterion.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Judgement {
-    pub(super) verdict: Verdict,
+pub(super) struct VerdictReasons {
+    pub(super) verdict: RunVerdict,
     pub(super) lines: Vec<CriterionLine>,
 }
 
-pub(super) fn judge(evidence: &Evidence<'_>, criteria: &AcceptanceCriteria) -> Judgement {
+pub(super) fn judge(evidence: &VerdictEvidence<'_>, criteria: &AcceptanceCriteria) -> VerdictReasons {
     let lines = lines(evidence, criteria);
     let reasons = |wanted| lines.iter().flat_map(|line| line.reasons(wanted)).collect::<Vec<_>>();
     let failures = reasons(CriterionResult::Fail);
     let mut doubts = reasons(CriterionResult::Unknown);
     doubts.extend(doubts_of(evidence));
     let verdict = match (failures.is_empty(), doubts.is_empty()) {
-        (true, true) => Verdict::Pass,
-        (true, false) => Verdict::Inconclusive(doubts),
-        (false, _) => Verdict::Fail(failures),
+        (true, true) => RunVerdict::Pass,
+        (true, false) => RunVerdict::Inconclusive(doubts),
+        (false, _) => RunVerdict::Fail(failures),
     };
-    Judgement { verdict, lines }
+    VerdictReasons { verdict, lines }
 }
 
 /// A criterion on one stream; `None` where there is nothing to judge.
 type StreamCriterion<'a> = dyn Fn(&StreamReport) -> Option<(CriterionResult, String)> + 'a;
 
-fn lines(evidence: &Evidence<'_>, criteria: &AcceptanceCriteria) -> Vec<CriterionLine> {
+fn lines(evidence: &VerdictEvidence<'_>, criteria: &AcceptanceCriteria) -> Vec<CriterionLine> {
     let mut lines = Vec::new();
     let mut add = |name: &str, limit: String, judge: &StreamCriterion<'_>| {
         let judged = evidence.streams.iter().filter_map(|stream| {
@@ -187,7 +187,7 @@ impl StreamReport {
     fn judge_count(
         &self,
         limit: Share,
-        count: fn(&super::Received) -> u64,
+        count: fn(&super::ArrivedFrames) -> u64,
         what: &str,
     ) -> Option<(CriterionResult, String)> {
         let received = self.received.as_ref().filter(|_| self.measured)?;
@@ -222,7 +222,7 @@ impl StreamReport {
     }
 
     fn judge_damage(&self, limit: Share) -> Option<(CriterionResult, String)> {
-        let damaged = |received: &super::Received| received.corrupt + received.unnumbered;
+        let damaged = |received: &super::ArrivedFrames| received.corrupt + received.unnumbered;
         self.judge_count(limit, damaged, "arrived with a damaged payload or tag")
     }
 
@@ -324,15 +324,15 @@ impl LatencyReport {
     }
 }
 
-fn doubts_of(evidence: &Evidence<'_>) -> Vec<String> {
+fn doubts_of(evidence: &VerdictEvidence<'_>) -> Vec<String> {
     let mut doubts = Vec::new();
     match evidence.outcome {
-        Outcome::Complete { .. } => {}
-        Outcome::Partial { reasons, .. } => doubts.extend(reasons.iter().cloned()),
-        Outcome::Aborted => doubts.push("the run was given up".to_owned()),
-        Outcome::Failed { fault } => doubts.push(format!("the run failed: {fault}")),
+        RunOutcome::Complete { .. } => {}
+        RunOutcome::Partial { reasons, .. } => doubts.extend(reasons.iter().cloned()),
+        RunOutcome::Aborted => doubts.push("the run was given up".to_owned()),
+        RunOutcome::Failed { fault } => doubts.push(format!("the run failed: {fault}")),
     }
-    let Coverage { reported, expected } = evidence.coverage;
+    let ReportCoverage { reported, expected } = evidence.coverage;
     if !evidence.coverage.is_full() {
         doubts.push(format!("only {reported} of {expected} nodes reported"));
     }

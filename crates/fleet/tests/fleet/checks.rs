@@ -1,7 +1,7 @@
 //! What must hold whatever the world does.
 
 use crate::node::Node;
-use packetrig_fleet::outcome::Outcome;
+use packetrig_fleet::outcome::RunOutcome;
 use packetrig_stats::result::NodeResult;
 use std::collections::BTreeSet;
 
@@ -24,7 +24,7 @@ pub(crate) fn at_the_end(nodes: &mut [Node], now: u64) {
 }
 
 /// How a run ended, against what its nodes did.
-pub(crate) fn results(outcome: &Outcome, results: Vec<NodeResult>, nodes: &[Node]) {
+pub(crate) fn results(outcome: &RunOutcome, results: Vec<NodeResult>, nodes: &[Node]) {
     let names: BTreeSet<&str> = results.iter().map(|result| result.node.as_str()).collect();
     assert_eq!(names.len(), results.len(), "a result is counted once");
     for name in &names {
@@ -32,12 +32,12 @@ pub(crate) fn results(outcome: &Outcome, results: Vec<NodeResult>, nodes: &[Node
         assert_eq!(finished, Some(1), "accounts are closed once");
     }
     match outcome {
-        Outcome::Complete { stopped } => {
+        RunOutcome::Complete { stopped } => {
             assert_eq!(results.len(), nodes.len(), "no COMPLETE with missing data");
             let cut = nodes.iter().find(|node| !node.ended_by_plan);
             assert!(*stopped || cut.is_none(), "no COMPLETE if a sender was cut short");
         }
-        Outcome::Failed { .. } | Outcome::Aborted => assert!(results.is_empty()),
-        Outcome::Partial { reasons, .. } => assert!(!reasons.is_empty(), "PARTIAL says why"),
+        RunOutcome::Failed { .. } | RunOutcome::Aborted => assert!(results.is_empty()),
+        RunOutcome::Partial { reasons, .. } => assert!(!reasons.is_empty(), "PARTIAL says why"),
     }
 }

@@ -4,11 +4,13 @@
 use crate::node::Node;
 use crate::world::{Clock, MS, Random, World};
 use packetrig_fleet::NodeName;
-use packetrig_fleet::agent::Event as AgentEvent;
-use packetrig_fleet::controller::{Action, Controller, Event, Limits, RunRecord};
+use packetrig_fleet::agent::AgentEvent;
+use packetrig_fleet::controller::{
+    ControllerAction, ControllerEvent, ControllerMachine, RunLimits, RunRecord,
+};
 use packetrig_fleet::event::RunEventKind;
-use packetrig_fleet::message::{Body, Command, Head, PlanHash, Preparation, RunId};
-use packetrig_fleet::outcome::{Outcome, RunState};
+use packetrig_fleet::message::{MessageBody, MessageHead, NodeCommand, PlanHash, RunId, RunPreparation};
+use packetrig_fleet::outcome::{RunOutcome, RunState};
 use packetrig_stats::result::NodeResult;
 use packetrig_units::Nanos;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,8 +18,8 @@ use std::sync::Arc;
 
 #[derive(Clone, Debug)]
 pub(crate) enum Happening {
-    ToNode(usize, usize, Body),
-    ToController(usize, Body),
+    ToNode(usize, usize, MessageBody),
+    ToController(usize, MessageBody),
     Upload(usize, u32, Arc<NodeResult>),
     Restarted(usize),
     Stored(usize, u32),
@@ -39,11 +41,11 @@ pub(crate) enum Happening {
 }
 
 pub(crate) struct Chief {
-    pub(crate) machine: Controller,
+    pub(crate) machine: ControllerMachine,
     pub(crate) clock: Clock,
     pub(crate) alive: bool,
     pub(crate) frozen: bool,
-    pub(crate) waiting: Vec<Event>,
+    pub(crate) waiting: Vec<ControllerEvent>,
     pub(crate) wake: Option<u64>,
     pub(crate) states: Vec<RunState>,
 }
@@ -61,7 +63,7 @@ pub(crate) struct Fleet {
     pub(crate) store: BTreeMap<usize, Arc<NodeResult>>,
     /// True instants of every T that was given out.
     pub(crate) starts: BTreeSet<u64>,
-    pub(crate) limits: Limits,
+    pub(crate) limits: RunLimits,
     pub(crate) refused: u64,
     pub(crate) redelivered: u64,
 }
@@ -70,7 +72,7 @@ pub(crate) struct Fleet {
 pub(crate) struct Ended {
     pub(crate) fleet: Fleet,
     /// Of each controller that saw an end.
-    pub(crate) outcomes: Vec<Outcome>,
+    pub(crate) outcomes: Vec<RunOutcome>,
     pub(crate) states: Vec<RunState>,
 }
 
@@ -90,10 +92,10 @@ impl Fleet {
             })
             .collect();
         let names: Vec<NodeName> = nodes.iter().map(|node| node.name.clone()).collect();
-        let head = Head { run: RunId("run".into()), attempt: 1, epoch: 3, plan: PlanHash::of("plan") };
-        let preparation = Preparation { document: "plan".into(), ..Preparation::default() };
-        let limits = Limits::fleet(Nanos::from_millis(2 * world.delay_ms), Nanos::from_millis(500));
-        let machine = Controller::new(head, preparation, &names, limits).with_policies(world.policies);
+        let head = MessageHead { run: RunId("run".into()), attempt: 1, epoch: 3, plan: PlanHash::of("plan") };
+        let preparation = RunPreparation { document: "plan".into(), ..RunPreparation::default() };
+        let limits = RunLimits::fleet(Nanos::from_millis(2 * world.delay_ms), Nanos::from_millis(500));
+        let machine = ControllerMachine::new(head, preparation, &names, limits).with_policies(world.policies);
         let mut fleet = Self {
             random,
             now: 0,
@@ -120,7 +122,7 @@ impl Fleet {
         self.store.len()
     }
 
-    pub(crate) fn install(&mut self, machine: Controller) {
+    pub(crate) fn install(&mut self, machine: ControllerMachine) {
         let clock = Clock { offset: self.random.below(1_000_000) * MS, ppm: 0 };
         self.chiefs.push(Chief {
             machine,
@@ -152,7 +154,7 @@ impl Fleet {
 
     /// Until nothing happens any more.
     pub(crate) fn run(mut self) -> Ended {
-        self.tell_chief(0, Event::Begin);
+        self.tell_chief(0, ControllerEvent::Begin);
         while let Some(((at, _), what)) = self.queue.pop_first() {
             assert!(at < 3_600_000 * MS, "it does not end: {:?}", self.world);
             self.now = at;
@@ -160,7 +162,7 @@ impl Fleet {
         }
         crate::checks::at_the_end(&mut self.nodes, self.now);
         let alive = self.chiefs.iter().filter(|chief| chief.alive);
-        let outcomes: Vec<Outcome> =
+        let outcomes: Vec<RunOutcome> =
             alive.map(|chief| chief.machine.outcome().expect("every run ends").clone()).collect();
         let states = self.chiefs[0].states.clone();
         for chief in self.chiefs.iter().filter(|chief| chief.alive) {
@@ -190,7 +192,7 @@ impl Fleet {
             }
             Happening::ControllerWakes(chief) if self.chiefs[chief].wake == Some(self.now) => {
                 self.chiefs[chief].wake = None;
-                self.tell_chief(chief, Event::Tick);
+                self.tell_chief(chief, ControllerEvent::Tick);
             }
             Happening::NodeWakes(_) | Happening::ControllerWakes(_) => {}
             Happening::SendersLook(node, incarnation) => self.senders_look(node, incarnation),
@@ -200,31 +202,31 @@ impl Fleet {
             Happening::Stored(node, attempt) => drop(self.nodes[node].spool.remove(&attempt)),
             Happening::Restarted(node) => {
                 let name = self.nodes[node].name.clone();
-                self.tell_chiefs(&Event::Restarted(name));
+                self.tell_chiefs(&ControllerEvent::Restarted(name));
             }
-            Happening::Stop => self.tell_chief(0, Event::Stop),
-            Happening::Deposed(chief) => self.tell_chief(chief, Event::Deposed),
+            Happening::Stop => self.tell_chief(0, ControllerEvent::Stop),
+            Happening::Deposed(chief) => self.tell_chief(chief, ControllerEvent::Deposed),
             trouble => self.trouble(trouble),
         }
     }
 
-    pub(crate) fn letter_to_chiefs(&mut self, node: usize, body: Body) {
+    pub(crate) fn letter_to_chiefs(&mut self, node: usize, body: MessageBody) {
         let name = self.nodes[node].name.clone();
         let event = match body {
-            Body::Reply(head, reply) => Event::Reply(name, head, reply),
-            Body::Renew(head, nonce) => Event::Renewal(name, head, nonce),
+            MessageBody::Reply(head, reply) => ControllerEvent::Reply(name, head, reply),
+            MessageBody::Renew(head, nonce) => ControllerEvent::Renewal(name, head, nonce),
             _ => return,
         };
         self.tell_chiefs(&event);
     }
 
-    pub(crate) fn tell_chiefs(&mut self, event: &Event) {
+    pub(crate) fn tell_chiefs(&mut self, event: &ControllerEvent) {
         for chief in 0..self.chiefs.len() {
             self.tell_chief(chief, event.clone());
         }
     }
 
-    pub(crate) fn tell_chief(&mut self, chief: usize, event: Event) {
+    pub(crate) fn tell_chief(&mut self, chief: usize, event: ControllerEvent) {
         let one = &mut self.chiefs[chief];
         if !one.alive {
             return;
@@ -236,10 +238,10 @@ impl Fleet {
         let was_over = one.machine.outcome().is_some();
         let actions = one.machine.handle(event, now);
         for action in actions {
-            assert!(!was_over || !matches!(action, Action::Emit(_)), "nothing follows the end");
+            assert!(!was_over || !matches!(action, ControllerAction::Emit(_)), "nothing follows the end");
             if !self.perform(chief, action) {
                 // What follows the record is not sent.
-                self.tell_chief(chief, Event::Deposed);
+                self.tell_chief(chief, ControllerEvent::Deposed);
                 break;
             }
         }
@@ -254,52 +256,54 @@ impl Fleet {
     }
 
     /// `false`: somebody else has taken over.
-    pub(crate) fn perform(&mut self, chief: usize, action: Action) -> bool {
+    pub(crate) fn perform(&mut self, chief: usize, action: ControllerAction) -> bool {
         match action {
-            Action::Record(record) => {
+            ControllerAction::Record(record) => {
                 if self.record.as_ref().is_some_and(|kept| kept.head.epoch > record.head.epoch) {
                     return false;
                 }
                 self.record = Some(record);
             }
-            Action::Send(to, head, command) => {
-                if matches!(command, Command::Finish { .. }) {
+            ControllerAction::Send(to, head, command) => {
+                if matches!(command, NodeCommand::Finish { .. }) {
                     crate::checks::before_finish(&mut self.nodes, self.now, self.limits.drain.as_u64());
                 }
                 self.check_record(&head, &command);
                 let node = self.node(&to);
-                self.post(node, true, Happening::ToNode(node, chief, Body::Command(head, command)));
+                self.post(node, true, Happening::ToNode(node, chief, MessageBody::Command(head, command)));
             }
-            Action::Grant(to, head, grant) => {
+            ControllerAction::Grant(to, head, grant) => {
                 let node = self.node(&to);
                 if grant.go_on {
                     let sent = self.nodes[node].asked[&grant.nonce];
                     let proven = self.nodes[node].proven.get_or_insert(sent);
                     *proven = (*proven).max(sent);
                 }
-                self.post(node, true, Happening::ToNode(node, chief, Body::Granted(head, grant)));
+                self.post(node, true, Happening::ToNode(node, chief, MessageBody::Granted(head, grant)));
             }
-            Action::Emit(RunEventKind::StateChanged(state)) => self.chiefs[chief].states.push(state),
-            Action::Emit(RunEventKind::StartSet { at }) => {
+            ControllerAction::Emit(RunEventKind::StateChanged(state)) => {
+                self.chiefs[chief].states.push(state)
+            }
+            ControllerAction::Emit(RunEventKind::StartSet { at }) => {
                 let truth = self.chiefs[chief].clock.truth(at);
                 self.starts.insert(truth);
             }
-            Action::Emit(_) => {}
+            ControllerAction::Emit(_) => {}
         }
         true
     }
 
     /// Whoever reads the record must know of everything that was sent.
-    pub(crate) fn check_record(&self, head: &Head, command: &Command) {
+    pub(crate) fn check_record(&self, head: &MessageHead, command: &NodeCommand) {
         let record = self.record.as_ref().expect("a record comes before the first command");
         if record.head.epoch != head.epoch {
             return;
         }
         assert!(record.head.attempt == head.attempt, "attempts are recorded first");
         let wanted = match command {
-            Command::Commit { .. } => RunState::Committed,
-            Command::Confirm { .. } => RunState::Confirmed,
-            Command::Finish { .. } => RunState::Collecting,
+            NodeCommand::Commit { .. } => RunState::Committed,
+            NodeCommand::Confirm { .. } => RunState::Confirmed,
+            NodeCommand::Finish { .. } => RunState::Collecting,
             _ => RunState::Draft,
         };
         assert!(record.state >= wanted, "{command:?} was sent while the record said {}", record.state);

@@ -9,8 +9,8 @@ mod trouble;
 mod world;
 
 use fleet::{Ended, Fleet};
-use packetrig_fleet::controller::{OnLoss, Policies, Start};
-use packetrig_fleet::outcome::{Outcome, RunState};
+use packetrig_fleet::controller::{OnLoss, RunPolicies, StartPolicy};
+use packetrig_fleet::outcome::{RunOutcome, RunState};
 use std::ops::Range;
 use world::{Random, World};
 
@@ -19,13 +19,13 @@ fn run(world: World) -> Ended {
 }
 
 fn reasons(ended: &Ended, controller: usize) -> &[String] {
-    let Outcome::Partial { reasons, .. } = &ended.outcomes[controller] else {
+    let RunOutcome::Partial { reasons, .. } = &ended.outcomes[controller] else {
         panic!("must be partial: {:?}", ended.outcomes)
     };
     reasons
 }
 
-const DONE: Outcome = Outcome::Complete { stopped: false };
+const DONE: RunOutcome = RunOutcome::Complete { stopped: false };
 
 /// Many worlds, in five tests so that they run side by side.
 fn whatever_the_world_does_the_run_ends_and_tells_the_truth(seeds: Range<u64>) {
@@ -117,7 +117,7 @@ fn a_node_that_is_started_again_has_lost_its_part() {
 
 #[test]
 fn the_others_go_on_if_the_user_says_so() {
-    let policies = Policies { on_loss: OnLoss::Continue, ..Policies::default() };
+    let policies = RunPolicies { on_loss: OnLoss::Continue, ..RunPolicies::default() };
     let world = World { crashes: vec![(2, 2000, Some(300))], policies, ..World::calm(4, 3) };
     let ended = run(world);
     assert_eq!(reasons(&ended, 0), ["node node002: its agent was started again"]);
@@ -158,12 +158,12 @@ fn an_epoch_outlives_the_agent_that_has_seen_it() {
 #[test]
 fn stragglers_are_left_out_only_if_the_user_accepts_that() {
     let frozen = |start| {
-        let policies = Policies { start, ..Policies::default() };
+        let policies = RunPolicies { start, ..RunPolicies::default() };
         run(World { freezes: vec![(1, 0, 100_000)], policies, ..World::calm(7, 4) })
     };
-    assert!(matches!(frozen(Start::All).outcomes[0], Outcome::Failed { .. }));
-    assert!(matches!(frozen(Start::Quorum(4)).outcomes[0], Outcome::Failed { .. }));
-    let ended = frozen(Start::Quorum(3));
+    assert!(matches!(frozen(StartPolicy::All).outcomes[0], RunOutcome::Failed { .. }));
+    assert!(matches!(frozen(StartPolicy::Quorum(4)).outcomes[0], RunOutcome::Failed { .. }));
+    let ended = frozen(StartPolicy::Quorum(3));
     assert_eq!(reasons(&ended, 0), ["node node001 was left out: did not get ready within 30s"]);
 }
 
@@ -175,7 +175,7 @@ fn a_confirmation_that_is_lost_splits_the_start_and_stops_it() {
         let (from, to_it) = (5 + seed / 3, seed % 2 == 0);
         let cuts = vec![(0, from, 30_000, to_it, !to_it)];
         let ended = run(World { cuts, length: 20_000, ..World::calm(seed, 3) });
-        if let Outcome::Partial { reasons, .. } = &ended.outcomes[0] {
+        if let RunOutcome::Partial { reasons, .. } = &ended.outcomes[0] {
             seen += usize::from(reasons.iter().any(|reason| reason.contains("split_start")));
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::world::{Clock, MS};
 use packetrig_fleet::NodeName;
-use packetrig_fleet::agent::{Agent, Past};
+use packetrig_fleet::agent::{AgentMachine, AgentPast};
 use packetrig_fleet::lease::LeaseTerms;
 use packetrig_fleet::message::Nonce;
 use packetrig_stats::result::NodeResult;
@@ -29,7 +29,7 @@ pub(crate) struct Sending {
 pub(crate) struct Node {
     pub(crate) name: NodeName,
     pub(crate) clock: Clock,
-    pub(crate) agent: Agent,
+    pub(crate) agent: AgentMachine,
     pub(crate) alive: bool,
     pub(crate) frozen: Option<u64>,
     pub(crate) incarnation: u64,
@@ -141,6 +141,6 @@ impl Node {
     }
 }
 
-fn agent(epoch: u64, incarnation: u64) -> Agent {
-    Agent::leased(TERMS, Past { epoch, nonce: Nonce(incarnation << 32), longest: None })
+fn agent(epoch: u64, incarnation: u64) -> AgentMachine {
+    AgentMachine::leased(TERMS, AgentPast { epoch, nonce: Nonce(incarnation << 32), longest: None })
 }

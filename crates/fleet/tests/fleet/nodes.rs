@@ -3,22 +3,22 @@
 use crate::fleet::{Fleet, Happening};
 use crate::node::Sending;
 use crate::world::MS;
-use packetrig_fleet::agent::{Action as Order, Event as AgentEvent};
-use packetrig_fleet::controller::Event;
-use packetrig_fleet::message::{Body, Command, Reply, SentTotal};
+use packetrig_fleet::agent::{AgentAction as Order, AgentEvent};
+use packetrig_fleet::controller::ControllerEvent;
+use packetrig_fleet::message::{MessageBody, NodeCommand, NodeReply, SentTotal};
 use packetrig_stats::result::NodeResult;
 use packetrig_units::MonoTime;
 use std::sync::Arc;
 
 impl Fleet {
-    pub(crate) fn letter_to_node(&mut self, index: usize, chief: usize, body: Body) {
+    pub(crate) fn letter_to_node(&mut self, index: usize, chief: usize, body: MessageBody) {
         match body {
-            Body::Command(head, command) => {
+            MessageBody::Command(head, command) => {
                 let epoch = head.epoch;
                 let event = AgentEvent::Command(head, self.converted(index, chief, command));
                 self.tell_on_epoch(index, event, epoch);
             }
-            Body::Granted(head, grant) => {
+            MessageBody::Granted(head, grant) => {
                 let epoch = head.epoch;
                 self.tell_on_epoch(index, AgentEvent::Granted(head, grant), epoch);
             }
@@ -27,9 +27,9 @@ impl Fleet {
     }
 
     /// T on the node's clock, as well as the node knows it.
-    pub(crate) fn converted(&mut self, index: usize, chief: usize, mut command: Command) -> Command {
+    pub(crate) fn converted(&mut self, index: usize, chief: usize, mut command: NodeCommand) -> NodeCommand {
         let bound = self.world.bound_us * 1000;
-        if let Command::Commit { start, .. } | Command::Confirm { start } = &mut command {
+        if let NodeCommand::Commit { start, .. } | NodeCommand::Confirm { start } = &mut command {
             let error = self.random.below(2 * bound + 1);
             let truth = self.chiefs[chief].clock.truth(*start);
             *start = self.nodes[index].clock.shows(truth + error - bound.min(truth));
@@ -52,11 +52,15 @@ impl Fleet {
         node.settle(self.now);
         let now = node.clock.shows(self.now);
         for order in node.agent.handle(event, now) {
-            let Order::Reply(head, Reply::Refused(why)) = order else {
+            let Order::Reply(head, NodeReply::Refused(why)) = order else {
                 panic!("{order:?} was done on the old epoch {epoch}")
             };
             self.refused += 1;
-            self.post(index, false, Happening::ToController(index, Body::Reply(head, Reply::Refused(why))));
+            self.post(
+                index,
+                false,
+                Happening::ToController(index, MessageBody::Reply(head, NodeReply::Refused(why))),
+            );
         }
     }
 
@@ -87,11 +91,11 @@ impl Fleet {
         let now = self.now;
         match order {
             Order::Reply(head, reply) => {
-                self.post(index, false, Happening::ToController(index, Body::Reply(head, reply)));
+                self.post(index, false, Happening::ToController(index, MessageBody::Reply(head, reply)));
             }
             Order::Renew(head, nonce) => {
                 assert!(self.nodes[index].asked.insert(nonce, now).is_none(), "a nonce is used once");
-                self.post(index, false, Happening::ToController(index, Body::Renew(head, nonce)));
+                self.post(index, false, Happening::ToController(index, MessageBody::Renew(head, nonce)));
             }
             Order::Remember(epoch) => self.nodes[index].epoch = epoch,
             Order::Prepare(_) => return Some(AgentEvent::Prepared(vec![])),
@@ -187,7 +191,7 @@ impl Fleet {
             self.redelivered += 1;
         }
         let name = self.nodes[index].name.clone();
-        self.tell_chiefs(&Event::Collected(name, result));
+        self.tell_chiefs(&ControllerEvent::Collected(name, result));
         self.post(index, true, Happening::Stored(index, attempt));
     }
 }

@@ -2,8 +2,8 @@
 
 use crate::fleet::{Fleet, Happening};
 use crate::world::MS;
-use packetrig_fleet::agent::Event as AgentEvent;
-use packetrig_fleet::controller::{Controller, Event, RunRecord};
+use packetrig_fleet::agent::AgentEvent;
+use packetrig_fleet::controller::{ControllerEvent, ControllerMachine, RunRecord};
 
 impl Fleet {
     pub(crate) fn spread_trouble(&mut self) {
@@ -79,7 +79,7 @@ impl Fleet {
                 for event in std::mem::take(&mut self.chiefs[0].waiting) {
                     self.tell_chief(0, event);
                 }
-                self.tell_chief(0, Event::Tick);
+                self.tell_chief(0, ControllerEvent::Tick);
                 if self.chiefs.len() > 1 {
                     // Its next refresh of the lock is refused.
                     let after = self.random.below(2000 * MS);
@@ -122,12 +122,12 @@ impl Fleet {
     pub(crate) fn take_over(&mut self) {
         let Some(record) = self.record.clone().filter(RunRecord::is_unfinished) else { return };
         let epoch = record.head.epoch + 1;
-        self.install(Controller::collecting(record, epoch, self.limits));
+        self.install(ControllerMachine::collecting(record, epoch, self.limits));
         let chief = self.chiefs.len() - 1;
-        self.tell_chief(chief, Event::Begin);
+        self.tell_chief(chief, ControllerEvent::Begin);
         for (node, result) in self.store.clone() {
             let name = self.nodes[node].name.clone();
-            self.tell_chief(chief, Event::Collected(name, result));
+            self.tell_chief(chief, ControllerEvent::Collected(name, result));
         }
     }
 }

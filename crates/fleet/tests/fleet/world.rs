@@ -1,6 +1,6 @@
 //! What the world does to a fleet: everything is drawn from one seed.
 
-use packetrig_fleet::controller::{OnLoss, Policies, Start};
+use packetrig_fleet::controller::{OnLoss, RunPolicies, StartPolicy};
 use packetrig_units::{MonoTime, Share};
 
 /// Milliseconds in nanoseconds.
@@ -51,7 +51,7 @@ pub(crate) struct World {
     pub(crate) stop_at: Option<u64>,
     /// How long senders have to send.
     pub(crate) length: u64,
-    pub(crate) policies: Policies,
+    pub(crate) policies: RunPolicies,
 }
 
 impl World {
@@ -71,7 +71,7 @@ impl World {
             controller_frozen: None,
             stop_at: None,
             length: 3000,
-            policies: Policies::default(),
+            policies: RunPolicies::default(),
         }
     }
 
@@ -85,9 +85,9 @@ impl World {
     pub(crate) fn wild_with(mut draw: Random, seed: u64, nodes: usize) -> Self {
         let mut world = Self::calm(seed, nodes);
         world.policies.start = match draw.below(3) {
-            0 => Start::Quorum(1 + draw.index(nodes)),
-            1 => Start::AtLeast(Share::from_billionths(draw.below(1_000_000_001))),
-            _ => Start::All,
+            0 => StartPolicy::Quorum(1 + draw.index(nodes)),
+            1 => StartPolicy::AtLeast(Share::from_billionths(draw.below(1_000_000_001))),
+            _ => StartPolicy::All,
         };
         if draw.chance(30) {
             world.policies.on_loss = OnLoss::Continue;

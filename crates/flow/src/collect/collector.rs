@@ -10,17 +10,17 @@
 //! So an exporter that holds much gives up before one that holds little. An exporter gives up data that waits for its template, then
 //! templates, both the oldest first; what it holds beside that, only by being forgotten.
 //!
-//! Invariant: after every message [`Collector::memory`] is at most [`CollectorOptions::memory`], and what a session that had to
+//! Invariant: after every message [`FlowCollector::memory`] is at most [`CollectorOptions::memory`], and what a session that had to
 //! go has counted is kept in the sum.
 
-use super::Malformed;
+use super::MalformedMessage;
 use super::allowed::ExporterList;
 use super::counts::SessionCounts;
-use super::exporter::{Exporter, Source, Transport, head};
+use super::exporter::{ExporterIdentity, MessageSource, MessageTransport, head};
 use super::memory::{block, map};
-use super::options::Reported;
-use super::received::{Received, SessionOptions};
-use super::session::Session;
+use super::options::ReportedLosses;
+use super::received::{ReceivedMessage, SessionOptions};
+use super::session::ExportSession;
 use super::table::{ExporterStanding, ExporterTable, KnownExporter, entry_memory};
 use packetrig_units::Nanos;
 use serde::{Deserialize, Serialize};
@@ -110,15 +110,15 @@ pub struct ForgottenExporters {
 }
 
 /// What is left of an exporter that is gone.
-type ExporterCounts = (SessionCounts, Option<Reported>);
+type ExporterCounts = (SessionCounts, Option<ReportedLosses>);
 
 /// All exporters.
 #[derive(Clone, Debug, Default)]
-pub struct Collector {
+pub struct FlowCollector {
     options: CollectorOptions,
     table: ExporterTable,
     /// Those that were heard and are gone, without their ports: who comes again comes from another one.
-    ended: BTreeMap<Exporter, ExporterCounts>,
+    ended: BTreeMap<ExporterIdentity, ExporterCounts>,
     /// What the names in `ended` cost in memory.
     ended_names: usize,
     /// Of those gone for whom there was no room.
@@ -134,7 +134,7 @@ impl RefusedMessages {
     }
 }
 
-impl Collector {
+impl FlowCollector {
     /// A collector that has heard nobody.
     pub fn new(options: CollectorOptions) -> Self {
         Self { options, ..Self::default() }
@@ -144,17 +144,17 @@ impl Collector {
     /// other.
     pub fn receive(
         &mut self,
-        source: Source,
+        source: MessageSource,
         message: &[u8],
         now_ns: u64,
-        out: &mut impl FnMut(&Exporter, Received),
-    ) -> Result<(), Malformed> {
-        if source.transport != Transport::File && !self.options.allowed.allows(source.address) {
+        out: &mut impl FnMut(&ExporterIdentity, ReceivedMessage),
+    ) -> Result<(), MalformedMessage> {
+        if source.transport != MessageTransport::File && !self.options.allowed.allows(source.address) {
             self.refused.not_allowed += 1;
             return Ok(());
         }
         let (protocol, domain) = head(message).inspect_err(|_| self.refused.unknown_protocol += 1)?;
-        let exporter = Exporter { source, protocol, domain };
+        let exporter = ExporterIdentity { source, protocol, domain };
         if self.table.get(&exporter).is_none() && !self.admit(exporter, now_ns) {
             self.refused.address_full += 1;
             return Ok(());
@@ -174,9 +174,9 @@ impl Collector {
     }
 
     /// Gives an exporter a place. Says whether there is one.
-    fn admit(&mut self, exporter: Exporter, now_ns: u64) -> bool {
-        let Source { address, transport, .. } = exporter.source;
-        let is_file = transport == Transport::File;
+    fn admit(&mut self, exporter: ExporterIdentity, now_ns: u64) -> bool {
+        let MessageSource { address, transport, .. } = exporter.source;
+        let is_file = transport == MessageTransport::File;
         while !is_file
             && self.table.of_address(address).exporters >= self.options.exporters_per_address.max(1)
         {
@@ -194,7 +194,7 @@ impl Collector {
             }
         }
         self.table.insert(exporter, self.session(exporter), ExporterStanding::OnTrial, now_ns);
-        if transport != Transport::Udp || self.options.allowed.names(address) {
+        if transport != MessageTransport::Udp || self.options.allowed.names(address) {
             self.establish(&exporter, now_ns);
         }
         while self.table.len() > self.options.places()
@@ -207,19 +207,20 @@ impl Collector {
     }
 
     /// Templates that come on a connection are good as long as it.
-    fn session(&self, exporter: Exporter) -> Session {
+    fn session(&self, exporter: ExporterIdentity) -> ExportSession {
         let options = self.options.session;
-        let template_life = options.template_life.filter(|_| exporter.source.transport == Transport::Udp);
-        Session::new(exporter.protocol, SessionOptions { template_life, ..options })
+        let template_life =
+            options.template_life.filter(|_| exporter.source.transport == MessageTransport::Udp);
+        ExportSession::new(exporter.protocol, SessionOptions { template_life, ..options })
     }
 
-    fn is_silent(&self, exporter: &Exporter, now_ns: u64) -> bool {
+    fn is_silent(&self, exporter: &ExporterIdentity, now_ns: u64) -> bool {
         let silence_ns = self.options.silence.as_u64();
         self.table.get(exporter).is_some_and(|known| now_ns.saturating_sub(known.heard_ns) >= silence_ns)
     }
 
     /// Ends an exporter's trial, if there is a place among the established, or one of them was silent for long.
-    fn establish(&mut self, exporter: &Exporter, now_ns: u64) {
+    fn establish(&mut self, exporter: &ExporterIdentity, now_ns: u64) {
         let most = self.options.places() - self.options.trial_places();
         if self.table.count(ExporterStanding::Established) >= most {
             let silent = self.table.silent_longest(ExporterStanding::Established).copied();
@@ -231,10 +232,11 @@ impl Collector {
     }
 
     /// Gives up what is beyond the bounds now that `exporter` was heard, as the module says.
-    fn bound_memory(&mut self, exporter: &Exporter) {
+    fn bound_memory(&mut self, exporter: &ExporterIdentity) {
         self.table.charge(exporter);
-        let Source { address, transport, .. } = exporter.source;
-        let share = if transport == Transport::File { usize::MAX } else { self.options.address_memory() };
+        let MessageSource { address, transport, .. } = exporter.source;
+        let share =
+            if transport == MessageTransport::File { usize::MAX } else { self.options.address_memory() };
         while self.table.of_address(address).memory > share
             && self.give_up_at(address, self.table.of_address(address).memory - share)
         {}
@@ -273,13 +275,13 @@ impl Collector {
     }
 
     fn ended_memory(&self) -> usize {
-        3 * (map::<Exporter, ExporterCounts>(self.ended.len()) + self.ended_names)
+        3 * (map::<ExporterIdentity, ExporterCounts>(self.ended.len()) + self.ended_names)
     }
 
-    fn forget(&mut self, exporter: &Exporter) {
+    fn forget(&mut self, exporter: &ExporterIdentity) {
         let Some(mut known) = self.table.remove(exporter) else { return };
         known.session.end();
-        let portless = Exporter { source: Source { port: 0, ..exporter.source }, ..*exporter };
+        let portless = ExporterIdentity { source: MessageSource { port: 0, ..exporter.source }, ..*exporter };
         let is_listed = self.ended.contains_key(&portless);
         if !is_listed && !self.is_worth_a_line(&known) {
             self.gone.add(known.session.counts());
@@ -304,7 +306,7 @@ impl Collector {
     }
 
     /// A connection or file has ended: another from there is another session.
-    pub fn closed(&mut self, source: Source) {
+    pub fn closed(&mut self, source: MessageSource) {
         for exporter in self.table.of_source(source) {
             self.forget(&exporter);
         }
@@ -312,7 +314,7 @@ impl Collector {
 
     /// Forgets what is too old, of everyone.
     pub fn age(&mut self, now_ns: u64) {
-        let all: Vec<Exporter> = self.table.keys().copied().collect();
+        let all: Vec<ExporterIdentity> = self.table.keys().copied().collect();
         for exporter in all {
             if let Some(known) = self.table.get_mut(&exporter)
                 && known.session.age(now_ns)
@@ -323,13 +325,17 @@ impl Collector {
     }
 
     /// Everyone known now: counts, and what they said of their own losses.
-    pub fn exporters(&self) -> impl Iterator<Item = (&Exporter, &SessionCounts, Option<&Reported>)> {
+    pub fn exporters(
+        &self,
+    ) -> impl Iterator<Item = (&ExporterIdentity, &SessionCounts, Option<&ReportedLosses>)> {
         let all = self.table.iter();
         all.map(|(exporter, known)| (exporter, known.session.counts(), known.session.reported()))
     }
 
     /// Everyone who is gone, in the same way; their ports are 0.
-    pub fn ended(&self) -> impl Iterator<Item = (&Exporter, &SessionCounts, Option<&Reported>)> {
+    pub fn ended(
+        &self,
+    ) -> impl Iterator<Item = (&ExporterIdentity, &SessionCounts, Option<&ReportedLosses>)> {
         self.ended.iter().map(|(exporter, (counts, reported))| (exporter, counts, reported.as_ref()))
     }
 

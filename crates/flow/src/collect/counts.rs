@@ -1,6 +1,6 @@
 //! What is known of one exporter's messages.
 
-use crate::counts::Imbalance;
+use crate::counts::CountImbalance;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
@@ -150,7 +150,7 @@ impl SessionCounts {
     }
 
     /// What does not add up.
-    pub fn imbalances(&self) -> Vec<Imbalance> {
+    pub fn imbalances(&self) -> Vec<CountImbalance> {
         let causes = [
             self.undecoded_late_bytes,
             self.undecoded_no_room_bytes,
@@ -166,7 +166,7 @@ impl SessionCounts {
             ("undecoded bytes = late + no room + restart + ended", self.undecoded_bytes, causes.iter().sum()),
         ];
         let broken = rules.into_iter().filter(|(_, left, right)| left != right);
-        broken.map(|(rule, left, right)| Imbalance { rule, left, right }).collect()
+        broken.map(|(rule, left, right)| CountImbalance { rule, left, right }).collect()
     }
 }
 

@@ -3,21 +3,21 @@
 //! Invariant: a later field replaces an earlier one only if it is at least as good.
 
 use super::addresses::{address6, end, known_address, mac};
-use super::meaning::{Clock, Meaning, Rank};
-use super::options::About;
+use super::meaning::{FieldMeaning, FieldRank, TimeNotation};
+use super::options::ExporterFacts;
 use super::reader::{low8, low16, low32, number};
-use super::sampling::Sampling;
-use super::template::Field;
+use super::sampling::SamplingState;
+use super::template::TemplateField;
 use crate::canonical::is_icmp;
 use crate::export::write::EPOCH;
 use crate::foreign::ForeignFields;
-use crate::packet::Tunnel;
-use crate::record::{EndReason, FlowRecord, Half};
+use crate::packet::TunnelKind;
+use crate::record::{EndReason, FlowHalf, FlowRecord};
 use std::sync::Arc;
 
 /// What the message says about time.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Moment {
+pub(super) struct MessageTime {
     /// When it was sent, nanoseconds since 1970.
     pub(super) sent_ns: u64,
     /// The exporter's uptime then, milliseconds; wraps.
@@ -27,40 +27,40 @@ pub(super) struct Moment {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Times {
-    start: Told,
-    end: Told,
+struct DraftTimes {
+    start: ToldTime,
+    end: ToldTime,
     duration_ns: Option<u64>,
 }
 
 /// One time, as finely as it was told.
 #[derive(Clone, Copy, Debug, Default)]
-struct Told {
-    finest: Option<(Clock, u64)>,
+struct ToldTime {
+    finest: Option<(TimeNotation, u64)>,
     /// Apart, as it may be worth nothing: it needs to be known when the exporter began.
     uptime: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Ranks {
-    packets: Option<Rank>,
-    octets: Option<Rank>,
-    frame_octets: Option<Rank>,
+struct DraftRanks {
+    packets: Option<FieldRank>,
+    octets: Option<FieldRank>,
+    frame_octets: Option<FieldRank>,
 }
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Draft {
+pub(super) struct RecordDraft {
     record: FlowRecord,
     foreign: ForeignFields,
-    times: [Times; 2],
-    ranks: [Ranks; 2],
-    vlan: Option<Rank>,
-    sampling: Sampling,
+    times: [DraftTimes; 2],
+    ranks: [DraftRanks; 2],
+    vlan: Option<FieldRank>,
+    sampling: SamplingState,
 }
 
-impl Draft {
+impl RecordDraft {
     /// Takes a field's value.
-    pub(super) fn take(&mut self, field: Field, bytes: &[u8]) {
+    pub(super) fn take(&mut self, field: TemplateField, bytes: &[u8]) {
         if self.take_bytes(field.meaning, bytes) {
             return;
         }
@@ -71,111 +71,118 @@ impl Draft {
     }
 
     /// Values that are not numbers. Says whether it was one.
-    fn take_bytes(&mut self, meaning: Meaning, bytes: &[u8]) -> bool {
+    fn take_bytes(&mut self, meaning: FieldMeaning, bytes: &[u8]) -> bool {
         let record = &mut self.record;
         let foreign = &mut self.foreign;
         let key = &mut record.key;
         match meaning {
-            Meaning::Skipped | Meaning::Statistic(_) | Meaning::Boot | Meaning::Account(_) => {}
-            Meaning::Other(name) => foreign.others.add(name.enterprise, name.id, bytes),
-            Meaning::Source4 | Meaning::Source6 => end(&mut key.source, &mut record.outer_source, bytes),
-            Meaning::Destination4 | Meaning::Destination6 => {
+            FieldMeaning::Skipped
+            | FieldMeaning::Statistic(_)
+            | FieldMeaning::Boot
+            | FieldMeaning::Account(_) => {}
+            FieldMeaning::Other(name) => foreign.others.add(name.enterprise, name.id, bytes),
+            FieldMeaning::Source4 | FieldMeaning::Source6 => {
+                end(&mut key.source, &mut record.outer_source, bytes)
+            }
+            FieldMeaning::Destination4 | FieldMeaning::Destination6 => {
                 end(&mut key.destination, &mut record.outer_destination, bytes);
             }
-            Meaning::NextHop => known_address(&mut foreign.next_hop, bytes),
-            Meaning::BgpNextHop => known_address(&mut foreign.bgp_next_hop, bytes),
-            Meaning::NatSource => known_address(&mut foreign.nat_source, bytes),
-            Meaning::NatDestination => known_address(&mut foreign.nat_destination, bytes),
-            Meaning::OuterSource => address6(&mut record.outer_source, bytes),
-            Meaning::OuterDestination => address6(&mut record.outer_destination, bytes),
-            Meaning::SourceMac => mac(&mut record.source_mac, bytes),
-            Meaning::DestinationMac => mac(&mut record.destination_mac, bytes),
+            FieldMeaning::NextHop => known_address(&mut foreign.next_hop, bytes),
+            FieldMeaning::BgpNextHop => known_address(&mut foreign.bgp_next_hop, bytes),
+            FieldMeaning::NatSource => known_address(&mut foreign.nat_source, bytes),
+            FieldMeaning::NatDestination => known_address(&mut foreign.nat_destination, bytes),
+            FieldMeaning::OuterSource => address6(&mut record.outer_source, bytes),
+            FieldMeaning::OuterDestination => address6(&mut record.outer_destination, bytes),
+            FieldMeaning::SourceMac => mac(&mut record.source_mac, bytes),
+            FieldMeaning::DestinationMac => mac(&mut record.destination_mac, bytes),
             _ => return false,
         }
         true
     }
 
     /// Values that each direction has. Says whether it was one.
-    fn take_half(&mut self, field: Field, value: u64) -> bool {
+    fn take_half(&mut self, field: TemplateField, value: u64) -> bool {
         let way = usize::from(field.reverse);
         let (times, ranks) = (&mut self.times[way], &mut self.ranks[way]);
         let half = if field.reverse { &mut self.record.reverse } else { &mut self.record.forward };
         match field.meaning {
-            Meaning::Packets(rank) => better(&mut ranks.packets, rank, &mut half.packets, value),
-            Meaning::Octets(rank) => better(&mut ranks.octets, rank, &mut half.bytes, value),
-            Meaning::FrameOctets(rank) => {
+            FieldMeaning::Packets(rank) => better(&mut ranks.packets, rank, &mut half.packets, value),
+            FieldMeaning::Octets(rank) => better(&mut ranks.octets, rank, &mut half.bytes, value),
+            FieldMeaning::FrameOctets(rank) => {
                 better(&mut ranks.frame_octets, rank, &mut half.frame_bytes, value);
             }
-            Meaning::AnswerPackets => self.record.reverse.packets = value,
-            Meaning::AnswerOctets => self.record.reverse.bytes = value,
-            Meaning::TcpFlags => half.tcp_flags = low16(value),
-            Meaning::Start(clock) => times.start.take(clock, value),
-            Meaning::End(clock) => times.end.take(clock, value),
-            Meaning::DurationMillis => times.duration_ns = Some(value.saturating_mul(1_000_000)),
-            Meaning::DurationMicros => times.duration_ns = Some(value.saturating_mul(1_000)),
+            FieldMeaning::AnswerPackets => self.record.reverse.packets = value,
+            FieldMeaning::AnswerOctets => self.record.reverse.bytes = value,
+            FieldMeaning::TcpFlags => half.tcp_flags = low16(value),
+            FieldMeaning::Start(clock) => times.start.take(clock, value),
+            FieldMeaning::End(clock) => times.end.take(clock, value),
+            FieldMeaning::DurationMillis => times.duration_ns = Some(value.saturating_mul(1_000_000)),
+            FieldMeaning::DurationMicros => times.duration_ns = Some(value.saturating_mul(1_000)),
             _ => return false,
         }
         true
     }
 
-    fn take_whole(&mut self, meaning: Meaning, value: u64) {
+    fn take_whole(&mut self, meaning: FieldMeaning, value: u64) {
         let record = &mut self.record;
         match meaning {
-            Meaning::SourcePort => record.key.source_port = low16(value),
-            Meaning::DestinationPort => record.key.destination_port = low16(value),
-            Meaning::Protocol => record.key.protocol = low8(value),
-            Meaning::Tos => record.tos = low8(value),
-            Meaning::Vlan(rank) => better(&mut self.vlan, rank, &mut record.key.vlan, low16(value) & 0xfff),
-            Meaning::InnerVlan => record.key.inner_vlan = low16(value) & 0xfff,
-            Meaning::IcmpTypeCode => record.icmp = low16(value),
-            Meaning::IcmpType => record.icmp = record.icmp & 0xff | low16(value) << 8,
-            Meaning::IcmpCode => record.icmp = record.icmp & 0xff00 | low16(value) & 0xff,
+            FieldMeaning::SourcePort => record.key.source_port = low16(value),
+            FieldMeaning::DestinationPort => record.key.destination_port = low16(value),
+            FieldMeaning::Protocol => record.key.protocol = low8(value),
+            FieldMeaning::Tos => record.tos = low8(value),
+            FieldMeaning::Vlan(rank) => {
+                better(&mut self.vlan, rank, &mut record.key.vlan, low16(value) & 0xfff)
+            }
+            FieldMeaning::InnerVlan => record.key.inner_vlan = low16(value) & 0xfff,
+            FieldMeaning::IcmpTypeCode => record.icmp = low16(value),
+            FieldMeaning::IcmpType => record.icmp = record.icmp & 0xff | low16(value) << 8,
+            FieldMeaning::IcmpCode => record.icmp = record.icmp & 0xff00 | low16(value) & 0xff,
             // Three bytes, the time to live apart.
-            Meaning::Mpls(at) => put(&mut record.mpls[usize::from(at)], 0xff, low32(value) << 8),
-            Meaning::MplsTtl(at) => {
+            FieldMeaning::Mpls(at) => put(&mut record.mpls[usize::from(at)], 0xff, low32(value) << 8),
+            FieldMeaning::MplsTtl(at) => {
                 put(&mut record.mpls[usize::from(at)], 0xffff_ff00, u32::from(low8(value)));
             }
             // The first byte says what it numbers: 1 is VXLAN.
-            Meaning::Segment if value >> 56 == 1 => {
-                (record.key.tunnel, record.key.tunnel_id) = (Tunnel::Vxlan, low32(value));
+            FieldMeaning::Segment if value >> 56 == 1 => {
+                (record.key.tunnel, record.key.tunnel_id) = (TunnelKind::Vxlan, low32(value));
             }
-            Meaning::TunnelKind => {
+            FieldMeaning::TunnelKind => {
                 record.key.tunnel =
-                    u8::try_from(value).ok().and_then(Tunnel::from_number).unwrap_or_default();
+                    u8::try_from(value).ok().and_then(TunnelKind::from_number).unwrap_or_default();
             }
-            Meaning::TunnelId => record.key.tunnel_id = low32(value),
-            Meaning::Part => record.part = low16(value),
+            FieldMeaning::TunnelId => record.key.tunnel_id = low32(value),
+            FieldMeaning::Part => record.part = low16(value),
             // A boolean of IPFIX: 1 is true, 2 is false.
-            Meaning::Loss => record.loss = value == 1,
-            Meaning::LeastTtl => record.ttl_min = low8(value),
-            Meaning::GreatestTtl => record.ttl_max = low8(value),
-            Meaning::Ttl => (record.ttl_min, record.ttl_max) = (low8(value), low8(value)),
-            Meaning::EndReason => {
+            FieldMeaning::Loss => record.loss = value == 1,
+            FieldMeaning::LeastTtl => record.ttl_min = low8(value),
+            FieldMeaning::GreatestTtl => record.ttl_max = low8(value),
+            FieldMeaning::Ttl => (record.ttl_min, record.ttl_max) = (low8(value), low8(value)),
+            FieldMeaning::EndReason => {
                 record.end = u8::try_from(value).ok().and_then(EndReason::from_number).unwrap_or_default();
             }
-            Meaning::FlowId => record.flow_id = value,
-            Meaning::Input => record.input = low32(value),
+            FieldMeaning::FlowId => record.flow_id = value,
+            FieldMeaning::Input => record.input = low32(value),
             _ => self.take_foreign(meaning, value),
         }
     }
 
     /// Numbers that only other exporters send.
-    const fn take_foreign(&mut self, meaning: Meaning, value: u64) {
+    const fn take_foreign(&mut self, meaning: FieldMeaning, value: u64) {
         let foreign = &mut self.foreign;
         match meaning {
-            Meaning::Output => foreign.output = low32(value),
-            Meaning::SourceAs => foreign.source_as = low32(value),
-            Meaning::DestinationAs => foreign.destination_as = low32(value),
-            Meaning::NatSourcePort => foreign.nat_source_port = low16(value),
-            Meaning::NatDestinationPort => foreign.nat_destination_port = low16(value),
-            Meaning::PostVlan => foreign.post_vlan = low16(value) & 0xfff,
-            Meaning::PostTos => foreign.post_tos = low8(value),
+            FieldMeaning::Output => foreign.output = low32(value),
+            FieldMeaning::SourceAs => foreign.source_as = low32(value),
+            FieldMeaning::DestinationAs => foreign.destination_as = low32(value),
+            FieldMeaning::NatSourcePort => foreign.nat_source_port = low16(value),
+            FieldMeaning::NatDestinationPort => foreign.nat_destination_port = low16(value),
+            FieldMeaning::PostVlan => foreign.post_vlan = low16(value) & 0xfff,
+            FieldMeaning::PostTos => foreign.post_tos = low8(value),
             _ => {}
         }
     }
 
     /// The record, and whether its times were said.
-    pub(super) fn finish(mut self, moment: &Moment, about: &About) -> (FlowRecord, bool) {
+    pub(super) fn finish(mut self, moment: &MessageTime, about: &ExporterFacts) -> (FlowRecord, bool) {
         let [there, back] = self.times;
         let forward = there.resolve(moment);
         let (first, last) = forward.unwrap_or((moment.sent_ns, moment.sent_ns));
@@ -193,7 +200,7 @@ impl Draft {
             let back = back.resolve(moment).unwrap_or((first, last));
             (record.reverse.first_ns, record.reverse.last_ns) = back;
         } else {
-            record.reverse = Half::default();
+            record.reverse = FlowHalf::default();
         }
         if self.foreign != ForeignFields::default() {
             record.foreign = Some(Arc::new(self.foreign));
@@ -203,7 +210,7 @@ impl Draft {
     }
 }
 
-fn better<T>(have: &mut Option<Rank>, rank: Rank, place: &mut T, value: T) {
+fn better<T>(have: &mut Option<FieldRank>, rank: FieldRank, place: &mut T, value: T) {
     if have.is_none_or(|have| have <= rank) {
         (*have, *place) = (Some(rank), value);
     }
@@ -213,26 +220,26 @@ const fn put(place: &mut u32, keep: u32, value: u32) {
     *place = *place & keep | value;
 }
 
-impl Told {
-    fn take(&mut self, clock: Clock, raw: u64) {
-        if clock == Clock::Uptime {
+impl ToldTime {
+    fn take(&mut self, clock: TimeNotation, raw: u64) {
+        if clock == TimeNotation::Uptime {
             self.uptime = Some(raw);
         } else if self.finest.is_none_or(|(known, _)| known <= clock) {
             self.finest = Some((clock, raw));
         }
     }
 
-    fn read(&self, moment: &Moment) -> Option<u64> {
+    fn read(&self, moment: &MessageTime) -> Option<u64> {
         let finest = self.finest.and_then(|(clock, raw)| moment.read(clock, raw));
-        let uptime = self.uptime.and_then(|raw| moment.read(Clock::Uptime, raw));
-        let is_finer = self.finest.is_some_and(|(clock, _)| clock > Clock::Uptime);
+        let uptime = self.uptime.and_then(|raw| moment.read(TimeNotation::Uptime, raw));
+        let is_finer = self.finest.is_some_and(|(clock, _)| clock > TimeNotation::Uptime);
         if is_finer { finest.or(uptime) } else { uptime.or(finest) }
     }
 }
 
-impl Times {
+impl DraftTimes {
     /// First and last, nanoseconds since 1970; one that is missing follows from the duration, or is the other.
-    fn resolve(&self, moment: &Moment) -> Option<(u64, u64)> {
+    fn resolve(&self, moment: &MessageTime) -> Option<(u64, u64)> {
         let duration = self.duration_ns.unwrap_or(0);
         match (self.start.read(moment), self.end.read(moment)) {
             (Some(start), Some(end)) => Some((start, end)),
@@ -243,15 +250,15 @@ impl Times {
     }
 }
 
-impl Moment {
-    fn read(&self, clock: Clock, raw: u64) -> Option<u64> {
+impl MessageTime {
+    fn read(&self, clock: TimeNotation, raw: u64) -> Option<u64> {
         match clock {
-            Clock::Seconds => raw.checked_mul(1_000_000_000),
-            Clock::Millis => raw.checked_mul(1_000_000),
-            Clock::Before => Some(self.sent_ns.saturating_sub(raw.saturating_mul(1_000))),
-            Clock::Micros => Some(ntp(raw, 1_000_000)),
-            Clock::Nanos => Some(ntp(raw, 1_000_000_000)),
-            Clock::Uptime => self.at_uptime(low32(raw)),
+            TimeNotation::Seconds => raw.checked_mul(1_000_000_000),
+            TimeNotation::Millis => raw.checked_mul(1_000_000),
+            TimeNotation::Before => Some(self.sent_ns.saturating_sub(raw.saturating_mul(1_000))),
+            TimeNotation::Micros => Some(ntp(raw, 1_000_000)),
+            TimeNotation::Nanos => Some(ntp(raw, 1_000_000_000)),
+            TimeNotation::Uptime => self.at_uptime(low32(raw)),
         }
     }
 
@@ -300,48 +307,48 @@ mod tests {
 
     #[test]
     fn uptimes_wrap() {
-        let moment = Moment { sent_ns: 5_000_000_000_000, uptime_ms: Some(100), boot_ms: None };
-        assert_eq!(moment.read(Clock::Uptime, 90), Some(4_999_990_000_000));
-        assert_eq!(moment.read(Clock::Uptime, u64::from(u32::MAX)), Some(4_999_899_000_000));
-        let booted = Moment { sent_ns: 5_000_000_000_000, uptime_ms: None, boot_ms: Some(4_990_000) };
-        assert_eq!(booted.read(Clock::Uptime, 9_500), Some(4_999_500_000_000));
-        assert_eq!(Moment::default().read(Clock::Uptime, 1), None);
+        let moment = MessageTime { sent_ns: 5_000_000_000_000, uptime_ms: Some(100), boot_ms: None };
+        assert_eq!(moment.read(TimeNotation::Uptime, 90), Some(4_999_990_000_000));
+        assert_eq!(moment.read(TimeNotation::Uptime, u64::from(u32::MAX)), Some(4_999_899_000_000));
+        let booted = MessageTime { sent_ns: 5_000_000_000_000, uptime_ms: None, boot_ms: Some(4_990_000) };
+        assert_eq!(booted.read(TimeNotation::Uptime, 9_500), Some(4_999_500_000_000));
+        assert_eq!(MessageTime::default().read(TimeNotation::Uptime, 1), None);
     }
 
     /// An uptime says nothing where nobody knows when the exporter began.
     #[test]
     fn a_time_that_cannot_be_read_does_not_replace_one_that_can() {
-        let field = |meaning| Field { length: 4, reverse: false, meaning };
-        let mut draft = Draft::default();
+        let field = |meaning| TemplateField { length: 4, reverse: false, meaning };
+        let mut draft = RecordDraft::default();
         for (meaning, value) in [
-            (Meaning::Start(Clock::Seconds), 5_u32),
-            (Meaning::Start(Clock::Uptime), 70),
-            (Meaning::End(Clock::Uptime), 90),
-            (Meaning::End(Clock::Seconds), 6),
+            (FieldMeaning::Start(TimeNotation::Seconds), 5_u32),
+            (FieldMeaning::Start(TimeNotation::Uptime), 70),
+            (FieldMeaning::End(TimeNotation::Uptime), 90),
+            (FieldMeaning::End(TimeNotation::Seconds), 6),
         ] {
             draft.take(field(meaning), &value.to_be_bytes());
         }
-        let (record, timed) = draft.clone().finish(&Moment::default(), &About::default());
+        let (record, timed) = draft.clone().finish(&MessageTime::default(), &ExporterFacts::default());
         assert_eq!(
             (record.forward.first_ns, record.forward.last_ns, timed),
             (5_000_000_000, 6_000_000_000, true)
         );
-        let known = Moment { sent_ns: 7_000_000_000, uptime_ms: Some(100), boot_ms: None };
-        let (record, _) = draft.finish(&known, &About::default());
+        let known = MessageTime { sent_ns: 7_000_000_000, uptime_ms: Some(100), boot_ms: None };
+        let (record, _) = draft.finish(&known, &ExporterFacts::default());
         assert_eq!((record.forward.first_ns, record.forward.last_ns), (6_970_000_000, 6_990_000_000));
     }
 
     #[test]
     fn the_finer_time_and_the_delta_are_believed() {
-        let field = |meaning| Field { length: 8, reverse: false, meaning };
-        let mut draft = Draft::default();
-        draft.take(field(Meaning::Start(Clock::Millis)), &5_u64.to_be_bytes());
-        draft.take(field(Meaning::Start(Clock::Seconds)), &9_u64.to_be_bytes());
-        draft.take(field(Meaning::DurationMillis), &2_u64.to_be_bytes());
-        draft.take(field(Meaning::Packets(Rank::Delta)), &[3]);
-        draft.take(field(Meaning::Packets(Rank::Post)), &[4]);
-        draft.take(field(Meaning::Packets(Rank::Total)), &[5]);
-        let (record, timed) = draft.finish(&Moment::default(), &About::default());
+        let field = |meaning| TemplateField { length: 8, reverse: false, meaning };
+        let mut draft = RecordDraft::default();
+        draft.take(field(FieldMeaning::Start(TimeNotation::Millis)), &5_u64.to_be_bytes());
+        draft.take(field(FieldMeaning::Start(TimeNotation::Seconds)), &9_u64.to_be_bytes());
+        draft.take(field(FieldMeaning::DurationMillis), &2_u64.to_be_bytes());
+        draft.take(field(FieldMeaning::Packets(FieldRank::Delta)), &[3]);
+        draft.take(field(FieldMeaning::Packets(FieldRank::Post)), &[4]);
+        draft.take(field(FieldMeaning::Packets(FieldRank::Total)), &[5]);
+        let (record, timed) = draft.finish(&MessageTime::default(), &ExporterFacts::default());
         assert_eq!((record.forward.first_ns, record.forward.last_ns, timed), (5_000_000, 7_000_000, true));
         assert_eq!((record.forward.packets, record.sampling), (3, 1));
     }

@@ -1,6 +1,6 @@
 //! Who exports, and what a message is written in.
 
-use super::{Malformed, ipfix, netflow5, netflow9};
+use super::{MalformedMessage, ipfix, netflow5, netflow9};
 use crate::sim;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, Ipv4Addr};
@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr};
 /// How messages come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Transport {
+pub enum MessageTransport {
     /// Datagrams.
     Udp,
     /// A connection.
@@ -21,19 +21,19 @@ pub enum Transport {
 
 /// Where messages come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Source {
+pub struct MessageSource {
     /// The exporter's address.
     pub address: IpAddr,
     /// Its port; of a file, the number of the file.
     pub port: u16,
     /// How they come.
-    pub transport: Transport,
+    pub transport: MessageTransport,
 }
 
 /// What messages are written in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Protocol {
+pub enum ExportProtocol {
     /// IPFIX.
     Ipfix,
     /// NetFlow version 9.
@@ -46,26 +46,30 @@ pub enum Protocol {
 
 /// Who exports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Exporter {
+pub struct ExporterIdentity {
     /// Where its messages come from.
     #[serde(flatten)]
-    pub source: Source,
+    pub source: MessageSource,
     /// What they are written in.
-    pub protocol: Protocol,
+    pub protocol: ExportProtocol,
     /// Observation domain, source id, or engine type and number.
     pub domain: u32,
 }
 
-impl Exporter {
+impl ExporterIdentity {
     /// No exporter is less in order.
     pub(super) const LEAST: Self = Self {
-        source: Source { address: IpAddr::V4(Ipv4Addr::UNSPECIFIED), port: 0, transport: Transport::Udp },
-        protocol: Protocol::Ipfix,
+        source: MessageSource {
+            address: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            port: 0,
+            transport: MessageTransport::Udp,
+        },
+        protocol: ExportProtocol::Ipfix,
         domain: 0,
     };
 }
 
-impl Protocol {
+impl ExportProtocol {
     /// Its name.
     pub const fn name(self) -> &'static str {
         match self {
@@ -77,7 +81,7 @@ impl Protocol {
     }
 }
 
-impl Transport {
+impl MessageTransport {
     /// Its name.
     pub const fn name(self) -> &'static str {
         match self {
@@ -90,27 +94,27 @@ impl Transport {
 }
 
 /// What a message is written in, and its domain.
-pub(super) fn head(message: &[u8]) -> Result<(Protocol, u32), Malformed> {
+pub(super) fn head(message: &[u8]) -> Result<(ExportProtocol, u32), MalformedMessage> {
     let found = message.len();
-    let short = |needed| Malformed::Short { found, needed };
+    let short = |needed| MalformedMessage::Short { found, needed };
     let word = |at: usize, needed: usize| {
         let bytes = message.get(at..at + 4).and_then(|bytes| bytes.first_chunk::<4>());
         bytes.map(|bytes| u32::from_be_bytes(*bytes)).ok_or_else(|| short(needed))
     };
     if message.starts_with(&sim::MAGIC) {
-        return Ok((Protocol::Sim, word(8, sim::HEADER)?));
+        return Ok((ExportProtocol::Sim, word(8, sim::HEADER)?));
     }
     let version = message.first_chunk::<2>().ok_or_else(|| short(2))?;
     match u16::from_be_bytes(*version) {
-        5 => Ok((Protocol::NetFlow5, word(20, netflow5::HEADER)? >> 16)),
-        9 => Ok((Protocol::NetFlow9, word(16, netflow9::HEADER)?)),
-        10 => Ok((Protocol::Ipfix, word(12, ipfix::HEADER)?)),
-        version => Err(Malformed::Version(version)),
+        5 => Ok((ExportProtocol::NetFlow5, word(20, netflow5::HEADER)? >> 16)),
+        9 => Ok((ExportProtocol::NetFlow9, word(16, netflow9::HEADER)?)),
+        10 => Ok((ExportProtocol::Ipfix, word(12, ipfix::HEADER)?)),
+        version => Err(MalformedMessage::Version(version)),
     }
 }
 
 /// How long the message is that a stream goes on with; `None` until its first bytes are there. Only IPFIX and SIM say so.
-pub fn message_length(stream: &[u8]) -> Result<Option<usize>, Malformed> {
+pub fn message_length(stream: &[u8]) -> Result<Option<usize>, MalformedMessage> {
     let Some(start) = stream.first_chunk::<6>() else { return Ok(None) };
     let word = |at: usize| u16::from_be_bytes([start[at], start[at + 1]]);
     let (found, needed) = if start.starts_with(&sim::MAGIC) {
@@ -118,8 +122,8 @@ pub fn message_length(stream: &[u8]) -> Result<Option<usize>, Malformed> {
     } else if word(0) == 10 {
         (word(2), ipfix::HEADER)
     } else {
-        return Err(Malformed::Version(word(0)));
+        return Err(MalformedMessage::Version(word(0)));
     };
     let found = usize::from(found);
-    if found < needed { Err(Malformed::Short { found, needed }) } else { Ok(Some(found)) }
+    if found < needed { Err(MalformedMessage::Short { found, needed }) } else { Ok(Some(found)) }
 }

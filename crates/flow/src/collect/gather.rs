@@ -7,7 +7,7 @@
 //! open flows than the options allow.
 
 use crate::key::FlowKey;
-use crate::record::{EndReason, FlowRecord, Half};
+use crate::record::{EndReason, FlowHalf, FlowRecord};
 use crate::sim::SimEvent;
 use packetrig_units::Nanos;
 use std::collections::{HashMap, VecDeque};
@@ -31,7 +31,7 @@ impl Default for GatherOptions {
 }
 
 #[derive(Clone, Debug)]
-struct Open {
+struct OpenFlow {
     record: FlowRecord,
     opened_ns: u64,
     heard_ns: u64,
@@ -39,14 +39,14 @@ struct Open {
 
 /// The open flows of all exporters; `E` tells these apart.
 #[derive(Clone, Debug)]
-pub struct Gather<E> {
+pub struct FlowGatherer<E> {
     options: GatherOptions,
-    open: HashMap<(E, u64), Open>,
+    open: HashMap<(E, u64), OpenFlow>,
     /// The same, in the order they were opened.
     order: VecDeque<(E, u64)>,
 }
 
-impl<E: Copy + Eq + Hash> Gather<E> {
+impl<E: Copy + Eq + Hash> FlowGatherer<E> {
     /// Nothing is open.
     pub fn new(options: GatherOptions) -> Self {
         Self { options, open: HashMap::new(), order: VecDeque::new() }
@@ -56,7 +56,9 @@ impl<E: Copy + Eq + Hash> Gather<E> {
     pub const fn flows_within(memory: usize) -> usize {
         let mut buckets: usize = 1 << 18;
         // A hash map has a power of two of buckets, and fills seven eighths of them.
-        while buckets > 16 && buckets * (size_of::<((E, u64), Open)>() + 1 + size_of::<(E, u64)>()) > memory {
+        while buckets > 16
+            && buckets * (size_of::<((E, u64), OpenFlow)>() + 1 + size_of::<(E, u64)>()) > memory
+        {
             buckets /= 2;
         }
         buckets / 8 * 7
@@ -92,7 +94,7 @@ impl<E: Copy + Eq + Hash> Gather<E> {
         }
     }
 
-    fn open(&mut self, place: (E, u64), now_ns: u64, out: &mut impl FnMut(E, FlowRecord)) -> &mut Open {
+    fn open(&mut self, place: (E, u64), now_ns: u64, out: &mut impl FnMut(E, FlowRecord)) -> &mut OpenFlow {
         if !self.open.contains_key(&place) {
             while self.open.len() >= self.options.flows.max(1)
                 && let Some(oldest) = self.order.pop_front()
@@ -107,7 +109,7 @@ impl<E: Copy + Eq + Hash> Gather<E> {
             }
             self.order.push_back(place);
         }
-        let open = self.open.entry(place).or_insert_with(|| Open {
+        let open = self.open.entry(place).or_insert_with(|| OpenFlow {
             record: FlowRecord { flow_id: place.1, sampling: 1, ..FlowRecord::default() },
             opened_ns: now_ns,
             heard_ns: now_ns,
@@ -142,14 +144,14 @@ impl<E: Copy + Eq + Hash> Gather<E> {
     }
 }
 
-fn report<E>(of: E, open: &mut Open, end: EndReason, now_ns: u64, out: &mut impl FnMut(E, FlowRecord)) {
+fn report<E>(of: E, open: &mut OpenFlow, end: EndReason, now_ns: u64, out: &mut impl FnMut(E, FlowRecord)) {
     open.opened_ns = now_ns;
     if open.record.forward.packets == 0 {
         return;
     }
     out(of, FlowRecord { end, ..open.record.clone() });
     open.record.part = open.record.part.saturating_add(1);
-    open.record.forward = Half::default();
+    open.record.forward = FlowHalf::default();
 }
 
 #[cfg(test)]
@@ -162,7 +164,7 @@ mod tests {
 
     #[test]
     fn packets_become_records() {
-        let mut gather = Gather::new(GatherOptions::default());
+        let mut gather = FlowGatherer::new(GatherOptions::default());
         let mut records = Vec::new();
         let key = FlowKey { source_port: 5, ..FlowKey::default() };
         gather.take((), SimEvent::Flow { flow_id: 1, key, at_ns: 10 }, 0, &mut |(), record: FlowRecord| {
@@ -192,7 +194,7 @@ mod tests {
     #[test]
     fn a_new_flow_of_the_same_number_begins_with_its_first_part() {
         let options = GatherOptions { active: Nanos::from_secs(10), ..GatherOptions::default() };
-        let mut gather = Gather::new(options);
+        let mut gather = FlowGatherer::new(options);
         let mut parts = Vec::new();
         let told =
             SimEvent::Flow { flow_id: 1, key: FlowKey { source_port: 5, ..FlowKey::default() }, at_ns: 0 };
@@ -206,7 +208,7 @@ mod tests {
 
     #[test]
     fn memory_is_bounded_and_no_packet_is_lost_for_it() {
-        let mut gather = Gather::new(GatherOptions { flows: 10, ..GatherOptions::default() });
+        let mut gather = FlowGatherer::new(GatherOptions { flows: 10, ..GatherOptions::default() });
         let mut packets = 0;
         for n in 0..1_000 {
             gather.take((), packet(n % 37, n), n, &mut |(), record| packets += record.forward.packets);
@@ -217,7 +219,7 @@ mod tests {
 
     #[test]
     fn a_long_flow_is_reported_in_parts() {
-        let mut gather = Gather::new(GatherOptions::default());
+        let mut gather = FlowGatherer::new(GatherOptions::default());
         let mut parts = Vec::new();
         for second in 0..150_u64 {
             gather.take((), packet(1, second), second * 1_000_000_000, &mut |(), _| {});

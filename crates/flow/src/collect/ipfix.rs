@@ -1,11 +1,11 @@
 //! IPFIX messages (RFC 7011).
 
-use super::Malformed;
-use super::draft::Moment;
-use super::reader::Reader;
-use super::received::Received;
-use super::sequence::{Claim, fingerprint};
-use super::session::{Message, Session};
+use super::MalformedMessage;
+use super::draft::MessageTime;
+use super::reader::ByteReader;
+use super::received::ReceivedMessage;
+use super::sequence::{MessageClaim, fingerprint};
+use super::session::{ExportSession, SessionMessage};
 use super::template::FieldName;
 
 /// Bytes of a message header.
@@ -16,34 +16,34 @@ const OPTIONS_TEMPLATES: u16 = 3;
 pub(super) const FIRST_DATA: u16 = 256;
 const ENTERPRISE: u16 = 1 << 15;
 
-struct Header {
+struct IpfixHeader {
     length: u16,
     sent_s: u32,
     number: u32,
 }
 
-fn header(reader: &mut Reader<'_>) -> Option<Header> {
+fn header(reader: &mut ByteReader<'_>) -> Option<IpfixHeader> {
     let _version = reader.u16()?;
     let length = reader.u16()?;
     let (sent_s, number, _domain) = (reader.u32()?, reader.u32()?, reader.u32()?);
-    Some(Header { length, sent_s, number })
+    Some(IpfixHeader { length, sent_s, number })
 }
 
 pub(super) fn decode(
-    session: &mut Session,
+    session: &mut ExportSession,
     bytes: &[u8],
     now_ns: u64,
-    out: &mut impl FnMut(Received),
-) -> Result<(), Malformed> {
-    let mut reader = Reader::new(bytes);
-    let short = Malformed::Short { found: bytes.len(), needed: HEADER };
+    out: &mut impl FnMut(ReceivedMessage),
+) -> Result<(), MalformedMessage> {
+    let mut reader = ByteReader::new(bytes);
+    let short = MalformedMessage::Short { found: bytes.len(), needed: HEADER };
     let header = header(&mut reader).ok_or(short)?;
     if usize::from(header.length) != bytes.len() {
-        return Err(Malformed::Length { said: header.length.into(), found: bytes.len() });
+        return Err(MalformedMessage::Length { said: header.length.into(), found: bytes.len() });
     }
     let has_data = check_sets(reader)?;
-    let moment = Moment { sent_ns: u64::from(header.sent_s) * 1_000_000_000, ..Moment::default() };
-    let claim = Claim {
+    let moment = MessageTime { sent_ns: u64::from(header.sent_s) * 1_000_000_000, ..MessageTime::default() };
+    let claim = MessageClaim {
         number: header.number,
         fingerprint: fingerprint(bytes),
         sent_s: header.sent_s,
@@ -57,7 +57,7 @@ pub(super) fn decode(
 }
 
 /// Every set lies within the message; says whether one holds data. Nothing of a message is used before.
-fn check_sets(mut reader: Reader<'_>) -> Result<bool, Malformed> {
+fn check_sets(mut reader: ByteReader<'_>) -> Result<bool, MalformedMessage> {
     let mut has_data = false;
     while reader.left() > 0 {
         let (id, _) = next_set(&mut reader)?;
@@ -67,22 +67,22 @@ fn check_sets(mut reader: Reader<'_>) -> Result<bool, Malformed> {
 }
 
 /// A set's number and content; both protocols with templates have the same.
-pub(super) fn next_set<'a>(reader: &mut Reader<'a>) -> Result<(u16, &'a [u8]), Malformed> {
+pub(super) fn next_set<'a>(reader: &mut ByteReader<'a>) -> Result<(u16, &'a [u8]), MalformedMessage> {
     let left = reader.left();
     let (Some(id), Some(said)) = (reader.u16(), reader.u16()) else {
-        return Err(Malformed::Set { id: 0, said: 0, left });
+        return Err(MalformedMessage::Set { id: 0, said: 0, left });
     };
     let said = usize::from(said);
     let content = said.checked_sub(4).and_then(|length| reader.take(length));
-    content.map(|content| (id, content)).ok_or(Malformed::Set { id, said, left })
+    content.map(|content| (id, content)).ok_or(MalformedMessage::Set { id, said, left })
 }
 
 fn sets(
-    session: &mut Session,
-    mut reader: Reader<'_>,
-    message: &mut Message,
-    out: &mut impl FnMut(Received),
-) -> Result<(), Malformed> {
+    session: &mut ExportSession,
+    mut reader: ByteReader<'_>,
+    message: &mut SessionMessage,
+    out: &mut impl FnMut(ReceivedMessage),
+) -> Result<(), MalformedMessage> {
     let mut result = Ok(());
     while reader.left() > 0 {
         let (id, content) = next_set(&mut reader)?;
@@ -100,13 +100,13 @@ fn sets(
 }
 
 fn templates(
-    session: &mut Session,
+    session: &mut ExportSession,
     options: bool,
     content: &[u8],
-    message: &mut Message,
-    out: &mut impl FnMut(Received),
-) -> Result<(), Malformed> {
-    let mut reader = Reader::new(content);
+    message: &mut SessionMessage,
+    out: &mut impl FnMut(ReceivedMessage),
+) -> Result<(), MalformedMessage> {
+    let mut reader = ByteReader::new(content);
     // Fewer bytes are padding.
     while reader.left() >= 4 {
         let (Some(id), Some(count)) = (reader.u16(), reader.u16()) else { break };
@@ -118,13 +118,16 @@ fn templates(
             continue;
         }
         if id < FIRST_DATA {
-            return Err(Malformed::Template { id, why: "has a number that is reserved" });
+            return Err(MalformedMessage::Template { id, why: "has a number that is reserved" });
         }
-        let cut = Malformed::Template { id, why: "ends behind its set" };
+        let cut = MalformedMessage::Template { id, why: "ends behind its set" };
         if options {
             let scopes = reader.u16().ok_or(cut)?;
             if scopes == 0 || scopes > count {
-                return Err(Malformed::Template { id, why: "has no scope, or more scopes than fields" });
+                return Err(MalformedMessage::Template {
+                    id,
+                    why: "has no scope, or more scopes than fields",
+                });
             }
         }
         let fields = fields(&mut reader, count).ok_or(cut)?;
@@ -133,7 +136,7 @@ fn templates(
     Ok(())
 }
 
-fn withdraw(session: &mut Session, id: u16, options: bool) {
+fn withdraw(session: &mut ExportSession, id: u16, options: bool) {
     if !session.may_withdraw() {
         return;
     }
@@ -143,7 +146,7 @@ fn withdraw(session: &mut Session, id: u16, options: bool) {
     }
 }
 
-fn fields(reader: &mut Reader<'_>, count: u16) -> Option<Vec<(FieldName, u16)>> {
+fn fields(reader: &mut ByteReader<'_>, count: u16) -> Option<Vec<(FieldName, u16)>> {
     // Each takes four bytes at least: what is announced beyond that allocates nothing.
     let mut fields = Vec::with_capacity(usize::from(count).min(reader.left() / 4));
     for _ in 0..count {

@@ -4,7 +4,7 @@ use crate::sim::SimError;
 
 /// What is wrong with a message. On a stream, nothing behind it can be read either.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Malformed {
+pub enum MalformedMessage {
     /// Ends within its header.
     #[error("{found} bytes are no message: its header has {needed}")]
     Short {

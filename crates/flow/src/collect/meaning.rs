@@ -8,7 +8,7 @@ use crate::iana;
 
 /// How a time is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Clock {
+pub(super) enum TimeNotation {
     /// Seconds since 1970.
     Seconds,
     /// Milliseconds since the exporter was started.
@@ -25,7 +25,7 @@ pub(super) enum Clock {
 
 /// Which of several fields for one thing is believed: the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Rank {
+pub(super) enum FieldRank {
     /// Behind a middlebox.
     Post,
     /// Since the flow began.
@@ -35,19 +35,19 @@ pub(super) enum Rank {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Meaning {
+pub(super) enum FieldMeaning {
     /// It says nothing of its own.
     Skipped,
     /// It has no column: it is kept under its name.
     Other(FieldName),
-    Packets(Rank),
-    Octets(Rank),
-    FrameOctets(Rank),
+    Packets(FieldRank),
+    Octets(FieldRank),
+    FrameOctets(FieldRank),
     /// From the end that answered.
     AnswerPackets,
     AnswerOctets,
-    Start(Clock),
-    End(Clock),
+    Start(TimeNotation),
+    End(TimeNotation),
     DurationMillis,
     DurationMicros,
     Source4,
@@ -59,7 +59,7 @@ pub(super) enum Meaning {
     Protocol,
     Tos,
     TcpFlags,
-    Vlan(Rank),
+    Vlan(FieldRank),
     InnerVlan,
     IcmpTypeCode,
     IcmpType,
@@ -103,7 +103,7 @@ pub(super) enum Meaning {
     Sampler,
     /// When the exporter was started, milliseconds since 1970.
     Boot,
-    Statistic(Statistic),
+    Statistic(ExporterStatistic),
     /// When options were true, milliseconds since 1970.
     Observed,
     /// Of the whole ledger of an exporter of ours, by its number.
@@ -112,7 +112,7 @@ pub(super) enum Meaning {
 
 /// Numbers of an exporter about itself, in options records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Statistic {
+pub(super) enum ExporterStatistic {
     ExportedOctets,
     ExportedMessages,
     ExportedRecords,
@@ -125,7 +125,7 @@ pub(super) enum Statistic {
     Flows,
 }
 
-impl Statistic {
+impl ExporterStatistic {
     pub(super) const ALL: [Self; 10] = [
         Self::ExportedOctets,
         Self::ExportedMessages,
@@ -140,7 +140,7 @@ impl Statistic {
     ];
 }
 
-impl Meaning {
+impl FieldMeaning {
     /// What each direction has of its own; the other one has no column for anything else.
     const fn of_a_half(self, name: FieldName) -> Self {
         match self {
@@ -157,28 +157,28 @@ impl Meaning {
     }
 }
 
-pub(super) fn meaning(name: FieldName) -> Meaning {
+pub(super) fn meaning(name: FieldName) -> FieldMeaning {
     let known = match name.enterprise {
         0 => of_iana(name.id),
-        REVERSE => return of_iana(name.id).unwrap_or(Meaning::Skipped).of_a_half(name),
+        REVERSE => return of_iana(name.id).unwrap_or(FieldMeaning::Skipped).of_a_half(name),
         ENTERPRISE => of_ours(name.id),
         _ => None,
     };
-    known.unwrap_or(Meaning::Other(name))
+    known.unwrap_or(FieldMeaning::Other(name))
 }
 
-fn of_iana(id: u16) -> Option<Meaning> {
-    use Meaning as M;
+fn of_iana(id: u16) -> Option<FieldMeaning> {
+    use FieldMeaning as M;
     Some(match id {
-        1 | 231 => M::Octets(Rank::Delta),
-        2 | 298 => M::Packets(Rank::Delta),
-        85 => M::Octets(Rank::Total),
+        1 | 231 => M::Octets(FieldRank::Delta),
+        2 | 298 => M::Packets(FieldRank::Delta),
+        85 => M::Octets(FieldRank::Total),
         // Of options it counts what an exporter saw in all; the draft of a flow reads it as such.
-        86 => M::Packets(Rank::Total),
-        23 | 171 => M::Octets(Rank::Post),
-        24 | 172 => M::Packets(Rank::Post),
-        352 => M::FrameOctets(Rank::Delta),
-        353 => M::FrameOctets(Rank::Total),
+        86 => M::Packets(FieldRank::Total),
+        23 | 171 => M::Octets(FieldRank::Post),
+        24 | 172 => M::Packets(FieldRank::Post),
+        352 => M::FrameOctets(FieldRank::Delta),
+        353 => M::FrameOctets(FieldRank::Total),
         232 => M::AnswerOctets,
         299 => M::AnswerPackets,
         4 => M::Protocol,
@@ -199,8 +199,8 @@ fn of_iana(id: u16) -> Option<Meaning> {
         192 => M::Ttl,
         56 => M::SourceMac,
         80 => M::DestinationMac,
-        58 => M::Vlan(Rank::Total),
-        243 => M::Vlan(Rank::Delta),
+        58 => M::Vlan(FieldRank::Total),
+        243 => M::Vlan(FieldRank::Delta),
         245 => M::InnerVlan,
         70 => M::Mpls(0),
         71 => M::Mpls(1),
@@ -214,8 +214,8 @@ fn of_iana(id: u16) -> Option<Meaning> {
 }
 
 /// What routers and firewalls tell.
-fn of_router(id: u16) -> Option<Meaning> {
-    use Meaning as M;
+fn of_router(id: u16) -> Option<FieldMeaning> {
+    use FieldMeaning as M;
     Some(match id {
         14 => M::Output,
         15 | 62 => M::NextHop,
@@ -232,21 +232,21 @@ fn of_router(id: u16) -> Option<Meaning> {
     })
 }
 
-fn of_time(id: u16) -> Option<Meaning> {
-    use Meaning as M;
+fn of_time(id: u16) -> Option<FieldMeaning> {
+    use FieldMeaning as M;
     Some(match id {
-        21 => M::End(Clock::Uptime),
-        22 => M::Start(Clock::Uptime),
-        150 => M::Start(Clock::Seconds),
-        151 => M::End(Clock::Seconds),
-        152 => M::Start(Clock::Millis),
-        153 => M::End(Clock::Millis),
-        154 => M::Start(Clock::Micros),
-        155 => M::End(Clock::Micros),
-        156 => M::Start(Clock::Nanos),
-        157 => M::End(Clock::Nanos),
-        158 => M::Start(Clock::Before),
-        159 => M::End(Clock::Before),
+        21 => M::End(TimeNotation::Uptime),
+        22 => M::Start(TimeNotation::Uptime),
+        150 => M::Start(TimeNotation::Seconds),
+        151 => M::End(TimeNotation::Seconds),
+        152 => M::Start(TimeNotation::Millis),
+        153 => M::End(TimeNotation::Millis),
+        154 => M::Start(TimeNotation::Micros),
+        155 => M::End(TimeNotation::Micros),
+        156 => M::Start(TimeNotation::Nanos),
+        157 => M::End(TimeNotation::Nanos),
+        158 => M::Start(TimeNotation::Before),
+        159 => M::End(TimeNotation::Before),
         161 => M::DurationMillis,
         162 => M::DurationMicros,
         160 => M::Boot,
@@ -254,8 +254,8 @@ fn of_time(id: u16) -> Option<Meaning> {
     })
 }
 
-const fn of_exporter(id: u16) -> Option<Meaning> {
-    use Meaning as M;
+const fn of_exporter(id: u16) -> Option<FieldMeaning> {
+    use FieldMeaning as M;
     Some(match id {
         // The number that no element has, padding, and the version that addresses have anyway.
         0 | 60 | 210 => M::Skipped,
@@ -264,31 +264,31 @@ const fn of_exporter(id: u16) -> Option<Meaning> {
         306 => M::SamplingSpace,
         48 | 302 => M::Sampler,
         323 => M::Observed,
-        40 => M::Statistic(Statistic::ExportedOctets),
-        41 => M::Statistic(Statistic::ExportedMessages),
-        42 => M::Statistic(Statistic::ExportedRecords),
-        135 => M::Statistic(Statistic::Dropped),
-        163 => M::Statistic(Statistic::Flows),
-        164 => M::Statistic(Statistic::Ignored),
-        166 => M::Statistic(Statistic::NotSentRecords),
-        167 => M::Statistic(Statistic::NotSentPackets),
-        168 => M::Statistic(Statistic::NotSentOctets),
+        40 => M::Statistic(ExporterStatistic::ExportedOctets),
+        41 => M::Statistic(ExporterStatistic::ExportedMessages),
+        42 => M::Statistic(ExporterStatistic::ExportedRecords),
+        135 => M::Statistic(ExporterStatistic::Dropped),
+        163 => M::Statistic(ExporterStatistic::Flows),
+        164 => M::Statistic(ExporterStatistic::Ignored),
+        166 => M::Statistic(ExporterStatistic::NotSentRecords),
+        167 => M::Statistic(ExporterStatistic::NotSentPackets),
+        168 => M::Statistic(ExporterStatistic::NotSentOctets),
         _ => return None,
     })
 }
 
 /// Elements of this project's meter.
-fn of_ours(id: u16) -> Option<Meaning> {
+fn of_ours(id: u16) -> Option<FieldMeaning> {
     Some(match id {
-        own::PART => Meaning::Part,
-        own::LOSS => Meaning::Loss,
-        own::TUNNEL => Meaning::TunnelKind,
-        own::TUNNEL_ID => Meaning::TunnelId,
-        own::OUTER_SOURCE => Meaning::OuterSource,
-        own::OUTER_DESTINATION => Meaning::OuterDestination,
-        own::SECOND_TTL => Meaning::MplsTtl(1),
-        own::THIRD_TTL => Meaning::MplsTtl(2),
-        id if by_id(id).is_some() => Meaning::Account(id),
+        own::PART => FieldMeaning::Part,
+        own::LOSS => FieldMeaning::Loss,
+        own::TUNNEL => FieldMeaning::TunnelKind,
+        own::TUNNEL_ID => FieldMeaning::TunnelId,
+        own::OUTER_SOURCE => FieldMeaning::OuterSource,
+        own::OUTER_DESTINATION => FieldMeaning::OuterDestination,
+        own::SECOND_TTL => FieldMeaning::MplsTtl(1),
+        own::THIRD_TTL => FieldMeaning::MplsTtl(2),
+        id if by_id(id).is_some() => FieldMeaning::Account(id),
         _ => return None,
     })
 }
@@ -315,7 +315,8 @@ mod tests {
             let enterprise = if element.reverse { REVERSE } else { 0 };
             let found = meaning(FieldName { enterprise, id: element.id });
             assert!(
-                !matches!(found, Meaning::Skipped | Meaning::Other(_)) || element.name == "ipVersion",
+                !matches!(found, FieldMeaning::Skipped | FieldMeaning::Other(_))
+                    || element.name == "ipVersion",
                 "{} {}",
                 element.name,
                 element.id

@@ -7,7 +7,7 @@
 //!                                               |- waiting    data before its template
 //!                                               '- draft      fields -> FlowRecord
 //! ```
-//! It reads IPFIX (RFC 7011, reverse fields of RFC 5103), NetFlow v9 (RFC 3954), NetFlow v5 and SIM, whose packets [`Gather`]
+//! It reads IPFIX (RFC 7011, reverse fields of RFC 5103), NetFlow v9 (RFC 3954), NetFlow v5 and SIM, whose packets [`FlowGatherer`]
 //! makes records of. It does not listen: `meter` does. It does not scale sampled counts up, and does not join the parts of a
 //! flow.
 //!
@@ -43,12 +43,12 @@ mod tests;
 mod waiting;
 
 pub use allowed::{ExporterList, ExporterNetwork, ExporterNetworkError};
-pub use collector::{Collector, CollectorOptions, ForgottenExporters, RefusedMessages};
+pub use collector::{CollectorOptions, FlowCollector, ForgottenExporters, RefusedMessages};
 pub use counts::{SESSION_COUNTS, SessionCount, SessionCounts};
-pub use exporter::{Exporter, Protocol, Source, Transport, message_length};
-pub use gather::{Gather, GatherOptions};
-pub use malformed::Malformed;
-pub use options::Reported;
+pub use exporter::{ExportProtocol, ExporterIdentity, MessageSource, MessageTransport, message_length};
+pub use gather::{FlowGatherer, GatherOptions};
+pub use malformed::MalformedMessage;
+pub use options::ReportedLosses;
 pub use place::{FieldPlace, field_place};
-pub use received::{Received, SessionOptions};
-pub use session::Session;
+pub use received::{ReceivedMessage, SessionOptions};
+pub use session::ExportSession;

@@ -1,12 +1,12 @@
 //! NetFlow version 9 packets (RFC 3954).
 
-use super::Malformed;
-use super::draft::Moment;
+use super::MalformedMessage;
+use super::draft::MessageTime;
 use super::ipfix::{FIRST_DATA, next_set};
-use super::reader::Reader;
-use super::received::Received;
-use super::sequence::{Claim, fingerprint};
-use super::session::{Message, Session};
+use super::reader::ByteReader;
+use super::received::ReceivedMessage;
+use super::sequence::{MessageClaim, fingerprint};
+use super::session::{ExportSession, SessionMessage};
 use super::template::FieldName;
 
 /// Bytes of a packet header.
@@ -14,42 +14,42 @@ pub(super) const HEADER: usize = 20;
 const TEMPLATES: u16 = 0;
 const OPTIONS_TEMPLATES: u16 = 1;
 
-struct Header {
+struct NetflowNineHeader {
     uptime_ms: u32,
     sent_s: u32,
     number: u32,
 }
 
-fn header(reader: &mut Reader<'_>) -> Option<Header> {
+fn header(reader: &mut ByteReader<'_>) -> Option<NetflowNineHeader> {
     let _version_and_count = reader.u32()?;
     let (uptime_ms, sent_s, number) = (reader.u32()?, reader.u32()?, reader.u32()?);
     let _source = reader.u32()?;
-    Some(Header { uptime_ms, sent_s, number })
+    Some(NetflowNineHeader { uptime_ms, sent_s, number })
 }
 
 pub(super) fn decode(
-    session: &mut Session,
+    session: &mut ExportSession,
     bytes: &[u8],
     now_ns: u64,
-    out: &mut impl FnMut(Received),
-) -> Result<(), Malformed> {
-    let mut reader = Reader::new(bytes);
-    let short = Malformed::Short { found: bytes.len(), needed: HEADER };
+    out: &mut impl FnMut(ReceivedMessage),
+) -> Result<(), MalformedMessage> {
+    let mut reader = ByteReader::new(bytes);
+    let short = MalformedMessage::Short { found: bytes.len(), needed: HEADER };
     let header = header(&mut reader).ok_or(short)?;
     let mut ahead = reader;
     while ahead.left() > 0 {
         next_set(&mut ahead)?;
     }
-    let moment = Moment {
+    let moment = MessageTime {
         sent_ns: u64::from(header.sent_s) * 1_000_000_000,
         uptime_ms: Some(header.uptime_ms),
         boot_ms: None,
     };
-    let claim = Claim {
+    let claim = MessageClaim {
         number: header.number,
         fingerprint: fingerprint(bytes),
         sent_s: header.sent_s,
-        ..Claim::default()
+        ..MessageClaim::default()
     };
     let Some(mut message) = session.open(claim, moment, now_ns, out) else { return Ok(()) };
     let result = sets(session, reader, &mut message, out);
@@ -59,11 +59,11 @@ pub(super) fn decode(
 }
 
 fn sets(
-    session: &mut Session,
-    mut reader: Reader<'_>,
-    message: &mut Message,
-    out: &mut impl FnMut(Received),
-) -> Result<(), Malformed> {
+    session: &mut ExportSession,
+    mut reader: ByteReader<'_>,
+    message: &mut SessionMessage,
+    out: &mut impl FnMut(ReceivedMessage),
+) -> Result<(), MalformedMessage> {
     let mut result = Ok(());
     while reader.left() > 0 {
         let (id, content) = next_set(&mut reader)?;
@@ -79,12 +79,12 @@ fn sets(
 }
 
 fn templates(
-    session: &mut Session,
+    session: &mut ExportSession,
     content: &[u8],
-    message: &mut Message,
-    out: &mut impl FnMut(Received),
-) -> Result<(), Malformed> {
-    let mut reader = Reader::new(content);
+    message: &mut SessionMessage,
+    out: &mut impl FnMut(ReceivedMessage),
+) -> Result<(), MalformedMessage> {
+    let mut reader = ByteReader::new(content);
     while reader.left() >= 4 {
         let (Some(id), Some(count)) = (reader.u16(), reader.u16()) else { break };
         if id == 0 && count == 0 {
@@ -92,19 +92,19 @@ fn templates(
         }
         check_number(id)?;
         let fields = fields(&mut reader, count.into(), false);
-        let fields = fields.ok_or(Malformed::Template { id, why: "ends behind its set" })?;
+        let fields = fields.ok_or(MalformedMessage::Template { id, why: "ends behind its set" })?;
         session.learn(id, &fields, false, message, out)?;
     }
     Ok(())
 }
 
 fn options_templates(
-    session: &mut Session,
+    session: &mut ExportSession,
     content: &[u8],
-    message: &mut Message,
-    out: &mut impl FnMut(Received),
-) -> Result<(), Malformed> {
-    let mut reader = Reader::new(content);
+    message: &mut SessionMessage,
+    out: &mut impl FnMut(ReceivedMessage),
+) -> Result<(), MalformedMessage> {
+    let mut reader = ByteReader::new(content);
     while reader.left() >= 6 {
         let (Some(id), Some(scopes), Some(options)) = (reader.u16(), reader.u16(), reader.u16()) else {
             break;
@@ -113,7 +113,7 @@ fn options_templates(
             break;
         }
         check_number(id)?;
-        let cut = Malformed::Template { id, why: "ends behind its set" };
+        let cut = MalformedMessage::Template { id, why: "ends behind its set" };
         // Lengths in bytes, of four each.
         let mut all = fields(&mut reader, usize::from(scopes) / 4, true).ok_or(cut)?;
         all.extend(fields(&mut reader, usize::from(options) / 4, false).ok_or(cut)?);
@@ -122,15 +122,15 @@ fn options_templates(
     Ok(())
 }
 
-const fn check_number(id: u16) -> Result<(), Malformed> {
+const fn check_number(id: u16) -> Result<(), MalformedMessage> {
     if id < FIRST_DATA {
-        return Err(Malformed::Template { id, why: "has a number that is reserved" });
+        return Err(MalformedMessage::Template { id, why: "has a number that is reserved" });
     }
     Ok(())
 }
 
 /// Scopes have numbers of their own, which mean nothing to a record.
-fn fields(reader: &mut Reader<'_>, count: usize, are_scopes: bool) -> Option<Vec<(FieldName, u16)>> {
+fn fields(reader: &mut ByteReader<'_>, count: usize, are_scopes: bool) -> Option<Vec<(FieldName, u16)>> {
     let mut fields = Vec::with_capacity(count.min(reader.left() / 4));
     for _ in 0..count {
         let (id, length) = (reader.u16()?, reader.u16()?);

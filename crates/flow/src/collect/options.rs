@@ -1,12 +1,12 @@
 //! Records about the exporter: how it samples, when it was started, what it lost.
 
-use super::meaning::{Meaning, Rank, Statistic};
+use super::meaning::{ExporterStatistic, FieldMeaning, FieldRank};
 use super::memory::map;
 use super::reader::number;
-use super::sampling::Sampling;
-use super::template::Field;
+use super::sampling::SamplingState;
+use super::template::TemplateField;
 use crate::account::{UNKNOWN, by_id};
-use crate::ledger::Ledger;
+use crate::ledger::MeterLedger;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ const SAMPLERS: usize = 64;
 
 /// What an exporter says of its own losses, all since it began. Absent is what it does not say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Reported {
+pub struct ReportedLosses {
     /// When it said so, nanoseconds since 1970.
     pub at_ns: u64,
     /// Packets it has seen (86).
@@ -39,22 +39,22 @@ pub struct Reported {
     /// Their bytes (40).
     pub exported_bytes: Option<u64>,
     /// Its whole ledger; only a meter of this project says that.
-    pub ledger: Option<Ledger>,
+    pub ledger: Option<MeterLedger>,
 }
 
-impl Reported {
-    fn place(&mut self, statistic: Statistic) -> &mut Option<u64> {
+impl ReportedLosses {
+    fn place(&mut self, statistic: ExporterStatistic) -> &mut Option<u64> {
         match statistic {
-            Statistic::ExportedOctets => &mut self.exported_bytes,
-            Statistic::ExportedMessages => &mut self.exported_messages,
-            Statistic::ExportedRecords => &mut self.exported_records,
-            Statistic::Packets => &mut self.packets,
-            Statistic::Dropped => &mut self.dropped_packets,
-            Statistic::Ignored => &mut self.ignored_packets,
-            Statistic::NotSentRecords => &mut self.not_sent_records,
-            Statistic::NotSentPackets => &mut self.not_sent_packets,
-            Statistic::NotSentOctets => &mut self.not_sent_bytes,
-            Statistic::Flows => &mut self.flows,
+            ExporterStatistic::ExportedOctets => &mut self.exported_bytes,
+            ExporterStatistic::ExportedMessages => &mut self.exported_messages,
+            ExporterStatistic::ExportedRecords => &mut self.exported_records,
+            ExporterStatistic::Packets => &mut self.packets,
+            ExporterStatistic::Dropped => &mut self.dropped_packets,
+            ExporterStatistic::Ignored => &mut self.ignored_packets,
+            ExporterStatistic::NotSentRecords => &mut self.not_sent_records,
+            ExporterStatistic::NotSentPackets => &mut self.not_sent_packets,
+            ExporterStatistic::NotSentOctets => &mut self.not_sent_bytes,
+            ExporterStatistic::Flows => &mut self.flows,
         }
     }
 
@@ -63,7 +63,7 @@ impl Reported {
         let Self { at_ns, .. } = *later;
         self.at_ns = at_ns;
         let mut later = *later;
-        for statistic in Statistic::ALL {
+        for statistic in ExporterStatistic::ALL {
             if let said @ Some(_) = *later.place(statistic) {
                 *self.place(statistic) = said;
             }
@@ -73,51 +73,52 @@ impl Reported {
 
     fn is_empty(&self) -> bool {
         let mut copy = *self;
-        self.ledger.is_none() && Statistic::ALL.into_iter().all(|statistic| copy.place(statistic).is_none())
+        self.ledger.is_none()
+            && ExporterStatistic::ALL.into_iter().all(|statistic| copy.place(statistic).is_none())
     }
 }
 
 /// An options record while its fields come in.
 #[derive(Clone, Debug, Default)]
 pub(super) struct OptionsDraft {
-    reported: Reported,
+    reported: ReportedLosses,
     boot_ms: Option<u64>,
-    sampling: Sampling,
+    sampling: SamplingState,
     observed_ms: Option<u64>,
 }
 
 /// What a session knows of its exporter.
 #[derive(Clone, Debug, Default)]
-pub(super) struct About {
+pub(super) struct ExporterFacts {
     pub(super) boot_ms: Option<u64>,
     /// By number of the sampler; that of all is without one.
     samplers: BTreeMap<Option<u64>, u32>,
 }
 
 impl OptionsDraft {
-    pub(super) fn take(&mut self, field: Field, bytes: &[u8]) {
+    pub(super) fn take(&mut self, field: TemplateField, bytes: &[u8]) {
         let Some(value) = number(bytes) else { return };
         // An exporter has no directions.
         if field.reverse || self.sampling.take(field.meaning, value) {
             return;
         }
         match field.meaning {
-            Meaning::Boot => self.boot_ms = Some(value),
-            Meaning::Packets(Rank::Total) => self.reported.packets = Some(value),
-            Meaning::Observed => self.observed_ms = Some(value),
-            Meaning::Account(id) => {
+            FieldMeaning::Boot => self.boot_ms = Some(value),
+            FieldMeaning::Packets(FieldRank::Total) => self.reported.packets = Some(value),
+            FieldMeaning::Observed => self.observed_ms = Some(value),
+            FieldMeaning::Account(id) => {
                 if let Some(account) = by_id(id) {
                     let ledger = self.reported.ledger.get_or_insert_default();
                     (account.set)(ledger, (value != UNKNOWN).then_some(value));
                 }
             }
-            Meaning::Statistic(statistic) => *self.reported.place(statistic) = Some(value),
+            FieldMeaning::Statistic(statistic) => *self.reported.place(statistic) = Some(value),
             _ => {}
         }
     }
 
     /// What is news to the session, and the exporter's numbers about itself, if it was about those.
-    pub(super) fn finish(self, at_ns: u64, about: &mut About) -> Option<Reported> {
+    pub(super) fn finish(self, at_ns: u64, about: &mut ExporterFacts) -> Option<ReportedLosses> {
         about.boot_ms = self.boot_ms.or(about.boot_ms);
         let sampler = self.sampling.sampler;
         if let Some(said) = self.sampling.interval()
@@ -126,11 +127,11 @@ impl OptionsDraft {
             about.samplers.insert(sampler, said);
         }
         let at_ns = self.observed_ms.map_or(at_ns, |observed| observed.saturating_mul(1_000_000));
-        (!self.reported.is_empty()).then_some(Reported { at_ns, ..self.reported })
+        (!self.reported.is_empty()).then_some(ReportedLosses { at_ns, ..self.reported })
     }
 }
 
-impl About {
+impl ExporterFacts {
     /// What it costs in memory.
     pub(super) fn memory(&self) -> usize {
         map::<Option<u64>, u32>(self.samplers.len())
@@ -149,17 +150,18 @@ mod tests {
 
     #[test]
     fn what_a_later_record_does_not_say_is_kept() {
-        let mut known = Reported { at_ns: 1, packets: Some(5), flows: Some(2), ..Reported::default() };
-        known.update(&Reported { at_ns: 2, packets: Some(9), ..Reported::default() });
+        let mut known =
+            ReportedLosses { at_ns: 1, packets: Some(5), flows: Some(2), ..ReportedLosses::default() };
+        known.update(&ReportedLosses { at_ns: 2, packets: Some(9), ..ReportedLosses::default() });
         assert_eq!((known.at_ns, known.packets, known.flows), (2, Some(9), Some(2)));
     }
 
     #[test]
     fn samplers_are_told_apart() {
-        let mut about = About::default();
+        let mut about = ExporterFacts::default();
         for (sampler, taken, space) in [(Some(3), 1, 99), (None, 2, 18)] {
             let sampling =
-                Sampling { sampler, taken: Some(taken), space: Some(space), ..Sampling::default() };
+                SamplingState { sampler, taken: Some(taken), space: Some(space), ..SamplingState::default() };
             let draft = OptionsDraft { sampling, ..OptionsDraft::default() };
             assert_eq!(draft.finish(0, &mut about), None);
         }

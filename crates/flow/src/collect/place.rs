@@ -1,6 +1,6 @@
 //! Where a field that an exporter sends is found in a record.
 
-use super::meaning::{Meaning, meaning};
+use super::meaning::{FieldMeaning, meaning};
 use super::template::FieldName;
 use crate::export::section::REVERSE;
 
@@ -22,25 +22,25 @@ pub fn field_place(enterprise: u32, id: u16) -> FieldPlace {
         return FieldPlace::Column("ipVersion");
     }
     let meaning = meaning(FieldName { enterprise, id });
-    if let Meaning::Other(_) = meaning {
+    if let FieldMeaning::Other(_) = meaning {
         return FieldPlace::OtherFields;
     }
     let column = if enterprise == REVERSE { column_of_reverse(meaning) } else { None };
     column.or_else(|| column_of(meaning)).map_or(FieldPlace::NoRecord, FieldPlace::Column)
 }
 
-const fn column_of_reverse(meaning: Meaning) -> Option<&'static str> {
+const fn column_of_reverse(meaning: FieldMeaning) -> Option<&'static str> {
     Some(match meaning {
-        Meaning::Packets(_) => "reversePacketDeltaCount",
-        Meaning::Octets(_) => "reverseOctetDeltaCount",
-        Meaning::FrameOctets(_) => "reverseLayer2OctetDeltaCount",
-        Meaning::TcpFlags => "reverseTcpControlBits",
+        FieldMeaning::Packets(_) => "reversePacketDeltaCount",
+        FieldMeaning::Octets(_) => "reverseOctetDeltaCount",
+        FieldMeaning::FrameOctets(_) => "reverseLayer2OctetDeltaCount",
+        FieldMeaning::TcpFlags => "reverseTcpControlBits",
         _ => return None,
     })
 }
 
-const fn column_of(meaning: Meaning) -> Option<&'static str> {
-    use Meaning as M;
+const fn column_of(meaning: FieldMeaning) -> Option<&'static str> {
+    use FieldMeaning as M;
     Some(match meaning {
         M::Packets(_) => "packetDeltaCount",
         M::Octets(_) => "octetDeltaCount",
@@ -65,8 +65,8 @@ const fn column_of(meaning: Meaning) -> Option<&'static str> {
 }
 
 /// What headers say.
-const fn column_of_headers(meaning: Meaning) -> Option<&'static str> {
-    use Meaning as M;
+const fn column_of_headers(meaning: FieldMeaning) -> Option<&'static str> {
+    use FieldMeaning as M;
     Some(match meaning {
         M::Tos => "ipClassOfService",
         M::Vlan(_) => "dot1qVlanId",
@@ -88,8 +88,8 @@ const fn column_of_headers(meaning: Meaning) -> Option<&'static str> {
 }
 
 /// What routers and firewalls tell.
-const fn column_of_router(meaning: Meaning) -> Option<&'static str> {
-    use Meaning as M;
+const fn column_of_router(meaning: FieldMeaning) -> Option<&'static str> {
+    use FieldMeaning as M;
     Some(match meaning {
         M::Input => "ingressInterface",
         M::Output => "egressInterface",
@@ -109,19 +109,19 @@ const fn column_of_router(meaning: Meaning) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::draft::{Draft, Moment};
-    use super::super::options::About;
-    use super::super::template::Field;
+    use super::super::draft::{MessageTime, RecordDraft};
+    use super::super::options::ExporterFacts;
+    use super::super::template::TemplateField;
     use super::*;
     use crate::FlowRecord;
     use crate::account::ENTERPRISE;
-    use crate::element::{ELEMENTS, Element, Value};
+    use crate::element::{ELEMENTS, ElementValue, FlowElement};
     use crate::iana;
 
     /// The record of an exporter that sends nothing but this field, and that there was a way back.
     fn record_of(enterprise: u32, id: u16, bytes: &[u8]) -> FlowRecord {
-        let mut draft = Draft::default();
-        let field = |enterprise, id| Field {
+        let mut draft = RecordDraft::default();
+        let field = |enterprise, id| TemplateField {
             length: 1,
             reverse: enterprise == REVERSE,
             meaning: meaning(FieldName { enterprise, id }),
@@ -130,12 +130,12 @@ mod tests {
         draft.take(field(REVERSE, 23), &[1]);
         draft.take(field(0, 153), &1_700_000_000_000_u64.to_be_bytes());
         draft.take(field(enterprise, id), bytes);
-        let moment = Moment {
+        let moment = MessageTime {
             sent_ns: 1_700_000_000_000_000_000,
             uptime_ms: Some(5000),
             boot_ms: Some(1_699_000_000_000),
         };
-        draft.finish(&moment, &About::default()).0
+        draft.finish(&moment, &ExporterFacts::default()).0
     }
 
     fn has_others(record: &FlowRecord) -> bool {
@@ -168,7 +168,7 @@ mod tests {
         for (enterprise, id) in registered() {
             let changed = |bytes: &[u8]| {
                 let after = record_of(enterprise, id, bytes);
-                let differs = |element: &&Element| (element.value)(&after) != (element.value)(&before);
+                let differs = |element: &&FlowElement| (element.value)(&after) != (element.value)(&before);
                 let names = ELEMENTS.iter().filter(differs).map(|element| element.name);
                 names.filter(|name| *name != "otherFields").collect::<Vec<_>>()
             };
@@ -190,10 +190,10 @@ mod tests {
                 }
             }
         }
-        assert_eq!((ELEMENTS[0].value)(&before), Value::Number(before.first_ns()));
+        assert_eq!((ELEMENTS[0].value)(&before), ElementValue::Number(before.first_ns()));
     }
 
     fn is_ttl_of_mpls(enterprise: u32, id: u16) -> bool {
-        matches!(meaning(FieldName { enterprise, id }), Meaning::MplsTtl(_))
+        matches!(meaning(FieldName { enterprise, id }), FieldMeaning::MplsTtl(_))
     }
 }

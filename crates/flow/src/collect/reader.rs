@@ -2,9 +2,9 @@
 
 /// What is left of some bytes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Reader<'a>(&'a [u8]);
+pub(super) struct ByteReader<'a>(&'a [u8]);
 
-impl<'a> Reader<'a> {
+impl<'a> ByteReader<'a> {
     pub(super) const fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn nothing_is_taken_where_not_enough_is_left() {
-        let mut reader = Reader::new(&[1, 2, 3]);
+        let mut reader = ByteReader::new(&[1, 2, 3]);
         assert_eq!((reader.u32(), reader.left()), (None, 3));
         assert_eq!(
             (reader.u16(), reader.u16(), reader.u8(), reader.u8()),
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn variable_lengths_are_short_or_long() {
-        let mut reader = Reader::new(&[2, 7, 8, 255, 0, 1, 9, 3, 1]);
+        let mut reader = ByteReader::new(&[2, 7, 8, 255, 0, 1, 9, 3, 1]);
         assert_eq!(reader.variable(), Some(&[7, 8][..]));
         assert_eq!(reader.variable(), Some(&[9][..]));
         assert_eq!((reader.variable(), reader.left()), (None, 2));

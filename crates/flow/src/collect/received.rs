@@ -1,6 +1,6 @@
 //! What a session is told, and what it gives out.
 
-use super::options::Reported;
+use super::options::ReportedLosses;
 use crate::record::FlowRecord;
 use crate::sim::SimEvent;
 use packetrig_units::Nanos;
@@ -35,13 +35,13 @@ impl Default for SessionOptions {
 
 /// What a message held.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Received {
+pub enum ReceivedMessage {
     /// A flow.
     Record(FlowRecord),
     /// A packet or a new flow, of SIM.
     Sim(SimEvent),
     /// The exporter's numbers about itself.
-    Statistics(Box<Reported>),
+    Statistics(Box<ReportedLosses>),
     /// Units missing by the exporter's numbers; some may still come.
     Gap {
         /// How many.

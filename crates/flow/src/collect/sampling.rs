@@ -1,10 +1,10 @@
 //! What is said of sampling: by a record of itself, or by an options record of a sampler.
 
-use super::meaning::Meaning;
+use super::meaning::FieldMeaning;
 
 /// See the module.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Sampling {
+pub(super) struct SamplingState {
     /// Which sampler.
     pub(super) sampler: Option<u64>,
     /// One packet of so many is taken.
@@ -15,14 +15,14 @@ pub(super) struct Sampling {
     pub(super) space: Option<u64>,
 }
 
-impl Sampling {
+impl SamplingState {
     /// Takes a field's value if it is about sampling. Says whether it was.
-    pub(super) const fn take(&mut self, meaning: Meaning, value: u64) -> bool {
+    pub(super) const fn take(&mut self, meaning: FieldMeaning, value: u64) -> bool {
         match meaning {
-            Meaning::Sampler => self.sampler = Some(value),
-            Meaning::SamplingInterval => self.every = Some(value),
-            Meaning::SamplingTaken => self.taken = Some(value),
-            Meaning::SamplingSpace => self.space = Some(value),
+            FieldMeaning::Sampler => self.sampler = Some(value),
+            FieldMeaning::SamplingInterval => self.every = Some(value),
+            FieldMeaning::SamplingTaken => self.taken = Some(value),
+            FieldMeaning::SamplingSpace => self.space = Some(value),
             _ => return false,
         }
         true
@@ -44,7 +44,7 @@ mod tests {
 
     #[test]
     fn an_interval_is_at_least_one() {
-        let said = |every, taken, space| Sampling { every, taken, space, sampler: None }.interval();
+        let said = |every, taken, space| SamplingState { every, taken, space, sampler: None }.interval();
         assert_eq!([said(None, None, None), said(None, Some(1), None)], [None; 2]);
         assert_eq!([said(Some(0), None, None), said(None, Some(0), Some(9))], [Some(1); 2]);
         assert_eq!([said(Some(5), Some(2), Some(18)), said(Some(5), Some(2), None)], [Some(10), Some(5)]);

@@ -27,7 +27,7 @@ const MOST_PER_SECOND: u64 = 20_000_000;
 
 /// What a message is among those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum MessagePlace {
     /// Where it was expected; also the first of all.
     InOrder,
     /// Further ahead: so many units are missing.
@@ -44,7 +44,7 @@ pub(super) enum Place {
     Restart,
 }
 
-impl Place {
+impl MessagePlace {
     /// Whether the message is to be decoded.
     pub(super) const fn is_wanted(self) -> bool {
         !matches!(self, Self::Duplicate)
@@ -58,7 +58,7 @@ impl Place {
 
 /// What a message says of itself.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Claim {
+pub(super) struct MessageClaim {
     /// Its number.
     pub(super) number: u32,
     /// Something that differs between messages of different content.
@@ -72,7 +72,7 @@ pub(super) struct Claim {
 }
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Sequence {
+pub(super) struct MessageSequence {
     begun: bool,
     /// Number of the first message, and when it was sent.
     first: u32,
@@ -93,7 +93,7 @@ pub(super) struct Sequence {
     forgotten: u64,
 }
 
-impl Sequence {
+impl MessageSequence {
     /// What it costs in memory.
     pub(super) fn memory(&self) -> usize {
         let pairs = self.gaps.capacity() + self.suspects.capacity();
@@ -111,9 +111,9 @@ impl Sequence {
     }
 
     /// Where a message stands. Of the messages that are wanted, [`Self::settle`] is told the size.
-    pub(super) fn judge(&mut self, claim: Claim) -> Place {
+    pub(super) fn judge(&mut self, claim: MessageClaim) -> MessagePlace {
         let place = self.place(claim);
-        self.old_run = if place == Place::Old { self.old_run + 1 } else { 0 };
+        self.old_run = if place == MessagePlace::Old { self.old_run + 1 } else { 0 };
         if !place.is_wanted() {
             return place;
         }
@@ -124,15 +124,15 @@ impl Sequence {
         if !place.is_current() {
             return place;
         }
-        if !self.begun || place == Place::Restart {
+        if !self.begun || place == MessagePlace::Restart {
             self.first = claim.number;
             self.first_sent_s = claim.sent_s;
         }
         self.begun = true;
         self.sent_s = claim.sent_s;
         let unread = std::mem::take(&mut self.unread);
-        let Place::Ahead(ahead) = place else {
-            if place == Place::Restart {
+        let MessagePlace::Ahead(ahead) = place else {
+            if place == MessagePlace::Restart {
                 self.gaps.clear();
                 self.forgotten = 0;
                 self.untold = self.untold();
@@ -144,37 +144,41 @@ impl Sequence {
         self.skip(ahead, unread)
     }
 
-    fn place(&self, claim: Claim) -> Place {
+    fn place(&self, claim: MessageClaim) -> MessagePlace {
         let ahead = claim.number.wrapping_sub(self.next);
         if claim.rebooted {
-            return Place::Restart;
+            return MessagePlace::Restart;
         }
         // Behind a message whose sets could not be read, its second copy has the number that is expected, too.
         if !self.begun || ahead == 0 && self.unread == 0 {
-            return Place::InOrder;
+            return MessagePlace::InOrder;
         }
         if self.recent.contains(&(claim.number, claim.fingerprint)) {
-            return Place::Duplicate;
+            return MessagePlace::Duplicate;
         }
         if ahead == 0 {
-            return Place::InOrder;
+            return MessagePlace::InOrder;
         }
         if ahead < 1 << 31 {
             let seconds = u64::from(claim.sent_s.saturating_sub(self.sent_s)) + 1;
             let plausible = u64::from(ahead) <= seconds * MOST_PER_SECOND;
-            return if plausible { Place::Ahead(ahead) } else { Place::Restart };
+            return if plausible { MessagePlace::Ahead(ahead) } else { MessagePlace::Restart };
         }
         if claim.empty || self.gap_of(claim.number).is_some() {
-            return Place::Late;
+            return MessagePlace::Late;
         }
         if self.is_overtaken(claim) {
-            return Place::Early;
+            return MessagePlace::Early;
         }
-        if claim.sent_s < self.sent_s && self.old_run < OLD_RUN { Place::Old } else { Place::Restart }
+        if claim.sent_s < self.sent_s && self.old_run < OLD_RUN {
+            MessagePlace::Old
+        } else {
+            MessagePlace::Restart
+        }
     }
 
     /// Whether a message may have been sent before the first one that was heard.
-    const fn is_overtaken(&self, claim: Claim) -> bool {
+    const fn is_overtaken(&self, claim: MessageClaim) -> bool {
         let before = self.first.wrapping_sub(claim.number);
         let Some(seconds) = self.first_sent_s.checked_sub(claim.sent_s) else { return false };
         let is_plausible = before as u64 <= (seconds as u64 + 1) * MOST_PER_SECOND;
@@ -182,12 +186,12 @@ impl Sequence {
     }
 
     /// Units are missing; some may be in sets that could not be read.
-    fn skip(&mut self, ahead: u32, unread: u32) -> Place {
+    fn skip(&mut self, ahead: u32, unread: u32) -> MessagePlace {
         let untold = ahead.min(unread);
         let until = self.next.wrapping_add(ahead);
         self.open_gap(self.next, until, untold);
         self.next = until;
-        if untold == ahead { Place::InOrder } else { Place::Ahead(ahead - untold) }
+        if untold == ahead { MessagePlace::InOrder } else { MessagePlace::Ahead(ahead - untold) }
     }
 
     /// Units are missing from a number on; `untold` of them may be in sets that could not be read.
@@ -239,14 +243,14 @@ impl Sequence {
 
     /// A wanted message is decoded: it held so many units, and sets that may hold up to `unread` more. Gives the units by
     /// which a gap shrank.
-    pub(super) fn settle(&mut self, place: Place, number: u32, units: u32, unread: u32) -> u32 {
+    pub(super) fn settle(&mut self, place: MessagePlace, number: u32, units: u32, unread: u32) -> u32 {
         match place {
-            Place::Late => {}
-            Place::Early => {
+            MessagePlace::Late => {}
+            MessagePlace::Early => {
                 self.move_first(number, units, unread);
                 return 0;
             }
-            Place::Old => {
+            MessagePlace::Old => {
                 let filled = u32::try_from(self.forgotten).unwrap_or(u32::MAX).min(units);
                 self.forgotten -= u64::from(filled);
                 self.missing -= u64::from(filled);

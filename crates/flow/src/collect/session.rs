@@ -5,14 +5,14 @@
 //! Invariant: memory is bounded by [`SessionOptions`], and a message ends.
 
 use super::counts::SessionCounts;
-use super::draft::{Draft, Moment};
+use super::draft::{MessageTime, RecordDraft};
 use super::memory::map;
-use super::options::{About, Reported};
-use super::received::{Received, SessionOptions};
-use super::sequence::{Claim, Place, Sequence};
-use super::template::Templates;
-use super::waiting::Waiting;
-use super::{Malformed, Protocol, ipfix, netflow5, netflow9, sim};
+use super::options::{ExporterFacts, ReportedLosses};
+use super::received::{ReceivedMessage, SessionOptions};
+use super::sequence::{MessageClaim, MessagePlace, MessageSequence};
+use super::template::SessionTemplates;
+use super::waiting::WaitingSets;
+use super::{ExportProtocol, MalformedMessage, ipfix, netflow5, netflow9, sim};
 use crate::record::FlowRecord;
 use crate::sim::SimEvent;
 
@@ -21,10 +21,10 @@ const NEW_LIFE_NS: u64 = 10_000_000_000;
 
 /// A message that is being read.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Message {
-    pub(super) place: Place,
+pub(super) struct SessionMessage {
+    pub(super) place: MessagePlace,
     pub(super) number: u32,
-    pub(super) moment: Moment,
+    pub(super) moment: MessageTime,
     pub(super) now_ns: u64,
     /// Units decoded so far.
     pub(super) units: u32,
@@ -32,7 +32,7 @@ pub(super) struct Message {
     pub(super) unread: u32,
 }
 
-impl Message {
+impl SessionMessage {
     /// For protocols that number something else than the records of sets.
     pub(super) const fn of_units(self, units: u32) -> Self {
         Self { units, unread: 0, ..self }
@@ -41,14 +41,14 @@ impl Message {
 
 /// One exporter, one observation domain, one protocol.
 #[derive(Clone, Debug)]
-pub struct Session {
+pub struct ExportSession {
     pub(super) options: SessionOptions,
-    pub(super) protocol: Protocol,
-    pub(super) templates: Templates,
-    pub(super) sequence: Sequence,
-    pub(super) about: About,
-    pub(super) waiting: Waiting,
-    pub(super) reported: Option<Reported>,
+    pub(super) protocol: ExportProtocol,
+    pub(super) templates: SessionTemplates,
+    pub(super) sequence: MessageSequence,
+    pub(super) about: ExporterFacts,
+    pub(super) waiting: WaitingSets,
+    pub(super) reported: Option<ReportedLosses>,
     pub(super) counts: SessionCounts,
     /// Uptime and time of the last message, where messages have both.
     uptime: Option<(u32, u64)>,
@@ -57,16 +57,16 @@ pub struct Session {
     pub(super) names: usize,
 }
 
-impl Session {
+impl ExportSession {
     /// A session that has heard nothing.
-    pub fn new(protocol: Protocol, options: SessionOptions) -> Self {
+    pub fn new(protocol: ExportProtocol, options: SessionOptions) -> Self {
         Self {
             options,
             protocol,
-            templates: Templates::default(),
-            sequence: Sequence::default(),
-            about: About::default(),
-            waiting: Waiting::default(),
+            templates: SessionTemplates::default(),
+            sequence: MessageSequence::default(),
+            about: ExporterFacts::default(),
+            waiting: WaitingSets::default(),
             reported: None,
             counts: SessionCounts::default(),
             uptime: None,
@@ -81,7 +81,7 @@ impl Session {
     }
 
     /// What the exporter said last of its own losses.
-    pub const fn reported(&self) -> Option<&Reported> {
+    pub const fn reported(&self) -> Option<&ReportedLosses> {
         self.reported.as_ref()
     }
 
@@ -95,16 +95,16 @@ impl Session {
         &mut self,
         message: &[u8],
         now_ns: u64,
-        out: &mut impl FnMut(Received),
-    ) -> Result<(), Malformed> {
+        out: &mut impl FnMut(ReceivedMessage),
+    ) -> Result<(), MalformedMessage> {
         self.counts.messages += 1;
         self.counts.message_bytes += message.len() as u64;
         self.age(now_ns);
         let result = match self.protocol {
-            Protocol::Ipfix => ipfix::decode(self, message, now_ns, out),
-            Protocol::NetFlow9 => netflow9::decode(self, message, now_ns, out),
-            Protocol::NetFlow5 => netflow5::decode(self, message, now_ns, out),
-            Protocol::Sim => sim::decode(self, message, now_ns, out),
+            ExportProtocol::Ipfix => ipfix::decode(self, message, now_ns, out),
+            ExportProtocol::NetFlow9 => netflow9::decode(self, message, now_ns, out),
+            ExportProtocol::NetFlow5 => netflow5::decode(self, message, now_ns, out),
+            ExportProtocol::Sim => sim::decode(self, message, now_ns, out),
         };
         self.counts.malformed += u64::from(result.is_err());
         self.counts.lost = self.sequence.lost();
@@ -160,42 +160,42 @@ impl Session {
     /// Finds the place of a message; `None` if it is to be left.
     pub(super) fn open(
         &mut self,
-        claim: Claim,
-        moment: Moment,
+        claim: MessageClaim,
+        moment: MessageTime,
         now_ns: u64,
-        out: &mut impl FnMut(Received),
-    ) -> Option<Message> {
-        let claim = Claim { rebooted: self.is_rebooted(&moment), ..claim };
+        out: &mut impl FnMut(ReceivedMessage),
+    ) -> Option<SessionMessage> {
+        let claim = MessageClaim { rebooted: self.is_rebooted(&moment), ..claim };
         let place = self.sequence.judge(claim);
         match place {
-            Place::InOrder | Place::Late => {}
-            Place::Ahead(units) => {
+            MessagePlace::InOrder | MessagePlace::Late => {}
+            MessagePlace::Ahead(units) => {
                 self.counts.gaps += 1;
-                out(Received::Gap { units });
+                out(ReceivedMessage::Gap { units });
             }
-            Place::Duplicate => self.counts.duplicates += 1,
-            Place::Early => self.counts.early += 1,
-            Place::Old => self.counts.old += 1,
-            Place::Restart => {
+            MessagePlace::Duplicate => self.counts.duplicates += 1,
+            MessagePlace::Early => self.counts.early += 1,
+            MessagePlace::Old => self.counts.old += 1,
+            MessagePlace::Restart => {
                 self.counts.restarts += 1;
                 let old = now_ns.saturating_sub(NEW_LIFE_NS);
                 self.counts.templates_expired += self.templates.expire(old);
                 // Templates of the new life say nothing of them, nor do its numbers.
                 let given_up = self.waiting.clear() as u64;
                 self.counts.give_up(given_up, |counts| &mut counts.undecoded_restart_bytes);
-                self.about = About::default();
-                out(Received::Restart);
+                self.about = ExporterFacts::default();
+                out(ReceivedMessage::Restart);
             }
         }
         if place.is_current() {
             self.uptime = moment.uptime_ms.map(|uptime| (uptime, moment.sent_ns));
         }
-        let message = Message { place, number: claim.number, moment, now_ns, units: 0, unread: 0 };
+        let message = SessionMessage { place, number: claim.number, moment, now_ns, units: 0, unread: 0 };
         place.is_wanted().then_some(message)
     }
 
     /// Whether the exporter's uptime went back while its clock went on.
-    fn is_rebooted(&self, moment: &Moment) -> bool {
+    fn is_rebooted(&self, moment: &MessageTime) -> bool {
         let (Some(now), Some((before, sent_ns))) = (moment.uptime_ms, self.uptime) else { return false };
         let went_on_ms = (moment.sent_ns / 1_000_000).wrapping_sub(sent_ns / 1_000_000);
         let back_ms = before.wrapping_sub(now).cast_signed();
@@ -205,8 +205,8 @@ impl Session {
     }
 
     /// A message is read, whole or up to where it is malformed.
-    pub(super) fn close(&mut self, message: Message) {
-        let Message { place, number, units, unread, .. } = message;
+    pub(super) fn close(&mut self, message: SessionMessage) {
+        let SessionMessage { place, number, units, unread, .. } = message;
         self.waiting.settle(self.counts.messages, number.wrapping_add(units));
         self.counts.late_units += u64::from(self.sequence.settle(place, number, units, unread));
     }
@@ -225,27 +225,32 @@ impl Session {
     }
 
     /// A packet or a new flow.
-    pub(super) fn event(&mut self, event: SimEvent, out: &mut impl FnMut(Received)) {
+    pub(super) fn event(&mut self, event: SimEvent, out: &mut impl FnMut(ReceivedMessage)) {
         self.counts.events += 1;
         if let SimEvent::Packet { bytes, .. } = event {
             self.counts.packets += 1;
             self.counts.bytes += u64::from(bytes);
         }
-        out(Received::Sim(event));
+        out(ReceivedMessage::Sim(event));
     }
 
     /// What the exporter says of itself.
-    pub(super) fn statistics(&mut self, said: Box<Reported>, out: &mut impl FnMut(Received)) {
+    pub(super) fn statistics(&mut self, said: Box<ReportedLosses>, out: &mut impl FnMut(ReceivedMessage)) {
         self.counts.options_records += 1;
         self.reported.get_or_insert_default().update(&said);
-        out(Received::Statistics(said));
+        out(ReceivedMessage::Statistics(said));
     }
 
     /// A record that needed no template.
-    pub(super) fn flow(&mut self, draft: Draft, moment: &Moment, out: &mut impl FnMut(Received)) {
+    pub(super) fn flow(
+        &mut self,
+        draft: RecordDraft,
+        moment: &MessageTime,
+        out: &mut impl FnMut(ReceivedMessage),
+    ) {
         let (record, is_timed) = draft.finish(moment, &self.about);
         self.counts.flow(&record, is_timed);
-        out(Received::Record(record));
+        out(ReceivedMessage::Record(record));
     }
 }
 

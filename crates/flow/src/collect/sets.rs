@@ -2,31 +2,31 @@
 //!
 //! Invariant: the work is proportional to the bytes of the message and of the sets it releases.
 
-use super::Malformed;
-use super::Protocol;
+use super::ExportProtocol;
+use super::MalformedMessage;
 use super::counts::SKIPPED;
-use super::draft::{Draft, Moment};
+use super::draft::{MessageTime, RecordDraft};
 use super::meaning::spelled;
 use super::memory::block;
 use super::options::OptionsDraft;
-use super::reader::Reader;
-use super::received::Received;
-use super::session::{Message, Session};
-use super::template::{Field, FieldName, Template, skipped};
+use super::reader::ByteReader;
+use super::received::ReceivedMessage;
+use super::session::{ExportSession, SessionMessage};
+use super::template::{FieldName, ReceivedTemplate, TemplateField, skipped};
 use super::waiting::WaitingMessage;
 use crate::export::section::VARIABLE;
 
-impl Session {
+impl ExportSession {
     /// Keeps a template and reads the data that waited for it.
     pub(super) fn learn(
         &mut self,
         id: u16,
         fields: &[(FieldName, u16)],
         options: bool,
-        message: &mut Message,
-        out: &mut impl FnMut(Received),
-    ) -> Result<(), Malformed> {
-        let template = Template::new(id, fields, options, message.now_ns)?;
+        message: &mut SessionMessage,
+        out: &mut impl FnMut(ReceivedMessage),
+    ) -> Result<(), MalformedMessage> {
+        let template = ReceivedTemplate::new(id, fields, options, message.now_ns)?;
         self.counts.templates += 1;
         if !options {
             self.name_skipped(fields);
@@ -50,9 +50,9 @@ impl Session {
     fn release(
         &mut self,
         id: u16,
-        message: &mut Message,
-        out: &mut impl FnMut(Received),
-    ) -> Result<(), Malformed> {
+        message: &mut SessionMessage,
+        out: &mut impl FnMut(ReceivedMessage),
+    ) -> Result<(), MalformedMessage> {
         let mut result = Ok(());
         while let Some(ready) = self.waiting.take(id) {
             self.counts.recovered_bytes += ready.bytes.len() as u64;
@@ -63,7 +63,7 @@ impl Session {
             if held.number == self.counts.messages {
                 message.units += units;
                 message.unread = message.unread.saturating_sub(size(&ready.bytes));
-            } else if self.protocol == Protocol::Ipfix {
+            } else if self.protocol == ExportProtocol::Ipfix {
                 self.waiting.move_end(held.number, units);
                 self.sequence.recover(held.end, units, ready.is_last);
             }
@@ -76,9 +76,9 @@ impl Session {
         &mut self,
         id: u16,
         bytes: &[u8],
-        message: &mut Message,
-        out: &mut impl FnMut(Received),
-    ) -> Result<(), Malformed> {
+        message: &mut SessionMessage,
+        out: &mut impl FnMut(ReceivedMessage),
+    ) -> Result<(), MalformedMessage> {
         if self.templates.find(id).is_some() {
             let (units, result) = self.read_set(id, bytes, message.moment, out);
             message.units += units;
@@ -107,12 +107,12 @@ impl Session {
         &mut self,
         id: u16,
         bytes: &[u8],
-        moment: Moment,
-        out: &mut impl FnMut(Received),
-    ) -> (u32, Result<(), Malformed>) {
+        moment: MessageTime,
+        out: &mut impl FnMut(ReceivedMessage),
+    ) -> (u32, Result<(), MalformedMessage>) {
         let Self { templates, about, counts, reported, .. } = self;
         let Some(template) = templates.find(id) else { return (0, Ok(())) };
-        let mut reader = Reader::new(bytes);
+        let mut reader = ByteReader::new(bytes);
         let mut units = 0;
         let most = most_records(bytes);
         // What is shorter than any record is padding.
@@ -120,27 +120,27 @@ impl Session {
             if units >= most {
                 let (left, result) = pass_over(template, &mut reader);
                 counts.over_budget += u64::from(left);
-                return (units + left, result.ok_or(Malformed::Record { id }));
+                return (units + left, result.ok_or(MalformedMessage::Record { id }));
             }
             if template.options {
                 let mut draft = OptionsDraft::default();
                 if !walk(&template.fields, &mut reader, |field, value| draft.take(field, value)) {
-                    return (units, Err(Malformed::Record { id }));
+                    return (units, Err(MalformedMessage::Record { id }));
                 }
                 counts.options_records += 1;
                 if let Some(said) = draft.finish(moment.sent_ns, about) {
                     reported.get_or_insert_default().update(&said);
-                    out(Received::Statistics(Box::new(said)));
+                    out(ReceivedMessage::Statistics(Box::new(said)));
                 }
             } else {
-                let mut draft = Draft::default();
+                let mut draft = RecordDraft::default();
                 if !walk(&template.fields, &mut reader, |field, value| draft.take(field, value)) {
-                    return (units, Err(Malformed::Record { id }));
+                    return (units, Err(MalformedMessage::Record { id }));
                 }
-                let moment = Moment { boot_ms: about.boot_ms, ..moment };
+                let moment = MessageTime { boot_ms: about.boot_ms, ..moment };
                 let (record, is_timed) = draft.finish(&moment, about);
                 counts.flow(&record, is_timed);
-                out(Received::Record(record));
+                out(ReceivedMessage::Record(record));
             }
             units += 1;
         }
@@ -155,7 +155,7 @@ fn most_records(set: &[u8]) -> u32 {
 }
 
 /// Counts the records that are left without making them; `None` if the last one is cut.
-fn pass_over(template: &Template, reader: &mut Reader<'_>) -> (u32, Option<()>) {
+fn pass_over(template: &ReceivedTemplate, reader: &mut ByteReader<'_>) -> (u32, Option<()>) {
     if template.is_fixed {
         return (u32::try_from(reader.left() / template.least).unwrap_or(u32::MAX), Some(()));
     }
@@ -174,7 +174,11 @@ fn size(bytes: &[u8]) -> u32 {
 }
 
 /// Takes a record's values one by one. Says whether they were all there.
-fn walk(fields: &[Field], reader: &mut Reader<'_>, mut take: impl FnMut(Field, &[u8])) -> bool {
+fn walk(
+    fields: &[TemplateField],
+    reader: &mut ByteReader<'_>,
+    mut take: impl FnMut(TemplateField, &[u8]),
+) -> bool {
     for field in fields {
         let value =
             if field.length == VARIABLE { reader.variable() } else { reader.take(usize::from(field.length)) };

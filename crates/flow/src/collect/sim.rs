@@ -1,26 +1,26 @@
 //! Datagrams of SIM: packets and new flows, numbered one by one.
 
-use super::Malformed;
-use super::draft::Moment;
-use super::options::Reported;
+use super::MalformedMessage;
+use super::draft::MessageTime;
+use super::options::ReportedLosses;
 use super::reader::low32;
-use super::received::Received;
-use super::sequence::{Claim, fingerprint};
-use super::session::Session;
+use super::received::ReceivedMessage;
+use super::sequence::{MessageClaim, fingerprint};
+use super::session::ExportSession;
 use crate::sim::{HEADER, SimDecoder, SimItem, item};
 
 pub(super) fn decode(
-    session: &mut Session,
+    session: &mut ExportSession,
     bytes: &[u8],
     now_ns: u64,
-    out: &mut impl FnMut(Received),
-) -> Result<(), Malformed> {
-    let header = SimDecoder::header(bytes).map_err(Malformed::Sim)?;
+    out: &mut impl FnMut(ReceivedMessage),
+) -> Result<(), MalformedMessage> {
+    let header = SimDecoder::header(bytes).map_err(MalformedMessage::Sim)?;
     if usize::from(header.length) != bytes.len() {
-        return Err(Malformed::Length { said: header.length.into(), found: bytes.len() });
+        return Err(MalformedMessage::Length { said: header.length.into(), found: bytes.len() });
     }
-    let moment = Moment { sent_ns: header.base_ns, ..Moment::default() };
-    let claim = Claim {
+    let moment = MessageTime { sent_ns: header.base_ns, ..MessageTime::default() };
+    let claim = MessageClaim {
         // Gaps are far shorter than what 32 bits count.
         number: low32(header.event_sequence),
         fingerprint: fingerprint(bytes),
@@ -37,10 +37,10 @@ pub(super) fn decode(
             session.event(event, out);
         }
         SimItem::Ledger { at_ns, ledger } => {
-            let said = Reported { at_ns, ledger: Some(ledger), ..Reported::default() };
+            let said = ReportedLosses { at_ns, ledger: Some(ledger), ..ReportedLosses::default() };
             session.statistics(Box::new(said), out);
         }
     });
     session.close(message.of_units(units));
-    result.map(|_| ()).map_err(Malformed::Sim)
+    result.map(|_| ()).map_err(MalformedMessage::Sim)
 }

@@ -9,9 +9,9 @@
 //!
 //! Invariant: `memory` is the sum of what is charged to the exporters, `of_address` the same by address.
 
-use super::exporter::Exporter;
+use super::exporter::ExporterIdentity;
 use super::memory::{block, map};
-use super::session::Session;
+use super::session::ExportSession;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
@@ -24,7 +24,7 @@ pub(super) enum ExporterStanding {
 
 #[derive(Clone, Debug)]
 pub(super) struct KnownExporter {
-    pub(super) session: Box<Session>,
+    pub(super) session: Box<ExportSession>,
     pub(super) first_ns: u64,
     pub(super) heard_ns: u64,
     pub(super) standing: ExporterStanding,
@@ -43,12 +43,12 @@ pub(super) struct AddressUse {
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct ExporterTable {
-    known: BTreeMap<Exporter, KnownExporter>,
-    order: BTreeMap<(ExporterStanding, u64), Exporter>,
-    by_address: BTreeMap<(IpAddr, ExporterStanding, u64), Exporter>,
+    known: BTreeMap<ExporterIdentity, KnownExporter>,
+    order: BTreeMap<(ExporterStanding, u64), ExporterIdentity>,
+    by_address: BTreeMap<(IpAddr, ExporterStanding, u64), ExporterIdentity>,
     of_address: BTreeMap<IpAddr, AddressUse>,
     /// Exporters of an address by what they hold, and addresses by what they hold.
-    sizes: BTreeSet<(IpAddr, usize, Exporter)>,
+    sizes: BTreeSet<(IpAddr, usize, ExporterIdentity)>,
     address_sizes: BTreeSet<(usize, IpAddr)>,
     counts: [usize; 2],
     memory: [usize; 2],
@@ -57,15 +57,17 @@ pub(super) struct ExporterTable {
 
 /// What an exporter costs that holds nothing: its places in all maps, itself, and what is shown of it, twice.
 pub(super) const fn entry_memory() -> usize {
-    let maps = map::<Exporter, KnownExporter>(5)
-        + map::<(ExporterStanding, u64), Exporter>(5)
-        + map::<(IpAddr, ExporterStanding, u64), Exporter>(5)
+    let maps = map::<ExporterIdentity, KnownExporter>(5)
+        + map::<(ExporterStanding, u64), ExporterIdentity>(5)
+        + map::<(IpAddr, ExporterStanding, u64), ExporterIdentity>(5)
         + map::<IpAddr, AddressUse>(5)
-        + map::<(IpAddr, usize, Exporter), ()>(5)
+        + map::<(IpAddr, usize, ExporterIdentity), ()>(5)
         + map::<(usize, IpAddr), ()>(5);
     // A leaf of the maps above has five entries at least, and what is above the leaves is less than half of them.
-    let shown = size_of::<super::SessionCounts>() + size_of::<super::Reported>() + size_of::<Exporter>();
-    maps * 3 / 2 / 5 + block(size_of::<Session>()) + 2 * (shown + 64)
+    let shown = size_of::<super::SessionCounts>()
+        + size_of::<super::ReportedLosses>()
+        + size_of::<ExporterIdentity>();
+    maps * 3 / 2 / 5 + block(size_of::<ExportSession>()) + 2 * (shown + 64)
 }
 
 impl ExporterTable {
@@ -86,15 +88,15 @@ impl ExporterTable {
         self.of_address.get(&address).copied().unwrap_or_default()
     }
 
-    pub(super) fn get_mut(&mut self, exporter: &Exporter) -> Option<&mut KnownExporter> {
+    pub(super) fn get_mut(&mut self, exporter: &ExporterIdentity) -> Option<&mut KnownExporter> {
         self.known.get_mut(exporter)
     }
 
-    pub(super) fn get(&self, exporter: &Exporter) -> Option<&KnownExporter> {
+    pub(super) fn get(&self, exporter: &ExporterIdentity) -> Option<&KnownExporter> {
         self.known.get(exporter)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&Exporter, &KnownExporter)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&ExporterIdentity, &KnownExporter)> {
         self.known.iter()
     }
 
@@ -103,21 +105,21 @@ impl ExporterTable {
         self.memory[0] + self.memory[1]
     }
 
-    pub(super) fn keys(&self) -> impl Iterator<Item = &Exporter> {
+    pub(super) fn keys(&self) -> impl Iterator<Item = &ExporterIdentity> {
         self.known.keys()
     }
 
     /// Those of one connection or file.
-    pub(super) fn of_source(&self, source: super::Source) -> Vec<Exporter> {
-        let from = Exporter { source, protocol: super::Protocol::Ipfix, domain: 0 };
-        let of = |(exporter, _): &(&Exporter, &KnownExporter)| exporter.source == source;
+    pub(super) fn of_source(&self, source: super::MessageSource) -> Vec<ExporterIdentity> {
+        let from = ExporterIdentity { source, protocol: super::ExportProtocol::Ipfix, domain: 0 };
+        let of = |(exporter, _): &(&ExporterIdentity, &KnownExporter)| exporter.source == source;
         self.known.range(from..).take_while(of).map(|(exporter, _)| *exporter).collect()
     }
 
     pub(super) fn insert(
         &mut self,
-        exporter: Exporter,
-        session: Session,
+        exporter: ExporterIdentity,
+        session: ExportSession,
         standing: ExporterStanding,
         now_ns: u64,
     ) {
@@ -141,7 +143,7 @@ impl ExporterTable {
         self.charge(&exporter);
     }
 
-    pub(super) fn remove(&mut self, exporter: &Exporter) -> Option<KnownExporter> {
+    pub(super) fn remove(&mut self, exporter: &ExporterIdentity) -> Option<KnownExporter> {
         let known = self.known.remove(exporter)?;
         self.displace(exporter, known.standing, known.turn);
         self.counts[known.standing as usize] -= 1;
@@ -160,7 +162,7 @@ impl ExporterTable {
     }
 
     /// The exporter was heard: it is now the last to go.
-    pub(super) fn touch(&mut self, exporter: &Exporter, now_ns: u64) {
+    pub(super) fn touch(&mut self, exporter: &ExporterIdentity, now_ns: u64) {
         let Some(known) = self.known.get_mut(exporter) else { return };
         known.heard_ns = now_ns;
         if known.turn == self.turn {
@@ -173,7 +175,7 @@ impl ExporterTable {
         self.place(exporter, standing, self.turn);
     }
 
-    pub(super) fn establish(&mut self, exporter: &Exporter) {
+    pub(super) fn establish(&mut self, exporter: &ExporterIdentity) {
         let Some(known) = self.known.get_mut(exporter) else { return };
         if known.standing == ExporterStanding::Established {
             return;
@@ -189,7 +191,7 @@ impl ExporterTable {
     }
 
     /// Takes note of what an exporter holds now.
-    pub(super) fn charge(&mut self, exporter: &Exporter) {
+    pub(super) fn charge(&mut self, exporter: &ExporterIdentity) {
         let Some(known) = self.known.get_mut(exporter) else { return };
         let now = known.session.memory();
         let before = std::mem::replace(&mut known.memory, now);
@@ -217,29 +219,35 @@ impl ExporterTable {
     }
 
     /// The exporter of an address that holds most.
-    pub(super) fn largest_at(&self, address: IpAddr) -> Option<Exporter> {
+    pub(super) fn largest_at(&self, address: IpAddr) -> Option<ExporterIdentity> {
         // The greatest of this address: the first exporter of any is below every one with this size.
-        let range = self.sizes.range((address, 0, Exporter::LEAST)..=(address, usize::MAX, Exporter::LEAST));
+        let range = self
+            .sizes
+            .range((address, 0, ExporterIdentity::LEAST)..=(address, usize::MAX, ExporterIdentity::LEAST));
         range.last().map(|(_, _, exporter)| *exporter)
     }
 
     /// The exporter of a standing that was silent for longest.
-    pub(super) fn silent_longest(&self, standing: ExporterStanding) -> Option<&Exporter> {
+    pub(super) fn silent_longest(&self, standing: ExporterStanding) -> Option<&ExporterIdentity> {
         self.order.range((standing, 0)..=(standing, u64::MAX)).next().map(|(_, exporter)| exporter)
     }
 
     /// The same among those of one address.
-    pub(super) fn silent_longest_at(&self, address: IpAddr, standing: ExporterStanding) -> Option<&Exporter> {
+    pub(super) fn silent_longest_at(
+        &self,
+        address: IpAddr,
+        standing: ExporterStanding,
+    ) -> Option<&ExporterIdentity> {
         let range = (address, standing, 0)..=(address, standing, u64::MAX);
         self.by_address.range(range).next().map(|(_, exporter)| exporter)
     }
 
-    fn place(&mut self, exporter: &Exporter, standing: ExporterStanding, turn: u64) {
+    fn place(&mut self, exporter: &ExporterIdentity, standing: ExporterStanding, turn: u64) {
         self.order.insert((standing, turn), *exporter);
         self.by_address.insert((exporter.source.address, standing, turn), *exporter);
     }
 
-    fn displace(&mut self, exporter: &Exporter, standing: ExporterStanding, turn: u64) {
+    fn displace(&mut self, exporter: &ExporterIdentity, standing: ExporterStanding, turn: u64) {
         self.order.remove(&(standing, turn));
         self.by_address.remove(&(exporter.source.address, standing, turn));
     }

@@ -2,9 +2,9 @@
 //!
 //! Invariant: a kept template takes at least one byte of every record, and all of a session's take a bounded memory.
 
-use super::meaning::{Meaning, meaning};
+use super::meaning::{FieldMeaning, meaning};
 use super::memory::{block, map};
-use super::{Malformed, SessionOptions};
+use super::{MalformedMessage, SessionOptions};
 use crate::export::section::{REVERSE, VARIABLE};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,16 +20,16 @@ pub(super) struct FieldName {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Field {
+pub(super) struct TemplateField {
     pub(super) length: u16,
     pub(super) reverse: bool,
-    pub(super) meaning: Meaning,
+    pub(super) meaning: FieldMeaning,
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Template {
+pub(super) struct ReceivedTemplate {
     /// Without those of length zero: RFC 7011 does not forbid them, and they carry nothing.
-    pub(super) fields: Box<[Field]>,
+    pub(super) fields: Box<[TemplateField]>,
     /// Whether its records are about the exporter instead of flows.
     pub(super) options: bool,
     /// Bytes of a record, at least.
@@ -41,7 +41,7 @@ pub(super) struct Template {
     turn: u64,
 }
 
-impl Template {
+impl ReceivedTemplate {
     /// `fields` in order; the first `scopes` of an options template of NetFlow v9 have numbers of their own and are skipped
     /// by the caller, who names them 0.
     pub(super) fn new(
@@ -49,18 +49,18 @@ impl Template {
         fields: &[(FieldName, u16)],
         options: bool,
         now_ns: u64,
-    ) -> Result<Self, Malformed> {
-        let refused = |why| Malformed::Template { id, why };
+    ) -> Result<Self, MalformedMessage> {
+        let refused = |why| MalformedMessage::Template { id, why };
         if fields.len() > MOST_FIELDS {
             return Err(refused("has more fields than a message holds"));
         }
         let filled = fields.iter().filter(|(_, length)| *length > 0);
-        let compiled = filled.map(|(name, length)| Field {
+        let compiled = filled.map(|(name, length)| TemplateField {
             length: *length,
             reverse: name.enterprise == REVERSE,
             meaning: meaning(*name),
         });
-        let compiled: Box<[Field]> = compiled.collect();
+        let compiled: Box<[TemplateField]> = compiled.collect();
         let least = compiled.iter().map(|field| field.least()).sum();
         if least == 0 {
             return Err(refused("describes records without a byte"));
@@ -74,11 +74,11 @@ impl Template {
     }
 
     const fn block(&self) -> usize {
-        block(self.fields.len() * size_of::<Field>())
+        block(self.fields.len() * size_of::<TemplateField>())
     }
 }
 
-impl Field {
+impl TemplateField {
     /// Bytes of a value, at least.
     const fn least(self) -> usize {
         if self.length == VARIABLE { 1 } else { self.length as usize }
@@ -88,7 +88,7 @@ impl Field {
 /// Names of the fields that have no column, each once.
 pub(super) fn skipped(fields: &[(FieldName, u16)]) -> BTreeSet<FieldName> {
     let names = fields.iter().filter(|(_, length)| *length > 0).map(|(name, _)| *name);
-    names.filter(|name| matches!(meaning(*name), Meaning::Other(_))).collect()
+    names.filter(|name| matches!(meaning(*name), FieldMeaning::Other(_))).collect()
 }
 
 impl FieldName {
@@ -98,8 +98,8 @@ impl FieldName {
 
 /// A session's templates. Keeping and removing one takes the same time however many there are, but for a logarithm.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Templates {
-    kept: BTreeMap<u16, Template>,
+pub(super) struct SessionTemplates {
+    kept: BTreeMap<u16, ReceivedTemplate>,
     /// The same in the order they were heard, those of options apart.
     order: BTreeMap<(bool, u64), u16>,
     heard: u64,
@@ -107,22 +107,24 @@ pub(super) struct Templates {
     blocks: usize,
 }
 
-impl Templates {
+impl SessionTemplates {
     pub(super) fn len(&self) -> usize {
         self.kept.len()
     }
 
-    pub(super) fn find(&self, id: u16) -> Option<&Template> {
+    pub(super) fn find(&self, id: u16) -> Option<&ReceivedTemplate> {
         self.kept.get(&id)
     }
 
     /// What all of it costs in memory.
     pub(super) fn memory(&self) -> usize {
-        self.blocks + map::<u16, Template>(self.kept.len()) + map::<(bool, u64), u16>(self.order.len())
+        self.blocks
+            + map::<u16, ReceivedTemplate>(self.kept.len())
+            + map::<(bool, u64), u16>(self.order.len())
     }
 
     /// Keeps a template; one of the same number is replaced. Gives how many others had to go for want of room.
-    pub(super) fn keep(&mut self, id: u16, template: Template, options: &SessionOptions) -> u64 {
+    pub(super) fn keep(&mut self, id: u16, template: ReceivedTemplate, options: &SessionOptions) -> u64 {
         self.remove(id);
         let mut given_up = 0;
         while (self.kept.len() >= options.templates || self.cost + template.cost() > options.template_fields)
@@ -134,7 +136,7 @@ impl Templates {
         self.cost += template.cost();
         self.blocks += template.block();
         self.order.insert((template.options, self.heard), id);
-        self.kept.insert(id, Template { turn: self.heard, ..template });
+        self.kept.insert(id, ReceivedTemplate { turn: self.heard, ..template });
         given_up
     }
 
@@ -184,14 +186,14 @@ impl Templates {
 mod tests {
     use super::*;
 
-    fn template(fields: usize, now_ns: u64) -> Result<Template, Malformed> {
-        Template::new(256, &vec![(FieldName { enterprise: 9, id: 1 }, 4); fields], false, now_ns)
+    fn template(fields: usize, now_ns: u64) -> Result<ReceivedTemplate, MalformedMessage> {
+        ReceivedTemplate::new(256, &vec![(FieldName { enterprise: 9, id: 1 }, 4); fields], false, now_ns)
     }
 
     #[test]
     fn memory_is_bounded_and_the_oldest_goes_first() {
         let options = SessionOptions { templates: 3, template_fields: 100, ..SessionOptions::default() };
-        let mut templates = Templates::default();
+        let mut templates = SessionTemplates::default();
         for id in 0..5_u16 {
             templates.keep(300 + id, template(2, u64::from(id)).expect("is one"), &options);
         }
@@ -202,7 +204,7 @@ mod tests {
 
     #[test]
     fn templates_that_were_not_repeated_expire_and_those_of_a_kind_are_withdrawn() {
-        let mut templates = Templates::default();
+        let mut templates = SessionTemplates::default();
         for id in 256..266 {
             templates.keep(id, template(2, u64::from(id)).expect("is one"), &SessionOptions::default());
         }
@@ -219,14 +221,14 @@ mod tests {
         let name = FieldName { enterprise: 0, id: 1 };
         let mut fields = vec![(name, 0); 4000];
         fields.push((name, 1));
-        let template = Template::new(256, &fields, false, 0).expect("is one");
+        let template = ReceivedTemplate::new(256, &fields, false, 0).expect("is one");
         assert_eq!((template.fields.len(), template.least), (1, 1));
     }
 
     #[test]
     fn a_record_has_bytes() {
         let empty = [(FieldName { enterprise: 0, id: 1 }, 0)];
-        assert!(Template::new(256, &empty, false, 0).is_err());
+        assert!(ReceivedTemplate::new(256, &empty, false, 0).is_err());
         assert!(template(MOST_FIELDS + 1, 0).is_err());
     }
 }

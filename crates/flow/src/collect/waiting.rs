@@ -6,7 +6,7 @@
 //! Invariant: `bytes` is the sum of what is kept, `blocks` what its blocks of memory cost, and every message in `messages` has
 //! at least one set in `sets`.
 
-use super::draft::Moment;
+use super::draft::MessageTime;
 use super::memory::{block, map};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) struct WaitingMessage {
     /// Which of the session's messages it is.
     pub(super) number: u64,
-    pub(super) moment: Moment,
+    pub(super) moment: MessageTime,
     pub(super) at_ns: u64,
     /// Number behind the units of the message that could be read.
     pub(super) end: u32,
@@ -39,7 +39,7 @@ pub(super) struct ReadySet {
 
 /// All that waits in a session.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Waiting {
+pub(super) struct WaitingSets {
     /// In the order they came.
     sets: BTreeMap<u64, WaitingSet>,
     /// The same, by template.
@@ -51,7 +51,7 @@ pub(super) struct Waiting {
     blocks: usize,
 }
 
-impl Waiting {
+impl WaitingSets {
     /// What all of it costs in memory.
     pub(super) fn memory(&self) -> usize {
         self.blocks
@@ -147,12 +147,12 @@ mod tests {
     use super::*;
 
     fn message(number: u64) -> WaitingMessage {
-        WaitingMessage { number, moment: Moment::default(), at_ns: number, end: 5 }
+        WaitingMessage { number, moment: MessageTime::default(), at_ns: number, end: 5 }
     }
 
     #[test]
     fn sets_are_given_out_by_template_and_the_last_of_a_message_is_known() {
-        let mut waiting = Waiting::default();
+        let mut waiting = WaitingSets::default();
         for (template, bytes, number) in [(256, [1; 3], 1), (257, [2; 3], 1), (256, [3; 3], 2)] {
             assert_eq!(waiting.keep(template, &bytes, message(number), usize::MAX), 0);
         }
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn small_sets_cost_what_is_around_them() {
-        let mut waiting = Waiting::default();
+        let mut waiting = WaitingSets::default();
         let given_up: usize = (0..10_000).map(|n| waiting.keep(256, &[1], message(n), 100_000)).sum();
         assert!(waiting.memory() <= 100_000 && given_up > 9_000, "{given_up}");
         assert_eq!(waiting.bytes + given_up, 10_000);
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn what_is_too_old_is_given_up() {
-        let mut waiting = Waiting::default();
+        let mut waiting = WaitingSets::default();
         for number in 0..9 {
             waiting.keep(256, &[1], message(number), usize::MAX);
         }

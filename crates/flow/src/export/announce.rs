@@ -1,19 +1,19 @@
 //! What an exporter says besides flow records: templates, what our own elements are, names of interfaces, sampling, the ledger.
 //!
-//! Options records count in IPFIX sequence numbers, templates do not; [`Kind`] says which is which.
+//! Options records count in IPFIX sequence numbers, templates do not; [`OpenRecordKind`] says which is which.
 
 use super::MessageSink;
-use super::open::{Kind, Open};
-use super::options::{ExportOptions, Format};
-use super::section::{Field, VARIABLE, own};
-use super::template::Template;
-use super::write::Write;
+use super::open::{OpenMessage, OpenRecordKind};
+use super::options::{ExportFormat, ExportOptions};
+use super::section::{SectionField, VARIABLE, own};
+use super::template::ExportTemplate;
+use super::write::ValueWriter;
 use crate::account::{ACCOUNTS, ENTERPRISE, UNKNOWN};
-use crate::ledger::Ledger;
+use crate::ledger::MeterLedger;
 
 /// An interface that records speak of.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Interface {
+pub struct AnnouncedInterface {
     /// Its index in the kernel, as in [`FlowRecord::input`](crate::FlowRecord::input).
     pub index: u32,
     /// Its name.
@@ -46,17 +46,17 @@ const NINE_OPTIONS: u16 = 1;
 struct OptionsTemplate {
     id: u16,
     scopes: usize,
-    fields: Vec<Field>,
+    fields: Vec<SectionField>,
 }
 
-const fn field(id: u16, length: u16) -> Field {
-    Field { id, enterprise: 0, length }
+const fn field(id: u16, length: u16) -> SectionField {
+    SectionField { id, enterprise: 0, length }
 }
 
-fn options_templates(format: Format) -> Vec<OptionsTemplate> {
-    let nine = format == Format::NetFlow9;
+fn options_templates(format: ExportFormat) -> Vec<OptionsTemplate> {
+    let nine = format == ExportFormat::NetFlow9;
     let (name, description) = if nine { (NAME, DESCRIPTION) } else { (VARIABLE, VARIABLE) };
-    let one = |id, fields: &[Field]| OptionsTemplate { id, scopes: 1, fields: fields.to_vec() };
+    let one = |id, fields: &[SectionField]| OptionsTemplate { id, scopes: 1, fields: fields.to_vec() };
     let mut templates = vec![
         one(id::INTERFACES, &[field(10, 4), field(82, name), field(83, description)]),
         one(
@@ -69,7 +69,7 @@ fn options_templates(format: Format) -> Vec<OptionsTemplate> {
     ];
     if !nine {
         let accounts =
-            ACCOUNTS.iter().map(|account| Field { id: account.id, enterprise: ENTERPRISE, length: 8 });
+            ACCOUNTS.iter().map(|account| SectionField { id: account.id, enterprise: ENTERPRISE, length: 8 });
         templates.push(OptionsTemplate {
             id: id::LEDGER,
             scopes: 1,
@@ -83,18 +83,18 @@ fn options_templates(format: Format) -> Vec<OptionsTemplate> {
 
 /// Writes everything but the ledger.
 pub(super) fn announce(
-    open: &mut Open,
-    templates: &[Template],
+    open: &mut OpenMessage,
+    templates: &[ExportTemplate],
     options: &ExportOptions,
     now_ns: u64,
     sink: &mut impl MessageSink,
 ) {
-    let nine = options.format == Format::NetFlow9;
+    let nine = options.format == ExportFormat::NetFlow9;
     let (set, options_set) = if nine { (NINE_TEMPLATES, NINE_OPTIONS) } else { (TEMPLATES, OPTIONS) };
     for template in templates {
-        let fields: Vec<Field> = template.fields().copied().collect();
+        let fields: Vec<SectionField> = template.fields().copied().collect();
         let length = 4 + specifiers_length(&fields);
-        open.add((set, length, Kind::Template), now_ns, sink, |out| {
+        open.add((set, length, OpenRecordKind::Template), now_ns, sink, |out| {
             out.u16(template.id);
             out.u16(count(fields.len()));
             specifiers(&fields, out);
@@ -102,7 +102,7 @@ pub(super) fn announce(
     }
     for template in options_templates(options.format) {
         let length = 6 + specifiers_length(&template.fields);
-        open.add((options_set, length, Kind::Template), now_ns, sink, |out| {
+        open.add((options_set, length, OpenRecordKind::Template), now_ns, sink, |out| {
             options_template(&template, nine, out);
         });
     }
@@ -131,7 +131,7 @@ fn options_template(template: &OptionsTemplate, nine: bool, out: &mut Vec<u8>) {
     }
 }
 
-fn specifiers(fields: &[Field], out: &mut Vec<u8>) {
+fn specifiers(fields: &[SectionField], out: &mut Vec<u8>) {
     for field in fields {
         if field.enterprise == 0 {
             out.u16(field.id);
@@ -144,7 +144,7 @@ fn specifiers(fields: &[Field], out: &mut Vec<u8>) {
     }
 }
 
-fn specifiers_length(fields: &[Field]) -> usize {
+fn specifiers_length(fields: &[SectionField]) -> usize {
     fields.iter().map(|field| if field.enterprise == 0 { 4 } else { 8 }).sum()
 }
 
@@ -153,13 +153,13 @@ fn count(value: usize) -> u16 {
 }
 
 /// What our own elements are called and hold (RFC 5610).
-fn types(open: &mut Open, now_ns: u64, sink: &mut impl MessageSink) {
+fn types(open: &mut OpenMessage, now_ns: u64, sink: &mut impl MessageSink) {
     const UNSIGNED64: u8 = 4;
     const TOTAL_COUNTER: u8 = 2;
     let ledger = ACCOUNTS.iter().map(|account| (account.id, account.name, UNSIGNED64, TOTAL_COUNTER));
     for (element, name, kind, semantics) in own::ALL.iter().copied().chain(ledger) {
         let length = 8 + text_length(name, None);
-        open.add((id::TYPES, length, Kind::Options), now_ns, sink, |out| {
+        open.add((id::TYPES, length, OpenRecordKind::Options), now_ns, sink, |out| {
             out.u32(ENTERPRISE);
             out.u16(element);
             out.u8(kind);
@@ -169,13 +169,13 @@ fn types(open: &mut Open, now_ns: u64, sink: &mut impl MessageSink) {
     }
 }
 
-fn interfaces(open: &mut Open, options: &ExportOptions, now_ns: u64, sink: &mut impl MessageSink) {
-    let nine = options.format == Format::NetFlow9;
+fn interfaces(open: &mut OpenMessage, options: &ExportOptions, now_ns: u64, sink: &mut impl MessageSink) {
+    let nine = options.format == ExportFormat::NetFlow9;
     let fixed = |length| nine.then_some(usize::from(length));
     for interface in &options.interfaces {
         let texts = [(&interface.name, fixed(NAME)), (&interface.description, fixed(DESCRIPTION))];
         let length = 4 + texts.iter().map(|(value, fixed)| text_length(value, *fixed)).sum::<usize>();
-        open.add((id::INTERFACES, length, Kind::Options), now_ns, sink, |out| {
+        open.add((id::INTERFACES, length, OpenRecordKind::Options), now_ns, sink, |out| {
             out.u32(interface.index);
             for (value, fixed) in texts {
                 text(value, fixed, out);
@@ -184,8 +184,8 @@ fn interfaces(open: &mut Open, options: &ExportOptions, now_ns: u64, sink: &mut 
     }
 }
 
-fn sampling(open: &mut Open, options: &ExportOptions, now_ns: u64, sink: &mut impl MessageSink) {
-    open.add((id::SAMPLING, 19, Kind::Options), now_ns, sink, |out| {
+fn sampling(open: &mut OpenMessage, options: &ExportOptions, now_ns: u64, sink: &mut impl MessageSink) {
+    open.add((id::SAMPLING, 19, OpenRecordKind::Options), now_ns, sink, |out| {
         out.u32(options.domain);
         out.u32(options.sampling);
         // Deterministic; one packet, then so many that are not looked at: systematic, by count.
@@ -198,9 +198,9 @@ fn sampling(open: &mut Open, options: &ExportOptions, now_ns: u64, sink: &mut im
 
 /// Writes the ledger: as RFC 7011 has it, and whole.
 pub(super) fn statistics(
-    open: &mut Open,
-    format: Format,
-    ledger: &Ledger,
+    open: &mut OpenMessage,
+    format: ExportFormat,
+    ledger: &MeterLedger,
     now_ns: u64,
     sink: &mut impl MessageSink,
 ) {
@@ -216,20 +216,20 @@ pub(super) fn statistics(
     for (id, values) in standard {
         numbers(open, id, values.iter().copied(), now_ns, sink);
     }
-    if format == Format::Ipfix {
+    if format == ExportFormat::Ipfix {
         let values = ACCOUNTS.iter().map(|account| (account.get)(ledger).unwrap_or(UNKNOWN));
         numbers(open, id::LEDGER, values, now_ns, sink);
     }
 }
 
 fn numbers(
-    open: &mut Open,
+    open: &mut OpenMessage,
     id: u16,
     values: impl ExactSizeIterator<Item = u64>,
     now_ns: u64,
     sink: &mut impl MessageSink,
 ) {
-    open.add((id, 12 + 8 * values.len(), Kind::Options), now_ns, sink, |out| {
+    open.add((id, 12 + 8 * values.len(), OpenRecordKind::Options), now_ns, sink, |out| {
         out.u32(PROCESS);
         out.millis(now_ns);
         values.for_each(|value| out.u64(value));

@@ -20,19 +20,19 @@ pub(crate) mod section;
 pub mod template;
 pub(crate) mod write;
 
-pub use announce::Interface;
-pub use exporter::Exporter;
-pub use options::{ExportOptions, Format, Refresh};
+pub use announce::AnnouncedInterface;
+pub use exporter::MessageExporter;
+pub use options::{ExportFormat, ExportOptions, TemplateRefresh};
 
-use crate::ledger::Carried;
+use crate::ledger::CarriedRecords;
 
 /// A finished message.
 #[derive(Clone, Copy, Debug)]
-pub struct Message<'a> {
+pub struct ExportMessage<'a> {
     /// Its bytes.
     pub bytes: &'a [u8],
     /// What its flow records stand for.
-    pub carried: Carried,
+    pub carried: CarriedRecords,
     /// Templates and options records in it.
     pub own_records: u64,
     /// By how much it moves the sequence number.
@@ -42,7 +42,7 @@ pub struct Message<'a> {
 /// Takes finished messages.
 pub trait MessageSink {
     /// Takes one.
-    fn message(&mut self, message: Message<'_>);
+    fn message(&mut self, message: ExportMessage<'_>);
 }
 
 #[cfg(test)]

@@ -6,9 +6,9 @@
 use super::open::low;
 use super::options::ExportOptions;
 use super::section::seen_flags;
-use super::write::Write;
-use super::{Message, MessageSink};
-use crate::ledger::Carried;
+use super::write::ValueWriter;
+use super::{ExportMessage, MessageSink};
+use crate::ledger::CarriedRecords;
 use crate::packet::protocol::ICMP;
 use crate::record::FlowRecord;
 
@@ -21,12 +21,12 @@ const EARLIER_MS: u64 = 3_600_000;
 
 /// The message being filled.
 #[derive(Debug)]
-pub(super) struct Five {
+pub(super) struct FiveMessage {
     buffer: Vec<u8>,
     most_lines: usize,
     lines: u16,
-    carried: Carried,
-    unfit: Carried,
+    carried: CarriedRecords,
+    unfit: CarriedRecords,
     opened_ns: u64,
     sequence: u32,
     began_ms: Option<u64>,
@@ -35,7 +35,7 @@ pub(super) struct Five {
     sampling: u16,
 }
 
-impl Five {
+impl FiveMessage {
     pub(super) fn new(options: &ExportOptions) -> Self {
         let most_lines = (options.message_bytes.saturating_sub(HEADER) / LINE).clamp(1, MOST_LINES);
         // Two bits say that it is deterministic, fourteen how much.
@@ -44,8 +44,8 @@ impl Five {
             buffer: Vec::with_capacity(HEADER + LINE * most_lines),
             most_lines,
             lines: 0,
-            carried: Carried::default(),
-            unfit: Carried::default(),
+            carried: CarriedRecords::default(),
+            unfit: CarriedRecords::default(),
             opened_ns: 0,
             sequence: 0,
             began_ms: None,
@@ -57,11 +57,11 @@ impl Five {
         five
     }
 
-    pub(super) const fn carried(&self) -> Carried {
+    pub(super) const fn carried(&self) -> CarriedRecords {
         self.carried
     }
 
-    pub(super) const fn unfit(&self) -> Carried {
+    pub(super) const fn unfit(&self) -> CarriedRecords {
         self.unfit
     }
 
@@ -72,7 +72,7 @@ impl Five {
     pub(super) fn record(
         &mut self,
         record: &FlowRecord,
-        carried: Carried,
+        carried: CarriedRecords,
         now_ns: u64,
         sink: &mut impl MessageSink,
     ) {
@@ -91,7 +91,7 @@ impl Five {
         let lines = half.packets.div_ceil(most).max(half.bytes.div_ceil(most)).max(1);
         for line in 0..lines {
             let share = |whole: u64| whole / lines + u64::from(line < whole % lines);
-            let part = Carried {
+            let part = CarriedRecords {
                 records: if line == 0 { carried.records } else { 0 },
                 packets: share(half.packets),
                 bytes: share(half.bytes),
@@ -109,7 +109,7 @@ impl Five {
     fn line(
         &mut self,
         record: &FlowRecord,
-        part: Carried,
+        part: CarriedRecords,
         (first_ms, last_ms): (u64, u64),
         now_ns: u64,
         sink: &mut impl MessageSink,
@@ -149,7 +149,7 @@ impl Five {
         }
         self.write_header(now_ns);
         let step = u32::from(self.lines);
-        sink.message(Message { bytes: &self.buffer, carried: self.carried, own_records: 0, step });
+        sink.message(ExportMessage { bytes: &self.buffer, carried: self.carried, own_records: 0, step });
         self.sequence = self.sequence.wrapping_add(step);
         self.clear();
     }
@@ -158,7 +158,7 @@ impl Five {
         self.buffer.clear();
         self.buffer.resize(HEADER, 0);
         self.lines = 0;
-        self.carried = Carried::default();
+        self.carried = CarriedRecords::default();
     }
 
     /// Readers take the beginning for the time now less the time since then. Now is the clock's, unless what is told is

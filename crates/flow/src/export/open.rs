@@ -2,10 +2,10 @@
 //!
 //! Invariant: what is in the buffer is a whole message but for its header, at most as long as it may be.
 
-use super::options::{ExportOptions, Format};
-use super::write::Write;
-use super::{Message, MessageSink};
-use crate::ledger::Carried;
+use super::options::{ExportFormat, ExportOptions};
+use super::write::ValueWriter;
+use super::{ExportMessage, MessageSink};
+use crate::ledger::CarriedRecords;
 
 const IPFIX_HEADER: usize = 16;
 const NINE_HEADER: usize = 20;
@@ -13,19 +13,19 @@ const SET_HEADER: usize = 4;
 
 /// What a record in a message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum OpenRecordKind {
     /// A template, or a template of options.
     Template,
     /// An options record.
     Options,
     /// A flow record, and what it stands for.
-    Flow(Carried),
+    Flow(CarriedRecords),
 }
 
 /// A message being filled.
 #[derive(Debug)]
-pub(super) struct Open {
-    format: Format,
+pub(super) struct OpenMessage {
+    format: ExportFormat,
     domain: u32,
     limit: usize,
     buffer: Vec<u8>,
@@ -34,7 +34,7 @@ pub(super) struct Open {
     records: u16,
     data_records: u32,
     own: u64,
-    carried: Carried,
+    carried: CarriedRecords,
     opened_ns: u64,
     sequence: u32,
     messages: u32,
@@ -42,7 +42,7 @@ pub(super) struct Open {
     begun_ns: Option<u64>,
 }
 
-impl Open {
+impl OpenMessage {
     pub(super) fn new(options: &ExportOptions) -> Self {
         let limit = options.message_bytes.clamp(ExportOptions::LEAST_BYTES, usize::from(u16::MAX));
         let mut open = Self {
@@ -54,7 +54,7 @@ impl Open {
             records: 0,
             data_records: 0,
             own: 0,
-            carried: Carried::default(),
+            carried: CarriedRecords::default(),
             opened_ns: 0,
             sequence: 0,
             messages: 0,
@@ -65,7 +65,7 @@ impl Open {
     }
 
     /// What its flow records stand for.
-    pub(super) const fn carried(&self) -> Carried {
+    pub(super) const fn carried(&self) -> CarriedRecords {
         self.carried
     }
 
@@ -102,7 +102,7 @@ impl Open {
 
     /// Gives a message that was not taken its place among those of a new connection.
     pub(super) fn renumber(&mut self, message: &mut [u8], step: u32) {
-        if let Some(field) = message.get_mut(8..12).filter(|_| self.format == Format::Ipfix) {
+        if let Some(field) = message.get_mut(8..12).filter(|_| self.format == ExportFormat::Ipfix) {
             field.copy_from_slice(&self.sequence.to_be_bytes());
         }
         self.sequence = self.sequence.wrapping_add(step);
@@ -111,7 +111,7 @@ impl Open {
     /// Adds a record of `length` bytes to set `id`, in a new message if it does not fit this one.
     pub(super) fn add(
         &mut self,
-        (id, length, kind): (u16, usize, Kind),
+        (id, length, kind): (u16, usize, OpenRecordKind),
         now_ns: u64,
         sink: &mut impl MessageSink,
         write: impl FnOnce(&mut Vec<u8>),
@@ -130,10 +130,10 @@ impl Open {
         }
         write(&mut self.buffer);
         self.records += 1;
-        self.data_records += u32::from(kind != Kind::Template);
+        self.data_records += u32::from(kind != OpenRecordKind::Template);
         match kind {
-            Kind::Flow(carried) => self.carried.add(carried),
-            Kind::Template | Kind::Options => self.own += 1,
+            OpenRecordKind::Flow(carried) => self.carried.add(carried),
+            OpenRecordKind::Template | OpenRecordKind::Options => self.own += 1,
         }
     }
 
@@ -150,8 +150,8 @@ impl Open {
 
     const fn padding(&self, set: usize) -> usize {
         match self.format {
-            Format::NetFlow9 => set.next_multiple_of(4) - set,
-            Format::Ipfix | Format::NetFlow5 => 0,
+            ExportFormat::NetFlow9 => set.next_multiple_of(4) - set,
+            ExportFormat::Ipfix | ExportFormat::NetFlow5 => 0,
         }
     }
 
@@ -169,21 +169,26 @@ impl Open {
             return;
         }
         self.close_set();
-        let step = if self.format == Format::Ipfix { self.data_records } else { 1 };
+        let step = if self.format == ExportFormat::Ipfix { self.data_records } else { 1 };
         self.write_header(now_ns);
-        sink.message(Message { bytes: &self.buffer, carried: self.carried, own_records: self.own, step });
+        sink.message(ExportMessage {
+            bytes: &self.buffer,
+            carried: self.carried,
+            own_records: self.own,
+            step,
+        });
         self.sequence = self.sequence.wrapping_add(step);
         self.messages = self.messages.wrapping_add(1);
         self.clear();
     }
 
     fn clear(&mut self) {
-        let header = if self.format == Format::Ipfix { IPFIX_HEADER } else { NINE_HEADER };
+        let header = if self.format == ExportFormat::Ipfix { IPFIX_HEADER } else { NINE_HEADER };
         self.buffer.clear();
         self.buffer.resize(header, 0);
         self.set = None;
         (self.records, self.data_records, self.own) = (0, 0, 0);
-        self.carried = Carried::default();
+        self.carried = CarriedRecords::default();
     }
 
     /// Seconds are cut to 32 bits, as the formats do.
@@ -195,8 +200,8 @@ impl Open {
         // NetFlow 9 has the time since it began in front of what both have.
         let words = [up_ms, seconds, self.sequence, self.domain];
         let (version, size, words) = match self.format {
-            Format::Ipfix => (10_u16, length, &words[1..]),
-            Format::NetFlow9 | Format::NetFlow5 => (9, self.records, &words[..]),
+            ExportFormat::Ipfix => (10_u16, length, &words[1..]),
+            ExportFormat::NetFlow9 | ExportFormat::NetFlow5 => (9, self.records, &words[..]),
         };
         let (head, mut rest) = self.buffer.split_at_mut(4);
         head[..2].copy_from_slice(&version.to_be_bytes());

@@ -1,11 +1,11 @@
 //! What the user may choose of an export.
 
-use super::announce::Interface;
+use super::announce::AnnouncedInterface;
 use packetrig_units::Nanos;
 
 /// Which format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Format {
+pub enum ExportFormat {
     /// IPFIX, RFC 7011.
     #[default]
     Ipfix,
@@ -15,7 +15,7 @@ pub enum Format {
     NetFlow5,
 }
 
-impl Format {
+impl ExportFormat {
     /// Its name.
     pub const fn name(self) -> &'static str {
         match self {
@@ -38,7 +38,7 @@ impl Format {
 
 /// When templates are sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refresh {
+pub enum TemplateRefresh {
     /// Datagrams get lost, collectors begin anew: after so long, and after so many messages.
     Every {
         /// At least so often.
@@ -54,7 +54,7 @@ pub enum Refresh {
 #[derive(Clone, Debug)]
 pub struct ExportOptions {
     /// Which format.
-    pub format: Format,
+    pub format: ExportFormat,
     /// Observation domain; of NetFlow 9 the source id, of NetFlow 5 the engine's type and number.
     pub domain: u32,
     /// Greatest length of a message.
@@ -62,7 +62,7 @@ pub struct ExportOptions {
     /// Both directions in one record, where the format can. Otherwise they are two records.
     pub biflow: bool,
     /// When templates, names and sampling are sent again.
-    pub refresh: Refresh,
+    pub refresh: TemplateRefresh,
     /// How often the ledger is sent.
     pub statistics_every: Nanos,
     /// How long a record waits for others to fill its message.
@@ -70,7 +70,7 @@ pub struct ExportOptions {
     /// Every how many packets one is metered; 1: all.
     pub sampling: u32,
     /// Names of the interfaces that records speak of.
-    pub interfaces: Vec<Interface>,
+    pub interfaces: Vec<AnnouncedInterface>,
 }
 
 impl ExportOptions {
@@ -82,13 +82,13 @@ impl ExportOptions {
     pub(crate) const LEAST_BYTES: usize = 512;
 
     /// The usual refresh over UDP.
-    pub const OFTEN: Refresh = Refresh::Every { time: Nanos::from_secs(10), messages: 4096 };
+    pub const OFTEN: TemplateRefresh = TemplateRefresh::Every { time: Nanos::from_secs(10), messages: 4096 };
 }
 
 impl Default for ExportOptions {
     fn default() -> Self {
         Self {
-            format: Format::default(),
+            format: ExportFormat::default(),
             domain: 1,
             message_bytes: Self::DATAGRAM_BYTES,
             biflow: false,

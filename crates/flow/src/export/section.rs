@@ -3,17 +3,17 @@
 //! A time of a direction that had no packet is that of the other one, because no reader knows a time that is absent; its count
 //! of packets is 0.
 
-use super::write::Write;
+use super::write::ValueWriter;
 use crate::account::ENTERPRISE;
-use crate::packet::Tunnel;
-use crate::record::{FlowRecord, Half};
+use crate::packet::TunnelKind;
+use crate::record::{FlowHalf, FlowRecord};
 
 /// Of reverse elements (RFC 5103).
 pub(crate) const REVERSE: u32 = 29305;
 
 /// A field of a template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Field {
+pub(crate) struct SectionField {
     /// Number of its element.
     pub(crate) id: u16,
     /// Whose element it is; 0: IANA's.
@@ -31,7 +31,7 @@ pub(crate) mod own {
     pub(crate) const PART: u16 = 1;
     /// Whether packets were lost before the meter while the flow lived: boolean.
     pub(crate) const LOSS: u16 = 2;
-    /// What the packets were carried in, the number of [`Tunnel`](crate::Tunnel): 8 bits.
+    /// What the packets were carried in, the number of [`TunnelKind`](crate::Tunnel): 8 bits.
     pub(crate) const TUNNEL: u16 = 3;
     /// Its number: 32 bits.
     pub(crate) const TUNNEL_ID: u16 = 4;
@@ -60,13 +60,13 @@ pub(crate) mod own {
 
 /// Some fields and the code that writes them.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Section {
+pub(crate) struct TemplateSection {
     /// Its fields.
-    pub(crate) fields: &'static [Field],
+    pub(crate) fields: &'static [SectionField],
     pub(crate) write: fn(&FlowRecord, &mut Vec<u8>),
 }
 
-impl Section {
+impl TemplateSection {
     /// How many bytes it takes of a record.
     pub(crate) const fn length(&self) -> usize {
         let mut length = 0;
@@ -83,8 +83,8 @@ impl Section {
 macro_rules! section {
     ($name:ident, $doc:literal, |$record:ident, $out:ident| { $($id:literal $(@ $enterprise:ident)? $(# $own:ident)? $length:literal: $write:expr;)* }) => {
         #[doc = $doc]
-        pub(crate) const $name: Section = Section {
-            fields: &[$(Field { id: $id $(+ own::$own)?, enterprise: 0 $(+ $enterprise)?, length: $length }),*],
+        pub(crate) const $name: TemplateSection = TemplateSection {
+            fields: &[$(SectionField { id: $id $(+ own::$own)?, enterprise: 0 $(+ $enterprise)?, length: $length }),*],
             write: |$record, $out| { $($write;)* },
         };
     };
@@ -184,18 +184,18 @@ section!(ICMP_V6, "ICMPv6 type and code.", |record, out| {
     139 2: out.u16(record.icmp);
 });
 
-const fn forward(record: &FlowRecord) -> &Half {
+const fn forward(record: &FlowRecord) -> &FlowHalf {
     if record.forward.packets == 0 { &record.reverse } else { &record.forward }
 }
 
-const fn reverse(record: &FlowRecord) -> &Half {
+const fn reverse(record: &FlowRecord) -> &FlowHalf {
     if record.reverse.packets == 0 { &record.forward } else { &record.reverse }
 }
 
 /// Element 351: its first byte says what the rest is; 1 is VXLAN.
 const fn segment(record: &FlowRecord) -> u64 {
     match record.key.tunnel {
-        Tunnel::Vxlan => 1 << 56 | record.key.tunnel_id as u64,
+        TunnelKind::Vxlan => 1 << 56 | record.key.tunnel_id as u64,
         _ => 0,
     }
 }

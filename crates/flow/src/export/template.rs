@@ -10,10 +10,10 @@
 //! Invariant: no field of a record is lost in the template of its shape, but for what NetFlow 9 cannot say: elements that are
 //! not IANA's.
 
-use super::options::Format;
-use super::section::{self, Section};
+use super::options::ExportFormat;
+use super::section::{self, TemplateSection};
 use crate::canonical::is_icmp;
-use crate::packet::Tunnel;
+use crate::packet::TunnelKind;
 use crate::record::FlowRecord;
 
 /// Numbers of templates of flow records: this and the following.
@@ -21,23 +21,23 @@ pub const FIRST: u16 = 256;
 
 /// What of a record decides its template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub struct RecordShape {
     v6: bool,
     icmp: bool,
-    layers: Layers,
+    layers: TemplateLayers,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Layers {
+enum TemplateLayers {
     Plain,
     Tagged,
     Carried,
 }
 
-impl Shape {
+impl RecordShape {
     /// Every shape, in the order of template numbers.
     pub fn all() -> impl Iterator<Item = Self> {
-        let layers = [Layers::Plain, Layers::Tagged, Layers::Carried].into_iter();
+        let layers = [TemplateLayers::Plain, TemplateLayers::Tagged, TemplateLayers::Carried].into_iter();
         let flags = [(false, false), (false, true), (true, false), (true, true)];
         layers.flat_map(move |layers| flags.map(|(icmp, v6)| Self { v6, icmp, layers }))
     }
@@ -45,15 +45,15 @@ impl Shape {
     /// That of a record.
     pub fn of(record: &FlowRecord) -> Self {
         let key = &record.key;
-        let carried = key.tunnel != Tunnel::None
+        let carried = key.tunnel != TunnelKind::None
             || key.tunnel_id != 0
             || record.mpls != [0; 3]
             || record.outer_source != [0; 16]
             || record.outer_destination != [0; 16];
         let layers = match (carried, key.vlan | key.inner_vlan) {
-            (true, _) => Layers::Carried,
-            (false, 0) => Layers::Plain,
-            (false, _) => Layers::Tagged,
+            (true, _) => TemplateLayers::Carried,
+            (false, 0) => TemplateLayers::Plain,
+            (false, _) => TemplateLayers::Tagged,
         };
         Self { v6: !key.is_ipv4(), icmp: is_icmp(key.protocol) || record.icmp != 0, layers }
     }
@@ -63,7 +63,7 @@ impl Shape {
         self.v6 as usize + 2 * self.icmp as usize + 4 * self.layers as usize
     }
 
-    fn sections(self, format: Format, biflow: bool) -> Vec<Section> {
+    fn sections(self, format: ExportFormat, biflow: bool) -> Vec<TemplateSection> {
         // The other direction first: there are readers that take its elements for those of the forward direction, and where
         // an element stands twice the last one counts for them.
         let mut sections = if biflow { vec![section::BACK] } else { Vec::new() };
@@ -72,17 +72,17 @@ impl Shape {
         sections.push(section::COMMON);
         if self.icmp {
             // NetFlow 9 has one number for both.
-            let own = self.v6 && format == Format::Ipfix;
+            let own = self.v6 && format == ExportFormat::Ipfix;
             sections.push(if own { section::ICMP_V6 } else { section::ICMP_V4 });
         }
-        if self.layers != Layers::Plain {
+        if self.layers != TemplateLayers::Plain {
             sections.push(section::TAGS);
         }
-        if self.layers == Layers::Carried {
+        if self.layers == TemplateLayers::Carried {
             sections.extend([section::LABELS, section::SEGMENT, section::TUNNEL, section::LOWER_TTLS]);
         }
         sections.push(section::OWN);
-        if format == Format::NetFlow9 {
+        if format == ExportFormat::NetFlow9 {
             sections.retain(|section| section.fields.iter().all(|field| field.enterprise == 0));
         }
         sections
@@ -91,26 +91,26 @@ impl Shape {
 
 /// A template.
 #[derive(Clone, Debug)]
-pub struct Template {
+pub struct ExportTemplate {
     /// Its number.
     pub id: u16,
     /// Length of its records.
     pub length: usize,
-    sections: Vec<Section>,
+    sections: Vec<TemplateSection>,
 }
 
-impl Template {
+impl ExportTemplate {
     /// Those of a format and profile, by [index](Shape::index) of shape.
-    pub fn all(format: Format, biflow: bool) -> Vec<Self> {
-        let made = (FIRST..).zip(Shape::all()).map(|(id, shape)| {
+    pub fn all(format: ExportFormat, biflow: bool) -> Vec<Self> {
+        let made = (FIRST..).zip(RecordShape::all()).map(|(id, shape)| {
             let sections = shape.sections(format, biflow && format.has_biflow());
-            Self { id, length: sections.iter().map(Section::length).sum(), sections }
+            Self { id, length: sections.iter().map(TemplateSection::length).sum(), sections }
         });
         made.collect()
     }
 
     /// Its fields, in order.
-    pub(crate) fn fields(&self) -> impl Iterator<Item = &section::Field> {
+    pub(crate) fn fields(&self) -> impl Iterator<Item = &section::SectionField> {
         self.sections.iter().flat_map(|section| section.fields)
     }
 
@@ -128,21 +128,23 @@ mod tests {
 
     #[test]
     fn shapes_are_found_by_their_index() {
-        for (index, shape) in Shape::all().enumerate() {
+        for (index, shape) in RecordShape::all().enumerate() {
             assert_eq!(shape.index(), index);
         }
     }
 
     #[test]
     fn sections_write_as_many_bytes_as_their_fields_say() {
-        for (format, biflow) in [(Format::Ipfix, false), (Format::Ipfix, true), (Format::NetFlow9, true)] {
-            for template in Template::all(format, biflow) {
+        for (format, biflow) in
+            [(ExportFormat::Ipfix, false), (ExportFormat::Ipfix, true), (ExportFormat::NetFlow9, true)]
+        {
+            for template in ExportTemplate::all(format, biflow) {
                 let mut bytes = Vec::new();
                 template.encode(&FlowRecord::default(), &mut bytes);
                 let said: usize = template.fields().map(|field| usize::from(field.length)).sum();
                 assert_eq!((bytes.len(), said), (template.length, template.length), "{}", template.id);
                 let foreign = template.fields().any(|field| field.enterprise != 0);
-                assert_eq!(foreign, format == Format::Ipfix);
+                assert_eq!(foreign, format == ExportFormat::Ipfix);
             }
         }
     }

@@ -3,23 +3,23 @@
 
 use super::*;
 use crate::key::FlowKey;
-use crate::ledger::Ledger;
+use crate::ledger::MeterLedger;
 use crate::packet::MAPPED;
-use crate::record::{FlowRecord, Half};
+use crate::record::{FlowHalf, FlowRecord};
 use packetrig_units::Nanos;
 
 const NOW: u64 = 1_790_000_000_000_000_000;
 const SECOND: u64 = 1_000_000_000;
 
 #[derive(Default)]
-struct Wire {
+struct ExportWire {
     messages: Vec<Vec<u8>>,
     steps: Vec<u32>,
-    carried: Carried,
+    carried: CarriedRecords,
 }
 
-impl MessageSink for Wire {
-    fn message(&mut self, message: Message<'_>) {
+impl MessageSink for ExportWire {
+    fn message(&mut self, message: ExportMessage<'_>) {
         self.messages.push(message.bytes.to_vec());
         self.steps.push(message.step);
         self.carried.add(message.carried);
@@ -46,7 +46,7 @@ fn sets(message: &[u8]) -> Vec<u16> {
     found
 }
 
-impl Wire {
+impl ExportWire {
     fn sequences(&self) -> Vec<u32> {
         self.messages.iter().map(|message| be32(message, 8)).collect()
     }
@@ -64,8 +64,13 @@ fn v4() -> [u8; 16] {
 }
 
 fn record() -> FlowRecord {
-    let half =
-        |packets| Half { packets, bytes: 100, first_ns: NOW - SECOND, last_ns: NOW, ..Half::default() };
+    let half = |packets| FlowHalf {
+        packets,
+        bytes: 100,
+        first_ns: NOW - SECOND,
+        last_ns: NOW,
+        ..FlowHalf::default()
+    };
     FlowRecord {
         key: FlowKey { source: v4(), destination: v4(), protocol: 17, ..FlowKey::default() },
         forward: half(3),
@@ -75,18 +80,18 @@ fn record() -> FlowRecord {
     }
 }
 
-fn exporter(format: Format) -> Exporter {
-    Exporter::new(ExportOptions { format, ..ExportOptions::default() })
+fn exporter(format: ExportFormat) -> MessageExporter {
+    MessageExporter::new(ExportOptions { format, ..ExportOptions::default() })
 }
 
 #[test]
 fn ipfix_numbers_count_data_records_and_options_but_no_templates() {
-    let mut exporter = exporter(Format::Ipfix);
-    let mut wire = Wire::default();
+    let mut exporter = exporter(ExportFormat::Ipfix);
+    let mut wire = ExportWire::default();
     for n in 0..1000 {
         exporter.record(&record(), NOW, &mut wire);
         if n % 100 == 0 {
-            exporter.statistics(&Ledger::default(), NOW, &mut wire);
+            exporter.statistics(&MeterLedger::default(), NOW, &mut wire);
         }
     }
     exporter.flush(NOW, &mut wire);
@@ -108,8 +113,8 @@ fn ipfix_numbers_count_data_records_and_options_but_no_templates() {
 
 #[test]
 fn netflow_9_counts_messages_and_its_sets_end_on_multiples_of_four() {
-    let mut exporter = exporter(Format::NetFlow9);
-    let mut wire = Wire::default();
+    let mut exporter = exporter(ExportFormat::NetFlow9);
+    let mut wire = ExportWire::default();
     for _ in 0..100 {
         exporter.record(&record(), NOW + 2 * SECOND, &mut wire);
     }
@@ -128,8 +133,8 @@ fn netflow_9_counts_messages_and_its_sets_end_on_multiples_of_four() {
 
 #[test]
 fn netflow_9_has_one_beginning_also_when_templates_go_first() {
-    let mut exporter = exporter(Format::NetFlow9);
-    let mut wire = Wire::default();
+    let mut exporter = exporter(ExportFormat::NetFlow9);
+    let mut wire = ExportWire::default();
     exporter.announce_first(NOW, &mut wire);
     exporter.record(&record(), NOW + 3 * SECOND, &mut wire);
     exporter.flush(NOW + 5 * SECOND, &mut wire);
@@ -139,10 +144,10 @@ fn netflow_9_has_one_beginning_also_when_templates_go_first() {
 
 #[test]
 fn templates_come_again_by_time_and_by_messages_over_udp_and_once_in_streams() {
-    let refresh = Refresh::Every { time: Nanos::from_secs(60), messages: 1000 };
+    let refresh = TemplateRefresh::Every { time: Nanos::from_secs(60), messages: 1000 };
     let by = |refresh, step_ns: u64| {
-        let mut exporter = Exporter::new(ExportOptions { refresh, ..ExportOptions::default() });
-        let mut wire = Wire::default();
+        let mut exporter = MessageExporter::new(ExportOptions { refresh, ..ExportOptions::default() });
+        let mut wire = ExportWire::default();
         for n in 0..121 {
             exporter.record(&record(), NOW + n * step_ns, &mut wire);
             exporter.flush(NOW + n * step_ns, &mut wire);
@@ -151,11 +156,11 @@ fn templates_come_again_by_time_and_by_messages_over_udp_and_once_in_streams() {
     };
     assert_eq!(by(refresh, 0), 1);
     assert_eq!(by(refresh, SECOND), 3, "at 0, 60 and 120 s");
-    assert_eq!(by(Refresh::Every { time: Nanos::MAX, messages: 60 }, 0), 3);
-    assert_eq!(by(Refresh::OnConnection, SECOND), 1);
+    assert_eq!(by(TemplateRefresh::Every { time: Nanos::MAX, messages: 60 }, 0), 3);
+    assert_eq!(by(TemplateRefresh::OnConnection, SECOND), 1);
     // Also when nothing is metered.
-    let mut exporter = exporter(Format::Ipfix);
-    let mut wire = Wire::default();
+    let mut exporter = exporter(ExportFormat::Ipfix);
+    let mut wire = ExportWire::default();
     for second in 0..=120 {
         exporter.tick(NOW + second * SECOND, &mut wire);
     }
@@ -165,9 +170,9 @@ fn templates_come_again_by_time_and_by_messages_over_udp_and_once_in_streams() {
 
 #[test]
 fn a_message_waits_for_others_no_longer_than_it_may() {
-    for format in [Format::Ipfix, Format::NetFlow9, Format::NetFlow5] {
+    for format in [ExportFormat::Ipfix, ExportFormat::NetFlow9, ExportFormat::NetFlow5] {
         let mut exporter = exporter(format);
-        let mut wire = Wire::default();
+        let mut wire = ExportWire::default();
         exporter.record(&record(), NOW, &mut wire);
         let before = wire.messages.len();
         exporter.tick(NOW + SECOND - 1, &mut wire);
@@ -181,17 +186,17 @@ fn a_message_waits_for_others_no_longer_than_it_may() {
 
 #[test]
 fn a_new_connection_has_templates_first_and_numbers_of_its_own() {
-    let options = ExportOptions { refresh: Refresh::OnConnection, ..ExportOptions::default() };
-    let mut exporter = Exporter::new(options);
-    let mut first = Wire::default();
+    let options = ExportOptions { refresh: TemplateRefresh::OnConnection, ..ExportOptions::default() };
+    let mut exporter = MessageExporter::new(options);
+    let mut first = ExportWire::default();
     (0..100).for_each(|_| exporter.record(&record(), NOW, &mut first));
     let (mut lost, step) = (first.messages.pop().unwrap(), first.steps.pop().unwrap());
     let waiting = exporter.waiting();
     assert!(waiting.records > 0);
-    let mut second = Wire::default();
+    let mut second = ExportWire::default();
     exporter.reconnected(NOW, &mut second);
     exporter.renumber(&mut lost, step);
-    second.message(Message { bytes: &lost, carried: Carried::default(), own_records: 0, step });
+    second.message(ExportMessage { bytes: &lost, carried: CarriedRecords::default(), own_records: 0, step });
     exporter.flush(NOW, &mut second);
     assert_eq!(sets(&second.messages[0])[0], 2);
     let mut expected = 0;
@@ -206,15 +211,15 @@ fn a_new_connection_has_templates_first_and_numbers_of_its_own() {
 
 #[test]
 fn netflow_5_says_what_it_can_and_counts_the_rest() {
-    let mut exporter = exporter(Format::NetFlow5);
-    let mut wire = Wire::default();
+    let mut exporter = exporter(ExportFormat::NetFlow5);
+    let mut wire = ExportWire::default();
     let v6 =
         FlowRecord { key: FlowKey { source: [1; 16], destination: [2; 16], ..record().key }, ..record() };
     exporter.record(&v6, NOW, &mut wire);
     assert_eq!((exporter.unfit().records, exporter.unfit().packets), (1, 5));
     // More than 32 bits, in lines that add up.
     let mut large = record();
-    large.reverse = Half::default();
+    large.reverse = FlowHalf::default();
     large.forward.bytes = 3 * u64::from(u32::MAX) - 1;
     large.forward.packets = 7;
     exporter.record(&large, NOW, &mut wire);
@@ -228,14 +233,14 @@ fn netflow_5_says_what_it_can_and_counts_the_rest() {
 
 #[test]
 fn netflow_5_tells_times_of_any_year() {
-    let mut exporter = exporter(Format::NetFlow5);
-    let mut wire = Wire::default();
+    let mut exporter = exporter(ExportFormat::NetFlow5);
+    let mut wire = ExportWire::default();
     let year = 365 * 86_400 * SECOND;
     let starts = [NOW - SECOND, NOW - 20 * year, NOW - 20 * year + 30 * 86_400 * SECOND, NOW - 40 * year];
     for first_ns in starts {
         let forward =
-            Half { packets: 1, bytes: 1, first_ns, last_ns: first_ns + 1_000_000, ..Half::default() };
-        exporter.record(&FlowRecord { forward, reverse: Half::default(), ..record() }, NOW, &mut wire);
+            FlowHalf { packets: 1, bytes: 1, first_ns, last_ns: first_ns + 1_000_000, ..FlowHalf::default() };
+        exporter.record(&FlowRecord { forward, reverse: FlowHalf::default(), ..record() }, NOW, &mut wire);
     }
     exporter.flush(NOW, &mut wire);
     let mut told = Vec::new();

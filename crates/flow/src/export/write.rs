@@ -1,7 +1,7 @@
 //! Big-endian numbers at the end of a message whose room was taken beforehand, so nothing is allocated.
 
 /// Writes values.
-pub(crate) trait Write {
+pub(crate) trait ValueWriter {
     /// Bytes as they are.
     fn bytes(&mut self, bytes: &[u8]);
 
@@ -31,7 +31,7 @@ pub(crate) trait Write {
     }
 }
 
-impl Write for Vec<u8> {
+impl ValueWriter for Vec<u8> {
     fn bytes(&mut self, bytes: &[u8]) {
         self.extend_from_slice(bytes);
     }

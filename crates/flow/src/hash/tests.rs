@@ -26,7 +26,7 @@ fn avalanche(bits: u32, hash: impl Fn(u64, Option<u32>) -> u64) -> (f64, f64) {
 
 #[test]
 fn every_bit_of_two_words_turns_half_of_the_hash() {
-    let hasher = Hasher::new([1, 2]);
+    let hasher = WordHasher::new([1, 2]);
     let (least, most) = avalanche(128, |sample, bit| {
         let mut words = [random(sample), random(!sample)];
         if let Some(bit) = bit {
@@ -39,7 +39,7 @@ fn every_bit_of_two_words_turns_half_of_the_hash() {
 
 #[test]
 fn every_bit_of_six_words_turns_half_of_both_hashes() {
-    let hasher = Hasher::new([3, 4]);
+    let hasher = WordHasher::new([3, 4]);
     for half in 0..2 {
         let (least, most) = avalanche(384, |sample, bit| {
             let mut words = [0, 1, 2, 3, 4, 5].map(|word| random(sample * 8 + word));
@@ -57,7 +57,7 @@ fn every_bit_of_six_words_turns_half_of_both_hashes() {
 fn keys_in_a_row_are_spread_as_chance_would() {
     const BINS: usize = 1024;
     const KEYS: u64 = 1 << 18;
-    let hasher = Hasher::new([5, 6]);
+    let hasher = WordHasher::new([5, 6]);
     for shift in [0, 10, 54] {
         let mut bins = vec![0_u64; BINS];
         for n in 0..KEYS {
@@ -74,8 +74,8 @@ fn keys_in_a_row_are_spread_as_chance_would() {
 /// Who knows one process's key can make keys that meet in one bucket there; in another process they do not meet.
 #[test]
 fn keys_chosen_against_another_secret_do_not_meet() {
-    let (known, ours) = (Hasher::new([7, 8]), Hasher::new([9, 10]));
-    let bucket = |hasher: &Hasher, words| hasher.two(words) >> 52;
+    let (known, ours) = (WordHasher::new([7, 8]), WordHasher::new([9, 10]));
+    let bucket = |hasher: &WordHasher, words| hasher.two(words) >> 52;
     let chosen: Vec<[u64; 2]> =
         (0..1 << 22).map(|n| [random(n), 17]).filter(|&words| bucket(&known, words) == 0).collect();
     assert!(chosen.len() > 800, "{}", chosen.len());

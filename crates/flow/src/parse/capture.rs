@@ -1,13 +1,13 @@
 //! What frames of capture files begin with, where it is not Ethernet.
 
 use super::encapsulation::{self, LinkPayload};
-use super::link::{self, Layer3, Next};
-use super::span::Span;
-use crate::{Ignored, Packet};
+use super::link::{self, Layer3, LinkNext};
+use super::span::FrameSpan;
+use crate::{IgnoredReason, PacketInfo};
 
 /// What a frame begins with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Link {
+pub enum LinkKind {
     /// An Ethernet header.
     #[default]
     Ethernet,
@@ -33,7 +33,7 @@ pub enum Link {
     Nflog,
 }
 
-impl Link {
+impl LinkKind {
     /// Of a file's LINKTYPE number; nothing if frames of that kind are not read.
     pub const fn of_number(number: u16) -> Option<Self> {
         Some(match number {
@@ -58,36 +58,40 @@ impl Link {
     }
 
     /// Down to the first IP header.
-    pub(super) fn open<'a>(self, bytes: Span<'a>, packet: &mut Packet) -> Result<Layer3<'a>, Ignored> {
+    pub(super) fn open<'a>(
+        self,
+        bytes: FrameSpan<'a>,
+        packet: &mut PacketInfo,
+    ) -> Result<Layer3<'a>, IgnoredReason> {
         match self {
             Self::Ethernet => link::ethernet(bytes, packet),
             Self::Ip => link::ip(bytes),
             Self::Cooked => {
-                let (head, rest) = bytes.split::<16>().ok_or(Ignored::ShortLink)?;
+                let (head, rest) = bytes.split::<16>().ok_or(IgnoredReason::ShortLink)?;
                 let [.., l0, l1, s0, s1, s2, s3, s4, s5, _, _, k0, k1] = *head;
                 if [l0, l1] == [0, 6] {
                     packet.source_mac = [s0, s1, s2, s3, s4, s5];
                 }
-                link::walk(Next::Type(u16::from_be_bytes([k0, k1])), rest, packet)
+                link::walk(LinkNext::Type(u16::from_be_bytes([k0, k1])), rest, packet)
             }
             Self::Cooked2 => {
-                let (head, rest) = bytes.split::<20>().ok_or(Ignored::ShortLink)?;
+                let (head, rest) = bytes.split::<20>().ok_or(IgnoredReason::ShortLink)?;
                 let [k0, k1, .., len, s0, s1, s2, s3, s4, s5, _, _] = *head;
                 if len == 6 {
                     packet.source_mac = [s0, s1, s2, s3, s4, s5];
                 }
-                link::walk(Next::Type(u16::from_be_bytes([k0, k1])), rest, packet)
+                link::walk(LinkNext::Type(u16::from_be_bytes([k0, k1])), rest, packet)
             }
             // The family is in an order of its own and a number of the system's own; IP says itself what it is.
-            Self::Loopback => link::ip(bytes.split::<4>().ok_or(Ignored::ShortLink)?.1),
+            Self::Loopback => link::ip(bytes.split::<4>().ok_or(IgnoredReason::ShortLink)?.1),
             Self::Ppp | Self::Hdlc | Self::Wireless | Self::Radiotap | Self::Ppi | Self::Nflog => {
-                let payload = self.payload(bytes.bytes).ok_or(Ignored::NotIp)?;
+                let payload = self.payload(bytes.bytes).ok_or(IgnoredReason::NotIp)?;
                 if let Some((source, destination)) = payload.addresses {
                     packet.source_mac = source;
                     packet.destination_mac = destination;
                 }
-                let rest = bytes.skip(payload.at).ok_or(Ignored::ShortLink)?;
-                link::walk(Next::Type(payload.kind), rest, packet)
+                let rest = bytes.skip(payload.at).ok_or(IgnoredReason::ShortLink)?;
+                link::walk(LinkNext::Type(payload.kind), rest, packet)
             }
         }
     }

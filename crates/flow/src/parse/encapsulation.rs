@@ -2,7 +2,7 @@
 //!
 //! 802.11: data frames that are neither encrypted nor aggregated. PPI and radiotap: their headers are passed over.
 
-use super::capture::Link;
+use super::capture::LinkKind;
 
 const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
@@ -27,34 +27,34 @@ impl LinkPayload {
 }
 
 /// A layer of headers: what is behind it.
-enum Behind {
-    Link(Link),
+enum NextLayer {
+    Link(LinkKind),
     Payload(LinkPayload),
 }
 
 /// What a frame that begins with `link` carries; nothing if that cannot be read.
-pub(super) fn payload(link: Link, frame: &[u8]) -> Option<LinkPayload> {
+pub(super) fn payload(link: LinkKind, frame: &[u8]) -> Option<LinkPayload> {
     let (mut link, mut start) = (link, 0);
     for _ in 0..MOST {
         let rest = frame.get(start..)?;
         let (behind, at) = match link {
-            Link::Ppi => ppi(rest)?,
-            Link::Radiotap => (Behind::Link(Link::Wireless), usize::from(little(rest, 2)?)),
-            Link::Wireless => (Behind::Payload(wireless(rest)?), 0),
-            Link::Ppp => (Behind::Payload(ppp(rest)?), 0),
-            Link::Hdlc => (Behind::Payload(LinkPayload::new(big(rest, 2)?, 4)), 0),
-            Link::Nflog => (Behind::Payload(nflog(rest)?), 0),
-            Link::Ethernet => {
+            LinkKind::Ppi => ppi(rest)?,
+            LinkKind::Radiotap => (NextLayer::Link(LinkKind::Wireless), usize::from(little(rest, 2)?)),
+            LinkKind::Wireless => (NextLayer::Payload(wireless(rest)?), 0),
+            LinkKind::Ppp => (NextLayer::Payload(ppp(rest)?), 0),
+            LinkKind::Hdlc => (NextLayer::Payload(LinkPayload::new(big(rest, 2)?, 4)), 0),
+            LinkKind::Nflog => (NextLayer::Payload(nflog(rest)?), 0),
+            LinkKind::Ethernet => {
                 let addresses = Some((*rest.get(6..)?.first_chunk()?, *rest.first_chunk()?));
-                (Behind::Payload(LinkPayload { addresses, ..LinkPayload::new(big(rest, 12)?, 14) }), 0)
+                (NextLayer::Payload(LinkPayload { addresses, ..LinkPayload::new(big(rest, 12)?, 14) }), 0)
             }
-            Link::Ip => (Behind::Payload(LinkPayload::new(of_version(rest)?, 0)), 0),
-            Link::Cooked | Link::Cooked2 | Link::Loopback => return None,
+            LinkKind::Ip => (NextLayer::Payload(LinkPayload::new(of_version(rest)?, 0)), 0),
+            LinkKind::Cooked | LinkKind::Cooked2 | LinkKind::Loopback => return None,
         };
         start += at;
         match behind {
-            Behind::Link(next) => link = next,
-            Behind::Payload(payload) => return Some(LinkPayload { at: start + payload.at, ..payload }),
+            NextLayer::Link(next) => link = next,
+            NextLayer::Payload(payload) => return Some(LinkPayload { at: start + payload.at, ..payload }),
         }
     }
     None
@@ -77,9 +77,9 @@ fn of_version(bytes: &[u8]) -> Option<u16> {
 }
 
 /// Per-Packet Information: version, flags, length, and the link type of what follows, all little-endian.
-fn ppi(bytes: &[u8]) -> Option<(Behind, usize)> {
-    let link = Link::of_number(little(bytes, 4)?)?;
-    (bytes.first() == Some(&0)).then_some((Behind::Link(link), usize::from(little(bytes, 2)?)))
+fn ppi(bytes: &[u8]) -> Option<(NextLayer, usize)> {
+    let link = LinkKind::of_number(little(bytes, 4)?)?;
+    (bytes.first() == Some(&0)).then_some((NextLayer::Link(link), usize::from(little(bytes, 2)?)))
 }
 
 /// PPP (RFC 1661), in frames like those of HDLC (RFC 1662) or without; on a serial line, also what Cisco sends there.

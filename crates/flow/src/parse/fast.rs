@@ -4,9 +4,9 @@
 //! Invariant: what it reads, the general way reads alike; whatever is unusual is left to that.
 
 use super::link::is_vlan;
-use super::{Arrival, mapped};
+use super::{FrameArrival, mapped};
 use crate::packet::protocol::{ICMP, ICMPV6, TCP, UDP};
-use crate::{Packet, flags};
+use crate::{PacketInfo, flags};
 
 /// UDP ports of tunnels.
 pub(super) const VXLAN: u16 = 4789;
@@ -17,7 +17,7 @@ const NEEDED: usize = 14;
 
 /// Reads a frame, if it is of that kind.
 #[inline]
-pub(super) fn read(frame: &[u8], arrival: Arrival, tunnels: bool, packet: &mut Packet) -> bool {
+pub(super) fn read(frame: &[u8], arrival: FrameArrival, tunnels: bool, packet: &mut PacketInfo) -> bool {
     let Some((head, mut rest)) = frame.split_first_chunk::<14>() else { return false };
     let mut kind = u16::from_be_bytes([head[12], head[13]]);
     let mut vlans = [0; 2];
@@ -30,7 +30,7 @@ pub(super) fn read(frame: &[u8], arrival: Arrival, tunnels: bool, packet: &mut P
         kind = u16::from_be_bytes([tag[2], tag[3]]);
         rest = behind;
     }
-    let link = Link { head, vlans };
+    let link = FastLink { head, vlans };
     match kind {
         0x0800 => v4(rest, link, arrival, tunnels, packet),
         0x86dd => v6(rest, link, arrival, tunnels, packet),
@@ -39,12 +39,12 @@ pub(super) fn read(frame: &[u8], arrival: Arrival, tunnels: bool, packet: &mut P
 }
 
 #[derive(Clone, Copy)]
-struct Link<'a> {
+struct FastLink<'a> {
     head: &'a [u8; 14],
     vlans: [u16; 2],
 }
 
-impl Link<'_> {
+impl FastLink<'_> {
     #[inline]
     fn macs(self) -> ([u8; 6], [u8; 6]) {
         let at = |at: usize| self.head[at..].first_chunk().copied().unwrap_or_default();
@@ -53,7 +53,13 @@ impl Link<'_> {
 }
 
 #[inline]
-fn v4(bytes: &[u8], link: Link<'_>, arrival: Arrival, tunnels: bool, packet: &mut Packet) -> bool {
+fn v4(
+    bytes: &[u8],
+    link: FastLink<'_>,
+    arrival: FrameArrival,
+    tunnels: bool,
+    packet: &mut PacketInfo,
+) -> bool {
     let Some((ip, behind)) = bytes.split_first_chunk::<20>() else { return false };
     let Some(transport) = behind.first_chunk::<NEEDED>() else { return false };
     let total = u16::from_be_bytes([ip[2], ip[3]]);
@@ -63,7 +69,7 @@ fn v4(bytes: &[u8], link: Link<'_>, arrival: Arrival, tunnels: bool, packet: &mu
         return false;
     }
     let (destination_mac, source_mac) = link.macs();
-    *packet = Packet {
+    *packet = PacketInfo {
         source: mapped([ip[12], ip[13], ip[14], ip[15]]),
         destination: mapped([ip[16], ip[17], ip[18], ip[19]]),
         at_ns: arrival.at_ns,
@@ -81,13 +87,19 @@ fn v4(bytes: &[u8], link: Link<'_>, arrival: Arrival, tunnels: bool, packet: &mu
         input: arrival.input,
         source_mac,
         destination_mac,
-        ..Packet::default()
+        ..PacketInfo::default()
     };
     true
 }
 
 #[inline]
-fn v6(bytes: &[u8], link: Link<'_>, arrival: Arrival, tunnels: bool, packet: &mut Packet) -> bool {
+fn v6(
+    bytes: &[u8],
+    link: FastLink<'_>,
+    arrival: FrameArrival,
+    tunnels: bool,
+    packet: &mut PacketInfo,
+) -> bool {
     let Some((ip, behind)) = bytes.split_first_chunk::<40>() else { return false };
     let Some(transport) = behind.first_chunk::<NEEDED>() else { return false };
     let payload = u16::from_be_bytes([ip[4], ip[5]]);
@@ -100,7 +112,7 @@ fn v6(bytes: &[u8], link: Link<'_>, arrival: Arrival, tunnels: bool, packet: &mu
     };
     let (destination_mac, source_mac) = link.macs();
     let total = usize::from(payload) + 40;
-    *packet = Packet {
+    *packet = PacketInfo {
         source: *source,
         destination: *destination,
         at_ns: arrival.at_ns,
@@ -118,12 +130,12 @@ fn v6(bytes: &[u8], link: Link<'_>, arrival: Arrival, tunnels: bool, packet: &mu
         input: arrival.input,
         source_mac,
         destination_mac,
-        ..Packet::default()
+        ..PacketInfo::default()
     };
     true
 }
 
-struct Transport {
+struct FastTransport {
     source: u16,
     destination: u16,
     flags: u8,
@@ -131,18 +143,18 @@ struct Transport {
 
 /// The ports of TCP or UDP, unless a tunnel may be behind them; type and code of ICMP.
 #[inline]
-fn transport_of(protocol: u8, head: &[u8; NEEDED], tunnels: bool) -> Option<Transport> {
+fn transport_of(protocol: u8, head: &[u8; NEEDED], tunnels: bool) -> Option<FastTransport> {
     let destination = u16::from_be_bytes([head[2], head[3]]);
     let flags = match protocol {
         TCP => head[13],
         ICMP | ICMPV6 => {
             let type_code = u16::from_be_bytes([head[0], head[1]]);
-            return Some(Transport { source: 0, destination: type_code, flags: 0 });
+            return Some(FastTransport { source: 0, destination: type_code, flags: 0 });
         }
         UDP if !(tunnels && matches!(destination, VXLAN | GTP)) => 0,
         _ => return None,
     };
-    Some(Transport { source: u16::from_be_bytes([head[0], head[1]]), destination, flags })
+    Some(FastTransport { source: u16::from_be_bytes([head[0], head[1]]), destination, flags })
 }
 
 #[inline]

@@ -5,8 +5,8 @@
 
 use super::ParseOptions;
 use super::ip::FragmentId;
-use crate::Packet;
-use crate::hash::Hasher;
+use crate::PacketInfo;
+use crate::hash::WordHasher;
 
 const WAYS: usize = 4;
 
@@ -26,16 +26,16 @@ pub struct FragmentCounts {
 }
 
 #[derive(Debug)]
-pub(super) struct Fragments {
-    sets: Vec<[Entry; WAYS]>,
+pub(super) struct FragmentTable {
+    sets: Vec<[FragmentEntry; WAYS]>,
     keep_ns: u64,
-    hasher: Hasher,
+    hasher: WordHasher,
     counts: FragmentCounts,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Entry {
-    key: Key,
+struct FragmentEntry {
+    key: FragmentKey,
     at_ns: u64,
     source_port: u16,
     destination_port: u16,
@@ -44,7 +44,7 @@ struct Entry {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Key {
+struct FragmentKey {
     source: [u8; 16],
     destination: [u8; 16],
     id: u32,
@@ -54,8 +54,8 @@ struct Key {
     protocol: u8,
 }
 
-impl Key {
-    const fn of(id: FragmentId, packet: &Packet) -> Self {
+impl FragmentKey {
+    const fn of(id: FragmentId, packet: &PacketInfo) -> Self {
         Self {
             source: packet.source,
             destination: packet.destination,
@@ -67,7 +67,7 @@ impl Key {
         }
     }
 
-    fn hash(&self, hasher: &Hasher) -> u64 {
+    fn hash(&self, hasher: &WordHasher) -> u64 {
         let [[a, b], [c, d]] = [self.source, self.destination].map(halves);
         let number = u64::from(self.id) << 32 | u64::from(self.vlan) << 16 | u64::from(self.inner_vlan);
         let tunnel = u64::from(self.tunnel_id) << 32 | u64::from(self.protocol);
@@ -81,14 +81,14 @@ const fn halves(address: [u8; 16]) -> [u64; 2] {
     [(word >> 64) as u64, word as u64]
 }
 
-impl Fragments {
+impl FragmentTable {
     pub(super) fn new(options: ParseOptions) -> Self {
         let sets =
             if options.fragments == 0 { 0 } else { options.fragments.div_ceil(WAYS).next_power_of_two() };
         Self {
-            sets: vec![[Entry::default(); WAYS]; sets],
+            sets: vec![[FragmentEntry::default(); WAYS]; sets],
             keep_ns: options.fragment_ns,
-            hasher: Hasher::new(options.hash_key),
+            hasher: WordHasher::new(options.hash_key),
             counts: FragmentCounts::default(),
         }
     }
@@ -98,18 +98,18 @@ impl Fragments {
     }
 
     /// Keeps the ports of a first fragment.
-    pub(super) fn keep(&mut self, id: FragmentId, packet: &Packet) {
+    pub(super) fn keep(&mut self, id: FragmentId, packet: &PacketInfo) {
         self.counts.first += 1;
-        let key = Key::of(id, packet);
+        let key = FragmentKey::of(id, packet);
         let (keep_ns, now) = (self.keep_ns, packet.at_ns);
         let Some(set) = self.set(&key) else { return };
-        let is_free = |entry: &Entry| !entry.is_used || now.saturating_sub(entry.at_ns) > keep_ns;
+        let is_free = |entry: &FragmentEntry| !entry.is_used || now.saturating_sub(entry.at_ns) > keep_ns;
         let place = set.iter().position(|entry| entry.is_used && entry.key == key);
         let place = place.or_else(|| set.iter().position(is_free));
         let oldest = || (0..WAYS).min_by_key(|place| set[*place].at_ns).unwrap_or(0);
         let evicted = place.is_none();
         let place = place.unwrap_or_else(oldest);
-        set[place] = Entry {
+        set[place] = FragmentEntry {
             key,
             at_ns: now,
             source_port: packet.source_port,
@@ -121,8 +121,8 @@ impl Fragments {
     }
 
     /// Gives a later fragment what its first said.
-    pub(super) fn join(&mut self, id: FragmentId, packet: &mut Packet) {
-        let key = Key::of(id, packet);
+    pub(super) fn join(&mut self, id: FragmentId, packet: &mut PacketInfo) {
+        let key = FragmentKey::of(id, packet);
         let keep_ns = self.keep_ns;
         let found = self.set(&key).and_then(|set| set.iter().find(|entry| entry.is_used && entry.key == key));
         match found.copied() {
@@ -137,7 +137,7 @@ impl Fragments {
         }
     }
 
-    fn set(&mut self, key: &Key) -> Option<&mut [Entry; WAYS]> {
+    fn set(&mut self, key: &FragmentKey) -> Option<&mut [FragmentEntry; WAYS]> {
         let mask = self.sets.len().wrapping_sub(1);
         let hash = key.hash(&self.hasher);
         self.sets.get_mut(usize::try_from(hash >> 32).unwrap_or(0) & mask)

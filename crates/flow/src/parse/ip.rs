@@ -3,9 +3,9 @@
 //! A length of zero where there can be none is what a capture on the sending machine shows of packets that the card will
 //! cut to size, and what IPv6 says of jumbograms: the frame's own length counts then.
 
-use super::span::{Span, be16};
+use super::span::{FrameSpan, be16};
 use super::{length, mapped};
-use crate::{Ignored, Packet, flags};
+use crate::{IgnoredReason, PacketInfo, flags};
 
 /// Headers between IP and transport; more is nonsense.
 const MOST: u32 = 12;
@@ -30,7 +30,7 @@ pub(super) struct FragmentId {
 
 /// Which part of a packet this is.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Part {
+pub(super) enum PacketPart {
     Whole,
     First(FragmentId),
     Later(FragmentId),
@@ -38,23 +38,23 @@ pub(super) enum Part {
 
 /// What is inside an IP packet.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Inside<'a> {
-    pub(super) bytes: Span<'a>,
-    pub(super) part: Part,
+pub(super) struct IpPayload<'a> {
+    pub(super) bytes: FrameSpan<'a>,
+    pub(super) part: PacketPart,
 }
 
 /// Reads an IPv4 header into `packet`.
 #[inline]
-pub(super) fn v4<'a>(bytes: Span<'a>, packet: &mut Packet) -> Result<Inside<'a>, Ignored> {
-    let (head, _) = bytes.split::<20>().ok_or(Ignored::ShortIp)?;
+pub(super) fn v4<'a>(bytes: FrameSpan<'a>, packet: &mut PacketInfo) -> Result<IpPayload<'a>, IgnoredReason> {
+    let (head, _) = bytes.split::<20>().ok_or(IgnoredReason::ShortIp)?;
     let own = usize::from(head[0] & 15) * 4;
     let stated = usize::from(be16(head, 2));
     let total = if stated == 0 { bytes.wire() } else { stated };
     if head[0] >> 4 != 4 || own < 20 || total < own {
-        return Err(Ignored::BadIp);
+        return Err(IgnoredReason::BadIp);
     }
     if bytes.wire() < own {
-        return Err(Ignored::ShortIp);
+        return Err(IgnoredReason::ShortIp);
     }
     let packet_bytes = bytes.limit(total);
     packet.source = mapped([head[12], head[13], head[14], head[15]]);
@@ -67,31 +67,31 @@ pub(super) fn v4<'a>(bytes: Span<'a>, packet: &mut Packet) -> Result<Inside<'a>,
     let rest = packet_bytes.skip(own).unwrap_or_else(|| packet_bytes.cut());
     if offset & 0x1fff != 0 {
         packet.flags |= flags::FRAGMENT | flags::LATER_FRAGMENT;
-        return Ok(Inside { bytes: rest, part: Part::Later(id) });
+        return Ok(IpPayload { bytes: rest, part: PacketPart::Later(id) });
     }
-    let part = if offset & 0x2000 == 0 { Part::Whole } else { Part::First(id) };
-    if matches!(part, Part::First(_)) {
+    let part = if offset & 0x2000 == 0 { PacketPart::Whole } else { PacketPart::First(id) };
+    if matches!(part, PacketPart::First(_)) {
         packet.flags |= flags::FRAGMENT;
     }
     if packet.protocol == AUTHENTICATION {
-        let Inside { bytes, .. } = extensions(rest, packet)?;
-        return Ok(Inside { bytes, part });
+        let IpPayload { bytes, .. } = extensions(rest, packet)?;
+        return Ok(IpPayload { bytes, part });
     }
-    Ok(Inside { bytes: rest, part })
+    Ok(IpPayload { bytes: rest, part })
 }
 
 /// Reads an IPv6 header and those that extend it into `packet`.
 #[inline]
-pub(super) fn v6<'a>(bytes: Span<'a>, packet: &mut Packet) -> Result<Inside<'a>, Ignored> {
-    let (head, rest) = bytes.split::<40>().ok_or(Ignored::ShortIp)?;
+pub(super) fn v6<'a>(bytes: FrameSpan<'a>, packet: &mut PacketInfo) -> Result<IpPayload<'a>, IgnoredReason> {
+    let (head, rest) = bytes.split::<40>().ok_or(IgnoredReason::ShortIp)?;
     if head[0] >> 4 != 6 {
-        return Err(Ignored::BadIp);
+        return Err(IgnoredReason::BadIp);
     }
     let stated = usize::from(be16(head, 4));
     let payload = if stated == 0 && head[6] != NOTHING { rest.wire() } else { stated };
     let rest = rest.limit(payload);
     let (Some(source), Some(destination)) = (head[8..].first_chunk(), head[24..].first_chunk()) else {
-        return Err(Ignored::ShortIp);
+        return Err(IgnoredReason::ShortIp);
     };
     (packet.source, packet.destination) = (*source, *destination);
     packet.bytes = length(payload + 40);
@@ -101,8 +101,8 @@ pub(super) fn v6<'a>(bytes: Span<'a>, packet: &mut Packet) -> Result<Inside<'a>,
 }
 
 /// Follows the chain from `packet.protocol` to what is not an extension. Of a header that is cut, its number stays.
-fn extensions<'a>(bytes: Span<'a>, packet: &mut Packet) -> Result<Inside<'a>, Ignored> {
-    let (mut bytes, mut part) = (bytes, Part::Whole);
+fn extensions<'a>(bytes: FrameSpan<'a>, packet: &mut PacketInfo) -> Result<IpPayload<'a>, IgnoredReason> {
+    let (mut bytes, mut part) = (bytes, PacketPart::Whole);
     // The last turn finds no extension any more.
     for _ in 0..=MOST {
         let next = match packet.protocol {
@@ -113,38 +113,38 @@ fn extensions<'a>(bytes: Span<'a>, packet: &mut Packet) -> Result<Inside<'a>, Ig
                 part = found.map_or(part, |(_, _, part)| part);
                 found.map(|(next, rest, _)| (next, rest))
             }
-            _ => return Ok(Inside { bytes, part }),
+            _ => return Ok(IpPayload { bytes, part }),
         };
         let Some((next, rest)) = next else {
             packet.flags |= flags::CUT;
-            return Ok(Inside { bytes: bytes.cut(), part });
+            return Ok(IpPayload { bytes: bytes.cut(), part });
         };
         (packet.protocol, bytes) = (next, rest);
-        if matches!(part, Part::Later(_)) {
-            return Ok(Inside { bytes, part });
+        if matches!(part, PacketPart::Later(_)) {
+            return Ok(IpPayload { bytes, part });
         }
     }
-    Err(Ignored::TooDeep)
+    Err(IgnoredReason::TooDeep)
 }
 
 /// A header that states its length in units, less some: what comes after it.
-fn option(bytes: Span<'_>, unit: usize, more: usize) -> Option<(u8, Span<'_>)> {
+fn option(bytes: FrameSpan<'_>, unit: usize, more: usize) -> Option<(u8, FrameSpan<'_>)> {
     let ([next, len], _) = bytes.split::<2>()?;
     Some((*next, bytes.skip((usize::from(*len) + more) * unit)?))
 }
 
-fn fragment<'a>(bytes: Span<'a>, packet: &mut Packet) -> Option<(u8, Span<'a>, Part)> {
+fn fragment<'a>(bytes: FrameSpan<'a>, packet: &mut PacketInfo) -> Option<(u8, FrameSpan<'a>, PacketPart)> {
     let ([next, _, a, b, id @ ..], rest) = bytes.split::<8>()?;
     let id = FragmentId { id: u32::from_be_bytes(*id), protocol: 0 };
     let offset = u16::from_be_bytes([*a, *b]);
     let part = match (offset & 0xfff8, offset & 1) {
         // A packet that is its own only fragment (RFC 6946).
-        (0, 0) => return Some((*next, rest, Part::Whole)),
-        (0, _) => Part::First(id),
-        _ => Part::Later(id),
+        (0, 0) => return Some((*next, rest, PacketPart::Whole)),
+        (0, _) => PacketPart::First(id),
+        _ => PacketPart::Later(id),
     };
     packet.flags |= flags::FRAGMENT;
-    if matches!(part, Part::Later(_)) {
+    if matches!(part, PacketPart::Later(_)) {
         packet.flags |= flags::LATER_FRAGMENT;
     }
     Some((*next, rest, part))

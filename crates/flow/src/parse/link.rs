@@ -3,9 +3,9 @@
 //! Behind an MPLS stack nothing says what follows. IP is told by its version and a header that adds up;
 //! Ethernet (a pseudowire), with a control word or without, by a type that is known.
 
-use super::span::{Span, be16};
-use super::tunnel::Inside;
-use crate::{Ignored, Packet};
+use super::span::{FrameSpan, be16};
+use super::tunnel::TunnelPayload;
+use crate::{IgnoredReason, PacketInfo};
 
 /// Headers below IP in one go. Every turn reads at least two bytes; this bounds nothing but nonsense.
 const MOST: u32 = 24;
@@ -22,69 +22,80 @@ const SNAP: [u8; 6] = [0xaa, 0xaa, 3, 0, 0, 0];
 /// An IP packet, as the header below it says.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Layer3<'a> {
-    V4(Span<'a>),
-    V6(Span<'a>),
+    V4(FrameSpan<'a>),
+    V6(FrameSpan<'a>),
 }
 
 #[derive(Clone, Copy)]
-pub(super) enum Next {
+pub(super) enum LinkNext {
     Ethernet,
     Type(u16),
     Ppp,
 }
 
 /// From an Ethernet header.
-pub(super) fn ethernet<'a>(bytes: Span<'a>, packet: &mut Packet) -> Result<Layer3<'a>, Ignored> {
-    walk(Next::Ethernet, bytes, packet)
+pub(super) fn ethernet<'a>(
+    bytes: FrameSpan<'a>,
+    packet: &mut PacketInfo,
+) -> Result<Layer3<'a>, IgnoredReason> {
+    walk(LinkNext::Ethernet, bytes, packet)
 }
 
 /// From what a tunnel says it carries.
-pub(super) fn inside<'a>(kind: Inside, bytes: Span<'a>, packet: &mut Packet) -> Result<Layer3<'a>, Ignored> {
+pub(super) fn inside<'a>(
+    kind: TunnelPayload,
+    bytes: FrameSpan<'a>,
+    packet: &mut PacketInfo,
+) -> Result<Layer3<'a>, IgnoredReason> {
     match kind {
-        Inside::Ethernet => {
+        TunnelPayload::Ethernet => {
             packet.mpls = [0; 3];
-            walk(Next::Ethernet, bytes, packet)
+            walk(LinkNext::Ethernet, bytes, packet)
         }
-        Inside::Type(kind) => walk(Next::Type(kind), bytes, packet),
-        Inside::Ip => ip(bytes),
+        TunnelPayload::Type(kind) => walk(LinkNext::Type(kind), bytes, packet),
+        TunnelPayload::Ip => ip(bytes),
     }
 }
 
 /// IP, as its version says.
-pub(super) fn ip(bytes: Span<'_>) -> Result<Layer3<'_>, Ignored> {
+pub(super) fn ip(bytes: FrameSpan<'_>) -> Result<Layer3<'_>, IgnoredReason> {
     match bytes.bytes.first().map(|first| first >> 4) {
-        None => Err(Ignored::ShortIp),
+        None => Err(IgnoredReason::ShortIp),
         Some(4) => Ok(Layer3::V4(bytes)),
         Some(6) => Ok(Layer3::V6(bytes)),
-        Some(_) => Err(Ignored::NotIp),
+        Some(_) => Err(IgnoredReason::NotIp),
     }
 }
 
 /// From what is said to come next.
 #[inline]
-pub(super) fn walk<'a>(first: Next, bytes: Span<'a>, packet: &mut Packet) -> Result<Layer3<'a>, Ignored> {
+pub(super) fn walk<'a>(
+    first: LinkNext,
+    bytes: FrameSpan<'a>,
+    packet: &mut PacketInfo,
+) -> Result<Layer3<'a>, IgnoredReason> {
     let (mut next, mut bytes, mut tags) = (first, bytes, 0);
     // The last turn finds IP.
     for _ in 0..=MOST {
         (next, bytes) = match next {
-            Next::Ethernet => {
+            LinkNext::Ethernet => {
                 tags = 0;
                 ethernet_header(bytes, packet)?
             }
-            Next::Type(IPV4) => return Ok(Layer3::V4(bytes)),
-            Next::Type(IPV6) => return Ok(Layer3::V6(bytes)),
-            Next::Type(kind) if is_vlan(kind) => {
+            LinkNext::Type(IPV4) => return Ok(Layer3::V4(bytes)),
+            LinkNext::Type(IPV6) => return Ok(Layer3::V6(bytes)),
+            LinkNext::Type(kind) if is_vlan(kind) => {
                 tags += 1;
                 vlan(bytes, tags, packet)?
             }
-            Next::Type(kind) if is_mpls(kind) => mpls(bytes, packet)?,
-            Next::Type(PPPOE) => pppoe(bytes)?,
-            Next::Type(ARP) => return Err(Ignored::Arp),
-            Next::Type(kind) => llc(kind, bytes)?,
-            Next::Ppp => ppp(bytes)?,
+            LinkNext::Type(kind) if is_mpls(kind) => mpls(bytes, packet)?,
+            LinkNext::Type(PPPOE) => pppoe(bytes)?,
+            LinkNext::Type(ARP) => return Err(IgnoredReason::Arp),
+            LinkNext::Type(kind) => llc(kind, bytes)?,
+            LinkNext::Ppp => ppp(bytes)?,
         };
     }
-    Err(Ignored::TooDeep)
+    Err(IgnoredReason::TooDeep)
 }
 
 #[inline]
@@ -96,70 +107,74 @@ const fn is_mpls(kind: u16) -> bool {
     matches!(kind, 0x8847 | 0x8848)
 }
 
-type Step<'a> = Result<(Next, Span<'a>), Ignored>;
+type LinkStep<'a> = Result<(LinkNext, FrameSpan<'a>), IgnoredReason>;
 
 #[inline]
-fn ethernet_header<'a>(bytes: Span<'a>, packet: &mut Packet) -> Step<'a> {
-    let (head, rest) = bytes.split::<14>().ok_or(Ignored::ShortLink)?;
+fn ethernet_header<'a>(bytes: FrameSpan<'a>, packet: &mut PacketInfo) -> LinkStep<'a> {
+    let (head, rest) = bytes.split::<14>().ok_or(IgnoredReason::ShortLink)?;
     let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, k0, k1] = *head;
     packet.destination_mac = [d0, d1, d2, d3, d4, d5];
     packet.source_mac = [s0, s1, s2, s3, s4, s5];
     (packet.vlan, packet.inner_vlan) = (0, 0);
-    Ok((Next::Type(u16::from_be_bytes([k0, k1])), rest))
+    Ok((LinkNext::Type(u16::from_be_bytes([k0, k1])), rest))
 }
 
-fn vlan<'a>(bytes: Span<'a>, number: u32, packet: &mut Packet) -> Step<'a> {
-    let ([a, b, c, d], rest) = bytes.split::<4>().ok_or(Ignored::ShortLink)?;
+fn vlan<'a>(bytes: FrameSpan<'a>, number: u32, packet: &mut PacketInfo) -> LinkStep<'a> {
+    let ([a, b, c, d], rest) = bytes.split::<4>().ok_or(IgnoredReason::ShortLink)?;
     let vlan = u16::from_be_bytes([*a, *b]) & 0xfff;
     match number {
         1 => packet.vlan = vlan,
         2 => packet.inner_vlan = vlan,
         _ => {}
     }
-    Ok((Next::Type(u16::from_be_bytes([*c, *d])), rest))
+    Ok((LinkNext::Type(u16::from_be_bytes([*c, *d])), rest))
 }
 
 /// IEEE 802.3: a length in place of a type, then LLC, and a type behind SNAP.
-fn llc(kind: u16, bytes: Span<'_>) -> Step<'_> {
+fn llc(kind: u16, bytes: FrameSpan<'_>) -> LinkStep<'_> {
     if kind >= 0x600 {
-        return Err(Ignored::NotIp);
+        return Err(IgnoredReason::NotIp);
     }
-    let (head, rest) = bytes.limit(kind.into()).split::<8>().ok_or(Ignored::NotIp)?;
+    let (head, rest) = bytes.limit(kind.into()).split::<8>().ok_or(IgnoredReason::NotIp)?;
     let [snap @ .., a, b] = *head;
-    if snap == SNAP { Ok((Next::Type(u16::from_be_bytes([a, b])), rest)) } else { Err(Ignored::NotIp) }
+    if snap == SNAP {
+        Ok((LinkNext::Type(u16::from_be_bytes([a, b])), rest))
+    } else {
+        Err(IgnoredReason::NotIp)
+    }
 }
 
-fn pppoe(bytes: Span<'_>) -> Step<'_> {
-    let ([version, code, _, _, a, b], rest) = bytes.split::<6>().ok_or(Ignored::ShortLink)?;
+fn pppoe(bytes: FrameSpan<'_>) -> LinkStep<'_> {
+    let ([version, code, _, _, a, b], rest) = bytes.split::<6>().ok_or(IgnoredReason::ShortLink)?;
     if *version != 0x11 || *code != 0 {
-        return Err(Ignored::NotIp);
+        return Err(IgnoredReason::NotIp);
     }
-    Ok((Next::Ppp, rest.limit(u16::from_be_bytes([*a, *b]).into())))
+    Ok((LinkNext::Ppp, rest.limit(u16::from_be_bytes([*a, *b]).into())))
 }
 
 /// A protocol number of PPP, which may be written in one byte.
-fn ppp(bytes: Span<'_>) -> Step<'_> {
-    let ([first], rest) = bytes.split::<1>().ok_or(Ignored::ShortLink)?;
+fn ppp(bytes: FrameSpan<'_>) -> LinkStep<'_> {
+    let ([first], rest) = bytes.split::<1>().ok_or(IgnoredReason::ShortLink)?;
     let (protocol, rest) = if first & 1 == 1 {
         (u16::from(*first), rest)
     } else {
-        let ([second], rest) = rest.split::<1>().ok_or(Ignored::ShortLink)?;
+        let ([second], rest) = rest.split::<1>().ok_or(IgnoredReason::ShortLink)?;
         (u16::from_be_bytes([*first, *second]), rest)
     };
     let kind = match protocol {
         0x0021 => IPV4,
         0x0057 => IPV6,
         0x0281 => 0x8847,
-        _ => return Err(Ignored::NotIp),
+        _ => return Err(IgnoredReason::NotIp),
     };
-    Ok((Next::Type(kind), rest))
+    Ok((LinkNext::Type(kind), rest))
 }
 
-fn mpls<'a>(bytes: Span<'a>, packet: &mut Packet) -> Step<'a> {
+fn mpls<'a>(bytes: FrameSpan<'a>, packet: &mut PacketInfo) -> LinkStep<'a> {
     packet.mpls = [0; 3];
     let mut rest = bytes;
     for depth in 0..MOST_LABELS {
-        let (entry, behind) = rest.split::<4>().ok_or(Ignored::ShortLink)?;
+        let (entry, behind) = rest.split::<4>().ok_or(IgnoredReason::ShortLink)?;
         let entry = u32::from_be_bytes(*entry);
         if let Some(place) = packet.mpls.get_mut(depth) {
             *place = entry;
@@ -169,29 +184,29 @@ fn mpls<'a>(bytes: Span<'a>, packet: &mut Packet) -> Step<'a> {
         }
         rest = behind;
     }
-    Err(Ignored::TooDeep)
+    Err(IgnoredReason::TooDeep)
 }
 
-fn below_mpls(bytes: Span<'_>) -> Step<'_> {
-    let first = bytes.bytes.first().ok_or(Ignored::ShortIp)?;
+fn below_mpls(bytes: FrameSpan<'_>) -> LinkStep<'_> {
+    let first = bytes.bytes.first().ok_or(IgnoredReason::ShortIp)?;
     match first >> 4 {
-        4 if is_ipv4(bytes) => Ok((Next::Type(IPV4), bytes)),
-        6 if is_ipv6(bytes) => Ok((Next::Type(IPV6), bytes)),
+        4 if is_ipv4(bytes) => Ok((LinkNext::Type(IPV4), bytes)),
+        6 if is_ipv6(bytes) => Ok((LinkNext::Type(IPV6), bytes)),
         // A tagged frame looks like one even from its fifth byte on, so this is asked before a control word is thought of.
-        _ if is_ethernet(bytes) => Ok((Next::Ethernet, bytes)),
+        _ if is_ethernet(bytes) => Ok((LinkNext::Ethernet, bytes)),
         0 => match bytes.skip(4).filter(|behind| is_ethernet(*behind)) {
-            Some(behind) => Ok((Next::Ethernet, behind)),
-            None => Err(Ignored::NotIp),
+            Some(behind) => Ok((LinkNext::Ethernet, behind)),
+            None => Err(IgnoredReason::NotIp),
         },
         // Neither adds up: an IP header that is cut or wrong, which the next to read it will say.
-        4 => Ok((Next::Type(IPV4), bytes)),
-        6 => Ok((Next::Type(IPV6), bytes)),
-        _ => Err(Ignored::NotIp),
+        4 => Ok((LinkNext::Type(IPV4), bytes)),
+        6 => Ok((LinkNext::Type(IPV6), bytes)),
+        _ => Err(IgnoredReason::NotIp),
     }
 }
 
 /// Whether an IPv4 header here adds up, checksum included.
-fn is_ipv4(bytes: Span<'_>) -> bool {
+fn is_ipv4(bytes: FrameSpan<'_>) -> bool {
     let Some(first) = bytes.bytes.first() else { return false };
     let len = usize::from(first & 15) * 4;
     let Some(head) = bytes.bytes.get(..len.max(20)) else { return false };
@@ -201,14 +216,14 @@ fn is_ipv4(bytes: Span<'_>) -> bool {
 }
 
 /// Whether an IPv6 header here states the length there is, but for some padding or an FCS.
-fn is_ipv6(bytes: Span<'_>) -> bool {
+fn is_ipv6(bytes: FrameSpan<'_>) -> bool {
     let Some(head) = bytes.bytes.first_chunk::<40>() else { return false };
     let behind = bytes.wire().checked_sub(usize::from(be16(head, 4)) + 40);
     behind.is_some_and(|behind| behind <= 8)
 }
 
 /// Whether an Ethernet header of something known is here, and the IP header it announces begins as one.
-fn is_ethernet(bytes: Span<'_>) -> bool {
+fn is_ethernet(bytes: FrameSpan<'_>) -> bool {
     let Some(head) = bytes.bytes.first_chunk::<15>() else { return false };
     match be16(head, 12) {
         IPV4 => head[14] >> 4 == 4,

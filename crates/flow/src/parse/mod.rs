@@ -1,4 +1,4 @@
-//! Frames of anybody's making, read into [`Packet`]s.
+//! Frames of anybody's making, read into [`PacketInfo`]s.
 //!
 //! ```text
 //!  frame -> fast: Ethernet, two VLAN tags, IP without options, TCP, UDP or ICMP -------------------> Packet
@@ -23,17 +23,17 @@ mod transport;
 mod tunnel;
 pub mod unified;
 
-pub use capture::Link;
+pub use capture::LinkKind;
 pub use encapsulation::{LinkPayload, name_of_unread};
 pub use fragments::FragmentCounts;
 
 use crate::packet::mapped;
-use crate::{Ignored, Packet};
-use fragments::Fragments;
-use ip::Part;
+use crate::{IgnoredReason, PacketInfo};
+use fragments::FragmentTable;
+use ip::PacketPart;
 use link::Layer3;
-use span::Span;
-use tunnel::Carried;
+use span::FrameSpan;
+use tunnel::TunnelContent;
 
 /// What is parsed, and how far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,15 +56,15 @@ impl Default for ParseOptions {
 
 /// Reads frames. It remembers nothing but the ports of fragmented packets.
 #[derive(Debug)]
-pub struct Parser {
+pub struct FrameParser {
     depth: u8,
-    fragments: Fragments,
+    fragments: FragmentTable,
 }
 
-impl Parser {
+impl FrameParser {
     /// One that parses so. All memory it will ever have is allocated here.
     pub fn new(options: ParseOptions) -> Self {
-        Self { depth: options.depth, fragments: Fragments::new(options) }
+        Self { depth: options.depth, fragments: FragmentTable::new(options) }
     }
 
     /// Reads a frame that begins with its Ethernet header and has no FCS. `full_len` is its length before it was cut.
@@ -77,30 +77,30 @@ impl Parser {
         full_len: usize,
         at_ns: u64,
         input: u16,
-        packet: &mut Packet,
-    ) -> Result<(), Ignored> {
-        let arrival = Arrival { at_ns, input, frame_bytes: length(full_len.max(frame.len())) };
+        packet: &mut PacketInfo,
+    ) -> Result<(), IgnoredReason> {
+        let arrival = FrameArrival { at_ns, input, frame_bytes: length(full_len.max(frame.len())) };
         if fast::read(frame, arrival, self.depth > 0, packet) {
             return Ok(());
         }
-        self.read(Link::Ethernet, frame, arrival, packet)
+        self.read(LinkKind::Ethernet, frame, arrival, packet)
     }
 
     /// The same of a frame that begins with something else, as files may have it.
     #[expect(clippy::too_many_arguments, reason = "those of `parse` and one more")]
     pub fn parse_as(
         &mut self,
-        link: Link,
+        link: LinkKind,
         frame: &[u8],
         full_len: usize,
         at_ns: u64,
         input: u16,
-        packet: &mut Packet,
-    ) -> Result<(), Ignored> {
-        if link == Link::Ethernet {
+        packet: &mut PacketInfo,
+    ) -> Result<(), IgnoredReason> {
+        if link == LinkKind::Ethernet {
             return self.parse(frame, full_len, at_ns, input, packet);
         }
-        let arrival = Arrival { at_ns, input, frame_bytes: length(full_len.max(frame.len())) };
+        let arrival = FrameArrival { at_ns, input, frame_bytes: length(full_len.max(frame.len())) };
         self.read(link, frame, arrival, packet)
     }
 
@@ -113,14 +113,14 @@ impl Parser {
     #[inline(never)]
     fn read(
         &mut self,
-        link: Link,
+        link: LinkKind,
         frame: &[u8],
-        arrival: Arrival,
-        packet: &mut Packet,
-    ) -> Result<(), Ignored> {
+        arrival: FrameArrival,
+        packet: &mut PacketInfo,
+    ) -> Result<(), IgnoredReason> {
         *packet = arrival.packet();
         let missing = (arrival.frame_bytes as usize).saturating_sub(frame.len());
-        let outermost = link.open(Span { bytes: frame, missing }, packet)?;
+        let outermost = link.open(FrameSpan { bytes: frame, missing }, packet)?;
         let mut carried = self.ip(outermost, packet)?;
         for _ in 0..self.depth {
             let Some(tunnel) = carried else { break };
@@ -135,23 +135,27 @@ impl Parser {
 
     /// One IP packet; what it carries, if that is to be looked into.
     #[inline]
-    fn ip<'a>(&mut self, layer3: Layer3<'a>, packet: &mut Packet) -> Result<Option<Carried<'a>>, Ignored> {
+    fn ip<'a>(
+        &mut self,
+        layer3: Layer3<'a>,
+        packet: &mut PacketInfo,
+    ) -> Result<Option<TunnelContent<'a>>, IgnoredReason> {
         let inside = match layer3 {
             Layer3::V4(bytes) => ip::v4(bytes, packet)?,
             Layer3::V6(bytes) => ip::v6(bytes, packet)?,
         };
         match inside.part {
-            Part::Whole => {
+            PacketPart::Whole => {
                 transport::read(inside.bytes.bytes, packet);
                 Ok(tunnel::carried(inside.bytes, packet))
             }
             // A tunnel is entered in whole packets only: later fragments of it could not follow.
-            Part::First(id) => {
+            PacketPart::First(id) => {
                 transport::read(inside.bytes.bytes, packet);
                 self.fragments.keep(id, packet);
                 Ok(None)
             }
-            Part::Later(id) => {
+            PacketPart::Later(id) => {
                 self.fragments.join(id, packet);
                 Ok(None)
             }
@@ -161,15 +165,20 @@ impl Parser {
 
 /// What is known of a frame without reading it.
 #[derive(Clone, Copy, Debug)]
-struct Arrival {
+struct FrameArrival {
     at_ns: u64,
     input: u16,
     frame_bytes: u32,
 }
 
-impl Arrival {
-    fn packet(self) -> Packet {
-        Packet { at_ns: self.at_ns, input: self.input, frame_bytes: self.frame_bytes, ..Packet::default() }
+impl FrameArrival {
+    fn packet(self) -> PacketInfo {
+        PacketInfo {
+            at_ns: self.at_ns,
+            input: self.input,
+            frame_bytes: self.frame_bytes,
+            ..PacketInfo::default()
+        }
     }
 }
 

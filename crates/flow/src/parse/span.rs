@@ -2,13 +2,13 @@
 
 /// A stretch of a frame. What was cut off its end is known by number only.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Span<'a> {
+pub(super) struct FrameSpan<'a> {
     pub(super) bytes: &'a [u8],
     /// Bytes that should follow and are not here.
     pub(super) missing: usize,
 }
 
-impl<'a> Span<'a> {
+impl<'a> FrameSpan<'a> {
     /// Bytes it would have if nothing had been cut.
     pub(super) const fn wire(self) -> usize {
         self.bytes.len().saturating_add(self.missing)

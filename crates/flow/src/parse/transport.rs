@@ -1,14 +1,14 @@
 //! Ports, flags, types and codes.
 
 use crate::packet::protocol::{ICMP, ICMPV6, TCP, UDP};
-use crate::{Packet, flags};
+use crate::{PacketInfo, flags};
 
 const DCCP: u8 = 33;
 const SCTP: u8 = 132;
 const UDP_LITE: u8 = 136;
 
 /// Reads the header that `packet.protocol` names, as far as it is there.
-pub(super) fn read(bytes: &[u8], packet: &mut Packet) {
+pub(super) fn read(bytes: &[u8], packet: &mut PacketInfo) {
     let whole = match packet.protocol {
         TCP => ports(bytes, packet) && tcp_flags(bytes, packet),
         UDP | DCCP | SCTP | UDP_LITE => ports(bytes, packet),
@@ -20,20 +20,20 @@ pub(super) fn read(bytes: &[u8], packet: &mut Packet) {
     }
 }
 
-fn ports(bytes: &[u8], packet: &mut Packet) -> bool {
+fn ports(bytes: &[u8], packet: &mut PacketInfo) -> bool {
     let Some([a, b, c, d]) = bytes.first_chunk() else { return false };
     packet.source_port = u16::from_be_bytes([*a, *b]);
     packet.destination_port = u16::from_be_bytes([*c, *d]);
     true
 }
 
-fn tcp_flags(bytes: &[u8], packet: &mut Packet) -> bool {
+fn tcp_flags(bytes: &[u8], packet: &mut PacketInfo) -> bool {
     let Some(flags) = bytes.get(13) else { return false };
     packet.tcp_flags = *flags;
     true
 }
 
-fn type_and_code(bytes: &[u8], packet: &mut Packet) -> bool {
+fn type_and_code(bytes: &[u8], packet: &mut PacketInfo) -> bool {
     let Some([kind, code]) = bytes.first_chunk() else { return false };
     packet.destination_port = u16::from_be_bytes([*kind, *code]);
     true

@@ -1,9 +1,9 @@
 //! Packets in packets: GRE, VXLAN, GTP-U, IP in IP.
 
 use super::fast::{GTP, VXLAN};
-use super::span::{Span, be16};
+use super::span::{FrameSpan, be16};
 use crate::packet::protocol::UDP;
-use crate::{Packet, Tunnel};
+use crate::{PacketInfo, TunnelKind};
 
 const IPIP: u8 = 4;
 const SIX_IN: u8 = 41;
@@ -11,7 +11,7 @@ const GRE: u8 = 47;
 
 /// How what is carried begins.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Inside {
+pub(super) enum TunnelPayload {
     Ethernet,
     /// As an EtherType says.
     Type(u16),
@@ -21,18 +21,18 @@ pub(super) enum Inside {
 
 /// What a tunnel carries.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Carried<'a> {
-    tunnel: Tunnel,
+pub(super) struct TunnelContent<'a> {
+    tunnel: TunnelKind,
     id: u32,
-    pub(super) kind: Inside,
-    pub(super) bytes: Span<'a>,
+    pub(super) kind: TunnelPayload,
+    pub(super) bytes: FrameSpan<'a>,
 }
 
-impl Carried<'_> {
+impl TunnelContent<'_> {
     /// What is known of the inner packet before it is read.
-    pub(super) fn packet(&self, outer: &Packet) -> Packet {
-        let is_outermost = outer.tunnel == Tunnel::None;
-        Packet {
+    pub(super) fn packet(&self, outer: &PacketInfo) -> PacketInfo {
+        let is_outermost = outer.tunnel == TunnelKind::None;
+        PacketInfo {
             tunnel: self.tunnel,
             tunnel_id: self.id,
             outer_source: if is_outermost { outer.source } else { outer.outer_source },
@@ -47,8 +47,9 @@ impl Carried<'_> {
 }
 
 /// What a whole packet carries, if that is a tunnel's load.
-pub(super) fn carried<'a>(bytes: Span<'a>, packet: &Packet) -> Option<Carried<'a>> {
-    let plain = |kind| Some(Carried { tunnel: Tunnel::Ip, id: 0, kind: Inside::Type(kind), bytes });
+pub(super) fn carried<'a>(bytes: FrameSpan<'a>, packet: &PacketInfo) -> Option<TunnelContent<'a>> {
+    let plain =
+        |kind| Some(TunnelContent { tunnel: TunnelKind::Ip, id: 0, kind: TunnelPayload::Type(kind), bytes });
     match packet.protocol {
         IPIP => plain(0x0800),
         SIX_IN => plain(0x86dd),
@@ -60,7 +61,7 @@ pub(super) fn carried<'a>(bytes: Span<'a>, packet: &Packet) -> Option<Carried<'a
 }
 
 /// RFC 2784 and 2890. Source routes (RFC 1701) and version 1 (PPTP) are left alone.
-fn gre(bytes: Span<'_>) -> Option<Carried<'_>> {
+fn gre(bytes: FrameSpan<'_>) -> Option<TunnelContent<'_>> {
     const CHECKSUM: u16 = 0x8000;
     const ROUTES: u16 = 0x4000;
     const KEY: u16 = 0x2000;
@@ -81,19 +82,24 @@ fn gre(bytes: Span<'_>) -> Option<Carried<'_>> {
     if bits & SEQUENCE != 0 {
         rest = rest.skip(4)?;
     }
-    let kind = if kind == 0x6558 { Inside::Ethernet } else { Inside::Type(kind) };
-    Some(Carried { tunnel: Tunnel::Gre, id, kind, bytes: rest })
+    let kind = if kind == 0x6558 { TunnelPayload::Ethernet } else { TunnelPayload::Type(kind) };
+    Some(TunnelContent { tunnel: TunnelKind::Gre, id, kind, bytes: rest })
 }
 
 /// RFC 7348; a header without a network number is none.
-fn vxlan(bytes: Span<'_>) -> Option<Carried<'_>> {
+fn vxlan(bytes: FrameSpan<'_>) -> Option<TunnelContent<'_>> {
     let ([bits, _, _, _, a, b, c, _], rest) = bytes.split::<8>()?;
     let id = u32::from_be_bytes([0, *a, *b, *c]);
-    (bits & 8 != 0).then_some(Carried { tunnel: Tunnel::Vxlan, id, kind: Inside::Ethernet, bytes: rest })
+    (bits & 8 != 0).then_some(TunnelContent {
+        tunnel: TunnelKind::Vxlan,
+        id,
+        kind: TunnelPayload::Ethernet,
+        bytes: rest,
+    })
 }
 
 /// TS 29.281: a G-PDU of version 1 with its extension headers.
-fn gtp(bytes: Span<'_>) -> Option<Carried<'_>> {
+fn gtp(bytes: FrameSpan<'_>) -> Option<TunnelContent<'_>> {
     const MOST_EXTENSIONS: u32 = 8;
     const EXTENDED: u8 = 4;
     const NUMBERED: u8 = 2;
@@ -104,7 +110,7 @@ fn gtp(bytes: Span<'_>) -> Option<Carried<'_>> {
     }
     let load = |bytes| {
         let id = u32::from_be_bytes(*teid);
-        Some(Carried { tunnel: Tunnel::Gtp, id, kind: Inside::Ip, bytes })
+        Some(TunnelContent { tunnel: TunnelKind::Gtp, id, kind: TunnelPayload::Ip, bytes })
     };
     if bits & (EXTENDED | NUMBERED | N_PDU) == 0 {
         return load(rest);

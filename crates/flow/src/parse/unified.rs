@@ -1,4 +1,4 @@
-//! Headers that the program in the driver has read: its records, made into [`Packet`]s.
+//! Headers that the program in the driver has read: its records, made into [`PacketInfo`]s.
 //!
 //! The program (`bpf/meter.bpf.c` in `sys`) reads what is plain: Ethernet, at most two VLAN tags, IP without options or
 //! extension headers, whole packets of TCP, UDP, SCTP and ICMP that are no tunnels. All else comes up as the beginning of the
@@ -7,7 +7,7 @@
 //! Invariant: a record and the frame it was made of give the same packet.
 
 use super::{length, mapped};
-use crate::{Packet, flags};
+use crate::{PacketInfo, flags};
 
 /// Bytes of a record of IPv4; of one of IPv6.
 pub const LENGTHS: [usize; 2] = [36, 60];
@@ -17,7 +17,7 @@ const HEAD: usize = 28;
 
 /// The packet of a record. `full_len` and `at_ns` stand beside it in the ring. False if it is no record.
 #[inline]
-pub fn read(record: &[u8], full_len: usize, at_ns: u64, input: u16, packet: &mut Packet) -> bool {
+pub fn read(record: &[u8], full_len: usize, at_ns: u64, input: u16, packet: &mut PacketInfo) -> bool {
     let Some((head, addresses)) = record.split_first_chunk::<HEAD>() else { return false };
     let (source, destination, version) = match (head[0], addresses.len()) {
         (4, 8) => {
@@ -35,7 +35,7 @@ pub fn read(record: &[u8], full_len: usize, at_ns: u64, input: u16, packet: &mut
         _ => return false,
     };
     let short = |at: usize| u16::from_ne_bytes([head[at], head[at + 1]]);
-    *packet = Packet {
+    *packet = PacketInfo {
         source,
         destination,
         at_ns,
@@ -53,7 +53,7 @@ pub fn read(record: &[u8], full_len: usize, at_ns: u64, input: u16, packet: &mut
         flags: version,
         destination_mac: [head[16], head[17], head[18], head[19], head[20], head[21]],
         source_mac: [head[22], head[23], head[24], head[25], head[26], head[27]],
-        ..Packet::default()
+        ..PacketInfo::default()
     };
     true
 }

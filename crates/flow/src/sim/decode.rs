@@ -5,8 +5,8 @@
 use super::{HEADER, MAGIC, SimEvent, VERSION, item};
 use crate::account::{ACCOUNTS, UNKNOWN};
 use crate::key::FlowKey;
-use crate::ledger::Ledger;
-use crate::packet::{Tunnel, mapped};
+use crate::ledger::MeterLedger;
+use crate::packet::{TunnelKind, mapped};
 
 /// Why bytes are not a datagram of SIM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -69,7 +69,7 @@ pub enum SimItem {
         /// When, nanoseconds since 1970.
         at_ns: u64,
         /// Its ledger.
-        ledger: Ledger,
+        ledger: MeterLedger,
     },
 }
 
@@ -183,7 +183,7 @@ fn flow(whole: &[u8]) -> SimEvent {
     let at_ns = u64::from_be_bytes(take(&mut rest));
     let mut address = || if kind == item::FLOW_V4.0 { mapped(take(&mut rest)) } else { take(&mut rest) };
     let (source, destination) = (address(), address());
-    let tunnel = Tunnel::from_number(tunnel).unwrap_or_default();
+    let tunnel = TunnelKind::from_number(tunnel).unwrap_or_default();
     let key = FlowKey {
         source,
         destination,
@@ -202,7 +202,7 @@ fn flow(whole: &[u8]) -> SimEvent {
 fn ledger(whole: &[u8]) -> SimItem {
     let mut rest = &whole[8..];
     let at_ns = u64::from_be_bytes(take(&mut rest));
-    let mut ledger = Ledger::default();
+    let mut ledger = MeterLedger::default();
     for (account, value) in ACCOUNTS.iter().zip(rest.chunks_exact(8)) {
         let value = value.try_into().map_or(UNKNOWN, u64::from_be_bytes);
         (account.set)(&mut ledger, (value != UNKNOWN).then_some(value));

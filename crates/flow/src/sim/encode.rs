@@ -5,9 +5,9 @@
 
 use super::{HEADER, MAGIC, PAYLOAD_V4, SimEvent, VERSION, item};
 use crate::account::{ACCOUNTS, UNKNOWN};
-use crate::export::{Message, MessageSink};
+use crate::export::{ExportMessage, MessageSink};
 use crate::key::FlowKey;
-use crate::ledger::{Carried, Ledger};
+use crate::ledger::{CarriedRecords, MeterLedger};
 use packetrig_units::Nanos;
 
 /// How datagrams are made.
@@ -34,7 +34,7 @@ pub struct SimEncoder {
     buffer: Vec<u8>,
     items: u16,
     events: u32,
-    carried: Carried,
+    carried: CarriedRecords,
     own: u64,
     base_ns: u64,
     opened_ns: u64,
@@ -55,7 +55,7 @@ impl SimEncoder {
             buffer: Vec::with_capacity(options.datagram_bytes),
             items: 0,
             events: 0,
-            carried: Carried::default(),
+            carried: CarriedRecords::default(),
             own: 0,
             base_ns: 0,
             opened_ns: 0,
@@ -73,7 +73,7 @@ impl SimEncoder {
     }
 
     /// Adds the ledger.
-    pub fn ledger(&mut self, ledger: &Ledger, now_ns: u64, sink: &mut impl MessageSink) {
+    pub fn ledger(&mut self, ledger: &MeterLedger, now_ns: u64, sink: &mut impl MessageSink) {
         self.room(item::LEDGER.1 + 8 * ACCOUNTS.len(), now_ns, now_ns, sink);
         self.buffer.extend([item::LEDGER.0, 0]);
         self.buffer.extend(u16::try_from(ACCOUNTS.len()).unwrap_or(u16::MAX).to_be_bytes());
@@ -99,7 +99,7 @@ impl SimEncoder {
             return;
         }
         self.write_header();
-        sink.message(Message {
+        sink.message(ExportMessage {
             bytes: &self.buffer,
             carried: self.carried,
             own_records: self.own,
@@ -108,11 +108,11 @@ impl SimEncoder {
         self.datagrams_before = self.datagrams_before.wrapping_add(1);
         self.events_before += u64::from(self.events);
         self.buffer.clear();
-        (self.items, self.events, self.own, self.carried) = (0, 0, 0, Carried::default());
+        (self.items, self.events, self.own, self.carried) = (0, 0, 0, CarriedRecords::default());
     }
 
     /// What is in the datagram that is not handed out yet.
-    pub const fn waiting(&self) -> Carried {
+    pub const fn waiting(&self) -> CarriedRecords {
         self.carried
     }
 
@@ -169,7 +169,7 @@ impl SimEncoder {
     fn count(&mut self, packets: u64, bytes: u64) {
         self.items += 1;
         self.events += 1;
-        self.carried.add(Carried { records: 1, packets, bytes });
+        self.carried.add(CarriedRecords { records: 1, packets, bytes });
     }
 
     fn write_header(&mut self) {

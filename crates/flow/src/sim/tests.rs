@@ -1,29 +1,29 @@
 use super::*;
 use crate::account::ACCOUNTS;
-use crate::export::{Message, MessageSink};
-use crate::ledger::{Carried, Ledger};
-use crate::packet::{MAPPED, Tunnel};
+use crate::export::{ExportMessage, MessageSink};
+use crate::ledger::{CarriedRecords, MeterLedger};
+use crate::packet::{MAPPED, TunnelKind};
 use packetrig_units::Nanos;
 use proptest::prelude::*;
 
 const NOW: u64 = 1_700_000_000_000_000_000;
 
 #[derive(Default)]
-struct Wire {
+struct SimulatedWireTest {
     datagrams: Vec<Vec<u8>>,
-    carried: Carried,
+    carried: CarriedRecords,
     own: u64,
 }
 
-impl MessageSink for Wire {
-    fn message(&mut self, message: Message<'_>) {
+impl MessageSink for SimulatedWireTest {
+    fn message(&mut self, message: ExportMessage<'_>) {
         self.datagrams.push(message.bytes.to_vec());
         self.carried.add(message.carried);
         self.own += message.own_records;
     }
 }
 
-impl Wire {
+impl SimulatedWireTest {
     fn items(&self) -> Vec<SimItem> {
         let mut items = Vec::new();
         let mut events = 0;
@@ -66,7 +66,7 @@ fn flow(v4: bool, n: u64) -> SimEvent {
         source_port: 1024,
         destination_port: 53,
         protocol: 17,
-        tunnel: Tunnel::Vxlan,
+        tunnel: TunnelKind::Vxlan,
         vlan: 100,
         inner_vlan: 4000,
         tunnel_id: 0x00ab_cdef,
@@ -74,14 +74,14 @@ fn flow(v4: bool, n: u64) -> SimEvent {
     SimEvent::Flow { flow_id: n, key, at_ns: NOW + n * 1000 }
 }
 
-fn encoded(events: &[SimEvent], options: SimOptions) -> Wire {
+fn encoded(events: &[SimEvent], options: SimOptions) -> SimulatedWireTest {
     let mut encoder = SimEncoder::new(options);
-    let mut wire = Wire::default();
+    let mut wire = SimulatedWireTest::default();
     for event in events {
         encoder.event(event, NOW, &mut wire);
     }
     encoder.flush(&mut wire);
-    assert_eq!(encoder.waiting(), Carried::default());
+    assert_eq!(encoder.waiting(), CarriedRecords::default());
     wire
 }
 
@@ -109,7 +109,7 @@ fn the_last_datagram_is_handed_out_at_the_end_and_after_a_while() {
         assert_eq!(encoded(&events, SimOptions::default()).events(), events, "{count}");
     }
     let mut encoder = SimEncoder::new(SimOptions::default());
-    let mut wire = Wire::default();
+    let mut wire = SimulatedWireTest::default();
     encoder.event(&packet(0), NOW, &mut wire);
     encoder.tick(NOW + 199_999_999, &mut wire);
     assert_eq!((wire.datagrams.len(), encoder.waiting().packets), (0, 1));
@@ -141,13 +141,13 @@ fn times_and_lengths_that_the_short_form_cannot_say_are_said() {
 
 #[test]
 fn a_ledger_is_an_item_and_no_event() {
-    let mut ledger = Ledger::default();
+    let mut ledger = MeterLedger::default();
     ledger.capture.driver_dropped = None;
     ledger.capture.arrived = Some(5);
     ledger.packets.ignored[6] = 3;
     ledger.export.own_records = 9;
     let mut encoder = SimEncoder::new(SimOptions::default());
-    let mut wire = Wire::default();
+    let mut wire = SimulatedWireTest::default();
     encoder.event(&packet(0), NOW, &mut wire);
     encoder.ledger(&ledger, NOW + 5, &mut wire);
     encoder.event(&packet(1), NOW, &mut wire);

@@ -3,16 +3,16 @@
 //! Invariant: what was counted leaves in a record before it is forgotten.
 
 use super::index::NONE;
-use super::slot::{self, HAS_RARE, Hot};
-use super::{FlowTable, Hints, Outlet, number, wheel};
+use super::slot::{self, HAS_RARE, HotSlot};
+use super::{FlowOutlet, FlowTable, MemoryHints, number, wheel};
 use crate::record::EndReason;
 
 /// Flows whose timers ring that are looked at together.
 const RUNG: usize = 16;
 
-impl<H: Hints> FlowTable<H> {
+impl<H: MemoryHints> FlowTable<H> {
     /// Does what is due for a flow by a time; whether it goes on. If not, its slot still holds its key.
-    pub(super) fn settle(&mut self, slot: usize, at_ns: u64, outlet: &mut impl Outlet) -> bool {
+    pub(super) fn settle(&mut self, slot: usize, at_ns: u64, outlet: &mut impl FlowOutlet) -> bool {
         loop {
             let (deadline, reason) = self.limits.deadline(&self.hot[slot]);
             if deadline > at_ns {
@@ -26,7 +26,7 @@ impl<H: Hints> FlowTable<H> {
     }
 
     /// Looks at flows whose timers ring, at most about so many; whether those were all.
-    pub(super) fn ring(&mut self, now_ns: u64, most: usize, outlet: &mut impl Outlet) -> bool {
+    pub(super) fn ring(&mut self, now_ns: u64, most: usize, outlet: &mut impl FlowOutlet) -> bool {
         let mut left = most;
         while left > 0 {
             let (rung, count) = self.rung(now_ns);
@@ -58,7 +58,7 @@ impl<H: Hints> FlowTable<H> {
         (rung, count)
     }
 
-    fn rings(&mut self, slot: usize, now_ns: u64, outlet: &mut impl Outlet) {
+    fn rings(&mut self, slot: usize, now_ns: u64, outlet: &mut impl FlowOutlet) {
         if self.settle(slot, now_ns, outlet) {
             let (tick, wait) = self.limits.ring(&self.hot[slot]);
             self.wheel.set(number(slot), tick, wait);
@@ -68,7 +68,7 @@ impl<H: Hints> FlowTable<H> {
     }
 
     /// Reports what came since the last report; whether there was anything.
-    pub(super) fn report(&mut self, slot: usize, end: EndReason, outlet: &mut impl Outlet) -> bool {
+    pub(super) fn report(&mut self, slot: usize, end: EndReason, outlet: &mut impl FlowOutlet) -> bool {
         let hot = &mut self.hot[slot];
         if hot.is_empty() {
             return false;
@@ -97,7 +97,7 @@ impl<H: Hints> FlowTable<H> {
     fn release(&mut self, slot: usize) {
         let hash = self.lens.hash(self.hot[slot].key_words());
         self.index.remove(hash, number(slot));
-        self.hot[slot] = Hot::FREE;
+        self.hot[slot] = HotSlot::FREE;
         self.free.push(number(slot));
     }
 }

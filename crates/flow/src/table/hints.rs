@@ -4,7 +4,7 @@ use crate::key::FlowKey;
 use crate::record::FlowRecord;
 
 /// Hints to the memory. They change the speed and nothing else; `()` gives none.
-pub trait Hints {
+pub trait MemoryHints {
     /// This will be used soon.
     fn prefetch<T>(line: &T);
 
@@ -12,7 +12,7 @@ pub trait Hints {
     fn large_pages<T>(memory: &mut [T]) -> bool;
 }
 
-impl Hints for () {
+impl MemoryHints for () {
     fn prefetch<T>(_: &T) {}
 
     fn large_pages<T>(_: &mut [T]) -> bool {
@@ -21,7 +21,7 @@ impl Hints for () {
 }
 
 /// Where flows go when they leave the table.
-pub trait Outlet {
+pub trait FlowOutlet {
     /// A flow, or a part of one, is reported.
     fn record(&mut self, record: &FlowRecord);
 
@@ -30,7 +30,7 @@ pub trait Outlet {
 }
 
 /// Keeps every record.
-impl Outlet for Vec<FlowRecord> {
+impl FlowOutlet for Vec<FlowRecord> {
     fn record(&mut self, record: &FlowRecord) {
         self.push(record.clone());
     }

@@ -6,7 +6,7 @@
 //!
 //! Invariant: a slot is in the index exactly once, in one of the two buckets of its flow's hash.
 
-use super::hints::Hints;
+use super::hints::MemoryHints;
 use super::memory;
 
 /// No slot.
@@ -20,7 +20,7 @@ const STUCK: u16 = u16::MAX;
 
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
-struct Bucket {
+struct IndexBucket {
     /// Eight tags of 16 bits, four to a word; 0: free.
     tags: [u64; 2],
     /// Flows of this bucket that are in their second.
@@ -28,27 +28,27 @@ struct Bucket {
     slots: [u32; WIDTH],
 }
 
-const _: () = assert!(size_of::<Bucket>() == 64, "one line of cache");
+const _: () = assert!(size_of::<IndexBucket>() == 64, "one line of cache");
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Index {
-    buckets: Vec<Bucket>,
+pub(super) struct FlowIndex {
+    buckets: Vec<IndexBucket>,
     count: u64,
 }
 
 /// A place in the index.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct IndexPlace {
     bucket: usize,
     lane: usize,
 }
 
-impl Index {
+impl FlowIndex {
     /// For so many flows.
-    pub(super) fn new<H: Hints>(capacity: u32) -> Self {
+    pub(super) fn new<H: MemoryHints>(capacity: u32) -> Self {
         let count = (u64::from(capacity) * LOAD.1).div_ceil(WIDTH as u64 * LOAD.0).max(2);
-        let empty = Bucket { tags: [0; 2], sent_away: 0, slots: [NONE; WIDTH] };
+        let empty = IndexBucket { tags: [0; 2], sent_away: 0, slots: [NONE; WIDTH] };
         let size = usize::try_from(count).unwrap_or(usize::MAX);
         Self { buckets: memory::filled::<H, _>(size, empty), count }
     }
@@ -59,7 +59,7 @@ impl Index {
     }
 
     #[inline]
-    pub(super) fn prefetch_first<H: Hints>(&self, hash: u64) {
+    pub(super) fn prefetch_first<H: MemoryHints>(&self, hash: u64) {
         if let Some(bucket) = self.buckets.get(self.first(hash)) {
             H::prefetch(bucket);
         }
@@ -67,7 +67,7 @@ impl Index {
 
     /// Whether some flows of its first bucket are elsewhere, whose line is then asked for.
     #[inline]
-    pub(super) fn prefetch_second<H: Hints>(&self, hash: u64) -> bool {
+    pub(super) fn prefetch_second<H: MemoryHints>(&self, hash: u64) -> bool {
         let elsewhere = self.buckets[self.first(hash)].sent_away > 0;
         if elsewhere {
             H::prefetch(&self.buckets[self.second(hash)]);
@@ -119,29 +119,29 @@ impl Index {
         both.into_iter().flat_map(|bucket| self.buckets[bucket].slots).filter(|&slot| slot != NONE)
     }
 
-    fn place_of(&self, hash: u64, slot: u32) -> Option<Place> {
+    fn place_of(&self, hash: u64, slot: u32) -> Option<IndexPlace> {
         [self.first(hash), self.second(hash)].into_iter().find_map(|bucket| {
             let lane = self.buckets[bucket].slots.iter().position(|&there| there == slot)?;
-            Some(Place { bucket, lane })
+            Some(IndexPlace { bucket, lane })
         })
     }
 
-    fn free_place(&self, hash: u64) -> Option<Place> {
+    fn free_place(&self, hash: u64) -> Option<IndexPlace> {
         [self.first(hash), self.second(hash)].into_iter().find_map(|bucket| {
             let lane = lowest(self.buckets[bucket].lanes(0))?;
-            Some(Place { bucket, lane })
+            Some(IndexPlace { bucket, lane })
         })
     }
 
     /// Moves one flow of a full pair to its other bucket.
     #[cold]
-    fn make_room(&mut self, hash: u64, hash_of: impl Fn(u32) -> u64) -> Option<Place> {
+    fn make_room(&mut self, hash: u64, hash_of: impl Fn(u32) -> u64) -> Option<IndexPlace> {
         let movable = [self.first(hash), self.second(hash)].into_iter().find_map(|bucket| {
             (0..WIDTH).find_map(|lane| {
                 let slot = self.buckets[bucket].slots[lane];
                 let theirs = hash_of(slot);
                 let free = self.free_place(theirs)?;
-                Some((Place { bucket, lane }, slot, theirs, free))
+                Some((IndexPlace { bucket, lane }, slot, theirs, free))
             })
         });
         let (place, slot, theirs, free) = movable?;
@@ -150,7 +150,7 @@ impl Index {
         Some(place)
     }
 
-    fn put(&mut self, place: Place, hash: u64, slot: u32) {
+    fn put(&mut self, place: IndexPlace, hash: u64, slot: u32) {
         let first = self.first(hash);
         if place.bucket != first {
             let sent_away = &mut self.buckets[first].sent_away;
@@ -161,7 +161,7 @@ impl Index {
         bucket.set_tag(place.lane, tag(hash));
     }
 
-    fn take(&mut self, place: Place, hash: u64) {
+    fn take(&mut self, place: IndexPlace, hash: u64) {
         let first = self.first(hash);
         if place.bucket != first {
             let sent_away = &mut self.buckets[first].sent_away;
@@ -190,7 +190,7 @@ impl Index {
     }
 }
 
-impl Bucket {
+impl IndexBucket {
     #[inline]
     fn candidate(&self, tag: u16) -> u32 {
         lowest(self.lanes(tag)).map_or(NONE, |lane| self.slots[lane])
@@ -248,15 +248,15 @@ const fn tag(hash: u64) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hash::Hasher;
+    use crate::hash::WordHasher;
 
     /// Flows are found as long as they are in, at the load that the options promise, and nothing is ever without a place.
     #[test]
     fn a_full_index_has_every_flow() {
         const FLOWS: u32 = 100_000;
-        let hasher = Hasher::new([1, 2]);
+        let hasher = WordHasher::new([1, 2]);
         let hash = |slot: u32| hasher.two([u64::from(slot), 0]);
-        let mut index = Index::new::<()>(FLOWS);
+        let mut index = FlowIndex::new::<()>(FLOWS);
         for slot in 0..FLOWS {
             assert!(index.insert(hash(slot), slot, hash), "{slot}");
         }
@@ -276,7 +276,7 @@ mod tests {
     /// Flows that all want the same two buckets: sixteen find a place, the next does not, and takes none.
     #[test]
     fn a_flood_of_one_hash_fills_two_buckets() {
-        let mut index = Index::new::<()>(1000);
+        let mut index = FlowIndex::new::<()>(1000);
         let hash = 0x1234_5678_9abc_def0;
         let inserted = (0..20).filter(|&slot| index.insert(hash, slot, |_| hash)).count();
         assert_eq!(inserted, 16);

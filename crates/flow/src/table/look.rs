@@ -1,14 +1,14 @@
 //! What is looked for: a packet's key in the two words that the table compares.
 //!
 //! An IPv4 packet that is carried in nothing fits in as it is (*short*). Any other key is a digest here, and whoever finds
-//! it compares the six words of [`Canonical`] as well (*long*).
+//! it compares the six words of [`CanonicalKey`] as well (*long*).
 
 use super::TableOptions;
 use super::index::NONE;
-use crate::canonical::{Canonical, is_icmp, question};
-use crate::hash::Hasher;
+use crate::canonical::{CanonicalKey, is_icmp, question};
+use crate::hash::WordHasher;
 use crate::key::FlowKey;
-use crate::packet::{MAPPED, Packet, Tunnel};
+use crate::packet::{MAPPED, PacketInfo, TunnelKind};
 
 /// The part of the second word that is not key: the flow's state.
 pub(super) const STATE: u64 = 0xff;
@@ -23,7 +23,7 @@ const VLAN_BITS: u16 = 0xfff;
 
 /// A packet's key, and where it was found.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Look {
+pub(super) struct KeyLookup {
     /// The key; state is zero.
     pub(super) words: [u64; 2],
     pub(super) hash: u64,
@@ -33,7 +33,7 @@ pub(super) struct Look {
     pub(super) flipped: bool,
 }
 
-impl Look {
+impl KeyLookup {
     pub(super) const NOTHING: Self = Self { words: [0; 2], hash: 0, slot: NONE, flipped: false };
 
     pub(super) const fn is_long(&self) -> bool {
@@ -44,18 +44,18 @@ impl Look {
 /// Makes keys of packets.
 #[derive(Clone, Copy, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is an option of its own")]
-pub(super) struct Lens {
-    hasher: Hasher,
+pub(super) struct KeyMaker {
+    hasher: WordHasher,
     biflow: bool,
     icmp: bool,
     vlan: bool,
     tunnel: bool,
 }
 
-impl Lens {
+impl KeyMaker {
     pub(super) const fn new(options: &TableOptions) -> Self {
         Self {
-            hasher: Hasher::new(options.hash_key),
+            hasher: WordHasher::new(options.hash_key),
             biflow: options.biflow,
             icmp: options.icmp_in_key,
             vlan: options.vlan_in_key,
@@ -65,9 +65,9 @@ impl Lens {
 
     /// What to look for.
     #[inline]
-    pub(super) fn look(&self, packet: &Packet) -> Look {
+    pub(super) fn look(&self, packet: &PacketInfo) -> KeyLookup {
         let (words, flipped) = self.short(packet).unwrap_or_else(|| self.long(packet));
-        Look { words, hash: self.hash(words), slot: NONE, flipped }
+        KeyLookup { words, hash: self.hash(words), slot: NONE, flipped }
     }
 
     /// The hash of words without state.
@@ -78,13 +78,13 @@ impl Lens {
 
     /// The key's six words.
     #[inline]
-    pub(super) fn canonical(&self, packet: &Packet) -> Canonical {
+    pub(super) fn canonical(&self, packet: &PacketInfo) -> CanonicalKey {
         let key = self.key(packet);
-        if self.biflow { Canonical::of(&key) } else { Canonical::one_way(&key) }
+        if self.biflow { CanonicalKey::of(&key) } else { CanonicalKey::one_way(&key) }
     }
 
     /// The packet's key, without what shall not tell flows apart.
-    pub(super) fn key(&self, packet: &Packet) -> FlowKey {
+    pub(super) fn key(&self, packet: &PacketInfo) -> FlowKey {
         let mut key = FlowKey::of(packet);
         if is_icmp(key.protocol) {
             key.source_port = 0;
@@ -94,7 +94,7 @@ impl Lens {
             (key.vlan, key.inner_vlan) = (0, 0);
         }
         if !self.tunnel {
-            (key.tunnel, key.tunnel_id) = (Tunnel::None, 0);
+            (key.tunnel, key.tunnel_id) = (TunnelKind::None, 0);
         }
         key
     }
@@ -105,8 +105,8 @@ impl Lens {
     }
 
     #[inline]
-    fn short(&self, packet: &Packet) -> Option<([u64; 2], bool)> {
-        let carried = self.tunnel && (packet.tunnel != Tunnel::None || packet.tunnel_id != 0);
+    fn short(&self, packet: &PacketInfo) -> Option<([u64; 2], bool)> {
+        let carried = self.tunnel && (packet.tunnel != TunnelKind::None || packet.tunnel_id != 0);
         let stacked = self.vlan && (packet.inner_vlan != 0 || packet.vlan > VLAN_BITS);
         let (source, destination) = (ipv4(&packet.source)?, ipv4(&packet.destination)?);
         if carried || stacked {
@@ -131,13 +131,13 @@ impl Lens {
     }
 
     /// Of ICMP: an answer is of its question's flow where both directions are one.
-    const fn type_code(&self, packet: &Packet) -> u16 {
+    const fn type_code(&self, packet: &PacketInfo) -> u16 {
         let type_code = packet.destination_port;
         if self.biflow { question(packet.protocol, type_code) } else { type_code }
     }
 
     #[inline(never)]
-    fn long(&self, packet: &Packet) -> ([u64; 2], bool) {
+    fn long(&self, packet: &PacketInfo) -> ([u64; 2], bool) {
         let canonical = self.canonical(packet);
         let [first, second] = self.hasher.six(&canonical.words);
         ([first, second & DIGEST | LONG], canonical.flipped)

@@ -9,7 +9,7 @@
 //! and `now_ns` drives the timers, so flows end when nothing arrives too. What a packet of a known flow touches is one
 //! bucket of the index and one `Hot` record; keys are always compared in full.
 //!
-//! Invariant: every packet given to [`meter`](FlowTable::meter) is in [`Counts::metered`] or in [`Counts::untracked`], and every
+//! Invariant: every packet given to [`meter`](FlowTable::meter) is in [`PacketCounts::metered`] or in [`PacketCounts::untracked`], and every
 //! metered one in a live flow or in exactly one record.
 
 mod ending;
@@ -22,19 +22,19 @@ mod options;
 mod slot;
 mod wheel;
 
-pub use hints::{Hints, Outlet};
+pub use hints::{FlowOutlet, MemoryHints};
 pub use options::{TableOptions, WhenFull};
 
-use crate::counts::Counts;
+use crate::counts::PacketCounts;
 use crate::hash::FlowIds;
 use crate::key::FlowKey;
-use crate::packet::Packet;
+use crate::packet::PacketInfo;
 use crate::record::EndReason;
-use index::{Index, NONE};
-use look::{Lens, Look};
-use slot::{CLOSING, Cold, ENDED, Hot, Rare};
+use index::{FlowIndex, NONE};
+use look::{KeyLookup, KeyMaker};
+use slot::{CLOSING, ColdSlot, ENDED, HotSlot, RareCounts};
 use std::marker::PhantomData;
-use wheel::{Wait, Wheel};
+use wheel::{TimerReason, TimerWheel};
 
 /// Packets whose memory is asked for together.
 const BATCH: usize = 32;
@@ -46,19 +46,19 @@ const RINGS: usize = 64;
 /// See the module.
 #[derive(Debug)]
 pub struct FlowTable<H> {
-    lens: Lens,
-    limits: Limits,
+    lens: KeyMaker,
+    limits: TableLimits,
     ids: FlowIds,
-    index: Index,
+    index: FlowIndex,
     /// Slots at most; those that there are were needed by now.
     capacity: usize,
-    hot: Vec<Hot>,
-    cold: Vec<Cold>,
-    rare: Vec<Rare>,
-    wheel: Wheel,
+    hot: Vec<HotSlot>,
+    cold: Vec<ColdSlot>,
+    rare: Vec<RareCounts>,
+    wheel: TimerWheel,
     /// Slots without a flow.
     free: Vec<u32>,
-    counts: Counts,
+    counts: PacketCounts,
     /// Losses of the meter so far; what began before the last one is marked.
     losses: u32,
     /// Time until which everything is done; nothing before the first packet.
@@ -68,7 +68,7 @@ pub struct FlowTable<H> {
 
 /// When flows end, and what all records have in common.
 #[derive(Clone, Copy, Debug)]
-struct Limits {
+struct TableLimits {
     active: u64,
     idle: u64,
     grace: u64,
@@ -77,9 +77,9 @@ struct Limits {
     when_full: WhenFull,
 }
 
-impl Limits {
+impl TableLimits {
     /// When something is due for a flow, and what.
-    fn deadline(&self, hot: &Hot) -> (u64, EndReason) {
+    fn deadline(&self, hot: &HotSlot) -> (u64, EndReason) {
         let (silence, reason) =
             if hot.is(ENDED) { (self.grace, EndReason::EndOfFlow) } else { (self.idle, EndReason::Idle) };
         let end = hot.last().saturating_add(silence);
@@ -88,7 +88,7 @@ impl Limits {
     }
 
     /// Why a flow ends that is reported because nothing more comes.
-    fn last_reason(&self, hot: &Hot, now_ns: u64) -> EndReason {
+    fn last_reason(&self, hot: &HotSlot, now_ns: u64) -> EndReason {
         match self.deadline(hot) {
             (deadline, reason) if deadline <= now_ns && reason != EndReason::Active => reason,
             _ if hot.is(ENDED) => EndReason::EndOfFlow,
@@ -97,19 +97,19 @@ impl Limits {
     }
 
     /// When its timer shall ring, and for what.
-    fn ring(&self, hot: &Hot) -> (u64, Wait) {
+    fn ring(&self, hot: &HotSlot) -> (u64, TimerReason) {
         let (deadline, reason) = self.deadline(hot);
-        let wait = if reason == EndReason::Active { Wait::Part } else { Wait::Silence };
+        let wait = if reason == EndReason::Active { TimerReason::Part } else { TimerReason::Silence };
         (wheel::tick_after(deadline), wait)
     }
 }
 
-impl<H: Hints> FlowTable<H> {
+impl<H: MemoryHints> FlowTable<H> {
     /// An empty table; all its memory is reserved here.
     pub fn new(options: &TableOptions) -> Self {
         let capacity = options.capacity.clamp(1, NONE - 1);
         let slots = capacity as usize;
-        let limits = Limits {
+        let limits = TableLimits {
             active: options.active.as_u64(),
             idle: options.idle.as_u64(),
             grace: options.grace.as_u64(),
@@ -118,18 +118,18 @@ impl<H: Hints> FlowTable<H> {
             when_full: options.when_full,
         };
         Self {
-            lens: Lens::new(options),
+            lens: KeyMaker::new(options),
             limits,
             ids: FlowIds::new(options.flow_id_key),
-            index: Index::new::<H>(capacity),
+            index: FlowIndex::new::<H>(capacity),
             capacity: slots,
             hot: memory::reserved::<H, _>(slots),
             cold: memory::reserved::<H, _>(slots),
             // Zeros from the kernel take no memory until they are written.
-            rare: vec![Rare::default(); slots],
-            wheel: Wheel::new::<H>(slots, limits.idle),
+            rare: vec![RareCounts::default(); slots],
+            wheel: TimerWheel::new::<H>(slots, limits.idle),
             free: Vec::with_capacity(slots),
-            counts: Counts::default(),
+            counts: PacketCounts::default(),
             losses: 0,
             now_ns: None,
             hints: PhantomData,
@@ -138,7 +138,7 @@ impl<H: Hints> FlowTable<H> {
 
     /// Meters packets in the order of their arrival, and does part of what is due by `now_ns`: as much as keeps up with
     /// any stream of packets, and little enough to hold none up. Of a batch, nothing is due before its last packet's time.
-    pub fn meter(&mut self, packets: &[Packet], now_ns: u64, outlet: &mut impl Outlet) {
+    pub fn meter(&mut self, packets: &[PacketInfo], now_ns: u64, outlet: &mut impl FlowOutlet) {
         if self.now_ns.is_none()
             && let Some(first) = packets.first()
         {
@@ -154,19 +154,19 @@ impl<H: Hints> FlowTable<H> {
     }
 
     /// Does all that is due by `now_ns`. Flows end up to one tick, 67 ms, after their time, packets or not.
-    pub fn advance(&mut self, now_ns: u64, outlet: &mut impl Outlet) {
+    pub fn advance(&mut self, now_ns: u64, outlet: &mut impl FlowOutlet) {
         self.advance_some(now_ns, usize::MAX, outlet);
     }
 
     /// Does what is due by `now_ns` for about `most` flows at most, for a caller who has other things to do; whether that
     /// was all.
-    pub fn advance_some(&mut self, now_ns: u64, most: usize, outlet: &mut impl Outlet) -> bool {
+    pub fn advance_some(&mut self, now_ns: u64, most: usize, outlet: &mut impl FlowOutlet) -> bool {
         self.go_on(now_ns);
         self.ring(now_ns, most, outlet)
     }
 
     /// Reports every flow there is. Those that have ended by themselves say so.
-    pub fn finish(&mut self, outlet: &mut impl Outlet) {
+    pub fn finish(&mut self, outlet: &mut impl FlowOutlet) {
         let now_ns = self.now_ns.unwrap_or(0);
         for slot in 0..self.hot.len() {
             if !self.hot[slot].is_free() {
@@ -183,7 +183,7 @@ impl<H: Hints> FlowTable<H> {
     }
 
     /// Where packets went; `seen` and `ignored` are the caller's.
-    pub const fn counts(&self) -> &Counts {
+    pub const fn counts(&self) -> &PacketCounts {
         &self.counts
     }
 
@@ -194,17 +194,17 @@ impl<H: Hints> FlowTable<H> {
 
     /// The memory that it holds when it is full, in bytes, but that of what most flows have not.
     pub fn bytes(&self) -> usize {
-        let slots = size_of::<Hot>() + size_of::<Cold>() + size_of::<u32>();
+        let slots = size_of::<HotSlot>() + size_of::<ColdSlot>() + size_of::<u32>();
         self.index.bytes() + self.wheel.bytes(self.capacity) + self.capacity * slots
     }
 
     /// The key by which a packet is metered: without what shall not tell flows apart.
-    pub fn key(&self, packet: &Packet) -> FlowKey {
+    pub fn key(&self, packet: &PacketInfo) -> FlowKey {
         self.lens.key(packet)
     }
 
     /// The number of a packet's flow.
-    pub fn flow_id(&self, packet: &Packet) -> u64 {
+    pub fn flow_id(&self, packet: &PacketInfo) -> u64 {
         self.ids.of(&self.lens.key(packet))
     }
 
@@ -235,8 +235,8 @@ impl<H: Hints> FlowTable<H> {
         }
     }
 
-    fn batch(&mut self, packets: &[Packet], outlet: &mut impl Outlet) {
-        let mut looks = [Look::NOTHING; BATCH];
+    fn batch(&mut self, packets: &[PacketInfo], outlet: &mut impl FlowOutlet) {
+        let mut looks = [KeyLookup::NOTHING; BATCH];
         let looks = &mut looks[..packets.len()];
         for (look, packet) in looks.iter_mut().zip(packets) {
             *look = self.lens.look(packet);
@@ -249,7 +249,7 @@ impl<H: Hints> FlowTable<H> {
     }
 
     /// Finds where flows seem to be, and asks for that memory.
-    fn locate(&self, looks: &mut [Look]) {
+    fn locate(&self, looks: &mut [KeyLookup]) {
         let (mut elsewhere, mut unknown) = (false, 0);
         for look in &mut *looks {
             look.slot = self.index.in_first(look.hash);
@@ -273,7 +273,7 @@ impl<H: Hints> FlowTable<H> {
     }
 
     #[inline]
-    fn one(&mut self, look: &Look, packet: &Packet, outlet: &mut impl Outlet) {
+    fn one(&mut self, look: &KeyLookup, packet: &PacketInfo, outlet: &mut impl FlowOutlet) {
         // What seemed to be may have been changed by the packets before this one.
         let there = (look.slot as usize) < self.hot.len() && self.is(look.slot, look, packet);
         let slot = if there { Some(look.slot as usize) } else { self.find(look, packet) };
@@ -285,7 +285,7 @@ impl<H: Hints> FlowTable<H> {
 
     /// Whether a slot holds that very flow.
     #[inline]
-    fn is(&self, slot: u32, look: &Look, packet: &Packet) -> bool {
+    fn is(&self, slot: u32, look: &KeyLookup, packet: &PacketInfo) -> bool {
         let slot = slot as usize;
         self.hot[slot].has(look.words)
             && (!look.is_long() || self.cold[slot].words == self.lens.canonical(packet).words)
@@ -293,13 +293,13 @@ impl<H: Hints> FlowTable<H> {
 
     #[cold]
     #[inline(never)]
-    fn find(&self, look: &Look, packet: &Packet) -> Option<usize> {
+    fn find(&self, look: &KeyLookup, packet: &PacketInfo) -> Option<usize> {
         self.index.find(look.hash, |slot| self.is(slot, look, packet)).map(|slot| slot as usize)
     }
 
     /// Adds a packet to its flow.
     #[inline]
-    fn add(&mut self, slot: usize, look: &Look, packet: &Packet, outlet: &mut impl Outlet) {
+    fn add(&mut self, slot: usize, look: &KeyLookup, packet: &PacketInfo, outlet: &mut impl FlowOutlet) {
         let (hot, at_ns) = (&self.hot[slot], packet.at_ns);
         let due = at_ns >= hot.last().saturating_add(self.limits.idle)
             || at_ns.saturating_sub(hot.start) >= self.limits.active;
@@ -313,7 +313,7 @@ impl<H: Hints> FlowTable<H> {
     /// Adds a packet by which its flow may end, go on in another part, or begin anew.
     #[cold]
     #[inline(never)]
-    fn turn(&mut self, slot: usize, look: &Look, packet: &Packet, outlet: &mut impl Outlet) {
+    fn turn(&mut self, slot: usize, look: &KeyLookup, packet: &PacketInfo, outlet: &mut impl FlowOutlet) {
         let mut goes_on = self.settle(slot, packet.at_ns, outlet);
         if goes_on && self.hot[slot].is(ENDED) && slot::opens(packet) {
             self.report(slot, EndReason::EndOfFlow, outlet);
@@ -332,7 +332,7 @@ impl<H: Hints> FlowTable<H> {
     }
 
     #[inline]
-    fn count(&mut self, slot: usize, flipped: bool, packet: &Packet) {
+    fn count(&mut self, slot: usize, flipped: bool, packet: &PacketInfo) {
         let hot = &mut self.hot[slot];
         let direction = hot.direction(flipped);
         if hot.begins(direction) {

@@ -2,26 +2,26 @@
 //!
 //! Invariant: a flow that is ended to make room is reported first, and counted.
 
-use super::look::Look;
-use super::slot::{self, Cold, HAS_RARE, Hot};
-use super::wheel::Wait;
-use super::{FlowTable, Hints, MADE, Outlet, WhenFull, number};
-use crate::packet::Packet;
+use super::look::KeyLookup;
+use super::slot::{self, ColdSlot, HAS_RARE, HotSlot};
+use super::wheel::TimerReason;
+use super::{FlowOutlet, FlowTable, MADE, MemoryHints, WhenFull, number};
+use crate::packet::PacketInfo;
 use crate::record::EndReason;
 
 /// Flows looked at for the one that has been silent longest.
 const LOOKS: usize = 32;
 
-impl<H: Hints> FlowTable<H> {
+impl<H: MemoryHints> FlowTable<H> {
     /// Opens a flow, if there is room or some can be made.
     #[cold]
     #[inline(never)]
-    pub(super) fn open(&mut self, look: &Look, packet: &Packet, outlet: &mut impl Outlet) {
+    pub(super) fn open(&mut self, look: &KeyLookup, packet: &PacketInfo, outlet: &mut impl FlowOutlet) {
         let Some(slot) = self.room(look.hash, outlet) else {
             self.counts.untracked += 1;
             return;
         };
-        self.hot[slot] = Hot::FREE;
+        self.hot[slot] = HotSlot::FREE;
         self.begin_flow(slot, look, packet, outlet);
         self.count(slot, look.flipped, packet);
         let hot = &mut self.hot[slot];
@@ -41,7 +41,7 @@ impl<H: Hints> FlowTable<H> {
     }
 
     /// A slot that is in the index under this hash.
-    fn room(&mut self, hash: u64, outlet: &mut impl Outlet) -> Option<usize> {
+    fn room(&mut self, hash: u64, outlet: &mut impl FlowOutlet) -> Option<usize> {
         if self.free.is_empty() && !self.make_slots() {
             self.evict_one(outlet);
         }
@@ -68,8 +68,8 @@ impl<H: Hints> FlowTable<H> {
     fn make_slots(&mut self) -> bool {
         let before = self.hot.len();
         let after = self.capacity.min(before + MADE);
-        self.hot.resize(after, Hot::FREE);
-        self.cold.resize(after, Cold::default());
+        self.hot.resize(after, HotSlot::FREE);
+        self.cold.resize(after, ColdSlot::default());
         self.wheel.hold(after);
         // The lowest is taken first.
         self.free.extend((before..after).rev().map(number));
@@ -78,7 +78,7 @@ impl<H: Hints> FlowTable<H> {
 
     /// Ends the flow that has been silent longest, as far as the timers say.
     #[cold]
-    fn evict_one(&mut self, outlet: &mut impl Outlet) {
+    fn evict_one(&mut self, outlet: &mut impl FlowOutlet) {
         if self.limits.when_full == WhenFull::Refuse {
             return;
         }
@@ -91,11 +91,11 @@ impl<H: Hints> FlowTable<H> {
     fn most_silent(&mut self) -> Option<u32> {
         let mut silent: Option<u32> = None;
         for _ in 0..LOOKS {
-            let Some((slot, rings)) = self.wheel.earliest(Wait::Silence) else { break };
+            let Some((slot, rings)) = self.wheel.earliest(TimerReason::Silence) else { break };
             self.prefetch_next(slot);
             silent = Some(silent.map_or(slot, |one| self.more_silent(one, slot)));
             let (tick, wait) = self.limits.ring(&self.hot[slot as usize]);
-            if wait == Wait::Silence && tick <= rings {
+            if wait == TimerReason::Silence && tick <= rings {
                 break;
             }
             self.wheel.clear(slot);
@@ -106,7 +106,7 @@ impl<H: Hints> FlowTable<H> {
 
     /// When no timer waits for silence: of those whose parts end next.
     fn most_silent_of_a_part(&self) -> Option<u32> {
-        let (first, _) = self.wheel.earliest(Wait::Part)?;
+        let (first, _) = self.wheel.earliest(TimerReason::Part)?;
         let ring = std::iter::successors(Some(first), |&slot| Some(self.wheel.after(slot)));
         ring.take(LOOKS).reduce(|one, other| self.more_silent(one, other))
     }
@@ -125,7 +125,7 @@ impl<H: Hints> FlowTable<H> {
         }
     }
 
-    fn evict(&mut self, slot: usize, outlet: &mut impl Outlet) {
+    fn evict(&mut self, slot: usize, outlet: &mut impl FlowOutlet) {
         if self.report(slot, EndReason::LackOfResources, outlet) {
             self.counts.evicted += 1;
         }
@@ -133,10 +133,16 @@ impl<H: Hints> FlowTable<H> {
     }
 
     /// Writes a new flow into a slot that is in the index.
-    pub(super) fn begin_flow(&mut self, slot: usize, look: &Look, packet: &Packet, outlet: &mut impl Outlet) {
+    pub(super) fn begin_flow(
+        &mut self,
+        slot: usize,
+        look: &KeyLookup,
+        packet: &PacketInfo,
+        outlet: &mut impl FlowOutlet,
+    ) {
         let canonical = self.lens.canonical(packet);
-        self.hot[slot] = Hot::opened(look, packet);
-        self.cold[slot] = Cold::opened(canonical.words, packet, self.losses);
+        self.hot[slot] = HotSlot::opened(look, packet);
+        self.cold[slot] = ColdSlot::opened(canonical.words, packet, self.losses);
         if let Some(outer) = slot::outer(packet) {
             self.hot[slot].set(HAS_RARE);
             self.rare[slot] = outer;

@@ -1,22 +1,22 @@
 //! What is kept of a flow, in three places by how often it is touched.
 //!
-//! [`Hot`] is one cache line and all that a packet of a known flow touches. [`Cold`] is written when a flow opens and read
-//! when it is reported. [`Rare`] is for what most flows have not: addresses around a tunnel, and counts too large for the
-//! narrow counters of [`Hot`], which go over there before they overflow.
+//! [`HotSlot`] is one cache line and all that a packet of a known flow touches. [`ColdSlot`] is written when a flow opens and read
+//! when it is reported. [`RareCounts`] is for what most flows have not: addresses around a tunnel, and counts too large for the
+//! narrow counters of [`HotSlot`], which go over there before they overflow.
 //!
 //! Invariant: a count is the narrow counter and, if [`HAS_RARE`] is set, the wide one, added.
 
-use super::look::{KIND, Look, STATE};
-use crate::canonical::Canonical;
-use crate::packet::Packet;
+use super::look::{KIND, KeyLookup, STATE};
+use crate::canonical::CanonicalKey;
+use crate::packet::PacketInfo;
 use crate::packet::protocol::TCP;
-use crate::record::{EndReason, FlowRecord, Half};
+use crate::record::{EndReason, FlowHalf, FlowRecord};
 
-/// Bits of the state, in the lowest byte of [`Hot::words`].
+/// Bits of the state, in the lowest byte of [`HotSlot::words`].
 pub(super) const FLIPPED: u64 = 1;
 /// TCP said that it ended.
 pub(super) const ENDED: u64 = 2;
-/// There is something in [`Rare`].
+/// There is something in [`RareCounts`].
 pub(super) const HAS_RARE: u64 = 4;
 /// FIN was seen from the source; the next bit: from the destination.
 const FIN: u64 = 8;
@@ -31,7 +31,7 @@ pub(super) const CLOSING: u8 = TCP_FIN | TCP_RST;
 /// See the module. Arrays are by direction: from the source of the first packet, and to it.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
-pub(super) struct Hot {
+pub(super) struct HotSlot {
     /// The key, and the state.
     pub(super) words: [u64; 2],
     /// First packet of this part.
@@ -49,7 +49,7 @@ pub(super) struct Hot {
 /// See the module.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(align(64))]
-pub(super) struct Cold {
+pub(super) struct ColdSlot {
     /// The whole key.
     pub(super) words: [u64; 6],
     /// First packet of this part, by direction.
@@ -66,12 +66,13 @@ pub(super) struct Cold {
 }
 
 /// See the module: packets, bytes, bytes of frames by direction; then the outer addresses.
-pub(super) type Rare = [u64; 10];
+pub(super) type RareCounts = [u64; 10];
 const WIDE_COUNTS: usize = 6;
 
-const _: () = assert!(size_of::<Hot>() == 64 && size_of::<Cold>() == 128, "one line of cache, and two");
+const _: () =
+    assert!(size_of::<HotSlot>() == 64 && size_of::<ColdSlot>() == 128, "one line of cache, and two");
 
-impl Hot {
+impl HotSlot {
     pub(super) const FREE: Self = Self {
         words: [0; 2],
         start: 0,
@@ -85,7 +86,7 @@ impl Hot {
     };
 
     /// Of a new flow, before its first packet is added.
-    pub(super) fn opened(look: &Look, packet: &Packet) -> Self {
+    pub(super) fn opened(look: &KeyLookup, packet: &PacketInfo) -> Self {
         let flipped = if look.flipped { FLIPPED } else { 0 };
         let at_ns = packet.at_ns;
         Self {
@@ -147,7 +148,7 @@ impl Hot {
 
     /// Adds a packet; false, and nothing done, if that would overflow a counter.
     #[inline]
-    pub(super) const fn add(&mut self, direction: usize, packet: &Packet) -> bool {
+    pub(super) const fn add(&mut self, direction: usize, packet: &PacketInfo) -> bool {
         let (packets, a) = self.packets[direction].overflowing_add(1);
         let (bytes, b) = self.bytes[direction].overflowing_add(packet.bytes);
         let (frame_bytes, c) = self.frame_bytes[direction].overflowing_add(packet.frame_bytes);
@@ -171,10 +172,10 @@ impl Hot {
     }
 
     /// Moves what was counted over, but one packet: none would say that the direction has not begun.
-    pub(super) fn move_over(&mut self, direction: usize, rare: &mut Rare) {
+    pub(super) fn move_over(&mut self, direction: usize, rare: &mut RareCounts) {
         if !self.is(HAS_RARE) {
             // What is there is another flow's.
-            *rare = Rare::default();
+            *rare = RareCounts::default();
             self.set(HAS_RARE);
         }
         rare[direction] += u64::from(self.packets[direction]) - 1;
@@ -186,7 +187,7 @@ impl Hot {
     }
 
     /// Takes note of what TCP says of the flow's end. One direction alone ends by its own FIN.
-    pub(super) const fn hears_end(&mut self, direction: usize, packet: &Packet, biflow: bool) {
+    pub(super) const fn hears_end(&mut self, direction: usize, packet: &PacketInfo, biflow: bool) {
         if packet.protocol != TCP || packet.tcp_flags & CLOSING == 0 || self.is(ENDED) {
             return;
         }
@@ -200,19 +201,19 @@ impl Hot {
     }
 
     /// Forgets what was reported.
-    pub(super) fn begin_part(&mut self, rare: Option<&mut Rare>) {
+    pub(super) fn begin_part(&mut self, rare: Option<&mut RareCounts>) {
         *self = Self { words: self.words, start: self.start, last: self.last, ..Self::FREE };
         if let Some(rare) = rare {
             rare[..WIDE_COUNTS].fill(0);
         }
     }
 
-    fn half(&self, direction: usize, cold: &Cold, rare: Option<&Rare>) -> Half {
+    fn half(&self, direction: usize, cold: &ColdSlot, rare: Option<&RareCounts>) -> FlowHalf {
         if self.begins(direction) {
-            return Half::default();
+            return FlowHalf::default();
         }
         let wide = |at: usize| rare.map_or(0, |rare| rare[at + direction]);
-        Half {
+        FlowHalf {
             packets: u64::from(self.packets[direction]) + wide(0),
             bytes: u64::from(self.bytes[direction]) + wide(2),
             frame_bytes: u64::from(self.frame_bytes[direction]) + wide(4),
@@ -224,13 +225,13 @@ impl Hot {
 }
 
 /// Whether a TCP packet opens a connection.
-pub(super) const fn opens(packet: &Packet) -> bool {
+pub(super) const fn opens(packet: &PacketInfo) -> bool {
     packet.protocol == TCP && packet.tcp_flags & TCP_SYN != 0
 }
 
-impl Cold {
+impl ColdSlot {
     /// Of a new flow.
-    pub(super) fn opened(words: [u64; 6], packet: &Packet, losses: u32) -> Self {
+    pub(super) fn opened(words: [u64; 6], packet: &PacketInfo, losses: u32) -> Self {
         Self {
             words,
             first: [packet.at_ns, 0],
@@ -263,10 +264,10 @@ impl Cold {
 }
 
 /// Sets what a new flow has of rare things.
-pub(super) fn outer(packet: &Packet) -> Option<Rare> {
+pub(super) fn outer(packet: &PacketInfo) -> Option<RareCounts> {
     let carried = packet.outer_source != [0; 16] || packet.outer_destination != [0; 16];
     carried.then(|| {
-        let mut rare = Rare::default();
+        let mut rare = RareCounts::default();
         let words =
             packet.outer_source.as_chunks::<8>().0.iter().chain(packet.outer_destination.as_chunks::<8>().0);
         for (to, word) in rare[WIDE_COUNTS..].iter_mut().zip(words) {
@@ -278,14 +279,14 @@ pub(super) fn outer(packet: &Packet) -> Option<Rare> {
 
 /// What a report of a flow says, but for what the whole table has in common.
 pub(super) fn record(
-    hot: &Hot,
-    cold: &Cold,
-    rare: Option<&Rare>,
+    hot: &HotSlot,
+    cold: &ColdSlot,
+    rare: Option<&RareCounts>,
     icmp: bool,
     end: EndReason,
     losses: u32,
 ) -> FlowRecord {
-    let canonical = Canonical { words: cold.words, flipped: hot.is(FLIPPED) };
+    let canonical = CanonicalKey { words: cold.words, flipped: hot.is(FLIPPED) };
     let address = |at: usize| {
         let word = |at: usize| u128::from(rare.map_or(0, |rare| rare[at]));
         (word(at) << 64 | word(at + 1)).to_be_bytes()

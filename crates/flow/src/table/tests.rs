@@ -1,6 +1,6 @@
 use super::slot::HAS_RARE;
 use super::*;
-use crate::packet::{MAPPED, Tunnel, protocol};
+use crate::packet::{MAPPED, TunnelKind, protocol};
 use crate::record::FlowRecord;
 use packetrig_units::Nanos;
 
@@ -21,8 +21,8 @@ fn v4(last: u8) -> [u8; 16] {
 }
 
 /// A packet of 100 bytes from one host to another.
-fn packet(from: u8, to: u8, at_ns: u64) -> Packet {
-    Packet {
+fn packet(from: u8, to: u8, at_ns: u64) -> PacketInfo {
+    PacketInfo {
         source: v4(from),
         destination: v4(to),
         source_port: 1000 + u16::from(from),
@@ -32,12 +32,12 @@ fn packet(from: u8, to: u8, at_ns: u64) -> Packet {
         frame_bytes: 114,
         ttl: 64,
         at_ns,
-        ..Packet::default()
+        ..PacketInfo::default()
     }
 }
 
-fn tcp(from: u8, to: u8, at_ns: u64, tcp_flags: u8) -> Packet {
-    Packet { protocol: protocol::TCP, tcp_flags, ..packet(from, to, at_ns) }
+fn tcp(from: u8, to: u8, at_ns: u64, tcp_flags: u8) -> PacketInfo {
+    PacketInfo { protocol: protocol::TCP, tcp_flags, ..packet(from, to, at_ns) }
 }
 
 fn small() -> TableOptions {
@@ -51,7 +51,7 @@ fn small() -> TableOptions {
 }
 
 /// Meters packets at their own times, without an end.
-fn metered(table: &mut FlowTable<()>, packets: &[Packet]) -> Vec<FlowRecord> {
+fn metered(table: &mut FlowTable<()>, packets: &[PacketInfo]) -> Vec<FlowRecord> {
     let mut records = Vec::new();
     for packet in packets {
         table.meter(&[*packet], packet.at_ns, &mut records);
@@ -61,7 +61,7 @@ fn metered(table: &mut FlowTable<()>, packets: &[Packet]) -> Vec<FlowRecord> {
 }
 
 /// All records of some packets.
-fn all(options: &TableOptions, packets: &[Packet]) -> Vec<FlowRecord> {
+fn all(options: &TableOptions, packets: &[PacketInfo]) -> Vec<FlowRecord> {
     let mut table = FlowTable::new(options);
     let mut records = metered(&mut table, packets);
     table.finish(&mut records);
@@ -70,10 +70,10 @@ fn all(options: &TableOptions, packets: &[Packet]) -> Vec<FlowRecord> {
     records
 }
 
-impl<H: Hints> FlowTable<H> {
+impl<H: MemoryHints> FlowTable<H> {
     /// What must hold at any time.
     pub(super) fn audit(&self) {
-        let counts = Counts { seen: self.counts.metered + self.counts.untracked, ..self.counts };
+        let counts = PacketCounts { seen: self.counts.metered + self.counts.untracked, ..self.counts };
         assert_eq!(counts.imbalances(), []);
         let held: Vec<u32> =
             (0..number(self.hot.len())).filter(|&slot| !self.hot[slot as usize].is_free()).collect();
@@ -200,7 +200,7 @@ fn a_syn_after_the_end_opens_a_flow() {
 
 #[test]
 fn flags_of_other_protocols_end_nothing() {
-    let odd = Packet { tcp_flags: RST, ..packet(1, 2, 0) };
+    let odd = PacketInfo { tcp_flags: RST, ..packet(1, 2, 0) };
     let mut table = FlowTable::<()>::new(&small());
     let mut records = metered(&mut table, &[odd]);
     table.advance(5 * SECOND, &mut records);
@@ -301,7 +301,8 @@ fn a_loss_marks_what_lived_then_and_nothing_later() {
 
 #[test]
 fn counts_do_not_overflow() {
-    let huge = Packet { bytes: u32::MAX, frame_bytes: u32::MAX, outer_source: [7; 16], ..packet(1, 2, 0) };
+    let huge =
+        PacketInfo { bytes: u32::MAX, frame_bytes: u32::MAX, outer_source: [7; 16], ..packet(1, 2, 0) };
     let small_ones = vec![packet(1, 2, 1); 70_000];
     let packets = [vec![huge; 3], small_ones, vec![huge]].concat();
     let mut table = FlowTable::<()>::new(&small());
@@ -320,7 +321,7 @@ fn counts_do_not_overflow() {
 
 #[test]
 fn an_echo_and_its_answer_are_one_flow_with_or_without_type_and_code() {
-    let icmp = |from, to, destination_port| Packet {
+    let icmp = |from, to, destination_port| PacketInfo {
         protocol: 1,
         source_port: 0,
         destination_port,
@@ -347,9 +348,9 @@ fn an_echo_and_its_answer_are_one_flow_with_or_without_type_and_code() {
 #[test]
 fn what_is_in_the_key_is_the_users_choice() {
     let plain = packet(1, 2, 0);
-    let tagged = Packet { vlan: 5, ..plain };
-    let stacked = Packet { inner_vlan: 7, ..tagged };
-    let carried = Packet { tunnel: Tunnel::Vxlan, tunnel_id: 9, outer_source: [3; 16], ..plain };
+    let tagged = PacketInfo { vlan: 5, ..plain };
+    let stacked = PacketInfo { inner_vlan: 7, ..tagged };
+    let carried = PacketInfo { tunnel: TunnelKind::Vxlan, tunnel_id: 9, outer_source: [3; 16], ..plain };
     let packets = [plain, tagged, stacked, carried];
     let count = |vlan_in_key, tunnel_in_key| {
         all(&TableOptions { vlan_in_key, tunnel_in_key, ..small() }, &packets).len()
@@ -401,7 +402,7 @@ fn slots_are_made_when_flows_need_them_and_nothing_moves() {
     assert_eq!(table.hot.len(), 0, "nothing is touched before it is needed");
     let mut records = Vec::new();
     for n in 0..3000 {
-        table.meter(&[Packet { source_port: n, ..packet(1, 2, 5) }], 5, &mut records);
+        table.meter(&[PacketInfo { source_port: n, ..packet(1, 2, 5) }], 5, &mut records);
         let flows = usize::from(n) + 1;
         assert!(table.hot.len() <= flows.next_multiple_of(MADE).min(1000), "{flows} flows");
     }
@@ -415,7 +416,7 @@ fn what_is_due_is_done_in_parts_if_wanted() {
     let mut table = FlowTable::<()>::new(&TableOptions { capacity: 1000, ..small() });
     let mut records = Vec::new();
     for n in 0..500 {
-        table.meter(&[Packet { source_port: n, ..packet(1, 2, 5) }], 5, &mut records);
+        table.meter(&[PacketInfo { source_port: n, ..packet(1, 2, 5) }], 5, &mut records);
     }
     let (now_ns, mut parts) = (100 * SECOND, 0);
     while !table.advance_some(now_ns, 64, &mut records) {

@@ -9,7 +9,7 @@
 //!
 //! Invariant: a set slot is in exactly one ring, of a tick that has not been passed.
 
-use super::hints::Hints;
+use super::hints::MemoryHints;
 use super::index::NONE;
 use super::memory;
 
@@ -20,18 +20,18 @@ const LONGEST: u64 = 1 << 16;
 
 /// What a timer waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wait {
+pub(super) enum TimerReason {
     /// That the flow has been silent for long enough.
     Silence,
     /// That its part ends.
     Part,
 }
 
-/// In a timer's tick: it waits for [`Wait::Part`].
+/// In a timer's tick: it waits for [`TimerReason::Part`].
 const PART: u64 = 1 << 63;
 
 #[derive(Clone, Copy, Debug)]
-struct Timer {
+struct FlowTimer {
     /// With [`PART`], if that is so.
     tick: u64,
     next: u32,
@@ -40,8 +40,8 @@ struct Timer {
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Wheel {
-    timers: Vec<Timer>,
+pub(super) struct TimerWheel {
+    timers: Vec<FlowTimer>,
     /// The first slot of each ring: first those of silence, then those of parts.
     rings: Vec<u32>,
     /// A bit for every ring that is not empty.
@@ -62,9 +62,9 @@ pub(super) const fn tick_after(at_ns: u64) -> u64 {
     tick(at_ns) + 1
 }
 
-impl Wheel {
+impl TimerWheel {
     /// For so many slots [at most](Self::hold), and times up to `furthest_ns` ahead.
-    pub(super) fn new<H: Hints>(capacity: usize, furthest_ns: u64) -> Self {
+    pub(super) fn new<H: MemoryHints>(capacity: usize, furthest_ns: u64) -> Self {
         let ticks = (tick(furthest_ns) + 3).clamp(64, LONGEST).next_power_of_two();
         let size = 2 * usize::try_from(ticks).unwrap_or(64);
         Self {
@@ -78,16 +78,16 @@ impl Wheel {
 
     /// Has timers for so many slots.
     pub(super) fn hold(&mut self, slots: usize) {
-        self.timers.resize(slots, Timer { tick: 0, next: NONE, previous: NONE });
+        self.timers.resize(slots, FlowTimer { tick: 0, next: NONE, previous: NONE });
     }
 
     /// Its memory, for so many slots.
     pub(super) fn bytes(&self, slots: usize) -> usize {
-        slots * size_of::<Timer>() + size_of_val(self.rings.as_slice())
+        slots * size_of::<FlowTimer>() + size_of_val(self.rings.as_slice())
     }
 
     /// Asks for the memory of a slot's timer.
-    pub(super) fn prefetch<H: Hints>(&self, slot: u32) {
+    pub(super) fn prefetch<H: MemoryHints>(&self, slot: u32) {
         H::prefetch(&self.timers[slot as usize]);
     }
 
@@ -97,9 +97,9 @@ impl Wheel {
     }
 
     /// Sets the timer of a slot that has none.
-    pub(super) fn set(&mut self, slot: u32, tick: u64, wait: Wait) {
+    pub(super) fn set(&mut self, slot: u32, tick: u64, wait: TimerReason) {
         let tick = tick.clamp(self.passed + 1, self.passed + self.ticks - 1);
-        let tick = if wait == Wait::Part { tick | PART } else { tick };
+        let tick = if wait == TimerReason::Part { tick | PART } else { tick };
         let ring = self.ring(tick);
         let first = self.rings[ring];
         let (next, previous) = if first == NONE {
@@ -112,11 +112,11 @@ impl Wheel {
             self.timers[last as usize].next = slot;
             (first, last)
         };
-        self.timers[slot as usize] = Timer { tick, next, previous };
+        self.timers[slot as usize] = FlowTimer { tick, next, previous };
     }
 
     /// Lets a slot's timer ring at a tick if it was set to a later one.
-    pub(super) fn bring_forward(&mut self, slot: u32, tick: u64, wait: Wait) {
+    pub(super) fn bring_forward(&mut self, slot: u32, tick: u64, wait: TimerReason) {
         if tick < self.timers[slot as usize].tick & !PART {
             self.clear(slot);
             self.set(slot, tick, wait);
@@ -125,7 +125,7 @@ impl Wheel {
 
     /// Takes a slot's timer away.
     pub(super) fn clear(&mut self, slot: u32) {
-        let Timer { tick, next, previous } = self.timers[slot as usize];
+        let FlowTimer { tick, next, previous } = self.timers[slot as usize];
         let ring = self.ring(tick);
         if next == slot {
             self.rings[ring] = NONE;
@@ -142,7 +142,9 @@ impl Wheel {
     /// The next slot that rings by a tick, its timer taken away; when there is none, that tick has been passed.
     pub(super) fn ring_by(&mut self, tick: u64) -> Option<u32> {
         let words = (tick.saturating_sub(self.passed) / 64).min(self.ticks / 64) as usize + 1;
-        let both = [Wait::Silence, Wait::Part].into_iter().filter_map(|wait| self.earliest_of(wait, words));
+        let both = [TimerReason::Silence, TimerReason::Part]
+            .into_iter()
+            .filter_map(|wait| self.earliest_of(wait, words));
         match both.min_by_key(|&(_, at)| at) {
             Some((slot, at)) if at <= tick => {
                 self.passed = at - 1;
@@ -157,15 +159,15 @@ impl Wheel {
     }
 
     /// Of the slots that wait for this, the one that rings first, and when.
-    pub(super) fn earliest(&self, wait: Wait) -> Option<(u32, u64)> {
+    pub(super) fn earliest(&self, wait: TimerReason) -> Option<(u32, u64)> {
         self.earliest_of(wait, usize::MAX)
     }
 
     /// The same, if it rings within so many times 64 ticks; somewhat later ones are found, too.
-    fn earliest_of(&self, wait: Wait, most_words: usize) -> Option<(u32, u64)> {
+    fn earliest_of(&self, wait: TimerReason, most_words: usize) -> Option<(u32, u64)> {
         let start = self.ring(self.passed + 1);
         let words = self.busy.len() / 2;
-        let first = if wait == Wait::Part { words } else { 0 };
+        let first = if wait == TimerReason::Part { words } else { 0 };
         let masked = |word: usize| {
             let at = first + (start / 64 + word) % words;
             let bits = self.busy[at];
@@ -199,40 +201,43 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn due(wheel: &mut Wheel, tick: u64) -> Vec<u32> {
+    fn due(wheel: &mut TimerWheel, tick: u64) -> Vec<u32> {
         std::iter::from_fn(|| wheel.ring_by(tick)).collect()
     }
 
     #[test]
     fn timers_ring_in_order_and_never_early() {
-        let mut wheel = Wheel::new::<()>(8, 0);
+        let mut wheel = TimerWheel::new::<()>(8, 0);
         wheel.hold(8);
         wheel.begin(1000);
         for (slot, tick) in [(0, 1005), (1, 1003), (2, 1005), (3, 1062), (4, 900)] {
-            wheel.set(slot, tick, Wait::Silence);
+            wheel.set(slot, tick, TimerReason::Silence);
         }
-        wheel.set(5, 1004, Wait::Part);
+        wheel.set(5, 1004, TimerReason::Part);
         assert_eq!(due(&mut wheel, 1002), [4]);
         assert_eq!(
-            (wheel.earliest(Wait::Silence), wheel.earliest(Wait::Part)),
+            (wheel.earliest(TimerReason::Silence), wheel.earliest(TimerReason::Part)),
             (Some((1, 1003)), Some((5, 1004)))
         );
         assert_eq!(due(&mut wheel, 1004), [1, 5]);
-        wheel.bring_forward(3, 1006, Wait::Part);
+        wheel.bring_forward(3, 1006, TimerReason::Part);
         assert_eq!(due(&mut wheel, 1005), [0, 2]);
-        assert_eq!((wheel.earliest(Wait::Silence), wheel.earliest(Wait::Part)), (None, Some((3, 1006))));
+        assert_eq!(
+            (wheel.earliest(TimerReason::Silence), wheel.earliest(TimerReason::Part)),
+            (None, Some((3, 1006)))
+        );
         assert_eq!(due(&mut wheel, 5000), [3]);
-        assert_eq!(wheel.earliest(Wait::Part), None);
+        assert_eq!(wheel.earliest(TimerReason::Part), None);
     }
 
     proptest! {
         /// Against a list that is searched.
         #[test]
         fn as_a_list(steps in proptest::collection::vec((0..16_u32, 0..90_u64, 0..5_u8), 1..300)) {
-            let mut wheel = Wheel::new::<()>(16, 0);
+            let mut wheel = TimerWheel::new::<()>(16, 0);
             wheel.hold(16);
             let mut list: Vec<(u32, u64)> = Vec::new();
-            let wait = |slot: u32| if slot.is_multiple_of(3) { Wait::Part } else { Wait::Silence };
+            let wait = |slot: u32| if slot.is_multiple_of(3) { TimerReason::Part } else { TimerReason::Silence };
             let mut now = 0;
             for (slot, ahead, kind) in steps {
                 let known = list.iter().position(|&(there, _)| there == slot);
@@ -255,7 +260,7 @@ mod tests {
                         prop_assert_eq!(rung, expected);
                     }
                 }
-                for of in [Wait::Silence, Wait::Part] {
+                for of in [TimerReason::Silence, TimerReason::Part] {
                     let earliest = list.iter().filter(|&&(slot, _)| wait(slot) == of).map(|&(_, tick)| tick).min();
                     prop_assert_eq!(wheel.earliest(of).map(|(_, tick)| tick), earliest);
                 }

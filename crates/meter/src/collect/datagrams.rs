@@ -1,9 +1,9 @@
 //! One UDP socket and its thread.
 
-use super::intake::{Counters, Item, Messages, add};
-use super::{Error, Shared};
+use super::intake::{IntakeItem, ListenerCounters, MessageBlock, add};
+use super::{CollectorState, Error};
 use crossbeam_channel::Sender;
-use packetrig_flow::collect::{Source, Transport};
+use packetrig_flow::collect::{MessageSource, MessageTransport};
 use packetrig_sys::clock;
 use packetrig_sys::udp::UdpReceiver;
 use std::net::SocketAddr;
@@ -21,9 +21,9 @@ const DRAIN_NS: u64 = 5_000_000_000;
 pub(super) fn start(
     address: SocketAddr,
     room: usize,
-    shared: &Arc<Shared>,
-    counters: Arc<Counters>,
-    queue: Sender<Item>,
+    shared: &Arc<CollectorState>,
+    counters: Arc<ListenerCounters>,
+    queue: Sender<IntakeItem>,
 ) -> Result<(SocketAddr, JoinHandle<()>), Error> {
     let receiver = UdpReceiver::bind(address, room)?;
     let bound = receiver.address()?;
@@ -33,7 +33,12 @@ pub(super) fn start(
     Ok((bound, thread))
 }
 
-fn listen(mut receiver: UdpReceiver, shared: &Shared, counters: &Counters, queue: &Sender<Item>) {
+fn listen(
+    mut receiver: UdpReceiver,
+    shared: &CollectorState,
+    counters: &ListenerCounters,
+    queue: &Sender<IntakeItem>,
+) {
     let mut until_ns = None;
     loop {
         let is_over = shared.is_over();
@@ -44,7 +49,7 @@ fn listen(mut receiver: UdpReceiver, shared: &Shared, counters: &Counters, queue
         }
         let wait = if is_over { Duration::ZERO } else { WAIT };
         let is_late = until_ns.is_some_and(|until_ns| clock::monotonic_ns() > until_ns);
-        let messages = Messages::new();
+        let messages = MessageBlock::new();
         let mut batch = DatagramBatch { shared, counters, queue, messages, is_late, is_heard: true };
         let received = receiver.receive(wait, BATCH, |bytes, from| batch.take(bytes, from));
         if let Ok(dropped) = receiver.dropped() {
@@ -65,10 +70,10 @@ fn listen(mut receiver: UdpReceiver, shared: &Shared, counters: &Counters, queue
 
 /// Datagrams on their way to the decoding thread.
 struct DatagramBatch<'a> {
-    shared: &'a Shared,
-    counters: &'a Counters,
-    queue: &'a Sender<Item>,
-    messages: Messages,
+    shared: &'a CollectorState,
+    counters: &'a ListenerCounters,
+    queue: &'a Sender<IntakeItem>,
+    messages: MessageBlock,
     /// Whether there is no time left to read them: they are counted.
     is_late: bool,
     is_heard: bool,
@@ -87,13 +92,14 @@ impl DatagramBatch<'_> {
             add(&self.counters.unread, 1);
             return;
         }
-        self.messages.push(Source { address, port: from.port(), transport: Transport::Udp }, bytes);
+        self.messages
+            .push(MessageSource { address, port: from.port(), transport: MessageTransport::Udp }, bytes);
         if self.messages.is_full() {
             self.send();
         }
     }
 
     fn send(&mut self) {
-        self.is_heard &= std::mem::replace(&mut self.messages, Messages::new()).send(self.queue);
+        self.is_heard &= std::mem::replace(&mut self.messages, MessageBlock::new()).send(self.queue);
     }
 }

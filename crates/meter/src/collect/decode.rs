@@ -2,14 +2,14 @@
 //!
 //! Invariant: every record decoded is given to the outlet before the thread ends.
 
-use super::intake::{Item, Messages, now_ns};
-use super::ledger::{ExporterLedger, Handed};
+use super::intake::{IntakeItem, MessageBlock, now_ns};
+use super::ledger::{ExporterLedger, HandedRecords};
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use packetrig_flow::collect::{
-    Collector, CollectorOptions, Exporter, ForgottenExporters, Gather, GatherOptions, Protocol, Received,
-    RefusedMessages, SessionCounts,
+    CollectorOptions, ExportProtocol, ExporterIdentity, FlowCollector, FlowGatherer, ForgottenExporters,
+    GatherOptions, ReceivedMessage, RefusedMessages, SessionCounts,
 };
-use packetrig_flow::{FlowRecord, Ledger};
+use packetrig_flow::{FlowRecord, MeterLedger};
 use packetrig_sys::clock;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -28,12 +28,12 @@ const TICK_SHARE: u64 = 20;
 const TICK_MOST_NS: u64 = 2_000_000_000;
 
 /// Where records go.
-pub trait Outlet: Send {
+pub trait RecordOutlet: Send {
     /// Takes records of one exporter.
-    fn records(&mut self, records: &[FlowRecord], exporter: &Exporter);
+    fn records(&mut self, records: &[FlowRecord], exporter: &ExporterIdentity);
 
     /// Takes what an exporter of this project knew of its losses, at an instant in nanoseconds since 1970.
-    fn ledger(&mut self, ledger: &Ledger, exporter: &Exporter, at_ns: u64) {
+    fn ledger(&mut self, ledger: &MeterLedger, exporter: &ExporterIdentity, at_ns: u64) {
         let _ = (ledger, exporter, at_ns);
     }
 
@@ -43,18 +43,18 @@ pub trait Outlet: Send {
 
 /// What is known, as of the last tick.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Known {
+pub(super) struct KnownState {
     pub(super) exporters: Vec<ExporterLedger>,
     pub(super) total: SessionCounts,
     pub(super) refused: RefusedMessages,
     pub(super) forgotten: ForgottenExporters,
     pub(super) memory: u64,
-    pub(super) handed: Handed,
+    pub(super) handed: HandedRecords,
 }
 
-pub(super) struct Decoder<O> {
-    collector: Collector,
-    gather: Gather<Exporter>,
+pub(super) struct MessageDecoder<O> {
+    collector: FlowCollector,
+    gather: FlowGatherer<ExporterIdentity>,
     pending: PendingRecords<O>,
     /// When the next tick is due.
     due_ns: u64,
@@ -62,15 +62,15 @@ pub(super) struct Decoder<O> {
 
 /// Records on their way to the outlet.
 struct PendingRecords<O> {
-    records: BTreeMap<Exporter, Vec<FlowRecord>>,
+    records: BTreeMap<ExporterIdentity, Vec<FlowRecord>>,
     waiting: usize,
-    ledgers: Vec<(Exporter, u64, Ledger)>,
-    handed: Handed,
+    ledgers: Vec<(ExporterIdentity, u64, MeterLedger)>,
+    handed: HandedRecords,
     outlet: O,
 }
 
-impl<O: Outlet> PendingRecords<O> {
-    fn keep(&mut self, exporter: Exporter, record: FlowRecord) {
+impl<O: RecordOutlet> PendingRecords<O> {
+    fn keep(&mut self, exporter: ExporterIdentity, record: FlowRecord) {
         self.records.entry(exporter).or_default().push(record);
         self.waiting += 1;
         if self.waiting >= PENDING {
@@ -78,7 +78,7 @@ impl<O: Outlet> PendingRecords<O> {
         }
     }
 
-    fn keep_ledger(&mut self, exporter: Exporter, at_ns: u64, ledger: &Ledger) {
+    fn keep_ledger(&mut self, exporter: ExporterIdentity, at_ns: u64, ledger: &MeterLedger) {
         self.ledgers.push((exporter, at_ns, *ledger));
         if self.ledgers.len() >= PENDING_LEDGERS {
             self.hand_over();
@@ -100,16 +100,16 @@ impl<O: Outlet> PendingRecords<O> {
     }
 }
 
-impl<O: Outlet> Decoder<O> {
+impl<O: RecordOutlet> MessageDecoder<O> {
     pub(super) fn new(collector: CollectorOptions, gather: GatherOptions, outlet: O) -> Self {
         Self {
-            collector: Collector::new(collector),
-            gather: Gather::new(gather),
+            collector: FlowCollector::new(collector),
+            gather: FlowGatherer::new(gather),
             pending: PendingRecords {
                 records: BTreeMap::new(),
                 waiting: 0,
                 ledgers: Vec::new(),
-                handed: Handed::default(),
+                handed: HandedRecords::default(),
                 outlet,
             },
             due_ns: clock::monotonic_ns() + TICK_NS,
@@ -117,11 +117,11 @@ impl<O: Outlet> Decoder<O> {
     }
 
     /// Works until nobody is left who could bring something. Gives the outlet back.
-    pub(super) fn run(mut self, items: &Receiver<Item>, known: &Mutex<Known>) -> O {
+    pub(super) fn run(mut self, items: &Receiver<IntakeItem>, known: &Mutex<KnownState>) -> O {
         loop {
             match items.recv_timeout(Duration::from_nanos(TICK_NS)) {
-                Ok(Item::Messages(messages)) => self.take(&messages),
-                Ok(Item::Closed(source)) => self.collector.closed(source),
+                Ok(IntakeItem::Messages(messages)) => self.take(&messages),
+                Ok(IntakeItem::Closed(source)) => self.collector.closed(source),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
@@ -135,29 +135,29 @@ impl<O: Outlet> Decoder<O> {
         self.pending.outlet
     }
 
-    fn take(&mut self, messages: &Messages) {
+    fn take(&mut self, messages: &MessageBlock) {
         let now_ns = messages.at_ns;
         let Self { collector, gather, pending, .. } = self;
         for (source, message) in messages.iter() {
             let read = collector.receive(source, message, now_ns, &mut |exporter, received| match received {
-                Received::Record(record) => pending.keep(*exporter, record),
-                Received::Sim(event) => {
+                ReceivedMessage::Record(record) => pending.keep(*exporter, record),
+                ReceivedMessage::Sim(event) => {
                     gather.take(*exporter, event, now_ns, &mut |of, record| pending.keep(of, record));
                 }
-                Received::Statistics(said) => {
+                ReceivedMessage::Statistics(said) => {
                     if let Some(ledger) = &said.ledger {
                         pending.keep_ledger(*exporter, said.at_ns, ledger);
                     }
                 }
                 // Counted by the session.
-                Received::Gap { .. } | Received::Restart => {}
+                ReceivedMessage::Gap { .. } | ReceivedMessage::Restart => {}
             });
             // What was malformed is counted by the session, or by the collector.
             read.unwrap_or(());
         }
     }
 
-    fn tick(&mut self, known: &Mutex<Known>) {
+    fn tick(&mut self, known: &Mutex<KnownState>) {
         let began_ns = clock::monotonic_ns();
         let now_ns = now_ns();
         let Self { collector, gather, pending, .. } = self;
@@ -171,7 +171,7 @@ impl<O: Outlet> Decoder<O> {
         self.due_ns = began_ns + took_ns.saturating_mul(TICK_SHARE).clamp(TICK_NS, TICK_MOST_NS);
     }
 
-    fn snapshot(&self) -> Known {
+    fn snapshot(&self) -> KnownState {
         let ended = self.collector.ended().map(|of| (false, of));
         let here = self.collector.exporters().map(|of| (true, of));
         let exporters = here.chain(ended).map(|(is_here, (exporter, counts, reported))| ExporterLedger {
@@ -180,18 +180,19 @@ impl<O: Outlet> Decoder<O> {
             counts: counts.clone(),
             reported: reported.copied(),
         });
-        Known {
+        KnownState {
             exporters: exporters.collect(),
             total: self.collector.counts(),
             refused: self.collector.refused(),
             forgotten: self.collector.forgotten(),
             memory: self.collector.memory() as u64,
-            handed: Handed { open_packets: self.open_packets(), ..self.pending.handed },
+            handed: HandedRecords { open_packets: self.open_packets(), ..self.pending.handed },
         }
     }
 
     fn open_packets(&self) -> u64 {
-        let has_sim = self.collector.exporters().any(|(exporter, ..)| exporter.protocol == Protocol::Sim);
+        let has_sim =
+            self.collector.exporters().any(|(exporter, ..)| exporter.protocol == ExportProtocol::Sim);
         if has_sim { self.gather.packets() } else { 0 }
     }
 }

@@ -1,7 +1,7 @@
 //! From sockets and files to the decoding thread: whole messages, several at a time.
 
 use crossbeam_channel::Sender;
-use packetrig_flow::collect::Source;
+use packetrig_flow::collect::MessageSource;
 use packetrig_sys::clock;
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,11 +12,11 @@ pub(super) const QUEUE: usize = 32;
 
 /// What reaches the decoding thread.
 #[derive(Debug)]
-pub(super) enum Item {
+pub(super) enum IntakeItem {
     /// Messages, and when they came.
-    Messages(Messages),
+    Messages(MessageBlock),
     /// A connection or a file has ended.
-    Closed(Source),
+    Closed(MessageSource),
 }
 
 /// A batch goes on its way when it has so many bytes, so the queue holds that much, and a message, for each of its places.
@@ -30,20 +30,20 @@ pub(super) fn now_ns() -> u64 {
 
 /// Messages behind each other in one piece of memory.
 #[derive(Debug, Default)]
-pub(super) struct Messages {
+pub(super) struct MessageBlock {
     /// When they came, by the clock that [`now_ns`] shows.
     pub(super) at_ns: u64,
     pub(super) bytes: Vec<u8>,
-    pub(super) parts: Vec<(Source, usize)>,
+    pub(super) parts: Vec<(MessageSource, usize)>,
 }
 
-impl Messages {
+impl MessageBlock {
     /// None yet, of those that come now.
     pub(super) fn new() -> Self {
         Self { at_ns: now_ns(), ..Self::default() }
     }
 
-    pub(super) fn push(&mut self, source: Source, message: &[u8]) {
+    pub(super) fn push(&mut self, source: MessageSource, message: &[u8]) {
         self.bytes.extend_from_slice(message);
         self.parts.push((source, message.len()));
     }
@@ -54,11 +54,11 @@ impl Messages {
     }
 
     /// Hands them over; waits for room. Says whether anybody takes them.
-    pub(super) fn send(self, queue: &Sender<Item>) -> bool {
-        self.parts.is_empty() || queue.send(Item::Messages(self)).is_ok()
+    pub(super) fn send(self, queue: &Sender<IntakeItem>) -> bool {
+        self.parts.is_empty() || queue.send(IntakeItem::Messages(self)).is_ok()
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (Source, &[u8])> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (MessageSource, &[u8])> {
         let mut rest = &self.bytes[..];
         self.parts.iter().map(move |(source, length)| {
             let (message, behind) = rest.split_at(*length);
@@ -70,7 +70,7 @@ impl Messages {
 
 /// What one listener has seen.
 #[derive(Debug, Default)]
-pub(super) struct Counters {
+pub(super) struct ListenerCounters {
     pub(super) messages: AtomicU64,
     pub(super) bytes: AtomicU64,
     pub(super) dropped: AtomicU64,
@@ -152,7 +152,7 @@ pub(super) fn add(counter: &AtomicU64, value: u64) {
     counter.fetch_add(value, Ordering::Relaxed);
 }
 
-impl Counters {
+impl ListenerCounters {
     pub(super) fn read(&self, place: String) -> IntakeCounts {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         IntakeCounts {
@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn a_wall_clock_that_is_set_makes_nothing_old() {
         let before = clock::monotonic_ns();
-        let came = Messages::new().at_ns;
+        let came = MessageBlock::new().at_ns;
         assert!(before <= came && came <= clock::monotonic_ns(), "{came} is of another clock");
     }
 }

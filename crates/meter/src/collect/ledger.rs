@@ -7,9 +7,9 @@
 
 use super::intake::IntakeCounts;
 use packetrig_flow::collect::{
-    Exporter, ForgottenExporters, RefusedMessages, Reported, SESSION_COUNTS, SessionCounts,
+    ExporterIdentity, ForgottenExporters, RefusedMessages, ReportedLosses, SESSION_COUNTS, SessionCounts,
 };
-use packetrig_flow::{FlowRecord, Ignored, Imbalance, Ledger};
+use packetrig_flow::{CountImbalance, FlowRecord, IgnoredReason, MeterLedger};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
 
@@ -18,18 +18,18 @@ use std::fmt::Write;
 pub struct ExporterLedger {
     /// Who.
     #[serde(flatten)]
-    pub exporter: Exporter,
+    pub exporter: ExporterIdentity,
     /// Whether it is known still; one that is gone has no port.
     pub is_here: bool,
     /// What was received.
     pub counts: SessionCounts,
     /// What it said last of itself.
-    pub reported: Option<Reported>,
+    pub reported: Option<ReportedLosses>,
 }
 
 /// What was handed to the sinks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Handed {
+pub struct HandedRecords {
     /// Records.
     pub records: u64,
     /// Packets they stand for.
@@ -58,12 +58,12 @@ pub struct CollectLedger {
     /// Memory that exporters hold, in bytes, as it costs the allocator; flows that SIM holds open are apart.
     pub memory: u64,
     /// What went to the sinks.
-    pub handed: Handed,
+    pub handed: HandedRecords,
 }
 
 /// Where packets were lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Loss {
+pub struct PacketLoss {
     /// Where.
     pub place: &'static str,
     /// How many.
@@ -81,18 +81,18 @@ pub struct MissingData {
 
 /// Of the packets at a meter, how many are here, and where the others are.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Balance {
+pub struct PacketBalance {
     /// Packets that arrived at the meter's interface or were in its file.
     pub arrived: u64,
     /// Packets in records that were received.
     pub received: u64,
     /// Where the others are, only those above zero.
-    pub losses: Vec<Loss>,
+    pub losses: Vec<PacketLoss>,
     /// Packets in records that the exporters' last accounts do not have yet: arrived + newer = received + losses.
     pub newer: u64,
 }
 
-impl Handed {
+impl HandedRecords {
     /// Its numbers, with what they count.
     pub const fn named(&self) -> [(&'static str, &'static str, u64); 4] {
         [
@@ -111,7 +111,7 @@ impl Handed {
 }
 
 /// Packets that arrived where a meter listens, as far as it knows.
-fn arrived(ledger: &Ledger) -> u64 {
+fn arrived(ledger: &MeterLedger) -> u64 {
     let capture = &ledger.capture;
     let counted = capture.delivered + capture.ring_dropped + capture.driver_dropped.unwrap_or(0);
     capture.arrived.unwrap_or(counted).max(counted)
@@ -119,11 +119,11 @@ fn arrived(ledger: &Ledger) -> u64 {
 
 impl ExporterLedger {
     /// What became of the packets at this exporter; absent where it does not say how many there were.
-    pub fn balance(&self) -> Option<Balance> {
+    pub fn balance(&self) -> Option<PacketBalance> {
         let ledger = self.reported.as_ref()?.ledger.as_ref()?;
         let (capture, packets, export) = (&ledger.capture, &ledger.packets, &ledger.export);
         let (arrived, received) = (arrived(ledger), self.counts.packets);
-        let ignored = Ignored::ALL.map(|cause| (ignored_name(cause), packets.ignored[cause as usize]));
+        let ignored = IgnoredReason::ALL.map(|cause| (ignored_name(cause), packets.ignored[cause as usize]));
         let dropped = capture.ring_dropped + capture.driver_dropped.unwrap_or(0);
         // Its account is some seconds old, unless it has ended.
         let on_the_way = export.sent.packets.saturating_sub(received);
@@ -140,27 +140,28 @@ impl ExporterLedger {
             ("on the way", on_the_way),
         ];
         let all = places[..3].iter().copied().chain(ignored).chain(places[3..].iter().copied());
-        let losses = all.filter(|(_, packets)| *packets > 0).map(|(place, packets)| Loss { place, packets });
-        Some(Balance { arrived, received, losses: losses.collect(), newer })
+        let losses =
+            all.filter(|(_, packets)| *packets > 0).map(|(place, packets)| PacketLoss { place, packets });
+        Some(PacketBalance { arrived, received, losses: losses.collect(), newer })
     }
 }
 
-const fn ignored_name(cause: Ignored) -> &'static str {
+const fn ignored_name(cause: IgnoredReason) -> &'static str {
     match cause {
-        Ignored::Arp => "ignored: arp",
-        Ignored::NotIp => "ignored: not ip",
-        Ignored::ShortLink => "ignored: short link header",
-        Ignored::ShortIp => "ignored: short ip header",
-        Ignored::BadIp => "ignored: bad ip header",
-        Ignored::TooDeep => "ignored: too deep",
-        Ignored::Sampled => "ignored: sampled",
-        Ignored::Elsewhere => "ignored: another meter's share",
+        IgnoredReason::Arp => "ignored: arp",
+        IgnoredReason::NotIp => "ignored: not ip",
+        IgnoredReason::ShortLink => "ignored: short link header",
+        IgnoredReason::ShortIp => "ignored: short ip header",
+        IgnoredReason::BadIp => "ignored: bad ip header",
+        IgnoredReason::TooDeep => "ignored: too deep",
+        IgnoredReason::Sampled => "ignored: sampled",
+        IgnoredReason::Elsewhere => "ignored: another meter's share",
     }
 }
 
 impl CollectLedger {
     /// The sum over the exporters that say how many packets there were; absent if none does.
-    pub fn balance(&self) -> Option<Balance> {
+    pub fn balance(&self) -> Option<PacketBalance> {
         let balances = self.exporters.iter().filter_map(ExporterLedger::balance);
         balances.reduce(|mut sum, one| {
             sum.arrived += one.arrived;
@@ -177,14 +178,14 @@ impl CollectLedger {
     }
 
     /// What does not add up. Sockets and exporters are read at different instants: they agree once the collector has ended.
-    pub fn imbalances(&self) -> Vec<Imbalance> {
+    pub fn imbalances(&self) -> Vec<CountImbalance> {
         let sum = |of: fn(&IntakeCounts) -> u64| self.intake.iter().map(of).sum::<u64>();
         let left = sum(|intake| intake.messages);
         let not_read = sum(IntakeCounts::datagrams_not_allowed) + sum(|intake| intake.unread);
         let right = self.total.messages + self.refused.sum() + not_read;
         let mut found = self.total.imbalances();
         if left != right {
-            found.push(Imbalance {
+            found.push(CountImbalance {
                 rule: "messages = read + refused + not allowed + unread at the end",
                 left,
                 right,

@@ -1,15 +1,15 @@
 //! Where to listen, as a user writes it.
 
-use packetrig_flow::collect::Transport;
+use packetrig_flow::collect::MessageTransport;
 use std::fmt;
 use std::net::SocketAddr;
 use std::str::FromStr;
 
 /// A transport and an address of this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Listen {
+pub struct ListenAddress {
     /// Datagrams or connections.
-    pub transport: Transport,
+    pub transport: MessageTransport,
     /// Where; port 0 is one that is free.
     pub address: SocketAddr,
 }
@@ -19,23 +19,23 @@ pub struct Listen {
 #[error("`{0}` is no place to listen: write udp://0.0.0.0:4739, tcp://[::1]:4739 or tls://127.0.0.1:4740")]
 pub struct ListenError(String);
 
-impl FromStr for Listen {
+impl FromStr for ListenAddress {
     type Err = ListenError;
 
     fn from_str(text: &str) -> Result<Self, ListenError> {
         let refused = || ListenError(text.to_owned());
         let (transport, address) = text.split_once("://").ok_or_else(refused)?;
         let transport = match transport {
-            "udp" => Transport::Udp,
-            "tcp" => Transport::Tcp,
-            "tls" => Transport::Tls,
+            "udp" => MessageTransport::Udp,
+            "tcp" => MessageTransport::Tcp,
+            "tls" => MessageTransport::Tls,
             _ => return Err(refused()),
         };
         Ok(Self { transport, address: address.parse().map_err(|_| refused())? })
     }
 }
 
-impl fmt::Display for Listen {
+impl fmt::Display for ListenAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}://{}", self.transport.name(), self.address)
     }
@@ -48,10 +48,10 @@ mod tests {
     #[test]
     fn what_is_written_is_read() {
         for text in ["udp://0.0.0.0:4739", "tcp://[::1]:4739", "tls://127.0.0.1:0"] {
-            assert_eq!(text.parse::<Listen>().unwrap().to_string(), text);
+            assert_eq!(text.parse::<ListenAddress>().unwrap().to_string(), text);
         }
         for text in ["udp://4739", "sctp://127.0.0.1:1", "127.0.0.1:4739", "udp://localhost:1"] {
-            assert!(text.parse::<Listen>().unwrap_err().to_string().contains(text));
+            assert!(text.parse::<ListenAddress>().unwrap_err().to_string().contains(text));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The collector at work: sockets and files in, records out to an [`Outlet`].
+//! The collector at work: sockets and files in, records out to an [`RecordOutlet`].
 //!
 //! ```text
 //!  UDP socket ---- thread --.
@@ -22,17 +22,19 @@ mod listen;
 mod stream;
 mod tls;
 
-pub use decode::Outlet;
+pub use decode::RecordOutlet;
 pub use error::Error;
 pub use intake::IntakeCounts;
-pub use ledger::{Balance, CollectLedger, ExporterLedger, Handed, Loss, MissingData};
-pub use listen::{Listen, ListenError};
+pub use ledger::{CollectLedger, ExporterLedger, HandedRecords, MissingData, PacketBalance, PacketLoss};
+pub use listen::{ListenAddress, ListenError};
 pub use tls::TlsFiles;
 
 use crossbeam_channel::bounded;
-use decode::{Decoder, Known};
-use intake::{Counters, QUEUE};
-use packetrig_flow::collect::{CollectorOptions, Exporter, ExporterList, Gather, GatherOptions, Transport};
+use decode::{KnownState, MessageDecoder};
+use intake::{ListenerCounters, QUEUE};
+use packetrig_flow::collect::{
+    CollectorOptions, ExporterIdentity, ExporterList, FlowGatherer, GatherOptions, MessageTransport,
+};
 use packetrig_sys::clock;
 use packetrig_units::Nanos;
 use std::path::PathBuf;
@@ -44,7 +46,7 @@ use std::thread::JoinHandle;
 #[derive(Clone, Debug)]
 pub struct CollectOptions {
     /// Where to listen.
-    pub listen: Vec<Listen>,
+    pub listen: Vec<ListenAddress>,
     /// Files to read.
     pub files: Vec<PathBuf>,
     /// What `tls://` shows.
@@ -83,13 +85,13 @@ impl CollectOptions {
     /// Divides memory between what is known of exporters, three quarters, and the flows that SIM holds open.
     pub fn set_memory(&mut self, bytes: usize) {
         self.collector.memory = bytes / 4 * 3;
-        self.gather.flows = Gather::<Exporter>::flows_within(bytes / 4);
+        self.gather.flows = FlowGatherer::<ExporterIdentity>::flows_within(bytes / 4);
     }
 }
 
 /// What all threads see.
 #[derive(Debug)]
-struct Shared {
+struct CollectorState {
     over: AtomicBool,
     allowed: ExporterList,
     connections: usize,
@@ -97,7 +99,7 @@ struct Shared {
     first_message_ns: u64,
 }
 
-impl Shared {
+impl CollectorState {
     fn is_over(&self) -> bool {
         self.over.load(Ordering::Acquire)
     }
@@ -110,26 +112,26 @@ impl Shared {
 
 /// Reads the ledger of a collector at work.
 #[derive(Clone, Debug)]
-pub struct Reading {
-    intake: Arc<Vec<(String, Arc<Counters>)>>,
-    known: Arc<Mutex<Known>>,
+pub struct LedgerReading {
+    intake: Arc<Vec<(String, Arc<ListenerCounters>)>>,
+    known: Arc<Mutex<KnownState>>,
     began_ns: u64,
 }
 
 /// A collector at work.
 #[derive(Debug)]
-pub struct Collecting<O> {
-    shared: Arc<Shared>,
-    reading: Reading,
-    bound: Vec<Listen>,
+pub struct RunningCollector<O> {
+    shared: Arc<CollectorState>,
+    reading: LedgerReading,
+    bound: Vec<ListenAddress>,
     intakes: Vec<JoinHandle<()>>,
     decoder: JoinHandle<O>,
 }
 
-impl<O: Outlet + 'static> Collecting<O> {
+impl<O: RecordOutlet + 'static> RunningCollector<O> {
     /// Listens from now on.
     pub fn start(options: &CollectOptions, outlet: O) -> Result<Self, Error> {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(CollectorState {
             over: AtomicBool::new(false),
             allowed: options.collector.allowed.clone(),
             connections: options.connections,
@@ -137,12 +139,18 @@ impl<O: Outlet + 'static> Collecting<O> {
             first_message_ns: options.first_message.as_u64(),
         });
         let (queue, items) = bounded(QUEUE);
-        let known = Arc::<Mutex<Known>>::default();
-        let mut opening =
-            Opening { options, shared: &shared, queue, bound: vec![], counters: vec![], threads: vec![] };
+        let known = Arc::<Mutex<KnownState>>::default();
+        let mut opening = CollectorOpening {
+            options,
+            shared: &shared,
+            queue,
+            bound: vec![],
+            counters: vec![],
+            threads: vec![],
+        };
         let opened = opening.open_all();
-        let Opening { bound, counters, threads, .. } = opening;
-        let decoder = Decoder::new(options.collector.clone(), options.gather, outlet);
+        let CollectorOpening { bound, counters, threads, .. } = opening;
+        let decoder = MessageDecoder::new(options.collector.clone(), options.gather, outlet);
         let of_decoder = Arc::clone(&known);
         // If nothing comes of it, nobody takes what the other threads bring.
         let decode = move || decoder.run(&items, &of_decoder);
@@ -154,12 +162,12 @@ impl<O: Outlet + 'static> Collecting<O> {
                 return join_all(threads).and(Err(error));
             }
         };
-        let reading = Reading { intake: Arc::new(counters), known, began_ns: clock::monotonic_ns() };
+        let reading = LedgerReading { intake: Arc::new(counters), known, began_ns: clock::monotonic_ns() };
         Ok(Self { shared, reading, bound, intakes: threads, decoder })
     }
 
     /// Where it listens, with the ports that were free.
-    pub fn bound(&self) -> &[Listen] {
+    pub fn bound(&self) -> &[ListenAddress] {
         &self.bound
     }
 
@@ -169,7 +177,7 @@ impl<O: Outlet + 'static> Collecting<O> {
     }
 
     /// What reads the ledger, from any thread.
-    pub fn reading(&self) -> Reading {
+    pub fn reading(&self) -> LedgerReading {
         self.reading.clone()
     }
 
@@ -189,7 +197,7 @@ fn join_all(threads: Vec<JoinHandle<()>>) -> Result<(), Error> {
     if panicked > 0 { Err(Error::Panicked("a listener")) } else { Ok(()) }
 }
 
-impl Reading {
+impl LedgerReading {
     /// Since the start.
     pub fn elapsed(&self) -> Nanos {
         Nanos::new(clock::monotonic_ns().saturating_sub(self.began_ns))
@@ -213,43 +221,43 @@ impl Reading {
 
 /// What is opened one after the other. If one cannot be, the threads of the others see that it is over, and that nobody takes
 /// what they bring.
-struct Opening<'a> {
+struct CollectorOpening<'a> {
     options: &'a CollectOptions,
-    shared: &'a Arc<Shared>,
-    queue: crossbeam_channel::Sender<intake::Item>,
-    bound: Vec<Listen>,
-    counters: Vec<(String, Arc<Counters>)>,
+    shared: &'a Arc<CollectorState>,
+    queue: crossbeam_channel::Sender<intake::IntakeItem>,
+    bound: Vec<ListenAddress>,
+    counters: Vec<(String, Arc<ListenerCounters>)>,
     threads: Vec<JoinHandle<()>>,
 }
 
-impl Opening<'_> {
+impl CollectorOpening<'_> {
     fn open_all(&mut self) -> Result<(), Error> {
         for listen in &self.options.listen {
             self.open(*listen)?;
         }
         for (number, path) in self.options.files.iter().enumerate() {
-            let counters = Arc::<Counters>::default();
+            let counters = Arc::<ListenerCounters>::default();
             self.counters.push((path.display().to_string(), Arc::clone(&counters)));
             self.threads.push(files::start(path, number, self.shared, counters, self.queue.clone())?);
         }
         Ok(())
     }
 
-    fn open(&mut self, listen: Listen) -> Result<(), Error> {
-        let counters = Arc::<Counters>::default();
+    fn open(&mut self, listen: ListenAddress) -> Result<(), Error> {
+        let counters = Arc::<ListenerCounters>::default();
         let (address, queue) = (listen.address, self.queue.clone());
         let of_thread = Arc::clone(&counters);
-        let (address, thread) = if listen.transport == Transport::Udp {
+        let (address, thread) = if listen.transport == MessageTransport::Udp {
             datagrams::start(address, self.options.room, self.shared, of_thread, queue)?
         } else {
             let tls = match (listen.transport, &self.options.tls) {
-                (Transport::Tls, None) => return Err(Error::NoIdentity(address)),
-                (Transport::Tls, Some(files)) => Some(tls::config(files)?),
+                (MessageTransport::Tls, None) => return Err(Error::NoIdentity(address)),
+                (MessageTransport::Tls, Some(files)) => Some(tls::config(files)?),
                 _ => None,
             };
             stream::start(address, tls, self.shared, of_thread, queue)?
         };
-        let bound = Listen { address, ..listen };
+        let bound = ListenAddress { address, ..listen };
         self.bound.push(bound);
         self.counters.push((bound.to_string(), counters));
         self.threads.push(thread);

@@ -6,12 +6,12 @@
 mod peers;
 mod turns;
 
-use super::intake::{Counters, Item, Messages, add};
-use super::{Error, Shared};
+use super::intake::{IntakeItem, ListenerCounters, MessageBlock, add};
+use super::{CollectorState, Error};
 use crossbeam_channel::Sender;
-use packetrig_flow::collect::{Source, Transport, message_length};
+use packetrig_flow::collect::{MessageSource, MessageTransport, message_length};
 use packetrig_sys::clock;
-use peers::{Denial, Peer, PeerState, make_room};
+use peers::{ExporterPeer, PeerDenial, PeerState, make_room};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use std::io::{self, ErrorKind, Read};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -31,31 +31,31 @@ const DRAIN_NS: u64 = 2_000_000_000;
 pub(super) fn start(
     address: SocketAddr,
     tls: Option<Arc<ServerConfig>>,
-    shared: &Arc<Shared>,
-    counters: Arc<Counters>,
-    queue: Sender<Item>,
+    shared: &Arc<CollectorState>,
+    counters: Arc<ListenerCounters>,
+    queue: Sender<IntakeItem>,
 ) -> Result<(SocketAddr, JoinHandle<()>), Error> {
     let failed = |source| Error::Listen { address, source };
     let listener = TcpListener::bind(address).map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;
     let bound = listener.local_addr().map_err(failed)?;
     let drain_until_ns = OnceLock::new();
-    let desk = Desk { tls, shared: Arc::clone(shared), counters, queue, drain_until_ns };
+    let desk = ConnectionDesk { tls, shared: Arc::clone(shared), counters, queue, drain_until_ns };
     let work = move || accept(&listener, &Arc::new(desk));
     let thread = std::thread::Builder::new().name("collect-tcp".into()).spawn(work).map_err(Error::Thread)?;
     Ok((bound, thread))
 }
 
 /// What the connections of a listener share.
-struct Desk {
+struct ConnectionDesk {
     tls: Option<Arc<ServerConfig>>,
-    shared: Arc<Shared>,
-    counters: Arc<Counters>,
-    queue: Sender<Item>,
+    shared: Arc<CollectorState>,
+    counters: Arc<ListenerCounters>,
+    queue: Sender<IntakeItem>,
     drain_until_ns: OnceLock<u64>,
 }
 
-impl Desk {
+impl ConnectionDesk {
     fn is_slow(&self, begun_ns: u64) -> bool {
         clock::monotonic_ns().saturating_sub(begun_ns) > self.shared.patience_ns
     }
@@ -71,12 +71,12 @@ impl Desk {
     }
 }
 
-fn accept(listener: &TcpListener, desk: &Arc<Desk>) {
+fn accept(listener: &TcpListener, desk: &Arc<ConnectionDesk>) {
     let mut peers = Vec::new();
     loop {
         // Asked before looking: who came before the end is let in, too.
         let is_over = desk.shared.is_over();
-        peers.retain(|peer: &Peer| !peer.thread.is_finished());
+        peers.retain(|peer: &ExporterPeer| !peer.thread.is_finished());
         match listener.accept() {
             Ok((stream, from)) => admit(desk, &mut peers, stream, from),
             Err(error) if is_over && error.kind() == ErrorKind::WouldBlock => break,
@@ -92,7 +92,7 @@ fn accept(listener: &TcpListener, desk: &Arc<Desk>) {
     }
 }
 
-fn admit(desk: &Arc<Desk>, peers: &mut Vec<Peer>, stream: TcpStream, from: SocketAddr) {
+fn admit(desk: &Arc<ConnectionDesk>, peers: &mut Vec<ExporterPeer>, stream: TcpStream, from: SocketAddr) {
     let address = from.ip().to_canonical();
     if !desk.shared.allowed.allows(address) {
         add(&desk.counters.not_allowed, 1);
@@ -100,34 +100,34 @@ fn admit(desk: &Arc<Desk>, peers: &mut Vec<Peer>, stream: TcpStream, from: Socke
     }
     match make_room(peers, address, &desk.shared) {
         Ok(()) => {}
-        Err(Denial::Full) => return add(&desk.counters.refused, 1),
-        Err(Denial::AddressFull) => return add(&desk.counters.address_full, 1),
+        Err(PeerDenial::Full) => return add(&desk.counters.refused, 1),
+        Err(PeerDenial::AddressFull) => return add(&desk.counters.address_full, 1),
     }
     let state = Arc::new(PeerState::new(address, stream));
     let of = Arc::clone(desk);
     let peer = Arc::clone(&state);
     let serve = move || serve(&of, &peer, from.port());
     match std::thread::Builder::new().name("collect-peer".into()).spawn(serve) {
-        Ok(thread) => peers.push(Peer { state, thread }),
+        Ok(thread) => peers.push(ExporterPeer { state, thread }),
         Err(_) => add(&desk.counters.refused, 1),
     }
 }
 
-fn serve(desk: &Desk, peer: &Arc<PeerState>, port: u16) {
+fn serve(desk: &ConnectionDesk, peer: &Arc<PeerState>, port: u16) {
     let counters = &desk.counters;
     add(&counters.connections, 1);
     add(&counters.open, 1);
-    let transport = if desk.tls.is_some() { Transport::Tls } else { Transport::Tcp };
-    let source = Source { address: peer.address, port, transport };
+    let transport = if desk.tls.is_some() { MessageTransport::Tls } else { MessageTransport::Tcp };
+    let source = MessageSource { address: peer.address, port, transport };
     let end = converse(desk, peer, source);
     let counter = match end {
         _ if peer.is_evicted() => Some(&counters.made_room),
-        End::Orderly => None,
-        End::Refused => Some(&counters.refused),
-        End::Broken => Some(&counters.broken),
-        End::Slow => Some(&counters.slow),
-        End::Silent => Some(&counters.silent),
-        End::Cut => Some(&counters.cut),
+        ConnectionEnd::Orderly => None,
+        ConnectionEnd::Refused => Some(&counters.refused),
+        ConnectionEnd::Broken => Some(&counters.broken),
+        ConnectionEnd::Slow => Some(&counters.slow),
+        ConnectionEnd::Silent => Some(&counters.silent),
+        ConnectionEnd::Cut => Some(&counters.cut),
     };
     if let Some(counter) = counter {
         add(counter, 1);
@@ -135,13 +135,13 @@ fn serve(desk: &Desk, peer: &Arc<PeerState>, port: u16) {
     // It is closed now, even if the listener still knows it.
     peer.stream.shutdown(Shutdown::Both).unwrap_or(());
     // Nobody may be there any more to hear of it.
-    desk.queue.send(Item::Closed(source)).unwrap_or(());
+    desk.queue.send(IntakeItem::Closed(source)).unwrap_or(());
     counters.open.fetch_sub(1, Ordering::Relaxed);
 }
 
 /// How a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+enum ConnectionEnd {
     Orderly,
     Refused,
     Broken,
@@ -151,24 +151,24 @@ enum End {
     Cut,
 }
 
-fn converse(desk: &Desk, peer: &Arc<PeerState>, source: Source) -> End {
+fn converse(desk: &ConnectionDesk, peer: &Arc<PeerState>, source: MessageSource) -> ConnectionEnd {
     let stream = &peer.stream;
     let ready = stream.set_nonblocking(false).and_then(|()| stream.set_read_timeout(Some(LOOK)));
     if ready.and_then(|()| stream.set_write_timeout(Some(Duration::from_secs(2)))).is_err() {
-        return End::Refused;
+        return ConnectionEnd::Refused;
     }
     let stream = TurnStream::new(Arc::clone(peer));
     match &desk.tls {
         None => read(desk, peer, stream, source),
         Some(config) => match shake_hands(desk, stream, config) {
             Some(stream) => read(desk, peer, stream, source),
-            None => End::Refused,
+            None => ConnectionEnd::Refused,
         },
     }
 }
 
 fn shake_hands(
-    desk: &Desk,
+    desk: &ConnectionDesk,
     mut stream: TurnStream,
     config: &Arc<ServerConfig>,
 ) -> Option<StreamOwned<ServerConnection, TurnStream>> {
@@ -192,20 +192,27 @@ fn is_nothing_yet(error: &io::Error) -> bool {
 }
 
 /// Reads until the end, and hands every whole message on.
-fn read(desk: &Desk, peer: &PeerState, mut stream: impl Read, source: Source) -> End {
+fn read(
+    desk: &ConnectionDesk,
+    peer: &PeerState,
+    mut stream: impl Read,
+    source: MessageSource,
+) -> ConnectionEnd {
     let mut room = vec![0; ROOM];
     let mut filled = 0;
     let opened_ns = clock::monotonic_ns();
     // When the message that is not whole yet began.
     let mut begun_ns = 0;
     loop {
-        let end = |filled| if filled == 0 { End::Orderly } else { End::Broken };
+        let end = |filled| if filled == 0 { ConnectionEnd::Orderly } else { ConnectionEnd::Broken };
         match stream.read(&mut room[filled..]) {
             Ok(0) => return end(filled),
             Ok(length) => {
                 begun_ns = if filled == 0 { clock::monotonic_ns() } else { begun_ns };
                 filled += length;
-                let Some(used) = hand_on(desk, peer, &room[..filled], source) else { return End::Broken };
+                let Some(used) = hand_on(desk, peer, &room[..filled], source) else {
+                    return ConnectionEnd::Broken;
+                };
                 if used > 0 {
                     room.copy_within(used..filled, 0);
                     filled -= used;
@@ -220,19 +227,19 @@ fn read(desk: &Desk, peer: &PeerState, mut stream: impl Read, source: Source) ->
         }
         if desk.shared.is_over() {
             if desk.is_drained() {
-                return if peer.has_more() { End::Cut } else { end(filled) };
+                return if peer.has_more() { ConnectionEnd::Cut } else { end(filled) };
             }
         } else if filled > 0 && desk.is_slow(begun_ns) {
-            return End::Slow;
+            return ConnectionEnd::Slow;
         } else if !peer.has_sent() && desk.is_too_silent(opened_ns) {
-            return End::Silent;
+            return ConnectionEnd::Silent;
         }
     }
 }
 
 /// Hands whole messages on and says how many bytes they had; `None` if the connection cannot go on.
-fn hand_on(desk: &Desk, peer: &PeerState, bytes: &[u8], source: Source) -> Option<usize> {
-    let mut messages = Messages::new();
+fn hand_on(desk: &ConnectionDesk, peer: &PeerState, bytes: &[u8], source: MessageSource) -> Option<usize> {
+    let mut messages = MessageBlock::new();
     let used = cut(bytes, |message| messages.push(source, message));
     add(&desk.counters.messages, messages.parts.len() as u64);
     add(&desk.counters.bytes, messages.bytes.len() as u64);

@@ -1,12 +1,14 @@
 //! Our own export thread sends, over each transport; a relay in between loses datagrams.
 
 use super::*;
-use crate::Patience;
-use crate::export::{self, Content, Destination, ExportTarget};
-use packetrig_flow::collect::{Exporter, Protocol};
-use packetrig_flow::export::Format;
+use crate::SharedPatience;
+use crate::export::{self, ExportContent, ExportDestination, ExportTarget};
+use packetrig_flow::collect::{ExportProtocol, ExporterIdentity};
+use packetrig_flow::export::ExportFormat;
 use packetrig_flow::sim::SimEvent;
-use packetrig_flow::{CaptureCounts, Counts, ExportCounts, FlowKey, FlowRecord, Half, Ledger, MAPPED};
+use packetrig_flow::{
+    CaptureCounts, ExportCounts, FlowHalf, FlowKey, FlowRecord, MAPPED, MeterLedger, PacketCounts,
+};
 use packetrig_sys::udp::UdpReceiver;
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream, UdpSocket};
@@ -18,17 +20,17 @@ mod connections;
 const LOCAL: &str = "127.0.0.1:0";
 
 #[derive(Default)]
-struct Kept {
+struct KeptRecords {
     records: Vec<FlowRecord>,
-    ledgers: Vec<Ledger>,
+    ledgers: Vec<MeterLedger>,
 }
 
-impl Outlet for Kept {
-    fn records(&mut self, records: &[FlowRecord], _: &Exporter) {
+impl RecordOutlet for KeptRecords {
+    fn records(&mut self, records: &[FlowRecord], _: &ExporterIdentity) {
         self.records.extend_from_slice(records);
     }
 
-    fn ledger(&mut self, ledger: &Ledger, _: &Exporter, _: u64) {
+    fn ledger(&mut self, ledger: &MeterLedger, _: &ExporterIdentity, _: u64) {
         self.ledgers.push(*ledger);
     }
 }
@@ -42,12 +44,12 @@ fn record(n: u64) -> FlowRecord {
     };
     FlowRecord {
         key: FlowKey { source: address(1), destination: address(2), protocol: 17, ..FlowKey::default() },
-        forward: Half {
+        forward: FlowHalf {
             packets: n % 7 + 1,
             bytes: 100,
             first_ns: 1_000_000,
             last_ns: 2_000_000,
-            ..Half::default()
+            ..FlowHalf::default()
         },
         flow_id: n,
         sampling: 1,
@@ -59,7 +61,7 @@ fn packets(count: u64) -> u64 {
     (0..count).map(|n| record(n).packets()).sum()
 }
 
-fn start(listen: &[String], files: &[&Path], tls: Option<TlsFiles>) -> Collecting<Kept> {
+fn start(listen: &[String], files: &[&Path], tls: Option<TlsFiles>) -> RunningCollector<KeptRecords> {
     let options = CollectOptions {
         listen: listen.iter().map(|text| text.parse().unwrap()).collect(),
         files: files.iter().map(|path| path.to_path_buf()).collect(),
@@ -68,19 +70,19 @@ fn start(listen: &[String], files: &[&Path], tls: Option<TlsFiles>) -> Collectin
         patience: Nanos::from_millis(300),
         ..CollectOptions::default()
     };
-    Collecting::start(&options, Kept::default()).unwrap()
+    RunningCollector::start(&options, KeptRecords::default()).unwrap()
 }
 
 /// The whole ledger of a meter that saw the packets of `count` records and 10 frames that are not IP, and lost 5 in its ring.
-fn ledger(count: u64) -> Ledger {
+fn ledger(count: u64) -> MeterLedger {
     let metered = packets(count);
-    let mut packets = Counts {
+    let mut packets = PacketCounts {
         seen: metered + 10,
         metered,
         recorded: metered,
         records: count,
         flows: count,
-        ..Counts::default()
+        ..PacketCounts::default()
     };
     packets.ignored[1] = 10;
     let capture = CaptureCounts {
@@ -89,26 +91,31 @@ fn ledger(count: u64) -> Ledger {
         ring_dropped: 5,
         delivered: metered + 10,
     };
-    Ledger { capture, packets, ..Ledger::default() }
+    MeterLedger { capture, packets, ..MeterLedger::default() }
 }
 
 /// Sends so many records, or packets of SIM, and ends.
-fn export(target: ExportTarget, content: Content, count: u64, tls: Option<export::TlsFiles>) -> ExportCounts {
-    let options = export::Options {
-        destinations: vec![Destination { target, content }],
+fn export(
+    target: ExportTarget,
+    content: ExportContent,
+    count: u64,
+    tls: Option<export::TlsFiles>,
+) -> ExportCounts {
+    let options = export::MeterExport {
+        destinations: vec![ExportDestination { target, content }],
         flush_after: Nanos::from_millis(10),
         linger: Nanos::from_secs(5),
         tls,
-        ..export::Options::default()
+        ..export::MeterExport::default()
     };
-    let (queue, incoming) = export::queue(4 << 20, &Patience::default());
+    let (queue, incoming) = export::queue(4 << 20, &SharedPatience::default());
     let thread = export::spawn(&options, incoming, move || ledger(count)).unwrap();
     let mut outbox = queue.outbox();
     drop(queue);
     for n in 0..count {
         match content {
-            Content::Records(_) => outbox.record(&record(n)),
-            Content::Sim => outbox.event(SimEvent::Packet { flow_id: n % 10, bytes: 100, at_ns: n }),
+            ExportContent::Records(_) => outbox.record(&record(n)),
+            ExportContent::Sim => outbox.event(SimEvent::Packet { flow_id: n % 10, bytes: 100, at_ns: n }),
         }
         while n % 256 == 255 && thread.counts().waiting.records > 2000 {
             std::thread::sleep(Duration::from_millis(1));
@@ -131,7 +138,7 @@ fn wait(mut is_so: impl FnMut() -> bool) {
     panic!("what was waited for did not come");
 }
 
-const IPFIX: Content = Content::Records(Format::Ipfix);
+const IPFIX: ExportContent = ExportContent::Records(ExportFormat::Ipfix);
 
 #[test]
 fn every_record_arrives_over_every_transport() {
@@ -143,7 +150,7 @@ fn every_record_arrives_over_every_transport() {
     let trusted = export::TlsFiles { authorities: certificate, ..export::TlsFiles::default() };
     for bound in collecting.bound() {
         let target = bound.to_string().parse().unwrap();
-        let tls = (bound.transport == Transport::Tls).then(|| trusted.clone());
+        let tls = (bound.transport == MessageTransport::Tls).then(|| trusted.clone());
         assert_eq!(export(target, IPFIX, 1000, tls).sent.records, 1000);
     }
     let reading = collecting.reading();
@@ -162,9 +169,9 @@ fn every_record_arrives_over_every_transport() {
 #[test]
 fn every_format_arrives_in_datagrams() {
     for (content, protocol) in [
-        (Content::Records(Format::NetFlow9), Protocol::NetFlow9),
-        (Content::Records(Format::NetFlow5), Protocol::NetFlow5),
-        (Content::Sim, Protocol::Sim),
+        (ExportContent::Records(ExportFormat::NetFlow9), ExportProtocol::NetFlow9),
+        (ExportContent::Records(ExportFormat::NetFlow5), ExportProtocol::NetFlow5),
+        (ExportContent::Sim, ExportProtocol::Sim),
     ] {
         let collecting = start(&[format!("udp://{LOCAL}")], &[], None);
         let target = collecting.bound()[0].to_string().parse().unwrap();
@@ -209,7 +216,7 @@ fn relay(to: SocketAddr, every: usize) -> (SocketAddr, JoinHandle<(u64, u64)>) {
 
 #[test]
 fn what_a_network_loses_is_known_exactly() {
-    for (content, every) in [(IPFIX, 9), (Content::Sim, 7)] {
+    for (content, every) in [(IPFIX, 9), (ExportContent::Sim, 7)] {
         let collecting = start(&[format!("udp://{LOCAL}")], &[], None);
         let (between, thread) = relay(collecting.bound()[0].address, every);
         let sent = export(format!("udp://{between}").parse().unwrap(), content, 5000, None);
@@ -226,7 +233,7 @@ fn what_a_network_loses_is_known_exactly() {
         let all = if content == IPFIX { 5000 + total.options_records } else { 5000 };
         assert!(units + total.lost >= all, "{total:?}");
         assert_eq!(total.untold, 0);
-        if content == Content::Sim {
+        if content == ExportContent::Sim {
             assert_eq!(total.events + total.lost, 5000);
         }
         let balance = ledger.balance();
@@ -320,7 +327,7 @@ fn addresses_that_are_not_allowed_leave_nothing_but_a_count() {
         collector: CollectorOptions { allowed, ..CollectorOptions::default() },
         ..CollectOptions::default()
     };
-    let collecting = Collecting::start(&options, Kept::default()).unwrap();
+    let collecting = RunningCollector::start(&options, KeptRecords::default()).unwrap();
     let [udp, tcp] = [0, 1].map(|at| collecting.bound()[at].address);
     UdpSocket::bind(LOCAL).unwrap().send_to(&[0, 10, 0, 16], udp).unwrap();
     let stream = TcpStream::connect(tcp).unwrap();
@@ -337,7 +344,7 @@ fn addresses_that_are_not_allowed_leave_nothing_but_a_count() {
 fn what_cannot_be_listened_to_is_refused() {
     let listen =
         |text: &str| CollectOptions { listen: vec![text.parse().unwrap()], ..CollectOptions::default() };
-    let refused = |options: &CollectOptions| match Collecting::start(options, Kept::default()) {
+    let refused = |options: &CollectOptions| match RunningCollector::start(options, KeptRecords::default()) {
         Ok(_) => panic!("it listens"),
         Err(error) => error,
     };
@@ -365,10 +372,10 @@ fn a_connection_that_waits_to_be_let_in_at_the_end_is_heard() {
 }
 
 /// An outlet that is wrong.
-struct Wrong;
+struct WrongOutlet;
 
-impl Outlet for Wrong {
-    fn records(&mut self, _: &[FlowRecord], _: &Exporter) {}
+impl RecordOutlet for WrongOutlet {
+    fn records(&mut self, _: &[FlowRecord], _: &ExporterIdentity) {}
 
     fn tick(&mut self) {
         panic!("as wanted");
@@ -379,7 +386,7 @@ impl Outlet for Wrong {
 fn a_collector_is_done_when_nobody_decodes_any_more() {
     let options =
         CollectOptions { listen: vec!["udp://127.0.0.1:0".parse().unwrap()], ..CollectOptions::default() };
-    let collecting = Collecting::start(&options, Wrong).unwrap();
+    let collecting = RunningCollector::start(&options, WrongOutlet).unwrap();
     // Longer than a test may last, if it never is.
     while !collecting.is_done() {
         std::thread::sleep(Duration::from_millis(1));

@@ -3,58 +3,58 @@
 //! One lock guards them all, taken once per batch and once per message, so a reader never sees a record in two accounts or in
 //! none: offered = queue dropped + sent + refused + waiting, at any time.
 
-use packetrig_flow::{Carried, ExportCounts};
+use packetrig_flow::{CarriedRecords, ExportCounts};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What a batch holds, and a target takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Content {
+pub(super) enum BatchContent {
     Records,
     Sim,
 }
 
 /// What all targets of one content have in common.
 #[derive(Clone, Copy, Debug, Default)]
-struct Queued {
-    offered: Carried,
-    dropped: Carried,
-    waiting: Carried,
+struct QueuedContent {
+    offered: CarriedRecords,
+    dropped: CarriedRecords,
+    waiting: CarriedRecords,
 }
 
 /// What is one target's own.
 #[derive(Debug)]
-struct Own {
+struct TargetOwn {
     name: String,
-    content: Content,
-    dropped: Carried,
-    waiting: Carried,
-    sent: Carried,
-    refused: Carried,
+    content: BatchContent,
+    dropped: CarriedRecords,
+    waiting: CarriedRecords,
+    sent: CarriedRecords,
+    refused: CarriedRecords,
     messages: u64,
     message_bytes: u64,
     options_records: u64,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    queued: [Queued; 2],
-    targets: Vec<Own>,
+struct AccountState {
+    queued: [QueuedContent; 2],
+    targets: Vec<TargetOwn>,
 }
 
 /// The accounts, shared by workers, export threads and whoever shows them.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Accounts(Arc<Mutex<State>>);
+pub(super) struct TargetAccounts(Arc<Mutex<AccountState>>);
 
-impl Accounts {
+impl TargetAccounts {
     /// Additions cannot panic half way, so a thread that did leaves true sums behind.
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, AccountState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn add_target(&self, name: String, content: Content) -> Account {
+    pub(super) fn add_target(&self, name: String, content: BatchContent) -> TargetAccount {
         let mut state = self.state();
-        let zero = Carried::default();
-        state.targets.push(Own {
+        let zero = CarriedRecords::default();
+        state.targets.push(TargetOwn {
             name,
             content,
             dropped: zero,
@@ -65,25 +65,30 @@ impl Accounts {
             message_bytes: 0,
             options_records: 0,
         });
-        Account { all: self.clone(), index: state.targets.len() - 1 }
+        TargetAccount { all: self.clone(), index: state.targets.len() - 1 }
     }
 
     /// A worker offers a batch.
-    pub(super) fn offer(&self, content: Content, carried: Carried) {
+    pub(super) fn offer(&self, content: BatchContent, carried: CarriedRecords) {
         let queued = &mut self.state().queued[content as usize];
         queued.offered.add(carried);
         queued.waiting.add(carried);
     }
 
     /// The queue was full.
-    pub(super) fn drop_offered(&self, content: Content, carried: Carried) {
+    pub(super) fn drop_offered(&self, content: BatchContent, carried: CarriedRecords) {
         let queued = &mut self.state().queued[content as usize];
         subtract(&mut queued.waiting, carried);
         queued.dropped.add(carried);
     }
 
     /// A batch leaves the queue for the targets' backlogs; `taken` says of each whether it had room.
-    pub(super) fn hand_over(&self, content: Content, carried: Carried, mut taken: impl FnMut(usize) -> bool) {
+    pub(super) fn hand_over(
+        &self,
+        content: BatchContent,
+        carried: CarriedRecords,
+        mut taken: impl FnMut(usize) -> bool,
+    ) {
         let mut state = self.state();
         subtract(&mut state.queued[content as usize].waiting, carried);
         for (index, own) in state.targets.iter_mut().enumerate().filter(|(_, own)| own.content == content) {
@@ -116,10 +121,10 @@ impl Accounts {
     }
 }
 
-impl Own {
-    fn counts(&self, queued: &[Queued; 2]) -> ExportCounts {
+impl TargetOwn {
+    fn counts(&self, queued: &[QueuedContent; 2]) -> ExportCounts {
         let queued = &queued[self.content as usize];
-        let sum = |mut one: Carried, other| {
+        let sum = |mut one: CarriedRecords, other| {
             one.add(other);
             one
         };
@@ -138,20 +143,20 @@ impl Own {
 
 /// One target's accounts.
 #[derive(Clone, Debug)]
-pub(super) struct Account {
-    all: Accounts,
+pub(super) struct TargetAccount {
+    all: TargetAccounts,
     index: usize,
 }
 
-impl Account {
-    fn update(&self, change: impl FnOnce(&mut Own)) {
+impl TargetAccount {
+    fn update(&self, change: impl FnOnce(&mut TargetOwn)) {
         if let Some(own) = self.all.state().targets.get_mut(self.index) {
             change(own);
         }
     }
 
     /// The transport took a message.
-    pub(super) fn sent(&self, carried: Carried, own_records: u64, bytes: usize) {
+    pub(super) fn sent(&self, carried: CarriedRecords, own_records: u64, bytes: usize) {
         self.update(|own| {
             subtract(&mut own.waiting, carried);
             own.sent.add(carried);
@@ -162,7 +167,7 @@ impl Account {
     }
 
     /// The transport did not take a message, or the format cannot carry a record.
-    pub(super) fn refused(&self, carried: Carried) {
+    pub(super) fn refused(&self, carried: CarriedRecords) {
         self.update(|own| {
             subtract(&mut own.waiting, carried);
             own.refused.add(carried);
@@ -184,7 +189,7 @@ impl Account {
 }
 
 /// What leaves an account was in it. Should that ever be wrong, the balance shows it; wrapping around would hide it.
-const fn subtract(from: &mut Carried, what: Carried) {
+const fn subtract(from: &mut CarriedRecords, what: CarriedRecords) {
     from.records = from.records.saturating_sub(what.records);
     from.packets = from.packets.saturating_sub(what.packets);
     from.bytes = from.bytes.saturating_sub(what.bytes);

@@ -1,37 +1,37 @@
 //! One face for the encoders of records and of SIM.
 
-use super::accounts::Content;
-use crate::batch::Batch;
-use packetrig_flow::Carried;
-use packetrig_flow::Ledger;
-use packetrig_flow::export::{Exporter, MessageSink};
+use super::accounts::BatchContent;
+use crate::batch::WorkerBatch;
+use packetrig_flow::CarriedRecords;
+use packetrig_flow::MeterLedger;
+use packetrig_flow::export::{MessageExporter, MessageSink};
 use packetrig_flow::sim::SimEncoder;
 use packetrig_units::Nanos;
 
 /// What makes a target's messages.
 #[derive(Debug)]
-pub(super) enum Encoder {
-    Records(Box<Exporter>),
+pub(super) enum TargetEncoder {
+    Records(Box<MessageExporter>),
     Sim { encoder: Box<SimEncoder>, ledger_every: Nanos, ledger_ns: Option<u64> },
 }
 
-impl Encoder {
-    pub(super) const fn content(&self) -> Content {
+impl TargetEncoder {
+    pub(super) const fn content(&self) -> BatchContent {
         match self {
-            Self::Records(_) => Content::Records,
-            Self::Sim { .. } => Content::Sim,
+            Self::Records(_) => BatchContent::Records,
+            Self::Sim { .. } => BatchContent::Sim,
         }
     }
 
     /// Dispatching gives an encoder only what it is for.
-    pub(super) fn batch(&mut self, batch: &Batch, now_ns: u64, sink: &mut impl MessageSink) {
+    pub(super) fn batch(&mut self, batch: &WorkerBatch, now_ns: u64, sink: &mut impl MessageSink) {
         match (self, batch) {
-            (Self::Records(exporter), Batch::Records(records)) => {
+            (Self::Records(exporter), WorkerBatch::Records(records)) => {
                 for record in records {
                     exporter.record(record, now_ns, sink);
                 }
             }
-            (Self::Sim { encoder, .. }, Batch::Sim(events)) => {
+            (Self::Sim { encoder, .. }, WorkerBatch::Sim(events)) => {
                 for event in events {
                     encoder.event(event, now_ns, sink);
                 }
@@ -49,7 +49,7 @@ impl Encoder {
         }
     }
 
-    pub(super) fn ledger(&mut self, ledger: &Ledger, now_ns: u64, sink: &mut impl MessageSink) {
+    pub(super) fn ledger(&mut self, ledger: &MeterLedger, now_ns: u64, sink: &mut impl MessageSink) {
         match self {
             Self::Records(exporter) => exporter.statistics(ledger, now_ns, sink),
             Self::Sim { encoder, ledger_ns, .. } => {
@@ -88,10 +88,10 @@ impl Encoder {
         }
     }
 
-    pub(super) fn unfit(&self) -> Carried {
+    pub(super) fn unfit(&self) -> CarriedRecords {
         match self {
             Self::Records(exporter) => exporter.unfit(),
-            Self::Sim { .. } => Carried::default(),
+            Self::Sim { .. } => CarriedRecords::default(),
         }
     }
 }

@@ -21,24 +21,24 @@ mod sender;
 mod target;
 mod transport;
 
-pub use options::{Content, Destination, Options, TlsFiles};
-pub use outbox::{BATCH_BYTES, Incoming, Outbox, Queue, batches_of, queue};
-pub use target::{ExportTarget, Place, TargetError};
+pub use options::{ExportContent, ExportDestination, MeterExport, TlsFiles};
+pub use outbox::{BATCH_BYTES, ExportInlet, WorkerOutbox, WorkerQueue, batches_of, queue};
+pub use target::{ExportTarget, HostPort, TargetError};
 
-use crate::batch::Batch;
+use crate::batch::WorkerBatch;
 use crate::patience::OutputQueue;
-use accounts::Accounts;
+use accounts::TargetAccounts;
 use crossbeam_channel::bounded;
 use deadline::SendDeadline;
-use encoder::Encoder;
-use packetrig_flow::export::Exporter;
+use encoder::TargetEncoder;
+use packetrig_flow::export::MessageExporter;
 use packetrig_flow::sim::SimEncoder;
-use packetrig_flow::{ExportCounts, Ledger};
+use packetrig_flow::{ExportCounts, MeterLedger};
 use packetrig_sys::clock;
-use sender::{LedgerSource, Sender};
+use sender::{LedgerSource, TargetSender};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use transport::Transport;
+use transport::TargetTransport;
 
 /// What keeps an export from beginning.
 #[derive(Debug, thiserror::Error)]
@@ -77,18 +77,18 @@ pub enum Error {
     Thread(std::io::Error),
 }
 
-/// An export at work. It ends when every [`Outbox`] and [`Queue`] is gone.
+/// An export at work. It ends when every [`WorkerOutbox`] and [`WorkerQueue`] is gone.
 #[derive(Debug)]
 pub struct ExportThread {
-    accounts: Accounts,
+    accounts: TargetAccounts,
     threads: Vec<JoinHandle<()>>,
 }
 
 /// Starts an export. `ledger` is asked for what the meter knows before the export; its part of the export is filled in here.
 pub fn spawn(
-    options: &Options,
-    incoming: Incoming,
-    ledger: impl Fn() -> Ledger + Send + Sync + 'static,
+    options: &MeterExport,
+    incoming: ExportInlet,
+    ledger: impl Fn() -> MeterLedger + Send + Sync + 'static,
 ) -> Result<ExportThread, Error> {
     let ledger: LedgerSource = Arc::new(ledger);
     let deadline = SendDeadline::never(options.linger);
@@ -101,7 +101,7 @@ pub fn spawn(
         let account = incoming.accounts.add_target(destination.target.to_string(), encoder.content());
         backlogs.push(OutputQueue::new(backlog, &incoming.patience));
         let ledger = Arc::clone(&ledger);
-        senders.push(Sender::new(encoder, transport, account, batches, (ledger, deadline.clone())));
+        senders.push(TargetSender::new(encoder, transport, account, batches, (ledger, deadline.clone())));
     }
     for (index, sender) in senders.into_iter().enumerate() {
         threads.push(start(&format!("export-{index}"), move || sender.run())?);
@@ -118,21 +118,24 @@ fn start(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<
     std::thread::Builder::new().name(name.to_owned()).spawn(work).map_err(Error::Thread)
 }
 
-fn prepare(options: &Options, destination: &Destination) -> Result<(Encoder, Transport), Error> {
+fn prepare(
+    options: &MeterExport,
+    destination: &ExportDestination,
+) -> Result<(TargetEncoder, TargetTransport), Error> {
     let target = &destination.target;
-    if let Content::Records(format) = destination.content
+    if let ExportContent::Records(format) = destination.content
         && target.is_stream()
         && !format.is_framed()
     {
         return Err(Error::NotFramed { format: format.name(), target: target.to_string() });
     }
-    let transport = Transport::new(target, options.tls.as_ref())?;
+    let transport = TargetTransport::new(target, options.tls.as_ref())?;
     let v6 = transport.is_v6();
     let encoder = match destination.content {
-        Content::Records(format) => {
-            Encoder::Records(Box::new(Exporter::new(options.of_records(format, target, v6))))
+        ExportContent::Records(format) => {
+            TargetEncoder::Records(Box::new(MessageExporter::new(options.of_records(format, target, v6))))
         }
-        Content::Sim => Encoder::Sim {
+        ExportContent::Sim => TargetEncoder::Sim {
             encoder: Box::new(SimEncoder::new(options.of_sim(target, v6))),
             ledger_every: options.statistics_every,
             ledger_ns: None,
@@ -142,11 +145,11 @@ fn prepare(options: &Options, destination: &Destination) -> Result<(Encoder, Tra
 }
 
 /// Gives every batch to every target of its kind that has room for it, until nobody can offer any more.
-fn dispatch(incoming: &Incoming, backlogs: &[OutputQueue<Arc<Batch>>]) {
+fn dispatch(incoming: &ExportInlet, backlogs: &[OutputQueue<Arc<WorkerBatch>>]) {
     for batch in &incoming.batches {
         let content = match batch {
-            Batch::Records(_) => accounts::Content::Records,
-            Batch::Sim(_) => accounts::Content::Sim,
+            WorkerBatch::Records(_) => accounts::BatchContent::Records,
+            WorkerBatch::Sim(_) => accounts::BatchContent::Sim,
         };
         let carried = batch.carried();
         let batch = Arc::new(batch);
@@ -169,11 +172,11 @@ impl ExportThread {
     }
 
     /// What reads the counts when the threads belong to somebody else.
-    pub fn watch(&self) -> Watch {
-        Watch(self.accounts.clone())
+    pub fn watch(&self) -> ExportWatch {
+        ExportWatch(self.accounts.clone())
     }
 
-    /// Waits until everything offered was sent or lost. Every [`Outbox`] and [`Queue`] must be gone, or it waits for ever.
+    /// Waits until everything offered was sent or lost. Every [`WorkerOutbox`] and [`WorkerQueue`] must be gone, or it waits for ever.
     /// `false`: a thread panicked.
     pub fn join(self) -> (ExportCounts, bool) {
         let panicked = self.threads.into_iter().map(JoinHandle::join).filter(Result::is_err).count();
@@ -183,9 +186,9 @@ impl ExportThread {
 
 /// Reads the counts of an export.
 #[derive(Clone, Debug)]
-pub struct Watch(Accounts);
+pub struct ExportWatch(TargetAccounts);
 
-impl Watch {
+impl ExportWatch {
     /// The counts of each target, by its name.
     pub fn targets(&self) -> Vec<(String, ExportCounts)> {
         self.0.of_targets()

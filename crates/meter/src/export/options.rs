@@ -1,16 +1,16 @@
 //! What an export is told, and what of it cannot be.
 
 use super::target::ExportTarget;
-use packetrig_flow::export::{ExportOptions, Format, Interface, Refresh};
+use packetrig_flow::export::{AnnouncedInterface, ExportFormat, ExportOptions, TemplateRefresh};
 use packetrig_flow::sim::{PAYLOAD_V4, PAYLOAD_V6, SimOptions};
 use packetrig_units::Nanos;
 use std::path::PathBuf;
 
 /// What is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Content {
+pub enum ExportContent {
     /// Records of flows.
-    Records(Format),
+    Records(ExportFormat),
     /// A line for every packet.
     Sim,
 }
@@ -28,18 +28,18 @@ pub struct TlsFiles {
 
 /// A target and what it gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Destination {
+pub struct ExportDestination {
     /// Where to.
     pub target: ExportTarget,
     /// What.
-    pub content: Content,
+    pub content: ExportContent,
 }
 
 /// An export.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct MeterExport {
     /// Where to, and what. Each gets everything.
-    pub destinations: Vec<Destination>,
+    pub destinations: Vec<ExportDestination>,
     /// Observation domain, and exporter of SIM.
     pub domain: u32,
     /// Both directions in one record, where the format can (RFC 5103).
@@ -47,11 +47,11 @@ pub struct Options {
     /// Every how many packets one is metered.
     pub sampling: u32,
     /// Names of interfaces.
-    pub interfaces: Vec<Interface>,
+    pub interfaces: Vec<AnnouncedInterface>,
     /// Greatest length of a message; what fits the transport if it is not said.
     pub message_bytes: Option<usize>,
     /// When templates are sent again over UDP.
-    pub refresh: Refresh,
+    pub refresh: TemplateRefresh,
     /// How often the ledger is sent.
     pub statistics_every: Nanos,
     /// How long a record waits for others to fill its message.
@@ -64,7 +64,7 @@ pub struct Options {
     pub tls: Option<TlsFiles>,
 }
 
-impl Default for Options {
+impl Default for MeterExport {
     fn default() -> Self {
         Self {
             destinations: Vec::new(),
@@ -83,15 +83,15 @@ impl Default for Options {
     }
 }
 
-impl Options {
+impl MeterExport {
     /// How the messages of one destination are made.
-    pub(super) fn of_records(&self, format: Format, target: &ExportTarget, v6: bool) -> ExportOptions {
+    pub(super) fn of_records(&self, format: ExportFormat, target: &ExportTarget, v6: bool) -> ExportOptions {
         ExportOptions {
             format,
             domain: self.domain,
             message_bytes: self.bytes(target, v6),
             biflow: self.biflow,
-            refresh: if target.is_stream() { Refresh::OnConnection } else { self.refresh },
+            refresh: if target.is_stream() { TemplateRefresh::OnConnection } else { self.refresh },
             statistics_every: self.statistics_every,
             flush_after: self.flush_after,
             sampling: self.sampling,

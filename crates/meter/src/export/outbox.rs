@@ -1,12 +1,12 @@
 //! A worker's end of the export queue: collects what leaves its table into batches and offers them, without waiting unless it
-//! was given [`Patience`].
+//! was given [`SharedPatience`].
 //!
 //! Invariant: memory is bounded by the bytes of the queue and one batch per worker; what a full queue did not take is counted, with
 //! the packets it stands for.
 
-use super::accounts::{Accounts, Content};
-use crate::batch::Batch;
-use crate::patience::Patience;
+use super::accounts::{BatchContent, TargetAccounts};
+use crate::batch::WorkerBatch;
+use crate::patience::SharedPatience;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use packetrig_flow::FlowRecord;
 use packetrig_flow::sim::SimEvent;
@@ -28,26 +28,26 @@ pub fn batches_of(bytes: usize) -> usize {
 
 /// The two ends of a queue of so many bytes: outboxes of workers are made of the first, [`spawn`](super::spawn) takes the second. With
 /// patience, who finds it full waits for room.
-pub fn queue(bytes: usize, patience: &Patience) -> (Queue, Incoming) {
+pub fn queue(bytes: usize, patience: &SharedPatience) -> (WorkerQueue, ExportInlet) {
     let (sender, receiver) = bounded(batches_of(bytes));
-    let accounts = Accounts::default();
+    let accounts = TargetAccounts::default();
     let patience = patience.clone();
-    let queue = Queue { sender, accounts: accounts.clone(), patience: patience.clone() };
-    (queue, Incoming { batches: receiver, accounts, patience })
+    let queue = WorkerQueue { sender, accounts: accounts.clone(), patience: patience.clone() };
+    (queue, ExportInlet { batches: receiver, accounts, patience })
 }
 
 /// The end of workers.
 #[derive(Clone, Debug)]
-pub struct Queue {
-    sender: Sender<Batch>,
-    accounts: Accounts,
-    patience: Patience,
+pub struct WorkerQueue {
+    sender: Sender<WorkerBatch>,
+    accounts: TargetAccounts,
+    patience: SharedPatience,
 }
 
-impl Queue {
+impl WorkerQueue {
     /// An outbox of one worker.
-    pub fn outbox(&self) -> Outbox {
-        Outbox {
+    pub fn outbox(&self) -> WorkerOutbox {
+        WorkerOutbox {
             sender: self.sender.clone(),
             accounts: self.accounts.clone(),
             patience: self.patience.clone(),
@@ -59,17 +59,17 @@ impl Queue {
 
 /// The end of the export thread.
 #[derive(Debug)]
-pub struct Incoming {
-    pub(super) batches: Receiver<Batch>,
-    pub(super) accounts: Accounts,
-    pub(super) patience: Patience,
+pub struct ExportInlet {
+    pub(super) batches: Receiver<WorkerBatch>,
+    pub(super) accounts: TargetAccounts,
+    pub(super) patience: SharedPatience,
 }
 
 #[cfg(test)]
-impl Incoming {
+impl ExportInlet {
     /// What is in the queue.
-    pub(crate) fn waiting(&self) -> packetrig_flow::Carried {
-        let mut sum = packetrig_flow::Carried::default();
+    pub(crate) fn waiting(&self) -> packetrig_flow::CarriedRecords {
+        let mut sum = packetrig_flow::CarriedRecords::default();
         self.batches.try_iter().for_each(|batch| sum.add(batch.carried()));
         sum
     }
@@ -77,15 +77,15 @@ impl Incoming {
 
 /// What a worker has not handed over yet. Dropping it hands over the rest.
 #[derive(Debug)]
-pub struct Outbox {
-    sender: Sender<Batch>,
-    accounts: Accounts,
-    patience: Patience,
+pub struct WorkerOutbox {
+    sender: Sender<WorkerBatch>,
+    accounts: TargetAccounts,
+    patience: SharedPatience,
     records: Vec<FlowRecord>,
     events: Vec<SimEvent>,
 }
 
-impl Outbox {
+impl WorkerOutbox {
     /// Adds a record.
     pub fn record(&mut self, record: &FlowRecord) {
         if self.records.capacity() == 0 {
@@ -119,16 +119,16 @@ impl Outbox {
     }
 
     fn offer_records(&mut self) {
-        let batch = Batch::Records(std::mem::take(&mut self.records));
-        self.offer(Content::Records, batch);
+        let batch = WorkerBatch::Records(std::mem::take(&mut self.records));
+        self.offer(BatchContent::Records, batch);
     }
 
     fn offer_events(&mut self) {
-        let batch = Batch::Sim(std::mem::take(&mut self.events));
-        self.offer(Content::Sim, batch);
+        let batch = WorkerBatch::Sim(std::mem::take(&mut self.events));
+        self.offer(BatchContent::Sim, batch);
     }
 
-    fn offer(&mut self, content: Content, batch: Batch) {
+    fn offer(&mut self, content: BatchContent, batch: WorkerBatch) {
         let carried = batch.carried();
         // Before it is sent: the other side may be faster than we are.
         self.accounts.offer(content, carried);
@@ -139,13 +139,13 @@ impl Outbox {
     }
 
     /// The memory of a batch that was not taken serves the next one.
-    fn keep_room(&mut self, batch: Batch) {
+    fn keep_room(&mut self, batch: WorkerBatch) {
         match batch {
-            Batch::Records(mut records) => {
+            WorkerBatch::Records(mut records) => {
                 records.clear();
                 self.records = records;
             }
-            Batch::Sim(mut events) => {
+            WorkerBatch::Sim(mut events) => {
                 events.clear();
                 self.events = events;
             }
@@ -153,7 +153,7 @@ impl Outbox {
     }
 }
 
-impl Drop for Outbox {
+impl Drop for WorkerOutbox {
     fn drop(&mut self) {
         self.flush();
     }

@@ -3,14 +3,14 @@
 //! Invariant: a batch that was taken is in messages sent, refused, kept for the next connection, or open in the encoder; at
 //! the end all of it is in an account.
 
-use super::accounts::Account;
+use super::accounts::TargetAccount;
 use super::deadline::SendDeadline;
-use super::encoder::Encoder;
-use super::transport::{Transport, Untaken};
-use crate::batch::Batch;
+use super::encoder::TargetEncoder;
+use super::transport::{TargetTransport, UntakenMessage};
+use crate::batch::WorkerBatch;
 use crossbeam_channel::{Receiver, RecvTimeoutError};
-use packetrig_flow::export::{Message, MessageSink};
-use packetrig_flow::{Carried, Ledger};
+use packetrig_flow::export::{ExportMessage, MessageSink};
+use packetrig_flow::{CarriedRecords, MeterLedger};
 use packetrig_sys::clock;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,53 +20,53 @@ use std::time::Duration;
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Where the ledger before the export comes from.
-pub(super) type LedgerSource = Arc<dyn Fn() -> Ledger + Send + Sync>;
+pub(super) type LedgerSource = Arc<dyn Fn() -> MeterLedger + Send + Sync>;
 
 /// A message for the next connection.
 #[derive(Debug)]
-struct Kept {
+struct KeptMessage {
     bytes: Vec<u8>,
-    carried: Carried,
+    carried: CarriedRecords,
     own_records: u64,
     step: u32,
 }
 
 /// The way out, as encoders see it.
 #[derive(Debug)]
-struct Out {
-    transport: Transport,
-    account: Account,
+struct EncoderOutput {
+    transport: TargetTransport,
+    account: TargetAccount,
     deadline: SendDeadline,
-    kept: VecDeque<Kept>,
+    kept: VecDeque<KeptMessage>,
     /// Whether encoders may speak: there is a connection, and it has the templates.
     begun: bool,
     templates_lost: bool,
 }
 
 /// A target's thread.
-pub(super) struct Sender {
-    encoder: Encoder,
-    out: Out,
-    backlog: Receiver<Arc<Batch>>,
+pub(super) struct TargetSender {
+    encoder: TargetEncoder,
+    out: EncoderOutput,
+    backlog: Receiver<Arc<WorkerBatch>>,
     ledger: LedgerSource,
     /// From the monotonic clock to 1970, found once: a clock that is set must not hold messages back.
     epoch_ns: u64,
-    unfit: Carried,
+    unfit: CarriedRecords,
 }
 
-impl Sender {
+impl TargetSender {
     pub(super) fn new(
-        encoder: Encoder,
-        transport: Transport,
-        account: Account,
-        backlog: Receiver<Arc<Batch>>,
+        encoder: TargetEncoder,
+        transport: TargetTransport,
+        account: TargetAccount,
+        backlog: Receiver<Arc<WorkerBatch>>,
         (ledger, deadline): (LedgerSource, SendDeadline),
     ) -> Self {
         let epoch_ns = clock::wall_clock_ns().saturating_sub(clock::monotonic_ns());
-        let begun = !matches!(transport, Transport::Stream(_));
+        let begun = !matches!(transport, TargetTransport::Stream(_));
         let kept = VecDeque::new();
-        let out = Out { transport, account, deadline, kept, begun, templates_lost: false };
-        Self { encoder, out, backlog, ledger, epoch_ns, unfit: Carried::default() }
+        let out = EncoderOutput { transport, account, deadline, kept, begun, templates_lost: false };
+        Self { encoder, out, backlog, ledger, epoch_ns, unfit: CarriedRecords::default() }
     }
 
     pub(super) fn run(mut self) {
@@ -93,7 +93,7 @@ impl Sender {
         true
     }
 
-    fn encode(&mut self, batch: &Batch) {
+    fn encode(&mut self, batch: &WorkerBatch) {
         let now_ns = self.now_ns();
         if std::mem::take(&mut self.out.templates_lost) {
             self.encoder.begin(false, now_ns, &mut self.out);
@@ -102,7 +102,7 @@ impl Sender {
         let unfit = self.encoder.unfit();
         if unfit != self.unfit {
             let before = std::mem::replace(&mut self.unfit, unfit);
-            self.out.account.refused(Carried {
+            self.out.account.refused(CarriedRecords {
                 records: unfit.records - before.records,
                 packets: unfit.packets - before.packets,
                 bytes: unfit.bytes - before.bytes,
@@ -111,7 +111,7 @@ impl Sender {
     }
 
     fn send_ledger(&mut self, now_ns: u64) {
-        let ledger = Ledger { export: self.out.account.counts(), ..(self.ledger)() };
+        let ledger = MeterLedger { export: self.out.account.counts(), ..(self.ledger)() };
         self.encoder.ledger(&ledger, now_ns, &mut self.out);
     }
 
@@ -127,7 +127,7 @@ impl Sender {
             let now_ns = self.now_ns();
             self.encoder.begin(true, now_ns, &mut self.out);
             // Templates and options are made anew on each connection.
-            for mut kept in kept.into_iter().filter(|kept| kept.carried != Carried::default()) {
+            for mut kept in kept.into_iter().filter(|kept| kept.carried != CarriedRecords::default()) {
                 self.encoder.renumber(&mut kept.bytes, kept.step);
                 self.out.message(kept.message());
             }
@@ -155,34 +155,34 @@ impl Sender {
     }
 }
 
-impl Kept {
-    fn of(message: Message<'_>) -> Self {
-        let Message { bytes, carried, own_records, step } = message;
+impl KeptMessage {
+    fn of(message: ExportMessage<'_>) -> Self {
+        let ExportMessage { bytes, carried, own_records, step } = message;
         Self { bytes: bytes.to_vec(), carried, own_records, step }
     }
 
-    fn message(&self) -> Message<'_> {
+    fn message(&self) -> ExportMessage<'_> {
         let Self { bytes, carried, own_records, step } = self;
-        Message { bytes, carried: *carried, own_records: *own_records, step: *step }
+        ExportMessage { bytes, carried: *carried, own_records: *own_records, step: *step }
     }
 }
 
-impl MessageSink for Out {
-    fn message(&mut self, message: Message<'_>) {
+impl MessageSink for EncoderOutput {
+    fn message(&mut self, message: ExportMessage<'_>) {
         if !self.begun {
             // A batch is encoded whole: what it still gives waits for the next connection.
-            self.kept.push_back(Kept::of(message));
+            self.kept.push_back(KeptMessage::of(message));
             return;
         }
         match self.transport.send(message.bytes, &self.deadline) {
             Ok(()) => self.account.sent(message.carried, message.own_records, message.bytes.len()),
-            Err(Untaken::Refused) => {
+            Err(UntakenMessage::Refused) => {
                 self.account.refused(message.carried);
                 self.templates_lost = true;
             }
-            Err(Untaken::Gone) => {
+            Err(UntakenMessage::Gone) => {
                 self.begun = false;
-                self.kept.push_back(Kept::of(message));
+                self.kept.push_back(KeptMessage::of(message));
             }
         }
     }

@@ -8,18 +8,18 @@ use std::str::FromStr;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExportTarget {
     /// Datagrams to a host and port.
-    Udp(Place),
+    Udp(HostPort),
     /// A TCP connection.
-    Tcp(Place),
+    Tcp(HostPort),
     /// A TCP connection with TLS.
-    Tls(Place),
+    Tls(HostPort),
     /// A file, begun anew.
     File(PathBuf),
 }
 
 /// A host and a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct HostPort {
     /// Name or address, of IPv6 without brackets.
     pub host: String,
     /// Port.
@@ -47,7 +47,7 @@ impl FromStr for ExportTarget {
     type Err = TargetError;
 
     fn from_str(text: &str) -> Result<Self, TargetError> {
-        let place = |make: fn(Place) -> Self, rest: &str| rest.parse().map(make);
+        let place = |make: fn(HostPort) -> Self, rest: &str| rest.parse().map(make);
         let read = match text.split_once("://") {
             Some(("udp", rest)) => place(Self::Udp, rest),
             Some(("tcp", rest)) => place(Self::Tcp, rest),
@@ -73,7 +73,7 @@ fn file(text: &str) -> Result<ExportTarget, &'static str> {
     }
 }
 
-impl FromStr for Place {
+impl FromStr for HostPort {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -95,7 +95,7 @@ impl FromStr for Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for HostPort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.host.contains(':') {
             write!(f, "[{}]:{}", self.host, self.port)

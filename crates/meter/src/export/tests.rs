@@ -1,9 +1,9 @@
 use super::*;
-use crate::Patience;
-use packetrig_flow::export::Format;
-use packetrig_flow::export::template::Template;
+use crate::SharedPatience;
+use packetrig_flow::export::ExportFormat;
+use packetrig_flow::export::template::ExportTemplate;
 use packetrig_flow::sim::{SimDecoder, SimEvent, SimItem};
-use packetrig_flow::{FlowKey, FlowRecord, Half, MAPPED};
+use packetrig_flow::{FlowHalf, FlowKey, FlowRecord, MAPPED};
 use packetrig_units::Nanos;
 use std::io::Read;
 use std::net::{TcpListener, UdpSocket};
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// Room for 64 batches between workers and dispatcher.
 const QUEUE: usize = 64 * BATCH_BYTES;
-const IPFIX: Content = Content::Records(Format::Ipfix);
+const IPFIX: ExportContent = ExportContent::Records(ExportFormat::Ipfix);
 
 fn record(n: u64) -> FlowRecord {
     let address = |last: u64| {
@@ -22,7 +22,8 @@ fn record(n: u64) -> FlowRecord {
         address[14..].copy_from_slice(&last.to_be_bytes()[6..]);
         address
     };
-    let half = |packets| Half { packets, bytes: packets * 100, first_ns: 1, last_ns: 2, ..Half::default() };
+    let half =
+        |packets| FlowHalf { packets, bytes: packets * 100, first_ns: 1, last_ns: 2, ..FlowHalf::default() };
     FlowRecord {
         key: FlowKey { source: address(n), destination: address(n + 1), protocol: 17, ..FlowKey::default() },
         forward: half(n % 7 + 1),
@@ -33,23 +34,23 @@ fn record(n: u64) -> FlowRecord {
     }
 }
 
-fn to(targets: &[(String, Content)]) -> Options {
-    let one = |(target, content): &(String, Content)| Destination {
+fn to(targets: &[(String, ExportContent)]) -> MeterExport {
+    let one = |(target, content): &(String, ExportContent)| ExportDestination {
         target: target.parse().unwrap(),
         content: *content,
     };
-    Options {
+    MeterExport {
         destinations: targets.iter().map(one).collect(),
         linger: Nanos::from_millis(1500),
         flush_after: Nanos::from_millis(10),
-        ..Options::default()
+        ..MeterExport::default()
     }
 }
 
 /// Hands over records 0 to `count`, waits while the queue is full, and ends.
-fn export(options: &Options, count: u64) -> ExportCounts {
-    let (queue, incoming) = queue(QUEUE, &Patience::default());
-    let thread = spawn(options, incoming, Ledger::default).unwrap();
+fn export(options: &MeterExport, count: u64) -> ExportCounts {
+    let (queue, incoming) = queue(QUEUE, &SharedPatience::default());
+    let thread = spawn(options, incoming, MeterLedger::default).unwrap();
     let mut outbox = queue.outbox();
     drop(queue);
     for n in 0..count {
@@ -66,14 +67,14 @@ fn export(options: &Options, count: u64) -> ExportCounts {
 }
 
 fn assert_balanced(counts: &ExportCounts) {
-    let ledger = Ledger { export: *counts, ..Ledger::default() };
+    let ledger = MeterLedger { export: *counts, ..MeterLedger::default() };
     assert_eq!(ledger.imbalances(), []);
 }
 
 /// Length, sequence number and flow records (sets 256 to 267) of each IPFIX message of a stream; both kinds of records count
 /// in sequence numbers.
 fn messages(mut bytes: &[u8]) -> Vec<(u32, u32, u32)> {
-    let length = Template::all(Format::Ipfix, false)[0].length;
+    let length = ExportTemplate::all(ExportFormat::Ipfix, false)[0].length;
     let mut found = Vec::new();
     let number = |bytes: &[u8], at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
     while !bytes.is_empty() {
@@ -148,8 +149,8 @@ fn a_full_disk_costs_the_file_its_records_and_nobody_else() {
     let directory = tempfile::tempdir().unwrap();
     let good = directory.path().join("good.ipfix");
     let targets = [("/dev/full".to_owned(), IPFIX), (format!("file:{}", good.display()), IPFIX)];
-    let (queue, incoming) = queue(QUEUE, &Patience::default());
-    let thread = spawn(&to(&targets), incoming, Ledger::default).unwrap();
+    let (queue, incoming) = queue(QUEUE, &SharedPatience::default());
+    let thread = spawn(&to(&targets), incoming, MeterLedger::default).unwrap();
     let mut outbox = queue.outbox();
     drop(queue);
     (0..1000).for_each(|n| outbox.record(&record(n)));
@@ -202,8 +203,8 @@ fn each_connection_begins_with_templates_and_number_0() {
         let first = accept(&listener, Some(20_000));
         (first, accept(&listener, None))
     });
-    let (queue, incoming) = queue(QUEUE, &Patience::default());
-    let thread = spawn(&to(&[(target, IPFIX)]), incoming, Ledger::default).unwrap();
+    let (queue, incoming) = queue(QUEUE, &SharedPatience::default());
+    let thread = spawn(&to(&[(target, IPFIX)]), incoming, MeterLedger::default).unwrap();
     let mut outbox = queue.outbox();
     drop(queue);
     // Until the first connection has had enough and is gone, and then some.
@@ -245,10 +246,13 @@ fn a_dead_collector_costs_a_bounded_backlog_and_then_counted_drops() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let target = format!("tcp://{}", listener.local_addr().unwrap());
     drop(listener);
-    let options =
-        Options { backlog_bytes: 4 * BATCH_BYTES, linger: Nanos::from_millis(100), ..to(&[(target, IPFIX)]) };
-    let (queue, incoming) = queue(QUEUE, &Patience::default());
-    let thread = spawn(&options, incoming, Ledger::default).unwrap();
+    let options = MeterExport {
+        backlog_bytes: 4 * BATCH_BYTES,
+        linger: Nanos::from_millis(100),
+        ..to(&[(target, IPFIX)])
+    };
+    let (queue, incoming) = queue(QUEUE, &SharedPatience::default());
+    let thread = spawn(&options, incoming, MeterLedger::default).unwrap();
     let mut outbox = queue.outbox();
     drop(queue);
     for n in 0..100_000 {
@@ -273,13 +277,13 @@ fn a_dead_collector_costs_a_bounded_backlog_and_then_counted_drops() {
 fn a_slow_collector_is_not_waited_for_at_the_end() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let target = format!("tcp://{}", listener.local_addr().unwrap());
-    let options = Options {
+    let options = MeterExport {
         linger: Nanos::from_millis(300),
         backlog_bytes: 1000 * BATCH_BYTES,
         ..to(&[(target, IPFIX)])
     };
-    let (queue, incoming) = queue(QUEUE, &Patience::default());
-    let thread = spawn(&options, incoming, Ledger::default).unwrap();
+    let (queue, incoming) = queue(QUEUE, &SharedPatience::default());
+    let thread = spawn(&options, incoming, MeterLedger::default).unwrap();
     let mut outbox = queue.outbox();
     drop(queue);
     // Several times what the buffers of both sockets can ever hold: it cannot leave, however the kernel makes room.
@@ -299,9 +303,9 @@ fn a_slow_collector_is_not_waited_for_at_the_end() {
 fn a_slow_collector_is_waited_for_while_it_takes_something() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let target = format!("tcp://{}", listener.local_addr().unwrap());
-    let options = Options { linger: Nanos::from_millis(1000), ..to(&[(target, IPFIX)]) };
-    let (queue, incoming) = queue(64 << 20, &Patience::default());
-    let thread = spawn(&options, incoming, Ledger::default).unwrap();
+    let options = MeterExport { linger: Nanos::from_millis(1000), ..to(&[(target, IPFIX)]) };
+    let (queue, incoming) = queue(64 << 20, &SharedPatience::default());
+    let thread = spawn(&options, incoming, MeterLedger::default).unwrap();
     let mut outbox = queue.outbox();
     drop(queue);
     (0..100_000).for_each(|n| outbox.record(&record(n)));
@@ -330,9 +334,9 @@ fn sim(n: u64) -> SimEvent {
 fn every_packet_of_sim_arrives_also_the_last() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.sim");
-    let options = to(&[(path.display().to_string(), Content::Sim)]);
-    let (queue, incoming) = queue(QUEUE, &Patience::default());
-    let thread = spawn(&options, incoming, Ledger::default).unwrap();
+    let options = to(&[(path.display().to_string(), ExportContent::Sim)]);
+    let (queue, incoming) = queue(QUEUE, &SharedPatience::default());
+    let thread = spawn(&options, incoming, MeterLedger::default).unwrap();
     let mut outboxes = [queue.outbox(), queue.outbox()];
     drop(queue);
     for n in 0..3001 {
@@ -367,10 +371,10 @@ fn every_packet_of_sim_arrives_also_the_last() {
 #[test]
 fn what_cannot_be_is_refused_before_anything_starts() {
     let refusal = |target: &str, content| {
-        let (_queue, incoming) = queue(QUEUE, &Patience::default());
-        spawn(&to(&[(target.to_owned(), content)]), incoming, Ledger::default).unwrap_err().to_string()
+        let (_queue, incoming) = queue(QUEUE, &SharedPatience::default());
+        spawn(&to(&[(target.to_owned(), content)]), incoming, MeterLedger::default).unwrap_err().to_string()
     };
-    let stream = refusal("tcp://127.0.0.1:4739", Content::Records(Format::NetFlow9));
+    let stream = refusal("tcp://127.0.0.1:4739", ExportContent::Records(ExportFormat::NetFlow9));
     assert!(stream.contains("netflow9") && stream.contains("udp://"), "{stream}");
     assert!(refusal("tls://localhost:4740", IPFIX).contains("whom to trust"));
     assert!(refusal("/no/such/directory/x", IPFIX).contains("/no/such/directory/x"));
@@ -382,21 +386,21 @@ mod tls {
     use rustls::server::WebPkiClientVerifier;
     use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned};
 
-    struct Made {
+    struct MadeMessages {
         files: [std::path::PathBuf; 2],
         made: rcgen::CertifiedKey<rcgen::KeyPair>,
     }
 
-    fn identity(directory: &Path, name: &str) -> Made {
+    fn identity(directory: &Path, name: &str) -> MadeMessages {
         let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
         let files = ["crt", "key"].map(|kind| directory.join(format!("{name}.{kind}")));
         std::fs::write(&files[0], made.cert.pem()).unwrap();
         std::fs::write(&files[1], made.signing_key.serialize_pem()).unwrap();
-        Made { files, made }
+        MadeMessages { files, made }
     }
 
     /// Serves one connection, and trusts one client if there is one.
-    fn collector(server: &Made, client: Option<&Made>) -> (u16, JoinHandle<Vec<u8>>) {
+    fn collector(server: &MadeMessages, client: Option<&MadeMessages>) -> (u16, JoinHandle<Vec<u8>>) {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider));
         let builder = builder.with_safe_default_protocol_versions().unwrap();
@@ -429,7 +433,7 @@ mod tls {
         let directory = tempfile::tempdir().unwrap();
         let [server, client, other] =
             ["server", "client", "other"].map(|name| identity(directory.path(), name));
-        let identity = |of: &Made| Some((of.files[0].clone(), of.files[1].clone()));
+        let identity = |of: &MadeMessages| Some((of.files[0].clone(), of.files[1].clone()));
         let cases = [
             (&server, None, None, true),
             (&server, identity(&client), Some(&client), true),
@@ -440,7 +444,8 @@ mod tls {
             let (port, thread) = collector(&server, wanted);
             let files =
                 TlsFiles { authorities: trusted.files[0].clone(), identity: shown, server_name: None };
-            let options = Options { tls: Some(files), ..to(&[(format!("tls://localhost:{port}"), IPFIX)]) };
+            let options =
+                MeterExport { tls: Some(files), ..to(&[(format!("tls://localhost:{port}"), IPFIX)]) };
             let counts = export(&options, 500);
             let received = thread.join().unwrap();
             if works {

@@ -1,12 +1,12 @@
 //! The ledger in the text format of Prometheus.
 
-use super::{OutputReport, Report};
-use packetrig_flow::{Carried, ExportCounts, Ignored, Ledger};
+use super::{LedgerReport, OutputReport};
+use packetrig_flow::{CarriedRecords, ExportCounts, IgnoredReason, MeterLedger};
 
 /// A number of the ledger: name, what it is, kind, and where it stands.
-type Metric = (&'static str, &'static str, &'static str, fn(&Ledger) -> Option<u64>);
+type LedgerMetric = (&'static str, &'static str, &'static str, fn(&MeterLedger) -> Option<u64>);
 
-const METRICS: [Metric; 11] = [
+const METRICS: [LedgerMetric; 11] = [
     ("arrived_packets_total", "Packets at the interface or in the file.", COUNTER, |l| l.capture.arrived),
     ("delivered_packets_total", "Packets given to the parser.", COUNTER, |l| Some(l.capture.delivered)),
     ("seen_bytes_total", "Bytes of frames given to the parser.", COUNTER, |l| Some(l.packets.seen_bytes)),
@@ -24,9 +24,9 @@ const COUNTER: &str = "counter";
 const GAUGE: &str = "gauge";
 
 /// What becomes of what an output is offered.
-type State = (&'static str, &'static str, fn(&ExportCounts) -> Carried);
+type OfferState = (&'static str, &'static str, fn(&ExportCounts) -> CarriedRecords);
 
-const STATES: [State; 5] = [
+const STATES: [OfferState; 5] = [
     ("offered", COUNTER, |counts| counts.offered),
     ("queue_dropped", COUNTER, |counts| counts.queue_dropped),
     ("sent", COUNTER, |counts| counts.sent),
@@ -35,8 +35,8 @@ const STATES: [State; 5] = [
 ];
 
 /// The text. What is not known is not in it.
-pub fn exposition(report: &Report) -> String {
-    let mut text = Text(String::with_capacity(8192));
+pub fn exposition(report: &LedgerReport) -> String {
+    let mut text = MetricsText(String::with_capacity(8192));
     for (name, help, kind, value) in METRICS {
         text.head(name, help, kind);
         text.value(name, "", value(&report.ledger));
@@ -55,7 +55,7 @@ pub fn exposition(report: &Report) -> String {
     text.0
 }
 
-fn drops(text: &mut Text, ledger: &Ledger) {
+fn drops(text: &mut MetricsText, ledger: &MeterLedger) {
     let name = "dropped_packets_total";
     text.head(name, "Packets that are in no record, by place.", COUNTER);
     text.value(name, "{place=\"driver\"}", ledger.capture.driver_dropped);
@@ -63,15 +63,15 @@ fn drops(text: &mut Text, ledger: &Ledger) {
     text.value(name, "{place=\"table\"}", Some(ledger.packets.untracked));
     let name = "ignored_packets_total";
     text.head(name, "Packets that are not metered, by cause.", COUNTER);
-    for cause in Ignored::ALL {
+    for cause in IgnoredReason::ALL {
         let count = ledger.packets.ignored[cause as usize];
         text.value(name, &format!("{{cause=\"{}\"}}", cause.name()), Some(count));
     }
 }
 
-struct Text(String);
+struct MetricsText(String);
 
-impl Text {
+impl MetricsText {
     fn head(&mut self, name: &str, help: &str, kind: &str) {
         let parts =
             ["# HELP packetrig_meter_", name, " ", help, "\n# TYPE packetrig_meter_", name, " ", kind, "\n"];
@@ -89,7 +89,7 @@ impl Text {
         name: &str,
         help: &str,
         kind: &str,
-        report: &Report,
+        report: &LedgerReport,
         value: impl Fn(&OutputReport) -> u64,
     ) {
         self.head(name, help, kind);
@@ -103,11 +103,11 @@ impl Text {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ledger::Books;
+    use crate::ledger::MeterBooks;
 
     #[test]
     fn what_is_not_known_is_not_exposed() {
-        let books = Books::new();
+        let books = MeterBooks::new();
         let text = exposition(&books.report(false));
         assert!(text.contains("packetrig_meter_delivered_packets_total 0\n"), "{text}");
         assert!(!text.contains("packetrig_meter_arrived_packets_total 0"), "{text}");

@@ -1,28 +1,28 @@
 //! Workers whose sources are made up.
 
 use super::*;
-use crate::patience::{OutputQueue, Patience};
-use crate::source::Taken;
+use crate::patience::{OutputQueue, SharedPatience};
+use crate::source::TakeOutcome;
 use packetrig_flow::table::TableOptions;
 use std::sync::mpsc;
 
 /// Nothing comes from it until it is stopped, unless it is to panic.
-struct Idle {
+struct IdleSource {
     panics: bool,
     is_stopped: bool,
     ended: mpsc::Sender<()>,
 }
 
-impl Drop for Idle {
+impl Drop for IdleSource {
     fn drop(&mut self) {
         self.ended.send(()).unwrap_or(());
     }
 }
 
-impl Source for Idle {
-    fn take(&mut self, _: &mut Intake) -> Result<Taken, Error> {
+impl PacketSource for IdleSource {
+    fn take(&mut self, _: &mut PacketIntake) -> Result<TakeOutcome, Error> {
         assert!(!self.panics, "as wanted");
-        Ok(if self.is_stopped { Taken::Ended } else { Taken::Nothing })
+        Ok(if self.is_stopped { TakeOutcome::Ended } else { TakeOutcome::Nothing })
     }
 
     fn now_ns(&mut self, _: bool) -> u64 {
@@ -50,7 +50,7 @@ impl Source for Idle {
 
 fn options() -> MeterOptions {
     MeterOptions {
-        input: Input::Files(FileOptions { files: vec![], workers: 1, pace: None }),
+        input: MeterInput::Files(FileOptions { files: vec![], workers: 1, pace: None }),
         parse: ParseOptions::default(),
         table: TableOptions { capacity: 64, ..TableOptions::default() },
         share: None,
@@ -59,17 +59,18 @@ fn options() -> MeterOptions {
 }
 
 /// Starts a worker for each of these, which says whether it is to panic.
-fn launch(panics: &[bool]) -> (Meter, mpsc::Receiver<()>) {
+fn launch(panics: &[bool]) -> (RunningMeter, mpsc::Receiver<()>) {
     let (ended, are_ended) = mpsc::channel();
     let source = |panics: &bool| {
-        let source = Idle { panics: *panics, is_stopped: false, ended: ended.clone() };
-        Box::new(source) as Box<dyn Source>
+        let source = IdleSource { panics: *panics, is_stopped: false, ended: ended.clone() };
+        Box::new(source) as Box<dyn PacketSource>
     };
     let sources = panics.iter().map(source).collect();
-    let opened = || Ok(Opened { sources, reader: None, captured: Captured::Nothing });
-    let books = Books::new();
+    let opened = || Ok(OpenedOutputs { sources, reader: None, captured: PacketOrigin::Nothing });
+    let books = MeterBooks::new();
     let processors = vec![None; panics.len()];
-    let meter = Meter::launch(&options(), processors, &Channels::default(), &books, opened).unwrap();
+    let meter =
+        RunningMeter::launch(&options(), processors, &OutputChannels::default(), &books, opened).unwrap();
     (meter, are_ended)
 }
 
@@ -90,8 +91,8 @@ struct Failing {
     flows: u32,
 }
 
-impl Source for Failing {
-    fn take(&mut self, intake: &mut Intake) -> Result<Taken, Error> {
+impl PacketSource for Failing {
+    fn take(&mut self, intake: &mut PacketIntake) -> Result<TakeOutcome, Error> {
         while intake.room() > 0 {
             self.flows = self.flows.checked_sub(1).ok_or(Error::Panicked("the interface"))?;
             let ip = [0x45, 0, 0, 20, 0, 0, 0, 0, 64, 17, 0, 0];
@@ -99,7 +100,7 @@ impl Source for Failing {
             let frame = [&[2; 12][..], &[8, 0], &ip, &source, &[198, 19, 0, 1]].concat();
             intake.frame(&frame, 60, 1, 1);
         }
-        Ok(Taken::Some)
+        Ok(TakeOutcome::Some)
     }
 
     fn now_ns(&mut self, _: bool) -> u64 {
@@ -126,15 +127,15 @@ impl Source for Failing {
 #[test]
 fn a_worker_whose_source_has_failed_waits_for_its_outputs_all_the_same() {
     const FLOWS: u32 = 64 * 32;
-    let books = Books::new();
+    let books = MeterBooks::new();
     let (queue, taken) = bounded(1);
     let sinks = vec![OutputQueue::new(queue, books.patience())];
-    let channels = Channels { export: None, sinks, patience: books.patience().clone() };
-    let sources = vec![Box::new(Failing { flows: FLOWS }) as Box<dyn Source>];
-    let opened = || Ok(Opened { sources, reader: None, captured: Captured::Nothing });
+    let channels = OutputChannels { export: None, sinks, patience: books.patience().clone() };
+    let sources = vec![Box::new(Failing { flows: FLOWS }) as Box<dyn PacketSource>];
+    let opened = || Ok(OpenedOutputs { sources, reader: None, captured: PacketOrigin::Nothing });
     let mut options = options();
     options.table.capacity = 2 * FLOWS;
-    let meter = Meter::launch(&options, vec![None], &channels, &books, opened).unwrap();
+    let meter = RunningMeter::launch(&options, vec![None], &channels, &books, opened).unwrap();
     drop(channels);
     // As soon as it has failed: until then a worker waits for nobody.
     while !meter.is_over() {
@@ -157,11 +158,11 @@ fn a_meter_that_is_stopped_is_over() {
 #[test]
 fn where_no_source_can_be_opened_all_workers_have_left() {
     let (queue, taken) = bounded(1);
-    let sinks = vec![OutputQueue::new(queue, &Patience::default())];
-    let channels = Channels { sinks, ..Channels::default() };
-    let books = Books::new();
+    let sinks = vec![OutputQueue::new(queue, &SharedPatience::default())];
+    let channels = OutputChannels { sinks, ..OutputChannels::default() };
+    let books = MeterBooks::new();
     let none = || Err(Error::Panicked("nobody"));
-    let refused = Meter::launch(&options(), vec![None; 3], &channels, &books, none);
+    let refused = RunningMeter::launch(&options(), vec![None; 3], &channels, &books, none);
     assert!(matches!(refused, Err(Error::Panicked("nobody"))));
     drop(channels);
     assert!(taken.try_recv().is_err_and(|error| error.is_disconnected()), "no worker holds a queue any more");

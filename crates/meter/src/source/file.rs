@@ -1,15 +1,15 @@
 //! Capture files as a source: one worker reads for itself; several share blocks that a thread of their own reads.
 //!
-//! Times are those of the packets; what one packet says alone moves no clock ([`CaptureClock`]). Unless a [`Pace`] is given, everything is given as fast as it is taken.
+//! Times are those of the packets; what one packet says alone moves no clock ([`CaptureClock`]). Unless a [`ReplayPace`] is given, everything is given as fast as it is taken.
 
-use super::block::{Block, Place};
+use super::block::{PacketBlock, PacketPlace};
 use super::clock::CaptureClock;
-use super::reader::{Read, Reader};
-use super::{Pace, Source, Taken};
+use super::reader::{CaptureReader, ReadCounts};
+use super::{PacketSource, ReplayPace, TakeOutcome};
 use crate::Error;
-use crate::intake::Intake;
+use crate::intake::PacketIntake;
 use crossbeam_channel::{Receiver, RecvTimeoutError, SendTimeoutError, Sender, TryRecvError, bounded};
-use packetrig_flow::Ignored;
+use packetrig_flow::IgnoredReason;
 use packetrig_sys::clock;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -30,28 +30,28 @@ pub struct FileOptions {
     /// How many workers share their packets.
     pub workers: usize,
     /// At the recorded times; without, as fast as possible.
-    pub pace: Option<Pace>,
+    pub pace: Option<ReplayPace>,
 }
 
 /// What the workers of files get.
 #[derive(Debug)]
-pub struct Files {
+pub struct FileSources {
     /// A source for each worker.
     pub sources: Vec<FileSource>,
     /// What has been read.
-    pub read: Arc<Read>,
+    pub read: Arc<ReadCounts>,
     /// Reads for several workers; joins when all was read or nobody listens any more.
     pub reader: Option<JoinHandle<()>>,
 }
 
 /// Opens the first of the files.
-pub fn open_files(options: &FileOptions) -> Result<Files, Error> {
+pub fn open_files(options: &FileOptions) -> Result<FileSources, Error> {
     let (count, most) = (options.files.len(), usize::from(u16::MAX));
     if count > most {
         return Err(Error::TooManyInputs { count, most });
     }
-    let (read, stop) = (Arc::<Read>::default(), Arc::<AtomicBool>::default());
-    let reader = Reader::new(&options.files, Arc::clone(&read))?;
+    let (read, stop) = (Arc::<ReadCounts>::default(), Arc::<AtomicBool>::default());
+    let reader = CaptureReader::new(&options.files, Arc::clone(&read))?;
     let is_regular = |path: &PathBuf| std::fs::metadata(path).is_ok_and(|file| file.is_file());
     // A pipe may be somebody's live view; what comes at recorded times is to be seen at these times.
     let may_be_held = options.pace.is_none() && options.files.iter().all(is_regular);
@@ -70,32 +70,33 @@ pub fn open_files(options: &FileOptions) -> Result<Files, Error> {
         read: Arc::clone(&read),
     };
     if options.workers < 2 {
-        let sources = vec![source(0, Feed::Own(Box::new(reader)))];
-        return Ok(Files { sources, read, reader: None });
+        let sources = vec![source(0, BlockFeed::Own(Box::new(reader)))];
+        return Ok(FileSources { sources, read, reader: None });
     }
     let (free_in, free) = bounded(AHEAD * options.workers + 2);
     let (blocks, sources): (Vec<_>, Vec<_>) = (0..options.workers)
         .map(|worker| {
             let (blocks, mine) = bounded(AHEAD);
-            (blocks, source(worker, Feed::Shared { blocks: mine, free: free_in.clone() }))
+            (blocks, source(worker, BlockFeed::Shared { blocks: mine, free: free_in.clone() }))
         })
         .unzip();
-    let distributor = Distributor { reader, blocks, free, stop: Arc::clone(&stop), read: Arc::clone(&read) };
+    let distributor =
+        FileDistributor { reader, blocks, free, stop: Arc::clone(&stop), read: Arc::clone(&read) };
     let thread = std::thread::Builder::new().name("meter-reader".into());
     let reader = thread.spawn(move || distributor.run()).map_err(Error::Thread)?;
-    Ok(Files { sources, read, reader: Some(reader) })
+    Ok(FileSources { sources, read, reader: Some(reader) })
 }
 
 /// Reads for several workers.
-struct Distributor {
-    reader: Reader,
-    blocks: Vec<Sender<Arc<Block>>>,
-    free: Receiver<Block>,
+struct FileDistributor {
+    reader: CaptureReader,
+    blocks: Vec<Sender<Arc<PacketBlock>>>,
+    free: Receiver<PacketBlock>,
     stop: Arc<AtomicBool>,
-    read: Arc<Read>,
+    read: Arc<ReadCounts>,
 }
 
-impl Distributor {
+impl FileDistributor {
     fn run(mut self) {
         let mut made = 0;
         loop {
@@ -109,7 +110,7 @@ impl Distributor {
             };
             let mut block = at_hand.unwrap_or_else(|| {
                 made += 1;
-                Block::new(self.blocks.len())
+                PacketBlock::new(self.blocks.len())
             });
             match self.reader.fill(&mut block) {
                 // Nobody is left to read for.
@@ -129,7 +130,7 @@ impl Distributor {
     }
 
     /// Every worker gets it: those for whom nothing is in it learn what time it is. Whether anybody took it.
-    fn send(&self, block: &Arc<Block>) -> bool {
+    fn send(&self, block: &Arc<PacketBlock>) -> bool {
         let mut is_taken = false;
         for blocks in &self.blocks {
             let mut block = Arc::clone(block);
@@ -151,27 +152,27 @@ impl Distributor {
 }
 
 /// Where a worker's blocks come from.
-enum Feed {
-    Own(Box<Reader>),
-    Shared { blocks: Receiver<Arc<Block>>, free: Sender<Block> },
+enum BlockFeed {
+    Own(Box<CaptureReader>),
+    Shared { blocks: Receiver<Arc<PacketBlock>>, free: Sender<PacketBlock> },
 }
 
 /// See the module.
 pub struct FileSource {
-    feed: Feed,
-    block: Option<Arc<Block>>,
+    feed: BlockFeed,
+    block: Option<Arc<PacketBlock>>,
     /// The next of its places.
     next: usize,
     /// Packets that begin with what nobody reads, and their bytes, not told yet.
     foreign: (u64, u64),
     worker: usize,
-    pace: Option<Pace>,
+    pace: Option<ReplayPace>,
     clock: CaptureClock,
     may_be_held: bool,
     stop: Arc<AtomicBool>,
     delivered: u64,
     left: u64,
-    read: Arc<Read>,
+    read: Arc<ReadCounts>,
 }
 
 impl std::fmt::Debug for FileSource {
@@ -182,27 +183,27 @@ impl std::fmt::Debug for FileSource {
 
 impl FileSource {
     /// Begins the next block; what is said if there is none.
-    fn advance(&mut self, within: Option<Duration>) -> Result<Taken, Error> {
+    fn advance(&mut self, within: Option<Duration>) -> Result<TakeOutcome, Error> {
         let (done, place) = (self.block.take(), self.next);
         debug_assert!(done.as_ref().is_none_or(|block| place == block.places[self.worker].len()));
         self.next = 0;
         match &mut self.feed {
-            Feed::Own(reader) => {
-                let mut block = done.unwrap_or_else(|| Arc::new(Block::new(1)));
+            BlockFeed::Own(reader) => {
+                let mut block = done.unwrap_or_else(|| Arc::new(PacketBlock::new(1)));
                 // It is nobody else's, so its memory serves again.
-                let Some(room) = Arc::get_mut(&mut block) else { return Ok(Taken::Ended) };
+                let Some(room) = Arc::get_mut(&mut block) else { return Ok(TakeOutcome::Ended) };
                 if self.stop.load(Ordering::Acquire) {
                     if !reader.is_through() {
                         self.read.note_stop();
                     }
-                    return Ok(Taken::Ended);
+                    return Ok(TakeOutcome::Ended);
                 }
                 if !reader.fill(room)? {
-                    return Ok(Taken::Ended);
+                    return Ok(TakeOutcome::Ended);
                 }
                 self.block = Some(block);
             }
-            Feed::Shared { blocks, free } => {
+            BlockFeed::Shared { blocks, free } => {
                 if let Some(block) = done.and_then(Arc::into_inner) {
                     // More blocks than there is room for are not kept.
                     free.try_send(block).unwrap_or(());
@@ -215,8 +216,8 @@ impl FileSource {
                 };
                 match next {
                     Ok(block) => self.block = Some(block),
-                    Err(true) => return self.read.failure().map_or(Ok(Taken::Ended), Err),
-                    Err(false) => return Ok(Taken::Nothing),
+                    Err(true) => return self.read.failure().map_or(Ok(TakeOutcome::Ended), Err),
+                    Err(false) => return Ok(TakeOutcome::Nothing),
                 }
             }
         }
@@ -224,25 +225,25 @@ impl FileSource {
             self.foreign.0 += block.foreign.0;
             self.foreign.1 += block.foreign.1;
         }
-        Ok(Taken::Some)
+        Ok(TakeOutcome::Some)
     }
 
     /// Gives places from the block at hand while they are due.
-    fn give(&mut self, intake: &mut Intake) -> Taken {
-        let Some(block) = &self.block else { return Taken::Nothing };
+    fn give(&mut self, intake: &mut PacketIntake) -> TakeOutcome {
+        let Some(block) = &self.block else { return TakeOutcome::Nothing };
         let places = &block.places[self.worker];
         let end = places.len().min(self.next + intake.room());
         for place in &places[self.next..end] {
             if self.pace.as_ref().is_some_and(|pace| pace.due_ns(place.at_ns) > clock::monotonic_ns()) {
-                return Taken::Nothing;
+                return TakeOutcome::Nothing;
             }
-            let Place { at_ns, full_len, input, link, .. } = *place;
+            let PacketPlace { at_ns, full_len, input, link, .. } = *place;
             intake.frame_as(link, place.of(&block.bytes), full_len as usize, at_ns, input);
             self.clock.note(at_ns);
             self.next += 1;
             self.delivered += 1;
         }
-        Taken::Some
+        TakeOutcome::Some
     }
 
     fn is_through(&self) -> bool {
@@ -261,20 +262,20 @@ impl FileSource {
     }
 }
 
-impl Source for FileSource {
-    fn take(&mut self, intake: &mut Intake) -> Result<Taken, Error> {
+impl PacketSource for FileSource {
+    fn take(&mut self, intake: &mut PacketIntake) -> Result<TakeOutcome, Error> {
         if self.stop.load(Ordering::Acquire) {
             self.leave();
         }
         let (packets, bytes) = std::mem::take(&mut self.foreign);
-        intake.ignored(Ignored::NotIp, packets, bytes);
+        intake.ignored(IgnoredReason::NotIp, packets, bytes);
         self.delivered += packets;
         if self.is_through() {
             if let Some(block) = self.block.as_ref().filter(|_| self.pace.is_none()) {
                 self.clock.set(block.until_ns);
             }
             let next = self.advance(None)?;
-            if next != Taken::Some {
+            if next != TakeOutcome::Some {
                 return Ok(next);
             }
         }
@@ -282,7 +283,7 @@ impl Source for FileSource {
     }
 
     fn now_ns(&mut self, _is_idle: bool) -> u64 {
-        self.pace.as_ref().map_or_else(|| self.clock.now_ns(), Pace::now_ns)
+        self.pace.as_ref().map_or_else(|| self.clock.now_ns(), ReplayPace::now_ns)
     }
 
     fn may_be_held(&self) -> bool {

@@ -3,9 +3,9 @@
 //! Whatever is metered goes on to the kernel's stack: a meter listens. The clock is the wall clock's; while packets are
 //! at hand it is that of the latest, so that a meter which is behind does not take flows for idle whose packets wait.
 
-use super::{Source, Taken};
+use super::{PacketSource, TakeOutcome};
 use crate::Error;
-use crate::intake::Intake;
+use crate::intake::PacketIntake;
 use packetrig_engine::packet::{PacketTap, TapOptions};
 use packetrig_engine::port::{FrameRx, PortLocation, RxFrame};
 use packetrig_engine::xdp::{HeaderListener, XdpTap, XdpTapOptions};
@@ -21,7 +21,7 @@ const LOOK_AGAIN_NS: u64 = 1_000_000;
 #[derive(Clone, Copy, Debug)]
 pub struct LiveOptions {
     /// By which way.
-    pub way: Way,
+    pub way: ListenMethod,
     /// Workers that share the traffic of an interface.
     pub workers: usize,
     /// Bytes of a frame that are wanted.
@@ -38,9 +38,9 @@ impl LiveOptions {
     /// Workers of each interface, if it can have so many.
     pub(crate) const fn workers_of_each(&self) -> Result<usize, Error> {
         let way = match self.way {
-            Way::Packet => return Ok(if self.workers == 0 { 1 } else { self.workers }),
-            Way::Xdp => "xdp",
-            Way::Headers => "headers",
+            ListenMethod::Packet => return Ok(if self.workers == 0 { 1 } else { self.workers }),
+            ListenMethod::Xdp => "xdp",
+            ListenMethod::Headers => "headers",
         };
         if self.workers > 1 { Err(Error::OneWorker { way, workers: self.workers }) } else { Ok(1) }
     }
@@ -48,7 +48,7 @@ impl LiveOptions {
 
 /// Ways to listen at an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum ListenMethod {
     /// AF_PACKET rings.
     Packet,
     /// Frames, trimmed, by an XDP program.
@@ -57,14 +57,14 @@ pub enum Way {
     Headers,
 }
 
-enum Tap {
+enum LiveTap {
     Packet(PacketTap),
     Xdp(XdpTap),
     Headers(HeaderListener),
 }
 
 /// What packets get beside what they say themselves.
-struct Stamp {
+struct LiveStamp {
     /// How the wall clock is ahead of the monotonic one.
     offset_ns: i64,
     input: u16,
@@ -74,8 +74,8 @@ struct Stamp {
 
 /// A ring of an interface.
 pub struct LiveSource {
-    tap: Tap,
-    stamp: Stamp,
+    tap: LiveTap,
+    stamp: LiveStamp,
     delivered: u64,
     /// Since when nothing is let in any more.
     shut_ns: Option<u64>,
@@ -95,13 +95,13 @@ pub fn open_live(
 ) -> Result<Vec<LiveSource>, Error> {
     let source = |tap, offset: clock::RealtimeOffset| LiveSource {
         tap,
-        stamp: Stamp { offset_ns: offset.offset_ns, input, last_ns: 0 },
+        stamp: LiveStamp { offset_ns: offset.offset_ns, input, last_ns: 0 },
         delivered: 0,
         shut_ns: None,
     };
     let workers = options.workers_of_each()?;
     match options.way {
-        Way::Packet => {
+        ListenMethod::Packet => {
             let tap = TapOptions {
                 filter: None,
                 snap_len: Some(options.snap_len),
@@ -113,18 +113,18 @@ pub fn open_live(
             Ok(taps
                 .into_iter()
                 .map(|tap| (tap.offset(), tap))
-                .map(|(o, tap)| source(Tap::Packet(tap), o))
+                .map(|(o, tap)| source(LiveTap::Packet(tap), o))
                 .collect())
         }
-        Way::Xdp => {
+        ListenMethod::Xdp => {
             let tap = XdpTap::open(location, &in_driver(options))?;
             let offset = tap.offset();
-            Ok(vec![source(Tap::Xdp(tap), offset)])
+            Ok(vec![source(LiveTap::Xdp(tap), offset)])
         }
-        Way::Headers => {
+        ListenMethod::Headers => {
             let tap = HeaderListener::open(location, &in_driver(options))?;
             let offset = tap.offset();
-            Ok(vec![source(Tap::Headers(tap), offset)])
+            Ok(vec![source(LiveTap::Headers(tap), offset)])
         }
     }
 }
@@ -134,9 +134,9 @@ fn in_driver(options: LiveOptions) -> XdpTapOptions {
     XdpTapOptions { filter: None, snap_len: Some(options.snap_len), pass: true }
 }
 
-impl Tap {
+impl LiveTap {
     /// Gives at most as many frames or headers as there is room for; says how many.
-    fn receive(&mut self, intake: &mut Intake, stamp: &mut Stamp) -> Result<usize, Error> {
+    fn receive(&mut self, intake: &mut PacketIntake, stamp: &mut LiveStamp) -> Result<usize, Error> {
         let room = intake.room();
         let frame = &mut |frame: RxFrame<'_>| {
             intake.frame(frame.bytes, frame.full_len, stamp.of(frame.at), stamp.input);
@@ -156,7 +156,7 @@ impl Tap {
     }
 }
 
-impl Stamp {
+impl LiveStamp {
     fn of(&mut self, at: MonoTime) -> u64 {
         let at_ns = at.as_nanos().saturating_add_signed(self.offset_ns);
         self.last_ns = self.last_ns.max(at_ns);
@@ -164,16 +164,16 @@ impl Stamp {
     }
 }
 
-impl Source for LiveSource {
-    fn take(&mut self, intake: &mut Intake) -> Result<Taken, Error> {
+impl PacketSource for LiveSource {
+    fn take(&mut self, intake: &mut PacketIntake) -> Result<TakeOutcome, Error> {
         let given = self.tap.receive(intake, &mut self.stamp)?;
         self.delivered += given as u64;
         if given > 0 {
-            return Ok(Taken::Some);
+            return Ok(TakeOutcome::Some);
         }
         // What was on its way into the ring when it was shut is there by now.
         let is_over = |shut| clock::monotonic_ns() > shut + 3 * PacketTap::SETTLED.as_u64();
-        Ok(if self.shut_ns.is_some_and(is_over) { Taken::Ended } else { Taken::Nothing })
+        Ok(if self.shut_ns.is_some_and(is_over) { TakeOutcome::Ended } else { TakeOutcome::Nothing })
     }
 
     fn now_ns(&mut self, is_idle: bool) -> u64 {
@@ -187,18 +187,20 @@ impl Source for LiveSource {
 
     fn wait(&mut self, within_ns: u64) -> Result<(), Error> {
         match &mut self.tap {
-            Tap::Packet(tap) => tap.wait(Nanos::new(within_ns))?,
-            Tap::Xdp(tap) => tap.wait(Nanos::new(within_ns))?,
-            Tap::Headers(_) => clock::sleep_until_ns(clock::monotonic_ns() + within_ns.min(LOOK_AGAIN_NS)),
+            LiveTap::Packet(tap) => tap.wait(Nanos::new(within_ns))?,
+            LiveTap::Xdp(tap) => tap.wait(Nanos::new(within_ns))?,
+            LiveTap::Headers(_) => {
+                clock::sleep_until_ns(clock::monotonic_ns() + within_ns.min(LOOK_AGAIN_NS))
+            }
         }
         Ok(())
     }
 
     fn ring_dropped(&mut self) -> Result<u64, Error> {
         Ok(match &mut self.tap {
-            Tap::Packet(tap) => tap.ring()?.dropped,
-            Tap::Xdp(tap) => tap.ring_dropped(),
-            Tap::Headers(tap) => tap.ring_dropped(),
+            LiveTap::Packet(tap) => tap.ring()?.dropped,
+            LiveTap::Xdp(tap) => tap.ring_dropped(),
+            LiveTap::Headers(tap) => tap.ring_dropped(),
         })
     }
 
@@ -208,17 +210,17 @@ impl Source for LiveSource {
 
     fn put_in(&mut self) -> Result<Option<u64>, Error> {
         Ok(match &mut self.tap {
-            Tap::Packet(tap) => Some(tap.ring()?.received),
-            Tap::Xdp(_) | Tap::Headers(_) => None,
+            LiveTap::Packet(tap) => Some(tap.ring()?.received),
+            LiveTap::Xdp(_) | LiveTap::Headers(_) => None,
         })
     }
 
     fn stop(&mut self) -> Result<(), Error> {
         if self.shut_ns.is_none() {
             match &mut self.tap {
-                Tap::Packet(tap) => tap.shut()?,
-                Tap::Xdp(tap) => tap.shut()?,
-                Tap::Headers(tap) => tap.shut()?,
+                LiveTap::Packet(tap) => tap.shut()?,
+                LiveTap::Xdp(tap) => tap.shut()?,
+                LiveTap::Headers(tap) => tap.shut()?,
             }
             self.shut_ns = Some(clock::monotonic_ns());
         }
@@ -228,7 +230,7 @@ impl Source for LiveSource {
 
 /// What the kernel counts at an interface.
 #[derive(Debug)]
-pub struct Interface {
+pub struct InterfaceCounts {
     /// As the user wrote it.
     pub name: String,
     /// Its number in its namespace.
@@ -239,7 +241,7 @@ pub struct Interface {
     start: LinkCounters,
 }
 
-impl Interface {
+impl InterfaceCounts {
     /// Counts from now on.
     pub fn open(location: &PortLocation) -> Result<Self, Error> {
         let netns = NetNs::open_or_current(location.namespace.as_deref())?;

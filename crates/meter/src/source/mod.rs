@@ -4,10 +4,10 @@
 //!  file  -> Reader -> Block -> FileSource (one per worker, by hash of the addresses)
 //!  iface -> packet rings (fanout by hash) or XDP rings -> LiveSource (one per ring)
 //! ```
-//! A source gives frames to an [`Intake`] and says what the time is: that of the packets in a file, the clock's at an
+//! A source gives frames to an [`PacketIntake`] and says what the time is: that of the packets in a file, the clock's at an
 //! interface. It counts what its ring lost; what a frame means is not its business.
 //!
-//! Invariant: after [`Source::stop`] a source ends, and everything that had arrived by then has been given or counted.
+//! Invariant: after [`PacketSource::stop`] a source ends, and everything that had arrived by then has been given or counted.
 
 mod block;
 mod clock;
@@ -17,18 +17,18 @@ mod pace;
 mod reader;
 pub(crate) mod spread;
 
-pub use file::{FileOptions, FileSource, Files, open_files};
-pub use live::{Interface, LiveOptions, LiveSource, Way, open_live};
-pub use pace::Pace;
+pub use file::{FileOptions, FileSource, FileSources, open_files};
+pub use live::{InterfaceCounts, ListenMethod, LiveOptions, LiveSource, open_live};
+pub use pace::ReplayPace;
 pub use packetrig_engine::port::PortLocation;
-pub use reader::Read;
+pub use reader::ReadCounts;
 
 use crate::Error;
-use crate::intake::Intake;
+use crate::intake::PacketIntake;
 
 /// What came of asking for packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Taken {
+pub enum TakeOutcome {
     /// There were some, and there may be more.
     Some,
     /// There are none now.
@@ -38,9 +38,9 @@ pub enum Taken {
 }
 
 /// See the module.
-pub trait Source: Send {
+pub trait PacketSource: Send {
     /// Gives packets at hand to `intake`, as many as it has room for at most. Does not wait.
-    fn take(&mut self, intake: &mut Intake) -> Result<Taken, Error>;
+    fn take(&mut self, intake: &mut PacketIntake) -> Result<TakeOutcome, Error>;
 
     /// The time until which all packets were given, nanoseconds since 1970. `is_idle`: there are none at hand.
     fn now_ns(&mut self, is_idle: bool) -> u64;

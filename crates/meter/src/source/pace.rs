@@ -5,13 +5,13 @@ use std::sync::{Arc, OnceLock};
 
 /// At the recording's own times, so many times as fast. Workers of one file share the same beginning.
 #[derive(Clone, Debug)]
-pub struct Pace {
+pub struct ReplayPace {
     millionths: u64,
     /// Time of the first packet, and when it was due on the monotonic clock.
     origin: Arc<OnceLock<(u64, u64)>>,
 }
 
-impl Pace {
+impl ReplayPace {
     /// So many millionths of the recording's speed; a million is as recorded.
     pub fn new(millionths: u64) -> Self {
         Self { millionths: millionths.max(1), origin: Arc::default() }
@@ -39,7 +39,7 @@ mod tests {
 
     #[test]
     fn twice_as_fast_is_due_after_half_the_time() {
-        let pace = Pace::new(2_000_000);
+        let pace = ReplayPace::new(2_000_000);
         let start = pace.due_ns(5_000_000_000);
         assert_eq!(pace.due_ns(7_000_000_000) - start, 1_000_000_000);
         assert_eq!(pace.due_ns(1), start, "what is older than the first is due with it");

@@ -5,12 +5,12 @@
 //!
 //! Invariant: packets of the files = places + packets of other links + those behind damage, of which the ending tells.
 
-use super::block::{Block, Place, USUAL};
+use super::block::{PacketBlock, PacketPlace, USUAL};
 use super::clock::CaptureClock;
 use super::spread::worker_of;
 use crate::Error;
 use packetrig_engine::recorded::RecordedBytes;
-use packetrig_flow::parse::{Link, name_of_unread};
+use packetrig_flow::parse::{LinkKind, name_of_unread};
 use packetrig_wire::pcap::{CaptureDamage, CaptureDecoder, CaptureRecord, DecoderStep};
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
@@ -24,7 +24,7 @@ const FCS: usize = 4;
 
 /// What has been read so far.
 #[derive(Debug, Default)]
-pub struct Read {
+pub struct ReadCounts {
     packets: AtomicU64,
     /// Whether packets were left in the files because the meter was told to end.
     stopped: AtomicBool,
@@ -32,7 +32,7 @@ pub struct Read {
     failure: Mutex<Option<Error>>,
 }
 
-impl Read {
+impl ReadCounts {
     /// Packets.
     pub fn packets(&self) -> u64 {
         self.packets.load(Ordering::Acquire)
@@ -71,7 +71,7 @@ impl Read {
 }
 
 /// A file being read.
-struct Open {
+struct OpenFile {
     path: PathBuf,
     input: u16,
     bytes: RecordedBytes,
@@ -87,25 +87,25 @@ struct Open {
 }
 
 /// See the module.
-pub(super) struct Reader {
+pub(super) struct CaptureReader {
     files: VecDeque<(u16, PathBuf)>,
-    open: Option<Open>,
+    open: Option<OpenFile>,
     /// Of the last packet that had a time.
     last_ns: u64,
     clock: CaptureClock,
-    read: Arc<Read>,
+    read: Arc<ReadCounts>,
 }
 
 /// How a file goes on behind a block.
-enum After {
+enum ReadNext {
     More,
     Whole,
     Cut,
     Damaged(CaptureDamage),
 }
 
-impl Reader {
-    pub(super) fn new(files: &[PathBuf], read: Arc<Read>) -> Result<Self, Error> {
+impl CaptureReader {
+    pub(super) fn new(files: &[PathBuf], read: Arc<ReadCounts>) -> Result<Self, Error> {
         let numbered = (0u16..).zip(files.iter().cloned()).collect();
         let mut reader =
             Self { files: numbered, open: None, last_ns: 0, clock: CaptureClock::default(), read };
@@ -115,24 +115,24 @@ impl Reader {
     }
 
     /// Fills a block; `false` if there is nothing to fill it with.
-    pub(super) fn fill(&mut self, block: &mut Block) -> Result<bool, Error> {
+    pub(super) fn fill(&mut self, block: &mut PacketBlock) -> Result<bool, Error> {
         while let Some(mut open) = self.open.take() {
             block.clear();
             let after = self.fill_from(&mut open, block)?;
-            if !matches!(after, After::More) {
+            if !matches!(after, ReadNext::More) {
                 for (link_type, packets) in &open.unread {
                     let (file, name) = (open.path.display(), name_of_unread(*link_type));
                     self.read.remark(format!("{file}: {packets} packets of link type {name} are not read"));
                 }
             }
             match after {
-                After::More => self.open = Some(open),
-                After::Whole => self.open_next()?,
-                After::Cut => {
+                ReadNext::More => self.open = Some(open),
+                ReadNext::Whole => self.open_next()?,
+                ReadNext::Cut => {
                     self.read.remark(format!("{}: cut off in its last packet", open.path.display()));
                     self.open_next()?;
                 }
-                After::Damaged(damage) => {
+                ReadNext::Damaged(damage) => {
                     let what = open.path.display();
                     self.read.remark(format!("{what}: damaged ({damage}): metered up to there"));
                     self.open_next()?;
@@ -155,7 +155,7 @@ impl Reader {
         let Some((input, path)) = self.files.pop_front() else { return Ok(()) };
         let bytes = File::open(&path).and_then(RecordedBytes::new).map_err(|source| failed(&path, source))?;
         let (decoder, carried) = (CaptureDecoder::new(), Vec::new());
-        self.open = Some(Open {
+        self.open = Some(OpenFile {
             path,
             input,
             bytes,
@@ -168,7 +168,7 @@ impl Reader {
         Ok(())
     }
 
-    fn fill_from(&mut self, open: &mut Open, block: &mut Block) -> Result<After, Error> {
+    fn fill_from(&mut self, open: &mut OpenFile, block: &mut PacketBlock) -> Result<ReadNext, Error> {
         let (end, is_last) = open.read(block)?;
         let mut start = 0;
         let mut packets = 0u64;
@@ -180,7 +180,7 @@ impl Reader {
                     self.last_ns = record.at_ns.unwrap_or(self.last_ns);
                     let at_ns = self.last_ns;
                     self.clock.note(at_ns);
-                    if let Some(link) = Link::of_number(record.link_type) {
+                    if let Some(link) = LinkKind::of_number(record.link_type) {
                         let (bytes, workers) = (&block.bytes, block.places.len());
                         let place = place(&record, link, bytes, (at_ns, open.input));
                         block.places[worker_of(place.of(bytes), link, workers)].push(place);
@@ -194,7 +194,7 @@ impl Reader {
                     start = usize::try_from(bytes).map_or(end, |bytes| end.min(start.saturating_add(bytes)));
                     if left > 0 {
                         let skipped = open.skip(left)?;
-                        break if skipped < left { After::Cut } else { After::More };
+                        break if skipped < left { ReadNext::Cut } else { ReadNext::More };
                     }
                 }
                 Ok(DecoderStep::More(needed)) => {
@@ -202,15 +202,15 @@ impl Reader {
                     open.carried.extend_from_slice(&block.bytes[start..end]);
                     open.needed = needed;
                     break match (is_last, start == end) {
-                        (false, _) => After::More,
-                        (true, true) => After::Whole,
-                        (true, false) => After::Cut,
+                        (false, _) => ReadNext::More,
+                        (true, true) => ReadNext::Whole,
+                        (true, false) => ReadNext::Cut,
                     };
                 }
                 Err(damage) if open.position == end as u64 && start == 0 => {
                     return Err(Error::NoCapture { path: open.path.clone(), damage });
                 }
-                Err(damage) => break After::Damaged(damage),
+                Err(damage) => break ReadNext::Damaged(damage),
             }
         };
         self.read.packets.fetch_add(packets, Ordering::AcqRel);
@@ -218,9 +218,9 @@ impl Reader {
     }
 }
 
-impl Open {
+impl OpenFile {
     /// Bytes into a block, behind those carried; says how many there are, and whether the file ends with them.
-    fn read(&mut self, block: &mut Block) -> Result<(usize, bool), Error> {
+    fn read(&mut self, block: &mut PacketBlock) -> Result<(usize, bool), Error> {
         let most = USUAL.max(self.needed);
         if block.bytes.len() < most {
             block.bytes.resize(most, 0);
@@ -257,13 +257,18 @@ fn failed(path: &Path, source: std::io::Error) -> Error {
 }
 
 /// Where a record's frame is among the bytes it was read from.
-fn place(record: &CaptureRecord<'_>, link: Link, bytes: &[u8], (at_ns, input): (u64, u16)) -> Place {
+fn place(
+    record: &CaptureRecord<'_>,
+    link: LinkKind,
+    bytes: &[u8],
+    (at_ns, input): (u64, u16),
+) -> PacketPlace {
     let mut full_len = (record.full_len as usize).max(record.bytes.len());
-    if record.has_fcs == Some(true) && link == Link::Ethernet && full_len >= ETHERNET_HEADER + FCS {
+    if record.has_fcs == Some(true) && link == LinkKind::Ethernet && full_len >= ETHERNET_HEADER + FCS {
         full_len -= FCS;
     }
     let len = record.bytes.len().min(full_len);
     let number = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
     let start = record.bytes.as_ptr().addr() - bytes.as_ptr().addr();
-    Place { at_ns, start: number(start), len: number(len), full_len: number(full_len), input, link }
+    PacketPlace { at_ns, start: number(start), len: number(len), full_len: number(full_len), input, link }
 }

@@ -4,12 +4,12 @@
 //! is in its tunnels, so that the flows are the same for any number of workers. Anything that is not IP goes to the first.
 
 use packetrig_flow::MAPPED;
-use packetrig_flow::parse::Link;
+use packetrig_flow::parse::LinkKind;
 
 const VLAN: [u16; 4] = [0x8100, 0x88a8, 0x9100, 0x9200];
 
 /// Number of the worker among `workers`.
-pub(crate) fn worker_of(frame: &[u8], link: Link, workers: usize) -> usize {
+pub(crate) fn worker_of(frame: &[u8], link: LinkKind, workers: usize) -> usize {
     if workers < 2 {
         return 0;
     }
@@ -19,7 +19,7 @@ pub(crate) fn worker_of(frame: &[u8], link: Link, workers: usize) -> usize {
 }
 
 /// A number that both directions have in common; `None` if that is not IP.
-pub(crate) fn number_of_frame(frame: &[u8], link: Link) -> Option<u64> {
+pub(crate) fn number_of_frame(frame: &[u8], link: LinkKind) -> Option<u64> {
     let word = |at: usize| frame.get(at..at + 4)?.first_chunk().map(|b| u64::from(u32::from_be_bytes(*b)));
     let long = |at: usize| frame.get(at..at + 8)?.first_chunk().map(|b| u64::from_be_bytes(*b));
     let (a, b) = match network(frame, link)? {
@@ -54,16 +54,21 @@ fn mix(a: u64, b: u64) -> u64 {
 }
 
 /// Version and place of the outermost IP header, behind VLAN tags, MPLS labels and PPPoE.
-fn network(frame: &[u8], link: Link) -> Option<(u8, usize)> {
+fn network(frame: &[u8], link: LinkKind) -> Option<(u8, usize)> {
     let short = |at: usize| frame.get(at..at + 2)?.first_chunk().map(|b| u16::from_be_bytes(*b));
     let (mut at, mut kind) = match link {
-        Link::Ethernet => (12, short(12)?),
-        Link::Cooked => (14, short(14)?),
+        LinkKind::Ethernet => (12, short(12)?),
+        LinkKind::Cooked => (14, short(14)?),
         // The data begin twenty bytes behind the type.
-        Link::Cooked2 => (18, short(0)?),
-        Link::Ip => return Some((frame.first()? >> 4, 0)),
-        Link::Loopback => return Some((frame.get(4)? >> 4, 4)),
-        Link::Ppp | Link::Hdlc | Link::Wireless | Link::Radiotap | Link::Ppi | Link::Nflog => {
+        LinkKind::Cooked2 => (18, short(0)?),
+        LinkKind::Ip => return Some((frame.first()? >> 4, 0)),
+        LinkKind::Loopback => return Some((frame.get(4)? >> 4, 4)),
+        LinkKind::Ppp
+        | LinkKind::Hdlc
+        | LinkKind::Wireless
+        | LinkKind::Radiotap
+        | LinkKind::Ppi
+        | LinkKind::Nflog => {
             let payload = link.payload(frame)?;
             match payload.kind {
                 0x0800 | 0x86dd => return Some((frame.get(payload.at)? >> 4, payload.at)),
@@ -111,10 +116,10 @@ mod tests {
         for stack in stacks {
             for n in 0..200 {
                 let (there, back) = (frame(stack, n, 250), frame(stack, 250, n));
-                assert_eq!(worker_of(&there, Link::Ethernet, 7), worker_of(&back, Link::Ethernet, 7));
+                assert_eq!(worker_of(&there, LinkKind::Ethernet, 7), worker_of(&back, LinkKind::Ethernet, 7));
                 assert_eq!(
-                    worker_of(&there, Link::Ethernet, 7),
-                    worker_of(&frame(&[8, 0], n, 250), Link::Ethernet, 7)
+                    worker_of(&there, LinkKind::Ethernet, 7),
+                    worker_of(&frame(&[8, 0], n, 250), LinkKind::Ethernet, 7)
                 );
             }
         }
@@ -127,10 +132,13 @@ mod tests {
         let cooked = [&[0; 14][..], &[8, 0], ip].concat();
         let cooked2 = [&[8, 0][..], &[0; 18], ip].concat();
         let loopback = [&[2, 0, 0, 0][..], ip].concat();
-        let same = worker_of(&ethernet, Link::Ethernet, 97);
-        for (frame, link) in
-            [(ip, Link::Ip), (&cooked, Link::Cooked), (&cooked2, Link::Cooked2), (&loopback, Link::Loopback)]
-        {
+        let same = worker_of(&ethernet, LinkKind::Ethernet, 97);
+        for (frame, link) in [
+            (ip, LinkKind::Ip),
+            (&cooked, LinkKind::Cooked),
+            (&cooked2, LinkKind::Cooked2),
+            (&loopback, LinkKind::Loopback),
+        ] {
             assert_eq!(worker_of(frame, link, 97), same, "{link:?}");
         }
     }
@@ -140,7 +148,7 @@ mod tests {
         let mut counts = [0u32; 4];
         for from in 0..250 {
             for to in 0..40 {
-                counts[worker_of(&frame(&[8, 0], from, to), Link::Ethernet, 4)] += 1;
+                counts[worker_of(&frame(&[8, 0], from, to), LinkKind::Ethernet, 4)] += 1;
             }
         }
         assert!(counts.iter().all(|count| (2_000..3_000).contains(count)), "{counts:?}");
@@ -150,8 +158,8 @@ mod tests {
     fn any_bytes_are_fine() {
         let whole = frame(&[0x88, 0x47, 0, 1, 0x20, 64], 1, 2);
         for len in 0..whole.len() {
-            assert!(worker_of(&whole[..len], Link::Ethernet, 3) < 3);
+            assert!(worker_of(&whole[..len], LinkKind::Ethernet, 3) < 3);
         }
-        assert_eq!(worker_of(&[0x88; 64], Link::Ethernet, 3), 0);
+        assert_eq!(worker_of(&[0x88; 64], LinkKind::Ethernet, 3), 0);
     }
 }

@@ -1,9 +1,9 @@
 //! Letting nodes in: a name, a key and the use of a secret together, or none of them.
 
-use super::files::Files;
+use super::files::AuthorityFiles;
 use super::{
-    AdmittedNode, Authority, DAY, Error, Point, SIGNING, VALID_DAYS, certificate, hex, named, random,
-    secrets, unhex, valid_from,
+    AdmittedNode, CurvePoint, DAY, Error, FleetAuthority, SIGNING, VALID_DAYS, certificate, hex, named,
+    random, secrets, unhex, valid_from,
 };
 use crate::seal::MAC_KEY;
 use crate::subject;
@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 
 /// What a node gets when it is let in.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Admission {
+pub struct NodeAdmission {
     /// Its certificate, PEM.
     pub certificate: String,
     /// The authority's, PEM.
@@ -48,7 +48,7 @@ enum AdmissionChange {
     SecretAndName,
 }
 
-impl Authority {
+impl FleetAuthority {
     /// Lets a node in by its public key (a point of P-256), for which `secret` is used up: all of it, or nothing. The
     /// same key gets the same again; another one does not. Whoever asks again with the key and the secret that let it in has
     /// lost the answer, and no further use is taken.
@@ -58,16 +58,16 @@ impl Authority {
         public_key: &[u8],
         secret: &str,
         now: u64,
-    ) -> Result<Admission, Error> {
+    ) -> Result<NodeAdmission, Error> {
         if !subject::is_name(&name.0) || name.is_controller() {
             return Err(Error::Name(name.0.clone()));
         }
         let turn = self.turn()?;
-        let (node, is_new) = match Node::read(&self.files, name) {
+        let (node, is_new) = match KeptNode::read(&self.files, name) {
             Ok(node) if node.public_key == hex(public_key) => (node, false),
             Ok(_) => return Err(Error::Taken(name.clone())),
             Err(Error::File { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
-                (Node::new(public_key, now)?, true)
+                (KeptNode::new(public_key, now)?, true)
             }
             Err(error) => return Err(error),
         };
@@ -79,7 +79,7 @@ impl Authority {
             // The secret first: whoever has none reserves no name.
             self.use_up(secret, now)?;
             change = if is_new { AdmissionChange::SecretAndName } else { AdmissionChange::Secret };
-            let node = Node { admitted_by, ..node };
+            let node = KeptNode { admitted_by, ..node };
             node.write(&self.files, name)?;
             node
         };
@@ -88,31 +88,31 @@ impl Authority {
         let signing = Ed25519KeyPair::from_pkcs8_maybe_unchecked(&self.signing()?);
         let signing = signing.map_err(|_| Error::Damaged(SIGNING.to_owned()))?;
         let controller = hex(signing.public_key().as_ref());
-        Ok(Admission { controller, grants: node.grants, change, ..certificate })
+        Ok(NodeAdmission { controller, grants: node.grants, change, ..certificate })
     }
 
     /// Undoes an admission that its node was not told of.
-    pub fn take_back(&self, name: &NodeName, admission: &Admission, secret: &str) -> Result<(), Error> {
+    pub fn take_back(&self, name: &NodeName, admission: &NodeAdmission, secret: &str) -> Result<(), Error> {
         let _turn = self.turn()?;
         if admission.change == AdmissionChange::None {
             return Ok(());
         }
         // Another one may have the name by now.
-        let is_its_own = Node::read(&self.files, name).is_ok_and(|node| node.grants == admission.grants);
+        let is_its_own = KeptNode::read(&self.files, name).is_ok_and(|node| node.grants == admission.grants);
         if admission.change == AdmissionChange::SecretAndName && is_its_own {
-            self.files.remove(&Node::file(name))?;
+            self.files.remove(&KeptNode::file(name))?;
         } else if is_its_own {
             // The same secret counts again when it comes again.
-            let node = Node::read(&self.files, name)?;
-            Node { admitted_by: String::new(), ..node }.write(&self.files, name)?;
+            let node = KeptNode::read(&self.files, name)?;
+            KeptNode { admitted_by: String::new(), ..node }.write(&self.files, name)?;
         }
         self.give_back(secret)
     }
 
     /// A new certificate for a node that is still in the fleet and has the same key. It carries no secret.
-    pub fn renew(&self, name: &NodeName, public_key: &[u8], now: u64) -> Result<Admission, Error> {
+    pub fn renew(&self, name: &NodeName, public_key: &[u8], now: u64) -> Result<NodeAdmission, Error> {
         let unknown = |_| Error::Unknown(name.clone());
-        let node = Node::read(&self.files, name).map_err(unknown)?;
+        let node = KeptNode::read(&self.files, name).map_err(unknown)?;
         if node.public_key != hex(public_key) {
             return Err(Error::Unknown(name.clone()));
         }
@@ -120,13 +120,19 @@ impl Authority {
     }
 
     /// An admission with the certificate and nothing else.
-    fn certify(&self, name: &NodeName, node: &Node, public_key: &[u8], now: u64) -> Result<Admission, Error> {
+    fn certify(
+        &self,
+        name: &NodeName,
+        node: &KeptNode,
+        public_key: &[u8],
+        now: u64,
+    ) -> Result<NodeAdmission, Error> {
         let mut parameters = CertificateParams::default();
         parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         let admitted = AdmittedNode { name: name.clone(), generation: node.generation.clone() };
         let parameters = valid_from(now, VALID_DAYS, named(&admitted.common_name(), parameters));
-        let issued = parameters.signed_by(&Point(public_key.to_vec()), &self.issuer()?);
-        Ok(Admission {
+        let issued = parameters.signed_by(&CurvePoint(public_key.to_vec()), &self.issuer()?);
+        Ok(NodeAdmission {
             certificate: issued.map_err(certificate)?.pem(),
             authority: self.certificate()?,
             controller: String::new(),
@@ -140,7 +146,7 @@ impl Authority {
     /// Changes the labels of a node; gives those that it has then.
     pub fn label(&self, name: &NodeName, changes: &[LabelChange]) -> Result<OperatorLabels, Error> {
         let _turn = self.turn()?;
-        let mut node = Node::read(&self.files, name)?;
+        let mut node = KeptNode::read(&self.files, name)?;
         node.labels.apply(changes).map_err(|source| Error::Labels { node: name.clone(), source })?;
         node.write(&self.files, name)?;
         Ok(node.labels)
@@ -150,8 +156,8 @@ impl Authority {
     pub fn enrolled(&self) -> Result<BTreeMap<NodeName, EnrolledNode>, Error> {
         let mut enrolled = BTreeMap::new();
         for name in self.nodes()? {
-            match Node::read(&self.files, &name) {
-                Ok(Node { labels, joined_at, .. }) => {
+            match KeptNode::read(&self.files, &name) {
+                Ok(KeptNode { labels, joined_at, .. }) => {
                     enrolled.insert(name, EnrolledNode { labels, joined_at });
                 }
                 // Removed a moment ago.
@@ -165,7 +171,7 @@ impl Authority {
     /// Forgets a node. It is out when the broker has been told which are left.
     pub fn remove(&self, name: &NodeName) -> Result<(), Error> {
         let _turn = self.turn()?;
-        self.files.remove(&Node::file(name))
+        self.files.remove(&KeptNode::file(name))
     }
 }
 
@@ -180,7 +186,7 @@ pub struct EnrolledNode {
 
 /// What is kept of a node.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Node {
+pub(super) struct KeptNode {
     pub(super) public_key: String,
     pub(super) grants: String,
     #[serde(default)]
@@ -196,7 +202,7 @@ pub(super) struct Node {
     pub(super) labels: OperatorLabels,
 }
 
-impl Node {
+impl KeptNode {
     fn new(public_key: &[u8], now: u64) -> Result<Self, Error> {
         let generation = hex(&random::<8>()?);
         let grants = hex(&random::<MAC_KEY>()?);
@@ -214,7 +220,7 @@ impl Node {
         format!("{name}.node")
     }
 
-    pub(super) fn read(files: &Files, name: &NodeName) -> Result<Self, Error> {
+    pub(super) fn read(files: &AuthorityFiles, name: &NodeName) -> Result<Self, Error> {
         if !subject::is_name(&name.0) {
             return Err(Error::Name(name.0.clone()));
         }
@@ -222,7 +228,7 @@ impl Node {
         serde_json::from_str(&text).map_err(|_| Error::Damaged(Self::file(name)))
     }
 
-    fn write(&self, files: &Files, name: &NodeName) -> Result<(), Error> {
+    fn write(&self, files: &AuthorityFiles, name: &NodeName) -> Result<(), Error> {
         let text = serde_json::to_string(self).map_err(|error| Error::Certificate(error.to_string()))?;
         files.write(&Self::file(name), &text)
     }

@@ -6,14 +6,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 #[derive(Clone, Debug)]
-pub(crate) struct Files(PathBuf);
+pub(crate) struct AuthorityFiles(PathBuf);
 
 fn failed(file: &Path) -> impl FnOnce(std::io::Error) -> Error {
     let file = file.display().to_string();
     move |source| Error::File { file, source }
 }
 
-impl Files {
+impl AuthorityFiles {
     pub(crate) fn open(directory: &Path) -> Result<Self, Error> {
         private_files::create_directories(directory).map_err(failed(directory))?;
         Ok(Self(directory.to_owned()))

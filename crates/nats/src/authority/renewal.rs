@@ -1,16 +1,16 @@
 //! The certificate of the server and of the door, while they run.
 
-use super::{Authority, renewal_due};
-use crate::broker::{self, Broker, Security};
+use super::{FleetAuthority, renewal_due};
+use crate::broker::{self, MessageServer, ServerSecurity};
 use crate::enrol::{self, EnrolServer};
 use std::sync::Arc;
 
 /// Makes the certificate anew when two thirds of its time are over. It is told the time.
 #[derive(Debug)]
 pub struct ServerCertificateKeeper {
-    authority: Arc<Authority>,
+    authority: Arc<FleetAuthority>,
     names: Vec<String>,
-    security: Security,
+    security: ServerSecurity,
     due: u64,
     is_known_to_broker: bool,
 }
@@ -32,13 +32,13 @@ pub enum RenewalError {
 
 impl ServerCertificateKeeper {
     /// A certificate for these addresses and names, made at `now` (seconds since 1970).
-    pub fn issue(authority: Arc<Authority>, names: Vec<String>, now: u64) -> Result<Self, super::Error> {
+    pub fn issue(authority: Arc<FleetAuthority>, names: Vec<String>, now: u64) -> Result<Self, super::Error> {
         let security = authority.server_at(&names, now)?;
         Ok(Self { authority, names, security, due: renewal_due(now), is_known_to_broker: true })
     }
 
     /// What the server and the door are started with.
-    pub const fn security(&self) -> &Security {
+    pub const fn security(&self) -> &ServerSecurity {
         &self.security
     }
 
@@ -47,7 +47,7 @@ impl ServerCertificateKeeper {
     pub fn renew_if_due(
         &mut self,
         now: u64,
-        broker: Option<&Broker>,
+        broker: Option<&MessageServer>,
         door: &EnrolServer,
     ) -> Result<bool, RenewalError> {
         if now >= self.due {

@@ -1,6 +1,6 @@
 //! Secrets that let nodes in: limited in time and number, kept as hashes, taken back by their label.
 
-use super::{Authority, Error, hex, random};
+use super::{Error, FleetAuthority, hex, random};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -8,9 +8,9 @@ const FILE: &str = "secrets.json";
 
 /// What lets a node in. It is shown once and not kept.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Secret(pub String);
+pub struct JoinSecret(pub String);
 
-impl std::fmt::Debug for Secret {
+impl std::fmt::Debug for JoinSecret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Secret(…)")
     }
@@ -18,7 +18,7 @@ impl std::fmt::Debug for Secret {
 
 /// What a secret is good for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Allowance {
+pub struct SecretAllowance {
     /// What it is called, to take it back.
     pub label: String,
     /// SHA-256 of the secret, hexadecimal.
@@ -33,9 +33,9 @@ pub(super) fn hash(secret: &str) -> String {
     hex(&Sha256::digest(secret.as_bytes()))
 }
 
-impl Authority {
+impl FleetAuthority {
     /// Secrets that are kept, valid or not.
-    pub fn allowances(&self) -> Result<Vec<Allowance>, Error> {
+    pub fn allowances(&self) -> Result<Vec<SecretAllowance>, Error> {
         if !self.files.has(FILE) {
             return Ok(Vec::new());
         }
@@ -43,19 +43,19 @@ impl Authority {
         serde_json::from_str(&text).map_err(|_| Error::Damaged(FILE.to_owned()))
     }
 
-    fn keep(&self, allowances: &[Allowance]) -> Result<(), Error> {
+    fn keep(&self, allowances: &[SecretAllowance]) -> Result<(), Error> {
         let text = serde_json::to_string(allowances).map_err(|_| Error::Damaged(FILE.to_owned()))?;
         self.files.write(FILE, &text)
     }
 
     /// A new secret for so many nodes, until so many seconds after 1970.
-    pub fn allow(&self, label: &str, uses: Option<u32>, until: Option<u64>) -> Result<Secret, Error> {
+    pub fn allow(&self, label: &str, uses: Option<u32>, until: Option<u64>) -> Result<JoinSecret, Error> {
         let secret = hex(&random::<16>()?);
         let _turn = self.turn()?;
         let mut allowances = self.allowances()?;
-        allowances.push(Allowance { label: label.to_owned(), hash: hash(&secret), uses, until });
+        allowances.push(SecretAllowance { label: label.to_owned(), hash: hash(&secret), uses, until });
         self.keep(&allowances)?;
-        Ok(Secret(secret))
+        Ok(JoinSecret(secret))
     }
 
     /// Takes back the secrets of that label; says how many.
@@ -86,7 +86,7 @@ impl Authority {
     }
 }
 
-impl Allowance {
+impl SecretAllowance {
     fn fits(&self, secret: &str, now: u64) -> bool {
         // Hashes are compared: how long it takes says nothing about the secret.
         self.hash == hash(secret) && self.uses != Some(0) && self.until.is_none_or(|until| now < until)

@@ -1,9 +1,9 @@
 use super::*;
 use std::os::unix::fs::PermissionsExt;
 
-fn authority() -> (tempfile::TempDir, Authority) {
+fn authority() -> (tempfile::TempDir, FleetAuthority) {
     let place = tempfile::TempDir::new().expect("a place");
-    let authority = Authority::open(&place.path().join("fleet")).expect("it is founded");
+    let authority = FleetAuthority::open(&place.path().join("fleet")).expect("it is founded");
     (place, authority)
 }
 
@@ -21,12 +21,12 @@ fn its_files_are_its_owners_only_and_it_is_the_same_when_opened_again() {
         let mode = entry.metadata().expect("readable").permissions().mode() & 0o777;
         assert_eq!(mode, 0o600, "{:?}", entry.file_name());
     }
-    let again = Authority::open(&directory).expect("it is there");
+    let again = FleetAuthority::open(&directory).expect("it is there");
     assert_eq!(again.certificate().expect("kept"), authority.certificate().expect("kept"));
     assert_eq!(again.signing().expect("kept"), authority.signing().expect("kept"));
 }
 
-fn admit(authority: &Authority, name: &str, key: &[u8]) -> Result<Admission, Error> {
+fn admit(authority: &FleetAuthority, name: &str, key: &[u8]) -> Result<NodeAdmission, Error> {
     let secret = authority.allow("test", Some(1), None).expect("made");
     authority.admit(&NodeName(name.into()), key, &secret.0, 1000)
 }
@@ -66,7 +66,7 @@ fn processes_that_open_a_new_directory_at_once_found_one_authority() {
     let directory = &place.path().join("fleet");
     let all: std::collections::BTreeSet<_> = std::thread::scope(|scope| {
         let open = || {
-            let own = Authority::open(directory).expect("it is founded");
+            let own = FleetAuthority::open(directory).expect("it is founded");
             let accounts = own.accounts().expect("it has them");
             (
                 own.certificate().expect("it has one"),
@@ -89,7 +89,7 @@ fn one_use_lets_one_in_however_many_ask_at_once() {
     let secret = &once.0;
     let let_in = std::thread::scope(|scope| {
         let ask = |number: usize| {
-            let own = Authority::open(directory).expect("it is there");
+            let own = FleetAuthority::open(directory).expect("it is there");
             own.admit(&NodeName(format!("n{number}")), &point(), secret, 1000).is_ok()
         };
         let asking: Vec<_> = (0..8).map(|number| scope.spawn(move || ask(number))).collect();

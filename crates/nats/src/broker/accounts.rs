@@ -2,10 +2,10 @@
 //!
 //! Invariant: a file that is there is whole.
 
-use super::{Error, Setup, world};
+use super::{BrokerSetup, Error, world};
 use crate::authority::{AccountClaims, AdmittedNode, REMOVE_ACCOUNTS, SYSTEM_USER, ServerAccounts};
-use crate::connection::{self, Access, Credentials, Troubles};
-use crate::runtime::Runtime;
+use crate::connection::{self, ConnectionTroubles, FleetCredentials, ServerAccess};
+use crate::runtime::SharedRuntime;
 use crate::subject;
 use packetrig_sys::private_files;
 use std::collections::BTreeSet;
@@ -16,16 +16,16 @@ use std::time::Duration;
 /// How long the server may take to remove accounts.
 const REMOVAL: Duration = Duration::from_secs(5);
 
-pub(super) fn accounts_directory(setup: &Setup) -> PathBuf {
+pub(super) fn accounts_directory(setup: &BrokerSetup) -> PathBuf {
     setup.directory.join("accounts")
 }
 
-fn path(setup: &Setup, id: &str) -> PathBuf {
+fn path(setup: &BrokerSetup, id: &str) -> PathBuf {
     accounts_directory(setup).join(format!("{id}.jwt"))
 }
 
 /// The server finds the node from now on.
-pub(super) fn add(setup: &Setup, node: &AdmittedNode) -> Result<(), Error> {
+pub(super) fn add(setup: &BrokerSetup, node: &AdmittedNode) -> Result<(), Error> {
     if !subject::is_name(&node.name.0) {
         return Err(Error::Name(node.name.0.clone()));
     }
@@ -39,7 +39,7 @@ pub(super) fn add(setup: &Setup, node: &AdmittedNode) -> Result<(), Error> {
 }
 
 /// Writes what is missing. Gives the accounts that are there and belong to no node of the list.
-pub(super) fn settle(setup: &Setup, nodes: &[AdmittedNode]) -> Result<Vec<String>, Error> {
+pub(super) fn settle(setup: &BrokerSetup, nodes: &[AdmittedNode]) -> Result<Vec<String>, Error> {
     let Some(security) = &setup.security else { return Ok(Vec::new()) };
     let directory = accounts_directory(setup);
     let failed = || world(directory.display().to_string());
@@ -60,7 +60,7 @@ pub(super) fn settle(setup: &Setup, nodes: &[AdmittedNode]) -> Result<Vec<String
 }
 
 /// Takes away files of accounts while no server runs.
-pub(super) fn delete(setup: &Setup, accounts: &[String]) -> Result<(), Error> {
+pub(super) fn delete(setup: &BrokerSetup, accounts: &[String]) -> Result<(), Error> {
     for id in accounts {
         let file = path(setup, id);
         match fs::remove_file(&file) {
@@ -77,13 +77,13 @@ pub(super) fn remove(
     server: String,
     accounts: &ServerAccounts,
     ids: &[String],
-    as_whom: Credentials,
+    as_whom: FleetCredentials,
 ) -> Result<(), Error> {
     let order = accounts.removal(ids)?;
-    let runtime = Runtime::start().map_err(|error| Error::NotReady(error.to_string()))?;
+    let runtime = SharedRuntime::start().map_err(|error| Error::NotReady(error.to_string()))?;
     let asking = async move {
-        let access = Access::to(server, Some(as_whom));
-        let client = connection::open(access, SYSTEM_USER.to_owned(), Troubles::default()).await;
+        let access = ServerAccess::to(server, Some(as_whom));
+        let client = connection::open(access, SYSTEM_USER.to_owned(), ConnectionTroubles::default()).await;
         let client = client.map_err(|error| error.to_string())?;
         let answer =
             client.request(REMOVE_ACCOUNTS, order.into()).await.map_err(|error| error.to_string())?;

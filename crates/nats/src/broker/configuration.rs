@@ -3,7 +3,7 @@
 //! Nobody is let in without a certificate of the authority and claims that the fleet's operator key has signed; everything is
 //! denied that these do not allow by name. No node is named here, so that nodes come and go without a reload.
 
-use super::Setup;
+use super::BrokerSetup;
 use super::accounts::accounts_directory;
 use crate::authority::{Error, ServerAccounts};
 use std::fmt::Write;
@@ -20,7 +20,7 @@ const MEMORY: u64 = 64 << 20;
 
 /// The server's certificate and whose certificates it takes. All files are PEM.
 #[derive(Clone, Debug)]
-pub struct Security {
+pub struct ServerSecurity {
     /// Its certificate.
     pub certificate: PathBuf,
     /// Its key.
@@ -32,7 +32,7 @@ pub struct Security {
 }
 
 /// The configuration as text.
-pub fn configuration(setup: &Setup) -> Result<String, Error> {
+pub fn configuration(setup: &BrokerSetup) -> Result<String, Error> {
     let mut text = String::new();
     let mut line = |words: std::fmt::Arguments<'_>| writeln!(text, "{words}").unwrap_or(());
     line(format_args!("server_name: {}", quoted(&server_name(setup))));
@@ -64,7 +64,7 @@ pub fn configuration(setup: &Setup) -> Result<String, Error> {
 }
 
 /// Whose signature is believed, the accounts that are always there, and where those of nodes are found.
-fn write_accounts(text: &mut String, setup: &Setup, accounts: &ServerAccounts) -> Result<(), Error> {
+fn write_accounts(text: &mut String, setup: &BrokerSetup, accounts: &ServerAccounts) -> Result<(), Error> {
     let system = accounts.system_account()?;
     let control = accounts.control_account()?;
     let directory = file(&accounts_directory(setup));
@@ -82,7 +82,7 @@ fn write_accounts(text: &mut String, setup: &Setup, accounts: &ServerAccounts) -
 }
 
 /// Tells our server from any other at the same address.
-pub(super) fn server_name(setup: &Setup) -> String {
+pub(super) fn server_name(setup: &BrokerSetup) -> String {
     format!("packetrig-{}-{}", std::process::id(), setup.listen.port())
 }
 
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn the_disk_is_synced_and_dead_peers_are_noticed() {
-        let setup = Setup {
+        let setup = BrokerSetup {
             program: None,
             listen: SocketAddr::from(([127, 0, 0, 1], 4222)),
             directory: "/x".into(),

@@ -8,7 +8,7 @@
 
 use crate::fabric::NatsFabric;
 use crate::records::NatsRecords;
-use packetrig_fleet::fabric::{Error, Fabric, Records};
+use packetrig_fleet::fabric::{Error, Fabric, RecordStore};
 use packetrig_sys::clock::{monotonic_ns, wall_clock_ns};
 use packetrig_sys::disk;
 use serde::{Deserialize, Serialize};

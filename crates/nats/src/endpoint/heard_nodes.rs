@@ -2,8 +2,8 @@
 //!
 //! Invariant: when listening has begun, the server has the subscriptions before anything that is posted later.
 
-use super::listening::{EndpointListener, Feeds, letter_task, telemetry_task};
-use crate::runtime::Runtime;
+use super::listening::{EndpointListener, QueueFeeds, letter_task, telemetry_task};
+use crate::runtime::SharedRuntime;
 use crate::subject;
 use packetrig_fleet::fabric::Error;
 use packetrig_fleet::message::NodeName;
@@ -43,7 +43,7 @@ impl HeardNodes {
 #[derive(Debug)]
 pub(super) struct NodeSubscriptions {
     listener: EndpointListener,
-    feeds: Feeds,
+    feeds: QueueFeeds,
     tasks: BTreeMap<NodeName, [JoinHandle<()>; 2]>,
 }
 
@@ -56,7 +56,7 @@ impl Drop for NodeSubscriptions {
 }
 
 impl NodeSubscriptions {
-    pub(super) const fn new(listener: EndpointListener, feeds: Feeds) -> Self {
+    pub(super) const fn new(listener: EndpointListener, feeds: QueueFeeds) -> Self {
         Self { listener, feeds, tasks: BTreeMap::new() }
     }
 
@@ -65,7 +65,7 @@ impl NodeSubscriptions {
     }
 
     /// Begins to listen to those of these nodes that it does not listen to yet.
-    pub(super) fn listen_to(&mut self, nodes: &[NodeName], runtime: &Runtime) -> Result<(), Error> {
+    pub(super) fn listen_to(&mut self, nodes: &[NodeName], runtime: &SharedRuntime) -> Result<(), Error> {
         let Some(heard) = &self.listener.heard.0 else { return Ok(()) };
         let fresh: Vec<NodeName> =
             nodes.iter().filter(|node| !self.tasks.contains_key(*node)).cloned().collect();
@@ -88,7 +88,7 @@ impl NodeSubscriptions {
 
 async fn subscribe(
     listener: EndpointListener,
-    feeds: Feeds,
+    feeds: QueueFeeds,
     nodes: Vec<NodeName>,
 ) -> Result<Vec<(NodeName, [JoinHandle<()>; 2])>, Error> {
     let mut tasks = Vec::new();

@@ -3,7 +3,7 @@
 //! A letter about a run is for the controller that commanded it, the answer to a roll call for the one that called, and what is
 //! said without being asked for the controller that leads the node. Invariant: a roll call changes nothing for who leads it.
 
-use packetrig_fleet::message::{Body, Nonce, RunId};
+use packetrig_fleet::message::{MessageBody, Nonce, RunId};
 use std::collections::VecDeque;
 
 /// Runs and roll calls whose controller is remembered.
@@ -34,35 +34,35 @@ fn recall<K: PartialEq>(list: &VecDeque<(K, u64)>, key: &K) -> Option<u64> {
 
 impl KnownControllers {
     /// This life of a controller has said that.
-    pub(super) fn hear(&mut self, session: u64, body: &Body) {
+    pub(super) fn hear(&mut self, session: u64, body: &MessageBody) {
         self.last = session;
         match body {
-            Body::Command(head, _) => {
+            MessageBody::Command(head, _) => {
                 remember(&mut self.by_run, (head.run.clone(), head.epoch), session);
                 if self.leader.is_none_or(|(epoch, _)| head.epoch >= epoch) {
                     self.leader = Some((head.epoch, session));
                 }
             }
-            Body::RollCall(call) => remember(&mut self.by_call, *call, session),
+            MessageBody::RollCall(call) => remember(&mut self.by_call, *call, session),
             _ => {}
         }
     }
 
     /// For whom this is.
-    pub(super) fn addressee(&self, body: &Body) -> u64 {
+    pub(super) fn addressee(&self, body: &MessageBody) -> u64 {
         let found = match body {
-            Body::Reply(head, _)
-            | Body::Telemetry(head, _)
-            | Body::Clock(head, _)
-            | Body::Renew(head, _)
-            | Body::Command(head, _)
-            | Body::Clocks(head, _)
-            | Body::Granted(head, _) => recall(&self.by_run, &(head.run.clone(), head.epoch)),
-            Body::Hello(hello) => match hello.answers {
+            MessageBody::Reply(head, _)
+            | MessageBody::Telemetry(head, _)
+            | MessageBody::Clock(head, _)
+            | MessageBody::Renew(head, _)
+            | MessageBody::Command(head, _)
+            | MessageBody::Clocks(head, _)
+            | MessageBody::Granted(head, _) => recall(&self.by_run, &(head.run.clone(), head.epoch)),
+            MessageBody::Hello(hello) => match hello.answers {
                 Some(call) => recall(&self.by_call, &call),
                 None => self.leader.map(|(_, session)| session),
             },
-            Body::RollCall(_) | Body::Stored(_) => None,
+            MessageBody::RollCall(_) | MessageBody::Stored(_) => None,
         };
         found.unwrap_or(self.last)
     }
@@ -72,32 +72,32 @@ impl KnownControllers {
 mod tests {
     use super::*;
     use packetrig_fleet::PlanHash;
-    use packetrig_fleet::hello::Hello;
-    use packetrig_fleet::message::{Command, Head, Reply};
+    use packetrig_fleet::hello::NodeHello;
+    use packetrig_fleet::message::{MessageHead, NodeCommand, NodeReply};
 
-    fn head(run: &str, epoch: u64) -> Head {
-        Head { run: RunId(run.into()), attempt: 1, epoch, plan: PlanHash::of("p") }
+    fn head(run: &str, epoch: u64) -> MessageHead {
+        MessageHead { run: RunId(run.into()), attempt: 1, epoch, plan: PlanHash::of("p") }
     }
 
-    fn command(run: &str, epoch: u64) -> Body {
-        Body::Command(head(run, epoch), Command::Query)
+    fn command(run: &str, epoch: u64) -> MessageBody {
+        MessageBody::Command(head(run, epoch), NodeCommand::Query)
     }
 
-    fn reply(run: &str, epoch: u64) -> Body {
-        Body::Reply(head(run, epoch), Reply::Armed)
+    fn reply(run: &str, epoch: u64) -> MessageBody {
+        MessageBody::Reply(head(run, epoch), NodeReply::Armed)
     }
 
-    fn hello(answers: Option<u64>) -> Body {
-        Body::Hello(Box::new(Hello { answers: answers.map(Nonce), ..Hello::default() }))
+    fn hello(answers: Option<u64>) -> MessageBody {
+        MessageBody::Hello(Box::new(NodeHello { answers: answers.map(Nonce), ..NodeHello::default() }))
     }
 
     #[test]
     fn a_roll_call_is_answered_to_who_called_and_changes_nothing_for_who_leads() {
         let mut known = KnownControllers::default();
-        known.hear(1, &Body::RollCall(Nonce(7)));
+        known.hear(1, &MessageBody::RollCall(Nonce(7)));
         assert_eq!(known.addressee(&hello(None)), 1, "nobody leads it yet");
         known.hear(2, &command("r", 5));
-        known.hear(3, &Body::RollCall(Nonce(8)));
+        known.hear(3, &MessageBody::RollCall(Nonce(8)));
         assert_eq!(known.addressee(&reply("r", 5)), 2);
         assert_eq!(
             [hello(Some(7)), hello(Some(8)), hello(None)].map(|body| known.addressee(&body)),
@@ -122,7 +122,7 @@ mod tests {
     fn what_is_remembered_is_bounded() {
         let mut known = KnownControllers::default();
         for number in 0..10_000 {
-            known.hear(number, &Body::RollCall(Nonce(number)));
+            known.hear(number, &MessageBody::RollCall(Nonce(number)));
             known.hear(number, &command(&number.to_string(), number));
         }
         assert_eq!((known.by_call.len(), known.by_run.len()), (REMEMBERED, REMEMBERED));

@@ -4,7 +4,7 @@
 //! was lost before it came here, for it is numbered where it is posted.
 
 use super::heard_nodes::HeardNodes;
-use super::place::{ASK, HERE, NAME, NUMBER, Own, header, place_of};
+use super::place::{ASK, EndpointState, HERE, NAME, NUMBER, header, place_of};
 use super::quota::NodeQuota;
 use super::trust::NodeLetterGate;
 use crate::seal::LetterRefusal;
@@ -21,7 +21,7 @@ use tokio::task::JoinHandle;
 
 /// The other ends of the two queues.
 #[derive(Clone, Debug)]
-pub(super) struct Feeds {
+pub(super) struct QueueFeeds {
     pub(super) letters: Sender<Message>,
     pub(super) quota: NodeQuota,
     pub(super) telemetry: Sender<Message>,
@@ -34,7 +34,7 @@ pub(super) type UnacquaintedNode = (NodeName, u64);
 /// What a task needs beside its subscription and its queue.
 #[derive(Clone, Debug)]
 pub(super) struct EndpointListener {
-    pub(super) own: Own,
+    pub(super) own: EndpointState,
     pub(super) gate: NodeLetterGate,
     pub(super) heard: HeardNodes,
     pub(super) unacquainted: Sender<UnacquaintedNode>,
@@ -68,12 +68,12 @@ impl EndpointListener {
 
 /// The tasks that read the subscriptions; they end with it, be it that the place is left or that it was refused.
 #[derive(Debug)]
-pub(super) struct Tasks {
+pub(super) struct ListeningTasks {
     running: Vec<JoinHandle<()>>,
     left: Arc<AtomicBool>,
 }
 
-impl Drop for Tasks {
+impl Drop for ListeningTasks {
     fn drop(&mut self) {
         // From now on nobody is told that the name is in use.
         self.left.store(true, Ordering::Release);
@@ -83,9 +83,9 @@ impl Drop for Tasks {
     }
 }
 
-impl Tasks {
+impl ListeningTasks {
     /// Subscribes, and makes sure that the server knows of it and that the name is free.
-    pub(super) async fn start(listener: &EndpointListener, feeds: &Feeds) -> Result<Self, Error> {
+    pub(super) async fn start(listener: &EndpointListener, feeds: &QueueFeeds) -> Result<Self, Error> {
         let own = &listener.own;
         let name = own.name.0.as_str();
         let mut tasks = Self { running: Vec::new(), left: Arc::clone(&own.left) };
@@ -119,7 +119,7 @@ impl Tasks {
     }
 }
 
-pub(super) async fn letter_task(listener: EndpointListener, mut subscriber: Subscriber, feeds: Feeds) {
+pub(super) async fn letter_task(listener: EndpointListener, mut subscriber: Subscriber, feeds: QueueFeeds) {
     let own = &listener.own;
     while let Some(message) = subscriber.next().await {
         if header(&message, ASK).is_some() {
@@ -140,8 +140,12 @@ pub(super) async fn letter_task(listener: EndpointListener, mut subscriber: Subs
     }
 }
 
-pub(super) async fn telemetry_task(listener: EndpointListener, mut subscriber: Subscriber, feeds: Feeds) {
-    let mut numbers = Numbers::default();
+pub(super) async fn telemetry_task(
+    listener: EndpointListener,
+    mut subscriber: Subscriber,
+    feeds: QueueFeeds,
+) {
+    let mut numbers = SpeakerNumbers::default();
     while let Some(message) = subscriber.next().await {
         if !listener.admits(&message) {
             continue;
@@ -153,7 +157,7 @@ pub(super) async fn telemetry_task(listener: EndpointListener, mut subscriber: S
 }
 
 /// Whether there was room in the queue that all nodes share.
-fn queue(feeds: &Feeds, sample: Message) -> bool {
+fn queue(feeds: &QueueFeeds, sample: Message) -> bool {
     feeds
         .telemetry
         .try_send(sample)
@@ -163,9 +167,9 @@ fn queue(feeds: &Feeds, sample: Message) -> bool {
 
 /// The life of each speaker, by its name, and the number it comes to next.
 #[derive(Default)]
-struct Numbers(BTreeMap<String, (u64, u64)>);
+struct SpeakerNumbers(BTreeMap<String, (u64, u64)>);
 
-impl Numbers {
+impl SpeakerNumbers {
     /// How many of this speaker were lost since its last one, on the wire or in a queue of the engine.
     fn missing_before(&mut self, message: &Message) -> u64 {
         let number = || header(message, NUMBER)?.parse::<u64>().ok();
@@ -183,7 +187,11 @@ impl Numbers {
     }
 }
 
-async fn presence_task(own: Own, mut subscriber: Subscriber, echo: tokio::sync::oneshot::Sender<()>) {
+async fn presence_task(
+    own: EndpointState,
+    mut subscriber: Subscriber,
+    echo: tokio::sync::oneshot::Sender<()>,
+) {
     let mut echo = Some(echo);
     let own_presence = subject::presence(&own.name.0);
     while let Some(message) = subscriber.next().await {

@@ -3,7 +3,7 @@
 //! A question is a message with a word in a header and no body. Invariant: of two places that want one name, at most
 //! one gets it.
 
-use crate::connection::Troubles;
+use crate::connection::ConnectionTroubles;
 use crate::subject;
 use async_nats::{Client, HeaderMap, Message, Subscriber};
 use bytes::Bytes;
@@ -37,7 +37,7 @@ pub(super) const NUMBER: &str = "Packetrig-Number";
 
 /// What the tasks of an endpoint share with it.
 #[derive(Clone, Debug)]
-pub(super) struct Own {
+pub(super) struct EndpointState {
     pub(super) name: NodeName,
     pub(super) client: Client,
     /// The connection of renewals and grants: the controller's own one, or a node's only one.
@@ -49,7 +49,7 @@ pub(super) struct Own {
     pub(super) dropped: Arc<AtomicU64>,
     /// Letters that are not genuine.
     pub(super) refused: Arc<AtomicU64>,
-    pub(super) troubles: Troubles,
+    pub(super) troubles: ConnectionTroubles,
     /// Messages of each node that did not count.
     pub(super) faults: Arc<Mutex<BTreeMap<NodeName, u64>>>,
     /// Nodes that were heard, and which life of them.
@@ -58,7 +58,7 @@ pub(super) struct Own {
     pub(super) known_changed: Arc<Notify>,
 }
 
-impl Own {
+impl EndpointState {
     pub(super) fn is_controller(&self) -> bool {
         self.name.is_controller()
     }
@@ -137,7 +137,7 @@ pub(crate) fn draw() -> Result<u64, Error> {
     Ok(u64::from_be_bytes(bytes))
 }
 
-impl Own {
+impl EndpointState {
     pub(super) async fn subscribe(&self, at: &str) -> Result<Subscriber, Error> {
         self.client.subscribe(at.to_owned()).await.map_err(|error| Error::Down(error.to_string()))
     }

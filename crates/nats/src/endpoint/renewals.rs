@@ -8,9 +8,9 @@
 //! Invariant: what one node says on its subject costs another node's lease at most the time of one reconnection.
 
 use super::listening::EndpointListener;
-use super::place::Own;
+use super::place::EndpointState;
 use super::quota::NodeQuota;
-use crate::runtime::Runtime;
+use crate::runtime::SharedRuntime;
 use crate::subject;
 use async_nats::{Message, Subscriber};
 use crossbeam_channel::Sender;
@@ -65,7 +65,7 @@ impl RenewalLine {
     }
 
     /// From now on the node can renew its lease.
-    pub(super) fn listen_to(&mut self, node: &NodeName, runtime: &Runtime) {
+    pub(super) fn listen_to(&mut self, node: &NodeName, runtime: &SharedRuntime) {
         if self.tasks.contains_key(node) {
             return;
         }
@@ -130,7 +130,7 @@ async fn take_until_flooded(
 }
 
 /// Ends the subscription and throws away what the server still keeps for the connection.
-async fn silence(own: &Own, subscriber: &mut Subscriber) {
+async fn silence(own: &EndpointState, subscriber: &mut Subscriber) {
     // A connection that is down has no buffer at the server, and the subscription ends when it is dropped.
     subscriber.unsubscribe().await.unwrap_or(());
     own.leases.force_reconnect().await.unwrap_or(());

@@ -3,11 +3,13 @@
 use super::known_controllers::KnownControllers;
 use super::place::{header, place_of};
 use crate::letter;
-use crate::seal::{Checker, EpochProofs, Keys, LetterRefusal, NodeSealChecker, NodeSealer, Sealer, proven};
+use crate::seal::{
+    EpochProofs, LetterChecker, LetterRefusal, LetterSealer, NodeSealChecker, NodeSealer, SealKeys, proven,
+};
 use crate::subject;
 use async_nats::{HeaderMap, Message};
 use packetrig_fleet::fabric::Error;
-use packetrig_fleet::message::{Body, Envelope, NodeName};
+use packetrig_fleet::message::{MessageBody, MessageEnvelope, NodeName};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -17,7 +19,7 @@ const SEAL: &str = "Packetrig-Seal";
 const EPOCH: &str = "Packetrig-Epoch";
 
 /// See the module.
-pub(crate) enum Seals {
+pub(crate) enum EndpointSeals {
     /// Anybody is believed, which is for tests on one machine.
     None,
     Controller(Box<ControllerSeals>),
@@ -25,7 +27,7 @@ pub(crate) enum Seals {
 }
 
 pub(crate) struct ControllerSeals {
-    sealer: Sealer,
+    sealer: LetterSealer,
 }
 
 /// Checks the seals of nodes before anything of their messages is queued. Clones are the same gate.
@@ -41,8 +43,8 @@ impl std::fmt::Debug for NodeLetterGate {
 impl NodeLetterGate {
     /// The controller's gate; a place that is not the controller's has none. With `session`, only letters that answer that
     /// life of a controller pass.
-    pub(crate) fn new(keys: Option<&Keys>, session: Option<u64>) -> Self {
-        let Some(Keys::Controller { grants, .. }) = keys else { return Self(None) };
+    pub(crate) fn new(keys: Option<&SealKeys>, session: Option<u64>) -> Self {
+        let Some(SealKeys::Controller { grants, .. }) = keys else { return Self(None) };
         Self(Some(Arc::new(Mutex::new(NodeSealChecker::new(grants.clone(), session)))))
     }
 
@@ -61,11 +63,11 @@ impl NodeLetterGate {
 pub(crate) struct NodeSeals {
     controllers: KnownControllers,
     sealer: NodeSealer,
-    checker: Checker,
+    checker: LetterChecker,
     proofs: EpochProofs,
 }
 
-impl std::fmt::Debug for Seals {
+impl std::fmt::Debug for EndpointSeals {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::None => "None",
@@ -75,22 +77,22 @@ impl std::fmt::Debug for Seals {
     }
 }
 
-impl Seals {
+impl EndpointSeals {
     pub(crate) fn new(
-        keys: Option<Keys>,
+        keys: Option<SealKeys>,
         incarnation: u64,
         epoch_file: Option<PathBuf>,
     ) -> Result<Self, Error> {
         Ok(match keys {
             None => Self::None,
-            Some(Keys::Controller { signing, grants }) => Self::Controller(Box::new(ControllerSeals {
-                sealer: Sealer::new(&signing, grants, incarnation)?,
+            Some(SealKeys::Controller { signing, grants }) => Self::Controller(Box::new(ControllerSeals {
+                sealer: LetterSealer::new(&signing, grants, incarnation)?,
             })),
-            Some(Keys::Node { controller, grants }) => Self::Node(Box::new(NodeSeals {
+            Some(SealKeys::Node { controller, grants }) => Self::Node(Box::new(NodeSeals {
                 controllers: KnownControllers::default(),
                 sealer: NodeSealer::new(&grants, incarnation),
                 proofs: EpochProofs::load(controller.clone(), epoch_file),
-                checker: Checker::new(controller, &grants, incarnation),
+                checker: LetterChecker::new(controller, &grants, incarnation),
             })),
         })
     }
@@ -101,21 +103,21 @@ impl Seals {
         headers: &mut HeaderMap,
         subject: &str,
         to: Option<(&NodeName, u64)>,
-        body: &Body,
+        body: &MessageBody,
         bytes: &[u8],
     ) -> Result<(), Error> {
         match self {
             Self::None => {}
             Self::Controller(own) => {
                 headers.insert(SEAL, own.sealer.seal(subject, to, body, bytes)?);
-                if let Body::Command(head, _) = body {
+                if let MessageBody::Command(head, _) = body {
                     headers.insert(EPOCH, own.sealer.epoch_proof(head.epoch));
                 }
             }
             Self::Node(own) => {
                 own.sealer.answer(own.controllers.addressee(body));
                 headers.insert(SEAL, own.sealer.seal(subject, bytes));
-                if let (Body::Hello(_), Some(proof)) = (body, own.proofs.proof()) {
+                if let (MessageBody::Hello(_), Some(proof)) = (body, own.proofs.proof()) {
                     headers.insert(EPOCH, proof);
                 }
             }
@@ -124,7 +126,7 @@ impl Seals {
     }
 
     /// Who says what, if it can be believed; otherwise why not. What nodes say has passed the [`NodeLetterGate`].
-    pub(crate) fn believe(&mut self, own: &NodeName, message: &Message) -> Result<Envelope, String> {
+    pub(crate) fn believe(&mut self, own: &NodeName, message: &Message) -> Result<MessageEnvelope, String> {
         let bytes = &message.payload;
         let envelope = || letter::decode(bytes);
         if !own.is_controller() {
@@ -139,9 +141,9 @@ impl Seals {
             return Ok(envelope);
         }
         let from = subject::speaker(&message.subject).ok_or("a subject without a name")?;
-        let mut envelope = Envelope { from, ..envelope()? };
+        let mut envelope = MessageEnvelope { from, ..envelope()? };
         if let Self::Controller(seals) = self
-            && let Body::Hello(hello) = &mut envelope.body
+            && let MessageBody::Hello(hello) = &mut envelope.body
         {
             hello.epoch = hello.epoch.min(seals.proven_epoch(message));
             hello.limit_texts();

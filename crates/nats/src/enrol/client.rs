@@ -1,9 +1,9 @@
 //! The node's side: trusts whom the line names, proves its key, keeps what it gets.
 
-use super::{ANSWER, Answer, Error, JoinLine, Question, STEP, hear, network, print, say};
-use crate::authority::{Admission, hex, unhex};
-use crate::connection::{Access, Credentials, certificates};
-use crate::seal::Keys;
+use super::{ANSWER, EnrolAnswer, EnrolQuestion, Error, JoinLine, STEP, hear, network, print, say};
+use crate::authority::{NodeAdmission, hex, unhex};
+use crate::connection::{FleetCredentials, ServerAccess, certificates};
+use crate::seal::SealKeys;
 use crate::subject;
 use packetrig_fleet::message::NodeName;
 use rcgen::{KeyPair, PublicKeyData, SigningKey};
@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 /// What a node keeps of its fleet; the file it is in is for its owner only.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Membership {
+pub struct FleetMembership {
     /// What the node is called.
     pub name: NodeName,
     /// Address of the server.
@@ -52,7 +52,7 @@ pub struct Membership {
 /// A certificate with less time left is renewed.
 const RENEW_BEFORE: u64 = 60 * 24 * 3600;
 
-impl std::fmt::Debug for Membership {
+impl std::fmt::Debug for FleetMembership {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Membership")
             .field("name", &self.name)
@@ -66,7 +66,7 @@ fn write_whole(file: &Path, text: &str) -> Result<(), Error> {
     packetrig_sys::private_files::replace(file, text).map_err(network(file.display().to_string()))
 }
 
-impl Membership {
+impl FleetMembership {
     /// Reads it back.
     pub fn load(file: &Path) -> Result<Self, Error> {
         let text = fs::read_to_string(file).map_err(network(file.display().to_string()))?;
@@ -94,20 +94,20 @@ impl Membership {
     }
 
     /// How the fabric is reached with it.
-    pub fn access(&self) -> Result<Access, Error> {
+    pub fn access(&self) -> Result<ServerAccess, Error> {
         let damaged = || Error::Here("the membership is damaged".to_owned());
         let grants = unhex(&self.grants).and_then(|key| key.try_into().ok()).ok_or_else(damaged)?;
         let controller = unhex(&self.controller).ok_or_else(damaged)?;
-        let credentials = Credentials {
+        let credentials = FleetCredentials {
             authority: self.authority.clone(),
             certificate: self.certificate.clone(),
             key: self.key.clone(),
             user: (!self.user.is_empty()).then(|| self.user.clone()),
             renewed: Arc::default(),
         };
-        let mut access = Access::to(String::new(), Some(credentials));
+        let mut access = ServerAccess::to(String::new(), Some(credentials));
         access.servers = self.address.split(',').map(str::to_owned).collect();
-        access.keys = Some(Keys::Node { controller, grants });
+        access.keys = Some(SealKeys::Node { controller, grants });
         Ok(access)
     }
 }
@@ -129,7 +129,7 @@ impl NodeKey {
     }
 
     /// The one of a membership.
-    pub fn of(membership: &Membership) -> Result<Self, Error> {
+    pub fn of(membership: &FleetMembership) -> Result<Self, Error> {
         KeyPair::from_pem(&membership.key).map(Self).map_err(|error| Error::Here(error.to_string()))
     }
 
@@ -146,14 +146,18 @@ impl NodeKey {
 }
 
 /// Joins the fleet of `line` as `name`. With an earlier membership the same key is used, so the name is still its own.
-pub fn enrol(line: &JoinLine, name: &NodeName, earlier: Option<&Membership>) -> Result<Membership, Error> {
+pub fn enrol(
+    line: &JoinLine,
+    name: &NodeName,
+    earlier: Option<&FleetMembership>,
+) -> Result<FleetMembership, Error> {
     let earlier = earlier.filter(|it| it.name == *name);
     let key = earlier.map_or_else(NodeKey::generate, NodeKey::of)?;
     enrol_with(line, name, &key)
 }
 
 /// Joins the fleet of `line` as `name` with this key.
-pub(super) fn enrol_with(line: &JoinLine, name: &NodeName, key: &NodeKey) -> Result<Membership, Error> {
+pub(super) fn enrol_with(line: &JoinLine, name: &NodeName, key: &NodeKey) -> Result<FleetMembership, Error> {
     if !subject::is_name(&name.0) || name.is_controller() {
         return Err(Error::Name(name.0.clone()));
     }
@@ -163,7 +167,7 @@ pub(super) fn enrol_with(line: &JoinLine, name: &NodeName, key: &NodeKey) -> Res
     if first.as_ref().map(print).as_deref() != Some(&line.authority) {
         return Err(Error::Stranger(line.enrol.clone()));
     }
-    Ok(Membership {
+    Ok(FleetMembership {
         name: name.clone(),
         address: line.address.clone(),
         fleet: line.authority.clone(),
@@ -180,41 +184,46 @@ pub(super) fn enrol_with(line: &JoinLine, name: &NodeName, key: &NodeKey) -> Res
 }
 
 /// The same membership with a new certificate for the same key, from the authority that it came from.
-pub fn renew(membership: &Membership) -> Result<Membership, Error> {
+pub fn renew(membership: &FleetMembership) -> Result<FleetMembership, Error> {
     let key = KeyPair::from_pem(&membership.key).map_err(|error| Error::Here(error.to_string()))?;
     let question = question(&membership.name, String::new(), &key, true)?;
     let door = JoinLine {
         address: membership.address.clone(),
         enrol: membership.enrol.clone(),
         authority: membership.fleet.clone(),
-        secret: crate::authority::Secret(String::new()),
+        secret: crate::authority::JoinSecret(String::new()),
     };
     let admission = ask(&door, &question)?;
-    let Admission { certificate, expires, user, .. } = admission;
-    Ok(Membership { certificate, expires, user, ..membership.clone() })
+    let NodeAdmission { certificate, expires, user, .. } = admission;
+    Ok(FleetMembership { certificate, expires, user, ..membership.clone() })
 }
 
 /// A question with its proof.
-fn question(name: &NodeName, secret: String, key: &KeyPair, is_renewal: bool) -> Result<Question, Error> {
+fn question(
+    name: &NodeName,
+    secret: String,
+    key: &KeyPair,
+    is_renewal: bool,
+) -> Result<EnrolQuestion, Error> {
     let public_key = hex(key.der_bytes());
-    let bare = Question { name: name.0.clone(), secret, public_key, proof: String::new(), is_renewal };
+    let bare = EnrolQuestion { name: name.0.clone(), secret, public_key, proof: String::new(), is_renewal };
     let proof = key.sign(&bare.proven()).map_err(|error| Error::Here(error.to_string()))?;
-    Ok(Question { proof: hex(&proof), ..bare })
+    Ok(EnrolQuestion { proof: hex(&proof), ..bare })
 }
 
 fn line_hash(line: &JoinLine) -> String {
     hex(&Sha256::digest(line.to_string()))
 }
 
-fn ask(line: &JoinLine, question: &Question) -> Result<Admission, Error> {
+fn ask(line: &JoinLine, question: &EnrolQuestion) -> Result<NodeAdmission, Error> {
     match answer(line, question)? {
-        Answer::Admitted(admission) => Ok(admission),
-        Answer::Refused(why) => Err(Error::Refused(why)),
-        Answer::Later(why) => Err(Error::Later(why)),
+        EnrolAnswer::Admitted(admission) => Ok(admission),
+        EnrolAnswer::Refused(why) => Err(Error::Refused(why)),
+        EnrolAnswer::Later(why) => Err(Error::Later(why)),
     }
 }
 
-fn answer(line: &JoinLine, question: &Question) -> Result<Answer, Error> {
+fn answer(line: &JoinLine, question: &EnrolQuestion) -> Result<EnrolAnswer, Error> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let verifier = Arc::new(ByPrint { print: line.authority.clone(), provider: Arc::clone(&provider) });
     let config = ClientConfig::builder_with_provider(provider)

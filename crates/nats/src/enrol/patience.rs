@@ -4,7 +4,7 @@
 //! together.
 
 use super::client::{NodeKey, enrol_with};
-use super::{Error, JoinLine, Membership};
+use super::{Error, FleetMembership, JoinLine};
 use packetrig_fleet::message::NodeName;
 use ring::rand::{SecureRandom, SystemRandom};
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub fn enrol_patiently(
     name: &NodeName,
     key: &NodeKey,
     told: &mut dyn FnMut(&Error),
-) -> Result<Membership, Error> {
+) -> Result<FleetMembership, Error> {
     let mut attempt = 0;
     loop {
         attempt += 1;

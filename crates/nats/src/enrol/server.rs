@@ -5,9 +5,9 @@
 
 use super::deadline::DeadlineStream;
 use super::room::{DoorPlace, DoorRoom};
-use super::{ANSWER, Answer, Error, JoinLine, Question, STEP, hear, network, print, say};
-use crate::authority::{Admission, Authority, Error as Refusal, Secret, unhex};
-use crate::broker::Security;
+use super::{ANSWER, EnrolAnswer, EnrolQuestion, Error, JoinLine, STEP, hear, network, print, say};
+use crate::authority::{Error as Refusal, FleetAuthority, JoinSecret, NodeAdmission, unhex};
+use crate::broker::ServerSecurity;
 use crate::connection::certificates;
 use packetrig_fleet::message::NodeName;
 use packetrig_sys::clock::wall_clock_ns;
@@ -31,7 +31,7 @@ pub type OnJoin = Arc<dyn Fn(&NodeName) -> Result<(), String> + Send + Sync>;
 /// Lets nodes in; dropping it stops that.
 pub struct EnrolServer {
     address: SocketAddr,
-    desk: Arc<Desk>,
+    desk: Arc<EnrolDesk>,
     end: Arc<AtomicBool>,
     listener: Option<JoinHandle<()>>,
 }
@@ -43,10 +43,10 @@ impl std::fmt::Debug for EnrolServer {
 }
 
 impl EnrolServer {
-    /// Listens at `listen` with the certificate that [`Authority::server`] made.
+    /// Listens at `listen` with the certificate that [`FleetAuthority::server`] made.
     pub fn start(
-        authority: Arc<Authority>,
-        security: &Security,
+        authority: Arc<FleetAuthority>,
+        security: &ServerSecurity,
         listen: SocketAddr,
         on_join: OnJoin,
     ) -> Result<Self, Error> {
@@ -55,7 +55,7 @@ impl EnrolServer {
         socket.set_nonblocking(true).map_err(network(listen.to_string()))?;
         let address = socket.local_addr().map_err(network(listen.to_string()))?;
         let end = Arc::new(AtomicBool::new(false));
-        let desk = Arc::new(Desk { authority, config, on_join, room: DoorRoom::default() });
+        let desk = Arc::new(EnrolDesk { authority, config, on_join, room: DoorRoom::default() });
         let (ended, own) = (Arc::clone(&end), Arc::clone(&desk));
         let listener = std::thread::Builder::new()
             .name("enrol".to_owned())
@@ -70,24 +70,24 @@ impl EnrolServer {
     }
 
     /// Connections from now on see this certificate.
-    pub fn renew(&self, security: &Security) -> Result<(), Error> {
+    pub fn renew(&self, security: &ServerSecurity) -> Result<(), Error> {
         let renewed = Arc::new(tls(&self.desk.authority, security)?);
         *self.desk.config.write().unwrap_or_else(PoisonError::into_inner) = renewed;
         Ok(())
     }
 
     /// See [`join_line`].
-    pub fn line(&self, address: String, enrol: String, secret: Secret) -> Result<JoinLine, Error> {
+    pub fn line(&self, address: String, enrol: String, secret: JoinSecret) -> Result<JoinLine, Error> {
         join_line(&self.desk.authority, address, enrol, secret)
     }
 }
 
 /// The line for a node's owner. Both addresses are as the node reaches them; those of a cluster are joined by commas.
 pub fn join_line(
-    authority: &Authority,
+    authority: &FleetAuthority,
     address: String,
     enrol: String,
-    secret: Secret,
+    secret: JoinSecret,
 ) -> Result<JoinLine, Error> {
     let certificate = authority.certificate()?;
     let first = certificates(&certificate).into_iter().next();
@@ -104,7 +104,7 @@ impl Drop for EnrolServer {
     }
 }
 
-fn tls(authority: &Authority, security: &Security) -> Result<ServerConfig, Error> {
+fn tls(authority: &FleetAuthority, security: &ServerSecurity) -> Result<ServerConfig, Error> {
     let read = |path: &std::path::Path| fs::read_to_string(path).map_err(network(path.display().to_string()));
     let mut chain = certificates(&read(&security.certificate)?);
     // The node knows the authority by its print only, so it is shown.
@@ -118,14 +118,14 @@ fn tls(authority: &Authority, security: &Security) -> Result<ServerConfig, Error
 }
 
 /// What all connections are served with.
-struct Desk {
-    authority: Arc<Authority>,
+struct EnrolDesk {
+    authority: Arc<FleetAuthority>,
     config: RwLock<Arc<ServerConfig>>,
     on_join: OnJoin,
     room: DoorRoom,
 }
 
-fn listen_until(socket: &TcpListener, desk: &Arc<Desk>, end: &AtomicBool) {
+fn listen_until(socket: &TcpListener, desk: &Arc<EnrolDesk>, end: &AtomicBool) {
     while !end.load(Ordering::Acquire) {
         let Ok((stream, from)) = socket.accept() else {
             std::thread::sleep(LOOK);
@@ -143,23 +143,23 @@ fn listen_until(socket: &TcpListener, desk: &Arc<Desk>, end: &AtomicBool) {
     }
 }
 
-impl Desk {
+impl EnrolDesk {
     fn serve(&self, stream: TcpStream, place: &DoorPlace) -> std::io::Result<()> {
         stream.set_nonblocking(false)?;
         let stream = DeadlineStream::new(stream, STEP);
         let config = Arc::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner));
         let connection = ServerConnection::new(config).map_err(std::io::Error::other)?;
         let mut stream = StreamOwned::new(connection, stream);
-        let question: Question = hear(&mut stream)?;
+        let question: EnrolQuestion = hear(&mut stream)?;
         place.has_asked();
-        let answer = self.answer(&question).unwrap_or_else(Answer::Refused);
+        let answer = self.answer(&question).unwrap_or_else(EnrolAnswer::Refused);
         stream.sock.begin_anew(ANSWER);
         say(&mut stream, &answer)?;
         stream.conn.send_close_notify();
         stream.conn.complete_io(&mut stream.sock).map(|_| ())
     }
 
-    fn answer(&self, question: &Question) -> Result<Answer, String> {
+    fn answer(&self, question: &EnrolQuestion) -> Result<EnrolAnswer, String> {
         let refused = |error: Refusal| error.to_string();
         let now = wall_clock_ns() / 1_000_000_000;
         let unproven = || "the key does not belong to the one that asks".to_owned();
@@ -170,18 +170,18 @@ impl Desk {
             .map_err(|_| unproven())?;
         let name = NodeName(question.name.clone());
         if question.is_renewal {
-            return self.authority.renew(&name, &key, now).map(Answer::Admitted).map_err(refused);
+            return self.authority.renew(&name, &key, now).map(EnrolAnswer::Admitted).map_err(refused);
         }
         let admission = self.authority.admit(&name, &key, &question.secret, now).map_err(refused)?;
         Ok(self.announce(&name, admission, &question.secret))
     }
 
     /// Has the broker learn of the node. If that fails, nothing has happened, and the node may ask again.
-    fn announce(&self, name: &NodeName, admission: Admission, secret: &str) -> Answer {
-        let Err(why) = (self.on_join)(name) else { return Answer::Admitted(admission) };
+    fn announce(&self, name: &NodeName, admission: NodeAdmission, secret: &str) -> EnrolAnswer {
+        let Err(why) = (self.on_join)(name) else { return EnrolAnswer::Admitted(admission) };
         match self.authority.take_back(name, &admission, secret) {
-            Ok(()) => Answer::Later(why),
-            Err(error) => Answer::Later(format!("{why}; and it could not be undone: {error}")),
+            Ok(()) => EnrolAnswer::Later(why),
+            Err(error) => EnrolAnswer::Later(format!("{why}; and it could not be undone: {error}")),
         }
     }
 }

@@ -3,7 +3,7 @@
 //! All teams share the stream, and a node may append to any subject that ends with its name. So subjects whose word is that of no
 //! run are removed, with all else of their node; and all of a node that has appended to more runs than any node is in.
 
-use super::{Way, unanswered};
+use super::{IncomingWay, unanswered};
 use crate::subject::{self, RESULTS};
 use async_nats::jetstream::stream::Stream;
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -27,7 +27,7 @@ pub(super) struct Listing {
     pub(super) removed: BTreeMap<NodeName, u64>,
 }
 
-impl Way {
+impl IncomingWay {
     pub(super) async fn list(&self) -> Result<Listing, Error> {
         let stream = self.stream().await?;
         let mut readers = self.readers(&stream).await?;

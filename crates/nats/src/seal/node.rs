@@ -9,7 +9,7 @@
 //!
 //! Invariant: the controller accepts each number of a node's life once and in order, for each kind of subject.
 
-use super::{BASE64, MAC_KEY, MacKeys, Scope, SplitSeal};
+use super::{BASE64, MAC_KEY, MacKeys, SealScope, SplitSeal};
 use base64::Engine as _;
 use packetrig_fleet::message::NodeName;
 use ring::hmac;
@@ -53,7 +53,7 @@ impl NodeSealer {
     pub(crate) fn seal(&mut self, subject: &str, bytes: &[u8]) -> String {
         self.number += 1;
         let Self { incarnation, session, number, .. } = *self;
-        let scope = Scope { subject, incarnation, session, number };
+        let scope = SealScope { subject, incarnation, session, number };
         let seal = hmac::sign(&self.key, &scope.covered(bytes));
         format!("n.{session:016x}.{number:016x}.{}", BASE64.encode(seal))
     }
@@ -126,7 +126,7 @@ impl NodeSealChecker {
             let key = (self.keys)(from).map_err(NoKeyNow)?;
             letter_key(&key.ok_or(NotGenuine("no key for that node"))?)
         };
-        let covered = Scope { subject, incarnation, session, number }.covered(bytes);
+        let covered = SealScope { subject, incarnation, session, number }.covered(bytes);
         hmac::verify(&key, &covered, &mac).map_err(|_| NotGenuine("a forged seal"))?;
         if self.session.is_some_and(|own| own != session) {
             return Err(if has_answered { NotForThisOne } else { OtherController });

@@ -1,12 +1,12 @@
 //! The suite that the local fabric passes, over the network.
 
 use crate::server::{RESULTS_ROOM, Server, program};
-use packetrig_fleet::conformance::{Traits, conforms, faults_do_what_they_say};
+use packetrig_fleet::conformance::{FabricTraits, conforms, faults_do_what_they_say};
 use packetrig_nats::NatsFabric;
 use std::cell::RefCell;
 use std::path::Path;
 
-const TRAITS: Traits = Traits { knows_who_left: false, results_room: RESULTS_ROOM };
+const TRAITS: FabricTraits = FabricTraits { knows_who_left: false, results_room: RESULTS_ROOM };
 
 /// An empty fabric each time; its server lives until the next one.
 fn maker(program: &Path) -> impl Fn() -> NatsFabric {

@@ -6,7 +6,7 @@ use crate::server::{program, say};
 use packetrig_fleet::fabric::{Error, Fabric};
 use packetrig_fleet::message::NodeName;
 use packetrig_nats::enrol::{self, EnrolServer, JoinLine, NodeKey, enrol, enrol_patiently};
-use packetrig_nats::{Access, NatsFabric};
+use packetrig_nats::{NatsFabric, ServerAccess};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -147,7 +147,10 @@ fn a_controller_that_works_for_months_has_a_valid_certificate() {
     let fleet = Fleet::new(program);
     let issued = seconds() - 100 * DAY;
     let (credentials, keys) = fleet.authority.controller_at(issued).expect("it has keys");
-    let access = roomy(Access { keys: Some(keys), ..Access::to(fleet.address(), Some(credentials.clone())) });
+    let access = roomy(ServerAccess {
+        keys: Some(keys),
+        ..ServerAccess::to(fleet.address(), Some(credentials.clone()))
+    });
     let own = NatsFabric::new(access).expect("a runtime");
     let refused = own.join(NodeName::controller()).err();
     assert!(matches!(refused, Some(Error::NotPermitted(_))), "expired: {refused:?}");

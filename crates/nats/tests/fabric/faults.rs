@@ -1,8 +1,8 @@
 //! The server is killed while results are appended: what was accepted arrives.
 
 use crate::server::{Server, program, reader, say};
-use packetrig_fleet::fabric::{Endpoint, Fabric, Incoming, Outgoing, SegmentId};
-use packetrig_fleet::message::{Body, NodeName, Nonce, RunId};
+use packetrig_fleet::fabric::{Endpoint, Fabric, ResultInlet, ResultOutlet, SegmentId};
+use packetrig_fleet::message::{MessageBody, NodeName, Nonce, RunId};
 use packetrig_units::Nanos;
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -72,7 +72,7 @@ fn an_endpoint_works_again_after_the_server_came_back_and_tells_that_it_was_gone
     kill(server.broker.process());
     // As the machines do: again until it is heard.
     let heard = (0..600).any(|_| {
-        controller.post(agent.name(), Body::RollCall(Nonce(1))).unwrap_or(());
+        controller.post(agent.name(), MessageBody::RollCall(Nonce(1))).unwrap_or(());
         agent.receive(Nanos::from_millis(100)).is_some()
     });
     assert!(heard);

@@ -2,10 +2,10 @@
 
 use crate::server::{RESULTS_ROOM, setup};
 use packetrig_fleet::message::NodeName;
-use packetrig_nats::authority::{Authority, ServerCertificateKeeper};
-use packetrig_nats::broker::{Broker, Setup};
-use packetrig_nats::enrol::{EnrolServer, JoinLine, Membership, enrol};
-use packetrig_nats::{Access, NatsFabric};
+use packetrig_nats::authority::{FleetAuthority, ServerCertificateKeeper};
+use packetrig_nats::broker::{BrokerSetup, MessageServer};
+use packetrig_nats::enrol::{EnrolServer, FleetMembership, JoinLine, enrol};
+use packetrig_nats::{NatsFabric, ServerAccess};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -13,8 +13,8 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 pub(crate) struct Fleet {
-    pub(crate) broker: Arc<Mutex<Broker>>,
-    pub(crate) authority: Arc<Authority>,
+    pub(crate) broker: Arc<Mutex<MessageServer>>,
+    pub(crate) authority: Arc<FleetAuthority>,
     pub(crate) door: EnrolServer,
     pub(crate) place: TempDir,
     certificate: Mutex<ServerCertificateKeeper>,
@@ -33,13 +33,14 @@ impl Fleet {
     /// One whose server has a certificate of that time, in seconds since 1970.
     pub(crate) fn issued_at(program: PathBuf, now: u64) -> Self {
         let place = TempDir::new().expect("a place");
-        let authority = Arc::new(Authority::open(&place.path().join("authority")).expect("it is founded"));
+        let authority =
+            Arc::new(FleetAuthority::open(&place.path().join("authority")).expect("it is founded"));
         let names = vec!["127.0.0.1".to_owned()];
         let certificate = ServerCertificateKeeper::issue(Arc::clone(&authority), names, now);
         let certificate = certificate.expect("a certificate");
         let security = certificate.security().clone();
-        let setup = Setup { security: Some(security.clone()), ..setup(program, &place) };
-        let broker = Arc::new(Mutex::new(Broker::start(setup).expect("the server starts")));
+        let setup = BrokerSetup { security: Some(security.clone()), ..setup(program, &place) };
+        let broker = Arc::new(Mutex::new(MessageServer::start(setup).expect("the server starts")));
         let (own, nodes) = (Arc::clone(&broker), Arc::clone(&authority));
         let on_join = move |node: &NodeName| {
             let node = nodes.admitted_node(node).map_err(|error| error.to_string())?.expect("it was let in");
@@ -64,14 +65,14 @@ impl Fleet {
         self.door.line(self.address(), self.door.address().to_string(), secret).expect("a line")
     }
 
-    pub(crate) fn member(&self, name: &str) -> Membership {
+    pub(crate) fn member(&self, name: &str) -> FleetMembership {
         enrol(&self.line(), &node(name), None).unwrap_or_else(|error| panic!("{name}: {error}"))
     }
 
-    pub(crate) fn controller_access(&self) -> Access {
+    pub(crate) fn controller_access(&self) -> ServerAccess {
         let (credentials, keys) = self.authority.controller().expect("it has keys");
-        let access = Access::to(self.address(), Some(credentials));
-        Access { keys: Some(keys), ..roomy(access) }
+        let access = ServerAccess::to(self.address(), Some(credentials));
+        ServerAccess { keys: Some(keys), ..roomy(access) }
     }
 
     pub(crate) fn controller(&self) -> NatsFabric {
@@ -79,10 +80,10 @@ impl Fleet {
     }
 }
 
-pub(crate) fn roomy(access: Access) -> Access {
-    Access { results_room: RESULTS_ROOM as u64, patience: Duration::from_secs(20), ..access }
+pub(crate) fn roomy(access: ServerAccess) -> ServerAccess {
+    ServerAccess { results_room: RESULTS_ROOM as u64, patience: Duration::from_secs(20), ..access }
 }
 
-pub(crate) fn fabric(of: &Membership) -> NatsFabric {
+pub(crate) fn fabric(of: &FleetMembership) -> NatsFabric {
     NatsFabric::new(roomy(of.access().expect("it is whole"))).expect("a runtime")
 }

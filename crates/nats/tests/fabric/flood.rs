@@ -7,9 +7,9 @@ use crate::stranger::Stranger;
 use packetrig_fleet::fabric::{Endpoint, Error, Fabric};
 use packetrig_fleet::lead::{ClaimProgress, LeadClaim, WantedNodes, give_back_leads};
 use packetrig_fleet::lease::LeaseTerms;
-use packetrig_fleet::message::{Body, Grant, Head, NodeName, Nonce, PlanHash, RunId};
+use packetrig_fleet::message::{LeaseGrant, MessageBody, MessageHead, NodeName, Nonce, PlanHash, RunId};
 use packetrig_fleet::term::{Identity, TermTimes, TermWatch};
-use packetrig_nats::{Access, NatsEndpoint, NatsFabric, NatsRecords};
+use packetrig_nats::{NatsEndpoint, NatsFabric, NatsRecords, ServerAccess};
 use packetrig_sys::clock::monotonic_ns;
 use packetrig_units::{MonoTime, Nanos};
 use std::collections::BTreeMap;
@@ -22,8 +22,8 @@ const LINK: u64 = 1_000_000;
 /// Questions in a row.
 const QUESTIONS: u64 = 20;
 
-fn head() -> Head {
-    Head { run: RunId("r".into()), attempt: 1, epoch: 1, plan: PlanHash::of("p") }
+fn head() -> MessageHead {
+    MessageHead { run: RunId("r".into()), attempt: 1, epoch: 1, plan: PlanHash::of("p") }
 }
 
 /// A lease as the agent holds it: it asks steadily, and each answer counts from the sending of its question.
@@ -44,7 +44,9 @@ impl HeldLease {
         for number in 1..=QUESTIONS {
             let asked = monotonic_ns();
             held.asked.insert(number, asked);
-            agent.post(&NodeName::controller(), Body::Renew(head(), Nonce(number))).expect("it is sent");
+            agent
+                .post(&NodeName::controller(), MessageBody::Renew(head(), Nonce(number)))
+                .expect("it is sent");
             while monotonic_ns() < asked + LeaseTerms::FLEET.renew_every().as_u64() {
                 grant(controller);
                 held.hear(agent);
@@ -55,7 +57,7 @@ impl HeldLease {
 
     fn hear(&mut self, agent: &mut NatsEndpoint) {
         self.least_left = self.least_left.min(self.until.cast_signed() - monotonic_ns().cast_signed());
-        if let Some(Body::Granted(_, grant)) = agent.receive(Nanos::ZERO).map(|letter| letter.body) {
+        if let Some(MessageBody::Granted(_, grant)) = agent.receive(Nanos::ZERO).map(|letter| letter.body) {
             self.until = self.until.max(self.asked[&grant.nonce.0] + LeaseTerms::FLEET.ttl.as_u64());
         }
     }
@@ -63,8 +65,10 @@ impl HeldLease {
 
 fn grant(controller: &mut NatsEndpoint) {
     let heard = controller.receive(TURN).filter(|letter| letter.from == node("b"));
-    if let Some(Body::Renew(head, nonce)) = heard.map(|letter| letter.body) {
-        controller.post(&node("b"), Body::Granted(head, Grant { nonce, go_on: true })).expect("it is sent");
+    if let Some(MessageBody::Renew(head, nonce)) = heard.map(|letter| letter.body) {
+        controller
+            .post(&node("b"), MessageBody::Granted(head, LeaseGrant { nonce, go_on: true }))
+            .expect("it is sent");
     }
 }
 
@@ -74,16 +78,16 @@ fn flooded(subjects: [&str; 2], payload: usize) -> Option<(u64, Vec<Error>)> {
     let (a, b) = (fleet.member("a"), fleet.member("b"));
     let server = fleet.broker.lock().expect("whole").address();
     let link = SlowLink::to(server, LINK);
-    let access = Access { servers: vec![link.address.to_string()], ..fleet.controller_access() };
+    let access = ServerAccess { servers: vec![link.address.to_string()], ..fleet.controller_access() };
     let own = NatsFabric::new(access).expect("a runtime");
     let mut controller = own.join(NodeName::controller()).expect("it joins");
     let mut agent = fabric(&b).join(node("b")).expect("it joins");
     drop({
         let mut first = fabric(&a).join(node("a")).expect("it joins");
-        controller.post(&node("a"), Body::RollCall(Nonce(1))).expect("it is there");
+        controller.post(&node("a"), MessageBody::RollCall(Nonce(1))).expect("it is there");
         first.receive(LONG).expect("it comes")
     });
-    controller.post(&node("b"), Body::RollCall(Nonce(1))).expect("it is there");
+    controller.post(&node("b"), MessageBody::RollCall(Nonce(1))).expect("it is there");
     agent.receive(LONG).expect("it comes");
     let hostile = Stranger::new(&fleet, &a);
     let over = AtomicBool::new(false);
@@ -157,7 +161,7 @@ fn a_lease_holds_while_another_controller_takes_and_gives_back_leads() {
     let mut controller = own.join(NodeName::controller_of("1f")).expect("it joins");
     let mut agent = fabric(&fleet.member("b")).join(node("b")).expect("it joins");
     controller.listen_to(&[node("b")]).expect("it may");
-    controller.post(&node("b"), Body::RollCall(Nonce(1))).expect("it is there");
+    controller.post(&node("b"), MessageBody::RollCall(Nonce(1))).expect("it is there");
     agent.receive(LONG).expect("it comes");
     let over = AtomicBool::new(false);
     let (held, (taken, took)) = std::thread::scope(|scope| {

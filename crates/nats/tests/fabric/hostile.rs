@@ -7,10 +7,12 @@ use crate::fleet::{Fleet, fabric, node};
 use crate::server::{program, reader, say};
 use crate::stranger::Stranger;
 use async_nats::HeaderMap;
-use packetrig_fleet::fabric::{Endpoint, Fabric, Incoming, Outgoing, SegmentId};
-use packetrig_fleet::hello::Hello;
-use packetrig_fleet::message::{Body, Command, Envelope, Head, NodeName, Nonce, PlanHash, Reply, RunId};
-use packetrig_nats::{Access, NatsEndpoint, NatsFabric};
+use packetrig_fleet::fabric::{Endpoint, Fabric, ResultInlet, ResultOutlet, SegmentId};
+use packetrig_fleet::hello::NodeHello;
+use packetrig_fleet::message::{
+    MessageBody, MessageEnvelope, MessageHead, NodeCommand, NodeName, NodeReply, Nonce, PlanHash, RunId,
+};
+use packetrig_nats::{NatsEndpoint, NatsFabric, ServerAccess};
 use packetrig_units::Nanos;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -110,22 +112,24 @@ fn a_hostile_node_reaches_no_subject_but_its_own() {
     // The fleet is as usable as before.
     acquaint(&mut honest, &mut controller);
     let head = head(1);
-    honest.post(&NodeName::controller(), Body::Reply(head.clone(), Reply::Armed)).expect("it works");
-    let from_b = |letter: &Envelope| letter.from == node("b");
+    honest
+        .post(&NodeName::controller(), MessageBody::Reply(head.clone(), NodeReply::Armed))
+        .expect("it works");
+    let from_b = |letter: &MessageEnvelope| letter.from == node("b");
     let reply = (0..200).find_map(|_| controller.receive(SOON).filter(from_b));
-    assert_eq!(reply.map(|letter| letter.body), Some(Body::Reply(head, Reply::Armed)));
+    assert_eq!(reply.map(|letter| letter.body), Some(MessageBody::Reply(head, NodeReply::Armed)));
     let id = SegmentId { run: RunId("r".into()), attempt: 1, node: node("b"), number: 0 };
     fabric(&b).outgoing(&node("b")).expect("it opens").append(&id, b"whole").expect("it is kept");
 }
 
-fn head(epoch: u64) -> Head {
-    Head { run: RunId("r".into()), attempt: 1, epoch, plan: PlanHash::of("p") }
+fn head(epoch: u64) -> MessageHead {
+    MessageHead { run: RunId("r".into()), attempt: 1, epoch, plan: PlanHash::of("p") }
 }
 
 /// The node learns which controller there is. A server that has just read its accounts anew may lose a letter.
 fn acquaint(agent: &mut NatsEndpoint, controller: &mut NatsEndpoint) {
     assert!((0..200).any(|_| {
-        controller.post(agent.name(), Body::RollCall(Nonce(1))).expect("it works");
+        controller.post(agent.name(), MessageBody::RollCall(Nonce(1))).expect("it works");
         agent.receive(SOON).is_some()
     }));
     // What was asked meanwhile is no answer to what follows.
@@ -135,10 +139,13 @@ fn acquaint(agent: &mut NatsEndpoint, controller: &mut NatsEndpoint) {
 /// Says hello with this epoch and gives back the one that the controller believes.
 fn believed(agent: &mut NatsEndpoint, controller: &mut NatsEndpoint, epoch: u64) -> u64 {
     agent
-        .post(&NodeName::controller(), Body::Hello(Box::new(Hello { epoch, ..Hello::default() })))
+        .post(
+            &NodeName::controller(),
+            MessageBody::Hello(Box::new(NodeHello { epoch, ..NodeHello::default() })),
+        )
         .expect("sent");
     let hello = (0..200).find_map(|_| match controller.receive(SOON)?.body {
-        Body::Hello(hello) => Some(hello),
+        MessageBody::Hello(hello) => Some(hello),
         _ => None,
     });
     hello.expect("it comes").epoch
@@ -150,14 +157,15 @@ fn an_epoch_counts_only_with_the_signature_of_its_controller() {
     let fleet = Fleet::new(program);
     let member = fleet.member("a");
     let place = tempfile::TempDir::new().expect("a place");
-    let access = Access { epoch_proof: Some(place.path().join("proof")), ..member.access().expect("whole") };
+    let access =
+        ServerAccess { epoch_proof: Some(place.path().join("proof")), ..member.access().expect("whole") };
     let join = || NatsFabric::new(access.clone()).expect("a runtime").join(node("a")).expect("it joins");
     let own = fleet.controller();
     let mut controller = own.join(NodeName::controller()).expect("it joins");
     let mut agent = join();
     acquaint(&mut agent, &mut controller);
     assert_eq!(believed(&mut agent, &mut controller, u64::MAX - 1), 0, "nobody ever said so");
-    controller.post(&node("a"), Body::Command(head(5), Command::Arm)).expect("it works");
+    controller.post(&node("a"), MessageBody::Command(head(5), NodeCommand::Arm)).expect("it works");
     assert!((0..200).any(|_| agent.receive(SOON).is_some()));
     assert_eq!(believed(&mut agent, &mut controller, u64::MAX - 1), 5);
     assert_eq!(believed(&mut agent, &mut controller, 4), 4);
@@ -176,12 +184,14 @@ fn what_a_node_says_without_its_seal_is_nobodys_word() {
     let mut controller = own.join(NodeName::controller()).expect("it joins");
     let mut incoming = reader(&own, "1");
     // The server lets it pass: the certificate is that of the node. Its keys are another's, or nobody's.
-    let keyless = Access { keys: None, ..a.access().expect("whole") };
-    let other = Access { keys: b.access().expect("whole").keys, ..keyless.clone() };
+    let keyless = ServerAccess { keys: None, ..a.access().expect("whole") };
+    let other = ServerAccess { keys: b.access().expect("whole").keys, ..keyless.clone() };
     for access in [keyless, other] {
         let fabric = NatsFabric::new(access).expect("a runtime");
         let mut forger = fabric.join(node("a")).expect("it joins");
-        forger.post(&NodeName::controller(), Body::Reply(head(1), Reply::Armed)).expect("it is sent");
+        forger
+            .post(&NodeName::controller(), MessageBody::Reply(head(1), NodeReply::Armed))
+            .expect("it is sent");
         let id = SegmentId { run: RunId("r".into()), attempt: 1, node: node("a"), number: 0 };
         fabric.outgoing(&node("a")).expect("it opens").append(&id, b"PASS").expect("the server keeps it");
         assert!((0..10).all(|_| controller.receive(SOON).is_none()));
@@ -207,7 +217,7 @@ fn a_letter_to_an_earlier_controller_is_nobodys_word() {
     acquaint(&mut agent, &mut controller);
     let witness = Stranger::witness(&fleet, &witness);
     let seen = witness.listen("rep.a");
-    agent.post(&NodeName::controller(), Body::Reply(head(1), Reply::Armed)).expect("sent");
+    agent.post(&NodeName::controller(), MessageBody::Reply(head(1), NodeReply::Armed)).expect("sent");
     assert!((0..200).any(|_| controller.receive(SOON).is_some()), "its own controller believes it");
     drop((controller, agent));
     let mut next = fleet.controller().join(NodeName::controller()).expect("it joins");
@@ -216,10 +226,10 @@ fn a_letter_to_an_earlier_controller_is_nobodys_word() {
     // A node that is there learns of the next controller by itself, and is heard.
     let mut agent = fabric(&a).join(node("a")).expect("it joins");
     let heard = (0..200).any(|_| {
-        agent.post(&NodeName::controller(), Body::Reply(head(2), Reply::Armed)).expect("sent");
+        agent.post(&NodeName::controller(), MessageBody::Reply(head(2), NodeReply::Armed)).expect("sent");
         let heard = next.receive(SOON);
         agent.receive(SOON);
-        heard.is_some_and(|letter| letter.body == Body::Reply(head(2), Reply::Armed))
+        heard.is_some_and(|letter| letter.body == MessageBody::Reply(head(2), NodeReply::Armed))
     });
     assert!(heard);
 }

@@ -5,26 +5,28 @@ use crate::server::{program, reader};
 use crate::stranger::Stranger;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
-use packetrig_fleet::fabric::{Endpoint, Error, Fabric, Incoming, Outgoing, Records, SegmentId};
-use packetrig_fleet::message::{Body, Command, Grant, Head, NodeName, Nonce, PlanHash, Reply, RunId};
+use packetrig_fleet::fabric::{Endpoint, Error, Fabric, RecordStore, ResultInlet, ResultOutlet, SegmentId};
+use packetrig_fleet::message::{
+    LeaseGrant, MessageBody, MessageHead, NodeCommand, NodeName, NodeReply, Nonce, PlanHash, RunId,
+};
 use packetrig_nats::enrol::{self, JoinLine, enrol};
-use packetrig_nats::{Access, Credentials, NatsEndpoint, NatsFabric};
+use packetrig_nats::{FleetCredentials, NatsEndpoint, NatsFabric, ServerAccess};
 use packetrig_units::{MonoTime, Nanos};
 
 const SOON: Nanos = Nanos::from_millis(200);
 const LONG: Nanos = Nanos::from_secs(20);
 
-fn head() -> Head {
-    Head { run: RunId("r".into()), attempt: 1, epoch: 1, plan: PlanHash::of("p") }
+fn head() -> MessageHead {
+    MessageHead { run: RunId("r".into()), attempt: 1, epoch: 1, plan: PlanHash::of("p") }
 }
 
-fn commit() -> Body {
-    let command = Command::Commit { start: MonoTime::from_nanos(7), guard: Nanos::from_millis(1) };
-    Body::Command(head(), command)
+fn commit() -> MessageBody {
+    let command = NodeCommand::Commit { start: MonoTime::from_nanos(7), guard: Nanos::from_millis(1) };
+    MessageBody::Command(head(), command)
 }
 
-fn grant() -> Body {
-    Body::Granted(head(), Grant { nonce: Nonce(1), go_on: true })
+fn grant() -> MessageBody {
+    MessageBody::Granted(head(), LeaseGrant { nonce: Nonce(1), go_on: true })
 }
 
 fn join(fabric: &NatsFabric, name: &NodeName) -> NatsEndpoint {
@@ -33,8 +35,8 @@ fn join(fabric: &NatsFabric, name: &NodeName) -> NatsEndpoint {
 
 /// The node hears which controller there is; what it says before counts for none.
 fn acquaint(controller: &mut NatsEndpoint, agent: &mut NatsEndpoint) {
-    controller.post_all(Body::RollCall(Nonce(1))).expect("it works");
-    assert_eq!(agent.receive(LONG).map(|letter| letter.body), Some(Body::RollCall(Nonce(1))));
+    controller.post_all(MessageBody::RollCall(Nonce(1))).expect("it works");
+    assert_eq!(agent.receive(LONG).map(|letter| letter.body), Some(MessageBody::RollCall(Nonce(1))));
 }
 
 /// Waits until there is trouble, at most as long as a lost message would take.
@@ -54,21 +56,21 @@ fn a_fleet_works_as_one_with_certificates_and_seals() {
     let (a, own) = (fleet.member("a"), fleet.controller());
     let mut controller = join(&own, &NodeName::controller());
     let mut agent = join(&fabric(&a), &node("a"));
-    for body in [commit(), grant(), Body::RollCall(Nonce(1))] {
+    for body in [commit(), grant(), MessageBody::RollCall(Nonce(1))] {
         controller.post(&node("a"), body.clone()).expect("it works");
         assert_eq!(agent.receive(LONG).map(|letter| letter.body), Some(body));
     }
-    controller.post_all(Body::RollCall(Nonce(1))).expect("it works");
-    assert_eq!(agent.receive(LONG).map(|letter| letter.body), Some(Body::RollCall(Nonce(1))));
+    controller.post_all(MessageBody::RollCall(Nonce(1))).expect("it works");
+    assert_eq!(agent.receive(LONG).map(|letter| letter.body), Some(MessageBody::RollCall(Nonce(1))));
     assert!(matches!(controller.post_all(commit()), Err(Error::NotPermitted(_))));
-    agent.post(&NodeName::controller(), Body::Reply(head(), Reply::Armed)).expect("it works");
+    agent.post(&NodeName::controller(), MessageBody::Reply(head(), NodeReply::Armed)).expect("it works");
     let reply = controller.receive(LONG).expect("not lost");
-    assert_eq!((reply.from, reply.body), (node("a"), Body::Reply(head(), Reply::Armed)));
+    assert_eq!((reply.from, reply.body), (node("a"), MessageBody::Reply(head(), NodeReply::Armed)));
     // A node that starts again is another life; what is for it is sealed for that.
     drop(agent);
     let mut agent = join(&fabric(&a), &node("a"));
     acquaint(&mut controller, &mut agent);
-    agent.post(&NodeName::controller(), Body::Reply(head(), Reply::Armed)).expect("it works");
+    agent.post(&NodeName::controller(), MessageBody::Reply(head(), NodeReply::Armed)).expect("it works");
     assert!(controller.receive(LONG).is_some());
     controller.post(&node("a"), commit()).expect("it works");
     assert_eq!(agent.receive(LONG).map(|letter| letter.body), Some(commit()));
@@ -118,7 +120,7 @@ fn a_node_can_neither_speak_for_nor_overhear_another_and_is_told_so() {
     let refusal =
         agent.post(&node("b"), commit()).err().map_or_else(|| troubles(&mut agent), |error| vec![error]);
     assert_eq!(refusal, [Error::NotPermitted("cmd.node.b".into())]);
-    agent.post_all(Body::RollCall(Nonce(1))).expect("it is sent");
+    agent.post_all(MessageBody::RollCall(Nonce(1))).expect("it is sent");
     assert_eq!(troubles(&mut agent), [Error::NotPermitted("cmd.all".into())]);
     assert_eq!(other.receive(SOON), None);
     let mut forger = a.outgoing(&node("b"));
@@ -129,7 +131,7 @@ fn a_node_can_neither_speak_for_nor_overhear_another_and_is_told_so() {
     assert!(matches!(a.incoming("1"), Err(Error::NotPermitted(_))));
     // All of it has changed nothing.
     acquaint(&mut controller, &mut other);
-    other.post(&NodeName::controller(), Body::Reply(head(), Reply::Armed)).expect("it works");
+    other.post(&NodeName::controller(), MessageBody::Reply(head(), NodeReply::Armed)).expect("it works");
     let reply = controller.receive(LONG).expect("not lost");
     assert_eq!(reply.from, node("b"));
     assert_eq!(controller.receive(SOON), None);
@@ -139,12 +141,12 @@ fn a_node_can_neither_speak_for_nor_overhear_another_and_is_told_so() {
 fn without_a_certificate_of_the_fleet_nobody_comes_in() {
     let Some(program) = program() else { return };
     let (fleet, stranger) = (Fleet::new(program.clone()), Fleet::new(program));
-    let open = roomy(Access::to(fleet.address(), None));
+    let open = roomy(ServerAccess::to(fleet.address(), None));
     let refused = NatsFabric::new(open).expect("a runtime").join(node("a")).err();
     assert!(refused.is_some(), "without TLS");
     let foreign = stranger.member("a").access().expect("whole").credentials.expect("it has one");
     let authority = fleet.authority.certificate().expect("kept");
-    let mixed = roomy(Access::to(fleet.address(), Some(Credentials { authority, ..foreign })));
+    let mixed = roomy(ServerAccess::to(fleet.address(), Some(FleetCredentials { authority, ..foreign })));
     let refused = NatsFabric::new(mixed).expect("a runtime").join(node("a")).err();
     assert!(matches!(refused, Some(Error::NotPermitted(_))), "of another fleet: {refused:?}");
     // A node that was taken out is out.
@@ -172,8 +174,9 @@ fn neither_a_certificate_without_a_user_nor_a_user_of_another_account_lets_anybo
     let member = fleet.member("a");
     let own = member.access().expect("whole").credentials.expect("it has one");
     let user = own.user.clone().expect("it has a user");
-    let is_in =
-        |user: Option<String>| Stranger::with(&fleet, &member, Credentials { user, ..own.clone() }).is_some();
+    let is_in = |user: Option<String>| {
+        Stranger::with(&fleet, &member, FleetCredentials { user, ..own.clone() }).is_some()
+    };
     assert!(is_in(Some(user.clone())), "as it was let in");
     assert!(!is_in(None), "a certificate alone");
     // Claims are what is signed: of another fleet, or changed.
@@ -211,13 +214,14 @@ fn what_is_forged_or_replayed_changes_nothing() {
     let fleet = Fleet::new(program);
     let a = fleet.member("a");
     let mut agent = join(&fabric(&a), &node("a"));
-    let keyless = NatsFabric::new(Access { keys: None, ..fleet.controller_access() }).expect("a runtime");
+    let keyless =
+        NatsFabric::new(ServerAccess { keys: None, ..fleet.controller_access() }).expect("a runtime");
     let mut forger = join(&keyless, &NodeName::controller());
-    for body in [commit(), grant(), Body::RollCall(Nonce(1))] {
+    for body in [commit(), grant(), MessageBody::RollCall(Nonce(1))] {
         forger.post(&node("a"), body).expect("it is sent");
         assert!(matches!(&troubles(&mut agent)[..], [Error::NotPermitted(_)]));
     }
-    forger.post_all(Body::RollCall(Nonce(1))).expect("it is sent");
+    forger.post_all(MessageBody::RollCall(Nonce(1))).expect("it is sent");
     assert!(matches!(&troubles(&mut agent)[..], [Error::NotPermitted(_)]));
     assert_eq!(agent.refused(), 4);
     drop(forger);
@@ -258,5 +262,5 @@ fn a_door_opens_for_a_good_secret_and_the_right_authority_only() {
     assert_eq!(stranger.authority.nodes().expect("listed"), []);
     let file = fleet.place.path().join("membership");
     member.save(&file).expect("written");
-    assert_eq!(enrol::Membership::load(&file).expect("read"), member);
+    assert_eq!(enrol::FleetMembership::load(&file).expect("read"), member);
 }

@@ -1,9 +1,9 @@
 //! A server of our own, in a directory that goes with it.
 
-use packetrig_fleet::fabric::{Fabric as _, Incoming as _};
+use packetrig_fleet::fabric::{Fabric as _, ResultInlet as _};
 use packetrig_fleet::message::RunId;
-use packetrig_nats::broker::{Broker, Setup};
-use packetrig_nats::{Access, NatsFabric, NatsIncoming};
+use packetrig_nats::broker::{BrokerSetup, MessageServer};
+use packetrig_nats::{NatsFabric, NatsIncoming, ServerAccess};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ pub(crate) const RESULTS_ROOM: usize = 1 << 20;
 
 /// A server and what it keeps.
 pub(crate) struct Server {
-    pub(crate) broker: Broker,
+    pub(crate) broker: MessageServer,
     _place: TempDir,
 }
 
@@ -52,8 +52,8 @@ pub(crate) fn say(what: &str) {
 }
 
 /// What a server without certificates is started with.
-pub(crate) fn setup(program: PathBuf, place: &TempDir) -> Setup {
-    Setup {
+pub(crate) fn setup(program: PathBuf, place: &TempDir) -> BrokerSetup {
+    BrokerSetup {
         program: Some(program),
         listen: SocketAddr::from(([127, 0, 0, 1], 0)),
         directory: place.path().join("server"),
@@ -67,7 +67,7 @@ impl Server {
     /// Without certificates: everybody may do everything.
     pub(crate) fn open(program: PathBuf) -> Self {
         let place = TempDir::new().expect("a place for the server");
-        let broker = Broker::start(setup(program, &place)).expect("the server starts");
+        let broker = MessageServer::start(setup(program, &place)).expect("the server starts");
         Self { broker, _place: place }
     }
 
@@ -75,11 +75,11 @@ impl Server {
         NatsFabric::new(self.access()).expect("a runtime")
     }
 
-    pub(crate) fn access(&self) -> Access {
-        Access {
+    pub(crate) fn access(&self) -> ServerAccess {
+        ServerAccess {
             results_room: RESULTS_ROOM as u64,
             patience: Duration::from_secs(20),
-            ..Access::to(self.broker.address().to_string(), None)
+            ..ServerAccess::to(self.broker.address().to_string(), None)
         }
     }
 }

@@ -2,9 +2,11 @@
 
 use crate::fleet::{Fleet, fabric, node};
 use crate::server::program;
-use packetrig_fleet::fabric::{Endpoint, Error, Fabric, Incoming, Outgoing, SegmentId};
-use packetrig_fleet::hello::Hello;
-use packetrig_fleet::message::{Body, Command, Envelope, Head, NodeName, Nonce, PlanHash, Reply, RunId};
+use packetrig_fleet::fabric::{Endpoint, Error, Fabric, ResultInlet, ResultOutlet, SegmentId};
+use packetrig_fleet::hello::NodeHello;
+use packetrig_fleet::message::{
+    MessageBody, MessageEnvelope, MessageHead, NodeCommand, NodeName, NodeReply, Nonce, PlanHash, RunId,
+};
 use packetrig_nats::{NatsEndpoint, NatsFabric};
 use packetrig_units::Nanos;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,36 +14,38 @@ use std::collections::{BTreeMap, BTreeSet};
 const SOON: Nanos = Nanos::from_millis(200);
 const LONG: Nanos = Nanos::from_secs(20);
 
-fn head(run: &str, epoch: u64) -> Head {
-    Head { run: RunId(run.into()), attempt: 1, epoch, plan: PlanHash::of("p") }
+fn head(run: &str, epoch: u64) -> MessageHead {
+    MessageHead { run: RunId(run.into()), attempt: 1, epoch, plan: PlanHash::of("p") }
 }
 
 fn controller(of: &NatsFabric, number: &str) -> NatsEndpoint {
     of.join(NodeName::controller_of(number)).expect("it joins")
 }
 
-fn hello(answers: Option<u64>) -> Body {
-    Body::Hello(Box::new(Hello { answers: answers.map(Nonce), ..Hello::default() }))
+fn hello(answers: Option<u64>) -> MessageBody {
+    MessageBody::Hello(Box::new(NodeHello { answers: answers.map(Nonce), ..NodeHello::default() }))
 }
 
 /// What comes until nothing more does.
-fn all(at: &mut NatsEndpoint) -> Vec<Body> {
+fn all(at: &mut NatsEndpoint) -> Vec<MessageBody> {
     std::iter::from_fn(|| at.receive(SOON)).map(|letter| letter.body).collect()
 }
 
-fn hear(at: &mut NatsEndpoint, wanted: &Body) {
+fn hear(at: &mut NatsEndpoint, wanted: &MessageBody) {
     let heard = (0..100).any(|_| at.receive(LONG).is_some_and(|letter| letter.body == *wanted));
     assert!(heard, "{wanted:?} does not come");
 }
 
 /// The node hears this command, which makes the controller its leader.
-fn lead(controller: &mut NatsEndpoint, agent: &mut NatsEndpoint, head: &Head) {
+fn lead(controller: &mut NatsEndpoint, agent: &mut NatsEndpoint, head: &MessageHead) {
     controller.listen_to(&[agent.name().clone()]).expect("it may");
-    controller.post(&agent.name().clone(), Body::Command(head.clone(), Command::Query)).expect("it is there");
-    hear(agent, &Body::Command(head.clone(), Command::Query));
+    controller
+        .post(&agent.name().clone(), MessageBody::Command(head.clone(), NodeCommand::Query))
+        .expect("it is there");
+    hear(agent, &MessageBody::Command(head.clone(), NodeCommand::Query));
 }
 
-fn say(agent: &mut NatsEndpoint, bodies: &[Body]) {
+fn say(agent: &mut NatsEndpoint, bodies: &[MessageBody]) {
     for body in bodies {
         agent.post(&NodeName::controller(), body.clone()).expect("it may");
     }
@@ -56,18 +60,18 @@ fn a_roll_call_of_a_second_controller_changes_no_letter_of_the_first_ones_nodes(
     let mut agent = fabric(&fleet.member("a")).join(node("a")).expect("it joins");
     let of_run = head("r", 5);
     lead(&mut first, &mut agent, &of_run);
-    let armed = Body::Reply(of_run.clone(), Reply::Armed);
+    let armed = MessageBody::Reply(of_run.clone(), NodeReply::Armed);
     say(&mut agent, std::slice::from_ref(&armed));
     hear(&mut first, &armed);
     let of_leader = [
-        Body::Reply(of_run.clone(), Reply::Started),
-        Body::Telemetry(of_run.clone(), Box::default()),
-        Body::Renew(of_run.clone(), Nonce(7)),
+        MessageBody::Reply(of_run.clone(), NodeReply::Started),
+        MessageBody::Telemetry(of_run.clone(), Box::default()),
+        MessageBody::Renew(of_run.clone(), Nonce(7)),
         hello(None),
     ];
     let mut second = controller(&own[1], "2e");
-    second.post_all(Body::RollCall(Nonce(42))).expect("it may");
-    hear(&mut agent, &Body::RollCall(Nonce(42)));
+    second.post_all(MessageBody::RollCall(Nonce(42))).expect("it may");
+    hear(&mut agent, &MessageBody::RollCall(Nonce(42)));
     say(&mut agent, &[&[hello(Some(42))], &of_leader[..]].concat());
     assert_eq!(all(&mut second), [hello(Some(42))], "the answer, and nothing that is for the leader");
     let heard = all(&mut first);
@@ -79,18 +83,21 @@ fn a_roll_call_of_a_second_controller_changes_no_letter_of_the_first_ones_nodes(
     // The node is not told again and again of a controller that does not lead it.
     assert_eq!(all(&mut agent), []);
     // Nor does it change anything that the second one tells it what is stored, or lists it as one of its own too late.
-    let mark = packetrig_fleet::message::Watermark { run: RunId("old".into()), attempt: 1, below: 3 };
-    second.post(&node("a"), Body::Stored(mark.clone())).expect("it may");
-    hear(&mut agent, &Body::Stored(mark));
+    let mark = packetrig_fleet::message::StoredWatermark { run: RunId("old".into()), attempt: 1, below: 3 };
+    second.post(&node("a"), MessageBody::Stored(mark.clone())).expect("it may");
+    hear(&mut agent, &MessageBody::Stored(mark));
     say(&mut agent, &of_leader[..1]);
     hear(&mut first, &of_leader[0]);
     // A higher epoch does: from then on the node speaks to the second one.
     first.stop_listening_to(&[node("a")]);
     let of_next = head("next", 6);
     lead(&mut second, &mut agent, &of_next);
-    say(&mut agent, &[Body::Reply(of_next.clone(), Reply::Armed), hello(None)]);
+    say(&mut agent, &[MessageBody::Reply(of_next.clone(), NodeReply::Armed), hello(None)]);
     let heard = all(&mut second);
-    assert!(heard.contains(&Body::Reply(of_next, Reply::Armed)) && heard.contains(&hello(None)), "{heard:?}");
+    assert!(
+        heard.contains(&MessageBody::Reply(of_next, NodeReply::Armed)) && heard.contains(&hello(None)),
+        "{heard:?}"
+    );
     assert_eq!(all(&mut first), []);
 }
 
@@ -108,10 +115,13 @@ fn controllers_lead_disjoint_nodes_at_the_same_time() {
         lead(&mut controllers[index], &mut agents[index], &heads[index]);
     }
     for (agent, head) in agents.iter_mut().zip(&heads) {
-        say(agent, &[Body::Reply(head.clone(), Reply::Armed), Body::Renew(head.clone(), Nonce(1))]);
+        say(
+            agent,
+            &[MessageBody::Reply(head.clone(), NodeReply::Armed), MessageBody::Renew(head.clone(), Nonce(1))],
+        );
     }
     for (index, controller) in controllers.iter_mut().enumerate() {
-        let heard: Vec<Envelope> = std::iter::from_fn(|| controller.receive(SOON)).collect();
+        let heard: Vec<MessageEnvelope> = std::iter::from_fn(|| controller.receive(SOON)).collect();
         assert_eq!(heard.len(), 2, "{heard:?}");
         assert!(heard.iter().all(|letter| letter.from == node(names[index])), "{heard:?}");
     }

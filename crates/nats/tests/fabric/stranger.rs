@@ -5,8 +5,8 @@ use async_nats::{Client, HeaderMap, Message};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 use futures_util::StreamExt;
-use packetrig_nats::Credentials;
-use packetrig_nats::enrol::Membership;
+use packetrig_nats::FleetCredentials;
+use packetrig_nats::enrol::FleetMembership;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -18,20 +18,24 @@ pub(crate) struct Stranger {
 }
 
 impl Stranger {
-    pub(crate) fn new(fleet: &Fleet, member: &Membership) -> Self {
+    pub(crate) fn new(fleet: &Fleet, member: &FleetMembership) -> Self {
         let credentials = member.access().expect("whole").credentials.expect("it has one");
         Self::with(fleet, member, credentials).expect("let in")
     }
 
     /// One that may hear and say everything.
-    pub(crate) fn witness(fleet: &Fleet, member: &Membership) -> Self {
+    pub(crate) fn witness(fleet: &Fleet, member: &FleetMembership) -> Self {
         let credentials = member.access().expect("whole").credentials.expect("it has one");
-        let credentials = Credentials { user: Some(unlimited_user(fleet)), ..credentials };
+        let credentials = FleetCredentials { user: Some(unlimited_user(fleet)), ..credentials };
         Self::with(fleet, member, credentials).expect("let in")
     }
 
     /// With these credentials, if the server takes them.
-    pub(crate) fn with(fleet: &Fleet, member: &Membership, credentials: Credentials) -> Option<Self> {
+    pub(crate) fn with(
+        fleet: &Fleet,
+        member: &FleetMembership,
+        credentials: FleetCredentials,
+    ) -> Option<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.expect("a runtime");
         let place = tempfile::TempDir::new().expect("a place");

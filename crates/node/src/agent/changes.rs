@@ -2,18 +2,18 @@
 //!
 //! A change that cannot be made ends nothing; a worker that died is found by the sample that follows.
 
-use super::Shell;
+use super::AgentShell;
 use crate::error::fault_of;
 use packetrig_engine::Error as EngineError;
 use packetrig_engine::stream::ClockShift;
-use packetrig_fleet::agent::Event;
+use packetrig_fleet::agent::AgentEvent;
 use packetrig_fleet::fabric::Endpoint;
-use packetrig_fleet::message::{Order, Step};
-use packetrig_fleet::outcome::Fault;
+use packetrig_fleet::message::{ChangeOrder, ChangeStep};
+use packetrig_fleet::outcome::NodeFault;
 use packetrig_plan::PlanChange;
 
-impl<E: Endpoint> Shell<'_, E> {
-    pub(super) fn steer(&mut self, order: &Order) -> Option<Event> {
+impl<E: Endpoint> AgentShell<'_, E> {
+    pub(super) fn steer(&mut self, order: &ChangeOrder) -> Option<AgentEvent> {
         let fault = self.consider(&order.steer).err().or_else(|| {
             let error = self.plane.as_mut()?.steer(&order.steer).err();
             error.map(|error| fault_of(&error))
@@ -26,52 +26,52 @@ impl<E: Endpoint> Shell<'_, E> {
         self.steered(order.number, fault)
     }
 
-    pub(super) fn take_step(&mut self, number: u64, step: Step) -> Option<Event> {
+    pub(super) fn take_step(&mut self, number: u64, step: ChangeStep) -> Option<AgentEvent> {
         let done = match step {
-            Step::Hold(steer) => return self.hold(number, &steer),
-            Step::Announce { held, at } => {
+            ChangeStep::Hold(steer) => return self.hold(number, &steer),
+            ChangeStep::Announce { held, at } => {
                 let fault = self.plane.as_mut()?.announce(&held, at).err().map(|error| fault_of(&error));
                 let failed = self.agree();
-                return failed.or(Some(Event::Announced(number, fault)));
+                return failed.or(Some(AgentEvent::Announced(number, fault)));
             }
-            Step::Begin { at } => self.plane.as_mut()?.begin(at),
-            Step::Undo => self.plane.as_mut()?.undo(),
+            ChangeStep::Begin { at } => self.plane.as_mut()?.begin(at),
+            ChangeStep::Undo => self.plane.as_mut()?.undo(),
         };
         self.steered(number, done.err().map(|error| fault_of(&error)))
     }
 
-    fn hold(&mut self, number: u64, steer: &PlanChange) -> Option<Event> {
+    fn hold(&mut self, number: u64, steer: &PlanChange) -> Option<AgentEvent> {
         let held = match self.consider(steer) {
             Ok(()) => self.plane.as_mut()?.hold(steer).map_err(|error| fault_of(&error)),
             Err(fault) => Err(fault),
         };
         Some(match held {
-            Ok(held) => Event::Held(number, held, None),
-            Err(fault) => Event::Held(number, Vec::new(), Some(fault)),
+            Ok(held) => AgentEvent::Held(number, held, None),
+            Err(fault) => AgentEvent::Held(number, Vec::new(), Some(fault)),
         })
     }
 
     /// Whether the owner allows it.
-    fn consider(&mut self, steer: &PlanChange) -> Result<(), Fault> {
+    fn consider(&mut self, steer: &PlanChange) -> Result<(), NodeFault> {
         let considered = self.membership.as_mut().map_or(Ok(()), |member| member.consider(steer));
         considered.map_err(|error| error.fault())
     }
 
     /// What was considered is decided: streams may come from other nodes that did not before.
-    fn agree(&mut self) -> Option<Event> {
+    fn agree(&mut self) -> Option<AgentEvent> {
         let shifts = self.membership.as_mut()?.agree();
         self.shift(&shifts)
     }
 
-    pub(super) fn shift(&mut self, shifts: &[(usize, ClockShift)]) -> Option<Event> {
+    pub(super) fn shift(&mut self, shifts: &[(usize, ClockShift)]) -> Option<AgentEvent> {
         let shifted: Result<(), EngineError> = self.plane.as_mut()?.shift(shifts);
         shifted.err().map(|error| self.failed(error))
     }
 
     /// A change is done, or not: with the counts right after it.
-    fn steered(&mut self, number: u64, fault: Option<Fault>) -> Option<Event> {
+    fn steered(&mut self, number: u64, fault: Option<NodeFault>) -> Option<AgentEvent> {
         Some(match self.plane.as_mut()?.sample() {
-            Ok(sample) => Event::Steered(number, fault, Box::new(sample)),
+            Ok(sample) => AgentEvent::Steered(number, fault, Box::new(sample)),
             Err(error) => self.failed(error),
         })
     }

@@ -1,4 +1,4 @@
-//! Comparing clocks: the controller answers probes ([`Responder`]), every node sends them ([`Prober`]).
+//! Comparing clocks: the controller answers probes ([`ClockResponder`]), every node sends them ([`ClockProber`]).
 //!
 //! Datagrams go straight between the two machines, past the fabric, whose queues would be in the way. What they say is
 //! sealed with a key of the node, so that nobody else can move its clock. How far off a clock is, and how sure that is,
@@ -8,8 +8,8 @@ mod probe;
 mod prober;
 mod responder;
 
-pub use prober::Prober;
-pub use responder::{Responder, for_node};
+pub use prober::ClockProber;
+pub use responder::{ClockResponder, for_node};
 
 #[cfg(test)]
 mod tests {
@@ -24,8 +24,8 @@ mod tests {
 
     #[test]
     fn one_clock_compared_with_itself_is_found_to_be_one() {
-        let responder = Responder::start(ClockKey([3; 32]), "here".into()).unwrap();
-        let prober = Prober::start(for_node(responder.server(), &node("a"))).unwrap();
+        let responder = ClockResponder::start(ClockKey([3; 32]), "here".into()).unwrap();
+        let prober = ClockProber::start(for_node(responder.server(), &node("a"))).unwrap();
         let fit = prober.fit(Nanos::from_secs(20)).expect("answered");
         assert!(Nanos::new(fit.offset_ns.unsigned_abs()) <= fit.bound, "{fit:?}");
         assert!(fit.bound > Nanos::ZERO && fit.bound < Nanos::from_millis(20), "{fit:?}");
@@ -35,7 +35,7 @@ mod tests {
 
     #[test]
     fn a_key_of_another_node_is_not_answered_nor_understood() {
-        let responder = Responder::start(ClockKey([3; 32]), "here".into()).unwrap();
+        let responder = ClockResponder::start(ClockKey([3; 32]), "here".into()).unwrap();
         let own = for_node(responder.server(), &node("a"));
         let other = for_node(responder.server(), &node("b"));
         assert!(own.key != other.key && own.key_number != other.key_number);
@@ -43,7 +43,7 @@ mod tests {
         // The key of one node with the number of another, and the controller's own number with neither.
         for key_number in [other.key_number, 0] {
             let forged = ClockServer { key_number, ..own.clone() };
-            assert_eq!(Prober::start(forged).unwrap().fit(Nanos::from_millis(100)), None);
+            assert_eq!(ClockProber::start(forged).unwrap().fit(Nanos::from_millis(100)), None);
         }
     }
 }

@@ -25,12 +25,12 @@ const ANSWER: [u8; 8] = *b"prigans1";
 
 /// A question or an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Probe {
+pub(super) enum ClockProbe {
     Question { number: u64, key_number: u64 },
     Answer { number: u64, heard: MonoTime, answered: MonoTime },
 }
 
-impl Probe {
+impl ClockProbe {
     pub(super) fn write(self, key: &ClockKey) -> [u8; PROBE] {
         let (mark, number, heard, answered) = match self {
             Self::Question { number, key_number } => (QUESTION, number, key_number, 0),
@@ -103,25 +103,25 @@ mod tests {
 
     #[test]
     fn probes_are_read_as_they_were_written() {
-        let answer = Probe::Answer {
+        let answer = ClockProbe::Answer {
             number: 5,
             heard: MonoTime::from_nanos(77),
             answered: MonoTime::from_nanos(u64::MAX),
         };
-        for probe in [Probe::Question { number: 9, key_number: 3 }, answer] {
-            assert_eq!(Probe::read(&probe.write(&KEY), &KEY), Some(probe));
+        for probe in [ClockProbe::Question { number: 9, key_number: 3 }, answer] {
+            assert_eq!(ClockProbe::read(&probe.write(&KEY), &KEY), Some(probe));
         }
     }
 
     #[test]
     fn what_is_not_sealed_with_the_key_says_nothing() {
-        let bytes = Probe::Question { number: 1, key_number: 0 }.write(&KEY);
-        assert_eq!(Probe::read(&bytes, &ClockKey([8; 32])), None);
-        assert_eq!(Probe::read(&bytes[..47], &KEY), None);
+        let bytes = ClockProbe::Question { number: 1, key_number: 0 }.write(&KEY);
+        assert_eq!(ClockProbe::read(&bytes, &ClockKey([8; 32])), None);
+        assert_eq!(ClockProbe::read(&bytes[..47], &KEY), None);
         for at in 0..PROBE {
             let mut bent = bytes;
             bent[at] ^= 1;
-            assert_eq!(Probe::read(&bent, &KEY), None, "byte {at}");
+            assert_eq!(ClockProbe::read(&bent, &KEY), None, "byte {at}");
         }
     }
 }

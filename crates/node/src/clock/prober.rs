@@ -4,7 +4,7 @@
 //! between the clocks is seen. All addresses of the controller are tried; the one that answers fastest is kept. How long
 //! an answer is waited for grows until one comes, so that a controller far away is compared with, too.
 
-use super::probe::{PROBE, Probe};
+use super::probe::{ClockProbe, PROBE};
 use crate::agent::now;
 use crate::error::Error;
 use packetrig_fleet::message::ClockServer;
@@ -29,19 +29,19 @@ const LONGEST: Duration = Duration::from_millis(640);
 
 /// See the module.
 #[derive(Debug)]
-pub struct Prober {
-    shared: Arc<Shared>,
+pub struct ClockProber {
+    shared: Arc<ProberShared>,
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
-    state: Mutex<State>,
+struct ProberShared {
+    state: Mutex<ProberState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ProberState {
     probes: ClockComparison,
     /// The first series is over.
     is_settled: bool,
@@ -50,20 +50,20 @@ struct State {
     over: bool,
 }
 
-impl Shared {
-    fn own(&self) -> MutexGuard<'_, State> {
+impl ProberShared {
+    fn own(&self) -> MutexGuard<'_, ProberState> {
         // Whole between any two statements.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Prober {
+impl ClockProber {
     /// Begins to compare this node's clock with that of `server`.
     pub fn start(server: ClockServer) -> Result<Self, Error> {
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(ProberShared::default());
         let thread = {
             let shared = Arc::clone(&shared);
-            let body = move || Asking { shared: &shared, server: &server, number: 0 }.run();
+            let body = move || ClockAsking { shared: &shared, server: &server, number: 0 }.run();
             Builder::new().name("clock".to_owned()).spawn(body).map_err(Error::Thread)?
         };
         Ok(Self { shared, thread: Some(thread) })
@@ -72,7 +72,7 @@ impl Prober {
     /// What is known by now, once the first series is over; waits for that at most so long.
     pub fn fit(&self, within: Nanos) -> Option<ClockFit> {
         let state = self.shared.own();
-        let unsettled = |state: &mut State| !state.is_settled;
+        let unsettled = |state: &mut ProberState| !state.is_settled;
         let waited = self.shared.changed.wait_timeout_while(state, within.to_std(), unsettled);
         let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         state.probes.fit()
@@ -88,7 +88,7 @@ impl Prober {
     }
 }
 
-impl Drop for Prober {
+impl Drop for ClockProber {
     fn drop(&mut self) {
         self.shared.own().over = true;
         self.shared.changed.notify_all();
@@ -99,13 +99,13 @@ impl Drop for Prober {
     }
 }
 
-struct Asking<'a> {
-    shared: &'a Shared,
+struct ClockAsking<'a> {
+    shared: &'a ProberShared,
     server: &'a ClockServer,
     number: u64,
 }
 
-impl Asking<'_> {
+impl ClockAsking<'_> {
     fn run(&mut self) {
         let Some(socket) = self.choose() else { return };
         let mut burst = FIRST;
@@ -120,7 +120,7 @@ impl Asking<'_> {
             let mut state = self.shared.own();
             state.is_settled |= burst > 1;
             self.shared.changed.notify_all();
-            let waits = |state: &mut State| !state.over && state.burst == 0;
+            let waits = |state: &mut ProberState| !state.over && state.burst == 0;
             let waited = self.shared.changed.wait_timeout_while(state, EVERY.to_std(), waits);
             let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
             if state.over {
@@ -165,15 +165,15 @@ impl Asking<'_> {
         self.number += 1;
         let number = self.number;
         let key_number = self.server.key_number;
-        let question = Probe::Question { number, key_number }.write(&self.server.key);
+        let question = ClockProbe::Question { number, key_number }.write(&self.server.key);
         let sent = now();
         socket.send(&question).ok()?;
         let mut bytes = [0; PROBE + 1];
         loop {
             let length = socket.recv(&mut bytes).ok()?;
             let back: MonoTime = now();
-            match Probe::read(&bytes[..length], &self.server.key) {
-                Some(Probe::Answer { number: of, heard, answered }) if of == number => {
+            match ClockProbe::read(&bytes[..length], &self.server.key) {
+                Some(ClockProbe::Answer { number: of, heard, answered }) if of == number => {
                     return Some(ClockExchange { sent, heard, answered, back });
                 }
                 // A late answer to an earlier one, or nobody's.

@@ -1,6 +1,6 @@
 //! The controller's end: says when a probe came and when the answer left, by the controller's clock.
 
-use super::probe::{Probe, key_number, key_number_of, numbered_key};
+use super::probe::{ClockProbe, key_number, key_number_of, numbered_key};
 use crate::agent::now;
 use crate::error::Error;
 use packetrig_fleet::NodeName;
@@ -16,13 +16,13 @@ use std::time::Duration;
 
 /// Answers probes until it is dropped.
 #[derive(Debug)]
-pub struct Responder {
+pub struct ClockResponder {
     server: ClockServer,
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Responder {
+impl ClockResponder {
     /// Answers at a free port of every address of this machine what is sealed with a key that [`for_node`] made of `key`. The
     /// clock it tells is called `identity`.
     pub fn start(key: ClockKey, identity: String) -> Result<Self, Error> {
@@ -65,7 +65,7 @@ fn usable(address: &IpAddr) -> bool {
     }
 }
 
-impl Drop for Responder {
+impl Drop for ClockResponder {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
@@ -82,8 +82,8 @@ fn answer(socket: &UdpSocket, key: &ClockKey, over: &AtomicBool) {
         let heard: MonoTime = now();
         let Some(key_number) = key_number_of(&bytes[..length]) else { continue };
         let key = &numbered_key(key, key_number);
-        if let Some(Probe::Question { number, .. }) = Probe::read(&bytes[..length], key) {
-            let answer = Probe::Answer { number, heard, answered: now() };
+        if let Some(ClockProbe::Question { number, .. }) = ClockProbe::read(&bytes[..length], key) {
+            let answer = ClockProbe::Answer { number, heard, answered: now() };
             // A node that is gone asks no more.
             drop(socket.send_to(&answer.write(key), from));
         }

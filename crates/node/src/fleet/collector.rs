@@ -13,8 +13,8 @@ pub(super) use reading::OtherRuns;
 
 use crate::error::Error;
 use crossbeam_channel::{Receiver, Sender, unbounded};
-use packetrig_fleet::fabric::{self, Delivery, Incoming, Records, SegmentId};
-use packetrig_fleet::message::Watermark;
+use packetrig_fleet::fabric::{self, RecordStore, ResultInlet, SegmentDelivery, SegmentId};
+use packetrig_fleet::message::StoredWatermark;
 use packetrig_fleet::{NodeName, RunId};
 use packetrig_stats::result::NodeResult;
 use packetrig_units::Nanos;
@@ -89,7 +89,7 @@ pub struct PartUpdate {
     /// Whose they are.
     pub node: NodeName,
     /// Of which run and attempt, and up to where that is stored.
-    pub mark: Watermark,
+    pub mark: StoredWatermark,
     /// What is stored of it.
     pub contents: StoredPart,
 }
@@ -107,7 +107,7 @@ pub(super) enum CollectorEvent {
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Collector {
+pub(super) struct SegmentCollector {
     events: Receiver<CollectorEvent>,
     wanted: Sender<RunId>,
     is_drained: Arc<AtomicBool>,
@@ -115,8 +115,8 @@ pub(super) struct Collector {
     thread: Option<JoinHandle<()>>,
 }
 
-impl Collector {
-    pub(super) fn start<I: Incoming + 'static, R: Records + 'static>(
+impl SegmentCollector {
+    pub(super) fn start<I: ResultInlet + 'static, R: RecordStore + 'static>(
         incoming: I,
         store: Box<dyn ResultStore>,
         others: OtherRuns<R>,
@@ -151,7 +151,7 @@ impl Collector {
     }
 }
 
-impl Drop for Collector {
+impl Drop for SegmentCollector {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
@@ -161,7 +161,7 @@ impl Drop for Collector {
     }
 }
 
-fn collect<I: Incoming, R: Records>(
+fn collect<I: ResultInlet, R: RecordStore>(
     mut reading: RunReading<I, R>,
     mut store: Box<dyn ResultStore>,
     (event_sender, wanted_runs): (&Sender<CollectorEvent>, &Receiver<RunId>),
@@ -184,7 +184,7 @@ fn collect<I: Incoming, R: Records>(
 }
 
 /// All segments that wait, up to what is stored together. Waits for the first one only.
-fn take_waiting<I: Incoming>(incoming: &mut I) -> Vec<Delivery<I::Token>> {
+fn take_waiting<I: ResultInlet>(incoming: &mut I) -> Vec<SegmentDelivery<I::Token>> {
     let mut deliveries = Vec::new();
     let mut bytes = 0;
     let mut within = TURN;
@@ -198,7 +198,7 @@ fn take_waiting<I: Incoming>(incoming: &mut I) -> Vec<Delivery<I::Token>> {
 }
 
 /// What the fabric did not let through.
-fn refusals<I: Incoming>(incoming: &mut I) -> Vec<CollectorEvent> {
+fn refusals<I: ResultInlet>(incoming: &mut I) -> Vec<CollectorEvent> {
     let why = "not sealed by that node";
     let refused = incoming.refused().into_iter();
     let refused = refused.map(|(node, count)| CollectorEvent::Refused { node, count, why: why.to_owned() });
@@ -212,14 +212,14 @@ fn refusals<I: Incoming>(incoming: &mut I) -> Vec<CollectorEvent> {
 }
 
 /// Stores segments together and confirms those that are stored, or never will be.
-fn store_together<I: Incoming>(
+fn store_together<I: ResultInlet>(
     incoming: &mut I,
     store: &mut dyn ResultStore,
-    deliveries: Vec<Delivery<I::Token>>,
+    deliveries: Vec<SegmentDelivery<I::Token>>,
 ) -> Vec<CollectorEvent> {
     let mut segments = Vec::with_capacity(deliveries.len());
     let mut tokens = Vec::with_capacity(deliveries.len());
-    for Delivery { id, body, token } in deliveries {
+    for SegmentDelivery { id, body, token } in deliveries {
         segments.push(ReceivedSegment { id, body });
         tokens.push(token);
     }

@@ -1,18 +1,18 @@
 //! What a run on a fleet has beside its machine: the run's record, the collector, the clocks of its nodes.
 
-use super::Note;
-use super::collector::{Collector, CollectorEvent, PartUpdate, StoredPart};
+use super::RecordNote;
+use super::collector::{CollectorEvent, PartUpdate, SegmentCollector, StoredPart};
 use super::findings::ToldFindings;
-use super::leadership::Leadership;
+use super::leadership::FleetLeadership;
 use super::shares::NodeShares;
 use crate::agent::now;
-use crate::control::{Crew, News};
+use crate::control::{RunCrew, RunNews};
 use crate::error::Error;
-use packetrig_fleet::controller::{Event, RunRecord};
-use packetrig_fleet::fabric::{self, Records};
-use packetrig_fleet::hello::Hello;
-use packetrig_fleet::members::{Change, Members};
-use packetrig_fleet::message::{Body, Command, Watermark};
+use packetrig_fleet::controller::{ControllerEvent, RunRecord};
+use packetrig_fleet::fabric::{self, RecordStore};
+use packetrig_fleet::hello::NodeHello;
+use packetrig_fleet::members::{FleetMembers, MemberChange};
+use packetrig_fleet::message::{MessageBody, NodeCommand, StoredWatermark};
 use packetrig_fleet::outcome::RunState;
 use packetrig_fleet::{NodeName, RunId};
 use packetrig_stats::clock::{ClockFit, ClockRecord};
@@ -23,16 +23,16 @@ pub(super) struct FleetCrew<'a, R> {
     /// Of the attempt under way; results of others are not this run's.
     attempt: u32,
     records: &'a mut R,
-    note: &'a mut Note,
+    note: &'a mut RecordNote,
     /// The record's revision; `None` before this controller has written it.
     revision: Option<u64>,
-    members: &'a mut Members,
-    collector: &'a Collector,
-    leadership: &'a Leadership,
+    members: &'a mut FleetMembers,
+    collector: &'a SegmentCollector,
+    leadership: &'a FleetLeadership,
     clocks: BTreeMap<NodeName, ClockFit>,
-    news: VecDeque<News>,
+    news: VecDeque<RunNews>,
     /// Up to where each node's segments are stored.
-    marks: BTreeMap<NodeName, Watermark>,
+    marks: BTreeMap<NodeName, StoredWatermark>,
     is_deposed: bool,
     /// Troubles that were told already.
     told: ToldFindings,
@@ -44,13 +44,13 @@ pub(super) struct FleetCrew<'a, R> {
     writes_no_record: bool,
 }
 
-impl<'a, R: Records> FleetCrew<'a, R> {
+impl<'a, R: RecordStore> FleetCrew<'a, R> {
     pub(super) fn new(
         run: RunId,
         records: &'a mut R,
-        note: &'a mut Note,
-        members: &'a mut Members,
-        (collector, leadership): (&'a Collector, &'a Leadership),
+        note: &'a mut RecordNote,
+        members: &'a mut FleetMembers,
+        (collector, leadership): (&'a SegmentCollector, &'a FleetLeadership),
     ) -> Self {
         Self {
             run,
@@ -86,19 +86,19 @@ impl<'a, R: Records> FleetCrew<'a, R> {
     pub(super) fn put_on_hand(&mut self, attempt: u32, on_hand: Vec<(NodeName, StoredPart)>) {
         self.attempt = attempt;
         for (node, contents) in on_hand {
-            let mark = Watermark { run: self.run.clone(), attempt, below: contents.below };
+            let mark = StoredWatermark { run: self.run.clone(), attempt, below: contents.below };
             self.arrived(PartUpdate { node, mark, contents });
         }
     }
 
     /// Up to where everything is stored in the end.
-    pub(super) fn last_marks(self) -> BTreeMap<NodeName, Watermark> {
+    pub(super) fn last_marks(self) -> BTreeMap<NodeName, StoredWatermark> {
         self.marks
     }
 
     fn arrived(&mut self, arrival: PartUpdate) {
         let PartUpdate { node, mark, contents } = arrival;
-        self.news.push_back(News::Post(node.clone(), Body::Stored(mark.clone())));
+        self.news.push_back(RunNews::Post(node.clone(), MessageBody::Stored(mark.clone())));
         if let Some(completed) = contents.completed {
             self.find(completed);
             return;
@@ -114,12 +114,12 @@ impl<'a, R: Records> FleetCrew<'a, R> {
             self.find(format!("node {node} did not get to its end: {why}"));
         } else {
             let doubts = contents.doubts.into_iter().map(|doubt| format!("node {doubt}"));
-            self.news.extend(doubts.map(|doubt| News::Event(Event::Doubted(doubt))));
+            self.news.extend(doubts.map(|doubt| RunNews::Event(ControllerEvent::Doubted(doubt))));
         }
         contents.elsewhere.into_iter().for_each(|capture| self.find(format!("node {capture}")));
         // Last: it may be the end of the run.
         if let Some(result) = contents.result {
-            self.news.push_back(News::Event(Event::Collected(node, result)));
+            self.news.push_back(RunNews::Event(ControllerEvent::Collected(node, result)));
         }
     }
 
@@ -156,15 +156,15 @@ impl<'a, R: Records> FleetCrew<'a, R> {
     fn find(&mut self, text: String) {
         let text = text.replace(['\n', '\r'], " ");
         if self.told.admit(&text) {
-            self.news.push_back(News::Finding(text));
+            self.news.push_back(RunNews::Finding(text));
         }
     }
 }
 
-impl<R: Records> Crew for FleetCrew<'_, R> {
-    fn news(&mut self) -> Result<Option<News>, Error> {
+impl<R: RecordStore> RunCrew for FleetCrew<'_, R> {
+    fn news(&mut self) -> Result<Option<RunNews>, Error> {
         if self.leadership.is_lost() && !std::mem::replace(&mut self.is_deposed, true) {
-            return Ok(Some(News::Event(Event::Deposed)));
+            return Ok(Some(RunNews::Event(ControllerEvent::Deposed)));
         }
         match self.collector.next_event() {
             Some(CollectorEvent::Stored(arrival)) => self.arrived(*arrival),
@@ -175,21 +175,25 @@ impl<R: Records> Crew for FleetCrew<'_, R> {
         Ok(self.news.pop_front())
     }
 
-    fn tailor(&self, node: &NodeName, command: Command) -> Command {
+    fn tailor(&self, node: &NodeName, command: NodeCommand) -> NodeCommand {
         match (&self.shares, command) {
-            (Some(shares), Command::Prepare(whole)) => Command::Prepare(shares.preparation(node, whole)),
-            (Some(shares), Command::Finish { sent }) => Command::Finish { sent: shares.sent(node, &sent) },
+            (Some(shares), NodeCommand::Prepare(whole)) => {
+                NodeCommand::Prepare(shares.preparation(node, whole))
+            }
+            (Some(shares), NodeCommand::Finish { sent }) => {
+                NodeCommand::Finish { sent: shares.sent(node, &sent) }
+            }
             (_, command) => command,
         }
     }
 
-    fn hello(&mut self, from: &NodeName, hello: Hello) {
+    fn hello(&mut self, from: &NodeName, hello: NodeHello) {
         for trouble in &hello.troubles {
             self.find(format!("node {from}: {trouble}"));
         }
         for change in self.members.hear(from, hello, now()) {
-            if matches!(change, Change::Restarted { .. }) {
-                self.news.push_back(News::Event(Event::Restarted(from.clone())));
+            if matches!(change, MemberChange::Restarted { .. }) {
+                self.news.push_back(RunNews::Event(ControllerEvent::Restarted(from.clone())));
             }
         }
     }

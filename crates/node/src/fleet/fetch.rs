@@ -253,7 +253,7 @@ mod tests {
     use sha2::{Digest, Sha256};
 
     /// A node with one capture, on a way that may lose answers or break.
-    struct Node {
+    struct CaptureNode {
         bytes: Vec<u8>,
         modified_ns: u64,
         waiting: VecDeque<CaptureQuestion>,
@@ -264,7 +264,7 @@ mod tests {
         breaks_at: u64,
     }
 
-    impl Node {
+    impl CaptureNode {
         fn with(bytes: Vec<u8>) -> Self {
             Self {
                 bytes,
@@ -277,7 +277,7 @@ mod tests {
         }
     }
 
-    impl CaptureAnswers for Node {
+    impl CaptureAnswers for CaptureNode {
         fn ask(&mut self, capture: &CaptureName, wish: CaptureWish) -> Result<u64, fabric::Error> {
             self.asked += 1;
             if self.asked > self.breaks_at {
@@ -312,7 +312,7 @@ mod tests {
         (0..count).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
     }
 
-    fn fetch(node: &mut Node, target: &Path) -> (Result<(), FetchError>, Vec<FetchProgress>) {
+    fn fetch(node: &mut CaptureNode, target: &Path) -> (Result<(), FetchError>, Vec<FetchProgress>) {
         let capture = CaptureName { run: RunId("r".into()), file: "rx.pcapng".into() };
         let mut told = Vec::new();
         let mut progress = |progress| told.push(progress);
@@ -328,10 +328,10 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let target = place.path().join("a-rx.pcapng");
         let whole = bytes(RANGE * PIECES + 77);
-        let mut node = Node { breaks_at: 12, ..Node::with(whole.clone()) };
+        let mut node = CaptureNode { breaks_at: 12, ..CaptureNode::with(whole.clone()) };
         assert!(matches!(fetch(&mut node, &target).0, Err(FetchError::Fabric(_))));
         assert!(!target.exists());
-        let mut node = Node::with(whole.clone());
+        let mut node = CaptureNode::with(whole.clone());
         let (fetched, told) = fetch(&mut node, &target);
         fetched.unwrap();
         assert!(told[0].resumed_at >= u64::from(RANGE) * 6, "{:?}", told[0]);
@@ -340,7 +340,7 @@ mod tests {
         assert_eq!(fs::read(&target).unwrap(), whole);
         assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1, "nothing is left beside it");
         // It is there: only compared.
-        let mut node = Node::with(whole);
+        let mut node = CaptureNode::with(whole);
         fetch(&mut node, &target).0.unwrap();
         assert_eq!(node.asked, 1);
     }
@@ -349,7 +349,7 @@ mod tests {
     fn an_answer_that_is_lost_is_asked_for_again() {
         let place = tempfile::tempdir().unwrap();
         let target = place.path().join("x");
-        let mut node = Node { loses: Some(5), ..Node::with(bytes(RANGE * PIECES)) };
+        let mut node = CaptureNode { loses: Some(5), ..CaptureNode::with(bytes(RANGE * PIECES)) };
         fetch(&mut node, &target).0.unwrap();
         assert_eq!(fs::read(&target).unwrap(), node.bytes);
         assert!(node.asked <= u64::from(PIECES) + 2 + AHEAD as u64, "{}", node.asked);
@@ -359,21 +359,25 @@ mod tests {
     fn another_capture_under_the_name_is_fetched_from_its_beginning_and_a_wrong_byte_is_found() {
         let place = tempfile::tempdir().unwrap();
         let target = place.path().join("x");
-        let mut cut = Node { breaks_at: 12, ..Node::with(bytes(RANGE * PIECES)) };
+        let mut cut = CaptureNode { breaks_at: 12, ..CaptureNode::with(bytes(RANGE * PIECES)) };
         assert!(fetch(&mut cut, &target).0.is_err());
-        let mut other = Node { modified_ns: 2, ..Node::with(vec![9; (RANGE * PIECES) as usize]) };
+        let mut other =
+            CaptureNode { modified_ns: 2, ..CaptureNode::with(vec![9; (RANGE * PIECES) as usize]) };
         let (fetched, told) = fetch(&mut other, &target);
         assert!(fetched.is_ok() && told[0].resumed_at == 0, "{told:?}");
         assert_eq!(fs::read(&target).unwrap(), other.bytes);
         fs::remove_file(&target).unwrap();
-        let mut cut = Node { breaks_at: 12, ..Node::with(other.bytes.clone()) };
+        let mut cut = CaptureNode { breaks_at: 12, ..CaptureNode::with(other.bytes.clone()) };
         assert!(fetch(&mut cut, &target).0.is_err());
         let part = place.path().join("x.part");
         let mut damaged = fs::read(&part).unwrap();
         damaged[3] ^= 1;
         fs::write(&part, damaged).unwrap();
-        assert!(matches!(fetch(&mut Node::with(other.bytes.clone()), &target).0, Err(FetchError::Differs)));
+        assert!(matches!(
+            fetch(&mut CaptureNode::with(other.bytes.clone()), &target).0,
+            Err(FetchError::Differs)
+        ));
         assert!(!target.exists());
-        fetch(&mut Node::with(other.bytes.clone()), &target).0.unwrap();
+        fetch(&mut CaptureNode::with(other.bytes.clone()), &target).0.unwrap();
     }
 }

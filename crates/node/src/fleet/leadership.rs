@@ -6,33 +6,33 @@
 
 use crate::agent::now;
 use crate::error::Error;
-use packetrig_fleet::fabric::{self, Record, Records};
+use packetrig_fleet::fabric::{self, RecordStore, StoredRecord};
 use packetrig_fleet::lead::{DoubtfulLeads, TakenLead, give_back_leads};
 use packetrig_fleet::term::{ControllerTerm, Identity, TermRecord, TermTimes};
 use packetrig_sys::clock;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
-type FoundRecord = Result<Option<Record>, fabric::Error>;
+type FoundRecord = Result<Option<StoredRecord>, fabric::Error>;
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Leadership {
-    shared: Arc<Shared>,
+pub(super) struct FleetLeadership {
+    shared: Arc<LeadershipShared>,
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct LeadershipShared {
     controller: String,
-    state: Mutex<State>,
+    state: Mutex<LeadershipState>,
     changed: Condvar,
     /// What could not be given back yet. It is locked for as long as somebody tries.
     doubtful: Mutex<Vec<DoubtfulLeads>>,
 }
 
 #[derive(Debug)]
-struct State {
+struct LeadershipState {
     term: ControllerTerm,
     /// Nodes that are led.
     leads: Vec<TakenLead>,
@@ -40,8 +40,8 @@ struct State {
     leaves: bool,
 }
 
-impl Shared {
-    fn own(&self) -> MutexGuard<'_, State> {
+impl LeadershipShared {
+    fn own(&self) -> MutexGuard<'_, LeadershipState> {
         // Whole between any two statements.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -51,7 +51,7 @@ impl Shared {
     }
 
     /// Gives back what could not be given back before.
-    fn settle_doubtful<R: Records>(&self, records: &mut R) -> Result<(), fabric::Error> {
+    fn settle_doubtful<R: RecordStore>(&self, records: &mut R) -> Result<(), fabric::Error> {
         let mut doubtful = self.own_doubtful();
         while let Some(leads) = doubtful.last_mut() {
             leads.give_back(records, &self.controller)?;
@@ -61,9 +61,9 @@ impl Shared {
     }
 }
 
-impl Leadership {
+impl FleetLeadership {
     /// Writes the record and keeps it fresh from now on. It leads no node yet.
-    pub(super) fn begin<R: Records + 'static>(
+    pub(super) fn begin<R: RecordStore + 'static>(
         mut records: R,
         me: Identity,
         times: TermTimes,
@@ -72,16 +72,16 @@ impl Leadership {
         let key = TermRecord::key(&controller);
         let record = ControllerTerm::record(me, clock::wall_clock_ns());
         let asked = now();
-        let revision = match records.create(&key, &Record::written(&record)) {
+        let revision = match records.create(&key, &StoredRecord::written(&record)) {
             Ok(revision) => revision,
             // Its own: an answer was lost. Nobody else has this name.
             Err(fabric::Error::Exists(_)) => records.get(&key)?.map_or(0, |found| found.revision),
             Err(error) => return Err(error.into()),
         };
         let term = ControllerTerm::begun(record, revision, times, asked);
-        let state = Mutex::new(State { term, leads: Vec::new(), leaves: false });
+        let state = Mutex::new(LeadershipState { term, leads: Vec::new(), leaves: false });
         let doubtful = Mutex::default();
-        let shared = Arc::new(Shared { controller, state, changed: Condvar::new(), doubtful });
+        let shared = Arc::new(LeadershipShared { controller, state, changed: Condvar::new(), doubtful });
         let thread = {
             let shared = Arc::clone(&shared);
             Builder::new().name("term".to_owned()).spawn(move || refresh(records, &key, &shared))
@@ -95,7 +95,7 @@ impl Leadership {
     }
 
     /// Leads no node any more. What cannot be given back now is tried again with each refresh.
-    pub(super) fn give_back<R: Records>(&self, records: &mut R) -> Vec<TakenLead> {
+    pub(super) fn give_back<R: RecordStore>(&self, records: &mut R) -> Vec<TakenLead> {
         let leads = std::mem::take(&mut self.shared.own().leads);
         let (left, _) = give_back_leads(records, leads.clone());
         for TakenLead { node, lead, .. } in left {
@@ -112,7 +112,7 @@ impl Leadership {
     }
 
     /// Gives back what could not be given back before: a new claim must not be taken for an old one.
-    pub(super) fn settle_doubtful<R: Records>(&self, records: &mut R) -> Result<(), fabric::Error> {
+    pub(super) fn settle_doubtful<R: RecordStore>(&self, records: &mut R) -> Result<(), fabric::Error> {
         self.shared.settle_doubtful(records)
     }
 
@@ -127,7 +127,7 @@ impl Leadership {
     }
 }
 
-impl Drop for Leadership {
+impl Drop for FleetLeadership {
     fn drop(&mut self) {
         self.shared.own().leaves = true;
         self.shared.changed.notify_all();
@@ -138,11 +138,11 @@ impl Drop for Leadership {
     }
 }
 
-fn refresh<R: Records>(mut records: R, key: &str, shared: &Shared) {
+fn refresh<R: RecordStore>(mut records: R, key: &str, shared: &LeadershipShared) {
     loop {
         let state = shared.own();
         let wait = state.term.next_refresh().since(now()).to_std();
-        let early = |state: &mut State| !state.leaves && now() < state.term.next_refresh();
+        let early = |state: &mut LeadershipState| !state.leaves && now() < state.term.next_refresh();
         let waited = shared.changed.wait_timeout_while(state, wait, early);
         let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
         if state.leaves {
@@ -160,7 +160,7 @@ fn refresh<R: Records>(mut records: R, key: &str, shared: &Shared) {
         if let Some((revision, record)) = state.term.refresh(now()) {
             // The store may take its time, and whoever asks meanwhile shall not wait for it.
             drop(state);
-            let answer = records.replace(key, revision, &Record::written(&record));
+            let answer = records.replace(key, revision, &StoredRecord::written(&record));
             let found = matches!(answer, Err(fabric::Error::Stale(_))).then(|| records.get(key));
             settle_refresh(&mut shared.own().term, &answer, found);
             // The next refresh is soon enough for what fails.
@@ -170,7 +170,7 @@ fn refresh<R: Records>(mut records: R, key: &str, shared: &Shared) {
 }
 
 /// What fails here is only slower for the next one: a lead whose term is over may be taken.
-fn leave<R: Records>(records: &mut R, key: &str, leads: Vec<TakenLead>, is_lost: bool) {
+fn leave<R: RecordStore>(records: &mut R, key: &str, leads: Vec<TakenLead>, is_lost: bool) {
     drop(give_back_leads(records, leads));
     if !is_lost {
         records.remove(key).unwrap_or(());
@@ -186,7 +186,7 @@ fn settle_refresh(
     match (answer, found) {
         (Ok(revision), _) => term.refreshed(*revision),
         (Err(_), Some(Ok(found))) => {
-            let record: Option<TermRecord> = found.as_ref().and_then(Record::read);
+            let record: Option<TermRecord> = found.as_ref().and_then(StoredRecord::read);
             let revision = found.map_or(0, |found| found.revision);
             term.refused(record.as_ref().map(|record| (record, revision)));
         }
@@ -199,15 +199,15 @@ mod tests {
     use super::*;
     use packetrig_fleet::fabric::Fabric as _;
     use packetrig_fleet::lead::NodeLead;
-    use packetrig_fleet::local::{Local, LocalRecords};
+    use packetrig_fleet::local::{LocalFabric, LocalRecords};
     use packetrig_fleet::{NodeName, RunId};
     use packetrig_units::Nanos;
 
     /// Counts what is written, by key.
-    struct Counted(LocalRecords, Arc<Mutex<Vec<String>>>);
+    struct CountedRecords(LocalRecords, Arc<Mutex<Vec<String>>>);
 
-    impl Records for Counted {
-        fn get(&mut self, key: &str) -> Result<Option<Record>, fabric::Error> {
+    impl RecordStore for CountedRecords {
+        fn get(&mut self, key: &str) -> Result<Option<StoredRecord>, fabric::Error> {
             self.0.get(key)
         }
         fn create(&mut self, key: &str, value: &[u8]) -> Result<u64, fabric::Error> {
@@ -243,7 +243,7 @@ mod tests {
     fn writes(nodes: u64) -> Vec<String> {
         const REFRESHES: usize = 20;
         let told = Arc::new(Mutex::new(Vec::new()));
-        let records = Counted(Local::default().records().unwrap(), Arc::clone(&told));
+        let records = CountedRecords(LocalFabric::default().records().unwrap(), Arc::clone(&told));
         let me = Identity {
             controller: "c".into(),
             user: String::new(),
@@ -252,7 +252,7 @@ mod tests {
             pid: 1,
         };
         let times = TermTimes { refresh: Nanos::from_millis(1), ..TermTimes::default() };
-        let leadership = Leadership::begin(records, me, times).unwrap();
+        let leadership = FleetLeadership::begin(records, me, times).unwrap();
         leadership.hold((0..nodes).map(taken).collect());
         let is_enough = (0..20_000).any(|_| {
             std::thread::sleep(std::time::Duration::from_millis(1));

@@ -4,17 +4,17 @@
 
 use super::crew::FleetCrew;
 use super::leftovers::Leftover;
-use super::{Fleet, HasAlready, LOOK, LedRun};
+use super::{FleetGround, HasAlready, LOOK, LedRun};
 use crate::agent::now;
-use crate::control::User;
+use crate::control::RunUser;
 use crate::error::Error;
-use packetrig_fleet::controller::{Controller, Start};
+use packetrig_fleet::controller::{ControllerMachine, StartPolicy};
 use packetrig_fleet::fabric::{self, Endpoint as _, Fabric};
 use packetrig_fleet::lead::{
     ClaimProgress, DoubtfulLeads, HeldLead, LeadClaim, NodeLead, TakenLead, WantedNodes, held_leads,
 };
-use packetrig_fleet::members::Presence;
-use packetrig_fleet::places::{self, Settlement};
+use packetrig_fleet::members::NodePresence;
+use packetrig_fleet::places::{self, PlaceSettlement};
 use packetrig_fleet::{NodeName, RunId};
 use packetrig_plan::{Plan, PlanProblems};
 use packetrig_sys::{clock, process};
@@ -48,9 +48,9 @@ pub enum WaitChoice {
 pub type WhileBlocked<'a> = &'a mut dyn FnMut(&HeldNodes) -> WaitChoice;
 
 /// The epoch, and the leads that were taken in it.
-type Claimed = (u64, Vec<TakenLead>);
+type ClaimedNodes = (u64, Vec<TakenLead>);
 
-impl<F: Fabric> Fleet<F>
+impl<F: Fabric> FleetGround<F>
 where
     F::Records: 'static,
     F::Incoming: 'static,
@@ -108,7 +108,7 @@ where
     }
 
     /// Takes the nodes of these places; `None` if another controller has one now.
-    fn take(&mut self, run: &RunId, settlement: Settlement) -> Result<Option<Vec<Leftover>>, Error> {
+    fn take(&mut self, run: &RunId, settlement: PlaceSettlement) -> Result<Option<Vec<Leftover>>, Error> {
         let mut nodes: BTreeSet<NodeName> = places::nodes(&settlement.places).into_iter().collect();
         nodes.retain(|node| !settlement.absent.contains_key(node));
         let Some((epoch, leads)) = self.claim(run, nodes)? else { return Ok(None) };
@@ -144,7 +144,7 @@ where
     }
 
     fn is_here(&self, node: &NodeName) -> bool {
-        self.members.get(node).is_some_and(|member| member.presence(now()) != Presence::Lost)
+        self.members.get(node).is_some_and(|member| member.presence(now()) != NodePresence::Lost)
     }
 
     /// Waits until one of the nodes that are held is given back or may be taken, or for so long that others may have joined. Only of
@@ -182,7 +182,11 @@ where
     }
 
     /// Takes the leads of these nodes and hears them; `None` if another controller has one.
-    pub(super) fn claim(&mut self, run: &RunId, nodes: BTreeSet<NodeName>) -> Result<Option<Claimed>, Error> {
+    pub(super) fn claim(
+        &mut self,
+        run: &RunId,
+        nodes: BTreeSet<NodeName>,
+    ) -> Result<Option<ClaimedNodes>, Error> {
         self.leadership.settle_doubtful(&mut self.records)?;
         let epochs = nodes.iter().filter_map(|node| Some(self.members.get(node)?.hello().epoch));
         let heard = epochs.max().unwrap_or(0);
@@ -204,7 +208,7 @@ where
         Ok(claimed)
     }
 
-    fn finish_claim(&mut self, claim: &mut LeadClaim) -> Result<Option<Claimed>, fabric::Error> {
+    fn finish_claim(&mut self, claim: &mut LeadClaim) -> Result<Option<ClaimedNodes>, fabric::Error> {
         let mut failures = 0;
         loop {
             match claim.step(&mut self.records, &process::exists, now()) {
@@ -228,14 +232,14 @@ where
     }
 
     /// A place for every port. Nodes that are not there have places too, if the user starts without so many.
-    fn settle(&self, plan: &Plan, run: &RunId) -> Result<Settlement, PlanProblems> {
+    fn settle(&self, plan: &Plan, run: &RunId) -> Result<PlaceSettlement, PlanProblems> {
         let settled = places::settle(plan, &self.members, Some(run), now());
         let problems = match settled {
-            Err(problems) if self.policies.start != Start::All => problems,
+            Err(problems) if self.policies.start != StartPolicy::All => problems,
             settled => return settled,
         };
         let with_absent = places::settle_with_absent(plan, &self.members, Some(run), now());
-        let is_enough = |found: &Settlement| {
+        let is_enough = |found: &PlaceSettlement| {
             let all = places::nodes(&found.places).len();
             self.policies.start.is_enough(all - found.absent.len(), all)
         };
@@ -250,10 +254,10 @@ where
     /// Takes a machine to its end.
     pub(super) fn conduct(
         &mut self,
-        machine: Controller,
+        machine: ControllerMachine,
         has: HasAlready,
-        user: User<'_>,
-    ) -> Result<(Controller, packetrig_fleet::report::RunTimes), Error> {
+        user: RunUser<'_>,
+    ) -> Result<(ControllerMachine, packetrig_fleet::report::RunTimes), Error> {
         self.refuse_if_lost()?;
         let attempt = machine.head().attempt;
         let run = machine.head().run.clone();
@@ -269,7 +273,7 @@ where
         // The last watermarks: what is stored may be deleted.
         let marks = crew.last_marks();
         for (node, mark) in marks {
-            let stored = packetrig_fleet::message::Body::Stored(mark);
+            let stored = packetrig_fleet::message::MessageBody::Stored(mark);
             self.endpoint.post(&node, stored).unwrap_or(());
         }
         Ok(course)

@@ -1,14 +1,14 @@
 //! Ending what controllers have left that lead their nodes no more: on single nodes, or a run as a whole.
 
 use super::leading::{HeldNodes, WaitChoice, WhileBlocked};
-use super::{Fleet, HasAlready, LedRun};
-use crate::control::User;
+use super::{FleetGround, HasAlready, LedRun};
+use crate::control::RunUser;
 use crate::error::Error;
-use packetrig_fleet::controller::{Controller, Limits, RunRecord};
-use packetrig_fleet::fabric::{self, Fabric, Record, Records as _};
+use packetrig_fleet::controller::{ControllerMachine, RunLimits, RunRecord};
+use packetrig_fleet::fabric::{self, Fabric, RecordStore as _, StoredRecord};
 use packetrig_fleet::lead::TakenLead;
 use packetrig_fleet::outcome::RunState;
-use packetrig_fleet::places::Settlement;
+use packetrig_fleet::places::PlaceSettlement;
 use packetrig_fleet::term::TermState;
 use packetrig_fleet::{NodeName, RunId};
 use packetrig_units::Nanos;
@@ -53,7 +53,7 @@ pub enum LeftRun {
     Led(BTreeSet<NodeName>),
 }
 
-impl<F: Fabric> Fleet<F>
+impl<F: Fabric> FleetGround<F>
 where
     F::Records: 'static,
     F::Incoming: 'static,
@@ -75,7 +75,7 @@ where
         let mut leftovers = Vec::new();
         for (other, nodes) in left {
             let found = self.records.get(&RunRecord::key(&other))?;
-            let record = found.as_ref().and_then(Record::read);
+            let record = found.as_ref().and_then(StoredRecord::read);
             if let Some(record) = record.filter(RunRecord::is_unfinished) {
                 leftovers.push(Leftover { record, nodes });
                 continue;
@@ -93,15 +93,15 @@ where
     }
 
     /// Has the nodes of a leftover stop and let go. They keep what they counted. Says whether that was the last of the run.
-    pub fn release(&mut self, leftover: &Leftover, user: User<'_>) -> Result<bool, Error> {
+    pub fn release(&mut self, leftover: &Leftover, user: RunUser<'_>) -> Result<bool, Error> {
         let Leftover { record, nodes } = leftover;
         let of_these = RunRecord {
             nodes: record.nodes.iter().filter(|node| nodes.contains(*node)).cloned().collect(),
             left_out: record.left_out.iter().filter(|node| nodes.contains(*node)).cloned().collect(),
             ..record.clone()
         };
-        let limits = Limits::fleet(self.round_trips.longest(nodes), Nanos::ZERO);
-        let machine = Controller::collecting(of_these, self.epoch(), limits).leaving_results();
+        let limits = RunLimits::fleet(self.round_trips.longest(nodes), Nanos::ZERO);
+        let machine = ControllerMachine::collecting(of_these, self.epoch(), limits).leaving_results();
         // The record of a run whose end is written stays as it is.
         let writes_record = leftover.is_unfinished() && leftover.is_whole();
         let has = HasAlready { writes_no_record: !writes_record, ..HasAlready::default() };
@@ -122,7 +122,7 @@ where
                 return Ok(false);
             }
             record.released.extend(leftover.nodes.iter().cloned());
-            match self.records.replace(&key, found.revision, &Record::written(&record)) {
+            match self.records.replace(&key, found.revision, &StoredRecord::written(&record)) {
                 Ok(_) => return Ok(record.unreleased().is_empty()),
                 Err(fabric::Error::Stale(_)) => {}
                 Err(error) => return Err(error.into()),
@@ -137,7 +137,7 @@ where
         let Some(found) = self.records.get(&key)? else { return Ok(()) };
         let Some(mut record) = found.read::<RunRecord>() else { return Ok(()) };
         record.state = RunState::Partial;
-        match self.records.replace(&key, found.revision, &Record::written(&record)) {
+        match self.records.replace(&key, found.revision, &StoredRecord::written(&record)) {
             Ok(_) | Err(fabric::Error::Stale(_)) => Ok(()),
             Err(error) => Err(error.into()),
         }
@@ -174,7 +174,7 @@ where
                 let nodes: BTreeSet<NodeName> =
                     members.iter().filter(|node| !held.contains_key(*node)).cloned().collect();
                 let Some((epoch, _)) = self.claim(run, nodes.clone())? else { continue };
-                self.led = Some(LedRun { run: run.clone(), epoch, settlement: Settlement::default() });
+                self.led = Some(LedRun { run: run.clone(), epoch, settlement: PlaceSettlement::default() });
                 let all = record.members().into_iter();
                 return Ok(Some(LeftRun::Led(all.filter(|node| !nodes.contains(node)).collect())));
             }

@@ -1,6 +1,6 @@
 //! A fleet, and this process as one of its controllers: runs on many nodes, through the same controller machine as on one.
 //!
-//! It answers leases, compares clocks, collects results and gives out runs, until the [`Fleet`] is dropped. It leads the nodes
+//! It answers leases, compares clocks, collects results and gives out runs, until the [`FleetGround`] is dropped. It leads the nodes
 //! of its run, as long as that takes; other controllers lead others.
 //!
 //! Invariant: nothing is said to a node in the name of an epoch that another controller has taken over.
@@ -24,21 +24,21 @@ pub use collector::{PartUpdate, ReceivedSegment, ResultStore, ResultStoreError, 
 pub use fetch::{FetchError, FetchProgress, FetchUser, fetch_capture};
 pub use leading::{HeldNodes, WaitChoice, WhileBlocked};
 pub use leftovers::{LeftRun, Leftover};
-pub use roster::{KnownNodes, Roster};
+pub use roster::{FleetRoster, KnownNodes};
 pub use shelf::RunShelf;
 
 use crate::agent::now;
-use crate::clock::Responder;
-use crate::control::User;
+use crate::clock::ClockResponder;
+use crate::control::RunUser;
 use crate::error::Error;
-use crate::local::{Ended, Ground, RunOptions, facts, preparation};
-use collector::{Collector, CollectorEvent, OtherRuns};
-use leadership::Leadership;
-use packetrig_fleet::controller::{Controller, Limits, Policies, RunRecord};
-use packetrig_fleet::fabric::{Endpoint as _, Fabric, Record, Records};
-use packetrig_fleet::members::{MemberRow, Members};
-use packetrig_fleet::message::{Body, ClockKey, Head, Preparation, Watermark};
-use packetrig_fleet::places::{self, Settlement};
+use crate::local::{EndedRun, RunGround, RunOptions, facts, preparation};
+use collector::{CollectorEvent, OtherRuns, SegmentCollector};
+use leadership::FleetLeadership;
+use packetrig_fleet::controller::{ControllerMachine, RunLimits, RunPolicies, RunRecord};
+use packetrig_fleet::fabric::{Endpoint as _, Fabric, RecordStore, StoredRecord};
+use packetrig_fleet::members::{FleetMembers, MemberRow};
+use packetrig_fleet::message::{ClockKey, MessageBody, MessageHead, RunPreparation, StoredWatermark};
+use packetrig_fleet::places::{self, PlaceSettlement};
 use packetrig_fleet::report::RunFacts;
 use packetrig_fleet::term::{ControllerTerm, Identity, OLD_LOCK, OldLock, TermState, TermTimes, TermWatch};
 use packetrig_fleet::{NodeName, PlanHash, RunId};
@@ -56,7 +56,7 @@ const LOOK: Nanos = Nanos::from_millis(200);
 const COUNTS_PER_SECOND: u64 = 5000;
 
 /// What a controller is told about itself.
-pub struct Charge {
+pub struct ControllerCharge {
     /// Who it is.
     pub identity: Identity,
     /// Times of its term.
@@ -68,41 +68,41 @@ pub struct Charge {
     /// Where results are stored.
     pub shelf: Box<dyn ResultStore>,
     /// CollectorEvent how far a run is, before what that says is sent.
-    pub note: Note,
+    pub note: RecordNote,
     /// With how many nodes a run starts and goes on.
-    pub policies: Policies,
+    pub policies: RunPolicies,
     /// Who belongs to the fleet.
-    pub roster: Roster,
+    pub roster: FleetRoster,
     /// Takes in results of all runs that have no controller, instead of those that its shelf knows.
     pub reads_all_runs: bool,
 }
 
 /// Keeps the record of a run at home, too.
-pub type Note = Box<dyn FnMut(&RunRecord) -> Result<(), String> + Send>;
+pub type RecordNote = Box<dyn FnMut(&RunRecord) -> Result<(), String> + Send>;
 
-impl std::fmt::Debug for Charge {
+impl std::fmt::Debug for ControllerCharge {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Charge").field("identity", &self.identity).finish_non_exhaustive()
     }
 }
 
 /// See the module.
-pub struct Fleet<F: Fabric> {
+pub struct FleetGround<F: Fabric> {
     me: Identity,
     endpoint: F::Endpoint,
     records: F::Records,
-    members: Members,
+    members: FleetMembers,
     /// What is known of other controllers.
     watch: TermWatch,
     /// What this one leads its nodes for.
     led: Option<LedRun>,
     // In this order: nobody is answered any more when the nodes are given back.
-    responder: Responder,
-    collector: Collector,
-    leadership: Leadership,
-    note: Note,
-    policies: Policies,
-    roster: Roster,
+    responder: ClockResponder,
+    collector: SegmentCollector,
+    leadership: FleetLeadership,
+    note: RecordNote,
+    policies: RunPolicies,
+    roster: FleetRoster,
     round_trips: RoundTrips,
 }
 
@@ -111,29 +111,29 @@ pub struct Fleet<F: Fabric> {
 struct LedRun {
     run: RunId,
     epoch: u64,
-    settlement: Settlement,
+    settlement: PlaceSettlement,
 }
 
-impl<F: Fabric> std::fmt::Debug for Fleet<F> {
+impl<F: Fabric> std::fmt::Debug for FleetGround<F> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Fleet").field("members", &self.members).finish_non_exhaustive()
     }
 }
 
-impl<F: Fabric> Fleet<F>
+impl<F: Fabric> FleetGround<F>
 where
     F::Records: 'static,
     F::Incoming: 'static,
 {
     /// Becomes one of the fleet's controllers. It leads no node yet.
-    pub fn open(fabric: &F, charge: Charge) -> Result<Self, Error> {
+    pub fn open(fabric: &F, charge: ControllerCharge) -> Result<Self, Error> {
         let me = charge.identity;
         let mut watch = TermWatch::new(&me, charge.times);
         let mut records = fabric.records()?;
         refuse_old_controller(&mut records, &mut watch)?;
-        let leadership = Leadership::begin(fabric.records()?, me.clone(), charge.times)?;
+        let leadership = FleetLeadership::begin(fabric.records()?, me.clone(), charge.times)?;
         let mut endpoint = fabric.join(NodeName::controller_of(&me.controller))?;
-        let mut members = Members::default();
+        let mut members = FleetMembers::default();
         let (mut roster, mut round_trips) = (charge.roster, RoundTrips::default());
         round_trips.call(&mut endpoint, &mut members, &roster.enrolled)?;
         roster.note(&members);
@@ -148,8 +148,8 @@ where
             members,
             watch,
             led: None,
-            responder: Responder::start(charge.key, charge.clock)?,
-            collector: Collector::start(incoming, charge.shelf, others)?,
+            responder: ClockResponder::start(charge.key, charge.clock)?,
+            collector: SegmentCollector::start(incoming, charge.shelf, others)?,
             leadership,
             note: charge.note,
             policies: charge.policies,
@@ -186,7 +186,7 @@ where
     /// What is written down of a run that was not ended.
     pub fn unfinished_record(&mut self, run: &RunId) -> Result<Option<RunRecord>, Error> {
         let found = self.records.get(&RunRecord::key(run))?;
-        let record = found.as_ref().and_then(Record::read);
+        let record = found.as_ref().and_then(StoredRecord::read);
         Ok(record.filter(RunRecord::is_unfinished))
     }
 
@@ -197,25 +197,26 @@ where
         (record, elsewhere): (RunRecord, BTreeSet<NodeName>),
         document: &str,
         options: &RunOptions,
-        (on_hand, user): (Vec<(NodeName, StoredPart)>, User<'_>),
-    ) -> Result<Ended, Error> {
+        (on_hand, user): (Vec<(NodeName, StoredPart)>, RunUser<'_>),
+    ) -> Result<EndedRun, Error> {
         self.call()?;
         let facts = facts(document, options, record.members());
-        let limits = Limits::fleet(self.round_trips.longest(&record.nodes), options.drain);
-        let machine = Controller::collecting(record, self.epoch(), limits).without_saying_to(elsewhere);
+        let limits = RunLimits::fleet(self.round_trips.longest(&record.nodes), options.drain);
+        let machine =
+            ControllerMachine::collecting(record, self.epoch(), limits).without_saying_to(elsewhere);
         let has = HasAlready { on_hand, reads_results: true, ..HasAlready::default() };
         let (controller, times) = self.conduct(machine, has, user)?;
-        Ok(Ended { controller, times, failure: None, facts })
+        Ok(EndedRun { controller, times, failure: None, facts })
     }
 
     /// Tells nodes what of the results that they keep is stored: whoever stored it may have ended before it could say so.
     /// `below` is up to where a node's part in an attempt of a run is.
     pub fn confirm_stored(&mut self, below: &dyn Fn(&NodeName, &RunId, u32) -> u64) {
         for (node, run, attempt, _) in self.members.uncollected() {
-            let mark = Watermark { run: run.clone(), attempt, below: below(node, run, attempt) };
+            let mark = StoredWatermark { run: run.clone(), attempt, below: below(node, run, attempt) };
             if mark.below > 0 {
                 // It is said again when the fleet is taken the next time.
-                self.endpoint.post(node, Body::Stored(mark)).unwrap_or(());
+                self.endpoint.post(node, MessageBody::Stored(mark)).unwrap_or(());
             }
         }
     }
@@ -236,7 +237,7 @@ where
                 if let Some(completed) = arrival.contents.completed.clone() {
                     told(completed);
                 }
-                self.endpoint.post(&arrival.node, Body::Stored(arrival.mark)).unwrap_or(());
+                self.endpoint.post(&arrival.node, MessageBody::Stored(arrival.mark)).unwrap_or(());
                 until = now() + patience;
             }
             self.call()?;
@@ -258,7 +259,7 @@ where
 }
 
 /// A controller of protocol 2 leads all nodes at once, and knows nothing of others.
-fn refuse_old_controller<R: Records>(records: &mut R, watch: &mut TermWatch) -> Result<(), Error> {
+fn refuse_old_controller<R: RecordStore>(records: &mut R, watch: &mut TermWatch) -> Result<(), Error> {
     loop {
         let Some(found) = records.get(OLD_LOCK)? else { return Ok(()) };
         let lock = found.read::<OldLock>().filter(|lock| !lock.is_free);
@@ -272,7 +273,7 @@ fn refuse_old_controller<R: Records>(records: &mut R, watch: &mut TermWatch) -> 
     }
 }
 
-impl<F: Fabric> Ground for Fleet<F>
+impl<F: Fabric> RunGround for FleetGround<F>
 where
     F: Send,
     F::Endpoint: Send,
@@ -288,28 +289,29 @@ where
         document: &str,
         plan: &Plan,
         options: RunOptions,
-        user: User<'_>,
-    ) -> Result<Ended, Error> {
+        user: RunUser<'_>,
+    ) -> Result<EndedRun, Error> {
         let led = self.led.as_ref().filter(|led| led.run == options.run);
         let led = led.ok_or_else(|| Error::NotLed(options.run.clone()))?;
-        let (epoch, Settlement { places, absent }) = (led.epoch, led.settlement.clone());
+        let (epoch, PlaceSettlement { places, absent }) = (led.epoch, led.settlement.clone());
         let nodes = places::nodes(&places);
         let facts = RunFacts { places: places.clone(), ..facts(document, &options, nodes.clone()) };
-        let limits = Limits::fleet(self.round_trips.longest(&nodes), options.drain);
-        let head = Head { run: options.run.clone(), attempt: 1, epoch, plan: PlanHash::of(document) };
+        let limits = RunLimits::fleet(self.round_trips.longest(&nodes), options.drain);
+        let head = MessageHead { run: options.run.clone(), attempt: 1, epoch, plan: PlanHash::of(document) };
         let clock = Some(self.responder.server().clone());
         let say_every = say_every(nodes.len(), options.drain);
         let steered = options.steered;
-        let mut preparation = Preparation { places, say_every, clock, ..preparation(document, options) };
+        let mut preparation = RunPreparation { places, say_every, clock, ..preparation(document, options) };
         // What is added to a plan while it runs refers to all of it.
         let shares = (!steered).then(|| NodeShares::of(plan, &mut preparation));
-        let machine =
-            Controller::new(head, preparation, &nodes, limits).with_policies(self.policies).without(absent);
+        let machine = ControllerMachine::new(head, preparation, &nodes, limits)
+            .with_policies(self.policies)
+            .without(absent);
         let has = HasAlready { shares, reads_results: true, ..HasAlready::default() };
         let conducted = self.conduct(machine, has, user);
         self.give_back();
         let (controller, times) = conducted?;
-        Ok(Ended { controller, times, failure: None, facts })
+        Ok(EndedRun { controller, times, failure: None, facts })
     }
 }
 

@@ -1,14 +1,14 @@
 //! Other controllers: which of them are at work, and what those have left that are not.
 
-use super::{Fleet, LOOK};
+use super::{FleetGround, LOOK};
 use crate::agent::now;
 use crate::error::Error;
-use packetrig_fleet::fabric::{self, Fabric, Records as _};
+use packetrig_fleet::fabric::{self, Fabric, RecordStore as _};
 use packetrig_fleet::term::{TermRecord, TermState};
 use packetrig_sys::{clock, process};
 use std::collections::BTreeSet;
 
-impl<F: Fabric> Fleet<F>
+impl<F: Fabric> FleetGround<F>
 where
     F::Records: 'static,
     F::Incoming: 'static,

@@ -7,8 +7,8 @@ use crate::agent::now;
 use crate::error::Error;
 use packetrig_fleet::NodeName;
 use packetrig_fleet::fabric::Endpoint;
-use packetrig_fleet::members::{Members, Presence, SUSPECT};
-use packetrig_fleet::message::{Body, Envelope, Nonce};
+use packetrig_fleet::members::{FleetMembers, NodePresence, SUSPECT};
+use packetrig_fleet::message::{MessageBody, MessageEnvelope, Nonce};
 use packetrig_units::Nanos;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,21 +31,21 @@ impl RoundTrips {
     pub(super) fn call<E: Endpoint>(
         &mut self,
         endpoint: &mut E,
-        members: &mut Members,
+        members: &mut FleetMembers,
         enrolled: &BTreeSet<NodeName>,
     ) -> Result<(), Error> {
         take_in_what_waits(endpoint, members);
         let mut expected = enrolled.clone();
         expected.append(&mut self.answered);
-        let is_here = |presence| presence != Presence::Lost;
+        let is_here = |presence| presence != NodePresence::Lost;
         let here = members.iter().filter(|(_, member)| is_here(member.presence(now())));
         expected.extend(here.map(|(name, _)| name.clone()));
         let asked = now();
         let call = Nonce(asked.as_nanos());
-        endpoint.post_all(Body::RollCall(call))?;
+        endpoint.post_all(MessageBody::RollCall(call))?;
         while !expected.is_empty() && now() < asked + PATIENCE {
             let Some(letter) = endpoint.receive((asked + PATIENCE).since(now())) else { break };
-            let Envelope { from, body: Body::Hello(hello) } = letter else { continue };
+            let MessageEnvelope { from, body: MessageBody::Hello(hello) } = letter else { continue };
             if hello.answers == Some(call) {
                 expected.remove(&from);
                 self.trips.insert(from.clone(), now().since(asked));
@@ -63,11 +63,11 @@ impl RoundTrips {
 }
 
 /// What was said before is of some earlier instant: it tells who may be there.
-fn take_in_what_waits<E: Endpoint>(endpoint: &mut E, members: &mut Members) {
+fn take_in_what_waits<E: Endpoint>(endpoint: &mut E, members: &mut FleetMembers) {
     let heard = now() - SUSPECT;
     for _ in 0..MOST_WAITING {
         let Some(letter) = endpoint.receive(Nanos::ZERO) else { return };
-        if let Body::Hello(hello) = letter.body {
+        if let MessageBody::Hello(hello) = letter.body {
             members.hear(&letter.from, *hello, heard);
         }
     }

@@ -3,7 +3,7 @@
 use packetrig_fleet::NodeName;
 use packetrig_fleet::known::KnownNode;
 use packetrig_fleet::labels::OperatorLabels;
-use packetrig_fleet::members::Members;
+use packetrig_fleet::members::FleetMembers;
 use packetrig_sys::clock;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub type KnownNodes = BTreeMap<NodeName, KnownNode>;
 
 /// See the module.
-pub struct Roster {
+pub struct FleetRoster {
     /// Who was let in.
     pub enrolled: BTreeSet<NodeName>,
     /// What the operator has labelled them.
@@ -22,7 +22,7 @@ pub struct Roster {
     pub keep: Box<dyn FnMut(&KnownNodes) + Send>,
 }
 
-impl Default for Roster {
+impl Default for FleetRoster {
     fn default() -> Self {
         Self {
             enrolled: BTreeSet::new(),
@@ -33,15 +33,15 @@ impl Default for Roster {
     }
 }
 
-impl std::fmt::Debug for Roster {
+impl std::fmt::Debug for FleetRoster {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Roster").field("enrolled", &self.enrolled).finish_non_exhaustive()
     }
 }
 
-impl Roster {
+impl FleetRoster {
     /// Puts those into `members` that were let in and were not heard, and the labels of all.
-    pub fn recall(&self, members: &mut Members) {
+    pub fn recall(&self, members: &mut FleetMembers) {
         members.assign_labels(self.labels.clone());
         let here = crate::agent::now();
         for (node, known) in self.known.iter().filter(|(node, _)| self.enrolled.contains(node)) {
@@ -50,7 +50,7 @@ impl Roster {
     }
 
     /// Keeps what those have said that were heard.
-    pub(super) fn note(&mut self, members: &Members) {
+    pub(super) fn note(&mut self, members: &FleetMembers) {
         let mut is_news = false;
         for (node, member) in members.iter().filter(|(_, member)| member.was_heard()) {
             let now_known = KnownNode::of(member.hello(), clock::wall_clock_ns());

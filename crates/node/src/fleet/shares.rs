@@ -3,7 +3,7 @@
 //! A message that says everything to everyone grows with the square of the fleet: of 10 000 nodes each would read of 10 000
 //! ports, streams and clocks. Invariant: a node is told all that it has a part in, and what stands for the rest keeps the numbers.
 
-use packetrig_fleet::message::{Place, Preparation, SentTotal};
+use packetrig_fleet::message::{PortPlace, RunPreparation, SentTotal};
 use packetrig_fleet::{NodeName, PlanHash};
 use packetrig_plan::{Plan, PlanPart, PlanParts};
 use packetrig_stats::clock::ClockFit;
@@ -35,11 +35,11 @@ struct NodeShare {
 struct LongPlan {
     hash: PlanHash,
     parts: PlanParts,
-    places: Vec<Place>,
+    places: Vec<PortPlace>,
 }
 
 impl LongPlan {
-    fn take_out_of(preparation: &mut Preparation) -> Option<Self> {
+    fn take_out_of(preparation: &mut RunPreparation) -> Option<Self> {
         if preparation.document.len() <= LONG {
             return None;
         }
@@ -52,7 +52,7 @@ impl LongPlan {
 impl NodeShares {
     /// Of a plan whose ports are where the preparation says. Of a long plan the document and the places are taken out of it: each
     /// node gets its part of them. Not for a plan whose streams are added to while it runs.
-    pub(super) fn of(plan: &Plan, preparation: &mut Preparation) -> Self {
+    pub(super) fn of(plan: &Plan, preparation: &mut RunPreparation) -> Self {
         let places = &preparation.places;
         let mut by_node: BTreeMap<NodeName, NodeShare> = BTreeMap::new();
         for (port, place) in places.iter().enumerate() {
@@ -69,15 +69,15 @@ impl NodeShares {
     }
 
     /// What `node` is asked to prepare.
-    pub(super) fn preparation(&self, node: &NodeName, whole: Box<Preparation>) -> Box<Preparation> {
+    pub(super) fn preparation(&self, node: &NodeName, whole: Box<RunPreparation>) -> Box<RunPreparation> {
         let Some(LongPlan { hash, parts, places }) = &self.parts else { return whole };
         let own = self.by_node.get(node).map_or(&[][..], |share| &share.ports);
         let PlanPart { document, ports } = parts.part(own);
-        let mut own_places = vec![Place::elsewhere(); places.len()];
+        let mut own_places = vec![PortPlace::elsewhere(); places.len()];
         for port in ports {
             own_places[port] = places[port].clone();
         }
-        Box::new(Preparation { document, part_of: Some(hash.clone()), places: own_places, ..*whole })
+        Box::new(RunPreparation { document, part_of: Some(hash.clone()), places: own_places, ..*whole })
     }
 
     /// Of what was sent: what `node` measures its loss against.
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
     use packetrig_plan::ReadOptions;
 
-    fn pairs(nodes: usize) -> (String, Plan, Vec<Place>) {
+    fn pairs(nodes: usize) -> (String, Plan, Vec<PortPlace>) {
         let port = |n: usize| format!(r#"{{"name":"p{n}","location":"n{n}/eth1"}}"#);
         let flow = |n: usize| {
             format!(
@@ -115,16 +115,17 @@ mod tests {
         let flows: Vec<String> = (0..nodes / 2).map(flow).collect();
         let text = format!(r#"{{"ports":[{}],"flows":[{}]}}"#, ports.join(","), flows.join(","));
         let plan = Plan::read_with(&text, ReadOptions { fleet: true, ..ReadOptions::default() }).unwrap();
-        let place = |n: usize| Place { node: NodeName(format!("n{n}")), interface: "eth1".into() };
+        let place = |n: usize| PortPlace { node: NodeName(format!("n{n}")), interface: "eth1".into() };
         (text, plan, (0..nodes).map(place).collect())
     }
 
     #[test]
     fn a_node_is_told_what_it_has_a_part_in_and_no_more() {
         let (text, plan, places) = pairs(1000);
-        let mut whole = Preparation { document: text, places: places.clone(), ..Preparation::default() };
+        let mut whole =
+            RunPreparation { document: text, places: places.clone(), ..RunPreparation::default() };
         let shares = NodeShares::of(&plan, &mut whole);
-        assert_eq!(whole, Preparation::default(), "all of it is in the parts");
+        assert_eq!(whole, RunPreparation::default(), "all of it is in the parts");
         let node = NodeName("n7".into());
         let own = shares.preparation(&node, Box::default());
         let read = ReadOptions { fleet: true, part: true, ..ReadOptions::default() };
@@ -145,7 +146,7 @@ mod tests {
     #[test]
     fn a_short_plan_is_given_out_whole() {
         let (text, plan, places) = pairs(4);
-        let mut whole = Preparation { document: text, places, ..Preparation::default() };
+        let mut whole = RunPreparation { document: text, places, ..RunPreparation::default() };
         let shares = NodeShares::of(&plan, &mut whole);
         assert!(!whole.document.is_empty());
         let node = NodeName("n1".into());

@@ -8,12 +8,12 @@ use super::collector::{PartUpdate, ReceivedSegment, ResultStore, ResultStoreErro
 use crate::open_run::OpenRun;
 use packetrig_fleet::controller::RunRecord;
 use packetrig_fleet::fabric::SegmentId;
-use packetrig_fleet::message::Watermark;
+use packetrig_fleet::message::StoredWatermark;
 use packetrig_fleet::report::RunReport;
 use packetrig_fleet::{NodeName, RunId};
 use packetrig_store::{
-    Catalogue, Draft, Error, Gathered, KeptRun, ReportSize, RunQuota, RunShare, SegmentBatch, Stored,
-    Unfinished,
+    Error, GatheredPart, KeptRun, ReportSize, RunCatalogue, RunDraft, RunQuota, RunShare, SegmentBatch,
+    StoreOutcome, UnfinishedRun,
 };
 use packetrig_sys::clock;
 use serde_json::Value;
@@ -23,11 +23,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A catalogue, and the run that is under way. Clones are the same shelf.
 #[derive(Clone)]
-pub struct RunShelf(Arc<Mutex<Slot>>);
+pub struct RunShelf(Arc<Mutex<ShelfSlot>>);
 
-struct Slot {
-    catalogue: Catalogue,
-    draft: Option<Draft>,
+struct ShelfSlot {
+    catalogue: RunCatalogue,
+    draft: Option<RunDraft>,
     /// What was written down of the run under way when it began; how far it is, is its member `record`.
     begun: Value,
     /// Who takes part in the run under way, and who was left out of it; `None` if that was not written down.
@@ -54,8 +54,8 @@ impl PartKey {
     }
 }
 
-impl Slot {
-    fn hold(&mut self, mut draft: Draft, record: &str) {
+impl ShelfSlot {
+    fn hold(&mut self, mut draft: RunDraft, record: &str) {
         draft.set_quota(self.quota);
         self.draft = Some(draft);
         self.begun = serde_json::from_str(record).unwrap_or_default();
@@ -72,24 +72,24 @@ impl std::fmt::Debug for RunShelf {
 
 impl RunShelf {
     /// Of a connection of its own.
-    pub fn new(catalogue: Catalogue) -> Self {
+    pub fn new(catalogue: RunCatalogue) -> Self {
         Self::with_quota(catalogue, RunQuota::default())
     }
 
     /// The same, where each node may store so much of a run.
-    pub fn with_quota(catalogue: Catalogue, quota: RunQuota) -> Self {
+    pub fn with_quota(catalogue: RunCatalogue, quota: RunQuota) -> Self {
         let (begun, whole) = (Value::Null, BTreeMap::new());
-        let slot = Slot { catalogue, draft: None, begun, nodes: None, quota, whole };
+        let slot = ShelfSlot { catalogue, draft: None, begun, nodes: None, quota, whole };
         Self(Arc::new(Mutex::new(slot)))
     }
 
-    fn own(&self) -> MutexGuard<'_, Slot> {
+    fn own(&self) -> MutexGuard<'_, ShelfSlot> {
         // Whole between any two statements.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Begins a run that a later controller can find. Its record is a JSON object of the caller's.
-    pub fn begin(&self, unfinished: &Unfinished, size: ReportSize) -> Result<(), Error> {
+    pub fn begin(&self, unfinished: &UnfinishedRun, size: ReportSize) -> Result<(), Error> {
         let mut slot = self.own();
         let draft = slot.catalogue.begin_unfinished(unfinished, size)?;
         slot.hold(draft, &unfinished.record);
@@ -97,12 +97,12 @@ impl RunShelf {
     }
 
     /// Runs that have begun and have no report.
-    pub fn unfinished(&self) -> Result<Vec<Unfinished>, Error> {
+    pub fn unfinished(&self) -> Result<Vec<UnfinishedRun>, Error> {
         self.own().catalogue.unfinished()
     }
 
     /// Takes up a run where another process left it.
-    pub fn resume(&self, run: &RunId) -> Result<Unfinished, Error> {
+    pub fn resume(&self, run: &RunId) -> Result<UnfinishedRun, Error> {
         let mut slot = self.own();
         let (draft, unfinished) = slot.catalogue.resume(run)?;
         slot.hold(draft, &unfinished.record);
@@ -190,7 +190,7 @@ impl ResultStore for RunShelf {
     }
 }
 
-impl Slot {
+impl ShelfSlot {
     /// Whether the node is one of the run under way. What others send for it counts against their room for late results.
     fn takes_part(&self, node: &NodeName) -> bool {
         self.nodes.as_ref().is_none_or(|nodes| nodes.contains(&node.0))
@@ -220,7 +220,7 @@ impl Slot {
         StoredBatch { outcomes, parts }
     }
 
-    fn store_segments(&self, segments: &[ReceivedSegment]) -> Vec<Result<Stored, Error>> {
+    fn store_segments(&self, segments: &[ReceivedSegment]) -> Vec<Result<StoreOutcome, Error>> {
         let mut batch = SegmentBatch::new(&self.catalogue, clock::wall_clock_ns());
         for ReceivedSegment { id, body } in segments {
             match self.under_way(&id.run, &id.node) {
@@ -238,7 +238,7 @@ impl Slot {
         &self,
         id: &SegmentId,
         body: &[u8],
-        answer: Result<Stored, Error>,
+        answer: Result<StoreOutcome, Error>,
     ) -> Result<(), ResultStoreError> {
         match answer {
             Ok(_) | Err(Error::Differs(_) | Error::RunQuota { .. } | Error::LateQuota { .. }) => Ok(()),
@@ -281,11 +281,11 @@ impl Slot {
         let mut contents = self.part(run, *attempt, node)?;
         contents.doubts.extend(doubts);
         let below = self.catalogue.watermark(run, *attempt, node)?;
-        let mark = Watermark { run: run.clone(), attempt: *attempt, below };
+        let mark = StoredWatermark { run: run.clone(), attempt: *attempt, below };
         Ok(PartUpdate { node: node.clone(), mark, contents: StoredPart { below, completed, ..contents } })
     }
 
-    fn under_way(&self, run: &RunId, node: &NodeName) -> Option<&Draft> {
+    fn under_way(&self, run: &RunId, node: &NodeName) -> Option<&RunDraft> {
         self.draft.as_ref().filter(|draft| draft.run() == run && self.takes_part(node))
     }
 
@@ -315,9 +315,9 @@ fn nodes_of(record: &Value) -> Option<BTreeSet<String>> {
 }
 
 /// What is told of a part that is stored to its end.
-fn whole_part(node: &NodeName, gathered: Gathered) -> StoredPart {
+fn whole_part(node: &NodeName, gathered: GatheredPart) -> StoredPart {
     let cut_short = gathered.result.is_none().then(|| last_words(&gathered));
-    let Gathered { mut result, mut doubts, elsewhere, .. } = gathered;
+    let GatheredPart { mut result, mut doubts, elsewhere, .. } = gathered;
     // Whose segments they are is known; a result that names another node would count as that node's.
     if let Some(result) = result.as_mut().filter(|result| result.node != node.0) {
         doubts.push(format!("{node}: its result says that it is of node `{}`", result.node));
@@ -337,7 +337,7 @@ fn beyond_quota(node: &NodeName, share: RunShare) -> Option<String> {
 }
 
 /// What is known of a node that kept no result.
-fn last_words(gathered: &Gathered) -> String {
+fn last_words(gathered: &GatheredPart) -> String {
     let reason = gathered.end.as_ref().and_then(|end| end.reason.clone());
     let counted = gathered.last_sample.as_ref().map(|sample| {
         let sent: u64 = sample.tx.iter().map(|(_, counts)| counts.frames).sum();

@@ -1,23 +1,26 @@
 //! Runs on several nodes in one process, on a data plane without frames.
 
 use super::{
-    Charge, Fleet, PartUpdate, ReceivedSegment, ResultStore, ResultStoreError, StoredBatch, StoredPart,
+    ControllerCharge, FleetGround, PartUpdate, ReceivedSegment, ResultStore, ResultStoreError, StoredBatch,
+    StoredPart,
 };
-use crate::supervisor::Watch;
-use crate::uplink::Uplink;
-use crate::{DataPlane, Error, Membership, Planes, Prepared, RunOptions, Site, run_on, serve_fleet};
+use crate::supervisor::SendDeadlineFile;
+use crate::uplink::ResultUplink;
+use crate::{
+    DataPlane, Error, NodeMembership, NodeSite, PlaneSource, PreparedPlane, RunOptions, run_on, serve_fleet,
+};
 use packetrig_engine::Error as EngineError;
 use packetrig_engine::gate::SendGate;
 use packetrig_engine::rig::{OwnerPermit, PermitQuestion};
-use packetrig_fleet::agent::{Agent, Past};
-use packetrig_fleet::controller::Policies;
+use packetrig_fleet::agent::{AgentMachine, AgentPast};
+use packetrig_fleet::controller::RunPolicies;
 use packetrig_fleet::event::{RunEvent, RunEventKind};
-use packetrig_fleet::fabric::{Fabric, Outgoing, SegmentId};
-use packetrig_fleet::hello::{ClockFacts, Hello, OfferedPort, PROTOCOL};
+use packetrig_fleet::fabric::{Fabric, ResultOutlet, SegmentId};
+use packetrig_fleet::hello::{ClockFacts, NodeHello, OfferedPort, PROTOCOL};
 use packetrig_fleet::lease::LeaseTerms;
-use packetrig_fleet::local::Local;
-use packetrig_fleet::message::{ClockKey, Nonce, Preparation, SentTotal, Watermark};
-use packetrig_fleet::outcome::Outcome;
+use packetrig_fleet::local::LocalFabric;
+use packetrig_fleet::message::{ClockKey, Nonce, RunPreparation, SentTotal, StoredWatermark};
+use packetrig_fleet::outcome::RunOutcome;
 use packetrig_fleet::report::{AcceptanceCriteria, RunReport};
 use packetrig_fleet::term::{Identity, TermTimes};
 use packetrig_fleet::{NodeName, RunId};
@@ -27,8 +30,8 @@ use packetrig_stats::latency::Latency;
 use packetrig_stats::result::{CountSample, NodeResult, ReceiveResult, SendResult};
 use packetrig_stats::sequence::SequenceCounts;
 use packetrig_stats::series::RateSeries;
-use packetrig_store::spool::segment::{Kind, Segment};
-use packetrig_store::spool::{self, Key, Spool, value};
+use packetrig_store::spool::segment::{ResultSegment, SegmentKind};
+use packetrig_store::spool::{self, ResultSpool, SegmentKey, value};
 use packetrig_units::{MonoTime, Nanos};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -58,7 +61,7 @@ const NODES: [&str; 2] = ["north", "south"];
 
 /// Sends or receives 100 frames without any, or sends until it is told to stop.
 #[derive(Clone, Debug, Default)]
-struct Half {
+struct HalfPlane {
     node: String,
     endless: bool,
     started: Arc<Mutex<Vec<MonoTime>>>,
@@ -67,7 +70,7 @@ struct Half {
     asked: Arc<Mutex<Vec<String>>>,
 }
 
-impl Half {
+impl HalfPlane {
     fn note(&self, what: String) {
         self.asked.lock().unwrap().push(what);
     }
@@ -76,14 +79,14 @@ impl Half {
     }
 }
 
-impl Planes for Half {
-    fn prepare(&mut self, preparation: &Preparation) -> Result<Prepared, EngineError> {
+impl PlaneSource for HalfPlane {
+    fn prepare(&mut self, preparation: &RunPreparation) -> Result<PreparedPlane, EngineError> {
         assert_eq!(preparation.places.len(), 2);
         Ok((Box::new(self.clone()), vec![]))
     }
 }
 
-impl DataPlane for Half {
+impl DataPlane for HalfPlane {
     fn arm(&mut self) -> Result<(), EngineError> {
         Ok(())
     }
@@ -171,9 +174,9 @@ fn received_hundred() -> ReceiveResult {
 
 /// Keeps segments in memory and reads them as the store does.
 #[derive(Clone, Debug, Default)]
-struct Memory(Arc<Mutex<BTreeMap<SegmentId, Segment>>>);
+struct MemoryShelf(Arc<Mutex<BTreeMap<SegmentId, ResultSegment>>>);
 
-impl ResultStore for Memory {
+impl ResultStore for MemoryShelf {
     fn knows(&self, _: &RunId) -> bool {
         true
     }
@@ -183,7 +186,8 @@ impl ResultStore for Memory {
         for ReceivedSegment { id, body } in segments {
             let stored = self.store_segment(id, body);
             batch.outcomes.push(stored.map(|contents| {
-                let mark = Watermark { run: id.run.clone(), attempt: id.attempt, below: contents.below };
+                let mark =
+                    StoredWatermark { run: id.run.clone(), attempt: id.attempt, below: contents.below };
                 batch.parts.push(PartUpdate { node: id.node.clone(), mark, contents });
             }));
         }
@@ -191,18 +195,18 @@ impl ResultStore for Memory {
     }
 }
 
-impl Memory {
+impl MemoryShelf {
     fn store_segment(&self, id: &SegmentId, body: &[u8]) -> Result<StoredPart, ResultStoreError> {
-        let key = Key { run: id.run.clone(), attempt: id.attempt, number: id.number };
-        let segment = Segment::decode(&key, body);
+        let key = SegmentKey { run: id.run.clone(), attempt: id.attempt, number: id.number };
+        let segment = ResultSegment::decode(&key, body);
         let segment = segment.map_err(|error| ResultStoreError::Unreadable(error.to_string()))?;
         let mut all = self.0.lock().unwrap();
         all.insert(id.clone(), segment);
         let of_node = |number| SegmentId { number, ..id.clone() };
         let below = (0..10_000).find(|number| !all.contains_key(&of_node(*number))).unwrap();
-        let whole = below > 0 && all[&of_node(below - 1)].kind == Kind::End;
+        let whole = below > 0 && all[&of_node(below - 1)].kind == SegmentKind::End;
         let pieces = (0..below).map(|number| &all[&of_node(number)]);
-        let result = pieces.filter(|segment| segment.kind == Kind::Result);
+        let result = pieces.filter(|segment| segment.kind == SegmentKind::Result);
         let bytes: Vec<u8> = result.flat_map(|segment| segment.payload.clone()).collect();
         let result = (whole && !bytes.is_empty())
             .then(|| value::unpack::<NodeResult>(&bytes).map(Arc::new))
@@ -214,9 +218,9 @@ impl Memory {
 
 /// Allows everything.
 #[derive(Debug)]
-struct Generous;
+struct GenerousPermit;
 
-impl OwnerPermit for Generous {
+impl OwnerPermit for GenerousPermit {
     fn objections(&self, _: &PermitQuestion<'_>) -> Vec<String> {
         Vec::new()
     }
@@ -227,14 +231,14 @@ impl OwnerPermit for Generous {
 
 /// How a node is.
 #[derive(Clone, Copy)]
-struct Wish {
+struct NodeWish {
     compare: bool,
     /// Of everything that it is told.
     delay: Nanos,
     terms: LeaseTerms,
 }
 
-impl Default for Wish {
+impl Default for NodeWish {
     fn default() -> Self {
         let terms =
             LeaseTerms { orphaned: Nanos::from_millis(300), ..LeaseTerms::of(Nanos::from_millis(400)) };
@@ -242,49 +246,49 @@ impl Default for Wish {
     }
 }
 
-struct Node {
+struct TestNode {
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
-    half: Half,
-    spool: Spool,
+    half: HalfPlane,
+    spool: ResultSpool,
 }
 
-impl Node {
-    fn start(fabric: &Local, name: &str, place: &Path, endless: bool, compare: bool) -> Self {
-        let half = Half { node: name.into(), endless, ..Half::default() };
-        Self::with(fabric, name, place, (half.clone(), half), Wish { compare, ..Wish::default() })
+impl TestNode {
+    fn start(fabric: &LocalFabric, name: &str, place: &Path, endless: bool, compare: bool) -> Self {
+        let half = HalfPlane { node: name.into(), endless, ..HalfPlane::default() };
+        Self::with(fabric, name, place, (half.clone(), half), NodeWish { compare, ..NodeWish::default() })
     }
 
     /// One with the data planes of `planes`.
     fn with(
-        fabric: &Local,
+        fabric: &LocalFabric,
         name: &str,
         place: &Path,
-        (half, mut planes): (Half, impl Planes + Send + 'static),
-        wish: Wish,
+        (half, mut planes): (HalfPlane, impl PlaneSource + Send + 'static),
+        wish: NodeWish,
     ) -> Self {
         let place = place.join(name);
         std::fs::create_dir_all(&place).unwrap();
         let node = NodeName(name.into());
-        let limits = spool::Limits { bytes: 1 << 24, keep_free: 0 };
-        let spool = Spool::open(&place.join("spool"), limits, Box::new(|_| None)).unwrap();
+        let limits = spool::SpoolLimits { bytes: 1 << 24, keep_free: 0 };
+        let spool = ResultSpool::open(&place.join("spool"), limits, Box::new(|_| None)).unwrap();
         let way = fabric.clone();
         let of = node.clone();
-        let open = Box::new(move || Ok(Box::new(way.outgoing(&of)?) as Box<dyn Outgoing>));
-        let uplink = Uplink::start(spool.clone(), node.clone(), 1 << 20, open).unwrap();
+        let open = Box::new(move || Ok(Box::new(way.outgoing(&of)?) as Box<dyn ResultOutlet>));
+        let uplink = ResultUplink::start(spool.clone(), node.clone(), 1 << 20, open).unwrap();
         let interface = format!("{}0", if name == "north" { "a" } else { "b" });
-        let site = Site {
+        let site = NodeSite {
             node: node.clone(),
             describe: Box::new(move || hello(&interface)),
             always_compare: wish.compare,
             epoch_file: place.join("epoch"),
-            watch: Some(Watch::open(&place.join("watch")).unwrap()),
+            watch: Some(SendDeadlineFile::open(&place.join("watch")).unwrap()),
             captures: place.join("captures"),
         };
-        let membership = Membership::new(site, SendGate::leased(), uplink);
-        let agent = Agent::leased(wish.terms, Past { epoch: 0, nonce: Nonce(1), longest: None });
+        let membership = NodeMembership::new(site, SendGate::leased(), uplink);
+        let agent = AgentMachine::leased(wish.terms, AgentPast { epoch: 0, nonce: Nonce(1), longest: None });
         let over = Arc::new(AtomicBool::new(false));
-        let endpoint = slow::Slow::new(fabric.join(node).unwrap(), wish.delay);
+        let endpoint = slow::SlowEndpoint::new(fabric.join(node).unwrap(), wish.delay);
         let thread = {
             let over = Arc::clone(&over);
             std::thread::spawn(move || {
@@ -296,14 +300,14 @@ impl Node {
     }
 }
 
-impl Drop for Node {
+impl Drop for TestNode {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Release);
         self.thread.take().unwrap().join().unwrap();
     }
 }
 
-fn hello(interface: &str) -> Hello {
+fn hello(interface: &str) -> NodeHello {
     let port = OfferedPort {
         interface: interface.into(),
         labels: vec![],
@@ -313,10 +317,10 @@ fn hello(interface: &str) -> Hello {
         back_ends: vec![],
     };
     let clock = ClockFacts { identity: "one machine".into(), ..ClockFacts::default() };
-    Hello { incarnation: 1, protocol: PROTOCOL, ports: vec![port], clock, ..Hello::default() }
+    NodeHello { incarnation: 1, protocol: PROTOCOL, ports: vec![port], clock, ..NodeHello::default() }
 }
 
-fn charge(name: &str, shelf: Memory) -> Charge {
+fn charge(name: &str, shelf: MemoryShelf) -> ControllerCharge {
     let identity = Identity {
         controller: name.into(),
         user: "alice".into(),
@@ -324,17 +328,17 @@ fn charge(name: &str, shelf: Memory) -> Charge {
         boot_id: "boot".into(),
         pid: std::process::id(),
     };
-    Charge {
+    ControllerCharge {
         identity,
         times: TermTimes::default(),
         clock: "one machine".into(),
         key: ClockKey([7; 32]),
         shelf: Box::new(shelf),
         note: Box::new(|_| Ok(())),
-        policies: Policies::default(),
-        roster: super::Roster {
+        policies: RunPolicies::default(),
+        roster: super::FleetRoster {
             enrolled: NODES.map(|name| NodeName(name.into())).into(),
-            ..super::Roster::default()
+            ..super::FleetRoster::default()
         },
         reads_all_runs: false,
     }
@@ -364,14 +368,17 @@ fn plan_of(document: &str) -> Plan {
 }
 
 /// Takes the nodes of the plan for the run of [`options`]; nobody else leads them.
-fn lead(fleet: &mut Fleet<Local>, document: &str) -> Result<(), Error> {
+fn lead(fleet: &mut FleetGround<LocalFabric>, document: &str) -> Result<(), Error> {
     let run = options().run;
     let leftovers = fleet.lead(&plan_of(document), &run, &mut |held| panic!("nobody has them: {held:?}"))?;
     assert!(leftovers.is_empty(), "{leftovers:?}");
     Ok(())
 }
 
-fn run(fleet: &mut Fleet<Local>, stop: &dyn Fn() -> bool) -> (Result<RunReport, Error>, Vec<RunEvent>) {
+fn run(
+    fleet: &mut FleetGround<LocalFabric>,
+    stop: &dyn Fn() -> bool,
+) -> (Result<RunReport, Error>, Vec<RunEvent>) {
     let mut events = vec![];
     if let Err(error) = lead(fleet, DOCUMENT) {
         return (Err(error), events);
@@ -384,12 +391,13 @@ fn run(fleet: &mut Fleet<Local>, stop: &dyn Fn() -> bool) -> (Result<RunReport, 
 #[test]
 fn a_run_on_two_nodes_starts_at_one_instant_and_its_results_come_by_themselves() {
     for compare in [false, true] {
-        let (fabric, place) = (Local::default(), tempfile::tempdir().unwrap());
-        let nodes = ["north", "south"].map(|name| Node::start(&fabric, name, place.path(), false, compare));
-        let mut fleet = Fleet::open(&fabric, charge("c", Memory::default())).unwrap();
+        let (fabric, place) = (LocalFabric::default(), tempfile::tempdir().unwrap());
+        let nodes =
+            ["north", "south"].map(|name| TestNode::start(&fabric, name, place.path(), false, compare));
+        let mut fleet = FleetGround::open(&fabric, charge("c", MemoryShelf::default())).unwrap();
         let (report, events) = run(&mut fleet, &|| false);
         let report = report.unwrap_or_else(|error| panic!("{error}: {events:?}"));
-        assert_eq!(report.outcome, Outcome::Complete { stopped: false }, "{events:?}");
+        assert_eq!(report.outcome, RunOutcome::Complete { stopped: false }, "{events:?}");
         assert_eq!((report.coverage.reported, report.coverage.expected), (2, 2));
         let loss = report.streams[0].loss.unwrap();
         assert_eq!((loss.expected, loss.lost), (100, 0));
@@ -409,9 +417,9 @@ fn a_run_on_two_nodes_starts_at_one_instant_and_its_results_come_by_themselves()
 
 #[test]
 fn the_users_stop_ends_a_run_on_a_fleet() {
-    let (fabric, place) = (Local::default(), tempfile::tempdir().unwrap());
-    let _nodes = ["north", "south"].map(|name| Node::start(&fabric, name, place.path(), true, false));
-    let mut fleet = Fleet::open(&fabric, charge("c", Memory::default())).unwrap();
+    let (fabric, place) = (LocalFabric::default(), tempfile::tempdir().unwrap());
+    let _nodes = ["north", "south"].map(|name| TestNode::start(&fabric, name, place.path(), true, false));
+    let mut fleet = FleetGround::open(&fabric, charge("c", MemoryShelf::default())).unwrap();
     let sampled = AtomicBool::new(false);
     let mut note = |event: &RunEvent| {
         sampled.fetch_or(matches!(event.kind, RunEventKind::Counters { .. }), Ordering::Relaxed);
@@ -419,14 +427,14 @@ fn the_users_stop_ends_a_run_on_a_fleet() {
     let stop = || sampled.load(Ordering::Relaxed);
     lead(&mut fleet, DOCUMENT).unwrap();
     let report = run_on(&mut fleet, DOCUMENT, options(), (&stop, &mut note)).unwrap();
-    assert_eq!(report.outcome, Outcome::Complete { stopped: true });
+    assert_eq!(report.outcome, RunOutcome::Complete { stopped: true });
 }
 
 #[test]
 fn a_node_that_is_not_there_is_a_problem_of_the_plan() {
-    let (fabric, place) = (Local::default(), tempfile::tempdir().unwrap());
-    let _node = Node::start(&fabric, "north", place.path(), false, false);
-    let mut fleet = Fleet::open(&fabric, charge("c", Memory::default())).unwrap();
+    let (fabric, place) = (LocalFabric::default(), tempfile::tempdir().unwrap());
+    let _node = TestNode::start(&fabric, "north", place.path(), false, false);
+    let mut fleet = FleetGround::open(&fabric, charge("c", MemoryShelf::default())).unwrap();
     let Err(Error::Plan(problems)) = run(&mut fleet, &|| false).0 else { panic!("it cannot run") };
     assert!(problems.0[0].to_string().contains("south"), "{problems:?}");
 }

@@ -2,7 +2,7 @@
 
 use packetrig_fleet::NodeName;
 use packetrig_fleet::event::{RunEvent, RunEventKind};
-use packetrig_fleet::outcome::Outcome;
+use packetrig_fleet::outcome::RunOutcome;
 use packetrig_plan::Plan;
 use packetrig_stats::counts::{SinceStart, StreamRxCounts, StreamTxCounts};
 use packetrig_stats::port::PortInfo;
@@ -60,9 +60,9 @@ impl LiveCounts {
             }
             RunEventKind::Ended(outcome) => {
                 self.ended = Some(match outcome {
-                    Outcome::Partial { reasons, .. } => reasons.join("; "),
-                    Outcome::Failed { fault } => fault.text.clone(),
-                    Outcome::Complete { .. } | Outcome::Aborted => "it was stopped".to_owned(),
+                    RunOutcome::Partial { reasons, .. } => reasons.join("; "),
+                    RunOutcome::Failed { fault } => fault.text.clone(),
+                    RunOutcome::Complete { .. } | RunOutcome::Aborted => "it was stopped".to_owned(),
                 });
             }
             _ => {}

@@ -20,7 +20,7 @@ use crate::tester::{
 use live::LiveCounts;
 use names::ConfigurationNames;
 use packetrig_fleet::event::RunEvent;
-use packetrig_fleet::outcome::{Blame, Fault};
+use packetrig_fleet::outcome::{FaultOwner, NodeFault};
 use packetrig_plan::{Plan, PlanChange, PlanProblem, PlanProblems, ProblemSeverity, ReadOptions};
 use packetrig_stats::result::NeighbourState;
 use packetrig_units::MonoTime;
@@ -56,7 +56,7 @@ pub trait RunSource: Send + Sync + 'static {
 /// A run under way.
 pub trait ConsoleRun: Send {
     /// Changes something; returns when it is done.
-    fn steer(&self, steer: PlanChange) -> Result<(), Fault>;
+    fn steer(&self, steer: PlanChange) -> Result<(), NodeFault>;
     /// Stops everything and closes the ports. `keep`: frames were sent, so its result is worth keeping.
     fn close(self: Box<Self>, keep: bool);
 }
@@ -431,11 +431,11 @@ impl From<PlanProblems> for TesterRefusal {
     }
 }
 
-impl From<Fault> for TesterRefusal {
-    fn from(fault: Fault) -> Self {
+impl From<NodeFault> for TesterRefusal {
+    fn from(fault: NodeFault) -> Self {
         match fault.blame {
-            Blame::User => Self::validation(fault.text),
-            Blame::World | Blame::Peer | Blame::Bug => Self::internal(fault.text),
+            FaultOwner::User => Self::validation(fault.text),
+            FaultOwner::World | FaultOwner::Peer | FaultOwner::Bug => Self::internal(fault.text),
         }
     }
 }

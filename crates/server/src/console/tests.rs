@@ -3,7 +3,7 @@
 use super::*;
 use crate::tester::TransmitState;
 use packetrig_fleet::event::RunEventKind;
-use packetrig_fleet::outcome::Outcome;
+use packetrig_fleet::outcome::RunOutcome;
 use packetrig_fleet::{NodeName, RunId};
 use packetrig_stats::counts::{SinceStart, StreamRxCounts, StreamTxCounts};
 use packetrig_stats::port::{RxCounters, TxCounters};
@@ -80,9 +80,9 @@ impl RunSource for FakeRun {
 }
 
 impl ConsoleRun for FakeRun {
-    fn steer(&self, steer: PlanChange) -> Result<(), Fault> {
+    fn steer(&self, steer: PlanChange) -> Result<(), NodeFault> {
         if *self.refuses.lock().unwrap() {
-            return Err(Fault { blame: Blame::World, text: "nobody answers".into() });
+            return Err(NodeFault { blame: FaultOwner::World, text: "nobody answers".into() });
         }
         self.note(match steer {
             PlanChange::Replan(_) => "replan".into(),
@@ -255,7 +255,7 @@ fn a_run_that_ended_by_itself_is_no_longer_reported_as_if_it_went_on() {
     console.set_config(config("va")).unwrap();
     fake.tell(100, (10, 10), true, false);
     assert!(console.flows(&[]).is_ok());
-    let outcome = Outcome::Partial { reasons: vec!["worker `tx-0` panicked".into()], stopped: false };
+    let outcome = RunOutcome::Partial { reasons: vec!["worker `tx-0` panicked".into()], stopped: false };
     let at = MonoTime::from_nanos(1);
     let event = RunEvent { run: RunId("r".into()), at, kind: RunEventKind::Ended(outcome) };
     (fake.sink.lock().unwrap().as_mut().unwrap())(&event);

@@ -3,8 +3,8 @@ use crate::disk;
 use crate::room::ReportSize;
 use crate::sample::sample;
 use crate::segments::SEGMENTS;
-use crate::spool::{Limits, Spool};
-use crate::{RunQuota, Unfinished};
+use crate::spool::{ResultSpool, SpoolLimits};
+use crate::{RunQuota, UnfinishedRun};
 use packetrig_fleet::NodeName;
 
 type Sent = Vec<(SegmentId, Vec<u8>)>;
@@ -13,8 +13,8 @@ fn run() -> RunId {
     RunId("20261121-080000-aaaaaa".into())
 }
 
-fn begin(catalogue: &Catalogue) -> Draft {
-    let begun = Unfinished {
+fn begin(catalogue: &RunCatalogue) -> RunDraft {
+    let begun = UnfinishedRun {
         run: run(),
         attempt: 1,
         epoch: 1,
@@ -29,8 +29,8 @@ fn begin(catalogue: &Catalogue) -> Draft {
 /// What so many nodes send of a run: two segments each.
 fn sent(nodes: usize) -> Sent {
     let place = tempfile::tempdir().unwrap();
-    let limits = Limits { bytes: 1 << 30, keep_free: 0 };
-    let spool = Spool::open(place.path(), limits, Box::new(|_| None)).unwrap();
+    let limits = SpoolLimits { bytes: 1 << 30, keep_free: 0 };
+    let spool = ResultSpool::open(place.path(), limits, Box::new(|_| None)).unwrap();
     let mut journal = spool.journal(&run(), 1).unwrap();
     journal.interval(&sample(1)).unwrap();
     journal.end(None).unwrap();
@@ -44,7 +44,11 @@ fn sent(nodes: usize) -> Sent {
     sent
 }
 
-fn store(catalogue: &Catalogue, draft: &Draft, sent: &[(SegmentId, Vec<u8>)]) -> Vec<Result<Stored, Error>> {
+fn store(
+    catalogue: &RunCatalogue,
+    draft: &RunDraft,
+    sent: &[(SegmentId, Vec<u8>)],
+) -> Vec<Result<StoreOutcome, Error>> {
     let mut batch = SegmentBatch::new(catalogue, 5);
     for (id, bytes) in sent {
         batch.add(draft, id, bytes);
@@ -52,8 +56,8 @@ fn store(catalogue: &Catalogue, draft: &Draft, sent: &[(SegmentId, Vec<u8>)]) ->
     batch.store()
 }
 
-fn are_new(answers: &[Result<Stored, Error>]) -> bool {
-    answers.iter().all(|answer| matches!(answer, Ok(Stored::New)))
+fn are_new(answers: &[Result<StoreOutcome, Error>]) -> bool {
+    answers.iter().all(|answer| matches!(answer, Ok(StoreOutcome::New)))
 }
 
 /// The disk works for a batch, not for each node of it.
@@ -61,7 +65,7 @@ fn are_new(answers: &[Result<Stored, Error>]) -> bool {
 fn a_batch_of_eight_times_the_nodes_waits_for_the_disk_as_often() {
     let syncs = |nodes: usize| {
         let place = tempfile::tempdir().unwrap();
-        let catalogue = Catalogue::open(place.path()).unwrap();
+        let catalogue = RunCatalogue::open(place.path()).unwrap();
         let draft = begin(&catalogue);
         let sent = sent(nodes);
         disk::tests::synced();
@@ -76,7 +80,7 @@ fn a_batch_of_eight_times_the_nodes_waits_for_the_disk_as_often() {
 #[test]
 fn a_segment_that_is_wrong_harms_no_other_of_its_batch() {
     let place = tempfile::tempdir().unwrap();
-    let catalogue = Catalogue::open(place.path()).unwrap();
+    let catalogue = RunCatalogue::open(place.path()).unwrap();
     let mut draft = begin(&catalogue);
     draft.set_quota(RunQuota { bytes: 1 << 30, segments: 1 });
     let mut sent = sent(3);
@@ -86,22 +90,24 @@ fn a_segment_that_is_wrong_harms_no_other_of_its_batch() {
     other.1.clone_from(&sent[1].1);
     sent.push(other);
     let answers = store(&catalogue, &draft, &sent);
-    assert!(matches!(answers[0], Ok(Stored::New)));
+    assert!(matches!(answers[0], Ok(StoreOutcome::New)));
     assert!(matches!(answers[1], Err(Error::RunQuota { .. })), "it has its one");
     assert!(matches!(answers[2], Err(Error::BadSegment { .. })));
-    assert!(matches!(answers[3], Ok(Stored::New)));
-    assert!(matches!(answers[4], Ok(Stored::New)) && matches!(answers[5], Err(Error::RunQuota { .. })));
-    assert!(matches!(answers[6], Ok(Stored::Again)), "it came twice");
+    assert!(matches!(answers[3], Ok(StoreOutcome::New)));
+    assert!(matches!(answers[4], Ok(StoreOutcome::New)) && matches!(answers[5], Err(Error::RunQuota { .. })));
+    assert!(matches!(answers[6], Ok(StoreOutcome::Again)), "it came twice");
     assert!(matches!(answers[7], Err(Error::BadSegment { .. })), "its name is in its checksum");
     let refused = |node: &str| catalogue.run_share(&run(), &NodeName(node.into())).unwrap().refused;
     assert_eq!([refused("n0"), refused("n1"), refused("n2")], [1, 0, 1]);
-    assert!(store(&catalogue, &draft, &sent[..1]).iter().all(|answer| matches!(answer, Ok(Stored::Again))));
+    assert!(
+        store(&catalogue, &draft, &sent[..1]).iter().all(|answer| matches!(answer, Ok(StoreOutcome::Again)))
+    );
 }
 
 #[test]
 fn a_batch_without_a_row_is_not_stored_and_leaves_no_file() {
     let place = tempfile::tempdir().unwrap();
-    let catalogue = Catalogue::open(place.path()).unwrap();
+    let catalogue = RunCatalogue::open(place.path()).unwrap();
     let draft = begin(&catalogue);
     let sent = sent(5);
     catalogue.refuse_writes(true);
@@ -116,19 +122,19 @@ fn a_batch_without_a_row_is_not_stored_and_leaves_no_file() {
 #[test]
 fn a_pack_that_cannot_be_written_is_told_of_each_and_other_runs_are_stored() {
     let place = tempfile::tempdir().unwrap();
-    let catalogue = Catalogue::open(place.path()).unwrap();
+    let catalogue = RunCatalogue::open(place.path()).unwrap();
     let draft = begin(&catalogue);
     // No directory can be made there.
     fs::write(draft.partial_directory().join(SEGMENTS), "").unwrap();
     let sent = sent(2);
     let stranger = SegmentId { run: RunId("stranger".into()), ..sent[0].0.clone() };
-    let bytes = Segment::decode(&key(&sent[0].0), &sent[0].1).unwrap().encode(&key(&stranger)).unwrap();
+    let bytes = ResultSegment::decode(&key(&sent[0].0), &sent[0].1).unwrap().encode(&key(&stranger)).unwrap();
     let mut batch = SegmentBatch::new(&catalogue, 5);
     batch.add(&draft, &sent[0].0, &sent[0].1);
     batch.add_late(&stranger, &bytes);
     batch.add(&draft, &sent[2].0, &sent[2].1);
     let answers = batch.store();
-    assert!(matches!(answers[..], [Err(Error::OfBatch(_)), Ok(Stored::New), Err(Error::OfBatch(_))]));
+    assert!(matches!(answers[..], [Err(Error::OfBatch(_)), Ok(StoreOutcome::New), Err(Error::OfBatch(_))]));
     assert_eq!(catalogue.watermark(&run(), 1, &sent[0].0.node).unwrap(), 0);
 }
 
@@ -136,7 +142,7 @@ fn a_pack_that_cannot_be_written_is_told_of_each_and_other_runs_are_stored() {
 #[test]
 fn segments_with_files_of_their_own_are_read_beside_packs() {
     let place = tempfile::tempdir().unwrap();
-    let catalogue = Catalogue::open(place.path()).unwrap();
+    let catalogue = RunCatalogue::open(place.path()).unwrap();
     let draft = begin(&catalogue);
     let sent = sent(1);
     let (id, bytes) = &sent[0];
@@ -148,11 +154,14 @@ fn segments_with_files_of_their_own_are_read_beside_packs() {
     fs::write(&file, bytes).unwrap();
     let connection = rusqlite::Connection::open(place.path().join("catalogue.sqlite")).unwrap();
     connection.execute("UPDATE segments SET pack = NULL, position = 0", []).unwrap();
-    assert!(matches!(store(&catalogue, &draft, &sent[..1])[..], [Ok(Stored::Again)]), "it is there");
+    assert!(matches!(store(&catalogue, &draft, &sent[..1])[..], [Ok(StoreOutcome::Again)]), "it is there");
     assert!(are_new(&store(&catalogue, &draft, &sent[1..])));
     let gathered = draft.assemble(&catalogue, 1, &id.node).unwrap().unwrap();
     assert_eq!((gathered.last_sample, gathered.doubts), (Some(sample(1)), vec![]));
     fs::remove_file(&file).unwrap();
-    assert!(matches!(store(&catalogue, &draft, &sent[..1])[..], [Ok(Stored::Again)]), "it is stored anew");
+    assert!(
+        matches!(store(&catalogue, &draft, &sent[..1])[..], [Ok(StoreOutcome::Again)]),
+        "it is stored anew"
+    );
     assert_eq!(draft.assemble(&catalogue, 1, &id.node).unwrap().unwrap().last_sample, Some(sample(1)));
 }

@@ -3,7 +3,7 @@
 //! Any node of the fleet may send such, of a run that ended without it or of one that nobody has heard of. They are
 //! counted by node when they are stored, so that no node takes the disk or the share of another.
 
-use super::Catalogue;
+use super::RunCatalogue;
 use crate::segments::STRAY;
 use crate::{Error, migrations};
 use packetrig_fleet::NodeName;
@@ -28,7 +28,7 @@ pub struct LateResults {
     pub refused: u64,
 }
 
-impl Catalogue {
+impl RunCatalogue {
     /// What came late, by node.
     pub fn late(&self) -> Result<Vec<LateResults>, Error> {
         let is_older = migrations::version(&self.connection).is_ok_and(|found| found < migrations::newest());

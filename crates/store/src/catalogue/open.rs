@@ -5,8 +5,8 @@
 //! <directory of the run>/segments/…  results that are not in the report
 //! ```
 
-use super::Catalogue;
-use crate::gather::{Gathered, RunFolder, gather};
+use super::RunCatalogue;
+use crate::gather::{GatheredPart, RunFolder, gather};
 use crate::segments::SEGMENTS;
 use crate::{Error, disk, files};
 use packetrig_fleet::report::RunReport;
@@ -17,7 +17,7 @@ use std::io;
 
 pub(crate) const OPEN: &str = "open.bin";
 
-impl Catalogue {
+impl RunCatalogue {
     /// What was kept with [`Draft::keep_open`](crate::Draft::keep_open); `None` for a run whose report is whole, or that has none.
     pub fn open_run(&self, run: &RunId) -> Result<Option<Vec<u8>>, Error> {
         let path = self.directory(run).join(OPEN);
@@ -35,7 +35,12 @@ impl Catalogue {
     }
 
     /// What a node's part in such a run comes to, once all of it is stored.
-    pub fn gather_late(&self, run: &RunId, attempt: u32, node: &NodeName) -> Result<Option<Gathered>, Error> {
+    pub fn gather_late(
+        &self,
+        run: &RunId,
+        attempt: u32,
+        node: &NodeName,
+    ) -> Result<Option<GatheredPart>, Error> {
         if !self.is_part_whole(run, attempt, node)? {
             return Ok(None);
         }

@@ -4,7 +4,7 @@
 //!
 //! Invariant: a row here is changed in the same transaction as the segments that it counts.
 
-use super::Catalogue;
+use super::RunCatalogue;
 use crate::Error;
 use packetrig_fleet::fabric::SegmentId;
 use packetrig_fleet::{NodeName, RunId};
@@ -73,7 +73,7 @@ struct PartRow {
     end: Option<u64>,
 }
 
-impl Catalogue {
+impl RunCatalogue {
     /// The first number of a node's part in a run that is not stored.
     pub fn watermark(&self, run: &RunId, attempt: u32, node: &NodeName) -> Result<u64, Error> {
         let id = SegmentId { run: run.clone(), attempt, node: node.clone(), number: 0 };

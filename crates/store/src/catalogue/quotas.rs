@@ -3,7 +3,7 @@
 //! The catalogue is read once for each node of a batch, and what the batch changes is written with its segments.
 
 use super::parts::{integer, on_disk};
-use super::{Catalogue, MOST_LATE, MOST_LATE_OF_NODE, RunQuota, RunShare};
+use super::{MOST_LATE, MOST_LATE_OF_NODE, RunCatalogue, RunQuota, RunShare};
 use crate::Error;
 use packetrig_fleet::fabric::SegmentId;
 use packetrig_fleet::{NodeName, RunId};
@@ -42,7 +42,7 @@ impl BatchQuotas {
         Self { free: Some(free), ..Self::default() }
     }
 
-    fn free(&mut self, catalogue: &Catalogue) -> u64 {
+    fn free(&mut self, catalogue: &RunCatalogue) -> u64 {
         let place = catalogue.place();
         *self.free.get_or_insert_with(|| packetrig_sys::disk::free(place).unwrap_or(u64::MAX))
     }
@@ -54,7 +54,7 @@ impl BatchQuotas {
     /// Counts a segment of the run under way, or refuses one that is beyond the share of its node.
     pub(crate) fn admit_to_run(
         &mut self,
-        catalogue: &Catalogue,
+        catalogue: &RunCatalogue,
         id: &SegmentId,
         bytes: usize,
         quota: RunQuota,
@@ -82,7 +82,7 @@ impl BatchQuotas {
     /// again: that costs its node so much of its share.
     pub(crate) fn admit_late(
         &mut self,
-        catalogue: &Catalogue,
+        catalogue: &RunCatalogue,
         id: &SegmentId,
         bytes: usize,
     ) -> Result<(), Error> {

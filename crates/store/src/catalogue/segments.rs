@@ -1,13 +1,13 @@
 //! Rows of segments.
 
-use super::Catalogue;
+use super::RunCatalogue;
 use super::parts::{count_segment, integer};
 use super::quotas::BatchQuotas;
 use crate::Error;
 use crate::batch::SegmentToList;
 use crate::packs::SegmentPlace;
-use crate::segments::Stored;
-use crate::spool::Kind;
+use crate::segments::StoreOutcome;
+use crate::spool::SegmentKind;
 use packetrig_fleet::fabric::SegmentId;
 use packetrig_fleet::{NodeName, RunId};
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, TransactionBehavior, params};
@@ -26,11 +26,12 @@ pub(crate) struct ListedSegment {
     pub(crate) place: SegmentPlace,
 }
 
-impl Catalogue {
+impl RunCatalogue {
     /// How many pieces of captures are stored of a run.
     pub(crate) fn captured_segments(&self, run: &RunId) -> Result<u64, Error> {
         let sql = "SELECT COUNT(*) FROM segments WHERE run = ?1 AND kind = ?2";
-        let found = self.connection.query_row(sql, params![run.0, Kind::Capture.word()], |row| row.get(0));
+        let found =
+            self.connection.query_row(sql, params![run.0, SegmentKind::Capture.word()], |row| row.get(0));
         found.map(i64::unsigned_abs).map_err(|source| self.error(source))
     }
 
@@ -72,7 +73,7 @@ impl Catalogue {
         segments: &[SegmentToList<'_>],
         quotas: &BatchQuotas,
         at: u64,
-    ) -> Result<Vec<Option<Stored>>, Error> {
+    ) -> Result<Vec<Option<StoreOutcome>>, Error> {
         if segments.is_empty() && !quotas.is_changed() {
             return Ok(Vec::new());
         }
@@ -105,7 +106,7 @@ fn list_segment(
     change: &Connection,
     segment: &SegmentToList<'_>,
     at: u64,
-) -> rusqlite::Result<Option<Stored>> {
+) -> rusqlite::Result<Option<StoreOutcome>> {
     let SegmentToList { id, kind, sha256, place, .. } = segment;
     if segment.has_row {
         let sql = "UPDATE segments SET pack = ?5, position = ?6
@@ -113,7 +114,7 @@ fn list_segment(
         let row =
             params![id.run.0, id.attempt, id.node.0, integer(id.number), place.pack, integer(place.position)];
         change.prepare_cached(sql)?.execute(row)?;
-        return Ok(Some(Stored::Again));
+        return Ok(Some(StoreOutcome::Again));
     }
     let sql =
         "INSERT INTO segments (run, attempt, node, number, kind, bytes, sha256, stored_at, pack, position)
@@ -132,10 +133,10 @@ fn list_segment(
     ];
     if change.prepare_cached(sql)?.execute(row)? == 1 {
         let bytes = usize::try_from(place.length).unwrap_or(usize::MAX);
-        count_segment(change, id, bytes, *kind == Kind::End)?;
-        return Ok(Some(Stored::New));
+        count_segment(change, id, bytes, *kind == SegmentKind::End)?;
+        return Ok(Some(StoreOutcome::New));
     }
     let sql = "SELECT 1 FROM segments WHERE run = ?1 AND attempt = ?2 AND node = ?3 AND number = ?4 AND sha256 = ?5";
     let row = params![id.run.0, id.attempt, id.node.0, integer(id.number), sha256];
-    Ok(change.prepare_cached(sql)?.exists(row)?.then_some(Stored::Again))
+    Ok(change.prepare_cached(sql)?.exists(row)?.then_some(StoreOutcome::Again))
 }

@@ -3,13 +3,13 @@ use crate::room::ReportSize;
 use crate::sample::report;
 use std::sync::Barrier;
 
-fn store() -> (tempfile::TempDir, Catalogue) {
+fn store() -> (tempfile::TempDir, RunCatalogue) {
     let place = tempfile::tempdir().unwrap();
-    let catalogue = Catalogue::open(&place.path().join("new")).unwrap();
+    let catalogue = RunCatalogue::open(&place.path().join("new")).unwrap();
     (place, catalogue)
 }
 
-fn ids(catalogue: &Catalogue) -> Vec<String> {
+fn ids(catalogue: &RunCatalogue) -> Vec<String> {
     catalogue.list(100).unwrap().into_iter().map(|summary| summary.run.0).collect()
 }
 
@@ -102,7 +102,7 @@ fn a_crash_between_files_and_row_leaves_an_unlisted_directory() {
     crate::files::write_run(&place.path().join("new/runs/whole"), &report("whole"), "").unwrap();
     drop(catalogue);
 
-    let again = Catalogue::open(&place.path().join("new")).unwrap();
+    let again = RunCatalogue::open(&place.path().join("new")).unwrap();
     assert_eq!(ids(&again), ["before"]);
     assert!(matches!(again.find("half"), Err(Error::Unknown(_))));
     again.record(&report("after"), "").unwrap();
@@ -113,7 +113,7 @@ fn a_crash_between_files_and_row_leaves_an_unlisted_directory() {
 fn two_writers_take_turns() {
     let (place, catalogue) = store();
     let write = &|who: &str| {
-        let catalogue = Catalogue::open(&place.path().join("new")).unwrap();
+        let catalogue = RunCatalogue::open(&place.path().join("new")).unwrap();
         for number in 0..20 {
             catalogue.record(&report(&format!("{who}-{number}")), "").unwrap();
         }
@@ -135,7 +135,7 @@ fn many_open_a_new_catalogue_at_once() {
         let together = Barrier::new(4);
         let open = || {
             together.wait();
-            Catalogue::open(place.path()).map(drop)
+            RunCatalogue::open(place.path()).map(drop)
         };
         thread::scope(|scope| {
             let openers: Vec<_> = (0..4).map(|_| scope.spawn(open)).collect();
@@ -155,7 +155,7 @@ fn what_a_newer_packetrig_wrote_is_refused_by_version() {
     assert!(matches!(catalogue.show("r"), Err(Error::TooNew { .. })));
     catalogue.connection.pragma_update(None, "user_version", 99).unwrap();
     drop(catalogue);
-    let error = Catalogue::open(&place.path().join("new")).unwrap_err();
+    let error = RunCatalogue::open(&place.path().join("new")).unwrap_err();
     assert!(matches!(error, Error::TooNew { found: 99, .. }), "{error}");
 }
 
@@ -175,7 +175,7 @@ fn a_place_that_cannot_be_made_is_named() {
     let place = tempfile::tempdir().unwrap();
     let file = place.path().join("file");
     fs::write(&file, "").unwrap();
-    let error = Catalogue::open(&file).unwrap_err();
+    let error = RunCatalogue::open(&file).unwrap_err();
     assert!(matches!(error, Error::File { .. }) && error.to_string().contains("file"), "{error}");
 }
 

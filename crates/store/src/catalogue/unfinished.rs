@@ -1,8 +1,8 @@
 //! Runs under way, so that whoever comes after a crash finds them.
 
-use super::Catalogue;
+use super::RunCatalogue;
 use crate::Error;
-use crate::draft::Draft;
+use crate::draft::RunDraft;
 use crate::room::ReportSize;
 use packetrig_fleet::RunId;
 use rusqlite::{OptionalExtension as _, Row, params};
@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 /// A run that has begun and has no report.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unfinished {
+pub struct UnfinishedRun {
     /// The run.
     pub run: RunId,
     /// The attempt it is at.
@@ -27,9 +27,9 @@ pub struct Unfinished {
     pub begun_at: u64,
 }
 
-impl Catalogue {
-    /// Begins a run that can be resumed by another process: like [`Catalogue::begin`], with a row.
-    pub fn begin_unfinished(&self, unfinished: &Unfinished, size: ReportSize) -> Result<Draft, Error> {
+impl RunCatalogue {
+    /// Begins a run that can be resumed by another process: like [`RunCatalogue::begin`], with a row.
+    pub fn begin_unfinished(&self, unfinished: &UnfinishedRun, size: ReportSize) -> Result<RunDraft, Error> {
         // Should the row fail, the directory goes with the draft.
         let draft = self.begin(unfinished.run.clone(), size)?;
         let runs = self.place.join("runs");
@@ -61,7 +61,7 @@ impl Catalogue {
     }
 
     /// Runs that have begun and have no report, in the order they were begun.
-    pub fn unfinished(&self) -> Result<Vec<Unfinished>, Error> {
+    pub fn unfinished(&self) -> Result<Vec<UnfinishedRun>, Error> {
         let rows = || {
             let sql = "SELECT run, attempt, epoch, record, plan, directory, begun_at FROM unfinished
                  ORDER BY begun_at, run";
@@ -79,10 +79,10 @@ impl Catalogue {
     }
 
     /// Takes up a run where another process left it. Only one may.
-    pub fn resume(&self, run: &RunId) -> Result<(Draft, Unfinished), Error> {
+    pub fn resume(&self, run: &RunId) -> Result<(RunDraft, UnfinishedRun), Error> {
         let found = self.unfinished()?.into_iter().find(|unfinished| unfinished.run == *run);
         let found = found.ok_or_else(|| Error::NotUnfinished(run.clone()))?;
-        Ok((Draft::reopen(self, &found)?, found))
+        Ok((RunDraft::reopen(self, &found)?, found))
     }
 
     /// It will have no report.
@@ -92,9 +92,9 @@ impl Catalogue {
     }
 }
 
-fn unfinished(row: &Row<'_>) -> rusqlite::Result<Unfinished> {
+fn unfinished(row: &Row<'_>) -> rusqlite::Result<UnfinishedRun> {
     let count = |column| row.get::<_, i64>(column).map(i64::unsigned_abs);
-    Ok(Unfinished {
+    Ok(UnfinishedRun {
         run: RunId(row.get(0)?),
         attempt: row.get(1)?,
         epoch: count(2)?,

@@ -1,29 +1,29 @@
 //! JUnit XML, so that a build server shows a run as tests: one case per stream and one for the run as a whole.
 
-use packetrig_fleet::report::{CriterionResult, RunReport, StreamReport, Verdict};
+use packetrig_fleet::report::{CriterionResult, RunReport, RunVerdict, StreamReport};
 use std::fmt::Write as _;
 
 /// The run as a test suite. A stream that is not as wanted is a failure, one that was not measured is skipped; a run
 /// that cannot be judged is an error, so that no build server takes it for a success.
 pub fn junit(report: &RunReport) -> String {
     let mut cases = String::new();
-    let failing = matches!(report.verdict, Verdict::Fail(_));
-    let mut counts = Counts { tests: 1, ..Counts::default() };
+    let failing = matches!(report.verdict, RunVerdict::Fail(_));
+    let mut counts = JunitCounts { tests: 1, ..JunitCounts::default() };
     for stream in &report.streams {
         counts.tests += 1;
         let inner = stream_case(report, stream, &mut counts);
         case(&mut cases, "streams", &stream.name, &inner);
     }
     let run = match &report.verdict {
-        Verdict::Pass => String::new(),
-        Verdict::Fail(reasons) => element("failure", reasons),
-        Verdict::Inconclusive(reasons) => element("error", reasons),
+        RunVerdict::Pass => String::new(),
+        RunVerdict::Fail(reasons) => element("failure", reasons),
+        RunVerdict::Inconclusive(reasons) => element("error", reasons),
     };
     counts.failures += usize::from(failing);
-    counts.errors += usize::from(matches!(report.verdict, Verdict::Inconclusive(_)));
+    counts.errors += usize::from(matches!(report.verdict, RunVerdict::Inconclusive(_)));
     case(&mut cases, "run", "verdict", &run);
     let name = escaped(&report.name);
-    let Counts { tests, failures, errors, skipped } = counts;
+    let JunitCounts { tests, failures, errors, skipped } = counts;
     let time = report.sending.unwrap_or_default().as_secs_f64();
     format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n  <testsuite name=\"{name}\" tests=\"{tests}\" \
@@ -33,14 +33,14 @@ pub fn junit(report: &RunReport) -> String {
 }
 
 #[derive(Default)]
-struct Counts {
+struct JunitCounts {
     tests: usize,
     failures: usize,
     errors: usize,
     skipped: usize,
 }
 
-fn stream_case(report: &RunReport, stream: &StreamReport, counts: &mut Counts) -> String {
+fn stream_case(report: &RunReport, stream: &StreamReport, counts: &mut JunitCounts) -> String {
     let faults = stream.judged_as(CriterionResult::Fail, &report.criteria);
     let doubts = stream.judged_as(CriterionResult::Unknown, &report.criteria);
     if !faults.is_empty() {

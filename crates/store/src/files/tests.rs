@@ -1,7 +1,7 @@
 use super::*;
 use crate::sample::report;
 use packetrig_fleet::report::columns::TableDescription;
-use packetrig_fleet::report::{NodeReport, Verdict};
+use packetrig_fleet::report::{NodeReport, RunVerdict};
 use std::fs;
 
 /// Fields of a line without quotes inside.
@@ -112,12 +112,12 @@ fn junit_counts_what_it_holds() {
     assert_eq!(xml.matches("<failure").count(), 2);
     assert_eq!(xml.matches("<skipped").count(), 1);
 
-    report.verdict = Verdict::Inconclusive(vec!["who knows".into()]);
+    report.verdict = RunVerdict::Inconclusive(vec!["who knows".into()]);
     let xml = junit(&report);
     assert!(xml.contains("errors=\"1\"") && xml.contains("<error message=\"who knows\">"), "{xml}");
 
     report.streams.clear();
-    report.verdict = Verdict::Pass;
+    report.verdict = RunVerdict::Pass;
     assert!(junit(&report).contains("tests=\"1\" failures=\"0\" errors=\"0\" skipped=\"0\""));
 }
 

@@ -4,7 +4,7 @@
 //!
 //! Invariant: as many values as rows were asked for.
 
-use packetrig_flow::element::Kind;
+use packetrig_flow::element::ElementKind;
 use parquet::basic::{LogicalType, TimeUnit, Type as Physical};
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
 use parquet::data_type::{ByteArray, DataType, FixedLenByteArray};
@@ -14,7 +14,7 @@ use std::borrow::Cow;
 
 /// The values of a column in some rows.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Cells {
+pub enum ColumnCells {
     /// The file has no such column.
     Missing,
     /// Numbers and times.
@@ -29,7 +29,7 @@ pub enum Cells {
     Flags(Vec<bool>),
 }
 
-impl Cells {
+impl ColumnCells {
     /// A number; zero where there is none.
     pub fn number(&self, row: usize) -> u64 {
         match self {
@@ -68,19 +68,19 @@ impl Cells {
 }
 
 /// Why a column of a file cannot be one of this kind, if it cannot.
-pub(super) fn objection(column: &ColumnDescriptor, kind: Kind) -> Option<&'static str> {
+pub(super) fn objection(column: &ColumnDescriptor, kind: ElementKind) -> Option<&'static str> {
     if column.max_rep_level() > 0 {
         return Some("is repeated");
     }
     let is_word = column.logical_type_ref() == Some(&LogicalType::String);
     let fits = match (kind, column.physical_type()) {
-        (Kind::Address, Physical::FIXED_LEN_BYTE_ARRAY) => column.type_length() == 16,
-        (Kind::Mac, Physical::FIXED_LEN_BYTE_ARRAY) => column.type_length() == 6,
-        (Kind::Address | Kind::Mac, Physical::BYTE_ARRAY) => !is_word,
-        (Kind::Unsigned(_) | Kind::Time, Physical::INT64)
-        | (Kind::Unsigned(_), Physical::INT32)
-        | (Kind::Word | Kind::Fields, Physical::BYTE_ARRAY)
-        | (Kind::Flag, Physical::BOOLEAN) => true,
+        (ElementKind::Address, Physical::FIXED_LEN_BYTE_ARRAY) => column.type_length() == 16,
+        (ElementKind::Mac, Physical::FIXED_LEN_BYTE_ARRAY) => column.type_length() == 6,
+        (ElementKind::Address | ElementKind::Mac, Physical::BYTE_ARRAY) => !is_word,
+        (ElementKind::Unsigned(_) | ElementKind::Time, Physical::INT64)
+        | (ElementKind::Unsigned(_), Physical::INT32)
+        | (ElementKind::Word | ElementKind::Fields, Physical::BYTE_ARRAY)
+        | (ElementKind::Flag, Physical::BOOLEAN) => true,
         _ => false,
     };
     match column.logical_type_ref() {
@@ -108,27 +108,29 @@ pub(super) fn skip(reader: &mut ColumnReader, rows: usize) -> ParquetResult<()> 
 }
 
 /// The next values of a column, which is of this kind.
-pub(super) fn read(reader: &mut ColumnReader, kind: Kind, rows: usize) -> ParquetResult<Cells> {
+pub(super) fn read(reader: &mut ColumnReader, kind: ElementKind, rows: usize) -> ParquetResult<ColumnCells> {
     Ok(match reader {
-        ColumnReader::BoolColumnReader(reader) => Cells::Flags(values(reader, rows, Ok)?),
+        ColumnReader::BoolColumnReader(reader) => ColumnCells::Flags(values(reader, rows, Ok)?),
         ColumnReader::Int32ColumnReader(reader) => {
-            Cells::Numbers(numbers(reader, rows, |value| u64::from(value.cast_unsigned()))?)
+            ColumnCells::Numbers(numbers(reader, rows, |value| u64::from(value.cast_unsigned()))?)
         }
-        ColumnReader::Int64ColumnReader(reader) => Cells::Numbers(numbers(reader, rows, i64::cast_unsigned)?),
-        ColumnReader::ByteArrayColumnReader(reader) if kind == Kind::Address => {
-            Cells::Addresses(values(reader, rows, |value: ByteArray| fixed(value.data()))?)
+        ColumnReader::Int64ColumnReader(reader) => {
+            ColumnCells::Numbers(numbers(reader, rows, i64::cast_unsigned)?)
         }
-        ColumnReader::ByteArrayColumnReader(reader) if kind == Kind::Mac => {
-            Cells::Macs(values(reader, rows, |value: ByteArray| fixed(value.data()))?)
+        ColumnReader::ByteArrayColumnReader(reader) if kind == ElementKind::Address => {
+            ColumnCells::Addresses(values(reader, rows, |value: ByteArray| fixed(value.data()))?)
+        }
+        ColumnReader::ByteArrayColumnReader(reader) if kind == ElementKind::Mac => {
+            ColumnCells::Macs(values(reader, rows, |value: ByteArray| fixed(value.data()))?)
         }
         ColumnReader::ByteArrayColumnReader(reader) => {
-            Cells::Words(values(reader, rows, |value: ByteArray| value.as_utf8().map(str::to_owned))?)
+            ColumnCells::Words(values(reader, rows, |value: ByteArray| value.as_utf8().map(str::to_owned))?)
         }
-        ColumnReader::FixedLenByteArrayColumnReader(reader) if kind == Kind::Mac => {
-            Cells::Macs(values(reader, rows, |value: FixedLenByteArray| fixed(value.data()))?)
+        ColumnReader::FixedLenByteArrayColumnReader(reader) if kind == ElementKind::Mac => {
+            ColumnCells::Macs(values(reader, rows, |value: FixedLenByteArray| fixed(value.data()))?)
         }
         ColumnReader::FixedLenByteArrayColumnReader(reader) => {
-            Cells::Addresses(values(reader, rows, |value: FixedLenByteArray| fixed(value.data()))?)
+            ColumnCells::Addresses(values(reader, rows, |value: FixedLenByteArray| fixed(value.data()))?)
         }
         ColumnReader::Int96ColumnReader(_) => return Err(unknown(Physical::INT96)),
         ColumnReader::FloatColumnReader(_) => return Err(unknown(Physical::FLOAT)),

@@ -2,25 +2,25 @@
 //!
 //! Those of a record are `flow::element::ELEMENTS` in their order, then who exported it.
 
-use super::Source;
-use packetrig_flow::element::{ELEMENTS, Element, Kind, Value};
-use packetrig_flow::{Carried, FlowRecord, Ignored, Ledger};
+use super::RecordMaker;
+use packetrig_flow::element::{ELEMENTS, ElementKind, ElementValue, FlowElement};
+use packetrig_flow::{CarriedRecords, FlowRecord, IgnoredReason, MeterLedger};
 use std::sync::LazyLock;
 
 pub use packetrig_flow::REVERSE_ENTERPRISE;
 
 /// A record and who made it.
 #[derive(Clone, Debug)]
-pub struct Row {
+pub struct SourcedRow {
     /// The record.
     pub record: FlowRecord,
     /// Who made it.
-    pub source: Source,
+    pub source: RecordMaker,
 }
 
 /// A column of the flow table.
 #[derive(Clone, Copy, Debug)]
-pub struct Column {
+pub struct FlowColumn {
     /// IANA's name of the element, where there is one.
     pub name: &'static str,
     /// What people type for it.
@@ -30,7 +30,7 @@ pub struct Column {
     /// Whether it is the reverse of that element.
     pub reverse: bool,
     /// What its values are.
-    pub kind: Kind,
+    pub kind: ElementKind,
     /// What they count, if anything.
     pub unit: &'static str,
     /// What it means.
@@ -40,13 +40,13 @@ pub struct Column {
 
 #[derive(Clone, Copy, Debug)]
 enum ColumnAccessor {
-    Record(for<'a> fn(&'a FlowRecord) -> Value<'a>),
-    Source(fn(&Source) -> Value<'static>),
+    Record(for<'a> fn(&'a FlowRecord) -> ElementValue<'a>),
+    Source(fn(&RecordMaker) -> ElementValue<'static>),
 }
 
-impl Column {
+impl FlowColumn {
     /// Its value in a row.
-    pub fn value<'a>(&self, row: &'a Row) -> Value<'a> {
+    pub fn value<'a>(&self, row: &'a SourcedRow) -> ElementValue<'a> {
         match self.accessor {
             ColumnAccessor::Record(value) => value(&row.record),
             ColumnAccessor::Source(value) => value(&row.source),
@@ -61,49 +61,51 @@ impl Column {
 }
 
 /// The column that people mean by a word.
-pub fn find_column(word: &str) -> Option<&'static Column> {
+pub fn find_column(word: &str) -> Option<&'static FlowColumn> {
     columns().iter().find(|column| column.is_called(word))
 }
 
 /// The columns of the flow table, in order.
-pub fn columns() -> &'static [Column] {
-    static COLUMNS: LazyLock<Vec<Column>> = LazyLock::new(|| {
+pub fn columns() -> &'static [FlowColumn] {
+    static COLUMNS: LazyLock<Vec<FlowColumn>> = LazyLock::new(|| {
         let of_record =
-            ELEMENTS.iter().map(|&Element { name, short, id, reverse, kind, unit, meaning, value }| Column {
-                name,
-                short,
-                id,
-                reverse,
-                kind,
-                unit,
-                meaning,
-                accessor: ColumnAccessor::Record(value),
+            ELEMENTS.iter().map(|&FlowElement { name, short, id, reverse, kind, unit, meaning, value }| {
+                FlowColumn {
+                    name,
+                    short,
+                    id,
+                    reverse,
+                    kind,
+                    unit,
+                    meaning,
+                    accessor: ColumnAccessor::Record(value),
+                }
             });
         of_record.chain(OF_SOURCE).collect()
     });
     &COLUMNS
 }
 
-const OF_SOURCE: [Column; 2] = [
-    Column {
+const OF_SOURCE: [FlowColumn; 2] = [
+    FlowColumn {
         name: "exporterIPv6Address",
         short: "exporter-ip",
         id: 131,
         reverse: false,
-        kind: Kind::Address,
+        kind: ElementKind::Address,
         unit: "",
         meaning: "who exported it; zero: the meter of this machine",
-        accessor: ColumnAccessor::Source(|source| Value::Address(source.exporter)),
+        accessor: ColumnAccessor::Source(|source| ElementValue::Address(source.exporter)),
     },
-    Column {
+    FlowColumn {
         name: "observationDomainId",
         short: "domain",
         id: 149,
         reverse: false,
-        kind: Kind::Unsigned(32),
+        kind: ElementKind::Unsigned(32),
         unit: "",
         meaning: "of the exporter",
-        accessor: ColumnAccessor::Source(|source| Value::Number(u64::from(source.domain))),
+        accessor: ColumnAccessor::Source(|source| ElementValue::Number(u64::from(source.domain))),
     },
 ];
 
@@ -138,9 +140,9 @@ pub struct LedgerRow {
     /// When, nanoseconds since 1970.
     pub at_ns: u64,
     /// Whose.
-    pub source: Source,
+    pub source: RecordMaker,
     /// The ledger.
-    pub ledger: Ledger,
+    pub ledger: MeterLedger,
 }
 
 /// A number of the ledger table. Those that a source may not know can be absent.
@@ -149,33 +151,33 @@ pub struct LedgerColumn {
     /// Its name.
     pub name: &'static str,
     /// What its values are.
-    pub kind: Kind,
+    pub kind: ElementKind,
     /// Whether it can be absent.
     pub optional: bool,
     /// Its value.
-    pub value: fn(&LedgerRow) -> Option<Value<'static>>,
+    pub value: fn(&LedgerRow) -> Option<ElementValue<'static>>,
 }
 
-const fn number(name: &'static str, value: fn(&LedgerRow) -> Option<Value<'static>>) -> LedgerColumn {
-    LedgerColumn { name, kind: Kind::Unsigned(64), optional: false, value }
+const fn number(name: &'static str, value: fn(&LedgerRow) -> Option<ElementValue<'static>>) -> LedgerColumn {
+    LedgerColumn { name, kind: ElementKind::Unsigned(64), optional: false, value }
 }
 
-const fn absent(name: &'static str, value: fn(&LedgerRow) -> Option<Value<'static>>) -> LedgerColumn {
-    LedgerColumn { name, kind: Kind::Unsigned(64), optional: true, value }
+const fn absent(name: &'static str, value: fn(&LedgerRow) -> Option<ElementValue<'static>>) -> LedgerColumn {
+    LedgerColumn { name, kind: ElementKind::Unsigned(64), optional: true, value }
 }
 
 macro_rules! ledger {
     ($row:ident, $($name:literal => $value:expr;)*) => {
-        [$(number($name, |$row| Some(Value::Number($value)))),*]
+        [$(number($name, |$row| Some(ElementValue::Number($value)))),*]
     };
 }
 
 macro_rules! carried {
     ($($name:literal $field:ident;)*) => {
         [$(
-            number(concat!($name, "Records"), |row| Some(Value::Number(row.ledger.export.$field.records))),
-            number(concat!($name, "Packets"), |row| Some(Value::Number(row.ledger.export.$field.packets))),
-            number(concat!($name, "Octets"), |row| Some(Value::Number(row.ledger.export.$field.bytes))),
+            number(concat!($name, "Records"), |row| Some(ElementValue::Number(row.ledger.export.$field.records))),
+            number(concat!($name, "Packets"), |row| Some(ElementValue::Number(row.ledger.export.$field.packets))),
+            number(concat!($name, "Octets"), |row| Some(ElementValue::Number(row.ledger.export.$field.bytes))),
         )*]
     };
 }
@@ -183,27 +185,27 @@ macro_rules! carried {
 const WHOSE: [LedgerColumn; 3] = [
     LedgerColumn {
         name: "observationTimeNanoseconds",
-        kind: Kind::Time,
+        kind: ElementKind::Time,
         optional: false,
-        value: |row| Some(Value::Number(row.at_ns)),
+        value: |row| Some(ElementValue::Number(row.at_ns)),
     },
     LedgerColumn {
         name: "exporterIPv6Address",
-        kind: Kind::Address,
+        kind: ElementKind::Address,
         optional: false,
-        value: |row| Some(Value::Address(row.source.exporter)),
+        value: |row| Some(ElementValue::Address(row.source.exporter)),
     },
     LedgerColumn {
         name: "observationDomainId",
-        kind: Kind::Unsigned(32),
+        kind: ElementKind::Unsigned(32),
         optional: false,
-        value: |row| Some(Value::Number(u64::from(row.source.domain))),
+        value: |row| Some(ElementValue::Number(u64::from(row.source.domain))),
     },
 ];
 
 const CAPTURE: [LedgerColumn; 2] = [
-    absent("captureArrived", |row| row.ledger.capture.arrived.map(Value::Number)),
-    absent("captureDriverDropped", |row| row.ledger.capture.driver_dropped.map(Value::Number)),
+    absent("captureArrived", |row| row.ledger.capture.arrived.map(ElementValue::Number)),
+    absent("captureDriverDropped", |row| row.ledger.capture.driver_dropped.map(ElementValue::Number)),
 ];
 
 const PACKETS: [LedgerColumn; 20] = ledger! { row,
@@ -211,14 +213,14 @@ const PACKETS: [LedgerColumn; 20] = ledger! { row,
     "captureDelivered" => row.ledger.capture.delivered;
     "seen" => row.ledger.packets.seen;
     "seenOctets" => row.ledger.packets.seen_bytes;
-    "ignoredArp" => ignored(row, Ignored::Arp);
-    "ignoredNotIp" => ignored(row, Ignored::NotIp);
-    "ignoredShortLink" => ignored(row, Ignored::ShortLink);
-    "ignoredShortIp" => ignored(row, Ignored::ShortIp);
-    "ignoredBadIp" => ignored(row, Ignored::BadIp);
-    "ignoredTooDeep" => ignored(row, Ignored::TooDeep);
-    "ignoredSampled" => ignored(row, Ignored::Sampled);
-    "ignoredElsewhere" => ignored(row, Ignored::Elsewhere);
+    "ignoredArp" => ignored(row, IgnoredReason::Arp);
+    "ignoredNotIp" => ignored(row, IgnoredReason::NotIp);
+    "ignoredShortLink" => ignored(row, IgnoredReason::ShortLink);
+    "ignoredShortIp" => ignored(row, IgnoredReason::ShortIp);
+    "ignoredBadIp" => ignored(row, IgnoredReason::BadIp);
+    "ignoredTooDeep" => ignored(row, IgnoredReason::TooDeep);
+    "ignoredSampled" => ignored(row, IgnoredReason::Sampled);
+    "ignoredElsewhere" => ignored(row, IgnoredReason::Elsewhere);
     "metered" => row.ledger.packets.metered;
     "untracked" => row.ledger.packets.untracked;
     "live" => row.ledger.packets.live;
@@ -243,7 +245,7 @@ const MESSAGES: [LedgerColumn; 3] = ledger! { row,
     "exportOwnRecords" => row.ledger.export.own_records;
 };
 
-fn ignored(row: &LedgerRow, cause: Ignored) -> u64 {
+fn ignored(row: &LedgerRow, cause: IgnoredReason) -> u64 {
     row.ledger.packets.ignored[cause as usize]
 }
 
@@ -253,20 +255,20 @@ pub fn ledger_columns() -> impl Iterator<Item = LedgerColumn> {
 }
 
 /// A ledger row from its named numbers; what has no such name is zero or absent.
-pub fn ledger_of(value: impl Fn(&str) -> Option<u64>) -> Ledger {
+pub fn ledger_of(value: impl Fn(&str) -> Option<u64>) -> MeterLedger {
     let n = |name: &str| value(name).unwrap_or(0);
-    let carried = |name: &str| Carried {
+    let carried = |name: &str| CarriedRecords {
         records: n(&format!("{name}Records")),
         packets: n(&format!("{name}Packets")),
         bytes: n(&format!("{name}Octets")),
     };
-    let mut ledger = Ledger::default();
+    let mut ledger = MeterLedger::default();
     let capture = &mut ledger.capture;
     (capture.arrived, capture.driver_dropped) = (value("captureArrived"), value("captureDriverDropped"));
     (capture.ring_dropped, capture.delivered) = (n("captureRingDropped"), n("captureDelivered"));
     let packets = &mut ledger.packets;
     (packets.seen, packets.seen_bytes) = (n("seen"), n("seenOctets"));
-    for (cause, name) in Ignored::ALL.into_iter().zip(IGNORED) {
+    for (cause, name) in IgnoredReason::ALL.into_iter().zip(IGNORED) {
         packets.ignored[cause as usize] = n(name);
     }
     (packets.metered, packets.untracked, packets.live) = (n("metered"), n("untracked"), n("live"));
@@ -282,7 +284,7 @@ pub fn ledger_of(value: impl Fn(&str) -> Option<u64>) -> Ledger {
 }
 
 /// In the order of [`Ignored::ALL`].
-const IGNORED: [&str; Ignored::ALL.len()] = [
+const IGNORED: [&str; IgnoredReason::ALL.len()] = [
     "ignoredArp",
     "ignoredNotIp",
     "ignoredShortLink",
@@ -306,7 +308,7 @@ mod tests {
             counter
         };
         // Every number of a ledger is another, so that a swapped or missing column is seen.
-        let mut json = serde_json::to_value(Ledger::default()).unwrap();
+        let mut json = serde_json::to_value(MeterLedger::default()).unwrap();
         json["capture"]["arrived"] = 0.into();
         json["capture"]["driver_dropped"] = 0.into();
         fn fill(value: &mut serde_json::Value, next: &mut impl FnMut() -> u64) {
@@ -317,26 +319,26 @@ mod tests {
             }
         }
         fill(&mut json, &mut next);
-        let ledger: Ledger = serde_json::from_value(json).unwrap();
-        let row = LedgerRow { at_ns: 5, source: Source::default(), ledger };
+        let ledger: MeterLedger = serde_json::from_value(json).unwrap();
+        let row = LedgerRow { at_ns: 5, source: RecordMaker::default(), ledger };
         let named: BTreeMap<_, _> = ledger_columns()
             .filter_map(|column| match (column.value)(&row) {
-                Some(Value::Number(number)) => Some((column.name, number)),
+                Some(ElementValue::Number(number)) => Some((column.name, number)),
                 _ => None,
             })
             .collect();
         assert_eq!(ledger_of(|name| named.get(name).copied()), ledger);
     }
 
-    fn kind_in_words(kind: Kind) -> String {
+    fn kind_in_words(kind: ElementKind) -> String {
         match kind {
-            Kind::Unsigned(bits) => format!("{bits} bit"),
-            Kind::Time => "time".into(),
-            Kind::Address => "address".into(),
-            Kind::Mac => "MAC".into(),
-            Kind::Word => "word".into(),
-            Kind::Flag => "yes or no".into(),
-            Kind::Fields => "JSON".into(),
+            ElementKind::Unsigned(bits) => format!("{bits} bit"),
+            ElementKind::Time => "time".into(),
+            ElementKind::Address => "address".into(),
+            ElementKind::Mac => "MAC".into(),
+            ElementKind::Word => "word".into(),
+            ElementKind::Flag => "yes or no".into(),
+            ElementKind::Fields => "JSON".into(),
         }
     }
 
@@ -344,10 +346,10 @@ mod tests {
     #[test]
     fn the_page_lists_exactly_the_columns_there_are() {
         let page = include_str!("../../../../docs/book/flow-store.md");
-        let row = |column: &Column| {
+        let row = |column: &FlowColumn| {
             let id = if column.id > 0 { column.id.to_string() } else { "–".into() };
             let unit = if column.unit.is_empty() { "–" } else { column.unit };
-            let Column { name, short, meaning, .. } = column;
+            let FlowColumn { name, short, meaning, .. } = column;
             format!("| {name} | {short} | {id} | {} | {unit} | {meaning} |\n", kind_in_words(column.kind))
         };
         let rows: String = columns().iter().map(row).collect();

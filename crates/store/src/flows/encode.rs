@@ -2,8 +2,8 @@
 //!
 //! Numbers keep their width and that they are unsigned; times are timestamps of nanoseconds; addresses are bytes.
 
-use super::columns::{self, LedgerRow, REVERSE_ENTERPRISE, Row};
-use packetrig_flow::element::{Kind, Value};
+use super::columns::{self, LedgerRow, REVERSE_ENTERPRISE, SourcedRow};
+use packetrig_flow::element::{ElementKind, ElementValue};
 use parquet::basic::{Compression, Encoding, LogicalType, Repetition, TimeUnit, Type as Physical, ZstdLevel};
 use parquet::data_type::{
     BoolType, ByteArray, ByteArrayType, FixedLenByteArray, FixedLenByteArrayType, Int32Type, Int64Type,
@@ -22,12 +22,12 @@ const LEVEL: i32 = 3;
 
 /// A table that can be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Table {
+pub(crate) enum WritableTable {
     Flows,
     MeterStats,
 }
 
-impl Table {
+impl WritableTable {
     pub(super) const ALL: [Self; 2] = [Self::Flows, Self::MeterStats];
 
     /// The name of its directory.
@@ -102,19 +102,19 @@ fn elements() -> KeyValue {
     KeyValue::new(ELEMENTS_KEY.to_owned(), serde_json::Value::from(elements).to_string())
 }
 
-fn field(name: &str, id: Option<i32>, kind: Kind, optional: bool) -> Result<TypePtr> {
+fn field(name: &str, id: Option<i32>, kind: ElementKind, optional: bool) -> Result<TypePtr> {
     let (physical, logical, length) = match kind {
-        Kind::Unsigned(64) => (Physical::INT64, Some(LogicalType::integer(64, false)), 0),
-        Kind::Unsigned(bits) => {
+        ElementKind::Unsigned(64) => (Physical::INT64, Some(LogicalType::integer(64, false)), 0),
+        ElementKind::Unsigned(bits) => {
             (Physical::INT32, Some(LogicalType::integer(i8::try_from(bits).unwrap_or(32), false)), 0)
         }
         // UTC, but not marked as an instant: of those, DuckDB keeps microseconds only, and shows them in the session's time zone.
-        Kind::Time => (Physical::INT64, Some(LogicalType::timestamp(false, TimeUnit::NANOS)), 0),
-        Kind::Address => (Physical::FIXED_LEN_BYTE_ARRAY, None, 16),
-        Kind::Mac => (Physical::FIXED_LEN_BYTE_ARRAY, None, 6),
+        ElementKind::Time => (Physical::INT64, Some(LogicalType::timestamp(false, TimeUnit::NANOS)), 0),
+        ElementKind::Address => (Physical::FIXED_LEN_BYTE_ARRAY, None, 16),
+        ElementKind::Mac => (Physical::FIXED_LEN_BYTE_ARRAY, None, 6),
         // A text, as not every reader knows Parquet's kind for JSON.
-        Kind::Word | Kind::Fields => (Physical::BYTE_ARRAY, Some(LogicalType::String), 0),
-        Kind::Flag => (Physical::BOOLEAN, None, 0),
+        ElementKind::Word | ElementKind::Fields => (Physical::BYTE_ARRAY, Some(LogicalType::String), 0),
+        ElementKind::Flag => (Physical::BOOLEAN, None, 0),
     };
     let repetition = if optional { Repetition::OPTIONAL } else { Repetition::REQUIRED };
     let mut builder = Type::primitive_type_builder(name, physical)
@@ -128,7 +128,7 @@ fn field(name: &str, id: Option<i32>, kind: Kind, optional: bool) -> Result<Type
 }
 
 /// Appends flow rows as one row group.
-pub(crate) fn flows(file: &mut SerializedFileWriter<Vec<u8>>, rows: &[Row]) -> Result<()> {
+pub(crate) fn flows(file: &mut SerializedFileWriter<Vec<u8>>, rows: &[SourcedRow]) -> Result<()> {
     let mut group = file.next_row_group()?;
     for column in columns::columns() {
         write(&mut group, column.kind, false, rows.iter().map(|row| Some(column.value(row))))?;
@@ -147,9 +147,9 @@ pub(crate) fn meter_stats(file: &mut SerializedFileWriter<Vec<u8>>, rows: &[Ledg
 
 fn write<'a>(
     group: &mut SerializedRowGroupWriter<'_, Vec<u8>>,
-    kind: Kind,
+    kind: ElementKind,
     optional: bool,
-    values: impl Iterator<Item = Option<Value<'a>>> + Clone,
+    values: impl Iterator<Item = Option<ElementValue<'a>>> + Clone,
 ) -> Result<()> {
     let missing = || ParquetError::General("fewer columns than the schema has".into());
     let mut column = group.next_column()?.ok_or_else(missing)?;
@@ -160,32 +160,32 @@ fn write<'a>(
 
 fn write_values<'a>(
     column: &mut SerializedColumnWriter<'_>,
-    kind: Kind,
-    values: impl Iterator<Item = Value<'a>>,
+    kind: ElementKind,
+    values: impl Iterator<Item = ElementValue<'a>>,
     levels: Option<&[i16]>,
 ) -> Result<()> {
     match kind {
-        Kind::Unsigned(64) => {
+        ElementKind::Unsigned(64) => {
             let values: Vec<i64> = values.map(|value| number(value).cast_signed()).collect();
             column.typed::<Int64Type>().write_batch(&values, levels, None)?
         }
-        Kind::Time => {
+        ElementKind::Time => {
             let values: Vec<i64> =
                 values.map(|value| i64::try_from(number(value)).unwrap_or(i64::MAX)).collect();
             column.typed::<Int64Type>().write_batch(&values, levels, None)?
         }
-        Kind::Unsigned(_) => {
+        ElementKind::Unsigned(_) => {
             let values: Vec<i32> = values.map(narrow).collect();
             column.typed::<Int32Type>().write_batch(&values, levels, None)?
         }
-        Kind::Address | Kind::Mac => {
-            let values = fixed(values, if kind == Kind::Mac { 6 } else { 16 });
+        ElementKind::Address | ElementKind::Mac => {
+            let values = fixed(values, if kind == ElementKind::Mac { 6 } else { 16 });
             column.typed::<FixedLenByteArrayType>().write_batch(&values, levels, None)?
         }
-        Kind::Word => column.typed::<ByteArrayType>().write_batch(&words(values), levels, None)?,
-        Kind::Fields => column.typed::<ByteArrayType>().write_batch(&objects(values), levels, None)?,
-        Kind::Flag => {
-            let values: Vec<bool> = values.map(|value| value == Value::Flag(true)).collect();
+        ElementKind::Word => column.typed::<ByteArrayType>().write_batch(&words(values), levels, None)?,
+        ElementKind::Fields => column.typed::<ByteArrayType>().write_batch(&objects(values), levels, None)?,
+        ElementKind::Flag => {
+            let values: Vec<bool> = values.map(|value| value == ElementValue::Flag(true)).collect();
             column.typed::<BoolType>().write_batch(&values, levels, None)?
         }
     };
@@ -193,21 +193,21 @@ fn write_values<'a>(
 }
 
 /// `flow::element`'s own test holds that values are of their kind.
-fn number(value: Value<'_>) -> u64 {
-    if let Value::Number(number) = value { number } else { 0 }
+fn number(value: ElementValue<'_>) -> u64 {
+    if let ElementValue::Number(number) = value { number } else { 0 }
 }
 
-fn narrow(value: Value<'_>) -> i32 {
+fn narrow(value: ElementValue<'_>) -> i32 {
     u32::try_from(number(value)).unwrap_or(u32::MAX).cast_signed()
 }
 
 /// All values in one allocation, and a view of each.
-fn fixed<'a>(values: impl Iterator<Item = Value<'a>>, length: usize) -> Vec<FixedLenByteArray> {
+fn fixed<'a>(values: impl Iterator<Item = ElementValue<'a>>, length: usize) -> Vec<FixedLenByteArray> {
     let mut bytes = Vec::new();
     for value in values {
         match value {
-            Value::Address(address) => bytes.extend(address),
-            Value::Mac(mac) => bytes.extend(mac),
+            ElementValue::Address(address) => bytes.extend(address),
+            ElementValue::Mac(mac) => bytes.extend(mac),
             _ => bytes.extend(std::iter::repeat_n(0, length)),
         }
     }
@@ -217,11 +217,11 @@ fn fixed<'a>(values: impl Iterator<Item = Value<'a>>, length: usize) -> Vec<Fixe
 }
 
 /// Words repeat: each is made once in a row.
-fn words<'a>(values: impl Iterator<Item = Value<'a>>) -> Vec<ByteArray> {
+fn words<'a>(values: impl Iterator<Item = ElementValue<'a>>) -> Vec<ByteArray> {
     let mut last = ("", ByteArray::from(""));
     values
         .map(|value| {
-            let word = if let Value::Word(word) = value { word } else { "" };
+            let word = if let ElementValue::Word(word) = value { word } else { "" };
             if word != last.0 {
                 last = (word, ByteArray::from(word));
             }
@@ -231,12 +231,12 @@ fn words<'a>(values: impl Iterator<Item = Value<'a>>) -> Vec<ByteArray> {
 }
 
 /// Objects of JSON; nothing where there are no fields, which is what most records have.
-fn objects<'a>(values: impl Iterator<Item = Value<'a>>) -> Vec<ByteArray> {
+fn objects<'a>(values: impl Iterator<Item = ElementValue<'a>>) -> Vec<ByteArray> {
     let nothing = ByteArray::from("");
     let mut text = String::new();
     values
         .map(|value| match value {
-            Value::Fields(fields) if !fields.is_empty() => {
+            ElementValue::Fields(fields) if !fields.is_empty() => {
                 text.clear();
                 fields.append_json(&mut text);
                 ByteArray::from(text.as_str())

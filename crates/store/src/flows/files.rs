@@ -8,7 +8,7 @@
 //! several meters may write into one directory, and the file is locked while it is written.
 
 use super::Error;
-use super::encode::Table;
+use super::encode::WritableTable;
 use crate::disk;
 use packetrig_sys::private_files;
 use std::fs::{self, File, TryLockError};
@@ -24,9 +24,9 @@ pub(super) const PARTIAL: &str = ".partial";
 
 /// The hour in which flows began, counted from 1970; `None` where the hours of flows were too many to tell apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Partition(pub(super) Option<u64>);
+pub(super) struct HourPartition(pub(super) Option<u64>);
 
-impl Partition {
+impl HourPartition {
     pub(super) const fn of(at_ns: u64) -> Self {
         Self(Some(at_ns / HOUR_NS))
     }
@@ -122,7 +122,7 @@ fn is_file_at(file: &File, path: &Path) -> io::Result<bool> {
 /// The name of a hidden file once it is finished.
 pub(super) fn named(hidden: &Path) -> Option<PathBuf> {
     let name = hidden.file_name()?.to_str()?.strip_prefix('.')?.strip_suffix(PARTIAL)?;
-    let is_ours = Table::ALL.into_iter().any(|table| {
+    let is_ours = WritableTable::ALL.into_iter().any(|table| {
         let number =
             name.strip_prefix(table.name()).and_then(|rest| rest.strip_prefix('-')?.strip_suffix(".parquet"));
         number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
@@ -131,7 +131,11 @@ pub(super) fn named(hidden: &Path) -> Option<PathBuf> {
 }
 
 /// Makes the next file of a table in its partition, under its hidden name.
-pub(super) fn claim(base: &Path, table: Table, partition: Partition) -> Result<ClaimedFile, Error> {
+pub(super) fn claim(
+    base: &Path,
+    table: WritableTable,
+    partition: HourPartition,
+) -> Result<ClaimedFile, Error> {
     let directory = base.join(table.name()).join(partition.path());
     disk::make_below(base, &directory).map_err(Error::file("create", &directory))?;
     let mut number = next_number(&directory)?;
@@ -168,7 +172,7 @@ mod tests {
 
     #[test]
     fn partitions_are_hours_of_utc() {
-        let at = |ns| Partition::of(ns).path().display().to_string();
+        let at = |ns| HourPartition::of(ns).path().display().to_string();
         assert_eq!(at(0), "date=1970-01-01/hour=00");
         assert_eq!(at(1_700_000_000_000_000_000), "date=2023-11-14/hour=22");
         assert_eq!(at(u64::MAX), "date=2554-07-21/hour=23");
@@ -177,7 +181,7 @@ mod tests {
     #[test]
     fn a_number_in_use_or_claimed_is_passed_over() {
         let directory = tempfile::tempdir().unwrap();
-        let claim = || claim(directory.path(), Table::Flows, Partition::of(0)).unwrap();
+        let claim = || claim(directory.path(), WritableTable::Flows, HourPartition::of(0)).unwrap();
         let first = claim();
         assert!(first.path.ends_with("flows/date=1970-01-01/hour=00/flows-000000.parquet"), "{first:?}");
         fs::rename(&first.hidden, &first.path).unwrap();
@@ -212,7 +216,7 @@ mod tests {
     #[test]
     fn a_file_is_taken_once_and_by_the_name_it_has() {
         let directory = tempfile::tempdir().unwrap();
-        let claimed = claim(directory.path(), Table::Flows, Partition::of(0)).unwrap();
+        let claimed = claim(directory.path(), WritableTable::Flows, HourPartition::of(0)).unwrap();
         let take = || {
             let file = File::open(&claimed.hidden).or_else(|_| File::open(&claimed.path)).unwrap();
             ClaimedFile::take(file, claimed.hidden.clone()).unwrap()

@@ -10,33 +10,33 @@ mod terms;
 mod tokens;
 mod values;
 
-use super::scan::{Chunk, Span};
-use condition::{FlowCondition, Test};
-pub(super) use condition::{Operand, OperandCells, per_second};
+use super::scan::{RowChunk, TimeSpan};
+pub(super) use condition::{ConditionOperand, OperandCells, per_second};
+use condition::{FlowCondition, ValueTest};
 pub use error::FilterError;
-use expression::Expression;
+use expression::FilterExpression;
 use packetrig_flow::MAPPED;
 use parquet::file::metadata::RowGroupMetaData;
 use ranges::{RangeSet, ValueRange};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
-pub use terms::{MISSING, NfdumpForm, Syntax, TERMS, Term};
+pub use terms::{FilterTerm, MISSING, NfdumpForm, TERMS, TermSyntax};
 
 /// Which records are asked for. The usual one lets all through.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Filter {
-    expression: Expression,
-    /// When their flows began, as far as [`Filter::started`] says.
-    pub span: Span,
+pub struct FlowFilter {
+    expression: FilterExpression,
+    /// When their flows began, as far as [`FlowFilter::started`] says.
+    pub span: TimeSpan,
 }
 
-impl Default for Filter {
+impl Default for FlowFilter {
     fn default() -> Self {
-        Self::of(Expression::All(Vec::new()))
+        Self::of(FilterExpression::All(Vec::new()))
     }
 }
 
-impl FromStr for Filter {
+impl FromStr for FlowFilter {
     type Err = FilterError;
 
     fn from_str(text: &str) -> Result<Self, FilterError> {
@@ -44,13 +44,13 @@ impl FromStr for Filter {
     }
 }
 
-impl Filter {
-    fn of(expression: Expression) -> Self {
-        Self { expression, span: Span::default() }
+impl FlowFilter {
+    fn of(expression: FilterExpression) -> Self {
+        Self { expression, span: TimeSpan::default() }
     }
 
     /// Flows that began in this time.
-    pub fn started(span: Span) -> Self {
+    pub fn started(span: TimeSpan) -> Self {
         let from = u128::from(span.from_ns.unwrap_or(0));
         let to = span.to_ns.map_or(Some(u128::MAX), |to| u128::from(to).checked_sub(1));
         let range = to.filter(|&to| from <= to).map(|greatest| ValueRange { least: from, greatest });
@@ -59,8 +59,11 @@ impl Filter {
     }
 
     /// One end is in one of these; all records if there are none.
-    pub fn either_address(prefixes: &[Prefix]) -> Self {
-        either(&["sourceIPv6Address", "destinationIPv6Address"], prefixes.iter().map(Prefix::range).collect())
+    pub fn either_address(prefixes: &[AddressPrefix]) -> Self {
+        either(
+            &["sourceIPv6Address", "destinationIPv6Address"],
+            prefixes.iter().map(AddressPrefix::range).collect(),
+        )
     }
 
     /// One end's port is one of these; all records if there are none.
@@ -78,8 +81,8 @@ impl Filter {
     /// What both let through.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
-        let span = if self.span == Span::default() { other.span } else { self.span };
-        Self { expression: Expression::All(vec![self.expression, other.expression]), span }
+        let span = if self.span == TimeSpan::default() { other.span } else { self.span };
+        Self { expression: FilterExpression::All(vec![self.expression, other.expression]), span }
     }
 
     /// The records of which it keeps what came back.
@@ -87,19 +90,19 @@ impl Filter {
     pub(super) fn of_way_back(&self) -> Self {
         let is_some = RangeSet::new(vec![ValueRange { least: 1, ..ValueRange::ALL }]);
         let has = |column| {
-            Expression::One(FlowCondition {
-                operand: Operand::Column(column),
-                test: Test::Values(is_some.clone()),
+            FilterExpression::One(FlowCondition {
+                operand: ConditionOperand::Column(column),
+                test: ValueTest::Values(is_some.clone()),
             })
         };
         let came_back = ["reversePacketDeltaCount", "reverseOctetDeltaCount"].map(has).to_vec();
-        Self::of(Expression::All(vec![Expression::Any(came_back), self.expression.reversed()]))
+        Self::of(FilterExpression::All(vec![FilterExpression::Any(came_back), self.expression.reversed()]))
     }
 
     /// What one of them lets through.
     #[must_use]
     pub(super) fn or(&self, other: &Self) -> Self {
-        Self::of(Expression::Any(vec![self.expression.clone(), other.expression.clone()]))
+        Self::of(FilterExpression::Any(vec![self.expression.clone(), other.expression.clone()]))
     }
 
     /// The columns that it looks at, each once.
@@ -112,12 +115,12 @@ impl Filter {
     }
 
     /// The rows of a chunk that are asked for, in order. The chunk has to have its columns.
-    pub fn rows(&self, chunk: &Chunk) -> Vec<usize> {
+    pub fn rows(&self, chunk: &RowChunk) -> Vec<usize> {
         self.rows_among(chunk, (0..chunk.rows).collect())
     }
 
     /// Those of some rows that are asked for; rows are in order.
-    pub(super) fn rows_among(&self, chunk: &Chunk, mut rows: Vec<usize>) -> Vec<usize> {
+    pub(super) fn rows_among(&self, chunk: &RowChunk, mut rows: Vec<usize>) -> Vec<usize> {
         self.expression.retain(chunk, &mut rows);
         rows
     }
@@ -128,26 +131,27 @@ impl Filter {
     }
 }
 
-fn any_of(columns: &[&'static str], ranges: Vec<ValueRange>) -> Filter {
-    let test = Test::Values(RangeSet::new(ranges));
-    let condition =
-        |&column| Expression::One(FlowCondition { operand: Operand::Column(column), test: test.clone() });
-    Filter::of(Expression::Any(columns.iter().map(condition).collect()))
+fn any_of(columns: &[&'static str], ranges: Vec<ValueRange>) -> FlowFilter {
+    let test = ValueTest::Values(RangeSet::new(ranges));
+    let condition = |&column| {
+        FilterExpression::One(FlowCondition { operand: ConditionOperand::Column(column), test: test.clone() })
+    };
+    FlowFilter::of(FilterExpression::Any(columns.iter().map(condition).collect()))
 }
 
 /// Without ranges everything is asked for.
-fn either(columns: &[&'static str], ranges: Vec<ValueRange>) -> Filter {
-    if ranges.is_empty() { Filter::default() } else { any_of(columns, ranges) }
+fn either(columns: &[&'static str], ranges: Vec<ValueRange>) -> FlowFilter {
+    if ranges.is_empty() { FlowFilter::default() } else { any_of(columns, ranges) }
 }
 
 /// Addresses with the same first bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Prefix {
+pub struct AddressPrefix {
     bits: u128,
     length: u32,
 }
 
-impl Prefix {
+impl AddressPrefix {
     /// From its first to its last address.
     fn range(&self) -> ValueRange {
         let rest = u128::MAX.checked_shr(self.length).unwrap_or(0);
@@ -160,7 +164,7 @@ impl Prefix {
 #[error("`{0}` is no address or prefix; write 198.18.0.0/15, 198.18.0.1 or 2001:2::/48")]
 pub struct NoPrefix(String);
 
-impl FromStr for Prefix {
+impl FromStr for AddressPrefix {
     type Err = NoPrefix;
 
     fn from_str(text: &str) -> Result<Self, NoPrefix> {

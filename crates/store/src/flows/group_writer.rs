@@ -3,12 +3,12 @@
 //! Invariant: a row group waits in memory, is in exactly one file, or is given up and counted; memory is bounded. What the end of a file
 //! says is never said of a row group: only a row group that is in no file waits.
 
-use super::encode::Table;
-use super::files::Partition;
+use super::encode::WritableTable;
+use super::files::HourPartition;
 use super::partial::{FinishedFile, PartialFile};
 use super::retry_timer::RetryTimer;
 use super::row_group::EncodedGroup;
-use super::{Error, Kept};
+use super::{Error, KeptCounts};
 use packetrig_units::MonoTime;
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -26,7 +26,7 @@ pub(super) struct GroupWriter {
     pub(super) file_bytes: u64,
     /// Bytes of row groups that may wait for a disk that refuses them.
     pub(super) waiting_bytes: usize,
-    pub(super) kept: Kept,
+    pub(super) kept: KeptCounts,
     pub(super) now: Option<MonoTime>,
     waiting: VecDeque<EncodedGroup>,
     growing: Vec<PartialFile>,
@@ -48,7 +48,7 @@ impl GroupWriter {
             directory,
             file_bytes: file_bytes as u64,
             waiting_bytes,
-            kept: Kept::default(),
+            kept: KeptCounts::default(),
             now: None,
             waiting: VecDeque::new(),
             growing: Vec::new(),
@@ -151,7 +151,7 @@ impl GroupWriter {
         Ok(())
     }
 
-    fn take_growing(&mut self, table: Table, partition: Partition) -> Option<PartialFile> {
+    fn take_growing(&mut self, table: WritableTable, partition: HourPartition) -> Option<PartialFile> {
         let index = self.growing.iter().position(|file| file.table == table && file.partition == partition);
         index.map(|index| self.growing.swap_remove(index))
     }

@@ -1,9 +1,9 @@
 //! By what records are grouped: one column or several, or what is made of some.
 
-use super::cells::Cells;
-use super::columns::{Column, columns, counterpart, find_column};
-use super::scan::Chunk;
-use packetrig_flow::element::Kind;
+use super::cells::ColumnCells;
+use super::columns::{FlowColumn, columns, counterpart, find_column};
+use super::scan::RowChunk;
+use packetrig_flow::element::ElementKind;
 use std::str::FromStr;
 
 /// Parts of a grouping, at most.
@@ -14,7 +14,7 @@ const WORD_MOST: usize = 255;
 /// By what records are grouped. Of a grouping that tells source from destination, each direction of a record is counted for
 /// itself, as if it were a record of its own; of any other, both are counted together.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Grouping {
+pub struct FlowGrouping {
     parts: Vec<GroupPart>,
 }
 
@@ -22,7 +22,7 @@ pub struct Grouping {
 #[derive(Clone, Copy, Debug)]
 pub enum GroupPart {
     /// The value of a column.
-    Column(&'static Column),
+    Column(&'static FlowColumn),
     /// Two addresses, whoever sent.
     Pair,
     /// The lower of the two ports, which as a rule is the service's, and the protocol.
@@ -103,7 +103,7 @@ impl FromStr for GroupPart {
     }
 }
 
-impl FromStr for Grouping {
+impl FromStr for FlowGrouping {
     type Err = NoGrouping;
 
     fn from_str(text: &str) -> Result<Self, NoGrouping> {
@@ -147,7 +147,7 @@ impl GroupPart {
     }
 
     /// Where its values are in a chunk; of the way back, if that is asked for.
-    fn cells<'a>(&self, chunk: &'a Chunk, is_back: bool) -> GroupCells<'a> {
+    fn cells<'a>(&self, chunk: &'a RowChunk, is_back: bool) -> GroupCells<'a> {
         let addresses = ["sourceIPv6Address", "destinationIPv6Address"];
         let ports = ["sourceTransportPort", "destinationTransportPort"];
         match self {
@@ -171,15 +171,15 @@ impl GroupPart {
     fn read(&self, key: &mut &[u8]) -> Option<GroupValue> {
         Some(match self {
             Self::Column(column) => match column.kind {
-                Kind::Address => GroupValue::Address(take(key)?),
-                Kind::Mac => GroupValue::Mac(take(key)?),
-                Kind::Word | Kind::Fields => {
+                ElementKind::Address => GroupValue::Address(take(key)?),
+                ElementKind::Mac => GroupValue::Mac(take(key)?),
+                ElementKind::Word | ElementKind::Fields => {
                     let [length] = take(key)?;
                     let (word, rest) = key.split_at_checked(length.into())?;
                     *key = rest;
                     GroupValue::Word(String::from_utf8_lossy(word).into_owned())
                 }
-                Kind::Unsigned(_) | Kind::Time | Kind::Flag => {
+                ElementKind::Unsigned(_) | ElementKind::Time | ElementKind::Flag => {
                     GroupValue::Number(u64::from_be_bytes(take(key)?))
                 }
             },
@@ -195,10 +195,10 @@ impl GroupPart {
 
 /// Where the values of a part are in a chunk.
 enum GroupCells<'a> {
-    Column(Kind, &'a Cells),
-    Pair([&'a Cells; 2]),
-    Port { protocol: &'a Cells, ports: [&'a Cells; 2] },
-    Exporter { address: &'a Cells, domain: &'a Cells },
+    Column(ElementKind, &'a ColumnCells),
+    Pair([&'a ColumnCells; 2]),
+    Port { protocol: &'a ColumnCells, ports: [&'a ColumnCells; 2] },
+    Exporter { address: &'a ColumnCells, domain: &'a ColumnCells },
 }
 
 impl GroupCells<'_> {
@@ -240,17 +240,17 @@ impl GroupKeys<'_> {
     }
 }
 
-fn append_cell(kind: Kind, cells: &Cells, row: usize, key: &mut Vec<u8>) {
+fn append_cell(kind: ElementKind, cells: &ColumnCells, row: usize, key: &mut Vec<u8>) {
     match kind {
-        Kind::Address => key.extend_from_slice(&cells.address(row)),
-        Kind::Mac => key.extend_from_slice(&cells.mac(row)),
-        Kind::Word | Kind::Fields => {
+        ElementKind::Address => key.extend_from_slice(&cells.address(row)),
+        ElementKind::Mac => key.extend_from_slice(&cells.mac(row)),
+        ElementKind::Word | ElementKind::Fields => {
             let word = cells.word(row);
             let word = &word.as_bytes()[..word.floor_char_boundary(WORD_MOST)];
             key.push(u8::try_from(word.len()).unwrap_or(u8::MAX));
             key.extend_from_slice(word);
         }
-        Kind::Unsigned(_) | Kind::Time | Kind::Flag => {
+        ElementKind::Unsigned(_) | ElementKind::Time | ElementKind::Flag => {
             key.extend_from_slice(&cells.number(row).to_be_bytes());
         }
     }
@@ -262,7 +262,7 @@ fn take<const N: usize>(key: &mut &[u8]) -> Option<[u8; N]> {
     Some(*first)
 }
 
-impl Grouping {
+impl FlowGrouping {
     /// Its parts, in order.
     pub fn parts(&self) -> &[GroupPart] {
         &self.parts
@@ -278,7 +278,7 @@ impl Grouping {
     }
 
     /// The keys of a chunk's rows; of their way back, if that is asked for.
-    pub(super) fn keys<'a>(&self, chunk: &'a Chunk, is_back: bool) -> GroupKeys<'a> {
+    pub(super) fn keys<'a>(&self, chunk: &'a RowChunk, is_back: bool) -> GroupKeys<'a> {
         GroupKeys { parts: self.parts.iter().map(|part| part.cells(chunk, is_back)).collect() }
     }
 
@@ -295,7 +295,7 @@ mod tests {
     #[test]
     fn parts_are_named_as_columns_are_and_as_nfdump_has_them() {
         let names = |text: &str| {
-            let grouping: Grouping = text.parse().unwrap();
+            let grouping: FlowGrouping = text.parse().unwrap();
             grouping.parts().iter().map(GroupPart::name).collect::<Vec<_>>().join(" ")
         };
         assert_eq!(names("src-ip, dst-port"), "src-ip dst-port");
@@ -304,8 +304,8 @@ mod tests {
         for wrong in
             ["", "src-ip,", "colour", "src-ip,source", "in-if,out-if,vlan,tos,part,loss,start,end,flags"]
         {
-            assert!(wrong.parse::<Grouping>().is_err(), "{wrong}");
+            assert!(wrong.parse::<FlowGrouping>().is_err(), "{wrong}");
         }
-        assert!("colour".parse::<Grouping>().unwrap_err().to_string().contains("next-hop"));
+        assert!("colour".parse::<FlowGrouping>().unwrap_err().to_string().contains("next-hop"));
     }
 }

@@ -1,13 +1,13 @@
 //! A record as a line of JSON: an object whose names are the columns', in their order.
 
-use super::cells::Cells;
-use super::columns::{Row, columns};
-use packetrig_flow::element::{Kind, Value};
+use super::cells::ColumnCells;
+use super::columns::{SourcedRow, columns};
+use packetrig_flow::element::{ElementKind, ElementValue};
 use std::fmt::Write;
 use std::net::Ipv6Addr;
 
 /// Appends a record, without a line end. Times are nanoseconds since 1970, addresses IPv6 (IPv4 mapped).
-pub fn append(row: &Row, text: &mut String) {
+pub fn append(row: &SourcedRow, text: &mut String) {
     let mut before = '{';
     for column in columns() {
         text.push(before);
@@ -25,15 +25,15 @@ pub fn mac_text(mac: [u8; 6]) -> String {
     mac.map(|byte| format!("{byte:02x}")).join(":")
 }
 
-fn value(value: Value<'_>, text: &mut String) {
+fn value(value: ElementValue<'_>, text: &mut String) {
     // Writing to a string cannot fail; the words are our own and need no escapes.
     let written = match value {
-        Value::Number(number) => write!(text, "{number}"),
-        Value::Address(address) => write!(text, "\"{}\"", Ipv6Addr::from(address)),
-        Value::Mac(mac) => write!(text, "\"{}\"", mac_text(mac)),
-        Value::Word(word) => write!(text, "\"{word}\""),
-        Value::Flag(flag) => write!(text, "{flag}"),
-        Value::Fields(fields) => {
+        ElementValue::Number(number) => write!(text, "{number}"),
+        ElementValue::Address(address) => write!(text, "\"{}\"", Ipv6Addr::from(address)),
+        ElementValue::Mac(mac) => write!(text, "\"{}\"", mac_text(mac)),
+        ElementValue::Word(word) => write!(text, "\"{word}\""),
+        ElementValue::Flag(flag) => write!(text, "{flag}"),
+        ElementValue::Fields(fields) => {
             fields.append_json(text);
             Ok(())
         }
@@ -42,19 +42,21 @@ fn value(value: Value<'_>, text: &mut String) {
 }
 
 /// The value in a row of a file, as JSON: the same text that [`append`] makes of a record. What is missing is `null`.
-pub fn append_cell(kind: Kind, cells: &Cells, row: usize, text: &mut String) {
+pub fn append_cell(kind: ElementKind, cells: &ColumnCells, row: usize, text: &mut String) {
     let written = match cells {
-        Cells::Missing => write!(text, "null"),
-        Cells::Numbers(_) => write!(text, "{}", cells.number(row)),
-        Cells::Flags(_) => write!(text, "{}", cells.number(row) == 1),
-        Cells::Addresses(_) => write!(text, "\"{}\"", Ipv6Addr::from(cells.address(row))),
-        Cells::Macs(_) => write!(text, "\"{}\"", mac_text(cells.mac(row))),
-        Cells::Words(_) if kind == Kind::Fields && is_object(cells.word(row)) => {
+        ColumnCells::Missing => write!(text, "null"),
+        ColumnCells::Numbers(_) => write!(text, "{}", cells.number(row)),
+        ColumnCells::Flags(_) => write!(text, "{}", cells.number(row) == 1),
+        ColumnCells::Addresses(_) => write!(text, "\"{}\"", Ipv6Addr::from(cells.address(row))),
+        ColumnCells::Macs(_) => write!(text, "\"{}\"", mac_text(cells.mac(row))),
+        ColumnCells::Words(_) if kind == ElementKind::Fields && is_object(cells.word(row)) => {
             write!(text, "{}", cells.word(row))
         }
-        Cells::Words(_) if kind == Kind::Fields && cells.word(row).is_empty() => write!(text, "{{}}"),
+        ColumnCells::Words(_) if kind == ElementKind::Fields && cells.word(row).is_empty() => {
+            write!(text, "{{}}")
+        }
         // A word of a foreign file may be anything.
-        Cells::Words(_) => write!(text, "{}", serde_json::Value::from(cells.word(row))),
+        ColumnCells::Words(_) => write!(text, "{}", serde_json::Value::from(cells.word(row))),
     };
     debug_assert!(written.is_ok());
 }
@@ -69,14 +71,14 @@ fn is_object(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flows::Source;
+    use crate::flows::RecordMaker;
     use crate::flows::sample::{THIRTEEN, foreign_record};
 
     #[test]
     fn a_line_is_an_object_of_all_columns() {
         let mut text = String::new();
         append(
-            &Row { record: foreign_record(3), source: Source { exporter: [0; 16], domain: 7 } },
+            &SourcedRow { record: foreign_record(3), source: RecordMaker { exporter: [0; 16], domain: 7 } },
             &mut text,
         );
         let json: serde_json::Value = serde_json::from_str(&text).unwrap();

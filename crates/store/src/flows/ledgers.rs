@@ -2,8 +2,8 @@
 
 use super::columns::ledger_of;
 use super::scan::{ledger_files, open};
-use super::{Error, Source};
-use packetrig_flow::Ledger;
+use super::{Error, RecordMaker};
+use packetrig_flow::MeterLedger;
 use parquet::errors::{ParquetError, Result as ParquetResult};
 use parquet::file::reader::FileReader;
 use parquet::record::{Field, Row};
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 const METERS_MOST: usize = 10_000;
 
 /// The newest ledger of every meter in these places, and when it was so: nanoseconds since 1970.
-pub fn newest(places: &[PathBuf]) -> Result<BTreeMap<Source, (u64, Ledger)>, Error> {
+pub fn newest(places: &[PathBuf]) -> Result<BTreeMap<RecordMaker, (u64, MeterLedger)>, Error> {
     let mut newest = BTreeMap::new();
     for path in ledger_files(places)? {
         let file = open(&path)?;
@@ -33,7 +33,7 @@ pub fn newest(places: &[PathBuf]) -> Result<BTreeMap<Source, (u64, Ledger)>, Err
     Ok(newest)
 }
 
-fn read(row: &Row, path: &Path) -> ParquetResult<(u64, Source, Ledger)> {
+fn read(row: &Row, path: &Path) -> ParquetResult<(u64, RecordMaker, MeterLedger)> {
     let mut numbers = BTreeMap::new();
     let mut exporter = None;
     for (name, field) in row.get_column_iter() {
@@ -53,7 +53,7 @@ fn read(row: &Row, path: &Path) -> ParquetResult<(u64, Source, Ledger)> {
         return Err(ParquetError::General(format!("{} holds no ledgers", path.display())));
     };
     let domain = number("observationDomainId").and_then(|domain| u32::try_from(domain).ok()).unwrap_or(0);
-    Ok((at_ns, Source { exporter, domain }, ledger_of(number)))
+    Ok((at_ns, RecordMaker { exporter, domain }, ledger_of(number)))
 }
 
 #[cfg(test)]
@@ -66,10 +66,10 @@ mod tests {
     fn the_newest_ledger_of_each_meter_is_found() {
         let directory = tempfile::tempdir().unwrap();
         let mut sink = ParquetSink::new(ParquetOptions::new(directory.path())).unwrap();
-        let here = Source::default();
-        let there = Source { exporter: [7; 16], domain: u32::MAX };
+        let here = RecordMaker::default();
+        let there = RecordMaker { exporter: [7; 16], domain: u32::MAX };
         let ledger = |seen| {
-            let mut ledger = Ledger::default();
+            let mut ledger = MeterLedger::default();
             ledger.packets.seen = seen;
             ledger.capture.arrived = (seen > 5).then_some(seen);
             ledger

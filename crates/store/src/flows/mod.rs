@@ -9,7 +9,7 @@
 //! Every sink has the columns of [`columns`], which are those of `flow::element::ELEMENTS` and where the record came from.
 //! Nothing here knows how records are made, and nothing reads a clock: times are given.
 //!
-//! Invariant: a record that a sink was offered is stored, lost or waiting, and counted as one of the three ([`Kept`]).
+//! Invariant: a record that a sink was offered is stored, lost or waiting, and counted as one of the three ([`KeptCounts`]).
 
 pub mod cells;
 mod checksum;
@@ -47,5 +47,5 @@ mod walk;
 pub use error::Error;
 pub use parquet::{ParquetOptions, ParquetSink};
 pub use queued::{QueuePolicy, QueuedSink};
-pub use sink::{Kept, RecordSink, Source};
-pub use target::Target;
+pub use sink::{KeptCounts, RecordMaker, RecordSink};
+pub use target::StoreTarget;

@@ -6,9 +6,9 @@
 
 use super::Error;
 use super::columns::{columns, find_column};
-use super::filter::{Filter, Operand, OperandCells};
-use super::scan::{Chunk, RowPlace, scan, scan_rows};
-use packetrig_flow::element::Kind;
+use super::filter::{ConditionOperand, FlowFilter, OperandCells};
+use super::scan::{RowChunk, RowPlace, scan, scan_rows};
+use packetrig_flow::element::ElementKind;
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::ops::ControlFlow;
@@ -18,7 +18,7 @@ use std::str::FromStr;
 /// By what records are ordered, and which end comes first. Rates and sizes are those from source to destination, as filters have them.
 #[derive(Clone, Copy, Debug)]
 pub struct RecordOrder {
-    by: Operand,
+    by: ConditionOperand,
     is_largest_first: bool,
 }
 
@@ -59,7 +59,7 @@ const BYTES: &str = "octetDeltaCount";
 
 /// What people order records by.
 struct OrderedBy {
-    value: Operand,
+    value: ConditionOperand,
     /// Of amounts people want the largest first, of times, addresses and names the smallest.
     is_amount: bool,
 }
@@ -67,10 +67,10 @@ struct OrderedBy {
 impl OrderedBy {
     fn find(word: &str) -> Option<Self> {
         let value = match word {
-            "duration" => Operand::Duration { unit_ns: 1 },
-            "pps" => Operand::PerSecond { column: PACKETS, factor: 1 },
-            "bps" => Operand::PerSecond { column: BYTES, factor: 8 },
-            "bpp" => Operand::Ratio { of: BYTES, per: PACKETS },
+            "duration" => ConditionOperand::Duration { unit_ns: 1 },
+            "pps" => ConditionOperand::PerSecond { column: PACKETS, factor: 1 },
+            "bps" => ConditionOperand::PerSecond { column: BYTES, factor: 8 },
+            "bpp" => ConditionOperand::Ratio { of: BYTES, per: PACKETS },
             "tstart" => return Self::column("start"),
             "tend" => return Self::column("end"),
             word => return Self::column(word),
@@ -80,8 +80,8 @@ impl OrderedBy {
 
     fn column(word: &str) -> Option<Self> {
         let column = find_column(word)?;
-        let is_amount = !column.unit.is_empty() && column.kind != Kind::Time;
-        Some(Self { value: Operand::Column(column.name), is_amount })
+        let is_amount = !column.unit.is_empty() && column.kind != ElementKind::Time;
+        Some(Self { value: ConditionOperand::Column(column.name), is_amount })
     }
 }
 
@@ -156,11 +156,11 @@ pub struct FirstRecords<T> {
 /// and its row: of the other records only what the order needs is read.
 pub fn first_records<T>(
     files: &[PathBuf],
-    filter: &Filter,
+    filter: &FlowFilter,
     wanted: &[&'static str],
     order: RecordOrder,
     most: usize,
-    show: &mut dyn FnMut(&Chunk, usize) -> T,
+    show: &mut dyn FnMut(&RowChunk, usize) -> T,
 ) -> Result<FirstRecords<T>, Error> {
     let FirstPlaces { ranked, count } = first_places(files, filter, order, most)?;
     // As they are in the files, each with its rank.
@@ -187,7 +187,7 @@ struct FirstPlaces {
 
 fn first_places(
     files: &[PathBuf],
-    filter: &Filter,
+    filter: &FlowFilter,
     order: RecordOrder,
     most: usize,
 ) -> Result<FirstPlaces, Error> {
@@ -218,7 +218,7 @@ mod tests {
     use super::*;
     use crate::flows::sample::records;
     use crate::flows::scan::flow_files;
-    use crate::flows::{ParquetOptions, ParquetSink, RecordSink, Source};
+    use crate::flows::{ParquetOptions, ParquetSink, RecordMaker, RecordSink};
     use packetrig_sys::clock;
 
     fn numbers(files: &[PathBuf], filter: &str, order: &str, most: usize) -> (Vec<u64>, u64, usize) {
@@ -240,7 +240,7 @@ mod tests {
         options.group_rows = 300;
         let mut sink = ParquetSink::new(options).unwrap();
         let given = records(2000);
-        sink.write(&given, Source::default()).unwrap();
+        sink.write(&given, RecordMaker::default()).unwrap();
         sink.close().1.unwrap();
         let files = flow_files(&[directory.path().to_owned()]).unwrap();
         let of = |filter: &str, order: &str, most| numbers(&files, filter, order, most).0;
@@ -271,7 +271,7 @@ mod tests {
         options.group_rows = 1 << 14;
         let mut sink = ParquetSink::new(options).unwrap();
         for _ in 0..40 {
-            sink.write(&records(3000), Source::default()).unwrap();
+            sink.write(&records(3000), RecordMaker::default()).unwrap();
         }
         sink.close().1.unwrap();
         let files = flow_files(&[directory.path().to_owned()]).unwrap();
@@ -279,7 +279,7 @@ mod tests {
         let cost = |wanted: &[&'static str]| {
             let begun_ns = clock::monotonic_ns();
             let order = "flow-id".parse().unwrap();
-            let first = first_records(&files, &Filter::default(), wanted, order, 10, &mut |_, row| row);
+            let first = first_records(&files, &FlowFilter::default(), wanted, order, 10, &mut |_, row| row);
             assert_eq!(first.unwrap().count, 120_000);
             clock::monotonic_ns() - begun_ns
         };

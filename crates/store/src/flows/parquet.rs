@@ -6,15 +6,15 @@
 //! stops nothing: row groups wait, up to a bound, and are tried again; beyond it they are given up and counted. A file for whose
 //! next row group the disk has no room is finished with those it has.
 //!
-//! Invariant: records are in [`Kept::stored`] once their file has its name, and until then in [`Kept::waiting`] or [`Kept::lost`].
+//! Invariant: records are in [`KeptCounts::stored`] once their file has its name, and until then in [`KeptCounts::waiting`] or [`KeptCounts::lost`].
 
-use super::columns::{LedgerRow, Row};
-use super::files::Partition;
+use super::columns::{LedgerRow, SourcedRow};
+use super::files::HourPartition;
 use super::group_writer::GroupWriter;
 use super::row_group::EncodedGroup;
 use super::sink::carried;
-use super::{Error, Kept, RecordSink, Source};
-use packetrig_flow::{FlowRecord, Ledger};
+use super::{Error, KeptCounts, RecordMaker, RecordSink};
+use packetrig_flow::{FlowRecord, MeterLedger};
 use packetrig_units::{MonoTime, Nanos};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -62,7 +62,7 @@ impl ParquetOptions {
 #[derive(Debug)]
 pub struct ParquetSink {
     options: ParquetOptions,
-    rows: Vec<Row>,
+    rows: Vec<SourcedRow>,
     ledgers: Vec<LedgerRow>,
     writer: GroupWriter,
     /// When the oldest of `rows` came.
@@ -91,7 +91,7 @@ impl ParquetSink {
             done = self.add_flows(partition, rows).and(done);
         }
         if !rest.is_empty() {
-            done = self.add_flows(Partition(None), &rest).and(done);
+            done = self.add_flows(HourPartition(None), &rest).and(done);
         }
         rows.clear();
         self.rows = rows;
@@ -115,7 +115,7 @@ impl ParquetSink {
         done
     }
 
-    fn add_flows(&mut self, partition: Partition, rows: &[Row]) -> Result<(), Error> {
+    fn add_flows(&mut self, partition: HourPartition, rows: &[SourcedRow]) -> Result<(), Error> {
         let group = EncodedGroup::of_flows(partition, rows)
             .inspect_err(|_| self.writer.kept.lose(carried(rows.iter().map(|row| &row.record))))?;
         self.writer.add(group);
@@ -125,8 +125,8 @@ impl ParquetSink {
     fn group_ledgers(&mut self) -> Result<(), Error> {
         let ledgers = std::mem::take(&mut self.ledgers);
         let mut done = Ok(());
-        for rows in ledgers.chunk_by(|a, b| Partition::of(a.at_ns) == Partition::of(b.at_ns)) {
-            match EncodedGroup::of_ledgers(Partition::of(rows[0].at_ns), rows) {
+        for rows in ledgers.chunk_by(|a, b| HourPartition::of(a.at_ns) == HourPartition::of(b.at_ns)) {
+            match EncodedGroup::of_ledgers(HourPartition::of(rows[0].at_ns), rows) {
                 Ok(group) => self.writer.add(group),
                 Err(error) => done = Err(error),
             }
@@ -149,15 +149,15 @@ impl ParquetSink {
 }
 
 /// The hour in which a row's flow began.
-fn hour(row: &Row) -> Partition {
-    Partition::of(row.record.first_ns())
+fn hour(row: &SourcedRow) -> HourPartition {
+    HourPartition::of(row.record.first_ns())
 }
 
 /// Rows by the hour in which their flows began; those of more than [`HOURS_MOST`] hours, the emptiest, together.
-fn by_hour(sorted: &[Row]) -> (Vec<(Partition, &[Row])>, Vec<Row>) {
-    let mut hours: BTreeMap<Partition, &[Row]> =
+fn by_hour(sorted: &[SourcedRow]) -> (Vec<(HourPartition, &[SourcedRow])>, Vec<SourcedRow>) {
+    let mut hours: BTreeMap<HourPartition, &[SourcedRow]> =
         sorted.chunk_by(|a, b| hour(a) == hour(b)).map(|rows| (hour(&rows[0]), rows)).collect();
-    let mut rest: Vec<Row> = Vec::new();
+    let mut rest: Vec<SourcedRow> = Vec::new();
     if hours.len() > HOURS_MOST {
         let mut sizes: Vec<_> = hours.iter().map(|(partition, rows)| (rows.len(), *partition)).collect();
         sizes.sort_unstable();
@@ -170,11 +170,11 @@ fn by_hour(sorted: &[Row]) -> (Vec<(Partition, &[Row])>, Vec<Row>) {
 }
 
 impl RecordSink for ParquetSink {
-    fn write(&mut self, records: &[FlowRecord], source: Source) -> Result<(), Error> {
+    fn write(&mut self, records: &[FlowRecord], source: RecordMaker) -> Result<(), Error> {
         let mut done = Ok(());
         self.writer.kept.offer(records);
         for record in records {
-            self.rows.push(Row { record: record.clone(), source });
+            self.rows.push(SourcedRow { record: record.clone(), source });
             if self.rows.len() >= self.options.group_rows {
                 done = self.group().and(done);
                 done = self.writer.place().and(done);
@@ -185,7 +185,7 @@ impl RecordSink for ParquetSink {
         done
     }
 
-    fn ledger(&mut self, ledger: &Ledger, source: Source, at_ns: u64) -> Result<(), Error> {
+    fn ledger(&mut self, ledger: &MeterLedger, source: RecordMaker, at_ns: u64) -> Result<(), Error> {
         self.ledgers.push(LedgerRow { at_ns, source, ledger: *ledger });
         self.since = self.since.or(self.writer.now);
         if self.ledgers.len() < LEDGERS_MOST {
@@ -218,13 +218,13 @@ impl RecordSink for ParquetSink {
         self.writer.place_now().and(ended)
     }
 
-    fn close(&mut self) -> (Kept, Result<(), Error>) {
+    fn close(&mut self) -> (KeptCounts, Result<(), Error>) {
         let done = self.flush();
         self.writer.give_up();
         (self.writer.kept, done)
     }
 
-    fn kept(&self) -> Kept {
+    fn kept(&self) -> KeptCounts {
         self.writer.kept
     }
 }

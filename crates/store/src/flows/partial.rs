@@ -6,11 +6,11 @@
 //! Invariant: up to `end` the file has whole blocks.
 
 use super::Error;
-use super::encode::Table;
-use super::files::{self, ClaimedFile, NameOnDisk, Partition};
+use super::encode::WritableTable;
+use super::files::{self, ClaimedFile, HourPartition, NameOnDisk};
 use super::row_group::{EncodedGroup, FileFooter, MAGIC};
 use crate::disk;
-use packetrig_flow::Carried;
+use packetrig_flow::CarriedRecords;
 use packetrig_sys::disk::set_aside_beyond;
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -20,10 +20,10 @@ use std::path::Path;
 /// See the module.
 #[derive(Debug)]
 pub(super) struct PartialFile {
-    pub(super) table: Table,
-    pub(super) partition: Partition,
+    pub(super) table: WritableTable,
+    pub(super) partition: HourPartition,
     /// What the records in it stand for.
-    pub(super) carried: Carried,
+    pub(super) carried: CarriedRecords,
     /// Number of the row group that was last added, over all files: the least is the longest untouched.
     pub(super) touched: u64,
     claimed: ClaimedFile,
@@ -40,7 +40,7 @@ impl PartialFile {
         let mut file = Self {
             table: group.table,
             partition: group.partition,
-            carried: Carried::default(),
+            carried: CarriedRecords::default(),
             touched: 0,
             claimed,
             end: 0,
@@ -143,14 +143,16 @@ pub(super) fn finish(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flows::Source;
-    use crate::flows::columns::Row;
+    use crate::flows::RecordMaker;
+    use crate::flows::columns::SourcedRow;
     use crate::flows::sample::records;
 
     fn partial(directory: &Path) -> PartialFile {
-        let rows: Vec<_> =
-            records(10).into_iter().map(|record| Row { record, source: Source::default() }).collect();
-        let group = EncodedGroup::of_flows(Partition(None), &rows).unwrap();
+        let rows: Vec<_> = records(10)
+            .into_iter()
+            .map(|record| SourcedRow { record, source: RecordMaker::default() })
+            .collect();
+        let group = EncodedGroup::of_flows(HourPartition(None), &rows).unwrap();
         let mut file = PartialFile::begin(directory, &group).unwrap();
         file.append(&group).unwrap();
         file

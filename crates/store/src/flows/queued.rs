@@ -3,11 +3,11 @@
 //! Records of a source that can wait (a file, a connection) wait for room in the queue. Records of a source that cannot (UDP)
 //! never wait for a disk or a network: those that find the queue full are dropped.
 //!
-//! Invariant: at most so many records wait, and every record dropped is in [`Kept::queue_dropped`] and [`Kept::lost`].
+//! Invariant: at most so many records wait, and every record dropped is in [`KeptCounts::queue_dropped`] and [`KeptCounts::lost`].
 
 use super::sink::carried;
-use super::{Error, Kept, RecordSink, Source};
-use packetrig_flow::{Carried, FlowRecord, Ledger};
+use super::{Error, KeptCounts, RecordMaker, RecordSink};
+use packetrig_flow::{CarriedRecords, FlowRecord, MeterLedger};
 use packetrig_units::MonoTime;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -16,9 +16,9 @@ use std::thread::{self, JoinHandle};
 /// Orders that may wait; records are bounded by their number as well.
 const ORDERS: usize = 4096;
 
-enum Order {
-    Records(Vec<FlowRecord>, Source),
-    Ledger(Box<Ledger>, Source, u64),
+enum SinkOrder {
+    Records(Vec<FlowRecord>, RecordMaker),
+    Ledger(Box<MeterLedger>, RecordMaker, u64),
     Tick(MonoTime),
     Flush,
 }
@@ -34,7 +34,7 @@ pub enum QueuePolicy {
 
 #[derive(Debug, Default)]
 struct QueueState {
-    kept: Kept,
+    kept: KeptCounts,
     /// Records in the queue.
     queued: u64,
     news: Option<Error>,
@@ -70,16 +70,16 @@ impl SharedQueue {
 /// See the module.
 #[derive(Debug)]
 pub struct QueuedSink {
-    orders: Option<SyncSender<Order>>,
-    thread: Option<JoinHandle<(Kept, Result<(), Error>)>>,
+    orders: Option<SyncSender<SinkOrder>>,
+    thread: Option<JoinHandle<(KeptCounts, Result<(), Error>)>>,
     shared: Arc<SharedQueue>,
     records_most: u64,
-    offered: Carried,
-    dropped: Carried,
-    ended: Option<Kept>,
+    offered: CarriedRecords,
+    dropped: CarriedRecords,
+    ended: Option<KeptCounts>,
 }
 
-impl std::fmt::Debug for Order {
+impl std::fmt::Debug for SinkOrder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Records(..) => "Records",
@@ -104,8 +104,8 @@ impl QueuedSink {
             thread: Some(thread),
             shared,
             records_most,
-            offered: Carried::default(),
-            dropped: Carried::default(),
+            offered: CarriedRecords::default(),
+            dropped: CarriedRecords::default(),
             ended: None,
         })
     }
@@ -114,7 +114,7 @@ impl QueuedSink {
     pub fn write_by(
         &mut self,
         records: &[FlowRecord],
-        source: Source,
+        source: RecordMaker,
         policy: QueuePolicy,
     ) -> Result<(), Error> {
         let carried = carried(records);
@@ -123,7 +123,7 @@ impl QueuedSink {
         let has_room = self.orders.is_some() && self.shared.reserve(count, self.records_most, policy);
         if !has_room {
             self.dropped.add(carried);
-        } else if !self.order(Order::Records(records.to_vec(), source), policy) {
+        } else if !self.order(SinkOrder::Records(records.to_vec(), source), policy) {
             self.shared.lock().queued -= count;
             self.dropped.add(carried);
         }
@@ -133,16 +133,16 @@ impl QueuedSink {
     /// Takes a ledger; by the policy it waits for room, or leaves it to the next one, which makes it good.
     pub fn ledger_by(
         &mut self,
-        ledger: &Ledger,
-        source: Source,
+        ledger: &MeterLedger,
+        source: RecordMaker,
         at_ns: u64,
         policy: QueuePolicy,
     ) -> Result<(), Error> {
-        self.order(Order::Ledger(Box::new(*ledger), source, at_ns), policy);
+        self.order(SinkOrder::Ledger(Box::new(*ledger), source, at_ns), policy);
         self.news()
     }
 
-    fn order(&self, order: Order, policy: QueuePolicy) -> bool {
+    fn order(&self, order: SinkOrder, policy: QueuePolicy) -> bool {
         let Some(orders) = &self.orders else { return false };
         match policy {
             QueuePolicy::Wait => orders.send(order).is_ok(),
@@ -167,20 +167,20 @@ impl Drop for EndOfQueue<'_> {
 
 fn work(
     mut sink: Box<dyn RecordSink>,
-    orders: &Receiver<Order>,
+    orders: &Receiver<SinkOrder>,
     shared: &SharedQueue,
-) -> (Kept, Result<(), Error>) {
+) -> (KeptCounts, Result<(), Error>) {
     let _end = EndOfQueue(shared);
     for order in orders {
         let mut taken = 0;
         let done = match order {
-            Order::Records(records, source) => {
+            SinkOrder::Records(records, source) => {
                 taken = records.len() as u64;
                 sink.write(&records, source)
             }
-            Order::Ledger(ledger, source, at_ns) => sink.ledger(&ledger, source, at_ns),
-            Order::Tick(now) => sink.tick(now),
-            Order::Flush => sink.flush(),
+            SinkOrder::Ledger(ledger, source, at_ns) => sink.ledger(&ledger, source, at_ns),
+            SinkOrder::Tick(now) => sink.tick(now),
+            SinkOrder::Flush => sink.flush(),
         };
         let mut state = shared.lock();
         state.queued -= taken;
@@ -195,25 +195,25 @@ fn work(
 }
 
 impl RecordSink for QueuedSink {
-    fn write(&mut self, records: &[FlowRecord], source: Source) -> Result<(), Error> {
+    fn write(&mut self, records: &[FlowRecord], source: RecordMaker) -> Result<(), Error> {
         self.write_by(records, source, QueuePolicy::Drop)
     }
 
-    fn ledger(&mut self, ledger: &Ledger, source: Source, at_ns: u64) -> Result<(), Error> {
+    fn ledger(&mut self, ledger: &MeterLedger, source: RecordMaker, at_ns: u64) -> Result<(), Error> {
         self.ledger_by(ledger, source, at_ns, QueuePolicy::Drop)
     }
 
     fn tick(&mut self, now: MonoTime) -> Result<(), Error> {
-        self.order(Order::Tick(now), QueuePolicy::Drop);
+        self.order(SinkOrder::Tick(now), QueuePolicy::Drop);
         self.news()
     }
 
     fn flush(&mut self) -> Result<(), Error> {
-        self.order(Order::Flush, QueuePolicy::Drop);
+        self.order(SinkOrder::Flush, QueuePolicy::Drop);
         self.news()
     }
 
-    fn close(&mut self) -> (Kept, Result<(), Error>) {
+    fn close(&mut self) -> (KeptCounts, Result<(), Error>) {
         self.orders = None;
         let ended = self.thread.take().map(JoinHandle::join);
         let done = match ended {
@@ -225,7 +225,7 @@ impl RecordSink for QueuedSink {
                 // Nobody stores what it had in its hands and in its queue.
                 let stored = self.shared.lock().kept.stored;
                 let lost = difference(self.offered, stored, self.dropped);
-                self.ended = Some(Kept { stored, lost, ..Kept::default() });
+                self.ended = Some(KeptCounts { stored, lost, ..KeptCounts::default() });
                 Err(Error::Refused { peer: "the thread of a sink".into(), said: "it panicked".into() })
             }
             None => Ok(()),
@@ -233,9 +233,9 @@ impl RecordSink for QueuedSink {
         (self.kept(), done)
     }
 
-    fn kept(&self) -> Kept {
+    fn kept(&self) -> KeptCounts {
         let behind = self.ended.unwrap_or_else(|| self.shared.lock().kept);
-        let mut kept = Kept { offered: self.offered, queue_dropped: self.dropped, ..behind };
+        let mut kept = KeptCounts { offered: self.offered, queue_dropped: self.dropped, ..behind };
         kept.lost.add(self.dropped);
         kept.waiting = difference(kept.offered, kept.stored, kept.lost);
         kept
@@ -243,8 +243,8 @@ impl RecordSink for QueuedSink {
 }
 
 /// What is left of the first without the others.
-const fn difference(of: Carried, one: Carried, two: Carried) -> Carried {
-    Carried {
+const fn difference(of: CarriedRecords, one: CarriedRecords, two: CarriedRecords) -> CarriedRecords {
+    CarriedRecords {
         records: of.records - one.records - two.records,
         packets: of.packets - one.packets - two.packets,
         bytes: of.bytes - one.bytes - two.bytes,
@@ -265,13 +265,13 @@ mod tests {
     use std::sync::mpsc;
 
     /// A sink that stores what it is given as soon as it is let.
-    struct Gate {
+    struct GatedSink {
         open: Receiver<()>,
-        kept: Kept,
+        kept: KeptCounts,
     }
 
-    impl RecordSink for Gate {
-        fn write(&mut self, records: &[FlowRecord], _: Source) -> Result<(), Error> {
+    impl RecordSink for GatedSink {
+        fn write(&mut self, records: &[FlowRecord], _: RecordMaker) -> Result<(), Error> {
             self.open.recv().ok();
             self.kept.offer(records);
             self.kept.store(carried(records));
@@ -283,10 +283,10 @@ mod tests {
         fn flush(&mut self) -> Result<(), Error> {
             Err(Error::Refused { peer: "gate".into(), said: "no".into() })
         }
-        fn close(&mut self) -> (Kept, Result<(), Error>) {
+        fn close(&mut self) -> (KeptCounts, Result<(), Error>) {
             (self.kept, Ok(()))
         }
-        fn kept(&self) -> Kept {
+        fn kept(&self) -> KeptCounts {
             self.kept
         }
     }
@@ -294,9 +294,10 @@ mod tests {
     #[test]
     fn a_slow_sink_costs_counted_records_and_never_the_writers_time() {
         let (gate, open) = mpsc::channel();
-        let mut sink = QueuedSink::new(Box::new(Gate { open, kept: Kept::default() }), 25).unwrap();
+        let mut sink =
+            QueuedSink::new(Box::new(GatedSink { open, kept: KeptCounts::default() }), 25).unwrap();
         for _ in 0..10 {
-            sink.write(&records(10), Source::default()).unwrap();
+            sink.write(&records(10), RecordMaker::default()).unwrap();
             assert!(sink.kept().balances());
         }
         assert_eq!((sink.kept().lost.records, sink.kept().waiting.records), (80, 20));
@@ -305,20 +306,21 @@ mod tests {
         done.unwrap();
         assert_eq!((kept.stored.records, kept.lost.records, kept.waiting.records), (20, 80, 0));
         assert_eq!(kept.queue_dropped, kept.lost);
-        sink.write(&records(1), Source::default()).unwrap();
+        sink.write(&records(1), RecordMaker::default()).unwrap();
         assert_eq!(sink.kept().lost.records, 81);
     }
 
     #[test]
     fn a_source_that_can_wait_loses_nothing_to_a_slow_sink() {
         let (gate, open) = mpsc::channel();
-        let mut sink = QueuedSink::new(Box::new(Gate { open, kept: Kept::default() }), 25).unwrap();
+        let mut sink =
+            QueuedSink::new(Box::new(GatedSink { open, kept: KeptCounts::default() }), 25).unwrap();
         let opener = thread::spawn(move || (0..11).try_for_each(|_| gate.send(())));
         for _ in 0..10 {
-            sink.write_by(&records(10), Source::default(), QueuePolicy::Wait).unwrap();
+            sink.write_by(&records(10), RecordMaker::default(), QueuePolicy::Wait).unwrap();
         }
         // Alone it is more than the queue holds: it waits until nothing else is there.
-        sink.write_by(&records(30), Source::default(), QueuePolicy::Wait).unwrap();
+        sink.write_by(&records(30), RecordMaker::default(), QueuePolicy::Wait).unwrap();
         let (kept, done) = sink.close();
         done.unwrap();
         opener.join().unwrap().unwrap();
@@ -329,7 +331,7 @@ mod tests {
     struct BrokenSink;
 
     impl RecordSink for BrokenSink {
-        fn write(&mut self, _: &[FlowRecord], _: Source) -> Result<(), Error> {
+        fn write(&mut self, _: &[FlowRecord], _: RecordMaker) -> Result<(), Error> {
             panic!("as wanted");
         }
         fn tick(&mut self, _: MonoTime) -> Result<(), Error> {
@@ -338,11 +340,11 @@ mod tests {
         fn flush(&mut self) -> Result<(), Error> {
             Ok(())
         }
-        fn close(&mut self) -> (Kept, Result<(), Error>) {
-            (Kept::default(), Ok(()))
+        fn close(&mut self) -> (KeptCounts, Result<(), Error>) {
+            (KeptCounts::default(), Ok(()))
         }
-        fn kept(&self) -> Kept {
-            Kept::default()
+        fn kept(&self) -> KeptCounts {
+            KeptCounts::default()
         }
     }
 
@@ -350,7 +352,7 @@ mod tests {
     fn nobody_waits_for_a_sink_that_has_ended() {
         let mut sink = QueuedSink::new(Box::new(BrokenSink), 25).unwrap();
         for _ in 0..10 {
-            sink.write_by(&records(10), Source::default(), QueuePolicy::Wait).unwrap();
+            sink.write_by(&records(10), RecordMaker::default(), QueuePolicy::Wait).unwrap();
         }
         let (kept, done) = sink.close();
         assert!(done.is_err() && kept.balances(), "{kept:?}");
@@ -360,7 +362,8 @@ mod tests {
     #[test]
     fn news_of_the_thread_arrive() {
         let (_gate, open) = mpsc::channel();
-        let mut sink = QueuedSink::new(Box::new(Gate { open, kept: Kept::default() }), 25).unwrap();
+        let mut sink =
+            QueuedSink::new(Box::new(GatedSink { open, kept: KeptCounts::default() }), 25).unwrap();
         // The thread may be quick enough to have refused before it is asked for news.
         let at_once = sink.flush();
         sink.close().1.unwrap();

@@ -6,7 +6,7 @@
 //! Invariant: a row group is kept only if its checksums are right. Files of processes that live are left alone.
 
 use super::Error;
-use super::encode::Table;
+use super::encode::WritableTable;
 use super::files::{ClaimedFile, named};
 use super::partial::{FinishedFile, finish};
 use super::row_group::MAGIC;
@@ -73,7 +73,7 @@ pub fn recover_before_writing(directory: &Path) -> Result<RecoveredFiles, Error>
 fn left_behind(directory: &Path) -> Result<Vec<PathBuf>, Error> {
     let is_hidden = |path: &Path| named(path).is_some();
     let mut files = Vec::new();
-    let tables = Table::ALL.map(|table| directory.join(table.name()));
+    let tables = WritableTable::ALL.map(|table| directory.join(table.name()));
     if !is_part_of_table(directory) && tables.iter().all(|table| !table.is_dir()) {
         fs::read_dir(directory).map_err(Error::file("read", directory))?;
         return Err(Error::Nothing { path: directory.to_owned() });
@@ -92,7 +92,7 @@ fn is_part_of_table(directory: &Path) -> bool {
     let name = directory.canonicalize().unwrap_or_else(|_| directory.to_owned());
     let name = name.file_name().unwrap_or_default().to_string_lossy();
     let is_partition = name.starts_with("date=") || name.starts_with("hour=");
-    is_partition || Table::ALL.iter().any(|table| name == table.name())
+    is_partition || WritableTable::ALL.iter().any(|table| name == table.name())
 }
 
 fn recover_file(hidden: &Path, recovered: &mut RecoveredFiles) -> Result<(), Error> {

@@ -10,11 +10,11 @@
 
 use super::Error;
 use super::checksum::crc32c;
-use super::columns::{LedgerRow, Row};
-use super::encode::{self, Table};
-use super::files::Partition;
+use super::columns::{LedgerRow, SourcedRow};
+use super::encode::{self, WritableTable};
+use super::files::HourPartition;
 use super::sink::carried;
-use packetrig_flow::Carried;
+use packetrig_flow::CarriedRecords;
 use parquet::errors::Result;
 use parquet::file::metadata::{
     ColumnChunkMetaData, FileMetaData, ParquetMetaData, ParquetMetaDataWriter, RowGroupMetaData,
@@ -29,10 +29,10 @@ pub(super) const MAGIC: [u8; 4] = *b"PAR1";
 const FIRST: i64 = 4;
 /// A row group as it will be in a file.
 pub(super) struct EncodedGroup {
-    pub(super) table: Table,
-    pub(super) partition: Partition,
+    pub(super) table: WritableTable,
+    pub(super) partition: HourPartition,
     /// What the records in it stand for.
-    pub(super) carried: Carried,
+    pub(super) carried: CarriedRecords,
     pages: Vec<u8>,
     /// Of a file with this row group alone, which begins behind [`MAGIC`].
     metadata: ParquetMetaData,
@@ -97,19 +97,27 @@ pub(super) struct FileFooter {
 }
 
 impl EncodedGroup {
-    pub(super) fn of_flows(partition: Partition, rows: &[Row]) -> std::result::Result<Self, Error> {
+    pub(super) fn of_flows(
+        partition: HourPartition,
+        rows: &[SourcedRow],
+    ) -> std::result::Result<Self, Error> {
         let carried = carried(rows.iter().map(|row| &row.record));
-        Self::encode(Table::Flows, partition, carried, |file| encode::flows(file, rows))
+        Self::encode(WritableTable::Flows, partition, carried, |file| encode::flows(file, rows))
     }
 
-    pub(super) fn of_ledgers(partition: Partition, rows: &[LedgerRow]) -> std::result::Result<Self, Error> {
-        Self::encode(Table::MeterStats, partition, Carried::default(), |file| encode::meter_stats(file, rows))
+    pub(super) fn of_ledgers(
+        partition: HourPartition,
+        rows: &[LedgerRow],
+    ) -> std::result::Result<Self, Error> {
+        Self::encode(WritableTable::MeterStats, partition, CarriedRecords::default(), |file| {
+            encode::meter_stats(file, rows)
+        })
     }
 
     fn encode(
-        table: Table,
-        partition: Partition,
-        carried: Carried,
+        table: WritableTable,
+        partition: HourPartition,
+        carried: CarriedRecords,
         write: impl FnOnce(&mut SerializedFileWriter<Vec<u8>>) -> Result<()>,
     ) -> std::result::Result<Self, Error> {
         let alone = || {

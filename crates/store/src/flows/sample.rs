@@ -1,6 +1,8 @@
 //! Records for tests.
 
-use packetrig_flow::{EndReason, FlowKey, FlowRecord, ForeignFields, Half, MAPPED, OtherFields, Tunnel};
+use packetrig_flow::{
+    EndReason, FlowHalf, FlowKey, FlowRecord, ForeignFields, MAPPED, OtherFields, TunnelKind,
+};
 use std::sync::Arc;
 
 /// 2026-11-21 13:00:00 UTC.
@@ -20,7 +22,7 @@ pub(super) fn address(number: u16) -> [u8; 16] {
 pub(super) fn record(number: u16) -> FlowRecord {
     let n = u64::from(number);
     let start = THIRTEEN + n * SECOND;
-    let half = |packets: u64, first_ns| Half {
+    let half = |packets: u64, first_ns| FlowHalf {
         packets,
         bytes: packets * 100,
         frame_bytes: packets * 114,
@@ -35,7 +37,7 @@ pub(super) fn record(number: u16) -> FlowRecord {
             source_port: 40_000 + number % 1000,
             destination_port: 443,
             protocol: if number % 4 == 3 { 17 } else { 6 },
-            tunnel: if number.is_multiple_of(2) { Tunnel::None } else { Tunnel::Vxlan },
+            tunnel: if number.is_multiple_of(2) { TunnelKind::None } else { TunnelKind::Vxlan },
             vlan: 100,
             inner_vlan: 7,
             tunnel_id: u32::from(number % 2) * 0xff_ff_fe,

@@ -10,9 +10,9 @@ mod groups;
 mod selection;
 
 use super::Error;
-use super::cells::Cells;
-use super::encode::Table;
-use super::filter::Filter;
+use super::cells::ColumnCells;
+use super::encode::WritableTable;
+use super::filter::FlowFilter;
 use super::walk::files_below;
 use groups::{GroupPlaces, GroupReader, places};
 use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
@@ -35,12 +35,12 @@ const CHUNKS_AHEAD: usize = 2;
 
 /// Some rows, column by column.
 #[derive(Clone, Debug)]
-pub struct Chunk {
+pub struct RowChunk {
     /// How many.
     pub rows: usize,
     /// Where the first of them is.
     first: RowPlace,
-    columns: Vec<(&'static str, Cells)>,
+    columns: Vec<(&'static str, ColumnCells)>,
 }
 
 /// Where a row is: in the order of places, rows have that of the files.
@@ -52,29 +52,29 @@ pub(super) struct RowPlace {
     row: usize,
 }
 
-impl Chunk {
+impl RowChunk {
     /// Where a row of it is.
     pub(super) const fn place(&self, row: usize) -> RowPlace {
         RowPlace { row: self.first.row + row, ..self.first }
     }
 
     /// The values of a column.
-    pub fn column(&self, name: &str) -> &Cells {
+    pub fn column(&self, name: &str) -> &ColumnCells {
         let found = self.columns.iter().find(|(known, _)| *known == name);
-        found.map_or(&Cells::Missing, |(_, cells)| cells)
+        found.map_or(&ColumnCells::Missing, |(_, cells)| cells)
     }
 }
 
 /// Times between which rows are wanted, by the start of their flows: nanoseconds since 1970, the second exclusive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Span {
+pub struct TimeSpan {
     /// Not before.
     pub from_ns: Option<u64>,
     /// Before.
     pub to_ns: Option<u64>,
 }
 
-impl Span {
+impl TimeSpan {
     /// Whether a time is in it.
     pub fn has(&self, at_ns: u64) -> bool {
         self.from_ns.is_none_or(|from| at_ns >= from) && self.to_ns.is_none_or(|to| at_ns < to)
@@ -83,20 +83,20 @@ impl Span {
 
 /// The files of flow records in directories and among files, in order of their names.
 pub fn flow_files(places: &[PathBuf]) -> Result<Vec<PathBuf>, Error> {
-    files_of(places, Table::Flows)
+    files_of(places, WritableTable::Flows)
 }
 
 /// The files of ledgers.
 pub(super) fn ledger_files(places: &[PathBuf]) -> Result<Vec<PathBuf>, Error> {
-    files_of(places, Table::MeterStats)
+    files_of(places, WritableTable::MeterStats)
 }
 
-fn files_of(places: &[PathBuf], table: Table) -> Result<Vec<PathBuf>, Error> {
+fn files_of(places: &[PathBuf], table: WritableTable) -> Result<Vec<PathBuf>, Error> {
     let mut files = Vec::new();
     for place in places {
         if fs::metadata(place).map_err(Error::file("read", place))?.is_dir() {
             let found = files_below(place, &|path| is_visible(path) && is_of(path, table))?;
-            if found.is_empty() && table == Table::Flows {
+            if found.is_empty() && table == WritableTable::Flows {
                 return Err(Error::Nothing { path: place.clone() });
             }
             files.extend(found);
@@ -113,19 +113,19 @@ fn is_visible(path: &Path) -> bool {
 }
 
 /// Ledgers are told by their files' names; every other file is taken for records.
-fn is_of(path: &Path, table: Table) -> bool {
+fn is_of(path: &Path, table: WritableTable) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    name.starts_with("meter_stats-") == (table == Table::MeterStats)
+    name.starts_with("meter_stats-") == (table == WritableTable::MeterStats)
 }
 
 /// What is done with the rows of a chunk that a filter keeps. Stops when it says so.
-pub type EachChunk<'a> = dyn FnMut(&Chunk, &[usize]) -> ControlFlow<()> + 'a;
+pub type EachChunk<'a> = dyn FnMut(&RowChunk, &[usize]) -> ControlFlow<()> + 'a;
 
 /// Gives the rows that a filter keeps, chunk by chunk, with the filter's columns and the wanted ones, until told to stop. Several
 /// threads read and filter; chunks are given in the order of files and rows all the same.
 pub fn scan(
     files: &[PathBuf],
-    filter: &Filter,
+    filter: &FlowFilter,
     wanted: &[&'static str],
     each: &mut EachChunk<'_>,
 ) -> Result<(), Error> {
@@ -165,17 +165,17 @@ fn scan_selection(
 }
 
 /// Gives what the readers send: of each in turn one portion, until there is none.
-fn in_order(shares: &[Receiver<Delivery>], each: &mut EachChunk<'_>) -> Result<(), Error> {
+fn in_order(shares: &[Receiver<ReaderDelivery>], each: &mut EachChunk<'_>) -> Result<(), Error> {
     for share in shares.iter().cycle() {
         loop {
             match share.recv() {
-                Ok(Delivery::Rows(chunk, rows)) => {
+                Ok(ReaderDelivery::Rows(chunk, rows)) => {
                     if each(&chunk, &rows).is_break() {
                         return Ok(());
                     }
                 }
-                Ok(Delivery::Failed(error)) => return Err(*error),
-                Ok(Delivery::PortionEnd) => break,
+                Ok(ReaderDelivery::Failed(error)) => return Err(*error),
+                Ok(ReaderDelivery::PortionEnd) => break,
                 // It ends when nothing is left for it: nor is there for those after it.
                 Err(_) => return Ok(()),
             }
@@ -195,8 +195,8 @@ struct ScanRequest<'a> {
 }
 
 /// What one reader sends.
-enum Delivery {
-    Rows(Chunk, Vec<usize>),
+enum ReaderDelivery {
+    Rows(RowChunk, Vec<usize>),
     Failed(Box<Error>),
     /// All of a file is read, or of a row group where there is only one file.
     PortionEnd,
@@ -206,11 +206,11 @@ enum Delivery {
 struct ScanShare {
     number: usize,
     of: usize,
-    sender: SyncSender<Delivery>,
+    sender: SyncSender<ReaderDelivery>,
 }
 
 /// Nobody wants more.
-struct Unwanted;
+struct ReaderUnwanted;
 
 impl ScanShare {
     fn read(&self, request: &ScanRequest<'_>) {
@@ -223,9 +223,9 @@ impl ScanShare {
             let read = self.read_file(file, path, request, has_portion_groups.then_some(&mut portions));
             let sent = match read {
                 Ok(()) if has_portion_groups => Ok(()),
-                Ok(()) => self.send(Delivery::PortionEnd),
-                Err(ReadEnd::Failed(error)) => self.send(Delivery::Failed(Box::new(error))),
-                Err(ReadEnd::Unwanted) => Err(Unwanted),
+                Ok(()) => self.send(ReaderDelivery::PortionEnd),
+                Err(ReadEnd::Failed(error)) => self.send(ReaderDelivery::Failed(Box::new(error))),
+                Err(ReadEnd::Unwanted) => Err(ReaderUnwanted),
             };
             if sent.is_err() {
                 return;
@@ -239,8 +239,8 @@ impl ScanShare {
         (*portions - 1) % self.of == self.number
     }
 
-    fn send(&self, delivery: Delivery) -> Result<(), Unwanted> {
-        self.sender.send(delivery).map_err(|_| Unwanted)
+    fn send(&self, delivery: ReaderDelivery) -> Result<(), ReaderUnwanted> {
+        self.sender.send(delivery).map_err(|_| ReaderUnwanted)
     }
 
     /// Reads a file, or its own portions of it.
@@ -270,7 +270,7 @@ impl ScanShare {
                 self.read_group(path, &*group, first, &places)?;
             }
             if portions.is_some() {
-                self.send(Delivery::PortionEnd)?;
+                self.send(ReaderDelivery::PortionEnd)?;
             }
         }
         Ok(())
@@ -285,7 +285,7 @@ impl ScanShare {
     ) -> Result<(), ReadEnd> {
         let mut reader = GroupReader::open(group, first, places).map_err(Error::damaged(path))?;
         while let Some((chunk, rows)) = reader.next(places.selection).map_err(Error::damaged(path))? {
-            self.send(Delivery::Rows(chunk, rows))?;
+            self.send(ReaderDelivery::Rows(chunk, rows))?;
         }
         Ok(())
     }
@@ -303,8 +303,8 @@ impl From<Error> for ReadEnd {
     }
 }
 
-impl From<Unwanted> for ReadEnd {
-    fn from(_: Unwanted) -> Self {
+impl From<ReaderUnwanted> for ReadEnd {
+    fn from(_: ReaderUnwanted) -> Self {
         Self::Unwanted
     }
 }

@@ -1,13 +1,13 @@
 //! What every place for flow records offers.
 
 use super::Error;
-use packetrig_flow::{Carried, FlowRecord, Ledger};
+use packetrig_flow::{CarriedRecords, FlowRecord, MeterLedger};
 use packetrig_units::MonoTime;
 use serde::{Deserialize, Serialize};
 
 /// Who made a record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Source {
+pub struct RecordMaker {
     /// Address of the exporter, IPv4 mapped; all zero is the meter of this machine.
     pub exporter: [u8; 16],
     /// Its observation domain.
@@ -16,17 +16,17 @@ pub struct Source {
 
 /// What became of the records a sink was offered: `offered` is the sum of the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Kept {
+pub struct KeptCounts {
     /// Offered to the sink.
-    pub offered: Carried,
+    pub offered: CarriedRecords,
     /// Where they should be.
-    pub stored: Carried,
+    pub stored: CarriedRecords,
     /// Given up, for whatever cause.
-    pub lost: Carried,
+    pub lost: CarriedRecords,
     /// Of these, what came when the sink's queue was full.
-    pub queue_dropped: Carried,
+    pub queue_dropped: CarriedRecords,
     /// In memory, not stored yet.
-    pub waiting: Carried,
+    pub waiting: CarriedRecords,
     /// Attempts to store that failed; most are made good by the next.
     pub failures: u64,
     /// Bytes of the files that were written; none where records go elsewhere.
@@ -39,10 +39,10 @@ pub struct Kept {
 /// at the next [`RecordSink::tick`] that is late enough.
 pub trait RecordSink: Send {
     /// Takes records of one source.
-    fn write(&mut self, records: &[FlowRecord], source: Source) -> Result<(), Error>;
+    fn write(&mut self, records: &[FlowRecord], source: RecordMaker) -> Result<(), Error>;
 
     /// Takes the state of a meter's ledger, `at_ns` nanoseconds since 1970. Sinks without a place for it leave it.
-    fn ledger(&mut self, ledger: &Ledger, source: Source, at_ns: u64) -> Result<(), Error> {
+    fn ledger(&mut self, ledger: &MeterLedger, source: RecordMaker, at_ns: u64) -> Result<(), Error> {
         let _ = (ledger, source, at_ns);
         Ok(())
     }
@@ -54,25 +54,25 @@ pub trait RecordSink: Send {
     fn flush(&mut self) -> Result<(), Error>;
 
     /// Stores what waits, gives up what cannot be stored, and says what was stored. Nothing is taken after it.
-    fn close(&mut self) -> (Kept, Result<(), Error>);
+    fn close(&mut self) -> (KeptCounts, Result<(), Error>);
 
     /// What became of the records so far.
-    fn kept(&self) -> Kept;
+    fn kept(&self) -> KeptCounts;
 }
 
-impl Kept {
+impl KeptCounts {
     pub(crate) fn offer(&mut self, records: &[FlowRecord]) {
         let carried = carried(records);
         self.offered.add(carried);
         self.waiting.add(carried);
     }
 
-    pub(crate) fn store(&mut self, carried: Carried) {
+    pub(crate) fn store(&mut self, carried: CarriedRecords) {
         self.stored.add(carried);
         take(&mut self.waiting, carried);
     }
 
-    pub(crate) fn lose(&mut self, carried: Carried) {
+    pub(crate) fn lose(&mut self, carried: CarriedRecords) {
         self.lost.add(carried);
         take(&mut self.waiting, carried);
     }
@@ -86,17 +86,17 @@ impl Kept {
     }
 }
 
-fn take(from: &mut Carried, carried: Carried) {
+fn take(from: &mut CarriedRecords, carried: CarriedRecords) {
     from.records -= carried.records;
     from.packets -= carried.packets;
     from.bytes -= carried.bytes;
 }
 
 /// What records stand for.
-pub(crate) fn carried<'a>(records: impl IntoIterator<Item = &'a FlowRecord>) -> Carried {
-    let mut sum = Carried::default();
+pub(crate) fn carried<'a>(records: impl IntoIterator<Item = &'a FlowRecord>) -> CarriedRecords {
+    let mut sum = CarriedRecords::default();
     for record in records {
-        sum.add(Carried { records: 1, packets: record.packets(), bytes: record.bytes() });
+        sum.add(CarriedRecords { records: 1, packets: record.packets(), bytes: record.bytes() });
     }
     sum
 }

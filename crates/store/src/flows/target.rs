@@ -7,9 +7,9 @@ use std::fmt;
 use std::str::FromStr;
 
 /// `DIR`, `kafka://broker[:port][,…]/topic` or `clickhouse://[user@]host[:port]/[database.]table`. A password is never part of
-/// it: what is written on a command line can be read by every user of the machine. See [`Target::set_password`].
+/// it: what is written on a command line can be read by every user of the machine. See [`StoreTarget::set_password`].
 #[derive(Clone, Debug)]
-pub enum Target {
+pub enum StoreTarget {
     /// Files.
     Directory(ParquetOptions),
     /// A topic.
@@ -18,7 +18,7 @@ pub enum Target {
     ClickHouse(ClickHouseOptions),
 }
 
-impl Target {
+impl StoreTarget {
     /// Gives the password of the user, for a target that has one.
     pub fn set_password(&mut self, password: String) -> Result<(), Error> {
         let Self::ClickHouse(options) = self else {
@@ -43,7 +43,7 @@ impl Target {
     }
 }
 
-impl FromStr for Target {
+impl FromStr for StoreTarget {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
@@ -105,7 +105,7 @@ fn without_password(text: &str) -> String {
 }
 
 /// Without the password.
-impl fmt::Display for Target {
+impl fmt::Display for StoreTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Directory(options) => write!(f, "{}", options.directory.display()),
@@ -123,14 +123,14 @@ mod tests {
 
     #[test]
     fn places_are_read_as_written() {
-        let shown = |text: &str| text.parse::<Target>().unwrap().to_string();
+        let shown = |text: &str| text.parse::<StoreTarget>().unwrap().to_string();
         assert_eq!(shown("records"), "records");
         assert_eq!(shown("kafka://a,b:9093/flows.v1"), "kafka://a,b:9093/flows.v1");
         assert_eq!(shown("clickhouse://me@db/flows"), "clickhouse://db/default.flows");
-        let mut target: Target = "clickhouse://me@db:1/x.flows".parse().unwrap();
+        let mut target: StoreTarget = "clickhouse://me@db:1/x.flows".parse().unwrap();
         target.set_password("p:w".into()).unwrap();
         assert!(target.set_password("p\r\nX-Header: w".into()).is_err());
-        let Target::ClickHouse(options) = target else { panic!() };
+        let StoreTarget::ClickHouse(options) = target else { panic!() };
         assert_eq!((options.user.as_str(), options.password.as_str()), ("me", "p:w"));
         assert_eq!((options.address.as_str(), options.database.as_str()), ("db:1", "x"));
         let wrong = [
@@ -147,7 +147,7 @@ mod tests {
             "http://a/b",
         ];
         for text in wrong {
-            assert!(text.parse::<Target>().is_err(), "{text}");
+            assert!(text.parse::<StoreTarget>().is_err(), "{text}");
         }
     }
 
@@ -156,11 +156,11 @@ mod tests {
         for text in
             ["clickhouse://me:s3cret@db/flows", "clickhouse://me:s3:cr@et@db", "http://me:s3cret@db/flows"]
         {
-            let said = text.parse::<Target>().unwrap_err().to_string();
+            let said = text.parse::<StoreTarget>().unwrap_err().to_string();
             assert!(said.contains("me:***@db") && !said.contains("s3"), "{said}");
         }
-        let said = "clickhouse://me:s3cret@db/flows".parse::<Target>().unwrap_err().to_string();
+        let said = "clickhouse://me:s3cret@db/flows".parse::<StoreTarget>().unwrap_err().to_string();
         assert!(said.contains("--clickhouse-password-file"), "{said}");
-        assert!("records".parse::<Target>().unwrap().set_password("pw".into()).is_err());
+        assert!("records".parse::<StoreTarget>().unwrap().set_password("pw".into()).is_err());
     }
 }

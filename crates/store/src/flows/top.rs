@@ -5,13 +5,13 @@
 //! halves count for one group.
 //!
 //! Invariant: at most [`GROUPS_MOST`] groups are held. When there are more, the smaller half is let go into the rest, and no
-//! group is shown as having less than it has by more than [`Top::doubt`].
+//! group is shown as having less than it has by more than [`TopAnswer::doubt`].
 
 use super::Error;
-use super::filter::{Filter, per_second};
-use super::grouping::{GroupValue, Grouping};
+use super::filter::{FlowFilter, per_second};
+use super::grouping::{FlowGrouping, GroupValue};
 use super::key_hash::KeyHashes;
-use super::scan::{Chunk, scan};
+use super::scan::{RowChunk, scan};
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -25,9 +25,9 @@ pub const GROUPS_MOST: usize = 1 << 19;
 #[derive(Clone, Debug)]
 pub struct TopQuestion {
     /// By what records are grouped.
-    pub grouping: Grouping,
+    pub grouping: FlowGrouping,
     /// By what groups are ordered.
-    pub order: Order,
+    pub order: TopOrder,
     /// Groups shown, at most.
     pub most: usize,
     /// Groups with fewer packets are not shown.
@@ -38,14 +38,14 @@ pub struct TopQuestion {
 
 impl TopQuestion {
     /// The largest groups, whatever their size.
-    pub const fn new(grouping: Grouping, order: Order, most: usize) -> Self {
+    pub const fn new(grouping: FlowGrouping, order: TopOrder, most: usize) -> Self {
         Self { grouping, order, most, least_packets: 0, least_bytes: 0 }
     }
 }
 
 /// By what groups are ordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
+pub enum TopOrder {
     /// Bytes of IP.
     Bytes,
     /// Packets.
@@ -64,7 +64,7 @@ pub enum Order {
 
 /// What a group has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Sum {
+pub struct GroupTotals {
     /// Flows: their first parts. A group that tells source from destination counts one for each direction.
     pub flows: u64,
     /// Packets.
@@ -77,7 +77,7 @@ pub struct Sum {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GroupSum {
     /// Its flows, packets and bytes.
-    pub sum: Sum,
+    pub sum: GroupTotals,
     /// First packet, nanoseconds since 1970.
     pub first_ns: u64,
     /// Last packet.
@@ -95,14 +95,14 @@ pub struct TopGroup {
 
 /// The answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Top {
+pub struct TopAnswer {
     /// The largest groups, largest first.
     pub groups: Vec<TopGroup>,
     /// All of them together, also those that are too small to be shown.
     pub total: GroupSum,
     /// How many groups there are; at most, if some were let go: those that came back are counted again.
     pub groups_seen: u64,
-    /// By how much a group may have more than is shown, in what [`Order::counted`] says.
+    /// By how much a group may have more than is shown, in what [`TopOrder::counted`] says.
     pub doubt: u64,
 }
 
@@ -117,28 +117,28 @@ const COLUMNS: [&str; 7] = [
 ];
 
 /// The largest groups of the records that a filter keeps.
-pub fn top(files: &[PathBuf], filter: &Filter, question: &TopQuestion) -> Result<Top, Error> {
+pub fn top(files: &[PathBuf], filter: &FlowFilter, question: &TopQuestion) -> Result<TopAnswer, Error> {
     top_within(files, filter, question, GROUPS_MOST)
 }
 
 fn top_within(
     files: &[PathBuf],
-    filter: &Filter,
+    filter: &FlowFilter,
     question: &TopQuestion,
     bound: usize,
-) -> Result<Top, Error> {
+) -> Result<TopAnswer, Error> {
     let wanted = [&question.grouping.columns()[..], &COLUMNS[..]].concat();
-    let mut groups = Groups::new(question, bound);
+    let mut groups = TopGroups::new(question, bound);
     if question.grouping.is_of_direction() {
         let way_back = filter.of_way_back();
         scan(files, &filter.or(&way_back), &wanted, &mut |chunk, rows| {
-            groups.count(chunk, &filter.rows_among(chunk, rows.to_vec()), Direction::There);
-            groups.count(chunk, &way_back.rows_among(chunk, rows.to_vec()), Direction::Back);
+            groups.count(chunk, &filter.rows_among(chunk, rows.to_vec()), FlowDirection::There);
+            groups.count(chunk, &way_back.rows_among(chunk, rows.to_vec()), FlowDirection::Back);
             ControlFlow::Continue(())
         })?;
     } else {
         scan(files, filter, &wanted, &mut |chunk, rows| {
-            groups.count(chunk, rows, Direction::Both);
+            groups.count(chunk, rows, FlowDirection::Both);
             ControlFlow::Continue(())
         })?;
     }
@@ -147,13 +147,13 @@ fn top_within(
 
 /// The half of a record that is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Direction {
+enum FlowDirection {
     There,
     Back,
     Both,
 }
 
-struct Groups<'a> {
+struct TopGroups<'a> {
     question: &'a TopQuestion,
     bound: usize,
     sums: HashMap<Box<[u8]>, GroupSum, KeyHashes>,
@@ -162,19 +162,19 @@ struct Groups<'a> {
     doubt: u64,
 }
 
-impl<'a> Groups<'a> {
+impl<'a> TopGroups<'a> {
     fn new(question: &'a TopQuestion, bound: usize) -> Self {
         Self { question, bound, sums: HashMap::default(), total: GroupSum::default(), gone: 0, doubt: 0 }
     }
 
-    fn count(&mut self, chunk: &Chunk, rows: &[usize], direction: Direction) {
-        let keys = self.question.grouping.keys(chunk, direction == Direction::Back);
+    fn count(&mut self, chunk: &RowChunk, rows: &[usize], direction: FlowDirection) {
+        let keys = self.question.grouping.keys(chunk, direction == FlowDirection::Back);
         let columns = COLUMNS.map(|name| chunk.column(name).numbers(chunk.rows));
         let columns = columns.each_ref().map(|numbers| &numbers[..]);
         let mut key = Vec::new();
         for &row in rows {
             let has = half(columns.map(|numbers| numbers.get(row).copied().unwrap_or(0)), direction);
-            if has.sum != Sum::default() {
+            if has.sum != GroupTotals::default() {
                 keys.write(row, &mut key);
                 self.add(&key, has);
             }
@@ -207,7 +207,7 @@ impl<'a> Groups<'a> {
         self.doubt = self.doubt.saturating_add(limit);
     }
 
-    fn finish(self) -> Top {
+    fn finish(self) -> TopAnswer {
         let TopQuestion { grouping, order, most, least_packets, least_bytes } = self.question;
         let groups_seen = self.sums.len() as u64 + self.gone;
         let is_shown = |has: &GroupSum| has.sum.packets >= *least_packets && has.sum.bytes >= *least_bytes;
@@ -217,22 +217,24 @@ impl<'a> Groups<'a> {
         });
         groups.truncate(*most);
         let groups = groups.into_iter().map(|(key, has)| TopGroup { values: grouping.values(&key), has });
-        Top { groups: groups.collect(), total: self.total, groups_seen, doubt: self.doubt }
+        TopAnswer { groups: groups.collect(), total: self.total, groups_seen, doubt: self.doubt }
     }
 }
 
 /// What a record has in a direction, from its values, which are in the order of [`COLUMNS`].
-fn half(values: [u64; COLUMNS.len()], direction: Direction) -> GroupSum {
+fn half(values: [u64; COLUMNS.len()], direction: FlowDirection) -> GroupSum {
     let [first_ns, last_ns, packets, bytes, packets_back, bytes_back, part] = values;
     let first_part = u64::from(part == 0);
     let sum = match direction {
-        Direction::There => Sum { flows: if packets > 0 { first_part } else { 0 }, packets, bytes },
-        Direction::Back => Sum {
+        FlowDirection::There => {
+            GroupTotals { flows: if packets > 0 { first_part } else { 0 }, packets, bytes }
+        }
+        FlowDirection::Back => GroupTotals {
             flows: if packets_back > 0 { first_part } else { 0 },
             packets: packets_back,
             bytes: bytes_back,
         },
-        Direction::Both => Sum {
+        FlowDirection::Both => GroupTotals {
             flows: first_part,
             packets: packets.saturating_add(packets_back),
             bytes: bytes.saturating_add(bytes_back),
@@ -241,7 +243,7 @@ fn half(values: [u64; COLUMNS.len()], direction: Direction) -> GroupSum {
     GroupSum { sum, first_ns, last_ns }
 }
 
-impl Order {
+impl TopOrder {
     /// The count by which groups are let go when there are too many: of a rate, what it is made of.
     #[must_use]
     pub const fn counted(self) -> Self {
@@ -255,30 +257,30 @@ impl Order {
 
 impl GroupSum {
     /// What it is ordered by. Rates are whole numbers; without a time they are zero.
-    pub fn of(&self, order: Order) -> u64 {
+    pub fn of(&self, order: TopOrder) -> u64 {
         let duration_ns = self.last_ns.saturating_sub(self.first_ns);
-        let Sum { flows, packets, bytes } = self.sum;
+        let GroupTotals { flows, packets, bytes } = self.sum;
         match order {
-            Order::Bytes => bytes,
-            Order::Packets => packets,
-            Order::Flows => flows,
-            Order::PacketRate => per_second(packets, 1, duration_ns),
-            Order::BitRate => per_second(bytes, 8, duration_ns),
-            Order::PacketSize => bytes.checked_div(packets).unwrap_or(0),
-            Order::Duration => duration_ns,
+            TopOrder::Bytes => bytes,
+            TopOrder::Packets => packets,
+            TopOrder::Flows => flows,
+            TopOrder::PacketRate => per_second(packets, 1, duration_ns),
+            TopOrder::BitRate => per_second(bytes, 8, duration_ns),
+            TopOrder::PacketSize => bytes.checked_div(packets).unwrap_or(0),
+            TopOrder::Duration => duration_ns,
         }
     }
 
     /// Adds another's. One without anything has no time.
     fn add(&mut self, other: Self) {
-        let is_first = self.sum == Sum::default();
+        let is_first = self.sum == GroupTotals::default();
         self.first_ns = if is_first { other.first_ns } else { self.first_ns.min(other.first_ns) };
         self.last_ns = self.last_ns.max(other.last_ns);
         self.sum.add(other.sum);
     }
 }
 
-impl Sum {
+impl GroupTotals {
     /// Adds another's.
     pub fn add(&mut self, other: Self) {
         self.flows = self.flows.saturating_add(other.flows);

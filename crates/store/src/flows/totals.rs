@@ -1,9 +1,9 @@
 //! Sums of records: all, by protocol, and in time.
 
 use super::Error;
-use super::filter::Filter;
+use super::filter::FlowFilter;
 use super::scan::{range, scan};
-use super::top::Sum;
+use super::top::GroupTotals;
 use packetrig_units::Nanos;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -21,12 +21,12 @@ const LENGTHS: [u64; 14] =
 
 /// The answer. Everything counts both directions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Totals {
+pub struct FlowTotals {
     /// Records.
     pub records: u64,
     /// Flows (first parts), packets, bytes of IP.
     #[serde(flatten)]
-    pub sum: Sum,
+    pub sum: GroupTotals,
     /// Bytes of whole frames, without FCS.
     pub frame_bytes: u64,
     /// Records of flows that the meter may not have seen whole, because packets were lost before it.
@@ -36,23 +36,23 @@ pub struct Totals {
     /// Last packet.
     pub last_ns: Option<u64>,
     /// By protocol number.
-    pub protocols: BTreeMap<u8, Row>,
+    pub protocols: BTreeMap<u8, TotalsRow>,
     /// Length of a bucket.
     pub bucket_ns: u64,
     /// By when flows began, nanoseconds since 1970; empty buckets are left out.
-    pub timeline: BTreeMap<u64, Row>,
+    pub timeline: BTreeMap<u64, TotalsRow>,
     /// Records whose bucket was one too many: they are not in the timeline.
     pub beside_timeline: u64,
 }
 
 /// A protocol or a bucket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Row {
+pub struct TotalsRow {
     /// Records.
     pub records: u64,
     /// Flows, packets, bytes.
     #[serde(flatten)]
-    pub sum: Sum,
+    pub sum: GroupTotals,
 }
 
 const COLUMNS: [&str; 11] = [
@@ -71,12 +71,12 @@ const COLUMNS: [&str; 11] = [
 
 /// Sums of the records that a filter keeps; the timeline has buckets of the given length, or of one that makes about
 /// two dozen.
-pub fn totals(files: &[PathBuf], filter: &Filter, bucket: Option<Nanos>) -> Result<Totals, Error> {
+pub fn totals(files: &[PathBuf], filter: &FlowFilter, bucket: Option<Nanos>) -> Result<FlowTotals, Error> {
     let bucket_ns = match bucket {
         Some(bucket) => bucket.as_u64().max(1),
         None => fitting(range(files)?, filter),
     };
-    let mut totals = Totals { bucket_ns, ..Totals::default() };
+    let mut totals = FlowTotals { bucket_ns, ..FlowTotals::default() };
     scan(files, filter, &COLUMNS, &mut |chunk, rows| {
         let columns = COLUMNS.map(|name| chunk.column(name));
         for &row in rows {
@@ -87,7 +87,7 @@ pub fn totals(files: &[PathBuf], filter: &Filter, bucket: Option<Nanos>) -> Resu
     Ok(totals)
 }
 
-fn fitting(range: Option<(u64, u64)>, filter: &Filter) -> u64 {
+fn fitting(range: Option<(u64, u64)>, filter: &FlowFilter) -> u64 {
     let (first, last) = range.unwrap_or_default();
     let first = filter.span.from_ns.map_or(first, |from| from.max(first));
     let last = filter.span.to_ns.map_or(last, |to| to.min(last));
@@ -96,7 +96,7 @@ fn fitting(range: Option<(u64, u64)>, filter: &Filter) -> u64 {
     fits.unwrap_or_else(|| aim.next_multiple_of(LENGTHS[13] * SECOND))
 }
 
-impl Totals {
+impl FlowTotals {
     /// Counts a record by its values, which are in the order of [`COLUMNS`].
     fn count(&mut self, values: [u64; COLUMNS.len()]) {
         let [
@@ -112,7 +112,7 @@ impl Totals {
             part,
             loss,
         ] = values;
-        let sum = Sum {
+        let sum = GroupTotals {
             flows: u64::from(part == 0),
             packets: packets.saturating_add(packets_back),
             bytes: bytes.saturating_add(bytes_back),
@@ -133,8 +133,8 @@ impl Totals {
     }
 }
 
-impl Row {
-    fn add(&mut self, sum: Sum) {
+impl TotalsRow {
+    fn add(&mut self, sum: GroupTotals) {
         self.records += 1;
         self.sum.add(sum);
     }
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
     use crate::flows::sample::{SECOND, THIRTEEN, records};
     use crate::flows::scan::flow_files;
-    use crate::flows::{ParquetOptions, ParquetSink, RecordSink, Source};
+    use crate::flows::{ParquetOptions, ParquetSink, RecordMaker, RecordSink};
     use packetrig_flow::FlowRecord;
 
     #[test]
@@ -153,13 +153,13 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let mut sink = ParquetSink::new(ParquetOptions::new(directory.path())).unwrap();
         let given = records(5000);
-        sink.write(&given, Source::default()).unwrap();
+        sink.write(&given, RecordMaker::default()).unwrap();
         sink.close().1.unwrap();
         let files = flow_files(&[directory.path().to_owned()]).unwrap();
-        let totals = totals(&files, &Filter::default(), None).unwrap();
+        let totals = totals(&files, &FlowFilter::default(), None).unwrap();
         let packets = given.iter().map(FlowRecord::packets).sum();
         let bytes = given.iter().map(FlowRecord::bytes).sum();
-        assert_eq!((totals.records, totals.sum), (5000, Sum { flows: 1667, packets, bytes }));
+        assert_eq!((totals.records, totals.sum), (5000, GroupTotals { flows: 1667, packets, bytes }));
         assert_eq!((totals.frame_bytes, totals.records_with_loss), (packets * 114, 2500));
         assert_eq!(totals.first_ns, Some(THIRTEEN));
         assert_eq!(totals.last_ns, Some(THIRTEEN + 4999 * SECOND + 1500));

@@ -4,7 +4,7 @@
 //! twice. What is removed meanwhile is not there.
 
 use super::Error;
-use super::encode::Table;
+use super::encode::WritableTable;
 use std::fs::{self, DirEntry};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -52,7 +52,7 @@ enum EntryKind {
 fn kind(entry: &DirEntry) -> io::Result<EntryKind> {
     let name = entry.file_name();
     let mut kind = entry.file_type()?;
-    if kind.is_symlink() && Table::ALL.iter().any(|table| name == table.name()) {
+    if kind.is_symlink() && WritableTable::ALL.iter().any(|table| name == table.name()) {
         kind = fs::metadata(entry.path())?.file_type();
     }
     Ok(if kind.is_dir() && !name.to_string_lossy().starts_with(['.', '_']) {

@@ -1,9 +1,9 @@
 //! Capture files of a node, written from their pieces.
 
 use super::{GatheredCapture, RunFolder};
-use crate::catalogue::Catalogue;
+use crate::catalogue::RunCatalogue;
 use crate::kept::CAPTURES;
-use crate::spool::Segment;
+use crate::spool::ResultSegment;
 use crate::{Error, disk};
 use packetrig_fleet::NodeName;
 use packetrig_sys::private_files;
@@ -12,11 +12,11 @@ use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 
 /// The captures of one node.
-pub(super) struct Captures {
+pub(super) struct NodeCaptures {
     directory: PathBuf,
     /// What their files begin with.
     prefix: String,
-    open: Vec<Capture>,
+    open: Vec<CapturePieces>,
     node: NodeName,
     /// Pieces that were left out.
     refused: u64,
@@ -27,7 +27,7 @@ const MOST_FILES: usize = 256;
 /// Far beyond what an engine writes into one; a piece far behind makes a file that looks endless.
 const MOST_BYTES: u64 = 1 << 40;
 
-struct Capture {
+struct CapturePieces {
     name: String,
     /// What the file is going to be called.
     file_name: String,
@@ -37,11 +37,11 @@ struct Capture {
     size: Option<u64>,
 }
 
-impl Captures {
+impl NodeCaptures {
     /// Into the run's directory, as `<node>-<file>`. Where that could be read as another node's, as `<node>=<file>`.
     pub(super) fn begin(
         folder: &RunFolder<'_>,
-        catalogue: &Catalogue,
+        catalogue: &RunCatalogue,
         attempt: u32,
         node: &NodeName,
     ) -> Result<Self, Error> {
@@ -60,7 +60,7 @@ impl Captures {
 
     /// Writes a piece where it belongs. What no capture can be is counted and left out: it is the node's fault, and others'
     /// results must not want for it.
-    pub(super) fn take(&mut self, segment: &Segment) -> Result<(), Error> {
+    pub(super) fn take(&mut self, segment: &ResultSegment) -> Result<(), Error> {
         let length = u64::try_from(segment.payload.len()).unwrap_or(u64::MAX);
         let is_known = self.open.iter().any(|capture| capture.name == segment.name);
         let is_new_one_too_many = !is_known && self.open.len() >= MOST_FILES;
@@ -94,7 +94,7 @@ impl Captures {
         private_files::create_directories(&self.directory).map_err(Error::file("create", &self.directory))?;
         let path = self.temporary(&file_name);
         let file = private_files::create(&path).map_err(Error::file("create", &path))?;
-        self.open.push(Capture { name: name.to_owned(), file_name, file, bytes: 0, size: None });
+        self.open.push(CapturePieces { name: name.to_owned(), file_name, file, bytes: 0, size: None });
         Ok(self.open.len() - 1)
     }
 

@@ -1,18 +1,18 @@
 use super::*;
 use crate::room::ReportSize;
 use crate::sample::report;
-use crate::{Draft, disk};
+use crate::{RunDraft, disk};
 use packetrig_stats::result::CaptureResult;
 use std::os::unix::fs::PermissionsExt as _;
 
-fn store() -> (tempfile::TempDir, Catalogue) {
+fn store() -> (tempfile::TempDir, RunCatalogue) {
     let place = tempfile::tempdir().unwrap();
-    let catalogue = Catalogue::open(place.path()).unwrap();
+    let catalogue = RunCatalogue::open(place.path()).unwrap();
     (place, catalogue)
 }
 
 /// A run that has captured something.
-fn captured(catalogue: &Catalogue) -> (Draft, PathBuf) {
+fn captured(catalogue: &RunCatalogue) -> (RunDraft, PathBuf) {
     let draft = catalogue.begin(RunId("r".into()), ReportSize::default()).unwrap();
     let file = draft.capture_dir().unwrap().join("rx.pcapng");
     fs::write(&file, "frames").unwrap();
@@ -136,7 +136,7 @@ fn everything_in_a_store_is_its_owners_alone() {
     fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let (draft, _) = captured(&catalogue);
     draft.commit(&catalogue, &mut report("r"), "").unwrap();
-    let (_kept, _) = captured(&Catalogue::open(&place.path().join("deep/store")).unwrap());
+    let (_kept, _) = captured(&RunCatalogue::open(&place.path().join("deep/store")).unwrap());
     let mut waiting = vec![place.path().join("runs"), place.path().join("deep")];
     waiting.push(place.path().join("catalogue.sqlite"));
     waiting.push(place.path().join("catalogue.sqlite-wal"));

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 /// The forms there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum ProbeForm {
     /// One object a line, the header first.
     JsonLines,
     /// A table, the header in the file's metadata.
@@ -45,7 +45,7 @@ pub enum Error {
     Json(#[from] serde_json::Error),
 }
 
-impl Form {
+impl ProbeForm {
     /// By the end of a name.
     pub fn of(path: &Path) -> Result<Self, Error> {
         match path.extension().and_then(|end| end.to_str()) {
@@ -64,10 +64,10 @@ pub fn write(
     records: &[ProbeRecord],
     frame: &mut dyn FnMut(&ProbeRecord, &mut Vec<u8>),
 ) -> Result<(), Error> {
-    let bytes = match Form::of(path)? {
-        Form::JsonLines => json::encode(header, records)?,
-        Form::Parquet => parquet::encode(header, records)?,
-        Form::Pcapng => pcapng::encode(header, records, frame)?,
+    let bytes = match ProbeForm::of(path)? {
+        ProbeForm::JsonLines => json::encode(header, records)?,
+        ProbeForm::Parquet => parquet::encode(header, records)?,
+        ProbeForm::Pcapng => pcapng::encode(header, records, frame)?,
     };
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let name = path.file_name().and_then(|name| name.to_str()).ok_or_else(|| Error::Form(path.to_owned()))?;

@@ -18,10 +18,10 @@ const LEVEL: i32 = 3;
 /// Rows of a row group.
 const GROUP: usize = 1 << 16;
 
-type Number = fn(&ProbeRecord) -> Option<u64>;
+type NumberColumn = fn(&ProbeRecord) -> Option<u64>;
 
 /// Columns of numbers.
-const NUMBERS: [(&str, Number); 5] = [
+const NUMBERS: [(&str, NumberColumn); 5] = [
     ("number", |record| Some(record.number.into())),
     ("train", |record| Some(record.train.into())),
     ("length", |record| Some(record.length.into())),
@@ -32,10 +32,10 @@ const NUMBERS: [(&str, Number); 5] = [
     }),
 ];
 
-type Of = fn(&ProbeRecord) -> Option<ProbeStamp>;
+type ColumnOf = fn(&ProbeRecord) -> Option<ProbeStamp>;
 
 /// Columns of stamps, of which each has two.
-const STAMPS: [(&str, Of); 8] = [
+const STAMPS: [(&str, ColumnOf); 8] = [
     ("handed_over", |record| record.handed_over),
     ("released", |record| record.released),
     ("queue", |record| record.departure(DepartureStage::Queue)),
@@ -46,10 +46,10 @@ const STAMPS: [(&str, Of); 8] = [
     ("answered", |record| record.answered),
 ];
 
-type Text = fn(&ProbeRecord) -> serde_json::Value;
+type TextColumn = fn(&ProbeRecord) -> serde_json::Value;
 
 /// Columns of text.
-const TEXTS: [(&str, Text); 2] = [
+const TEXTS: [(&str, TextColumn); 2] = [
     ("kind", |record| serde_json::json!(record.kind)),
     ("flags", |record| {
         let names = record.flags.iter().map(|flag| serde_json::json!(flag));
@@ -90,7 +90,8 @@ fn schema() -> Result<Type, Error> {
             .build()
     };
     let numbers = NUMBERS.iter().map(|(name, _)| number(name));
-    let ends = |(name, _): &(&str, Of)| [number(&format!("{name}_lo_ns")), number(&format!("{name}_hi_ns"))];
+    let ends =
+        |(name, _): &(&str, ColumnOf)| [number(&format!("{name}_lo_ns")), number(&format!("{name}_hi_ns"))];
     let stamps = STAMPS.iter().flat_map(ends);
     let texts = TEXTS.iter().map(|(name, _)| text(name));
     let fields = numbers.chain(stamps).chain(texts).map(|field| field.map(Arc::new));

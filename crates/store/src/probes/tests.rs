@@ -120,5 +120,5 @@ fn pcapng_has_frames_at_their_departures_and_records_beside_them() {
 
 #[test]
 fn a_name_that_says_no_form_is_refused() {
-    assert!(matches!(Form::of(Path::new("probes.txt")), Err(Error::Form(_))));
+    assert!(matches!(ProbeForm::of(Path::new("probes.txt")), Err(Error::Form(_))));
 }

@@ -1,20 +1,20 @@
 use super::*;
-use crate::Unfinished;
+use crate::UnfinishedRun;
 use crate::catalogue::BatchQuotas;
 use crate::packs::{PackedSegment, write_pack};
 use crate::room::ReportSize;
 use crate::sample::{node_result, report, sample};
-use crate::spool::segment::{Broken, PAYLOAD_ROOM};
-use crate::spool::{Entry, Journal, Limits, Segment, Spool};
+use crate::spool::segment::{BrokenSegment, PAYLOAD_ROOM};
+use crate::spool::{JournalEntry, NodeJournal, ResultSegment, ResultSpool, SpoolLimits};
 use packetrig_fleet::RunId;
 use packetrig_stats::result::CaptureResult;
 use proptest::prelude::*;
 use std::fs;
 
-struct Bench {
+struct SegmentBench {
     place: tempfile::TempDir,
-    catalogue: Catalogue,
-    draft: Draft,
+    catalogue: RunCatalogue,
+    draft: RunDraft,
 }
 
 fn run() -> RunId {
@@ -25,8 +25,8 @@ fn node(name: &str) -> NodeName {
     NodeName(name.into())
 }
 
-fn begun() -> Unfinished {
-    Unfinished {
+fn begun() -> UnfinishedRun {
+    UnfinishedRun {
         run: run(),
         attempt: 1,
         epoch: 4,
@@ -37,22 +37,23 @@ fn begun() -> Unfinished {
     }
 }
 
-fn bench() -> Bench {
+fn bench() -> SegmentBench {
     let place = tempfile::tempdir().unwrap();
-    let catalogue = Catalogue::open(place.path()).unwrap();
+    let catalogue = RunCatalogue::open(place.path()).unwrap();
     let draft = catalogue.begin_unfinished(&begun(), ReportSize::default()).unwrap();
-    Bench { place, catalogue, draft }
+    SegmentBench { place, catalogue, draft }
 }
 
 /// A node's spool, filled and ended; what it would send.
-fn sent(name: &str, fill: impl FnOnce(&mut Journal)) -> Vec<(SegmentId, Vec<u8>)> {
+fn sent(name: &str, fill: impl FnOnce(&mut NodeJournal)) -> Vec<(SegmentId, Vec<u8>)> {
     let place = tempfile::tempdir().unwrap();
-    let limits = Limits { bytes: 1 << 30, keep_free: 0 };
-    let spool = Spool::open(place.path(), limits, Box::new(|_| None)).unwrap();
+    let limits = SpoolLimits { bytes: 1 << 30, keep_free: 0 };
+    let spool = ResultSpool::open(place.path(), limits, Box::new(|_| None)).unwrap();
     let mut journal = spool.journal(&run(), 1).unwrap();
     fill(&mut journal);
     journal.end(None).unwrap();
-    let read = |pending: &crate::spool::Pending| (pending.id(&node(name)), spool.read(&pending.key).unwrap());
+    let read =
+        |pending: &crate::spool::PendingSegment| (pending.id(&node(name)), spool.read(&pending.key).unwrap());
     spool.pending(usize::MAX).iter().map(read).collect()
 }
 
@@ -67,14 +68,14 @@ fn noise(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|_| next()).collect()
 }
 
-impl Bench {
-    fn store(&self, segment: &(SegmentId, Vec<u8>)) -> Stored {
+impl SegmentBench {
+    fn store(&self, segment: &(SegmentId, Vec<u8>)) -> StoreOutcome {
         self.draft.store_segment(&self.catalogue, &segment.0, &segment.1, 5).unwrap()
     }
     fn below(&self, name: &str) -> u64 {
         self.catalogue.watermark(&run(), 1, &node(name)).unwrap()
     }
-    fn assemble(&self, name: &str) -> Option<crate::Gathered> {
+    fn assemble(&self, name: &str) -> Option<crate::GatheredPart> {
         self.draft.assemble(&self.catalogue, 1, &node(name)).unwrap()
     }
 }
@@ -95,7 +96,7 @@ fn a_result_and_a_capture_of_several_megabytes_come_through_as_they_were() {
     assert!(sent.len() >= 9, "{} segments", sent.len());
     for segment in &sent {
         assert_eq!(bench.assemble("a"), None, "before the End");
-        assert_eq!(bench.store(segment), Stored::New);
+        assert_eq!(bench.store(segment), StoreOutcome::New);
     }
     let gathered = bench.assemble("a").unwrap();
     assert_eq!(gathered.doubts, Vec::<String>::new());
@@ -116,7 +117,7 @@ fn a_result_and_a_capture_of_several_megabytes_come_through_as_they_were() {
     assert!(!directory.join(SEGMENTS).exists());
     assert_eq!(bench.catalogue.unfinished().unwrap(), []);
     for (id, bytes) in &sent {
-        assert_eq!(bench.catalogue.store_late(id, bytes, 6).unwrap(), Stored::Again, "known for ever");
+        assert_eq!(bench.catalogue.store_late(id, bytes, 6).unwrap(), StoreOutcome::Again, "known for ever");
     }
     assert!(!directory.join(SEGMENTS).exists());
 }
@@ -125,8 +126,8 @@ fn a_result_and_a_capture_of_several_megabytes_come_through_as_they_were() {
 fn the_same_again_is_answered_the_same_and_other_bytes_are_refused() {
     let bench = bench();
     let sent = sent("a", |journal| drop(journal.interval(&sample(1))));
-    assert_eq!(bench.store(&sent[0]), Stored::New);
-    assert_eq!(bench.store(&sent[0]), Stored::Again);
+    assert_eq!(bench.store(&sent[0]), StoreOutcome::New);
+    assert_eq!(bench.store(&sent[0]), StoreOutcome::Again);
     let other = self::sent("a", |journal| drop(journal.interval(&sample(2))));
     let refused = bench.draft.store_segment(&bench.catalogue, &other[0].0, &other[0].1, 5);
     assert!(matches!(refused, Err(Error::Differs(_))), "{refused:?}");
@@ -141,9 +142,9 @@ fn what_is_no_segment_of_that_name_is_refused() {
     let (id, bytes) = sent("a", |_| ()).remove(0);
     let store = |id: &SegmentId, bytes: &[u8]| bench.draft.store_segment(&bench.catalogue, id, bytes, 5);
     let torn = store(&id, &bytes[..bytes.len() - 1]);
-    assert!(matches!(torn, Err(Error::BadSegment { source: Broken::Form, .. })), "{torn:?}");
+    assert!(matches!(torn, Err(Error::BadSegment { source: BrokenSegment::Form, .. })), "{torn:?}");
     let moved = store(&SegmentId { number: 1, ..id.clone() }, &bytes);
-    assert!(matches!(moved, Err(Error::BadSegment { source: Broken::Checksum, .. })), "{moved:?}");
+    assert!(matches!(moved, Err(Error::BadSegment { source: BrokenSegment::Checksum, .. })), "{moved:?}");
     let foreign = store(&SegmentId { run: RunId("x".into()), ..id.clone() }, &bytes);
     assert!(matches!(foreign, Err(Error::Foreign(_))), "{foreign:?}");
     for name in ["", "..", "a/b", ".a"] {
@@ -166,18 +167,18 @@ fn the_watermark_is_the_first_number_that_is_not_stored() {
 
 #[test]
 fn a_controller_that_was_killed_goes_on_where_it_was() {
-    let Bench { place, catalogue, draft } = bench();
+    let SegmentBench { place, catalogue, draft } = bench();
     let sent = sent("a", |journal| drop(journal.result(&node_result(1, 10))));
     draft.store_segment(&catalogue, &sent[0].0, &sent[0].1, 5).unwrap();
     catalogue.note_unfinished(&run(), 2, 7, "{}").unwrap();
     drop((draft, catalogue));
 
-    let catalogue = Catalogue::open(place.path()).unwrap();
+    let catalogue = RunCatalogue::open(place.path()).unwrap();
     assert!(matches!(catalogue.begin(run(), ReportSize::default()), Err(Error::Taken(_))));
     let [found] = &catalogue.unfinished().unwrap()[..] else { panic!("one is unfinished") };
     let (draft, resumed) = catalogue.resume(&run()).unwrap();
     assert_eq!(resumed, *found);
-    let expected = Unfinished {
+    let expected = UnfinishedRun {
         attempt: 2,
         epoch: 7,
         record: "{}".into(),
@@ -186,8 +187,8 @@ fn a_controller_that_was_killed_goes_on_where_it_was() {
     };
     assert_eq!(resumed, expected);
     assert!(matches!(catalogue.find(&run().0), Err(Error::Unknown(_))), "not listed yet");
-    let bench = Bench { place, catalogue, draft };
-    assert_eq!((bench.below("a"), bench.store(&sent[0])), (1, Stored::Again));
+    let bench = SegmentBench { place, catalogue, draft };
+    assert_eq!((bench.below("a"), bench.store(&sent[0])), (1, StoreOutcome::Again));
     bench.store(&sent[1]);
     assert!(bench.assemble("a").unwrap().result.is_some());
     bench.draft.commit(&bench.catalogue, &mut report(&run().0), &resumed.plan).unwrap();
@@ -197,7 +198,7 @@ fn a_controller_that_was_killed_goes_on_where_it_was() {
 
 #[test]
 fn a_crash_between_the_name_and_the_row_of_a_run_is_mended() {
-    let Bench { place, catalogue, draft } = bench();
+    let SegmentBench { place, catalogue, draft } = bench();
     let sent = sent("a", |_| ());
     draft.store_segment(&catalogue, &sent[0].0, &sent[0].1, 5).unwrap();
     // All that a commit does before its row.
@@ -205,7 +206,7 @@ fn a_crash_between_the_name_and_the_row_of_a_run_is_mended() {
     fs::rename(draft.partial_directory(), catalogue.directory(&run())).unwrap();
     drop(draft);
     let (draft, _) = catalogue.resume(&run()).unwrap();
-    let bench = Bench { place, catalogue, draft };
+    let bench = SegmentBench { place, catalogue, draft };
     assert!(bench.assemble("a").is_some());
     bench.draft.commit(&bench.catalogue, &mut report(&run().0), "").unwrap();
     assert!(bench.catalogue.find(&run().0).is_ok());
@@ -217,26 +218,26 @@ fn a_crash_between_a_segments_file_and_its_row_is_mended_by_the_repeat() {
     let sent = sent("a", |journal| drop(journal.interval(&sample(1))));
     let run = bench.draft.partial_directory();
     let (id, bytes) = &sent[0];
-    let packed = PackedSegment { id, hash: Segment::hash(bytes), bytes };
+    let packed = PackedSegment { id, hash: ResultSegment::hash(bytes), bytes };
     let pack = write_pack(bench.place.path(), run, &[packed]).unwrap()[0].file(run, id);
     fs::write(&pack, "half").unwrap();
     fs::write(run.join(SEGMENTS).join(".x.pack.tmp"), "half").unwrap();
     assert_eq!(bench.below("a"), 0, "no row, not stored");
     for segment in &sent {
-        assert_eq!(bench.store(segment), Stored::New);
+        assert_eq!(bench.store(segment), StoreOutcome::New);
     }
     assert_eq!(bench.assemble("a").unwrap().last_sample, Some(sample(1)));
     // And a file that the disk lost is missed, and comes back with a repeat.
     fs::remove_file(&pack).unwrap();
     let without = bench.assemble("a").unwrap();
     assert_eq!((without.last_sample, without.missing, without.doubts.len()), (None, 1, 2));
-    assert_eq!(bench.store(&sent[0]), Stored::Again);
+    assert_eq!(bench.store(&sent[0]), StoreOutcome::Again);
     assert_eq!(bench.assemble("a").unwrap().last_sample, Some(sample(1)));
 }
 
 #[test]
 fn a_run_that_is_given_up_leaves_nothing() {
-    let Bench { place, catalogue, draft } = bench();
+    let SegmentBench { place, catalogue, draft } = bench();
     let sent = sent("a", |journal| drop(journal.interval(&sample(1))));
     draft.store_segment(&catalogue, &sent[0].0, &sent[0].1, 5).unwrap();
     assert_eq!(draft.give_up(&catalogue).unwrap(), None);
@@ -246,8 +247,8 @@ fn a_run_that_is_given_up_leaves_nothing() {
 
 #[test]
 fn captures_of_a_run_that_is_given_up_are_put_together_and_kept() {
-    let Bench { place, catalogue, draft } = bench();
-    let capture = Entry::Capture { name: "rx.pcapng", offset: 0, last: true };
+    let SegmentBench { place, catalogue, draft } = bench();
+    let capture = JournalEntry::Capture { name: "rx.pcapng", offset: 0, last: true };
     let sent = sent("a", |journal| drop(journal.append(capture, &[7; 500])));
     for (id, bytes) in &sent {
         draft.store_segment(&catalogue, id, bytes, 5).unwrap();
@@ -265,9 +266,11 @@ fn of_a_node_that_never_finishes_there_is_what_came() {
     let bench = bench();
     let sent = sent("a", |journal| {
         journal.interval(&sample(1)).unwrap();
-        journal.append(Entry::Capture { name: "rx.pcapng", offset: 0, last: false }, &[1; 50]).unwrap();
+        journal
+            .append(JournalEntry::Capture { name: "rx.pcapng", offset: 0, last: false }, &[1; 50])
+            .unwrap();
         journal.interval(&sample(2)).unwrap();
-        journal.append(Entry::Result, &vec![1; PAYLOAD_ROOM + 1]).unwrap();
+        journal.append(JournalEntry::Result, &vec![1; PAYLOAD_ROOM + 1]).unwrap();
     });
     // All but the interval 2, the second half of the result, and the End.
     for number in [0, 1, 3] {
@@ -290,13 +293,13 @@ fn of_a_node_that_never_finishes_there_is_what_came() {
 #[test]
 fn an_agent_that_was_killed_and_one_whose_disk_lost_something_are_doubted() {
     let place = tempfile::tempdir().unwrap();
-    let limits = Limits { bytes: 1 << 30, keep_free: 0 };
-    let spool = Spool::open(place.path(), limits, Box::new(|_| None)).unwrap();
+    let limits = SpoolLimits { bytes: 1 << 30, keep_free: 0 };
+    let spool = ResultSpool::open(place.path(), limits, Box::new(|_| None)).unwrap();
     let mut journal = spool.journal(&run(), 1).unwrap();
     (0..3).for_each(|second| drop(journal.interval(&sample(second))));
     drop((journal, spool));
     fs::write(place.path().join(format!("{}.1/{}", run(), file_name(1))), "torn").unwrap();
-    let spool = Spool::open(place.path(), limits, Box::new(|_| None)).unwrap();
+    let spool = ResultSpool::open(place.path(), limits, Box::new(|_| None)).unwrap();
     let bench = bench();
     for pending in spool.pending(9) {
         bench.store(&(pending.id(&node("a")), spool.read(&pending.key).unwrap()));
@@ -312,7 +315,7 @@ fn captures_of_two_nodes_never_share_a_file() {
     let bench = bench();
     let of = |name: &str, file: &str, byte: u8| {
         sent(name, |journal| {
-            journal.append(Entry::Capture { name: file, offset: 0, last: true }, &[byte; 9]).unwrap();
+            journal.append(JournalEntry::Capture { name: file, offset: 0, last: true }, &[byte; 9]).unwrap();
         })
     };
     for segment in of("a", "b-c", 1).iter().chain(&of("a-b", "c", 2)).chain(&of("z", "../.x y", 3)) {
@@ -342,12 +345,12 @@ fn a_capture_that_did_not_come_is_named_with_its_node() {
 
 #[test]
 fn what_comes_late_is_kept_beside_the_report_and_what_nobody_knows_apart() {
-    let Bench { place, catalogue, draft } = bench();
+    let SegmentBench { place, catalogue, draft } = bench();
     let sent = sent("a", |journal| drop(journal.interval(&sample(1))));
     let (early, bytes) = &sent[1];
     assert_eq!(
         catalogue.store_late(early, bytes, 5).unwrap(),
-        Stored::New,
+        StoreOutcome::New,
         "while it is under way, to its draft"
     );
     let is_below = |run: &Path, id: &SegmentId| {
@@ -356,13 +359,13 @@ fn what_comes_late_is_kept_beside_the_report_and_what_nobody_knows_apart() {
     assert!(is_below(draft.partial_directory(), early));
     let directory = draft.commit(&catalogue, &mut report(&run().0), "").unwrap();
     let (id, bytes) = &sent[0];
-    assert_eq!(catalogue.store_late(id, bytes, 5).unwrap(), Stored::New);
-    assert_eq!(catalogue.store_late(id, bytes, 5).unwrap(), Stored::Again);
+    assert_eq!(catalogue.store_late(id, bytes, 5).unwrap(), StoreOutcome::New);
+    assert_eq!(catalogue.store_late(id, bytes, 5).unwrap(), StoreOutcome::Again);
     assert!(is_below(&directory, id));
     let stranger = SegmentId { run: RunId("stranger".into()), ..id.clone() };
     let key = key(&stranger);
-    let bytes = Segment::decode(&self::key(id), bytes).unwrap().encode(&key).unwrap();
-    assert_eq!(catalogue.store_late(&stranger, &bytes, 5).unwrap(), Stored::New);
+    let bytes = ResultSegment::decode(&self::key(id), bytes).unwrap().encode(&key).unwrap();
+    assert_eq!(catalogue.store_late(&stranger, &bytes, 5).unwrap(), StoreOutcome::New);
     assert!(is_below(&place.path().join("stray/stranger"), &stranger));
     let bad = SegmentId { run: RunId("../x".into()), ..stranger };
     assert!(matches!(catalogue.store_late(&bad, &bytes, 5), Err(Error::BadId(_))));
@@ -380,7 +383,7 @@ proptest! {
         let all = [of("a", 3), of("b", 5)].concat();
         let mut seen = std::collections::BTreeSet::new();
         for segment in order.iter().map(|index| index.get(&all)).chain(&all) {
-            let expected = if seen.insert(segment.0.clone()) { Stored::New } else { Stored::Again };
+            let expected = if seen.insert(segment.0.clone()) { StoreOutcome::New } else { StoreOutcome::Again };
             prop_assert_eq!(bench.store(segment), expected);
         }
         for (name, seconds) in [("a", 3), ("b", 5)] {
@@ -396,7 +399,7 @@ proptest! {
 fn late_results_have_a_quota_by_node_and_in_all_and_both_are_counted() {
     use crate::{MOST_LATE, MOST_LATE_OF_NODE};
     let place = tempfile::tempdir().unwrap();
-    let catalogue = Catalogue::open(place.path()).unwrap();
+    let catalogue = RunCatalogue::open(place.path()).unwrap();
     let late = |name: &str| {
         let (id, bytes) = sent(name, |_| ()).remove(0);
         catalogue.store_late(&id, &bytes, 5)
@@ -411,14 +414,14 @@ fn late_results_have_a_quota_by_node_and_in_all_and_both_are_counted() {
         admitted
     };
     charge(&id, share - 5000, u64::MAX).unwrap();
-    assert_eq!(late("a").unwrap(), Stored::New);
+    assert_eq!(late("a").unwrap(), StoreOutcome::New);
     let (other, bytes) = sent("a", |journal| drop(journal.interval(&sample(1)))).remove(1);
     for _ in 0..3 {
         let error = catalogue.store_late(&other, &bytes, 5).unwrap_err();
         assert!(matches!(error, Error::LateQuota { most: MOST_LATE_OF_NODE, .. }), "{error}");
     }
     assert_eq!(catalogue.watermark(&run(), 1, &node("a")).unwrap(), 1, "the node keeps it");
-    assert_eq!(late("b").unwrap(), Stored::New, "another node has its own share");
+    assert_eq!(late("b").unwrap(), StoreOutcome::New, "another node has its own share");
     for number in 0..3 {
         let id = SegmentId { node: node(&format!("n{number}")), ..id.clone() };
         charge(&id, share - 5000, u64::MAX).unwrap_or(());
@@ -436,7 +439,7 @@ fn late_results_have_a_quota_by_node_and_in_all_and_both_are_counted() {
     catalogue.discard_late().unwrap();
     assert_eq!(catalogue.late().unwrap(), []);
     assert!(!place.path().join(STRAY).exists());
-    assert_eq!(late("a").unwrap(), Stored::New, "after the user made room");
+    assert_eq!(late("a").unwrap(), StoreOutcome::New, "after the user made room");
 }
 
 #[test]
@@ -444,7 +447,7 @@ fn a_node_whose_captures_are_none_is_doubted_and_no_other() {
     let bench = bench();
     let sent = sent("a", |journal| {
         let piece = |name: &str, offset| {
-            journal.append(Entry::Capture { name, offset, last: true }, &[1; 10]).unwrap();
+            journal.append(JournalEntry::Capture { name, offset, last: true }, &[1; 10]).unwrap();
         };
         let mut piece = piece;
         piece("far.pcapng", u64::MAX - 5);
@@ -479,13 +482,13 @@ fn a_node_of_the_run_has_a_share_and_what_is_beyond_stays_with_it() {
     let refused = many.iter().filter(|segment| store(segment).is_err()).count();
     assert_eq!((many.len(), refused), (10, 6));
     assert!(matches!(store(&many[9]), Err(Error::RunQuota { share, .. }) if share.refused == 7));
-    assert_eq!(store(&many[0]).unwrap(), Stored::Again, "what is stored is known");
+    assert_eq!(store(&many[0]).unwrap(), StoreOutcome::Again, "what is stored is known");
     assert_eq!(bench.below("a"), 4, "the node keeps the rest");
     let other = sent("b", |journal| drop(journal.interval(&sample(1))));
     assert!(other.iter().all(|segment| store(segment).is_ok()), "another node has its own share");
     assert!(bench.assemble("b").is_some() && bench.assemble("a").is_none());
     let id = SegmentId { attempt: 2, ..many[9].0.clone() };
-    let bytes = Segment::decode(&key(&many[9].0), &many[9].1).unwrap().encode(&key(&id)).unwrap();
+    let bytes = ResultSegment::decode(&key(&many[9].0), &many[9].1).unwrap().encode(&key(&id)).unwrap();
     let again = bench.draft.store_segment(&bench.catalogue, &id, &bytes, 5);
     assert!(matches!(again, Err(Error::RunQuota { .. })), "an attempt gives no new share");
 }

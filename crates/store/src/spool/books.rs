@@ -1,18 +1,18 @@
 //! What a journal has taken, in numbers: they become its manifest.
 
-use super::segment::{Hash, Kind, hex, link, unhex};
+use super::segment::{SegmentHash, SegmentKind, hex, link, unhex};
 use serde::{Deserialize, Serialize};
 
 /// Segments so far and the chain over them. `Lost` ones count, too: each has its number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Tally {
-    pub(crate) counts: Counts,
-    pub(crate) chain: Hash,
+pub(crate) struct SegmentTally {
+    pub(crate) counts: SegmentCounts,
+    pub(crate) chain: SegmentHash,
 }
 
 /// Segments by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Counts {
+pub struct SegmentCounts {
     /// All but the End.
     pub segments: u64,
     /// Of kind interval.
@@ -25,25 +25,25 @@ pub struct Counts {
     pub lost: u64,
 }
 
-impl Counts {
+impl SegmentCounts {
     /// Takes one of `kind` in.
-    pub fn add(&mut self, kind: Kind) {
+    pub fn add(&mut self, kind: SegmentKind) {
         let of_kind = match kind {
-            Kind::Interval => &mut self.interval,
-            Kind::Result => &mut self.result,
-            Kind::Capture => &mut self.capture,
-            Kind::Lost => &mut self.lost,
-            Kind::End => return,
+            SegmentKind::Interval => &mut self.interval,
+            SegmentKind::Result => &mut self.result,
+            SegmentKind::Capture => &mut self.capture,
+            SegmentKind::Lost => &mut self.lost,
+            SegmentKind::End => return,
         };
         *of_kind += 1;
         self.segments += 1;
     }
 }
 
-impl Tally {
-    pub(crate) fn add(&mut self, kind: Kind, hash: &Hash) {
+impl SegmentTally {
+    pub(crate) fn add(&mut self, kind: SegmentKind, hash: &SegmentHash) {
         self.counts.add(kind);
-        if kind != Kind::End {
+        if kind != SegmentKind::End {
             self.chain = link(&self.chain, hash);
         }
     }
@@ -51,9 +51,9 @@ impl Tally {
 
 /// The last segment of a node's part in a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Manifest {
+pub struct PartManifest {
     /// Segments before this one, by kind.
-    pub counts: Counts,
+    pub counts: SegmentCounts,
     /// SHA-256 over the checksums of all segments before this one, in order: each link is the hash of the one before and
     /// the checksum of the next.
     pub sha256: String,
@@ -69,20 +69,20 @@ pub struct Manifest {
 
 /// Kept in a file of its own when segments are released: what was known of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Released {
+pub(super) struct ReleasedSegments {
     /// Segments below this are released.
     pub(super) below: u64,
-    pub(super) counts: Counts,
+    pub(super) counts: SegmentCounts,
     pub(super) chain: String,
     /// The End is released, too: nothing is left but the fact that it was there.
     pub(super) over: bool,
 }
 
-impl Released {
-    pub(super) fn new(below: u64, tally: &Tally, over: bool) -> Self {
+impl ReleasedSegments {
+    pub(super) fn new(below: u64, tally: &SegmentTally, over: bool) -> Self {
         Self { below, counts: tally.counts, chain: hex(&tally.chain), over }
     }
-    pub(super) fn tally(&self) -> Tally {
-        Tally { counts: self.counts, chain: unhex(&self.chain).unwrap_or_default() }
+    pub(super) fn tally(&self) -> SegmentTally {
+        SegmentTally { counts: self.counts, chain: unhex(&self.chain).unwrap_or_default() }
     }
 }

@@ -1,7 +1,7 @@
 //! What can go wrong with a spool.
 
 use super::reserve::is_full;
-use super::segment::{Broken, Kind};
+use super::segment::{BrokenSegment, SegmentKind};
 use packetrig_fleet::RunId;
 use std::io;
 use std::path::PathBuf;
@@ -24,7 +24,7 @@ pub enum Error {
     #[error("the spool is too full for more of kind {kind}: {used} B of {most} B are in use")]
     Refused {
         /// Of which kind.
-        kind: Kind,
+        kind: SegmentKind,
         /// Bytes in use.
         used: u64,
         /// The limit.
@@ -82,7 +82,7 @@ pub enum Error {
         /// Which.
         path: PathBuf,
         /// Why.
-        source: Broken,
+        source: BrokenSegment,
     },
     /// Bug: a value that cannot be written as JSON, or a name too long for a segment.
     #[error("not to be written as a segment: {0}")]

@@ -1,9 +1,9 @@
 //! The writing end: what one run and attempt of this node comes to.
 
-use super::Spool;
+use super::ResultSpool;
 use super::error::Error;
-use super::part::Part;
-use super::segment::{Kind, NAME_ROOM, PAYLOAD_ROOM, Segment};
+use super::part::SpoolPart;
+use super::segment::{NAME_ROOM, PAYLOAD_ROOM, ResultSegment, SegmentKind};
 use super::value::pack;
 use packetrig_fleet::RunId;
 use packetrig_stats::result::{CountSample, NodeResult};
@@ -11,9 +11,9 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
-/// What is appended. The End is [`Journal::end`].
+/// What is appended. The End is [`NodeJournal::end`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Entry<'a> {
+pub enum JournalEntry<'a> {
     /// Counts so far.
     Interval,
     /// The node's result.
@@ -29,44 +29,44 @@ pub enum Entry<'a> {
     },
 }
 
-impl Entry<'_> {
-    const fn kind(&self) -> Kind {
+impl JournalEntry<'_> {
+    const fn kind(&self) -> SegmentKind {
         match self {
-            Self::Interval => Kind::Interval,
-            Self::Result => Kind::Result,
-            Self::Capture { .. } => Kind::Capture,
+            Self::Interval => SegmentKind::Interval,
+            Self::Result => SegmentKind::Result,
+            Self::Capture { .. } => SegmentKind::Capture,
         }
     }
 }
 
-/// Takes what a node has to say, in order. Dropped without [`Journal::end`] it ends as one that was cut short.
+/// Takes what a node has to say, in order. Dropped without [`NodeJournal::end`] it ends as one that was cut short.
 #[derive(Debug)]
-pub struct Journal {
-    spool: Spool,
+pub struct NodeJournal {
+    spool: ResultSpool,
     run: RunId,
     attempt: u32,
     done: bool,
 }
 
-impl Journal {
-    pub(super) const fn new(spool: Spool, run: RunId, attempt: u32) -> Self {
+impl NodeJournal {
+    pub(super) const fn new(spool: ResultSpool, run: RunId, attempt: u32) -> Self {
         Self { spool, run, attempt, done: false }
     }
 
     /// Keeps `bytes`, cut into segments. When this returns they are on the disk. Gives the number of the last.
-    pub fn append(&mut self, entry: Entry<'_>, bytes: &[u8]) -> Result<u64, Error> {
+    pub fn append(&mut self, entry: JournalEntry<'_>, bytes: &[u8]) -> Result<u64, Error> {
         let kind = entry.kind();
         let (name, from, ends) = match entry {
-            Entry::Capture { name, offset, last } => (name, offset, last),
-            Entry::Interval | Entry::Result => ("", 0, true),
+            JournalEntry::Capture { name, offset, last } => (name, offset, last),
+            JournalEntry::Interval | JournalEntry::Result => ("", 0, true),
         };
         if name.len() > NAME_ROOM {
             return Err(Error::Value(format!("the name {name} is longer than {NAME_ROOM} B")));
         }
         let mut state = self.spool.state();
         state.admit(&self.run, self.attempt, kind, bytes.len())?;
-        if kind == Kind::Result {
-            let write = |part: &mut Part| append_cut(part, kind, (name, from, ends), bytes);
+        if kind == SegmentKind::Result {
+            let write = |part: &mut SpoolPart| append_cut(part, kind, (name, from, ends), bytes);
             return state.write_last((&self.run, self.attempt), write);
         }
         let part = state.part(&self.run, self.attempt)?;
@@ -77,13 +77,13 @@ impl Journal {
     /// Keeps the counts so far.
     pub fn interval(&mut self, sample: &CountSample) -> Result<u64, Error> {
         let bytes = pack(sample).map_err(|error| Error::Value(error.to_string()))?;
-        self.append(Entry::Interval, &bytes)
+        self.append(JournalEntry::Interval, &bytes)
     }
 
     /// Keeps the result.
     pub fn result(&mut self, result: &NodeResult) -> Result<u64, Error> {
         let bytes = pack(result).map_err(|error| Error::Value(error.to_string()))?;
-        self.append(Entry::Result, &bytes)
+        self.append(JournalEntry::Result, &bytes)
     }
 
     /// Keeps a capture file that is complete.
@@ -93,7 +93,12 @@ impl Journal {
         let size = file.metadata().map_err(read)?.len();
         // All of it or nothing, as far as can be told before.
         let mut state = self.spool.state();
-        state.admit(&self.run, self.attempt, Kind::Capture, usize::try_from(size).unwrap_or(usize::MAX))?;
+        state.admit(
+            &self.run,
+            self.attempt,
+            SegmentKind::Capture,
+            usize::try_from(size).unwrap_or(usize::MAX),
+        )?;
         drop(state);
         let (mut piece, mut offset) = (Vec::new(), 0);
         loop {
@@ -102,7 +107,7 @@ impl Journal {
             let took = file.by_ref().take(room).read_to_end(&mut piece).map_err(read)?;
             let end = offset + u64::try_from(took).unwrap_or(u64::MAX);
             let last = end >= size || took < PAYLOAD_ROOM;
-            let number = self.append(Entry::Capture { name, offset, last }, &piece)?;
+            let number = self.append(JournalEntry::Capture { name, offset, last }, &piece)?;
             if last {
                 return Ok(number);
             }
@@ -123,7 +128,7 @@ impl Journal {
     }
 }
 
-impl Drop for Journal {
+impl Drop for NodeJournal {
     fn drop(&mut self) {
         if !self.done {
             let reason = Some("the agent gave the run up".to_owned());
@@ -134,8 +139,8 @@ impl Drop for Journal {
 }
 
 fn append_cut(
-    part: &mut Part,
-    kind: Kind,
+    part: &mut SpoolPart,
+    kind: SegmentKind,
     (name, mut offset, ends): (&str, u64, bool),
     bytes: &[u8],
 ) -> Result<u64, Error> {
@@ -143,7 +148,7 @@ fn append_cut(
     loop {
         let (piece, behind) = rest.split_at(rest.len().min(PAYLOAD_ROOM));
         let last = ends && behind.is_empty();
-        let segment = Segment { kind, name: name.to_owned(), offset, last, payload: piece.to_vec() };
+        let segment = ResultSegment { kind, name: name.to_owned(), offset, last, payload: piece.to_vec() };
         let number = part.append(&segment)?;
         if behind.is_empty() {
             return Ok(number);

@@ -1,8 +1,8 @@
 //! The node's spool: what a node found out stays on its disk until the controller has it for good.
 //!
-//! A [`Journal`] takes intervals, results and captures of one run and attempt, cuts them into numbered
-//! [segments](segment) and ends with a manifest. Another thread reads [`Spool::pending`], sends what is there, and
-//! [`Spool::release`]s what the controller has stored. The files are the truth: whoever opens the directory again after
+//! A [`NodeJournal`] takes intervals, results and captures of one run and attempt, cuts them into numbered
+//! [segments](segment) and ends with a manifest. Another thread reads [`ResultSpool::pending`], sends what is there, and
+//! [`ResultSpool::release`]s what the controller has stored. The files are the truth: whoever opens the directory again after
 //! a crash or a power cut finds every segment whose number was given out.
 //!
 //! It sends nothing and knows no fabric. It asks no disk how full it is: whoever opens it says how to find out.
@@ -19,17 +19,17 @@ mod reserve;
 pub mod segment;
 
 pub use allowance::{AllowanceError, CaptureAllowance};
-pub use books::{Counts, Manifest};
+pub use books::{PartManifest, SegmentCounts};
 pub use error::Error;
-pub use journal::{Entry, Journal};
+pub use journal::{JournalEntry, NodeJournal};
 pub use packetrig_fleet::packed as value;
-pub use segment::{Key, Kind, Segment};
+pub use segment::{ResultSegment, SegmentKey, SegmentKind};
 
 use packetrig_fleet::fabric::SegmentId;
 use packetrig_fleet::{NodeName, RunId};
 use packetrig_sys::private_files;
-use part::Part;
-use reserve::Reserve;
+use part::SpoolPart;
+use reserve::DiskReserve;
 use segment::{HEADER, NAME_ROOM, PAYLOAD_ROOM};
 use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
@@ -43,7 +43,7 @@ const COARSE: u64 = 10;
 
 /// How large a spool may get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct SpoolLimits {
     /// All segments. Captures may take half of it, intervals three quarters, and one in ten of them up to seven eighths;
     /// results all; an End is always kept.
     pub bytes: u64,
@@ -53,7 +53,7 @@ pub struct Limits {
 
 /// What was found when the spool was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Recovered {
+pub struct RecoveredParts {
     /// Segments that wait for the controller.
     pub waiting: u64,
     /// Files that were cut, altered or missing.
@@ -64,45 +64,45 @@ pub struct Recovered {
 
 /// A segment that waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pending {
+pub struct PendingSegment {
     /// Which.
-    pub key: Key,
+    pub key: SegmentKey,
     /// Of what.
-    pub kind: Kind,
+    pub kind: SegmentKind,
     /// Its size on the disk.
     pub bytes: u64,
 }
 
-impl Pending {
+impl PendingSegment {
     /// As the fabric names it.
     pub fn id(&self, node: &NodeName) -> SegmentId {
-        let Key { run, attempt, number } = self.key.clone();
+        let SegmentKey { run, attempt, number } = self.key.clone();
         SegmentId { run, attempt, node: node.clone(), number }
     }
 }
 
 /// A spool. Clones are the same spool; one thread may write while another reads.
 #[derive(Clone, Debug)]
-pub struct Spool {
-    state: Arc<Mutex<State>>,
-    recovered: Recovered,
+pub struct ResultSpool {
+    state: Arc<Mutex<SpoolState>>,
+    recovered: RecoveredParts,
 }
 
 /// How much is free on the disk that a path is on; `None` if that is not known.
-pub type Free = Box<dyn Fn(&Path) -> Option<u64> + Send>;
+pub type FreeSpace = Box<dyn Fn(&Path) -> Option<u64> + Send>;
 
-struct State {
+struct SpoolState {
     directory: PathBuf,
-    limits: Limits,
-    free: Free,
-    parts: BTreeMap<(RunId, u32), Part>,
+    limits: SpoolLimits,
+    free: FreeSpace,
+    parts: BTreeMap<(RunId, u32), SpoolPart>,
     intervals_asked: u64,
-    reserve: Reserve,
+    reserve: DiskReserve,
     /// Held as long as the spool is open.
     _lock: File,
 }
 
-impl std::fmt::Debug for State {
+impl std::fmt::Debug for SpoolState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("State")
             .field("directory", &self.directory)
@@ -111,25 +111,26 @@ impl std::fmt::Debug for State {
     }
 }
 
-impl Spool {
+impl ResultSpool {
     /// Opens the spool in `directory`, making it if there is none, and puts it in order after a crash. `free` tells how
     /// much of a disk is free.
-    pub fn open(directory: &Path, limits: Limits, free: Free) -> Result<Self, Error> {
+    pub fn open(directory: &Path, limits: SpoolLimits, free: FreeSpace) -> Result<Self, Error> {
         private_files::create_directories(directory).map_err(Error::file("create", directory))?;
         let lock = lock(directory)?;
-        let mut recovered = Recovered::default();
+        let mut recovered = RecoveredParts::default();
         let mut parts = BTreeMap::new();
         for (path, run, attempt) in directories(directory)? {
-            let (part, torn) = Part::open(path, run.clone(), attempt)?;
+            let (part, torn) = SpoolPart::open(path, run.clone(), attempt)?;
             recovered.torn += torn;
             parts.insert((run, attempt), part);
         }
-        let (directory, reserve) = (directory.to_owned(), Reserve::in_directory(directory));
-        let mut state = State { directory, limits, free, parts, intervals_asked: 0, reserve, _lock: lock };
+        let (directory, reserve) = (directory.to_owned(), DiskReserve::in_directory(directory));
+        let mut state =
+            SpoolState { directory, limits, free, parts, intervals_asked: 0, reserve, _lock: lock };
         state.forget_old()?;
         let open: Vec<_> = state.parts.values().filter(|part| !part.ended).map(|part| part.key(0)).collect();
         recovered.cut_short = u64::try_from(open.len()).unwrap_or(u64::MAX);
-        for Key { run, attempt, .. } in open {
+        for SegmentKey { run, attempt, .. } in open {
             let reason = "the agent ended before the run did".to_owned();
             // On a full disk the End is owed, and written when something was released.
             state.end(&run, attempt, true, Some(reason)).map(drop).or_else(Error::if_not_full)?;
@@ -145,28 +146,28 @@ impl Spool {
     }
 
     /// What was found when it was opened.
-    pub const fn recovered(&self) -> Recovered {
+    pub const fn recovered(&self) -> RecoveredParts {
         self.recovered
     }
 
     /// Begins the journal of a run and attempt. There is only ever one.
-    pub fn journal(&self, run: &RunId, attempt: u32) -> Result<Journal, Error> {
+    pub fn journal(&self, run: &RunId, attempt: u32) -> Result<NodeJournal, Error> {
         let fits = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
         if run.0.is_empty() || run.0.len() > 100 || !run.0.chars().all(fits) {
             return Err(Error::BadId(run.0.clone()));
         }
         let mut state = self.state();
         state.reserve.hold()?;
-        let part = Part::create(&state.directory, run.clone(), attempt)?;
+        let part = SpoolPart::create(&state.directory, run.clone(), attempt)?;
         state.parts.insert((run.clone(), attempt), part);
-        Ok(Journal::new(self.clone(), run.clone(), attempt))
+        Ok(NodeJournal::new(self.clone(), run.clone(), attempt))
     }
 
     /// What waits for the controller, at most `most`, in order of run, attempt and number.
-    pub fn pending(&self, most: usize) -> Vec<Pending> {
+    pub fn pending(&self, most: usize) -> Vec<PendingSegment> {
         let state = self.state();
-        let of = |part: &Part| -> Vec<Pending> {
-            let pending = |(number, kept): (&u64, &part::Kept)| Pending {
+        let of = |part: &SpoolPart| -> Vec<PendingSegment> {
+            let pending = |(number, kept): (&u64, &part::KeptSegment)| PendingSegment {
                 key: part.key(*number),
                 kind: kept.kind,
                 bytes: kept.bytes,
@@ -177,7 +178,7 @@ impl Spool {
     }
 
     /// The bytes of a segment, as they travel.
-    pub fn read(&self, key: &Key) -> Result<Vec<u8>, Error> {
+    pub fn read(&self, key: &SegmentKey) -> Result<Vec<u8>, Error> {
         self.state().part(&key.run, key.attempt)?.read(key.number)
     }
 
@@ -213,23 +214,23 @@ impl Spool {
     }
 
     /// Whoever panicked while holding it left files, and they are the truth.
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, SpoolState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
-    fn part(&mut self, run: &RunId, attempt: u32) -> Result<&mut Part, Error> {
+impl SpoolState {
+    fn part(&mut self, run: &RunId, attempt: u32) -> Result<&mut SpoolPart, Error> {
         let key = (run.clone(), attempt);
         self.parts.get_mut(&key).ok_or_else(|| Error::Unknown { run: key.0.clone(), attempt, number: 0 })
     }
 
     fn used(&self) -> u64 {
-        self.parts.values().map(Part::used).sum()
+        self.parts.values().map(SpoolPart::used).sum()
     }
 
     /// Whether there is room for `bytes` of a kind.
-    fn admit(&mut self, run: &RunId, attempt: u32, kind: Kind, bytes: usize) -> Result<(), Error> {
+    fn admit(&mut self, run: &RunId, attempt: u32, kind: SegmentKind, bytes: usize) -> Result<(), Error> {
         let (used, most) = (self.used(), self.limits.bytes);
         let pieces = bytes.div_ceil(PAYLOAD_ROOM).max(1);
         let wanted = bytes.saturating_add(pieces.saturating_mul(HEADER + NAME_ROOM));
@@ -240,22 +241,24 @@ impl State {
                 .is_some_and(|free| free < self.limits.keep_free.saturating_add(wanted))
         };
         let fits = match kind {
-            Kind::Capture => after <= most / 2 && !is_short(),
-            Kind::Interval => {
+            SegmentKind::Capture => after <= most / 2 && !is_short(),
+            SegmentKind::Interval => {
                 let coarse = after > most / 4 * 3;
                 self.intervals_asked += u64::from(coarse);
                 let one_of_many = !coarse || self.intervals_asked % COARSE == 1;
                 after <= most / 8 * 7 && one_of_many && !is_short()
             }
-            Kind::Result => after <= most,
-            Kind::End | Kind::Lost => true,
+            SegmentKind::Result => after <= most,
+            SegmentKind::End | SegmentKind::Lost => true,
         };
         let part = self.part(run, attempt)?;
         match kind {
             _ if fits => return Ok(()),
-            Kind::Capture => part.refused_captures += 1,
-            Kind::Interval => part.refused_intervals += 1,
-            Kind::Result | Kind::End | Kind::Lost => return Err(Error::Full { used, most }),
+            SegmentKind::Capture => part.refused_captures += 1,
+            SegmentKind::Interval => part.refused_intervals += 1,
+            SegmentKind::Result | SegmentKind::End | SegmentKind::Lost => {
+                return Err(Error::Full { used, most });
+            }
         }
         Err(Error::Refused { kind, used, most })
     }
@@ -271,7 +274,7 @@ impl State {
     fn write_last<T>(
         &mut self,
         (run, attempt): (&RunId, u32),
-        write: impl Fn(&mut Part) -> Result<T, Error>,
+        write: impl Fn(&mut SpoolPart) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let mut written = write(self.part(run, attempt)?);
         if written.as_ref().is_err_and(Error::is_full_disk) && self.reserve.give_up() {
@@ -292,9 +295,9 @@ impl State {
 
     /// Writes the Ends that did not fit when they were due.
     fn pay(&mut self) -> Result<(), Error> {
-        let owed = |part: &mut Part| Some((part.key(0), part.owed.take()?));
+        let owed = |part: &mut SpoolPart| Some((part.key(0), part.owed.take()?));
         let owed: Vec<_> = self.parts.values_mut().filter_map(owed).collect();
-        owed.into_iter().try_for_each(|(Key { run, attempt, .. }, (cut_short, reason))| {
+        owed.into_iter().try_for_each(|(SegmentKey { run, attempt, .. }, (cut_short, reason))| {
             self.end(&run, attempt, cut_short, reason).map(drop).or_else(Error::if_not_full)
         })
     }

@@ -8,9 +8,9 @@
 //! Invariant: a number that was seen outside means the same bytes for ever. Where a file was lost or torn, a segment
 //! of kind `Lost` stands at its number; it needs no room on the disk.
 
-use super::books::{Manifest, Released, Tally};
+use super::books::{PartManifest, ReleasedSegments, SegmentTally};
 use super::error::Error;
-use super::segment::{Broken, Hash, Key, Kind, Segment};
+use super::segment::{BrokenSegment, ResultSegment, SegmentHash, SegmentKey, SegmentKind};
 use crate::disk;
 use packetrig_fleet::RunId;
 use packetrig_sys::private_files;
@@ -23,23 +23,23 @@ const RELEASED: &str = "released";
 
 /// A segment that is there.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Kept {
-    pub(super) kind: Kind,
+pub(super) struct KeptSegment {
+    pub(super) kind: SegmentKind,
     pub(super) bytes: u64,
-    hash: Hash,
+    hash: SegmentHash,
 }
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Part {
+pub(super) struct SpoolPart {
     pub(super) run: RunId,
     pub(super) attempt: u32,
     directory: PathBuf,
     /// Of the segments that are gone.
-    gone: Tally,
+    gone: SegmentTally,
     /// Of all.
-    tally: Tally,
-    pub(super) kept: BTreeMap<u64, Kept>,
+    tally: SegmentTally,
+    pub(super) kept: BTreeMap<u64, KeptSegment>,
     pub(super) next: u64,
     /// It has its End.
     pub(super) ended: bool,
@@ -51,7 +51,7 @@ pub(super) struct Part {
     pub(super) owed: Option<(bool, Option<String>)>,
 }
 
-impl Part {
+impl SpoolPart {
     /// Begins one; [`Error::Taken`] if there is one.
     pub(super) fn create(spool: &Path, run: RunId, attempt: u32) -> Result<Self, Error> {
         let directory = spool.join(format!("{run}.{attempt}"));
@@ -62,10 +62,10 @@ impl Part {
             }
             Err(error) => return Err(Error::file("create", directory)(error)),
         }
-        Ok(Self::new(directory, run, attempt, &Released::default()))
+        Ok(Self::new(directory, run, attempt, &ReleasedSegments::default()))
     }
 
-    fn new(directory: PathBuf, run: RunId, attempt: u32, released: &Released) -> Self {
+    fn new(directory: PathBuf, run: RunId, attempt: u32, released: &ReleasedSegments) -> Self {
         Self {
             run,
             attempt,
@@ -95,13 +95,13 @@ impl Part {
         for number in released.below..waiting.last().map_or(released.below, |last| last + 1) {
             match part.read_file(number) {
                 Ok((segment, bytes)) => part.keep(number, segment.kind, &bytes),
-                Err(Error::Broken { source: Broken::Version(version), path }) => {
-                    return Err(Error::Broken { path, source: Broken::Version(version) });
+                Err(Error::Broken { source: BrokenSegment::Version(version), path }) => {
+                    return Err(Error::Broken { path, source: BrokenSegment::Version(version) });
                 }
                 Err(Error::Broken { .. } | Error::Unknown { .. }) => {
                     torn += 1;
                     let bytes = part.lost(number)?;
-                    part.keep(number, Kind::Lost, &bytes);
+                    part.keep(number, SegmentKind::Lost, &bytes);
                 }
                 Err(error) => return Err(error),
             }
@@ -109,8 +109,8 @@ impl Part {
         Ok((part, torn))
     }
 
-    pub(super) fn key(&self, number: u64) -> Key {
-        Key { run: self.run.clone(), attempt: self.attempt, number }
+    pub(super) fn key(&self, number: u64) -> SegmentKey {
+        SegmentKey { run: self.run.clone(), attempt: self.attempt, number }
     }
 
     /// Bytes of disk in use.
@@ -119,7 +119,7 @@ impl Part {
     }
 
     /// Writes the next segment. On an error it is not there, and its number is still free.
-    pub(super) fn append(&mut self, segment: &Segment) -> Result<u64, Error> {
+    pub(super) fn append(&mut self, segment: &ResultSegment) -> Result<u64, Error> {
         if self.ended {
             return Err(Error::Ended { run: self.run.clone(), attempt: self.attempt });
         }
@@ -131,29 +131,30 @@ impl Part {
         Ok(number)
     }
 
-    fn keep(&mut self, number: u64, kind: Kind, bytes: &[u8]) {
-        let hash = Segment::hash(bytes);
+    fn keep(&mut self, number: u64, kind: SegmentKind, bytes: &[u8]) {
+        let hash = ResultSegment::hash(bytes);
         // A segment that was lost takes no room.
-        let size = if kind == Kind::Lost { 0 } else { bytes.len() };
+        let size = if kind == SegmentKind::Lost { 0 } else { bytes.len() };
         let bytes = u64::try_from(size).unwrap_or(u64::MAX);
-        self.kept.insert(number, Kept { kind, bytes, hash });
+        self.kept.insert(number, KeptSegment { kind, bytes, hash });
         self.tally.add(kind, &hash);
         self.next = number + 1;
-        self.ended |= kind == Kind::End;
+        self.ended |= kind == SegmentKind::End;
     }
 
     /// Writes the End; if that fails, it is owed.
     pub(super) fn end(&mut self, cut_short: bool, reason: Option<String>) -> Result<u64, Error> {
         let manifest = serde_json::to_vec(&self.manifest(cut_short, reason.clone()));
         let payload = manifest.map_err(|error| Error::Value(error.to_string()))?;
-        let end = Segment { kind: Kind::End, name: String::new(), offset: 0, last: true, payload };
+        let end =
+            ResultSegment { kind: SegmentKind::End, name: String::new(), offset: 0, last: true, payload };
         let written = self.append(&end);
         self.owed = written.is_err().then_some((cut_short, reason)).filter(|_| !self.ended);
         written
     }
 
-    fn manifest(&self, cut_short: bool, reason: Option<String>) -> Manifest {
-        Manifest {
+    fn manifest(&self, cut_short: bool, reason: Option<String>) -> PartManifest {
+        PartManifest {
             counts: self.tally.counts,
             sha256: super::segment::hex(&self.tally.chain),
             cut_short,
@@ -166,27 +167,32 @@ impl Part {
     /// The bytes of a segment that is there.
     pub(super) fn read(&self, number: u64) -> Result<Vec<u8>, Error> {
         match self.kept.get(&number).map(|kept| kept.kind) {
-            Some(Kind::Lost) => self.lost(number),
+            Some(SegmentKind::Lost) => self.lost(number),
             Some(_) => Ok(self.read_file(number)?.1),
             None => Err(self.unknown(number)),
         }
     }
 
     fn lost(&self, number: u64) -> Result<Vec<u8>, Error> {
-        let segment =
-            Segment { kind: Kind::Lost, name: String::new(), offset: 0, last: true, payload: Vec::new() };
+        let segment = ResultSegment {
+            kind: SegmentKind::Lost,
+            name: String::new(),
+            offset: 0,
+            last: true,
+            payload: Vec::new(),
+        };
         let bytes = segment.encode(&self.key(number));
         bytes.map_err(|source| Error::Broken { path: self.path(number), source })
     }
 
-    fn read_file(&self, number: u64) -> Result<(Segment, Vec<u8>), Error> {
+    fn read_file(&self, number: u64) -> Result<(ResultSegment, Vec<u8>), Error> {
         let path = self.path(number);
         let bytes = match fs::read(&path) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == ErrorKind::NotFound => return Err(self.unknown(number)),
             Err(error) => return Err(Error::file("read", path)(error)),
         };
-        let segment = Segment::decode(&self.key(number), &bytes);
+        let segment = ResultSegment::decode(&self.key(number), &bytes);
         Ok((segment.map_err(|source| Error::Broken { path, source })?, bytes))
     }
 
@@ -207,7 +213,7 @@ impl Part {
             gone.add(kept.kind, &kept.hash);
         }
         let over = self.ended && self.kept.is_empty();
-        let released = Released::new(below, &gone, over);
+        let released = ReleasedSegments::new(below, &gone, over);
         let written = self.write_released(&released).or_else(|error| match going.keys().next() {
             // A full disk gets room for the note by the first of those that go: the controller has it.
             Some(first) if error.is_full_disk() => {
@@ -226,7 +232,7 @@ impl Part {
 
     /// Forgets everything but that it was there.
     pub(super) fn discard(&mut self) -> Result<(), Error> {
-        self.write_released(&Released::new(self.next, &self.tally, true))?;
+        self.write_released(&ReleasedSegments::new(self.next, &self.tally, true))?;
         (self.ended, self.over) = (true, true);
         let kept = std::mem::take(&mut self.kept);
         kept.keys().try_for_each(|number| remove(&self.path(*number)))
@@ -237,7 +243,7 @@ impl Part {
         fs::remove_dir_all(&self.directory).map_err(Error::file("remove", &self.directory))
     }
 
-    fn write_released(&self, released: &Released) -> Result<(), Error> {
+    fn write_released(&self, released: &ReleasedSegments) -> Result<(), Error> {
         let text = serde_json::to_vec(released).map_err(|error| Error::Value(error.to_string()))?;
         write_whole(&self.directory, RELEASED, &text)
     }
@@ -270,12 +276,12 @@ fn scan(directory: &Path) -> Result<(std::collections::BTreeSet<u64>, u64), Erro
 }
 
 /// What was released. A note that cannot be read is a disk's fault: what is there is kept, what was before it is unknown.
-fn read_released(directory: &Path, lowest: u64) -> Result<Released, Error> {
+fn read_released(directory: &Path, lowest: u64) -> Result<ReleasedSegments, Error> {
     let path = directory.join(RELEASED);
     match fs::read(&path) {
         Ok(text) => Ok(serde_json::from_slice(&text)
-            .unwrap_or_else(|_| Released { below: lowest, ..Released::default() })),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Released::default()),
+            .unwrap_or_else(|_| ReleasedSegments { below: lowest, ..ReleasedSegments::default() })),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(ReleasedSegments::default()),
         Err(error) => Err(Error::file("read", path)(error)),
     }
 }

@@ -13,12 +13,12 @@ const LEAST: u64 = 64 << 10;
 
 /// See the module. The file goes with this value.
 #[derive(Debug)]
-pub(super) struct Reserve {
+pub(super) struct DiskReserve {
     path: PathBuf,
     is_held: bool,
 }
 
-impl Reserve {
+impl DiskReserve {
     pub(super) fn in_directory(directory: &Path) -> Self {
         Self { path: directory.join("reserve"), is_held: false }
     }
@@ -45,7 +45,7 @@ impl Reserve {
     }
 }
 
-impl Drop for Reserve {
+impl Drop for DiskReserve {
     fn drop(&mut self) {
         self.give_up();
     }

@@ -27,7 +27,7 @@ pub const PAYLOAD_ROOM: usize = SEGMENT_ROOM - HEADER - NAME_ROOM;
 
 /// What a segment is a piece of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
+pub enum SegmentKind {
     /// Counts so far: a `Sample` as JSON, compressed.
     Interval,
     /// A `NodeResult` as JSON, compressed.
@@ -40,7 +40,7 @@ pub enum Kind {
     Lost,
 }
 
-impl Kind {
+impl SegmentKind {
     /// As files, rows and messages call it.
     pub const fn word(self) -> &'static str {
         match self {
@@ -69,7 +69,7 @@ impl Kind {
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for SegmentKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.word())
     }
@@ -77,7 +77,7 @@ impl fmt::Display for Kind {
 
 /// Whose segment it is. All of it is under the checksum.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Key {
+pub struct SegmentKey {
     /// The run.
     pub run: RunId,
     /// The attempt.
@@ -88,9 +88,9 @@ pub struct Key {
 
 /// A segment, read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Segment {
+pub struct ResultSegment {
     /// Of what.
-    pub kind: Kind,
+    pub kind: SegmentKind,
     /// File name of a capture; else empty.
     pub name: String,
     /// Where in its value the payload belongs.
@@ -104,7 +104,7 @@ pub struct Segment {
 /// Why bytes are no segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Broken {
+pub enum BrokenSegment {
     /// World: cut, or something else.
     #[error("it is no segment, or was cut")]
     Form,
@@ -119,15 +119,15 @@ pub enum Broken {
 }
 
 /// A SHA-256.
-pub type Hash = [u8; 32];
+pub type SegmentHash = [u8; 32];
 
-impl Segment {
-    /// Its bytes. A name or payload beyond its room is [`Broken::Form`].
-    pub fn encode(&self, key: &Key) -> Result<Vec<u8>, Broken> {
+impl ResultSegment {
+    /// Its bytes. A name or payload beyond its room is [`BrokenSegment::Form`].
+    pub fn encode(&self, key: &SegmentKey) -> Result<Vec<u8>, BrokenSegment> {
         if self.name.len() > NAME_ROOM || self.payload.len() > PAYLOAD_ROOM {
-            return Err(Broken::Form);
+            return Err(BrokenSegment::Form);
         }
-        let form = |_: TryFromIntError| Broken::Form;
+        let form = |_: TryFromIntError| BrokenSegment::Form;
         let mut bytes = Vec::with_capacity(HEADER + self.name.len() + self.payload.len());
         bytes.extend(MAGIC);
         bytes.extend([VERSION, self.kind.code(), u8::from(self.last)]);
@@ -145,14 +145,14 @@ impl Segment {
     }
 
     /// What `bytes` say, if they are the segment of that key.
-    pub fn decode(key: &Key, bytes: &[u8]) -> Result<Self, Broken> {
-        let header = Header::read(bytes)?;
+    pub fn decode(key: &SegmentKey, bytes: &[u8]) -> Result<Self, BrokenSegment> {
+        let header = SegmentHeader::read(bytes)?;
         let sound = header.number == key.number && header.attempt == key.attempt;
         if !sound || seal(key, bytes) != header.hash {
-            return Err(Broken::Checksum);
+            return Err(BrokenSegment::Checksum);
         }
         let (name, payload) = bytes[HEADER..].split_at(header.name);
-        let name = String::from_utf8(name.to_vec()).map_err(|_| Broken::Form)?;
+        let name = String::from_utf8(name.to_vec()).map_err(|_| BrokenSegment::Form)?;
         Ok(Self {
             kind: header.kind,
             name,
@@ -163,49 +163,49 @@ impl Segment {
     }
 
     /// The checksum in `bytes` that are a segment.
-    pub(crate) fn hash(bytes: &[u8]) -> Hash {
-        Header::read(bytes).map(|header| header.hash).unwrap_or_default()
+    pub(crate) fn hash(bytes: &[u8]) -> SegmentHash {
+        SegmentHeader::read(bytes).map(|header| header.hash).unwrap_or_default()
     }
 }
 
 /// The fixed part.
-struct Header {
-    kind: Kind,
+struct SegmentHeader {
+    kind: SegmentKind,
     last: bool,
     name: usize,
     number: u64,
     offset: u64,
     attempt: u32,
-    hash: Hash,
+    hash: SegmentHash,
 }
 
-impl Header {
-    fn read(bytes: &[u8]) -> Result<Self, Broken> {
+impl SegmentHeader {
+    fn read(bytes: &[u8]) -> Result<Self, BrokenSegment> {
         let array = |from: usize| bytes.get(from..).and_then(|rest| rest.first_chunk::<8>());
         let word = |from: usize| bytes.get(from..).and_then(|rest| rest.first_chunk::<4>());
         let hash = bytes.get(SEALED..).and_then(|rest| rest.first_chunk::<32>());
         let (Some(number), Some(offset), Some(length), Some(attempt), Some(hash)) =
             (array(8), array(16), word(24), word(28), hash)
         else {
-            return Err(Broken::Form);
+            return Err(BrokenSegment::Form);
         };
         if bytes[..4] != MAGIC {
-            return Err(Broken::Form);
+            return Err(BrokenSegment::Form);
         }
         if bytes[4] != VERSION {
-            return Err(Broken::Version(bytes[4]));
+            return Err(BrokenSegment::Version(bytes[4]));
         }
         let name = usize::from(bytes[7]);
-        let length = usize::try_from(u32::from_le_bytes(*length)).map_err(|_| Broken::Form)?;
+        let length = usize::try_from(u32::from_le_bytes(*length)).map_err(|_| BrokenSegment::Form)?;
         if bytes.len() > SEGMENT_ROOM || bytes.len() - HEADER != name.saturating_add(length) || bytes[6] > 1 {
-            return Err(Broken::Form);
+            return Err(BrokenSegment::Form);
         }
         // It becomes part of the name of a file.
         if name > NAME_ROOM {
-            return Err(Broken::Form);
+            return Err(BrokenSegment::Form);
         }
         Ok(Self {
-            kind: Kind::of(bytes[5]).ok_or(Broken::Form)?,
+            kind: SegmentKind::of(bytes[5]).ok_or(BrokenSegment::Form)?,
             last: bytes[6] == 1,
             name,
             number: u64::from_le_bytes(*number),
@@ -217,7 +217,7 @@ impl Header {
 }
 
 /// Over everything but the place of the checksum itself, and over the run, which the bytes do not name.
-fn seal(key: &Key, bytes: &[u8]) -> Hash {
+fn seal(key: &SegmentKey, bytes: &[u8]) -> SegmentHash {
     let mut hasher = Sha256::new();
     hasher.update(&bytes[..SEALED]);
     hasher.update(&bytes[HEADER..]);
@@ -226,17 +226,17 @@ fn seal(key: &Key, bytes: &[u8]) -> Hash {
 }
 
 /// The next link of the chain that stands for all segments so far, in order.
-pub(crate) fn link(chain: &Hash, segment: &Hash) -> Hash {
+pub(crate) fn link(chain: &SegmentHash, segment: &SegmentHash) -> SegmentHash {
     Sha256::new().chain_update(chain).chain_update(segment).finalize().into()
 }
 
 /// In hexadecimal.
-pub(crate) fn hex(hash: &Hash) -> String {
+pub(crate) fn hex(hash: &SegmentHash) -> String {
     hash.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
 }
 
 /// What [`hex`] wrote.
-pub(crate) fn unhex(text: &str) -> Option<Hash> {
+pub(crate) fn unhex(text: &str) -> Option<SegmentHash> {
     let mut hash = [0; 32];
     if text.len() != 64 || !text.is_ascii() {
         return None;
@@ -252,40 +252,40 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn key() -> Key {
-        Key { run: RunId("r".into()), attempt: 2, number: 7 }
+    fn key() -> SegmentKey {
+        SegmentKey { run: RunId("r".into()), attempt: 2, number: 7 }
     }
 
-    fn segment(payload: Vec<u8>) -> Segment {
-        Segment { kind: Kind::Capture, name: "rx.pcapng".into(), offset: 9, last: true, payload }
+    fn segment(payload: Vec<u8>) -> ResultSegment {
+        ResultSegment { kind: SegmentKind::Capture, name: "rx.pcapng".into(), offset: 9, last: true, payload }
     }
 
     #[test]
     fn it_belongs_to_one_run_attempt_and_number() {
         let bytes = segment(vec![1, 2, 3]).encode(&key()).unwrap();
         let others = [
-            Key { run: RunId("s".into()), ..key() },
-            Key { attempt: 3, ..key() },
-            Key { number: 8, ..key() },
+            SegmentKey { run: RunId("s".into()), ..key() },
+            SegmentKey { attempt: 3, ..key() },
+            SegmentKey { number: 8, ..key() },
         ];
         for other in others {
-            assert_eq!(Segment::decode(&other, &bytes), Err(Broken::Checksum), "{other:?}");
+            assert_eq!(ResultSegment::decode(&other, &bytes), Err(BrokenSegment::Checksum), "{other:?}");
         }
     }
 
     #[test]
     fn the_largest_fits_and_larger_is_refused() {
         let name = "n".repeat(NAME_ROOM);
-        let largest = Segment { name, ..segment(vec![5; PAYLOAD_ROOM]) };
+        let largest = ResultSegment { name, ..segment(vec![5; PAYLOAD_ROOM]) };
         assert_eq!(largest.encode(&key()).unwrap().len(), SEGMENT_ROOM);
-        assert_eq!(segment(vec![5; PAYLOAD_ROOM + 1]).encode(&key()), Err(Broken::Form));
+        assert_eq!(segment(vec![5; PAYLOAD_ROOM + 1]).encode(&key()), Err(BrokenSegment::Form));
     }
 
     #[test]
     fn another_version_is_named() {
         let mut bytes = segment(vec![]).encode(&key()).unwrap();
         bytes[4] = 9;
-        assert_eq!(Segment::decode(&key(), &bytes), Err(Broken::Version(9)));
+        assert_eq!(ResultSegment::decode(&key(), &bytes), Err(BrokenSegment::Version(9)));
     }
 
     #[test]
@@ -303,15 +303,15 @@ mod tests {
         ) {
             let segment = segment(payload);
             let bytes = segment.encode(&key()).unwrap();
-            prop_assert_eq!(Segment::decode(&key(), &bytes).unwrap(), segment);
+            prop_assert_eq!(ResultSegment::decode(&key(), &bytes).unwrap(), segment);
             let at = at.index(bytes.len());
-            prop_assert!(Segment::decode(&key(), &bytes[..at]).is_err());
+            prop_assert!(ResultSegment::decode(&key(), &bytes[..at]).is_err());
             let mut touched = bytes.clone();
             touched[at] ^= flip;
-            prop_assert!(Segment::decode(&key(), &touched).is_err());
+            prop_assert!(ResultSegment::decode(&key(), &touched).is_err());
             touched.clone_from(&bytes);
             touched.push(flip);
-            prop_assert!(Segment::decode(&key(), &touched).is_err());
+            prop_assert!(ResultSegment::decode(&key(), &touched).is_err());
         }
     }
 }

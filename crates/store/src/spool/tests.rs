@@ -1,43 +1,43 @@
-use super::books::Tally;
+use super::books::SegmentTally;
 use super::*;
 use crate::sample::{node_result, sample};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-const ROOMY: Limits = Limits { bytes: 1 << 30, keep_free: 0 };
+const ROOMY: SpoolLimits = SpoolLimits { bytes: 1 << 30, keep_free: 0 };
 
 fn run() -> RunId {
     RunId("20261121-080000-aaaaaa".into())
 }
 
-fn plenty() -> Free {
+fn plenty() -> FreeSpace {
     Box::new(|_| Some(u64::MAX))
 }
 
-fn open(place: &Path) -> Spool {
-    Spool::open(place, ROOMY, plenty()).unwrap()
+fn open(place: &Path) -> ResultSpool {
+    ResultSpool::open(place, ROOMY, plenty()).unwrap()
 }
 
 /// All segments of the run from `from` on, as they would travel.
-fn segments(spool: &Spool, from: u64) -> Vec<(u64, Segment)> {
+fn segments(spool: &ResultSpool, from: u64) -> Vec<(u64, ResultSegment)> {
     let pending = spool.pending(usize::MAX);
-    let read = |pending: &Pending| {
+    let read = |pending: &PendingSegment| {
         let bytes = spool.read(&pending.key).unwrap();
-        (pending.key.number, Segment::decode(&pending.key, &bytes).unwrap())
+        (pending.key.number, ResultSegment::decode(&pending.key, &bytes).unwrap())
     };
     pending.iter().filter(|pending| pending.key.number >= from).map(read).collect()
 }
 
-fn intervals(journal: &mut Journal, many: u64) {
+fn intervals(journal: &mut NodeJournal, many: u64) {
     for second in 0..many {
         journal.interval(&sample(second)).unwrap();
     }
 }
 
-fn manifest(spool: &Spool) -> Manifest {
+fn manifest(spool: &ResultSpool) -> PartManifest {
     let (_, end) = segments(spool, 0).pop().unwrap();
-    assert_eq!(end.kind, Kind::End);
+    assert_eq!(end.kind, SegmentKind::End);
     serde_json::from_slice(&end.payload).unwrap()
 }
 
@@ -60,20 +60,29 @@ fn what_was_taken_waits_in_order_and_ends_with_a_manifest() {
     let mut journal = spool.journal(&run(), 1).unwrap();
     assert_eq!(journal.interval(&sample(1)).unwrap(), 0);
     assert_eq!(
-        journal.append(Entry::Capture { name: "rx.pcapng", offset: 0, last: true }, &[7; 100]).unwrap(),
+        journal
+            .append(JournalEntry::Capture { name: "rx.pcapng", offset: 0, last: true }, &[7; 100])
+            .unwrap(),
         1
     );
-    assert_eq!(journal.append(Entry::Result, &vec![3; PAYLOAD_ROOM * 2 + 5]).unwrap(), 4);
+    assert_eq!(journal.append(JournalEntry::Result, &vec![3; PAYLOAD_ROOM * 2 + 5]).unwrap(), 4);
     assert!(!spool.is_finished(&run(), 1));
     assert_eq!(journal.end(None).unwrap(), 5);
     assert_eq!(spool.finished(&run(), 1), Some(6));
 
     let segments = segments(&spool, 0);
     let kinds: Vec<_> = segments.iter().map(|(number, segment)| (*number, segment.kind)).collect();
-    let result = Kind::Result;
+    let result = SegmentKind::Result;
     assert_eq!(
         kinds,
-        [(0, Kind::Interval), (1, Kind::Capture), (2, result), (3, result), (4, result), (5, Kind::End)]
+        [
+            (0, SegmentKind::Interval),
+            (1, SegmentKind::Capture),
+            (2, result),
+            (3, result),
+            (4, result),
+            (5, SegmentKind::End)
+        ]
     );
     assert_eq!(
         value::unpack::<packetrig_stats::result::CountSample>(&segments[0].1.payload).unwrap(),
@@ -90,7 +99,7 @@ fn what_was_taken_waits_in_order_and_ends_with_a_manifest() {
         ]
     );
     let manifest = manifest(&spool);
-    assert_eq!(manifest.counts, Counts { segments: 5, interval: 1, result: 3, capture: 1, lost: 0 });
+    assert_eq!(manifest.counts, SegmentCounts { segments: 5, interval: 1, result: 3, capture: 1, lost: 0 });
     assert!(!manifest.cut_short);
 }
 
@@ -98,7 +107,7 @@ fn what_was_taken_waits_in_order_and_ends_with_a_manifest() {
 fn a_spool_has_one_process_and_a_run_one_journal() {
     let place = tempfile::tempdir().unwrap();
     let spool = open(place.path());
-    assert!(matches!(Spool::open(place.path(), ROOMY, plenty()), Err(Error::InUse(_))));
+    assert!(matches!(ResultSpool::open(place.path(), ROOMY, plenty()), Err(Error::InUse(_))));
     let journal = spool.journal(&run(), 1).unwrap();
     assert!(matches!(spool.journal(&run(), 1), Err(Error::Taken { .. })));
     spool.journal(&run(), 2).unwrap().end(None).unwrap();
@@ -145,7 +154,7 @@ fn a_run_nobody_wants_to_hear_of_leaves_nothing_that_waits() {
     assert_eq!((spool.pending(9), spool.used()), (vec![], 0));
     drop(spool);
     let spool = open(place.path());
-    assert_eq!(spool.recovered(), Recovered::default());
+    assert_eq!(spool.recovered(), RecoveredParts::default());
     assert!(matches!(spool.journal(&run(), 1), Err(Error::Taken { .. })));
 }
 
@@ -162,9 +171,9 @@ fn release_deletes_what_is_stored_and_numbers_go_on() {
     spool.release(&run(), 1, 1).unwrap();
     spool.release(&RunId("other".into()), 1, 9).unwrap();
     let waiting =
-        |spool: &Spool| spool.pending(9).iter().map(|pending| pending.key.number).collect::<Vec<_>>();
+        |spool: &ResultSpool| spool.pending(9).iter().map(|pending| pending.key.number).collect::<Vec<_>>();
     assert_eq!(waiting(&spool), [3]);
-    let gone = Key { run: run(), attempt: 1, number: 2 };
+    let gone = SegmentKey { run: run(), attempt: 1, number: 2 };
     assert!(matches!(spool.read(&gone), Err(Error::Unknown { number: 2, .. })));
     spool.release(&run(), 1, 99).unwrap();
     assert_eq!(journal.interval(&sample(4)).unwrap(), 4, "although nothing was left");
@@ -196,7 +205,7 @@ fn one_thread_writes_while_another_reads() {
             for pending in reader.pending(3) {
                 assert_eq!(pending.key.number, seen, "in order, none left out");
                 let bytes = reader.read(&pending.key).unwrap();
-                Segment::decode(&pending.key, &bytes).unwrap();
+                ResultSegment::decode(&pending.key, &bytes).unwrap();
                 seen += 1;
             }
             reader.release(&run(), 1, seen).unwrap();
@@ -209,28 +218,30 @@ fn one_thread_writes_while_another_reads() {
 #[test]
 fn a_full_spool_refuses_captures_first_then_intervals_then_results_and_never_the_end() {
     let place = tempfile::tempdir().unwrap();
-    let limits = Limits { bytes: 80_000, keep_free: 0 };
-    let spool = Spool::open(place.path(), limits, plenty()).unwrap();
+    let limits = SpoolLimits { bytes: 80_000, keep_free: 0 };
+    let spool = ResultSpool::open(place.path(), limits, plenty()).unwrap();
     let mut journal = spool.journal(&run(), 1).unwrap();
-    let capture = |journal: &mut Journal| {
-        journal.append(Entry::Capture { name: "c", offset: 0, last: true }, &[1; 900])
+    let capture = |journal: &mut NodeJournal| {
+        journal.append(JournalEntry::Capture { name: "c", offset: 0, last: true }, &[1; 900])
     };
     while capture(&mut journal).is_ok() {}
     assert!((35_000..=40_000).contains(&spool.used()), "{}", spool.used());
     let error = capture(&mut journal).unwrap_err();
-    assert!(matches!(error, Error::Refused { kind: Kind::Capture, most: 80_000, .. }), "{error}");
+    assert!(matches!(error, Error::Refused { kind: SegmentKind::Capture, most: 80_000, .. }), "{error}");
     let mut kept = [0, 0];
     for _ in 0..300 {
         let is_coarse = usize::from(spool.used() > 58_000);
-        match journal.append(Entry::Interval, &[2; 900]) {
+        match journal.append(JournalEntry::Interval, &[2; 900]) {
             Ok(_) => kept[is_coarse] += 1,
-            Err(error) => assert!(matches!(error, Error::Refused { kind: Kind::Interval, .. }), "{error}"),
+            Err(error) => {
+                assert!(matches!(error, Error::Refused { kind: SegmentKind::Interval, .. }), "{error}")
+            }
         }
     }
     assert!(kept[0] > 10 && kept[1] > 3, "{kept:?}");
     assert!(spool.used() <= 70_000, "a part is left for results: {}", spool.used());
-    journal.append(Entry::Result, &[3; 5000]).unwrap();
-    let error = journal.append(Entry::Result, &[3; 9000]).unwrap_err();
+    journal.append(JournalEntry::Result, &[3; 5000]).unwrap();
+    let error = journal.append(JournalEntry::Result, &[3; 9000]).unwrap_err();
     assert!(matches!(error, Error::Full { most: 80_000, .. }), "{error}");
     journal.end(Some("disk".into())).unwrap();
     let manifest = manifest(&spool);
@@ -243,14 +254,18 @@ fn a_full_spool_refuses_captures_first_then_intervals_then_results_and_never_the
 fn captures_and_intervals_leave_the_disk_room_that_results_may_use() {
     let place = tempfile::tempdir().unwrap();
     static FREE: AtomicU64 = AtomicU64::new(1 << 20);
-    let limits = Limits { bytes: 1 << 30, keep_free: 100_000 };
-    let spool = Spool::open(place.path(), limits, Box::new(|_| Some(FREE.load(Ordering::Relaxed)))).unwrap();
+    let limits = SpoolLimits { bytes: 1 << 30, keep_free: 100_000 };
+    let spool =
+        ResultSpool::open(place.path(), limits, Box::new(|_| Some(FREE.load(Ordering::Relaxed)))).unwrap();
     let mut journal = spool.journal(&run(), 1).unwrap();
-    let capture = Entry::Capture { name: "c", offset: 0, last: true };
+    let capture = JournalEntry::Capture { name: "c", offset: 0, last: true };
     journal.append(capture, &[1; 100]).unwrap();
     FREE.store(100_000, Ordering::Relaxed);
-    assert!(matches!(journal.append(capture, &[1; 100]), Err(Error::Refused { kind: Kind::Capture, .. })));
-    assert!(matches!(journal.interval(&sample(1)), Err(Error::Refused { kind: Kind::Interval, .. })));
+    assert!(matches!(
+        journal.append(capture, &[1; 100]),
+        Err(Error::Refused { kind: SegmentKind::Capture, .. })
+    ));
+    assert!(matches!(journal.interval(&sample(1)), Err(Error::Refused { kind: SegmentKind::Interval, .. })));
     journal.result(&node_result(1, 1)).unwrap();
     journal.end(None).unwrap();
 }
@@ -273,11 +288,11 @@ fn torn_and_missing_files_are_found_and_their_numbers_stay_theirs() {
         let spool = open(crashed.path());
         assert_eq!((spool.recovered().torn >= 3, spool.recovered().waiting), (true, 7));
         let kinds: Vec<_> = segments(&spool, 0).iter().map(|(_, segment)| segment.kind).collect();
-        let (interval, lost) = (Kind::Interval, Kind::Lost);
-        assert_eq!(kinds, [interval, interval, lost, lost, interval, lost, Kind::End]);
+        let (interval, lost) = (SegmentKind::Interval, SegmentKind::Lost);
+        assert_eq!(kinds, [interval, interval, lost, lost, interval, lost, SegmentKind::End]);
         assert_eq!(
             manifest(&spool).counts,
-            Counts { segments: 6, interval: 3, lost: 3, ..Counts::default() }
+            SegmentCounts { segments: 6, interval: 3, lost: 3, ..SegmentCounts::default() }
         );
         assert!(manifest(&spool).cut_short);
     }
@@ -296,13 +311,13 @@ fn a_segment_of_another_version_is_not_thrown_away() {
     let mut bytes = fs::read(&path).unwrap();
     bytes[4] = 2;
     fs::write(&path, bytes).unwrap();
-    let error = Spool::open(place.path(), ROOMY, plenty()).unwrap_err();
+    let error = ResultSpool::open(place.path(), ROOMY, plenty()).unwrap_err();
     assert!(error.to_string().contains("version 2"), "{error}");
 }
 
 /// What the writing side does between two crashes.
 #[derive(Clone, Debug)]
-enum Step {
+enum CrashStep {
     Interval,
     Value(usize),
     Release(prop::sample::Index),
@@ -310,21 +325,21 @@ enum Step {
     Crash(prop::sample::Index),
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<CrashStep>> {
     let step = prop_oneof![
-        4 => Just(Step::Interval),
-        2 => (0..3 * PAYLOAD_ROOM).prop_map(Step::Value),
-        2 => any::<prop::sample::Index>().prop_map(Step::Release),
-        1 => any::<prop::sample::Index>().prop_map(Step::Crash),
+        4 => Just(CrashStep::Interval),
+        2 => (0..3 * PAYLOAD_ROOM).prop_map(CrashStep::Value),
+        2 => any::<prop::sample::Index>().prop_map(CrashStep::Release),
+        1 => any::<prop::sample::Index>().prop_map(CrashStep::Crash),
     ];
     prop::collection::vec(step, 1..20)
 }
 
 /// The controller: what it was given, by (attempt, number).
-type Stored = BTreeMap<(u32, u64), (Vec<u8>, Key)>;
+type StoredSegments = BTreeMap<(u32, u64), (Vec<u8>, SegmentKey)>;
 
-fn upload(spool: &Spool, stored: &mut Stored) {
-    for Pending { key, .. } in spool.pending(usize::MAX) {
+fn upload(spool: &ResultSpool, stored: &mut StoredSegments) {
+    for PendingSegment { key, .. } in spool.pending(usize::MAX) {
         let bytes = spool.read(&key).unwrap();
         let (before, _) =
             stored.entry((key.attempt, key.number)).or_insert_with(|| (bytes.clone(), key.clone()));
@@ -333,20 +348,20 @@ fn upload(spool: &Spool, stored: &mut Stored) {
 }
 
 /// Every attempt that ended is complete at the controller, and its manifest says so.
-fn check(stored: &Stored) {
+fn check(stored: &StoredSegments) {
     let attempts: BTreeSet<u32> = stored.keys().map(|(attempt, _)| *attempt).collect();
     for attempt in attempts {
-        let mut tally = Tally::default();
+        let mut tally = SegmentTally::default();
         let of = stored.range((attempt, 0)..=(attempt, u64::MAX));
         for (expected, ((_, number), (bytes, key))) in (0..).zip(of) {
             assert_eq!(*number, expected, "no gap");
-            let segment = Segment::decode(key, bytes).unwrap();
-            if segment.kind == Kind::End {
-                let manifest: Manifest = serde_json::from_slice(&segment.payload).unwrap();
+            let segment = ResultSegment::decode(key, bytes).unwrap();
+            if segment.kind == SegmentKind::End {
+                let manifest: PartManifest = serde_json::from_slice(&segment.payload).unwrap();
                 assert_eq!((manifest.counts, manifest.sha256), (tally.counts, segment::hex(&tally.chain)));
                 assert!(!stored.contains_key(&(attempt, number + 1)), "nothing after the End");
             }
-            tally.add(segment.kind, &Segment::hash(bytes));
+            tally.add(segment.kind, &ResultSegment::hash(bytes));
         }
     }
 }
@@ -357,20 +372,20 @@ proptest! {
     fn whatever_the_order_of_crashes_nothing_acknowledged_is_lost(steps in steps()) {
         let mut place = tempfile::tempdir().unwrap();
         let mut spool = open(place.path());
-        let (mut stored, mut attempt, mut appended) = (Stored::new(), 1, BTreeSet::new());
+        let (mut stored, mut attempt, mut appended) = (StoredSegments::new(), 1, BTreeSet::new());
         let mut journal = spool.journal(&run(), attempt).unwrap();
         for (second, step) in (0..).zip(steps) {
             match step {
-                Step::Interval => drop(appended.insert((attempt, journal.interval(&sample(second)).unwrap()))),
-                Step::Value(size) => drop(appended.insert((attempt, journal.append(Entry::Result, &vec![9; size]).unwrap()))),
-                Step::Release(upto) => {
+                CrashStep::Interval => drop(appended.insert((attempt, journal.interval(&sample(second)).unwrap()))),
+                CrashStep::Value(size) => drop(appended.insert((attempt, journal.append(JournalEntry::Result, &vec![9; size]).unwrap()))),
+                CrashStep::Release(upto) => {
                     upload(&spool, &mut stored);
                     let numbers: Vec<u64> = stored.keys().filter(|(of, _)| *of == attempt).map(|(_, number)| *number).collect();
                     if !numbers.is_empty() {
                         spool.release(&run(), attempt, numbers[upto.index(numbers.len())] + 1).unwrap();
                     }
                 }
-                Step::Crash(at) => {
+                CrashStep::Crash(at) => {
                     let after = tempfile::tempdir().unwrap();
                     copy(place.path(), after.path());
                     let half = vec![1; at.index(5000)];
@@ -405,7 +420,7 @@ proptest! {
         let spool = open(place.path());
         let mut journal = spool.journal(&run(), 1).unwrap();
         intervals(&mut journal, taken);
-        let mut stored = Stored::new();
+        let mut stored = StoredSegments::new();
         upload(&spool, &mut stored);
         let crashed = tempfile::tempdir().unwrap();
         copy(place.path(), crashed.path());

@@ -1,7 +1,7 @@
 //! What packets are wrapped in: headers of real protocols, written here and not by the product.
 
 use super::{HEADERS_KEPT, PacketParts};
-use packetrig_flow::{FlowKey, Tunnel};
+use packetrig_flow::{FlowKey, TunnelKind};
 
 /// From the outside to the packet that is metered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,8 +87,8 @@ fn key(stack: Stack, number: u32, packet: PacketParts) -> FlowKey {
     let there = match stack {
         Stack::Vlan => FlowKey { vlan: 100, ..there },
         Stack::TwoVlans => FlowKey { vlan: 200, inner_vlan: 100, ..there },
-        Stack::Gre => FlowKey { tunnel: Tunnel::Gre, tunnel_id: NETWORK, ..there },
-        Stack::Vxlan => FlowKey { tunnel: Tunnel::Vxlan, tunnel_id: NETWORK, ..there },
+        Stack::Gre => FlowKey { tunnel: TunnelKind::Gre, tunnel_id: NETWORK, ..there },
+        Stack::Vxlan => FlowKey { tunnel: TunnelKind::Vxlan, tunnel_id: NETWORK, ..there },
         Stack::Ipv4 | Stack::Mpls | Stack::Ipv6 | Stack::Ipv6Extended => there,
     };
     if packet.is_back { there.reversed() } else { there }

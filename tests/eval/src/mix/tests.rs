@@ -1,8 +1,8 @@
 //! The generator against the program's own parser, and against what was published.
 
 use super::*;
-use packetrig_flow::Packet;
-use packetrig_flow::parse::{ParseOptions, Parser};
+use packetrig_flow::PacketInfo;
+use packetrig_flow::parse::{FrameParser, ParseOptions};
 
 #[test]
 fn the_same_seed_makes_the_same_and_another_one_something_else() {
@@ -21,8 +21,8 @@ fn the_truth_is_what_the_frames_are_and_has_every_stack() {
         let frame_bytes: u64 = made.truth.values().map(|flow| flow.frame_bytes).sum();
         assert_eq!(packets, 20_000);
         assert_eq!(frame_bytes, made.lengths.iter().map(|length| u64::from(*length)).sum::<u64>());
-        let mut parser = Parser::new(ParseOptions::default());
-        let mut packet = Packet::default();
+        let mut parser = FrameParser::new(ParseOptions::default());
+        let mut packet = PacketInfo::default();
         for (frame, length) in made.frames() {
             parser.parse(frame, length, 1, 0, &mut packet).unwrap();
             assert!(made.truth.contains_key(&FlowKey::of(&packet).canonical()), "{packet:?}");

@@ -5,10 +5,10 @@ mod nfdump;
 mod sim;
 mod tshark;
 
-use packetrig_flow::export::{Format, Interface};
-use packetrig_flow::{EndReason, FlowKey, FlowRecord, Half, Ledger, MAPPED, Tunnel};
-use packetrig_meter::Patience;
-use packetrig_meter::export::{Content, Destination, ExportThread, Options, queue, spawn};
+use packetrig_flow::export::{AnnouncedInterface, ExportFormat};
+use packetrig_flow::{EndReason, FlowHalf, FlowKey, FlowRecord, MAPPED, MeterLedger, TunnelKind};
+use packetrig_meter::SharedPatience;
+use packetrig_meter::export::{ExportContent, ExportDestination, ExportThread, MeterExport, queue, spawn};
 use std::net::{Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::path::Path;
 
@@ -59,10 +59,10 @@ fn shown(address: [u8; 16]) -> String {
 fn record(n: u16) -> FlowRecord {
     let v6 = n % 2 == 1;
     let icmp = n % 5 == 4;
-    let tunnel = if n % 8 == 7 { Tunnel::Vxlan } else { Tunnel::None };
-    let carried = tunnel != Tunnel::None;
+    let tunnel = if n % 8 == 7 { TunnelKind::Vxlan } else { TunnelKind::None };
+    let carried = tunnel != TunnelKind::None;
     let at = u64::from(n);
-    let half = |packets, start, flags| Half {
+    let half = |packets, start, flags| FlowHalf {
         packets,
         bytes: packets * 100 + at,
         frame_bytes: packets * 114 + at,
@@ -88,7 +88,7 @@ fn record(n: u16) -> FlowRecord {
             tunnel_id: if carried { 4242 } else { 0 },
         },
         forward: half(10 + at, 5_000_000_000, 0x1b),
-        reverse: if n % 7 < 4 { half(5 + at, 4_000_000_000, 0x12) } else { Half::default() },
+        reverse: if n % 7 < 4 { half(5 + at, 4_000_000_000, 0x12) } else { FlowHalf::default() },
         flow_id: 0xdead_beef_0000_0000 + at,
         part: n % 3,
         end: EndReason::Active,
@@ -131,8 +131,9 @@ fn line(record: &FlowRecord) -> Line {
 
 /// What readers should show, in order.
 fn wanted(profile: Profile) -> Vec<Line> {
-    let whole =
-        records().into_iter().filter(|record| profile.format != Format::NetFlow5 || record.key.is_ipv4());
+    let whole = records()
+        .into_iter()
+        .filter(|record| profile.format != ExportFormat::NetFlow5 || record.key.is_ipv4());
     if profile.biflow {
         return whole.map(|record| line(&record)).collect();
     }
@@ -141,7 +142,7 @@ fn wanted(profile: Profile) -> Vec<Line> {
         [Some(forward), back]
     });
     let mut lines: Vec<Line> = halves.flatten().map(|record| line(&record)).collect();
-    if profile.format == Format::NetFlow5 {
+    if profile.format == ExportFormat::NetFlow5 {
         for line in &mut lines {
             line.vlan = 0;
         }
@@ -152,37 +153,40 @@ fn wanted(profile: Profile) -> Vec<Line> {
 /// What is exported how.
 #[derive(Clone, Copy, Debug)]
 struct Profile {
-    format: Format,
+    format: ExportFormat,
     biflow: bool,
 }
 
 const PROFILES: [Profile; 4] = [
-    Profile { format: Format::Ipfix, biflow: false },
-    Profile { format: Format::Ipfix, biflow: true },
-    Profile { format: Format::NetFlow9, biflow: false },
-    Profile { format: Format::NetFlow5, biflow: false },
+    Profile { format: ExportFormat::Ipfix, biflow: false },
+    Profile { format: ExportFormat::Ipfix, biflow: true },
+    Profile { format: ExportFormat::NetFlow9, biflow: false },
+    Profile { format: ExportFormat::NetFlow5, biflow: false },
 ];
 
 /// Exports all records to a target, and ends.
 fn export(profile: Profile, target: &str) {
-    let (queue, incoming) = queue(4 << 20, &Patience::default());
-    let destination =
-        Destination { target: target.parse().unwrap(), content: Content::Records(profile.format) };
-    let interface = Interface { index: 3, name: "eth1".to_owned(), description: "to the lab".to_owned() };
-    let options = Options {
+    let (queue, incoming) = queue(4 << 20, &SharedPatience::default());
+    let destination = ExportDestination {
+        target: target.parse().unwrap(),
+        content: ExportContent::Records(profile.format),
+    };
+    let interface =
+        AnnouncedInterface { index: 3, name: "eth1".to_owned(), description: "to the lab".to_owned() };
+    let options = MeterExport {
         destinations: vec![destination],
         biflow: profile.biflow,
         interfaces: vec![interface],
-        ..Options::default()
+        ..MeterExport::default()
     };
-    let thread: ExportThread = spawn(&options, incoming, Ledger::default).unwrap();
+    let thread: ExportThread = spawn(&options, incoming, MeterLedger::default).unwrap();
     let mut outbox = queue.outbox();
     for record in records() {
         outbox.record(&record);
     }
     drop((outbox, queue));
     let (counts, whole) = thread.join();
-    let unfit = if profile.format == Format::NetFlow5 { u64::from(COUNT / 2) } else { 0 };
+    let unfit = if profile.format == ExportFormat::NetFlow5 { u64::from(COUNT / 2) } else { 0 };
     assert!(whole, "no thread panicked");
     assert_eq!((counts.sent.records, counts.refused.records), (u64::from(COUNT) - unfit, unfit));
 }

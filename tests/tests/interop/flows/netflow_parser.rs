@@ -3,8 +3,8 @@
 
 use super::{PROFILES, Profile, datagrams, records, shown};
 use netflow_parser::NetflowParser;
-use packetrig_flow::export::Format;
-use packetrig_flow::{FlowRecord, Half};
+use packetrig_flow::export::ExportFormat;
+use packetrig_flow::{FlowHalf, FlowRecord};
 use serde_json::{Value, json};
 
 /// Seconds from 1900 to 1970.
@@ -21,7 +21,7 @@ fn flows(profile: Profile) -> Vec<Vec<(String, Value)>> {
         assert!(!packet.to_string().contains("NoTemplate"), "{packet}");
         let (_, message) = packet.as_object().unwrap().iter().next().unwrap();
         for set in message["flowsets"].as_array().unwrap() {
-            if profile.format == Format::NetFlow5 {
+            if profile.format == ExportFormat::NetFlow5 {
                 let fields = set.as_object().unwrap().iter();
                 flows.push(fields.map(|(name, value)| (name.clone(), value.clone())).collect());
             }
@@ -105,7 +105,7 @@ fn wanted(record: &FlowRecord, biflow: bool) -> Vec<(String, Value)> {
         wanted.extend([("SourceIpv6address", source), ("DestinationIpv6address", destination)]);
     }
     if biflow {
-        let Half { packets, bytes, frame_bytes, tcp_flags, .. } = record.reverse;
+        let FlowHalf { packets, bytes, frame_bytes, tcp_flags, .. } = record.reverse;
         let times = if packets > 0 { record.reverse } else { record.forward };
         wanted.extend([
             ("ReversePacketDeltaCount", json!(packets)),
@@ -159,7 +159,7 @@ fn halves() -> Vec<FlowRecord> {
 
 #[test]
 fn another_library_agrees_on_every_field_of_ipfix() {
-    for profile in PROFILES.into_iter().filter(|profile| profile.format == Format::Ipfix) {
+    for profile in PROFILES.into_iter().filter(|profile| profile.format == ExportFormat::Ipfix) {
         let read = flows(profile);
         let records = if profile.biflow { records() } else { halves() };
         assert_eq!(read.len(), records.len());
@@ -178,8 +178,8 @@ fn another_library_agrees_on_every_field_of_ipfix() {
 
 #[test]
 fn another_library_agrees_on_netflow() {
-    for profile in PROFILES.into_iter().filter(|profile| profile.format != Format::Ipfix) {
-        let five = profile.format == Format::NetFlow5;
+    for profile in PROFILES.into_iter().filter(|profile| profile.format != ExportFormat::Ipfix) {
+        let five = profile.format == ExportFormat::NetFlow5;
         let names = if five {
             ["src_port", "d_pkts", "d_octets", "tcp_flags", "input", "tos"]
         } else {

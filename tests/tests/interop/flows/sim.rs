@@ -2,9 +2,9 @@
 
 use super::{NOW, address, received, write_pcap};
 use packetrig_flow::sim::{PORT, SimEvent};
-use packetrig_flow::{FlowKey, Ledger, Tunnel};
-use packetrig_meter::Patience;
-use packetrig_meter::export::{Content, Destination, Options, queue, spawn};
+use packetrig_flow::{FlowKey, MeterLedger, TunnelKind};
+use packetrig_meter::SharedPatience;
+use packetrig_meter::export::{ExportContent, ExportDestination, MeterExport, queue, spawn};
 use packetrig_tests::skip;
 use std::path::Path;
 use std::process::Command;
@@ -16,7 +16,7 @@ fn flow(v6: bool, flow_id: u64) -> SimEvent {
         source_port: 1024,
         destination_port: 53,
         protocol: 17,
-        tunnel: Tunnel::Vxlan,
+        tunnel: TunnelKind::Vxlan,
         vlan: 100,
         inner_vlan: 7,
         tunnel_id: 4242,
@@ -36,11 +36,11 @@ fn events() -> Vec<SimEvent> {
 }
 
 fn export(target: &str) {
-    let (queue, incoming) = queue(4 << 20, &Patience::default());
-    let destination = Destination { target: target.parse().unwrap(), content: Content::Sim };
-    let options = Options { destinations: vec![destination], domain: 77, ..Options::default() };
+    let (queue, incoming) = queue(4 << 20, &SharedPatience::default());
+    let destination = ExportDestination { target: target.parse().unwrap(), content: ExportContent::Sim };
+    let options = MeterExport { destinations: vec![destination], domain: 77, ..MeterExport::default() };
     let ledger = || {
-        let mut ledger = Ledger::default();
+        let mut ledger = MeterLedger::default();
         ledger.packets.seen = 401;
         ledger
     };

@@ -2,7 +2,7 @@
 //! item. It shows a cut record as padding without any, so records are counted, too.
 
 use super::{DAY, Line, PROFILES, Profile, datagrams, export, wanted, write_pcap};
-use packetrig_flow::export::Format;
+use packetrig_flow::export::ExportFormat;
 use packetrig_tests::{skip, tools};
 use std::path::Path;
 use std::process::Command;
@@ -112,7 +112,7 @@ fn clock_ns(text: &str) -> u64 {
 fn shown(profile: Profile) -> Vec<Line> {
     let mut lines = wanted(profile);
     for line in &mut lines {
-        if profile.format == Format::NetFlow5 {
+        if profile.format == ExportFormat::NetFlow5 {
             line.ports.1 |= line.icmp;
         }
         line.icmp = 0;
@@ -128,7 +128,7 @@ fn tshark_shows_every_flow_of_every_format() {
     let directory = tempfile::tempdir().unwrap();
     for profile in PROFILES {
         let file = directory.path().join("export.pcap");
-        let port = if profile.format == Format::Ipfix { 4739 } else { 2055 };
+        let port = if profile.format == ExportFormat::Ipfix { 4739 } else { 2055 };
         write_pcap(&file, port, &datagrams(profile));
         let text = printed(&file);
         assert_eq!(lines(&text), shown(profile), "{profile:?}");
@@ -143,7 +143,7 @@ fn tshark_opens_our_files() {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
-    for profile in PROFILES.into_iter().filter(|profile| profile.format == Format::Ipfix) {
+    for profile in PROFILES.into_iter().filter(|profile| profile.format == ExportFormat::Ipfix) {
         let file = directory.path().join("export.ipfix");
         export(profile, file.to_str().unwrap());
         assert_eq!(lines(&printed(&file)), shown(profile), "{profile:?}");
@@ -157,9 +157,13 @@ fn tshark_shows_names_and_the_ledger() {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
-    for profile in PROFILES.into_iter().filter(|profile| profile.format != Format::NetFlow5) {
+    for profile in PROFILES.into_iter().filter(|profile| profile.format != ExportFormat::NetFlow5) {
         let file = directory.path().join("export.pcap");
-        write_pcap(&file, if profile.format == Format::Ipfix { 4739 } else { 2055 }, &datagrams(profile));
+        write_pcap(
+            &file,
+            if profile.format == ExportFormat::Ipfix { 4739 } else { 2055 },
+            &datagrams(profile),
+        );
         let text = printed(&file);
         // The last record says what was sent before it; both directions of a flow are one record of ours.
         for part in ["IfName: eth1", "IfDescr: to the lab", "FlowsExp: 120", "Not Sent Flows: 0"] {

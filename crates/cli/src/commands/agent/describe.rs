@@ -1,7 +1,7 @@
 //! What a node says of itself.
 
-use packetrig_fleet::hello::{ClockFacts, ClockSource, Hello, OfferedPort, PROTOCOL};
-use packetrig_fleet::permit::{Permit, PermittedPort};
+use packetrig_fleet::hello::{ClockFacts, ClockSource, NodeHello, OfferedPort, PROTOCOL};
+use packetrig_fleet::permit::{LendingPermit, PermittedPort};
 use packetrig_plan::PortLocation;
 use packetrig_stats::port::BackEnd;
 use packetrig_sys::clock::state::{self, ClockState};
@@ -18,7 +18,7 @@ const LOOK: Nanos = Nanos::from_secs(5);
 /// Keeps what changes rarely.
 #[derive(Debug)]
 pub(super) struct Describer {
-    permit: Arc<Permit>,
+    permit: Arc<LendingPermit>,
     /// Where results are kept.
     spool: PathBuf,
     incarnation: u64,
@@ -29,19 +29,19 @@ pub(super) struct Describer {
 }
 
 impl Describer {
-    pub(super) fn new(permit: Arc<Permit>, spool: PathBuf, incarnation: u64) -> Self {
+    pub(super) fn new(permit: Arc<LendingPermit>, spool: PathBuf, incarnation: u64) -> Self {
         let identity = state::identity().unwrap_or_default();
         let has_bpf = xdp::obstacle().is_none();
         Self { permit, spool, incarnation, identity, has_bpf, ports: Vec::new(), look_at: 0 }
     }
 
-    pub(super) fn hello(&mut self) -> Hello {
+    pub(super) fn hello(&mut self) -> NodeHello {
         let now = clock::monotonic_ns();
         if now >= self.look_at {
             self.look_at = now + LOOK.as_u64();
             self.ports = self.offered();
         }
-        Hello {
+        NodeHello {
             incarnation: self.incarnation,
             protocol: PROTOCOL,
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -49,7 +49,7 @@ impl Describer {
             ports: self.ports.clone(),
             clock: self.clock(),
             disk_free: disk::free(&self.spool).unwrap_or(0),
-            ..Hello::default()
+            ..NodeHello::default()
         }
     }
 

@@ -9,8 +9,8 @@ use crate::exit::Exit;
 use crate::output::{Output, remark};
 use crate::sandbox;
 use packetrig_fleet::NodeName;
-use packetrig_nats::enrol::{self, JoinLine, Membership, NodeKey};
-use packetrig_node::supervisor::{self, Ended, Watch};
+use packetrig_nats::enrol::{self, FleetMembership, JoinLine, NodeKey};
+use packetrig_node::supervisor::{self, SendDeadlineFile, SupervisionEnd};
 use packetrig_sys::{clock, kernel, sched, signal};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -37,9 +37,10 @@ impl Home {
         &self.0
     }
 
-    fn watch(&self) -> Result<Watch, Error> {
+    fn watch(&self) -> Result<SendDeadlineFile, Error> {
         let path = self.0.join("watch");
-        Watch::open(&path).map_err(|source| Error::Write { what: path.display().to_string(), source })
+        SendDeadlineFile::open(&path)
+            .map_err(|source| Error::Write { what: path.display().to_string(), source })
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -68,17 +69,17 @@ pub(crate) fn perform(arguments: &Agent, output: &mut Output) -> Result<Exit, Er
     let stop = || signal::received().is_some();
     let ended = supervisor::supervise(&home.watch()?, &mut start, &stop, &mut |text| remark(text));
     match ended.map_err(|source| Error::Write { what: "a worker".into(), source })? {
-        Ended::Told => Ok(Exit::Ok),
+        SupervisionEnd::Told => Ok(Exit::Ok),
         // It has said why.
-        Ended::Worker(status) if status.success() => Ok(Exit::Ok),
-        Ended::Worker(_) => Ok(Exit::World),
+        SupervisionEnd::Worker(status) if status.success() => Ok(Exit::Ok),
+        SupervisionEnd::Worker(_) => Ok(Exit::World),
     }
 }
 
 /// Joins by the line, if one is given that was not used yet; else the node must have joined before.
 fn join(arguments: &Agent, home: &Home) -> Result<(), Error> {
     let file = home.membership();
-    let earlier = file.exists().then(|| Membership::load(&file)).transpose()?;
+    let earlier = file.exists().then(|| FleetMembership::load(&file)).transpose()?;
     let line = match read_line(arguments) {
         Err(error) if earlier.is_some() => {
             remark(format_args!("ignoring the join line ({error}): this node has joined already"));
@@ -106,13 +107,18 @@ fn join(arguments: &Agent, home: &Home) -> Result<(), Error> {
     }
 }
 
-fn is_called(arguments: &Agent, membership: &Membership) -> bool {
+fn is_called(arguments: &Agent, membership: &FleetMembership) -> bool {
     arguments.name.as_ref().is_none_or(|name| *name == membership.name.0)
 }
 
 /// Joins the fleet of the line. The key is kept before it is shown, so that a node whose answer is lost is the same node when
 /// it asks again.
-fn enter(arguments: &Agent, home: &Home, line: &JoinLine, earlier: Option<&Membership>) -> Result<(), Error> {
+fn enter(
+    arguments: &Agent,
+    home: &Home,
+    line: &JoinLine,
+    earlier: Option<&FleetMembership>,
+) -> Result<(), Error> {
     let name = arguments.name.clone().or_else(|| earlier.map(|it| it.name.0.clone()));
     let name = NodeName(name.unwrap_or_else(|| kernel::host_name().to_lowercase()));
     let joining = home.file("joining.key");
@@ -137,7 +143,7 @@ fn enter(arguments: &Agent, home: &Home, line: &JoinLine, earlier: Option<&Membe
 }
 
 /// Epochs of another fleet mean nothing to the new one, and its results are not for the new one's operator: they stay aside.
-fn leave(home: &Home, earlier: &Membership) -> Result<(), Error> {
+fn leave(home: &Home, earlier: &FleetMembership) -> Result<(), Error> {
     let print: String = earlier.fleet.chars().take(16).collect();
     for name in ["epoch", "epoch-proof", "spool", "captures"] {
         let (from, to) = (home.file(name), home.file(&format!("{name}-of-{print}")));
@@ -168,9 +174,9 @@ fn read_line(arguments: &Agent) -> Result<Option<JoinLine>, Error> {
 }
 
 /// Renews the certificate when little of its time is left; says whether there is a new one. What fails now is tried again.
-fn renew(home: &Home) -> Result<Option<Membership>, Error> {
+fn renew(home: &Home) -> Result<Option<FleetMembership>, Error> {
     let file = home.membership();
-    let membership = Membership::load(&file)?;
+    let membership = FleetMembership::load(&file)?;
     if !membership.is_due(clock::wall_clock_ns() / 1_000_000_000) {
         return Ok(None);
     }

@@ -12,19 +12,20 @@ use crate::sandbox::{self, needs};
 use packetrig_engine::gate::SendGate;
 use packetrig_engine::rig::{OwnerPermit, PermitPort, PermitQuestion};
 use packetrig_fleet::NodeName;
-use packetrig_fleet::agent::{Agent, Past};
+use packetrig_fleet::agent::{AgentMachine, AgentPast};
 use packetrig_fleet::captures::CaptureQuestions;
-use packetrig_fleet::fabric::{Error as FabricError, Fabric, Outgoing};
+use packetrig_fleet::fabric::{Error as FabricError, Fabric, ResultOutlet};
 use packetrig_fleet::lease::LeaseTerms;
 use packetrig_fleet::message::Nonce;
-use packetrig_fleet::permit::{Mine, Permit, Wish};
-use packetrig_nats::enrol::Membership;
-use packetrig_nats::{Access, NatsFabric};
+use packetrig_fleet::permit::{LendingPermit, OwnPlanPort, PermitWish};
+use packetrig_nats::enrol::FleetMembership;
+use packetrig_nats::{NatsFabric, ServerAccess};
 use packetrig_node::{
-    CaptureServer, EnginePlane, Loan, Membership as Duties, Site, Uplink, epoch, serve_fleet,
+    CaptureServer, EnginePlane, MachineLoan, NodeMembership as Duties, NodeSite, ResultUplink, epoch,
+    serve_fleet,
 };
 use packetrig_plan::PortLocation;
-use packetrig_store::spool::{Limits, Spool};
+use packetrig_store::spool::{ResultSpool, SpoolLimits};
 use packetrig_sys::{clock, disk, kernel, memory, process, signal};
 use std::fs;
 use std::net::IpAddr;
@@ -42,16 +43,16 @@ const RENEWAL: Duration = Duration::from_hours(6);
 const LOOK: Duration = Duration::from_millis(50);
 
 /// The owner's file, or what holds without one.
-pub(super) fn permit(arguments: &Arguments, home: &Home) -> Result<Permit, Error> {
+pub(super) fn permit(arguments: &Arguments, home: &Home) -> Result<LendingPermit, Error> {
     let usual = home.file("owner.toml");
     let file = arguments.owner.clone().or_else(|| usual.exists().then_some(usual));
     let mut permit = match file {
-        None => Permit::default(),
+        None => LendingPermit::default(),
         Some(file) => {
             let name = file.display().to_string();
             let text = fs::read_to_string(&file);
             let text = text.map_err(|source| Error::ReadFile { name: name.clone(), source })?;
-            Permit::read(&text).map_err(|error| Error::Usage(format!("{name}: {error}")))?
+            LendingPermit::read(&text).map_err(|error| Error::Usage(format!("{name}: {error}")))?
         }
     };
     permit.labels.extend(arguments.labels.iter().cloned());
@@ -76,12 +77,12 @@ pub(super) fn perform(arguments: &Arguments, home: &Home, output: &mut Output) -
     if let Err(error) = super::renew(home) {
         remark(format_args!("cannot renew the certificate of this node: {error}"));
     }
-    let membership = Membership::load(&home.membership())?;
+    let membership = FleetMembership::load(&home.membership())?;
     let needs = needs::agent(arguments, home.directory(), permit.replays.as_deref())?;
     let opening = sandbox::begin(&arguments.sandbox, needs)?;
     let fabric_sandbox = opening.close_as_rig(&namespaces(&permit))?;
     let node = membership.name.clone();
-    let access = Access { epoch_proof: Some(home.file("epoch-proof")), ..membership.access()? };
+    let access = ServerAccess { epoch_proof: Some(home.file("epoch-proof")), ..membership.access()? };
     // What speaks to the server has none of the rights that runs need.
     let fabric = fabric_sandbox.run(|| NatsFabric::new(access))?.map_err(packetrig_node::Error::from)?;
     let Some(endpoint) = until_there(|| fabric.join(node.clone())) else { return Ok(Exit::Ok) };
@@ -90,12 +91,12 @@ pub(super) fn perform(arguments: &Arguments, home: &Home, output: &mut Output) -
     let epoch_file = home.file("epoch");
     let epoch = epoch::read(&epoch_file)
         .map_err(|source| Error::ReadFile { name: epoch_file.display().to_string(), source })?;
-    let past = Past { epoch, nonce: Nonce(clock::wall_clock_ns()), longest: Some(permit.max_duration) };
+    let past = AgentPast { epoch, nonce: Nonce(clock::wall_clock_ns()), longest: Some(permit.max_duration) };
     let uplink = uplink(arguments, home, &fabric, &membership, &permit)?;
     // It reads what others ask, and needs none of the rights of runs.
     let _captures = fabric_sandbox.run(|| give_out_captures(home, &fabric, &node, &uplink))??;
     let mut describer = Describer::new(Arc::clone(&permit), home.file("spool"), identity::entropy());
-    let site = Site {
+    let site = NodeSite {
         node: node.clone(),
         describe: Box::new(move || describer.hello()),
         always_compare: arguments.compare_clocks,
@@ -103,7 +104,7 @@ pub(super) fn perform(arguments: &Arguments, home: &Home, output: &mut Output) -
         watch: Some(home.watch()?),
         captures: home.file("captures"),
     };
-    let loan = Loan {
+    let loan = MachineLoan {
         node: node.clone(),
         gate: gate.clone(),
         confirmed: permit.confirmed().iter().filter_map(|text| text.parse().ok()).collect(),
@@ -117,7 +118,7 @@ pub(super) fn perform(arguments: &Arguments, home: &Home, output: &mut Output) -
     watch_for_end(&over)?;
     keep_certificate_valid(home, fabric)?;
     let mut planes = EnginePlane::lent(loan);
-    let agent = Agent::leased(LeaseTerms::FLEET, past);
+    let agent = AgentMachine::leased(LeaseTerms::FLEET, past);
     serve_fleet(endpoint, &mut planes, agent, Duties::new(site, gate, uplink), &over);
     Ok(Exit::Ok)
 }
@@ -138,7 +139,7 @@ fn keep_certificate_valid(home: &Home, fabric: NatsFabric) -> Result<(), Error> 
 }
 
 /// Other network namespaces of ports that the owner lends.
-pub(super) fn namespaces(permit: &Permit) -> Vec<String> {
+pub(super) fn namespaces(permit: &LendingPermit) -> Vec<String> {
     let locations =
         permit.ports.iter().flatten().filter_map(|port| port.interface.parse::<PortLocation>().ok());
     locations.filter_map(|location| location.namespace).collect()
@@ -165,7 +166,7 @@ fn give_out_captures(
     home: &Home,
     fabric: &NatsFabric,
     node: &NodeName,
-    uplink: &Uplink,
+    uplink: &ResultUplink,
 ) -> Result<CaptureServer, Error> {
     let (way, giver) = (fabric.clone(), node.clone());
     let open = Box::new(move || Ok(Box::new(way.give_out_captures(&giver)?) as Box<dyn CaptureQuestions>));
@@ -176,12 +177,12 @@ fn uplink(
     arguments: &Arguments,
     home: &Home,
     fabric: &NatsFabric,
-    membership: &Membership,
-    permit: &Permit,
-) -> Result<Uplink, Error> {
-    let limits = Limits { bytes: arguments.spool << 20, keep_free: KEEP_FREE };
+    membership: &FleetMembership,
+    permit: &LendingPermit,
+) -> Result<ResultUplink, Error> {
+    let limits = SpoolLimits { bytes: arguments.spool << 20, keep_free: KEEP_FREE };
     let free = Box::new(|path: &std::path::Path| disk::free(path).ok());
-    let spool = Spool::open(&home.file("spool"), limits, free).map_err(packetrig_node::Error::from)?;
+    let spool = ResultSpool::open(&home.file("spool"), limits, free).map_err(packetrig_node::Error::from)?;
     let found = spool.recovered();
     if found.cut_short > 0 || found.torn > 0 {
         remark(format_args!(
@@ -191,27 +192,27 @@ fn uplink(
         ));
     }
     let (way, node) = (fabric.clone(), membership.name.clone());
-    let open = Box::new(move || Ok(Box::new(way.outgoing(&node)?) as Box<dyn Outgoing>));
+    let open = Box::new(move || Ok(Box::new(way.outgoing(&node)?) as Box<dyn ResultOutlet>));
     let room = permit.max_capture.unwrap_or(u64::MAX);
-    Ok(Uplink::start(spool, membership.name.clone(), room, open)?)
+    Ok(ResultUplink::start(spool, membership.name.clone(), room, open)?)
 }
 
 /// The owner's file at work.
 #[derive(Debug)]
 struct Owner {
-    permit: Arc<Permit>,
+    permit: Arc<LendingPermit>,
 }
 
 impl OwnerPermit for Owner {
     fn objections(&self, question: &PermitQuestion<'_>) -> Vec<String> {
-        let mine = |port: &PermitPort| Mine {
+        let mine = |port: &PermitPort| OwnPlanPort {
             port: port.port,
             interface: port.interface.to_string(),
             link_speed: port.link_speed,
             back_end: port.back_end,
         };
-        let mine: Vec<Mine> = question.ports.iter().map(mine).collect();
-        let wish = Wish {
+        let mine: Vec<OwnPlanPort> = question.ports.iter().map(mine).collect();
+        let wish = PermitWish {
             back_end: question.back_end,
             capture_all: question.capture_all,
             replays: question.replays.to_vec(),

@@ -6,15 +6,15 @@ use super::show::add;
 use super::sinks::Stored;
 use crate::numbers::count;
 use crate::table::table;
-use packetrig_flow::Carried;
+use packetrig_flow::CarriedRecords;
 use packetrig_flow::collect::SESSION_COUNTS;
 use packetrig_meter::collect::{CollectLedger, MissingData};
-use packetrig_store::flows::Kept;
+use packetrig_store::flows::KeptCounts;
 
 /// What was sent and is not stored, from the exporters to the sinks.
 pub(super) fn missing(ledger: &CollectLedger, sinks: &[Stored]) -> Vec<MissingData> {
     let mut missing = ledger.missing();
-    let lost = |of: fn(&Kept) -> u64| sinks.iter().map(|sink| of(&sink.kept)).sum::<u64>();
+    let lost = |of: fn(&KeptCounts) -> u64| sinks.iter().map(|sink| of(&sink.kept)).sum::<u64>();
     let in_queues = lost(|kept| kept.queue_dropped.records);
     let of_sinks = [
         ("records dropped: a sink was too slow for datagrams", in_queues),
@@ -74,7 +74,7 @@ pub(super) fn table_of_all(ledger: &CollectLedger) -> String {
 }
 
 /// The accounts of a sink, and what they are called.
-const fn accounts(kept: &Kept) -> [(&'static str, &'static str, Carried); 5] {
+const fn accounts(kept: &KeptCounts) -> [(&'static str, &'static str, CarriedRecords); 5] {
     [
         ("offered", "offered", kept.offered),
         ("stored", "stored", kept.stored),
@@ -89,8 +89,8 @@ pub(super) fn table_of_sinks(sinks: &[Stored]) -> String {
     let mut remarks = String::new();
     for sink in sinks {
         for (_, what, carried) in accounts(&sink.kept) {
-            let Carried { records, packets, bytes } = carried;
-            if carried != Carried::default() {
+            let CarriedRecords { records, packets, bytes } = carried;
+            if carried != CarriedRecords::default() {
                 rows.push(vec![
                     format!("{}: {what}", sink.sink),
                     count(records),
@@ -117,11 +117,11 @@ pub(super) fn table_of_sinks(sinks: &[Stored]) -> String {
 }
 
 /// The accounts of all sinks, for scrapers.
-pub(super) fn metrics_of_sinks(kept: &[Kept]) -> String {
-    type Unit = (&'static str, fn(&Carried) -> u64);
+pub(super) fn metrics_of_sinks(kept: &[KeptCounts]) -> String {
+    type Unit = (&'static str, fn(&CarriedRecords) -> u64);
     let units: [Unit; 3] = [("records", |c| c.records), ("packets", |c| c.packets), ("bytes", |c| c.bytes)];
     let mut text = String::new();
-    for (at, (name, what, _)) in accounts(&Kept::default()).into_iter().enumerate() {
+    for (at, (name, what, _)) in accounts(&KeptCounts::default()).into_iter().enumerate() {
         for (unit, value) in units {
             let (suffix, kind) = if name == "waiting" { ("", "gauge") } else { ("_total", "counter") };
             let name = format!("packetrig_collect_sink_{name}_{unit}{suffix}");
@@ -132,7 +132,7 @@ pub(super) fn metrics_of_sinks(kept: &[Kept]) -> String {
             }
         }
     }
-    type Count = (&'static str, &'static str, fn(&Kept) -> u64);
+    type Count = (&'static str, &'static str, fn(&KeptCounts) -> u64);
     let counts: [Count; 2] = [
         ("failures", "Attempts to store that failed.", |kept| kept.failures),
         ("file_bytes", "Bytes of the files that were written.", |kept| kept.file_bytes),
@@ -189,7 +189,7 @@ mod tests {
             "refused": packetrig_flow::collect::RefusedMessages::default(),
             "forgotten": packetrig_flow::collect::ForgottenExporters::default(),
             "memory": 0,
-            "handed": packetrig_meter::collect::Handed::default(),
+            "handed": packetrig_meter::collect::HandedRecords::default(),
         })
     }
 
@@ -206,12 +206,12 @@ mod tests {
             "domain": 1, "is_here": true, "counts": all["total"].clone(), "reported": null});
         all["exporters"] = json!([exporter]);
         let ledger: CollectLedger = serde_json::from_value(all).unwrap();
-        let mut kept = serde_json::to_value(Kept::default()).unwrap();
+        let mut kept = serde_json::to_value(KeptCounts::default()).unwrap();
         number_all(&mut kept, "", &mut next, &mut given);
         // What was dropped is part of what was lost.
         let less = kept["lost"].take();
         kept["lost"] = std::mem::replace(&mut kept["queue_dropped"], less);
-        let kept: Kept = serde_json::from_value(kept).unwrap();
+        let kept: KeptCounts = serde_json::from_value(kept).unwrap();
         let sinks = [Stored { sink: "records".into(), kept, failure: None, recovered: None }];
         let (tables, metrics) = (show::tables(&ledger, &sinks), show::metrics(&ledger, &[kept]));
         for (name, value) in &given {

@@ -10,9 +10,11 @@ use crate::exit::Exit;
 use crate::output::{Output, remark};
 use crate::progress::LiveLine;
 use crate::sandbox::{self, needs};
-use packetrig_flow::collect::{CollectorOptions, SessionOptions, Transport};
-use packetrig_meter::collect::{CollectLedger, CollectOptions, Collecting, Listen, Reading, TlsFiles};
-use packetrig_meter::metrics::Responder;
+use packetrig_flow::collect::{CollectorOptions, MessageTransport, SessionOptions};
+use packetrig_meter::collect::{
+    CollectLedger, CollectOptions, LedgerReading, ListenAddress, RunningCollector, TlsFiles,
+};
+use packetrig_meter::metrics::MetricsResponder;
 use packetrig_sys::{clock, signal};
 use packetrig_units::Nanos;
 use sinks::{Accounts, Kinds, Sinks, Stored};
@@ -43,7 +45,7 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit
     }
     let accounts = sinks.accounts();
     signal::latch()?;
-    let collecting = Collecting::start(&options, sinks)?;
+    let collecting = RunningCollector::start(&options, sinks)?;
     remark(bounds(&options, arguments));
     for bound in collecting.bound() {
         remark(format_args!("collect: listening at {bound}"));
@@ -90,12 +92,13 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit
 
 fn serve_metrics(
     arguments: &Arguments,
-    reading: &Reading,
+    reading: &LedgerReading,
     accounts: &Accounts,
-) -> Result<Option<Responder>, Error> {
+) -> Result<Option<MetricsResponder>, Error> {
     let Some(listen) = arguments.metrics else { return Ok(None) };
     let (reading, accounts) = (reading.clone(), accounts.clone());
-    let responder = Responder::start(listen.0, move || show::metrics(&reading.ledger(), &accounts.read()))?;
+    let responder =
+        MetricsResponder::start(listen.0, move || show::metrics(&reading.ledger(), &accounts.read()))?;
     remark(format_args!("collect: metrics at http://{}/metrics", responder.address()));
     Ok(Some(responder))
 }
@@ -140,7 +143,10 @@ fn bounds(options: &CollectOptions, arguments: &Arguments) -> String {
 }
 
 fn options(arguments: &Arguments) -> Result<CollectOptions, Error> {
-    let local = Listen { transport: Transport::Udp, address: SocketAddr::from((Ipv4Addr::LOCALHOST, PORT)) };
+    let local = ListenAddress {
+        transport: MessageTransport::Udp,
+        address: SocketAddr::from((Ipv4Addr::LOCALHOST, PORT)),
+    };
     let listens_nowhere = arguments.listen.is_empty() && arguments.files.is_empty();
     let tls = arguments.cert.clone().zip(arguments.key.clone());
     if arguments.memory.0 < LEAST_MEMORY {
@@ -180,10 +186,10 @@ fn options(arguments: &Arguments) -> Result<CollectOptions, Error> {
 mod tests {
     use super::*;
     use packetrig_flow::collect::{ForgottenExporters, RefusedMessages, SessionCounts};
-    use packetrig_meter::collect::{Handed, IntakeCounts};
+    use packetrig_meter::collect::{HandedRecords, IntakeCounts};
 
     fn ledger(intake: IntakeCounts) -> CollectLedger {
-        let (total, handed) = (SessionCounts::default(), Handed::default());
+        let (total, handed) = (SessionCounts::default(), HandedRecords::default());
         CollectLedger {
             elapsed_ns: 1,
             intake: vec![intake],

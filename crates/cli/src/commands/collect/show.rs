@@ -4,9 +4,9 @@ use super::counters::{self, missing};
 use super::sinks::Stored;
 use crate::numbers::{count, per_second, scaled};
 use crate::table::table;
-use packetrig_flow::collect::{Exporter, Protocol, SessionCounts, Transport};
-use packetrig_meter::collect::{Balance, CollectLedger, ExporterLedger, Loss, MissingData};
-use packetrig_store::flows::Kept;
+use packetrig_flow::collect::{ExportProtocol, ExporterIdentity, MessageTransport, SessionCounts};
+use packetrig_meter::collect::{CollectLedger, ExporterLedger, MissingData, PacketBalance, PacketLoss};
+use packetrig_store::flows::KeptCounts;
 use packetrig_units::Nanos;
 use serde::Serialize;
 use std::fmt::{self, Write};
@@ -30,7 +30,7 @@ pub(super) struct Report<'a> {
 struct Whole {
     arrived: u64,
     stored: u64,
-    losses: Vec<Loss>,
+    losses: Vec<PacketLoss>,
     /// In records that the meters' last accounts do not have yet: arrived + newer = stored + losses.
     newer: u64,
     /// Stored of arrived.
@@ -49,13 +49,13 @@ pub(super) fn json<'a>(ledger: &'a CollectLedger, sinks: &'a [Stored]) -> Report
 }
 
 /// Adds the last place where packets may be lost: the sinks. Who has none keeps nothing, and loses nothing there.
-fn whole(balance: Balance, sinks: &[Stored], ledger: &CollectLedger) -> Whole {
-    let Balance { arrived, received, mut losses, newer } = balance;
+fn whole(balance: PacketBalance, sinks: &[Stored], ledger: &CollectLedger) -> Whole {
+    let PacketBalance { arrived, received, mut losses, newer } = balance;
     // A sink that has stored more than it was handed is a defect, see `counters::imbalances`.
     let missing = sinks.iter().map(|sink| ledger.handed.packets.saturating_sub(sink.kept.stored.packets));
     let missing = missing.min().unwrap_or(0);
     if missing > 0 {
-        losses.push(Loss { place: "not stored", packets: missing });
+        losses.push(PacketLoss { place: "not stored", packets: missing });
     }
     let stored = received.saturating_sub(missing);
     Whole {
@@ -183,21 +183,21 @@ fn exporter_row(ledger: &ExporterLedger) -> Vec<String> {
     ]
 }
 
-fn name(exporter: &Exporter) -> String {
+fn name(exporter: &ExporterIdentity) -> String {
     let (source, protocol) = (&exporter.source, exporter.protocol.name());
     match (source.transport, source.port) {
-        (Transport::File, _) => format!("{protocol} file"),
+        (MessageTransport::File, _) => format!("{protocol} file"),
         (transport, 0) => format!("{protocol} {}://{} (gone)", transport.name(), source.address),
         (transport, port) => format!("{protocol} {}://{}:{port}", transport.name(), source.address),
     }
 }
 
-const fn unit(protocol: Protocol) -> &'static str {
+const fn unit(protocol: ExportProtocol) -> &'static str {
     match protocol {
-        Protocol::Ipfix => "records",
-        Protocol::NetFlow9 => "packets",
-        Protocol::NetFlow5 => "flows",
-        Protocol::Sim => "events",
+        ExportProtocol::Ipfix => "records",
+        ExportProtocol::NetFlow9 => "packets",
+        ExportProtocol::NetFlow5 => "flows",
+        ExportProtocol::Sim => "events",
     }
 }
 
@@ -232,14 +232,14 @@ fn balance_text(balance: &Whole) -> String {
 }
 
 /// Everything, for scrapers.
-pub(super) fn metrics(ledger: &CollectLedger, kept: &[Kept]) -> String {
+pub(super) fn metrics(ledger: &CollectLedger, kept: &[KeptCounts]) -> String {
     let mut text = ledger.metrics();
     text.push_str(&counters::metrics_of_sinks(kept));
     text
 }
 
 /// What happened since the last line.
-pub(super) fn line(ledger: &CollectLedger, last: Option<&CollectLedger>, kept: &[Kept]) -> String {
+pub(super) fn line(ledger: &CollectLedger, last: Option<&CollectLedger>, kept: &[KeptCounts]) -> String {
     let total = &ledger.total;
     let length = Nanos::new(ledger.elapsed_ns.saturating_sub(last.map_or(0, |last| last.elapsed_ns)));
     let before = |of: fn(&SessionCounts) -> u64| last.map_or(0, |last| of(&last.total));

@@ -5,11 +5,13 @@
 use crate::commands::flows::recover_before;
 use crate::error::Error;
 use crate::output::remark;
-use packetrig_flow::collect::{Exporter, Transport};
-use packetrig_flow::{FlowRecord, Ledger};
-use packetrig_meter::collect::Outlet;
+use packetrig_flow::collect::{ExporterIdentity, MessageTransport};
+use packetrig_flow::{FlowRecord, MeterLedger};
+use packetrig_meter::collect::RecordOutlet;
 use packetrig_store::flows::recover::RecoveredFiles;
-use packetrig_store::flows::{self, Kept, QueuePolicy, QueuedSink, RecordSink, Source, Target};
+use packetrig_store::flows::{
+    self, KeptCounts, QueuePolicy, QueuedSink, RecordMaker, RecordSink, StoreTarget,
+};
 use packetrig_sys::clock;
 use packetrig_units::MonoTime;
 use serde::Serialize;
@@ -38,10 +40,13 @@ struct Sink {
 }
 
 impl Sink {
-    fn open(target: Target) -> Result<Self, Error> {
+    fn open(target: StoreTarget) -> Result<Self, Error> {
         let name = target.to_string();
-        let directory =
-            if let Target::Directory(options) = &target { Some(options.directory.clone()) } else { None };
+        let directory = if let StoreTarget::Directory(options) = &target {
+            Some(options.directory.clone())
+        } else {
+            None
+        };
         let queued = QueuedSink::new(target.open()?, WAITING)?;
         let recovered = directory.map(|directory| recover_before("collect", &directory)).transpose()?;
         Ok(Self { name, recovered: recovered.filter(|found| !found.is_empty()), queued, said_ns: None })
@@ -53,7 +58,7 @@ impl Sink {
 pub(super) struct Stored {
     pub(super) sink: String,
     #[serde(flatten)]
-    pub(super) kept: Kept,
+    pub(super) kept: KeptCounts,
     pub(super) failure: Option<String>,
     /// What an earlier collector left in the directory; its records are in no account of this one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -69,10 +74,10 @@ impl Stored {
 
 /// The accounts of all sinks, for other threads.
 #[derive(Clone, Default)]
-pub(super) struct Accounts(Arc<Mutex<Vec<Kept>>>);
+pub(super) struct Accounts(Arc<Mutex<Vec<KeptCounts>>>);
 
 impl Accounts {
-    pub(super) fn read(&self) -> Vec<Kept> {
+    pub(super) fn read(&self) -> Vec<KeptCounts> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
@@ -89,15 +94,15 @@ impl Sinks {
         let scheme = |scheme: &str, rest: &str| {
             if rest.contains("://") { rest.to_owned() } else { format!("{scheme}://{rest}") }
         };
-        let directory = kinds.directory.map(|path| Target::Directory(flows::ParquetOptions::new(path)));
-        let mut targets: Vec<Target> = directory.into_iter().collect();
+        let directory = kinds.directory.map(|path| StoreTarget::Directory(flows::ParquetOptions::new(path)));
+        let mut targets: Vec<StoreTarget> = directory.into_iter().collect();
         let kafka = kinds.kafka.map(|text| scheme("kafka", text));
         let clickhouse = kinds.clickhouse.map(|text| scheme("clickhouse", text));
         if let Some(text) = kafka {
             targets.push(text.parse()?);
         }
         if let Some(text) = clickhouse {
-            let mut target: Target = text.parse()?;
+            let mut target: StoreTarget = text.parse()?;
             if let Some(path) = kinds.clickhouse_password_file {
                 target.set_password(read_password(path)?)?;
             }
@@ -147,28 +152,28 @@ fn read_password(path: &Path) -> Result<String, Error> {
     Ok(text.lines().next().unwrap_or_default().to_owned())
 }
 
-fn source(exporter: &Exporter) -> Source {
+fn source(exporter: &ExporterIdentity) -> RecordMaker {
     let address = match exporter.source.address {
         IpAddr::V4(address) => address.to_ipv6_mapped(),
         IpAddr::V6(address) => address,
     };
-    Source { exporter: address.octets(), domain: exporter.domain }
+    RecordMaker { exporter: address.octets(), domain: exporter.domain }
 }
 
 /// Whether its records may wait: a datagram that is not taken is lost.
-const fn policy(exporter: &Exporter) -> QueuePolicy {
+const fn policy(exporter: &ExporterIdentity) -> QueuePolicy {
     match exporter.source.transport {
-        Transport::Udp => QueuePolicy::Drop,
-        Transport::Tcp | Transport::Tls | Transport::File => QueuePolicy::Wait,
+        MessageTransport::Udp => QueuePolicy::Drop,
+        MessageTransport::Tcp | MessageTransport::Tls | MessageTransport::File => QueuePolicy::Wait,
     }
 }
 
-impl Outlet for Sinks {
-    fn records(&mut self, records: &[FlowRecord], exporter: &Exporter) {
+impl RecordOutlet for Sinks {
+    fn records(&mut self, records: &[FlowRecord], exporter: &ExporterIdentity) {
         self.each(|sink| sink.write_by(records, source(exporter), policy(exporter)));
     }
 
-    fn ledger(&mut self, ledger: &Ledger, exporter: &Exporter, at_ns: u64) {
+    fn ledger(&mut self, ledger: &MeterLedger, exporter: &ExporterIdentity, at_ns: u64) {
         self.each(|sink| sink.ledger_by(ledger, source(exporter), at_ns, policy(exporter)));
     }
 

@@ -6,16 +6,18 @@ use crate::fleet_place::FleetPlace;
 use crate::identity;
 use crate::output::remark;
 use packetrig_fleet::RunId;
-use packetrig_fleet::controller::{Policies, RunRecord};
+use packetrig_fleet::controller::{RunPolicies, RunRecord};
 use packetrig_fleet::event::RunEvent;
 use packetrig_fleet::message::ClockKey;
 use packetrig_fleet::report::RunReport;
 use packetrig_fleet::term::{Identity, TermState, TermTimes};
 use packetrig_nats::NatsFabric;
-use packetrig_node::fleet::{Charge, Fleet, HeldNodes, LeftRun, Leftover, RunShelf, WaitChoice};
-use packetrig_node::{RunOptions, User};
+use packetrig_node::fleet::{
+    ControllerCharge, FleetGround, HeldNodes, LeftRun, Leftover, RunShelf, WaitChoice,
+};
+use packetrig_node::{RunOptions, RunUser};
 use packetrig_plan::{Plan, ReadOptions};
-use packetrig_store::{Catalogue, ReportSize, Unfinished};
+use packetrig_store::{ReportSize, RunCatalogue, UnfinishedRun};
 use packetrig_sys::clock::{self, state};
 use packetrig_sys::{kernel, process, signal};
 use packetrig_units::Nanos;
@@ -28,7 +30,7 @@ const TURN: Nanos = Nanos::from_millis(20);
 /// A fleet of which this process is a controller, and where its results go.
 #[derive(Debug)]
 pub(crate) struct Charged {
-    pub(crate) fleet: Fleet<NatsFabric>,
+    pub(crate) fleet: FleetGround<NatsFabric>,
     pub(crate) shelf: RunShelf,
     pub(crate) place: FleetPlace,
 }
@@ -55,8 +57,8 @@ pub(crate) enum LateResults {
 /// Becomes a controller of the fleet. `catalogue` is a connection of its own.
 pub(crate) fn take(
     place: &FleetPlace,
-    catalogue: Catalogue,
-    policies: Policies,
+    catalogue: RunCatalogue,
+    policies: RunPolicies,
     late: LateResults,
 ) -> Result<Charged, Error> {
     let shelf = RunShelf::new(catalogue);
@@ -69,11 +71,11 @@ pub(crate) fn take(
 pub(super) fn open(
     place: &FleetPlace,
     shelf: &RunShelf,
-    policies: Policies,
+    policies: RunPolicies,
     late: LateResults,
-) -> Result<Fleet<NatsFabric>, Error> {
+) -> Result<FleetGround<NatsFabric>, Error> {
     let noting = shelf.clone();
-    let charge = Charge {
+    let charge = ControllerCharge {
         identity: own_identity()?,
         times: TermTimes::default(),
         clock: state::identity()?,
@@ -84,7 +86,7 @@ pub(super) fn open(
         roster: place.roster()?,
         reads_all_runs: late == LateResults::OfAllRuns,
     };
-    let mut fleet = Fleet::open(&place.fabric()?, charge)?;
+    let mut fleet = FleetGround::open(&place.fabric()?, charge)?;
     fleet.confirm_stored(&|node, run, attempt| shelf.stored_below(node, run, attempt));
     Ok(fleet)
 }
@@ -115,7 +117,7 @@ pub(super) fn begin(
     size: ReportSize,
 ) -> Result<(), Error> {
     let begun = Begun { record: None, options: options.clone(), controller: Some(controller.to_owned()) };
-    let unfinished = Unfinished {
+    let unfinished = UnfinishedRun {
         run: options.run.clone(),
         attempt: 1,
         epoch: 0,
@@ -153,7 +155,7 @@ impl Charged {
     }
 
     /// Takes it apart: the fleet, and where results go.
-    pub(super) fn into_parts(self) -> (Fleet<NatsFabric>, RunShelf, FleetPlace) {
+    pub(super) fn into_parts(self) -> (FleetGround<NatsFabric>, RunShelf, FleetPlace) {
         (self.fleet, self.shelf, self.place)
     }
 
@@ -186,13 +188,13 @@ impl Charged {
     /// Of runs that have no report, those whose controller may still write it. See [`Fleet::at_work`].
     fn at_work(
         &mut self,
-        unfinished: &[Unfinished],
+        unfinished: &[UnfinishedRun],
         goes_on: &dyn Fn() -> bool,
     ) -> Result<BTreeSet<RunId>, Error> {
-        let controller = |left: &Unfinished| begun_of(left).ok()?.controller;
+        let controller = |left: &UnfinishedRun| begun_of(left).ok()?.controller;
         let controllers = unfinished.iter().filter_map(controller).collect();
         let at_work = self.fleet.at_work(&controllers, goes_on)?;
-        let of_these = |left: &&Unfinished| controller(left).is_some_and(|name| at_work.contains(&name));
+        let of_these = |left: &&UnfinishedRun| controller(left).is_some_and(|name| at_work.contains(&name));
         Ok(unfinished.iter().filter(of_these).map(|left| left.run.clone()).collect())
     }
 
@@ -220,7 +222,7 @@ impl Charged {
         Ok(reports)
     }
 
-    fn end_left(&mut self, left: &Unfinished, on_event: OnEvent<'_>) -> Result<Option<RunReport>, Error> {
+    fn end_left(&mut self, left: &UnfinishedRun, on_event: OnEvent<'_>) -> Result<Option<RunReport>, Error> {
         let found = self.fleet.unfinished_record(&left.run)?;
         let record = found.or(begun_of(left)?.record);
         let Some(record) = record else { return Ending::of(self).forget(left).map(|()| None) };
@@ -249,7 +251,7 @@ impl Charged {
         let mut nodes: BTreeSet<_> = record.members().into_iter().collect();
         nodes.retain(|node| !elsewhere.contains(node));
         let leftover = Leftover { record: record.clone(), nodes };
-        let user = User { wishes: &mut || None, turn: TURN, on_event };
+        let user = RunUser { wishes: &mut || None, turn: TURN, on_event };
         let is_last = self.fleet.release(&leftover, user);
         self.fleet.give_back();
         if is_last? {
@@ -259,14 +261,14 @@ impl Charged {
     }
 }
 
-fn begun_of(left: &Unfinished) -> Result<Begun, Error> {
+fn begun_of(left: &UnfinishedRun) -> Result<Begun, Error> {
     let damaged = |error: serde_json::Error| Error::Usage(format!("run {} is damaged: {error}", left.run));
     serde_json::from_str(&left.record).map_err(damaged)
 }
 
 /// Ends what others left, with the nodes that are led now.
 pub(super) struct Ending<'a> {
-    pub(super) fleet: &'a mut Fleet<NatsFabric>,
+    pub(super) fleet: &'a mut FleetGround<NatsFabric>,
     pub(super) shelf: &'a RunShelf,
     pub(super) place: &'a FleetPlace,
 }
@@ -277,7 +279,7 @@ impl<'a> Ending<'a> {
     }
 
     /// Nothing was said of it to any node.
-    fn forget(&self, left: &Unfinished) -> Result<(), Error> {
+    fn forget(&self, left: &UnfinishedRun) -> Result<(), Error> {
         self.shelf.resume(&left.run)?;
         name_kept(self.shelf.give_up()?.as_ref());
         Ok(())
@@ -302,7 +304,7 @@ impl<'a> Ending<'a> {
                 reports.extend(self.end_one(left, whole, on_event)?);
                 continue;
             }
-            let user = User { wishes: &mut || None, turn: TURN, on_event };
+            let user = RunUser { wishes: &mut || None, turn: TURN, on_event };
             let is_last = self.fleet.release(leftover, user)?;
             if !is_last || !leftover.is_unfinished() || leftover.is_whole() {
                 continue;
@@ -321,14 +323,14 @@ impl<'a> Ending<'a> {
 
     fn end_one(
         &mut self,
-        left: &Unfinished,
+        left: &UnfinishedRun,
         run: (RunRecord, BTreeSet<packetrig_fleet::NodeName>),
         on_event: OnEvent<'_>,
     ) -> Result<Option<RunReport>, Error> {
         let unfinished = self.shelf.resume(&left.run)?;
         let Begun { options, .. } = begun_of(&unfinished)?;
         let mut wishes = || None;
-        let user = User { wishes: &mut wishes, turn: TURN, on_event };
+        let user = RunUser { wishes: &mut wishes, turn: TURN, on_event };
         let on_hand = self.shelf.on_hand(&run.0);
         let ended = self.fleet.inherit(run, &unfinished.plan, &options, (on_hand, user))?;
         let open = ended.open_run();

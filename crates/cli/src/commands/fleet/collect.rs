@@ -8,7 +8,7 @@ use crate::exit::Exit;
 use crate::fleet_place::FleetPlace;
 use crate::output::{Output, remark};
 use crate::results;
-use packetrig_fleet::controller::Policies;
+use packetrig_fleet::controller::RunPolicies;
 use packetrig_fleet::event::{RunEvent, RunEventKind};
 use packetrig_sys::signal;
 use packetrig_units::Nanos;
@@ -20,7 +20,7 @@ pub(crate) fn perform(arguments: &CollectRuns, output: &mut Output) -> Result<Ex
     let place = FleetPlace::of(&arguments.place)?.existing()?;
     signal::latch()?;
     let catalogue = open_catalogue(arguments.store.directory.as_deref())?;
-    let mut charged = take(&place, catalogue, Policies::default(), LateResults::OfAllRuns)?;
+    let mut charged = take(&place, catalogue, RunPolicies::default(), LateResults::OfAllRuns)?;
     let mut tell = |event: &RunEvent| {
         if let RunEventKind::Finding(text) = &event.kind
             && !arguments.quiet

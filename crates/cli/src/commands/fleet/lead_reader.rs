@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::fleet_place::FleetPlace;
 use packetrig_fleet::NodeName;
-use packetrig_fleet::fabric::{Fabric as _, Records};
+use packetrig_fleet::fabric::{Fabric as _, RecordStore};
 use packetrig_fleet::lead::{NodeLead, shown_leads};
 use packetrig_nats::NatsRecords;
 use packetrig_units::{MonoTime, Nanos};
@@ -22,7 +22,7 @@ impl LeadReader {
     }
 }
 
-impl<R: Records> LeadReader<R> {
+impl<R: RecordStore> LeadReader<R> {
     /// Of those nodes that are led.
     pub(super) fn read<'a>(
         &mut self,
@@ -50,7 +50,7 @@ impl<R> Default for ShownLeads<R> {
     }
 }
 
-impl<R: Records> ShownLeads<R> {
+impl<R: RecordStore> ShownLeads<R> {
     /// Reads what is due: the leads of all `nodes`, or of those that have changed. Says whether something was read.
     pub(super) fn read<'a>(
         &mut self,
@@ -87,7 +87,7 @@ impl<R: Records> ShownLeads<R> {
 mod tests {
     use super::*;
     use packetrig_fleet::RunId;
-    use packetrig_fleet::fabric::{self, Record};
+    use packetrig_fleet::fabric::{self, StoredRecord};
     use std::cell::Cell;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::{Arc, Mutex};
@@ -99,8 +99,8 @@ mod tests {
         read: Arc<Mutex<Vec<String>>>,
     }
 
-    impl Records for Store {
-        fn get(&mut self, key: &str) -> Result<Option<Record>, fabric::Error> {
+    impl RecordStore for Store {
+        fn get(&mut self, key: &str) -> Result<Option<StoredRecord>, fabric::Error> {
             if self.is_down.load(Ordering::Relaxed) {
                 return Err(fabric::Error::Down("for now".into()));
             }
@@ -114,7 +114,7 @@ mod tests {
                 since_wall_ns: 0,
                 is_free: false,
             };
-            Ok(Some(Record { value: Record::written(&lead), revision: 1 }))
+            Ok(Some(StoredRecord { value: StoredRecord::written(&lead), revision: 1 }))
         }
         fn create(&mut self, key: &str, _: &[u8]) -> Result<u64, fabric::Error> {
             panic!("{key} is written")

@@ -22,7 +22,7 @@ use crate::fleet_place::{Addresses, FleetPlace};
 use crate::output::Output;
 use packetrig_fleet::NodeName;
 use packetrig_fleet::history::NodeEvent;
-use packetrig_nats::authority::Authority;
+use packetrig_nats::authority::FleetAuthority;
 use packetrig_nats::enrol::{JoinLine, join_line};
 use packetrig_sys::clock;
 use packetrig_units::Nanos;
@@ -57,7 +57,12 @@ fn invite(arguments: &Invite, output: &mut Output) -> Result<Exit, Error> {
 }
 
 /// A new join line for so many nodes, good for so long.
-fn line(authority: &Authority, addresses: &Addresses, uses: u32, valid: Nanos) -> Result<JoinLine, Error> {
+fn line(
+    authority: &FleetAuthority,
+    addresses: &Addresses,
+    uses: u32,
+    valid: Nanos,
+) -> Result<JoinLine, Error> {
     let now = clock::wall_clock_ns() / 1_000_000_000;
     let until = now + valid.as_u64() / 1_000_000_000;
     let secret = authority.allow(LABEL, Some(uses), Some(until))?;

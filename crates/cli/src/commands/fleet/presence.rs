@@ -8,8 +8,8 @@ use crate::fleet_place::{FleetPlace, FleetPresence};
 use crate::output::remark;
 use packetrig_fleet::NodeName;
 use packetrig_fleet::history::{NodeEvent, NodeWatcher};
-use packetrig_fleet::members::{MemberRow, Members};
-use packetrig_nats::{HeardHello, Observer};
+use packetrig_fleet::members::{FleetMembers, MemberRow};
+use packetrig_nats::{FleetObserver, HeardHello};
 use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};
 use std::collections::BTreeSet;
@@ -54,7 +54,7 @@ impl Drop for PresenceWatch {
 struct PresenceListener {
     place: FleetPlace,
     over: Arc<AtomicBool>,
-    members: Members,
+    members: FleetMembers,
     watcher: NodeWatcher,
     /// Nodes that an earlier `fleet up` has heard and this one has not, as of `began`.
     remembered: Vec<MemberRow>,
@@ -77,7 +77,7 @@ impl PresenceListener {
         Self {
             place,
             over,
-            members: Members::default(),
+            members: FleetMembers::default(),
             watcher,
             remembered,
             began,
@@ -104,7 +104,7 @@ impl PresenceListener {
     }
 
     /// Until it is over, or nothing can come any more. It looks now and then, so that many nodes wake it no more often than few.
-    fn listen(&mut self, observer: &Observer) {
+    fn listen(&mut self, observer: &FleetObserver) {
         let mut due = now() + EVERY;
         while !self.is_over() && observer.is_open() {
             clock::sleep_until_ns((now() + LOOK).as_nanos());

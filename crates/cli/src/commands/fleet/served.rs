@@ -8,16 +8,16 @@ use crate::fleet_place::FleetPlace;
 use crate::identity;
 use crate::output::remark;
 use packetrig_fleet::RunId;
-use packetrig_fleet::controller::Policies;
-use packetrig_fleet::outcome::Fault;
+use packetrig_fleet::controller::RunPolicies;
+use packetrig_fleet::outcome::NodeFault;
 use packetrig_fleet::report::AcceptanceCriteria;
 use packetrig_nats::NatsFabric;
-use packetrig_node::fleet::{Fleet, RunShelf};
-use packetrig_node::{RunOptions, Session, Shared};
+use packetrig_node::fleet::{FleetGround, RunShelf};
+use packetrig_node::{RunOptions, RunSession, SharedGround};
 use packetrig_plan::{Plan, PlanChange, ReadOptions};
 use packetrig_server::{ConsoleRun, EventSink, RunSource, TesterRefusal};
 use packetrig_stats::port::BackEnd;
-use packetrig_store::Catalogue;
+use packetrig_store::RunCatalogue;
 use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,7 +27,7 @@ const DRAIN: Nanos = Nanos::from_millis(100);
 
 /// A fleet of which this process is a controller as long as it serves. It leads the nodes of a configuration as long as that is set.
 pub(crate) struct FleetRigs {
-    fleet: Arc<Mutex<Fleet<NatsFabric>>>,
+    fleet: Arc<Mutex<FleetGround<NatsFabric>>>,
     shelf: RunShelf,
     place: FleetPlace,
     back_end: Option<BackEnd>,
@@ -39,11 +39,11 @@ impl FleetRigs {
     /// Becomes a controller of the fleet; it leads no node yet.
     pub(crate) fn take(
         place: &FleetPlace,
-        catalogue: Catalogue,
+        catalogue: RunCatalogue,
         back_end: Option<BackEnd>,
         seed: u64,
     ) -> Result<Self, Error> {
-        let charged = take(place, catalogue, Policies::default(), LateResults::OfKnownRuns)?;
+        let charged = take(place, catalogue, RunPolicies::default(), LateResults::OfKnownRuns)?;
         let (fleet, shelf, place) = charged.into_parts();
         let wall_minus_monotonic = clock::wall_clock_ns().wrapping_sub(clock::monotonic_ns());
         let fleet = Arc::new(Mutex::new(fleet));
@@ -52,7 +52,7 @@ impl FleetRigs {
 }
 
 impl FleetRigs {
-    fn own_fleet(&self) -> MutexGuard<'_, Fleet<NatsFabric>> {
+    fn own_fleet(&self) -> MutexGuard<'_, FleetGround<NatsFabric>> {
         // A session that panicked has left the fleet as it is between two runs, or lost it.
         self.fleet.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -63,7 +63,7 @@ impl FleetRigs {
         let leftovers = match fleet.lead(plan, run, &mut patience(false)) {
             // This machine stood still for so long that another controller has ended this one's part. It begins anew.
             Err(packetrig_node::Error::LeadershipLost) => {
-                let anew = open(&self.place, &self.shelf, Policies::default(), LateResults::OfKnownRuns);
+                let anew = open(&self.place, &self.shelf, RunPolicies::default(), LateResults::OfKnownRuns);
                 *fleet = anew.map_err(|error| TesterRefusal::internal(error.chain()))?;
                 fleet.lead(plan, run, &mut patience(false))
             }
@@ -123,8 +123,9 @@ impl RunSource for FleetRigs {
             self.own_fleet().give_back();
             return Err(TesterRefusal::internal(error.chain()));
         }
-        let ground = Shared(Arc::clone(&self.fleet));
-        let opened = Session::open(ground, document.clone(), plan.clone(), options, move |event| sink(event));
+        let ground = SharedGround(Arc::clone(&self.fleet));
+        let opened =
+            RunSession::open(ground, document.clone(), plan.clone(), options, move |event| sink(event));
         let session = opened.map_err(|error| {
             // Its nodes may be led still: not every session that ended has begun.
             self.own_fleet().give_back();
@@ -156,14 +157,14 @@ fn forget(shelf: &RunShelf) {
 
 /// A configuration at work on the fleet.
 struct ServedRun {
-    session: Session,
+    session: RunSession,
     shelf: RunShelf,
     place: FleetPlace,
     document: String,
 }
 
 impl ConsoleRun for ServedRun {
-    fn steer(&self, steer: PlanChange) -> Result<(), Fault> {
+    fn steer(&self, steer: PlanChange) -> Result<(), NodeFault> {
         self.session.steer(steer)
     }
 

@@ -11,8 +11,8 @@ use crate::output::{Output, remark};
 use crate::table::table;
 use packetrig_fleet::NodeName;
 use packetrig_fleet::hello::{ClockFacts, OfferedPort};
-use packetrig_fleet::members::{MemberRow, Members, Presence};
-use packetrig_nats::Observer;
+use packetrig_fleet::members::{FleetMembers, MemberRow, NodePresence};
+use packetrig_nats::FleetObserver;
 use packetrig_nats::broker::BrokerHealth;
 use packetrig_sys::{clock, signal};
 use packetrig_units::{MonoTime, Nanos};
@@ -50,7 +50,7 @@ pub(crate) fn perform(arguments: &Status, output: &mut Output) -> Result<Exit, E
 fn listen_and_show(place: &FleetPlace, arguments: &Status, output: &mut Output) -> Result<Exit, Error> {
     let observer = place.fabric()?.observe().map_err(packetrig_node::Error::from)?;
     signal::latch()?;
-    let mut members = Members::default();
+    let mut members = FleetMembers::default();
     members.assign_labels(place.roster()?.labels);
     let mut leads = LeadReader::open(place)?;
     loop {
@@ -80,9 +80,9 @@ fn show(
 }
 
 /// Everybody who is heard within a beat, and everybody who was heard before and still belongs to the fleet.
-pub(crate) fn who_belongs(place: &FleetPlace) -> Result<Members, Error> {
+pub(crate) fn who_belongs(place: &FleetPlace) -> Result<FleetMembers, Error> {
     let observer = place.fabric()?.observe().map_err(packetrig_node::Error::from)?;
-    let mut members = Members::default();
+    let mut members = FleetMembers::default();
     listen(&observer, &mut members);
     place.roster()?.recall(&mut members);
     Ok(members)
@@ -92,7 +92,7 @@ fn now() -> MonoTime {
     MonoTime::from_nanos(clock::monotonic_ns())
 }
 
-fn listen(observer: &Observer, members: &mut Members) {
+fn listen(observer: &FleetObserver, members: &mut FleetMembers) {
     let until = now() + A_BEAT;
     while now() < until && signal::received().is_none() {
         if let Some(heard) = observer.next(until.since(now())) {
@@ -131,7 +131,7 @@ fn shown(rows: &[MemberRow], known: &[NodeName]) -> String {
 fn cells(row: &MemberRow) -> Vec<String> {
     let hello = &row.hello;
     let seen = match row.presence {
-        Presence::Lost => format!("lost, {} ago", row.silent),
+        NodePresence::Lost => format!("lost, {} ago", row.silent),
         _ => format!("{:.1} s ago", row.silent.as_u64() as f64 / 1e9),
     };
     let version =

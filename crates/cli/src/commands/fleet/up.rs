@@ -11,8 +11,8 @@ use crate::output::{Output, remark};
 use crate::sandbox;
 use packetrig_fleet::fabric::Fabric;
 use packetrig_fleet::history::NodeEvent;
-use packetrig_nats::authority::{AdmittedNode, Authority, ServerCertificateKeeper};
-use packetrig_nats::broker::{Broker, BrokerHealth, HealthWatch, Security, Setup};
+use packetrig_nats::authority::{AdmittedNode, FleetAuthority, ServerCertificateKeeper};
+use packetrig_nats::broker::{BrokerHealth, BrokerSetup, HealthWatch, MessageServer, ServerSecurity};
 use packetrig_nats::enrol::EnrolServer;
 use packetrig_sys::link::NamespaceLinks;
 use packetrig_sys::netns::NetNs;
@@ -78,7 +78,7 @@ fn watch_health(place: &FleetPlace) -> Result<HealthWatch, Error> {
 }
 
 /// Writes down how the server is, for `fleet status`, and has it started again where that helps.
-fn heed(found: &BrokerHealth, place: &FleetPlace, broker: &Mutex<Option<Broker>>) {
+fn heed(found: &BrokerHealth, place: &FleetPlace, broker: &Mutex<Option<MessageServer>>) {
     place.write_health(found);
     if let Some(broker) = own(broker).as_ref().filter(|_| found.needs_restart) {
         remark("the store of the server does not work: the server is started again");
@@ -93,7 +93,7 @@ fn seconds() -> u64 {
 
 fn keep_certificate_valid(
     certificate: &mut ServerCertificateKeeper,
-    broker: &Mutex<Option<Broker>>,
+    broker: &Mutex<Option<MessageServer>>,
     door: &EnrolServer,
 ) {
     match certificate.renew_if_due(seconds(), own(broker).as_ref(), door) {
@@ -131,13 +131,13 @@ fn names(host: &str) -> Result<Vec<String>, Error> {
 fn start_broker(
     arguments: &Up,
     place: &FleetPlace,
-    authority: &Authority,
-    security: &Security,
-) -> Result<Option<Broker>, Error> {
+    authority: &FleetAuthority,
+    security: &ServerSecurity,
+) -> Result<Option<MessageServer>, Error> {
     if !arguments.cluster.is_empty() {
         return Ok(None);
     }
-    let setup = Setup {
+    let setup = BrokerSetup {
         program: arguments.server.clone(),
         listen: arguments.listen,
         directory: place.broker_directory(),
@@ -145,10 +145,10 @@ fn start_broker(
         security: Some(security.clone()),
         nodes: authority.admitted()?,
     };
-    Ok(Some(Broker::start(setup)?))
+    Ok(Some(MessageServer::start(setup)?))
 }
 
-fn servers(arguments: &Up, host: &str, broker: Option<&Broker>) -> Vec<String> {
+fn servers(arguments: &Up, host: &str, broker: Option<&MessageServer>) -> Vec<String> {
     match broker {
         Some(broker) => vec![at(host, broker.address())],
         None => arguments.cluster.clone(),
@@ -169,9 +169,9 @@ fn found(place: &FleetPlace) -> Result<(), Error> {
 fn open_door(
     arguments: &Up,
     place: &FleetPlace,
-    authority: &Arc<Authority>,
-    security: &Security,
-    broker: &Arc<Mutex<Option<Broker>>>,
+    authority: &Arc<FleetAuthority>,
+    security: &ServerSecurity,
+    broker: &Arc<Mutex<Option<MessageServer>>>,
 ) -> Result<EnrolServer, Error> {
     let (known, broker, place) = (Arc::clone(authority), Arc::clone(broker), place.clone());
     let on_join = Arc::new(move |node: &packetrig_fleet::NodeName| {
@@ -195,7 +195,12 @@ struct ToldNodes {
 
 impl ToldNodes {
     /// Says what went wrong with the server. Nodes that were forgotten meanwhile are not let in any more.
-    fn watch(&mut self, place: &FleetPlace, broker: &Mutex<Option<Broker>>, authority: &Authority) {
+    fn watch(
+        &mut self,
+        place: &FleetPlace,
+        broker: &Mutex<Option<MessageServer>>,
+        authority: &FleetAuthority,
+    ) {
         let broker = own(broker);
         let Some(broker) = broker.as_ref() else { return };
         for trouble in broker.troubles() {
@@ -207,7 +212,7 @@ impl ToldNodes {
         }
     }
 
-    fn tell(&mut self, broker: &Broker, authority: &Authority) -> Result<(), Error> {
+    fn tell(&mut self, broker: &MessageServer, authority: &FleetAuthority) -> Result<(), Error> {
         let changed = authority.settled_since();
         if self.nodes.is_some() && changed.is_some() && changed == self.as_of {
             return Ok(());

@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::output::Output;
 use jiff::Timestamp;
-use packetrig_store::flows::Source;
+use packetrig_store::flows::RecordMaker;
 use packetrig_store::flows::filter::address;
 
 pub(super) use recover::recover_before;
@@ -42,8 +42,8 @@ fn end(bytes: [u8; 16], port: u64) -> String {
 }
 
 /// Who exported.
-fn exporter(source: Source) -> String {
-    let Source { exporter, domain } = source;
+fn exporter(source: RecordMaker) -> String {
+    let RecordMaker { exporter, domain } = source;
     let name = if exporter == [0; 16] { "this machine".to_owned() } else { address(exporter).to_string() };
     if domain == 0 { name } else { format!("{name}, domain {domain}") }
 }

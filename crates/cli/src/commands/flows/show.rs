@@ -8,11 +8,11 @@ use crate::numbers::count;
 use crate::output::{Output, remark};
 use crate::protocols;
 use crate::table::table;
-use packetrig_flow::element::Kind;
-use packetrig_store::flows::columns::{Column, columns};
+use packetrig_flow::element::ElementKind;
+use packetrig_store::flows::columns::{FlowColumn, columns};
 use packetrig_store::flows::json::append_cell;
 use packetrig_store::flows::order::{FirstRecords, RecordOrder, first_records};
-use packetrig_store::flows::scan::{Chunk, EachChunk, flow_files, scan};
+use packetrig_store::flows::scan::{EachChunk, RowChunk, flow_files, scan};
 use packetrig_store::flows::tcp_flags;
 use packetrig_units::Nanos;
 use std::ops::ControlFlow;
@@ -66,7 +66,7 @@ fn stream(arguments: &Arguments, output: &mut Output) -> Result<(), Error> {
     if arguments.form.csv {
         output.line(names.join(","));
     }
-    let append = |chunk: &Chunk, row: usize, text: &mut String| {
+    let append = |chunk: &RowChunk, row: usize, text: &mut String| {
         if arguments.form.csv {
             csv(chunk, row, wanted, text);
         } else {
@@ -94,7 +94,7 @@ fn stream(arguments: &Arguments, output: &mut Output) -> Result<(), Error> {
     })
 }
 
-fn json(chunk: &Chunk, row: usize, wanted: &[&Column], text: &mut String) {
+fn json(chunk: &RowChunk, row: usize, wanted: &[&FlowColumn], text: &mut String) {
     let mut before = '{';
     for column in wanted {
         text.push(before);
@@ -106,13 +106,13 @@ fn json(chunk: &Chunk, row: usize, wanted: &[&Column], text: &mut String) {
 }
 
 /// As JSON, but for texts, which are in quotes only if they have to be.
-fn csv(chunk: &Chunk, row: usize, wanted: &[&Column], text: &mut String) {
+fn csv(chunk: &RowChunk, row: usize, wanted: &[&FlowColumn], text: &mut String) {
     for (index, column) in wanted.iter().enumerate() {
         if index > 0 {
             text.push(',');
         }
         let cells = chunk.column(column.name);
-        if matches!(column.kind, Kind::Word | Kind::Fields) {
+        if matches!(column.kind, ElementKind::Word | ElementKind::Fields) {
             text.push_str(&csv_field(cells.word(row)));
             continue;
         }
@@ -131,8 +131,8 @@ fn tabulate(arguments: &Arguments, output: &mut Output) -> Result<(), Error> {
     } else {
         wanted.iter().map(|column| (column.short, column.name)).unzip()
     };
-    let show = |chunk: &Chunk, row: usize| {
-        let cell = |column: &&Column| cell_text(column, chunk.column(column.name), row);
+    let show = |chunk: &RowChunk, row: usize| {
+        let cell = |column: &&FlowColumn| cell_text(column, chunk.column(column.name), row);
         if wanted.is_empty() { line(chunk, row) } else { wanted.iter().map(cell).collect() }
     };
     let mut lines = Vec::new();
@@ -160,7 +160,7 @@ fn tabulate(arguments: &Arguments, output: &mut Output) -> Result<(), Error> {
     Ok(())
 }
 
-fn line(chunk: &Chunk, row: usize) -> Vec<String> {
+fn line(chunk: &RowChunk, row: usize) -> Vec<String> {
     let number = |name: &str| chunk.column(name).number(row);
     let address = |name: &str| chunk.column(name).address(row);
     vec![
@@ -183,7 +183,7 @@ fn first<T>(
     arguments: &Arguments,
     wanted: &[&'static str],
     order: RecordOrder,
-    show: &mut dyn FnMut(&Chunk, usize) -> T,
+    show: &mut dyn FnMut(&RowChunk, usize) -> T,
 ) -> Result<FirstRecords<T>, Error> {
     let files = flow_files(&arguments.places)?;
     let most = arguments.most.unwrap_or(MOST);

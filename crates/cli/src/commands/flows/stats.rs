@@ -7,19 +7,19 @@ use crate::numbers::{count, per_second, percent, scaled};
 use crate::output::{Output, remark};
 use crate::protocols;
 use crate::table::table;
-use packetrig_flow::{Ignored, Ledger};
-use packetrig_store::flows::Source;
+use packetrig_flow::{IgnoredReason, MeterLedger};
+use packetrig_store::flows::RecordMaker;
 use packetrig_store::flows::filter::address;
 use packetrig_store::flows::ledgers;
 use packetrig_store::flows::scan::flow_files;
-use packetrig_store::flows::totals::{self, Row, Totals};
+use packetrig_store::flows::totals::{self, FlowTotals, TotalsRow};
 use packetrig_units::Nanos;
 use std::collections::BTreeMap;
 
 /// Meters whose ledgers are shown as text.
 const METERS_MOST: usize = 10;
 
-type Ledgers = BTreeMap<Source, (u64, Ledger)>;
+type Ledgers = BTreeMap<RecordMaker, (u64, MeterLedger)>;
 
 pub(super) fn perform(arguments: &Arguments, output: &mut Output) -> Result<(), Error> {
     let files = flow_files(&arguments.places)?;
@@ -39,7 +39,7 @@ pub(super) fn perform(arguments: &Arguments, output: &mut Output) -> Result<(), 
     Ok(())
 }
 
-fn json(files: usize, totals: &Totals, ledgers: &Ledgers) -> serde_json::Value {
+fn json(files: usize, totals: &FlowTotals, ledgers: &Ledgers) -> serde_json::Value {
     let ledgers: Vec<_> = ledgers
         .iter()
         .map(|(source, (at_ns, ledger))| {
@@ -56,7 +56,7 @@ fn json(files: usize, totals: &Totals, ledgers: &Ledgers) -> serde_json::Value {
     json
 }
 
-fn text(files: usize, totals: &Totals) -> String {
+fn text(files: usize, totals: &FlowTotals) -> String {
     let sum = &totals.sum;
     let mut text = format!(
         "{} records of {} flows in {} files\n",
@@ -81,7 +81,7 @@ fn text(files: usize, totals: &Totals) -> String {
             count(totals.records_with_loss)
         )]);
     }
-    let row = |name: String, Row { records, sum }: &Row, whole: u64| {
+    let row = |name: String, TotalsRow { records, sum }: &TotalsRow, whole: u64| {
         let bytes = scaled(sum.bytes as f64, "B");
         vec![name, count(*records), count(sum.flows), count(sum.packets), bytes, percent(sum.bytes, whole)]
     };
@@ -103,8 +103,8 @@ fn text(files: usize, totals: &Totals) -> String {
     text
 }
 
-fn ledger_text(ledger: &Ledger) -> String {
-    let Ledger { capture, packets, export } = ledger;
+fn ledger_text(ledger: &MeterLedger) -> String {
+    let MeterLedger { capture, packets, export } = ledger;
     let known = |value: Option<u64>| value.map_or_else(|| "not known".to_owned(), count);
     let mut rows = vec![
         vec!["arrived at the interface".to_owned(), known(capture.arrived)],
@@ -112,7 +112,7 @@ fn ledger_text(ledger: &Ledger) -> String {
         vec!["dropped before a full ring".into(), count(capture.ring_dropped)],
         vec!["seen by the parser".into(), count(packets.seen)],
     ];
-    for cause in Ignored::ALL.into_iter().filter(|cause| packets.ignored[*cause as usize] > 0) {
+    for cause in IgnoredReason::ALL.into_iter().filter(|cause| packets.ignored[*cause as usize] > 0) {
         rows.push(vec![format!("ignored: {}", cause.name()), count(packets.ignored[cause as usize])]);
     }
     rows.extend([

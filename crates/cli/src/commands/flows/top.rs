@@ -6,9 +6,9 @@ use crate::error::Error;
 use crate::numbers::{count, percent, scaled};
 use crate::output::{Output, remark};
 use crate::table::table;
-use packetrig_store::flows::grouping::{GroupPart, Grouping};
+use packetrig_store::flows::grouping::{FlowGrouping, GroupPart};
 use packetrig_store::flows::scan::flow_files;
-use packetrig_store::flows::top::{self, GroupSum, Order, Top, TopGroup, TopQuestion};
+use packetrig_store::flows::top::{self, GroupSum, TopAnswer, TopGroup, TopOrder, TopQuestion};
 use packetrig_units::Nanos;
 
 /// A number that is printed of a group: what programs call it, and what it is.
@@ -20,10 +20,10 @@ const MEASURES: [Measure; 9] = [
     ("bytes", |has| has.sum.bytes),
     ("first_ns", |has| has.first_ns),
     ("last_ns", |has| has.last_ns),
-    ("duration_ns", |has| has.of(Order::Duration)),
-    ("packets_per_second", |has| has.of(Order::PacketRate)),
-    ("bits_per_second", |has| has.of(Order::BitRate)),
-    ("bytes_per_packet", |has| has.of(Order::PacketSize)),
+    ("duration_ns", |has| has.of(TopOrder::Duration)),
+    ("packets_per_second", |has| has.of(TopOrder::PacketRate)),
+    ("bits_per_second", |has| has.of(TopOrder::BitRate)),
+    ("bytes_per_packet", |has| has.of(TopOrder::PacketSize)),
 ];
 
 pub(super) fn perform(arguments: &Arguments, output: &mut Output) -> Result<(), Error> {
@@ -56,7 +56,7 @@ pub(super) fn perform(arguments: &Arguments, output: &mut Output) -> Result<(), 
     Ok(())
 }
 
-fn doubt(top: &Top, order: Order) -> String {
+fn doubt(top: &TopAnswer, order: TopOrder) -> String {
     let counted = order.counted();
     let kept = if counted == order {
         String::new()
@@ -71,15 +71,15 @@ fn doubt(top: &Top, order: Order) -> String {
     )
 }
 
-const fn unit(order: Order) -> &'static str {
+const fn unit(order: TopOrder) -> &'static str {
     match order {
-        Order::Bytes => "bytes",
-        Order::Packets => "packets",
-        Order::Flows => "flows",
-        Order::PacketRate => "packets/s",
-        Order::BitRate => "bit/s",
-        Order::PacketSize => "bytes/packet",
-        Order::Duration => "lasts",
+        TopOrder::Bytes => "bytes",
+        TopOrder::Packets => "packets",
+        TopOrder::Flows => "flows",
+        TopOrder::PacketRate => "packets/s",
+        TopOrder::BitRate => "bit/s",
+        TopOrder::PacketSize => "bytes/packet",
+        TopOrder::Duration => "lasts",
     }
 }
 
@@ -97,17 +97,17 @@ fn json(parts: &[GroupPart], group: &TopGroup) -> serde_json::Value {
 }
 
 /// What groups are ordered by: a share of the whole, or a rate.
-fn ordered_by(has: &GroupSum, total: &GroupSum, order: Order) -> String {
+fn ordered_by(has: &GroupSum, total: &GroupSum, order: TopOrder) -> String {
     let value = has.of(order);
     match order {
-        Order::Bytes | Order::Packets | Order::Flows => percent(value, total.of(order)),
-        Order::PacketRate | Order::BitRate => scaled(value as f64, ""),
-        Order::PacketSize => count(value),
-        Order::Duration => Nanos::new(value).to_string(),
+        TopOrder::Bytes | TopOrder::Packets | TopOrder::Flows => percent(value, total.of(order)),
+        TopOrder::PacketRate | TopOrder::BitRate => scaled(value as f64, ""),
+        TopOrder::PacketSize => count(value),
+        TopOrder::Duration => Nanos::new(value).to_string(),
     }
 }
 
-fn text(by: &Grouping, top: &Top, order: Order) -> String {
+fn text(by: &FlowGrouping, top: &TopAnswer, order: TopOrder) -> String {
     let last = if order.counted() == order { "share" } else { unit(order) };
     let names = by.parts().iter().map(GroupPart::name);
     let header: Vec<_> = names.chain(["flows", "packets", "bytes", "", last]).collect();
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
     use clap::Parser;
     use packetrig_store::flows::grouping::GroupValue;
-    use packetrig_store::flows::top::Sum;
+    use packetrig_store::flows::top::GroupTotals;
 
     #[derive(Parser)]
     struct Line {
@@ -146,19 +146,20 @@ mod tests {
     fn groups_that_were_let_go_make_their_number_a_bound_from_above() {
         let arguments = Line::parse_from(["top", "records"]).arguments;
         let shown = |doubt| {
-            let top = Top { groups_seen: 12, doubt, ..Top::default() };
-            text(&arguments.by, &top, Order::Bytes)
+            let top = TopAnswer { groups_seen: 12, doubt, ..TopAnswer::default() };
+            text(&arguments.by, &top, TopOrder::Bytes)
         };
         assert!(shown(0).contains("all (12)"), "{}", shown(0));
         assert!(shown(1).contains("all (at most 12)"), "{}", shown(1));
-        let top = Top { doubt: 5, ..Top::default() };
+        let top = TopAnswer { doubt: 5, ..TopAnswer::default() };
         assert!(
-            doubt(&top, Order::BitRate).contains("up to 5 more bytes than shown; the groups with most bytes")
+            doubt(&top, TopOrder::BitRate)
+                .contains("up to 5 more bytes than shown; the groups with most bytes")
         );
     }
 
     fn group() -> TopGroup {
-        let sum = Sum { flows: 1, packets: 4, bytes: 1000 };
+        let sum = GroupTotals { flows: 1, packets: 4, bytes: 1000 };
         TopGroup {
             values: vec![GroupValue::Exporter([0; 16], 7), GroupValue::Number(6)],
             has: GroupSum { sum, first_ns: 0, last_ns: 500_000_000 },
@@ -167,14 +168,14 @@ mod tests {
 
     #[test]
     fn a_name_with_a_comma_is_one_field_of_csv() {
-        let by: Grouping = "exporter,protocol".parse().unwrap();
+        let by: FlowGrouping = "exporter,protocol".parse().unwrap();
         let expected = "\"this machine, domain 7\",tcp,1,4,1000,0,500000000,500000000,8,16000,250";
         assert_eq!(csv(by.parts(), &group()), expected);
     }
 
     #[test]
     fn programs_find_every_value_under_its_name() {
-        let by: Grouping = "exporter,protocol".parse().unwrap();
+        let by: FlowGrouping = "exporter,protocol".parse().unwrap();
         let json = json(by.parts(), &group());
         assert_eq!((&json["exporter"], &json["protocol"]), (&"this machine, domain 7".into(), &6.into()));
         assert_eq!((&json["packets"], &json["bits_per_second"]), (&4.into(), &16_000.into()));

@@ -3,30 +3,32 @@
 use super::{exporter, moment};
 use crate::numbers::count;
 use crate::protocols;
-use packetrig_flow::element::Kind;
-use packetrig_store::flows::Source;
-use packetrig_store::flows::cells::Cells;
-use packetrig_store::flows::columns::Column;
+use packetrig_flow::element::ElementKind;
+use packetrig_store::flows::RecordMaker;
+use packetrig_store::flows::cells::ColumnCells;
+use packetrig_store::flows::columns::FlowColumn;
 use packetrig_store::flows::filter::address;
 use packetrig_store::flows::grouping::{GroupPart, GroupValue};
 use packetrig_store::flows::json::mac_text;
 use packetrig_store::flows::tcp_flags;
 
 /// The value in a row of a file. What is not known is a dash.
-pub(super) fn cell_text(column: &Column, cells: &Cells, row: usize) -> String {
+pub(super) fn cell_text(column: &FlowColumn, cells: &ColumnCells, row: usize) -> String {
     match column.kind {
-        Kind::Address if cells.address(row) == [0; 16] => "–".to_owned(),
-        Kind::Address => address(cells.address(row)).to_string(),
-        Kind::Mac => mac_text(cells.mac(row)),
-        Kind::Word | Kind::Fields => cells.word(row).to_owned(),
-        Kind::Unsigned(_) | Kind::Time | Kind::Flag => number_text(column, cells.number(row)),
+        ElementKind::Address if cells.address(row) == [0; 16] => "–".to_owned(),
+        ElementKind::Address => address(cells.address(row)).to_string(),
+        ElementKind::Mac => mac_text(cells.mac(row)),
+        ElementKind::Word | ElementKind::Fields => cells.word(row).to_owned(),
+        ElementKind::Unsigned(_) | ElementKind::Time | ElementKind::Flag => {
+            number_text(column, cells.number(row))
+        }
     }
 }
 
-fn number_text(column: &Column, number: u64) -> String {
+fn number_text(column: &FlowColumn, number: u64) -> String {
     match (column.name, column.kind) {
-        (_, Kind::Time) => moment(number),
-        (_, Kind::Flag) => if number == 0 { "no" } else { "yes" }.to_owned(),
+        (_, ElementKind::Time) => moment(number),
+        (_, ElementKind::Flag) => if number == 0 { "no" } else { "yes" }.to_owned(),
         ("protocolIdentifier", _) => protocols::name(u8::try_from(number).unwrap_or(u8::MAX)),
         ("tcpControlBits" | "reverseTcpControlBits", _) => tcp_flags::letters(number),
         ("flowEndReason", _) => reason(number).to_owned(),
@@ -46,7 +48,7 @@ pub(super) fn group_text(part: &GroupPart, value: &GroupValue) -> String {
         (_, GroupValue::Pair(one, other)) => format!("{} <-> {}", address(*one), address(*other)),
         (_, GroupValue::Port(protocol, port)) => format!("{}/{port}", protocols::name(*protocol)),
         (_, GroupValue::Exporter(address, domain)) => {
-            exporter(Source { exporter: *address, domain: *domain })
+            exporter(RecordMaker { exporter: *address, domain: *domain })
         }
     }
 }
@@ -54,7 +56,7 @@ pub(super) fn group_text(part: &GroupPart, value: &GroupValue) -> String {
 /// The same for programs: numbers stay numbers.
 pub(super) fn group_json(part: &GroupPart, value: &GroupValue) -> serde_json::Value {
     match (part, value) {
-        (GroupPart::Column(column), GroupValue::Number(number)) if column.kind == Kind::Flag => {
+        (GroupPart::Column(column), GroupValue::Number(number)) if column.kind == ElementKind::Flag => {
             (*number == 1).into()
         }
         (_, GroupValue::Number(number)) => (*number).into(),

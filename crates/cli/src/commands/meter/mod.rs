@@ -12,10 +12,10 @@ use crate::output::{Output, Style, remark};
 use crate::progress::LiveLine;
 use crate::sandbox::{self, needs};
 use outputs::Outputs;
-use packetrig_meter::ledger::{Books, Report, exposition};
-use packetrig_meter::metrics::Responder;
-use packetrig_meter::source::Interface;
-use packetrig_meter::{Input, Meter, MeterOptions};
+use packetrig_meter::ledger::{LedgerReport, MeterBooks, exposition};
+use packetrig_meter::metrics::MetricsResponder;
+use packetrig_meter::source::InterfaceCounts;
+use packetrig_meter::{MeterInput, MeterOptions, RunningMeter};
 use packetrig_sys::{clock, signal};
 use packetrig_units::Nanos;
 use std::io::IsTerminal;
@@ -31,7 +31,7 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit
     let options = options::understand(arguments)?;
     signal::latch()?;
     let opening = sandbox::begin(&arguments.user.sandbox, needs::meter(arguments)?)?;
-    let books = Books::new();
+    let books = MeterBooks::new();
     // Before the meter: what is wrong with an output is said before anything is metered.
     let outputs = Outputs::open(arguments, &options, &books)?;
     let (metrics, meter) = match begin(arguments, &options, &books) {
@@ -64,24 +64,24 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit
 fn begin(
     arguments: &Arguments,
     options: &MeterOptions,
-    books: &Arc<Books>,
-) -> Result<(Option<Responder>, Meter), Error> {
+    books: &Arc<MeterBooks>,
+) -> Result<(Option<MetricsResponder>, RunningMeter), Error> {
     let metrics = serve_metrics(arguments, books)?;
-    Ok((metrics, Meter::start(options, books)?))
+    Ok((metrics, RunningMeter::start(options, books)?))
 }
 
-fn serve_metrics(arguments: &Arguments, books: &Arc<Books>) -> Result<Option<Responder>, Error> {
+fn serve_metrics(arguments: &Arguments, books: &Arc<MeterBooks>) -> Result<Option<MetricsResponder>, Error> {
     let Some(listen) = arguments.metrics else { return Ok(None) };
     let books = Arc::clone(books);
-    Ok(Some(Responder::start(listen.0, move || exposition(&books.report(false)))?))
+    Ok(Some(MetricsResponder::start(listen.0, move || exposition(&books.report(false)))?))
 }
 
-fn say_start(arguments: &Arguments, input: &Input, metrics: Option<&Responder>) {
+fn say_start(arguments: &Arguments, input: &MeterInput, metrics: Option<&MetricsResponder>) {
     say_down(input);
     if arguments.quiet {
         return;
     }
-    let doing = if matches!(input, Input::Files(_)) { "reading" } else { "listening on" };
+    let doing = if matches!(input, MeterInput::Files(_)) { "reading" } else { "listening on" };
     remark(format_args!("meter: {doing} {}", arguments.inputs.join(", ")));
     if let Some(metrics) = metrics {
         remark(format_args!("meter: metrics at http://{}/metrics", metrics.address()));
@@ -89,16 +89,16 @@ fn say_start(arguments: &Arguments, input: &Input, metrics: Option<&Responder>) 
 }
 
 /// Nothing arrives where an interface is down: that is worth a word also where little is said.
-fn say_down(input: &Input) {
-    let Input::Interfaces(locations, _) = input else { return };
+fn say_down(input: &MeterInput) {
+    let MeterInput::Interfaces(locations, _) = input else { return };
     // One that is gone by now is said by the ledger.
-    for interface in locations.iter().flat_map(Interface::open).filter(|interface| !interface.is_up) {
+    for interface in locations.iter().flat_map(InterfaceCounts::open).filter(|interface| !interface.is_up) {
         remark(format_args!("meter: {} is down; nothing arrives until it is up", interface.name));
     }
 }
 
 /// Shows how it goes until the source ends, the time is up, or the user has had enough.
-fn watch(arguments: &Arguments, meter: &Meter, books: &Books, output: &mut Output) {
+fn watch(arguments: &Arguments, meter: &RunningMeter, books: &MeterBooks, output: &mut Output) {
     let start_ns = clock::monotonic_ns();
     let end_ns = arguments.time.map_or(u64::MAX, |time| start_ns.saturating_add(time.as_u64()));
     let mut live = LiveLine::new(!arguments.quiet && !arguments.top);
@@ -123,7 +123,7 @@ fn watch(arguments: &Arguments, meter: &Meter, books: &Books, output: &mut Outpu
 
 /// Waits until the workers have handed over what they have. Each output is waited for while it takes something; after a signal one
 /// that takes nothing is given up sooner.
-fn await_end(meter: &Meter, books: &Books) {
+fn await_end(meter: &RunningMeter, books: &MeterBooks) {
     while !meter.has_ended() {
         if signal::received().is_some() {
             books.patience().hurry();
@@ -134,7 +134,7 @@ fn await_end(meter: &Meter, books: &Books) {
 
 /// A ledger that does not add up is said, and so is an output that failed. Of files the user may want less than all by
 /// `--time`; a signal interrupts. A meter at an interface has no other end than these.
-fn judge(report: &Report, failures: &[String], has_signal: bool) -> Exit {
+fn judge(report: &LedgerReport, failures: &[String], has_signal: bool) -> Exit {
     let style = Style::of_remarks();
     for rule in &report.imbalances {
         remark(format_args!("{} the ledger does not balance: {rule}", style.bad("error:")));

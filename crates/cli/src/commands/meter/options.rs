@@ -5,8 +5,8 @@ use crate::error::Error;
 use crate::identity::entropy;
 use packetrig_flow::parse::ParseOptions;
 use packetrig_flow::table::TableOptions;
-use packetrig_meter::source::{FileOptions, LiveOptions, Pace, PortLocation, Way};
-use packetrig_meter::{Input, MeterOptions};
+use packetrig_meter::source::{FileOptions, ListenMethod, LiveOptions, PortLocation, ReplayPace};
+use packetrig_meter::{MeterInput, MeterOptions};
 use std::path::{Path, PathBuf};
 
 /// Endings of names that are of files, whether or not they are there.
@@ -36,13 +36,13 @@ pub(super) fn understand(arguments: &Arguments) -> Result<MeterOptions, Error> {
     Ok(MeterOptions { input: input(arguments)?, parse, table, share, has_top: arguments.top })
 }
 
-fn input(arguments: &Arguments) -> Result<Input, Error> {
+fn input(arguments: &Arguments) -> Result<MeterInput, Error> {
     let is_file = |name: &String| Path::new(name).is_file() || FILES.iter().any(|end| name.ends_with(end));
     let workers = usize::from(arguments.workers);
     if arguments.inputs.iter().all(is_file) {
         let files = arguments.inputs.iter().map(PathBuf::from).collect();
-        let pace = arguments.pace.map(|speed| Pace::new(speed.millionths()));
-        return Ok(Input::Files(FileOptions { files, workers, pace }));
+        let pace = arguments.pace.map(|speed| ReplayPace::new(speed.millionths()));
+        return Ok(MeterInput::Files(FileOptions { files, workers, pace }));
     }
     if let Some(file) = arguments.inputs.iter().find(|name| is_file(name)) {
         return Err(Error::Usage(format!("{file} is a file and others are interfaces: one meter for each")));
@@ -58,11 +58,11 @@ fn input(arguments: &Arguments) -> Result<Input, Error> {
         })
         .collect::<Result<_, _>>()?;
     let way = match arguments.source {
-        Source::Packet => Way::Packet,
-        Source::Xdp => Way::Xdp,
-        Source::Headers => Way::Headers,
+        Source::Packet => ListenMethod::Packet,
+        Source::Xdp => ListenMethod::Xdp,
+        Source::Headers => ListenMethod::Headers,
     };
-    Ok(Input::Interfaces(
+    Ok(MeterInput::Interfaces(
         locations,
         LiveOptions {
             way,

@@ -4,12 +4,12 @@ use crate::args::{Meter as Arguments, MeterFormat};
 use crate::commands::flows::recover_before;
 use crate::error::Error;
 use packetrig_flow::ExportCounts;
-use packetrig_flow::export::{Format, Interface as Named};
-use packetrig_meter::export::{self, Content, Destination, ExportTarget, ExportThread, TlsFiles};
-use packetrig_meter::ledger::Books;
-use packetrig_meter::source::Interface;
-use packetrig_meter::{Batch, Input, MeterOptions};
-use packetrig_store::flows::{Kept, ParquetOptions, ParquetSink, RecordSink, Source};
+use packetrig_flow::export::{AnnouncedInterface as Named, ExportFormat};
+use packetrig_meter::export::{self, ExportContent, ExportDestination, ExportTarget, ExportThread, TlsFiles};
+use packetrig_meter::ledger::MeterBooks;
+use packetrig_meter::source::InterfaceCounts;
+use packetrig_meter::{MeterInput, MeterOptions, WorkerBatch};
+use packetrig_store::flows::{KeptCounts, ParquetOptions, ParquetSink, RecordMaker, RecordSink};
 use packetrig_sys::clock;
 use packetrig_units::MonoTime;
 use std::path::Path;
@@ -34,7 +34,7 @@ impl Outputs {
     pub(super) fn open(
         arguments: &Arguments,
         options: &MeterOptions,
-        books: &Arc<Books>,
+        books: &Arc<MeterBooks>,
     ) -> Result<Self, Error> {
         let mut outputs = Self::default();
         match outputs.open_all(arguments, options, books) {
@@ -50,7 +50,7 @@ impl Outputs {
         &mut self,
         arguments: &Arguments,
         options: &MeterOptions,
-        books: &Arc<Books>,
+        books: &Arc<MeterBooks>,
     ) -> Result<(), Error> {
         let sink = arguments.directory.as_deref().map(open_directory).transpose()?;
         if !arguments.export.is_empty() {
@@ -63,7 +63,7 @@ impl Outputs {
     }
 
     /// Where nothing is metered: they end, since nobody has their queues. Why they did not work is not what went wrong.
-    pub(super) fn abandon(self, books: &Books) {
+    pub(super) fn abandon(self, books: &MeterBooks) {
         drop(books.take_channels());
         drop(self.join());
     }
@@ -82,16 +82,20 @@ impl Outputs {
     }
 }
 
-fn export(arguments: &Arguments, options: &MeterOptions, books: &Arc<Books>) -> Result<ExportThread, Error> {
+fn export(
+    arguments: &Arguments,
+    options: &MeterOptions,
+    books: &Arc<MeterBooks>,
+) -> Result<ExportThread, Error> {
     let content = match arguments.format {
-        MeterFormat::Ipfix => Content::Records(Format::Ipfix),
-        MeterFormat::V9 => Content::Records(Format::NetFlow9),
-        MeterFormat::V5 => Content::Records(Format::NetFlow5),
-        MeterFormat::Sim => Content::Sim,
+        MeterFormat::Ipfix => ExportContent::Records(ExportFormat::Ipfix),
+        MeterFormat::V9 => ExportContent::Records(ExportFormat::NetFlow9),
+        MeterFormat::V5 => ExportContent::Records(ExportFormat::NetFlow5),
+        MeterFormat::Sim => ExportContent::Sim,
     };
     let destination = |text: &String| {
         let target: ExportTarget = text.parse().map_err(|error| Error::Usage(format!("{error}")))?;
-        Ok(Destination { target, content })
+        Ok(ExportDestination { target, content })
     };
     let destinations = arguments.export.iter().map(destination).collect::<Result<_, Error>>()?;
     let tls = arguments.tls_ca.clone().map(|authorities| TlsFiles {
@@ -102,7 +106,7 @@ fn export(arguments: &Arguments, options: &MeterOptions, books: &Arc<Books>) -> 
     // Together they hold what `--queue` says: a burst waits between the workers and the export thread.
     let queue_bytes = usize::try_from(arguments.queue.0).unwrap_or(usize::MAX);
     let common_bytes = queue_bytes / 4;
-    let export = export::Options {
+    let export = export::MeterExport {
         destinations,
         domain: arguments.domain,
         biflow: arguments.biflow,
@@ -110,20 +114,20 @@ fn export(arguments: &Arguments, options: &MeterOptions, books: &Arc<Books>) -> 
         interfaces: interfaces(&options.input)?,
         backlog_bytes: queue_bytes - common_bytes,
         tls,
-        ..export::Options::default()
+        ..export::MeterExport::default()
     };
     let (queue, incoming) = export::queue(common_bytes, books.patience());
     let ledger = Arc::clone(books);
     let thread = export::spawn(&export, incoming, move || ledger.ledger())?;
-    books.set_export(queue, content == Content::Sim, thread.watch());
+    books.set_export(queue, content == ExportContent::Sim, thread.watch());
     Ok(thread)
 }
 
 /// Names for the numbers of interfaces in records.
-fn interfaces(input: &Input) -> Result<Vec<Named>, Error> {
-    let Input::Interfaces(locations, _) = input else { return Ok(Vec::new()) };
+fn interfaces(input: &MeterInput) -> Result<Vec<Named>, Error> {
+    let MeterInput::Interfaces(locations, _) = input else { return Ok(Vec::new()) };
     let named = |location| {
-        let Interface { index, name, .. } = Interface::open(location)?;
+        let InterfaceCounts { index, name, .. } = InterfaceCounts::open(location)?;
         Ok(Named { index, name: location.interface.clone(), description: name })
     };
     locations.iter().map(named).collect()
@@ -140,20 +144,20 @@ fn keep(
     sink: ParquetSink,
     to: &Path,
     domain: u32,
-    books: &Arc<Books>,
+    books: &Arc<MeterBooks>,
 ) -> Result<JoinHandle<Option<String>>, Error> {
     let batches = books.add_sink(to.display().to_string());
-    let kept = Arc::<Mutex<Kept>>::default();
+    let kept = Arc::<Mutex<KeptCounts>>::default();
     let account = Arc::clone(&kept);
     books.set_account(Box::new(move || counts(&account.lock().unwrap_or_else(PoisonError::into_inner))));
     let books = Arc::clone(books);
-    let source = Source { domain, ..Source::default() };
+    let source = RecordMaker { domain, ..RecordMaker::default() };
     let work = move || {
         let mut keeper = Keeper { sink, source, kept, books, ledger_ns: 0, failure: None };
         loop {
             match batches.recv_timeout(TICK) {
-                Ok(Batch::Records(records)) => keeper.note(|sink| sink.write(&records, source)),
-                Ok(Batch::Sim(_)) => {}
+                Ok(WorkerBatch::Records(records)) => keeper.note(|sink| sink.write(&records, source)),
+                Ok(WorkerBatch::Sim(_)) => {}
                 Err(error) if error.is_timeout() => {}
                 Err(_) => return keeper.close(),
             }
@@ -164,7 +168,7 @@ fn keep(
     thread.spawn(work).map_err(|error| packetrig_meter::Error::Thread(error).into())
 }
 
-fn counts(kept: &Kept) -> ExportCounts {
+fn counts(kept: &KeptCounts) -> ExportCounts {
     ExportCounts {
         sent: kept.stored,
         refused: kept.lost,
@@ -177,9 +181,9 @@ fn counts(kept: &Kept) -> ExportCounts {
 /// A sink on its thread.
 struct Keeper {
     sink: ParquetSink,
-    source: Source,
-    kept: Arc<Mutex<Kept>>,
-    books: Arc<Books>,
+    source: RecordMaker,
+    kept: Arc<Mutex<KeptCounts>>,
+    books: Arc<MeterBooks>,
     ledger_ns: u64,
     /// The latest, if what failed was not made good since.
     failure: Option<String>,

@@ -2,11 +2,11 @@
 
 use crate::numbers::{count, per_second, percent, scaled};
 use crate::table::table;
-use packetrig_meter::ledger::{Line, Report, lines};
+use packetrig_meter::ledger::{LedgerLine, LedgerReport, lines};
 use packetrig_units::Nanos;
 
 /// What happened since the last report, in a line.
-pub(super) fn line(report: &Report, last: Option<&Report>) -> String {
+pub(super) fn line(report: &LedgerReport, last: Option<&LedgerReport>) -> String {
     let length = Nanos::new(report.elapsed_ns - last.map_or(0, |last| last.elapsed_ns));
     let (now, before) = (&report.ledger, last.map(|last| last.ledger).unwrap_or_default());
     let seen = now.packets.seen - before.packets.seen;
@@ -29,7 +29,7 @@ pub(super) fn line(report: &Report, last: Option<&Report>) -> String {
 }
 
 /// The end of it: one row per account.
-pub(super) fn result(inputs: &str, report: &Report) -> String {
+pub(super) fn result(inputs: &str, report: &LedgerReport) -> String {
     let packets = &report.ledger.packets;
     let elapsed = Nanos::new(report.elapsed_ns);
     let mut text = format!(
@@ -62,7 +62,7 @@ pub(super) fn result(inputs: &str, report: &Report) -> String {
     text
 }
 
-fn row(line: &Line) -> Vec<String> {
+fn row(line: &LedgerLine) -> Vec<String> {
     let packets = line.packets.map_or_else(|| "–".to_owned(), count);
     let share = line.packets.filter(|packets| line.is_loss && *packets > 0);
     let share = share.map_or_else(String::new, |packets| percent(packets, line.of));
@@ -70,7 +70,7 @@ fn row(line: &Line) -> Vec<String> {
 }
 
 /// What is worth a sentence.
-fn notes(report: &Report) -> String {
+fn notes(report: &LedgerReport) -> String {
     let packets = &report.ledger.packets;
     let said = [
         (packets.evicted, "flows were reported early, the table being full: --flows gives it more room"),

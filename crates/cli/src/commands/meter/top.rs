@@ -4,9 +4,9 @@ use super::show;
 use crate::numbers::{per_second, scaled};
 use crate::table::table;
 use packetrig_flow::FlowKey;
-use packetrig_meter::Meter;
-use packetrig_meter::ledger::Report;
-use packetrig_meter::top::{Board, Share, largest};
+use packetrig_meter::RunningMeter;
+use packetrig_meter::ledger::LedgerReport;
+use packetrig_meter::top::{TopBoard, TrafficShare, largest};
 use packetrig_units::Nanos;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -18,7 +18,7 @@ const CLEAR: &str = "\u{1b}[H\u{1b}[J";
 /// See the module.
 pub(super) struct Screen {
     is_terminal: bool,
-    last: Option<Report>,
+    last: Option<LedgerReport>,
 }
 
 impl Screen {
@@ -27,8 +27,8 @@ impl Screen {
     }
 
     /// The text of this second.
-    pub(super) fn draw(&mut self, meter: &Meter, report: &Report) -> String {
-        let noted = meter.desks().iter().filter_map(|desk| desk.board.as_ref()).map(Board::take);
+    pub(super) fn draw(&mut self, meter: &RunningMeter, report: &LedgerReport) -> String {
+        let noted = meter.desks().iter().filter_map(|desk| desk.board.as_ref()).map(TopBoard::take);
         let flows = largest(noted, MOST);
         let before = self.last.as_ref().map_or(0, |last| last.elapsed_ns);
         let length = Nanos::new(report.elapsed_ns - before);
@@ -42,7 +42,7 @@ impl Screen {
     }
 }
 
-fn row((key, share): &(FlowKey, Share), length: Nanos) -> Vec<String> {
+fn row((key, share): &(FlowKey, TrafficShare), length: Nanos) -> Vec<String> {
     vec![
         format!("{} <-> {}", end(key.source, key.source_port), end(key.destination, key.destination_port)),
         protocol(key.protocol),
@@ -81,7 +81,7 @@ mod tests {
         key.source[10..].copy_from_slice(&[0xff, 0xff, 198, 18, 0, 1]);
         key.destination[..2].copy_from_slice(&[0x20, 1]);
         key.destination[15] = 9;
-        let shown = row(&(key, Share { packets: 2, bytes: 250 }), Nanos::from_secs(2));
+        let shown = row(&(key, TrafficShare { packets: 2, bytes: 250 }), Nanos::from_secs(2));
         assert_eq!(shown, ["198.18.0.1:53 <-> 2001::9", "UDP", "1 kbit/s", "1 p/s"]);
     }
 }

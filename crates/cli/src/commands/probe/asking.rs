@@ -11,7 +11,7 @@ use packetrig_prober::ask::{AskOptions, LineEnd, LineOutcome, ProbeLine};
 use packetrig_prober::circumstances;
 use packetrig_prober::ear::{PacketListener, WantedPackets};
 use packetrig_prober::path::{self, OpenLoopback, ProbePath};
-use packetrig_store::probes::{self, Form};
+use packetrig_store::probes::{self, ProbeForm};
 use packetrig_sys::{clock, signal};
 use packetrig_units::Nanos;
 use std::ffi::OsStr;
@@ -80,9 +80,9 @@ pub(super) fn line<'m>(
 
 /// Refuses forms that hold frames: of an exchange, a capture has them.
 pub(super) fn tabular(file: &Path) -> Result<(), Error> {
-    match Form::of(file)? {
-        Form::JsonLines | Form::Parquet => Ok(()),
-        Form::Pcapng => Err(Error::Usage(format!(
+    match ProbeForm::of(file)? {
+        ProbeForm::JsonLines | ProbeForm::Parquet => Ok(()),
+        ProbeForm::Pcapng => Err(Error::Usage(format!(
             "{}: records go to .jsonl or .parquet files; to write frames of both directions, use `packetrig capture`",
             file.display()
         ))),

@@ -14,14 +14,14 @@ use packetrig_probe::{ErrorSpread, ProbePermit, ProbeRecord, ProbeSchedule, Rele
 use packetrig_prober::circumstances;
 use packetrig_prober::path::{self, OpenLoopback};
 use packetrig_prober::send::{self, ProbeAim, ProbeContent, SendOutcome};
-use packetrig_store::probes::{self, Form};
+use packetrig_store::probes::{self, ProbeForm};
 use packetrig_sys::signal;
 use packetrig_units::Nanos;
 use serde_json::json;
 
 pub(super) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit, Error> {
     // Before anything is sent: a name that cannot be written to would lose what was learnt.
-    arguments.write.iter().try_for_each(|file| Form::of(file).map(drop))?;
+    arguments.write.iter().try_for_each(|file| ProbeForm::of(file).map(drop))?;
     let seed = arguments.schedule.seed.unwrap_or_else(identity::seed);
     let schedule = schedule::schedule(&arguments.schedule, &arguments.content, seed)?;
     bounds::tell_addresses(&arguments.to);

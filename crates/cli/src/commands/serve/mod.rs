@@ -14,16 +14,16 @@ use crate::identity;
 use crate::output::{Output, remark};
 use crate::sandbox::{self, needs};
 use packetrig_fleet::RunId;
-use packetrig_fleet::outcome::Fault;
+use packetrig_fleet::outcome::NodeFault;
 use packetrig_fleet::report::{AcceptanceCriteria, RunReport};
-use packetrig_node::{EnginePlane, Here, RunOptions, Session};
+use packetrig_node::{EnginePlane, LocalGround, RunOptions, RunSession};
 use packetrig_plan::{Plan, PlanChange};
 use packetrig_server::{
     BoundAddresses, ConsoleRun, EventSink, IdentityFiles, RejectionObserver, RunSource, ServerOptions,
     TestConsole, TesterRefusal,
 };
 use packetrig_stats::port::BackEnd;
-use packetrig_store::{Catalogue, Draft};
+use packetrig_store::{RunCatalogue, RunDraft};
 use packetrig_sys::owner::overflow_user;
 use packetrig_sys::resident::ResidentThread;
 use packetrig_sys::{clock, kernel, memory, netns, signal};
@@ -134,7 +134,7 @@ struct MachineRigs {
     /// Starts the threads of runs, which need rights that threads of requests do not have.
     thread: ResidentThread,
     /// Open all the time: opening and closing it waits for the disk.
-    catalogue: Mutex<Catalogue>,
+    catalogue: Mutex<RunCatalogue>,
     keeping: Arc<Keeping>,
     confirmed: Vec<String>,
     back_end: Option<BackEnd>,
@@ -190,8 +190,8 @@ impl MachineRigs {
             criteria: AcceptanceCriteria::default(),
         };
         drop(catalogue);
-        let opened = Session::open(
-            Here::<EnginePlane>::default(),
+        let opened = RunSession::open(
+            LocalGround::<EnginePlane>::default(),
             document.clone(),
             plan.clone(),
             options,
@@ -215,16 +215,16 @@ impl MachineRigs {
 /// Invariant: [`Self::finish`] returns when the last one is there.
 struct Keeping {
     /// A connection of its own.
-    catalogue: Arc<Mutex<Catalogue>>,
+    catalogue: Arc<Mutex<RunCatalogue>>,
     current: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Keeping {
-    fn new(catalogue: Catalogue) -> Self {
+    fn new(catalogue: RunCatalogue) -> Self {
         Self { catalogue: Arc::new(Mutex::new(catalogue)), current: Mutex::default() }
     }
 
-    fn begin(&self, draft: Draft, mut report: RunReport, document: String) {
+    fn begin(&self, draft: RunDraft, mut report: RunReport, document: String) {
         self.finish();
         let catalogue = Arc::clone(&self.catalogue);
         let keep = move || {
@@ -252,14 +252,14 @@ fn own<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// A configuration at work.
 struct ServedRun {
-    session: Session,
+    session: RunSession,
     keeping: Arc<Keeping>,
-    draft: Draft,
+    draft: RunDraft,
     document: String,
 }
 
 impl ConsoleRun for ServedRun {
-    fn steer(&self, steer: PlanChange) -> Result<(), Fault> {
+    fn steer(&self, steer: PlanChange) -> Result<(), NodeFault> {
         self.session.steer(steer)
     }
 

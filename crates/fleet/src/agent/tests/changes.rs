@@ -3,28 +3,28 @@
 use super::*;
 use packetrig_plan::PlanChange;
 
-fn order(number: u64) -> Command {
-    Command::Steer(Box::new(Order { number, steer: PlanChange::Start(vec![0]) }))
+fn order(number: u64) -> NodeCommand {
+    NodeCommand::Steer(Box::new(ChangeOrder { number, steer: PlanChange::Start(vec![0]) }))
 }
 
-fn step(number: u64, step: Step) -> Command {
-    Command::Step { number, step: Box::new(step) }
+fn step(number: u64, step: ChangeStep) -> NodeCommand {
+    NodeCommand::Step { number, step: Box::new(step) }
 }
 
-fn hold(number: u64) -> Command {
-    step(number, Step::Hold(PlanChange::Start(vec![0])))
+fn hold(number: u64) -> NodeCommand {
+    step(number, ChangeStep::Hold(PlanChange::Start(vec![0])))
 }
 
-fn announce(number: u64) -> Command {
-    step(number, Step::Announce { held: streams(), at: None })
+fn announce(number: u64) -> NodeCommand {
+    step(number, ChangeStep::Announce { held: streams(), at: None })
 }
 
-fn begin(number: u64) -> Command {
-    step(number, Step::Begin { at: None })
+fn begin(number: u64) -> NodeCommand {
+    step(number, ChangeStep::Begin { at: None })
 }
 
-fn undo(number: u64) -> Command {
-    step(number, Step::Undo)
+fn undo(number: u64) -> NodeCommand {
+    step(number, ChangeStep::Undo)
 }
 
 fn streams() -> Vec<HeldStream> {
@@ -32,38 +32,39 @@ fn streams() -> Vec<HeldStream> {
 }
 
 /// An agent of a steered run that has begun to receive.
-fn steered() -> Agent {
+fn steered() -> AgentMachine {
     let head = head("r", 1, 1);
-    let mut agent = Agent::new(Nanos::from_secs(10));
-    let preparation = Preparation { document: DOCUMENT.into(), steered: true, ..Preparation::default() };
-    tell(&mut agent, &head, Command::Prepare(Box::new(preparation)), 0);
-    agent.handle(Event::Prepared(vec![]), at(1));
-    tell(&mut agent, &head, Command::Arm, 2);
-    agent.handle(Event::Armed, at(3));
+    let mut agent = AgentMachine::new(Nanos::from_secs(10));
+    let preparation =
+        RunPreparation { document: DOCUMENT.into(), steered: true, ..RunPreparation::default() };
+    tell(&mut agent, &head, NodeCommand::Prepare(Box::new(preparation)), 0);
+    agent.handle(AgentEvent::Prepared(vec![]), at(1));
+    tell(&mut agent, &head, NodeCommand::Arm, 2);
+    agent.handle(AgentEvent::Armed, at(3));
     agent
 }
 
 /// One whose T has passed.
-fn under_way() -> Agent {
+fn under_way() -> AgentMachine {
     let mut agent = steered();
     tell(&mut agent, &head("r", 1, 1), commit(2), 4);
-    tell(&mut agent, &head("r", 1, 1), Command::Confirm { start: at(2) }, 4);
-    agent.handle(Event::Tick, at(4));
+    tell(&mut agent, &head("r", 1, 1), NodeCommand::Confirm { start: at(2) }, 4);
+    agent.handle(AgentEvent::Tick, at(4));
     agent
 }
 
-fn hear(agent: &mut Agent, command: Command) -> Vec<Action> {
+fn hear(agent: &mut AgentMachine, command: NodeCommand) -> Vec<AgentAction> {
     tell(agent, &head("r", 1, 1), command, 5)
 }
 
 /// Has the data plane do what the agent asks for.
-fn perform(agent: &mut Agent, command: Command) -> Vec<Action> {
+fn perform(agent: &mut AgentMachine, command: NodeCommand) -> Vec<AgentAction> {
     let asked = hear(agent, command);
-    let [Action::Step(number, step)] = &asked[..] else { panic!("{asked:?}") };
+    let [AgentAction::Step(number, step)] = &asked[..] else { panic!("{asked:?}") };
     let event = match step.as_ref() {
-        Step::Hold(_) => Event::Held(*number, streams(), None),
-        Step::Announce { .. } => Event::Announced(*number, None),
-        Step::Begin { .. } | Step::Undo => Event::Steered(*number, None, Box::default()),
+        ChangeStep::Hold(_) => AgentEvent::Held(*number, streams(), None),
+        ChangeStep::Announce { .. } => AgentEvent::Announced(*number, None),
+        ChangeStep::Begin { .. } | ChangeStep::Undo => AgentEvent::Steered(*number, None, Box::default()),
     };
     agent.handle(event, at(6))
 }
@@ -73,18 +74,18 @@ fn each_change_is_made_once_and_answered_again() {
     let head = head("r", 1, 1);
     let mut agent = steered();
     // T is past when it is heard of, and past when it is confirmed.
-    assert_eq!(replies(&tell(&mut agent, &head, commit(2), 4)), [&Reply::Committed]);
+    assert_eq!(replies(&tell(&mut agent, &head, commit(2), 4)), [&NodeReply::Committed]);
     assert_eq!(tell(&mut agent, &head, order(1), 5), [], "not before T is confirmed");
     assert_eq!(tell(&mut agent, &head, hold(1), 5), [], "not before T is confirmed");
-    let confirmed = tell(&mut agent, &head, Command::Confirm { start: at(2) }, 6);
-    assert_eq!(confirmed[0], Action::StartAt(at(2)));
-    agent.handle(Event::Tick, at(6));
-    assert!(matches!(tell(&mut agent, &head, order(1), 7)[..], [Action::Steer(_)]));
-    let done = Reply::Steered { number: 1, fault: None, sample: Box::default() };
-    assert_eq!(replies(&agent.handle(Event::Steered(1, None, Box::default()), at(8))), [&done]);
+    let confirmed = tell(&mut agent, &head, NodeCommand::Confirm { start: at(2) }, 6);
+    assert_eq!(confirmed[0], AgentAction::StartAt(at(2)));
+    agent.handle(AgentEvent::Tick, at(6));
+    assert!(matches!(tell(&mut agent, &head, order(1), 7)[..], [AgentAction::Steer(_)]));
+    let done = NodeReply::Steered { number: 1, fault: None, sample: Box::default() };
+    assert_eq!(replies(&agent.handle(AgentEvent::Steered(1, None, Box::default()), at(8))), [&done]);
     assert_eq!(replies(&tell(&mut agent, &head, order(1), 9)), [&done]);
-    assert!(matches!(tell(&mut agent, &head, order(2), 10)[..], [Action::Steer(_)]));
-    agent.handle(Event::Steered(2, None, Box::default()), at(11));
+    assert!(matches!(tell(&mut agent, &head, order(2), 10)[..], [AgentAction::Steer(_)]));
+    agent.handle(AgentEvent::Steered(2, None, Box::default()), at(11));
     assert_eq!(tell(&mut agent, &head, order(1), 12), [], "an older one comes late");
 }
 
@@ -93,16 +94,16 @@ fn each_step_is_taken_once_and_answered_again_until_it_is_overtaken() {
     let mut agent = under_way();
     assert_eq!(hear(&mut agent, announce(1)), [], "what is not held is not announced");
     let held = perform(&mut agent, hold(1));
-    assert_eq!(replies(&held), [&Reply::Held { number: 1, fault: None, held: streams() }]);
+    assert_eq!(replies(&held), [&NodeReply::Held { number: 1, fault: None, held: streams() }]);
     assert_eq!(hear(&mut agent, hold(1)), held);
     assert_eq!(hear(&mut agent, begin(1)), [], "what is not announced does not begin");
     let announced = perform(&mut agent, announce(1));
-    assert_eq!(replies(&announced), [&Reply::Announced { number: 1, fault: None }]);
+    assert_eq!(replies(&announced), [&NodeReply::Announced { number: 1, fault: None }]);
     assert_eq!(hear(&mut agent, announce(1)), announced);
     assert_eq!(hear(&mut agent, hold(1)), [], "an echo");
     assert_eq!(hear(&mut agent, undo(1)), [], "it is decided");
     let begun = perform(&mut agent, begin(1));
-    let done = Reply::Steered { number: 1, fault: None, sample: Box::default() };
+    let done = NodeReply::Steered { number: 1, fault: None, sample: Box::default() };
     assert_eq!(replies(&begun), [&done]);
     assert_eq!(replies(&hear(&mut agent, begin(1))), [&done]);
     for echo in [hold(1), announce(1)] {
@@ -116,7 +117,7 @@ fn each_step_is_taken_once_and_answered_again_until_it_is_overtaken() {
 fn a_change_is_undone_once_wherever_it_got_to() {
     let mut agent = under_way();
     perform(&mut agent, hold(1));
-    let done = |number| Reply::Steered { number, fault: None, sample: Box::default() };
+    let done = |number| NodeReply::Steered { number, fault: None, sample: Box::default() };
     assert_eq!(replies(&perform(&mut agent, undo(1))), [&done(1)]);
     assert_eq!(replies(&hear(&mut agent, undo(1))), [&done(1)]);
     assert_eq!(hear(&mut agent, announce(1)), []);
@@ -124,25 +125,25 @@ fn a_change_is_undone_once_wherever_it_got_to() {
     assert_eq!(replies(&hear(&mut agent, undo(2))), [&done(2)]);
     assert_eq!(hear(&mut agent, hold(2)), []);
     // What could not be held holds nothing.
-    assert!(matches!(hear(&mut agent, hold(3))[..], [Action::Step(3, _)]));
-    let fault = Some(Fault { blame: Blame::User, text: "no".into() });
-    let refused = agent.handle(Event::Held(3, vec![], fault.clone()), at(7));
-    assert_eq!(replies(&refused), [&Reply::Held { number: 3, fault, held: vec![] }]);
+    assert!(matches!(hear(&mut agent, hold(3))[..], [AgentAction::Step(3, _)]));
+    let fault = Some(NodeFault { blame: FaultOwner::User, text: "no".into() });
+    let refused = agent.handle(AgentEvent::Held(3, vec![], fault.clone()), at(7));
+    assert_eq!(replies(&refused), [&NodeReply::Held { number: 3, fault, held: vec![] }]);
     assert_eq!(hear(&mut agent, hold(3)), refused);
     assert_eq!(replies(&hear(&mut agent, undo(3))), [&done(3)]);
 }
 
 #[test]
 fn when_the_senders_have_stopped_every_step_has_an_answer() {
-    let stop = |agent: &mut Agent| {
-        agent.handle(Event::SendersDone { sent: vec![], shut: false }, at(6));
+    let stop = |agent: &mut AgentMachine| {
+        agent.handle(AgentEvent::SendersDone { sent: vec![], shut: false }, at(6));
     };
-    let is_refused = |actions: &[Action]| {
+    let is_refused = |actions: &[AgentAction]| {
         matches!(
             replies(actions)[..],
-            [Reply::Held { fault: Some(_), .. }
-                | Reply::Announced { fault: Some(_), .. }
-                | Reply::Steered { fault: Some(_), .. }]
+            [NodeReply::Held { fault: Some(_), .. }
+                | NodeReply::Announced { fault: Some(_), .. }
+                | NodeReply::Steered { fault: Some(_), .. }]
         )
     };
     let mut agent = under_way();
@@ -154,7 +155,7 @@ fn when_the_senders_have_stopped_every_step_has_an_answer() {
     stop(&mut agent);
     // Its receivers hear of what another node may still begin; it begins nothing itself.
     let announced = perform(&mut agent, announce(1));
-    assert_eq!(replies(&announced), [&Reply::Announced { number: 1, fault: None }]);
+    assert_eq!(replies(&announced), [&NodeReply::Announced { number: 1, fault: None }]);
     assert!(is_refused(&hear(&mut agent, begin(1))));
     assert!(is_refused(&hear(&mut agent, begin(1))), "again");
 }

@@ -1,19 +1,24 @@
 //! Changes to a steered run: one after another, step by step where several nodes take part.
 
 use super::*;
-use crate::message::Step;
+use crate::message::ChangeStep;
 use packetrig_plan::HeldStream;
 
 /// A steered run of `names` under way.
-fn steered(names: &[&str]) -> Controller {
-    let head = Head { run: RunId("r".into()), attempt: 1, epoch: 1, plan: PlanHash::of("p") };
-    let preparation = Preparation { document: "p".into(), steered: true, ..Preparation::default() };
+fn steered(names: &[&str]) -> ControllerMachine {
+    let head = MessageHead { run: RunId("r".into()), attempt: 1, epoch: 1, plan: PlanHash::of("p") };
+    let preparation = RunPreparation { document: "p".into(), steered: true, ..RunPreparation::default() };
     let names: Vec<NodeName> = names.iter().map(|name| node(name)).collect();
-    let limits = Limits::local(Nanos::from_millis(200));
-    let mut controller = Controller::new(head, preparation, &names, limits);
-    controller.handle(Event::Begin, at(0));
-    let replies =
-        [Reply::Prepared { ports: vec![] }, Reply::Armed, Reply::Committed, Reply::Confirmed, Reply::Started];
+    let limits = RunLimits::local(Nanos::from_millis(200));
+    let mut controller = ControllerMachine::new(head, preparation, &names, limits);
+    controller.handle(ControllerEvent::Begin, at(0));
+    let replies = [
+        NodeReply::Prepared { ports: vec![] },
+        NodeReply::Armed,
+        NodeReply::Committed,
+        NodeReply::Confirmed,
+        NodeReply::Started,
+    ];
     for reply in replies {
         for name in &names {
             say(&mut controller, &name.0, reply.clone(), 1);
@@ -23,43 +28,43 @@ fn steered(names: &[&str]) -> Controller {
 }
 
 /// One whose nodes go on when another is lost.
-fn steady(names: &[&str]) -> Controller {
-    steered(names).with_policies(Policies { on_loss: OnLoss::Continue, ..Policies::default() })
+fn steady(names: &[&str]) -> ControllerMachine {
+    steered(names).with_policies(RunPolicies { on_loss: OnLoss::Continue, ..RunPolicies::default() })
 }
 
-fn outcomes(actions: &[Action]) -> Vec<(u64, bool)> {
+fn outcomes(actions: &[ControllerAction]) -> Vec<(u64, bool)> {
     let told = actions.iter().filter_map(|action| match action {
-        Action::Emit(RunEventKind::Steered { number, outcome }) => Some((*number, outcome.is_ok())),
+        ControllerAction::Emit(RunEventKind::Steered { number, outcome }) => Some((*number, outcome.is_ok())),
         _ => None,
     });
     told.collect()
 }
 
-fn start() -> Event {
-    Event::Steer(PlanChange::Start(vec![0, 1]))
+fn start() -> ControllerEvent {
+    ControllerEvent::Steer(PlanChange::Start(vec![0, 1]))
 }
 
-fn done(number: u64) -> Reply {
-    Reply::Steered { number, fault: None, sample: Box::default() }
+fn done(number: u64) -> NodeReply {
+    NodeReply::Steered { number, fault: None, sample: Box::default() }
 }
 
-fn fault(text: &str) -> Fault {
-    Fault { blame: Blame::World, text: text.into() }
+fn fault(text: &str) -> NodeFault {
+    NodeFault { blame: FaultOwner::World, text: text.into() }
 }
 
-fn held(number: u64, stream: usize) -> Reply {
+fn held(number: u64, stream: usize) -> NodeReply {
     let held = vec![HeldStream { stream, number: 40, index: 2, mac: None }];
-    Reply::Held { number, fault: None, held }
+    NodeReply::Held { number, fault: None, held }
 }
 
-fn announced(number: u64) -> Reply {
-    Reply::Announced { number, fault: None }
+fn announced(number: u64) -> NodeReply {
+    NodeReply::Announced { number, fault: None }
 }
 
 /// Steps that nodes are told to take.
-fn steps<'a>(actions: &'a [Action]) -> Vec<(&'a str, u64, &'a Step)> {
-    let step = |(to, command): (&'a str, &'a Command)| match command {
-        Command::Step { number, step } => Some((to, *number, step.as_ref())),
+fn steps<'a>(actions: &'a [ControllerAction]) -> Vec<(&'a str, u64, &'a ChangeStep)> {
+    let step = |(to, command): (&'a str, &'a NodeCommand)| match command {
+        NodeCommand::Step { number, step } => Some((to, *number, step.as_ref())),
         _ => None,
     };
     commands(actions).into_iter().filter_map(step).collect()
@@ -68,36 +73,36 @@ fn steps<'a>(actions: &'a [Action]) -> Vec<(&'a str, u64, &'a Step)> {
 #[test]
 fn a_steered_run_waits_for_no_instant() {
     let controller = steered(&["a", "b"]);
-    assert!(matches!(controller.phase, Phase::Running { start } if start == at(1)));
+    assert!(matches!(controller.phase, ControllerPhase::Running { start } if start == at(1)));
 }
 
 #[test]
 fn changes_are_made_one_after_another_by_every_node() {
     let mut controller = steered(&["a", "b"]);
-    let first = controller.handle(Event::Steer(PlanChange::Pause(vec![0])), at(10));
-    assert!(matches!(commands(&first)[..], [("a", Command::Steer(_)), ("b", Command::Steer(_))]));
-    let second = controller.handle(Event::Steer(PlanChange::Stop(vec![0])), at(11));
+    let first = controller.handle(ControllerEvent::Steer(PlanChange::Pause(vec![0])), at(10));
+    assert!(matches!(commands(&first)[..], [("a", NodeCommand::Steer(_)), ("b", NodeCommand::Steer(_))]));
+    let second = controller.handle(ControllerEvent::Steer(PlanChange::Stop(vec![0])), at(11));
     assert_eq!(commands(&second), []);
     assert_eq!(outcomes(&say(&mut controller, "a", done(1), 12)), []);
     assert_eq!(outcomes(&say(&mut controller, "a", done(1), 12)), [], "once more is not another node");
     let last = say(&mut controller, "b", done(1), 13);
     assert_eq!(outcomes(&last), [(1, true)]);
     assert!(
-        matches!(commands(&last)[..], [("a", Command::Steer(order)), _] if order.steer == PlanChange::Stop(vec![0]))
+        matches!(commands(&last)[..], [("a", NodeCommand::Steer(order)), _] if order.steer == PlanChange::Stop(vec![0]))
     );
     // What is not answered is said again.
     say(&mut controller, "a", done(2), 14);
-    let again = controller.handle(Event::Tick, at(2_000));
-    assert!(commands(&again).iter().any(|(to, what)| *to == "b" && matches!(what, Command::Steer(_))));
-    let no = Reply::Steered { number: 2, fault: Some(fault("no")), sample: Box::default() };
+    let again = controller.handle(ControllerEvent::Tick, at(2_000));
+    assert!(commands(&again).iter().any(|(to, what)| *to == "b" && matches!(what, NodeCommand::Steer(_))));
+    let no = NodeReply::Steered { number: 2, fault: Some(fault("no")), sample: Box::default() };
     assert_eq!(outcomes(&say(&mut controller, "b", no, 2_001)), [(2, false)]);
-    assert!(matches!(controller.phase, Phase::Running { .. }), "a change that failed ends nothing");
+    assert!(matches!(controller.phase, ControllerPhase::Running { .. }), "a change that failed ends nothing");
 }
 
 #[test]
 fn one_node_makes_a_change_at_once() {
     let mut controller = steered(&["a"]);
-    assert!(matches!(commands(&controller.handle(start(), at(10)))[..], [("a", Command::Steer(_))]));
+    assert!(matches!(commands(&controller.handle(start(), at(10)))[..], [("a", NodeCommand::Steer(_))]));
     assert_eq!(outcomes(&say(&mut controller, "a", done(1), 11)), [(1, true)]);
 }
 
@@ -105,21 +110,22 @@ fn one_node_makes_a_change_at_once() {
 fn all_hold_before_any_is_told_and_all_are_told_before_any_begins() {
     let mut controller = steered(&["a", "b"]);
     let hold = controller.handle(start(), at(10));
-    assert!(matches!(steps(&hold)[..], [("a", 1, Step::Hold(_)), ("b", 1, Step::Hold(_))]));
+    assert!(matches!(steps(&hold)[..], [("a", 1, ChangeStep::Hold(_)), ("b", 1, ChangeStep::Hold(_))]));
     assert_eq!(steps(&say(&mut controller, "a", held(1, 0), 11)), []);
     assert_eq!(steps(&say(&mut controller, "a", held(1, 0), 11)), [], "once more is not another node");
     let told = say(&mut controller, "b", held(1, 1), 12);
-    let [(_, _, Step::Announce { held: all, at: Some(instant) }), (_, _, other)] = steps(&told)[..] else {
+    let [(_, _, ChangeStep::Announce { held: all, at: Some(instant) }), (_, _, other)] = steps(&told)[..]
+    else {
         panic!("{told:?}")
     };
     assert_eq!(all.iter().map(|held| held.stream).collect::<Vec<_>>(), [0, 1], "each node's once");
-    assert!(matches!(other, Step::Announce { at, .. } if *at == Some(*instant)), "at one instant");
+    assert!(matches!(other, ChangeStep::Announce { at, .. } if *at == Some(*instant)), "at one instant");
     // Echoes of an earlier step are not answers to this one.
     say(&mut controller, "b", held(1, 1), 13);
     say(&mut controller, "b", done(1), 13);
     assert_eq!(steps(&say(&mut controller, "a", announced(1), 14)), []);
     let begin = say(&mut controller, "b", announced(1), 15);
-    let wanted = Step::Begin { at: Some(*instant) };
+    let wanted = ChangeStep::Begin { at: Some(*instant) };
     assert_eq!(steps(&begin), [("a", 1, &wanted), ("b", 1, &wanted)]);
     assert_eq!(outcomes(&say(&mut controller, "a", done(1), 16)), []);
     assert_eq!(outcomes(&say(&mut controller, "b", done(1), 17)), [(1, true)]);
@@ -130,42 +136,44 @@ fn a_start_is_later_for_all_if_telling_took_long_and_a_step_is_said_again_where_
     let mut controller = steered(&["a", "b"]);
     controller.handle(start(), at(10));
     say(&mut controller, "a", held(1, 0), 11);
-    let again = controller.handle(Event::Tick, at(1_500));
-    assert!(matches!(steps(&again)[..], [("b", 1, Step::Hold(_))]));
+    let again = controller.handle(ControllerEvent::Tick, at(1_500));
+    assert!(matches!(steps(&again)[..], [("b", 1, ChangeStep::Hold(_))]));
     say(&mut controller, "b", held(1, 1), 1_501);
     say(&mut controller, "a", announced(1), 1_502);
     assert!(matches!(
-        steps(&controller.handle(Event::Tick, at(3_000)))[..],
-        [("b", 1, Step::Announce { .. })]
+        steps(&controller.handle(ControllerEvent::Tick, at(3_000)))[..],
+        [("b", 1, ChangeStep::Announce { .. })]
     ));
     let begin = say(&mut controller, "b", announced(1), 3_001);
     let instants: Vec<_> = steps(&begin)
         .iter()
-        .map(|(_, _, step)| if let Step::Begin { at } = step { *at } else { None })
+        .map(|(_, _, step)| if let ChangeStep::Begin { at } = step { *at } else { None })
         .collect();
     assert_eq!(instants.len(), 2);
     assert!(instants[0] == instants[1] && instants[0] > Some(at(3_001)), "{instants:?}");
     // A change of rates has no instant.
     say(&mut controller, "a", done(1), 3_002);
     say(&mut controller, "b", done(1), 3_002);
-    controller.handle(Event::Steer(PlanChange::Replan("p".into())), at(3_003));
+    controller.handle(ControllerEvent::Steer(PlanChange::Replan("p".into())), at(3_003));
     say(&mut controller, "a", held(2, 0), 3_004);
     let told = say(&mut controller, "b", held(2, 1), 3_004);
-    assert!(matches!(steps(&told)[..], [(_, 2, Step::Announce { at: None, .. }), _]));
+    assert!(matches!(steps(&told)[..], [(_, 2, ChangeStep::Announce { at: None, .. }), _]));
 }
 
 #[test]
 fn what_one_node_cannot_hold_is_undone_by_all() {
     let mut controller = steered(&["a", "b"]);
     controller.handle(start(), at(10));
-    let no = Reply::Held { number: 1, fault: Some(fault("nobody answers")), held: vec![] };
+    let no = NodeReply::Held { number: 1, fault: Some(fault("nobody answers")), held: vec![] };
     assert_eq!(steps(&say(&mut controller, "b", no, 11)), [], "who holds is told when all have said so");
     let undo = say(&mut controller, "a", held(1, 0), 12);
-    assert_eq!(steps(&undo), [("a", 1, &Step::Undo), ("b", 1, &Step::Undo)]);
+    assert_eq!(steps(&undo), [("a", 1, &ChangeStep::Undo), ("b", 1, &ChangeStep::Undo)]);
     say(&mut controller, "a", done(1), 13);
     let over = say(&mut controller, "b", done(1), 14);
     let told = over.iter().find_map(|action| match action {
-        Action::Emit(RunEventKind::Steered { outcome: Err(fault), .. }) => Some(fault.text.as_str()),
+        ControllerAction::Emit(RunEventKind::Steered { outcome: Err(fault), .. }) => {
+            Some(fault.text.as_str())
+        }
         _ => None,
     });
     assert_eq!(told, Some("nobody answers"));
@@ -178,8 +186,8 @@ fn a_node_lost_while_all_hold_undoes_it_and_one_lost_later_does_not() {
     controller.handle(start(), at(10));
     say(&mut controller, "a", held(1, 0), 11);
     say(&mut controller, "c", held(1, 1), 11);
-    let lost = say(&mut controller, "b", Reply::Failed(fault("cable")), 12);
-    assert_eq!(steps(&lost), [("a", 1, &Step::Undo), ("c", 1, &Step::Undo)]);
+    let lost = say(&mut controller, "b", NodeReply::Failed(fault("cable")), 12);
+    assert_eq!(steps(&lost), [("a", 1, &ChangeStep::Undo), ("c", 1, &ChangeStep::Undo)]);
 
     let mut controller = steady(&["a", "b", "c"]);
     controller.handle(start(), at(10));
@@ -188,8 +196,11 @@ fn a_node_lost_while_all_hold_undoes_it_and_one_lost_later_does_not() {
     }
     say(&mut controller, "a", announced(1), 12);
     say(&mut controller, "c", announced(1), 12);
-    let begin = say(&mut controller, "b", Reply::Failed(fault("cable")), 13);
-    assert!(matches!(steps(&begin)[..], [("a", 1, Step::Begin { .. }), ("c", 1, Step::Begin { .. })]));
+    let begin = say(&mut controller, "b", NodeReply::Failed(fault("cable")), 13);
+    assert!(matches!(
+        steps(&begin)[..],
+        [("a", 1, ChangeStep::Begin { .. }), ("c", 1, ChangeStep::Begin { .. })]
+    ));
     say(&mut controller, "a", done(1), 14);
     assert_eq!(outcomes(&say(&mut controller, "c", done(1), 15)), [(1, true)]);
 }
@@ -197,36 +208,38 @@ fn a_node_lost_while_all_hold_undoes_it_and_one_lost_later_does_not() {
 #[test]
 fn a_change_is_not_done_by_a_node_that_is_lost() {
     let mut controller = steered(&["a", "b"]);
-    controller.handle(Event::Steer(PlanChange::Stop(vec![0])), at(10));
+    controller.handle(ControllerEvent::Steer(PlanChange::Stop(vec![0])), at(10));
     say(&mut controller, "a", done(1), 11);
-    assert_eq!(outcomes(&say(&mut controller, "b", Reply::Failed(fault("cable")), 12)), [(1, false)]);
+    assert_eq!(outcomes(&say(&mut controller, "b", NodeReply::Failed(fault("cable")), 12)), [(1, false)]);
 }
 
 #[test]
 fn when_nobody_is_left_a_change_ends() {
     let mut controller = steady(&["a", "b"]);
     controller.handle(start(), at(10));
-    say(&mut controller, "a", Reply::Failed(fault("cable")), 11);
-    assert_eq!(outcomes(&say(&mut controller, "b", Reply::Failed(fault("cable")), 12)), [(1, false)]);
+    say(&mut controller, "a", NodeReply::Failed(fault("cable")), 11);
+    assert_eq!(outcomes(&say(&mut controller, "b", NodeReply::Failed(fault("cable")), 12)), [(1, false)]);
 }
 
 #[test]
 fn a_stop_does_not_wait_for_a_change_and_ends_one_that_is_not_decided() {
     let mut controller = steered(&["a", "b"]);
     controller.handle(start(), at(10));
-    let stop = controller.handle(Event::Stop, at(11));
+    let stop = controller.handle(ControllerEvent::Stop, at(11));
     assert_eq!(outcomes(&stop), [(1, false)]);
-    let stops = |actions: &[Action]| commands(actions).iter().filter(|(_, it)| **it == Command::Stop).count();
+    let stops = |actions: &[ControllerAction]| {
+        commands(actions).iter().filter(|(_, it)| **it == NodeCommand::Stop).count()
+    };
     assert_eq!(stops(&stop), 2);
 
     let mut controller = steered(&["a", "b"]);
     controller.handle(start(), at(10));
     say(&mut controller, "a", held(1, 0), 11);
     say(&mut controller, "b", held(1, 1), 11);
-    let stop = controller.handle(Event::Stop, at(12));
+    let stop = controller.handle(ControllerEvent::Stop, at(12));
     assert_eq!((stops(&stop), outcomes(&stop)), (2, vec![]));
     say(&mut controller, "a", announced(1), 13);
-    say(&mut controller, "b", Reply::Announced { number: 1, fault: Some(fault("stopped")) }, 13);
+    say(&mut controller, "b", NodeReply::Announced { number: 1, fault: Some(fault("stopped")) }, 13);
     say(&mut controller, "a", done(1), 14);
     assert_eq!(outcomes(&say(&mut controller, "b", done(1), 14)), [(1, false)]);
 }
@@ -234,12 +247,18 @@ fn a_stop_does_not_wait_for_a_change_and_ends_one_that_is_not_decided() {
 #[test]
 fn what_cannot_be_steered_says_so_and_a_stop_is_the_end() {
     let mut plain = running(&["a"]);
-    assert_eq!(outcomes(&plain.handle(Event::Steer(PlanChange::Start(vec![0])), at(200))), [(1, false)]);
+    assert_eq!(
+        outcomes(&plain.handle(ControllerEvent::Steer(PlanChange::Start(vec![0])), at(200))),
+        [(1, false)]
+    );
     let mut controller = steered(&["a"]);
-    controller.handle(Event::Stop, at(10));
-    assert_eq!(outcomes(&controller.handle(Event::Steer(PlanChange::Start(vec![0])), at(11))), [(1, false)]);
-    say(&mut controller, "a", Reply::SendersDone { sent: vec![], why: StopReason::Done }, 20);
-    controller.handle(Event::Tick, at(300));
-    say(&mut controller, "a", Reply::Result(Arc::default()), 301);
-    assert_eq!(controller.outcome(), Some(&Outcome::Complete { stopped: false }));
+    controller.handle(ControllerEvent::Stop, at(10));
+    assert_eq!(
+        outcomes(&controller.handle(ControllerEvent::Steer(PlanChange::Start(vec![0])), at(11))),
+        [(1, false)]
+    );
+    say(&mut controller, "a", NodeReply::SendersDone { sent: vec![], why: StopReason::Done }, 20);
+    controller.handle(ControllerEvent::Tick, at(300));
+    say(&mut controller, "a", NodeReply::Result(Arc::default()), 301);
+    assert_eq!(controller.outcome(), Some(&RunOutcome::Complete { stopped: false }));
 }

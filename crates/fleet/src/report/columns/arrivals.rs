@@ -2,7 +2,7 @@
 
 use super::ColumnKind::{Bytes, Frames, Nanoseconds, Number, Text};
 use super::{CellValue, ReportColumn, ReportTable, nodes_of_ports};
-use crate::report::{LatencyReport, Loss, OutageRow, PortShare, RunReport, StreamReport};
+use crate::report::{FrameLoss, LatencyReport, OutageRow, PortShare, RunReport, StreamReport};
 use packetrig_stats::series::QualitySecond;
 use packetrig_units::Nanos;
 
@@ -105,7 +105,7 @@ const RECEIVER_COLUMNS: &[ReceiverColumn] = &[
     ),
 ];
 
-fn loss(row: &ReceiverRow<'_>, of: fn(Loss) -> Option<u64>) -> Option<CellValue> {
+fn loss(row: &ReceiverRow<'_>, of: fn(FrameLoss) -> Option<u64>) -> Option<CellValue> {
     row.share.loss.and_then(of).map(CellValue::Count)
 }
 

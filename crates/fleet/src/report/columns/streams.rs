@@ -6,7 +6,8 @@ use super::ColumnKind::{
 };
 use super::{CellValue, ReportColumn, ReportTable};
 use crate::report::{
-    LatencyReport, Loss, MeanRate, MisdeliveryReport, Received, RunReport, Sent, Spread, StreamReport,
+    ArrivedFrames, ErrorDistribution, FrameLoss, LatencyReport, MeanRate, MisdeliveryReport, RunReport,
+    SentFrames, StreamReport,
 };
 use packetrig_stats::jitter::JitterSummary;
 use packetrig_units::Nanos;
@@ -252,7 +253,7 @@ const COLUMNS: &[Column] = &[
     }),
 ];
 
-fn sent(row: &StreamReport, of: fn(&Sent) -> u64) -> Option<CellValue> {
+fn sent(row: &StreamReport, of: fn(&SentFrames) -> u64) -> Option<CellValue> {
     row.sent.as_ref().map(|sent| of(sent).into())
 }
 
@@ -260,15 +261,15 @@ fn tx_rate(row: &StreamReport, of: fn(MeanRate) -> u64) -> Option<CellValue> {
     row.sent.as_ref()?.rate.map(|rate| of(rate).into())
 }
 
-fn send_error(row: &StreamReport, of: fn(Spread) -> Nanos) -> Option<CellValue> {
+fn send_error(row: &StreamReport, of: fn(ErrorDistribution) -> Nanos) -> Option<CellValue> {
     row.sent.as_ref()?.send_error.map(|spread| of(spread).into())
 }
 
-fn got(row: &StreamReport, of: fn(&Received) -> u64) -> Option<CellValue> {
+fn got(row: &StreamReport, of: fn(&ArrivedFrames) -> u64) -> Option<CellValue> {
     row.received.as_ref().map(|got| of(got).into())
 }
 
-fn loss(row: &StreamReport, of: fn(Loss) -> u64) -> Option<CellValue> {
+fn loss(row: &StreamReport, of: fn(FrameLoss) -> u64) -> Option<CellValue> {
     row.loss.map(|loss| of(loss).into())
 }
 

@@ -73,7 +73,7 @@ fn latency_between_nodes_carries_the_bound_of_both_clocks() {
     assert_eq!(latency.error.clock, Some(Nanos::new(5_000)));
     assert_eq!(latency.error.p99(), Some(Nanos::new(700 + 300 + 5_000)));
     assert_eq!(report.streams[0].per_port[0].latency.unwrap().error.clock, Some(Nanos::new(5_000)));
-    assert_eq!((report.verdict, report.caveats), (Verdict::Pass, Vec::new()));
+    assert_eq!((report.verdict, report.caveats), (RunVerdict::Pass, Vec::new()));
 }
 
 #[test]
@@ -183,7 +183,7 @@ fn a_skew_that_is_not_met_is_no_fault_of_the_device_but_no_pass() {
     let (mut all, late) = (two(&known()), starter("c", 500_000, Some(clock(0, 10))));
     all.push(late);
     let report = assemble(&facts_of(&["a", "b", "c"], Some(1_000)), &timed_plan(&["rx0"]), all, complete());
-    let Verdict::Inconclusive(reasons) = &report.verdict else { panic!("{:?}", report.verdict) };
+    let RunVerdict::Inconclusive(reasons) = &report.verdict else { panic!("{:?}", report.verdict) };
     assert!(
         reasons.contains(
             &"start skew NOT_MET: senders began 500us apart, +- 2.01us; wanted at most 1us".to_owned()

@@ -34,7 +34,7 @@ fn run_with(lost: &[(u64, u64)], sending: Vec<PortEvent>, receiving: Vec<PortEve
 }
 
 fn report_of(node: NodeResult) -> RunReport {
-    assemble(&facts(), &plan(&["rx0"], ""), vec![node], Outcome::Complete { stopped: false })
+    assemble(&facts(), &plan(&["rx0"], ""), vec![node], RunOutcome::Complete { stopped: false })
 }
 
 fn verdict_of(node: NodeResult) -> &'static str {
@@ -165,7 +165,7 @@ fn each_criterion_has_a_line_with_its_result() {
     };
     let facts = RunFacts { criteria: limits, ..facts() };
     let node = run_with(&[(110, 190)], vec![], vec![]);
-    let report = assemble(&facts, &plan(&["rx0"], ""), vec![node], Outcome::Complete { stopped: false });
+    let report = assemble(&facts, &plan(&["rx0"], ""), vec![node], RunOutcome::Complete { stopped: false });
     let result =
         |name: &str| report.judged.iter().find(|line| line.criterion == name).map(|line| line.result);
     assert_eq!(result("loss"), Some(CriterionResult::Pass));

@@ -1,11 +1,11 @@
 use super::*;
 use proptest::prelude::*;
 
-fn message(number: u32) -> Claim {
-    Claim { number, fingerprint: u64::from(number) * 77, sent_s: 100, ..Claim::default() }
+fn message(number: u32) -> MessageClaim {
+    MessageClaim { number, fingerprint: u64::from(number) * 77, sent_s: 100, ..MessageClaim::default() }
 }
 
-fn take(sequence: &mut Sequence, number: u32, units: u32) -> Place {
+fn take(sequence: &mut MessageSequence, number: u32, units: u32) -> MessagePlace {
     let place = sequence.judge(message(number));
     if place.is_wanted() {
         sequence.settle(place, number, units, 0);
@@ -15,88 +15,92 @@ fn take(sequence: &mut Sequence, number: u32, units: u32) -> Place {
 
 #[test]
 fn a_gap_is_lost_until_it_is_filled() {
-    let mut sequence = Sequence::default();
-    assert_eq!(take(&mut sequence, u32::MAX - 4, 10), Place::InOrder);
-    assert_eq!(take(&mut sequence, 25, 5), Place::Ahead(20));
+    let mut sequence = MessageSequence::default();
+    assert_eq!(take(&mut sequence, u32::MAX - 4, 10), MessagePlace::InOrder);
+    assert_eq!(take(&mut sequence, 25, 5), MessagePlace::Ahead(20));
     assert_eq!(sequence.lost(), 20);
-    assert_eq!(take(&mut sequence, 15, 10), Place::Late);
-    assert_eq!((sequence.lost(), take(&mut sequence, 15, 10)), (10, Place::Duplicate));
-    assert_eq!((take(&mut sequence, 5, 10), sequence.lost()), (Place::Late, 0));
+    assert_eq!(take(&mut sequence, 15, 10), MessagePlace::Late);
+    assert_eq!((sequence.lost(), take(&mut sequence, 15, 10)), (10, MessagePlace::Duplicate));
+    assert_eq!((take(&mut sequence, 5, 10), sequence.lost()), (MessagePlace::Late, 0));
 }
 
 #[test]
 fn a_restart_is_no_loss() {
-    let mut sequence = Sequence::default();
+    let mut sequence = MessageSequence::default();
     take(&mut sequence, 5_000, 10);
-    let later = Claim { sent_s: 101, ..message(0) };
-    assert_eq!(sequence.judge(later), Place::Restart);
-    sequence.settle(Place::Restart, 0, 10, 0);
-    assert_eq!((take(&mut sequence, 10, 1), sequence.lost()), (Place::InOrder, 0));
-    assert_eq!(take(&mut sequence, 3_000_000_000, 1), Place::Restart, "no exporter is so fast");
-    let rebooted = Claim { rebooted: true, ..message(3_000_000_050) };
-    assert_eq!((sequence.judge(rebooted), sequence.lost()), (Place::Restart, 0));
+    let later = MessageClaim { sent_s: 101, ..message(0) };
+    assert_eq!(sequence.judge(later), MessagePlace::Restart);
+    sequence.settle(MessagePlace::Restart, 0, 10, 0);
+    assert_eq!((take(&mut sequence, 10, 1), sequence.lost()), (MessagePlace::InOrder, 0));
+    assert_eq!(take(&mut sequence, 3_000_000_000, 1), MessagePlace::Restart, "no exporter is so fast");
+    let rebooted = MessageClaim { rebooted: true, ..message(3_000_000_050) };
+    assert_eq!((sequence.judge(rebooted), sequence.lost()), (MessagePlace::Restart, 0));
 }
 
 #[test]
 fn what_was_overtaken_by_the_first_message_is_wanted() {
-    let mut sequence = Sequence::default();
+    let mut sequence = MessageSequence::default();
     take(&mut sequence, 10, 5);
-    assert_eq!((take(&mut sequence, 0, 5), sequence.lost()), (Place::Early, 5));
-    assert_eq!((take(&mut sequence, 5, 5), sequence.lost()), (Place::Late, 0));
-    assert_eq!((take(&mut sequence, 0, 5), sequence.lost()), (Place::Duplicate, 0));
+    assert_eq!((take(&mut sequence, 0, 5), sequence.lost()), (MessagePlace::Early, 5));
+    assert_eq!((take(&mut sequence, 5, 5), sequence.lost()), (MessagePlace::Late, 0));
+    assert_eq!((take(&mut sequence, 0, 5), sequence.lost()), (MessagePlace::Duplicate, 0));
     // One number back, across the wrap; sets that cannot be read may hold what is missing behind it.
-    let claim = Claim { sent_s: 95, ..message(u32::MAX - 9) };
+    let claim = MessageClaim { sent_s: 95, ..message(u32::MAX - 9) };
     let place = sequence.judge(claim);
     sequence.settle(place, claim.number, 4, 100);
-    assert_eq!((place, sequence.lost(), sequence.untold()), (Place::Early, 0, 6));
+    assert_eq!((place, sequence.lost(), sequence.untold()), (MessagePlace::Early, 0, 6));
     sequence.recover(claim.number.wrapping_add(4), 6, true);
     assert_eq!((sequence.lost(), sequence.untold()), (0, 0));
-    assert_eq!(take(&mut sequence, 15, 1), Place::InOrder);
+    assert_eq!(take(&mut sequence, 15, 1), MessagePlace::InOrder);
 }
 
 #[test]
 fn a_stray_message_of_long_ago_is_wanted_and_makes_no_gap() {
-    let mut sequence = Sequence::default();
+    let mut sequence = MessageSequence::default();
     take(&mut sequence, 1_000_000, 10);
-    let old = Claim { sent_s: 40, ..message(60) };
-    assert_eq!((sequence.judge(old), sequence.settle(Place::Old, 60, 3, 0)), (Place::Old, 0));
-    assert_eq!((sequence.lost(), sequence.judge(old)), (0, Place::Duplicate));
+    let old = MessageClaim { sent_s: 40, ..message(60) };
+    assert_eq!((sequence.judge(old), sequence.settle(MessagePlace::Old, 60, 3, 0)), (MessagePlace::Old, 0));
+    assert_eq!((sequence.lost(), sequence.judge(old)), (0, MessagePlace::Duplicate));
     for n in 0..OLD_RUN {
-        assert_eq!(sequence.judge(Claim { fingerprint: n.into(), ..old }), Place::Old);
+        assert_eq!(sequence.judge(MessageClaim { fingerprint: n.into(), ..old }), MessagePlace::Old);
     }
-    assert_eq!(sequence.judge(Claim { fingerprint: 99, ..old }), Place::Restart, "its clock was set back");
+    assert_eq!(
+        sequence.judge(MessageClaim { fingerprint: 99, ..old }),
+        MessagePlace::Restart,
+        "its clock was set back"
+    );
 }
 
 #[test]
 fn what_fills_a_gap_that_is_forgotten_is_not_lost() {
-    let mut sequence = Sequence::default();
+    let mut sequence = MessageSequence::default();
     let gaps = u32::try_from(GAPS).unwrap() + 1;
     for n in 0..=gaps {
         take(&mut sequence, n * 10, 5);
     }
-    let of_forgotten = Claim { sent_s: 99, ..message(5) };
-    assert_eq!((sequence.lost(), sequence.judge(of_forgotten)), (u64::from(gaps) * 5, Place::Old));
-    assert_eq!(sequence.settle(Place::Old, 5, 5, 0), 5);
+    let of_forgotten = MessageClaim { sent_s: 99, ..message(5) };
+    assert_eq!((sequence.lost(), sequence.judge(of_forgotten)), (u64::from(gaps) * 5, MessagePlace::Old));
+    assert_eq!(sequence.settle(MessagePlace::Old, 5, 5, 0), 5);
     assert_eq!(sequence.lost(), u64::from(gaps - 1) * 5);
 }
 
 #[test]
 fn units_in_sets_that_cannot_be_read_are_not_lost_on_the_way() {
-    let mut sequence = Sequence::default();
+    let mut sequence = MessageSequence::default();
     let place = sequence.judge(message(0));
     sequence.settle(place, 0, 3, 50);
-    assert_eq!(take(&mut sequence, 13, 1), Place::InOrder);
+    assert_eq!(take(&mut sequence, 13, 1), MessagePlace::InOrder);
     assert_eq!((sequence.untold(), sequence.lost()), (10, 0));
 }
 
 #[test]
 fn a_second_copy_of_what_cannot_be_read_is_one() {
-    let mut sequence = Sequence::default();
+    let mut sequence = MessageSequence::default();
     let place = sequence.judge(message(7));
     sequence.settle(place, 7, 0, 50);
-    assert_eq!(take(&mut sequence, 7, 0), Place::Duplicate);
-    let other = Claim { fingerprint: 1, ..message(7) };
-    assert_eq!(sequence.judge(other), Place::InOrder);
+    assert_eq!(take(&mut sequence, 7, 0), MessagePlace::Duplicate);
+    let other = MessageClaim { fingerprint: 1, ..message(7) };
+    assert_eq!(sequence.judge(other), MessagePlace::InOrder);
 }
 
 proptest! {
@@ -125,11 +129,11 @@ proptest! {
             number = number.wrapping_add(*units);
         }
         arrivals.sort_by_key(|arrival| arrival.0);
-        let mut sequence = Sequence::default();
+        let mut sequence = MessageSequence::default();
         let mut got = 0;
         for (_, number, units) in &arrivals {
             let place = take(&mut sequence, *number, *units);
-            prop_assert!(!matches!(place, Place::Restart | Place::Old));
+            prop_assert!(!matches!(place, MessagePlace::Restart | MessagePlace::Old));
             if place.is_wanted() {
                 got += u64::from(*units);
             }

@@ -6,39 +6,40 @@ const SECOND: u64 = 1_000_000_000;
 
 /// A sender with an address, a port and a domain.
 #[derive(Clone, Copy)]
-struct Sender {
+struct BoundedSender {
     address: u32,
     port: u16,
     domain: u32,
 }
 
-fn source(sender: Sender) -> Source {
-    Source {
+fn source(sender: BoundedSender) -> MessageSource {
+    MessageSource {
         address: Ipv4Addr::from_bits(sender.address).into(),
         port: sender.port,
-        transport: Transport::Udp,
+        transport: MessageTransport::Udp,
     }
 }
 
-struct Many {
-    collector: Collector,
+struct ManySenders {
+    collector: FlowCollector,
     most: usize,
     records: u64,
 }
 
-impl Many {
+impl ManySenders {
     fn new(options: CollectorOptions) -> Self {
         let most = options.memory;
-        Self { collector: Collector::new(options), most, records: 0 }
+        Self { collector: FlowCollector::new(options), most, records: 0 }
     }
 
     /// Sends sets from a sender; memory stays within its bound, whatever they are.
-    fn send(&mut self, sender: Sender, number: u32, sets: Bytes, now_ns: u64) {
+    fn send(&mut self, sender: BoundedSender, number: u32, sets: MessageBytes, now_ns: u64) {
         let mut message = ipfix(number, sets);
         message[12..16].copy_from_slice(&sender.domain.to_be_bytes());
         let records = &mut self.records;
-        let count =
-            &mut |_: &Exporter, received| *records += u64::from(matches!(received, Received::Record(_)));
+        let count = &mut |_: &ExporterIdentity, received| {
+            *records += u64::from(matches!(received, ReceivedMessage::Record(_)))
+        };
         self.collector.receive(source(sender), &message, now_ns, count).unwrap_or(());
         assert!(self.collector.memory() <= self.most, "{} of {}", self.collector.memory(), self.most);
     }
@@ -51,21 +52,21 @@ impl Many {
     }
 }
 
-const fn sender(n: u32) -> Sender {
-    Sender { address: 0x0a00_0000 + n, port: 2055, domain: 1 }
+const fn sender(n: u32) -> BoundedSender {
+    BoundedSender { address: 0x0a00_0000 + n, port: 2055, domain: 1 }
 }
 
-fn whole(number: u32) -> Bytes {
-    Bytes::default().set(2, template(256)).set(256, record(number))
+fn whole(number: u32) -> MessageBytes {
+    MessageBytes::default().set(2, template(256)).set(256, record(number))
 }
 
-fn data() -> Bytes {
-    Bytes::default().set(256, record(1))
+fn data() -> MessageBytes {
+    MessageBytes::default().set(256, record(1))
 }
 
 #[test]
 fn newcomers_find_a_place_and_the_established_keep_theirs() {
-    let mut many = Many::new(CollectorOptions { exporters: 40, ..CollectorOptions::default() });
+    let mut many = ManySenders::new(CollectorOptions { exporters: 40, ..CollectorOptions::default() });
     let honest = sender(1);
     for second in 0..20 {
         let sets = if second == 0 { whole(1) } else { data() };
@@ -87,7 +88,7 @@ fn newcomers_find_a_place_and_the_established_keep_theirs() {
 
 #[test]
 fn a_slow_attacker_does_not_keep_newcomers_out() {
-    let mut many = Many::new(CollectorOptions { exporters: 40, ..CollectorOptions::default() });
+    let mut many = ManySenders::new(CollectorOptions { exporters: 40, ..CollectorOptions::default() });
     // Every address is heard often enough to be established and never to be silent: they get all places but ten.
     for second in 0..100 {
         for n in 0..60 {
@@ -110,7 +111,7 @@ fn a_slow_attacker_does_not_keep_newcomers_out() {
 
 #[test]
 fn the_silent_make_room_for_those_who_come_to_stay() {
-    let mut many = Many::new(CollectorOptions { exporters: 2, ..CollectorOptions::default() });
+    let mut many = ManySenders::new(CollectorOptions { exporters: 2, ..CollectorOptions::default() });
     for second in [0, 15, 30] {
         many.send(sender(1), second, whole(1), u64::from(second) * SECOND);
     }
@@ -123,24 +124,25 @@ fn the_silent_make_room_for_those_who_come_to_stay() {
 
 #[test]
 fn one_address_takes_only_its_own_places() {
-    let mut many = Many::new(CollectorOptions::default());
+    let mut many = ManySenders::new(CollectorOptions::default());
     for n in 0..500 {
         many.send(sender(n), 0, whole(1), 0);
     }
     for domain in 0..10_000 {
-        many.send(Sender { domain, ..sender(1_000_000) }, 0, whole(1), 1);
+        many.send(BoundedSender { domain, ..sender(1_000_000) }, 0, whole(1), 1);
     }
     assert_eq!((many.collector.exporters().count(), many.collector.forgotten().on_trial), (564, 10_000 - 64));
     // Also one whose domains are established.
-    let mut many = Many::new(CollectorOptions { exporters_per_address: 3, ..CollectorOptions::default() });
+    let mut many =
+        ManySenders::new(CollectorOptions { exporters_per_address: 3, ..CollectorOptions::default() });
     for second in 0..15 {
         for domain in 0..3 {
-            many.send(Sender { domain, ..sender(1) }, second, whole(1), u64::from(second) * SECOND);
+            many.send(BoundedSender { domain, ..sender(1) }, second, whole(1), u64::from(second) * SECOND);
         }
     }
-    many.send(Sender { domain: 3, ..sender(1) }, 0, whole(1), 15 * SECOND);
+    many.send(BoundedSender { domain: 3, ..sender(1) }, 0, whole(1), 15 * SECOND);
     assert_eq!(many.collector.refused(), RefusedMessages { address_full: 1, ..RefusedMessages::default() });
-    many.send(Sender { domain: 3, ..sender(1) }, 0, whole(1), 80 * SECOND);
+    many.send(BoundedSender { domain: 3, ..sender(1) }, 0, whole(1), 80 * SECOND);
     assert_eq!((many.collector.refused().address_full, many.collector.forgotten().silent), (1, 1));
     many.assert_balanced(47);
 }
@@ -149,7 +151,8 @@ fn one_address_takes_only_its_own_places() {
 fn who_is_not_on_the_list_leaves_nothing_but_a_count() {
     let allowed = ["10.0.0.1", "10.1.0.0/16"].map(|text| text.parse::<ExporterNetwork>().expect("is one"));
     let allowed = allowed.into_iter().collect();
-    let mut many = Many::new(CollectorOptions { exporters: 4, allowed, ..CollectorOptions::default() });
+    let mut many =
+        ManySenders::new(CollectorOptions { exporters: 4, allowed, ..CollectorOptions::default() });
     many.send(sender(1), 0, whole(1), 0);
     // Of a network anybody may be new, and takes no place of one that is named.
     for n in 0..100 {
@@ -166,11 +169,13 @@ fn who_is_not_on_the_list_leaves_nothing_but_a_count() {
 fn memory_is_bounded_for_everybody_together() {
     let session = SessionOptions { hold_bytes: 1 << 20, ..SessionOptions::default() };
     for memory in [1 << 20, 8 << 20] {
-        let mut many = Many::new(CollectorOptions { memory, session, ..CollectorOptions::default() });
+        let mut many = ManySenders::new(CollectorOptions { memory, session, ..CollectorOptions::default() });
         for n in 0..3000_u32 {
-            let filling = Bytes::default().set(300, Bytes(vec![1; 1000])).set(301, Bytes(vec![1; 400]));
-            let wide =
-                (0..100_u16).fold(Bytes::default().u16(400).u16(100), |all, id| all.u16(0x7000 + id).u16(4));
+            let filling = MessageBytes::default()
+                .set(300, MessageBytes(vec![1; 1000]))
+                .set(301, MessageBytes(vec![1; 400]));
+            let wide = (0..100_u16)
+                .fold(MessageBytes::default().u16(400).u16(100), |all, id| all.u16(0x7000 + id).u16(4));
             let sets = filling.set(2, wide);
             // A third comes from addresses that were heard before and go on.
             let from = if n % 3 == 0 { sender(n % 30) } else { sender(1000 + n) };
@@ -187,11 +192,13 @@ fn memory_is_bounded_for_everybody_together() {
 #[test]
 fn whoever_holds_much_gives_up_before_whoever_holds_little() {
     let memory = 4 << 20;
-    let mut many = Many::new(CollectorOptions { memory, ..CollectorOptions::default() });
+    let mut many = ManySenders::new(CollectorOptions { memory, ..CollectorOptions::default() });
     let honest = sender(1);
     for second in 0..600 {
         for n in 0..40 {
-            let filling = Bytes::default().set(300, Bytes(vec![1; 1200])).set(301, Bytes(vec![1; 100]));
+            let filling = MessageBytes::default()
+                .set(300, MessageBytes(vec![1; 1200]))
+                .set(301, MessageBytes(vec![1; 100]));
             let sets = if second < 20 { whole(1) } else { filling };
             many.send(sender(1000 + n), second, sets, u64::from(second) * SECOND);
         }
@@ -210,11 +217,11 @@ fn whoever_holds_much_gives_up_before_whoever_holds_little() {
 #[test]
 fn an_address_has_a_share_of_the_memory() {
     let memory = 8 << 20;
-    let mut many = Many::new(CollectorOptions { memory, ..CollectorOptions::default() });
+    let mut many = ManySenders::new(CollectorOptions { memory, ..CollectorOptions::default() });
     for domain in 0..64 {
         for number in 0..200 {
-            let sets = Bytes::default().set(300, Bytes(vec![1; 1000]));
-            many.send(Sender { domain, ..sender(1) }, number, sets, 0);
+            let sets = MessageBytes::default().set(300, MessageBytes(vec![1; 1000]));
+            many.send(BoundedSender { domain, ..sender(1) }, number, sets, 0);
         }
     }
     assert!(many.collector.memory() < memory / 4, "{}", many.collector.memory());
@@ -224,10 +231,10 @@ fn an_address_has_a_share_of_the_memory() {
 
 #[test]
 fn sets_without_content_are_not_kept() {
-    let mut many = Many::new(CollectorOptions::default());
+    let mut many = ManySenders::new(CollectorOptions::default());
     let before = many.collector.memory();
     for number in 0..1000 {
-        let sets = (0..300).fold(Bytes::default(), |sets, _| sets.set(256, Bytes::default()));
+        let sets = (0..300).fold(MessageBytes::default(), |sets, _| sets.set(256, MessageBytes::default()));
         many.send(sender(1), number, sets, 0);
     }
     assert!(many.collector.memory() - before < 64 << 10, "{}", many.collector.memory());
@@ -236,22 +243,22 @@ fn sets_without_content_are_not_kept() {
 
 #[test]
 fn records_of_a_byte_are_counted_and_most_are_left() {
-    let tiny = Bytes::default().u16(256).u16(1).u16(4).u16(1);
-    let sets = Bytes::default().set(2, tiny).set(256, Bytes(vec![6; 8000]));
+    let tiny = MessageBytes::default().u16(256).u16(1).u16(4).u16(1);
+    let sets = MessageBytes::default().set(2, tiny).set(256, MessageBytes(vec![6; 8000]));
     let mut heard = heard(&[ipfix(0, sets)]);
     let counts = heard.counts();
     assert_eq!((counts.records, counts.over_budget), (2016, 5984));
-    heard.take(&ipfix(8000, Bytes::default())).expect("reads");
+    heard.take(&ipfix(8000, MessageBytes::default())).expect("reads");
     assert_eq!(heard.counts().lost, 0, "they are numbered all the same");
 }
 
 #[test]
 fn fields_without_a_byte_change_nothing() {
     let fields = [(8_u16, 4_u16), (12, 4), (2, 4), (2, 0), (1, 4), (210, 0)];
-    let head = Bytes::default().u16(256).u16(6);
+    let head = MessageBytes::default().u16(256).u16(6);
     let template = fields.into_iter().fold(head, |bytes, (field, length)| bytes.u16(field).u16(length));
-    let data = Bytes::default().bytes(&[198, 18, 0, 1, 198, 18, 0, 2]).u32(7).u32(700);
-    let heard = heard(&[ipfix(0, Bytes::default().set(2, template).set(256, data))]);
+    let data = MessageBytes::default().bytes(&[198, 18, 0, 1, 198, 18, 0, 2]).u32(7).u32(700);
+    let heard = heard(&[ipfix(0, MessageBytes::default().set(2, template).set(256, data))]);
     let [record] = &heard.records[..] else { panic!("one record") };
     assert_eq!((record.forward.packets, record.forward.bytes), (7, 700));
 }

@@ -5,11 +5,11 @@ use crate::foreign::{ForeignFields, OTHER_BYTES_MOST};
 use crate::packet::mapped;
 
 /// Fields, each with its number and its value; a number above 2^15 is of the enterprise that follows it.
-type Sent<'a> = (u32, u16, &'a [u8]);
+type SentFields<'a> = (u32, u16, &'a [u8]);
 
 /// The record of these fields, sent in this order.
-fn received(fields: &[Sent<'_>]) -> FlowRecord {
-    let head = Bytes::default().u16(300).u16(u16::try_from(fields.len()).expect("few"));
+fn received(fields: &[SentFields<'_>]) -> FlowRecord {
+    let head = MessageBytes::default().u16(300).u16(u16::try_from(fields.len()).expect("few"));
     let template = fields.iter().fold(head, |bytes, (enterprise, id, value)| {
         let length = u16::try_from(value.len()).expect("short");
         match enterprise {
@@ -17,8 +17,8 @@ fn received(fields: &[Sent<'_>]) -> FlowRecord {
             enterprise => bytes.u16(id | 0x8000).u16(length).u32(*enterprise),
         }
     });
-    let data = fields.iter().fold(Bytes::default(), |bytes, (_, _, value)| bytes.bytes(value));
-    let message = ipfix(0, Bytes::default().set(2, template).set(300, data));
+    let data = fields.iter().fold(MessageBytes::default(), |bytes, (_, _, value)| bytes.bytes(value));
+    let message = ipfix(0, MessageBytes::default().set(2, template).set(300, data));
     let [record] = &heard(&[message]).records[..] else { panic!("one record") };
     record.clone()
 }
@@ -34,7 +34,7 @@ fn json(record: &FlowRecord) -> String {
 }
 
 const V6: [[u8; 16]; 4] = [[0x20; 16], [0x21; 16], [0x22; 16], [0x23; 16]];
-const ENDS: [Sent<'_>; 3] = [(0, 8, &[198, 18, 0, 1]), (0, 12, &[198, 18, 0, 2]), (0, 2, &[7])];
+const ENDS: [SentFields<'_>; 3] = [(0, 8, &[198, 18, 0, 1]), (0, 12, &[198, 18, 0, 2]), (0, 2, &[7])];
 
 #[test]
 fn routers_and_firewalls_have_columns() {
@@ -99,7 +99,7 @@ fn fields_without_a_column_are_kept_by_name() {
 #[test]
 fn what_a_record_keeps_is_bounded_and_says_what_is_missing() {
     let value = [7; 100];
-    let many: Vec<Sent<'_>> = (0..40).map(|n| (9, n, &value[..])).collect();
+    let many: Vec<SentFields<'_>> = (0..40).map(|n| (9, n, &value[..])).collect();
     let record = received(&[&ENDS[..], &many[..]].concat());
     let text = json(&record);
     assert!(text.ends_with(r#","fieldsLeftOut":36}"#), "{text}");
@@ -109,7 +109,7 @@ fn what_a_record_keeps_is_bounded_and_says_what_is_missing() {
 /// SRv6, and any other tunnel whose exporter sends both pairs of addresses: RFC 7011 has the outer ones first.
 #[test]
 fn both_address_pairs_of_a_tunnel_are_kept() {
-    let pairs = |inner: [Sent<'static>; 2], outer: [Sent<'static>; 2]| {
+    let pairs = |inner: [SentFields<'static>; 2], outer: [SentFields<'static>; 2]| {
         let record = received(&[&outer[..], &inner[..], &ENDS[2..]].concat());
         (record.key.source, record.key.destination, record.outer_source, record.outer_destination)
     };
@@ -129,7 +129,7 @@ fn both_address_pairs_of_a_tunnel_are_kept() {
 
 #[test]
 fn netflow_5_tells_where_a_flow_went() {
-    let mut packet = Bytes::default().u16(5).u16(1).u32(1000).u32(SENT).u32(0).u32(0).u16(0).u16(0);
+    let mut packet = MessageBytes::default().u16(5).u16(1).u32(1000).u32(SENT).u32(0).u32(0).u16(0).u16(0);
     packet = packet.bytes(&[198, 18, 0, 1, 198, 18, 0, 2, 198, 18, 0, 254]).u16(3).u16(4).u32(7).u32(700);
     packet = packet.u32(500).u32(600).u16(1000).u16(53).bytes(&[0, 0, 17, 0]).u16(64_500).u16(64_501).u32(0);
     let [record] = &heard(&[packet.0]).records[..] else { panic!("one record") };

@@ -5,7 +5,7 @@ use super::*;
 
 const SECOND: u64 = 1_000_000_000;
 
-fn ports(parser: &mut Parser, frame: &[u8], at_ns: u64) -> (u8, u16, u16) {
+fn ports(parser: &mut FrameParser, frame: &[u8], at_ns: u64) -> (u8, u16, u16) {
     let packet = parsed_by(parser, frame, frame.len(), at_ns).unwrap();
     assert!(packet.flags & flags::FRAGMENT != 0);
     (packet.protocol, packet.source_port, packet.destination_port)
@@ -21,7 +21,7 @@ fn later4() -> Vec<u8> {
 
 #[test]
 fn later_fragments_have_the_ports_of_their_first() {
-    let mut parser = Parser::new(ParseOptions::default());
+    let mut parser = FrameParser::new(ParseOptions::default());
     assert_eq!(ports(&mut parser, &first4(), 0), (17, 1000, 2000));
     assert_eq!(ports(&mut parser, &later4(), 1), (17, 1000, 2000));
     assert_eq!(ports(&mut parser, &later4(), 2), (17, 1000, 2000), "and every later one");
@@ -34,7 +34,7 @@ fn later_fragments_have_the_ports_of_their_first() {
 
 #[test]
 fn ipv6_fragments_have_the_protocol_of_their_first_too() {
-    let mut parser = Parser::new(ParseOptions::default());
+    let mut parser = FrameParser::new(ParseOptions::default());
     let first = v6(0, &extension(44, 0, &fragment6(60, 0, true, &extension(6, 0, &tcp(7, 8, 2, b"")))));
     let later = v6(0, &extension(44, 0, &fragment6(60, 32, false, &[0; 20])));
     assert_eq!(ports(&mut parser, &eth(0x86dd, &first), 0), (6, 7, 8));
@@ -46,7 +46,7 @@ fn ipv6_fragments_have_the_protocol_of_their_first_too() {
 
 #[test]
 fn a_later_fragment_that_comes_first_is_counted_and_has_no_ports() {
-    let mut parser = Parser::new(ParseOptions::default());
+    let mut parser = FrameParser::new(ParseOptions::default());
     assert_eq!(ports(&mut parser, &later4(), 0), (17, 0, 0));
     assert_eq!(ports(&mut parser, &first4(), 1), (17, 1000, 2000));
     assert_eq!(ports(&mut parser, &later4(), 2), (17, 1000, 2000));
@@ -57,7 +57,7 @@ fn a_later_fragment_that_comes_first_is_counted_and_has_no_ports() {
 #[test]
 fn ports_are_kept_for_so_long() {
     let options = ParseOptions { fragment_ns: SECOND, ..ParseOptions::default() };
-    let mut parser = Parser::new(options);
+    let mut parser = FrameParser::new(options);
     ports(&mut parser, &first4(), 10 * SECOND);
     assert_eq!(ports(&mut parser, &later4(), 11 * SECOND), (17, 1000, 2000));
     assert_eq!(ports(&mut parser, &later4(), 11 * SECOND + 1), (17, 0, 0));
@@ -74,7 +74,7 @@ fn ports_are_kept_for_so_long() {
 
 #[test]
 fn fragments_of_others_are_told_apart() {
-    let mut parser = Parser::new(ParseOptions::default());
+    let mut parser = FrameParser::new(ParseOptions::default());
     ports(&mut parser, &first4(), 0);
     let mut other_id = later4();
     other_id[18] ^= 1;
@@ -92,7 +92,7 @@ fn fragments_of_others_are_told_apart() {
 #[test]
 fn the_cache_is_bounded_and_says_what_it_gave_up() {
     let options = ParseOptions { fragments: 64, hash_key: [77, 78], ..ParseOptions::default() };
-    let mut parser = Parser::new(options);
+    let mut parser = FrameParser::new(options);
     let numbered = |frame: &[u8], n: u16| {
         let mut frame = frame.to_vec();
         frame[18..20].copy_from_slice(&n.to_be_bytes());
@@ -120,7 +120,7 @@ fn the_cache_is_bounded_and_says_what_it_gave_up() {
 
 #[test]
 fn none_are_kept_where_none_are_wanted() {
-    let mut parser = Parser::new(ParseOptions { fragments: 0, ..ParseOptions::default() });
+    let mut parser = FrameParser::new(ParseOptions { fragments: 0, ..ParseOptions::default() });
     ports(&mut parser, &first4(), 0);
     assert_eq!(ports(&mut parser, &later4(), 0), (17, 0, 0));
     assert_eq!(parser.fragments().early, 1);
@@ -128,7 +128,7 @@ fn none_are_kept_where_none_are_wanted() {
 
 #[test]
 fn fragments_inside_a_tunnel_join_within_it() {
-    let mut parser = Parser::new(ParseOptions::default());
+    let mut parser = FrameParser::new(ParseOptions::default());
     let through = |key: u8, inside: Vec<u8>| {
         let mut gre = gre(0x20, 0x0800, &inside);
         gre[7] = key;
@@ -143,7 +143,7 @@ fn fragments_inside_a_tunnel_join_within_it() {
 
 #[test]
 fn fragments_of_a_tunnel_are_metered_as_the_tunnel() {
-    let mut parser = Parser::new(ParseOptions::default());
+    let mut parser = FrameParser::new(ParseOptions::default());
     let load = vxlan(5, &eth(0x0800, &v4(17, &udp(1, 2, &[0; 60]))));
     assert_eq!(ports(&mut parser, &eth(0x0800, &fragment4(17, 0, true, &load[..88])), 0), (17, 50_000, 4789));
     assert_eq!(

@@ -2,7 +2,7 @@
 
 use super::frames::*;
 use super::*;
-use crate::Tunnel;
+use crate::TunnelKind;
 
 fn plain() -> Vec<u8> {
     udp(1000, 2000, b"payload")
@@ -11,7 +11,7 @@ fn plain() -> Vec<u8> {
 #[test]
 fn all_fields_of_a_plain_packet() {
     let mut frame = eth(0x0800, &v4(6, &tcp(1000, 443, 0x18, b"GET /")));
-    let expected = Packet {
+    let expected = PacketInfo {
         source: mapped(LEFT),
         destination: mapped(RIGHT),
         at_ns: 5,
@@ -26,18 +26,18 @@ fn all_fields_of_a_plain_packet() {
         input: 3,
         source_mac: FROM,
         destination_mac: TO,
-        ..Packet::default()
+        ..PacketInfo::default()
     };
     // With the padding of a short frame, which is no part of the packet.
     frame.resize(60, 0);
-    let mut parser = Parser::new(ParseOptions::default());
+    let mut parser = FrameParser::new(ParseOptions::default());
     assert_eq!(parsed_by(&mut parser, &frame, 60, 5), Ok(expected));
 }
 
 #[test]
 fn all_fields_of_an_ipv6_packet() {
     let frame = eth(0x86dd, &v6(17, &plain()));
-    let expected = Packet {
+    let expected = PacketInfo {
         source: LEFT6,
         destination: RIGHT6,
         bytes: 55,
@@ -51,7 +51,7 @@ fn all_fields_of_an_ipv6_packet() {
         input: 3,
         source_mac: FROM,
         destination_mac: TO,
-        ..Packet::default()
+        ..PacketInfo::default()
     };
     assert_eq!(parsed(&frame), Ok(expected));
 }
@@ -91,7 +91,7 @@ fn two_tags_are_kept_and_more_are_passed_over() {
         let tagged = (1..tags).fold(innermost, |inside, _| tag(5, 0x8100, &inside));
         parsed(&eth(0x8100, &tagged)).map(|packet| packet.destination_port)
     };
-    assert_eq!([deep(23), deep(24)], [Ok(2000), Err(Ignored::TooDeep)]);
+    assert_eq!([deep(23), deep(24)], [Ok(2000), Err(IgnoredReason::TooDeep)]);
 }
 
 #[test]
@@ -101,8 +101,12 @@ fn labels_are_kept_and_what_is_below_them_is_told() {
     let four = parsed(&eth(0x8847, &mpls(&[272, 305, 3, 4], &four))).unwrap();
     assert_eq!((four.mpls, four.source_port), (labels, 1000));
     assert_eq!(parsed(&eth(0x8848, &mpls(&[2], &six))).unwrap().source, LEFT6);
-    assert_eq!(parsed(&eth(0x8847, &mpls(&[9; 17], &six))), Err(Ignored::TooDeep));
-    assert_eq!(parsed(&eth(0x8847, &mpls(&[9], &[0x10; 60]))), Err(Ignored::NotIp), "a channel of its own");
+    assert_eq!(parsed(&eth(0x8847, &mpls(&[9; 17], &six))), Err(IgnoredReason::TooDeep));
+    assert_eq!(
+        parsed(&eth(0x8847, &mpls(&[9], &[0x10; 60]))),
+        Err(IgnoredReason::NotIp),
+        "a channel of its own"
+    );
 }
 
 #[test]
@@ -138,7 +142,7 @@ fn extension_headers_are_passed_over_and_esp_is_not() {
         let extended = (1..extensions).fold(innermost, |inside, _| extension(60, 0, &inside));
         protocol(&eth(0x86dd, &v6(60, &extended)))
     };
-    assert_eq!([deep(12), deep(13)], [Ok((17, 2000)), Err(Ignored::TooDeep)]);
+    assert_eq!([deep(12), deep(13)], [Ok((17, 2000)), Err(IgnoredReason::TooDeep)]);
 }
 
 #[test]
@@ -159,7 +163,7 @@ fn lengths_are_those_of_the_header_also_where_it_says_none() {
 #[test]
 fn cut_frames_count_whole_and_say_so() {
     let frame = eth(0x0800, &v4(6, &tcp(1000, 443, 0x18, &[0; 1000])));
-    let mut parser = Parser::new(ParseOptions::default());
+    let mut parser = FrameParser::new(ParseOptions::default());
     for (len, ports, tcp_flags) in
         [(1054, 1000, 0x18), (60, 1000, 0x18), (47, 1000, 0), (36, 0, 0), (34, 0, 0)]
     {
@@ -168,7 +172,7 @@ fn cut_frames_count_whole_and_say_so() {
         assert_eq!(packet.flags & flags::CUT != 0, len < 1054, "{len}");
         assert_eq!((packet.source_port, packet.tcp_flags), (ports, tcp_flags), "{len}");
     }
-    assert_eq!(parsed_by(&mut parser, &frame[..33], 1054, 0), Err(Ignored::ShortIp));
+    assert_eq!(parsed_by(&mut parser, &frame[..33], 1054, 0), Err(IgnoredReason::ShortIp));
 }
 
 #[test]
@@ -184,24 +188,24 @@ fn what_is_not_metered_has_a_cause() {
     all_options[0] = 0x4f;
     all_options[3] = 60;
     for (frame, cause) in [
-        (vec![], Ignored::ShortLink),
-        (vec![0; 13], Ignored::ShortLink),
-        (eth(0x8100, &[0, 5, 8]), Ignored::ShortLink),
-        (eth(0x8847, &[0, 5, 8]), Ignored::ShortLink),
-        (eth(0x8864, &[0x11, 0]), Ignored::ShortLink),
-        (eth(0x0806, &[0; 46]), Ignored::Arp),
-        (eth(0x8100, &tag(5, 0x0806, &[0; 28])), Ignored::Arp),
-        (eth(0x88cc, &[0; 46]), Ignored::NotIp),
-        (eth(0x8863, &[0x11; 46]), Ignored::NotIp),
-        (eth(0x8864, &pppoe(&[0xc0, 0x21], &[0; 40])), Ignored::NotIp),
-        (eth(0x0026, &[0x42; 46]), Ignored::NotIp),
-        (eth(0x0800, &four[..19]), Ignored::ShortIp),
-        (eth(0x0800, &all_options), Ignored::ShortIp),
-        (eth(0x86dd, &v6(17, &[])[..39]), Ignored::ShortIp),
-        (eth(0x0800, &version), Ignored::BadIp),
-        (eth(0x0800, &short_header), Ignored::BadIp),
-        (eth(0x0800, &short_total), Ignored::BadIp),
-        (eth(0x86dd, &[&[0x40][..], &v6(17, &plain())[1..]].concat()), Ignored::BadIp),
+        (vec![], IgnoredReason::ShortLink),
+        (vec![0; 13], IgnoredReason::ShortLink),
+        (eth(0x8100, &[0, 5, 8]), IgnoredReason::ShortLink),
+        (eth(0x8847, &[0, 5, 8]), IgnoredReason::ShortLink),
+        (eth(0x8864, &[0x11, 0]), IgnoredReason::ShortLink),
+        (eth(0x0806, &[0; 46]), IgnoredReason::Arp),
+        (eth(0x8100, &tag(5, 0x0806, &[0; 28])), IgnoredReason::Arp),
+        (eth(0x88cc, &[0; 46]), IgnoredReason::NotIp),
+        (eth(0x8863, &[0x11; 46]), IgnoredReason::NotIp),
+        (eth(0x8864, &pppoe(&[0xc0, 0x21], &[0; 40])), IgnoredReason::NotIp),
+        (eth(0x0026, &[0x42; 46]), IgnoredReason::NotIp),
+        (eth(0x0800, &four[..19]), IgnoredReason::ShortIp),
+        (eth(0x0800, &all_options), IgnoredReason::ShortIp),
+        (eth(0x86dd, &v6(17, &[])[..39]), IgnoredReason::ShortIp),
+        (eth(0x0800, &version), IgnoredReason::BadIp),
+        (eth(0x0800, &short_header), IgnoredReason::BadIp),
+        (eth(0x0800, &short_total), IgnoredReason::BadIp),
+        (eth(0x86dd, &[&[0x40][..], &v6(17, &plain())[1..]].concat()), IgnoredReason::BadIp),
     ] {
         assert_eq!(parsed(&frame), Err(cause), "{frame:02x?}");
     }
@@ -213,14 +217,14 @@ fn tunnels_say_what_they_are() {
         let frame = every_kind().into_iter().find(|(name, _)| *name == kind).unwrap().1;
         parsed(&frame).map(|packet| (packet.tunnel, packet.tunnel_id)).unwrap()
     };
-    assert_eq!(told("gre"), (Tunnel::Gre, 0));
-    assert_eq!(told("gre with all"), (Tunnel::Gre, 0x105));
-    assert_eq!(told("ethernet in gre"), (Tunnel::Gre, 0x105));
-    assert_eq!(told("vxlan"), (Tunnel::Vxlan, 70_000));
-    assert_eq!(told("gtp"), (Tunnel::Gtp, 80_000));
-    assert_eq!(told("gtp with all"), (Tunnel::Gtp, 80_000));
-    assert_eq!(told("ip in ip"), (Tunnel::Ip, 0));
-    assert_eq!(told("six in four"), (Tunnel::Ip, 0));
+    assert_eq!(told("gre"), (TunnelKind::Gre, 0));
+    assert_eq!(told("gre with all"), (TunnelKind::Gre, 0x105));
+    assert_eq!(told("ethernet in gre"), (TunnelKind::Gre, 0x105));
+    assert_eq!(told("vxlan"), (TunnelKind::Vxlan, 70_000));
+    assert_eq!(told("gtp"), (TunnelKind::Gtp, 80_000));
+    assert_eq!(told("gtp with all"), (TunnelKind::Gtp, 80_000));
+    assert_eq!(told("ip in ip"), (TunnelKind::Ip, 0));
+    assert_eq!(told("six in four"), (TunnelKind::Ip, 0));
 }
 
 #[test]
@@ -249,9 +253,9 @@ fn tunnels_are_entered_as_deep_as_is_asked_for() {
         (packet.source, packet.tunnel, packet.tunnel_id, packet.outer_source)
     };
     let outermost = mapped(b);
-    assert_eq!(told(0), (mapped(b), Tunnel::None, 0, [0; 16]));
-    assert_eq!(told(1), (mapped(a), Tunnel::Gtp, 6, outermost));
-    assert_eq!(told(2), (mapped(LEFT), Tunnel::Gre, 0x105, outermost));
+    assert_eq!(told(0), (mapped(b), TunnelKind::None, 0, [0; 16]));
+    assert_eq!(told(1), (mapped(a), TunnelKind::Gtp, 6, outermost));
+    assert_eq!(told(2), (mapped(LEFT), TunnelKind::Gre, 0x105, outermost));
     assert_eq!(told(3), told(2));
     assert_eq!(deep(&frame, 0).destination_port, 2152);
 }
@@ -274,7 +278,7 @@ fn what_cannot_be_read_inside_a_tunnel_is_metered_as_the_tunnel() {
         v4(4, &bad),
     ] {
         let packet = parsed(&eth(0x0800, &inside)).unwrap();
-        assert_eq!((packet.tunnel, packet.outer_source), (Tunnel::None, [0; 16]), "{inside:02x?}");
+        assert_eq!((packet.tunnel, packet.outer_source), (TunnelKind::None, [0; 16]), "{inside:02x?}");
         assert_eq!((packet.source, packet.bytes as usize), (mapped(LEFT), inside.len()));
     }
 }
@@ -300,7 +304,7 @@ fn frames_of_files_need_not_begin_with_ethernet() {
     let nflog =
         [&[2, 0, 0, 1][..], &[8, 0, 1, 0, 0, 0, 8, 0], &[5, 0, 10, 0, 0, 0, 0, 0], &[0, 0, 9, 0], &four]
             .concat();
-    let mut parser = Parser::new(ParseOptions::default());
+    let mut parser = FrameParser::new(ParseOptions::default());
     for (number, frame, expected) in [
         (1, eth(0x0800, &four), (mapped(LEFT), FROM, 0)),
         (101, four.clone(), (mapped(LEFT), [0; 6], 0)),
@@ -317,8 +321,8 @@ fn frames_of_files_need_not_begin_with_ethernet() {
         (192, ppi, (mapped(LEFT), FROM, 0)),
         (239, nflog, (mapped(LEFT), [0; 6], 0)),
     ] {
-        let mut packet = Packet { mpls: [9; 3], ..Packet::default() };
-        let link = Link::of_number(number).unwrap();
+        let mut packet = PacketInfo { mpls: [9; 3], ..PacketInfo::default() };
+        let link = LinkKind::of_number(number).unwrap();
         assert_eq!(parser.parse_as(link, &frame, frame.len(), 0, 0, &mut packet), Ok(()), "{number}");
         assert_eq!((packet.source, packet.source_mac, packet.vlan), expected, "{number}");
         assert_eq!((packet.destination_port, packet.mpls), (2000, [0; 3]));
@@ -327,7 +331,7 @@ fn frames_of_files_need_not_begin_with_ethernet() {
             assert!(parsed.is_err(), "{number} cut to {len}");
         }
     }
-    assert_eq!(Link::of_number(195), None);
+    assert_eq!(LinkKind::of_number(195), None);
     assert_eq!(
         (name_of_unread(195), name_of_unread(9999)),
         ("195 (IEEE 802.15.4)".to_owned(), "9999".to_owned())
@@ -336,7 +340,8 @@ fn frames_of_files_need_not_begin_with_ethernet() {
     for (at, bits) in [(1, 0x40), (24, 0x80), (0, 0x40), (0, 0x04), (22, 1)] {
         let mut frame = wireless.clone();
         frame[at] |= bits;
-        let parsed = parser.parse_as(Link::Wireless, &frame, frame.len(), 0, 0, &mut Packet::default());
-        assert_eq!(parsed, Err(Ignored::NotIp), "{at}");
+        let parsed =
+            parser.parse_as(LinkKind::Wireless, &frame, frame.len(), 0, 0, &mut PacketInfo::default());
+        assert_eq!(parsed, Err(IgnoredReason::NotIp), "{at}");
     }
 }

@@ -2,14 +2,14 @@
 
 use super::frames::every_kind;
 use super::*;
-use crate::Tunnel;
+use crate::TunnelKind;
 use etherparse::{NetSlice, PacketBuilder, SlicedPacket, TransportSlice};
 use proptest::prelude::*;
 
 /// What etherparse says of the outermost packet of a frame.
-fn judged(frame: &[u8]) -> Packet {
+fn judged(frame: &[u8]) -> PacketInfo {
     let sliced = SlicedPacket::from_ethernet(frame).unwrap();
-    let mut packet = Packet::default();
+    let mut packet = PacketInfo::default();
     let vlans: Vec<u16> = sliced.vlan_ids().iter().map(|id| id.value()).collect();
     packet.vlan = vlans.first().copied().unwrap_or(0);
     packet.inner_vlan = vlans.get(1).copied().unwrap_or(0);
@@ -111,7 +111,7 @@ proptest! {
 
     #[test]
     fn any_bytes_are_a_packet_or_have_a_cause(bytes in proptest::collection::vec(any::<u8>(), 0..200), more in 0..2000_usize) {
-        let mut parser = Parser::new(ParseOptions::default());
+        let mut parser = FrameParser::new(ParseOptions::default());
         let packet = parsed_by(&mut parser, &bytes, bytes.len() + more, 0);
         prop_assert!(packet.is_err() || bytes.len() >= 34);
     }
@@ -120,7 +120,7 @@ proptest! {
     fn damaged_frames_are_a_packet_or_have_a_cause(
         kind in 0..30_usize, damage in proptest::collection::vec((any::<usize>(), any::<u8>()), 1..6), cut: usize, depth in 0..5_u8,
     ) {
-        let mut parser = Parser::new(ParseOptions { depth, ..ParseOptions::default() });
+        let mut parser = FrameParser::new(ParseOptions { depth, ..ParseOptions::default() });
         let (_, mut frame) = every_kind().swap_remove(kind);
         for (at, value) in damage {
             let len = frame.len();
@@ -128,7 +128,7 @@ proptest! {
         }
         let len = frame.len();
         let packet = parsed_by(&mut parser, &frame[..cut % (len + 1)], len, 0);
-        prop_assert!(packet.is_ok_and(|packet| depth > 0 || packet.tunnel == Tunnel::None) || packet.is_err());
+        prop_assert!(packet.is_ok_and(|packet| depth > 0 || packet.tunnel == TunnelKind::None) || packet.is_err());
     }
 }
 
@@ -137,17 +137,18 @@ fn a_cut_frame_is_of_the_same_flow_or_too_short() {
     for (kind, frame) in every_kind() {
         let whole = deep(&frame, 0);
         for len in 0..frame.len() {
-            let mut parser = Parser::new(ParseOptions { depth: 0, ..ParseOptions::default() });
+            let mut parser = FrameParser::new(ParseOptions { depth: 0, ..ParseOptions::default() });
             match parsed_by(&mut parser, &frame[..len], frame.len(), 0) {
                 Ok(packet) => {
-                    let told =
-                        |p: &Packet| (p.source, p.destination, p.bytes, p.frame_bytes, p.vlan, p.mpls, p.ttl);
+                    let told = |p: &PacketInfo| {
+                        (p.source, p.destination, p.bytes, p.frame_bytes, p.vlan, p.mpls, p.ttl)
+                    };
                     assert_eq!(told(&packet), told(&whole), "{kind} cut to {len}");
                     assert!(packet.flags & flags::CUT != 0, "{kind} cut to {len}");
                     assert!([0, whole.source_port].contains(&packet.source_port), "{kind} cut to {len}");
                 }
-                Err(Ignored::ShortLink | Ignored::ShortIp) => {}
-                Err(Ignored::NotIp) => assert!(["wire", "snap"].contains(&kind), "{kind} cut to {len}"),
+                Err(IgnoredReason::ShortLink | IgnoredReason::ShortIp) => {}
+                Err(IgnoredReason::NotIp) => assert!(["wire", "snap"].contains(&kind), "{kind} cut to {len}"),
                 Err(cause) => panic!("{kind} cut to {len}: {cause:?}"),
             }
         }

@@ -8,8 +8,8 @@ fn record(version: u8, addresses: &[u8]) -> Vec<u8> {
     [&head[..], &numbers, &[2; 6], &[1; 6], addresses].concat()
 }
 
-fn expected() -> Packet {
-    Packet {
+fn expected() -> PacketInfo {
+    PacketInfo {
         at_ns: 9,
         bytes: 1500,
         frame_bytes: 1522,
@@ -24,23 +24,23 @@ fn expected() -> Packet {
         input: 3,
         source_mac: [1; 6],
         destination_mac: [2; 6],
-        ..Packet::default()
+        ..PacketInfo::default()
     }
 }
 
 #[test]
 fn a_record_of_either_version_is_a_packet() {
-    let mut packet = Packet { mpls: [9; 3], outer_source: [9; 16], flags: 0xff, ..Packet::default() };
+    let mut packet = PacketInfo { mpls: [9; 3], outer_source: [9; 16], flags: 0xff, ..PacketInfo::default() };
     assert!(unified::read(&record(4, &[LEFT, RIGHT].concat()), 1522, 9, 3, &mut packet));
-    assert_eq!(packet, Packet { source: mapped(LEFT), destination: mapped(RIGHT), ..expected() });
+    assert_eq!(packet, PacketInfo { source: mapped(LEFT), destination: mapped(RIGHT), ..expected() });
     assert!(unified::read(&record(6, &[[7; 16], [8; 16]].concat()), 1522, 9, 3, &mut packet));
-    let six = Packet { source: [7; 16], destination: [8; 16], flags: flags::IPV6, ..expected() };
+    let six = PacketInfo { source: [7; 16], destination: [8; 16], flags: flags::IPV6, ..expected() };
     assert_eq!(packet, six);
 }
 
 #[test]
 fn other_bytes_are_no_record() {
-    let mut packet = Packet::default();
+    let mut packet = PacketInfo::default();
     for len in 0..80 {
         for version in [0, 4, 5, 6] {
             let bytes = record(version, &[0; 60]);

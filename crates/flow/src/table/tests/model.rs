@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::canonical::{is_icmp, question};
-use crate::record::Half;
+use crate::record::FlowHalf;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ const IDLE: u64 = 2 * SECOND;
 const GRACE: u64 = SECOND;
 
 #[derive(Clone)]
-struct Flow {
+struct ModelFlow {
     record: FlowRecord,
     last: [u64; 2],
     start: u64,
@@ -20,9 +20,9 @@ struct Flow {
 }
 
 #[derive(Default)]
-struct Model {
+struct TableModel {
     biflow: bool,
-    flows: Vec<Flow>,
+    flows: Vec<ModelFlow>,
     records: Vec<FlowRecord>,
 }
 
@@ -44,8 +44,8 @@ fn direction(flow: &FlowKey, key: &FlowKey, biflow: bool) -> Option<usize> {
     if ask(flow) == ask(key) { Some(0) } else { (biflow && ask(flow) == ask(&back)).then_some(1) }
 }
 
-impl Model {
-    fn add(&mut self, packet: &Packet) {
+impl TableModel {
+    fn add(&mut self, packet: &PacketInfo) {
         let key = FlowKey::of(packet);
         let known = self
             .flows
@@ -84,7 +84,7 @@ impl Model {
         }
     }
 
-    fn open(&mut self, key: FlowKey, packet: &Packet) -> (usize, usize) {
+    fn open(&mut self, key: FlowKey, packet: &PacketInfo) -> (usize, usize) {
         let record = FlowRecord {
             key,
             flow_id: crate::flow_id(&key, [0, 0]),
@@ -95,7 +95,7 @@ impl Model {
             sampling: 1,
             ..FlowRecord::default()
         };
-        self.flows.push(Flow {
+        self.flows.push(ModelFlow {
             record,
             last: [packet.at_ns, 0],
             start: packet.at_ns,
@@ -106,7 +106,7 @@ impl Model {
     }
 
     /// Reports what is due before a packet; whether that one is of the same flow.
-    fn goes_on(&mut self, at: usize, packet: &Packet) -> bool {
+    fn goes_on(&mut self, at: usize, packet: &PacketInfo) -> bool {
         loop {
             let flow = &self.flows[at];
             let last = flow.last[0].max(flow.last[1]);
@@ -132,8 +132,8 @@ impl Model {
         if record.packets() > 0 {
             self.records.push(FlowRecord { end, ..record.clone() });
             *record = FlowRecord {
-                forward: Half::default(),
-                reverse: Half::default(),
+                forward: FlowHalf::default(),
+                reverse: FlowHalf::default(),
                 part: record.part + 1,
                 ttl_min: u8::MAX,
                 ttl_max: 0,
@@ -145,7 +145,7 @@ impl Model {
     /// Ends all, each as time would have, and those that time has not ended as forced.
     fn finish(mut self, now: u64) -> Vec<FlowRecord> {
         for at in 0..self.flows.len() {
-            let last = Packet { at_ns: now, ..Packet::default() };
+            let last = PacketInfo { at_ns: now, ..PacketInfo::default() };
             if self.goes_on(at, &last) {
                 let ended = self.flows[at].ended;
                 self.report(at, if ended { EndReason::EndOfFlow } else { EndReason::Forced });
@@ -155,10 +155,10 @@ impl Model {
     }
 }
 
-fn packets() -> impl Strategy<Value = Packet> {
+fn packets() -> impl Strategy<Value = PacketInfo> {
     let ends = (0..4_u8, 0..4_u8, 0..3_u16, 0..3_u16, any::<bool>());
     let kind = prop_oneof![Just(6_u8), Just(6), Just(17), Just(1), Just(58)];
-    let carried = prop_oneof![4 => Just((0, Tunnel::None, 0)), 1 => Just((5, Tunnel::None, 0)), 1 => Just((0, Tunnel::Gtp, 3))];
+    let carried = prop_oneof![4 => Just((0, TunnelKind::None, 0)), 1 => Just((5, TunnelKind::None, 0)), 1 => Just((0, TunnelKind::Gtp, 3))];
     let flags = prop_oneof![4 => Just(0_u8), 1 => Just(SYN), 1 => Just(FIN), 1 => Just(RST)];
     (ends, kind, carried, flags, 1..2000_u32, any::<u8>()).prop_map(
         |((from, to, a, b, wide), protocol, (vlan, tunnel, tunnel_id), tcp_flags, bytes, ttl)| {
@@ -169,7 +169,7 @@ fn packets() -> impl Strategy<Value = Packet> {
                 58 => (0, [0x8000, 0x8100, 0x0100][usize::from(b)]),
                 _ => (a, b),
             };
-            Packet {
+            PacketInfo {
                 source: address(from),
                 destination: address(to),
                 source_port,
@@ -184,7 +184,7 @@ fn packets() -> impl Strategy<Value = Packet> {
                 ttl,
                 tos: ttl / 2,
                 source_mac: [ttl; 6],
-                ..Packet::default()
+                ..PacketInfo::default()
             }
         },
     )
@@ -212,7 +212,7 @@ fn sorted(mut records: Vec<FlowRecord>) -> Vec<FlowRecord> {
 fn sums(counts: impl Iterator<Item = (FlowKey, u64, u64)>) -> BTreeMap<[u64; 6], (u64, u64)> {
     let mut sums = BTreeMap::new();
     for (key, packets, bytes) in counts {
-        let sum: &mut (u64, u64) = sums.entry(crate::canonical::Canonical::of(&key).words).or_default();
+        let sum: &mut (u64, u64) = sums.entry(crate::canonical::CanonicalKey::of(&key).words).or_default();
         *sum = (sum.0 + packets, sum.1 + bytes);
     }
     sums
@@ -228,11 +228,11 @@ proptest! {
         biflow in any::<bool>(),
     ) {
         let mut table = FlowTable::<()>::new(&options(1024, biflow));
-        let mut model = Model { biflow, ..Model::default() };
+        let mut model = TableModel { biflow, ..TableModel::default() };
         let (mut records, mut now, mut batch) = (Vec::new(), SECOND, Vec::new());
         for (packet, milliseconds, flush) in steps {
             now += milliseconds * 1_000_000 / 8;
-            let packet = Packet { at_ns: now, ..packet };
+            let packet = PacketInfo { at_ns: now, ..packet };
             model.add(&packet);
             batch.push(packet);
             if flush {
@@ -276,7 +276,7 @@ proptest! {
         let mut given = Vec::new();
         for chunk in steps.chunks(7) {
             let packets: Vec<_> =
-                chunk.iter().map(|(packet, at, _)| Packet { at_ns: u64::from(*at) << 20, ..*packet }).collect();
+                chunk.iter().map(|(packet, at, _)| PacketInfo { at_ns: u64::from(*at) << 20, ..*packet }).collect();
             let now = u64::from(chunk[0].2) << 28;
             table.meter(&packets, now, &mut records);
             if chunk[0].2 % 3 == 0 {

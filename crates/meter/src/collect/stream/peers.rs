@@ -1,6 +1,6 @@
 //! Which connections are held, and which of them makes room for a new one.
 
-use crate::collect::Shared;
+use crate::collect::CollectorState;
 use packetrig_sys::clock;
 use std::net::{IpAddr, Shutdown, TcpStream};
 use std::sync::Arc;
@@ -58,14 +58,14 @@ impl PeerState {
 
 /// A connection and its thread.
 #[derive(Debug)]
-pub(super) struct Peer {
+pub(super) struct ExporterPeer {
     pub(super) state: Arc<PeerState>,
     pub(super) thread: JoinHandle<()>,
 }
 
 /// Why a connection is not let in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Denial {
+pub(super) enum PeerDenial {
     /// Its address has its share, and all of it is in use.
     AddressFull,
     /// All connections are in use.
@@ -73,10 +73,14 @@ pub(super) enum Denial {
 }
 
 /// Makes room for a connection from `address`, if need be at the expense of another one.
-pub(super) fn make_room(peers: &[Peer], address: IpAddr, shared: &Shared) -> Result<(), Denial> {
+pub(super) fn make_room(
+    peers: &[ExporterPeer],
+    address: IpAddr,
+    shared: &CollectorState,
+) -> Result<(), PeerDenial> {
     // Threads of those that made room may take a moment to end.
     if peers.len() >= shared.connections.saturating_mul(2) {
-        return Err(Denial::Full);
+        return Err(PeerDenial::Full);
     }
     let held: Vec<&PeerState> =
         peers.iter().map(|peer| &*peer.state).filter(|peer| !peer.is_evicted()).collect();
@@ -97,7 +101,7 @@ pub(super) fn make_room(peers: &[Peer], address: IpAddr, shared: &Shared) -> Res
     });
     match victim {
         Some(peer) => peer.evict(),
-        None => return Err(if has_share { Denial::Full } else { Denial::AddressFull }),
+        None => return Err(if has_share { PeerDenial::Full } else { PeerDenial::AddressFull }),
     }
     Ok(())
 }
@@ -108,8 +112,8 @@ mod tests {
     use packetrig_flow::collect::ExporterList;
     use std::net::TcpListener;
 
-    fn shared() -> Shared {
-        Shared {
+    fn shared() -> CollectorState {
+        CollectorState {
             over: AtomicBool::new(false),
             allowed: ExporterList::default(),
             connections: 8,
@@ -122,17 +126,17 @@ mod tests {
         [192, 0, 2, last].into()
     }
 
-    fn peer(last: u8, has_sent: bool) -> Peer {
+    fn peer(last: u8, has_sent: bool) -> ExporterPeer {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let state = Arc::new(PeerState::new(address(last), stream));
         if has_sent {
             state.hear();
         }
-        Peer { state, thread: std::thread::spawn(|| ()) }
+        ExporterPeer { state, thread: std::thread::spawn(|| ()) }
     }
 
-    fn evicted(peers: &[Peer]) -> Vec<usize> {
+    fn evicted(peers: &[ExporterPeer]) -> Vec<usize> {
         (0..peers.len()).filter(|at| peers[*at].state.is_evicted()).collect()
     }
 
@@ -144,14 +148,14 @@ mod tests {
         assert_eq!(make_room(&peers, address(2), &shared()), Ok(()));
         assert_eq!(evicted(&peers), [1]);
         let busy = [peer(2, true), peer(2, true), peer(1, false)];
-        assert_eq!(make_room(&busy, address(2), &shared()), Err(Denial::AddressFull));
+        assert_eq!(make_room(&busy, address(2), &shared()), Err(PeerDenial::AddressFull));
     }
 
     #[test]
     fn the_address_with_most_connections_and_the_longest_silence_makes_room() {
         let senders =
             [(1, true), (2, false), (3, true), (4, false), (4, false), (5, false), (6, true), (7, true)];
-        let mut peers: Vec<Peer> = senders.map(|(last, has_sent)| peer(last, has_sent)).into();
+        let mut peers: Vec<ExporterPeer> = senders.map(|(last, has_sent)| peer(last, has_sent)).into();
         for expected in [&[3][..], &[1, 3], &[1, 3, 4]] {
             assert_eq!(make_room(&peers, address(9), &shared()), Ok(()));
             assert_eq!(evicted(&peers), expected);
@@ -160,8 +164,8 @@ mod tests {
         // Of the silent one is left.
         assert_eq!(make_room(&peers, address(9), &shared()), Ok(()));
         peers.push(peer(30, true));
-        assert_eq!(make_room(&peers, address(9), &shared()), Err(Denial::Full), "those that send stay");
-        let patient = Shared { patience_ns: 0, ..shared() };
+        assert_eq!(make_room(&peers, address(9), &shared()), Err(PeerDenial::Full), "those that send stay");
+        let patient = CollectorState { patience_ns: 0, ..shared() };
         assert_eq!(make_room(&peers, address(9), &patient), Ok(()));
         assert!(peers[0].state.is_evicted(), "the longest silent of those that sent");
     }

@@ -31,7 +31,7 @@ fn a_connection_without_a_message_is_closed_in_time_and_one_that_sent_stays() {
         first_message: Nanos::from_millis(200),
         ..CollectOptions::default()
     };
-    let collecting = Collecting::start(&options, Kept::default()).unwrap();
+    let collecting = RunningCollector::start(&options, KeptRecords::default()).unwrap();
     let address = collecting.bound()[0].address;
     let mut sent = TcpStream::connect(address).unwrap();
     sent.write_all(&[&[0, 10, 0, 20][..], &[0; 16]].concat()).unwrap();
@@ -51,7 +51,7 @@ fn an_address_whose_connections_all_send_gets_no_more_than_its_share() {
         connections: 8,
         ..CollectOptions::default()
     };
-    let collecting = Collecting::start(&options, Kept::default()).unwrap();
+    let collecting = RunningCollector::start(&options, KeptRecords::default()).unwrap();
     let reading = collecting.reading();
     let message = [&[0, 10, 0, 20][..], &[0; 16]].concat();
     let mut open = Vec::new();

@@ -1,7 +1,7 @@
 //! A file of messages, one after the other (RFC 5655): readable at any time up to its last whole message.
 
 use super::super::Error;
-use super::Untaken;
+use super::UntakenMessage;
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
@@ -20,7 +20,7 @@ impl FileSink {
     }
 
     /// What a full disk took of a message is cut off again, so that the next one can be read.
-    pub(super) fn append(&mut self, message: &[u8]) -> Result<(), Untaken> {
+    pub(super) fn append(&mut self, message: &[u8]) -> Result<(), UntakenMessage> {
         if self.file.write_all(message).is_ok() {
             self.length += message.len() as u64;
             return Ok(());
@@ -28,6 +28,6 @@ impl FileSink {
         let back = self.file.set_len(self.length).and_then(|()| self.file.seek(SeekFrom::Start(self.length)));
         // Where a file cannot be cut (a device), there is nothing behind its end either.
         drop(back);
-        Err(Untaken::Refused)
+        Err(UntakenMessage::Refused)
     }
 }

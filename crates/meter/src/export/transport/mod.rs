@@ -10,12 +10,12 @@ use super::deadline::SendDeadline;
 use super::target::ExportTarget;
 use super::{Error, TlsFiles};
 use file::FileSink;
-use stream::Stream;
-use udp::Udp;
+use stream::CollectorStream;
+use udp::UdpSender;
 
 /// A message was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Untaken {
+pub(super) enum UntakenMessage {
     /// This message is lost, and templates that were in it or before it have to be sent again.
     Refused,
     /// The connection is gone; the message may be sent again on another one.
@@ -24,21 +24,21 @@ pub(super) enum Untaken {
 
 /// The way to one target.
 #[derive(Debug)]
-pub(super) enum Transport {
-    Udp(Udp),
-    Stream(Box<Stream>),
+pub(super) enum TargetTransport {
+    Udp(UdpSender),
+    Stream(Box<CollectorStream>),
     File(FileSink),
 }
 
-impl Transport {
+impl TargetTransport {
     /// Prepares the way. What depends on the collector is tried later, and again; what is wrong here and now is an error.
     pub(super) fn new(target: &ExportTarget, tls: Option<&TlsFiles>) -> Result<Self, Error> {
         Ok(match target {
-            ExportTarget::Udp(place) => Self::Udp(Udp::open(place)?),
-            ExportTarget::Tcp(place) => Self::Stream(Box::new(Stream::plain(place.clone()))),
+            ExportTarget::Udp(place) => Self::Udp(UdpSender::open(place)?),
+            ExportTarget::Tcp(place) => Self::Stream(Box::new(CollectorStream::plain(place.clone()))),
             ExportTarget::Tls(place) => {
                 let tls = tls.ok_or_else(|| Error::NoAuthorities { target: target.to_string() })?;
-                Self::Stream(Box::new(Stream::encrypted(place.clone(), tls)?))
+                Self::Stream(Box::new(CollectorStream::encrypted(place.clone(), tls)?))
             }
             ExportTarget::File(path) => Self::File(FileSink::create(path)?),
         })
@@ -58,7 +58,7 @@ impl Transport {
     }
 
     /// Hands over a whole message. Gives up on a collector that takes nothing at the deadline.
-    pub(super) fn send(&mut self, message: &[u8], deadline: &SendDeadline) -> Result<(), Untaken> {
+    pub(super) fn send(&mut self, message: &[u8], deadline: &SendDeadline) -> Result<(), UntakenMessage> {
         match self {
             Self::Udp(udp) => udp.send(message),
             Self::Stream(stream) => stream.send(message, deadline),

@@ -3,10 +3,10 @@
 //! Collectors say nothing; they are listened to only to notice that they have gone, which TCP would tell one message too late.
 
 use super::super::deadline::SendDeadline;
-use super::super::target::Place;
+use super::super::target::HostPort;
 use super::super::{Error, TlsFiles};
-use super::Untaken;
-use super::tls::Encryption;
+use super::UntakenMessage;
+use super::tls::CollectorEncryption;
 use packetrig_sys::clock;
 use rustls::{ClientConnection, StreamOwned};
 use std::io::{self, ErrorKind, Read, Write};
@@ -22,27 +22,27 @@ const LONGEST_PAUSE_NS: u64 = 5_000_000_000;
 
 /// A way to a collector, with or without a connection.
 #[derive(Debug)]
-pub(crate) struct Stream {
-    place: Place,
-    encryption: Option<Encryption>,
-    connection: Option<Connection>,
+pub(crate) struct CollectorStream {
+    place: HostPort,
+    encryption: Option<CollectorEncryption>,
+    connection: Option<StreamConnection>,
     pause_ns: u64,
     next_ns: u64,
 }
 
 #[derive(Debug)]
-enum Connection {
+enum StreamConnection {
     Plain(TcpStream),
     Encrypted(Box<StreamOwned<ClientConnection, TcpStream>>),
 }
 
-impl Stream {
-    pub(super) const fn plain(place: Place) -> Self {
+impl CollectorStream {
+    pub(super) const fn plain(place: HostPort) -> Self {
         Self { place, encryption: None, connection: None, pause_ns: 0, next_ns: 0 }
     }
 
-    pub(super) fn encrypted(place: Place, files: &TlsFiles) -> Result<Self, Error> {
-        let encryption = Some(Encryption::new(&place, files)?);
+    pub(super) fn encrypted(place: HostPort, files: &TlsFiles) -> Result<Self, Error> {
+        let encryption = Some(CollectorEncryption::new(&place, files)?);
         Ok(Self { encryption, ..Self::plain(place) })
     }
 
@@ -64,7 +64,7 @@ impl Stream {
         self.connection.is_some()
     }
 
-    fn try_connect(&self, end_ns: u64) -> io::Result<Connection> {
+    fn try_connect(&self, end_ns: u64) -> io::Result<StreamConnection> {
         let addresses = (self.place.host.as_str(), self.place.port).to_socket_addrs()?;
         let mut last = io::Error::other("the name has no address");
         for address in addresses {
@@ -76,13 +76,13 @@ impl Stream {
         Err(last)
     }
 
-    fn try_address(&self, address: &SocketAddr, end_ns: u64) -> io::Result<Connection> {
+    fn try_address(&self, address: &SocketAddr, end_ns: u64) -> io::Result<StreamConnection> {
         let socket = TcpStream::connect_timeout(address, CONNECT)?;
         socket.set_nodelay(true)?;
         socket.set_write_timeout(Some(LOOK))?;
         socket.set_read_timeout(Some(LOOK))?;
-        let Some(Encryption { config, name }) = self.encryption.clone() else {
-            return Ok(Connection::Plain(socket));
+        let Some(CollectorEncryption { config, name }) = self.encryption.clone() else {
+            return Ok(StreamConnection::Plain(socket));
         };
         let client = ClientConnection::new(config, name).map_err(io::Error::other)?;
         let mut stream = StreamOwned::new(client, socket);
@@ -93,17 +93,17 @@ impl Stream {
                 other => drop(other?),
             }
         }
-        Ok(Connection::Encrypted(Box::new(stream)))
+        Ok(StreamConnection::Encrypted(Box::new(stream)))
     }
 
-    pub(super) fn send(&mut self, message: &[u8], deadline: &SendDeadline) -> Result<(), Untaken> {
+    pub(super) fn send(&mut self, message: &[u8], deadline: &SendDeadline) -> Result<(), UntakenMessage> {
         let sent = match &mut self.connection {
-            None => return Err(Untaken::Gone),
+            None => return Err(UntakenMessage::Gone),
             Some(connection) => connection.listen().and_then(|()| connection.send(message, deadline)),
         };
         sent.map_err(|_| {
             self.connection = None;
-            Untaken::Gone
+            UntakenMessage::Gone
         })
     }
 
@@ -114,7 +114,7 @@ impl Stream {
     }
 }
 
-impl Connection {
+impl StreamConnection {
     /// Reads what the other end says and forgets it; its end is an error.
     fn listen(&mut self) -> io::Result<()> {
         let socket = match self {

@@ -1,6 +1,6 @@
 //! The client's side of TLS: whom it trusts, what it shows.
 
-use super::super::target::Place;
+use super::super::target::HostPort;
 use super::super::{Error, TlsFiles};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -10,13 +10,13 @@ use std::sync::Arc;
 
 /// What every connection to a collector needs.
 #[derive(Clone, Debug)]
-pub(super) struct Encryption {
+pub(super) struct CollectorEncryption {
     pub(super) config: Arc<ClientConfig>,
     pub(super) name: ServerName<'static>,
 }
 
-impl Encryption {
-    pub(super) fn new(place: &Place, files: &TlsFiles) -> Result<Self, Error> {
+impl CollectorEncryption {
+    pub(super) fn new(place: &HostPort, files: &TlsFiles) -> Result<Self, Error> {
         let host = files.server_name.as_ref().unwrap_or(&place.host);
         let name = ServerName::try_from(host.clone())
             .map_err(|_| Error::Tls(format!("`{host}` is no name that a certificate can have")))?;

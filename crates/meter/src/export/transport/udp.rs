@@ -3,19 +3,19 @@
 //! Behind each such gap the templates are sent again: a collector that was started meanwhile knows none.
 
 use super::super::Error;
-use super::super::target::Place;
-use super::Untaken;
+use super::super::target::HostPort;
+use super::UntakenMessage;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 
 /// A connected socket.
 #[derive(Debug)]
-pub(crate) struct Udp {
+pub(crate) struct UdpSender {
     socket: UdpSocket,
     v6: bool,
 }
 
-impl Udp {
-    pub(super) fn open(place: &Place) -> Result<Self, Error> {
+impl UdpSender {
+    pub(super) fn open(place: &HostPort) -> Result<Self, Error> {
         let failed = |source| Error::Target { target: format!("udp://{place}"), source };
         let nobody = || failed(std::io::Error::other("the name has no address"));
         let mut found = (place.host.as_str(), place.port).to_socket_addrs().map_err(failed)?;
@@ -33,7 +33,7 @@ impl Udp {
         self.v6
     }
 
-    pub(super) fn send(&self, message: &[u8]) -> Result<(), Untaken> {
-        self.socket.send(message).map(|_| ()).map_err(|_| Untaken::Refused)
+    pub(super) fn send(&self, message: &[u8]) -> Result<(), UntakenMessage> {
+        self.socket.send(message).map(|_| ()).map_err(|_| UntakenMessage::Refused)
     }
 }

@@ -10,7 +10,7 @@ use crate::agent::now;
 use crossbeam_channel::Receiver;
 use packetrig_fleet::RunId;
 use packetrig_fleet::controller::RunRecord;
-use packetrig_fleet::fabric::{self, Incoming, Record, Records};
+use packetrig_fleet::fabric::{self, RecordStore, ResultInlet, StoredRecord};
 use packetrig_fleet::term::{TermRecord, TermWatch};
 use packetrig_sys::process;
 use packetrig_units::{MonoTime, Nanos};
@@ -60,7 +60,7 @@ pub(super) struct RunReading<I, R> {
     events: Vec<CollectorEvent>,
 }
 
-impl<I: Incoming, R: Records> RunReading<I, R> {
+impl<I: ResultInlet, R: RecordStore> RunReading<I, R> {
     pub(super) const fn new(incoming: I, others: OtherRuns<R>, is_drained: Arc<AtomicBool>) -> Self {
         Self {
             incoming,
@@ -225,10 +225,10 @@ struct LateRuns {
     has_more: bool,
 }
 
-impl<R: Records> OtherRuns<R> {
+impl<R: RecordStore> OtherRuns<R> {
     /// Sorts a run that the store does not know. What claims to be of a run that no controller ever began belongs to nobody,
     /// and must not fill the store. A run that has not ended is read by whoever ends it.
-    fn judge(&self, run: &RunId, found: Option<&Record>, late: &mut LateRuns) {
+    fn judge(&self, run: &RunId, found: Option<&StoredRecord>, late: &mut LateRuns) {
         let record = found.map(|found| serde_json::from_slice::<RunRecord>(&found.value).ok());
         let is_unfinished =
             record.as_ref().is_some_and(|record| record.as_ref().is_some_and(RunRecord::is_unfinished));

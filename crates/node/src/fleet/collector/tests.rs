@@ -1,6 +1,6 @@
 use super::*;
-use packetrig_fleet::fabric::{Fabric, Outgoing};
-use packetrig_fleet::local::Local;
+use packetrig_fleet::fabric::{Fabric, ResultOutlet};
+use packetrig_fleet::local::LocalFabric;
 
 /// Stores everything but some of it.
 #[derive(Debug, Default)]
@@ -19,7 +19,7 @@ impl ResultStore for PickyStore {
                 "nonsense" => Err(ResultStoreError::Unreadable("nonsense".into())),
                 _ => Ok(()),
             });
-            let mark = Watermark { run: id.run.clone(), attempt: id.attempt, below: 1 };
+            let mark = StoredWatermark { run: id.run.clone(), attempt: id.attempt, below: 1 };
             batch.parts.push(PartUpdate { node: id.node.clone(), mark, contents: StoredPart::default() });
         }
         batch
@@ -30,7 +30,7 @@ impl ResultStore for PickyStore {
     }
 }
 
-fn append(fabric: &Local, nodes: &[String]) {
+fn append(fabric: &LocalFabric, nodes: &[String]) {
     for node in nodes {
         let node = NodeName(node.clone());
         let id = SegmentId { run: RunId("r".into()), attempt: 1, node: node.clone(), number: 0 };
@@ -40,7 +40,7 @@ fn append(fabric: &Local, nodes: &[String]) {
 
 #[test]
 fn what_waits_is_stored_together_and_no_more_than_so_much_of_it() {
-    let fabric = Local::default();
+    let fabric = LocalFabric::default();
     let mut incoming = fabric.incoming("me").unwrap();
     incoming.read_run(&RunId("r".into()), &BTreeSet::new()).unwrap();
     let nodes: Vec<String> = (0..2 * MOST_TOGETHER + 3).map(|number| format!("n{number}")).collect();
@@ -58,7 +58,7 @@ fn what_waits_is_stored_together_and_no_more_than_so_much_of_it() {
 
 #[test]
 fn only_what_is_stored_or_never_will_be_is_confirmed() {
-    let fabric = Local::default();
+    let fabric = LocalFabric::default();
     let run = RunId("r".into());
     let mut incoming = fabric.incoming("me").unwrap();
     incoming.read_run(&run, &BTreeSet::new()).unwrap();
@@ -83,7 +83,7 @@ fn only_what_is_stored_or_never_will_be_is_confirmed() {
 /// Somebody else reads the run by now and tells of it.
 #[test]
 fn a_collector_that_was_replaced_tells_of_nothing() {
-    let fabric = Local::default();
+    let fabric = LocalFabric::default();
     let run = RunId("r".into());
     let mut incoming = fabric.incoming("me").unwrap();
     incoming.read_run(&run, &BTreeSet::new()).unwrap();

@@ -2,14 +2,14 @@
 //!
 //! However many come together, a report is written once.
 
-use super::{PartKey, Slot};
+use super::{PartKey, ShelfSlot};
 use crate::open_run::OpenRun;
 use packetrig_fleet::{NodeName, RunId};
-use packetrig_store::{Error, Gathered};
+use packetrig_store::{Error, GatheredPart};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-impl Slot {
+impl ShelfSlot {
     /// Writes reports of earlier runs again that lacked one of these parts.
     pub(super) fn complete_late<'a>(
         &self,
@@ -65,7 +65,7 @@ impl Slot {
                 continue;
             }
             let gathered = self.catalogue.gather_late(run, key.attempt, &key.node)?;
-            if let Some(Gathered { result: Some(result), doubts, .. }) = gathered {
+            if let Some(GatheredPart { result: Some(result), doubts, .. }) = gathered {
                 open.take_in(&key.node, result, doubts);
                 taken_in.push(key);
             }

@@ -1,9 +1,9 @@
 use super::*;
 use packetrig_fleet::PlanHash;
-use packetrig_fleet::outcome::Outcome;
+use packetrig_fleet::outcome::RunOutcome;
 use packetrig_fleet::report::{AcceptanceCriteria, RunFacts};
 use packetrig_stats::result::NodeResult;
-use packetrig_store::spool::{Limits, Spool};
+use packetrig_store::spool::{ResultSpool, SpoolLimits};
 use std::fs;
 
 fn run() -> RunId {
@@ -13,8 +13,8 @@ fn run() -> RunId {
 /// What a node hands over of a run with a result.
 fn segments_of(result: &NodeResult) -> Vec<(SegmentId, Vec<u8>)> {
     let place = tempfile::tempdir().unwrap();
-    let limits = Limits { bytes: 1 << 30, keep_free: 0 };
-    let spool = Spool::open(place.path(), limits, Box::new(|_| None)).unwrap();
+    let limits = SpoolLimits { bytes: 1 << 30, keep_free: 0 };
+    let spool = ResultSpool::open(place.path(), limits, Box::new(|_| None)).unwrap();
     let mut journal = spool.journal(&run(), 1).unwrap();
     journal.result(result).unwrap();
     journal.end(None).unwrap();
@@ -27,8 +27,8 @@ fn segments() -> Vec<(SegmentId, Vec<u8>)> {
 }
 
 fn shelf(place: &std::path::Path, quota: RunQuota) -> RunShelf {
-    let shelf = RunShelf::with_quota(Catalogue::open(place).unwrap(), quota);
-    let begun = Unfinished {
+    let shelf = RunShelf::with_quota(RunCatalogue::open(place).unwrap(), quota);
+    let begun = UnfinishedRun {
         run: run(),
         attempt: 1,
         epoch: 1,
@@ -106,7 +106,7 @@ fn the_report_that_is_shown_is_the_one_that_is_stored() {
         limits: Vec::new(),
         steered: false,
     };
-    let outcome = Outcome::Partial { reasons: vec!["node a: silent for 3s".into()], stopped: false };
+    let outcome = RunOutcome::Partial { reasons: vec!["node a: silent for 3s".into()], stopped: false };
     let open = OpenRun::without_results(facts, outcome);
     let mut report = open.report(document).unwrap();
     assert_eq!(report.coverage.reported, 0);

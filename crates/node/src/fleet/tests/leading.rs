@@ -1,10 +1,10 @@
 //! Which nodes a controller has, what is in its way, and what it does when it has none any more.
 
 use super::*;
-use crate::User;
+use crate::RunUser;
 use crate::fleet::{HeldNodes, Leftover, WaitChoice};
-use packetrig_fleet::controller::{RunRecord, Start};
-use packetrig_fleet::fabric::{Error as FabricError, Record, Records};
+use packetrig_fleet::controller::{RunRecord, StartPolicy};
+use packetrig_fleet::fabric::{Error as FabricError, RecordStore, StoredRecord};
 use packetrig_fleet::labels::OperatorLabels;
 use packetrig_fleet::lead::{ClaimProgress, LeadClaim, TakenLead, WantedNodes, give_back_leads, shown_leads};
 use packetrig_fleet::local::{LocalEndpoint, LocalIncoming, LocalOutgoing, LocalRecords};
@@ -19,12 +19,12 @@ fn name(node: &str) -> NodeName {
     NodeName(node.into())
 }
 
-pub(super) fn start_nodes(fabric: &Local, place: &Path, is_endless: bool) -> [Node; 2] {
-    NODES.map(|node| Node::start(fabric, node, place, is_endless, false))
+pub(super) fn start_nodes(fabric: &LocalFabric, place: &Path, is_endless: bool) -> [TestNode; 2] {
+    NODES.map(|node| TestNode::start(fabric, node, place, is_endless, false))
 }
 
-fn user() -> User<'static> {
-    User {
+fn user() -> RunUser<'static> {
+    RunUser {
         wishes: Box::leak(Box::new(|| None)),
         turn: Nanos::from_millis(5),
         on_event: Box::leak(Box::new(|_: &RunEvent| {})),
@@ -33,9 +33,9 @@ fn user() -> User<'static> {
 
 /// Another controller of this host has this node.
 fn hold_node(records: &mut LocalRecords, controller: &str, node: &str) -> Vec<TakenLead> {
-    let me = Identity { controller: controller.into(), ..charge("", Memory::default()).identity };
+    let me = Identity { controller: controller.into(), ..charge("", MemoryShelf::default()).identity };
     records
-        .create(&TermRecord::key(controller), &Record::written(&ControllerTerm::record(me.clone(), 0)))
+        .create(&TermRecord::key(controller), &StoredRecord::written(&ControllerTerm::record(me.clone(), 0)))
         .unwrap();
     let wanted =
         WantedNodes { run: RunId(controller.into()), nodes: [name(node)].into(), heard: 0, wall_ns: 0 };
@@ -48,18 +48,18 @@ fn hold_node(records: &mut LocalRecords, controller: &str, node: &str) -> Vec<Ta
     panic!("nobody else wants it");
 }
 
-fn led(records: &mut impl Records) -> Vec<NodeName> {
+fn led(records: &mut impl RecordStore) -> Vec<NodeName> {
     let nodes = NODES.map(name);
     shown_leads(records, &nodes).unwrap().into_keys().collect()
 }
 
 #[test]
 fn a_second_controller_is_told_who_leads_a_node_and_has_it_when_it_is_given_back() {
-    let (fabric, place) = (Local::default(), tempfile::tempdir().unwrap());
+    let (fabric, place) = (LocalFabric::default(), tempfile::tempdir().unwrap());
     let _nodes = start_nodes(&fabric, place.path(), false);
     let plan = plan_of(DOCUMENT);
-    let mut one = Fleet::open(&fabric, charge("one", Memory::default())).unwrap();
-    let mut two = Fleet::open(&fabric, charge("two", Memory::default())).unwrap();
+    let mut one = FleetGround::open(&fabric, charge("one", MemoryShelf::default())).unwrap();
+    let mut two = FleetGround::open(&fabric, charge("two", MemoryShelf::default())).unwrap();
     lead(&mut one, DOCUMENT).unwrap();
     let mut asked = 0;
     let refused = two.lead(&plan, &RunId("r2".into()), &mut |held| {
@@ -89,8 +89,8 @@ fn a_second_controller_is_told_who_leads_a_node_and_has_it_when_it_is_given_back
 }
 
 /// A run on both nodes whose controller does nothing more: nobody tells the nodes to stop, and nothing is given back.
-fn leave_run(fabric: &Local, dead: Charge) {
-    let mut one = Fleet::open(fabric, dead).unwrap();
+fn leave_run(fabric: &LocalFabric, dead: ControllerCharge) {
+    let mut one = FleetGround::open(fabric, dead).unwrap();
     lead(&mut one, DOCUMENT).unwrap();
     let ended = catch_unwind(AssertUnwindSafe(|| {
         let mut note = |event: &RunEvent| {
@@ -102,17 +102,20 @@ fn leave_run(fabric: &Local, dead: Charge) {
     Box::leak(Box::new(one));
 }
 
-fn busy(fleet: &mut Fleet<Local>) -> usize {
+fn busy(fleet: &mut FleetGround<LocalFabric>) -> usize {
     let rows = fleet.members().unwrap();
     rows.iter().filter(|row| row.hello.busy.is_some()).count()
 }
 
-fn take_over(two: &mut Fleet<Local>, while_blocked: impl FnMut(&HeldNodes) -> WaitChoice) -> Vec<Leftover> {
+fn take_over(
+    two: &mut FleetGround<LocalFabric>,
+    while_blocked: impl FnMut(&HeldNodes) -> WaitChoice,
+) -> Vec<Leftover> {
     let mut while_blocked = while_blocked;
     two.lead(&plan_of(DOCUMENT), &RunId("r2".into()), &mut while_blocked).unwrap()
 }
 
-fn release_whole(fabric: &Local, two: &mut Fleet<Local>, leftovers: &[Leftover]) {
+fn release_whole(fabric: &LocalFabric, two: &mut FleetGround<LocalFabric>, leftovers: &[Leftover]) {
     let [left] = leftovers else { panic!("{leftovers:?}") };
     assert!(left.is_unfinished() && left.is_whole() && left.record.head.run.0 == "r1", "{left:?}");
     assert!(two.release(left, user()).unwrap());
@@ -124,12 +127,12 @@ fn release_whole(fabric: &Local, two: &mut Fleet<Local>, leftovers: &[Leftover])
 /// Its process is gone from this host: it is dead at once.
 #[test]
 fn what_a_controller_of_this_host_left_when_it_died_is_ended_at_once_by_who_leads_its_nodes_next() {
-    let (fabric, place) = (Local::default(), tempfile::tempdir().unwrap());
+    let (fabric, place) = (LocalFabric::default(), tempfile::tempdir().unwrap());
     let _nodes = start_nodes(&fabric, place.path(), true);
-    let mut dead = charge("dead", Memory::default());
+    let mut dead = charge("dead", MemoryShelf::default());
     dead.identity.pid = NOBODY;
     leave_run(&fabric, dead);
-    let mut two = Fleet::open(&fabric, charge("two", Memory::default())).unwrap();
+    let mut two = FleetGround::open(&fabric, charge("two", MemoryShelf::default())).unwrap();
     let leftovers = take_over(&mut two, |_| panic!("a dead one is not waited for"));
     release_whole(&fabric, &mut two, &leftovers);
 }
@@ -137,22 +140,24 @@ fn what_a_controller_of_this_host_left_when_it_died_is_ended_at_once_by_who_lead
 /// Its host is another: nothing is known of its process, only that its record does not change.
 #[test]
 fn what_a_controller_of_another_host_left_is_ended_when_its_record_has_not_changed_for_as_long_as_it_takes() {
-    let (fabric, place) = (Local::default(), tempfile::tempdir().unwrap());
+    let (fabric, place) = (LocalFabric::default(), tempfile::tempdir().unwrap());
     // They wait for their controller longer than the next one does.
     let terms = LeaseTerms { orphaned: Nanos::from_secs(30), ..LeaseTerms::of(Nanos::from_millis(400)) };
     let _nodes = NODES.map(|node| {
-        let half = Half { node: node.into(), endless: true, ..Half::default() };
-        let wish = Wish { terms, ..Wish::default() };
-        Node::with(&fabric, node, place.path(), (half.clone(), half), wish)
+        let half = HalfPlane { node: node.into(), endless: true, ..HalfPlane::default() };
+        let wish = NodeWish { terms, ..NodeWish::default() };
+        TestNode::with(&fabric, node, place.path(), (half.clone(), half), wish)
     });
     let stale = Nanos::from_millis(700);
-    let mut dead = charge("dead", Memory::default());
+    let mut dead = charge("dead", MemoryShelf::default());
     dead.identity.boot_id = "another host".into();
     // It leaves its run before it would refresh anything.
     dead.times = TermTimes { refresh: Nanos::from_secs(3600), ..TermTimes::default() };
     leave_run(&fabric, dead);
     let times = TermTimes { refresh: Nanos::from_millis(100), stale };
-    let mut two = Fleet::open(&fabric, Charge { times, ..charge("two", Memory::default()) }).unwrap();
+    let mut two =
+        FleetGround::open(&fabric, ControllerCharge { times, ..charge("two", MemoryShelf::default()) })
+            .unwrap();
     let mut asked = 0;
     let leftovers = take_over(&mut two, |held| {
         asked += 1;
@@ -167,16 +172,16 @@ fn what_a_controller_of_another_host_left_is_ended_when_its_record_has_not_chang
 /// Somebody has written the end of the run, and a node has not heard of it.
 #[test]
 fn the_record_of_a_run_that_has_ended_is_never_written_over() {
-    let (fabric, place) = (Local::default(), tempfile::tempdir().unwrap());
+    let (fabric, place) = (LocalFabric::default(), tempfile::tempdir().unwrap());
     let _nodes = start_nodes(&fabric, place.path(), true);
-    let mut dead = charge("dead", Memory::default());
+    let mut dead = charge("dead", MemoryShelf::default());
     dead.identity.pid = NOBODY;
     leave_run(&fabric, dead);
     let mut records = fabric.records().unwrap();
     let found = records.get("run.r1").unwrap().unwrap();
     let record = RunRecord { state: RunState::Partial, ..found.read().unwrap() };
-    let revision = records.replace("run.r1", found.revision, &Record::written(&record)).unwrap();
-    let mut two = Fleet::open(&fabric, charge("two", Memory::default())).unwrap();
+    let revision = records.replace("run.r1", found.revision, &StoredRecord::written(&record)).unwrap();
+    let mut two = FleetGround::open(&fabric, charge("two", MemoryShelf::default())).unwrap();
     let leftovers = take_over(&mut two, |_| panic!("a dead one is not waited for"));
     assert_eq!(leftovers.len(), 2);
     for left in &leftovers {
@@ -190,7 +195,7 @@ fn the_record_of_a_run_that_has_ended_is_never_written_over() {
 /// A label is any of its nodes: whichever is given back first will do.
 #[test]
 fn who_waits_for_a_label_has_whichever_of_its_nodes_is_free_first() {
-    let (fabric, place) = (Local::default(), tempfile::tempdir().unwrap());
+    let (fabric, place) = (LocalFabric::default(), tempfile::tempdir().unwrap());
     let _nodes = start_nodes(&fabric, place.path(), false);
     let mut labels = OperatorLabels::default();
     labels.apply(&["x".parse().unwrap()]).unwrap();
@@ -198,9 +203,9 @@ fn who_waits_for_a_label_has_whichever_of_its_nodes_is_free_first() {
         let mut records = fabric.records().unwrap();
         let mut held: BTreeMap<&str, Vec<TakenLead>> =
             NODES.map(|node| (node, hold_node(&mut records, &format!("{node}-by-{freed}"), node))).into();
-        let mut charge = charge("two", Memory::default());
+        let mut charge = charge("two", MemoryShelf::default());
         charge.roster.labels = NODES.map(|node| (name(node), labels.clone())).into();
-        let mut two = Fleet::open(&fabric, charge).unwrap();
+        let mut two = FleetGround::open(&fabric, charge).unwrap();
         let mut looks = 0;
         let plan = plan_of("ports: [{name: a, location: any-x}]\n");
         two.lead(&plan, &RunId("r2".into()), &mut |in_the_way| {
@@ -221,16 +226,16 @@ fn who_waits_for_a_label_has_whichever_of_its_nodes_is_free_first() {
 
 #[test]
 fn who_accepts_fewer_nodes_and_waits_waits_for_nodes_that_others_lead() {
-    let (fabric, place) = (Local::default(), tempfile::tempdir().unwrap());
+    let (fabric, place) = (LocalFabric::default(), tempfile::tempdir().unwrap());
     let _nodes = start_nodes(&fabric, place.path(), false);
     let mut records = fabric.records().unwrap();
     let mut leads = hold_node(&mut records, "other", "south");
-    let mut charge = charge("two", Memory::default());
-    charge.policies.start = Start::Quorum(1);
-    let mut two = Fleet::open(&fabric, charge).unwrap();
+    let mut charge = charge("two", MemoryShelf::default());
+    charge.policies.start = StartPolicy::Quorum(1);
+    let mut two = FleetGround::open(&fabric, charge).unwrap();
     let plan = plan_of(DOCUMENT);
     let run = RunId("r2".into());
-    let absent = |two: &Fleet<Local>| {
+    let absent = |two: &FleetGround<LocalFabric>| {
         let led = two.led.as_ref().unwrap();
         led.settlement.absent.keys().cloned().collect::<Vec<_>>()
     };
@@ -250,10 +255,12 @@ fn who_accepts_fewer_nodes_and_waits_waits_for_nodes_that_others_lead() {
 
 #[test]
 fn a_controller_that_was_ended_begins_nothing_and_says_so() {
-    let (fabric, place) = (Local::default(), tempfile::tempdir().unwrap());
+    let (fabric, place) = (LocalFabric::default(), tempfile::tempdir().unwrap());
     let _nodes = start_nodes(&fabric, place.path(), false);
     let times = TermTimes { refresh: Nanos::from_millis(20), ..TermTimes::default() };
-    let mut one = Fleet::open(&fabric, Charge { times, ..charge("one", Memory::default()) }).unwrap();
+    let mut one =
+        FleetGround::open(&fabric, ControllerCharge { times, ..charge("one", MemoryShelf::default()) })
+            .unwrap();
     lead(&mut one, DOCUMENT).unwrap();
     let mut records = fabric.records().unwrap();
     let is_lost = (0..500).any(|_| {
@@ -272,7 +279,7 @@ fn a_controller_that_was_ended_begins_nothing_and_says_so() {
     let again = one.lead(&plan_of(DOCUMENT), &RunId("r2".into()), &mut |_| WaitChoice::GiveUp);
     assert!(matches!(again, Err(Error::LeadershipLost)), "{again:?}");
     // No node was told anything, and another controller has them.
-    let mut two = Fleet::open(&fabric, charge("two", Memory::default())).unwrap();
+    let mut two = FleetGround::open(&fabric, charge("two", MemoryShelf::default())).unwrap();
     let heard = two.members().unwrap();
     assert!(heard.iter().all(|row| row.hello.epoch == 0), "{heard:?}");
     two.lead(&plan_of(DOCUMENT), &RunId("r2".into()), &mut |held| panic!("{held:?}")).unwrap();
@@ -282,7 +289,7 @@ fn a_controller_that_was_ended_begins_nothing_and_says_so() {
 type SilentRecords = Arc<Mutex<Vec<&'static str>>>;
 
 #[derive(Clone, Default)]
-struct Silent(Local, SilentRecords);
+struct Silent(LocalFabric, SilentRecords);
 
 struct SilentStore(LocalRecords, SilentRecords);
 
@@ -293,8 +300,8 @@ impl SilentStore {
     }
 }
 
-impl Records for SilentStore {
-    fn get(&mut self, key: &str) -> Result<Option<Record>, FabricError> {
+impl RecordStore for SilentStore {
+    fn get(&mut self, key: &str) -> Result<Option<StoredRecord>, FabricError> {
         let found = self.0.get(key);
         // Of leads only the writing fails here.
         if key.starts_with("lead.") { found } else { self.answer(key, found) }
@@ -348,7 +355,9 @@ fn nodes_that_were_taken_in_vain_are_given_back() {
             give_back_leads(&mut records, leads);
         }
         let times = TermTimes { refresh: Nanos::from_millis(20), ..TermTimes::default() };
-        let mut one = Fleet::open(&fabric, Charge { times, ..charge("one", Memory::default()) }).unwrap();
+        let mut one =
+            FleetGround::open(&fabric, ControllerCharge { times, ..charge("one", MemoryShelf::default()) })
+                .unwrap();
         fabric.1.lock().unwrap().push(silent);
         let plan = plan_of(DOCUMENT);
         let failed = one.lead(&plan, &RunId("r2".into()), &mut |held| panic!("nobody has them: {held:?}"));

@@ -2,20 +2,20 @@
 
 use super::leading::{NOBODY, start_nodes};
 use super::*;
-use crate::fleet::Roster;
-use packetrig_fleet::fabric::{Record, Records};
+use crate::fleet::FleetRoster;
+use packetrig_fleet::fabric::{RecordStore, StoredRecord};
 use packetrig_fleet::term::{ControllerTerm, OLD_LOCK, OldLock, TermRecord};
 use std::collections::BTreeSet;
 
 #[test]
 fn a_fleet_that_an_earlier_version_leads_is_refused_as_long_as_that_is_at_work() {
-    let (fabric, place) = (Local::default(), tempfile::tempdir().unwrap());
+    let (fabric, place) = (LocalFabric::default(), tempfile::tempdir().unwrap());
     let _nodes = start_nodes(&fabric, place.path(), false);
     let mut records = fabric.records().unwrap();
-    let holder = charge("old", Memory::default()).identity;
+    let holder = charge("old", MemoryShelf::default()).identity;
     let lock = OldLock { holder, epoch: 3, since_wall_ns: 0, is_free: false };
-    let mut revision = records.create(OLD_LOCK, &Record::written(&lock)).unwrap();
-    let open = || Fleet::open(&fabric, charge("new", Memory::default()));
+    let mut revision = records.create(OLD_LOCK, &StoredRecord::written(&lock)).unwrap();
+    let open = || FleetGround::open(&fabric, charge("new", MemoryShelf::default()));
     let Err(Error::OldController(found)) = open() else { panic!("it is at work") };
     assert_eq!((found.pid, found.host.as_str()), (lock.holder.pid, "here"));
     assert_eq!(fabric.records().unwrap().keys("term.").unwrap(), [""; 0], "it has not become one");
@@ -23,29 +23,32 @@ fn a_fleet_that_an_earlier_version_leads_is_refused_as_long_as_that_is_at_work()
     let elsewhere = Identity { boot_id: "another host".into(), ..lock.holder.clone() };
     for (holder, is_free) in [(dead, false), (lock.holder.clone(), true), (elsewhere, false)] {
         let lock = OldLock { holder, is_free, ..lock.clone() };
-        revision = records.replace(OLD_LOCK, revision, &Record::written(&lock)).unwrap();
+        revision = records.replace(OLD_LOCK, revision, &StoredRecord::written(&lock)).unwrap();
         let times = TermTimes { stale: Nanos::from_millis(500), ..TermTimes::default() };
-        drop(Fleet::open(&fabric, Charge { times, ..charge("new", Memory::default()) }).unwrap());
+        drop(
+            FleetGround::open(&fabric, ControllerCharge { times, ..charge("new", MemoryShelf::default()) })
+                .unwrap(),
+        );
     }
     assert_eq!(records.get(OLD_LOCK).unwrap().unwrap().revision, revision, "it is not this one's to change");
 }
 
 #[test]
 fn records_of_dead_controllers_are_removed_and_those_of_living_ones_are_not() {
-    let fabric = Local::default();
+    let fabric = LocalFabric::default();
     let mut records = fabric.records().unwrap();
-    let own = charge("own", Memory::default()).identity;
+    let own = charge("own", MemoryShelf::default()).identity;
     let mut write = |name: &str, pid: u32, boot_id: &str, is_over: bool| {
         let me = Identity { controller: name.into(), pid, boot_id: boot_id.into(), ..own.clone() };
         let record = TermRecord { is_over, ..ControllerTerm::record(me, 0) };
-        records.create(&TermRecord::key(name), &Record::written(&record)).unwrap();
+        records.create(&TermRecord::key(name), &StoredRecord::written(&record)).unwrap();
     };
     write("alive", own.pid, "boot", false);
     write("dead", NOBODY, "boot", false);
     write("over", NOBODY, "another host", true);
     write("unclear", NOBODY, "another host", false);
-    let charge = Charge { roster: Roster::default(), ..charge("own", Memory::default()) };
-    let mut fleet = Fleet::open(&fabric, charge).unwrap();
+    let charge = ControllerCharge { roster: FleetRoster::default(), ..charge("own", MemoryShelf::default()) };
+    let mut fleet = FleetGround::open(&fabric, charge).unwrap();
     let all: BTreeSet<String> = ["own", "alive", "dead", "over", "unclear", "never"].map(String::from).into();
     let at_work = fleet.at_work(&all, &|| false).unwrap();
     assert_eq!(at_work.into_iter().collect::<Vec<_>>(), ["alive", "own", "unclear"]);
@@ -56,19 +59,22 @@ fn records_of_dead_controllers_are_removed_and_those_of_living_ones_are_not() {
 /// One look at a controller of another host tells nothing.
 #[test]
 fn a_controller_of_another_host_is_looked_at_until_it_is_clear_whether_it_is_at_work() {
-    let fabric = Local::default();
+    let fabric = LocalFabric::default();
     let mut records = fabric.records().unwrap();
     let me = Identity {
         controller: "far".into(),
         boot_id: "another host".into(),
-        ..charge("", Memory::default()).identity
+        ..charge("", MemoryShelf::default()).identity
     };
-    let record = Record::written(&ControllerTerm::record(me, 0));
+    let record = StoredRecord::written(&ControllerTerm::record(me, 0));
     let mut revision = records.create("term.far", &record).unwrap();
     let times = TermTimes { stale: Nanos::from_millis(600), ..TermTimes::default() };
-    let roster = Roster::default();
-    let mut fleet =
-        Fleet::open(&fabric, Charge { times, roster, ..charge("own", Memory::default()) }).unwrap();
+    let roster = FleetRoster::default();
+    let mut fleet = FleetGround::open(
+        &fabric,
+        ControllerCharge { times, roster, ..charge("own", MemoryShelf::default()) },
+    )
+    .unwrap();
     let far: BTreeSet<String> = ["far".to_owned()].into();
     let records = std::cell::RefCell::new(records);
     let refreshing = std::cell::Cell::new(true);

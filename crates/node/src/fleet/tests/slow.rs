@@ -3,32 +3,32 @@
 use super::*;
 use packetrig_fleet::fabric::{Endpoint, Error as FabricError};
 use packetrig_fleet::local::LocalEndpoint;
-use packetrig_fleet::message::{Body, Envelope};
+use packetrig_fleet::message::{MessageBody, MessageEnvelope};
 use std::collections::VecDeque;
 
 /// An endpoint that hears everything later.
-pub(super) struct Slow {
+pub(super) struct SlowEndpoint {
     inner: LocalEndpoint,
     delay: Nanos,
-    under_way: VecDeque<(MonoTime, Envelope)>,
+    under_way: VecDeque<(MonoTime, MessageEnvelope)>,
 }
 
-impl Slow {
+impl SlowEndpoint {
     pub(super) fn new(inner: LocalEndpoint, delay: Nanos) -> Self {
         Self { inner, delay, under_way: VecDeque::new() }
     }
 }
 
-impl Endpoint for Slow {
+impl Endpoint for SlowEndpoint {
     fn name(&self) -> &NodeName {
         self.inner.name()
     }
 
-    fn post(&mut self, to: &NodeName, body: Body) -> Result<(), FabricError> {
+    fn post(&mut self, to: &NodeName, body: MessageBody) -> Result<(), FabricError> {
         self.inner.post(to, body)
     }
 
-    fn post_all(&mut self, body: Body) -> Result<(), FabricError> {
+    fn post_all(&mut self, body: MessageBody) -> Result<(), FabricError> {
         self.inner.post_all(body)
     }
 
@@ -40,7 +40,7 @@ impl Endpoint for Slow {
         self.inner.stop_listening_to(nodes);
     }
 
-    fn receive(&mut self, within: Nanos) -> Option<Envelope> {
+    fn receive(&mut self, within: Nanos) -> Option<MessageEnvelope> {
         if self.delay == Nanos::ZERO {
             return self.inner.receive(within);
         }
@@ -67,31 +67,31 @@ impl Endpoint for Slow {
 #[test]
 fn a_node_that_answers_after_most_of_a_second_takes_part_like_any_other() {
     for delay in [200, 900].map(Nanos::from_millis) {
-        let (fabric, place) = (Local::default(), tempfile::tempdir().unwrap());
+        let (fabric, place) = (LocalFabric::default(), tempfile::tempdir().unwrap());
         let _nodes = [("north", Nanos::ZERO), ("south", delay)].map(|(name, delay)| {
-            let half = Half { node: name.into(), ..Half::default() };
-            let wish = Wish { delay, terms: LeaseTerms::FLEET, ..Wish::default() };
-            Node::with(&fabric, name, place.path(), (half.clone(), half), wish)
+            let half = HalfPlane { node: name.into(), ..HalfPlane::default() };
+            let wish = NodeWish { delay, terms: LeaseTerms::FLEET, ..NodeWish::default() };
+            TestNode::with(&fabric, name, place.path(), (half.clone(), half), wish)
         });
-        let mut fleet = Fleet::open(&fabric, charge("c", Memory::default())).unwrap();
+        let mut fleet = FleetGround::open(&fabric, charge("c", MemoryShelf::default())).unwrap();
         let (report, events) = run(&mut fleet, &|| false);
         let report = report.unwrap_or_else(|error| panic!("{delay}: {error}: {events:?}"));
-        assert_eq!(report.outcome, Outcome::Complete { stopped: false }, "{delay}: {events:?}");
+        assert_eq!(report.outcome, RunOutcome::Complete { stopped: false }, "{delay}: {events:?}");
     }
 }
 
 #[test]
 fn what_was_said_for_an_earlier_call_does_not_make_the_way_shorter() {
-    let (fabric, place) = (Local::default(), tempfile::tempdir().unwrap());
-    let _near = Node::start(&fabric, "north", place.path(), false, false);
-    let half = Half { node: "south".into(), ..Half::default() };
-    let wish = Wish { delay: Nanos::from_millis(300), terms: LeaseTerms::FLEET, ..Wish::default() };
-    let _far = Node::with(&fabric, "south", place.path(), (half.clone(), half), wish);
-    let mut fleet = Fleet::open(&fabric, charge("c", Memory::default())).unwrap();
+    let (fabric, place) = (LocalFabric::default(), tempfile::tempdir().unwrap());
+    let _near = TestNode::start(&fabric, "north", place.path(), false, false);
+    let half = HalfPlane { node: "south".into(), ..HalfPlane::default() };
+    let wish = NodeWish { delay: Nanos::from_millis(300), terms: LeaseTerms::FLEET, ..NodeWish::default() };
+    let _far = TestNode::with(&fabric, "south", place.path(), (half.clone(), half), wish);
+    let mut fleet = FleetGround::open(&fabric, charge("c", MemoryShelf::default())).unwrap();
     for _ in 0..3 {
         // An answer to a call that nobody waits for is under way when the next one is made.
         use packetrig_fleet::message::Nonce;
-        fleet.endpoint.post_all(Body::RollCall(Nonce(1))).unwrap();
+        fleet.endpoint.post_all(MessageBody::RollCall(Nonce(1))).unwrap();
         fleet.call().unwrap();
         let far = fleet.round_trips.longest([&NodeName("south".into())]);
         assert!(far >= Nanos::from_millis(300), "{far}");

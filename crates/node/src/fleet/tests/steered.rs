@@ -1,27 +1,27 @@
 //! Steered runs on two nodes in one process: what each is asked for, and real rigs over simulated cables.
 
 use super::*;
-use crate::Session;
+use crate::RunSession;
 use packetrig_engine::rig::{RigOptions, RigSite, TestRig};
 use packetrig_engine::sim::{LinkSpec, SimPorts};
 use packetrig_plan::PortLocation;
 use packetrig_wire::tag::TagKey;
 use std::collections::{BTreeMap, BTreeSet};
 
-fn open(fabric: &Local, document: &str, note: impl FnMut(&RunEvent) + Send + 'static) -> Session {
-    let mut fleet = Fleet::open(fabric, charge("c", Memory::default())).unwrap();
+fn open(fabric: &LocalFabric, document: &str, note: impl FnMut(&RunEvent) + Send + 'static) -> RunSession {
+    let mut fleet = FleetGround::open(fabric, charge("c", MemoryShelf::default())).unwrap();
     let options = RunOptions { drain: Nanos::from_millis(150), ..options() };
     lead(&mut fleet, document).unwrap();
-    Session::open(fleet, document.into(), plan_of(document), options, note).unwrap()
+    RunSession::open(fleet, document.into(), plan_of(document), options, note).unwrap()
 }
 
 #[test]
 fn every_node_takes_every_step_and_what_one_cannot_is_undone() {
-    let (fabric, place) = (Local::default(), tempfile::tempdir().unwrap());
-    let nodes = ["north", "south"].map(|name| Node::start(&fabric, name, place.path(), true, false));
+    let (fabric, place) = (LocalFabric::default(), tempfile::tempdir().unwrap());
+    let nodes = ["north", "south"].map(|name| TestNode::start(&fabric, name, place.path(), true, false));
     let session = open(&fabric, DOCUMENT, |_| {});
     let asked = || {
-        let take = |node: &Node| std::mem::take(&mut *node.half.asked.lock().unwrap());
+        let take = |node: &TestNode| std::mem::take(&mut *node.half.asked.lock().unwrap());
         nodes.each_ref().map(take)
     };
     session.steer(PlanChange::Start(vec![0])).unwrap();
@@ -37,21 +37,21 @@ fn every_node_takes_every_step_and_what_one_cannot_is_undone() {
     assert_eq!(south, ["hold Resume([0])"], "where nothing is held nothing is undone");
     session.steer(PlanChange::Replan(DOCUMENT.into())).unwrap();
     assert_eq!(asked()[1][1..], ["announce [(0, 7)]".to_owned(), "begin".to_owned()]);
-    assert_eq!(session.close().unwrap().outcome, Outcome::Complete { stopped: false });
+    assert_eq!(session.close().unwrap().outcome, RunOutcome::Complete { stopped: false });
 }
 
 /// Rigs on simulated ports.
-struct Simulated {
+struct SimulatedRigs {
     node: &'static str,
     cables: Arc<SimPorts>,
 }
 
-impl Planes for Simulated {
-    fn prepare(&mut self, preparation: &Preparation) -> Result<Prepared, EngineError> {
+impl PlaneSource for SimulatedRigs {
+    fn prepare(&mut self, preparation: &RunPreparation) -> Result<PreparedPlane, EngineError> {
         let reading =
             ReadOptions { seed: preparation.seed, fleet: true, part: preparation.part_of.is_some() };
         let plan = Plan::read_with(&preparation.document, reading)?;
-        let here = |place: &packetrig_fleet::message::Place| {
+        let here = |place: &packetrig_fleet::message::PortPlace| {
             (place.node.0 == self.node).then(|| place.interface.parse::<PortLocation>().unwrap())
         };
         let options = RigOptions {
@@ -67,7 +67,7 @@ impl Planes for Simulated {
             seed: preparation.seed,
             site: RigSite::PartOfFleet {
                 places: preparation.places.iter().map(here).collect(),
-                permit: Arc::new(Generous),
+                permit: Arc::new(GenerousPermit),
             },
             gate: SendGate::open(),
         };
@@ -95,9 +95,9 @@ fn document(pps: u32, added: bool) -> String {
 }
 
 /// Frames sent and received so far, by stream.
-type Seen = Arc<Mutex<BTreeMap<usize, (u64, u64)>>>;
+type SeenFrames = Arc<Mutex<BTreeMap<usize, (u64, u64)>>>;
 
-fn note(seen: &Seen) -> impl FnMut(&RunEvent) + Send + 'static {
+fn note(seen: &SeenFrames) -> impl FnMut(&RunEvent) + Send + 'static {
     let seen = Arc::clone(seen);
     move |event| {
         let RunEventKind::Counters { sample, .. } = &event.kind else { return };
@@ -112,7 +112,7 @@ fn note(seen: &Seen) -> impl FnMut(&RunEvent) + Send + 'static {
 }
 
 /// Until `more` frames of these streams were sent and received than now.
-fn flow(seen: &Seen, streams: &[usize], more: u64) {
+fn flow(seen: &SeenFrames, streams: &[usize], more: u64) {
     let now = |stream: usize| seen.lock().unwrap().get(&stream).copied().unwrap_or_default();
     let before: Vec<_> = streams.iter().map(|stream| now(*stream)).collect();
     for _ in 0..2_000 {
@@ -129,15 +129,15 @@ fn flow(seen: &Seen, streams: &[usize], more: u64) {
 fn rigs_on_two_nodes_are_steered_without_a_loss_and_with_latency() {
     let cables = SimPorts::default().wire("a", "b", LinkSpec::default());
     let cables = Arc::new(cables.wire("b", "a", LinkSpec::default()));
-    let (fabric, place, seen) = (Local::default(), tempfile::tempdir().unwrap(), Seen::default());
+    let (fabric, place, seen) = (LocalFabric::default(), tempfile::tempdir().unwrap(), SeenFrames::default());
     let _nodes = ["north", "south"].map(|node| {
-        let planes = Simulated { node, cables: Arc::clone(&cables) };
-        Node::with(
+        let planes = SimulatedRigs { node, cables: Arc::clone(&cables) };
+        TestNode::with(
             &fabric,
             node,
             place.path(),
-            (Half::default(), planes),
-            Wish { terms: LeaseTerms::FLEET, ..Wish::default() },
+            (HalfPlane::default(), planes),
+            NodeWish { terms: LeaseTerms::FLEET, ..NodeWish::default() },
         )
     });
     let session = open(&fabric, &document(4000, false), note(&seen));
@@ -154,7 +154,7 @@ fn rigs_on_two_nodes_are_steered_without_a_loss_and_with_latency() {
     session.steer(PlanChange::Start(vec![0])).unwrap();
     flow(&seen, &[0], 100);
     let report = session.close().unwrap();
-    assert_eq!(report.outcome, Outcome::Complete { stopped: false });
+    assert_eq!(report.outcome, RunOutcome::Complete { stopped: false });
     assert_eq!((report.imbalances.as_slice(), report.streams.len()), (&[][..], 3));
     for stream in &report.streams {
         let (sent, received) = (stream.sent.as_ref().unwrap(), stream.received.as_ref().unwrap());

@@ -4,29 +4,29 @@ use super::*;
 use packetrig_fleet::PlanHash;
 use packetrig_fleet::fabric::Endpoint;
 use packetrig_fleet::local::LocalEndpoint;
-use packetrig_fleet::message::{Body, Command, Grant, Head, Place, Reply};
+use packetrig_fleet::message::{LeaseGrant, MessageBody, MessageHead, NodeCommand, NodeReply, PortPlace};
 
 /// A controller that does only what the test says.
 struct ByHand {
     endpoint: LocalEndpoint,
-    head: Head,
+    head: MessageHead,
 }
 
 impl ByHand {
-    fn say(&mut self, command: Command) {
-        let body = Body::Command(self.head.clone(), command);
+    fn say(&mut self, command: NodeCommand) {
+        let body = MessageBody::Command(self.head.clone(), command);
         self.endpoint.post(&NodeName("north".into()), body).unwrap();
     }
 
     /// Renews every lease until the node gives the reply that is waited for.
-    fn await_reply(&mut self, is_it: impl Fn(&Reply) -> bool) {
+    fn await_reply(&mut self, is_it: impl Fn(&NodeReply) -> bool) {
         for _ in 0..1000 {
             match self.endpoint.receive(Nanos::from_millis(10)).map(|letter| letter.body) {
-                Some(Body::Renew(head, nonce)) => {
-                    let granted = Body::Granted(head, Grant { nonce, go_on: true });
+                Some(MessageBody::Renew(head, nonce)) => {
+                    let granted = MessageBody::Granted(head, LeaseGrant { nonce, go_on: true });
                     self.endpoint.post(&NodeName("north".into()), granted).unwrap();
                 }
-                Some(Body::Reply(head, reply)) if head == self.head && is_it(&reply) => return,
+                Some(MessageBody::Reply(head, reply)) if head == self.head && is_it(&reply) => return,
                 _ => {}
             }
         }
@@ -35,19 +35,19 @@ impl ByHand {
 
     fn prepare(&mut self) {
         let places = [("north", "a0"), ("south", "b0")];
-        let place = |(node, interface): (&str, &str)| Place {
+        let place = |(node, interface): (&str, &str)| PortPlace {
             node: NodeName(node.into()),
             interface: interface.into(),
         };
         let places = places.map(place).to_vec();
-        let wanted = Preparation { document: DOCUMENT.into(), places, ..Preparation::default() };
-        self.say(Command::Prepare(Box::new(wanted)));
-        self.await_reply(|reply| matches!(reply, Reply::Prepared { .. }));
+        let wanted = RunPreparation { document: DOCUMENT.into(), places, ..RunPreparation::default() };
+        self.say(NodeCommand::Prepare(Box::new(wanted)));
+        self.await_reply(|reply| matches!(reply, NodeReply::Prepared { .. }));
     }
 
     fn arm(&mut self) {
-        self.say(Command::Arm);
-        self.await_reply(|reply| *reply == Reply::Armed);
+        self.say(NodeCommand::Arm);
+        self.await_reply(|reply| *reply == NodeReply::Armed);
     }
 }
 
@@ -58,10 +58,10 @@ fn watched(place: &Path) -> u64 {
 
 #[test]
 fn only_a_node_that_may_be_sending_is_watched() {
-    let (fabric, place) = (Local::default(), tempfile::tempdir().unwrap());
-    let _node = Node::start(&fabric, "north", place.path(), true, false);
+    let (fabric, place) = (LocalFabric::default(), tempfile::tempdir().unwrap());
+    let _node = TestNode::start(&fabric, "north", place.path(), true, false);
     let endpoint = fabric.join(NodeName::controller()).unwrap();
-    let head = Head { run: RunId("r1".into()), attempt: 1, epoch: 1, plan: PlanHash::of(DOCUMENT) };
+    let head = MessageHead { run: RunId("r1".into()), attempt: 1, epoch: 1, plan: PlanHash::of(DOCUMENT) };
     let mut controller = ByHand { endpoint, head };
     controller.prepare();
     controller.arm();
@@ -72,15 +72,15 @@ fn only_a_node_that_may_be_sending_is_watched() {
     assert_eq!(watched(place.path()), 0, "the next attempt has no lease yet");
     controller.arm();
     let start = crate::agent::now() + Nanos::from_millis(300);
-    controller.say(Command::Commit { start, guard: Nanos::from_millis(1) });
-    controller.await_reply(|reply| *reply == Reply::Committed);
+    controller.say(NodeCommand::Commit { start, guard: Nanos::from_millis(1) });
+    controller.await_reply(|reply| *reply == NodeReply::Committed);
     assert_eq!(watched(place.path()), 0, "nothing is confirmed");
-    controller.say(Command::Confirm { start });
-    controller.await_reply(|reply| *reply == Reply::Started);
+    controller.say(NodeCommand::Confirm { start });
+    controller.await_reply(|reply| *reply == NodeReply::Started);
     assert!(watched(place.path()) > 0, "its senders are at work");
-    controller.say(Command::Stop);
-    controller.await_reply(|reply| matches!(reply, Reply::SendersDone { .. }));
-    controller.say(Command::Abort);
-    controller.await_reply(|reply| *reply == Reply::Aborted);
+    controller.say(NodeCommand::Stop);
+    controller.await_reply(|reply| matches!(reply, NodeReply::SendersDone { .. }));
+    controller.say(NodeCommand::Abort);
+    controller.await_reply(|reply| *reply == NodeReply::Aborted);
     assert_eq!(watched(place.path()), 0, "they have stopped");
 }

@@ -8,9 +8,9 @@
 mod http;
 mod rows;
 
-use super::columns::Row;
+use super::columns::SourcedRow;
 use super::sink::carried;
-use super::{Error, Kept, RecordSink, Source};
+use super::{Error, KeptCounts, RecordMaker, RecordSink};
 use packetrig_flow::FlowRecord;
 use packetrig_units::{MonoTime, Nanos};
 use std::hash::{BuildHasher, RandomState};
@@ -74,8 +74,8 @@ enum TableState {
 #[derive(Debug)]
 pub struct ClickHouseSink {
     options: ClickHouseOptions,
-    rows: Vec<Row>,
-    kept: Kept,
+    rows: Vec<SourcedRow>,
+    kept: KeptCounts,
     table: TableState,
     /// Makes this sink's tokens different from any other's.
     name: u64,
@@ -97,7 +97,7 @@ impl ClickHouseSink {
         Ok(Self {
             options,
             rows: Vec::new(),
-            kept: Kept::default(),
+            kept: KeptCounts::default(),
             table: TableState::Unknown,
             name: RandomState::new().hash_one("flows"),
             batches: 0,
@@ -180,11 +180,11 @@ impl ClickHouseSink {
 }
 
 impl RecordSink for ClickHouseSink {
-    fn write(&mut self, records: &[FlowRecord], source: Source) -> Result<(), Error> {
+    fn write(&mut self, records: &[FlowRecord], source: RecordMaker) -> Result<(), Error> {
         let mut done = Ok(());
         self.kept.offer(records);
         for record in records {
-            self.rows.push(Row { record: record.clone(), source });
+            self.rows.push(SourcedRow { record: record.clone(), source });
             if self.rows.len() >= self.options.batch_rows {
                 done = self.deliver().and(done);
             }
@@ -204,12 +204,12 @@ impl RecordSink for ClickHouseSink {
         self.deliver()
     }
 
-    fn close(&mut self) -> (Kept, Result<(), Error>) {
+    fn close(&mut self) -> (KeptCounts, Result<(), Error>) {
         let done = self.deliver();
         (self.kept, done)
     }
 
-    fn kept(&self) -> Kept {
+    fn kept(&self) -> KeptCounts {
         self.kept
     }
 }

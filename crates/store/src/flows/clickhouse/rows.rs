@@ -1,7 +1,7 @@
 //! Records in ClickHouse's terms: the table, and rows as its format RowBinary has them (little-endian, one value after the other).
 
-use crate::flows::columns::{Column, Row, columns};
-use packetrig_flow::element::{Kind, Value};
+use crate::flows::columns::{FlowColumn, SourcedRow, columns};
+use packetrig_flow::element::{ElementKind, ElementValue};
 
 /// The statement that makes the table. It is ordered by the start of flows; a batch that is sent again is recognised among the last
 /// thousand.
@@ -34,7 +34,7 @@ pub(super) fn insert(database: &str, table: &str) -> String {
 /// The same into a table that the user may not change. It says the rows' own types: columns that are narrower take the lower bits.
 pub(super) fn insert_typed(database: &str, table: &str) -> String {
     let names = names();
-    let typed = |column: &Column| format!("{} {}", column.name, plain_kind(column).replace('\'', "\\'"));
+    let typed = |column: &FlowColumn| format!("{} {}", column.name, plain_kind(column).replace('\'', "\\'"));
     let types = columns().iter().map(typed).collect::<Vec<_>>().join(", ");
     format!(
         "INSERT INTO `{database}`.`{table}` ({names}) SELECT {names} FROM input('{types}') FORMAT RowBinary"
@@ -49,30 +49,30 @@ fn names() -> String {
 const WIDENED: [(&str, &str); 2] = [("tcpControlBits", "UInt16"), ("reverseTcpControlBits", "UInt16")];
 
 /// The type of a column.
-fn plain_kind(column: &Column) -> &'static str {
+fn plain_kind(column: &FlowColumn) -> &'static str {
     kind(column).split(" CODEC").next().unwrap_or_default()
 }
 
 /// The type of a column, and how it is packed.
-fn kind(column: &Column) -> &'static str {
+fn kind(column: &FlowColumn) -> &'static str {
     match column.kind {
-        Kind::Unsigned(8) => "UInt8",
-        Kind::Unsigned(16) => "UInt16",
-        Kind::Unsigned(32) => "UInt32",
+        ElementKind::Unsigned(8) => "UInt8",
+        ElementKind::Unsigned(16) => "UInt16",
+        ElementKind::Unsigned(32) => "UInt32",
         // A number drawn from all there are does not get shorter.
-        Kind::Unsigned(_) if column.name == "flowId" => "UInt64",
-        Kind::Unsigned(_) => "UInt64 CODEC(T64, ZSTD(1))",
-        Kind::Time => "DateTime64(9, 'UTC') CODEC(DoubleDelta, ZSTD(1))",
-        Kind::Address => "IPv6 CODEC(ZSTD(1))",
-        Kind::Mac => "FixedString(6)",
-        Kind::Word => "LowCardinality(String)",
-        Kind::Flag => "Bool",
+        ElementKind::Unsigned(_) if column.name == "flowId" => "UInt64",
+        ElementKind::Unsigned(_) => "UInt64 CODEC(T64, ZSTD(1))",
+        ElementKind::Time => "DateTime64(9, 'UTC') CODEC(DoubleDelta, ZSTD(1))",
+        ElementKind::Address => "IPv6 CODEC(ZSTD(1))",
+        ElementKind::Mac => "FixedString(6)",
+        ElementKind::Word => "LowCardinality(String)",
+        ElementKind::Flag => "Bool",
         // An object of JSON, for `JSONExtract`.
-        Kind::Fields => "String CODEC(ZSTD(1))",
+        ElementKind::Fields => "String CODEC(ZSTD(1))",
     }
 }
 
-pub(super) fn encode(rows: &[Row]) -> Vec<u8> {
+pub(super) fn encode(rows: &[SourcedRow]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(rows.len() * 256);
     for row in rows {
         for column in columns() {
@@ -82,27 +82,27 @@ pub(super) fn encode(rows: &[Row]) -> Vec<u8> {
     bytes
 }
 
-fn append(kind: Kind, value: Value<'_>, bytes: &mut Vec<u8>) {
+fn append(kind: ElementKind, value: ElementValue<'_>, bytes: &mut Vec<u8>) {
     match value {
-        Value::Number(number) => {
+        ElementValue::Number(number) => {
             let width = match kind {
-                Kind::Unsigned(bits) => usize::from(bits / 8),
+                ElementKind::Unsigned(bits) => usize::from(bits / 8),
                 _ => 8,
             };
-            let number = if kind == Kind::Time { number.min(i64::MAX.unsigned_abs()) } else { number };
+            let number = if kind == ElementKind::Time { number.min(i64::MAX.unsigned_abs()) } else { number };
             bytes.extend_from_slice(&number.to_le_bytes()[..width]);
         }
-        Value::Address(address) => bytes.extend_from_slice(&address),
-        Value::Mac(mac) => bytes.extend_from_slice(&mac),
-        Value::Word(word) => append_text(word, bytes),
-        Value::Fields(fields) => {
+        ElementValue::Address(address) => bytes.extend_from_slice(&address),
+        ElementValue::Mac(mac) => bytes.extend_from_slice(&mac),
+        ElementValue::Word(word) => append_text(word, bytes),
+        ElementValue::Fields(fields) => {
             let mut text = String::new();
             if !fields.is_empty() {
                 fields.append_json(&mut text);
             }
             append_text(&text, bytes);
         }
-        Value::Flag(flag) => bytes.push(u8::from(flag)),
+        ElementValue::Flag(flag) => bytes.push(u8::from(flag)),
     }
 }
 
@@ -120,19 +120,20 @@ fn append_text(text: &str, bytes: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flows::Source;
+    use crate::flows::RecordMaker;
     use crate::flows::sample::{THIRTEEN, record};
 
     #[test]
     fn rows_have_the_widths_of_their_columns() {
-        let bytes = encode(&[Row { record: record(3), source: Source { exporter: [9; 16], domain: 7 } }]);
-        let width = |column: &Column| match column.kind {
-            Kind::Unsigned(bits) => usize::from(bits / 8),
-            Kind::Time => 8,
-            Kind::Address => 16,
-            Kind::Mac => 6,
-            Kind::Word => 1 + "vxlan".len(),
-            Kind::Flag | Kind::Fields => 1,
+        let bytes =
+            encode(&[SourcedRow { record: record(3), source: RecordMaker { exporter: [9; 16], domain: 7 } }]);
+        let width = |column: &FlowColumn| match column.kind {
+            ElementKind::Unsigned(bits) => usize::from(bits / 8),
+            ElementKind::Time => 8,
+            ElementKind::Address => 16,
+            ElementKind::Mac => 6,
+            ElementKind::Word => 1 + "vxlan".len(),
+            ElementKind::Flag | ElementKind::Fields => 1,
         };
         assert_eq!(bytes.len(), columns().iter().map(width).sum::<usize>());
         assert_eq!(bytes[..8], (THIRTEEN + 3_000_000_000).to_le_bytes());

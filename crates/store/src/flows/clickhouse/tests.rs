@@ -1,6 +1,6 @@
 use super::*;
 use crate::flows::sample::records;
-use packetrig_flow::Carried;
+use packetrig_flow::CarriedRecords;
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::thread::JoinHandle;
@@ -42,11 +42,11 @@ fn server(answers: &'static [&'static str]) -> (ClickHouseOptions, JoinHandle<Ve
 const FINE: &str = "HTTP/1.0 200 OK\r\n\r\n";
 const BUSY: &str = "HTTP/1.0 503 Busy\r\n\r\ncome back later";
 
-fn offered(options: ClickHouseOptions) -> (Kept, Result<(), Error>) {
+fn offered(options: ClickHouseOptions) -> (KeptCounts, Result<(), Error>) {
     let mut sink = ClickHouseSink::new(options).unwrap();
-    sink.write(&records(10), Source::default()).unwrap();
+    sink.write(&records(10), RecordMaker::default()).unwrap();
     let (kept, done) = sink.close();
-    assert!(kept.balances() && kept.waiting == Carried::default());
+    assert!(kept.balances() && kept.waiting == CarriedRecords::default());
     (kept, done)
 }
 

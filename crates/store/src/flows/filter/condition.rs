@@ -1,9 +1,9 @@
 //! One condition on a value of a record: on a column, some bits of it, or what follows from several.
 
 use super::ranges::{RangeSet, ValueRange};
-use crate::flows::cells::Cells;
+use crate::flows::cells::ColumnCells;
 use crate::flows::columns::counterpart;
-use crate::flows::scan::Chunk;
+use crate::flows::scan::RowChunk;
 use parquet::basic::LogicalType;
 use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
 use parquet::file::statistics::Statistics;
@@ -14,13 +14,13 @@ const NANOS_PER_SECOND: u64 = 1_000_000_000;
 /// A value and what it has to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FlowCondition {
-    pub(super) operand: Operand,
-    pub(super) test: Test,
+    pub(super) operand: ConditionOperand,
+    pub(super) test: ValueTest,
 }
 
 /// The value that a condition looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::flows) enum Operand {
+pub(in crate::flows) enum ConditionOperand {
     Column(&'static str),
     Bits {
         column: &'static str,
@@ -45,7 +45,7 @@ pub(in crate::flows) enum Operand {
 
 /// What a value has to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Test {
+pub(super) enum ValueTest {
     Values(RangeSet),
     AllFlags(u64),
     NoFlags(u64),
@@ -56,7 +56,7 @@ pub(super) enum Test {
 const START: &str = "flowStartNanoseconds";
 const END: &str = "flowEndNanoseconds";
 
-impl Operand {
+impl ConditionOperand {
     pub(super) const DURATION_MILLIS: Self = Self::Duration { unit_ns: NANOS_PER_MILLI };
 
     /// The columns that it is made of.
@@ -90,8 +90,8 @@ impl Operand {
     }
 
     /// Its columns in a chunk, found once for all rows.
-    pub(in crate::flows) fn cells(self, chunk: &Chunk) -> OperandCells<'_> {
-        let lifetime = || Lifetime { start: chunk.column(START), end: chunk.column(END) };
+    pub(in crate::flows) fn cells(self, chunk: &RowChunk) -> OperandCells<'_> {
+        let lifetime = || FlowLifetime { start: chunk.column(START), end: chunk.column(END) };
         match self {
             Self::Column(column) => {
                 OperandCells::Bits { cells: chunk.column(column), shift: 0, mask: u64::MAX }
@@ -110,19 +110,19 @@ impl Operand {
 
 /// Where the value of an operand is in a chunk.
 pub(in crate::flows) enum OperandCells<'a> {
-    Bits { cells: &'a Cells, shift: u8, mask: u64 },
-    Duration { lifetime: Lifetime<'a>, unit_ns: u64 },
-    PerSecond { count: &'a Cells, factor: u64, lifetime: Lifetime<'a> },
-    Ratio { of: &'a Cells, per: &'a Cells },
+    Bits { cells: &'a ColumnCells, shift: u8, mask: u64 },
+    Duration { lifetime: FlowLifetime<'a>, unit_ns: u64 },
+    PerSecond { count: &'a ColumnCells, factor: u64, lifetime: FlowLifetime<'a> },
+    Ratio { of: &'a ColumnCells, per: &'a ColumnCells },
 }
 
 /// When flows began and ended.
-pub(in crate::flows) struct Lifetime<'a> {
-    start: &'a Cells,
-    end: &'a Cells,
+pub(in crate::flows) struct FlowLifetime<'a> {
+    start: &'a ColumnCells,
+    end: &'a ColumnCells,
 }
 
-impl Lifetime<'_> {
+impl FlowLifetime<'_> {
     fn nanos(&self, row: usize) -> u64 {
         self.end.number(row).saturating_sub(self.start.number(row))
     }
@@ -143,8 +143,10 @@ impl OperandCells<'_> {
     /// The same of addresses, too, as numbers that have their order.
     pub(in crate::flows) fn wide_value(&self, row: usize) -> u128 {
         match self {
-            Self::Bits { cells: Cells::Addresses(addresses), .. } => u128::from_be_bytes(addresses[row]),
-            Self::Bits { cells: Cells::Macs(macs), .. } => mac_number(macs[row]).into(),
+            Self::Bits { cells: ColumnCells::Addresses(addresses), .. } => {
+                u128::from_be_bytes(addresses[row])
+            }
+            Self::Bits { cells: ColumnCells::Macs(macs), .. } => mac_number(macs[row]).into(),
             _ => self.value(row).into(),
         }
     }
@@ -174,11 +176,11 @@ impl FlowCondition {
     /// What has to be for it not to hold. Of flags it is that none of them is set, as nfdump has it.
     pub(super) fn negated(&self) -> Self {
         let test = match &self.test {
-            Test::Values(set) => Test::Values(set.complement()),
-            Test::AllFlags(mask) => Test::NoFlags(*mask),
-            Test::NoFlags(mask) => Test::AllFlags(*mask),
-            Test::Word(word) => Test::NotWord(word.clone()),
-            Test::NotWord(word) => Test::Word(word.clone()),
+            ValueTest::Values(set) => ValueTest::Values(set.complement()),
+            ValueTest::AllFlags(mask) => ValueTest::NoFlags(*mask),
+            ValueTest::NoFlags(mask) => ValueTest::AllFlags(*mask),
+            ValueTest::Word(word) => ValueTest::NotWord(word.clone()),
+            ValueTest::NotWord(word) => ValueTest::Word(word.clone()),
         };
         Self { operand: self.operand, test }
     }
@@ -192,42 +194,42 @@ impl FlowCondition {
     }
 
     /// Leaves the rows for which it holds.
-    pub(super) fn retain(&self, chunk: &Chunk, rows: &mut Vec<usize>) {
-        if let (Test::Values(set), Operand::Column(column)) = (&self.test, self.operand) {
+    pub(super) fn retain(&self, chunk: &RowChunk, rows: &mut Vec<usize>) {
+        if let (ValueTest::Values(set), ConditionOperand::Column(column)) = (&self.test, self.operand) {
             retain_values(chunk.column(column), set, rows);
             return;
         }
         let operand = self.operand.cells(chunk);
         match &self.test {
-            Test::Values(set) => rows.retain(|&row| set.has(operand.value(row).into())),
-            Test::AllFlags(mask) => rows.retain(|&row| operand.value(row) & mask == *mask),
-            Test::NoFlags(mask) => rows.retain(|&row| operand.value(row) & mask == 0),
-            Test::Word(word) => rows.retain(|&row| operand.word(row) == word),
-            Test::NotWord(word) => rows.retain(|&row| operand.word(row) != word),
+            ValueTest::Values(set) => rows.retain(|&row| set.has(operand.value(row).into())),
+            ValueTest::AllFlags(mask) => rows.retain(|&row| operand.value(row) & mask == *mask),
+            ValueTest::NoFlags(mask) => rows.retain(|&row| operand.value(row) & mask == 0),
+            ValueTest::Word(word) => rows.retain(|&row| operand.word(row) == word),
+            ValueTest::NotWord(word) => rows.retain(|&row| operand.word(row) != word),
         }
     }
 
     /// Whether it may hold for a row of a row group, as far as the file's statistics say.
     pub(super) fn may_hold(&self, group: &RowGroupMetaData) -> bool {
-        let Operand::Column(column) = self.operand else { return true };
+        let ConditionOperand::Column(column) = self.operand else { return true };
         match &self.test {
-            Test::Values(set) => bounds(group, column).is_none_or(|bounds| set.meets(bounds)),
-            Test::AllFlags(mask) => {
+            ValueTest::Values(set) => bounds(group, column).is_none_or(|bounds| set.meets(bounds)),
+            ValueTest::AllFlags(mask) => {
                 bounds(group, column).is_none_or(|bounds| bounds.greatest >= u128::from(*mask))
             }
-            Test::NoFlags(_) | Test::Word(_) | Test::NotWord(_) => true,
+            ValueTest::NoFlags(_) | ValueTest::Word(_) | ValueTest::NotWord(_) => true,
         }
     }
 }
 
-fn retain_values(cells: &Cells, set: &RangeSet, rows: &mut Vec<usize>) {
+fn retain_values(cells: &ColumnCells, set: &RangeSet, rows: &mut Vec<usize>) {
     match cells {
-        Cells::Numbers(values) => rows.retain(|&row| set.has(values[row].into())),
-        Cells::Addresses(values) => rows.retain(|&row| set.has(u128::from_be_bytes(values[row]))),
-        Cells::Macs(_) => rows.retain(|&row| set.has(mac_number(cells.mac(row)).into())),
-        Cells::Flags(_) => rows.retain(|&row| set.has(cells.number(row).into())),
+        ColumnCells::Numbers(values) => rows.retain(|&row| set.has(values[row].into())),
+        ColumnCells::Addresses(values) => rows.retain(|&row| set.has(u128::from_be_bytes(values[row]))),
+        ColumnCells::Macs(_) => rows.retain(|&row| set.has(mac_number(cells.mac(row)).into())),
+        ColumnCells::Flags(_) => rows.retain(|&row| set.has(cells.number(row).into())),
         // What is missing is zero everywhere.
-        Cells::Missing | Cells::Words(_) => {
+        ColumnCells::Missing | ColumnCells::Words(_) => {
             if !set.has(0) {
                 rows.clear();
             }

@@ -2,11 +2,11 @@
 
 use super::condition::FlowCondition;
 use super::fields::{FieldCondition, OTHER_FIELDS};
-use crate::flows::scan::Chunk;
+use crate::flows::scan::RowChunk;
 use parquet::file::metadata::RowGroupMetaData;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Expression {
+pub(super) enum FilterExpression {
     One(FlowCondition),
     Field(FieldCondition),
     /// Without any: every record.
@@ -15,7 +15,7 @@ pub(super) enum Expression {
     Any(Vec<Self>),
 }
 
-impl Expression {
+impl FilterExpression {
     /// All of some, those first that cost least: they leave fewer rows to the others.
     pub(super) fn all(mut parts: Vec<Self>) -> Self {
         parts.sort_by_key(Self::cost);
@@ -64,7 +64,7 @@ impl Expression {
     }
 
     /// Leaves the rows for which it holds. Rows are in order.
-    pub(super) fn retain(&self, chunk: &Chunk, rows: &mut Vec<usize>) {
+    pub(super) fn retain(&self, chunk: &RowChunk, rows: &mut Vec<usize>) {
         if self.is_everything() {
             return;
         }

@@ -1,10 +1,10 @@
 //! Conditions on fields that have no column: they are looked up in the text of `otherFields`.
 
-use super::Prefix;
+use super::AddressPrefix;
 use super::condition::mac_number;
 use super::ranges::{RangeSet, ValueRange};
 use super::values;
-use crate::flows::scan::Chunk;
+use crate::flows::scan::RowChunk;
 use packetrig_flow::collect::{FieldPlace, field_place};
 use packetrig_flow::iana::{self, DataKind};
 use packetrig_flow::{REVERSE_ENTERPRISE, field_kind, field_name};
@@ -50,7 +50,7 @@ impl FieldCondition {
     }
 
     /// Leaves the rows for which it holds.
-    pub(super) fn retain(&self, chunk: &Chunk, rows: &mut Vec<usize>) {
+    pub(super) fn retain(&self, chunk: &RowChunk, rows: &mut Vec<usize>) {
         let fields = chunk.column(OTHER_FIELDS);
         rows.retain(|&row| self.field.passes(fields.word(row), &self.test) != self.is_negated);
     }
@@ -124,7 +124,9 @@ impl FieldName {
                 _ => None,
             },
             DataKind::Mac => values::mac(word).map(|mac| ValueRange::one(mac_number(mac).into())),
-            DataKind::Ipv4 | DataKind::Ipv6 => word.parse::<Prefix>().ok().map(|prefix| prefix.range()),
+            DataKind::Ipv4 | DataKind::Ipv6 => {
+                word.parse::<AddressPrefix>().ok().map(|prefix| prefix.range())
+            }
             DataKind::Text | DataKind::Bytes => None,
         }
     }

@@ -10,19 +10,19 @@
 
 mod field;
 
-use super::Prefix;
-use super::condition::{FlowCondition, Operand, Test};
+use super::AddressPrefix;
+use super::condition::{ConditionOperand, FlowCondition, ValueTest};
 use super::error::FilterError;
-use super::expression::Expression;
+use super::expression::FilterExpression;
 use super::fields::FieldName;
 use super::ranges::{RangeSet, ValueRange};
-use super::terms::{MISSING, Syntax, TERMS};
-use super::tokens::{Token, TokenKind, tokens};
+use super::terms::{MISSING, TERMS, TermSyntax};
+use super::tokens::{FilterToken, TokenKind, tokens};
 use super::values::{syntax_of, value};
 use crate::flows::columns::columns;
 use crate::flows::tcp_flags;
 use packetrig_flow::MAPPED;
-use packetrig_flow::element::Kind;
+use packetrig_flow::element::ElementKind;
 use std::net::Ipv4Addr;
 
 /// Bytes of a text.
@@ -37,14 +37,14 @@ const TCP: u128 = 6;
 /// ICMP and ICMPv6.
 const ICMP: [u128; 2] = [1, 58];
 
-pub(super) fn parse(text: &str) -> Result<Expression, FilterError> {
+pub(super) fn parse(text: &str) -> Result<FilterExpression, FilterError> {
     if text.len() > TEXT_MOST {
         let what = format!("the filter has {} bytes, {TEXT_MOST} is the most", text.len());
         return Err(FilterError::new(text, 0, 0, what, "put what differs into one list: `ip in [...]`"));
     }
-    let mut parser = Parser { text, tokens: tokens(text)?, next: 0, depth: 0, conditions: 0 };
+    let mut parser = FilterParser { text, tokens: tokens(text)?, next: 0, depth: 0, conditions: 0 };
     if parser.peek().kind == TokenKind::End {
-        return Ok(Expression::All(Vec::new()));
+        return Ok(FilterExpression::All(Vec::new()));
     }
     let expression = parser.either()?;
     match parser.peek().kind {
@@ -56,10 +56,10 @@ pub(super) fn parse(text: &str) -> Result<Expression, FilterError> {
     }
 }
 
-struct Parser<'a> {
+struct FilterParser<'a> {
     text: &'a str,
     /// The last one is the end.
-    tokens: Vec<Token<'a>>,
+    tokens: Vec<FilterToken<'a>>,
     next: usize,
     depth: usize,
     conditions: usize,
@@ -69,14 +69,14 @@ struct Parser<'a> {
 struct FilterSubject {
     /// As the user wrote it.
     phrase: String,
-    syntax: Syntax,
-    operands: Vec<Operand>,
-    /// Of [`Syntax::Field`].
+    syntax: TermSyntax,
+    operands: Vec<ConditionOperand>,
+    /// Of [`TermSyntax::Field`].
     field: Option<FieldName>,
 }
 
 /// The values that a condition asks for.
-struct Wanted {
+struct WantedValues {
     set: RangeSet,
     /// All others are wanted.
     is_negated: bool,
@@ -89,7 +89,10 @@ impl FilterSubject {
 
     fn has_order(&self) -> bool {
         let syntax = self.syntax;
-        let has_order = !matches!(syntax, Syntax::Address | Syntax::Mac | Syntax::Protocol | Syntax::Word);
+        let has_order = !matches!(
+            syntax,
+            TermSyntax::Address | TermSyntax::Mac | TermSyntax::Protocol | TermSyntax::Word
+        );
         self.field.as_ref().map_or(has_order, FieldName::has_order)
     }
 
@@ -98,25 +101,25 @@ impl FilterSubject {
     }
 
     /// One of its values passes a test.
-    fn has(&self, test: &Test) -> Expression {
+    fn has(&self, test: &ValueTest) -> FilterExpression {
         let mut conditions: Vec<_> =
             self.operands.iter().map(|&operand| one(operand, test.clone())).collect();
-        if conditions.len() == 1 { conditions.swap_remove(0) } else { Expression::Any(conditions) }
+        if conditions.len() == 1 { conditions.swap_remove(0) } else { FilterExpression::Any(conditions) }
     }
 
     /// One of its values is wanted; none of them is one of those that are not.
-    fn has_values(&self, wanted: Wanted) -> Expression {
-        let found = self.has(&Test::Values(wanted.set));
+    fn has_values(&self, wanted: WantedValues) -> FilterExpression {
+        let found = self.has(&ValueTest::Values(wanted.set));
         if wanted.is_negated { found.negated() } else { found }
     }
 }
 
-impl<'a> Parser<'a> {
-    fn peek(&self) -> Token<'a> {
+impl<'a> FilterParser<'a> {
+    fn peek(&self) -> FilterToken<'a> {
         self.tokens[self.next.min(self.tokens.len() - 1)]
     }
 
-    fn take(&mut self) -> Token<'a> {
+    fn take(&mut self) -> FilterToken<'a> {
         let token = self.peek();
         self.next += 1;
         token
@@ -127,29 +130,34 @@ impl<'a> Parser<'a> {
         self.fault_of(self.peek(), what, help)
     }
 
-    fn fault_of(&self, token: Token<'_>, what: impl Into<String>, help: impl Into<String>) -> FilterError {
+    fn fault_of(
+        &self,
+        token: FilterToken<'_>,
+        what: impl Into<String>,
+        help: impl Into<String>,
+    ) -> FilterError {
         FilterError::new(self.text, token.at, token.text.len(), what, help)
     }
 
-    fn either(&mut self) -> Result<Expression, FilterError> {
+    fn either(&mut self) -> Result<FilterExpression, FilterError> {
         let mut parts = vec![self.both()?];
         while self.peek().kind == TokenKind::Or {
             self.next += 1;
             parts.push(self.both()?);
         }
-        Ok(if parts.len() == 1 { parts.swap_remove(0) } else { Expression::Any(parts) })
+        Ok(if parts.len() == 1 { parts.swap_remove(0) } else { FilterExpression::Any(parts) })
     }
 
-    fn both(&mut self) -> Result<Expression, FilterError> {
+    fn both(&mut self) -> Result<FilterExpression, FilterError> {
         let mut parts = vec![self.single()?];
         while self.peek().kind == TokenKind::And {
             self.next += 1;
             parts.push(self.single()?);
         }
-        Ok(if parts.len() == 1 { parts.swap_remove(0) } else { Expression::all(parts) })
+        Ok(if parts.len() == 1 { parts.swap_remove(0) } else { FilterExpression::all(parts) })
     }
 
-    fn single(&mut self) -> Result<Expression, FilterError> {
+    fn single(&mut self) -> Result<FilterExpression, FilterError> {
         let mut is_negated = false;
         while self.peek().kind == TokenKind::Not {
             self.next += 1;
@@ -159,7 +167,7 @@ impl<'a> Parser<'a> {
         Ok(if is_negated { expression.negated() } else { expression })
     }
 
-    fn group(&mut self) -> Result<Expression, FilterError> {
+    fn group(&mut self) -> Result<FilterExpression, FilterError> {
         let open = self.take();
         self.depth += 1;
         if self.depth > DEPTH_MOST {
@@ -179,7 +187,7 @@ impl<'a> Parser<'a> {
         Ok(inside)
     }
 
-    fn condition(&mut self) -> Result<Expression, FilterError> {
+    fn condition(&mut self) -> Result<FilterExpression, FilterError> {
         self.conditions += 1;
         if self.conditions > CONDITIONS_MOST {
             let what = format!("more than {CONDITIONS_MOST} conditions");
@@ -187,19 +195,19 @@ impl<'a> Parser<'a> {
         }
         let subject = self.subject()?;
         Ok(match subject.syntax {
-            Syntax::Field => self.field_condition()?,
-            Syntax::Everything => Expression::All(Vec::new()),
-            Syntax::Version4 => version_4(),
-            Syntax::Version6 => version_4().negated(),
-            Syntax::Flags => {
+            TermSyntax::Field => self.field_condition()?,
+            TermSyntax::Everything => FilterExpression::All(Vec::new()),
+            TermSyntax::Version4 => version_4(),
+            TermSyntax::Version6 => version_4().negated(),
+            TermSyntax::Flags => {
                 let test = self.flags(&subject)?;
-                Expression::All(vec![protocol_is(&[TCP]), subject.has(&test)])
+                FilterExpression::All(vec![protocol_is(&[TCP]), subject.has(&test)])
             }
-            Syntax::Icmp => {
+            TermSyntax::Icmp => {
                 let wanted = self.wanted(&subject)?;
-                Expression::All(vec![protocol_is(&ICMP), subject.has_values(wanted)])
+                FilterExpression::All(vec![protocol_is(&ICMP), subject.has_values(wanted)])
             }
-            Syntax::Word => {
+            TermSyntax::Word => {
                 let test = self.word(&subject)?;
                 subject.has(&test)
             }
@@ -226,10 +234,10 @@ impl<'a> Parser<'a> {
         let name = self.peek().text;
         let column = columns()
             .iter()
-            .find(|column| column.kind != Kind::Fields && column.name.eq_ignore_ascii_case(name));
+            .find(|column| column.kind != ElementKind::Fields && column.name.eq_ignore_ascii_case(name));
         let Some(column) = column else { return Err(self.unknown_subject()) };
         self.next += 1;
-        let operands = vec![Operand::Column(column.name)];
+        let operands = vec![ConditionOperand::Column(column.name)];
         let phrase = column.name.to_owned();
         Ok(FilterSubject { phrase, syntax: syntax_of(column.kind), operands, field: None })
     }
@@ -264,10 +272,10 @@ impl<'a> Parser<'a> {
     }
 
     /// A value, a comparison with one, or a list.
-    fn wanted(&mut self, subject: &FilterSubject) -> Result<Wanted, FilterError> {
+    fn wanted(&mut self, subject: &FilterSubject) -> Result<WantedValues, FilterError> {
         if self.peek().text.eq_ignore_ascii_case("in") {
             self.next += 1;
-            return Ok(Wanted { set: self.list(subject)?, is_negated: false });
+            return Ok(WantedValues { set: self.list(subject)?, is_negated: false });
         }
         let comparison = self.comparison(subject)?;
         let value = self.value(subject)?;
@@ -281,7 +289,7 @@ impl<'a> Parser<'a> {
             _ => Some(value),
         };
         let set = RangeSet::new(range.into_iter().collect());
-        Ok(Wanted { set, is_negated: comparison == TokenKind::Unequal })
+        Ok(WantedValues { set, is_negated: comparison == TokenKind::Unequal })
     }
 
     /// The comparison that is written, or *equal*.
@@ -344,7 +352,7 @@ impl<'a> Parser<'a> {
     }
 
     /// nfdump's `net 10.0.0.0 255.0.0.0`.
-    fn netmask(&mut self, network: Token<'_>, address: ValueRange) -> Result<ValueRange, FilterError> {
+    fn netmask(&mut self, network: FilterToken<'_>, address: ValueRange) -> Result<ValueRange, FilterError> {
         let Ok(mask) = self.peek().text.parse::<Ipv4Addr>() else { return Ok(address) };
         let bits = mask.to_bits();
         if bits.count_zeros() != bits.trailing_zeros() || !network.text.contains('.') {
@@ -352,22 +360,22 @@ impl<'a> Parser<'a> {
             return Err(self.fault("this is not the mask of a network", help));
         }
         self.next += 1;
-        let prefix: Option<Prefix> = format!("{}/{}", network.text, bits.count_ones()).parse().ok();
+        let prefix: Option<AddressPrefix> = format!("{}/{}", network.text, bits.count_ones()).parse().ok();
         Ok(prefix.map_or(address, |prefix| prefix.range()))
     }
 
-    fn flags(&mut self, subject: &FilterSubject) -> Result<Test, FilterError> {
+    fn flags(&mut self, subject: &FilterSubject) -> Result<ValueTest, FilterError> {
         let token = self.peek();
         let mask = (token.kind == TokenKind::Word).then(|| tcp_flags::mask(token.text)).flatten();
         if let Some(mask) = mask {
             self.next += 1;
-            return Ok(Test::AllFlags(mask));
+            return Ok(ValueTest::AllFlags(mask));
         }
         let wanted = self.wanted(subject)?;
-        Ok(Test::Values(if wanted.is_negated { wanted.set.complement() } else { wanted.set }))
+        Ok(ValueTest::Values(if wanted.is_negated { wanted.set.complement() } else { wanted.set }))
     }
 
-    fn word(&mut self, subject: &FilterSubject) -> Result<Test, FilterError> {
+    fn word(&mut self, subject: &FilterSubject) -> Result<ValueTest, FilterError> {
         let comparison = self.comparison(subject)?;
         let token = self.peek();
         if token.kind != TokenKind::Word {
@@ -375,24 +383,26 @@ impl<'a> Parser<'a> {
         }
         self.next += 1;
         let word = token.text.to_ascii_lowercase();
-        Ok(if comparison == TokenKind::Unequal { Test::NotWord(word) } else { Test::Word(word) })
+        Ok(if comparison == TokenKind::Unequal { ValueTest::NotWord(word) } else { ValueTest::Word(word) })
     }
 }
 
-const fn one(operand: Operand, test: Test) -> Expression {
-    Expression::One(FlowCondition { operand, test })
+const fn one(operand: ConditionOperand, test: ValueTest) -> FilterExpression {
+    FilterExpression::One(FlowCondition { operand, test })
 }
 
-fn protocol_is(numbers: &[u128]) -> Expression {
+fn protocol_is(numbers: &[u128]) -> FilterExpression {
     let ranges = numbers.iter().map(|&number| ValueRange::one(number)).collect();
-    one(Operand::Column("protocolIdentifier"), Test::Values(RangeSet::new(ranges)))
+    one(ConditionOperand::Column("protocolIdentifier"), ValueTest::Values(RangeSet::new(ranges)))
 }
 
-fn version_4() -> Expression {
+fn version_4() -> FilterExpression {
     let mut last = [0xff; 16];
     last[..12].copy_from_slice(&MAPPED);
     let greatest = u128::from_be_bytes(last);
     let mapped = RangeSet::new(vec![ValueRange { least: greatest - u128::from(u32::MAX), greatest }]);
     let ends = ["sourceIPv6Address", "destinationIPv6Address"];
-    Expression::All(ends.map(|end| one(Operand::Column(end), Test::Values(mapped.clone()))).to_vec())
+    FilterExpression::All(
+        ends.map(|end| one(ConditionOperand::Column(end), ValueTest::Values(mapped.clone()))).to_vec(),
+    )
 }

@@ -1,10 +1,10 @@
 //! What a filter can ask of a record: one list for the parser, its messages and the book.
 
-use super::condition::Operand;
+use super::condition::ConditionOperand;
 
 /// Something that a condition can be about.
 #[derive(Clone, Copy, Debug)]
-pub struct Term {
+pub struct FilterTerm {
     /// How it is written. Other spellings follow the first.
     pub phrases: &'static [&'static str],
     /// How nfdump writes it, if that is another way or there is no such condition.
@@ -12,9 +12,9 @@ pub struct Term {
     /// What it says of a record.
     pub meaning: &'static str,
     /// What follows it.
-    pub(super) syntax: Syntax,
+    pub(super) syntax: TermSyntax,
     /// The values it looks at: it holds if it holds for one of them.
-    pub(super) operands: &'static [Operand],
+    pub(super) operands: &'static [ConditionOperand],
 }
 
 /// How nfdump has a term.
@@ -30,7 +30,7 @@ pub enum NfdumpForm {
 
 /// What follows the words of a term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Syntax {
+pub enum TermSyntax {
     /// Nothing: it holds for every record.
     Everything,
     /// Nothing: both addresses are IPv4.
@@ -59,7 +59,7 @@ pub enum Syntax {
     Field,
 }
 
-impl Syntax {
+impl TermSyntax {
     /// What it looks like.
     pub const fn example(self) -> &'static str {
         match self {
@@ -77,16 +77,16 @@ impl Syntax {
     }
 }
 
-const fn column(name: &'static str) -> Operand {
-    Operand::Column(name)
+const fn column(name: &'static str) -> ConditionOperand {
+    ConditionOperand::Column(name)
 }
 
-const fn label(column: &'static str) -> Operand {
-    Operand::Bits { column, shift: 4, mask: 0xf_ffff }
+const fn label(column: &'static str) -> ConditionOperand {
+    ConditionOperand::Bits { column, shift: 4, mask: 0xf_ffff }
 }
 
-const fn traffic_class(column: &'static str) -> Operand {
-    Operand::Bits { column, shift: 1, mask: 7 }
+const fn traffic_class(column: &'static str) -> ConditionOperand {
+    ConditionOperand::Bits { column, shift: 1, mask: 7 }
 }
 
 const PACKETS: &str = "packetDeltaCount";
@@ -95,11 +95,11 @@ const ICMP: &str = "icmpTypeCode";
 
 macro_rules! terms {
     ($($($phrase:literal)+, $nfdump:expr, $syntax:ident, [$($operand:expr),*], $meaning:literal;)*) => {
-        &[$(Term {
+        &[$(FilterTerm {
             phrases: &[$($phrase),+],
             nfdump: $nfdump,
             meaning: $meaning,
-            syntax: Syntax::$syntax,
+            syntax: TermSyntax::$syntax,
             operands: &[$($operand),*],
         }),*]
     };
@@ -108,7 +108,7 @@ macro_rules! terms {
 use NfdumpForm::{Same, SameBut, Unknown};
 
 /// Every term.
-pub const TERMS: &[Term] = terms! {
+pub const TERMS: &[FilterTerm] = terms! {
     "any", Same, Everything, [], "every record";
     "inet" "ipv4", Same, Version4, [], "both addresses are IPv4";
     "inet6" "ipv6", Same, Version6, [], "the addresses are not IPv4";
@@ -121,9 +121,9 @@ pub const TERMS: &[Term] = terms! {
     "port", Same, Number, [column("sourceTransportPort"), column("destinationTransportPort")], "either port";
     "src port", Same, Number, [column("sourceTransportPort")], "";
     "dst port", Same, Number, [column("destinationTransportPort")], "";
-    "icmp-type", Same, Icmp, [Operand::Bits { column: ICMP, shift: 8, mask: 0xff }],
+    "icmp-type", Same, Icmp, [ConditionOperand::Bits { column: ICMP, shift: 8, mask: 0xff }],
         "the type; the protocol has to be ICMP or ICMPv6";
-    "icmp-code", Same, Icmp, [Operand::Bits { column: ICMP, shift: 0, mask: 0xff }],
+    "icmp-code", Same, Icmp, [ConditionOperand::Bits { column: ICMP, shift: 0, mask: 0xff }],
         "the code; the protocol has to be ICMP or ICMPv6";
     "flags", SameBut("nfdump has no `E` (ECE), `C` (CWR) and `N` (AE, once NS)"), Flags, [column("tcpControlBits")],
         "TCP, and all these flags were seen; after `not`: none of them";
@@ -134,11 +134,11 @@ pub const TERMS: &[Term] = terms! {
     "out packets", Same, Count, [column("reversePacketDeltaCount")], "packets on the way back";
     "bytes" "in bytes", Same, Count, [column(OCTETS)], "bytes of IP from source to destination";
     "out bytes", Same, Count, [column("reverseOctetDeltaCount")], "bytes on the way back";
-    "duration", SameBut("nfdump takes milliseconds only"), Time, [Operand::DURATION_MILLIS], "from the first to the last packet";
-    "pps", Same, Count, [Operand::PerSecond { column: PACKETS, factor: 1 }],
+    "duration", SameBut("nfdump takes milliseconds only"), Time, [ConditionOperand::DURATION_MILLIS], "from the first to the last packet";
+    "pps", Same, Count, [ConditionOperand::PerSecond { column: PACKETS, factor: 1 }],
         "packets by duration; 0 where that is 0";
-    "bps", Same, Count, [Operand::PerSecond { column: OCTETS, factor: 8 }], "bits by duration; 0 where that is 0";
-    "bpp", Same, Count, [Operand::Ratio { of: OCTETS, per: PACKETS }], "bytes of a packet on average";
+    "bps", Same, Count, [ConditionOperand::PerSecond { column: OCTETS, factor: 8 }], "bits by duration; 0 where that is 0";
+    "bpp", Same, Count, [ConditionOperand::Ratio { of: OCTETS, per: PACKETS }], "bytes of a packet on average";
     "if", Same, Number, [column("ingressInterface"), column("egressInterface")], "either interface";
     "in if", Same, Number, [column("ingressInterface")], "where it came in";
     "out if", Same, Number, [column("egressInterface")], "where it went out";
@@ -231,7 +231,7 @@ mod tests {
         }
     }
 
-    fn term_row(term: &Term) -> String {
+    fn term_row(term: &FilterTerm) -> String {
         let phrases: Vec<_> = term.phrases.iter().map(|phrase| format!("`{phrase}`")).collect();
         let nfdump = match term.nfdump {
             Same => "the same",

@@ -3,9 +3,9 @@
 use super::*;
 use crate::flows::sample::{SECOND, THIRTEEN, address as sample_address, foreign_record, record};
 use crate::flows::scan::{flow_files, open, scan};
-use crate::flows::{ParquetOptions, ParquetSink, RecordSink, Source};
+use crate::flows::{ParquetOptions, ParquetSink, RecordMaker, RecordSink};
 use packetrig_flow::collect::{FieldPlace, field_place};
-use packetrig_flow::{FlowRecord, REVERSE_ENTERPRISE, Tunnel, field_name, iana};
+use packetrig_flow::{FlowRecord, REVERSE_ENTERPRISE, TunnelKind, field_name, iana};
 use parquet::file::reader::FileReader;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -17,7 +17,7 @@ fn has(prefix: &str, text: &str) -> bool {
         IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
         IpAddr::V6(address) => address.octets(),
     };
-    let ValueRange { least, greatest } = prefix.parse::<Prefix>().unwrap().range();
+    let ValueRange { least, greatest } = prefix.parse::<AddressPrefix>().unwrap().range();
     (least..=greatest).contains(&u128::from_be_bytes(bytes))
 }
 
@@ -29,7 +29,7 @@ fn prefixes_hold_what_they_name() {
     assert!(has("0.0.0.0/0", "203.0.113.1") && !has("0.0.0.0/0", "2001:2::1"));
     assert!(has("::/0", "2001:2::1") && has("::/0", "198.18.0.1"));
     for wrong in ["", "198.18.0.0/33", "2001:2::/129", "host", "198.18.0.0/", "198.18.0.0/-1"] {
-        assert!(wrong.parse::<Prefix>().is_err(), "{wrong}");
+        assert!(wrong.parse::<AddressPrefix>().is_err(), "{wrong}");
     }
 }
 
@@ -39,14 +39,14 @@ fn stored(records: &[FlowRecord], exporter: [u8; 16]) -> (tempfile::TempDir, Vec
     let mut options = ParquetOptions::new(directory.path());
     options.group_rows = 50;
     let mut sink = ParquetSink::new(options).unwrap();
-    sink.write(records, Source { exporter, domain: 7 }).unwrap();
+    sink.write(records, RecordMaker { exporter, domain: 7 }).unwrap();
     sink.close().1.unwrap();
     let files = flow_files(&[directory.path().to_owned()]).unwrap();
     (directory, files)
 }
 
 /// Numbers of the flows that a filter keeps.
-fn kept(files: &[PathBuf], filter: &Filter) -> BTreeSet<u64> {
+fn kept(files: &[PathBuf], filter: &FlowFilter) -> BTreeSet<u64> {
     let mut kept = BTreeSet::new();
     scan(files, filter, &["flowId"], &mut |chunk, rows| {
         kept.extend(rows.iter().map(|&row| chunk.column("flowId").number(row)));
@@ -56,7 +56,7 @@ fn kept(files: &[PathBuf], filter: &Filter) -> BTreeSet<u64> {
     kept
 }
 
-fn parsed(text: &str) -> Filter {
+fn parsed(text: &str) -> FlowFilter {
     text.parse().unwrap_or_else(|error| panic!("{error}"))
 }
 
@@ -96,13 +96,13 @@ fn other_number(record: &FlowRecord) -> Option<u64> {
     (number % 10 == 3).then_some(number / 10)
 }
 
-type Agrees = fn(&FlowRecord) -> bool;
+type AgreesWith = fn(&FlowRecord) -> bool;
 
 fn lasts_ms(record: &FlowRecord) -> u64 {
     (record.last_ns() - record.first_ns()) / 1_000_000
 }
 
-const QUESTIONS: &[(&str, Agrees)] = &[
+const QUESTIONS: &[(&str, AgreesWith)] = &[
     ("", |_| true),
     ("any", |_| true),
     ("inet", |record| record.key.is_ipv4()),
@@ -165,8 +165,8 @@ const QUESTIONS: &[(&str, Agrees)] = &[
     ("xnet 198.18.0.8/30 and src xport 11 and nport 12", |record| record.foreign.is_some()),
     ("router ip fd00::7 and observation domain id 7", |_| true),
     ("src tunip 198.18.0.1 and tunip 198.18.0.2", |_| true),
-    ("tunnel vxlan", |record| record.key.tunnel == Tunnel::Vxlan),
-    ("tunnel != VXLAN", |record| record.key.tunnel != Tunnel::Vxlan),
+    ("tunnel vxlan", |record| record.key.tunnel == TunnelKind::Vxlan),
+    ("tunnel != VXLAN", |record| record.key.tunnel != TunnelKind::Vxlan),
     ("tunnel id 16777214", |record| record.key.tunnel_id == 16_777_214),
     ("mac 02:00:00:00:00:02", |_| true),
     ("in src mac 02:00:00:00:00:02", |_| false),
@@ -323,7 +323,7 @@ const FAULTS: &[(&str, &str, &str, &str)] = &[
 #[test]
 fn a_fault_is_named_at_its_place_with_what_is_possible() {
     for (text, what, marked, help) in FAULTS {
-        let said = text.parse::<Filter>().expect_err(text).to_string();
+        let said = text.parse::<FlowFilter>().expect_err(text).to_string();
         let lines: Vec<_> = said.lines().collect();
         assert_eq!((lines[0], lines.len()), (*what, 4), "{text}: {said}");
         let start = lines[2].find('^').unwrap();
@@ -341,7 +341,7 @@ fn a_field_is_asked_for_only_where_records_may_have_it() {
         for enterprise in [0, REVERSE_ENTERPRISE] {
             let place = field_place(enterprise, id);
             for name in [field_name(enterprise, id), format!("{enterprise}/{id}")] {
-                let parsed = format!("field {name}").parse::<Filter>();
+                let parsed = format!("field {name}").parse::<FlowFilter>();
                 assert_eq!(parsed.is_ok(), place == FieldPlace::OtherFields, "{name}: {place:?} {parsed:?}");
                 asked += u32::from(parsed.is_ok());
             }
@@ -352,33 +352,33 @@ fn a_field_is_asked_for_only_where_records_may_have_it() {
 
 #[test]
 fn what_an_expression_may_cost_is_bounded() {
-    let said = |text: String| text.parse::<Filter>().unwrap_err().to_string();
+    let said = |text: String| text.parse::<FlowFilter>().unwrap_err().to_string();
     let nested = |depth: usize| format!("{}any{}", "(".repeat(depth), ")".repeat(depth));
-    assert!(nested(64).parse::<Filter>().is_ok());
+    assert!(nested(64).parse::<FlowFilter>().is_ok());
     assert!(said(nested(65)).contains("more than 64 parentheses"));
     assert!(said("(".repeat(500_000)).contains("more than 64 parentheses"));
-    assert!(format!("{}any", "not ".repeat(100_000)).parse::<Filter>().is_ok());
+    assert!(format!("{}any", "not ".repeat(100_000)).parse::<FlowFilter>().is_ok());
     let many = |count: usize| vec!["port 1"; count].join(" or ");
-    assert!(many(1024).parse::<Filter>().is_ok());
+    assert!(many(1024).parse::<FlowFilter>().is_ok());
     assert!(said(many(1025)).contains("more than 1024 conditions"));
     assert!(said(" ".repeat((1 << 20) + 1)).contains("1048576 is the most"));
     // A list is one condition, however long, and is asked by halves.
     let list: Vec<_> = (0..50_000).map(|n| format!("10.{}.{}.1", n / 250, n % 250)).collect();
-    assert!(format!("ip in [{}]", list.join(" ")).parse::<Filter>().is_ok());
+    assert!(format!("ip in [{}]", list.join(" ")).parse::<FlowFilter>().is_ok());
 }
 
 #[test]
 fn a_span_is_kept_and_asked() {
     let records = various();
     let (_directory, files) = stored(&records, [0; 16]);
-    let span = Span { from_ns: Some(THIRTEEN + 10 * SECOND), to_ns: Some(THIRTEEN + 20 * SECOND) };
-    let filter = parsed("proto tcp").and(Filter::started(span));
+    let span = TimeSpan { from_ns: Some(THIRTEEN + 10 * SECOND), to_ns: Some(THIRTEEN + 20 * SECOND) };
+    let filter = parsed("proto tcp").and(FlowFilter::started(span));
     assert_eq!(filter.span, span);
     let is_in = |record: &&FlowRecord| record.key.protocol == 6 && span.has(record.first_ns());
     let expected: BTreeSet<_> = records.iter().filter(is_in).map(|record| record.flow_id).collect();
     assert_eq!(kept(&files, &filter), expected);
-    let never = Span { from_ns: Some(5), to_ns: Some(0) };
-    assert_eq!(kept(&files, &Filter::started(never)), BTreeSet::new());
+    let never = TimeSpan { from_ns: Some(5), to_ns: Some(0) };
+    assert_eq!(kept(&files, &FlowFilter::started(never)), BTreeSet::new());
 }
 
 /// Words, symbols and what belongs in no filter.
@@ -421,7 +421,7 @@ proptest! {
     fn any_text_is_understood_or_refused_at_a_place(pieces in prop::collection::vec(0..PIECES.len(), 0..24), glue in 0..2) {
         let words: Vec<_> = pieces.into_iter().map(|piece| PIECES[piece]).collect();
         let text = words.join(if glue == 0 { " " } else { "" });
-        match text.parse::<Filter>() {
+        match text.parse::<FlowFilter>() {
             Ok(filter) => {
                 // What was understood can be asked of both directions, and has columns that there are.
                 let both = filter.or(&filter.of_way_back());

@@ -4,7 +4,7 @@ use super::error::FilterError;
 
 /// A piece of the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Token<'a> {
+pub(super) struct FilterToken<'a> {
     pub(super) kind: TokenKind,
     pub(super) text: &'a str,
     /// Bytes of the text before it.
@@ -67,7 +67,7 @@ const OPERATORS: [(&str, TokenKind); 9] = [
 ];
 
 /// The pieces of a text, the last one its end. What follows `#` is a comment, up to the end of its line.
-pub(super) fn tokens(text: &str) -> Result<Vec<Token<'_>>, FilterError> {
+pub(super) fn tokens(text: &str) -> Result<Vec<FilterToken<'_>>, FilterError> {
     let mut tokens = Vec::new();
     let mut at = 0;
     while let Some(first) = text[at..].chars().next() {
@@ -92,21 +92,21 @@ pub(super) fn tokens(text: &str) -> Result<Vec<Token<'_>>, FilterError> {
             tokens.push(token);
         }
     }
-    tokens.push(Token { kind: TokenKind::End, text: "", at: text.trim_end().len() });
+    tokens.push(FilterToken { kind: TokenKind::End, text: "", at: text.trim_end().len() });
     Ok(tokens)
 }
 
-fn token(rest: &str, at: usize) -> Token<'_> {
+fn token(rest: &str, at: usize) -> FilterToken<'_> {
     if let Some((symbol, kind)) = SYMBOLS.iter().find(|(symbol, _)| rest.starts_with(symbol)) {
-        return Token { kind: *kind, text: &rest[..symbol.len()], at };
+        return FilterToken { kind: *kind, text: &rest[..symbol.len()], at };
     }
     if let Some((quoted, _)) = rest.strip_prefix('"').and_then(|rest| rest.split_once('"')) {
-        return Token { kind: TokenKind::Quoted, text: &rest[..quoted.len() + 2], at };
+        return FilterToken { kind: TokenKind::Quoted, text: &rest[..quoted.len() + 2], at };
     }
     let is_of_word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | ':' | '/' | '-' | '_');
     let text = &rest[..rest.find(|c| !is_of_word(c)).unwrap_or(rest.len())];
     let operator = OPERATORS.iter().find(|(word, _)| text.eq_ignore_ascii_case(word));
-    Token { kind: operator.map_or(TokenKind::Word, |(_, kind)| *kind), text, at }
+    FilterToken { kind: operator.map_or(TokenKind::Word, |(_, kind)| *kind), text, at }
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
 //! Words of a filter as values.
 
-use super::Prefix;
+use super::AddressPrefix;
 use super::condition::mac_number;
 use super::ranges::ValueRange;
-use super::terms::Syntax;
+use super::terms::TermSyntax;
 use crate::flows::protocols;
-use packetrig_flow::element::Kind;
+use packetrig_flow::element::ElementKind;
 
 /// Of counts.
 const THOUSANDS: [(&str, u64); 4] =
@@ -14,26 +14,26 @@ const THOUSANDS: [(&str, u64); 4] =
 const TIMES: [(&str, u64); 4] = [("ms", 1), ("s", 1_000), ("min", 60_000), ("h", 3_600_000)];
 
 /// How a column's values are written.
-pub(super) const fn syntax_of(kind: Kind) -> Syntax {
+pub(super) const fn syntax_of(kind: ElementKind) -> TermSyntax {
     match kind {
-        Kind::Unsigned(64) => Syntax::Count,
-        Kind::Unsigned(_) | Kind::Time | Kind::Flag => Syntax::Number,
-        Kind::Address => Syntax::Address,
-        Kind::Mac => Syntax::Mac,
+        ElementKind::Unsigned(64) => TermSyntax::Count,
+        ElementKind::Unsigned(_) | ElementKind::Time | ElementKind::Flag => TermSyntax::Number,
+        ElementKind::Address => TermSyntax::Address,
+        ElementKind::Mac => TermSyntax::Mac,
         // Of fields nothing can be asked: see `subject`.
-        Kind::Word | Kind::Fields => Syntax::Word,
+        ElementKind::Word | ElementKind::Fields => TermSyntax::Word,
     }
 }
 
 /// The values that a word stands for.
-pub(super) fn value(syntax: Syntax, text: &str) -> Option<ValueRange> {
+pub(super) fn value(syntax: TermSyntax, text: &str) -> Option<ValueRange> {
     let one = |value: u64| ValueRange::one(value.into());
     match syntax {
-        Syntax::Address => text.parse::<Prefix>().ok().map(|prefix| prefix.range()),
-        Syntax::Mac => mac(text).map(|mac| one(mac_number(mac))),
-        Syntax::Protocol => protocols::number(text).map(|number| one(number.into())),
-        Syntax::Count => count(text).map(one),
-        Syntax::Time => number_with(text, &TIMES).map(one),
+        TermSyntax::Address => text.parse::<AddressPrefix>().ok().map(|prefix| prefix.range()),
+        TermSyntax::Mac => mac(text).map(|mac| one(mac_number(mac))),
+        TermSyntax::Protocol => protocols::number(text).map(|number| one(number.into())),
+        TermSyntax::Count => count(text).map(one),
+        TermSyntax::Time => number_with(text, &TIMES).map(one),
         _ => plain_number(text).map(one),
     }
 }

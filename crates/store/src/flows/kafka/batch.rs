@@ -1,8 +1,8 @@
 //! Batches of records as Kafka stores them (format 2): what one request carries to one partition.
 
-use super::wire::{Writer, length};
+use super::wire::{KafkaWriter, length};
 use crate::flows::checksum::crc32c;
-use crate::flows::columns::Row;
+use crate::flows::columns::SourcedRow;
 use crate::flows::json;
 use std::collections::BTreeMap;
 
@@ -13,14 +13,14 @@ const BEFORE_CHECKED: usize = 21;
 
 /// Some rows for a partition, and their place in the row of batches, once they have one.
 #[derive(Debug)]
-pub(super) struct Batch {
+pub(super) struct RecordBatch {
     pub(super) partition: i32,
-    pub(super) rows: Vec<Row>,
-    place: Option<Place>,
+    pub(super) rows: Vec<SourcedRow>,
+    place: Option<RowPlace>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
+struct RowPlace {
     id: i64,
     epoch: i16,
     sequence: i32,
@@ -28,20 +28,20 @@ struct Place {
 
 /// Who the broker thinks we are, and how many records it had from us for each partition.
 #[derive(Debug)]
-pub(super) struct Producer {
+pub(super) struct KafkaProducer {
     pub(super) id: i64,
     pub(super) epoch: i16,
     next: BTreeMap<i32, i32>,
 }
 
-impl Producer {
+impl KafkaProducer {
     pub(super) fn new(id: i64, epoch: i16) -> Self {
         Self { id, epoch, next: BTreeMap::new() }
     }
 
-    fn place(&mut self, partition: i32, records: i32) -> Place {
+    fn place(&mut self, partition: i32, records: i32) -> RowPlace {
         let next = self.next.entry(partition).or_default();
-        let place = Place { id: self.id, epoch: self.epoch, sequence: *next };
+        let place = RowPlace { id: self.id, epoch: self.epoch, sequence: *next };
         // Numbers begin again at zero behind the greatest.
         *next = next.checked_add(records).unwrap_or_else(|| records - (i32::MAX - *next) - 1);
         place
@@ -49,30 +49,30 @@ impl Producer {
 }
 
 /// Rows by partition: all of a flow into one.
-pub(super) fn batches(rows: Vec<Row>, partitions: &[i32]) -> Vec<Batch> {
-    let mut by_partition: BTreeMap<i32, Vec<Row>> = BTreeMap::new();
+pub(super) fn batches(rows: Vec<SourcedRow>, partitions: &[i32]) -> Vec<RecordBatch> {
+    let mut by_partition: BTreeMap<i32, Vec<SourcedRow>> = BTreeMap::new();
     for row in rows {
         let count = u64::try_from(partitions.len()).unwrap_or(1).max(1);
         let index = usize::try_from(row.record.flow_id % count).unwrap_or(0);
         by_partition.entry(partitions.get(index).copied().unwrap_or(0)).or_default().push(row);
     }
-    let cut = |(partition, rows): (i32, Vec<Row>)| {
-        let chunks: Vec<_> = rows.chunks(BATCH_ROWS).map(<[Row]>::to_vec).collect();
-        chunks.into_iter().map(move |rows| Batch { partition, rows, place: None })
+    let cut = |(partition, rows): (i32, Vec<SourcedRow>)| {
+        let chunks: Vec<_> = rows.chunks(BATCH_ROWS).map(<[SourcedRow]>::to_vec).collect();
+        chunks.into_iter().map(move |rows| RecordBatch { partition, rows, place: None })
     };
     by_partition.into_iter().flat_map(cut).collect()
 }
 
-impl Batch {
+impl RecordBatch {
     /// Its bytes. Sent again for the same producer, it has the same place.
-    pub(super) fn encode(&mut self, producer: &mut Producer) -> Vec<u8> {
+    pub(super) fn encode(&mut self, producer: &mut KafkaProducer) -> Vec<u8> {
         let records = length(self.rows.len());
         let place = match self.place {
             Some(place) if (place.id, place.epoch) == (producer.id, producer.epoch) => place,
             _ => producer.place(self.partition, records),
         };
         self.place = Some(place);
-        let mut checked = Writer::default();
+        let mut checked = KafkaWriter::default();
         checked.i16(0).i32(records - 1).i64(-1).i64(-1);
         checked.i64(place.id).i16(place.epoch).i32(place.sequence).i32(records);
         let mut line = String::new();
@@ -82,7 +82,7 @@ impl Batch {
             let record = record(index, &row.record.flow_id.to_be_bytes(), line.as_bytes());
             checked.varint(i64::from(length(record.len()))).raw(&record);
         }
-        let mut batch = Writer::default();
+        let mut batch = KafkaWriter::default();
         batch.i64(0).i32(length(checked.0.len() + BEFORE_CHECKED - 12));
         batch.i32(-1).i8(2).raw(&crc32c(&checked.0).to_be_bytes()).raw(&checked.0);
         batch.0
@@ -90,7 +90,7 @@ impl Batch {
 }
 
 fn record(index: i64, key: &[u8], value: &[u8]) -> Vec<u8> {
-    let mut record = Writer::default();
+    let mut record = KafkaWriter::default();
     record.i8(0).varint(0).varint(index);
     record.varint(i64::from(length(key.len()))).raw(key);
     record.varint(i64::from(length(value.len()))).raw(value).varint(0);
@@ -100,11 +100,14 @@ fn record(index: i64, key: &[u8], value: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flows::Source;
+    use crate::flows::RecordMaker;
     use crate::flows::sample::records;
 
-    fn rows(count: u16) -> Vec<Row> {
-        records(count).into_iter().map(|record| Row { record, source: Source::default() }).collect()
+    fn rows(count: u16) -> Vec<SourcedRow> {
+        records(count)
+            .into_iter()
+            .map(|record| SourcedRow { record, source: RecordMaker::default() })
+            .collect()
     }
 
     #[test]
@@ -126,15 +129,15 @@ mod tests {
 
     #[test]
     fn a_repeated_batch_has_the_same_number_and_a_later_one_the_next() {
-        let mut producer = Producer::new(7, 1);
+        let mut producer = KafkaProducer::new(7, 1);
         let mut made = batches(rows(700), &[3]);
         let first = made[0].encode(&mut producer);
         assert_eq!(made[0].encode(&mut producer), first);
         assert_eq!(made[0].place.unwrap().sequence, 0);
         made[1].encode(&mut producer);
         assert_eq!(made[1].place.unwrap().sequence, 500);
-        made[0].encode(&mut Producer::new(8, 0));
-        assert_eq!(made[0].place, Some(Place { id: 8, epoch: 0, sequence: 0 }));
+        made[0].encode(&mut KafkaProducer::new(8, 0));
+        assert_eq!(made[0].place, Some(RowPlace { id: 8, epoch: 0, sequence: 0 }));
         producer.next.insert(3, i32::MAX - 1);
         assert_eq!(producer.place(3, 5).sequence, i32::MAX - 1);
         assert_eq!(producer.place(3, 5).sequence, 3);
@@ -142,7 +145,7 @@ mod tests {
 
     #[test]
     fn lengths_and_checksum_are_right() {
-        let bytes = batches(rows(10), &[0])[0].encode(&mut Producer::new(7, 1));
+        let bytes = batches(rows(10), &[0])[0].encode(&mut KafkaProducer::new(7, 1));
         assert_eq!(i32::from_be_bytes(bytes[8..12].try_into().unwrap()), length(bytes.len() - 12));
         assert_eq!(u32::from_be_bytes(bytes[17..21].try_into().unwrap()), crc32c(&bytes[BEFORE_CHECKED..]));
     }

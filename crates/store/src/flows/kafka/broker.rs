@@ -1,8 +1,8 @@
 //! A connection to one broker, and the calls a producer makes on it.
 
-use super::batch::Producer;
-use super::wire::{Reader, Writer};
-use super::{KafkaOptions, Leader};
+use super::batch::KafkaProducer;
+use super::wire::{KafkaReader, KafkaWriter};
+use super::{KafkaOptions, PartitionLeader};
 use crate::flows::Error;
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -15,20 +15,20 @@ const PORT: u16 = 9092;
 
 /// A call and the one version of it that is spoken here. Brokers since 2.1 (2018) speak all of these.
 #[derive(Clone, Copy)]
-struct Call {
+struct KafkaCall {
     key: i16,
     version: i16,
     name: &'static str,
 }
 
-const PRODUCE: Call = Call { key: 0, version: 7, name: "Produce" };
-const METADATA: Call = Call { key: 3, version: 4, name: "Metadata" };
-const API_VERSIONS: Call = Call { key: 18, version: 0, name: "ApiVersions" };
-const INIT_PRODUCER: Call = Call { key: 22, version: 1, name: "InitProducerId" };
+const PRODUCE: KafkaCall = KafkaCall { key: 0, version: 7, name: "Produce" };
+const METADATA: KafkaCall = KafkaCall { key: 3, version: 4, name: "Metadata" };
+const API_VERSIONS: KafkaCall = KafkaCall { key: 18, version: 0, name: "ApiVersions" };
+const INIT_PRODUCER: KafkaCall = KafkaCall { key: 22, version: 1, name: "InitProducerId" };
 
 /// What became of a batch that a broker answered.
 #[derive(Debug)]
-pub(super) enum Produced {
+pub(super) enum ProduceOutcome {
     /// It is where it should be.
     Stored,
     /// It will never be taken.
@@ -37,14 +37,14 @@ pub(super) enum Produced {
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Broker {
+pub(super) struct KafkaBroker {
     peer: String,
     stream: TcpStream,
     correlation: i32,
     timeout_ms: i32,
 }
 
-impl Broker {
+impl KafkaBroker {
     pub(super) fn connect(address: &str, options: &KafkaOptions) -> Result<Self, Error> {
         let timeout = options.timeout.to_std();
         let peer = format!("Kafka broker {address}");
@@ -57,7 +57,7 @@ impl Broker {
 
     fn check_versions(&mut self) -> Result<(), Error> {
         let answer = self.call(API_VERSIONS, &[])?;
-        let mut reader = Reader(&answer);
+        let mut reader = KafkaReader(&answer);
         let code = reader.i16();
         let ranges = reader.list(|item| Some((item.i16()?, (item.i16()?, item.i16()?))));
         let (Some(0), Some(ranges)) = (code, ranges) else { return Err(self.nonsense(API_VERSIONS)) };
@@ -75,8 +75,8 @@ impl Broker {
     }
 
     /// Who leads the partitions of a topic, in their order.
-    pub(super) fn leaders(&mut self, topic: &str) -> Result<Vec<Leader>, Error> {
-        let mut body = Writer::default();
+    pub(super) fn leaders(&mut self, topic: &str) -> Result<Vec<PartitionLeader>, Error> {
+        let mut body = KafkaWriter::default();
         body.i32(1).text(topic).i8(1);
         let answer = self.call(METADATA, &body.0)?;
         let Some((brokers, partitions, code)) = read_metadata(&answer) else {
@@ -86,7 +86,11 @@ impl Broker {
             return Err(self.refused(format!("topic {topic}: {}", meaning(code))));
         }
         let leader = |(partition, broker): (i32, i32)| {
-            brokers.get(&broker).map(|address| Leader { partition, broker, address: address.clone() })
+            brokers.get(&broker).map(|address| PartitionLeader {
+                partition,
+                broker,
+                address: address.clone(),
+            })
         };
         let mut leaders: Vec<_> = partitions.into_iter().filter_map(leader).collect();
         leaders.sort_by_key(|leader| leader.partition);
@@ -97,21 +101,26 @@ impl Broker {
     }
 
     /// A number under which repeated batches are recognised.
-    pub(super) fn producer(&mut self) -> Result<Producer, Error> {
-        let mut body = Writer::default();
+    pub(super) fn producer(&mut self) -> Result<KafkaProducer, Error> {
+        let mut body = KafkaWriter::default();
         body.i16(-1).i32(self.timeout_ms);
         let answer = self.call(INIT_PRODUCER, &body.0)?;
-        let mut reader = Reader(&answer);
+        let mut reader = KafkaReader(&answer);
         let read = (reader.i32(), reader.i16(), reader.i64(), reader.i16());
         let (Some(_), Some(code), Some(id), Some(epoch)) = read else {
             return Err(self.nonsense(INIT_PRODUCER));
         };
-        if code == 0 { Ok(Producer::new(id, epoch)) } else { Err(self.refused(meaning(code))) }
+        if code == 0 { Ok(KafkaProducer::new(id, epoch)) } else { Err(self.refused(meaning(code))) }
     }
 
     /// Gives a batch to its partition and waits until all replicas have it. An error is worth another attempt.
-    pub(super) fn produce(&mut self, topic: &str, partition: i32, batch: &[u8]) -> Result<Produced, Error> {
-        let mut body = Writer::default();
+    pub(super) fn produce(
+        &mut self,
+        topic: &str,
+        partition: i32,
+        batch: &[u8],
+    ) -> Result<ProduceOutcome, Error> {
+        let mut body = KafkaWriter::default();
         body.i16(-1).i16(-1).i32(self.timeout_ms);
         body.i32(1).text(topic).i32(1).i32(partition).bytes(batch);
         let answer = self.call(PRODUCE, &body.0)?;
@@ -119,18 +128,20 @@ impl Broker {
         let said = || format!("topic {topic}, partition {partition}: {}", meaning(code));
         match code {
             // 46: it has this batch already, its answer was lost.
-            0 | 46 => Ok(Produced::Stored),
+            0 | 46 => Ok(ProduceOutcome::Stored),
             45 | 47 | 59 => Err(Error::OutOfSequence { peer: self.peer.clone() }),
-            10 | 17 | 18 | 29 | 31 | 32 | 42 | 43 | 44 | 87 => Ok(Produced::Never(self.refused(said()))),
+            10 | 17 | 18 | 29 | 31 | 32 | 42 | 43 | 44 | 87 => {
+                Ok(ProduceOutcome::Never(self.refused(said())))
+            }
             _ => Err(self.refused(said())),
         }
     }
 
-    fn call(&mut self, call: Call, body: &[u8]) -> Result<Vec<u8>, Error> {
+    fn call(&mut self, call: KafkaCall, body: &[u8]) -> Result<Vec<u8>, Error> {
         self.correlation = self.correlation.wrapping_add(1);
-        let mut request = Writer::default();
+        let mut request = KafkaWriter::default();
         request.i16(call.key).i16(call.version).i32(self.correlation).text(CLIENT).raw(body);
-        let mut framed = Writer::default();
+        let mut framed = KafkaWriter::default();
         framed.bytes(&request.0);
         let answered = self.exchange(&framed.0).map_err(Error::network(&self.peer))?;
         let Some((number, answer)) = answered.split_first_chunk::<4>() else {
@@ -160,16 +171,16 @@ impl Broker {
         Error::Refused { peer: self.peer.clone(), said: said.into() }
     }
 
-    fn nonsense(&self, call: Call) -> Error {
+    fn nonsense(&self, call: KafkaCall) -> Error {
         self.refused(format!("its answer to {} makes no sense; is it a Kafka broker?", call.name))
     }
 }
 
-type Metadata = (BTreeMap<i32, String>, Vec<(i32, i32)>, i16);
+type BrokerMetadata = (BTreeMap<i32, String>, Vec<(i32, i32)>, i16);
 
 /// Addresses of brokers, leaders of partitions, and the topic's error.
-fn read_metadata(answer: &[u8]) -> Option<Metadata> {
-    let mut reader = Reader(answer);
+fn read_metadata(answer: &[u8]) -> Option<BrokerMetadata> {
+    let mut reader = KafkaReader(answer);
     reader.i32()?;
     let brokers = reader.list(|item| {
         let (id, host, port) = (item.i32()?, item.text()?, item.i32()?);
@@ -187,8 +198,8 @@ fn read_metadata(answer: &[u8]) -> Option<Metadata> {
         let partitions = item.list(|item| {
             item.i16()?;
             let place = (item.i32()?, item.i32()?);
-            item.list(Reader::i32)?;
-            item.list(Reader::i32)?;
+            item.list(KafkaReader::i32)?;
+            item.list(KafkaReader::i32)?;
             Some(place)
         })?;
         Some((code, partitions))
@@ -199,7 +210,7 @@ fn read_metadata(answer: &[u8]) -> Option<Metadata> {
 
 /// The error of the one partition.
 fn read_produced(answer: &[u8]) -> Option<i16> {
-    let topics = Reader(answer).list(|item| {
+    let topics = KafkaReader(answer).list(|item| {
         item.text()?;
         item.list(|item| {
             item.i32()?;

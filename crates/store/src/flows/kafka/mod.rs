@@ -10,11 +10,11 @@ mod batch;
 mod broker;
 mod wire;
 
-use super::columns::Row;
+use super::columns::SourcedRow;
 use super::sink::carried;
-use super::{Error, Kept, RecordSink, Source};
-use batch::{Batch, Producer, batches};
-use broker::{Broker, Produced};
+use super::{Error, KeptCounts, RecordMaker, RecordSink};
+use batch::{KafkaProducer, RecordBatch, batches};
+use broker::{KafkaBroker, ProduceOutcome};
 use packetrig_flow::FlowRecord;
 use packetrig_units::{MonoTime, Nanos};
 use std::collections::{BTreeMap, VecDeque};
@@ -50,12 +50,12 @@ impl KafkaOptions {
 #[derive(Debug)]
 pub struct KafkaSink {
     options: KafkaOptions,
-    rows: Vec<Row>,
-    kept: Kept,
+    rows: Vec<SourcedRow>,
+    kept: KeptCounts,
     /// Leader of each partition; empty while it is not known.
-    leaders: Vec<Leader>,
-    connections: BTreeMap<i32, Broker>,
-    producer: Option<Producer>,
+    leaders: Vec<PartitionLeader>,
+    connections: BTreeMap<i32, KafkaBroker>,
+    producer: Option<KafkaProducer>,
     /// After a batch was given up, one attempt has to do until one succeeds: a dead broker costs little time.
     is_down: bool,
     /// Why a batch will never be taken.
@@ -64,7 +64,7 @@ pub struct KafkaSink {
 
 /// Where a partition is led.
 #[derive(Clone, Debug)]
-struct Leader {
+struct PartitionLeader {
     partition: i32,
     broker: i32,
     address: String,
@@ -76,7 +76,7 @@ impl KafkaSink {
         Self {
             options,
             rows: Vec::new(),
-            kept: Kept::default(),
+            kept: KeptCounts::default(),
             leaders: Vec::new(),
             connections: BTreeMap::new(),
             producer: None,
@@ -125,7 +125,7 @@ impl KafkaSink {
         self.leaders.clear();
     }
 
-    fn attempt(&mut self, unsent: &mut VecDeque<Batch>) -> Result<(), Error> {
+    fn attempt(&mut self, unsent: &mut VecDeque<RecordBatch>) -> Result<(), Error> {
         if self.leaders.is_empty() {
             self.leaders = self.find_leaders()?;
         }
@@ -135,8 +135,8 @@ impl KafkaSink {
         }
         while let Some(batch) = unsent.front_mut() {
             match self.send(batch)? {
-                Produced::Stored => self.kept.store(carried(batch.rows.iter().map(|row| &row.record))),
-                Produced::Never(error) => {
+                ProduceOutcome::Stored => self.kept.store(carried(batch.rows.iter().map(|row| &row.record))),
+                ProduceOutcome::Never(error) => {
                     self.kept.lose(carried(batch.rows.iter().map(|row| &row.record)));
                     self.producer = None;
                     self.refusal = Some(error);
@@ -147,12 +147,12 @@ impl KafkaSink {
         Ok(())
     }
 
-    fn send(&mut self, batch: &mut Batch) -> Result<Produced, Error> {
+    fn send(&mut self, batch: &mut RecordBatch) -> Result<ProduceOutcome, Error> {
         let unknown = || Error::Refused { peer: "Kafka".into(), said: "a partition has no leader".into() };
         let leader = self.leaders.iter().find(|leader| leader.partition == batch.partition);
         let leader = leader.cloned().ok_or_else(unknown)?;
         if !self.connections.contains_key(&leader.broker) {
-            let broker = Broker::connect(&leader.address, &self.options)?;
+            let broker = KafkaBroker::connect(&leader.address, &self.options)?;
             self.connections.insert(leader.broker, broker);
         }
         let broker = self.connections.get_mut(&leader.broker).ok_or_else(unknown)?;
@@ -171,10 +171,10 @@ impl KafkaSink {
         }
     }
 
-    fn find_leaders(&self) -> Result<Vec<Leader>, Error> {
+    fn find_leaders(&self) -> Result<Vec<PartitionLeader>, Error> {
         let mut last = Error::Refused { peer: "Kafka".into(), said: "no broker is named".into() };
         for address in &self.options.brokers {
-            match Broker::connect(address, &self.options)
+            match KafkaBroker::connect(address, &self.options)
                 .and_then(|mut broker| broker.leaders(&self.options.topic))
             {
                 Ok(leaders) => return Ok(leaders),
@@ -186,11 +186,11 @@ impl KafkaSink {
 }
 
 impl RecordSink for KafkaSink {
-    fn write(&mut self, records: &[FlowRecord], source: Source) -> Result<(), Error> {
+    fn write(&mut self, records: &[FlowRecord], source: RecordMaker) -> Result<(), Error> {
         let mut done = Ok(());
         for some in records.chunks(ROWS) {
             self.kept.offer(some);
-            self.rows.extend(some.iter().map(|record| Row { record: record.clone(), source }));
+            self.rows.extend(some.iter().map(|record| SourcedRow { record: record.clone(), source }));
             if self.rows.len() >= ROWS {
                 done = self.deliver().and(done);
             }
@@ -206,12 +206,12 @@ impl RecordSink for KafkaSink {
         self.deliver()
     }
 
-    fn close(&mut self) -> (Kept, Result<(), Error>) {
+    fn close(&mut self) -> (KeptCounts, Result<(), Error>) {
         let done = self.deliver();
         (self.kept, done)
     }
 
-    fn kept(&self) -> Kept {
+    fn kept(&self) -> KeptCounts {
         self.kept
     }
 }

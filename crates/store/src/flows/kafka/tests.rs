@@ -1,7 +1,7 @@
-use super::wire::Writer;
+use super::wire::KafkaWriter;
 use super::*;
 use crate::flows::sample::records;
-use packetrig_flow::Carried;
+use packetrig_flow::CarriedRecords;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc;
@@ -37,7 +37,7 @@ fn serve(
     stream.read_exact(&mut request).ok()?;
     let i16_at = |at: usize| i16::from_be_bytes(request[at..at + 2].try_into().unwrap());
     let i32_at = |at: usize| i32::from_be_bytes(request[at..at + 4].try_into().unwrap());
-    let mut answer = Writer::default();
+    let mut answer = KafkaWriter::default();
     answer.i32(i32_at(4));
     match i16_at(0) {
         18 => {
@@ -71,21 +71,21 @@ fn serve(
         }
         other => panic!("call {other}"),
     }
-    let mut framed = Writer::default();
+    let mut framed = KafkaWriter::default();
     framed.bytes(&answer.0);
     stream.write_all(&framed.0).ok()
 }
 
-fn offered(options: KafkaOptions, rounds: usize) -> (Kept, Vec<Result<(), Error>>) {
+fn offered(options: KafkaOptions, rounds: usize) -> (KeptCounts, Vec<Result<(), Error>>) {
     let mut sink = KafkaSink::new(options);
     let mut done = Vec::new();
     for _ in 0..rounds {
-        sink.write(&records(100), Source::default()).unwrap();
+        sink.write(&records(100), RecordMaker::default()).unwrap();
         done.push(sink.flush());
     }
     let (kept, closed) = sink.close();
     done.push(closed);
-    assert!(kept.balances() && kept.waiting == Carried::default());
+    assert!(kept.balances() && kept.waiting == CarriedRecords::default());
     (kept, done)
 }
 

@@ -2,9 +2,9 @@
 
 /// A request or a part of one.
 #[derive(Debug, Default)]
-pub(super) struct Writer(pub(super) Vec<u8>);
+pub(super) struct KafkaWriter(pub(super) Vec<u8>);
 
-impl Writer {
+impl KafkaWriter {
     pub(super) fn i8(&mut self, value: i8) -> &mut Self {
         self.raw(&value.to_be_bytes())
     }
@@ -55,9 +55,9 @@ pub(super) fn length(length: usize) -> i32 {
 
 /// An answer. Whatever is not there is `None`.
 #[derive(Debug)]
-pub(super) struct Reader<'a>(pub(super) &'a [u8]);
+pub(super) struct KafkaReader<'a>(pub(super) &'a [u8]);
 
-impl<'a> Reader<'a> {
+impl<'a> KafkaReader<'a> {
     fn take(&mut self, count: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.0.split_at_checked(count)?;
         self.0 = rest;
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn numbers_take_as_few_bytes_as_they_need() {
-        let bytes = |value| Writer::default().varint(value).0.clone();
+        let bytes = |value| KafkaWriter::default().varint(value).0.clone();
         assert_eq!(bytes(0), [0]);
         assert_eq!(bytes(-1), [1]);
         assert_eq!(bytes(63), [126]);
@@ -117,9 +117,9 @@ mod tests {
 
     #[test]
     fn an_answer_that_ends_early_or_promises_too_much_is_none() {
-        assert_eq!(Reader(&[0, 0, 0]).i32(), None);
-        assert_eq!(Reader(&[0, 9, b'a']).text(), None);
-        assert_eq!(Reader(&[0x7f, 0xff, 0xff, 0xff, 1]).list(Reader::i16), None);
-        assert_eq!(Reader(&[0xff, 0xff]).text(), Some(String::new()));
+        assert_eq!(KafkaReader(&[0, 0, 0]).i32(), None);
+        assert_eq!(KafkaReader(&[0, 9, b'a']).text(), None);
+        assert_eq!(KafkaReader(&[0x7f, 0xff, 0xff, 0xff, 1]).list(KafkaReader::i16), None);
+        assert_eq!(KafkaReader(&[0xff, 0xff]).text(), Some(String::new()));
     }
 }

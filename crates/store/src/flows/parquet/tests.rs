@@ -1,16 +1,16 @@
 use super::*;
-use crate::flows::cells::Cells;
+use crate::flows::cells::ColumnCells;
 use crate::flows::columns::columns;
-use crate::flows::filter::Filter;
+use crate::flows::filter::FlowFilter;
 use crate::flows::sample::{SECOND, THIRTEEN, address, foreign_record, record, records};
-use crate::flows::scan::{Span, flow_files, scan};
-use packetrig_flow::Carried;
-use packetrig_flow::element::Value;
+use crate::flows::scan::{TimeSpan, flow_files, scan};
+use packetrig_flow::CarriedRecords;
+use packetrig_flow::element::ElementValue;
 use std::fs;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-const SOURCE: Source = Source { exporter: [9; 16], domain: 77 };
+const SOURCE: RecordMaker = RecordMaker { exporter: [9; 16], domain: 77 };
 
 fn sink(directory: &Path, change: impl FnOnce(&mut ParquetOptions)) -> ParquetSink {
     let mut options = ParquetOptions::new(directory);
@@ -24,7 +24,7 @@ fn read(directory: &Path) -> Vec<(PathBuf, Vec<Vec<String>>)> {
     let mut files = Vec::new();
     for file in flow_files(&[directory.to_owned()]).unwrap() {
         let mut rows = Vec::new();
-        scan(std::slice::from_ref(&file), &Filter::default(), &names, &mut |chunk, _| {
+        scan(std::slice::from_ref(&file), &FlowFilter::default(), &names, &mut |chunk, _| {
             for row in 0..chunk.rows {
                 rows.push(names.iter().map(|name| text(chunk.column(name), row)).collect());
             }
@@ -36,26 +36,26 @@ fn read(directory: &Path) -> Vec<(PathBuf, Vec<Vec<String>>)> {
     files
 }
 
-fn text(cells: &Cells, row: usize) -> String {
+fn text(cells: &ColumnCells, row: usize) -> String {
     match cells {
-        Cells::Missing => "missing".into(),
-        Cells::Numbers(values) => values[row].to_string(),
-        Cells::Addresses(values) => format!("{:?}", values[row]),
-        Cells::Macs(values) => format!("{:?}", values[row]),
-        Cells::Words(values) => values[row].clone(),
-        Cells::Flags(values) => values[row].to_string(),
+        ColumnCells::Missing => "missing".into(),
+        ColumnCells::Numbers(values) => values[row].to_string(),
+        ColumnCells::Addresses(values) => format!("{:?}", values[row]),
+        ColumnCells::Macs(values) => format!("{:?}", values[row]),
+        ColumnCells::Words(values) => values[row].clone(),
+        ColumnCells::Flags(values) => values[row].to_string(),
     }
 }
 
 fn expected(record: FlowRecord) -> Vec<String> {
-    let row = Row { record, source: SOURCE };
+    let row = SourcedRow { record, source: SOURCE };
     let text = |value| match value {
-        Value::Number(number) => number.to_string(),
-        Value::Address(bytes) => format!("{bytes:?}"),
-        Value::Mac(bytes) => format!("{bytes:?}"),
-        Value::Word(word) => word.to_owned(),
-        Value::Flag(flag) => flag.to_string(),
-        Value::Fields(fields) => {
+        ElementValue::Number(number) => number.to_string(),
+        ElementValue::Address(bytes) => format!("{bytes:?}"),
+        ElementValue::Mac(bytes) => format!("{bytes:?}"),
+        ElementValue::Word(word) => word.to_owned(),
+        ElementValue::Flag(flag) => flag.to_string(),
+        ElementValue::Fields(fields) => {
             let mut text = String::new();
             if !fields.is_empty() {
                 fields.append_json(&mut text);
@@ -81,7 +81,7 @@ fn what_is_read_is_what_was_written_in_order_of_start() {
     done.unwrap();
     assert_eq!(
         (kept.stored.records, kept.lost, kept.waiting),
-        (3000, Carried::default(), Carried::default())
+        (3000, CarriedRecords::default(), CarriedRecords::default())
     );
     assert!(kept.balances());
     let files = read(directory.path());
@@ -132,7 +132,7 @@ fn times_from_nowhere_cost_a_bounded_number_of_files() {
     let mut given = records(2000);
     for (index, record) in (0..).zip(&mut given) {
         record.forward.first_ns = index * 7_777_777 * SECOND;
-        record.reverse = packetrig_flow::Half::default();
+        record.reverse = packetrig_flow::FlowHalf::default();
     }
     given.push(FlowRecord::default());
     sink.write(&given, SOURCE).unwrap();
@@ -203,7 +203,7 @@ fn a_partition_that_is_removed_costs_the_file_in_it_and_nothing_else() {
     }
     failures.extend(sink.flush().err());
     let kept = sink.kept();
-    assert!(kept.balances() && kept.waiting == Carried::default(), "{kept:?}");
+    assert!(kept.balances() && kept.waiting == CarriedRecords::default(), "{kept:?}");
     assert_eq!(failures.len(), 1, "{failures:?}");
     assert!(failures[0].to_string().contains("removed"), "{failures:?}");
     assert!((100..=300).contains(&kept.lost.records), "{kept:?}");
@@ -290,14 +290,14 @@ fn only_row_groups_in_the_span_are_read() {
     sink.write(&records(1000), SOURCE).unwrap();
     sink.close().1.unwrap();
     let files = flow_files(&[directory.path().to_owned()]).unwrap();
-    let span = Span { from_ns: Some(THIRTEEN + 250 * SECOND), to_ns: Some(THIRTEEN + 300 * SECOND) };
+    let span = TimeSpan { from_ns: Some(THIRTEEN + 250 * SECOND), to_ns: Some(THIRTEEN + 300 * SECOND) };
     let mut rows = 0;
     let wanted = ["sourceIPv6Address", "noSuchColumn"];
-    scan(&files, &Filter::started(span), &wanted, &mut |chunk, kept| {
+    scan(&files, &FlowFilter::started(span), &wanted, &mut |chunk, kept| {
         rows += chunk.rows;
         assert_eq!(kept, (50..100).collect::<Vec<_>>());
         assert_eq!(chunk.column(wanted[0]).address(0), address(200));
-        assert_eq!(chunk.column(wanted[1]), &Cells::Missing);
+        assert_eq!(chunk.column(wanted[1]), &ColumnCells::Missing);
         ControlFlow::Continue(())
     })
     .unwrap();
@@ -311,7 +311,7 @@ fn what_is_no_flow_record_is_refused_by_name() {
     let read = |path: &Path| {
         flow_files(&[path.to_owned()])
             .and_then(|files| {
-                scan(&files, &Filter::default(), &["protocolIdentifier"], &mut |_, _| {
+                scan(&files, &FlowFilter::default(), &["protocolIdentifier"], &mut |_, _| {
                     ControlFlow::Continue(())
                 })
             })
@@ -324,7 +324,7 @@ fn what_is_no_flow_record_is_refused_by_name() {
     fs::write(&file, b"PAR1 no, it is not PAR1").unwrap();
     assert!(read(&file).contains("cannot be read as Parquet"), "{}", read(&file));
     let mut sink = sink(directory.path(), |_| {});
-    sink.ledger(&Ledger::default(), SOURCE, THIRTEEN).unwrap();
+    sink.ledger(&MeterLedger::default(), SOURCE, THIRTEEN).unwrap();
     sink.close().1.unwrap();
     let stats = directory.path().join("meter_stats/date=2026-11-21/hour=13/meter_stats-000000.parquet");
     fs::rename(stats, &file).unwrap();

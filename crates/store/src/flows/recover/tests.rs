@@ -1,9 +1,9 @@
 use super::*;
-use crate::flows::filter::Filter;
+use crate::flows::filter::FlowFilter;
 use crate::flows::row_group::BlockHead;
 use crate::flows::sample::{SECOND, records};
 use crate::flows::scan::{flow_files, scan};
-use crate::flows::{ParquetOptions, ParquetSink, RecordSink, Source};
+use crate::flows::{ParquetOptions, ParquetSink, RecordMaker, RecordSink};
 use packetrig_sys::clock;
 use packetrig_units::MonoTime;
 use std::ops::ControlFlow;
@@ -19,7 +19,7 @@ fn killed() -> Vec<u8> {
     options.group_rows = GROUP_ROWS.into();
     let mut sink = ParquetSink::new(options).unwrap();
     // One more, which is in memory.
-    sink.write(&records(GROUPS * GROUP_ROWS + 1), Source::default()).unwrap();
+    sink.write(&records(GROUPS * GROUP_ROWS + 1), RecordMaker::default()).unwrap();
     fs::read(partition(directory.path()).join(NAME)).unwrap()
 }
 
@@ -39,7 +39,7 @@ fn left_with(bytes: &[u8]) -> tempfile::TempDir {
 fn flow_numbers(directory: &Path) -> Vec<u64> {
     let mut numbers = Vec::new();
     let Ok(files) = flow_files(&[directory.to_owned()]) else { return numbers };
-    scan(&files, &Filter::default(), &["flowId", "packetDeltaCount"], &mut |chunk, rows| {
+    scan(&files, &FlowFilter::default(), &["flowId", "packetDeltaCount"], &mut |chunk, rows| {
         for &row in rows {
             let number = u64::MAX - chunk.column("flowId").number(row);
             assert_eq!(chunk.column("packetDeltaCount").number(row), number + 1, "it is another record's");
@@ -221,7 +221,7 @@ fn a_file_that_lacked_its_name_only_is_given_it() {
     let mut options = ParquetOptions::new(directory.path());
     options.group_rows = GROUP_ROWS.into();
     let mut sink = ParquetSink::new(options).unwrap();
-    sink.write(&records(3 * GROUP_ROWS), Source::default()).unwrap();
+    sink.write(&records(3 * GROUP_ROWS), RecordMaker::default()).unwrap();
     sink.close().1.unwrap();
     let finished = partition(directory.path()).join("flows-000000.parquet");
     let bytes = fs::read(&finished).unwrap();
@@ -237,9 +237,9 @@ fn the_file_of_a_process_that_lives_is_left_alone() {
     let mut options = ParquetOptions::new(directory.path());
     options.group_rows = GROUP_ROWS.into();
     let mut sink = ParquetSink::new(options).unwrap();
-    sink.write(&records(GROUP_ROWS), Source::default()).unwrap();
+    sink.write(&records(GROUP_ROWS), RecordMaker::default()).unwrap();
     assert!(recover(directory.path()).unwrap().is_empty());
-    sink.write(&records(GROUP_ROWS), Source::default()).unwrap();
+    sink.write(&records(GROUP_ROWS), RecordMaker::default()).unwrap();
     let (kept, done) = sink.close();
     done.unwrap();
     assert_eq!(kept.stored.records, 80);
@@ -251,7 +251,7 @@ fn memory_holds_the_rows_of_one_row_group_and_a_second_at_most() {
     let directory = tempfile::tempdir().unwrap();
     let mut sink = ParquetSink::new(ParquetOptions::new(directory.path())).unwrap();
     // 3600 of them began in the first hour: too few for a row group of their own.
-    sink.write(&records(8000), Source::default()).unwrap();
+    sink.write(&records(8000), RecordMaker::default()).unwrap();
     sink.tick(MonoTime::from_nanos(SECOND)).unwrap();
     let on_disk = |hour| {
         let place = directory.path().join(format!("flows/date=2026-11-21/hour={hour}")).join(NAME);
@@ -259,7 +259,7 @@ fn memory_holds_the_rows_of_one_row_group_and_a_second_at_most() {
     };
     sink.tick(MonoTime::from_nanos(2 * SECOND - 1)).unwrap();
     assert_eq!([13, 14, 15].map(on_disk), [0; 3]);
-    sink.write(&records(5000), Source::default()).unwrap();
+    sink.write(&records(5000), RecordMaker::default()).unwrap();
     sink.tick(MonoTime::from_nanos(2 * SECOND)).unwrap();
     let [first, second, third] = [13, 14, 15].map(on_disk);
     assert!(first > 0 && second > 0 && third == 0, "{first} {second} {third}");

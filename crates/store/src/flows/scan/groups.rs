@@ -1,11 +1,11 @@
 //! Reading a row group: what the filter looks at first, the rest only where rows are selected.
 
 use super::selection::RowSelection;
-use super::{Chunk, ROWS, RowPlace};
+use super::{ROWS, RowChunk, RowPlace};
 use crate::flows::Error;
-use crate::flows::cells::{self, Cells};
+use crate::flows::cells::{self, ColumnCells};
 use crate::flows::columns::columns;
-use packetrig_flow::element::Kind;
+use packetrig_flow::element::ElementKind;
 use parquet::column::reader::ColumnReader;
 use parquet::errors::Result as ParquetResult;
 use parquet::file::reader::{FileReader, RowGroupReader};
@@ -25,7 +25,7 @@ pub(super) struct GroupPlaces<'a> {
 pub(super) struct ColumnPlace {
     name: &'static str,
     index: Option<usize>,
-    kind: Kind,
+    kind: ElementKind,
 }
 
 /// Where in the file the wanted columns are. A file with none of the columns that make a record is not one of ours.
@@ -43,8 +43,10 @@ pub(super) fn places(
         }
     }
     let place = |&name: &&'static str| {
-        let kind =
-            columns().iter().find(|column| column.name == name).map_or(Kind::Word, |column| column.kind);
+        let kind = columns()
+            .iter()
+            .find(|column| column.name == name)
+            .map_or(ElementKind::Word, |column| column.kind);
         ColumnPlace { name, index: find(name), kind }
     };
     let places: Vec<_> = wanted.iter().map(place).collect();
@@ -73,7 +75,7 @@ impl ColumnsReader {
     }
 
     /// Adds the values of the next rows to a chunk.
-    fn read(&mut self, chunk: &mut Chunk) -> ParquetResult<()> {
+    fn read(&mut self, chunk: &mut RowChunk) -> ParquetResult<()> {
         let behind = std::mem::take(&mut self.behind);
         for (place, reader) in &mut self.columns {
             let cells = match reader {
@@ -83,7 +85,7 @@ impl ColumnsReader {
                     }
                     cells::read(reader, place.kind, chunk.rows)?
                 }
-                None => Cells::Missing,
+                None => ColumnCells::Missing,
             };
             chunk.columns.push((place.name, cells));
         }
@@ -114,9 +116,12 @@ impl GroupReader {
     }
 
     /// The next chunk of which rows are selected, and these.
-    pub(super) fn next(&mut self, selection: RowSelection<'_>) -> ParquetResult<Option<(Chunk, Vec<usize>)>> {
+    pub(super) fn next(
+        &mut self,
+        selection: RowSelection<'_>,
+    ) -> ParquetResult<Option<(RowChunk, Vec<usize>)>> {
         while self.left > 0 {
-            let mut chunk = Chunk { rows: self.left.min(ROWS), first: self.next, columns: Vec::new() };
+            let mut chunk = RowChunk { rows: self.left.min(ROWS), first: self.next, columns: Vec::new() };
             self.left -= chunk.rows;
             self.next.row += chunk.rows;
             self.of_filter.read(&mut chunk)?;

@@ -1,13 +1,13 @@
 //! Which rows of files are read: those that a filter keeps, or those whose places are known.
 
-use super::{Chunk, RowPlace};
-use crate::flows::filter::Filter;
+use super::{RowChunk, RowPlace};
+use crate::flows::filter::FlowFilter;
 use parquet::file::metadata::RowGroupMetaData;
 
 /// See the module.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum RowSelection<'a> {
-    Filter(&'a Filter),
+    Filter(&'a FlowFilter),
     /// In order.
     Rows(&'a [RowPlace]),
 }
@@ -43,7 +43,7 @@ impl RowSelection<'_> {
     }
 
     /// The rows of a chunk.
-    pub(super) fn rows(self, chunk: &Chunk) -> Vec<usize> {
+    pub(super) fn rows(self, chunk: &RowChunk) -> Vec<usize> {
         match self {
             Self::Filter(filter) => filter.rows(chunk),
             Self::Rows(rows) => {

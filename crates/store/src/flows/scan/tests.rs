@@ -38,10 +38,10 @@ fn nullable() -> Vec<TypePtr> {
 }
 
 /// Writes a column, which is told by its number.
-type Fill = dyn Fn(usize, &mut SerializedColumnWriter<'_>);
+type ColumnFill = dyn Fn(usize, &mut SerializedColumnWriter<'_>);
 
 /// A file with one row group for each `fill`.
-fn file(path: &Path, columns: Vec<TypePtr>, fills: &[&Fill]) {
+fn file(path: &Path, columns: Vec<TypePtr>, fills: &[&ColumnFill]) {
     let schema = Type::group_type_builder("records").with_fields(columns).build().unwrap();
     let mut file =
         SerializedFileWriter::new(File::create(path).unwrap(), Arc::new(schema), Arc::default()).unwrap();
@@ -77,9 +77,9 @@ fn holed(start_is_null: bool) -> impl Fn(usize, &mut SerializedColumnWriter<'_>)
     }
 }
 
-fn read(path: &Path, span: Span) -> Result<Vec<Chunk>, Error> {
+fn read(path: &Path, span: TimeSpan) -> Result<Vec<RowChunk>, Error> {
     let mut chunks = Vec::new();
-    scan(&[path.to_owned()], &Filter::started(span), &NAMES, &mut |chunk, _| {
+    scan(&[path.to_owned()], &FlowFilter::started(span), &NAMES, &mut |chunk, _| {
         chunks.push(chunk.clone());
         ControlFlow::Continue(())
     })?;
@@ -91,19 +91,19 @@ fn what_is_null_is_zero() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.parquet");
     file(&path, nullable(), &[&holed(false), &holed(true)]);
-    let chunks = read(&path, Span::default()).unwrap();
+    let chunks = read(&path, TimeSpan::default()).unwrap();
     let mut expected = [
-        Cells::Numbers(vec![THIRTEEN, THIRTEEN + 5, THIRTEEN + 9]),
-        Cells::Numbers(vec![7, 0, u64::from(u32::MAX)]),
-        Cells::Addresses(vec![address(1), [0; 16], address(2)]),
-        Cells::Macs(vec![[1; 6], [0; 6], [2; 6]]),
-        Cells::Words(vec!["gre".into(), String::new(), "ip".into()]),
-        Cells::Flags(vec![true, false, true]),
+        ColumnCells::Numbers(vec![THIRTEEN, THIRTEEN + 5, THIRTEEN + 9]),
+        ColumnCells::Numbers(vec![7, 0, u64::from(u32::MAX)]),
+        ColumnCells::Addresses(vec![address(1), [0; 16], address(2)]),
+        ColumnCells::Macs(vec![[1; 6], [0; 6], [2; 6]]),
+        ColumnCells::Words(vec!["gre".into(), String::new(), "ip".into()]),
+        ColumnCells::Flags(vec![true, false, true]),
     ];
     assert_eq!((chunks.len(), chunks[0].rows), (2, 3));
-    let values = |chunk: &Chunk| NAMES.map(|name| chunk.column(name).clone());
+    let values = |chunk: &RowChunk| NAMES.map(|name| chunk.column(name).clone());
     assert_eq!(values(&chunks[0]), expected);
-    expected[0] = Cells::Numbers(vec![THIRTEEN, 0, THIRTEEN + 9]);
+    expected[0] = ColumnCells::Numbers(vec![THIRTEEN, 0, THIRTEEN + 9]);
     assert_eq!(values(&chunks[1]), expected);
 }
 
@@ -112,7 +112,7 @@ fn a_row_group_is_not_passed_over_for_a_start_that_is_null() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.parquet");
     file(&path, nullable(), &[&holed(false), &holed(true)]);
-    let groups = |from_ns, to_ns| read(&path, Span { from_ns, to_ns }).unwrap().len();
+    let groups = |from_ns, to_ns| read(&path, TimeSpan { from_ns, to_ns }).unwrap().len();
     assert_eq!((groups(None, Some(THIRTEEN)), groups(Some(1), Some(THIRTEEN))), (1, 0));
     assert_eq!(range(std::slice::from_ref(&path)).unwrap(), Some((THIRTEEN, THIRTEEN + 9)));
 }
@@ -125,7 +125,7 @@ fn a_column_of_another_kind_is_refused_by_name() {
         let mut columns = nullable();
         columns[place] = column(NAMES[place], physical, logical, repetition);
         file(&path, columns, &[]);
-        read(&path, Span::default()).unwrap_err().to_string()
+        read(&path, TimeSpan::default()).unwrap_err().to_string()
     };
     let micros = Some(LogicalType::timestamp(false, TimeUnit::MICROS));
     for (place, physical, logical, repetition, why) in [

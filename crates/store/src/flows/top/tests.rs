@@ -1,32 +1,32 @@
 use super::*;
 use crate::flows::sample::{address, record, records};
 use crate::flows::scan::flow_files;
-use crate::flows::{ParquetOptions, ParquetSink, RecordSink, Source};
+use crate::flows::{ParquetOptions, ParquetSink, RecordMaker, RecordSink};
 use packetrig_flow::FlowRecord;
 
 fn stored(records: &[FlowRecord]) -> (tempfile::TempDir, Vec<PathBuf>) {
     let directory = tempfile::tempdir().unwrap();
     let mut sink = ParquetSink::new(ParquetOptions::new(directory.path())).unwrap();
-    sink.write(records, Source::default()).unwrap();
+    sink.write(records, RecordMaker::default()).unwrap();
     sink.close().1.unwrap();
     let files = flow_files(&[directory.path().to_owned()]).unwrap();
     (directory, files)
 }
 
-fn question(by: &str, order: Order, most: usize) -> TopQuestion {
+fn question(by: &str, order: TopOrder, most: usize) -> TopQuestion {
     TopQuestion::new(by.parse().unwrap(), order, most)
 }
 
-fn sums(top: &Top) -> Vec<(Vec<GroupValue>, Sum)> {
+fn sums(top: &TopAnswer) -> Vec<(Vec<GroupValue>, GroupTotals)> {
     top.groups.iter().map(|group| (group.values.clone(), group.has.sum)).collect()
 }
 
 #[test]
 fn senders_and_receivers_count_their_own_half() {
     let (_directory, files) = stored(&[record(0), record(3), record(6)]);
-    let top = |by| top(&files, &Filter::default(), &question(by, Order::Packets, 10)).unwrap();
+    let top = |by| top(&files, &FlowFilter::default(), &question(by, TopOrder::Packets, 10)).unwrap();
     // Records 0, 3 and 6 have 1, 4 and 7 packets forward to one address, and 0, 6 and 12 back.
-    let sum = |flows, packets| Sum { flows, packets, bytes: packets * 100 };
+    let sum = |flows, packets| GroupTotals { flows, packets, bytes: packets * 100 };
     let at = |number, flows, packets| (vec![GroupValue::Address(address(number))], sum(flows, packets));
     let by_source = top("source");
     assert_eq!(sums(&by_source), [at(9999, 2, 18), at(6, 1, 7), at(3, 1, 4), at(0, 1, 1)]);
@@ -43,11 +43,12 @@ fn senders_and_receivers_count_their_own_half() {
 #[test]
 fn several_things_group_together_and_small_groups_are_left_out() {
     let (_directory, files) = stored(&[record(0), record(3), record(6)]);
-    let mut asked = question("src-ip,dst-port", Order::Bytes, 10);
+    let mut asked = question("src-ip,dst-port", TopOrder::Bytes, 10);
     let values = |number, port| vec![GroupValue::Address(address(number)), GroupValue::Number(port)];
-    let packets =
-        |top: &Top| sums(top).into_iter().map(|(values, sum)| (values, sum.packets)).collect::<Vec<_>>();
-    let all = top(&files, &Filter::default(), &asked).unwrap();
+    let packets = |top: &TopAnswer| {
+        sums(top).into_iter().map(|(values, sum)| (values, sum.packets)).collect::<Vec<_>>()
+    };
+    let all = top(&files, &FlowFilter::default(), &asked).unwrap();
     let expected = [
         (values(9999, 40_006), 12),
         (values(6, 443), 7),
@@ -57,9 +58,9 @@ fn several_things_group_together_and_small_groups_are_left_out() {
     ];
     assert_eq!(packets(&all), expected);
     asked.least_packets = 5;
-    assert_eq!(packets(&top(&files, &Filter::default(), &asked).unwrap()), expected[..3]);
+    assert_eq!(packets(&top(&files, &FlowFilter::default(), &asked).unwrap()), expected[..3]);
     asked.least_bytes = 701;
-    let few = top(&files, &Filter::default(), &asked).unwrap();
+    let few = top(&files, &FlowFilter::default(), &asked).unwrap();
     assert_eq!((packets(&few), few.total, few.groups_seen), (expected[..1].to_vec(), all.total, 5));
 }
 
@@ -67,16 +68,17 @@ fn several_things_group_together_and_small_groups_are_left_out() {
 #[test]
 fn rates_are_those_of_the_whole_group() {
     let (_directory, files) = stored(&[record(3), record(6)]);
-    let ask =
-        |order| top(&files, &Filter::default(), &question("dst-port", order, 1)).unwrap().groups.remove(0);
+    let ask = |order| {
+        top(&files, &FlowFilter::default(), &question("dst-port", order, 1)).unwrap().groups.remove(0)
+    };
     // From second 3 to second 6, and 1500 ns: 11 packets of 100 bytes to port 443.
-    let all = ask(Order::Duration);
+    let all = ask(TopOrder::Duration);
     assert_eq!(all.values, [GroupValue::Number(443)]);
-    assert_eq!(all.has.of(Order::Duration), 3_000_001_500);
-    assert_eq!((all.has.of(Order::PacketRate), all.has.of(Order::BitRate)), (3, 2933));
-    assert_eq!(all.has.of(Order::PacketSize), 100);
+    assert_eq!(all.has.of(TopOrder::Duration), 3_000_001_500);
+    assert_eq!((all.has.of(TopOrder::PacketRate), all.has.of(TopOrder::BitRate)), (3, 2933));
+    assert_eq!(all.has.of(TopOrder::PacketSize), 100);
     // The way back of each record lasts 1500 ns.
-    assert_eq!(ask(Order::BitRate).values, [GroupValue::Number(40_006)]);
+    assert_eq!(ask(TopOrder::BitRate).values, [GroupValue::Number(40_006)]);
 }
 
 #[test]
@@ -96,8 +98,8 @@ fn one_way_and_two_way_records_have_the_same_talkers() {
         for filter in
             ["any", "src port 443", "dst ip 198.18.0.0/25 and packets > 100", "not flags X", "bpp 100"]
         {
-            let filter: Filter = filter.parse().unwrap();
-            let ask = |files| sums(&top(files, &filter, &question(by, Order::Bytes, 1000)).unwrap());
+            let filter: FlowFilter = filter.parse().unwrap();
+            let ask = |files| sums(&top(files, &filter, &question(by, TopOrder::Bytes, 1000)).unwrap());
             assert_eq!(ask(&two_way), ask(&one_way), "{by} {filter:?}");
         }
     }
@@ -108,8 +110,9 @@ fn what_does_not_fit_is_a_bounded_doubt() {
     let mut given = records(2000);
     given.rotate_left(1000);
     let (_directory, files) = stored(&given);
-    let exact = top(&files, &Filter::default(), &question("src-ip", Order::Bytes, 2000)).unwrap();
-    let rough = top_within(&files, &Filter::default(), &question("src-ip", Order::Bytes, 50), 100).unwrap();
+    let exact = top(&files, &FlowFilter::default(), &question("src-ip", TopOrder::Bytes, 2000)).unwrap();
+    let rough =
+        top_within(&files, &FlowFilter::default(), &question("src-ip", TopOrder::Bytes, 50), 100).unwrap();
     assert_eq!((rough.total, rough.groups.len()), (exact.total, 50));
     assert!(rough.doubt > 0 && rough.groups_seen >= 2000);
     let exactly: std::collections::BTreeMap<_, _> =
@@ -135,8 +138,8 @@ fn equal(sources: impl IntoIterator<Item = u16>) -> Vec<FlowRecord> {
 #[test]
 fn of_groups_of_one_size_only_half_is_let_go() {
     let (_directory, files) = stored(&equal(0..101));
-    let asked = question("src-ip", Order::Packets, 200);
-    let top = top_within(&files, &Filter::default(), &asked, 100).unwrap();
+    let asked = question("src-ip", TopOrder::Packets, 200);
+    let top = top_within(&files, &FlowFilter::default(), &asked, 100).unwrap();
     assert_eq!((top.groups_seen, top.doubt), (101, 1));
     let left: Vec<_> = top.groups.iter().map(|group| group.values.clone()).collect();
     let expected: Vec<_> = (0..50).map(|number| vec![GroupValue::Address(address(number))]).collect();
@@ -147,8 +150,8 @@ fn of_groups_of_one_size_only_half_is_let_go() {
 fn no_more_groups_are_seen_than_said() {
     // Those that were let go come back.
     let (_directory, files) = stored(&equal((0..150).chain(0..150)));
-    let asked = question("src-ip", Order::Packets, 200);
-    let top = top_within(&files, &Filter::default(), &asked, 100).unwrap();
+    let asked = question("src-ip", TopOrder::Packets, 200);
+    let top = top_within(&files, &FlowFilter::default(), &asked, 100).unwrap();
     assert!(top.groups_seen > 150, "{}", top.groups_seen);
     assert!(top.groups.len() >= 50);
 }
@@ -156,8 +159,8 @@ fn no_more_groups_are_seen_than_said() {
 #[test]
 fn filters_are_kept() {
     let (_directory, files) = stored(&records(1000));
-    let flows = |filter: &Filter| {
-        top(&files, filter, &question("exporter", Order::Packets, 1)).unwrap().total.sum.flows
+    let flows = |filter: &FlowFilter| {
+        top(&files, filter, &question("exporter", TopOrder::Packets, 1)).unwrap().total.sum.flows
     };
     let of = |text: &str| flows(&text.parse().unwrap());
     // Every third record is a first part.
@@ -168,7 +171,7 @@ fn filters_are_kept() {
     assert_eq!(of("port in [40003 1]"), 1);
     assert_eq!(of("proto udp"), 84);
     assert_eq!(of("proto icmp"), 0);
-    assert_eq!(flows(&Filter::either_address(&["198.18.0.3".parse().unwrap()])), 1);
-    assert_eq!(flows(&Filter::either_port(&[40_003, 1]).and(Filter::protocol(&[17]))), 1);
-    assert_eq!(flows(&Filter::either_port(&[]).and(Filter::protocol(&[]))), 334);
+    assert_eq!(flows(&FlowFilter::either_address(&["198.18.0.3".parse().unwrap()])), 1);
+    assert_eq!(flows(&FlowFilter::either_port(&[40_003, 1]).and(FlowFilter::protocol(&[17]))), 1);
+    assert_eq!(flows(&FlowFilter::either_port(&[]).and(FlowFilter::protocol(&[]))), 334);
 }

@@ -3,13 +3,13 @@
 
 use anyhow::{Context, ensure};
 use packetrig_fleet::NodeName;
-use packetrig_fleet::agent::{Action, Agent, Event, Past};
+use packetrig_fleet::agent::{AgentAction, AgentEvent, AgentMachine, AgentPast};
 use packetrig_fleet::fabric::{Endpoint, Fabric};
-use packetrig_fleet::hello::{Hello, PROTOCOL};
+use packetrig_fleet::hello::{NodeHello, PROTOCOL};
 use packetrig_fleet::lease::LeaseTerms;
-use packetrig_fleet::message::{Body, Command, Nonce};
-use packetrig_nats::authority::{Admission, Authority};
-use packetrig_nats::{Access, Credentials, Keys, NatsEndpoint, NatsFabric};
+use packetrig_fleet::message::{MessageBody, NodeCommand, Nonce};
+use packetrig_nats::authority::{FleetAuthority, NodeAdmission};
+use packetrig_nats::{FleetCredentials, NatsEndpoint, NatsFabric, SealKeys, ServerAccess};
 use packetrig_stats::counts::{StreamRxCounts, StreamTxCounts};
 use packetrig_stats::port::{RxCounters, TxCounters};
 use packetrig_stats::result::CountSample;
@@ -54,12 +54,12 @@ pub(crate) fn perform() -> anyhow::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(2).collect();
     let [directory, address, count] = arguments.as_slice() else { anyhow::bail!("DIRECTORY ADDRESS COUNT") };
     let count: usize = count.parse()?;
-    let authority = (directory != "-").then(|| Authority::open(Path::new(directory))).transpose()?;
-    let fabric = NatsFabric::new(Access::to(address.clone(), None))?;
+    let authority = (directory != "-").then(|| FleetAuthority::open(Path::new(directory))).transpose()?;
+    let fabric = NatsFabric::new(ServerAccess::to(address.clone(), None))?;
     let totals: Arc<Totals> = Arc::default();
     let admitted =
         names(count).into_iter().map(|name| Ok((access(authority.as_ref(), address, &name)?, name)));
-    let admitted: Vec<(Access, NodeName)> = admitted.collect::<anyhow::Result<_>>()?;
+    let admitted: Vec<(ServerAccess, NodeName)> = admitted.collect::<anyhow::Result<_>>()?;
     // The server has to be told of their certificates first.
     writeln!(std::io::stdout(), "admitted")?;
     std::io::stdin().lock().read_exact(&mut [0])?;
@@ -89,13 +89,17 @@ fn come(totals: &Totals) -> usize {
     totals.joined.load(Ordering::Relaxed) + totals.failed.load(Ordering::Relaxed)
 }
 
-fn access(authority: Option<&Authority>, address: &str, name: &NodeName) -> anyhow::Result<Access> {
-    let Some(authority) = authority else { return Ok(Access::to(address, None)) };
+fn access(
+    authority: Option<&FleetAuthority>,
+    address: &str,
+    name: &NodeName,
+) -> anyhow::Result<ServerAccess> {
+    let Some(authority) = authority else { return Ok(ServerAccess::to(address, None)) };
     let pair = KeyPair::generate()?;
     let secret = authority.allow("crowd", Some(1), None)?;
-    let Admission { certificate, authority, controller, grants, user, .. } =
+    let NodeAdmission { certificate, authority, controller, grants, user, .. } =
         authority.admit(name, pair.der_bytes(), &secret.0, clock::wall_clock_ns() / 1_000_000_000)?;
-    let credentials = Credentials {
+    let credentials = FleetCredentials {
         authority,
         certificate,
         key: pair.serialize_pem(),
@@ -103,8 +107,8 @@ fn access(authority: Option<&Authority>, address: &str, name: &NodeName) -> anyh
         renewed: Arc::default(),
     };
     let grants = unhex(&grants)?.try_into().map_err(|_| anyhow::anyhow!("a key of another length"))?;
-    let keys = Keys::Node { controller: unhex(&controller)?, grants };
-    Ok(Access { keys: Some(keys), ..Access::to(address, Some(credentials)) })
+    let keys = SealKeys::Node { controller: unhex(&controller)?, grants };
+    Ok(ServerAccess { keys: Some(keys), ..ServerAccess::to(address, Some(credentials)) })
 }
 
 fn unhex(text: &str) -> anyhow::Result<Vec<u8>> {
@@ -129,7 +133,7 @@ fn member(fabric: &NatsFabric, name: &NodeName, totals: &Totals) {
 
 struct Member {
     endpoint: NatsEndpoint,
-    agent: Agent,
+    agent: AgentMachine,
     sample: CountSample,
     sample_at: MonoTime,
     dropped: u64,
@@ -137,7 +141,7 @@ struct Member {
 
 impl Member {
     fn new(endpoint: NatsEndpoint) -> Self {
-        let past = Past { epoch: 0, nonce: Nonce(clock::wall_clock_ns()), longest: None };
+        let past = AgentPast { epoch: 0, nonce: Nonce(clock::wall_clock_ns()), longest: None };
         let sample = CountSample {
             tx: vec![(0, StreamTxCounts::default())],
             rx: vec![(1, 0, StreamRxCounts::default())],
@@ -146,7 +150,7 @@ impl Member {
         };
         // Not all at the same moment.
         let phase = endpoint.incarnation() % EVERY.as_u64();
-        let agent = Agent::leased(LeaseTerms::FLEET, past);
+        let agent = AgentMachine::leased(LeaseTerms::FLEET, past);
         Self { endpoint, agent, sample, sample_at: now() + Nanos::new(phase), dropped: 0 }
     }
 
@@ -161,33 +165,33 @@ impl Member {
             if let Some(letter) = self.endpoint.receive(wait) {
                 self.hear(letter.body);
             }
-            self.feed(Event::Tick);
+            self.feed(AgentEvent::Tick);
             self.count(totals);
         }
     }
 
-    fn hear(&mut self, body: Body) {
+    fn hear(&mut self, body: MessageBody) {
         let at = clock::monotonic_ns();
         match body {
-            Body::RollCall(call) => self.greet(at, Some(call)),
-            Body::Command(head, Command::Query) if head.run.0 == ECHO => self.greet(at, None),
-            Body::Command(head, command) => self.feed(Event::Command(head, command)),
-            Body::Granted(head, grant) => self.feed(Event::Granted(head, grant)),
+            MessageBody::RollCall(call) => self.greet(at, Some(call)),
+            MessageBody::Command(head, NodeCommand::Query) if head.run.0 == ECHO => self.greet(at, None),
+            MessageBody::Command(head, command) => self.feed(AgentEvent::Command(head, command)),
+            MessageBody::Granted(head, grant) => self.feed(AgentEvent::Granted(head, grant)),
             _ => {}
         }
     }
 
     /// Says that it is there, and in place of its incarnation when it was asked.
     fn greet(&mut self, at: u64, answers: Option<Nonce>) {
-        let hello = Hello { incarnation: at, protocol: PROTOCOL, answers, ..Hello::default() };
-        self.post(Body::Hello(Box::new(hello)));
+        let hello = NodeHello { incarnation: at, protocol: PROTOCOL, answers, ..NodeHello::default() };
+        self.post(MessageBody::Hello(Box::new(hello)));
     }
 
-    fn post(&mut self, body: Body) {
+    fn post(&mut self, body: MessageBody) {
         self.endpoint.post(&NodeName::controller(), body).unwrap_or(());
     }
 
-    fn feed(&mut self, event: Event) {
+    fn feed(&mut self, event: AgentEvent) {
         let mut events = VecDeque::from([event]);
         while let Some(event) = events.pop_front() {
             for action in self.agent.handle(event, now()) {
@@ -196,13 +200,15 @@ impl Member {
         }
     }
 
-    fn perform(&mut self, action: Action) -> Option<Event> {
+    fn perform(&mut self, action: AgentAction) -> Option<AgentEvent> {
         match action {
-            Action::Reply(head, reply) => self.post(Body::Reply(head, reply)),
-            Action::Renew(head, nonce) => self.post(Body::Renew(head, nonce)),
-            Action::Prepare(_) => return Some(Event::Prepared(Vec::new())),
-            Action::Arm => return Some(Event::Armed),
-            Action::StopSenders => return Some(Event::SendersDone { sent: Vec::new(), shut: false }),
+            AgentAction::Reply(head, reply) => self.post(MessageBody::Reply(head, reply)),
+            AgentAction::Renew(head, nonce) => self.post(MessageBody::Renew(head, nonce)),
+            AgentAction::Prepare(_) => return Some(AgentEvent::Prepared(Vec::new())),
+            AgentAction::Arm => return Some(AgentEvent::Armed),
+            AgentAction::StopSenders => {
+                return Some(AgentEvent::SendersDone { sent: Vec::new(), shut: false });
+            }
             // There are no frames, and the evaluation ends before results.
             _ => {}
         }
@@ -227,7 +233,7 @@ impl Member {
         self.sample.rx[0].2.bytes += 128 * rise;
         self.sample.ports[0].1.handed_over += rise;
         let sample = Box::new(self.sample.clone());
-        self.post(Body::Telemetry(head, sample));
+        self.post(MessageBody::Telemetry(head, sample));
         totals.sent.fetch_add(1, Ordering::Relaxed);
         let dropped = self.endpoint.dropped();
         totals.dropped.fetch_add(dropped - std::mem::replace(&mut self.dropped, dropped), Ordering::Relaxed);

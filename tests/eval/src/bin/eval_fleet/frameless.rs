@@ -1,6 +1,6 @@
 //! What a node says that sends no frames: it offers one port, and its streams are whole and in order.
 
-use packetrig_fleet::hello::{Hello, OfferedPort, PROTOCOL};
+use packetrig_fleet::hello::{NodeHello, OfferedPort, PROTOCOL};
 use packetrig_stats::content::ContentCounts;
 use packetrig_stats::counts::{StreamRxCounts, StreamTxCounts};
 use packetrig_stats::latency::Latency;
@@ -15,7 +15,7 @@ pub(crate) const INTERFACE: &str = "eth1";
 pub(crate) const FRAMES: u64 = 50;
 pub(crate) const FRAMES_PER_SECOND: u64 = 10;
 
-pub(crate) fn hello() -> Hello {
+pub(crate) fn hello() -> NodeHello {
     let port = OfferedPort {
         interface: INTERFACE.to_owned(),
         labels: Vec::new(),
@@ -24,7 +24,13 @@ pub(crate) fn hello() -> Hello {
         up: true,
         back_ends: Vec::new(),
     };
-    Hello { incarnation: 1, protocol: PROTOCOL, ports: vec![port], disk_free: u64::MAX, ..Hello::default() }
+    NodeHello {
+        incarnation: 1,
+        protocol: PROTOCOL,
+        ports: vec![port],
+        disk_free: u64::MAX,
+        ..NodeHello::default()
+    }
 }
 
 pub(crate) fn received(frames: u64) -> StreamRxCounts {

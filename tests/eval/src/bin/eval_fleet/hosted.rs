@@ -6,18 +6,20 @@ use anyhow::{Context, ensure};
 use packetrig_engine::Error as EngineError;
 use packetrig_engine::gate::SendGate;
 use packetrig_fleet::NodeName;
-use packetrig_fleet::agent::{Agent, Past};
-use packetrig_fleet::fabric::{Fabric, Outgoing};
-use packetrig_fleet::hello::{ClockFacts, Hello};
+use packetrig_fleet::agent::{AgentMachine, AgentPast};
+use packetrig_fleet::fabric::{Fabric, ResultOutlet};
+use packetrig_fleet::hello::{ClockFacts, NodeHello};
 use packetrig_fleet::lease::LeaseTerms;
-use packetrig_fleet::message::{Nonce, Preparation, SentTotal};
+use packetrig_fleet::message::{Nonce, RunPreparation, SentTotal};
 use packetrig_nats::NatsFabric;
 use packetrig_nats::enrol::{JoinLine, NodeKey, enrol_patiently};
-use packetrig_node::{DataPlane, Membership, Planes, Prepared, Site, Uplink, serve_fleet};
+use packetrig_node::{
+    DataPlane, NodeMembership, NodeSite, PlaneSource, PreparedPlane, ResultUplink, serve_fleet,
+};
 use packetrig_plan::{HeldStream, Plan, PlanChange, ReadOptions};
 use packetrig_stats::counts::StreamTxCounts;
 use packetrig_stats::result::{CountSample, NodeResult};
-use packetrig_store::spool::{Limits, Spool};
+use packetrig_store::spool::{ResultSpool, SpoolLimits};
 use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};
 use std::io::{Read, Write};
@@ -53,7 +55,7 @@ pub(crate) fn perform() -> anyhow::Result<()> {
     let count: usize = count.parse()?;
     let line: JoinLine = std::fs::read_to_string(line)?.trim().parse().context("the join line")?;
     let host = Arc::new(Host {
-        fabric: NatsFabric::new(packetrig_nats::Access::to(String::new(), None))?,
+        fabric: NatsFabric::new(packetrig_nats::ServerAccess::to(String::new(), None))?,
         identity: clock::state::identity().unwrap_or_default(),
         directory: PathBuf::from(directory),
         line,
@@ -98,15 +100,15 @@ fn serve(host: &Host, number: usize) -> anyhow::Result<()> {
     let fabric = host.fabric.another(membership.access()?);
     let endpoint = fabric.join(node.clone())?;
     host.come.fetch_add(1, Ordering::Relaxed);
-    let limits = Limits { bytes: 1 << 24, keep_free: 0 };
-    let spool = Spool::open(&home.join("spool"), limits, Box::new(|_| None))?;
+    let limits = SpoolLimits { bytes: 1 << 24, keep_free: 0 };
+    let spool = ResultSpool::open(&home.join("spool"), limits, Box::new(|_| None))?;
     let of = node.clone();
-    let open = Box::new(move || Ok(Box::new(fabric.outgoing(&of)?) as Box<dyn Outgoing>));
-    let uplink = Uplink::start(spool, node.clone(), 1 << 20, open)?;
+    let open = Box::new(move || Ok(Box::new(fabric.outgoing(&of)?) as Box<dyn ResultOutlet>));
+    let uplink = ResultUplink::start(spool, node.clone(), 1 << 20, open)?;
     let identity = host.identity.clone();
-    let site = Site {
+    let site = NodeSite {
         node: node.clone(),
-        describe: Box::new(move || Hello {
+        describe: Box::new(move || NodeHello {
             clock: ClockFacts { identity: identity.clone(), ..ClockFacts::default() },
             ..hello()
         }),
@@ -115,9 +117,9 @@ fn serve(host: &Host, number: usize) -> anyhow::Result<()> {
         watch: None,
         captures: home.join("captures"),
     };
-    let past = Past { epoch: 0, nonce: Nonce(clock::wall_clock_ns()), longest: None };
-    let agent = Agent::leased(LeaseTerms::FLEET, past);
-    let membership = Membership::new(site, SendGate::leased(), uplink);
+    let past = AgentPast { epoch: 0, nonce: Nonce(clock::wall_clock_ns()), longest: None };
+    let agent = AgentMachine::leased(LeaseTerms::FLEET, past);
+    let membership = NodeMembership::new(site, SendGate::leased(), uplink);
     let failure = serve_fleet(endpoint, &mut Frameless { node }, agent, membership, &host.over);
     failure.map_or(Ok(()), |failure| Err(failure.into()))
 }
@@ -127,8 +129,8 @@ struct Frameless {
     node: NodeName,
 }
 
-impl Planes for Frameless {
-    fn prepare(&mut self, preparation: &Preparation) -> Result<Prepared, EngineError> {
+impl PlaneSource for Frameless {
+    fn prepare(&mut self, preparation: &RunPreparation) -> Result<PreparedPlane, EngineError> {
         let reading =
             ReadOptions { seed: preparation.seed, fleet: true, part: preparation.part_of.is_some() };
         let plan = Plan::read_with(&preparation.document, reading)?;

@@ -7,13 +7,13 @@ use crate::hosted;
 use anyhow::Context;
 use packetrig_eval::Effort;
 use packetrig_eval::output::{Goal, Output, Table};
-use packetrig_fleet::controller::{Action, Controller, Event, Limits};
-use packetrig_fleet::members::Members;
+use packetrig_fleet::controller::{ControllerAction, ControllerEvent, ControllerMachine, RunLimits};
+use packetrig_fleet::members::FleetMembers;
 use packetrig_fleet::message::{
-    Body, Command, Envelope, Head, NodeName, Nonce, Place, PlanHash, Preparation, Reply, RunId, SentTotal,
-    StopReason,
+    MessageBody, MessageEnvelope, MessageHead, NodeCommand, NodeName, NodeReply, Nonce, PlanHash, PortPlace,
+    RunId, RunPreparation, SentTotal, StopReason,
 };
-use packetrig_fleet::outcome::Outcome;
+use packetrig_fleet::outcome::RunOutcome;
 use packetrig_fleet::report::{AcceptanceCriteria, RunFacts, assemble};
 use packetrig_fleet::{packed, places};
 use packetrig_plan::{Plan, PlanPart, PlanParts, ReadOptions};
@@ -97,7 +97,7 @@ impl PaperRow {
         let (read, ms) = timed(|| Plan::read_with(&document, reading));
         figures.push(("read the plan", ms));
         let plan = read?;
-        let mut members = Members::default();
+        let mut members = FleetMembers::default();
         let ((), ms) = timed(|| {
             for node in 0..nodes {
                 members.hear(&hosted::name(node), hello(), MonoTime::default());
@@ -107,14 +107,18 @@ impl PaperRow {
         let (settled, ms) = timed(|| places::settle(&plan, &members, None, MonoTime::default()));
         figures.push(("find the ports", ms));
         let places = settled?.places;
-        let preparation =
-            Preparation { document: document.clone(), places: places.clone(), ..Preparation::default() };
+        let preparation = RunPreparation {
+            document: document.clone(),
+            places: places.clone(),
+            ..RunPreparation::default()
+        };
         letters(&mut figures, nodes, &preparation)?;
         let mut trial = PaperRun::new(nodes, preparation);
         trial.perform(&mut figures)?;
         let results = trial.machine.into_results();
         let facts = facts(nodes, &places);
-        let (report, ms) = timed(|| assemble(&facts, &plan, results, Outcome::Complete { stopped: false }));
+        let (report, ms) =
+            timed(|| assemble(&facts, &plan, results, RunOutcome::Complete { stopped: false }));
         figures.push(("assemble the report", ms));
         let (text, ms) = timed(|| serde_json::to_vec(&report));
         figures.push(("write the report", ms));
@@ -123,7 +127,7 @@ impl PaperRow {
     }
 }
 
-fn facts(nodes: usize, places: &[Place]) -> RunFacts {
+fn facts(nodes: usize, places: &[PortPlace]) -> RunFacts {
     RunFacts {
         run: RunId("r".to_owned()),
         name: "paper".to_owned(),
@@ -139,30 +143,35 @@ fn facts(nodes: usize, places: &[Place]) -> RunFacts {
 }
 
 /// What a node gets to prepare.
-fn letters(figures: &mut Vec<(&'static str, f64)>, nodes: usize, whole: &Preparation) -> anyhow::Result<()> {
+fn letters(
+    figures: &mut Vec<(&'static str, f64)>,
+    nodes: usize,
+    whole: &RunPreparation,
+) -> anyhow::Result<()> {
     let (parts, ms) = timed(|| PlanParts::of(&whole.document));
     figures.push(("take the plan apart", ms));
     let parts = parts.context("it has parts")?;
-    let head = Head { run: RunId("r".to_owned()), attempt: 1, epoch: 1, plan: PlanHash::of(&whole.document) };
+    let head =
+        MessageHead { run: RunId("r".to_owned()), attempt: 1, epoch: 1, plan: PlanHash::of(&whole.document) };
     let mut bytes = 0;
     let (mut making, mut reading) = (0.0, 0.0);
     for node in (0..nodes).step_by(nodes.div_ceil(SOME)) {
         let (packed, ms) = timed(|| {
             let PlanPart { document, ports } = parts.part(&[node]);
-            let mut places = vec![Place::elsewhere(); nodes];
+            let mut places = vec![PortPlace::elsewhere(); nodes];
             for port in ports {
                 places[port] = whole.places[port].clone();
             }
-            let preparation = Preparation { document, places, ..Preparation::default() };
-            let body = Body::Command(head.clone(), Command::Prepare(Box::new(preparation)));
-            packed::pack(&Envelope { from: NodeName::controller(), body })
+            let preparation = RunPreparation { document, places, ..RunPreparation::default() };
+            let body = MessageBody::Command(head.clone(), NodeCommand::Prepare(Box::new(preparation)));
+            packed::pack(&MessageEnvelope { from: NodeName::controller(), body })
         });
         making += ms;
         let packed = packed?;
         bytes += packed.len();
         let (plan, ms) = timed(|| -> anyhow::Result<Plan> {
-            let letter: Envelope = packed::unpack(&packed)?;
-            let Body::Command(_, Command::Prepare(wish)) = letter.body else {
+            let letter: MessageEnvelope = packed::unpack(&packed)?;
+            let MessageBody::Command(_, NodeCommand::Prepare(wish)) = letter.body else {
                 anyhow::bail!("another letter")
             };
             Ok(Plan::read_with(&wish.document, ReadOptions { seed: 1, fleet: true, part: true })?)
@@ -179,33 +188,34 @@ fn letters(figures: &mut Vec<(&'static str, f64)>, nodes: usize, whole: &Prepara
 
 /// A run with nodes that answer at once.
 struct PaperRun {
-    machine: Controller,
+    machine: ControllerMachine,
     nodes: usize,
     now: MonoTime,
 }
 
 impl PaperRun {
-    fn new(nodes: usize, preparation: Preparation) -> Self {
-        let head = Head { run: RunId("r".to_owned()), attempt: 1, epoch: 1, plan: PlanHash::of("paper") };
+    fn new(nodes: usize, preparation: RunPreparation) -> Self {
+        let head =
+            MessageHead { run: RunId("r".to_owned()), attempt: 1, epoch: 1, plan: PlanHash::of("paper") };
         let names: Vec<NodeName> = (0..nodes).map(hosted::name).collect();
         // Letters are measured apart: what the machine itself does is to be seen.
-        let preparation = Preparation { document: String::new(), places: Vec::new(), ..preparation };
-        let limits = Limits::fleet(Nanos::from_millis(2), Nanos::from_millis(200));
-        let machine = Controller::new(head, preparation, &names, limits);
+        let preparation = RunPreparation { document: String::new(), places: Vec::new(), ..preparation };
+        let limits = RunLimits::fleet(Nanos::from_millis(2), Nanos::from_millis(200));
+        let machine = ControllerMachine::new(head, preparation, &names, limits);
         Self { machine, nodes, now: MonoTime::from_nanos(1_000_000_000) }
     }
 
     fn perform(&mut self, figures: &mut Vec<(&'static str, f64)>) -> anyhow::Result<()> {
-        let ((), ms) = timed(|| self.answer_all(Event::Begin));
+        let ((), ms) = timed(|| self.answer_all(ControllerEvent::Begin));
         figures.push(("the run to its start", ms));
         self.now = self.now + Nanos::from_secs(1);
-        let ((), ms) = timed(|| self.answer_all(Event::Tick));
+        let ((), ms) = timed(|| self.answer_all(ControllerEvent::Tick));
         figures.push(("the start", ms));
         let head = self.machine.head().clone();
         let ((), ms) = timed(|| {
             for turn in 0..RENEWALS {
                 for node in 0..self.nodes {
-                    let event = Event::Renewal(hosted::name(node), head.clone(), Nonce(turn));
+                    let event = ControllerEvent::Renewal(hosted::name(node), head.clone(), Nonce(turn));
                     self.machine.handle(event, self.now);
                 }
             }
@@ -214,24 +224,25 @@ impl PaperRun {
         let ((), ms) = timed(|| {
             for node in 0..self.nodes {
                 let sample = Box::new(CountSample { at: self.now, ..CountSample::default() });
-                self.machine.handle(Event::Telemetry(hosted::name(node), head.clone(), sample), self.now);
+                self.machine
+                    .handle(ControllerEvent::Telemetry(hosted::name(node), head.clone(), sample), self.now);
             }
         });
         figures.push(("one sample, us", 1e3 * ms / self.nodes as f64));
         let ((), ms) = timed(|| {
             for node in 0..self.nodes {
-                let reply = Reply::SendersDone { sent: sent(node), why: StopReason::Done };
-                self.answer_all(Event::Reply(hosted::name(node), head.clone(), reply));
+                let reply = NodeReply::SendersDone { sent: sent(node), why: StopReason::Done };
+                self.answer_all(ControllerEvent::Reply(hosted::name(node), head.clone(), reply));
             }
         });
         figures.push(("the end of all senders", ms));
         self.now = self.now + Nanos::from_secs(1);
         let ((), ms) = timed(|| {
-            self.answer_all(Event::Tick);
+            self.answer_all(ControllerEvent::Tick);
         });
         figures.push(("results", ms));
         anyhow::ensure!(
-            matches!(self.machine.outcome(), Some(Outcome::Complete { .. })),
+            matches!(self.machine.outcome(), Some(RunOutcome::Complete { .. })),
             "the run is {:?}",
             self.machine.outcome()
         );
@@ -239,11 +250,11 @@ impl PaperRun {
     }
 
     /// Hands in the event, and the answers to all that is asked then.
-    fn answer_all(&mut self, event: Event) {
+    fn answer_all(&mut self, event: ControllerEvent) {
         let mut events = VecDeque::from([event]);
         while let Some(event) = events.pop_front() {
             for action in self.machine.handle(event, self.now) {
-                if let Action::Send(to, head, command) = action
+                if let ControllerAction::Send(to, head, command) = action
                     && let Some(event) = Self::answer(to, head, &command)
                 {
                     events.push_back(event);
@@ -252,20 +263,20 @@ impl PaperRun {
         }
     }
 
-    fn answer(node: NodeName, head: Head, command: &Command) -> Option<Event> {
+    fn answer(node: NodeName, head: MessageHead, command: &NodeCommand) -> Option<ControllerEvent> {
         let reply = match command {
-            Command::Prepare(_) => Reply::Prepared { ports: Vec::new() },
-            Command::Arm => Reply::Armed,
-            Command::Commit { .. } => Reply::Committed,
-            Command::Confirm { .. } => Reply::Confirmed,
-            Command::Query => Reply::Started,
-            Command::Finish { .. } => {
+            NodeCommand::Prepare(_) => NodeReply::Prepared { ports: Vec::new() },
+            NodeCommand::Arm => NodeReply::Armed,
+            NodeCommand::Commit { .. } => NodeReply::Committed,
+            NodeCommand::Confirm { .. } => NodeReply::Confirmed,
+            NodeCommand::Query => NodeReply::Started,
+            NodeCommand::Finish { .. } => {
                 let number = node.0.trim_start_matches('n').parse().unwrap_or(0);
-                return Some(Event::Collected(node, Arc::new(result(number))));
+                return Some(ControllerEvent::Collected(node, Arc::new(result(number))));
             }
             _ => return None,
         };
-        Some(Event::Reply(node, head, reply))
+        Some(ControllerEvent::Reply(node, head, reply))
     }
 }
 

@@ -5,15 +5,17 @@ use anyhow::{Context, ensure};
 use packetrig_eval::output::{Goal, Output, Table};
 use packetrig_eval::process::{processor_time, resident_mib, wait};
 use packetrig_eval::{Effort, median, plot};
-use packetrig_fleet::controller::{Action, Controller, Event, Limits};
+use packetrig_fleet::controller::{ControllerAction, ControllerEvent, ControllerMachine, RunLimits};
 use packetrig_fleet::event::RunEventKind;
 use packetrig_fleet::fabric::{Endpoint, Fabric};
-use packetrig_fleet::message::{Body, Command, Envelope, Head, Nonce, Preparation};
+use packetrig_fleet::message::{
+    MessageBody, MessageEnvelope, MessageHead, NodeCommand, Nonce, RunPreparation,
+};
 use packetrig_fleet::outcome::RunState;
 use packetrig_fleet::{NodeName, PlanHash, RunId};
-use packetrig_nats::authority::Authority;
-use packetrig_nats::broker::{Broker, Setup};
-use packetrig_nats::{Access, NatsEndpoint, NatsFabric};
+use packetrig_nats::authority::FleetAuthority;
+use packetrig_nats::broker::{BrokerSetup, MessageServer};
+use packetrig_nats::{NatsEndpoint, NatsFabric, ServerAccess};
 use packetrig_stats::result::CountSample;
 use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};
@@ -50,7 +52,7 @@ struct Hall {
     endpoint: NatsEndpoint,
     crowd: Child,
     said: BufReader<ChildStdout>,
-    broker: Broker,
+    broker: MessageServer,
     _directory: TempDir,
 }
 
@@ -58,8 +60,8 @@ impl Hall {
     fn open() -> anyhow::Result<Self> {
         let directory = tempfile::tempdir()?;
         let keys = directory.path().join("authority");
-        let authority = Authority::open(&keys)?;
-        let setup = Setup {
+        let authority = FleetAuthority::open(&keys)?;
+        let setup = BrokerSetup {
             program: None,
             listen: (Ipv4Addr::LOCALHOST, 0).into(),
             directory: directory.path().join("broker"),
@@ -67,7 +69,7 @@ impl Hall {
             security: Some(authority.server(&["127.0.0.1".to_owned()])?),
             nodes: Vec::new(),
         };
-        let broker = Broker::start(setup)?;
+        let broker = MessageServer::start(setup)?;
         let address = broker.address().to_string();
         let mut crowd = std::process::Command::new(std::env::current_exe()?)
             .arg(crowd::WORD)
@@ -86,7 +88,7 @@ impl Hall {
         said.read_line(&mut line)?;
         ensure!(line.trim() == "ready", "the agents did not come: {:?}", crowd.wait());
         let (credentials, keys) = authority.controller()?;
-        let access = Access { keys: Some(keys), ..Access::to(address, Some(credentials)) };
+        let access = ServerAccess { keys: Some(keys), ..ServerAccess::to(address, Some(credentials)) };
         let endpoint = NatsFabric::new(access)?.join(NodeName::controller())?;
         Ok(Self { endpoint, crowd, said, broker, _directory: directory })
     }
@@ -112,8 +114,8 @@ fn now() -> MonoTime {
     MonoTime::from_nanos(clock::monotonic_ns())
 }
 
-fn head(run: &str) -> Head {
-    Head { run: RunId(run.to_owned()), attempt: 1, epoch: 1, plan: PlanHash::of(run) }
+fn head(run: &str) -> MessageHead {
+    MessageHead { run: RunId(run.to_owned()), attempt: 1, epoch: 1, plan: PlanHash::of(run) }
 }
 
 /// By one publication to all, and by a sealed letter to each.
@@ -165,16 +167,16 @@ fn slowest(hall: &mut Hall, all: &[NodeName], at_once: bool) -> anyhow::Result<N
     while hall.endpoint.receive(Nanos::from_millis(50)).is_some() {}
     let asked = clock::monotonic_ns();
     if at_once {
-        hall.endpoint.post_all(Body::RollCall(Nonce(asked)))?;
+        hall.endpoint.post_all(MessageBody::RollCall(Nonce(asked)))?;
     } else {
         for node in all {
-            hall.endpoint.post(node, Body::Command(head(ECHO), Command::Query))?;
+            hall.endpoint.post(node, MessageBody::Command(head(ECHO), NodeCommand::Query))?;
         }
     }
     let (mut heard, mut last, until) = (BTreeSet::new(), asked, now() + PATIENCE);
     while heard.len() < all.len() {
         ensure!(now() < until, "only {} of {} agents answered", heard.len(), all.len());
-        if let Some(Envelope { from, body: Body::Hello(hello) }) = hall.endpoint.receive(TURN) {
+        if let Some(MessageEnvelope { from, body: MessageBody::Hello(hello) }) = hall.endpoint.receive(TURN) {
             last = last.max(hello.incarnation);
             heard.insert(from);
         }
@@ -216,25 +218,29 @@ impl Seen {
 /// The loop around the controller's machine, as a node runs it.
 struct Conductor<'a> {
     endpoint: &'a mut NatsEndpoint,
-    machine: Controller,
+    machine: ControllerMachine,
     seen: Seen,
 }
 
 impl Conductor<'_> {
-    fn feed(&mut self, event: Event) {
+    fn feed(&mut self, event: ControllerEvent) {
         for action in self.machine.handle(event, now()) {
             match action {
-                Action::Send(to, head, command) => self.post(&to, Body::Command(head, command)),
-                Action::Grant(to, head, grant) => self.post(&to, Body::Granted(head, grant)),
-                Action::Emit(RunEventKind::Counters { node, sample }) => self.seen.hear(node, &sample),
-                Action::Emit(RunEventKind::StateChanged(state)) => self.seen.state = Some(state),
-                Action::Emit(RunEventKind::Finding(text)) => self.seen.findings.push(text),
-                Action::Emit(_) | Action::Record(_) => {}
+                ControllerAction::Send(to, head, command) => {
+                    self.post(&to, MessageBody::Command(head, command))
+                }
+                ControllerAction::Grant(to, head, grant) => self.post(&to, MessageBody::Granted(head, grant)),
+                ControllerAction::Emit(RunEventKind::Counters { node, sample }) => {
+                    self.seen.hear(node, &sample)
+                }
+                ControllerAction::Emit(RunEventKind::StateChanged(state)) => self.seen.state = Some(state),
+                ControllerAction::Emit(RunEventKind::Finding(text)) => self.seen.findings.push(text),
+                ControllerAction::Emit(_) | ControllerAction::Record(_) => {}
             }
         }
     }
 
-    fn post(&mut self, to: &NodeName, body: Body) {
+    fn post(&mut self, to: &NodeName, body: MessageBody) {
         let begun = clock::monotonic_ns();
         self.endpoint.post(to, body).unwrap_or(());
         self.seen.sent += 1;
@@ -244,19 +250,19 @@ impl Conductor<'_> {
     fn turn(&mut self) {
         let wait = self.machine.next_deadline().map_or(TURN, |at| at.since(now()).min(TURN));
         let event = match self.endpoint.receive(wait) {
-            Some(Envelope { from, body: Body::Reply(head, reply) }) => {
+            Some(MessageEnvelope { from, body: MessageBody::Reply(head, reply) }) => {
                 self.seen.replies += 1;
-                Event::Reply(from, head, reply)
+                ControllerEvent::Reply(from, head, reply)
             }
-            Some(Envelope { from, body: Body::Renew(head, nonce) }) => {
+            Some(MessageEnvelope { from, body: MessageBody::Renew(head, nonce) }) => {
                 self.seen.renewals += 1;
-                Event::Renewal(from, head, nonce)
+                ControllerEvent::Renewal(from, head, nonce)
             }
-            Some(Envelope { from, body: Body::Telemetry(head, sample) }) => {
+            Some(MessageEnvelope { from, body: MessageBody::Telemetry(head, sample) }) => {
                 self.seen.came += 1;
-                Event::Telemetry(from, head, sample)
+                ControllerEvent::Telemetry(from, head, sample)
             }
-            _ => Event::Tick,
+            _ => ControllerEvent::Tick,
         };
         self.feed(event);
     }
@@ -269,13 +275,14 @@ impl Conductor<'_> {
 }
 
 fn counters(hall: &mut Hall, (seconds, round_trip): (u64, Nanos), output: &mut Output) -> anyhow::Result<()> {
-    let head = Head { plan: PlanHash::of("crowd"), ..head("crowd") };
-    let preparation = Preparation { document: "crowd".to_owned(), steered: true, ..Preparation::default() };
-    let limits = Limits::fleet(round_trip, Nanos::ZERO);
-    let machine = Controller::new(head, preparation, &names(AGENTS), limits);
+    let head = MessageHead { plan: PlanHash::of("crowd"), ..head("crowd") };
+    let preparation =
+        RunPreparation { document: "crowd".to_owned(), steered: true, ..RunPreparation::default() };
+    let limits = RunLimits::fleet(round_trip, Nanos::ZERO);
+    let machine = ControllerMachine::new(head, preparation, &names(AGENTS), limits);
     let processes = [hall.broker.process(), std::process::id(), hall.crowd.id()];
     let mut conductor = Conductor { endpoint: &mut hall.endpoint, machine, seen: Seen::default() };
-    conductor.feed(Event::Begin);
+    conductor.feed(ControllerEvent::Begin);
     conductor.turn_until(now() + PATIENCE, |seen| seen.state == Some(RunState::Running));
     let why = || {
         let Seen { state, replies, renewals, sent, sending_ns, findings, .. } = &conductor.seen;

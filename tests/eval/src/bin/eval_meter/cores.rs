@@ -3,8 +3,8 @@
 use crate::machine::{Machine, Sink, processor_ns};
 use packetrig_eval::Effort;
 use packetrig_eval::traffic::{EVERY_NS, Form, Traffic};
-use packetrig_flow::parse::{ParseOptions, Parser, unified};
-use packetrig_flow::{FlowTable, Hints, Packet, TableOptions};
+use packetrig_flow::parse::{FrameParser, ParseOptions, unified};
+use packetrig_flow::{FlowTable, MemoryHints, PacketInfo, TableOptions};
 use packetrig_units::Nanos;
 use std::sync::Barrier;
 
@@ -58,7 +58,7 @@ fn ahead(bytes: &[u8], each: usize) {
 }
 
 struct Worker {
-    parser: Parser,
+    parser: FrameParser,
     table: FlowTable<Machine>,
     sink: Sink,
     now: u64,
@@ -75,7 +75,7 @@ impl Worker {
             ..TableOptions::default()
         };
         Self {
-            parser: Parser::new(ParseOptions::default()),
+            parser: FrameParser::new(ParseOptions::default()),
             table: FlowTable::new(&options),
             sink: Sink::default(),
             now: 1_700_000_000_000_000_000,
@@ -97,7 +97,7 @@ impl Worker {
     }
 
     fn pass(&mut self, bytes: &[u8], traffic: &Traffic, form: Form) {
-        let mut packets = [Packet::default(); BATCH];
+        let mut packets = [PacketInfo::default(); BATCH];
         let size = BATCH * traffic.each;
         for (at, batch) in bytes.chunks(size).enumerate() {
             ahead(&bytes[(at * size + batch.len()).min(bytes.len())..], traffic.each);

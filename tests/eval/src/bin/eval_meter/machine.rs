@@ -1,12 +1,12 @@
 //! What the table is told of this machine's memory, a place for records, and the processor's time.
 
 use anyhow::Context;
-use packetrig_flow::{FlowRecord, Hints, Outlet};
+use packetrig_flow::{FlowOutlet, FlowRecord, MemoryHints};
 
 /// Hints as the meter gives them.
 pub(crate) struct Machine;
 
-impl Hints for Machine {
+impl MemoryHints for Machine {
     #[inline]
     fn prefetch<T>(line: &T) {
         packetrig_sys::memory::prefetch(line);
@@ -23,7 +23,7 @@ pub(crate) struct Sink {
     pub(crate) packets: u64,
 }
 
-impl Outlet for Sink {
+impl FlowOutlet for Sink {
     fn record(&mut self, record: &FlowRecord) {
         self.packets += record.packets();
     }

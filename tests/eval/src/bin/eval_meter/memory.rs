@@ -4,7 +4,7 @@ use crate::machine::{Machine, Sink, processor_ns, resident};
 use packetrig_eval::Effort;
 use packetrig_eval::output::{Output, Table};
 use packetrig_eval::plot::{self, Titles};
-use packetrig_flow::{FlowTable, Packet, TableOptions};
+use packetrig_flow::{FlowTable, PacketInfo, TableOptions};
 
 const BATCH: u32 = 32;
 /// Bytes per flow that are wanted at most, where a table's own size no longer matters.
@@ -85,19 +85,19 @@ fn measure(bits: u32) -> anyhow::Result<Found> {
 fn fill(table: &mut FlowTable<Machine>, bits: u32, sink: &mut Sink) -> anyhow::Result<f64> {
     const NOW: u64 = 1_700_000_000_000_000_000;
     let start = processor_ns()?;
-    let mut packets = [Packet::default(); BATCH as usize];
+    let mut packets = [PacketInfo::default(); BATCH as usize];
     for first in (0..1_u32 << bits).step_by(BATCH as usize) {
         for (packet, n) in packets.iter_mut().zip(first..) {
             // Every number once, in an order that no cache foresees.
             let flow = n.wrapping_mul(0x9e37_79b1) & ((1 << bits) - 1);
             let source = 0xffff_0000_0000_u128 | u128::from(flow);
-            *packet = Packet {
+            *packet = PacketInfo {
                 source: source.to_be_bytes(),
                 protocol: 17,
                 bytes: 46,
                 frame_bytes: 60,
                 at_ns: NOW,
-                ..Packet::default()
+                ..PacketInfo::default()
             };
             packet.destination = 0xffff_c613_0001_u128.to_be_bytes();
         }

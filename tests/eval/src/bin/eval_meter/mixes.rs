@@ -7,8 +7,8 @@ use packetrig_eval::mix::{MadeTraffic, Mix, make};
 use packetrig_eval::output::{Output, Table};
 use packetrig_eval::traffic::EVERY_NS;
 use packetrig_eval::{Effort, mix};
-use packetrig_flow::parse::{ParseOptions, Parser};
-use packetrig_flow::{FlowKey, FlowRecord, FlowTable, Hints, Outlet, Packet, TableOptions};
+use packetrig_flow::parse::{FrameParser, ParseOptions};
+use packetrig_flow::{FlowKey, FlowOutlet, FlowRecord, FlowTable, MemoryHints, PacketInfo, TableOptions};
 use packetrig_tests::program::Running;
 use packetrig_units::Nanos;
 use serde_json::Value;
@@ -98,7 +98,7 @@ fn judge(made: &MadeTraffic, effort: Effort) -> anyhow::Result<Judged> {
 #[derive(Debug, Default)]
 struct Recorded(BTreeMap<FlowKey, mix::FlowTruth>);
 
-impl Outlet for Recorded {
+impl FlowOutlet for Recorded {
     fn record(&mut self, record: &FlowRecord) {
         let canonical = record.key.canonical();
         let mut halves = [record.forward, record.reverse];
@@ -124,7 +124,7 @@ fn wrong_flows(made: &MadeTraffic, records: &Recorded) -> usize {
 }
 
 struct Bench {
-    parser: Parser,
+    parser: FrameParser,
     table: FlowTable<Machine>,
     records: Recorded,
     now_ns: u64,
@@ -140,7 +140,7 @@ impl Bench {
             ..TableOptions::default()
         };
         Self {
-            parser: Parser::new(ParseOptions::default()),
+            parser: FrameParser::new(ParseOptions::default()),
             table: FlowTable::new(&options),
             records: Recorded::default(),
             now_ns: BEGAN_NS,
@@ -150,7 +150,7 @@ impl Bench {
     /// Meters all frames once; millions per second of processor time.
     fn run(&mut self, made: &MadeTraffic) -> anyhow::Result<f64> {
         let start_ns = processor_ns()?;
-        let mut packets = [Packet::default(); BATCH];
+        let mut packets = [PacketInfo::default(); BATCH];
         let mut filled = 0;
         let mut metered = 0;
         for (frame, length) in made.frames() {

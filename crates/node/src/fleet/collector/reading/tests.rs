@@ -2,8 +2,8 @@ use super::super::{ReceivedSegment, StoredBatch};
 use super::*;
 use crossbeam_channel::{Sender, unbounded};
 use packetrig_fleet::NodeName;
-use packetrig_fleet::fabric::{Delivery, Fabric, Outgoing, SegmentId};
-use packetrig_fleet::local::{Local, LocalIncoming, LocalRecords};
+use packetrig_fleet::fabric::{Fabric, ResultOutlet, SegmentDelivery, SegmentId};
+use packetrig_fleet::local::{LocalFabric, LocalIncoming, LocalRecords};
 use packetrig_fleet::term::{Identity, TermTimes};
 use std::sync::{Mutex, MutexGuard};
 
@@ -23,7 +23,7 @@ struct WatchedIncoming {
     is_nearly_full: bool,
 }
 
-impl Incoming for WatchedIncoming {
+impl ResultInlet for WatchedIncoming {
     type Token = SegmentId;
 
     fn read_run(&mut self, run: &RunId, instead_of: &BTreeSet<String>) -> Result<(), fabric::Error> {
@@ -42,7 +42,7 @@ impl Incoming for WatchedIncoming {
         self.inside.waiting_runs()
     }
 
-    fn collect(&mut self, within: Nanos) -> Option<Delivery<SegmentId>> {
+    fn collect(&mut self, within: Nanos) -> Option<SegmentDelivery<SegmentId>> {
         self.inside.collect(within)
     }
 
@@ -76,7 +76,7 @@ impl ResultStore for Known {
 
 /// A controller that reads, and a fabric that others use as well.
 struct Bench {
-    fabric: Local,
+    fabric: LocalFabric,
     reading: RunReading<WatchedIncoming, LocalRecords>,
     wanted_runs: (Sender<RunId>, Receiver<RunId>),
     store: Known,
@@ -93,7 +93,7 @@ fn identity(controller: &str) -> Identity {
 
 impl Bench {
     fn new() -> Self {
-        let fabric = Local::default();
+        let fabric = LocalFabric::default();
         let incoming = WatchedIncoming {
             inside: fabric.incoming("me").unwrap(),
             asked: Arc::default(),

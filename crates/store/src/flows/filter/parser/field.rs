@@ -1,21 +1,25 @@
 //! `field NAME`, and what follows it: conditions on fields that have no column.
 
-use super::{FilterSubject, Parser};
+use super::{FilterParser, FilterSubject};
 use crate::flows::columns::find_column;
 use crate::flows::filter::error::FilterError;
-use crate::flows::filter::expression::Expression;
+use crate::flows::filter::expression::FilterExpression;
 use crate::flows::filter::fields::{FieldCondition, FieldName, FieldTest};
-use crate::flows::filter::terms::Syntax;
-use crate::flows::filter::tokens::{Token, TokenKind};
+use crate::flows::filter::terms::TermSyntax;
+use crate::flows::filter::tokens::{FilterToken, TokenKind};
 use packetrig_flow::collect::FieldPlace;
 
-impl Parser<'_> {
+impl FilterParser<'_> {
     /// What follows the word `field`.
-    pub(super) fn field_condition(&mut self) -> Result<Expression, FilterError> {
+    pub(super) fn field_condition(&mut self) -> Result<FilterExpression, FilterError> {
         let field = self.field_name()?;
         let phrase = field.name.clone();
-        let subject =
-            FilterSubject { phrase, syntax: Syntax::Field, operands: Vec::new(), field: Some(field.clone()) };
+        let subject = FilterSubject {
+            phrase,
+            syntax: TermSyntax::Field,
+            operands: Vec::new(),
+            field: Some(field.clone()),
+        };
         let is_alone =
             matches!(self.peek().kind, TokenKind::And | TokenKind::Or | TokenKind::Close | TokenKind::End);
         if is_alone {
@@ -44,7 +48,7 @@ impl Parser<'_> {
         Ok(field)
     }
 
-    fn no_field(&self, token: Token<'_>) -> FilterError {
+    fn no_field(&self, token: FilterToken<'_>) -> FilterError {
         // Some columns have no element at IANA.
         if let Some(column) = find_column(token.text) {
             return self.has_column(token.text, column.name);
@@ -59,7 +63,7 @@ impl Parser<'_> {
         self.fault(format!("`{word}` has the column {column}"), format!("write `{column}` without `field`"))
     }
 
-    fn texts(&mut self, field: FieldName, subject: &FilterSubject) -> Result<Expression, FilterError> {
+    fn texts(&mut self, field: FieldName, subject: &FilterSubject) -> Result<FilterExpression, FilterError> {
         let mut texts = Vec::new();
         let mut is_negated = false;
         if self.peek().text.eq_ignore_ascii_case("in") {
@@ -99,6 +103,6 @@ impl Parser<'_> {
     }
 }
 
-const fn condition(field: FieldName, test: FieldTest, is_negated: bool) -> Expression {
-    Expression::Field(FieldCondition { field, test, is_negated })
+const fn condition(field: FieldName, test: FieldTest, is_negated: bool) -> FilterExpression {
+    FilterExpression::Field(FieldCondition { field, test, is_negated })
 }
