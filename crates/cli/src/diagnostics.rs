@@ -1,6 +1,6 @@
 //! Problems of a plan as a person reads them: the source line marked, the JSON path, what to do; or as JSON.
 
-use crate::output::Style;
+use crate::output::TextStyle;
 use miette::{GraphicalReportHandler, GraphicalTheme, LabeledSpan, MietteDiagnostic, NamedSource, Report};
 use packetrig_plan::{PlanProblem, ProblemSeverity};
 
@@ -11,7 +11,7 @@ const LONGEST_LINE: usize = 400;
 
 /// A document under its name, to quote from.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Source<'a> {
+pub(crate) struct QuotedDocument<'a> {
     /// File name, or what stands for it.
     pub(crate) name: &'a str,
     /// Its text.
@@ -19,7 +19,7 @@ pub(crate) struct Source<'a> {
 }
 
 /// Every problem with its source line, then how many there are.
-pub(crate) fn render(source: Source<'_>, problems: &[PlanProblem], style: Style) -> String {
+pub(crate) fn render(source: QuotedDocument<'_>, problems: &[PlanProblem], style: TextStyle) -> String {
     let theme =
         if style.is_coloured() { GraphicalTheme::unicode() } else { GraphicalTheme::unicode_nocolor() };
     let handler = GraphicalReportHandler::new_themed(theme).with_links(false).with_wrap_lines(false);
@@ -49,7 +49,7 @@ fn plural(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-fn report(source: Source<'_>, problem: &PlanProblem) -> Report {
+fn report(source: QuotedDocument<'_>, problem: &PlanProblem) -> Report {
     let severity = match problem.severity {
         ProblemSeverity::Warning => miette::Severity::Warning,
         ProblemSeverity::Error => miette::Severity::Error,
@@ -109,7 +109,7 @@ mod tests {
     }
 
     fn rendered(text: &str, problems: &[PlanProblem]) -> String {
-        render(Source { name: "plan.yaml", text }, problems, Style::PLAIN)
+        render(QuotedDocument { name: "plan.yaml", text }, problems, TextStyle::PLAIN)
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Plans as they come in: from a file or standard input, as text. What the text means is `plan`'s to say.
 
-use crate::diagnostics::Source;
+use crate::diagnostics::QuotedDocument;
 use crate::error::Error;
 use std::fs::File;
 use std::io::{self, Read};
@@ -11,14 +11,14 @@ const MOST_BYTES: u64 = 64 << 20;
 
 /// A plan's text and where it came from.
 #[derive(Debug)]
-pub(crate) struct Document {
+pub(crate) struct PlanText {
     /// File name, or what stands for it.
     pub(crate) name: String,
     /// Its text.
     pub(crate) text: String,
 }
 
-impl Document {
+impl PlanText {
     /// Reads `file`; `-` is standard input.
     pub(crate) fn read(file: &Path) -> Result<Self, Error> {
         if file == Path::new("-") {
@@ -49,8 +49,8 @@ impl Document {
     }
 
     /// To quote from.
-    pub(crate) fn source(&self) -> Source<'_> {
-        Source { name: &self.name, text: &self.text }
+    pub(crate) fn source(&self) -> QuotedDocument<'_> {
+        QuotedDocument { name: &self.name, text: &self.text }
     }
 }
 
@@ -64,25 +64,25 @@ mod tests {
 
     #[test]
     fn text_is_kept_as_it_is() {
-        let document = Document::from_reader("x", "ports: []\n".as_bytes()).unwrap();
+        let document = PlanText::from_reader("x", "ports: []\n".as_bytes()).unwrap();
         assert_eq!(document.text, "ports: []\n");
     }
 
     #[test]
     fn bytes_that_are_no_text_are_refused_with_their_place() {
-        let error = Document::from_reader("x.yaml", &b"ports\xff"[..]).unwrap_err().chain();
+        let error = PlanText::from_reader("x.yaml", &b"ports\xff"[..]).unwrap_err().chain();
         assert!(error.contains("x.yaml") && error.contains("byte 5"), "{error}");
     }
 
     #[test]
     fn what_never_ends_is_refused() {
-        let error = Document::from_reader("zeros", io::repeat(b' ')).unwrap_err().chain();
+        let error = PlanText::from_reader("zeros", io::repeat(b' ')).unwrap_err().chain();
         assert!(error.contains("64 MiB"), "{error}");
     }
 
     #[test]
     fn a_missing_file_is_named() {
-        let error = Document::read(Path::new("/no/such/plan.yaml")).unwrap_err().to_string();
+        let error = PlanText::read(Path::new("/no/such/plan.yaml")).unwrap_err().to_string();
         assert!(error.contains("/no/such/plan.yaml"), "{error}");
     }
 }

@@ -1,7 +1,7 @@
 //! What can go wrong in a command, and by whose fault.
 
-use crate::exit::Exit;
-use crate::output::{Style, remark};
+use crate::exit::CommandExit;
+use crate::output::{TextStyle, remark};
 use packetrig_fleet::outcome::FaultOwner;
 use std::error::Error as _;
 use std::io;
@@ -109,19 +109,19 @@ pub(crate) enum Error {
 
 impl Error {
     /// By whose fault.
-    pub(crate) fn exit(&self) -> Exit {
+    pub(crate) fn exit(&self) -> CommandExit {
         match self {
-            Self::ReadPlan { .. } | Self::BadPlan { .. } => Exit::Plan,
+            Self::ReadPlan { .. } | Self::BadPlan { .. } => CommandExit::Plan,
             Self::Usage(_)
             | Self::ReadFile { .. }
             | Self::Impair(_)
             | Self::ProbePermit(_)
-            | Self::ProbeFile(packetrig_store::probes::Error::Form(_)) => Exit::Usage,
-            Self::Write { .. } | Self::ProbeFile(_) | Self::Fetch(_) => Exit::World,
+            | Self::ProbeFile(packetrig_store::probes::Error::Form(_)) => CommandExit::Usage,
+            Self::Write { .. } | Self::ProbeFile(_) | Self::Fetch(_) => CommandExit::World,
             Self::Kernel(error) | Self::Lab(packetrig_testkit::device::Error::Kernel(error)) => {
                 of_kernel(error)
             }
-            Self::Lab(_) => Exit::Bug,
+            Self::Lab(_) => CommandExit::Bug,
             Self::Server(error) => of_server(error),
             Self::Run(error) => of_run(error),
             Self::Engine(error) => of_engine(error),
@@ -139,7 +139,7 @@ impl Error {
     }
 
     /// Tells the user.
-    pub(crate) fn show(&self, style: Style) {
+    pub(crate) fn show(&self, style: TextStyle) {
         if let Self::BadPlan { shown, .. } = self {
             remark(shown.trim_end_matches('\n'));
         }
@@ -162,51 +162,51 @@ impl Error {
     }
 }
 
-fn of_log(error: &packetrig_engine::capture::log::Error) -> Exit {
+fn of_log(error: &packetrig_engine::capture::log::Error) -> CommandExit {
     use packetrig_engine::capture::log::Error as Log;
     match error {
-        Log::InUse(_) => Exit::Busy,
-        Log::Damaged { .. } => Exit::Usage,
-        Log::File { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => Exit::Rights,
-        _ => Exit::World,
+        Log::InUse(_) => CommandExit::Busy,
+        Log::Damaged { .. } => CommandExit::Usage,
+        Log::File { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => CommandExit::Rights,
+        _ => CommandExit::World,
     }
 }
 
-fn of_server(error: &packetrig_server::Error) -> Exit {
+fn of_server(error: &packetrig_server::Error) -> CommandExit {
     use packetrig_server::Error as Server;
     match error {
         Server::Listen { source, .. } => of_listening(source),
-        Server::File { .. } | Server::Tls(_) | Server::Options(_) => Exit::Usage,
-        Server::Runtime(_) => Exit::World,
+        Server::File { .. } | Server::Tls(_) | Server::Options(_) => CommandExit::Usage,
+        Server::Runtime(_) => CommandExit::World,
     }
 }
 
 /// Why an address cannot be listened at.
-fn of_listening(error: &io::Error) -> Exit {
+fn of_listening(error: &io::Error) -> CommandExit {
     match error.kind() {
-        io::ErrorKind::PermissionDenied => Exit::Rights,
-        io::ErrorKind::AddrInUse => Exit::Busy,
-        _ => Exit::World,
+        io::ErrorKind::PermissionDenied => CommandExit::Rights,
+        io::ErrorKind::AddrInUse => CommandExit::Busy,
+        _ => CommandExit::World,
     }
 }
 
-fn of_kernel(error: &packetrig_sys::Error) -> Exit {
+fn of_kernel(error: &packetrig_sys::Error) -> CommandExit {
     match error {
-        packetrig_sys::Error::Busy { .. } => Exit::Busy,
-        error if error.is_permission() => Exit::Rights,
-        _ => Exit::World,
+        packetrig_sys::Error::Busy { .. } => CommandExit::Busy,
+        error if error.is_permission() => CommandExit::Rights,
+        _ => CommandExit::World,
     }
 }
 
-fn of_export(error: &packetrig_meter::export::Error) -> Exit {
+fn of_export(error: &packetrig_meter::export::Error) -> CommandExit {
     use packetrig_meter::export::Error as Export;
     match error {
-        Export::Target { .. } | Export::Thread(_) => Exit::World,
-        Export::NotFramed { .. } | Export::NoAuthorities { .. } | Export::Tls(_) => Exit::Usage,
+        Export::Target { .. } | Export::Thread(_) => CommandExit::World,
+        Export::NotFramed { .. } | Export::NoAuthorities { .. } | Export::Tls(_) => CommandExit::Usage,
     }
 }
 
-fn of_meter(error: &packetrig_meter::Error) -> Exit {
+fn of_meter(error: &packetrig_meter::Error) -> CommandExit {
     use packetrig_meter::Error as Meter;
     match error {
         Meter::Kernel(error) => of_kernel(error),
@@ -214,105 +214,105 @@ fn of_meter(error: &packetrig_meter::Error) -> Exit {
         Meter::File { .. }
         | Meter::NoCapture { .. }
         | Meter::TooManyInputs { .. }
-        | Meter::OneWorker { .. } => Exit::Usage,
+        | Meter::OneWorker { .. } => CommandExit::Usage,
         Meter::Metrics { source, .. } => of_listening(source),
-        Meter::Panicked(_) => Exit::Bug,
-        _ => Exit::World,
+        Meter::Panicked(_) => CommandExit::Bug,
+        _ => CommandExit::World,
     }
 }
 
-fn of_probe(error: &packetrig_prober::Error) -> Exit {
+fn of_probe(error: &packetrig_prober::Error) -> CommandExit {
     use packetrig_prober::Error as Probe;
     match error {
         Probe::Kernel(error) => of_kernel(error),
         Probe::Engine(error) => of_engine(error),
-        Probe::Target(_) => Exit::Unconfirmed,
-        Probe::Limits(_) | Probe::Train { .. } => Exit::Usage,
-        Probe::Gone => Exit::Bug,
-        _ => Exit::World,
+        Probe::Target(_) => CommandExit::Unconfirmed,
+        Probe::Limits(_) | Probe::Train { .. } => CommandExit::Usage,
+        Probe::Gone => CommandExit::Bug,
+        _ => CommandExit::World,
     }
 }
 
-fn of_store(error: &packetrig_store::Error) -> Exit {
+fn of_store(error: &packetrig_store::Error) -> CommandExit {
     use packetrig_store::Error as Store;
     match error {
-        Store::NoPlace | Store::Unknown(_) | Store::Ambiguous { .. } => Exit::Usage,
-        Store::UnderWay { .. } => Exit::Busy,
-        Store::Taken(_) | Store::BadId(_) => Exit::Bug,
-        _ => Exit::World,
+        Store::NoPlace | Store::Unknown(_) | Store::Ambiguous { .. } => CommandExit::Usage,
+        Store::UnderWay { .. } => CommandExit::Busy,
+        Store::Taken(_) | Store::BadId(_) => CommandExit::Bug,
+        _ => CommandExit::World,
     }
 }
 
-fn of_flows(error: &packetrig_store::flows::Error) -> Exit {
+fn of_flows(error: &packetrig_store::flows::Error) -> CommandExit {
     use packetrig_store::flows::Error as Flows;
     match error {
         Flows::Nothing { .. } | Flows::Foreign { .. } | Flows::Damaged { .. } | Flows::Target { .. } => {
-            Exit::Usage
+            CommandExit::Usage
         }
-        Flows::File { source, .. } if source.kind() == io::ErrorKind::NotFound => Exit::Usage,
-        Flows::Encode(_) => Exit::Bug,
-        _ => Exit::World,
+        Flows::File { source, .. } if source.kind() == io::ErrorKind::NotFound => CommandExit::Usage,
+        Flows::Encode(_) => CommandExit::Bug,
+        _ => CommandExit::World,
     }
 }
 
-fn of_collect(error: &packetrig_meter::collect::Error) -> Exit {
+fn of_collect(error: &packetrig_meter::collect::Error) -> CommandExit {
     use packetrig_meter::collect::Error as Collect;
     match error {
         Collect::Kernel(packetrig_sys::Error::Call { source, .. })
             if source.kind() == io::ErrorKind::AddrInUse =>
         {
-            Exit::Busy
+            CommandExit::Busy
         }
         Collect::Kernel(error) => of_kernel(error),
         Collect::Listen { source, .. } => of_listening(source),
-        Collect::NoIdentity(_) | Collect::Tls { .. } | Collect::File { .. } => Exit::Usage,
-        Collect::Panicked(_) => Exit::Bug,
-        _ => Exit::World,
+        Collect::NoIdentity(_) | Collect::Tls { .. } | Collect::File { .. } => CommandExit::Usage,
+        Collect::Panicked(_) => CommandExit::Bug,
+        _ => CommandExit::World,
     }
 }
 
-fn of_broker(error: &packetrig_nats::broker::Error) -> Exit {
+fn of_broker(error: &packetrig_nats::broker::Error) -> CommandExit {
     use packetrig_nats::broker::Error as Broker;
     match error {
-        Broker::Missing | Broker::Version { .. } | Broker::Name(_) => Exit::Usage,
+        Broker::Missing | Broker::Version { .. } | Broker::Name(_) => CommandExit::Usage,
         Broker::Authority(error) => of_authority(error),
-        _ => Exit::World,
+        _ => CommandExit::World,
     }
 }
 
-fn of_authority(error: &packetrig_nats::authority::Error) -> Exit {
+fn of_authority(error: &packetrig_nats::authority::Error) -> CommandExit {
     use packetrig_nats::authority::Error as Authority;
     match error {
         Authority::Name(_) | Authority::Taken(_) | Authority::Secret | Authority::Labels { .. } => {
-            Exit::Usage
+            CommandExit::Usage
         }
-        Authority::Certificate(_) => Exit::Bug,
-        _ => Exit::World,
+        Authority::Certificate(_) => CommandExit::Bug,
+        _ => CommandExit::World,
     }
 }
 
-fn of_enrol(error: &packetrig_nats::enrol::Error) -> Exit {
+fn of_enrol(error: &packetrig_nats::enrol::Error) -> CommandExit {
     use packetrig_nats::enrol::Error as Enrol;
     match error {
-        Enrol::Line | Enrol::Name(_) | Enrol::Refused(_) => Exit::Usage,
-        _ => Exit::World,
+        Enrol::Line | Enrol::Name(_) | Enrol::Refused(_) => CommandExit::Usage,
+        _ => CommandExit::World,
     }
 }
 
-fn of_run(error: &packetrig_node::Error) -> Exit {
+fn of_run(error: &packetrig_node::Error) -> CommandExit {
     use packetrig_node::Error as Node;
     match error {
-        Node::Plan(_) => Exit::Plan,
+        Node::Plan(_) => CommandExit::Plan,
         Node::Engine(error) => of_engine(error),
         Node::Failed { fault } => match fault.blame {
-            FaultOwner::User => Exit::Plan,
-            FaultOwner::World | FaultOwner::Peer => Exit::World,
-            FaultOwner::Bug => Exit::Bug,
+            FaultOwner::User => CommandExit::Plan,
+            FaultOwner::World | FaultOwner::Peer => CommandExit::World,
+            FaultOwner::Bug => CommandExit::Bug,
         },
-        Node::NotPermitted(_) => Exit::Usage,
+        Node::NotPermitted(_) => CommandExit::Usage,
         Node::NodesTaken(_)
         | Node::OldController(_)
-        | Node::Fabric(packetrig_fleet::fabric::Error::Taken(_)) => Exit::Busy,
+        | Node::Fabric(packetrig_fleet::fabric::Error::Taken(_)) => CommandExit::Busy,
         Node::Thread(_)
         | Node::Fabric(_)
         | Node::Spool(_)
@@ -320,27 +320,27 @@ fn of_run(error: &packetrig_node::Error) -> Exit {
         | Node::Epoch(_)
         | Node::ClockSocket(_)
         | Node::LeadershipLost
-        | Node::NeverRan => Exit::World,
-        _ => Exit::Bug,
+        | Node::NeverRan => CommandExit::World,
+        _ => CommandExit::Bug,
     }
 }
 
-fn of_engine(error: &packetrig_engine::Error) -> Exit {
+fn of_engine(error: &packetrig_engine::Error) -> CommandExit {
     use packetrig_engine::Error as Engine;
     use packetrig_sys::pcap::PcapError;
     match error {
         Engine::Kernel(error) => of_kernel(error),
-        Engine::Guard(_) => Exit::Unconfirmed,
+        Engine::Guard(_) => CommandExit::Unconfirmed,
         Engine::Expression(PcapError::Expression { .. }) | Engine::Filter { .. } | Engine::Tap(_) => {
-            Exit::Usage
+            CommandExit::Usage
         }
         Engine::Plan(_)
         | Engine::Recording { .. }
         | Engine::NoDevices { .. }
         | Engine::NotForBackEnd { .. }
-        | Engine::NoCaptureDirectory => Exit::Plan,
-        Engine::Panicked(_) | Engine::Bug(_) => Exit::Bug,
-        _ => Exit::World,
+        | Engine::NoCaptureDirectory => CommandExit::Plan,
+        Engine::Panicked(_) | Engine::Bug(_) => CommandExit::Bug,
+        _ => CommandExit::World,
     }
 }
 
@@ -353,29 +353,29 @@ mod tests {
         let source = io::Error::new(io::ErrorKind::InvalidData, "not text");
         let error = Error::ReadPlan { name: "a.yaml".into(), source };
         assert_eq!(error.chain(), "cannot read the plan from a.yaml: not text");
-        assert_eq!(error.exit(), Exit::Plan);
+        assert_eq!(error.exit(), CommandExit::Plan);
     }
 
     #[test]
     fn a_held_port_and_missing_rights_have_codes_of_their_own() {
         let busy = packetrig_sys::Error::Busy { object: "eth1".into(), holder: Some(7) };
-        assert_eq!(Error::from(busy).exit(), Exit::Busy);
+        assert_eq!(Error::from(busy).exit(), CommandExit::Busy);
         let forbidden = packetrig_sys::Error::Call {
             call: "socket",
             object: "eth1".into(),
             source: io::Error::from_raw_os_error(1),
             remedy: None,
         };
-        assert_eq!(Error::from(forbidden).exit(), Exit::Rights);
+        assert_eq!(Error::from(forbidden).exit(), CommandExit::Rights);
         let listening = |kind: io::ErrorKind| packetrig_meter::Error::Metrics {
             address: "198.18.0.1:9".parse().unwrap(),
             source: kind.into(),
         };
-        assert_eq!(Error::from(listening(io::ErrorKind::AddrInUse)).exit(), Exit::Busy);
-        assert_eq!(Error::from(listening(io::ErrorKind::PermissionDenied)).exit(), Exit::Rights);
-        assert_eq!(Error::from(listening(io::ErrorKind::AddrNotAvailable)).exit(), Exit::World);
+        assert_eq!(Error::from(listening(io::ErrorKind::AddrInUse)).exit(), CommandExit::Busy);
+        assert_eq!(Error::from(listening(io::ErrorKind::PermissionDenied)).exit(), CommandExit::Rights);
+        assert_eq!(Error::from(listening(io::ErrorKind::AddrNotAvailable)).exit(), CommandExit::World);
         let missing =
             packetrig_sys::Error::Missing { what: "interface", name: "eth9".into(), remedy: "`ip link`" };
-        assert_eq!(Error::from(missing).exit(), Exit::World);
+        assert_eq!(Error::from(missing).exit(), CommandExit::World);
     }
 }

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Exit {
+pub(crate) enum CommandExit {
     /// Done; a run passed.
     Ok,
     /// The run's verdict is FAIL.
@@ -29,7 +29,7 @@ pub(crate) enum Exit {
     Interrupted,
 }
 
-impl Exit {
+impl CommandExit {
     /// Every way to end, in order of code.
     #[cfg(test)]
     pub(crate) const ALL: [Self; 11] = [
@@ -64,8 +64,8 @@ impl Exit {
     }
 }
 
-impl From<Exit> for ExitCode {
-    fn from(exit: Exit) -> Self {
+impl From<CommandExit> for ExitCode {
+    fn from(exit: CommandExit) -> Self {
         Self::from(exit.code())
     }
 }
@@ -87,14 +87,14 @@ mod tests {
 
     #[test]
     fn the_page_lists_exactly_the_codes_there_are() {
-        let here: Vec<_> = Exit::ALL.iter().map(|exit| (exit.code(), format!("{exit:?}"))).collect();
+        let here: Vec<_> = CommandExit::ALL.iter().map(|exit| (exit.code(), format!("{exit:?}"))).collect();
         assert_eq!(documented(), here);
     }
 
     #[test]
     fn no_two_ends_share_a_code() {
-        let mut codes: Vec<_> = Exit::ALL.iter().map(|exit| exit.code()).collect();
+        let mut codes: Vec<_> = CommandExit::ALL.iter().map(|exit| exit.code()).collect();
         codes.dedup();
-        assert_eq!(codes.len(), Exit::ALL.len());
+        assert_eq!(codes.len(), CommandExit::ALL.len());
     }
 }

@@ -1,14 +1,14 @@
 //! What a plan will do, as text for people. A view of [`PlanExplanation`].
 
 use crate::numbers::{count, percent};
-use crate::output::Style;
+use crate::output::TextStyle;
 use packetrig_plan::explain::{PlanExplanation, PortExplanation, StreamExplanation};
 
 /// Streams explained one by one; a machine gets all of them.
 const SHOWN: usize = 50;
 
 /// Streams, then ports, then what was assumed.
-pub(crate) fn render(explanation: &PlanExplanation, assumed: &[String], style: Style) -> String {
+pub(crate) fn render(explanation: &PlanExplanation, assumed: &[String], style: TextStyle) -> String {
     let mut text: String =
         explanation.streams.iter().take(SHOWN).map(|stream| stream_text(stream, style)).collect();
     if let Some(more) = explanation.streams.len().checked_sub(SHOWN).filter(|more| *more > 0) {
@@ -23,7 +23,7 @@ pub(crate) fn render(explanation: &PlanExplanation, assumed: &[String], style: S
     text
 }
 
-fn stream_text(stream: &StreamExplanation, style: Style) -> String {
+fn stream_text(stream: &StreamExplanation, style: TextStyle) -> String {
     let to = if stream.rx.is_empty() { "nobody".to_owned() } else { stream.rx.join(", ") };
     let mut text = format!("{}: {} -> {to}\n", style.bold(&format!("stream {}", stream.name)), stream.tx);
     let mut line = |name: &str, value: &str| text.extend([format!("  {name:<8} {value}\n")]);

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 /// How many frames suffer what.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Faults {
+pub(crate) struct FaultShares {
     /// Frames swallowed.
     pub(crate) drop: u32,
     /// Frames sent on twice.
@@ -18,7 +18,7 @@ pub(crate) struct Faults {
     pub(crate) delay: Nanos,
 }
 
-impl FromStr for Faults {
+impl FromStr for FaultShares {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -26,7 +26,7 @@ impl FromStr for Faults {
     }
 }
 
-impl Faults {
+impl FaultShares {
     fn with(mut self, item: &str) -> Result<Self, String> {
         let (kind, value) = item
             .split_once('=')
@@ -57,8 +57,9 @@ mod tests {
 
     #[test]
     fn each_kind_lands_in_its_place() {
-        let faults: Faults = "drop=10, duplicate=5,reorder=3,corrupt=2,delay=50us".parse().unwrap();
-        let wanted = Faults { drop: 10, duplicate: 5, reorder: 3, corrupt: 2, delay: Nanos::from_micros(50) };
+        let faults: FaultShares = "drop=10, duplicate=5,reorder=3,corrupt=2,delay=50us".parse().unwrap();
+        let wanted =
+            FaultShares { drop: 10, duplicate: 5, reorder: 3, corrupt: 2, delay: Nanos::from_micros(50) };
         assert_eq!(faults, wanted);
     }
 
@@ -67,7 +68,7 @@ mod tests {
         for (text, hint) in
             [("drop", "drop=10"), ("burn=3", "known are drop"), ("drop=x", "number"), ("delay=soon", "50us")]
         {
-            let error = text.parse::<Faults>().unwrap_err();
+            let error = text.parse::<FaultShares>().unwrap_err();
             assert!(error.contains(hint) || error.contains("250us"), "{error}");
         }
     }

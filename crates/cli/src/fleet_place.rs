@@ -45,7 +45,7 @@ pub(crate) struct FleetPlace(PathBuf);
 
 /// Addresses of a fleet, as nodes reach them.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Addresses {
+pub(crate) struct FleetAddresses {
     /// Of the server, or of each of a cluster.
     pub(crate) servers: Vec<String>,
     /// Where nodes are let in.
@@ -173,7 +173,7 @@ impl FleetPlace {
         Ok(FleetAuthority::open(&self.0.join("authority"))?)
     }
 
-    pub(crate) fn addresses(&self) -> Result<Addresses, Error> {
+    pub(crate) fn addresses(&self) -> Result<FleetAddresses, Error> {
         let file = self.file();
         let name = file.display().to_string();
         let text =
@@ -197,7 +197,7 @@ impl FleetPlace {
         Ok(FleetRoster { enrolled, labels, known: known.unwrap_or_default(), keep })
     }
 
-    pub(crate) fn write(&self, addresses: &Addresses) -> Result<(), Error> {
+    pub(crate) fn write(&self, addresses: &FleetAddresses) -> Result<(), Error> {
         let text = serde_json::to_string_pretty(addresses).unwrap_or_default();
         let what = || self.file().display().to_string();
         private_files::replace(&self.file(), text).map_err(|source| Error::Write { what: what(), source })
@@ -214,7 +214,7 @@ impl FleetPlace {
 
     /// The fabric, with the controller's rights.
     pub(crate) fn fabric(&self) -> Result<NatsFabric, Error> {
-        let Addresses { servers, .. } = self.addresses()?;
+        let FleetAddresses { servers, .. } = self.addresses()?;
         let (credentials, keys) = self.authority()?.controller()?;
         let mut access = ServerAccess::to(String::new(), Some(credentials));
         (access.servers, access.keys) = (servers, Some(keys));

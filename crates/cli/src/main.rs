@@ -25,8 +25,8 @@ mod sandbox;
 mod speeds;
 mod table;
 
-use crate::exit::Exit;
-use crate::output::{Output, Style, remark};
+use crate::exit::CommandExit;
+use crate::output::{CommandOutput, TextStyle, remark};
 use clap::Parser;
 use packetrig_sys::private_files;
 use std::process::ExitCode;
@@ -43,9 +43,9 @@ fn main() -> ExitCode {
     panic::guarded(command).into()
 }
 
-fn command() -> Exit {
-    let mut output = Output::standard();
-    let done = match args::Cli::try_parse() {
+fn command() -> CommandExit {
+    let mut output = CommandOutput::standard();
+    let done = match args::CommandLine::try_parse() {
         Ok(cli) => commands::perform(cli.command, &mut output),
         Err(refusal) => return explain_usage(&refusal, output),
     };
@@ -54,22 +54,22 @@ fn command() -> Exit {
     match done.and_then(|exit| written.map(|()| exit)) {
         Ok(exit) => exit,
         Err(error) => {
-            error.show(Style::of_remarks());
+            error.show(TextStyle::of_remarks());
             error.exit()
         }
     }
 }
 
 /// Help and version are results; anything else the parser says is a remark.
-fn explain_usage(refusal: &clap::Error, mut output: Output) -> Exit {
-    let text = |style: Style| {
+fn explain_usage(refusal: &clap::Error, mut output: CommandOutput) -> CommandExit {
+    let text = |style: TextStyle| {
         let text = refusal.render();
         if style.is_coloured() { text.ansi().to_string() } else { text.to_string() }
     };
     if refusal.use_stderr() {
-        remark(text(Style::of_remarks()).trim_end());
-        return Exit::Usage;
+        remark(text(TextStyle::of_remarks()).trim_end());
+        return CommandExit::Usage;
     }
     output.text(text(output.style()));
-    if output.finish().is_ok() { Exit::Ok } else { Exit::World }
+    if output.finish().is_ok() { CommandExit::Ok } else { CommandExit::World }
 }

@@ -8,32 +8,32 @@ use std::os::fd::AsFd;
 
 /// Standard output and standard error of a command.
 #[derive(Debug)]
-pub(crate) struct Output<W: Write = io::Stdout> {
+pub(crate) struct CommandOutput<W: Write = io::Stdout> {
     results: W,
     closed: bool,
     failed: Option<io::Error>,
-    style: Style,
+    style: TextStyle,
 }
 
-impl Output {
+impl CommandOutput {
     /// The process's own.
     pub(crate) fn standard() -> Self {
-        Self::new(io::stdout(), Style::of(&io::stdout()))
+        Self::new(io::stdout(), TextStyle::of(&io::stdout()))
     }
 }
 
-impl<W: Write> Output<W> {
-    fn new(results: W, style: Style) -> Self {
+impl<W: Write> CommandOutput<W> {
+    fn new(results: W, style: TextStyle) -> Self {
         Self { results, closed: false, failed: None, style }
     }
 
     /// How results may be coloured.
-    pub(crate) fn style(&self) -> Style {
+    pub(crate) fn style(&self) -> TextStyle {
         self.style
     }
 
     /// The same, with lines of any length if `wide`.
-    pub(crate) fn style_for_tables(&self, wide: bool) -> Style {
+    pub(crate) fn style_for_tables(&self, wide: bool) -> TextStyle {
         if wide { self.style.with_width(None) } else { self.style }
     }
 
@@ -82,13 +82,13 @@ pub(crate) fn remark(text: impl Display) {
 
 /// Colours and a width, if the reader is a terminal that has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Style {
+pub(crate) struct TextStyle {
     coloured: bool,
     /// Characters in a line; `None` where lines may be of any length.
     width: Option<usize>,
 }
 
-impl Style {
+impl TextStyle {
     /// No colours.
     #[cfg(test)]
     pub(crate) const PLAIN: Self = Self { coloured: false, width: None };
@@ -153,9 +153,9 @@ fn terminal_width(terminal: &impl AsFd) -> Option<usize> {
 mod tests {
     use super::*;
 
-    struct Broken(io::ErrorKind);
+    struct BrokenPipe(io::ErrorKind);
 
-    impl Write for Broken {
+    impl Write for BrokenPipe {
         fn write(&mut self, _: &[u8]) -> io::Result<usize> {
             Err(self.0.into())
         }
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_closed_pipe_is_no_error() {
-        let mut output = Output::new(Broken(io::ErrorKind::BrokenPipe), Style::PLAIN);
+        let mut output = CommandOutput::new(BrokenPipe(io::ErrorKind::BrokenPipe), TextStyle::PLAIN);
         output.line("one");
         output.line("two");
         assert!(output.finish().is_ok());
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn a_full_disk_is_an_error() {
-        let mut output = Output::new(Broken(io::ErrorKind::StorageFull), Style::PLAIN);
+        let mut output = CommandOutput::new(BrokenPipe(io::ErrorKind::StorageFull), TextStyle::PLAIN);
         output.line("one");
         assert_eq!(output.finish().unwrap_err().kind(), io::ErrorKind::StorageFull);
     }
@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn what_is_written_is_what_was_given() {
         let mut written = Vec::new();
-        let mut output = Output::new(&mut written, Style::PLAIN);
+        let mut output = CommandOutput::new(&mut written, TextStyle::PLAIN);
         output.text("a");
         output.line("b");
         output.finish().unwrap();
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn a_plain_style_adds_nothing() {
-        assert_eq!(Style::PLAIN.bad("FAIL"), "FAIL");
-        assert_eq!(Style { coloured: true, width: None }.bad("FAIL"), "\u{1b}[1;31mFAIL\u{1b}[0m");
+        assert_eq!(TextStyle::PLAIN.bad("FAIL"), "FAIL");
+        assert_eq!(TextStyle { coloured: true, width: None }.bad("FAIL"), "\u{1b}[1;31mFAIL\u{1b}[0m");
     }
 }

@@ -1,13 +1,13 @@
 //! What the user sees of a bug: one short message instead of a back trace, and an exit code of its own.
 
-use crate::exit::Exit;
+use crate::exit::CommandExit;
 use crate::output::remark;
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
 
-/// Runs `command`; a panic in it, or in a worker it joins, becomes [`Exit::Bug`]. Guards drop on the way, so interfaces
+/// Runs `command`; a panic in it, or in a worker it joins, becomes [`CommandExit::Bug`]. Guards drop on the way, so interfaces
 /// are restored.
-pub(crate) fn guarded(command: impl FnOnce() -> Exit) -> Exit {
-    catch_unwind(AssertUnwindSafe(command)).unwrap_or(Exit::Bug)
+pub(crate) fn guarded(command: impl FnOnce() -> CommandExit) -> CommandExit {
+    catch_unwind(AssertUnwindSafe(command)).unwrap_or(CommandExit::Bug)
 }
 
 /// From now on a panic of any thread prints one message.
@@ -35,19 +35,19 @@ mod tests {
 
     #[test]
     fn a_panic_becomes_the_exit_code_of_a_bug_and_drops_guards() {
-        struct Guard<'a>(&'a std::cell::Cell<bool>);
-        impl Drop for Guard<'_> {
+        struct PanicGuard<'a>(&'a std::cell::Cell<bool>);
+        impl Drop for PanicGuard<'_> {
             fn drop(&mut self) {
                 self.0.set(true);
             }
         }
         let restored = std::cell::Cell::new(false);
         let exit = guarded(|| {
-            let _guard = Guard(&restored);
+            let _guard = PanicGuard(&restored);
             panic!("on purpose");
         });
-        assert_eq!(exit, Exit::Bug);
+        assert_eq!(exit, CommandExit::Bug);
         assert!(restored.get());
-        assert_eq!(guarded(|| Exit::Busy), Exit::Busy);
+        assert_eq!(guarded(|| CommandExit::Busy), CommandExit::Busy);
     }
 }

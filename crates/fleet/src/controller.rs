@@ -188,7 +188,7 @@ impl ControllerMachine {
             ControllerEvent::Begin if self.phase == ControllerPhase::Draft => self.begin(now),
             ControllerEvent::Reply(node, head, reply) if head == self.head => self.reply(&node, reply, now),
             ControllerEvent::Telemetry(node, head, sample) if head == self.head => {
-                self.telemetry(node, sample, now)
+                self.telemetry(node, sample, now);
             }
             // Of another attempt, or nothing but time.
             ControllerEvent::Reply(..)
@@ -343,7 +343,7 @@ impl ControllerMachine {
                 self.enter(RunState::Running);
             }
             ControllerPhase::Running { .. } if self.nobody_left() && self.limits.lease.is_none() => {
-                self.end_of_run()
+                self.end_of_run();
             }
             ControllerPhase::Running { .. } if self.all(PeerProgress::Done) && self.is_quiet(now) => {
                 self.drain(now);

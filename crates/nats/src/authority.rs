@@ -230,7 +230,7 @@ impl FleetAuthority {
         self.files.read(&format!("{AUTHORITY}.pem"))
     }
 
-    /// The server's certificate for these addresses and names, made anew, for [`crate::broker::Setup`] and enrolment.
+    /// The server's certificate for these addresses and names, made anew, for [`crate::broker::BrokerSetup`] and enrolment.
     pub fn server(&self, names: &[String]) -> Result<ServerSecurity, Error> {
         self.server_at(names, now())
     }

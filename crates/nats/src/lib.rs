@@ -6,7 +6,7 @@
 //! No type of the engine crosses this line, and no word of it: [`subject`] has the names it is asked for. Nothing here
 //! knows what a run is; leases, barriers and retries of commands live in the machines of `fleet`.
 //!
-//! Invariant: what [`packetrig_fleet::fabric::Outgoing::append`] accepted is with the server on disk; a message that
+//! Invariant: what [`packetrig_fleet::fabric::ResultOutlet::append`] accepted is with the server on disk; a message that
 //! was lost, refused or dropped is counted or told, except what was on the wire when a connection died: the machines repeat that.
 #![forbid(unsafe_code)]
 

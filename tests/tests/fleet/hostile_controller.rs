@@ -216,7 +216,7 @@ impl Hostile {
             let Some(letter) = self.endpoint.receive(until.since(now())) else { continue };
             match letter.body {
                 MessageBody::Renew(head, nonce) => {
-                    self.post(MessageBody::Granted(head, LeaseGrant { nonce, go_on: true }))
+                    self.post(MessageBody::Granted(head, LeaseGrant { nonce, go_on: true }));
                 }
                 MessageBody::Reply(head, reply) if letter.from == self.victim && is_it(&head, &reply) => {
                     return Some(reply);

@@ -1,6 +1,6 @@
 //! `packetrig capture` as typed.
 
-use super::quantities::Bytes;
+use super::quantities::BytesArg;
 use clap::{Args, ValueEnum};
 use packetrig_engine::capture::record;
 use packetrig_plan::PortLocation;
@@ -14,7 +14,7 @@ use std::path::PathBuf;
     packetrig capture eth1 -w ring.pcapng --ring-size 100MB --ring-files 5 --snap 96\n  \
     packetrig capture eth1 --count-only --time 10s 'vlan 100 and ip'\n  \
     packetrig capture eth1 -w - | tshark -r -")]
-pub(crate) struct Capture {
+pub(crate) struct CaptureArgs {
     /// Interface (`eth1` or `NAMESPACE/eth1`)
     #[arg(value_name = "PORT")]
     pub(crate) port: PortLocation,
@@ -29,13 +29,13 @@ pub(crate) struct Capture {
     pub(crate) count_only: bool,
     /// File format, with nanosecond times in both [default: by the file's name, otherwise pcapng]
     #[arg(long, value_enum, value_name = "FORMAT")]
-    pub(crate) format: Option<Format>,
+    pub(crate) format: Option<CaptureFormatArg>,
     /// Keep only the first N bytes of each frame [default: all]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(14..))]
     pub(crate) snap: Option<u32>,
     /// Start a new file before this one exceeds SIZE, such as 100MB or 1GiB. Files are numbered
     #[arg(long, value_name = "SIZE", requires = "write")]
-    pub(crate) ring_size: Option<Bytes>,
+    pub(crate) ring_size: Option<BytesArg>,
     /// Keep the newest N files and delete older ones [default: all]
     #[arg(long, value_name = "N", requires = "write", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) ring_files: Option<u32>,
@@ -55,19 +55,19 @@ pub(crate) struct Capture {
     pub(crate) time: Option<Nanos>,
     /// Frames to capture: only arriving ones, or also those that this machine sends through its network stack
     #[arg(long, value_enum, value_name = "WHICH", default_value = "both")]
-    pub(crate) direction: Direction,
+    pub(crate) direction: DirectionArg,
     /// Do not put the interface into promiscuous mode
     #[arg(short = 'p', long)]
     pub(crate) no_promiscuous: bool,
     /// Back end: packet, or xdp (faster, needs root; captured frames do not reach the kernel's network stack)
     #[arg(long, value_enum, value_name = "NAME", default_value = "packet")]
-    pub(crate) back_end: Receiver,
+    pub(crate) back_end: ReceiverArg,
     /// With --back-end xdp: pass captured frames on to the kernel's network stack
     #[arg(long)]
     pub(crate) pass: bool,
     /// Memory to hold frames until the disk takes them
     #[arg(long, value_name = "SIZE", default_value = "64MiB", requires = "write")]
-    pub(crate) queue: Bytes,
+    pub(crate) queue: BytesArg,
     /// Print the result as JSON instead of a table
     #[arg(long)]
     pub(crate) json: bool,
@@ -77,29 +77,29 @@ pub(crate) struct Capture {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
+pub(crate) enum CaptureFormatArg {
     Pcapng,
     Pcap,
 }
 
-impl From<Format> for record::CaptureFileFormat {
-    fn from(format: Format) -> Self {
+impl From<CaptureFormatArg> for record::CaptureFileFormat {
+    fn from(format: CaptureFormatArg) -> Self {
         match format {
-            Format::Pcapng => Self::Pcapng,
-            Format::Pcap => Self::PcapNanos,
+            CaptureFormatArg::Pcapng => Self::Pcapng,
+            CaptureFormatArg::Pcap => Self::PcapNanos,
         }
     }
 }
 
 /// Back ends that can listen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Receiver {
+pub(crate) enum ReceiverArg {
     Packet,
     Xdp,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Direction {
+pub(crate) enum DirectionArg {
     In,
     Both,
 }

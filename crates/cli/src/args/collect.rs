@@ -1,6 +1,6 @@
 //! `packetrig collect` as typed.
 
-use super::quantities::Bytes;
+use super::quantities::BytesArg;
 use clap::Args;
 use packetrig_flow::collect::ExporterNetwork;
 use packetrig_meter::collect::ListenAddress;
@@ -14,7 +14,7 @@ use std::path::PathBuf;
     packetrig collect --listen udp://0.0.0.0:4739 --exporter 192.0.2.7 --exporter 198.51.100.0/24 --directory records\n  \
     packetrig collect --listen tls://0.0.0.0:4740 --cert c.pem --key c.key --client-ca meters.pem --directory records\n  \
     packetrig collect a.ipfix --directory records --json")]
-pub(crate) struct Collect {
+pub(crate) struct CollectArgs {
     /// Files of IPFIX or SIM messages to read. With files, the collector listens only if --listen is given
     #[arg(value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
@@ -46,7 +46,7 @@ pub(crate) struct Collect {
     pub(crate) client_ca: Option<PathBuf>,
     /// Receive buffer of each UDP socket; more than net.core.rmem_max needs CAP_NET_ADMIN
     #[arg(long, value_name = "SIZE", default_value = "32MiB")]
-    pub(crate) room: Bytes,
+    pub(crate) room: BytesArg,
     /// Largest number of connections to each listener at one time
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub(crate) connections: u16,
@@ -62,7 +62,7 @@ pub(crate) struct Collect {
     /// Memory for the state of all exporters: templates, data without a template, open SIM flows. What does not
     /// fit is dropped and counted by cause
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
-    pub(crate) memory: Bytes,
+    pub(crate) memory: BytesArg,
     /// Lifetime of a UDP template that is not repeated
     #[arg(long, value_name = "TIME", default_value = "1h")]
     pub(crate) template_life: Nanos,
@@ -71,7 +71,7 @@ pub(crate) struct Collect {
     pub(crate) time: Option<Nanos>,
     /// Serve the counters to Prometheus at /metrics on ADDRESS:PORT, or on a port of 127.0.0.1
     #[arg(long, value_name = "ADDRESS")]
-    pub(crate) metrics: Option<super::meter::Listen>,
+    pub(crate) metrics: Option<super::meter::ListenArg>,
     /// Print the counters as JSON instead of tables
     #[arg(long)]
     pub(crate) json: bool,

@@ -1,6 +1,6 @@
 //! What a run has to keep to pass.
 
-use super::quantities::{LatencyBound, Percent};
+use super::quantities::{LatencyBound, PercentArg};
 use clap::Args;
 use packetrig_plan::criteria::AcceptanceCriteria;
 use packetrig_units::{Nanos, Share};
@@ -11,22 +11,22 @@ use packetrig_units::{Nanos, Share};
 pub(crate) struct CriteriaFlags {
     /// Largest share of lost frames per stream [default: 0%]
     #[arg(long, value_name = "PERCENT")]
-    pub(crate) max_loss: Option<Percent>,
+    pub(crate) max_loss: Option<PercentArg>,
     /// Largest share of frames that arrive more than once [default: 0%]
     #[arg(long, value_name = "PERCENT")]
-    pub(crate) max_duplicates: Option<Percent>,
+    pub(crate) max_duplicates: Option<PercentArg>,
     /// Largest share of frames with a damaged payload or tag [default: 0%]
     #[arg(long, value_name = "PERCENT")]
-    pub(crate) max_damaged: Option<Percent>,
+    pub(crate) max_damaged: Option<PercentArg>,
     /// Largest share of frames that arrive at a port where their stream is not expected [default: 0%]
     #[arg(long, value_name = "PERCENT")]
-    pub(crate) max_misdelivered: Option<Percent>,
+    pub(crate) max_misdelivered: Option<PercentArg>,
     /// Largest share of frames that arrive after a later frame [default: any]
     #[arg(long, value_name = "PERCENT")]
-    pub(crate) max_reordered: Option<Percent>,
+    pub(crate) max_reordered: Option<PercentArg>,
     /// Largest share of frames whose headers changed on the way [default: any]
     #[arg(long, value_name = "PERCENT")]
-    pub(crate) max_altered: Option<Percent>,
+    pub(crate) max_altered: Option<PercentArg>,
     /// Largest latency, such as p99=50us,max=1ms. Figures: p50, p90, p99, p99.9, p99.99, mean, max [default: any]
     #[arg(long, value_name = "FIGURE=TIME,…", value_delimiter = ',')]
     pub(crate) max_latency: Vec<LatencyBound>,
@@ -38,11 +38,11 @@ pub(crate) struct CriteriaFlags {
     pub(crate) max_outage: Option<Nanos>,
     /// Smallest received rate, as a share of the requested rate [default: any]
     #[arg(long, value_name = "PERCENT")]
-    pub(crate) min_rate: Option<Percent>,
+    pub(crate) min_rate: Option<PercentArg>,
     /// Smallest share of frames that the receiver must verify, by tag or content; below it there is no PASS
     /// [default: 100%]
     #[arg(long, value_name = "PERCENT")]
-    pub(crate) min_verified: Option<Percent>,
+    pub(crate) min_verified: Option<PercentArg>,
     /// Largest delay of a frame behind its schedule; beyond it there is no PASS, and losses during the delay are
     /// not blamed on the device [default: 200ms]
     #[arg(long, value_name = "TIME")]
@@ -55,8 +55,8 @@ pub(crate) struct CriteriaFlags {
 impl CriteriaFlags {
     /// The plan's criteria, with each value that a flag overrides.
     pub(crate) fn over(&self, plan: &AcceptanceCriteria) -> AcceptanceCriteria {
-        let or = |flag: Option<Percent>, plan: Share| flag.map_or(plan, |flag| flag.0);
-        let or_any = |flag: Option<Percent>, plan: Option<Share>| flag.map(|flag| flag.0).or(plan);
+        let or = |flag: Option<PercentArg>, plan: Share| flag.map_or(plan, |flag| flag.0);
+        let or_any = |flag: Option<PercentArg>, plan: Option<Share>| flag.map(|flag| flag.0).or(plan);
         let mut latency = plan.latency.clone();
         for bound in &self.max_latency {
             latency.retain(|limit| limit.figure != bound.0.figure);

@@ -1,6 +1,6 @@
 //! What may be said of a run, however its plan was come by: by `packetrig run` and `packetrig replay`.
 
-use super::{BackEndName, CriteriaFlags, FleetPlace, StartWith, Store};
+use super::{BackEndName, CriteriaFlags, FleetPlace, StartWith, StoreArgs};
 use clap::Args;
 use packetrig_plan::PortLocation;
 use packetrig_units::Nanos;
@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 #[derive(Args, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch the user may set, not a state")]
-pub(crate) struct Execution {
+pub(crate) struct ExecutionArgs {
     /// Name of the run in the catalogue
     #[arg(long)]
     pub(crate) name: Option<String>,
@@ -16,7 +16,7 @@ pub(crate) struct Execution {
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) store: Store,
+    pub(crate) store: StoreArgs,
     /// Capture the frames at every receiving port, as pcapng
     #[arg(long)]
     pub(crate) capture: bool,

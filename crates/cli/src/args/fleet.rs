@@ -1,7 +1,7 @@
 //! `packetrig fleet` and `packetrig agent` as typed.
 
-use super::Store;
-use super::quantities::Percent;
+use super::StoreArgs;
+use super::quantities::PercentArg;
 use clap::{Args, Subcommand};
 use packetrig_fleet::controller::StartPolicy;
 use packetrig_fleet::labels::LabelChange;
@@ -12,19 +12,19 @@ use std::str::FromStr;
 
 /// Manage a fleet: many machines that work as one test rig.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Fleet {
+pub(crate) enum FleetCommand {
     /// Create a fleet with this machine as its centre: keys, a message server and an invitation for nodes
-    Up(Up),
+    Up(UpArgs),
     /// Show the nodes: labels, ports, clocks, disks, versions, and when each last reported
-    Status(Status),
+    Status(StatusArgs),
     /// Show what happened to the nodes: joins, starts, changes, losses and runs
     History(ShowHistory),
     /// Set, remove or show the labels of a node
     Label(LabelNode),
     /// Print a new invitation line for nodes, or revoke earlier ones
-    Invite(Invite),
+    Invite(InviteArgs),
     /// Remove a node; it is not admitted any more
-    Remove(Remove),
+    Remove(RemoveArgs),
     /// Fetch captures that are still on the nodes of a run; an interrupted fetch resumes
     Fetch(FetchCaptures),
     /// End runs that a controller left unfinished, and collect their results from the nodes
@@ -48,7 +48,7 @@ impl FromStr for StartWith {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let start = if text.ends_with('%') {
-            StartPolicy::AtLeast(text.parse::<Percent>().map_err(|error| error.to_string())?.0)
+            StartPolicy::AtLeast(text.parse::<PercentArg>().map_err(|error| error.to_string())?.0)
         } else {
             StartPolicy::Quorum(
                 text.parse().map_err(|_| format!("`{text}` is not a number of nodes; write `3` or `80%`"))?,
@@ -62,7 +62,7 @@ impl FromStr for StartWith {
 #[command(after_help = "Examples:\n  \
     packetrig fleet up --address 192.0.2.1\n  \
     packetrig fleet up --cluster nats1.example:4222,nats2.example:4222")]
-pub(crate) struct Up {
+pub(crate) struct UpArgs {
     #[command(flatten)]
     pub(crate) place: FleetPlace,
     /// Name or address by which nodes reach this machine [default: an address of this machine]
@@ -90,7 +90,7 @@ pub(crate) struct Up {
 
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  packetrig fleet status --watch")]
-pub(crate) struct Status {
+pub(crate) struct StatusArgs {
     #[command(flatten)]
     pub(crate) place: FleetPlace,
     /// Listen for a moment and show only nodes that answer, instead of what `fleet up` last recorded
@@ -135,7 +135,7 @@ pub(crate) struct LabelNode {
 
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  packetrig fleet invite --uses 3 --valid 10m")]
-pub(crate) struct Invite {
+pub(crate) struct InviteArgs {
     #[command(flatten)]
     pub(crate) place: FleetPlace,
     /// Number of nodes that may join with the printed line
@@ -151,7 +151,7 @@ pub(crate) struct Invite {
 
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  packetrig fleet remove left")]
-pub(crate) struct Remove {
+pub(crate) struct RemoveArgs {
     /// Name of the node
     #[arg(value_name = "NODE")]
     pub(crate) node: String,
@@ -165,7 +165,7 @@ pub(crate) struct CollectRuns {
     #[command(flatten)]
     pub(crate) place: FleetPlace,
     #[command(flatten)]
-    pub(crate) store: Store,
+    pub(crate) store: StoreArgs,
     /// Show no progress
     #[arg(long, short)]
     pub(crate) quiet: bool,
@@ -182,7 +182,7 @@ pub(crate) struct FetchCaptures {
     #[command(flatten)]
     pub(crate) place: FleetPlace,
     #[command(flatten)]
-    pub(crate) store: Store,
+    pub(crate) store: StoreArgs,
     /// Show no progress
     #[arg(long, short)]
     pub(crate) quiet: bool,
@@ -194,7 +194,7 @@ pub(crate) struct FetchCaptures {
     packetrig agent --join line.txt --name rack2\n  \
     packetrig agent --join - --name rack2 < line.txt\n  \
     packetrig agent --owner owner.toml")]
-pub(crate) struct Agent {
+pub(crate) struct AgentArgs {
     /// Join with the line that `packetrig fleet up` or `fleet invite` printed, from this file or standard input
     /// (`-`); needed once
     #[arg(long, value_name = "FILE")]
@@ -219,7 +219,7 @@ pub(crate) struct Agent {
     #[arg(long)]
     pub(crate) compare_clocks: bool,
     #[command(flatten)]
-    pub(crate) store: Store,
+    pub(crate) store: StoreArgs,
     #[command(flatten)]
     pub(crate) sandbox: super::SandboxFlags,
     /// Set by the supervisor

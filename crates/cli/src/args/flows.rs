@@ -15,7 +15,7 @@ use std::path::PathBuf;
 
 /// Query stored flow records.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Flows {
+pub(crate) enum FlowsCommand {
     /// Rank addresses, pairs, protocols, ports or exporters by traffic
     Top(FlowTop),
     /// Print records

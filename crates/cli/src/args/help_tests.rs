@@ -44,12 +44,12 @@ fn words(line: &str) -> Vec<String> {
 
 #[test]
 fn the_definition_holds_together() {
-    Cli::command().debug_assert();
+    CommandLine::command().debug_assert();
 }
 
 #[test]
 fn every_command_has_an_example_that_parses() {
-    let pages = pages("packetrig", &Cli::command());
+    let pages = pages("packetrig", &CommandLine::command());
     for (name, page) in pages.iter().filter(|(_, page)| !is_group(page)) {
         assert!(!examples(page).is_empty(), "`{name} --help` shows no example");
     }
@@ -57,14 +57,14 @@ fn every_command_has_an_example_that_parses() {
         pages.iter().flat_map(|(name, page)| examples(page).into_iter().map(move |line| (name, line)))
     {
         let typed = [vec!["packetrig".to_owned()], words(&line)].concat();
-        let parsed = Cli::try_parse_from(typed);
+        let parsed = CommandLine::try_parse_from(typed);
         assert!(parsed.is_ok(), "example `{line}` in `{name} --help`: {}", parsed.unwrap_err());
     }
 }
 
 #[test]
 fn every_description_is_one_line_of_a_terminal() {
-    for (name, page) in pages("packetrig", &Cli::command()) {
+    for (name, page) in pages("packetrig", &CommandLine::command()) {
         let text = page.get_about().map(ToString::to_string).unwrap_or_default();
         assert!(!text.is_empty() && text.chars().count() <= COLUMNS, "`{name}`: {text}");
     }
@@ -72,7 +72,7 @@ fn every_description_is_one_line_of_a_terminal() {
 
 #[test]
 fn no_option_is_explained_in_more_than_two_sentences() {
-    for (name, page) in pages("packetrig", &Cli::command()) {
+    for (name, page) in pages("packetrig", &CommandLine::command()) {
         for argument in page.get_arguments().filter(|argument| !argument.is_hide_set()) {
             let text = argument.get_help().map(ToString::to_string).unwrap_or_default();
             let sentences = 1 + text.trim_end_matches('.').matches(". ").count();

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 #[derive(Args, Debug, Default)]
 #[command(next_help_heading = "Impairments")]
-pub(crate) struct Impair {
+pub(crate) struct ImpairArgs {
     /// Impair both directions: a YAML file, or
     /// delay=10ms,jitter=1ms,loss=1%,duplicate=,reorder=,corrupt=,rate=,queue=
     #[arg(long = "impair", value_name = "SPEC|FILE")]
@@ -24,7 +24,7 @@ pub(crate) struct Impair {
     pub(crate) truth: Option<PathBuf>,
 }
 
-impl Impair {
+impl ImpairArgs {
     /// Whether anything is to be impaired.
     pub(crate) fn is_any(&self) -> bool {
         self.both.is_some() || self.there.is_some() || self.back.is_some()

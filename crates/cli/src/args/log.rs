@@ -1,7 +1,7 @@
 //! `packetrig log` as typed.
 
-use super::capture::Receiver;
-use super::quantities::Bytes;
+use super::capture::ReceiverArg;
+use super::quantities::BytesArg;
 use clap::{Args, Subcommand, ValueEnum};
 use packetrig_engine::capture::log;
 use packetrig_plan::PortLocation;
@@ -14,7 +14,7 @@ use std::path::PathBuf;
     packetrig log eth1 --into /var/log/link --keep 100GB --keep-for 72h\n  \
     packetrig log eth1 --into link --rotate-every 10m --when-full stop udp\n  \
     packetrig log check link --tap status.json")]
-pub(crate) struct Log {
+pub(crate) struct LogArgs {
     #[command(subcommand)]
     pub(crate) action: Option<LogAction>,
     #[command(flatten)]
@@ -54,19 +54,19 @@ pub(crate) struct BeginLog {
     pub(crate) into: Option<PathBuf>,
     /// Start a new file before this one exceeds SIZE
     #[arg(long, value_name = "SIZE", default_value = "100MB")]
-    pub(crate) rotate_size: Bytes,
+    pub(crate) rotate_size: BytesArg,
     /// Start a new file after this time
     #[arg(long, value_name = "TIME")]
     pub(crate) rotate_every: Option<Nanos>,
     /// Delete the oldest files so that all files together stay below this size
     #[arg(long, value_name = "SIZE")]
-    pub(crate) keep: Option<Bytes>,
+    pub(crate) keep: Option<BytesArg>,
     /// Delete files that are older than this
     #[arg(long, value_name = "TIME")]
     pub(crate) keep_for: Option<Nanos>,
     /// Delete the oldest files so that this much of the disk stays free
     #[arg(long, value_name = "SIZE")]
-    pub(crate) keep_free: Option<Bytes>,
+    pub(crate) keep_free: Option<BytesArg>,
     /// When the disk is full: delete the oldest files (drop-oldest), count frames without writing (stop), or end
     /// the log (refuse)
     #[arg(long, value_enum, value_name = "WHAT", default_value = "drop-oldest")]
@@ -86,10 +86,10 @@ pub(crate) struct BeginLog {
     pub(crate) no_promiscuous: bool,
     /// Back end: packet, or xdp (faster, needs root; logged frames do not reach the kernel's network stack)
     #[arg(long, value_enum, value_name = "NAME", default_value = "packet")]
-    pub(crate) back_end: Receiver,
+    pub(crate) back_end: ReceiverArg,
     /// Memory to hold frames until the disk takes them
     #[arg(long, value_name = "SIZE", default_value = "64MiB")]
-    pub(crate) queue: Bytes,
+    pub(crate) queue: BytesArg,
     /// Print the result as JSON instead of a table
     #[arg(long)]
     pub(crate) json: bool,

@@ -1,6 +1,6 @@
 //! `packetrig meter` as typed.
 
-use super::quantities::Bytes;
+use super::quantities::BytesArg;
 use clap::{Args, ValueEnum};
 use packetrig_meter::FlowShareFilter;
 use packetrig_plan::recording::ReplaySpeed;
@@ -16,7 +16,7 @@ use std::str::FromStr;
     packetrig meter eth1 --export udp://198.18.0.9:4739 --time 60s\n  \
     packetrig meter eth1 --workers 4 --directory flows --metrics 9100\n  \
     packetrig meter eth1 --source headers --export udp://198.18.0.9:4739 --format sim")]
-pub(crate) struct Meter {
+pub(crate) struct MeterArgs {
     /// Interfaces (`eth1` or `NAMESPACE/eth1`), or capture files (pcap or pcapng, also with zstd), read one after
     /// another
     #[arg(value_name = "IFACE|FILE", required = true)]
@@ -26,7 +26,7 @@ pub(crate) struct Meter {
     pub(crate) export: Vec<String>,
     /// Format of exported records
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "ipfix", requires = "export")]
-    pub(crate) format: Format,
+    pub(crate) format: MeterFormatArg,
     /// Export both directions of a flow in one record (RFC 5103) [default: one record per direction]
     #[arg(long, requires = "export", conflicts_with = "uniflow")]
     pub(crate) biflow: bool,
@@ -35,7 +35,7 @@ pub(crate) struct Meter {
     pub(crate) uniflow: bool,
     /// Memory for records that wait for one slow or dead target; records that do not fit are counted as dropped
     #[arg(long, value_name = "SIZE", default_value = "64MiB", requires = "export")]
-    pub(crate) queue: Bytes,
+    pub(crate) queue: BytesArg,
     /// Observation domain ID (IPFIX) or source ID (NetFlow) in exported records
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) domain: u32,
@@ -88,19 +88,19 @@ pub(crate) struct Meter {
     /// How to read from an interface: packet (works everywhere), xdp (faster) or headers (fastest, parsed in the
     /// driver)
     #[arg(long, value_enum, value_name = "NAME", default_value = "packet")]
-    pub(crate) source: Source,
+    pub(crate) source: MeterSourceArg,
     /// Read only the first N bytes of each frame, at interfaces
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(64..=9600))]
     pub(crate) snap: u32,
     /// With --source packet: meter only arriving packets, or also those that this machine sends
     #[arg(long, value_enum, value_name = "WHICH", default_value = "both")]
-    pub(crate) direction: super::Direction,
+    pub(crate) direction: super::DirectionArg,
     /// Do not put the interface into promiscuous mode
     #[arg(short = 'p', long)]
     pub(crate) no_promiscuous: bool,
     /// With --source packet: memory of each worker's ring
     #[arg(long, value_name = "SIZE", default_value = "64MiB")]
-    pub(crate) ring: Bytes,
+    pub(crate) ring: BytesArg,
     /// Read files at this speed: 1x as recorded, 10x [default: as fast as possible]
     #[arg(long, value_name = "FACTOR")]
     pub(crate) pace: Option<ReplaySpeed>,
@@ -112,7 +112,7 @@ pub(crate) struct Meter {
     pub(crate) time: Option<Nanos>,
     /// Serve the counters to Prometheus at /metrics on ADDRESS:PORT, or on a port of 127.0.0.1
     #[arg(long, value_name = "ADDRESS")]
-    pub(crate) metrics: Option<Listen>,
+    pub(crate) metrics: Option<ListenArg>,
     /// Show rates and the largest flows every second
     #[arg(long, conflicts_with_all = ["json", "quiet"])]
     pub(crate) top: bool,
@@ -127,7 +127,7 @@ pub(crate) struct Meter {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
+pub(crate) enum MeterFormatArg {
     /// IPFIX (RFC 7011)
     Ipfix,
     /// NetFlow 9
@@ -139,7 +139,7 @@ pub(crate) enum Format {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Source {
+pub(crate) enum MeterSourceArg {
     Packet,
     Xdp,
     Headers,
@@ -159,9 +159,9 @@ pub(crate) enum KeyPart {
 
 /// Address to listen on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Listen(pub(crate) SocketAddr);
+pub(crate) struct ListenArg(pub(crate) SocketAddr);
 
-impl FromStr for Listen {
+impl FromStr for ListenArg {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -211,10 +211,10 @@ mod tests {
 
     #[test]
     fn a_port_alone_is_one_of_this_machine() {
-        assert_eq!("9100".parse::<Listen>().unwrap().0.to_string(), "127.0.0.1:9100");
-        assert_eq!(":9100".parse::<Listen>().unwrap().0.to_string(), "127.0.0.1:9100");
-        assert_eq!("0.0.0.0:9".parse::<Listen>().unwrap().0.to_string(), "0.0.0.0:9");
-        assert!("everywhere".parse::<Listen>().is_err());
+        assert_eq!("9100".parse::<ListenArg>().unwrap().0.to_string(), "127.0.0.1:9100");
+        assert_eq!(":9100".parse::<ListenArg>().unwrap().0.to_string(), "127.0.0.1:9100");
+        assert_eq!("0.0.0.0:9".parse::<ListenArg>().unwrap().0.to_string(), "0.0.0.0:9");
+        assert!("everywhere".parse::<ListenArg>().is_err());
     }
 
     #[test]

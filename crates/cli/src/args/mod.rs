@@ -18,30 +18,33 @@ mod serve;
 mod tap;
 mod test;
 
-pub(crate) use capture::{Capture, Direction, Receiver};
-pub(crate) use collect::Collect;
+pub(crate) use capture::{CaptureArgs, DirectionArg, ReceiverArg};
+pub(crate) use collect::CollectArgs;
 pub(crate) use criteria::CriteriaFlags;
-pub(crate) use execution::Execution;
+pub(crate) use execution::ExecutionArgs;
 pub(crate) use fleet::{
-    Agent, CollectRuns, FetchCaptures, Fleet, FleetPlace, Invite, LabelNode, Remove, ShowHistory, StartWith,
-    Status, Up,
+    AgentArgs, CollectRuns, FetchCaptures, FleetCommand, FleetPlace, InviteArgs, LabelNode, RemoveArgs,
+    ShowHistory, StartWith, StatusArgs, UpArgs,
 };
-pub(crate) use flows::{FlowStats, FlowTop, Flows, RecoverFlows, ShowFlows};
-pub(crate) use impair::Impair;
-pub(crate) use log::{BeginLog, CheckLog, Log, LogAction};
-pub(crate) use meter::{Format as MeterFormat, KeyPart, Meter, Source};
+pub(crate) use flows::{FlowStats, FlowTop, FlowsCommand, RecoverFlows, ShowFlows};
+pub(crate) use impair::ImpairArgs;
+pub(crate) use log::{BeginLog, CheckLog, LogAction, LogArgs};
+pub(crate) use meter::{KeyPart, MeterArgs, MeterFormatArg as MeterFormat, MeterSourceArg};
 pub(crate) use probe::{
-    Allowed, Asking, Bounds, CalibrateProbes, ContentFlags, MannerFlags, OneWay, Ping, Probe, ProbeCaps,
-    ProbeTarget, Reflect, ScheduleFlags, SendProbes, SessionFlags, Stamp, To, Wish,
+    AllowedArgs, AskingArgs, BoundsArgs, CalibrateProbes, ContentFlags, MannerFlags, MechanismArg, OneWay,
+    PingArgs, ProbeCaps, ProbeCommand, ProbeDestination, ProbeTarget, ReflectArgs, ScheduleFlags, SendProbes,
+    SessionFlags, StampArgs,
 };
-pub(crate) use probe::{Available, AvailableMethod, Capacity, CapacityMethod, Estimating, Oneprobe, Outlet};
-pub(crate) use quantities::Size;
-pub(crate) use replay::{Pace, Replay};
-pub(crate) use run::{FromFlags, PortText, Run};
+pub(crate) use probe::{
+    AvailableArgs, AvailableMethod, CapacityArgs, CapacityMethod, EstimatingArgs, OneprobeArgs, OutletArgs,
+};
+pub(crate) use quantities::SizeArg;
+pub(crate) use replay::{PaceArg, ReplayArgs};
+pub(crate) use run::{FromFlags, PortText, RunArgs};
 pub(crate) use sandbox::{SandboxFlags, SandboxMode, UserFlags};
-pub(crate) use serve::Serve;
-pub(crate) use tap::{BeginTap, Forwarder, MirrorText, NamedTap, Tap, TapAction};
-pub(crate) use test::{Calibrate, Test};
+pub(crate) use serve::ServeArgs;
+pub(crate) use tap::{BeginTap, ForwarderArg, MirrorText, NamedTap, TapAction, TapArgs};
+pub(crate) use test::{CalibrateArgs, TestCommand};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use packetrig_plan::PortLocation;
@@ -67,60 +70,60 @@ Exit codes:\n  \
     8    interface or target not confirmed\n  \
     70   a bug in packetrig\n  \
     130  interrupted")]
-pub(crate) struct Cli {
+pub(crate) struct CommandLine {
     #[command(subcommand)]
-    pub(crate) command: Command,
+    pub(crate) command: RigCommand,
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum RigCommand {
     /// Run a plan: send, receive, measure and report
-    Run(Box<Run>),
+    Run(Box<RunArgs>),
     /// Send the frames of a capture file and verify what arrives
-    Replay(Box<Replay>),
+    Replay(Box<ReplayArgs>),
     /// Check or explain a plan without running it
     #[command(subcommand)]
-    Plan(Plan),
+    Plan(PlanCommand),
     /// Run a demonstration in a private lab; needs no hardware and no root
-    Demo(Demo),
+    Demo(DemoArgs),
     /// Capture frames at an interface and count every frame that was not kept
-    Capture(Box<Capture>),
+    Capture(Box<CaptureArgs>),
     /// Capture continuously to numbered files with an index and a size limit
-    Log(Box<Log>),
+    Log(Box<LogArgs>),
     /// Forward between two interfaces and copy both directions to a mirror or a file
-    Tap(Box<Tap>),
+    Tap(Box<TapArgs>),
     /// Receive flow records (IPFIX, NetFlow, SIM), store them and count what was lost
-    Collect(Box<Collect>),
+    Collect(Box<CollectArgs>),
     /// Meter flows at interfaces or from capture files and export flow records
-    Meter(Box<Meter>),
+    Meter(Box<MeterArgs>),
     /// Measure a path with probes that leave at planned times
     #[command(subcommand)]
-    Probe(Box<Probe>),
+    Probe(Box<ProbeCommand>),
     /// Query stored flow records
     #[command(subcommand)]
-    Flows(Flows),
+    Flows(FlowsCommand),
     /// Serve the Open Traffic Generator API (HTTP and gRPC) for this machine's ports
-    Serve(Box<Serve>),
+    Serve(Box<ServeArgs>),
     /// Run this machine as a node of a fleet, within the limits that its owner sets
-    Agent(Box<Agent>),
+    Agent(Box<AgentArgs>),
     /// Manage a fleet: many machines that work as one test rig
     #[command(subcommand)]
-    Fleet(Fleet),
+    Fleet(FleetCommand),
     /// Show what this machine and its interfaces can do, and how to enable more
-    Doctor(Doctor),
+    Doctor(DoctorArgs),
     /// Run test methods
     #[command(subcommand)]
-    Test(Test),
+    Test(TestCommand),
     /// List and show past runs
     #[command(after_help = "Examples:\n  \
         packetrig report\n  \
         packetrig report show last")]
-    Report(Report),
+    Report(ReportArgs),
 }
 
 /// Check or explain a plan without running it.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Plan {
+pub(crate) enum PlanCommand {
     /// Report every problem of a plan with its line, its JSON path and a hint
     #[command(after_help = "Example:\n  packetrig plan check examples/first-run.yaml")]
     Check(PlanFile),
@@ -143,17 +146,17 @@ pub(crate) struct PlanFile {
 #[command(after_help = "Examples:\n  \
     packetrig demo --time 3s\n  \
     packetrig demo --device reference --faults drop=10,delay=50us")]
-pub(crate) struct Demo {
+pub(crate) struct DemoArgs {
     /// Send for this long
     #[arg(long, value_name = "TIME", default_value = "10s")]
     pub(crate) time: Nanos,
     /// Device under test between the two ports
     #[arg(long, value_enum, default_value = "bridge")]
-    pub(crate) device: Device,
+    pub(crate) device: DemoDevice,
     /// Faults of the reference device, as frame counts and a delay:
     /// drop=10,duplicate=5,reorder=3,corrupt=2,delay=50us
     #[arg(long, value_name = "KIND=N,…")]
-    pub(crate) faults: Option<crate::faults::Faults>,
+    pub(crate) faults: Option<crate::faults::FaultShares>,
     /// Seed that chooses the frames that the faults hit
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
@@ -197,7 +200,7 @@ impl From<BackEndName> for BackEnd {
 
 /// The demo's device under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Device {
+pub(crate) enum DemoDevice {
     /// A bridge of the Linux kernel
     Bridge,
     /// packetrig's own forwarder, which makes the faults that --faults names
@@ -208,7 +211,7 @@ pub(crate) enum Device {
 #[command(after_help = "Examples:\n  \
     packetrig doctor eth1 eth2\n  \
     packetrig doctor --restore")]
-pub(crate) struct Doctor {
+pub(crate) struct DoctorArgs {
     /// Interfaces to examine (`eth1` or `NAMESPACE/eth1`) [default: all of this network namespace]
     #[arg(value_name = "IFACE")]
     pub(crate) interfaces: Vec<PortLocation>,
@@ -222,11 +225,11 @@ pub(crate) struct Doctor {
 
 #[derive(Args, Debug)]
 #[command(args_conflicts_with_subcommands = true)]
-pub(crate) struct Report {
+pub(crate) struct ReportArgs {
     #[command(subcommand)]
     pub(crate) action: Option<ReportAction>,
     #[command(flatten)]
-    pub(crate) store: Store,
+    pub(crate) store: StoreArgs,
 }
 
 #[derive(Debug, Subcommand)]
@@ -235,7 +238,7 @@ pub(crate) enum ReportAction {
     #[command(after_help = "Example:\n  packetrig report list --most 10")]
     List {
         #[command(flatten)]
-        store: Store,
+        store: StoreArgs,
         /// Show at most this many runs
         #[arg(long, value_name = "N", default_value_t = 50)]
         most: usize,
@@ -250,18 +253,18 @@ pub(crate) enum ReportAction {
         #[arg(value_name = "ID")]
         id: String,
         #[command(flatten)]
-        form: Form,
+        form: OutputForm,
         /// Show all columns, even if they do not fit the terminal
         #[arg(long)]
         wide: bool,
         #[command(flatten)]
-        store: Store,
+        store: StoreArgs,
     },
     /// List runs that have files but no report: still running, or killed
     #[command(after_help = "Example:\n  packetrig report unfinished")]
     Unfinished {
         #[command(flatten)]
-        store: Store,
+        store: StoreArgs,
         /// Print JSON
         #[arg(long)]
         json: bool,
@@ -273,13 +276,13 @@ pub(crate) enum ReportAction {
         #[arg(value_name = "ID")]
         id: String,
         #[command(flatten)]
-        store: Store,
+        store: StoreArgs,
     },
     /// List results that nodes delivered when no run waited for them
     #[command(after_help = "Example:\n  packetrig report late --discard")]
     Late {
         #[command(flatten)]
-        store: Store,
+        store: StoreArgs,
         /// Delete late results of unknown runs, which makes room for new ones
         #[arg(long)]
         discard: bool,
@@ -294,14 +297,14 @@ pub(crate) enum ReportAction {
         #[arg(value_name = "ID")]
         id: String,
         #[command(flatten)]
-        store: Store,
+        store: StoreArgs,
     },
 }
 
 /// Output format; tables if none is given.
 #[derive(Args, Debug)]
 #[group(multiple = false)]
-pub(crate) struct Form {
+pub(crate) struct OutputForm {
     /// Print the whole report as JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -315,7 +318,7 @@ pub(crate) struct Form {
 
 /// Directory of past runs.
 #[derive(Args, Clone, Debug, Default)]
-pub(crate) struct Store {
+pub(crate) struct StoreArgs {
     /// Directory of the run catalogue [default: $XDG_DATA_HOME/packetrig, or ~/.local/share/packetrig]
     #[arg(long = "store", value_name = "DIR")]
     pub(crate) directory: Option<PathBuf>,

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 /// Frame sizes as flags write them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Size {
+pub(crate) enum SizeArg {
     /// All frames alike.
     Fixed(FrameSize),
     /// From the first to the second, all equally often.
@@ -15,7 +15,7 @@ pub(crate) enum Size {
     Imix,
 }
 
-impl FromStr for Size {
+impl FromStr for SizeArg {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -41,9 +41,9 @@ fn size(text: &str) -> Result<FrameSize, String> {
 
 /// A share written in percent, with or without the sign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Percent(pub(crate) Share);
+pub(crate) struct PercentArg(pub(crate) Share);
 
-impl FromStr for Percent {
+impl FromStr for PercentArg {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
@@ -70,9 +70,9 @@ impl FromStr for LatencyBound {
 
 /// A size of files or memory: decimal or binary units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Bytes(pub(crate) u64);
+pub(crate) struct BytesArg(pub(crate) u64);
 
-impl FromStr for Bytes {
+impl FromStr for BytesArg {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -103,17 +103,17 @@ mod tests {
     #[test]
     fn sizes_are_read_as_people_write_them() {
         let bytes = FrameSize::new;
-        assert_eq!("64".parse(), Ok(Size::Fixed(bytes(64))));
-        assert_eq!("1518B".parse(), Ok(Size::Fixed(bytes(1518))));
-        assert_eq!("64..1518".parse(), Ok(Size::Range(bytes(64), bytes(1518))));
-        assert_eq!("64..=1518".parse(), Ok(Size::Range(bytes(64), bytes(1518))));
-        assert_eq!("IMIX".parse(), Ok(Size::Imix));
+        assert_eq!("64".parse(), Ok(SizeArg::Fixed(bytes(64))));
+        assert_eq!("1518B".parse(), Ok(SizeArg::Fixed(bytes(1518))));
+        assert_eq!("64..1518".parse(), Ok(SizeArg::Range(bytes(64), bytes(1518))));
+        assert_eq!("64..=1518".parse(), Ok(SizeArg::Range(bytes(64), bytes(1518))));
+        assert_eq!("IMIX".parse(), Ok(SizeArg::Imix));
     }
 
     #[test]
     fn a_wrong_size_says_how_to_write_it() {
         for (text, hint) in [("big", "imix"), ("1518..64", "64..1518"), ("..9", "64..1518"), ("", "imix")] {
-            let error = text.parse::<Size>().unwrap_err();
+            let error = text.parse::<SizeArg>().unwrap_err();
             assert!(error.contains(hint), "{error}");
         }
     }
@@ -121,16 +121,16 @@ mod tests {
     #[test]
     fn sizes_of_files_have_decimal_and_binary_units() {
         for (text, bytes) in [("7", 7), ("100MB", 100_000_000), ("64 MiB", 64 << 20), ("1GiB", 1 << 30)] {
-            assert_eq!(text.parse(), Ok(Bytes(bytes)), "{text}");
+            assert_eq!(text.parse(), Ok(BytesArg(bytes)), "{text}");
         }
         for wrong in ["", "MB", "0", "-1MB", "1.5GB", "1 furlong", "99999999TB"] {
-            assert!(wrong.parse::<Bytes>().is_err_and(|error| error.contains("100MB")), "{wrong}");
+            assert!(wrong.parse::<BytesArg>().is_err_and(|error| error.contains("100MB")), "{wrong}");
         }
     }
 
     #[test]
     fn percentages_are_exact() {
-        let billionths = |text: &str| text.parse::<Percent>().map(|percent| percent.0.billionths());
+        let billionths = |text: &str| text.parse::<PercentArg>().map(|percent| percent.0.billionths());
         assert_eq!(billionths("0"), Ok(0));
         assert_eq!(billionths("0.1%"), Ok(1_000_000));
         assert_eq!(billionths("0.0000001 %"), Ok(1));

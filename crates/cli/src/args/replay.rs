@@ -1,6 +1,6 @@
 //! Arguments of `packetrig replay`.
 
-use super::Execution;
+use super::ExecutionArgs;
 use clap::Args;
 use packetrig_plan::PortLocation;
 use packetrig_plan::recording::{ReplaySpeed, mac};
@@ -14,7 +14,7 @@ use std::str::FromStr;
 #[command(after_help = "Examples:\n  \
     packetrig replay link.pcapng --tx eth1 --rx eth2\n  \
     packetrig replay link.pcapng --tx eth1 --rate 10kpps --loop 0 --no-tag")]
-pub(crate) struct Replay {
+pub(crate) struct ReplayArgs {
     /// Capture file (pcap or pcapng) of any size
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
@@ -26,7 +26,7 @@ pub(crate) struct Replay {
     pub(crate) rx: Vec<PortLocation>,
     /// Replay speed: 1x as recorded, 2x, 0.5x, or max [default: 1x]
     #[arg(long, value_name = "FACTOR", conflicts_with = "rate")]
-    pub(crate) speed: Option<Pace>,
+    pub(crate) speed: Option<PaceArg>,
     /// Send evenly at this load instead: 10kpps, 1Gbit/s (layer 2), or 50% (of the link, layer 1)
     #[arg(long, value_name = "RATE")]
     pub(crate) rate: Option<Rate>,
@@ -42,10 +42,10 @@ pub(crate) struct Replay {
     pub(crate) no_tag: bool,
     /// Replace the source MAC address of every frame
     #[arg(long, value_name = "MAC")]
-    pub(crate) rewrite_src_mac: Option<Mac>,
+    pub(crate) rewrite_src_mac: Option<MacArg>,
     /// Replace the destination MAC address of every frame
     #[arg(long, value_name = "MAC")]
-    pub(crate) rewrite_dst_mac: Option<Mac>,
+    pub(crate) rewrite_dst_mac: Option<MacArg>,
     /// Map source and destination IP addresses from one network to another: 10.0.0.0/8=198.18.0.0/8
     #[arg(long, value_name = "A/LEN=B/LEN", value_delimiter = ',')]
     pub(crate) map_ip: Vec<AddressMap>,
@@ -53,19 +53,19 @@ pub(crate) struct Replay {
     #[arg(long, value_name = "CHANGE")]
     pub(crate) vlan: Option<VlanEdit>,
     #[command(flatten)]
-    pub(crate) execution: Execution,
+    pub(crate) execution: ExecutionArgs,
 }
 
 /// How fast a recording is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Pace {
+pub(crate) enum PaceArg {
     /// At its own times, so many times as fast.
     Recorded(ReplaySpeed),
     /// As fast as the link takes it.
     Max,
 }
 
-impl FromStr for Pace {
+impl FromStr for PaceArg {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -75,9 +75,9 @@ impl FromStr for Pace {
 
 /// An Ethernet address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Mac(pub(crate) [u8; 6]);
+pub(crate) struct MacArg(pub(crate) [u8; 6]);
 
-impl FromStr for Mac {
+impl FromStr for MacArg {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {

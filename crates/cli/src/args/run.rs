@@ -1,6 +1,6 @@
 //! Arguments of `packetrig run`.
 
-use super::{Execution, Size};
+use super::{ExecutionArgs, SizeArg};
 use clap::{Args, ValueEnum};
 use packetrig_plan::PortLocation;
 use packetrig_plan::quick::QuickPattern;
@@ -18,7 +18,7 @@ use std::str::FromStr;
     packetrig run examples/first-run.yaml\n  \
     packetrig run --tx eth1 --rx eth2 --rate 50% --size imix --time 30s\n  \
     packetrig run --tx left/eth1 --rx right/eth1 --rate 200kpps --max-loss 0.1%")]
-pub(crate) struct Run {
+pub(crate) struct RunArgs {
     /// OTG document (YAML or JSON); `-` reads standard input
     #[arg(value_name = "PLAN")]
     pub(crate) plan: Option<PathBuf>,
@@ -26,7 +26,7 @@ pub(crate) struct Run {
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
     #[command(flatten)]
-    pub(crate) execution: Execution,
+    pub(crate) execution: ExecutionArgs,
     // Last, because its heading holds for everything after it.
     #[command(flatten)]
     pub(crate) flags: FromFlags,
@@ -45,10 +45,10 @@ pub(crate) struct FromFlags {
     pub(crate) rx: Vec<PortText>,
     /// Which senders send to which receivers [default: each sender to all receivers]
     #[arg(long, value_name = "PATTERN", requires = "tx")]
-    pub(crate) pattern: Option<Pattern>,
+    pub(crate) pattern: Option<PatternArg>,
     /// Frame size in bytes, FCS included: 64, a range 64..1518, or imix [default: 128]
     #[arg(long, value_name = "SIZE", requires = "tx")]
-    pub(crate) size: Option<Size>,
+    pub(crate) size: Option<SizeArg>,
     /// Load of each sender, over all its streams: 1Gbit/s (layer 2), 200kpps, or 50% (of the link, layer 1)
     /// [default: 1kpps]
     #[arg(long, value_name = "RATE", requires = "tx")]
@@ -94,7 +94,7 @@ impl FromStr for PortText {
 
 /// Which senders send to which receivers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Pattern {
+pub(crate) enum PatternArg {
     /// The first sender to the first receiver, the second to the second, and so on
     NToN,
     /// All senders to one receiver
@@ -103,12 +103,12 @@ pub(crate) enum Pattern {
     Mesh,
 }
 
-impl From<Pattern> for QuickPattern {
-    fn from(pattern: Pattern) -> Self {
+impl From<PatternArg> for QuickPattern {
+    fn from(pattern: PatternArg) -> Self {
         match pattern {
-            Pattern::NToN => Self::NToN,
-            Pattern::NToOne => Self::NToOne,
-            Pattern::Mesh => Self::Mesh,
+            PatternArg::NToN => Self::NToN,
+            PatternArg::NToOne => Self::NToOne,
+            PatternArg::Mesh => Self::Mesh,
         }
     }
 }

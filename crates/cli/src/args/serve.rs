@@ -1,6 +1,6 @@
 //! `packetrig serve` as typed.
 
-use super::{BackEndName, FleetPlace, Store};
+use super::{BackEndName, FleetPlace, StoreArgs};
 use clap::Args;
 use packetrig_plan::PortLocation;
 use std::net::SocketAddr;
@@ -17,11 +17,11 @@ Examples:\n  \
     packetrig serve --plain-http --http 127.0.0.1:8080 --no-grpc --allow-user 1000\n  \
     packetrig serve --http 0.0.0.0:8443 --cert rig.pem --key rig.key --no-grpc --token-file token"
 )]
-pub(crate) struct Serve {
+pub(crate) struct ServeArgs {
     /// Interface for a location in scripts: `eth1=localhost:5555`, `NAMESPACE/eth1=port-a`. Without it, locations
     /// are interface names
     #[arg(long = "port", value_name = "IF=LOCATION")]
-    pub(crate) ports: Vec<Alias>,
+    pub(crate) ports: Vec<LocationAlias>,
     /// Address to serve HTTP on
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8443")]
     pub(crate) http: SocketAddr,
@@ -76,7 +76,7 @@ pub(crate) struct Serve {
     #[command(flatten)]
     pub(crate) fleet: FleetPlace,
     #[command(flatten)]
-    pub(crate) store: Store,
+    pub(crate) store: StoreArgs,
     /// Use this back end instead of choosing one
     #[arg(long, value_name = "NAME")]
     pub(crate) back_end: Option<BackEndName>,
@@ -89,12 +89,12 @@ pub(crate) struct Serve {
 
 /// An interface and the location that stands for it in scripts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Alias {
+pub(crate) struct LocationAlias {
     pub(crate) interface: PortLocation,
     pub(crate) location: String,
 }
 
-impl FromStr for Alias {
+impl FromStr for LocationAlias {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -113,11 +113,11 @@ mod tests {
 
     #[test]
     fn an_alias_is_an_interface_and_any_text() {
-        let alias: Alias = "ns/eth1=10.0.0.1:5555;1".parse().expect("parses");
+        let alias: LocationAlias = "ns/eth1=10.0.0.1:5555;1".parse().expect("parses");
         assert_eq!(
             (alias.interface.to_string().as_str(), alias.location.as_str()),
             ("ns/eth1", "10.0.0.1:5555;1")
         );
-        assert!(["eth1", "eth1=", "=x"].iter().all(|text| text.parse::<Alias>().is_err()));
+        assert!(["eth1", "eth1=", "=x"].iter().all(|text| text.parse::<LocationAlias>().is_err()));
     }
 }

@@ -1,7 +1,7 @@
 //! `packetrig tap` as typed.
 
-use super::impair::Impair;
-use super::replay::Mac;
+use super::impair::ImpairArgs;
+use super::replay::MacArg;
 use clap::{Args, Subcommand, ValueEnum};
 use packetrig_plan::PortLocation;
 use packetrig_units::Nanos;
@@ -16,7 +16,7 @@ use std::str::FromStr;
     packetrig tap eth1 eth2 --mirror eth3 --trailer --detach\n  \
     packetrig tap status\n  \
     packetrig tap stop eth1-eth2")]
-pub(crate) struct Tap {
+pub(crate) struct TapArgs {
     #[command(subcommand)]
     pub(crate) action: Option<TapAction>,
     #[command(flatten)]
@@ -36,7 +36,7 @@ pub(crate) struct BeginTap {
     pub(crate) mirror: Vec<MirrorText>,
     /// Destination MAC address of all copies, so that a switch carries them to the logger
     #[arg(long, value_name = "MAC", requires = "mirror")]
-    pub(crate) to: Option<Mac>,
+    pub(crate) to: Option<MacArg>,
     /// Copy only frames that match this tcpdump expression. All frames are forwarded [default: copy all]
     #[arg(long, value_name = "EXPRESSION")]
     pub(crate) filter: Option<String>,
@@ -52,7 +52,7 @@ pub(crate) struct BeginTap {
     /// Back end that forwards [default: xdp if both interfaces support it, otherwise packet; the first lines say
     /// why]
     #[arg(long, value_enum, value_name = "NAME")]
-    pub(crate) back_end: Option<Forwarder>,
+    pub(crate) back_end: Option<ForwarderArg>,
     /// Stop forwarding when this process dies [default: the kernel keeps forwarding, with xdp]
     #[arg(long)]
     pub(crate) fail_closed: bool,
@@ -78,7 +78,7 @@ pub(crate) struct BeginTap {
     #[arg(short, long)]
     pub(crate) quiet: bool,
     #[command(flatten)]
-    pub(crate) impair: Impair,
+    pub(crate) impair: ImpairArgs,
 }
 
 #[derive(Debug, Subcommand)]
@@ -103,7 +103,7 @@ pub(crate) struct NamedTap {
 
 /// Back ends that forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Forwarder {
+pub(crate) enum ForwarderArg {
     /// BPF programs in the kernel: fast, and keeps forwarding when the process dies
     Xdp,
     /// This process, with AF_PACKET rings: works on every kernel and every card
@@ -122,7 +122,7 @@ impl FromStr for MirrorText {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (at, to) = text.split_once('=').map_or((text, None), |(at, to)| (at, Some(to)));
-        let to = to.map(str::parse::<Mac>).transpose()?.map(|mac| mac.0);
+        let to = to.map(str::parse::<MacArg>).transpose()?.map(|mac| mac.0);
         Ok(Self { at: at.parse()?, to })
     }
 }

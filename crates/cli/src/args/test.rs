@@ -1,6 +1,6 @@
 //! Arguments of `packetrig test`.
 
-use super::{BackEndName, Store};
+use super::{BackEndName, StoreArgs};
 use clap::{Args, Subcommand};
 use packetrig_plan::PortLocation;
 use packetrig_units::Nanos;
@@ -8,16 +8,16 @@ use std::path::PathBuf;
 
 /// Run test methods.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Test {
+pub(crate) enum TestCommand {
     /// Measure the limits of the rig itself: rate without loss, latency floor and timing error
-    Calibrate(Calibrate),
+    Calibrate(CalibrateArgs),
 }
 
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     packetrig test calibrate\n  \
     packetrig test calibrate --tx eth1 --rx eth2 --size 64,1518 --time 5s")]
-pub(crate) struct Calibrate {
+pub(crate) struct CalibrateArgs {
     /// Interface that sends [default: a virtual cable in a private lab]
     #[arg(long, value_name = "IF", requires = "rx")]
     pub(crate) tx: Option<PortLocation>,
@@ -43,5 +43,5 @@ pub(crate) struct Calibrate {
     #[arg(long, value_name = "FILE")]
     pub(crate) trials: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) store: Store,
+    pub(crate) store: StoreArgs,
 }

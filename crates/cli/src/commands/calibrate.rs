@@ -5,12 +5,12 @@
 //! other. What is found is kept in the catalogue, for later runs on this kernel.
 
 use super::execution::{self, open_catalogue};
-use crate::args::{BackEndName, Calibrate as Arguments};
+use crate::args::{BackEndName, CalibrateArgs as Arguments};
 use crate::error::Error;
-use crate::exit::Exit;
+use crate::exit::CommandExit;
 use crate::identity;
 use crate::numbers::{count, time};
-use crate::output::{Output, remark};
+use crate::output::{CommandOutput, remark};
 use crate::table::table;
 use packetrig_fleet::RunId;
 use packetrig_fleet::report::{AcceptanceCriteria, RunReport};
@@ -39,7 +39,7 @@ const ABOVE_REACHED: u64 = 102;
 
 /// A trial's outcome.
 #[derive(Clone, Debug)]
-struct Trial {
+struct CalibrationTrial {
     back_end: BackEnd,
     size: u32,
     asked: u64,
@@ -48,13 +48,13 @@ struct Trial {
     lost: u64,
 }
 
-impl Trial {
+impl CalibrationTrial {
     fn passed(&self) -> bool {
         self.lost == 0 && self.unsent == 0 && self.sent > 0
     }
 }
 
-pub(crate) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit, Error> {
+pub(crate) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let catalogue = open_catalogue(arguments.store.directory.as_deref())?;
     let ends = arguments.tx.as_ref().zip(arguments.rx.as_ref());
     let _lab = if ends.is_some() {
@@ -67,12 +67,12 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit
     let in_lab = || ("a/eth0".to_owned(), "b/eth0".to_owned());
     let (tx, rx) = ends.map_or_else(in_lab, |(tx, rx)| (tx.to_string(), rx.to_string()));
     signal::latch()?;
-    let mut bench = Bench { arguments, tx, rx, trials: Vec::new() };
+    let mut bench = TrialBench { arguments, tx, rx, trials: Vec::new() };
     let mut limits = Vec::new();
     for back_end in back_ends(&arguments.back_end) {
         for size in &arguments.size {
             if signal::received().is_some() {
-                return Ok(Exit::Interrupted);
+                return Ok(CommandExit::Interrupted);
             }
             let limit = bench.limit(back_end, *size)?;
             catalogue.keep_limit(&limit)?;
@@ -86,7 +86,7 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit
         private_files::write(file, csv(&bench.trials))
             .map_err(|source| Error::Write { what: what(), source })?;
     }
-    Ok(Exit::Ok)
+    Ok(CommandExit::Ok)
 }
 
 /// Those asked for, or all that can be measured here.
@@ -103,14 +103,14 @@ fn back_ends(asked: &[BackEndName]) -> Vec<BackEnd> {
     }
 }
 
-struct Bench<'a> {
+struct TrialBench<'a> {
     arguments: &'a Arguments,
     tx: String,
     rx: String,
-    trials: Vec<Trial>,
+    trials: Vec<CalibrationTrial>,
 }
 
-impl Bench<'_> {
+impl TrialBench<'_> {
     fn limit(&mut self, back_end: BackEnd, size: u32) -> Result<RigLimit, Error> {
         remark(format_args!("calibrate: back end {}, {size} B", back_end.name()));
         let slow = self.trial(back_end, size, SLOW)?;
@@ -123,7 +123,7 @@ impl Bench<'_> {
                 break;
             }
             self.trial(back_end, size, load)?;
-            search.tell(self.trials.last().is_some_and(Trial::passed));
+            search.tell(self.trials.last().is_some_and(CalibrationTrial::passed));
         }
         let stream = &slow.streams[0];
         // Frames too long for live ones were sent through AF_XDP: that is what was measured.
@@ -164,7 +164,7 @@ impl Bench<'_> {
         let stream = &report.streams[0];
         let (sent, unsent) = stream.sent.as_ref().map_or((0, 0), |sent| (sent.frames, sent.unsent));
         let lost = stream.loss.as_ref().map_or(sent, |loss| loss.lost);
-        self.trials.push(Trial { back_end, size, asked, sent, unsent, lost });
+        self.trials.push(CalibrationTrial { back_end, size, asked, sent, unsent, lost });
         Ok(report)
     }
 }
@@ -229,16 +229,16 @@ fn show(limits: &[RigLimit]) -> String {
 }
 
 /// Share of trials with any loss, by rate.
-fn show_rates(trials: &[Trial]) -> String {
+fn show_rates(trials: &[CalibrationTrial]) -> String {
     let mut keys: Vec<(BackEnd, u32, u64)> =
         trials.iter().map(|trial| (trial.back_end, trial.size, trial.asked)).collect();
     keys.sort_unstable();
     keys.dedup();
     let rows = keys.into_iter().map(|key| {
-        let same: Vec<&Trial> =
+        let same: Vec<&CalibrationTrial> =
             trials.iter().filter(|trial| (trial.back_end, trial.size, trial.asked) == key).collect();
         let failed = same.iter().filter(|trial| !trial.passed()).count() as u64;
-        let sum = |of: fn(&Trial) -> u64| same.iter().map(|trial| of(trial)).sum::<u64>();
+        let sum = |of: fn(&CalibrationTrial) -> u64| same.iter().map(|trial| of(trial)).sum::<u64>();
         vec![
             key.0.name().to_owned(),
             format!("{} B", key.1),
@@ -253,9 +253,9 @@ fn show_rates(trials: &[Trial]) -> String {
     format!("\nTrials\n{}", table(&head, rows))
 }
 
-fn csv(trials: &[Trial]) -> String {
+fn csv(trials: &[CalibrationTrial]) -> String {
     let rows = trials.iter().map(|trial| {
-        let Trial { back_end, size, asked, sent, unsent, lost } = trial;
+        let CalibrationTrial { back_end, size, asked, sent, unsent, lost } = trial;
         format!("{},{size},{asked},{sent},{unsent},{lost}\n", back_end.name())
     });
     std::iter::once("back_end,size,frames_per_second,sent,unsent,lost\n".to_owned()).chain(rows).collect()

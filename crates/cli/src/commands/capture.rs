@@ -1,11 +1,11 @@
 //! `packetrig capture`: what arrives at an interface, filtered, counted and written to files.
 
-use super::recorded::{self, Course};
-use crate::args::{Capture as Arguments, Direction, Receiver};
+use super::recorded::{self, CaptureProgress};
+use crate::args::{CaptureArgs as Arguments, DirectionArg, ReceiverArg};
 use crate::error::Error;
-use crate::exit::Exit;
+use crate::exit::CommandExit;
 use crate::numbers::{count, scaled};
-use crate::output::{Output, remark};
+use crate::output::{CommandOutput, remark};
 use crate::table::table;
 use packetrig_engine::capture::record::{
     self, CaptureFileFormat, DirectionRecorder, FileRotation, RecordCounts, RecordLimits, RecordSpec,
@@ -27,7 +27,7 @@ const ZSTD_LEVEL: i32 = 3;
 /// Frames that arrived this long ago have been counted.
 const SETTLED: Nanos = Nanos::from_millis(200);
 
-pub(crate) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit, Error> {
+pub(crate) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     if arguments.ring_files.is_some() && arguments.ring_size.is_none() && arguments.rotate_every.is_none() {
         return Err(Error::Usage("--ring-files needs --ring-size or --rotate-every".into()));
     }
@@ -41,12 +41,12 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit
     let program = if expression.trim().is_empty() { None } else { Some(filter::compile(&expression)?) };
     signal::latch()?;
     let summary = match arguments.back_end {
-        Receiver::Packet => {
+        ReceiverArg::Packet => {
             let tap = PacketTap::open(&arguments.port, options(arguments, program))?;
             let (offset, is_up) = (tap.offset(), tap.is_up());
             listen(arguments, &expression, tap, (offset, is_up), output)?
         }
-        Receiver::Xdp => {
+        ReceiverArg::Xdp => {
             let options = XdpTapOptions { filter: program, snap_len: arguments.snap, pass: arguments.pass };
             let tap = XdpTap::open(&arguments.port, &options)?;
             let (offset, is_up) = (tap.offset(), tap.is_up());
@@ -68,7 +68,7 @@ fn listen<R: FrameRx>(
     expression: &str,
     mut tap: R,
     (offset, is_up): (RealtimeOffset, bool),
-    output: &mut Output,
+    output: &mut CommandOutput,
 ) -> Result<RecordSummary, Error> {
     let clock = RealClock::new();
     if !is_up {
@@ -82,7 +82,7 @@ fn listen<R: FrameRx>(
         remark(format_args!("capture: listening on {}", arguments.port));
     }
     let by_second = arguments.count_only && !arguments.json && !arguments.quiet;
-    let mut live = Course::new(!arguments.quiet && !by_second);
+    let mut live = CaptureProgress::new(!arguments.quiet && !by_second);
     let mut said = 0;
     let limits = RecordLimits { frames: arguments.count, time: arguments.time };
     let stop = || signal::received().is_some();
@@ -103,7 +103,7 @@ fn listen<R: FrameRx>(
 }
 
 /// One line for each second from `said` on until there are so many: frames that arrived in it, exactly.
-fn say_seconds(output: &mut Output, series: &RateSeries, said: &mut usize, until: usize) {
+fn say_seconds(output: &mut CommandOutput, series: &RateSeries, said: &mut usize, until: usize) {
     for second in *said..until {
         let (frames, bytes) = series.seconds.get(second).copied().unwrap_or_default();
         let bits = scaled(bytes as f64 * 8.0, "bit/s");
@@ -117,7 +117,7 @@ fn options(arguments: &Arguments, filter: Option<packetrig_wire::bpf::FilterProg
         filter,
         snap_len: arguments.snap,
         promiscuous: !arguments.no_promiscuous,
-        outgoing: arguments.direction == Direction::Both,
+        outgoing: arguments.direction == DirectionArg::Both,
         blocks: packet::BLOCKS,
     }
 }
@@ -155,11 +155,11 @@ fn spec(arguments: &Arguments, expression: &str) -> Option<RecordSpec> {
     })
 }
 
-fn exit(recorded: Option<&RecordingOutcome>) -> Exit {
+fn exit(recorded: Option<&RecordingOutcome>) -> CommandExit {
     let failure = recorded.and_then(|recorded| recorded.failure.as_ref());
     // Who reads along and has seen enough closes the pipe.
     if failure.is_some_and(|(_, error)| error.kind() == std::io::ErrorKind::BrokenPipe) {
-        return Exit::Ok;
+        return CommandExit::Ok;
     }
     recorded::judge(recorded)
 }

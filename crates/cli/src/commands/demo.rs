@@ -3,14 +3,14 @@
 //! Transmitter and receiver are ports in network namespaces, the device under test stands between them. From there on
 //! it is a run like any other. The lab goes with the process, whatever happens.
 
-use super::execution::{self, Request, ResultFormat};
-use crate::args::{BackEndName, Demo as Arguments, Device};
-use crate::document::Document;
+use super::execution::{self, ExecutionRequest, ResultFormat};
+use crate::args::{BackEndName, DemoArgs as Arguments, DemoDevice};
+use crate::document::PlanText;
 use crate::error::Error;
-use crate::exit::Exit;
-use crate::faults::Faults;
+use crate::exit::CommandExit;
+use crate::faults::FaultShares;
 use crate::numbers::count;
-use crate::output::{Output, remark};
+use crate::output::{CommandOutput, remark};
 use packetrig_plan::Plan;
 use packetrig_sys::userns::{self, EnteredLab};
 use packetrig_testkit::device::{DeviceReport, FaultPlan, FaultRule, FrameFault, RulePositions};
@@ -26,9 +26,9 @@ const HELD_BACK: u32 = 60;
 /// The byte that a damaged frame is damaged in, counted from the end: in the payload, before the test tag.
 const DAMAGED_BYTE: usize = 17;
 
-pub(crate) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit, Error> {
+pub(crate) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let faults = arguments.faults.unwrap_or_default();
-    if faults != Faults::default() && arguments.device != Device::Reference {
+    if faults != FaultShares::default() && arguments.device != DemoDevice::Reference {
         return Err(Error::Usage(
             "--faults needs --device reference: the kernel bridge cannot make faults".into(),
         ));
@@ -44,7 +44,7 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit
     }
     let exit = execution::execute(&request(arguments, document), output)?;
     let report = lab.stop_device()?;
-    if arguments.device == Device::Reference && !arguments.json {
+    if arguments.device == DemoDevice::Reference && !arguments.json {
         output.text(truth(&report));
     }
     Ok(exit)
@@ -52,8 +52,8 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit
 
 fn announce(arguments: &Arguments, entered: EnteredLab) {
     let device = match arguments.device {
-        Device::Bridge => "a bridge of the Linux kernel",
-        Device::Reference => "packetrig's reference device",
+        DemoDevice::Bridge => "a bridge of the Linux kernel",
+        DemoDevice::Reference => "packetrig's reference device",
     };
     let rights = if entered.user_namespace {
         "as an ordinary user, in a user namespace"
@@ -71,12 +71,12 @@ fn announce(arguments: &Arguments, entered: EnteredLab) {
 }
 
 /// The plan's text for this lab.
-fn document(time: Nanos) -> Document {
+fn document(time: Nanos) -> PlanText {
     let text = TEMPLATE
         .replace("@TX@", &format!("{}/eth0", PORTS[0]))
         .replace("@RX@", &format!("{}/eth0", PORTS[1]))
         .replace("@SECONDS@", &seconds(time));
-    Document { name: "the demo's plan".into(), text }
+    PlanText { name: "the demo's plan".into(), text }
 }
 
 /// Seconds as a decimal number without rounding: 1.5 s is `1.500000000`.
@@ -85,15 +85,15 @@ fn seconds(time: Nanos) -> String {
     format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000)
 }
 
-fn middle(arguments: &Arguments, faults: Faults, document: &Document) -> Middle {
+fn middle(arguments: &Arguments, faults: FaultShares, document: &PlanText) -> Middle {
     match arguments.device {
-        Device::Bridge => Middle::Bridge,
-        Device::Reference => Middle::Reference(fault_plan(faults, arguments.seed, frames(document))),
+        DemoDevice::Bridge => Middle::Bridge,
+        DemoDevice::Reference => Middle::Reference(fault_plan(faults, arguments.seed, frames(document))),
     }
 }
 
 /// How many frames the plan sends in all: faults are scattered over them.
-fn frames(document: &Document) -> u64 {
+fn frames(document: &PlanText) -> u64 {
     let bound = Plan::read(&document.text).and_then(|plan| {
         let speeds = vec![None; plan.ports.len()];
         plan.bind(&speeds)
@@ -102,7 +102,7 @@ fn frames(document: &Document) -> u64 {
 }
 
 /// Exactly as many faults as ordered, at positions drawn from the seed among the frames that enter at the transmitter.
-fn fault_plan(faults: Faults, seed: u64, frames: u64) -> FaultPlan {
+fn fault_plan(faults: FaultShares, seed: u64, frames: u64) -> FaultPlan {
     // A frame held back near the end would wait for later ones that never come.
     let among = 0..frames - frames / 10;
     let ordered = [
@@ -126,8 +126,8 @@ fn fault_plan(faults: Faults, seed: u64, frames: u64) -> FaultPlan {
     FaultPlan { seed, rules, ..FaultPlan::none() }
 }
 
-fn request(arguments: &Arguments, document: Document) -> Request {
-    let mut request = Request::new(document);
+fn request(arguments: &Arguments, document: PlanText) -> ExecutionRequest {
+    let mut request = ExecutionRequest::new(document);
     request.name = Some("demo".into());
     request.out.clone_from(&arguments.keep_files);
     request.capture = arguments.capture;
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn as_many_faults_are_planned_as_ordered() {
-        let faults: Faults = "drop=10,duplicate=5,reorder=3,corrupt=2,delay=50us".parse().unwrap();
+        let faults: FaultShares = "drop=10,duplicate=5,reorder=3,corrupt=2,delay=50us".parse().unwrap();
         let plan = fault_plan(faults, 7, 100_000);
         let planned = |wanted: &dyn Fn(&FrameFault) -> bool| {
             let mut course = plan.course(0, 0);

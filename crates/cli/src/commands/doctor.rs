@@ -1,9 +1,9 @@
 //! `packetrig doctor`: shows what `sys` finds and `engine` makes of it. Judges nothing itself.
 
-use crate::args::Doctor as Arguments;
+use crate::args::DoctorArgs as Arguments;
 use crate::error::Error;
-use crate::exit::Exit;
-use crate::output::{Output, Style};
+use crate::exit::CommandExit;
+use crate::output::{CommandOutput, TextStyle};
 use packetrig_engine::doctor::{DoctorFinding, FindingLevel, FindingSubject, judge, judge_unrestored};
 use packetrig_engine::packet::guard;
 use packetrig_engine::packet::saved_settings::unrestored;
@@ -15,23 +15,23 @@ use std::collections::BTreeMap;
 
 /// Everything `doctor` has to say; what `--json` prints.
 #[derive(Serialize)]
-struct Examination {
+struct MachineExamination {
     schema_version: u32,
     machine: MachineFacts,
     findings: Vec<DoctorFinding>,
-    interfaces: Vec<Examined>,
+    interfaces: Vec<ExaminedInterface>,
 }
 
 /// One interface.
 #[derive(Serialize)]
-struct Examined {
+struct ExaminedInterface {
     /// As the user would name it in a plan.
     location: String,
     facts: InterfaceFacts,
     findings: Vec<DoctorFinding>,
 }
 
-pub(crate) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit, Error> {
+pub(crate) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     if arguments.restore {
         restore(&arguments.interfaces, arguments.json, output)?;
     }
@@ -41,11 +41,11 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit
     } else {
         output.text(render(&examination, output.style()));
     }
-    Ok(Exit::Ok)
+    Ok(CommandExit::Ok)
 }
 
 /// Restores what a killed process left changed, of all interfaces if none is named.
-fn restore(interfaces: &[PortLocation], quiet: bool, output: &mut Output) -> Result<(), Error> {
+fn restore(interfaces: &[PortLocation], quiet: bool, output: &mut CommandOutput) -> Result<(), Error> {
     let names: Vec<String> = interfaces.iter().map(ToString::to_string).collect();
     let unrestored = unrestored();
     let chosen = unrestored.iter().filter(|found| names.is_empty() || names.contains(&found.location()));
@@ -63,23 +63,23 @@ fn restore(interfaces: &[PortLocation], quiet: bool, output: &mut Output) -> Res
 }
 
 /// Interfaces asked for by namespace; no names means all of them.
-type Wanted = BTreeMap<Option<String>, Vec<String>>;
+type WantedInterfaces = BTreeMap<Option<String>, Vec<String>>;
 
-fn wanted(interfaces: &[PortLocation]) -> Wanted {
+fn wanted(interfaces: &[PortLocation]) -> WantedInterfaces {
     if interfaces.is_empty() {
-        return Wanted::from([(None, Vec::new())]);
+        return WantedInterfaces::from([(None, Vec::new())]);
     }
-    let mut wanted = Wanted::new();
+    let mut wanted = WantedInterfaces::new();
     for PortLocation { namespace, interface } in interfaces.iter().cloned() {
         wanted.entry(namespace).or_default().push(interface);
     }
     wanted
 }
 
-fn examine(wanted: &Wanted) -> Result<Examination, Error> {
+fn examine(wanted: &WantedInterfaces) -> Result<MachineExamination, Error> {
     let machine = facts::machine();
     let mut findings = judge(&machine, &[], &BTreeMap::new());
-    let mut interfaces: Vec<Examined> = Vec::new();
+    let mut interfaces: Vec<ExaminedInterface> = Vec::new();
     for (namespace, names) in wanted {
         interfaces.extend(examine_namespace(namespace.as_deref(), names, &machine)?);
     }
@@ -89,14 +89,14 @@ fn examine(wanted: &Wanted) -> Result<Examination, Error> {
         // One in another namespace is told of, too: nobody would look for it there.
         examined.map_or(&mut findings, |examined| &mut examined.findings).push(judge_unrestored(&unrestored));
     }
-    Ok(Examination { schema_version: 1, machine, findings, interfaces })
+    Ok(MachineExamination { schema_version: 1, machine, findings, interfaces })
 }
 
 fn examine_namespace(
     namespace: Option<&str>,
     names: &[String],
     machine: &MachineFacts,
-) -> Result<Vec<Examined>, Error> {
+) -> Result<Vec<ExaminedInterface>, Error> {
     let netns = NetNs::open_or_current(namespace)?;
     let there = facts::interfaces(&netns)?;
     let is_there = |name: &String| there.iter().any(|interface| interface.link.name == *name);
@@ -114,12 +114,12 @@ fn examine_namespace(
         let findings = findings.iter().filter(|finding| finding.subject == subject).cloned().collect();
         let name = &facts.link.name;
         let location = namespace.map_or_else(|| name.clone(), |namespace| format!("{namespace}/{name}"));
-        Examined { location, facts, findings }
+        ExaminedInterface { location, facts, findings }
     });
     Ok(examined.collect())
 }
 
-fn render(examination: &Examination, style: Style) -> String {
+fn render(examination: &MachineExamination, style: TextStyle) -> String {
     let machine = &examination.machine;
     let mut text = format!("{}\n", style.bold("this machine"));
     text.push_str(&fact("kernel", &machine.kernel));
@@ -219,7 +219,7 @@ fn fact(name: &str, value: &str) -> String {
     format!("  {name:<12} {value}\n")
 }
 
-fn remark(finding: &DoctorFinding, style: Style) -> String {
+fn remark(finding: &DoctorFinding, style: TextStyle) -> String {
     let mark = match finding.level {
         FindingLevel::Good => style.good("ok     "),
         FindingLevel::Note => style.doubtful("note   "),
@@ -255,13 +255,13 @@ mod tests {
     fn an_interface_that_is_not_there_is_named() {
         let Err(error) = examine(&wanted(&["nosuch0".parse().unwrap()])) else { panic!("found") };
         assert!(error.to_string().contains("nosuch0"));
-        assert_eq!(error.exit(), Exit::World);
+        assert_eq!(error.exit(), CommandExit::World);
     }
 
     #[test]
     fn the_text_names_kernel_facts_and_remedies() {
         let examination = examine(&wanted(&["lo".parse().unwrap()])).unwrap();
-        let text = render(&examination, Style::PLAIN);
+        let text = render(&examination, TextStyle::PLAIN);
         assert!(text.contains(&examination.machine.kernel) && text.contains("\nlo\n"), "{text}");
         assert!(text.contains("state") && text.contains("offloads on"), "{text}");
     }

@@ -2,13 +2,13 @@
 
 use super::kept::{name_kept, name_uncounted, report_size};
 use super::{fleet, plan};
-use crate::args::{CriteriaFlags, Execution, FleetPlace};
-use crate::document::Document;
+use crate::args::{CriteriaFlags, ExecutionArgs, FleetPlace};
+use crate::document::PlanText;
 use crate::error::Error;
-use crate::exit::Exit;
+use crate::exit::CommandExit;
 use crate::identity;
-use crate::output::{Output, Style, remark};
-use crate::progress::Progress;
+use crate::output::{CommandOutput, TextStyle, remark};
+use crate::progress::RunProgressLine;
 use crate::{fleet_place, results, speeds};
 use packetrig_fleet::controller::{OnLoss, RunPolicies};
 use packetrig_fleet::event::{RunEvent, RunEventKind};
@@ -51,8 +51,8 @@ impl ResultFormat {
 
 /// What shall be executed, and how.
 #[derive(Debug)]
-pub(crate) struct Request {
-    pub(crate) document: Document,
+pub(crate) struct ExecutionRequest {
+    pub(crate) document: PlanText,
     pub(crate) name: Option<String>,
     /// Where files go beside the catalogue.
     pub(crate) out: Option<PathBuf>,
@@ -78,9 +78,9 @@ pub(crate) struct Request {
     pub(crate) waits_for_nodes: bool,
 }
 
-impl Request {
+impl ExecutionRequest {
     /// The plan with everything as usual.
-    pub(crate) fn new(document: Document) -> Self {
+    pub(crate) fn new(document: PlanText) -> Self {
         Self {
             document,
             name: None,
@@ -101,7 +101,7 @@ impl Request {
     }
 
     /// The plan as the user says.
-    pub(crate) fn told(document: Document, arguments: Execution) -> Self {
+    pub(crate) fn told(document: PlanText, arguments: ExecutionArgs) -> Self {
         Self {
             policies: policies(&arguments),
             waits_for_nodes: arguments.wait_for_nodes,
@@ -122,7 +122,7 @@ impl Request {
 }
 
 /// What the user accepts of a fleet.
-pub(crate) fn policies(arguments: &Execution) -> RunPolicies {
+pub(crate) fn policies(arguments: &ExecutionArgs) -> RunPolicies {
     RunPolicies {
         start: arguments.start_with.as_ref().map(|start| start.0).unwrap_or_default(),
         on_loss: if arguments.go_on { OnLoss::Continue } else { OnLoss::Abort },
@@ -130,7 +130,7 @@ pub(crate) fn policies(arguments: &Execution) -> RunPolicies {
 }
 
 /// Runs the plan, keeps what came out, shows it. The exit code is the verdict's.
-pub(crate) fn execute(request: &Request, output: &mut Output) -> Result<Exit, Error> {
+pub(crate) fn execute(request: &ExecutionRequest, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     if let Some(place) = fleet_of(&request.fleet, &request.document.text)? {
         return on_fleet(request, &place, output);
     }
@@ -145,7 +145,7 @@ pub(crate) fn execute(request: &Request, output: &mut Output) -> Result<Exit, Er
     options.capture_dir = Some(capture_dir(request, &draft, &plan)?);
     // From here on Ctrl-C is a wish to end the run in good order, and a second one ends the process.
     signal::latch()?;
-    let progress = Progress::new(request.quiet, sending);
+    let progress = RunProgressLine::new(request.quiet, sending);
     let captures = options.capture_dir.clone().unwrap_or_default();
     match run(&mut LocalGround(EnginePlane::default()), request, options, progress) {
         Ok((mut report, _)) => {
@@ -163,14 +163,18 @@ pub(crate) fn execute(request: &Request, output: &mut Output) -> Result<Exit, Er
 }
 
 /// The same on a fleet, of which this process leads some nodes for so long.
-fn on_fleet(request: &Request, place: &fleet_place::FleetPlace, output: &mut Output) -> Result<Exit, Error> {
+fn on_fleet(
+    request: &ExecutionRequest,
+    place: &fleet_place::FleetPlace,
+    output: &mut CommandOutput,
+) -> Result<CommandExit, Error> {
     let plan = read_for_fleet(request)?;
     let taken = TakenFleet::take(place, request.store.as_deref(), request.policies)?;
     taken.execute(request, &plan, output)
 }
 
 /// The plan, if it can run on a fleet.
-fn read_for_fleet(request: &Request) -> Result<Plan, Error> {
+fn read_for_fleet(request: &ExecutionRequest) -> Result<Plan, Error> {
     let reading = ReadOptions { fleet: true, ..ReadOptions::default() };
     let plan = plan::read_with(&request.document, reading)?;
     warn_if_nothing_is_measured(request, &plan);
@@ -179,7 +183,7 @@ fn read_for_fleet(request: &Request) -> Result<Plan, Error> {
 
 /// A fleet of which this process is a controller.
 pub(crate) struct TakenFleet {
-    charged: fleet::Charged,
+    charged: fleet::ChargedFleet,
     /// What this rig can do, as measured before.
     limits: Vec<RigLimit>,
 }
@@ -204,16 +208,25 @@ impl TakenFleet {
     }
 
     /// Runs a plan on it that was made when it was known.
-    pub(crate) fn execute_new(self, request: &Request, output: &mut Output) -> Result<Exit, Error> {
+    pub(crate) fn execute_new(
+        self,
+        request: &ExecutionRequest,
+        output: &mut CommandOutput,
+    ) -> Result<CommandExit, Error> {
         let plan = read_for_fleet(request)?;
         self.execute(request, &plan, output)
     }
 
-    fn execute(self, request: &Request, plan: &Plan, output: &mut Output) -> Result<Exit, Error> {
+    fn execute(
+        self,
+        request: &ExecutionRequest,
+        plan: &Plan,
+        output: &mut CommandOutput,
+    ) -> Result<CommandExit, Error> {
         let Self { mut charged, limits } = self;
         let options = options(request, plan, limits);
         let sending = speeds::sending_time(plan);
-        let mut ending = Progress::new(request.quiet, None);
+        let mut ending = RunProgressLine::new(request.quiet, None);
         let tell = &mut |event: &RunEvent| show(&mut ending, event);
         let led = charged.lead((plan, &options.run), request.waits_for_nodes, tell);
         ending.finish();
@@ -221,7 +234,7 @@ impl TakenFleet {
             Error::Run(error) => refused(request, error),
             error => error,
         })?;
-        let progress = Progress::new(request.quiet, sending);
+        let progress = RunProgressLine::new(request.quiet, sending);
         charged.begin(
             &options,
             &request.document.text,
@@ -248,10 +261,10 @@ impl TakenFleet {
 }
 
 /// Such a run is allowed, and its verdict can only be INCONCLUSIVE: the user is told before it starts.
-fn warn_if_nothing_is_measured(request: &Request, plan: &Plan) {
+fn warn_if_nothing_is_measured(request: &ExecutionRequest, plan: &Plan) {
     let is_measured = |stream: &Stream| stream.metrics.enable && !stream.rx.is_empty();
     if !request.quiet && !plan.streams.is_empty() && !plan.streams.iter().any(is_measured) {
-        let warning = Style::of_remarks().doubtful("warning:");
+        let warning = TextStyle::of_remarks().doubtful("warning:");
         remark(format_args!(
             "{warning} no port receives and measures these frames (`--rx`): the verdict will be INCONCLUSIVE (exit code 7)"
         ));
@@ -260,14 +273,14 @@ fn warn_if_nothing_is_measured(request: &Request, plan: &Plan) {
 
 /// Prints the document if it is a plan that can run; otherwise its problems are the error.
 pub(crate) fn print_plan(
-    document: &Document,
+    document: &PlanText,
     fleet: &FleetPlace,
-    output: &mut Output,
-) -> Result<Exit, Error> {
+    output: &mut CommandOutput,
+) -> Result<CommandExit, Error> {
     let fleet = fleet_of(fleet, &document.text)?.is_some();
     plan::read_with(document, ReadOptions { fleet, ..ReadOptions::default() })?;
     output.text(&document.text);
-    Ok(Exit::Ok)
+    Ok(CommandExit::Ok)
 }
 
 /// The fleet a plan is for: the one that is named; or the usual one, if there is one and the plan's ports are not here.
@@ -292,7 +305,7 @@ pub(crate) fn fleet_of(
     Ok(read.is_ok_and(|plan| plan.ports.iter().any(|port| elsewhere(&port.site))).then_some(place))
 }
 
-fn options(request: &Request, plan: &Plan, limits: Vec<RigLimit>) -> RunOptions {
+fn options(request: &ExecutionRequest, plan: &Plan, limits: Vec<RigLimit>) -> RunOptions {
     let started = clock::wall_clock_ns();
     RunOptions {
         run: RunId(identity::run_id(started, identity::entropy())),
@@ -312,11 +325,11 @@ fn options(request: &Request, plan: &Plan, limits: Vec<RigLimit>) -> RunOptions 
 }
 
 fn show_result(
-    request: &Request,
+    request: &ExecutionRequest,
     report: &RunReport,
     stored: Result<PathBuf, packetrig_store::Error>,
-    output: &mut Output,
-) -> Result<Exit, Error> {
+    output: &mut CommandOutput,
+) -> Result<CommandExit, Error> {
     // A full disk must not hide what was found.
     let copied = request.out.as_deref().map_or(Ok(()), |out| copy_to(out, request, report));
     if request.format == ResultFormat::Json {
@@ -338,7 +351,7 @@ fn show_result(
     let exit = exit(report);
     let mut failures = failures.into_iter().filter_map(Result::err).peekable();
     while let Some(error) = failures.next() {
-        if exit == Exit::Ok && failures.peek().is_none() {
+        if exit == CommandExit::Ok && failures.peek().is_none() {
             return Err(error);
         }
         remark(format_args!("{}", error.chain()));
@@ -347,7 +360,7 @@ fn show_result(
 }
 
 /// Writes the files of the run to the directory that the user named, too.
-fn copy_to(out: &Path, request: &Request, report: &RunReport) -> Result<(), Error> {
+fn copy_to(out: &Path, request: &ExecutionRequest, report: &RunReport) -> Result<(), Error> {
     private_files::create_directories(out)
         .map_err(|source| Error::Write { what: format!("to {}", out.display()), source })?;
     Ok(files::write_run(out, report, &request.document.text)?)
@@ -376,7 +389,7 @@ fn unusable_store(error: packetrig_store::Error) -> Error {
 }
 
 /// Captures are written where they shall stay: they may be too large to copy.
-fn capture_dir(request: &Request, draft: &RunDraft, plan: &Plan) -> Result<PathBuf, Error> {
+fn capture_dir(request: &ExecutionRequest, draft: &RunDraft, plan: &Plan) -> Result<PathBuf, Error> {
     let wanted = request.capture || !plan.captures.is_empty();
     let Some(out) = &request.out else {
         return Ok(if wanted { draft.capture_dir()? } else { PathBuf::new() });
@@ -389,9 +402,9 @@ fn capture_dir(request: &Request, draft: &RunDraft, plan: &Plan) -> Result<PathB
 
 fn run(
     ground: &mut dyn RunGround,
-    request: &Request,
+    request: &ExecutionRequest,
     options: RunOptions,
-    mut progress: Progress,
+    mut progress: RunProgressLine,
 ) -> Result<(RunReport, Option<OpenRun>), Error> {
     let stop = || signal::received().is_some();
     let mut tell = |event: &RunEvent| show(&mut progress, event);
@@ -400,7 +413,7 @@ fn run(
     ran.map_err(|error| refused(request, error))
 }
 
-fn refused(request: &Request, error: packetrig_node::Error) -> Error {
+fn refused(request: &ExecutionRequest, error: packetrig_node::Error) -> Error {
     match error {
         // Found when the links were known; shown as if found when the plan was read.
         packetrig_node::Error::Plan(problems)
@@ -416,17 +429,17 @@ fn refused(request: &Request, error: packetrig_node::Error) -> Error {
 }
 
 /// By the verdict; a run that was stopped before its plan ended is interrupted, whatever was found until then.
-fn exit(report: &RunReport) -> Exit {
+fn exit(report: &RunReport) -> CommandExit {
     let cut_short = report.caveats.iter().any(|caveat| caveat.doubt == CaveatKind::Interrupted);
     match &report.verdict {
-        _ if cut_short => Exit::Interrupted,
-        RunVerdict::Pass => Exit::Ok,
-        RunVerdict::Fail(_) => Exit::Fail,
-        RunVerdict::Inconclusive(_) => Exit::Inconclusive,
+        _ if cut_short => CommandExit::Interrupted,
+        RunVerdict::Pass => CommandExit::Ok,
+        RunVerdict::Fail(_) => CommandExit::Fail,
+        RunVerdict::Inconclusive(_) => CommandExit::Inconclusive,
     }
 }
 
-fn show(progress: &mut Progress, event: &RunEvent) {
+fn show(progress: &mut RunProgressLine, event: &RunEvent) {
     match &event.kind {
         RunEventKind::StateChanged(state) if state.is_final() => {}
         RunEventKind::StateChanged(state) => progress.state(&state.to_string()),

@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::identity;
 use crate::numbers::{count, scaled};
-use crate::output::{Output, remark};
+use crate::output::{CommandOutput, remark};
 use crate::table::{fitted_table, table};
 use packetrig_plan::Plan;
 use packetrig_stats::result::CaptureResult;
@@ -59,7 +59,7 @@ pub(crate) fn name_uncounted(directory: &Path, counted: &[CaptureResult]) {
 }
 
 /// Shows runs without a report, if there are any.
-pub(crate) fn list(kept: &[KeptRun], output: &mut Output) {
+pub(crate) fn list(kept: &[KeptRun], output: &mut CommandOutput) {
     if kept.is_empty() {
         return;
     }
@@ -115,14 +115,14 @@ fn precise(bytes: u64) -> f64 {
 }
 
 /// `packetrig report discard`.
-pub(crate) fn discard(catalogue: &RunCatalogue, id: &str, output: &mut Output) -> Result<(), Error> {
+pub(crate) fn discard(catalogue: &RunCatalogue, id: &str, output: &mut CommandOutput) -> Result<(), Error> {
     let gone = catalogue.discard(id)?;
     output.line(format_args!("Removed run {} ({}).", gone.run, content(&gone)));
     Ok(())
 }
 
 /// Names late results below a list of runs, if there are any.
-pub(crate) fn name_late(catalogue: Option<&RunCatalogue>, output: &mut Output) -> Result<(), Error> {
+pub(crate) fn name_late(catalogue: Option<&RunCatalogue>, output: &mut CommandOutput) -> Result<(), Error> {
     let late = catalogue.map_or_else(|| Ok(Vec::new()), RunCatalogue::late)?;
     if !late.is_empty() {
         let bytes = late.iter().map(|late| late.bytes).sum();
@@ -142,7 +142,7 @@ pub(crate) fn late(
     catalogue: Option<&RunCatalogue>,
     discard: bool,
     json: bool,
-    output: &mut Output,
+    output: &mut CommandOutput,
 ) -> Result<(), Error> {
     let late = catalogue.map_or_else(|| Ok(Vec::new()), RunCatalogue::late)?;
     if let Some(catalogue) = catalogue.filter(|_| discard) {

@@ -22,30 +22,30 @@ mod run;
 mod serve;
 mod tap;
 
-use crate::args::{Command, Test};
+use crate::args::{RigCommand, TestCommand};
 use crate::error::Error;
-use crate::exit::Exit;
-use crate::output::Output;
+use crate::exit::CommandExit;
+use crate::output::CommandOutput;
 
 /// Does what the command line asks.
-pub(crate) fn perform(command: Command, output: &mut Output) -> Result<Exit, Error> {
+pub(crate) fn perform(command: RigCommand, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     match command {
-        Command::Run(arguments) => run::perform(*arguments, output),
-        Command::Replay(arguments) => replay::perform(*arguments, output),
-        Command::Plan(arguments) => plan::perform(&arguments, output),
-        Command::Demo(arguments) => demo::perform(&arguments, output),
-        Command::Capture(arguments) => capture::perform(&arguments, output),
-        Command::Tap(arguments) => tap::perform(&arguments, output),
-        Command::Collect(arguments) => collect::perform(&arguments, output),
-        Command::Flows(arguments) => flows::perform(&arguments, output),
-        Command::Log(arguments) => log::perform(&arguments, output),
-        Command::Meter(arguments) => meter::perform(&arguments, output),
-        Command::Agent(arguments) => agent::perform(&arguments, output),
-        Command::Fleet(arguments) => fleet::perform(&arguments, output),
-        Command::Probe(command) => probe::perform(&command, output),
-        Command::Serve(arguments) => serve::perform(&arguments, output),
-        Command::Doctor(arguments) => doctor::perform(&arguments, output),
-        Command::Test(Test::Calibrate(arguments)) => calibrate::perform(&arguments, output),
-        Command::Report(arguments) => report::perform(arguments, output),
+        RigCommand::Run(arguments) => run::perform(*arguments, output),
+        RigCommand::Replay(arguments) => replay::perform(*arguments, output),
+        RigCommand::Plan(arguments) => plan::perform(&arguments, output),
+        RigCommand::Demo(arguments) => demo::perform(&arguments, output),
+        RigCommand::Capture(arguments) => capture::perform(&arguments, output),
+        RigCommand::Tap(arguments) => tap::perform(&arguments, output),
+        RigCommand::Collect(arguments) => collect::perform(&arguments, output),
+        RigCommand::Flows(arguments) => flows::perform(&arguments, output),
+        RigCommand::Log(arguments) => log::perform(&arguments, output),
+        RigCommand::Meter(arguments) => meter::perform(&arguments, output),
+        RigCommand::Agent(arguments) => agent::perform(&arguments, output),
+        RigCommand::Fleet(arguments) => fleet::perform(&arguments, output),
+        RigCommand::Probe(command) => probe::perform(&command, output),
+        RigCommand::Serve(arguments) => serve::perform(&arguments, output),
+        RigCommand::Doctor(arguments) => doctor::perform(&arguments, output),
+        RigCommand::Test(TestCommand::Calibrate(arguments)) => calibrate::perform(&arguments, output),
+        RigCommand::Report(arguments) => report::perform(arguments, output),
     }
 }

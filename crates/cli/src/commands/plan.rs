@@ -1,11 +1,11 @@
 //! `packetrig plan`: look at a plan without running it. Needs no rights.
 
-use crate::args::{Plan as Arguments, PlanFile};
+use crate::args::{PlanCommand as Arguments, PlanFile};
 use crate::diagnostics;
-use crate::document::Document;
+use crate::document::PlanText;
 use crate::error::Error;
-use crate::exit::Exit;
-use crate::output::{Output, Style, remark};
+use crate::exit::CommandExit;
+use crate::output::{CommandOutput, TextStyle, remark};
 use crate::{explanation, speeds};
 use packetrig_plan::explain::{self, PlanExplanation};
 use packetrig_plan::{BoundPlan, Plan, PlanProblem, PlanProblems, ProblemSeverity, ReadOptions};
@@ -15,7 +15,7 @@ use serde::Serialize;
 /// Speed of a link that tells none, for explaining only.
 const ASSUMED: BitRate = BitRate::new(10_000_000_000);
 
-pub(crate) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit, Error> {
+pub(crate) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     match arguments {
         Arguments::Check(file) => check(file, output),
         Arguments::Explain(file) => explain(file, output),
@@ -24,31 +24,32 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit
 
 /// What `plan check --json` prints.
 #[derive(Serialize)]
-struct Checked<'a> {
+struct CheckedPlan<'a> {
     schema_version: u32,
     file: &'a str,
     can_run: bool,
     problems: &'a [PlanProblem],
 }
 
-fn check(file: &PlanFile, output: &mut Output) -> Result<Exit, Error> {
-    let document = Document::read(&file.file)?;
+fn check(file: &PlanFile, output: &mut CommandOutput) -> Result<CommandExit, Error> {
+    let document = PlanText::read(&file.file)?;
     let read = Plan::read(&document.text);
     let problems = match &read {
         Ok(plan) => &plan.warnings,
         Err(problems) => &problems.0,
     };
     if file.json {
-        let checked = Checked { schema_version: 1, file: &document.name, can_run: read.is_ok(), problems };
+        let checked =
+            CheckedPlan { schema_version: 1, file: &document.name, can_run: read.is_ok(), problems };
         output.json(&checked)?;
     } else {
         output.text(diagnostics::render(document.source(), problems, output.style()));
         output.line(summary(&document, &read, problems));
     }
-    Ok(if read.is_ok() { Exit::Ok } else { Exit::Plan })
+    Ok(if read.is_ok() { CommandExit::Ok } else { CommandExit::Plan })
 }
 
-fn summary<E>(document: &Document, read: &Result<Plan, E>, problems: &[PlanProblem]) -> String {
+fn summary<E>(document: &PlanText, read: &Result<Plan, E>, problems: &[PlanProblem]) -> String {
     match read {
         Ok(plan) => format!(
             "{}: a plan that can run: {} ports, {} streams, {} captures ({})",
@@ -64,7 +65,7 @@ fn summary<E>(document: &Document, read: &Result<Plan, E>, problems: &[PlanProbl
 
 /// What `plan explain --json` prints.
 #[derive(Serialize)]
-struct Explained<'a> {
+struct ExplainedPlan<'a> {
     schema_version: u32,
     file: &'a str,
     /// Ports whose speed is assumed.
@@ -73,13 +74,13 @@ struct Explained<'a> {
     explanation: PlanExplanation,
 }
 
-fn explain(file: &PlanFile, output: &mut Output) -> Result<Exit, Error> {
-    let document = Document::read(&file.file)?;
+fn explain(file: &PlanFile, output: &mut CommandOutput) -> Result<CommandExit, Error> {
+    let document = PlanText::read(&file.file)?;
     let plan = read(&document)?;
     let (bound, assumed) = bind(&plan).map_err(|problems| refused(&document, &problems.0))?;
     let explanation = explain::explain(&bound);
     if file.json {
-        output.json(&Explained {
+        output.json(&ExplainedPlan {
             schema_version: 1,
             file: &document.name,
             assumed: &assumed,
@@ -88,7 +89,7 @@ fn explain(file: &PlanFile, output: &mut Output) -> Result<Exit, Error> {
     } else {
         output.text(explanation::render(&explanation, &assumed, output.style()));
     }
-    Ok(Exit::Ok)
+    Ok(CommandExit::Ok)
 }
 
 /// Settles the plan for the links there are. Where that takes a speed nobody knows, one is assumed, and the ports it
@@ -106,12 +107,12 @@ fn bind(plan: &Plan) -> Result<(BoundPlan, Vec<String>), PlanProblems> {
 }
 
 /// Reads a plan that shall be used: errors end the command, warnings are shown.
-pub(crate) fn read(document: &Document) -> Result<Plan, Error> {
+pub(crate) fn read(document: &PlanText) -> Result<Plan, Error> {
     read_with(document, ReadOptions::default())
 }
 
 /// As [`read`], for ports of this machine or of a fleet.
-pub(crate) fn read_with(document: &Document, options: ReadOptions) -> Result<Plan, Error> {
+pub(crate) fn read_with(document: &PlanText, options: ReadOptions) -> Result<Plan, Error> {
     match Plan::read_with(&document.text, options) {
         Ok(plan) => {
             warn(document, &plan.warnings);
@@ -121,8 +122,8 @@ pub(crate) fn read_with(document: &Document, options: ReadOptions) -> Result<Pla
     }
 }
 
-fn warn(document: &Document, warnings: &[PlanProblem]) {
-    let style = Style::of_remarks();
+fn warn(document: &PlanText, warnings: &[PlanProblem]) {
+    let style = TextStyle::of_remarks();
     for warning in warnings.iter().filter(|problem| problem.severity == ProblemSeverity::Warning) {
         let place = warning.position.map_or_else(String::new, |(line, _)| format!(":{line}"));
         remark(format_args!(
@@ -136,10 +137,10 @@ fn warn(document: &Document, warnings: &[PlanProblem]) {
 }
 
 /// The error for a document with these problems.
-pub(crate) fn refused(document: &Document, problems: &[PlanProblem]) -> Error {
+pub(crate) fn refused(document: &PlanText, problems: &[PlanProblem]) -> Error {
     Error::BadPlan {
         name: document.name.clone(),
-        shown: diagnostics::render(document.source(), problems, Style::of_remarks()),
+        shown: diagnostics::render(document.source(), problems, TextStyle::of_remarks()),
         tally: diagnostics::tally(problems),
     }
 }

@@ -1,7 +1,7 @@
 //! Flags become a document: the meaning of what `args` let the user type. The writing is `plan`'s.
 
-use crate::args::{FromFlags, PortText, Size};
-use crate::document::Document;
+use crate::args::{FromFlags, PortText, SizeArg};
+use crate::document::PlanText;
 use crate::error::Error;
 use packetrig_plan::PortLocation;
 use packetrig_plan::quick::{self, QuickLength, QuickPattern, QuickPlan, QuickSize};
@@ -15,8 +15,8 @@ const TIME: Nanos = Nanos::from_secs(10);
 pub(crate) type HowMany<'a> = &'a dyn Fn(&str) -> Option<usize>;
 
 /// The document these flags mean. `fleet`, if there is one, says how many ports `*all` stands for.
-pub(crate) fn document(flags: &FromFlags, fleet: Option<HowMany<'_>>) -> Result<Document, Error> {
-    Ok(Document { name: "the plan made from flags".into(), text: quick(flags, fleet)?.yaml() })
+pub(crate) fn document(flags: &FromFlags, fleet: Option<HowMany<'_>>) -> Result<PlanText, Error> {
+    Ok(PlanText { name: "the plan made from flags".into(), text: quick(flags, fleet)?.yaml() })
 }
 
 fn quick(flags: &FromFlags, fleet: Option<HowMany<'_>>) -> Result<QuickPlan, Error> {
@@ -34,9 +34,9 @@ fn quick(flags: &FromFlags, fleet: Option<HowMany<'_>>) -> Result<QuickPlan, Err
         pattern,
         size: match flags.size {
             None => QuickSize::Fixed(SIZE),
-            Some(Size::Fixed(size)) => QuickSize::Fixed(size),
-            Some(Size::Range(least, most)) => QuickSize::Range(least, most),
-            Some(Size::Imix) => QuickSize::Imix,
+            Some(SizeArg::Fixed(size)) => QuickSize::Fixed(size),
+            Some(SizeArg::Range(least, most)) => QuickSize::Range(least, most),
+            Some(SizeArg::Imix) => QuickSize::Imix,
         },
         rate: flags.rate.or_else(usual_rate).ok_or_else(|| Error::Usage("--rate is missing".into()))?,
         length: match (flags.time, flags.packets, flags.continuous) {
@@ -75,14 +75,14 @@ fn usual_rate() -> Option<Rate> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{Cli, Command};
+    use crate::args::{CommandLine, RigCommand};
     use clap::Parser;
     use packetrig_plan::Plan;
 
     fn flags(line: &str) -> FromFlags {
         let words = ["packetrig", "run"].into_iter().chain(line.split_whitespace());
-        match Cli::try_parse_from(words).unwrap().command {
-            Command::Run(run) => run.flags,
+        match CommandLine::try_parse_from(words).unwrap().command {
+            RigCommand::Run(run) => run.flags,
             other => panic!("{other:?}"),
         }
     }

@@ -1,8 +1,8 @@
 //! What `capture`, `log` and `tap` say alike of frames that go into files: the live line, sums, failures.
 
-use crate::exit::Exit;
+use crate::exit::CommandExit;
 use crate::numbers::{count, per_second, scaled};
-use crate::output::{Style, remark};
+use crate::output::{TextStyle, remark};
 use crate::progress::LiveLine;
 use packetrig_engine::capture::record::{RecordCounts, RecordSummary, RecordingOutcome};
 use packetrig_units::Nanos;
@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 use std::fmt::Display;
 
 /// The live line of a capture.
-pub(super) struct Course {
+pub(super) struct CaptureProgress {
     live: LiveLine,
     last: RecordCounts,
 }
 
-impl Course {
+impl CaptureProgress {
     pub(super) fn new(is_wanted: bool) -> Self {
         Self { live: LiveLine::new(is_wanted), last: RecordCounts::default() }
     }
@@ -76,11 +76,11 @@ pub(super) fn value(summary: &RecordSummary) -> Value {
 }
 
 /// Says that a file could not be written, if one could not.
-pub(super) fn judge(recorded: Option<&RecordingOutcome>) -> Exit {
+pub(super) fn judge(recorded: Option<&RecordingOutcome>) -> CommandExit {
     let Some((path, error)) = recorded.and_then(|recorded| recorded.failure.as_ref()) else {
-        return Exit::Ok;
+        return CommandExit::Ok;
     };
-    let style = Style::of_remarks();
+    let style = TextStyle::of_remarks();
     remark(format_args!("{} cannot write {}: {error}", style.bad("error:"), path.display()));
-    Exit::World
+    CommandExit::World
 }

@@ -1,18 +1,18 @@
 //! `packetrig replay`: a capture file becomes a plan with one stream, and a request to execute it.
 
-use super::execution::{self, Request};
-use crate::args::{Pace, Replay as Arguments};
-use crate::document::Document;
+use super::execution::{self, ExecutionRequest};
+use crate::args::{PaceArg, ReplayArgs as Arguments};
+use crate::document::PlanText;
 use crate::error::Error;
-use crate::exit::Exit;
-use crate::output::{Output, Style, remark};
+use crate::exit::CommandExit;
+use crate::output::{CommandOutput, TextStyle, remark};
 use packetrig_engine::replay::{ReplaySurvey, survey};
 use packetrig_plan::recording::{PlannedRecording, ReplaySpeed, ReplayTiming};
 use packetrig_plan::replay::ReplayRequest;
 use packetrig_units::Nanos;
 use packetrig_wire::foreign::FrameRewrite;
 
-pub(crate) fn perform(arguments: Arguments, output: &mut Output) -> Result<Exit, Error> {
+pub(crate) fn perform(arguments: Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let rewrite = rewrite(&arguments);
     let survey = survey(&arguments.file, &rewrite).map_err(packetrig_node::Error::Engine)?;
     let document = document(&arguments, rewrite, &survey)?;
@@ -22,7 +22,7 @@ pub(crate) fn perform(arguments: Arguments, output: &mut Output) -> Result<Exit,
     if !arguments.execution.quiet {
         say(&arguments, &survey);
     }
-    execution::execute(&Request::told(document, arguments.execution), output)
+    execution::execute(&ExecutionRequest::told(document, arguments.execution), output)
 }
 
 fn rewrite(arguments: &Arguments) -> FrameRewrite {
@@ -39,7 +39,7 @@ fn is_tagged(arguments: &Arguments) -> bool {
     arguments.tag || (!arguments.rx.is_empty() && !arguments.no_tag)
 }
 
-fn document(arguments: &Arguments, rewrite: FrameRewrite, survey: &ReplaySurvey) -> Result<Document, Error> {
+fn document(arguments: &Arguments, rewrite: FrameRewrite, survey: &ReplaySurvey) -> Result<PlanText, Error> {
     // A plan may be run from another directory than it was made in.
     let file = arguments.file.canonicalize().unwrap_or_else(|_| arguments.file.clone());
     let Some(file) = file.to_str().map(Into::into) else {
@@ -48,8 +48,8 @@ fn document(arguments: &Arguments, rewrite: FrameRewrite, survey: &ReplaySurvey)
     };
     let timing = match (arguments.rate, arguments.speed) {
         (Some(_), _) => ReplayTiming::Even,
-        (None, Some(Pace::Max)) => ReplayTiming::Fastest,
-        (None, Some(Pace::Recorded(speed))) => ReplayTiming::Recorded(speed),
+        (None, Some(PaceArg::Max)) => ReplayTiming::Fastest,
+        (None, Some(PaceArg::Recorded(speed))) => ReplayTiming::Recorded(speed),
         (None, None) => ReplayTiming::Recorded(ReplaySpeed::ORIGINAL),
     };
     let tagged = is_tagged(arguments);
@@ -62,12 +62,12 @@ fn document(arguments: &Arguments, rewrite: FrameRewrite, survey: &ReplaySurvey)
         rate: arguments.rate,
     };
     let text = replay.yaml().map_err(|error| Error::Usage(error.to_string()))?;
-    Ok(Document { name: "the plan made from the file".into(), text })
+    Ok(PlanText { name: "the plan made from the file".into(), text })
 }
 
 /// What is known of the file before anything is sent.
 fn say(arguments: &Arguments, survey: &ReplaySurvey) {
-    let style = Style::of_remarks();
+    let style = TextStyle::of_remarks();
     let facts = &survey.facts;
     let (file, frames) = (arguments.file.display(), facts.frames);
     let fcs = if facts.has_fcs { ", FCS taken off" } else { "" };
@@ -87,13 +87,13 @@ fn say(arguments: &Arguments, survey: &ReplaySurvey) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{Cli, Command};
+    use crate::args::{CommandLine, RigCommand};
     use clap::Parser;
 
     fn arguments(line: &str) -> Arguments {
         let words = ["packetrig", "replay", "a.pcap"].into_iter().chain(line.split_whitespace());
-        match Cli::try_parse_from(words).unwrap().command {
-            Command::Replay(replay) => *replay,
+        match CommandLine::try_parse_from(words).unwrap().command {
+            RigCommand::Replay(replay) => *replay,
             other => panic!("{other:?}"),
         }
     }

@@ -2,11 +2,11 @@
 
 use super::execution::open_catalogue_to_read;
 use super::kept;
-use crate::args::{Form, Report as Arguments, ReportAction};
+use crate::args::{OutputForm, ReportAction, ReportArgs as Arguments};
 use crate::error::Error;
-use crate::exit::Exit;
+use crate::exit::CommandExit;
 use crate::numbers::count;
-use crate::output::{Output, Style};
+use crate::output::{CommandOutput, TextStyle};
 use crate::table::fitted_table;
 use crate::{identity, results};
 use packetrig_fleet::report::columns::StreamTable;
@@ -16,7 +16,7 @@ use std::path::Path;
 /// Runs listed when nothing is asked.
 const MOST: usize = 50;
 
-pub(crate) fn perform(arguments: Arguments, output: &mut Output) -> Result<Exit, Error> {
+pub(crate) fn perform(arguments: Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let store = arguments.store.directory.as_deref();
     match arguments.action {
         None => list(store, MOST, false, output)?,
@@ -45,10 +45,10 @@ pub(crate) fn perform(arguments: Arguments, output: &mut Output) -> Result<Exit,
             kept::discard(&existing_catalogue(store.directory.as_deref(), &id)?, &id, output)?;
         }
     }
-    Ok(Exit::Ok)
+    Ok(CommandExit::Ok)
 }
 
-fn list(store: Option<&Path>, most: usize, json: bool, output: &mut Output) -> Result<(), Error> {
+fn list(store: Option<&Path>, most: usize, json: bool, output: &mut CommandOutput) -> Result<(), Error> {
     let catalogue = open_catalogue_to_read(store)?;
     let runs = catalogue.as_ref().map_or_else(|| Ok(Vec::new()), |catalogue| catalogue.list(most))?;
     if json {
@@ -68,7 +68,7 @@ fn list(store: Option<&Path>, most: usize, json: bool, output: &mut Output) -> R
     kept::name_late(catalogue.as_ref(), output)
 }
 
-fn unfinished(store: Option<&Path>, json: bool, output: &mut Output) -> Result<(), Error> {
+fn unfinished(store: Option<&Path>, json: bool, output: &mut CommandOutput) -> Result<(), Error> {
     let catalogue = open_catalogue_to_read(store)?;
     let kept = catalogue.as_ref().map_or_else(|| Ok(Vec::new()), RunCatalogue::kept)?;
     if json {
@@ -97,8 +97,8 @@ fn row(run: &RunSummary) -> Vec<String> {
 fn show(
     store: Option<&Path>,
     id: &str,
-    (form, style): (&Form, Style),
-    output: &mut Output,
+    (form, style): (&OutputForm, TextStyle),
+    output: &mut CommandOutput,
 ) -> Result<(), Error> {
     let catalogue = existing_catalogue(store, id)?;
     let id = find(&catalogue, id)?.run.0;

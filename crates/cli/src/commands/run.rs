@@ -1,17 +1,17 @@
 //! `packetrig run`: a document, or flags that make one, becomes a request to execute.
 
-use super::execution::{self, Request, TakenFleet};
-use crate::args::Run as Arguments;
-use crate::document::Document;
+use super::execution::{self, ExecutionRequest, TakenFleet};
+use crate::args::RunArgs as Arguments;
+use crate::document::PlanText;
 use crate::error::Error;
-use crate::exit::Exit;
+use crate::exit::CommandExit;
 use crate::fleet_place::{FleetPlace, is_named};
-use crate::output::{Output, remark};
+use crate::output::{CommandOutput, remark};
 use packetrig_fleet::places;
 
-pub(crate) fn perform(arguments: Arguments, output: &mut Output) -> Result<Exit, Error> {
+pub(crate) fn perform(arguments: Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     if let Some(file) = &arguments.plan {
-        let document = Document::read(file)?;
+        let document = PlanText::read(file)?;
         return perform_document(document, arguments, output);
     }
     match fleet_of_all(&arguments)? {
@@ -25,11 +25,16 @@ pub(crate) fn perform(arguments: Arguments, output: &mut Output) -> Result<Exit,
     }
 }
 
-fn perform_document(document: Document, arguments: Arguments, output: &mut Output) -> Result<Exit, Error> {
+fn perform_document(
+    document: PlanText,
+    arguments: Arguments,
+    output: &mut CommandOutput,
+) -> Result<CommandExit, Error> {
     if arguments.execution.print_plan {
         return execution::print_plan(&document, &arguments.execution.fleet, output);
     }
-    let request = Request { seed: arguments.seed, ..Request::told(document, arguments.execution) };
+    let request =
+        ExecutionRequest { seed: arguments.seed, ..ExecutionRequest::told(document, arguments.execution) };
     execution::execute(&request, output)
 }
 
@@ -49,20 +54,24 @@ fn fleet_place(arguments: &Arguments) -> Result<Option<FleetPlace>, Error> {
 }
 
 /// The document that flags mean which do not ask how many ports there are.
-fn from_flags(arguments: &Arguments) -> Result<Document, Error> {
+fn from_flags(arguments: &Arguments) -> Result<PlanText, Error> {
     match fleet_place(arguments)? {
         None => super::quick::document(&arguments.flags, None),
         Some(_) => super::quick::document(&arguments.flags, Some(&|_| None)),
     }
 }
 
-fn for_members(arguments: &Arguments, how_many: &dyn Fn(&str) -> usize) -> Result<Document, Error> {
+fn for_members(arguments: &Arguments, how_many: &dyn Fn(&str) -> usize) -> Result<PlanText, Error> {
     let of_group = |group: &str| Some(how_many(group.trim_start_matches("any-")));
     super::quick::document(&arguments.flags, Some(&of_group))
 }
 
 /// What belongs to a fleet is known for certain once every node that is there has answered.
-fn perform_with_all(place: &FleetPlace, arguments: Arguments, output: &mut Output) -> Result<Exit, Error> {
+fn perform_with_all(
+    place: &FleetPlace,
+    arguments: Arguments,
+    output: &mut CommandOutput,
+) -> Result<CommandExit, Error> {
     let policies = execution::policies(&arguments.execution);
     let store = arguments.execution.store.directory.clone();
     let taken = TakenFleet::take(place, store.as_deref(), policies)?;
@@ -70,6 +79,7 @@ fn perform_with_all(place: &FleetPlace, arguments: Arguments, output: &mut Outpu
         remark(format_args!("node {node} was admitted but has never reported; no group includes it yet"));
     }
     let document = for_members(&arguments, &|label| taken.fleet().labelled_ports(label))?;
-    let request = Request { seed: arguments.seed, ..Request::told(document, arguments.execution) };
+    let request =
+        ExecutionRequest { seed: arguments.seed, ..ExecutionRequest::told(document, arguments.execution) };
     taken.execute_new(&request, output)
 }

@@ -15,13 +15,13 @@ const EVERY: Nanos = Nanos::from_secs(1);
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct LiveLine {
-    view: View,
+    view: LiveView,
     /// When the last line was due.
     said: Nanos,
 }
 
 #[derive(Debug)]
-enum View {
+enum LiveView {
     Nothing,
     Bar(ProgressBar),
     Lines,
@@ -31,27 +31,27 @@ impl LiveLine {
     /// A line that fits standard error.
     pub(crate) fn new(is_wanted: bool) -> Self {
         let view = match is_wanted {
-            false => View::Nothing,
-            true if std::io::stderr().is_terminal() => View::Bar(bar()),
-            true => View::Lines,
+            false => LiveView::Nothing,
+            true if std::io::stderr().is_terminal() => LiveView::Bar(bar()),
+            true => LiveView::Lines,
         };
         Self { view, said: Nanos::ZERO }
     }
 
     /// Whether it is time for a line, so long after the start.
     pub(crate) const fn is_due(&self, elapsed: Nanos) -> bool {
-        !matches!(self.view, View::Nothing) && elapsed.as_u64() >= self.said.as_u64() + EVERY.as_u64()
+        !matches!(self.view, LiveView::Nothing) && elapsed.as_u64() >= self.said.as_u64() + EVERY.as_u64()
     }
 
     /// Shows a line as of so long after the start.
     pub(crate) fn show(&mut self, elapsed: Nanos, text: impl Display) {
         match &self.view {
-            View::Nothing => {}
-            View::Bar(bar) => {
+            LiveView::Nothing => {}
+            LiveView::Bar(bar) => {
                 bar.set_message(safe(&text.to_string()).into_owned());
                 bar.tick();
             }
-            View::Lines => remark(format_args!("{:>7.1} s  {text}", elapsed.as_secs_f64())),
+            LiveView::Lines => remark(format_args!("{:>7.1} s  {text}", elapsed.as_secs_f64())),
         }
         // A line that came late does not delay the next one.
         self.said = Nanos::new(elapsed.as_u64() / EVERY.as_u64() * EVERY.as_u64());
@@ -59,7 +59,7 @@ impl LiveLine {
 
     /// Takes the line away: results follow.
     pub(crate) fn finish(self) {
-        if let View::Bar(bar) = self.view {
+        if let LiveView::Bar(bar) = self.view {
             bar.finish_and_clear();
         }
     }
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn lines_are_a_second_apart_and_none_is_due_where_none_is_wanted() {
-        let mut live = LiveLine { view: View::Lines, said: Nanos::ZERO };
+        let mut live = LiveLine { view: LiveView::Lines, said: Nanos::ZERO };
         assert!(!live.is_due(Nanos::from_millis(999)));
         assert!(live.is_due(Nanos::from_millis(1_300)));
         live.show(Nanos::from_millis(1_300), "late");

@@ -21,27 +21,27 @@ const LINE_EVERY: Nanos = Nanos::from_secs(1);
 
 /// Shows how a run goes.
 #[derive(Debug)]
-pub(crate) struct Progress {
-    view: View,
+pub(crate) struct RunProgressLine {
+    view: ProgressView,
     totals: ProgressTotals,
     started: Option<MonoTime>,
     planned: Option<Nanos>,
 }
 
 #[derive(Debug)]
-enum View {
+enum ProgressView {
     Nothing,
     Bar(ProgressBar),
     Lines { next: MonoTime },
 }
 
-impl Progress {
+impl RunProgressLine {
     /// A view that fits standard error. `planned` is how long senders will send, if the plan has an end.
     pub(crate) fn new(quiet: bool, planned: Option<Nanos>) -> Self {
         let view = match quiet {
-            true => View::Nothing,
-            false if std::io::stderr().is_terminal() => View::Bar(bar(planned)),
-            false => View::Lines { next: MonoTime::default() },
+            true => ProgressView::Nothing,
+            false if std::io::stderr().is_terminal() => ProgressView::Bar(bar(planned)),
+            false => ProgressView::Lines { next: MonoTime::default() },
         };
         Self { view, totals: ProgressTotals::default(), started: None, planned }
     }
@@ -49,16 +49,16 @@ impl Progress {
     /// The run entered another state.
     pub(crate) fn state(&mut self, text: &str) {
         match &self.view {
-            View::Nothing => {}
-            View::Bar(bar) => bar.set_prefix(safe(text).into_owned()),
-            View::Lines { .. } => remark(format_args!("run: {text}")),
+            ProgressView::Nothing => {}
+            ProgressView::Bar(bar) => bar.set_prefix(safe(text).into_owned()),
+            ProgressView::Lines { .. } => remark(format_args!("run: {text}")),
         }
     }
 
     /// Senders started.
     pub(crate) fn started(&mut self, at: MonoTime) {
         self.started = Some(at);
-        if let View::Lines { next } = &mut self.view {
+        if let ProgressView::Lines { next } = &mut self.view {
             *next = at + LINE_EVERY;
         }
     }
@@ -68,33 +68,33 @@ impl Progress {
         self.totals.take(node, at, sample);
         let elapsed = self.started.map_or(Nanos::ZERO, |started| at.since(started));
         match &mut self.view {
-            View::Bar(bar) => {
+            ProgressView::Bar(bar) => {
                 let whole = self.planned.map_or(u64::MAX, Nanos::as_u64);
                 bar.set_position(elapsed.as_u64().min(whole) / 1_000_000);
                 bar.set_message(safe(&self.totals.parts().join("\n  ")).into_owned());
             }
-            View::Lines { next } if at >= *next && self.started.is_some() => {
+            ProgressView::Lines { next } if at >= *next && self.started.is_some() => {
                 remark(format_args!("{:>7.1} s  {}", elapsed.as_secs_f64(), self.totals));
                 while *next <= at {
                     *next = *next + LINE_EVERY;
                 }
             }
-            View::Nothing | View::Lines { .. } => {}
+            ProgressView::Nothing | ProgressView::Lines { .. } => {}
         }
     }
 
     /// Says something that stays.
     pub(crate) fn say(&self, text: &str) {
         match &self.view {
-            View::Nothing => {}
-            View::Bar(bar) => bar.println(safe(text)),
-            View::Lines { .. } => remark(text),
+            ProgressView::Nothing => {}
+            ProgressView::Bar(bar) => bar.println(safe(text)),
+            ProgressView::Lines { .. } => remark(text),
         }
     }
 
     /// Takes the line away: results follow.
     pub(crate) fn finish(self) {
-        if let View::Bar(bar) = self.view {
+        if let ProgressView::Bar(bar) = self.view {
             bar.finish_and_clear();
         }
     }

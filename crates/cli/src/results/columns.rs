@@ -2,7 +2,7 @@
 
 use super::{ALL_COLUMNS, MOST_ROWS, left_out, short};
 use crate::numbers::{count, percent, scaled, signed};
-use crate::output::Style;
+use crate::output::TextStyle;
 use crate::table::fitted_table;
 use packetrig_fleet::report::columns::{CellValue, ColumnKind, ReportTable};
 use packetrig_units::Nanos;
@@ -62,7 +62,7 @@ pub(super) fn report_table<T: ReportTable>(
     columns: &[ShownColumn],
     rows: &[T::Row<'_>],
     subjects: &str,
-    style: Style,
+    style: TextStyle,
 ) -> String {
     if rows.is_empty() {
         return String::new();

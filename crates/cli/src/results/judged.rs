@@ -3,7 +3,7 @@
 
 use super::{left_out, short};
 use crate::numbers::count;
-use crate::output::Style;
+use crate::output::TextStyle;
 use packetrig_fleet::report::{CriterionLine, CriterionResult, OutageRow, PortReport, RunReport};
 
 /// Outages shown; the report file has more.
@@ -12,11 +12,11 @@ const MOST_OUTAGES: usize = 10;
 const MOST_SHOWN: usize = 8;
 
 /// One line for each criterion, and for each subject that decides it.
-pub(super) fn criteria(report: &RunReport, style: Style) -> String {
+pub(super) fn criteria(report: &RunReport, style: TextStyle) -> String {
     report.judged.iter().map(|line| criterion(line, style)).collect()
 }
 
-fn criterion(line: &CriterionLine, style: Style) -> String {
+fn criterion(line: &CriterionLine, style: TextStyle) -> String {
     let result = match line.result {
         CriterionResult::Pass => style.good("PASS   "),
         CriterionResult::Fail => style.bad("FAIL   "),

@@ -8,7 +8,7 @@ mod streams;
 mod whole;
 
 use crate::identity;
-use crate::output::Style;
+use crate::output::TextStyle;
 use merged::{ReportRemark, merge};
 use packetrig_fleet::report::{RunReport, RunVerdict};
 use std::collections::HashSet;
@@ -21,7 +21,7 @@ const ALL_COLUMNS: &str = "`packetrig report show last --wide`";
 const LONGEST_NAME: usize = 32;
 
 /// The whole report, verdict last.
-pub(crate) fn render(report: &RunReport, style: Style) -> String {
+pub(crate) fn render(report: &RunReport, style: TextStyle) -> String {
     let mut text = headline(report, style);
     let mut section = |title: &str, body: String| {
         if !body.is_empty() {
@@ -46,7 +46,7 @@ pub(crate) fn render(report: &RunReport, style: Style) -> String {
     text
 }
 
-fn headline(report: &RunReport, style: Style) -> String {
+fn headline(report: &RunReport, style: TextStyle) -> String {
     let sending = match report.sending {
         Some(time) => format!("sent for {time}"),
         None if report.coverage.is_full() => "nothing was sent".to_owned(),
@@ -62,7 +62,7 @@ fn headline(report: &RunReport, style: Style) -> String {
     )
 }
 
-fn verdict(report: &RunReport, style: Style) -> String {
+fn verdict(report: &RunReport, style: TextStyle) -> String {
     let word = match report.verdict {
         RunVerdict::Pass => style.good("PASS"),
         RunVerdict::Fail(_) => style.bad("FAIL"),

@@ -3,7 +3,7 @@
 use super::MOST_ROWS;
 use super::columns::{ShownColumn, always, if_room, report_table};
 use crate::numbers::scaled;
-use crate::output::Style;
+use crate::output::TextStyle;
 use packetrig_fleet::outcome::RunOutcome;
 use packetrig_fleet::report::columns::{NodeTable, ReportTable};
 use packetrig_fleet::report::{LoadFactor, RunReport, SkewReport};
@@ -22,7 +22,7 @@ const NODES: &[ShownColumn] = &[
 ];
 
 /// A row per node and what follows from them together; nothing of a run on one node.
-pub(super) fn nodes(report: &RunReport, style: Style) -> String {
+pub(super) fn nodes(report: &RunReport, style: TextStyle) -> String {
     if report.nodes.len() < 2 {
         return String::new();
     }

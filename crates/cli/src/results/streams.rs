@@ -1,7 +1,7 @@
 //! Tables with one row per stream.
 
 use super::columns::{ShownColumn, always, if_room, report_table};
-use crate::output::Style;
+use crate::output::TextStyle;
 use packetrig_fleet::report::columns::{ReportTable, StreamTable};
 use packetrig_fleet::report::{RunReport, StreamReport};
 
@@ -56,17 +56,17 @@ const LATENCY: &[ShownColumn] = &[
 ];
 
 /// What was sent, what arrived, what is missing.
-pub(super) fn counts(report: &RunReport, style: Style) -> String {
+pub(super) fn counts(report: &RunReport, style: TextStyle) -> String {
     report_table::<StreamTable>(COUNTS, &StreamTable::rows(report), "streams", style)
 }
 
 /// How well the schedule was kept.
-pub(super) fn sending(report: &RunReport, style: Style) -> String {
+pub(super) fn sending(report: &RunReport, style: TextStyle) -> String {
     streams_with(SENDING, report, |stream| stream.sent.is_some(), style)
 }
 
 /// How long frames were under way, and how much that varied.
-pub(super) fn latency(report: &RunReport, style: Style) -> String {
+pub(super) fn latency(report: &RunReport, style: TextStyle) -> String {
     streams_with(LATENCY, report, |stream| stream.latency.is_some(), style)
 }
 
@@ -74,7 +74,7 @@ fn streams_with(
     columns: &[ShownColumn],
     report: &RunReport,
     has_values: fn(&StreamReport) -> bool,
-    style: Style,
+    style: TextStyle,
 ) -> String {
     let rows: Vec<&StreamReport> = report.streams.iter().filter(|stream| has_values(stream)).collect();
     report_table::<StreamTable>(columns, &rows, "streams", style)

@@ -117,7 +117,7 @@ fn report() -> RunReport {
 }
 
 fn rendered(report: &RunReport) -> String {
-    render(report, Style::PLAIN)
+    render(report, TextStyle::PLAIN)
 }
 
 #[test]
@@ -204,7 +204,7 @@ fn tables_are_as_wide_as_the_terminal_and_whole_where_there_is_none() {
     let mut report = report();
     report.streams.push(stream("a name of thirty-two characters!"));
     report.nodes = vec![node("alpha", None), node("beta", None)];
-    let narrow = render(&report, Style::PLAIN.with_width(Some(80)));
+    let narrow = render(&report, TextStyle::PLAIN.with_width(Some(80)));
     let tables = narrow.split("Ledger").next().unwrap().lines().skip(1);
     for line in tables {
         assert!(line.chars().count() <= 80, "{} characters: {line}", line.chars().count());

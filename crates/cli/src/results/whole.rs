@@ -4,7 +4,7 @@ use super::columns::{ShownColumn, always, if_room, report_table};
 use super::merged::{ReportRemark, merge};
 use super::{MOST_ROWS, left_out};
 use crate::numbers::count;
-use crate::output::Style;
+use crate::output::TextStyle;
 use packetrig_fleet::report::columns::{PortTable, ReportTable};
 use packetrig_fleet::report::{PortReport, RunReport};
 use packetrig_stats::ledger::LedgerAccount;
@@ -26,7 +26,7 @@ const PORTS: &[ShownColumn] = &[
 ];
 
 /// What the ports counted, what ran on them, and why.
-pub(super) fn ports(report: &RunReport, style: Style) -> String {
+pub(super) fn ports(report: &RunReport, style: TextStyle) -> String {
     let is_fleet = report.ports.iter().any(|port| port.fleet_node().is_some());
     let columns: Vec<ShownColumn> =
         PORTS.iter().filter(|column| is_fleet || column.name() != "node").copied().collect();
@@ -129,7 +129,7 @@ pub(super) fn captures(report: &RunReport) -> String {
 }
 
 /// Doubts, those that forbid PASS first.
-pub(super) fn caveats(report: &RunReport, style: Style) -> String {
+pub(super) fn caveats(report: &RunReport, style: TextStyle) -> String {
     let mut lines = Vec::new();
     for matters in [true, false] {
         let mark = if matters { style.doubtful("matters") } else { "note   ".to_owned() };

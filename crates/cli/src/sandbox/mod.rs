@@ -5,8 +5,8 @@ pub(crate) mod needs;
 
 use crate::args::{SandboxFlags, SandboxMode};
 use crate::error::Error;
-use crate::output::{Style, remark};
-use needs::{BecomeUser, Needs};
+use crate::output::{TextStyle, remark};
+use needs::{BecomeUser, ProgramNeeds};
 use packetrig_sys::netns;
 use packetrig_sys::resident::ResidentThread;
 use packetrig_sys::sandbox::{
@@ -17,7 +17,7 @@ use std::path::Path;
 /// A program that has one thread and opens what it needs.
 #[derive(Debug)]
 #[must_use = "the rights that opening takes are given up by `close`"]
-pub(crate) struct Opening {
+pub(crate) struct ProgramOpening {
     program: &'static str,
     class: ThreadClass,
     user: Option<ProcessUser>,
@@ -30,24 +30,24 @@ pub(crate) struct Opening {
 }
 
 /// To be called before there is a second thread.
-pub(crate) fn begin(flags: &SandboxFlags, needs: Needs) -> Result<Opening, Error> {
-    let Needs { program, opening, kept, at_door, files, tcp, class, user } = needs;
+pub(crate) fn begin(flags: &SandboxFlags, needs: ProgramNeeds) -> Result<ProgramOpening, Error> {
+    let ProgramNeeds { program, opening, kept, at_door, files, tcp, class, user } = needs;
     // Rigs ask who holds a port.
     let asks_processes = class == ThreadClass::Rig;
     if flags.sandbox == SandboxMode::Off {
-        return Ok(Opening { program, class, user: None, reason: None, at_door, sandbox: None });
+        return Ok(ProgramOpening { program, class, user: None, reason: None, at_door, sandbox: None });
     }
-    let becoming = if sandbox::is_root() { choose(user)? } else { Choice::default() };
+    let becoming = if sandbox::is_root() { choose(user)? } else { UserChoice::default() };
     let policy = SandboxPolicy { opening, kept, files, tcp, asks_processes };
     let sandbox = Some(Sandbox::begin(&policy)?);
-    Ok(Opening { program, class, user: becoming.user, reason: becoming.reason, at_door, sandbox })
+    Ok(ProgramOpening { program, class, user: becoming.user, reason: becoming.reason, at_door, sandbox })
 }
 
-impl Opening {
+impl ProgramOpening {
     /// Gives up what is not needed any more, and says what is in force.
     pub(crate) fn close(self) -> Result<(), Error> {
         let Some(sandbox) = self.sandbox else {
-            let style = Style::of_remarks();
+            let style = TextStyle::of_remarks();
             let warning = style.bad("sandbox off:");
             remark(format_args!(
                 "{}: {warning} untrusted input is read with all rights of this user",
@@ -62,7 +62,7 @@ impl Opening {
     }
 }
 
-impl Opening {
+impl ProgramOpening {
     /// The same for a program whose runs need rights, which what reads requests does not: gives the thread that starts runs, and takes the
     /// rights from the calling thread and all that it starts. Namespaces of these names stay entered.
     pub(crate) fn close_beside_rigs(self, namespaces: &[String]) -> Result<ResidentThread, Error> {
@@ -83,11 +83,11 @@ impl Opening {
 /// Starts threads that have fewer rights than the process.
 #[derive(Debug)]
 #[must_use = "threads that this starts are confined, and no others"]
-pub(crate) struct Confinement {
+pub(crate) struct ThreadConfinement {
     kept: Option<ProcessCapabilities>,
 }
 
-impl Confinement {
+impl ThreadConfinement {
     /// Does `work` on a confined thread. The threads that it starts are confined, too.
     pub(crate) fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
         let Some(kept) = self.kept else { return Ok(work()) };
@@ -95,15 +95,15 @@ impl Confinement {
     }
 }
 
-impl Opening {
+impl ProgramOpening {
     /// The same for a program all of whose threads need rights but those that are started by what this gives.
-    pub(crate) fn close_as_rig(self, namespaces: &[String]) -> Result<Confinement, Error> {
+    pub(crate) fn close_as_rig(self, namespaces: &[String]) -> Result<ThreadConfinement, Error> {
         let kept = self.sandbox.is_some().then_some(self.at_door);
         if kept.is_some() {
             netns::keep_entered(namespaces);
         }
         self.close()?;
-        Ok(Confinement { kept })
+        Ok(ThreadConfinement { kept })
     }
 }
 
@@ -131,7 +131,7 @@ pub(crate) fn run_confined<T: Send>(
     work: impl FnOnce() -> T + Send,
 ) -> Result<T, Error> {
     let kept = (flags.sandbox == SandboxMode::On).then_some(ProcessCapabilities::OTHERS_FILES);
-    Confinement { kept }.run(work)
+    ThreadConfinement { kept }.run(work)
 }
 
 fn say(program: &str, walls: &ActiveWalls, at_door: Option<ProcessCapabilities>, reason: Option<&str>) {
@@ -146,18 +146,18 @@ fn say(program: &str, walls: &ActiveWalls, at_door: Option<ProcessCapabilities>,
 
 /// The user to become, or why root stays root.
 #[derive(Default)]
-struct Choice {
+struct UserChoice {
     user: Option<ProcessUser>,
     reason: Option<String>,
 }
 
 const CANNOT_SWITCH: &str = "changing the user needs CAP_SETUID and CAP_SETGID, which this process lacks";
 
-fn choose(wish: BecomeUser) -> Result<Choice, Error> {
+fn choose(wish: BecomeUser) -> Result<UserChoice, Error> {
     let switching = ProcessCapabilities::SWITCH_USER;
     let may_switch = ProcessCapabilities::permitted()?.and(switching) == switching;
     let wanted = match wish {
-        BecomeUser::Stay(reason) => return Ok(Choice { user: None, reason: Some(reason.to_owned()) }),
+        BecomeUser::Stay(reason) => return Ok(UserChoice { user: None, reason: Some(reason.to_owned()) }),
         // What was named has to be there.
         BecomeUser::Named(name) => {
             let user =
@@ -165,7 +165,7 @@ fn choose(wish: BecomeUser) -> Result<Choice, Error> {
             if !may_switch && user.uid != 0 {
                 return Err(Error::Usage(format!("--user {name}: {CANNOT_SWITCH}")));
             }
-            return Ok(Choice { user: Some(user), reason: None });
+            return Ok(UserChoice { user: Some(user), reason: None });
         }
         BecomeUser::OwnerOf(path) => {
             let owner = std::fs::metadata(&path).map(|found| std::os::unix::fs::MetadataExt::uid(&found));
@@ -175,17 +175,17 @@ fn choose(wish: BecomeUser) -> Result<Choice, Error> {
                     "{} belongs to root; give it to another user (chown), or name a user with --user",
                     path.display()
                 );
-                return Ok(Choice { user: None, reason: Some(reason) });
+                return Ok(UserChoice { user: None, reason: Some(reason) });
             }
             owner.to_string()
         }
         BecomeUser::Nobody => "nobody".to_owned(),
     };
     if !may_switch {
-        return Ok(Choice { user: None, reason: Some(CANNOT_SWITCH.to_owned()) });
+        return Ok(UserChoice { user: None, reason: Some(CANNOT_SWITCH.to_owned()) });
     }
     Ok(match ProcessUser::find(&wanted) {
-        Ok(user) => Choice { user: Some(user), reason: None },
-        Err(error) => Choice { user: None, reason: Some(error.to_string()) },
+        Ok(user) => UserChoice { user: Some(user), reason: None },
+        Err(error) => UserChoice { user: None, reason: Some(error.to_string()) },
     })
 }

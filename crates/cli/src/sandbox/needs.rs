@@ -1,7 +1,7 @@
 //! What each program needs: the capabilities to open with and to keep, its files, its TCP ports, its class of system calls. One table;
 //! `docs/book/walls.md` has it in words, `tests/tests/security/walls.rs` compares it with the kernel's.
 
-use crate::args::{Agent, Collect, Meter, Reflect, Serve, Source};
+use crate::args::{AgentArgs, CollectArgs, MeterArgs, MeterSourceArg, ReflectArgs, ServeArgs};
 use crate::error::Error;
 use crate::fleet_place::FleetPlace;
 use packetrig_flow::collect::MessageTransport;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Needs {
+pub(crate) struct ProgramNeeds {
     /// The command.
     pub(crate) program: &'static str,
     pub(crate) opening: ProcessCapabilities,
@@ -53,15 +53,15 @@ const TO_OPEN_RINGS: ProcessCapabilities = ProcessCapabilities::NET_RAW
 /// Kernels before this ask for CAP_BPF at every call about a map, unless anybody may load programs.
 const MAPS_WITHOUT_RIGHTS: (u32, u32) = (5, 19);
 
-pub(crate) fn collect(arguments: &Collect) -> Result<Needs, Error> {
-    let Collect { cert, key, client_ca, files, directory, .. } = arguments;
+pub(crate) fn collect(arguments: &CollectArgs) -> Result<ProgramNeeds, Error> {
+    let CollectArgs { cert, key, client_ca, files, directory, .. } = arguments;
     let of_tls = [cert, key, client_ca].into_iter().flatten();
     let ports = arguments.listen.iter().filter(|listen| listen.transport != MessageTransport::Udp);
     let ports = ports.map(|listen| listen.address.port());
     let metrics = arguments.metrics.as_ref().map(|listen| listen.0.port());
     // A broker names others, at ports of its choice.
     let has_sinks = arguments.kafka.is_some() || arguments.clickhouse.is_some();
-    Ok(Needs {
+    Ok(ProgramNeeds {
         program: "collect",
         opening: TO_START.with(ProcessCapabilities::NET_ADMIN),
         kept: ProcessCapabilities::NONE,
@@ -73,8 +73,8 @@ pub(crate) fn collect(arguments: &Collect) -> Result<Needs, Error> {
     })
 }
 
-pub(crate) fn meter(arguments: &Meter) -> Result<Needs, Error> {
-    let Meter { tls_ca, tls_cert, tls_key, directory, inputs, .. } = arguments;
+pub(crate) fn meter(arguments: &MeterArgs) -> Result<ProgramNeeds, Error> {
+    let MeterArgs { tls_ca, tls_cert, tls_key, directory, inputs, .. } = arguments;
     let of_tls = [tls_ca, tls_cert, tls_key].into_iter().flatten().cloned();
     let inputs = inputs.iter().map(PathBuf::from);
     let reads_files = inputs.clone().any(|input| input.is_file());
@@ -90,9 +90,9 @@ pub(crate) fn meter(arguments: &Meter) -> Result<Needs, Error> {
     let metrics = arguments.metrics.as_ref().map(|listen| listen.0.port());
     let written = directory.as_deref().or_else(|| exports.first().map(PathBuf::as_path));
     let user = become_user(arguments.user.user.as_deref(), written, reads_files);
-    let has_maps = !matches!(arguments.source, Source::Packet);
+    let has_maps = !matches!(arguments.source, MeterSourceArg::Packet);
     let namespaces = PathBuf::from(netns::DIRECTORY);
-    Ok(Needs {
+    Ok(ProgramNeeds {
         program: "meter",
         // Other network namespaces are entered to open.
         opening: TO_START.with(TO_OPEN_RINGS).with(ProcessCapabilities::SYS_ADMIN),
@@ -115,8 +115,8 @@ pub(crate) fn meter(arguments: &Meter) -> Result<Needs, Error> {
     })
 }
 
-pub(crate) fn reflect(arguments: &Reflect) -> Needs {
-    Needs {
+pub(crate) fn reflect(arguments: &ReflectArgs) -> ProgramNeeds {
+    ProgramNeeds {
         program: "reflect",
         opening: TO_START.with(TO_OPEN_RINGS).with(ProcessCapabilities::SYS_ADMIN),
         kept: ProcessCapabilities::NONE,
@@ -128,8 +128,8 @@ pub(crate) fn reflect(arguments: &Reflect) -> Needs {
     }
 }
 
-pub(crate) fn serve(arguments: &Serve) -> Result<Needs, Error> {
-    let Serve { cert, key, client_ca, .. } = arguments;
+pub(crate) fn serve(arguments: &ServeArgs) -> Result<ProgramNeeds, Error> {
+    let ServeArgs { cert, key, client_ca, .. } = arguments;
     let store = arguments.store.directory.clone().map_or_else(packetrig_store::default_place, Ok)?;
     let of_tls: Vec<PathBuf> = [cert, key, client_ca].into_iter().flatten().cloned().collect();
     let mut written = vec![store];
@@ -148,7 +148,7 @@ pub(crate) fn serve(arguments: &Serve) -> Result<Needs, Error> {
     let at_door = rights_for_ports(&ports).with(rights_for_files(of_tls.iter().chain(&written)));
     let rigs = if arguments.on_fleet { ProcessCapabilities::NONE } else { TO_OPEN_RINGS };
     let files = if arguments.on_fleet { files_of(of_tls, written) } else { files_of_rigs(of_tls, written) };
-    Ok(Needs {
+    Ok(ProgramNeeds {
         program: "serve",
         // Namespaces that are there are entered once.
         opening: TO_START.with(TO_OPEN_RINGS).with(ProcessCapabilities::SYS_ADMIN),
@@ -166,7 +166,11 @@ pub(crate) fn serve(arguments: &Serve) -> Result<Needs, Error> {
 }
 
 /// Of the worker, which may read below the directory that its owner names for replays.
-pub(crate) fn agent(arguments: &Agent, home: &Path, replays: Option<&Path>) -> Result<Needs, Error> {
+pub(crate) fn agent(
+    arguments: &AgentArgs,
+    home: &Path,
+    replays: Option<&Path>,
+) -> Result<ProgramNeeds, Error> {
     let store = arguments.store.directory.clone().map_or_else(packetrig_store::default_place, Ok)?;
     let written = vec![home.to_owned(), store, packetrig_sys::runtime_directory::runtime_directory()];
     for directory in &written {
@@ -175,7 +179,7 @@ pub(crate) fn agent(arguments: &Agent, home: &Path, replays: Option<&Path>) -> R
     let read: Vec<PathBuf> =
         replays.into_iter().chain(arguments.owner.as_deref()).map(Path::to_owned).collect();
     let at_door = rights_for_files(read.iter().chain(&written));
-    Ok(Needs {
+    Ok(ProgramNeeds {
         program: "agent",
         opening: TO_START.with(TO_OPEN_RINGS).with(ProcessCapabilities::SYS_ADMIN),
         kept: TO_OPEN_RINGS.with(at_door),

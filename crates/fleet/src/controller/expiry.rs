@@ -12,10 +12,10 @@ impl ControllerMachine {
     pub(super) fn expire(&mut self, now: MonoTime) {
         match self.phase {
             ControllerPhase::Preparing { until } if now >= until => {
-                self.silent_before_start(PeerProgress::Prepared, now)
+                self.silent_before_start(PeerProgress::Prepared, now);
             }
             ControllerPhase::Arming { until } if now >= until => {
-                self.silent_before_start(PeerProgress::Armed, now)
+                self.silent_before_start(PeerProgress::Armed, now);
             }
             ControllerPhase::Running { start } => self.expire_running(start, now),
             ControllerPhase::Committing { start, .. }

@@ -75,7 +75,7 @@ impl ControllerMachine {
             NodeReply::Aborted => self.has_released(node),
             NodeReply::Late => self.late(node, now),
             NodeReply::Refused(text) => {
-                self.trouble(node, FaultOwner::Peer, &format!("refused: {text}"), now)
+                self.trouble(node, FaultOwner::Peer, &format!("refused: {text}"), now);
             }
             NodeReply::Failed(fault) => {
                 self.has_gone(node);

@@ -282,7 +282,7 @@ impl Fleet {
                 self.post(node, true, Happening::ToNode(node, chief, MessageBody::Granted(head, grant)));
             }
             ControllerAction::Emit(RunEventKind::StateChanged(state)) => {
-                self.chiefs[chief].states.push(state)
+                self.chiefs[chief].states.push(state);
             }
             ControllerAction::Emit(RunEventKind::StartSet { at }) => {
                 let truth = self.chiefs[chief].clock.truth(at);

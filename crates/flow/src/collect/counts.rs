@@ -62,7 +62,7 @@ pub struct SessionCounts {
     pub untold: u64,
     /// Bytes of those that wait for their template.
     pub pending_bytes: u64,
-    /// Messages that broke off or were refused; see [`Malformed`](super::Malformed).
+    /// Messages that broke off or were refused; see [`MalformedMessage`](super::MalformedMessage).
     pub malformed: u64,
     /// Records that were read and left: more than a set of that length may hold.
     pub over_budget: u64,

@@ -82,7 +82,7 @@ impl RecordDraft {
             | FieldMeaning::Account(_) => {}
             FieldMeaning::Other(name) => foreign.others.add(name.enterprise, name.id, bytes),
             FieldMeaning::Source4 | FieldMeaning::Source6 => {
-                end(&mut key.source, &mut record.outer_source, bytes)
+                end(&mut key.source, &mut record.outer_source, bytes);
             }
             FieldMeaning::Destination4 | FieldMeaning::Destination6 => {
                 end(&mut key.destination, &mut record.outer_destination, bytes);
@@ -131,7 +131,7 @@ impl RecordDraft {
             FieldMeaning::Protocol => record.key.protocol = low8(value),
             FieldMeaning::Tos => record.tos = low8(value),
             FieldMeaning::Vlan(rank) => {
-                better(&mut self.vlan, rank, &mut record.key.vlan, low16(value) & 0xfff)
+                better(&mut self.vlan, rank, &mut record.key.vlan, low16(value) & 0xfff);
             }
             FieldMeaning::InnerVlan => record.key.inner_vlan = low16(value) & 0xfff,
             FieldMeaning::IcmpTypeCode => record.icmp = low16(value),

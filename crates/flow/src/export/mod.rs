@@ -9,7 +9,7 @@
 //! a template is a list of sections, each with its fields and the code that writes them.
 //!
 //! Invariant: what a record stands for is in exactly one message handed out or in the open one, or was counted as
-//! [unfit](Exporter::unfit) for the format.
+//! [unfit](MessageExporter::unfit) for the format.
 
 mod announce;
 mod exporter;

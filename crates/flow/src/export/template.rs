@@ -100,7 +100,7 @@ pub struct ExportTemplate {
 }
 
 impl ExportTemplate {
-    /// Those of a format and profile, by [index](Shape::index) of shape.
+    /// Those of a format and profile, by [index](RecordShape::index) of shape.
     pub fn all(format: ExportFormat, biflow: bool) -> Vec<Self> {
         let made = (FIRST..).zip(RecordShape::all()).map(|(id, shape)| {
             let sections = shape.sections(format, biflow && format.has_biflow());

@@ -2,7 +2,7 @@
 //!
 //! The program (`bpf/meter.bpf.c` in `sys`) reads what is plain: Ethernet, at most two VLAN tags, IP without options or
 //! extension headers, whole packets of TCP, UDP, SCTP and ICMP that are no tunnels. All else comes up as the beginning of the
-//! frame, for the [`Parser`](super::Parser).
+//! frame, for the [`FrameParser`](super::FrameParser).
 //!
 //! Invariant: a record and the frame it was made of give the same packet.
 

@@ -6,7 +6,7 @@
 //!  worker: Outbox --'       |                   |     '-> backlog -> Sender -> file
 //!                      queue dropped       queue dropped          sent, refused
 //! ```
-//! Without [`Patience`](crate::Patience) nobody in front of a bound waits: a full queue or backlog loses whole batches, which are counted
+//! Without [`SharedPatience`](crate::SharedPatience) nobody in front of a bound waits: a full queue or backlog loses whole batches, which are counted
 //! with the packets they stand for. With it, the dispatcher waits for each target that takes something. A target that is slow or gone
 //! costs its own backlog and nobody else anything.
 //!

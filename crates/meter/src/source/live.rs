@@ -190,7 +190,7 @@ impl PacketSource for LiveSource {
             LiveTap::Packet(tap) => tap.wait(Nanos::new(within_ns))?,
             LiveTap::Xdp(tap) => tap.wait(Nanos::new(within_ns))?,
             LiveTap::Headers(_) => {
-                clock::sleep_until_ns(clock::monotonic_ns() + within_ns.min(LOOK_AGAIN_NS))
+                clock::sleep_until_ns(clock::monotonic_ns() + within_ns.min(LOOK_AGAIN_NS));
             }
         }
         Ok(())

@@ -18,7 +18,7 @@ use std::io;
 pub(crate) const OPEN: &str = "open.bin";
 
 impl RunCatalogue {
-    /// What was kept with [`Draft::keep_open`](crate::Draft::keep_open); `None` for a run whose report is whole, or that has none.
+    /// What was kept with [`RunDraft::keep_open`](crate::RunDraft::keep_open); `None` for a run whose report is whole, or that has none.
     pub fn open_run(&self, run: &RunId) -> Result<Option<Vec<u8>>, Error> {
         let path = self.directory(run).join(OPEN);
         match fs::read(&path) {

@@ -234,7 +234,7 @@ fn a_full_spool_refuses_captures_first_then_intervals_then_results_and_never_the
         match journal.append(JournalEntry::Interval, &[2; 900]) {
             Ok(_) => kept[is_coarse] += 1,
             Err(error) => {
-                assert!(matches!(error, Error::Refused { kind: SegmentKind::Interval, .. }), "{error}")
+                assert!(matches!(error, Error::Refused { kind: SegmentKind::Interval, .. }), "{error}");
             }
         }
     }

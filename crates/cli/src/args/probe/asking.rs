@@ -1,13 +1,13 @@
 //! What commands that ask have in common, as typed.
 
-use super::{Bounds, MannerFlags};
+use super::{BoundsArgs, MannerFlags};
 use clap::Args;
 use packetrig_plan::PortLocation;
 use packetrig_units::{FrameSize, Nanos};
 use std::path::PathBuf;
 
 #[derive(Args, Clone, Debug)]
-pub(crate) struct Asking {
+pub(crate) struct AskingArgs {
     /// Send probes through this interface: IF or NAMESPACE/IF [default: by the routing table]
     #[arg(long, value_name = "IF")]
     pub(crate) through: Option<PortLocation>,
@@ -40,5 +40,5 @@ pub(crate) struct Asking {
     #[command(flatten)]
     pub(crate) manner: MannerFlags,
     #[command(flatten)]
-    pub(crate) bounds: Bounds,
+    pub(crate) bounds: BoundsArgs,
 }

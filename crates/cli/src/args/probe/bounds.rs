@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Limits")]
-pub(crate) struct Bounds {
+pub(crate) struct BoundsArgs {
     /// Allow probes to this network (its owner must agree), at most 20 per second and 1 Mbit/s. A reflector then
     /// answers probes from it; repeat for more networks
     #[arg(long, value_name = "NETWORK")]

@@ -1,6 +1,6 @@
 //! `packetrig probe capacity` and `available` as typed.
 
-use super::{Bounds, Outlet, ProbeTarget};
+use super::{BoundsArgs, OutletArgs, ProbeTarget};
 use clap::{Args, ValueEnum};
 use packetrig_units::{BitRate, FrameSize, Nanos};
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use std::path::PathBuf;
 #[command(after_help = "Examples:\n  \
     packetrig probe capacity 192.0.2.1 --allow 192.0.2.0/24\n  \
     packetrig probe capacity 192.0.2.1 --reflector 862 --method train --permit permit.toml")]
-pub(crate) struct Capacity {
+pub(crate) struct CapacityArgs {
     /// Address or name of the target
     #[arg(value_name = "TARGET")]
     pub(crate) target: ProbeTarget,
@@ -27,13 +27,13 @@ pub(crate) struct Capacity {
     #[arg(long, value_name = "PORT")]
     pub(crate) reflector: Option<u16>,
     #[command(flatten)]
-    pub(crate) common: Estimating,
+    pub(crate) common: EstimatingArgs,
 }
 
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  \
     packetrig probe available 192.0.2.1 --reflector 862 --permit permit.toml")]
-pub(crate) struct Available {
+pub(crate) struct AvailableArgs {
     /// Address or name of a target that runs `packetrig probe reflect`
     #[arg(value_name = "TARGET")]
     pub(crate) target: ProbeTarget,
@@ -51,12 +51,12 @@ pub(crate) struct Available {
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(5..=10_000))]
     pub(crate) count: Option<u32>,
     #[command(flatten)]
-    pub(crate) common: Estimating,
+    pub(crate) common: EstimatingArgs,
 }
 
 /// Arguments of both commands.
 #[derive(Args, Clone, Debug)]
-pub(crate) struct Estimating {
+pub(crate) struct EstimatingArgs {
     #[command(flatten)]
     pub(crate) trains: TrainFlags,
     /// Write one record per probe to FILE (.jsonl or .parquet)
@@ -66,9 +66,9 @@ pub(crate) struct Estimating {
     #[arg(long, help_heading = "Results")]
     pub(crate) json: bool,
     #[command(flatten)]
-    pub(crate) outlet: Outlet,
+    pub(crate) outlet: OutletArgs,
     #[command(flatten)]
-    pub(crate) bounds: Bounds,
+    pub(crate) bounds: BoundsArgs,
 }
 
 #[derive(Args, Clone, Debug)]

@@ -10,7 +10,7 @@ pub(crate) struct MannerFlags {
     /// How probes are released on time: sleep, spin, ring, gate, live, fq, etf, launch, or auto (chosen by
     /// calibration)
     #[arg(long, value_name = "NAME", default_value = "auto")]
-    pub(crate) mechanism: Wish,
+    pub(crate) mechanism: MechanismArg,
     /// Hand probes to the kernel this long before they are due; gate and live allow 950us at most [default:
     /// 500us]
     #[arg(long, value_name = "TIME")]
@@ -41,14 +41,14 @@ pub(crate) struct MannerFlags {
 
 /// A release mechanism, or the choice of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wish {
+pub(crate) enum MechanismArg {
     /// Choose by calibration.
     Auto,
     /// Use this mechanism.
     Only(ReleaseMechanism),
 }
 
-impl std::str::FromStr for Wish {
+impl std::str::FromStr for MechanismArg {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {

@@ -14,41 +14,41 @@ mod send;
 mod stamp;
 mod target;
 
-pub(crate) use asking::Asking;
-pub(crate) use bounds::Bounds;
+pub(crate) use asking::AskingArgs;
+pub(crate) use bounds::BoundsArgs;
 pub(crate) use calibrate::CalibrateProbes;
 pub(crate) use caps::ProbeCaps;
-pub(crate) use estimates::{Available, AvailableMethod, Capacity, CapacityMethod, Estimating};
-pub(crate) use manner::{MannerFlags, Wish};
-pub(crate) use oneprobe::Oneprobe;
-pub(crate) use oneway::{OneWay, To};
-pub(crate) use outlet::Outlet;
-pub(crate) use ping::Ping;
+pub(crate) use estimates::{AvailableArgs, AvailableMethod, CapacityArgs, CapacityMethod, EstimatingArgs};
+pub(crate) use manner::{MannerFlags, MechanismArg};
+pub(crate) use oneprobe::OneprobeArgs;
+pub(crate) use oneway::{OneWay, ProbeDestination};
+pub(crate) use outlet::OutletArgs;
+pub(crate) use ping::PingArgs;
 pub(crate) use send::{ContentFlags, ScheduleFlags, SendProbes};
-pub(crate) use stamp::{Reflect, SessionFlags, Stamp};
+pub(crate) use stamp::{ReflectArgs, SessionFlags, StampArgs};
 pub(crate) use target::{ProbeTarget, ProbeTargetPort};
 
 use clap::{Args, Subcommand};
 
 /// Measure a path with probes that leave at planned times.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Probe {
+pub(crate) enum ProbeCommand {
     /// Show whether this machine may probe a target, and how much
-    Allowed(Allowed),
+    Allowed(AllowedArgs),
     /// Ping targets with ICMP, UDP or TCP probes; targets need no special software
-    Ping(Box<Ping>),
+    Ping(Box<PingArgs>),
     /// Measure times, loss and reordering of each direction with a STAMP reflector
-    Stamp(Box<Stamp>),
+    Stamp(Box<StampArgs>),
     /// Run a STAMP reflector
-    Reflect(Box<Reflect>),
+    Reflect(Box<ReflectArgs>),
     /// Measure one-way delay between two interfaces of this machine, or to another node
     Oneway(Box<OneWay>),
     /// Measure loss, reordering and round-trip time with the data of a TCP connection to a web server
-    Oneprobe(Oneprobe),
+    Oneprobe(OneprobeArgs),
     /// Measure the capacity of a path: the speed of its narrowest link
-    Capacity(Capacity),
+    Capacity(CapacityArgs),
     /// Measure the available bandwidth of a path: what other traffic leaves free
-    Available(Available),
+    Available(AvailableArgs),
     /// Send probes on any schedule and report when each one was queued, released and sent
     Send(Box<SendProbes>),
     /// Show which release mechanisms and timestamps an interface supports
@@ -59,12 +59,12 @@ pub(crate) enum Probe {
 
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  packetrig probe allowed 192.0.2.1 --allow 192.0.2.0/24")]
-pub(crate) struct Allowed {
+pub(crate) struct AllowedArgs {
     /// Address or name of the target
     #[arg(value_name = "TARGET")]
     pub(crate) target: ProbeTarget,
     #[command(flatten)]
-    pub(crate) bounds: Bounds,
+    pub(crate) bounds: BoundsArgs,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -1,6 +1,6 @@
 //! `packetrig probe oneprobe` as typed.
 
-use super::{Bounds, Outlet, ProbeTarget};
+use super::{BoundsArgs, OutletArgs, ProbeTarget};
 use clap::Args;
 use packetrig_units::Nanos;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use std::path::PathBuf;
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  \
     packetrig probe oneprobe 192.0.2.1 --allow 192.0.2.0/24 --path /large.iso --count 200")]
-pub(crate) struct Oneprobe {
+pub(crate) struct OneprobeArgs {
     /// Address or name of a web server that speaks plain HTTP; it needs no special software
     #[arg(value_name = "TARGET")]
     pub(crate) target: ProbeTarget,
@@ -34,9 +34,9 @@ pub(crate) struct Oneprobe {
     #[arg(long, value_name = "BYTES", default_value_t = 536, value_parser = clap::value_parser!(u16).range(64..=1400))]
     pub(crate) answer: u16,
     #[command(flatten)]
-    pub(crate) outlet: Outlet,
+    pub(crate) outlet: OutletArgs,
     #[command(flatten)]
-    pub(crate) bounds: Bounds,
+    pub(crate) bounds: BoundsArgs,
     /// Write one line of JSON per probe to this file
     #[arg(long, value_name = "FILE")]
     pub(crate) write: Option<PathBuf>,

@@ -1,7 +1,7 @@
 //! `packetrig probe oneway` as typed.
 
 use super::stamp::target;
-use super::{Asking, SessionFlags};
+use super::{AskingArgs, SessionFlags};
 use clap::Args;
 use packetrig_plan::PortLocation;
 use std::net::{IpAddr, SocketAddr};
@@ -9,14 +9,14 @@ use std::str::FromStr;
 
 /// Where probes go.
 #[derive(Clone, Debug)]
-pub(crate) enum To {
+pub(crate) enum ProbeDestination {
     /// To an interface of this machine.
     Here(PortLocation),
     /// To another node, which reflects.
     Node(SocketAddr),
 }
 
-impl FromStr for To {
+impl FromStr for ProbeDestination {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -35,12 +35,12 @@ pub(crate) struct OneWay {
     /// Interface of this machine that receives the probes (IF or NAMESPACE/IF; --through names the sending one).
     /// Or the address of a node that runs `packetrig probe reflect`, with its port if that is not 862
     #[arg(value_name = "TO")]
-    pub(crate) to: To,
+    pub(crate) to: ProbeDestination,
     /// Address of the receiving interface to send to [default: its first IPv4 address, otherwise IPv6]
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) address: Option<IpAddr>,
     #[command(flatten)]
-    pub(crate) asking: Asking,
+    pub(crate) asking: AskingArgs,
     #[command(flatten)]
     pub(crate) session: SessionFlags,
 }

@@ -6,7 +6,7 @@ use packetrig_plan::PortLocation;
 
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Release")]
-pub(crate) struct Outlet {
+pub(crate) struct OutletArgs {
     /// Send probes through this interface: IF or NAMESPACE/IF [default: by the routing table]
     #[arg(long, value_name = "IF")]
     pub(crate) through: Option<PortLocation>,

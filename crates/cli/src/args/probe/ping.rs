@@ -1,13 +1,13 @@
 //! `packetrig probe ping` as typed.
 
-use super::{Asking, ProbeTarget};
+use super::{AskingArgs, ProbeTarget};
 use clap::Args;
 
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     packetrig probe ping 192.0.2.1 192.0.2.2 --allow 192.0.2.0/24 --count 10\n  \
     packetrig probe ping 192.0.2.1 --allow 192.0.2.0/24 --tcp 443 --write pings.jsonl")]
-pub(crate) struct Ping {
+pub(crate) struct PingArgs {
     /// Addresses or names of the targets; they take turns
     #[arg(value_name = "TARGET", required = true)]
     pub(crate) targets: Vec<ProbeTarget>,
@@ -18,5 +18,5 @@ pub(crate) struct Ping {
     #[arg(long, value_name = "PORT")]
     pub(crate) tcp: Option<u16>,
     #[command(flatten)]
-    pub(crate) asking: Asking,
+    pub(crate) asking: AskingArgs,
 }

@@ -1,6 +1,6 @@
 //! `packetrig probe send` as typed.
 
-use super::{Bounds, MannerFlags, ProbeTarget};
+use super::{BoundsArgs, MannerFlags, ProbeTarget};
 use clap::Args;
 use packetrig_plan::PortLocation;
 use packetrig_units::{FrameSize, Nanos};
@@ -23,7 +23,7 @@ pub(crate) struct SendProbes {
     #[command(flatten)]
     pub(crate) manner: MannerFlags,
     #[command(flatten)]
-    pub(crate) bounds: Bounds,
+    pub(crate) bounds: BoundsArgs,
     /// Write one record per probe to FILE (.jsonl, .parquet or .pcapng); repeat for more files
     #[arg(long, value_name = "FILE", help_heading = "Results")]
     pub(crate) write: Vec<PathBuf>,

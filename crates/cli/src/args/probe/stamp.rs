@@ -1,6 +1,6 @@
 //! `packetrig probe stamp` and `packetrig probe reflect` as typed.
 
-use super::{Asking, Bounds, ProbeTargetPort};
+use super::{AskingArgs, BoundsArgs, ProbeTargetPort};
 use clap::Args;
 use packetrig_units::Nanos;
 use std::net::SocketAddr;
@@ -9,12 +9,12 @@ use std::path::PathBuf;
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  \
     packetrig probe stamp 192.0.2.1 --allow 192.0.2.0/24 --count 100 --interval 100ms")]
-pub(crate) struct Stamp {
+pub(crate) struct StampArgs {
     /// Address or name of a reflector, with its port if that is not 862
     #[arg(value_name = "TARGET", value_parser = named_target)]
     pub(crate) target: ProbeTargetPort,
     #[command(flatten)]
-    pub(crate) asking: Asking,
+    pub(crate) asking: AskingArgs,
     #[command(flatten)]
     pub(crate) session: SessionFlags,
 }
@@ -35,7 +35,7 @@ pub(crate) struct SessionFlags {
 
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  packetrig probe reflect 192.0.2.1:862 --allow 192.0.2.0/24")]
-pub(crate) struct Reflect {
+pub(crate) struct ReflectArgs {
     /// Address to listen on and to answer from
     #[arg(value_name = "ADDRESS:PORT", default_value = "127.0.0.1:862")]
     pub(crate) address: SocketAddr,
@@ -64,7 +64,7 @@ pub(crate) struct Reflect {
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
-    pub(crate) bounds: Bounds,
+    pub(crate) bounds: BoundsArgs,
     #[command(flatten)]
     pub(crate) user: crate::args::UserFlags,
 }

@@ -17,7 +17,7 @@ const LOOK: Nanos = Nanos::from_secs(5);
 
 /// Keeps what changes rarely.
 #[derive(Debug)]
-pub(super) struct Describer {
+pub(super) struct NodeDescriber {
     permit: Arc<LendingPermit>,
     /// Where results are kept.
     spool: PathBuf,
@@ -28,7 +28,7 @@ pub(super) struct Describer {
     look_at: u64,
 }
 
-impl Describer {
+impl NodeDescriber {
     pub(super) fn new(permit: Arc<LendingPermit>, spool: PathBuf, incarnation: u64) -> Self {
         let identity = state::identity().unwrap_or_default();
         let has_bpf = xdp::obstacle().is_none();

@@ -3,10 +3,10 @@
 mod describe;
 mod worker;
 
-use crate::args::Agent;
+use crate::args::AgentArgs;
 use crate::error::Error;
-use crate::exit::Exit;
-use crate::output::{Output, remark};
+use crate::exit::CommandExit;
+use crate::output::{CommandOutput, remark};
 use crate::sandbox;
 use packetrig_fleet::NodeName;
 use packetrig_nats::enrol::{self, FleetMembership, JoinLine, NodeKey};
@@ -18,10 +18,10 @@ use std::process::Command;
 
 /// The files of a node.
 #[derive(Clone, Debug)]
-struct Home(PathBuf);
+struct NodeHome(PathBuf);
 
-impl Home {
-    fn of(arguments: &Agent) -> Result<Self, Error> {
+impl NodeHome {
+    fn of(arguments: &AgentArgs) -> Result<Self, Error> {
         let usual = || Ok::<_, Error>(packetrig_store::default_place()?.join("agent"));
         let home = arguments.home.clone().map_or_else(usual, Ok)?;
         let failed = |source| Error::Write { what: home.display().to_string(), source };
@@ -48,10 +48,10 @@ impl Home {
     }
 }
 
-pub(crate) fn perform(arguments: &Agent, output: &mut Output) -> Result<Exit, Error> {
+pub(crate) fn perform(arguments: &AgentArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     // Senders take precedence over ordinary threads; what renews their lease, and what ends them, must not stand behind them.
     sched::request_precedence().unwrap_or(());
-    let home = Home::of(arguments)?;
+    let home = NodeHome::of(arguments)?;
     if arguments.supervised {
         return worker::perform(arguments, &home, output);
     }
@@ -69,15 +69,15 @@ pub(crate) fn perform(arguments: &Agent, output: &mut Output) -> Result<Exit, Er
     let stop = || signal::received().is_some();
     let ended = supervisor::supervise(&home.watch()?, &mut start, &stop, &mut |text| remark(text));
     match ended.map_err(|source| Error::Write { what: "a worker".into(), source })? {
-        SupervisionEnd::Told => Ok(Exit::Ok),
+        SupervisionEnd::Told => Ok(CommandExit::Ok),
         // It has said why.
-        SupervisionEnd::Worker(status) if status.success() => Ok(Exit::Ok),
-        SupervisionEnd::Worker(_) => Ok(Exit::World),
+        SupervisionEnd::Worker(status) if status.success() => Ok(CommandExit::Ok),
+        SupervisionEnd::Worker(_) => Ok(CommandExit::World),
     }
 }
 
 /// Joins by the line, if one is given that was not used yet; else the node must have joined before.
-fn join(arguments: &Agent, home: &Home) -> Result<(), Error> {
+fn join(arguments: &AgentArgs, home: &NodeHome) -> Result<(), Error> {
     let file = home.membership();
     let earlier = file.exists().then(|| FleetMembership::load(&file)).transpose()?;
     let line = match read_line(arguments) {
@@ -107,15 +107,15 @@ fn join(arguments: &Agent, home: &Home) -> Result<(), Error> {
     }
 }
 
-fn is_called(arguments: &Agent, membership: &FleetMembership) -> bool {
+fn is_called(arguments: &AgentArgs, membership: &FleetMembership) -> bool {
     arguments.name.as_ref().is_none_or(|name| *name == membership.name.0)
 }
 
 /// Joins the fleet of the line. The key is kept before it is shown, so that a node whose answer is lost is the same node when
 /// it asks again.
 fn enter(
-    arguments: &Agent,
-    home: &Home,
+    arguments: &AgentArgs,
+    home: &NodeHome,
     line: &JoinLine,
     earlier: Option<&FleetMembership>,
 ) -> Result<(), Error> {
@@ -143,7 +143,7 @@ fn enter(
 }
 
 /// Epochs of another fleet mean nothing to the new one, and its results are not for the new one's operator: they stay aside.
-fn leave(home: &Home, earlier: &FleetMembership) -> Result<(), Error> {
+fn leave(home: &NodeHome, earlier: &FleetMembership) -> Result<(), Error> {
     let print: String = earlier.fleet.chars().take(16).collect();
     for name in ["epoch", "epoch-proof", "spool", "captures"] {
         let (from, to) = (home.file(name), home.file(&format!("{name}-of-{print}")));
@@ -158,7 +158,7 @@ fn leave(home: &Home, earlier: &FleetMembership) -> Result<(), Error> {
 }
 
 /// The line to join by.
-fn read_line(arguments: &Agent) -> Result<Option<JoinLine>, Error> {
+fn read_line(arguments: &AgentArgs) -> Result<Option<JoinLine>, Error> {
     let Some(file) = &arguments.join else { return Ok(None) };
     let name = file.display().to_string();
     if name.starts_with("prig1:") {
@@ -174,7 +174,7 @@ fn read_line(arguments: &Agent) -> Result<Option<JoinLine>, Error> {
 }
 
 /// Renews the certificate when little of its time is left; says whether there is a new one. What fails now is tried again.
-fn renew(home: &Home) -> Result<Option<FleetMembership>, Error> {
+fn renew(home: &NodeHome) -> Result<Option<FleetMembership>, Error> {
     let file = home.membership();
     let membership = FleetMembership::load(&file)?;
     if !membership.is_due(clock::wall_clock_ns() / 1_000_000_000) {

@@ -1,13 +1,13 @@
 //! The worker: everything a node does, until it is told to end.
 
-use super::Home;
-use super::describe::Describer;
-use crate::args::Agent as Arguments;
+use super::NodeHome;
+use super::describe::NodeDescriber;
+use crate::args::AgentArgs as Arguments;
 use crate::commands::execution::open_catalogue;
 use crate::error::Error;
-use crate::exit::Exit;
+use crate::exit::CommandExit;
 use crate::identity;
-use crate::output::{Output, remark};
+use crate::output::{CommandOutput, remark};
 use crate::sandbox::{self, needs};
 use packetrig_engine::gate::SendGate;
 use packetrig_engine::rig::{OwnerPermit, PermitPort, PermitQuestion};
@@ -43,7 +43,7 @@ const RENEWAL: Duration = Duration::from_hours(6);
 const LOOK: Duration = Duration::from_millis(50);
 
 /// The owner's file, or what holds without one.
-pub(super) fn permit(arguments: &Arguments, home: &Home) -> Result<LendingPermit, Error> {
+pub(super) fn permit(arguments: &Arguments, home: &NodeHome) -> Result<LendingPermit, Error> {
     let usual = home.file("owner.toml");
     let file = arguments.owner.clone().or_else(|| usual.exists().then_some(usual));
     let mut permit = match file {
@@ -68,7 +68,11 @@ pub(super) fn permit(arguments: &Arguments, home: &Home) -> Result<LendingPermit
     Ok(permit)
 }
 
-pub(super) fn perform(arguments: &Arguments, home: &Home, output: &mut Output) -> Result<Exit, Error> {
+pub(super) fn perform(
+    arguments: &Arguments,
+    home: &NodeHome,
+    output: &mut CommandOutput,
+) -> Result<CommandExit, Error> {
     memory::one_heap();
     process::end_with_parent()?;
     signal::latch()?;
@@ -85,7 +89,7 @@ pub(super) fn perform(arguments: &Arguments, home: &Home, output: &mut Output) -
     let access = ServerAccess { epoch_proof: Some(home.file("epoch-proof")), ..membership.access()? };
     // What speaks to the server has none of the rights that runs need.
     let fabric = fabric_sandbox.run(|| NatsFabric::new(access))?.map_err(packetrig_node::Error::from)?;
-    let Some(endpoint) = until_there(|| fabric.join(node.clone())) else { return Ok(Exit::Ok) };
+    let Some(endpoint) = until_there(|| fabric.join(node.clone())) else { return Ok(CommandExit::Ok) };
     let endpoint = endpoint.map_err(packetrig_node::Error::from)?;
     let gate = SendGate::leased();
     let epoch_file = home.file("epoch");
@@ -95,7 +99,7 @@ pub(super) fn perform(arguments: &Arguments, home: &Home, output: &mut Output) -
     let uplink = uplink(arguments, home, &fabric, &membership, &permit)?;
     // It reads what others ask, and needs none of the rights of runs.
     let _captures = fabric_sandbox.run(|| give_out_captures(home, &fabric, &node, &uplink))??;
-    let mut describer = Describer::new(Arc::clone(&permit), home.file("spool"), identity::entropy());
+    let mut describer = NodeDescriber::new(Arc::clone(&permit), home.file("spool"), identity::entropy());
     let site = NodeSite {
         node: node.clone(),
         describe: Box::new(move || describer.hello()),
@@ -111,7 +115,7 @@ pub(super) fn perform(arguments: &Arguments, home: &Home, output: &mut Output) -
         captures: home.file("captures"),
         limits: open_catalogue(arguments.store.directory.as_deref())?.limits(&kernel::release())?,
         back_end: permit.back_ends.as_ref().and_then(|allowed| allowed.first().copied()),
-        permit: Arc::new(Owner { permit }),
+        permit: Arc::new(OwnerFile { permit }),
     };
     output.line(format_args!("Node {node} of the fleet at {}", membership.address));
     let over = Arc::new(AtomicBool::new(false));
@@ -120,11 +124,11 @@ pub(super) fn perform(arguments: &Arguments, home: &Home, output: &mut Output) -
     let mut planes = EnginePlane::lent(loan);
     let agent = AgentMachine::leased(LeaseTerms::FLEET, past);
     serve_fleet(endpoint, &mut planes, agent, Duties::new(site, gate, uplink), &over);
-    Ok(Exit::Ok)
+    Ok(CommandExit::Ok)
 }
 
 /// Looks now and then whether the certificate has to be renewed. Connections that are open stay; the next one uses the new.
-fn keep_certificate_valid(home: &Home, fabric: NatsFabric) -> Result<(), Error> {
+fn keep_certificate_valid(home: &NodeHome, fabric: NatsFabric) -> Result<(), Error> {
     let home = home.clone();
     let body = move || loop {
         match super::renew(&home) {
@@ -163,7 +167,7 @@ fn until_there<T>(mut attempt: impl FnMut() -> Result<T, FabricError>) -> Option
 }
 
 fn give_out_captures(
-    home: &Home,
+    home: &NodeHome,
     fabric: &NatsFabric,
     node: &NodeName,
     uplink: &ResultUplink,
@@ -175,7 +179,7 @@ fn give_out_captures(
 
 fn uplink(
     arguments: &Arguments,
-    home: &Home,
+    home: &NodeHome,
     fabric: &NatsFabric,
     membership: &FleetMembership,
     permit: &LendingPermit,
@@ -199,11 +203,11 @@ fn uplink(
 
 /// The owner's file at work.
 #[derive(Debug)]
-struct Owner {
+struct OwnerFile {
     permit: Arc<LendingPermit>,
 }
 
-impl OwnerPermit for Owner {
+impl OwnerPermit for OwnerFile {
     fn objections(&self, question: &PermitQuestion<'_>) -> Vec<String> {
         let mine = |port: &PermitPort| OwnPlanPort {
             port: port.port,

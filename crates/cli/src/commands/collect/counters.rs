@@ -3,7 +3,7 @@
 //! Invariant: what is a number in `--json` is in the tables, if it is not zero, and in the metrics. A test walks all of them.
 
 use super::show::add;
-use super::sinks::Stored;
+use super::sinks::StoredCounts;
 use crate::numbers::count;
 use crate::table::table;
 use packetrig_flow::CarriedRecords;
@@ -12,7 +12,7 @@ use packetrig_meter::collect::{CollectLedger, MissingData};
 use packetrig_store::flows::KeptCounts;
 
 /// What was sent and is not stored, from the exporters to the sinks.
-pub(super) fn missing(ledger: &CollectLedger, sinks: &[Stored]) -> Vec<MissingData> {
+pub(super) fn missing(ledger: &CollectLedger, sinks: &[StoredCounts]) -> Vec<MissingData> {
     let mut missing = ledger.missing();
     let lost = |of: fn(&KeptCounts) -> u64| sinks.iter().map(|sink| of(&sink.kept)).sum::<u64>();
     let in_queues = lost(|kept| kept.queue_dropped.records);
@@ -26,7 +26,7 @@ pub(super) fn missing(ledger: &CollectLedger, sinks: &[Stored]) -> Vec<MissingDa
 }
 
 /// What does not add up, too much as well as too little.
-pub(super) fn imbalances(ledger: &CollectLedger, sinks: &[Stored]) -> Vec<String> {
+pub(super) fn imbalances(ledger: &CollectLedger, sinks: &[StoredCounts]) -> Vec<String> {
     let mut found: Vec<String> = ledger.imbalances().iter().map(ToString::to_string).collect();
     for sink in sinks {
         let (handed, kept) = (&ledger.handed, &sink.kept);
@@ -45,7 +45,7 @@ pub(super) fn imbalances(ledger: &CollectLedger, sinks: &[Stored]) -> Vec<String
 }
 
 /// What is missing, in a line; nothing if everything is here.
-pub(super) fn missing_text(ledger: &CollectLedger, sinks: &[Stored]) -> String {
+pub(super) fn missing_text(ledger: &CollectLedger, sinks: &[StoredCounts]) -> String {
     let missing = missing(ledger, sinks);
     let amounts: Vec<_> = missing.iter().map(|one| format!("{} {}", count(one.amount), one.what)).collect();
     if amounts.is_empty() {
@@ -84,7 +84,7 @@ const fn accounts(kept: &KeptCounts) -> [(&'static str, &'static str, CarriedRec
     ]
 }
 
-pub(super) fn table_of_sinks(sinks: &[Stored]) -> String {
+pub(super) fn table_of_sinks(sinks: &[StoredCounts]) -> String {
     let mut rows = Vec::new();
     let mut remarks = String::new();
     for sink in sinks {
@@ -212,7 +212,7 @@ mod tests {
         let less = kept["lost"].take();
         kept["lost"] = std::mem::replace(&mut kept["queue_dropped"], less);
         let kept: KeptCounts = serde_json::from_value(kept).unwrap();
-        let sinks = [Stored { sink: "records".into(), kept, failure: None, recovered: None }];
+        let sinks = [StoredCounts { sink: "records".into(), kept, failure: None, recovered: None }];
         let (tables, metrics) = (show::tables(&ledger, &sinks), show::metrics(&ledger, &[kept]));
         for (name, value) in &given {
             assert!(tables.contains(&count(*value)), "{name} is not in the tables:\n{tables}");

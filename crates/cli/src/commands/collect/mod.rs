@@ -4,10 +4,10 @@ mod counters;
 mod show;
 mod sinks;
 
-use crate::args::Collect as Arguments;
+use crate::args::CollectArgs as Arguments;
 use crate::error::Error;
-use crate::exit::Exit;
-use crate::output::{Output, remark};
+use crate::exit::CommandExit;
+use crate::output::{CommandOutput, remark};
 use crate::progress::LiveLine;
 use crate::sandbox::{self, needs};
 use packetrig_flow::collect::{CollectorOptions, MessageTransport, SessionOptions};
@@ -17,7 +17,7 @@ use packetrig_meter::collect::{
 use packetrig_meter::metrics::MetricsResponder;
 use packetrig_sys::{clock, signal};
 use packetrig_units::Nanos;
-use sinks::{Accounts, Kinds, Sinks, Stored};
+use sinks::{CollectSinks, SinkAccounts, SinkKinds, StoredCounts};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -29,11 +29,11 @@ const LEAST_MEMORY: u64 = 8 << 20;
 /// How often the user's wish to stop is looked for.
 const LOOK: Duration = Duration::from_millis(20);
 
-pub(crate) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit, Error> {
+pub(crate) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let opening = sandbox::begin(&arguments.user.sandbox, needs::collect(arguments)?)?;
     let of_environment = std::env::var_os("PACKETRIG_CLICKHOUSE_PASSWORD_FILE").map(PathBuf::from);
     let password_file = arguments.clickhouse_password_file.as_ref().or(of_environment.as_ref());
-    let sinks = Sinks::open(&Kinds {
+    let sinks = CollectSinks::open(&SinkKinds {
         directory: arguments.directory.as_deref(),
         kafka: arguments.kafka.as_deref(),
         clickhouse: arguments.clickhouse.as_deref(),
@@ -84,16 +84,16 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit
     } else {
         output.text(show::tables(&ledger, &stored));
     }
-    let has_failed = has_failed || stored.iter().any(Stored::has_failed);
+    let has_failed = has_failed || stored.iter().any(StoredCounts::has_failed);
     let is_whole =
         counters::missing(&ledger, &stored).is_empty() && counters::imbalances(&ledger, &stored).is_empty();
-    Ok(exit(&ledger, End { has_failed, is_whole, has_signal: signal::received().is_some() }))
+    Ok(exit(&ledger, CollectEnd { has_failed, is_whole, has_signal: signal::received().is_some() }))
 }
 
 fn serve_metrics(
     arguments: &Arguments,
     reading: &LedgerReading,
-    accounts: &Accounts,
+    accounts: &SinkAccounts,
 ) -> Result<Option<MetricsResponder>, Error> {
     let Some(listen) = arguments.metrics else { return Ok(None) };
     let (reading, accounts) = (reading.clone(), accounts.clone());
@@ -105,7 +105,7 @@ fn serve_metrics(
 
 /// How the collector came to its end.
 #[derive(Clone, Copy, Debug)]
-struct End {
+struct CollectEnd {
     /// A listener, a file or a sink failed.
     has_failed: bool,
     /// Everything that is known to have been sent is stored.
@@ -114,18 +114,18 @@ struct End {
 }
 
 /// Whatever is missing, the code is not zero. A signal is the regular end of listening, and an interruption of reading.
-fn exit(ledger: &CollectLedger, end: End) -> Exit {
+fn exit(ledger: &CollectLedger, end: CollectEnd) -> CommandExit {
     let is_file = |place: &str| !place.contains("://");
     if end.has_failed {
-        return Exit::World;
+        return CommandExit::World;
     }
     if ledger.intake.iter().any(|intake| is_file(&intake.place) && intake.broken > 0) {
-        return Exit::Usage;
+        return CommandExit::Usage;
     }
     if end.has_signal && ledger.intake.iter().any(|intake| intake.stopped) {
-        return Exit::Interrupted;
+        return CommandExit::Interrupted;
     }
-    if end.is_whole { Exit::Ok } else { Exit::Inconclusive }
+    if end.is_whole { CommandExit::Ok } else { CommandExit::Inconclusive }
 }
 
 /// What senders can make this collector hold, as its first lines say it.
@@ -207,14 +207,14 @@ mod tests {
         let of =
             |broken, stopped| IntakeCounts { place: "a.ipfix".into(), broken, stopped, ..Default::default() };
         let (whole, cut, stopped) = (ledger(of(0, false)), ledger(of(1, false)), ledger(of(0, true)));
-        let end = End { has_failed: false, is_whole: true, has_signal: false };
-        let by_signal = End { has_signal: true, ..end };
-        assert_eq!(exit(&whole, by_signal), Exit::Ok, "it was read before the signal");
-        assert_eq!(exit(&cut, by_signal), Exit::Usage);
-        assert_eq!(exit(&stopped, by_signal), Exit::Interrupted);
-        assert_eq!(exit(&stopped, end), Exit::Ok, "--time is what the user asked for");
-        assert_eq!(exit(&whole, End { has_failed: true, ..by_signal }), Exit::World);
-        assert_eq!(exit(&whole, End { is_whole: false, ..by_signal }), Exit::Inconclusive);
+        let end = CollectEnd { has_failed: false, is_whole: true, has_signal: false };
+        let by_signal = CollectEnd { has_signal: true, ..end };
+        assert_eq!(exit(&whole, by_signal), CommandExit::Ok, "it was read before the signal");
+        assert_eq!(exit(&cut, by_signal), CommandExit::Usage);
+        assert_eq!(exit(&stopped, by_signal), CommandExit::Interrupted);
+        assert_eq!(exit(&stopped, end), CommandExit::Ok, "--time is what the user asked for");
+        assert_eq!(exit(&whole, CollectEnd { has_failed: true, ..by_signal }), CommandExit::World);
+        assert_eq!(exit(&whole, CollectEnd { is_whole: false, ..by_signal }), CommandExit::Inconclusive);
         assert!(show::tables(&stopped, &[]).contains("a.ipfix: not read to its end"));
     }
 }

@@ -1,7 +1,7 @@
 //! A collector's ledger as text: one line a second while it works, tables or JSON at the end.
 
 use super::counters::{self, missing};
-use super::sinks::Stored;
+use super::sinks::StoredCounts;
 use crate::numbers::{count, per_second, scaled};
 use crate::table::table;
 use packetrig_flow::collect::{ExportProtocol, ExporterIdentity, MessageTransport, SessionCounts};
@@ -13,12 +13,12 @@ use std::fmt::{self, Write};
 
 /// Everything, for programs.
 #[derive(Serialize)]
-pub(super) struct Report<'a> {
+pub(super) struct CollectReport<'a> {
     #[serde(flatten)]
     ledger: &'a CollectLedger,
-    sinks: &'a [Stored],
+    sinks: &'a [StoredCounts],
     /// Of the packets that arrived at the meters, how many are here; absent where no exporter says.
-    balance: Option<Whole>,
+    balance: Option<WholeBalance>,
     /// What was sent and is not stored; empty with exit code 0.
     missing: Vec<MissingData>,
     /// Accounts that do not add up.
@@ -27,7 +27,7 @@ pub(super) struct Report<'a> {
 
 /// The balance from the wire to the sink that keeps most.
 #[derive(Debug, PartialEq, Serialize)]
-struct Whole {
+struct WholeBalance {
     arrived: u64,
     stored: u64,
     losses: Vec<PacketLoss>,
@@ -37,9 +37,9 @@ struct Whole {
     fraction: f64,
 }
 
-pub(super) fn json<'a>(ledger: &'a CollectLedger, sinks: &'a [Stored]) -> Report<'a> {
+pub(super) fn json<'a>(ledger: &'a CollectLedger, sinks: &'a [StoredCounts]) -> CollectReport<'a> {
     let balance = ledger.balance().map(|balance| whole(balance, sinks, ledger));
-    Report {
+    CollectReport {
         ledger,
         sinks,
         balance,
@@ -49,7 +49,7 @@ pub(super) fn json<'a>(ledger: &'a CollectLedger, sinks: &'a [Stored]) -> Report
 }
 
 /// Adds the last place where packets may be lost: the sinks. Who has none keeps nothing, and loses nothing there.
-fn whole(balance: PacketBalance, sinks: &[Stored], ledger: &CollectLedger) -> Whole {
+fn whole(balance: PacketBalance, sinks: &[StoredCounts], ledger: &CollectLedger) -> WholeBalance {
     let PacketBalance { arrived, received, mut losses, newer } = balance;
     // A sink that has stored more than it was handed is a defect, see `counters::imbalances`.
     let missing = sinks.iter().map(|sink| ledger.handed.packets.saturating_sub(sink.kept.stored.packets));
@@ -58,7 +58,7 @@ fn whole(balance: PacketBalance, sinks: &[Stored], ledger: &CollectLedger) -> Wh
         losses.push(PacketLoss { place: "not stored", packets: missing });
     }
     let stored = received.saturating_sub(missing);
-    Whole {
+    WholeBalance {
         arrived,
         stored,
         losses,
@@ -67,7 +67,7 @@ fn whole(balance: PacketBalance, sinks: &[Stored], ledger: &CollectLedger) -> Wh
     }
 }
 
-pub(super) fn tables(ledger: &CollectLedger, sinks: &[Stored]) -> String {
+pub(super) fn tables(ledger: &CollectLedger, sinks: &[StoredCounts]) -> String {
     let total = &ledger.total;
     let mut text = format!(
         "{} messages, {} records, {} packets, {} in {:.1} s\n",
@@ -221,7 +221,7 @@ fn remarks(ledger: &ExporterLedger) -> String {
     text
 }
 
-fn balance_text(balance: &Whole) -> String {
+fn balance_text(balance: &WholeBalance) -> String {
     let share = |packets: u64| format!("{:.4} %", 100.0 * packets as f64 / balance.arrived.max(1) as f64);
     let row = |what: &str, packets: u64| vec![what.to_owned(), count(packets), share(packets)];
     let losses = balance.losses.iter().map(|loss| row(&format!("- {}", loss.place), loss.packets));

@@ -25,21 +25,21 @@ const WAITING: u64 = 1 << 19;
 const SILENCE_NS: u64 = 10_000_000_000;
 
 /// What the user named.
-pub(super) struct Kinds<'a> {
+pub(super) struct SinkKinds<'a> {
     pub(super) directory: Option<&'a Path>,
     pub(super) kafka: Option<&'a str>,
     pub(super) clickhouse: Option<&'a str>,
     pub(super) clickhouse_password_file: Option<&'a Path>,
 }
 
-struct Sink {
+struct NamedSink {
     name: String,
     recovered: Option<RecoveredFiles>,
     queued: QueuedSink,
     said_ns: Option<u64>,
 }
 
-impl Sink {
+impl NamedSink {
     fn open(target: StoreTarget) -> Result<Self, Error> {
         let name = target.to_string();
         let directory = if let StoreTarget::Directory(options) = &target {
@@ -55,7 +55,7 @@ impl Sink {
 
 /// What one sink did.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Stored {
+pub(super) struct StoredCounts {
     pub(super) sink: String,
     #[serde(flatten)]
     pub(super) kept: KeptCounts,
@@ -65,7 +65,7 @@ pub(super) struct Stored {
     pub(super) recovered: Option<RecoveredFiles>,
 }
 
-impl Stored {
+impl StoredCounts {
     /// Whether it could not store what it took; what found its queue full is no failure of its place.
     pub(super) const fn has_failed(&self) -> bool {
         self.failure.is_some() || self.kept.lost.records > self.kept.queue_dropped.records
@@ -74,23 +74,23 @@ impl Stored {
 
 /// The accounts of all sinks, for other threads.
 #[derive(Clone, Default)]
-pub(super) struct Accounts(Arc<Mutex<Vec<KeptCounts>>>);
+pub(super) struct SinkAccounts(Arc<Mutex<Vec<KeptCounts>>>);
 
-impl Accounts {
+impl SinkAccounts {
     pub(super) fn read(&self) -> Vec<KeptCounts> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
 /// All sinks.
-pub(super) struct Sinks {
-    all: Vec<Sink>,
-    accounts: Accounts,
+pub(super) struct CollectSinks {
+    all: Vec<NamedSink>,
+    accounts: SinkAccounts,
     ticked_ns: u64,
 }
 
-impl Sinks {
-    pub(super) fn open(kinds: &Kinds<'_>) -> Result<Self, Error> {
+impl CollectSinks {
+    pub(super) fn open(kinds: &SinkKinds<'_>) -> Result<Self, Error> {
         let scheme = |scheme: &str, rest: &str| {
             if rest.contains("://") { rest.to_owned() } else { format!("{scheme}://{rest}") }
         };
@@ -110,25 +110,25 @@ impl Sinks {
         }
         let mut sinks = Vec::new();
         for target in targets {
-            sinks.push(Sink::open(target)?);
+            sinks.push(NamedSink::open(target)?);
         }
-        Ok(Self { all: sinks, accounts: Accounts::default(), ticked_ns: 0 })
+        Ok(Self { all: sinks, accounts: SinkAccounts::default(), ticked_ns: 0 })
     }
 
     pub(super) const fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    pub(super) fn accounts(&self) -> Accounts {
+    pub(super) fn accounts(&self) -> SinkAccounts {
         self.accounts.clone()
     }
 
     /// Stores what waits, and says what became of everything.
-    pub(super) fn close(self) -> Vec<Stored> {
-        let close = |mut sink: Sink| {
+    pub(super) fn close(self) -> Vec<StoredCounts> {
+        let close = |mut sink: NamedSink| {
             let (kept, done) = sink.queued.close();
             let failure = done.err().map(|error| Error::from(error).chain());
-            Stored { sink: sink.name, kept, failure, recovered: sink.recovered }
+            StoredCounts { sink: sink.name, kept, failure, recovered: sink.recovered }
         };
         self.all.into_iter().map(close).collect()
     }
@@ -168,7 +168,7 @@ const fn policy(exporter: &ExporterIdentity) -> QueuePolicy {
     }
 }
 
-impl RecordOutlet for Sinks {
+impl RecordOutlet for CollectSinks {
     fn records(&mut self, records: &[FlowRecord], exporter: &ExporterIdentity) {
         self.each(|sink| sink.write_by(records, source(exporter), policy(exporter)));
     }

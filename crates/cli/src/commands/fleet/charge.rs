@@ -29,7 +29,7 @@ const TURN: Nanos = Nanos::from_millis(20);
 
 /// A fleet of which this process is a controller, and where its results go.
 #[derive(Debug)]
-pub(crate) struct Charged {
+pub(crate) struct ChargedFleet {
     pub(crate) fleet: FleetGround<NatsFabric>,
     pub(crate) shelf: RunShelf,
     pub(crate) place: FleetPlace,
@@ -37,7 +37,7 @@ pub(crate) struct Charged {
 
 /// What has to be known of a run to end it in another process: kept with the run from its beginning.
 #[derive(Debug, Serialize, Deserialize)]
-struct Begun {
+struct BegunRun {
     record: Option<RunRecord>,
     options: RunOptions,
     /// Whose run it is: as long as that controller is at work, nobody else ends it.
@@ -60,11 +60,11 @@ pub(crate) fn take(
     catalogue: RunCatalogue,
     policies: RunPolicies,
     late: LateResults,
-) -> Result<Charged, Error> {
+) -> Result<ChargedFleet, Error> {
     let shelf = RunShelf::new(catalogue);
     place.keep_certificate_valid(place.fabric()?)?;
     let fleet = open(place, &shelf, policies, late)?;
-    Ok(Charged { fleet, shelf, place: place.clone() })
+    Ok(ChargedFleet { fleet, shelf, place: place.clone() })
 }
 
 /// The same, in place of an earlier controller of this process that has lost its part.
@@ -116,7 +116,7 @@ pub(super) fn begin(
     document: &str,
     size: ReportSize,
 ) -> Result<(), Error> {
-    let begun = Begun { record: None, options: options.clone(), controller: Some(controller.to_owned()) };
+    let begun = BegunRun { record: None, options: options.clone(), controller: Some(controller.to_owned()) };
     let unfinished = UnfinishedRun {
         run: options.run.clone(),
         attempt: 1,
@@ -148,7 +148,7 @@ pub(crate) fn patience(waits: bool) -> impl FnMut(&HeldNodes) -> WaitChoice {
 
 type OnEvent<'a> = &'a mut dyn FnMut(&RunEvent);
 
-impl Charged {
+impl ChargedFleet {
     /// See [`begin`].
     pub(crate) fn begin(&self, options: &RunOptions, document: &str, size: ReportSize) -> Result<(), Error> {
         begin((&self.shelf, self.fleet.controller()), options, document, size)
@@ -167,7 +167,7 @@ impl Charged {
         on_event: OnEvent<'_>,
     ) -> Result<Vec<RunReport>, Error> {
         let leftovers = self.fleet.lead(plan, run, &mut patience(waits))?;
-        let reports = Ending::of(self).end_leftovers(&leftovers, on_event)?;
+        let reports = RunEnding::of(self).end_leftovers(&leftovers, on_event)?;
         self.name_what_is_left()?;
         Ok(reports)
     }
@@ -185,7 +185,7 @@ impl Charged {
         Ok(())
     }
 
-    /// Of runs that have no report, those whose controller may still write it. See [`Fleet::at_work`].
+    /// Of runs that have no report, those whose controller may still write it. See [`FleetGround::at_work`].
     fn at_work(
         &mut self,
         unfinished: &[UnfinishedRun],
@@ -225,7 +225,7 @@ impl Charged {
     fn end_left(&mut self, left: &UnfinishedRun, on_event: OnEvent<'_>) -> Result<Option<RunReport>, Error> {
         let found = self.fleet.unfinished_record(&left.run)?;
         let record = found.or(begun_of(left)?.record);
-        let Some(record) = record else { return Ending::of(self).forget(left).map(|()| None) };
+        let Some(record) = record else { return RunEnding::of(self).forget(left).map(|()| None) };
         let elsewhere = match self.fleet.lead_left(&record, &mut patience(true))? {
             Some(LeftRun::Led(elsewhere)) => elsewhere,
             Some(LeftRun::UnderWay(_)) | None => {
@@ -234,7 +234,7 @@ impl Charged {
             }
         };
         remark(format_args!("run {} was left unfinished by its controller: ending it", left.run));
-        let ended = Ending::of(self).end_one(left, (record, elsewhere), on_event);
+        let ended = RunEnding::of(self).end_one(left, (record, elsewhere), on_event);
         self.fleet.give_back();
         ended
     }
@@ -261,20 +261,20 @@ impl Charged {
     }
 }
 
-fn begun_of(left: &UnfinishedRun) -> Result<Begun, Error> {
+fn begun_of(left: &UnfinishedRun) -> Result<BegunRun, Error> {
     let damaged = |error: serde_json::Error| Error::Usage(format!("run {} is damaged: {error}", left.run));
     serde_json::from_str(&left.record).map_err(damaged)
 }
 
 /// Ends what others left, with the nodes that are led now.
-pub(super) struct Ending<'a> {
+pub(super) struct RunEnding<'a> {
     pub(super) fleet: &'a mut FleetGround<NatsFabric>,
     pub(super) shelf: &'a RunShelf,
     pub(super) place: &'a FleetPlace,
 }
 
-impl<'a> Ending<'a> {
-    const fn of(charged: &'a mut Charged) -> Self {
+impl<'a> RunEnding<'a> {
+    const fn of(charged: &'a mut ChargedFleet) -> Self {
         Self { fleet: &mut charged.fleet, shelf: &charged.shelf, place: &charged.place }
     }
 
@@ -328,7 +328,7 @@ impl<'a> Ending<'a> {
         on_event: OnEvent<'_>,
     ) -> Result<Option<RunReport>, Error> {
         let unfinished = self.shelf.resume(&left.run)?;
-        let Begun { options, .. } = begun_of(&unfinished)?;
+        let BegunRun { options, .. } = begun_of(&unfinished)?;
         let mut wishes = || None;
         let user = RunUser { wishes: &mut wishes, turn: TURN, on_event };
         let on_hand = self.shelf.on_hand(&run.0);

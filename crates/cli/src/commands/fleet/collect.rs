@@ -4,9 +4,9 @@ use super::{LateResults, take};
 use crate::args::CollectRuns;
 use crate::commands::execution::open_catalogue;
 use crate::error::Error;
-use crate::exit::Exit;
+use crate::exit::CommandExit;
 use crate::fleet_place::FleetPlace;
-use crate::output::{Output, remark};
+use crate::output::{CommandOutput, remark};
 use crate::results;
 use packetrig_fleet::controller::RunPolicies;
 use packetrig_fleet::event::{RunEvent, RunEventKind};
@@ -16,7 +16,7 @@ use packetrig_units::Nanos;
 /// Without anything coming in, until what nodes still have is left to them: longer than they wait before they say it again.
 const PATIENCE: Nanos = Nanos::from_secs(12);
 
-pub(crate) fn perform(arguments: &CollectRuns, output: &mut Output) -> Result<Exit, Error> {
+pub(crate) fn perform(arguments: &CollectRuns, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let place = FleetPlace::of(&arguments.place)?.existing()?;
     signal::latch()?;
     let catalogue = open_catalogue(arguments.store.directory.as_deref())?;
@@ -48,5 +48,5 @@ pub(crate) fn perform(arguments: &CollectRuns, output: &mut Output) -> Result<Ex
     for (node, run, segments) in left {
         output.line(format_args!("Node {node} still has {segments} segments of run {run}."));
     }
-    Ok(Exit::Ok)
+    Ok(CommandExit::Ok)
 }

@@ -6,10 +6,10 @@ use crate::args::FetchCaptures;
 use crate::commands::execution::open_catalogue;
 use crate::commands::report::find;
 use crate::error::Error;
-use crate::exit::Exit;
+use crate::exit::CommandExit;
 use crate::fleet_place::FleetPlace;
 use crate::numbers::scaled;
-use crate::output::{Output, remark};
+use crate::output::{CommandOutput, remark};
 use crate::progress::LiveLine;
 use packetrig_fleet::captures::CaptureName;
 use packetrig_fleet::report::RunReport;
@@ -28,7 +28,7 @@ struct CaptureThere {
     file: String,
 }
 
-pub(crate) fn perform(arguments: &FetchCaptures, output: &mut Output) -> Result<Exit, Error> {
+pub(crate) fn perform(arguments: &FetchCaptures, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let place = FleetPlace::of(&arguments.place)?.existing()?;
     let catalogue = open_catalogue(arguments.store.directory.as_deref())?;
     let id = find(&catalogue, &arguments.run)?.run;
@@ -55,10 +55,10 @@ pub(crate) fn perform(arguments: &FetchCaptures, output: &mut Output) -> Result<
             }
         }
         if signal::received().is_some() {
-            return Ok(Exit::Interrupted);
+            return Ok(CommandExit::Interrupted);
         }
     }
-    Ok(if failed { Exit::World } else { Exit::Ok })
+    Ok(if failed { CommandExit::World } else { CommandExit::Ok })
 }
 
 /// `NODE:/path/file` is on that node; everything else is here.

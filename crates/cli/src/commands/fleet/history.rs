@@ -2,10 +2,10 @@
 
 use crate::args::ShowHistory;
 use crate::error::Error;
-use crate::exit::Exit;
+use crate::exit::CommandExit;
 use crate::fleet_place::{FleetPlace, FleetPresence};
 use crate::identity;
-use crate::output::Output;
+use crate::output::CommandOutput;
 use crate::table::table;
 use packetrig_fleet::NodeName;
 use packetrig_fleet::history::{NodeEntry, NodeEvent, NodeRun};
@@ -26,7 +26,7 @@ struct NodeLife {
     entries: Vec<NodeEntry>,
 }
 
-pub(crate) fn perform(arguments: &ShowHistory, output: &mut Output) -> Result<Exit, Error> {
+pub(crate) fn perform(arguments: &ShowHistory, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let place = FleetPlace::of(&arguments.place)?.existing()?;
     let lives = lives(&place, arguments.node.as_deref())?;
     if let Some(node) = arguments.node.as_ref().filter(|_| lives.is_empty()) {
@@ -42,7 +42,7 @@ pub(crate) fn perform(arguments: &ShowHistory, output: &mut Output) -> Result<Ex
         let header = ["node", "joined (UTC)", "seen (UTC)", "version", "starts", "lost", "runs", "last run"];
         output.text(table(&header, lives.iter().map(summary)));
     }
-    Ok(Exit::Ok)
+    Ok(CommandExit::Ok)
 }
 
 fn lives(place: &FleetPlace, only: Option<&str>) -> Result<Vec<NodeLife>, Error> {

@@ -2,13 +2,13 @@
 
 use crate::args::LabelNode;
 use crate::error::Error;
-use crate::exit::Exit;
+use crate::exit::CommandExit;
 use crate::fleet_place::FleetPlace;
-use crate::output::{Output, remark};
+use crate::output::{CommandOutput, remark};
 use packetrig_fleet::NodeName;
 use packetrig_fleet::labels::{LabelChange, OperatorLabels};
 
-pub(crate) fn perform(arguments: &LabelNode, output: &mut Output) -> Result<Exit, Error> {
+pub(crate) fn perform(arguments: &LabelNode, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let place = FleetPlace::of(&arguments.place)?.existing()?;
     let (authority, node) = (place.authority()?, NodeName(arguments.node.clone()));
     let Some(enrolled) = authority.enrolled()?.remove(&node) else {
@@ -28,7 +28,7 @@ pub(crate) fn perform(arguments: &LabelNode, output: &mut Output) -> Result<Exit
     if !arguments.changes.iter().all(removed) {
         output.line("Runs that begin from now on choose ports by these labels: `any-LABEL`.");
     }
-    Ok(Exit::Ok)
+    Ok(CommandExit::Ok)
 }
 
 /// What the owner says may not be known yet; `fleet status` shows it too.

@@ -11,15 +11,15 @@ mod served;
 mod status;
 mod up;
 
-pub(crate) use charge::{Charged, LateResults, take};
+pub(crate) use charge::{ChargedFleet, LateResults, take};
 pub(crate) use served::FleetRigs;
 pub(crate) use status::who_belongs;
 
-use crate::args::{Fleet, Invite, Remove};
+use crate::args::{FleetCommand, InviteArgs, RemoveArgs};
 use crate::error::Error;
-use crate::exit::Exit;
-use crate::fleet_place::{Addresses, FleetPlace};
-use crate::output::Output;
+use crate::exit::CommandExit;
+use crate::fleet_place::{FleetAddresses, FleetPlace};
+use crate::output::CommandOutput;
 use packetrig_fleet::NodeName;
 use packetrig_fleet::history::NodeEvent;
 use packetrig_nats::authority::FleetAuthority;
@@ -30,36 +30,36 @@ use packetrig_units::Nanos;
 /// What the secrets of join lines are called.
 const LABEL: &str = "join";
 
-pub(crate) fn perform(arguments: &Fleet, output: &mut Output) -> Result<Exit, Error> {
+pub(crate) fn perform(arguments: &FleetCommand, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     match arguments {
-        Fleet::Up(arguments) => up::perform(arguments, output),
-        Fleet::Status(arguments) => status::perform(arguments, output),
-        Fleet::History(arguments) => history::perform(arguments, output),
-        Fleet::Label(arguments) => label::perform(arguments, output),
-        Fleet::Invite(arguments) => invite(arguments, output),
-        Fleet::Remove(arguments) => remove(arguments, output),
-        Fleet::Fetch(arguments) => fetch::perform(arguments, output),
-        Fleet::Collect(arguments) => collect::perform(arguments, output),
+        FleetCommand::Up(arguments) => up::perform(arguments, output),
+        FleetCommand::Status(arguments) => status::perform(arguments, output),
+        FleetCommand::History(arguments) => history::perform(arguments, output),
+        FleetCommand::Label(arguments) => label::perform(arguments, output),
+        FleetCommand::Invite(arguments) => invite(arguments, output),
+        FleetCommand::Remove(arguments) => remove(arguments, output),
+        FleetCommand::Fetch(arguments) => fetch::perform(arguments, output),
+        FleetCommand::Collect(arguments) => collect::perform(arguments, output),
     }
 }
 
-fn invite(arguments: &Invite, output: &mut Output) -> Result<Exit, Error> {
+fn invite(arguments: &InviteArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let place = FleetPlace::of(&arguments.place)?.existing()?;
     let (authority, addresses) = (place.authority()?, place.addresses()?);
     if arguments.revoke {
         let taken = authority.revoke(LABEL)?;
         output.line(format_args!("{taken} lines taken back; no node joins by them any more"));
-        return Ok(Exit::Ok);
+        return Ok(CommandExit::Ok);
     }
     let line = line(&authority, &addresses, arguments.uses, arguments.valid)?;
     output.line(format_args!("{line}"));
-    Ok(Exit::Ok)
+    Ok(CommandExit::Ok)
 }
 
 /// A new join line for so many nodes, good for so long.
 fn line(
     authority: &FleetAuthority,
-    addresses: &Addresses,
+    addresses: &FleetAddresses,
     uses: u32,
     valid: Nanos,
 ) -> Result<JoinLine, Error> {
@@ -69,7 +69,7 @@ fn line(
     Ok(join_line(authority, addresses.servers.join(","), addresses.enrol.clone(), secret)?)
 }
 
-fn remove(arguments: &Remove, output: &mut Output) -> Result<Exit, Error> {
+fn remove(arguments: &RemoveArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let place = FleetPlace::of(&arguments.place)?.existing()?;
     let node = NodeName(arguments.node.clone());
     if !place.authority()?.nodes()?.contains(&node) {
@@ -78,5 +78,5 @@ fn remove(arguments: &Remove, output: &mut Output) -> Result<Exit, Error> {
     place.authority()?.remove(&node)?;
     place.note_history(vec![(node.clone(), NodeEvent::Removed)]);
     output.line(format_args!("{node} is forgotten; `packetrig fleet up` cuts it off and lets it in no more"));
-    Ok(Exit::Ok)
+    Ok(CommandExit::Ok)
 }

@@ -1,6 +1,6 @@
 //! The ports of a fleet behind the OTG API: each configuration is a run on it like any other.
 
-use super::charge::{Ending, open, patience};
+use super::charge::{RunEnding, open, patience};
 use super::{LateResults, take};
 use crate::commands::kept::{name_kept, report_size};
 use crate::error::Error;
@@ -70,7 +70,7 @@ impl FleetRigs {
             led => led,
         };
         let leftovers = leftovers.map_err(refusal)?;
-        let mut ending = Ending { fleet: &mut fleet, shelf: &self.shelf, place: &self.place };
+        let mut ending = RunEnding { fleet: &mut fleet, shelf: &self.shelf, place: &self.place };
         let ended = ending.end_leftovers(&leftovers, &mut |_| {});
         if let Err(error) = ended {
             fleet.give_back();

@@ -2,12 +2,12 @@
 //! beside a controller at work.
 
 use super::lead_reader::LeadReader;
-use crate::args::Status;
+use crate::args::StatusArgs;
 use crate::error::Error;
-use crate::exit::Exit;
+use crate::exit::CommandExit;
 use crate::fleet_place::FleetPlace;
 use crate::numbers;
-use crate::output::{Output, remark};
+use crate::output::{CommandOutput, remark};
 use crate::table::table;
 use packetrig_fleet::NodeName;
 use packetrig_fleet::hello::{ClockFacts, OfferedPort};
@@ -26,7 +26,7 @@ const SILENT_SECONDS: u64 = 30;
 /// Later than this, `fleet up` does not listen.
 const LISTENED: Nanos = Nanos::from_secs(30);
 
-pub(crate) fn perform(arguments: &Status, output: &mut Output) -> Result<Exit, Error> {
+pub(crate) fn perform(arguments: &StatusArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let place = FleetPlace::of(&arguments.place)?.existing()?;
     let heard = place.presence().filter(|_| !arguments.wait && !arguments.watch);
     let Some(presence) = heard else { return listen_and_show(&place, arguments, output) };
@@ -44,10 +44,14 @@ pub(crate) fn perform(arguments: &Status, output: &mut Output) -> Result<Exit, E
         row.label_with(enrolled.get(&row.node).map(|node| &node.labels));
     }
     show(&place, &rows, arguments, output)?;
-    Ok(Exit::Ok)
+    Ok(CommandExit::Ok)
 }
 
-fn listen_and_show(place: &FleetPlace, arguments: &Status, output: &mut Output) -> Result<Exit, Error> {
+fn listen_and_show(
+    place: &FleetPlace,
+    arguments: &StatusArgs,
+    output: &mut CommandOutput,
+) -> Result<CommandExit, Error> {
     let observer = place.fabric()?.observe().map_err(packetrig_node::Error::from)?;
     signal::latch()?;
     let mut members = FleetMembers::default();
@@ -58,7 +62,7 @@ fn listen_and_show(place: &FleetPlace, arguments: &Status, output: &mut Output) 
         members.assign_leads(leads.read(members.iter().map(|(node, _)| node))?);
         show(place, &members.rows(now()), arguments, output)?;
         if !arguments.watch || signal::received().is_some() || output.is_closed() {
-            return Ok(Exit::Ok);
+            return Ok(CommandExit::Ok);
         }
     }
 }
@@ -66,8 +70,8 @@ fn listen_and_show(place: &FleetPlace, arguments: &Status, output: &mut Output) 
 fn show(
     place: &FleetPlace,
     rows: &[MemberRow],
-    arguments: &Status,
-    output: &mut Output,
+    arguments: &StatusArgs,
+    output: &mut CommandOutput,
 ) -> Result<(), Error> {
     if arguments.json {
         return output.json(&rows);

@@ -3,11 +3,11 @@
 
 use super::line;
 use super::presence::PresenceWatch;
-use crate::args::Up;
+use crate::args::UpArgs;
 use crate::error::Error;
-use crate::exit::Exit;
-use crate::fleet_place::{Addresses, FleetPlace};
-use crate::output::{Output, remark};
+use crate::exit::CommandExit;
+use crate::fleet_place::{FleetAddresses, FleetPlace};
+use crate::output::{CommandOutput, remark};
 use crate::sandbox;
 use packetrig_fleet::fabric::Fabric;
 use packetrig_fleet::history::NodeEvent;
@@ -28,7 +28,7 @@ const RENEWAL_AGAIN: Duration = Duration::from_secs(5);
 /// How often the user's wish to stop is looked for.
 const LOOK: Duration = Duration::from_millis(100);
 
-pub(crate) fn perform(arguments: &Up, output: &mut Output) -> Result<Exit, Error> {
+pub(crate) fn perform(arguments: &UpArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let place = FleetPlace::of(&arguments.place)?;
     let authority = Arc::new(place.authority()?);
     sandbox::limit_broker(place.directory(), [arguments.listen.port(), arguments.enrol.port()])?;
@@ -36,7 +36,7 @@ pub(crate) fn perform(arguments: &Up, output: &mut Output) -> Result<Exit, Error
     let mut certificate = ServerCertificateKeeper::issue(Arc::clone(&authority), names(&host)?, seconds())?;
     signal::latch()?;
     let broker = Arc::new(Mutex::new(start_broker(arguments, &place, &authority, certificate.security())?));
-    let addresses = Addresses {
+    let addresses = FleetAddresses {
         servers: servers(arguments, &host, own(&broker).as_ref()),
         enrol: at(&host, arguments.enrol),
     };
@@ -68,7 +68,7 @@ pub(crate) fn perform(arguments: &Up, output: &mut Output) -> Result<Exit, Error
             heed(&found, &place, &broker);
         }
     }
-    Ok(Exit::Ok)
+    Ok(CommandExit::Ok)
 }
 
 fn watch_health(place: &FleetPlace) -> Result<HealthWatch, Error> {
@@ -129,7 +129,7 @@ fn names(host: &str) -> Result<Vec<String>, Error> {
 }
 
 fn start_broker(
-    arguments: &Up,
+    arguments: &UpArgs,
     place: &FleetPlace,
     authority: &FleetAuthority,
     security: &ServerSecurity,
@@ -148,7 +148,7 @@ fn start_broker(
     Ok(Some(MessageServer::start(setup)?))
 }
 
-fn servers(arguments: &Up, host: &str, broker: Option<&MessageServer>) -> Vec<String> {
+fn servers(arguments: &UpArgs, host: &str, broker: Option<&MessageServer>) -> Vec<String> {
     match broker {
         Some(broker) => vec![at(host, broker.address())],
         None => arguments.cluster.clone(),
@@ -167,7 +167,7 @@ fn found(place: &FleetPlace) -> Result<(), Error> {
 }
 
 fn open_door(
-    arguments: &Up,
+    arguments: &UpArgs,
     place: &FleetPlace,
     authority: &Arc<FleetAuthority>,
     security: &ServerSecurity,

@@ -6,24 +6,24 @@ mod stats;
 mod top;
 mod values;
 
-use crate::args::Flows;
+use crate::args::FlowsCommand;
 use crate::error::Error;
-use crate::exit::Exit;
-use crate::output::Output;
+use crate::exit::CommandExit;
+use crate::output::CommandOutput;
 use jiff::Timestamp;
 use packetrig_store::flows::RecordMaker;
 use packetrig_store::flows::filter::address;
 
 pub(super) use recover::recover_before;
 
-pub(crate) fn perform(arguments: &Flows, output: &mut Output) -> Result<Exit, Error> {
+pub(crate) fn perform(arguments: &FlowsCommand, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     match arguments {
-        Flows::Top(arguments) => top::perform(arguments, output)?,
-        Flows::Show(arguments) => show::perform(arguments, output)?,
-        Flows::Stats(arguments) => stats::perform(arguments, output)?,
-        Flows::Recover(arguments) => return recover::perform(arguments, output),
+        FlowsCommand::Top(arguments) => top::perform(arguments, output)?,
+        FlowsCommand::Show(arguments) => show::perform(arguments, output)?,
+        FlowsCommand::Stats(arguments) => stats::perform(arguments, output)?,
+        FlowsCommand::Recover(arguments) => return recover::perform(arguments, output),
     }
-    Ok(Exit::Ok)
+    Ok(CommandExit::Ok)
 }
 
 /// A time of day with milliseconds, UTC.

@@ -2,13 +2,13 @@
 
 use crate::args::RecoverFlows as Arguments;
 use crate::error::Error;
-use crate::exit::Exit;
+use crate::exit::CommandExit;
 use crate::numbers::count;
-use crate::output::{Output, remark};
+use crate::output::{CommandOutput, remark};
 use packetrig_store::flows::recover::{RecoveredFiles, recover, recover_before_writing};
 use std::path::Path;
 
-pub(super) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit, Error> {
+pub(super) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let recovered = recover(&arguments.directory)?;
     if arguments.json {
         output.json(&serde_json::json!(recovered))?;
@@ -19,7 +19,7 @@ pub(super) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit
             output.line(line);
         }
     }
-    Ok(if recovered.failures.is_empty() { Exit::Ok } else { Exit::World })
+    Ok(if recovered.failures.is_empty() { CommandExit::Ok } else { CommandExit::World })
 }
 
 /// Finishes what a process left that was killed, and says so; returns what it was.

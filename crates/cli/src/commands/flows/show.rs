@@ -5,7 +5,7 @@ use super::{end, moment};
 use crate::args::ShowFlows as Arguments;
 use crate::error::Error;
 use crate::numbers::count;
-use crate::output::{Output, remark};
+use crate::output::{CommandOutput, remark};
 use crate::protocols;
 use crate::table::table;
 use packetrig_flow::element::ElementKind;
@@ -50,7 +50,7 @@ const HEADER: [&str; 11] = [
     "ended",
 ];
 
-pub(super) fn perform(arguments: &Arguments, output: &mut Output) -> Result<(), Error> {
+pub(super) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Result<(), Error> {
     if arguments.form.json || arguments.form.csv {
         stream(arguments, output)
     } else {
@@ -59,7 +59,7 @@ pub(super) fn perform(arguments: &Arguments, output: &mut Output) -> Result<(), 
 }
 
 /// The named columns, or all, of every record, as it is read, or of the first in an order.
-fn stream(arguments: &Arguments, output: &mut Output) -> Result<(), Error> {
+fn stream(arguments: &Arguments, output: &mut CommandOutput) -> Result<(), Error> {
     let all: Vec<_> = columns().iter().collect();
     let wanted = if arguments.columns.is_empty() { &all } else { &arguments.columns };
     let names: Vec<_> = wanted.iter().map(|column| column.name).collect();
@@ -123,7 +123,7 @@ fn csv(chunk: &RowChunk, row: usize, wanted: &[&FlowColumn], text: &mut String) 
     text.push('\n');
 }
 
-fn tabulate(arguments: &Arguments, output: &mut Output) -> Result<(), Error> {
+fn tabulate(arguments: &Arguments, output: &mut CommandOutput) -> Result<(), Error> {
     let most = arguments.most.unwrap_or(MOST);
     let wanted = &arguments.columns;
     let (header, names): (Vec<_>, Vec<_>) = if wanted.is_empty() {

@@ -4,7 +4,7 @@ use super::{exporter, moment};
 use crate::args::FlowStats as Arguments;
 use crate::error::Error;
 use crate::numbers::{count, per_second, percent, scaled};
-use crate::output::{Output, remark};
+use crate::output::{CommandOutput, remark};
 use crate::protocols;
 use crate::table::table;
 use packetrig_flow::{IgnoredReason, MeterLedger};
@@ -19,9 +19,9 @@ use std::collections::BTreeMap;
 /// Meters whose ledgers are shown as text.
 const METERS_MOST: usize = 10;
 
-type Ledgers = BTreeMap<RecordMaker, (u64, MeterLedger)>;
+type FlowLedgers = BTreeMap<RecordMaker, (u64, MeterLedger)>;
 
-pub(super) fn perform(arguments: &Arguments, output: &mut Output) -> Result<(), Error> {
+pub(super) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Result<(), Error> {
     let files = flow_files(&arguments.places)?;
     let totals = totals::totals(&files, &arguments.filter.filter(), arguments.bucket)?;
     let ledgers = ledgers::newest(&arguments.places)?;
@@ -39,7 +39,7 @@ pub(super) fn perform(arguments: &Arguments, output: &mut Output) -> Result<(), 
     Ok(())
 }
 
-fn json(files: usize, totals: &FlowTotals, ledgers: &Ledgers) -> serde_json::Value {
+fn json(files: usize, totals: &FlowTotals, ledgers: &FlowLedgers) -> serde_json::Value {
     let ledgers: Vec<_> = ledgers
         .iter()
         .map(|(source, (at_ns, ledger))| {

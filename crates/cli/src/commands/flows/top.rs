@@ -4,7 +4,7 @@ use super::values::{csv_field, group_json, group_text};
 use crate::args::FlowTop as Arguments;
 use crate::error::Error;
 use crate::numbers::{count, percent, scaled};
-use crate::output::{Output, remark};
+use crate::output::{CommandOutput, remark};
 use crate::table::table;
 use packetrig_store::flows::grouping::{FlowGrouping, GroupPart};
 use packetrig_store::flows::scan::flow_files;
@@ -12,9 +12,9 @@ use packetrig_store::flows::top::{self, GroupSum, TopAnswer, TopGroup, TopOrder,
 use packetrig_units::Nanos;
 
 /// A number that is printed of a group: what programs call it, and what it is.
-type Measure = (&'static str, fn(&GroupSum) -> u64);
+type GroupMeasure = (&'static str, fn(&GroupSum) -> u64);
 
-const MEASURES: [Measure; 9] = [
+const MEASURES: [GroupMeasure; 9] = [
     ("flows", |has| has.sum.flows),
     ("packets", |has| has.sum.packets),
     ("bytes", |has| has.sum.bytes),
@@ -26,7 +26,7 @@ const MEASURES: [Measure; 9] = [
     ("bytes_per_packet", |has| has.of(TopOrder::PacketSize)),
 ];
 
-pub(super) fn perform(arguments: &Arguments, output: &mut Output) -> Result<(), Error> {
+pub(super) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Result<(), Error> {
     let files = flow_files(&arguments.places)?;
     let question = TopQuestion {
         grouping: arguments.by.clone(),
@@ -137,14 +137,14 @@ mod tests {
     use packetrig_store::flows::top::GroupTotals;
 
     #[derive(Parser)]
-    struct Line {
+    struct TopLine {
         #[command(flatten)]
         arguments: Arguments,
     }
 
     #[test]
     fn groups_that_were_let_go_make_their_number_a_bound_from_above() {
-        let arguments = Line::parse_from(["top", "records"]).arguments;
+        let arguments = TopLine::parse_from(["top", "records"]).arguments;
         let shown = |doubt| {
             let top = TopAnswer { groups_seen: 12, doubt, ..TopAnswer::default() };
             text(&arguments.by, &top, TopOrder::Bytes)

@@ -2,14 +2,14 @@
 
 use crate::args::CheckLog as Arguments;
 use crate::error::Error;
-use crate::exit::Exit;
+use crate::exit::CommandExit;
 use crate::numbers::count;
-use crate::output::Output;
+use crate::output::CommandOutput;
 use crate::table::table;
 use packetrig_engine::capture::log::{self, LogCheck, LogDoubt, LogFinding};
 use packetrig_engine::impair::DIRECTIONS;
 
-pub(super) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit, Error> {
+pub(super) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let read = |path: &std::path::PathBuf| {
         std::fs::read_to_string(path)
             .map_err(|source| Error::ReadFile { name: path.display().to_string(), source })
@@ -29,9 +29,9 @@ pub(super) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit
         output.text(shown(&checked));
     }
     Ok(match is_complete(&checked) {
-        Some(true) => Exit::Ok,
-        Some(false) => Exit::Fail,
-        None => Exit::Inconclusive,
+        Some(true) => CommandExit::Ok,
+        Some(false) => CommandExit::Fail,
+        None => CommandExit::Inconclusive,
     })
 }
 

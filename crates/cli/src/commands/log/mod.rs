@@ -6,12 +6,12 @@
 mod check;
 mod notify;
 
-use super::recorded::{self, Course};
-use crate::args::{BeginLog, Log as Arguments, LogAction, Receiver};
+use super::recorded::{self, CaptureProgress};
+use crate::args::{BeginLog, LogAction, LogArgs as Arguments, ReceiverArg};
 use crate::error::Error;
-use crate::exit::Exit;
+use crate::exit::CommandExit;
 use crate::numbers::count;
-use crate::output::{Output, remark};
+use crate::output::{CommandOutput, remark};
 use crate::table::table;
 use packetrig_engine::capture::log::{LogKeeper, LogRetention, NAME};
 use packetrig_engine::capture::numbers::TapNumbers;
@@ -32,7 +32,7 @@ use packetrig_sys::signal;
 use std::cell::Cell;
 use std::path::Path;
 
-pub(crate) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit, Error> {
+pub(crate) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     if let Some(LogAction::Check(arguments)) = &arguments.action {
         return check::perform(arguments, output);
     }
@@ -46,7 +46,7 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit
             "--keep must have room for two files: one complete, one being written".into(),
         ));
     }
-    let job = Job { arguments, interface, expression: arguments.expression.join(" ") };
+    let job = LogJob { arguments, interface, expression: arguments.expression.join(" ") };
     signal::latch()?;
     signal::count_hangups()?;
     let keeper = LogKeeper::open(directory, &interface.to_string(), retention(arguments))?;
@@ -70,13 +70,13 @@ fn retention(arguments: &BeginLog) -> LogRetention {
     }
 }
 
-struct Job<'a> {
+struct LogJob<'a> {
     arguments: &'a BeginLog,
     interface: &'a PortLocation,
     expression: String,
 }
 
-impl Job<'_> {
+impl LogJob<'_> {
     fn listen_there(
         &self,
         keeper: LogKeeper,
@@ -85,7 +85,7 @@ impl Job<'_> {
         let program =
             if self.expression.trim().is_empty() { None } else { Some(filter::compile(&self.expression)?) };
         match self.arguments.back_end {
-            Receiver::Packet => {
+            ReceiverArg::Packet => {
                 // Frames come whole, so that trailers behind them are seen; the recorder cuts them.
                 let options = TapOptions {
                     filter: program,
@@ -98,7 +98,7 @@ impl Job<'_> {
                 let at = (tap.offset(), tap.is_up());
                 self.listen(tap, at, keeper, directory)
             }
-            Receiver::Xdp => {
+            ReceiverArg::Xdp => {
                 let options = XdpTapOptions { filter: program, snap_len: None, pass: false };
                 let tap = XdpTap::open(self.interface, &options)?;
                 let at = (tap.offset(), tap.is_up());
@@ -136,7 +136,7 @@ impl Job<'_> {
             (None, now) if now != hangups.replace(now) => RecordWish::Rotate,
             (None, _) => RecordWish::GoOn,
         };
-        let mut live = Course::new(!self.arguments.quiet);
+        let mut live = CaptureProgress::new(!self.arguments.quiet);
         let mut tell = |counts: &RecordCounts, _: &RateSeries| live.show(counts);
         let done = record::record_as_wished(&mut tap, &clock, Some(recorder), (limits, &wish), &mut tell);
         live.finish();
@@ -172,7 +172,7 @@ impl Job<'_> {
 }
 
 /// One row per account, and one for each direction of a tap.
-fn result(job: &Job<'_>, summary: &RecordSummary, numbers: TapNumbers) -> String {
+fn result(job: &LogJob<'_>, summary: &RecordSummary, numbers: TapNumbers) -> String {
     let counts = &summary.counts;
     let written = summary.recorded.as_ref().map_or(0, |recorded| recorded.written);
     let row = |what: &str, frames: u64| vec![what.to_owned(), count(frames)];

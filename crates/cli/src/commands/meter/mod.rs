@@ -5,13 +5,13 @@ mod outputs;
 mod show;
 mod top;
 
-use crate::args::Meter as Arguments;
+use crate::args::MeterArgs as Arguments;
 use crate::error::Error;
-use crate::exit::Exit;
-use crate::output::{Output, Style, remark};
+use crate::exit::CommandExit;
+use crate::output::{CommandOutput, TextStyle, remark};
 use crate::progress::LiveLine;
 use crate::sandbox::{self, needs};
-use outputs::Outputs;
+use outputs::MeterOutputs;
 use packetrig_meter::ledger::{LedgerReport, MeterBooks, exposition};
 use packetrig_meter::metrics::MetricsResponder;
 use packetrig_meter::source::InterfaceCounts;
@@ -20,20 +20,20 @@ use packetrig_sys::{clock, signal};
 use packetrig_units::Nanos;
 use std::io::IsTerminal;
 use std::sync::Arc;
-use top::Screen;
+use top::TopScreen;
 
 /// How often to look whether it is over.
 const LOOK_NS: u64 = 20_000_000;
 /// How often the ledger is shown.
 const SHOW_NS: u64 = 1_000_000_000;
 
-pub(crate) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit, Error> {
+pub(crate) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let options = options::understand(arguments)?;
     signal::latch()?;
     let opening = sandbox::begin(&arguments.user.sandbox, needs::meter(arguments)?)?;
     let books = MeterBooks::new();
     // Before the meter: what is wrong with an output is said before anything is metered.
-    let outputs = Outputs::open(arguments, &options, &books)?;
+    let outputs = MeterOutputs::open(arguments, &options, &books)?;
     let (metrics, meter) = match begin(arguments, &options, &books) {
         Ok(begun) => begun,
         Err(error) => {
@@ -98,12 +98,12 @@ fn say_down(input: &MeterInput) {
 }
 
 /// Shows how it goes until the source ends, the time is up, or the user has had enough.
-fn watch(arguments: &Arguments, meter: &RunningMeter, books: &MeterBooks, output: &mut Output) {
+fn watch(arguments: &Arguments, meter: &RunningMeter, books: &MeterBooks, output: &mut CommandOutput) {
     let start_ns = clock::monotonic_ns();
     let end_ns = arguments.time.map_or(u64::MAX, |time| start_ns.saturating_add(time.as_u64()));
     let mut live = LiveLine::new(!arguments.quiet && !arguments.top);
     let mut last = None;
-    let mut screen = arguments.top.then(|| Screen::new(std::io::stdout().is_terminal()));
+    let mut screen = arguments.top.then(|| TopScreen::new(std::io::stdout().is_terminal()));
     let mut show_ns = start_ns + SHOW_NS;
     while !meter.is_over() && signal::received().is_none() && clock::monotonic_ns() < end_ns {
         let now_ns = clock::monotonic_ns();
@@ -134,8 +134,8 @@ fn await_end(meter: &RunningMeter, books: &MeterBooks) {
 
 /// A ledger that does not add up is said, and so is an output that failed. Of files the user may want less than all by
 /// `--time`; a signal interrupts. A meter at an interface has no other end than these.
-fn judge(report: &LedgerReport, failures: &[String], has_signal: bool) -> Exit {
-    let style = Style::of_remarks();
+fn judge(report: &LedgerReport, failures: &[String], has_signal: bool) -> CommandExit {
+    let style = TextStyle::of_remarks();
     for rule in &report.imbalances {
         remark(format_args!("{} the ledger does not balance: {rule}", style.bad("error:")));
     }
@@ -143,9 +143,9 @@ fn judge(report: &LedgerReport, failures: &[String], has_signal: bool) -> Exit {
         remark(format_args!("{} {failure}", style.bad("error:")));
     }
     match (report.imbalances.is_empty(), failures.is_empty()) {
-        (false, _) => Exit::Inconclusive,
-        (true, false) => Exit::World,
-        (true, true) if report.stopped && has_signal => Exit::Interrupted,
-        (true, true) => Exit::Ok,
+        (false, _) => CommandExit::Inconclusive,
+        (true, false) => CommandExit::World,
+        (true, true) if report.stopped && has_signal => CommandExit::Interrupted,
+        (true, true) => CommandExit::Ok,
     }
 }

@@ -1,6 +1,6 @@
 //! What the arguments mean.
 
-use crate::args::{Direction, KeyPart, Meter as Arguments, Source};
+use crate::args::{DirectionArg, KeyPart, MeterArgs as Arguments, MeterSourceArg};
 use crate::error::Error;
 use crate::identity::entropy;
 use packetrig_flow::parse::ParseOptions;
@@ -58,9 +58,9 @@ fn input(arguments: &Arguments) -> Result<MeterInput, Error> {
         })
         .collect::<Result<_, _>>()?;
     let way = match arguments.source {
-        Source::Packet => ListenMethod::Packet,
-        Source::Xdp => ListenMethod::Xdp,
-        Source::Headers => ListenMethod::Headers,
+        MeterSourceArg::Packet => ListenMethod::Packet,
+        MeterSourceArg::Xdp => ListenMethod::Xdp,
+        MeterSourceArg::Headers => ListenMethod::Headers,
     };
     Ok(MeterInput::Interfaces(
         locations,
@@ -68,7 +68,7 @@ fn input(arguments: &Arguments) -> Result<MeterInput, Error> {
             way,
             workers,
             snap_len: arguments.snap,
-            outgoing: arguments.direction == Direction::Both,
+            outgoing: arguments.direction == DirectionArg::Both,
             promiscuous: !arguments.no_promiscuous,
             ring_bytes: arguments.ring.0,
         },

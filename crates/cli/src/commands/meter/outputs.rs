@@ -1,6 +1,6 @@
 //! Where records go: the export, and Parquet files.
 
-use crate::args::{Meter as Arguments, MeterFormat};
+use crate::args::{MeterArgs as Arguments, MeterFormat};
 use crate::commands::flows::recover_before;
 use crate::error::Error;
 use packetrig_flow::ExportCounts;
@@ -24,12 +24,12 @@ const LEDGER_NS: u64 = 10_000_000_000;
 
 /// Threads that take what the workers report.
 #[derive(Default)]
-pub(super) struct Outputs {
+pub(super) struct MeterOutputs {
     export: Option<ExportThread>,
     directory: Option<JoinHandle<Option<String>>>,
 }
 
-impl Outputs {
+impl MeterOutputs {
     /// Opens all of them.
     pub(super) fn open(
         arguments: &Arguments,
@@ -153,7 +153,7 @@ fn keep(
     let books = Arc::clone(books);
     let source = RecordMaker { domain, ..RecordMaker::default() };
     let work = move || {
-        let mut keeper = Keeper { sink, source, kept, books, ledger_ns: 0, failure: None };
+        let mut keeper = OutputKeeper { sink, source, kept, books, ledger_ns: 0, failure: None };
         loop {
             match batches.recv_timeout(TICK) {
                 Ok(WorkerBatch::Records(records)) => keeper.note(|sink| sink.write(&records, source)),
@@ -179,7 +179,7 @@ fn counts(kept: &KeptCounts) -> ExportCounts {
 }
 
 /// A sink on its thread.
-struct Keeper {
+struct OutputKeeper {
     sink: ParquetSink,
     source: RecordMaker,
     kept: Arc<Mutex<KeptCounts>>,
@@ -189,7 +189,7 @@ struct Keeper {
     failure: Option<String>,
 }
 
-impl Keeper {
+impl OutputKeeper {
     fn note(&mut self, work: impl FnOnce(&mut ParquetSink) -> Result<(), packetrig_store::flows::Error>) {
         if let Err(error) = work(&mut self.sink) {
             self.failure = Some(error.to_string());

@@ -16,12 +16,12 @@ const MOST: usize = 20;
 const CLEAR: &str = "\u{1b}[H\u{1b}[J";
 
 /// See the module.
-pub(super) struct Screen {
+pub(super) struct TopScreen {
     is_terminal: bool,
     last: Option<LedgerReport>,
 }
 
-impl Screen {
+impl TopScreen {
     pub(super) fn new(is_terminal: bool) -> Self {
         Self { is_terminal, last: None }
     }

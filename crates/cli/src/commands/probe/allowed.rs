@@ -1,14 +1,14 @@
 //! `packetrig probe allowed`: what may be sent to a target.
 
 use super::bounds;
-use crate::args::Allowed;
+use crate::args::AllowedArgs;
 use crate::error::Error;
-use crate::exit::Exit;
+use crate::exit::CommandExit;
 use crate::numbers::{count, scaled};
-use crate::output::Output;
+use crate::output::CommandOutput;
 use serde_json::json;
 
-pub(super) fn perform(arguments: &Allowed, output: &mut Output) -> Result<Exit, Error> {
+pub(super) fn perform(arguments: &AllowedArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let permit = bounds::permit(&arguments.bounds)?;
     bounds::tell_addresses([&arguments.target]);
     let limits = bounds::permitted(&permit, arguments.target.address)?.limits();
@@ -32,5 +32,5 @@ pub(super) fn perform(arguments: &Allowed, output: &mut Output) -> Result<Exit, 
             count(limits.most),
         ));
     }
-    Ok(Exit::Ok)
+    Ok(CommandExit::Ok)
 }

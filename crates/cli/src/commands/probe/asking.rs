@@ -1,9 +1,9 @@
 //! What commands that ask have in common: the way out, when probes leave, and how it ends.
 
 use super::{bounds, mechanism};
-use crate::args::Asking;
+use crate::args::AskingArgs;
 use crate::error::Error;
-use crate::exit::Exit;
+use crate::exit::CommandExit;
 use packetrig_probe::header::ProbeHeader;
 use packetrig_probe::method::ProbeMethod;
 use packetrig_probe::{PermittedTarget, ProbePermit, ProbeSchedule};
@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 const ENDLESS: u64 = 1_000_000;
 
 /// Where probes to a target leave; refused if nobody allows them.
-pub(super) fn way(asking: &Asking, permit: &ProbePermit, target: IpAddr) -> Result<ProbePath, Error> {
+pub(super) fn way(asking: &AskingArgs, permit: &ProbePermit, target: IpAddr) -> Result<ProbePath, Error> {
     let permitted: PermittedTarget = bounds::permitted(permit, target)?;
     let from = asking.through.as_ref();
     let namespace = from.and_then(|from| from.namespace.as_deref());
@@ -54,7 +54,7 @@ pub(super) fn ears(ways: &[ProbePath], port: Option<u16>) -> Result<Vec<PacketLi
 
 /// A line of `of` that take turns, and what is said in front of its records.
 pub(super) fn line<'m>(
-    asking: &Asking,
+    asking: &AskingArgs,
     way: ProbePath,
     method: Box<dyn ProbeMethod + 'm>,
     (nth, of): (usize, usize),
@@ -90,7 +90,11 @@ pub(super) fn tabular(file: &Path) -> Result<(), Error> {
 }
 
 /// Writes the records of each line where it was asked for.
-pub(super) fn write(asking: &Asking, headers: &[ProbeHeader], outcomes: &[LineOutcome]) -> Result<(), Error> {
+pub(super) fn write(
+    asking: &AskingArgs,
+    headers: &[ProbeHeader],
+    outcomes: &[LineOutcome],
+) -> Result<(), Error> {
     for file in &asking.write {
         for (header, outcome) in headers.iter().zip(outcomes) {
             let target = header.targets.first().filter(|_| headers.len() > 1);
@@ -108,7 +112,7 @@ fn named_after(file: &Path, target: &str) -> PathBuf {
     file.with_file_name(format!("{}-{target}.{}", part(file.file_stem()), part(file.extension())))
 }
 
-fn schedule(asking: &Asking, way: &ProbePath) -> Result<ProbeSchedule, Error> {
+fn schedule(asking: &AskingArgs, way: &ProbePath) -> Result<ProbeSchedule, Error> {
     let longest = way.longest_frame();
     let length = asking.size.kernel_len();
     if length > longest {
@@ -130,7 +134,7 @@ fn schedule(asking: &Asking, way: &ProbePath) -> Result<ProbeSchedule, Error> {
 }
 
 /// Waits for answers as long as was asked, and stops when interrupted.
-pub(super) fn patience(asking: &Asking) -> AskOptions<'static> {
+pub(super) fn patience(asking: &AskingArgs) -> AskOptions<'static> {
     AskOptions { answer: asking.wait, stop: &|| signal::received().is_some() }
 }
 
@@ -140,18 +144,18 @@ pub(super) fn any_number() -> u64 {
 }
 
 /// How a command ends: by the worst of its lines.
-pub(super) fn exit(asking: &Asking, outcomes: &[LineOutcome]) -> Exit {
+pub(super) fn exit(asking: &AskingArgs, outcomes: &[LineOutcome]) -> CommandExit {
     let is_refused = |outcome: &LineOutcome| {
         matches!(outcome.end, LineEnd::Lossy | LineEnd::Prohibited | LineEnd::Limits(_))
     };
     if outcomes.iter().any(is_refused) {
-        Exit::World
+        CommandExit::World
     } else if outcomes.iter().any(|outcome| outcome.series.counts().answered == 0) {
-        Exit::Fail
+        CommandExit::Fail
     } else if asking.count.is_some() && outcomes.iter().any(|outcome| outcome.end == LineEnd::Stopped) {
-        Exit::Interrupted
+        CommandExit::Interrupted
     } else {
-        Exit::Ok
+        CommandExit::Ok
     }
 }
 

@@ -1,6 +1,6 @@
 //! Whom a command may probe: the owner's file, widened by what was typed.
 
-use crate::args::{Bounds, ProbeTarget};
+use crate::args::{BoundsArgs, ProbeTarget};
 use crate::error::Error;
 use crate::identity;
 use crate::output::remark;
@@ -14,7 +14,7 @@ use std::path::Path;
 const OWNERS_FILE: &str = "/etc/packetrig/probe.toml";
 
 /// What the owner and the user allow together.
-pub(super) fn permit(bounds: &Bounds) -> Result<ProbePermit, Error> {
+pub(super) fn permit(bounds: &BoundsArgs) -> Result<ProbePermit, Error> {
     let owner = read(Path::new(OWNERS_FILE))?;
     let mut permit = match (&bounds.permit, owner) {
         (None, owner) => owner.unwrap_or_default(),

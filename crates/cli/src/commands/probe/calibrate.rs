@@ -4,9 +4,9 @@ use super::mechanism;
 use super::send::micros;
 use crate::args::CalibrateProbes as Arguments;
 use crate::error::Error;
-use crate::exit::Exit;
+use crate::exit::CommandExit;
 use crate::numbers::count;
-use crate::output::{Output, remark};
+use crate::output::{CommandOutput, remark};
 use crate::table::table;
 use packetrig_plan::PortLocation;
 use packetrig_probe::choice::{self, CalibrationResult};
@@ -21,16 +21,16 @@ use std::path::Path;
 /// Probes of a train.
 const TRAIN: u32 = 50;
 
-pub(super) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit, Error> {
+pub(super) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     signal::latch()?;
-    let bench = Bench::open(&arguments.interfaces)?;
+    let bench = ProbeBench::open(&arguments.interfaces)?;
     let wanted =
         if arguments.mechanism.is_empty() { &ReleaseMechanism::ALL[..] } else { &arguments.mechanism };
     let extent = CalibrationExtent { count: arguments.count, gap: arguments.gap, train: TRAIN };
     let stop = || signal::received().is_some();
     let found = calibrate::perform((&bench.near, &bench.far), &arguments.confirm, wanted, extent, &stop)?;
     if stop() {
-        return Ok(Exit::Interrupted);
+        return Ok(CommandExit::Interrupted);
     }
     let kept = calibrate::kept(&bench.near, &found);
     let (mechanism, why) = choice::choose(|_| true, Some(&kept));
@@ -47,18 +47,18 @@ pub(super) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit
         found.remarks.iter().for_each(|line| remark(format_args!("{}: {line}", found.mechanism)));
     }
     let wrong = found.iter().any(|found| found.out_of_order > 0 || found.arrived < found.sent);
-    Ok(if wrong { Exit::Inconclusive } else { Exit::Ok })
+    Ok(if wrong { CommandExit::Inconclusive } else { CommandExit::Ok })
 }
 
 /// Two interfaces, of a lab if none were named.
-struct Bench {
+struct ProbeBench {
     near: PortLocation,
     far: PortLocation,
     _pass: Option<BpfAttachment>,
     _lab: Option<Lab>,
 }
 
-impl Bench {
+impl ProbeBench {
     fn open(named: &[PortLocation]) -> Result<Self, Error> {
         if let [near, far] = named {
             return Ok(Self { near: near.clone(), far: far.clone(), _pass: None, _lab: None });

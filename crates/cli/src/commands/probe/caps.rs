@@ -2,8 +2,8 @@
 
 use crate::args::ProbeCaps as Arguments;
 use crate::error::Error;
-use crate::exit::Exit;
-use crate::output::Output;
+use crate::exit::CommandExit;
+use crate::output::CommandOutput;
 use crate::table::table;
 use packetrig_plan::PortLocation;
 use packetrig_probe::DepartureStage;
@@ -16,7 +16,7 @@ use packetrig_sys::netns::NetNs;
 use packetrig_sys::sched;
 use serde_json::{Value, json};
 
-pub(super) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit, Error> {
+pub(super) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let mut interfaces = Vec::new();
     for location in locations(arguments.interface.as_ref())? {
         let found = capabilities(&location)?;
@@ -26,7 +26,7 @@ pub(super) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit
     if arguments.json {
         let shown: Vec<Value> = interfaces.iter().map(|(location, found)| shown(location, found)).collect();
         output.json(&json!({"machine": machine, "interfaces": shown}))?;
-        return Ok(Exit::Ok);
+        return Ok(CommandExit::Ok);
     }
     for (location, found) in &interfaces {
         output.line(location);
@@ -34,7 +34,7 @@ pub(super) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit
         output.line(format_args!("  clock of the device: {}", device_clock(location)));
     }
     output.text(around(&machine));
-    Ok(Exit::Ok)
+    Ok(CommandExit::Ok)
 }
 
 fn locations(named: Option<&PortLocation>) -> Result<Vec<PortLocation>, Error> {

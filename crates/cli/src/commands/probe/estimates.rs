@@ -1,12 +1,14 @@
 //! `packetrig probe capacity` and `available`: a target asked with trains, and what an estimator makes of them.
 
-use super::outset::Outset;
+use super::outset::ProbeOutset;
 use super::{asking, bounds, mechanism};
-use crate::args::{Available, AvailableMethod, Capacity, CapacityMethod, Estimating, ProbeTarget};
+use crate::args::{
+    AvailableArgs, AvailableMethod, CapacityArgs, CapacityMethod, EstimatingArgs, ProbeTarget,
+};
 use crate::error::Error;
-use crate::exit::Exit;
+use crate::exit::CommandExit;
 use crate::numbers::{count, scaled};
-use crate::output::{Output, remark};
+use crate::output::{CommandOutput, remark};
 use packetrig_probe::ProbeRecord;
 use packetrig_probe::estimate::{
     ChirpEstimator, FleetShape, NoAnswer, PairEstimator, PairPick, PathloadEstimator, RateEstimate,
@@ -27,35 +29,40 @@ const FLEETS: usize = 30;
 
 /// Whom trains ask.
 #[derive(Clone, Copy)]
-enum Whom {
+enum TrainTarget {
     Echo,
     Udp(u16),
     Reflector(u16),
 }
 
 /// What a command wants.
-struct Inquiry<'a> {
+struct EstimateInquiry<'a> {
     what: &'static str,
     target: &'a ProbeTarget,
-    whom: Whom,
-    flags: &'a Estimating,
+    whom: TrainTarget,
+    flags: &'a EstimatingArgs,
     /// Of trains, unless the flags say otherwise.
     longest: u32,
 }
 
-pub(super) fn capacity(arguments: &Capacity, output: &mut Output) -> Result<Exit, Error> {
+pub(super) fn capacity(arguments: &CapacityArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let whom = match (arguments.udp, arguments.reflector) {
-        (_, Some(port)) => Whom::Reflector(port),
-        (Some(port), None) => Whom::Udp(port),
-        (None, None) => Whom::Echo,
+        (_, Some(port)) => TrainTarget::Reflector(port),
+        (Some(port), None) => TrainTarget::Udp(port),
+        (None, None) => TrainTarget::Echo,
     };
-    let inquiry =
-        Inquiry { what: "capacity", target: &arguments.target, whom, flags: &arguments.common, longest: 50 };
+    let inquiry = EstimateInquiry {
+        what: "capacity",
+        target: &arguments.target,
+        whom,
+        flags: &arguments.common,
+        longest: 50,
+    };
     let (method, count) = (arguments.method, arguments.count as usize);
     inquiry.perform(output, |shape| of_capacity(method, count, shape))
 }
 
-pub(super) fn available(arguments: &Available, output: &mut Output) -> Result<Exit, Error> {
+pub(super) fn available(arguments: &AvailableArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let Some(port) = arguments.reflector else {
         return Err(Error::Usage(format!(
             "the available bandwidth to {0} cannot be measured from this side alone, because answers may wait \
@@ -63,10 +70,10 @@ pub(super) fn available(arguments: &Available, output: &mut Output) -> Result<Ex
             arguments.target
         )));
     };
-    let inquiry = Inquiry {
+    let inquiry = EstimateInquiry {
         what: "available",
         target: &arguments.target,
-        whom: Whom::Reflector(port),
+        whom: TrainTarget::Reflector(port),
         flags: &arguments.common,
         longest: 100,
     };
@@ -81,7 +88,7 @@ fn of_capacity(method: CapacityMethod, count: usize, shape: TrainShape) -> Box<d
     }
 }
 
-fn of_available(arguments: &Available, shape: TrainShape) -> Box<dyn RateEstimator> {
+fn of_available(arguments: &AvailableArgs, shape: TrainShape) -> Box<dyn RateEstimator> {
     let count = |usual: usize| arguments.count.map_or(usual, |count| count as usize);
     match arguments.method {
         AvailableMethod::Pathload => {
@@ -100,20 +107,20 @@ fn is_stopped() -> bool {
     signal::received().is_some()
 }
 
-impl Inquiry<'_> {
+impl EstimateInquiry<'_> {
     fn perform(
         &self,
-        output: &mut Output,
+        output: &mut CommandOutput,
         estimator: impl FnOnce(TrainShape) -> Box<dyn RateEstimator>,
-    ) -> Result<Exit, Error> {
+    ) -> Result<CommandExit, Error> {
         self.flags.write.iter().try_for_each(|file| asking::tabular(file))?;
         let choose = mechanism::choose_for_trains;
         bounds::tell_addresses([self.target]);
-        let outset = Outset::new(&self.flags.bounds, &self.flags.outlet, self.target.address, choose)?;
+        let outset = ProbeOutset::new(&self.flags.bounds, &self.flags.outlet, self.target.address, choose)?;
         let mut header = outset.header()?;
         signal::latch()?;
         let arrival =
-            if matches!(self.whom, Whom::Reflector(_)) { ArrivalRule::Far } else { ArrivalRule::Near };
+            if matches!(self.whom, TrainTarget::Reflector(_)) { ArrivalRule::Far } else { ArrivalRule::Near };
         let shape = self.shape(&outset);
         // Nobody listens while a train leaves.
         let ear = outset.ear(shape.longest)?;
@@ -125,16 +132,16 @@ impl Inquiry<'_> {
         self.write(&header, trains.records())?;
         let lost = match end {
             End::Done => None,
-            End::Stopped => return Ok(Exit::Interrupted),
+            End::Stopped => return Ok(CommandExit::Interrupted),
             End::Prohibited => {
                 remark(format_args!("{}: stopped: a host on the path forbids these probes", self.what));
-                return Ok(Exit::Inconclusive);
+                return Ok(CommandExit::Inconclusive);
             }
             End::Lossy => Some(trains.loss()),
         };
         let answer = lost.map_or_else(|| estimator.answer(), |share| Err(NoAnswer::Loss { share }));
         self.tell(&trains, &answer, &outset.chosen.why, output)?;
-        Ok(if answer.is_ok() { Exit::Ok } else { Exit::Inconclusive })
+        Ok(if answer.is_ok() { CommandExit::Ok } else { CommandExit::Inconclusive })
     }
 
     /// Every probe, whatever the estimator makes of it.
@@ -144,7 +151,7 @@ impl Inquiry<'_> {
         self.flags.write.iter().try_for_each(|file| write(file))
     }
 
-    fn shape(&self, outset: &Outset) -> TrainShape {
+    fn shape(&self, outset: &ProbeOutset) -> TrainShape {
         let longest_frame = u32::try_from(outset.way.longest_frame()).unwrap_or(u32::MAX);
         let asked = u32::try_from(self.flags.trains.size.kernel_len()).unwrap_or(u32::MAX);
         TrainShape {
@@ -154,12 +161,12 @@ impl Inquiry<'_> {
         }
     }
 
-    fn method(&self, outset: &Outset) -> Box<dyn ProbeMethod> {
+    fn method(&self, outset: &ProbeOutset) -> Box<dyn ProbeMethod> {
         let (ends, own, about) = (outset.way.ends, outset.own_port(), outset.permit.about.clone());
         match self.whom {
-            Whom::Echo => Box::new(EchoMethod::new(ends, own, about)),
-            Whom::Udp(port) => Box::new(DatagramMethod::new(ends, own, port, about)),
-            Whom::Reflector(port) => Box::new(StampSender::new(
+            TrainTarget::Echo => Box::new(EchoMethod::new(ends, own, about)),
+            TrainTarget::Udp(port) => Box::new(DatagramMethod::new(ends, own, port, about)),
+            TrainTarget::Reflector(port) => Box::new(StampSender::new(
                 ends,
                 SessionSettings {
                     ports: (own, port),
@@ -179,7 +186,7 @@ impl Inquiry<'_> {
         trains: &TrainSender<'_>,
         answer: &Result<RateEstimate, NoAnswer>,
         why: &str,
-        output: &mut Output,
+        output: &mut CommandOutput,
     ) -> Result<(), Error> {
         let way = if trains.arrival == ArrivalRule::Far { "there" } else { "there_and_back" };
         if self.flags.json {

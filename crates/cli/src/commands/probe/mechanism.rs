@@ -1,6 +1,6 @@
 //! The mechanism a command releases its probes with: as it was asked for, or as calibration suggests.
 
-use crate::args::{MannerFlags, Wish};
+use crate::args::{MannerFlags, MechanismArg};
 use crate::error::Error;
 use crate::output::remark;
 use packetrig_plan::PortLocation;
@@ -15,41 +15,45 @@ use std::path::PathBuf;
 
 /// A mechanism with how it works and why it was taken.
 #[derive(Clone, Debug)]
-pub(super) struct Chosen {
+pub(super) struct ChosenMechanism {
     pub(super) mechanism: ReleaseMechanism,
     pub(super) manner: ReleaseOptions,
     pub(super) why: String,
 }
 
 /// What the flags come to at an interface.
-pub(super) fn choose(flags: &MannerFlags, location: &PortLocation) -> Chosen {
+pub(super) fn choose(flags: &MannerFlags, location: &PortLocation) -> ChosenMechanism {
     let (mechanism, why) = match flags.mechanism {
-        Wish::Only(mechanism) => (mechanism, "asked for".to_owned()),
-        Wish::Auto => {
+        MechanismArg::Only(mechanism) => (mechanism, "asked for".to_owned()),
+        MechanismArg::Auto => {
             let here = (kernel::release(), circumstances::driver(location));
             let calibration = kept().filter(|kept| (kept.kernel.clone(), Some(kept.driver.clone())) == here);
             let can = |wanted| release::open(location, wanted, ReleaseOptions::usual()).is_ok();
             choice::choose(can, calibration.as_ref())
         }
     };
-    Chosen { mechanism, manner: manner(flags, mechanism), why }
+    ChosenMechanism { mechanism, manner: manner(flags, mechanism), why }
 }
 
 /// The same for trains that are compared with their measured departures. `auto` is `spin` then: they need not be exact, and while a gate
 /// holds them nothing else of the kernel goes on at its processor, the timer of a shaper on this machine included.
-pub(super) fn choose_for_trains(flags: &MannerFlags, location: &PortLocation) -> Chosen {
+pub(super) fn choose_for_trains(flags: &MannerFlags, location: &PortLocation) -> ChosenMechanism {
     match flags.mechanism {
-        Wish::Only(_) => choose(flags, location),
-        Wish::Auto => {
+        MechanismArg::Only(_) => choose(flags, location),
+        MechanismArg::Auto => {
             let mechanism = ReleaseMechanism::Spin;
-            Chosen { mechanism, manner: manner(flags, mechanism), why: "departures are measured".to_owned() }
+            ChosenMechanism {
+                mechanism,
+                manner: manner(flags, mechanism),
+                why: "departures are measured".to_owned(),
+            }
         }
     }
 }
 
 /// Opens it behind the limits of a target.
 pub(super) fn open(
-    chosen: &Chosen,
+    chosen: &ChosenMechanism,
     location: &PortLocation,
     limits: TargetLimits,
 ) -> Result<ReleaseDispatcher, Error> {
@@ -89,15 +93,15 @@ pub(super) fn kept() -> Option<CalibrationResult> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::Cli;
-    use crate::args::{Command, Probe};
+    use crate::args::CommandLine;
+    use crate::args::{ProbeCommand, RigCommand};
     use clap::Parser;
 
-    fn chosen(more: &[&str]) -> Chosen {
+    fn chosen(more: &[&str]) -> ChosenMechanism {
         let arguments = ["packetrig", "probe", "send", "lo", "--to", "127.0.0.1"];
-        let cli = Cli::try_parse_from(arguments.iter().chain(more)).unwrap();
-        let Command::Probe(probe) = cli.command else { panic!("another command") };
-        let Probe::Send(send) = *probe else { panic!("another command") };
+        let cli = CommandLine::try_parse_from(arguments.iter().chain(more)).unwrap();
+        let RigCommand::Probe(probe) = cli.command else { panic!("another command") };
+        let ProbeCommand::Send(send) = *probe else { panic!("another command") };
         choose(&send.manner, &send.interface)
     }
 

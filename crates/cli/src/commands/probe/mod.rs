@@ -17,23 +17,23 @@ mod send;
 mod show;
 mod stamp;
 
-use crate::args::Probe;
+use crate::args::ProbeCommand;
 use crate::error::Error;
-use crate::exit::Exit;
-use crate::output::Output;
+use crate::exit::CommandExit;
+use crate::output::CommandOutput;
 
-pub(crate) fn perform(command: &Probe, output: &mut Output) -> Result<Exit, Error> {
+pub(crate) fn perform(command: &ProbeCommand, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     match command {
-        Probe::Allowed(arguments) => allowed::perform(arguments, output),
-        Probe::Ping(arguments) => ping::perform(arguments, output),
-        Probe::Stamp(arguments) => stamp::perform(arguments, output),
-        Probe::Reflect(arguments) => reflect::perform(arguments, output),
-        Probe::Oneway(arguments) => oneway::perform(arguments, output),
-        Probe::Oneprobe(arguments) => oneprobe::perform(arguments, output),
-        Probe::Capacity(arguments) => estimates::capacity(arguments, output),
-        Probe::Available(arguments) => estimates::available(arguments, output),
-        Probe::Send(arguments) => send::perform(arguments, output),
-        Probe::Caps(arguments) => caps::perform(arguments, output),
-        Probe::Calibrate(arguments) => calibrate::perform(arguments, output),
+        ProbeCommand::Allowed(arguments) => allowed::perform(arguments, output),
+        ProbeCommand::Ping(arguments) => ping::perform(arguments, output),
+        ProbeCommand::Stamp(arguments) => stamp::perform(arguments, output),
+        ProbeCommand::Reflect(arguments) => reflect::perform(arguments, output),
+        ProbeCommand::Oneway(arguments) => oneway::perform(arguments, output),
+        ProbeCommand::Oneprobe(arguments) => oneprobe::perform(arguments, output),
+        ProbeCommand::Capacity(arguments) => estimates::capacity(arguments, output),
+        ProbeCommand::Available(arguments) => estimates::available(arguments, output),
+        ProbeCommand::Send(arguments) => send::perform(arguments, output),
+        ProbeCommand::Caps(arguments) => caps::perform(arguments, output),
+        ProbeCommand::Calibrate(arguments) => calibrate::perform(arguments, output),
     }
 }

@@ -1,13 +1,13 @@
 //! `packetrig probe oneprobe`: loss, reordering and round trips of both directions from a web server's answers.
 
 use super::bounds;
-use super::mechanism::{self, Chosen};
-use super::outset::Outset;
-use crate::args::{Oneprobe, ProbeTarget};
+use super::mechanism::{self, ChosenMechanism};
+use super::outset::ProbeOutset;
+use crate::args::{OneprobeArgs, ProbeTarget};
 use crate::error::Error;
-use crate::exit::Exit;
+use crate::exit::CommandExit;
 use crate::numbers::{count, percent};
-use crate::output::{Output, remark};
+use crate::output::{CommandOutput, remark};
 use packetrig_probe::oneprobe::{
     DirectionCounts, HttpRequest, OneprobeMachine, OneprobeOptions, OneprobeReport, TimeSpread,
 };
@@ -16,10 +16,10 @@ use packetrig_sys::{clock, private_files, signal};
 use packetrig_units::Nanos;
 use serde_json::json;
 
-pub(super) fn perform(arguments: &Oneprobe, output: &mut Output) -> Result<Exit, Error> {
+pub(super) fn perform(arguments: &OneprobeArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let ProbeTarget { address, name } = &arguments.target;
     bounds::tell_addresses([&arguments.target]);
-    let outset = Outset::new(&arguments.bounds, &arguments.outlet, *address, mechanism::choose)?;
+    let outset = ProbeOutset::new(&arguments.bounds, &arguments.outlet, *address, mechanism::choose)?;
     signal::latch()?;
     let host = arguments.host.as_ref().or(name.as_ref()).cloned().unwrap_or_else(|| match address {
         std::net::IpAddr::V4(ip) => ip.to_string(),
@@ -53,19 +53,19 @@ pub(super) fn perform(arguments: &Oneprobe, output: &mut Output) -> Result<Exit,
     }
     tell(arguments, report, end, &outset.chosen, output)?;
     Ok(match end {
-        End::Done => Exit::Ok,
-        End::Stopped => Exit::Interrupted,
-        End::Lossy | End::Prohibited => Exit::Inconclusive,
-        End::Failed(_) => Exit::World,
+        End::Done => CommandExit::Ok,
+        End::Stopped => CommandExit::Interrupted,
+        End::Lossy | End::Prohibited => CommandExit::Inconclusive,
+        End::Failed(_) => CommandExit::World,
     })
 }
 
 fn tell(
-    arguments: &Oneprobe,
+    arguments: &OneprobeArgs,
     report: &OneprobeReport,
     end: End,
-    by: &Chosen,
-    output: &mut Output,
+    by: &ChosenMechanism,
+    output: &mut CommandOutput,
 ) -> Result<(), Error> {
     match end {
         End::Done | End::Stopped => {}

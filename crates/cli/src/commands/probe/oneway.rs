@@ -1,10 +1,10 @@
 //! `packetrig probe oneway`: from one interface of this machine to another, by one clock; or to another node, by clocks that are compared.
 
 use super::{asking, bounds, show, stamp};
-use crate::args::{OneWay, SessionFlags, To};
+use crate::args::{OneWay, ProbeDestination, SessionFlags};
 use crate::error::Error;
-use crate::exit::Exit;
-use crate::output::Output;
+use crate::exit::CommandExit;
+use crate::output::CommandOutput;
 use packetrig_plan::PortLocation;
 use packetrig_probe::method::OneWayMethod;
 use packetrig_probe::series::AnswerMeaning;
@@ -15,12 +15,12 @@ use packetrig_sys::netns::NetNs;
 use packetrig_sys::signal;
 use std::net::IpAddr;
 
-pub(super) fn perform(arguments: &OneWay, output: &mut Output) -> Result<Exit, Error> {
+pub(super) fn perform(arguments: &OneWay, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     refuse_idle(arguments)?;
     match &arguments.to {
-        To::Here(to) => here(arguments, to, output),
-        To::Node(node) => {
-            let wanted = stamp::Wanted { target: *node, compares_clocks: true };
+        ProbeDestination::Here(to) => here(arguments, to, output),
+        ProbeDestination::Node(node) => {
+            let wanted = stamp::WantedSession { target: *node, compares_clocks: true };
             stamp::session(wanted, &arguments.session, &arguments.asking, output)
         }
     }
@@ -31,18 +31,18 @@ fn refuse_idle(arguments: &OneWay) -> Result<(), Error> {
     let SessionFlags { auth, clock_bound, ntp } = &arguments.session;
     let refused = |what: &str| Err(Error::Usage(what.to_owned()));
     match &arguments.to {
-        To::Node(_) if arguments.address.is_some() => {
+        ProbeDestination::Node(_) if arguments.address.is_some() => {
             refused("--address is only for an interface of this machine; name a node by its address")
         }
-        To::Here(_) if auth.is_some() || clock_bound.is_some() || *ntp => refused(
+        ProbeDestination::Here(_) if auth.is_some() || clock_bound.is_some() || *ntp => refused(
             "--auth, --clock-bound and --ntp are for a session with another node; both interfaces of this machine have one clock",
         ),
-        To::Node(_) | To::Here(_) => Ok(()),
+        ProbeDestination::Node(_) | ProbeDestination::Here(_) => Ok(()),
     }
 }
 
 /// To another interface of this machine.
-fn here(arguments: &OneWay, to: &PortLocation, output: &mut Output) -> Result<Exit, Error> {
+fn here(arguments: &OneWay, to: &PortLocation, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let asking = &arguments.asking;
     let permit = bounds::permit(&asking.bounds)?;
     let (index, address) = arrival(to, arguments.address)?;

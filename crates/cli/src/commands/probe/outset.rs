@@ -1,8 +1,8 @@
 //! What probing commands begin with: the proof that the target may be probed, the way there, a port of our own, the way out.
 
 use super::bounds;
-use super::mechanism::{self, Chosen};
-use crate::args::{Bounds, MannerFlags, Outlet};
+use super::mechanism::{self, ChosenMechanism};
+use crate::args::{BoundsArgs, MannerFlags, OutletArgs};
 use crate::error::Error;
 use packetrig_plan::PortLocation;
 use packetrig_probe::header::ProbeHeader;
@@ -14,21 +14,21 @@ use packetrig_prober::release::ReleaseDispatcher;
 use std::net::IpAddr;
 
 /// See the module.
-pub(super) struct Outset {
+pub(super) struct ProbeOutset {
     pub(super) permit: ProbePermit,
     pub(super) way: ProbePath,
     hush: SilencedPort,
-    pub(super) chosen: Chosen,
+    pub(super) chosen: ChosenMechanism,
     /// Put back at the end.
     _loopback: OpenLoopback,
 }
 
-impl Outset {
+impl ProbeOutset {
     pub(super) fn new(
-        bounds: &Bounds,
-        outlet: &Outlet,
+        bounds: &BoundsArgs,
+        outlet: &OutletArgs,
         target: IpAddr,
-        choose: fn(&MannerFlags, &PortLocation) -> Chosen,
+        choose: fn(&MannerFlags, &PortLocation) -> ChosenMechanism,
     ) -> Result<Self, Error> {
         let permit = bounds::permit(bounds)?;
         let permitted = bounds::permitted(&permit, target)?;
@@ -53,7 +53,7 @@ impl Outset {
 
     /// What is said in front of records.
     pub(super) fn header(&self) -> Result<ProbeHeader, Error> {
-        let Chosen { mechanism, manner, why } = &self.chosen;
+        let ChosenMechanism { mechanism, manner, why } = &self.chosen;
         let header = circumstances::header(&self.way.location, *mechanism, manner, None)?;
         let targets = vec![self.way.ends.target.to_string()];
         Ok(ProbeHeader { targets, why: why.clone(), about: self.permit.about.clone(), ..header })

@@ -1,10 +1,10 @@
 //! `packetrig probe ping`: targets that run nothing of ours.
 
 use super::{asking, bounds, show};
-use crate::args::Ping;
+use crate::args::PingArgs;
 use crate::error::Error;
-use crate::exit::Exit;
-use crate::output::{Output, remark};
+use crate::exit::CommandExit;
+use crate::output::{CommandOutput, remark};
 use packetrig_probe::ProbePermit;
 use packetrig_probe::header::ProbeHeader;
 use packetrig_probe::method::{DatagramMethod, EchoMethod, ProbeMethod, ReplyMeaning, SynMethod};
@@ -17,7 +17,7 @@ use packetrig_sys::ports::ReservedPort;
 use packetrig_sys::signal;
 use serde_json::json;
 
-pub(super) fn perform(arguments: &Ping, output: &mut Output) -> Result<Exit, Error> {
+pub(super) fn perform(arguments: &PingArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let asking = &arguments.asking;
     bounds::tell_addresses(&arguments.targets);
     bounds::distinct(&arguments.targets)?;
@@ -67,7 +67,7 @@ enum OwnPort {
 }
 
 impl OwnPort {
-    fn hold(arguments: &Ping, ways: &[ProbePath]) -> Result<Self, Error> {
+    fn hold(arguments: &PingArgs, ways: &[ProbePath]) -> Result<Self, Error> {
         let Some(first) = ways.first() else { return Ok(Self::None) };
         let namespace = first.location.namespace.as_deref();
         let others: Vec<_> =
@@ -100,7 +100,7 @@ impl OwnPort {
 }
 
 fn lines(
-    arguments: &Ping,
+    arguments: &PingArgs,
     permit: &ProbePermit,
     ways: &[ProbePath],
     port: &OwnPort,
@@ -126,7 +126,7 @@ fn lines(
     Ok(each?.into_iter().unzip())
 }
 
-fn say(names: &[String], event: AskEvent<'_>, output: &mut Output) {
+fn say(names: &[String], event: AskEvent<'_>, output: &mut CommandOutput) {
     let (line, text) = match event {
         AskEvent::Ended { line, end } => (line, show::end(&end).unwrap_or_default()),
         AskEvent::Answered { line, reply, meaning, answer, length } => {

@@ -1,11 +1,11 @@
 //! `packetrig probe reflect`: the far end of STAMP sessions.
 
 use super::{bounds, stamp};
-use crate::args::Reflect;
+use crate::args::ReflectArgs;
 use crate::error::Error;
-use crate::exit::Exit;
+use crate::exit::CommandExit;
 use crate::numbers::count;
-use crate::output::{Output, remark};
+use crate::output::{CommandOutput, remark};
 use crate::sandbox::{self, needs};
 use packetrig_probe::session::StampReflector;
 use packetrig_probe::session::reflector::ReflectorSettings;
@@ -14,7 +14,7 @@ use packetrig_sys::netns::NetNs;
 use packetrig_sys::udp::WatchedSocket;
 use packetrig_sys::{clock, signal};
 
-pub(super) fn perform(arguments: &Reflect, output: &mut Output) -> Result<Exit, Error> {
+pub(super) fn perform(arguments: &ReflectArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let opening = sandbox::begin(&arguments.user.sandbox, needs::reflect(arguments))?;
     let permit = bounds::permit(&arguments.bounds)?;
     let settings = ReflectorSettings {
@@ -45,7 +45,7 @@ pub(super) fn perform(arguments: &Reflect, output: &mut Output) -> Result<Exit, 
     } else {
         output.text(text(&counts));
     }
-    Ok(Exit::Ok)
+    Ok(CommandExit::Ok)
 }
 
 fn text(counts: &RequestCounts) -> String {

@@ -1,13 +1,13 @@
 //! `packetrig probe send`: probes by any schedule, and what is known of when each left.
 
-use super::mechanism::{self, Chosen};
+use super::mechanism::{self, ChosenMechanism};
 use super::{bounds, schedule};
 use crate::args::SendProbes as Arguments;
 use crate::error::Error;
-use crate::exit::Exit;
+use crate::exit::CommandExit;
 use crate::identity;
 use crate::numbers::count;
-use crate::output::{Output, remark};
+use crate::output::{CommandOutput, remark};
 use crate::table::table;
 use packetrig_probe::header::ProbeHeader;
 use packetrig_probe::{ErrorSpread, ProbePermit, ProbeRecord, ProbeSchedule, ReleaseSummary};
@@ -19,7 +19,7 @@ use packetrig_sys::signal;
 use packetrig_units::Nanos;
 use serde_json::json;
 
-pub(super) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit, Error> {
+pub(super) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     // Before anything is sent: a name that cannot be written to would lose what was learnt.
     arguments.write.iter().try_for_each(|file| ProbeForm::of(file).map(drop))?;
     let seed = arguments.schedule.seed.unwrap_or_else(identity::seed);
@@ -45,7 +45,7 @@ pub(super) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit
 fn aims(
     arguments: &Arguments,
     permit: &ProbePermit,
-    chosen: &Chosen,
+    chosen: &ChosenMechanism,
     schedule: &ProbeSchedule,
 ) -> Result<(Vec<ProbeAim>, Vec<OpenLoopback>), Error> {
     let (namespace, name) = (arguments.interface.namespace.as_deref(), &arguments.interface.interface);
@@ -106,8 +106,8 @@ fn conclude(
     header: &ProbeHeader,
     sent: &SendOutcome,
     aims: &[ProbeAim],
-    output: &mut Output,
-) -> Result<Exit, Error> {
+    output: &mut CommandOutput,
+) -> Result<CommandExit, Error> {
     let summary = ReleaseSummary::of(&sent.records);
     let trains: Vec<u32> = sent.records.iter().map(|record| record.train).collect();
     let turns = turns(&trains);
@@ -133,9 +133,9 @@ fn conclude(
         return Err(packetrig_prober::Error::from(refused).into());
     }
     Ok(match signal::received() {
-        Some(_) => Exit::Interrupted,
-        None if summary.is_doubtful() => Exit::Inconclusive,
-        None => Exit::Ok,
+        Some(_) => CommandExit::Interrupted,
+        None if summary.is_doubtful() => CommandExit::Inconclusive,
+        None => CommandExit::Ok,
     })
 }
 

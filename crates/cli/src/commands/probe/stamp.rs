@@ -1,11 +1,11 @@
 //! `packetrig probe stamp`: a session with a STAMP reflector.
 
 use super::{asking, bounds, show};
-use crate::args::{Asking, SessionFlags, Stamp};
+use crate::args::{AskingArgs, SessionFlags, StampArgs};
 use crate::error::Error;
-use crate::exit::Exit;
+use crate::exit::CommandExit;
 use crate::numbers::count;
-use crate::output::Output;
+use crate::output::CommandOutput;
 use packetrig_probe::series::{AnswerMeaning, SeriesTimes};
 use packetrig_probe::session::delays::{self, BothWays, ClockRelation, DirectionDelays, OwnClock};
 use packetrig_probe::session::sender::{DirectionKnowledge, SessionSettings, StampSender};
@@ -19,26 +19,26 @@ use std::path::Path;
 
 /// What a session is to tell.
 #[derive(Clone, Copy)]
-pub(super) struct Wanted {
+pub(super) struct WantedSession {
     /// The reflector.
     pub(super) target: SocketAddr,
     /// Where the clocks do not both follow UTC, they are compared by the session itself.
     pub(super) compares_clocks: bool,
 }
 
-pub(super) fn perform(arguments: &Stamp, output: &mut Output) -> Result<Exit, Error> {
+pub(super) fn perform(arguments: &StampArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     bounds::tell_addresses([&arguments.target.target]);
-    let wanted = Wanted { target: arguments.target.address(), compares_clocks: false };
+    let wanted = WantedSession { target: arguments.target.address(), compares_clocks: false };
     session(wanted, &arguments.session, &arguments.asking, output)
 }
 
 /// A session with a reflector.
 pub(super) fn session(
-    wanted: Wanted,
+    wanted: WantedSession,
     flags: &SessionFlags,
-    asking: &Asking,
-    output: &mut Output,
-) -> Result<Exit, Error> {
+    asking: &AskingArgs,
+    output: &mut CommandOutput,
+) -> Result<CommandExit, Error> {
     let permit = bounds::permit(&asking.bounds)?;
     let way = asking::way(asking, &permit, wanted.target.ip())?;
     let _loopback = asking::open_loopback(std::slice::from_ref(&way))?;
@@ -68,7 +68,7 @@ pub(super) fn session(
     };
     asking::write(asking, &headers, &outcomes)?;
     for (header, outcome) in headers.iter().zip(&outcomes) {
-        let found = Found::new(outcome, &sender, clock, wanted.compares_clocks);
+        let found = SessionFindings::new(outcome, &sender, clock, wanted.compares_clocks);
         if asking.json {
             let mut value = show::json(header, outcome);
             value["directions"] = json!(found.told);
@@ -83,13 +83,13 @@ pub(super) fn session(
 }
 
 /// What a session says of both directions.
-struct Found {
+struct SessionFindings {
     told: DirectionKnowledge,
     relation: ClockRelation,
     both: BothWays,
 }
 
-impl Found {
+impl SessionFindings {
     fn new(outcome: &LineOutcome, sender: &StampSender, clock: OwnClock, compares_clocks: bool) -> Self {
         let (records, follow_ups, told) =
             (outcome.series.records(), sender.follow_ups(), sender.directions());
@@ -165,7 +165,7 @@ pub(super) fn key(file: &Path) -> Result<SessionKey, Error> {
     })
 }
 
-fn say(event: &AskEvent<'_>, output: &mut Output) {
+fn say(event: &AskEvent<'_>, output: &mut CommandOutput) {
     match event {
         AskEvent::Ended { end, .. } => output.line(show::end(end).unwrap_or_default()),
         AskEvent::Answered { reply, meaning: AnswerMeaning::First(Some(took)), answer, .. } => {

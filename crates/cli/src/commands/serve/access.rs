@@ -1,6 +1,6 @@
 //! Who may use the server: users of this machine by what the kernel says of their connections, others by the token.
 
-use crate::args::Serve;
+use crate::args::ServeArgs;
 use crate::error::Error;
 use crate::output::remark;
 use packetrig_server::LocalUsers;
@@ -19,7 +19,7 @@ const LONGEST: u64 = 4096;
 const MADE_BYTES: usize = 32;
 
 /// The users who need no token. `None`: everybody does.
-pub(super) fn local_users(arguments: &Serve) -> Option<LocalUsers> {
+pub(super) fn local_users(arguments: &ServeArgs) -> Option<LocalUsers> {
     if arguments.token_always {
         return None;
     }
@@ -98,7 +98,7 @@ fn read(path: &Path) -> Result<String, Error> {
 }
 
 /// Who is let in, in a line.
-pub(super) fn describe(arguments: &Serve, users: Option<&LocalUsers>) -> String {
+pub(super) fn describe(arguments: &ServeArgs, users: Option<&LocalUsers>) -> String {
     if arguments.let_anyone_in {
         return "Anyone who reaches these addresses can make this machine send (--let-anyone-in)".to_owned();
     }

@@ -6,12 +6,12 @@ mod access;
 use super::execution::open_catalogue;
 use super::fleet::FleetRigs;
 use super::kept::{name_kept, report_size};
-use crate::args::Serve;
+use crate::args::ServeArgs;
 use crate::error::Error;
-use crate::exit::Exit;
+use crate::exit::CommandExit;
 use crate::fleet_place::FleetPlace;
 use crate::identity;
-use crate::output::{Output, remark};
+use crate::output::{CommandOutput, remark};
 use crate::sandbox::{self, needs};
 use packetrig_fleet::RunId;
 use packetrig_fleet::outcome::NodeFault;
@@ -37,7 +37,7 @@ const DRAIN: Nanos = Nanos::from_millis(20);
 /// How often the user's wish to stop is looked for.
 const LOOK: Duration = Duration::from_millis(50);
 
-pub(crate) fn perform(arguments: &Serve, output: &mut Output) -> Result<Exit, Error> {
+pub(crate) fn perform(arguments: &ServeArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     // A run's threads end with it; runs allocate and free, frames do not.
     memory::one_heap();
     access::check_allowed(&arguments.allow_user, overflow_user())?;
@@ -54,7 +54,7 @@ pub(crate) fn perform(arguments: &Serve, output: &mut Output) -> Result<Exit, Er
         let rigs = FleetRigs::take(&place, catalogue, back_end, seed)?;
         return offer(arguments, options, rigs, output);
     }
-    let keeping = Arc::new(Keeping::new(open_catalogue(arguments.store.directory.as_deref())?));
+    let keeping = Arc::new(ResultKeeping::new(open_catalogue(arguments.store.directory.as_deref())?));
     let rigs = MachineRigs {
         thread: opening.close_beside_rigs(&netns::names())?,
         catalogue: Mutex::new(catalogue),
@@ -71,11 +71,11 @@ pub(crate) fn perform(arguments: &Serve, output: &mut Output) -> Result<Exit, Er
 
 /// Serves until the user wants it to end.
 fn offer<R: RunSource>(
-    arguments: &Serve,
+    arguments: &ServeArgs,
     options: ServerOptions,
     rigs: R,
-    output: &mut Output,
-) -> Result<Exit, Error> {
+    output: &mut CommandOutput,
+) -> Result<CommandExit, Error> {
     let aliases = arguments.ports.iter().map(|alias| (alias.location.clone(), alias.interface.to_string()));
     let console = Arc::new(TestConsole::new(rigs, aliases.collect()));
     let stop = || {
@@ -91,10 +91,10 @@ fn offer<R: RunSource>(
     let served = packetrig_server::run(options, Arc::clone(&console) as _, told, stop);
     console.close();
     served?;
-    Ok(Exit::Ok)
+    Ok(CommandExit::Ok)
 }
 
-fn options(arguments: &Serve) -> Result<ServerOptions, Error> {
+fn options(arguments: &ServeArgs) -> Result<ServerOptions, Error> {
     let usual = ServerOptions::default();
     let token = arguments.token_file.as_deref().map(access::token).transpose()?;
     let observer = |counts: &_| remark(format_args!("serve: refused so far: {counts}"));
@@ -115,7 +115,7 @@ fn options(arguments: &Serve) -> Result<ServerOptions, Error> {
     })
 }
 
-fn tell(arguments: &Serve, bound: BoundAddresses, output: &mut Output) {
+fn tell(arguments: &ServeArgs, bound: BoundAddresses, output: &mut CommandOutput) {
     if let Some(http) = bound.http {
         let scheme = if arguments.plain_http { "http" } else { "https" };
         output.line(format_args!("OTG over HTTP: {scheme}://{http}"));
@@ -135,7 +135,7 @@ struct MachineRigs {
     thread: ResidentThread,
     /// Open all the time: opening and closing it waits for the disk.
     catalogue: Mutex<RunCatalogue>,
-    keeping: Arc<Keeping>,
+    keeping: Arc<ResultKeeping>,
     confirmed: Vec<String>,
     back_end: Option<BackEnd>,
     seed: u64,
@@ -213,13 +213,13 @@ impl MachineRigs {
 /// Writes results to the disk, which the next configuration need not wait for: one at a time.
 ///
 /// Invariant: [`Self::finish`] returns when the last one is there.
-struct Keeping {
+struct ResultKeeping {
     /// A connection of its own.
     catalogue: Arc<Mutex<RunCatalogue>>,
     current: Mutex<Option<JoinHandle<()>>>,
 }
 
-impl Keeping {
+impl ResultKeeping {
     fn new(catalogue: RunCatalogue) -> Self {
         Self { catalogue: Arc::new(Mutex::new(catalogue)), current: Mutex::default() }
     }
@@ -253,7 +253,7 @@ fn own<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 /// A configuration at work.
 struct ServedRun {
     session: RunSession,
-    keeping: Arc<Keeping>,
+    keeping: Arc<ResultKeeping>,
     draft: RunDraft,
     document: String,
 }

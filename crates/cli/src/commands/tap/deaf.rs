@@ -5,19 +5,19 @@ use std::collections::BTreeMap;
 
 /// What each direction had come to when it was looked at last, and whether it was told.
 #[derive(Default)]
-pub(super) struct Deafness {
-    past: BTreeMap<String, Past>,
+pub(super) struct TapDeafness {
+    past: BTreeMap<String, DeafPast>,
     gone: Vec<String>,
 }
 
 #[derive(Default)]
-struct Past {
+struct DeafPast {
     forwarded: u64,
     not_taken: u64,
     told: bool,
 }
 
-impl Deafness {
+impl TapDeafness {
     /// What is to be said after a look at the accounts.
     pub(super) fn remarks(&mut self, accounts: &TapAccounts) -> Vec<String> {
         accounts.directions.iter().filter_map(|direction| self.remark(direction)).collect()
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn a_side_that_takes_nothing_is_named_once() {
-        let mut deafness = Deafness::default();
+        let mut deafness = TapDeafness::default();
         assert!(deafness.remarks(&accounts(10, 0)).is_empty());
         assert!(deafness.remarks(&accounts(20, 5)).is_empty(), "it takes some");
         let said = deafness.remarks(&accounts(20, 9));
@@ -88,20 +88,20 @@ mod tests {
 
     #[test]
     fn where_the_kernel_says_why_nothing_else_is_supposed() {
-        let said = Deafness::default().remarks(&not_taken(0, TapLossCause::Deaf, 7));
+        let said = TapDeafness::default().remarks(&not_taken(0, TapLossCause::Deaf, 7));
         assert!(
             said.len() == 1 && said[0].contains("refused the last 7 frames: it is a virtual"),
             "{said:?}"
         );
         assert!(
-            Deafness::default().remarks(&not_taken(0, TapLossCause::Down, 7)).is_empty(),
+            TapDeafness::default().remarks(&not_taken(0, TapLossCause::Down, 7)).is_empty(),
             "it is known to be down"
         );
     }
 
     #[test]
     fn an_interface_that_is_gone_is_named_once() {
-        let mut deafness = Deafness::default();
+        let mut deafness = TapDeafness::default();
         assert!(deafness.losses(&[]).is_empty());
         let said = deafness.losses(&["m0".into()]);
         assert!(said.len() == 1 && said[0].starts_with("m0 is gone"), "{said:?}");

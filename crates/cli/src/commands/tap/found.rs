@@ -3,17 +3,17 @@
 use super::{deaf, judge, show, value};
 use crate::args::NamedTap;
 use crate::error::Error;
-use crate::exit::Exit;
-use crate::output::Output;
+use crate::exit::CommandExit;
+use crate::output::CommandOutput;
 use packetrig_engine::tap::{FoundTap, found};
 
 /// All taps, or one.
-pub(super) fn status(named: &NamedTap, output: &mut Output) -> Result<Exit, Error> {
+pub(super) fn status(named: &NamedTap, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let taps = found(named.name.as_deref())?;
     if named.json {
         let values = taps.iter().map(told).collect::<Result<Vec<_>, _>>()?;
         output.json(&values)?;
-        return Ok(Exit::Ok);
+        return Ok(CommandExit::Ok);
     }
     if taps.is_empty() {
         output.line("no tap is running; `packetrig tap A B` starts one");
@@ -26,7 +26,7 @@ pub(super) fn status(named: &NamedTap, output: &mut Output) -> Result<Exit, Erro
             None => output.line("it left no counters"),
         }
     }
-    Ok(Exit::Ok)
+    Ok(CommandExit::Ok)
 }
 
 /// In words, whether it works and who for.
@@ -50,7 +50,7 @@ fn told(tap: &FoundTap) -> Result<serde_json::Value, Error> {
 }
 
 /// Ends one tap.
-pub(super) fn stop(named: &NamedTap, output: &mut Output) -> Result<Exit, Error> {
+pub(super) fn stop(named: &NamedTap, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let mut taps = found(named.name.as_deref())?;
     let tap = match (taps.pop(), taps.is_empty()) {
         (Some(tap), true) => tap,
@@ -72,7 +72,7 @@ pub(super) fn stop(named: &NamedTap, output: &mut Output) -> Result<Exit, Error>
         } else {
             output.line(format_args!("{}: process {} ended it", state.name, state.process));
         }
-        return Ok(Exit::Ok);
+        return Ok(CommandExit::Ok);
     };
     if named.json {
         output.json(&value(&state, &ended.accounts, Some(&ended)))?;

@@ -1,6 +1,6 @@
 //! Impairments of a tap: from flags or a document to what is done to frames, and what was done to text.
 
-use crate::args::Impair as Arguments;
+use crate::args::ImpairArgs as Arguments;
 use crate::error::Error;
 use crate::numbers::count;
 use crate::output::remark;
@@ -16,17 +16,17 @@ use std::path::Path;
 const SEED: u64 = 1;
 
 /// For each direction what is done to its frames.
-pub(super) type Treatments = [Box<dyn FrameTreatment>; 2];
+pub(super) type FrameTreatments = [Box<dyn FrameTreatment>; 2];
 
 /// What is done to frames on their way, and how it is told.
-pub(super) struct Impairments {
+pub(super) struct TapImpairments {
     watch: ImpairWatch,
     truth: Option<TruthFile>,
 }
 
-impl Impairments {
+impl TapImpairments {
     /// What the flags ask for: for each direction what is done to its frames. Nothing if they ask for nothing.
-    pub(super) fn prepare(arguments: &Arguments) -> Result<Option<(Self, Treatments)>, Error> {
+    pub(super) fn prepare(arguments: &Arguments) -> Result<Option<(Self, FrameTreatments)>, Error> {
         if !arguments.is_any() {
             let more = arguments.seed.is_some() || arguments.truth.is_some();
             return if more {

@@ -6,13 +6,13 @@ mod impair;
 mod show;
 
 use super::recorded;
-use crate::args::{BeginTap as Arguments, Forwarder, MirrorText, Tap as Command, TapAction};
+use crate::args::{BeginTap as Arguments, ForwarderArg, MirrorText, TapAction, TapArgs as Command};
 use crate::error::Error;
-use crate::exit::Exit;
-use crate::output::{Output, Style, remark};
+use crate::exit::CommandExit;
+use crate::output::{CommandOutput, TextStyle, remark};
 use crate::progress::LiveLine;
-use deaf::Deafness;
-use impair::Impairments;
+use deaf::TapDeafness;
+use impair::TapImpairments;
 use packetrig_engine::capture::record::RecordingOutcome;
 use packetrig_engine::filter;
 use packetrig_engine::tap::{MirrorSpec, RunningTap, TapAccounts, TapEnd, TapMethod, TapSpec, TapState};
@@ -23,7 +23,7 @@ const LOOK_NS: u64 = 20_000_000;
 /// How often its accounts are shown.
 const SHOW_NS: u64 = 1_000_000_000;
 
-pub(crate) fn perform(command: &Command, output: &mut Output) -> Result<Exit, Error> {
+pub(crate) fn perform(command: &Command, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     match &command.action {
         None => begin(&command.begin, output),
         Some(TapAction::Status(named)) => found::status(named, output),
@@ -31,9 +31,9 @@ pub(crate) fn perform(command: &Command, output: &mut Output) -> Result<Exit, Er
     }
 }
 
-fn begin(arguments: &Arguments, output: &mut Output) -> Result<Exit, Error> {
+fn begin(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let spec = understand(arguments)?;
-    let (impairments, treatments) = Impairments::prepare(&arguments.impair)?.unzip();
+    let (impairments, treatments) = TapImpairments::prepare(&arguments.impair)?.unzip();
     signal::latch()?;
     let mut tap = RunningTap::begin_with(&spec, treatments)?;
     let state = tap.state().clone();
@@ -43,7 +43,7 @@ fn begin(arguments: &Arguments, output: &mut Output) -> Result<Exit, Error> {
     }
     watch(arguments, &mut tap)?;
     let mut ended = tap.end()?;
-    let (books, broken) = impairments.map(Impairments::finish).transpose()?.unzip();
+    let (books, broken) = impairments.map(TapImpairments::finish).transpose()?.unzip();
     ended.imbalances.extend(broken.into_iter().flatten());
     if arguments.json {
         let mut value = value(&state, &ended.accounts, Some(&ended));
@@ -72,8 +72,8 @@ fn understand(arguments: &Arguments) -> Result<TapSpec, Error> {
         trailer: arguments.trailer,
         capture: arguments.capture.clone(),
         way: arguments.back_end.map(|name| match name {
-            Forwarder::Xdp => TapMethod::Xdp,
-            Forwarder::Packet => TapMethod::Packet,
+            ForwarderArg::Xdp => TapMethod::Xdp,
+            ForwarderArg::Packet => TapMethod::Packet,
         }),
         fail_closed: arguments.fail_closed,
         link_state: !arguments.no_link_state,
@@ -100,7 +100,7 @@ fn say_start(arguments: &Arguments, state: &TapState) {
 }
 
 /// Leaves it to the kernel, where that can be.
-fn leave(tap: RunningTap, state: &TapState) -> Result<Exit, Error> {
+fn leave(tap: RunningTap, state: &TapState) -> Result<CommandExit, Error> {
     if state.way == TapMethod::Packet {
         let why = state.why.clone();
         tap.end()?;
@@ -109,14 +109,14 @@ fn leave(tap: RunningTap, state: &TapState) -> Result<Exit, Error> {
     }
     tap.leave()?;
     remark(format_args!("tap: left to the kernel; `packetrig tap stop {}` ends it", state.name));
-    Ok(Exit::Ok)
+    Ok(CommandExit::Ok)
 }
 
 /// Tends it until the time is up or the user has had enough.
 fn watch(arguments: &Arguments, tap: &mut RunningTap) -> Result<(), Error> {
     let start_ns = clock::monotonic_ns();
     let end_ns = arguments.time.map_or(u64::MAX, |time| start_ns.saturating_add(time.as_u64()));
-    let (mut live, mut deafness) = (LiveLine::new(!arguments.quiet), Deafness::default());
+    let (mut live, mut deafness) = (LiveLine::new(!arguments.quiet), TapDeafness::default());
     let mut last = None;
     let mut show_ns = start_ns + SHOW_NS;
     while signal::received().is_none() && clock::monotonic_ns() < end_ns {
@@ -155,11 +155,11 @@ fn value(state: &TapState, accounts: &TapAccounts, ended: Option<&TapEnd>) -> se
 }
 
 /// Accounts that do not add up are said, and so is a file that could not be written. A tap has no other end than these.
-fn judge(ended: &TapEnd) -> Exit {
-    let style = Style::of_remarks();
+fn judge(ended: &TapEnd) -> CommandExit {
+    let style = TextStyle::of_remarks();
     for rule in &ended.imbalances {
         remark(format_args!("{} the counters do not balance: {rule}", style.bad("error:")));
     }
     let written = recorded::judge(ended.recorded.as_ref());
-    if ended.imbalances.is_empty() { written } else { Exit::Inconclusive }
+    if ended.imbalances.is_empty() { written } else { CommandExit::Inconclusive }
 }

@@ -38,7 +38,7 @@ impl ManySenders {
         message[12..16].copy_from_slice(&sender.domain.to_be_bytes());
         let records = &mut self.records;
         let count = &mut |_: &ExporterIdentity, received| {
-            *records += u64::from(matches!(received, ReceivedMessage::Record(_)))
+            *records += u64::from(matches!(received, ReceivedMessage::Record(_)));
         };
         self.collector.receive(source(sender), &message, now_ns, count).unwrap_or(());
         assert!(self.collector.memory() <= self.most, "{} of {}", self.collector.memory(), self.most);

@@ -227,11 +227,11 @@ impl Conductor<'_> {
         for action in self.machine.handle(event, now()) {
             match action {
                 ControllerAction::Send(to, head, command) => {
-                    self.post(&to, MessageBody::Command(head, command))
+                    self.post(&to, MessageBody::Command(head, command));
                 }
                 ControllerAction::Grant(to, head, grant) => self.post(&to, MessageBody::Granted(head, grant)),
                 ControllerAction::Emit(RunEventKind::Counters { node, sample }) => {
-                    self.seen.hear(node, &sample)
+                    self.seen.hear(node, &sample);
                 }
                 ControllerAction::Emit(RunEventKind::StateChanged(state)) => self.seen.state = Some(state),
                 ControllerAction::Emit(RunEventKind::Finding(text)) => self.seen.findings.push(text),
