@@ -175,4 +175,10 @@ mod tests {
         }
         assert_eq!(census.shared().collect::<Vec<_>>(), [("Place", 3)]);
     }
+
+    #[test]
+    fn names_of_types_say_what_they_are() {
+        let checked = check_names(&crate::promises::root()).unwrap();
+        assert_eq!(checked.violations, [""; 0], "{}", checked.looked_at);
+    }
 }

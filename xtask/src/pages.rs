@@ -153,4 +153,10 @@ mod tests {
             pages(&[("docs/SUMMARY.md", "- [A](book/a.md)"), ("docs/book/a.md", ""), ("docs/book/b.md", "")]);
         assert_eq!(pages_without_a_place(&all), ["docs/SUMMARY.md does not list docs/book/b.md"]);
     }
+
+    #[test]
+    fn the_pages_hang_together() {
+        let checked = check(&crate::promises::root()).unwrap();
+        assert_eq!(checked.violations, [""; 0], "{}", checked.looked_at);
+    }
 }

@@ -14,7 +14,6 @@ const LONGEST_LINE: usize = 400;
 pub(crate) struct QuotedDocument<'a> {
     /// File name, or what stands for it.
     pub(crate) name: &'a str,
-    /// Its text.
     pub(crate) text: &'a str,
 }
 

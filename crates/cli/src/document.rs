@@ -14,7 +14,6 @@ const MOST_BYTES: u64 = 64 << 20;
 pub(crate) struct PlanText {
     /// File name, or what stands for it.
     pub(crate) name: String,
-    /// Its text.
     pub(crate) text: String,
 }
 
@@ -48,7 +47,6 @@ impl PlanText {
         Ok(Self { name: name.to_owned(), text })
     }
 
-    /// To quote from.
     pub(crate) fn source(&self) -> QuotedDocument<'_> {
         QuotedDocument { name: &self.name, text: &self.text }
     }

@@ -14,17 +14,11 @@ pub(crate) enum Error {
     ReadPlan {
         /// File name, or what stands for it.
         name: String,
-        /// Why.
         source: io::Error,
     },
     /// User: a file that was named cannot be read.
     #[error("cannot read {name}")]
-    ReadFile {
-        /// Which.
-        name: String,
-        /// Why.
-        source: io::Error,
-    },
+    ReadFile { name: String, source: io::Error },
     /// User: the plan has errors; they are already shown in full.
     #[error("the plan in {name} cannot run: {tally}")]
     BadPlan {
@@ -32,7 +26,6 @@ pub(crate) enum Error {
         name: String,
         /// Every problem with its source line.
         shown: String,
-        /// How many.
         tally: String,
     },
     /// User: flags that contradict each other in ways the parser cannot know.
@@ -40,12 +33,7 @@ pub(crate) enum Error {
     Usage(String),
     /// World: results could not be written.
     #[error("cannot write {what}")]
-    Write {
-        /// What.
-        what: String,
-        /// Why.
-        source: io::Error,
-    },
+    Write { what: String, source: io::Error },
     /// World, mostly: see [`packetrig_sys::Error`].
     #[error(transparent)]
     Kernel(#[from] packetrig_sys::Error),
@@ -108,7 +96,6 @@ pub(crate) enum Error {
 }
 
 impl Error {
-    /// By whose fault.
     pub(crate) fn exit(&self) -> CommandExit {
         match self {
             Self::ReadPlan { .. } | Self::BadPlan { .. } => CommandExit::Plan,
@@ -138,7 +125,6 @@ impl Error {
         }
     }
 
-    /// Tells the user.
     pub(crate) fn show(&self, style: TextStyle) {
         if let Self::BadPlan { shown, .. } = self {
             remark(shown.trim_end_matches('\n'));

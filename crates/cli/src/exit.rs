@@ -15,7 +15,6 @@ pub(crate) enum CommandExit {
     Plan,
     /// The kernel, an interface, the disk or the catalogue refused.
     World,
-    /// Rights are missing.
     Rights,
     /// Another process holds a port.
     Busy,
@@ -23,7 +22,6 @@ pub(crate) enum CommandExit {
     Inconclusive,
     /// An interface looks like part of a real network, or a target is nobody's to probe, and was not confirmed.
     Unconfirmed,
-    /// packetrig is wrong.
     Bug,
     /// Stopped by a signal before its end.
     Interrupted,

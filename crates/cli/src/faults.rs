@@ -6,7 +6,6 @@ use std::str::FromStr;
 /// How many frames suffer what.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FaultShares {
-    /// Frames swallowed.
     pub(crate) drop: u32,
     /// Frames sent on twice.
     pub(crate) duplicate: u32,

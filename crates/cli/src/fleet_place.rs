@@ -39,7 +39,6 @@ pub(crate) fn is_named(arguments: &args::FleetPlace) -> bool {
     arguments.fleet_directory.is_some() || std::env::var_os(VARIABLE).is_some()
 }
 
-/// See the module.
 #[derive(Clone, Debug)]
 pub(crate) struct FleetPlace(PathBuf);
 
@@ -65,7 +64,6 @@ pub(crate) struct FleetPresence {
 }
 
 impl FleetPresence {
-    /// As of now.
     pub(crate) fn taken_now(nodes: Vec<MemberRow>) -> Self {
         Self {
             heard_until: clock::wall_clock_ns(),

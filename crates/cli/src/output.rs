@@ -16,7 +16,6 @@ pub(crate) struct CommandOutput<W: Write = io::Stdout> {
 }
 
 impl CommandOutput {
-    /// The process's own.
     pub(crate) fn standard() -> Self {
         Self::new(io::stdout(), TextStyle::of(&io::stdout()))
     }
@@ -89,7 +88,6 @@ pub(crate) struct TextStyle {
 }
 
 impl TextStyle {
-    /// No colours.
     #[cfg(test)]
     pub(crate) const PLAIN: Self = Self { coloured: false, width: None };
 

@@ -11,7 +11,6 @@ use crate::sim::SeededDice;
 use packetrig_stats::port::{RxCounters, TxCounters};
 use packetrig_units::Nanos;
 
-/// How bad.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChaosLevel {
     /// Where chance comes from.
@@ -32,7 +31,6 @@ pub struct ChaosLevel {
     pub fail_at: Option<u64>,
 }
 
-/// See the module.
 #[derive(Debug)]
 pub struct ChaosWorker<P> {
     port: P,

@@ -17,7 +17,6 @@ const OLDEST_KERNEL: (u32, u32) = (5, 10);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FindingLevel {
-    /// It works.
     Good,
     /// It works, and something about it is worth knowing.
     Note,
@@ -35,7 +34,6 @@ pub enum FindingSubject {
     Interface(String),
 }
 
-/// One thing found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DoctorFinding {
     /// What it is about.

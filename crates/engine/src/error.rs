@@ -24,47 +24,30 @@ pub enum Error {
     NotForBackEnd {
         /// The stream, by index.
         stream: u16,
-        /// Which.
         back_end: &'static str,
-        /// Why.
         reason: String,
     },
     /// User: the back end that was asked for sends all its streams or none.
     #[error("port {port}: back end {back_end} cannot start and stop single flows")]
-    CannotSteer {
-        /// Where.
-        port: String,
-        /// Which.
-        back_end: &'static str,
-    },
+    CannotSteer { port: String, back_end: &'static str },
     /// User: the back end that was asked for cannot be stopped without being told to.
     #[error(
         "port {port}: back end {back_end} cannot be used on a fleet, because it keeps sending when its node \
             loses the controller"
     )]
-    NoLease {
-        /// Where.
-        port: String,
-        /// Which.
-        back_end: &'static str,
-    },
+    NoLease { port: String, back_end: &'static str },
     /// User: the port is none that emulated interfaces can be on.
     #[error("port {port} cannot have emulated interfaces: they need a kernel interface")]
-    NoDevices {
-        /// Where.
-        port: String,
-    },
+    NoDevices { port: String },
     /// World: nobody has the address that frames go to.
     #[error(
         "flow {flow}: no MAC address to send to, because {address} does not answer {interface}'s ARP or \
             neighbour discovery"
     )]
     Unresolved {
-        /// The flow.
         flow: String,
         /// The interface that asks.
         interface: String,
-        /// The neighbour.
         address: std::net::IpAddr,
     },
     /// User: the filter expression is not understood. World, when libpcap is missing.
@@ -75,25 +58,14 @@ pub enum Error {
     Filter {
         /// As it was given.
         expression: String,
-        /// Why.
         reason: packetrig_wire::bpf::ProgramRefusal,
     },
     /// World: a file cannot be written.
     #[error("cannot write {}: {source}", path.display())]
-    File {
-        /// Which.
-        path: std::path::PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
+    File { path: std::path::PathBuf, source: std::io::Error },
     /// User: a capture file cannot be replayed.
     #[error("cannot replay {}: {why}", path.display())]
-    Recording {
-        /// Which.
-        path: std::path::PathBuf,
-        /// Why.
-        why: String,
-    },
+    Recording { path: std::path::PathBuf, why: String },
     /// User: the plan wants captures, and nobody said where to.
     #[error("the plan captures frames, but there is no directory for the capture files")]
     NoCaptureDirectory,

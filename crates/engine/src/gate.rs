@@ -15,7 +15,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Work that a sender may have begun when the gate shuts.
 pub const MOST_AHEAD: Nanos = Nanos::from_millis(10);
 
-/// No lease.
 const OPEN: u64 = u64::MAX;
 
 /// How far `CLOCK_BOOTTIME` is ahead of the node's monotonic clock: for how long the machine has slept. Never too much.

@@ -23,7 +23,6 @@ pub struct RxFrame<'a> {
     pub full_len: usize,
     /// When it arrived, converted to the monotonic clock.
     pub at: MonoTime,
-    /// Who says so.
     pub stamp: StampKind,
 }
 

@@ -32,7 +32,6 @@ const BATCH: usize = 256;
 /// Before something arrives, look again after this long.
 const IDLE: Nanos = Nanos::from_millis(5);
 
-/// See the module.
 pub struct TestReceiver<R> {
     port: R,
     books: Option<ReceiverState>,

@@ -8,7 +8,6 @@ use std::io::{self, BufReader, Read, Seek, SeekFrom};
 /// What a file that is compressed with zstd begins with.
 const SQUEEZED: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
-/// See the module.
 pub struct RecordedBytes(RecordedKind);
 
 enum RecordedKind {

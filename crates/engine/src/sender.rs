@@ -168,12 +168,10 @@ impl StreamLane {
     }
 }
 
-/// See the module.
 pub struct TestSender<T, C> {
     port: T,
     clock: C,
     key: TagKey,
-    /// By stream number.
     lanes: Vec<StreamLane>,
     due: BinaryHeap<Reverse<(MonoTime, usize)>>,
     /// Streams wait for their own takes.

@@ -25,7 +25,6 @@ pub struct StreamSpec {
     pub number: u16,
     /// Where its frames come from.
     pub source: FrameSource,
-    /// Its schedule.
     pub timeline: StreamTimeline,
     /// Whether latency is wanted.
     pub latency: bool,
@@ -115,7 +114,6 @@ pub struct RxJob {
     pub port: usize,
     /// Key of the run's tags.
     pub key: TagKey,
-    /// Streams expected here.
     pub streams: Vec<Arc<StreamSpec>>,
     /// Streams of the run that are expected at other ports, and not here.
     pub elsewhere: Vec<Arc<StreamSpec>>,
@@ -130,7 +128,6 @@ pub struct RxJob {
 /// A run of this machine before this one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EarlierRun {
-    /// Its id.
     pub name: String,
     /// Key of its tags.
     pub key: TagKey,
@@ -204,7 +201,6 @@ pub enum NextStep {
 pub trait StreamTx: Send {
     /// Takes the job; may allocate. Nothing is sent yet.
     fn arm(&mut self, job: TxJob) -> Result<(), crate::Error>;
-    /// Starts or stops.
     fn control(&mut self, control: StreamControl);
     /// Does what is due at `now`, a bounded amount of work.
     fn step(&mut self, now: MonoTime) -> Result<NextStep, crate::Error>;

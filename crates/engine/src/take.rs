@@ -11,7 +11,6 @@ use packetrig_units::Nanos;
 use packetrig_wire::{FrameIndex, FrameTemplate};
 use std::sync::Arc;
 
-/// See the module.
 #[derive(Clone, Debug)]
 pub struct Take {
     first: u64,

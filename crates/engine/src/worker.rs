@@ -73,7 +73,6 @@ pub(crate) struct PortWorker<W, S> {
 
 /// What a worker does between two looks at its orders.
 pub(crate) trait WorkerTask: Send + 'static {
-    /// What it publishes.
     type Counts: Send + 'static;
     fn control(&mut self, control: StreamControl);
     fn step(&mut self, now: MonoTime) -> Result<NextStep, Error>;
@@ -261,7 +260,6 @@ fn next_publication(now: MonoTime, after: Nanos) -> MonoTime {
 /// Whoever prepares a steered run asks first.
 const NOT_STEERED: Error = Error::Bug("a half of a port was steered that cannot be");
 
-/// A sending half.
 pub(crate) struct SendingHalf {
     half: Box<dyn StreamTx>,
 }
@@ -318,7 +316,6 @@ impl WorkerTask for SendingHalf {
     }
 }
 
-/// A receiving half.
 pub(crate) struct ReceivingHalf {
     half: Box<dyn StreamRx>,
 }

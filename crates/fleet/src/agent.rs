@@ -54,7 +54,6 @@ struct EndedAttempt {
 /// What happens to an agent.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AgentEvent {
-    /// A command came.
     Command(MessageHead, NodeCommand),
     /// An authentic answer to [`AgentAction::Renew`] came.
     Granted(MessageHead, LeaseGrant),
@@ -70,7 +69,6 @@ pub enum AgentEvent {
     Steered(u64, Option<NodeFault>, Box<CountSample>),
     /// Every sender is done.
     SendersDone {
-        /// What they sent.
         sent: Vec<SentTotal>,
         /// A sender ended because its lease was over.
         shut: bool,
@@ -84,7 +82,6 @@ pub enum AgentEvent {
     },
     /// The data plane failed, in whatever it was doing.
     Failed(NodeFault),
-    /// Time has passed.
     Tick,
 }
 
@@ -150,7 +147,6 @@ enum KeptResult {
     Segments(u64),
 }
 
-/// See the module.
 #[derive(Clone, Debug)]
 pub struct AgentMachine {
     state: AgentState,

@@ -30,7 +30,6 @@ pub struct CaptureName {
 pub enum CaptureWish {
     /// Some of its bytes.
     Range {
-        /// From here on.
         offset: u64,
         /// So many, fewer at the end of the file.
         length: u32,
@@ -46,16 +45,13 @@ pub struct CaptureQuestion {
     pub asker: u64,
     /// Rises with each question of that process.
     pub number: u64,
-    /// Of which capture.
     pub capture: CaptureName,
-    /// What of it.
     pub wish: CaptureWish,
 }
 
 /// Tells a capture from another one that has taken its name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CaptureIdentity {
-    /// Bytes.
     pub size: u64,
     /// When it was written last, nanoseconds since 1970 (UTC).
     pub modified_ns: u64,
@@ -64,9 +60,7 @@ pub struct CaptureIdentity {
 /// What a node answers, beside the bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CaptureAnswer {
-    /// Of the question.
     pub asker: u64,
-    /// Of the question.
     pub number: u64,
     /// Which capture the bytes are of, or why there are none.
     pub outcome: Result<CaptureIdentity, String>,

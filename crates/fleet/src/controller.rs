@@ -57,11 +57,9 @@ const PLAN_EACH: Nanos = Nanos::from_millis(1);
 /// What happens to a run.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ControllerEvent {
-    /// Go.
     Begin,
     /// An agent said something.
     Reply(NodeName, MessageHead, NodeReply),
-    /// An agent's counts.
     Telemetry(NodeName, MessageHead, Box<CountSample>),
     /// An agent asks whether it may go on.
     Renewal(NodeName, MessageHead, Nonce),
@@ -79,7 +77,6 @@ pub enum ControllerEvent {
     Steer(PlanChange),
     /// The user wants it to end: before T nothing happens at all, after T what was sent is accounted.
     Stop,
-    /// Time has passed.
     Tick,
 }
 
@@ -88,7 +85,6 @@ pub enum ControllerEvent {
 pub enum ControllerAction {
     /// Post this to a node.
     Send(NodeName, MessageHead, NodeCommand),
-    /// Answer a renewal.
     Grant(NodeName, MessageHead, LeaseGrant),
     /// Keep this before anything that follows is sent. If somebody else has changed it: [`ControllerEvent::Deposed`].
     Record(RunRecord),
@@ -110,7 +106,6 @@ enum ControllerPhase {
     Ended(RunOutcome),
 }
 
-/// See the module.
 #[derive(Clone, Debug)]
 pub struct ControllerMachine {
     head: MessageHead,

@@ -55,7 +55,6 @@ pub enum Error {
 
 /// A place on the fabric: it has a name, posts and receives.
 pub trait Endpoint: Send {
-    /// Its name.
     fn name(&self) -> &NodeName;
     /// Sends to `to`, without waiting for it to arrive. A name that nobody has is [`Error::Unknown`] when the controller
     /// posts to it the first time; that somebody has left a network often cannot know, and then the message is lost in silence.
@@ -81,7 +80,6 @@ pub trait Endpoint: Send {
 /// A record and how often it was changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredRecord {
-    /// Its value.
     pub value: Vec<u8>,
     /// To be shown by whoever replaces it.
     pub revision: u64,
@@ -103,11 +101,9 @@ impl StoredRecord {
 /// A change of one record, by compare-and-set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordWrite {
-    /// Which record.
     pub key: String,
     /// Over which revision; `None` makes it.
     pub revision: Option<u64>,
-    /// What is written.
     pub value: Vec<u8>,
 }
 
@@ -137,15 +133,12 @@ pub trait RecordStore: Send {
     fn keys(&mut self, prefix: &str) -> Result<Vec<String>, Error>;
 }
 
-/// Largest segment.
 pub const SEGMENT_ROOM: usize = 512 * 1024;
 
 /// Names a piece of a node's results. The same name is the same bytes, for ever.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SegmentId {
-    /// The run.
     pub run: RunId,
-    /// The attempt.
     pub attempt: u32,
     /// The node it comes from.
     pub node: NodeName,
@@ -215,7 +208,6 @@ pub trait ResultInlet: Send {
     }
 }
 
-/// A fabric.
 pub trait Fabric {
     /// Its kind of place.
     type Endpoint: Endpoint;
@@ -223,7 +215,6 @@ pub trait Fabric {
     type Records: RecordStore;
     /// Its nodes' end of the results' way.
     type Outgoing: ResultOutlet;
-    /// Its controller's end.
     type Incoming: ResultInlet;
     /// Takes a place. Messages to it are kept from now on. [`Error::Taken`] if a place of that name answers; over a
     /// network one that is cut off or stopped cannot, so its name counts as free.

@@ -14,13 +14,10 @@ pub const PROTOCOL: ProtocolVersion = ProtocolVersion { major: 3, minor: 0 };
 /// Version of the messages' form.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ProtocolVersion {
-    /// What is incompatible.
     pub major: u16,
-    /// What is added.
     pub minor: u16,
 }
 
-/// See the module.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeHello {
     /// New at each start of the agent: a changed one is a restart, however quick.
@@ -29,7 +26,6 @@ pub struct NodeHello {
     pub epoch: u64,
     /// Form of its messages.
     pub protocol: ProtocolVersion,
-    /// Version of packetrig.
     pub version: String,
     /// What it can do beyond the protocol, by name; a plan that requires one is refused where it is missing.
     pub features: Vec<String>,
@@ -37,7 +33,6 @@ pub struct NodeHello {
     pub labels: Vec<String>,
     /// What its owner offers.
     pub ports: Vec<OfferedPort>,
-    /// Its clock.
     pub clock: ClockFacts,
     /// Bytes free where it spools.
     pub disk_free: u64,
@@ -77,7 +72,6 @@ pub struct OfferedPort {
     pub interface: String,
     /// Labels of its own, beside those of the node.
     pub labels: Vec<String>,
-    /// Driver name.
     pub driver: String,
     /// Link speed, if it says.
     pub speed: Option<BitRate>,
@@ -91,19 +85,16 @@ pub struct OfferedPort {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ClockSource {
-    /// Nothing says so.
     #[default]
     None,
     /// NTP; the kernel's own figures.
     Ntp,
-    /// PTP.
     Ptp,
 }
 
 /// A node's clock as the node itself sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClockFacts {
-    /// Who disciplines it.
     pub source: ClockSource,
     /// Whether the kernel calls it synchronised.
     pub synchronised: bool,

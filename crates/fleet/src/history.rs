@@ -18,7 +18,6 @@ const LONGEST: usize = 400;
 pub struct NodeEntry {
     /// When it was noticed, nanoseconds since 1970 (UTC).
     pub at: u64,
-    /// What.
     #[serde(flatten)]
     pub event: NodeEvent,
 }
@@ -37,17 +36,11 @@ pub enum NodeEvent {
         version: String,
     },
     /// Its agent has another version than before.
-    VersionChanged {
-        /// The version before.
-        from: String,
-        /// The version now.
-        to: String,
-    },
+    VersionChanged { from: String, to: String },
     /// It offers other ports than before.
     PortsChanged {
         /// Interfaces with labels and speed, as before.
         from: String,
-        /// The same now.
         to: String,
     },
     /// Its clock is disciplined otherwise than before.
@@ -71,11 +64,9 @@ pub enum NodeEvent {
 /// What a run was for one of its nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeRun {
-    /// The run.
     pub run: RunId,
     /// How the whole run ended: `complete`, `partial`.
     pub ended: String,
-    /// Its verdict.
     pub verdict: String,
     /// Whether the report has the result of this node.
     pub reported: bool,

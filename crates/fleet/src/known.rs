@@ -11,9 +11,7 @@ const WORTH_WRITING_NS: u64 = 60_000_000_000;
 /// A node as it last was.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KnownNode {
-    /// Its labels.
     pub labels: Vec<String>,
-    /// Its ports.
     pub ports: Vec<OfferedPort>,
     /// Version of packetrig there.
     pub version: String,

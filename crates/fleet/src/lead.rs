@@ -21,7 +21,6 @@ pub struct NodeLead {
     pub controller: String,
     /// In which epoch. It stays when the node is given back.
     pub epoch: u64,
-    /// For which run.
     pub run: RunId,
     /// Who started the controller, for people.
     pub user: String,
@@ -29,7 +28,6 @@ pub struct NodeLead {
     pub host: String,
     /// Since when, nanoseconds since 1970 (UTC).
     pub since_wall_ns: u64,
-    /// Given back.
     pub is_free: bool,
 }
 
@@ -60,9 +58,7 @@ impl fmt::Display for NodeLead {
 /// A lead that is this controller's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TakenLead {
-    /// Of which node.
     pub node: NodeName,
-    /// Its revision.
     pub revision: u64,
     /// As it is written.
     pub lead: NodeLead,
@@ -100,9 +96,7 @@ pub fn give_back_leads<R: RecordStore>(
 /// lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DoubtfulLeads {
-    /// Which run.
     pub run: RunId,
-    /// Of which nodes.
     pub nodes: BTreeSet<NodeName>,
 }
 
@@ -139,9 +133,7 @@ impl DoubtfulLeads {
 /// A node that another controller leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeldLead {
-    /// Its lead.
     pub lead: NodeLead,
-    /// Of the lead.
     pub revision: u64,
     /// What is known of that controller.
     pub state: TermState,

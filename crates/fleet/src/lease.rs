@@ -35,7 +35,6 @@ impl LeaseTerms {
         Self { ttl, grace: Nanos::ZERO, orphaned: Nanos::from_secs(30) }
     }
 
-    /// Between two questions.
     pub const fn renew_every(self) -> Nanos {
         Nanos::new(self.ttl.as_u64() / 4)
     }
@@ -82,7 +81,6 @@ impl AgentLease {
         Self { terms, next: first.0, open: VecDeque::new(), renew_at: None, until: None }
     }
 
-    /// Its terms.
     pub const fn terms(&self) -> LeaseTerms {
         self.terms
     }

@@ -253,7 +253,6 @@ impl LocalMailbox {
     }
 }
 
-/// Records in memory.
 #[derive(Clone, Debug)]
 pub struct LocalRecords(Arc<Mutex<BTreeMap<String, StoredRecord>>>);
 

@@ -29,7 +29,6 @@ const LIVES: usize = 4096;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NodePresence {
-    /// A moment ago.
     Fresh,
     /// Not for [`SUSPECT`].
     Suspect,
@@ -66,9 +65,7 @@ impl fmt::Display for NodePresence {
 pub struct NodeSkew {
     /// Version of packetrig on the node.
     pub version: String,
-    /// The node's protocol.
     pub node: ProtocolVersion,
-    /// The controller's.
     pub ours: ProtocolVersion,
 }
 
@@ -89,7 +86,6 @@ pub enum MemberChange {
     Joined(NodeName),
     /// Its agent began anew: whatever it was doing is over.
     Restarted {
-        /// Which node.
         node: NodeName,
         /// The run it took part in, as far as was known.
         lost: Option<MessageHead>,
@@ -98,7 +94,6 @@ pub enum MemberChange {
     Presence(NodeName, NodePresence),
 }
 
-/// A node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FleetMember {
     hello: NodeHello,
@@ -243,11 +238,9 @@ impl FleetMembers {
 /// A node as `fleet status` shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberRow {
-    /// Its name.
     pub node: NodeName,
     /// How recently it was heard.
     pub presence: NodePresence,
-    /// Time since.
     pub silent: Nanos,
     /// How often it began anew since this controller knows it.
     pub restarts: usize,
@@ -262,7 +255,6 @@ pub struct MemberRow {
     /// Who leads it, if a controller does.
     #[serde(default)]
     pub lead: Option<NodeLead>,
-    /// What it said.
     pub hello: NodeHello,
 }
 

@@ -99,7 +99,6 @@ impl fmt::Display for PlanHash {
 /// What a message belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct MessageHead {
-    /// The run.
     pub run: RunId,
     /// Which attempt to start it, from 1. A higher attempt begins with [`NodeCommand::Prepare`].
     pub attempt: u32,
@@ -177,7 +176,6 @@ impl fmt::Debug for ClockKey {
 /// Where a port is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PortPlace {
-    /// The node.
     pub node: NodeName,
     /// The interface there, as a location of that machine.
     pub interface: String,
@@ -200,7 +198,6 @@ impl PortPlace {
 pub struct SentTotal {
     /// Index in the plan.
     pub stream: usize,
-    /// Frames.
     pub frames: u64,
 }
 
@@ -208,10 +205,8 @@ pub struct SentTotal {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StopReason {
-    /// Their plan.
     #[default]
     Done,
-    /// The controller.
     Told,
     /// Their lease was not renewed.
     LeaseOver,
@@ -231,7 +226,6 @@ pub enum NodeCommand {
     Arm,
     /// Be ready to send at `start`. Refused later than `guard` before it.
     Commit {
-        /// The instant T.
         start: MonoTime,
         /// How long before T an acknowledgement is still worth something.
         guard: Nanos,
@@ -249,7 +243,6 @@ pub enum NodeCommand {
     Step {
         /// Which change, from 1; the numbers are those of [`NodeCommand::Steer`].
         number: u64,
-        /// Which step.
         step: Box<ChangeStep>,
     },
     /// Send nothing more; go on receiving.
@@ -269,14 +262,11 @@ pub enum NodeCommand {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeReply {
-    /// Ports are open.
     Prepared {
         /// What they turned out to be.
         ports: Vec<PortInfo>,
     },
-    /// Receiving.
     Armed,
-    /// Ready for T.
     Committed,
     /// The commit came too late; it was not accepted.
     Late,
@@ -286,7 +276,6 @@ pub enum NodeReply {
     Started,
     /// Streams are held for a change, or it cannot be and nothing was changed.
     Held {
-        /// For which.
         number: u64,
         /// Why it cannot be.
         fault: Option<NodeFault>,
@@ -295,14 +284,12 @@ pub enum NodeReply {
     },
     /// Receivers know what a change brings.
     Announced {
-        /// Which.
         number: u64,
         /// Why they do not.
         fault: Option<NodeFault>,
     },
     /// A change is done or undone, or could not be and nothing was changed.
     Steered {
-        /// Which.
         number: u64,
         /// Why it could not be.
         fault: Option<NodeFault>,
@@ -311,9 +298,7 @@ pub enum NodeReply {
     },
     /// Every sender of this node is done.
     SendersDone {
-        /// What they sent.
         sent: Vec<SentTotal>,
-        /// What ended them.
         #[serde(default)]
         why: StopReason,
     },
@@ -332,13 +317,10 @@ pub enum NodeReply {
     Failed(NodeFault),
 }
 
-/// What travels.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MessageBody {
-    /// Controller to agent.
     Command(MessageHead, NodeCommand),
-    /// Agent to controller.
     Reply(MessageHead, NodeReply),
     /// Agent to controller: counts so far. May be lost.
     Telemetry(MessageHead, Box<CountSample>),
@@ -366,7 +348,6 @@ pub struct Nonce(pub u64);
 /// The answer to a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseGrant {
-    /// Of which renewal.
     pub nonce: Nonce,
     /// Go on, or stop sending now.
     pub go_on: bool,
@@ -375,9 +356,7 @@ pub struct LeaseGrant {
 /// All segments of a node's part in a run below this number are stored by the controller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredWatermark {
-    /// The run.
     pub run: RunId,
-    /// The attempt.
     pub attempt: u32,
     /// The first number that is not known to be stored.
     pub below: u64,
@@ -386,9 +365,7 @@ pub struct StoredWatermark {
 /// A message under way.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MessageEnvelope {
-    /// Who sent it.
     pub from: NodeName,
-    /// What it says.
     pub body: MessageBody,
 }
 

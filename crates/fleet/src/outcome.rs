@@ -11,13 +11,11 @@ pub enum RunState {
     Draft,
     /// Nodes read the plan, open ports and begin to receive.
     Preparing,
-    /// Every node receives.
     Armed,
     /// The start instant is given out.
     Committed,
     /// All accepted it; it holds.
     Confirmed,
-    /// T has passed.
     Running,
     /// Senders are done; what is under way still arrives.
     Draining,
@@ -69,14 +67,12 @@ pub enum FaultOwner {
     World,
     /// Another node: silent, late or contradicting itself.
     Peer,
-    /// Ourselves.
     Bug,
 }
 
 /// What went wrong on a node, as it travels.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeFault {
-    /// Whose.
     pub blame: FaultOwner,
     /// What and where; a lower-case fragment.
     pub text: String,
@@ -97,7 +93,6 @@ pub enum RunOutcome {
         /// The user stopped it.
         stopped: bool,
     },
-    /// Something is missing.
     Partial {
         /// What, each with its node.
         reasons: Vec<String>,
@@ -107,10 +102,7 @@ pub enum RunOutcome {
     /// The user gave it up.
     Aborted,
     /// It could not start.
-    Failed {
-        /// Why.
-        fault: NodeFault,
-    },
+    Failed { fault: NodeFault },
 }
 
 impl RunOutcome {

@@ -29,7 +29,6 @@ pub const USUAL_DURATION: Nanos = Nanos::from_secs(3600);
 pub struct PermittedPort {
     /// As a location of this machine: `eth1` or `ns/eth1`.
     pub interface: String,
-    /// For groups.
     pub labels: Vec<String>,
     /// The owner knows that it looks like part of a real network.
     pub confirmed: bool,
@@ -37,7 +36,6 @@ pub struct PermittedPort {
     pub max_rate: Option<BitRate>,
     /// Most frames per second.
     pub max_frames_per_second: Option<u64>,
-    /// Largest MTU.
     pub max_mtu: Option<u32>,
 }
 

@@ -52,7 +52,6 @@ pub const SCHEMA_VERSION: u32 = 1;
 /// What is known of a run before it begins.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunFacts {
-    /// Its id.
     pub run: RunId,
     /// What the user calls it.
     pub name: String,
@@ -95,9 +94,7 @@ impl ReportCoverage {
 pub struct RunReport {
     /// Form of this value.
     pub schema_version: u32,
-    /// Version of packetrig.
     pub packetrig_version: String,
-    /// The run.
     pub run: RunId,
     /// What the user calls it.
     pub name: String,
@@ -112,7 +109,6 @@ pub struct RunReport {
     /// When it was where, by the controller's clock; absent if nobody noted it.
     #[serde(default)]
     pub times: Option<RunTimes>,
-    /// How it ended.
     pub outcome: RunOutcome,
     /// Whether what was sent arrived as wanted.
     pub verdict: RunVerdict,
@@ -121,7 +117,6 @@ pub struct RunReport {
     /// The verdict on each criterion.
     #[serde(default)]
     pub judged: Vec<CriterionLine>,
-    /// Nodes that reported.
     pub coverage: ReportCoverage,
     /// One row per node of the run.
     #[serde(default)]
@@ -144,8 +139,6 @@ pub struct RunReport {
     pub unchecked: Vec<String>,
     /// Where lost frames were lost.
     pub lost: LossPlaces,
-    /// Capture files.
     pub captures: Vec<CaptureResult>,
-    /// Doubts.
     pub caveats: Vec<Caveat>,
 }

@@ -34,14 +34,11 @@ pub struct Identity {
     /// Names where process numbers mean the same as for this one: a boot of a kernel, and a namespace of processes there. Only
     /// processes of the same can be looked for.
     pub boot_id: String,
-    /// Its process.
     pub pid: u32,
 }
 
-/// A controller's record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TermRecord {
-    /// Whose it is.
     pub holder: Identity,
     /// Since when, nanoseconds since 1970 (UTC); for people.
     pub since_wall_ns: u64,
@@ -75,14 +72,12 @@ pub struct OldLock {
     pub epoch: u64,
     /// Since when, nanoseconds since 1970 (UTC).
     pub since_wall_ns: u64,
-    /// Given back.
     pub is_free: bool,
 }
 
 /// Times of a term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TermTimes {
-    /// Between two refreshes.
     pub refresh: Nanos,
     /// Without a change, until it may be ended, and until its holder may commit no start.
     pub stale: Nanos,
@@ -233,7 +228,6 @@ impl ControllerTerm {
         Some((self.revision, self.record.clone()))
     }
 
-    /// The refresh worked.
     pub const fn refreshed(&mut self, revision: u64) {
         self.revision = revision;
         if let Some((_, last)) = self.open.take() {

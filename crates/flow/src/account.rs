@@ -20,7 +20,6 @@ pub struct LedgerValue {
     pub name: &'static str,
     /// Its value; `None` if it is not known.
     pub get: fn(&MeterLedger) -> Option<u64>,
-    /// Sets it.
     pub set: fn(&mut MeterLedger, Option<u64>),
 }
 

@@ -9,7 +9,6 @@ use crate::key::FlowKey;
 use crate::packet::TunnelKind;
 use crate::packet::protocol::{ICMP, ICMPV6};
 
-/// See the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CanonicalKey {
     /// Lower end's address (2), upper end's (2), ports with protocol and tunnel, VLANs with the tunnel's number.

@@ -23,7 +23,6 @@ pub struct PacketCounts {
     pub recorded: u64,
     /// Records that left the table.
     pub records: u64,
-    /// Flows opened.
     pub flows: u64,
     /// Flows ended early for want of room.
     pub evicted: u64,
@@ -53,11 +52,8 @@ mod by_cause {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{rule}: {left} and {right}")]
 pub struct CountImbalance {
-    /// What should hold.
     pub rule: &'static str,
-    /// Its left side.
     pub left: u64,
-    /// Its right side.
     pub right: u64,
 }
 

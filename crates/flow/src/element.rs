@@ -8,10 +8,8 @@ use crate::foreign::{ForeignFields, OtherFields};
 use crate::packet::TunnelKind;
 use crate::record::FlowRecord;
 
-/// A column.
 #[derive(Clone, Copy, Debug)]
 pub struct FlowElement {
-    /// Its name.
     pub name: &'static str,
     /// What people type for it.
     pub short: &'static str,
@@ -23,13 +21,11 @@ pub struct FlowElement {
     pub kind: ElementKind,
     /// What they count, if anything.
     pub unit: &'static str,
-    /// What it means.
     pub meaning: &'static str,
     /// Its value in a record.
     pub value: for<'a> fn(&'a FlowRecord) -> ElementValue<'a>,
 }
 
-/// What values are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ElementKind {
     /// A number of so many bits.
@@ -38,17 +34,13 @@ pub enum ElementKind {
     Time,
     /// An IPv6 address; IPv4 is mapped.
     Address,
-    /// A MAC address.
     Mac,
-    /// A word.
     Word,
-    /// Yes or no.
     Flag,
     /// Names and values, as an object of JSON.
     Fields,
 }
 
-/// A value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ElementValue<'a> {
     /// Of [`ElementKind::Unsigned`] and [`ElementKind::Time`].
@@ -94,7 +86,6 @@ fn foreign<T: Default>(record: &FlowRecord, field: impl Fn(&ForeignFields) -> T)
     record.foreign.as_deref().map(field).unwrap_or_default()
 }
 
-/// Every column.
 pub const ELEMENTS: &[FlowElement] = elements! {
     "flowStartNanoseconds" "start" 156 ElementKind::Time, "ns", record => ElementValue::Number(record.first_ns()),
         "first packet of either direction";

@@ -66,7 +66,6 @@ pub struct OtherFields {
 }
 
 impl OtherFields {
-    /// None at all.
     pub const NONE: &'static Self = &Self { bytes: Vec::new(), left_out: 0 };
 
     /// Whether there are none, and none was left out.

@@ -38,7 +38,6 @@ impl WordHasher {
         Self { seeds }
     }
 
-    /// Of two words.
     #[inline]
     pub const fn two(&self, words: [u64; 2]) -> u64 {
         let [s0, s1, s2, s3, ..] = self.seeds;
@@ -62,7 +61,6 @@ impl WordHasher {
 pub struct FlowIds(WordHasher);
 
 impl FlowIds {
-    /// Under this key.
     pub const fn new(id_key: [u64; 2]) -> Self {
         Self(WordHasher::new(id_key))
     }

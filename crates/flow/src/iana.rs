@@ -5,9 +5,7 @@ use std::sync::LazyLock;
 /// An element as the registry has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegisteredElement {
-    /// Its number.
     pub id: u16,
-    /// Its name.
     pub name: &'static str,
     /// What its values are.
     pub kind: DataKind,
@@ -20,13 +18,9 @@ pub enum DataKind {
     Unsigned,
     /// Whole numbers of either sign.
     Signed,
-    /// Other numbers.
     Float,
-    /// True or false.
     Boolean,
-    /// MAC addresses.
     Mac,
-    /// Text.
     Text,
     /// Addresses of IPv4.
     Ipv4,

@@ -9,17 +9,13 @@ use serde::{Deserialize, Serialize};
 pub struct FlowKey {
     /// Source address; IPv4 is mapped.
     pub source: [u8; 16],
-    /// Destination address.
     pub destination: [u8; 16],
-    /// Source port.
     pub source_port: u16,
     /// Destination port; of ICMP, type and code where they are asked for.
     pub destination_port: u16,
-    /// IP protocol.
     pub protocol: u8,
     /// What it is carried in.
     pub tunnel: TunnelKind,
-    /// Outermost VLAN.
     pub vlan: u16,
     /// The one inside it.
     pub inner_vlan: u16,

@@ -29,7 +29,6 @@ pub struct ExportCounts {
     pub refused: CarriedRecords,
     /// In the queue or in a message that is not full yet.
     pub waiting: CarriedRecords,
-    /// Messages sent.
     pub messages: u64,
     /// Their bytes.
     pub message_bytes: u64,
@@ -40,22 +39,16 @@ pub struct ExportCounts {
 /// Records, and what they stand for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CarriedRecords {
-    /// Records.
     pub records: u64,
-    /// Packets.
     pub packets: u64,
-    /// Bytes of IP.
     pub bytes: u64,
 }
 
 /// Everything a meter knows of its own losses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MeterLedger {
-    /// Before the parser.
     pub capture: CaptureCounts,
-    /// Parser and table.
     pub packets: PacketCounts,
-    /// Behind the table.
     pub export: ExportCounts,
 }
 

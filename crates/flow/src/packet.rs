@@ -26,7 +26,6 @@ pub(crate) mod protocol {
 pub mod flags {
     /// The frame was cut before the end of its headers or of what they announce.
     pub const CUT: u8 = 1;
-    /// A fragment.
     pub const FRAGMENT: u8 = 2;
     /// A fragment that is not the first: it carries no ports of its own.
     pub const LATER_FRAGMENT: u8 = 4;
@@ -41,7 +40,6 @@ pub mod flags {
 pub struct PacketInfo {
     /// Source address; IPv4 is [mapped](MAPPED).
     pub source: [u8; 16],
-    /// Destination address.
     pub destination: [u8; 16],
     /// When it arrived, nanoseconds since 1970.
     pub at_ns: u64,
@@ -59,7 +57,6 @@ pub struct PacketInfo {
     pub inner_vlan: u16,
     /// IP protocol, behind extension headers.
     pub protocol: u8,
-    /// TCP flags.
     pub tcp_flags: u8,
     /// Time to live or hop limit.
     pub ttl: u8,
@@ -75,9 +72,7 @@ pub struct PacketInfo {
     pub tunnel_id: u32,
     /// Labels of an MPLS stack, outermost first, each as its 32-bit entry; 0 where there is none.
     pub mpls: [u32; 3],
-    /// Source MAC address.
     pub source_mac: [u8; 6],
-    /// Destination MAC address.
     pub destination_mac: [u8; 6],
     /// Addresses of the outermost IP header; zero where nothing is carried.
     pub outer_source: [u8; 16],
@@ -90,21 +85,16 @@ pub struct PacketInfo {
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
 pub enum TunnelKind {
-    /// Nothing.
     #[default]
     None = 0,
     /// IP in IP (protocol 4 or 41).
     Ip = 1,
-    /// GRE.
     Gre = 2,
-    /// VXLAN.
     Vxlan = 3,
-    /// GTP-U.
     Gtp = 4,
 }
 
 impl TunnelKind {
-    /// Every one.
     pub const ALL: [Self; 5] = [Self::None, Self::Ip, Self::Gre, Self::Vxlan, Self::Gtp];
 
     /// The one of that number.
@@ -118,7 +108,6 @@ impl TunnelKind {
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
 pub enum IgnoredReason {
-    /// ARP.
     Arp = 0,
     /// Another protocol than IP.
     NotIp = 1,
@@ -137,7 +126,6 @@ pub enum IgnoredReason {
 }
 
 impl IgnoredReason {
-    /// Every cause.
     pub const ALL: [Self; 8] = [
         Self::Arp,
         Self::NotIp,

@@ -23,7 +23,6 @@ pub struct FlowRecord {
     pub end: EndReason,
     /// Least time to live seen.
     pub ttl_min: u8,
-    /// Greatest.
     pub ttl_max: u8,
     /// Type of service of the first packet.
     pub tos: u8,
@@ -52,7 +51,6 @@ pub struct FlowRecord {
 /// One direction of a flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlowHalf {
-    /// Packets.
     pub packets: u64,
     /// Bytes of IP, headers included.
     pub bytes: u64,
@@ -60,7 +58,6 @@ pub struct FlowHalf {
     pub frame_bytes: u64,
     /// First packet, nanoseconds since 1970; 0 if there was none.
     pub first_ns: u64,
-    /// Last packet.
     pub last_ns: u64,
     /// All TCP flags seen: twelve bits of the header, of which our meter reads eight (RFC 9565).
     pub tcp_flags: u16,

@@ -11,24 +11,13 @@ use std::path::PathBuf;
 pub enum Error {
     /// User or world: a capture file cannot be read.
     #[error("cannot read {}", path.display())]
-    File {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    File { path: PathBuf, source: io::Error },
     /// User: it is none.
     #[error("{} is not a capture file: {damage}", path.display())]
-    NoCapture {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        damage: CaptureDamage,
-    },
+    NoCapture { path: PathBuf, damage: CaptureDamage },
     /// User: more than a meter tells apart.
     #[error("{count} inputs are more than the {most} a meter tells apart: start a second one")]
     TooManyInputs {
-        /// How many.
         count: usize,
         /// How many it can be.
         most: usize,
@@ -38,28 +27,17 @@ pub enum Error {
         "{name} has number {index}, and records have room for numbers up to 65535: interfaces of a new network namespace have \
          small ones"
     )]
-    IndexTooLarge {
-        /// Which interface.
-        name: String,
-        /// Its number.
-        index: u32,
-    },
+    IndexTooLarge { name: String, index: u32 },
     /// User: one ring cannot be shared by several workers.
     #[error("source {way} has one worker for each interface, not {workers}: use --source packet for more")]
     OneWorker {
-        /// Which source.
         way: &'static str,
         /// How many were asked for.
         workers: usize,
     },
     /// User or world: metrics cannot be served there.
     #[error("cannot serve metrics at {address}")]
-    Metrics {
-        /// Where.
-        address: SocketAddr,
-        /// Why.
-        source: io::Error,
-    },
+    Metrics { address: SocketAddr, source: io::Error },
     /// World, mostly: see [`packetrig_sys::Error`].
     #[error(transparent)]
     Kernel(#[from] packetrig_sys::Error),

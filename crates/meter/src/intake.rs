@@ -11,7 +11,6 @@ use packetrig_flow::{IgnoredReason, PacketCounts, PacketInfo};
 /// Packets of a batch: enough to hide the latency of memory behind each other's work.
 pub const BATCH: usize = 32;
 
-/// See the module.
 #[derive(Debug)]
 pub struct PacketIntake {
     parser: FrameParser,
@@ -91,7 +90,6 @@ impl PacketIntake {
         self.counts.ignored[cause as usize] += packets;
     }
 
-    /// The batch.
     pub fn packets(&self) -> &[PacketInfo] {
         &self.packets[..self.filled]
     }

@@ -53,7 +53,6 @@ pub(crate) enum PacketOrigin {
     Interfaces(Mutex<Vec<InterfaceCounts>>),
 }
 
-/// See the module.
 #[derive(Default)]
 pub struct MeterBooks {
     /// When the workers were ready.
@@ -74,9 +73,7 @@ impl std::fmt::Debug for MeterBooks {
 /// One output's part of the ledger.
 #[derive(Clone, Debug, Serialize)]
 pub struct OutputReport {
-    /// Where it goes.
     pub to: String,
-    /// Its accounts.
     #[serde(flatten)]
     pub counts: ExportCounts,
 }
@@ -84,11 +81,9 @@ pub struct OutputReport {
 /// Everything, at one time.
 #[derive(Clone, Debug, Serialize)]
 pub struct LedgerReport {
-    /// Since the start.
     pub elapsed_ns: u64,
     /// The ledger; its last part is the sum of all outputs.
     pub ledger: MeterLedger,
-    /// Every output.
     pub outputs: Vec<OutputReport>,
     /// What does not add up; empty before the end.
     pub imbalances: Vec<String>,
@@ -99,7 +94,6 @@ pub struct LedgerReport {
 }
 
 impl MeterBooks {
-    /// Empty.
     pub fn new() -> Arc<Self> {
         Arc::new(Self { start_ns: clock::monotonic_ns().into(), ..Self::default() })
     }
@@ -263,7 +257,6 @@ fn own_rules(notes: &[WorkerCounts]) -> Vec<CountImbalance> {
 pub struct LedgerLine {
     /// Where in the meter.
     pub place: &'static str,
-    /// What.
     pub what: &'static str,
     /// How many packets; `None` if nobody knows.
     pub packets: Option<u64>,

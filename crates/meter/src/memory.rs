@@ -3,7 +3,6 @@
 use packetrig_flow::table::MemoryHints;
 use packetrig_sys::memory;
 
-/// Gives them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MeterMemory;
 

@@ -28,7 +28,6 @@ const LOOK: Duration = Duration::from_millis(50);
 /// The same while connections are open.
 const LOOK_CLOSELY: Duration = Duration::from_millis(5);
 
-/// See the module.
 #[derive(Debug)]
 pub struct MetricsResponder {
     address: SocketAddr,
@@ -57,7 +56,6 @@ impl MetricsResponder {
         Ok(Self { address, stop, thread: Some(thread) })
     }
 
-    /// Where it listens.
     pub const fn address(&self) -> SocketAddr {
         self.address
     }

@@ -19,7 +19,6 @@ const RECORDS: usize = 256;
 pub struct OutputChannels {
     /// The export's, and whether it wants events in place of records.
     pub export: Option<(export::WorkerQueue, bool)>,
-    /// Those of sinks.
     pub sinks: Vec<OutputQueue<WorkerBatch>>,
     /// Whether to wait rather than lose.
     pub patience: SharedPatience,
@@ -28,13 +27,11 @@ pub struct OutputChannels {
 /// What was given to a sink.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OfferedCounts {
-    /// All of it.
     pub offered: CarriedRecords,
     /// What found its queue full.
     pub dropped: CarriedRecords,
 }
 
-/// See the module.
 #[derive(Debug)]
 pub struct OutputQueues {
     records_out: Option<export::WorkerOutbox>,
@@ -82,7 +79,6 @@ impl OutputQueues {
         &self.offered
     }
 
-    /// Takes an event.
     #[inline]
     pub fn event(&mut self, event: SimEvent) {
         if let Some(out) = &mut self.events_out {

@@ -78,7 +78,6 @@ impl SharedPatience {
         clock::monotonic_ns().saturating_sub(moved_ns) >= self.0.stall_ns.load(Ordering::Acquire)
     }
 
-    /// One more source.
     pub(crate) fn add_source(&self) -> OpenSource {
         self.0.open_sources.fetch_add(1, Ordering::AcqRel);
         OpenSource(Arc::clone(&self.0))

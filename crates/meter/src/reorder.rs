@@ -16,7 +16,6 @@ pub(crate) const WINDOW: usize = 1 << 15;
 /// A time that is further ahead may be wrong.
 const JUMP_NS: u64 = 1_000_000_000;
 
-/// See the module.
 #[derive(Debug)]
 pub(crate) struct ReorderBuffer {
     held: Vec<PacketInfo>,

@@ -29,7 +29,6 @@ use std::thread::JoinHandle;
 /// Where packets come from.
 #[derive(Clone, Debug)]
 pub enum MeterInput {
-    /// Capture files.
     Files(FileOptions),
     /// Interfaces, all listened at in the same way.
     Interfaces(Vec<PortLocation>, LiveOptions),
@@ -122,7 +121,6 @@ impl RunningMeter {
         self.desks.iter().for_each(|desk| desk.stop());
     }
 
-    /// The workers' desks.
     pub fn desks(&self) -> &[Arc<WorkerMeeting>] {
         &self.desks
     }

@@ -17,9 +17,7 @@ const MOST: usize = 4096;
 /// Packets and bytes of IP in an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TrafficShare {
-    /// Packets, both directions.
     pub packets: u64,
-    /// Bytes of IP.
     pub bytes: u64,
 }
 

@@ -35,7 +35,6 @@ const PAUSE_NS: u64 = 20_000_000;
 /// How often counts are left on the desk, and records that wait are sent.
 const NOTE_NS: u64 = 50_000_000;
 
-/// A worker's counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WorkerCounts {
     /// Of parser and table.
@@ -48,7 +47,6 @@ pub struct WorkerCounts {
     pub put_in: Option<u64>,
     /// Of a file, read and not given because it was stopped.
     pub left: u64,
-    /// To each output.
     pub offered: Vec<OfferedCounts>,
 }
 
@@ -100,7 +98,6 @@ impl Drop for WorkerAlarm {
     }
 }
 
-/// See the module.
 pub(crate) struct MeterWorker {
     pub(crate) source: Box<dyn PacketSource>,
     pub(crate) intake: PacketIntake,
@@ -172,7 +169,6 @@ impl MeterWorker {
         }
     }
 
-    /// One batch.
     pub(crate) fn round(&mut self) -> Result<TakeOutcome, Error> {
         self.intake.clear();
         let taken = self.source.take(&mut self.intake)?;

@@ -41,14 +41,8 @@ use std::time::{Duration, SystemTime};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// World: a file.
     #[error("{file}: {source}")]
-    File {
-        /// Which.
-        file: String,
-        /// Why.
-        source: std::io::Error,
-    },
+    File { file: String, source: std::io::Error },
     /// World: what a file says cannot be used.
     #[error("{0} is damaged")]
     Damaged(String),
@@ -66,12 +60,7 @@ pub enum Error {
     Unknown(NodeName),
     /// User: labels that a node cannot have.
     #[error("the labels of {node} were not changed: {source}")]
-    Labels {
-        /// Which.
-        node: NodeName,
-        /// Why.
-        source: TooManyLabels,
-    },
+    Labels { node: NodeName, source: TooManyLabels },
     /// User: a secret that is unknown, used up, too old or taken back.
     #[error("this secret is not valid, or not any more; ask for a new join line")]
     Secret,
@@ -83,7 +72,6 @@ pub enum Error {
 /// the next one of that name, nor the other way round.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdmittedNode {
-    /// Its name.
     pub name: NodeName,
     /// Drawn when it was let in.
     pub generation: String,
@@ -100,7 +88,6 @@ impl AdmittedNode {
     }
 }
 
-/// See the module.
 #[derive(Debug)]
 pub struct FleetAuthority {
     files: AuthorityFiles,

@@ -35,7 +35,6 @@ const END_LOOKS: u32 = 200;
 const PAUSE: Duration = Duration::from_millis(100);
 /// What it says when it has read its configuration again.
 const RELOADED: &str = "Reloaded server configuration";
-/// Longest pause.
 const PAUSE_MOST: Duration = Duration::from_secs(5);
 
 /// Why there is no server.
@@ -47,23 +46,13 @@ pub enum Error {
     Missing,
     /// User: the program is too old or too new.
     #[error("{program} is nats-server {found}, {OLDEST} or newer is needed (and below {}); get it by `{INSTALL}`", MAJOR + 1)]
-    Version {
-        /// Which.
-        program: String,
-        /// What it says.
-        found: String,
-    },
+    Version { program: String, found: String },
     /// User: a node cannot be called so.
     #[error("`{0}` is no name for a node: 1 to 32 of a-z, 0-9 and -")]
     Name(String),
     /// World: a file or the process.
     #[error("{what}: {source}")]
-    World {
-        /// What was tried.
-        what: String,
-        /// Why it failed.
-        source: std::io::Error,
-    },
+    World { what: String, source: std::io::Error },
     /// World: the authority's directory.
     #[error(transparent)]
     Authority(#[from] crate::authority::Error),
@@ -142,7 +131,6 @@ impl MessageServer {
         Ok(broker)
     }
 
-    /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.setup.listen
     }

@@ -96,7 +96,6 @@ fn json<T: serde::Serialize>(value: &T) -> Result<String, Error> {
     serde_json::to_string(value).map_err(|error| Error::NotPermitted(error.to_string()))
 }
 
-/// A node's end.
 pub struct NatsCaptureQuestions {
     connection: CaptureConnection,
     node: NodeName,

@@ -71,9 +71,7 @@ impl ServerAccess {
 pub struct FleetCredentials {
     /// Certificate of the fleet's authority.
     pub authority: String,
-    /// Our certificate.
     pub certificate: String,
-    /// Its key.
     pub key: String,
     /// The user as which the server knows us; a server with accounts of its own goes by the certificate.
     pub user: Option<String>,

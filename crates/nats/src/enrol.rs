@@ -52,14 +52,8 @@ pub enum Error {
     /// Peer: the authority cannot let anybody in now.
     #[error("the fleet cannot let this node in now: {0}")]
     Later(String),
-    /// World: the network.
     #[error("{what}: {source}")]
-    Network {
-        /// With whom.
-        what: String,
-        /// Why.
-        source: std::io::Error,
-    },
+    Network { what: String, source: std::io::Error },
     /// World or bug: here.
     #[error("{0}")]
     Here(String),
@@ -89,7 +83,6 @@ pub struct JoinLine {
     pub enrol: String,
     /// SHA-256 of the authority's certificate, hexadecimal.
     pub authority: String,
-    /// The secret.
     pub secret: JoinSecret,
 }
 
@@ -158,7 +151,6 @@ impl EnrolQuestion {
 enum EnrolAnswer {
     Admitted(NodeAdmission),
     Refused(String),
-    /// Not now.
     Later(String),
 }
 

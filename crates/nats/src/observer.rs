@@ -26,15 +26,12 @@ const OPENING: Nanos = Nanos::from_secs(10);
 /// A node that said it is there.
 #[derive(Clone, Debug)]
 pub struct HeardHello {
-    /// Which.
     pub node: NodeName,
-    /// What it said.
     pub hello: NodeHello,
     /// When that came, however long it waited here.
     pub at: MonoTime,
 }
 
-/// See the module.
 #[derive(Debug)]
 pub struct FleetObserver {
     heard: Receiver<(MonoTime, Message)>,

@@ -36,7 +36,6 @@ const STREAM_FULL: u64 = 10_077;
 /// The same, of the account or of the whole store.
 const STORE_FULL: [u64; 3] = [10_002, 10_023, 10_047];
 
-/// A node's end.
 #[derive(Debug)]
 pub struct NatsOutgoing {
     runtime: SharedRuntime,

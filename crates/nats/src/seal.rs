@@ -40,14 +40,11 @@ pub type MacKeys = Arc<dyn Fn(&NodeName) -> Result<Option<[u8; MAC_KEY]>, String
 /// What a place seals or checks with.
 #[derive(Clone)]
 pub enum SealKeys {
-    /// The controller's.
     Controller {
         /// Its signing key, PKCS#8.
         signing: Vec<u8>,
-        /// Keys for grants.
         grants: MacKeys,
     },
-    /// A node's.
     Node {
         /// The controller's public key.
         controller: Vec<u8>,
@@ -88,7 +85,6 @@ impl SealScope<'_> {
     }
 }
 
-/// The controller's side.
 pub(crate) struct LetterSealer {
     key: Ed25519KeyPair,
     grants: MacKeys,
@@ -153,7 +149,6 @@ impl LetterSealer {
     }
 }
 
-/// A node's side.
 pub(crate) struct LetterChecker {
     controller: Vec<u8>,
     grants: hmac::Key,

@@ -22,7 +22,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 mod changes;
 
-/// Between two samples.
 const SAMPLE_EVERY: Nanos = Nanos::from_millis(125);
 /// A sample that comes a little early is said in its turn, not one later.
 const HALF_A_SAMPLE: Nanos = Nanos::from_millis(62);
@@ -76,7 +75,6 @@ struct AgentShell<'a, E> {
     say_at: MonoTime,
     /// As the controller wishes.
     say_every: Nanos,
-    /// While it receives.
     pulse: Option<ProcessPulse>,
 }
 

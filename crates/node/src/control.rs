@@ -31,13 +31,11 @@ pub struct RunUser<'a> {
     pub wishes: &'a mut dyn FnMut() -> Option<ControllerEvent>,
     /// Longest time between two turns.
     pub turn: Nanos,
-    /// Told everything.
     pub on_event: OnEvent<'a>,
 }
 
 /// Something that happened beside the messages.
 pub(crate) enum RunNews {
-    /// For the machine.
     Event(ControllerEvent),
     /// To be said to a node.
     Post(NodeName, MessageBody),

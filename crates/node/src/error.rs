@@ -22,10 +22,7 @@ pub enum Error {
     Engine(#[from] EngineError),
     /// The run could not start; the fault says whose it is.
     #[error("{}", fault.text)]
-    Failed {
-        /// What went wrong.
-        fault: NodeFault,
-    },
+    Failed { fault: NodeFault },
     /// Bug: the fabric inside this process did not work.
     #[error(transparent)]
     Fabric(#[from] fabric::Error),

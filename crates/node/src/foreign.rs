@@ -10,7 +10,6 @@ use packetrig_plan::{Plan, Stream};
 use packetrig_stats::clock::ClockFit;
 use packetrig_units::MonoTime;
 
-/// See the module.
 #[derive(Debug)]
 pub(crate) struct ForeignFrames {
     own: NodeName,
@@ -57,7 +56,6 @@ impl ForeignFrames {
         true
     }
 
-    /// It is not.
     pub(crate) fn drop_newer(&mut self) {
         self.newer = None;
     }

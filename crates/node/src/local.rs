@@ -31,7 +31,6 @@ const PATIENCE: Nanos = Nanos::from_secs(600);
 /// What a run needs beside its plan.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RunOptions {
-    /// Its id.
     pub run: RunId,
     /// What the user calls it.
     pub name: String,
@@ -43,7 +42,6 @@ pub struct RunOptions {
     pub seed: u64,
     /// Locations the user confirmed for the lab guard (RFC 6815).
     pub confirmed: Vec<String>,
-    /// Where captures go.
     pub capture_dir: Option<PathBuf>,
     /// Capture every receiving port, whatever the plan says.
     pub capture_all: bool,

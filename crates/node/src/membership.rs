@@ -37,7 +37,6 @@ const COMPARISON: Nanos = Nanos::from_millis(500);
 
 /// What a node is told about itself.
 pub struct NodeSite {
-    /// Its name.
     pub node: NodeName,
     /// What it says of itself, but for what changes.
     pub describe: Box<dyn FnMut() -> NodeHello + Send>,
@@ -57,7 +56,6 @@ impl std::fmt::Debug for NodeSite {
     }
 }
 
-/// See the module.
 #[derive(Debug)]
 pub struct NodeMembership {
     site: NodeSite,

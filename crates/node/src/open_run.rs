@@ -13,7 +13,6 @@ use packetrig_sys::clock;
 use serde::{Deserialize, Serialize};
 use std::io;
 
-/// See the module.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct OpenRun {
     facts: RunFacts,

@@ -26,7 +26,6 @@ pub trait DataPlane {
         let _ = shifts;
         Ok(())
     }
-    /// All counts now.
     fn sample(&mut self) -> Result<CountSample, Error>;
     /// Changes something of a steered run, here alone. An error leaves the run as it was.
     fn steer(&mut self, steer: &PlanChange) -> Result<(), Error>;

@@ -26,7 +26,6 @@ enum SessionWish {
     Close,
 }
 
-/// See the module.
 pub struct RunSession {
     wishes: Sender<SessionWish>,
     thread: Option<JoinHandle<Result<RunReport, Error>>>,

@@ -30,7 +30,6 @@ const MOST: usize = 64;
 /// Opens the way out; asked again when it is lost.
 pub type UplinkOpener = Box<dyn FnMut() -> Result<Box<dyn ResultOutlet>, fabric::Error> + Send>;
 
-/// See the module.
 #[derive(Debug)]
 pub struct ResultUplink {
     spool: ResultSpool,
@@ -216,7 +215,6 @@ impl Drop for ResultUplink {
     }
 }
 
-/// The thread.
 struct UplinkThread {
     spool: ResultSpool,
     node: NodeName,
@@ -292,7 +290,6 @@ mod tests {
     use packetrig_fleet::PlanHash;
     use packetrig_stats::result::CaptureResult;
 
-    /// Sends nothing anywhere.
     fn nowhere() -> UplinkOpener {
         Box::new(|| Err(fabric::Error::Down("nowhere".into())))
     }

@@ -18,9 +18,7 @@ pub enum LatencyFigure {
     P999,
     /// 99.99 %.
     P9999,
-    /// The mean.
     Mean,
-    /// The largest.
     Max,
 }
 
@@ -47,9 +45,7 @@ impl fmt::Display for LatencyFigure {
 /// The largest latency that is accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LatencyLimit {
-    /// Which figure.
     pub figure: LatencyFigure,
-    /// Its limit.
     pub limit: Nanos,
 }
 
@@ -69,7 +65,6 @@ pub struct AcceptanceCriteria {
     pub max_reordered: Option<Share>,
     /// Frames with headers that are not as sent. Routers rewrite headers by design.
     pub max_altered: Option<Share>,
-    /// Latency.
     pub latency: Vec<LatencyLimit>,
     /// Interarrival jitter (RFC 3550).
     pub max_jitter: Option<Nanos>,

@@ -5,7 +5,6 @@
 use std::fmt;
 use std::net::IpAddr;
 
-/// A MAC address.
 pub type Mac = [u8; 6];
 
 /// As people write it.
@@ -22,22 +21,16 @@ pub struct DeviceInterface {
     pub device: String,
     /// Index of its port.
     pub port: usize,
-    /// Its address.
     pub mac: Mac,
     /// Tags of its frames, outermost first.
     pub vlans: Vec<VlanTag>,
-    /// Its addresses.
     pub addresses: Vec<DeviceAddress>,
 }
 
-/// A VLAN tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct VlanTag {
-    /// Tag protocol identifier.
     pub tpid: u16,
-    /// Priority code point.
     pub priority: u8,
-    /// VLAN identifier.
     pub id: u16,
 }
 
@@ -46,7 +39,6 @@ pub struct VlanTag {
 pub struct DeviceAddress {
     /// Its name in the plan.
     pub name: String,
-    /// The address.
     pub ip: IpAddr,
     /// Bits of its network.
     pub prefix: u8,

@@ -9,7 +9,6 @@ use crate::PlanProblem;
 use granit_parser::{ErrorKind, Event, Options, Parser, ScalarStyle, ScanError, Span as Mark};
 use std::collections::{HashMap, HashSet};
 
-/// Longest text read.
 pub const MOST_BYTES: usize = 32 << 20;
 const MOST_NODES: usize = 4_000_000;
 const DEEPEST: usize = 64;
@@ -17,7 +16,6 @@ const DEEPEST: usize = 64;
 /// Where a node stands in the text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TextPosition {
-    /// Byte range.
     pub span: (usize, usize),
     /// Line and column, from 1.
     pub position: (usize, usize),
@@ -56,9 +54,7 @@ impl TextPosition {
 /// A value of the document.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DocumentNode {
-    /// What it is.
     pub value: DocumentValue,
-    /// Where it is.
     pub place: TextPosition,
 }
 
@@ -69,13 +65,11 @@ pub enum DocumentValue {
     Null,
     /// Anything in one word.
     Scalar(String),
-    /// A list.
     List(Vec<DocumentNode>),
     /// An object, in document order, keys unique.
     Object(Vec<(String, TextPosition, DocumentNode)>),
 }
 
-/// Reads one document.
 pub fn parse(text: &str) -> Result<DocumentNode, DocumentRefusal> {
     if text.len() > MOST_BYTES {
         let message = format!("the document has {} bytes; at most {MOST_BYTES} are allowed", text.len());

@@ -11,23 +11,16 @@ use packetrig_wire::tag::TagForm;
 use serde::Serialize;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// The whole plan.
 #[derive(Clone, Debug, Serialize)]
 pub struct PlanExplanation {
-    /// In plan order.
     pub streams: Vec<StreamExplanation>,
-    /// In plan order.
     pub ports: Vec<PortExplanation>,
 }
 
-/// A stream.
 #[derive(Clone, Debug, Serialize)]
 pub struct StreamExplanation {
-    /// Its name.
     pub name: String,
-    /// The sending port.
     pub tx: String,
-    /// The receiving ports.
     pub rx: Vec<String>,
     /// Its headers with the values of frame 0.
     pub headers: String,
@@ -61,18 +54,14 @@ pub struct StreamExplanation {
 pub struct VaryingField {
     /// `ipv4.src`.
     pub field: String,
-    /// How, in words.
     pub how: String,
     /// Different values before they repeat.
     pub values: u64,
 }
 
-/// A port.
 #[derive(Clone, Debug, Serialize)]
 pub struct PortExplanation {
-    /// Its name.
     pub name: String,
-    /// Where it is.
     pub location: String,
     /// Its speed, if known.
     pub speed: Option<BitRate>,
@@ -82,7 +71,6 @@ pub struct PortExplanation {
     pub streams: (usize, usize),
 }
 
-/// Explains a plan.
 pub fn explain(bound: &BoundPlan) -> PlanExplanation {
     let streams = bound.plan.streams.iter().zip(&bound.streams);
     PlanExplanation {

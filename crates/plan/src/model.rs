@@ -20,13 +20,11 @@ use std::sync::Arc;
 pub struct Plan {
     /// Interfaces by the names the document gives them.
     pub ports: Vec<Port>,
-    /// Emulated interfaces.
     pub interfaces: Vec<DeviceInterface>,
     /// Whether they begin to answer and to ask as soon as their ports are open.
     pub auto_start: bool,
     /// What is sent. A stream's index is its number in the test tag.
     pub streams: Vec<Stream>,
-    /// What is captured.
     pub captures: Vec<PlannedCapture>,
     /// What a run has to keep to pass.
     pub criteria: crate::criteria::AcceptanceCriteria,
@@ -39,7 +37,6 @@ pub struct Plan {
 pub struct PortLocation {
     /// Named network namespace; `None` is the caller's own.
     pub namespace: Option<String>,
-    /// Interface name.
     pub interface: String,
 }
 
@@ -81,7 +78,6 @@ impl PortLocation {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PortHost {
-    /// This machine.
     #[default]
     Here,
     /// The node of this name.
@@ -96,7 +92,6 @@ pub enum PortHost {
 pub struct Port {
     /// Its name in the plan.
     pub name: String,
-    /// On which machine.
     pub site: PortHost,
     /// Where it is there.
     pub location: PortLocation,
@@ -128,7 +123,6 @@ pub struct Stream {
     pub name: String,
     /// Its flow: index in the document.
     pub flow: usize,
-    /// Its flow's name.
     pub flow_name: String,
     /// Which of its flow's frames it sends.
     pub part: FlowShare,
@@ -140,11 +134,8 @@ pub struct Stream {
     pub rx: Vec<usize>,
     /// Its frames.
     pub frames: FrameOrigin,
-    /// How much.
     pub rate: Rate,
-    /// How long.
     pub duration: StreamDuration,
-    /// What is measured.
     pub metrics: WantedMetrics,
 }
 
@@ -202,7 +193,6 @@ impl FlowShare {
 pub enum InterFrameGap {
     /// The time these bytes take on the link.
     Bytes(u64),
-    /// A time.
     Time(Nanos),
 }
 
@@ -220,7 +210,6 @@ impl InterFrameGap {
 /// How long a stream sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamDuration {
-    /// Amount.
     pub amount: StreamAmount,
     /// Before the first frame.
     pub delay: InterFrameGap,
@@ -231,17 +220,14 @@ pub struct StreamDuration {
 /// OTG's kinds of duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamAmount {
-    /// Until stopped.
     Continuous,
     /// This many frames.
     Packets(u64),
-    /// This long.
     Seconds(Nanos),
     /// Bursts of frames at the stream's rate.
     Bursts {
         /// How many; 0 = for ever.
         bursts: u64,
-        /// Frames in each.
         packets: u64,
         /// From the end of one to the next.
         between: InterFrameGap,
@@ -253,7 +239,6 @@ pub enum StreamAmount {
 pub struct WantedMetrics {
     /// Frames carry the test tag.
     pub enable: bool,
-    /// Latency is wanted.
     pub latency: bool,
     /// Copies expected per frame sent, in thousandths: 1000 unless OTG's `rx_tx_ratio` says otherwise.
     pub rx_per_tx_thousandths: u64,
@@ -264,21 +249,16 @@ pub struct WantedMetrics {
 pub struct PlannedCapture {
     /// Its name in the plan.
     pub name: String,
-    /// Ports captured.
     pub ports: Vec<usize>,
-    /// File format.
     pub format: CaptureFormat,
     /// Keep at most this many bytes of a frame.
     pub snap_len: Option<u32>,
     /// Go on when much has been written (default), or stop.
     pub overwrite: bool,
-    /// What is kept.
     pub filter: FrameFilter,
 }
 
-/// Capture file formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names say it")]
 pub enum CaptureFormat {
     Pcap,
     Pcapng,
@@ -287,7 +267,6 @@ pub enum CaptureFormat {
 /// A plan whose rates and gaps are settled for the links at hand.
 #[derive(Clone, Debug)]
 pub struct BoundPlan {
-    /// The plan.
     pub plan: Plan,
     /// Per stream, in plan order.
     pub streams: Vec<BoundStream>,
@@ -295,7 +274,6 @@ pub struct BoundPlan {
     pub speeds: Vec<Option<BitRate>>,
 }
 
-/// A stream's schedule.
 #[derive(Clone, Copy, Debug)]
 pub struct BoundStream {
     /// When each frame is due.

@@ -3,20 +3,16 @@
 use serde::Serialize;
 use std::fmt;
 
-/// How bad.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ProblemSeverity {
     /// The plan runs all the same.
     Warning,
-    /// It cannot run.
     Error,
 }
 
-/// One remark.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PlanProblem {
-    /// How bad.
     pub severity: ProblemSeverity,
     /// JSON path: `flows[0].packet[2].ipv4.src`.
     pub path: String,

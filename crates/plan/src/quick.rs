@@ -13,15 +13,12 @@ const SLOT: Nanos = Nanos::from_millis(1);
 pub struct QuickPlan {
     /// Where to send: at least one.
     pub tx: Vec<String>,
-    /// Where to receive.
     pub rx: Vec<String>,
     /// Who sends to whom.
     pub pattern: QuickPattern,
-    /// Frame sizes.
     pub size: QuickSize,
     /// Load of each sender, of all its streams together.
     pub rate: Rate,
-    /// How long.
     pub length: QuickLength,
     /// How many streams share a sender's load, from it to each of those it sends to apart; at least 1.
     pub streams: u32,
@@ -99,37 +96,28 @@ pub fn repeated(text: &str, all: impl Fn(&str) -> Option<usize>) -> Result<Vec<S
     }
 }
 
-/// Sizes by flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuickSize {
-    /// All the same.
     Fixed(FrameSize),
     /// Drawn from a range.
     Range(FrameSize, FrameSize),
-    /// The usual mix.
     Imix,
 }
 
-/// Length by flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuickLength {
-    /// This long.
     Time(Nanos),
     /// This many frames per stream.
     Packets(u64),
-    /// Until stopped.
     Continuous,
 }
 
 /// One stream of a sender.
 struct SenderStream<'a> {
-    /// Which of them.
     n: u32,
     /// How many it has.
     of: u32,
-    /// The sender.
     tx: usize,
-    /// The receivers.
     receivers: &'a [usize],
 }
 
@@ -142,7 +130,6 @@ fn names(side: &str, count: usize) -> Vec<String> {
 }
 
 impl QuickPlan {
-    /// The document.
     pub fn document(&self) -> Value {
         let (tx_names, rx_names) = (names("tx", self.tx.len()), names("rx", self.rx.len()));
         let locations = self.tx.iter().zip(&tx_names).chain(self.rx.iter().zip(&rx_names));

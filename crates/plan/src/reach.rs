@@ -22,7 +22,6 @@ pub const ASKED_FOR: &str = "its MAC address is asked for when the run starts";
 /// The values of a field over all frames.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FieldValues {
-    /// These.
     List(Vec<u128>),
     /// Any from the first to the last.
     Range(u128, u128),
@@ -30,25 +29,20 @@ pub enum FieldValues {
 
 /// What kind of address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[expect(missing_docs, reason = "the names say it")]
 pub enum AddressFamily {
     Mac,
     Ipv4,
     Ipv6,
 }
 
-/// A destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanTarget {
     /// The field: `ipv4.dst`.
     pub field: String,
-    /// Its kind.
     pub family: AddressFamily,
-    /// Its values.
     pub values: FieldValues,
 }
 
-/// See the module.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlanReach {
     /// Where frames can go.

@@ -12,7 +12,6 @@ use std::cell::{Cell, RefCell};
 #[derive(Debug, Default)]
 pub(crate) struct ProblemNotes {
     noted: RefCell<Vec<PlanProblem>>,
-    /// Warnings among them.
     warnings: Cell<usize>,
     unsaid: Cell<usize>,
 }

@@ -43,7 +43,6 @@ impl FrameOrigin {
         }
     }
 
-    /// The largest frame.
     pub fn largest(&self) -> FrameSize {
         match self {
             Self::Made(template) => template.spec().size.max(),
@@ -85,7 +84,6 @@ impl From<Arc<FrameTemplate>> for FrameOrigin {
 /// A capture file and what to do with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlannedRecording {
-    /// The file.
     pub file: PathBuf,
     /// When its frames are sent.
     pub timing: ReplayTiming,
@@ -111,11 +109,9 @@ impl PlannedRecording {
 pub struct RecordingFacts {
     /// Bytes of the file.
     pub file_size: u64,
-    /// Frames.
     pub frames: u64,
     /// Their bytes, FCS included.
     pub bytes: u64,
-    /// The largest frame.
     pub largest: FrameSize,
     /// The largest frame, an 802.1Q tag behind its addresses not counted: interfaces take four bytes more with one.
     pub largest_untagged: FrameSize,
@@ -143,7 +139,6 @@ pub struct ReplaySpeed {
 }
 
 impl ReplaySpeed {
-    /// As recorded.
     pub const ORIGINAL: Self = Self { millionths: 1_000_000 };
 
     /// The factor, in millionths.
@@ -204,7 +199,6 @@ impl PlannedRecording {
         FrameRate::new(self.facts.frames.saturating_mul(1_000_000_000), length)
     }
 
-    /// Frames in all.
     pub fn shape(&self) -> SendPattern {
         if self.loops == 0 {
             SendPattern::Endless

@@ -9,11 +9,8 @@ use serde_json::{Value, json};
 /// What the flags of a replay can say.
 #[derive(Clone, Debug)]
 pub struct ReplayRequest {
-    /// Where to send.
     pub tx: String,
-    /// Where to receive.
     pub rx: Vec<String>,
-    /// What.
     pub recording: PlannedRecording,
     /// Load, where the timing is even.
     pub rate: Option<Rate>,
@@ -25,7 +22,6 @@ pub struct ReplayRequest {
 pub struct UnsayableRate(FrameRate);
 
 impl ReplayRequest {
-    /// The document.
     pub fn document(&self) -> Result<Value, UnsayableRate> {
         let names: Vec<String> = match self.rx.len() {
             1 => vec!["rx".to_owned()],

@@ -25,26 +25,13 @@ pub enum PlanChange {
     /// lacks are stopped. Ports stay as they are.
     Replan(String),
     /// Begin or end the captures of these ports. One that begins forgets what it captured before.
-    Capture {
-        /// Which.
-        ports: Vec<usize>,
-        /// Begin.
-        on: bool,
-    },
+    Capture { ports: Vec<usize>, on: bool },
     /// Emulated interfaces answer and ask for their neighbours, or do neither.
-    Protocols {
-        /// They do.
-        on: bool,
-    },
+    Protocols { on: bool },
     /// Have emulated interfaces send echo requests. What becomes of them is told by the counts that follow.
     Ping(Vec<PingRequest>),
     /// Switch the links of these ports up or down.
-    Link {
-        /// Which.
-        ports: Vec<usize>,
-        /// Up.
-        up: bool,
-    },
+    Link { ports: Vec<usize>, up: bool },
 }
 
 /// An echo request to send.
@@ -54,7 +41,6 @@ pub struct PingRequest {
     pub number: u64,
     /// Name of the interface or of its address.
     pub source: String,
-    /// Where to.
     pub to: IpAddr,
 }
 
@@ -73,7 +59,6 @@ impl PlanChange {
 /// Where a stream was held: what its receivers on other nodes have to know of the take that follows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldStream {
-    /// Its index.
     pub stream: usize,
     /// The number that its next frame carries.
     pub number: u64,

@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 /// How many frames, in which rhythm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SendPattern {
-    /// Until stopped.
     Endless,
     /// This many frames.
     Frames(u64),
@@ -32,7 +31,6 @@ pub struct StreamTimeline {
     pub rate: FrameRate,
     /// From the start of the run to frame 0.
     pub delay: Nanos,
-    /// Amount.
     pub shape: SendPattern,
 }
 

@@ -14,9 +14,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// A packet that came in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProbeAnswer<'a> {
-    /// Who sent it.
     pub from: IpAddr,
-    /// To which address.
     pub to: IpAddr,
     /// Hops it had left.
     pub hops: u8,
@@ -24,7 +22,6 @@ pub struct ProbeAnswer<'a> {
     pub class: u8,
     /// Every checksum in it is right.
     pub is_sound: bool,
-    /// What it says.
     pub content: AnswerContent<'a>,
 }
 
@@ -33,27 +30,20 @@ pub struct ProbeAnswer<'a> {
 pub enum AnswerContent<'a> {
     /// An answer to an echo request.
     Echo {
-        /// Of the request.
         identifier: u16,
-        /// Of the request.
         sequence: u16,
         /// Of the request, sent back.
         payload: &'a [u8],
     },
-    /// A datagram.
     Udp {
-        /// The sender's port.
         from: u16,
         /// The port it came to.
         to: u16,
-        /// What it carries.
         payload: &'a [u8],
     },
-    /// A segment.
     Tcp(TcpSegment<'a>),
     /// An error, with the beginning of the packet it is about.
     Error {
-        /// What is wrong.
         what: PathTrouble,
         /// Which packet of ours.
         about: QuotedPacket<'a>,
@@ -74,7 +64,6 @@ pub enum PathTrouble {
     TooManyHops,
     /// It is too long for the way.
     TooLong,
-    /// Something else.
     Other,
 }
 
@@ -83,7 +72,6 @@ pub enum PathTrouble {
 pub struct QuotedPacket<'a> {
     /// Who sent that packet.
     pub source: IpAddr,
-    /// To whom.
     pub target: IpAddr,
     /// Its protocol: 1 and 58 echo, 6 TCP, 17 UDP.
     pub protocol: u8,
@@ -96,7 +84,6 @@ pub struct QuotedPacket<'a> {
 }
 
 impl QuotedPacket<'_> {
-    /// Its ports.
     pub const fn ports(&self) -> (u16, u16) {
         let [a, b, c, d] = self.first;
         (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]))

@@ -8,7 +8,6 @@ use packetrig_units::{MonoTime, Nanos};
 /// What does not fit in the limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BudgetExceeded {
-    /// Too many probes.
     #[error("at most {} probes/s (bursts of {}) are allowed to this target; send more slowly, or raise the \
         limit in the permit file", .0.probes_per_s, .0.burst)]
     Probes(TargetLimits),
@@ -38,7 +37,6 @@ const FULL_FRAME_BITS: u64 = 1_514 * 8;
 const FINE: Nanos = Nanos::from_millis(1);
 
 impl ProbeBudget {
-    /// Full.
     pub const fn new(limits: TargetLimits) -> Self {
         Self { limits, probes_full_at: 0, bits_full_at: 0, taken: 0 }
     }

@@ -10,18 +10,15 @@ use serde::{Deserialize, Serialize};
 /// How exact a mechanism was, by the far end's word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReleaseExactness {
-    /// Which.
     pub mechanism: ReleaseMechanism,
     /// From the instant to the arrival, in nanoseconds: half of the probes were below.
     pub p50_ns: i64,
     /// All but one in a hundred were below.
     pub p99_ns: i64,
-    /// The largest.
     pub most_ns: i64,
 }
 
 impl ReleaseExactness {
-    /// From errors.
     pub const fn of(mechanism: ReleaseMechanism, errors: ErrorSpread) -> Self {
         Self { mechanism, p50_ns: errors.p50, p99_ns: errors.p99, most_ns: errors.most }
     }

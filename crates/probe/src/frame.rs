@@ -42,7 +42,6 @@ pub struct FrameEnds {
 
 /// A TCP segment, to be written or as it came in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names are the protocol's")]
 pub struct TcpSegment<'a> {
     pub source_port: u16,
     pub target_port: u16,
@@ -57,7 +56,6 @@ pub struct TcpSegment<'a> {
 }
 
 /// Bits of [`TcpSegment::flags`].
-#[expect(missing_docs, reason = "the names are the protocol's")]
 pub mod flags {
     pub const FIN: u8 = 1;
     pub const SYN: u8 = 2;
@@ -103,7 +101,6 @@ impl FrameEnds {
         end(frame);
     }
 
-    /// A TCP segment.
     pub fn tcp(&self, segment: &TcpSegment<'_>, frame: &mut Vec<u8>) {
         let header = 20 + segment.options.len() / 4 * 4;
         let at = self.begin(PROTOCOL_TCP, header + segment.payload.len(), frame);

@@ -5,18 +5,15 @@ use serde::{Deserialize, Serialize};
 
 /// How far the real-time clock was ahead of the monotonic one, and how well that is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[expect(missing_docs, reason = "the names say it")]
 pub struct ClockOffset {
     pub offset_ns: i64,
     pub bound_ns: u64,
 }
 
-/// See the module.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProbeHeader {
     /// The form of this file.
     pub format: String,
-    /// The command.
     pub argv: Vec<String>,
     /// What chance was drawn from.
     pub seed: u64,
@@ -28,7 +25,6 @@ pub struct ProbeHeader {
     pub targets: Vec<String>,
     /// Who answers for them.
     pub about: Option<String>,
-    /// Through which interface.
     pub interface: String,
     /// What let them go.
     pub mechanism: ReleaseMechanism,

@@ -27,7 +27,6 @@ pub enum ReleaseMechanism {
 }
 
 impl ReleaseMechanism {
-    /// All of them.
     pub const ALL: [Self; 8] =
         [Self::Sleep, Self::Spin, Self::Ring, Self::Gate, Self::Live, Self::Fq, Self::Etf, Self::Launch];
 

@@ -39,7 +39,6 @@ impl<M: ProbeMethod> ProbeMethod for &mut M {
 pub struct ProbeReply {
     /// The number of the probe.
     pub number: u32,
-    /// What it says.
     pub says: ReplyMeaning,
     /// All its checksums are right, and it has in it what the probe had.
     pub is_sound: bool,

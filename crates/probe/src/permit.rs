@@ -35,9 +35,7 @@ pub struct TargetLimits {
     pub probes_per_s: u64,
     /// Bits of frames per second.
     pub bits_per_s: u64,
-    /// Probes at once.
     pub burst: u32,
-    /// Probes in all.
     pub most: u64,
     /// More lost than this, in percent, ends a series.
     pub loss_percent: u8,
@@ -56,7 +54,6 @@ impl TargetLimits {
     pub const USUAL: Self =
         Self { probes_per_s: 20, bits_per_s: 1_000_000, burst: 50, most: 100_000, loss_percent: 15 };
 
-    /// What both allow.
     const fn and(self, other: Self) -> Self {
         const fn least(one: u64, other: u64) -> u64 {
             if one < other { one } else { other }
@@ -88,7 +85,6 @@ pub struct PermittedTarget {
 }
 
 impl PermittedTarget {
-    /// Which target.
     pub const fn ip(self) -> IpAddr {
         self.ip
     }
@@ -102,16 +98,12 @@ impl PermittedTarget {
 /// Why a target may not be probed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PermitRefusal {
-    /// Nobody allowed it.
     #[error("probing {0} is not allowed; if its owner agrees, add --allow {0}/{bits}", bits = if .0.is_ipv4() { 32 } else { 128 })]
     NotAllowed(IpAddr),
-    /// Somebody forbade it.
     #[error("probing {0} is forbidden by the owner of this machine")]
     Forbidden(IpAddr),
-    /// Not a host.
     #[error("cannot probe {0}: it is not the address of one host")]
     NotOne(IpAddr),
-    /// Too late.
     #[error("probing {0} is no longer allowed: the permission expired on {1}")]
     Ended(IpAddr, String),
 }
@@ -125,10 +117,8 @@ pub struct FileError(String);
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TargetNetwork {
-    /// Which.
     #[serde(deserialize_with = "text")]
     pub network: Network,
-    /// Who agreed.
     pub owner: Option<String>,
     /// The last day on which it holds, as `2027-01-01`.
     pub until: Option<String>,

@@ -29,15 +29,12 @@ pub enum StampSource {
     Bpf,
     /// The kernel's networking code.
     Kernel,
-    /// The network device.
     Hardware,
-    /// The far end.
     Far,
 }
 
 /// An instant as well as it is known: not before `lo`, not after `hi`, nanoseconds of `clock`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[expect(missing_docs, reason = "the names say it")]
 pub struct ProbeStamp {
     pub clock: StampClock,
     pub source: StampSource,
@@ -81,15 +78,12 @@ pub enum DepartureStage {
     Queue,
     /// What a capture on the sending machine sees.
     Capture,
-    /// To the driver.
     Driver,
     /// Onto the wire, by the device.
     Wire,
 }
 
-/// A departure stamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[expect(missing_docs, reason = "the names say it")]
 pub struct DepartureStamp {
     pub stage: DepartureStage,
     pub stamp: ProbeStamp,
@@ -165,7 +159,6 @@ pub struct ProbeRecord {
     /// When the answer came in.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub answered: Option<ProbeStamp>,
-    /// Stated doubts.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub flags: Vec<ProbeFlag>,
 }

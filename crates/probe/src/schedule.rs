@@ -13,13 +13,11 @@ pub const MOST: usize = 10_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProbeKind {
-    /// On its own.
     Single,
     /// Sent in front of others, to wake the path and fill its buckets; not measured.
     Primer,
     /// Sent behind others, so that they are not the end of a burst; not measured.
     Tail,
-    /// One of two.
     Pair,
     /// One of many at a steady distance.
     Train,
@@ -27,7 +25,6 @@ pub enum ProbeKind {
     Chirp,
 }
 
-/// One probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlannedProbe {
     /// Its number in the schedule.
@@ -45,18 +42,14 @@ pub struct PlannedProbe {
 /// Why something is no schedule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScheduleRefusal {
-    /// None at all.
     #[error("a schedule needs at least one probe")]
     Empty,
-    /// Too many.
     #[error("a schedule has at most {MOST} probes, not {0}")]
     TooLong(usize),
-    /// Backwards in time.
     #[error("probe {0} is due earlier than the probe before it")]
     Backwards(usize),
 }
 
-/// See the module.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct ProbeSchedule(Vec<PlannedProbe>);
@@ -113,7 +106,6 @@ impl ProbeSchedule {
         Self::new(all.collect())
     }
 
-    /// The probes.
     pub fn probes(&self) -> &[PlannedProbe] {
         &self.0
     }
@@ -145,7 +137,6 @@ impl ProbeSchedule {
 
 /// A train: `of` probes, `gap` apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names say it")]
 pub struct ScheduledTrain {
     pub of: u32,
     pub gap: Nanos,

@@ -9,7 +9,6 @@ use serde::Deserialize;
 /// Why a text is no schedule.
 #[derive(Debug, thiserror::Error)]
 pub enum ScriptError {
-    /// A row.
     #[error(
         "line {line} of the schedule is invalid: {why}; write `offset_ns,length,train[,kind]` or JSON with \
             these names"
@@ -17,17 +16,14 @@ pub enum ScriptError {
     Row {
         /// Which, from 1.
         line: usize,
-        /// Why.
         why: String,
     },
-    /// All of it.
     #[error(transparent)]
     Refused(#[from] ScheduleRefusal),
 }
 
 /// Chirps: trains whose distances shrink by a factor, one chirp every `every`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-#[expect(missing_docs, reason = "the names say it")]
 pub struct ChirpScript {
     pub count: u32,
     pub every: Nanos,
@@ -38,7 +34,6 @@ pub struct ChirpScript {
 }
 
 impl ChirpScript {
-    /// As a schedule.
     pub fn schedule(&self) -> Result<ProbeSchedule, ScheduleRefusal> {
         let starts = (0..self.count).map(|n| (n, self.every.as_u64().saturating_mul(n.into())));
         let all = starts.flat_map(|(train, start)| (0..self.of).map(move |nth| (train, start, nth)));

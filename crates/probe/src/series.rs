@@ -11,7 +11,6 @@ use packetrig_stats::jitter::JitterMeter;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// See the module.
 #[derive(Debug, Default)]
 pub struct ProbeSeries {
     records: Vec<ProbeRecord>,
@@ -34,7 +33,6 @@ enum ProbeState {
 /// What became of a series' probes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SeriesCounts {
-    /// Probes that left.
     pub sent: u64,
     /// Probes that were planned and did not leave.
     pub unsent: u64,
@@ -57,7 +55,6 @@ pub struct SeriesCounts {
 pub enum AnswerMeaning {
     /// The first sound answer, and how long it took.
     First(Option<MeasuredTime>),
-    /// Another one.
     Duplicate,
     /// Damaged: the probe stays without an answer.
     Corrupted,
@@ -87,7 +84,6 @@ pub fn took(from: ProbeStamp, to: ProbeStamp) -> Option<MeasuredTime> {
 
 /// Times of a series.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-#[expect(missing_docs, reason = "the names say it")]
 pub struct SeriesTimes {
     pub samples: u64,
     pub min_ns: i64,
@@ -96,7 +92,6 @@ pub struct SeriesTimes {
     pub p99_ns: i64,
     pub max_ns: i64,
     pub mean_ns: f64,
-    /// Standard deviation.
     pub mdev_ns: f64,
     /// Interarrival jitter as RFC 3550 smooths it, over answers in the order in which they came.
     pub jitter_ns: Option<u64>,
@@ -119,7 +114,6 @@ pub struct SeriesSummary {
 }
 
 impl ProbeSeries {
-    /// Without probes.
     pub fn new() -> Self {
         Self::default()
     }
@@ -205,7 +199,6 @@ impl ProbeSeries {
         &self.records
     }
 
-    /// The figures.
     pub fn summary(&self) -> SeriesSummary {
         let doubts = [
             ProbeFlag::Late,

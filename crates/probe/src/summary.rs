@@ -7,7 +7,6 @@ use serde::Serialize;
 
 /// How errors are spread, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[expect(missing_docs, reason = "the names say it")]
 pub struct ErrorSpread {
     pub least: i64,
     pub p50: i64,
@@ -26,9 +25,7 @@ impl ErrorSpread {
     }
 }
 
-/// See the module.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[expect(missing_docs, reason = "the names say it")]
 pub struct ReleaseSummary {
     pub planned: u64,
     pub sent: u64,

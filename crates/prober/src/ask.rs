@@ -28,13 +28,10 @@ const LINGER: Nanos = Nanos::from_millis(50);
 
 /// Probes to one target.
 pub struct ProbeLine<'m> {
-    /// Its way.
     pub way: ProbePath,
     /// What its probes say.
     pub method: Box<dyn ProbeMethod + 'm>,
-    /// The way out.
     pub dispatcher: ReleaseDispatcher,
-    /// When they leave.
     pub schedule: ProbeSchedule,
     /// Moves the whole schedule, so that lines take turns.
     pub shift: Nanos,
@@ -49,9 +46,7 @@ impl fmt::Debug for ProbeLine<'_> {
 /// Why a line has no more probes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LineEnd {
-    /// All have left.
     Done,
-    /// Somebody wished it.
     Stopped,
     /// Too many were lost.
     Lossy,
@@ -66,36 +61,25 @@ pub enum LineEnd {
 pub enum AskEvent<'a> {
     /// An answer that belongs to a probe.
     Answered {
-        /// Of which line.
         line: usize,
-        /// What it says.
         reply: ProbeReply,
-        /// What that means.
         meaning: AnswerMeaning,
-        /// The answer itself.
         answer: ProbeAnswer<'a>,
         /// Bytes of its frame.
         length: usize,
     },
     /// A line has come to its end early.
-    Ended {
-        /// Which line.
-        line: usize,
-        /// Why.
-        end: LineEnd,
-    },
+    Ended { line: usize, end: LineEnd },
 }
 
 /// What became of a line.
 #[derive(Debug)]
 pub struct LineOutcome {
-    /// Its probes.
     pub series: ProbeSeries,
     /// Why there are no more.
     pub end: LineEnd,
 }
 
-/// How to ask.
 #[derive(Clone, Copy)]
 pub struct AskOptions<'a> {
     /// How long an answer may take.

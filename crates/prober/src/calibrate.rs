@@ -32,21 +32,18 @@ const LENGTH: usize = 124;
 /// Looks in vain until what is missing counts as lost.
 const LOOKS: usize = 20;
 
-/// How to calibrate.
 #[derive(Clone, Copy, Debug)]
 pub struct CalibrationExtent {
     /// Probes with each mechanism.
     pub count: u32,
     /// Between two of them.
     pub gap: Nanos,
-    /// In one train.
     pub train: u32,
 }
 
 /// What was found of a mechanism.
 #[derive(Clone, Debug, Serialize)]
 pub struct FoundMechanism {
-    /// Which.
     pub mechanism: ReleaseMechanism,
     /// Why it could not be used; the rest is empty then.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -56,7 +53,6 @@ pub struct FoundMechanism {
     pub remarks: Vec<String>,
     /// Probes given to it, and those that arrived.
     pub sent: u64,
-    /// Those that arrived.
     pub arrived: u64,
     /// Those it flagged late or early.
     pub flagged: u64,

@@ -19,11 +19,8 @@ pub enum Error {
     /// World: this mechanism cannot be used here.
     #[error("mechanism {mechanism} cannot be used on {interface}: {source}")]
     Mechanism {
-        /// Which.
         mechanism: packetrig_probe::ReleaseMechanism,
-        /// Where.
         interface: String,
-        /// Why.
         source: Box<packetrig_sys::UnsupportedFeature>,
     },
     /// User: a mechanism that holds whole trains has no room for one.
@@ -32,15 +29,11 @@ pub enum Error {
             up to {length} bytes"
     )]
     Train {
-        /// Which.
         mechanism: packetrig_probe::ReleaseMechanism,
-        /// Frames at most.
         most: usize,
         /// Bytes of a frame at most.
         longest: usize,
-        /// What was given.
         frames: usize,
-        /// Its longest.
         length: usize,
     },
     /// Bug: the thread that sends has panicked.

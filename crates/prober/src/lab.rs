@@ -119,7 +119,6 @@ pub(crate) fn send(way: &ProbePath, frame: &[u8]) -> u64 {
     at
 }
 
-/// Sleeps and sends.
 #[derive(Debug)]
 pub(crate) struct PlainRelease(TxRing);
 

@@ -25,7 +25,6 @@ use serde::Serialize;
 pub enum End {
     /// All have been sent.
     Done,
-    /// Somebody wished it.
     Stopped,
     /// Too much was lost.
     Lossy,
@@ -40,13 +39,9 @@ pub enum End {
 pub struct OneprobeTalk<'a> {
     /// The way to the server.
     pub way: &'a ProbePath,
-    /// The server's port.
     pub port: u16,
-    /// Ours, hushed.
     pub own_port: u16,
-    /// The way out.
     pub dispatcher: &'a mut ReleaseDispatcher,
-    /// What comes back.
     pub ear: &'a mut PacketListener,
 }
 

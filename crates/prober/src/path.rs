@@ -23,9 +23,7 @@ const POLL: Nanos = Nanos::from_millis(2);
 /// Where probes to a target leave.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbePath {
-    /// The interface.
     pub location: PortLocation,
-    /// Its number.
     pub index: u32,
     /// Bytes of the longest IP packet.
     pub mtu: u32,

@@ -27,7 +27,6 @@ const LONGEST: usize = 65_535;
 /// What became of requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RequestCounts {
-    /// Datagrams that came.
     pub requests: u64,
     /// Those that were reflected.
     pub reflected: u64,

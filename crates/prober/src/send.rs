@@ -33,7 +33,6 @@ pub enum ProbeContent {
         /// Who answers for it.
         about: Option<String>,
     },
-    /// Always this frame.
     Frame(Vec<u8>),
 }
 
@@ -82,15 +81,12 @@ impl ProbeContent {
 /// Probes to one target.
 #[derive(Debug)]
 pub struct ProbeAim {
-    /// Its way.
     pub way: ProbePath,
-    /// The way out.
     pub dispatcher: ReleaseDispatcher,
     /// What they look like.
     pub content: ProbeContent,
 }
 
-/// How it ended.
 #[derive(Debug)]
 pub struct SendOutcome {
     /// What is known of each probe.

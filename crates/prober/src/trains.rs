@@ -18,7 +18,6 @@ use packetrig_probe::{PlannedProbe, ProbeFlag, ProbeRecord};
 use packetrig_units::{MonoTime, Nanos};
 use std::fmt;
 
-/// Which arrivals count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ArrivalRule {
     /// Those at the far end, by its word: what happens on the way there.
@@ -32,7 +31,6 @@ pub enum ArrivalRule {
 pub enum End {
     /// The estimator has what it needs, or gives up.
     Done,
-    /// Somebody wished it.
     Stopped,
     /// Too many were lost.
     Lossy,
@@ -40,17 +38,12 @@ pub enum End {
     Prohibited,
 }
 
-/// See the module.
 pub struct TrainSender<'a> {
     /// The way to the target.
     pub way: &'a ProbePath,
-    /// What probes say.
     pub method: Box<dyn ProbeMethod>,
-    /// The way out.
     pub dispatcher: ReleaseDispatcher,
-    /// What comes back.
     pub ear: PacketListener,
-    /// Which arrivals count.
     pub arrival: ArrivalRule,
     /// How long an answer may take.
     pub patience: Nanos,

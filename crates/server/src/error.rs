@@ -8,22 +8,13 @@ use std::path::PathBuf;
 pub enum Error {
     /// The address is taken, or not ours.
     #[error("cannot listen on {address} for {transport}: {source}")]
-    Listen {
-        /// HTTP or gRPC.
-        transport: &'static str,
-        /// Where.
-        address: SocketAddr,
-        /// Why.
-        source: std::io::Error,
-    },
+    Listen { transport: &'static str, address: SocketAddr, source: std::io::Error },
     /// A file cannot be read.
     #[error("cannot read {what} {}: {reason}", path.display())]
     File {
         /// What it should hold.
         what: &'static str,
-        /// Which.
         path: PathBuf,
-        /// Why.
         reason: String,
     },
     /// Certificate and key do not make an identity, or none could be made.

@@ -55,7 +55,6 @@ pub struct ServerOptions {
 pub struct IdentityFiles {
     /// The server's certificate, then those between it and the authority.
     pub certificate: PathBuf,
-    /// Its private key.
     pub key: PathBuf,
 }
 
@@ -89,7 +88,6 @@ pub type FindUser = Arc<dyn Fn(SocketAddr, SocketAddr) -> Option<u32> + Send + S
 /// Users of this machine, and how the kernel is asked for the user of a connection.
 #[derive(Clone)]
 pub struct LocalUsers {
-    /// Their numbers.
     pub allowed: Vec<u32>,
     /// Asked once for each connection between loopback addresses.
     pub find: FindUser,
@@ -116,7 +114,6 @@ impl fmt::Debug for RejectionObserver {
 pub struct ClientDeadlines {
     /// For encryption; then for the first bytes of HTTP/2, or a whole head of HTTP/1 once its first byte is there.
     pub first: Duration,
-    /// Between two requests.
     pub idle: Duration,
     /// The same for a client that has made no request that it may make.
     pub idle_stranger: Duration,
@@ -147,8 +144,6 @@ impl Default for ClientDeadlines {
 /// Where the transports really are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BoundAddresses {
-    /// HTTP.
     pub http: Option<SocketAddr>,
-    /// gRPC.
     pub grpc: Option<SocketAddr>,
 }

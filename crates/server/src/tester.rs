@@ -76,32 +76,10 @@ pub trait Tester: Send + Sync + 'static {
 /// Something to switch. Empty lists of names mean all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SwitchedState {
-    /// Flows.
-    Traffic {
-        /// To what.
-        change: FlowChange,
-        /// Which.
-        flows: Vec<String>,
-    },
-    /// Captures.
-    Capture {
-        /// Start or stop.
-        on: bool,
-        /// On which ports.
-        ports: Vec<String>,
-    },
-    /// Links.
-    Link {
-        /// Up or down.
-        up: bool,
-        /// Of which ports.
-        ports: Vec<String>,
-    },
-    /// All emulated protocols.
-    Protocols {
-        /// Start or stop.
-        on: bool,
-    },
+    Traffic { change: FlowChange, flows: Vec<String> },
+    Capture { on: bool, ports: Vec<String> },
+    Link { up: bool, ports: Vec<String> },
+    Protocols { on: bool },
 }
 
 /// What happens to flows.
@@ -109,9 +87,7 @@ pub enum SwitchedState {
 pub enum FlowChange {
     /// From the first frame; clears the counters of the flows it starts.
     Start,
-    /// For good.
     Stop,
-    /// Until resumed.
     Pause,
     /// A paused flow goes on where it was, a stopped one starts from its first frame.
     Resume,
@@ -129,9 +105,7 @@ pub struct PingTask {
 /// What became of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PingResult {
-    /// As asked.
     pub source: String,
-    /// As asked.
     pub destination: IpAddr,
     /// Whether the reply came.
     pub succeeded: bool,
@@ -150,13 +124,9 @@ pub struct PortRow {
     pub capturing: bool,
     /// Whether any flow transmits.
     pub transmitting: bool,
-    /// Frames sent.
     pub frames_tx: u64,
-    /// Frames received.
     pub frames_rx: u64,
-    /// Bytes sent.
     pub bytes_tx: u64,
-    /// Bytes received.
     pub bytes_rx: u64,
     /// Frames sent per second, of late.
     pub frames_tx_rate: f64,
@@ -193,15 +163,10 @@ pub struct FlowRow {
     pub port_tx: String,
     /// Name of the receiving port; several are joined by a comma, none is empty.
     pub port_rx: String,
-    /// Whether it transmits.
     pub transmit: TransmitState,
-    /// Frames sent.
     pub frames_tx: u64,
-    /// Frames received.
     pub frames_rx: u64,
-    /// Bytes sent.
     pub bytes_tx: u64,
-    /// Bytes received.
     pub bytes_rx: u64,
     /// Frames sent per second, of late.
     pub frames_tx_rate: f64,
@@ -222,15 +187,11 @@ pub struct FlowRow {
 /// Latency in ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LatencyFigures {
-    /// Least.
     pub minimum: f64,
-    /// Mean.
     pub average: f64,
-    /// Most.
     pub maximum: f64,
 }
 
-/// Which IP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IpFamily {
     /// IPv4: ARP.
@@ -253,11 +214,9 @@ pub struct KnownNeighbour {
 /// Which frames of a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CapturePart {
-    /// All.
     All,
     /// `count` frames from number `start`, which counts from 1.
     Slice {
-        /// First.
         start: u64,
         /// How many at most.
         count: u64,
@@ -282,7 +241,6 @@ impl std::fmt::Debug for CaptureFile {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", errors.join("; "))]
 pub struct TesterRefusal {
-    /// Whose fault.
     pub kind: RefusalKind,
     /// All that is wrong, each line beginning with the path in the document where there is one:
     /// `flows[3].rate.percentage: …`.
@@ -306,12 +264,10 @@ impl TesterRefusal {
         Self { kind: RefusalKind::Validation, errors: vec![error.into()] }
     }
 
-    /// The rig failed.
     pub fn internal(error: impl Into<String>) -> Self {
         Self { kind: RefusalKind::Internal, errors: vec![error.into()] }
     }
 
-    /// Not there yet.
     pub fn unimplemented(error: impl Into<String>) -> Self {
         Self { kind: RefusalKind::Unimplemented, errors: vec![error.into()] }
     }

@@ -49,7 +49,6 @@ pub enum CaveatKind {
 /// A doubt about something.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Caveat {
-    /// The kind.
     pub doubt: CaveatKind,
     /// About what: a stream, port or node by name.
     pub subject: String,

@@ -21,7 +21,6 @@ impl ContentCounts {
         Self { frames: HashMap::with_capacity(MOST_CONTENTS), uncounted: 0 }
     }
 
-    /// Counts a frame.
     pub fn add(&mut self, hash: u64) {
         if let Some(frames) = self.frames.get_mut(&hash) {
             *frames += 1;

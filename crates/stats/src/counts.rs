@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 /// What a stream did since it was last started from its first frame. Of one that is started once, that is all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SinceStart {
-    /// Frames.
     pub frames: u64,
     /// Their bytes, FCS included.
     pub bytes: u64,
@@ -24,14 +23,11 @@ pub struct DelaySummary {
     pub count: u64,
     /// Nanoseconds of all of them.
     pub sum: u128,
-    /// The least.
     pub min: Nanos,
-    /// The most.
     pub max: Nanos,
 }
 
 impl DelaySummary {
-    /// Takes in one.
     pub fn record(&mut self, delay: Nanos) {
         self.min = if self.count == 0 { delay } else { self.min.min(delay) };
         self.max = self.max.max(delay);
@@ -68,9 +64,7 @@ pub struct StreamTxCounts {
     /// Frames of a stream with tags that left without one: they cannot be known again at the receiver.
     #[serde(default)]
     pub untagged: u64,
-    /// First departure.
     pub first: Option<MonoTime>,
-    /// Last departure.
     pub last: Option<MonoTime>,
     /// The part since the last start.
     #[serde(default)]
@@ -100,7 +94,6 @@ pub struct StreamRxCounts {
     pub frames: u64,
     /// Their bytes, FCS included.
     pub bytes: u64,
-    /// Loss, duplicates, reordering.
     pub sequence: SequenceCounts,
     /// Frames whose headers are not as sent, payload intact.
     pub altered: u64,
@@ -113,9 +106,7 @@ pub struct StreamRxCounts {
     /// The least of those delays, in nanoseconds; 0 if none was negative.
     #[serde(default)]
     pub least_delay_ns: i64,
-    /// First arrival.
     pub first: Option<MonoTime>,
-    /// Last arrival.
     pub last: Option<MonoTime>,
     /// The part since the last start.
     #[serde(default)]

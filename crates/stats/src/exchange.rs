@@ -22,7 +22,6 @@ pub const WANDER_PPB: u64 = 10_000;
 pub const MOST_PPB: u64 = 600_000;
 /// Exchanges in a window; of each window the quickest is kept.
 const WINDOW: usize = 16;
-/// Windows kept.
 const WINDOWS: usize = 32;
 
 /// A question and its answer. The node asks; the controller answers.
@@ -124,7 +123,6 @@ impl ClockComparison {
         true
     }
 
-    /// Exchanges taken in.
     pub const fn count(&self) -> u64 {
         self.count
     }

@@ -62,7 +62,6 @@ pub struct JitterSummary {
     pub ipdv_mean: Nanos,
     /// RFC 5481 IPDV: largest |difference between consecutive frames|.
     pub ipdv_max: Nanos,
-    /// Differences taken in.
     pub samples: u64,
 }
 

@@ -130,7 +130,6 @@ impl Latency {
         self.some(self.exact.min)
     }
 
-    /// The largest, exact.
     pub fn max(&self) -> Option<Nanos> {
         self.some(self.exact.max)
     }
@@ -161,7 +160,6 @@ impl Latency {
     }
 }
 
-/// The serialised form.
 #[derive(Serialize, Deserialize)]
 struct SparseHistogram {
     digits: u8,

@@ -41,7 +41,6 @@ pub enum LedgerAccount {
     Misdelivered,
     /// Seen, and of this run.
     Recognised,
-    /// Recognised, first copy.
     Counted,
     /// Recognised, a copy of one counted.
     Duplicate,
@@ -59,9 +58,7 @@ pub enum LedgerAccount {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RuleScope {
-    /// Our sender.
     Sender,
-    /// Our receiver.
     Receiver,
     /// From one end to the other.
     EndToEnd,
@@ -70,15 +67,12 @@ pub enum RuleScope {
 /// What must add up: `whole` = sum of `parts`.
 #[derive(Clone, Copy, Debug)]
 pub struct BalanceRule {
-    /// Its name.
     pub name: &'static str,
-    /// Where it is.
     pub place: RuleScope,
     whole: LedgerAccount,
     parts: &'static [LedgerAccount],
 }
 
-/// Every rule.
 pub const RULES: &[BalanceRule] = &[
     BalanceRule {
         name: "planned = built + unsent",
@@ -147,13 +141,10 @@ pub struct FrameLedger {
 /// A rule that does not hold.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LedgerImbalance {
-    /// The rule.
     pub rule: String,
     /// Whose side it is.
     pub place: RuleScope,
-    /// Its left side.
     pub whole: u64,
-    /// Its right side.
     pub parts: u64,
 }
 
@@ -192,7 +183,6 @@ impl FrameLedger {
         self.counts.iter().map(|(account, frames)| (*account, *frames))
     }
 
-    /// Adds another ledger.
     pub fn merge(&mut self, other: &Self) {
         for (account, frames) in &other.counts {
             self.add(*account, *frames);

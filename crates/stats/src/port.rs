@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BackEnd {
-    /// AF_PACKET rings.
     Packet,
     /// XDP: live frames and rings filled by a program.
     Xdp,
@@ -18,7 +17,6 @@ pub enum BackEnd {
     Pktgen,
     /// A simulated link in virtual time.
     Sim,
-    /// A test double.
     Mock,
 }
 
@@ -40,13 +38,10 @@ impl BackEnd {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StampKind {
-    /// The network card.
     Hardware,
-    /// The driver.
     Driver,
     /// The kernel's network stack.
     Software,
-    /// This process.
     User,
 }
 
@@ -59,9 +54,7 @@ pub struct PortInfo {
     pub location: String,
     /// The way frames take.
     pub back_end: BackEnd,
-    /// Why this one.
     pub why: String,
-    /// Driver name.
     pub driver: String,
     /// Link speed, if the driver or the plan says.
     pub speed: Option<BitRate>,

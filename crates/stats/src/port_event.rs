@@ -7,7 +7,6 @@ use packetrig_units::{MonoTime, Nanos};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum PortEventKind {
@@ -27,10 +26,7 @@ pub enum PortEventKind {
     /// The kernel reset the transmit queue because the driver did not move it.
     TransmitReset,
     /// The network card or its driver dropped frames before anyone could see them.
-    DriverDropped {
-        /// How many.
-        frames: u64,
-    },
+    DriverDropped { frames: u64 },
     /// The sender was stopped for a while, or caught up after it: frames left later than the plan tolerates.
     SenderStalled {
         /// How late the latest frame was.
@@ -55,7 +51,6 @@ pub enum EventCause {
 }
 
 impl PortEventKind {
-    /// Who caused it.
     pub const fn cause(self) -> EventCause {
         match self {
             Self::SwitchedDown
@@ -94,7 +89,6 @@ impl fmt::Display for PortEventKind {
 /// Something that happened to a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortEvent {
-    /// What.
     pub what: PortEventKind,
     /// The last instant at which the port was known to be in order.
     pub from: MonoTime,

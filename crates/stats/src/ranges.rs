@@ -11,13 +11,10 @@ const MOST_RANGES: usize = 512;
 /// Numbers `first..=last`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NumberRange {
-    /// The first.
     pub first: u64,
-    /// The last.
     pub last: u64,
 }
 
-/// See the module.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NumberRanges {
     /// The ranges, in ascending order.
@@ -37,7 +34,6 @@ impl NumberRanges {
         !self.is_joined
     }
 
-    /// Adds a number.
     pub fn add(&mut self, number: u64) {
         // Almost always it follows the last one.
         if let Some(last) = self.ranges.last_mut()

@@ -58,7 +58,6 @@ impl CountSample {
 /// A capture while the run goes on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CaptureState {
-    /// Port index.
     pub port: usize,
     /// Frames are being captured.
     pub is_running: bool,
@@ -71,7 +70,6 @@ pub struct CaptureState {
 pub struct NeighbourState {
     /// Name of the interface.
     pub interface: String,
-    /// The neighbour's address.
     pub address: IpAddr,
     /// Its MAC address, once it is known.
     pub mac: Option<[u8; 6]>,
@@ -82,7 +80,6 @@ pub struct NeighbourState {
 pub struct SendResult {
     /// Index of the stream in the plan.
     pub stream: usize,
-    /// Final counts.
     pub counts: StreamTxCounts,
     /// Frames due by the time it ended.
     pub planned: u64,
@@ -104,7 +101,6 @@ pub struct ReceiveResult {
     pub stream: usize,
     /// Index of the receiving port in the plan.
     pub port: usize,
-    /// Final counts.
     pub counts: StreamRxCounts,
     /// One-way latency; absent if not asked for or if no frame carried a send time.
     pub latency: Option<Latency>,
@@ -142,7 +138,6 @@ pub struct OtherRunFrames {
     pub port: usize,
     /// The run, if this machine knows it.
     pub run: Option<String>,
-    /// How many.
     pub frames: u64,
 }
 
@@ -157,16 +152,12 @@ pub struct SendingPeaks {
     pub in_100ms: u64,
 }
 
-/// A port.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PortResult {
     /// Index in the plan.
     pub port: usize,
-    /// What ran.
     pub info: PortInfo,
-    /// Final counters.
     pub tx: TxCounters,
-    /// Final counters.
     pub rx: RxCounters,
     /// Its part of the ledger.
     pub ledger: FrameLedger,
@@ -190,11 +181,8 @@ pub struct PortResult {
 /// A capture file written during the run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CaptureResult {
-    /// Port index.
     pub port: usize,
-    /// Where it is.
     pub file: String,
-    /// Frames in it.
     pub written: u64,
     /// Frames that passed the filter and were lost on the way to the file.
     pub dropped: u64,
@@ -221,11 +209,8 @@ pub struct NodeResult {
     /// Frames of other runs at ports here.
     #[serde(default)]
     pub other_runs: Vec<OtherRunFrames>,
-    /// Per port here.
     pub ports: Vec<PortResult>,
-    /// Files written here.
     pub captures: Vec<CaptureResult>,
-    /// Doubts.
     pub caveats: Vec<Caveat>,
     /// How its clock stands to the controller's; absent if it is the only node or nothing is known.
     #[serde(default)]

@@ -40,7 +40,6 @@ pub enum SequenceArrival {
         /// How many frames arrived since the earliest one with a higher number.
         extent: u64,
     },
-    /// Seen before.
     Duplicate,
     /// So far behind (or absurdly far ahead) that the window cannot tell.
     Stale,

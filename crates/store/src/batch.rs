@@ -18,7 +18,6 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// See the module.
 #[derive(Debug)]
 pub struct SegmentBatch<'a> {
     catalogue: &'a RunCatalogue,

@@ -43,7 +43,6 @@ pub struct RunCatalogue {
 /// A run as listed.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct RunSummary {
-    /// The run.
     pub run: RunId,
     /// When it was asked for, nanoseconds since 1970 (UTC).
     pub started_wall_ns: u64,
@@ -51,11 +50,9 @@ pub struct RunSummary {
     pub name: String,
     /// PASS, FAIL or INCONCLUSIVE.
     pub verdict: String,
-    /// The final state.
     pub outcome: String,
     /// Hash of its plan.
     pub plan_sha256: String,
-    /// Number of streams.
     pub streams: u64,
     /// Frames sent, over all streams.
     pub sent: u64,

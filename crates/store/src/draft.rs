@@ -138,7 +138,6 @@ impl RunDraft {
         Ok(())
     }
 
-    /// The run.
     pub const fn run(&self) -> &RunId {
         &self.run
     }

@@ -16,22 +16,9 @@ pub enum Error {
     NoPlace,
     /// World: a file or directory.
     #[error("cannot {what} {}: {source}", path.display())]
-    File {
-        /// What was tried.
-        what: &'static str,
-        /// On what.
-        path: PathBuf,
-        /// Why not.
-        source: std::io::Error,
-    },
-    /// World: the catalogue.
+    File { what: &'static str, path: PathBuf, source: std::io::Error },
     #[error("catalogue {}: {source}", path.display())]
-    Catalogue {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: rusqlite::Error,
-    },
+    Catalogue { path: PathBuf, source: rusqlite::Error },
     /// World: a run is not begun whose report would have no room.
     #[error(
         "no room for the report of a run: {} has {free} bytes free, and it may take {wanted}; make room, or name another directory with --store",
@@ -42,7 +29,6 @@ pub enum Error {
         path: PathBuf,
         /// What it may take.
         wanted: u64,
-        /// What there is.
         free: u64,
     },
     /// World: the report, or its row. Nothing of the run was removed.
@@ -50,49 +36,25 @@ pub enum Error {
         "the report could not be stored: {source}; what there is of the run, captures and all, was kept in {}",
         directory.display()
     )]
-    NotStored {
-        /// Where everything is.
-        directory: PathBuf,
-        /// Why.
-        source: Box<Self>,
-    },
+    NotStored { directory: PathBuf, source: Box<Self> },
     /// User: what is to be discarded is in use.
     #[error("run `{run}` is under way: process {process} is at it")]
-    UnderWay {
-        /// Which.
-        run: RunId,
-        /// Whose it is.
-        process: u32,
-    },
+    UnderWay { run: RunId, process: u32 },
     /// User: written by a newer packetrig.
     #[error("{} is of version {found}, this packetrig knows up to {known}; use a newer packetrig", path.display())]
-    TooNew {
-        /// Which file.
-        path: PathBuf,
-        /// Its version.
-        found: u32,
-        /// Ours.
-        known: u32,
-    },
+    TooNew { path: PathBuf, found: u32, known: u32 },
     /// World: a report that cannot be read back.
     #[error("{} is no report: {source}", path.display())]
-    Damaged {
-        /// Which file.
-        path: PathBuf,
-        /// Why.
-        source: serde_json::Error,
-    },
+    Damaged { path: PathBuf, source: serde_json::Error },
     /// User: no such run.
     #[error("no run whose id begins with `{0}`; `packetrig report` lists what there is")]
     Unknown(String),
     /// User: the prefix fits several runs.
     #[error("`{prefix}` fits {count} runs; write more of the id, for instance `{example}`")]
     Ambiguous {
-        /// What was given.
         prefix: String,
         /// How many it fits.
         count: usize,
-        /// One of them.
         example: String,
     },
     /// User: the id is in use.
@@ -115,11 +77,9 @@ pub enum Error {
     /// Peer: results that no run here waits for, and more of them than are kept. The node has them still.
     #[error("segment {id} was not stored: {kept} B of late results are kept, and {most} B are the limit")]
     LateQuota {
-        /// Which.
         id: SegmentId,
         /// What is kept: of this node or, where that is not what is at its limit, of all.
         kept: u64,
-        /// The limit.
         most: u64,
     },
     /// Peer: more of the run under way than one node may store. The node has it still.
@@ -128,7 +88,6 @@ pub enum Error {
         share.bytes, share.segments
     )]
     RunQuota {
-        /// Which.
         id: SegmentId,
         /// What is kept of its node, and how often one was refused.
         share: RunShare,

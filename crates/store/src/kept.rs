@@ -30,7 +30,6 @@ pub(crate) const CAPTURES: &str = "captures";
 /// A run with files and without a row.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct KeptRun {
-    /// The run.
     pub run: RunId,
     /// Where its files are.
     pub directory: PathBuf,
@@ -49,9 +48,7 @@ pub struct KeptRun {
 /// A capture file of such a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct KeptCapture {
-    /// Which.
     pub file: PathBuf,
-    /// Its size.
     pub bytes: u64,
 }
 
@@ -130,7 +127,6 @@ pub(crate) struct DirectoryOwner {
 }
 
 impl DirectoryOwner {
-    /// Takes the directory.
     pub(crate) fn take(directory: &Path) -> io::Result<Self> {
         let path = directory.join(OWNER);
         let mut file = private_files::open_or_create(&path)?;

@@ -19,7 +19,6 @@ use std::path::{Path, PathBuf};
 /// A file with so many bytes is put aside, in place of the one before.
 const MOST_BYTES: u64 = 128 << 10;
 
-/// See the module.
 #[derive(Clone, Debug)]
 pub struct NodeHistory(PathBuf);
 

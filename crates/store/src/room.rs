@@ -21,11 +21,8 @@ const CEILING: u64 = 64 << 20;
 /// What a plan can bring into a report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReportSize {
-    /// Its text.
     pub document_bytes: u64,
-    /// Streams.
     pub streams: u64,
-    /// Ports.
     pub ports: u64,
     /// The longest name of a stream or port.
     pub name_bytes: u64,

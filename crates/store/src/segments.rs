@@ -25,7 +25,6 @@ pub(crate) const STRAY: &str = "stray";
 /// How a segment came to be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreOutcome {
-    /// By this.
     New,
     /// Before: this was a repeat.
     Again,

@@ -59,7 +59,6 @@ impl Drop for AlignedMemory {
     }
 }
 
-/// See the module.
 #[derive(Debug)]
 pub struct BulkFile {
     file: File,

@@ -17,7 +17,6 @@ const KNOWN: [(CapabilitySet, &str); 6] = [
 /// Rights of the calling thread.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct ThreadRights {
-    /// Effective user.
     pub user: u32,
     /// Effective capabilities, of those that matter here.
     pub capabilities: Vec<&'static str>,

@@ -7,13 +7,10 @@ pub enum Error {
     /// A system call failed.
     #[error("{call} failed on {object}: {source}{}", remedy.map(|r| format!("; {r}")).unwrap_or_default())]
     Call {
-        /// Which call.
         call: &'static str,
         /// On what: interface, namespace, file.
         object: String,
-        /// Why.
         source: std::io::Error,
-        /// Known cure.
         remedy: Option<&'static str>,
     },
     /// An interface or a namespace of that name is not there.
@@ -29,7 +26,6 @@ pub enum Error {
     /// Somebody else holds it.
     #[error("{object} is in use by {}", holder.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}")))]
     Busy {
-        /// What is held.
         object: String,
         /// Its process number, when it is visible from here.
         holder: Option<i32>,
@@ -81,11 +77,8 @@ impl Error {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{feature} needs {needs}; found {found}")]
 pub struct UnsupportedFeature {
-    /// What was wanted.
     pub feature: &'static str,
-    /// What it takes.
     pub needs: String,
-    /// What is there.
     pub found: String,
 }
 

@@ -29,13 +29,9 @@ pub enum Offload {
     Gro,
     /// Large receive offload: the card merges packets on receive.
     Lro,
-    /// Generic segmentation offload.
     Gso,
-    /// TCP segmentation offload.
     Tso,
-    /// Receive checksumming.
     RxCsum,
-    /// Transmit checksumming.
     TxCsum,
     /// The card takes VLAN tags out.
     RxVlan,
@@ -44,7 +40,6 @@ pub enum Offload {
 }
 
 impl Offload {
-    /// All of them.
     pub const ALL: [Self; 8] =
         [Self::Gro, Self::Lro, Self::Gso, Self::Tso, Self::RxCsum, Self::TxCsum, Self::RxVlan, Self::TxVlan];
 
@@ -139,7 +134,6 @@ pub struct HwStamping {
     pub arrivals: u32,
 }
 
-/// Of linux/sockios.h.
 const SIOCSHWTSTAMP: libc::Ioctl = 0x89b0;
 const SIOCGHWTSTAMP: libc::Ioctl = 0x89b1;
 
@@ -179,7 +173,6 @@ impl EthtoolCalls {
         }
     }
 
-    /// Queues in use.
     pub fn channels(&self, name: &str) -> Result<QueueCounts, Error> {
         // struct ethtool_channels: command, maxima of rx, tx, other, combined, then the counts in the same order.
         let mut channels = [0u32; 9];

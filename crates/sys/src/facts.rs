@@ -35,16 +35,13 @@ pub struct MachineFacts {
     pub walls: OfferedWalls,
 }
 
-/// An interface.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct InterfaceFacts {
     /// Name, addresses of hardware, state.
     pub link: Link,
-    /// Who drives it.
     pub driver: Option<DriverName>,
     /// Its speed, while it has a link.
     pub speed: Option<LinkSpeed>,
-    /// Its queues.
     pub channels: Option<QueueCounts>,
     /// Offloads that are on.
     pub offloads: Vec<Offload>,
@@ -52,7 +49,6 @@ pub struct InterfaceFacts {
     pub timestamping: Option<StampAbilities>,
     /// What XDP can do on it; absent on kernels that cannot be asked.
     pub xdp: Option<XdpFeatures>,
-    /// Its addresses.
     pub addresses: Vec<IpAddr>,
     /// A default route leaves through it.
     pub default_route: bool,

@@ -29,13 +29,11 @@ pub struct NamespaceLinks {
     netlink: NetlinkConversation,
 }
 
-/// An interface.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 #[expect(clippy::struct_excessive_bools, reason = "independent states, as the kernel's flags")]
 pub struct Link {
     /// Its number in its namespace.
     pub index: u32,
-    /// Its name.
     pub name: String,
     /// Kind of a virtual interface: `veth`, `bridge`, `vlan` …; absent for a card.
     pub kind: Option<String>,
@@ -45,11 +43,9 @@ pub struct Link {
     pub mtu: u32,
     /// Largest MTU it can be set to, if it says.
     pub mtu_limit: Option<u32>,
-    /// Administratively up.
     pub up: bool,
     /// The other end is there.
     pub carrier: bool,
-    /// The loopback interface.
     pub loopback: bool,
     /// Receives frames for all stations.
     pub promiscuous: bool,
@@ -60,7 +56,6 @@ pub struct Link {
     /// The namespace in which `peer` counts, by the number that this namespace has for it; `None` if it is this one.
     #[serde(skip)]
     pub peer_netns: Option<i32>,
-    /// Its queueing discipline.
     pub qdisc: Option<String>,
 }
 
@@ -69,19 +64,14 @@ pub struct Link {
 pub struct LinkCounters {
     /// Whether the link is up.
     pub carrier: bool,
-    /// Frames received.
     pub rx_frames: u64,
-    /// Bytes received.
     pub rx_bytes: u64,
     /// Received frames in error.
     pub rx_errors: u64,
     /// Received frames dropped: by the kernel, or by the card for want of room.
     pub rx_dropped: u64,
-    /// Frames transmitted.
     pub tx_frames: u64,
-    /// Bytes transmitted.
     pub tx_bytes: u64,
-    /// Transmit errors.
     pub tx_errors: u64,
     /// Frames dropped on transmit; an attempt that is repeated counts each time.
     pub tx_dropped: u64,
@@ -90,7 +80,6 @@ pub struct LinkCounters {
 /// An interface with what its driver counted, as of one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkState {
-    /// The interface.
     pub link: Link,
     /// How often its carrier came or went since it was made.
     pub carrier_changes: u64,
@@ -103,7 +92,6 @@ pub struct LinkState {
 pub struct LinkAddress {
     /// Number of the interface.
     pub index: u32,
-    /// The address.
     pub ip: IpAddr,
     /// Length of its prefix.
     pub prefix: u8,
@@ -112,7 +100,6 @@ pub struct LinkAddress {
 /// One end of a virtual cable.
 #[derive(Clone, Copy, Debug)]
 pub struct VethEnd<'a> {
-    /// Its name.
     pub name: &'a str,
     /// The namespace it lives in; `None` is that of the [`NamespaceLinks`].
     pub netns: Option<&'a NetNs>,

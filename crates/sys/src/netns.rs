@@ -33,7 +33,6 @@ static RESIDENTS: RwLock<Vec<(u64, ResidentThread)>> = RwLock::new(Vec::new());
 const NSFS_MAGIC: rustix::fs::FsWord = 0x6e73_6673;
 const CALLERS: &str = "/proc/thread-self/ns/net";
 
-/// A network namespace.
 #[derive(Debug)]
 pub struct NetNs {
     file: File,

@@ -20,17 +20,14 @@ const NETMASK_UNKNOWN: u32 = u32::MAX;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct ClassicInsn {
-    /// What to do.
     pub code: u16,
     /// Instructions to skip if a condition holds.
     pub jt: u8,
     /// Instructions to skip if it does not.
     pub jf: u8,
-    /// Operand.
     pub k: u32,
 }
 
-/// A compiled expression.
 pub type ClassicProgram = Vec<ClassicInsn>;
 
 /// Why there is no program.
@@ -44,7 +41,6 @@ pub enum PcapError {
     Expression {
         /// As it was given.
         expression: String,
-        /// What libpcap says.
         reason: String,
     },
 }
@@ -55,7 +51,6 @@ struct RawProgram {
     insns: *mut ClassicInsn,
 }
 
-/// libpcap's handle, opaque.
 type PcapHandle = c_void;
 
 type OpenDead = unsafe extern "C" fn(c_int, c_int) -> *mut PcapHandle;

@@ -12,15 +12,12 @@ use std::os::fd::OwnedFd;
 /// A filter that lets nothing pass.
 pub(crate) const NOTHING: [ClassicInsn; 1] = [ClassicInsn { code: 6, jt: 0, jf: 0, k: 0 }];
 
-/// Which protocol's port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names say it")]
 pub enum PortProtocol {
     Tcp,
     Udp,
 }
 
-/// See the module.
 #[derive(Debug)]
 pub struct HeldPort {
     _socket: OwnedFd,
@@ -61,7 +58,6 @@ impl HeldPort {
         Ok(Self { _socket: socket, port: bound.port() })
     }
 
-    /// The port.
     pub fn port(&self) -> u16 {
         self.port
     }
@@ -87,7 +83,6 @@ impl ReservedPort {
         Ok(Self { _socket: socket, port: bound.port() })
     }
 
-    /// The port.
     pub fn port(&self) -> u16 {
         self.port
     }

@@ -18,9 +18,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// What files get.
 pub const FILE_MODE: u32 = 0o600;
-/// What directories get.
 pub const DIRECTORY_MODE: u32 = 0o700;
 const PERMISSIONS: u32 = 0o7777;
 

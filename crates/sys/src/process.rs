@@ -10,12 +10,10 @@ pub fn end_with_parent() -> Result<(), Error> {
         .map_err(|errno| Error::call("prctl PR_SET_PDEATHSIG", "this process", errno))
 }
 
-/// The parent's number.
 pub fn parent() -> Option<u32> {
     rustix::process::getppid().and_then(|pid| u32::try_from(pid.as_raw_nonzero().get()).ok())
 }
 
-/// This process's number.
 pub fn own() -> u32 {
     std::process::id()
 }

@@ -10,7 +10,6 @@ use netlink_packet_route::tc::{TcAttribute, TcHandle, TcMessage, TcOption};
 use netlink_sys::protocols::NETLINK_ROUTE;
 use serde::Serialize;
 
-/// A queueing discipline.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct QueueingDiscipline {
     /// Its kind: `fq`, `etf`, `noqueue` …

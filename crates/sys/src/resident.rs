@@ -10,7 +10,6 @@ use std::sync::{Mutex, PoisonError};
 
 type ResidentJob = Box<dyn FnOnce() + Send>;
 
-/// See the module.
 #[derive(Debug)]
 pub struct ResidentThread {
     jobs: Mutex<Sender<ResidentJob>>,

@@ -24,7 +24,6 @@ const LONGEST: usize = 65_535;
 const DROPS: usize = 8;
 const NUMBERS: usize = 9;
 
-/// See the module.
 #[derive(Debug)]
 pub struct UdpReceiver {
     socket: OwnedFd,
@@ -48,7 +47,6 @@ impl UdpReceiver {
         Ok(Self { socket, buffer: vec![0; LONGEST].into_boxed_slice(), seen: 0, dropped: 0 })
     }
 
-    /// Where it listens.
     pub fn address(&self) -> Result<SocketAddr, Error> {
         let failed = |errno: rustix::io::Errno| Error::call("getsockname", "a UDP socket", errno);
         let address = rustix::net::getsockname(&self.socket).map_err(failed)?;

@@ -22,7 +22,6 @@ pub const INTERFACE: &str = "eth0";
 /// Room for jumbo frames, so that no test meets the limit unless it sets it.
 const MTU: u32 = 9_216;
 const BRIDGE: &str = "br0";
-/// ENOENT.
 const NOT_FOUND: i32 = 2;
 
 /// What stands between the ports.
@@ -30,11 +29,9 @@ const NOT_FOUND: i32 = 2;
 pub enum Middle {
     /// A cable between two ports.
     Cable,
-    /// A kernel bridge.
     Bridge,
     /// Nothing yet: interfaces without anybody between them.
     Nothing,
-    /// The reference device.
     Reference(FaultPlan),
 }
 
@@ -47,7 +44,6 @@ pub struct Lab {
     device_space: Option<Space>,
 }
 
-/// A tester port.
 #[derive(Debug)]
 pub struct LabPort {
     space: Space,
@@ -66,7 +62,6 @@ impl LabPort {
         &self.space.name
     }
 
-    /// Its namespace.
     pub fn netns(&self) -> &NetNs {
         &self.space.netns
     }
@@ -133,7 +128,6 @@ impl Lab {
         Ok(Self { device: None, passes: Vec::new(), ports, device_space: None })
     }
 
-    /// The tester ports.
     pub fn ports(&self) -> &[LabPort] {
         &self.ports
     }

@@ -14,7 +14,6 @@ pub struct Network {
 }
 
 impl Network {
-    /// Its first address.
     pub const fn first(self) -> IpAddr {
         self.first
     }

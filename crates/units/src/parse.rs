@@ -9,7 +9,6 @@ use std::str::FromStr;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not a {kind}; write it like {example}")]
 pub struct Error {
-    /// What was read.
     pub text: String,
     /// What it should have been.
     pub kind: &'static str,

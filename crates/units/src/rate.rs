@@ -47,7 +47,6 @@ impl fmt::Display for BitRate {
 pub struct Share(u64);
 
 impl Share {
-    /// The whole link.
     pub const WHOLE: Self = Self(1_000_000_000);
 
     /// `billionths` of the whole.

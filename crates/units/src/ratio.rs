@@ -6,7 +6,6 @@ use std::fmt;
 /// `part` of `whole`, both counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ratio {
-    /// The counted part.
     pub part: u64,
     /// What it is a part of.
     pub whole: u64,

@@ -6,13 +6,11 @@ use serde::{Deserialize, Serialize};
 /// Values wrap at the width of the field. Several fields of a frame advance in lock-step with `n`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FieldPattern {
-    /// Always the same.
     Value(u128),
     /// A list, repeated. Never empty.
     Values(Vec<u128>),
     /// `start + step * (n mod count)`, or minus if `down`. `count` is at least 1.
     Step {
-        /// The first value.
         start: u128,
         /// The distance between neighbours.
         step: u128,
@@ -23,9 +21,7 @@ pub enum FieldPattern {
     },
     /// `count` values drawn from `min..=max` with `seed`, then repeated. Keyed hash of `(seed, n mod count)`.
     Random {
-        /// The smallest value.
         min: u128,
-        /// The largest value.
         max: u128,
         /// Same seed, same values, on any node.
         seed: u64,

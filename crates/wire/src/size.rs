@@ -7,22 +7,17 @@ use serde::{Deserialize, Serialize};
 /// How frame sizes vary. FCS included.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SizePattern {
-    /// Always the same.
     Fixed(FrameSize),
     /// `start, start + step, …` up to `end`, then again.
     Increment {
-        /// First and smallest.
         start: FrameSize,
-        /// Largest.
         end: FrameSize,
         /// Distance; at least 1.
         step: u32,
     },
     /// Drawn uniformly, keyed by `seed` and `n`.
     Random {
-        /// Smallest.
         min: FrameSize,
-        /// Largest.
         max: FrameSize,
         /// Same seed, same sizes.
         seed: u64,

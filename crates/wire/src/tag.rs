@@ -50,7 +50,6 @@ impl TagForm {
     /// Bytes of the longest form.
     pub const LONGEST: usize = 16;
 
-    /// Bytes it takes.
     pub const fn bytes(self) -> usize {
         match self {
             Self::Full => Self::LONGEST,
@@ -135,9 +134,7 @@ impl FrameTag {
 /// What a sender puts in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TagStamp {
-    /// Run key.
     pub key: TagKey,
-    /// Stream number.
     pub stream: u16,
     /// Send time in ns of the sender's monotonic clock.
     pub time: u64,
@@ -159,7 +156,6 @@ impl TagStamp {
 /// A tag found in a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FoundTag {
-    /// What it says.
     pub tag: FrameTag,
     /// What it says of the payload in front of it: the complement of its sum. Absent in the short form.
     pub check: Option<u16>,

@@ -14,7 +14,6 @@ pub const LEN: usize = 24;
 /// What it begins with; the last byte is the version.
 pub const MARK: [u8; 4] = *b"prT1";
 
-/// See the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TapTrailer {
     /// Where the frame arrived: 0 at the tap's first interface, 1 at its second.

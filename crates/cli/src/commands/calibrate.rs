@@ -37,7 +37,6 @@ const WIDTH: u64 = 20;
 /// Above the rate that was reached there is nothing to find.
 const ABOVE_REACHED: u64 = 102;
 
-/// A trial's outcome.
 #[derive(Clone, Debug)]
 struct CalibrationTrial {
     back_end: BackEnd,

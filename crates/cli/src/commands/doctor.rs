@@ -22,7 +22,6 @@ struct MachineExamination {
     interfaces: Vec<ExaminedInterface>,
 }
 
-/// One interface.
 #[derive(Serialize)]
 struct ExaminedInterface {
     /// As the user would name it in a plan.

@@ -202,7 +202,6 @@ impl TakenFleet {
         Ok(Self { charged, limits })
     }
 
-    /// The fleet.
     pub(crate) const fn fleet(&self) -> &FleetGround<NatsFabric> {
         &self.charged.fleet
     }

@@ -12,7 +12,6 @@ use std::io::IsTerminal;
 /// Distance between two lines, on a terminal or not: rates are those of a second.
 const EVERY: Nanos = Nanos::from_secs(1);
 
-/// See the module.
 #[derive(Debug)]
 pub(crate) struct LiveLine {
     view: LiveView,

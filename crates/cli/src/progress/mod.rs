@@ -55,7 +55,6 @@ impl RunProgressLine {
         }
     }
 
-    /// Senders started.
     pub(crate) fn started(&mut self, at: MonoTime) {
         self.started = Some(at);
         if let ProgressView::Lines { next } = &mut self.view {

@@ -10,10 +10,8 @@ use packetrig_sys::{kernel, netns, private_files};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// See the module.
 #[derive(Debug)]
 pub(crate) struct ProgramNeeds {
-    /// The command.
     pub(crate) program: &'static str,
     pub(crate) opening: ProcessCapabilities,
     pub(crate) kept: ProcessCapabilities,
@@ -25,10 +23,8 @@ pub(crate) struct ProgramNeeds {
     pub(crate) user: BecomeUser,
 }
 
-/// Whom root becomes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum BecomeUser {
-    /// The user named.
     Named(String),
     /// A user that owns nothing.
     Nobody,

@@ -36,9 +36,7 @@ pub(super) struct CaptureHeader<'a> {
     /// Further interfaces, numbered from 1; the first is 0. Only pcapng tells them apart.
     pub(super) further: &'a [String],
     pub(super) comment: &'a str,
-    /// The operating system.
     pub(super) system: &'a str,
-    /// The filter expression.
     pub(super) filter: &'a str,
     pub(super) snap_len: Option<u32>,
     /// Frames end with their FCS.
@@ -50,7 +48,6 @@ pub(super) struct CaptureHeader<'a> {
 pub(super) struct FrameRecord {
     /// Nanoseconds since 1970.
     pub(super) at_ns: u64,
-    /// Bytes kept.
     pub(super) kept: usize,
     /// Length on the wire.
     pub(super) full_len: u32,

@@ -20,7 +20,6 @@ const ANEW_NS: u64 = 1_000_000_000;
 pub struct NumberedDirection {
     /// The first number, since the tap began anew if it did.
     pub first: u64,
-    /// The highest.
     pub last: u64,
     /// When the frame with the highest arrived at the tap, nanoseconds since 1970.
     pub last_at_ns: u64,
@@ -41,7 +40,6 @@ pub struct NumberedDirection {
 /// Both directions; `None` for one of which nothing arrived yet.
 pub type TapNumbers = [Option<NumberedDirection>; 2];
 
-/// Reads trailers.
 #[derive(Debug)]
 pub struct TrailerCounter {
     ways: [DirectionState; 2],

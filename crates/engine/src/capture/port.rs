@@ -35,7 +35,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub struct CaptureSpec {
     /// The file; made anew.
     pub file: PathBuf,
-    /// Its format.
     pub format: CaptureFileFormat,
     /// Interface name to write into it.
     pub interface: String,
@@ -43,7 +42,6 @@ pub struct CaptureSpec {
     pub comment: String,
     /// Bytes kept of a frame, FCS included.
     pub snap_len: Option<u32>,
-    /// Frames to keep.
     pub filter: FrameFilter,
     /// Bytes of the file at most.
     pub budget: u64,
@@ -60,12 +58,10 @@ pub struct MissingFrames {
     pub overwritten: u64,
     /// The disk was behind and the queue full.
     pub queue: u64,
-    /// Writing failed.
     pub disk: u64,
 }
 
 impl MissingFrames {
-    /// All of them.
     pub fn total(&self) -> u64 {
         self.beyond_budget + self.overwritten + self.queue + self.disk
     }
@@ -86,9 +82,7 @@ impl MissingFrames {
 /// What became of a capture.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CaptureOutcome {
-    /// The file.
     pub file: PathBuf,
-    /// Frames in it.
     pub written: u64,
     /// Frames that should be and are not.
     pub missing: MissingFrames,
@@ -108,7 +102,6 @@ struct PortCaptureState {
 }
 
 enum CapturePhase {
-    /// Never begun.
     Blank,
     Running,
     Stopped(CaptureOutcome),

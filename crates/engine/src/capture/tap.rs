@@ -24,7 +24,6 @@ pub(super) enum CaptureOrder {
     End(MonoTime),
 }
 
-/// Where orders lie.
 #[derive(Default)]
 pub(super) struct OrderSlot {
     is_called: AtomicBool,
@@ -50,7 +49,6 @@ impl OrderSlot {
     }
 }
 
-/// See the module.
 pub struct CaptureTap {
     program: Option<FilterProgram>,
     /// Whether frames that do not pass never get here, so that those lost in the ring would have passed.

@@ -36,11 +36,24 @@ pub(super) struct DeviceFrame<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum DeviceMessage<'a> {
     /// Somebody asks for an address.
-    Asks { sender: IpAddr, mac: Option<Mac>, target: IpAddr },
-    /// Somebody tells theirs.
-    Tells { target: IpAddr, mac: Mac },
+    Asks {
+        sender: IpAddr,
+        mac: Option<Mac>,
+        target: IpAddr,
+    },
+    Tells {
+        target: IpAddr,
+        mac: Mac,
+    },
     /// An echo, asked for or answered.
-    Echo { reply: bool, from: IpAddr, to: IpAddr, id: u16, sequence: u16, data: &'a [u8] },
+    Echo {
+        reply: bool,
+        from: IpAddr,
+        to: IpAddr,
+        id: u16,
+        sequence: u16,
+        data: &'a [u8],
+    },
 }
 
 pub(super) fn word(bytes: &[u8], at: usize) -> Option<u16> {

@@ -27,9 +27,7 @@ const PATIENCE: Nanos = Nanos::from_millis(1_000);
 /// Where a port's interface is, for sockets beside those of the test traffic.
 #[derive(Debug)]
 pub struct PortSite {
-    /// Its network namespace.
     pub netns: NetNs,
-    /// Its index there.
     pub index: u32,
     /// Its name, for messages.
     pub location: String,
@@ -45,7 +43,6 @@ impl PortSite {
     }
 }
 
-/// See the module.
 pub(crate) struct DeviceHost {
     machine: DeviceMachine,
     rx: RxRing,

@@ -24,9 +24,7 @@ const PING_DATA: &[u8; 32] = b"packetrig ping 0123456789abcdef.";
 /// What became of a ping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PingState {
-    /// No answer yet.
     Waiting,
-    /// Answered.
     Succeeded,
     /// Not answered in time, or there is no way there.
     Failed,
@@ -52,14 +50,12 @@ struct PendingPing {
     state: PingState,
 }
 
-/// The next hop.
 #[derive(Clone, Copy, Debug)]
 enum NextHop {
     Asked(DeviceNeighbour),
     Given(usize, Mac),
 }
 
-/// See the module.
 #[derive(Debug)]
 pub struct DeviceMachine {
     key: TagKey,
@@ -172,7 +168,6 @@ impl DeviceMachine {
         self.pings.get(&number).map(|ping| ping.state)
     }
 
-    /// Forgets a ping.
     pub fn end_ping(&mut self, number: u64) {
         self.pings.remove(&number);
     }

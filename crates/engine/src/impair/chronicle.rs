@@ -22,11 +22,9 @@ const WAY: usize = 1 << 16;
 /// What was done so far, in one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ImpairCounts {
-    /// Frames that arrived.
     pub arrived: u64,
     /// Their bytes, without FCS.
     pub arrived_bytes: u64,
-    /// Copies made.
     pub copies: u64,
     /// Frames dropped because the plan said so.
     pub dropped: u64,
@@ -46,7 +44,6 @@ pub struct ImpairCounts {
     pub late_sum_ns: u64,
 }
 
-/// See the module.
 #[derive(Debug)]
 pub struct ImpairChronicle {
     direction: usize,

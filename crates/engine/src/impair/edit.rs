@@ -3,9 +3,7 @@
 /// One change of a frame's headers. A frame that lacks the header stays as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeaderEdit {
-    /// New destination address.
     DestinationMac([u8; 6]),
-    /// New source address.
     SourceMac([u8; 6]),
     /// IPv4 time to live or IPv6 hop limit minus one; zero stays zero.
     DecrementTtl,

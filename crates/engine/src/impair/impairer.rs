@@ -14,10 +14,8 @@ const ETHERNET: usize = 14;
 /// Buffers kept for frames to come.
 const SPARE: usize = 4096;
 
-/// Which frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FramePosition {
-    /// Its key.
     pub key: u32,
     /// How many with that key arrived before it.
     pub position: u64,
@@ -26,13 +24,11 @@ pub struct FramePosition {
 /// What was done to a frame, known as soon as it has arrived.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FrameDeeds {
-    /// When it arrived.
     pub at_ns: u64,
     /// It goes no further.
     pub dropped: bool,
     /// So many of it and its copies found no room in the queue.
     pub overflowed: u32,
-    /// Copies made.
     pub copies: u32,
     /// It waits for so many later frames.
     pub held_for: u32,
@@ -42,7 +38,6 @@ pub struct FrameDeeds {
     pub due_ns: u64,
     /// The last damage done: which byte, from the beginning, and the bits flipped.
     pub corrupted: Option<(u32, u8)>,
-    /// Headers were changed.
     pub rewritten: bool,
 }
 
@@ -123,7 +118,6 @@ impl<W: FrameWitness> FrameImpairer<W> {
         }
     }
 
-    /// Who is told.
     pub fn witness(&mut self) -> &mut W {
         &mut self.witness
     }

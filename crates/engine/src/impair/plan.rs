@@ -33,7 +33,6 @@ impl FrameClassifier {
 pub struct GilbertElliott {
     /// From good to bad, for each frame.
     pub into_bad: u32,
-    /// Back again.
     pub out_of_bad: u32,
     /// Frames taken while it is bad; all of them in Gilbert's simple case.
     pub in_bad: u32,
@@ -44,9 +43,7 @@ pub struct GilbertElliott {
 /// The positions a rule applies to, counted per key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RulePositions {
-    /// Every frame.
     All,
-    /// These positions.
     At(BTreeSet<u64>),
     /// A run of positions.
     Within(Range<u64>),
@@ -115,13 +112,11 @@ impl RulePositions {
     }
 }
 
-/// How times vary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DelayDistribution {
     /// All from the least to the most equally often.
     #[default]
     Uniform,
-    /// Bell-shaped.
     Normal,
 }
 
@@ -130,7 +125,6 @@ pub enum DelayDistribution {
 pub struct DelayJitter {
     /// The most, or the standard deviation.
     pub spread: Nanos,
-    /// Which of them.
     pub shape: DelayDistribution,
 }
 
@@ -149,15 +143,9 @@ pub enum FrameFault {
     /// It goes no further.
     Drop,
     /// Copies of it follow at once.
-    Duplicate {
-        /// How many more.
-        copies: u32,
-    },
+    Duplicate { copies: u32 },
     /// It waits until this many later frames of its key have left.
-    HoldBack {
-        /// How many.
-        frames: u32,
-    },
+    HoldBack { frames: u32 },
     /// It leaves this long after it arrived.
     Delay(Nanos),
     /// Its delay is varied.
@@ -182,9 +170,7 @@ pub struct FaultRule {
     pub port: Option<usize>,
     /// Frames with this key; `None` for every key.
     pub key: Option<u32>,
-    /// Positions.
     pub select: RulePositions,
-    /// What befalls them.
     pub fault: FrameFault,
 }
 
@@ -214,7 +200,6 @@ pub struct FaultPlan {
     pub seed: u64,
     /// How keys are read.
     pub classifier: FrameClassifier,
-    /// The rules.
     pub rules: Vec<FaultRule>,
     /// A limited rate, and what waits for it.
     pub queue: Option<RateQueue>,
@@ -225,7 +210,6 @@ pub struct FaultPlan {
 }
 
 impl FaultPlan {
-    /// A faultless device.
     pub fn none() -> Self {
         Self::default()
     }

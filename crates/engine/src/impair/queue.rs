@@ -21,7 +21,6 @@ pub enum QueueLimit {
 pub struct RateQueue {
     /// The rate; above zero.
     pub rate: BitRate,
-    /// The room.
     pub room: QueueLimit,
 }
 

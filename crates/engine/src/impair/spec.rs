@@ -30,7 +30,6 @@ pub struct BadSpec(String);
 pub struct DirectionSpec {
     /// Every frame leaves so much later.
     pub delay: Option<Nanos>,
-    /// How that varies.
     pub jitter: Option<DelayJitter>,
     /// Frames whose delays differ overtake each other.
     pub overtake: bool,
@@ -40,7 +39,6 @@ pub struct DirectionSpec {
     pub duplicate: Option<RulePositions>,
     /// Frames that are held back behind later ones.
     pub reorder: Option<RulePositions>,
-    /// Behind so many.
     pub reorder_by: Option<u32>,
     /// Frames in which one bit is flipped.
     pub corrupt: Option<RulePositions>,
@@ -108,7 +106,6 @@ impl DirectionSpec {
         Ok(self)
     }
 
-    /// What contradicts itself.
     fn checked(self) -> Result<Self, BadSpec> {
         let lacks =
             |what: &str, needs: &str| Err(BadSpec(format!("`{what}` has no effect without `{needs}`")));

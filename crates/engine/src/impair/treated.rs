@@ -92,7 +92,6 @@ impl ImpairWatch {
     }
 }
 
-/// See the module.
 #[derive(Debug)]
 pub struct ImpairTreatment {
     impairer: FrameImpairer<ImpairChronicle>,

@@ -6,7 +6,6 @@ use std::collections::{BTreeMap, BTreeSet};
 /// What happened to the frames of one key that arrived on one port. Positions count from 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyTruth {
-    /// Frames that arrived.
     pub received: u64,
     /// Positions of the frames that left on each other port, in the order they left, copies included.
     pub departures: Vec<u64>,
@@ -18,9 +17,7 @@ pub struct KeyTruth {
     pub rewritten: BTreeSet<u64>,
     /// Position -> copies made.
     pub duplicated: BTreeMap<u64, u32>,
-    /// Positions held back.
     pub held: BTreeSet<u64>,
-    /// Frames delayed.
     pub delayed: u64,
 }
 

@@ -85,7 +85,6 @@ pub enum InterfaceKinship {
 /// The interface, or one that is stacked with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StackedInterface {
-    /// Its name.
     pub name: String,
     /// How it is related.
     pub kinship: InterfaceKinship,
@@ -95,7 +94,6 @@ pub struct StackedInterface {
     pub default_route: bool,
     /// What cannot be seen of it.
     pub unknown: Option<UnknownPart>,
-    /// Its addresses.
     pub addresses: Vec<IpAddr>,
 }
 
@@ -105,7 +103,6 @@ pub struct StackedInterface {
 pub struct GuardRefusal {
     /// The interface as the user wrote it.
     pub port: String,
-    /// What it carries.
     pub reason: String,
 }
 

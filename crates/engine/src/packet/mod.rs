@@ -50,14 +50,11 @@ pub struct OpenOptions {
     pub has_devices: bool,
 }
 
-/// An open port.
 #[derive(Debug)]
 pub struct OpenedPort {
     /// What it turned out to be.
     pub info: PortInfo,
-    /// Its transmit half.
     pub tx: PacketTx,
-    /// Its receive half.
     pub rx: PacketRx,
     /// Its lock and the way back; drop it last.
     pub hold: PortHold,

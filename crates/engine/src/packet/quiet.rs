@@ -48,13 +48,10 @@ pub struct QuietInterface {
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum InterfaceChange {
-    /// Another MTU.
     Mtu(u32),
-    /// An offload switched.
     Offload(Offload, bool),
     /// A setting of the kernel, by its key.
     Setting(String, String),
-    /// Brought up.
     Up,
     /// Taken down for a while, at the user's wish.
     Down,

@@ -141,7 +141,6 @@ impl UnrestoredInterface {
         &self.saved.changes
     }
 
-    /// Puts everything back.
     pub fn restore(&self) -> Result<(), Error> {
         let object = format!("port {}", self.location());
         let _lock = NameLock::take(&self.netns, &lock_name(self.link.index), &object)?;

@@ -25,7 +25,6 @@ use packetrig_wire::bpf::FilterProgram;
 pub const BLOCKS: u32 = 1024;
 const RETIRE_MS: u32 = 10;
 
-/// How to listen.
 #[derive(Clone, Debug)]
 pub struct TapOptions {
     /// Frames to give; `None` gives all.

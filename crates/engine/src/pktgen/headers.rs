@@ -35,7 +35,6 @@ struct HeaderPart<'a> {
     header: &'a PacketHeader,
     /// Its bytes in the flow's first frame, and all behind them.
     bytes: &'a [u8],
-    /// What follows it.
     next: Option<HeaderKind>,
 }
 

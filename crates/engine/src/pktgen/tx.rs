@@ -72,15 +72,12 @@ impl PktgenLane {
 
 #[derive(Debug)]
 enum LanePhase {
-    /// Not started yet.
     Waiting,
-    /// The kernel sends.
     Running(PktgenRun),
     /// Everything is sent, or was stopped.
     Over,
 }
 
-/// See the module.
 #[derive(Debug)]
 pub struct PktgenTx {
     generator: Pktgen,

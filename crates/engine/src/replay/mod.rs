@@ -34,14 +34,12 @@ use std::path::Path;
 pub struct SkippedPackets {
     /// Cut by a snap length when they were captured.
     pub cut: u64,
-    /// Not of Ethernet.
     pub other_link: u64,
     /// Too short for an Ethernet header.
     pub short: u64,
 }
 
 impl SkippedPackets {
-    /// All of them.
     pub fn total(&self) -> u64 {
         self.cut + self.other_link + self.short
     }

@@ -16,7 +16,6 @@ use std::thread::{Builder, JoinHandle};
 /// Batches between reader and sender: a few MiB, some thousand frames.
 const BATCHES: usize = 16;
 
-/// What is next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NextFrame {
     /// A frame, due at this time from the start of the run.
@@ -27,7 +26,6 @@ pub(crate) enum NextFrame {
     Ended,
 }
 
-/// See the module.
 #[derive(Debug)]
 pub(crate) struct ReplayPlayer {
     /// Taken when dropped, so that the reader sees that nobody wants more.

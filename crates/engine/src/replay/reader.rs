@@ -14,7 +14,6 @@ use std::sync::Arc;
 /// Reads one recording, pass after pass, until the sender goes away.
 pub(super) struct RecordingReader {
     pub(super) track: Arc<ReplayTrack>,
-    /// The stream's number.
     pub(super) stream: u16,
     pub(super) input: ReplayInput,
     pub(super) free: Receiver<FrameBatch>,

@@ -22,7 +22,6 @@ pub struct ReplaySurvey {
     pub untaggable: u64,
     /// Packets that cannot be replayed.
     pub skipped: SkippedPackets,
-    /// How it ended.
     pub ending: FileEnding,
 }
 

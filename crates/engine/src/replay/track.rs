@@ -45,7 +45,6 @@ impl ReplayTrack {
         Self { recording, seconds, remarks: Mutex::default() }
     }
 
-    /// What it is.
     pub fn recording(&self) -> &PlannedRecording {
         &self.recording
     }

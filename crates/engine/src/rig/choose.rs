@@ -21,11 +21,9 @@ pub const FASTEST: u64 = u64::MAX;
 /// What the plan asks of a port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PortNeeds {
-    /// It sends.
     pub sends: bool,
     /// Frames per second in the direction that has more; [`FASTEST`] if some go as fast as they can.
     pub frames_per_second: u64,
-    /// Their mean size.
     pub size: u64,
     /// Why live frames cannot be what it sends, if they cannot.
     pub not_live: Option<String>,
@@ -46,12 +44,9 @@ pub struct PortAbilities {
     pub native: bool,
 }
 
-/// The choice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackEndChoice {
-    /// The back end.
     pub back_end: BackEnd,
-    /// Why this one.
     pub why: String,
 }
 
@@ -117,7 +112,6 @@ fn may_be_tagged(frames: &FrameOrigin) -> bool {
     matches!(parts.image.get(12..14), Some([0x81, 0x00] | [0x88, 0xa8]))
 }
 
-/// Chooses.
 pub fn choose(needs: &PortNeeds, abilities: &PortAbilities, limits: &[RigLimit]) -> BackEndChoice {
     let obstacle = obstacle(needs, abilities);
     // Of equals the last is taken.

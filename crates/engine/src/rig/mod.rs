@@ -75,7 +75,6 @@ pub struct RigOptions {
     pub run: String,
 }
 
-/// See the module.
 pub struct TestRig {
     plan: BoundPlan,
     key: TagKey,

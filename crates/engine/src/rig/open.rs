@@ -26,9 +26,7 @@ use std::collections::BTreeSet;
 pub struct OpenPort {
     /// What it turned out to be.
     pub info: PortInfo,
-    /// Its transmit half.
     pub tx: Box<dyn StreamTx>,
-    /// Its receive half.
     pub rx: Box<dyn StreamRx>,
     /// What must live as long as the port is used: its lock, its interface's former settings.
     pub hold: Box<dyn HeldPort>,

@@ -17,7 +17,6 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// See the module.
 #[derive(Clone, Debug)]
 pub(super) struct PortPlaces {
     site: RigSite,

@@ -53,7 +53,6 @@ pub struct PermitQuestion<'a> {
 pub struct PermitPort {
     /// Its index in the plan.
     pub port: usize,
-    /// Its interface.
     pub interface: PortLocation,
     /// What the link says of its speed, whatever the plan says.
     pub link_speed: Option<BitRate>,

@@ -17,7 +17,6 @@ const QUARTER: u64 = 4;
 /// Stalls that are kept apart; later ones extend the last.
 const MOST_STALLS: usize = 64;
 
-/// See the module.
 #[derive(Clone, Debug)]
 pub(crate) struct CatchUp {
     /// How far behind the sender was at `since`.

@@ -41,7 +41,6 @@ fn place(number: u64) -> usize {
     usize::try_from(number % PARTS as u64).unwrap_or(0)
 }
 
-/// See the module.
 #[derive(Clone, Debug)]
 pub(crate) struct ErrorPeaks {
     /// For 1, 10 and 100 ms.

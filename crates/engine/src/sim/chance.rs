@@ -11,7 +11,6 @@ pub struct FaultChance {
 }
 
 impl FaultChance {
-    /// Never.
     pub const NEVER: Self = Self { at: BTreeSet::new(), per_million: 0 };
 
     /// At these positions and no others.

@@ -17,11 +17,9 @@ pub struct LinkSpec {
     pub rate: Option<BitRate>,
     /// How much may wait for the line, as time on it.
     pub queue: Nanos,
-    /// Propagation delay.
     pub delay: Nanos,
     /// Up to this much more delay, evenly distributed. It never reorders.
     pub jitter: Nanos,
-    /// Frames that vanish.
     pub loss: FaultChance,
     /// Frames damaged: one bit of byte `corrupt_byte` is flipped.
     pub corrupt: FaultChance,
@@ -59,15 +57,11 @@ impl Default for LinkSpec {
 /// What a link did so far. Lists hold positions: the first frame that enters is 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LinkTruth {
-    /// Frames that entered.
     pub entered: u64,
     /// Frames that came out, copies included.
     pub delivered: u64,
-    /// Lost ones.
     pub lost: Vec<u64>,
-    /// Damaged ones.
     pub corrupted: Vec<u64>,
-    /// Held back ones.
     pub held: Vec<u64>,
     /// Ones of which two came out.
     pub duplicated: Vec<u64>,
@@ -123,7 +117,6 @@ impl SimulatedLink {
         self.line_free <= now + self.spec.queue
     }
 
-    /// A frame enters.
     pub(super) fn carry(&mut self, bytes: &[u8], now: MonoTime) {
         let position = self.truth.entered;
         self.truth.entered += 1;

@@ -15,9 +15,7 @@ pub struct SimulationStage<'a> {
     pub clock: VirtualClock,
     /// Links between them; each ends at one of the receivers.
     pub links: Vec<SimLink>,
-    /// Transmit halves, armed.
     pub senders: Vec<&'a mut dyn StreamTx>,
-    /// Receive halves, armed.
     pub receivers: Vec<&'a mut dyn StreamRx>,
 }
 

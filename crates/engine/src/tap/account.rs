@@ -32,12 +32,10 @@ pub enum TapLossCause {
     Deaf,
     /// On purpose, as an impairment.
     Impaired,
-    /// Something else.
     Other,
 }
 
 impl TapLossCause {
-    /// In words.
     pub fn words(self) -> &'static str {
         match self {
             Self::Ring => "the receive ring was full: this machine was too slow",
@@ -73,7 +71,6 @@ pub enum UncopiedReason {
 }
 
 impl UncopiedReason {
-    /// In words.
     pub fn words(self) -> &'static str {
         match self {
             Self::Filter => "does not match the filter",
@@ -87,7 +84,6 @@ impl UncopiedReason {
 /// All accounts of a tap.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TapAccounts {
-    /// Since it began.
     pub elapsed: Nanos,
     /// No frame is on its way any more.
     pub is_final: bool,
@@ -100,11 +96,8 @@ pub struct TapAccounts {
 /// Frames of one direction.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TapDirection {
-    /// Where they arrive.
     pub from: String,
-    /// Where they leave.
     pub to: String,
-    /// Those that arrived.
     pub received: u64,
     /// Their bytes, without FCS.
     pub received_bytes: u64,
@@ -112,26 +105,22 @@ pub struct TapDirection {
     pub made: u64,
     /// Taken by the driver of the other side.
     pub forwarded: Option<u64>,
-    /// Not forwarded.
     pub dropped: BTreeMap<TapLossCause, u64>,
     /// To be copied to each mirror.
     pub wanted: u64,
     /// Not to be copied.
     pub uncopied: BTreeMap<UncopiedReason, u64>,
-    /// Copies by mirror.
     pub mirrors: Vec<MirrorAccount>,
 }
 
 /// Copies of one direction for one mirror.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MirrorAccount {
-    /// Where they leave.
     pub to: String,
     /// Taken by its driver.
     pub mirrored: Option<u64>,
     /// Bytes handed to it.
     pub bytes: u64,
-    /// Not handed over.
     pub dropped: BTreeMap<TapLossCause, u64>,
 }
 

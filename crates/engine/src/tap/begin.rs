@@ -26,7 +26,6 @@ const HEADER: u32 = 14;
 type StartedTap = (TapPlane, Option<[RecordSource; 2]>, Option<String>);
 
 impl RunningTap {
-    /// Begins to forward.
     pub fn begin(spec: &TapSpec) -> Result<Self, Error> {
         Self::begin_with(spec, None)
     }

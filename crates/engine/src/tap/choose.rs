@@ -8,7 +8,6 @@ use packetrig_sys::netns::NetNs;
 use packetrig_sys::xdp;
 use serde::{Deserialize, Serialize};
 
-/// Who forwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TapMethod {
@@ -55,7 +54,6 @@ impl TapAbilities {
     }
 }
 
-/// Decides.
 pub(super) fn choose(spec: &TapSpec, abilities: &TapAbilities) -> Result<TapChoice, Error> {
     let packet = |why: String| TapChoice { way: TapMethod::Packet, native: false, why };
     match (spec.way, in_kernel(spec, abilities)) {

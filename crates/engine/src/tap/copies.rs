@@ -9,7 +9,6 @@ use packetrig_wire::trailer::{self, TapTrailer};
 pub(super) struct CopyShape {
     /// Bytes of a frame that are kept.
     pub(super) snap: usize,
-    /// New destination address.
     pub(super) to: Option<Mac>,
     /// Bytes of a copy that the mirror takes.
     pub(super) longest: usize,

@@ -18,7 +18,6 @@ const LOOK_NS: u64 = 10_000_000;
 /// A tap that was found.
 #[derive(Debug)]
 pub struct FoundTap {
-    /// What it is.
     pub state: TapState,
     place: TapPlace,
     pinned: Option<PinnedForwarding>,

@@ -9,7 +9,6 @@ use packetrig_sys::link::{Link, NamespaceLinks};
 use packetrig_sys::lock::NameLock;
 use packetrig_sys::netns::NetNs;
 
-/// See the module.
 #[derive(Debug)]
 pub(super) struct TapHold {
     pub(super) netns: NetNs,

@@ -22,7 +22,6 @@ pub(super) enum LinkOrder {
     Up(usize),
 }
 
-/// See the module.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LinkPassing {
     /// The side that is down on our account.
@@ -62,7 +61,6 @@ impl LinkPassing {
 /// The interfaces of a tap as they are at a moment, the sides first; nothing where one is gone.
 pub(super) type SeenLinks = Vec<Option<Link>>;
 
-/// See the module.
 pub(super) struct LinkWatch {
     links: NamespaceLinks,
     /// Unless the state of one side is none of the other's business.

@@ -54,7 +54,6 @@ const PUBLISH_EVERY: Nanos = Nanos::from_secs(1);
 /// An interface that copies go to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MirrorSpec {
-    /// Where it is.
     pub at: PortLocation,
     /// New destination address of copies.
     pub to: Option<Mac>,
@@ -67,7 +66,6 @@ pub struct TapSpec {
     pub name: String,
     /// The interfaces of the link.
     pub sides: [PortLocation; 2],
-    /// Where copies go.
     pub mirrors: Vec<MirrorSpec>,
     /// Frames to copy, as typed and compiled; all if there is none.
     pub filter: Option<(String, FilterProgram)>,
@@ -115,12 +113,7 @@ pub enum TapRefusal {
     Unknown(String),
     /// The way that the user insists on cannot do this.
     #[error("back end {way} cannot forward here: {reason}")]
-    Way {
-        /// Which.
-        way: TapMethod,
-        /// Why.
-        reason: String,
-    },
+    Way { way: TapMethod, reason: String },
     /// It cannot do without its process.
     #[error("--detach needs back end xdp, because back end packet forwards in this process: {0}")]
     NeedsProcess(String),
@@ -148,7 +141,6 @@ impl std::fmt::Debug for RunningTap {
     }
 }
 
-/// Who forwards.
 enum TapPlane {
     Kernel(KernelTap),
     Process(TapLanes),

@@ -26,11 +26,8 @@ const LONGEST_NAME: usize = 64;
 /// What a tap is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TapState {
-    /// Its name.
     pub name: String,
-    /// Who forwards.
     pub way: TapMethod,
-    /// Why.
     pub why: String,
     /// Number of its process.
     pub process: u32,
@@ -40,9 +37,7 @@ pub struct TapState {
     pub fail_closed: bool,
     /// Whether it is known what drivers made of frames.
     pub knows_drivers: bool,
-    /// The two sides.
     pub sides: [TapInterface; 2],
-    /// Where copies go.
     pub mirrors: Vec<TapInterface>,
     /// What is copied, if not all.
     pub filter: Option<String>,
@@ -62,7 +57,6 @@ pub struct TapInterface {
     /// Inode of its namespace, which is another one than the reader's may be. Absent in files of older versions.
     #[serde(default)]
     pub netns_inode: Option<u64>,
-    /// Its number there.
     pub index: u32,
     /// What was changed about it.
     pub changes: Vec<InterfaceChange>,
@@ -112,7 +106,6 @@ fn is_plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_'
 }
 
-/// See the module.
 #[derive(Debug)]
 pub(super) struct TapPlace {
     directory: PathBuf,
@@ -168,7 +161,6 @@ impl TapPlace {
         self.write(STATE, &serde_json::to_vec_pretty(state).map_err(io::Error::from))
     }
 
-    /// Leaves the accounts.
     pub(super) fn publish(&self, accounts: &TapAccounts) -> Result<(), Error> {
         self.write(ACCOUNTS, &serde_json::to_vec_pretty(accounts).map_err(io::Error::from))
     }

@@ -120,7 +120,6 @@ impl HeaderListener {
         self.offset
     }
 
-    /// Who stamps.
     pub const fn stamp(&self) -> StampKind {
         self.stamp
     }

@@ -20,7 +20,6 @@ use packetrig_sys::xdp::rx::{LONGEST, PassedFrames, XdpRx, XdpRxOptions};
 use packetrig_units::Nanos;
 use packetrig_wire::bpf::{EbpfInsn, FilterEndings, FilterProgram, ProgramRefusal};
 
-/// How to listen.
 #[derive(Clone, Debug)]
 pub struct XdpTapOptions {
     /// Frames to give; `None` gives all.

@@ -40,7 +40,6 @@ pub struct RunLimits {
 }
 
 impl RunLimits {
-    /// For one machine.
     pub const fn local(drain: Nanos) -> Self {
         Self {
             lead: Nanos::from_millis(150),

@@ -9,7 +9,6 @@ use packetrig_units::MonoTime;
 use std::collections::{BTreeMap, btree_map};
 use std::ops::{Deref, DerefMut};
 
-/// See the module.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ControllerPeers {
     nodes: BTreeMap<NodeName, ControllerPeer>,

@@ -12,9 +12,7 @@ use std::collections::BTreeSet;
 pub struct RunRecord {
     /// Run, attempt, epoch and plan.
     pub head: MessageHead,
-    /// Where it is.
     pub state: RunState,
-    /// Who takes part.
     pub nodes: Vec<NodeName>,
     /// Who was left out of this attempt.
     pub left_out: Vec<NodeName>,

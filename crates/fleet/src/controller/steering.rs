@@ -35,16 +35,10 @@ struct CurrentChange {
 /// What the nodes are asked for, with what only that needs.
 #[derive(Clone, Debug)]
 enum ChangeStage {
-    /// All at once.
     Whole(ChangeOrder),
     Hold(PlanChange, Vec<HeldStream>),
-    Announce {
-        held: Vec<HeldStream>,
-        at: Option<MonoTime>,
-    },
-    Begin {
-        at: Option<MonoTime>,
-    },
+    Announce { held: Vec<HeldStream>, at: Option<MonoTime> },
+    Begin { at: Option<MonoTime> },
     Undo,
 }
 

@@ -36,9 +36,7 @@ pub enum ClaimProgress {
 /// What a claim is about.
 #[derive(Clone, Debug)]
 pub struct WantedNodes {
-    /// For which run.
     pub run: RunId,
-    /// Which nodes.
     pub nodes: BTreeSet<NodeName>,
     /// Highest epoch that any of them has told of.
     pub heard: u64,
@@ -64,7 +62,6 @@ enum Stage {
     GiveBack,
 }
 
-/// See the module.
 #[derive(Clone, Debug)]
 pub struct LeadClaim {
     me: Identity,

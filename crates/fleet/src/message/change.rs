@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 pub struct ChangeOrder {
     /// Which, from 1.
     pub number: u64,
-    /// What.
     pub steer: PlanChange,
 }
 

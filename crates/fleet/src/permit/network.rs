@@ -6,7 +6,6 @@ use packetrig_plan::recording::mac;
 use packetrig_units::Network;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Networks together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NetworkSet {
     /// (first, last), sorted, neither touching nor overlapping.
@@ -15,7 +14,6 @@ pub struct NetworkSet {
 }
 
 impl NetworkSet {
-    /// All of these.
     pub fn new(networks: &[Network]) -> Self {
         let of = |is_v4: bool| {
             joined(
@@ -86,9 +84,7 @@ fn covers(ranges: &[(u128, u128)], first: u128, last: u128) -> bool {
 /// MAC addresses that may be sent to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PermittedMacs {
-    /// All.
     Any,
-    /// These.
     List(Vec<[u8; 6]>),
 }
 

@@ -77,7 +77,6 @@ impl<T: ReportTable> fmt::Debug for ReportColumn<T> {
 
 /// Type and unit of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "each says what it is")]
 pub enum ColumnKind {
     Text,
     YesNo,
@@ -116,7 +115,6 @@ impl ColumnKind {
 pub enum CellValue {
     /// A name or a word.
     Text(String),
-    /// True or false.
     YesNo(bool),
     /// A number that is never below zero.
     Count(u64),
@@ -124,9 +122,7 @@ pub enum CellValue {
     Signed(i64),
     /// A share of a whole.
     Share {
-        /// The share.
         part: u64,
-        /// The whole.
         whole: u64,
         /// The share in percent of the whole.
         percent: f64,

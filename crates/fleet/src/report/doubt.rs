@@ -12,10 +12,8 @@ use serde::{Deserialize, Serialize};
 /// Something that happened to a port, by the time since T.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EventReport {
-    /// What.
     #[serde(flatten)]
     pub what: PortEventKind,
-    /// Who caused it.
     pub cause: EventCause,
     /// When it began at the earliest.
     pub from: Nanos,

@@ -51,7 +51,6 @@ pub struct ErrorDistribution {
     pub p50: Nanos,
     /// 99 % are at or below.
     pub p99: Nanos,
-    /// The largest.
     pub max: Nanos,
 }
 
@@ -64,7 +63,6 @@ impl ErrorDistribution {
 
 /// One-way latency of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[expect(missing_docs, reason = "the usual quantiles")]
 pub struct LatencyReport {
     /// Frames measured: first copies with a send time.
     pub count: u64,

@@ -9,7 +9,6 @@ use std::collections::BTreeSet;
 /// The factor k: frames received per second over those asked for, each stream at its mean rate.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LoadFactor {
-    /// Ports that sent.
     pub senders: usize,
     /// Copies per second that should have arrived, in thousandths.
     pub asked_milli: u64,

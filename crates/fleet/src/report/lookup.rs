@@ -6,14 +6,12 @@
 use packetrig_stats::result::{MisdeliveredFrames, NodeResult, PortResult, ReceiveResult, SendResult};
 use std::collections::HashMap;
 
-/// See the module.
 #[derive(Debug, Default)]
 pub(super) struct ResultLookup<'a> {
     senders: HashMap<usize, (&'a NodeResult, &'a SendResult)>,
     /// By stream and port.
     receivers: HashMap<(usize, usize), (&'a NodeResult, &'a ReceiveResult)>,
     ports: HashMap<usize, &'a PortResult>,
-    /// By stream.
     misdelivered: HashMap<usize, Vec<&'a MisdeliveredFrames>>,
     nodes: HashMap<&'a str, &'a NodeResult>,
 }

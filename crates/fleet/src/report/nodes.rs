@@ -15,7 +15,6 @@ use std::fmt;
 /// A node of the run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NodeReport {
-    /// Its name.
     pub node: String,
     /// Whether its result is here. If not, nothing else is known.
     pub reported: bool,
@@ -228,7 +227,6 @@ impl KnownSkew {
 /// From the first to the last.
 #[derive(Clone, Copy, Debug)]
 struct StartSpread {
-    /// As it looks.
     seen: i128,
     /// If every bound was used up in the one direction.
     most: i128,

@@ -13,7 +13,6 @@ use packetrig_stats::series::RateSeries;
 use packetrig_units::{MonoTime, Nanos};
 use serde::{Deserialize, Serialize};
 
-/// A port.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PortReport {
     /// The node it is on.

@@ -18,12 +18,10 @@ use packetrig_units::{MonoTime, Nanos, Ratio};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// What left.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SentFrames {
     /// Frames due by the time the sender ended.
     pub planned: u64,
-    /// Frames handed over.
     pub frames: u64,
     /// Planned and not sent.
     pub unsent: u64,
@@ -39,7 +37,6 @@ pub struct SentFrames {
     pub first: Option<Nanos>,
     /// Last departure, from T.
     pub last: Option<Nanos>,
-    /// Mean rate achieved.
     pub rate: Option<MeanRate>,
     /// Mean frame rate against the schedule's, in millionths: +100 is 0.01 % too fast.
     pub rate_error_ppm: Option<i64>,
@@ -51,7 +48,6 @@ pub struct SentFrames {
     pub series: RateSeries,
 }
 
-/// What arrived. Frames.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ArrivedFrames {
     /// All that were recognised, copies included.
@@ -62,7 +58,6 @@ pub struct ArrivedFrames {
     pub sequence: SequenceCounts,
     /// Headers not as sent, payload intact.
     pub altered: u64,
-    /// Payload damaged.
     pub corrupt: u64,
     /// Tag damaged, known by their headers.
     pub unnumbered: u64,
@@ -70,7 +65,6 @@ pub struct ArrivedFrames {
     pub first: Option<Nanos>,
     /// Last arrival, from T.
     pub last: Option<Nanos>,
-    /// Mean rate.
     pub rate: Option<MeanRate>,
     /// Per second since T.
     pub series: RateSeries,
@@ -79,7 +73,6 @@ pub struct ArrivedFrames {
     pub quality: QualitySeries,
 }
 
-/// What is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FrameLoss {
     /// Copies the receivers together should have counted.
@@ -127,20 +120,15 @@ impl FrameLoss {
 pub struct PortShare {
     /// Name of the port.
     pub port: String,
-    /// What arrived there.
     pub received: ArrivedFrames,
     /// What is missing there; absent when the receivers share the stream or the sender did not report.
     pub loss: Option<FrameLoss>,
-    /// Latency there.
     pub latency: Option<LatencyReport>,
-    /// Jitter there.
     pub jitter: Option<JitterSummary>,
 }
 
-/// A stream.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StreamReport {
-    /// Its name.
     pub name: String,
     /// Name of the sending port.
     pub tx_port: String,
@@ -330,11 +318,9 @@ impl<'a> StreamFindings<'a> {
 /// How the clocks of a stream's sender and receivers stand to each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StreamClocks {
-    /// They are one.
     One,
     /// Their comparison may be so far off.
     Apart(Nanos),
-    /// Nobody knows.
     Unknown,
 }
 

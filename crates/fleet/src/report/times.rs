@@ -10,13 +10,11 @@ use serde::{Deserialize, Serialize};
 /// A state, and when it was entered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StateTime {
-    /// Which.
     pub state: RunState,
     /// After the first thing that happened in the run.
     pub at: Nanos,
 }
 
-/// See the module.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunTimes {
     /// In their order; a state is there again for each further attempt.

@@ -38,7 +38,6 @@ impl RunVerdict {
             Self::Inconclusive(_) => "INCONCLUSIVE",
         }
     }
-    /// Why not PASS.
     pub fn reasons(&self) -> &[String] {
         match self {
             Self::Pass => &[],

@@ -42,7 +42,6 @@ pub struct CollectorOptions {
     pub trial: Nanos,
     /// Addresses that are read. Exporters named by their own address are not on trial.
     pub allowed: ExporterList,
-    /// Bounds of each.
     pub session: SessionOptions,
 }
 
@@ -112,7 +111,6 @@ pub struct ForgottenExporters {
 /// What is left of an exporter that is gone.
 type ExporterCounts = (SessionCounts, Option<ReportedLosses>);
 
-/// All exporters.
 #[derive(Clone, Debug, Default)]
 pub struct FlowCollector {
     options: CollectorOptions,
@@ -128,7 +126,6 @@ pub struct FlowCollector {
 }
 
 impl RefusedMessages {
-    /// All of them.
     pub const fn sum(&self) -> u64 {
         self.unknown_protocol + self.not_allowed + self.address_full
     }

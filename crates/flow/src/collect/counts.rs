@@ -12,7 +12,6 @@ pub struct SessionCounts {
     pub messages: u64,
     /// Their bytes.
     pub message_bytes: u64,
-    /// Flow records decoded.
     pub records: u64,
     /// Packets these stand for.
     pub packets: u64,
@@ -77,11 +76,9 @@ pub struct SessionCounts {
 pub struct SessionCount {
     /// Name of its field, in JSON and in metrics.
     pub name: &'static str,
-    /// What is counted.
     pub meaning: &'static str,
     /// Whether it may go down again.
     pub is_level: bool,
-    /// Its value.
     pub get: fn(&SessionCounts) -> u64,
     get_mut: fn(&mut SessionCounts) -> &mut u64,
 }
@@ -133,7 +130,6 @@ pub const SESSION_COUNTS: &[SessionCount] = session_counts! {
 };
 
 impl SessionCounts {
-    /// Adds another session's.
     pub fn add(&mut self, other: &Self) {
         for count in SESSION_COUNTS {
             let mine = (count.get_mut)(self);

@@ -5,28 +5,21 @@ use crate::sim;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, Ipv4Addr};
 
-/// How messages come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MessageTransport {
-    /// Datagrams.
     Udp,
-    /// A connection.
     Tcp,
-    /// An encrypted connection.
     Tls,
-    /// A file.
     File,
 }
 
 /// Where messages come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct MessageSource {
-    /// The exporter's address.
     pub address: IpAddr,
     /// Its port; of a file, the number of the file.
     pub port: u16,
-    /// How they come.
     pub transport: MessageTransport,
 }
 
@@ -34,17 +27,14 @@ pub struct MessageSource {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ExportProtocol {
-    /// IPFIX.
     Ipfix,
     /// NetFlow version 9.
     NetFlow9,
     /// NetFlow version 5.
     NetFlow5,
-    /// SIM.
     Sim,
 }
 
-/// Who exports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ExporterIdentity {
     /// Where its messages come from.
@@ -70,7 +60,6 @@ impl ExporterIdentity {
 }
 
 impl ExportProtocol {
-    /// Its name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Ipfix => "ipfix",
@@ -82,7 +71,6 @@ impl ExportProtocol {
 }
 
 impl MessageTransport {
-    /// Its name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Udp => "udp",

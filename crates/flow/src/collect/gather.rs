@@ -47,7 +47,6 @@ pub struct FlowGatherer<E> {
 }
 
 impl<E: Copy + Eq + Hash> FlowGatherer<E> {
-    /// Nothing is open.
     pub fn new(options: GatherOptions) -> Self {
         Self { options, open: HashMap::new(), order: VecDeque::new() }
     }
@@ -135,7 +134,6 @@ impl<E: Copy + Eq + Hash> FlowGatherer<E> {
         self.order.retain(|place| open.contains_key(place));
     }
 
-    /// Gives out all.
     pub fn finish(&mut self, out: &mut impl FnMut(E, FlowRecord)) {
         self.order.clear();
         for ((of, _), mut open) in self.open.drain() {

@@ -8,7 +8,6 @@ pub enum MalformedMessage {
     /// Ends within its header.
     #[error("{found} bytes are no message: its header has {needed}")]
     Short {
-        /// Bytes there are.
         found: usize,
         /// Bytes of the header.
         needed: usize,
@@ -18,26 +17,13 @@ pub enum MalformedMessage {
     Version(u16),
     /// Says another length than it has.
     #[error("says it has {said} bytes and has {found}")]
-    Length {
-        /// By its header.
-        said: usize,
-        /// In the datagram.
-        found: usize,
-    },
+    Length { said: usize, found: usize },
     /// A set that ends behind the message or within its own header.
     #[error("set {id} says it has {said} bytes where {left} are left")]
-    Set {
-        /// Its number.
-        id: u16,
-        /// By its header.
-        said: usize,
-        /// In the message.
-        left: usize,
-    },
+    Set { id: u16, said: usize, left: usize },
     /// A template that cannot be.
     #[error("template {id} {why}")]
     Template {
-        /// Its number.
         id: u16,
         /// What is wrong with it.
         why: &'static str,

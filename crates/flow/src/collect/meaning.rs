@@ -19,14 +19,12 @@ pub(super) enum TimeNotation {
     Before,
     /// NTP time, good to the microsecond.
     Micros,
-    /// NTP time.
     Nanos,
 }
 
 /// Which of several fields for one thing is believed: the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum FieldRank {
-    /// Behind a middlebox.
     Post,
     /// Since the flow began.
     Total,

@@ -4,7 +4,6 @@ use super::meaning::{FieldMeaning, meaning};
 use super::template::FieldName;
 use crate::export::section::REVERSE;
 
-/// See the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldPlace {
     /// In the column of that name.
@@ -64,7 +63,6 @@ const fn column_of(meaning: FieldMeaning) -> Option<&'static str> {
     })
 }
 
-/// What headers say.
 const fn column_of_headers(meaning: FieldMeaning) -> Option<&'static str> {
     use FieldMeaning as M;
     Some(match meaning {

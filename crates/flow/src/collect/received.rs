@@ -36,7 +36,6 @@ impl Default for SessionOptions {
 /// What a message held.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ReceivedMessage {
-    /// A flow.
     Record(FlowRecord),
     /// A packet or a new flow, of SIM.
     Sim(SimEvent),
@@ -44,7 +43,6 @@ pub enum ReceivedMessage {
     Statistics(Box<ReportedLosses>),
     /// Units missing by the exporter's numbers; some may still come.
     Gap {
-        /// How many.
         units: u32,
     },
     /// The exporter began anew.

@@ -2,10 +2,8 @@
 
 use super::meaning::FieldMeaning;
 
-/// See the module.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SamplingState {
-    /// Which sampler.
     pub(super) sampler: Option<u64>,
     /// One packet of so many is taken.
     pub(super) every: Option<u64>,

@@ -59,7 +59,6 @@ impl MessagePlace {
 /// What a message says of itself.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct MessageClaim {
-    /// Its number.
     pub(super) number: u32,
     /// Something that differs between messages of different content.
     pub(super) fingerprint: u64,

@@ -75,7 +75,6 @@ impl ExportSession {
         }
     }
 
-    /// Its counts.
     pub const fn counts(&self) -> &SessionCounts {
         &self.counts
     }
@@ -85,7 +84,6 @@ impl ExportSession {
         self.reported.as_ref()
     }
 
-    /// Templates known now.
     pub fn templates(&self) -> usize {
         self.templates.len()
     }

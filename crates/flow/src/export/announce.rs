@@ -16,7 +16,6 @@ use crate::ledger::MeterLedger;
 pub struct AnnouncedInterface {
     /// Its index in the kernel, as in [`FlowRecord::input`](crate::FlowRecord::input).
     pub index: u32,
-    /// Its name.
     pub name: String,
     /// What the user calls it.
     pub description: String,

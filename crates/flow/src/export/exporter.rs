@@ -110,7 +110,6 @@ impl MessageExporter {
             && self.statistics_ns.is_none_or(|sent_ns| now_ns.saturating_sub(sent_ns) >= every)
     }
 
-    /// Adds the ledger.
     pub fn statistics(&mut self, ledger: &MeterLedger, now_ns: u64, sink: &mut impl MessageSink) {
         self.statistics_ns = Some(now_ns);
         if let ExporterFormat::Sets(sets) = &mut self.inner {

@@ -26,7 +26,6 @@ pub use options::{ExportFormat, ExportOptions, TemplateRefresh};
 
 use crate::ledger::CarriedRecords;
 
-/// A finished message.
 #[derive(Clone, Copy, Debug)]
 pub struct ExportMessage<'a> {
     /// Its bytes.
@@ -39,9 +38,7 @@ pub struct ExportMessage<'a> {
     pub step: u32,
 }
 
-/// Takes finished messages.
 pub trait MessageSink {
-    /// Takes one.
     fn message(&mut self, message: ExportMessage<'_>);
 }
 

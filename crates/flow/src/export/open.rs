@@ -16,7 +16,6 @@ const SET_HEADER: usize = 4;
 pub(super) enum OpenRecordKind {
     /// A template, or a template of options.
     Template,
-    /// An options record.
     Options,
     /// A flow record, and what it stands for.
     Flow(CarriedRecords),
@@ -214,7 +213,6 @@ impl OpenMessage {
     }
 }
 
-/// The low half.
 pub(super) const fn low(value: u64) -> u32 {
     (value & 0xffff_ffff) as u32
 }

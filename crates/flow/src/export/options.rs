@@ -3,7 +3,6 @@
 use super::announce::AnnouncedInterface;
 use packetrig_units::Nanos;
 
-/// Which format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ExportFormat {
     /// IPFIX, RFC 7011.
@@ -16,7 +15,6 @@ pub enum ExportFormat {
 }
 
 impl ExportFormat {
-    /// Its name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Ipfix => "ipfix",
@@ -53,7 +51,6 @@ pub enum TemplateRefresh {
 /// What an exporter is told.
 #[derive(Clone, Debug)]
 pub struct ExportOptions {
-    /// Which format.
     pub format: ExportFormat,
     /// Observation domain; of NetFlow 9 the source id, of NetFlow 5 the engine's type and number.
     pub domain: u32,

@@ -37,11 +37,9 @@ pub(crate) mod own {
     pub(crate) const TUNNEL_ID: u16 = 4;
     /// Source of the outermost IP header, an IPv6 address; IPv4 is mapped.
     pub(crate) const OUTER_SOURCE: u16 = 5;
-    /// Its destination.
     pub(crate) const OUTER_DESTINATION: u16 = 6;
     /// Time to live of the second MPLS label: 8 bits.
     pub(crate) const SECOND_TTL: u16 = 7;
-    /// Of the third.
     pub(crate) const THIRD_TTL: u16 = 8;
 
     /// Each with its name, its data type (RFC 5610: 1 to 4 unsigned, 11 boolean, 19 IPv6 address) and its semantics (0 default,
@@ -61,7 +59,6 @@ pub(crate) mod own {
 /// Some fields and the code that writes them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TemplateSection {
-    /// Its fields.
     pub(crate) fields: &'static [SectionField],
     pub(crate) write: fn(&FlowRecord, &mut Vec<u8>),
 }

@@ -89,10 +89,8 @@ impl RecordShape {
     }
 }
 
-/// A template.
 #[derive(Clone, Debug)]
 pub struct ExportTemplate {
-    /// Its number.
     pub id: u16,
     /// Length of its records.
     pub length: usize,

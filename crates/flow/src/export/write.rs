@@ -1,6 +1,5 @@
 //! Big-endian numbers at the end of a message whose room was taken beforehand, so nothing is allocated.
 
-/// Writes values.
 pub(crate) trait ValueWriter {
     /// Bytes as they are.
     fn bytes(&mut self, bytes: &[u8]);

@@ -8,7 +8,6 @@ use crate::{IgnoredReason, PacketInfo};
 /// What a frame begins with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LinkKind {
-    /// An Ethernet header.
     #[default]
     Ethernet,
     /// IP, of either version.
@@ -19,9 +18,7 @@ pub enum LinkKind {
     Cooked2,
     /// An address family, as loopback interfaces of BSD have it.
     Loopback,
-    /// PPP.
     Ppp,
-    /// Cisco HDLC.
     Hdlc,
     /// IEEE 802.11.
     Wireless,

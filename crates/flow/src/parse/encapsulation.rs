@@ -12,7 +12,6 @@ const MOST: u32 = 4;
 /// What a frame carries, and where that begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkPayload {
-    /// Its EtherType.
     pub kind: u16,
     /// Bytes in front of it.
     pub at: usize,

@@ -109,7 +109,6 @@ impl FrameParser {
         self.fragments.counts()
     }
 
-    /// The general way.
     #[inline(never)]
     fn read(
         &mut self,

@@ -11,7 +11,6 @@ use crate::packet::{TunnelKind, mapped};
 /// Why bytes are not a datagram of SIM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SimError {
-    /// Another beginning.
     #[error("does not begin with `SIM`")]
     Magic,
     /// A version that is not known here.
@@ -20,35 +19,26 @@ pub enum SimError {
     /// Shorter than its header, or than its header says.
     #[error("cut: {have} bytes of {want}")]
     Cut {
-        /// Bytes there are.
         have: usize,
         /// Bytes there should be.
         want: usize,
     },
     /// Its length is not that of its items.
     #[error("{left} bytes behind its last item")]
-    Left {
-        /// How many.
-        left: usize,
-    },
+    Left { left: usize },
     /// An item of unknown kind.
     #[error("item {index} is of unknown kind {kind}")]
     Kind {
         /// Which item, from 0.
         index: u16,
-        /// Its kind.
         kind: u8,
     },
 }
 
-/// A datagram's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SimDatagram {
-    /// Length, header included.
     pub length: u16,
-    /// Items in it.
     pub items: u16,
-    /// Who sent it.
     pub exporter: u32,
     /// Datagrams before this one, modulo 2^32.
     pub datagram_sequence: u32,
@@ -68,7 +58,6 @@ pub enum SimItem {
     Ledger {
         /// When, nanoseconds since 1970.
         at_ns: u64,
-        /// Its ledger.
         ledger: MeterLedger,
     },
 }

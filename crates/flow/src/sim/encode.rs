@@ -13,7 +13,6 @@ use packetrig_units::Nanos;
 /// How datagrams are made.
 #[derive(Clone, Copy, Debug)]
 pub struct SimOptions {
-    /// Who sends.
     pub exporter: u32,
     /// Their greatest length; at least 512, at most 65 535.
     pub datagram_bytes: usize,
@@ -27,7 +26,6 @@ impl Default for SimOptions {
     }
 }
 
-/// Fills datagrams.
 #[derive(Debug)]
 pub struct SimEncoder {
     options: SimOptions,
@@ -64,7 +62,6 @@ impl SimEncoder {
         }
     }
 
-    /// Adds an event.
     pub fn event(&mut self, event: &SimEvent, now_ns: u64, sink: &mut impl MessageSink) {
         match *event {
             SimEvent::Packet { flow_id, bytes, at_ns } => self.packet(flow_id, bytes, at_ns, now_ns, sink),
@@ -72,7 +69,6 @@ impl SimEncoder {
         }
     }
 
-    /// Adds the ledger.
     pub fn ledger(&mut self, ledger: &MeterLedger, now_ns: u64, sink: &mut impl MessageSink) {
         self.room(item::LEDGER.1 + 8 * ACCOUNTS.len(), now_ns, now_ns, sink);
         self.buffer.extend([item::LEDGER.0, 0]);

@@ -45,14 +45,12 @@ pub use encode::{SimEncoder, SimOptions};
 pub enum SimEvent {
     /// A flow was opened; reported before its first packet.
     Flow {
-        /// Its number.
         flow_id: u64,
         /// Its key, as its first packet has it.
         key: FlowKey,
         /// When, nanoseconds since 1970.
         at_ns: u64,
     },
-    /// A packet.
     Packet {
         /// Number of its flow.
         flow_id: u64,

@@ -29,7 +29,6 @@ pub trait FlowOutlet {
     fn opened(&mut self, _flow_id: u64, _key: &FlowKey, _at_ns: u64) {}
 }
 
-/// Keeps every record.
 impl FlowOutlet for Vec<FlowRecord> {
     fn record(&mut self, record: &FlowRecord) {
         self.push(record.clone());

@@ -9,7 +9,6 @@
 use super::hints::MemoryHints;
 use super::memory;
 
-/// No slot.
 pub(super) const NONE: u32 = u32::MAX;
 /// Places in a bucket.
 const WIDTH: usize = 8;
@@ -30,7 +29,6 @@ struct IndexBucket {
 
 const _: () = assert!(size_of::<IndexBucket>() == 64, "one line of cache");
 
-/// See the module.
 #[derive(Debug)]
 pub(super) struct FlowIndex {
     buckets: Vec<IndexBucket>,
@@ -53,7 +51,6 @@ impl FlowIndex {
         Self { buckets: memory::filled::<H, _>(size, empty), count }
     }
 
-    /// Its memory.
     pub(super) fn bytes(&self) -> usize {
         size_of_val(self.buckets.as_slice())
     }

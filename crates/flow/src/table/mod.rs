@@ -43,7 +43,6 @@ const MADE: usize = 64;
 /// Timers looked at per batch, beyond two for each packet.
 const RINGS: usize = 64;
 
-/// See the module.
 #[derive(Debug)]
 pub struct FlowTable<H> {
     lens: KeyMaker,

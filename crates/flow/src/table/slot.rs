@@ -46,11 +46,9 @@ pub(super) struct HotSlot {
     ttl_max: u8,
 }
 
-/// See the module.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(align(64))]
 pub(super) struct ColdSlot {
-    /// The whole key.
     pub(super) words: [u64; 6],
     /// First packet of this part, by direction.
     first: [u64; 2],
@@ -256,7 +254,6 @@ impl ColdSlot {
         self.first[direction] = self.first[direction].min(at_ns);
     }
 
-    /// After a report.
     pub(super) const fn begin_part(&mut self, losses: u32) {
         self.part = self.part.saturating_add(1);
         self.losses = losses;

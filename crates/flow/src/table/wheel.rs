@@ -38,7 +38,6 @@ struct FlowTimer {
     previous: u32,
 }
 
-/// See the module.
 #[derive(Debug)]
 pub(super) struct TimerWheel {
     timers: Vec<FlowTimer>,

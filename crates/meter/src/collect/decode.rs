@@ -27,7 +27,6 @@ const TICK_NS: u64 = 200_000_000;
 const TICK_SHARE: u64 = 20;
 const TICK_MOST_NS: u64 = 2_000_000_000;
 
-/// Where records go.
 pub trait RecordOutlet: Send {
     /// Takes records of one exporter.
     fn records(&mut self, records: &[FlowRecord], exporter: &ExporterIdentity);

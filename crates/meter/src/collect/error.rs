@@ -9,12 +9,7 @@ use std::path::PathBuf;
 pub enum Error {
     /// User or world: nobody can listen there.
     #[error("cannot listen at tcp://{address}")]
-    Listen {
-        /// Where.
-        address: SocketAddr,
-        /// Why.
-        source: std::io::Error,
-    },
+    Listen { address: SocketAddr, source: std::io::Error },
     /// User: encrypted connections without anything to show.
     #[error("tls://{0} needs a certificate and its private key")]
     NoIdentity(SocketAddr),
@@ -23,19 +18,12 @@ pub enum Error {
     Tls {
         /// Certificate, key or authorities.
         what: &'static str,
-        /// Which file.
         path: PathBuf,
-        /// Why.
         reason: String,
     },
     /// User or world: a file of messages cannot be read.
     #[error("cannot read {}", path.display())]
-    File {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
+    File { path: PathBuf, source: std::io::Error },
     /// World: see [`packetrig_sys::Error`].
     #[error(transparent)]
     Kernel(#[from] packetrig_sys::Error),

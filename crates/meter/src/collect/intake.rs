@@ -104,9 +104,7 @@ pub struct IntakeCounts {
     pub not_allowed: u64,
     /// Datagrams that were left in the socket when the collector ended, since there were too many.
     pub unread: u64,
-    /// Connections accepted.
     pub connections: u64,
-    /// Connections open now.
     pub open: u64,
     /// Connections refused: too many, or not encrypted as they should be.
     pub refused: u64,

@@ -16,12 +16,10 @@ use std::fmt::Write;
 /// What one exporter sent and says.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ExporterLedger {
-    /// Who.
     #[serde(flatten)]
     pub exporter: ExporterIdentity,
     /// Whether it is known still; one that is gone has no port.
     pub is_here: bool,
-    /// What was received.
     pub counts: SessionCounts,
     /// What it said last of itself.
     pub reported: Option<ReportedLosses>,
@@ -30,7 +28,6 @@ pub struct ExporterLedger {
 /// What was handed to the sinks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HandedRecords {
-    /// Records.
     pub records: u64,
     /// Packets they stand for.
     pub packets: u64,
@@ -45,9 +42,7 @@ pub struct HandedRecords {
 pub struct CollectLedger {
     /// Since the collector was started.
     pub elapsed_ns: u64,
-    /// Sockets and files.
     pub intake: Vec<IntakeCounts>,
-    /// Exporters.
     pub exporters: Vec<ExporterLedger>,
     /// Their sum, with those who were too many to be listed.
     pub total: SessionCounts,
@@ -64,9 +59,7 @@ pub struct CollectLedger {
 /// Where packets were lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct PacketLoss {
-    /// Where.
     pub place: &'static str,
-    /// How many.
     pub packets: u64,
 }
 
@@ -75,7 +68,6 @@ pub struct PacketLoss {
 pub struct MissingData {
     /// What is missing, in which unit, and why.
     pub what: &'static str,
-    /// How much.
     pub amount: u64,
 }
 

@@ -8,7 +8,6 @@ use std::str::FromStr;
 /// A transport and an address of this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListenAddress {
-    /// Datagrams or connections.
     pub transport: MessageTransport,
     /// Where; port 0 is one that is free.
     pub address: SocketAddr,

@@ -45,9 +45,7 @@ use std::thread::JoinHandle;
 /// What a collector is told.
 #[derive(Clone, Debug)]
 pub struct CollectOptions {
-    /// Where to listen.
     pub listen: Vec<ListenAddress>,
-    /// Files to read.
     pub files: Vec<PathBuf>,
     /// What `tls://` shows.
     pub tls: Option<TlsFiles>,
@@ -198,7 +196,6 @@ fn join_all(threads: Vec<JoinHandle<()>>) -> Result<(), Error> {
 }
 
 impl LedgerReading {
-    /// Since the start.
     pub fn elapsed(&self) -> Nanos {
         Nanos::new(clock::monotonic_ns().saturating_sub(self.began_ns))
     }

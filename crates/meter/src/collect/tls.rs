@@ -8,18 +8,15 @@ use rustls::{RootCertStore, ServerConfig};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Files in PEM.
 #[derive(Clone, Debug)]
 pub struct TlsFiles {
     /// Certificate chain of this collector.
     pub certificate: PathBuf,
-    /// Its private key.
     pub key: PathBuf,
     /// Authorities of exporters, who then must show a certificate of theirs.
     pub client_ca: Option<PathBuf>,
 }
 
-/// What accepts connections.
 pub(super) fn config(files: &TlsFiles) -> Result<Arc<ServerConfig>, Error> {
     let unusable = |what, path: &Path, reason: String| Error::Tls { what, path: path.to_owned(), reason };
     let provider = Arc::new(rustls::crypto::ring::default_provider());

@@ -102,7 +102,6 @@ impl TargetAccounts {
         state.targets.iter().map(|own| (own.name.clone(), own.counts(&state.queued))).collect()
     }
 
-    /// Their sums.
     pub(super) fn total(&self) -> ExportCounts {
         let state = self.state();
         let mut total = ExportCounts::default();
@@ -141,7 +140,6 @@ impl TargetOwn {
     }
 }
 
-/// One target's accounts.
 #[derive(Clone, Debug)]
 pub(super) struct TargetAccount {
     all: TargetAccounts,

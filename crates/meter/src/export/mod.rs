@@ -45,34 +45,20 @@ use transport::TargetTransport;
 pub enum Error {
     /// Nothing can be sent there.
     #[error("cannot export to {target}: {source}")]
-    Target {
-        /// Where to.
-        target: String,
-        /// Why not.
-        source: std::io::Error,
-    },
+    Target { target: String, source: std::io::Error },
     /// A format that cannot be told apart in a stream.
     #[error(
         "{format} cannot go to {target}: its messages do not say how long they are; use udp://, or IPFIX"
     )]
-    NotFramed {
-        /// The format.
-        format: &'static str,
-        /// Where to.
-        target: String,
-    },
+    NotFramed { format: &'static str, target: String },
     /// TLS without anybody to trust.
     #[error(
         "cannot export to {target}: whom to trust is missing; name a file with the certificate of its authority"
     )]
-    NoAuthorities {
-        /// Where to.
-        target: String,
-    },
+    NoAuthorities { target: String },
     /// Certificates that are of no use.
     #[error("certificates for TLS: {0}")]
     Tls(String),
-    /// No thread.
     #[error("cannot start a thread for the export: {0}")]
     Thread(std::io::Error),
 }

@@ -6,16 +6,13 @@ use packetrig_flow::sim::{PAYLOAD_V4, PAYLOAD_V6, SimOptions};
 use packetrig_units::Nanos;
 use std::path::PathBuf;
 
-/// What is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExportContent {
-    /// Records of flows.
     Records(ExportFormat),
     /// A line for every packet.
     Sim,
 }
 
-/// Certificates for TLS.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsFiles {
     /// Certificates of authorities, or the collector's own.
@@ -29,13 +26,10 @@ pub struct TlsFiles {
 /// A target and what it gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportDestination {
-    /// Where to.
     pub target: ExportTarget,
-    /// What.
     pub content: ExportContent,
 }
 
-/// An export.
 #[derive(Clone, Debug)]
 pub struct MeterExport {
     /// Where to, and what. Each gets everything.
@@ -46,7 +40,6 @@ pub struct MeterExport {
     pub biflow: bool,
     /// Every how many packets one is metered.
     pub sampling: u32,
-    /// Names of interfaces.
     pub interfaces: Vec<AnnouncedInterface>,
     /// Greatest length of a message; what fits the transport if it is not said.
     pub message_bytes: Option<usize>,

@@ -86,7 +86,6 @@ pub struct WorkerOutbox {
 }
 
 impl WorkerOutbox {
-    /// Adds a record.
     pub fn record(&mut self, record: &FlowRecord) {
         if self.records.capacity() == 0 {
             self.records.reserve_exact(RECORDS);

@@ -43,7 +43,6 @@ struct EncoderOutput {
     templates_lost: bool,
 }
 
-/// A target's thread.
 pub(super) struct TargetSender {
     encoder: TargetEncoder,
     out: EncoderOutput,

@@ -9,7 +9,6 @@ use std::str::FromStr;
 pub enum ExportTarget {
     /// Datagrams to a host and port.
     Udp(HostPort),
-    /// A TCP connection.
     Tcp(HostPort),
     /// A TCP connection with TLS.
     Tls(HostPort),
@@ -22,7 +21,6 @@ pub enum ExportTarget {
 pub struct HostPort {
     /// Name or address, of IPv6 without brackets.
     pub host: String,
-    /// Port.
     pub port: u16,
 }
 

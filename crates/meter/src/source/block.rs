@@ -12,7 +12,6 @@ pub(super) struct PacketPlace {
     pub(super) start: u32,
     /// Bytes there are of it, without FCS.
     pub(super) len: u32,
-    /// Bytes there were.
     pub(super) full_len: u32,
     pub(super) input: u16,
     /// What it begins with.
@@ -28,11 +27,9 @@ impl PacketPlace {
     }
 }
 
-/// See the module.
 #[derive(Debug)]
 pub(super) struct PacketBlock {
     pub(super) bytes: Vec<u8>,
-    /// Of each worker.
     pub(super) places: Vec<Vec<PacketPlace>>,
     /// Packets that begin with what nobody reads, and their bytes.
     pub(super) foreign: (u64, u64),

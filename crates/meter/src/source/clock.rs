@@ -6,7 +6,6 @@
 /// Packets of a group.
 const GROUP: u32 = 32;
 
-/// See the module.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CaptureClock {
     /// Of the groups before.

@@ -22,7 +22,6 @@ const AHEAD: usize = 4;
 /// How often a reader that cannot go on looks whether it is still wanted.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Files to meter.
 #[derive(Clone, Debug)]
 pub struct FileOptions {
     /// The files, in order.
@@ -157,7 +156,6 @@ enum BlockFeed {
     Shared { blocks: Receiver<Arc<PacketBlock>>, free: Sender<PacketBlock> },
 }
 
-/// See the module.
 pub struct FileSource {
     feed: BlockFeed,
     block: Option<Arc<PacketBlock>>,

@@ -17,10 +17,8 @@ use packetrig_units::{MonoTime, Nanos};
 /// How often to look at rings that nobody can wait for.
 const LOOK_AGAIN_NS: u64 = 1_000_000;
 
-/// How to listen.
 #[derive(Clone, Copy, Debug)]
 pub struct LiveOptions {
-    /// By which way.
     pub way: ListenMethod,
     /// Workers that share the traffic of an interface.
     pub workers: usize,
@@ -49,7 +47,6 @@ impl LiveOptions {
 /// Ways to listen at an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListenMethod {
-    /// AF_PACKET rings.
     Packet,
     /// Frames, trimmed, by an XDP program.
     Xdp,
@@ -251,7 +248,6 @@ impl InterfaceCounts {
         Ok(Self { name: location.to_string(), index: link.index, is_up: link.up, links, start })
     }
 
-    /// Counts from here.
     pub(crate) fn restart(&mut self) -> Result<(), Error> {
         self.start = self.links.counters(self.index)?;
         Ok(())

@@ -37,7 +37,6 @@ pub enum TakeOutcome {
     Ended,
 }
 
-/// See the module.
 pub trait PacketSource: Send {
     /// Gives packets at hand to `intake`, as many as it has room for at most. Does not wait.
     fn take(&mut self, intake: &mut PacketIntake) -> Result<TakeOutcome, Error>;

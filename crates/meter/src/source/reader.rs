@@ -33,7 +33,6 @@ pub struct ReadCounts {
 }
 
 impl ReadCounts {
-    /// Packets.
     pub fn packets(&self) -> u64 {
         self.packets.load(Ordering::Acquire)
     }
@@ -86,7 +85,6 @@ struct OpenFile {
     unread: BTreeMap<u16, u64>,
 }
 
-/// See the module.
 pub(super) struct CaptureReader {
     files: VecDeque<(u16, PathBuf)>,
     open: Option<OpenFile>,

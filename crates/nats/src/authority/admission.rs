@@ -17,9 +17,7 @@ use std::collections::BTreeMap;
 /// What a node gets when it is let in.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeAdmission {
-    /// Its certificate, PEM.
     pub certificate: String,
-    /// The authority's, PEM.
     pub authority: String,
     /// The controller's public key (Ed25519), hexadecimal.
     pub controller: String,

@@ -62,7 +62,6 @@ impl ServerAccounts {
         self.key(KeyKind::Account, &format!("account {name}"))
     }
 
-    /// Who signs accounts.
     pub fn operator(&self) -> Result<String, Error> {
         let operator = self.operator_key()?;
         let system = self.account_key(SYSTEM)?;

@@ -21,9 +21,7 @@ const MEMORY: u64 = 64 << 20;
 /// The server's certificate and whose certificates it takes. All files are PEM.
 #[derive(Clone, Debug)]
 pub struct ServerSecurity {
-    /// Its certificate.
     pub certificate: PathBuf,
-    /// Its key.
     pub key: PathBuf,
     /// The authority whose certificates are let in.
     pub authority: PathBuf,

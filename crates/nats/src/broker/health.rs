@@ -29,7 +29,6 @@ const ENOUGH: u64 = 16 << 20;
 const FAILURES: u32 = 3;
 /// After a new start, before the next one. It doubles while nothing gets better.
 const PAUSE_NS: u64 = 15_000_000_000;
-/// The longest time.
 const PAUSE_MOST_NS: u64 = 300_000_000_000;
 
 /// How the server is.
@@ -88,7 +87,6 @@ impl Drop for HealthWatch {
     }
 }
 
-/// The thread.
 struct StoreProbe {
     fabric: NatsFabric,
     directory: PathBuf,

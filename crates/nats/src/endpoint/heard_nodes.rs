@@ -39,7 +39,6 @@ impl HeardNodes {
     }
 }
 
-/// See the module.
 #[derive(Debug)]
 pub(super) struct NodeSubscriptions {
     listener: EndpointListener,

@@ -9,7 +9,6 @@ use std::collections::VecDeque;
 /// Runs and roll calls whose controller is remembered.
 const REMEMBERED: usize = 64;
 
-/// See the module.
 #[derive(Debug, Default)]
 pub(super) struct KnownControllers {
     /// Who spoke last, whatever that was.

@@ -26,9 +26,7 @@ const CLAIM: Duration = Duration::from_millis(200);
 pub(super) const ASK: &str = "Packetrig-Ask";
 /// Is anybody called so? The one who asks wants the name.
 pub(super) const NAME: &str = "name";
-/// Are you there?
 pub(super) const THERE_WORD: &str = "there";
-/// I have joined.
 pub(super) const HERE: &str = "here";
 /// Which life of the place speaks: a number drawn at `join`.
 const PLACE: &str = "Packetrig-Place";

@@ -31,7 +31,6 @@ const BYTES_PER_SECOND: u64 = 32 << 10;
 const SECOND_NS: u64 = 1_000_000_000;
 /// How long a node that floods is not listened to the first time. It doubles each time.
 const MUTED: Duration = Duration::from_secs(5);
-/// The longest time.
 const MUTED_MOST: Duration = Duration::from_mins(5);
 /// Before a subscription is tried again.
 const PAUSE: Duration = Duration::from_millis(100);

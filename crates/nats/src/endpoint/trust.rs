@@ -18,7 +18,6 @@ const SEAL: &str = "Packetrig-Seal";
 /// Proof of the highest epoch that the one who speaks has seen.
 const EPOCH: &str = "Packetrig-Epoch";
 
-/// See the module.
 pub(crate) enum EndpointSeals {
     /// Anybody is believed, which is for tests on one machine.
     None,

@@ -67,7 +67,6 @@ fn write_whole(file: &Path, text: &str) -> Result<(), Error> {
 }
 
 impl FleetMembership {
-    /// Reads it back.
     pub fn load(file: &Path) -> Result<Self, Error> {
         let text = fs::read_to_string(file).map_err(network(file.display().to_string()))?;
         serde_json::from_str(&text).map_err(|_| Error::Here(format!("{} is damaged", file.display())))
@@ -88,7 +87,6 @@ impl FleetMembership {
         self.expires > 0 && now.saturating_add(RENEW_BEFORE) >= self.expires
     }
 
-    /// Its certificate, PEM.
     pub fn certificate(&self) -> &str {
         &self.certificate
     }
@@ -123,7 +121,6 @@ impl std::fmt::Debug for NodeKey {
 }
 
 impl NodeKey {
-    /// A new one.
     pub fn generate() -> Result<Self, Error> {
         KeyPair::generate().map(Self).map_err(|error| Error::Here(error.to_string()))
     }

@@ -11,7 +11,6 @@ use std::time::Duration;
 
 /// The first wait, at most.
 const FIRST: Duration = Duration::from_millis(400);
-/// The longest wait.
 const LONGEST: Duration = Duration::from_secs(15);
 /// Questions in all: they take about two minutes where nobody answers.
 const ATTEMPTS: u32 = 14;

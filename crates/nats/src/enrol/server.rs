@@ -64,7 +64,6 @@ impl EnrolServer {
         Ok(Self { address, desk, end, listener: Some(listener) })
     }
 
-    /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

@@ -31,7 +31,6 @@ fn letter_key(key: &[u8; MAC_KEY]) -> hmac::Key {
     derived(key, "packetrig letters of a node 1")
 }
 
-/// The node's side.
 pub(crate) struct NodeSealer {
     key: hmac::Key,
     incarnation: u64,

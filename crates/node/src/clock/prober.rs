@@ -27,7 +27,6 @@ const PATIENCE: Duration = Duration::from_millis(20);
 /// And in the end.
 const LONGEST: Duration = Duration::from_millis(640);
 
-/// See the module.
 #[derive(Debug)]
 pub struct ClockProber {
     shared: Arc<ProberShared>,

@@ -42,7 +42,6 @@ pub trait ResultStore: Send {
 /// A segment that came in.
 #[derive(Clone, Debug)]
 pub struct ReceivedSegment {
-    /// Which.
     pub id: SegmentId,
     /// Its bytes.
     pub body: Vec<u8>,
@@ -86,7 +85,6 @@ pub struct StoredPart {
 /// Segments of a node were stored.
 #[derive(Clone, Debug)]
 pub struct PartUpdate {
-    /// Whose they are.
     pub node: NodeName,
     /// Of which run and attempt, and up to where that is stored.
     pub mark: StoredWatermark,
@@ -105,7 +103,6 @@ pub(super) enum CollectorEvent {
     Refused { node: NodeName, count: u64, why: String },
 }
 
-/// See the module.
 #[derive(Debug)]
 pub(super) struct SegmentCollector {
     events: Receiver<CollectorEvent>,

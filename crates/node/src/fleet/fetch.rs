@@ -46,17 +46,11 @@ pub enum FetchError {
     /// World: what came is not what the node has.
     #[error("what came has another hash than the file of the node; it was removed")]
     Differs,
-    /// World: the fabric.
     #[error(transparent)]
     Fabric(#[from] fabric::Error),
     /// World: a file here.
     #[error("{path}: {source}")]
-    File {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    File { path: PathBuf, source: io::Error },
 }
 
 /// How far a fetch is.

@@ -8,7 +8,6 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Findings about one node, or about none.
 const MOST: usize = 200;
 
-/// What was told.
 #[derive(Debug, Default)]
 pub(super) struct ToldFindings {
     told: BTreeSet<String>,

@@ -15,7 +15,6 @@ use std::thread::{Builder, JoinHandle};
 
 type FoundRecord = Result<Option<StoredRecord>, fabric::Error>;
 
-/// See the module.
 #[derive(Debug)]
 pub(super) struct FleetLeadership {
     shared: Arc<LeadershipShared>,

@@ -22,7 +22,6 @@ const MERGES: u32 = 16;
 pub struct Leftover {
     /// The run. If nobody has to write its end, with a final state.
     pub record: RunRecord,
-    /// The nodes.
     pub nodes: BTreeSet<NodeName>,
 }
 

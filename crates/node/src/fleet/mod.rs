@@ -57,7 +57,6 @@ const COUNTS_PER_SECOND: u64 = 5000;
 
 /// What a controller is told about itself.
 pub struct ControllerCharge {
-    /// Who it is.
     pub identity: Identity,
     /// Times of its term.
     pub times: TermTimes,
@@ -86,7 +85,6 @@ impl std::fmt::Debug for ControllerCharge {
     }
 }
 
-/// See the module.
 pub struct FleetGround<F: Fabric> {
     me: Identity,
     endpoint: F::Endpoint,

@@ -13,7 +13,6 @@ where
     F::Records: 'static,
     F::Incoming: 'static,
 {
-    /// This controller's name.
     pub fn controller(&self) -> &str {
         &self.me.controller
     }

@@ -10,7 +10,6 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Nodes as they last were, by name.
 pub type KnownNodes = BTreeMap<NodeName, KnownNode>;
 
-/// See the module.
 pub struct FleetRoster {
     /// Who was let in.
     pub enrolled: BTreeSet<NodeName>,

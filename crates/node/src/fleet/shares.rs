@@ -13,7 +13,6 @@ use std::sync::Arc;
 /// From so many bytes on a plan is given out in parts.
 const LONG: usize = 16 << 10;
 
-/// See the module.
 #[derive(Debug)]
 pub(super) struct NodeShares {
     by_node: BTreeMap<NodeName, NodeShare>,

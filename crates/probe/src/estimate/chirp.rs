@@ -13,7 +13,6 @@ use super::{
 };
 use crate::{PlannedProbe, ProbeKind};
 
-/// See the module.
 #[derive(Clone, Debug)]
 pub struct ChirpEstimator {
     chirps: usize,

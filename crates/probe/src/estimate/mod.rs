@@ -36,7 +36,6 @@ const ETHERNET: u32 = 14;
 /// A train a method wants to have sent: instants count from the train's own start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrainRequest {
-    /// Its probes.
     pub probes: Vec<PlannedProbe>,
     /// How long the path is to be left alone before it, at least.
     pub pause: Nanos,
@@ -115,7 +114,6 @@ pub trait RateEstimator: Send {
 /// A rate, with its doubts.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RateEstimate {
-    /// By which method.
     pub method: &'static str,
     /// What is most likely: bits of frames per second.
     pub bits_per_s: f64,
@@ -181,38 +179,31 @@ pub struct DiscardedTrains {
 pub enum NoAnswer {
     /// Not enough usable trains.
     #[error("only {have} of {trains} trains can be used, {wanted} are needed ({})", .discarded.words())]
-    #[expect(missing_docs, reason = "the names say it")]
     TooFew { have: usize, wanted: usize, trains: usize, discarded: DiscardedTrains },
     /// The path does not spread the probes: it is faster than they can be sent, or a bucket is larger than a train may be.
     #[error(
         "the path did not spread {train} probes that left {gap_ns} ns apart: it carries at least {:.3} Mbit/s, \
          or a token bucket holds more than such a train", .at_least / 1e6
     )]
-    #[expect(missing_docs, reason = "the names say it")]
     NotSpread { train: u32, gap_ns: u64, at_least: f64 },
     /// A token bucket hides from this method whatever it is to see.
     #[error(
         "a token bucket lets about {frames} probes pass at once, so this method cannot see the queue behind it; \
             use --method pathload or spruce, which empty the bucket first"
     )]
-    #[expect(missing_docs, reason = "the names say it")]
     Bucket { frames: u32 },
     /// No rate that enough pairs agree on.
     #[error("too few pairs agree on one rate: the largest group has {:.0} % of {pairs}", .share * 100.0)]
-    #[expect(missing_docs, reason = "the names say it")]
     NoMode { pairs: usize, share: f64 },
     /// More would be needed, or traffic is too heavy.
     #[error("not converged after {trains} trains: {what}")]
-    #[expect(missing_docs, reason = "the names say it")]
     NotConverged { trains: usize, what: String },
     /// The path loses too many.
     #[error("stopped: {:.0} % of the probes were lost", .share * 100.0)]
-    #[expect(missing_docs, reason = "the names say it")]
     Loss { share: f64 },
 }
 
 impl DiscardedTrains {
-    /// In words.
     pub fn words(self) -> String {
         let all = [
             ("lost", self.lost),

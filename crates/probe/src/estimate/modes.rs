@@ -13,9 +13,7 @@ use serde::Serialize;
 pub struct SampleMode {
     /// The median of its densest part.
     pub center: f64,
-    /// Its lowest sample.
     pub low: f64,
-    /// Its highest sample.
     pub high: f64,
     /// Share of all samples that are in it.
     pub share: f64,

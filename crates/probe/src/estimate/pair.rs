@@ -20,7 +20,6 @@ use crate::ProbeKind;
 /// How the pairs that were left alone are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PairPick {
-    /// Many agree.
     Mode,
     /// Neither probe had to wait for others.
     LeastDelay,
@@ -46,7 +45,6 @@ impl PairSample {
     }
 }
 
-/// See the module.
 #[derive(Clone, Debug)]
 pub struct PairEstimator {
     pick: PairPick,

@@ -23,11 +23,9 @@ pub struct FleetShape {
     pub probes: u32,
     /// Streams of a fleet.
     pub streams: usize,
-    /// Fleets at most.
     pub most: usize,
 }
 
-/// See the module.
 #[derive(Clone, Debug)]
 pub struct PathloadEstimator {
     fleets: FleetShape,
@@ -51,7 +49,6 @@ struct StreamFleet {
     streams: usize,
 }
 
-/// The bisection.
 #[derive(Clone, Debug)]
 struct RateSearch {
     low: f64,
@@ -74,7 +71,6 @@ const ASTRAY: f64 = 4.0;
 const NOISE: f64 = 0.01;
 /// So many times the streams of a fleet are tried until enough can be used.
 const FUTILE: usize = 2;
-/// The shortest stream.
 const LEAST: u32 = 10;
 /// More than this lost of a stream, and it is taken to be too fast.
 const LOST: f64 = 0.03;

@@ -34,7 +34,6 @@ pub struct SettledTrains {
     pub primed_ns: f64,
 }
 
-/// See the module.
 #[derive(Clone, Debug)]
 pub(super) struct TrainSettler {
     shape: TrainShape,
@@ -51,7 +50,6 @@ pub(super) struct TrainSettler {
 pub(super) const MEASURED: u32 = 3;
 /// Trains of each length.
 const TRAINS: usize = 5;
-/// The first length.
 const SHORTEST: u32 = 8;
 /// A distance is steady from this share of the final one on.
 const STEADY: f64 = 0.85;

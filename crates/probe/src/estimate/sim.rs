@@ -10,14 +10,17 @@ use packetrig_wire::pattern::mix;
 /// Traffic of others over one link.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum CrossTraffic {
-    /// None.
     Idle,
     /// Frames of this length at instants of a Poisson process.
-    #[expect(missing_docs, reason = "the names say it")]
-    Poisson { bits_per_s: f64, length: u32 },
+    Poisson {
+        bits_per_s: f64,
+        length: u32,
+    },
     /// The same at equal distances.
-    #[expect(missing_docs, reason = "the names say it")]
-    Steady { bits_per_s: f64, length: u32 },
+    Steady {
+        bits_per_s: f64,
+        length: u32,
+    },
 }
 
 impl CrossTraffic {
@@ -50,7 +53,6 @@ pub struct QueuedLink {
 }
 
 impl QueuedLink {
-    /// An idle wire.
     pub const fn wire(bits_per_s: f64) -> Self {
         Self {
             bits_per_s,
@@ -145,13 +147,11 @@ pub struct SimulatedPath {
 }
 
 impl SimulatedPath {
-    /// Of these links.
     pub const fn new(links: Vec<QueuedLink>) -> Self {
         let (least_gap_ns, jitter_ns, cold_ns) = (1_500.0, 500.0, 40_000.0);
         Self { links, least_gap_ns, cold_ns, jitter_ns, offset_ns: 1 << 60, doubt_ns: 20, now: 1e9, sent: 0 }
     }
 
-    /// Sends a train.
     pub fn send(&mut self, ask: &TrainRequest) -> Vec<PassedProbe> {
         let start = self.now + ask.pause.as_u64() as f64;
         let mut left = 0.0_f64;

@@ -15,7 +15,6 @@ use super::{
 use crate::ProbeKind;
 use packetrig_wire::pattern::mix;
 
-/// See the module.
 #[derive(Clone, Debug)]
 pub struct SpruceEstimator {
     before: SpruceSetup,
@@ -35,7 +34,6 @@ pub struct SpruceEstimator {
 enum SpruceSetup {
     /// The capacity is; how many primers it takes is not.
     Primers(f64, TrainSettler),
-    /// Neither is.
     Capacity(PairEstimator),
 }
 

@@ -20,7 +20,6 @@ struct TrainSample {
     doubt: f64,
 }
 
-/// See the module.
 #[derive(Clone, Debug)]
 pub struct TrainEstimator {
     settle: TrainSettler,

@@ -8,18 +8,15 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ArrivalOrder {
-    /// As sent.
     Kept,
     /// The second first.
     Changed,
-    /// Nothing tells.
     Unknown,
 }
 
 /// What became of the two segments on their way there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-#[expect(missing_docs, reason = "the names say it")]
 pub enum ForwardOutcome {
     Both(ArrivalOrder),
     FirstLost,
@@ -75,11 +72,9 @@ pub enum UselessReason {
 }
 
 impl UselessReason {
-    /// All of them.
     pub const ALL: [Self; 6] =
         [Self::ServerQuiet, Self::Ended, Self::NoWord, Self::Late, Self::Contradiction, Self::Unsent];
 
-    /// In words.
     pub const fn words(self) -> &'static str {
         match self {
             Self::ServerQuiet => "the server sent less than it might",
@@ -95,7 +90,6 @@ impl UselessReason {
 /// What a probe tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-#[expect(missing_docs, reason = "the names say it")]
 pub enum ProbeVerdict {
     Told { forward: ForwardOutcome, reverse: ReverseOutcome },
     Ambiguous(UselessReason),

@@ -22,11 +22,12 @@ pub use hear::IncomingSegment;
 /// What to do next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OneprobeStep {
-    /// Send it now.
     Send(OutgoingSegment),
     /// Release both together at this instant, and say by [`OneprobeMachine::left`] when they left.
-    #[expect(missing_docs, reason = "the names say it")]
-    Pair { at: u64, segments: [OutgoingSegment; 2] },
+    Pair {
+        at: u64,
+        segments: [OutgoingSegment; 2],
+    },
     /// Nothing before this instant, unless something is heard.
     Wait(u64),
     /// The series is over.
@@ -36,9 +37,7 @@ pub enum OneprobeStep {
 /// Numbers of the connection that is open.
 #[derive(Clone, Copy, Debug, Default)]
 struct OpenConnection {
-    /// Our first number.
     first: u32,
-    /// Our next one.
     next: u32,
     /// The server's next one.
     expected: u32,
@@ -83,7 +82,6 @@ struct PendingProbe {
     is_asked_again: bool,
 }
 
-/// See the module.
 #[derive(Debug)]
 pub struct OneprobeMachine {
     manner: OneprobeOptions,

@@ -36,7 +36,6 @@ use serde::Serialize;
 /// What a series of probes looks like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OneprobeOptions {
-    /// How many probes.
     pub count: u32,
     /// One every so many nanoseconds.
     pub every_ns: u64,
@@ -50,7 +49,6 @@ pub struct OneprobeOptions {
 
 /// A segment to send.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names are the protocol's")]
 pub struct OutgoingSegment {
     pub sequence: u32,
     pub acknowledgement: u32,
@@ -64,7 +62,6 @@ pub struct OutgoingSegment {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OneprobeFailure {
-    /// Nobody listens there.
     #[error("the target refuses connections to this port")]
     Refused,
     /// No answer at all.

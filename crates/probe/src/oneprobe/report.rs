@@ -6,15 +6,12 @@ use super::{ArrivalOrder, ForwardOutcome, ProbeVerdict, UselessReason};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// One probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct OneprobeOutcome {
-    /// Its number.
     pub number: u32,
     /// When its first segment left, as well as that is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub left: Option<u64>,
-    /// What it tells.
     pub verdict: ProbeVerdict,
     /// From the first segment's departure to its answer, in nanoseconds, where nothing was lost or overtaken.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -53,7 +50,6 @@ impl DirectionCounts {
 
 /// How times are spread, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[expect(missing_docs, reason = "the names say it")]
 pub struct TimeSpread {
     pub samples: u64,
     pub min_ns: u64,
@@ -81,7 +77,6 @@ impl TimeSpread {
     }
 }
 
-/// See the module.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct OneprobeReport {
     /// Probes: pairs of segments.
@@ -102,7 +97,6 @@ pub struct OneprobeReport {
     pub handshakes: Vec<u64>,
     /// Connections that were opened.
     pub connections: u64,
-    /// Every probe.
     #[serde(skip)]
     pub outcomes: Vec<OneprobeOutcome>,
 }

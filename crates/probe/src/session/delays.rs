@@ -28,7 +28,6 @@ pub enum NoDelay {
 }
 
 impl NoDelay {
-    /// In words.
     pub const fn words(self) -> &'static str {
         match self {
             Self::ThisClock => {
@@ -40,7 +39,6 @@ impl NoDelay {
     }
 }
 
-/// One direction.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct DirectionDelays {
     /// One-way delays with their bound, where the clocks have a relation.
@@ -49,12 +47,9 @@ pub struct DirectionDelays {
     pub variation: Option<SeriesTimes>,
 }
 
-/// Both directions.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct BothWays {
-    /// To the reflector.
     pub there: DirectionDelays,
-    /// Back from it.
     pub back: DirectionDelays,
     /// Round trips without the reflector's own time.
     pub path: Option<SeriesTimes>,
@@ -115,7 +110,6 @@ pub fn compare(records: &[ProbeRecord], follow_ups: &BTreeMap<u32, u64>) -> Cloc
 }
 
 impl ClockRelation {
-    /// In a word.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Utc(_) => "utc",

@@ -15,7 +15,6 @@ const COVERED: usize = SEALED - DIGEST;
 /// What a sender sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StampRequest {
-    /// Its number.
     pub sequence: u32,
     /// When it left, by the sender's word.
     pub sent: u64,
@@ -34,11 +33,9 @@ pub struct StampReflection {
     pub sent: u64,
     /// How far the reflector's clock may be off.
     pub estimate: ErrorEstimate,
-    /// Of the request.
     pub session: u16,
     /// When the request came in.
     pub received: u64,
-    /// The request.
     pub request: StampRequest,
     /// Hops the request had left.
     pub hops: u8,

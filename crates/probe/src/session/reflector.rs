@@ -21,7 +21,6 @@ const FORGOTTEN: usize = MOST_SESSIONS / 8;
 /// Numbers that are remembered.
 const WINDOW: u32 = 64;
 
-/// How to reflect.
 #[derive(Clone, Debug)]
 pub struct ReflectorSettings {
     /// Authenticated mode, with this key.
@@ -41,7 +40,6 @@ pub struct ReflectorSettings {
 pub struct ArrivedRequest<'a> {
     /// Its bytes.
     pub bytes: &'a [u8],
-    /// Who sent it.
     pub from: SocketAddr,
     /// The port it came to.
     pub to_port: u16,
@@ -76,12 +74,10 @@ pub enum ReflectionRefusal {
 pub struct PreparedReflection {
     /// Which session it is of, for [`StampReflector::departed`].
     pub session: (SocketAddr, u16),
-    /// Its number.
     pub sequence: u32,
     reflection: StampReflection,
 }
 
-/// See the module.
 #[derive(Debug)]
 pub struct StampReflector {
     settings: ReflectorSettings,
@@ -137,7 +133,6 @@ fn forget_oldest<K, V>(all: &mut HashMap<K, V>, time: impl Fn(&V) -> MonoTime) {
 }
 
 impl StampReflector {
-    /// Without sessions.
     pub fn new(settings: ReflectorSettings) -> Self {
         Self { settings, sessions: HashMap::new(), full_at: HashMap::new() }
     }

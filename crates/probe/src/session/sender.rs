@@ -53,7 +53,6 @@ pub struct DirectionKnowledge {
     pub follow_ups: u64,
 }
 
-/// See the module.
 #[derive(Debug)]
 pub struct StampSender {
     ends: FrameEnds,
@@ -63,7 +62,6 @@ pub struct StampSender {
     written: BTreeMap<u32, u64>,
     /// The reflector's number of each request's first reflection.
     numbers: BTreeMap<u32, u32>,
-    /// Of all reflections.
     own: BTreeSet<u32>,
     follow_ups: BTreeMap<u32, u64>,
     told: DirectionKnowledge,

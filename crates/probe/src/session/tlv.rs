@@ -20,7 +20,6 @@ pub mod flags {
 
 /// What a TLV is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names are the RFC's")]
 pub enum TlvKind {
     ExtraPadding,
     Location,
@@ -49,7 +48,6 @@ impl TlvKind {
         }
     }
 
-    /// The type field.
     pub const fn number(self) -> u8 {
         match self {
             Self::ExtraPadding => 1,
@@ -79,9 +77,7 @@ impl TlvKind {
 /// A TLV as it lies in a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tlv<'a> {
-    /// Its flags.
     pub flags: u8,
-    /// What it is.
     pub kind: TlvKind,
     /// Its value; cut if the packet ends before it does.
     pub value: &'a [u8],
@@ -162,7 +158,6 @@ impl FollowUp {
         Some(found).filter(|found| found.sent != 0)
     }
 
-    /// As a value.
     pub fn write(&self) -> [u8; 16] {
         let mut value = [0; 16];
         value[..4].copy_from_slice(&self.sequence.to_be_bytes());
@@ -184,12 +179,10 @@ pub struct MeasuredCounts {
 }
 
 impl MeasuredCounts {
-    /// From a value.
     pub fn read(value: &[u8]) -> Option<Self> {
         Some(Self { sent: be32(value, 0)?, received: be32(value, 4)?, reflected: be32(value, 8)? })
     }
 
-    /// As a value.
     pub fn write(&self) -> [u8; 12] {
         let mut value = [0; 12];
         value[..4].copy_from_slice(&self.sent.to_be_bytes());
@@ -213,7 +206,6 @@ pub struct ServiceClass {
 }
 
 impl ServiceClass {
-    /// From a value.
     pub fn read(value: &[u8]) -> Option<Self> {
         let bits = be32(value, 0)?;
         let part = |shift: u32, mask: u32| u8::try_from(bits >> shift & mask).unwrap_or(0);
@@ -225,7 +217,6 @@ impl ServiceClass {
         })
     }
 
-    /// As a value.
     pub const fn write(&self) -> [u8; 4] {
         let bits = ((self.wanted & 63) as u32) << 26
             | ((self.arrived & 63) as u32) << 20

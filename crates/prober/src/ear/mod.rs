@@ -32,7 +32,6 @@ const BLOCKS: u32 = 64;
 /// What to listen for: packets to one of the addresses that are ICMP, or come to the port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WantedPackets {
-    /// Own addresses.
     pub addresses: Vec<IpAddr>,
     /// Own port of UDP and TCP; `None`: ICMP only.
     pub port: Option<u16>,
@@ -43,7 +42,6 @@ pub struct WantedPackets {
 pub struct HeardFrame<'a> {
     /// Its bytes, without FCS.
     pub frame: &'a [u8],
-    /// When it arrived.
     pub at: ProbeStamp,
     /// Its sender is on this machine and left a checksum to a card that never was.
     pub lacks_checksum: bool,
@@ -56,7 +54,6 @@ impl<'a> HeardFrame<'a> {
     }
 }
 
-/// See the module.
 #[derive(Debug)]
 pub struct PacketListener {
     ring: RxRing,
@@ -161,7 +158,6 @@ impl SilencedPort {
         Ok(())
     }
 
-    /// The port.
     pub fn port(&self) -> u16 {
         self.held.first().map_or(0, HeldPort::port)
     }

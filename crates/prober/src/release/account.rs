@@ -43,7 +43,6 @@ impl ReleaseAccount {
         self.wanted
     }
 
-    /// Before a train.
     pub(super) fn begin(&mut self) {
         if self.wanted != WantedStamps::default() {
             self.before = clock::realtime_offset();

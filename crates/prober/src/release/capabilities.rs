@@ -10,7 +10,6 @@ use packetrig_probe::{DepartureStage, ReleaseMechanism};
 /// What is known of a mechanism at an interface.
 #[derive(Debug)]
 pub struct MechanismCapability {
-    /// Which.
     pub mechanism: ReleaseMechanism,
     /// Why it cannot be used; `None`: it can.
     pub obstacle: Option<Error>,

@@ -11,7 +11,6 @@ use crate::{Error, now};
 use packetrig_probe::{ProbeFlag, ProbeStamp, ReleaseMechanism, StampSource};
 use packetrig_sys::packet::{FrameOptions, FrameSocket};
 
-/// See the module.
 pub(super) struct DirectRelease {
     socket: FrameSocket,
     account: ReleaseAccount,

@@ -11,7 +11,6 @@ use std::fmt;
 /// To make the frames of a train.
 const MAKING: Nanos = Nanos::from_millis(1);
 
-/// See the module.
 pub struct ReleaseDispatcher {
     release: Box<dyn FrameRelease>,
     budget: ProbeBudget,

@@ -16,7 +16,6 @@ use packetrig_units::{MonoTime, Nanos};
 /// What is left of the longest hold for the call itself.
 const MARGIN: Nanos = Nanos::from_micros(50);
 
-/// See the module.
 pub(super) struct GateRelease {
     held_by: hold::KernelGate,
     socket: FrameSocket,

@@ -21,7 +21,6 @@ const NEAR: Nanos = Nanos::from_micros(300);
 /// Calls in vain until a frame counts as stuck.
 const CALLS: usize = 100;
 
-/// See the module.
 pub(super) struct LiveRelease {
     train: LiveTrain,
     account: ReleaseAccount,

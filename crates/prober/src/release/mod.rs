@@ -78,7 +78,6 @@ impl ReleaseOptions {
 /// A frame and when it is to go.
 #[derive(Clone, Copy, Debug)]
 pub struct DueFrame<'a> {
-    /// The instant.
     pub at: MonoTime,
     /// The frame from its Ethernet header on, without FCS.
     pub frame: &'a [u8],
@@ -93,7 +92,6 @@ pub struct DepartedFrame {
     pub released: Option<ProbeStamp>,
     /// When it left, as far as the system says.
     pub departures: Vec<DepartureStamp>,
-    /// Doubts.
     pub flags: Vec<ProbeFlag>,
 }
 
@@ -125,7 +123,6 @@ impl DepartedFrame {
 
 /// One mechanism at one interface.
 pub trait FrameRelease: Send {
-    /// Which.
     fn mechanism(&self) -> ReleaseMechanism;
 
     /// Sends a train and tells what became of each frame; gives back control when the last one is gone. The caller is early enough:

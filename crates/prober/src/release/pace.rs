@@ -28,7 +28,6 @@ pub(super) struct WaitOutcome {
     pub(super) stolen: bool,
 }
 
-/// See the module.
 #[derive(Debug)]
 pub(super) struct ReleasePace {
     spin_from: Nanos,

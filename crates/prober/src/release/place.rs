@@ -7,7 +7,6 @@ use packetrig_sys::link::{Link, NamespaceLinks};
 use packetrig_sys::netns::NetNs;
 use packetrig_sys::stamping::WantedStamps;
 
-/// See the module.
 #[derive(Debug)]
 pub(super) struct ReleasePlace {
     pub(super) netns: NetNs,

@@ -21,7 +21,6 @@ const TAI: i32 = 11;
 /// Frames that `fq` holds of one socket, where it does not say.
 const FLOW_LIMIT: usize = 100;
 
-/// See the module.
 pub(super) struct QueuedRelease {
     socket: FrameSocket,
     account: ReleaseAccount,

@@ -18,7 +18,6 @@ const KICKS: usize = 1_000;
 /// Ethernet header and a VLAN tag.
 const BEYOND_MTU: usize = 18;
 
-/// See the module.
 pub(super) struct RingRelease {
     slots: TxRing,
     account: ReleaseAccount,

@@ -5,7 +5,6 @@
 use super::DueFrame;
 use packetrig_units::MonoTime;
 
-/// See the module.
 #[derive(Clone, Debug, Default)]
 pub(super) struct TrainRelease {
     bytes: Vec<u8>,

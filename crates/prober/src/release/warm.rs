@@ -22,7 +22,6 @@ const LOOPBACK: &str = "lo";
 const ETHER_TYPE: [u8; 2] = [0x88, 0xb5];
 const SAYS: &[u8] = b"packetrig warms up";
 
-/// See the module.
 #[derive(Debug)]
 pub(super) struct WarmRelease {
     socket: FrameSocket,

@@ -40,7 +40,6 @@ struct TrainJob {
     gone: Vec<DepartedFrame>,
 }
 
-/// See the module.
 pub(super) struct ReleaseWorker {
     mechanism: ReleaseMechanism,
     remarks: Vec<String>,

@@ -74,17 +74,14 @@ impl ApiCall {
         }
     }
 
-    /// Name in gRPC.
     pub(crate) const fn name(self) -> &'static str {
         self.row().0
     }
 
-    /// Method in HTTP.
     pub(crate) const fn method(self) -> &'static str {
         self.row().1
     }
 
-    /// Path in HTTP.
     pub(crate) const fn path(self) -> &'static str {
         self.row().2
     }
@@ -123,7 +120,6 @@ pub(crate) enum ApiReply {
     File(CaptureFile),
 }
 
-/// Performs a call.
 pub(crate) fn answer(
     tester: &dyn Tester,
     call: ApiCall,

@@ -24,7 +24,6 @@ pub(super) struct PortTotals {
     pub(super) bytes_rx: u64,
 }
 
-/// See the module.
 #[derive(Debug, Default)]
 pub(super) struct LiveCounts {
     pub(super) ports: Vec<PortInfo>,

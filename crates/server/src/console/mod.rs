@@ -61,7 +61,6 @@ pub trait ConsoleRun: Send {
     fn close(self: Box<Self>, keep: bool);
 }
 
-/// What clients see.
 struct ClientView {
     config: Value,
     names: ConfigurationNames,
@@ -78,7 +77,6 @@ struct ChangeState {
     sent: bool,
 }
 
-/// See the module.
 pub struct TestConsole<R> {
     rigs: R,
     aliases: BTreeMap<String, String>,

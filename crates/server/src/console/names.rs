@@ -22,7 +22,6 @@ pub(super) struct NamedFlow {
 pub(super) struct FlowWay {
     pub(super) tx: usize,
     pub(super) rx: Vec<usize>,
-    /// By index.
     pub(super) streams: Vec<usize>,
 }
 

@@ -53,7 +53,6 @@ pub(crate) fn float(out: &mut String, number: f64) {
     }
 }
 
-/// Text in quotes.
 pub(crate) fn text(out: &mut String, text: &str) {
     out.push('"');
     for c in text.chars() {

@@ -27,7 +27,6 @@ const MOST_IN_ONE: u64 = 256 << 20;
 /// Overhead of a wrapper, or of a slice.
 const WRAPPING: usize = 64;
 
-/// The service.
 #[derive(Clone)]
 pub(crate) struct GrpcService {
     pub(crate) desk: CallDispatcher,
@@ -163,7 +162,6 @@ fn read(rpc: RpcCall, bytes: &[u8]) -> ApiRequest {
     ApiRequest { document, complaints, knows_new_members: true }
 }
 
-/// What goes back.
 enum GrpcAnswer {
     Messages(Vec<Bytes>),
     File(CaptureFile),

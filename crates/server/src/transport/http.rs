@@ -27,7 +27,6 @@ struct RouteContext {
     most_request_bytes: usize,
 }
 
-/// The routes.
 pub(crate) fn router(desk: CallDispatcher, most_request_bytes: usize) -> Router {
     let mut router = Router::new();
     for call in ApiCall::ALL {
@@ -71,7 +70,6 @@ fn read(call: ApiCall, body: &[u8]) -> ApiRequest {
     ApiRequest { document, complaints, knows_new_members: false }
 }
 
-/// What goes back.
 enum HttpAnswer {
     Json(String),
     File(CaptureFile),

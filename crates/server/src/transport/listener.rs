@@ -136,7 +136,6 @@ async fn place(doors: &SharedTransport, peer: ClientPeer) -> Option<ConnectionSl
     }
 }
 
-/// One connection.
 struct ServedConnection {
     slot: ConnectionSlot,
     builder: Builder<TokioExecutor>,

@@ -16,7 +16,6 @@ pub(super) struct LossDensity {
     waiting: Box<[u64; THRESHOLD]>,
     /// Arrivals ever taken in.
     taken: usize,
-    /// Arrivals already judged.
     judged: usize,
     /// No number below this is left to give.
     next: u64,

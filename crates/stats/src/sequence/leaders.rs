@@ -16,7 +16,6 @@ struct LeaderRun {
 pub(super) struct SequenceLeaders {
     /// A ring of runs, ascending.
     runs: Box<[LeaderRun]>,
-    /// Runs ever begun.
     begun: usize,
 }
 

@@ -18,7 +18,6 @@ pub const MOST_LATE: u64 = 16 << 30;
 /// What came late of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LateResults {
-    /// The node.
     pub node: NodeName,
     /// Segments that are kept.
     pub segments: u64,

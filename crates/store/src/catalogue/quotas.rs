@@ -13,7 +13,6 @@ use std::collections::BTreeMap;
 /// What late results leave free on the disk, for runs that are waited for.
 const KEEP_FREE: u64 = 128 << 20;
 
-/// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct BatchQuotas {
     /// What the disk has left.

@@ -11,15 +11,12 @@ use std::path::PathBuf;
 /// A run that has begun and has no report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnfinishedRun {
-    /// The run.
     pub run: RunId,
     /// The attempt it is at.
     pub attempt: u32,
-    /// In which epoch.
     pub epoch: u64,
     /// Its record, as the fabric has it; JSON.
     pub record: String,
-    /// The plan's text.
     pub plan: String,
     /// Where its files are so far. Whoever begins one may leave this empty.
     pub directory: PathBuf,

@@ -4,7 +4,6 @@
 use serde_json::ser::{Formatter, PrettyFormatter};
 use std::io;
 
-/// See the module.
 #[derive(Debug, Default)]
 pub(super) struct CompactArrays(PrettyFormatter<'static>);
 

@@ -17,15 +17,10 @@ use std::borrow::Cow;
 pub enum ColumnCells {
     /// The file has no such column.
     Missing,
-    /// Numbers and times.
     Numbers(Vec<u64>),
-    /// IP addresses.
     Addresses(Vec<[u8; 16]>),
-    /// MAC addresses.
     Macs(Vec<[u8; 6]>),
-    /// Words.
     Words(Vec<String>),
-    /// Yes or no.
     Flags(Vec<bool>),
 }
 

@@ -12,9 +12,7 @@ pub use packetrig_flow::REVERSE_ENTERPRISE;
 /// A record and who made it.
 #[derive(Clone, Debug)]
 pub struct SourcedRow {
-    /// The record.
     pub record: FlowRecord,
-    /// Who made it.
     pub source: RecordMaker,
 }
 
@@ -33,7 +31,6 @@ pub struct FlowColumn {
     pub kind: ElementKind,
     /// What they count, if anything.
     pub unit: &'static str,
-    /// What it means.
     pub meaning: &'static str,
     accessor: ColumnAccessor,
 }
@@ -139,22 +136,18 @@ pub fn counterpart(name: &'static str) -> &'static str {
 pub struct LedgerRow {
     /// When, nanoseconds since 1970.
     pub at_ns: u64,
-    /// Whose.
     pub source: RecordMaker,
-    /// The ledger.
     pub ledger: MeterLedger,
 }
 
 /// A number of the ledger table. Those that a source may not know can be absent.
 #[derive(Clone, Copy, Debug)]
 pub struct LedgerColumn {
-    /// Its name.
     pub name: &'static str,
     /// What its values are.
     pub kind: ElementKind,
     /// Whether it can be absent.
     pub optional: bool,
-    /// Its value.
     pub value: fn(&LedgerRow) -> Option<ElementValue<'static>>,
 }
 

@@ -8,62 +8,32 @@ use std::path::PathBuf;
 pub enum Error {
     /// World: a file or directory.
     #[error("cannot {what} {}: {source}", path.display())]
-    File {
-        /// What was tried.
-        what: &'static str,
-        /// On what.
-        path: PathBuf,
-        /// Why not.
-        source: std::io::Error,
-    },
+    File { what: &'static str, path: PathBuf, source: std::io::Error },
     /// User: a file that is no Parquet, or is damaged.
     #[error("{} cannot be read as Parquet: {source}", path.display())]
-    Damaged {
-        /// Which file.
-        path: PathBuf,
-        /// Why.
-        source: parquet::errors::ParquetError,
-    },
+    Damaged { path: PathBuf, source: parquet::errors::ParquetError },
     /// User: Parquet, but no flow records.
     #[error("{} holds no flow records: {why}", path.display())]
     Foreign {
-        /// Which file.
         path: PathBuf,
         /// What is missing or otherwise.
         why: String,
     },
     /// User: nothing to read.
     #[error("no flow records (*.parquet) in {}", path.display())]
-    Nothing {
-        /// Where.
-        path: PathBuf,
-    },
+    Nothing { path: PathBuf },
     /// World: a peer that cannot be reached, or stopped answering.
     #[error("{peer}: {source}")]
-    Network {
-        /// Who.
-        peer: String,
-        /// Why.
-        source: std::io::Error,
-    },
+    Network { peer: String, source: std::io::Error },
     /// Peer: what it answered is a refusal, or makes no sense.
     #[error("{peer}: {said}")]
-    Refused {
-        /// Who.
-        peer: String,
-        /// What.
-        said: String,
-    },
+    Refused { peer: String, said: String },
     /// Peer: a Kafka broker that forgot which batches it has from us.
     #[error("{peer} lost count of our batches")]
-    OutOfSequence {
-        /// Which.
-        peer: String,
-    },
+    OutOfSequence { peer: String },
     /// User: what is no place for records.
     #[error("`{text}` is no place for flow records: {why}")]
     Target {
-        /// What was written.
         text: String,
         /// What is wrong with it.
         why: &'static str,

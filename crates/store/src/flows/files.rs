@@ -46,7 +46,6 @@ impl HourPartition {
 /// A file under its hidden name, which is ours as long as it is open.
 #[derive(Debug)]
 pub(super) struct ClaimedFile {
-    /// Locked.
     pub(super) file: File,
     pub(super) hidden: PathBuf,
     /// What it will be called.

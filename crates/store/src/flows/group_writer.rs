@@ -18,7 +18,6 @@ const OPEN_MOST: usize = 4;
 /// Files that may wait for their footer or their name.
 const UNFINISHED_MOST: usize = 16;
 
-/// See the module.
 #[derive(Debug)]
 pub(super) struct GroupWriter {
     pub(super) directory: PathBuf,

@@ -27,20 +27,15 @@ pub enum GroupPart {
     Pair,
     /// The lower of the two ports, which as a rule is the service's, and the protocol.
     Port,
-    /// Who exported.
     Exporter,
 }
 
 /// What a group has in one part.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum GroupValue {
-    /// A number.
     Number(u64),
-    /// An IP address.
     Address([u8; 16]),
-    /// A MAC address.
     Mac([u8; 6]),
-    /// A word.
     Word(String),
     /// Two addresses, the lower first.
     Pair([u8; 16], [u8; 16]),
@@ -58,19 +53,11 @@ pub enum NoGrouping {
         "records are not grouped by `{word}`; possible: pair, port, exporter, and columns: {}",
         short_names()
     )]
-    Unknown {
-        /// The word.
-        word: String,
-    },
-    /// Too many.
+    Unknown { word: String },
     #[error("records are grouped by at most {PARTS_MOST} things")]
     TooMany,
-    /// Twice the same.
     #[error("`{word}` is there twice")]
-    Twice {
-        /// The word.
-        word: String,
-    },
+    Twice { word: String },
 }
 
 fn short_names() -> String {

@@ -31,7 +31,6 @@ impl BuildHasher for KeyHashes {
     }
 }
 
-/// See the module.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct KeyHasher {
     state: u64,

@@ -58,7 +58,6 @@ impl ParquetOptions {
     }
 }
 
-/// See the module.
 #[derive(Debug)]
 pub struct ParquetSink {
     options: ParquetOptions,

@@ -17,7 +17,6 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// See the module.
 #[derive(Debug)]
 pub(super) struct PartialFile {
     pub(super) table: WritableTable,

@@ -67,7 +67,6 @@ impl SharedQueue {
     }
 }
 
-/// See the module.
 #[derive(Debug)]
 pub struct QueuedSink {
     orders: Option<SyncSender<SinkOrder>>,

@@ -6,10 +6,8 @@ use packetrig_units::{MonoTime, Nanos};
 const FIRST_WAIT: Nanos = Nanos::from_secs(1);
 const LONGEST_WAIT: Nanos = Nanos::from_secs(30);
 
-/// See the module.
 #[derive(Debug, Default)]
 pub(super) struct RetryTimer {
-    /// After a failure.
     planned: Option<PlannedRetry>,
 }
 

@@ -52,7 +52,6 @@ impl fmt::Debug for EncodedGroup {
 
 /// A row group at its place in a file.
 pub(super) struct PlacedGroup {
-    /// The whole block.
     pub(super) block: Vec<u8>,
     pub(super) footer: FileFooter,
 }

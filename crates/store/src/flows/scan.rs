@@ -36,7 +36,6 @@ const CHUNKS_AHEAD: usize = 2;
 /// Some rows, column by column.
 #[derive(Clone, Debug)]
 pub struct RowChunk {
-    /// How many.
     pub rows: usize,
     /// Where the first of them is.
     first: RowPlace,
@@ -68,9 +67,7 @@ impl RowChunk {
 /// Times between which rows are wanted, by the start of their flows: nanoseconds since 1970, the second exclusive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TimeSpan {
-    /// Not before.
     pub from_ns: Option<u64>,
-    /// Before.
     pub to_ns: Option<u64>,
 }
 
@@ -209,7 +206,6 @@ struct ScanShare {
     sender: SyncSender<ReaderDelivery>,
 }
 
-/// Nobody wants more.
 struct ReaderUnwanted;
 
 impl ScanShare {

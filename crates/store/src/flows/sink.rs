@@ -10,7 +10,6 @@ use serde::{Deserialize, Serialize};
 pub struct RecordMaker {
     /// Address of the exporter, IPv4 mapped; all zero is the meter of this machine.
     pub exporter: [u8; 16],
-    /// Its observation domain.
     pub domain: u32,
 }
 

@@ -10,11 +10,8 @@ use std::str::FromStr;
 /// it: what is written on a command line can be read by every user of the machine. See [`StoreTarget::set_password`].
 #[derive(Clone, Debug)]
 pub enum StoreTarget {
-    /// Files.
     Directory(ParquetOptions),
-    /// A topic.
     Kafka(KafkaOptions),
-    /// A table.
     ClickHouse(ClickHouseOptions),
 }
 
@@ -104,7 +101,6 @@ fn without_password(text: &str) -> String {
     format!("{scheme}://{user}:***@{place}")
 }
 
-/// Without the password.
 impl fmt::Display for StoreTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -21,7 +21,6 @@ use std::path::PathBuf;
 /// Groups held at once.
 pub const GROUPS_MOST: usize = 1 << 19;
 
-/// What is asked.
 #[derive(Clone, Debug)]
 pub struct TopQuestion {
     /// By what records are grouped.
@@ -46,11 +45,8 @@ impl TopQuestion {
 /// By what groups are ordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TopOrder {
-    /// Bytes of IP.
     Bytes,
-    /// Packets.
     Packets,
-    /// Flows.
     Flows,
     /// Packets by the time from the first to the last.
     PacketRate,
@@ -67,9 +63,7 @@ pub enum TopOrder {
 pub struct GroupTotals {
     /// Flows: their first parts. A group that tells source from destination counts one for each direction.
     pub flows: u64,
-    /// Packets.
     pub packets: u64,
-    /// Bytes of IP.
     pub bytes: u64,
 }
 
@@ -80,7 +74,6 @@ pub struct GroupSum {
     pub sum: GroupTotals,
     /// First packet, nanoseconds since 1970.
     pub first_ns: u64,
-    /// Last packet.
     pub last_ns: u64,
 }
 
@@ -89,11 +82,9 @@ pub struct GroupSum {
 pub struct TopGroup {
     /// What it is: a value for each part of the grouping.
     pub values: Vec<GroupValue>,
-    /// What it has.
     pub has: GroupSum,
 }
 
-/// The answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TopAnswer {
     /// The largest groups, largest first.
@@ -281,7 +272,6 @@ impl GroupSum {
 }
 
 impl GroupTotals {
-    /// Adds another's.
     pub fn add(&mut self, other: Self) {
         self.flows = self.flows.saturating_add(other.flows);
         self.packets = self.packets.saturating_add(other.packets);

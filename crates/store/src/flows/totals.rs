@@ -22,7 +22,6 @@ const LENGTHS: [u64; 14] =
 /// The answer. Everything counts both directions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FlowTotals {
-    /// Records.
     pub records: u64,
     /// Flows (first parts), packets, bytes of IP.
     #[serde(flatten)]
@@ -33,9 +32,7 @@ pub struct FlowTotals {
     pub records_with_loss: u64,
     /// First packet, nanoseconds since 1970; absent if there are no records.
     pub first_ns: Option<u64>,
-    /// Last packet.
     pub last_ns: Option<u64>,
-    /// By protocol number.
     pub protocols: BTreeMap<u8, TotalsRow>,
     /// Length of a bucket.
     pub bucket_ns: u64,
@@ -48,7 +45,6 @@ pub struct FlowTotals {
 /// A protocol or a bucket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TotalsRow {
-    /// Records.
     pub records: u64,
     /// Flows, packets, bytes.
     #[serde(flatten)]

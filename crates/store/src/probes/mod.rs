@@ -29,14 +29,8 @@ pub enum Error {
     /// User: a name that says nothing.
     #[error("{} does not end in .jsonl, .parquet or .pcapng: records are written in these forms", .0.display())]
     Form(PathBuf),
-    /// World: the file.
     #[error("cannot write {}: {source}", path.display())]
-    File {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
+    File { path: PathBuf, source: std::io::Error },
     /// Bug: a table that cannot be encoded.
     #[error("records cannot be encoded: {0}")]
     Encode(#[from] ::parquet::errors::ParquetError),

@@ -20,7 +20,6 @@ const GROUP: usize = 1 << 16;
 
 type NumberColumn = fn(&ProbeRecord) -> Option<u64>;
 
-/// Columns of numbers.
 const NUMBERS: [(&str, NumberColumn); 5] = [
     ("number", |record| Some(record.number.into())),
     ("train", |record| Some(record.train.into())),
@@ -48,7 +47,6 @@ const STAMPS: [(&str, ColumnOf); 8] = [
 
 type TextColumn = fn(&ProbeRecord) -> serde_json::Value;
 
-/// Columns of text.
 const TEXTS: [(&str, TextColumn); 2] = [
     ("kind", |record| serde_json::json!(record.kind)),
     ("flags", |record| {

@@ -23,7 +23,6 @@ const RUNS: usize = 4096;
 /// Names that are remembered of a run; what is beyond counts each time.
 const FILES: usize = 256;
 
-/// See the module.
 #[derive(Debug)]
 pub struct CaptureAllowance {
     spool: PathBuf,
@@ -49,7 +48,6 @@ pub enum AllowanceError {
         "with its {bytes} B the captures of the run would be more than the {per_run} B that are sent; {sent} B are"
     )]
     UsedUp {
-        /// Of the capture.
         bytes: u64,
         /// What the owner allows.
         per_run: u64,

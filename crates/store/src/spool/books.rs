@@ -10,16 +10,12 @@ pub(crate) struct SegmentTally {
     pub(crate) chain: SegmentHash,
 }
 
-/// Segments by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SegmentCounts {
     /// All but the End.
     pub segments: u64,
-    /// Of kind interval.
     pub interval: u64,
-    /// Of kind result.
     pub result: u64,
-    /// Of kind capture.
     pub capture: u64,
     /// Those the node's disk lost.
     pub lost: u64,
@@ -59,7 +55,6 @@ pub struct PartManifest {
     pub sha256: String,
     /// The agent died or gave up: there may have been more to say.
     pub cut_short: bool,
-    /// Why.
     pub reason: Option<String>,
     /// Captures that were refused, because the spool was too full.
     pub refused_captures: u64,

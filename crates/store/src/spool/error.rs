@@ -12,32 +12,13 @@ use std::path::PathBuf;
 pub enum Error {
     /// World: a file or directory.
     #[error("cannot {what} {}: {source}", path.display())]
-    File {
-        /// What was tried.
-        what: &'static str,
-        /// On what.
-        path: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
+    File { what: &'static str, path: PathBuf, source: io::Error },
     /// World: too full for this kind, not for others. Nothing was kept.
     #[error("the spool is too full for more of kind {kind}: {used} B of {most} B are in use")]
-    Refused {
-        /// Of which kind.
-        kind: SegmentKind,
-        /// Bytes in use.
-        used: u64,
-        /// The limit.
-        most: u64,
-    },
+    Refused { kind: SegmentKind, used: u64, most: u64 },
     /// World: full, even for results.
     #[error("the spool is full: {used} B of {most} B are in use")]
-    Full {
-        /// Bytes in use.
-        used: u64,
-        /// The limit.
-        most: u64,
-    },
+    Full { used: u64, most: u64 },
     /// World: the disk itself is full, even for results.
     #[error("the disk that holds {} is full", .0.display())]
     DiskFull(PathBuf),
@@ -49,41 +30,19 @@ pub enum Error {
     InUse(PathBuf),
     /// Bug: this run and attempt was begun before.
     #[error("run {run}, attempt {attempt} is already in the spool")]
-    Taken {
-        /// The run.
-        run: RunId,
-        /// The attempt.
-        attempt: u32,
-    },
+    Taken { run: RunId, attempt: u32 },
     /// Bug: after its End.
     #[error("run {run}, attempt {attempt} takes nothing more")]
-    Ended {
-        /// The run.
-        run: RunId,
-        /// The attempt.
-        attempt: u32,
-    },
+    Ended { run: RunId, attempt: u32 },
     /// Peer: released, or never there.
     #[error("run {run}, attempt {attempt} has no segment {number} in the spool")]
-    Unknown {
-        /// The run.
-        run: RunId,
-        /// The attempt.
-        attempt: u32,
-        /// The number.
-        number: u64,
-    },
+    Unknown { run: RunId, attempt: u32, number: u64 },
     /// Peer: a run's id becomes a directory's name.
     #[error("`{0}` cannot be a run id; use letters, digits, `-` and `_`")]
     BadId(String),
     /// World or user: a file that is no segment.
     #[error("{}: {source}", path.display())]
-    Broken {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: BrokenSegment,
-    },
+    Broken { path: PathBuf, source: BrokenSegment },
     /// Bug: a value that cannot be written as JSON, or a name too long for a segment.
     #[error("not to be written as a segment: {0}")]
     Value(String),

@@ -14,13 +14,10 @@ use std::path::Path;
 /// What is appended. The End is [`NodeJournal::end`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JournalEntry<'a> {
-    /// Counts so far.
     Interval,
-    /// The node's result.
     Result,
     /// A part of a capture file.
     Capture {
-        /// Its file name.
         name: &'a str,
         /// Where in the file the bytes belong.
         offset: u64,
@@ -80,7 +77,6 @@ impl NodeJournal {
         self.append(JournalEntry::Interval, &bytes)
     }
 
-    /// Keeps the result.
     pub fn result(&mut self, result: &NodeResult) -> Result<u64, Error> {
         let bytes = pack(result).map_err(|error| Error::Value(error.to_string()))?;
         self.append(JournalEntry::Result, &bytes)

@@ -65,9 +65,7 @@ pub struct RecoveredParts {
 /// A segment that waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PendingSegment {
-    /// Which.
     pub key: SegmentKey,
-    /// Of what.
     pub kind: SegmentKind,
     /// Its size on the disk.
     pub bytes: u64,

@@ -29,7 +29,6 @@ pub(super) struct KeptSegment {
     hash: SegmentHash,
 }
 
-/// See the module.
 #[derive(Debug)]
 pub(super) struct SpoolPart {
     pub(super) run: RunId,
@@ -37,7 +36,6 @@ pub(super) struct SpoolPart {
     directory: PathBuf,
     /// Of the segments that are gone.
     gone: SegmentTally,
-    /// Of all.
     tally: SegmentTally,
     pub(super) kept: BTreeMap<u64, KeptSegment>,
     pub(super) next: u64,

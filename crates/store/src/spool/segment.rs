@@ -32,7 +32,6 @@ pub enum SegmentKind {
     Interval,
     /// A `NodeResult` as JSON, compressed.
     Result,
-    /// A capture file.
     Capture,
     /// The manifest: nothing comes after it.
     End,
@@ -78,18 +77,14 @@ impl fmt::Display for SegmentKind {
 /// Whose segment it is. All of it is under the checksum.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SegmentKey {
-    /// The run.
     pub run: RunId,
-    /// The attempt.
     pub attempt: u32,
     /// From 0, without gaps.
     pub number: u64,
 }
 
-/// A segment, read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResultSegment {
-    /// Of what.
     pub kind: SegmentKind,
     /// File name of a capture; else empty.
     pub name: String,
@@ -97,7 +92,6 @@ pub struct ResultSegment {
     pub offset: u64,
     /// The value ends with it.
     pub last: bool,
-    /// The piece.
     pub payload: Vec<u8>,
 }
 
@@ -168,7 +162,6 @@ impl ResultSegment {
     }
 }
 
-/// The fixed part.
 struct SegmentHeader {
     kind: SegmentKind,
     last: bool,
@@ -230,7 +223,6 @@ pub(crate) fn link(chain: &SegmentHash, segment: &SegmentHash) -> SegmentHash {
     Sha256::new().chain_update(chain).chain_update(segment).finalize().into()
 }
 
-/// In hexadecimal.
 pub(crate) fn hex(hash: &SegmentHash) -> String {
     hash.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
 }

@@ -29,7 +29,6 @@ pub struct KernelTypes {
 }
 
 impl KernelTypes {
-    /// Reads them.
     pub fn read() -> Result<Self, Error> {
         let bytes = std::fs::read(FILE).map_err(|error| Error::call("read", FILE, error))?;
         Self::parse(bytes).ok_or_else(|| unsupported("type information in a form that can be read").into())

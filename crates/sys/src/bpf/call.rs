@@ -38,7 +38,6 @@ pub(super) enum BpfCommand {
     LinkDetach = 34,
 }
 
-/// The argument's shapes.
 pub(super) mod attr {
     #[derive(Debug, Default)]
     #[repr(C)]

@@ -21,7 +21,6 @@ pub use object::{BpfInstruction, BpfObject};
 const RIGHTS: &str =
     "needs CAP_BPF and CAP_NET_ADMIN on the machine itself: run as root, or use back end packet";
 
-/// Kinds of map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MapKind {
     /// Values by index, to be written with [`BpfMap::set`].
@@ -139,7 +138,6 @@ pub enum AttachPoint {
     Egress,
 }
 
-/// A loaded program.
 #[derive(Debug)]
 pub struct BpfProgram {
     fd: OwnedFd,
@@ -149,7 +147,6 @@ pub struct BpfProgram {
 /// How a run on live frames ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LiveEnd {
-    /// A signal came.
     Interrupted,
     /// As often as asked.
     Repeated,

@@ -14,7 +14,6 @@ pub(super) const MAP_DESCRIPTOR: u64 = 1 << 12;
 const RELOCATIONS: u32 = 9;
 const SYMBOLS: u32 = 2;
 
-/// A compiled object.
 #[derive(Clone, Copy, Debug)]
 pub struct BpfObject<'a> {
     bytes: &'a [u8],

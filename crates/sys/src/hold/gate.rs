@@ -10,7 +10,6 @@ use std::sync::atomic::Ordering;
 
 use crate::layout::gate::gate::{COOKIE, MOST, PASSED};
 
-/// See the module.
 #[derive(Debug)]
 pub struct KernelGate {
     table: SharedArea,

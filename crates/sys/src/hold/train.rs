@@ -18,7 +18,6 @@ const MOST_AT_ONCE: u32 = 256;
 /// Bytes of a frame at most, without FCS.
 pub const LONGEST: usize = layout::LONGEST;
 
-/// See the module.
 #[derive(Debug)]
 pub struct LiveTrain {
     program: BpfProgram,

@@ -60,7 +60,6 @@ impl NamespaceLinks {
         Ok(true)
     }
 
-    /// Sets the MTU.
     pub fn set_mtu(&mut self, index: u32, mtu: u32) -> Result<(), Error> {
         self.change_attribute(index, LinkAttribute::Mtu(mtu))
     }

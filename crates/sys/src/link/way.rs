@@ -28,13 +28,10 @@ pub struct KernelRoute {
 /// What the kernel knows of a neighbour's hardware address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NeighbourEntry {
-    /// It is that.
     At(Mac),
     /// It is being asked for.
     Asked,
-    /// Nobody answered.
     Silent,
-    /// Nobody has asked.
     Unknown,
 }
 

@@ -22,7 +22,6 @@ pub enum ReleaseClock {
     Tai,
 }
 
-/// How to send.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FrameOptions {
     /// Go straight to the driver, past queueing disciplines and packet taps of this interface.
@@ -33,7 +32,6 @@ pub struct FrameOptions {
     pub release: Option<ReleaseClock>,
 }
 
-/// See the module.
 #[derive(Debug)]
 pub struct FrameSocket {
     socket: OwnedFd,

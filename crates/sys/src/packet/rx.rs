@@ -54,7 +54,6 @@ pub struct RxStats {
     pub freezes: u64,
 }
 
-/// A receive ring.
 #[derive(Debug)]
 pub struct RxRing {
     blocks: RxBlocks,

@@ -50,7 +50,6 @@ impl Default for TxOptions {
     }
 }
 
-/// A transmit ring.
 #[derive(Debug)]
 pub struct TxRing {
     slots: TxSlots,

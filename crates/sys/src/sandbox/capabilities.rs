@@ -57,9 +57,7 @@ const LOCKS: u32 = 0xaaaa_aaaa;
 pub struct ProcessCapabilities(u64);
 
 impl ProcessCapabilities {
-    /// The empty set.
     pub const NONE: Self = Self(0);
-    /// Packet sockets.
     pub const NET_RAW: Self = Self(CapabilitySet::NET_RAW.bits());
     /// Interfaces, and sizes of socket buffers beyond the limit.
     pub const NET_ADMIN: Self = Self(CapabilitySet::NET_ADMIN.bits());
@@ -75,7 +73,6 @@ impl ProcessCapabilities {
     pub const SYS_NICE: Self = Self(CapabilitySet::SYS_NICE.bits());
     /// Entering namespaces, among much else.
     pub const SYS_ADMIN: Self = Self(CapabilitySet::SYS_ADMIN.bits());
-    /// Becoming another user.
     pub const SWITCH_USER: Self = Self(CapabilitySet::SETUID.bits() | CapabilitySet::SETGID.bits());
     /// Files of other users.
     pub const FILES: Self =
@@ -102,7 +99,6 @@ impl ProcessCapabilities {
         Self(bits)
     }
 
-    /// The kernel's mask.
     pub const fn bits(self) -> u64 {
         self.0
     }

@@ -8,7 +8,6 @@ use std::fmt;
 /// A wall that this machine does not have.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct MissingWall {
-    /// Its name.
     pub wall: &'static str,
     /// What there is instead.
     pub found: String,
@@ -83,7 +82,6 @@ pub struct OfferedWalls {
 }
 
 impl OfferedWalls {
-    /// Of this kernel.
     pub fn read() -> Self {
         let version = landlock::version();
         let filter = seccomp::missing();

@@ -9,14 +9,12 @@ pub(super) const SAME: u32 = u32::MAX;
 /// What a thread is to have.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WantedRights {
-    /// Capabilities to keep.
     pub(super) kept: u64,
     /// The user and group to become, or [`SAME`].
     pub(super) user: u32,
     pub(super) group: u32,
 }
 
-/// See the module.
 #[derive(Debug)]
 pub(super) struct RightsRequest {
     pub(super) kept: AtomicU64,

@@ -11,7 +11,6 @@ use crate::Error;
 /// Which threads get the filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FilteredThreads {
-    /// The calling one.
     ThisThread,
     /// All of the process.
     EveryThread,

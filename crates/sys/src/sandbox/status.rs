@@ -2,18 +2,13 @@
 
 use std::io;
 
-/// One thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThreadStatus {
-    /// Number.
     pub thread: u32,
-    /// Name.
     pub name: String,
-    /// Effective user.
     pub user: u32,
     /// Real, effective and saved group, and that for files.
     pub own_groups: Vec<u32>,
-    /// Supplementary groups.
     pub groups: Vec<u32>,
     /// Capabilities it can use now.
     pub effective: u64,

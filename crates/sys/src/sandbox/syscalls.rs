@@ -26,7 +26,6 @@ pub(super) enum CallRule {
         mask: u32,
         bits: u32,
     },
-    /// Unless they are.
     BitsAreNot {
         argument: u32,
         mask: u32,
@@ -244,7 +243,6 @@ const NAMESPACES: u32 = (libc::CLONE_NEWUSER
     | libc::CLONE_NEWCGROUP)
     .cast_unsigned();
 
-/// Setuid and setgid.
 pub(super) const RIGHTS: u32 = libc::S_ISUID | libc::S_ISGID;
 /// Flags of calls that may make a file: what opens only has no mode.
 pub(super) const MAKING: u32 = (libc::O_CREAT | libc::O_TMPFILE & !libc::O_DIRECTORY).cast_unsigned();

@@ -8,7 +8,6 @@ const MAP: &str = "/proc/self/uid_map";
 /// A user, with the user's group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessUser {
-    /// Number.
     pub uid: u32,
     /// Number of the group.
     pub gid: u32,

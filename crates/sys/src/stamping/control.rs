@@ -11,7 +11,6 @@ use std::os::fd::{AsFd, AsRawFd};
 /// Room for a pair of stamps, an error and what else may come, aligned as headers of control messages are.
 const ROOM: usize = 64;
 
-/// See the module.
 pub(crate) struct ControlledMessage {
     name: libc::sockaddr_storage,
     /// What the kernel has not written is zero, which no control message begins with.
@@ -73,7 +72,6 @@ pub(crate) struct ControlMessages<'a> {
     pub(super) rest: &'a [u8],
 }
 
-/// One of them.
 #[derive(Clone, Copy)]
 pub(crate) struct ControlMessage<'a> {
     pub(super) level: i32,

@@ -87,7 +87,6 @@ pub struct ReceivedPacket {
     pub length: usize,
     /// Who sent it, if the socket is one of the internet's.
     pub from: Option<SocketAddr>,
-    /// When it arrived.
     pub stamps: PacketStamps,
     /// Routers it might still have passed (TTL, hop limit), if the socket was told to say.
     pub hops: Option<u8>,

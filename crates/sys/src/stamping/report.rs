@@ -24,9 +24,7 @@ pub enum KernelReport {
     Departed {
         /// Number of the packet, from 0 on.
         number: u32,
-        /// How far.
         stage: SendStage,
-        /// When.
         stamps: PacketStamps,
     },
     /// It was dropped, since its release time was past.
@@ -40,12 +38,7 @@ pub enum KernelReport {
         at_ns: u64,
     },
     /// Something else, as `sock_extended_err` has it.
-    Other {
-        /// The error's number.
-        errno: u32,
-        /// Who says so.
-        origin: u8,
-    },
+    Other { errno: u32, origin: u8 },
 }
 
 /// Gives every report that is there to `take`; does not wait. Says how many there were.

@@ -17,7 +17,6 @@ use std::time::Duration;
 pub struct ArrivedDatagram {
     /// Its bytes; what did not fit is cut off.
     pub length: usize,
-    /// Who sent it.
     pub from: SocketAddr,
     /// When it arrived, in nanoseconds of `CLOCK_MONOTONIC`.
     pub at_ns: u64,
@@ -27,7 +26,6 @@ pub struct ArrivedDatagram {
     pub by_kernel: bool,
 }
 
-/// See the module.
 #[derive(Debug)]
 pub struct StampedSocket {
     socket: UdpSocket,

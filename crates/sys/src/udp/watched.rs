@@ -10,7 +10,6 @@ use rustix::net::sockopt;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 
-/// See the module.
 #[derive(Debug)]
 pub struct WatchedSocket {
     socket: UdpSocket,

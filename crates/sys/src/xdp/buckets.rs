@@ -1,6 +1,5 @@
 //! The histogram that `bpf/send.bpf.c` keeps: eight buckets in each octave, so a value is known to an eighth.
 
-/// Buckets in all.
 pub const BUCKETS: usize = crate::layout::send::BUCKETS;
 
 /// The largest value that falls into a bucket.

@@ -56,7 +56,6 @@ pub struct UnattachedProgram {
 }
 
 impl UnattachedProgram {
-    /// Loads it.
     pub fn load() -> Result<Self, Error> {
         let options = XdpRxOptions { native: true, snap: BEGINNING, pass: PassedFrames::Nothing };
         let (program, rings) = rx::load(&METER, options)?;

@@ -15,7 +15,6 @@ const DROP: u32 = 1;
 const PASS: u32 = 2;
 const BY_KIND: u32 = layout::BY_KIND;
 
-/// How to receive.
 #[derive(Clone, Copy, Debug)]
 pub struct XdpRxOptions {
     /// Run the program in the driver; otherwise in the kernel's generic path, after it has made an skb.
@@ -29,11 +28,9 @@ pub struct XdpRxOptions {
 /// Frames that go on to the kernel's stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PassedFrames {
-    /// None.
     Nothing,
     /// ARP, ICMP and ICMPv6, also behind VLAN tags.
     Neighbours,
-    /// All.
     Everything,
 }
 
@@ -46,7 +43,6 @@ pub type FilterMaker<'a> = &'a dyn Fn(&[BpfInstruction], &[BpfInstruction]) -> V
 pub struct XdpRx {
     // Detached first.
     attachment: BpfAttachment,
-    /// Fills the rings.
     program: BpfProgram,
     /// Holds the program behind a filter: a table of programs empties when nobody holds it.
     behind: Option<BpfMap>,

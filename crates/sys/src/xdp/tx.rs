@@ -45,9 +45,7 @@ pub const MOST_BATCH: u32 = 64;
 pub enum OpKind {
     /// From the table of values.
     Values = 0,
-    /// Start plus steps.
     StepUp = 1,
-    /// Start minus steps.
     StepDown = 2,
     /// Start plus one of `step` numbers by chance.
     Random = 3,
@@ -55,18 +53,15 @@ pub enum OpKind {
     RandomWhole = 4,
 }
 
-/// A varying field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FieldChange {
     /// How its value is found.
     pub kind: OpKind,
-    /// First value.
     pub start: u128,
     /// Distance of values; for [`OpKind::Random`] how many there are to draw from.
     pub step: u128,
     /// Values before they repeat; 0 = never.
     pub count: u64,
-    /// Of random values.
     pub seed: u64,
     /// The field's bits, from the right.
     pub mask: u128,
@@ -87,7 +82,6 @@ pub struct FieldChange {
 pub struct ShapeChecksum {
     /// One's-complement sum of everything it covers that does not vary.
     pub base: u32,
-    /// Where it is.
     pub at: u16,
     /// It is to be wrong.
     pub bad: bool,
@@ -134,7 +128,6 @@ pub struct FrameShape {
 /// All that frames are made of.
 #[derive(Clone, Debug, Default)]
 pub struct FrameTables {
-    /// Shapes, by index.
     pub shapes: Vec<FrameShape>,
     /// Varying fields, by index.
     pub ops: Vec<FieldChange>,
@@ -146,7 +139,6 @@ pub struct FrameTables {
     pub lanes: u32,
 }
 
-/// How to send.
 #[derive(Clone, Copy, Debug)]
 pub struct LiveOptions {
     /// Key of the tags.
@@ -160,15 +152,12 @@ pub struct LiveOptions {
 /// What the program counted in a lane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LaneCounts {
-    /// Frames made.
     pub frames: u64,
     /// Their bytes, FCS included.
     pub bytes: u64,
     /// When the first and the last were made; 0 if none was.
     pub first_ns: u64,
-    /// The last.
     pub last_ns: u64,
-    /// Frames made late.
     pub late: u64,
     /// The longest time after its instant that one was made.
     pub error_max_ns: u64,

@@ -34,7 +34,6 @@ pub(super) struct SlotShape {
     pub(super) chunk: usize,
     /// Chunks of a slot.
     pub(super) pieces: usize,
-    /// Slots.
     pub(super) slots: usize,
 }
 

@@ -24,7 +24,6 @@ const PATIENCE: u32 = 10_000;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The kernel refused.
     #[error("reference device: {0}")]
     Kernel(#[from] packetrig_sys::Error),
     /// A forwarding thread panicked.

@@ -3,15 +3,11 @@
 /// An instruction of eBPF.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EbpfInsn {
-    /// What to do.
     pub code: u8,
-    /// Destination register.
     pub dst: u8,
-    /// Source register.
     pub src: u8,
     /// Offset of a load, a store or a jump.
     pub off: i16,
-    /// Constant.
     pub imm: i32,
 }
 
@@ -24,7 +20,6 @@ pub struct FilterEndings<'a> {
     pub on_mismatch: &'a [EbpfInsn],
 }
 
-/// Register numbers.
 pub(super) mod register {
     pub(in super::super) const SCRATCH: u8 = 2;
     pub(in super::super) const X: u8 = 5;
@@ -44,7 +39,6 @@ const CLASS_JUMP: u8 = 0x05;
 const CLASS_JUMP32: u8 = 0x06;
 const FROM_REGISTER: u8 = 0x08;
 
-/// Operations of arithmetic.
 pub(super) mod alu {
     pub(in super::super) const ADD: u8 = 0x00;
     pub(in super::super) const SUB: u8 = 0x10;
@@ -147,7 +141,6 @@ impl EbpfInsn {
         Self { code: CLASS_JUMP32 | FROM_REGISTER | condition, dst, src, ..Self::default() }
     }
 
-    /// Compares two pointers.
     pub(super) fn jump_if_beyond(dst: u8, src: u8) -> Self {
         Self { code: CLASS_JUMP | FROM_REGISTER | jump::GT, dst, src, ..Self::default() }
     }

@@ -27,17 +27,14 @@ const MEMORY: usize = 16;
 /// An instruction of classic BPF as it is compiled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClassicInsn {
-    /// What to do.
     pub code: u16,
     /// Instructions to skip if a condition holds.
     pub jt: u8,
     /// Instructions to skip if it does not.
     pub jf: u8,
-    /// Operand.
     pub k: u32,
 }
 
-/// A sound program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FilterProgram {
     insns: Vec<ClassicInsn>,
@@ -55,7 +52,6 @@ pub enum ProgramRefusal {
     Instruction {
         /// Which, from 0.
         at: usize,
-        /// Its code.
         code: u16,
     },
     /// It leads out of the program.

@@ -20,7 +20,6 @@ pub struct FieldCondition {
     pub bit_offset: u32,
     /// How many bits; at most 128.
     pub bits: u32,
-    /// Wanted value, right-aligned.
     pub value: u128,
     /// 1 = do not care.
     pub mask: u128,

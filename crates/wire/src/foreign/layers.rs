@@ -27,10 +27,8 @@ pub struct PacketLayers {
     pub transport: Option<TransportLayer>,
 }
 
-/// An IP header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IpLayer {
-    /// Where it begins.
     pub at: usize,
     /// Version 6, not 4.
     pub is_v6: bool,
@@ -40,12 +38,9 @@ pub struct IpLayer {
     pub is_final: bool,
 }
 
-/// A transport header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TransportLayer {
-    /// Where it begins.
     pub at: usize,
-    /// Protocol number.
     pub protocol: u8,
     /// Its payload, by the lengths of the headers.
     pub payload: Range<usize>,

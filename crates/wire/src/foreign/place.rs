@@ -51,7 +51,6 @@ impl TagPlace {
         Some(Self { at, form, payload_sum: sum(&frame[payload.start..at]), check })
     }
 
-    /// Which form fits.
     pub fn form(&self) -> TagForm {
         self.form
     }

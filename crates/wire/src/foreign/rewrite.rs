@@ -11,9 +11,7 @@ const TAG: [u8; 2] = [0x81, 0x00];
 /// What is to be changed in every frame.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FrameRewrite {
-    /// New Ethernet source.
     pub src_mac: Option<[u8; 6]>,
-    /// New Ethernet destination.
     pub dst_mac: Option<[u8; 6]>,
     /// IP networks to move, source and destination; the first that fits counts.
     pub addresses: Vec<AddressMap>,

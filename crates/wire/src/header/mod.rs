@@ -11,9 +11,7 @@ mod tables;
 use crate::pattern::FieldPattern;
 use serde::{Deserialize, Serialize};
 
-/// Which header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[expect(missing_docs, reason = "the names say it; the standards define them")]
 pub enum HeaderKind {
     Ethernet,
     Vlan,
@@ -29,16 +27,13 @@ pub enum HeaderKind {
     Mpls,
     EthernetPause,
     PfcPause,
-    /// Bytes as given.
     Custom,
 }
 
 /// How a field's values are written in a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValueForm {
-    /// A number.
     Number,
-    /// A MAC address.
     Mac,
     /// An IPv4 address.
     Ipv4,
@@ -77,9 +72,7 @@ pub enum ComputedField {
 /// What a field is when nothing is said about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AbsentValue {
-    /// This value.
     Value(u128),
-    /// Worked out.
     Computed(ComputedField),
     /// Nothing: the field shares its bits with another one.
     Nothing,
@@ -96,7 +89,6 @@ pub struct FieldDef {
     pub bits: u32,
     /// How values are written.
     pub form: ValueForm,
-    /// What absence means.
     pub absent: AbsentValue,
     /// Pattern choices beyond value, values, increment and decrement.
     pub extra: ExtraChoice,
@@ -105,7 +97,6 @@ pub struct FieldDef {
 /// Pattern choices that only some fields have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExtraChoice {
-    /// No others.
     None,
     /// `auto`.
     Auto,
@@ -120,7 +111,6 @@ pub enum ExtraChoice {
 /// What a document said about a field.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FieldSetting {
-    /// These values.
     Pattern(FieldPattern),
     /// A checksum that is wrong in every frame.
     BadChecksum,
@@ -240,7 +230,6 @@ impl HeaderKind {
         }
     }
 
-    /// Every kind.
     pub const ALL: [Self; 15] = [
         Self::Ethernet,
         Self::Vlan,

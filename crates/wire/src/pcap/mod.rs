@@ -49,7 +49,6 @@ impl CaptureRecord<'_> {
 pub enum DecoderStep<'a> {
     /// A packet; it takes `used` bytes.
     Record {
-        /// The packet.
         record: CaptureRecord<'a>,
         /// Bytes of the input to drop.
         used: usize,

@@ -33,9 +33,7 @@ const VLAN: [u8; 2] = [0x81, 0];
 pub struct FrameSpec {
     /// Headers in wire order; an empty list means one Ethernet header.
     pub headers: Vec<PacketHeader>,
-    /// Sizes.
     pub size: SizePattern,
-    /// Fill.
     pub payload: PayloadPattern,
     /// Whether frames carry a test tag where one fits. Without it the payload stays byte-exact.
     pub tagged: bool,
@@ -81,7 +79,6 @@ pub enum FrameComparison {
     Intact,
     /// Payload intact, headers not as sent (rewritten, pushed, popped).
     Altered,
-    /// Payload damaged.
     Corrupt,
 }
 

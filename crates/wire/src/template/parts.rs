@@ -14,9 +14,7 @@ use packetrig_units::FrameSize;
 pub struct VaryingField {
     /// Bit offset in the frame.
     pub at: u32,
-    /// Bits.
     pub bits: u32,
-    /// Its values.
     pub pattern: FieldPattern,
     /// The checksums, by index, that cover it.
     pub checks: Vec<usize>,
@@ -41,16 +39,13 @@ pub struct OpenChecksum {
     pub never_zero: bool,
 }
 
-/// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TemplateParts {
     /// The frame with all varying bits, checksums and varying tag bytes zero.
     pub image: Vec<u8>,
-    /// Bytes of headers.
     pub header_len: usize,
     /// The form of tag it ends in.
     pub tag: Option<TagForm>,
-    /// Fields that vary.
     pub fields: Vec<VaryingField>,
     /// Checksums in the order in which they are to be computed.
     pub checks: Vec<OpenChecksum>,

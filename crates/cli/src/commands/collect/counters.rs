@@ -153,7 +153,6 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    /// Labels, not counters.
     const LABELS: [&str; 3] = ["port", "domain", "elapsed_ns"];
 
     /// Gives every number below a value another one, and says which.

@@ -11,7 +11,6 @@ use packetrig_units::Nanos;
 use serde::Serialize;
 use std::fmt::{self, Write};
 
-/// Everything, for programs.
 #[derive(Serialize)]
 pub(super) struct CollectReport<'a> {
     #[serde(flatten)]
@@ -33,7 +32,6 @@ struct WholeBalance {
     losses: Vec<PacketLoss>,
     /// In records that the meters' last accounts do not have yet: arrived + newer = stored + losses.
     newer: u64,
-    /// Stored of arrived.
     fraction: f64,
 }
 
@@ -231,7 +229,6 @@ fn balance_text(balance: &WholeBalance) -> String {
     table(&["from the wire", "packets", "share"], rows.chain(newer).chain([row("here", balance.stored)]))
 }
 
-/// Everything, for scrapers.
 pub(super) fn metrics(ledger: &CollectLedger, kept: &[KeptCounts]) -> String {
     let mut text = ledger.metrics();
     text.push_str(&counters::metrics_of_sinks(kept));

@@ -82,7 +82,6 @@ impl SinkAccounts {
     }
 }
 
-/// All sinks.
 pub(super) struct CollectSinks {
     all: Vec<NamedSink>,
     accounts: SinkAccounts,

@@ -50,7 +50,6 @@ impl Drop for PresenceWatch {
     }
 }
 
-/// The thread.
 struct PresenceListener {
     place: FleetPlace,
     over: Arc<AtomicBool>,

@@ -41,7 +41,6 @@ fn end(bytes: [u8; 16], port: u64) -> String {
     }
 }
 
-/// Who exported.
 fn exporter(source: RecordMaker) -> String {
     let RecordMaker { exporter, domain } = source;
     let name = if exporter == [0; 16] { "this machine".to_owned() } else { address(exporter).to_string() };

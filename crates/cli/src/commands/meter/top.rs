@@ -15,7 +15,6 @@ const MOST: usize = 20;
 /// Cursor home, and clear from there.
 const CLEAR: &str = "\u{1b}[H\u{1b}[J";
 
-/// See the module.
 pub(super) struct TopScreen {
     is_terminal: bool,
     last: Option<LedgerReport>,

@@ -27,7 +27,6 @@ use serde_json::json;
 /// Fleets of streams at most.
 const FLEETS: usize = 30;
 
-/// Whom trains ask.
 #[derive(Clone, Copy)]
 enum TrainTarget {
     Echo,

@@ -13,7 +13,6 @@ use packetrig_prober::path::{self, OpenLoopback, ProbePath};
 use packetrig_prober::release::ReleaseDispatcher;
 use std::net::IpAddr;
 
-/// See the module.
 pub(super) struct ProbeOutset {
     pub(super) permit: ProbePermit,
     pub(super) way: ProbePath,

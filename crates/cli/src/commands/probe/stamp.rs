@@ -20,7 +20,6 @@ use std::path::Path;
 /// What a session is to tell.
 #[derive(Clone, Copy)]
 pub(super) struct WantedSession {
-    /// The reflector.
     pub(super) target: SocketAddr,
     /// Where the clocks do not both follow UTC, they are compared by the session itself.
     pub(super) compares_clocks: bool,

@@ -49,7 +49,6 @@ fn told(tap: &FoundTap) -> Result<serde_json::Value, Error> {
     }))
 }
 
-/// Ends one tap.
 pub(super) fn stop(named: &NamedTap, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let mut taps = found(named.name.as_deref())?;
     let tap = match (taps.pop(), taps.is_empty()) {

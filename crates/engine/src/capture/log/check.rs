@@ -15,31 +15,18 @@ use std::path::Path;
 #[serde(tag = "finding", rename_all = "snake_case")]
 pub enum LogFinding {
     /// A file of the index is gone, and nobody of the log removed it.
-    Gone {
-        /// Which.
-        file: u64,
-    },
+    Gone { file: u64 },
     /// A file holds other frames than the index says.
     Differs {
-        /// Which.
         file: u64,
         /// What the index says.
         said: u64,
-        /// What is there.
         found: u64,
     },
     /// A number that no file ever had.
-    Skipped {
-        /// Which.
-        file: u64,
-    },
+    Skipped { file: u64 },
     /// A file that cannot be read.
-    Damaged {
-        /// Which.
-        file: u64,
-        /// Why.
-        why: String,
-    },
+    Damaged { file: u64, why: String },
     /// A log ended by force: what it had not written yet is lost, and how much that is only trailers tell.
     Mended {
         /// The file it was writing.
@@ -67,13 +54,11 @@ pub struct LogCheck {
     pub written: u64,
     /// Files removed as the log was told to.
     pub removed_files: u64,
-    /// Frames in them.
     pub removed_frames: u64,
     /// Frames lost at the logger, of the files that are there: in the kernel's ring.
     pub dropped_kernel: u64,
     /// The disk was too slow.
     pub dropped_queue: u64,
-    /// Writing failed.
     pub dropped_disk: u64,
     /// A file that is in no index yet: being written, or left by force.
     pub open_files: u64,
@@ -91,15 +76,9 @@ pub struct LogCheck {
 pub enum LogDoubt {
     /// The log goes so many frames beyond those that the tap's books know of: they are older than its end. Without trailers
     /// these may be others than copies, too.
-    Older {
-        /// How many.
-        frames: u64,
-    },
+    Older { frames: u64 },
     /// The tap began anew while it was logged: its books are of the last time only.
-    Anew {
-        /// How often.
-        times: u64,
-    },
+    Anew { times: u64 },
 }
 
 impl LogCheck {

@@ -18,16 +18,12 @@ pub enum IndexEntry {
     Before {
         /// Number of the last file removed.
         last_file: u64,
-        /// Files.
         files: u64,
-        /// Frames in them.
         frames: u64,
     },
-    /// A log began.
     Began {
         /// When, nanoseconds since 1970.
         at_ns: u64,
-        /// Where it listens.
         interface: String,
         /// Number of its first file.
         file: u64,
@@ -42,11 +38,9 @@ pub enum IndexEntry {
     Removed {
         /// When, nanoseconds since 1970.
         at_ns: u64,
-        /// Which.
         file: u64,
         /// Frames that were in it.
         frames: u64,
-        /// Why.
         why: RemovalReason,
     },
     /// A log ended as it was asked to.
@@ -70,20 +64,16 @@ pub enum RemovalReason {
     Full,
 }
 
-/// A complete file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileEntry {
-    /// Its number.
     pub file: u64,
     /// Its name in the directory.
     pub name: String,
     /// Number of its first frame, from 0, counting all frames in files since the log was first begun.
     pub first_frame: u64,
-    /// Frames in it.
     pub frames: u64,
     /// Bytes of the frames that were to be in it, FCS included; of a file that was mended, of those in it.
     pub frame_bytes: u64,
-    /// Its size.
     pub size: u64,
     /// When it was begun and ended, nanoseconds since 1970.
     pub span_ns: (u64, u64),
@@ -165,7 +155,6 @@ impl LogIndex {
         self.owed.lines().count()
     }
 
-    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
     }

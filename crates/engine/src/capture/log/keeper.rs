@@ -25,7 +25,6 @@ pub enum WhenFull {
     Refuse,
 }
 
-/// What is kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogRetention {
     /// All files together are no larger than this, bytes; one that is being written is taken for as large as it may get.
@@ -40,7 +39,6 @@ pub struct LogRetention {
     pub when_full: WhenFull,
 }
 
-/// See the module.
 #[derive(Debug)]
 pub struct LogKeeper {
     directory: PathBuf,

@@ -36,33 +36,14 @@ pub enum Error {
     InUse(PathBuf),
     /// World: the disk refused.
     #[error("cannot {what} {}: {source}", path.display())]
-    File {
-        /// What was tried.
-        what: &'static str,
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    File { what: &'static str, path: PathBuf, source: io::Error },
     /// User: a file is none of a log, or none any more.
     #[error("{}: {why}", path.display())]
-    Damaged {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        why: String,
-    },
+    Damaged { path: PathBuf, why: String },
     /// World: there is too little room to begin with.
     #[error("{} has only {free} bytes free, but one file of the log needs {wanted}; free some space, or lower \
         --rotate-size", path.display())]
-    NoRoom {
-        /// Where.
-        path: PathBuf,
-        /// What there is.
-        free: u64,
-        /// What is wanted.
-        wanted: u64,
-    },
+    NoRoom { path: PathBuf, free: u64, wanted: u64 },
 }
 
 /// The error of a file that could not be read, written or made.

@@ -14,7 +14,6 @@ const FCS: u64 = 4;
 /// What was found in a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogFileSurvey {
-    /// Frames.
     pub frames: u64,
     /// Their bytes on the wire, FCS included.
     pub frame_bytes: u64,

@@ -18,7 +18,6 @@ pub(super) const BLOCK: usize = 1 << 20;
 #[derive(Debug)]
 pub(super) struct DiskBlock {
     pub(super) memory: AlignedMemory,
-    /// Bytes in use.
     pub(super) len: usize,
     /// Bytes that may be used.
     limit: usize,

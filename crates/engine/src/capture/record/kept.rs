@@ -8,7 +8,6 @@ use packetrig_wire::trailer;
 /// How often who keeps the files is asked to look at them.
 const LOOK: Nanos = Nanos::from_secs(5);
 
-/// See the module.
 #[derive(Debug)]
 pub(super) struct KeptFrames {
     /// Of the file at hand.

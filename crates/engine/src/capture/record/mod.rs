@@ -44,25 +44,20 @@ const TELL_EVERY: Nanos = Nanos::from_millis(500);
 pub struct RecordLimits {
     /// After so many frames.
     pub frames: Option<u64>,
-    /// After so long.
     pub time: Option<Nanos>,
 }
 
 /// What who started a recording wants of it now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordWish {
-    /// Go on.
     GoOn,
-    /// Begin another file.
     Rotate,
-    /// End.
     End,
 }
 
 /// What was counted so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecordCounts {
-    /// Since the beginning.
     pub elapsed: Nanos,
     /// Frames that passed the filter and reached us.
     pub frames: u64,

@@ -27,7 +27,6 @@ const FCS: usize = 4;
 /// Texts in a file's header are cut to this.
 const LONGEST_TEXT: usize = 8192;
 
-/// See the module.
 #[derive(Debug)]
 pub struct DirectionRecorder {
     spec: RecordSpec,
@@ -38,7 +37,6 @@ pub struct DirectionRecorder {
     encoded: Vec<u8>,
     /// Bytes before the first record of a file.
     head: u64,
-    /// Files begun.
     files: u64,
     begun: MonoTime,
     /// Whether no frame is in the file yet.

@@ -5,7 +5,6 @@
 use crate::capture::numbers::TapNumbers;
 use std::path::PathBuf;
 
-/// Keeps files.
 pub trait FileShelf: Send {
     /// A file is complete.
     fn ended(&mut self, part: FilePart);
@@ -22,18 +21,13 @@ pub enum FullDiskPolicy {
     TryAgain,
     /// Nothing more goes into this file; frames are counted until there is room for another.
     GoOn,
-    /// The recording ends.
     End,
 }
 
-/// A complete file.
 #[derive(Clone, Debug, Default)]
 pub struct FilePart {
-    /// Its number.
     pub number: u64,
-    /// Where it is.
     pub path: PathBuf,
-    /// Frames in it.
     pub frames: u64,
     /// Bytes of the frames that were to be in it, FCS included.
     pub frame_bytes: u64,
@@ -47,7 +41,6 @@ pub struct FilePart {
     pub kernel_dropped: u64,
     /// Because the queue to the disk was full.
     pub queue_dropped: u64,
-    /// Because writing failed.
     pub disk_lost: u64,
     /// What the trailers of a tap said until its end.
     pub numbers: TapNumbers,

@@ -65,7 +65,6 @@ impl LaneTally {
     }
 }
 
-/// See the module.
 #[derive(Debug)]
 pub(super) struct LaneDesk(Vec<AtomicU64>);
 
@@ -74,7 +73,6 @@ impl LaneDesk {
         Self((0..FIXED + EACH * mirrors).map(|_| AtomicU64::new(0)).collect())
     }
 
-    /// Shows a tally.
     pub(super) fn show(&self, tally: &LaneTally) {
         let copies =
             tally.copies.iter().flat_map(|c| [c.taken, c.bytes, c.refused, c.full, c.too_long, c.down]);

@@ -23,7 +23,6 @@ pub(super) enum NotTaken {
     TooLong,
 }
 
-/// See the module.
 pub(super) struct LaneExit {
     ring: TxRing,
     patience: StallWatch,

@@ -22,7 +22,6 @@ const LEAD_NS: u64 = 60_000;
 /// How often the clocks are compared.
 const COMPARE_NS: u64 = 1_000_000_000;
 
-/// See the module.
 pub(super) struct TapLane {
     pub(super) direction: u8,
     pub(super) rx: RxRing,

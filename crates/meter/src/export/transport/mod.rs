@@ -66,7 +66,6 @@ impl TargetTransport {
         }
     }
 
-    /// Says farewell.
     pub(super) fn close(&mut self) {
         if let Self::Stream(stream) = self {
             stream.close();

@@ -7,7 +7,6 @@ use super::super::target::HostPort;
 use super::UntakenMessage;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 
-/// A connected socket.
 #[derive(Debug)]
 pub(crate) struct UdpSender {
     socket: UdpSocket,

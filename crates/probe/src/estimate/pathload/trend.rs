@@ -12,7 +12,6 @@ use crate::estimate::gaps::median;
 pub(super) enum DelayTrend {
     /// It is more than what is free.
     Rising,
-    /// It is not.
     Level,
     /// Neither can be said.
     Unclear,

@@ -9,13 +9,11 @@ use crate::frame::flags;
 
 /// A segment of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names are the protocol's")]
 pub struct IncomingSegment {
     pub sequence: u32,
     pub acknowledgement: u32,
     pub flags: u8,
     pub window: u16,
-    /// Bytes of data.
     pub length: u32,
 }
 

@@ -16,7 +16,6 @@ use packetrig_units::{MonoTime, Nanos};
 use std::hash::{BuildHasher, RandomState};
 use std::thread;
 
-/// Where to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClickHouseOptions {
     /// `host` or `host:port`; the port is 8123 if none is named.
@@ -27,7 +26,6 @@ pub struct ClickHouseOptions {
     pub table: String,
     /// Who asks; the server's default user if empty.
     pub user: String,
-    /// Its password.
     pub password: String,
     /// Rows of an insertion. ClickHouse likes few and large ones.
     pub batch_rows: usize,
@@ -70,7 +68,6 @@ enum TableState {
     Unchanged,
 }
 
-/// See the module.
 #[derive(Debug)]
 pub struct ClickHouseSink {
     options: ClickHouseOptions,

@@ -27,7 +27,6 @@ pub(super) struct FieldName {
 /// What a field has to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum FieldTest {
-    /// There.
     Present,
     /// One of these numbers; see [`FieldName::number`].
     Values(RangeSet),

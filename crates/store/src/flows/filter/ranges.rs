@@ -35,7 +35,6 @@ impl RangeSet {
         Self(apart)
     }
 
-    /// All other values.
     pub(super) fn complement(&self) -> Self {
         let mut gaps = Vec::with_capacity(self.0.len() + 1);
         let mut least = Some(0);

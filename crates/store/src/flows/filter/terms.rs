@@ -11,7 +11,6 @@ pub struct FilterTerm {
     pub nfdump: NfdumpForm,
     /// What it says of a record.
     pub meaning: &'static str,
-    /// What follows it.
     pub(super) syntax: TermSyntax,
     /// The values it looks at: it holds if it holds for one of them.
     pub(super) operands: &'static [ConditionOperand],
@@ -20,7 +19,6 @@ pub struct FilterTerm {
 /// How nfdump has a term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NfdumpForm {
-    /// The same way.
     Same,
     /// The same way, with a difference that is worth knowing.
     SameBut(&'static str),
@@ -51,7 +49,6 @@ pub enum TermSyntax {
     Mac,
     /// Letters of flags, or a number.
     Flags,
-    /// A word.
     Word,
     /// A number; the protocol has to be ICMP.
     Icmp,
@@ -107,7 +104,6 @@ macro_rules! terms {
 
 use NfdumpForm::{Same, SameBut, Unknown};
 
-/// Every term.
 pub const TERMS: &[FilterTerm] = terms! {
     "any", Same, Everything, [], "every record";
     "inet" "ipv4", Same, Version4, [], "both addresses are IPv4";

@@ -33,7 +33,6 @@ pub(super) enum TokenKind {
     End,
 }
 
-/// Longer ones first.
 const SYMBOLS: [(&str, TokenKind); 16] = [
     ("&&", TokenKind::And),
     ("||", TokenKind::Or),

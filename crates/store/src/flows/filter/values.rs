@@ -7,7 +7,6 @@ use super::terms::TermSyntax;
 use crate::flows::protocols;
 use packetrig_flow::element::ElementKind;
 
-/// Of counts.
 const THOUSANDS: [(&str, u64); 4] =
     [("k", 1_000), ("m", 1_000_000), ("g", 1_000_000_000), ("t", 1_000_000_000_000)];
 /// Of times, in milliseconds.

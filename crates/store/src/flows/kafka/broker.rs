@@ -35,7 +35,6 @@ pub(super) enum ProduceOutcome {
     Never(Error),
 }
 
-/// See the module.
 #[derive(Debug)]
 pub(super) struct KafkaBroker {
     peer: String,

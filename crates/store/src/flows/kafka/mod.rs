@@ -23,7 +23,6 @@ use std::thread;
 /// Rows kept before they are sent.
 const ROWS: usize = 1000;
 
-/// Where to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KafkaOptions {
     /// Brokers to ask for the others, as `host:port`.
@@ -46,7 +45,6 @@ impl KafkaOptions {
     }
 }
 
-/// See the module.
 #[derive(Debug)]
 pub struct KafkaSink {
     options: KafkaOptions,

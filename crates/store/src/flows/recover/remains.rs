@@ -17,7 +17,6 @@ const FOOTER_END: usize = 8;
 /// Bytes that are read at a time.
 const WINDOW: usize = 1 << 18;
 
-/// See the module.
 #[derive(Debug, Default)]
 pub(super) struct FileRemains {
     /// What is kept of the file: the last whole row group's block ends there, or damage that is left in place.

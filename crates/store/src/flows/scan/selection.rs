@@ -4,11 +4,9 @@ use super::{RowChunk, RowPlace};
 use crate::flows::filter::FlowFilter;
 use parquet::file::metadata::RowGroupMetaData;
 
-/// See the module.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum RowSelection<'a> {
     Filter(&'a FlowFilter),
-    /// In order.
     Rows(&'a [RowPlace]),
 }
 

@@ -46,7 +46,6 @@ pub struct RawFrame<'a> {
     pub full_len: usize,
     /// When it arrived, nanoseconds of `CLOCK_REALTIME` (of the card's clock for [`ArrivalStamp::Hardware`]).
     pub realtime_ns: u64,
-    /// Who says so.
     pub stamp: ArrivalStamp,
     /// The checksum of what IP carries is not in it yet: a sender on this machine left it to a card that never was.
     pub lacks_checksum: bool,

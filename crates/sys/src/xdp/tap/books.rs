@@ -29,7 +29,6 @@ pub(super) fn outbound(direction: usize, mirror: usize) -> u32 {
 /// Frames that arrived at a side.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InboundCounts {
-    /// All of them.
     pub received: u64,
     /// Their bytes, without FCS.
     pub bytes: u64,
@@ -63,7 +62,6 @@ pub struct OutboundCounts {
 /// What a driver made of the frames it was given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HandedCounts {
-    /// Taken.
     pub sent: u64,
     /// Not taken, those included that a program of the exit had dropped.
     pub dropped: u64,
@@ -80,11 +78,9 @@ pub struct FailedCounts {
     pub memory: u64,
     /// The peer takes no redirected frames, or none in several pieces.
     pub deaf: u64,
-    /// For another reason.
     pub other: u64,
 }
 
-/// See the module.
 #[derive(Debug)]
 pub struct TapCounts(BpfMap);
 

@@ -26,7 +26,6 @@ use crate::{Error, clock, private_files, sched};
 use std::path::{Path, PathBuf};
 use watch::RedirectWatch;
 
-/// Mirrors at most.
 pub const MIRRORS: usize = crate::layout::tap::MIRRORS;
 /// The longest frame that is copied, without FCS; `LONGEST_COPY` of the program.
 pub const LONGEST_COPY: u32 = 3500;
@@ -38,7 +37,6 @@ const SECOND_NS: i64 = 1_000_000_000;
 /// An interface that copies go to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MirrorTarget {
-    /// Its number.
     pub index: u32,
     /// New destination address of copies.
     pub to: Option<Mac>,
@@ -46,7 +44,6 @@ pub struct MirrorTarget {
     pub longest: u32,
 }
 
-/// What to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TapOrders {
     /// The interfaces between which frames are passed.
@@ -63,7 +60,6 @@ pub struct TapOrders {
     pub capture: Option<u32>,
 }
 
-/// See the module.
 #[derive(Debug)]
 pub struct TapForwarding {
     // Detached first.
@@ -129,7 +125,6 @@ impl TapForwarding {
         self.rings.take()
     }
 
-    /// All counts.
     pub fn books(&self) -> &TapCounts {
         &self.books
     }
@@ -183,7 +178,6 @@ impl PinnedForwarding {
         Ok(Self { directory: directory.to_owned(), books: TapCounts::pinned(&directory.join(BOOKS))? })
     }
 
-    /// All counts.
     pub fn books(&self) -> &TapCounts {
         &self.books
     }

@@ -16,7 +16,6 @@ const REFUSED: &CStr = c"xdp_redirect_err";
 const PLACES: usize = 64;
 const NAMES: [&str; 2] = ["handed", "refused"];
 
-/// See the module.
 #[derive(Debug)]
 pub(super) struct RedirectWatch(Result<[BpfAttachment; 2], Error>);
 

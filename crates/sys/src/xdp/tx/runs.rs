@@ -7,7 +7,6 @@ use crate::area::SharedArea;
 use crate::layout::send::{control, run as slot};
 use std::sync::atomic::Ordering;
 
-/// Frames to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameRun {
     /// When the first is due, in ns of the monotonic clock.
@@ -18,9 +17,7 @@ pub struct FrameRun {
     pub number: u64,
     /// At or after this instant they stay unsent.
     pub cutoff_ns: u64,
-    /// How many.
     pub count: u32,
-    /// Of which shape.
     pub shape: u32,
     /// How much later than planned the frames are due, because the sender was held up: they count as that late, in ns.
     pub behind_ns: u64,
@@ -29,19 +26,15 @@ pub struct FrameRun {
 /// How far the program is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RunProgress {
-    /// Runs begun.
     pub popped: u64,
     /// Frames of the current run to go.
     pub left: u64,
-    /// Times it ran.
     pub calls: u64,
-    /// Frames made.
     pub built: u64,
     /// Frames it could not make.
     pub failed: u64,
 }
 
-/// See the module.
 #[derive(Debug)]
 pub(super) struct RunQueue {
     area: SharedArea,
