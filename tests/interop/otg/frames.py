@@ -18,7 +18,8 @@ class Sniffer:
     """Collects what arrives at an interface from its making on."""
 
     def __init__(self, interface):
-        self.socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
+        # Without a protocol it hears nothing; with one it would hear every interface until it is bound to its own.
+        self.socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
         self.socket.setsockopt(SOL_PACKET, PACKET_AUXDATA, 1)
         try:
             self.socket.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 64 << 20)
