@@ -19,7 +19,10 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 /// Nodes that a fleet is wanted to carry.
 const WANTED: usize = 5000;
 const QUICK: [usize; 3] = [10, 100, 300];
-const FULL: [usize; 8] = [10, 100, 300, 1000, 2000, 3000, 5000, 10_000];
+const FULL: [usize; 9] = [10, 100, 300, 500, 1000, 2000, 3000, 5000, 10_000];
+/// Fleets of one size that are tried, one after another, until one is complete: the machine that carries them all has other
+/// work too. Each is a row.
+const TRIALS: usize = 3;
 /// Memory that a node takes here, at most; a fleet that does not fit is not tried.
 const NODE_MIB: f64 = 2.0;
 /// For the nodes to join and for a run to end, in seconds.
@@ -32,7 +35,8 @@ pub(crate) fn evaluate(effort: Effort, output: &mut Output) -> anyhow::Result<()
          agent with its own certificate, connection and spool, all in one process, over a data plane without frames. They \
          join through the door of `packetrig fleet up`; the run is `packetrig run`. Leases, seals and permissions are on. \
          *Armed* is from the beginning of the run until the controller knows that every node is armed; *result* from the \
-         last frame until the controller has all results; *command* is the whole command less the traffic.\n"
+         last frame until the controller has all results; *command* is the whole command less the traffic. A size is \
+         tried up to {TRIALS} times, until a run is complete.\n"
     ))?;
     let sizes = match std::env::var("EVAL_NODES") {
         Ok(asked) => {
@@ -41,25 +45,27 @@ pub(crate) fn evaluate(effort: Effort, output: &mut Output) -> anyhow::Result<()
         Err(_) if effort.quick => QUICK.to_vec(),
         Err(_) => FULL.to_vec(),
     };
-    let mut rows = Vec::new();
-    let mut limit = None;
-    for nodes in sizes {
+    let mut trials = Vec::new();
+    let limit = sizes.into_iter().find_map(|nodes| grow(nodes, &mut trials).err());
+    show(output, &trials, limit.map(|error| format!("{error:#}")).as_deref())
+}
+
+/// Tries fleets of one size until one is complete; an error if none is.
+fn grow(nodes: usize, trials: &mut Vec<FleetTrial>) -> anyhow::Result<()> {
+    let mut failure = format!("no run on {nodes} nodes was complete");
+    for _ in 0..TRIALS {
         match fits(nodes).and_then(|()| FleetTrial::perform(nodes)) {
-            Ok(row) => {
-                let is_whole = row.is_complete();
-                rows.push(row);
-                if !is_whole {
-                    limit = Some(format!("the run on {nodes} nodes was not complete"));
-                    break;
+            Ok(trial) => {
+                let is_complete = trial.is_complete();
+                trials.push(trial);
+                if is_complete {
+                    return Ok(());
                 }
             }
-            Err(error) => {
-                limit = Some(format!("{nodes} nodes: {error:#}"));
-                break;
-            }
+            Err(error) => failure = format!("{nodes} nodes: {error:#}"),
         }
     }
-    show(output, &rows, limit.as_deref())
+    anyhow::bail!(failure)
 }
 
 /// Whether there is memory for so many.
@@ -263,9 +269,19 @@ impl MeasuredRun {
             state: self.report["outcome"]["state"].as_str().unwrap_or("?").to_owned(),
             reported: self.report["coverage"]["reported"].as_u64().unwrap_or_default(),
             started: states.iter().filter(|state| state["state"] == "preparing").count(),
-            reasons: last_lines(&self.complaints),
+            reasons: self.reasons(),
             ..FleetTrial::default()
         })
+    }
+
+    /// Why it was not complete, by its report; or the last that it said.
+    fn reasons(&self) -> String {
+        let listed = self.report["outcome"]["reasons"].as_array();
+        let texts: Vec<&str> = listed.into_iter().flatten().filter_map(Value::as_str).collect();
+        if texts.is_empty() {
+            return last_lines(&self.complaints);
+        }
+        format!("{} reasons, of which {}", texts.len(), texts[..texts.len().min(8)].join("; "))
     }
 }
 
