@@ -51,6 +51,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use steering::RunSteering;
 
+/// The time until T allows for the commit, its confirmation, and as much again for a node that is slower than while arming.
+const ROUNDS_BEFORE_START: u64 = 3;
+/// Ports that take longer to arm say nothing about messages.
+const MOST_LEAD: Nanos = Nanos::from_secs(10);
+
 /// What a plan for one node may take, when it is given to many.
 const PLAN_EACH: Nanos = Nanos::from_millis(1);
 
@@ -272,9 +277,13 @@ impl ControllerMachine {
         self.broadcast(now);
     }
 
-    fn commit(&mut self, now: MonoTime) {
+    /// Decides on T, after nodes took `arming` to arm.
+    fn commit(&mut self, arming: Nanos, now: MonoTime) {
         let doublings = self.tries.saturating_sub(1).min(16);
-        let lead = Nanos::new(self.limits.lead.as_u64() << doublings);
+        // Arming is one round of messages with all nodes, on machines as busy as they are now. Two more rounds come before T,
+        // and the second one must not be late anywhere. One round trip, measured on an idle fleet, says too little about that.
+        let rounds = Nanos::new(arming.as_u64().saturating_mul(ROUNDS_BEFORE_START)).min(MOST_LEAD);
+        let lead = Nanos::new(self.limits.lead.as_u64() << doublings).max(rounds);
         // In a steered run nothing begins at T: there is nothing to wait for.
         let start = if self.preparation.steered { now } else { now + lead };
         self.phase = ControllerPhase::Committing { since: now, start };
@@ -320,9 +329,10 @@ impl ControllerMachine {
                 self.phase = ControllerPhase::Arming { until: now + self.limits.prepare };
                 self.broadcast(now);
             }
-            ControllerPhase::Arming { .. } if self.all(PeerProgress::Armed) => {
+            ControllerPhase::Arming { until } if self.all(PeerProgress::Armed) => {
                 self.enter(RunState::Armed);
-                self.commit(now);
+                let arming = now.since(until - self.limits.prepare);
+                self.commit(arming, now);
             }
             ControllerPhase::Committing { since, start } if self.all(PeerProgress::Committed) => {
                 if !self.can_confirm(since, start, now) {

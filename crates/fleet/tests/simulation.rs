@@ -410,12 +410,8 @@ fn a_node_that_cannot_prepare_fails_the_run_before_anything_is_sent() {
 fn a_network_slower_than_the_lead_gets_a_later_start() {
     let slow = World { least_ms: 1000, ..World::calm(6) };
     let simulation = Simulation::new(slow).run();
-    assert_eq!(
-        simulation.starts.len(),
-        3,
-        "a round trip takes longer than the first lead, and half of the second"
-    );
-    assert_eq!(simulation.controller.head().attempt, 3);
+    assert_eq!(simulation.starts.len(), 1, "arming showed how slow it is");
+    assert_eq!(simulation.controller.head().attempt, 1);
     assert_eq!(simulation.check(), RunOutcome::Complete { stopped: false });
 }
 

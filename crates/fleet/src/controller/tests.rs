@@ -4,6 +4,7 @@ use crate::message::{PlanHash, RunId, StopReason};
 use packetrig_units::Nanos;
 use std::sync::Arc;
 
+mod lead;
 mod steering;
 
 fn at(ms: u64) -> MonoTime {

@@ -1,0 +1,33 @@
+//! How long before T the nodes learn of it.
+
+use super::*;
+
+/// When the commit that these actions carry lets senders begin.
+fn start_of(actions: &[ControllerAction]) -> MonoTime {
+    let starts = commands(actions).into_iter().filter_map(|(_, command)| match command {
+        NodeCommand::Commit { start, .. } => Some(*start),
+        _ => None,
+    });
+    starts.max().expect("a commit")
+}
+
+/// Arms two nodes, of which one takes `ms`; what the controller does then.
+fn armed_after(ms: u64) -> Vec<ControllerAction> {
+    let mut controller = controller(&["a", "b"]);
+    for name in ["a", "b"] {
+        say(&mut controller, name, NodeReply::Prepared { ports: vec![] }, 2);
+    }
+    say(&mut controller, "a", NodeReply::Armed, 3);
+    say(&mut controller, "b", NodeReply::Armed, 2 + ms)
+}
+
+#[test]
+fn a_fleet_that_arms_at_once_starts_after_the_shortest_lead() {
+    assert_eq!(start_of(&armed_after(1)), at(3 + 150));
+}
+
+#[test]
+fn a_fleet_that_is_slow_to_arm_gets_a_later_start() {
+    assert_eq!(start_of(&armed_after(400)), at(402 + 3 * 400));
+    assert_eq!(start_of(&armed_after(20_000)), at(20_002 + 10_000), "but not for ever later");
+}
