@@ -58,6 +58,11 @@ pub fn process_cpu_ns() -> u64 {
     nanoseconds(rustix::time::clock_gettime(ClockId::ProcessCPUTime))
 }
 
+/// The same of the calling thread alone.
+pub fn thread_cpu_ns() -> u64 {
+    nanoseconds(rustix::time::clock_gettime(ClockId::ThreadCPUTime))
+}
+
 /// Measures how far the two clocks are apart: each reading of the real-time clock is taken between two of the monotonic
 /// one, so half their distance bounds the error.
 pub fn realtime_offset() -> RealtimeOffset {

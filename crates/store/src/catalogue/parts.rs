@@ -43,18 +43,34 @@ pub struct RunShare {
     pub refused: u64,
 }
 
+/// What becomes of one more segment of the run under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SegmentAdmission {
+    Admitted,
+    /// Its node has used up its share. Another attempt will not change that.
+    BeyondShare,
+    /// The disk has no room for it now, which may change at any time.
+    NoRoom,
+}
+
 impl RunQuota {
     /// Whether a node that has stored `share` may store so much more, with `free` bytes left on the disk. Of what it has and
     /// what is free together, it leaves a quarter to the others.
-    pub(super) fn allows(self, share: RunShare, bytes: usize, free: u64) -> bool {
+    pub(super) fn admit(self, share: RunShare, bytes: usize, free: u64) -> SegmentAdmission {
         let after = share.bytes.saturating_add(on_disk(bytes));
+        if share.segments >= self.segments || after > self.bytes {
+            return SegmentAdmission::BeyondShare;
+        }
+        // A node's counts are small. While the disk takes them they are stored, because a report without them is worth nothing.
+        if after <= ALWAYS {
+            return SegmentAdmission::Admitted;
+        }
         let usable = free.saturating_sub(KEEP_FREE);
+        if on_disk(bytes) > usable {
+            return SegmentAdmission::NoRoom;
+        }
         let fair = share.bytes.saturating_add(usable) / 4 * 3;
-        let is_on_disk = on_disk(bytes) <= usable;
-        share.segments < self.segments
-            && after <= self.bytes
-            && is_on_disk
-            && (after <= fair || after <= ALWAYS)
+        if after <= fair { SegmentAdmission::Admitted } else { SegmentAdmission::BeyondShare }
     }
 }
 
@@ -215,15 +231,24 @@ mod tests {
 
     #[test]
     fn a_node_has_its_quota_and_leaves_room_for_the_others() {
+        use SegmentAdmission::{Admitted, BeyondShare, NoRoom};
         let quota = RunQuota { bytes: 10 * GIB, segments: 100 };
         let plenty = 1 << 50;
-        assert!(quota.allows(share(0, 99), 1000, plenty));
-        assert!(!quota.allows(share(0, 100), 1000, plenty), "segments");
-        assert!(quota.allows(share(10 * GIB - LEAST, 1), 1, plenty));
-        assert!(!quota.allows(share(10 * GIB - LEAST, 1), 5000, plenty), "bytes");
-        assert!(quota.allows(share(2 * GIB, 1), 1000, GIB + KEEP_FREE));
-        assert!(!quota.allows(share(3 * GIB, 1), 1000, GIB + KEEP_FREE), "a quarter is for the others");
-        assert!(quota.allows(share(ALWAYS - LEAST, 1), 1, KEEP_FREE + LEAST), "a node's counts find room");
-        assert!(!quota.allows(share(0, 1), 1, KEEP_FREE), "the disk is full");
+        assert_eq!(quota.admit(share(0, 99), 1000, plenty), Admitted);
+        assert_eq!(quota.admit(share(0, 100), 1000, plenty), BeyondShare, "segments");
+        assert_eq!(quota.admit(share(10 * GIB - LEAST, 1), 1, plenty), Admitted);
+        assert_eq!(quota.admit(share(10 * GIB - LEAST, 1), 5000, plenty), BeyondShare, "bytes");
+        assert_eq!(quota.admit(share(2 * GIB, 1), 1000, GIB + KEEP_FREE), Admitted);
+        assert_eq!(
+            quota.admit(share(3 * GIB, 1), 1000, GIB + KEEP_FREE),
+            BeyondShare,
+            "a quarter is for the others"
+        );
+        assert_eq!(
+            quota.admit(share(ALWAYS - LEAST, 1), 1, 0),
+            Admitted,
+            "the disk itself says when it is full"
+        );
+        assert_eq!(quota.admit(share(ALWAYS, 1), 1, KEEP_FREE), NoRoom, "which may change");
     }
 }

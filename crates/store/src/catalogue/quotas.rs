@@ -2,13 +2,14 @@
 //!
 //! The catalogue is read once for each node of a batch, and what the batch changes is written with its segments.
 
-use super::parts::{integer, on_disk};
+use super::parts::{SegmentAdmission, integer, on_disk};
 use super::{MOST_LATE, MOST_LATE_OF_NODE, RunCatalogue, RunQuota, RunShare};
 use crate::Error;
 use packetrig_fleet::fabric::SegmentId;
 use packetrig_fleet::{NodeName, RunId};
 use rusqlite::{Connection, params};
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 
 /// What late results leave free on the disk, for runs that are waited for.
 const KEEP_FREE: u64 = 128 << 20;
@@ -64,17 +65,25 @@ impl BatchQuotas {
             Some(share) => *share,
             None => catalogue.run_share(&id.run, &id.node)?,
         };
-        let is_allowed = quota.allows(share, bytes, free);
-        if is_allowed {
-            share.segments += 1;
-            share.bytes = share.bytes.saturating_add(on_disk(bytes));
-            self.take_room(on_disk(bytes));
-        } else {
-            share.refused = share.refused.saturating_add(1);
-            *self.refused.entry(key.clone()).or_default() += 1;
+        let admission = quota.admit(share, bytes, free);
+        match admission {
+            SegmentAdmission::Admitted => {
+                share.segments += 1;
+                share.bytes = share.bytes.saturating_add(on_disk(bytes));
+                self.take_room(on_disk(bytes));
+            }
+            SegmentAdmission::BeyondShare => {
+                share.refused = share.refused.saturating_add(1);
+                *self.refused.entry(key.clone()).or_default() += 1;
+            }
+            SegmentAdmission::NoRoom => {}
         }
         self.shares.insert(key, share);
-        if is_allowed { Ok(()) } else { Err(Error::RunQuota { id: id.clone(), share }) }
+        match admission {
+            SegmentAdmission::Admitted => Ok(()),
+            SegmentAdmission::BeyondShare => Err(Error::RunQuota { id: id.clone(), share }),
+            SegmentAdmission::NoRoom => Err(no_room(catalogue)),
+        }
     }
 
     /// Counts a late segment, or that it was refused. One that is stored again after its file or row was lost is counted
@@ -93,12 +102,12 @@ impl BatchQuotas {
         };
         let of_node = kept.get(&id.node).copied().unwrap_or(0);
         let of_all: u64 = kept.values().sum();
-        let limits = [
-            (of_node, MOST_LATE_OF_NODE),
-            (of_all, MOST_LATE),
-            (of_all, of_all.saturating_add(free.saturating_sub(KEEP_FREE))),
-        ];
+        let limits = [(of_node, MOST_LATE_OF_NODE), (of_all, MOST_LATE)];
         let beyond = limits.into_iter().find(|(kept, most)| kept.saturating_add(bytes) > *most);
+        if beyond.is_none() && bytes > free.saturating_sub(KEEP_FREE) {
+            self.late_bytes = Some(kept);
+            return Err(no_room(catalogue));
+        }
         let addition = self.late.entry(id.node.clone()).or_default();
         if beyond.is_some() {
             addition.refused += 1;
@@ -135,4 +144,10 @@ impl BatchQuotas {
         }
         Ok(())
     }
+}
+
+/// The disk has too little room now. The fabric keeps the segment and brings it again: to tell the node that it is beyond its
+/// share would leave its counts out of the report although there is room a moment later.
+fn no_room(catalogue: &RunCatalogue) -> Error {
+    Error::file("store a segment in", catalogue.place())(ErrorKind::StorageFull.into())
 }
