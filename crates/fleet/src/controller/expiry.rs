@@ -96,6 +96,13 @@ impl ControllerMachine {
     /// fault but the controller's.
     pub(super) fn stood_still(&mut self, length: Nanos, now: MonoTime) {
         self.peers.change_all(|peer| peer.heard = (peer.heard + length).min(now));
+        // Nodes get the time that they were promised: while nobody read their answers, it did not pass.
+        if let ControllerPhase::Preparing { until }
+        | ControllerPhase::Arming { until }
+        | ControllerPhase::Collecting { until, .. } = &mut self.phase
+        {
+            *until = *until + length;
+        }
         let text = format!("the controller itself stood still for {length}");
         self.emit(RunEventKind::Finding(text.clone()));
         if self.has_started() {

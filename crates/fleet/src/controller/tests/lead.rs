@@ -1,4 +1,4 @@
-//! How long before T the nodes learn of it.
+//! How long nodes have before T: to prepare, to arm, and to learn of T.
 
 use super::*;
 
@@ -30,4 +30,18 @@ fn a_fleet_that_arms_at_once_starts_after_the_shortest_lead() {
 fn a_fleet_that_is_slow_to_arm_gets_a_later_start() {
     assert_eq!(start_of(&armed_after(400)), at(402 + 3 * 400));
     assert_eq!(start_of(&armed_after(20_000)), at(20_002 + 10_000), "but not for ever later");
+}
+
+#[test]
+fn nodes_have_their_time_to_prepare_although_the_controller_stood_still() {
+    let mut controller = controller(&["a", "b"]);
+    let stood = Nanos::from_secs(35);
+    controller.handle(ControllerEvent::StoodStill(stood), at(35_000));
+    controller.handle(ControllerEvent::Tick, at(35_001));
+    assert_eq!(controller.outcome(), None, "their 30 s have not passed");
+    for name in ["a", "b"] {
+        say(&mut controller, name, NodeReply::Prepared { ports: vec![] }, 35_002);
+    }
+    say(&mut controller, "a", NodeReply::Armed, 35_003);
+    assert_eq!(start_of(&say(&mut controller, "b", NodeReply::Armed, 35_004)), at(35_004 + 150));
 }
