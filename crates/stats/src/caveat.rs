@@ -10,7 +10,7 @@ pub enum CaveatKind {
     SenderShort,
     /// The sender stopped by itself because nobody renewed its lease.
     LeaseEnded,
-    /// Frames left later than their instant.
+    /// Frames left later than they were due.
     SentLate,
     /// Our own receiver lost frames.
     ReceiverLost,

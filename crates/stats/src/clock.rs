@@ -1,27 +1,28 @@
-//! How a node's clock stands to the controller's: the value that turns instants of one into instants of the other.
+//! The relation of a node's clock to the controller's: the value that converts times of one into times of the other.
 //!
-//! Every conversion has a bound: the true instant is at most that far off, as long as the clocks run apart no faster
+//! Every conversion has a bound: the true time is at most that far off, as long as the clocks run apart no faster
 //! than the fit allows for. It measures nothing; [`crate::exchange`] makes fits from exchanges of messages.
 //!
-//! Invariant: a bound never shrinks with the distance from the instant a fit was made for.
+//! Invariant: a bound never shrinks with the distance from the time for which a fit was made.
 
+use crate::narrow::{clamp_to_i64, clamp_to_u64};
 use packetrig_units::{MonoTime, Nanos};
 use serde::{Deserialize, Serialize};
 
 const BILLION: i128 = 1_000_000_000;
 
-/// A node's clock against the controller's, near an instant.
+/// A node's clock against the controller's, near one time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClockFit {
-    /// The instant it was made for, on the controller's clock.
+    /// The time it was made for, on the controller's clock.
     pub at: MonoTime,
-    /// The node's clock less the controller's at that instant.
+    /// The node's clock less the controller's at that time.
     pub offset_ns: i64,
     /// Nanoseconds by which that difference grows in a second.
     pub rate_ppb: i64,
-    /// How far off the difference may be at that instant.
+    /// How far off the difference may be at that time.
     pub bound: Nanos,
-    /// Nanoseconds by which the bound grows with each second of distance from that instant.
+    /// Nanoseconds by which the bound grows with each second of distance from that time.
     pub drift_ppb: u64,
 }
 
@@ -31,25 +32,25 @@ impl ClockFit {
         Self::default()
     }
 
-    /// The node's clock less the controller's at an instant of the controller's.
+    /// The node's clock less the controller's at a time of the controller's clock.
     pub fn offset_at(&self, at: MonoTime) -> i64 {
         let distance = i128::from(at.signed_since(self.at));
-        narrow(i128::from(self.offset_ns) + distance * i128::from(self.rate_ppb) / BILLION)
+        clamp_to_i64(i128::from(self.offset_ns) + distance * i128::from(self.rate_ppb) / BILLION)
     }
 
     /// How far off [`Self::offset_at`] may be.
     pub fn bound_at(&self, at: MonoTime) -> Nanos {
         let distance = u128::from(at.signed_since(self.at).unsigned_abs());
         let grown = (distance * u128::from(self.drift_ppb)).div_ceil(1_000_000_000);
-        self.bound + Nanos::new(u64::try_from(grown).unwrap_or(u64::MAX))
+        self.bound + Nanos::new(clamp_to_u64(grown))
     }
 
-    /// The node's clock at an instant of the controller's.
+    /// The node's clock at a time of the controller's clock.
     pub fn to_local(&self, controller: MonoTime) -> MonoTime {
         shifted(controller, i128::from(self.offset_at(controller)))
     }
 
-    /// The controller's clock at an instant of the node's.
+    /// The controller's clock at a time of the node's clock.
     pub fn to_controller(&self, local: MonoTime) -> MonoTime {
         let since =
             i128::from(local.as_nanos()) - i128::from(self.at.as_nanos()) - i128::from(self.offset_ns);
@@ -57,13 +58,13 @@ impl ClockFit {
         shifted(self.at, since * BILLION / (BILLION + i128::from(self.rate_ppb)).max(1))
     }
 
-    /// The same line and the same bounds, written down for another instant.
+    /// The same line and the same bounds, written down for another time.
     #[must_use]
     pub fn moved_to(&self, at: MonoTime) -> Self {
         Self { at, offset_ns: self.offset_at(at), bound: self.bound_at(at), ..*self }
     }
 
-    /// A receiver's clock against a sender's at an instant of the controller's, by the fits of both: the receiver's time
+    /// A receiver's clock against a sender's at a time of the controller's clock, by the fits of both: the receiver's time
     /// then, how much its clock is ahead of the sender's, and by how many nanoseconds a second that grows.
     pub fn ahead_of(&self, sender: &Self, at: MonoTime) -> (MonoTime, i64, i64) {
         let ahead = self.offset_at(at).saturating_sub(sender.offset_at(at));
@@ -77,13 +78,9 @@ impl ClockFit {
     }
 }
 
-fn narrow(wide: i128) -> i64 {
-    i64::try_from(wide).unwrap_or(if wide < 0 { i64::MIN } else { i64::MAX })
-}
-
 fn shifted(at: MonoTime, by: i128) -> MonoTime {
-    let moved = (i128::from(at.as_nanos()) + by).max(0);
-    MonoTime::from_nanos(u64::try_from(moved).unwrap_or(u64::MAX))
+    let moved = (i128::from(at.as_nanos()) + by).max(0).unsigned_abs();
+    MonoTime::from_nanos(clamp_to_u64(moved))
 }
 
 /// How a fit came about.
@@ -139,24 +136,26 @@ impl ClockRecord {
         self.after.is_none_or(|after| self.before.agrees_with(&after) && after.agrees_with(&self.before))
     }
 
-    /// The relation of the clocks at an instant of the controller's: from before, from after, or from between both,
+    /// The relation of the clocks at a time of the controller's clock: from before, from after, or from between both,
     /// whichever is known best there. `None` if they contradict each other.
     pub fn near(&self, at: MonoTime) -> Option<ClockFit> {
         if !self.is_consistent() {
             return None;
         }
+        // Close to a fit that fit is usually best; far from both it is the line between them, because clocks must get from one
+        // to the other.
         let between = self.after.and_then(|after| between(&self.before, &after, at));
         let known = [Some(self.before.moved_to(at)), self.after.map(|after| after.moved_to(at)), between];
         known.into_iter().flatten().min_by_key(|fit| fit.bound)
     }
 
-    /// How far off what the node took for the controller's time can have been anywhere from one instant of the
+    /// How far off what the node took for the controller's time can have been anywhere from one time of the
     /// controller's to another, by all that is known now. `None` if the fits contradict each other.
     pub fn error_over(&self, from: MonoTime, to: MonoTime) -> Option<Nanos> {
         if !self.is_consistent() {
             return None;
         }
-        // Growing on both sides of its instant, the bound is widest at an end.
+        // The bound grows on both sides of the time of a fit, so it is widest at an end.
         let foreseen = self.before.bound_at(from).max(self.before.bound_at(to));
         Some(self.seen_over(from, to).map_or(foreseen, |seen| seen.min(foreseen)))
     }
@@ -164,20 +163,24 @@ impl ClockRecord {
     /// The same by what was found after the run, alone or with the line between both fits.
     fn seen_over(&self, from: MonoTime, to: MonoTime) -> Option<Nanos> {
         let after = self.after?;
-        let error =
-            |fit: ClockFit| Nanos::new(fit.offset_ns.abs_diff(self.before.offset_at(fit.at))) + fit.bound;
-        let by_after = error(after.moved_to(from)).max(error(after.moved_to(to)));
+        let by_after = self.error_by(&after.moved_to(from)).max(self.error_by(&after.moved_to(to)));
         // How far apart line and fit are is most at an end, how far clocks may have left the line nearest to its middle.
-        let on_line = |at| on_line(&self.before, &after, at);
         let middle = self.before.at + Nanos::new(after.at.since(self.before.at).as_u64() / 2);
-        let by_line = on_line(from).zip(on_line(to)).map(|(one, other)| {
+        let at_from = on_line(&self.before, &after, from);
+        let at_to = on_line(&self.before, &after, to);
+        let by_line = at_from.zip(at_to).map(|(one, other)| {
             let strayed = strayed(&self.before, &after, middle.clamp(from.min(to), to.max(from)));
-            error(one).max(error(other)) + strayed
+            self.error_by(&one).max(self.error_by(&other)) + strayed
         });
         Some(by_line.map_or(by_after, |by_line| by_line.min(by_after)))
     }
 
-    /// The controller's clock at an instant of the node's, and how far off that may be.
+    /// How far off the offset that the node was given is, as a fit of the same time says.
+    fn error_by(&self, fit: &ClockFit) -> Nanos {
+        Nanos::new(fit.offset_ns.abs_diff(self.before.offset_at(fit.at))) + fit.bound
+    }
+
+    /// The controller's clock at a time of the node's clock, and how far off that may be.
     pub fn to_controller(&self, local: MonoTime) -> Option<(MonoTime, Nanos)> {
         let fit = self.near(self.before.to_controller(local))?;
         let at = fit.to_controller(local);
@@ -191,14 +194,15 @@ fn between(before: &ClockFit, after: &ClockFit, at: MonoTime) -> Option<ClockFit
     Some(ClockFit { bound: line.bound + strayed(before, after, at), ..line })
 }
 
-/// How far clocks may have left the line. They must be back at its end: who strays at most at `drift` on the way out and
-/// on the way back gets no further than `2 gone left / whole` of it. The fit that allows for less holds for the time of
-/// the other, too.
+/// How far clocks may have left the line between two fits.
 fn strayed(before: &ClockFit, after: &ClockFit, at: MonoTime) -> Nanos {
-    let (gone, left) = (u128::from(at.since(before.at).as_u64()), u128::from(after.at.since(at).as_u64()));
+    let gone = u128::from(at.since(before.at).as_u64());
+    let left = u128::from(after.at.since(at).as_u64());
+    // Clocks that leave the line at `drift` must come back to it by its end, at no more than `drift` either. So they get no
+    // further than `2 gone left / whole` of it. The fit that allows for less drift holds for the time of the other, too.
     let drift_ppb = u128::from(before.drift_ppb.min(after.drift_ppb));
     let strayed = 2 * gone * left / (gone + left).max(1) * drift_ppb;
-    Nanos::new(u64::try_from(strayed.div_ceil(1_000_000_000)).unwrap_or(u64::MAX))
+    Nanos::new(clamp_to_u64(strayed.div_ceil(1_000_000_000)))
 }
 
 /// The line itself, with what its ends are known to.
@@ -207,17 +211,18 @@ fn on_line(before: &ClockFit, after: &ClockFit, at: MonoTime) -> Option<ClockFit
     if at < before.at || at > after.at || whole == 0 {
         return None;
     }
-    let (gone, left) = (u128::from(at.since(before.at).as_u64()), u128::from(after.at.since(at).as_u64()));
+    let gone = u128::from(at.since(before.at).as_u64());
+    let left = u128::from(after.at.since(at).as_u64());
+    // Each end counts the more, the nearer it is; so do the doubts about both ends.
     let mixed = u128::from(before.bound.as_u64()) * left + u128::from(after.bound.as_u64()) * gone;
-    let signed = |value: u128| i128::try_from(value).ok();
     let step = i128::from(after.offset_ns) - i128::from(before.offset_ns);
-    let offset = i128::from(before.offset_ns) + step.checked_mul(signed(gone)?)? / signed(whole)?;
-    let rate = step.checked_mul(BILLION)? / signed(whole)?;
+    let offset = i128::from(before.offset_ns) + step.checked_mul(gone.cast_signed())? / whole.cast_signed();
+    let rate = step.checked_mul(BILLION)? / whole.cast_signed();
     Some(ClockFit {
         at,
-        offset_ns: narrow(offset),
-        rate_ppb: narrow(rate),
-        bound: Nanos::new(u64::try_from(mixed.div_ceil(whole)).unwrap_or(u64::MAX)),
+        offset_ns: clamp_to_i64(offset),
+        rate_ppb: clamp_to_i64(rate),
+        bound: Nanos::new(clamp_to_u64(mixed.div_ceil(whole))),
         drift_ppb: before.drift_ppb.min(after.drift_ppb),
     })
 }

@@ -1,4 +1,4 @@
-//! Frames without a tag, told apart by a hash of their content: how many of each were sent, and how many arrived.
+//! Counts frames without a tag by a hash of their content: how many of each were sent, and how many arrived.
 
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -34,6 +34,7 @@ impl ContentCounts {
     /// Takes the frames of `sent` out of these, and says how many there were. What arrived more often stays.
     pub fn take_matching(&mut self, sent: &Self) -> u64 {
         let mut matched = 0;
+        // What was matched is taken out, so a frame that arrived answers for one stream only.
         for (hash, wanted) in &sent.frames {
             let Some(here) = self.frames.get_mut(hash) else { continue };
             let taken = (*here).min(*wanted);

@@ -1,5 +1,6 @@
 //! Cumulative counts of one stream: cheap to copy ten times a second, so that live readers never disturb a worker.
 
+use crate::narrow::clamp_to_u64;
 use crate::sequence::SequenceCounts;
 use packetrig_units::{MonoTime, Nanos};
 use serde::{Deserialize, Serialize};
@@ -37,6 +38,7 @@ impl DelaySummary {
 
     /// As if `other`'s had been taken in here.
     pub fn merge(&mut self, other: &Self) {
+        // The minimum of an empty summary is 0, which is no delay.
         if other.count > 0 {
             self.min = if self.count == 0 { other.min } else { self.min.min(other.min) };
             self.max = self.max.max(other.max);
@@ -48,7 +50,7 @@ impl DelaySummary {
     /// The mean; `None` if nothing was timed.
     pub fn mean(&self) -> Option<Nanos> {
         let mean = self.sum.checked_div(self.count.into())?;
-        Some(Nanos::new(u64::try_from(mean).unwrap_or(u64::MAX)))
+        Some(Nanos::new(clamp_to_u64(mean)))
     }
 }
 
@@ -59,7 +61,7 @@ pub struct StreamTxCounts {
     pub frames: u64,
     /// Their bytes, FCS included.
     pub bytes: u64,
-    /// Frames sent later than their instant by more than the stated tolerance.
+    /// Frames sent later than they were due, by more than the stated tolerance.
     pub late: u64,
     /// Frames of a stream with tags that left without one: they cannot be known again at the receiver.
     #[serde(default)]

@@ -1,8 +1,8 @@
-//! How two clocks stand to each other, found by messages that go to and fro.
+//! Finds the relation of two clocks from messages that go to and fro.
 //!
-//! One exchange says that the offset lies in an interval as wide as the round trip took; which path was the slower one
-//! it cannot say. So the quickest exchange of each window is kept, and the offset, its rate and their bound are taken
-//! from the kept ones. Whoever asks is the *node* here, and whoever answers the *controller*, as in [`ClockFit`].
+//! One exchange says that the offset lies in an interval as wide as the round trip took. It cannot say which of the two paths
+//! was slower. So the quickest exchange of each window is kept, and the offset, its rate and their bound are computed from
+//! the kept ones. The end that asks is called the *node* here, and the end that answers the *controller*, as in [`ClockFit`].
 //!
 //! It sends nothing and reads no clock: its callers do.
 //!
@@ -10,6 +10,7 @@
 //! against the other's to [`WANDER_PPB`] (and runs off by no more than [`MOST_PPB`] at all).
 
 use crate::clock::ClockFit;
+use crate::narrow::clamp_to_u64;
 use packetrig_units::{MonoTime, Nanos};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -17,8 +18,8 @@ use std::collections::VecDeque;
 /// How far the rate between two clocks may leave its mean: quartz changes with temperature, by less than this within
 /// minutes.
 pub const WANDER_PPB: u64 = 10_000;
-/// The most by which two clocks may run apart: what NTP lets a kernel's clock be sped up or slowed down, and then some
-/// for the quartz.
+/// The most by which two clocks may run apart: NTP may speed a kernel's clock up or slow it down by 500 ppm, and the quartz
+/// adds some.
 pub const MOST_PPB: u64 = 600_000;
 /// Exchanges in a window; of each window the quickest is kept.
 const WINDOW: usize = 16;
@@ -43,18 +44,20 @@ impl ClockExchange {
         if self.back < self.sent || self.answered < self.heard {
             return None;
         }
-        let (asked, rested) = (self.back.since(self.sent), self.answered.since(self.heard));
+        let asked = self.back.since(self.sent);
+        let rested = self.answered.since(self.heard);
         (asked >= rested).then(|| asked.saturating_sub(rested))
     }
 
     /// What it says of the offset, at the middle of the controller's part.
     fn mark(&self) -> Option<OffsetMark> {
         let round_trip = self.round_trip()?.as_u64();
-        let ns = |at: MonoTime| i128::from(at.as_nanos());
-        let least = ns(self.sent) - ns(self.heard);
-        let most = ns(self.back) - ns(self.answered);
+        // The question arrived after it left, and so did the answer: node less controller is at least `sent - heard` and at
+        // most `back - answered`. That holds for any split of the round trip between the two paths.
+        let least = i128::from(self.sent.as_nanos()) - i128::from(self.heard.as_nanos());
+        let most = i128::from(self.back.as_nanos()) - i128::from(self.answered.as_nanos());
         let rested = self.answered.since(self.heard).as_u64();
-        // While it was under way the clocks ran apart.
+        // The two limits are of different instants, between which the clocks may have run apart.
         let under_way = round_trip.saturating_add(rested);
         let drift = (u128::from(under_way) * u128::from(MOST_PPB)).div_ceil(1_000_000_000);
         let half = round_trip.div_ceil(2).saturating_add(u64::try_from(drift).ok()?);
@@ -66,7 +69,7 @@ impl ClockExchange {
     }
 }
 
-/// The offset at an instant of the controller's: within `half` of `offset_ns`.
+/// The offset at a time of the controller's clock: within `half` of `offset_ns`.
 #[derive(Clone, Copy, Debug)]
 struct OffsetMark {
     at: MonoTime,
@@ -74,16 +77,24 @@ struct OffsetMark {
     half: u64,
 }
 
+/// A rate between two clocks, and how far off it may be.
+struct RateEstimate {
+    rate_ppb: i64,
+    doubt_ppb: u64,
+}
+
 impl OffsetMark {
-    /// The mean rate from here to `later`, and how far off it may be.
-    fn rate_to(&self, later: &Self) -> Option<(i64, u64)> {
+    /// The mean rate from here to `later`; `None` if it is no better than [`MOST_PPB`].
+    fn rate_to(&self, later: &Self) -> Option<RateEstimate> {
         let apart = i128::from(later.at.since(self.at).as_u64());
         let step = i128::from(later.offset_ns) - i128::from(self.offset_ns);
+        // None for two marks of the same instant.
         let rate = (step * 1_000_000_000).checked_div(apart)?;
         let doubt = (i128::from(self.half) + i128::from(later.half)) * 1_000_000_000;
         let doubt = doubt.checked_div(apart)?.unsigned_abs().saturating_add(1);
-        let doubt = u64::try_from(doubt).unwrap_or(u64::MAX);
-        Some((i64::try_from(rate).ok()?, doubt)).filter(|(_, doubt)| *doubt < MOST_PPB)
+        let doubt_ppb = clamp_to_u64(doubt);
+        let rate_ppb = i64::try_from(rate).ok()?;
+        (doubt_ppb < MOST_PPB).then_some(RateEstimate { rate_ppb, doubt_ppb })
     }
 
     /// Half the width of what it says at `now`, if nothing is known of the rate.
@@ -106,12 +117,15 @@ pub struct ClockComparison {
 impl ClockComparison {
     /// Takes in an exchange, in the order they came back. `false` if it is impossible, and was not.
     pub fn add(&mut self, exchange: &ClockExchange) -> bool {
-        let (Some(mark), Some(round_trip)) = (exchange.mark(), exchange.round_trip()) else { return false };
+        let Some(mark) = exchange.mark() else { return false };
+        let Some(round_trip) = exchange.round_trip() else { return false };
         self.count += 1;
         self.least = Some(self.least.map_or(round_trip, |least| least.min(round_trip)));
         if self.best.is_none_or(|best| mark.half < best.half) {
             self.best = Some(mark);
         }
+        // The quickest exchange waited least in queues, so it bounds the offset best. One per window is kept, so that marks far
+        // apart in time remain: only these give a good rate.
         self.in_window += 1;
         if self.in_window == WINDOW {
             self.kept.extend(self.best.take());
@@ -136,10 +150,14 @@ impl ClockComparison {
     pub fn fit(&self) -> Option<ClockFit> {
         let marks: Vec<OffsetMark> = self.kept.iter().chain(&self.best).copied().collect();
         let now = marks.iter().map(|mark| mark.at).max()?;
+        // The mark that is best now: that of an old one may have been narrower, but its bound has grown since.
         let anchor = marks.iter().min_by_key(|mark| mark.doubt_at(now))?;
         let pairs = marks.iter().flat_map(|early| marks.iter().filter_map(|late| early.rate_to(late)));
-        let (rate_ppb, doubt) = pairs.min_by_key(|(_, doubt)| *doubt).unwrap_or((0, MOST_PPB));
-        let drift_ppb = if doubt == MOST_PPB { doubt } else { doubt + WANDER_PPB };
+        let unknown = RateEstimate { rate_ppb: 0, doubt_ppb: MOST_PPB };
+        let RateEstimate { rate_ppb, doubt_ppb } = pairs.min_by_key(|rate| rate.doubt_ppb).unwrap_or(unknown);
+        // A measured rate is a mean over the time between two marks; the clock may leave it by `WANDER_PPB`. Without one, the
+        // most by which clocks run apart holds by itself.
+        let drift_ppb = if doubt_ppb == MOST_PPB { doubt_ppb } else { doubt_ppb + WANDER_PPB };
         let fit = ClockFit {
             at: anchor.at,
             offset_ns: anchor.offset_ns,

@@ -2,6 +2,7 @@
 //! (between neighbours).
 
 use crate::latency::Latency;
+use crate::narrow::clamp_to_u64;
 use packetrig_units::Nanos;
 use serde::{Deserialize, Serialize};
 
@@ -23,7 +24,7 @@ impl JitterMeter {
     pub fn record(&mut self, delay_ns: i64) {
         if let Some(last) = self.last.replace(delay_ns) {
             let change = delay_ns.abs_diff(last);
-            // J += (|D| - J) / 16, RFC 3550 section 6.4.1.
+            // J += (|D| - J) / 16, RFC 3550 section 6.4.1. Added before it is subtracted, because the number has no sign.
             self.smoothed += (change << FRACTION) / 16;
             self.smoothed -= self.smoothed / 16;
             self.sum += u128::from(change);
@@ -40,11 +41,12 @@ impl JitterMeter {
     /// The figures; `latency` is the distribution of the same delays.
     pub fn summary(&self, latency: &Latency) -> JitterSummary {
         let mean = self.sum.checked_div(u128::from(self.count)).unwrap_or(0);
+        // RFC 5481 section 4.2: PDV is the delay less the minimum. So a quantile of PDV is that of the delay, shifted.
         let above_min = latency.quantile(999_000).unwrap_or(Nanos::ZERO);
         JitterSummary {
             rfc3550: self.smoothed(),
             pdv_p999: above_min.saturating_sub(latency.min().unwrap_or(Nanos::ZERO)),
-            ipdv_mean: Nanos::new(u64::try_from(mean).unwrap_or(u64::MAX)),
+            ipdv_mean: Nanos::new(clamp_to_u64(mean)),
             ipdv_max: Nanos::new(self.max),
             samples: self.count,
         }
@@ -68,14 +70,17 @@ pub struct JitterSummary {
 impl JitterSummary {
     /// Puts the figures of two receivers together: the IPDV mean is weighted, of the others the worse is kept.
     pub fn merge(&mut self, other: &Self) {
-        let weigh = |s: &Self| u128::from(s.ipdv_mean.as_u64()) * u128::from(s.samples);
         let samples = self.samples + other.samples;
-        let mean = (weigh(self) + weigh(other)).checked_div(u128::from(samples)).unwrap_or(0);
-        self.ipdv_mean = Nanos::new(u64::try_from(mean).unwrap_or(u64::MAX));
+        let mean = (self.ipdv_sum() + other.ipdv_sum()).checked_div(u128::from(samples)).unwrap_or(0);
+        self.ipdv_mean = Nanos::new(clamp_to_u64(mean));
         self.samples = samples;
         self.rfc3550 = self.rfc3550.max(other.rfc3550);
         self.pdv_p999 = self.pdv_p999.max(other.pdv_p999);
         self.ipdv_max = self.ipdv_max.max(other.ipdv_max);
+    }
+
+    fn ipdv_sum(&self) -> u128 {
+        u128::from(self.ipdv_mean.as_u64()) * u128::from(self.samples)
     }
 }
 

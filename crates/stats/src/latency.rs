@@ -1,5 +1,6 @@
 //! A distribution of times, log-linear, mergeable, with exact minimum, maximum, count and sum.
 
+use crate::narrow::clamp_to_u64;
 use hdrhistogram::Histogram;
 use packetrig_units::Nanos;
 use serde::{Deserialize, Serialize};
@@ -35,6 +36,7 @@ impl LatencyTimes {
     fn histogram(&self) -> Cow<'_, Histogram<u64>> {
         match self {
             Self::Counting(histogram) => Cow::Borrowed(histogram),
+            // Made anew for each question, so that the memory is held only meanwhile.
             Self::Read { digits, buckets } => {
                 let mut histogram = empty(*digits);
                 for (value, count) in buckets {
@@ -62,6 +64,7 @@ fn empty(digits: u8) -> Histogram<u64> {
 
 impl PartialEq for Latency {
     fn eq(&self, other: &Self) -> bool {
+        // One that counts and one that was read are equal if they hold the same samples.
         let is_same = self.exact == other.exact && self.times.digits() == other.times.digits();
         is_same && self.buckets().eq(other.buckets())
     }
@@ -88,6 +91,7 @@ impl Latency {
     /// Takes in one time. Never allocates.
     pub fn record(&mut self, time: Nanos) {
         let ns = time.as_u64();
+        // The histogram begins at 1 ns and ends at LONGEST. The exact figures take the true value.
         self.times.counting().saturating_record(ns.clamp(1, LONGEST));
         self.exact.count += 1;
         self.exact.sum += u128::from(ns);
@@ -95,7 +99,7 @@ impl Latency {
         self.exact.max = self.exact.max.max(ns);
     }
 
-    /// Takes in `count` times of which no more is known than this one.
+    /// Takes in `count` times of which only this common value is known.
     pub fn record_many(&mut self, time: Nanos, count: u64) {
         if count == 0 {
             return;
@@ -113,7 +117,7 @@ impl Latency {
         for (value, count) in other.buckets() {
             self.times.counting().saturating_record_n(value.as_u64().min(LONGEST), count);
         }
-        // Foreign figures may be as large as their types allow.
+        // Figures from a file of another program may be as large as their types allow.
         self.exact.count = self.exact.count.saturating_add(other.exact.count);
         self.exact.sum = self.exact.sum.saturating_add(other.exact.sum);
         self.exact.min = self.exact.min.min(other.exact.min);
@@ -137,7 +141,7 @@ impl Latency {
     /// The mean, to the nanosecond.
     pub fn mean(&self) -> Option<Nanos> {
         let mean = self.exact.sum.checked_div(u128::from(self.exact.count))?;
-        self.some(u64::try_from(mean).unwrap_or(u64::MAX))
+        self.some(clamp_to_u64(mean))
     }
 
     /// The time at or below which `millionths` of the samples lie: 999 900 is p99.99.
@@ -188,11 +192,18 @@ impl TryFrom<SparseHistogram> for Latency {
     type Error = String;
 
     fn try_from(sparse: SparseHistogram) -> Result<Self, String> {
+        // The file may come from anywhere: figures that contradict each other would give quantiles that no sample has.
         let samples = sparse.buckets.iter().fold(0, |sum: u64, (_, count)| sum.saturating_add(*count));
         if samples != sparse.count {
-            return Err(format!("a distribution of {} samples has buckets for {samples}", sparse.count));
+            return Err(format!(
+                "the buckets of a distribution hold {samples} samples, but its count is {}",
+                sparse.count
+            ));
         }
-        let sum = sparse.sum.parse().map_err(|_| format!("`{}` is not a sum", sparse.sum))?;
+        let sum = sparse
+            .sum
+            .parse()
+            .map_err(|_| format!("the sum of a distribution, `{}`, is not a whole number", sparse.sum))?;
         let exact = ExactTimes { count: sparse.count, sum, min: sparse.min, max: sparse.max };
         Ok(Self {
             times: LatencyTimes::Read { digits: sparse.digits.clamp(1, 3), buckets: sparse.buckets },

@@ -1,6 +1,6 @@
-//! What is made of arrivals: latency, loss, duplicates, reordering, jitter, rates, and the ledger they balance in.
+//! Measurements from arrivals: latency, loss, duplicates, reordering, jitter, rates, and the ledger that must balance.
 //!
-//! Everything here is fed with numbers and instants; nothing reads a clock. All accounts can be merged: over
+//! Everything here is given numbers and times; nothing reads a clock. All accounts can be merged: over
 //! receivers of a stream, streams of a port, ports of a node, nodes of a run. [`result`] holds the values that
 //! travel from the data plane to the report.
 //!
@@ -16,6 +16,7 @@ pub mod jitter;
 pub mod latency;
 pub mod ledger;
 pub mod limit;
+mod narrow;
 pub mod outage;
 pub mod port;
 pub mod port_event;

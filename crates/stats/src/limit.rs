@@ -4,7 +4,7 @@ use crate::port::BackEnd;
 use packetrig_units::Nanos;
 use serde::{Deserialize, Serialize};
 
-/// A run that comes this near to a limit, in thousandths of it, says so.
+/// A run that comes this near to a limit, in thousandths of it, reports that.
 pub const NEAR: u64 = 900;
 
 /// A limit of the rig, for one way of sending and receiving and one frame size.

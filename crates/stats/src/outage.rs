@@ -6,6 +6,7 @@
 //!
 //! Invariant: the lost frames of all outages add up to the frames that were reported lost.
 
+use crate::narrow::clamp_to_u64;
 use packetrig_units::{MonoTime, Nanos};
 use serde::{Deserialize, Serialize};
 
@@ -29,8 +30,9 @@ pub struct StreamOutage {
 impl StreamOutage {
     /// How long no frame arrived. Absent at the ends of a stream, and where outages are joined.
     pub fn length(&self) -> Option<Nanos> {
-        let (begin, end) = self.begin.zip(self.end).filter(|_| self.gaps == 1)?;
-        Some(end.since(begin))
+        // Frames arrived between joined outages, so the time around all of them is not one outage.
+        let is_one = self.gaps == 1;
+        if is_one { Some(self.end?.since(self.begin?)) } else { None }
     }
 
     fn join(&mut self, next: &Self) {
@@ -80,7 +82,8 @@ impl OutageList {
         self.outages.push(outage);
     }
 
-    /// Joins every second outage with the one before it.
+    /// Joins every second outage with the one before it. Pairs of neighbours, not the nearest ones: that halves the list at
+    /// once, so a long run joins seldom.
     fn join_neighbours(&mut self) {
         let mut kept = 0;
         for from in (0..self.outages.len()).step_by(2) {
@@ -127,6 +130,7 @@ impl OpenGaps {
         if self.gaps.len() == OPEN_GAPS
             && let Some(last) = self.gaps.back_mut()
         {
+            // Frames that arrived between the two are inside the joined gap now. They are not lost, so nobody asks for them.
             last.end = end;
             last.after = Some(after);
             last.is_joined = true;
@@ -145,6 +149,7 @@ impl OpenGaps {
         while self.gaps.front().is_some_and(|gap| gap.end <= first) {
             self.gaps.pop_front();
         }
+        // Late frames may have filled parts of a gap, so several outages may lie in one gap; each is asked for by itself.
         let gap = self.gaps.front().filter(|gap| gap.first <= first);
         let mut outage =
             StreamOutage { first, last, frames: last + 1 - first, gaps: 1, begin: None, end: None };
@@ -162,14 +167,15 @@ impl OpenGaps {
 /// Where gaps were joined, the arrivals around a run within them are estimated: frames are taken to be evenly spaced.
 fn narrow(outage: &mut StreamOutage, gap: &OpenGap) {
     let Some((before, after)) = gap.before.zip(gap.after) else { return };
+    outage.begin = Some(interpolated(gap, before, after, outage.first));
+    outage.end = Some(interpolated(gap, before, after, outage.last + 2).min(after));
+}
+
+/// When frame `number - 1` would have arrived. The frame in front of the gap came at `before`, the one behind it at `after`.
+fn interpolated(gap: &OpenGap, before: MonoTime, after: MonoTime, number: u64) -> MonoTime {
     let span = u128::from(after.since(before).as_u64());
     let steps = u128::from(gap.end + 1 - gap.first);
-    let at = |number: u64| {
-        let passed = span * u128::from(number - gap.first) / steps;
-        before + Nanos::new(u64::try_from(passed).unwrap_or(u64::MAX))
-    };
-    outage.begin = Some(at(outage.first));
-    outage.end = Some(at(outage.last + 2).min(after));
+    before + Nanos::new(clamp_to_u64(span * u128::from(number - gap.first) / steps))
 }
 
 #[cfg(test)]

@@ -88,7 +88,7 @@ pub struct RxCounters {
     pub dropped: Option<u64>,
     /// Lost because our ring was full.
     pub ring_dropped: u64,
-    /// Delivered to us.
+    /// Delivered to the receiver of the rig.
     pub seen: u64,
     /// Seen, but not of this run.
     pub foreign: u64,

@@ -90,9 +90,9 @@ impl fmt::Display for PortEventKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortEvent {
     pub what: PortEventKind,
-    /// The last instant at which the port was known to be in order.
+    /// The last time at which the port was known to be in order.
     pub from: MonoTime,
-    /// The first instant at which it was in order again; absent if it was not by the end of the run.
+    /// The first time at which it was in order again; absent if it was not by the end of the run.
     pub until: Option<MonoTime>,
     /// Whether it concerns only what the port sends.
     #[serde(default)]

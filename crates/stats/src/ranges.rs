@@ -1,7 +1,7 @@
 //! A set of frame numbers as ranges, with room for a fixed number of ranges.
 //!
-//! When the room is used up, the two neighbours with the smallest hole between them are joined. Then the set is not exact
-//! any more: [`NumberRanges::is_exact`] says so, and counts of it are bounds.
+//! When the room is used up, the two neighbours with the smallest hole between them are joined. From then on the set is not
+//! exact: [`NumberRanges::is_exact`] says so, and counts of it are bounds.
 
 use serde::{Deserialize, Serialize};
 
@@ -43,6 +43,7 @@ impl NumberRanges {
             self.numbers += 1;
             return;
         }
+        // The first range that ends at the number or behind it.
         let place = self.ranges.partition_point(|range| range.last < number);
         if self.ranges.get(place).is_some_and(|range| range.first <= number) {
             self.repeated += 1;
@@ -72,8 +73,10 @@ impl NumberRanges {
     }
 
     fn join_nearest(&mut self) {
-        let hole = |place: &usize| self.ranges[place + 1].first - self.ranges[*place].last;
-        let Some(place) = (0..self.ranges.len() - 1).min_by_key(hole) else { return };
+        // The smallest hole adds the fewest numbers that were never there. The search is linear, but runs only when the set is
+        // full and a new range begins.
+        let holes = self.ranges.windows(2).map(|pair| pair[1].first - pair[0].last);
+        let Some((place, _)) = holes.enumerate().min_by_key(|(_, hole)| *hole) else { return };
         self.ranges[place].last = self.ranges[place + 1].last;
         self.ranges.remove(place + 1);
         self.is_joined = true;

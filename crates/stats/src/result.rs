@@ -1,4 +1,4 @@
-//! What a node found out in a run: the value that travels from the data plane to the report.
+//! The results of a node in a run: the value that goes from the data plane to the report.
 
 use crate::caveat::Caveat;
 use crate::clock::ClockRecord;
@@ -27,7 +27,7 @@ pub struct CountSample {
     pub rx: Vec<(usize, usize, StreamRxCounts)>,
     /// (port, transmit half, receive half).
     pub ports: Vec<(usize, TxCounters, RxCounters)>,
-    /// Whom emulated interfaces of this node ask for: one for each interface and gateway.
+    /// The neighbours that emulated interfaces of this node resolve: one for each interface and gateway.
     #[serde(default)]
     pub neighbours: Vec<NeighbourState>,
     /// Latency so far over all streams of this node, as (min, mean, max); absent without latency.
@@ -42,7 +42,8 @@ pub struct CountSample {
 }
 
 impl CountSample {
-    /// Together with what another node of the run counted. Of latencies the mean is that of whoever has one.
+    /// Together with the counts of another node of the run. Latencies are not merged: that of the other node is taken if it
+    /// has one.
     #[must_use]
     pub fn joined(mut self, other: &Self) -> Self {
         self.tx.extend_from_slice(&other.tx);
@@ -141,14 +142,11 @@ pub struct OtherRunFrames {
     pub frames: u64,
 }
 
-/// The most frames a port sent within a time, by the instants at which they were made.
+/// The most frames that a port sent within a time, by the times at which they were built.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SendingPeaks {
-    /// Within 1 ms.
     pub in_1ms: u64,
-    /// Within 10 ms.
     pub in_10ms: u64,
-    /// Within 100 ms.
     pub in_100ms: u64,
 }
 
@@ -188,7 +186,7 @@ pub struct CaptureResult {
     pub dropped: u64,
 }
 
-/// Everything one node found out.
+/// All results of one node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct NodeResult {
     /// The node's name; `local` on one machine.

@@ -1,7 +1,7 @@
 //! The highest load that loses nothing, by bisection.
 //!
-//! Pure: it says what to try next and is told how that went. A load that failed once has failed; one that is to pass must
-//! pass as often as asked.
+//! Pure: it says which load to try next, and takes the result. A load that failed once has failed. To pass, a load must pass
+//! as often as the caller asks.
 //!
 //! Invariant: the load found is the highest that passed, and nothing tried above it did.
 
@@ -41,7 +41,10 @@ impl ZeroLoss {
         } else {
             self.high = load;
         }
+        // A load that failed stays above: loss is not always repeatable, so trying it again until it passes would find a load
+        // that is too high.
         let room = self.high - self.low;
+        // With a width of 0 the search would not end by the second condition: then it ends at neighbouring numbers.
         let over = room <= 1 || room.saturating_mul(1000) <= self.high.saturating_mul(self.width);
         self.trying = (!over).then_some((self.low + room / 2, 0));
     }

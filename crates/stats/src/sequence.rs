@@ -91,7 +91,7 @@ impl SequenceCounts {
 /// The window. About 25 KiB; nothing is allocated after construction.
 #[derive(Clone, Debug)]
 pub struct SequenceWindow {
-    seen: Box<[u64; WORDS]>,
+    seen: SeenBits,
     /// One above the highest number seen.
     next: u64,
     counts: SequenceCounts,
@@ -122,7 +122,7 @@ impl SequenceWindow {
     /// As [`Self::new`], with room for this many outages.
     pub fn with_outages(room: usize) -> Self {
         Self {
-            seen: Box::new([0; WORDS]),
+            seen: SeenBits::new(),
             next: 0,
             counts: SequenceCounts::default(),
             burst: 0,
@@ -137,9 +137,10 @@ impl SequenceWindow {
         }
     }
 
-    /// The full number of which only the low `bits` arrived: the one nearest to the highest seen.
+    /// The full number for the low `bits` that arrived: the one nearest to the highest seen.
     pub fn unwrap(&self, low: u32, bits: u32) -> u64 {
         let span = 1u64 << bits;
+        // Serial number arithmetic: up to half of the span ahead, else behind. At the start of a stream nothing is behind.
         let ahead = u64::from(low).wrapping_sub(self.next) & (span - 1);
         if ahead < span / 2 || self.next + ahead < span {
             self.next + ahead
@@ -156,6 +157,8 @@ impl SequenceWindow {
     /// Takes in frame `number`, which arrived at `at`. `second_of` gives the second of the schedule in which a frame was due.
     pub fn arrive(&mut self, number: u64, at: MonoTime, second_of: impl Fn(u64) -> u64) -> SequenceArrival {
         let before = self.last_arrival;
+        // A frame of a number that nobody sent would move the window and make everything in between lost. Tags are checked, but
+        // only by 16 bits, so a jump of that size is not believed.
         if number >= self.next {
             if number - self.next > LONGEST_GAP {
                 self.counts.stale += 1;
@@ -175,10 +178,11 @@ impl SequenceWindow {
             self.counts.stale += 1;
             return SequenceArrival::Stale;
         }
-        if self.is_seen(number) {
+        if self.seen.has(number) {
             self.counts.duplicates += 1;
             return SequenceArrival::Duplicate;
         }
+        // RFC 4737 counts a frame as reordered if a higher number came before it. Distinct frames count, copies do not.
         let extent = self.counts.unique - self.leaders.first_above(number);
         self.counts.reordered += 1;
         self.counts.max_extent = self.counts.max_extent.max(extent);
@@ -187,27 +191,24 @@ impl SequenceWindow {
     }
 
     fn count_unique(&mut self, number: u64) {
-        let (word, bit) = place(number);
-        self.seen[word] |= bit;
+        self.seen.set(number);
         self.counts.unique += 1;
-        let (seen, start) = (&self.seen, self.next.saturating_sub(WINDOW));
-        self.density.arrive(number, start, |number| {
-            let (word, bit) = place(number);
-            seen[word] & bit != 0
-        });
+        let start = self.next.saturating_sub(WINDOW);
+        self.density.arrive(number, start, |number| self.seen.has(number));
     }
 
     /// Moves the window's end to just behind `number`, retiring what falls out at the other end.
     fn advance(&mut self, number: u64, second_of: impl Fn(u64) -> u64) {
         let start = self.next;
         for entering in start..=number.min(start + WINDOW - 1) {
-            let (word, bit) = place(entering);
+            // A number and the one a window before it share a bit: the old one is judged before the bit is cleared.
             if let Some(leaving) = entering.checked_sub(WINDOW) {
-                self.retire(leaving, self.seen[word] & bit != 0, &second_of);
+                self.retire(leaving, self.seen.has(leaving), &second_of);
             }
-            self.seen[word] &= !bit;
+            self.seen.clear(entering);
         }
-        // Beyond a whole window, numbers that nobody has seen pass through it.
+        // After a jump of more than a window, the numbers in between never had a bit. All of them are lost, counted at once: a
+        // jump of 2^31 must not take 2^31 steps.
         let never_entered = (number + 1).saturating_sub(WINDOW);
         if never_entered > start {
             self.lose(start, never_entered, &second_of);
@@ -225,13 +226,15 @@ impl SequenceWindow {
 
     /// Counts `from..to`, all lost and all later than anything lost before.
     fn lose(&mut self, from: u64, to: u64, second_of: &impl Fn(u64) -> u64) {
+        // Numbers leave the window in order, so a burst that goes on is always the last one.
         if self.burst == 0 {
             self.counts.loss_bursts += 1;
         }
         self.burst += to - from;
         self.outages.push(self.gaps.outage(from, to - 1));
         self.counts.longest_burst = self.counts.longest_burst.max(self.burst);
-        let (first, last) = (second_of(from), second_of(to - 1));
+        let first = second_of(from);
+        let last = second_of(to - 1);
         self.lose_by_second(from, to, second_of);
         // A run of n frames touches every second between its ends, unless the stream is slower than one frame per second.
         let touched = (last - first + 1).min(to - from);
@@ -244,9 +247,11 @@ impl SequenceWindow {
     fn lose_by_second(&mut self, from: u64, to: u64, second_of: &impl Fn(u64) -> u64) {
         let mut next = from;
         while next < to {
+            // One search for each second, not one question for each frame: a gap may have 2^31 frames.
             let second = second_of(next);
             // The first frame of a later second: times are in the order of numbers.
-            let (mut low, mut high) = (next + 1, to);
+            let mut low = next + 1;
+            let mut high = to;
             while low < high {
                 let middle = u64::midpoint(low, high);
                 if second_of(middle) > second { high = middle } else { low = middle + 1 }
@@ -267,13 +272,11 @@ impl SequenceWindow {
             return;
         }
         for number in self.next.saturating_sub(WINDOW)..self.next {
-            self.retire(number, self.is_seen(number), &second_of);
+            self.retire(number, self.seen.has(number), &second_of);
         }
-        let (seen, start) = (&self.seen, self.next.saturating_sub(WINDOW));
-        self.density.finish(start, |number| {
-            let (word, bit) = place(number);
-            seen[word] & bit != 0
-        });
+        let start = self.next.saturating_sub(WINDOW);
+        self.density.finish(start, |number| self.seen.has(number));
+        // Lost at the end of the stream: no later frame has shown that these were missing.
         if sent > self.next {
             self.gaps.open_end(self.next, sent, self.last_arrival);
             self.lose(self.next, sent, &second_of);
@@ -295,14 +298,34 @@ impl SequenceWindow {
     pub fn counts(&self) -> SequenceCounts {
         SequenceCounts { density: self.density.counts(), ..self.live_counts() }
     }
-
-    fn is_seen(&self, number: u64) -> bool {
-        let (word, bit) = place(number);
-        self.seen[word] & bit != 0
-    }
 }
 
-fn place(number: u64) -> (usize, u64) {
-    let slot = number % WINDOW;
-    (usize::try_from(slot / 64).unwrap_or(0), 1 << (slot % 64))
+/// A bit for each number of the window. Numbers that are a window apart share one.
+#[derive(Clone, Debug)]
+struct SeenBits(Box<[u64; WORDS]>);
+
+impl SeenBits {
+    fn new() -> Self {
+        Self(Box::new([0; WORDS]))
+    }
+
+    fn has(&self, number: u64) -> bool {
+        self.0[Self::word(number)] & Self::bit(number) != 0
+    }
+
+    fn set(&mut self, number: u64) {
+        self.0[Self::word(number)] |= Self::bit(number);
+    }
+
+    fn clear(&mut self, number: u64) {
+        self.0[Self::word(number)] &= !Self::bit(number);
+    }
+
+    const fn word(number: u64) -> usize {
+        (number % WINDOW / 64) as usize
+    }
+
+    const fn bit(number: u64) -> u64 {
+        1 << (number % 64)
+    }
 }

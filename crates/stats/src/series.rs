@@ -1,5 +1,6 @@
 //! Frames and bytes, losses and delays per second of a run.
 
+use crate::narrow::clamp_to_usize;
 use packetrig_units::{MonoTime, Nanos};
 use serde::{Deserialize, Serialize};
 
@@ -23,7 +24,8 @@ impl RateSeries {
 
     /// Counts `frames` and `bytes` at `at`; before `origin` counts as second 0.
     pub fn add(&mut self, origin: MonoTime, at: MonoTime, frames: u64, bytes: u64) {
-        let second = usize::try_from(at.since(origin).as_u64() / 1_000_000_000).unwrap_or(usize::MAX);
+        let second = clamp_to_usize(at.since(origin).as_u64() / 1_000_000_000);
+        // Grows within its capacity only: the receiver's thread must not allocate while it counts.
         if second >= self.seconds.len() && second < self.room {
             self.seconds.resize(second + 1, (0, 0));
         }
@@ -34,6 +36,7 @@ impl RateSeries {
 
     /// Adds another series, second by second.
     pub fn merge(&mut self, other: &Self) {
+        // Merging is done for the report, so it may allocate; `room` bounds counting only.
         if self.seconds.len() < other.seconds.len() {
             self.seconds.resize(other.seconds.len(), (0, 0));
         }
@@ -49,7 +52,7 @@ impl RateSeries {
 /// Lost frames by the second in which they were due, and delays by the second in which frames arrived, both since T.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QualitySeries {
-    /// Second 0, 1, 2 …; what has no room any more is left out.
+    /// Second 0, 1, 2 …; seconds without room are left out.
     pub seconds: Vec<QualitySecond>,
     #[serde(skip)]
     room: usize,
@@ -88,7 +91,7 @@ impl QualitySeries {
     }
 
     fn second(&mut self, second: u64) -> Option<&mut QualitySecond> {
-        let second = usize::try_from(second).unwrap_or(usize::MAX);
+        let second = clamp_to_usize(second);
         if second >= self.seconds.len() && second < self.room {
             self.seconds.resize(second + 1, QualitySecond::default());
         }

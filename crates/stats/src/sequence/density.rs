@@ -4,10 +4,11 @@
 //! number minus its own. Whether a number arrives is known only a little later, so arrivals wait in a ring of
 //! [`THRESHOLD`] frames. A frame later than that counts as lost here, as the RFC's threshold says.
 
+use crate::narrow::clamp_to_usize;
 use std::collections::BTreeMap;
 
 const THRESHOLD: usize = 64;
-/// The same, as a displacement.
+/// The threshold as a displacement.
 const FARTHEST: i32 = 64;
 const SLOTS: usize = 2 * THRESHOLD + 1;
 
@@ -38,9 +39,11 @@ impl LossDensity {
     }
 
     pub(super) fn arrive(&mut self, number: u64, window_start: u64, has_arrived: impl Fn(u64) -> bool) {
+        // Later than the threshold: its number was given up as lost, and stays lost here.
         if number < self.next {
             return;
         }
+        // Whether the lower numbers arrive is known after THRESHOLD more arrivals; later ones count as lost anyway.
         if self.taken - self.judged == THRESHOLD {
             self.judge(window_start, &has_arrived);
         }
@@ -53,19 +56,17 @@ impl LossDensity {
         let oldest = self.waiting[self.judged % THRESHOLD];
         self.judged += 1;
         self.skip_lost(window_start, has_arrived);
-        let limit = THRESHOLD as u64;
-        let displacement = if self.next >= oldest {
-            limit + (self.next - oldest).min(limit)
-        } else {
-            limit - (oldest - self.next).min(limit)
-        };
-        self.frames[usize::try_from(displacement).unwrap_or(0)] += 1;
+        // A displacement d counts in slot THRESHOLD + d; one beyond the threshold counts at its end.
+        let late = clamp_to_usize(self.next.saturating_sub(oldest)).min(THRESHOLD);
+        let early = clamp_to_usize(oldest.saturating_sub(self.next)).min(THRESHOLD);
+        self.frames[THRESHOLD + late - early] += 1;
         self.next += 1;
     }
 
     /// Goes to the next number that has arrived. There is one: as many numbers have been given as arrivals were judged,
     /// and the one being judged is not yet among them. Below the window only the frames that wait are still known.
     fn skip_lost(&mut self, window_start: u64, has_arrived: &impl Fn(u64) -> bool) {
+        // At most 64 frames wait and the window is far longer, so it has slid past `next` only after a long gap.
         if self.next < window_start {
             let waiting = (self.judged - 1..self.taken).map(|i| self.waiting[i % THRESHOLD]);
             let lowest = waiting.filter(|number| *number >= self.next).min();

@@ -1,4 +1,5 @@
-//! Who arrived first above a given number: frames that, when they arrived, had the highest number so far.
+//! The first arrival above a given number, found among the *leaders*: frames that had the highest number so far when they
+//! arrived.
 //!
 //! Kept as runs in which number and arrival go up together, so a stream in order is one run. When more than
 //! [`RUNS`] runs are needed the oldest are forgotten; the extent of a frame that late is then a lower bound.
@@ -28,6 +29,7 @@ impl SequenceLeaders {
     pub(super) fn lead(&mut self, number: u64, arrival: u64) {
         if self.begun > 0 {
             let last = &mut self.runs[(self.begun - 1) % RUNS];
+            // Lost frames and late ones in between both end a run: then number and arrival differ by another amount.
             if last.number + last.len == number && last.arrival + last.len == arrival {
                 last.len += 1;
                 return;
@@ -39,14 +41,17 @@ impl SequenceLeaders {
 
     /// Arrival of the first leader above `number`; there is one, because `number` is late.
     pub(super) fn first_above(&self, number: u64) -> u64 {
-        let (mut low, mut high) = (self.begun.saturating_sub(RUNS), self.begun - 1);
-        // The first run whose last number is above.
+        // RFC 4737 section 4.2.2: the extent counts from the earliest frame with a higher number, which is always a leader.
+        let mut low = self.begun.saturating_sub(RUNS);
+        let mut high = self.begun - 1;
+        // Runs ascend, so a binary search finds the first one whose last number is above.
         while low < high {
             let middle = usize::midpoint(low, high);
             let run = self.runs[middle % RUNS];
             if run.number + run.len - 1 > number { high = middle } else { low = middle + 1 }
         }
         let run = self.runs[low % RUNS];
+        // Within the run, numbers and arrivals go up together.
         run.arrival + (number + 1).saturating_sub(run.number)
     }
 }
