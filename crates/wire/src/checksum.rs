@@ -51,7 +51,9 @@ fn fold(mut total: u64) -> u16 {
     while total > 0xffff {
         total = (total >> 16) + (total & 0xffff);
     }
-    u16::try_from(total).unwrap_or(u16::MAX)
+    // The loop left no more than 16 bits.
+    let [low, high, ..] = total.to_le_bytes();
+    u16::from_le_bytes([low, high])
 }
 
 /// Table `n` takes a byte that has `n` more behind it in its group.
@@ -89,6 +91,8 @@ const fn crc_tables() -> [[u32; 256]; GROUP] {
 
 /// The FCS of a frame, as the four bytes that follow it on the wire.
 pub fn fcs(frame: &[u8]) -> [u8; 4] {
+    // Slicing by eight: the CRC so far is added to the first half of a group, then each byte is looked up in the table for the
+    // number of bytes behind it. A byte at a time, every lookup would wait for the one before.
     let tables = &CRC_TABLES;
     let (groups, rest) = frame.as_chunks::<GROUP>();
     let crc = groups.iter().fold(u32::MAX, |crc, group| {

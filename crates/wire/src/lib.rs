@@ -1,4 +1,4 @@
-//! Bytes and headers: what a stream's frames look like, and how the receiver knows them again.
+//! Frames and headers: what the frames of a stream look like, and how the receiver recognises them.
 //!
 //! A [`FrameSpec`] (headers, patterns, sizes, payload) compiles into a [`FrameTemplate`], which renders frame
 //! number `n` at any `n`, in any order, without state: sender and receiver hold the same template, so the

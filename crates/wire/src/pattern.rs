@@ -48,6 +48,7 @@ impl FieldPattern {
     /// The values of the frames `index`, `index + of`, `index + 2 * of` … as a pattern of its own. `None`: it would take a
     /// list of more than [`MOST_DEALT`] values.
     pub fn dealt(&self, index: u64, of: u64) -> Option<Self> {
+        // Every `of`th frame of a pattern of period p repeats after p / gcd(p, of) frames.
         let period = self.period() / gcd(self.period(), of);
         match self {
             Self::Value(_) => Some(self.clone()),
@@ -59,8 +60,8 @@ impl FieldPattern {
             }
             _ if period > MOST_DEALT => None,
             _ => {
-                let of_frame = |n| index.wrapping_add(u64::wrapping_mul(n, of)) % self.period();
-                Some(Self::Values((0..period).map(|n| self.at(of_frame(n), 128)).collect()))
+                let frames = (0..period).map(|n| index.wrapping_add(n.wrapping_mul(of)) % self.period());
+                Some(Self::Values(frames.map(|frame| self.at(frame, 128)).collect()))
             }
         }
     }
@@ -101,11 +102,13 @@ pub(crate) const fn low_mask(bits: u32) -> u128 {
     if bits >= 128 { u128::MAX } else { (1 << bits) - 1 }
 }
 
-fn index_of(n: u64, len: u64) -> usize {
-    usize::try_from(n % len).unwrap_or(0)
+#[expect(clippy::cast_possible_truncation, reason = "below the length of a list in memory")]
+const fn index_of(n: u64, len: u64) -> usize {
+    (n % len) as usize
 }
 
 fn draw(min: u128, max: u128, seed: u64, n: u64) -> u128 {
+    // Nothing to add to: the range is all of 128 bits.
     let Some(span) = max.saturating_sub(min).checked_add(1) else {
         return u128::from(mix(seed, n)) << 64 | u128::from(mix(!seed, n));
     };
@@ -119,6 +122,7 @@ fn draw(min: u128, max: u128, seed: u64, n: u64) -> u128 {
 /// A keyed, statistically good 64-bit mix of `(seed, n)`: the only source of randomness in a frame.
 /// The finaliser of splitmix64 (Steele, Lea, Flood, OOPSLA 2014), applied to both words.
 pub fn mix(seed: u64, n: u64) -> u64 {
+    // The seed is finalised by itself first, so that neighbouring seeds have nothing in common.
     finalise(finalise(seed.wrapping_add(0x9e37_79b9_7f4a_7c15)) ^ n.wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 

@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 pub enum PayloadPattern {
     /// These bytes, once or repeated; zeros after a pattern that is not repeated.
     Fixed {
-        /// The bytes.
         pattern: Vec<u8>,
         /// Fill the whole payload with them.
         repeat: bool,
@@ -31,9 +30,6 @@ impl Default for PayloadPattern {
 impl PayloadPattern {
     /// `len` bytes of it.
     pub fn fill(&self, len: usize) -> Vec<u8> {
-        let words = |word: fn(usize) -> u16| {
-            (0..len.div_ceil(2)).flat_map(|i| word(i).to_be_bytes()).take(len).collect()
-        };
         match self {
             Self::Fixed { pattern, .. } if pattern.is_empty() => vec![0; len],
             Self::Fixed { pattern, repeat: true } => pattern.iter().copied().cycle().take(len).collect(),
@@ -42,18 +38,24 @@ impl PayloadPattern {
             }
             Self::IncrementByte => (0..len).map(low_byte).collect(),
             Self::DecrementByte => (0..len).map(|i| !low_byte(i)).collect(),
-            Self::IncrementWord => words(low_word),
-            Self::DecrementWord => words(|i| !low_word(i)),
+            Self::IncrementWord => word_fill(len, low_word),
+            Self::DecrementWord => word_fill(len, |i| !low_word(i)),
         }
     }
 }
 
-fn low_byte(i: usize) -> u8 {
-    u8::try_from(i & 0xff).unwrap_or(0)
+/// `len` bytes of big-endian words, the last one cut if `len` is odd.
+fn word_fill(len: usize, word: impl Fn(usize) -> u16) -> Vec<u8> {
+    (0..len.div_ceil(2)).flat_map(|i| word(i).to_be_bytes()).take(len).collect()
 }
 
-fn low_word(i: usize) -> u16 {
-    u16::try_from(i & 0xffff).unwrap_or(0)
+const fn low_byte(i: usize) -> u8 {
+    i.to_le_bytes()[0]
+}
+
+const fn low_word(i: usize) -> u16 {
+    let [low, high, ..] = i.to_le_bytes();
+    u16::from_le_bytes([low, high])
 }
 
 #[cfg(test)]

@@ -39,6 +39,7 @@ pub struct SizeMix {
 impl SizeMix {
     /// A mix of (size, weight); `None` if all weights are zero.
     pub fn new(weights: &[(FrameSize, u32)]) -> Option<Self> {
+        // By their common divisor, so that the period is as short as the proportions allow.
         let divisor = weights.iter().fold(0, |d, (_, w)| gcd(d, u64::from(*w)));
         if divisor == 0 {
             return None;
@@ -52,7 +53,8 @@ impl SizeMix {
                 (*size, total)
             })
             .collect();
-        // A stride near the golden section of the period visits it evenly.
+        // Frame n takes place n * stride of the period. A stride near the golden section visits it evenly, so no size comes in
+        // long runs; a stride without a common factor visits every place once, so the proportions are exact.
         let mut stride = (total * 618_034 / 1_000_000).max(1);
         while gcd(stride, total) != 1 {
             stride += 1;
@@ -66,9 +68,7 @@ impl SizeMix {
 
     fn at(&self, n: u64) -> FrameSize {
         let period = self.period();
-        // Weights are 32-bit, so both factors stay below 2^48 for any list that fits in memory.
-        let place =
-            u64::try_from(u128::from(n % period) * u128::from(self.stride) % u128::from(period)).unwrap_or(0);
+        let place = multiply_modulo(n, self.stride, period);
         let index = self.sizes.partition_point(|(_, end)| *end <= place);
         self.sizes[index.min(self.sizes.len() - 1)].0
     }
@@ -90,13 +90,13 @@ impl SizePattern {
         match self {
             Self::Fixed(size) => *size,
             Self::Increment { start, step, .. } => {
-                let place = u32::try_from(n % self.steps()).unwrap_or(0);
+                let place = low_32(n % self.steps());
                 FrameSize::new(start.bytes() + place * step)
             }
             Self::Random { min, max, seed } => {
                 let span = u64::from(max.bytes() - min.bytes()) + 1;
-                let drawn = (u128::from(mix(*seed, n)) * u128::from(span)) >> 64;
-                FrameSize::new(min.bytes() + u32::try_from(drawn).unwrap_or(0))
+                // The high half of the product is below `span`, without the division of a remainder.
+                FrameSize::new(min.bytes() + low_32(high_half(u128::from(mix(*seed, n)) * u128::from(span))))
             }
             Self::Weighted(sizes) => sizes.at(n),
         }
@@ -155,6 +155,22 @@ impl SizePattern {
             }
         }
     }
+}
+
+/// `a * b` modulo `period`, without overflow.
+#[expect(clippy::cast_possible_truncation, reason = "a remainder is below its divisor, which has 64 bits")]
+fn multiply_modulo(a: u64, b: u64, period: u64) -> u64 {
+    (u128::from(a) * u128::from(b) % u128::from(period)) as u64
+}
+
+/// The upper 64 bits of a product.
+const fn high_half(product: u128) -> u64 {
+    (product >> 64) as u64
+}
+
+/// A number that is known to be below 2^32: frame sizes have 32 bits.
+const fn low_32(value: u64) -> u32 {
+    (value & 0xffff_ffff) as u32
 }
 
 fn gcd(a: u64, b: u64) -> u64 {

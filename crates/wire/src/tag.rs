@@ -1,5 +1,5 @@
-//! The test tag: the last bytes of a test frame's payload, by which the receiver knows it again whatever the device
-//! under test did to its headers.
+//! The test tag: the last bytes of a test frame's payload. By it the receiver recognises the frame, whatever the device
+//! under test did to the headers.
 //!
 //! It sits at the *end*: headers pushed, popped or rewritten in front do not move it. A receiver looks at the end
 //! of the frame, then at the end of the IP packet (a device may have padded a short frame).
@@ -89,11 +89,13 @@ pub struct FrameTag {
 }
 
 impl FrameTag {
-    /// The full send time, given an instant within 39 hours of it; `None` in the short form.
+    /// The full send time, given a time within 39 hours of it; `None` in the short form.
     pub fn sent_at(&self, near: u64) -> Option<u64> {
         if self.form == TagForm::Short {
             return None;
         }
+        // 48 bits of nanoseconds wrap after 78 hours. The send time is the one of its possible values nearest to `near`, before
+        // or after it: two clocks need not agree.
         let half = 1u64 << (TIME_BITS - 1);
         let ahead = self.time.wrapping_sub(near) & TIME_MASK;
         let sent =
@@ -107,8 +109,10 @@ impl FrameTag {
             TagForm::Full => 0,
             TagForm::Short => 1 << 63,
         };
+        // The form belongs to the key, so that the end of a full tag is not taken for a short one. The time is rotated, so that
+        // the bits of it that change fast do not meet those of the sequence.
         let hash = mix(key.0 ^ form, identity ^ self.time.rotate_left(17));
-        u16::try_from(hash >> 48).unwrap_or(0)
+        (hash >> 48) as u16
     }
 
     /// Writes the tag; `payload_sum` is the one's-complement sum of the payload in front of it.
@@ -142,12 +146,13 @@ pub struct TagStamp {
 
 impl TagStamp {
     /// The tag of frame `n` in this form.
+    #[expect(clippy::cast_possible_truncation, reason = "a form has at most 32 bits for the sequence")]
     pub(crate) fn tag(&self, n: u64, form: TagForm) -> FrameTag {
-        let sequence = n & ((1 << form.sequence_bits()) - 1);
+        let sequence = (n & ((1 << form.sequence_bits()) - 1)) as u32;
         FrameTag {
             form,
             stream: self.stream,
-            sequence: u32::try_from(sequence).unwrap_or(0),
+            sequence,
             time: if form == TagForm::Full { self.time & TIME_MASK } else { 0 },
         }
     }
@@ -172,6 +177,7 @@ pub fn find(frame: &[u8], key: TagKey) -> Option<FoundTag> {
 /// front of a short tag about once in 65 536 frames, so count no frame before [`crate::FrameTemplate::verify`] has compared
 /// it.
 pub fn candidates(frame: &[u8], key: TagKey) -> impl Iterator<Item = FoundTag> {
+    // The end of the frame first, where nearly every tag is. The end of the IP packet is looked for only if that fails.
     let padded = std::iter::once_with(|| ip_end(frame).filter(|end| *end < frame.len())).flatten();
     std::iter::once(frame.len()).chain(padded).flat_map(move |end| {
         let short = std::iter::once_with(move || short_ending_at(frame, end, key));
@@ -180,6 +186,7 @@ pub fn candidates(frame: &[u8], key: TagKey) -> impl Iterator<Item = FoundTag> {
 }
 
 fn full_ending_at(frame: &[u8], end: usize, key: TagKey) -> Option<FoundTag> {
+    // The mark covers all fields but the check: a tag with a damaged field is no tag of this run.
     let found = unverified_full_tag(frame, end)?;
     let mark = &frame[end - TagForm::LONGEST..][..2];
     (found.tag.mark(key).to_be_bytes() == mark).then_some(found)
@@ -207,20 +214,24 @@ fn short_ending_at(frame: &[u8], end: usize, key: TagKey) -> Option<FoundTag> {
 
 /// Where the IP packet of a frame ends by its own length field.
 fn ip_end(frame: &[u8]) -> Option<usize> {
-    let word = |at: usize| Some(u16::from_be_bytes([*frame.get(at)?, *frame.get(at + 1)?]));
     let mut at = 12;
     for _ in 0..MAX_VLAN_TAGS {
-        match word(at)? {
+        match word(frame, at)? {
             0x8100 | 0x88a8 | 0x9100 => at += 4,
             _ => break,
         }
     }
-    let length = match word(at)? {
-        0x0800 => usize::from(word(at + 4)?),
-        0x86dd => 40 + usize::from(word(at + 6)?),
+    let length = match word(frame, at)? {
+        0x0800 => usize::from(word(frame, at + 4)?),
+        0x86dd => 40 + usize::from(word(frame, at + 6)?),
         _ => return None,
     };
     Some(at + 2 + length)
+}
+
+/// A big-endian word, if the frame is that long.
+pub(crate) fn word(frame: &[u8], at: usize) -> Option<u16> {
+    frame.get(at..)?.first_chunk().map(|bytes| u16::from_be_bytes(*bytes))
 }
 
 #[cfg(test)]

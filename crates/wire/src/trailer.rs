@@ -1,10 +1,10 @@
-//! The trailer that a tap puts behind a copy of a frame, if it is asked to: where the frame came from, when, which it was.
+//! The trailer that a tap can append to each copy of a frame: where the frame came from, when, and which one it was.
 //!
 //! ```text
 //!  0            4   5   6       8               16              24
 //!  | "prT1"     |dir|  0| length|    number     | ns since 1970 |   big-endian, the last bytes of the copy
 //! ```
-//! Copies of one direction are numbered from 1 without a gap, so who logs them knows which are missing. The length is
+//! Copies of one direction are numbered from 1 without a gap, so a log of them shows which are missing. The length is
 //! that of the frame as it arrived, without FCS, also when the copy was cut.
 //!
 //! Invariant: [`split`] gives back exactly what [`TapTrailer::encode`] was made of. `crates/sys/bpf/tap.bpf.c` writes the same.
@@ -27,7 +27,6 @@ pub struct TapTrailer {
 }
 
 impl TapTrailer {
-    /// Its bytes.
     pub fn encode(&self) -> [u8; LEN] {
         let mut bytes = [0; LEN];
         bytes[..4].copy_from_slice(&MARK);
@@ -42,13 +41,15 @@ impl TapTrailer {
 /// The frame in front of a trailer, and the trailer; `None` for a frame that has none.
 pub fn split(copy: &[u8]) -> Option<(&[u8], TapTrailer)> {
     let (frame, bytes) = copy.split_last_chunk::<LEN>()?;
-    let long =
-        |at: usize| bytes.get(at..).and_then(|rest| rest.first_chunk().copied()).map(u64::from_be_bytes);
-    if bytes[..4] != MARK || bytes[4] > 1 || bytes[5] != 0 {
+    let [m0, m1, m2, m3, direction, reserved, l0, l1, numbers @ ..] = *bytes;
+    // Any frame may end in these 24 bytes by chance. Four bytes of mark and two that are nearly fixed make that one in 2^47.
+    if [m0, m1, m2, m3] != MARK || direction > 1 || reserved != 0 {
         return None;
     }
-    let full_len = u16::from_be_bytes([bytes[6], bytes[7]]);
-    Some((frame, TapTrailer { direction: bytes[4], full_len, number: long(8)?, at_ns: long(16)? }))
+    let full_len = u16::from_be_bytes([l0, l1]);
+    let number = u64::from_be_bytes(*numbers.first_chunk()?);
+    let at_ns = u64::from_be_bytes(*numbers.last_chunk()?);
+    Some((frame, TapTrailer { direction, full_len, number, at_ns }))
 }
 
 #[cfg(test)]

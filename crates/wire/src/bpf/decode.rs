@@ -1,4 +1,4 @@
-//! From instruction codes to operations: what cannot be run does not get past here.
+//! Decodes instructions into operations, and refuses programs that could not be run.
 
 use super::{ClassicInsn, LONGEST, MEMORY, ProgramRefusal};
 
@@ -20,7 +20,7 @@ impl LoadWidth {
     }
 }
 
-/// The second operand.
+/// The second operand of an operation: a constant or the register X.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SecondOperand {
     K(u32),
@@ -94,6 +94,7 @@ pub(super) fn decode(insns: &[ClassicInsn]) -> Result<Vec<BpfOperation>, Program
     }
     let ops = insns.iter().enumerate().map(|(at, insn)| {
         let op = op(at, *insn).ok_or(ProgramRefusal::Instruction { at, code: insn.code })?;
+        // The furthest instruction that may be next. Offsets are unsigned, so every jump goes forward and each program ends.
         let last = match op {
             BpfOperation::ReturnConstant(_) | BpfOperation::ReturnA => at,
             BpfOperation::Jump(to) => to,
@@ -107,6 +108,7 @@ pub(super) fn decode(insns: &[ClassicInsn]) -> Result<Vec<BpfOperation>, Program
 
 fn op(at: usize, insn: ClassicInsn) -> Option<BpfOperation> {
     let k = insn.k;
+    // The low three bits are the class: load, load X, store, store X, arithmetic, jump, return, copy.
     Some(match insn.code & 7 {
         0 => load(insn)?,
         1 => match insn.code {
@@ -185,12 +187,11 @@ fn branch(at: usize, insn: ClassicInsn) -> Option<BpfOperation> {
         0x40 => JumpCondition::AnyBit,
         _ => return None,
     };
-    let target = |skip: u8| at + 1 + usize::from(skip);
     let known = insn.code < 0x100;
     known.then(|| BpfOperation::Branch {
         condition,
         with: operand(insn),
-        yes: target(insn.jt),
-        no: target(insn.jf),
+        yes: at + 1 + usize::from(insn.jt),
+        no: at + 1 + usize::from(insn.jf),
     })
 }

@@ -70,10 +70,12 @@ pub(super) mod jump {
 impl EbpfInsn {
     /// As the kernel takes it on this machine.
     pub fn to_bytes(self) -> [u8; 8] {
+        // The kernel declares the two registers as bit fields of one byte, whose order follows that of the machine.
         let registers =
             if cfg!(target_endian = "big") { self.dst << 4 | self.src } else { self.src << 4 | self.dst };
-        let (off, imm) = (self.off.to_ne_bytes(), self.imm.to_ne_bytes());
-        [self.code, registers, off[0], off[1], imm[0], imm[1], imm[2], imm[3]]
+        let [off0, off1] = self.off.to_ne_bytes();
+        let [imm0, imm1, imm2, imm3] = self.imm.to_ne_bytes();
+        [self.code, registers, off0, off1, imm0, imm1, imm2, imm3]
     }
 
     /// An instruction as the kernel holds it on a little-endian machine.

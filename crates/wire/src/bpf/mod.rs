@@ -45,20 +45,20 @@ pub struct FilterProgram {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProgramRefusal {
     /// Nothing to run, or too much.
-    #[error("a filter has from 1 to {LONGEST} instructions; found {0}")]
+    #[error("the filter has {0} instructions; from 1 to {LONGEST} are allowed")]
     Length(usize),
-    /// No such instruction, or one that makes no sense.
+    /// An unknown instruction, or one that makes no sense.
     #[error("instruction {at} of the filter (code {code:#x}) is unknown")]
     Instruction {
         /// Which, from 0.
         at: usize,
         code: u16,
     },
-    /// It leads out of the program.
-    #[error("instruction {0} of the filter leads out of it")]
+    /// It jumps out of the program, or the program ends without a return.
+    #[error("instruction {0} of the filter jumps out of the filter")]
     Target(usize),
     /// Jumps of eBPF reach 32767 instructions.
-    #[error("the filter is too long to be translated: a jump spans {0} instructions")]
+    #[error("the filter is too long to be translated: a jump spans {0} instructions, and eBPF allows 32767")]
     Distance(usize),
 }
 
@@ -76,10 +76,11 @@ impl FilterProgram {
 
     /// Whether a whole frame (without FCS) passes.
     pub fn matches(&self, frame: &[u8]) -> bool {
+        // No frame is as long as 32 bits can say; a longer input counts as the longest.
         self.matches_cut(frame, u32::try_from(frame.len()).unwrap_or(u32::MAX))
     }
 
-    /// Whether a frame passes of which only the first bytes are at hand. What was cut counts as outside the frame, but
+    /// Whether a frame passes if only its first bytes are known. What was cut counts as outside the frame, but
     /// its length is `full_len`.
     pub fn matches_cut(&self, bytes: &[u8], full_len: u32) -> bool {
         run::run(&self.ops, bytes, full_len) != 0

@@ -37,7 +37,7 @@ pub(super) fn run(ops: &[BpfOperation], bytes: &[u8], full_len: u32) -> u32 {
 }
 
 impl BpfMachine {
-    /// One operation that goes on to the next; `None` ends the program with "no match".
+    /// Runs one operation that is followed by the next; `None` ends the program with "no match".
     fn step(&mut self, op: BpfOperation, bytes: &[u8], full_len: u32) -> Option<()> {
         match op {
             BpfOperation::Load(width, at) => self.a = read(bytes, width, at)?,
@@ -90,6 +90,7 @@ impl BpfMachine {
             AluOperation::And => a & by,
             AluOperation::Or => a | by,
             AluOperation::Xor => a ^ by,
+            // A shift by 32 or more gives 0, as in libpcap, not a shift by the low bits of `by`.
             AluOperation::ShiftLeft => a.checked_shl(by).unwrap_or(0),
             AluOperation::ShiftRight => a.checked_shr(by).unwrap_or(0),
         })

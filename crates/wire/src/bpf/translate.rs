@@ -1,4 +1,4 @@
-//! Translation into eBPF.
+//! Translates a filter into eBPF.
 //!
 //! Each operation becomes a few instructions that end with the same A, X and memory as [`super::run`] does, or a jump
 //! to the ending for frames that do not pass. Before each load the packet pointer is compared with the end of the
@@ -22,7 +22,7 @@ enum CodeLabel {
     Mismatch,
 }
 
-/// Whether an operation goes on to the next one.
+/// Whether an operation continues with the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NextOperation {
     On,
@@ -38,6 +38,7 @@ pub(super) fn translate(
     let mut starts = vec![0; ops.len()];
     let mut flow = NextOperation::On;
     for (at, op) in ops.iter().enumerate() {
+        // Jumps go forward only, so by now every jump to this operation has been seen.
         if flow == NextOperation::On || code.wanted[at] {
             starts[at] = code.insns.len();
             flow = code.op(at, *op);
@@ -67,6 +68,8 @@ impl TranslatedCode {
         self.emit(EbpfInsn::load(0, END, CONTEXT, 4));
         self.emit(EbpfInsn::alu(alu::MOV, A, 0));
         self.emit(EbpfInsn::alu(alu::MOV, X, 0));
+        // Cells that are read start at zero, as in libpcap; the verifier refuses reads of a stack that was never written. Those
+        // that are not read cost nothing.
         for cell in 0..MEMORY {
             if ops
                 .iter()
@@ -92,7 +95,7 @@ impl TranslatedCode {
             BpfOperation::CopyXToA => self.emit(EbpfInsn::alu_register(alu::MOV, A, X)),
             BpfOperation::Jump(to) => return self.go(at, to),
             BpfOperation::Branch { condition, with, yes, no } => {
-                return self.branch(at, (condition, with), yes, no);
+                return self.branch(at, condition, with, yes, no);
             }
             BpfOperation::ReturnConstant(0) => return self.away(CodeLabel::Mismatch),
             BpfOperation::ReturnConstant(_) => return self.away(CodeLabel::Match),
@@ -117,6 +120,7 @@ impl TranslatedCode {
             return self.away(CodeLabel::Mismatch);
         };
         self.emit(EbpfInsn::alu_register(alu::MOV, SCRATCH, X));
+        // Compared as 64 bits: the verifier must learn a bound of the whole register before it is added to a pointer.
         self.jump(EbpfInsn::jump_if_wide(jump::GT, SCRATCH, REACH - end), CodeLabel::Mismatch);
         self.emit(EbpfInsn::wide_register(alu::ADD, SCRATCH, DATA));
         self.read(width, A, end)
@@ -135,16 +139,17 @@ impl TranslatedCode {
 
     /// Reads the field that ends `end` bytes behind the pointer in the scratch register.
     fn read(&mut self, width: LoadWidth, into: u8, end: u32) -> NextOperation {
+        // The end of the field is compared, not its start: from that comparison the verifier knows that the bytes before the
+        // pointer may be read, which is why the loads go backwards.
         self.emit(EbpfInsn::wide(alu::ADD, SCRATCH, end));
         self.jump(EbpfInsn::jump_if_beyond(SCRATCH, END), CodeLabel::Mismatch);
-        let (size, back, bits) = match width {
-            LoadWidth::Word => (0x00, -4, 32),
-            LoadWidth::Half => (0x08, -2, 16),
-            LoadWidth::Byte => (0x10, -1, 8),
-        };
-        self.emit(EbpfInsn::load(size, into, SCRATCH, back));
+        self.emit(match width {
+            LoadWidth::Word => EbpfInsn::load(0x00, into, SCRATCH, -4),
+            LoadWidth::Half => EbpfInsn::load(0x08, into, SCRATCH, -2),
+            LoadWidth::Byte => EbpfInsn::load(0x10, into, SCRATCH, -1),
+        });
         if width != LoadWidth::Byte {
-            self.emit(EbpfInsn::alu(alu::TO_BIG_ENDIAN, into, bits));
+            self.emit(EbpfInsn::alu(alu::TO_BIG_ENDIAN, into, 8 * width.bytes()));
         }
         NextOperation::On
     }
@@ -172,7 +177,8 @@ impl TranslatedCode {
             SecondOperand::K(k) => self.emit(EbpfInsn::alu(code, A, k)),
             SecondOperand::X if shifts => {
                 self.emit(EbpfInsn::alu_register(code, A, X));
-                // The processor looks at the low bits of X only.
+                // libpcap: a shift by 32 or more gives 0. eBPF looks at the low bits of X only, so the result is replaced unless
+                // X is below 32.
                 self.emit(EbpfInsn { off: 1, ..EbpfInsn::jump_if(jump::LT, X, 32) });
                 self.emit(EbpfInsn::alu(alu::MOV, A, 0));
             }
@@ -189,26 +195,26 @@ impl TranslatedCode {
     fn branch(
         &mut self,
         at: usize,
-        test: (JumpCondition, SecondOperand),
+        condition: JumpCondition,
+        with: SecondOperand,
         yes: usize,
         no: usize,
     ) -> NextOperation {
         if yes == no {
             return self.go(at, yes);
         }
-        let (straight, inverse) = condition_codes(test.0);
-        let compare = |code| match test.1 {
-            SecondOperand::K(k) => EbpfInsn::jump_if(code, A, k),
-            SecondOperand::X => EbpfInsn::jump_if_register(code, A, X),
-        };
-        match inverse {
-            Some(inverse) if yes == at + 1 => self.jump(compare(inverse), CodeLabel::Op(no)),
+        // Classic BPF jumps on both outcomes, eBPF on one. If the next operation is where "yes" leads, the inverse condition
+        // saves a second jump.
+        match inverse_code(condition) {
+            Some(inverse) if yes == at + 1 => {
+                self.jump(compare(inverse, with), CodeLabel::Op(no));
+                NextOperation::On
+            }
             _ => {
-                self.jump(compare(straight), CodeLabel::Op(yes));
-                return self.go(at, no);
+                self.jump(compare(condition_code(condition), with), CodeLabel::Op(yes));
+                self.go(at, no)
             }
         }
-        NextOperation::On
     }
 
     fn go(&mut self, at: usize, to: usize) -> NextOperation {
@@ -260,8 +266,9 @@ fn number(register: BpfRegister) -> u8 {
 
 /// Where a cell of memory is on the stack.
 fn offset_of(cell: usize) -> i16 {
-    let cell = i16::try_from(cell.min(MEMORY)).unwrap_or(0);
-    -64 + 4 * cell
+    // `decode` lets no cell beyond the memory pass: sixteen words, 64 bytes below the frame pointer.
+    debug_assert!(cell < MEMORY, "cell {cell} is outside the memory");
+    -64 + 4 * i16::from(cell.to_le_bytes()[0])
 }
 
 fn operation_code(operation: AluOperation) -> u8 {
@@ -279,12 +286,29 @@ fn operation_code(operation: AluOperation) -> u8 {
     }
 }
 
-/// The condition, and its inverse where there is one.
-fn condition_codes(condition: JumpCondition) -> (u8, Option<u8>) {
+/// A jump that compares A.
+fn compare(code: u8, with: SecondOperand) -> EbpfInsn {
+    match with {
+        SecondOperand::K(k) => EbpfInsn::jump_if(code, A, k),
+        SecondOperand::X => EbpfInsn::jump_if_register(code, A, X),
+    }
+}
+
+fn condition_code(condition: JumpCondition) -> u8 {
     match condition {
-        JumpCondition::Equal => (jump::EQ, Some(jump::NE)),
-        JumpCondition::Greater => (jump::GT, Some(jump::LE)),
-        JumpCondition::GreaterOrEqual => (jump::GE, Some(jump::LT)),
-        JumpCondition::AnyBit => (jump::SET, None),
+        JumpCondition::Equal => jump::EQ,
+        JumpCondition::Greater => jump::GT,
+        JumpCondition::GreaterOrEqual => jump::GE,
+        JumpCondition::AnyBit => jump::SET,
+    }
+}
+
+/// The code of the opposite condition; eBPF has none for "no bit is set".
+fn inverse_code(condition: JumpCondition) -> Option<u8> {
+    match condition {
+        JumpCondition::Equal => Some(jump::NE),
+        JumpCondition::Greater => Some(jump::LE),
+        JumpCondition::GreaterOrEqual => Some(jump::LT),
+        JumpCondition::AnyBit => None,
     }
 }

@@ -1,4 +1,4 @@
-//! Filters of conditions as programs of classic BPF.
+//! Compiles a filter of conditions into classic BPF.
 //!
 //! ```text
 //!  for each condition: find its base (X = where the type stands, for headers behind VLAN tags)
@@ -8,11 +8,29 @@
 //! Loops do not exist in classic BPF, so the way over VLAN tags is written out [`MOST_TAGS`] times. Jumps reach 255
 //! instructions: each condition ends with its own rejection.
 
-use super::{ETHER_TYPE, FieldCondition, FilterBase, MOST_TAGS, TAGS};
+use super::{FieldCondition, FilterBase, TAGS};
 use crate::bpf::{ClassicInsn, FilterProgram, ProgramRefusal};
 
+/// A load of this many bytes: its codes from k and from X + k.
+#[derive(Clone, Copy)]
+struct LoadCodes {
+    bytes: u32,
+    plain: u16,
+    indexed: u16,
+}
+
+// The same as in `FilterBase::find`, as wide as instructions have them.
+const ETHER_TYPE: u32 = 12;
+const MOST_TAGS: u8 = 8;
+const _: () = assert!(ETHER_TYPE as usize == super::ETHER_TYPE && MOST_TAGS as usize == super::MOST_TAGS);
+
 // Codes of classic BPF.
-const LOAD: [(u32, u16, u16); 3] = [(4, 0x20, 0x40), (2, 0x28, 0x48), (1, 0x30, 0x50)]; // bytes, from k, from X + k
+const LOADS: [LoadCodes; 3] = [
+    LoadCodes { bytes: 4, plain: 0x20, indexed: 0x40 },
+    LoadCodes { bytes: 2, plain: 0x28, indexed: 0x48 },
+    BYTE,
+];
+const BYTE: LoadCodes = LoadCodes { bytes: 1, plain: 0x30, indexed: 0x50 };
 const LOAD_HALF: u16 = 0x28;
 const LOAD_HALF_X: u16 = 0x48;
 const SET_X: u16 = 0x01;
@@ -33,7 +51,7 @@ pub(super) fn compile(conditions: &[FieldCondition]) -> Result<FilterProgram, Pr
     FilterProgram::new(code.insns)
 }
 
-/// Where a condition goes on, from where it was decided.
+/// Where the program continues after a condition.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ConditionExit {
     Next,
@@ -55,11 +73,11 @@ impl FilterCode {
         let start = match condition.base {
             FilterBase::Frame => 0,
             FilterBase::Vlan => {
-                self.emit(LOAD_HALF, 0, 0, narrow(ETHER_TYPE));
+                self.emit(LOAD_HALF, 0, 0, ETHER_TYPE);
                 // To the next condition over the rejection, or into it.
                 self.any_tag(1, 0);
                 self.emit(RETURN, 0, 0, 0);
-                narrow(ETHER_TYPE) + 2
+                ETHER_TYPE + 2
             }
             FilterBase::Ipv4 | FilterBase::Ipv6 => {
                 self.find();
@@ -79,9 +97,10 @@ impl FilterCode {
         if std::mem::replace(&mut self.is_found, true) {
             return;
         }
-        self.emit(SET_X, 0, 0, narrow(ETHER_TYPE));
+        self.emit(SET_X, 0, 0, ETHER_TYPE);
         for tag in 0..MOST_TAGS {
-            let left = u8::try_from(MOST_TAGS - 1 - tag).unwrap_or(0);
+            // Without a tag here, X is final: jump over the rest of this step and over all later ones, 52 instructions at most.
+            let left = MOST_TAGS - 1 - tag;
             self.emit(LOAD_HALF_X, 0, 0, 0);
             self.any_tag(0, 3 + left * STEP);
             self.emit(X_TO_A, 0, 0, 0);
@@ -112,24 +131,22 @@ impl FilterCode {
         let bytes = (before + bits).div_ceil(8);
         let is_indexed = matches!(condition.base, FilterBase::Ipv4 | FilterBase::Ipv6);
         // The condition fails where the frame ends before its last bit, looked at or not.
-        self.load(1, first + bytes - 1, is_indexed);
-        let (found, otherwise) = if condition.negate {
-            (ConditionExit::Reject, ConditionExit::Next)
-        } else {
-            (ConditionExit::Next, ConditionExit::Reject)
-        };
+        self.load(BYTE, first + bytes - 1, is_indexed);
+        let found = if condition.negate { ConditionExit::Reject } else { ConditionExit::Next };
+        let otherwise = if condition.negate { ConditionExit::Next } else { ConditionExit::Reject };
+        // The widest loads that fit. Parts of which no bit counts are not loaded at all.
         let mut jumps = Vec::new();
         let mut at = 0;
         while at < bytes {
-            let (width, ..) = LOAD.into_iter().find(|(width, ..)| at + width <= bytes).unwrap_or(LOAD[2]);
-            let (wanted, care) = part(condition, bits, (at * 8, width * 8), before);
-            if care != 0 {
-                self.load(width, first + at, is_indexed);
-                self.emit(AND, 0, 0, care);
+            let load = LOADS.into_iter().find(|load| at + load.bytes <= bytes).unwrap_or(BYTE);
+            let part = compared_part(condition, bits, before, at * 8, load.bytes * 8);
+            if part.care != 0 {
+                self.load(load, first + at, is_indexed);
+                self.emit(AND, 0, 0, part.care);
                 jumps.push(self.insns.len());
-                self.emit(EQUAL, 0, 0, wanted);
+                self.emit(EQUAL, 0, 0, part.wanted);
             }
-            at += width;
+            at += load.bytes;
         }
         self.end(&jumps, found, otherwise);
     }
@@ -146,21 +163,27 @@ impl FilterCode {
         self.emit(RETURN, 0, 0, 0);
         let to = if otherwise == ConditionExit::Reject { rejection } else { rejection + 1 };
         for jump in jumps {
-            // At most 17 bytes are compared, so this is near.
-            self.insns[*jump].jf = u8::try_from(to - jump - 1).unwrap_or(0);
+            // At most 17 bytes are compared, in five parts of three instructions each.
+            self.insns[*jump].jf = near(to - jump - 1);
         }
     }
 
-    fn load(&mut self, width: u32, at: u32, is_indexed: bool) {
-        let (_, plain, indexed) = LOAD.into_iter().find(|(bytes, ..)| *bytes == width).unwrap_or(LOAD[2]);
-        self.emit(if is_indexed { indexed } else { plain }, 0, 0, at);
+    fn load(&mut self, load: LoadCodes, at: u32, is_indexed: bool) {
+        self.emit(if is_indexed { load.indexed } else { load.plain }, 0, 0, at);
     }
 }
 
-/// What is wanted, and what is looked at, in `len` bits from bit `from` of the bytes that hold a condition, of which the
-/// first `before` bits are not its own.
-fn part(condition: &FieldCondition, bits: u32, (from, len): (u32, u32), before: u32) -> (u32, u32) {
-    let (mut wanted, mut care) = (0, 0);
+/// The bits of a word that are compared, and their wanted values.
+struct ComparedPart {
+    care: u32,
+    wanted: u32,
+}
+
+/// What is compared in `len` bits from bit `from` of the bytes that hold a condition of `bits` bits. The first `before` bits
+/// of these bytes are not its own.
+fn compared_part(condition: &FieldCondition, bits: u32, before: u32, from: u32, len: u32) -> ComparedPart {
+    let mut care = 0;
+    let mut wanted = 0;
     for bit in from..from + len {
         wanted <<= 1;
         care <<= 1;
@@ -171,11 +194,13 @@ fn part(condition: &FieldCondition, bits: u32, (from, len): (u32, u32), before: 
             wanted |= u32::from(is_looked_at && condition.value >> place & 1 == 1);
         }
     }
-    (wanted, care)
+    ComparedPart { care, wanted }
 }
 
-fn narrow(at: usize) -> u32 {
-    u32::try_from(at).unwrap_or(u32::MAX)
+/// The length of a jump, which is known to fit.
+fn near(distance: usize) -> u8 {
+    debug_assert!(distance <= 255, "a jump over {distance} instructions");
+    distance.to_le_bytes()[0]
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ mod compile;
 
 use crate::bits;
 use crate::bpf::{FilterProgram, ProgramRefusal};
+use crate::tag::word;
 use serde::{Deserialize, Serialize};
 
 /// One condition on a frame: `bits` bits from `bit_offset` equal `value` where `mask` is 0.
@@ -34,9 +35,7 @@ pub enum FilterBase {
     Frame,
     /// The tag control information of the first VLAN tag.
     Vlan,
-    /// The IPv4 header.
     Ipv4,
-    /// The IPv6 header.
     Ipv6,
 }
 
@@ -61,6 +60,7 @@ impl FrameFilter {
 
 impl FieldCondition {
     fn holds(&self, frame: &[u8]) -> bool {
+        // A frame without the header, or too short, fails the condition even if it is negated: nothing was compared.
         let Some(start) = self.base.find(frame) else { return false };
         let at = start as u64 * 8 + u64::from(self.bit_offset);
         let Some(found) = bits::read(frame, at, self.bits.min(128)) else { return false };
@@ -75,17 +75,20 @@ const TAGS: [u16; 3] = [0x8100, 0x88a8, 0x9100];
 /// Behind more VLAN tags than this no header is looked for.
 const MOST_TAGS: usize = 8;
 
+/// Whether the type at this offset says that a VLAN tag follows.
+fn is_tag(frame: &[u8], at: usize) -> bool {
+    word(frame, at).is_some_and(|found| TAGS.contains(&found))
+}
+
 impl FilterBase {
     fn find(self, frame: &[u8]) -> Option<usize> {
-        let ether_type = |at: usize| Some(u16::from_be_bytes([*frame.get(at)?, *frame.get(at + 1)?]));
-        let is_tag = |at: usize| ether_type(at).is_some_and(|found| TAGS.contains(&found));
         match self {
             Self::Frame => Some(0),
-            Self::Vlan => is_tag(ETHER_TYPE).then_some(ETHER_TYPE + 2),
+            Self::Vlan => is_tag(frame, ETHER_TYPE).then_some(ETHER_TYPE + 2),
             Self::Ipv4 | Self::Ipv6 => {
-                let tags = (0..MOST_TAGS).take_while(|tag| is_tag(ETHER_TYPE + 4 * tag)).count();
+                let tags = (0..MOST_TAGS).take_while(|tag| is_tag(frame, ETHER_TYPE + 4 * tag)).count();
                 let at = ETHER_TYPE + 4 * tags;
-                (ether_type(at)? == self.ether_type()).then_some(at + 2)
+                (word(frame, at)? == self.ether_type()).then_some(at + 2)
             }
         }
     }

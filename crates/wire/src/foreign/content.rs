@@ -1,4 +1,4 @@
-//! A hash of what a device leaves as it is: by it a frame without a tag is known again behind the device.
+//! A hash of the content that a device does not change. It recognises frames without a tag behind the device.
 
 use super::word;
 use crate::pattern::mix;
@@ -16,8 +16,11 @@ pub fn content_hash(frame: &[u8]) -> u64 {
         }
     }
     let content = frame.get(at..).unwrap_or_default();
+    // Short frames are padded with zeros on the wire, and some devices add or strip them. Zeros at the end of the payload go
+    // with them: two frames that differ only there are one content.
     let used = content.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
-    // Offsets behind the EtherType, two bytes in.
+    // Offsets from the EtherType on. IPv4: type of service, TTL, header checksum. IPv6: traffic class and flow label, hop
+    // limit.
     let changing: &[usize] = match word(content, 0) {
         Some(0x0800) => &[3, 10, 12, 13],
         Some(0x86dd) => &[2, 3, 4, 5, 9],

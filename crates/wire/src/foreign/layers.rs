@@ -1,4 +1,4 @@
-//! Where the headers of an Ethernet frame are.
+//! Finds the headers of an Ethernet frame.
 
 use super::word;
 use std::ops::Range;
@@ -6,7 +6,7 @@ use std::ops::Range;
 const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
 const MOST_VLAN_TAGS: usize = 4;
-/// Longer chains of IPv6 extension headers are nobody's.
+/// Longer chains of IPv6 extension headers do not occur in practice.
 const MOST_EXTENSIONS: usize = 8;
 
 const ICMP: u8 = 1;
@@ -95,13 +95,21 @@ impl PacketLayers {
             IPV6 => ipv6(frame, type_at + 2),
             _ => None,
         };
-        let Some((ip, carried)) = found else { return Some(Self { type_at, ip: None, transport: None }) };
+        let Some(FoundIp { ip, carried }) = found else {
+            return Some(Self { type_at, ip: None, transport: None });
+        };
         let transport = carried.and_then(|carried| transport(frame, &carried));
         Some(Self { type_at, ip: Some(ip), transport })
     }
 }
 
-fn ipv4(frame: &[u8], at: usize) -> Option<(IpLayer, Option<CarriedPacket>)> {
+/// An IP header, and what it carries if that begins in this frame.
+struct FoundIp {
+    ip: IpLayer,
+    carried: Option<CarriedPacket>,
+}
+
+fn ipv4(frame: &[u8], at: usize) -> Option<FoundIp> {
     let header: &[u8; 20] = frame.get(at..)?.first_chunk()?;
     let header_len = usize::from(header[0] & 0x0f) * 4;
     if header[0] >> 4 != 4 || header_len < 20 {
@@ -114,12 +122,13 @@ fn ipv4(frame: &[u8], at: usize) -> Option<(IpLayer, Option<CarriedPacket>)> {
         protocol: header[9],
         at: at + header_len,
         end,
+        // The offset is in the low 13 bits; without one this is the first fragment, or the whole packet.
         is_first: fragment.trailing_zeros() >= 13,
     };
-    Some((ip, Some(carried)))
+    Some(FoundIp { ip, carried: Some(carried) })
 }
 
-fn ipv6(frame: &[u8], at: usize) -> Option<(IpLayer, Option<CarriedPacket>)> {
+fn ipv6(frame: &[u8], at: usize) -> Option<FoundIp> {
     let header: &[u8; 40] = frame.get(at..)?.first_chunk()?;
     if header[0] >> 4 != 6 {
         return None;
@@ -127,7 +136,7 @@ fn ipv6(frame: &[u8], at: usize) -> Option<(IpLayer, Option<CarriedPacket>)> {
     let end = at + 40 + usize::from(u16::from_be_bytes([header[4], header[5]]));
     let mut ip = IpLayer { at, is_v6: true, is_fragment: false, is_final: true };
     let carried = extensions(frame, header[6], at + 40, end, &mut ip);
-    Some((ip, carried))
+    Some(FoundIp { ip, carried })
 }
 
 /// Walks to the header behind the extensions, the first of which is `next`.
@@ -142,7 +151,8 @@ fn extensions(
     for _ in 0..MOST_EXTENSIONS {
         let [following, length, _, left] = *frame.get(at..)?.first_chunk()?;
         let taken = match next {
-            // Hop by hop, routing, destination options.
+            // Hop by hop, routing, destination options. With segments left, the header has the address of the next stop, and
+            // the checksum covers the last one (RFC 8200 section 8.1).
             0 | 43 | 60 => {
                 ip.is_final &= next != 43 || left == 0;
                 usize::from(length) * 8 + 8
@@ -156,28 +166,33 @@ fn extensions(
             }
             protocol => return Some(CarriedPacket { protocol, at, end, is_first }),
         };
+        // Behind the header of a later fragment is a piece of the payload, no header.
         if !is_first {
             return None;
         }
-        (next, at) = (following, at + taken);
+        next = following;
+        at += taken;
     }
     None
 }
 
 fn transport(frame: &[u8], carried: &CarriedPacket) -> Option<TransportLayer> {
     let CarriedPacket { protocol, at, end, is_first } = *carried;
+    // A frame that was cut lacks a part of what its checksum covers: nothing in it can be corrected.
     if !is_first || end > frame.len() {
         return None;
     }
-    let (header_len, checksum_at) = match protocol {
-        TCP => (usize::from(frame.get(at + 12)? >> 4) * 4, at + 16),
-        UDP | UDP_LITE => (8, at + 6),
-        ICMP | ICMP_V6 => (8, at + 2),
+    let checksum_at = match protocol {
+        TCP => at + 16,
+        UDP | UDP_LITE => at + 6,
+        ICMP | ICMP_V6 => at + 2,
         _ => return None,
     };
+    let header_len = if protocol == TCP { usize::from(frame.get(at + 12)? >> 4) * 4 } else { 8 };
     let least = if protocol == TCP { 20 } else { 8 };
     let is_whole = header_len >= least && at + header_len <= end;
     let checksum = word(frame, checksum_at)?;
+    // RFC 768: a UDP checksum of zero was not computed. Correcting it would make a checksum of nothing.
     let has_checksum = checksum != 0 || protocol != UDP;
     is_whole.then(|| TransportLayer {
         at,

@@ -1,4 +1,4 @@
-//! Frames that were not made here, as a capture file has them: where their headers are, what may be changed in them.
+//! Frames that packetrig did not build, as in capture files: where their headers are, and what may be changed in them.
 //!
 //! [`PacketLayers`] finds IP and transport headers, [`FrameRewrite`] changes addresses and VLAN tags, [`TagPlace`] is where a test tag
 //! fits. Checksums are corrected by the difference, never computed anew: a frame captured with a wrong one keeps it wrong
@@ -23,20 +23,18 @@ pub use place::{TagPlace, verify};
 pub use rewrite::{AddressMap, FrameRewrite, RewriteError, VlanEdit};
 
 use crate::checksum::sum;
+use crate::tag::word;
 
 /// Corrects the checksum at `at` for a change from `old` to `new` (RFC 1624), which lie at an odd distance from where the
 /// sum begins if `odd`. `never_zero`: zero would mean that there is none.
 fn correct(frame: &mut [u8], at: usize, old: &[u8], new: &[u8], odd: bool, never_zero: bool) {
     let Some(place) = frame.get_mut(at..at + 2) else { return };
-    let aligned = |sum: u16| if odd { sum.swap_bytes() } else { sum };
     let before = u16::from_be_bytes([place[0], place[1]]);
-    let words = [!before, !aligned(sum(old)), aligned(sum(new))];
-    let after = !sum(words.map(u16::to_be_bytes).as_flattened());
+    // Bytes at an odd distance are the other halves of their words in the sum: the same as swapping their own sum.
+    let removed = if odd { sum(old).swap_bytes() } else { sum(old) };
+    let added = if odd { sum(new).swap_bytes() } else { sum(new) };
+    // HC' = ~(~HC + ~m + m'), RFC 1624 equation 3.
+    let after = !sum([!before, !removed, added].map(u16::to_be_bytes).as_flattened());
     let after = if never_zero && after == 0 { 0xffff } else { after };
     place.copy_from_slice(&after.to_be_bytes());
-}
-
-/// A big-endian word, if the frame is that long.
-fn word(frame: &[u8], at: usize) -> Option<u16> {
-    frame.get(at..)?.first_chunk().map(|bytes| u16::from_be_bytes(*bytes))
 }

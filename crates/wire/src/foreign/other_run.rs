@@ -1,4 +1,4 @@
-//! Tells frames of other runs from frames of this run whose tag was damaged.
+//! Distinguishes frames of other runs from frames of this run whose tag was damaged.
 //!
 //! A frame of a known run carries a mark made with that run's key. A frame of an unknown run has a full tag that was sent
 //! before this run began and whose check fits the payload in front of it. Damage that makes a frame of this run look
@@ -14,7 +14,7 @@ use std::cmp::Reverse;
 pub enum OtherRun {
     /// The one whose key is at this place of the known keys.
     Known(usize),
-    /// One that nobody here knows.
+    /// A run that this machine does not know.
     Unknown,
 }
 
@@ -24,25 +24,32 @@ pub type KnownRun = (TagKey, u64);
 /// The run of a frame that is not of this run, if it is of any. `began` and `arrived` are times of the sender's clock: the
 /// start of this run, and now.
 ///
-/// A mark fits a wrong key once in 65 536 times, which with many keys and frames does happen. Of several runs whose mark it
-/// has, it is of the one of which most frames have come.
+/// A mark fits a wrong key once in 65 536 times, which does happen with many keys and frames. If the marks of several runs
+/// fit, the frame belongs to the run with the most frames so far.
 pub fn other_run(frame: &[u8], known: &[KnownRun], began: u64, arrived: u64) -> Option<OtherRun> {
-    let is_earlier = |found: &FoundTag| found.tag.sent_at(arrived).is_some_and(|sent| sent < began);
-    let is_of = |key: TagKey| {
-        tag::candidates(frame, key).any(|found| {
-            is_earlier(&found)
-                || verify(frame, &found).is_some_and(|verdict| verdict == FrameComparison::Intact)
-        })
-    };
-    let fitting = known.iter().enumerate().filter(|(_, (key, _))| is_of(*key));
+    let fitting = known.iter().enumerate().filter(|(_, (key, _))| {
+        // The mark alone fits by chance now and then, so it needs a second sign: an early send time or an intact payload.
+        tag::candidates(frame, *key)
+            .any(|found| is_earlier(&found, began, arrived) || is_intact(frame, &found))
+    });
+    // Chance fits any key; the run of most frames is the likeliest, and among equals the first.
     if let Some((place, _)) = fitting.max_by_key(|(place, (_, frames))| (*frames, Reverse(*place))) {
         return Some(OtherRun::Known(place));
     }
     // The check of a full tag is of the payload, wherever the device put the headers.
     let place = TagPlace::of(frame).filter(|place| place.form() == TagForm::Full)?;
     let found = tag::unverified_full_tag(frame, place.end())?;
-    let fits = verify(frame, &found) == Some(FrameComparison::Intact);
-    (fits && is_earlier(&found)).then_some(OtherRun::Unknown)
+    let fits = is_intact(frame, &found);
+    (fits && is_earlier(&found, began, arrived)).then_some(OtherRun::Unknown)
+}
+
+/// Whether a tag says that its frame was sent before this run began.
+fn is_earlier(found: &FoundTag, began: u64, arrived: u64) -> bool {
+    found.tag.sent_at(arrived).is_some_and(|sent| sent < began)
+}
+
+fn is_intact(frame: &[u8], found: &FoundTag) -> bool {
+    verify(frame, found) == Some(FrameComparison::Intact)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Where a test tag fits into a frame: the last bytes of its transport payload.
+//! Finds the place for a test tag in a frame: the last bytes of its transport payload.
 
 use super::{PacketLayers, correct, word};
 use crate::checksum::sum;
@@ -60,12 +60,14 @@ impl TagPlace {
         self.at + self.form.bytes()
     }
 
-    /// Writes the tag of the stream's tagged frame `n` into `frame`, a copy of the one this is the place of, and corrects the
-    /// checksum.
+    /// Writes the tag of the stream's tagged frame `n` into `frame` and corrects the checksum. `frame` must be a copy of the
+    /// frame that the place was found in.
     pub fn write(&self, n: u64, stamp: TagStamp, frame: &mut [u8]) {
         let bytes = self.form.bytes();
-        let (mut old, mut new) = ([0; TagForm::LONGEST], [0; TagForm::LONGEST]);
-        let (old, new) = (&mut old[..bytes], &mut new[..bytes]);
+        let mut old = [0; TagForm::LONGEST];
+        let mut new = [0; TagForm::LONGEST];
+        let old = &mut old[..bytes];
+        let new = &mut new[..bytes];
         let place = &mut frame[self.at..self.at + bytes];
         old.copy_from_slice(place);
         stamp.tag(n, self.form).write(stamp.key, self.payload_sum, new);
@@ -81,8 +83,8 @@ impl TagPlace {
 pub fn verify(frame: &[u8], found: &FoundTag) -> Option<FrameComparison> {
     let is_full = found.tag.form == TagForm::Full;
     let Some(place) = TagPlace::of(frame) else {
-        // Behind headers that are not understood, such as a tunnel's, the payload cannot be found. A full tag that names
-        // one of our streams is no chance; a short one may be.
+        // Behind unknown headers, such as those of a tunnel, the payload cannot be found. A full tag that names one of our
+        // streams is hardly there by chance; a short one may be.
         let is_ip = PacketLayers::of(frame).is_some_and(|layers| layers.ip.is_some());
         return (is_full && !is_ip).then_some(FrameComparison::Altered);
     };

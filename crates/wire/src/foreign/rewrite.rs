@@ -1,4 +1,4 @@
-//! Changing addresses and VLAN tags of a frame.
+//! Changes addresses and VLAN tags of frames.
 
 use super::{PacketLayers, TransportLayer, correct};
 use std::fmt;
@@ -38,7 +38,7 @@ pub struct AddressMap {
     prefix: u8,
 }
 
-/// Why a text is no rewrite.
+/// A text that is not a valid rewrite.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not a {what}; write {example}")]
 pub struct RewriteError {
@@ -67,6 +67,7 @@ impl FrameRewrite {
         if !self.addresses.is_empty() {
             self.move_addresses(frame);
         }
+        // Last, because a tag moves the headers behind it.
         if let Some(edit) = self.vlan {
             edit.apply(frame);
         }
@@ -74,7 +75,9 @@ impl FrameRewrite {
 
     fn move_addresses(&self, frame: &mut [u8]) {
         let Some(PacketLayers { ip: Some(ip), transport, .. }) = PacketLayers::of(frame) else { return };
-        let (first, len) = if ip.is_v6 { (ip.at + 8, 16) } else { (ip.at + 12, 4) };
+        let first = ip.at + if ip.is_v6 { 8 } else { 12 };
+        let len = if ip.is_v6 { 16 } else { 4 };
+        // The destination of a packet with a source route is not the one that its transport checksum covers.
         for (at, is_covered) in [(first, true), (first + len, ip.is_final)] {
             let mut old = [0; 16];
             old[..len].copy_from_slice(&frame[at..at + len]);
@@ -83,6 +86,7 @@ impl FrameRewrite {
                 continue;
             }
             frame[at..at + len].copy_from_slice(&new[..len]);
+            // Two checksums cover an address: that of the IPv4 header, and that of the transport by its pseudo-header.
             if !ip.is_v6 {
                 correct(frame, ip.at + 10, &old[..len], &new[..len], false, false);
             }
@@ -110,6 +114,7 @@ impl VlanEdit {
                 frame.splice(12..12, [TAG[0], TAG[1], high, low]);
             }
             Self::Pop if is_tagged => drop(frame.drain(12..16)),
+            // Priority and drop bits share the first byte with the number, and stay.
             Self::Set(id) if is_tagged => {
                 let [high, low] = id.to_be_bytes();
                 frame[14] = frame[14] & 0xf0 | high & 0x0f;
@@ -134,10 +139,9 @@ impl FromStr for VlanEdit {
     type Err = RewriteError;
 
     fn from_str(text: &str) -> Result<Self, RewriteError> {
-        let number = |digits: &str| digits.parse().ok().filter(|id| *id < 4096);
         let edit = match text.split_once(':') {
-            Some(("push", digits)) => number(digits).map(Self::Push),
-            Some(("set", digits)) => number(digits).map(Self::Set),
+            Some(("push", digits)) => vlan_number(digits).map(Self::Push),
+            Some(("set", digits)) => vlan_number(digits).map(Self::Set),
             _ => (text == "pop").then_some(Self::Pop),
         };
         edit.ok_or_else(|| RewriteError {
@@ -148,20 +152,32 @@ impl FromStr for VlanEdit {
     }
 }
 
+fn vlan_number(digits: &str) -> Option<u16> {
+    digits.parse().ok().filter(|id| *id < 4096)
+}
+
+/// The bits of an address, left-aligned in 128.
+fn left_aligned(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(v4) => u128::from(v4.to_bits()) << 96,
+        IpAddr::V6(v6) => v6.to_bits(),
+    }
+}
+
 impl AddressMap {
     /// Moves an address (4 or 16 bytes) if it is of the network; says whether it is.
     fn apply(&self, address: &mut [u8]) -> bool {
-        let bits = |address: IpAddr| match address {
-            IpAddr::V4(v4) => (u128::from(v4.to_bits()) << 96, 4),
-            IpAddr::V6(v6) => (v6.to_bits(), 16),
-        };
-        let ((from, len), (to, _)) = (bits(self.from), bits(self.to));
+        // Both families as 128 bits from the left: a prefix then means the same in each.
+        let from = left_aligned(self.from);
+        let to = left_aligned(self.to);
+        let len = if self.from.is_ipv4() { 4 } else { 16 };
         let mut whole = [0; 16];
         if address.len() != len {
             return false;
         }
         whole[..len].copy_from_slice(address);
         let old = u128::from_be_bytes(whole);
+        // A prefix of length 0 shifts all bits out, which `<<` does not do.
         let network = u128::MAX.checked_shl(128 - u32::from(self.prefix)).unwrap_or(0);
         if (old ^ from) & network != 0 {
             return false;
@@ -182,19 +198,30 @@ impl FromStr for AddressMap {
     type Err = RewriteError;
 
     fn from_str(text: &str) -> Result<Self, RewriteError> {
-        let network = |text: &str| -> Option<(IpAddr, u8)> {
-            let (address, prefix) = text.split_once('/')?;
-            let address: IpAddr = address.parse().ok()?;
-            let most = if address.is_ipv4() { 32 } else { 128 };
-            Some((address, prefix.parse().ok().filter(|prefix| *prefix <= most)?))
-        };
-        let networks = text.split_once('=').and_then(|(from, to)| Some((network(from)?, network(to)?)));
-        let same_kind = networks
-            .filter(|((from, length), (to, other))| length == other && from.is_ipv4() == to.is_ipv4());
-        same_kind.map(|((from, prefix), (to, _))| Self { from, to, prefix }).ok_or_else(|| RewriteError {
+        parse_map(text).ok_or_else(|| RewriteError {
             text: text.to_owned(),
-            what: "pair of networks of one size",
+            what: "pair of networks of the same size",
             example: "10.0.0.0/8=198.18.0.0/8",
         })
     }
+}
+
+fn parse_map(text: &str) -> Option<AddressMap> {
+    let (from, to) = text.split_once('=')?;
+    let from = parse_network(from)?;
+    let to = parse_network(to)?;
+    let same_size = from.prefix == to.prefix && from.address.is_ipv4() == to.address.is_ipv4();
+    same_size.then_some(AddressMap { from: from.address, to: to.address, prefix: from.prefix })
+}
+
+struct RewriteNetwork {
+    address: IpAddr,
+    prefix: u8,
+}
+
+fn parse_network(text: &str) -> Option<RewriteNetwork> {
+    let (address, prefix) = text.split_once('/')?;
+    let address: IpAddr = address.parse().ok()?;
+    let longest = if address.is_ipv4() { 32 } else { 128 };
+    Some(RewriteNetwork { address, prefix: prefix.parse().ok().filter(|prefix| *prefix <= longest)? })
 }

@@ -35,9 +35,7 @@ pub enum HeaderKind {
 pub enum ValueForm {
     Number,
     Mac,
-    /// An IPv4 address.
     Ipv4,
-    /// An IPv6 address.
     Ipv6,
     /// A checksum: generated good or bad, or a number.
     Checksum,
@@ -58,7 +56,7 @@ pub enum ComputedField {
     LengthBehind,
     /// 1 if no MPLS header follows.
     BottomOfStack,
-    /// IPv4 header checksum.
+    /// The checksum of IPv4, over its own header only.
     HeaderChecksum,
     /// Checksum over this header and all behind it, with the pseudo-header of the IP header in front, if any.
     Checksum {
@@ -69,7 +67,7 @@ pub enum ComputedField {
     },
 }
 
-/// What a field is when nothing is said about it.
+/// The value of a field that is not set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AbsentValue {
     Value(u128),
@@ -85,7 +83,6 @@ pub struct FieldDef {
     pub name: &'static str,
     /// Bits from the start of the header.
     pub at: u32,
-    /// Width in bits.
     pub bits: u32,
     /// How values are written.
     pub form: ValueForm,
@@ -150,6 +147,7 @@ impl PacketHeader {
             debug_assert!(false, "{:?} has no field {name}", self.kind);
             return false;
         };
+        // The last setting wins: `with` calls may correct each other.
         self.settings.retain(|(set, _)| *set != index);
         self.settings.push((index, setting));
         true
@@ -186,7 +184,7 @@ impl PacketHeader {
     /// Bytes this header takes.
     pub fn len(&self) -> usize {
         let fixed = match self.kind {
-            // RFC 2784: checksum and reserved1 are there only if the C bit is set.
+            // RFC 2784: checksum and reserved1 exist only if the C bit is set.
             HeaderKind::Gre if !self.has_gre_checksum() => 4,
             kind => kind.fixed_len(),
         };

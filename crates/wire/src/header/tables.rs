@@ -30,6 +30,7 @@ const fn overlay(name: &'static str, at: u32, bits: u32) -> FieldDef {
     field(name, at, bits, Number, Nothing, Plain)
 }
 
+// The multicast address of flow control, which bridges never forward.
 const PAUSE_DST: u128 = 0x0180_c200_0001;
 const PAUSE_TYPE: u128 = 0x8808;
 

@@ -1,8 +1,8 @@
-//! Blocks of pcapng as they are written: words, options and padding, little-endian. Which blocks a file has is its writer's business.
+//! Writes blocks of pcapng: words, options and padding, little-endian. The caller decides which blocks a file has.
 
 /// The lower half of a time or a count.
 pub fn low(value: u64) -> u32 {
-    u32::try_from(value & 0xffff_ffff).unwrap_or(0)
+    (value & 0xffff_ffff) as u32
 }
 
 /// Words one after the other.
@@ -30,6 +30,7 @@ pub fn block(out: &mut Vec<u8>, kind: u32, body: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     words(out, &[kind, 0]);
     body(out);
+    // Both lengths allow readers to go through a file backwards, too. No caller writes a block of more than 4 GiB.
     let total = u32::try_from(out.len() - start + 4).unwrap_or(u32::MAX).to_le_bytes();
     out[start + 4..start + 8].copy_from_slice(&total);
     out.extend_from_slice(&total);

@@ -1,4 +1,5 @@
-//! Classic pcap: one header, then packets. Micro- or nanoseconds, either byte order, told by the magic number.
+//! Classic pcap: one header, then packets. The magic number says the byte order, and whether times have micro- or
+//! nanoseconds.
 
 use super::{ByteOrder, CaptureDamage, CaptureRecord, DecoderStep, MOST_BLOCK};
 
@@ -20,10 +21,18 @@ pub(super) struct ClassicFile {
     has_fcs: Option<bool>,
 }
 
+/// The header of a packet: its time, its bytes in the file, and its length on the wire.
+struct ClassicPacketHeader {
+    seconds: u32,
+    fraction: u32,
+    kept: u32,
+    full_len: u32,
+}
+
 impl ClassicFile {
     /// `None` if the header is not whole.
     pub(super) fn begin(input: &[u8]) -> Result<Option<Self>, CaptureDamage> {
-        let (order, unit_ns) = magic(input).ok_or(CaptureDamage::Magic)?;
+        let ClassicMagic { order, unit_ns } = magic(input).ok_or(CaptureDamage::Magic)?;
         if input.len() < FILE_HEADER {
             return Ok(None);
         }
@@ -33,17 +42,25 @@ impl ClassicFile {
         }
         let word = order.u32(input, 20).unwrap_or(0);
         let has_fcs = (word & FCS_IS_SAID != 0).then_some(word >> 28 == 2);
-        let link_type = u16::try_from(word & 0xffff).unwrap_or(0);
+        let link_type = (word & 0xffff) as u16;
         Ok(Some(Self { order, unit_ns, link_type, has_fcs }))
     }
 
+    fn packet_header(&self, input: &[u8]) -> Option<ClassicPacketHeader> {
+        Some(ClassicPacketHeader {
+            seconds: self.order.u32(input, 0)?,
+            fraction: self.order.u32(input, 4)?,
+            kept: self.order.u32(input, 8)?,
+            full_len: self.order.u32(input, 12)?,
+        })
+    }
+
     pub(super) fn next<'a>(&self, input: &'a [u8]) -> Result<DecoderStep<'a>, CaptureDamage> {
-        let word = |at| self.order.u32(input, at);
-        let (Some(seconds), Some(fraction), Some(kept), Some(full_len)) =
-            (word(0), word(4), word(8), word(12))
+        let Some(ClassicPacketHeader { seconds, fraction, kept, full_len }) = self.packet_header(input)
         else {
             return Ok(DecoderStep::More(PACKET_HEADER));
         };
+        // A length that no writer uses is damage. Believing it would skip the rest of the file, or ask for 4 GiB of memory.
         let used = usize::try_from(kept).ok().and_then(|kept| kept.checked_add(PACKET_HEADER));
         let used =
             used.filter(|used| *used <= MOST_BLOCK).ok_or_else(|| CaptureDamage::Length(kept.into()))?;
@@ -60,10 +77,17 @@ impl ClassicFile {
     }
 }
 
-fn magic(input: &[u8]) -> Option<(ByteOrder, u64)> {
+/// What the magic number says.
+struct ClassicMagic {
+    order: ByteOrder,
+    /// Nanoseconds in a unit of the fraction.
+    unit_ns: u64,
+}
+
+fn magic(input: &[u8]) -> Option<ClassicMagic> {
     [ByteOrder::Little, ByteOrder::Big].into_iter().find_map(|order| match order.u32(input, 0)? {
-        MICROSECONDS => Some((order, 1_000)),
-        NANOSECONDS => Some((order, 1)),
+        MICROSECONDS => Some(ClassicMagic { order, unit_ns: 1_000 }),
+        NANOSECONDS => Some(ClassicMagic { order, unit_ns: 1 }),
         _ => None,
     })
 }

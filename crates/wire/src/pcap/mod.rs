@@ -1,7 +1,7 @@
 //! Capture files, classic pcap and pcapng: bytes become records. What writers of pcapng need is in [`block`].
 //!
 //! ```text
-//!  bytes at hand -> Decoder::next -> Record (borrows from them) | Skip so many bytes | More bytes are needed
+//!  bytes so far -> CaptureDecoder::next -> Record (borrows from them) | Skip bytes | More bytes are needed
 //! ```
 //! It opens no file and keeps no bytes: the caller owns a buffer of at most [`MOST_NEEDED`] bytes, gives what it has and
 //! drops what was used, so a file of any size is read in constant memory. What a record's bytes mean is not its business.
@@ -53,9 +53,9 @@ pub enum DecoderStep<'a> {
         /// Bytes of the input to drop.
         used: usize,
     },
-    /// Nothing of interest. So many bytes are to be dropped; they may be more than there are at hand.
+    /// Nothing of interest: the caller drops this many bytes, which may be more than it has.
     Skip(u64),
-    /// Not to be told without this many bytes in all. At the end of a file: it was cut here.
+    /// This many bytes in all are needed to decide. At the end of a file it means that the file was cut here.
     More(usize),
 }
 
@@ -138,9 +138,11 @@ impl CaptureDecoder {
 
     fn begin<'a>(&mut self, input: &'a [u8]) -> Result<DecoderStep<'a>, CaptureDamage> {
         let Some(magic) = ByteOrder::Big.u32(input, 0) else { return Ok(DecoderStep::More(4)) };
+        // The magic of a section header reads the same in either byte order, so it can be told before the order is known.
         if magic == ng::SECTION {
             let mut section = ng::PcapngSection::new();
             let step = section.next(input)?;
+            // Kept only once the header was read whole: until then the next call starts again from the front.
             if !matches!(step, DecoderStep::More(_)) {
                 self.0 = DecoderFormat::Ng(section);
             }

@@ -55,13 +55,15 @@ impl TimeResolution {
 
 impl PcapngInterface {
     fn at_ns(&self, units: u64) -> u64 {
-        let ns = i128::try_from(self.resolution.ns(units)).unwrap_or(i128::MAX);
+        // 2^64 units of a second at most are below 2^94 ns, so the signed number holds them.
+        let ns = self.resolution.ns(units).cast_signed();
         let shifted = ns.saturating_add(i128::from(self.offset) * 1_000_000_000);
+        // Times before 1970 become 1970, times after 2554 become the last that 64 bits can say.
         u64::try_from(shifted.max(0)).unwrap_or(u64::MAX)
     }
 }
 
-/// What is known of the section at hand.
+/// The state of the section that is being read.
 #[derive(Clone, Debug)]
 pub(super) struct PcapngSection {
     order: ByteOrder,
@@ -75,17 +77,20 @@ impl PcapngSection {
 
     pub(super) fn next<'a>(&mut self, input: &'a [u8]) -> Result<DecoderStep<'a>, CaptureDamage> {
         let Some(kind) = self.order.u32(input, 0) else { return Ok(DecoderStep::More(8)) };
+        // Before the length is read: a new section may have the other byte order.
         if kind == SECTION {
             return self.section(input);
         }
         let Some(length) = self.order.u32(input, 4) else { return Ok(DecoderStep::More(8)) };
         let length = check(length)?;
+        // A block without packets may have any length: it is skipped without being read into memory.
         if !matches!(kind, INTERFACE | OLD_PACKET | SIMPLE | ENHANCED) {
             return Ok(DecoderStep::Skip(length));
         }
         let used = usize::try_from(length).ok().filter(|length| *length <= MOST_BLOCK);
         let used = used.ok_or(CaptureDamage::Length(length))?;
         let Some(block) = input.get(..used) else { return Ok(DecoderStep::More(used)) };
+        // The two lengths of a block agree, unless the file is damaged or was cut while it was written.
         let again = self.order.u32(block, used - 4).map_or(0, u64::from);
         if again != length {
             return Err(CaptureDamage::Length(again));
@@ -98,7 +103,7 @@ impl PcapngSection {
         Ok(DecoderStep::Record { record: self.packet(kind, body)?, used })
     }
 
-    /// A section header: byte order and interfaces begin anew.
+    /// A section header: it has its own byte order, and no interfaces yet.
     fn section<'a>(&mut self, input: &'a [u8]) -> Result<DecoderStep<'a>, CaptureDamage> {
         let Some(magic) = ByteOrder::Little.u32(input, 8) else { return Ok(DecoderStep::More(16)) };
         let order = match magic {
@@ -106,9 +111,8 @@ impl PcapngSection {
             magic if magic.swap_bytes() == BYTE_ORDER => ByteOrder::Big,
             _ => return Err(CaptureDamage::Magic),
         };
-        let (Some(length), Some(version)) = (order.u32(input, 4), order.u16(input, 12)) else {
-            return Ok(DecoderStep::More(16));
-        };
+        let Some(length) = order.u32(input, 4) else { return Ok(DecoderStep::More(16)) };
+        let Some(version) = order.u16(input, 12) else { return Ok(DecoderStep::More(16)) };
         if version != 1 {
             return Err(CaptureDamage::Version(version));
         }
@@ -117,12 +121,13 @@ impl PcapngSection {
     }
 
     fn interface(&mut self, body: &[u8]) -> Result<(), CaptureDamage> {
-        let (Some(link_type), Some(snap_len)) = (self.order.u16(body, 0), self.order.u32(body, 4)) else {
-            return Err(CaptureDamage::Length(body.len() as u64));
-        };
+        let short = CaptureDamage::Length(body.len() as u64);
+        let link_type = self.order.u16(body, 0).ok_or(short)?;
+        let snap_len = self.order.u32(body, 4).ok_or(short)?;
         if self.interfaces.len() >= MOST_INTERFACES {
             return Err(CaptureDamage::Interfaces);
         }
+        // Microseconds, unless an option says otherwise.
         let resolution = TimeResolution::Decimal(6);
         let mut interface = PcapngInterface { link_type, snap_len, resolution, offset: 0, has_fcs: None };
         self.options(&body[8..], |code, value| match (code, value) {
@@ -141,7 +146,8 @@ impl PcapngSection {
     /// Gives the options of a block to `take`; stops where they end or make no sense.
     fn options(&self, mut bytes: &[u8], mut take: impl FnMut(u16, &[u8])) {
         while let (Some(code), Some(len)) = (self.order.u16(bytes, 0), self.order.u16(bytes, 2)) {
-            let (len, padded) = (usize::from(len), usize::from(len).next_multiple_of(4));
+            let len = usize::from(len);
+            let padded = len.next_multiple_of(4);
             let Some(value) = bytes.get(4..4 + len).filter(|_| code != END_OF_OPTIONS) else { return };
             take(code, value);
             bytes = bytes.get(4 + padded..).unwrap_or_default();
@@ -149,22 +155,28 @@ impl PcapngSection {
     }
 
     fn packet<'a>(&self, kind: u32, body: &'a [u8]) -> Result<CaptureRecord<'a>, CaptureDamage> {
-        let short = || CaptureDamage::Length(body.len() as u64);
-        let word = |at| self.order.u32(body, at).ok_or_else(short);
         if kind == SIMPLE {
-            return self.simple(word(0)?, &body[4..]);
+            return self.simple(self.word(body, 0)?, &body[4..]);
         }
+        let short = CaptureDamage::Length(body.len() as u64);
         let index = match kind {
             // Interface and drop count share the first word.
-            OLD_PACKET => self.order.u16(body, 0).map(u32::from).ok_or_else(short)?,
-            _ => word(0)?,
+            OLD_PACKET => self.order.u16(body, 0).map(u32::from).ok_or(short)?,
+            _ => self.word(body, 0)?,
         };
         let interface = self.interface_at(index)?;
-        let units = u64::from(word(4)?) << 32 | u64::from(word(8)?);
-        let (kept, full_len) = (word(12)?, word(16)?);
-        let kept = usize::try_from(kept).map_err(|_| short())?;
+        // The upper half comes first, in either byte order.
+        let units = u64::from(self.word(body, 4)?) << 32 | u64::from(self.word(body, 8)?);
+        let kept = self.word(body, 12)?;
+        let full_len = self.word(body, 16)?;
+        let kept = usize::try_from(kept).map_err(|_| short)?;
         let bytes = body[20..].get(..kept).ok_or(CaptureDamage::Length(kept as u64))?;
         Ok(interface.record(bytes, full_len, Some(interface.at_ns(units))))
+    }
+
+    /// A word of a block's body, which must be that long.
+    fn word(&self, body: &[u8], at: usize) -> Result<u32, CaptureDamage> {
+        self.order.u32(body, at).ok_or(CaptureDamage::Length(body.len() as u64))
     }
 
     /// A simple packet says only how long it was: it is of the first interface, and as long as that one keeps.

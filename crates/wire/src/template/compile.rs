@@ -1,4 +1,4 @@
-//! From a spec to a template: lays the headers out, decides what is constant, what varies, what is computed.
+//! Compiles a spec into a template: lays out the headers, and decides what is constant, what varies and what is computed.
 
 use super::{
     ChangingField, ChecksumCover, ChecksumField, Error, FrameSpec, FrameTemplate, LengthField, PseudoHeader,
@@ -31,6 +31,7 @@ impl FrameTemplate {
         layout.checks.reverse();
         let header_len = layout.image.len();
         let needed = header_len + layout.trim;
+        // The smallest frame decides, because one template serves all sizes of the stream.
         if spec.size.min().kernel_len() < needed {
             return Err(Error::TooSmall {
                 headers: header_len,
@@ -38,6 +39,7 @@ impl FrameTemplate {
                 smallest: spec.size.min().bytes(),
             });
         }
+        // The fill of the longest frame: that of a shorter one is its beginning.
         let fill = spec.payload.fill(spec.size.max().kernel_len() - header_len);
         let prefix_sums = prefix_sums(&fill);
         let constant = layout.constant_bits();
@@ -58,6 +60,8 @@ impl FrameTemplate {
 
 /// Folded sums of the first 0, 1, 2 … bytes.
 fn prefix_sums(fill: &[u8]) -> Vec<u16> {
+    // Folded at every step, so each entry is 16 bits. After an odd number of bytes the last word is half full: its sum is made
+    // anew from the one before, and the next step starts from there too.
     let mut sums = Vec::with_capacity(fill.len() + 1);
     let mut even = 0u16;
     sums.push(0);
@@ -105,6 +109,7 @@ impl TemplateLayout {
             kind @ (HeaderKind::Ipv4 | HeaderKind::Ipv6) => self.ip = Some((kind, place.at)),
             _ => {}
         }
+        // Fields beyond the header's own length are those of a part that it lacks, such as the checksum of GRE.
         for field in header.kind().fields() {
             if (field.at + field.bits) as usize <= (header.len() - header.trailing().len()) * 8 {
                 self.field(&place, field);
@@ -147,6 +152,7 @@ impl TemplateLayout {
                 let value = next.and_then(HeaderKind::ether_type).map_or(NO_ETHER_TYPE, u128::from);
                 self.constant(start, field, value);
             }
+            // Unknown payload: 61 is "any host internal protocol", 59 is IPv6's "no next header".
             ComputedField::Protocol => {
                 let none = if place.header.kind() == HeaderKind::Ipv4 { NO_PROTOCOL } else { NO_NEXT_HEADER };
                 self.constant(start, field, next.and_then(HeaderKind::protocol).map_or(none, u128::from));
@@ -155,6 +161,8 @@ impl TemplateLayout {
             ComputedField::BottomOfStack => {
                 self.constant(start, field, u128::from(next != Some(HeaderKind::Mpls)));
             }
+            // An inner Ethernet header reserves bytes for its FCS at the end of the frame, which belong to no packet in it: every
+            // header from there on is shorter by `trim`.
             ComputedField::LengthFromHere => self.lengths.push(LengthField { at, minus: start + self.trim }),
             ComputedField::LengthBehind => self.lengths.push(LengthField { at, minus: end + self.trim }),
             ComputedField::HeaderChecksum => {
@@ -183,6 +191,7 @@ impl TemplateLayout {
 
     /// A mask of the header bits that are the same in every frame.
     fn constant_bits(&self) -> Vec<u8> {
+        // Bits that are worked out for each frame say nothing about whose frame it is.
         let mut mask = vec![0xff; self.image.len()];
         for vary in &self.vary {
             bits::write(&mut mask, vary.at, vary.bits, 0);
@@ -195,5 +204,6 @@ impl TemplateLayout {
 }
 
 fn bit_offset(at: usize, field: &FieldDef) -> u32 {
-    u32::try_from(at * 8).unwrap_or(u32::MAX) + field.at
+    // Clamped only for headers of more than 512 MiB, which `FrameTemplate::new` refuses: no frame is as long.
+    u32::try_from(at * 8).unwrap_or(u32::MAX).saturating_add(field.at)
 }

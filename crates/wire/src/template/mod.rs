@@ -1,4 +1,4 @@
-//! A stream's frames, compiled: frame `n` is a copy of an image plus what varies.
+//! The compiled frames of a stream: frame `n` is a copy of an image plus what varies.
 //!
 //! ```text
 //!  |<------- headers ------->|<---------- payload fill ---------->|<-- tag -->|
@@ -62,7 +62,7 @@ pub enum Error {
 pub struct FrameIndex {
     /// Its number in the tag: how many frames the stream sent before it.
     pub number: u64,
-    /// Which frame of the patterns it is: patterns begin anew with every start.
+    /// Which frame of the patterns it is: patterns start again with every start of the stream.
     pub index: u64,
 }
 
@@ -108,10 +108,16 @@ struct ChecksumField {
 
 #[derive(Clone, Copy, Debug)]
 enum ChecksumCover {
-    /// These header bytes.
-    Header { start: usize, end: usize },
+    Header {
+        start: usize,
+        end: usize,
+    },
     /// From here to the end of the frame less `trim` bytes, plus a pseudo-header.
-    Rest { start: usize, trim: usize, pseudo: Option<PseudoHeader> },
+    Rest {
+        start: usize,
+        trim: usize,
+        pseudo: Option<PseudoHeader>,
+    },
 }
 
 /// Where the addresses of a pseudo-header are in the frame.
@@ -151,8 +157,8 @@ impl FrameTemplate {
 
     /// Whether every frame has an 802.1Q tag behind its addresses. Interfaces take four bytes more of such a frame.
     pub fn begins_with_tag(&self) -> bool {
-        let holds = |bytes: &[u8], wanted: [u8; 2]| bytes.get(12..14).is_some_and(|found| found == wanted);
-        holds(&self.constant, [0xff; 2]) && holds(&self.image[..self.header_len], VLAN)
+        let is_constant = self.constant.get(12..14).is_some_and(|mask| mask == [0xff; 2]);
+        is_constant && self.image[..self.header_len].get(12..14).is_some_and(|found| found == VLAN)
     }
 
     /// Size of frame `n`, FCS included.
@@ -204,15 +210,19 @@ impl FrameTemplate {
         let size = self.size(index);
         let len = size.kernel_len();
         let fill = len - self.header_len - found.tag.form.bytes().min(len - self.header_len);
+        // Counted from the end: headers that were pushed or popped move the start of the payload, not its end.
         let Some(start) = found.end.checked_sub(len - self.header_len) else {
             return FrameComparison::Corrupt;
         };
+        // The payload is compared byte by byte with the image. The check in the tag says the same, and also catches damage to
+        // the check itself.
         if self.tag_form(size) != Some(found.tag.form)
             || frame[start..start + fill] != self.image[self.header_len..self.header_len + fill]
             || found.check.is_some_and(|check| check != !self.prefix_sums[fill])
         {
             return FrameComparison::Corrupt;
         }
+        // A device may pad a short frame to the minimum length. Other bytes behind the tag were added on the way.
         let padded = frame.len() > found.end && frame.len() != PADDED;
         if start != self.header_len || padded {
             return FrameComparison::Altered;
@@ -262,6 +272,7 @@ impl FrameTemplate {
         for length in &self.lengths {
             out[length.at..length.at + 2].copy_from_slice(&low_16(len - length.minus).to_be_bytes());
         }
+        // Inner checksums first, because the outer ones cover them.
         for check in &self.checks {
             let value = self.checksum(check, len, tail, out);
             out[check.at..check.at + 2].copy_from_slice(&value.to_be_bytes());
@@ -278,6 +289,7 @@ impl FrameTemplate {
             }
         };
         match (check.bad, good) {
+            // Half of the bits are flipped. The result is neither the right one nor zero, which for UDP means "none".
             (true, 0x5555) => 0xaaaa,
             (true, good) => good ^ 0x5555,
             (false, 0) if check.never_zero => 0xffff,
@@ -288,6 +300,7 @@ impl FrameTemplate {
     /// Sum of the bytes `start..end` of a frame of `len` bytes that begins with `head` and ends in `tail`.
     fn sum_from(&self, start: usize, end: usize, len: usize, tail: &[u8], head: &[u8]) -> u16 {
         let fill = len - self.header_len - tail.len();
+        // Three pieces, of which only headers and tag are summed now: the sum of any beginning of the fill is in the table.
         let covered = end - self.header_len;
         let of_fill = covered.min(fill);
         let mut total = ChecksumSum::default();
@@ -304,12 +317,15 @@ impl PseudoHeader {
         let mut total = ChecksumSum::default();
         total.add(&rest.to_be_bytes());
         total.add(&head[self.addresses..self.addresses + self.len]);
+        // IPv6 has a length of 32 bits here. A sum of words is the same for both as long as the upper half is zero.
         total.add(&low_16(len).to_be_bytes());
         total.add(&[0, self.protocol]);
         total.folded()
     }
 }
 
+/// The low 16 bits: a length field of a longer frame wraps, as the field itself would.
 fn low_16(value: usize) -> u16 {
-    u16::try_from(value & 0xffff).unwrap_or(0)
+    let [low, high, ..] = value.to_le_bytes();
+    u16::from_le_bytes([low, high])
 }

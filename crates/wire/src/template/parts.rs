@@ -1,5 +1,5 @@
-//! A template's frames of one size, taken apart: what never varies, the fields that do, and what each checksum still
-//! lacks. For senders that put frames together where this crate's code does not run.
+//! The frames of a template of one size, taken apart: the constant bytes, the varying fields, and the constant part of each
+//! checksum. For senders that build frames where the code of this crate does not run, such as in a BPF program.
 //!
 //! Invariant: filling the parts in gives the bytes of [`FrameTemplate::render`].
 
@@ -59,6 +59,7 @@ impl FrameTemplate {
         let mut tail = [0; TagForm::LONGEST];
         let tag_len = self.tail(0, size, stamp, &mut tail).len();
         let tag = [TagForm::Full, TagForm::Short].into_iter().find(|form| form.bytes() == tag_len);
+        // What varies counts as zero in all sums below: adding its value later gives the sum of the whole.
         clear_what_varies(tag, &mut tail);
         let mut image = self.image[..self.header_len].to_vec();
         for vary in &self.vary {
@@ -90,27 +91,47 @@ impl FrameTemplate {
         tail: &[u8],
         head: &[u8],
     ) -> OpenChecksum {
-        let (start, base, tag) = match check.covers {
-            ChecksumCover::Header { start, end } => (start, crate::checksum::sum(&head[start..end]), 0),
+        // An outer checksum also covers the field of an inner one, which is computed before it.
+        let into = self.covering(check.at).into_iter().filter(|outer| *outer > index).collect();
+        let mut open = OpenChecksum {
+            at: check.at,
+            start: 0,
+            base: 0,
+            tag: 0,
+            into,
+            bad: check.bad,
+            never_zero: check.never_zero,
+        };
+        match check.covers {
+            ChecksumCover::Header { start, end } => {
+                open.start = start;
+                open.base = crate::checksum::sum(&head[start..end]);
+            }
             ChecksumCover::Rest { start, trim, pseudo } => {
                 let rest = self.sum_from(start, len - trim, len, tail, head);
-                let base = pseudo.map_or(rest, |pseudo| pseudo.add_to(rest, len - trim - start, head));
-                (start, base, tail.len().saturating_sub(trim))
+                open.start = start;
+                open.base = pseudo.map_or(rest, |pseudo| pseudo.add_to(rest, len - trim - start, head));
+                open.tag = tail.len().saturating_sub(trim);
             }
-        };
-        let into = self.covering(check.at).into_iter().filter(|outer| *outer > index).collect();
-        OpenChecksum { at: check.at, start, base, tag, into, bad: check.bad, never_zero: check.never_zero }
+        }
+        open
     }
 
     /// The checksums that cover this byte of the headers.
     fn covering(&self, at: usize) -> Vec<usize> {
-        let covers = |check: &ChecksumField| match check.covers {
-            ChecksumCover::Header { start, end } => (start..end).contains(&at),
-            ChecksumCover::Rest { start, pseudo, .. } => {
+        self.checks.iter().enumerate().filter(|(_, check)| check.covers.has(at)).map(|(i, _)| i).collect()
+    }
+}
+
+impl ChecksumCover {
+    /// Whether a byte of the headers takes part in the sum.
+    fn has(&self, at: usize) -> bool {
+        match *self {
+            Self::Header { start, end } => (start..end).contains(&at),
+            Self::Rest { start, pseudo, .. } => {
                 at >= start || pseudo.is_some_and(|p| (p.addresses..p.addresses + p.len).contains(&at))
             }
-        };
-        self.checks.iter().enumerate().filter(|(_, check)| covers(check)).map(|(i, _)| i).collect()
+        }
     }
 }
 
