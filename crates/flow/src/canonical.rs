@@ -1,7 +1,7 @@
-//! A flow's key in a form that does not depend on which end is asked: six words, the lower end first.
+//! A flow's key in a form that is the same seen from both ends: six words, the lower end first.
 //!
-//! An answer of ICMP is written as the question it answers, so both are of one flow. It does no hashing and reads no packet.
-//! Where each direction is a flow of its own, nothing is turned round.
+//! An ICMP reply is written as its request, so both are of one flow. It does no hashing and reads no packet. Where each
+//! direction is a flow of its own, source and destination keep their places.
 //!
 //! Invariant: two keys have the same words exactly if they are of the same flow.
 
@@ -21,33 +21,36 @@ impl CanonicalKey {
     /// Of both directions alike.
     #[inline]
     pub(crate) fn of(key: &FlowKey) -> Self {
-        let (source, destination) = ends(key);
-        let flipped = source > destination;
-        let (low, high) = if flipped { (destination, source) } else { (source, destination) };
-        Self { words: words(key, low, high, question(key.protocol, key.destination_port)), flipped }
+        let [source, destination] = ends(key);
+        let low = source.min(destination);
+        let high = source.max(destination);
+        // A reply is written as its request, so both directions of an echo have the same words.
+        let type_code = question(key.protocol, key.destination_port);
+        Self { words: words(key, low, high, type_code), flipped: source > destination }
     }
 
     /// Of this direction alone.
     #[inline]
     pub(crate) fn one_way(key: &FlowKey) -> Self {
-        let (source, destination) = ends(key);
+        let [source, destination] = ends(key);
         Self { words: words(key, source, destination, key.destination_port), flipped: false }
     }
 
-    /// The key again. `icmp` is what its packets' type and code were, which the words have as a question.
+    /// The key again. `icmp` is what the type and code of its packets were: the words always hold those of the request.
     pub(crate) fn key(&self, icmp: u16) -> FlowKey {
         let [low_a, low_b, high_a, high_b, middle, last] = self.words;
         let [p0, p1, q0, q1, _, _, protocol, tunnel] = middle.to_be_bytes();
         let [v0, v1, i0, i1, t0, t1, t2, t3] = last.to_be_bytes();
-        let low = (address(low_a, low_b), u16::from_be_bytes([p0, p1]));
-        let high = (address(high_a, high_b), u16::from_be_bytes([q0, q1]));
-        let (source, destination) = if self.flipped { (high, low) } else { (low, high) };
+        let low = KeyEnd { address: address(low_a, low_b), port: u16::from_be_bytes([p0, p1]) };
+        let high = KeyEnd { address: address(high_a, high_b), port: u16::from_be_bytes([q0, q1]) };
+        let source = if self.flipped { high } else { low };
+        let destination = if self.flipped { low } else { high };
         let is_icmp = is_icmp(protocol);
         FlowKey {
-            source: source.0,
-            destination: destination.0,
-            source_port: if is_icmp { 0 } else { source.1 },
-            destination_port: if is_icmp { icmp } else { destination.1 },
+            source: source.address.to_be_bytes(),
+            destination: destination.address.to_be_bytes(),
+            source_port: if is_icmp { 0 } else { source.port },
+            destination_port: if is_icmp { icmp } else { destination.port },
             protocol,
             tunnel: TunnelKind::from_number(tunnel).unwrap_or_default(),
             vlan: u16::from_be_bytes([v0, v1]),
@@ -62,14 +65,26 @@ pub(crate) const fn is_icmp(protocol: u8) -> bool {
     matches!(protocol, ICMP | ICMPV6)
 }
 
-/// Types of ICMP that ask, each with the one that answers.
-const QUESTIONS: [(u8, u8, u8); 6] = [
-    (ICMP, 8, 0),       // echo
-    (ICMP, 13, 14),     // time stamp
-    (ICMP, 15, 16),     // information
-    (ICMP, 17, 18),     // address mask
-    (ICMPV6, 128, 129), // echo
-    (ICMPV6, 139, 140), // node information
+/// A type of ICMP that asks, and the one that answers it.
+struct IcmpExchange {
+    protocol: u8,
+    question: u8,
+    answer: u8,
+}
+
+const fn exchange(protocol: u8, question: u8, answer: u8) -> IcmpExchange {
+    IcmpExchange { protocol, question, answer }
+}
+
+// Neighbour and router discovery are not in the list: their answers go to groups or come unasked, so the addresses of
+// request and reply are not each other's reverse.
+const QUESTIONS: [IcmpExchange; 6] = [
+    exchange(ICMP, 8, 0),       // echo
+    exchange(ICMP, 13, 14),     // time stamp
+    exchange(ICMP, 15, 16),     // information
+    exchange(ICMP, 17, 18),     // address mask
+    exchange(ICMPV6, 128, 129), // echo
+    exchange(ICMPV6, 139, 140), // node information
 ];
 
 /// Type and code of the question, if this is an answer of ICMP.
@@ -77,51 +92,59 @@ pub(crate) const fn question(protocol: u8, type_code: u16) -> u16 {
     let [kind, code] = type_code.to_be_bytes();
     let mut at = 0;
     while at < QUESTIONS.len() {
-        let (of, question, answer) = QUESTIONS[at];
-        if of == protocol && answer == kind {
-            return u16::from_be_bytes([question, code]);
+        let known = &QUESTIONS[at];
+        if known.protocol == protocol && known.answer == kind {
+            return u16::from_be_bytes([known.question, code]);
         }
         at += 1;
     }
     type_code
 }
 
-/// Type and code of what comes back for this: the answer of a question, the question of an answer. What is neither comes
-/// back as it is.
+/// Type and code of what comes back for this: the answer of a question, the question of an answer. Any other type stays
+/// as it is.
 pub(crate) const fn counterpart(protocol: u8, type_code: u16) -> u16 {
     let [kind, code] = type_code.to_be_bytes();
     let mut at = 0;
     while at < QUESTIONS.len() {
-        let (of, question, answer) = QUESTIONS[at];
-        if of == protocol && question == kind {
-            return u16::from_be_bytes([answer, code]);
+        let known = &QUESTIONS[at];
+        if known.protocol == protocol && known.question == kind {
+            return u16::from_be_bytes([known.answer, code]);
         }
         at += 1;
     }
     question(protocol, type_code)
 }
 
-type KeyEnd = (u128, u16);
+/// One end of a flow. Ends are ordered by address, then by port.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct KeyEnd {
+    address: u128,
+    port: u16,
+}
 
-/// Both ends. What ICMP has in place of ports belongs to neither.
-fn ends(key: &FlowKey) -> (KeyEnd, KeyEnd) {
-    let is_icmp = is_icmp(key.protocol);
-    let port = |port: u16| if is_icmp { 0 } else { port };
-    (
-        (u128::from_be_bytes(key.source), port(key.source_port)),
-        (u128::from_be_bytes(key.destination), port(key.destination_port)),
-    )
+/// Source and destination.
+fn ends(key: &FlowKey) -> [KeyEnd; 2] {
+    // Type and code of ICMP stand in the place of the destination port, but belong to neither end: kept here, they would
+    // change ends with every reply. `words` places them by itself.
+    let has_ports = !is_icmp(key.protocol);
+    [(key.source, key.source_port), (key.destination, key.destination_port)].map(|(address, port)| KeyEnd {
+        address: u128::from_be_bytes(address),
+        port: if has_ports { port } else { 0 },
+    })
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "an address is taken apart")]
 fn words(key: &FlowKey, low: KeyEnd, high: KeyEnd, type_code: u16) -> [u64; 6] {
-    let (low_port, high_port) = if is_icmp(key.protocol) { (0, type_code) } else { (low.1, high.1) };
+    let high_port = if is_icmp(key.protocol) { type_code } else { high.port };
+    // Every field of the key has bits of its own: the table compares these words and nothing else, so two fields that
+    // shared bits would merge flows without a trace.
     [
-        (low.0 >> 64) as u64,
-        low.0 as u64,
-        (high.0 >> 64) as u64,
-        high.0 as u64,
-        u64::from(low_port) << 48
+        (low.address >> 64) as u64,
+        low.address as u64,
+        (high.address >> 64) as u64,
+        high.address as u64,
+        u64::from(low.port) << 48
             | u64::from(high_port) << 32
             | u64::from(key.protocol) << 8
             | u64::from(key.tunnel as u8),
@@ -129,8 +152,8 @@ fn words(key: &FlowKey, low: KeyEnd, high: KeyEnd, type_code: u16) -> [u64; 6] {
     ]
 }
 
-fn address(upper: u64, lower: u64) -> [u8; 16] {
-    (u128::from(upper) << 64 | u128::from(lower)).to_be_bytes()
+fn address(upper: u64, lower: u64) -> u128 {
+    u128::from(upper) << 64 | u128::from(lower)
 }
 
 #[cfg(test)]

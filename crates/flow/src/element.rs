@@ -1,8 +1,8 @@
 //! A record as a row: the columns that files, sinks, tables and questions share, named as IANA names IPFIX information elements.
 //!
-//! One list says everything of a column: its name, its short name, its number, what its values are and count, what it means,
-//! and how it is read from a record. What IANA has no element for has a name in the same style and no number. The order is the
-//! order of columns.
+//! One list has everything about a column: its name, its short name, its number, the kind and unit of its values, its meaning,
+//! and how it is read from a record. A column without an element at IANA has a name in the same style and no number. The list
+//! is in the order of columns.
 
 use crate::foreign::{ForeignFields, OtherFields};
 use crate::packet::TunnelKind;
@@ -28,9 +28,9 @@ pub struct FlowElement {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ElementKind {
-    /// A number of so many bits.
+    /// A whole number of this many bits.
     Unsigned(u8),
-    /// Nanoseconds since 1970.
+    /// A point in time, as nanoseconds since 1970.
     Time,
     /// An IPv6 address; IPv4 is mapped.
     Address,

@@ -1,7 +1,8 @@
-//! What other exporters tell of a flow and our meter does not see: where it went on, whose networks its ends are in, what its
-//! addresses became, and fields that have no column.
+//! Fields of a flow that other exporters report and our meter cannot see: the outgoing interface, the networks of both
+//! ends, the addresses behind NAT, and fields that have no column.
 
 use crate::iana::{self, DataKind};
+use crate::narrow::fitting_u16;
 use std::fmt::Write;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -80,15 +81,15 @@ impl OtherFields {
 
     /// Adds a field of an enterprise (0: IANA), or counts it as left out.
     pub fn add(&mut self, enterprise: u32, id: u16, value: &[u8]) {
-        let length = u16::try_from(value.len());
-        let (Ok(length), true) = (length, self.bytes.len() + FIELD_BYTES + value.len() <= OTHER_BYTES_MOST)
-        else {
+        // Bounded, because the sender chooses how many there are and how long: a queue that counts records could otherwise
+        // hold nearly a whole message for each of them. A shorter field that comes later may still fit.
+        if self.bytes.len() + FIELD_BYTES + value.len() > OTHER_BYTES_MOST {
             self.left_out = self.left_out.saturating_add(1);
             return;
-        };
+        }
         self.bytes.extend_from_slice(&enterprise.to_be_bytes());
         self.bytes.extend_from_slice(&id.to_be_bytes());
-        self.bytes.extend_from_slice(&length.to_be_bytes());
+        self.bytes.extend_from_slice(&fitting_u16(value.len()).to_be_bytes());
         self.bytes.extend_from_slice(value);
     }
 
@@ -135,13 +136,16 @@ impl<'a> Iterator for OtherFieldsIter<'a> {
     type Item = OtherField<'a>;
 
     fn next(&mut self) -> Option<OtherField<'a>> {
-        let (enterprise, rest) = self.bytes.split_first_chunk::<4>()?;
-        let (id, rest) = rest.split_first_chunk::<2>()?;
-        let (length, rest) = rest.split_first_chunk::<2>()?;
-        let (value, rest) = rest.split_at_checked(u16::from_be_bytes(*length).into())?;
-        self.bytes = rest;
-        Some(OtherField { enterprise: u32::from_be_bytes(*enterprise), id: u16::from_be_bytes(*id), value })
+        let enterprise = u32::from_be_bytes(take_array(&mut self.bytes)?);
+        let id = u16::from_be_bytes(take_array(&mut self.bytes)?);
+        let length = u16::from_be_bytes(take_array(&mut self.bytes)?);
+        let value = self.bytes.split_off(..usize::from(length))?;
+        Some(OtherField { enterprise, id, value })
     }
+}
+
+fn take_array<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
+    bytes.split_off(..N)?.try_into().ok()
 }
 
 impl OtherField<'_> {
@@ -166,7 +170,7 @@ fn registered(enterprise: u32, id: u16) -> Option<&'static iana::RegisteredEleme
     matches!(enterprise, 0 | REVERSE_ENTERPRISE).then(|| iana::element(id)).flatten()
 }
 
-/// What values of a field are; bytes if nobody knows.
+/// The kind of a field's values; bytes if it is not known.
 pub fn field_kind(enterprise: u32, id: u16) -> DataKind {
     registered(enterprise, id).map_or(DataKind::Bytes, |element| element.kind)
 }
@@ -183,16 +187,14 @@ pub fn field_name(enterprise: u32, id: u16) -> String {
 /// Appends a value as its kind is written. Says whether its length fits the kind.
 fn append_of_kind(kind: DataKind, value: &[u8], text: &mut String) -> bool {
     match (kind, value) {
+        // RFC 7011 section 6.2: exporters may send integers in fewer bytes than their type has.
         (DataKind::Unsigned, [_, ..]) if value.len() <= 8 => {
-            append(text, format_args!("{}", unsigned(value)));
+            append(text, format_args!("{}", shifted_in(0, value)));
         }
         (DataKind::Signed, [first, ..]) if value.len() <= 8 => {
-            let sign = if first & 0x80 == 0 {
-                0
-            } else {
-                u64::MAX.checked_shl(8 * u32::from(low_length(value))).unwrap_or(0)
-            };
-            append(text, format_args!("{}", (sign | unsigned(value)).cast_signed()));
+            // The sign of a shortened value is its own first bit: all bits in front of it repeat that.
+            let before = if first & 0x80 == 0 { 0 } else { u64::MAX };
+            append(text, format_args!("{}", shifted_in(before, value).cast_signed()));
         }
         (DataKind::Float, value) if value.len() == 4 => {
             append_float(f32::from_be_bytes(value.try_into().unwrap_or_default()).into(), text);
@@ -200,7 +202,7 @@ fn append_of_kind(kind: DataKind, value: &[u8], text: &mut String) -> bool {
         (DataKind::Float, value) if value.len() == 8 => {
             append_float(f64::from_be_bytes(value.try_into().unwrap_or_default()), text);
         }
-        // RFC 7011: 1 is true, 2 is false.
+        // RFC 7011 section 6.1.5: 1 is true, 2 is false.
         (DataKind::Boolean, [1]) => text.push_str("true"),
         (DataKind::Boolean, [2]) => text.push_str("false"),
         (DataKind::Mac, value) if value.len() == 6 => {
@@ -218,13 +220,9 @@ fn append_of_kind(kind: DataKind, value: &[u8], text: &mut String) -> bool {
     true
 }
 
-fn unsigned(value: &[u8]) -> u64 {
-    value.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte))
-}
-
-/// Of at most eight bytes.
-fn low_length(value: &[u8]) -> u8 {
-    u8::try_from(value.len()).unwrap_or(8)
+/// A big-endian number behind the bits of another.
+fn shifted_in(before: u64, value: &[u8]) -> u64 {
+    value.iter().fold(before, |sum, byte| sum << 8 | u64::from(*byte))
 }
 
 /// JSON has no word for what is not a number.
@@ -249,15 +247,19 @@ fn append_text(value: &str, text: &mut String) {
     text.push('"');
 }
 
-/// As RFC 5103 spells it.
+/// As RFC 5103 spells it: `reverse` and the name with its first letter capitalised.
 pub(crate) fn reverse_name(name: &str) -> String {
-    let (first, rest) = name.split_at(name.len().min(1));
-    format!("reverse{}{rest}", first.to_ascii_uppercase())
+    let mut reversed = format!("reverse{name}");
+    if let Some(first) = reversed.get_mut(7..8) {
+        first.make_ascii_uppercase();
+    }
+    reversed
 }
 
-/// Writing to a string cannot fail.
 fn append(text: &mut String, more: std::fmt::Arguments<'_>) {
-    text.write_fmt(more).unwrap_or(());
+    let written = text.write_fmt(more);
+    // Only a formatter can fail here, and those of numbers, addresses and texts do not: a string takes all it is given.
+    debug_assert!(written.is_ok(), "a String takes any text");
 }
 
 #[cfg(test)]

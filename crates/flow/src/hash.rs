@@ -1,6 +1,6 @@
 //! Hashes of flows: of words under a secret, for the table; and the flow's number, which leaves the machine.
 //!
-//! The two have keys of their own. The table's is drawn anew by every process, so nobody can choose packets that meet in
+//! The two have keys of their own. Every process draws a new one for the table, so nobody can choose packets that meet in
 //! one bucket; its values never leave the process, since they would tell of the key. A flow's number is made with a key that
 //! the user may set, so that several meters and readers agree on it, and is the same for both directions.
 //!
@@ -40,6 +40,8 @@ impl WordHasher {
 
     #[inline]
     pub const fn two(&self, words: [u64; 2]) -> u64 {
+        // Each word meets a secret before the multiplication, so nobody outside can choose a factor of zero. A second
+        // product spreads the result over all bits: bucket and tag are taken from different ones.
         let [s0, s1, s2, s3, ..] = self.seeds;
         fold(fold(words[0] ^ s0, words[1] ^ s1) ^ s2, s3)
     }
@@ -52,6 +54,8 @@ impl WordHasher {
         let b = fold(words[2] ^ s2, words[3] ^ s3);
         let c = fold(words[4] ^ s4, words[5] ^ s5);
         let all = fold(a ^ s6, b ^ s7);
+        // Two products of the same parts under different seeds: 128 bits, because the table keeps them in place of a key
+        // that does not fit and looks at the key itself only if they agree.
         [fold(all ^ s1, c ^ s2), fold(all ^ s3, c ^ s0)]
     }
 }
@@ -83,29 +87,27 @@ pub fn super_fast(bytes: &[u8]) -> u32 {
     if length == 0 {
         return 0;
     }
-    let half = |pair: &[u8]| u32::from(pair[0]) | u32::from(pair[1]) << 8;
-    let signed = |byte: u8| i32::from(byte.cast_signed()).cast_unsigned();
     let fours = bytes.chunks_exact(4);
     let rest = fours.remainder();
     let mut hash = fours.fold(length, |hash, four| {
-        let sum = hash.wrapping_add(half(&four[..2]));
-        let hash = (sum << 16) ^ (half(&four[2..]) << 11) ^ sum;
+        let sum = hash.wrapping_add(little_16(four[0], four[1]));
+        let hash = (sum << 16) ^ (little_16(four[2], four[3]) << 11) ^ sum;
         hash.wrapping_add(hash >> 11)
     });
     match *rest {
         [a, b, c] => {
-            hash = hash.wrapping_add(half(&[a, b]));
+            hash = hash.wrapping_add(little_16(a, b));
             hash ^= hash << 16;
-            hash ^= signed(c) << 18;
+            hash ^= sign_extended(c) << 18;
             hash = hash.wrapping_add(hash >> 11);
         }
         [a, b] => {
-            hash = hash.wrapping_add(half(&[a, b]));
+            hash = hash.wrapping_add(little_16(a, b));
             hash ^= hash << 11;
             hash = hash.wrapping_add(hash >> 17);
         }
         [a] => {
-            hash = hash.wrapping_add(signed(a));
+            hash = hash.wrapping_add(sign_extended(a));
             hash ^= hash << 10;
             hash = hash.wrapping_add(hash >> 1);
         }
@@ -118,6 +120,15 @@ pub fn super_fast(bytes: &[u8]) -> u32 {
     hash
 }
 
+fn little_16(low: u8, high: u8) -> u32 {
+    u32::from(low) | u32::from(high) << 8
+}
+
+/// The reference code reads the last byte as a `signed char`, so bytes from 0x80 on bring their sign bits along.
+fn sign_extended(byte: u8) -> u32 {
+    i32::from(byte.cast_signed()).cast_unsigned()
+}
+
 /// Both halves of the product, folded.
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "the halves of a product")]
@@ -128,6 +139,7 @@ pub const fn fold(a: u64, b: u64) -> u64 {
 
 /// A word whose bits all depend on all bits of another, one to one.
 const fn spread(word: u64) -> u64 {
+    // The finaliser of splitmix64 (Steele, Lea, Flood, OOPSLA 2014).
     let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     word ^ (word >> 31)

@@ -22,11 +22,9 @@ pub enum DataKind {
     Boolean,
     Mac,
     Text,
-    /// Addresses of IPv4.
     Ipv4,
-    /// Addresses of IPv6.
     Ipv6,
-    /// Bytes, lists, and times that are no whole numbers.
+    /// Bytes, lists, and times that are not whole numbers.
     Bytes,
 }
 

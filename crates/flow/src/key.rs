@@ -17,7 +17,7 @@ pub struct FlowKey {
     /// What it is carried in.
     pub tunnel: TunnelKind,
     pub vlan: u16,
-    /// The one inside it.
+    /// The VLAN tag inside the outermost one.
     pub inner_vlan: u16,
     /// Number of the tunnel.
     pub tunnel_id: u32,
@@ -39,16 +39,19 @@ impl FlowKey {
         }
     }
 
-    /// As the other end sees it: the key of what comes back. Of ICMP that is the answer of a question and the question of an
-    /// answer.
+    /// As the other end sees it: the key of what comes back. An ICMP request becomes its reply, and a reply its request.
     #[must_use]
     pub const fn reversed(self) -> Self {
-        let (source_port, destination_port) = if is_icmp(self.protocol) {
-            (self.source_port, counterpart(self.protocol, self.destination_port))
+        let mut reversed = Self { source: self.destination, destination: self.source, ..self };
+        if is_icmp(self.protocol) {
+            // ICMP has no ports. Type and code stand in the place of the destination port and stay there: swapped with the
+            // source port they would leave the key, and request and reply would be two flows.
+            reversed.destination_port = counterpart(self.protocol, self.destination_port);
         } else {
-            (self.destination_port, self.source_port)
-        };
-        Self { source: self.destination, destination: self.source, source_port, destination_port, ..self }
+            reversed.source_port = self.destination_port;
+            reversed.destination_port = self.source_port;
+        }
+        reversed
     }
 
     /// The key that both ends have in common: its source is the lower end, an answer of ICMP is the question.

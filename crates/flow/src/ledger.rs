@@ -30,7 +30,6 @@ pub struct ExportCounts {
     /// In the queue or in a message that is not full yet.
     pub waiting: CarriedRecords,
     pub messages: u64,
-    /// Their bytes.
     pub message_bytes: u64,
     /// Options and template records sent; they carry no packets.
     pub own_records: u64,
@@ -65,20 +64,22 @@ impl MeterLedger {
     /// What does not add up. `Counts` balance at any time; the queue only between two batches.
     pub fn imbalances(&self) -> Vec<CountImbalance> {
         let export = &self.export;
-        let accounted = [export.queue_dropped, export.sent, export.refused, export.waiting];
-        let sum = |of: fn(&CarriedRecords) -> u64| accounted.iter().map(of).sum::<u64>();
+        let mut accounted = CarriedRecords::default();
+        for part in [export.queue_dropped, export.sent, export.refused, export.waiting] {
+            accounted.add(part);
+        }
         let mut found = self.packets.imbalances();
         let rules = [
             ("capture delivered = parser seen", self.capture.delivered, self.packets.seen),
             (
                 "records offered = queue dropped + sent + refused + waiting",
                 export.offered.records,
-                sum(|c| c.records),
+                accounted.records,
             ),
             (
                 "packets offered = queue dropped + sent + refused + waiting",
                 export.offered.packets,
-                sum(|c| c.packets),
+                accounted.packets,
             ),
         ];
         let broken = rules.into_iter().filter(|(_, left, right)| left != right);

@@ -1,5 +1,4 @@
-//! The flow meter's pure half: what a packet says, which flow it is of, what is known of that flow, and the formats in
-//! which it leaves.
+//! The flow meter's pure half: it parses packets, finds their flows, counts, and writes and reads flow records.
 //!
 //! ```text
 //!  frame -> parse -> Packet -> table -> FlowRecord -> export (IPFIX, NetFlow, SIM) -> bytes
@@ -8,8 +7,8 @@
 //! ```
 //! It opens no file or socket, starts no thread and reads no clock: bytes, records and times are given to it.
 //!
-//! Invariant: every packet is metered or ignored for one cause ([`PacketCounts`]), and every metered packet is in the table or in
-//! exactly one record.
+//! Invariant: every packet is metered or ignored for one cause ([`PacketCounts`]), and every metered packet is in the
+//! table or in exactly one record.
 #![forbid(unsafe_code)]
 
 pub mod account;
@@ -23,6 +22,7 @@ pub mod hash;
 pub mod iana;
 mod key;
 mod ledger;
+mod narrow;
 mod packet;
 pub mod parse;
 mod record;

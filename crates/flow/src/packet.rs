@@ -1,5 +1,5 @@
-//! What the meter needs to know of a packet: the *unified header*, of fixed size, made by the parser here or by a program in
-//! the driver.
+//! What the meter needs to know of a packet: the *unified header*, of fixed size. The parser here makes it, or a BPF
+//! program in the driver does.
 //!
 //! It holds values only, in the machine's own byte order.
 
@@ -53,7 +53,7 @@ pub struct PacketInfo {
     pub destination_port: u16,
     /// Outermost VLAN identifier; 0 if untagged.
     pub vlan: u16,
-    /// The one inside it.
+    /// The VLAN tag inside the outermost one.
     pub inner_vlan: u16,
     /// IP protocol, behind extension headers.
     pub protocol: u8,
@@ -117,11 +117,11 @@ pub enum IgnoredReason {
     ShortIp = 3,
     /// An IP header that cannot be: version, length.
     BadIp = 4,
-    /// Headers nested deeper than is looked.
+    /// More nested headers than the parser follows.
     TooDeep = 5,
     /// Passed over by sampling.
     Sampled = 6,
-    /// Of the share of another meter, which sees the same traffic.
+    /// Left to another meter that sees the same traffic and meters this share of it.
     Elsewhere = 7,
 }
 

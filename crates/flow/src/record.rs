@@ -126,6 +126,8 @@ impl FlowRecord {
     #[must_use]
     pub fn split(&self) -> (Self, Option<Self>) {
         let forward = Self { reverse: FlowHalf::default(), ..self.clone() };
+        // What describes an end changes places with the other end; what describes the flow or the meter (its number,
+        // sampling, input) is copied. TTL and type of service are those of the whole flow: the meter keeps no second set.
         let back = Self {
             key: self.reversed_key(),
             forward: self.reverse,
@@ -141,9 +143,11 @@ impl FlowRecord {
         (forward, (self.reverse.packets > 0).then_some(back))
     }
 
-    /// Type and code of ICMP stay out of the key if they are not in it.
+    /// The key of the other direction. Type and code of ICMP stay out of it if they were not in the key.
     const fn reversed_key(&self) -> FlowKey {
         let key = self.key.reversed();
+        // Without type and code in the key its destination port is 0. Reversing that would read it as an echo reply, type 0,
+        // and turn it into a request.
         let has_type = self.key.destination_port == self.icmp;
         let destination_port =
             if is_icmp(key.protocol) && !has_type { self.key.destination_port } else { key.destination_port };
