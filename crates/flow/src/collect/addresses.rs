@@ -1,9 +1,10 @@
-//! Addresses of a record while its fields come in.
+//! Addresses of a record while its fields are read.
 
 use crate::packet::mapped;
 
 /// An address of either version. An exporter that fills templates for both versions sends zeros for the one that is not.
 fn either_address(place: &mut [u8; 16], bytes: &[u8]) {
+    // Zero replaces nothing but zero: such exporters send one real address and zeros for the other version, in any order.
     if let Some(address) = read_address(bytes)
         && (*place == [0; 16] || !is_nobody(address))
     {

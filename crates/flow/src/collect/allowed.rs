@@ -12,7 +12,7 @@ pub struct ExporterNetwork {
     prefix: u8,
 }
 
-/// What is not an address or a network.
+/// A text that is neither an address nor a network.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not an address or network: write 192.0.2.7, 192.0.2.0/24, 2001:db8::7 or 2001:db8::/64")]
 pub struct ExporterNetworkError(String);
@@ -36,6 +36,7 @@ impl ExporterNetwork {
             _ => return false,
         };
         let rest = u32::from(bits(address) - self.prefix);
+        // A prefix of length 0 shifts all bits out, which `>>` does not do.
         differs.checked_shr(rest).unwrap_or(0) == 0
     }
 
@@ -48,17 +49,18 @@ impl FromStr for ExporterNetwork {
     type Err = ExporterNetworkError;
 
     fn from_str(text: &str) -> Result<Self, ExporterNetworkError> {
-        let refused = || ExporterNetworkError(text.to_owned());
-        let (address, prefix) = text.split_once('/').map_or((text, None), |(a, prefix)| (a, Some(prefix)));
-        let address: IpAddr = address.parse().map_err(|_| refused())?;
-        let prefix = match prefix {
-            None => bits(address),
-            Some(prefix) => {
-                prefix.parse().ok().filter(|bits_| *bits_ <= bits(address)).ok_or_else(refused)?
-            }
-        };
-        Ok(Self { address, prefix })
+        parse_network(text).ok_or_else(|| ExporterNetworkError(text.to_owned()))
     }
+}
+
+fn parse_network(text: &str) -> Option<ExporterNetwork> {
+    let Some((address, prefix)) = text.split_once('/') else {
+        let address = text.parse().ok()?;
+        return Some(ExporterNetwork { address, prefix: bits(address) });
+    };
+    let address = address.parse().ok()?;
+    let prefix = prefix.parse().ok().filter(|prefix| *prefix <= bits(address))?;
+    Some(ExporterNetwork { address, prefix })
 }
 
 impl fmt::Display for ExporterNetwork {

@@ -1,7 +1,7 @@
 //! Many exporters: each message finds the session it belongs to.
 //!
-//! What senders can make a collector hold is charged to their exporter, as it costs the allocator, and bounded for an address,
-//! for those on trial and for all. Where a bound is reached, this is given up:
+//! The memory that senders cause is charged to their exporter, at its cost to the allocator. It is bounded for an address, for
+//! exporters on trial together, and for all. Where a bound is reached, this is given up:
 //!
 //! * beyond an address's share: what its exporter that holds most holds;
 //! * beyond what exporters on trial may hold together: the one of them that was silent for longest is forgotten;
@@ -16,7 +16,7 @@
 use super::MalformedMessage;
 use super::allowed::ExporterList;
 use super::counts::SessionCounts;
-use super::exporter::{ExporterIdentity, MessageSource, MessageTransport, head};
+use super::exporter::{ExporterIdentity, MessageHead, MessageSource, MessageTransport, head};
 use super::memory::{block, map};
 use super::options::ReportedLosses;
 use super::received::{ReceivedMessage, SessionOptions};
@@ -36,9 +36,9 @@ pub struct CollectorOptions {
     pub exporters_per_address: usize,
     /// Memory that all exporters may hold together, in bytes.
     pub memory: usize,
-    /// An established exporter that was silent so long may be forgotten when another needs its room.
+    /// An established exporter that was silent for this long may be forgotten when another needs its place.
     pub silence: Nanos,
-    /// An exporter is on trial for so long.
+    /// How long an exporter is on trial.
     pub trial: Nanos,
     /// Addresses that are read. Exporters named by their own address are not on trial.
     pub allowed: ExporterList,
@@ -60,8 +60,8 @@ impl Default for CollectorOptions {
 }
 
 impl CollectorOptions {
-    /// Exporters that there can be: fewer than asked for where they would take more than a quarter of the memory even if they
-    /// held nothing.
+    /// The most exporters at one time: fewer than the option says if their entries alone would take more than a quarter of the
+    /// memory.
     pub fn places(&self) -> usize {
         self.exporters.min(self.memory / (4 * entry_memory())).max(1)
     }
@@ -89,7 +89,7 @@ impl CollectorOptions {
 /// Messages that were not read, by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RefusedMessages {
-    /// Of no protocol that is spoken here.
+    /// Of a protocol that the collector cannot read.
     pub unknown_protocol: u64,
     /// Of an address that is not on the list of exporters.
     pub not_allowed: u64,
@@ -108,18 +108,22 @@ pub struct ForgottenExporters {
     pub silent: u64,
 }
 
-/// What is left of an exporter that is gone.
-type ExporterCounts = (SessionCounts, Option<ReportedLosses>);
+/// What is kept of an exporter that is gone.
+#[derive(Clone, Debug, Default)]
+struct EndedExporter {
+    counts: SessionCounts,
+    reported: Option<ReportedLosses>,
+}
 
 #[derive(Clone, Debug, Default)]
 pub struct FlowCollector {
     options: CollectorOptions,
     table: ExporterTable,
-    /// Those that were heard and are gone, without their ports: who comes again comes from another one.
-    ended: BTreeMap<ExporterIdentity, ExporterCounts>,
+    /// Exporters that were heard and are gone, without their ports: an exporter that comes back uses another port.
+    ended: BTreeMap<ExporterIdentity, EndedExporter>,
     /// What the names in `ended` cost in memory.
     ended_names: usize,
-    /// Of those gone for whom there was no room.
+    /// Sum over the gone exporters that found no room in `ended`.
     gone: SessionCounts,
     refused: RefusedMessages,
     forgotten: ForgottenExporters,
@@ -132,13 +136,13 @@ impl RefusedMessages {
 }
 
 impl FlowCollector {
-    /// A collector that has heard nobody.
+    /// A collector that has received nothing.
     pub fn new(options: CollectorOptions) -> Self {
         Self { options, ..Self::default() }
     }
 
-    /// Reads one whole message, that came from `source` at `now_ns` of a clock that is never set: ages are told by it, and by no
-    /// other.
+    /// Reads one whole message that came from `source` at `now_ns`. The time must be of a clock that is never set, because
+    /// ages are measured by it.
     pub fn receive(
         &mut self,
         source: MessageSource,
@@ -150,7 +154,9 @@ impl FlowCollector {
             self.refused.not_allowed += 1;
             return Ok(());
         }
-        let (protocol, domain) = head(message).inspect_err(|_| self.refused.unknown_protocol += 1)?;
+        // Nothing is stored for a message before its address is allowed and its protocol is known.
+        let MessageHead { protocol, domain } =
+            head(message).inspect_err(|_| self.refused.unknown_protocol += 1)?;
         let exporter = ExporterIdentity { source, protocol, domain };
         if self.table.get(&exporter).is_none() && !self.admit(exporter, now_ns) {
             self.refused.address_full += 1;
@@ -160,6 +166,8 @@ impl FlowCollector {
         let Some(known) = self.table.get_mut(&exporter) else { return Ok(()) };
         let read = known.session.decode(message, now_ns, &mut |received| out(&exporter, received));
         let is_known_for = now_ns.saturating_sub(known.first_ns);
+        // A forger can send templates and garbage from any address at little cost. To become established it must send
+        // records that can be decoded, and keep it up for the whole trial.
         if known.standing == ExporterStanding::OnTrial
             && is_known_for >= self.options.trial.as_u64()
             && has_delivered(known.session.counts())
@@ -203,7 +211,7 @@ impl FlowCollector {
         self.table.get(&exporter).is_some()
     }
 
-    /// Templates that come on a connection are good as long as it.
+    /// A new session. Templates of a connection are valid as long as the connection.
     fn session(&self, exporter: ExporterIdentity) -> ExportSession {
         let options = self.options.session;
         let template_life =
@@ -272,32 +280,36 @@ impl FlowCollector {
     }
 
     fn ended_memory(&self) -> usize {
-        3 * (map::<ExporterIdentity, ExporterCounts>(self.ended.len()) + self.ended_names)
+        // They are also in what is shown, which is copied once more when somebody looks.
+        3 * (map::<ExporterIdentity, EndedExporter>(self.ended.len()) + self.ended_names)
     }
 
     fn forget(&mut self, exporter: &ExporterIdentity) {
         let Some(mut known) = self.table.remove(exporter) else { return };
         known.session.end();
+        // Senders choose their ports: with them, one address could fill the list by coming again and again.
         let portless = ExporterIdentity { source: MessageSource { port: 0, ..exporter.source }, ..*exporter };
         let is_listed = self.ended.contains_key(&portless);
         if !is_listed && !self.is_worth_a_line(&known) {
             self.gone.add(known.session.counts());
             return;
         }
-        let (counts, reported) = self.ended.entry(portless).or_default();
-        let before = names_memory(counts);
-        counts.add(known.session.counts());
-        self.ended_names = self.ended_names + names_memory(counts) - before;
-        if let Some(said) = known.session.reported() {
-            reported.get_or_insert_default().update(said);
+        let ended = self.ended.entry(portless).or_default();
+        let before = names_memory(&ended.counts);
+        ended.counts.add(known.session.counts());
+        self.ended_names = self.ended_names + names_memory(&ended.counts) - before;
+        if let Some(reported) = known.session.reported() {
+            ended.reported.get_or_insert_default().update(reported);
         }
     }
 
-    /// One that delivered nothing over UDP may never have existed; and what is shown has an end.
+    /// Whether an exporter gets a line of its own in what is shown. One that delivered nothing over UDP may never have
+    /// existed, and the lines are bounded like everything else that senders cause.
     fn is_worth_a_line(&self, known: &KnownExporter) -> bool {
         let is_known =
             known.standing == ExporterStanding::Established || has_delivered(known.session.counts());
-        let one = size_of::<ExporterCounts>() * 8 + 3 * names_memory(known.session.counts());
+        // Nodes of the map may be less than half full, and everything counts three times, see `ended_memory`.
+        let one = size_of::<EndedExporter>() * 8 + 3 * names_memory(known.session.counts());
         let has_room = self.ended.len() < self.options.places();
         is_known && has_room && self.ended_memory() + one < self.options.ended_most()
     }
@@ -309,7 +321,7 @@ impl FlowCollector {
         }
     }
 
-    /// Forgets what is too old, of everyone.
+    /// Forgets what is too old, in all sessions.
     pub fn age(&mut self, now_ns: u64) {
         let all: Vec<ExporterIdentity> = self.table.keys().copied().collect();
         for exporter in all {
@@ -321,7 +333,7 @@ impl FlowCollector {
         }
     }
 
-    /// Everyone known now: counts, and what they said of their own losses.
+    /// The exporters that are known now: their counts, and the losses that they reported.
     pub fn exporters(
         &self,
     ) -> impl Iterator<Item = (&ExporterIdentity, &SessionCounts, Option<&ReportedLosses>)> {
@@ -329,11 +341,11 @@ impl FlowCollector {
         all.map(|(exporter, known)| (exporter, known.session.counts(), known.session.reported()))
     }
 
-    /// Everyone who is gone, in the same way; their ports are 0.
+    /// The exporters that are gone, in the same way; their ports are 0.
     pub fn ended(
         &self,
     ) -> impl Iterator<Item = (&ExporterIdentity, &SessionCounts, Option<&ReportedLosses>)> {
-        self.ended.iter().map(|(exporter, (counts, reported))| (exporter, counts, reported.as_ref()))
+        self.ended.iter().map(|(exporter, ended)| (exporter, &ended.counts, ended.reported.as_ref()))
     }
 
     /// Messages that were not read, by cause.
@@ -346,7 +358,7 @@ impl FlowCollector {
         self.forgotten
     }
 
-    /// The sum over everyone, those that are gone too.
+    /// The sum over all exporters, including those that are gone.
     pub fn counts(&self) -> SessionCounts {
         let mut sum = self.gone.clone();
         for (_, counts, _) in self.exporters().chain(self.ended()) {

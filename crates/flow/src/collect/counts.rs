@@ -1,4 +1,4 @@
-//! What is known of one exporter's messages.
+//! The counts of one exporter's messages and records.
 
 use crate::counts::CountImbalance;
 use serde::{Deserialize, Serialize};
@@ -10,7 +10,6 @@ use std::collections::BTreeSet;
 pub struct SessionCounts {
     /// Messages heard, whatever became of them.
     pub messages: u64,
-    /// Their bytes.
     pub message_bytes: u64,
     pub records: u64,
     /// Packets these stand for.
@@ -33,13 +32,13 @@ pub struct SessionCounts {
     pub gaps: u64,
     /// Units that came late and filled a gap.
     pub late_units: u64,
-    /// Messages that came a second time, and were left.
+    /// Messages that came a second time and were not decoded again.
     pub duplicates: u64,
     /// Messages numbered before the first one that was heard, and decoded.
     pub early: u64,
     /// Messages numbered far back, in no gap that is remembered, and decoded.
     pub old: u64,
-    /// Times the exporter began anew.
+    /// Restarts of the exporter.
     pub restarts: u64,
     /// Sets of data that came before their template, or without one.
     pub template_misses: u64,
@@ -53,25 +52,25 @@ pub struct SessionCounts {
     pub undecoded_late_bytes: u64,
     /// Bytes given up because there was no room for them.
     pub undecoded_no_room_bytes: u64,
-    /// Bytes given up because the exporter began anew.
+    /// Bytes given up because the exporter restarted.
     pub undecoded_restart_bytes: u64,
     /// Bytes given up because the exporter was forgotten or went away.
     pub undecoded_ended_bytes: u64,
-    /// Units in those, as far as the numbers tell.
+    /// Units that may be in undecoded or pending sets, as far as the numbers say.
     pub untold: u64,
     /// Bytes of those that wait for their template.
     pub pending_bytes: u64,
     /// Messages that broke off or were refused; see [`MalformedMessage`](super::MalformedMessage).
     pub malformed: u64,
-    /// Records that were read and left: more than a set of that length may hold.
+    /// Records that were counted and not decoded: more than a set of that length may hold.
     pub over_budget: u64,
-    /// Records that do not say when: they have the time of their message.
+    /// Records without times: they have the time of their message.
     pub timeless: u64,
-    /// Fields of templates that records here have no place for, by name.
+    /// Names of template fields that have no column.
     pub skipped: BTreeSet<String>,
 }
 
-/// A number of [`SessionCounts`], for whoever shows or adds all of them.
+/// A number of [`SessionCounts`], for code that shows or adds all of them.
 #[derive(Clone, Copy, Debug)]
 pub struct SessionCount {
     /// Name of its field, in JSON and in metrics.

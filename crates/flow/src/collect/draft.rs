@@ -1,4 +1,4 @@
-//! A record while its fields come in, in any order and in several spellings.
+//! A record while its fields are read, in any order and in several notations.
 //!
 //! Invariant: a later field replaces an earlier one only if it is at least as good.
 
@@ -26,18 +26,40 @@ pub(super) struct MessageTime {
     pub(super) boot_ms: Option<u64>,
 }
 
+/// A record whose fields have all been read.
+#[derive(Clone, Debug)]
+pub(super) struct FinishedRecord {
+    pub(super) record: FlowRecord,
+    /// Whether the exporter stated its times.
+    pub(super) is_timed: bool,
+}
+
+/// First and last packet, nanoseconds since 1970.
+#[derive(Clone, Copy, Debug)]
+struct FlowTimes {
+    first_ns: u64,
+    last_ns: u64,
+}
+
+impl FlowTimes {
+    const fn write(self, half: &mut FlowHalf) {
+        half.first_ns = self.first_ns;
+        half.last_ns = self.last_ns;
+    }
+}
+
 #[derive(Clone, Copy, Debug, Default)]
 struct DraftTimes {
-    start: ToldTime,
-    end: ToldTime,
+    start: StatedTime,
+    end: StatedTime,
     duration_ns: Option<u64>,
 }
 
-/// One time, as finely as it was told.
+/// One time, in the finest notation that was sent.
 #[derive(Clone, Copy, Debug, Default)]
-struct ToldTime {
+struct StatedTime {
     finest: Option<(TimeNotation, u64)>,
-    /// Apart, as it may be worth nothing: it needs to be known when the exporter began.
+    /// Kept apart: it cannot be read unless it is known when the exporter began.
     uptime: Option<u64>,
 }
 
@@ -102,8 +124,9 @@ impl RecordDraft {
 
     /// Values that each direction has. Says whether it was one.
     fn take_half(&mut self, field: TemplateField, value: u64) -> bool {
-        let way = usize::from(field.reverse);
-        let (times, ranks) = (&mut self.times[way], &mut self.ranks[way]);
+        let direction = usize::from(field.reverse);
+        let times = &mut self.times[direction];
+        let ranks = &mut self.ranks[direction];
         let half = if field.reverse { &mut self.record.reverse } else { &mut self.record.forward };
         match field.meaning {
             FieldMeaning::Packets(rank) => better(&mut ranks.packets, rank, &mut half.packets, value),
@@ -137,14 +160,16 @@ impl RecordDraft {
             FieldMeaning::IcmpTypeCode => record.icmp = low16(value),
             FieldMeaning::IcmpType => record.icmp = record.icmp & 0xff | low16(value) << 8,
             FieldMeaning::IcmpCode => record.icmp = record.icmp & 0xff00 | low16(value) & 0xff,
-            // Three bytes, the time to live apart.
+            // Elements 70 to 72 are three bytes: label, traffic class and bottom of stack. The time to live comes as a field
+            // of its own, before or after them.
             FieldMeaning::Mpls(at) => put(&mut record.mpls[usize::from(at)], 0xff, low32(value) << 8),
             FieldMeaning::MplsTtl(at) => {
                 put(&mut record.mpls[usize::from(at)], 0xffff_ff00, u32::from(low8(value)));
             }
-            // The first byte says what it numbers: 1 is VXLAN.
+            // Element 351: the first byte says what it numbers; 1 is VXLAN.
             FieldMeaning::Segment if value >> 56 == 1 => {
-                (record.key.tunnel, record.key.tunnel_id) = (TunnelKind::Vxlan, low32(value));
+                record.key.tunnel = TunnelKind::Vxlan;
+                record.key.tunnel_id = low32(value);
             }
             FieldMeaning::TunnelKind => {
                 record.key.tunnel =
@@ -156,7 +181,10 @@ impl RecordDraft {
             FieldMeaning::Loss => record.loss = value == 1,
             FieldMeaning::LeastTtl => record.ttl_min = low8(value),
             FieldMeaning::GreatestTtl => record.ttl_max = low8(value),
-            FieldMeaning::Ttl => (record.ttl_min, record.ttl_max) = (low8(value), low8(value)),
+            FieldMeaning::Ttl => {
+                record.ttl_min = low8(value);
+                record.ttl_max = low8(value);
+            }
             FieldMeaning::EndReason => {
                 record.end = u8::try_from(value).ok().and_then(EndReason::from_number).unwrap_or_default();
             }
@@ -181,24 +209,24 @@ impl RecordDraft {
         }
     }
 
-    /// The record, and whether its times were said.
-    pub(super) fn finish(mut self, moment: &MessageTime, about: &ExporterFacts) -> (FlowRecord, bool) {
+    pub(super) fn finish(mut self, moment: &MessageTime, about: &ExporterFacts) -> FinishedRecord {
         let [there, back] = self.times;
-        let forward = there.resolve(moment);
-        let (first, last) = forward.unwrap_or((moment.sent_ns, moment.sent_ns));
+        let stated = there.resolve(moment);
+        // A record without times gets that of its message, so that it is stored near the others; `timeless` counts it.
+        let times = stated.unwrap_or(FlowTimes { first_ns: moment.sent_ns, last_ns: moment.sent_ns });
         let record = &mut self.record;
-        (record.forward.first_ns, record.forward.last_ns) = (first, last);
+        times.write(&mut record.forward);
         // NetFlow has type and code as the destination port.
         if record.icmp == 0 && is_icmp(record.key.protocol) {
             record.icmp = record.key.destination_port;
         }
         let is_biflow = record.reverse.packets > 0 || record.reverse.bytes > 0;
         if is_biflow {
+            // A direction without packets has no times here, whatever the exporter put into its template.
             if record.forward.packets == 0 && record.forward.bytes == 0 {
-                (record.forward.first_ns, record.forward.last_ns) = (0, 0);
+                FlowTimes { first_ns: 0, last_ns: 0 }.write(&mut record.forward);
             }
-            let back = back.resolve(moment).unwrap_or((first, last));
-            (record.reverse.first_ns, record.reverse.last_ns) = back;
+            back.resolve(moment).unwrap_or(times).write(&mut record.reverse);
         } else {
             record.reverse = FlowHalf::default();
         }
@@ -206,13 +234,14 @@ impl RecordDraft {
             record.foreign = Some(Arc::new(self.foreign));
         }
         record.sampling = self.sampling.interval().unwrap_or_else(|| about.interval(self.sampling.sampler));
-        (self.record, forward.is_some())
+        FinishedRecord { record: self.record, is_timed: stated.is_some() }
     }
 }
 
 fn better<T>(have: &mut Option<FieldRank>, rank: FieldRank, place: &mut T, value: T) {
     if have.is_none_or(|have| have <= rank) {
-        (*have, *place) = (Some(rank), value);
+        *have = Some(rank);
+        *place = value;
     }
 }
 
@@ -220,7 +249,7 @@ const fn put(place: &mut u32, keep: u32, value: u32) {
     *place = *place & keep | value;
 }
 
-impl ToldTime {
+impl StatedTime {
     fn take(&mut self, clock: TimeNotation, raw: u64) {
         if clock == TimeNotation::Uptime {
             self.uptime = Some(raw);
@@ -232,21 +261,23 @@ impl ToldTime {
     fn read(&self, moment: &MessageTime) -> Option<u64> {
         let finest = self.finest.and_then(|(clock, raw)| moment.read(clock, raw));
         let uptime = self.uptime.and_then(|raw| moment.read(TimeNotation::Uptime, raw));
+        // An uptime has milliseconds, but NetFlow 9 relates it to the clock by whole seconds. So it is better than seconds and
+        // worse than any other notation.
         let is_finer = self.finest.is_some_and(|(clock, _)| clock > TimeNotation::Uptime);
         if is_finer { finest.or(uptime) } else { uptime.or(finest) }
     }
 }
 
 impl DraftTimes {
-    /// First and last, nanoseconds since 1970; one that is missing follows from the duration, or is the other.
-    fn resolve(&self, moment: &MessageTime) -> Option<(u64, u64)> {
+    /// The times; one that is missing follows from the duration, or is the other.
+    fn resolve(&self, moment: &MessageTime) -> Option<FlowTimes> {
         let duration = self.duration_ns.unwrap_or(0);
-        match (self.start.read(moment), self.end.read(moment)) {
-            (Some(start), Some(end)) => Some((start, end)),
-            (Some(start), None) => Some((start, start.saturating_add(duration))),
-            (None, Some(end)) => Some((end.saturating_sub(duration), end)),
-            (None, None) => None,
-        }
+        let start = self.start.read(moment);
+        let end = self.end.read(moment);
+        Some(FlowTimes {
+            first_ns: start.or_else(|| Some(end?.saturating_sub(duration)))?,
+            last_ns: end.or_else(|| Some(start?.saturating_add(duration)))?,
+        })
     }
 }
 
@@ -262,7 +293,7 @@ impl MessageTime {
         }
     }
 
-    /// The uptime wraps after 49.7 days: the instant is the one nearest to when the message was sent.
+    /// The uptime wraps after 49.7 days: of the possible times, the one nearest to when the message was sent.
     fn at_uptime(&self, uptime_ms: u32) -> Option<u64> {
         let sent_ms = self.sent_ns / 1_000_000;
         let now_ms = match (self.uptime_ms, self.boot_ms) {
@@ -270,15 +301,16 @@ impl MessageTime {
             (None, Some(boot)) => low32(sent_ms.wrapping_sub(boot)),
             (None, None) => return None,
         };
+        // As a signed difference: a flow may end a little after the header was written.
         let ago_ms = now_ms.wrapping_sub(uptime_ms).cast_signed();
         Some(self.sent_ns.saturating_add_signed(-i64::from(ago_ms) * 1_000_000))
     }
 }
 
-/// NTP time: seconds since 1900, modulo 2^32, and a fraction; to the nearest of so many parts of a second.
+/// Reads NTP time, seconds since 1900 modulo 2^32 and a fraction, to the nearest 1/`parts` of a second.
 fn ntp(raw: u64, parts: u64) -> u64 {
     let seconds = raw >> 32;
-    // Until 2036 the first bit is set; then it begins again.
+    // Until 2036 the first bit is set; then the seconds start again at zero (RFC 4330 section 3).
     let era = if seconds >> 31 == 1 { 0 } else { 1 << 32 };
     let fraction = ((raw & 0xffff_ffff) * parts + (1 << 31)) >> 32;
     (seconds + era).saturating_sub(EPOCH) * 1_000_000_000 + fraction * (1_000_000_000 / parts)
@@ -315,7 +347,7 @@ mod tests {
         assert_eq!(MessageTime::default().read(TimeNotation::Uptime, 1), None);
     }
 
-    /// An uptime says nothing where nobody knows when the exporter began.
+    /// An uptime is worthless unless it is known when the exporter began.
     #[test]
     fn a_time_that_cannot_be_read_does_not_replace_one_that_can() {
         let field = |meaning| TemplateField { length: 4, reverse: false, meaning };
@@ -328,13 +360,14 @@ mod tests {
         ] {
             draft.take(field(meaning), &value.to_be_bytes());
         }
-        let (record, timed) = draft.clone().finish(&MessageTime::default(), &ExporterFacts::default());
+        let FinishedRecord { record, is_timed } =
+            draft.clone().finish(&MessageTime::default(), &ExporterFacts::default());
         assert_eq!(
-            (record.forward.first_ns, record.forward.last_ns, timed),
+            (record.forward.first_ns, record.forward.last_ns, is_timed),
             (5_000_000_000, 6_000_000_000, true)
         );
         let known = MessageTime { sent_ns: 7_000_000_000, uptime_ms: Some(100), boot_ms: None };
-        let (record, _) = draft.finish(&known, &ExporterFacts::default());
+        let record = draft.finish(&known, &ExporterFacts::default()).record;
         assert_eq!((record.forward.first_ns, record.forward.last_ns), (6_970_000_000, 6_990_000_000));
     }
 
@@ -348,8 +381,9 @@ mod tests {
         draft.take(field(FieldMeaning::Packets(FieldRank::Delta)), &[3]);
         draft.take(field(FieldMeaning::Packets(FieldRank::Post)), &[4]);
         draft.take(field(FieldMeaning::Packets(FieldRank::Total)), &[5]);
-        let (record, timed) = draft.finish(&MessageTime::default(), &ExporterFacts::default());
-        assert_eq!((record.forward.first_ns, record.forward.last_ns, timed), (5_000_000, 7_000_000, true));
+        let FinishedRecord { record, is_timed } =
+            draft.finish(&MessageTime::default(), &ExporterFacts::default());
+        assert_eq!((record.forward.first_ns, record.forward.last_ns, is_timed), (5_000_000, 7_000_000, true));
         assert_eq!((record.forward.packets, record.sampling), (3, 1));
     }
 }

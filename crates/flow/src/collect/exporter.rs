@@ -1,4 +1,4 @@
-//! Who exports, and what a message is written in.
+//! Identifies the exporter and the protocol of a message.
 
 use super::{MalformedMessage, ipfix, netflow5, netflow9};
 use crate::sim;
@@ -28,9 +28,7 @@ pub struct MessageSource {
 #[serde(rename_all = "lowercase")]
 pub enum ExportProtocol {
     Ipfix,
-    /// NetFlow version 9.
     NetFlow9,
-    /// NetFlow version 5.
     NetFlow5,
     Sim,
 }
@@ -81,37 +79,54 @@ impl MessageTransport {
     }
 }
 
-/// What a message is written in, and its domain.
-pub(super) fn head(message: &[u8]) -> Result<(ExportProtocol, u32), MalformedMessage> {
-    let found = message.len();
-    let short = |needed| MalformedMessage::Short { found, needed };
-    let word = |at: usize, needed: usize| {
-        let bytes = message.get(at..at + 4).and_then(|bytes| bytes.first_chunk::<4>());
-        bytes.map(|bytes| u32::from_be_bytes(*bytes)).ok_or_else(|| short(needed))
-    };
+/// What a message is written in, and its observation domain.
+pub(super) struct MessageHead {
+    pub(super) protocol: ExportProtocol,
+    pub(super) domain: u32,
+}
+
+pub(super) fn head(message: &[u8]) -> Result<MessageHead, MalformedMessage> {
+    // `SIM` is looked for first: read as a version, its first two bytes are far above any that is given.
     if message.starts_with(&sim::MAGIC) {
-        return Ok((ExportProtocol::Sim, word(8, sim::HEADER)?));
+        return Ok(MessageHead { protocol: ExportProtocol::Sim, domain: word(message, 8, sim::HEADER)? });
     }
-    let version = message.first_chunk::<2>().ok_or_else(|| short(2))?;
-    match u16::from_be_bytes(*version) {
-        5 => Ok((ExportProtocol::NetFlow5, word(20, netflow5::HEADER)? >> 16)),
-        9 => Ok((ExportProtocol::NetFlow9, word(16, netflow9::HEADER)?)),
-        10 => Ok((ExportProtocol::Ipfix, word(12, ipfix::HEADER)?)),
-        version => Err(MalformedMessage::Version(version)),
+    let short = MalformedMessage::Short { found: message.len(), needed: 2 };
+    let version = u16::from_be_bytes(*message.first_chunk::<2>().ok_or(short)?);
+    Ok(match version {
+        // Engine type and engine number, a byte each, tell the exporters of a NetFlow 5 source apart.
+        5 => {
+            let domain = word(message, 20, netflow5::HEADER)? >> 16;
+            MessageHead { protocol: ExportProtocol::NetFlow5, domain }
+        }
+        9 => MessageHead { protocol: ExportProtocol::NetFlow9, domain: word(message, 16, netflow9::HEADER)? },
+        10 => MessageHead { protocol: ExportProtocol::Ipfix, domain: word(message, 12, ipfix::HEADER)? },
+        version => return Err(MalformedMessage::Version(version)),
+    })
+}
+
+/// A word of a header that should have `needed` bytes.
+fn word(message: &[u8], at: usize, needed: usize) -> Result<u32, MalformedMessage> {
+    let bytes = message.get(at..).and_then(|bytes| bytes.first_chunk());
+    bytes
+        .map(|bytes| u32::from_be_bytes(*bytes))
+        .ok_or(MalformedMessage::Short { found: message.len(), needed })
+}
+
+/// Length of the message at the front of a stream; `None` until its first bytes have arrived. Only IPFIX and SIM state it.
+pub fn message_length(stream: &[u8]) -> Result<Option<usize>, MalformedMessage> {
+    let Some(start @ &[v0, v1, i0, i1, s0, s1]) = stream.first_chunk::<6>() else { return Ok(None) };
+    let version = u16::from_be_bytes([v0, v1]);
+    if start.starts_with(&sim::MAGIC) {
+        at_least(u16::from_be_bytes([s0, s1]), sim::HEADER)
+    } else if version == 10 {
+        at_least(u16::from_be_bytes([i0, i1]), ipfix::HEADER)
+    } else {
+        Err(MalformedMessage::Version(version))
     }
 }
 
-/// How long the message is that a stream goes on with; `None` until its first bytes are there. Only IPFIX and SIM say so.
-pub fn message_length(stream: &[u8]) -> Result<Option<usize>, MalformedMessage> {
-    let Some(start) = stream.first_chunk::<6>() else { return Ok(None) };
-    let word = |at: usize| u16::from_be_bytes([start[at], start[at + 1]]);
-    let (found, needed) = if start.starts_with(&sim::MAGIC) {
-        (word(4), sim::HEADER)
-    } else if word(0) == 10 {
-        (word(2), ipfix::HEADER)
-    } else {
-        return Err(MalformedMessage::Version(word(0)));
-    };
-    let found = usize::from(found);
+/// A stated length. One that is shorter than its header would make the reader take no bytes and never get on.
+fn at_least(stated: u16, needed: usize) -> Result<Option<usize>, MalformedMessage> {
+    let found = usize::from(stated);
     if found < needed { Err(MalformedMessage::Short { found, needed }) } else { Ok(Some(found)) }
 }

@@ -1,7 +1,7 @@
-//! Packets told one by one (SIM) become records again, so that they are kept where flows are.
+//! Makes records of packets that are reported one by one (SIM), so that they are stored like other flows.
 //!
-//! SIM does not say which way a packet went: its packets are all in the forward direction. A packet whose flow was not told of,
-//! since that was lost, is kept under the flow's number alone.
+//! SIM does not say in which direction a packet went, so all packets count as forward. If the item of a new flow was lost, its
+//! packets are kept under the flow's number alone.
 //!
 //! Invariant: every packet taken is in a flow that is still open or in exactly one record given out, and there are never more
 //! open flows than the options allow.
@@ -18,9 +18,9 @@ use std::hash::Hash;
 pub struct GatherOptions {
     /// Flows that are open at one time, at most.
     pub flows: usize,
-    /// A flow that was silent so long is over.
+    /// A flow that was silent for this long has ended.
     pub idle: Nanos,
-    /// A flow that goes on is reported so often.
+    /// A flow that continues is reported this often.
     pub active: Nanos,
 }
 
@@ -51,7 +51,7 @@ impl<E: Copy + Eq + Hash> FlowGatherer<E> {
         Self { options, open: HashMap::new(), order: VecDeque::new() }
     }
 
-    /// Flows that can be open in so many bytes of memory, at most 2^18.
+    /// How many flows can be open in this much memory, at most 2^18.
     pub const fn flows_within(memory: usize) -> usize {
         let mut buckets: usize = 1 << 18;
         // A hash map has a power of two of buckets, and fills seven eighths of them.
@@ -73,7 +73,8 @@ impl<E: Copy + Eq + Hash> FlowGatherer<E> {
         match event {
             SimEvent::Flow { flow_id, key, .. } => {
                 let open = self.open((of, flow_id), now_ns, out);
-                // A new flow of the same number begins only when the old one is over.
+                // The meter opens a flow of the same number only after the old one has ended. A key that is still the default
+                // one belongs to packets that came before this item, which are of the same flow.
                 if open.record.key != FlowKey::default() {
                     report(of, open, EndReason::EndOfFlow, now_ns, out);
                     open.record.part = 0;
@@ -83,7 +84,8 @@ impl<E: Copy + Eq + Hash> FlowGatherer<E> {
             SimEvent::Packet { flow_id, bytes, at_ns } => {
                 let half = &mut self.open((of, flow_id), now_ns, out).record.forward;
                 if half.packets == 0 {
-                    (half.first_ns, half.last_ns) = (at_ns, at_ns);
+                    half.first_ns = at_ns;
+                    half.last_ns = at_ns;
                 }
                 half.first_ns = half.first_ns.min(at_ns);
                 half.last_ns = half.last_ns.max(at_ns);
@@ -102,7 +104,8 @@ impl<E: Copy + Eq + Hash> FlowGatherer<E> {
                 report(oldest.0, &mut open, EndReason::LackOfResources, now_ns, out);
             }
             if self.open.capacity() == 0 {
-                // At once: a map that grows needs room for its former self, too. What is not used takes no memory.
+                // All at once: a map that grows needs both its old and its new memory while it moves. Pages that are never
+                // touched take no memory.
                 self.open.reserve(self.options.flows);
                 self.order.reserve_exact(self.options.flows);
             }
@@ -117,9 +120,10 @@ impl<E: Copy + Eq + Hash> FlowGatherer<E> {
         open
     }
 
-    /// Gives out what is over, and what has gone on for long.
+    /// Reports flows that have ended, and parts of those that continue.
     pub fn advance(&mut self, now_ns: u64, out: &mut impl FnMut(E, FlowRecord)) {
-        let (idle, active) = (self.options.idle.as_u64(), self.options.active.as_u64());
+        let idle = self.options.idle.as_u64();
+        let active = self.options.active.as_u64();
         self.open.retain(|(of, _), open| {
             if now_ns.saturating_sub(open.heard_ns) >= idle {
                 report(*of, open, EndReason::Idle, now_ns, out);

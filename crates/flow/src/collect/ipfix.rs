@@ -6,7 +6,7 @@ use super::reader::ByteReader;
 use super::received::ReceivedMessage;
 use super::sequence::{MessageClaim, fingerprint};
 use super::session::{ExportSession, SessionMessage};
-use super::template::FieldName;
+use super::template::{FieldName, FieldSpecifier};
 
 /// Bytes of a message header.
 pub(super) const HEADER: usize = 16;
@@ -25,7 +25,9 @@ struct IpfixHeader {
 fn header(reader: &mut ByteReader<'_>) -> Option<IpfixHeader> {
     let _version = reader.u16()?;
     let length = reader.u16()?;
-    let (sent_s, number, _domain) = (reader.u32()?, reader.u32()?, reader.u32()?);
+    let sent_s = reader.u32()?;
+    let number = reader.u32()?;
+    let _domain = reader.u32()?;
     Some(IpfixHeader { length, sent_s, number })
 }
 
@@ -41,6 +43,7 @@ pub(super) fn decode(
     if usize::from(header.length) != bytes.len() {
         return Err(MalformedMessage::Length { said: header.length.into(), found: bytes.len() });
     }
+    // All sets are measured before any is used: of a message that breaks off, nothing is believed.
     let has_data = check_sets(reader)?;
     let moment = MessageTime { sent_ns: u64::from(header.sent_s) * 1_000_000_000, ..MessageTime::default() };
     let claim = MessageClaim {
@@ -56,25 +59,29 @@ pub(super) fn decode(
     result
 }
 
-/// Every set lies within the message; says whether one holds data. Nothing of a message is used before.
+/// Checks that every set lies within the message. Returns whether one holds data.
 fn check_sets(mut reader: ByteReader<'_>) -> Result<bool, MalformedMessage> {
     let mut has_data = false;
     while reader.left() > 0 {
-        let (id, _) = next_set(&mut reader)?;
-        has_data |= id >= FIRST_DATA;
+        has_data |= next_set(&mut reader)?.id >= FIRST_DATA;
     }
     Ok(has_data)
 }
 
-/// A set's number and content; both protocols with templates have the same.
-pub(super) fn next_set<'a>(reader: &mut ByteReader<'a>) -> Result<(u16, &'a [u8]), MalformedMessage> {
+/// A set. Both protocols with templates have the same.
+pub(super) struct ReceivedSet<'a> {
+    pub(super) id: u16,
+    pub(super) content: &'a [u8],
+}
+
+pub(super) fn next_set<'a>(reader: &mut ByteReader<'a>) -> Result<ReceivedSet<'a>, MalformedMessage> {
     let left = reader.left();
-    let (Some(id), Some(said)) = (reader.u16(), reader.u16()) else {
-        return Err(MalformedMessage::Set { id: 0, said: 0, left });
-    };
-    let said = usize::from(said);
+    let short = MalformedMessage::Set { id: 0, said: 0, left };
+    let id = reader.u16().ok_or(short)?;
+    let said = usize::from(reader.u16().ok_or(short)?);
+    // The length includes the four bytes just read. Less than that would never get to the next set.
     let content = said.checked_sub(4).and_then(|length| reader.take(length));
-    content.map(|content| (id, content)).ok_or(MalformedMessage::Set { id, said, left })
+    content.map(|content| ReceivedSet { id, content }).ok_or(MalformedMessage::Set { id, said, left })
 }
 
 fn sets(
@@ -85,7 +92,8 @@ fn sets(
 ) -> Result<(), MalformedMessage> {
     let mut result = Ok(());
     while reader.left() > 0 {
-        let (id, content) = next_set(&mut reader)?;
+        let ReceivedSet { id, content } = next_set(&mut reader)?;
+        // A set that cannot be read does not stop the others: each has its own length.
         let done = match id {
             TEMPLATES | OPTIONS_TEMPLATES => {
                 templates(session, id == OPTIONS_TEMPLATES, content, message, out)
@@ -107,20 +115,23 @@ fn templates(
     out: &mut impl FnMut(ReceivedMessage),
 ) -> Result<(), MalformedMessage> {
     let mut reader = ByteReader::new(content);
-    // Fewer bytes are padding.
-    while reader.left() >= 4 {
-        let (Some(id), Some(count)) = (reader.u16(), reader.u16()) else { break };
+    // Fewer bytes are padding, and so are zeros.
+    while reader.left() >= 4
+        && let Some(id) = reader.u16()
+        && let Some(count) = reader.u16()
+    {
         if id == 0 && count == 0 {
             break;
         }
+        // RFC 7011 section 8.1: a template without fields withdraws the one of its number.
         if count == 0 {
             withdraw(session, id, options);
             continue;
         }
         if id < FIRST_DATA {
-            return Err(MalformedMessage::Template { id, why: "has a number that is reserved" });
+            return Err(MalformedMessage::Template { id, why: "has a reserved number (below 256)" });
         }
-        let cut = MalformedMessage::Template { id, why: "ends behind its set" };
+        let cut = MalformedMessage::Template { id, why: "does not end within its set" };
         if options {
             let scopes = reader.u16().ok_or(cut)?;
             if scopes == 0 || scopes > count {
@@ -141,18 +152,22 @@ fn withdraw(session: &mut ExportSession, id: u16, options: bool) {
         return;
     }
     match id {
+        // The number of the set itself stands for all templates of its kind.
         TEMPLATES | OPTIONS_TEMPLATES => session.withdraw_all(options),
         id => session.withdraw(id),
     }
 }
 
-fn fields(reader: &mut ByteReader<'_>, count: u16) -> Option<Vec<(FieldName, u16)>> {
-    // Each takes four bytes at least: what is announced beyond that allocates nothing.
+fn fields(reader: &mut ByteReader<'_>, count: u16) -> Option<Vec<FieldSpecifier>> {
+    // A sender may announce 65 535 fields in a set of a few bytes. Each field takes four bytes at least, so no more memory
+    // is reserved than the set can fill.
     let mut fields = Vec::with_capacity(usize::from(count).min(reader.left() / 4));
     for _ in 0..count {
-        let (id, length) = (reader.u16()?, reader.u16()?);
+        let id = reader.u16()?;
+        let length = reader.u16()?;
         let enterprise = if id & ENTERPRISE == 0 { 0 } else { reader.u32()? };
-        fields.push((FieldName { enterprise, id: id & !ENTERPRISE }, length));
+        let name = FieldName { enterprise, id: id & !ENTERPRISE };
+        fields.push(FieldSpecifier { name, length });
     }
     Some(fields)
 }

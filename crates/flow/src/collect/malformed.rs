@@ -6,22 +6,22 @@ use crate::sim::SimError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MalformedMessage {
     /// Ends within its header.
-    #[error("{found} bytes are no message: its header has {needed}")]
+    #[error("a message of {found} bytes is too short: its header has {needed}")]
     Short {
         found: usize,
         /// Bytes of the header.
         needed: usize,
     },
-    /// Of a protocol that is not spoken here.
-    #[error("version {0} is not collected: it is none of 5 (NetFlow), 9 (NetFlow), 10 (IPFIX) and SIM")]
+    /// A protocol that the collector cannot read.
+    #[error("unknown version {0}: packetrig reads NetFlow 5, NetFlow 9, IPFIX (10) and SIM")]
     Version(u16),
-    /// Says another length than it has.
-    #[error("says it has {said} bytes and has {found}")]
+    /// The length in its header is not its own.
+    #[error("its header gives a length of {said} bytes, but it has {found}")]
     Length { said: usize, found: usize },
     /// A set that ends behind the message or within its own header.
-    #[error("set {id} says it has {said} bytes where {left} are left")]
+    #[error("set {id} gives a length of {said} bytes, but the message has {left} left")]
     Set { id: u16, said: usize, left: usize },
-    /// A template that cannot be.
+    /// A template that makes no sense.
     #[error("template {id} {why}")]
     Template {
         id: u16,
@@ -31,8 +31,8 @@ pub enum MalformedMessage {
     /// A datagram of SIM.
     #[error(transparent)]
     Sim(SimError),
-    /// A value that ends behind its set.
-    #[error("a record of template {id} ends behind its set")]
+    /// A value that goes beyond the end of its set.
+    #[error("a record of template {id} does not end within its set")]
     Record {
         /// Number of its template.
         id: u16,

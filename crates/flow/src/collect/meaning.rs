@@ -6,14 +6,12 @@ use crate::export::section::{REVERSE, own};
 use crate::foreign::reverse_name;
 use crate::iana;
 
-/// How a time is written.
+/// How a time is written. Without another origin, times count from 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum TimeNotation {
-    /// Seconds since 1970.
     Seconds,
     /// Milliseconds since the exporter was started.
     Uptime,
-    /// Milliseconds since 1970.
     Millis,
     /// Microseconds before the message was sent.
     Before,
@@ -91,13 +89,13 @@ pub(super) enum FieldMeaning {
     MplsTtl(u8),
     Part,
     Loss,
-    /// Of options, or of each record: one packet of so many.
+    /// Every how many packets one is taken; in options, or in each record.
     SamplingInterval,
-    /// So many packets taken …
+    /// How many packets in a row are taken …
     SamplingTaken,
-    /// … and so many passed over.
+    /// … and how many are then passed over.
     SamplingSpace,
-    /// Which sampler: options tell its interval.
+    /// The number of a sampler, whose interval is in an options record.
     Sampler,
     /// When the exporter was started, milliseconds since 1970.
     Boot,

@@ -1,4 +1,4 @@
-//! What kept state costs: its bytes, and what the allocator and the maps around it add.
+//! The memory that kept state costs: its bytes, and what the allocator and the maps around it add.
 //!
 //! The figures are upper bounds, so that what a collector counts is never less than what it holds. `tests/tests/allocation`
 //! compares them with the allocator.
@@ -7,13 +7,14 @@
 const NODE_MOST: usize = 11;
 const NODE_LEAST: usize = 5;
 
-/// A block of memory of so many bytes: glibc puts eight in front and rounds up to sixteen.
+/// The cost of a block of memory: glibc puts eight bytes in front and rounds up to sixteen.
 pub(super) const fn block(bytes: usize) -> usize {
     if bytes == 0 { 0 } else { (bytes + 8).next_multiple_of(16) + 16 }
 }
 
-/// A B-tree map of so many entries.
+/// The cost of a B-tree map.
 pub(super) const fn map<K, V>(entries: usize) -> usize {
+    // Every node may be as empty as a B-tree allows, and still takes the memory of a full one.
     let leaf = block(NODE_MOST * (size_of::<K>() + size_of::<V>()) + 16);
     let leaves = entries.div_ceil(NODE_LEAST);
     // Above every five leaves is a node that also has twelve pointers; above those nodes are a quarter as many at most.

@@ -25,7 +25,10 @@ struct NetflowFiveHeader {
 fn header(reader: &mut ByteReader<'_>) -> Option<NetflowFiveHeader> {
     let _version = reader.u16()?;
     let count = reader.u16()?;
-    let (uptime_ms, sent_s, sent_ns, number) = (reader.u32()?, reader.u32()?, reader.u32()?, reader.u32()?);
+    let uptime_ms = reader.u32()?;
+    let sent_s = reader.u32()?;
+    let sent_ns = reader.u32()?;
+    let number = reader.u32()?;
     let _engine = reader.u16()?;
     let sampling = reader.u16()?;
     Some(NetflowFiveHeader { count, uptime_ms, sent_s, sent_ns, number, sampling })
@@ -57,7 +60,7 @@ pub(super) fn decode(
         rebooted: false,
     };
     let Some(message) = session.open(claim, moment, now_ns, out) else { return Ok(()) };
-    // Two bits say how packets are chosen.
+    // The upper two bits say how packets are chosen, the others every how many; zero means that nobody sampled.
     let sampling = (header.sampling & 0x3fff).to_be_bytes();
     while let Some(record) = reader.take(RECORD) {
         let mut draft = draft(record);

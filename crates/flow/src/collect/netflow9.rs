@@ -2,12 +2,12 @@
 
 use super::MalformedMessage;
 use super::draft::MessageTime;
-use super::ipfix::{FIRST_DATA, next_set};
+use super::ipfix::{FIRST_DATA, ReceivedSet, next_set};
 use super::reader::ByteReader;
 use super::received::ReceivedMessage;
 use super::sequence::{MessageClaim, fingerprint};
 use super::session::{ExportSession, SessionMessage};
-use super::template::FieldName;
+use super::template::{FieldName, FieldSpecifier};
 
 /// Bytes of a packet header.
 pub(super) const HEADER: usize = 20;
@@ -22,7 +22,9 @@ struct NetflowNineHeader {
 
 fn header(reader: &mut ByteReader<'_>) -> Option<NetflowNineHeader> {
     let _version_and_count = reader.u32()?;
-    let (uptime_ms, sent_s, number) = (reader.u32()?, reader.u32()?, reader.u32()?);
+    let uptime_ms = reader.u32()?;
+    let sent_s = reader.u32()?;
+    let number = reader.u32()?;
     let _source = reader.u32()?;
     Some(NetflowNineHeader { uptime_ms, sent_s, number })
 }
@@ -36,6 +38,8 @@ pub(super) fn decode(
     let mut reader = ByteReader::new(bytes);
     let short = MalformedMessage::Short { found: bytes.len(), needed: HEADER };
     let header = header(&mut reader).ok_or(short)?;
+    // All sets are measured before any is used: of a packet that breaks off, nothing is believed, and its number is not
+    // counted as received.
     let mut ahead = reader;
     while ahead.left() > 0 {
         next_set(&mut ahead)?;
@@ -53,7 +57,7 @@ pub(super) fn decode(
     };
     let Some(mut message) = session.open(claim, moment, now_ns, out) else { return Ok(()) };
     let result = sets(session, reader, &mut message, out);
-    // Packets are numbered here, whatever they hold.
+    // RFC 3954 section 5.1 numbers packets, whatever they hold.
     session.close(message.of_units(1));
     result
 }
@@ -66,7 +70,8 @@ fn sets(
 ) -> Result<(), MalformedMessage> {
     let mut result = Ok(());
     while reader.left() > 0 {
-        let (id, content) = next_set(&mut reader)?;
+        let ReceivedSet { id, content } = next_set(&mut reader)?;
+        // A set that cannot be read does not stop the others: each has its own length.
         let done = match id {
             TEMPLATES => templates(session, content, message, out),
             OPTIONS_TEMPLATES => options_templates(session, content, message, out),
@@ -85,14 +90,17 @@ fn templates(
     out: &mut impl FnMut(ReceivedMessage),
 ) -> Result<(), MalformedMessage> {
     let mut reader = ByteReader::new(content);
-    while reader.left() >= 4 {
-        let (Some(id), Some(count)) = (reader.u16(), reader.u16()) else { break };
+    while reader.left() >= 4
+        && let Some(id) = reader.u16()
+        && let Some(count) = reader.u16()
+    {
+        // Zeros up to the next multiple of four.
         if id == 0 && count == 0 {
             break;
         }
         check_number(id)?;
         let fields = fields(&mut reader, count.into(), false);
-        let fields = fields.ok_or(MalformedMessage::Template { id, why: "ends behind its set" })?;
+        let fields = fields.ok_or(MalformedMessage::Template { id, why: "does not end within its set" })?;
         session.learn(id, &fields, false, message, out)?;
     }
     Ok(())
@@ -105,16 +113,17 @@ fn options_templates(
     out: &mut impl FnMut(ReceivedMessage),
 ) -> Result<(), MalformedMessage> {
     let mut reader = ByteReader::new(content);
-    while reader.left() >= 6 {
-        let (Some(id), Some(scopes), Some(options)) = (reader.u16(), reader.u16(), reader.u16()) else {
-            break;
-        };
+    while reader.left() >= 6
+        && let Some(id) = reader.u16()
+        && let Some(scopes) = reader.u16()
+        && let Some(options) = reader.u16()
+    {
         if id == 0 && scopes == 0 {
             break;
         }
         check_number(id)?;
-        let cut = MalformedMessage::Template { id, why: "ends behind its set" };
-        // Lengths in bytes, of four each.
+        let cut = MalformedMessage::Template { id, why: "does not end within its set" };
+        // RFC 3954 section 6.1 gives both as bytes, four for each field.
         let mut all = fields(&mut reader, usize::from(scopes) / 4, true).ok_or(cut)?;
         all.extend(fields(&mut reader, usize::from(options) / 4, false).ok_or(cut)?);
         session.learn(id, &all, true, message, out)?;
@@ -124,18 +133,19 @@ fn options_templates(
 
 const fn check_number(id: u16) -> Result<(), MalformedMessage> {
     if id < FIRST_DATA {
-        return Err(MalformedMessage::Template { id, why: "has a number that is reserved" });
+        return Err(MalformedMessage::Template { id, why: "has a reserved number (below 256)" });
     }
     Ok(())
 }
 
-/// Scopes have numbers of their own, which mean nothing to a record.
-fn fields(reader: &mut ByteReader<'_>, count: usize, are_scopes: bool) -> Option<Vec<(FieldName, u16)>> {
+/// Scopes have numbers of their own, which are not those of elements: they are read as fields without a name.
+fn fields(reader: &mut ByteReader<'_>, count: usize, are_scopes: bool) -> Option<Vec<FieldSpecifier>> {
     let mut fields = Vec::with_capacity(count.min(reader.left() / 4));
     for _ in 0..count {
-        let (id, length) = (reader.u16()?, reader.u16()?);
+        let id = reader.u16()?;
+        let length = reader.u16()?;
         let name = if are_scopes { FieldName::NONE } else { FieldName { enterprise: 0, id } };
-        fields.push((name, length));
+        fields.push(FieldSpecifier { name, length });
     }
     Some(fields)
 }

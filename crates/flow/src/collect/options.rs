@@ -1,4 +1,4 @@
-//! Records about the exporter: how it samples, when it was started, what it lost.
+//! Options records: how the exporter samples, when it was started, what it lost.
 
 use super::meaning::{ExporterStatistic, FieldMeaning, FieldRank};
 use super::memory::map;
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 /// Samplers of one exporter that are remembered.
 const SAMPLERS: usize = 64;
 
-/// What an exporter says of its own losses, all since it began. Absent is what it does not say.
+/// The losses that an exporter reports, all since it began. A number that it does not report is absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReportedLosses {
     /// When it said so, nanoseconds since 1970.
@@ -98,7 +98,7 @@ pub(super) struct ExporterFacts {
 impl OptionsDraft {
     pub(super) fn take(&mut self, field: TemplateField, bytes: &[u8]) {
         let Some(value) = number(bytes) else { return };
-        // An exporter has no directions.
+        // Numbers about the exporter itself have no direction; a reverse field here makes no sense.
         if field.reverse || self.sampling.take(field.meaning, value) {
             return;
         }
@@ -117,10 +117,11 @@ impl OptionsDraft {
         }
     }
 
-    /// What is news to the session, and the exporter's numbers about itself, if it was about those.
+    /// Updates what the session knows of its exporter. Returns the exporter's numbers about itself, if the record had any.
     pub(super) fn finish(self, at_ns: u64, about: &mut ExporterFacts) -> Option<ReportedLosses> {
         about.boot_ms = self.boot_ms.or(about.boot_ms);
         let sampler = self.sampling.sampler;
+        // At most 64, because the exporter chooses how many samplers it reports; one that is known may change its interval.
         if let Some(said) = self.sampling.interval()
             && (about.samplers.len() < SAMPLERS || about.samplers.contains_key(&sampler))
         {

@@ -133,7 +133,7 @@ mod tests {
             uptime_ms: Some(5000),
             boot_ms: Some(1_699_000_000_000),
         };
-        draft.finish(&moment, &ExporterFacts::default()).0
+        draft.finish(&moment, &ExporterFacts::default()).record
     }
 
     fn has_others(record: &FlowRecord) -> bool {

@@ -1,6 +1,6 @@
-//! Numbers out of bytes that may end at any place.
+//! Reads numbers from bytes that may end anywhere.
 
-/// What is left of some bytes.
+/// The bytes that are still to be read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ByteReader<'a>(&'a [u8]);
 
@@ -13,17 +13,13 @@ impl<'a> ByteReader<'a> {
         self.0.len()
     }
 
-    /// The next bytes; `None`, and nothing is taken, if there are not so many.
+    /// The next bytes; `None`, and nothing is taken, if fewer are left.
     pub(super) fn take(&mut self, length: usize) -> Option<&'a [u8]> {
-        let (head, rest) = self.0.split_at_checked(length)?;
-        self.0 = rest;
-        Some(head)
+        self.0.split_off(..length)
     }
 
     fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (head, rest) = self.0.split_first_chunk::<N>()?;
-        self.0 = rest;
-        Some(*head)
+        self.take(N)?.try_into().ok()
     }
 
     pub(super) fn u8(&mut self) -> Option<u8> {
@@ -40,6 +36,7 @@ impl<'a> ByteReader<'a> {
 
     /// A value of variable length: its length in one byte, or in two behind a byte of ones.
     pub(super) fn variable(&mut self) -> Option<&'a [u8]> {
+        // RFC 7011 section 7. A copy is read first, so that nothing is taken if the value is cut.
         let mut ahead = *self;
         let length = match ahead.u8()? {
             u8::MAX => usize::from(ahead.u16()?),

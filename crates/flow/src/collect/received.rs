@@ -1,4 +1,4 @@
-//! What a session is told, and what it gives out.
+//! The options of a session, and what it hands out.
 
 use super::options::ReportedLosses;
 use crate::record::FlowRecord;
@@ -45,6 +45,6 @@ pub enum ReceivedMessage {
     Gap {
         units: u32,
     },
-    /// The exporter began anew.
+    /// The exporter restarted.
     Restart,
 }

@@ -1,15 +1,16 @@
-//! What is said of sampling: by a record of itself, or by an options record of a sampler.
+//! The sampling interval: stated in a record itself, or in an options record of its sampler.
 
 use super::meaning::FieldMeaning;
+use crate::narrow::clamp_to_u32;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SamplingState {
     pub(super) sampler: Option<u64>,
-    /// One packet of so many is taken.
+    /// Every how many packets one is taken.
     pub(super) every: Option<u64>,
-    /// So many packets are taken …
+    /// How many packets in a row are taken …
     pub(super) taken: Option<u64>,
-    /// … and so many passed over.
+    /// … and how many are then passed over.
     pub(super) space: Option<u64>,
 }
 
@@ -26,13 +27,13 @@ impl SamplingState {
         true
     }
 
-    /// Every how many packets one is taken, if that was said; what was taken and passed over is believed before an interval.
+    /// Every how many packets one is taken, if that was stated. Packets taken and passed over count before an interval.
     pub(super) fn interval(&self) -> Option<u32> {
         let said = match (self.taken, self.space) {
             (Some(taken), Some(space)) => Some(taken.saturating_add(space).checked_div(taken).unwrap_or(1)),
             _ => self.every,
         };
-        said.map(|said| u32::try_from(said).unwrap_or(u32::MAX).max(1))
+        said.map(|said| clamp_to_u32(said).max(1))
     }
 }
 

@@ -1,28 +1,29 @@
-//! Which messages of an exporter are missing, late, twice there, or the first of another life of it.
+//! Finds out by sequence numbers which messages of an exporter are missing, late or doubled, and when it restarted.
 //!
 //! The unit is the protocol's: data records for IPFIX, packets for NetFlow v9, flows for v5. Numbers wrap.
 //!
-//! Sets that cannot be read, since their template is not there, hold nobody knows how many units: what is missing behind such a
-//! message is `untold` as far as it may be in them, and becomes `lost` or is found when the template comes.
+//! Sets whose template is unknown hold an unknown number of units. What is missing behind such a message may be in them and is
+//! counted as `untold`. When the template comes, these units turn out to be decoded or `lost`.
 //!
-//! A message numbered before the first one heard is decoded like any other: it was overtaken on its way, and `first` moves
-//! back to it. An exporter that began anew is told from that by the time at which the message was sent.
+//! A message numbered before the first one received is decoded like any other: it was overtaken on its way, and `first` moves
+//! back to it. A restart of the exporter differs from that in the time at which the message was sent.
 //!
 //! Invariant: `lost` and `untold` are together what lies between the first message and the last, less what was decoded.
 
 use super::memory::block;
+use crate::narrow::clamp_to_u32;
 use std::collections::VecDeque;
 
-/// Gaps that are remembered, so that what fills them late is not taken for a second copy.
+/// Gaps that are remembered, so that a late message that fills one is known as such.
 const GAPS: usize = 256;
 /// Messages that are remembered, so that their second copies are recognised.
 const RECENT: usize = 1024;
 /// Messages overtake each other by no more than this. What was sent longer before the first one moves nothing back: one
 /// stray message must not make a gap of a day.
 const OVERTAKEN_S: u32 = 10;
-/// So many old messages in a row are an exporter that set its clock back and began anew.
+/// This many old messages in a row mean that the exporter restarted and set its clock back.
 const OLD_RUN: u32 = 16;
-/// No exporter sends more than so many units a second: a jump further ahead is another beginning.
+/// No exporter sends more units in a second: a jump further ahead is a restart.
 const MOST_PER_SECOND: u64 = 20_000_000;
 
 /// What a message is among those before it.
@@ -30,17 +31,17 @@ const MOST_PER_SECOND: u64 = 20_000_000;
 pub(super) enum MessagePlace {
     /// Where it was expected; also the first of all.
     InOrder,
-    /// Further ahead: so many units are missing.
+    /// Further ahead; the number of missing units.
     Ahead(u32),
     /// It fills a gap, or is late and holds no units.
     Late,
-    /// It was there before.
+    /// A second copy of a message that was decoded.
     Duplicate,
     /// Before the first of all that was heard.
     Early,
-    /// Far back, and in no gap that is remembered: the number says nothing. It was not there among the last [`RECENT`].
+    /// Far back, and in no gap that is remembered, so the number says nothing. It is no copy of the last [`RECENT`] messages.
     Old,
-    /// The exporter began anew.
+    /// The exporter restarted.
     Restart,
 }
 
@@ -66,8 +67,39 @@ pub(super) struct MessageClaim {
     pub(super) sent_s: u32,
     /// Whether it can hold no units.
     pub(super) empty: bool,
-    /// Whether the exporter's own clock says that it began anew.
+    /// Whether the exporter's uptime shows that it restarted.
     pub(super) rebooted: bool,
+}
+
+/// Missing numbers: from one, until before another. Numbers wrap.
+#[derive(Clone, Copy, Debug)]
+struct NumberGap {
+    from: u32,
+    until: u32,
+}
+
+impl NumberGap {
+    const fn len(self) -> u32 {
+        self.until.wrapping_sub(self.from)
+    }
+
+    const fn contains(self, number: u32) -> bool {
+        number.wrapping_sub(self.from) < self.len()
+    }
+}
+
+/// Missing units from a number on that may be in sets which could not be read.
+#[derive(Clone, Copy, Debug)]
+struct SuspectUnits {
+    from: u32,
+    amount: u32,
+}
+
+/// A message by which a second copy is recognised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct RecentMessage {
+    number: u32,
+    fingerprint: u64,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -78,12 +110,11 @@ pub(super) struct MessageSequence {
     first_sent_s: u32,
     next: u32,
     sent_s: u32,
-    gaps: VecDeque<(u32, u32)>,
-    recent: VecDeque<(u32, u64)>,
+    gaps: VecDeque<NumberGap>,
+    recent: VecDeque<RecentMessage>,
     /// Units behind `next` that may have been in sets which could not be read, at most.
     unread: u32,
-    /// Beginnings of gaps that may be in sets which could not be read, and how much of them.
-    suspects: VecDeque<(u32, u32)>,
+    suspects: VecDeque<SuspectUnits>,
     old_run: u32,
     missing: u64,
     /// Of suspects that are forgotten.
@@ -96,7 +127,7 @@ impl MessageSequence {
     /// What it costs in memory.
     pub(super) fn memory(&self) -> usize {
         let pairs = self.gaps.capacity() + self.suspects.capacity();
-        block(self.recent.capacity() * size_of::<(u32, u64)>()) + 2 * block(pairs * size_of::<(u32, u32)>())
+        block(self.recent.capacity() * size_of::<RecentMessage>()) + 2 * block(pairs * size_of::<NumberGap>())
     }
 
     /// Units that are missing and cannot be in sets that could not be read.
@@ -106,10 +137,10 @@ impl MessageSequence {
 
     /// Units that may be in sets that could not be read.
     pub(super) fn untold(&self) -> u64 {
-        self.untold + self.suspects.iter().map(|(_, amount)| u64::from(*amount)).sum::<u64>()
+        self.untold + self.suspects.iter().map(|suspect| u64::from(suspect.amount)).sum::<u64>()
     }
 
-    /// Where a message stands. Of the messages that are wanted, [`Self::settle`] is told the size.
+    /// Decides what a message is among those before it. If it is to be decoded, [`Self::settle`] must follow.
     pub(super) fn judge(&mut self, claim: MessageClaim) -> MessagePlace {
         let place = self.place(claim);
         self.old_run = if place == MessagePlace::Old { self.old_run + 1 } else { 0 };
@@ -119,7 +150,7 @@ impl MessageSequence {
         if self.recent.len() >= RECENT {
             self.recent.pop_front();
         }
-        self.recent.push_back((claim.number, claim.fingerprint));
+        self.recent.push_back(RecentMessage { number: claim.number, fingerprint: claim.fingerprint });
         if !place.is_current() {
             return place;
         }
@@ -132,6 +163,7 @@ impl MessageSequence {
         let unread = std::mem::take(&mut self.unread);
         let MessagePlace::Ahead(ahead) = place else {
             if place == MessagePlace::Restart {
+                // Losses of the former run of the exporter stay counted. Its gaps go: new numbers must not fill them.
                 self.gaps.clear();
                 self.forgotten = 0;
                 self.untold = self.untold();
@@ -152,12 +184,15 @@ impl MessageSequence {
         if !self.begun || ahead == 0 && self.unread == 0 {
             return MessagePlace::InOrder;
         }
-        if self.recent.contains(&(claim.number, claim.fingerprint)) {
+        let copy = RecentMessage { number: claim.number, fingerprint: claim.fingerprint };
+        if self.recent.contains(&copy) {
             return MessagePlace::Duplicate;
         }
         if ahead == 0 {
             return MessagePlace::InOrder;
         }
+        // Half of all numbers are ahead, the other half behind (serial number arithmetic, RFC 1982). A jump ahead is
+        // believed only if an exporter could have sent that much since its last message; a restart jumps anywhere.
         if ahead < 1 << 31 {
             let seconds = u64::from(claim.sent_s.saturating_sub(self.sent_s)) + 1;
             let plausible = u64::from(ahead) <= seconds * MOST_PER_SECOND;
@@ -169,6 +204,8 @@ impl MessageSequence {
         if self.is_overtaken(claim) {
             return MessagePlace::Early;
         }
+        // A number far back that was sent later than the newest message: only a restart does that. One that was sent earlier
+        // was delayed, unless there is no end of them: then the exporter also set its clock back.
         if claim.sent_s < self.sent_s && self.old_run < OLD_RUN {
             MessagePlace::Old
         } else {
@@ -196,23 +233,23 @@ impl MessageSequence {
     /// Units are missing from a number on; `untold` of them may be in sets that could not be read.
     fn open_gap(&mut self, from: u32, until: u32, untold: u32) {
         self.missing += u64::from(until.wrapping_sub(from));
-        self.gaps.push_back((from, until));
+        self.gaps.push_back(NumberGap { from, until });
         if self.gaps.len() > GAPS
-            && let Some((from, until)) = self.gaps.pop_front()
+            && let Some(oldest) = self.gaps.pop_front()
         {
-            self.forgotten += u64::from(until.wrapping_sub(from));
+            self.forgotten += u64::from(oldest.len());
         }
         if untold > 0 {
-            self.suspects.push_back((from, untold));
+            self.suspects.push_back(SuspectUnits { from, amount: untold });
         }
         if self.suspects.len() > GAPS
-            && let Some((_, amount)) = self.suspects.pop_front()
+            && let Some(oldest) = self.suspects.pop_front()
         {
-            self.untold += u64::from(amount);
+            self.untold += u64::from(oldest.amount);
         }
     }
 
-    /// The first message is another one than was thought.
+    /// A message turned out to be earlier than the one that was taken for the first.
     fn move_first(&mut self, number: u32, units: u32, unread: u32) {
         let missing = self.first.wrapping_sub(number).saturating_sub(units);
         if missing > 0 {
@@ -221,8 +258,8 @@ impl MessageSequence {
         self.first = number;
     }
 
-    /// A set of the message that ended at `number` could be read after all: so many units. With the last one, nothing of what
-    /// is missing behind that message can be in it any more.
+    /// A set of the message that ended at `number` could be read after all and had this many units. After the last set, nothing
+    /// that is missing behind that message can be in it any more.
     pub(super) fn recover(&mut self, number: u32, units: u32, is_last: bool) {
         if number == self.next {
             // Nothing came behind it yet.
@@ -232,16 +269,18 @@ impl MessageSequence {
         }
         let filled = self.fill(number, units);
         self.missing -= u64::from(filled);
-        let Some(at) = self.suspects.iter().position(|(from, _)| *from == number) else { return };
-        let (from, amount) = self.suspects[at];
-        self.suspects[at] = (from.wrapping_add(units), amount.saturating_sub(units));
+        let Some(at) = self.suspects.iter().position(|suspect| suspect.from == number) else { return };
+        let suspect = &mut self.suspects[at];
+        suspect.from = suspect.from.wrapping_add(units);
+        suspect.amount = suspect.amount.saturating_sub(units);
+        // All sets of that message are read now: what is still missing behind it was lost after all.
         if is_last {
             self.suspects.remove(at);
         }
     }
 
-    /// A wanted message is decoded: it held so many units, and sets that may hold up to `unread` more. Gives the units by
-    /// which a gap shrank.
+    /// A message was decoded: it held this many units, and sets that may hold up to `unread` more. Returns by how many units a
+    /// gap shrank.
     pub(super) fn settle(&mut self, place: MessagePlace, number: u32, units: u32, unread: u32) -> u32 {
         match place {
             MessagePlace::Late => {}
@@ -250,7 +289,8 @@ impl MessageSequence {
                 return 0;
             }
             MessagePlace::Old => {
-                let filled = u32::try_from(self.forgotten).unwrap_or(u32::MAX).min(units);
+                // Its gap is forgotten, but the missing units of such gaps are known as a sum.
+                let filled = clamp_to_u32(self.forgotten).min(units);
                 self.forgotten -= u64::from(filled);
                 self.missing -= u64::from(filled);
                 return filled;
@@ -264,33 +304,39 @@ impl MessageSequence {
         let filled = self.fill(number, units);
         self.missing -= u64::from(filled);
         // What lies before this message may be in sets that could not be read, what lies behind it cannot.
-        for (from, amount) in &mut self.suspects {
-            *amount = (*amount).min(number.wrapping_sub(*from));
+        for suspect in &mut self.suspects {
+            suspect.amount = suspect.amount.min(number.wrapping_sub(suspect.from));
         }
         filled
     }
 
     fn gap_of(&self, number: u32) -> Option<usize> {
-        let inside = |(from, until): &(u32, u32)| number.wrapping_sub(*from) < until.wrapping_sub(*from);
-        self.gaps.iter().position(inside)
+        self.gaps.iter().position(|gap| gap.contains(number))
     }
 
     fn fill(&mut self, number: u32, units: u32) -> u32 {
         let Some(at) = self.gap_of(number) else { return 0 };
-        let Some((from, until)) = self.gaps.remove(at) else { return 0 };
-        let filled = units.min(until.wrapping_sub(number));
-        let rest = [(from, number), (number.wrapping_add(filled), until)];
-        self.gaps.extend(rest.into_iter().filter(|(from, until)| from != until));
+        let Some(gap) = self.gaps.remove(at) else { return 0 };
+        let filled = units.min(gap.until.wrapping_sub(number));
+        // What is left of the gap: one piece before the message and one behind it, if they are not empty.
+        let before = NumberGap { from: gap.from, until: number };
+        let behind = NumberGap { from: number.wrapping_add(filled), until: gap.until };
+        self.gaps.extend([before, behind].into_iter().filter(|rest| rest.len() > 0));
         filled
     }
 }
 
 /// Differs between messages of different content, well enough to tell a second copy from another message.
 pub(super) fn fingerprint(message: &[u8]) -> u64 {
-    let mix = |sum: u64, word: u64| (sum ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+    // Fast, and no protection against forgery: a sender that can forge the exporter's address is read as that exporter
+    // anyway.
     let (words, rest) = message.as_chunks::<8>();
     let sum = words.iter().fold(message.len() as u64, |sum, word| mix(sum, u64::from_le_bytes(*word)));
     rest.iter().fold(sum, |sum, byte| mix(sum, u64::from(*byte)))
+}
+
+const fn mix(sum: u64, word: u64) -> u64 {
+    (sum ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
-//! What is known of one exporter: its templates, its numbers, its counts.
+//! The state of one exporter: its templates, its sequence numbers, its counts.
 //!
 //! The protocols' own modules walk through messages; here is what they have in common.
 //!
 //! Invariant: memory is bounded by [`SessionOptions`], and a message ends.
 
 use super::counts::SessionCounts;
-use super::draft::{MessageTime, RecordDraft};
+use super::draft::{FinishedRecord, MessageTime, RecordDraft};
 use super::memory::map;
 use super::options::{ExporterFacts, ReportedLosses};
 use super::received::{ReceivedMessage, SessionOptions};
@@ -16,7 +16,8 @@ use super::{ExportProtocol, MalformedMessage, ipfix, netflow5, netflow9, sim};
 use crate::record::FlowRecord;
 use crate::sim::SimEvent;
 
-/// Templates younger than this belong to an exporter that has just begun anew; older ones to its former life.
+/// After a restart, templates younger than this are taken for new ones: messages overtake each other, so a template may
+/// arrive before the message that shows the restart. Older ones are forgotten.
 const NEW_LIFE_NS: u64 = 10_000_000_000;
 
 /// A message that is being read.
@@ -39,6 +40,13 @@ impl SessionMessage {
     }
 }
 
+/// Uptime and time of the last message, where messages have both.
+#[derive(Clone, Copy, Debug)]
+struct UptimeSample {
+    uptime_ms: u32,
+    sent_ns: u64,
+}
+
 /// One exporter, one observation domain, one protocol.
 #[derive(Clone, Debug)]
 pub struct ExportSession {
@@ -50,15 +58,14 @@ pub struct ExportSession {
     pub(super) waiting: WaitingSets,
     pub(super) reported: Option<ReportedLosses>,
     pub(super) counts: SessionCounts,
-    /// Uptime and time of the last message, where messages have both.
-    uptime: Option<(u32, u64)>,
+    uptime: Option<UptimeSample>,
     looked_ns: u64,
     /// What the blocks of the names of skipped fields cost in memory.
     pub(super) names: usize,
 }
 
 impl ExportSession {
-    /// A session that has heard nothing.
+    /// A session that has received nothing.
     pub fn new(protocol: ExportProtocol, options: SessionOptions) -> Self {
         Self {
             options,
@@ -79,7 +86,7 @@ impl ExportSession {
         &self.counts
     }
 
-    /// What the exporter said last of its own losses.
+    /// The losses that the exporter reported last.
     pub const fn reported(&self) -> Option<&ReportedLosses> {
         self.reported.as_ref()
     }
@@ -88,7 +95,7 @@ impl ExportSession {
         self.templates.len()
     }
 
-    /// Reads one whole message. What was decoded before something malformed is given out and counted.
+    /// Reads one whole message. Records before a malformed part are handed out and counted.
     pub fn decode(
         &mut self,
         message: &[u8],
@@ -125,7 +132,7 @@ impl ExportSession {
         true
     }
 
-    /// The exporter is gone: what waits for a template waits in vain.
+    /// The exporter is gone: no template will come for data that waits.
     pub fn end(&mut self) {
         let given_up = self.waiting.clear() as u64;
         self.counts.give_up(given_up, |counts| &mut counts.undecoded_ended_bytes);
@@ -155,7 +162,7 @@ impl ExportSession {
         }
     }
 
-    /// Finds the place of a message; `None` if it is to be left.
+    /// Finds the place of a message in the sequence; `None` if it is not to be decoded.
     pub(super) fn open(
         &mut self,
         claim: MessageClaim,
@@ -178,7 +185,8 @@ impl ExportSession {
                 self.counts.restarts += 1;
                 let old = now_ns.saturating_sub(NEW_LIFE_NS);
                 self.counts.templates_expired += self.templates.expire(old);
-                // Templates of the new life say nothing of them, nor do its numbers.
+                // The templates of the restarted exporter may differ, and its numbers have started again: data that waits
+                // would be read by the wrong template, or fill the wrong gap.
                 let given_up = self.waiting.clear() as u64;
                 self.counts.give_up(given_up, |counts| &mut counts.undecoded_restart_bytes);
                 self.about = ExporterFacts::default();
@@ -186,18 +194,25 @@ impl ExportSession {
             }
         }
         if place.is_current() {
-            self.uptime = moment.uptime_ms.map(|uptime| (uptime, moment.sent_ns));
+            let sent_ns = moment.sent_ns;
+            self.uptime = moment.uptime_ms.map(|uptime_ms| UptimeSample { uptime_ms, sent_ns });
         }
+        // Only a second copy is left unread. An early or old message is decoded even where its number says nothing: its
+        // records are not stored yet.
         let message = SessionMessage { place, number: claim.number, moment, now_ns, units: 0, unread: 0 };
         place.is_wanted().then_some(message)
     }
 
     /// Whether the exporter's uptime went back while its clock went on.
     fn is_rebooted(&self, moment: &MessageTime) -> bool {
-        let (Some(now), Some((before, sent_ns))) = (moment.uptime_ms, self.uptime) else { return false };
-        let went_on_ms = (moment.sent_ns / 1_000_000).wrapping_sub(sent_ns / 1_000_000);
-        let back_ms = before.wrapping_sub(now).cast_signed();
-        moment.sent_ns >= sent_ns
+        let Some(uptime_ms) = moment.uptime_ms else { return false };
+        let Some(last) = self.uptime else { return false };
+        let went_on_ms = (moment.sent_ns / 1_000_000).wrapping_sub(last.sent_ns / 1_000_000);
+        // The uptime wraps after 49.7 days. As a signed difference of 32 bits that is a small step forward, no reboot.
+        let back_ms = last.uptime_ms.wrapping_sub(uptime_ms).cast_signed();
+        // Messages overtake each other on the way, and the header's clock has whole seconds: the uptime must lag behind the
+        // clock by more than 5 s.
+        moment.sent_ns >= last.sent_ns
             && back_ms > 0
             && went_on_ms.saturating_add_signed(i64::from(back_ms)) > 5_000
     }
@@ -217,7 +232,7 @@ impl ExportSession {
         self.templates.withdraw_all(options);
     }
 
-    /// Whether templates may be withdrawn: over UDP nobody may, as messages overtake each other.
+    /// Whether templates may be withdrawn: not over UDP, where messages overtake each other and may be forged.
     pub(super) const fn may_withdraw(&self) -> bool {
         self.options.template_life.is_none()
     }
@@ -246,7 +261,7 @@ impl ExportSession {
         moment: &MessageTime,
         out: &mut impl FnMut(ReceivedMessage),
     ) {
-        let (record, is_timed) = draft.finish(moment, &self.about);
+        let FinishedRecord { record, is_timed } = draft.finish(moment, &self.about);
         self.counts.flow(&record, is_timed);
         out(ReceivedMessage::Record(record));
     }

@@ -5,23 +5,30 @@
 use super::ExportProtocol;
 use super::MalformedMessage;
 use super::counts::SKIPPED;
-use super::draft::{MessageTime, RecordDraft};
+use super::draft::{FinishedRecord, MessageTime, RecordDraft};
 use super::meaning::spelled;
 use super::memory::block;
 use super::options::OptionsDraft;
 use super::reader::ByteReader;
 use super::received::ReceivedMessage;
 use super::session::{ExportSession, SessionMessage};
-use super::template::{FieldName, ReceivedTemplate, TemplateField, skipped};
+use super::template::{FieldSpecifier, ReceivedTemplate, TemplateField, skipped};
 use super::waiting::WaitingMessage;
 use crate::export::section::VARIABLE;
+use crate::narrow::clamp_to_u32;
+
+/// How many records of a set were numbered, and whether the set could be read to its end.
+struct ReadOutcome {
+    units: u32,
+    result: Result<(), MalformedMessage>,
+}
 
 impl ExportSession {
     /// Keeps a template and reads the data that waited for it.
     pub(super) fn learn(
         &mut self,
         id: u16,
-        fields: &[(FieldName, u16)],
+        fields: &[FieldSpecifier],
         options: bool,
         message: &mut SessionMessage,
         out: &mut impl FnMut(ReceivedMessage),
@@ -35,7 +42,7 @@ impl ExportSession {
         self.release(id, message, out)
     }
 
-    fn name_skipped(&mut self, fields: &[(FieldName, u16)]) {
+    fn name_skipped(&mut self, fields: &[FieldSpecifier]) {
         if self.counts.skipped.len() >= SKIPPED {
             return;
         }
@@ -57,15 +64,19 @@ impl ExportSession {
         while let Some(ready) = self.waiting.take(id) {
             self.counts.recovered_bytes += ready.bytes.len() as u64;
             self.counts.pending_bytes -= ready.bytes.len() as u64;
-            let held = ready.message;
-            let (units, done) = self.read_set(id, &ready.bytes, held.moment, out);
-            result = result.and(done);
-            if held.number == self.counts.messages {
-                message.units += units;
+            let of = ready.message;
+            // Read as of the time of its own message: times relative to a message refer to that one.
+            let read = self.read_set(id, &ready.bytes, of.moment, out);
+            result = result.and(read.result);
+            if of.number == self.counts.messages {
+                // The template came later in the same message, whose units are still being counted.
+                message.units += read.units;
                 message.unread = message.unread.saturating_sub(size(&ready.bytes));
             } else if self.protocol == ExportProtocol::Ipfix {
-                self.waiting.move_end(held.number, units);
-                self.sequence.recover(held.end, units, ready.is_last);
+                // Only IPFIX numbers records: what was missing behind that message may be these. NetFlow 9 numbers packets,
+                // and that packet was counted when it came.
+                self.waiting.move_end(of.number, read.units);
+                self.sequence.recover(of.end, read.units, ready.is_last);
             }
         }
         result
@@ -80,14 +91,15 @@ impl ExportSession {
         out: &mut impl FnMut(ReceivedMessage),
     ) -> Result<(), MalformedMessage> {
         if self.templates.find(id).is_some() {
-            let (units, result) = self.read_set(id, bytes, message.moment, out);
-            message.units += units;
-            return result;
+            let read = self.read_set(id, bytes, message.moment, out);
+            message.units += read.units;
+            return read.result;
         }
         self.counts.template_misses += 1;
         if bytes.is_empty() {
             return Ok(());
         }
+        // Nobody knows how many records these are; no record is shorter than a byte, so there are at most as many as bytes.
         message.unread = message.unread.saturating_add(size(bytes));
         let of = WaitingMessage {
             number: self.counts.messages,
@@ -102,30 +114,33 @@ impl ExportSession {
         Ok(())
     }
 
-    /// Gives out the records of a set, and how many there were.
+    /// Reads the records of a set and hands them out.
     fn read_set(
         &mut self,
         id: u16,
         bytes: &[u8],
         moment: MessageTime,
         out: &mut impl FnMut(ReceivedMessage),
-    ) -> (u32, Result<(), MalformedMessage>) {
+    ) -> ReadOutcome {
         let Self { templates, about, counts, reported, .. } = self;
-        let Some(template) = templates.find(id) else { return (0, Ok(())) };
+        let Some(template) = templates.find(id) else { return ReadOutcome { units: 0, result: Ok(()) } };
         let mut reader = ByteReader::new(bytes);
         let mut units = 0;
         let most = most_records(bytes);
-        // What is shorter than any record is padding.
+        let cut = MalformedMessage::Record { id };
+        // RFC 7011 section 3.3.1: what is shorter than any record is padding.
         while reader.left() >= template.least {
             if units >= most {
-                let (left, result) = pass_over(template, &mut reader);
-                counts.over_budget += u64::from(left);
-                return (units + left, result.ok_or(MalformedMessage::Record { id }));
+                let skipped = skip_records(template, &mut reader);
+                counts.over_budget += u64::from(skipped.count);
+                let result = if skipped.is_cut { Err(cut) } else { Ok(()) };
+                // They are not decoded, but the exporter has numbered them.
+                return ReadOutcome { units: units + skipped.count, result };
             }
             if template.options {
                 let mut draft = OptionsDraft::default();
                 if !walk(&template.fields, &mut reader, |field, value| draft.take(field, value)) {
-                    return (units, Err(MalformedMessage::Record { id }));
+                    return ReadOutcome { units, result: Err(cut) };
                 }
                 counts.options_records += 1;
                 if let Some(said) = draft.finish(moment.sent_ns, about) {
@@ -135,16 +150,17 @@ impl ExportSession {
             } else {
                 let mut draft = RecordDraft::default();
                 if !walk(&template.fields, &mut reader, |field, value| draft.take(field, value)) {
-                    return (units, Err(MalformedMessage::Record { id }));
+                    return ReadOutcome { units, result: Err(cut) };
                 }
+                // Options records tell when the exporter was started; uptimes in records mean nothing without it.
                 let moment = MessageTime { boot_ms: about.boot_ms, ..moment };
-                let (record, is_timed) = draft.finish(&moment, about);
+                let FinishedRecord { record, is_timed } = draft.finish(&moment, about);
                 counts.flow(&record, is_timed);
                 out(ReceivedMessage::Record(record));
             }
             units += 1;
         }
-        (units, Ok(()))
+        ReadOutcome { units, result: Ok(()) }
     }
 }
 
@@ -154,23 +170,30 @@ fn most_records(set: &[u8]) -> u32 {
     size(set) / 4 + 16
 }
 
-/// Counts the records that are left without making them; `None` if the last one is cut.
-fn pass_over(template: &ReceivedTemplate, reader: &mut ByteReader<'_>) -> (u32, Option<()>) {
+/// Records that were counted and not decoded.
+struct SkippedRecords {
+    count: u32,
+    /// Whether the last one ends behind its set.
+    is_cut: bool,
+}
+
+/// Counts the records that are left without decoding them.
+fn skip_records(template: &ReceivedTemplate, reader: &mut ByteReader<'_>) -> SkippedRecords {
     if template.is_fixed {
-        return (u32::try_from(reader.left() / template.least).unwrap_or(u32::MAX), Some(()));
+        return SkippedRecords { count: clamp_to_u32(reader.left() / template.least), is_cut: false };
     }
-    let mut left = 0;
+    let mut count = 0;
     while reader.left() >= template.least {
         if !walk(&template.fields, reader, |_, _| {}) {
-            return (left, None);
+            return SkippedRecords { count, is_cut: true };
         }
-        left += 1;
+        count += 1;
     }
-    (left, Some(()))
+    SkippedRecords { count, is_cut: false }
 }
 
 fn size(bytes: &[u8]) -> u32 {
-    u32::try_from(bytes.len()).unwrap_or(u32::MAX)
+    clamp_to_u32(bytes.len())
 }
 
 /// Takes a record's values one by one. Says whether they were all there.

@@ -26,7 +26,7 @@ pub(super) fn decode(
         fingerprint: fingerprint(bytes),
         sent_s: low32(header.base_ns / 1_000_000_000),
         // Ledgers are no events; they come alone or between some.
-        empty: header.items <= 1 && bytes.get(HEADER).is_none_or(|kind| *kind == item::LEDGER.0),
+        empty: header.items <= 1 && bytes.get(HEADER).is_none_or(|kind| *kind == item::LEDGER.kind),
         rebooted: false,
     };
     let Some(message) = session.open(claim, moment, now_ns, out) else { return Ok(()) };

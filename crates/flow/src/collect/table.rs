@@ -1,9 +1,9 @@
 //! The table of exporters: which are known, which make room for others, and how much memory they hold.
 //!
-//! Anybody can send a datagram from any address, so a new exporter is *on trial*: exporters on trial share the places that are
-//! left, and a newcomer takes the place of the one that was silent for longest. One that was decoded over a while is *established*,
-//! like one that is named in the list of exporters or that has a connection: it keeps its place until it was silent for
-//! [`silence`](super::CollectorOptions::silence). Some places are never given to the established, so a newcomer always finds one.
+//! Anybody can send a datagram from any address, so a new exporter is *on trial*: exporters on trial share the places that
+//! are left, and a newcomer replaces the one that was silent for longest. An exporter whose messages could be decoded for a
+//! while is *established*, and so is one that is on the list of exporters or has a connection. It keeps its place until it
+//! was silent for [`silence`](super::CollectorOptions::silence). Some places are never given to the established, so a newcomer always finds one.
 //!
 //! Every change takes the same time however many exporters there are, but for a logarithm.
 //!
@@ -112,8 +112,9 @@ impl ExporterTable {
     /// Those of one connection or file.
     pub(super) fn of_source(&self, source: super::MessageSource) -> Vec<ExporterIdentity> {
         let from = ExporterIdentity { source, protocol: super::ExportProtocol::Ipfix, domain: 0 };
-        let of = |(exporter, _): &(&ExporterIdentity, &KnownExporter)| exporter.source == source;
-        self.known.range(from..).take_while(of).map(|(exporter, _)| *exporter).collect()
+        // Identities are ordered by their source first, and `from` is the least of this one.
+        let later = self.known.range(from..).map(|(exporter, _)| *exporter);
+        later.take_while(|exporter| exporter.source == source).collect()
     }
 
     pub(super) fn insert(
@@ -165,10 +166,12 @@ impl ExporterTable {
     pub(super) fn touch(&mut self, exporter: &ExporterIdentity, now_ns: u64) {
         let Some(known) = self.known.get_mut(exporter) else { return };
         known.heard_ns = now_ns;
+        // It was the last one heard already: most exporters send several messages in a row.
         if known.turn == self.turn {
             return;
         }
-        let (standing, before) = (known.standing, known.turn);
+        let standing = known.standing;
+        let before = known.turn;
         self.turn += 1;
         known.turn = self.turn;
         self.displace(exporter, standing, before);
@@ -181,7 +184,8 @@ impl ExporterTable {
             return;
         }
         known.standing = ExporterStanding::Established;
-        let (turn, memory) = (known.turn, known.memory);
+        let turn = known.turn;
+        let memory = known.memory;
         self.displace(exporter, ExporterStanding::OnTrial, turn);
         self.place(exporter, ExporterStanding::Established, turn);
         self.counts[ExporterStanding::OnTrial as usize] -= 1;
@@ -190,7 +194,7 @@ impl ExporterTable {
         self.memory[ExporterStanding::Established as usize] += memory;
     }
 
-    /// Takes note of what an exporter holds now.
+    /// Charges an exporter for the memory that it holds now. Needed after every change of its session.
     pub(super) fn charge(&mut self, exporter: &ExporterIdentity) {
         let Some(known) = self.known.get_mut(exporter) else { return };
         let now = known.session.memory();

@@ -1,4 +1,4 @@
-//! Templates: what an exporter says its records consist of.
+//! Templates: the exporter's description of the fields in its records.
 //!
 //! Invariant: a kept template takes at least one byte of every record, and all of a session's take a bounded memory.
 
@@ -17,6 +17,13 @@ pub(super) struct FieldName {
     /// 0: IANA's, or Cisco's below 128.
     pub(super) enterprise: u32,
     pub(super) id: u16,
+}
+
+/// A field specifier (RFC 7011 section 3.2): which field, and how many bytes it takes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FieldSpecifier {
+    pub(super) name: FieldName,
+    pub(super) length: u16,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -46,24 +53,26 @@ impl ReceivedTemplate {
     /// by the caller, who names them 0.
     pub(super) fn new(
         id: u16,
-        fields: &[(FieldName, u16)],
+        fields: &[FieldSpecifier],
         options: bool,
         now_ns: u64,
     ) -> Result<Self, MalformedMessage> {
-        let refused = |why| MalformedMessage::Template { id, why };
         if fields.len() > MOST_FIELDS {
-            return Err(refused("has more fields than a message holds"));
+            return Err(MalformedMessage::Template { id, why: "has more fields than fit into a message" });
         }
-        let filled = fields.iter().filter(|(_, length)| *length > 0);
-        let compiled = filled.map(|(name, length)| TemplateField {
-            length: *length,
-            reverse: name.enterprise == REVERSE,
-            meaning: meaning(*name),
+        // A field of length zero is left out here, not skipped later: thousands of them would cost time in every record and
+        // the sender no byte.
+        let filled = fields.iter().filter(|field| field.length > 0);
+        let compiled = filled.map(|field| TemplateField {
+            length: field.length,
+            reverse: field.name.enterprise == REVERSE,
+            meaning: meaning(field.name),
         });
         let compiled: Box<[TemplateField]> = compiled.collect();
         let least = compiled.iter().map(|field| field.least()).sum();
+        // Records without a byte would never use up their set.
         if least == 0 {
-            return Err(refused("describes records without a byte"));
+            return Err(MalformedMessage::Template { id, why: "describes records of zero bytes" });
         }
         let is_fixed = compiled.iter().all(|field| field.length != VARIABLE);
         Ok(Self { fields: compiled, options, least, is_fixed, heard_ns: now_ns, turn: 0 })
@@ -86,8 +95,8 @@ impl TemplateField {
 }
 
 /// Names of the fields that have no column, each once.
-pub(super) fn skipped(fields: &[(FieldName, u16)]) -> BTreeSet<FieldName> {
-    let names = fields.iter().filter(|(_, length)| *length > 0).map(|(name, _)| *name);
+pub(super) fn skipped(fields: &[FieldSpecifier]) -> BTreeSet<FieldName> {
+    let names = fields.iter().filter(|field| field.length > 0).map(|field| field.name);
     names.filter(|name| matches!(meaning(*name), FieldMeaning::Other(_))).collect()
 }
 
@@ -142,9 +151,9 @@ impl SessionTemplates {
 
     /// Gives up the template that was not heard for longest. Says whether there was one.
     pub(super) fn give_up_oldest(&mut self) -> bool {
-        let first = |options| self.order.range((options, 0)..=(options, u64::MAX)).next();
-        let oldest = first(false).into_iter().chain(first(true)).min_by_key(|((_, turn), _)| *turn);
-        oldest.map(|(_, id)| *id).is_some_and(|id| self.remove(id))
+        let oldest = [false, true].into_iter().filter_map(|options| self.oldest(options));
+        let oldest = oldest.min_by_key(|oldest| oldest.turn);
+        oldest.is_some_and(|oldest| self.remove(oldest.id))
     }
 
     pub(super) fn remove(&mut self, id: u16) -> bool {
@@ -155,11 +164,11 @@ impl SessionTemplates {
         true
     }
 
-    /// Forgets what was heard before that instant. Gives how many.
+    /// Forgets templates that were received before a time. Returns how many.
     pub(super) fn expire(&mut self, before_ns: u64) -> u64 {
         let mut expired = 0;
         for options in [false, true] {
-            while let Some(id) = self.oldest(options)
+            while let Some(TemplateTurn { id, .. }) = self.oldest(options)
                 && self.kept.get(&id).is_some_and(|kept| kept.heard_ns < before_ns)
                 && self.remove(id)
             {
@@ -171,15 +180,22 @@ impl SessionTemplates {
 
     /// Withdraws all of a kind.
     pub(super) fn withdraw_all(&mut self, options: bool) {
-        while let Some(id) = self.oldest(options)
+        while let Some(TemplateTurn { id, .. }) = self.oldest(options)
             && self.remove(id)
         {}
     }
 
     /// The template of a kind that was not heard for longest.
-    fn oldest(&self, options: bool) -> Option<u16> {
-        self.order.range((options, 0)..=(options, u64::MAX)).next().map(|(_, id)| *id)
+    fn oldest(&self, options: bool) -> Option<TemplateTurn> {
+        let first = self.order.range((options, 0)..=(options, u64::MAX)).next();
+        first.map(|((_, turn), id)| TemplateTurn { turn: *turn, id: *id })
     }
+}
+
+/// A template and its place in the order in which templates were heard.
+struct TemplateTurn {
+    turn: u64,
+    id: u16,
 }
 
 #[cfg(test)]
@@ -187,7 +203,8 @@ mod tests {
     use super::*;
 
     fn template(fields: usize, now_ns: u64) -> Result<ReceivedTemplate, MalformedMessage> {
-        ReceivedTemplate::new(256, &vec![(FieldName { enterprise: 9, id: 1 }, 4); fields], false, now_ns)
+        let field = FieldSpecifier { name: FieldName { enterprise: 9, id: 1 }, length: 4 };
+        ReceivedTemplate::new(256, &vec![field; fields], false, now_ns)
     }
 
     #[test]
@@ -219,15 +236,15 @@ mod tests {
     #[test]
     fn fields_without_a_byte_are_not_walked() {
         let name = FieldName { enterprise: 0, id: 1 };
-        let mut fields = vec![(name, 0); 4000];
-        fields.push((name, 1));
+        let mut fields = vec![FieldSpecifier { name, length: 0 }; 4000];
+        fields.push(FieldSpecifier { name, length: 1 });
         let template = ReceivedTemplate::new(256, &fields, false, 0).expect("is one");
         assert_eq!((template.fields.len(), template.least), (1, 1));
     }
 
     #[test]
     fn a_record_has_bytes() {
-        let empty = [(FieldName { enterprise: 0, id: 1 }, 0)];
+        let empty = [FieldSpecifier { name: FieldName { enterprise: 0, id: 1 }, length: 0 }];
         assert!(ReceivedTemplate::new(256, &empty, false, 0).is_err());
         assert!(template(MOST_FIELDS + 1, 0).is_err());
     }

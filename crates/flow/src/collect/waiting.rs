@@ -1,7 +1,7 @@
-//! Data that came before its template, kept until that comes, or a bounded while.
+//! Keeps data that arrived before its template, until the template arrives or for a bounded time.
 //!
-//! Does not read it and counts nothing for the exporter: it says how many bytes it had to give up. A set that holds nothing is
-//! not kept. Keeping, giving up and giving out one set takes the same time however many wait.
+//! It does not read the data and counts nothing for the exporter: it returns how many bytes it had to give up. An empty set
+//! is not kept. Keeping, giving up and giving out one set takes the same time however many wait.
 //!
 //! Invariant: `bytes` is the sum of what is kept, `blocks` what its blocks of memory cost, and every message in `messages` has
 //! at least one set in `sets`.
@@ -37,6 +37,13 @@ pub(super) struct ReadySet {
     pub(super) is_last: bool,
 }
 
+/// A message, and how many of its sets wait.
+#[derive(Clone, Debug)]
+struct MessageWithSets {
+    message: WaitingMessage,
+    sets: u32,
+}
+
 /// All that waits in a session.
 #[derive(Clone, Debug, Default)]
 pub(super) struct WaitingSets {
@@ -44,8 +51,7 @@ pub(super) struct WaitingSets {
     sets: BTreeMap<u64, WaitingSet>,
     /// The same, by template.
     by_template: BTreeSet<(u16, u64)>,
-    /// Messages that have sets here, with their number.
-    messages: BTreeMap<u64, (WaitingMessage, u32)>,
+    messages: BTreeMap<u64, MessageWithSets>,
     came: u64,
     bytes: usize,
     blocks: usize,
@@ -57,7 +63,7 @@ impl WaitingSets {
         self.blocks
             + map::<u64, WaitingSet>(self.sets.len())
             + map::<(u16, u64), ()>(self.by_template.len())
-            + map::<u64, (WaitingMessage, u32)>(self.messages.len())
+            + map::<u64, MessageWithSets>(self.messages.len())
     }
 
     /// Keeps a set within `room` bytes of memory. Says how many bytes had to go for it, its own if it is too large.
@@ -73,7 +79,9 @@ impl WaitingSets {
         self.blocks += block(bytes.len());
         self.sets.insert(self.came, WaitingSet { template, bytes: bytes.into(), message: message.number });
         self.by_template.insert((template, self.came));
-        self.messages.entry(message.number).or_insert((message, 0)).1 += 1;
+        self.messages.entry(message.number).or_insert(MessageWithSets { message, sets: 0 }).sets += 1;
+        // The new set is kept first and may be given up at once: one that is larger than the whole room goes through the
+        // same accounts as any other.
         let mut given_up = 0;
         while self.memory() > room
             && let Some(bytes) = self.give_up_oldest()
@@ -86,7 +94,7 @@ impl WaitingSets {
     /// Gives up what came before `oldest_ns`. Says how many bytes that were.
     pub(super) fn expire(&mut self, oldest_ns: u64) -> usize {
         let mut given_up = 0;
-        while self.messages.first_key_value().is_some_and(|(_, (message, _))| message.at_ns < oldest_ns)
+        while self.messages.first_key_value().is_some_and(|(_, of)| of.message.at_ns < oldest_ns)
             && let Some(bytes) = self.give_up_oldest()
         {
             given_up += bytes;
@@ -103,14 +111,14 @@ impl WaitingSets {
 
     /// Gives up the set that waits longest. Says how many bytes it had; `None` if nothing waits.
     pub(super) fn give_up_oldest(&mut self) -> Option<usize> {
-        let (came, _) = self.sets.first_key_value()?;
-        self.remove(*came).map(|set| set.bytes.len())
+        let came = *self.sets.keys().next()?;
+        self.remove(came).map(|set| set.bytes.len())
     }
 
     /// Gives out the first set that waits for a template.
     pub(super) fn take(&mut self, template: u16) -> Option<ReadySet> {
-        let (_, came) = *self.by_template.range((template, 0)..=(template, u64::MAX)).next()?;
-        self.remove(came)
+        let first = self.by_template.range((template, 0)..=(template, u64::MAX)).next();
+        self.remove(first.map(|(_, came)| *came)?)
     }
 
     fn remove(&mut self, came: u64) -> Option<ReadySet> {
@@ -118,9 +126,9 @@ impl WaitingSets {
         self.by_template.remove(&(set.template, came));
         self.bytes -= set.bytes.len();
         self.blocks -= block(set.bytes.len());
-        let (message, sets) = self.messages.get_mut(&set.message)?;
-        *sets -= 1;
-        let ready = ReadySet { bytes: set.bytes, message: *message, is_last: *sets == 0 };
+        let of = self.messages.get_mut(&set.message)?;
+        of.sets -= 1;
+        let ready = ReadySet { bytes: set.bytes, message: of.message, is_last: of.sets == 0 };
         if ready.is_last {
             self.messages.remove(&set.message);
         }
@@ -129,15 +137,15 @@ impl WaitingSets {
 
     /// The message is read up to number `end`.
     pub(super) fn settle(&mut self, message: u64, end: u32) {
-        if let Some((message, _)) = self.messages.get_mut(&message) {
-            message.end = end;
+        if let Some(of) = self.messages.get_mut(&message) {
+            of.message.end = end;
         }
     }
 
     /// A set of the message was read: what still waits of it lies behind that many units more.
     pub(super) fn move_end(&mut self, message: u64, units: u32) {
-        if let Some((message, _)) = self.messages.get_mut(&message) {
-            message.end = message.end.wrapping_add(units);
+        if let Some(of) = self.messages.get_mut(&message) {
+            of.message.end = of.message.end.wrapping_add(units);
         }
     }
 }

@@ -1,6 +1,6 @@
-//! Datagrams into events. Any bytes are fine: what is not SIM is an error that says why, never a panic.
+//! Reads datagrams into events. Any bytes are fine: what is not SIM is an error that says why, never a panic.
 //!
-//! Sequence numbers are given, not judged: which datagram is missing is the business of whoever receives many.
+//! Sequence numbers are returned, not judged: the receiver of many datagrams finds out which one is missing.
 
 use super::{HEADER, MAGIC, SimEvent, VERSION, item};
 use crate::account::{ACCOUNTS, UNKNOWN};
@@ -11,23 +11,23 @@ use crate::packet::{TunnelKind, mapped};
 /// Why bytes are not a datagram of SIM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SimError {
-    #[error("does not begin with `SIM`")]
+    #[error("the message does not begin with `SIM`")]
     Magic,
     /// A version that is not known here.
-    #[error("version {0} of SIM; known is {VERSION}")]
+    #[error("SIM version {0} is not supported: packetrig reads version {VERSION}")]
     Version(u8),
     /// Shorter than its header, or than its header says.
-    #[error("cut: {have} bytes of {want}")]
+    #[error("the SIM datagram is cut: {have} of {want} bytes are left")]
     Cut {
         have: usize,
         /// Bytes there should be.
         want: usize,
     },
     /// Its length is not that of its items.
-    #[error("{left} bytes behind its last item")]
+    #[error("{left} bytes follow the last item of the SIM datagram")]
     Left { left: usize },
     /// An item of unknown kind.
-    #[error("item {index} is of unknown kind {kind}")]
+    #[error("item {index} of the SIM datagram has the unknown kind {kind}")]
     Kind {
         /// Which item, from 0.
         index: u16,
@@ -101,33 +101,32 @@ impl SimDecoder {
         }
         let mut rest = &bytes[HEADER..];
         for index in 0..header.items {
-            let (item, length) = read_item(rest, index, header.base_ns)?;
-            rest = &rest[length..];
-            take_item(item);
+            take_item(read_item(&mut rest, index, header.base_ns)?);
         }
         if rest.is_empty() { Ok(header) } else { Err(SimError::Left { left: rest.len() }) }
     }
 }
 
-/// The item at the beginning, and its length.
-fn read_item(bytes: &[u8], index: u16, base_ns: u64) -> Result<(SimItem, usize), SimError> {
+/// Takes the item at the beginning of `rest`.
+fn read_item(rest: &mut &[u8], index: u16, base_ns: u64) -> Result<SimItem, SimError> {
+    let bytes = *rest;
     let kind = bytes.first().copied().ok_or(SimError::Cut { have: 0, want: 1 })?;
     let length = match kind {
-        kind if kind == item::PACKET.0 => item::PACKET.1,
-        kind if kind == item::LONG_PACKET.0 => item::LONG_PACKET.1,
-        kind if kind == item::FLOW_V4.0 => item::FLOW_V4.1,
-        kind if kind == item::FLOW_V6.0 => item::FLOW_V6.1,
-        kind if kind == item::LEDGER.0 => item::LEDGER.1 + 8 * ledger_values(bytes),
+        kind if kind == item::PACKET.kind => item::PACKET.length,
+        kind if kind == item::LONG_PACKET.kind => item::LONG_PACKET.length,
+        kind if kind == item::FLOW_V4.kind => item::FLOW_V4.length,
+        kind if kind == item::FLOW_V6.kind => item::FLOW_V6.length,
+        kind if kind == item::LEDGER.kind => item::LEDGER.length + 8 * ledger_values(bytes),
         kind => return Err(SimError::Kind { index, kind }),
     };
-    let whole = bytes.get(..length).ok_or(SimError::Cut { have: bytes.len(), want: length })?;
-    let read = match kind {
-        kind if kind == item::PACKET.0 => SimItem::Event(packet(whole, base_ns)),
-        kind if kind == item::LONG_PACKET.0 => SimItem::Event(long_packet(whole)),
-        kind if kind == item::LEDGER.0 => ledger(whole),
+    // The whole item is here before any of it is read, so `take` below never finds too little.
+    let whole = rest.split_off(..length).ok_or(SimError::Cut { have: bytes.len(), want: length })?;
+    Ok(match kind {
+        kind if kind == item::PACKET.kind => SimItem::Event(packet(whole, base_ns)),
+        kind if kind == item::LONG_PACKET.kind => SimItem::Event(long_packet(whole)),
+        kind if kind == item::LEDGER.kind => ledger(whole),
         _ => SimItem::Event(flow(whole)),
-    };
-    Ok((read, length))
+    })
 }
 
 fn ledger_values(bytes: &[u8]) -> usize {
@@ -170,8 +169,9 @@ fn flow(whole: &[u8]) -> SimEvent {
     let destination_port = u16::from_be_bytes(take(&mut rest));
     let flow_id = u64::from_be_bytes(take(&mut rest));
     let at_ns = u64::from_be_bytes(take(&mut rest));
-    let mut address = || if kind == item::FLOW_V4.0 { mapped(take(&mut rest)) } else { take(&mut rest) };
-    let (source, destination) = (address(), address());
+    let is_ipv4 = kind == item::FLOW_V4.kind;
+    let source = take_address(&mut rest, is_ipv4);
+    let destination = take_address(&mut rest, is_ipv4);
     let tunnel = TunnelKind::from_number(tunnel).unwrap_or_default();
     let key = FlowKey {
         source,
@@ -187,8 +187,12 @@ fn flow(whole: &[u8]) -> SimEvent {
     SimEvent::Flow { flow_id, key, at_ns }
 }
 
-/// A meter that knows more accounts than we do, or fewer, is understood as far as both know them.
+fn take_address(rest: &mut &[u8], is_ipv4: bool) -> [u8; 16] {
+    if is_ipv4 { mapped(take(rest)) } else { take(rest) }
+}
+
 fn ledger(whole: &[u8]) -> SimItem {
+    // Accounts are only ever added at the end, so `zip` reads as many as both ends know, whichever of them is newer.
     let mut rest = &whole[8..];
     let at_ns = u64::from_be_bytes(take(&mut rest));
     let mut ledger = MeterLedger::default();

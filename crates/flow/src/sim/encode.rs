@@ -1,13 +1,13 @@
-//! Events into datagrams.
+//! Writes events as datagrams.
 //!
-//! A datagram takes items until the next one does not fit; it is handed out then, when it has waited long enough, or when the
-//! caller asks.
+//! A datagram takes items until the next one does not fit. It is handed out then, after a time, or when the caller asks.
 
 use super::{HEADER, MAGIC, PAYLOAD_V4, SimEvent, VERSION, item};
 use crate::account::{ACCOUNTS, UNKNOWN};
 use crate::export::{ExportMessage, MessageSink};
 use crate::key::FlowKey;
 use crate::ledger::{CarriedRecords, MeterLedger};
+use crate::narrow::fitting_u16;
 use packetrig_units::Nanos;
 
 /// How datagrams are made.
@@ -43,7 +43,7 @@ pub struct SimEncoder {
 impl SimEncoder {
     /// An encoder whose first datagram has the numbers 0.
     pub fn new(options: SimOptions) -> Self {
-        let least = HEADER + item::LEDGER.1 + 8 * ACCOUNTS.len();
+        let least = HEADER + item::LEDGER.length + 8 * ACCOUNTS.len();
         let options = SimOptions {
             datagram_bytes: options.datagram_bytes.clamp(least, usize::from(u16::MAX)),
             ..options
@@ -70,9 +70,9 @@ impl SimEncoder {
     }
 
     pub fn ledger(&mut self, ledger: &MeterLedger, now_ns: u64, sink: &mut impl MessageSink) {
-        self.room(item::LEDGER.1 + 8 * ACCOUNTS.len(), now_ns, now_ns, sink);
-        self.buffer.extend([item::LEDGER.0, 0]);
-        self.buffer.extend(u16::try_from(ACCOUNTS.len()).unwrap_or(u16::MAX).to_be_bytes());
+        self.room(item::LEDGER.length + 8 * ACCOUNTS.len(), now_ns, now_ns, sink);
+        self.buffer.extend([item::LEDGER.kind, 0]);
+        self.buffer.extend(fitting_u16(ACCOUNTS.len()).to_be_bytes());
         self.buffer.extend([0; 4]);
         self.buffer.extend(now_ns.to_be_bytes());
         for account in ACCOUNTS {
@@ -104,7 +104,10 @@ impl SimEncoder {
         self.datagrams_before = self.datagrams_before.wrapping_add(1);
         self.events_before += u64::from(self.events);
         self.buffer.clear();
-        (self.items, self.events, self.own, self.carried) = (0, 0, 0, CarriedRecords::default());
+        self.items = 0;
+        self.events = 0;
+        self.own = 0;
+        self.carried = CarriedRecords::default();
     }
 
     /// What is in the datagram that is not handed out yet.
@@ -113,25 +116,27 @@ impl SimEncoder {
     }
 
     fn packet(&mut self, flow_id: u64, bytes: u32, at_ns: u64, now_ns: u64, sink: &mut impl MessageSink) {
-        self.room(item::PACKET.1, at_ns, now_ns, sink);
-        // A time or a length that the short form cannot say takes the long one, in this datagram if it has room for it.
+        self.room(item::PACKET.length, at_ns, now_ns, sink);
+        // The short form has 24 bits for the length and 32 for the time since the base, about two seconds either way. What
+        // does not fit takes the long form, in this datagram if it has room for it.
         if let (Some(delta), 0) = (self.delta(at_ns), bytes >> 24) {
-            self.buffer.extend((u32::from(item::PACKET.0) << 24 | bytes).to_be_bytes());
+            self.buffer.extend((u32::from(item::PACKET.kind) << 24 | bytes).to_be_bytes());
             self.buffer.extend(delta.to_be_bytes());
         } else {
-            self.room(item::LONG_PACKET.1, at_ns, now_ns, sink);
-            self.buffer.extend([item::LONG_PACKET.0, 0, 0, 0]);
+            self.room(item::LONG_PACKET.length, at_ns, now_ns, sink);
+            self.buffer.extend([item::LONG_PACKET.kind, 0, 0, 0]);
             self.buffer.extend(bytes.to_be_bytes());
             self.buffer.extend(at_ns.to_be_bytes());
         }
+        // Both forms end in the flow's number.
         self.buffer.extend(flow_id.to_be_bytes());
         self.count(1, u64::from(bytes));
     }
 
     fn flow(&mut self, flow_id: u64, key: &FlowKey, at_ns: u64, now_ns: u64, sink: &mut impl MessageSink) {
-        let (kind, length) = if key.is_ipv4() { item::FLOW_V4 } else { item::FLOW_V6 };
-        self.room(length, at_ns, now_ns, sink);
-        self.buffer.extend([kind, key.protocol, key.tunnel as u8, 0]);
+        let layout = if key.is_ipv4() { item::FLOW_V4 } else { item::FLOW_V6 };
+        self.room(layout.length, at_ns, now_ns, sink);
+        self.buffer.extend([layout.kind, key.protocol, key.tunnel as u8, 0]);
         self.buffer.extend(key.vlan.to_be_bytes());
         self.buffer.extend(key.inner_vlan.to_be_bytes());
         self.buffer.extend(key.tunnel_id.to_be_bytes());
@@ -153,7 +158,8 @@ impl SimEncoder {
         if self.items == 0 {
             self.buffer.clear();
             self.buffer.resize(HEADER, 0);
-            (self.base_ns, self.opened_ns) = (at_ns, now_ns);
+            self.base_ns = at_ns;
+            self.opened_ns = now_ns;
         }
     }
 
@@ -169,7 +175,8 @@ impl SimEncoder {
     }
 
     fn write_header(&mut self) {
-        let length = u16::try_from(self.buffer.len()).unwrap_or(u16::MAX);
+        // `datagram_bytes` is at most 65 535, and no item is longer than the least that it can be.
+        let length = fitting_u16(self.buffer.len());
         let header = &mut self.buffer[..HEADER];
         header[..3].copy_from_slice(&MAGIC);
         header[3] = VERSION;

@@ -1,4 +1,4 @@
-//! SIM, summaries of information: a line for every packet, and one for every new flow, in datagrams that are filled exactly.
+//! SIM, summaries of information: an item for every packet, and one for every new flow, in datagrams that are filled exactly.
 //!
 //! ```text
 //!  0        1        2        3        4        5        6        7
@@ -40,7 +40,7 @@ use crate::key::FlowKey;
 pub use decode::{SimDatagram, SimDecoder, SimError, SimItem};
 pub use encode::{SimEncoder, SimOptions};
 
-/// What is to be reported.
+/// A packet or a new flow that is to be reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SimEvent {
     /// A flow was opened; reported before its first packet.
@@ -74,18 +74,24 @@ pub const PAYLOAD_V4: usize = 1500 - 20 - 8;
 /// See [`PAYLOAD_V4`].
 pub const PAYLOAD_V6: usize = 1500 - 40 - 8;
 
-/// Kinds of items and their lengths.
+/// Kinds of items and their lengths in bytes.
 pub mod item {
-    /// A packet, the short form: kind and length.
-    pub const PACKET: (u8, usize) = (1, 16);
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct ItemLayout {
+        pub kind: u8,
+        pub length: usize,
+    }
+
+    /// A packet, the short form.
+    pub const PACKET: ItemLayout = ItemLayout { kind: 1, length: 16 };
     /// A packet, the long form.
-    pub const LONG_PACKET: (u8, usize) = (2, 24);
+    pub const LONG_PACKET: ItemLayout = ItemLayout { kind: 2, length: 24 };
     /// A new flow of IPv4.
-    pub const FLOW_V4: (u8, usize) = (3, 40);
+    pub const FLOW_V4: ItemLayout = ItemLayout { kind: 3, length: 40 };
     /// A new flow of IPv6.
-    pub const FLOW_V6: (u8, usize) = (4, 64);
-    /// A ledger; the length is that of what stands before its values.
-    pub const LEDGER: (u8, usize) = (5, 16);
+    pub const FLOW_V6: ItemLayout = ItemLayout { kind: 4, length: 64 };
+    /// A ledger; the length is that of the part before its values.
+    pub const LEDGER: ItemLayout = ItemLayout { kind: 5, length: 16 };
 }
 
 #[cfg(test)]

@@ -88,7 +88,7 @@ fn encoded(events: &[SimEvent], options: SimOptions) -> SimulatedWireTest {
 /// The first release of R1's meter closed a full datagram with the packet that no longer fitted, and lost it: of 98, one.
 #[test]
 fn the_packet_that_no_longer_fits_is_in_the_next_datagram() {
-    let per_datagram = (PAYLOAD_V4 - HEADER) / item::PACKET.1;
+    let per_datagram = (PAYLOAD_V4 - HEADER) / item::PACKET.length;
     let events: Vec<_> = (0..10_000).map(packet).collect();
     let wire = encoded(&events, SimOptions::default());
     assert_eq!(wire.events(), events);
@@ -135,7 +135,7 @@ fn times_and_lengths_that_the_short_form_cannot_say_are_said() {
     ];
     let wire = encoded(&events, SimOptions::default());
     assert_eq!(wire.events(), events);
-    let length = HEADER + 3 * item::PACKET.1 + 5 * item::LONG_PACKET.1;
+    let length = HEADER + 3 * item::PACKET.length + 5 * item::LONG_PACKET.length;
     assert_eq!(wire.datagrams[0].len(), length);
 }
 
@@ -174,7 +174,7 @@ fn what_is_cut_or_foreign_is_refused_by_name() {
     };
     assert_eq!(changed(0, 0), SimError::Magic);
     assert_eq!(changed(3, 2), SimError::Version(2));
-    assert_eq!(changed(7, 2), SimError::Left { left: item::FLOW_V6.1 });
+    assert_eq!(changed(7, 2), SimError::Left { left: item::FLOW_V6.length });
     assert_eq!(changed(HEADER, 99), SimError::Kind { index: 0, kind: 99 });
 }
 
