@@ -1,15 +1,17 @@
-//! What an exporter says besides flow records: templates, what our own elements are, names of interfaces, sampling, the ledger.
+//! What an exporter sends besides flow records: templates, the meaning of our own elements, names of interfaces, sampling,
+//! the ledger.
 //!
 //! Options records count in IPFIX sequence numbers, templates do not; [`OpenRecordKind`] says which is which.
 
 use super::MessageSink;
-use super::open::{OpenMessage, OpenRecordKind};
+use super::open::{OpenMessage, OpenRecordKind, RecordPlace};
 use super::options::{ExportFormat, ExportOptions};
 use super::section::{SectionField, VARIABLE, own};
 use super::template::ExportTemplate;
 use super::write::ValueWriter;
 use crate::account::{ACCOUNTS, ENTERPRISE, UNKNOWN};
 use crate::ledger::MeterLedger;
+use crate::narrow::{fitting_u8, fitting_u16};
 
 /// An interface that records speak of.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,7 +36,7 @@ mod id {
 
 /// Number of the only metering and exporting process of this program.
 const PROCESS: u32 = 1;
-/// Of names, in NetFlow 9, which has no fields that say how long they are.
+// NetFlow 9 has no fields of variable length, so names are cut or filled up to these lengths there.
 const NAME: u16 = 32;
 const DESCRIPTION: u16 = 64;
 const TEMPLATES: u16 = 2;
@@ -52,20 +54,30 @@ const fn field(id: u16, length: u16) -> SectionField {
     SectionField { id, enterprise: 0, length }
 }
 
+fn one_scope(id: u16, fields: &[SectionField]) -> OptionsTemplate {
+    OptionsTemplate { id, scopes: 1, fields: fields.to_vec() }
+}
+
 fn options_templates(format: ExportFormat) -> Vec<OptionsTemplate> {
     let nine = format == ExportFormat::NetFlow9;
-    let (name, description) = if nine { (NAME, DESCRIPTION) } else { (VARIABLE, VARIABLE) };
-    let one = |id, fields: &[SectionField]| OptionsTemplate { id, scopes: 1, fields: fields.to_vec() };
+    let name = if nine { NAME } else { VARIABLE };
+    let description = if nine { DESCRIPTION } else { VARIABLE };
+    // Sampling is told twice: older readers know the plain interval (34, 35), newer ones the selector (304 to 306).
+    // METERING, RELIABILITY and EXPORTING are the statistics that RFC 7011 section 4 asks for.
     let mut templates = vec![
-        one(id::INTERFACES, &[field(10, 4), field(82, name), field(83, description)]),
-        one(
+        one_scope(id::INTERFACES, &[field(10, 4), field(82, name), field(83, description)]),
+        one_scope(
             id::SAMPLING,
             &[field(149, 4), field(34, 4), field(35, 1), field(304, 2), field(305, 4), field(306, 4)],
         ),
-        one(id::METERING, &[field(143, 4), field(323, 8), field(40, 8), field(41, 8), field(42, 8)]),
-        one(id::RELIABILITY, &[field(143, 4), field(323, 8), field(164, 8), field(135, 8)]),
-        one(id::EXPORTING, &[field(144, 4), field(323, 8), field(166, 8), field(167, 8), field(168, 8)]),
+        one_scope(id::METERING, &[field(143, 4), field(323, 8), field(40, 8), field(41, 8), field(42, 8)]),
+        one_scope(id::RELIABILITY, &[field(143, 4), field(323, 8), field(164, 8), field(135, 8)]),
+        one_scope(
+            id::EXPORTING,
+            &[field(144, 4), field(323, 8), field(166, 8), field(167, 8), field(168, 8)],
+        ),
     ];
+    // NetFlow 9 cannot name elements of an enterprise, so it has neither our ledger nor their types.
     if !nine {
         let accounts =
             ACCOUNTS.iter().map(|account| SectionField { id: account.id, enterprise: ENTERPRISE, length: 8 });
@@ -89,19 +101,22 @@ pub(super) fn announce(
     sink: &mut impl MessageSink,
 ) {
     let nine = options.format == ExportFormat::NetFlow9;
-    let (set, options_set) = if nine { (NINE_TEMPLATES, NINE_OPTIONS) } else { (TEMPLATES, OPTIONS) };
+    let set = if nine { NINE_TEMPLATES } else { TEMPLATES };
+    let options_set = if nine { NINE_OPTIONS } else { OPTIONS };
+    // Templates before the records that need them: a collector may drop data whose template it does not know yet.
     for template in templates {
         let fields: Vec<SectionField> = template.fields().copied().collect();
         let length = 4 + specifiers_length(&fields);
-        open.add((set, length, OpenRecordKind::Template), now_ns, sink, |out| {
+        open.add(RecordPlace { set, length, kind: OpenRecordKind::Template }, now_ns, sink, |out| {
             out.u16(template.id);
-            out.u16(count(fields.len()));
+            out.u16(fitting_u16(fields.len()));
             specifiers(&fields, out);
         });
     }
     for template in options_templates(options.format) {
         let length = 6 + specifiers_length(&template.fields);
-        open.add((options_set, length, OpenRecordKind::Template), now_ns, sink, |out| {
+        let place = RecordPlace { set: options_set, length, kind: OpenRecordKind::Template };
+        open.add(place, now_ns, sink, |out| {
             options_template(&template, nine, out);
         });
     }
@@ -117,15 +132,16 @@ pub(super) fn announce(
 fn options_template(template: &OptionsTemplate, nine: bool, out: &mut Vec<u8>) {
     out.u16(template.id);
     if nine {
-        // Lengths in bytes, and scopes numbered in its own way: 1 is the system, 2 an interface.
-        out.u16(count(4 * template.scopes));
-        out.u16(count(4 * (template.fields.len() - template.scopes)));
+        // RFC 3954 section 6.1: lengths in bytes instead of counts, and scopes with numbers of their own: 1 is the system, 2
+        // an interface.
+        out.u16(fitting_u16(4 * template.scopes));
+        out.u16(fitting_u16(4 * (template.fields.len() - template.scopes)));
         out.u16(if template.id == id::INTERFACES { 2 } else { 1 });
         out.u16(4);
         specifiers(&template.fields[1..], out);
     } else {
-        out.u16(count(template.fields.len()));
-        out.u16(count(template.scopes));
+        out.u16(fitting_u16(template.fields.len()));
+        out.u16(fitting_u16(template.scopes));
         specifiers(&template.fields, out);
     }
 }
@@ -136,6 +152,7 @@ fn specifiers(fields: &[SectionField], out: &mut Vec<u8>) {
             out.u16(field.id);
             out.u16(field.length);
         } else {
+            // The first bit says that an enterprise number follows (RFC 7011 section 3.2).
             out.u16(field.id | 0x8000);
             out.u16(field.length);
             out.u32(field.enterprise);
@@ -147,18 +164,15 @@ fn specifiers_length(fields: &[SectionField]) -> usize {
     fields.iter().map(|field| if field.enterprise == 0 { 4 } else { 8 }).sum()
 }
 
-fn count(value: usize) -> u16 {
-    u16::try_from(value).unwrap_or(u16::MAX)
-}
-
-/// What our own elements are called and hold (RFC 5610).
+/// Names and types of our own elements (RFC 5610), so that a collector can show them without knowing this program.
 fn types(open: &mut OpenMessage, now_ns: u64, sink: &mut impl MessageSink) {
     const UNSIGNED64: u8 = 4;
     const TOTAL_COUNTER: u8 = 2;
     let ledger = ACCOUNTS.iter().map(|account| (account.id, account.name, UNSIGNED64, TOTAL_COUNTER));
     for (element, name, kind, semantics) in own::ALL.iter().copied().chain(ledger) {
         let length = 8 + text_length(name, None);
-        open.add((id::TYPES, length, OpenRecordKind::Options), now_ns, sink, |out| {
+        let place = RecordPlace { set: id::TYPES, length, kind: OpenRecordKind::Options };
+        open.add(place, now_ns, sink, |out| {
             out.u32(ENTERPRISE);
             out.u16(element);
             out.u8(kind);
@@ -170,11 +184,13 @@ fn types(open: &mut OpenMessage, now_ns: u64, sink: &mut impl MessageSink) {
 
 fn interfaces(open: &mut OpenMessage, options: &ExportOptions, now_ns: u64, sink: &mut impl MessageSink) {
     let nine = options.format == ExportFormat::NetFlow9;
-    let fixed = |length| nine.then_some(usize::from(length));
+    let name_length = nine.then_some(usize::from(NAME));
+    let description_length = nine.then_some(usize::from(DESCRIPTION));
     for interface in &options.interfaces {
-        let texts = [(&interface.name, fixed(NAME)), (&interface.description, fixed(DESCRIPTION))];
+        let texts = [(&interface.name, name_length), (&interface.description, description_length)];
         let length = 4 + texts.iter().map(|(value, fixed)| text_length(value, *fixed)).sum::<usize>();
-        open.add((id::INTERFACES, length, OpenRecordKind::Options), now_ns, sink, |out| {
+        let place = RecordPlace { set: id::INTERFACES, length, kind: OpenRecordKind::Options };
+        open.add(place, now_ns, sink, |out| {
             out.u32(interface.index);
             for (value, fixed) in texts {
                 text(value, fixed, out);
@@ -184,10 +200,11 @@ fn interfaces(open: &mut OpenMessage, options: &ExportOptions, now_ns: u64, sink
 }
 
 fn sampling(open: &mut OpenMessage, options: &ExportOptions, now_ns: u64, sink: &mut impl MessageSink) {
-    open.add((id::SAMPLING, 19, OpenRecordKind::Options), now_ns, sink, |out| {
+    let place = RecordPlace { set: id::SAMPLING, length: 19, kind: OpenRecordKind::Options };
+    open.add(place, now_ns, sink, |out| {
         out.u32(options.domain);
         out.u32(options.sampling);
-        // Deterministic; one packet, then so many that are not looked at: systematic, by count.
+        // Deterministic; then systematic by count: one packet is metered, and the next ones are passed over.
         out.u8(1);
         out.u16(1);
         out.u32(1);
@@ -195,7 +212,7 @@ fn sampling(open: &mut OpenMessage, options: &ExportOptions, now_ns: u64, sink: 
     });
 }
 
-/// Writes the ledger: as RFC 7011 has it, and whole.
+/// Writes the ledger: the statistics of RFC 7011 section 4, and all accounts.
 pub(super) fn statistics(
     open: &mut OpenMessage,
     format: ExportFormat,
@@ -203,7 +220,9 @@ pub(super) fn statistics(
     now_ns: u64,
     sink: &mut impl MessageSink,
 ) {
-    let (capture, packets, export) = (&ledger.capture, &ledger.packets, &ledger.export);
+    let capture = &ledger.capture;
+    let packets = &ledger.packets;
+    let export = &ledger.export;
     let mut lost = export.queue_dropped;
     lost.add(export.refused);
     let dropped = capture.ring_dropped + capture.driver_dropped.unwrap_or(0) + packets.untracked;
@@ -228,14 +247,15 @@ fn numbers(
     now_ns: u64,
     sink: &mut impl MessageSink,
 ) {
-    open.add((id, 12 + 8 * values.len(), OpenRecordKind::Options), now_ns, sink, |out| {
+    let place = RecordPlace { set: id, length: 12 + 8 * values.len(), kind: OpenRecordKind::Options };
+    open.add(place, now_ns, sink, |out| {
         out.u32(PROCESS);
         out.millis(now_ns);
         values.for_each(|value| out.u64(value));
     });
 }
 
-/// As much of a text as is sent, cut between two characters.
+/// As much of a text as is sent, cut between two characters: half a character would not be UTF-8, which RFC 7011 asks for.
 fn cut(text: &str) -> &str {
     &text[..text.floor_char_boundary(usize::from(DESCRIPTION))]
 }
@@ -249,7 +269,8 @@ fn text(value: &str, fixed: Option<usize>, out: &mut Vec<u8>) {
     match fixed {
         None => {
             let value = cut(value);
-            out.u8(u8::try_from(value.len()).unwrap_or(u8::MAX));
+            // RFC 7011 section 7: one byte holds lengths below 255, and texts are cut to less.
+            out.u8(fitting_u8(value.len()));
             out.bytes(value.as_bytes());
         }
         Some(length) => {

@@ -4,7 +4,7 @@
 
 use super::announce;
 use super::netflow5::FiveMessage;
-use super::open::{OpenMessage, OpenRecordKind};
+use super::open::{OpenMessage, OpenRecordKind, RecordPlace};
 use super::options::{ExportFormat, ExportOptions, TemplateRefresh};
 use super::template::{ExportTemplate, RecordShape};
 use super::{MessageSink, announce::announce};
@@ -30,8 +30,14 @@ enum ExporterFormat {
 struct SetFormats {
     open: OpenMessage,
     templates: Vec<ExportTemplate>,
-    /// When the templates were sent last, and the number of messages then.
-    announced: Option<(u64, u32)>,
+    announced: Option<TemplateAnnouncement>,
+}
+
+/// When the templates were sent last, and how many messages had been sent then.
+#[derive(Clone, Copy, Debug)]
+struct TemplateAnnouncement {
+    at_ns: u64,
+    messages: u32,
 }
 
 impl MessageExporter {
@@ -52,25 +58,22 @@ impl MessageExporter {
     pub fn record(&mut self, record: &FlowRecord, now_ns: u64, sink: &mut impl MessageSink) {
         if self.options.biflow && self.options.format.has_biflow() {
             let carried = CarriedRecords { records: 1, packets: record.packets(), bytes: record.bytes() };
-            self.one(record, carried, now_ns, sink);
+            self.encode_record(record, carried, now_ns, sink);
             return;
         }
         let (forward, back) = record.split();
-        let of = |record: &FlowRecord, records| CarriedRecords {
-            records,
-            packets: record.forward.packets,
-            bytes: record.forward.bytes,
-        };
+        // The ledger counts records of the table. Two one-way records are one of those, so only the first counts; the
+        // packets of each are its own.
         let first = forward.forward.packets > 0 || back.is_none();
         if first {
-            self.one(&forward, of(&forward, 1), now_ns, sink);
+            self.encode_record(&forward, carried_one_way(&forward, 1), now_ns, sink);
         }
         if let Some(back) = back {
-            self.one(&back, of(&back, u64::from(!first)), now_ns, sink);
+            self.encode_record(&back, carried_one_way(&back, u64::from(!first)), now_ns, sink);
         }
     }
 
-    fn one(
+    fn encode_record(
         &mut self,
         record: &FlowRecord,
         carried: CarriedRecords,
@@ -82,21 +85,23 @@ impl MessageExporter {
             ExporterFormat::Sets(sets) => {
                 sets.refresh(&self.options, now_ns, sink);
                 let template = &sets.templates[RecordShape::of(record).index()];
-                let place = (template.id, template.length, OpenRecordKind::Flow(carried));
+                let kind = OpenRecordKind::Flow(carried);
+                let place = RecordPlace { set: template.id, length: template.length, kind };
                 sets.open.add(place, now_ns, sink, |out| template.encode(record, out));
             }
         }
     }
 
-    /// What time brings: templates that are due, a message that has waited long enough.
+    /// Does what is due by now: sends templates again, and the message that has waited long enough.
     pub fn tick(&mut self, now_ns: u64, sink: &mut impl MessageSink) {
-        let age = |opened_ns: u64| now_ns.saturating_sub(opened_ns) >= self.options.flush_after.as_u64();
         match &mut self.inner {
-            ExporterFormat::Five(five) if age(five.opened_ns()) => five.seal(now_ns, sink),
+            ExporterFormat::Five(five) if self.options.is_flush_due(five.opened_ns(), now_ns) => {
+                five.seal(now_ns, sink);
+            }
             ExporterFormat::Five(_) => {}
             ExporterFormat::Sets(sets) => {
                 sets.refresh(&self.options, now_ns, sink);
-                if age(sets.open.opened_ns()) {
+                if self.options.is_flush_due(sets.open.opened_ns(), now_ns) {
                     sets.open.seal(now_ns, sink);
                 }
             }
@@ -126,7 +131,7 @@ impl MessageExporter {
         }
     }
 
-    /// A new connection: sequence numbers begin anew, templates go in front of everything, also of what waits.
+    /// A new connection: sequence numbers start again, and templates go first, also before records that wait.
     pub fn reconnected(&mut self, now_ns: u64, sink: &mut impl MessageSink) {
         if let ExporterFormat::Sets(sets) = &mut self.inner {
             sets.open.restart_sequence();
@@ -134,9 +139,11 @@ impl MessageExporter {
         self.announce_first(now_ns, sink);
     }
 
-    /// Templates got lost where they are sent only once: they go in front of everything, also of what waits.
+    /// Templates that are sent only once were lost: they go first, also before records that wait.
     pub fn announce_first(&mut self, now_ns: u64, sink: &mut impl MessageSink) {
         if let ExporterFormat::Sets(sets) = &mut self.inner {
+            // The open message already holds records, so the templates are written into one beside it, which is sent first.
+            // Then the open message continues its numbers.
             let mut first = sets.open.beside(&self.options);
             std::mem::swap(&mut first, &mut sets.open);
             sets.announce(&self.options, now_ns, sink);
@@ -170,14 +177,19 @@ impl MessageExporter {
     }
 }
 
+/// What a record of one direction stands for. `records` is 0 for the second record that is made of one.
+const fn carried_one_way(record: &FlowRecord, records: u64) -> CarriedRecords {
+    CarriedRecords { records, packets: record.forward.packets, bytes: record.forward.bytes }
+}
+
 impl SetFormats {
     fn refresh(&mut self, options: &ExportOptions, now_ns: u64, sink: &mut impl MessageSink) {
         let due = match (self.announced, options.refresh) {
             (None, _) => true,
             (Some(_), TemplateRefresh::OnConnection) => false,
-            (Some((at_ns, message)), TemplateRefresh::Every { time, messages }) => {
-                now_ns.saturating_sub(at_ns) >= time.as_u64()
-                    || self.open.messages().wrapping_sub(message) >= messages.max(1)
+            (Some(last), TemplateRefresh::Every { time, messages }) => {
+                now_ns.saturating_sub(last.at_ns) >= time.as_u64()
+                    || self.open.messages().wrapping_sub(last.messages) >= messages.max(1)
             }
         };
         if due {
@@ -187,6 +199,6 @@ impl SetFormats {
 
     fn announce(&mut self, options: &ExportOptions, now_ns: u64, sink: &mut impl MessageSink) {
         announce(&mut self.open, &self.templates, options, now_ns, sink);
-        self.announced = Some((now_ns, self.open.messages()));
+        self.announced = Some(TemplateAnnouncement { at_ns: now_ns, messages: self.open.messages() });
     }
 }

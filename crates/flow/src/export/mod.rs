@@ -1,5 +1,5 @@
-//! Records as messages: IPFIX (RFC 7011), NetFlow 9 (RFC 3954) and NetFlow 5, and what an exporter says besides: templates,
-//! names, sampling, its own ledger.
+//! Writes records as messages of IPFIX (RFC 7011), NetFlow 9 (RFC 3954) and NetFlow 5, and what an exporter sends besides:
+//! templates, names, sampling, its own ledger.
 //!
 //! ```text
 //!  FlowRecord -> Exporter: shape -> template -> open message ==full, old, or asked==> MessageSink
@@ -28,7 +28,6 @@ use crate::ledger::CarriedRecords;
 
 #[derive(Clone, Copy, Debug)]
 pub struct ExportMessage<'a> {
-    /// Its bytes.
     pub bytes: &'a [u8],
     /// What its flow records stand for.
     pub carried: CarriedRecords,

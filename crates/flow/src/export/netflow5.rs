@@ -1,7 +1,8 @@
 //! NetFlow 5: up to 30 lines of 48 bytes, IPv4 only, one direction, times in milliseconds since the exporter began.
 //!
-//! Counts of a line have 32 bits: what is more takes several lines. A message's idea of when the exporter began is such that
-//! its times can be said; it moves only when a record lies 49 days from it.
+//! Counts of a line have 32 bits: a larger count takes several lines. Times of a line are milliseconds since the exporter
+//! began, in 32 bits. So a message states a beginning from which all its times can be expressed; it moves only when a
+//! record lies 49 days from it.
 
 use super::open::low;
 use super::options::ExportOptions;
@@ -9,6 +10,7 @@ use super::section::seen_flags;
 use super::write::ValueWriter;
 use super::{ExportMessage, MessageSink};
 use crate::ledger::CarriedRecords;
+use crate::narrow::clamp_to_u16;
 use crate::packet::protocol::ICMP;
 use crate::record::FlowRecord;
 
@@ -16,7 +18,7 @@ const HEADER: usize = 24;
 const LINE: usize = 48;
 const MOST_LINES: usize = 30;
 const MS: u64 = 1_000_000;
-/// The exporter claims to have begun an hour before its first record, so that somewhat older ones fit, too.
+/// The exporter claims to have begun an hour before its first record, so that older records that come later fit, too.
 const EARLIER_MS: u64 = 3_600_000;
 
 /// The message being filled.
@@ -38,8 +40,8 @@ pub(super) struct FiveMessage {
 impl FiveMessage {
     pub(super) fn new(options: &ExportOptions) -> Self {
         let most_lines = (options.message_bytes.saturating_sub(HEADER) / LINE).clamp(1, MOST_LINES);
-        // Two bits say that it is deterministic, fourteen how much.
-        let sampling = u16::try_from(options.sampling).unwrap_or(u16::MAX).min(0x3fff);
+        // The upper two bits are the method, 1 for deterministic; fourteen bits are left for the interval.
+        let sampling = clamp_to_u16(options.sampling).min(0x3fff);
         let mut five = Self {
             buffer: Vec::with_capacity(HEADER + LINE * most_lines),
             most_lines,
@@ -80,8 +82,9 @@ impl FiveMessage {
             self.unfit.add(carried);
             return;
         }
-        let (first_ms, last_ms) = (record.forward.first_ns / MS, record.forward.last_ns / MS);
-        if !self.can_say(first_ms, last_ms) {
+        let first_ms = record.forward.first_ns / MS;
+        if !self.has_times_of(record) {
+            // All lines of a message share its beginning, so the open one must go before that moves.
             self.seal(now_ns, sink);
             self.began_ms = Some(first_ms.saturating_sub(EARLIER_MS));
             self.newest_ms = 0;
@@ -90,30 +93,30 @@ impl FiveMessage {
         let most = u64::from(u32::MAX);
         let lines = half.packets.div_ceil(most).max(half.bytes.div_ceil(most)).max(1);
         for line in 0..lines {
-            let share = |whole: u64| whole / lines + u64::from(line < whole % lines);
             let part = CarriedRecords {
                 records: if line == 0 { carried.records } else { 0 },
-                packets: share(half.packets),
-                bytes: share(half.bytes),
+                packets: share_of(half.packets, line, lines),
+                bytes: share_of(half.bytes, line, lines),
             };
-            self.line(record, part, (first_ms, last_ms), now_ns, sink);
+            self.line(record, part, now_ns, sink);
         }
     }
 
-    fn can_say(&self, first_ms: u64, last_ms: u64) -> bool {
+    /// Whether the times of a record can be expressed from the beginning that the message states.
+    fn has_times_of(&self, record: &FlowRecord) -> bool {
+        let first_ms = record.forward.first_ns / MS;
+        let last_ms = record.forward.last_ns / MS;
         self.began_ms.is_some_and(|began_ms| {
             first_ms >= began_ms && u32::try_from(last_ms.saturating_sub(began_ms)).is_ok()
         })
     }
 
-    fn line(
-        &mut self,
-        record: &FlowRecord,
-        part: CarriedRecords,
-        (first_ms, last_ms): (u64, u64),
-        now_ns: u64,
-        sink: &mut impl MessageSink,
-    ) {
+    /// A time as milliseconds since the beginning, if that can be said in 32 bits.
+    fn uptime_ms(&self, at_ms: u64) -> Option<u32> {
+        u32::try_from(at_ms.checked_sub(self.began_ms.unwrap_or(0))?).ok()
+    }
+
+    fn line(&mut self, record: &FlowRecord, part: CarriedRecords, now_ns: u64, sink: &mut impl MessageSink) {
         if usize::from(self.lines) == self.most_lines {
             self.seal(now_ns, sink);
         }
@@ -121,6 +124,8 @@ impl FiveMessage {
             self.opened_ns = now_ns;
         }
         let began_ms = self.began_ms.unwrap_or(0);
+        let first_ms = record.forward.first_ns / MS;
+        let last_ms = record.forward.last_ns / MS;
         let key = &record.key;
         let out = &mut self.buffer;
         out.v4(&key.source);
@@ -161,25 +166,27 @@ impl FiveMessage {
         self.carried = CarriedRecords::default();
     }
 
-    /// Readers take the beginning for the time now less the time since then. Now is the clock's, unless what is told is
-    /// 49 days older, as from a file.
     fn write_header(&mut self, now_ns: u64) {
-        let began_ms = self.began_ms.unwrap_or(0);
-        let up = |at_ms: u64| (at_ms >= began_ms).then(|| u32::try_from(at_ms - began_ms).ok()).flatten();
-        let (at_ms, up_ms) = match up(now_ns / MS) {
-            Some(up_ms) => (now_ns / MS, up_ms),
-            None => (self.newest_ms, up(self.newest_ms).unwrap_or(u32::MAX)),
-        };
+        // Readers compute the beginning as the header's time less its uptime. The header's time is the clock's, unless the
+        // records are 49 days older, as from a file: then it is that of the newest record.
+        let now_ms = now_ns / MS;
+        let at_ms = if self.uptime_ms(now_ms).is_some() { now_ms } else { self.newest_ms };
+        let up_ms = self.uptime_ms(at_ms).unwrap_or(u32::MAX);
         let mut header = [0; HEADER];
         header[..2].copy_from_slice(&5_u16.to_be_bytes());
         header[2..4].copy_from_slice(&self.lines.to_be_bytes());
         header[4..8].copy_from_slice(&up_ms.to_be_bytes());
         header[8..12].copy_from_slice(&low(at_ms / 1000).to_be_bytes());
-        // To the millisecond, as the time since the beginning is: their difference stays the same.
+        // Cut to the millisecond, like the uptime: else every message would give readers another beginning.
         header[12..16].copy_from_slice(&low(at_ms % 1000 * MS).to_be_bytes());
         header[16..20].copy_from_slice(&self.sequence.to_be_bytes());
         header[20..22].copy_from_slice(&self.engine.to_be_bytes());
         header[22..24].copy_from_slice(&self.sampling.to_be_bytes());
         self.buffer[..HEADER].copy_from_slice(&header);
     }
+}
+
+/// The part of a count that goes into one of several lines: the parts differ by one at most and add up to the whole.
+fn share_of(whole: u64, line: u64, lines: u64) -> u64 {
+    whole / lines + u64::from(line < whole % lines)
 }

@@ -6,6 +6,7 @@ use super::options::{ExportFormat, ExportOptions};
 use super::write::ValueWriter;
 use super::{ExportMessage, MessageSink};
 use crate::ledger::CarriedRecords;
+use crate::narrow::fitting_u16;
 
 const IPFIX_HEADER: usize = 16;
 const NINE_HEADER: usize = 20;
@@ -21,6 +22,21 @@ pub(super) enum OpenRecordKind {
     Flow(CarriedRecords),
 }
 
+/// A record that is to be added: its set, its length in bytes, and its kind.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RecordPlace {
+    pub(super) set: u16,
+    pub(super) length: usize,
+    pub(super) kind: OpenRecordKind,
+}
+
+/// The set at the end of a message, whose length is not written yet.
+#[derive(Clone, Copy, Debug)]
+struct OpenSet {
+    id: u16,
+    start: usize,
+}
+
 /// A message being filled.
 #[derive(Debug)]
 pub(super) struct OpenMessage {
@@ -28,8 +44,7 @@ pub(super) struct OpenMessage {
     domain: u32,
     limit: usize,
     buffer: Vec<u8>,
-    /// The set at the end: its number, where it begins.
-    set: Option<(u16, usize)>,
+    set: Option<OpenSet>,
     records: u16,
     data_records: u32,
     own: u64,
@@ -43,6 +58,8 @@ pub(super) struct OpenMessage {
 
 impl OpenMessage {
     pub(super) fn new(options: &ExportOptions) -> Self {
+        // The upper bound is what the length field of IPFIX can say. The lower one leaves room for any template and any
+        // record, because neither may be split over two messages.
         let limit = options.message_bytes.clamp(ExportOptions::LEAST_BYTES, usize::from(u16::MAX));
         let mut open = Self {
             format: options.format,
@@ -83,70 +100,74 @@ impl OpenMessage {
         self.messages
     }
 
-    /// An empty one that goes on where this one is.
+    /// An empty message that continues the numbers of this one.
     pub(super) fn beside(&self, options: &ExportOptions) -> Self {
         let Self { sequence, messages, begun_ns, .. } = *self;
         Self { sequence, messages, begun_ns, ..Self::new(options) }
     }
 
-    /// Goes on where the other one is.
+    /// Continues the numbers of another message.
     pub(super) const fn follow(&mut self, other: &Self) {
-        (self.sequence, self.messages, self.begun_ns) = (other.sequence, other.messages, other.begun_ns);
+        self.sequence = other.sequence;
+        self.messages = other.messages;
+        self.begun_ns = other.begun_ns;
     }
 
-    /// The transport begins anew, and so do the numbers of its messages.
+    /// A new transport session has sequence numbers of its own (RFC 7011 section 3.1).
     pub(super) const fn restart_sequence(&mut self) {
         self.sequence = 0;
     }
 
-    /// Gives a message that was not taken its place among those of a new connection.
+    /// Gives a message that the last connection did not take its number on the new one.
     pub(super) fn renumber(&mut self, message: &mut [u8], step: u32) {
+        // Only IPFIX: NetFlow 9 goes over UDP, which has no connection to lose.
         if let Some(field) = message.get_mut(8..12).filter(|_| self.format == ExportFormat::Ipfix) {
             field.copy_from_slice(&self.sequence.to_be_bytes());
         }
         self.sequence = self.sequence.wrapping_add(step);
     }
 
-    /// Adds a record of `length` bytes to set `id`, in a new message if it does not fit this one.
+    /// Adds a record, in a new message if it does not fit this one. `write` must append as many bytes as `record` says.
     pub(super) fn add(
         &mut self,
-        (id, length, kind): (u16, usize, OpenRecordKind),
+        record: RecordPlace,
         now_ns: u64,
         sink: &mut impl MessageSink,
         write: impl FnOnce(&mut Vec<u8>),
     ) {
-        if self.length_with(id, length) > self.limit && !self.is_empty() {
+        if self.length_with(record.set, record.length) > self.limit && !self.is_empty() {
             self.seal(now_ns, sink);
         }
         if self.is_empty() {
             self.opened_ns = now_ns;
         }
-        if self.set.is_none_or(|(open, _)| open != id) {
+        if self.set.is_none_or(|open| open.id != record.set) {
             self.close_set();
-            self.set = Some((id, self.buffer.len()));
-            self.buffer.u16(id);
+            self.set = Some(OpenSet { id: record.set, start: self.buffer.len() });
+            self.buffer.u16(record.set);
+            // The length of the set: `close_set` fills it in.
             self.buffer.u16(0);
         }
         write(&mut self.buffer);
         self.records += 1;
-        self.data_records += u32::from(kind != OpenRecordKind::Template);
-        match kind {
+        self.data_records += u32::from(record.kind != OpenRecordKind::Template);
+        match record.kind {
             OpenRecordKind::Flow(carried) => self.carried.add(carried),
             OpenRecordKind::Template | OpenRecordKind::Options => self.own += 1,
         }
     }
 
-    /// How long the message is with one more record; sets of NetFlow 9 end on multiples of four.
+    /// How long the message is with one more record, including the padding that its sets will need.
     fn length_with(&self, id: u16, length: usize) -> usize {
-        let (begun, header) = match self.set {
-            Some((open, start)) if open == id => (self.buffer.len() - start, 0),
-            Some((_, start)) => (0, SET_HEADER + self.padding(self.buffer.len() - start)),
-            None => (0, SET_HEADER),
-        };
-        let set = begun + length;
-        self.buffer.len() + header + length + self.padding(set)
+        let open_bytes = self.set.map_or(0, |open| self.buffer.len() - open.start);
+        if self.set.is_some_and(|open| open.id == id) {
+            return self.buffer.len() + length + self.padding(open_bytes + length);
+        }
+        // Another set: the open one is padded first, then a new header comes. Headers are a multiple of four themselves.
+        self.buffer.len() + self.padding(open_bytes) + SET_HEADER + length + self.padding(length)
     }
 
+    /// RFC 3954 section 5.3: sets of NetFlow 9 end on multiples of four. IPFIX leaves that to the exporter.
     const fn padding(&self, set: usize) -> usize {
         match self.format {
             ExportFormat::NetFlow9 => set.next_multiple_of(4) - set,
@@ -155,10 +176,10 @@ impl OpenMessage {
     }
 
     fn close_set(&mut self) {
-        let Some((_, start)) = self.set.take() else { return };
+        let Some(OpenSet { start, .. }) = self.set.take() else { return };
         let padding = self.padding(self.buffer.len() - start);
         self.buffer.extend(&[0; 3][..padding]);
-        let length = u16::try_from(self.buffer.len() - start).unwrap_or(u16::MAX);
+        let length = fitting_u16(self.buffer.len() - start);
         self.buffer[start + 2..start + 4].copy_from_slice(&length.to_be_bytes());
     }
 
@@ -168,6 +189,8 @@ impl OpenMessage {
             return;
         }
         self.close_set();
+        // RFC 7011 section 3.1 numbers data records, options among them, but not templates; RFC 3954 section 5.1 numbers
+        // packets. A collector that sees any other step reports a loss.
         let step = if self.format == ExportFormat::Ipfix { self.data_records } else { 1 };
         self.write_header(now_ns);
         sink.message(ExportMessage {
@@ -186,7 +209,9 @@ impl OpenMessage {
         self.buffer.clear();
         self.buffer.resize(header, 0);
         self.set = None;
-        (self.records, self.data_records, self.own) = (0, 0, 0);
+        self.records = 0;
+        self.data_records = 0;
+        self.own = 0;
         self.carried = CarriedRecords::default();
     }
 
@@ -195,24 +220,22 @@ impl OpenMessage {
         let begun_ns = *self.begun_ns.get_or_insert(now_ns);
         let seconds = low(now_ns / 1_000_000_000);
         let up_ms = low(now_ns.saturating_sub(begun_ns) / 1_000_000);
-        let length = u16::try_from(self.buffer.len()).unwrap_or(u16::MAX);
-        // NetFlow 9 has the time since it began in front of what both have.
+        let is_ipfix = self.format == ExportFormat::Ipfix;
+        let version: u16 = if is_ipfix { 10 } else { 9 };
+        // In the same place, IPFIX has the bytes of the message and NetFlow 9 its records, templates included.
+        let size = if is_ipfix { fitting_u16(self.buffer.len()) } else { self.records };
+        // NetFlow 9 has the time since the exporter began in front of what both have.
         let words = [up_ms, seconds, self.sequence, self.domain];
-        let (version, size, words) = match self.format {
-            ExportFormat::Ipfix => (10_u16, length, &words[1..]),
-            ExportFormat::NetFlow9 | ExportFormat::NetFlow5 => (9, self.records, &words[..]),
-        };
-        let (head, mut rest) = self.buffer.split_at_mut(4);
-        head[..2].copy_from_slice(&version.to_be_bytes());
-        head[2..].copy_from_slice(&size.to_be_bytes());
-        for word in words {
-            let (place, behind) = rest.split_at_mut(4);
+        let words = if is_ipfix { &words[1..] } else { &words[..] };
+        self.buffer[..2].copy_from_slice(&version.to_be_bytes());
+        self.buffer[2..4].copy_from_slice(&size.to_be_bytes());
+        for (place, word) in self.buffer[4..].chunks_exact_mut(4).zip(words) {
             place.copy_from_slice(&word.to_be_bytes());
-            rest = behind;
         }
     }
 }
 
+/// The low 32 bits.
 pub(super) const fn low(value: u64) -> u32 {
     (value & 0xffff_ffff) as u32
 }

@@ -10,7 +10,6 @@ pub enum ExportFormat {
     Ipfix,
     /// NetFlow 9, RFC 3954.
     NetFlow9,
-    /// NetFlow 5.
     NetFlow5,
 }
 
@@ -28,7 +27,7 @@ impl ExportFormat {
         matches!(self, Self::Ipfix)
     }
 
-    /// Whether it can say both directions in one record (RFC 5103).
+    /// Whether one of its records can hold both directions (RFC 5103).
     pub(crate) const fn has_biflow(self) -> bool {
         matches!(self, Self::Ipfix)
     }
@@ -37,18 +36,18 @@ impl ExportFormat {
 /// When templates are sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TemplateRefresh {
-    /// Datagrams get lost, collectors begin anew: after so long, and after so many messages.
+    /// Again and again, because datagrams get lost and collectors restart.
     Every {
-        /// At least so often.
+        /// After this time at the latest.
         time: Nanos,
-        /// And after so many messages.
+        /// After this many messages at the latest.
         messages: u32,
     },
     /// Once on a connection, and once in a file.
     OnConnection,
 }
 
-/// What an exporter is told.
+/// Options of an exporter.
 #[derive(Clone, Debug)]
 pub struct ExportOptions {
     pub format: ExportFormat,
@@ -77,6 +76,11 @@ impl ExportOptions {
     pub const STREAM_BYTES: usize = 16_384;
     /// A message has room for any template and the longest record; at most what its length field can say.
     pub(crate) const LEAST_BYTES: usize = 512;
+
+    /// Whether a message that was opened at a time has waited for long enough.
+    pub(crate) const fn is_flush_due(&self, opened_ns: u64, now_ns: u64) -> bool {
+        now_ns.saturating_sub(opened_ns) >= self.flush_after.as_u64()
+    }
 
     /// The usual refresh over UDP.
     pub const OFTEN: TemplateRefresh = TemplateRefresh::Every { time: Nanos::from_secs(10), messages: 4096 };

@@ -22,7 +22,7 @@ pub(crate) struct SectionField {
     pub(crate) length: u16,
 }
 
-/// A length that values say themselves.
+/// The length of fields whose values state their own length.
 pub(crate) const VARIABLE: u16 = u16::MAX;
 
 /// Numbers of our own elements in flow records; those of the ledger begin at 100.

@@ -40,9 +40,10 @@ impl ValueWriter for Vec<u8> {
 pub(crate) const EPOCH: u64 = 2_208_988_800;
 const SECOND: u64 = 1_000_000_000;
 
-/// Seconds since 1900 and a fraction of 2^-32, rounded up: who cuts it back to nanoseconds gets the very same ones.
-/// Seconds count modulo 2^32, as they do in NTP from 2036 on.
+/// Seconds since 1900 and a fraction of 2^-32. Seconds count modulo 2^32, as they do in NTP from 2036 on.
 pub(crate) const fn ntp(ns: u64) -> u64 {
+    // Rounded up: a unit is 0.23 ns, so readers that cut to whole nanoseconds get the same ones back. Rounded down, they would
+    // mostly get one less.
     let fraction = ((ns % SECOND) << 32).div_ceil(SECOND);
     (ns / SECOND + EPOCH) << 32 | fraction
 }
