@@ -1,4 +1,4 @@
-//! What frames of capture files begin with, where it is not Ethernet.
+//! Link types of capture files other than Ethernet.
 
 use super::encapsulation::{self, LinkPayload};
 use super::link::{self, Layer3, LinkNext};
@@ -12,17 +12,17 @@ pub enum LinkKind {
     Ethernet,
     /// IP, of either version.
     Ip,
-    /// The header that Linux makes up for all interfaces at once.
+    /// The header that Linux makes up for a capture on all interfaces (`LINKTYPE_LINUX_SLL`).
     Cooked,
-    /// Its second version.
+    /// The second version of that header (`LINKTYPE_LINUX_SLL2`).
     Cooked2,
     /// An address family, as loopback interfaces of BSD have it.
     Loopback,
     Ppp,
     Hdlc,
-    /// IEEE 802.11.
+    /// A frame of IEEE 802.11.
     Wireless,
-    /// The same behind a radiotap header.
+    /// A frame of IEEE 802.11 behind a radiotap header.
     Radiotap,
     /// A PPI header, which says what follows.
     Ppi,
@@ -64,7 +64,8 @@ impl LinkKind {
             Self::Ethernet => link::ethernet(bytes, packet),
             Self::Ip => link::ip(bytes),
             Self::Cooked => {
-                let (head, rest) = bytes.split::<16>().ok_or(IgnoredReason::ShortLink)?;
+                let mut rest = bytes;
+                let head = rest.take::<16>().ok_or(IgnoredReason::ShortLink)?;
                 let [.., l0, l1, s0, s1, s2, s3, s4, s5, _, _, k0, k1] = *head;
                 if [l0, l1] == [0, 6] {
                     packet.source_mac = [s0, s1, s2, s3, s4, s5];
@@ -72,15 +73,17 @@ impl LinkKind {
                 link::walk(LinkNext::Type(u16::from_be_bytes([k0, k1])), rest, packet)
             }
             Self::Cooked2 => {
-                let (head, rest) = bytes.split::<20>().ok_or(IgnoredReason::ShortLink)?;
+                let mut rest = bytes;
+                let head = rest.take::<20>().ok_or(IgnoredReason::ShortLink)?;
                 let [k0, k1, .., len, s0, s1, s2, s3, s4, s5, _, _] = *head;
                 if len == 6 {
                     packet.source_mac = [s0, s1, s2, s3, s4, s5];
                 }
                 link::walk(LinkNext::Type(u16::from_be_bytes([k0, k1])), rest, packet)
             }
-            // The family is in an order of its own and a number of the system's own; IP says itself what it is.
-            Self::Loopback => link::ip(bytes.split::<4>().ok_or(IgnoredReason::ShortLink)?.1),
+            // The address family is in the byte order and by the numbers of the system that captured, which the file does
+            // not name. IP states its version itself.
+            Self::Loopback => link::ip(bytes.skip(4).ok_or(IgnoredReason::ShortLink)?),
             Self::Ppp | Self::Hdlc | Self::Wireless | Self::Radiotap | Self::Ppi | Self::Nflog => {
                 let payload = self.payload(bytes.bytes).ok_or(IgnoredReason::NotIp)?;
                 if let Some((source, destination)) = payload.addresses {

@@ -1,4 +1,4 @@
-//! Frames of captures that are not Ethernet: serial lines, 802.11, and headers that capturing programs put in front.
+//! Frames of captures that are not Ethernet: serial lines, 802.11, and headers that capture programs add in front.
 //!
 //! 802.11: data frames that are neither encrypted nor aggregated. PPI and radiotap: their headers are passed over.
 
@@ -6,7 +6,7 @@ use super::capture::LinkKind;
 
 const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
-/// Headers in front of headers; this bounds nothing but nonsense.
+/// Headers in front of headers that are followed. Real files have two at most.
 const MOST: u32 = 4;
 
 /// What a frame carries, and where that begins.
@@ -25,38 +25,45 @@ impl LinkPayload {
     }
 }
 
-/// A layer of headers: what is behind it.
+/// What follows a layer of headers.
 enum NextLayer {
-    Link(LinkKind),
+    /// Another link layer, this many bytes further on.
+    Link(LinkKind, usize),
     Payload(LinkPayload),
 }
 
 /// What a frame that begins with `link` carries; nothing if that cannot be read.
 pub(super) fn payload(link: LinkKind, frame: &[u8]) -> Option<LinkPayload> {
-    let (mut link, mut start) = (link, 0);
+    let mut link = link;
+    let mut start = 0;
     for _ in 0..MOST {
-        let rest = frame.get(start..)?;
-        let (behind, at) = match link {
-            LinkKind::Ppi => ppi(rest)?,
-            LinkKind::Radiotap => (NextLayer::Link(LinkKind::Wireless), usize::from(little(rest, 2)?)),
-            LinkKind::Wireless => (NextLayer::Payload(wireless(rest)?), 0),
-            LinkKind::Ppp => (NextLayer::Payload(ppp(rest)?), 0),
-            LinkKind::Hdlc => (NextLayer::Payload(LinkPayload::new(big(rest, 2)?, 4)), 0),
-            LinkKind::Nflog => (NextLayer::Payload(nflog(rest)?), 0),
-            LinkKind::Ethernet => {
-                let addresses = Some((*rest.get(6..)?.first_chunk()?, *rest.first_chunk()?));
-                (NextLayer::Payload(LinkPayload { addresses, ..LinkPayload::new(big(rest, 12)?, 14) }), 0)
+        match next_layer(link, frame.get(start..)?)? {
+            NextLayer::Link(next, bytes) => {
+                link = next;
+                start += bytes;
             }
-            LinkKind::Ip => (NextLayer::Payload(LinkPayload::new(of_version(rest)?, 0)), 0),
-            LinkKind::Cooked | LinkKind::Cooked2 | LinkKind::Loopback => return None,
-        };
-        start += at;
-        match behind {
-            NextLayer::Link(next) => link = next,
             NextLayer::Payload(payload) => return Some(LinkPayload { at: start + payload.at, ..payload }),
         }
     }
     None
+}
+
+fn next_layer(link: LinkKind, bytes: &[u8]) -> Option<NextLayer> {
+    Some(NextLayer::Payload(match link {
+        LinkKind::Ppi => return ppi(bytes),
+        // A radiotap header states its length, and only 802.11 follows it.
+        LinkKind::Radiotap => return Some(NextLayer::Link(LinkKind::Wireless, little(bytes, 2)?.into())),
+        LinkKind::Wireless => wireless(bytes)?,
+        LinkKind::Ppp => ppp(bytes)?,
+        LinkKind::Hdlc => LinkPayload::new(big(bytes, 2)?, 4),
+        LinkKind::Nflog => nflog(bytes)?,
+        LinkKind::Ethernet => {
+            let addresses = Some((*bytes.get(6..)?.first_chunk()?, *bytes.first_chunk()?));
+            LinkPayload { addresses, ..LinkPayload::new(big(bytes, 12)?, 14) }
+        }
+        LinkKind::Ip => LinkPayload::new(of_version(bytes)?, 0),
+        LinkKind::Cooked | LinkKind::Cooked2 | LinkKind::Loopback => return None,
+    }))
 }
 
 fn big(bytes: &[u8], at: usize) -> Option<u16> {
@@ -65,6 +72,10 @@ fn big(bytes: &[u8], at: usize) -> Option<u16> {
 
 fn little(bytes: &[u8], at: usize) -> Option<u16> {
     bytes.get(at..)?.first_chunk().map(|pair| u16::from_le_bytes(*pair))
+}
+
+fn mac(bytes: &[u8], at: usize) -> Option<[u8; 6]> {
+    bytes.get(at..)?.first_chunk().copied()
 }
 
 fn of_version(bytes: &[u8]) -> Option<u16> {
@@ -76,21 +87,25 @@ fn of_version(bytes: &[u8]) -> Option<u16> {
 }
 
 /// Per-Packet Information: version, flags, length, and the link type of what follows, all little-endian.
-fn ppi(bytes: &[u8]) -> Option<(NextLayer, usize)> {
+fn ppi(bytes: &[u8]) -> Option<NextLayer> {
     let link = LinkKind::of_number(little(bytes, 4)?)?;
-    (bytes.first() == Some(&0)).then_some((NextLayer::Link(link), usize::from(little(bytes, 2)?)))
+    let is_known_version = bytes.first() == Some(&0);
+    is_known_version.then_some(NextLayer::Link(link, little(bytes, 2)?.into()))
 }
 
 /// PPP (RFC 1661), in frames like those of HDLC (RFC 1662) or without; on a serial line, also what Cisco sends there.
 fn ppp(bytes: &[u8]) -> Option<LinkPayload> {
     let at = match bytes.first_chunk()? {
+        // HDLC: address "all stations", control "unnumbered information".
         [0xff, 3] => 2,
+        // Cisco's HDLC: unicast or broadcast, then a type as in Ethernet.
         [0x0f | 0x8f, 0] => return Some(LinkPayload::new(big(bytes, 2)?, 4)),
         _ => 0,
     };
-    // A protocol's number may be written in one byte; that one is odd.
+    // RFC 1661 section 2: a protocol number may be written in one byte; that one is odd.
     let first = *bytes.get(at)?;
-    let (protocol, at) = if first & 1 == 1 { (first.into(), at + 1) } else { (big(bytes, at)?, at + 2) };
+    let is_short = first & 1 == 1;
+    let protocol = if is_short { first.into() } else { big(bytes, at)? };
     let kind = match protocol {
         0x0021 => IPV4,
         0x0057 => IPV6,
@@ -98,33 +113,38 @@ fn ppp(bytes: &[u8]) -> Option<LinkPayload> {
         0x0283 => 0x8848,
         _ => return None,
     };
-    Some(LinkPayload::new(kind, at))
+    Some(LinkPayload::new(kind, at + if is_short { 1 } else { 2 }))
 }
 
 /// IEEE 802.11, section 9.2.
 fn wireless(bytes: &[u8]) -> Option<LinkPayload> {
     let [control, flags] = *bytes.first_chunk()?;
     let is_data = control & 0b1111 == 0b1000;
-    let (has_qos, is_null, is_encrypted) = (control & 0x80 != 0, control & 0x40 != 0, flags & 0x40 != 0);
-    // What is fragmented is read where it begins.
+    let has_qos = control & 0x80 != 0;
+    let is_null = control & 0x40 != 0;
+    let is_encrypted = flags & 0x40 != 0;
+    // Only the first fragment has the headers of the packet.
     let is_later_fragment = bytes.get(22)? & 15 != 0;
     if !is_data || is_null || is_encrypted || is_later_fragment {
         return None;
     }
-    let address = |at: usize| bytes.get(at..)?.first_chunk().copied();
-    let (destination, source, mut at) = match flags & 3 {
-        0 => (address(4)?, address(10)?, 24),
-        // To an access point, from one, between two.
-        1 => (address(16)?, address(10)?, 24),
-        2 => (address(4)?, address(16)?, 24),
-        _ => (address(16)?, address(24)?, 30),
+    // Bit 0: to the access point; bit 1: from it. Receiver and transmitter come first, so where they are access points, the
+    // ends are the third and the fourth address.
+    let is_to_access_point = flags & 1 != 0;
+    let is_from_access_point = flags & 2 != 0;
+    let destination = mac(bytes, if is_to_access_point { 16 } else { 4 })?;
+    let source = match (is_to_access_point, is_from_access_point) {
+        (_, false) => mac(bytes, 10)?,
+        (false, true) => mac(bytes, 16)?,
+        (true, true) => mac(bytes, 24)?,
     };
+    let mut at = if is_to_access_point && is_from_access_point { 30 } else { 24 };
     if has_qos {
         let is_aggregated = bytes.get(at)? & 0x80 != 0;
         if is_aggregated {
             return None;
         }
-        // Behind it, HT control.
+        // HT control follows the QoS field if the order bit is set.
         at += if flags & 0x80 != 0 { 6 } else { 2 };
     }
     let is_snap = matches!(bytes.get(at..at + 6)?, [0xaa, 0xaa, 3, 0, 0, 0 | 0xf8]);
@@ -146,6 +166,7 @@ fn nflog(bytes: &[u8]) -> Option<LinkPayload> {
         if little(bytes, at + 2)? == PACKET {
             return Some(LinkPayload::new(of_version(bytes.get(at + 4..)?)?, at + 4));
         }
+        // The length includes the four bytes of length and type. Less would never get on.
         if length < 4 {
             return None;
         }

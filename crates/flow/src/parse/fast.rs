@@ -1,7 +1,7 @@
-//! The straight way, for what nearly all frames are: Ethernet, at most two VLAN tags, IP without options or extension headers,
-//! a whole packet of TCP, UDP or ICMP.
+//! The fast path for nearly all frames: Ethernet, at most two VLAN tags, IP without options or extension headers, a whole
+//! packet of TCP, UDP or ICMP.
 //!
-//! Invariant: what it reads, the general way reads alike; whatever is unusual is left to that.
+//! Invariant: it gives the same packet as the general parser, and leaves everything unusual to that one.
 
 use super::link::is_vlan;
 use super::{FrameArrival, mapped};
@@ -12,7 +12,7 @@ use crate::{PacketInfo, flags};
 pub(super) const VXLAN: u16 = 4789;
 pub(super) const GTP: u16 = 2152;
 
-/// Bytes of a transport header that are needed: up to TCP's flags.
+/// Bytes of a transport header that are needed: up to TCP's flags. Shorter packets of UDP and ICMP take the general parser.
 const NEEDED: usize = 14;
 
 /// Reads a frame, if it is of that kind.
@@ -46,9 +46,8 @@ struct FastLink<'a> {
 
 impl FastLink<'_> {
     #[inline]
-    fn macs(self) -> ([u8; 6], [u8; 6]) {
-        let at = |at: usize| self.head[at..].first_chunk().copied().unwrap_or_default();
-        (at(0), at(6))
+    fn mac_at(self, at: usize) -> [u8; 6] {
+        self.head[at..].first_chunk().copied().unwrap_or_default()
     }
 }
 
@@ -65,10 +64,11 @@ fn v4(
     let total = u16::from_be_bytes([ip[2], ip[3]]);
     let is_fragment = u16::from_be_bytes([ip[6], ip[7]]) & 0x3fff != 0;
     let Some(part) = transport_of(ip[9], transport, tunnels) else { return false };
+    // 0x45: version 4 and a header of 20 bytes. A packet shorter than the bytes that were read has padding there, and a
+    // length of zero has a meaning of its own: both are for the general parser.
     if ip[0] != 0x45 || is_fragment || usize::from(total) < 20 + NEEDED {
         return false;
     }
-    let (destination_mac, source_mac) = link.macs();
     *packet = PacketInfo {
         source: mapped([ip[12], ip[13], ip[14], ip[15]]),
         destination: mapped([ip[16], ip[17], ip[18], ip[19]]),
@@ -85,8 +85,8 @@ fn v4(
         tos: ip[1],
         flags: cut(usize::from(total), bytes.len()),
         input: arrival.input,
-        source_mac,
-        destination_mac,
+        source_mac: link.mac_at(6),
+        destination_mac: link.mac_at(0),
         ..PacketInfo::default()
     };
     true
@@ -107,10 +107,8 @@ fn v6(
     if ip[0] >> 4 != 6 || usize::from(payload) < NEEDED {
         return false;
     }
-    let (Some(source), Some(destination)) = (ip[8..].first_chunk(), ip[24..].first_chunk()) else {
-        return false;
-    };
-    let (destination_mac, source_mac) = link.macs();
+    let Some(source) = ip[8..].first_chunk() else { return false };
+    let Some(destination) = ip[24..].first_chunk() else { return false };
     let total = usize::from(payload) + 40;
     *packet = PacketInfo {
         source: *source,
@@ -128,8 +126,8 @@ fn v6(
         tos: ip[0] << 4 | ip[1] >> 4,
         flags: flags::IPV6 | cut(total, bytes.len()),
         input: arrival.input,
-        source_mac,
-        destination_mac,
+        source_mac: link.mac_at(6),
+        destination_mac: link.mac_at(0),
         ..PacketInfo::default()
     };
     true

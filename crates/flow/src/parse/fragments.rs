@@ -1,4 +1,4 @@
-//! Ports of fragmented packets, kept for the fragments that come after the first.
+//! Keeps the ports of fragmented packets: only the first fragment has them, and later ones belong to the same flow.
 //!
 //! Memory is fixed: sets of four places, the oldest of a set makes room. Keys are compared whole, so no fragment joins a
 //! packet that is not its own, except where its sender used a number twice within the time ports are kept.
@@ -81,6 +81,16 @@ const fn halves(address: [u8; 16]) -> [u64; 2] {
     [(word >> 64) as u64, word as u64]
 }
 
+impl FragmentEntry {
+    const fn is_free_at(&self, now: u64, keep_ns: u64) -> bool {
+        !self.is_used || now.saturating_sub(self.at_ns) > keep_ns
+    }
+}
+
+fn oldest_of(set: &[FragmentEntry; WAYS]) -> usize {
+    (0..WAYS).min_by_key(|place| set[*place].at_ns).unwrap_or(0)
+}
+
 impl FragmentTable {
     pub(super) fn new(options: ParseOptions) -> Self {
         let sets =
@@ -101,14 +111,14 @@ impl FragmentTable {
     pub(super) fn keep(&mut self, id: FragmentId, packet: &PacketInfo) {
         self.counts.first += 1;
         let key = FragmentKey::of(id, packet);
-        let (keep_ns, now) = (self.keep_ns, packet.at_ns);
+        let keep_ns = self.keep_ns;
+        let now = packet.at_ns;
         let Some(set) = self.set(&key) else { return };
-        let is_free = |entry: &FragmentEntry| !entry.is_used || now.saturating_sub(entry.at_ns) > keep_ns;
-        let place = set.iter().position(|entry| entry.is_used && entry.key == key);
-        let place = place.or_else(|| set.iter().position(is_free));
-        let oldest = || (0..WAYS).min_by_key(|place| set[*place].at_ns).unwrap_or(0);
+        // The same packet again, then a free place, then the oldest: no packet takes two places of a set.
+        let same = set.iter().position(|entry| entry.is_used && entry.key == key);
+        let place = same.or_else(|| set.iter().position(|entry| entry.is_free_at(now, keep_ns)));
         let evicted = place.is_none();
-        let place = place.unwrap_or_else(oldest);
+        let place = place.unwrap_or_else(|| oldest_of(set));
         set[place] = FragmentEntry {
             key,
             at_ns: now,
@@ -140,6 +150,6 @@ impl FragmentTable {
     fn set(&mut self, key: &FragmentKey) -> Option<&mut [FragmentEntry; WAYS]> {
         let mask = self.sets.len().wrapping_sub(1);
         let hash = key.hash(&self.hasher);
-        self.sets.get_mut(usize::try_from(hash >> 32).unwrap_or(0) & mask)
+        self.sets.get_mut((hash >> 32) as usize & mask)
     }
 }

@@ -1,7 +1,7 @@
 //! IPv4 and IPv6 headers, and the headers between them and what they carry.
 //!
-//! A length of zero where there can be none is what a capture on the sending machine shows of packets that the card will
-//! cut to size, and what IPv6 says of jumbograms: the frame's own length counts then.
+//! A stated length of zero has two causes: the packet was captured on its sender before the card cut it into segments, or it
+//! is an IPv6 jumbogram (RFC 2675). Then the length of the frame counts.
 
 use super::span::{FrameSpan, be16};
 use super::{length, mapped};
@@ -46,7 +46,7 @@ pub(super) struct IpPayload<'a> {
 /// Reads an IPv4 header into `packet`.
 #[inline]
 pub(super) fn v4<'a>(bytes: FrameSpan<'a>, packet: &mut PacketInfo) -> Result<IpPayload<'a>, IgnoredReason> {
-    let (head, _) = bytes.split::<20>().ok_or(IgnoredReason::ShortIp)?;
+    let head = bytes.bytes.first_chunk::<20>().ok_or(IgnoredReason::ShortIp)?;
     let own = usize::from(head[0] & 15) * 4;
     let stated = usize::from(be16(head, 2));
     let total = if stated == 0 { bytes.wire() } else { stated };
@@ -60,10 +60,13 @@ pub(super) fn v4<'a>(bytes: FrameSpan<'a>, packet: &mut PacketInfo) -> Result<Ip
     packet.source = mapped([head[12], head[13], head[14], head[15]]);
     packet.destination = mapped([head[16], head[17], head[18], head[19]]);
     packet.bytes = length(total);
-    (packet.tos, packet.ttl, packet.protocol) = (head[1], head[8], head[9]);
+    packet.tos = head[1];
+    packet.ttl = head[8];
+    packet.protocol = head[9];
     packet.flags = if packet_bytes.missing > 0 { flags::CUT } else { 0 };
     let id = FragmentId { id: be16(head, 4).into(), protocol: head[9] };
     let offset = be16(head, 6);
+    // Options may reach beyond the end of a cut frame: then nothing behind them is here, but the packet still counts.
     let rest = packet_bytes.skip(own).unwrap_or_else(|| packet_bytes.cut());
     if offset & 0x1fff != 0 {
         packet.flags |= flags::FRAGMENT | flags::LATER_FRAGMENT;
@@ -73,6 +76,7 @@ pub(super) fn v4<'a>(bytes: FrameSpan<'a>, packet: &mut PacketInfo) -> Result<Ip
     if matches!(part, PacketPart::First(_)) {
         packet.flags |= flags::FRAGMENT;
     }
+    // Of the headers that `extensions` knows, only the authentication header exists behind IPv4 (RFC 4302).
     if packet.protocol == AUTHENTICATION {
         let IpPayload { bytes, .. } = extensions(rest, packet)?;
         return Ok(IpPayload { bytes, part });
@@ -83,43 +87,49 @@ pub(super) fn v4<'a>(bytes: FrameSpan<'a>, packet: &mut PacketInfo) -> Result<Ip
 /// Reads an IPv6 header and those that extend it into `packet`.
 #[inline]
 pub(super) fn v6<'a>(bytes: FrameSpan<'a>, packet: &mut PacketInfo) -> Result<IpPayload<'a>, IgnoredReason> {
-    let (head, rest) = bytes.split::<40>().ok_or(IgnoredReason::ShortIp)?;
+    let mut rest = bytes;
+    let head = rest.take::<40>().ok_or(IgnoredReason::ShortIp)?;
     if head[0] >> 4 != 6 {
         return Err(IgnoredReason::BadIp);
     }
     let stated = usize::from(be16(head, 4));
+    // "No next header" is the one case in which a payload of zero bytes is meant.
     let payload = if stated == 0 && head[6] != NOTHING { rest.wire() } else { stated };
     let rest = rest.limit(payload);
-    let (Some(source), Some(destination)) = (head[8..].first_chunk(), head[24..].first_chunk()) else {
-        return Err(IgnoredReason::ShortIp);
-    };
-    (packet.source, packet.destination) = (*source, *destination);
+    packet.source.copy_from_slice(&head[8..24]);
+    packet.destination.copy_from_slice(&head[24..40]);
     packet.bytes = length(payload + 40);
-    (packet.tos, packet.ttl, packet.protocol) = (head[0] << 4 | head[1] >> 4, head[7], head[6]);
+    packet.tos = head[0] << 4 | head[1] >> 4;
+    packet.ttl = head[7];
+    packet.protocol = head[6];
     packet.flags = flags::IPV6 | if rest.missing > 0 { flags::CUT } else { 0 };
     extensions(rest, packet)
 }
 
 /// Follows the chain from `packet.protocol` to what is not an extension. Of a header that is cut, its number stays.
 fn extensions<'a>(bytes: FrameSpan<'a>, packet: &mut PacketInfo) -> Result<IpPayload<'a>, IgnoredReason> {
-    let (mut bytes, mut part) = (bytes, PacketPart::Whole);
-    // The last turn finds no extension any more.
+    let mut bytes = bytes;
+    let mut part = PacketPart::Whole;
+    // One turn more than headers are allowed: the last one finds the transport.
     for _ in 0..=MOST {
         let next = match packet.protocol {
             HOP_BY_HOP | ROUTING | DESTINATION | MOBILITY | HIP | SHIM6 => option(bytes, 8, 1),
+            // RFC 4302 section 2.2: its length is in words of four bytes, less two. All others count eight bytes, less one.
             AUTHENTICATION => option(bytes, 4, 2),
             FRAGMENT if packet.flags & flags::IPV6 != 0 => {
                 let found = fragment(bytes, packet);
-                part = found.map_or(part, |(_, _, part)| part);
-                found.map(|(next, rest, _)| (next, rest))
+                part = found.map_or(part, |found| found.part);
+                found.map(|found| found.next)
             }
             _ => return Ok(IpPayload { bytes, part }),
         };
-        let Some((next, rest)) = next else {
+        let Some(next) = next else {
             packet.flags |= flags::CUT;
             return Ok(IpPayload { bytes: bytes.cut(), part });
         };
-        (packet.protocol, bytes) = (next, rest);
+        packet.protocol = next.protocol;
+        bytes = next.bytes;
+        // A later fragment begins somewhere inside the packet: its first bytes are no header.
         if matches!(part, PacketPart::Later(_)) {
             return Ok(IpPayload { bytes, part });
         }
@@ -127,19 +137,34 @@ fn extensions<'a>(bytes: FrameSpan<'a>, packet: &mut PacketInfo) -> Result<IpPay
     Err(IgnoredReason::TooDeep)
 }
 
-/// A header that states its length in units, less some: what comes after it.
-fn option(bytes: FrameSpan<'_>, unit: usize, more: usize) -> Option<(u8, FrameSpan<'_>)> {
-    let ([next, len], _) = bytes.split::<2>()?;
-    Some((*next, bytes.skip((usize::from(*len) + more) * unit)?))
+/// What follows a header of the chain.
+#[derive(Clone, Copy)]
+struct NextHeader<'a> {
+    protocol: u8,
+    bytes: FrameSpan<'a>,
 }
 
-fn fragment<'a>(bytes: FrameSpan<'a>, packet: &mut PacketInfo) -> Option<(u8, FrameSpan<'a>, PacketPart)> {
-    let ([next, _, a, b, id @ ..], rest) = bytes.split::<8>()?;
-    let id = FragmentId { id: u32::from_be_bytes(*id), protocol: 0 };
-    let offset = u16::from_be_bytes([*a, *b]);
+#[derive(Clone, Copy)]
+struct FragmentHeader<'a> {
+    next: NextHeader<'a>,
+    part: PacketPart,
+}
+
+/// What follows a header that states its length in units of `unit` bytes, less `more` of them.
+fn option(bytes: FrameSpan<'_>, unit: usize, more: usize) -> Option<NextHeader<'_>> {
+    let [protocol, len] = *bytes.bytes.first_chunk()?;
+    Some(NextHeader { protocol, bytes: bytes.skip((usize::from(len) + more) * unit)? })
+}
+
+fn fragment<'a>(bytes: FrameSpan<'a>, packet: &mut PacketInfo) -> Option<FragmentHeader<'a>> {
+    let mut bytes = bytes;
+    let [protocol, _, a, b, id @ ..] = *bytes.take::<8>()?;
+    let next = NextHeader { protocol, bytes };
+    let id = FragmentId { id: u32::from_be_bytes(id), protocol: 0 };
+    let offset = u16::from_be_bytes([a, b]);
     let part = match (offset & 0xfff8, offset & 1) {
         // A packet that is its own only fragment (RFC 6946).
-        (0, 0) => return Some((*next, rest, PacketPart::Whole)),
+        (0, 0) => return Some(FragmentHeader { next, part: PacketPart::Whole }),
         (0, _) => PacketPart::First(id),
         _ => PacketPart::Later(id),
     };
@@ -147,5 +172,5 @@ fn fragment<'a>(bytes: FrameSpan<'a>, packet: &mut PacketInfo) -> Option<(u8, Fr
     if matches!(part, PacketPart::Later(_)) {
         packet.flags |= flags::LATER_FRAGMENT;
     }
-    Some((*next, rest, part))
+    Some(FragmentHeader { next, part })
 }

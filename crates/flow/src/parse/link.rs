@@ -1,13 +1,13 @@
-//! What lies below IP: Ethernet, VLAN tags, MPLS, PPPoE, in any order that makes sense.
+//! Headers below IP: Ethernet, VLAN tags, MPLS, PPPoE, in any order that makes sense.
 //!
-//! Behind an MPLS stack nothing says what follows. IP is told by its version and a header that adds up;
-//! Ethernet (a pseudowire), with a control word or without, by a type that is known.
+//! An MPLS stack does not say what follows it. IP is recognised by its version and a consistent header; Ethernet (a
+//! pseudowire), with a control word or without, by a known type.
 
 use super::span::{FrameSpan, be16};
 use super::tunnel::TunnelPayload;
 use crate::{IgnoredReason, PacketInfo};
 
-/// Headers below IP in one go. Every turn reads at least two bytes; this bounds nothing but nonsense.
+/// Headers below IP that are followed. Real frames have far fewer.
 const MOST: u32 = 24;
 /// Labels of one stack.
 const MOST_LABELS: usize = 16;
@@ -16,7 +16,7 @@ const IPV4: u16 = 0x0800;
 const ARP: u16 = 0x0806;
 const IPV6: u16 = 0x86dd;
 const PPPOE: u16 = 0x8864;
-/// The EtherType that means nothing: lengths are below 0x600.
+/// LLC and SNAP headers (RFC 1042) in front of an EtherType.
 const SNAP: [u8; 6] = [0xaa, 0xaa, 3, 0, 0, 0];
 
 /// An IP packet, as the header below it says.
@@ -67,32 +67,35 @@ pub(super) fn ip(bytes: FrameSpan<'_>) -> Result<Layer3<'_>, IgnoredReason> {
     }
 }
 
-/// From what is said to come next.
+/// Follows the headers from the stated type to IP.
 #[inline]
 pub(super) fn walk<'a>(
     first: LinkNext,
     bytes: FrameSpan<'a>,
     packet: &mut PacketInfo,
 ) -> Result<Layer3<'a>, IgnoredReason> {
-    let (mut next, mut bytes, mut tags) = (first, bytes, 0);
-    // The last turn finds IP.
+    let mut next = first;
+    let mut bytes = bytes;
+    let mut tags = 0;
+    // One turn more than headers are allowed: the last one finds IP.
     for _ in 0..=MOST {
-        (next, bytes) = match next {
+        next = match next {
             LinkNext::Ethernet => {
+                // A pseudowire: the tags of the inner frame count, not those of the outer one.
                 tags = 0;
-                ethernet_header(bytes, packet)?
+                ethernet_header(&mut bytes, packet)?
             }
             LinkNext::Type(IPV4) => return Ok(Layer3::V4(bytes)),
             LinkNext::Type(IPV6) => return Ok(Layer3::V6(bytes)),
             LinkNext::Type(kind) if is_vlan(kind) => {
                 tags += 1;
-                vlan(bytes, tags, packet)?
+                vlan(&mut bytes, tags, packet)?
             }
-            LinkNext::Type(kind) if is_mpls(kind) => mpls(bytes, packet)?,
-            LinkNext::Type(PPPOE) => pppoe(bytes)?,
+            LinkNext::Type(kind) if is_mpls(kind) => mpls(&mut bytes, packet)?,
+            LinkNext::Type(PPPOE) => pppoe(&mut bytes)?,
             LinkNext::Type(ARP) => return Err(IgnoredReason::Arp),
-            LinkNext::Type(kind) => llc(kind, bytes)?,
-            LinkNext::Ppp => ppp(bytes)?,
+            LinkNext::Type(kind) => llc(kind, &mut bytes)?,
+            LinkNext::Ppp => ppp(&mut bytes)?,
         };
     }
     Err(IgnoredReason::TooDeep)
@@ -107,100 +110,103 @@ const fn is_mpls(kind: u16) -> bool {
     matches!(kind, 0x8847 | 0x8848)
 }
 
-type LinkStep<'a> = Result<(LinkNext, FrameSpan<'a>), IgnoredReason>;
+/// Each step takes its header off the front and says what follows.
+type LinkStep = Result<LinkNext, IgnoredReason>;
 
 #[inline]
-fn ethernet_header<'a>(bytes: FrameSpan<'a>, packet: &mut PacketInfo) -> LinkStep<'a> {
-    let (head, rest) = bytes.split::<14>().ok_or(IgnoredReason::ShortLink)?;
+fn ethernet_header(bytes: &mut FrameSpan<'_>, packet: &mut PacketInfo) -> LinkStep {
+    let head = bytes.take::<14>().ok_or(IgnoredReason::ShortLink)?;
     let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, k0, k1] = *head;
     packet.destination_mac = [d0, d1, d2, d3, d4, d5];
     packet.source_mac = [s0, s1, s2, s3, s4, s5];
-    (packet.vlan, packet.inner_vlan) = (0, 0);
-    Ok((LinkNext::Type(u16::from_be_bytes([k0, k1])), rest))
+    packet.vlan = 0;
+    packet.inner_vlan = 0;
+    Ok(LinkNext::Type(u16::from_be_bytes([k0, k1])))
 }
 
-fn vlan<'a>(bytes: FrameSpan<'a>, number: u32, packet: &mut PacketInfo) -> LinkStep<'a> {
-    let ([a, b, c, d], rest) = bytes.split::<4>().ok_or(IgnoredReason::ShortLink)?;
-    let vlan = u16::from_be_bytes([*a, *b]) & 0xfff;
+fn vlan(bytes: &mut FrameSpan<'_>, number: u32, packet: &mut PacketInfo) -> LinkStep {
+    let [a, b, c, d] = *bytes.take().ok_or(IgnoredReason::ShortLink)?;
+    let vlan = u16::from_be_bytes([a, b]) & 0xfff;
     match number {
         1 => packet.vlan = vlan,
         2 => packet.inner_vlan = vlan,
+        // A third tag has no column; the packet counts all the same.
         _ => {}
     }
-    Ok((LinkNext::Type(u16::from_be_bytes([*c, *d])), rest))
+    Ok(LinkNext::Type(u16::from_be_bytes([c, d])))
 }
 
 /// IEEE 802.3: a length in place of a type, then LLC, and a type behind SNAP.
-fn llc(kind: u16, bytes: FrameSpan<'_>) -> LinkStep<'_> {
+fn llc(kind: u16, bytes: &mut FrameSpan<'_>) -> LinkStep {
     if kind >= 0x600 {
         return Err(IgnoredReason::NotIp);
     }
-    let (head, rest) = bytes.limit(kind.into()).split::<8>().ok_or(IgnoredReason::NotIp)?;
-    let [snap @ .., a, b] = *head;
-    if snap == SNAP {
-        Ok((LinkNext::Type(u16::from_be_bytes([a, b])), rest))
-    } else {
-        Err(IgnoredReason::NotIp)
-    }
+    *bytes = bytes.limit(kind.into());
+    let [snap @ .., a, b] = *bytes.take::<8>().ok_or(IgnoredReason::NotIp)?;
+    if snap == SNAP { Ok(LinkNext::Type(u16::from_be_bytes([a, b]))) } else { Err(IgnoredReason::NotIp) }
 }
 
-fn pppoe(bytes: FrameSpan<'_>) -> LinkStep<'_> {
-    let ([version, code, _, _, a, b], rest) = bytes.split::<6>().ok_or(IgnoredReason::ShortLink)?;
-    if *version != 0x11 || *code != 0 {
+fn pppoe(bytes: &mut FrameSpan<'_>) -> LinkStep {
+    let [version, code, _, _, a, b] = *bytes.take().ok_or(IgnoredReason::ShortLink)?;
+    // RFC 2516 section 4: version 1 and type 1; code 0 is session data, any other code is signalling.
+    if version != 0x11 || code != 0 {
         return Err(IgnoredReason::NotIp);
     }
-    Ok((LinkNext::Ppp, rest.limit(u16::from_be_bytes([*a, *b]).into())))
+    *bytes = bytes.limit(u16::from_be_bytes([a, b]).into());
+    Ok(LinkNext::Ppp)
 }
 
 /// A protocol number of PPP, which may be written in one byte.
-fn ppp(bytes: FrameSpan<'_>) -> LinkStep<'_> {
-    let ([first], rest) = bytes.split::<1>().ok_or(IgnoredReason::ShortLink)?;
-    let (protocol, rest) = if first & 1 == 1 {
-        (u16::from(*first), rest)
-    } else {
-        let ([second], rest) = rest.split::<1>().ok_or(IgnoredReason::ShortLink)?;
-        (u16::from_be_bytes([*first, *second]), rest)
-    };
+fn ppp(bytes: &mut FrameSpan<'_>) -> LinkStep {
+    let [first] = *bytes.take().ok_or(IgnoredReason::ShortLink)?;
+    let mut protocol = u16::from(first);
+    // RFC 1661 section 2: the last byte of a protocol number is odd, the one before it is even.
+    if first & 1 == 0 {
+        let [second] = *bytes.take().ok_or(IgnoredReason::ShortLink)?;
+        protocol = u16::from_be_bytes([first, second]);
+    }
     let kind = match protocol {
         0x0021 => IPV4,
         0x0057 => IPV6,
         0x0281 => 0x8847,
         _ => return Err(IgnoredReason::NotIp),
     };
-    Ok((LinkNext::Type(kind), rest))
+    Ok(LinkNext::Type(kind))
 }
 
-fn mpls<'a>(bytes: FrameSpan<'a>, packet: &mut PacketInfo) -> LinkStep<'a> {
+fn mpls(bytes: &mut FrameSpan<'_>, packet: &mut PacketInfo) -> LinkStep {
     packet.mpls = [0; 3];
-    let mut rest = bytes;
     for depth in 0..MOST_LABELS {
-        let (entry, behind) = rest.split::<4>().ok_or(IgnoredReason::ShortLink)?;
-        let entry = u32::from_be_bytes(*entry);
+        let entry = u32::from_be_bytes(*bytes.take().ok_or(IgnoredReason::ShortLink)?);
         if let Some(place) = packet.mpls.get_mut(depth) {
             *place = entry;
         }
+        // The bottom of the stack (RFC 3032 section 2.1).
         if entry & 0x100 != 0 {
-            return below_mpls(behind);
+            return below_mpls(bytes);
         }
-        rest = behind;
     }
     Err(IgnoredReason::TooDeep)
 }
 
-fn below_mpls(bytes: FrameSpan<'_>) -> LinkStep<'_> {
+/// Guesses what follows an MPLS stack, the surest guess first: an IP header that is consistent, then Ethernet, then
+/// Ethernet behind a control word.
+fn below_mpls(bytes: &mut FrameSpan<'_>) -> LinkStep {
     let first = bytes.bytes.first().ok_or(IgnoredReason::ShortIp)?;
     match first >> 4 {
-        4 if is_ipv4(bytes) => Ok((LinkNext::Type(IPV4), bytes)),
-        6 if is_ipv6(bytes) => Ok((LinkNext::Type(IPV6), bytes)),
-        // A tagged frame looks like one even from its fifth byte on, so this is asked before a control word is thought of.
-        _ if is_ethernet(bytes) => Ok((LinkNext::Ethernet, bytes)),
-        0 => match bytes.skip(4).filter(|behind| is_ethernet(*behind)) {
-            Some(behind) => Ok((LinkNext::Ethernet, behind)),
-            None => Err(IgnoredReason::NotIp),
-        },
-        // Neither adds up: an IP header that is cut or wrong, which the next to read it will say.
-        4 => Ok((LinkNext::Type(IPV4), bytes)),
-        6 => Ok((LinkNext::Type(IPV6), bytes)),
+        4 if is_ipv4(*bytes) => Ok(LinkNext::Type(IPV4)),
+        6 if is_ipv6(*bytes) => Ok(LinkNext::Type(IPV6)),
+        // A tagged frame looks like Ethernet even from its fifth byte on. So this comes before the control word, whose four
+        // bytes would be skipped.
+        _ if is_ethernet(*bytes) => Ok(LinkNext::Ethernet),
+        // RFC 4385 section 3: a control word begins with four zero bits, so that it is not taken for IP.
+        0 => {
+            *bytes = bytes.skip(4).filter(|behind| is_ethernet(*behind)).ok_or(IgnoredReason::NotIp)?;
+            Ok(LinkNext::Ethernet)
+        }
+        // An IP header that is cut or wrong: its reader says how.
+        4 => Ok(LinkNext::Type(IPV4)),
+        6 => Ok(LinkNext::Type(IPV6)),
         _ => Err(IgnoredReason::NotIp),
     }
 }
@@ -215,7 +221,7 @@ fn is_ipv4(bytes: FrameSpan<'_>) -> bool {
     len >= 20 && (len..=bytes.wire()).contains(&total) && (sum & 0xffff) + (sum >> 16) == 0xffff
 }
 
-/// Whether an IPv6 header here states the length there is, but for some padding or an FCS.
+/// Whether an IPv6 header here states the length of what follows, but for some padding or an FCS. It has no checksum.
 fn is_ipv6(bytes: FrameSpan<'_>) -> bool {
     let Some(head) = bytes.bytes.first_chunk::<40>() else { return false };
     let behind = bytes.wire().checked_sub(usize::from(be16(head, 4)) + 40);

@@ -1,4 +1,4 @@
-//! Frames of anybody's making, read into [`PacketInfo`]s.
+//! Reads frames of any origin into [`PacketInfo`]s.
 //!
 //! ```text
 //!  frame -> fast: Ethernet, two VLAN tags, IP without options, TCP, UDP or ICMP -------------------> Packet
@@ -27,6 +27,7 @@ pub use capture::LinkKind;
 pub use encapsulation::{LinkPayload, name_of_unread};
 pub use fragments::FragmentCounts;
 
+use crate::narrow::clamp_to_u32;
 use crate::packet::mapped;
 use crate::{IgnoredReason, PacketInfo};
 use fragments::FragmentTable;
@@ -44,7 +45,7 @@ pub struct ParseOptions {
     pub fragments: usize,
     /// For how long ports are kept for later fragments, ns.
     pub fragment_ns: u64,
-    /// Spreads kept ports; random per process, so that nobody knows which ones share a place.
+    /// Key of the hash that spreads kept ports: random per process, so that nobody can choose packets that share a place.
     pub hash_key: [u64; 2],
 }
 
@@ -118,11 +119,13 @@ impl FrameParser {
         packet: &mut PacketInfo,
     ) -> Result<(), IgnoredReason> {
         *packet = arrival.packet();
+        // What a snap length cut off: lengths in headers are judged by the whole frame, not by what was kept of it.
         let missing = (arrival.frame_bytes as usize).saturating_sub(frame.len());
         let outermost = link.open(FrameSpan { bytes: frame, missing }, packet)?;
         let mut carried = self.ip(outermost, packet)?;
         for _ in 0..self.depth {
             let Some(tunnel) = carried else { break };
+            // Into a copy: if the inside cannot be read, the tunnel's own packet is metered, unchanged.
             let mut inner = tunnel.packet(packet);
             let Ok(layer3) = link::inside(tunnel.kind, tunnel.bytes, &mut inner) else { break };
             let Ok(next) = self.ip(layer3, &mut inner) else { break };
@@ -183,7 +186,7 @@ impl FrameArrival {
 
 #[inline]
 fn length(len: usize) -> u32 {
-    u32::try_from(len).unwrap_or(u32::MAX)
+    clamp_to_u32(len)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Bytes still to be read, and how many more the headers above them announced.
+//! A stretch of a frame that is still to be read, and how many more bytes the headers above it announced.
 
 /// A stretch of a frame. What was cut off its end is known by number only.
 #[derive(Clone, Copy, Debug)]
@@ -14,10 +14,12 @@ impl<'a> FrameSpan<'a> {
         self.bytes.len().saturating_add(self.missing)
     }
 
-    /// Its first `N` bytes, and what is behind them; nothing if they are not all here.
-    pub(super) fn split<const N: usize>(self) -> Option<(&'a [u8; N], Self)> {
-        let (head, bytes) = self.bytes.split_first_chunk()?;
-        Some((head, Self { bytes, ..self }))
+    /// Takes the first `N` bytes off; `None`, and nothing is taken, if they are not all here.
+    #[inline]
+    pub(super) fn take<const N: usize>(&mut self) -> Option<&'a [u8; N]> {
+        let head = self.bytes.first_chunk()?;
+        self.bytes = &self.bytes[N..];
+        Some(head)
     }
 
     /// What is behind `len` bytes; nothing if they are not all here.
@@ -25,7 +27,7 @@ impl<'a> FrameSpan<'a> {
         Some(Self { bytes: self.bytes.get(len..)?, ..self })
     }
 
-    /// Its first `len` bytes, as a header states: what is behind is padding, what is not here was cut.
+    /// Its first `len` bytes, as a header states. Anything behind them is padding; what is missing was cut.
     pub(super) fn limit(self, len: usize) -> Self {
         match self.bytes.get(..len) {
             Some(bytes) => Self { bytes, missing: 0 },

@@ -1,4 +1,4 @@
-//! Ports, flags, types and codes.
+//! Transport headers: ports, TCP flags, ICMP types and codes.
 
 use crate::packet::protocol::{ICMP, ICMPV6, TCP, UDP};
 use crate::{PacketInfo, flags};
@@ -9,6 +9,7 @@ const UDP_LITE: u8 = 136;
 
 /// Reads the header that `packet.protocol` names, as far as it is there.
 pub(super) fn read(bytes: &[u8], packet: &mut PacketInfo) {
+    // What is missing leaves zeros and a flag: a packet that is cut behind its IP header still counts for its flow.
     let whole = match packet.protocol {
         TCP => ports(bytes, packet) && tcp_flags(bytes, packet),
         UDP | DCCP | SCTP | UDP_LITE => ports(bytes, packet),

@@ -1,4 +1,4 @@
-//! Packets in packets: GRE, VXLAN, GTP-U, IP in IP.
+//! Tunnels: GRE, VXLAN, GTP-U, IP in IP.
 
 use super::fast::{GTP, VXLAN};
 use super::span::{FrameSpan, be16};
@@ -48,16 +48,19 @@ impl TunnelContent<'_> {
 
 /// What a whole packet carries, if that is a tunnel's load.
 pub(super) fn carried<'a>(bytes: FrameSpan<'a>, packet: &PacketInfo) -> Option<TunnelContent<'a>> {
-    let plain =
-        |kind| Some(TunnelContent { tunnel: TunnelKind::Ip, id: 0, kind: TunnelPayload::Type(kind), bytes });
     match packet.protocol {
-        IPIP => plain(0x0800),
-        SIX_IN => plain(0x86dd),
+        IPIP => Some(ip_in_ip(0x0800, bytes)),
+        SIX_IN => Some(ip_in_ip(0x86dd, bytes)),
         GRE => gre(bytes),
         UDP if packet.destination_port == VXLAN => vxlan(bytes.skip(8)?),
         UDP if packet.destination_port == GTP => gtp(bytes.skip(8)?),
         _ => None,
     }
+}
+
+/// The protocol number of the outer header says the version of the inner one.
+const fn ip_in_ip(kind: u16, bytes: FrameSpan<'_>) -> TunnelContent<'_> {
+    TunnelContent { tunnel: TunnelKind::Ip, id: 0, kind: TunnelPayload::Type(kind), bytes }
 }
 
 /// RFC 2784 and 2890. Source routes (RFC 1701) and version 1 (PPTP) are left alone.
@@ -66,18 +69,21 @@ fn gre(bytes: FrameSpan<'_>) -> Option<TunnelContent<'_>> {
     const ROUTES: u16 = 0x4000;
     const KEY: u16 = 0x2000;
     const SEQUENCE: u16 = 0x1000;
-    let (head, mut rest) = bytes.split::<4>()?;
-    let (bits, kind) = (be16(head, 0), be16(head, 2));
+    let mut rest = bytes;
+    let head = rest.take::<4>()?;
+    let bits = be16(head, 0);
+    let kind = be16(head, 2);
+    // The low three bits are the version. Version 1 and source routes have other fields behind the header.
     if bits & (ROUTES | 7) != 0 {
         return None;
     }
+    // The optional fields come in this order, each only if its bit is set (RFC 2890 section 2).
     if bits & CHECKSUM != 0 {
         rest = rest.skip(4)?;
     }
     let mut id = 0;
     if bits & KEY != 0 {
-        let (key, behind) = rest.split::<4>()?;
-        (id, rest) = (u32::from_be_bytes(*key), behind);
+        id = u32::from_be_bytes(*rest.take()?);
     }
     if bits & SEQUENCE != 0 {
         rest = rest.skip(4)?;
@@ -88,13 +94,15 @@ fn gre(bytes: FrameSpan<'_>) -> Option<TunnelContent<'_>> {
 
 /// RFC 7348; a header without a network number is none.
 fn vxlan(bytes: FrameSpan<'_>) -> Option<TunnelContent<'_>> {
-    let ([bits, _, _, _, a, b, c, _], rest) = bytes.split::<8>()?;
-    let id = u32::from_be_bytes([0, *a, *b, *c]);
-    (bits & 8 != 0).then_some(TunnelContent {
+    let mut bytes = bytes;
+    let [bits, _, _, _, a, b, c, _] = *bytes.take::<8>()?;
+    let id = u32::from_be_bytes([0, a, b, c]);
+    let has_number = bits & 8 != 0;
+    has_number.then_some(TunnelContent {
         tunnel: TunnelKind::Vxlan,
         id,
         kind: TunnelPayload::Ethernet,
-        bytes: rest,
+        bytes,
     })
 }
 
@@ -104,29 +112,29 @@ fn gtp(bytes: FrameSpan<'_>) -> Option<TunnelContent<'_>> {
     const EXTENDED: u8 = 4;
     const NUMBERED: u8 = 2;
     const N_PDU: u8 = 1;
-    let ([bits, message, _, _, teid @ ..], mut rest) = bytes.split::<8>()?;
-    if bits & 0xf0 != 0x30 || *message != 255 {
+    let mut rest = bytes;
+    let [bits, message, _, _, teid @ ..] = *rest.take::<8>()?;
+    // Version 1, protocol type GTP. Only message 255, a G-PDU, carries a packet of a user.
+    if bits & 0xf0 != 0x30 || message != 255 {
         return None;
     }
-    let load = |bytes| {
-        let id = u32::from_be_bytes(*teid);
-        Some(TunnelContent { tunnel: TunnelKind::Gtp, id, kind: TunnelPayload::Ip, bytes })
-    };
-    if bits & (EXTENDED | NUMBERED | N_PDU) == 0 {
-        return load(rest);
-    }
-    let (&[_, _, _, mut next], behind) = rest.split::<4>()?;
-    rest = behind;
-    if bits & EXTENDED == 0 {
-        return load(rest);
+    // Any of the three bits makes the header four bytes longer, with fields for all of them: sequence number, N-PDU number,
+    // type of the first extension.
+    let mut next = 0;
+    if bits & (EXTENDED | NUMBERED | N_PDU) != 0 {
+        let [_, _, _, first] = *rest.take()?;
+        next = if bits & EXTENDED == 0 { 0 } else { first };
     }
     for _ in 0..MOST_EXTENSIONS {
         if next == 0 {
-            return load(rest);
+            let id = u32::from_be_bytes(teid);
+            return Some(TunnelContent { tunnel: TunnelKind::Gtp, id, kind: TunnelPayload::Ip, bytes: rest });
         }
-        let words = usize::from(*rest.bytes.first()?);
-        next = *rest.bytes.get((words * 4).checked_sub(1)?)?;
-        rest = rest.skip(words * 4)?;
+        // An extension begins with its length in words and ends with the type of the next one. Length 0 is invalid and would
+        // be read for ever.
+        let bytes = 4 * usize::from(*rest.bytes.first()?);
+        next = *rest.bytes.get(bytes.checked_sub(1)?)?;
+        rest = rest.skip(bytes)?;
     }
     None
 }

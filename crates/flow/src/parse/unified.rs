@@ -1,4 +1,4 @@
-//! Headers that the program in the driver has read: its records, made into [`PacketInfo`]s.
+//! Reads the records of the BPF program in the driver, which has parsed the headers, into [`PacketInfo`]s.
 //!
 //! The program (`bpf/meter.bpf.c` in `sys`) reads what is plain: Ethernet, at most two VLAN tags, IP without options or
 //! extension headers, whole packets of TCP, UDP, SCTP and ICMP that are no tunnels. All else comes up as the beginning of the
@@ -19,41 +19,45 @@ const HEAD: usize = 28;
 #[inline]
 pub fn read(record: &[u8], full_len: usize, at_ns: u64, input: u16, packet: &mut PacketInfo) -> bool {
     let Some((head, addresses)) = record.split_first_chunk::<HEAD>() else { return false };
-    let (source, destination, version) = match (head[0], addresses.len()) {
-        (4, 8) => {
-            let (Some(source), Some(destination)) = (addresses.first_chunk(), addresses.last_chunk()) else {
-                return false;
-            };
-            (mapped(*source), mapped(*destination), 0)
-        }
-        (6, 32) => {
-            let (Some(source), Some(destination)) = (addresses.first_chunk(), addresses.last_chunk()) else {
-                return false;
-            };
-            (*source, *destination, flags::IPV6)
-        }
+    // Version and length must agree: anything else is the beginning of a frame, for the parser.
+    let is_v6 = match (head[0], addresses.len()) {
+        (4, 8) => false,
+        (6, 32) => true,
         _ => return false,
     };
-    let short = |at: usize| u16::from_ne_bytes([head[at], head[at + 1]]);
+    let Some(source) = address(addresses, is_v6) else { return false };
+    let Some(destination) = address(&addresses[addresses.len() / 2..], is_v6) else { return false };
     *packet = PacketInfo {
         source,
         destination,
         at_ns,
         frame_bytes: length(full_len),
         input,
-        bytes: short(6).into(),
-        source_port: short(8),
-        destination_port: short(10),
-        vlan: short(12),
-        inner_vlan: short(14),
+        bytes: native_16(head, 6).into(),
+        source_port: native_16(head, 8),
+        destination_port: native_16(head, 10),
+        vlan: native_16(head, 12),
+        inner_vlan: native_16(head, 14),
         protocol: head[1],
         tcp_flags: head[2],
         ttl: head[3],
         tos: head[4],
-        flags: version,
+        flags: if is_v6 { flags::IPV6 } else { 0 },
         destination_mac: [head[16], head[17], head[18], head[19], head[20], head[21]],
         source_mac: [head[22], head[23], head[24], head[25], head[26], head[27]],
         ..PacketInfo::default()
     };
     true
+}
+
+/// The address at the front of `bytes`; IPv4 is mapped.
+#[inline]
+fn address(bytes: &[u8], is_v6: bool) -> Option<[u8; 16]> {
+    if is_v6 { bytes.first_chunk().copied() } else { bytes.first_chunk().copied().map(mapped) }
+}
+
+/// 16 bits in the machine's own order, as the program wrote them.
+#[inline]
+const fn native_16(head: &[u8; HEAD], at: usize) -> u16 {
+    u16::from_ne_bytes([head[at], head[at + 1]])
 }
