@@ -1,14 +1,14 @@
-//! What a table is given: hints to the memory, and a place for its records.
+//! What the owner of a table provides: memory hints, and a place for the records.
 
 use crate::key::FlowKey;
 use crate::record::FlowRecord;
 
 /// Hints to the memory. They change the speed and nothing else; `()` gives none.
 pub trait MemoryHints {
-    /// This will be used soon.
+    /// Asks the cache for a line that will be used soon.
     fn prefetch<T>(line: &T);
 
-    /// This is large, used all over, and not touched yet; whether anything came of it.
+    /// Asks for large pages for memory that is used all over and not touched yet. Returns whether it had an effect.
     fn large_pages<T>(memory: &mut [T]) -> bool;
 }
 

@@ -1,7 +1,7 @@
-//! What is looked for: a packet's key in the two words that the table compares.
+//! A packet's key in the two words that the table compares.
 //!
-//! An IPv4 packet that is carried in nothing fits in as it is (*short*). Any other key is a digest here, and whoever finds
-//! it compares the six words of [`CanonicalKey`] as well (*long*).
+//! The key of an IPv4 packet outside a tunnel fits into them (*short*). Of any other key they hold a digest, and a match is
+//! confirmed by comparing the six words of [`CanonicalKey`] as well (*long*).
 
 use super::TableOptions;
 use super::index::NONE;
@@ -41,6 +41,13 @@ impl KeyLookup {
     }
 }
 
+/// The two words of a key, and whether its source is the upper end.
+#[derive(Clone, Copy)]
+struct KeyWords {
+    words: [u64; 2],
+    flipped: bool,
+}
+
 /// Makes keys of packets.
 #[derive(Clone, Copy, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is an option of its own")]
@@ -63,11 +70,11 @@ impl KeyMaker {
         }
     }
 
-    /// What to look for.
+    /// The key of a packet and its hash, not looked up yet.
     #[inline]
     pub(super) fn look(&self, packet: &PacketInfo) -> KeyLookup {
-        let (words, flipped) = self.short(packet).unwrap_or_else(|| self.long(packet));
-        KeyLookup { words, hash: self.hash(words), slot: NONE, flipped }
+        let key = self.short(packet).unwrap_or_else(|| self.long(packet));
+        KeyLookup { words: key.words, hash: self.hash(key.words), slot: NONE, flipped: key.flipped }
     }
 
     /// The hash of words without state.
@@ -91,10 +98,12 @@ impl KeyMaker {
             key.destination_port = if self.icmp { key.destination_port } else { 0 };
         }
         if !self.vlan {
-            (key.vlan, key.inner_vlan) = (0, 0);
+            key.vlan = 0;
+            key.inner_vlan = 0;
         }
         if !self.tunnel {
-            (key.tunnel, key.tunnel_id) = (TunnelKind::None, 0);
+            key.tunnel = TunnelKind::None;
+            key.tunnel_id = 0;
         }
         key
     }
@@ -105,29 +114,36 @@ impl KeyMaker {
     }
 
     #[inline]
-    fn short(&self, packet: &PacketInfo) -> Option<([u64; 2], bool)> {
+    fn short(&self, packet: &PacketInfo) -> Option<KeyWords> {
         let carried = self.tunnel && (packet.tunnel != TunnelKind::None || packet.tunnel_id != 0);
         let stacked = self.vlan && (packet.inner_vlan != 0 || packet.vlan > VLAN_BITS);
-        let (source, destination) = (ipv4(&packet.source)?, ipv4(&packet.destination)?);
+        let source = ipv4(&packet.source)?;
+        let destination = ipv4(&packet.destination)?;
         if carried || stacked {
             return None;
         }
-        let (mut ports, mut source_port, mut destination_port) =
-            (0, u64::from(packet.source_port), u64::from(packet.destination_port));
+        // Type and code of ICMP belong to neither end, so they are added only when the ends are in order.
+        let mut ports = 0;
+        let mut source_port = u64::from(packet.source_port);
+        let mut destination_port = u64::from(packet.destination_port);
         if is_icmp(packet.protocol) {
             if self.icmp {
                 ports = u64::from(self.type_code(packet));
             }
-            (source_port, destination_port) = (0, 0);
+            source_port = 0;
+            destination_port = 0;
         }
-        let (from, to) =
-            (u64::from(source) << 16 | source_port, u64::from(destination) << 16 | destination_port);
+        // An end is its address and port in one word. The lower one first, so both directions have the same key.
+        let from = u64::from(source) << 16 | source_port;
+        let to = u64::from(destination) << 16 | destination_port;
         let flipped = self.biflow && from > to;
-        let (low, high) = if flipped { (to, from) } else { (from, to) };
+        let low = if flipped { to } else { from };
+        let high = if flipped { from } else { to };
         let vlan = if self.vlan { u64::from(packet.vlan) } else { 0 };
         let ports = ports | (low & 0xffff) << 16 | high & 0xffff;
+        // From the top: ports 32 bits, protocol 8, VLAN 12, kind of key 4 (of which SHORT is one), state 8.
         let rest = ports << 32 | u64::from(packet.protocol) << 24 | vlan << 12 | SHORT;
-        Some(([(low >> 16) << 32 | high >> 16, rest], flipped))
+        Some(KeyWords { words: [(low >> 16) << 32 | high >> 16, rest], flipped })
     }
 
     /// Of ICMP: an answer is of its question's flow where both directions are one.
@@ -137,16 +153,16 @@ impl KeyMaker {
     }
 
     #[inline(never)]
-    fn long(&self, packet: &PacketInfo) -> ([u64; 2], bool) {
+    fn long(&self, packet: &PacketInfo) -> KeyWords {
         let canonical = self.canonical(packet);
         let [first, second] = self.hasher.six(&canonical.words);
-        ([first, second & DIGEST | LONG], canonical.flipped)
+        KeyWords { words: [first, second & DIGEST | LONG], flipped: canonical.flipped }
     }
 }
 
 /// The address, if it is of IPv4.
 #[inline]
 fn ipv4(address: &[u8; 16]) -> Option<u32> {
-    let (prefix, last) = address.split_last_chunk::<4>()?;
-    (*prefix == MAPPED).then(|| u32::from_be_bytes(*last))
+    let [prefix @ .., a, b, c, d] = address;
+    (*prefix == MAPPED).then(|| u32::from_be_bytes([*a, *b, *c, *d]))
 }

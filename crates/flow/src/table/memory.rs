@@ -1,8 +1,8 @@
-//! Memory that is taken at the start, so that nothing has to be found later.
+//! Memory that is reserved at the start, so that metering never allocates.
 
 use super::hints::MemoryHints;
 
-/// Room for so many values, on large pages where that is possible. The kernel gives a page when it is touched first.
+/// Room for `count` values, on large pages where possible. The kernel provides a page when it is touched first.
 pub(super) fn reserved<H: MemoryHints, T>(count: usize) -> Vec<T> {
     let mut memory = Vec::with_capacity(count);
     // Asked for before the first touch: that decides the size of pages.
@@ -10,7 +10,7 @@ pub(super) fn reserved<H: MemoryHints, T>(count: usize) -> Vec<T> {
     memory
 }
 
-/// So many values, touched here.
+/// `count` values, touched here.
 pub(super) fn filled<H: MemoryHints, T: Clone>(count: usize, value: T) -> Vec<T> {
     let mut memory = reserved::<H, T>(count);
     memory.resize(count, value);

@@ -5,12 +5,11 @@
 //!                prefetch bucket     prefetch slot
 //! ```
 //! It belongs to one worker, has a fixed size and allocates nothing after the start; slots are touched first when flows need
-//! them. Time is an argument: packets bring theirs,
-//! and `now_ns` drives the timers, so flows end when nothing arrives too. What a packet of a known flow touches is one
+//! them. Time is an argument: packets bring theirs, and `now_ns` drives the timers, so flows also end when nothing arrives. What a packet of a known flow touches is one
 //! bucket of the index and one `Hot` record; keys are always compared in full.
 //!
-//! Invariant: every packet given to [`meter`](FlowTable::meter) is in [`PacketCounts::metered`] or in [`PacketCounts::untracked`], and every
-//! metered one in a live flow or in exactly one record.
+//! Invariant: every packet given to [`meter`](FlowTable::meter) is in [`PacketCounts::metered`] or in
+//! [`PacketCounts::untracked`], and every metered one in a live flow or in exactly one record.
 
 mod ending;
 mod hints;
@@ -34,18 +33,18 @@ use index::{FlowIndex, NONE};
 use look::{KeyLookup, KeyMaker};
 use slot::{CLOSING, ColdSlot, ENDED, HotSlot, RareCounts};
 use std::marker::PhantomData;
-use wheel::{TimerReason, TimerWheel};
+use wheel::{TimerReason, TimerSetting, TimerWheel};
 
-/// Packets whose memory is asked for together.
+/// Packets that are prefetched and metered together.
 const BATCH: usize = 32;
-/// Slots that are made together: a few pages, at hand in the cache for the flows that open next.
+/// Slots that are made together: a few pages, which are in the cache when the next flows open.
 const MADE: usize = 64;
 /// Timers looked at per batch, beyond two for each packet.
 const RINGS: usize = 64;
 
 #[derive(Debug)]
 pub struct FlowTable<H> {
-    lens: KeyMaker,
+    keys: KeyMaker,
     limits: TableLimits,
     ids: FlowIds,
     index: FlowIndex,
@@ -77,30 +76,42 @@ struct TableLimits {
 }
 
 impl TableLimits {
-    /// When something is due for a flow, and what.
-    fn deadline(&self, hot: &HotSlot) -> (u64, EndReason) {
-        let (silence, reason) =
-            if hot.is(ENDED) { (self.grace, EndReason::EndOfFlow) } else { (self.idle, EndReason::Idle) };
+    fn deadline(&self, hot: &HotSlot) -> FlowDeadline {
+        let is_ended = hot.is(ENDED);
+        let silence = if is_ended { self.grace } else { self.idle };
+        let reason = if is_ended { EndReason::EndOfFlow } else { EndReason::Idle };
         let end = hot.last().saturating_add(silence);
         let part = hot.start.saturating_add(self.active);
-        if !hot.is_empty() && part < end { (part, EndReason::Active) } else { (end, reason) }
+        // A part without packets gives no record, so it cannot end by the active timeout.
+        if !hot.is_empty() && part < end {
+            FlowDeadline { at_ns: part, reason: EndReason::Active }
+        } else {
+            FlowDeadline { at_ns: end, reason }
+        }
     }
 
     /// Why a flow ends that is reported because nothing more comes.
     fn last_reason(&self, hot: &HotSlot, now_ns: u64) -> EndReason {
         match self.deadline(hot) {
-            (deadline, reason) if deadline <= now_ns && reason != EndReason::Active => reason,
+            due if due.at_ns <= now_ns && due.reason != EndReason::Active => due.reason,
             _ if hot.is(ENDED) => EndReason::EndOfFlow,
             _ => EndReason::Forced,
         }
     }
 
-    /// When its timer shall ring, and for what.
-    fn ring(&self, hot: &HotSlot) -> (u64, TimerReason) {
-        let (deadline, reason) = self.deadline(hot);
-        let wait = if reason == EndReason::Active { TimerReason::Part } else { TimerReason::Silence };
-        (wheel::tick_after(deadline), wait)
+    /// How the timer of a flow is to be set.
+    fn timer(&self, hot: &HotSlot) -> TimerSetting {
+        let due = self.deadline(hot);
+        let wait = if due.reason == EndReason::Active { TimerReason::Part } else { TimerReason::Silence };
+        TimerSetting { tick: wheel::tick_after(due.at_ns), wait }
     }
+}
+
+/// When something is due for a flow, and why.
+#[derive(Clone, Copy, Debug)]
+struct FlowDeadline {
+    at_ns: u64,
+    reason: EndReason,
 }
 
 impl<H: MemoryHints> FlowTable<H> {
@@ -117,14 +128,14 @@ impl<H: MemoryHints> FlowTable<H> {
             when_full: options.when_full,
         };
         Self {
-            lens: KeyMaker::new(options),
+            keys: KeyMaker::new(options),
             limits,
             ids: FlowIds::new(options.flow_id_key),
             index: FlowIndex::new::<H>(capacity),
             capacity: slots,
             hot: memory::reserved::<H, _>(slots),
             cold: memory::reserved::<H, _>(slots),
-            // Zeros from the kernel take no memory until they are written.
+            // Zeroed pages from the kernel take no memory until they are written, and most flows never write theirs.
             rare: vec![RareCounts::default(); slots],
             wheel: TimerWheel::new::<H>(slots, limits.idle),
             free: Vec::with_capacity(slots),
@@ -135,20 +146,21 @@ impl<H: MemoryHints> FlowTable<H> {
         }
     }
 
-    /// Meters packets in the order of their arrival, and does part of what is due by `now_ns`: as much as keeps up with
-    /// any stream of packets, and little enough to hold none up. Of a batch, nothing is due before its last packet's time.
+    /// Meters packets in the order of their arrival, and does part of what is due by `now_ns`: enough to keep up with any
+    /// stream of packets, and little enough not to delay the next ones. Within a batch, nothing is due before the time of its
+    /// last packet.
     pub fn meter(&mut self, packets: &[PacketInfo], now_ns: u64, outlet: &mut impl FlowOutlet) {
         if self.now_ns.is_none()
             && let Some(first) = packets.first()
         {
             // Flows of one batch may all end within it.
-            self.go_on(first.at_ns.min(now_ns));
+            self.set_time(first.at_ns.min(now_ns));
         }
         for batch in packets.chunks(BATCH) {
             self.batch(batch, outlet);
             let done_ns = batch.last().map_or(now_ns, |packet| packet.at_ns.min(now_ns));
-            self.go_on(done_ns);
-            self.ring(done_ns, 2 * batch.len() + RINGS, outlet);
+            self.set_time(done_ns);
+            self.run_timers(done_ns, 2 * batch.len() + RINGS, outlet);
         }
     }
 
@@ -157,11 +169,11 @@ impl<H: MemoryHints> FlowTable<H> {
         self.advance_some(now_ns, usize::MAX, outlet);
     }
 
-    /// Does what is due by `now_ns` for about `most` flows at most, for a caller who has other things to do; whether that
-    /// was all.
+    /// Does what is due by `now_ns` for about `most` flows at most, for a caller that has other things to do. Returns whether
+    /// that was all.
     pub fn advance_some(&mut self, now_ns: u64, most: usize, outlet: &mut impl FlowOutlet) -> bool {
-        self.go_on(now_ns);
-        self.ring(now_ns, most, outlet)
+        self.set_time(now_ns);
+        self.run_timers(now_ns, most, outlet)
     }
 
     /// Reports every flow there is. Those that have ended by themselves say so.
@@ -199,28 +211,29 @@ impl<H: MemoryHints> FlowTable<H> {
 
     /// The key by which a packet is metered: without what shall not tell flows apart.
     pub fn key(&self, packet: &PacketInfo) -> FlowKey {
-        self.lens.key(packet)
+        self.keys.key(packet)
     }
 
     /// The number of a packet's flow.
     pub fn flow_id(&self, packet: &PacketInfo) -> u64 {
-        self.ids.of(&self.lens.key(packet))
+        self.ids.of(&self.keys.key(packet))
     }
 
-    /// The time is now this one.
+    /// Moves the clock of the table.
     #[inline]
-    fn go_on(&mut self, now_ns: u64) {
+    fn set_time(&mut self, now_ns: u64) {
         match self.now_ns {
             None => self.wheel.begin(wheel::tick(now_ns)),
             Some(before_ns) if now_ns.saturating_add(self.limits.idle) < before_ns => self.set_back(now_ns),
-            // A little late: what was due then is done.
+            // A little late: everything up to the later time is done already.
             Some(before_ns) if now_ns < before_ns => return,
             Some(_) => {}
         }
         self.now_ns = Some(now_ns);
     }
 
-    /// The clock was set back, or what it showed before was wrong: timers that are set by it would never ring.
+    /// The clock was set back by more than the idle timeout, or was wrong before. The wheel never looks at passed ticks again,
+    /// so timers that are set by the old time would not ring until that time came again.
     #[cold]
     fn set_back(&mut self, now_ns: u64) {
         let held: Vec<usize> = (0..self.hot.len()).filter(|&slot| !self.hot[slot].is_free()).collect();
@@ -229,27 +242,30 @@ impl<H: MemoryHints> FlowTable<H> {
         }
         self.wheel.begin(wheel::tick(now_ns));
         for slot in held {
-            let (tick, wait) = self.limits.ring(&self.hot[slot]);
-            self.wheel.set(number(slot), tick, wait);
+            let timer = self.limits.timer(&self.hot[slot]);
+            self.wheel.set(number(slot), timer.tick, timer.wait);
         }
     }
 
     fn batch(&mut self, packets: &[PacketInfo], outlet: &mut impl FlowOutlet) {
+        // In passes over the batch: each prefetches the memory that the next one needs, so that the cache misses of many packets
+        // overlap. A packet alone would wait for its bucket, then for its slot.
         let mut looks = [KeyLookup::NOTHING; BATCH];
         let looks = &mut looks[..packets.len()];
         for (look, packet) in looks.iter_mut().zip(packets) {
-            *look = self.lens.look(packet);
+            *look = self.keys.look(packet);
             self.index.prefetch_first::<H>(look.hash);
         }
         self.locate(looks);
         for (look, packet) in looks.iter().zip(packets) {
-            self.one(look, packet, outlet);
+            self.meter_packet(look, packet, outlet);
         }
     }
 
-    /// Finds where flows seem to be, and asks for that memory.
+    /// Finds the slots where flows seem to be, and prefetches them.
     fn locate(&self, looks: &mut [KeyLookup]) {
-        let (mut elsewhere, mut unknown) = (false, 0);
+        let mut elsewhere = false;
+        let mut unknown = 0;
         for look in &mut *looks {
             look.slot = self.index.in_first(look.hash);
             if let Some(hot) = self.hot.get(look.slot as usize) {
@@ -261,7 +277,7 @@ impl<H: MemoryHints> FlowTable<H> {
             }
         }
         if elsewhere {
-            // Few flows are there; those that open are nowhere.
+            // Few flows are in their second bucket. Most packets that come here open a flow, and are found nowhere.
             for look in looks.iter_mut().filter(|look| look.slot == NONE) {
                 look.slot = self.index.in_second(look.hash);
                 if let Some(hot) = self.hot.get(look.slot as usize) {
@@ -272,47 +288,62 @@ impl<H: MemoryHints> FlowTable<H> {
     }
 
     #[inline]
-    fn one(&mut self, look: &KeyLookup, packet: &PacketInfo, outlet: &mut impl FlowOutlet) {
-        // What seemed to be may have been changed by the packets before this one.
-        let there = (look.slot as usize) < self.hot.len() && self.is(look.slot, look, packet);
+    fn meter_packet(&mut self, look: &KeyLookup, packet: &PacketInfo, outlet: &mut impl FlowOutlet) {
+        // The slot was looked up before the packets in front of this one were metered; they may have ended that flow and given
+        // the slot to another.
+        let there = (look.slot as usize) < self.hot.len() && self.holds_flow(look.slot, look, packet);
         let slot = if there { Some(look.slot as usize) } else { self.find(look, packet) };
         match slot {
-            Some(slot) => self.add(slot, look, packet, outlet),
+            Some(slot) => self.add_packet(slot, look, packet, outlet),
             None => self.open(look, packet, outlet),
         }
     }
 
     /// Whether a slot holds that very flow.
     #[inline]
-    fn is(&self, slot: u32, look: &KeyLookup, packet: &PacketInfo) -> bool {
+    fn holds_flow(&self, slot: u32, look: &KeyLookup, packet: &PacketInfo) -> bool {
         let slot = slot as usize;
         self.hot[slot].has(look.words)
-            && (!look.is_long() || self.cold[slot].words == self.lens.canonical(packet).words)
+            && (!look.is_long() || self.cold[slot].words == self.keys.canonical(packet).words)
     }
 
     #[cold]
     #[inline(never)]
     fn find(&self, look: &KeyLookup, packet: &PacketInfo) -> Option<usize> {
-        self.index.find(look.hash, |slot| self.is(slot, look, packet)).map(|slot| slot as usize)
+        self.index.find(look.hash, |slot| self.holds_flow(slot, look, packet)).map(|slot| slot as usize)
     }
 
     /// Adds a packet to its flow.
     #[inline]
-    fn add(&mut self, slot: usize, look: &KeyLookup, packet: &PacketInfo, outlet: &mut impl FlowOutlet) {
-        let (hot, at_ns) = (&self.hot[slot], packet.at_ns);
+    fn add_packet(
+        &mut self,
+        slot: usize,
+        look: &KeyLookup,
+        packet: &PacketInfo,
+        outlet: &mut impl FlowOutlet,
+    ) {
+        let hot = &self.hot[slot];
+        let at_ns = packet.at_ns;
+        // Everything that may end the flow or its part is rare, and goes through `add_at_boundary`, out of line.
         let due = at_ns >= hot.last().saturating_add(self.limits.idle)
             || at_ns.saturating_sub(hot.start) >= self.limits.active;
         if due || hot.is_empty() || hot.is(ENDED) || packet.tcp_flags & CLOSING != 0 {
-            self.turn(slot, look, packet, outlet);
+            self.add_at_boundary(slot, look, packet, outlet);
         } else {
             self.count(slot, look.flipped, packet);
         }
     }
 
-    /// Adds a packet by which its flow may end, go on in another part, or begin anew.
+    /// Adds a packet at which its flow may end, continue in another part, or start again.
     #[cold]
     #[inline(never)]
-    fn turn(&mut self, slot: usize, look: &KeyLookup, packet: &PacketInfo, outlet: &mut impl FlowOutlet) {
+    fn add_at_boundary(
+        &mut self,
+        slot: usize,
+        look: &KeyLookup,
+        packet: &PacketInfo,
+        outlet: &mut impl FlowOutlet,
+    ) {
         let mut goes_on = self.settle(slot, packet.at_ns, outlet);
         if goes_on && self.hot[slot].is(ENDED) && slot::opens(packet) {
             self.report(slot, EndReason::EndOfFlow, outlet);
@@ -326,8 +357,9 @@ impl<H: MemoryHints> FlowTable<H> {
         self.count(slot, look.flipped, packet);
         let hot = &mut self.hot[slot];
         hot.hears_end(hot.direction(look.flipped), packet, self.limits.biflow);
-        let (tick, wait) = self.limits.ring(hot);
-        self.wheel.bring_forward(number(slot), tick, wait);
+        // A FIN or RST brings the end forward. Any other packet moves it back, which the timer finds out when it rings.
+        let timer = self.limits.timer(hot);
+        self.wheel.bring_forward(number(slot), timer.tick, timer.wait);
     }
 
     #[inline]

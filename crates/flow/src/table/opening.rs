@@ -1,8 +1,8 @@
-//! How flows come in: a slot, a place in the index, and, when there is none, whose place is taken.
+//! How flows begin: a slot, a place in the index, and, when the table is full, which flow is replaced.
 //!
 //! Invariant: a flow that is ended to make room is reported first, and counted.
 
-use super::look::KeyLookup;
+use super::look::{KeyLookup, KeyMaker};
 use super::slot::{self, ColdSlot, HAS_RARE, HotSlot};
 use super::wheel::TimerReason;
 use super::{FlowOutlet, FlowTable, MADE, MemoryHints, WhenFull, number};
@@ -11,6 +11,11 @@ use crate::record::EndReason;
 
 /// Flows looked at for the one that has been silent longest.
 const LOOKS: usize = 32;
+
+/// The hash of the flow in a slot, which the index asks for when it moves that flow.
+fn slot_hash(keys: &KeyMaker, hot: &[HotSlot], slot: u32) -> u64 {
+    keys.hash(hot[slot as usize].key_words())
+}
 
 impl<H: MemoryHints> FlowTable<H> {
     /// Opens a flow, if there is room or some can be made.
@@ -26,8 +31,8 @@ impl<H: MemoryHints> FlowTable<H> {
         self.count(slot, look.flipped, packet);
         let hot = &mut self.hot[slot];
         hot.hears_end(0, packet, self.limits.biflow);
-        let (tick, wait) = self.limits.ring(hot);
-        self.wheel.set(number(slot), tick, wait);
+        let timer = self.limits.timer(hot);
+        self.wheel.set(number(slot), timer.tick, timer.wait);
     }
 
     /// Asks for the memory of the nth next flow that opens.
@@ -46,17 +51,15 @@ impl<H: MemoryHints> FlowTable<H> {
             self.evict_one(outlet);
         }
         let slot = self.free.pop()?;
-        let (lens, hot) = (&self.lens, &self.hot);
-        let hash_of = |slot: u32| lens.hash(hot[slot as usize].key_words());
-        if self.index.insert(hash, slot, hash_of) {
+        if self.index.insert(hash, slot, |slot| slot_hash(&self.keys, &self.hot, slot)) {
             return Some(slot as usize);
         }
+        // A slot is free, but both buckets are full and none of their sixteen flows can move: only one of these can give way.
         let silent = self.index.neighbours(hash).min_by_key(|&slot| self.hot[slot as usize].last());
         let evicted = silent.filter(|_| self.limits.when_full == WhenFull::Evict);
         if let Some(other) = evicted {
             self.evict(other as usize, outlet);
-            let (lens, hot) = (&self.lens, &self.hot);
-            if self.index.insert(hash, slot, |slot| lens.hash(hot[slot as usize].key_words())) {
+            if self.index.insert(hash, slot, |slot| slot_hash(&self.keys, &self.hot, slot)) {
                 return Some(slot as usize);
             }
         }
@@ -64,14 +67,14 @@ impl<H: MemoryHints> FlowTable<H> {
         None
     }
 
-    /// Makes some slots that have not been needed before, within the memory reserved for them; whether there are any.
+    /// Adds some slots within the memory reserved for them. Returns whether there were any left.
     fn make_slots(&mut self) -> bool {
         let before = self.hot.len();
         let after = self.capacity.min(before + MADE);
         self.hot.resize(after, HotSlot::FREE);
         self.cold.resize(after, ColdSlot::default());
         self.wheel.hold(after);
-        // The lowest is taken first.
+        // `free` is a stack, so in reverse order the lowest is taken first and memory is touched from its start on.
         self.free.extend((before..after).rev().map(number));
         after > before
     }
@@ -87,34 +90,37 @@ impl<H: MemoryHints> FlowTable<H> {
         }
     }
 
-    /// Of those whose timers wait for silence, the ones that ring first are looked at again.
+    /// The flow that was silent for longest, among those whose timers wait for silence and ring first.
     fn most_silent(&mut self) -> Option<u32> {
         let mut silent: Option<u32> = None;
         for _ in 0..LOOKS {
-            let Some((slot, rings)) = self.wheel.earliest(TimerReason::Silence) else { break };
+            let Some(due) = self.wheel.earliest(TimerReason::Silence) else { break };
+            let slot = due.slot;
             self.prefetch_next(slot);
             silent = Some(silent.map_or(slot, |one| self.more_silent(one, slot)));
-            let (tick, wait) = self.limits.ring(&self.hot[slot as usize]);
-            if wait == TimerReason::Silence && tick <= rings {
+            let timer = self.limits.timer(&self.hot[slot as usize]);
+            // No packet since its timer was set: of such flows it was silent for longest, to one tick.
+            if timer.wait == TimerReason::Silence && timer.tick <= due.tick {
                 break;
             }
+            // It had packets: its timer goes to where it belongs by now, out of the way of the next search.
             self.wheel.clear(slot);
-            self.wheel.set(slot, tick, wait);
+            self.wheel.set(slot, timer.tick, timer.wait);
         }
         silent
     }
 
-    /// When no timer waits for silence: of those whose parts end next.
+    /// The same when no timer waits for silence: among the flows whose parts end next.
     fn most_silent_of_a_part(&self) -> Option<u32> {
-        let (first, _) = self.wheel.earliest(TimerReason::Part)?;
+        let first = self.wheel.earliest(TimerReason::Part)?.slot;
         let ring = std::iter::successors(Some(first), |&slot| Some(self.wheel.after(slot)));
         ring.take(LOOKS).reduce(|one, other| self.more_silent(one, other))
     }
 
     /// The one of two that has been silent longer.
     fn more_silent(&self, one: u32, other: u32) -> u32 {
-        let last = |slot: u32| self.hot[slot as usize].last();
-        if last(other) < last(one) { other } else { one }
+        let is_other = self.hot[other as usize].last() < self.hot[one as usize].last();
+        if is_other { other } else { one }
     }
 
     /// The next to be evicted is mostly the one whose timer was set next.
@@ -140,7 +146,7 @@ impl<H: MemoryHints> FlowTable<H> {
         packet: &PacketInfo,
         outlet: &mut impl FlowOutlet,
     ) {
-        let canonical = self.lens.canonical(packet);
+        let canonical = self.keys.canonical(packet);
         self.hot[slot] = HotSlot::opened(look, packet);
         self.cold[slot] = ColdSlot::opened(canonical.words, packet, self.losses);
         if let Some(outer) = slot::outer(packet) {
@@ -148,7 +154,7 @@ impl<H: MemoryHints> FlowTable<H> {
             self.rare[slot] = outer;
         }
         self.counts.flows += 1;
-        let key = self.lens.key(packet);
+        let key = self.keys.key(packet);
         outlet.opened(self.ids.of(&key), &key, packet.at_ns);
     }
 }

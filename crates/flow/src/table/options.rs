@@ -1,18 +1,18 @@
-//! How flows are kept: what is in their key, when they end, and what happens when there is no room.
+//! Options of the flow table: what is in a key, when flows end, and what happens when the table is full.
 
 use packetrig_units::Nanos;
 
-/// How flows are kept.
+/// Options of a flow table.
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is an option of its own")]
 pub struct TableOptions {
     /// Flows that it holds at most; fixed.
     pub capacity: u32,
-    /// A flow that goes on is reported this often.
+    /// A flow that continues is reported this often.
     pub active: Nanos,
-    /// A flow that is silent for so long has ended.
+    /// A flow that is silent for this long has ended.
     pub idle: Nanos,
-    /// A TCP flow that said it ends is kept for so long, for what is late.
+    /// How long a TCP flow is kept after its end, for late packets.
     pub grace: Nanos,
     /// Both directions are one flow.
     pub biflow: bool,

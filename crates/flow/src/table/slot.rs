@@ -1,4 +1,4 @@
-//! What is kept of a flow, in three places by how often it is touched.
+//! The memory of a flow, in three parts by how often they are touched.
 //!
 //! [`HotSlot`] is one cache line and all that a packet of a known flow touches. [`ColdSlot`] is written when a flow opens and read
 //! when it is reported. [`RareCounts`] is for what most flows have not: addresses around a tunnel, and counts too large for the
@@ -90,7 +90,7 @@ impl HotSlot {
         Self {
             words: [look.words[0], look.words[1] | flipped],
             start: at_ns,
-            // Not known yet; the one that is makes the greater.
+            // The other direction has none yet; `last` takes the greater of the two.
             last: [at_ns, 0],
             ..Self::FREE
         }
@@ -103,6 +103,7 @@ impl HotSlot {
     /// Whether the two words are those.
     #[inline]
     pub(super) const fn has(&self, words: [u64; 2]) -> bool {
+        // State is the lowest byte, so words that differ there only have a difference of at most 0xff.
         self.words[0] == words[0] && self.words[1] ^ words[1] <= STATE
     }
 
@@ -147,10 +148,14 @@ impl HotSlot {
     /// Adds a packet; false, and nothing done, if that would overflow a counter.
     #[inline]
     pub(super) const fn add(&mut self, direction: usize, packet: &PacketInfo) -> bool {
-        let (packets, a) = self.packets[direction].overflowing_add(1);
-        let (bytes, b) = self.bytes[direction].overflowing_add(packet.bytes);
-        let (frame_bytes, c) = self.frame_bytes[direction].overflowing_add(packet.frame_bytes);
-        if a | b | c {
+        let packets = self.packets[direction].wrapping_add(1);
+        let bytes = self.bytes[direction].wrapping_add(packet.bytes);
+        let frame_bytes = self.frame_bytes[direction].wrapping_add(packet.frame_bytes);
+        // A sum below what was added has wrapped. With `|` all three are one branch, which every packet takes.
+        let packets_wrapped = packets == 0;
+        let bytes_wrapped = bytes < packet.bytes;
+        let frame_bytes_wrapped = frame_bytes < packet.frame_bytes;
+        if packets_wrapped | bytes_wrapped | frame_bytes_wrapped {
             return false;
         }
         self.packets[direction] = packets;
@@ -169,10 +174,10 @@ impl HotSlot {
         true
     }
 
-    /// Moves what was counted over, but one packet: none would say that the direction has not begun.
+    /// Moves the counts into the wide ones, all but one packet: a direction with no packet has not begun.
     pub(super) fn move_over(&mut self, direction: usize, rare: &mut RareCounts) {
         if !self.is(HAS_RARE) {
-            // What is there is another flow's.
+            // What the slot still holds belongs to an earlier flow.
             *rare = RareCounts::default();
             self.set(HAS_RARE);
         }
@@ -184,11 +189,12 @@ impl HotSlot {
         self.frame_bytes[direction] = 0;
     }
 
-    /// Takes note of what TCP says of the flow's end. One direction alone ends by its own FIN.
+    /// Notes FIN and RST. A uniflow ends with its own FIN.
     pub(super) const fn hears_end(&mut self, direction: usize, packet: &PacketInfo, biflow: bool) {
         if packet.protocol != TCP || packet.tcp_flags & CLOSING == 0 || self.is(ENDED) {
             return;
         }
+        // A FIN closes its own direction only (RFC 9293 section 3.6): a connection ends with both, or with a reset.
         if packet.tcp_flags & TCP_FIN != 0 {
             self.set(FIN << direction);
         }
@@ -210,11 +216,10 @@ impl HotSlot {
         if self.begins(direction) {
             return FlowHalf::default();
         }
-        let wide = |at: usize| rare.map_or(0, |rare| rare[at + direction]);
         FlowHalf {
-            packets: u64::from(self.packets[direction]) + wide(0),
-            bytes: u64::from(self.bytes[direction]) + wide(2),
-            frame_bytes: u64::from(self.frame_bytes[direction]) + wide(4),
+            packets: u64::from(self.packets[direction]) + rare_word(rare, direction),
+            bytes: u64::from(self.bytes[direction]) + rare_word(rare, 2 + direction),
+            frame_bytes: u64::from(self.frame_bytes[direction]) + rare_word(rare, 4 + direction),
             first_ns: cold.first[direction],
             last_ns: self.last[direction],
             tcp_flags: self.tcp_flags[direction].into(),
@@ -260,7 +265,7 @@ impl ColdSlot {
     }
 }
 
-/// Sets what a new flow has of rare things.
+/// The outer addresses of a new flow, if it is in a tunnel.
 pub(super) fn outer(packet: &PacketInfo) -> Option<RareCounts> {
     let carried = packet.outer_source != [0; 16] || packet.outer_destination != [0; 16];
     carried.then(|| {
@@ -274,7 +279,15 @@ pub(super) fn outer(packet: &PacketInfo) -> Option<RareCounts> {
     })
 }
 
-/// What a report of a flow says, but for what the whole table has in common.
+fn rare_word(rare: Option<&RareCounts>, at: usize) -> u64 {
+    rare.map_or(0, |rare| rare[at])
+}
+
+fn rare_address(rare: Option<&RareCounts>, at: usize) -> [u8; 16] {
+    (u128::from(rare_word(rare, at)) << 64 | u128::from(rare_word(rare, at + 1))).to_be_bytes()
+}
+
+/// The record of a flow, but for what all records of the table have in common.
 pub(super) fn record(
     hot: &HotSlot,
     cold: &ColdSlot,
@@ -284,10 +297,6 @@ pub(super) fn record(
     losses: u32,
 ) -> FlowRecord {
     let canonical = CanonicalKey { words: cold.words, flipped: hot.is(FLIPPED) };
-    let address = |at: usize| {
-        let word = |at: usize| u128::from(rare.map_or(0, |rare| rare[at]));
-        (word(at) << 64 | word(at + 1)).to_be_bytes()
-    };
     FlowRecord {
         key: canonical.key(if icmp { cold.icmp } else { 0 }),
         forward: hot.half(0, cold, rare),
@@ -301,8 +310,8 @@ pub(super) fn record(
         mpls: cold.mpls,
         source_mac: cold.source_mac,
         destination_mac: cold.destination_mac,
-        outer_source: address(WIDE_COUNTS),
-        outer_destination: address(WIDE_COUNTS + 2),
+        outer_source: rare_address(rare, WIDE_COUNTS),
+        outer_destination: rare_address(rare, WIDE_COUNTS + 2),
         input: u32::from(cold.input),
         loss: cold.losses != losses,
         ..FlowRecord::default()

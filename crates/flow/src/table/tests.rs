@@ -81,7 +81,7 @@ impl<H: MemoryHints> FlowTable<H> {
         let mut live = 0;
         for &slot in &held {
             let (hot, cold) = (&self.hot[slot as usize], &self.cold[slot as usize]);
-            let hash = self.lens.hash(hot.key_words());
+            let hash = self.keys.hash(hot.key_words());
             assert_eq!(self.index.find(hash, |there| there == slot), Some(slot), "not in the index");
             let rare = hot.is(HAS_RARE).then(|| &self.rare[slot as usize]);
             live += slot::record(hot, cold, rare, true, EndReason::Idle, 0).packets();
@@ -280,7 +280,7 @@ fn a_full_table_that_refuses_counts_what_it_does_not_track() {
 #[test]
 fn a_flood_of_one_bucket_costs_evictions_and_loses_nothing() {
     let mut table = FlowTable::<()>::new(&small());
-    let look = |host| table.lens.look(&packet(host, 100, 0)).hash;
+    let look = |host| table.keys.look(&packet(host, 100, 0)).hash;
     let mut by_bucket: Vec<(u64, u8)> = (0..200).map(|host| (look(host) >> 60, host)).collect();
     by_bucket.sort_unstable();
     let packets: Vec<_> = by_bucket.iter().map(|&(_, host)| packet(host, 100, 1)).collect();

@@ -1,11 +1,11 @@
 //! Timers: which flows to look at when.
 //!
-//! A wheel of ticks, each a ring of slots in the order in which they were set. A timer is set once and left alone while packets
-//! move its flow's end; when it rings, the flow is asked again. So a packet costs nothing here, and a flow one look in a
-//! timeout. What lies beyond the wheel rings at its end.
+//! A wheel of ticks, each a ring of slots in the order in which they were set. A timer is set once and left alone while
+//! packets move the end of its flow; when it rings, the end is computed again. So a packet costs nothing here, and a flow one
+//! look per timeout. A timer beyond the end of the wheel rings at its end.
 //!
-//! Every tick has two rings: of flows that may be silent by then, and of those that may go on and whose part ends. So whoever
-//! needs room is not led to flows that are busy.
+//! Every tick has two rings: one of flows that may be silent by then, and one of flows that continue and whose part ends. So
+//! a table that needs room does not search among busy flows.
 //!
 //! Invariant: a set slot is in exactly one ring, of a tick that has not been passed.
 
@@ -25,6 +25,20 @@ pub(super) enum TimerReason {
     Silence,
     /// That its part ends.
     Part,
+}
+
+/// The slot of a timer, and the tick at which it rings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct DueTimer {
+    pub(super) slot: u32,
+    pub(super) tick: u64,
+}
+
+/// The tick for which a timer is to be set, and what it waits for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TimerSetting {
+    pub(super) tick: u64,
+    pub(super) wait: TimerReason,
 }
 
 /// In a timer's tick: it waits for [`TimerReason::Part`].
@@ -62,10 +76,13 @@ pub(super) const fn tick_after(at_ns: u64) -> u64 {
 }
 
 impl TimerWheel {
-    /// For so many slots [at most](Self::hold), and times up to `furthest_ns` ahead.
+    /// A wheel for up to `capacity` slots, and times up to `furthest_ns` ahead. [`hold`](Self::hold) makes the timers.
+    #[expect(clippy::cast_possible_truncation, reason = "at most `LONGEST` ticks")]
     pub(super) fn new<H: MemoryHints>(capacity: usize, furthest_ns: u64) -> Self {
+        // A power of two, so that a tick finds its ring by a mask; at least 64, so that a word of `busy` holds rings of one
+        // kind only.
         let ticks = (tick(furthest_ns) + 3).clamp(64, LONGEST).next_power_of_two();
-        let size = 2 * usize::try_from(ticks).unwrap_or(64);
+        let size = 2 * ticks as usize;
         Self {
             timers: memory::reserved::<H, _>(capacity),
             rings: vec![NONE; size],
@@ -75,12 +92,12 @@ impl TimerWheel {
         }
     }
 
-    /// Has timers for so many slots.
+    /// Makes timers for this many slots.
     pub(super) fn hold(&mut self, slots: usize) {
         self.timers.resize(slots, FlowTimer { tick: 0, next: NONE, previous: NONE });
     }
 
-    /// Its memory, for so many slots.
+    /// Its memory, for this many slots.
     pub(super) fn bytes(&self, slots: usize) -> usize {
         slots * size_of::<FlowTimer>() + size_of_val(self.rings.as_slice())
     }
@@ -97,21 +114,25 @@ impl TimerWheel {
 
     /// Sets the timer of a slot that has none.
     pub(super) fn set(&mut self, slot: u32, tick: u64, wait: TimerReason) {
+        // Never a tick that has been passed: its ring is looked at again only after a whole turn of the wheel. Never as far as
+        // a whole turn: the ring would be that of the tick just passed.
         let tick = tick.clamp(self.passed + 1, self.passed + self.ticks - 1);
         let tick = if wait == TimerReason::Part { tick | PART } else { tick };
         let ring = self.ring(tick);
         let first = self.rings[ring];
-        let (next, previous) = if first == NONE {
+        let mut timer = FlowTimer { tick, next: slot, previous: slot };
+        if first == NONE {
             self.rings[ring] = slot;
             self.busy[ring / 64] |= 1 << (ring % 64);
-            (slot, slot)
         } else {
+            // At the end of the ring, which is in front of its first: timers of a tick ring in the order they were set.
             let last = self.timers[first as usize].previous;
             self.timers[first as usize].previous = slot;
             self.timers[last as usize].next = slot;
-            (first, last)
-        };
-        self.timers[slot as usize] = FlowTimer { tick, next, previous };
+            timer.next = first;
+            timer.previous = last;
+        }
+        self.timers[slot as usize] = timer;
     }
 
     /// Lets a slot's timer ring at a tick if it was set to a later one.
@@ -138,17 +159,19 @@ impl TimerWheel {
         }
     }
 
-    /// The next slot that rings by a tick, its timer taken away; when there is none, that tick has been passed.
+    /// Takes the next timer that rings by a tick. If there is none, the tick has been passed.
     pub(super) fn ring_by(&mut self, tick: u64) -> Option<u32> {
+        // Only as many words as the time that has come: an idle table would otherwise search its whole wheel every time.
         let words = (tick.saturating_sub(self.passed) / 64).min(self.ticks / 64) as usize + 1;
         let both = [TimerReason::Silence, TimerReason::Part]
             .into_iter()
             .filter_map(|wait| self.earliest_of(wait, words));
-        match both.min_by_key(|&(_, at)| at) {
-            Some((slot, at)) if at <= tick => {
-                self.passed = at - 1;
-                self.clear(slot);
-                Some(slot)
+        match both.min_by_key(|due| due.tick) {
+            Some(due) if due.tick <= tick => {
+                // The tick itself is not passed yet: others of it may follow.
+                self.passed = due.tick - 1;
+                self.clear(due.slot);
+                Some(due.slot)
             }
             _ => {
                 self.passed = self.passed.max(tick);
@@ -158,28 +181,35 @@ impl TimerWheel {
     }
 
     /// Of the slots that wait for this, the one that rings first, and when.
-    pub(super) fn earliest(&self, wait: TimerReason) -> Option<(u32, u64)> {
+    pub(super) fn earliest(&self, wait: TimerReason) -> Option<DueTimer> {
         self.earliest_of(wait, usize::MAX)
     }
 
-    /// The same, if it rings within so many times 64 ticks; somewhat later ones are found, too.
-    fn earliest_of(&self, wait: TimerReason, most_words: usize) -> Option<(u32, u64)> {
+    /// The same, if it rings within `most_words` times 64 ticks; somewhat later ones may be found, too.
+    fn earliest_of(&self, wait: TimerReason, most_words: usize) -> Option<DueTimer> {
         let start = self.ring(self.passed + 1);
         let words = self.busy.len() / 2;
         let first = if wait == TimerReason::Part { words } else { 0 };
-        let masked = |word: usize| {
-            let at = first + (start / 64 + word) % words;
-            let bits = self.busy[at];
-            // The first word is looked at twice: its upper part first, its lower part last.
-            let bits = match word {
-                0 => bits & u64::MAX << (start % 64),
-                _ if word == words => bits & !(u64::MAX << (start % 64)),
-                _ => bits,
-            };
-            (bits != 0).then(|| at * 64 + bits.trailing_zeros() as usize)
+        let ring =
+            (0..=words.min(most_words)).find_map(|word| self.busy_ring(&self.busy[first..], start, word))?;
+        let slot = self.rings[first * 64 + ring];
+        Some(DueTimer { slot, tick: self.timers[slot as usize].tick & !PART })
+    }
+
+    /// The first ring that is not empty in the `word`th word from the one of ring `start` on.
+    #[inline]
+    fn busy_ring(&self, busy: &[u64], start: usize, word: usize) -> Option<usize> {
+        let words = self.busy.len() / 2;
+        let at = (start / 64 + word) % words;
+        let bits = busy[at];
+        // Ring `start` lies within its word. The rings below it are a whole turn ahead, so that word is looked at twice: its
+        // upper part first, its lower part last.
+        let bits = match word {
+            0 => bits & u64::MAX << (start % 64),
+            _ if word == words => bits & !(u64::MAX << (start % 64)),
+            _ => bits,
         };
-        let slot = self.rings[(0..=words.min(most_words)).find_map(masked)?];
-        Some((slot, self.timers[slot as usize].tick & !PART))
+        (bits != 0).then(|| at * 64 + bits.trailing_zeros() as usize)
     }
 
     /// The slot whose timer was set after this one's, in the same tick: soon looked at.
@@ -216,14 +246,14 @@ mod tests {
         assert_eq!(due(&mut wheel, 1002), [4]);
         assert_eq!(
             (wheel.earliest(TimerReason::Silence), wheel.earliest(TimerReason::Part)),
-            (Some((1, 1003)), Some((5, 1004)))
+            (Some(DueTimer { slot: 1, tick: 1003 }), Some(DueTimer { slot: 5, tick: 1004 }))
         );
         assert_eq!(due(&mut wheel, 1004), [1, 5]);
         wheel.bring_forward(3, 1006, TimerReason::Part);
         assert_eq!(due(&mut wheel, 1005), [0, 2]);
         assert_eq!(
             (wheel.earliest(TimerReason::Silence), wheel.earliest(TimerReason::Part)),
-            (None, Some((3, 1006)))
+            (None, Some(DueTimer { slot: 3, tick: 1006 }))
         );
         assert_eq!(due(&mut wheel, 5000), [3]);
         assert_eq!(wheel.earliest(TimerReason::Part), None);
@@ -261,7 +291,7 @@ mod tests {
                 }
                 for of in [TimerReason::Silence, TimerReason::Part] {
                     let earliest = list.iter().filter(|&&(slot, _)| wait(slot) == of).map(|&(_, tick)| tick).min();
-                    prop_assert_eq!(wheel.earliest(of).map(|(_, tick)| tick), earliest);
+                    prop_assert_eq!(wheel.earliest(of).map(|due| due.tick), earliest);
                 }
             }
         }
