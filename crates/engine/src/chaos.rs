@@ -87,6 +87,7 @@ impl<T: FrameTx> FrameTx for ChaosWorker<T> {
             self.storm_left -= 1;
             return Ok(());
         }
+        // As a link that is down: the frames stay in the ring and are pending, and a later flush takes them.
         if down { Ok(()) } else { self.port.flush() }
     }
 

@@ -50,6 +50,7 @@ impl SendGate {
     /// Sets the deadline, in nanoseconds of `CLOCK_BOOTTIME`: count from when the renewal was *sent*. An open gate stays open.
     pub fn set_deadline(&self, boottime_ns: u64) {
         if self.is_leased() {
+            // Below OPEN: no deadline, however far away, may turn a leased gate into one without a lease.
             self.deadline.store(boottime_ns.min(OPEN - 1), Ordering::Release);
         }
     }
@@ -86,6 +87,8 @@ impl SendGate {
     #[inline]
     pub(crate) fn shut_since(&self, now: MonoTime, not_before: MonoTime) -> Option<MonoTime> {
         let deadline = self.deadline()?;
+        // How long ago the lease ended is the same on both clocks as long as the machine is awake; a time of
+        // CLOCK_BOOTTIME itself means nothing on the sender's clock.
         let over = clock::boottime_ns().checked_sub(deadline)?;
         Some((now - Nanos::new(over)).max(not_before).min(now))
     }

@@ -57,6 +57,8 @@ impl<R: FrameRx> TestReceiver<R> {
 impl<R: FrameRx> StreamRx for TestReceiver<R> {
     fn arm(&mut self, job: RxJob) -> Result<(), Error> {
         let mut job = job;
+        // A filter in front of the ring is possible only with a single capture: of two, each would miss what the
+        // other does not want.
         if let [tap] = &mut job.taps[..]
             && let Some(program) = tap.narrowing()
             && self.port.narrow(program)?
@@ -106,6 +108,7 @@ impl<R: FrameRx> StreamRx for TestReceiver<R> {
     fn latency_so_far(&self) -> Option<(Nanos, Nanos, Nanos)> {
         let timed = || self.lanes().filter(|lane| lane.spec.latency).map(|lane| &lane.latency);
         let samples: u64 = timed().map(Latency::count).sum();
+        // Weighted by count, in 128 bits: a sum of nanoseconds over billions of frames does not fit 64.
         let total: u128 =
             timed().filter_map(|l| Some(u128::from(l.mean()?.as_u64()) * u128::from(l.count()))).sum();
         let mean = u64::try_from(total.checked_div(samples.into())?).unwrap_or(u64::MAX);

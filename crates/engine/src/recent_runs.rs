@@ -27,6 +27,8 @@ pub(crate) fn note(run: &str, key: TagKey) -> Vec<EarlierRun> {
 
 fn note_in(path: &Path, run: &str, key: TagKey) -> Vec<EarlierRun> {
     // Of two runs that begin at once, each has to be remembered.
+    // Read, change and write under one lock: without it the second of two runs would write back what it had read
+    // before the first one added itself.
     let _held = runtime_directory::hold(path);
     let text = runtime_directory::read_file(path).unwrap_or_default();
     let mut recent: Vec<RecentRun> = serde_json::from_slice(&text).unwrap_or_default();

@@ -179,6 +179,7 @@ impl ClockShift {
     /// What the sender's clock shows when the receiver's shows `here`. Clocks that began at other instants may be any time
     /// apart; what would be before the sender's origin is its origin.
     pub fn sender_time(&self, here: MonoTime) -> MonoTime {
+        // In 128 bits: a day in nanoseconds times a rate in parts per thousand million need not fit 64.
         let since = i128::from(here.as_nanos()) - i128::from(self.at.as_nanos());
         let offset = i128::from(self.offset_ns) + since * i128::from(self.rate_ppb) / 1_000_000_000;
         let there = i128::from(here.as_nanos()) - offset;

@@ -31,6 +31,8 @@ impl Take {
     /// What begins with frame `first`, due `at` after T. Its index is 0 after a start; after a pause or a change it is where the
     /// stream was left.
     pub fn new(first: FrameIndex, at: Nanos, template: Arc<FrameTemplate>, timeline: StreamTimeline) -> Self {
+        // Due times come from the timeline's own origin and are shifted, so a frame keeps its place in its burst and
+        // the rounding of the exact schedule after a pause.
         let shift = at.as_u64().wrapping_sub(timeline.due(first.index).as_u64());
         Self { first: first.number, index: first.index, at, shift, template, timeline }
     }
@@ -76,6 +78,7 @@ impl Take {
         if elapsed <= self.at {
             return self.first;
         }
+        // From the time since T to the timeline's own time.
         let since = elapsed.saturating_sub(self.at) + self.timeline.due(self.index);
         let index = self.timeline.due_before(since).max(self.index);
         self.first.saturating_add(index - self.index)

@@ -201,6 +201,9 @@ fn run<W: WorkerTask>(
     sched::request_precedence().unwrap_or(());
     let mut publish_at = clock.now();
     let publish = |work: &mut W| -> Result<(), Error> {
+        // A sample compares senders with receivers, and nothing may seem to arrive before it is sent. So a sender's
+        // time is taken before its counts (all that was sent by then is in them), a receiver's after (nothing later
+        // is).
         let before = clock.now();
         let counts = work.counts()?;
         let at = if W::COUNTS_FROM { before } else { clock.now() };
@@ -211,6 +214,7 @@ fn run<W: WorkerTask>(
     loop {
         match woken_by.take().map_or_else(|| inbox.try_recv(), Ok) {
             Ok(WorkerOrder::Control(control)) => {
+                // An order may be new work for a worker that was done.
                 shared.done.store(false, Ordering::Release);
                 work.control(control);
             }
@@ -225,6 +229,7 @@ fn run<W: WorkerTask>(
         let now = clock.now();
         let step = work.step(now)?;
         // Full after the first time, which is all that counts.
+        // Only after a step: whoever started the worker may rely on its receiver having looked at the ring once.
         ready.try_send(()).unwrap_or(());
         let (is_done, was_done) = (step == NextStep::Done, shared.done.load(Ordering::Relaxed));
         if is_done && !was_done {
@@ -242,6 +247,8 @@ fn run<W: WorkerTask>(
             NextStep::Done => now + ATTENTION,
         };
         // Near the next frame nothing but the time counts.
+        // Waiting on the channel lets an order interrupt the wait, but the kernel may wake us late. So that wait ends
+        // a while before the next frame, and the exact one of `idle` does the rest.
         let free = until.since(clock.now()).as_u64().saturating_sub(NEAR.as_u64());
         if work.has_only_orders() && free > 0 {
             woken_by = inbox.recv_timeout(std::time::Duration::from_nanos(free)).ok();

@@ -94,6 +94,8 @@ impl Lab {
     /// Ports in namespaces `prefix` + name; with an empty prefix the names are a user's to read (`tx/eth0`), and two
     /// such labs cannot stand side by side.
     pub fn build<S: AsRef<str>>(prefix: &str, names: &[S], middle: Middle) -> Result<Self, device::Error> {
+        // If anything fails below, what was made is dropped, and each namespace removes itself with all that is in
+        // it.
         let spaces: Vec<Space> = names
             .iter()
             .map(|name| Space::create(&format!("{prefix}{}", name.as_ref())))
@@ -229,6 +231,7 @@ fn mac(number: usize) -> Mac {
 }
 
 fn cable(near: (&Space, &str, usize), far: (&Space, &str, usize)) -> Result<(), Error> {
+    // Both ends in one request, the far one directly in its namespace: both may have the same name.
     let mut links = NamespaceLinks::open(&near.0.netns)?;
     links.create_veth(
         VethEnd { name: near.1, netns: None, mac: Some(mac(near.2)) },

@@ -56,6 +56,7 @@ impl FromStr for Network {
         }
         let network = Self { first, bits };
         let host = u32::from(width - bits);
+        // A shift by the full width would overflow: ::/0 has 128 bits of host.
         let mask = if host >= 128 { u128::MAX } else { (1 << host) - 1 };
         if network.ends().0 & mask != 0 {
             // Somebody who writes a host there may not know how much is allowed by it.

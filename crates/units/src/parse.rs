@@ -38,6 +38,7 @@ impl Decimal {
     /// Splits `1.5ms` into 1.5 and `ms`.
     fn split(text: &str) -> Option<(Self, &str)> {
         let text = text.trim();
+        // No sign and no exponent: no quantity here is negative, and people write units rather than powers.
         let end = text.find(|c: char| !c.is_ascii_digit() && c != '.' && c != '_').unwrap_or(text.len());
         let (number, unit) = text.split_at(end);
         let number: String = number.chars().filter(|c| *c != '_').collect();
@@ -52,6 +53,8 @@ impl Decimal {
     /// The value times `factor`, if that is a whole number that fits.
     fn times(self, factor: u64) -> Option<u64> {
         let scaled = u128::from(self.digits) * u128::from(factor);
+        // In whole numbers: 0.1 Gbit/s must be exactly 100 000 000 bit/s. What is not whole in the smallest unit is
+        // refused rather than rounded.
         let unit = 10u128.checked_pow(self.scale)?;
         if scaled % unit == 0 { u64::try_from(scaled / unit).ok() } else { None }
     }

@@ -117,6 +117,8 @@ impl FrameRate {
 
     /// When frame `n` is due, counted from frame 0: `n / rate`, rounded once. No error accumulates.
     pub fn due(self, n: u64) -> Nanos {
+        // From the number of the frame and not from the frame before it: rounding cannot add up, and any frame can be
+        // asked for.
         let ns = u128::from(n) * u128::from(self.seconds) * 1_000_000_000 / u128::from(self.frames);
         Nanos::new(u64::try_from(ns).unwrap_or(u64::MAX))
     }
@@ -125,6 +127,7 @@ impl FrameRate {
     pub fn frames_within(self, length: Nanos) -> u64 {
         let unit = u128::from(self.seconds) * 1_000_000_000;
         let scaled = u128::from(length.as_u64()) * u128::from(self.frames);
+        // Frame 0 is due at 0, so the number of frames with n / rate < length is length * rate rounded up.
         u64::try_from(scaled.div_ceil(unit)).unwrap_or(u64::MAX)
     }
 

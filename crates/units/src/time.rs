@@ -53,6 +53,8 @@ impl Nanos {
 impl Add for Nanos {
     type Output = Self;
     fn add(self, other: Self) -> Self {
+        // Saturating everywhere in this file: a time beyond 584 years can only be "never", and must not wrap to "at
+        // once".
         Self(self.0.saturating_add(other.0))
     }
 }

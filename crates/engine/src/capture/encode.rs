@@ -101,6 +101,8 @@ impl FrameEnvelope {
             CaptureFileFormat::Pcap => classic(rest / 1000),
             CaptureFileFormat::PcapNanos => classic(rest),
             CaptureFileFormat::Pcapng => {
+                // pcapng pads the body of a block to 32 bits and repeats the total length behind it, so that readers
+                // can go backwards: 28 bytes of head, the frame, its padding, and the repeated length.
                 let padding = record.kept.next_multiple_of(4) - record.kept;
                 let total = low(28 + (record.kept + padding) as u64 + 4);
                 let (high, low) = (low(record.at_ns >> 32), low(record.at_ns));
@@ -111,6 +113,8 @@ impl FrameEnvelope {
     }
 
     fn new(words: &[u32], padding: usize, last: Option<u32>) -> Self {
+        // 28 and 7 are the most either end can have: seven words of an enhanced packet block, three bytes of padding
+        // and the repeated length. Fixed arrays, because this runs once per captured frame.
         let mut frame = Self { head: [0; 28], head_len: words.len() * 4, tail: [0; 7], tail_len: padding };
         for (place, word) in frame.head.chunks_exact_mut(4).zip(words) {
             place.copy_from_slice(&word.to_le_bytes());
@@ -132,6 +136,8 @@ pub(super) fn begin(format: CaptureFileFormat, header: &CaptureHeader<'_>, out: 
         CaptureFileFormat::PcapNanos => classic(0xa1b2_3c4d),
         CaptureFileFormat::Pcapng => {
             let application = concat!("packetrig ", env!("CARGO_PKG_VERSION"));
+            // Section header: the byte-order magic, version 1.0, and a section length of -1, which means "not known
+            // yet".
             block(out, 0x0a0d_0d0a, |body| {
                 words(body, &[0x1a2b_3c4d, 1, u32::MAX, u32::MAX]);
                 text(body, 3, header.system);
@@ -168,6 +174,7 @@ pub(super) fn end(format: CaptureFileFormat, totals: CaptureTotals, out: &mut Ve
     if format == CaptureFileFormat::Pcapng {
         block(out, 5, |body| {
             let time = |ns: u64| [low(ns >> 32), low(ns)];
+            // Interface 0: one block carries the counts of all, because the recorder does not count per interface.
             words(body, &[0]);
             words(body, &time(totals.to_ns));
             if totals.of_all {

@@ -29,6 +29,7 @@ fn append(part: &Path, head: u64, all: &Path) -> io::Result<()> {
     let mut part = File::open(part)?;
     part.seek(SeekFrom::Start(head))?;
     let copied = io::copy(&mut part, &mut all);
+    // The part that was being appended still exists, so cutting loses nothing and a retry can start again.
     if copied.is_err() {
         // A full disk took some of it; half a frame must not stand at the end.
         all.set_len(before)?;

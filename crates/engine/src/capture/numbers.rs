@@ -77,11 +77,14 @@ impl TrailerCounter {
 
 impl DirectionState {
     fn take(&mut self, number: u64, at_ns: u64) {
+        // A lower number alone is only a late frame: copies overtake each other in mirrors and switches. After a
+        // restart of the tap the time is much later, too.
         let known = if self.window.is_some() { (self.last, self.last_at_ns) } else { self.known_last() };
         let is_anew = number <= known.0 && at_ns > known.1.saturating_add(ANEW_NS);
         if self.window.is_none() || is_anew {
             self.begin(number, is_anew);
         }
+        // The window counts from zero at `base`, the first number of this run of the tap or of the log.
         let Some(window) = &mut self.window else { return };
         // A frame before the first that was seen was not expected: it counts as one that came late, and no other way.
         let arrival =
@@ -105,6 +108,8 @@ impl DirectionState {
                 before.anew += 1;
                 before.first = 1;
                 let gap = if self.window.is_some() { &mut before.missing } else { &mut before.absent };
+                // The restarted tap counted from 1, so everything below the first number seen was sent and did not
+                // arrive.
                 *gap += number - 1;
             } else {
                 before.absent += number.saturating_sub(before.last + 1);

@@ -146,6 +146,8 @@ impl PortCapture {
     /// never begun gives a file without frames.
     pub fn stop(&self) -> Result<CaptureOutcome, Error> {
         let mut state = self.state();
+        // The lock is held while the recorder finishes: a second `stop` waits and gets the same result, and a `start`
+        // cannot put its order into the slot between the end and the result.
         let captured = match &*state {
             CapturePhase::Stopped(captured) => return Ok(captured.clone()),
             CapturePhase::Running => self.end(),
@@ -185,6 +187,8 @@ impl PortCapture {
     }
 
     fn end(&self) -> Result<CaptureOutcome, Error> {
+        // `put` gives back an order that the receiving thread never took. If that is the beginning, the recorder has
+        // not left this thread, and there is nothing to wait for.
         let recorder = match self.0.slot.put(CaptureOrder::End(RealClock::new().now())) {
             // Nobody has received since it was begun.
             Some(CaptureOrder::Begin(recorder, _)) => recorder,
@@ -207,6 +211,8 @@ impl PortCapture {
             snap_len: *snap_len,
             fcs: true,
             budget: (!overwrite).then_some(*budget),
+            // A budget that is overwritten is a ring of parts: eight of them lose at most an eighth of the budget
+            // when the oldest is removed. `join` makes one file of them at the end.
             rotation: FileRotation {
                 bytes: overwrite.then_some(budget / PARTS),
                 every: None,
@@ -226,6 +232,8 @@ impl PortCapture {
             return Ok(captured(file.clone(), &recorded));
         };
         // The run goes on to its report: frames that are in other files than they should be are no lost frames.
+        // `join` removes each part once its frames are in the first one, so the parts that still exist hold every
+        // frame.
         let parts: Vec<_> = recorded.files.iter().filter(|part| part.exists()).collect();
         let first = parts.first().map_or(file, |part| *part).clone();
         let mut captured = captured(first, &recorded);

@@ -38,6 +38,7 @@ impl OrderSlot {
         if before.is_none() {
             *slot = Some(order);
         }
+        // Under the lock, so that the flag never says "nothing" while an order is in the slot.
         self.is_called.store(slot.is_some(), Ordering::Release);
         before
     }

@@ -77,6 +77,7 @@ impl<'a> DeviceFrame<'a> {
         let (to, from) = (mac_at(bytes, 0)?, mac_at(bytes, 6)?);
         let (mut at, mut tags) = (12, Vec::new());
         let mut ether_type = word(bytes, at)?;
+        // Bounded, because a frame may be nothing but tags, and what is behind more than six is never ours.
         while TPIDS.contains(&ether_type) && tags.len() < MOST_TAGS {
             tags.push((ether_type, word(bytes, at + 2)? & 0xfff));
             at += 4;
@@ -112,11 +113,14 @@ fn icmp(bytes: &[u8]) -> Option<DeviceMessage<'_>> {
     let head = usize::from(bytes.first()? & 15) * 4;
     let length = usize::from(word(bytes, 2)?);
     // Neither more fragments nor an offset.
+    // Bits 0 to 12 are the fragment offset and bit 13 is "more fragments" (RFC 791 3.1); "do not fragment" above them
+    // may be set.
     let whole = word(bytes, 6)?.trailing_zeros() >= 14;
     if bytes[0] >> 4 != 4 || head < 20 || *bytes.get(9)? != ICMP || !whole {
         return None;
     }
     let message = bytes.get(head..length)?;
+    // A one's-complement sum over data that includes its own checksum is all ones (RFC 1071).
     if checksum::sum(bytes.get(..head)?) != 0xffff || checksum::sum(message) != 0xffff {
         return None;
     }
@@ -142,6 +146,8 @@ fn icmpv6(bytes: &[u8]) -> Option<DeviceMessage<'_>> {
     if icmpv6_sum(from, to, message) != 0xffff {
         return None;
     }
+    // A message of neighbour discovery counts only if its hop limit is still 255 and its code 0 (RFC 4861 7.1): a
+    // router would have lowered the limit, so the sender is on this link.
     let local = bytes[7] == 255 && message.get(1) == Some(&0);
     match message.first()? {
         135 if local => {
@@ -161,6 +167,8 @@ fn icmpv6(bytes: &[u8]) -> Option<DeviceMessage<'_>> {
 /// The MAC address in an option of neighbour discovery.
 fn option(mut bytes: &[u8], kind: u8) -> Option<Mac> {
     loop {
+        // The length counts units of 8 bytes and includes these two. Zero must not be followed for ever (RFC 4861
+        // 4.6).
         let length = usize::from(*bytes.get(1)?) * 8;
         let option = bytes.get(..length).filter(|option| !option.is_empty())?;
         if option[0] == kind {
@@ -172,6 +180,7 @@ fn option(mut bytes: &[u8], kind: u8) -> Option<Mac> {
 
 fn icmpv6_sum(from: Ipv6Addr, to: Ipv6Addr, message: &[u8]) -> u16 {
     let mut sum = checksum::ChecksumSum::default();
+    // The pseudo-header of RFC 8200 8.1: both addresses, the length as 32 bits, three zero bytes and the protocol.
     sum.add(&from.octets());
     sum.add(&to.octets());
     sum.add(&u32::try_from(message.len()).unwrap_or(0).to_be_bytes());
@@ -182,11 +191,13 @@ fn icmpv6_sum(from: Ipv6Addr, to: Ipv6Addr, message: &[u8]) -> u16 {
 
 /// Multicast address of those who may have `ip`.
 pub(super) fn solicited_node(ip: Ipv6Addr) -> Ipv6Addr {
+    // RFC 4291 2.7.1: ff02::1:ff00:0/104 and the last 24 bits of the address.
     let [.., a, b, c] = ip.octets();
     Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00 | u16::from(a), u16::from_be_bytes([b, c]))
 }
 
 pub(super) fn group_mac(ip: Ipv6Addr) -> Mac {
+    // RFC 2464 section 7: 33:33 and the last four bytes of the group.
     let [.., a, b, c, d] = ip.octets();
     [0x33, 0x33, a, b, c, d]
 }
@@ -196,6 +207,7 @@ pub(super) fn link_local(mac: Mac) -> Ipv6Addr {
     let mut octets = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xfe, 0, 0, 0];
     octets[8..11].copy_from_slice(&mac[..3]);
     octets[13..].copy_from_slice(&mac[3..]);
+    // The universal/local bit is inverted (RFC 4291 appendix A).
     octets[8] ^= 2;
     Ipv6Addr::from(octets)
 }
@@ -246,6 +258,7 @@ pub(super) fn advertisement(
     asked_by: Option<(Mac, Ipv6Addr)>,
 ) -> Vec<u8> {
     // Override; solicited only if somebody asked from an address.
+    // RFC 4861 4.4: bit 0x40 is "solicited", 0x20 "override".
     let flags = if asked_by.is_some() { 0x60 } else { 0x20 };
     let mut message = vec![136, 0, 0, 0, flags, 0, 0, 0];
     message.extend(target.octets());

@@ -99,6 +99,7 @@ impl DeviceHost {
     /// would falsify.
     fn follow_gate(&mut self, now: MonoTime) {
         let is_allowed = self.is_allowed(now);
+        // Called on every step; the machine does nothing while the state stays the same.
         self.machine.switch(self.is_wanted && is_allowed, now, &mut self.out);
         if !is_allowed {
             self.out.clear();
@@ -140,6 +141,7 @@ impl DeviceHost {
         self.switch(false);
         let give_up = self.clock.now() + PATIENCE;
         self.send(self.clock.now())?;
+        // An interface that is down keeps frames pending; without the deadline the run could not end.
         while self.tx.pending() > 0 && self.clock.now() < give_up {
             self.send(self.clock.now())?;
         }
@@ -191,6 +193,7 @@ impl WorkerTask for DeviceHost {
     fn step(&mut self, now: MonoTime) -> Result<NextStep, Error> {
         self.follow_gate(now);
         let Self { machine, rx, out, .. } = self;
+        // A bounded batch per step: a flood of ARP must not keep the worker from its orders.
         let taken = rx.receive(BATCH, &mut |frame| machine.take(frame.bytes, now, out));
         machine.tick(now, out);
         self.send(now)?;

@@ -144,6 +144,7 @@ impl DeviceMachine {
         self.next_ping += 1;
         let of = self.interfaces.get(&interface).and_then(|interface| interface.addresses.get(address));
         let way = of.and_then(|source| {
+            // A fixed gateway address wins over a neighbour on the link: the plan then says where every frame goes.
             let via = match (source.gateway_mac, source.reaches(to)) {
                 _ if source.ip.is_ipv4() != to.is_ipv4() => return None,
                 (Some(mac), _) => NextHop::Given(interface, mac),
@@ -185,6 +186,8 @@ impl DeviceMachine {
             for (neighbour, found) in &mut self.found {
                 if found.ask_at <= now {
                     found.ask_at = now + found.pause;
+                    // Doubled each time, so that thousands of interfaces without a neighbour do not flood the link
+                    // with questions.
                     found.pause = Nanos::new(found.pause.as_u64() * 2).min(LONGEST_PAUSE);
                     out.extend(self.interfaces.get(&neighbour.interface).and_then(|of| ask(of, *neighbour)));
                 }
@@ -213,6 +216,8 @@ impl DeviceMachine {
 
     /// Takes in a frame that arrived at the port.
     pub fn take(&mut self, bytes: &[u8], now: MonoTime, out: &mut Vec<Vec<u8>>) {
+        // Only the long tag counts. The short one has a mark of 16 bits and nothing else to check, so one in 65 536
+        // foreign frames would pass for a test frame and stay unanswered.
         let is_test = || tag::candidates(bytes, self.key).any(|found| found.tag.form == TagForm::Full);
         let Some(frame) = DeviceFrame::read(bytes).filter(|_| self.on && !is_test()) else { return };
         let Some(message) = frame.message() else { return };
@@ -261,6 +266,7 @@ impl DeviceMachine {
 
     /// Notes the MAC address of a neighbour that is asked for.
     fn learn(&mut self, frame: &DeviceFrame<'_>, ip: IpAddr, mac: Mac, now: MonoTime) {
+        // Neither a group address nor zeros can be a station's; test traffic to one would be flooded to every port.
         if mac[0] & 1 == 1 || mac == [0; 6] {
             return;
         }
@@ -276,6 +282,8 @@ impl DeviceMachine {
     }
 
     fn answer(&mut self, now: MonoTime, answer: Option<Vec<u8>>, out: &mut Vec<Vec<u8>>) {
+        // A window that starts anew each second: less exact than a token bucket, but two numbers are enough to keep a
+        // storm of requests from filling the transmit ring.
         if now.since(self.answers.0) >= SECOND {
             self.answers = (now, 0);
         }

@@ -84,9 +84,11 @@ impl FrameWitness for ImpairChronicle {
         let is_untouched =
             *deeds == FrameDeeds { at_ns: deeds.at_ns, due_ns: deeds.at_ns, ..FrameDeeds::default() };
         if let Some(file) = self.file.as_ref().filter(|_| !is_untouched) {
+            // Computed only for frames that get a line: it reads every byte.
             let fcs = u32::from_le_bytes(checksum::fcs(bytes));
             let entry =
                 ChronicleEntry { direction: self.direction, place, deeds: *deeds, len: bytes.len(), fcs };
+            // Never waits: a delay added here would be one that the plan did not order.
             self.untold += u64::from(file.try_send(entry).is_err());
         }
     }

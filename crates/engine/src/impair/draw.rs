@@ -12,6 +12,7 @@ pub(super) fn happens(seed: u64, position: u64, millionths: u32) -> bool {
 
 /// A whole number from 0 to `most`, all equally likely but for one part in 2^32 or so.
 pub(super) fn below_or_at(seed: u64, position: u64, most: u64) -> u64 {
+    // Multiply and shift instead of a remainder: no division, and the bias is spread over the whole range.
     let wide = u128::from(mix(seed, position)) * (u128::from(most) + 1);
     u64::try_from(wide >> 64).unwrap_or(most)
 }
@@ -25,6 +26,8 @@ pub(super) fn uniform(seed: u64, position: u64, most: u64) -> i64 {
 /// Normally distributed around zero with this standard deviation: the sum of twelve uniform numbers, which is normal for
 /// all practical purposes up to three deviations and never beyond six.
 pub(super) fn normal(seed: u64, position: u64, deviation: u64) -> i64 {
+    // Twelve numbers from 0 to 0xffff have the mean 6 * 0xffff and, as shares of 0x1_0000, the variance 1: each has
+    // 1/12.
     const HALF: i128 = 6 * 0xffff;
     let word = |n: u64| mix(seed.wrapping_add(n), position);
     let sum: i128 = (0..3)

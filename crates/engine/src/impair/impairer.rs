@@ -144,6 +144,7 @@ impl<W: FrameWitness> FrameImpairer<W> {
             self.witness.left(place, now_ns, now_ns);
             return out(frame);
         }
+        // Once per frame, dropped or not: rules that keep a state (bursts, Gilbert-Elliott) must see every position.
         lane.course.step(&self.plan);
         let mut bytes = self.spare.pop().unwrap_or_default();
         bytes.clear();
@@ -174,6 +175,7 @@ impl<W: FrameWitness> FrameImpairer<W> {
             return self.wait(now_ns, deeds.due_ns, whole, out);
         }
         for _ in 0..whole.copies {
+            // Each copy takes its own time on the limited line, so each asks for its own place in the queue.
             let Some(left) = self.queue.as_mut().and_then(|queue| queue.admit(now_ns, whole.bytes.len()))
             else {
                 deeds.overflowed += 1;
@@ -191,6 +193,7 @@ impl<W: FrameWitness> FrameImpairer<W> {
 
     /// When a frame leaves that would by itself leave then.
     fn due(&mut self, due_ns: u64) -> u64 {
+        // Delays that vary would reorder frames: one that would overtake leaves together with the one before it.
         let due_ns = if self.plan.in_order { due_ns.max(self.last_due_ns) } else { due_ns };
         self.last_due_ns = due_ns;
         due_ns
@@ -281,6 +284,8 @@ impl<W: FrameWitness> FrameImpairer<W> {
             return lane.held.push_back(ReorderedFrame { frame, waits_for, due_ns, until_ns });
         }
         emit((&mut self.witness, &mut self.inside), &frame, (now_ns, due_ns), out);
+        // A frame that is freed here does not count for those still held: a rule counts frames that leave on their
+        // own, else one departure could empty the whole list.
         let mut index = 0;
         while let Some(held) = lane.held.get_mut(index) {
             // Earlier frames do not count: the rule speaks of later ones.
@@ -329,6 +334,7 @@ struct FrameFate {
 fn settle(plan: &FaultPlan, course: &KeyCourse, place: FramePosition, bytes: &mut Vec<u8>) -> FrameFate {
     let mut fate = FrameFate::default();
     let deeds = &mut fate.deeds;
+    // First, whatever the order of the rules: a dropped frame must not be counted as damaged or copied, too.
     if course.taken(plan).any(|(fault, _)| *fault == FrameFault::Drop) {
         deeds.dropped = true;
         return fate;
@@ -352,6 +358,8 @@ fn settle(plan: &FaultPlan, course: &KeyCourse, place: FramePosition, bytes: &mu
                 }
             }
             FrameFault::CorruptAnywhere => {
+                // Not in the Ethernet header: a damaged address would show as a lost or misdelivered frame instead of
+                // a corrupt one.
                 let bits = bytes.len().saturating_sub(ETHERNET) * 8;
                 if let Some(last) = bits.checked_sub(1) {
                     let bit = usize::try_from(below_or_at(seed, place.position, last as u64)).unwrap_or(0);

@@ -71,6 +71,8 @@ pub enum RulePositions {
 impl RulePositions {
     /// Exactly `count` positions out of `among`, drawn from `seed`; all of them if there are not that many.
     pub fn scattered(seed: u64, count: u64, among: Range<u64>) -> Self {
+        // Selection sampling (Knuth, TAOCP 2, 3.4.2, algorithm S): one pass in ascending order, no list of
+        // candidates.
         let mut left = among.end.saturating_sub(among.start);
         let mut wanted = count.min(left);
         let mut chosen = BTreeSet::new();
@@ -104,6 +106,9 @@ impl RulePositions {
             Self::GilbertElliott(model) => {
                 let takes = if *memory == 0 { model.in_good } else { model.in_bad };
                 let turns = if *memory == 0 { model.into_bad } else { model.out_of_bad };
+                // The frame is judged in the state before it, then the state may change. The complement of the seed
+                // gives the second draw numbers of its own: with the same ones, a loss and a change of state would
+                // always coincide.
                 let taken = happens(seed, position, takes);
                 *memory ^= u64::from(happens(!seed, position, turns));
                 taken
@@ -223,6 +228,8 @@ impl FaultPlan {
     pub fn course(&self, port: usize, key: u32) -> KeyCourse {
         let meant =
             |rule: &FaultRule| rule.port.is_none_or(|p| p == port) && rule.key.is_none_or(|k| k == key);
+        // Rule, port and key have bits of their own in the position, so no two of them share random numbers and
+        // adding a key changes nothing for the others.
         let seed = |index: usize| mix(self.seed, (index as u64) << 40 | (port as u64) << 32 | u64::from(key));
         let rules = self.rules.iter().enumerate().filter(|(_, rule)| meant(rule));
         let rules =

@@ -58,6 +58,8 @@ impl RateQueueState {
         }
         let rate = u128::from(self.queue.rate.bits_per_second().max(1));
         let (start, part) = if now_ns > self.free.0 { (now_ns, 0) } else { self.free };
+        // The remainder is carried to the next frame. Rounding each frame to a whole nanosecond would add up: at 10
+        // Gbit/s a short frame takes some 50 ns, and half a nanosecond of it is a percent of the rate.
         let parts = part + u128::from(bytes) * 8 * SECOND;
         let left = start.saturating_add(u64::try_from(parts / rate).unwrap_or(u64::MAX));
         self.free = (left, parts % rate);

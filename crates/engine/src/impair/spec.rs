@@ -256,6 +256,7 @@ fn millionths(text: &str) -> Result<u32, String> {
         return Err(refuse());
     }
     // One percent is ten thousand millionths: four decimals are exact.
+    // Read as digits and not as a float, in which 0.1 is not exact.
     let millionths: u32 = format!("{whole}{fraction:0<4}").parse().map_err(|_| refuse())?;
     if millionths <= 1_000_000 { Ok(millionths) } else { Err(refuse()) }
 }

@@ -58,6 +58,8 @@ impl AccountCell {
             *untold,
         ];
         for (place, number) in self.0.iter().zip(numbers) {
+            // Relaxed: each number is right by itself, and nothing is concluded from two of them before the thread
+            // has ended.
             place.store(number, Ordering::Relaxed);
         }
     }

@@ -11,6 +11,9 @@ pub(super) fn in_kernel(filter: Option<&FilterProgram>, snap_len: Option<u32>) -
     /// A load from here asks the kernel whether it took a VLAN tag out of the frame.
     const TAG_IS_OUT: u32 = 0xffff_f000 + 48;
     const ALL: u32 = u32::MAX;
+    // Codes of classic BPF: 0x06 returns a constant (how many bytes to keep), 0x16 returns the accumulator, 0x20
+    // loads a word, 0x15 jumps if equal. A load at SKF_AD_OFF + SKF_AD_VLAN_TAG_PRESENT (linux/filter.h) reads no
+    // byte.
     let insn = |code, jt, jf, k| ClassicInsn { code, jt, jf, k };
     let cut = |k: u32| if k == 0 { 0 } else { snap_len.unwrap_or(ALL) };
     let rest: Vec<_> = match filter {

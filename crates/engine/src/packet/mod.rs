@@ -117,6 +117,8 @@ pub(crate) fn claim(port: &Port, confirmed: bool) -> Result<InterfaceClaim, Erro
     guard::permit_port(&netns, link.index, &location, confirmed)?;
     let lock = NameLock::take(&netns, &lock_name(link.index), &format!("port {location}"))?;
     let wish = quiet::InterfaceWish { mtu: port.mtu };
+    // Behind the guard and the lock: until here nothing of the interface has been changed, so a refusal leaves no
+    // trace.
     let quieted = QuietInterface::make(&netns, &mut links, &link, wish)?;
     let link = links.by_name(name)?;
     let (index, aside) = (link.index, Arc::default());
@@ -165,6 +167,7 @@ fn tx_options(link: &Link, largest: Option<FrameSize>) -> TxOptions {
 
 /// Bytes of the longest frame that will be sent, without FCS.
 pub(crate) fn longest(link: &Link, largest: Option<FrameSize>) -> usize {
+    // The kernel lets a frame with one VLAN tag be four bytes longer than its MTU allows.
     let limit = link.mtu + FRAME_BEYOND_MTU - FrameSize::FCS + VLAN_TAG;
     let longest = largest.map_or(limit, |size| size.bytes().saturating_sub(FrameSize::FCS).min(limit));
     longest.max(60) as usize

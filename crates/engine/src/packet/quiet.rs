@@ -71,6 +71,7 @@ impl QuietInterface {
         if let Some(changes) = file.read() {
             Self::resume(netns, link, changes)?.restore_all()?;
         }
+        // Asked again, because the caller's `link` shows the settings that the killed process had made.
         let mut quieted = Self::resume(netns, &links.by_index(link.index)?, Vec::new())?;
         if let Err(error) = file.write(&quieted.planned_changes(wish)?) {
             let name = &link.name;
@@ -183,6 +184,8 @@ impl QuietInterface {
         for offload in LOUD {
             match ethtool.set_offload(&self.link.name, offload, false) {
                 Ok(true) => self.changes.push(InterfaceChange::Offload(offload, true)),
+                // Many drivers refuse to set what they do not have, so only an offload that is on afterwards is worth
+                // a warning.
                 Err(error) if ethtool.offload(&self.link.name, offload).unwrap_or(false) => {
                     self.caveats.push(format!("{}: {} stays on: {error}", self.link.name, offload.name()));
                 }
@@ -292,6 +295,8 @@ impl QuietInterface {
     /// unless there is no interface any more.
     fn undo_changes(&mut self) -> Result<(), Error> {
         let mut outcome = Ok(());
+        // In reverse, so that each setting meets the state in which it was changed: a link that was down is down
+        // again before IPv6 is switched on, and sends nothing.
         for change in std::mem::take(&mut self.changes).iter().rev() {
             let restored = self.restore(change).map_err(Error::from);
             outcome = outcome.and(restored);

@@ -97,6 +97,8 @@ impl StampConverter {
     /// Takes a new measurement. Frames since the last one were converted with that one's offset, so the change between
     /// them is part of their doubt.
     fn update(&mut self, next: RealtimeOffset) {
+        // The largest doubt is kept for the whole run: one number per port is reported, and it must hold for every
+        // frame.
         let drift = next.offset_ns.abs_diff(self.offset.offset_ns);
         let doubt = self.offset.bound_ns.max(next.bound_ns);
         self.bound_ns = self.bound_ns.max(doubt + drift);

@@ -79,9 +79,12 @@ pub(crate) fn stacked_with(all: &[StackNamespace], index: u32) -> BTreeMap<Stack
     let mut seen = BTreeSet::new();
     let mut open = VecDeque::from([((0, index), StackReach::Stacked)]);
     while let Some((node, reach)) = open.pop_front() {
+        // An interface can be reached in several ways, and they lead on differently: the far end of a cable goes only
+        // to what it is plugged into. So each pair is followed once, and the closest way is the one that is reported.
         if !seen.insert((node, reach)) {
             continue;
         }
+        // `StackReach` is ordered so that the smallest is the one that the lab guard objects to most.
         let best = found.entry(node).or_insert(reach);
         *best = reach.min(*best);
         let Some(own) = link_at(all, node) else { continue };
@@ -171,6 +174,7 @@ fn neighbours(all: &[StackNamespace], node: StackNode, own: &StackLink) -> Vec<S
 /// The namespace of an interface first, then all others that can be looked into, then those that the kernel tells of by number.
 pub(crate) fn look(netns: &NetNs) -> Result<Vec<StackNamespace>, packetrig_sys::Error> {
     let own = netns.inode()?;
+    // The caller's namespace must be number 0 in the list: `stacked_with` starts there.
     let others = NetNs::visible().into_iter().filter(|other| other.inode().is_ok_and(|inode| inode != own));
     let others: Vec<NetNs> = others.collect();
     let mut all = vec![namespace(netns, String::new())?];
@@ -200,6 +204,9 @@ fn add_numbered(all: &mut Vec<StackNamespace>, base: usize, netns: &NetNs, found
     let mut next = 0;
     while let Some(member) = members.get(next).copied() {
         next += 1;
+        // The kernel answers for a namespace that cannot be entered, by the number that another one has for it. What
+        // its interfaces lead to is asked in turn; `tried` keeps a refused number from being asked again for each
+        // member.
         let ids: BTreeSet<i32> = all[member].links.iter().filter_map(|of| of.link.peer_netns).collect();
         for id in ids {
             if known.contains_key(&id) || all.len() >= MOST_NAMESPACES || !tried.insert(id) {

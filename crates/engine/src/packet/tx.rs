@@ -50,6 +50,8 @@ impl StallWatch {
             return false;
         }
         let now = clock::monotonic_ns();
+        // Stuck means that the count of finished frames stands still, not that the ring is full: a slow queue that
+        // takes one frame now and then must never lose one.
         match self.stuck {
             Some((since, at)) if at == finished => {
                 let over = now.saturating_sub(since) >= PATIENCE_NS;
@@ -74,6 +76,8 @@ impl FrameTx for PacketTx {
     }
 
     fn flush(&mut self) -> Result<(), Error> {
+        // One system call for all filled slots. What the interface does not take stays in its slot for the next
+        // flush.
         let kicked = self.ring.kick();
         self.mind_patience();
         match kicked {

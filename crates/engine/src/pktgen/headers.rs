@@ -76,6 +76,7 @@ impl HeaderPart<'_> {
 /// Reads a stack of headers; `frame` is the flow's first frame.
 pub(super) fn read(reading: &mut OptionReader, headers: &[PacketHeader], frame: &[u8]) {
     let kinds: Vec<HeaderKind> = headers.iter().map(PacketHeader::kind).collect();
+    // The generator writes an outer tag only together with an inner one, so one tag of the plan is its inner tag.
     let tags = kinds.iter().skip(1).take_while(|kind| **kind == HeaderKind::Vlan).count().min(2);
     let mut at = 0;
     for (place, header) in headers.iter().enumerate() {
@@ -155,6 +156,7 @@ fn ipv4(reading: &mut OptionReader, part: &HeaderPart<'_>) {
         reading.option(format!("{name}_min {}", address(first)));
         reading.option(format!("{name}_max {}", address(last)));
     }
+    // The generator writes 32. That is worth a note and no refusal, because the plan did not ask for another value.
     reading.hops_open |= part.header.setting("time_to_live").is_none();
 }
 

@@ -124,6 +124,8 @@ fn schedule(reading: &mut OptionReader, timeline: &StreamTimeline) -> Vec<String
     if frames > MOST_FRAMES || timeline.total() == Some(0) {
         reading.refuse("duration", format!("sends 1 to {MOST_FRAMES} frames, or sends until stopped"));
     }
+    // The generator keeps whole nanoseconds between frames. The pause is compared with the exact rate over a million
+    // frames, so that a rate that is only nearly right is reported.
     let pause = timeline.rate.due(1).as_u64();
     if pause >= PAUSE_BOUND {
         reading.refuse("rate", "sends at least one frame every two seconds");

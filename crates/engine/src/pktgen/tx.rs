@@ -41,6 +41,7 @@ struct PktgenLane {
 
 impl PktgenLane {
     fn take(&mut self, progress: &DeviceProgress, start: MonoTime, now: MonoTime) {
+        // The kernel gives totals; series and rates need the difference since the last look.
         let new = progress.sent.saturating_sub(self.counts.frames);
         let bytes = new * u64::from(self.size.bytes());
         self.counts.frames += new;

@@ -96,6 +96,7 @@ impl ReceiverState {
         self.elsewhere.extend(elsewhere.into_iter().map(UnexpectedStream::new));
         self.elsewhere_of = places_by_number(self.elsewhere.iter().map(UnexpectedStream::stream_number));
         let all = self.lanes.len() + streams.len();
+        // Grown here and not while frames are taken in: the hot path allocates nothing.
         let longest = longest_headers(&streams).max(self.scratch.len());
         self.scratch.resize(longest, 0);
         self.lanes.extend(streams.into_iter().map(|spec| ReceiverLane::new(spec, all)));
@@ -127,6 +128,8 @@ impl ReceiverState {
     /// Whose frame it is, by its tag. What merely looks like a tag does not pass the comparison with the template, so of
     /// several candidates the intact one is the true one.
     fn recognise(&mut self, frame: &RxFrame<'_>) -> Option<(usize, RecognisedFrame)> {
+        // Payload or padding behind the true tag can look like a tag. A damaged match is kept only in case that no
+        // candidate is intact.
         let mut damaged = None;
         for found in tag::candidates(frame.bytes, self.key) {
             let Some(lane) = place_of(&self.lane_of, found.tag.stream) else { continue };
@@ -148,6 +151,8 @@ impl ReceiverState {
     /// A frame without a readable tag of a stream that is expected here.
     fn take_unrecognised(&mut self, frame: &RxFrame<'_>) {
         let bytes = u64::from(FrameSize::from_kernel_len(frame.full_len).bytes());
+        // From the strongest evidence to the weakest: a tag of this run, a tag of another, equal headers, a protocol.
+        // A frame must be in exactly one account, so the order decides and nothing is counted twice.
         if self.take_misdelivered(frame) {
             self.misdelivered += 1;
         } else if self.other_runs.take(frame.bytes, self.started(), frame.at) {

@@ -73,6 +73,8 @@ impl ReceiverLane {
         scratch: &mut [u8],
     ) -> Option<RecognisedFrame> {
         let bytes = frame.bytes;
+        // Tags carry the low bits of the number. The window completes them to the number nearest to the newest one it
+        // knows.
         let number = self.window.unwrap(found.tag.sequence, found.tag.form.sequence_bits());
         if self.was_sent_before(&found, start, frame.at) {
             return None;
@@ -100,6 +102,8 @@ impl ReceiverLane {
         match (&self.spec.source, self.takes.of(number)) {
             (FrameSource::Recorded(track), _) => number < track.recording().frames_in_all(),
             (_, Some(take)) => {
+                // Generous on purpose: a sender's clock may be fast, and only numbers that are wrong by damage have
+                // to be caught.
                 let latest = elapsed + Nanos::new(elapsed.as_u64() / 64) + EARLY;
                 number < take.end() && take.due(number) <= latest
             }
@@ -113,6 +117,8 @@ impl ReceiverLane {
             return;
         }
         let Self { window, spec, takes, .. } = self;
+        // The window first: it decides whether the frame is new, late or a copy. Only the first arrival of a number
+        // has a latency, since a copy would pull the mean.
         let arrival = window.arrive(known.number, frame.at, |number| second_of(spec, takes, number));
         let bytes = u64::from(FrameSize::from_kernel_len(frame.full_len).bytes());
         self.counts.frames += 1;
@@ -152,6 +158,8 @@ impl ReceiverLane {
             self.counts.negative += 1;
             self.counts.least_delay_ns = self.counts.least_delay_ns.min(delay);
         }
+        // Less than nothing is a fault of clocks. It is counted above and shown as a caveat; here it becomes zero, so
+        // that minimum and mean stay numbers.
         let latency = Nanos::new(u64::try_from(delay).unwrap_or(0));
         self.latency.record(latency);
         self.window.quality_mut().add_delay(start, arrived, latency);

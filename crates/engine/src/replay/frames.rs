@@ -119,6 +119,8 @@ impl PlayedRecording {
     ) -> Option<usize> {
         let number = counts.numbered();
         let second = due.as_u64() / 1_000_000_000;
+        // Receivers must know in which second a lost frame was due, and a recording has no formula for that. So the
+        // sender notes the first number of each second as it passes it.
         if second >= self.next_second as u64 {
             self.next_second = self.track.mark(self.next_second, second, number);
         }

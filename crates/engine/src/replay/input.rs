@@ -78,6 +78,8 @@ impl ReplayInput {
     /// Gives the next packet that can be replayed to `take`; `Some` if there is none any more.
     pub(super) fn next(&mut self, take: &mut dyn FnMut(ReplayPacket<'_>)) -> io::Result<Option<FileEnding>> {
         loop {
+            // The decoder keeps no bytes. It is given everything at hand each time and says how much of it was one
+            // step.
             let input = &self.buffer[self.start..self.end];
             if let Some(last) = self.last
                 && input.is_empty()
@@ -110,6 +112,7 @@ impl ReplayInput {
     fn skip(&mut self, bytes: u64) -> io::Result<()> {
         let at_hand = (self.end - self.start) as u64;
         match usize::try_from(bytes.min(at_hand)) {
+            // `min` makes it at most what is in the buffer, so the conversion cannot fail.
             Ok(dropped) => self.start += dropped,
             Err(_) => self.start = self.end,
         }

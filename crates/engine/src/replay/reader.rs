@@ -34,6 +34,8 @@ impl ReplaySchedule {
     fn due(&mut self, recording: &PlannedRecording, at: Option<u64>) -> Nanos {
         if let Some(at) = at {
             let since = at.saturating_sub(*self.first.get_or_insert(at));
+            // Times in capture files go back now and then (several queues, a clock that was set). Order matters more
+            // than the time: a frame is never due before the one in front of it.
             self.latest = self.latest.max(recording.due(self.pass, Nanos::new(since)));
         }
         self.latest
@@ -80,6 +82,8 @@ impl RecordingReader {
         let skipped = (clockwork.pass > 0).then_some(input.skipped);
         let mut pass = FilePass::new(track.recording(), *stream, batch, clockwork);
         loop {
+            // Waiting for a free batch below is the only brake: the reader runs ahead of the sender by as many
+            // batches as there are, whatever the size of the file.
             let ending = input.next(&mut |picked| pass.take(&picked))?;
             if pass.is_other {
                 return Ok(Some(ReaderEnd::Changed));
@@ -144,6 +148,7 @@ impl<'a> FilePass<'a> {
 /// Where the tag of a frame goes.
 fn place(recording: &PlannedRecording, stream: u16, frame: &[u8]) -> Option<TagPlace> {
     let place = TagPlace::of(frame).filter(|_| recording.tagged)?;
+    // The short tag has 12 bits for the stream. A tag that names another stream would be worse than none.
     let is_nameable = place.form() == TagForm::Full || usize::from(stream) < SHORT_STREAMS;
     is_nameable.then_some(place)
 }

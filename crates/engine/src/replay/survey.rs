@@ -75,6 +75,8 @@ struct SurveySums {
 impl SurveySums {
     fn take(&mut self, picked: &ReplayPacket<'_>, rewrite: &FrameRewrite) {
         if self.frames == 0 {
+            // Most files do not say whether their frames end with an FCS. The first frame decides for all: captures
+            // are made with one setting.
             self.has_fcs = picked.has_fcs.unwrap_or_else(|| ends_with_fcs(picked.bytes));
         }
         self.scratch.clear();

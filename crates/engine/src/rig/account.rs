@@ -194,6 +194,8 @@ impl RigAccount<'_> {
         let name = &self.plan.plan.streams[sent.stream].name;
         let mut say =
             |doubt, text, matters| caveats.push(Caveat { doubt, subject: name.clone(), text, matters });
+        // These are caveats and no verdict: what the rig did wrong must never count against the device (decision
+        // 0017).
         let unsent = sent.planned.saturating_sub(sent.counts.frames);
         if unsent > 0 {
             let text = format!(
@@ -235,6 +237,7 @@ impl RigAccount<'_> {
                 false,
             );
         }
+        // Without a send time there is no latency, and the report has to say why a value is absent.
         let sent_elsewhere = self.specs.get(received.stream).is_some_and(|spec| spec.sent_elsewhere);
         if stream.metrics.enable
             && stream.metrics.latency
@@ -284,6 +287,8 @@ fn sender_accounts(ledger: &mut FrameLedger, sent: &[&SendResult], port: &TxCoun
     ledger.add(LedgerAccount::Built, built);
     ledger.add(LedgerAccount::Refused, port.refused);
     ledger.add(LedgerAccount::HandedOver, port.handed_over);
+    // "Measured" accounts may be absent, where an interface has no such counter. A rule with an absent account is
+    // listed as unchecked, never as balanced.
     ledger.add_measured(LedgerAccount::OnWire, port.on_wire);
     ledger.add_measured(LedgerAccount::TxDropped, port.dropped);
 }

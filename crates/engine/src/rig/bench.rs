@@ -184,6 +184,8 @@ impl PortBench {
             private_files::create_directories(dir)
                 .map_err(|source| Error::File { path: dir.clone(), source })?;
             let mut again = 0;
+            // Several captures of one port, or port names that differ only in characters which a file name cannot
+            // have.
             while used.contains(&file_name(&port.name, format, again)) {
                 again += 1;
             }
@@ -217,6 +219,8 @@ impl PortBench {
             return Err(self.cannot_steer());
         }
         // Where no stream could arrive, the kernel may keep back what the capture does not want.
+        // A frame of any stream may be misdelivered to this port, so the kernel may keep frames back only where no
+        // port of the plan expects a stream.
         if self.receives.is_empty() && self.elsewhere.is_empty() && !steered {
             self.taps.iter_mut().for_each(CaptureTap::alone);
         }
@@ -388,8 +392,11 @@ impl PortBench {
         self.host.as_mut().map_or(Ok(()), PortWorker::check)?;
         let Some(worker) = self.rx.working() else { return Ok(()) };
         worker.check()?;
+        // A copy, so that the worker never waits for this thread.
         let mut published = worker.published();
         // What is older than all that is kept cannot be told any more.
+        // A worker keeps its last few publications, so that one of them is old enough: what a receiver has counted
+        // must not be newer than what the senders have.
         while published.len() > 1 && published.back().is_some_and(|last| by.is_some_and(|by| last.at > by)) {
             published.pop_back();
         }
@@ -409,6 +416,8 @@ impl PortBench {
             let mut tx = worker.quit()?.into_inner();
             tx.control(StreamControl::Stop);
             let give_up = clock.now() + EMPTYING;
+            // On this thread: the worker has ended, and frames that are in the ring must leave or be counted as
+            // refused before the counters are read.
             while tx.step(clock.now())? != NextStep::Done && clock.now() < give_up {}
             self.tx = HalfState::Ended(tx);
         }
@@ -436,6 +445,8 @@ impl PortBench {
         if let Some(worker) = self.rx.working() {
             let mut rx = worker.quit()?.into_inner();
             let give_up = clock.now() + LAST_LOOK;
+            // Empties the ring for good. The bound is for a device that keeps sending, which would never let it run
+            // dry.
             while rx.step(clock.now())? == NextStep::Busy && clock.now() < give_up {}
             self.rx = HalfState::Ended(rx);
         }

@@ -87,6 +87,8 @@ impl TestRig {
         if let Some(growth) = change.growth.take() {
             self.grow(growth)?;
         }
+        // All rigs get the same instant, but one of them may hear of it late. It then begins as soon as its own
+        // receivers can know.
         let soonest = self.clock.now() + LEAD;
         let origin = self.since_start(at.map_or(soonest, |at| at.max(soonest)));
         let mut takes = Vec::with_capacity(held.len());
@@ -153,6 +155,7 @@ impl TestRig {
             let first = FrameIndex { number, index: paused.map_or(0, |nth| nth.index) };
             let delay = if paused.is_some() { Nanos::ZERO } else { timeline.delay };
             // What was changed while it was paused is followed from here on.
+            // A stream that resumes keeps what was left of its time limit; one that starts again has all of it.
             let timeline = match (&course.take, paused) {
                 (Some(take), Some(nth)) => take.rhythm_from(nth.index, timeline),
                 _ => timeline,
@@ -206,6 +209,8 @@ impl TestRig {
 
     fn grow(&mut self, growth: PlanGrowth) -> Result<(), Error> {
         let PlanGrowth { plan, specs, gone } = growth;
+        // Streams that are gone keep their index and their counts: numbers in tags and results never change their
+        // meaning.
         self.halt(&gone, false)?;
         let known = self.specs.len();
         for bench in &mut self.benches {

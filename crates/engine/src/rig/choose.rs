@@ -62,6 +62,7 @@ impl PortNeeds {
             }
             let rate = rate(&stream.frames, stream.rate, speed);
             let (of_bytes, of_frames) = stream.frames.mean();
+            // The mean over the streams and not over the frames: it only finds the nearest calibrated size.
             bytes += of_bytes / of_frames.max(1);
             frames += 1;
             needs.tagged |= receives && may_be_tagged(&stream.frames);
@@ -121,6 +122,7 @@ pub fn choose(needs: &PortNeeds, abilities: &PortAbilities, limits: &[RigLimit])
         (None, None) => &[BackEnd::Xdp, BackEnd::AfXdp, BackEnd::Packet],
     };
     let measured = |back_end: &BackEnd| nearest(limits, *back_end, &abilities.driver, needs.size);
+    // A measurement on this machine beats every rule below, also against the default (decision 0007).
     let best = able.iter().filter_map(measured).max_by_key(|limit| limit.frames_per_second);
     if let Some(best) = best {
         return calibrated(best, needs, abilities, limits, obstacle.as_deref());
@@ -154,6 +156,8 @@ fn calibrated(
     obstacle: Option<&str>,
 ) -> BackEndChoice {
     let others = [BackEnd::Packet, BackEnd::AfXdp, BackEnd::Xdp].into_iter();
+    // The text names the losers with their rates: a user who wonders about the choice should not have to measure
+    // again.
     let others = others.filter(|other| *other != best.back_end).filter_map(|other| {
         let limit = nearest(limits, other, &abilities.driver, needs.size)?;
         let but = match (other, obstacle, &needs.not_live) {

@@ -72,6 +72,8 @@ impl TestRig {
     fn link(&mut self, ports: &[usize], up: bool) -> Result<(), Error> {
         for port in ports.iter().filter(|port| self.places.is_here(**port)).copied().collect::<Vec<_>>() {
             if let Some(watcher) = &self.watcher {
+                // Declared before the link is switched: a look of the watcher in between would blame the device or
+                // the cable.
                 watcher.declare(port, !up);
             }
             let bench = self.bench(port).ok_or(Error::Bug("a port was switched that is not there"))?;

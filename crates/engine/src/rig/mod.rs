@@ -129,6 +129,8 @@ impl TestRig {
             course::check(&plan)?;
         }
         let mut open = open_all(&plan, &places, opener)?;
+        // Only now that all are open: a port may be the far end of another one's cable, and has no carrier before
+        // that.
         for (_, port) in &mut open {
             port.hold.settle()?;
             port.hold.revise(&mut port.info);
@@ -137,6 +139,7 @@ impl TestRig {
             open.iter().map(|(index, port)| (*index, port.info.clone())).collect();
         check_sizes(&plan, &infos)?;
         let plan = bind(plan, &places, &infos)?;
+        // The owner of the node is asked again, because shares of a link speed are frames per second only now.
         places.ask_open(&plan, &infos)?;
         let specs: Vec<_> = (0..plan.streams.len())
             .map(|stream| stream_spec(&plan, &places, stream, None))
@@ -284,6 +287,7 @@ impl TestRig {
         if self.courses.is_some() && !self.interrupted {
             return false;
         }
+        // A sender without streams, or without a worker, counts as done.
         let done = self.benches.iter().all(PortBench::sender_done);
         if done && self.started.is_some() && self.senders_done.is_none() {
             self.senders_done = Some(self.clock.now());
@@ -293,6 +297,7 @@ impl TestRig {
 
     /// Stops the senders; what is unsent stays unsent.
     pub fn stop_senders(&mut self) {
+        // A stop after the last frame changes nothing, so it is no interruption.
         self.interrupted |= !self.senders_done();
         for bench in &self.benches {
             bench.control_sender(StreamControl::Stop);
@@ -316,6 +321,8 @@ impl TestRig {
         self.stop_senders();
         let mut result = NodeResult { node: node.to_owned(), ..NodeResult::default() };
         result.started = self.started.unwrap_or_else(|| self.clock.now());
+        // From here on the order matters: senders stop, then interfaces that answer for devices (their frames are not
+        // the test's), and receivers last, so that everything sent had its chance to arrive.
         self.benches.iter_mut().try_for_each(PortBench::end_host)?;
         let sent = self.finish_senders(&mut result)?;
         let totals = self.totals(&result, sent_elsewhere);

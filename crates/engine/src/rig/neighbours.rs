@@ -168,6 +168,7 @@ impl TestRig {
             if self.clock.now() >= give_up {
                 return Err(self.unresolved(&awaited, &found));
             }
+            // The hosts ask by themselves, on threads of their own; this only looks at what they have found.
             self.clock.wait(self.clock.now() + LOOK_AGAIN);
             found = self.ask_for(&awaited)?;
         }

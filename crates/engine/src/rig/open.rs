@@ -138,6 +138,7 @@ impl MachinePorts {
         let has_devices = self.plan.interfaces.iter().any(|of| self.plan.ports[of.port].name == port.name);
         let options = OpenOptions { confirmed, largest, has_devices };
         // A steered run may get longer frames later, and from any port.
+        // `largest` sizes the slots of a ring, which stay as they are once it is open.
         let of_rings = OpenOptions { largest: largest.filter(|_| !self.steered), ..options };
         let any = FrameSize::new(u32::MAX);
         let of_xdp = OpenOptions { largest: if self.steered { Some(any) } else { largest }, ..options };

@@ -69,6 +69,8 @@ impl PortPlaces {
         for port in &ports {
             speeds[port.port] = port.link_speed;
         }
+        // Asked before a port is opened, because opening one changes its interface: an owner who says no must find
+        // everything as it was.
         let bound = plan.clone().bind_part(&speeds, &|port| self.is_here(port));
         let bound = match bound {
             Ok(bound) => bound,

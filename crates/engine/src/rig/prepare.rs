@@ -24,6 +24,7 @@ pub(super) fn open_all(
             .map(|(index, port)| (index, scope.spawn(move || opener.open(port, largest(index)))))
             .collect();
         let outcome = |(index, opened): (usize, ScopedJoinHandle<'_, _>)| {
+            // A panic goes on in this thread, with its own message; as an error it would lose it.
             let opened: Result<OpenPort, Error> =
                 opened.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             opened.map(|port| (index, port))

@@ -96,6 +96,7 @@ fn watch(looks: &mut [PortLook], logs: &Mutex<BTreeMap<usize, EventLog>>, quit: 
     let clock = RealClock::new();
     loop {
         // The sender is dropped when the watch is over; the last look comes after that.
+        // The wait is the channel's: the rig's end interrupts it at once instead of after a whole period.
         let is_over = quit.recv_timeout(LOOK_EVERY.to_std()) != Err(RecvTimeoutError::Timeout);
         for look in &mut *looks {
             let asked = clock.now();

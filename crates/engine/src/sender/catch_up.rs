@@ -35,6 +35,8 @@ impl Default for CatchUp {
 impl CatchUp {
     /// How far behind its schedule the sender has to stay.
     pub(crate) fn lag(&self, now: MonoTime) -> Nanos {
+        // The lag shrinks by a quarter of the time that passes, so the sender's clock runs at 5/4: that is the rate
+        // while it catches up.
         let made_good = Nanos::new(now.since(self.since).as_u64() / QUARTER);
         self.lag.saturating_sub(made_good)
     }
@@ -54,6 +56,8 @@ impl CatchUp {
         let behind = now.since(due);
         let lag = self.lag(now);
         if behind > lag + BURST {
+            // All but BURST becomes lag: what was due in the first BURST leaves at once, the rest at 5/4 of the rate.
+            // A stall during the catching up is one only if it adds more than BURST.
             self.note_stall(due, behind, now);
             (self.lag, self.since) = (behind.saturating_sub(BURST), now);
         } else if lag == Nanos::ZERO && self.lag > Nanos::ZERO {

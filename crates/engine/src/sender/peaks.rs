@@ -26,6 +26,8 @@ impl PeakWindow {
 
     fn add(&mut self, at: MonoTime, frames: u64) {
         let number = at.as_nanos() / self.part.as_u64();
+        // Parts between the latest one and this one saw no frame. At most all ten have to be cleared, however long it
+        // was.
         let passed = number.saturating_sub(self.latest).min(PARTS as u64);
         for old in number.saturating_sub(passed) + 1..=number {
             self.sum -= std::mem::take(&mut self.parts[place(old)]);
@@ -64,6 +66,8 @@ impl ErrorPeaks {
     /// Counts frames that were made at unknown times between two instants, as if evenly.
     pub(crate) fn add_evenly(&mut self, from: MonoTime, to: MonoTime, frames: u64) {
         let span = to.since(from).as_u64();
+        // A step for each millisecond, the length of the shortest window; no more than a thousand, so that a long
+        // pause costs nothing.
         let steps = (span / 1_000_000).clamp(1, 1000);
         let mut counted = 0;
         for step in 1..=steps {

@@ -127,7 +127,9 @@ impl SimulatedLink {
             self.truth.lost.push(position);
             return;
         }
+        // Drawn even without jitter: switching it on must not move the other faults of the same seed.
         let jitter = Nanos::new(self.dice.below(self.spec.jitter.as_u64().saturating_add(1)));
+        // Frames on one line do not overtake each other; only `hold` reorders, so that a test knows which ones.
         let arrival = self.last_arrival.max(self.line_free + self.spec.delay + jitter);
         self.last_arrival = arrival;
         let buffer = self.copy(bytes);
@@ -138,6 +140,7 @@ impl SimulatedLink {
         }
         if self.spec.hold.strikes(position, &mut self.dice) {
             self.truth.held.push(position);
+            // At the end of a run no frame may follow, and a test must not wait for one for ever.
             let deadline = arrival + HOLD_AT_MOST;
             self.held.push(HeldFrame { buffer, remaining: self.spec.hold_for, deadline });
             return;

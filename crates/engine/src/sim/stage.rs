@@ -48,6 +48,7 @@ impl SimulationStage<'_> {
             let now = self.clock.now();
             let before = self.moved();
             let round = self.round(now)?;
+            // Time stands still while frames move: what one step sends, another can receive at the same instant.
             if self.moved() != before {
                 continue;
             }
@@ -58,6 +59,8 @@ impl SimulationStage<'_> {
                     self.clock.advance_to(until);
                     return Ok(false);
                 }
+                // At least a nanosecond: an event that is past and not taken yet must not keep the loop at one
+                // instant for ever.
                 Some(next) => self.clock.advance_to(next.max(now + Nanos::new(1))),
             }
         }

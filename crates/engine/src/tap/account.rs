@@ -174,6 +174,8 @@ impl TapDirection {
         if let Some(forwarded) = self.forwarded.filter(|forwarded| forwarded + lost != came) {
             broken.push(format!("{way}: {came} arrived, {forwarded} forwarded and {lost} dropped"));
         }
+        // Every frame that arrived was either meant for the mirrors or is in a count of why not; what each mirror
+        // made of those that were meant is checked mirror by mirror.
         let uncopied = total(&self.uncopied);
         if !self.mirrors.is_empty() && self.wanted + uncopied != self.received {
             broken.push(format!(

@@ -47,6 +47,8 @@ impl RunningTap {
         let place = TapPlace::of(&name);
         // What a tap that has died left of its programs would be in the way.
         PinnedForwarding::remove(&place.pins())?;
+        // Remembered before anything is forwarded: should this process be killed in the next line, `tap stop` still
+        // finds the interfaces and restores them.
         let mut state = state_of(spec, name, &choice, (&sides, &mirrors));
         place.remember(&state)?;
         let (plane, sources, blindness) = match choice.way {
@@ -65,6 +67,8 @@ impl RunningTap {
         state.knows_drivers = blindness.is_none();
         state.caveats.extend(blindness);
         place.remember(&state)?;
+        // From here on the tap's own file says what was changed. With two files, a run that is started on an
+        // interface after this process was killed would restore it under the forwarding that goes on.
         if !state.fail_closed {
             sides.iter_mut().chain(&mut mirrors).try_for_each(TapHold::stop_saving)?;
         }
@@ -170,6 +174,7 @@ fn limits(spec: &TapSpec, choice: &TapChoice, sides: &[TapHold; 2], mirrors: &[T
 
 /// What the MTU of a mirror has to be, so that it gets a copy of every frame that is copied.
 fn mtu_for_copies(way: TapMethod, largest: u32, cut: u32, more: u32) -> u32 {
+    // Longer frames are forwarded in the kernel and not copied (decision 0013).
     let copied = if way == TapMethod::Xdp { largest.min(programs::LONGEST_COPY - HEADER) } else { largest };
     let cut = copied.min(cut.saturating_sub(HEADER)) + more;
     // In the kernel a mirror is passed over by the length of the frame before it is cut.
@@ -208,6 +213,7 @@ fn in_kernel(
         }
     };
     let mut forwarding = begun;
+    // Pinned at once: until then the forwarding ends with this process.
     programs::prepare_pins()?;
     forwarding.pin(&place.pins(), !spec.fail_closed)?;
     let sources = forwarding.take_rings().map(|rings| rings.map(RecordSource::Kernel));

@@ -79,6 +79,8 @@ fn in_kernel(spec: &TapSpec, abilities: &TapAbilities) -> Result<TapChoice, Stri
         abilities.features.iter().skip(from).find(|(_, features)| !wanted(features)).map(|(name, _)| name)
     };
     let sides = &abilities.features[..2];
+    // In the generic path all clones of a frame share its bytes, so a trailer or a new address for one copy would
+    // change the others and the forwarded frame (decision 0013).
     let not_native = sides.iter().find(|(_, features)| !(features.native && features.redirect));
     let choice = |native, why: &str| TapChoice { way: TapMethod::Xdp, native, why: why.into() };
     match not_native {

@@ -43,6 +43,8 @@ impl FoundTap {
     pub fn has_process(&self) -> bool {
         let side = &self.state.sides[0];
         let Some(netns) = side.netns(self.state.process) else { return false };
+        // A process number alone proves nothing, because the kernel uses numbers again. The process that holds the
+        // lock is alive.
         let holder = match NameLock::take(&netns, &lock_name(side.index), &side.location) {
             Err(packetrig_sys::Error::Busy { holder, .. }) => holder,
             _ => None,
@@ -125,6 +127,8 @@ impl FoundTap {
     fn take_off(&self) -> Result<TapAccounts, Error> {
         let published = self.place.published().unwrap_or_default();
         let Some(pinned) = &self.pinned else { return Ok(published) };
+        // Counters are read after the programs are off and the frames under way have been counted, else the rules of
+        // the accounts would not hold.
         pinned.end()?;
         kernel::settle();
         let mut accounts = kernel::accounts(pinned.books(), &self.state, true)?;

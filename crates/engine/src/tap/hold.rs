@@ -39,6 +39,8 @@ impl TapHold {
             _lock: lock,
         };
         if is_side {
+            // On the interface and not by a socket, which would end with its process: forwarding in the kernel may
+            // outlive it.
             held.is_promiscuous = links.set_promiscuous(held.link.index, true)?;
         }
         Ok(held)

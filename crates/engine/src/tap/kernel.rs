@@ -87,6 +87,7 @@ fn mirror_account(
     let handed = books.handed_to_mirror(side, mirror)?;
     let refused_here = seen.too_long + seen.no_room;
     let came = seen.passed + refused_here;
+    // The kernel's tracepoint counts a frame that the program on the exit refused as dropped, too.
     let driver = if state.knows_drivers { handed.dropped.saturating_sub(refused_here) } else { 0 };
     Ok(MirrorAccount {
         to: state.mirrors[mirror].location.clone(),

@@ -62,6 +62,8 @@ impl TapLanes {
             lane.treatment = treatments[direction].take();
             lanes.push(lane);
         }
+        // All rings are open before the first thread runs: a lane that fails to open leaves no half of a tap
+        // forwarding.
         let mut all = Self { stop, threads: Vec::new(), desks, meters, mtus };
         for (direction, lane) in lanes.into_iter().enumerate() {
             let stop = Arc::clone(&all.stop);
@@ -102,6 +104,7 @@ impl TapLanes {
     pub(super) fn accounts(&mut self, state: &TapState) -> TapAccounts {
         let mut directions = Vec::new();
         for side in [0, 1] {
+            // The driver that sends a direction's frames is that of the other side.
             let transmitted = self.meters[1 - side].read();
             directions.push(self.desks[side].account(state, side, transmitted));
         }

@@ -38,6 +38,8 @@ impl LinkPassing {
     /// What follows from the carriers as they are now.
     pub(super) fn look(&mut self, now: MonoTime, carrier: [bool; 2]) -> Option<LinkOrder> {
         if let Some(side) = self.down {
+            // The side that we took down has no carrier, of course; only the other one can say that the cable is
+            // back.
             if !carrier[1 - side] {
                 return None;
             }
@@ -77,6 +79,7 @@ impl LinkWatch {
         let all = sides.iter().chain(mirrors);
         all.map(|held| match self.links.by_index(held.link.index) {
             Ok(link) => Some(Some(link)),
+            // Gone is an answer. Any other error is none: a busy kernel must not end a tap.
             Err(packetrig_sys::Error::Missing { .. }) => Some(None),
             Err(_) => None,
         })

@@ -102,6 +102,8 @@ impl RecordThread {
         let run = move || {
             let mut rests = 0;
             while rests < LAST_RESTS {
+                // Read before the rings, and then some quiet rounds are waited for: a ring of the kernel hands over a
+                // block that is not full only after its timeout.
                 let is_over = is_over.load(Ordering::Acquire);
                 if work.turn(&clock)? == 0 {
                     rests = if is_over { rests + 1 } else { 0 };
@@ -168,6 +170,7 @@ impl RecordWork {
             })?;
         }
         if taken == 0 {
+            // Losses are asked for only when nothing came: it costs system calls, and the numbers are totals.
             self.recorder.idle(clock.now());
             for source in &mut self.sources {
                 dropped += source.dropped()?;

@@ -59,6 +59,8 @@ pub fn open(port: &Port, options: OpenOptions, way: SendMethod, why: String) -> 
     let pass = if options.has_devices { PassedFrames::Neighbours } else { PassedFrames::Nothing };
     let rx_options = XdpRxOptions { native: features.native, snap: LONGEST, pass };
     let rx = XdpRx::open(&claim.netns, claim.link.index, &claim.location, rx_options, None)?;
+    // At once, as with the rings of `packet`: a frame in the ring and not in the interface's count unbalances the
+    // ledger.
     rx_meter.restart()?;
     let mut info = claim.describe(port)?;
     info.back_end = if way == SendMethod::Socket(None) { BackEnd::AfXdp } else { BackEnd::Xdp };
@@ -67,6 +69,8 @@ pub fn open(port: &Port, options: OpenOptions, way: SendMethod, why: String) -> 
     info.tx_stamp = StampKind::Software;
     info.rx_stamp = stamp_of(features);
     let exchange = SocketHandover::default();
+    // Live frames at first. Whether the far end takes them is known only when all ports are open; `XdpHold::settle`
+    // then puts a socket into the exchange if it must.
     let tx = SwitchTx::new(LiveSender::new(&claim, claim.meter()?)?, exchange.clone());
     let mut hold = XdpHold {
         netns: NetNs::duplicate(&claim.netns)?,

@@ -63,6 +63,8 @@ impl RunCutter {
             return None;
         }
         self.due.pop();
+        // A run ends before another stream's next frame: the program sends runs one after another, so a longer one
+        // would delay that frame to its end.
         let others = self.due.peek().map_or(until, |Reverse((other, _))| until.min(*other));
         let (start, (spec, next)) = (self.start, &mut self.lanes[lane]);
         // A stream without a template was refused when its tables were to be compiled.
@@ -71,6 +73,8 @@ impl RunCutter {
         let count = count(spec, template, number, start, others);
         let last = spec.timeline.due(number + count - 1);
         let span = last.saturating_sub(spec.timeline.due(number)).as_u64();
+        // The mean distance within this run, in 2^-20 ns. Rounded down it is short by at most a sixty-fourth of a
+        // nanosecond over the longest run, and the next run starts from the exact schedule.
         let step = (span << 20).checked_div(count - 1).unwrap_or(0);
         *next += count;
         if spec.timeline.total().is_none_or(|total| *next < total) {
@@ -83,6 +87,7 @@ impl RunCutter {
 /// How many frames from `number` on make a run that ends before `until`; at least one.
 fn count(spec: &StreamSpec, template: &FrameTemplate, number: u64, start: MonoTime, until: MonoTime) -> u64 {
     let mut most = spec.timeline.due_before(until.since(start)).saturating_sub(number).min(MOST);
+    // Not across the pause between two bursts: a run has one distance.
     if let SendPattern::Bursts { frames, .. } = spec.timeline.shape {
         most = most.min(frames - number % frames);
     }

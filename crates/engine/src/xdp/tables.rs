@@ -84,6 +84,9 @@ impl CompiledTables {
     }
 
     fn field(&mut self, field: &VaryingField) -> Result<FieldChange, String> {
+        // The program changes a field within a window of 8 bytes that starts at an even byte, so that it can correct
+        // checksums of 16-bit words from the window alone. A window of 16 bytes is for IPv6 addresses; in it nothing
+        // is shifted.
         let window = field.at / 16 * 16;
         let behind = |bits: u32| (window + bits).checked_sub(field.at + field.bits);
         let (wide, shift) = match (behind(64), behind(128)) {
@@ -112,6 +115,7 @@ impl CompiledTables {
                 (kind, *start, *step, *count, 0, 0)
             }
             FieldPattern::Random { min, max, seed, count } => {
+                // The span of all 128-bit numbers does not fit 128 bits: drawn without a remainder then.
                 let Some(span) = max.saturating_sub(*min).checked_add(1) else {
                     return Ok((OpKind::RandomWhole, 0, 0, *count, *seed, 0));
                 };
@@ -133,6 +137,8 @@ impl CompiledTables {
         let len = parts.image.len();
         let tag_len = parts.tag.map_or(0, TagForm::bytes);
         let tag_at = len - tag_len;
+        // Short frames are one image. Of longer ones the image holds the headers, and the payload comes from a fill
+        // that all sizes of a stream share, so that the tables stay small.
         let whole = len <= IMAGE;
         let fill = &parts.image[parts.header_len..tag_at];
         let image = if whole { &parts.image[..] } else { &parts.image[..parts.header_len] };
@@ -194,7 +200,9 @@ fn close(check: &OpenChecksum, tag_at: usize) -> Result<ShapeChecksum, String> {
         at: u16::try_from(check.at).map_err(|_| "a checksum is too far behind")?,
         bad: check.bad,
         never_zero: check.never_zero,
+        // The tag is another one in every frame, so the program adds those of its words that the checksum covers.
         tag_words: (0..7).filter(|word| 2 * word + 2 <= check.tag).fold(0, |bits, word| bits | 1 << word),
+        // A word at an odd distance counts with its bytes swapped (RFC 1071 section 2 B).
         tag_swapped: tag_at % 2 == 1,
         into: check.into.iter().fold(0, |bits, outer| bits | 1 << outer),
     })

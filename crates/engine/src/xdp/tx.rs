@@ -126,6 +126,7 @@ impl LiveSender {
             None => now.max(start) + GRANT,
             Some(left) => now + left.min(MOST_AHEAD),
         };
+        // The program takes runs in order, so those that it has begun are the oldest of ours.
         let begun = self.waiting.len().saturating_sub(usize::try_from(waiting).unwrap_or(usize::MAX));
         self.waiting.drain(..begun);
         // A program that is behind never has more than one grant to do: it sends all that it has at once.
@@ -143,6 +144,8 @@ impl LiveSender {
         }
         let lag = self.catch_up.lag(now);
         for _ in waiting..RUNS {
+            // A sender that catches up plans as if it were `lag` earlier, and gives the program times that are `lag`
+            // later.
             let Some(run) = runs.next(until - lag) else { break };
             let shape = self.compiled.shapes[run.lane].get(&run.size);
             let shape = *shape.ok_or(Error::Bug("a frame has a size its template does not name"))?;
@@ -190,6 +193,8 @@ impl LiveSender {
         }
         let calls = live.progress().calls;
         let drained = *self.drained_at.get_or_insert(calls);
+        // The kernel hands made frames to the driver at the end of a batch of calls. After two more batches none can
+        // be left.
         calls >= drained + 2 * u64::from(MOST_BATCH)
     }
 

@@ -135,6 +135,8 @@ impl Side {
         loop {
             // Read before the ring: what arrived before the stop is still forwarded.
             let stopping = stop.load(Ordering::Acquire);
+            // Measured again for each batch: stamps are wall clock times, and NTP may move that clock while a test
+            // runs.
             let offset = clock::realtime_offset();
             let out = &mut self.out;
             let taken = self.rx.receive(BATCH, &mut |frame| {

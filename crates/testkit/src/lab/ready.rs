@@ -31,6 +31,8 @@ fn await_way(from: &LabPort, to: &LabPort) -> Result<(), Error> {
         if let Some(slot) = tx.next_slot() {
             slot[..LENGTH].fill(0);
             slot[..6].fill(0xff);
+            // A broadcast from a locally administered address: the bridge floods it, and learns the address of no
+            // port.
             slot[6] = 0x02;
             slot[12..14].copy_from_slice(&ETHER_TYPE);
             tx.commit(LENGTH);

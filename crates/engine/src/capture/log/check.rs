@@ -87,6 +87,8 @@ impl LogCheck {
     /// their sum is known ([`LogCheck::lost_in_all`]).
     pub fn lost(&self) -> [Option<u64>; 2] {
         let of = |way: usize| {
+            // A difference of two counts means "lost" only if both count the same copies. A tap that restarted counts
+            // from zero again; a log that is ahead of the tap's saved counters was compared with an old copy of them.
             if !self.is_numbered() || self.times_anew() > 0 || self.newer(way)? > 0 {
                 return None;
             }
@@ -211,6 +213,8 @@ fn take(entry: IndexEntry, known: &mut Vec<FileEntry>, checked: &mut LogCheck) {
         }
         IndexEntry::File(file) => {
             if let Some(last) = known.last() {
+                // Numbers have no gap over all runs of the log (see the module), so a gap means that an entry is
+                // missing.
                 checked.findings.extend((last.file + 1..file.file).map(|file| LogFinding::Skipped { file }));
             }
             if file.mended {

@@ -110,6 +110,8 @@ impl LogIndex {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(failed("read", &path)(error)),
         };
+        // A process that was killed while it wrote leaves a line without its end, which is no entry. A complete file
+        // that such a line was about is found in the directory and entered again (`LoggedFiles::mend`).
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
         let parse = |(n, line): (usize, &str)| {
             serde_json::from_str(line).map_err(|error| Error::Damaged {
@@ -124,6 +126,7 @@ impl LogIndex {
     pub fn renew(directory: &Path, entries: &[IndexEntry]) -> Result<Self, Error> {
         let path = directory.join(INDEX);
         let text: String = entries.iter().map(line).collect();
+        // Written beside and renamed: a crash here leaves the old index, never half of the new one.
         private_files::replace(&path, text).map_err(failed("write", &path))?;
         let file = OpenOptions::new().append(true).open(&path).map_err(failed("open", &path))?;
         Ok(Self { path, file, owed: String::new() })
@@ -141,6 +144,8 @@ impl LogIndex {
             return;
         }
         let before = self.file.metadata().map(|facts| facts.len());
+        // Synced at once: a file is removed before its entry is written, and if the entry were lost in a power cut,
+        // the next check would report the file as missing.
         let written = self.file.write_all(self.owed.as_bytes()).and_then(|()| self.file.sync_data());
         match (written, before) {
             (Ok(()), _) => self.owed.clear(),

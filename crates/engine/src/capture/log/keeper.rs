@@ -57,6 +57,7 @@ impl LogKeeper {
     /// Takes over a directory, which is made if it is not there: reads its index and mends what ended by force.
     pub fn open(directory: &Path, interface: &str, retention: LogRetention) -> Result<Self, Error> {
         private_files::create_directories(directory).map_err(failed("make", directory))?;
+        // The lock first: everything after it reads and repairs files that a running log would still change.
         let lock = lock(directory)?;
         let free = disk::free(directory).unwrap_or(u64::MAX);
         if retention.when_full == WhenFull::Refuse && free < retention.file {
@@ -114,6 +115,8 @@ impl LogKeeper {
     /// Removes what is too large, too old, or too much for the disk.
     fn prune(&mut self) {
         let sum = |files: &VecDeque<FileEntry>| files.iter().map(|file| file.size).sum::<u64>();
+        // The file being written counts with its full size: otherwise the limit would be passed while it grows. Each
+        // limit is checked again after every removal, and an empty list ends the loop.
         while self.retention.bytes.is_some_and(|most| sum(&self.files) + self.retention.file > most)
             && self.remove_oldest(RemovalReason::Size)
         {}
@@ -262,10 +265,13 @@ impl LoggedFiles {
         let mut mended = 0;
         for (number, path) in unknown {
             // Removed from the index and not from the disk: it is not wanted.
+            // The entry of a removal is written after the file is gone, but a failed removal still leaves one. Files
+            // up to the last removed number are never taken back, so that no frame counts twice.
             if number <= self.gone.last_file {
                 fs::remove_file(&path).map_err(failed("remove", &path))?;
                 continue;
             }
+            // In ascending order: each survey continues from the trailer numbers of the file before it.
             let entry = self.mended(number, &path)?;
             self.take(entry);
             mended += 1;
@@ -276,6 +282,8 @@ impl LoggedFiles {
     fn mended(&self, number: u64, path: &Path) -> Result<FileEntry, Error> {
         let found = survey(path, self.numbers)?;
         let is_squeezed = path.extension().is_some_and(|extension| extension == "zst");
+        // Half a record at the end would stop every reader there. A compressed file is left as it is: each block is a
+        // zstd frame of its own, and readers get everything up to the last whole one.
         if found.is_cut && !is_squeezed {
             let file = OpenOptions::new().write(true).open(path).map_err(failed("mend", path))?;
             file.set_len(found.whole).map_err(failed("mend", path))?;

@@ -61,6 +61,8 @@ struct FileReading {
 
 impl FileReading {
     fn all(&mut self, input: &mut dyn Read) -> io::Result<()> {
+        // Twice the longest record: after what is used has been moved out, a whole record always fits, so a read that
+        // brings nothing means the end of the file and never a full buffer.
         let mut buffer = vec![0; 2 * MOST_NEEDED];
         let (mut from, mut to) = (0, 0);
         loop {
@@ -98,6 +100,8 @@ impl FileReading {
                     let first = self.found.arrivals_ns.map_or(at_ns, |(first, _)| first);
                     self.found.arrivals_ns = Some((first, at_ns));
                 }
+                // The trailer is at the end of a frame, so a frame cut by a snap length has none, whatever its last
+                // bytes are.
                 if let Some((_, trailer)) = trailer::split(record.bytes).filter(|_| !record.is_cut()) {
                     self.counter.take(&trailer);
                 }

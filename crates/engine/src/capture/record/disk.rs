@@ -82,6 +82,8 @@ impl DiskThread {
         tally: Arc<DiskTally>,
         shelf: Option<Box<dyn FileShelf>>,
     ) -> Result<Self, (PathBuf, io::Error)> {
+        // Direct writes need blocks that are aligned in memory and file, so compressed output, which has any length,
+        // goes through the page cache.
         let squeeze = zstd.map(|level| FileCompression::new(level, BLOCK)).transpose();
         let squeeze = squeeze.map_err(|error| (PathBuf::from("zstd"), error))?;
         let (frames, done) = (VecDeque::new(), DiskOutcome::default());
@@ -115,6 +117,8 @@ impl DiskThread {
                         self.fail(failure);
                     }
                 }
+                // After a failure the capturing thread still has orders in the queue that it sent before it could
+                // know.
                 DiskOrder::Open(target) => self.pass_by(target),
                 DiskOrder::Block(block) => self.write(block),
                 DiskOrder::Ended(part) => self.ended(*part),
@@ -135,6 +139,7 @@ impl DiskThread {
         let (path, file) = match target {
             RecordTarget::File(path) => {
                 let mut file = BulkFile::create(&path, true);
+                // Ends, because a shelf answers `TryAgain` only after it has removed a file.
                 while file.as_ref().is_err_and(|error| self.is_room_made(error)) {
                     file = BulkFile::create(&path, true);
                 }
@@ -194,6 +199,8 @@ impl DiskThread {
     }
 
     fn write(&mut self, block: DiskBlock) {
+        // The same block is written again at the same offset, so a write that was half done is repeated, not
+        // continued.
         let mut written = self.put(&block);
         while let Err(Some((_, error))) = &written
             && self
@@ -229,6 +236,8 @@ impl DiskThread {
             Some((path, file)) => {
                 let bytes = &block.memory.bytes()[..block.len];
                 let done = match &mut self.squeeze {
+                    // A block in which no record ends has `whole` 0: the end of the last complete record stays where
+                    // it was.
                     None => file.write_at(bytes, block.offset).map(|()| self.whole.max(block.whole)),
                     Some(squeeze) => squeeze.squeeze(bytes).and_then(|squeezed| {
                         file.write_at(squeezed, self.whole)?;

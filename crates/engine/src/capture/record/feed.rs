@@ -89,6 +89,8 @@ impl DiskFeed {
             block.len += take;
             self.position += take as u64;
             bytes = &bytes[take..];
+            // A block that is exactly full stays until more bytes come: `complete` still has to note in it that a
+            // record ends here.
             if block.len == block.limit && !bytes.is_empty() {
                 self.flush();
             }
@@ -133,6 +135,8 @@ impl DiskFeed {
         if !self.hold(1) {
             return false;
         }
+        // Blocks that were set aside go first. Rotation holds some back, so that the end of one file and the header
+        // of the next always find room, even when the disk is behind.
         let Some(mut block) = self.held.pop_front() else { return false };
         // Up to the next multiple: the block after this one is aligned again.
         let over = usize::try_from(self.position % BLOCK as u64).unwrap_or(0);

@@ -147,6 +147,8 @@ impl RecordSession {
         if let Some(recorder) = self.recorder.as_mut().filter(|_| wish == RecordWish::Rotate) {
             recorder.rotate(now);
         }
+        // The end is a time and not an order to stop at once: frames that arrived before it may still be in the ring,
+        // and belong to the recording.
         if (wish == RecordWish::End || has_failed) && self.end.is_none_or(|end| now < end) {
             self.end = Some(now);
         }
@@ -172,6 +174,8 @@ impl RecordSession {
             tell(&self.counts, &self.series);
             self.next_tell = now + TELL_EVERY;
         }
+        // The kernel hands over a block that is not full only after its timeout, so an empty ring is no proof that
+        // everything has arrived.
         let is_drained = taken == 0 && self.end.is_some_and(|end| now >= end + ON_ITS_WAY);
         self.is_over |= is_drained || self.most() == 0;
         if taken == 0 && !self.is_over {

@@ -139,6 +139,7 @@ impl DirectionRecorder {
             kernel_dropped: None,
             kept: None,
         };
+        // The header of the first file is in the queue before any frame can be.
         recorder.begin();
         Ok(recorder)
     }
@@ -162,6 +163,8 @@ impl DirectionRecorder {
             self.beyond_budget += 1;
             return;
         }
+        // `next_file` may refuse for want of blocks. Then the frame is dropped rather than written into a file that
+        // is already full: a limit on the size of files is a promise.
         let is_room =
             (!self.is_full(length, frame.at) || self.next_file(frame.at)) && self.feed.reserve(length);
         // Behind the rotation: the numbers of a file are those up to its last frame.
@@ -172,6 +175,7 @@ impl DirectionRecorder {
             self.queue_dropped += 1;
             return;
         }
+        // `reserve` has made sure of room for all four parts, so a record is either whole in the stream or not there.
         self.feed.put(around.head());
         self.feed.put(bytes);
         self.feed.put(&fcs[..fcs_len]);
@@ -199,6 +203,7 @@ impl DirectionRecorder {
         let bytes = &frame.bytes[..frame.bytes.len().min(most)];
         // Of a frame that was cut nobody knows it.
         let is_whole = bytes.len() == frame.full_len;
+        // The snap length counts the FCS as part of the frame, so a cut may fall inside it.
         match (most - bytes.len()).min(FCS) {
             len @ 1.. if self.spec.fcs && is_whole => (bytes, checksum::fcs(bytes), len),
             _ => (bytes, [0; FCS], 0),
@@ -274,6 +279,7 @@ impl DirectionRecorder {
         self.feed.flush();
         self.shelve(now);
         // The disk's thread ends when there can be no more orders.
+        // Replacing the feed drops the only sender of orders; that is what ends the disk thread's loop.
         self.feed = DiskFeed::new(crossbeam_channel::never(), bounded(0).0);
         thread.join().map(Some).map_err(|_| Error::Panicked("capture-disk".into()))
     }

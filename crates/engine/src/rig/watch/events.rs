@@ -72,6 +72,9 @@ impl EventLog {
             (None, None) => self.note_flap(answered, seen),
         }
         if fault.is_none() {
+            // An event begins at the last request that found everything in order and ends at the first answer that
+            // does again. Both lie outside the true event, so the range can only be too wide: a doubt may not be too
+            // short (decision 0017).
             self.last_good = asked;
         }
         if let LinkObservation::Present(state) = seen {
@@ -141,6 +144,8 @@ impl EventLog {
     }
 
     fn push(&mut self, event: PortEvent) {
+        // Bounded, because a link that flaps all day would otherwise fill the memory of a run. The last event then
+        // covers the rest: too wide again, never missing.
         let is_full = self.events.len() == MOST_EVENTS;
         match self.events.last_mut().filter(|_| is_full) {
             None => self.events.push(event),

@@ -77,6 +77,8 @@ impl LaneDesk {
         let copies =
             tally.copies.iter().flat_map(|c| [c.taken, c.bytes, c.refused, c.full, c.too_long, c.down]);
         for (place, value) in self.0.iter().zip(tally.fixed().into_iter().chain(copies)) {
+            // Each number by itself: a reader may see counts of two batches, so rules between them are checked at the
+            // end only.
             place.store(value, Ordering::Relaxed);
         }
     }

@@ -74,6 +74,8 @@ impl LaneExit {
             return;
         }
         let counts = self.ring.counts();
+        // A frame for an interface that is down is given up, as a cable does with it. Kept, it would leave minutes
+        // later.
         if self.ring.kick().is_err()
             || self.patience.is_over(self.ring.pending(), counts.taken + counts.refused)
         {

@@ -67,6 +67,8 @@ impl TapLane {
         let (out, tally, treatment) = (&mut self.out, &mut self.tally, &mut self.treatment);
         let (mirrors, filter, stations) = (&mut self.mirrors, self.filter.as_ref(), &self.stations);
         let (direction, has_trailer) = (self.direction, self.has_trailer);
+        // Forwarded first, then copied: the frame's place in the ring towards the other side never depends on a
+        // mirror.
         let taken = self.rx.receive(BATCH, &mut |frame| {
             tally.received += 1;
             tally.bytes += frame.full_len as u64;
@@ -111,6 +113,7 @@ impl TapLane {
     fn rest(&mut self, now_ns: u64) -> Result<(), Error> {
         let due = self.treatment.as_ref().and_then(|treatment| treatment.next_due());
         let until_due_ns = due.map_or(u64::MAX, |due| due.saturating_sub(now_ns));
+        // Waking up takes tens of microseconds, which would be added to every delay that an impairment ordered.
         if until_due_ns <= LEAD_NS {
             clock::spin_hint();
             return Ok(());
