@@ -1,9 +1,9 @@
-//! The gate of a lease: until when a port may send, told by somebody else, looked at by the senders themselves.
+//! The gate of a lease: until when a port may send. The controller sets the deadline; the senders check it themselves.
 //!
-//! Every sender compares the deadline with the clock before it begins work that takes at most [`MOST_AHEAD`], so no message
-//! is needed to stop it: a node that nobody renews the lease of falls silent. A sender that finds the gate shut stops for
-//! good, as if it had been told to at that instant; a later deadline does not wake it. Without a lease the gate is open and
-//! costs one look at a number.
+//! Every sender compares the deadline with the clock before each piece of work of at most [`MOST_AHEAD`]. So no message is
+//! needed to stop it: a node whose lease is not renewed falls silent. A sender that finds the gate shut stops for good, as
+//! if it had been stopped at the deadline; a later deadline does not start it again. Without a lease the gate is open, and
+//! checking it costs one load.
 //!
 //! Invariant: no lease, no deadline; with one, the deadline is never "for ever".
 
@@ -23,7 +23,7 @@ pub fn slept_so_far() -> Nanos {
     Nanos::new(boottime.saturating_sub(clock::monotonic_ns()))
 }
 
-/// See the module. Its copies are one gate.
+/// Clones share one deadline.
 #[derive(Clone, Debug)]
 pub struct SendGate {
     /// In nanoseconds of `CLOCK_BOOTTIME`, which goes on while the machine sleeps.
@@ -55,8 +55,8 @@ impl SendGate {
         }
     }
 
-    /// As [`Self::set_deadline`], for a deadline of the node's monotonic clock that is counted from an instant at which the
-    /// machine had slept so long, as [`slept_so_far`] said then: what it has slept since is not given to the senders.
+    /// As [`Self::set_deadline`], for a deadline of the node's monotonic clock. `slept` is what [`slept_so_far`] returned
+    /// when the deadline was computed: time that the machine sleeps after that does not extend the lease.
     pub fn extend(&self, until: MonoTime, slept: Nanos) {
         self.set_deadline((until + slept).as_nanos());
     }

@@ -17,7 +17,6 @@ pub trait WorkerClock: Send {
 /// An arrived frame, without FCS, VLAN tags in place.
 #[derive(Clone, Copy, Debug)]
 pub struct RxFrame<'a> {
-    /// Its bytes.
     pub bytes: &'a [u8],
     /// Bytes it had before the ring cut it, equal to `bytes.len()` unless it was too long for a slot.
     pub full_len: usize,

@@ -34,7 +34,7 @@ use std::collections::binary_heap::PeekMut;
 use std::collections::{BinaryHeap, HashSet};
 use std::sync::Arc;
 
-/// A frame sent this much after its instant counts as late.
+/// A frame sent more than this after it was due counts as late.
 pub const LATE_AFTER: Nanos = Nanos::from_millis(1);
 /// Frames due before the end of a timed stream may leave this much after it: a worker woken late at the very end is not a
 /// sender that missed its rate. They count as late; what is left then is unsent.
@@ -49,8 +49,7 @@ struct StreamLane {
     frames: StreamFrames,
     /// The number after the last frame's; `u64::MAX` if endless.
     end: u64,
-    /// Nothing is sent at or after this time since the start: the end of a stream with a time limit, plus the
-    /// grace.
+    /// Nothing is sent at or after this time since the start: a time limit plus [`GRACE`].
     cutoff: Option<Nanos>,
     counts: StreamTxCounts,
     /// Frames and bytes before the last start.

@@ -77,8 +77,8 @@ impl StreamSpec {
 }
 
 impl StreamSpec {
-    /// Frames that should have been sent by the time a sender ended, of which it sent `frames`: none before the start, those due
-    /// by the time it was stopped, all if it was not.
+    /// Frames that a sender should have sent by its end, when it sent `frames`: none before the start, those due by the
+    /// time it was stopped, all if it was not stopped.
     pub fn planned(&self, start: Option<MonoTime>, stopped: Option<MonoTime>, frames: u64) -> u64 {
         let due = match (start, stopped) {
             (None, _) => return 0,
@@ -94,20 +94,20 @@ const DAY: usize = 86_400;
 /// Seconds of series reserved in all: 128 MiB, touched only as time passes.
 const SERIES_ROOM: usize = 8 << 20;
 
-/// What a transmit half is asked to do.
+/// The job of a transmit half.
 #[derive(Clone, Debug)]
 pub struct TxJob {
     /// Key of the run's tags.
     pub key: TagKey,
     /// Streams to send, all from this port.
     pub streams: Vec<Arc<StreamSpec>>,
-    /// Streams do not begin at T but each when it is told to, see [`SteeredSender`].
+    /// Streams do not begin at T, but one by one on request; see [`SteeredSender`].
     pub steered: bool,
     /// Until when they may be sent. Looked at before each piece of work; found shut, the half stops for good.
     pub gate: SendGate,
 }
 
-/// What a receive half is asked to account.
+/// The job of a receive half.
 #[derive(Debug)]
 pub struct RxJob {
     /// Index of the port in the plan.
@@ -167,7 +167,7 @@ pub enum StreamControl {
 /// How a receiver's clock relates to that of a stream's sender on another node: linear in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockShift {
-    /// An instant of the receiver's clock.
+    /// A time of the receiver's clock.
     pub at: MonoTime,
     /// What the receiver's clock shows then, minus what the sender's shows.
     pub offset_ns: i64,

@@ -28,8 +28,8 @@ impl Take {
         Self::new(FrameIndex { number: 0, index: 0 }, timeline.delay, template, timeline)
     }
 
-    /// What begins with frame `first`, due `at` after T. Its index is 0 after a start; after a pause or a change it is where the
-    /// stream was left.
+    /// A take that begins with frame `first`, due `at` after T. The index of `first` is 0 after a start; after a pause or
+    /// a change it continues where the stream stopped.
     pub fn new(first: FrameIndex, at: Nanos, template: Arc<FrameTemplate>, timeline: StreamTimeline) -> Self {
         // Due times come from the timeline's own origin and are shifted, so a frame keeps its place in its burst and
         // the rounding of the exact schedule after a pause.
@@ -134,7 +134,7 @@ impl Takes {
         self.0.push(take);
     }
 
-    /// The take that frame `number` belongs to, as far as it is known.
+    /// The take that frame `number` belongs to; the oldest known one for older numbers.
     pub(crate) fn of(&self, number: u64) -> Option<&Take> {
         self.0.iter().rfind(|take| take.first <= number).or_else(|| self.0.first())
     }

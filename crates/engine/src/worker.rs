@@ -1,7 +1,7 @@
 //! Worker threads: one owns each half of a port and does nothing else.
 //!
-//! Orders come in through a channel that is looked at between steps; counts go out ten times a second through a mutex
-//! that nobody holds for longer than a copy takes. An error or a panic ends the worker and is found by whoever looks next.
+//! Orders come in through a channel that is read between steps; counts go out ten times a second through a mutex that is
+//! never held for longer than a copy takes. An error or a panic ends the worker and is found at the next check.
 //!
 //! Invariant: a worker is always joined; dropping its handle tells it to quit and waits.
 
@@ -45,7 +45,7 @@ struct WorkerState<S> {
     published: Mutex<VecDeque<PublishedCounts<S>>>,
 }
 
-/// Counts as of an instant.
+/// Counts with the time that they hold for.
 #[derive(Clone, Debug)]
 pub(crate) struct PublishedCounts<S> {
     /// Of a sender: everything that was sent by then is counted. Of a receiver: nothing that came after it is counted.
@@ -83,8 +83,8 @@ pub(crate) trait WorkerTask: Send + 'static {
         false
     }
     fn counts(&mut self) -> Result<Self::Counts, Error>;
-    /// How long after the common instant it publishes. Senders do so after receivers: what has arrived is then among what was
-    /// sent.
+    /// How long after the common time it publishes. Senders publish after receivers, so that everything counted as
+    /// received is also counted as sent.
     const PUBLISH_AFTER: Nanos = Nanos::ZERO;
     /// Whether its counts hold at the earliest at the time they are given, not at the latest.
     const COUNTS_FROM: bool = false;
@@ -264,7 +264,7 @@ fn next_publication(now: MonoTime, after: Nanos) -> MonoTime {
     MonoTime::from_nanos(periods * PUBLISH.as_u64()) + after
 }
 
-/// Whoever prepares a steered run asks first.
+/// A steered run asks both halves while it is armed, so this cannot happen later.
 const NOT_STEERED: Error = Error::Bug("a half of a port was steered that cannot be");
 
 pub(crate) struct SendingHalf {

@@ -19,7 +19,6 @@ pub struct Error {
 /// A load as asked for, before frame size and link speed are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Rate {
-    /// Frames per second.
     Frames(FrameRate),
     /// Bits per second at layer 2, FCS included.
     Bits(BitRate),

@@ -4,7 +4,6 @@ use crate::{FrameSize, Nanos};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Bits per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct BitRate(u64);
@@ -14,7 +13,6 @@ impl BitRate {
     pub const fn new(bps: u64) -> Self {
         Self(bps)
     }
-    /// Bits per second.
     pub const fn bits_per_second(self) -> u64 {
         self.0
     }

@@ -46,7 +46,7 @@ pub(super) struct CaptureHeader<'a> {
 /// A frame to be written.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FrameRecord {
-    /// Nanoseconds since 1970.
+    /// When it arrived, nanoseconds since 1970.
     pub(super) at_ns: u64,
     pub(super) kept: usize,
     /// Length on the wire.

@@ -1,9 +1,9 @@
-//! What the numbers in the trailers of a tap say about frames that never got here, for each of its directions.
+//! Counts missing copies by the numbers in a tap's trailers, for each of its directions.
 //!
-//! The tap numbers its copies from 1 without a gap. Numbers missing between those that arrive are lost between the tap
-//! and here; missing between two runs of the log, they came while nobody logged. A tap that begins anew numbers anew,
-//! which shows as a lower number at a later time. What it numbered before the first number that ever came is not known to
-//! have been meant for us, and is in no account; its own counters tell.
+//! The tap numbers its copies from 1 without a gap. A number missing between two that arrive was lost between the tap
+//! and this log; one missing between two runs of the log was sent while nothing logged. A tap that restarts numbers its
+//! copies from 1 again, which shows as a lower number at a later time. Copies before the first number that ever arrived
+//! may not have been meant for this log, and are in no account; the tap's own counters have them.
 //!
 //! Invariant: of a tap that did not begin anew, `last = first - 1 + seen + missing + absent`.
 
@@ -12,18 +12,18 @@ use packetrig_units::MonoTime;
 use packetrig_wire::trailer::TapTrailer;
 use serde::{Deserialize, Serialize};
 
-/// A number that is lower than one before, and whose frame arrived so much later, is of a tap that began anew.
+/// A lower number whose frame arrived this much later is that of a restarted tap.
 const ANEW_NS: u64 = 1_000_000_000;
 
-/// What is known of one direction.
+/// Numbers of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NumberedDirection {
-    /// The first number, since the tap began anew if it did.
+    /// The first number, since the last restart of the tap.
     pub first: u64,
     pub last: u64,
     /// When the frame with the highest arrived at the tap, nanoseconds since 1970.
     pub last_at_ns: u64,
-    /// Distinct numbers that arrived, of all times the tap began.
+    /// Distinct numbers that arrived, over all restarts of the tap.
     pub seen: u64,
     /// Numbers that did not, while this log ran.
     pub missing: u64,
@@ -33,11 +33,11 @@ pub struct NumberedDirection {
     pub duplicates: u64,
     /// Frames that arrived behind one with a higher number.
     pub late: u64,
-    /// Times the tap began anew.
+    /// Restarts of the tap.
     pub anew: u64,
 }
 
-/// Both directions; `None` for one of which nothing arrived yet.
+/// Both directions; `None` while nothing of a direction has arrived.
 pub type TapNumbers = [Option<NumberedDirection>; 2];
 
 #[derive(Debug)]
@@ -57,7 +57,7 @@ struct DirectionState {
 }
 
 impl TrailerCounter {
-    /// Goes on from what was known.
+    /// Continues from the numbers known so far.
     pub fn new(known: TapNumbers) -> Self {
         Self { ways: known.map(|before| DirectionState { before, ..DirectionState::default() }) }
     }
@@ -69,7 +69,7 @@ impl TrailerCounter {
         }
     }
 
-    /// What is known now.
+    /// The numbers up to now.
     pub fn numbers(&self) -> TapNumbers {
         [self.ways[0].known(), self.ways[1].known()]
     }

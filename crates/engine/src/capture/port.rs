@@ -23,11 +23,11 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// A ring has so many files, of which the oldest is given up at a time.
+/// Files of a ring; the oldest is removed when a new one begins.
 const PARTS: u64 = 8;
 /// Memory between receiver and disk, bytes.
 const QUEUE: usize = 64 << 20;
-/// Longer than a receiver may take to hear of an end.
+/// Longer than a receiver takes to notice the end of a capture.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What to capture, and where to.
@@ -90,7 +90,7 @@ pub struct CaptureOutcome {
     pub failure: Option<String>,
 }
 
-/// See the module. Clones are the same capture.
+/// Clones control the same capture.
 #[derive(Clone)]
 pub struct PortCapture(Arc<PortCaptureState>);
 

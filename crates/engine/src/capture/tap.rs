@@ -1,7 +1,7 @@
 //! The receiving thread's end of a port's capture.
 //!
-//! Orders lie in a slot of which the thread looks at the flag only; it takes the lock when there is one, which is when
-//! somebody begins or stops a capture. A recorder lent to it comes back through a channel, to be finished elsewhere.
+//! Orders wait in a slot. The thread looks only at the slot's flag, and takes the lock only when an order waits, which is
+//! when a capture is started or stopped. The recorder comes back through a channel and is finished elsewhere.
 //!
 //! Invariant: frames that arrived from the moment a capture was begun until it was stopped are given to its recorder,
 //! if they pass the filter, and no others.
@@ -31,7 +31,7 @@ pub(super) struct OrderSlot {
 }
 
 impl OrderSlot {
-    /// Leaves an order. If the one before it was not taken yet, it is given back and the new one not left.
+    /// Puts an order into the slot. If the order before it was not taken yet, returns that one and drops the new one.
     pub(super) fn put(&self, order: CaptureOrder) -> Option<CaptureOrder> {
         let mut slot = self.order.lock().unwrap_or_else(PoisonError::into_inner);
         let before = slot.take();
@@ -89,12 +89,12 @@ impl CaptureTap {
         self.is_alone = true;
     }
 
-    /// The filter that may run in front of the ring, if there is one: frames that do not pass are of no use to anybody.
+    /// The filter that may run before the ring, if there is one: nothing else needs the frames that do not pass.
     pub fn narrowing(&self) -> Option<&FilterProgram> {
         self.program.as_ref().filter(|_| self.is_alone)
     }
 
-    /// To be called when the filter runs in front of the ring, too.
+    /// To be called when the filter also runs before the ring.
     pub fn filtered_before(&mut self) {
         self.is_filtered_before = true;
     }

@@ -21,7 +21,7 @@ const BATCH: usize = 64;
 const IDLE: Nanos = Nanos::from_millis(5);
 /// Longest frame that is answered.
 const LONGEST: usize = 1518;
-/// After a frame has not left for this long it is given up.
+/// A frame that has not left for this long is dropped.
 const PATIENCE: Nanos = Nanos::from_millis(1_000);
 
 /// Where a port's interface is, for sockets beside those of the test traffic.
@@ -95,8 +95,8 @@ impl DeviceHost {
         now < self.allowed_until || self.gate.left().is_none_or(|left| left > Nanos::ZERO)
     }
 
-    /// It falls silent with its lease, as senders do, and speaks again when there is one: it keeps no count that a pause
-    /// would falsify.
+    /// Falls silent when the lease ends, as senders do. Unlike a sender it starts again with the next lease, because no
+    /// count of its own would be wrong after a pause.
     fn follow_gate(&mut self, now: MonoTime) {
         let is_allowed = self.is_allowed(now);
         // Called on every step; the machine does nothing while the state stays the same.

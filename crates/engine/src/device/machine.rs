@@ -12,11 +12,11 @@ use std::sync::Arc;
 /// First and longest pause between two questions for the same address.
 const FIRST_PAUSE: Nanos = Nanos::from_millis(250);
 const LONGEST_PAUSE: Nanos = Nanos::from_millis(4_000);
-/// What is known is asked for again after this long.
+/// Known neighbours are asked again after this long.
 const REFRESH: Nanos = Nanos::from_millis(30_000);
-/// A ping is sent again after this long, until it is given up.
+/// Time between two attempts of a ping.
 const PING_AGAIN: Nanos = Nanos::from_millis(500);
-/// Answers per second; what asks more is no neighbour.
+/// Answers per second at most: nothing that asks more often is a neighbour.
 const MOST_ANSWERS: u32 = 2_000;
 const SECOND: Nanos = Nanos::from_millis(1_000);
 const PING_DATA: &[u8; 32] = b"packetrig ping 0123456789abcdef.";
@@ -66,12 +66,12 @@ pub struct DeviceMachine {
     on: bool,
     /// Start of the second in which answers are counted, and how many there were.
     answers: (MonoTime, u32),
-    /// Who has to allow the addresses that are answered; `None`: all are.
+    /// The permit that addresses need to be answered; `None`: all are answered.
     permit: Option<Arc<dyn OwnerPermit>>,
 }
 
 impl DeviceMachine {
-    /// For these interfaces, by their index in the plan. Frames with a tag of `key` are nobody's business here. It is off.
+    /// For these interfaces, by their index in the plan; switched off. Frames with a tag of `key` are ignored.
     pub fn new(key: TagKey, interfaces: BTreeMap<usize, DeviceInterface>) -> Self {
         let mut machine = Self {
             key,

@@ -1,7 +1,7 @@
-//! The product's witness: counts what was done, and tells a file of it, frame by frame.
+//! The witness that the product uses: counts what was done, and writes it into a file, frame by frame.
 //!
-//! The file is written on a thread of its own, so that forwarding never waits for a disk. What finds the way there full
-//! is not told, and that is counted: a log that lacks something says so.
+//! The file is written on a thread of its own, so that forwarding never waits for a disk. When the queue to that thread is
+//! full, frames are left out of the file and counted: an incomplete log says so.
 //!
 //! Invariant: arrived + copies = left + dropped + overflowed + inside, at any moment between two frames.
 
@@ -64,7 +64,7 @@ impl ImpairChronicle {
         self.counts
     }
 
-    /// Frames of which the file was not told because it was behind.
+    /// Frames that the file lacks, because its thread was behind.
     pub fn untold(&self) -> u64 {
         self.untold
     }

@@ -2,7 +2,7 @@
 
 use packetrig_wire::pattern::mix;
 
-/// A million, of which probabilities are parts.
+/// Probabilities are in millionths.
 pub(super) const MILLION: u64 = 1_000_000;
 
 /// Whether a thing with this probability happens at `position`.

@@ -9,7 +9,7 @@ pub enum HeaderEdit {
     DecrementTtl,
     /// New DSCP in IPv4 or IPv6, ECN kept.
     Dscp(u8),
-    /// A VLAN tag in front of those there are.
+    /// A new outermost VLAN tag.
     PushVlan {
         /// Its type: 0x8100 or 0x88a8.
         tpid: u16,

@@ -1,4 +1,4 @@
-//! The pure half: frames and time in, frames out, and a witness who is told what was done.
+//! The pure half: frames and time in, frames out; a witness is told what was done to each.
 //!
 //! The order in which things happen to a frame: it is dropped, or else damaged and rewritten; copied; put into the queue
 //! of a limited rate, each copy for itself; delayed; held back behind later ones.

@@ -1,7 +1,7 @@
-//! Doing things to frames on purpose, from a seed, and saying exactly what was done to which.
+//! Impairs frames on purpose, from a seed, and reports exactly what was done to which frame.
 //!
 //! ```text
-//!  Spec (text or YAML) -> FaultPlan -> Impairer: frames and time in, frames out --> Witness: what befell each frame
+//!  Spec (text or YAML) -> FaultPlan -> Impairer: frames and time in, frames out --> Witness: what was done to each
 //!                                         ^  |                                      Truths (tests), Chronicle (product)
 //!                                     Treated: on the threads of a tap      reference device: on those of the test kit
 //! ```

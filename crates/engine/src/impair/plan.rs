@@ -28,7 +28,7 @@ impl FrameClassifier {
 }
 
 /// Losses that come together: a state that is good or bad, each with its own probability (Gilbert 1960, Elliott 1963).
-/// All in millionths.
+/// All probabilities are in millionths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GilbertElliott {
     /// From good to bad, for each frame.
@@ -159,7 +159,6 @@ pub enum FrameFault {
     Corrupt {
         /// The byte, counted back from the end of the frame (FCS excluded): 1 is the last.
         from_end: usize,
-        /// The bits.
         mask: u8,
     },
     /// One bit, anywhere behind the Ethernet header, is flipped.
@@ -168,7 +167,7 @@ pub enum FrameFault {
     Rewrite(HeaderEdit),
 }
 
-/// A fault and the frames it befalls.
+/// A fault and the frames that it applies to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FaultRule {
     /// Frames that arrive on this port; `None` for every port.
@@ -210,7 +209,7 @@ pub struct FaultPlan {
     pub queue: Option<RateQueue>,
     /// Frames whose delays differ leave in the order they came all the same.
     pub in_order: bool,
-    /// A frame that is held back waits no longer than this for later ones; `None`: to the end.
+    /// Longest time that a frame is held back for later ones; `None`: until the end.
     pub held_at_most: Option<Nanos>,
 }
 

@@ -10,9 +10,8 @@ const SECOND: u128 = 1_000_000_000;
 /// How much may wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueLimit {
-    /// So many frames.
     Frames(u64),
-    /// So many bytes, each frame with its FCS.
+    /// Each frame counts with its FCS.
     Bytes(u64),
 }
 
@@ -31,7 +30,7 @@ pub(super) struct RateQueueState {
     /// When each frame inside has left, and its bytes; in order.
     inside: VecDeque<(u64, u64)>,
     bytes: u64,
-    /// When the last one has left, in ns and parts of one, of which there are as many as bits a second.
+    /// When the last one has left: whole nanoseconds, and the remainder in fractions of 1 / (bits per second) ns.
     free: (u64, u128),
 }
 

@@ -11,9 +11,9 @@ use packetrig_units::{BitRate, Nanos};
 use std::fmt;
 use std::str::FromStr;
 
-/// Frames that one held back waits for, if nothing else is said.
+/// Default for the number of frames that one held back waits for.
 const BEHIND: u32 = 3;
-/// Frames a limited rate keeps, if nothing else is said.
+/// Default size of the queue before a limited rate, in frames.
 const ROOM: u64 = 1000;
 /// A frame held back waits no longer than this for later ones.
 const PATIENCE: Nanos = Nanos::from_millis(200);

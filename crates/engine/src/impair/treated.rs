@@ -1,4 +1,4 @@
-//! An impairer as what a tap does to frames on their way, with its books where others can read them.
+//! Runs an impairer on the frames of a tap, with its counters where other threads can read them.
 //!
 //! Delays count from the moment the kernel stamped a frame's arrival, so how soon the tap notices it does not add to them,
 //! unless it notices later than the frame was due.

@@ -37,8 +37,8 @@ impl InterfaceMeter {
         Ok(())
     }
 
-    /// Frames that arrived, of which `accounted` are known to have been in the ring. Ring and meter cannot be opened at one
-    /// instant, so frames that came in between are taken to be where they balance.
+    /// Frames that arrived; `accounted` of them are known to have been in the ring. Ring and meter cannot be opened at the
+    /// same time, so frames that came in between are counted where the numbers balance.
     pub(crate) fn arrived(&self, counters: &LinkCounters, accounted: u64) -> u64 {
         accounted.clamp(counters.rx_frames, counters.rx_frames + self.while_opening)
     }

@@ -1,7 +1,7 @@
-//! Filters for the kernel to run in front of a ring.
+//! Filters that the kernel runs before a ring.
 //!
 //! The kernel's filter sees frames without the VLAN tag that the kernel took out. Therefore it lets all tagged frames
-//! pass, and who asked for it looks at frames again with their tag in place.
+//! pass, and the caller checks them again with their tag in place.
 
 use packetrig_sys::pcap::ClassicInsn;
 use packetrig_wire::bpf::{self, FilterProgram};

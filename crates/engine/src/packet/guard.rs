@@ -3,7 +3,7 @@
 //! RFC 6815 confines benchmark traffic to isolated test networks. An interface that carries a default route, or an
 //! address outside the blocks set aside for benchmarking, is refused until the user confirms it for that interface.
 //! Everything stacked with it (its bridge, VLANs on it, the card below it) counts like itself, see the module `stack` beside this one.
-//! Whoever sends asks [`permit_port`].
+//! All code that sends asks [`permit_port`] first.
 
 use super::stack::{StackLink, StackNamespace, StackReach, leads_out_of_sight, look, stacked_with};
 use crate::Error;

@@ -120,8 +120,8 @@ impl QuietInterface {
         format!("net/ipv6/conf/{}/disable_ipv6", self.link.name)
     }
 
-    /// A virtual cable takes frames that a program redirects into it while its end merges (GRO) or has a program: where it did
-    /// the first and is quiet now, this gives it one that passes all. For who has none of his own there.
+    /// A virtual cable accepts redirected frames only while its end has GRO on or an XDP program. Where it had GRO and is
+    /// quiet now, this attaches a program that passes every frame. For callers without a program of their own there.
     pub fn keep_redirects(&mut self) {
         let is_cable = self.link.kind.as_deref() == Some("veth");
         if !is_cable || !self.changes.contains(&InterfaceChange::Offload(Offload::Gro, true)) {

@@ -1,7 +1,7 @@
 //! Files that say what interfaces were before packetrig changed them, for the case that it is killed and restores nothing.
 //!
 //! A file is written before the first change to an interface and removed when the interface is restored. Both happen while
-//! the lock of the port is held, so whoever takes the lock and finds a file knows that its writer is dead.
+//! the lock of the port is held, so a process that takes the lock and finds a file knows that its writer is dead.
 //! [`unrestored`] lists such interfaces. The files do not outlive a reboot, and neither do the settings.
 
 use super::lock_name;

@@ -1,14 +1,15 @@
 //! A flow's headers as the generator's options, or what of them it cannot send.
 //!
-//! Pure: no file is opened. Invariant: without a problem, every setting of the plan is either an option or what the
-//! generator writes anyway.
+//! Pure: no file is opened.
+//!
+//! Invariant: without a problem, each setting of the plan is an option or a value that the generator writes anyway.
 
 use super::options::OptionReader;
 use packetrig_wire::header::{AbsentValue, ComputedField, FieldDef, FieldSetting, HeaderKind, PacketHeader};
 use packetrig_wire::pattern::FieldPattern;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// What the generator writes, whatever it is told.
+/// Values that the generator always writes.
 const FIXED: [(HeaderKind, &str, u128); 12] = [
     (HeaderKind::Ipv4, "version", 4),
     (HeaderKind::Ipv4, "header_length", 5),

@@ -21,7 +21,7 @@ const MARK: usize = 16;
 /// Frames over which the pause is compared with the rate.
 const MANY: u64 = 1_000_000;
 
-/// What a device of the generator is told.
+/// Settings of one device of the generator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PktgenSettings {
     /// Options, in the order in which they must be written.
@@ -111,7 +111,7 @@ fn size(reading: &mut OptionReader, size: &SizePattern, headers: usize) -> Frame
     *fixed
 }
 
-/// How many and how fast; what is not exact is told.
+/// Number of frames and pause; returns what is not exact, in words.
 fn schedule(reading: &mut OptionReader, timeline: &StreamTimeline) -> Vec<String> {
     if matches!(timeline.shape, SendPattern::Bursts { .. }) {
         reading.refuse("duration", "sends no bursts with pauses");

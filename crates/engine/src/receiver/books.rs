@@ -1,4 +1,4 @@
-//! All streams at one receiver: which of them a frame belongs to, or why it belongs to none.
+//! All streams at one receiver: finds the stream that a frame belongs to, or the reason why it belongs to none.
 
 use super::elsewhere::UnexpectedStream;
 use super::lane::{ReceiverLane, RecognisedFrame};

@@ -1,5 +1,4 @@
-//! Frames of streams that are not expected at this port: the device delivered them to the wrong port, flooded them or sent
-//! them back.
+//! Frames of streams that are not expected at this port: delivered to the wrong port, flooded, or sent back.
 
 use crate::port::RxFrame;
 use crate::stream::StreamSpec;

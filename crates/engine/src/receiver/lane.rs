@@ -33,7 +33,7 @@ pub(super) struct ReceiverLane {
     before_start: (u64, u64),
     /// Frames that were missing when the last start was announced.
     missing_before: u64,
-    /// Of a sender with another clock, once it is known.
+    /// Relation to the clock of a sender on another node, once it is known.
     pub(super) shift: Option<ClockShift>,
     window: SequenceWindow,
     pub(super) counts: StreamRxCounts,

@@ -3,7 +3,7 @@
 use packetrig_units::Nanos;
 use packetrig_wire::foreign::TagPlace;
 
-/// Frames in a batch, and the bytes from which on it is full.
+/// A batch is full with this many frames, or bytes.
 pub(super) const FRAMES: usize = 256;
 const BYTES: usize = 256 << 10;
 

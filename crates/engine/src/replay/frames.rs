@@ -132,7 +132,7 @@ impl PlayedRecording {
         Some(len)
     }
 
-    /// Frames due before `elapsed` since the start, `sent` of which are sent; for when nothing more will be.
+    /// Frames due before `elapsed` since the start, `sent` of them already sent. To be asked when sending has ended.
     pub(crate) fn due_before(&mut self, timeline: &StreamTimeline, sent: u64, elapsed: Nanos) -> u64 {
         match self.timing {
             ReplayTiming::Even => timeline.due_before(elapsed),

@@ -1,4 +1,4 @@
-//! What sender, reader and receivers of one recording share, and what is said of it in the end.
+//! What sender, reader and receivers of one recording share, and the remarks about it in the result.
 
 use super::{FileEnding, SkippedPackets};
 use packetrig_plan::recording::PlannedRecording;

@@ -59,7 +59,7 @@ impl<T, W> HalfState<T, W> {
     }
 }
 
-/// See the module. Fields drop in this order: workers, files, then the interface is restored.
+/// Fields drop in this order: workers, files, then the interface is restored.
 pub(super) struct PortBench {
     pub(super) host: Option<PortWorker<DeviceHost, HostLatest>>,
     port: usize,

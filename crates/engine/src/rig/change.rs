@@ -1,9 +1,9 @@
-//! Changes that new takes come of, in three steps: hold, announce, begin.
+//! Changes that give streams new takes, in three steps: hold, announce, begin.
 //!
-//! The senders hold the streams concerned and say which number comes next; the receivers are told of the takes that follow;
-//! the senders go on with them. So no frame arrives of which its receiver does not know what it should look like, and
-//! streams that are not concerned never notice. Where senders and receivers are on several nodes, each step is done by all
-//! of them before the next; whoever asks for the steps sees to that.
+//! The senders hold the streams concerned and report which number comes next; the receivers are told of the takes that
+//! follow; the senders continue with them. So every receiver knows what a frame should look like before it arrives, and
+//! other streams are not touched. Where senders and receivers are on several nodes, all nodes complete a step before any
+//! begins the next; the controller ensures that.
 //!
 //! Invariant: what could be wrong with a change is found while it is held, when it can still be undone.
 
@@ -34,10 +34,10 @@ pub(super) struct RigChange {
     origin: Option<Nanos>,
 }
 
-/// How a stream goes on, but for the instant.
+/// How a stream continues; the time is decided later.
 struct NextCourse {
     first: FrameIndex,
-    /// From the instant to the first frame.
+    /// From that time to the first frame.
     delay: Nanos,
     /// When that frame would have been due, if the stream was being sent: it is not due earlier.
     due: Option<Nanos>,
@@ -81,7 +81,7 @@ impl TestRig {
     }
 
     /// Second step: tells the receivers that are here of the takes that follow; takes on new streams, stops those that are gone.
-    /// `held` is what all rigs said, `at` the instant that they have in common.
+    /// `held` is what all rigs reported, `at` the time that they have in common.
     pub fn announce(&mut self, held: &[HeldStream], at: Option<MonoTime>) -> Result<(), Error> {
         let mut change = self.change.take().ok_or(Error::Bug("what was not held was announced"))?;
         if let Some(growth) = change.growth.take() {
@@ -223,8 +223,8 @@ impl TestRig {
         Ok(())
     }
 
-    /// The take of a stream that another node sends. Its instant is as good as this node knows it, and tells no more than to
-    /// which second a lost frame belongs.
+    /// The take of a stream that another node sends. Its time is only as exact as this node knows it, which is enough to
+    /// say to which second a lost frame belongs.
     fn take_elsewhere(&mut self, held: &HeldStream, origin: Nanos) -> Result<Take, Error> {
         let HeldStream { stream, number, index, mac } = *held;
         // What this node sends, and whereto, is never another node's word.

@@ -90,7 +90,7 @@ impl PortNeeds {
     }
 }
 
-/// Frames per second.
+/// Frames per second that a stream asks for; 0 if that depends on an unknown link speed.
 fn rate(frames: &FrameOrigin, rate: Rate, speed: Option<BitRate>) -> u64 {
     if frames.is_unpaced() {
         return FASTEST;

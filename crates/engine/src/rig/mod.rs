@@ -1,8 +1,8 @@
 //! The ports and workers of one node for one run: prepare, arm, start, sample, stop, finish.
 //!
-//! A `Rig` owns every worker thread and every changed interface setting; dropping it at any point stops the workers
-//! and restores the interfaces. Which back end serves a port is the [`PortOpener`]'s choice; the rig knows the stream
-//! level only.
+//! A [`TestRig`] owns every worker thread and every changed interface setting; dropping it at any point stops the
+//! workers and restores the interfaces. The [`PortOpener`] chooses the back end of a port; the rig knows only the
+//! stream level.
 //!
 //! Invariant: receivers are receiving before any sender can send, and outlive all of them.
 
@@ -57,7 +57,7 @@ pub struct RigOptions {
     pub capture_dir: Option<PathBuf>,
     /// Capture every receiving port as pcapng, whatever the plan says.
     pub capture_all: bool,
-    /// Captures begin when somebody says so ([`TestRig::captures`]), not with the receivers.
+    /// Captures begin when they are started by hand ([`TestRig::captures`]), not with the receivers.
     pub captures_wait: bool,
     /// The back end the user insists on.
     pub back_end: Option<BackEnd>,
@@ -65,9 +65,9 @@ pub struct RigOptions {
     pub limits: Vec<RigLimit>,
     /// Streams do not begin at T, but when they are steered to.
     pub steered: bool,
-    /// From which seeds are drawn that a document leaves open.
+    /// Seed for the values that the document leaves random.
     pub seed: u64,
-    /// Where the ports of the plan are, and who has to allow it.
+    /// Where the ports of the plan are, and the permit that they need.
     pub site: RigSite,
     /// Until when the ports that are here may send; open without a lease.
     pub gate: SendGate,

@@ -36,7 +36,7 @@ pub(super) struct PingOrder {
     succeeded: Option<bool>,
 }
 
-/// Orders whose outcome is told again and again.
+/// Pings whose outcome stays in the samples.
 const TOLD: usize = 256;
 
 impl TestRig {
@@ -148,7 +148,7 @@ impl TestRig {
         Ok(Some(PingId { port, number }))
     }
 
-    /// What became of a ping. Once it is known it is forgotten, and then failed.
+    /// What became of a ping. After the outcome was returned once, the ping is forgotten and counts as failed.
     pub fn ping_state(&mut self, ping: PingId) -> Result<PingState, Error> {
         let host = self.bench(ping.port).and_then(|bench| bench.host.as_mut());
         let state = host.map_or(Ok(None), |host| host.ask(move |host| host.ping_state(ping.number)))?;

@@ -1,5 +1,5 @@
-//! Where ports come from: interfaces of this machine, on the back end the user insists on or the one [`super::choose`] chooses. Tests bring
-//! their own opener.
+//! Opens ports: interfaces of this machine, on the back end that the user insists on or that [`super::choose`]
+//! chooses. Tests bring their own opener.
 
 use super::RigOptions;
 use super::choose::{BackEndChoice, PortAbilities, PortNeeds, choose};

@@ -59,7 +59,7 @@ impl PortPlaces {
         }
     }
 
-    /// Asks the owner about a plan before any of its ports is opened. What depends on an open port is asked again then.
+    /// Asks the owner's permit about a plan before any port is opened. What depends on an open port is asked again later.
     pub(super) fn ask_before(&self, plan: &Plan) -> Result<(), Error> {
         if self.permit().is_none() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Which ports of a plan a rig opens, and who has to allow it.
+//! Which ports of a plan a rig opens, and the permit that it needs.
 //!
 //! A rig of a fleet carries the permit of its node's owner. The rig itself asks, of the ports and streams that it really
 //! opens: before it opens them, once it has, and before every change. There is no other way to make such a rig.

@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-/// Time between two looks: it bounds how exactly the begin of an event is known.
+/// Time between two looks: the start of an event is known to within this.
 const LOOK_EVERY: Nanos = Nanos::from_millis(20);
 
 /// The watcher of a rig; dropping it ends its thread.

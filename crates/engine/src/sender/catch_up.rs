@@ -4,8 +4,8 @@
 //! quarter more until it is on time again. A stream with a time limit ends on time: what is not sent by then stays unsent.
 //! Without this rule a stall would end in a burst at the speed of the link, and the device would be blamed for dropping it.
 //!
-//! The rule is kept by a *lag*: the sender behaves as if it were `lag` earlier, and the lag shrinks by a quarter of the time
-//! that passes.
+//! The rule is kept by a *lag*: the sender behaves as if it were `lag` earlier, and the lag shrinks by a quarter of the
+//! time that passes.
 
 use packetrig_stats::port_event::{PortEvent, PortEventKind};
 use packetrig_units::{MonoTime, Nanos};

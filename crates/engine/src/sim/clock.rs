@@ -1,4 +1,4 @@
-//! Time that passes only when it is told to.
+//! Virtual time: it passes only when the simulation sets it forward.
 
 use crate::port::WorkerClock;
 use packetrig_units::MonoTime;
@@ -26,6 +26,6 @@ impl WorkerClock for VirtualClock {
         MonoTime::from_nanos(self.0.load(Ordering::Acquire))
     }
 
-    /// Returns at once: whoever drives the simulation moves time.
+    /// Returns at once: the driver of the simulation moves time.
     fn wait(&self, _until: MonoTime) {}
 }

@@ -5,7 +5,7 @@ use packetrig_units::{BitRate, FrameSize, MonoTime, Nanos};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// A frame that is held back for others which never come is let go after this long.
+/// A frame that is held back leaves after this long, even if no other frames have passed it.
 pub const HOLD_AT_MOST: Nanos = Nanos::from_millis(100);
 /// Room made ahead, so that carrying a frame does not allocate.
 const ROOM: usize = 1024;
@@ -63,7 +63,7 @@ pub struct LinkTruth {
     pub lost: Vec<u64>,
     pub corrupted: Vec<u64>,
     pub held: Vec<u64>,
-    /// Ones of which two came out.
+    /// Frames that came out twice.
     pub duplicated: Vec<u64>,
 }
 
@@ -112,7 +112,7 @@ impl SimulatedLink {
         &self.truth
     }
 
-    /// Whether a frame may enter now: the queue in front of the line has room.
+    /// Whether a frame may enter now, that is, whether the queue has room.
     pub(super) fn has_room(&self, now: MonoTime) -> bool {
         self.line_free <= now + self.spec.queue
     }
@@ -170,7 +170,7 @@ impl SimulatedLink {
         self.launched += 1;
     }
 
-    /// Gives the next frame that has arrived by `now` to `sink`, with the instant of its arrival.
+    /// Gives the next frame that has arrived by `now` to `sink`, with the time of its arrival.
     pub(super) fn deliver(&mut self, now: MonoTime, sink: impl FnOnce(&[u8], MonoTime)) -> bool {
         while let Some(first) = self.held.iter().position(|held| held.deadline <= now) {
             let held = self.held.remove(first);

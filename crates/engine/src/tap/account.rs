@@ -1,4 +1,4 @@
-//! What became of frames and of copies: the same accounts whoever forwards.
+//! What became of frames and of copies: the same accounts for both back ends.
 //!
 //! A count that is not known is absent. Rules are checked once the tap has ended; before, frames are on their way.
 

@@ -1,5 +1,5 @@
-//! Beginning a tap: interfaces taken, way chosen, file made, forwarding begun; in that order, so that what cannot be is
-//! said before a frame has been touched.
+//! Starts a tap: takes the interfaces, chooses the back end, makes the file, begins to forward; in this order, so that
+//! every refusal comes before a frame is touched.
 
 use super::choose::{TapAbilities, TapChoice, TapMethod, choose};
 use super::hold::TapHold;
@@ -19,10 +19,10 @@ use packetrig_sys::xdp::tap::{self as programs, MirrorTarget, PinnedForwarding, 
 use packetrig_sys::{clock, process};
 use packetrig_wire::trailer;
 
-/// Bytes of a frame in front of what an MTU measures.
+/// Bytes of a frame before those that an MTU counts.
 const HEADER: u32 = 14;
 
-/// Forwarding, the rings of a recording, and whether it is known what drivers made of frames.
+/// Forwarding, the rings of a recording, and why drops in the drivers are not counted, if they are not.
 type StartedTap = (TapPlane, Option<[RecordSource; 2]>, Option<String>);
 
 impl RunningTap {

@@ -1,4 +1,4 @@
-//! Which way a tap goes: in the kernel where both interfaces and all mirrors can, else in this process; and why.
+//! Chooses the back end of a tap: in the kernel where both interfaces and all mirrors can, else in this process; and why.
 
 use super::{TapRefusal, TapSpec};
 use crate::Error;
@@ -35,7 +35,7 @@ pub(super) struct TapChoice {
     pub(super) why: String,
 }
 
-/// What is known of the interfaces.
+/// What the interfaces can do.
 #[derive(Clone, Debug)]
 pub(super) struct TapAbilities {
     /// Why no program can be loaded, if so.

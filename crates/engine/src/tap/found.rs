@@ -65,7 +65,7 @@ impl FoundTap {
         }
     }
 
-    /// Its interfaces that are there no more.
+    /// Its interfaces that no longer exist.
     pub fn gone(&self) -> Vec<String> {
         let parts = self.state.sides.iter().chain(&self.state.mirrors);
         parts.filter(|part| !self.has_interface(part)).map(|part| part.location.clone()).collect()
@@ -90,7 +90,7 @@ impl FoundTap {
         Nanos::new(clock::wall_clock_ns().saturating_sub(self.state.since_ns))
     }
 
-    /// Ends it and restores its interfaces. One whose process lives is asked to do that itself, and says the rest there.
+    /// Ends it and restores its interfaces. A tap whose process lives does that itself, and reports the rest there (`None`).
     pub fn end(mut self) -> Result<Option<TapEnd>, Error> {
         if self.has_process() {
             process::ask_to_end(self.state.process)?;

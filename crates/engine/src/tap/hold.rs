@@ -1,4 +1,4 @@
-//! An interface of a tap: guarded, locked, quiet, and put back as it was when dropped or by whoever finds it left.
+//! An interface of a tap: guarded, locked, quiet. It is restored when dropped, or by the process that finds it later.
 
 use super::place::TapInterface;
 use crate::Error;
@@ -51,7 +51,7 @@ impl TapHold {
         self.quieted.as_ref().map_or(&[], QuietInterface::caveats)
     }
 
-    /// What was changed, for whoever is to put it back.
+    /// What was changed, for the tap's file: another process may have to restore it.
     pub(super) fn changes(&self) -> (Vec<InterfaceChange>, bool) {
         (
             self.quieted.as_ref().map_or_else(Vec::new, |quieted| quieted.changes().to_vec()),

@@ -194,7 +194,7 @@ impl RunningTap {
         Ok(())
     }
 
-    /// Interfaces that are there no more. One of the same name made anew is another, and is not taken up.
+    /// Interfaces that no longer exist. A new one with the same name is another interface, and is not used.
     pub fn gone(&self) -> &[String] {
         &self.gone
     }

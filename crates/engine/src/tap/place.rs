@@ -35,7 +35,7 @@ pub struct TapState {
     pub since_ns: u64,
     /// Forwarding ends with its process.
     pub fail_closed: bool,
-    /// Whether it is known what drivers made of frames.
+    /// Whether the drops in the drivers are counted.
     pub knows_drivers: bool,
     pub sides: [TapInterface; 2],
     pub mirrors: Vec<TapInterface>,

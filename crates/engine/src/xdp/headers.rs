@@ -1,9 +1,9 @@
-//! Listening at an interface for headers: the program in the driver reads what is plain, stamps it, and hands up what a flow
-//! is told by; of what it does not read, the beginning of the frame.
+//! Listens at an interface for headers: the program in the driver reads the common headers, stamps them, and hands up a
+//! record of what identifies the flow. Of frames that it cannot read it hands up the beginning.
 //!
-//! What a record says is for `flow::parse::unified` to know. The filter runs in front, as for [`XdpTap`](super::XdpTap).
+//! `flow::parse::unified` knows the record's layout. The filter runs first, as for [`XdpTap`](super::XdpTap).
 //!
-//! Invariant: every frame the filter accepts is given as one of the two, or is in the count of dropped ones.
+//! Invariant: every frame that the filter accepts is given as one of the two, or counted as dropped.
 
 use super::stamp_of;
 use super::tap::{XdpTapOptions, translated};

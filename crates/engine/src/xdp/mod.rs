@@ -38,12 +38,11 @@ use packetrig_sys::xdp::tx::{LiveOptions, LiveTx};
 use std::sync::Arc;
 use switch::{SocketHandover, SwitchTx, XdpHold};
 
-/// How frames leave.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SendMethod {
     /// As live frames, where the interface takes them; through a socket otherwise.
     Live,
-    /// Through an AF_XDP socket: because live frames will not do, if a reason is given.
+    /// Through an AF_XDP socket; with a reason, if it replaces live frames.
     Socket(Option<String>),
 }
 

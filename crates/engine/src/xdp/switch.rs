@@ -1,4 +1,4 @@
-//! Which of its two ways a port takes to send: live frames, or an AF_XDP socket.
+//! Chooses how a port sends: live frames, or an AF_XDP socket.
 //!
 //! What the plan asks is known when the port is opened; whether the interface takes live frames only when all ports are
 //! open, because the far end of a virtual cable may be one of them. So the way is settled then, before any worker runs.

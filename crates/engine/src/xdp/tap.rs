@@ -1,6 +1,6 @@
 //! Listening at an interface through XDP: for captures at rates the kernel's own receive path does not reach.
 //!
-//! The filter runs in front of the rings, so a frame nobody wants costs next to nothing and goes on to the kernel's stack.
+//! The filter runs before the rings, so an unwanted frame costs next to nothing and goes on to the kernel's stack.
 //! What is captured ends here, unless the user wants it to go on. Nothing is locked or made quiet.
 //!
 //! Invariant: a frame is given if and only if the filter accepts it.

@@ -1,6 +1,6 @@
-//! Holds a log's index against its files, and both against the books of the tap whose copies it keeps.
+//! Compares a log's index with its files, and both with the counters of the tap whose copies the log keeps.
 //!
-//! It changes nothing. A file that is being written is in no index yet; it is named, not judged.
+//! It changes nothing. A file that is being written is not in the index yet; it is counted, not checked.
 
 use super::index::{FileEntry, IndexEntry, LogIndex};
 use super::keeper::index_of;
@@ -14,7 +14,7 @@ use std::path::Path;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "finding", rename_all = "snake_case")]
 pub enum LogFinding {
-    /// A file of the index is gone, and nobody of the log removed it.
+    /// A file of the index is gone, although the log did not remove it.
     Gone { file: u64 },
     /// A file holds other frames than the index says.
     Differs {
@@ -27,7 +27,7 @@ pub enum LogFinding {
     Skipped { file: u64 },
     /// A file that cannot be read.
     Damaged { file: u64, why: String },
-    /// A log ended by force: what it had not written yet is lost, and how much that is only trailers tell.
+    /// A log was killed: what it had not written yet is lost. Only trailers tell how many frames that were.
     Mended {
         /// The file it was writing.
         file: u64,
@@ -46,7 +46,7 @@ pub struct TapBooks {
 /// What came of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LogCheck {
-    /// Complete files that are there.
+    /// Complete files in the directory.
     pub files: u64,
     /// Frames in them, counted.
     pub frames: u64,
@@ -55,12 +55,12 @@ pub struct LogCheck {
     /// Files removed as the log was told to.
     pub removed_files: u64,
     pub removed_frames: u64,
-    /// Frames lost at the logger, of the files that are there: in the kernel's ring.
+    /// Frames that the logger lost in the kernel's ring, for the files still in the directory.
     pub dropped_kernel: u64,
     /// The disk was too slow.
     pub dropped_queue: u64,
     pub dropped_disk: u64,
-    /// A file that is in no index yet: being written, or left by force.
+    /// Files that are not in the index yet: being written, or left by a process that was killed.
     pub open_files: u64,
     /// What trailers say, by direction.
     pub numbers: TapNumbers,
@@ -70,14 +70,14 @@ pub struct LogCheck {
     pub findings: Vec<LogFinding>,
 }
 
-/// Why it cannot be told what the log lacks of what the tap mirrored.
+/// Why the number of copies that the log lacks is not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "doubt", rename_all = "snake_case")]
 pub enum LogDoubt {
-    /// The log goes so many frames beyond those that the tap's books know of: they are older than its end. Without trailers
-    /// these may be others than copies, too.
+    /// The log has this many frames more than the tap's counters, which were saved before the log ended. Without
+    /// trailers, some of them may not be copies at all.
     Older { frames: u64 },
-    /// The tap began anew while it was logged: its books are of the last time only.
+    /// The tap restarted while it was logged: its counters are those of the last run only.
     Anew { times: u64 },
 }
 
@@ -106,7 +106,7 @@ impl LogCheck {
         self.mirrored_in_all()?.checked_sub(self.written)
     }
 
-    /// Why what is lost is not known, although the tap said its books.
+    /// Why the number of lost copies is not known, although the tap's counters are.
     pub fn doubt(&self) -> Option<LogDoubt> {
         self.tap?;
         let times = self.times_anew();
@@ -121,7 +121,7 @@ impl LogCheck {
         (frames > 0).then_some(LogDoubt::Older { frames })
     }
 
-    /// How far the log goes beyond what the tap's books know of.
+    /// How many frames the log has beyond the tap's counters.
     fn newer(&self, way: usize) -> Option<u64> {
         let (tap, numbered) = (self.tap?[way], self.numbered(way));
         let uncounted = tap.mirrored.map_or(0, |mirrored| numbered.seen.saturating_sub(mirrored));

@@ -1,6 +1,6 @@
-//! The index: JSON, a line for each thing that happened. What a crash left half a line of is not there.
+//! The index: JSON, a line for each event. Half a line, left by a crash, is ignored.
 //!
-//! Lines are only ever added, and the whole file is written anew when a log begins: what was removed becomes one sum.
+//! Lines are only ever added. The whole file is written anew when a log begins: removed files then become one sum.
 
 use super::{Error, INDEX, failed};
 use crate::capture::numbers::TapNumbers;
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "snake_case")]
 pub enum IndexEntry {
-    /// All that was in the log once and is not any more.
+    /// Sum of all files that were removed before the log began.
     Before {
         /// Number of the last file removed.
         last_file: u64,
@@ -29,7 +29,7 @@ pub enum IndexEntry {
         file: u64,
         /// Number of its first frame, from 0.
         frame: u64,
-        /// What trailers of a tap had said before, by direction.
+        /// Trailer numbers of a tap up to then, by direction.
         numbers: TapNumbers,
     },
     /// A file is complete.
@@ -43,7 +43,7 @@ pub enum IndexEntry {
         frames: u64,
         why: RemovalReason,
     },
-    /// A log ended as it was asked to.
+    /// A log ended in order.
     Ended {
         /// When, nanoseconds since 1970.
         at_ns: u64,
@@ -81,13 +81,13 @@ pub struct FileEntry {
     pub arrivals_ns: Option<(u64, u64)>,
     /// Frames lost in the kernel's ring since the file before.
     pub dropped_kernel: u64,
-    /// Frames for which the disk was too slow.
+    /// Frames lost because the disk was too slow.
     pub dropped_queue: u64,
     /// Frames that could not be written.
     pub dropped_disk: u64,
-    /// What the trailers of a tap said until its end, by direction.
+    /// Trailer numbers of a tap up to the end of the file, by direction.
     pub numbers: TapNumbers,
-    /// The log ended by force; what it lost is not known.
+    /// The log was killed; what it lost is not known.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub mended: bool,
 }
@@ -97,12 +97,12 @@ pub struct FileEntry {
 pub struct LogIndex {
     path: PathBuf,
     file: File,
-    /// Lines the disk had no room for.
+    /// Lines that are not written yet, because the disk had no room.
     owed: String,
 }
 
 impl LogIndex {
-    /// What is in it, oldest first; nothing if there is none. Half a line at the end is left out.
+    /// Its entries, oldest first; none if there is no index. Half a line at the end is left out.
     pub fn read(directory: &Path) -> Result<Vec<IndexEntry>, Error> {
         let path = directory.join(INDEX);
         let text = match fs::read_to_string(&path) {

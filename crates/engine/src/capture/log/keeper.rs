@@ -1,4 +1,4 @@
-//! Keeps the files of a log: enters each in the index, removes what is too much, and makes room or does not.
+//! Keeps the files of a log: enters each in the index, removes what exceeds a limit, and decides what a full disk means.
 
 use super::index::{FileEntry, IndexEntry, LogIndex, RemovalReason};
 use super::{Error, INDEX, failed, files, survey};
@@ -27,13 +27,13 @@ pub enum WhenFull {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogRetention {
-    /// All files together are no larger than this, bytes; one that is being written is taken for as large as it may get.
+    /// All files together are no larger than this, bytes; the file being written counts with its largest size.
     pub bytes: Option<u64>,
-    /// Nor older than this.
+    /// No file is older than this.
     pub age: Option<Nanos>,
-    /// So many bytes of the disk stay free.
+    /// Bytes of the disk that stay free.
     pub free: Option<u64>,
-    /// A file may be so large, bytes.
+    /// Largest size of one file, bytes.
     pub file: u64,
     /// When the disk is full.
     pub when_full: WhenFull,
@@ -44,7 +44,7 @@ pub struct LogKeeper {
     directory: PathBuf,
     index: LogIndex,
     retention: LogRetention,
-    /// Complete files that are there, oldest first.
+    /// Complete files in the directory, oldest first.
     files: VecDeque<FileEntry>,
     last_file: u64,
     next_frame: u64,
@@ -54,7 +54,7 @@ pub struct LogKeeper {
 }
 
 impl LogKeeper {
-    /// Takes over a directory, which is made if it is not there: reads its index and mends what ended by force.
+    /// Takes over a directory, made if missing: reads its index and repairs what a killed log left.
     pub fn open(directory: &Path, interface: &str, retention: LogRetention) -> Result<Self, Error> {
         private_files::create_directories(directory).map_err(failed("make", directory))?;
         // The lock first: everything after it reads and repairs files that a running log would still change.
@@ -92,7 +92,7 @@ impl LogKeeper {
         })
     }
 
-    /// Number of the last file there ever was; zero if there was none.
+    /// Number of the last file ever written; zero before the first.
     pub fn last_file(&self) -> u64 {
         self.last_file
     }
@@ -102,12 +102,12 @@ impl LogKeeper {
         self.next_frame
     }
 
-    /// What trailers said until now.
+    /// Trailer numbers up to now.
     pub fn numbers(&self) -> TapNumbers {
         self.numbers
     }
 
-    /// Files mended when it took over.
+    /// Files repaired when it took over.
     pub fn mended(&self) -> u64 {
         self.mended
     }
@@ -258,7 +258,7 @@ impl LoggedFiles {
         self.gone.frames += frames;
     }
 
-    /// Enters files that the index does not know: those whose log ended by force. How many.
+    /// Enters files that the index does not know, because their log was killed; returns how many.
     fn mend(&mut self, directory: &Path) -> Result<u64, Error> {
         let known: Vec<u64> = self.files.iter().map(|file| file.file).collect();
         let unknown = files(directory)?.into_iter().filter(|(number, _)| !known.contains(number));

@@ -1,11 +1,11 @@
-//! Captures as a service: files that are numbered on and on, an index of them, and what to do when room runs out.
+//! Captures as a service: files with numbers that continue, an index of them, and a rule for when room runs out.
 //!
 //! ```text
 //!  DIR/log-00001.pcapng, log-00002.pcapng …   the files          DIR/index.jsonl   what is in each, what was removed
 //!  Recorder --Part--> Keeper: index, retention, disk-full policy        check(): index, files and a tap against each other
 //! ```
-//! The writer is the recorder of every capture; here is only who keeps its files. A log that ended by force is mended when
-//! the next one begins: its last file is cut to what is whole, counted and entered.
+//! The writer is the recorder of every capture; this module only keeps its files. When a log was killed, the next one
+//! repairs it: it cuts the last file to whole records, counts them and enters the file.
 //!
 //! Invariant: files and frames are numbered without a gap over all runs of the log; a number names one file for good.
 

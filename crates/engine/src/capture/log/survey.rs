@@ -1,4 +1,4 @@
-//! What is in a file of a log, by reading it: how an index is checked, and a file mended whose log ended by force.
+//! Reads a file of a log and counts what is in it: to check an index, and to repair the file of a killed log.
 
 use super::{Error, failed};
 use crate::capture::numbers::{TapNumbers, TrailerCounter};
@@ -19,7 +19,7 @@ pub struct LogFileSurvey {
     pub frame_bytes: u64,
     /// When the first and the last arrived, nanoseconds since 1970.
     pub arrivals_ns: Option<(u64, u64)>,
-    /// What trailers of a tap say, going on from what was known before it.
+    /// Trailer numbers of a tap, continued from those before the file.
     pub numbers: TapNumbers,
     /// Bytes up to the end of the last complete record.
     pub whole: u64,

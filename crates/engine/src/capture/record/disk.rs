@@ -15,7 +15,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Where frames go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RecordTarget {
     /// A file, made anew.
@@ -45,7 +44,7 @@ pub(super) struct DiskTally {
 /// What became of the files.
 #[derive(Debug, Default)]
 pub(super) struct DiskOutcome {
-    /// Those that are there now, oldest first.
+    /// Existing files, oldest first.
     pub(super) files: VecDeque<PathBuf>,
     pub(super) removed: u64,
     /// Frames that were in them.
@@ -63,7 +62,7 @@ pub(super) struct DiskThread {
     squeeze: Option<FileCompression>,
     /// Where the last complete record on the disk ends; compressed, the last block.
     whole: u64,
-    /// Frames in each of the files that are there now.
+    /// Frames in each of the existing files.
     frames: VecDeque<u64>,
     /// Frames of the file at hand that were lost.
     lost: u64,
@@ -74,7 +73,7 @@ pub(super) struct DiskThread {
 }
 
 impl DiskThread {
-    /// Opens the first file, so that a wrong name is said before anything is captured.
+    /// Opens the first file, so that a wrong name is reported before anything is captured.
     pub(super) fn open(
         first: RecordTarget,
         (orders, free): (Receiver<DiskOrder>, Sender<DiskBlock>),
@@ -165,7 +164,7 @@ impl DiskThread {
         Ok(())
     }
 
-    /// What is for this file is lost, and in its account: who sends it does not know yet that writing has failed.
+    /// Frames for this file are lost and counted: the capturing thread does not know yet that writing has failed.
     fn pass_by(&mut self, target: RecordTarget) {
         if let RecordTarget::File(path) = target {
             self.unopened = Some(path);
@@ -174,7 +173,7 @@ impl DiskThread {
         self.lost = 0;
     }
 
-    /// Whether the files are kept by somebody who has made room after this error.
+    /// Whether a shelf keeps the files and has made room after this error.
     fn is_room_made(&mut self, error: &io::Error) -> bool {
         self.shelf.as_mut().is_some_and(|shelf| is_full(error) && shelf.full() == FullDiskPolicy::TryAgain)
     }
@@ -184,7 +183,7 @@ impl DiskThread {
         self.shelf.as_mut().is_some_and(|shelf| is_full(error) && shelf.full() == FullDiskPolicy::GoOn)
     }
 
-    /// The file at hand is complete: who keeps the files hears of it.
+    /// The file at hand is complete: tells the shelf.
     fn ended(&mut self, part: FilePart) {
         let file = self.file.take();
         let (path, frames) = if let Some(path) = self.unopened.take() {

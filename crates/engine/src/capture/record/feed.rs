@@ -75,7 +75,7 @@ impl DiskFeed {
         bytes <= room || self.hold(1)
     }
 
-    /// Adds bytes for which room was reserved.
+    /// Adds bytes that [`Self::reserve`] made room for.
     pub(super) fn put(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let Some(block) = self.current.as_mut() else {

@@ -1,11 +1,11 @@
-//! What is noted on the capturing thread for who keeps the files: of the file at hand, and what trailers of a tap say.
+//! What the capturing thread notes for the shelf: facts about the current file, and the trailer numbers of a tap.
 
 use super::shelf::FilePart;
 use crate::capture::numbers::{TapNumbers, TrailerCounter};
 use packetrig_units::{MonoTime, Nanos};
 use packetrig_wire::trailer;
 
-/// How often who keeps the files is asked to look at them.
+/// How often the shelf is asked to look at its files.
 const LOOK: Nanos = Nanos::from_secs(5);
 
 #[derive(Debug)]

@@ -47,7 +47,7 @@ pub struct RecordLimits {
     pub time: Option<Nanos>,
 }
 
-/// What who started a recording wants of it now.
+/// What the caller wants of a recording now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordWish {
     GoOn,

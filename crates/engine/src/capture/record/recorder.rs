@@ -54,7 +54,7 @@ pub struct DirectionRecorder {
 /// What became of a recording.
 #[derive(Debug, Default)]
 pub struct RecordingOutcome {
-    /// Files that are there now, oldest first.
+    /// Existing files, oldest first.
     pub files: Vec<PathBuf>,
     /// Older ones that were removed, as asked for.
     pub removed: u64,

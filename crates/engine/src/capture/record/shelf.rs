@@ -1,4 +1,4 @@
-//! Who keeps the files of a recording that goes on for long: hears of each that is complete, and decides what a full disk means.
+//! Keeps the files of a long recording: is told of each complete file, and decides what a full disk means.
 //!
 //! It is called on the disk's thread: the capturing thread never waits for it.
 

@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 /// What to record, and where to.
 #[derive(Clone, Debug)]
 pub struct RecordSpec {
-    /// Where frames go.
     pub target: RecordTarget,
     /// Format of the files.
     pub format: CaptureFileFormat,
@@ -22,7 +21,7 @@ pub struct RecordSpec {
     pub filter: String,
     /// Bytes kept of a frame.
     pub snap_len: Option<u32>,
-    /// Frames get the FCS they had on the wire, computed: none is given to us.
+    /// Frames get the FCS they had on the wire. It is computed, because the kernel does not deliver it.
     pub fcs: bool,
     /// Write nothing more when a file of this many bytes is full.
     pub budget: Option<u64>,

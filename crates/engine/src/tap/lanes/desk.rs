@@ -37,7 +37,7 @@ pub(super) struct LaneTally {
     pub(super) copies: Vec<MirrorCopies>,
 }
 
-/// Numbers in front of those of the mirrors, and of each mirror.
+/// How many numbers there are before those of the mirrors, and for each mirror.
 const FIXED: usize = 13;
 const EACH: usize = 6;
 

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Slots of a ring.
 const SLOTS: usize = 1024;
-/// Times a full ring is kicked before the frame is given up.
+/// Times a full ring is kicked before the frame is dropped.
 const CHANCES: u32 = 64;
 /// Looks at a ring that is to become empty, and the time between two: longer in all than patience lasts.
 const DRAINS: u32 = 1500;
@@ -47,7 +47,7 @@ impl LaneExit {
         }
     }
 
-    /// Puts a frame into the ring. `waits` says whether a full one is given some chances.
+    /// Puts a frame into the ring. With `waits`, a full ring is kicked a few times before the frame is dropped.
     pub(super) fn put(
         &mut self,
         waits: bool,
@@ -67,7 +67,7 @@ impl LaneExit {
         Ok(())
     }
 
-    /// Has the kernel take what is there. What it cannot take, because the interface is down or gone, is given up.
+    /// Has the kernel send the frames in the ring. Those that it cannot send, because the interface is down or gone, are dropped.
     pub(super) fn kick(&mut self) {
         self.mind_mtu();
         if self.ring.pending() == 0 {
