@@ -30,7 +30,7 @@ pub enum Error {
     /// User: the back end that was asked for sends all its streams or none.
     #[error("port {port}: back end {back_end} cannot start and stop single flows")]
     CannotSteer { port: String, back_end: &'static str },
-    /// User: the back end that was asked for cannot be stopped without being told to.
+    /// User: the back end that was asked for cannot be stopped without a message to it.
     #[error(
         "port {port}: back end {back_end} cannot be used on a fleet, because it keeps sending when its node \
             loses the controller"
@@ -39,7 +39,7 @@ pub enum Error {
     /// User: the port is none that emulated interfaces can be on.
     #[error("port {port} cannot have emulated interfaces: they need a kernel interface")]
     NoDevices { port: String },
-    /// World: nobody has the address that frames go to.
+    /// World: no neighbour answers for the address that frames go to.
     #[error(
         "flow {flow}: no MAC address to send to, because {address} does not answer {interface}'s ARP or \
             neighbour discovery"
@@ -53,21 +53,24 @@ pub enum Error {
     /// User: the filter expression is not understood. World, when libpcap is missing.
     #[error(transparent)]
     Expression(#[from] packetrig_sys::pcap::PcapError),
-    /// User: libpcap understands the filter expression, and we do not understand libpcap.
+    /// User: libpcap compiles the filter expression, but to a program that packetrig cannot run.
     #[error("filter `{expression}` cannot be used: {reason}")]
     Filter {
         /// As it was given.
         expression: String,
         reason: packetrig_wire::bpf::ProgramRefusal,
     },
+    /// World: the kernel allows no more threads, or has no memory for one.
+    #[error("cannot start thread `{name}`: {source}")]
+    Thread { name: String, source: std::io::Error },
     /// World: a file cannot be written.
     #[error("cannot write {}: {source}", path.display())]
     File { path: std::path::PathBuf, source: std::io::Error },
     /// User: a capture file cannot be replayed.
     #[error("cannot replay {}: {why}", path.display())]
     Recording { path: std::path::PathBuf, why: String },
-    /// User: the plan wants captures, and nobody said where to.
-    #[error("the plan captures frames, but there is no directory for the capture files")]
+    /// User: the plan wants captures, but the caller named no directory.
+    #[error("the plan captures frames, but no directory is set for the capture files")]
     NoCaptureDirectory,
     /// World, made up: [`crate::chaos`] was told to fail here.
     #[error("injected failure of call {call}")]
@@ -78,7 +81,7 @@ pub enum Error {
     /// Bug: a worker thread panicked; interfaces were restored.
     #[error("worker `{0}` panicked")]
     Panicked(String),
-    /// Bug: something that cannot happen did.
+    /// Bug: two parts of this crate disagree about the state of a run.
     #[error("{0}")]
     Bug(&'static str),
 }

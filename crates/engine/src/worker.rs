@@ -104,13 +104,13 @@ impl<W: WorkerTask> PortWorker<W, W::Counts> {
             std::thread::Builder::new()
                 .name(name.clone())
                 .spawn(move || run(work, clock.as_ref(), &inbox, &shared, &ready))
-                .map_err(|source| Error::File { path: name.clone().into(), source })?
+                .map_err(|source| Error::Thread { name: name.clone(), source })?
         };
         let mut worker = Self { name, orders, shared, thread: Some(thread) };
         // An error means that the worker ended before it was ready: its own error says why.
         if is_ready.recv().is_err() {
             worker.quit()?;
-            return Err(Error::Bug("a worker ended before it began"));
+            return Err(Error::Bug("a worker ended before its first step"));
         }
         Ok(worker)
     }
@@ -134,7 +134,7 @@ impl<W: WorkerTask> PortWorker<W, W::Counts> {
             return Ok(answer);
         }
         self.quit()?;
-        Err(Error::Bug("a worker ended while it was asked"))
+        Err(Error::Bug("a worker ended before it answered"))
     }
 
     fn order(&self, order: WorkerOrder<W>) {
@@ -167,7 +167,7 @@ impl<W: WorkerTask> PortWorker<W, W::Counts> {
     pub(crate) fn check(&mut self) -> Result<(), Error> {
         if self.thread.as_ref().is_some_and(JoinHandle::is_finished) {
             self.quit()?;
-            return Err(Error::Bug("a worker ended by itself"));
+            return Err(Error::Bug("a worker ended without an order"));
         }
         Ok(())
     }
@@ -265,7 +265,7 @@ fn next_publication(now: MonoTime, after: Nanos) -> MonoTime {
 }
 
 /// A steered run asks both halves while it is armed, so this cannot happen later.
-const NOT_STEERED: Error = Error::Bug("a half of a port was steered that cannot be");
+const NOT_STEERED: Error = Error::Bug("half of a port was steered that does not support it");
 
 pub(crate) struct SendingHalf {
     half: Box<dyn StreamTx>,

@@ -191,7 +191,7 @@ impl TruthFile {
         let thread = std::thread::Builder::new()
             .name("truth-log".into())
             .spawn(move || write(&mut file, &taken, offset))
-            .map_err(failed)?;
+            .map_err(|source| Error::Thread { name: "truth-log".into(), source })?;
         Ok(Self { path: path.to_owned(), entries: Some(entries), thread: Some(thread) })
     }
 

@@ -125,12 +125,12 @@ impl DirectionSpec {
             DocumentValue::Object(entries) => {
                 let with = |spec: Self, (key, _, node): &(String, _, DocumentNode)| match &node.value {
                     DocumentValue::Scalar(value) => spec.with(key, value),
-                    _ => Err(BadSpec(format!("`{key}` must be one word"))),
+                    _ => Err(BadSpec(format!("`{key}` must be a single value, such as 10ms or 1%"))),
                 };
                 entries.iter().try_fold(Self::default(), with)?.checked()
             }
             DocumentValue::Null => Ok(Self::default()),
-            DocumentValue::List(_) => Err(BadSpec("of a direction cannot be a list".into())),
+            DocumentValue::List(_) => Err(BadSpec("of a direction must be a text or a mapping, not a list".into())),
         }
     }
 }

@@ -56,7 +56,7 @@ impl PacketTap {
     /// Listens from now on.
     pub fn open(location: &PortLocation, options: TapOptions) -> Result<Self, Error> {
         let mut taps = Self::open_fanned(location, options, 1)?;
-        taps.pop().ok_or(Error::Bug("one ring was asked for"))
+        taps.pop().ok_or(Error::Bug("no ring was opened"))
     }
 
     /// Listens from now on with `count` rings that share the frames by flow: both directions of a flow are in one ring.

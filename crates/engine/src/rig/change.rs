@@ -69,7 +69,7 @@ impl TestRig {
             PlanChange::Start(streams) => self.hold_idle(&self.known(streams)?, false)?,
             PlanChange::Resume(streams) => self.hold_idle(&self.known(streams)?, true)?,
             PlanChange::Replan(document) => self.hold_changed(document)?,
-            _ => return Err(Error::Bug("streams were to be held for a change that no take comes of")),
+            _ => return Err(Error::Bug("streams were held for a change that does not restart them")),
         };
         let held = change.own.iter().map(|(stream, next)| {
             let FrameIndex { number, index } = next.first;
@@ -83,7 +83,7 @@ impl TestRig {
     /// Second step: tells the receivers that are here of the takes that follow; takes on new streams, stops those that are gone.
     /// `held` is what all rigs reported, `at` the time that they have in common.
     pub fn announce(&mut self, held: &[HeldStream], at: Option<MonoTime>) -> Result<(), Error> {
-        let mut change = self.change.take().ok_or(Error::Bug("what was not held was announced"))?;
+        let mut change = self.change.take().ok_or(Error::Bug("a change was announced before it was held"))?;
         if let Some(growth) = change.growth.take() {
             self.grow(growth)?;
         }
@@ -111,7 +111,7 @@ impl TestRig {
         let change = self.change.take();
         let (change, announced) = change
             .and_then(|change| change.origin.map(|origin| (change, origin)))
-            .ok_or(Error::Bug("what was not announced was begun"))?;
+            .ok_or(Error::Bug("a change began before it was announced"))?;
         // What was due while others were waited for is not made up for.
         let now = self.clock.now();
         let origin = announced.max(self.since_start(at.map_or(now, |at| at.max(now))));
@@ -229,7 +229,7 @@ impl TestRig {
         let HeldStream { stream, number, index, mac } = *held;
         // What this node sends, and whereto, is never another node's word.
         if !self.specs.get(stream).is_some_and(|spec| spec.sent_elsewhere) {
-            let message = format!("stream {stream} was announced, which no other node sends");
+            let message = format!("another node announced stream {stream}, but no other node sends it");
             return Err(Error::NotPermitted(vec![message]));
         }
         let awaits = self.plan.plan.streams[stream].awaits.is_some();
@@ -273,7 +273,7 @@ fn fixed(what: &str, message: &str) -> Error {
 }
 
 fn source_of(spec: &StreamSpec) -> Result<(Arc<FrameTemplate>, StreamTimeline), Error> {
-    let template = spec.source.template().ok_or(Error::Bug("a recording was to be steered"))?;
+    let template = spec.source.template().ok_or(Error::Bug("a flow from a capture file was steered"))?;
     Ok((Arc::clone(template), spec.timeline))
 }
 

@@ -46,7 +46,7 @@ impl TestRig {
 
     pub(super) fn can_be_steered(&self) -> Result<(), Error> {
         if self.courses.is_none() || self.started.is_none() || self.interrupted {
-            return Err(Error::Bug("a run was steered that is not under way, or not to be steered"));
+            return Err(Error::Bug("a run was steered that is not running or cannot be steered"));
         }
         Ok(())
     }
@@ -76,7 +76,7 @@ impl TestRig {
                 // the cable.
                 watcher.declare(port, !up);
             }
-            let bench = self.bench(port).ok_or(Error::Bug("a port was switched that is not there"))?;
+            let bench = self.bench(port).ok_or(Error::Bug("the link of a port on another node was switched"))?;
             bench.switch_link(up)?;
         }
         Ok(())
@@ -84,7 +84,7 @@ impl TestRig {
 
     pub(super) fn known(&self, streams: &[usize]) -> Result<BTreeSet<usize>, Error> {
         if streams.iter().any(|stream| *stream >= self.specs.len()) {
-            return Err(Error::Bug("a stream was steered that the plan does not have"));
+            return Err(Error::Bug("a stream was steered that is not in the plan"));
         }
         Ok(streams.iter().copied().collect())
     }

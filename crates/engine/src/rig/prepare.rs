@@ -61,7 +61,7 @@ pub(super) fn stream_spec(
     });
     let source = match mac {
         Some(mac) => {
-            FrameSource::of(&of_plan.frames_to(mac).map_err(|_| Error::Bug("a MAC address changed a size"))?)
+            FrameSource::of(&of_plan.frames_to(mac).map_err(|_| Error::Bug("resolving a MAC address changed a frame size"))?)
         }
         None => FrameSource::of(&of_plan.frames),
     };

@@ -54,7 +54,7 @@ impl PortWatcher {
             std::thread::Builder::new()
                 .name("port-watch".to_owned())
                 .spawn(move || watch(&mut looks, &logs, &until_told))
-                .map_err(|source| Error::File { path: "port-watch".into(), source })?
+                .map_err(|source| Error::Thread { name: "port-watch".into(), source })?
         };
         Ok(Self { logs, quit: Some(quit), thread: Some(thread) })
     }

@@ -69,7 +69,8 @@ impl TapLanes {
             let stop = Arc::clone(&all.stop);
             let thread = std::thread::Builder::new().name(format!("tap-{direction}"));
             let thread = thread.spawn(move || lane.run(&stop));
-            all.threads.push(thread.map_err(|source| Error::File { path: "a thread".into(), source })?);
+            let name = format!("tap-{direction}");
+            all.threads.push(thread.map_err(|source| Error::Thread { name, source })?);
         }
         Ok(all)
     }

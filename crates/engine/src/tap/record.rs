@@ -113,7 +113,7 @@ impl RecordThread {
             work.finish(&clock)
         };
         let thread = std::thread::Builder::new().name("tap-record".into()).spawn(run);
-        let thread = thread.map_err(|source| Error::File { path: "a thread".into(), source })?;
+        let thread = thread.map_err(|source| Error::Thread { name: "tap-record".into(), source })?;
         Ok(Self { stop, desk, thread: Some(thread) })
     }
 

@@ -108,7 +108,7 @@ pub fn time_per_frame(streams: &[Arc<StreamSpec>]) -> Result<(u32, u32), Error> 
     let compiled = tables::compile(streams)?;
     let options = LiveOptions { key: 1, late_after_ns: 0, batch: 64 };
     let mut live = LiveTx::open(1, &compiled.tables, options)?;
-    let shape = *compiled.shapes[0].values().next().ok_or(Error::Bug("a stream without sizes"))?;
+    let shape = *compiled.shapes[0].values().next().ok_or(Error::Bug("a stream has no frame sizes"))?;
     let len = compiled.tables.shapes[shape as usize].len as usize;
     Ok((live.time_per_frame(shape)?, XdpRx::time_per_frame(&vec![0; len])?))
 }

@@ -92,7 +92,7 @@ impl CompiledTables {
         let (wide, shift) = match (behind(64), behind(128)) {
             (Some(shift), _) => (false, shift),
             (None, Some(0)) => (true, 0),
-            _ => return Err(format!("a field of {} bits at bit {} varies", field.bits, field.at)),
+            _ => return Err(format!("the varying field at bit {} ({} bits) crosses a 64-bit window", field.at, field.bits)),
         };
         let (kind, start, step, count, seed, values_from) = self.values(&field.pattern)?;
         let mask = if field.bits >= 128 { u128::MAX } else { (1 << field.bits) - 1 };
@@ -120,7 +120,7 @@ impl CompiledTables {
                     return Ok((OpKind::RandomWhole, 0, 0, *count, *seed, 0));
                 };
                 if span > u128::from(u64::MAX) {
-                    return Err("a random field has more than 2^64 values, and not all".into());
+                    return Err("a random field draws from more than 2^64 values, but not from all values".into());
                 }
                 (OpKind::Random, *min, span, *count, *seed, 0)
             }
@@ -186,7 +186,7 @@ fn check_limits(parts: &TemplateParts) -> Result<(), String> {
         (parts.checks.len(), CHECKS, "checksums"),
     ];
     match limits.into_iter().find(|(found, most, _)| found > most) {
-        Some((found, most, what)) => Err(format!("{found} {what}, and there is room for {most}")),
+        Some((found, most, what)) => Err(format!("{found} {what}, but live frames have room for {most}")),
         None => Ok(()),
     }
 }
@@ -197,7 +197,7 @@ fn close(check: &OpenChecksum, tag_at: usize) -> Result<ShapeChecksum, String> {
     }
     Ok(ShapeChecksum {
         base: check.base.into(),
-        at: u16::try_from(check.at).map_err(|_| "a checksum is too far behind")?,
+        at: u16::try_from(check.at).map_err(|_| "a checksum lies more than 64 KiB into the frame")?,
         bad: check.bad,
         never_zero: check.never_zero,
         // The tag is another one in every frame, so the program adds those of its words that the checksum covers.

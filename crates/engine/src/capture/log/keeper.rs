@@ -56,7 +56,7 @@ pub struct LogKeeper {
 impl LogKeeper {
     /// Takes over a directory, made if missing: reads its index and repairs what a killed log left.
     pub fn open(directory: &Path, interface: &str, retention: LogRetention) -> Result<Self, Error> {
-        private_files::create_directories(directory).map_err(failed("make", directory))?;
+        private_files::create_directories(directory).map_err(failed("create", directory))?;
         // The lock first: everything after it reads and repairs files that a running log would still change.
         let lock = lock(directory)?;
         let free = disk::free(directory).unwrap_or(u64::MAX);
@@ -196,7 +196,7 @@ impl Drop for LogKeeper {
 
 fn lock(directory: &Path) -> Result<File, Error> {
     let path = directory.join(LOCK);
-    let file = private_files::open_or_create(&path).map_err(failed("make", &path))?;
+    let file = private_files::open_or_create(&path).map_err(failed("create", &path))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(Error::InUse(directory.to_owned())),
@@ -285,8 +285,8 @@ impl LoggedFiles {
         // Half a record at the end would stop every reader there. A compressed file is left as it is: each block is a
         // zstd frame of its own, and readers get everything up to the last whole one.
         if found.is_cut && !is_squeezed {
-            let file = OpenOptions::new().write(true).open(path).map_err(failed("mend", path))?;
-            file.set_len(found.whole).map_err(failed("mend", path))?;
+            let file = OpenOptions::new().write(true).open(path).map_err(failed("repair", path))?;
+            file.set_len(found.whole).map_err(failed("repair", path))?;
         }
         let size = fs::metadata(path).map_err(failed("read", path))?.len();
         Ok(FileEntry {

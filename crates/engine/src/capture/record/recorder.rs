@@ -119,7 +119,7 @@ impl DirectionRecorder {
         let thread = std::thread::Builder::new()
             .name("capture-disk".into())
             .spawn(move || disk.run())
-            .map_err(|source| Error::File { path: "a thread for the disk".into(), source })?;
+            .map_err(|source| Error::Thread { name: "capture-disk".into(), source })?;
         let mut recorder = Self {
             spec,
             offset,
