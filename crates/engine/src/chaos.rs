@@ -1,4 +1,4 @@
-//! A port in a bad mood, from a seed: full rings, calls that take nothing, links that come and go, failures.
+//! A port that misbehaves by a seed: full rings, calls that take nothing, links that come and go, failures.
 //!
 //! It wraps either half of any port. It delays and fails; it never loses, makes or changes a frame: that is what
 //! [`crate::sim`] is for.
@@ -34,16 +34,16 @@ pub struct ChaosLevel {
 #[derive(Debug)]
 pub struct ChaosWorker<P> {
     port: P,
-    mood: ChaosLevel,
+    level: ChaosLevel,
     dice: SeededDice,
     calls: u64,
     storm_left: u32,
 }
 
 impl<P> ChaosWorker<P> {
-    /// `port` in this mood.
-    pub const fn new(port: P, mood: ChaosLevel) -> Self {
-        Self { port, mood, dice: SeededDice::new(mood.seed), calls: 0, storm_left: 0 }
+    /// Wraps `port`.
+    pub const fn new(port: P, level: ChaosLevel) -> Self {
+        Self { port, level, dice: SeededDice::new(level.seed), calls: 0, storm_left: 0 }
     }
 
     fn strikes(&mut self, per_million: u32) -> bool {
@@ -54,18 +54,18 @@ impl<P> ChaosWorker<P> {
     fn call(&mut self) -> Result<bool, Error> {
         let call = self.calls;
         self.calls += 1;
-        if self.mood.fail_at == Some(call) {
+        if self.level.fail_at == Some(call) {
             return Err(Error::Injected { call });
         }
-        let down = |every: u64| call % (every + self.mood.flap_length).max(1) >= every;
-        Ok(self.mood.flap_every.is_some_and(down))
+        let down = |every: u64| call % (every + self.level.flap_length).max(1) >= every;
+        Ok(self.level.flap_every.is_some_and(down))
     }
 
     fn some_of(&mut self, want: usize) -> usize {
-        if self.strikes(self.mood.full) {
+        if self.strikes(self.level.full) {
             return 0;
         }
-        if want > 1 && self.strikes(self.mood.partial) {
+        if want > 1 && self.strikes(self.level.partial) {
             return usize::try_from(self.dice.below(want as u64)).unwrap_or(want);
         }
         want
@@ -80,8 +80,8 @@ impl<T: FrameTx> FrameTx for ChaosWorker<T> {
 
     fn flush(&mut self) -> Result<(), Error> {
         let down = self.call()?;
-        if self.storm_left == 0 && self.strikes(self.mood.storm) {
-            self.storm_left = self.mood.storm_length;
+        if self.storm_left == 0 && self.strikes(self.level.storm) {
+            self.storm_left = self.level.storm_length;
         }
         if self.storm_left > 0 {
             self.storm_left -= 1;
@@ -128,10 +128,10 @@ mod tests {
     use crate::sim::{LinkSpec, SimLink, SimTx, VirtualClock};
     use packetrig_units::MonoTime;
 
-    fn port(mood: ChaosLevel) -> (ChaosWorker<SimTx<VirtualClock>>, SimLink) {
+    fn port(level: ChaosLevel) -> (ChaosWorker<SimTx<VirtualClock>>, SimLink) {
         let link = SimLink::new(LinkSpec::default());
         let tx = SimTx::new(vec![link.clone()], VirtualClock::new(MonoTime::default()));
-        (ChaosWorker::new(tx, mood), link)
+        (ChaosWorker::new(tx, level), link)
     }
 
     fn fill(port: &mut impl FrameTx, want: usize) -> usize {

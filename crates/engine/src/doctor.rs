@@ -91,7 +91,11 @@ fn judge_machine(machine: &MachineFacts) -> Vec<DoctorFinding> {
         ("pktgen", machine.pktgen_obstacle.as_ref()),
     ];
     findings.extend(others.map(|(name, obstacle)| match obstacle {
-        None => finding(FindingLevel::Good, format!("back end {name} works: everything it needs is present"), None),
+        None => finding(
+            FindingLevel::Good,
+            format!("back end {name} works: everything it needs is present"),
+            None,
+        ),
         Some(why) => finding(FindingLevel::Note, format!("back end {name} does not work: {why}"), None),
     }));
     findings.extend(walls(machine));

@@ -8,10 +8,10 @@
 //! ```
 //! Invariant: frames seen = frames recognised + unnumbered + misdelivered + other runs + protocol + foreign.
 
-mod books;
 mod elsewhere;
 mod lane;
 mod other_runs;
+mod state;
 
 use crate::Error;
 use crate::port::FrameRx;
@@ -19,12 +19,12 @@ use crate::stream::{
     ClockShift, NextStep, ReceivedFrames, RxJob, SteeredReceiver, StreamControl, StreamRx, StreamSpec,
 };
 use crate::take::Take;
-use books::{ReceiverState, place_of};
 use lane::ReceiverLane;
 use packetrig_stats::counts::StreamRxCounts;
 use packetrig_stats::latency::Latency;
 use packetrig_stats::port::RxCounters;
 use packetrig_units::{MonoTime, Nanos};
+use state::{ReceiverState, place_of};
 use std::sync::Arc;
 
 /// Frames taken in per step at most.
@@ -34,23 +34,23 @@ const IDLE: Nanos = Nanos::from_millis(5);
 
 pub struct TestReceiver<R> {
     port: R,
-    books: Option<ReceiverState>,
+    state: Option<ReceiverState>,
 }
 
 impl<R> std::fmt::Debug for TestReceiver<R> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TestReceiver").field("armed", &self.books.is_some()).finish_non_exhaustive()
+        f.debug_struct("TestReceiver").field("armed", &self.state.is_some()).finish_non_exhaustive()
     }
 }
 
 impl<R: FrameRx> TestReceiver<R> {
     /// A receiver on `port`.
     pub fn new(port: R) -> Self {
-        Self { port, books: None }
+        Self { port, state: None }
     }
 
     fn lanes(&self) -> impl Iterator<Item = &ReceiverLane> {
-        self.books.iter().flat_map(|books| &books.lanes)
+        self.state.iter().flat_map(|state| &state.lanes)
     }
 }
 
@@ -65,23 +65,23 @@ impl<R: FrameRx> StreamRx for TestReceiver<R> {
         {
             tap.filtered_before();
         }
-        let books = ReceiverState::open(job);
-        self.port.expect_traffic(books.is_needed_often());
-        self.books = Some(books);
+        let state = ReceiverState::open(job);
+        self.port.expect_traffic(state.is_needed_often());
+        self.state = Some(state);
         Ok(())
     }
 
     fn control(&mut self, control: StreamControl) {
-        if let (StreamControl::StartAt(start), Some(books)) = (control, &mut self.books) {
-            books.start = start;
+        if let (StreamControl::StartAt(start), Some(state)) = (control, &mut self.state) {
+            state.start = start;
         }
     }
 
     fn shift(&mut self, shifts: &[(u16, ClockShift)]) {
-        let Some(books) = &mut self.books else { return };
+        let Some(state) = &mut self.state else { return };
         for (number, shift) in shifts {
-            if let Some(lane) = place_of(&books.lane_of, *number) {
-                books.lanes[lane].shift = Some(*shift);
+            if let Some(lane) = place_of(&state.lane_of, *number) {
+                state.lanes[lane].shift = Some(*shift);
             }
         }
     }
@@ -91,9 +91,9 @@ impl<R: FrameRx> StreamRx for TestReceiver<R> {
     }
 
     fn step(&mut self, now: MonoTime) -> Result<NextStep, Error> {
-        let Some(books) = &mut self.books else { return Ok(NextStep::IdleUntil(now + IDLE)) };
-        let taken = self.port.receive(BATCH, &mut |frame| books.take(frame))?;
-        books.attend_taps(&mut self.port, now, taken == 0)?;
+        let Some(state) = &mut self.state else { return Ok(NextStep::IdleUntil(now + IDLE)) };
+        let taken = self.port.receive(BATCH, &mut |frame| state.take(frame))?;
+        state.attend_taps(&mut self.port, now, taken == 0)?;
         Ok(if taken > 0 { NextStep::Busy } else { NextStep::IdleUntil(now + IDLE) })
     }
 
@@ -121,10 +121,10 @@ impl<R: FrameRx> StreamRx for TestReceiver<R> {
 
     fn port_counters(&mut self) -> Result<RxCounters, Error> {
         let counters = self.port.counters()?;
-        for tap in self.books.iter_mut().flat_map(|books| &mut books.taps) {
+        for tap in self.state.iter_mut().flat_map(|state| &mut state.taps) {
             tap.ring_dropped(counters.ring_dropped);
         }
-        Ok(self.books.as_ref().map_or(counters, |books| books.add_to(counters)))
+        Ok(self.state.as_ref().map_or(counters, |state| state.add_to(counters)))
     }
 
     fn clock_bound(&self) -> Nanos {
@@ -132,20 +132,20 @@ impl<R: FrameRx> StreamRx for TestReceiver<R> {
     }
 
     fn finish(&mut self, sent: &[u64]) -> ReceivedFrames {
-        self.books.take().map_or_else(ReceivedFrames::default, |books| books.finish(sent))
+        self.state.take().map_or_else(ReceivedFrames::default, |state| state.finish(sent))
     }
 }
 
 impl<R: FrameRx> SteeredReceiver for TestReceiver<R> {
     fn announce(&mut self, takes: &[(u16, Take)]) {
-        if let Some(books) = &mut self.books {
-            books.announce(takes);
+        if let Some(state) = &mut self.state {
+            state.announce(takes);
         }
     }
 
     fn add(&mut self, streams: Vec<Arc<StreamSpec>>, elsewhere: Vec<Arc<StreamSpec>>) {
-        if let Some(books) = &mut self.books {
-            books.add(streams, elsewhere);
+        if let Some(state) = &mut self.state {
+            state.add(streams, elsewhere);
         }
     }
 }

@@ -17,7 +17,7 @@ enum RecordedKind {
 
 impl std::fmt::Debug for RecordedBytes {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RecordedBytes").field("squeezed", &self.is_squeezed()).finish_non_exhaustive()
+        f.debug_struct("RecordedBytes").field("squeezed", &self.is_compressed()).finish_non_exhaustive()
     }
 }
 
@@ -36,7 +36,7 @@ impl RecordedBytes {
     }
 
     /// Whether they are compressed in the file.
-    pub fn is_squeezed(&self) -> bool {
+    pub fn is_compressed(&self) -> bool {
         matches!(self.0, RecordedKind::Squeezed(_))
     }
 

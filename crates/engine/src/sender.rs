@@ -213,7 +213,7 @@ impl<T: FrameTx, C: WorkerClock> TestSender<T, C> {
     }
 
     /// Stops for good if the lease has ended, which is looked at when something is due.
-    fn heed_gate(&mut self, start: MonoTime, now: MonoTime) {
+    fn stop_without_lease(&mut self, start: MonoTime, now: MonoTime) {
         // A sender that waits has nothing to stop, and its lease may be renewed before the next frame is due.
         if self.due.peek().is_none_or(|Reverse((due, _))| *due > now) {
             return;
@@ -319,7 +319,7 @@ impl<T: FrameTx, C: WorkerClock> StreamTx for TestSender<T, C> {
             let idle = NextStep::IdleUntil(now + Nanos::from_millis(5));
             return Ok(if self.stopped.is_some() { NextStep::Done } else { idle });
         };
-        self.heed_gate(start, now);
+        self.stop_without_lease(start, now);
         if let Some(Reverse((due, lane))) = self.due.peek()
             && self.lanes[*lane].frames.are_scheduled()
         {

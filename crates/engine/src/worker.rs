@@ -122,11 +122,11 @@ impl<W: WorkerTask> PortWorker<W, W::Counts> {
     /// Has the worker do something between two steps, and waits for its answer. What is published then shows it.
     pub(crate) fn ask<R: Send + 'static>(
         &mut self,
-        favour: impl FnOnce(&mut W) -> R + Send + 'static,
+        request: impl FnOnce(&mut W) -> R + Send + 'static,
     ) -> Result<R, Error> {
         let (reply, answer) = crossbeam_channel::bounded(1);
         self.order(WorkerOrder::Ask(Box::new(move |work| {
-            let done = favour(work);
+            let done = request(work);
             // Whoever asked waits for it.
             Box::new(move || reply.send(done).unwrap_or(()))
         })));
@@ -218,8 +218,8 @@ fn run<W: WorkerTask>(
                 shared.done.store(false, Ordering::Release);
                 work.control(control);
             }
-            Ok(WorkerOrder::Ask(favour)) => {
-                let reply = favour(&mut work);
+            Ok(WorkerOrder::Ask(request)) => {
+                let reply = request(&mut work);
                 publish(&mut work)?;
                 reply();
             }

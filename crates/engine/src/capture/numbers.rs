@@ -42,7 +42,7 @@ pub type TapNumbers = [Option<NumberedDirection>; 2];
 
 #[derive(Debug)]
 pub struct TrailerCounter {
-    ways: [DirectionState; 2],
+    directions: [DirectionState; 2],
 }
 
 #[derive(Debug, Default)]
@@ -59,19 +59,19 @@ struct DirectionState {
 impl TrailerCounter {
     /// Continues from the numbers known so far.
     pub fn new(known: TapNumbers) -> Self {
-        Self { ways: known.map(|before| DirectionState { before, ..DirectionState::default() }) }
+        Self { directions: known.map(|before| DirectionState { before, ..DirectionState::default() }) }
     }
 
     /// Takes in the trailer of a frame.
     pub fn take(&mut self, trailer: &TapTrailer) {
-        if let Some(way) = self.ways.get_mut(usize::from(trailer.direction)) {
-            way.take(trailer.number, trailer.at_ns);
+        if let Some(direction) = self.directions.get_mut(usize::from(trailer.direction)) {
+            direction.take(trailer.number, trailer.at_ns);
         }
     }
 
     /// The numbers up to now.
     pub fn numbers(&self) -> TapNumbers {
-        [self.ways[0].known(), self.ways[1].known()]
+        [self.directions[0].known(), self.directions[1].known()]
     }
 }
 
@@ -86,7 +86,7 @@ impl DirectionState {
         }
         // The window counts from zero at `base`, the first number of this run of the tap or of the log.
         let Some(window) = &mut self.window else { return };
-        // A frame before the first that was seen was not expected: it counts as one that came late, and no other way.
+        // A frame before the first that was seen was not expected: it counts as one that came late, and as nothing else.
         let arrival =
             number.checked_sub(self.base).map(|index| window.arrive(index, MonoTime::default(), |_| 0));
         if matches!(arrival, Some(SequenceArrival::New)) {

@@ -192,7 +192,9 @@ impl PortCapture {
         let recorder = match self.0.slot.put(CaptureOrder::End(RealClock::new().now())) {
             // Nobody has received since it was begun.
             Some(CaptureOrder::Begin(recorder, _)) => recorder,
-            _ => self.0.back.recv_timeout(PATIENCE).map_err(|_| Error::Bug("a capture did not end in time"))?,
+            _ => {
+                self.0.back.recv_timeout(PATIENCE).map_err(|_| Error::Bug("a capture did not end in time"))?
+            }
         };
         self.finish(*recorder)
     }

@@ -123,7 +123,7 @@ impl<W: FrameWitness> FrameImpairer<W> {
     }
 
     /// The same, to read.
-    pub fn told(&self) -> &W {
+    pub fn read_witness(&self) -> &W {
         &self.witness
     }
 

@@ -130,7 +130,9 @@ impl DirectionSpec {
                 entries.iter().try_fold(Self::default(), with)?.checked()
             }
             DocumentValue::Null => Ok(Self::default()),
-            DocumentValue::List(_) => Err(BadSpec("of a direction must be a text or a mapping, not a list".into())),
+            DocumentValue::List(_) => {
+                Err(BadSpec("of a direction must be a text or a mapping, not a list".into()))
+            }
         }
     }
 }

@@ -97,7 +97,7 @@ impl ImpairWatch {
 #[derive(Debug)]
 pub struct ImpairTreatment {
     impairer: FrameImpairer<ImpairChronicle>,
-    desk: Arc<AccountCell>,
+    published: Arc<AccountCell>,
 }
 
 impl ImpairTreatment {
@@ -109,10 +109,11 @@ impl ImpairTreatment {
         let watch = ImpairWatch(Default::default());
         let mut direction = 0;
         let treated = plans.map(|plan| -> Box<dyn FrameTreatment> {
-            let (chronicle, desk) = (ImpairChronicle::new(direction, truth), Arc::clone(&watch.0[direction]));
+            let (chronicle, published) =
+                (ImpairChronicle::new(direction, truth), Arc::clone(&watch.0[direction]));
             let impairer = FrameImpairer::new(plan, direction, chronicle);
             direction += 1;
-            Box::new(Self { impairer, desk })
+            Box::new(Self { impairer, published })
         });
         (treated, watch)
     }
@@ -121,7 +122,7 @@ impl ImpairTreatment {
         let inside = self.impairer.inside();
         let chronicle = self.impairer.witness();
         let (counts, untold) = (chronicle.counts(), chronicle.untold());
-        self.desk.show(&ImpairAccount { counts, inside, untold });
+        self.published.show(&ImpairAccount { counts, inside, untold });
     }
 }
 
@@ -145,7 +146,7 @@ impl FrameTreatment for ImpairTreatment {
     }
 
     fn counts(&self) -> (u64, u64) {
-        let counts = self.impairer.told().counts();
+        let counts = self.impairer.read_witness().counts();
         (counts.dropped + counts.overflowed, counts.copies)
     }
 }

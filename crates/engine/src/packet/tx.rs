@@ -27,7 +27,7 @@ impl PacketTx {
     }
 
     /// Gives up frames that have not moved for too long.
-    fn mind_patience(&mut self) {
+    fn drop_stuck_frames(&mut self) {
         let counts = self.ring.counts();
         if self.patience.is_over(self.ring.pending(), counts.taken + counts.refused) {
             self.ring.withdraw();
@@ -79,7 +79,7 @@ impl FrameTx for PacketTx {
         // One system call for all filled slots. What the interface does not take stays in its slot for the next
         // flush.
         let kicked = self.ring.kick();
-        self.mind_patience();
+        self.drop_stuck_frames();
         match kicked {
             // The interface is down: it may come up again while patience lasts.
             Err(error) if error.errno() == Some(NETDOWN) => Ok(()),

@@ -51,7 +51,7 @@ impl ReplayInput {
         let size = file.metadata()?.len();
         let source = RecordedBytes::new(file)?;
         Ok(Self {
-            last: (!source.is_squeezed()).then_some(size),
+            last: (!source.is_compressed()).then_some(size),
             source: Some(source),
             size,
             decoder: CaptureDecoder::new(),

@@ -51,8 +51,9 @@ impl SkippedPackets {
             (self.other_link, "are not Ethernet frames"),
             (self.short, "are too short for Ethernet"),
         ];
-        let said = reasons.iter().filter(|(packets, _)| *packets > 0);
-        said.map(|(packets, why)| format!("{packets} packets of the file {why}; they are not replayed"))
+        let remarks = reasons.iter().filter(|(packets, _)| *packets > 0);
+        remarks
+            .map(|(packets, why)| format!("{packets} packets of the file {why}; they are not replayed"))
             .collect()
     }
 }

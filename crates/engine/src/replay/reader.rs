@@ -52,15 +52,15 @@ impl RecordingReader {
     fn passes(&mut self) -> ReaderEnd {
         let loops = self.track.recording().loops;
         let Ok(mut batch) = self.free.recv() else { return ReaderEnd::Unwanted };
-        let mut clockwork = ReplaySchedule { pass: 0, first: None, latest: Nanos::ZERO };
-        while loops == 0 || clockwork.pass < loops {
-            match self.pass(&mut batch, &mut clockwork) {
+        let mut schedule = ReplaySchedule { pass: 0, first: None, latest: Nanos::ZERO };
+        while loops == 0 || schedule.pass < loops {
+            match self.pass(&mut batch, &mut schedule) {
                 Ok(None) => {}
                 Ok(Some(stopped)) => return stopped,
                 Err(error) => return ReaderEnd::Failed(error.to_string()),
             }
-            clockwork.pass += 1;
-            clockwork.first = None;
+            schedule.pass += 1;
+            schedule.first = None;
             if let Err(error) = self.input.rewind() {
                 return ReaderEnd::Failed(error.to_string());
             }
@@ -75,12 +75,12 @@ impl RecordingReader {
     fn pass(
         &mut self,
         batch: &mut FrameBatch,
-        clockwork: &mut ReplaySchedule,
+        schedule: &mut ReplaySchedule,
     ) -> io::Result<Option<ReaderEnd>> {
         let Self { track, stream, input, free, full } = self;
         // Counted once, not once a pass.
-        let skipped = (clockwork.pass > 0).then_some(input.skipped);
-        let mut pass = FilePass::new(track.recording(), *stream, batch, clockwork);
+        let skipped = (schedule.pass > 0).then_some(input.skipped);
+        let mut pass = FilePass::new(track.recording(), *stream, batch, schedule);
         loop {
             // Waiting for a free batch below is the only brake: the reader runs ahead of the sender by as many
             // batches as there are, whatever the size of the file.
@@ -108,7 +108,7 @@ struct FilePass<'a> {
     recording: &'a PlannedRecording,
     stream: u16,
     batch: &'a mut FrameBatch,
-    clockwork: &'a mut ReplaySchedule,
+    schedule: &'a mut ReplaySchedule,
     scratch: Vec<u8>,
     /// No frame so far.
     is_empty: bool,
@@ -121,14 +121,14 @@ impl<'a> FilePass<'a> {
         recording: &'a PlannedRecording,
         stream: u16,
         batch: &'a mut FrameBatch,
-        clockwork: &'a mut ReplaySchedule,
+        schedule: &'a mut ReplaySchedule,
     ) -> Self {
-        Self { recording, stream, batch, clockwork, scratch: Vec::new(), is_empty: true, is_other: false }
+        Self { recording, stream, batch, schedule, scratch: Vec::new(), is_empty: true, is_other: false }
     }
 
     /// Puts a packet into the batch, as it shall be sent.
     fn take(&mut self, picked: &ReplayPacket<'_>) {
-        let due = self.clockwork.due(self.recording, picked.at_ns);
+        let due = self.schedule.due(self.recording, picked.at_ns);
         let mut frame = picked.frame(self.recording.facts.has_fcs);
         if !self.recording.rewrite.is_empty() {
             self.scratch.clear();

@@ -65,11 +65,11 @@ impl ReplayTrack {
         end.max(from)
     }
 
-    /// What is to be said of it: in words, and whether it matters.
+    /// Remarks for the result, in words, and whether each matters.
     pub fn remarks(&self) -> Vec<(String, bool)> {
         let remarks = self.remarks.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut said: Vec<_> = remarks.skipped.reasons().into_iter().map(|text| (text, false)).collect();
-        said.extend(remarks.ending.as_ref().and_then(FileEnding::remark).map(|text| (text, false)));
+        let mut all: Vec<_> = remarks.skipped.reasons().into_iter().map(|text| (text, false)).collect();
+        all.extend(remarks.ending.as_ref().and_then(FileEnding::remark).map(|text| (text, false)));
         let failure = match &remarks.stopped {
             Some(ReaderEnd::Changed) => {
                 Some("the file changed after the plan was made, so not all of it was sent".to_owned())
@@ -77,8 +77,8 @@ impl ReplayTrack {
             Some(ReaderEnd::Failed(why)) => Some(format!("the file could not be read to its end: {why}")),
             Some(ReaderEnd::Done | ReaderEnd::Unwanted) | None => None,
         };
-        said.extend(failure.map(|text| (text, true)));
-        said
+        all.extend(failure.map(|text| (text, true)));
+        all
     }
 
     fn note(&self, write: impl FnOnce(&mut ReaderRemarks)) {

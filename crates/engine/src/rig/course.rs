@@ -76,7 +76,8 @@ impl TestRig {
                 // the cable.
                 watcher.declare(port, !up);
             }
-            let bench = self.bench(port).ok_or(Error::Bug("the link of a port on another node was switched"))?;
+            let bench =
+                self.bench(port).ok_or(Error::Bug("the link of a port on another node was switched"))?;
             bench.switch_link(up)?;
         }
         Ok(())

@@ -354,9 +354,10 @@ impl TestRig {
         }
         // A steered run has no end of its own to be stopped before.
         let interrupted = self.interrupted && self.courses.is_none();
-        let books = account::RigAccount { plan: &self.plan, specs: &self.specs, ports: &ports, interrupted };
-        books.close(&mut result, captured);
-        books.doubt_recordings(&mut result);
+        let account =
+            account::RigAccount { plan: &self.plan, specs: &self.specs, ports: &ports, interrupted };
+        account.close(&mut result, captured);
+        account.doubt_recordings(&mut result);
         Ok(result)
     }
 

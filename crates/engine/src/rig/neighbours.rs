@@ -210,7 +210,9 @@ impl TestRig {
         found: &BTreeMap<DeviceNeighbour, Mac>,
     ) -> Error {
         let missing = awaited.iter().find(|(_, neighbour)| !found.contains_key(neighbour));
-        let Some((stream, neighbour)) = missing else { return Error::Bug("no neighbour is missing, but one was reported as missing") };
+        let Some((stream, neighbour)) = missing else {
+            return Error::Bug("no neighbour is missing, but one was reported as missing");
+        };
         Error::Unresolved {
             flow: self.plan.plan.streams[*stream].flow_name.clone(),
             interface: self.plan.plan.interfaces[neighbour.interface].name.clone(),

@@ -30,7 +30,11 @@ impl PortPlaces {
             Self { site: options.site.clone(), capture_all: options.capture_all, back_end: options.back_end };
         let RigSite::PartOfFleet { places: given, .. } = &places.site else { return Ok(places) };
         if given.len() != plan.ports.len() {
-            let message = format!("the plan has {} ports, but the order gives {} interfaces", plan.ports.len(), given.len());
+            let message = format!(
+                "the plan has {} ports, but the order gives {} interfaces",
+                plan.ports.len(),
+                given.len()
+            );
             return Err(Error::NotPermitted(vec![message]));
         }
         let mut problems = Vec::new();

@@ -60,9 +60,11 @@ pub(super) fn stream_spec(
         of_plan.awaits.filter(|_| sent_elsewhere).and_then(|of| places::mac_of(&plan.plan, of.ip))
     });
     let source = match mac {
-        Some(mac) => {
-            FrameSource::of(&of_plan.frames_to(mac).map_err(|_| Error::Bug("resolving a MAC address changed a frame size"))?)
-        }
+        Some(mac) => FrameSource::of(
+            &of_plan
+                .frames_to(mac)
+                .map_err(|_| Error::Bug("resolving a MAC address changed a frame size"))?,
+        ),
         None => FrameSource::of(&of_plan.frames),
     };
     let (timeline, latency) = (bound.timeline, of_plan.metrics.latency);

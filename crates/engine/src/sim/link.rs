@@ -148,8 +148,8 @@ impl SimulatedLink {
         self.launch(buffer, arrival);
         if self.spec.duplicate.strikes(position, &mut self.dice) {
             self.truth.duplicated.push(position);
-            let twin = self.twin(buffer);
-            self.launch(twin, arrival);
+            let copy = self.duplicate_buffer(buffer);
+            self.launch(copy, arrival);
         }
         self.pass_held(arrival);
     }
@@ -204,11 +204,11 @@ impl SimulatedLink {
         buffer
     }
 
-    fn twin(&mut self, of: usize) -> usize {
+    fn duplicate_buffer(&mut self, of: usize) -> usize {
         let bytes = std::mem::take(&mut self.buffers[of]);
-        let twin = self.copy(&bytes);
+        let copy = self.copy(&bytes);
         self.buffers[of] = bytes;
-        twin
+        copy
     }
 }
 

@@ -146,10 +146,10 @@ fn state_of(
 /// Frames that will not be forwarded or copied for their length.
 fn limits(spec: &TapSpec, choice: &TapChoice, sides: &[TapHold; 2], mirrors: &[TapHold]) -> Vec<String> {
     let [a, b] = [&sides[0], &sides[1]].map(|side| (side.location.to_string(), side.link.mtu));
-    let mut said = Vec::new();
+    let mut caveats = Vec::new();
     if a.1 != b.1 {
         let (small, large) = if a.1 < b.1 { (&a, &b) } else { (&b, &a) };
-        said.push(format!(
+        caveats.push(format!(
             "{} has MTU {}, but {} has {}: longer frames from the second are not forwarded",
             small.0, small.1, large.0, large.1
         ));
@@ -160,16 +160,16 @@ fn limits(spec: &TapSpec, choice: &TapChoice, sides: &[TapHold; 2], mirrors: &[T
     for mirror in mirrors {
         if mirror.link.mtu < mtu_for_copies(choice.way, largest, cut, more) {
             let name = mirror.location.to_string();
-            said.push(format!("{name} has MTU {}: copies of longer frames are dropped", mirror.link.mtu));
+            caveats.push(format!("{name} has MTU {}: copies of longer frames are dropped", mirror.link.mtu));
         }
     }
     let in_pages = programs::LONGEST_COPY;
     if choice.way == TapMethod::Xdp && !mirrors.is_empty() && largest + BEYOND_MTU > in_pages {
-        said.push(format!(
+        caveats.push(format!(
             "frames longer than {in_pages} B are forwarded, but this back end cannot copy them to mirrors"
         ));
     }
-    said
+    caveats
 }
 
 /// What the MTU of a mirror has to be, so that it gets a copy of every frame that is copied.

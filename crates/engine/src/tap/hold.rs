@@ -92,7 +92,7 @@ impl TapHold {
 impl Drop for TapHold {
     fn drop(&mut self) {
         if self.is_promiscuous {
-            calm(&self.netns, self.link.index);
+            end_promiscuous_mode(&self.netns, self.link.index);
         }
     }
 }
@@ -107,12 +107,12 @@ pub(super) fn restore(part: &TapInterface, netns: &NetNs) -> Result<(), Error> {
     // Somebody else may have taken it since; it is theirs to restore then.
     let _lock = NameLock::take(netns, &lock_name(part.index), &format!("port {}", part.location))?;
     if part.promiscuous {
-        calm(netns, part.index);
+        end_promiscuous_mode(netns, part.index);
     }
     QuietInterface::resume(netns, &link, part.changes.clone())?.restore_all()
 }
 
 /// The interface may be gone by now; there is nobody to tell.
-fn calm(netns: &NetNs, index: u32) {
+fn end_promiscuous_mode(netns: &NetNs, index: u32) {
     drop(NamespaceLinks::open(netns).and_then(|mut links| links.set_promiscuous(index, false)));
 }

@@ -5,11 +5,11 @@
 //! given up. Frames that this machine sends are not taken, so nothing goes round. What is done to frames on the way is a
 //! [`FrameTreatment`]'s business.
 //!
-//! Invariant: whatever is taken from the ring is in one of the counts of [`LaneDesk`] before the next look at the ring.
+//! Invariant: whatever is taken from the ring is in one of the counts of [`PublishedTally`] before the next look at the ring.
 
-mod desk;
 mod exit;
 mod lane;
+mod tally;
 
 use super::account::TapAccounts;
 use super::copies::CopyShape;
@@ -20,13 +20,13 @@ use super::treatment::FrameTreatment;
 use super::{MirrorSpec, TapSpec, WHOLE};
 use crate::Error;
 use crate::packet::InterfaceMeter;
-use desk::LaneDesk;
 use exit::LaneExit;
 use lane::TapLane;
 use packetrig_sys::packet::{RxOptions, RxRing};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::JoinHandle;
+use tally::PublishedTally;
 
 /// Ethernet header and one VLAN tag: what a frame without FCS has beyond the MTU.
 pub(super) const BEYOND_MTU: u32 = 18;
@@ -34,7 +34,7 @@ pub(super) const BEYOND_MTU: u32 = 18;
 pub(super) struct TapLanes {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<Result<(), Error>>>,
-    desks: [Arc<LaneDesk>; 2],
+    published: [Arc<PublishedTally>; 2],
     /// Of the sides: what their drivers dropped on transmit.
     meters: [InterfaceMeter; 2],
     /// MTUs of all interfaces as they were seen last, the sides first.
@@ -53,18 +53,18 @@ impl TapLanes {
         let stop = Arc::new(AtomicBool::new(false));
         let meter = |side: &TapHold| InterfaceMeter::start(&side.netns, side.link.index);
         let meters = [meter(&sides[0])?, meter(&sides[1])?];
-        let desks = [0, 1].map(|_| Arc::new(LaneDesk::new(mirrors.len())));
+        let published = [0, 1].map(|_| Arc::new(PublishedTally::new(mirrors.len())));
         let mtus = sides.iter().chain(mirrors).map(|held| AtomicU32::new(held.link.mtu)).collect();
         let mut lanes = Vec::new();
         for direction in [0, 1] {
-            let desk = Arc::clone(&desks[direction]);
-            let mut lane = open(spec, (sides, direction), mirrors, (desk, &mtus))?;
+            let published = Arc::clone(&published[direction]);
+            let mut lane = open(spec, (sides, direction), mirrors, (published, &mtus))?;
             lane.treatment = treatments[direction].take();
             lanes.push(lane);
         }
         // All rings are open before the first thread runs: a lane that fails to open leaves no half of a tap
         // forwarding.
-        let mut all = Self { stop, threads: Vec::new(), desks, meters, mtus };
+        let mut all = Self { stop, threads: Vec::new(), published, meters, mtus };
         for (direction, lane) in lanes.into_iter().enumerate() {
             let stop = Arc::clone(&all.stop);
             let thread = std::thread::Builder::new().name(format!("tap-{direction}"));
@@ -107,7 +107,7 @@ impl TapLanes {
         for side in [0, 1] {
             // The driver that sends a direction's frames is that of the other side.
             let transmitted = self.meters[1 - side].read();
-            directions.push(self.desks[side].account(state, side, transmitted));
+            directions.push(self.published[side].account(state, side, transmitted));
         }
         TapAccounts { directions, ..TapAccounts::default() }
     }
@@ -125,7 +125,7 @@ fn open(
     spec: &TapSpec,
     (sides, direction): (&[TapHold; 2], usize),
     mirrors: &[TapHold],
-    (desk, mtus): (Arc<LaneDesk>, &Arc<[AtomicU32]>),
+    (published, mtus): (Arc<PublishedTally>, &Arc<[AtomicU32]>),
 ) -> Result<TapLane, Error> {
     let (from, to) = (&sides[direction], &sides[1 - direction]);
     let longest = from.link.mtu.max(to.link.mtu).max(1500) + BEYOND_MTU;
@@ -146,9 +146,9 @@ fn open(
         stations: spec.mirrors.iter().filter_map(|mirror| mirror.to).collect(),
         has_trailer: spec.trailer,
         treatment: None,
-        desk,
+        published,
         rx: RxRing::open(&from.netns, from.link.index, &name, options)?,
-        tally: desk::LaneTally::new(spec.mirrors.len()),
+        tally: tally::LaneTally::new(spec.mirrors.len()),
     })
 }
 

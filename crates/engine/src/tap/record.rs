@@ -74,7 +74,7 @@ impl RecordSource {
 }
 
 #[derive(Debug, Default)]
-struct RecordDesk {
+struct PublishedRecording {
     frames: AtomicU64,
     ring_dropped: AtomicU64,
     queue_dropped: AtomicU64,
@@ -83,7 +83,7 @@ struct RecordDesk {
 
 pub(super) struct RecordThread {
     stop: Arc<AtomicBool>,
-    desk: Arc<RecordDesk>,
+    published: Arc<PublishedRecording>,
     thread: Option<JoinHandle<Result<RecordingOutcome, Error>>>,
 }
 
@@ -96,8 +96,8 @@ impl RecordThread {
         clock: impl WorkerClock + 'static,
     ) -> Result<Self, Error> {
         let recorder = DirectionRecorder::start(record_spec(spec, file), offset_of(&sources), clock.now())?;
-        let (stop, desk) = (Arc::new(AtomicBool::new(false)), Arc::<RecordDesk>::default());
-        let mut work = RecordWork { recorder, sources, desk: Arc::clone(&desk), frames: 0 };
+        let (stop, published) = (Arc::new(AtomicBool::new(false)), Arc::<PublishedRecording>::default());
+        let mut work = RecordWork { recorder, sources, published: Arc::clone(&published), frames: 0 };
         let is_over = Arc::clone(&stop);
         let run = move || {
             let mut rests = 0;
@@ -114,16 +114,16 @@ impl RecordThread {
         };
         let thread = std::thread::Builder::new().name("tap-record".into()).spawn(run);
         let thread = thread.map_err(|source| Error::Thread { name: "tap-record".into(), source })?;
-        Ok(Self { stop, desk, thread: Some(thread) })
+        Ok(Self { stop, published, thread: Some(thread) })
     }
 
     pub(super) fn counts(&self) -> RecordingAccount {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         RecordingAccount {
-            frames: read(&self.desk.frames),
-            ring_dropped: read(&self.desk.ring_dropped),
-            queue_dropped: read(&self.desk.queue_dropped),
-            disk_lost: read(&self.desk.disk_lost),
+            frames: read(&self.published.frames),
+            ring_dropped: read(&self.published.ring_dropped),
+            queue_dropped: read(&self.published.queue_dropped),
+            disk_lost: read(&self.published.disk_lost),
         }
     }
 
@@ -154,7 +154,7 @@ impl Drop for RecordThread {
 struct RecordWork {
     recorder: DirectionRecorder,
     sources: [RecordSource; 2],
-    desk: Arc<RecordDesk>,
+    published: Arc<PublishedRecording>,
     frames: u64,
 }
 
@@ -176,12 +176,12 @@ impl RecordWork {
                 dropped += source.dropped()?;
             }
             self.recorder.lost_before(dropped);
-            self.desk.ring_dropped.store(dropped, Ordering::Relaxed);
+            self.published.ring_dropped.store(dropped, Ordering::Relaxed);
         }
         let (queue, disk) = self.recorder.dropped();
-        self.desk.frames.store(self.frames, Ordering::Relaxed);
-        self.desk.queue_dropped.store(queue, Ordering::Relaxed);
-        self.desk.disk_lost.store(disk, Ordering::Relaxed);
+        self.published.frames.store(self.frames, Ordering::Relaxed);
+        self.published.queue_dropped.store(queue, Ordering::Relaxed);
+        self.published.disk_lost.store(disk, Ordering::Relaxed);
         Ok(taken)
     }
 

@@ -92,7 +92,12 @@ impl CompiledTables {
         let (wide, shift) = match (behind(64), behind(128)) {
             (Some(shift), _) => (false, shift),
             (None, Some(0)) => (true, 0),
-            _ => return Err(format!("the varying field at bit {} ({} bits) crosses a 64-bit window", field.at, field.bits)),
+            _ => {
+                return Err(format!(
+                    "the varying field at bit {} ({} bits) crosses a 64-bit window",
+                    field.at, field.bits
+                ));
+            }
         };
         let (kind, start, step, count, seed, values_from) = self.values(&field.pattern)?;
         let mask = if field.bits >= 128 { u128::MAX } else { (1 << field.bits) - 1 };
@@ -120,7 +125,9 @@ impl CompiledTables {
                     return Ok((OpKind::RandomWhole, 0, 0, *count, *seed, 0));
                 };
                 if span > u128::from(u64::MAX) {
-                    return Err("a random field draws from more than 2^64 values, but not from all values".into());
+                    return Err(
+                        "a random field draws from more than 2^64 values, but not from all values".into()
+                    );
                 }
                 (OpKind::Random, *min, span, *count, *seed, 0)
             }

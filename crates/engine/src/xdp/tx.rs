@@ -104,7 +104,7 @@ impl LiveSender {
     }
 
     /// Stops for good if the lease has ended.
-    fn heed_gate(&mut self, start: MonoTime, now: MonoTime) {
+    fn stop_without_lease(&mut self, start: MonoTime, now: MonoTime) {
         // Sooner there is nothing to stop, and the lease may be renewed by then.
         if self.stopped.is_some() || now + MOST_AHEAD < start {
             return;
@@ -327,7 +327,7 @@ impl StreamTx for LiveSender {
         if let Some(trouble) = self.trouble.take() {
             return Err(trouble);
         }
-        self.heed_gate(start, now);
+        self.stop_without_lease(start, now);
         self.plan_ahead(now)?;
         self.look(now);
         if self.stopped.is_some() || self.has_left() {

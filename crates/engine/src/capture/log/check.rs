@@ -86,14 +86,14 @@ impl LogCheck {
     /// books are not of the same copies ([`LogCheck::doubt`]). Without trailers the log does not know directions, so only
     /// their sum is known ([`LogCheck::lost_in_all`]).
     pub fn lost(&self) -> [Option<u64>; 2] {
-        let of = |way: usize| {
+        let of = |direction: usize| {
             // A difference of two counts means "lost" only if both count the same copies. A tap that restarted counts
             // from zero again; a log that is ahead of the tap's saved counters was compared with an old copy of them.
-            if !self.is_numbered() || self.times_anew() > 0 || self.newer(way)? > 0 {
+            if !self.is_numbered() || self.times_anew() > 0 || self.newer(direction)? > 0 {
                 return None;
             }
-            let mirrored = self.tap?[way].mirrored?;
-            Some(mirrored.saturating_sub(self.numbered(way).seen))
+            let mirrored = self.tap?[direction].mirrored?;
+            Some(mirrored.saturating_sub(self.numbered(direction).seen))
         };
         [of(0), of(1)]
     }
@@ -122,8 +122,8 @@ impl LogCheck {
     }
 
     /// How many frames the log has beyond the tap's counters.
-    fn newer(&self, way: usize) -> Option<u64> {
-        let (tap, numbered) = (self.tap?[way], self.numbered(way));
+    fn newer(&self, direction: usize) -> Option<u64> {
+        let (tap, numbered) = (self.tap?[direction], self.numbered(direction));
         let uncounted = tap.mirrored.map_or(0, |mirrored| numbered.seen.saturating_sub(mirrored));
         Some(numbered.last.saturating_sub(tap.wanted).max(uncounted))
     }
@@ -133,8 +133,8 @@ impl LogCheck {
         self.numbers.iter().any(Option::is_some)
     }
 
-    fn numbered(&self, way: usize) -> NumberedDirection {
-        self.numbers[way].unwrap_or_default()
+    fn numbered(&self, direction: usize) -> NumberedDirection {
+        self.numbers[direction].unwrap_or_default()
     }
 
     fn times_anew(&self) -> u64 {

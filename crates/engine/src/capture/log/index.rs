@@ -98,7 +98,7 @@ pub struct LogIndex {
     path: PathBuf,
     file: File,
     /// Lines that are not written yet, because the disk had no room.
-    owed: String,
+    unwritten: String,
 }
 
 impl LogIndex {
@@ -111,7 +111,7 @@ impl LogIndex {
             Err(error) => return Err(failed("read", &path)(error)),
         };
         // A process that was killed while it wrote leaves a line without its end, which is no entry. A complete file
-        // that such a line was about is found in the directory and entered again (`LoggedFiles::mend`).
+        // that such a line was about is found in the directory and entered again (`LoggedFiles::repair`).
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
         let parse = |(n, line): (usize, &str)| {
             serde_json::from_str(line).map_err(|error| Error::Damaged {
@@ -129,35 +129,35 @@ impl LogIndex {
         // Written beside and renamed: a crash here leaves the old index, never half of the new one.
         private_files::replace(&path, text).map_err(failed("write", &path))?;
         let file = OpenOptions::new().append(true).open(&path).map_err(failed("open", &path))?;
-        Ok(Self { path, file, owed: String::new() })
+        Ok(Self { path, file, unwritten: String::new() })
     }
 
-    /// Adds a line. Without room for it, it is owed until there is.
+    /// Adds a line. Without room on the disk, it is kept until there is some.
     pub fn add(&mut self, entry: &IndexEntry) {
-        self.owed.push_str(&line(entry));
-        self.pay();
+        self.unwritten.push_str(&line(entry));
+        self.write_pending();
     }
 
-    /// Writes what is owed.
-    pub fn pay(&mut self) {
-        if self.owed.is_empty() {
+    /// Writes the lines that are not written yet.
+    pub fn write_pending(&mut self) {
+        if self.unwritten.is_empty() {
             return;
         }
         let before = self.file.metadata().map(|facts| facts.len());
         // Synced at once: a file is removed before its entry is written, and if the entry were lost in a power cut,
         // the next check would report the file as missing.
-        let written = self.file.write_all(self.owed.as_bytes()).and_then(|()| self.file.sync_data());
+        let written = self.file.write_all(self.unwritten.as_bytes()).and_then(|()| self.file.sync_data());
         match (written, before) {
-            (Ok(()), _) => self.owed.clear(),
+            (Ok(()), _) => self.unwritten.clear(),
             // Half of it is taken back, to be written whole another time.
             (Err(_), Ok(before)) => self.file.set_len(before).unwrap_or(()),
             (Err(_), Err(_)) => {}
         }
     }
 
-    /// Lines that are owed still: the disk never had room for them.
-    pub fn owed(&self) -> usize {
-        self.owed.lines().count()
+    /// Lines that are still not written, because the disk never had room for them.
+    pub fn unwritten(&self) -> usize {
+        self.unwritten.lines().count()
     }
 
     pub fn path(&self) -> &Path {

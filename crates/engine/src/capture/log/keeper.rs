@@ -64,7 +64,7 @@ impl LogKeeper {
             return Err(Error::NoRoom { path: directory.to_owned(), free, wanted: retention.file });
         }
         let mut state = LoggedFiles::read(directory)?;
-        let mended = state.mend(directory)?;
+        let mended = state.repair(directory)?;
         let began = IndexEntry::Began {
             at_ns: clock::wall_clock_ns(),
             interface: interface.to_owned(),
@@ -166,7 +166,7 @@ impl FileShelf for LogKeeper {
         self.index.add(&IndexEntry::File(entry.clone()));
         self.files.push_back(entry);
         self.prune();
-        self.index.pay();
+        self.index.write_pending();
     }
 
     fn full(&mut self) -> FullDiskPolicy {
@@ -183,7 +183,7 @@ impl FileShelf for LogKeeper {
 
     fn look(&mut self) {
         self.prune();
-        self.index.pay();
+        self.index.write_pending();
     }
 }
 
@@ -259,7 +259,7 @@ impl LoggedFiles {
     }
 
     /// Enters files that the index does not know, because their log was killed; returns how many.
-    fn mend(&mut self, directory: &Path) -> Result<u64, Error> {
+    fn repair(&mut self, directory: &Path) -> Result<u64, Error> {
         let known: Vec<u64> = self.files.iter().map(|file| file.file).collect();
         let unknown = files(directory)?.into_iter().filter(|(number, _)| !known.contains(number));
         let mut mended = 0;
@@ -281,10 +281,10 @@ impl LoggedFiles {
 
     fn mended(&self, number: u64, path: &Path) -> Result<FileEntry, Error> {
         let found = survey(path, self.numbers)?;
-        let is_squeezed = path.extension().is_some_and(|extension| extension == "zst");
+        let is_compressed = path.extension().is_some_and(|extension| extension == "zst");
         // Half a record at the end would stop every reader there. A compressed file is left as it is: each block is a
         // zstd frame of its own, and readers get everything up to the last whole one.
-        if found.is_cut && !is_squeezed {
+        if found.is_cut && !is_compressed {
             let file = OpenOptions::new().write(true).open(path).map_err(failed("repair", path))?;
             file.set_len(found.whole).map_err(failed("repair", path))?;
         }

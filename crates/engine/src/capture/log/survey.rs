@@ -30,8 +30,8 @@ pub struct LogFileSurvey {
 /// Reads a file, compressed or not.
 pub fn survey(path: &Path, known: TapNumbers) -> Result<LogFileSurvey, Error> {
     let file = File::open(path).map_err(failed("read", path))?;
-    let is_squeezed = path.extension().is_some_and(|extension| extension == "zst");
-    let mut input: Box<dyn Read> = if is_squeezed {
+    let is_compressed = path.extension().is_some_and(|extension| extension == "zst");
+    let mut input: Box<dyn Read> = if is_compressed {
         Box::new(zstd::Decoder::new(file).map_err(failed("read", path))?)
     } else {
         Box::new(file)
@@ -44,7 +44,7 @@ pub fn survey(path: &Path, known: TapNumbers) -> Result<LogFileSurvey, Error> {
     match reading.all(&mut input) {
         Ok(()) => {}
         // Compressed blocks that are not whole: as with a record that is cut.
-        Err(error) if is_squeezed && error.kind() != io::ErrorKind::InvalidData => {
+        Err(error) if is_compressed && error.kind() != io::ErrorKind::InvalidData => {
             reading.found.is_cut = true;
         }
         Err(error) => return Err(Error::Damaged { path: path.to_owned(), why: error.to_string() }),

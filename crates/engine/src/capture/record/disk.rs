@@ -4,9 +4,9 @@
 //! there on count as lost to the disk. Where a [`FileShelf`] keeps the files, it decides about a full disk: try again, because it
 //! has made room, or go on without writing until the next file.
 
+use super::compression::FileCompression;
 use super::feed::{BLOCK, DiskBlock};
 use super::shelf::{FilePart, FileShelf, FullDiskPolicy};
-use super::squeeze::FileCompression;
 use crossbeam_channel::{Receiver, Sender};
 use packetrig_sys::bulk::BulkFile;
 use std::collections::VecDeque;
@@ -59,7 +59,7 @@ pub(super) struct DiskThread {
     keep: Option<usize>,
     tally: Arc<DiskTally>,
     file: Option<(PathBuf, BulkFile)>,
-    squeeze: Option<FileCompression>,
+    compression: Option<FileCompression>,
     /// Where the last complete record on the disk ends; compressed, the last block.
     whole: u64,
     /// Frames in each of the existing files.
@@ -83,8 +83,8 @@ impl DiskThread {
     ) -> Result<Self, (PathBuf, io::Error)> {
         // Direct writes need blocks that are aligned in memory and file, so compressed output, which has any length,
         // goes through the page cache.
-        let squeeze = zstd.map(|level| FileCompression::new(level, BLOCK)).transpose();
-        let squeeze = squeeze.map_err(|error| (PathBuf::from("zstd"), error))?;
+        let compression = zstd.map(|level| FileCompression::new(level, BLOCK)).transpose();
+        let compression = compression.map_err(|error| (PathBuf::from("zstd"), error))?;
         let (frames, done) = (VecDeque::new(), DiskOutcome::default());
         let (lost, unopened) = (0, None);
         let mut disk = Self {
@@ -93,7 +93,7 @@ impl DiskThread {
             keep,
             tally,
             file: None,
-            squeeze,
+            compression,
             whole: 0,
             frames,
             lost,
@@ -103,7 +103,7 @@ impl DiskThread {
         };
         disk.next(first)?;
         disk.done.direct =
-            disk.squeeze.is_none() && disk.file.as_ref().is_some_and(|(_, file)| file.is_direct());
+            disk.compression.is_none() && disk.file.as_ref().is_some_and(|(_, file)| file.is_direct());
         Ok(disk)
     }
 
@@ -234,13 +234,13 @@ impl DiskThread {
         match &mut self.file {
             Some((path, file)) => {
                 let bytes = &block.memory.bytes()[..block.len];
-                let done = match &mut self.squeeze {
+                let done = match &mut self.compression {
                     // A block in which no record ends has `whole` 0: the end of the last complete record stays where
                     // it was.
                     None => file.write_at(bytes, block.offset).map(|()| self.whole.max(block.whole)),
-                    Some(squeeze) => squeeze.squeeze(bytes).and_then(|squeezed| {
-                        file.write_at(squeezed, self.whole)?;
-                        Ok(self.whole + squeezed.len() as u64)
+                    Some(compression) => compression.compress(bytes).and_then(|compressed| {
+                        file.write_at(compressed, self.whole)?;
+                        Ok(self.whole + compressed.len() as u64)
                     }),
                 };
                 done.map(|whole| self.whole = whole).map_err(|error| Some((path.clone(), error)))

@@ -9,13 +9,13 @@
 //!
 //! Invariant: frames given = written + beyond the budget + dropped by the queue + lost to the disk.
 
+mod compression;
 mod disk;
 mod feed;
 mod kept;
 mod recorder;
 mod shelf;
 mod spec;
-mod squeeze;
 
 pub use super::encode::CaptureFileFormat;
 pub use disk::RecordTarget;

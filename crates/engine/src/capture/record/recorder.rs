@@ -277,7 +277,7 @@ impl DirectionRecorder {
         let Some(thread) = self.thread.take() else { return Ok(None) };
         self.end(now);
         self.feed.flush();
-        self.shelve(now);
+        self.report_file(now);
         // The disk's thread ends when there can be no more orders.
         // Replacing the feed drops the only sender of orders; that is what ends the disk thread's loop.
         self.feed = DiskFeed::new(crossbeam_channel::never(), bounded(0).0);
@@ -303,7 +303,7 @@ impl DirectionRecorder {
             return false;
         }
         self.end(at);
-        self.shelve(at);
+        self.report_file(at);
         self.files += 1;
         self.feed.next_file(target(&self.spec, self.files));
         self.begun = at;
@@ -313,7 +313,7 @@ impl DirectionRecorder {
     }
 
     /// Says of the file at hand what it came to.
-    fn shelve(&mut self, now: MonoTime) {
+    fn report_file(&mut self, now: MonoTime) {
         let span_ns = (self.wall(self.begun), self.wall(now));
         let lost = (self.kernel_dropped.unwrap_or(0), self.queue_dropped);
         if let Some(kept) = &mut self.kept {

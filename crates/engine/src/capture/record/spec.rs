@@ -62,11 +62,11 @@ pub(super) fn target(spec: &RecordSpec, n: u64) -> RecordTarget {
 
 /// `dir/a.pcapng` becomes `dir/a-00001.pcapng`, and `a.pcapng.zst` `a-00001.pcapng.zst`.
 fn numbered(path: &Path, n: u64) -> PathBuf {
-    let is_squeezed = path.extension().is_some_and(|extension| extension == "zst");
-    let inner = if is_squeezed { path.with_extension("") } else { path.to_owned() };
+    let is_compressed = path.extension().is_some_and(|extension| extension == "zst");
+    let inner = if is_compressed { path.with_extension("") } else { path.to_owned() };
     let mut name = inner.file_stem().unwrap_or_default().to_owned();
     name.push(format!("-{n:05}"));
-    for extension in [inner.extension(), path.extension().filter(|_| is_squeezed)].into_iter().flatten() {
+    for extension in [inner.extension(), path.extension().filter(|_| is_compressed)].into_iter().flatten() {
         name.push(".");
         name.push(extension);
     }

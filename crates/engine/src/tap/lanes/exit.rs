@@ -40,7 +40,7 @@ impl LaneExit {
     }
 
     /// Minds the interface's MTU of this moment: the kernel does not, on the way that frames take here.
-    fn mind_mtu(&mut self) {
+    fn follow_mtu(&mut self) {
         let (mtus, interface) = &self.mtu;
         if let Some(mtu) = mtus.get(*interface) {
             self.ring.set_mtu(mtu.load(Ordering::Relaxed));
@@ -69,7 +69,7 @@ impl LaneExit {
 
     /// Has the kernel send the frames in the ring. Those that it cannot send, because the interface is down or gone, are dropped.
     pub(super) fn kick(&mut self) {
-        self.mind_mtu();
+        self.follow_mtu();
         if self.ring.pending() == 0 {
             return;
         }

@@ -2,8 +2,8 @@
 
 use super::super::copies::CopyShape;
 use super::super::treatment::FrameTreatment;
-use super::desk::{LaneDesk, LaneTally};
 use super::exit::{LaneExit, NotTaken};
+use super::tally::{LaneTally, PublishedTally};
 use crate::Error;
 use packetrig_sys::clock::{self, RealtimeOffset};
 use packetrig_sys::link::Mac;
@@ -32,7 +32,7 @@ pub(super) struct TapLane {
     pub(super) stations: Vec<Mac>,
     pub(super) has_trailer: bool,
     pub(super) treatment: Option<Box<dyn FrameTreatment>>,
-    pub(super) desk: Arc<LaneDesk>,
+    pub(super) published: Arc<PublishedTally>,
     pub(super) tally: LaneTally,
 }
 
@@ -102,7 +102,7 @@ impl TapLane {
         for ((exit, _), copies) in self.mirrors.iter().zip(&mut tally.copies) {
             (copies.taken, copies.refused, copies.down) = exit.counts();
         }
-        self.desk.show(tally);
+        self.published.show(tally);
     }
 
     fn count_lost(&mut self) -> Result<(), Error> {

@@ -66,9 +66,9 @@ impl LaneTally {
 }
 
 #[derive(Debug)]
-pub(super) struct LaneDesk(Vec<AtomicU64>);
+pub(super) struct PublishedTally(Vec<AtomicU64>);
 
-impl LaneDesk {
+impl PublishedTally {
     pub(super) fn new(mirrors: usize) -> Self {
         Self((0..FIXED + EACH * mirrors).map(|_| AtomicU64::new(0)).collect())
     }

@@ -9,7 +9,7 @@ use zstd::zstd_safe::{self, CParameter};
 
 pub(super) struct FileCompression {
     compressor: Compressor<'static>,
-    squeezed: Vec<u8>,
+    compressed: Vec<u8>,
 }
 
 impl FileCompression {
@@ -17,13 +17,13 @@ impl FileCompression {
     pub(super) fn new(level: i32, most: usize) -> io::Result<Self> {
         let mut compressor = Compressor::new(level)?;
         compressor.set_parameter(CParameter::ChecksumFlag(true))?;
-        Ok(Self { compressor, squeezed: Vec::with_capacity(zstd_safe::compress_bound(most)) })
+        Ok(Self { compressor, compressed: Vec::with_capacity(zstd_safe::compress_bound(most)) })
     }
 
     /// The bytes as a frame.
-    pub(super) fn squeeze(&mut self, bytes: &[u8]) -> io::Result<&[u8]> {
-        self.squeezed.clear();
-        self.compressor.compress_to_buffer(bytes, &mut self.squeezed)?;
-        Ok(&self.squeezed)
+    pub(super) fn compress(&mut self, bytes: &[u8]) -> io::Result<&[u8]> {
+        self.compressed.clear();
+        self.compressor.compress_to_buffer(bytes, &mut self.compressed)?;
+        Ok(&self.compressed)
     }
 }
