@@ -106,7 +106,9 @@ impl Lab {
         let device_space = Space::create(&format!("{prefix}dut"))?;
         let mut ports = Vec::new();
         for (index, space) in spaces.into_iter().enumerate() {
-            cable((&space, INTERFACE, index), (&device_space, &device_port(index), index + 0x80))?;
+            let near = CableEnd { space: &space, name: INTERFACE, number: index };
+            let far = CableEnd { space: &device_space, name: &device_port(index), number: index + 0x80 };
+            cable(near, far)?;
             ports.push(LabPort::open(space)?);
         }
         let device_ports: Vec<String> = (0..ports.len()).map(device_port).collect();
@@ -124,7 +126,8 @@ impl Lab {
 
     fn cabled(spaces: Vec<Space>) -> Result<Self, Error> {
         if let [a, b] = spaces.as_slice() {
-            cable((a, INTERFACE, 0), (b, INTERFACE, 1))?;
+            let near = CableEnd { space: a, name: INTERFACE, number: 0 };
+            cable(near, CableEnd { space: b, name: INTERFACE, number: 1 })?;
         }
         let ports = spaces.into_iter().map(LabPort::open).collect::<Result<_, _>>()?;
         Ok(Self { device: None, passes: Vec::new(), ports, device_space: None })
@@ -227,19 +230,29 @@ fn unique() -> String {
 
 /// A locally administered address that says which end it is.
 fn mac(number: usize) -> Mac {
-    [0x02, 0x50, 0x52, 0, 0, u8::try_from(number % 256).unwrap_or(0)]
+    let [.., low] = number.to_be_bytes();
+    [0x02, 0x50, 0x52, 0, 0, low]
 }
 
-fn cable(near: (&Space, &str, usize), far: (&Space, &str, usize)) -> Result<(), Error> {
+/// One end of a cable: an interface that is to be made.
+#[derive(Clone, Copy)]
+struct CableEnd<'a> {
+    space: &'a Space,
+    name: &'a str,
+    /// Makes its MAC address unique in the lab.
+    number: usize,
+}
+
+fn cable(near: CableEnd<'_>, far: CableEnd<'_>) -> Result<(), Error> {
     // Both ends in one request, the far one directly in its namespace: both may have the same name.
-    let mut links = NamespaceLinks::open(&near.0.netns)?;
+    let mut links = NamespaceLinks::open(&near.space.netns)?;
     links.create_veth(
-        VethEnd { name: near.1, netns: None, mac: Some(mac(near.2)) },
-        VethEnd { name: far.1, netns: Some(&far.0.netns), mac: Some(mac(far.2)) },
+        VethEnd { name: near.name, netns: None, mac: Some(mac(near.number)) },
+        VethEnd { name: far.name, netns: Some(&far.space.netns), mac: Some(mac(far.number)) },
     )?;
-    for (space, name, _) in [near, far] {
-        let mut links = NamespaceLinks::open(&space.netns)?;
-        let index = links.by_name(name)?.index;
+    for end in [near, far] {
+        let mut links = NamespaceLinks::open(&end.space.netns)?;
+        let index = links.by_name(end.name)?.index;
         links.set_mtu(index, MTU)?;
         links.set_up(index, true)?;
     }

@@ -7,6 +7,7 @@
 //! Invariant: counts and rates are integers or exact fractions. A float appears only when a value is printed.
 #![forbid(unsafe_code)]
 
+mod clamp;
 mod network;
 mod parse;
 mod rate;
@@ -14,6 +15,7 @@ mod ratio;
 mod size;
 mod time;
 
+pub use clamp::{clamp_to_u16, clamp_to_u32, clamp_to_u64, clamp_to_usize, remainder};
 pub use network::Network;
 pub use parse::{Error, Rate};
 pub use rate::{BitRate, FrameRate, Share};

@@ -25,8 +25,8 @@ impl Network {
 
     /// Whether an address is in it.
     pub fn contains(self, ip: IpAddr) -> bool {
-        let (first, last) = self.ends();
-        ip.is_ipv4() == self.first.is_ipv4() && (first..=last).contains(&number(ip))
+        let ends = self.ends();
+        ip.is_ipv4() == self.first.is_ipv4() && (ends.0..=ends.1).contains(&number(ip))
     }
 
     const fn width(self) -> u8 {
@@ -45,14 +45,14 @@ impl FromStr for Network {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let refuse =
-            |why: &str| format!("`{text}` is not a network{why}; write it like 198.18.0.0/15 or 2001:2::/48");
-        let (ip, bits) = text.split_once('/').map_or((text, None), |(ip, bits)| (ip, Some(bits)));
-        let first: IpAddr = ip.parse().map_err(|_| refuse(""))?;
+        let mut parts = text.splitn(2, '/');
+        let ip = parts.next().unwrap_or_default();
+        let first: IpAddr = ip.parse().map_err(|_| not_a_network(text, ""))?;
         let width = if first.is_ipv4() { 32 } else { 128 };
-        let bits = bits.map_or(Ok(width), |bits| bits.parse::<u8>().map_err(|_| refuse("")))?;
+        let bits =
+            parts.next().map_or(Ok(width), |bits| bits.parse::<u8>().map_err(|_| not_a_network(text, "")))?;
         if bits > width {
-            return Err(refuse(""));
+            return Err(not_a_network(text, ""));
         }
         let network = Self { first, bits };
         let host = u32::from(width - bits);
@@ -60,7 +60,7 @@ impl FromStr for Network {
         let mask = if host >= 128 { u128::MAX } else { (1 << host) - 1 };
         if network.ends().0 & mask != 0 {
             // Somebody who writes a host there may not know how much is allowed by it.
-            return Err(refuse(" (it has bits behind its prefix)"));
+            return Err(not_a_network(text, " (it has bits behind its prefix)"));
         }
         Ok(network)
     }
@@ -70,6 +70,10 @@ impl fmt::Display for Network {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.first, self.bits)
     }
+}
+
+fn not_a_network(text: &str, why: &str) -> String {
+    format!("`{text}` is not a network{why}; write it like 198.18.0.0/15 or 2001:2::/48")
 }
 
 fn number(ip: IpAddr) -> u128 {

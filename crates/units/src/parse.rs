@@ -88,11 +88,15 @@ impl FromStr for Share {
 
     /// A percentage, with or without the sign.
     fn from_str(text: &str) -> Result<Self, Error> {
-        let refuse =
-            || Error { text: text.to_owned(), kind: "percentage", example: "0.5%, between 0 and 100" };
-        let (value, unit) = Decimal::split(text).ok_or_else(refuse)?;
-        let share = value.times(10_000_000).map(Self::from_billionths).ok_or_else(refuse)?;
-        if matches!(unit, "" | "%") && share <= Self::WHOLE { Ok(share) } else { Err(refuse()) }
+        let parsed = Decimal::split(text).and_then(|(value, unit)| match unit {
+            "" | "%" => value.times(10_000_000).map(Self::from_billionths),
+            _ => None,
+        });
+        parsed.filter(|share| *share <= Self::WHOLE).ok_or_else(|| Error {
+            text: text.to_owned(),
+            kind: "percentage",
+            example: "0.5%, between 0 and 100",
+        })
     }
 }
 

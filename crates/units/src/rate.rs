@@ -1,6 +1,6 @@
 //! Rates. A frame rate is an exact fraction, so that the millionth frame of a stream is as punctual as the first.
 
-use crate::{FrameSize, Nanos};
+use crate::{FrameSize, Nanos, clamp_to_u64};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -23,7 +23,7 @@ impl BitRate {
         }
         let rate = u128::from(self.0);
         let ns = (u128::from(bytes) * 8_000_000_000 + rate / 2) / rate;
-        Nanos::new(u64::try_from(ns).unwrap_or(u64::MAX))
+        Nanos::new(clamp_to_u64(ns))
     }
 }
 
@@ -99,7 +99,8 @@ impl FrameRate {
             return None;
         }
         let divisor = gcd(frames, seconds);
-        let (mut frames, mut seconds) = (frames / divisor, seconds / divisor);
+        let mut frames = frames / divisor;
+        let mut seconds = seconds / divisor;
         // Beyond 64 bits the fraction is rounded: an error below 2^-63 of the rate.
         while frames > u128::from(u64::MAX) || seconds > u128::from(u64::MAX) {
             frames = (frames >> 1).max(1);
@@ -118,7 +119,7 @@ impl FrameRate {
         // From the number of the frame and not from the frame before it: rounding cannot add up, and any frame can be
         // asked for.
         let ns = u128::from(n) * u128::from(self.seconds) * 1_000_000_000 / u128::from(self.frames);
-        Nanos::new(u64::try_from(ns).unwrap_or(u64::MAX))
+        Nanos::new(clamp_to_u64(ns))
     }
 
     /// How many frames are due within `length`: those with `due(n) < length`.
@@ -126,7 +127,7 @@ impl FrameRate {
         let unit = u128::from(self.seconds) * 1_000_000_000;
         let scaled = u128::from(length.as_u64()) * u128::from(self.frames);
         // Frame 0 is due at 0, so the number of frames with n / rate < length is length * rate rounded up.
-        u64::try_from(scaled.div_ceil(unit)).unwrap_or(u64::MAX)
+        clamp_to_u64(scaled.div_ceil(unit))
     }
 
     /// Frames per second, for display only.
@@ -138,7 +139,7 @@ impl FrameRate {
     pub fn bits(self, bytes: u64, count: u64) -> BitRate {
         let bits = u128::from(bytes) * 8 * u128::from(self.frames);
         let per = u128::from(count.max(1)) * u128::from(self.seconds);
-        BitRate::new(u64::try_from(bits / per).unwrap_or(u64::MAX))
+        BitRate::new(clamp_to_u64(bits / per))
     }
 
     /// Bits per second on the line for frames of one size.

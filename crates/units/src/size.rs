@@ -1,5 +1,6 @@
 //! Frame sizes. A *frame size* always includes the 4-byte FCS; the other lengths are derived by name.
 
+use crate::clamp_to_u32;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -22,7 +23,7 @@ impl FrameSize {
     }
     /// The size of a frame whose bytes without FCS are `len`, as the kernel shows it.
     pub fn from_kernel_len(len: usize) -> Self {
-        Self(u32::try_from(len).unwrap_or(u32::MAX).saturating_add(Self::FCS))
+        Self(clamp_to_u32(len).saturating_add(Self::FCS))
     }
     /// Bytes with FCS: what rates and byte counters mean at layer 2.
     pub const fn bytes(self) -> u32 {

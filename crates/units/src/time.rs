@@ -100,7 +100,7 @@ impl MonoTime {
     }
     /// Signed nanoseconds from `other` to here, saturating.
     pub fn signed_since(self, other: Self) -> i64 {
-        let distance = i64::try_from(self.0.abs_diff(other.0)).unwrap_or(i64::MAX);
+        let distance = self.0.abs_diff(other.0).min(i64::MAX.cast_unsigned()).cast_signed();
         if self.0 >= other.0 { distance } else { -distance }
     }
 }

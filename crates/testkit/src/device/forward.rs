@@ -47,7 +47,14 @@ impl DeviceReport {
     }
 }
 
-type Outcome = Result<(BTreeMap<u32, KeyTruth>, u64), packetrig_sys::Error>;
+/// What one port of a device did.
+#[derive(Debug)]
+struct SideReport {
+    truths: BTreeMap<u32, KeyTruth>,
+    own_losses: u64,
+}
+
+type Outcome = Result<SideReport, packetrig_sys::Error>;
 
 /// A running device. Dropping it stops it.
 #[derive(Debug)]
@@ -67,8 +74,8 @@ impl Device {
         }
         let mut device = Self { stop, threads: Vec::new() };
         for (port, side) in sides.into_iter().enumerate() {
-            let (impairer, stop) =
-                (FrameImpairer::new(plan.clone(), port, KeyTruths::default()), Arc::clone(&device.stop));
+            let impairer = FrameImpairer::new(plan.clone(), port, KeyTruths::default());
+            let stop = Arc::clone(&device.stop);
             let thread = std::thread::Builder::new()
                 .name(format!("device-{port}"))
                 .spawn(move || side.run(impairer, &stop))
@@ -83,9 +90,9 @@ impl Device {
         self.stop.store(true, Ordering::Release);
         let mut report = DeviceReport::default();
         for (port, thread) in std::mem::take(&mut self.threads).into_iter().enumerate() {
-            let (truths, losses) = thread.join().map_err(|_| Error::Panicked(port))??;
-            report.truths.extend(truths.into_iter().map(|(key, truth)| ((port, key), truth)));
-            report.own_losses += losses;
+            let side = thread.join().map_err(|_| Error::Panicked(port))??;
+            report.truths.extend(side.truths.into_iter().map(|(key, truth)| ((port, key), truth)));
+            report.own_losses += side.own_losses;
         }
         Ok(report)
     }
@@ -155,8 +162,8 @@ impl Side {
         let out = &mut self.out;
         let truths = impairer.finish(clock::monotonic_ns(), &mut |bytes| out.send(bytes));
         self.out.drain()?;
-        let losses = self.out.losses() + self.rx.stats()?.dropped;
-        Ok((truths.0, losses))
+        let own_losses = self.out.losses() + self.rx.stats()?.dropped;
+        Ok(SideReport { truths: truths.0, own_losses })
     }
 
     fn rest(&mut self, impairer: &FrameImpairer<KeyTruths>) -> Result<(), packetrig_sys::Error> {
