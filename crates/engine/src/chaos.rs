@@ -9,7 +9,7 @@ use crate::Error;
 use crate::port::{FrameRx, FrameTx, RxFrame};
 use crate::sim::SeededDice;
 use packetrig_stats::port::{RxCounters, TxCounters};
-use packetrig_units::Nanos;
+use packetrig_units::{Nanos, remainder};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChaosLevel {
@@ -57,8 +57,8 @@ impl<P> ChaosWorker<P> {
         if self.level.fail_at == Some(call) {
             return Err(Error::Injected { call });
         }
-        let down = |every: u64| call % (every + self.level.flap_length).max(1) >= every;
-        Ok(self.level.flap_every.is_some_and(down))
+        let Some(every) = self.level.flap_every else { return Ok(false) };
+        Ok(call % (every + self.level.flap_length).max(1) >= every)
     }
 
     fn some_of(&mut self, want: usize) -> usize {
@@ -66,7 +66,7 @@ impl<P> ChaosWorker<P> {
             return 0;
         }
         if want > 1 && self.strikes(self.level.partial) {
-            return usize::try_from(self.dice.below(want as u64)).unwrap_or(want);
+            return remainder(self.dice.below(want as u64), want);
         }
         want
     }

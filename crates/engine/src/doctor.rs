@@ -3,9 +3,9 @@
 //! A pure judgement of facts that `packetrig_sys::facts` gathered; it asks the kernel nothing and changes nothing.
 
 use crate::packet::guard::GuardRefusal;
+use crate::packet::quiet::LOUD;
 use crate::packet::saved_settings::UnrestoredInterface;
 use crate::rig::choose::COMFORTABLE;
-use packetrig_sys::ethtool::Offload;
 use packetrig_sys::facts::{InterfaceFacts, MachineFacts};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -77,13 +77,20 @@ pub fn judge_unrestored(interface: &UnrestoredInterface) -> DoctorFinding {
     }
 }
 
+fn machine_finding(level: FindingLevel, what: String, remedy: Option<String>) -> DoctorFinding {
+    DoctorFinding { subject: FindingSubject::Machine, level, what, remedy }
+}
+
+fn interface_finding(
+    interface: &InterfaceFacts,
+    level: FindingLevel,
+    what: String,
+    remedy: Option<String>,
+) -> DoctorFinding {
+    DoctorFinding { subject: FindingSubject::Interface(interface.link.name.clone()), level, what, remedy }
+}
+
 fn judge_machine(machine: &MachineFacts) -> Vec<DoctorFinding> {
-    let finding = |level, what: String, remedy: Option<&str>| DoctorFinding {
-        subject: FindingSubject::Machine,
-        level,
-        what,
-        remedy: remedy.map(str::to_owned),
-    };
     let mut findings = vec![packet_rights(machine)];
     let others = [
         ("xdp", machine.bpf_obstacle.as_ref()),
@@ -91,38 +98,42 @@ fn judge_machine(machine: &MachineFacts) -> Vec<DoctorFinding> {
         ("pktgen", machine.pktgen_obstacle.as_ref()),
     ];
     findings.extend(others.map(|(name, obstacle)| match obstacle {
-        None => finding(
+        None => machine_finding(
             FindingLevel::Good,
             format!("back end {name} works: everything it needs is present"),
             None,
         ),
-        Some(why) => finding(FindingLevel::Note, format!("back end {name} does not work: {why}"), None),
+        Some(why) => {
+            machine_finding(FindingLevel::Note, format!("back end {name} does not work: {why}"), None)
+        }
     }));
     findings.extend(walls(machine));
     if machine.version < OLDEST_KERNEL {
         let what =
             format!("kernel {} is older than every kernel that packetrig is tested on", machine.kernel);
-        findings.push(finding(FindingLevel::Note, what, Some("use Linux 5.10 or later")));
+        findings.push(machine_finding(FindingLevel::Note, what, Some("use Linux 5.10 or later".into())));
     }
     if machine.processors < 2 {
         let what = "only one CPU: sender and receiver take turns, which lowers rates and adds latency".into();
-        findings.push(finding(FindingLevel::Note, what, Some("use a machine with at least two CPUs")));
+        findings.push(machine_finding(
+            FindingLevel::Note,
+            what,
+            Some("use a machine with at least two CPUs".into()),
+        ));
     }
     findings.push(match &machine.lab_obstacle {
-        None => finding(
+        None => machine_finding(
             FindingLevel::Good,
             "`packetrig demo` works without root, in a user namespace".into(),
             None,
         ),
-        Some(why) => finding(FindingLevel::Note, format!("`packetrig demo` needs root: {why}"), None),
+        Some(why) => machine_finding(FindingLevel::Note, format!("`packetrig demo` needs root: {why}"), None),
     });
     findings
 }
 
 /// What programs that run long can be confined with.
 fn walls(machine: &MachineFacts) -> Vec<DoctorFinding> {
-    let finding =
-        |level, what, remedy| DoctorFinding { subject: FindingSubject::Machine, level, what, remedy };
     let offer = &machine.walls;
     let landlock = offer.landlock.map(|version| format!("Landlock ABI {version}"));
     let there: Vec<String> =
@@ -130,11 +141,11 @@ fn walls(machine: &MachineFacts) -> Vec<DoctorFinding> {
     let mut findings = Vec::new();
     if !there.is_empty() {
         let what = format!("sandbox for long-running programs: {}", there.join(", "));
-        findings.push(finding(FindingLevel::Good, what, None));
+        findings.push(machine_finding(FindingLevel::Good, what, None));
     }
     findings.extend(offer.missing.iter().map(|missing| {
         let what = format!("the sandbox for long-running programs is incomplete: {missing}");
-        finding(
+        machine_finding(
             FindingLevel::Note,
             what,
             Some("see docs/book/walls.md for the protection that remains".to_owned()),
@@ -164,35 +175,23 @@ fn judge_interface(
     interface: &InterfaceFacts,
     refusal: Option<&GuardRefusal>,
 ) -> Vec<DoctorFinding> {
-    let finding = |level, what: String, remedy: Option<String>| DoctorFinding {
-        subject: FindingSubject::Interface(interface.link.name.clone()),
-        level,
-        what,
-        remedy,
-    };
     let mut findings = Vec::new();
     if let Some(refusal) = refusal {
         let remedy =
             format!("use an isolated interface, or `--confirm {}` if it is one", interface.link.name);
-        findings.push(finding(
+        findings.push(interface_finding(
+            interface,
             FindingLevel::Problem,
             format!("the lab guard refuses it: {}", refusal.reason),
             Some(remedy),
         ));
     }
     if !interface.link.carrier {
-        let (what, remedy) = if interface.link.up {
-            ("no carrier: nothing can be sent", "connect the other end and bring it up")
-        } else {
-            (
-                "down: a run brings it up and takes it down again",
-                "bring it up to see whether it has a carrier",
-            )
-        };
-        findings.push(finding(FindingLevel::Note, what.into(), Some(remedy.into())));
+        findings.push(no_carrier(interface));
     } else if interface.speed.is_none() {
         let remedy = "set the `layer1` speed in the plan to use rates in percent";
-        findings.push(finding(
+        findings.push(interface_finding(
+            interface,
             FindingLevel::Note,
             "its driver does not report the link speed".into(),
             Some(remedy.into()),
@@ -200,20 +199,32 @@ fn judge_interface(
     }
     let loud = loud_offloads(interface);
     if !loud.is_empty() {
-        findings.push(finding(
+        findings.push(interface_finding(
+            interface,
             FindingLevel::Note,
             format!("a run switches these offloads off: {loud}"),
             None,
         ));
     }
-    findings.push(finding(FindingLevel::Note, back_ends(machine, interface), None));
-    findings.push(finding(FindingLevel::Good, stamp_text(interface).into(), None));
+    findings.push(interface_finding(interface, FindingLevel::Note, back_ends(machine, interface), None));
+    findings.push(interface_finding(interface, FindingLevel::Good, stamp_text(interface).into(), None));
     findings
 }
 
+fn no_carrier(interface: &InterfaceFacts) -> DoctorFinding {
+    if interface.link.up {
+        let what = "no carrier: nothing can be sent".into();
+        let remedy = "connect the other end and bring it up".into();
+        return interface_finding(interface, FindingLevel::Note, what, Some(remedy));
+    }
+    let what = "down: a run brings it up and takes it down again".into();
+    let remedy = "bring it up to see whether it has a carrier".into();
+    interface_finding(interface, FindingLevel::Note, what, Some(remedy))
+}
+
 fn loud_offloads(interface: &InterfaceFacts) -> String {
-    let loud = |offload: &&Offload| crate::packet::quiet::LOUD.contains(offload);
-    interface.offloads.iter().filter(loud).map(|offload| offload.name()).collect::<Vec<_>>().join(" ")
+    let loud = interface.offloads.iter().filter(|offload| LOUD.contains(offload));
+    loud.map(|offload| offload.name()).collect::<Vec<_>>().join(" ")
 }
 
 /// It sends through sockets and receives through BPF programs.
@@ -262,172 +273,4 @@ fn stamp_text(interface: &InterfaceFacts) -> &'static str {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use packetrig_sys::caps::ThreadRights;
-    use packetrig_sys::ethtool::{LinkSpeed, StampAbilities};
-    use packetrig_sys::link::Link;
-    use packetrig_sys::netdev::XdpFeatures;
-    use packetrig_sys::sandbox::{MissingWall, OfferedWalls};
-
-    fn machine() -> MachineFacts {
-        let capabilities = vec!["CAP_NET_RAW", "CAP_NET_ADMIN"];
-        MachineFacts {
-            kernel: "6.1.0".into(),
-            version: (6, 1),
-            rights: ThreadRights { user: 0, capabilities, in_user_namespace: false },
-            processors: 4,
-            lab_obstacle: None,
-            bpf_obstacle: None,
-            af_xdp_obstacle: None,
-            pktgen_obstacle: Some("no module".into()),
-            walls: OfferedWalls { landlock: Some(7), seccomp: true, missing: vec![] },
-        }
-    }
-
-    #[test]
-    fn the_sandbox_is_described_and_a_missing_part_is_named() {
-        let what = |machine: &MachineFacts| {
-            let findings = judge(machine, &[], &BTreeMap::new())
-                .into_iter()
-                .filter(|finding| finding.what.contains("sandbox"));
-            findings.map(|finding| (finding.level, finding.what)).collect::<Vec<_>>()
-        };
-        let all = "sandbox for long-running programs: Landlock ABI 7, seccomp".to_owned();
-        assert_eq!(what(&machine()), [(FindingLevel::Good, all)]);
-        let missing = MissingWall { wall: "Landlock", found: "it was disabled at boot".into() };
-        let walls = OfferedWalls { landlock: None, seccomp: true, missing: vec![missing] };
-        let found = what(&MachineFacts { walls, ..machine() });
-        assert_eq!(found[0], (FindingLevel::Good, "sandbox for long-running programs: seccomp".to_owned()));
-        assert_eq!(found[1].0, FindingLevel::Note);
-        assert!(found[1].1.contains("Landlock: it was disabled at boot"), "{found:?}");
-    }
-
-    fn interface() -> InterfaceFacts {
-        let link = Link {
-            index: 2,
-            name: "eth1".into(),
-            kind: None,
-            mac: Some([2, 0, 0, 0, 0, 1]),
-            mtu: 1500,
-            mtu_limit: None,
-            up: true,
-            carrier: true,
-            loopback: false,
-            promiscuous: false,
-            master: None,
-            peer: None,
-            peer_netns: None,
-            qdisc: None,
-        };
-        InterfaceFacts {
-            link,
-            driver: None,
-            speed: Some(LinkSpeed { mbits: 1_000, full_duplex: Some(true) }),
-            channels: None,
-            offloads: vec![Offload::RxCsum],
-            timestamping: None,
-            xdp: None,
-            addresses: Vec::new(),
-            default_route: false,
-        }
-    }
-
-    fn worst(findings: &[DoctorFinding]) -> FindingLevel {
-        findings.iter().map(|finding| finding.level).max().unwrap()
-    }
-
-    fn says(findings: &[DoctorFinding], level: FindingLevel, text: &str) -> bool {
-        findings.iter().any(|finding| finding.level == level && finding.what.contains(text))
-    }
-
-    #[test]
-    fn a_fit_machine_has_no_problem() {
-        let findings = judge(&machine(), &[interface()], &BTreeMap::new());
-        assert!(worst(&findings) < FindingLevel::Problem);
-        assert!(says(&findings, FindingLevel::Good, "back end packet works"));
-    }
-
-    #[test]
-    fn each_interface_says_which_back_ends_it_has() {
-        let text = |machine: &MachineFacts, interface: &InterfaceFacts| back_ends(machine, interface);
-        let generic = InterfaceFacts { xdp: Some(XdpFeatures::default()), ..interface() };
-        let native = InterfaceFacts {
-            xdp: Some(XdpFeatures { native: true, ..XdpFeatures::default() }),
-            ..interface()
-        };
-        let no_bpf = MachineFacts { bpf_obstacle: Some("no rights".into()), ..machine() };
-        let generator = MachineFacts { pktgen_obstacle: None, ..no_bpf.clone() };
-        assert_eq!(text(&no_bpf, &native), "back ends: packet; without a calibration packet is chosen");
-        assert!(text(&generator, &native).starts_with("back ends: packet, pktgen (sends only);"));
-        let generic = text(&machine(), &generic);
-        assert!(generic.contains("xdp (generic") && generic.ends_with("packet is chosen"), "{generic}");
-        let native = text(&machine(), &native);
-        assert!(
-            native.contains("cannot send live frames at present") && native.contains("above 200000"),
-            "{native}"
-        );
-        let findings = judge(&no_bpf, &[], &BTreeMap::new());
-        assert!(says(&findings, FindingLevel::Note, "back end xdp does not work: no rights"));
-        assert!(says(&findings, FindingLevel::Note, "back end af-xdp does not work: no rights"));
-        assert!(says(&findings, FindingLevel::Note, "back end pktgen does not work: no module"));
-    }
-
-    #[test]
-    fn missing_rights_are_named_with_the_way_to_get_them() {
-        let mut machine = machine();
-        machine.rights.capabilities = vec!["CAP_NET_ADMIN"];
-        let findings = judge(&machine, &[], &BTreeMap::new());
-        let problem = findings.iter().find(|finding| finding.level == FindingLevel::Problem).unwrap();
-        assert!(
-            problem.what.contains("CAP_NET_RAW missing")
-                && problem.remedy.as_ref().unwrap().contains("setcap")
-        );
-    }
-
-    #[test]
-    fn an_old_kernel_a_lone_processor_and_a_forbidden_lab_are_noted() {
-        let machine = MachineFacts {
-            kernel: "4.19.0".into(),
-            version: (4, 19),
-            processors: 1,
-            lab_obstacle: Some("forbidden".into()),
-            ..machine()
-        };
-        let findings = judge(&machine, &[], &BTreeMap::new());
-        for text in ["4.19.0", "only one CPU", "needs root: forbidden"] {
-            assert!(says(&findings, FindingLevel::Note, text), "{text}");
-        }
-    }
-
-    #[test]
-    fn what_the_guard_refuses_is_told_beforehand() {
-        let reason = "br0, which is in the same stack of interfaces, carries the default route".to_owned();
-        let refusal = GuardRefusal { port: "eth1".into(), reason };
-        let findings = judge(&machine(), &[interface()], &BTreeMap::from([(2, refusal)]));
-        assert!(
-            says(&findings, FindingLevel::Problem, "br0, which is in the same stack of interfaces"),
-            "{findings:?}"
-        );
-    }
-
-    #[test]
-    fn state_offloads_xdp_and_stamps_are_told() {
-        let mut fast = interface();
-        fast.link.carrier = false;
-        fast.offloads.push(Offload::Gro);
-        fast.xdp = Some(XdpFeatures { native: true, zero_copy: true, ..XdpFeatures::default() });
-        fast.timestamping = Some(StampAbilities { rx_hardware: true, ..StampAbilities::default() });
-        let findings = judge(&machine(), &[fast], &BTreeMap::new());
-        assert!(says(&findings, FindingLevel::Note, "no carrier"));
-        assert!(
-            says(&findings, FindingLevel::Note, "offloads off: gro")
-                && !says(&findings, FindingLevel::Note, "rx ")
-        );
-        assert!(
-            says(&findings, FindingLevel::Note, "xdp (native")
-                && says(&findings, FindingLevel::Note, "af-xdp (zero-copy)")
-        );
-        assert!(says(&findings, FindingLevel::Good, "the card could"));
-    }
-}
+mod tests;

@@ -39,9 +39,9 @@ fn note_in(path: &Path, run: &str, key: TagKey) -> Vec<EarlierRun> {
     if !run.is_empty() {
         recent.insert(0, RecentRun { run: run.to_owned(), key: key.0 });
         recent.truncate(MOST_RUNS);
-        // Without it, frames of this run have no name in later ones.
         let bytes = serde_json::to_vec(&recent).unwrap_or_default();
-        runtime_directory::write_file(path, &bytes).unwrap_or(());
+        // Best effort: without it, frames of this run have no name in later ones.
+        drop(runtime_directory::write_file(path, &bytes));
     }
     earlier
 }

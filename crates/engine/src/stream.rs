@@ -14,7 +14,7 @@ use packetrig_stats::counts::{StreamRxCounts, StreamTxCounts};
 use packetrig_stats::port::{RxCounters, TxCounters};
 use packetrig_stats::port_event::PortEvent;
 use packetrig_stats::result::{MisdeliveredFrames, OtherRunFrames, ReceiveResult, SendResult, SendingPeaks};
-use packetrig_units::{MonoTime, Nanos};
+use packetrig_units::{MonoTime, Nanos, clamp_to_u64};
 use packetrig_wire::{FrameTemplate, tag::TagKey};
 use std::sync::Arc;
 
@@ -183,7 +183,7 @@ impl ClockShift {
         let since = i128::from(here.as_nanos()) - i128::from(self.at.as_nanos());
         let offset = i128::from(self.offset_ns) + since * i128::from(self.rate_ppb) / 1_000_000_000;
         let there = i128::from(here.as_nanos()) - offset;
-        MonoTime::from_nanos(u64::try_from(there.max(0)).unwrap_or(u64::MAX))
+        MonoTime::from_nanos(clamp_to_u64(there.max(0)))
     }
 }
 

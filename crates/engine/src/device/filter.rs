@@ -11,9 +11,12 @@ const IF_EQUAL: u16 = 0x15;
 const RETURN: u16 = 0x06;
 const WHOLE: u32 = 0x0004_0000;
 
+const fn insn(code: u16, jt: u8, jf: u8, k: u32) -> ClassicInsn {
+    ClassicInsn { code, jt, jf, k }
+}
+
 /// ARP, ICMP and ICMPv6, untagged or tagged.
 pub(crate) fn protocols() -> Vec<ClassicInsn> {
-    let insn = |code, jt, jf, k| ClassicInsn { code, jt, jf, k };
     let mut program = Vec::new();
     for tags in 0..=TAGS {
         let at = 12 + 4 * tags;

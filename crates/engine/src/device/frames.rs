@@ -3,6 +3,7 @@
 //! Reading takes any bytes; what is not understood is `None`.
 
 use packetrig_plan::device::{DeviceInterface, Mac};
+use packetrig_units::{clamp_to_u16, clamp_to_u32};
 use packetrig_wire::checksum;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -74,8 +75,10 @@ fn v6_at(bytes: &[u8], at: usize) -> Option<Ipv6Addr> {
 
 impl<'a> DeviceFrame<'a> {
     pub(super) fn read(bytes: &'a [u8]) -> Option<Self> {
-        let (to, from) = (mac_at(bytes, 0)?, mac_at(bytes, 6)?);
-        let (mut at, mut tags) = (12, Vec::new());
+        let to = mac_at(bytes, 0)?;
+        let from = mac_at(bytes, 6)?;
+        let mut at = 12;
+        let mut tags = Vec::new();
         let mut ether_type = word(bytes, at)?;
         // Bounded, because a frame may be nothing but tags, and what is behind more than six is never ours.
         while TPIDS.contains(&ether_type) && tags.len() < MOST_TAGS {
@@ -101,7 +104,9 @@ fn arp(bytes: &[u8]) -> Option<DeviceMessage<'_>> {
     if bytes.get(..6)? != [0, 1, 8, 0, 6, 4] {
         return None;
     }
-    let (mac, sender, target) = (mac_at(bytes, 8)?, v4_at(bytes, 14)?, v4_at(bytes, 24)?);
+    let mac = mac_at(bytes, 8)?;
+    let sender = v4_at(bytes, 14)?;
+    let target = v4_at(bytes, 24)?;
     match word(bytes, 6)? {
         1 => Some(DeviceMessage::Asks { sender: sender.into(), mac: Some(mac), target: target.into() }),
         2 => Some(DeviceMessage::Tells { target: sender.into(), mac }),
@@ -133,7 +138,8 @@ fn icmp(bytes: &[u8]) -> Option<DeviceMessage<'_>> {
 }
 
 fn echo(message: &[u8], reply: bool, from: IpAddr, to: IpAddr) -> Option<DeviceMessage<'_>> {
-    let (id, sequence) = (word(message, 4)?, word(message, 6)?);
+    let id = word(message, 4)?;
+    let sequence = word(message, 6)?;
     Some(DeviceMessage::Echo { reply, from, to, id, sequence, data: message.get(8..)? })
 }
 
@@ -141,7 +147,8 @@ fn icmpv6(bytes: &[u8]) -> Option<DeviceMessage<'_>> {
     if bytes.first()? >> 4 != 6 || *bytes.get(6)? != ICMPV6 {
         return None;
     }
-    let (from, to) = (v6_at(bytes, 8)?, v6_at(bytes, 24)?);
+    let from = v6_at(bytes, 8)?;
+    let to = v6_at(bytes, 24)?;
     let message = bytes.get(40..40 + usize::from(word(bytes, 4)?))?;
     if icmpv6_sum(from, to, message) != 0xffff {
         return None;
@@ -183,7 +190,7 @@ fn icmpv6_sum(from: Ipv6Addr, to: Ipv6Addr, message: &[u8]) -> u16 {
     // The pseudo-header of RFC 8200 8.1: both addresses, the length as 32 bits, three zero bytes and the protocol.
     sum.add(&from.octets());
     sum.add(&to.octets());
-    sum.add(&u32::try_from(message.len()).unwrap_or(0).to_be_bytes());
+    sum.add(&clamp_to_u32(message.len()).to_be_bytes());
     sum.add(&u32::from(ICMPV6).to_be_bytes());
     sum.add(message);
     sum.folded()
@@ -231,7 +238,8 @@ pub(super) fn arp_frame(
     interface: &DeviceInterface,
     operation: u8,
     from: Ipv4Addr,
-    (to_mac, to): (Mac, Ipv4Addr),
+    to_mac: Mac,
+    to: Ipv4Addr,
 ) -> Vec<u8> {
     let mut packet = vec![0, 1, 8, 0, 6, 4, 0, operation];
     packet.extend(interface.mac);
@@ -248,7 +256,7 @@ pub(super) fn solicitation(interface: &DeviceInterface, from: Ipv6Addr, target: 
     message.extend([1, 1]);
     message.extend(interface.mac);
     let to = solicited_node(target);
-    icmpv6_frame(interface, group_mac(to), (from, to), 255, message)
+    icmpv6_frame(interface, group_mac(to), Endpoints { from, to }, 255, message)
 }
 
 /// Tells that `target` is here. Without a destination it tells everybody, unasked.
@@ -265,21 +273,37 @@ pub(super) fn advertisement(
     message.extend([2, 1]);
     message.extend(interface.mac);
     let everybody = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
-    let (mac, to) = asked_by.unwrap_or_else(|| (group_mac(everybody), everybody));
-    icmpv6_frame(interface, mac, (target, to), 255, message)
+    let asked_by = asked_by.unwrap_or_else(|| (group_mac(everybody), everybody));
+    icmpv6_frame(interface, asked_by.0, Endpoints { from: target, to: asked_by.1 }, 255, message)
+}
+
+/// The addresses of a packet.
+#[derive(Clone, Copy)]
+pub(super) struct Endpoints<A> {
+    pub(super) from: A,
+    pub(super) to: A,
+}
+
+/// What identifies an echo message, and whether it is a reply.
+#[derive(Clone, Copy)]
+pub(super) struct EchoHeader {
+    pub(super) reply: bool,
+    pub(super) id: u16,
+    pub(super) sequence: u16,
 }
 
 fn icmpv6_frame(
     interface: &DeviceInterface,
     mac: Mac,
-    (from, to): (Ipv6Addr, Ipv6Addr),
+    ends: Endpoints<Ipv6Addr>,
     hops: u8,
     mut message: Vec<u8>,
 ) -> Vec<u8> {
+    let Endpoints { from, to } = ends;
     let sum = !icmpv6_sum(from, to, &message);
     message[2..4].copy_from_slice(&sum.to_be_bytes());
     let mut packet = vec![0x60, 0, 0, 0];
-    packet.extend(u16::try_from(message.len()).unwrap_or(0).to_be_bytes());
+    packet.extend(clamp_to_u16(message.len()).to_be_bytes());
     packet.extend([ICMPV6, hops]);
     packet.extend(from.octets());
     packet.extend(to.octets());
@@ -291,21 +315,21 @@ fn icmpv6_frame(
 pub(super) fn echo_frame(
     interface: &DeviceInterface,
     mac: Mac,
-    (from, to): (IpAddr, IpAddr),
-    (reply, id, sequence): (bool, u16, u16),
+    ends: Endpoints<IpAddr>,
+    echo: EchoHeader,
     data: &[u8],
 ) -> Option<Vec<u8>> {
-    let kind = match (from, reply) {
+    let kind = match (ends.from, echo.reply) {
         (IpAddr::V4(_), false) => 8,
         (IpAddr::V4(_), true) => 0,
         (IpAddr::V6(_), false) => 128,
         (IpAddr::V6(_), true) => 129,
     };
     let mut message = vec![kind, 0, 0, 0];
-    message.extend(id.to_be_bytes());
-    message.extend(sequence.to_be_bytes());
+    message.extend(echo.id.to_be_bytes());
+    message.extend(echo.sequence.to_be_bytes());
     message.extend(data);
-    match (from, to) {
+    match (ends.from, ends.to) {
         (IpAddr::V4(from), IpAddr::V4(to)) => {
             let sum = !checksum::sum(&message);
             message[2..4].copy_from_slice(&sum.to_be_bytes());
@@ -320,7 +344,9 @@ pub(super) fn echo_frame(
             packet.extend(message);
             Some(ethernet(interface, mac, IPV4, &packet))
         }
-        (IpAddr::V6(from), IpAddr::V6(to)) => Some(icmpv6_frame(interface, mac, (from, to), 64, message)),
+        (IpAddr::V6(from), IpAddr::V6(to)) => {
+            Some(icmpv6_frame(interface, mac, Endpoints { from, to }, 64, message))
+        }
         _ => None,
     }
 }
@@ -329,17 +355,26 @@ pub(super) fn echo_frame(
 /// ICMPv6 (neighbour and multicast listener discovery), IGMP, multicast DNS.
 pub fn is_protocol(bytes: &[u8]) -> bool {
     let Some(frame) = DeviceFrame::read(bytes) else { return false };
-    let (next, head) = match frame.ether_type {
-        ARP => return true,
-        IPV4 => (frame.rest.get(9), frame.rest.first().map_or(20, |first| usize::from(first & 15) * 4)),
+    match frame.ether_type {
+        ARP => true,
+        IPV4 => {
+            let head = frame.rest.first().map_or(20, |first| usize::from(first & 15) * 4);
+            match frame.rest.get(9) {
+                Some(&(ICMP | IGMP)) => true,
+                Some(&UDP) => word(frame.rest, head + 2) == Some(MDNS),
+                _ => false,
+            }
+        }
         // Multicast listener reports have a router alert in a hop-by-hop header in front.
-        IPV6 if frame.rest.get(6) == Some(&0) => (frame.rest.get(40), 48),
-        IPV6 => (frame.rest.get(6), 40),
-        _ => return false,
-    };
+        IPV6 if frame.rest.get(6) == Some(&0) => is_ipv6_protocol(&frame, frame.rest.get(40), 48),
+        IPV6 => is_ipv6_protocol(&frame, frame.rest.get(6), 40),
+        _ => false,
+    }
+}
+
+fn is_ipv6_protocol(frame: &DeviceFrame<'_>, next: Option<&u8>, head: usize) -> bool {
     match next {
-        Some(&ICMPV6) => frame.ether_type == IPV6,
-        Some(&(ICMP | IGMP)) => frame.ether_type == IPV4,
+        Some(&ICMPV6) => true,
         Some(&UDP) => word(frame.rest, head + 2) == Some(MDNS),
         _ => false,
     }

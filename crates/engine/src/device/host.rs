@@ -68,14 +68,21 @@ pub(crate) struct HostLatest {
 impl DeviceHost {
     pub(crate) fn open(site: PortSite, machine: DeviceMachine, gate: SendGate) -> Result<Self, Error> {
         let options = RxOptions { blocks: 16, retire_ms: 1, ..RxOptions::default() };
-        let (netns, index, name) = (&site.netns, site.index, &site.location);
-        let rx = RxRing::open_filtered(netns, index, name, options, &filter::protocols())?;
-        let tx =
-            TxRing::open(netns, index, name, TxOptions { slots: 64, longest: LONGEST, bypass_queue: true })?;
-        let clock = crate::clock::RealClock::new();
-        let (aside, allowed_until) = (site.aside, MonoTime::default());
-        let (out, stuck_since) = (Vec::new(), None);
-        Ok(Self { machine, rx, tx, aside, out, stuck_since, clock, gate, allowed_until, is_wanted: false })
+        let rx =
+            RxRing::open_filtered(&site.netns, site.index, &site.location, options, &filter::protocols())?;
+        let options = TxOptions { slots: 64, longest: LONGEST, bypass_queue: true };
+        Ok(Self {
+            machine,
+            rx,
+            tx: TxRing::open(&site.netns, site.index, &site.location, options)?,
+            aside: site.aside,
+            out: Vec::new(),
+            stuck_since: None,
+            clock: crate::clock::RealClock::new(),
+            gate,
+            allowed_until: MonoTime::default(),
+            is_wanted: false,
+        })
     }
 
     pub(crate) fn switch(&mut self, on: bool) {

@@ -1,6 +1,6 @@
 //! What the emulated interfaces of a port do. Frames in, frames out, deadlines; time is an argument.
 
-use super::frames::{self, BROADCAST, DeviceFrame, DeviceMessage};
+use super::frames::{self, BROADCAST, DeviceFrame, DeviceMessage, EchoHeader, Endpoints};
 use crate::rig::OwnerPermit;
 use packetrig_plan::device::{DeviceInterface, DeviceNeighbour, Mac};
 use packetrig_units::{MonoTime, Nanos};
@@ -41,8 +41,7 @@ struct FoundNeighbour {
 #[derive(Clone, Debug)]
 struct PendingPing {
     to: IpAddr,
-    from: IpAddr,
-    via: NextHop,
+    route: PingRoute,
     id: u16,
     sequence: u16,
     send_at: MonoTime,
@@ -54,6 +53,12 @@ struct PendingPing {
 enum NextHop {
     Asked(DeviceNeighbour),
     Given(usize, Mac),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct PingRoute {
+    from: IpAddr,
+    via: NextHop,
 }
 
 #[derive(Debug)]
@@ -68,6 +73,19 @@ pub struct DeviceMachine {
     answers: (MonoTime, u32),
     /// The permit that addresses need to be answered; `None`: all are answered.
     permit: Option<Arc<dyn OwnerPermit>>,
+}
+
+impl PendingPing {
+    fn request(&self, interface: &DeviceInterface, mac: Mac) -> Option<Vec<u8>> {
+        let ends = Endpoints { from: self.route.from, to: self.to };
+        let echo = EchoHeader { reply: false, id: self.id, sequence: self.sequence };
+        frames::echo_frame(interface, mac, ends, echo, PING_DATA)
+    }
+
+    /// Whether a reply from one address to another is the one that it waits for.
+    fn is_answered_by(&self, id: u16, from: IpAddr, to: IpAddr) -> bool {
+        self.state == PingState::Waiting && self.id == id && self.to == from && self.route.from == to
+    }
 }
 
 impl DeviceMachine {
@@ -142,26 +160,32 @@ impl DeviceMachine {
     ) -> u64 {
         let number = self.next_ping;
         self.next_ping += 1;
-        let of = self.interfaces.get(&interface).and_then(|interface| interface.addresses.get(address));
-        let way = of.and_then(|source| {
-            // A fixed gateway address wins over a neighbour on the link: the plan then says where every frame goes.
-            let via = match (source.gateway_mac, source.reaches(to)) {
-                _ if source.ip.is_ipv4() != to.is_ipv4() => return None,
-                (Some(mac), _) => NextHop::Given(interface, mac),
-                (None, true) => NextHop::Asked(DeviceNeighbour { interface, address, ip: to }),
-                (None, false) => NextHop::Asked(DeviceNeighbour { interface, address, ip: source.gateway? }),
-            };
-            Some((source.ip, via))
-        });
-        let (from, via) = way.unwrap_or((to, NextHop::Given(interface, [0; 6])));
-        let state = if way.is_some() { PingState::Waiting } else { PingState::Failed };
-        if let (NextHop::Asked(neighbour), true) = (via, way.is_some()) {
+        let route = self.route(interface, address, to);
+        if let Some(PingRoute { via: NextHop::Asked(neighbour), .. }) = route {
             self.want(neighbour, now);
         }
-        let id = u16::try_from(number & 0xffff).unwrap_or(0) ^ 0x7072;
-        let ping = PendingPing { to, from, via, id, sequence: 0, send_at: now, give_up: now + within, state };
+        let state = if route.is_some() { PingState::Waiting } else { PingState::Failed };
+        let route = route.unwrap_or(PingRoute { from: to, via: NextHop::Given(interface, [0; 6]) });
+        let [.., high, low] = number.to_be_bytes();
+        let id = u16::from_be_bytes([high, low]) ^ 0x7072;
+        let ping = PendingPing { to, route, id, sequence: 0, send_at: now, give_up: now + within, state };
         self.pings.insert(number, ping);
         number
+    }
+
+    /// How a ping to `to` leaves from an address; `None` if it cannot.
+    fn route(&self, interface: usize, address: usize, to: IpAddr) -> Option<PingRoute> {
+        let source = self.interfaces.get(&interface)?.addresses.get(address)?;
+        if source.ip.is_ipv4() != to.is_ipv4() {
+            return None;
+        }
+        // A fixed gateway address wins over a neighbour on the link: the plan then says where every frame goes.
+        let via = match source.gateway_mac {
+            Some(mac) => NextHop::Given(interface, mac),
+            None if source.reaches(to) => NextHop::Asked(DeviceNeighbour { interface, address, ip: to }),
+            None => NextHop::Asked(DeviceNeighbour { interface, address, ip: source.gateway? }),
+        };
+        Some(PingRoute { from: source.ip, via })
     }
 
     /// What became of a ping; `None` if there was none of this number.
@@ -197,19 +221,20 @@ impl DeviceMachine {
             if ping.give_up <= now {
                 ping.state = PingState::Failed;
             } else if ping.send_at <= now {
-                let (interface, mac) = match ping.via {
-                    NextHop::Given(interface, mac) => (interface, Some(mac)),
-                    NextHop::Asked(way) => (way.interface, self.found.get(&way).and_then(|found| found.mac)),
+                let mac = match ping.route.via {
+                    NextHop::Given(_, mac) => Some(mac),
+                    NextHop::Asked(neighbour) => self.found.get(&neighbour).and_then(|found| found.mac),
                 };
-                // Soon again while the way is being asked for.
+                let interface = match ping.route.via {
+                    NextHop::Given(interface, _) => self.interfaces.get(&interface),
+                    NextHop::Asked(neighbour) => self.interfaces.get(&neighbour.interface),
+                };
+                // Soon again while the neighbour is being asked for.
                 ping.send_at = now + if mac.is_some() { PING_AGAIN } else { Nanos::from_millis(10) };
-                let (Some(mac), Some(interface), true) = (mac, self.interfaces.get(&interface), self.on)
-                else {
-                    continue;
-                };
-                ping.sequence += 1;
-                let echo = (false, ping.id, ping.sequence);
-                out.extend(frames::echo_frame(interface, mac, (ping.from, ping.to), echo, PING_DATA));
+                if let (Some(mac), Some(interface), true) = (mac, interface, self.on) {
+                    ping.sequence += 1;
+                    out.extend(ping.request(interface, mac));
+                }
             }
         }
     }
@@ -218,8 +243,10 @@ impl DeviceMachine {
     pub fn take(&mut self, bytes: &[u8], now: MonoTime, out: &mut Vec<Vec<u8>>) {
         // Only the long tag counts. The short one has a mark of 16 bits and nothing else to check, so one in 65 536
         // foreign frames would pass for a test frame and stay unanswered.
-        let is_test = || tag::candidates(bytes, self.key).any(|found| found.tag.form == TagForm::Full);
-        let Some(frame) = DeviceFrame::read(bytes).filter(|_| self.on && !is_test()) else { return };
+        if !self.on || tag::candidates(bytes, self.key).any(|found| found.tag.form == TagForm::Full) {
+            return;
+        }
+        let Some(frame) = DeviceFrame::read(bytes) else { return };
         let Some(message) = frame.message() else { return };
         match &message {
             DeviceMessage::Asks { sender, mac, target } => {
@@ -235,19 +262,19 @@ impl DeviceMachine {
             DeviceMessage::Tells { target, mac } => self.learn(&frame, *target, *mac, now),
             DeviceMessage::Echo { reply: true, from, to, id, .. } => {
                 let is_ours = self.owner(&frame, *to).is_some();
-                let mut pings = self.pings.values_mut().filter(|ping| ping.state == PingState::Waiting);
-                let asked = |ping: &&mut PendingPing| {
-                    is_ours && ping.id == *id && ping.to == *from && ping.from == *to
-                };
-                if let Some(ping) = pings.find(asked) {
+                let mut pings = self.pings.values_mut();
+                if let Some(ping) = pings.find(|ping| is_ours && ping.is_answered_by(*id, *from, *to)) {
                     ping.state = PingState::Succeeded;
                 }
             }
             DeviceMessage::Echo { reply: false, from, to, id, sequence, data } => {
-                let is_meant = |of: &&DeviceInterface| of.mac == frame.to && self.may_answer(*from);
-                let Some(interface) = self.owner(&frame, *to).filter(is_meant) else { return };
-                let echo = (true, *id, *sequence);
-                let answer = frames::echo_frame(interface, frame.from, (*to, *from), echo, data);
+                let Some(interface) = self.owner(&frame, *to) else { return };
+                if interface.mac != frame.to || !self.may_answer(*from) {
+                    return;
+                }
+                let ends = Endpoints { from: *to, to: *from };
+                let echo = EchoHeader { reply: true, id: *id, sequence: *sequence };
+                let answer = frames::echo_frame(interface, frame.from, ends, echo, data);
                 self.answer(now, answer, out);
             }
         }
@@ -255,13 +282,12 @@ impl DeviceMachine {
 
     /// The interface on the frame's VLAN that has this address, if the frame was sent to it or to a group.
     fn owner(&self, frame: &DeviceFrame<'_>, ip: IpAddr) -> Option<&DeviceInterface> {
-        let meant = |interface: &&DeviceInterface| frame.to == interface.mac || frame.to[0] & 1 == 1;
-        let own = |interface: &&DeviceInterface| {
-            interface.addresses.iter().any(|address| address.ip == ip)
-                || own_link_local(interface).is_some_and(|local| IpAddr::V6(local) == ip)
-        };
-        let here = |interface: &&DeviceInterface| is_on(interface, frame) && interface.mac != frame.from;
-        self.interfaces.values().filter(here).filter(meant).find(own)
+        self.interfaces.values().find(|interface| {
+            is_on(interface, frame)
+                && interface.mac != frame.from
+                && is_sent_to(interface, frame)
+                && has_address(interface, ip)
+        })
     }
 
     /// Notes the MAC address of a neighbour that is asked for.
@@ -273,8 +299,7 @@ impl DeviceMachine {
         let interfaces = &self.interfaces;
         let concerned = self.found.iter_mut().filter(|(neighbour, _)| {
             let of = interfaces.get(&neighbour.interface);
-            neighbour.ip == ip
-                && of.is_some_and(|of| is_on(of, frame) && (frame.to == of.mac || frame.to[0] & 1 == 1))
+            neighbour.ip == ip && of.is_some_and(|of| is_on(of, frame) && is_sent_to(of, frame))
         });
         for (_, found) in concerned {
             *found = FoundNeighbour { mac: Some(mac), ask_at: now + REFRESH, pause: FIRST_PAUSE };
@@ -302,6 +327,17 @@ pub(super) fn gateways(index: usize, interface: &DeviceInterface) -> impl Iterat
         .filter_map(move |(address, of)| Some(DeviceNeighbour { interface: index, address, ip: of.gateway? }))
 }
 
+/// Whether a frame was sent to this interface or to a group.
+fn is_sent_to(interface: &DeviceInterface, frame: &DeviceFrame<'_>) -> bool {
+    frame.to == interface.mac || frame.to[0] & 1 == 1
+}
+
+fn has_address(interface: &DeviceInterface, ip: IpAddr) -> bool {
+    interface.addresses.iter().any(|address| address.ip == ip)
+        || own_link_local(interface).is_some_and(|local| IpAddr::V6(local) == ip)
+}
+
+/// Whether a frame is on the VLAN of this interface.
 fn is_on(interface: &DeviceInterface, frame: &DeviceFrame<'_>) -> bool {
     interface.vlans.iter().map(|tag| (tag.tpid, tag.id)).eq(frame.tags.iter().copied())
 }
@@ -314,7 +350,7 @@ fn own_link_local(interface: &DeviceInterface) -> Option<Ipv6Addr> {
 fn announce(interface: &DeviceInterface, out: &mut Vec<Vec<u8>>) {
     for address in &interface.addresses {
         out.push(match address.ip {
-            IpAddr::V4(ip) => frames::arp_frame(interface, 1, ip, (BROADCAST, ip)),
+            IpAddr::V4(ip) => frames::arp_frame(interface, 1, ip, BROADCAST, ip),
             IpAddr::V6(ip) => frames::advertisement(interface, ip, None),
         });
     }
@@ -323,7 +359,7 @@ fn announce(interface: &DeviceInterface, out: &mut Vec<Vec<u8>>) {
 
 fn ask(interface: &DeviceInterface, neighbour: DeviceNeighbour) -> Option<Vec<u8>> {
     match (interface.addresses.get(neighbour.address)?.ip, neighbour.ip) {
-        (IpAddr::V4(from), IpAddr::V4(to)) => Some(frames::arp_frame(interface, 1, from, (BROADCAST, to))),
+        (IpAddr::V4(from), IpAddr::V4(to)) => Some(frames::arp_frame(interface, 1, from, BROADCAST, to)),
         (IpAddr::V6(from), IpAddr::V6(to)) => {
             let from = if to.is_unicast_link_local() { frames::link_local(interface.mac) } else { from };
             Some(frames::solicitation(interface, from, to))
@@ -335,7 +371,7 @@ fn ask(interface: &DeviceInterface, neighbour: DeviceNeighbour) -> Option<Vec<u8
 fn tell(interface: &DeviceInterface, target: IpAddr, asked_by: IpAddr, mac: Mac) -> Option<Vec<u8>> {
     match (target, asked_by) {
         (IpAddr::V4(target), IpAddr::V4(asked_by)) => {
-            Some(frames::arp_frame(interface, 2, target, (mac, asked_by)))
+            Some(frames::arp_frame(interface, 2, target, mac, asked_by))
         }
         (IpAddr::V6(target), IpAddr::V6(asked_by)) => {
             let asked_by = (!asked_by.is_unspecified()).then_some((mac, asked_by));

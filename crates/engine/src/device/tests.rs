@@ -1,5 +1,5 @@
 use super::filter;
-use super::frames::{self, DeviceFrame, is_protocol};
+use super::frames::{self, DeviceFrame, EchoHeader, Endpoints, is_protocol};
 use super::machine::{DeviceMachine, PingState};
 use packetrig_plan::device::{DeviceAddress, DeviceInterface, DeviceNeighbour, Mac, VlanTag};
 use packetrig_units::{MonoTime, Nanos};
@@ -80,12 +80,18 @@ fn macs(machine: &DeviceMachine) -> Vec<Option<Mac>> {
     machine.neighbours().map(|(_, mac)| mac).collect()
 }
 
+/// An echo message between two addresses.
+fn echo(of: &DeviceInterface, mac: Mac, ends: [&str; 2], reply: bool, data: &[u8]) -> Option<Vec<u8>> {
+    let ends = Endpoints { from: ip(ends[0]), to: ip(ends[1]) };
+    frames::echo_frame(of, mac, ends, EchoHeader { reply, id: 1, sequence: 1 }, data)
+}
+
 #[test]
 fn an_address_is_told_to_who_asks_on_its_vlan_only() {
     let asks = |tags: &[u16], target: &str| {
         let asker = interface(B, tags, &[]);
         match ip(target) {
-            IpAddr::V4(to) => frames::arp_frame(&asker, 1, "198.18.0.9".parse().unwrap(), ([0xff; 6], to)),
+            IpAddr::V4(to) => frames::arp_frame(&asker, 1, "198.18.0.9".parse().unwrap(), [0xff; 6], to),
             IpAddr::V6(to) => frames::solicitation(&asker, "2001:2::9".parse().unwrap(), to),
         }
     };
@@ -115,12 +121,8 @@ fn what_is_off_says_nothing_and_forgets() {
     a.switch(false, at(300), &mut out);
     a.tick(at(9_000), &mut out);
     let asker = interface(B, &[7, 8], &[]);
-    let ask = frames::arp_frame(
-        &asker,
-        1,
-        "198.18.0.2".parse().unwrap(),
-        ([0xff; 6], "198.18.0.1".parse().unwrap()),
-    );
+    let ask =
+        frames::arp_frame(&asker, 1, "198.18.0.2".parse().unwrap(), [0xff; 6], "198.18.0.1".parse().unwrap());
     a.take(&ask, at(9_000), &mut out);
     assert!(out.is_empty() && macs(&a) == [None, None] && a.deadline().is_none());
 }
@@ -162,7 +164,7 @@ fn pings_succeed_or_fail_in_time() {
 fn test_frames_are_not_answered() {
     let to_us = |data: &[u8]| {
         let asker = interface(B, &[7, 8], &[]);
-        frames::echo_frame(&asker, A, (ip("198.18.0.2"), ip("198.18.0.1")), (false, 1, 1), data).unwrap()
+        echo(&asker, A, ["198.18.0.2", "198.18.0.1"], false, data).unwrap()
     };
     let answered = |frame: &[u8]| {
         let mut out = Vec::new();
@@ -200,8 +202,7 @@ fn test_frames_are_not_answered() {
 fn a_flood_is_not_answered_with_a_flood() {
     let mut a = side(A, 1, 2);
     let asker = interface(B, &[7, 8], &[]);
-    let ping =
-        frames::echo_frame(&asker, A, (ip("198.18.0.2"), ip("198.18.0.1")), (false, 1, 1), &[]).unwrap();
+    let ping = echo(&asker, A, ["198.18.0.2", "198.18.0.1"], false, &[]).unwrap();
     let mut out = Vec::new();
     (0..10_000).for_each(|_| a.take(&ping, at(1), &mut out));
     assert_eq!(out.len(), 2_000);
@@ -239,8 +240,8 @@ fn the_kernel_lets_through_what_the_machine_understands_and_no_test_traffic() {
         let mut machine = DeviceMachine::new(KEY, BTreeMap::from([(0, of.clone())]));
         machine.want(neighbour(0, "198.18.0.7"), at(0));
         machine.switch(true, at(0), &mut all);
-        all.extend(frames::echo_frame(&of, B, (ip("198.18.0.1"), ip("198.18.0.2")), (false, 1, 1), &[1]));
-        all.extend(frames::echo_frame(&of, B, (ip("2001:2::1"), ip("2001:2::2")), (true, 1, 1), &[1]));
+        all.extend(echo(&of, B, ["198.18.0.1", "198.18.0.2"], false, &[1]));
+        all.extend(echo(&of, B, ["2001:2::1", "2001:2::2"], true, &[1]));
         assert!(all.len() >= 8 && all.iter().all(|frame| passes(frame) && is_protocol(frame)), "{tags:?}");
         let mut udp = all[all.len() - 2].clone();
         udp[12 + 4 * tags.len() + 11] = 17;
@@ -255,9 +256,9 @@ proptest! {
         let asker = interface(B, &[7, 8], &[]);
         let seed = match kind {
             0 => None,
-            1 => Some(frames::arp_frame(&asker, 1, "198.18.0.2".parse().unwrap(), ([0xff; 6], "198.18.0.1".parse().unwrap()))),
+            1 => Some(frames::arp_frame(&asker, 1, "198.18.0.2".parse().unwrap(), [0xff; 6], "198.18.0.1".parse().unwrap())),
             2 => Some(frames::solicitation(&asker, "2001:2::2".parse().unwrap(), "2001:2::1".parse().unwrap())),
-            _ => frames::echo_frame(&asker, A, (ip("198.18.0.2"), ip("198.18.0.1")), (false, 1, 1), &bytes),
+            _ => echo(&asker, A, ["198.18.0.2", "198.18.0.1"], false, &bytes),
         };
         if let Some(mut seed) = seed {
             let at = flip % seed.len();

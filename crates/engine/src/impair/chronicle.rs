@@ -12,12 +12,13 @@ use packetrig_sys::clock::RealtimeOffset;
 use packetrig_sys::private_files;
 use packetrig_wire::checksum;
 use serde::Serialize;
+use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
 /// Entries between forwarding and the file.
-const WAY: usize = 1 << 16;
+const QUEUE: usize = 1 << 16;
 
 /// What was done so far, in one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -184,10 +185,8 @@ pub struct TruthFile {
 impl TruthFile {
     /// Makes the file anew, its first line being `header`. `offset` is how the wall clock is ahead of the monotonic one.
     pub fn create(path: &Path, header: &str, offset: RealtimeOffset) -> Result<Self, Error> {
-        let failed = |source| Error::File { path: path.to_owned(), source };
-        let mut file = BufWriter::with_capacity(1 << 18, private_files::create(path).map_err(failed)?);
-        writeln!(file, "{header}").map_err(failed)?;
-        let (entries, taken) = bounded(WAY);
+        let mut file = begin(path, header).map_err(|source| Error::File { path: path.to_owned(), source })?;
+        let (entries, taken) = bounded(QUEUE);
         let thread = std::thread::Builder::new()
             .name("truth-log".into())
             .spawn(move || write(&mut file, &taken, offset))
@@ -202,6 +201,13 @@ impl TruthFile {
         let written = thread.join().map_err(|_| Error::Panicked("truth-log".into()))?;
         written.map_err(|source| Error::File { path: self.path.clone(), source })
     }
+}
+
+/// Makes the file with its first line.
+fn begin(path: &Path, header: &str) -> io::Result<BufWriter<File>> {
+    let mut file = BufWriter::with_capacity(1 << 18, private_files::create(path)?);
+    writeln!(file, "{header}")?;
+    Ok(file)
 }
 
 fn write(

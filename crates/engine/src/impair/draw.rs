@@ -1,5 +1,6 @@
 //! Numbers drawn from a seed: random access, whole numbers only, so they are the same on every machine.
 
+use packetrig_units::clamp_to_u64;
 use packetrig_wire::pattern::mix;
 
 /// Probabilities are in millionths.
@@ -14,7 +15,8 @@ pub(super) fn happens(seed: u64, position: u64, millionths: u32) -> bool {
 pub(super) fn below_or_at(seed: u64, position: u64, most: u64) -> u64 {
     // Multiply and shift instead of a remainder: no division, and the bias is spread over the whole range.
     let wide = u128::from(mix(seed, position)) * (u128::from(most) + 1);
-    u64::try_from(wide >> 64).unwrap_or(most)
+    // 64 bits are left, so nothing is clamped.
+    clamp_to_u64(wide >> 64)
 }
 
 /// From `-most` to `most`, all equally likely.
@@ -29,13 +31,13 @@ pub(super) fn normal(seed: u64, position: u64, deviation: u64) -> i64 {
     // Twelve numbers from 0 to 0xffff have the mean 6 * 0xffff and, as shares of 0x1_0000, the variance 1: each has
     // 1/12.
     const HALF: i128 = 6 * 0xffff;
-    let word = |n: u64| mix(seed.wrapping_add(n), position);
     let sum: i128 = (0..3)
-        .map(word)
+        .map(|n| mix(seed.wrapping_add(n), position))
         .map(|word| (0..4).map(|part| i128::from(word >> (16 * part) & 0xffff)).sum::<i128>())
         .sum();
     let scaled = i128::from(deviation) * (sum - HALF) / 0x1_0000;
-    i64::try_from(scaled).unwrap_or(0)
+    // Only a deviation of more than fifty years does not fit.
+    i64::try_from(scaled).unwrap_or(if scaled < 0 { i64::MIN } else { i64::MAX })
 }
 
 #[cfg(test)]

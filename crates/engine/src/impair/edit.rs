@@ -58,12 +58,11 @@ fn ip(frame: &[u8]) -> Option<(u8, usize)> {
     while is_tag(word(frame, at)?) {
         at += 4;
     }
-    let (version, least) = match word(frame, at)? {
-        0x0800 => (4, 20),
-        0x86dd => (6, 40),
-        _ => return None,
-    };
-    (frame.len() >= at + 2 + least).then_some((version, at + 2))
+    match word(frame, at)? {
+        0x0800 if frame.len() >= at + 2 + 20 => Some((4, at + 2)),
+        0x86dd if frame.len() >= at + 2 + 40 => Some((6, at + 2)),
+        _ => None,
+    }
 }
 
 fn decrement_ttl(frame: &mut [u8]) -> bool {
@@ -111,8 +110,9 @@ fn refresh_checksum(frame: &mut [u8], at: usize) {
     while total > 0xffff {
         total = (total & 0xffff) + (total >> 16);
     }
-    let checksum = !u16::try_from(total).unwrap_or(u16::MAX);
-    frame[at + 10..at + 12].copy_from_slice(&checksum.to_be_bytes());
+    // The loop has left 16 bits.
+    let [.., high, low] = total.to_be_bytes();
+    frame[at + 10..at + 12].copy_from_slice(&[!high, !low]);
 }
 
 fn push_vlan(frame: &mut Vec<u8>, tpid: u16, tci: u16) -> bool {

@@ -6,6 +6,7 @@
 use super::draw::below_or_at;
 use super::queue::RateQueueState;
 use super::{FaultPlan, FrameFault, KeyCourse};
+use packetrig_units::{clamp_to_u32, remainder};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
@@ -130,9 +131,11 @@ impl<W: FrameWitness> FrameImpairer<W> {
     /// Takes in a frame that arrived at `now_ns` and gives to `out` what leaves because of it.
     pub fn accept(&mut self, now_ns: u64, frame: &[u8], out: &mut dyn FnMut(&[u8])) {
         let key = self.plan.classifier.key(frame);
-        let (plan, port) = (&self.plan, self.port);
-        let new = || KeyLane { course: plan.course(port, key), received: 0, held: VecDeque::new() };
-        let lane = self.lanes.entry(key).or_insert_with(new);
+        let lane = self.lanes.entry(key).or_insert_with(|| KeyLane {
+            course: self.plan.course(self.port, key),
+            received: 0,
+            held: VecDeque::new(),
+        });
         let place = FramePosition { key, position: lane.received };
         lane.received += 1;
         if self.plan.is_faultless() {
@@ -156,19 +159,20 @@ impl<W: FrameWitness> FrameImpairer<W> {
             return self.spare(bytes);
         }
         let whole = FrameInside { place, copies: 1 + deeds.copies, held_for: deeds.held_for, bytes };
-        self.line_up(now_ns, fate.delay_ns, whole, (&mut deeds, frame), out);
+        self.line_up(fate.delay_ns, whole, &mut deeds, frame, out);
     }
 
     /// Past the queue, if there is one, to where it waits for its time.
     fn line_up(
         &mut self,
-        now_ns: u64,
         delay_ns: u64,
         whole: FrameInside,
-        (deeds, arrived): (&mut FrameDeeds, &[u8]),
+        deeds: &mut FrameDeeds,
+        arrived: &[u8],
         out: &mut dyn FnMut(&[u8]),
     ) {
         let place = whole.place;
+        let now_ns = deeds.at_ns;
         if self.queue.is_none() {
             deeds.due_ns = self.due(now_ns.saturating_add(delay_ns));
             self.witness.settled(place, deeds, arrived);
@@ -223,12 +227,8 @@ impl<W: FrameWitness> FrameImpairer<W> {
             for lane in self.lanes.values_mut() {
                 while lane.held.front().is_some_and(|held| held.until_ns <= now_ns) {
                     if let Some(held) = lane.held.pop_front() {
-                        emit(
-                            (&mut self.witness, &mut self.inside),
-                            &held.frame,
-                            (now_ns, held.until_ns),
-                            out,
-                        );
+                        self.inside -= u64::from(held.frame.copies);
+                        emit(&mut self.witness, &held.frame, now_ns, held.until_ns, out);
                         spare(&mut self.spare, held.frame.bytes);
                     }
                 }
@@ -264,7 +264,8 @@ impl<W: FrameWitness> FrameImpairer<W> {
         }
         for lane in self.lanes.values_mut() {
             for held in lane.held.drain(..) {
-                emit((&mut self.witness, &mut self.inside), &held.frame, (now_ns, held.due_ns), out);
+                self.inside -= u64::from(held.frame.copies);
+                emit(&mut self.witness, &held.frame, now_ns, held.due_ns, out);
             }
         }
     }
@@ -280,10 +281,12 @@ impl<W: FrameWitness> FrameImpairer<W> {
         let Some(lane) = self.lanes.get_mut(&frame.place.key) else { return };
         if frame.held_for > 0 {
             let most = self.plan.held_at_most.map_or(u64::MAX, packetrig_units::Nanos::as_u64);
-            let (waits_for, until_ns) = (frame.held_for, now_ns.saturating_add(most));
+            let until_ns = now_ns.saturating_add(most);
+            let waits_for = frame.held_for;
             return lane.held.push_back(ReorderedFrame { frame, waits_for, due_ns, until_ns });
         }
-        emit((&mut self.witness, &mut self.inside), &frame, (now_ns, due_ns), out);
+        self.inside -= u64::from(frame.copies);
+        emit(&mut self.witness, &frame, now_ns, due_ns, out);
         // A frame that is freed here does not count for those still held: a rule counts frames that leave on their
         // own, else one departure could empty the whole list.
         let mut index = 0;
@@ -293,7 +296,8 @@ impl<W: FrameWitness> FrameImpairer<W> {
             if held.waits_for > 0 {
                 index += 1;
             } else if let Some(freed) = lane.held.remove(index) {
-                emit((&mut self.witness, &mut self.inside), &freed.frame, (now_ns, now_ns), out);
+                self.inside -= u64::from(freed.frame.copies);
+                emit(&mut self.witness, &freed.frame, now_ns, now_ns, out);
                 spare(&mut self.spare, freed.frame.bytes);
             }
         }
@@ -311,13 +315,14 @@ fn spare(spare: &mut Vec<Vec<u8>>, bytes: Vec<u8>) {
     }
 }
 
+/// Gives a frame and its copies to `out`. They are inside no more.
 fn emit(
-    (witness, inside): (&mut impl FrameWitness, &mut u64),
+    witness: &mut impl FrameWitness,
     frame: &FrameInside,
-    (now_ns, due_ns): (u64, u64),
+    now_ns: u64,
+    due_ns: u64,
     out: &mut dyn FnMut(&[u8]),
 ) {
-    *inside -= u64::from(frame.copies);
     for _ in 0..frame.copies {
         witness.left(frame.place, now_ns, due_ns);
         out(&frame.bytes);
@@ -362,7 +367,7 @@ fn settle(plan: &FaultPlan, course: &KeyCourse, place: FramePosition, bytes: &mu
                 // a corrupt one.
                 let bits = bytes.len().saturating_sub(ETHERNET) * 8;
                 if let Some(last) = bits.checked_sub(1) {
-                    let bit = usize::try_from(below_or_at(seed, place.position, last as u64)).unwrap_or(0);
+                    let bit = remainder(below_or_at(seed, place.position, last as u64), bits);
                     corrupt(bytes, ETHERNET + bit / 8, 1 << (bit % 8), deeds);
                 }
             }
@@ -374,7 +379,7 @@ fn settle(plan: &FaultPlan, course: &KeyCourse, place: FramePosition, bytes: &mu
 
 fn corrupt(bytes: &mut [u8], at: usize, mask: u8, deeds: &mut FrameDeeds) {
     bytes[at] ^= mask;
-    deeds.corrupted = Some((u32::try_from(at).unwrap_or(u32::MAX), mask));
+    deeds.corrupted = Some((clamp_to_u32(at), mask));
 }
 
 #[cfg(test)]

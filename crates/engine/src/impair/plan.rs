@@ -184,6 +184,10 @@ impl FaultRule {
         Self { port: None, key: None, select, fault }
     }
 
+    fn applies_to(&self, port: usize, key: u32) -> bool {
+        self.port.is_none_or(|of_rule| of_rule == port) && self.key.is_none_or(|of_rule| of_rule == key)
+    }
+
     /// The same for one key only.
     #[must_use]
     pub fn for_key(self, key: u32) -> Self {
@@ -225,15 +229,14 @@ impl FaultPlan {
 
     /// The way of the frames with `key` that arrive on `port` through the rules, from the first on.
     pub fn course(&self, port: usize, key: u32) -> KeyCourse {
-        let meant =
-            |rule: &FaultRule| rule.port.is_none_or(|p| p == port) && rule.key.is_none_or(|k| k == key);
-        // Rule, port and key have bits of their own in the position, so no two of them share random numbers and
-        // adding a key changes nothing for the others.
-        let seed = |index: usize| mix(self.seed, (index as u64) << 40 | (port as u64) << 32 | u64::from(key));
-        let rules = self.rules.iter().enumerate().filter(|(_, rule)| meant(rule));
-        let rules =
-            rules.map(|(index, _)| RuleTurn { index, seed: seed(index), memory: 0, takes: false }).collect();
-        KeyCourse { rules, position: 0 }
+        let rules = self.rules.iter().enumerate().filter(|(_, rule)| rule.applies_to(port, key));
+        let rules = rules.map(|(index, _)| {
+            // Rule, port and key have bits of their own in the position, so no two of them share random numbers and
+            // adding a key changes nothing for the others.
+            let seed = mix(self.seed, (index as u64) << 40 | (port as u64) << 32 | u64::from(key));
+            RuleTurn { index, seed, memory: 0, takes: false }
+        });
+        KeyCourse { rules: rules.collect(), position: 0 }
     }
 }
 

@@ -1,6 +1,6 @@
 //! A limited rate: frames leave one after another, each in the time its bits take; those that find no room are dropped.
 
-use packetrig_units::BitRate;
+use packetrig_units::{BitRate, clamp_to_u64};
 use std::collections::VecDeque;
 
 /// Bytes of an FCS, which the rate counts as the wire does.
@@ -23,6 +23,13 @@ pub struct RateQueue {
     pub room: QueueLimit,
 }
 
+/// When the line is free: whole nanoseconds, and a remainder in fractions of 1 / (bits per second) ns.
+#[derive(Clone, Copy, Debug, Default)]
+struct LineFree {
+    at_ns: u64,
+    part: u128,
+}
+
 /// A queue at work.
 #[derive(Debug)]
 pub(super) struct RateQueueState {
@@ -30,13 +37,13 @@ pub(super) struct RateQueueState {
     /// When each frame inside has left, and its bytes; in order.
     inside: VecDeque<(u64, u64)>,
     bytes: u64,
-    /// When the last one has left: whole nanoseconds, and the remainder in fractions of 1 / (bits per second) ns.
-    free: (u64, u128),
+    /// When the last one has left.
+    free: LineFree,
 }
 
 impl RateQueueState {
     pub(super) fn new(queue: RateQueue) -> Self {
-        Self { queue, inside: VecDeque::new(), bytes: 0, free: (0, 0) }
+        Self { queue, inside: VecDeque::new(), bytes: 0, free: LineFree::default() }
     }
 
     /// When a frame of so many bytes, without FCS, that comes now has left; `None` if there is no room for it.
@@ -56,12 +63,12 @@ impl RateQueueState {
             return None;
         }
         let rate = u128::from(self.queue.rate.bits_per_second().max(1));
-        let (start, part) = if now_ns > self.free.0 { (now_ns, 0) } else { self.free };
+        let start = if now_ns > self.free.at_ns { LineFree { at_ns: now_ns, part: 0 } } else { self.free };
         // The remainder is carried to the next frame. Rounding each frame to a whole nanosecond would add up: at 10
         // Gbit/s a short frame takes some 50 ns, and half a nanosecond of it is a percent of the rate.
-        let parts = part + u128::from(bytes) * 8 * SECOND;
-        let left = start.saturating_add(u64::try_from(parts / rate).unwrap_or(u64::MAX));
-        self.free = (left, parts % rate);
+        let parts = start.part + u128::from(bytes) * 8 * SECOND;
+        let left = start.at_ns.saturating_add(clamp_to_u64(parts / rate));
+        self.free = LineFree { at_ns: left, part: parts % rate };
         self.inside.push_back((left, bytes));
         self.bytes += bytes;
         Some(left)

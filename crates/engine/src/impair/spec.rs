@@ -17,6 +17,7 @@ const BEHIND: u32 = 3;
 const ROOM: u64 = 1000;
 /// A frame held back waits no longer than this for later ones.
 const PATIENCE: Nanos = Nanos::from_millis(200);
+const GILBERT: &str = "write it like gilbert:INTO_BAD/OUT_OF_BAD[/LOST_IN_BAD[/LOST_IN_GOOD]]";
 const KNOWN: &str =
     "delay, jitter, overtake, loss, duplicate, reorder, reorder-by, corrupt, corrupt-at, rate, queue";
 
@@ -62,20 +63,21 @@ impl DirectionSpec {
             .corrupt_at
             .map_or(FrameFault::CorruptAnywhere, |from_end| FrameFault::Corrupt { from_end, mask: 1 });
         let hold = FrameFault::HoldBack { frames: self.reorder_by.unwrap_or(BEHIND) };
-        let all = |fault| Some((RulePositions::All, fault));
         // The places of rules are fixed: each keeps its random numbers whatever other rules there are.
         let rules = [
             self.loss.clone().map(|select| (select, FrameFault::Drop)),
             self.corrupt.clone().map(|select| (select, corrupt)),
             self.duplicate.clone().map(|select| (select, FrameFault::Duplicate { copies: 1 })),
             self.reorder.clone().map(|select| (select, hold)),
-            self.delay.and_then(|delay| all(FrameFault::Delay(delay))),
-            self.jitter.and_then(|jitter| all(FrameFault::Jitter(jitter))),
+            self.delay.map(|delay| (RulePositions::All, FrameFault::Delay(delay))),
+            self.jitter.map(|jitter| (RulePositions::All, FrameFault::Jitter(jitter))),
         ];
-        let nothing = || (RulePositions::At([].into()), FrameFault::Drop);
         let any = rules.iter().any(Option::is_some);
-        let rules = rules.into_iter().map(|rule| rule.unwrap_or_else(nothing));
-        let rules = rules.map(|(select, fault)| FaultRule::new(select, fault)).collect();
+        let rules = rules.into_iter().map(|rule| match rule {
+            Some((select, fault)) => FaultRule::new(select, fault),
+            None => FaultRule::new(RulePositions::At([].into()), FrameFault::Drop),
+        });
+        let rules = rules.collect();
         let room = self.queue.unwrap_or(QueueLimit::Frames(ROOM));
         FaultPlan {
             seed,
@@ -88,46 +90,72 @@ impl DirectionSpec {
     }
 
     fn with(mut self, key: &str, value: &str) -> Result<Self, BadSpec> {
-        let bad = |why: String| BadSpec(format!("`{key}={value}`: {why}"));
-        match key {
-            "delay" => self.delay = Some(value.parse().map_err(|error| bad(format!("{error}")))?),
-            "jitter" => self.jitter = Some(jitter(value).map_err(bad)?),
-            "overtake" => self.overtake = yes(value).map_err(bad)?,
-            "loss" => self.loss = Some(select(value).map_err(bad)?),
-            "duplicate" => self.duplicate = Some(select(value).map_err(bad)?),
-            "reorder" => self.reorder = Some(select(value).map_err(bad)?),
-            "reorder-by" => self.reorder_by = Some(number(value).map_err(bad)?),
-            "corrupt" => self.corrupt = Some(select(value).map_err(bad)?),
-            "corrupt-at" => self.corrupt_at = Some(number(value).map_err(bad)?),
-            "rate" => self.rate = Some(rate(value).map_err(bad)?),
-            "queue" => self.queue = Some(room(value).map_err(bad)?),
-            _ => return Err(BadSpec(format!("`{key}` is unknown; use one of {KNOWN}"))),
+        match self.set(key, value) {
+            Ok(true) => Ok(self),
+            Ok(false) => Err(BadSpec(format!("`{key}` is unknown; use one of {KNOWN}"))),
+            Err(why) => Err(BadSpec(format!("`{key}={value}`: {why}"))),
         }
-        Ok(self)
+    }
+
+    /// Sets what a key stands for; `false` if there is no such key.
+    fn set(&mut self, key: &str, value: &str) -> Result<bool, String> {
+        match key {
+            "delay" => self.delay = Some(value.parse().map_err(|error| format!("{error}"))?),
+            "jitter" => self.jitter = Some(jitter(value)?),
+            "overtake" => self.overtake = yes(value)?,
+            "loss" => self.loss = Some(select(value)?),
+            "duplicate" => self.duplicate = Some(select(value)?),
+            "reorder" => self.reorder = Some(select(value)?),
+            "reorder-by" => self.reorder_by = Some(number(value)?),
+            "corrupt" => self.corrupt = Some(select(value)?),
+            "corrupt-at" => self.corrupt_at = Some(number(value)?),
+            "rate" => self.rate = Some(rate(value)?),
+            "queue" => self.queue = Some(room(value)?),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Adds one `key=value` or a bare `overtake`.
+    fn with_item(self, item: &str) -> Result<Self, BadSpec> {
+        match item.split_once('=') {
+            Some((key, value)) => self.with(key.trim(), value.trim()),
+            None if item == "overtake" => self.with("overtake", "yes"),
+            None => Err(BadSpec(format!("`{item}` has no value; write it like delay=10ms or loss=1%"))),
+        }
     }
 
     fn checked(self) -> Result<Self, BadSpec> {
-        let lacks =
-            |what: &str, needs: &str| Err(BadSpec(format!("`{what}` has no effect without `{needs}`")));
-        match () {
-            () if self.jitter.is_some() && self.delay.is_none() => lacks("jitter", "delay"),
-            () if self.overtake && self.jitter.is_none() => lacks("overtake", "jitter"),
-            () if self.reorder_by.is_some() && self.reorder.is_none() => lacks("reorder-by", "reorder"),
-            () if self.corrupt_at.is_some() && self.corrupt.is_none() => lacks("corrupt-at", "corrupt"),
-            () if self.queue.is_some() && self.rate.is_none() => lacks("queue", "rate"),
-            () => Ok(self),
+        let pairs = [
+            ("jitter", self.jitter.is_some(), "delay", self.delay.is_some()),
+            ("overtake", self.overtake, "jitter", self.jitter.is_some()),
+            ("reorder-by", self.reorder_by.is_some(), "reorder", self.reorder.is_some()),
+            ("corrupt-at", self.corrupt_at.is_some(), "corrupt", self.corrupt.is_some()),
+            ("queue", self.queue.is_some(), "rate", self.rate.is_some()),
+        ];
+        match pairs.iter().find(|(_, is_given, _, has_base)| *is_given && !has_base) {
+            Some((what, _, needs, _)) => Err(BadSpec(format!("`{what}` has no effect without `{needs}`"))),
+            None => Ok(self),
         }
+    }
+
+    /// As [`Self::of_node`]; an error names the key.
+    fn of_entry(key: &str, node: &DocumentNode) -> Result<Self, BadSpec> {
+        Self::of_node(node).map_err(|error| BadSpec(format!("of `{key}`: {}", error.0)))
     }
 
     fn of_node(node: &DocumentNode) -> Result<Self, BadSpec> {
         match &node.value {
             DocumentValue::Scalar(text) => text.parse(),
             DocumentValue::Object(entries) => {
-                let with = |spec: Self, (key, _, node): &(String, _, DocumentNode)| match &node.value {
-                    DocumentValue::Scalar(value) => spec.with(key, value),
-                    _ => Err(BadSpec(format!("`{key}` must be a single value, such as 10ms or 1%"))),
-                };
-                entries.iter().try_fold(Self::default(), with)?.checked()
+                let mut spec = Self::default();
+                for (key, _, node) in entries {
+                    let DocumentValue::Scalar(value) = &node.value else {
+                        return Err(BadSpec(format!("`{key}` must be a single value, such as 10ms or 1%")));
+                    };
+                    spec = spec.with(key, value)?;
+                }
+                spec.checked()
             }
             DocumentValue::Null => Ok(Self::default()),
             DocumentValue::List(_) => {
@@ -140,18 +168,9 @@ impl DirectionSpec {
 impl fmt::Display for DirectionSpec {
     /// As it is written, in a fixed order: reads back as the same.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ns = |time: Nanos| format!("{}ns", time.as_u64());
-        let jitter = |jitter: DelayJitter| match jitter.shape {
-            DelayDistribution::Uniform => ns(jitter.spread),
-            DelayDistribution::Normal => format!("{}:normal", ns(jitter.spread)),
-        };
-        let room = |room: QueueLimit| match room {
-            QueueLimit::Frames(frames) => frames.to_string(),
-            QueueLimit::Bytes(bytes) => format!("{bytes}B"),
-        };
         let items = [
-            ("delay", self.delay.map(ns)),
-            ("jitter", self.jitter.map(jitter)),
+            ("delay", self.delay.map(nanos_text)),
+            ("jitter", self.jitter.map(jitter_text)),
             ("overtake", self.overtake.then(|| "yes".to_owned())),
             ("loss", self.loss.as_ref().map(pattern)),
             ("duplicate", self.duplicate.as_ref().map(pattern)),
@@ -160,7 +179,7 @@ impl fmt::Display for DirectionSpec {
             ("corrupt", self.corrupt.as_ref().map(pattern)),
             ("corrupt-at", self.corrupt_at.map(|byte| byte.to_string())),
             ("rate", self.rate.map(|rate| format!("{}bit/s", rate.bits_per_second()))),
-            ("queue", self.queue.map(room)),
+            ("queue", self.queue.map(room_text)),
         ];
         let items: Vec<String> =
             items.into_iter().filter_map(|(key, value)| Some(format!("{key}={}", value?))).collect();
@@ -173,12 +192,7 @@ impl FromStr for DirectionSpec {
 
     fn from_str(text: &str) -> Result<Self, BadSpec> {
         let mut items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
-        let with = |spec: Self, item: &str| match item.split_once('=') {
-            Some((key, value)) => spec.with(key.trim(), value.trim()),
-            None if item == "overtake" => spec.with("overtake", "yes"),
-            None => Err(BadSpec(format!("`{item}` has no value; write it like delay=10ms or loss=1%"))),
-        };
-        items.try_fold(Self::default(), with)?.checked()
+        items.try_fold(Self::default(), Self::with_item)?.checked()
     }
 }
 
@@ -206,16 +220,11 @@ impl ImpairSpecs {
         };
         let mut specs = Self::default();
         for (key, _, node) in &entries {
-            let of = |error: BadSpec| BadSpec(format!("of `{key}`: {}", error.0));
             match (key.as_str(), &node.value) {
                 ("seed", DocumentValue::Scalar(value)) => specs.seed = Some(number(value).map_err(BadSpec)?),
-                ("both", _) => specs.ways = Self::both(&DirectionSpec::of_node(node).map_err(of)?).ways,
-                (key, _) if key == DIRECTIONS[0] => {
-                    specs.ways[0] = DirectionSpec::of_node(node).map_err(of)?;
-                }
-                (key, _) if key == DIRECTIONS[1] => {
-                    specs.ways[1] = DirectionSpec::of_node(node).map_err(of)?;
-                }
+                ("both", _) => specs.ways = Self::both(&DirectionSpec::of_entry(key, node)?).ways,
+                (key, _) if key == DIRECTIONS[0] => specs.ways[0] = DirectionSpec::of_entry(key, node)?,
+                (key, _) if key == DIRECTIONS[1] => specs.ways[1] = DirectionSpec::of_entry(key, node)?,
                 (key, _) => {
                     return Err(BadSpec(format!("key `{key}` is unknown; use seed, both, a->b or b->a")));
                 }
@@ -228,6 +237,24 @@ impl ImpairSpecs {
     pub fn plans(&self, seed: u64) -> [FaultPlan; 2] {
         let [there, back] = &self.ways;
         [there.plan(seed), back.plan(seed)]
+    }
+}
+
+fn nanos_text(time: Nanos) -> String {
+    format!("{}ns", time.as_u64())
+}
+
+fn jitter_text(jitter: DelayJitter) -> String {
+    match jitter.shape {
+        DelayDistribution::Uniform => nanos_text(jitter.spread),
+        DelayDistribution::Normal => format!("{}:normal", nanos_text(jitter.spread)),
+    }
+}
+
+fn room_text(room: QueueLimit) -> String {
+    match room {
+        QueueLimit::Frames(frames) => frames.to_string(),
+        QueueLimit::Bytes(bytes) => format!("{bytes}B"),
     }
 }
 
@@ -250,17 +277,24 @@ fn rate(text: &str) -> Result<BitRate, String> {
 
 /// `1%` as millionths.
 fn millionths(text: &str) -> Result<u32, String> {
-    let refuse = || format!("`{text}` is not a percentage; write it like 1%, from 0.0001% to 100%");
-    let number = text.trim().strip_suffix('%').ok_or_else(refuse)?;
+    parse_millionths(text)
+        .ok_or_else(|| format!("`{text}` is not a percentage; write it like 1%, from 0.0001% to 100%"))
+}
+
+fn parse_millionths(text: &str) -> Option<u32> {
+    let number = text.trim().strip_suffix('%')?;
     let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
-    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-    if !is_number(whole) || !is_number(fraction) || fraction.len() > 4 {
-        return Err(refuse());
+    if !is_digits(whole) || !is_digits(fraction) || fraction.len() > 4 {
+        return None;
     }
     // One percent is ten thousand millionths: four decimals are exact.
     // Read as digits and not as a float, in which 0.1 is not exact.
-    let millionths: u32 = format!("{whole}{fraction:0<4}").parse().map_err(|_| refuse())?;
-    if millionths <= 1_000_000 { Ok(millionths) } else { Err(refuse()) }
+    let millionths: u32 = format!("{whole}{fraction:0<4}").parse().ok()?;
+    (millionths <= 1_000_000).then_some(millionths)
+}
+
+fn is_digits(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 fn jitter(text: &str) -> Result<DelayJitter, String> {
@@ -333,13 +367,16 @@ fn pattern(select: &RulePositions) -> String {
 
 fn gilbert(text: &str) -> Result<RulePositions, String> {
     let parts = text.split('/').map(millionths).collect::<Result<Vec<_>, _>>()?;
-    let (into_bad, out_of_bad, in_bad, in_good) = match parts[..] {
-        [into_bad, out_of_bad] => (into_bad, out_of_bad, 1_000_000, 0),
-        [into_bad, out_of_bad, in_bad] => (into_bad, out_of_bad, in_bad, 0),
-        [into_bad, out_of_bad, in_bad, in_good] => (into_bad, out_of_bad, in_bad, in_good),
-        _ => return Err("write it like gilbert:INTO_BAD/OUT_OF_BAD[/LOST_IN_BAD[/LOST_IN_GOOD]]".into()),
+    let [into_bad, out_of_bad, ref rest @ ..] = parts[..] else {
+        return Err(GILBERT.into());
     };
-    Ok(RulePositions::GilbertElliott(GilbertElliott { into_bad, out_of_bad, in_bad, in_good }))
+    let model = match rest {
+        [] => GilbertElliott { into_bad, out_of_bad, in_bad: 1_000_000, in_good: 0 },
+        [in_bad] => GilbertElliott { into_bad, out_of_bad, in_bad: *in_bad, in_good: 0 },
+        [in_bad, in_good] => GilbertElliott { into_bad, out_of_bad, in_bad: *in_bad, in_good: *in_good },
+        _ => return Err(GILBERT.into()),
+    };
+    Ok(RulePositions::GilbertElliott(model))
 }
 
 #[cfg(test)]

@@ -109,8 +109,8 @@ impl ImpairTreatment {
         let watch = ImpairWatch(Default::default());
         let mut direction = 0;
         let treated = plans.map(|plan| -> Box<dyn FrameTreatment> {
-            let (chronicle, published) =
-                (ImpairChronicle::new(direction, truth), Arc::clone(&watch.0[direction]));
+            let chronicle = ImpairChronicle::new(direction, truth);
+            let published = Arc::clone(&watch.0[direction]);
             let impairer = FrameImpairer::new(plan, direction, chronicle);
             direction += 1;
             Box::new(Self { impairer, published })
@@ -121,8 +121,8 @@ impl ImpairTreatment {
     fn show(&mut self) {
         let inside = self.impairer.inside();
         let chronicle = self.impairer.witness();
-        let (counts, untold) = (chronicle.counts(), chronicle.untold());
-        self.published.show(&ImpairAccount { counts, inside, untold });
+        let account = ImpairAccount { counts: chronicle.counts(), inside, untold: chronicle.untold() };
+        self.published.show(&account);
     }
 }
 

@@ -83,15 +83,16 @@ impl KeyTruth {
     /// What a receiver must find. Written for plainness: it is the judge of cleverer code.
     pub fn accounts(&self) -> ExpectedCounts {
         let unique: BTreeSet<u64> = self.departures.iter().copied().collect();
-        let count =
-            |wanted: &dyn Fn(u64) -> bool| self.departures.iter().filter(|p| wanted(**p)).count() as u64;
+        let corrupt = self.departures.iter().filter(|p| self.corrupted.contains(p));
+        let rewritten = self.departures.iter().filter(|p| self.rewritten.contains(p));
+        let altered = rewritten.filter(|p| !self.corrupted.contains(p));
         let mut accounts = ExpectedCounts {
             sent: self.received,
             unique: unique.len() as u64,
             lost: self.received - unique.len() as u64,
             duplicates: (self.departures.len() - unique.len()) as u64,
-            corrupt: count(&|p| self.corrupted.contains(&p)),
-            altered: count(&|p| self.rewritten.contains(&p) && !self.corrupted.contains(&p)),
+            corrupt: corrupt.count() as u64,
+            altered: altered.count() as u64,
             ..ExpectedCounts::default()
         };
         self.account_bursts(&unique, &mut accounts);

@@ -124,12 +124,12 @@ impl PlayedRecording {
         if second >= self.next_second as u64 {
             self.next_second = self.track.mark(self.next_second, second, number);
         }
-        let (len, has_tag) = self.player.take(number, stamp, slot)?;
-        if self.tagged && !has_tag {
+        let written = self.player.take(number, stamp, slot)?;
+        if self.tagged && !written.has_tag {
             counts.untagged += 1;
-            self.contents.add(foreign::content_hash(&slot[..len]));
+            self.contents.add(foreign::content_hash(&slot[..written.len]));
         }
-        Some(len)
+        Some(written.len)
     }
 
     /// Frames due before `elapsed` since the start, `sent` of them already sent. To be asked when sending has ended.

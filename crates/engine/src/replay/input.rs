@@ -71,7 +71,9 @@ impl ReplayInput {
     pub(super) fn rewind(&mut self) -> io::Result<()> {
         self.source = self.source.take().map(RecordedBytes::rewind).transpose()?;
         self.decoder = CaptureDecoder::new();
-        (self.start, self.end, self.position) = (0, 0, 0);
+        self.start = 0;
+        self.end = 0;
+        self.position = 0;
         Ok(())
     }
 
@@ -134,7 +136,8 @@ impl ReplayInput {
     /// Reads on; says whether anything came.
     fn fill(&mut self) -> io::Result<bool> {
         self.buffer.copy_within(self.start..self.end, 0);
-        (self.start, self.end) = (0, self.end - self.start);
+        self.end -= self.start;
+        self.start = 0;
         loop {
             let Some(source) = &mut self.source else { return Ok(false) };
             match source.read(&mut self.buffer[self.end..]) {

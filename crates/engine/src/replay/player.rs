@@ -26,6 +26,13 @@ pub(crate) enum NextFrame {
     Ended,
 }
 
+/// A frame in its slot.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WrittenFrame {
+    pub(crate) len: usize,
+    pub(crate) has_tag: bool,
+}
+
 #[derive(Debug)]
 pub(crate) struct ReplayPlayer {
     /// Taken when dropped, so that the reader sees that nobody wants more.
@@ -89,18 +96,17 @@ impl ReplayPlayer {
         }
     }
 
-    /// Writes the frame that [`Self::peek`] showed into `slot`, with the tag of the stream's tagged frame `n`; its length,
-    /// and whether it carries a tag.
-    pub(crate) fn take(&mut self, n: u64, stamp: TagStamp, slot: &mut [u8]) -> Option<(usize, bool)> {
+    /// Writes the frame that [`Self::peek`] showed into `slot`, with the tag of the stream's tagged frame `n`.
+    pub(crate) fn take(&mut self, n: u64, stamp: TagStamp, slot: &mut [u8]) -> Option<WrittenFrame> {
         let (entry, bytes) = self.current.as_ref()?.frame(self.index)?;
         let frame = &mut slot[..bytes.len()];
         frame.copy_from_slice(bytes);
         if let Some(place) = entry.place {
             place.write(n, stamp, frame);
         }
-        let taken = (bytes.len(), entry.place.is_some());
+        let written = WrittenFrame { len: bytes.len(), has_tag: entry.place.is_some() };
         self.index += 1;
-        Some(taken)
+        Some(written)
     }
 
     /// Counts the frames at hand that are due before `elapsed` since the start; they are gone then.
@@ -116,7 +122,8 @@ impl ReplayPlayer {
 
 impl Drop for ReplayPlayer {
     fn drop(&mut self) {
-        (self.free, self.full) = (None, None);
+        self.free = None;
+        self.full = None;
         if let Some(reader) = self.reader.take() {
             // What it has to say is in the track; a panic there is a bug whose message is already on the terminal.
             drop(reader.join());

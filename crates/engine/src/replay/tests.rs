@@ -1,4 +1,4 @@
-use super::player::{NextFrame, ReplayPlayer};
+use super::player::{NextFrame, ReplayPlayer, WrittenFrame};
 use super::*;
 use packetrig_plan::recording::{PlannedRecording, RecordingFacts, ReplayTiming};
 use packetrig_units::Nanos;
@@ -58,7 +58,7 @@ fn played(player: &mut ReplayPlayer) -> Vec<(u64, Vec<u8>)> {
     loop {
         match player.peek() {
             NextFrame::Due(due) => {
-                let (len, has_tag) = player.take(0, STAMP, &mut slot).unwrap();
+                let WrittenFrame { len, has_tag } = player.take(0, STAMP, &mut slot).unwrap();
                 assert!(!has_tag);
                 frames.push((due.as_u64(), slot[..len].to_vec()));
             }

@@ -2,6 +2,7 @@
 
 use super::{FileEnding, SkippedPackets};
 use packetrig_plan::recording::PlannedRecording;
+use packetrig_units::clamp_to_usize;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -58,7 +59,7 @@ impl ReplayTrack {
     /// Notes that tagged frame `number` is the first that is due in `second`; `from` is the first second not noted yet.
     /// Returns the next such.
     pub(crate) fn mark(&self, from: usize, second: u64, number: u64) -> usize {
-        let end = usize::try_from(second).unwrap_or(SECONDS).saturating_add(1).min(SECONDS);
+        let end = clamp_to_usize(second).saturating_add(1).min(SECONDS);
         for slot in self.seconds.get(from..end).unwrap_or_default() {
             slot.store(number, Ordering::Relaxed);
         }

@@ -26,7 +26,7 @@ use crate::Error;
 use crate::port::{FrameRx, FrameTx, RxFrame, WorkerClock};
 use link::SimulatedLink;
 use packetrig_stats::port::{RxCounters, StampKind, TxCounters};
-use packetrig_units::{MonoTime, Nanos};
+use packetrig_units::{MonoTime, Nanos, clamp_to_u64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Slots of a transmit ring.
@@ -61,6 +61,12 @@ struct FrameSlot {
     len: usize,
 }
 
+impl FrameSlot {
+    fn new() -> Self {
+        Self { bytes: vec![0; LONGEST].into(), len: 0 }
+    }
+}
+
 /// The transmit half of a simulated port: every frame enters all its links.
 #[derive(Debug)]
 pub struct SimTx<C> {
@@ -77,11 +83,10 @@ pub struct SimTx<C> {
 impl<C: WorkerClock> SimTx<C> {
     /// A half that sends into `links`.
     pub fn new(links: Vec<SimLink>, clock: C) -> Self {
-        let slot = || FrameSlot { bytes: vec![0; LONGEST].into(), len: 0 };
         Self {
             links,
             clock,
-            slots: std::iter::repeat_with(slot).take(SLOTS).collect(),
+            slots: std::iter::repeat_with(FrameSlot::new).take(SLOTS).collect(),
             first: 0,
             filled: 0,
             refuse: FaultChance::NEVER,
@@ -160,7 +165,7 @@ impl ClockSkew {
     pub fn shown(self, at: MonoTime) -> MonoTime {
         let drift = i128::from(at.as_nanos()) * i128::from(self.drift_ns_per_s) / 1_000_000_000;
         let shown = i128::from(at.as_nanos()) + i128::from(self.offset_ns) + drift;
-        MonoTime::from_nanos(u64::try_from(shown.max(0)).unwrap_or(u64::MAX))
+        MonoTime::from_nanos(clamp_to_u64(shown.max(0)))
     }
 }
 
@@ -188,19 +193,16 @@ impl<C: WorkerClock> SimRx<C> {
 
 impl<C: WorkerClock> FrameRx for SimRx<C> {
     fn receive(&mut self, most: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> Result<usize, Error> {
-        let (now, skew) = (self.clock.now(), self.skew);
+        let now = self.clock.now();
         let mut taken = 0;
         for link in &self.links {
             let mut link = link.lock();
-            let mut give = |bytes: &[u8], at| {
-                sink(RxFrame {
-                    bytes,
-                    full_len: bytes.len(),
-                    at: skew.shown(at),
-                    stamp: StampKind::Software,
-                });
-            };
-            while taken < most && link.deliver(now, &mut give) {
+            while taken < most
+                && link.deliver(now, |bytes, at| {
+                    let at = self.skew.shown(at);
+                    sink(RxFrame { bytes, full_len: bytes.len(), at, stamp: StampKind::Software });
+                })
+            {
                 taken += 1;
             }
         }

@@ -91,8 +91,8 @@ impl SimulationStage<'_> {
             round.busy |= receiver.step(now)? == NextStep::Busy;
         }
         // What could be taken now and was not: look again soon.
-        let soon = |at: MonoTime| if at > now { at } else { now + LOOK_AGAIN };
-        let events = self.links.iter().filter_map(|link| link.lock().next_event(now)).map(soon);
+        let events = self.links.iter().filter_map(|link| link.lock().next_event(now));
+        let events = events.map(|at| if at > now { at } else { now + LOOK_AGAIN });
         round.next = events.chain(round.next).min();
         Ok(round)
     }
