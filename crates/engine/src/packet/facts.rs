@@ -5,6 +5,11 @@ use packetrig_sys::netns::NetNs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// What a counter grew by. Some drivers start from zero when they are brought up again.
+fn since(now: u64, start: u64) -> u64 {
+    now.checked_sub(start).unwrap_or(now)
+}
+
 /// Counts of an interface since the meter was started.
 #[derive(Debug)]
 pub(crate) struct InterfaceMeter {
@@ -49,8 +54,6 @@ impl InterfaceMeter {
         let aside = self.aside.load(Ordering::Acquire);
         let now = self.links.counters(self.index).ok()?;
         let start = self.start;
-        // Some drivers start from zero when they are brought up again.
-        let since = |now: u64, start: u64| now.checked_sub(start).unwrap_or(now);
         Some(LinkCounters {
             carrier: now.carrier,
             rx_frames: since(now.rx_frames, start.rx_frames),

@@ -6,23 +6,32 @@
 use packetrig_sys::pcap::ClassicInsn;
 use packetrig_wire::bpf::{self, FilterProgram};
 
+/// More bytes than a frame has.
+const ALL: u32 = u32::MAX;
+
+// Codes of classic BPF: 0x06 returns a constant (how many bytes to keep), 0x16 returns the accumulator, 0x20
+// loads a word, 0x15 jumps if equal. A load at SKF_AD_OFF + SKF_AD_VLAN_TAG_PRESENT (linux/filter.h) reads no
+// byte.
+const fn insn(code: u16, jt: u8, jf: u8, k: u32) -> ClassicInsn {
+    ClassicInsn { code, jt, jf, k }
+}
+
+/// Bytes to keep of a frame for which a program returns `k`.
+fn kept(k: u32, snap_len: Option<u32>) -> u32 {
+    if k == 0 { 0 } else { snap_len.unwrap_or(ALL) }
+}
+
 /// What the kernel is to run: nothing if there is nothing to decide and nothing to cut.
 pub(super) fn in_kernel(filter: Option<&FilterProgram>, snap_len: Option<u32>) -> Vec<ClassicInsn> {
     /// A load from here asks the kernel whether it took a VLAN tag out of the frame.
     const TAG_IS_OUT: u32 = 0xffff_f000 + 48;
-    const ALL: u32 = u32::MAX;
-    // Codes of classic BPF: 0x06 returns a constant (how many bytes to keep), 0x16 returns the accumulator, 0x20
-    // loads a word, 0x15 jumps if equal. A load at SKF_AD_OFF + SKF_AD_VLAN_TAG_PRESENT (linux/filter.h) reads no
-    // byte.
-    let insn = |code, jt, jf, k| ClassicInsn { code, jt, jf, k };
-    let cut = |k: u32| if k == 0 { 0 } else { snap_len.unwrap_or(ALL) };
     let rest: Vec<_> = match filter {
         Some(program) => program
             .insns()
             .iter()
-            .map(|i| insn(i.code, i.jt, i.jf, if i.code == 6 { cut(i.k) } else { i.k }))
+            .map(|i| insn(i.code, i.jt, i.jf, if i.code == 6 { kept(i.k, snap_len) } else { i.k }))
             .collect(),
-        None if snap_len.is_some() => vec![insn(6, 0, 0, cut(ALL))],
+        None if snap_len.is_some() => vec![insn(6, 0, 0, kept(ALL, snap_len))],
         None => return Vec::new(),
     };
     // Behind the jump the accumulator is zero again, as the program expects.

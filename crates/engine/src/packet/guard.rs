@@ -24,35 +24,48 @@ pub fn permit_port(netns: &NetNs, index: u32, port: &str, confirmed: bool) -> Re
 pub fn refusals(netns: &NetNs) -> Result<BTreeMap<u32, GuardRefusal>, Error> {
     let all = look(netns)?;
     let own = all.first().map(|own| own.links.as_slice()).unwrap_or_default();
-    let refusal = |of: &StackLink| {
-        let index = of.link.index;
-        judge(&of.link.name, &relatives(&all, index), false).err().map(|refusal| (index, refusal))
-    };
-    Ok(own.iter().filter_map(refusal).collect())
+    let mut refused = BTreeMap::new();
+    for link in own.iter().map(|of| &of.link) {
+        if let Err(refusal) = judge(&link.name, &relatives(&all, link.index), false) {
+            refused.insert(link.index, refusal);
+        }
+    }
+    Ok(refused)
 }
 
 /// The interface of the first namespace and all that are stacked with it.
 pub(crate) fn relatives(all: &[StackNamespace], index: u32) -> Vec<StackedInterface> {
-    let describe = |((namespace, number), reach): (&(usize, u32), &StackReach)| {
-        let of = all[*namespace].links.iter().find(|of| of.link.index == *number)?;
-        let label = &all[*namespace].label;
-        let name = &of.link.name;
-        Some(StackedInterface {
-            name: if label.is_empty() { name.clone() } else { format!("{label}/{name}") },
-            kinship: match reach {
-                _ if *namespace == 0 && *number == index => InterfaceKinship::Itself,
-                StackReach::BeyondCable => InterfaceKinship::BeyondCable,
-                _ => InterfaceKinship::Stacked,
-            },
-            loopback: of.link.loopback,
-            default_route: of.default_route,
-            unknown: unknown_of(all, *namespace, of),
-            addresses: of.addresses.clone(),
-        })
-    };
     let found = stacked_with(all, index);
     // What is at the far end of a cable and goes no further is what is tested.
-    found.iter().filter(|(_, reach)| **reach != StackReach::CableEnd).filter_map(describe).collect()
+    let found = found.iter().filter(|(_, reach)| **reach != StackReach::CableEnd);
+    found
+        .filter_map(|((namespace, number), reach)| describe(all, *namespace, *number, *reach, index))
+        .collect()
+}
+
+/// Interface `number` of a namespace, reached from interface `index` of the first one.
+fn describe(
+    all: &[StackNamespace],
+    namespace: usize,
+    number: u32,
+    reach: StackReach,
+    index: u32,
+) -> Option<StackedInterface> {
+    let of = all[namespace].links.iter().find(|of| of.link.index == number)?;
+    let label = &all[namespace].label;
+    let name = &of.link.name;
+    Some(StackedInterface {
+        name: if label.is_empty() { name.clone() } else { format!("{label}/{name}") },
+        kinship: match reach {
+            _ if namespace == 0 && number == index => InterfaceKinship::Itself,
+            StackReach::BeyondCable => InterfaceKinship::BeyondCable,
+            _ => InterfaceKinship::Stacked,
+        },
+        loopback: of.link.loopback,
+        default_route: of.default_route,
+        unknown: unknown_of(all, namespace, of),
+        addresses: of.addresses.clone(),
+    })
 }
 
 fn unknown_of(all: &[StackNamespace], namespace: usize, of: &StackLink) -> Option<UnknownPart> {
@@ -146,10 +159,10 @@ fn objection(relative: &StackedInterface) -> Option<String> {
 
 /// What cannot be seen counts as part of a network that people use. A bridge without an address that leads on is a device under test.
 fn objection_to_unknown(relative: &StackedInterface) -> Option<&'static str> {
-    let has_address = || relative.addresses.iter().any(|address| !is_of_link(*address));
+    let has_address = relative.addresses.iter().any(|address| !is_of_link(*address));
     match relative.unknown? {
         UnknownPart::FarEnd => Some("leads into a network namespace that this process cannot inspect"),
-        UnknownPart::Routes if relative.kinship == InterfaceKinship::BeyondCable && !has_address() => None,
+        UnknownPart::Routes if relative.kinship == InterfaceKinship::BeyondCable && !has_address => None,
         UnknownPart::Routes => {
             Some("is in a network namespace that this process cannot enter, so its routes are unknown")
         }

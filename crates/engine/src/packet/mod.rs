@@ -121,8 +121,12 @@ pub(crate) fn claim(port: &Port, confirmed: bool) -> Result<InterfaceClaim, Erro
     // trace.
     let quieted = QuietInterface::make(&netns, &mut links, &link, wish)?;
     let link = links.by_name(name)?;
-    let (index, aside) = (link.index, Arc::default());
-    let site = PortSite { netns: netns.duplicate()?, index, location: location.clone(), aside };
+    let site = PortSite {
+        netns: netns.duplicate()?,
+        index: link.index,
+        location: location.clone(),
+        aside: Arc::default(),
+    };
     Ok(InterfaceClaim { netns, link, location, hold: PortHold { site, quieted, _lock: lock } })
 }
 

@@ -14,6 +14,7 @@ use packetrig_sys::ethtool::{EthtoolCalls, Offload};
 use packetrig_sys::link::{Link, NamespaceLinks};
 use packetrig_sys::netns::NetNs;
 use packetrig_sys::{kernel, xdp};
+use std::net::IpAddr;
 
 /// Offloads that merge, split or rewrite frames.
 pub const LOUD: [Offload; 6] =
@@ -90,8 +91,14 @@ impl QuietInterface {
     /// One that somebody else made quiet and left so, to be restored by dropping it.
     pub fn resume(netns: &NetNs, link: &Link, changes: Vec<InterfaceChange>) -> Result<Self, Error> {
         let file = Some(SettingsFile::of(netns, link)?);
-        let (netns, link) = (netns.duplicate()?, link.clone());
-        Ok(Self { netns, link, changes, caveats: Vec::new(), pass: None, file })
+        Ok(Self {
+            netns: netns.duplicate()?,
+            link: link.clone(),
+            changes,
+            caveats: Vec::new(),
+            pass: None,
+            file,
+        })
     }
 
     /// The changes that [`Self::make`] may have to make. Undoing one that was not made changes nothing.
@@ -101,8 +108,8 @@ impl QuietInterface {
             planned.push(InterfaceChange::Mtu(self.link.mtu));
         }
         let ethtool = EthtoolCalls::open(&self.netns)?;
-        let is_on = |offload: &Offload| ethtool.offload(&self.link.name, *offload).unwrap_or(false);
-        planned.extend(LOUD.into_iter().filter(is_on).map(|offload| InterfaceChange::Offload(offload, true)));
+        let on = LOUD.into_iter().filter(|loud| ethtool.offload(&self.link.name, *loud).unwrap_or(false));
+        planned.extend(on.map(|offload| InterfaceChange::Offload(offload, true)));
         let key = self.ipv6_key();
         if let Ok(before) = kernel::read_setting(&self.netns, &key)
             && before != IPV6_OFF
@@ -204,10 +211,9 @@ impl QuietInterface {
         if before == IPV6_OFF {
             return Ok(());
         }
-        let ours = |address: &packetrig_sys::link::LinkAddress| address.index == self.link.index;
-        let is_kept =
-            |ip: std::net::IpAddr| matches!(ip, std::net::IpAddr::V6(six) if !six.is_unicast_link_local());
-        if links.addresses()?.iter().any(|address| ours(address) && is_kept(address.ip)) {
+        let addresses = links.addresses()?;
+        let mut own = addresses.iter().filter(|address| address.index == self.link.index);
+        if own.any(|address| matches!(address.ip, IpAddr::V6(six) if !six.is_unicast_link_local())) {
             // Switching IPv6 off would take the addresses away for good.
             self.caveats.push(format!("{}: IPv6 stays on, because it has addresses", self.link.name));
             return Ok(());
@@ -277,7 +283,8 @@ impl QuietInterface {
         let key = format!("net/ipv6/conf/{}/keep_addr_on_down", self.link.name);
         let before = kernel::read_setting(&self.netns, &key);
         if before.is_ok() {
-            kernel::write_setting(&self.netns, &key, "1").unwrap_or(());
+            // Best effort: the interface has to go down either way.
+            drop(kernel::write_setting(&self.netns, &key, "1"));
         }
         let down = NamespaceLinks::open(&self.netns)?.set_up(self.link.index, false);
         before.map_or(Ok(()), |before| kernel::write_setting(&self.netns, &key, &before))?;
@@ -291,6 +298,10 @@ impl QuietInterface {
         self.undo_changes()
     }
 
+    fn is_gone(&self) -> bool {
+        NamespaceLinks::open(&self.netns).and_then(|mut links| links.by_index(self.link.index)).is_err()
+    }
+
     /// Undoes the changes, the last one first. What fails does not keep the others from being undone; the file stays then,
     /// unless there is no interface any more.
     fn undo_changes(&mut self) -> Result<(), Error> {
@@ -301,11 +312,8 @@ impl QuietInterface {
             let restored = self.restore(change).map_err(Error::from);
             outcome = outcome.and(restored);
         }
-        let is_gone = || {
-            NamespaceLinks::open(&self.netns).and_then(|mut links| links.by_index(self.link.index)).is_err()
-        };
         if let Some(file) = self.file.take()
-            && (outcome.is_ok() || is_gone())
+            && (outcome.is_ok() || self.is_gone())
         {
             file.remove()?;
         }
@@ -315,8 +323,8 @@ impl QuietInterface {
 
 impl Drop for QuietInterface {
     fn drop(&mut self) {
-        // The interface may be gone by now, and there is nobody to tell.
-        self.undo_changes().unwrap_or(());
+        // The interface may be gone by now, and a destructor has no caller to tell.
+        drop(self.undo_changes());
     }
 }
 

@@ -4,7 +4,7 @@
 //! namespace. Followed both ways, to the end, that gives everything that shares a wire with the interface. A virtual cable
 //! ends the stack, unless its far end is plugged into a bridge, bond or switch: frames go on there.
 
-use packetrig_sys::link::{Link, NamespaceLinks};
+use packetrig_sys::link::{Link, LinkAddress, NamespaceLinks};
 use packetrig_sys::netns::NetNs;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
@@ -138,37 +138,39 @@ fn joined<'a>(
     own: &'a StackLink,
 ) -> impl Iterator<Item = StackNode> + 'a {
     let master = own.link.master.map(|master| (namespace, master));
-    let joins = move |master: &StackNode| link_at(all, *master).is_none_or(|of| !is_kind(&of.link, &APART));
-    master.into_iter().filter(joins)
+    let master = master.filter(|node| link_at(all, *node).is_none_or(|of| !is_kind(&of.link, &APART)));
+    master.into_iter()
 }
 
 /// Everything next to an interface but the far end of its cable.
 fn neighbours(all: &[StackNamespace], node: StackNode, own: &StackLink) -> Vec<StackNode> {
-    let (namespace, index) = node;
+    let namespace = node.0;
     let mut next: Vec<StackNode> = joined(all, node, own).chain(below(all, namespace, &own.link)).collect();
     for (other, of) in all.iter().enumerate() {
-        let is_above = |link: &Link| below(all, other, link) == Some(node);
-        let above = of.links.iter().filter(|of| is_above(&of.link));
+        let above = of.links.iter().filter(|of| below(all, other, &of.link) == Some(node));
         next.extend(above.map(|of| (other, of.link.index)));
     }
-    let here = || all[namespace].links.iter().map(|of| &of.link);
+    let here = &all[namespace].links;
     if !is_kind(&own.link, &APART) {
-        next.extend(here().filter(|link| link.master == Some(index)).map(|link| (namespace, link.index)));
+        let members = here.iter().filter(|of| of.link.master == Some(node.1));
+        next.extend(members.map(|of| (namespace, of.link.index)));
     }
     if is_kind(&own.link, &[SWITCH]) {
-        next.extend(here().filter(|link| is_kind(link, &[SWITCH])).map(|link| (namespace, link.index)));
+        let ports = here.iter().filter(|of| is_kind(&of.link, &[SWITCH]));
+        next.extend(ports.map(|of| (namespace, of.link.index)));
     }
     if is_kind(&own.link, &TUNNELS) && own.link.peer.is_none() {
         let underlay = namespace_of_peer(all, namespace, &own.link);
-        // Where routes are unknown, a tunnel may leave by any interface.
-        let routed = |of: usize| {
-            let ways =
-                all[of].links.iter().filter(move |link| link.default_route || all[of].has_unknown_routes);
-            ways.filter(|way| !way.link.loopback).map(move |way| (of, way.link.index))
-        };
-        next.extend(underlay.into_iter().flat_map(routed));
+        next.extend(underlay.into_iter().flat_map(|underlay| routed(all, underlay)));
     }
     next
+}
+
+/// Interfaces that a tunnel of this namespace may leave by. Where routes are unknown, it may be any of them.
+fn routed(all: &[StackNamespace], namespace: usize) -> impl Iterator<Item = StackNode> + '_ {
+    let of = &all[namespace];
+    let links = of.links.iter().filter(|link| link.default_route || of.has_unknown_routes);
+    links.filter(|link| !link.link.loopback).map(move |link| (namespace, link.link.index))
 }
 
 /// The namespace of an interface first, then all others that can be looked into, then those that the kernel tells of by number.
@@ -228,12 +230,7 @@ fn add_numbered(all: &mut Vec<StackNamespace>, base: usize, netns: &NetNs, found
 /// The namespace that has this number in `netns`.
 fn numbered(netns: &NetNs, id: i32) -> Result<StackNamespace, packetrig_sys::Error> {
     let (links, addresses) = NamespaceLinks::of_numbered(netns, id)?;
-    let of = |link: Link| StackLink {
-        default_route: false,
-        addresses: addresses.iter().filter(|of| of.index == link.index).map(|of| of.ip).collect(),
-        link,
-    };
-    let links = links.into_iter().map(of).collect();
+    let links = links.into_iter().map(|link| stack_link(link, &addresses, false)).collect();
     Ok(StackNamespace {
         label: format!("namespace number {id}"),
         links,
@@ -244,13 +241,18 @@ fn numbered(netns: &NetNs, id: i32) -> Result<StackNamespace, packetrig_sys::Err
 
 fn namespace(netns: &NetNs, label: String) -> Result<StackNamespace, packetrig_sys::Error> {
     let mut links = NamespaceLinks::open(netns)?;
-    let (addresses, routes) = (links.addresses()?, links.default_routes()?);
-    let of = |link: Link| StackLink {
-        default_route: routes.contains(&link.index),
-        addresses: addresses.iter().filter(|of| of.index == link.index).map(|of| of.ip).collect(),
-        link,
-    };
-    Ok(StackNamespace { label, links: links.list()?.into_iter().map(of).collect(), ..Default::default() })
+    let addresses = links.addresses()?;
+    let routes = links.default_routes()?;
+    let links = links.list()?.into_iter().map(|link| {
+        let default_route = routes.contains(&link.index);
+        stack_link(link, &addresses, default_route)
+    });
+    Ok(StackNamespace { label, links: links.collect(), ..Default::default() })
+}
+
+fn stack_link(link: Link, addresses: &[LinkAddress], default_route: bool) -> StackLink {
+    let addresses = addresses.iter().filter(|of| of.index == link.index).map(|of| of.ip).collect();
+    StackLink { link, default_route, addresses }
 }
 
 fn known(netns: &NetNs, all: &[&NetNs]) -> BTreeMap<i32, usize> {

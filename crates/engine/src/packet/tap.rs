@@ -17,13 +17,14 @@ use packetrig_sys::clock::{self, RealtimeOffset};
 use packetrig_sys::link::NamespaceLinks;
 use packetrig_sys::netns::NetNs;
 use packetrig_sys::packet::{ArrivalStamp, RxOptions, RxRing, RxStats};
-use packetrig_sys::pcap::ClassicInsn;
-use packetrig_units::{MonoTime, Nanos};
+use packetrig_units::{MonoTime, Nanos, clamp_to_u32};
 use packetrig_wire::bpf::FilterProgram;
 
 /// Blocks of a ring, of 64 KiB each.
 pub const BLOCKS: u32 = 1024;
 const RETIRE_MS: u32 = 10;
+/// `EINVAL`.
+const INVALID: i32 = 22;
 
 #[derive(Clone, Debug)]
 pub struct TapOptions {
@@ -77,20 +78,22 @@ impl PacketTap {
             ..RxOptions::default()
         };
         let code = filter::in_kernel(options.filter.as_ref(), options.snap_len);
-        let open = |code: &[ClassicInsn]| RxRing::open_fanned(&netns, link.index, &name, ring, code, count);
-        let (rings, in_kernel) = match open(&code) {
-            Ok(rings) => (rings, !code.is_empty()),
+        let mut in_kernel = !code.is_empty();
+        let rings = match RxRing::open_fanned(&netns, link.index, &name, ring, &code, count) {
             // The kernel is stricter in what it takes than libpcap in what it compiles.
-            Err(error) if !code.is_empty() && error.errno() == Some(22) => (open(&[])?, false),
-            Err(error) => return Err(error.into()),
+            Err(error) if in_kernel && error.errno() == Some(INVALID) => {
+                in_kernel = false;
+                RxRing::open_fanned(&netns, link.index, &name, ring, &[], count)?
+            }
+            opened => opened?,
         };
         let offset = clock::realtime_offset();
-        let tap = |ring| {
+        let taps = rings.into_iter().map(|ring| {
             let meter = InterfaceMeter::start(&netns, link.index)?;
             let filter = options.filter.clone();
             Ok(Self { ring, meter, offset, filter, in_kernel, is_up: link.up, seen: 0 })
-        };
-        rings.into_iter().map(tap).collect()
+        });
+        taps.collect()
     }
 
     /// Lets nothing in any more. What is in the ring is given within [`PacketTap::SETTLED`].
@@ -119,14 +122,14 @@ impl PacketTap {
 
 impl FrameRx for PacketTap {
     fn receive(&mut self, most: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> Result<usize, Error> {
-        let (offset, filter, in_kernel) = (self.offset, &self.filter, self.in_kernel);
+        let Self { ring, offset, filter, in_kernel, .. } = self;
         let mut passed = 0;
-        let taken = self.ring.receive(most, &mut |frame| {
+        let taken = ring.receive(most, &mut |frame| {
             // Only the kernel's filter cuts frames, and only those that pass it.
-            let is_decided = in_kernel && frame.bytes.len() < frame.full_len;
-            let full_len = u32::try_from(frame.full_len).unwrap_or(u32::MAX);
-            let accepts = |filter: &FilterProgram| filter.matches_cut(frame.bytes, full_len);
-            if !is_decided && !filter.as_ref().is_none_or(accepts) {
+            let is_decided = *in_kernel && frame.bytes.len() < frame.full_len;
+            let full_len = clamp_to_u32(frame.full_len);
+            if !is_decided && filter.as_ref().is_some_and(|filter| !filter.matches_cut(frame.bytes, full_len))
+            {
                 return;
             }
             passed += 1;

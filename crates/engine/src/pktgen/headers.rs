@@ -47,8 +47,12 @@ impl HeaderPart<'_> {
     /// A field's value in the flow's first frame.
     fn value(&self, name: &str) -> u128 {
         let Some(field) = self.field(name) else { return 0 };
-        let bit = |at: u32| u128::from(self.bytes[at as usize / 8] >> (7 - at % 8) & 1);
-        (field.at..field.at + field.bits).fold(0, |value, at| value << 1 | bit(at))
+        (field.at..field.at + field.bits).fold(0, |value, at| value << 1 | u128::from(self.bit(at)))
+    }
+
+    /// A bit of the frame from this header on, the highest bit of a byte first.
+    fn bit(&self, at: u32) -> u8 {
+        self.bytes[at as usize / 8] >> (7 - at % 8) & 1
     }
 
     fn pattern(&self, name: &str) -> Option<&FieldPattern> {
@@ -152,10 +156,9 @@ fn ipv4(reading: &mut OptionReader, part: &HeaderPart<'_>) {
         reading.refuse(&part.path_of("options"), "sends no IPv4 options");
     }
     for name in ["src", "dst"] {
-        let (first, last) = range(reading, part, name);
-        let address = |value: u128| Ipv4Addr::from_bits(u32::try_from(value).unwrap_or(u32::MAX));
-        reading.option(format!("{name}_min {}", address(first)));
-        reading.option(format!("{name}_max {}", address(last)));
+        let range = range(reading, part, name);
+        reading.option(format!("{name}_min {}", ipv4_address(range.first)));
+        reading.option(format!("{name}_max {}", ipv4_address(range.last)));
     }
     // The generator writes 32. That is worth a note and no refusal, because the plan did not ask for another value.
     reading.hops_open |= part.header.setting("time_to_live").is_none();
@@ -176,7 +179,7 @@ fn ipv6(reading: &mut OptionReader, part: &HeaderPart<'_>) {
 fn udp(reading: &mut OptionReader, part: &HeaderPart<'_>) {
     check(reading, part, &["src_port", "dst_port", "checksum"]);
     for (name, option) in [("src_port", "udp_src"), ("dst_port", "udp_dst")] {
-        let (first, last) = range(reading, part, name);
+        let FieldRange { first, last } = range(reading, part, name);
         // The generator's bound of a range of ports is the first that is not in it, but a single port is its own bound.
         let bound = if last > first { last + 1 } else { last };
         if bound > u128::from(u16::MAX) {
@@ -209,23 +212,34 @@ fn not_zero(reading: &mut OptionReader, part: &HeaderPart<'_>, name: &str) {
     }
 }
 
+/// The last four bytes of a field's value.
+fn ipv4_address(value: u128) -> Ipv4Addr {
+    let [.., a, b, c, d] = value.to_be_bytes();
+    Ipv4Addr::new(a, b, c, d)
+}
+
 /// First and last value of a field that may count up.
-fn range(reading: &mut OptionReader, part: &HeaderPart<'_>, name: &str) -> (u128, u128) {
+struct FieldRange {
+    first: u128,
+    last: u128,
+}
+
+fn range(reading: &mut OptionReader, part: &HeaderPart<'_>, name: &str) -> FieldRange {
     let first = part.value(name);
     let most = part.field(name).map_or(0, |field| (1 << field.bits) - 1);
     match part.pattern(name) {
-        None => (first, first),
+        None => FieldRange { first, last: first },
         Some(FieldPattern::Step { step: 1, count, down: false, .. })
             if first + u128::from(count - 1) <= most =>
         {
-            (first, first + u128::from(count - 1))
+            FieldRange { first, last: first + u128::from(count - 1) }
         }
         Some(_) => {
             reading.refuse(
                 &part.path_of(name),
                 "varies this field by counting up in steps of 1, without a wrap",
             );
-            (first, first)
+            FieldRange { first, last: first }
         }
     }
 }

@@ -56,7 +56,8 @@ impl OptionReader {
 
 /// The settings of all streams of a port, or all that stands in the way of any.
 pub(super) fn read_all(streams: &[Arc<StreamSpec>]) -> Result<Vec<PktgenSettings>, PlanProblems> {
-    let (mut settings, mut problems) = (Vec::new(), Vec::new());
+    let mut settings = Vec::new();
+    let mut problems = Vec::new();
     for stream in streams {
         match read(stream) {
             Ok(read) => settings.push(read),

@@ -71,6 +71,23 @@ impl PktgenLane {
     }
 }
 
+impl PktgenLane {
+    fn result(self, start: MonoTime, planned: u64) -> SendResult {
+        let mut send_error = Latency::with_digits(DIGITS);
+        // Known of the first frame only.
+        self.lag(start).into_iter().for_each(|lag| send_error.record(lag));
+        SendResult {
+            stream: self.spec.number.into(),
+            counts: self.counts,
+            planned,
+            send_error,
+            stamp_bound: Latency::with_digits(DIGITS),
+            series: self.series,
+            untagged_contents: ContentCounts::default(),
+        }
+    }
+}
+
 #[derive(Debug)]
 enum LanePhase {
     Waiting,
@@ -205,22 +222,28 @@ impl StreamTx for PktgenTx {
     }
 
     fn step(&mut self, now: MonoTime) -> Result<NextStep, Error> {
-        let (phase, step) = match (std::mem::replace(&mut self.phase, LanePhase::Over), self.start) {
-            (LanePhase::Over, _) => (LanePhase::Over, NextStep::Done),
-            (LanePhase::Waiting, _) if self.stopped.is_some() => (LanePhase::Over, NextStep::Done),
-            (LanePhase::Waiting, Some(start)) if start <= now => {
-                (LanePhase::Running(self.generator.start()?), NextStep::IdleUntil(now + LOOK))
-            }
-            (LanePhase::Waiting, start) => {
-                (LanePhase::Waiting, NextStep::IdleUntil(start.unwrap_or(now + LOOK)))
-            }
-            (LanePhase::Running(running), start) => match self.watch(running, start.unwrap_or(now), now)? {
-                Some(running) => (LanePhase::Running(running), NextStep::IdleUntil(self.look_at)),
-                None => (LanePhase::Over, NextStep::Done),
+        // Taken out, so that an error below leaves the phase at its end.
+        match std::mem::replace(&mut self.phase, LanePhase::Over) {
+            LanePhase::Over => Ok(NextStep::Done),
+            LanePhase::Waiting if self.stopped.is_some() => Ok(NextStep::Done),
+            LanePhase::Waiting => match self.start {
+                Some(start) if start <= now => {
+                    self.phase = LanePhase::Running(self.generator.start()?);
+                    Ok(NextStep::IdleUntil(now + LOOK))
+                }
+                start => {
+                    self.phase = LanePhase::Waiting;
+                    Ok(NextStep::IdleUntil(start.unwrap_or(now + LOOK)))
+                }
             },
-        };
-        self.phase = phase;
-        Ok(step)
+            LanePhase::Running(running) => {
+                let Some(running) = self.watch(running, self.start.unwrap_or(now), now)? else {
+                    return Ok(NextStep::Done);
+                };
+                self.phase = LanePhase::Running(running);
+                Ok(NextStep::IdleUntil(self.look_at))
+            }
+        }
     }
 
     fn counts(&self) -> Vec<StreamTxCounts> {
@@ -246,21 +269,7 @@ impl StreamTx for PktgenTx {
     fn finish(&mut self) -> Vec<SendResult> {
         let planned: Vec<u64> = self.lanes.iter().map(|lane| self.planned(lane)).collect();
         let start = self.start.unwrap_or_default();
-        let result = |(lane, planned): (PktgenLane, u64)| {
-            let mut send_error = Latency::with_digits(DIGITS);
-            // Known of the first frame only.
-            lane.lag(start).into_iter().for_each(|lag| send_error.record(lag));
-            SendResult {
-                stream: lane.spec.number.into(),
-                counts: lane.counts,
-                planned,
-                send_error,
-                stamp_bound: Latency::with_digits(DIGITS),
-                series: lane.series,
-                untagged_contents: ContentCounts::default(),
-            }
-        };
-        self.lanes.drain(..).zip(planned).map(result).collect()
+        self.lanes.drain(..).zip(planned).map(|(lane, planned)| lane.result(start, planned)).collect()
     }
 }
 

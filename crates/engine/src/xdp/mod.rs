@@ -48,7 +48,7 @@ pub enum SendMethod {
 
 /// Opens a port of a plan. Nothing is sent, and everything that arrives from now on is in the rings. `why` says for what
 /// reason this back end was taken.
-pub fn open(port: &Port, options: OpenOptions, way: SendMethod, why: String) -> Result<OpenPort, Error> {
+pub fn open(port: &Port, options: OpenOptions, method: SendMethod, why: String) -> Result<OpenPort, Error> {
     let claim = packet::claim(port, options.confirmed)?;
     let features = netdev::xdp_features(&claim.netns, claim.link.index).unwrap_or_default();
     // A card gives frames for other addresses only then, and to programs, too.
@@ -62,7 +62,7 @@ pub fn open(port: &Port, options: OpenOptions, way: SendMethod, why: String) -> 
     // ledger.
     rx_meter.restart()?;
     let mut info = claim.describe(port)?;
-    info.back_end = if way == SendMethod::Socket(None) { BackEnd::AfXdp } else { BackEnd::Xdp };
+    info.back_end = if method == SendMethod::Socket(None) { BackEnd::AfXdp } else { BackEnd::Xdp };
     let receive = if features.native { "in the driver" } else { "in the kernel's generic path" };
     info.why = format!("{why}; XDP receives {receive}");
     info.tx_stamp = StampKind::Software;
@@ -81,7 +81,7 @@ pub fn open(port: &Port, options: OpenOptions, way: SendMethod, why: String) -> 
         _promiscuous: promiscuous.transpose()?,
         port: claim.into_hold(),
     };
-    if let SendMethod::Socket(reason) = way {
+    if let SendMethod::Socket(reason) = method {
         hold.use_socket(features, reason.as_deref())?;
     }
     Ok(OpenPort {

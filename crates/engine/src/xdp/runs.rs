@@ -29,20 +29,26 @@ pub(super) struct PlannedRun {
     pub(super) step: u64,
 }
 
+/// A stream, and the number of its next frame.
+#[derive(Debug)]
+struct RunLane {
+    spec: Arc<StreamSpec>,
+    next: u64,
+}
+
 /// Cuts runs off, in the order in which they are due.
 #[derive(Debug)]
 pub(super) struct RunCutter {
-    lanes: Vec<(Arc<StreamSpec>, u64)>,
+    lanes: Vec<RunLane>,
     due: BinaryHeap<Reverse<(MonoTime, usize)>>,
     start: MonoTime,
 }
 
 impl RunCutter {
     pub(super) fn new(streams: &[Arc<StreamSpec>], start: MonoTime) -> Self {
-        let lanes: Vec<_> = streams.iter().map(|spec| (Arc::clone(spec), 0)).collect();
-        let due = lanes.iter().enumerate();
-        let due = due.filter(|(_, (spec, _))| spec.timeline.total() != Some(0));
-        let due = due.map(|(lane, (spec, _))| Reverse((start + spec.timeline.due(0), lane))).collect();
+        let due = streams.iter().enumerate().filter(|(_, spec)| spec.timeline.total() != Some(0));
+        let due = due.map(|(lane, spec)| Reverse((start + spec.timeline.due(0), lane))).collect();
+        let lanes = streams.iter().map(|spec| RunLane { spec: Arc::clone(spec), next: 0 }).collect();
         Self { lanes, due, start }
     }
 
@@ -66,7 +72,8 @@ impl RunCutter {
         // A run ends before another stream's next frame: the program sends runs one after another, so a longer one
         // would delay that frame to its end.
         let others = self.due.peek().map_or(until, |Reverse((other, _))| until.min(*other));
-        let (start, (spec, next)) = (self.start, &mut self.lanes[lane]);
+        let start = self.start;
+        let RunLane { spec, next } = &mut self.lanes[lane];
         // A stream without a template was refused when its tables were to be compiled.
         let template = spec.source.template()?;
         let number = *next;

@@ -7,7 +7,7 @@ use crate::stream::StreamSpec;
 use packetrig_sys::xdp::tx::{
     CHECKS, FILL, FieldChange, FrameShape, FrameTables, IMAGE, LONGEST, OPS, OpKind, ShapeChecksum,
 };
-use packetrig_units::FrameSize;
+use packetrig_units::{FrameSize, clamp_to_u32};
 use packetrig_wire::FrameTemplate;
 use packetrig_wire::parts::{OpenChecksum, TemplateParts, VaryingField};
 use packetrig_wire::pattern::FieldPattern;
@@ -35,13 +35,30 @@ pub(super) fn compile(streams: &[Arc<StreamSpec>]) -> Result<CompiledTables, Err
             .map_err(|reason| Error::NotForBackEnd { stream: spec.number, back_end: "xdp", reason })?;
         compiled.shapes.push(shapes);
     }
-    compiled.tables.lanes = number(streams.len());
+    compiled.tables.lanes = clamp_to_u32(streams.len());
     Ok(compiled)
 }
 
 /// Why the frames of stream `number` cannot be live frames, if they cannot.
 pub(super) fn refusal(number: u16, template: Option<&FrameTemplate>) -> Option<String> {
     CompiledTables::default().stream(0, number, template).err()
+}
+
+/// The columns of a field's change that come from its pattern.
+struct FieldValues {
+    kind: OpKind,
+    start: u128,
+    step: u128,
+    count: u64,
+    seed: u64,
+    /// Index of the first listed value.
+    from: u32,
+}
+
+impl FieldValues {
+    const fn of(kind: OpKind) -> Self {
+        Self { kind, start: 0, step: 0, count: 0, seed: 0, from: 0 }
+    }
 }
 
 impl CompiledTables {
@@ -68,19 +85,19 @@ impl CompiledTables {
             if self.tables.shapes.len() == MOST_SHAPES {
                 return Err(format!("its plan has more than {MOST_SHAPES} combinations of stream and size"));
             }
-            shapes.insert(size, number(self.tables.shapes.len()));
+            shapes.insert(size, clamp_to_u32(self.tables.shapes.len()));
             self.tables.shapes.push(shape);
         }
         Ok(shapes)
     }
 
     fn fields(&mut self, parts: &TemplateParts) -> Result<(u32, u32), String> {
-        let first = number(self.tables.ops.len());
+        let first = clamp_to_u32(self.tables.ops.len());
         for field in &parts.fields {
             let op = self.field(field)?;
             self.tables.ops.push(op);
         }
-        Ok((first, number(parts.fields.len())))
+        Ok((first, clamp_to_u32(parts.fields.len())))
     }
 
     fn field(&mut self, field: &VaryingField) -> Result<FieldChange, String> {
@@ -88,48 +105,57 @@ impl CompiledTables {
         // checksums of 16-bit words from the window alone. A window of 16 bytes is for IPv6 addresses; in it nothing
         // is shifted.
         let window = field.at / 16 * 16;
-        let behind = |bits: u32| (window + bits).checked_sub(field.at + field.bits);
-        let (wide, shift) = match (behind(64), behind(128)) {
-            (Some(shift), _) => (false, shift),
-            (None, Some(0)) => (true, 0),
-            _ => {
-                return Err(format!(
-                    "the varying field at bit {} ({} bits) crosses a 64-bit window",
-                    field.at, field.bits
-                ));
-            }
-        };
-        let (kind, start, step, count, seed, values_from) = self.values(&field.pattern)?;
-        let mask = if field.bits >= 128 { u128::MAX } else { (1 << field.bits) - 1 };
-        let checks = field.checks.iter().fold(0, |bits, check| bits | 1 << check);
-        let at = window / 8;
-        Ok(FieldChange { kind, start, step, count, seed, mask, at, shift, wide, checks, values_from })
+        let end = field.at + field.bits;
+        let is_wide = end > window + 64;
+        if is_wide && end != window + 128 {
+            return Err(format!(
+                "the varying field at bit {} ({} bits) crosses a 64-bit window",
+                field.at, field.bits
+            ));
+        }
+        let values = self.values(&field.pattern)?;
+        Ok(FieldChange {
+            kind: values.kind,
+            start: values.start,
+            step: values.step,
+            count: values.count,
+            seed: values.seed,
+            mask: if field.bits >= 128 { u128::MAX } else { (1 << field.bits) - 1 },
+            at: window / 8,
+            shift: if is_wide { 0 } else { window + 64 - end },
+            wide: is_wide,
+            checks: field.checks.iter().fold(0, |bits, check| bits | 1 << check),
+            values_from: values.from,
+        })
     }
 
-    /// The columns of an op that come from its pattern: kind, start, step, count, seed, first of its values.
-    fn values(&mut self, pattern: &FieldPattern) -> Result<(OpKind, u128, u128, u64, u64, u32), String> {
+    fn values(&mut self, pattern: &FieldPattern) -> Result<FieldValues, String> {
         Ok(match pattern {
-            FieldPattern::Value(value) => (OpKind::StepUp, *value, 0, 1, 0, 0),
+            FieldPattern::Value(value) => {
+                FieldValues { start: *value, count: 1, ..FieldValues::of(OpKind::StepUp) }
+            }
             FieldPattern::Values(values) => {
-                let first = number(self.tables.values.len());
+                let from = clamp_to_u32(self.tables.values.len());
                 self.tables.values.extend(values);
-                (OpKind::Values, 0, 0, values.len() as u64, 0, first)
+                FieldValues { count: values.len() as u64, from, ..FieldValues::of(OpKind::Values) }
             }
             FieldPattern::Step { start, step, count, down } => {
                 let kind = if *down { OpKind::StepDown } else { OpKind::StepUp };
-                (kind, *start, *step, *count, 0, 0)
+                FieldValues { start: *start, step: *step, count: *count, ..FieldValues::of(kind) }
             }
             FieldPattern::Random { min, max, seed, count } => {
                 // The span of all 128-bit numbers does not fit 128 bits: drawn without a remainder then.
                 let Some(span) = max.saturating_sub(*min).checked_add(1) else {
-                    return Ok((OpKind::RandomWhole, 0, 0, *count, *seed, 0));
+                    let whole = FieldValues::of(OpKind::RandomWhole);
+                    return Ok(FieldValues { count: *count, seed: *seed, ..whole });
                 };
                 if span > u128::from(u64::MAX) {
                     return Err(
                         "a random field draws from more than 2^64 values, but not from all values".into()
                     );
                 }
-                (OpKind::Random, *min, span, *count, *seed, 0)
+                let random = FieldValues::of(OpKind::Random);
+                FieldValues { start: *min, step: span, count: *count, seed: *seed, ..random }
             }
         })
     }
@@ -154,13 +180,13 @@ impl CompiledTables {
         let checks = parts.checks.iter().map(|check| close(check, tag_at));
         Ok(FrameShape {
             lane,
-            len: number(len),
+            len: clamp_to_u32(len),
             image: image.to_vec(),
             fill: if whole { 0 } else { self.fill(fill) },
-            fill_at: number(parts.header_len),
-            fill_len: if whole { 0 } else { number(fill.len()) },
-            tag_at: number(tag_at),
-            tag_len: number(tag_len),
+            fill_at: clamp_to_u32(parts.header_len),
+            fill_len: if whole { 0 } else { clamp_to_u32(fill.len()) },
+            tag_at: clamp_to_u32(tag_at),
+            tag_len: clamp_to_u32(tag_len),
             stream,
             tail,
             ops,
@@ -171,16 +197,15 @@ impl CompiledTables {
     /// A fill that begins with these bytes: fills of different sizes share one, because the shorter is the longer's beginning.
     fn fill(&mut self, bytes: &[u8]) -> u32 {
         let fills = &mut self.tables.fills;
-        let common = |fill: &Vec<u8>| fill.iter().zip(bytes).all(|(a, b)| a == b);
         // The last one is this stream's, if any is.
-        if let Some(last) = fills.last_mut().filter(|fill| common(fill)) {
+        if let Some(last) = fills.last_mut().filter(|fill| fill.iter().zip(bytes).all(|(a, b)| a == b)) {
             if last.len() < bytes.len() {
                 *last = bytes.to_vec();
             }
         } else {
             fills.push(bytes.to_vec());
         }
-        number(fills.len() - 1)
+        clamp_to_u32(fills.len() - 1)
     }
 }
 
@@ -213,10 +238,6 @@ fn close(check: &OpenChecksum, tag_at: usize) -> Result<ShapeChecksum, String> {
         tag_swapped: tag_at % 2 == 1,
         into: check.into.iter().fold(0, |bits, outer| bits | 1 << outer),
     })
-}
-
-fn number(n: usize) -> u32 {
-    u32::try_from(n).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]

@@ -107,10 +107,14 @@ pub(super) fn translate(
     on_match: &[BpfInstruction],
     on_mismatch: &[BpfInstruction],
 ) -> Result<Vec<BpfInstruction>, ProgramRefusal> {
-    let decode = |code: &[BpfInstruction]| code.iter().copied().map(EbpfInsn::from_word).collect::<Vec<_>>();
-    let (on_match, on_mismatch) = (decode(on_match), decode(on_mismatch));
+    let on_match = decode(on_match);
+    let on_mismatch = decode(on_mismatch);
     let code = program.translate(FilterEndings { on_match: &on_match, on_mismatch: &on_mismatch })?;
     Ok(code.into_iter().map(|insn| u64::from_ne_bytes(insn.to_bytes())).collect())
+}
+
+fn decode(code: &[BpfInstruction]) -> Vec<EbpfInsn> {
+    code.iter().copied().map(EbpfInsn::from_word).collect()
 }
 
 impl FrameRx for XdpTap {

@@ -21,7 +21,7 @@ use packetrig_sys::clock;
 use packetrig_sys::netns::NetNs;
 use packetrig_sys::xdp::buckets;
 use packetrig_sys::xdp::tx::{FrameRun, LaneCounts, LiveOptions, LiveTx, MOST_BATCH, RUNS};
-use packetrig_units::{MonoTime, Nanos};
+use packetrig_units::{MonoTime, Nanos, clamp_to_u32, clamp_to_usize};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -116,7 +116,9 @@ impl LiveSender {
         if let Some(live) = &self.live {
             live.stop();
         }
-        (self.stopped, self.lease_ended, self.runs) = (Some(since), true, None);
+        self.stopped = Some(since);
+        self.lease_ended = true;
+        self.runs = None;
     }
 
     /// Until when the program may be given frames.
@@ -127,7 +129,7 @@ impl LiveSender {
             Some(left) => now + left.min(MOST_AHEAD),
         };
         // The program takes runs in order, so those that it has begun are the oldest of ours.
-        let begun = self.waiting.len().saturating_sub(usize::try_from(waiting).unwrap_or(usize::MAX));
+        let begun = self.waiting.len().saturating_sub(clamp_to_usize(waiting));
         self.waiting.drain(..begun);
         // A program that is behind never has more than one grant to do: it sends all that it has at once.
         self.waiting.front().map_or(until, |oldest| until.min(*oldest + GRANT))
@@ -135,10 +137,11 @@ impl LiveSender {
 
     /// Pushes the runs that are due before the grant ends.
     fn plan_ahead(&mut self, now: MonoTime) -> Result<(), Error> {
-        let (Some(live), Some(start)) = (&self.live, self.start) else { return Ok(()) };
-        let waiting = live.waiting();
+        let Some(start) = self.start else { return Ok(()) };
+        let Some(waiting) = self.live.as_ref().map(LiveTx::waiting) else { return Ok(()) };
         let until = self.granted_until(waiting, start, now);
-        let (Some(live), Some(runs)) = (&mut self.live, &mut self.runs) else { return Ok(()) };
+        let Some(live) = &mut self.live else { return Ok(()) };
+        let Some(runs) = &mut self.runs else { return Ok(()) };
         if let Some(due) = runs.next_due() {
             self.catch_up.look(due, now);
         }
@@ -156,7 +159,7 @@ impl LiveSender {
                 step: run.step,
                 number: run.number,
                 cutoff_ns: cutoff,
-                count: u32::try_from(run.count).unwrap_or(u32::MAX),
+                count: clamp_to_u32(run.count),
                 shape,
                 behind_ns: lag.as_u64(),
             });
@@ -167,12 +170,13 @@ impl LiveSender {
 
     /// Adds what was sent since the last look to the second it is now.
     fn look(&mut self, now: MonoTime) {
-        let (Some(live), Some(start)) = (&self.live, self.start) else { return };
+        let Some(live) = &self.live else { return };
+        let Some(start) = self.start else { return };
         let mut sent = 0;
         for (lane, counted) in self.counted.iter_mut().enumerate() {
-            let counts = live.lane(u32::try_from(lane).unwrap_or(u32::MAX));
-            let (frames, bytes) =
-                (counts.frames - counted.frames, counts.bytes.saturating_sub(counted.bytes));
+            let counts = live.lane(clamp_to_u32(lane));
+            let frames = counts.frames - counted.frames;
+            let bytes = counts.bytes.saturating_sub(counted.bytes);
             if frames > 0 {
                 // Read while the program counts: the time may still be the one before.
                 let at = MonoTime::from_nanos(counts.last_ns).min(now).max(start);
@@ -187,7 +191,8 @@ impl LiveSender {
 
     /// Whether everything that was planned has left.
     fn has_left(&mut self) -> bool {
-        let (Some(live), Some(runs)) = (&self.live, &self.runs) else { return false };
+        let Some(live) = &self.live else { return false };
+        let Some(runs) = &self.runs else { return false };
         if !runs.is_over() || !live.is_drained() {
             return false;
         }
@@ -216,9 +221,10 @@ impl LiveSender {
     fn result(&self, lane: usize) -> SendResult {
         let spec = &self.streams[lane];
         let counts = self.counted[lane];
-        let (mut send_error, mut stamp_bound) = (Latency::with_digits(DIGITS), Latency::with_digits(DIGITS));
+        let mut send_error = Latency::with_digits(DIGITS);
+        let mut stamp_bound = Latency::with_digits(DIGITS);
         if let Some(live) = &self.live {
-            let errors = live.errors(u32::try_from(lane).unwrap_or(u32::MAX));
+            let errors = live.errors(clamp_to_u32(lane));
             fill(&mut send_error, &errors, counts.error_max_ns, 1.0);
             let (bounds, longest) = live.bounds();
             let frames: u64 = bounds.iter().sum();
@@ -244,10 +250,14 @@ fn cutoff(spec: &StreamSpec) -> Option<Nanos> {
     limited.then(|| spec.timeline.end()).flatten().map(|end| end + GRACE)
 }
 
+/// A time that the program noted. It counts while we read: a frame may be counted whose time is not there yet.
+fn counted_at(counts: LaneCounts, ns: u64) -> Option<MonoTime> {
+    (counts.frames > 0 && ns > 0).then(|| MonoTime::from_nanos(ns))
+}
+
 fn stream_counts(counts: LaneCounts, is_sending: bool) -> StreamTxCounts {
-    // Read while the program counts: a frame may be counted whose time is not there yet.
-    let at = |ns| (counts.frames > 0 && ns > 0).then(|| MonoTime::from_nanos(ns));
-    let (first, last) = (at(counts.first_ns), at(counts.last_ns));
+    let first = counted_at(counts, counts.first_ns);
+    let last = counted_at(counts, counts.last_ns);
     StreamTxCounts {
         since_start: SinceStart { frames: counts.frames, bytes: counts.bytes, first, last },
         is_sending,
@@ -277,7 +287,7 @@ fn fill(times: &mut Latency, frames: &[u64], longest: u64, share: f64) {
 /// A power of two that takes about [`BATCH_TIME`] at this rate.
 fn batch_for(streams: &[Arc<StreamSpec>]) -> u32 {
     let in_time: u64 = streams.iter().map(|spec| spec.timeline.rate.frames_within(BATCH_TIME)).sum();
-    let most = u32::try_from(in_time).unwrap_or(MOST_BATCH).clamp(1, MOST_BATCH);
+    let most = clamp_to_u32(in_time).clamp(1, MOST_BATCH);
     1 << most.ilog2()
 }
 
@@ -288,8 +298,8 @@ impl StreamTx for LiveSender {
         let options = LiveOptions { key: job.key.0, late_after_ns, batch: batch_for(&job.streams) };
         self.live = Some(LiveTx::open(self.index, &self.compiled.tables, options)?);
         let streams = job.streams.len();
-        let series = |spec: &Arc<StreamSpec>| RateSeries::with_room(spec.series_room(streams));
-        self.series = job.streams.iter().map(series).collect();
+        self.series =
+            job.streams.iter().map(|spec| RateSeries::with_room(spec.series_room(streams))).collect();
         self.gate = job.gate;
         self.counted = vec![LaneCounts::default(); streams];
         self.streams = job.streams;
