@@ -1,6 +1,7 @@
 //! Capture file formats as pure encoders: classic pcap and pcapng, Ethernet, little-endian.
 
 use packetrig_plan::CaptureFormat;
+use packetrig_units::clamp_to_u32;
 use packetrig_wire::pcap::ETHERNET;
 use packetrig_wire::pcap::block::{block, low, option, words};
 
@@ -94,22 +95,31 @@ impl FrameEnvelope {
 
     /// Makes both for a frame. Allocates nothing.
     pub(super) fn around(format: CaptureFileFormat, record: FrameRecord) -> Self {
-        let captured = u32::try_from(record.kept).unwrap_or(u32::MAX);
-        let (seconds, rest) = (record.at_ns / 1_000_000_000, record.at_ns % 1_000_000_000);
-        let classic = |rest| Self::new(&[low(seconds), low(rest), captured, record.full_len], 0, None);
+        let rest = record.at_ns % 1_000_000_000;
         match format {
-            CaptureFileFormat::Pcap => classic(rest / 1000),
-            CaptureFileFormat::PcapNanos => classic(rest),
+            CaptureFileFormat::Pcap => Self::classic(record, rest / 1000),
+            CaptureFileFormat::PcapNanos => Self::classic(record, rest),
             CaptureFileFormat::Pcapng => {
                 // pcapng pads the body of a block to 32 bits and repeats the total length behind it, so that readers
                 // can go backwards: 28 bytes of head, the frame, its padding, and the repeated length.
                 let padding = record.kept.next_multiple_of(4) - record.kept;
                 let total = low(28 + (record.kept + padding) as u64 + 4);
-                let (high, low) = (low(record.at_ns >> 32), low(record.at_ns));
-                let place = record.interface;
-                Self::new(&[6, total, place, high, low, captured, record.full_len], padding, Some(total))
+                let [high, low] = halves(record.at_ns);
+                let captured = clamp_to_u32(record.kept);
+                Self::new(
+                    &[6, total, record.interface, high, low, captured, record.full_len],
+                    padding,
+                    Some(total),
+                )
             }
         }
+    }
+
+    /// The head of a record in classic pcap; `fraction` is that of the second, in the unit of the file.
+    fn classic(record: FrameRecord, fraction: u64) -> Self {
+        let seconds = record.at_ns / 1_000_000_000;
+        let captured = clamp_to_u32(record.kept);
+        Self::new(&[low(seconds), low(fraction), captured, record.full_len], 0, None)
     }
 
     fn new(words: &[u32], padding: usize, last: Option<u32>) -> Self {
@@ -129,11 +139,9 @@ impl FrameEnvelope {
 
 /// The beginning of a file.
 pub(super) fn begin(format: CaptureFileFormat, header: &CaptureHeader<'_>, out: &mut Vec<u8>) {
-    let snap_len = header.snap_len.unwrap_or(NO_LIMIT);
-    let mut classic = |magic| words(out, &[magic, 2 | 4 << 16, 0, 0, snap_len, ETHERNET.into()]);
     match format {
-        CaptureFileFormat::Pcap => classic(0xa1b2_c3d4),
-        CaptureFileFormat::PcapNanos => classic(0xa1b2_3c4d),
+        CaptureFileFormat::Pcap => begin_classic(0xa1b2_c3d4, header, out),
+        CaptureFileFormat::PcapNanos => begin_classic(0xa1b2_3c4d, header, out),
         CaptureFileFormat::Pcapng => {
             let application = concat!("packetrig ", env!("CARGO_PKG_VERSION"));
             // Section header: the byte-order magic, version 1.0, and a section length of -1, which means "not known
@@ -149,6 +157,17 @@ pub(super) fn begin(format: CaptureFileFormat, header: &CaptureHeader<'_>, out: 
             header.further.iter().for_each(|name| interface(header, name, out));
         }
     }
+}
+
+/// The header of classic pcap, version 2.4.
+fn begin_classic(magic: u32, header: &CaptureHeader<'_>, out: &mut Vec<u8>) {
+    let snap_len = header.snap_len.unwrap_or(NO_LIMIT);
+    words(out, &[magic, 2 | 4 << 16, 0, 0, snap_len, ETHERNET.into()]);
+}
+
+/// A time as pcapng writes it: the upper half first.
+fn halves(ns: u64) -> [u32; 2] {
+    [low(ns >> 32), low(ns)]
 }
 
 /// The description of an interface.
@@ -173,17 +192,16 @@ fn interface(header: &CaptureHeader<'_>, name: &str, out: &mut Vec<u8>) {
 pub(super) fn end(format: CaptureFileFormat, totals: CaptureTotals, out: &mut Vec<u8>) {
     if format == CaptureFileFormat::Pcapng {
         block(out, 5, |body| {
-            let time = |ns: u64| [low(ns >> 32), low(ns)];
             // Interface 0: one block carries the counts of all, because the recorder does not count per interface.
             words(body, &[0]);
-            words(body, &time(totals.to_ns));
+            words(body, &halves(totals.to_ns));
             if totals.of_all {
                 text(body, 1, "counts are of all interfaces together");
             }
             if let Some(from_ns) = totals.from_ns {
-                let [high, low] = time(from_ns);
+                let [high, low] = halves(from_ns);
                 option(body, 2, &[high.to_le_bytes(), low.to_le_bytes()].concat());
-                let [high, low] = time(totals.to_ns);
+                let [high, low] = halves(totals.to_ns);
                 option(body, 3, &[high.to_le_bytes(), low.to_le_bytes()].concat());
             }
             option(body, 4, &totals.received.to_le_bytes());

@@ -23,15 +23,18 @@ pub use tap::CaptureTap;
 use packetrig_plan::CaptureFormat;
 use std::path::PathBuf;
 
+fn file_name_char(c: char) -> char {
+    if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' }
+}
+
 /// A file name for a port's capture that no port name can turn into a path. `again` counts further ones of that name.
 pub(crate) fn file_name(port: &str, format: CaptureFormat, again: usize) -> PathBuf {
-    let safe = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' };
     let extension = match format {
         CaptureFormat::Pcap => "pcap",
         CaptureFormat::Pcapng => "pcapng",
     };
     let number = if again > 0 { format!("-{}", again + 1) } else { String::new() };
-    format!("{}{number}.{extension}", port.chars().map(safe).collect::<String>()).into()
+    format!("{}{number}.{extension}", port.chars().map(file_name_char).collect::<String>()).into()
 }
 
 #[cfg(test)]

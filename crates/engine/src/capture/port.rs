@@ -168,7 +168,7 @@ impl PortCapture {
         if let Ok(captured) = self.stop()
             && captured.written == 0
         {
-            std::fs::remove_file(&captured.file).unwrap_or(());
+            drop(std::fs::remove_file(&captured.file));
         }
     }
 

@@ -9,7 +9,7 @@
 use super::record::DirectionRecorder;
 use crate::port::RxFrame;
 use crossbeam_channel::Sender;
-use packetrig_units::{MonoTime, Nanos};
+use packetrig_units::{MonoTime, Nanos, clamp_to_u32};
 use packetrig_wire::bpf::FilterProgram;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -109,9 +109,11 @@ impl CaptureTap {
             active.is_over = true;
             return;
         }
-        let full_len = u32::try_from(frame.full_len).unwrap_or(u32::MAX);
-        let accepts = |program: &FilterProgram| program.matches_cut(frame.bytes, full_len);
-        if frame.at >= active.begin && self.program.as_ref().is_none_or(accepts) {
+        if frame.at < active.begin {
+            return;
+        }
+        let full_len = clamp_to_u32(frame.full_len);
+        if self.program.as_ref().is_none_or(|program| program.matches_cut(frame.bytes, full_len)) {
             active.recorder.frame(frame);
         }
     }
@@ -152,8 +154,8 @@ impl CaptureTap {
         match self.slot.take() {
             Some(CaptureOrder::Begin(recorder, begin)) => {
                 self.give_back();
-                let (end, lost_before) = (None, None);
-                self.active = Some(ActiveCapture { recorder, begin, end, is_over: false, lost_before });
+                self.active =
+                    Some(ActiveCapture { recorder, begin, end: None, is_over: false, lost_before: None });
             }
             Some(CaptureOrder::End(end)) => {
                 if let Some(active) = &mut self.active {
@@ -166,8 +168,8 @@ impl CaptureTap {
 
     fn give_back(&mut self) {
         if let Some(active) = self.active.take() {
-            // There is one recorder at a time, and a place for it; without a taker it finishes itself.
-            self.back.try_send(active.recorder).unwrap_or(());
+            // There is one recorder at a time, and a place for it; without a taker it finishes itself when dropped.
+            drop(self.back.try_send(active.recorder));
         }
     }
 }

@@ -170,7 +170,8 @@ impl TapDirection {
     fn imbalances(&self) -> Vec<String> {
         let way = format!("{} to {}", self.from, self.to);
         let mut broken = Vec::new();
-        let (came, lost) = (self.received + self.made, self.lost());
+        let came = self.received + self.made;
+        let lost = self.lost();
         if let Some(forwarded) = self.forwarded.filter(|forwarded| forwarded + lost != came) {
             broken.push(format!("{way}: {came} arrived, {forwarded} forwarded and {lost} dropped"));
         }

@@ -17,13 +17,22 @@ use crate::xdp;
 use packetrig_plan::PortLocation;
 use packetrig_sys::xdp::tap::{self as programs, MirrorTarget, PinnedForwarding, TapForwarding, TapOrders};
 use packetrig_sys::{clock, process};
+use packetrig_units::clamp_to_u32;
 use packetrig_wire::trailer;
 
 /// Bytes of a frame before those that an MTU counts.
 const HEADER: u32 = 14;
 
-/// Forwarding, the rings of a recording, and why drops in the drivers are not counted, if they are not.
-type StartedTap = (TapPlane, Option<[RecordSource; 2]>, Option<String>);
+/// Forwarding that has begun.
+struct StartedTap {
+    plane: TapPlane,
+    /// The rings of a recording.
+    sources: Option<[RecordSource; 2]>,
+    /// Why drops in the drivers are not counted, if they are not.
+    blindness: Option<String>,
+    /// Why it is not in the kernel as chosen, if it is not.
+    refusal: Option<String>,
+}
 
 impl RunningTap {
     pub fn begin(spec: &TapSpec) -> Result<Self, Error> {
@@ -37,10 +46,9 @@ impl RunningTap {
     ) -> Result<Self, Error> {
         let name = name_of(spec)?;
         check(spec, &name)?;
-        let take = |at: &PortLocation, is_side| TapHold::take(at, spec.confirmed.contains(at), is_side);
-        let mirrors = spec.mirrors.iter().map(|mirror| take(&mirror.at, false));
+        let mirrors = spec.mirrors.iter().map(|mirror| take(spec, &mirror.at, false));
         let mut mirrors = mirrors.collect::<Result<Vec<_>, _>>()?;
-        let mut sides = [take(&spec.sides[0], true)?, take(&spec.sides[1], true)?];
+        let mut sides = [take(spec, &spec.sides[0], true)?, take(spec, &spec.sides[1], true)?];
         are_together(&sides, &mirrors)?;
         let links: Vec<_> = sides.iter().chain(&mirrors).map(|held| &held.link).collect();
         let choice = choose(spec, &TapAbilities::of(&sides[0].netns, &links, treatments.is_some()))?;
@@ -49,23 +57,14 @@ impl RunningTap {
         PinnedForwarding::remove(&place.pins())?;
         // Remembered before anything is forwarded: should this process be killed in the next line, `tap stop` still
         // finds the interfaces and restores them.
-        let mut state = state_of(spec, name, &choice, (&sides, &mirrors));
+        let mut state = state_of(spec, name, &choice, &sides, &mirrors);
         place.remember(&state)?;
-        let (plane, sources, blindness) = match choice.way {
-            TapMethod::Packet => in_process(spec, &mut sides, &mirrors, treatments)?,
-            TapMethod::Xdp => match in_kernel(spec, &sides, &mirrors, choice.native, &place) {
-                // The driver knows best; where the user does not insist there is another way.
-                Err(error) if spec.way.is_none() => {
-                    PinnedForwarding::remove(&place.pins())?;
-                    let choice = TapChoice { way: TapMethod::Packet, native: false, why: error.to_string() };
-                    state = state_of(spec, state.name, &choice, (&sides, &mirrors));
-                    in_process(spec, &mut sides, &mirrors, treatments)?
-                }
-                begun => begun?,
-            },
-        };
-        state.knows_drivers = blindness.is_none();
-        state.caveats.extend(blindness);
+        let started = forward(spec, &choice, &mut sides, &mirrors, treatments, &place)?;
+        if let Some(why) = started.refusal {
+            state = state_of(spec, state.name, &TapChoice::packet(why), &sides, &mirrors);
+        }
+        state.knows_drivers = started.blindness.is_none();
+        state.caveats.extend(started.blindness);
         place.remember(&state)?;
         // From here on the tap's own file says what was changed. With two files, a run that is started on an
         // interface after this process was killed would restore it under the forwarding that goes on.
@@ -73,16 +72,53 @@ impl RunningTap {
             sides.iter_mut().chain(&mut mirrors).try_for_each(TapHold::stop_saving)?;
         }
         let clock = RealClock::new();
-        let (now, netns) = (clock.now(), &sides[0].netns);
-        let watch = LinkWatch::begin(netns, now, spec.link_state)?;
-        let record = match (sources, &spec.capture) {
+        let now = clock.now();
+        let watch = LinkWatch::begin(&sides[0].netns, now, spec.link_state)?;
+        let record = match (started.sources, &spec.capture) {
             (Some(sources), Some(file)) => Some(RecordThread::begin(spec, file, sources, RealClock::new())?),
             _ => None,
         };
-        let (began, published) = (now, now);
-        let (clock, gone) = (Box::new(clock), Vec::new());
-        Ok(Self { plane, record, watch, gone, state, place, sides, mirrors, began, published, clock })
+        Ok(Self {
+            plane: started.plane,
+            record,
+            watch,
+            gone: Vec::new(),
+            state,
+            place,
+            sides,
+            mirrors,
+            began: now,
+            published: now,
+            clock: Box::new(clock),
+        })
     }
+}
+
+/// Begins to forward: as chosen, or in this process if the kernel refuses and the user does not insist.
+fn forward(
+    spec: &TapSpec,
+    choice: &TapChoice,
+    sides: &mut [TapHold; 2],
+    mirrors: &[TapHold],
+    treatments: Option<[Box<dyn FrameTreatment>; 2]>,
+    place: &TapPlace,
+) -> Result<StartedTap, Error> {
+    if choice.way == TapMethod::Packet {
+        return in_process(spec, sides, mirrors, treatments);
+    }
+    match in_kernel(spec, sides, mirrors, choice.native, place) {
+        // The driver knows best; where the user does not insist there is another way.
+        Err(error) if spec.way.is_none() => {
+            PinnedForwarding::remove(&place.pins())?;
+            let started = in_process(spec, sides, mirrors, treatments)?;
+            Ok(StartedTap { refusal: Some(error.to_string()), ..started })
+        }
+        begun => begun,
+    }
+}
+
+fn take(spec: &TapSpec, at: &PortLocation, is_side: bool) -> Result<TapHold, Error> {
+    TapHold::take(at, spec.confirmed.contains(at), is_side)
 }
 
 /// What can be said without asking the kernel, and whether there is a tap of that name.
@@ -120,7 +156,8 @@ fn state_of(
     spec: &TapSpec,
     name: String,
     choice: &TapChoice,
-    (sides, mirrors): (&[TapHold; 2], &[TapHold]),
+    sides: &[TapHold; 2],
+    mirrors: &[TapHold],
 ) -> TapState {
     let mut caveats: Vec<String> =
         sides.iter().chain(mirrors).flat_map(|held| held.caveats().iter().cloned()).collect();
@@ -145,17 +182,17 @@ fn state_of(
 
 /// Frames that will not be forwarded or copied for their length.
 fn limits(spec: &TapSpec, choice: &TapChoice, sides: &[TapHold; 2], mirrors: &[TapHold]) -> Vec<String> {
-    let [a, b] = [&sides[0], &sides[1]].map(|side| (side.location.to_string(), side.link.mtu));
+    let [a, b] = sides;
     let mut caveats = Vec::new();
-    if a.1 != b.1 {
-        let (small, large) = if a.1 < b.1 { (&a, &b) } else { (&b, &a) };
+    if a.link.mtu != b.link.mtu {
+        let [small, large] = if a.link.mtu < b.link.mtu { [a, b] } else { [b, a] };
         caveats.push(format!(
             "{} has MTU {}, but {} has {}: longer frames from the second are not forwarded",
-            small.0, small.1, large.0, large.1
+            small.location, small.link.mtu, large.location, large.link.mtu
         ));
     }
-    let largest = a.1.max(b.1);
-    let more = if spec.trailer { u32::try_from(trailer::LEN).unwrap_or(0) } else { 0 };
+    let largest = a.link.mtu.max(b.link.mtu);
+    let more = if spec.trailer { clamp_to_u32(trailer::LEN) } else { 0 };
     let cut = spec.snap_len.unwrap_or(u32::MAX);
     for mirror in mirrors {
         if mirror.link.mtu < mtu_for_copies(choice.way, largest, cut, more) {
@@ -188,16 +225,16 @@ fn in_kernel(
     native: bool,
     place: &TapPlace,
 ) -> Result<StartedTap, Error> {
-    let mirror = |(spec, held): (&super::MirrorSpec, &TapHold)| MirrorTarget {
+    let targets = spec.mirrors.iter().zip(mirrors).map(|(mirror, held)| MirrorTarget {
         index: held.link.index,
-        to: spec.to,
+        to: mirror.to,
         longest: held.link.mtu + BEYOND_MTU,
-    };
+    });
     let snap = spec.snap_len.unwrap_or(WHOLE);
     let orders = TapOrders {
         sides: [sides[0].link.index, sides[1].link.index],
         native,
-        mirrors: spec.mirrors.iter().zip(mirrors).map(mirror).collect(),
+        mirrors: targets.collect(),
         snap,
         trailer: spec.trailer,
         capture: spec.capture.as_ref().map(|_| snap),
@@ -226,7 +263,7 @@ fn in_kernel(
         ),
         None => None,
     };
-    Ok((TapPlane::Kernel(KernelTap { forwarding }), sources, blindness))
+    Ok(StartedTap { plane: TapPlane::Kernel(KernelTap { forwarding }), sources, blindness, refusal: None })
 }
 
 fn in_process(
@@ -241,7 +278,7 @@ fn in_process(
         None => None,
     };
     let lanes = TapLanes::begin(spec, sides, mirrors, treatments)?;
-    Ok((TapPlane::Process(lanes), sources, None))
+    Ok(StartedTap { plane: TapPlane::Process(lanes), sources, blindness: None, refusal: None })
 }
 
 #[cfg(test)]

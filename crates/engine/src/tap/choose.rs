@@ -35,6 +35,16 @@ pub(super) struct TapChoice {
     pub(super) why: String,
 }
 
+impl TapChoice {
+    pub(super) fn packet(why: String) -> Self {
+        Self { way: TapMethod::Packet, native: false, why }
+    }
+
+    fn xdp(native: bool, why: String) -> Self {
+        Self { way: TapMethod::Xdp, native, why }
+    }
+}
+
 /// What the interfaces can do.
 #[derive(Clone, Debug)]
 pub(super) struct TapAbilities {
@@ -48,22 +58,24 @@ pub(super) struct TapAbilities {
 
 impl TapAbilities {
     pub(super) fn of(netns: &NetNs, links: &[&Link], is_treated: bool) -> Self {
-        let feature = |link: &&Link| (link.name.clone(), xdp_features(netns, link.index).unwrap_or_default());
-        let obstacle = xdp::obstacle().map(|error| error.to_string());
-        Self { obstacle, features: links.iter().map(feature).collect(), is_treated }
+        let features = links.iter().map(|link| {
+            let features = xdp_features(netns, link.index).unwrap_or_default();
+            (link.name.clone(), features)
+        });
+        let features = features.collect();
+        Self { obstacle: xdp::obstacle().map(|error| error.to_string()), features, is_treated }
     }
 }
 
 pub(super) fn choose(spec: &TapSpec, abilities: &TapAbilities) -> Result<TapChoice, Error> {
-    let packet = |why: String| TapChoice { way: TapMethod::Packet, native: false, why };
     match (spec.way, in_kernel(spec, abilities)) {
-        (Some(TapMethod::Packet), _) => Ok(packet("asked for".into())),
+        (Some(TapMethod::Packet), _) => Ok(TapChoice::packet("asked for".into())),
         (Some(TapMethod::Xdp), Ok(choice)) => {
             Ok(TapChoice { why: format!("asked for; {}", choice.why), ..choice })
         }
         (None, Ok(choice)) => Ok(choice),
         (Some(TapMethod::Xdp), Err(reason)) => Err(TapRefusal::Way { way: TapMethod::Xdp, reason }.into()),
-        (None, Err(reason)) => Ok(packet(reason)),
+        (None, Err(reason)) => Ok(TapChoice::packet(reason)),
     }
 }
 
@@ -75,25 +87,23 @@ fn in_kernel(spec: &TapSpec, abilities: &TapAbilities) -> Result<TapChoice, Stri
     if let Some(obstacle) = &abilities.obstacle {
         return Err(obstacle.clone());
     }
-    let lacking = |wanted: &dyn Fn(&XdpFeatures) -> bool, from: usize| {
-        abilities.features.iter().skip(from).find(|(_, features)| !wanted(features)).map(|(name, _)| name)
-    };
     let sides = &abilities.features[..2];
     // In the generic path all clones of a frame share its bytes, so a trailer or a new address for one copy would
     // change the others and the forwarded frame (decision 0013).
     let not_native = sides.iter().find(|(_, features)| !(features.native && features.redirect));
-    let choice = |native, why: &str| TapChoice { way: TapMethod::Xdp, native, why: why.into() };
+    let takes_none = abilities.features.iter().find(|(_, features)| !features.transmit);
     match not_native {
-        None => match lacking(&|features| features.transmit, 0) {
-            None => Ok(choice(true, "the drivers of all interfaces can forward")),
+        None => match takes_none {
+            None => Ok(TapChoice::xdp(true, "the drivers of all interfaces can forward".into())),
             // A mirror that takes none would get no copy at all.
-            Some(name) => Err(format!(
+            Some((name, _)) => Err(format!(
                 "{name} does not accept redirected frames (a virtual cable does if its far end has GRO on or \
                     runs an XDP program)"
             )),
         },
         Some((name, _)) if spec.mirrors.is_empty() => {
-            Ok(choice(false, &format!("{name} has no XDP in its driver: the kernel's generic path forwards")))
+            let why = format!("{name} has no XDP in its driver: the kernel's generic path forwards");
+            Ok(TapChoice::xdp(false, why))
         }
         Some((name, _)) => {
             Err(format!("{name} has no XDP in its driver, and the generic path shares bytes between copies"))

@@ -25,20 +25,21 @@ pub struct FoundTap {
 
 /// All taps, or the one of that name.
 pub fn found(name: Option<&str>) -> Result<Vec<FoundTap>, Error> {
-    let one = |name: &str| {
-        let mut place = TapPlace::of(name);
-        place.leave();
-        let state = place.recall()?;
-        let pinned = PinnedForwarding::find(&place.pins()).ok();
-        Some(FoundTap { state, place, pinned })
-    };
     match name {
-        None => Ok(names().iter().filter_map(|name| one(name)).collect()),
-        Some(name) => Ok(vec![one(name).ok_or_else(|| TapRefusal::Unknown(name.to_owned()))?]),
+        None => Ok(names().iter().filter_map(|name| FoundTap::of(name)).collect()),
+        Some(name) => Ok(vec![FoundTap::of(name).ok_or_else(|| TapRefusal::Unknown(name.to_owned()))?]),
     }
 }
 
 impl FoundTap {
+    fn of(name: &str) -> Option<Self> {
+        let mut place = TapPlace::of(name);
+        place.leave();
+        let state = place.recall()?;
+        let pinned = PinnedForwarding::find(&place.pins()).ok();
+        Some(Self { state, place, pinned })
+    }
+
     /// Whether its process lives: it holds the locks of the interfaces.
     pub fn has_process(&self) -> bool {
         let side = &self.state.sides[0];
@@ -110,7 +111,7 @@ impl FoundTap {
         for part in parts {
             // An interface or a namespace that has gone needs nothing any more.
             if let Some(netns) = part.netns(self.state.process) {
-                hold::restore(part, &netns).unwrap_or(());
+                drop(hold::restore(part, &netns));
             }
         }
         self.place.forget()?;

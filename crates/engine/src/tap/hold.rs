@@ -52,11 +52,13 @@ impl TapHold {
     }
 
     /// What was changed, for the tap's file: another process may have to restore it.
-    pub(super) fn changes(&self) -> (Vec<InterfaceChange>, bool) {
-        (
-            self.quieted.as_ref().map_or_else(Vec::new, |quieted| quieted.changes().to_vec()),
-            self.is_promiscuous,
-        )
+    pub(super) fn changes(&self) -> Vec<InterfaceChange> {
+        self.quieted.as_ref().map_or_else(Vec::new, |quieted| quieted.changes().to_vec())
+    }
+
+    /// Whether it was made promiscuous.
+    pub(super) const fn is_promiscuous(&self) -> bool {
+        self.is_promiscuous
     }
 
     /// Lets frames arrive that a program redirects into this cable, where they did before. For a side without a program.

@@ -20,7 +20,7 @@ use super::treatment::FrameTreatment;
 use super::{MirrorSpec, TapSpec, WHOLE};
 use crate::Error;
 use crate::packet::InterfaceMeter;
-use exit::LaneExit;
+use exit::{LaneExit, SeenMtu};
 use lane::TapLane;
 use packetrig_sys::packet::{RxOptions, RxRing};
 use std::sync::Arc;
@@ -51,14 +51,13 @@ impl TapLanes {
     ) -> Result<Self, Error> {
         let mut treatments = treatments.map_or([None, None], |both| both.map(Some));
         let stop = Arc::new(AtomicBool::new(false));
-        let meter = |side: &TapHold| InterfaceMeter::start(&side.netns, side.link.index);
         let meters = [meter(&sides[0])?, meter(&sides[1])?];
         let published = [0, 1].map(|_| Arc::new(PublishedTally::new(mirrors.len())));
         let mtus = sides.iter().chain(mirrors).map(|held| AtomicU32::new(held.link.mtu)).collect();
         let mut lanes = Vec::new();
         for direction in [0, 1] {
             let published = Arc::clone(&published[direction]);
-            let mut lane = open(spec, (sides, direction), mirrors, (published, &mtus))?;
+            let mut lane = open(spec, sides, mirrors, direction, published, &mtus)?;
             lane.treatment = treatments[direction].take();
             lanes.push(lane);
         }
@@ -121,26 +120,33 @@ impl Drop for TapLanes {
     }
 }
 
+fn meter(side: &TapHold) -> Result<InterfaceMeter, packetrig_sys::Error> {
+    InterfaceMeter::start(&side.netns, side.link.index)
+}
+
 fn open(
     spec: &TapSpec,
-    (sides, direction): (&[TapHold; 2], usize),
+    sides: &[TapHold; 2],
     mirrors: &[TapHold],
-    (published, mtus): (Arc<PublishedTally>, &Arc<[AtomicU32]>),
+    direction: usize,
+    published: Arc<PublishedTally>,
+    mtus: &Arc<[AtomicU32]>,
 ) -> Result<TapLane, Error> {
-    let (from, to) = (&sides[direction], &sides[1 - direction]);
+    let from = &sides[direction];
+    let to = &sides[1 - direction];
     let longest = from.link.mtu.max(to.link.mtu).max(1500) + BEYOND_MTU;
     let options = RxOptions { retire_ms: 1, promiscuous: true, ..RxOptions::default() };
     let name = from.location.to_string();
-    let mtu = |interface: usize| (Arc::clone(mtus), interface);
     let exits = spec.mirrors.iter().zip(mirrors).enumerate().map(|(number, (mirror, held))| {
-        let exit = LaneExit::open(held, held.link.mtu + BEYOND_MTU, mtu(2 + number))?;
+        let mtu = SeenMtu { all: Arc::clone(mtus), interface: 2 + number };
+        let exit = LaneExit::open(held, held.link.mtu + BEYOND_MTU, mtu)?;
         Ok((exit, shape(spec, mirror, held)))
     });
     let exits = exits.collect::<Result<Vec<_>, Error>>()?;
     // The ring last: what is in it is forwarded.
     Ok(TapLane {
         direction: u8::from(direction == 1),
-        out: LaneExit::open(to, longest, mtu(1 - direction))?,
+        out: LaneExit::open(to, longest, SeenMtu { all: Arc::clone(mtus), interface: 1 - direction })?,
         mirrors: exits,
         filter: spec.filter.as_ref().map(|(_, program)| program.clone()),
         stations: spec.mirrors.iter().filter_map(|mirror| mirror.to).collect(),

@@ -63,6 +63,11 @@ impl LinkPassing {
 /// The interfaces of a tap as they are at a moment, the sides first; nothing where one is gone.
 pub(super) type SeenLinks = Vec<Option<Link>>;
 
+/// An interface that is gone has no carrier, and nobody can be told by taking it down.
+fn has_carrier(seen: &SeenLinks, side: usize) -> bool {
+    seen.get(side).and_then(Option::as_ref).is_some_and(|link| link.carrier)
+}
+
 pub(super) struct LinkWatch {
     links: NamespaceLinks,
     /// Unless the state of one side is none of the other's business.
@@ -94,10 +99,7 @@ impl LinkWatch {
         sides: &mut [TapHold; 2],
     ) -> Result<bool, Error> {
         let Some(passing) = &mut self.passing else { return Ok(false) };
-        // An interface that is gone has no carrier, and nobody can be told by taking it down.
-        let has_carrier =
-            |side: usize| seen.get(side).is_some_and(|link| link.as_ref().is_some_and(|l| l.carrier));
-        match passing.look(now, [has_carrier(0), has_carrier(1)]) {
+        match passing.look(now, [has_carrier(seen, 0), has_carrier(seen, 1)]) {
             None => Ok(false),
             Some(LinkOrder::Down(side)) => sides[side].switch_link(false).map(|()| true),
             Some(LinkOrder::Up(side)) => sides[side].switch_link(true).map(|()| true),

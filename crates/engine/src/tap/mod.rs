@@ -228,9 +228,9 @@ impl RunningTap {
         };
         let recorded = match self.record.take() {
             Some(thread) => {
-                let (recorded, counts) = thread.end()?;
-                accounts.recording = Some(counts);
-                Some(recorded)
+                let ended = thread.end()?;
+                accounts.recording = Some(ended.account);
+                Some(ended.outcome)
             }
             None => None,
         };

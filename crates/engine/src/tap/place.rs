@@ -15,7 +15,6 @@ use packetrig_sys::netns::NetNs;
 use packetrig_sys::runtime_directory;
 use packetrig_sys::xdp::tap::PinnedForwarding;
 use serde::{Deserialize, Serialize};
-use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -66,9 +65,13 @@ pub struct TapInterface {
 
 impl TapInterface {
     pub(super) fn of(held: &TapHold) -> Self {
-        let (changes, promiscuous) = held.changes();
-        let (location, netns_inode) = (held.location.to_string(), held.netns.inode().ok());
-        Self { location, netns_inode, index: held.link.index, changes, promiscuous }
+        Self {
+            location: held.location.to_string(),
+            netns_inode: held.netns.inode().ok(),
+            index: held.link.index,
+            changes: held.changes(),
+            promiscuous: held.is_promiscuous(),
+        }
     }
 
     /// Its namespace, found from any other. `process` is that of the tap: where it lives, its namespace can be found even if it
@@ -93,13 +96,22 @@ impl TapState {
 /// The name of a tap between these, if it was given none.
 pub(super) fn name_of(spec: &TapSpec) -> Result<String, Error> {
     if !spec.name.is_empty() {
-        let fits = spec.name.len() <= LONGEST_NAME && spec.name.bytes().all(is_plain);
-        return if fits { Ok(spec.name.clone()) } else { Err(TapRefusal::Name(spec.name.clone()).into()) };
+        if !is_tap_name(&spec.name) {
+            return Err(TapRefusal::Name(spec.name.clone()).into());
+        }
+        return Ok(spec.name.clone());
     }
     let [a, b] = [spec.sides[0].to_string(), spec.sides[1].to_string()];
-    // The BPF file system takes no dots.
-    let plain = |c: char| if c.is_ascii() && is_plain(c as u8) { c } else { '_' };
-    Ok(format!("{a}-{b}").chars().map(plain).take(LONGEST_NAME).collect())
+    Ok(format!("{a}-{b}").chars().map(plain_char).take(LONGEST_NAME).collect())
+}
+
+/// The BPF file system takes no dots.
+fn plain_char(c: char) -> char {
+    if c.is_ascii() && is_plain(c as u8) { c } else { '_' }
+}
+
+fn is_tap_name(name: &str) -> bool {
+    !name.is_empty() && name.len() <= LONGEST_NAME && name.bytes().all(is_plain)
 }
 
 fn is_plain(byte: u8) -> bool {
@@ -116,10 +128,9 @@ pub(super) struct TapPlace {
 /// Names of the taps that left a file.
 pub(super) fn names() -> Vec<String> {
     let files = runtime_directory::list_names(&runtime_directory::path_for(KIND));
-    // A name that no tap has is nobody's file of ours.
-    let fits = |name: &&str| !name.is_empty() && name.len() <= LONGEST_NAME && name.bytes().all(is_plain);
-    let name = |file: &OsString| file.to_str()?.strip_suffix(STATE).filter(fits).map(str::to_owned);
-    let mut names: Vec<String> = files.iter().filter_map(name).collect();
+    let texts = files.iter().filter_map(|file| file.to_str()?.strip_suffix(STATE));
+    // A file with another name is not of a tap.
+    let mut names: Vec<String> = texts.filter(|name| is_tap_name(name)).map(str::to_owned).collect();
     names.sort();
     names
 }
@@ -168,9 +179,11 @@ impl TapPlace {
     /// Whole or not at all: readers may come at any time.
     fn write(&self, suffix: &str, bytes: &io::Result<Vec<u8>>) -> Result<(), Error> {
         let path = self.file(suffix);
-        let failed = |source| Error::File { path: path.clone(), source };
-        let bytes = bytes.as_ref().map_err(|error| failed(io::Error::other(error.to_string())))?;
-        runtime_directory::write_file(&path, bytes).map_err(failed)
+        let written = match bytes {
+            Ok(bytes) => runtime_directory::write_file(&path, bytes),
+            Err(error) => Err(io::Error::other(error.to_string())),
+        };
+        written.map_err(|source| Error::File { path, source })
     }
 
     /// Does not tidy up when dropped: the tap goes on.

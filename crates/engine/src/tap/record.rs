@@ -81,6 +81,12 @@ struct PublishedRecording {
     disk_lost: AtomicU64,
 }
 
+/// A recording at its end.
+pub(super) struct EndedRecording {
+    pub(super) outcome: RecordingOutcome,
+    pub(super) account: RecordingAccount,
+}
+
 pub(super) struct RecordThread {
     stop: Arc<AtomicBool>,
     published: Arc<PublishedRecording>,
@@ -96,48 +102,37 @@ impl RecordThread {
         clock: impl WorkerClock + 'static,
     ) -> Result<Self, Error> {
         let recorder = DirectionRecorder::start(record_spec(spec, file), offset_of(&sources), clock.now())?;
-        let (stop, published) = (Arc::new(AtomicBool::new(false)), Arc::<PublishedRecording>::default());
-        let mut work = RecordWork { recorder, sources, published: Arc::clone(&published), frames: 0 };
-        let is_over = Arc::clone(&stop);
-        let run = move || {
-            let mut rests = 0;
-            while rests < LAST_RESTS {
-                // Read before the rings, and then some quiet rounds are waited for: a ring of the kernel hands over a
-                // block that is not full only after its timeout.
-                let is_over = is_over.load(Ordering::Acquire);
-                if work.turn(&clock)? == 0 {
-                    rests = if is_over { rests + 1 } else { 0 };
-                    clock::sleep_until_ns(clock::monotonic_ns() + REST_NS);
-                }
-            }
-            work.finish(&clock)
-        };
-        let thread = std::thread::Builder::new().name("tap-record".into()).spawn(run);
+        let stop = Arc::new(AtomicBool::new(false));
+        let published = Arc::<PublishedRecording>::default();
+        let work = RecordWork { recorder, sources, published: Arc::clone(&published), frames: 0 };
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::Builder::new().name("tap-record".into());
+        let thread = thread.spawn(move || work.run(&clock, &stopped));
         let thread = thread.map_err(|source| Error::Thread { name: "tap-record".into(), source })?;
         Ok(Self { stop, published, thread: Some(thread) })
     }
 
     pub(super) fn counts(&self) -> RecordingAccount {
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let PublishedRecording { frames, ring_dropped, queue_dropped, disk_lost } = &*self.published;
         RecordingAccount {
-            frames: read(&self.published.frames),
-            ring_dropped: read(&self.published.ring_dropped),
-            queue_dropped: read(&self.published.queue_dropped),
-            disk_lost: read(&self.published.disk_lost),
+            frames: frames.load(Ordering::Relaxed),
+            ring_dropped: ring_dropped.load(Ordering::Relaxed),
+            queue_dropped: queue_dropped.load(Ordering::Relaxed),
+            disk_lost: disk_lost.load(Ordering::Relaxed),
         }
     }
 
     /// Writes what has arrived, and ends the file.
-    pub(super) fn end(mut self) -> Result<(RecordingOutcome, RecordingAccount), Error> {
+    pub(super) fn end(mut self) -> Result<EndedRecording, Error> {
         self.stop.store(true, Ordering::Release);
         let thread = self.thread.take().ok_or(Error::Bug("a recording ended twice"))?;
-        let recorded = thread.join().map_err(|_| Error::Panicked("tap-record".into()))??;
-        let counts = RecordingAccount {
-            queue_dropped: recorded.queue_dropped,
-            disk_lost: recorded.disk_lost,
+        let outcome = thread.join().map_err(|_| Error::Panicked("tap-record".into()))??;
+        let account = RecordingAccount {
+            queue_dropped: outcome.queue_dropped,
+            disk_lost: outcome.disk_lost,
             ..self.counts()
         };
-        Ok((recorded, counts))
+        Ok(EndedRecording { outcome, account })
     }
 }
 
@@ -159,14 +154,28 @@ struct RecordWork {
 }
 
 impl RecordWork {
+    /// Records until told to stop, and what is on its way by then.
+    fn run(mut self, clock: &impl WorkerClock, stop: &AtomicBool) -> Result<RecordingOutcome, Error> {
+        let mut rests = 0;
+        while rests < LAST_RESTS {
+            // Read before the rings, and then some quiet rounds are waited for: a ring of the kernel hands over a block
+            // that is not full only after its timeout.
+            let is_over = stop.load(Ordering::Acquire);
+            if self.turn(clock)? == 0 {
+                rests = if is_over { rests + 1 } else { 0 };
+                clock::sleep_until_ns(clock::monotonic_ns() + REST_NS);
+            }
+        }
+        self.recorder.finish(clock.now())
+    }
+
     fn turn(&mut self, clock: &impl WorkerClock) -> Result<usize, Error> {
         let mut taken = 0;
         let mut dropped = 0;
         for (interface, source) in (0..).zip(&mut self.sources) {
-            let (recorder, frames) = (&mut self.recorder, &mut self.frames);
             taken += source.receive(&mut |frame| {
-                recorder.frame_of(interface, &frame);
-                *frames += 1;
+                self.recorder.frame_of(interface, &frame);
+                self.frames += 1;
             })?;
         }
         if taken == 0 {
@@ -178,15 +187,11 @@ impl RecordWork {
             self.recorder.lost_before(dropped);
             self.published.ring_dropped.store(dropped, Ordering::Relaxed);
         }
-        let (queue, disk) = self.recorder.dropped();
+        let dropped = self.recorder.dropped();
         self.published.frames.store(self.frames, Ordering::Relaxed);
-        self.published.queue_dropped.store(queue, Ordering::Relaxed);
-        self.published.disk_lost.store(disk, Ordering::Relaxed);
+        self.published.queue_dropped.store(dropped.queue, Ordering::Relaxed);
+        self.published.disk_lost.store(dropped.disk, Ordering::Relaxed);
         Ok(taken)
-    }
-
-    fn finish(self, clock: &impl WorkerClock) -> Result<RecordingOutcome, Error> {
-        self.recorder.finish(clock.now())
     }
 }
 

@@ -86,16 +86,17 @@ impl LogCheck {
     /// books are not of the same copies ([`LogCheck::doubt`]). Without trailers the log does not know directions, so only
     /// their sum is known ([`LogCheck::lost_in_all`]).
     pub fn lost(&self) -> [Option<u64>; 2] {
-        let of = |direction: usize| {
-            // A difference of two counts means "lost" only if both count the same copies. A tap that restarted counts
-            // from zero again; a log that is ahead of the tap's saved counters was compared with an old copy of them.
-            if !self.is_numbered() || self.times_anew() > 0 || self.newer(direction)? > 0 {
-                return None;
-            }
-            let mirrored = self.tap?[direction].mirrored?;
-            Some(mirrored.saturating_sub(self.numbered(direction).seen))
-        };
-        [of(0), of(1)]
+        [self.lost_in(0), self.lost_in(1)]
+    }
+
+    fn lost_in(&self, direction: usize) -> Option<u64> {
+        // A difference of two counts means "lost" only if both count the same copies. A tap that restarted counts
+        // from zero again; a log that is ahead of the tap's saved counters was compared with an old copy of them.
+        if !self.is_numbered() || self.times_anew() > 0 || self.newer(direction)? > 0 {
+            return None;
+        }
+        let mirrored = self.tap?[direction].mirrored?;
+        Some(mirrored.saturating_sub(self.numbered(direction).seen))
     }
 
     /// The same over both directions, by counting frames: those written or dropped by the logger have arrived.
@@ -123,7 +124,8 @@ impl LogCheck {
 
     /// How many frames the log has beyond the tap's counters.
     fn newer(&self, direction: usize) -> Option<u64> {
-        let (tap, numbered) = (self.tap?[direction], self.numbered(direction));
+        let tap = self.tap?[direction];
+        let numbered = self.numbered(direction);
         let uncounted = tap.mirrored.map_or(0, |mirrored| numbered.seen.saturating_sub(mirrored));
         Some(numbered.last.saturating_sub(tap.wanted).max(uncounted))
     }
@@ -174,14 +176,12 @@ pub fn check(directory: &Path, tap: Option<(&Path, &str)>) -> Result<LogCheck, E
     let mut checked = LogCheck::default();
     if let Some((path, text)) = tap {
         let books = serde_json::from_str(text).ok().and_then(|value: Value| books(&value));
-        let why = || {
-            Error::Damaged {
+        checked.tap = Some(books.ok_or_else(|| Error::Damaged {
             path: path.to_owned(),
             why: "it does not hold the counters of one tap with one mirror; write it with `packetrig tap status \
-                NAME --json`".into(),
-        }
-        };
-        checked.tap = Some(books.ok_or_else(why)?);
+                NAME --json`"
+                .into(),
+        })?);
     }
     let there = files(directory)?;
     let mut known: Vec<FileEntry> = Vec::new();
@@ -199,8 +199,8 @@ pub fn check(directory: &Path, tap: Option<(&Path, &str)>) -> Result<LogCheck, E
         }
         before = entry.numbers;
     }
-    let is_known = |number: u64| known.iter().any(|entry| entry.file == number);
-    checked.open_files = there.iter().filter(|(number, _)| !is_known(*number)).count() as u64;
+    let open = there.iter().filter(|(number, _)| !known.iter().any(|entry| entry.file == *number));
+    checked.open_files = open.count() as u64;
     Ok(checked)
 }
 
@@ -242,8 +242,11 @@ fn hold(entry: &FileEntry, path: &Path, before: TapNumbers, checked: &mut LogChe
         Ok(found) => {
             checked.frames += found.frames;
             if found.frames != entry.frames || found.is_cut {
-                let (said, found) = (entry.frames, found.frames);
-                checked.findings.push(LogFinding::Differs { file: entry.file, said, found });
+                checked.findings.push(LogFinding::Differs {
+                    file: entry.file,
+                    said: entry.frames,
+                    found: found.frames,
+                });
             }
         }
         Err(error) => checked.findings.push(LogFinding::Damaged { file: entry.file, why: error.to_string() }),

@@ -113,13 +113,15 @@ impl LogIndex {
         // A process that was killed while it wrote leaves a line without its end, which is no entry. A complete file
         // that such a line was about is found in the directory and entered again (`LoggedFiles::repair`).
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-        let parse = |(n, line): (usize, &str)| {
-            serde_json::from_str(line).map_err(|error| Error::Damaged {
+        let mut entries = Vec::new();
+        for (n, line) in whole.lines().enumerate() {
+            let entry = serde_json::from_str(line).map_err(|error| Error::Damaged {
                 path: path.clone(),
                 why: format!("line {}: {error}", n + 1),
-            })
-        };
-        whole.lines().enumerate().map(parse).collect()
+            })?;
+            entries.push(entry);
+        }
+        Ok(entries)
     }
 
     /// Writes the index anew and keeps it open.
@@ -149,8 +151,9 @@ impl LogIndex {
         let written = self.file.write_all(self.unwritten.as_bytes()).and_then(|()| self.file.sync_data());
         match (written, before) {
             (Ok(()), _) => self.unwritten.clear(),
-            // Half of it is taken back, to be written whole another time.
-            (Err(_), Ok(before)) => self.file.set_len(before).unwrap_or(()),
+            // Half of it is taken back, to be written whole another time. If that fails, too, a broken line stays, which
+            // `packetrig log` reports when it reads the index.
+            (Err(_), Ok(before)) => drop(self.file.set_len(before)),
             (Err(_), Err(_)) => {}
         }
     }

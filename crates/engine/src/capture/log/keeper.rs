@@ -114,31 +114,43 @@ impl LogKeeper {
 
     /// Removes what is too large, too old, or too much for the disk.
     fn prune(&mut self) {
-        let sum = |files: &VecDeque<FileEntry>| files.iter().map(|file| file.size).sum::<u64>();
         // The file being written counts with its full size: otherwise the limit would be passed while it grows. Each
         // limit is checked again after every removal, and an empty list ends the loop.
-        while self.retention.bytes.is_some_and(|most| sum(&self.files) + self.retention.file > most)
+        while self.retention.bytes.is_some_and(|most| self.total_size() + self.retention.file > most)
             && self.remove_oldest(RemovalReason::Size)
         {}
         let now = clock::wall_clock_ns();
-        let is_old = |file: &FileEntry, age: Nanos| file.span_ns.1.saturating_add(age.as_u64()) < now;
-        while self.retention.age.is_some_and(|age| self.files.front().is_some_and(|file| is_old(file, age)))
+        while self.oldest_expires_at().is_some_and(|expires_at| expires_at < now)
             && self.remove_oldest(RemovalReason::Age)
         {}
         while self.is_short_of_room() && self.remove_oldest(RemovalReason::Free) {}
     }
 
+    fn total_size(&self) -> u64 {
+        self.files.iter().map(|file| file.size).sum()
+    }
+
+    /// When the oldest file is too old, nanoseconds since 1970.
+    fn oldest_expires_at(&self) -> Option<u64> {
+        let age = self.retention.age?;
+        Some(self.files.front()?.span_ns.1.saturating_add(age.as_u64()))
+    }
+
     fn is_short_of_room(&self) -> bool {
-        let is_below = |least: u64| disk::free(&self.directory).is_ok_and(|free| free < least);
-        self.retention.free.is_some_and(is_below)
+        let Some(least) = self.retention.free else { return false };
+        disk::free(&self.directory).is_ok_and(|free| free < least)
     }
 
     fn remove_oldest(&mut self, why: RemovalReason) -> bool {
         let Some(oldest) = self.files.pop_front() else { return false };
-        // Somebody else may have taken it away; that is what was to be done.
-        fs::remove_file(self.directory.join(&oldest.name)).unwrap_or(());
-        let (at_ns, file, frames) = (clock::wall_clock_ns(), oldest.file, oldest.frames);
-        self.index.add(&IndexEntry::Removed { at_ns, file, frames, why });
+        // Another process may have removed it already, which is as good.
+        drop(fs::remove_file(self.directory.join(&oldest.name)));
+        self.index.add(&IndexEntry::Removed {
+            at_ns: clock::wall_clock_ns(),
+            file: oldest.file,
+            frames: oldest.frames,
+            why,
+        });
         true
     }
 }

@@ -64,7 +64,8 @@ impl FileReading {
         // Twice the longest record: after what is used has been moved out, a whole record always fits, so a read that
         // brings nothing means the end of the file and never a full buffer.
         let mut buffer = vec![0; 2 * MOST_NEEDED];
-        let (mut from, mut to) = (0, 0);
+        let mut from = 0;
+        let mut to = 0;
         loop {
             let used = self.some(&buffer[from..to])?;
             if let Some(used) = used {
@@ -72,7 +73,8 @@ impl FileReading {
                 continue;
             }
             buffer.copy_within(from..to, 0);
-            (from, to) = (0, to - from);
+            to -= from;
+            from = 0;
             let more = input.read(&mut buffer[to..])?;
             if more == 0 {
                 self.found.is_cut = to > 0;

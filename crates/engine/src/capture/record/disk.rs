@@ -53,9 +53,23 @@ pub(super) struct DiskOutcome {
     pub(super) failure: Option<(PathBuf, io::Error)>,
 }
 
+/// The disk's end of the queue.
+pub(super) struct DiskQueue {
+    pub(super) orders: Receiver<DiskOrder>,
+    /// Takes blocks back once they are written.
+    pub(super) free: Sender<DiskBlock>,
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct DiskOptions {
+    /// Number of newest files to keep; `None` keeps all.
+    pub(super) keep: Option<usize>,
+    /// Level of compression; `None` writes frames as they are.
+    pub(super) zstd: Option<i32>,
+}
+
 pub(super) struct DiskThread {
-    orders: Receiver<DiskOrder>,
-    free: Sender<DiskBlock>,
+    queue: DiskQueue,
     keep: Option<usize>,
     tally: Arc<DiskTally>,
     file: Option<(PathBuf, BulkFile)>,
@@ -76,30 +90,27 @@ impl DiskThread {
     /// Opens the first file, so that a wrong name is reported before anything is captured.
     pub(super) fn open(
         first: RecordTarget,
-        (orders, free): (Receiver<DiskOrder>, Sender<DiskBlock>),
-        (keep, zstd): (Option<usize>, Option<i32>),
+        queue: DiskQueue,
+        options: DiskOptions,
         tally: Arc<DiskTally>,
         shelf: Option<Box<dyn FileShelf>>,
     ) -> Result<Self, (PathBuf, io::Error)> {
         // Direct writes need blocks that are aligned in memory and file, so compressed output, which has any length,
         // goes through the page cache.
-        let compression = zstd.map(|level| FileCompression::new(level, BLOCK)).transpose();
+        let compression = options.zstd.map(|level| FileCompression::new(level, BLOCK)).transpose();
         let compression = compression.map_err(|error| (PathBuf::from("zstd"), error))?;
-        let (frames, done) = (VecDeque::new(), DiskOutcome::default());
-        let (lost, unopened) = (0, None);
         let mut disk = Self {
-            orders,
-            free,
-            keep,
+            queue,
+            keep: options.keep,
             tally,
             file: None,
             compression,
             whole: 0,
-            frames,
-            lost,
-            unopened,
+            frames: VecDeque::new(),
+            lost: 0,
+            unopened: None,
             shelf,
-            done,
+            done: DiskOutcome::default(),
         };
         disk.next(first)?;
         disk.done.direct =
@@ -109,7 +120,7 @@ impl DiskThread {
 
     /// Follows orders until there can be no more.
     pub(super) fn run(mut self) -> DiskOutcome {
-        while let Ok(order) = self.orders.recv() {
+        while let Ok(order) = self.queue.orders.recv() {
             match order {
                 DiskOrder::Open(target) if self.done.failure.is_none() => {
                     if let Err(failure) = self.next(target) {
@@ -135,19 +146,24 @@ impl DiskThread {
         self.file = None;
         self.whole = 0;
         self.lost = 0;
-        let (path, file) = match target {
-            RecordTarget::File(path) => {
-                let mut file = BulkFile::create(&path, true);
+        let path;
+        let mut file;
+        match target {
+            RecordTarget::File(name) => {
+                path = name;
+                file = BulkFile::create(&path, true);
                 // Ends, because a shelf answers `TryAgain` only after it has removed a file.
                 while file.as_ref().is_err_and(|error| self.is_room_made(error)) {
                     file = BulkFile::create(&path, true);
                 }
                 self.done.files.push_back(path.clone());
                 self.frames.push_back(0);
-                (path, file)
             }
-            RecordTarget::StandardOutput => (PathBuf::from("standard output"), BulkFile::standard_output()),
-        };
+            RecordTarget::StandardOutput => {
+                path = PathBuf::from("standard output");
+                file = BulkFile::standard_output();
+            }
+        }
         match file {
             Ok(file) => self.file = Some((path, file)),
             Err(error) if self.goes_on(&error) => {}
@@ -157,8 +173,8 @@ impl DiskThread {
             if let Some(oldest) = self.done.files.pop_front() {
                 self.done.removed += 1;
                 self.done.removed_frames += self.frames.pop_front().unwrap_or(0);
-                // Somebody else may have taken it away; that is what was to be done.
-                std::fs::remove_file(&oldest).unwrap_or(());
+                // Another process may have removed it already, which is as good.
+                drop(std::fs::remove_file(&oldest));
             }
         }
         Ok(())
@@ -186,13 +202,17 @@ impl DiskThread {
     /// The file at hand is complete: tells the shelf.
     fn ended(&mut self, part: FilePart) {
         let file = self.file.take();
-        let (path, frames) = if let Some(path) = self.unopened.take() {
-            (path, 0)
-        } else {
-            (self.done.files.back().cloned().unwrap_or_default(), self.frames.back().copied().unwrap_or(0))
+        let part = FilePart { disk_lost: self.lost, size: self.whole, ..part };
+        let part = match self.unopened.take() {
+            Some(path) => FilePart { path, frames: 0, ..part },
+            None => FilePart {
+                path: self.done.files.back().cloned().unwrap_or_default(),
+                frames: self.frames.back().copied().unwrap_or(0),
+                ..part
+            },
         };
         if let Some(shelf) = &mut self.shelf {
-            shelf.ended(FilePart { path, frames, disk_lost: self.lost, size: self.whole, ..part });
+            shelf.ended(part);
         }
         drop(file);
     }
@@ -226,8 +246,8 @@ impl DiskThread {
                 }
             }
         }
-        // The capturing thread may have gone already.
-        self.free.send(block).unwrap_or(());
+        // The capturing thread may have ended already, and needs no block then.
+        drop(self.queue.free.send(block));
     }
 
     fn put(&mut self, block: &DiskBlock) -> Result<(), Option<(PathBuf, io::Error)>> {
@@ -252,8 +272,8 @@ impl DiskThread {
     /// Nothing more goes into this file.
     fn leave(&mut self) {
         if let Some((_, file)) = self.file.take() {
-            // Best effort: a record cut in half at the end is what readers then complain of.
-            file.cut(self.whole).unwrap_or(());
+            // Best effort: without it the file may end with half a record, which readers report.
+            drop(file.cut(self.whole));
         }
     }
 

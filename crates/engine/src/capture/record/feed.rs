@@ -9,6 +9,7 @@ use super::disk::{DiskOrder, RecordTarget};
 use super::shelf::FilePart;
 use crossbeam_channel::{Receiver, Sender};
 use packetrig_sys::bulk::AlignedMemory;
+use packetrig_units::remainder;
 use std::collections::VecDeque;
 
 /// Bytes of a block.
@@ -128,7 +129,8 @@ impl DiskFeed {
 
     /// Has the disk's thread look at its files, if it is not busy.
     pub(super) fn look(&self) {
-        self.orders.try_send(DiskOrder::Look).unwrap_or(());
+        // A full queue means that the thread is busy; it is asked again later.
+        drop(self.orders.try_send(DiskOrder::Look));
     }
 
     fn begin(&mut self) -> bool {
@@ -139,16 +141,18 @@ impl DiskFeed {
         // of the next always find room, even when the disk is behind.
         let Some(mut block) = self.held.pop_front() else { return false };
         // Up to the next multiple: the block after this one is aligned again.
-        let over = usize::try_from(self.position % BLOCK as u64).unwrap_or(0);
-        (block.len, block.limit, block.frames, block.whole) = (0, BLOCK - over, 0, 0);
+        block.limit = BLOCK - remainder(self.position, BLOCK);
         block.offset = self.position;
+        block.len = 0;
+        block.frames = 0;
+        block.whole = 0;
         self.current = Some(block);
         true
     }
 
-    /// The disk's thread lives longer than this: never refused.
     fn order(&self, order: DiskOrder) {
-        self.orders.send(order).unwrap_or(());
+        // Never refused: the disk's thread ends only after this sender has gone.
+        drop(self.orders.send(order));
     }
 }
 

@@ -8,12 +8,19 @@ use packetrig_wire::trailer;
 /// How often the shelf is asked to look at its files.
 const LOOK: Nanos = Nanos::from_secs(5);
 
+/// Frames lost since the recording began, by place.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct LostFrames {
+    pub(super) kernel: u64,
+    pub(super) queue: u64,
+}
+
 #[derive(Debug)]
 pub(super) struct KeptFrames {
     /// Of the file at hand.
     part: FilePart,
-    /// Losses when it was begun: of the kernel, of the queue.
-    lost_before: (u64, u64),
+    /// Losses when it was begun.
+    lost_before: LostFrames,
     counter: TrailerCounter,
     looked: MonoTime,
 }
@@ -22,7 +29,7 @@ impl KeptFrames {
     /// Of the file with this number, the first.
     pub(super) fn new(number: u64, known: TapNumbers, now: MonoTime) -> Self {
         let part = FilePart { number, ..FilePart::default() };
-        Self { part, lost_before: (0, 0), counter: TrailerCounter::new(known), looked: now }
+        Self { part, lost_before: LostFrames::default(), counter: TrailerCounter::new(known), looked: now }
     }
 
     /// A frame arrived that is to be in the file at hand.
@@ -53,12 +60,17 @@ impl KeptFrames {
         is_due
     }
 
-    /// The file at hand has ended, and another one follows. `lost` are all losses so far: of the kernel, of the queue.
-    pub(super) fn end_file(&mut self, span_ns: (u64, u64), lost: (u64, u64)) -> FilePart {
+    /// The file at hand has ended, and another one follows. `lost` are all losses so far.
+    pub(super) fn end_file(&mut self, span_ns: (u64, u64), lost: LostFrames) -> FilePart {
         let next = FilePart { number: self.part.number + 1, ..FilePart::default() };
         let part = std::mem::replace(&mut self.part, next);
-        let (kernel, queue) = std::mem::replace(&mut self.lost_before, lost);
-        let (kernel_dropped, queue_dropped) = (lost.0 - kernel, lost.1 - queue);
-        FilePart { span_ns, kernel_dropped, queue_dropped, numbers: self.numbers(), ..part }
+        let before = std::mem::replace(&mut self.lost_before, lost);
+        FilePart {
+            span_ns,
+            kernel_dropped: lost.kernel - before.kernel,
+            queue_dropped: lost.queue - before.queue,
+            numbers: self.numbers(),
+            ..part
+        }
     }
 }

@@ -19,7 +19,7 @@ mod spec;
 
 pub use super::encode::CaptureFileFormat;
 pub use disk::RecordTarget;
-pub use recorder::{DirectionRecorder, RecordingOutcome};
+pub use recorder::{DirectionRecorder, DroppedFrames, RecordingOutcome};
 pub use shelf::{FilePart, FileShelf, FullDiskPolicy};
 pub use spec::{FileRotation, RecordSpec};
 
@@ -28,7 +28,7 @@ use crate::Error;
 use crate::port::{FrameRx, WorkerClock};
 use packetrig_stats::port::RxCounters;
 use packetrig_stats::series::RateSeries;
-use packetrig_units::{FrameSize, MonoTime, Nanos};
+use packetrig_units::{FrameSize, MonoTime, Nanos, clamp_to_usize};
 
 /// Frames taken before looking at the clock again.
 const BATCH: usize = 512;
@@ -93,8 +93,13 @@ pub fn record(
     (limits, stop): (RecordLimits, &dyn Fn() -> bool),
     tell: &mut dyn FnMut(&RecordCounts, &RateSeries),
 ) -> Result<RecordSummary, Error> {
-    let wish = || if stop() { RecordWish::End } else { RecordWish::GoOn };
-    record_as_wished(rx, clock, recorder, (limits, &wish), tell)
+    record_as_wished(
+        rx,
+        clock,
+        recorder,
+        (limits, &|| if stop() { RecordWish::End } else { RecordWish::GoOn }),
+        tell,
+    )
 }
 
 /// As [`record`], and begins another file when `wish` says so.
@@ -190,7 +195,7 @@ impl RecordSession {
     /// Frames that may still be taken, in one go.
     fn most(&self) -> usize {
         let left = self.limits.frames.map_or(u64::MAX, |most| most.saturating_sub(self.counts.frames));
-        usize::try_from(left).unwrap_or(BATCH).min(BATCH)
+        clamp_to_usize(left).min(BATCH)
     }
 
     fn count(&mut self, port: RxCounters, now: MonoTime) {
@@ -198,7 +203,9 @@ impl RecordSession {
         self.counts.kernel_dropped = port.ring_dropped;
         if let Some(recorder) = &mut self.recorder {
             recorder.lost_before(port.ring_dropped);
-            (self.counts.queue_dropped, self.counts.disk_lost) = recorder.dropped();
+            let dropped = recorder.dropped();
+            self.counts.queue_dropped = dropped.queue;
+            self.counts.disk_lost = dropped.disk;
         }
     }
 

@@ -1,9 +1,9 @@
 //! A recording under way: frames in, files out, every frame in one account.
 
 use super::super::encode::{self, CaptureHeader, CaptureTotals, FIXED, FrameEnvelope, FrameRecord};
-use super::disk::{DiskOutcome, DiskTally, DiskThread, RecordTarget};
+use super::disk::{DiskOptions, DiskOutcome, DiskQueue, DiskTally, DiskThread, RecordTarget};
 use super::feed::{BLOCK, DiskBlock, DiskFeed};
-use super::kept::KeptFrames;
+use super::kept::{KeptFrames, LostFrames};
 use super::shelf::FileShelf;
 use super::spec::{RecordSpec, target};
 use crate::Error;
@@ -11,7 +11,7 @@ use crate::capture::numbers::TapNumbers;
 use crate::port::RxFrame;
 use crossbeam_channel::bounded;
 use packetrig_sys::clock::RealtimeOffset;
-use packetrig_units::{MonoTime, Nanos};
+use packetrig_units::{MonoTime, Nanos, clamp_to_u32};
 use packetrig_wire::checksum;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -51,6 +51,23 @@ pub struct DirectionRecorder {
     kept: Option<KeptFrames>,
 }
 
+/// Frames that a recorder could not write.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DroppedFrames {
+    /// The queue to the disk was full.
+    pub queue: u64,
+    /// Writing failed.
+    pub disk: u64,
+}
+
+/// What is kept of a frame: of its bytes, and of its FCS.
+struct KeptBytes<'a> {
+    bytes: &'a [u8],
+    fcs: [u8; FCS],
+    /// Bytes of the FCS that are kept.
+    fcs_len: usize,
+}
+
 /// What became of a recording.
 #[derive(Debug, Default)]
 pub struct RecordingOutcome {
@@ -83,7 +100,7 @@ pub struct RecordingOutcome {
 impl DirectionRecorder {
     /// Makes the first file and starts the disk's thread. `offset` is that which the frames' times were made with.
     pub fn start(spec: RecordSpec, offset: RealtimeOffset, now: MonoTime) -> Result<Self, Error> {
-        Self::open(spec, None, (offset, now))
+        Self::open(spec, None, offset, now)
     }
 
     /// The same with files that `shelf` keeps: it hears of each. Trailers of a tap are read, going on from `known`.
@@ -93,7 +110,7 @@ impl DirectionRecorder {
         offset: RealtimeOffset,
         now: MonoTime,
     ) -> Result<Self, Error> {
-        let mut recorder = Self::open(spec, Some(shelf), (offset, now))?;
+        let mut recorder = Self::open(spec, Some(shelf), offset, now)?;
         recorder.kept = Some(KeptFrames::new(recorder.files, known, now));
         Ok(recorder)
     }
@@ -101,7 +118,8 @@ impl DirectionRecorder {
     fn open(
         spec: RecordSpec,
         shelf: Option<Box<dyn FileShelf>>,
-        (offset, now): (RealtimeOffset, MonoTime),
+        offset: RealtimeOffset,
+        now: MonoTime,
     ) -> Result<Self, Error> {
         let blocks = (spec.queue / BLOCK).max(4);
         let (free_in, free) = bounded(blocks);
@@ -113,8 +131,9 @@ impl DirectionRecorder {
         let tally = Arc::new(DiskTally::default());
         let number = spec.rotation.before + 1;
         let first = target(&spec, number);
-        let ends = (orders_out, free_in);
-        let disk = DiskThread::open(first, ends, (spec.rotation.keep, spec.zstd), Arc::clone(&tally), shelf)
+        let queue = DiskQueue { orders: orders_out, free: free_in };
+        let options = DiskOptions { keep: spec.rotation.keep, zstd: spec.zstd };
+        let disk = DiskThread::open(first, queue, options, Arc::clone(&tally), shelf)
             .map_err(|(path, source)| Error::File { path, source })?;
         let thread = std::thread::Builder::new()
             .name("capture-disk".into())
@@ -152,11 +171,14 @@ impl DirectionRecorder {
     /// The same, of the interface with this number: 0 is the first, 1 the first of the further ones.
     pub fn frame_of(&mut self, interface: u32, frame: &RxFrame<'_>) {
         self.passed += 1;
-        let (bytes, fcs, fcs_len) = self.kept(frame);
+        let kept = self.kept(frame);
         let extra = if self.spec.fcs { FCS } else { 0 };
-        let full_len = u32::try_from(frame.full_len + extra).unwrap_or(u32::MAX);
-        let record =
-            FrameRecord { at_ns: self.wall(frame.at), kept: bytes.len() + fcs_len, full_len, interface };
+        let record = FrameRecord {
+            at_ns: self.wall(frame.at),
+            kept: kept.bytes.len() + kept.fcs_len,
+            full_len: clamp_to_u32(frame.full_len + extra),
+            interface,
+        };
         let around = FrameEnvelope::around(self.spec.format, record);
         let length = around.head().len() + record.kept + around.tail().len();
         if self.is_beyond_budget(length) {
@@ -168,8 +190,8 @@ impl DirectionRecorder {
         let is_room =
             (!self.is_full(length, frame.at) || self.next_file(frame.at)) && self.feed.reserve(length);
         // Behind the rotation: the numbers of a file are those up to its last frame.
-        if let Some(kept) = &mut self.kept {
-            kept.arrived(frame.bytes);
+        if let Some(shelved) = &mut self.kept {
+            shelved.arrived(frame.bytes);
         }
         if !is_room {
             self.queue_dropped += 1;
@@ -177,13 +199,13 @@ impl DirectionRecorder {
         }
         // `reserve` has made sure of room for all four parts, so a record is either whole in the stream or not there.
         self.feed.put(around.head());
-        self.feed.put(bytes);
-        self.feed.put(&fcs[..fcs_len]);
+        self.feed.put(kept.bytes);
+        self.feed.put(&kept.fcs[..kept.fcs_len]);
         self.feed.put(around.tail());
         self.feed.complete(1);
         self.is_empty = false;
-        if let Some(kept) = &mut self.kept {
-            kept.written(frame.full_len + FCS, record.at_ns);
+        if let Some(shelved) = &mut self.kept {
+            shelved.written(frame.full_len + FCS, record.at_ns);
         }
     }
 
@@ -197,16 +219,17 @@ impl DirectionRecorder {
         self.kept.as_ref().map_or([None; 2], KeptFrames::numbers)
     }
 
-    /// What is kept of a frame: of its bytes, and of its FCS.
-    fn kept<'a>(&self, frame: &RxFrame<'a>) -> (&'a [u8], [u8; FCS], usize) {
+    fn kept<'a>(&self, frame: &RxFrame<'a>) -> KeptBytes<'a> {
         let most = self.spec.snap_len.map_or(LONGEST, |snap| (snap as usize).min(LONGEST));
         let bytes = &frame.bytes[..frame.bytes.len().min(most)];
         // Of a frame that was cut nobody knows it.
         let is_whole = bytes.len() == frame.full_len;
         // The snap length counts the FCS as part of the frame, so a cut may fall inside it.
         match (most - bytes.len()).min(FCS) {
-            len @ 1.. if self.spec.fcs && is_whole => (bytes, checksum::fcs(bytes), len),
-            _ => (bytes, [0; FCS], 0),
+            fcs_len @ 1.. if self.spec.fcs && is_whole => {
+                KeptBytes { bytes, fcs: checksum::fcs(bytes), fcs_len }
+            }
+            _ => KeptBytes { bytes, fcs: [0; FCS], fcs_len: 0 },
         }
     }
 
@@ -243,9 +266,9 @@ impl DirectionRecorder {
         self.kernel_dropped = Some(frames);
     }
 
-    /// Frames dropped so far: because the queue was full, and because writing failed.
-    pub fn dropped(&self) -> (u64, u64) {
-        (self.queue_dropped, self.tally.lost.load(Ordering::Acquire))
+    /// Frames dropped so far.
+    pub fn dropped(&self) -> DroppedFrames {
+        DroppedFrames { queue: self.queue_dropped, disk: self.tally.lost.load(Ordering::Acquire) }
     }
 
     /// Whether writing has failed, so that going on makes no sense.
@@ -291,9 +314,11 @@ impl DirectionRecorder {
     /// Whether a record of this length at this time belongs into another file. A file has at least one.
     fn is_full(&self, length: usize, at: MonoTime) -> bool {
         let rotation = self.spec.rotation;
-        let over = |most: u64| self.feed.position() + (length + FIXED) as u64 > most;
-        let is_due = |every| at.since(self.begun) >= every;
-        !self.is_empty && (rotation.bytes.is_some_and(over) || rotation.every.is_some_and(is_due))
+        let end = self.feed.position() + (length + FIXED) as u64;
+        let elapsed = at.since(self.begun);
+        !self.is_empty
+            && (rotation.bytes.is_some_and(|most| end > most)
+                || rotation.every.is_some_and(|every| elapsed >= every))
     }
 
     /// Goes on with the next file; `false` if the queue has no room for that now.
@@ -315,7 +340,7 @@ impl DirectionRecorder {
     /// Says of the file at hand what it came to.
     fn report_file(&mut self, now: MonoTime) {
         let span_ns = (self.wall(self.begun), self.wall(now));
-        let lost = (self.kernel_dropped.unwrap_or(0), self.queue_dropped);
+        let lost = LostFrames { kernel: self.kernel_dropped.unwrap_or(0), queue: self.queue_dropped };
         if let Some(kept) = &mut self.kept {
             self.feed.end_file(kept.end_file(span_ns, lost));
         }

@@ -23,17 +23,34 @@ pub(super) enum NotTaken {
     TooLong,
 }
 
+/// The MTU of an interface as it was seen last.
+pub(super) struct SeenMtu {
+    /// Those of all interfaces of the tap.
+    pub(super) all: Arc<[AtomicU32]>,
+    pub(super) interface: usize,
+}
+
+/// What became of the frames that were put into a ring.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ExitCounts {
+    /// Taken by the kernel.
+    pub(super) taken: u64,
+    /// Refused for their length.
+    pub(super) refused: u64,
+    /// Dropped because the interface was down.
+    pub(super) down: u64,
+}
+
 pub(super) struct LaneExit {
     ring: TxRing,
     patience: StallWatch,
-    /// The MTUs of all interfaces as they were seen last, and which is this one's.
-    mtu: (Arc<[AtomicU32]>, usize),
+    mtu: SeenMtu,
     /// Frames given up because the interface was down or gone.
     down: u64,
 }
 
 impl LaneExit {
-    pub(super) fn open(held: &TapHold, longest: u32, mtu: (Arc<[AtomicU32]>, usize)) -> Result<Self, Error> {
+    pub(super) fn open(held: &TapHold, longest: u32, mtu: SeenMtu) -> Result<Self, Error> {
         let options = TxOptions { slots: SLOTS, longest: longest as usize, ..TxOptions::default() };
         let ring = TxRing::open(&held.netns, held.link.index, &held.location.to_string(), options)?;
         Ok(Self { ring, patience: StallWatch::default(), mtu, down: 0 })
@@ -41,8 +58,7 @@ impl LaneExit {
 
     /// Minds the interface's MTU of this moment: the kernel does not, on the way that frames take here.
     fn follow_mtu(&mut self) {
-        let (mtus, interface) = &self.mtu;
-        if let Some(mtu) = mtus.get(*interface) {
+        if let Some(mtu) = self.mtu.all.get(self.mtu.interface) {
             self.ring.set_mtu(mtu.load(Ordering::Relaxed));
         }
     }
@@ -94,10 +110,13 @@ impl LaneExit {
         }
     }
 
-    /// Taken by the kernel; refused for their length; given up because the interface was down.
-    pub(super) fn counts(&self) -> (u64, u64, u64) {
+    pub(super) fn counts(&self) -> ExitCounts {
         let TxCounts { taken, refused } = self.ring.counts();
-        // Those on their way are taken: nothing takes them back.
-        (taken + self.ring.pending() as u64, refused.saturating_sub(self.down), self.down)
+        ExitCounts {
+            // Those on their way are taken: nothing takes them back.
+            taken: taken + self.ring.pending() as u64,
+            refused: refused.saturating_sub(self.down),
+            down: self.down,
+        }
     }
 }

@@ -8,6 +8,7 @@ use crate::Error;
 use packetrig_sys::clock::{self, RealtimeOffset};
 use packetrig_sys::link::Mac;
 use packetrig_sys::packet::{RawFrame, RxRing};
+use packetrig_units::{clamp_to_u16, clamp_to_u32};
 use packetrig_wire::bpf::FilterProgram;
 use packetrig_wire::trailer::TapTrailer;
 use std::sync::Arc;
@@ -41,7 +42,8 @@ impl TapLane {
     pub(super) fn run(mut self, stop: &AtomicBool) -> Result<(), Error> {
         // Best effort: without it what is held leaves some 50 us later.
         drop(clock::tighten_timer_slack());
-        let (mut offset, mut compared_ns) = (clock::realtime_offset(), clock::monotonic_ns());
+        let mut offset = clock::realtime_offset();
+        let mut compared_ns = clock::monotonic_ns();
         loop {
             // Read before the ring: what arrived before the stop is still forwarded.
             let is_over = stop.load(Ordering::Acquire);
@@ -55,7 +57,8 @@ impl TapLane {
             }
             let now_ns = clock::monotonic_ns();
             if now_ns >= compared_ns + COMPARE_NS {
-                (offset, compared_ns) = (clock::realtime_offset(), now_ns);
+                offset = clock::realtime_offset();
+                compared_ns = now_ns;
             }
             self.rest(now_ns)?;
         }
@@ -64,12 +67,11 @@ impl TapLane {
 
     /// Takes a batch of frames and hands them on; how many there were.
     fn turn(&mut self, offset: RealtimeOffset) -> usize {
-        let (out, tally, treatment) = (&mut self.out, &mut self.tally, &mut self.treatment);
-        let (mirrors, filter, stations) = (&mut self.mirrors, self.filter.as_ref(), &self.stations);
-        let (direction, has_trailer) = (self.direction, self.has_trailer);
+        let trailer_of = self.has_trailer.then_some(self.direction);
+        let Self { rx, out, tally, treatment, mirrors, filter, stations, .. } = &mut *self;
         // Forwarded first, then copied: the frame's place in the ring towards the other side never depends on a
         // mirror.
-        let taken = self.rx.receive(BATCH, &mut |frame| {
+        let taken = rx.receive(BATCH, &mut |frame| {
             tally.received += 1;
             tally.bytes += frame.full_len as u64;
             match treatment {
@@ -82,8 +84,8 @@ impl TapLane {
             if mirrors.is_empty() {
                 return;
             }
-            if is_wanted(&frame, filter, stations, tally) {
-                copy(&frame, (direction, has_trailer), mirrors, tally);
+            if is_wanted(&frame, filter.as_ref(), stations, tally) {
+                copy(&frame, trailer_of, mirrors, tally);
             }
         });
         if let Some(treatment) = treatment {
@@ -98,9 +100,15 @@ impl TapLane {
 
     fn show(&mut self) {
         let tally = &mut self.tally;
-        (tally.taken, tally.refused, tally.down) = self.out.counts();
+        let counts = self.out.counts();
+        tally.taken = counts.taken;
+        tally.refused = counts.refused;
+        tally.down = counts.down;
         for ((exit, _), copies) in self.mirrors.iter().zip(&mut tally.copies) {
-            (copies.taken, copies.refused, copies.down) = exit.counts();
+            let counts = exit.counts();
+            copies.taken = counts.taken;
+            copies.refused = counts.refused;
+            copies.down = counts.down;
         }
         self.published.show(tally);
     }
@@ -122,8 +130,8 @@ impl TapLane {
     }
 
     fn finish(mut self) -> Result<(), Error> {
-        let (out, tally) = (&mut self.out, &mut self.tally);
-        if let Some(treatment) = &mut self.treatment {
+        let Self { out, tally, treatment, .. } = &mut self;
+        if let Some(treatment) = treatment {
             treatment.finish(&mut |bytes| send(out, tally, bytes));
             (tally.impaired, tally.made) = treatment.counts();
         }
@@ -136,11 +144,11 @@ impl TapLane {
 }
 
 fn send(out: &mut LaneExit, tally: &mut LaneTally, frame: &[u8]) {
-    let write = &mut |slot: &mut [u8]| {
+    let put = out.put(true, &mut |slot| {
         slot.get_mut(..frame.len())?.copy_from_slice(frame);
         Some(frame.len())
-    };
-    match out.put(true, write) {
+    });
+    match put {
         Ok(()) => {}
         Err(NotTaken::Full) => tally.full += 1,
         Err(NotTaken::TooLong) => tally.too_long += 1,
@@ -158,7 +166,7 @@ fn is_wanted(
         tally.own += 1;
         return false;
     }
-    let full_len = u32::try_from(frame.full_len).unwrap_or(u32::MAX);
+    let full_len = clamp_to_u32(frame.full_len);
     let is_wanted = filter.is_none_or(|filter| filter.matches_cut(frame.bytes, full_len));
     if is_wanted {
         tally.wanted += 1;
@@ -168,25 +176,26 @@ fn is_wanted(
     is_wanted
 }
 
+/// Puts copies into the rings of the mirrors, with trailers of this direction if they are to have any.
 fn copy(
     frame: &RawFrame<'_>,
-    (direction, has_trailer): (u8, bool),
+    trailer_of: Option<u8>,
     mirrors: &mut [(LaneExit, CopyShape)],
     tally: &mut LaneTally,
 ) {
-    let trailer = has_trailer.then(|| TapTrailer {
+    let trailer = trailer_of.map(|direction| TapTrailer {
         direction,
-        full_len: u16::try_from(frame.full_len).unwrap_or(u16::MAX),
+        full_len: clamp_to_u16(frame.full_len),
         number: tally.wanted,
         at_ns: frame.realtime_ns,
     });
     for ((exit, shape), copies) in mirrors.iter_mut().zip(&mut tally.copies) {
         let mut bytes = 0;
-        let write = &mut |slot: &mut [u8]| {
+        let put = exit.put(false, &mut |slot| {
             bytes = shape.write(frame.bytes, trailer, slot)?;
             Some(bytes)
-        };
-        match exit.put(false, write) {
+        });
+        match put {
             Ok(()) => copies.bytes += bytes as u64,
             Err(NotTaken::Full) => copies.full += 1,
             Err(NotTaken::TooLong) => copies.too_long += 1,
