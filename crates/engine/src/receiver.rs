@@ -23,7 +23,7 @@ use lane::ReceiverLane;
 use packetrig_stats::counts::StreamRxCounts;
 use packetrig_stats::latency::Latency;
 use packetrig_stats::port::RxCounters;
-use packetrig_units::{MonoTime, Nanos};
+use packetrig_units::{MonoTime, Nanos, clamp_to_u64};
 use state::{ReceiverState, place_of};
 use std::sync::Arc;
 
@@ -51,6 +51,11 @@ impl<R: FrameRx> TestReceiver<R> {
 
     fn lanes(&self) -> impl Iterator<Item = &ReceiverLane> {
         self.state.iter().flat_map(|state| &state.lanes)
+    }
+
+    /// Of the streams whose latency is measured.
+    fn latencies(&self) -> impl Iterator<Item = &Latency> {
+        self.lanes().filter(|lane| lane.spec.latency).map(|lane| &lane.latency)
     }
 }
 
@@ -106,16 +111,17 @@ impl<R: FrameRx> StreamRx for TestReceiver<R> {
     }
 
     fn latency_so_far(&self) -> Option<(Nanos, Nanos, Nanos)> {
-        let timed = || self.lanes().filter(|lane| lane.spec.latency).map(|lane| &lane.latency);
-        let samples: u64 = timed().map(Latency::count).sum();
+        let samples: u64 = self.latencies().map(Latency::count).sum();
         // Weighted by count, in 128 bits: a sum of nanoseconds over billions of frames does not fit 64.
-        let total: u128 =
-            timed().filter_map(|l| Some(u128::from(l.mean()?.as_u64()) * u128::from(l.count()))).sum();
-        let mean = u64::try_from(total.checked_div(samples.into())?).unwrap_or(u64::MAX);
+        let total: u128 = self
+            .latencies()
+            .filter_map(|l| Some(u128::from(l.mean()?.as_u64()) * u128::from(l.count())))
+            .sum();
+        let mean = clamp_to_u64(total.checked_div(samples.into())?);
         Some((
-            timed().filter_map(Latency::min).min()?,
+            self.latencies().filter_map(Latency::min).min()?,
             Nanos::new(mean),
-            timed().filter_map(Latency::max).max()?,
+            self.latencies().filter_map(Latency::max).max()?,
         ))
     }
 

@@ -10,6 +10,7 @@
 //! Invariant: frames of a stream leave in order, without gaps in their numbers.
 
 mod catch_up;
+mod lane;
 mod peaks;
 
 pub(crate) use catch_up::CatchUp;
@@ -18,17 +19,14 @@ pub(crate) use peaks::ErrorPeaks;
 use crate::Error;
 use crate::gate::SendGate;
 use crate::port::{FrameTx, WorkerClock};
-use crate::replay::StreamFrames;
 use crate::stream::{NextStep, SendingRecord, SteeredSender, StreamControl, StreamSpec, StreamTx, TxJob};
 use crate::take::Take;
-use packetrig_plan::timeline::SendPattern;
-use packetrig_stats::counts::{SinceStart, StreamTxCounts};
-use packetrig_stats::latency::Latency;
+use lane::StreamLane;
+use packetrig_stats::counts::StreamTxCounts;
 use packetrig_stats::port::TxCounters;
 use packetrig_stats::result::SendResult;
-use packetrig_stats::series::RateSeries;
-use packetrig_units::{FrameSize, MonoTime, Nanos};
-use packetrig_wire::tag::{TagKey, TagStamp};
+use packetrig_units::{MonoTime, Nanos};
+use packetrig_wire::tag::TagKey;
 use std::cmp::Reverse;
 use std::collections::binary_heap::PeekMut;
 use std::collections::{BinaryHeap, HashSet};
@@ -41,131 +39,6 @@ pub const LATE_AFTER: Nanos = Nanos::from_millis(1);
 pub const GRACE: Nanos = Nanos::from_millis(20);
 /// Frames per kernel call at most: enough to make the call cheap, few enough to keep stamps honest.
 const BATCH: usize = 64;
-/// Significant digits of the send-time histograms: the error of an error.
-const DIGITS: u8 = 2;
-
-struct StreamLane {
-    spec: Arc<StreamSpec>,
-    frames: StreamFrames,
-    /// The number after the last frame's; `u64::MAX` if endless.
-    end: u64,
-    /// Nothing is sent at or after this time since the start: a time limit plus [`GRACE`].
-    cutoff: Option<Nanos>,
-    counts: StreamTxCounts,
-    /// Frames and bytes before the last start.
-    before_start: (u64, u64),
-    /// Frames that were due and not sent, of what is over.
-    unsent: u64,
-    /// Whether what was due of the frames at hand is still to be settled.
-    is_open: bool,
-    send_error: Latency,
-    stamp_bound: Latency,
-    series: RateSeries,
-}
-
-impl StreamLane {
-    fn new(spec: Arc<StreamSpec>, streams: usize) -> Result<Self, Error> {
-        let timeline = spec.timeline;
-        let limited = matches!(timeline.shape, SendPattern::Within(_));
-        Ok(Self {
-            frames: StreamFrames::open(&spec)?,
-            end: timeline.total().unwrap_or(u64::MAX),
-            cutoff: limited.then(|| timeline.end()).flatten().map(|end| end + GRACE),
-            counts: StreamTxCounts::default(),
-            before_start: (0, 0),
-            unsent: 0,
-            is_open: false,
-            send_error: Latency::with_digits(DIGITS),
-            stamp_bound: Latency::with_digits(DIGITS),
-            series: RateSeries::with_room(spec.series_room(streams)),
-            spec,
-        })
-    }
-
-    /// Goes on with this take, after being held.
-    fn begin(&mut self, take: Take) {
-        if take.is_fresh() {
-            self.before_start = (self.counts.frames, self.counts.bytes);
-            self.counts.since_start = SinceStart::default();
-        }
-        self.end = take.end();
-        self.cutoff = take.time_limit().map(|end| end + GRACE);
-        self.frames = StreamFrames::Made(take);
-        self.is_open = true;
-        self.counts.is_sending = true;
-    }
-
-    /// When the next frame is due, or when to look again for it; what has no schedule is due now.
-    fn due(&mut self, start: MonoTime, now: MonoTime) -> MonoTime {
-        match &mut self.frames {
-            StreamFrames::Played(playing) => playing.due(&self.spec.timeline, self.counts.frames, start, now),
-            StreamFrames::Made(take) => start + take.due(self.counts.frames),
-        }
-    }
-
-    /// Writes the next frame, due at `due`, into `slot`; `None` if there is none.
-    fn build(
-        &mut self,
-        key: TagKey,
-        start: MonoTime,
-        due: MonoTime,
-        now: MonoTime,
-        slot: &mut [u8],
-    ) -> Option<usize> {
-        let stamp = TagStamp { key, stream: self.spec.number, time: now.as_nanos() };
-        let len = match &mut self.frames {
-            StreamFrames::Made(take) => take.template().render(take.nth(self.counts.frames), stamp, slot),
-            StreamFrames::Played(playing) => playing.take(&mut self.counts, stamp, due.since(start), slot)?,
-        };
-        let bytes = u64::from(FrameSize::from_kernel_len(len).bytes());
-        if self.frames.are_paced() {
-            let behind = now.since(due);
-            self.send_error.record(behind);
-            self.counts.late += u64::from(behind > LATE_AFTER);
-        }
-        self.counts.frames += 1;
-        self.counts.bytes += bytes;
-        self.counts.first.get_or_insert(now);
-        self.counts.since_start.first.get_or_insert(now);
-        self.counts.last = Some(now);
-        self.series.add(start, now, 1, bytes);
-        Some(len)
-    }
-
-    /// Whether nothing more is to be sent at `now`.
-    fn is_over(&mut self, start: MonoTime, now: MonoTime) -> bool {
-        self.counts.frames >= self.end
-            || self.cutoff.is_some_and(|cutoff| now >= start + cutoff)
-            || self.frames.have_ended()
-    }
-
-    /// Counts what was due by the time it was stopped, or at all if it was not, and was not sent. Nothing is sent after it.
-    fn settle(&mut self, start: Option<MonoTime>, stopped: Option<MonoTime>) {
-        self.counts.is_sending = false;
-        if !std::mem::take(&mut self.is_open) {
-            return;
-        }
-        let elapsed = start.zip(stopped).map(|(start, stopped)| stopped.since(start));
-        let sent = self.counts.frames;
-        let due = match (&mut self.frames, elapsed) {
-            (StreamFrames::Played(playing), Some(elapsed)) => {
-                playing.due_before(&self.spec.timeline, sent, elapsed)
-            }
-            (StreamFrames::Made(take), Some(elapsed)) => take.due_before(elapsed).min(self.end),
-            (_, None) if self.end == u64::MAX => sent,
-            (_, None) => self.end,
-        };
-        self.unsent += due.saturating_sub(sent);
-    }
-
-    fn live_counts(&self) -> StreamTxCounts {
-        let (frames, bytes) =
-            (self.counts.frames - self.before_start.0, self.counts.bytes - self.before_start.1);
-        let last = self.counts.last.filter(|_| frames > 0);
-        let since_start = SinceStart { frames, bytes, last, ..self.counts.since_start };
-        StreamTxCounts { since_start, ..self.counts }
-    }
-}
 
 pub struct TestSender<T, C> {
     port: T,
@@ -286,7 +159,9 @@ impl<T: FrameTx, C: WorkerClock> TestSender<T, C> {
 impl<T: FrameTx, C: WorkerClock> StreamTx for TestSender<T, C> {
     fn arm(&mut self, job: TxJob) -> Result<(), Error> {
         let streams = job.streams.len();
-        (self.key, self.steered, self.gate) = (job.key, job.steered, job.gate);
+        self.key = job.key;
+        self.steered = job.steered;
+        self.gate = job.gate;
         self.lanes =
             job.streams.into_iter().map(|spec| StreamLane::new(spec, streams)).collect::<Result<_, _>>()?;
         self.due = BinaryHeap::with_capacity(self.lanes.len());
@@ -299,7 +174,8 @@ impl<T: FrameTx, C: WorkerClock> StreamTx for TestSender<T, C> {
                 self.start = Some(start);
                 let lanes = self.lanes.iter_mut().enumerate().filter(|_| !self.steered);
                 self.due.extend(lanes.map(|(i, lane)| {
-                    (lane.is_open, lane.counts.is_sending) = (true, true);
+                    lane.is_open = true;
+                    lane.counts.is_sending = true;
                     Reverse((lane.due(start, start), i))
                 }));
             }
@@ -353,7 +229,8 @@ impl<T: FrameTx, C: WorkerClock> StreamTx for TestSender<T, C> {
     }
 
     fn finish(&mut self) -> Vec<SendResult> {
-        let (start, stopped) = (self.start, self.stopped);
+        let start = self.start;
+        let stopped = self.stopped;
         let results = self.lanes.drain(..).map(|mut lane| {
             lane.settle(start, stopped);
             SendResult {
@@ -376,12 +253,12 @@ impl<T: FrameTx, C: WorkerClock> StreamTx for TestSender<T, C> {
 
 impl<T: FrameTx, C: WorkerClock> SteeredSender for TestSender<T, C> {
     fn hold(&mut self, streams: &[u16]) -> Vec<(u16, u64)> {
-        let (start, now) = (self.start, self.clock.now());
+        let start = self.start;
+        let now = self.clock.now();
         let streams: HashSet<u16> = streams.iter().copied().collect();
-        let is_meant = |lane: &StreamLane| streams.contains(&lane.spec.number);
         let lanes = &self.lanes;
-        self.due.retain(|Reverse((_, lane))| !is_meant(&lanes[*lane]));
-        let held = self.lanes.iter_mut().filter(|lane| is_meant(lane)).map(|lane| {
+        self.due.retain(|Reverse((_, lane))| !streams.contains(&lanes[*lane].spec.number));
+        let held = self.lanes.iter_mut().filter(|lane| streams.contains(&lane.spec.number)).map(|lane| {
             // What ended by itself was not cut short.
             let stopped = lane.counts.is_sending.then_some(now);
             lane.settle(start, stopped);
@@ -392,7 +269,7 @@ impl<T: FrameTx, C: WorkerClock> SteeredSender for TestSender<T, C> {
 
     fn begin(&mut self, takes: &[(u16, Take)]) {
         // After the stop nothing begins.
-        let (Some(start), None) = (self.start, self.stopped) else { return };
+        let Some(start) = self.start.filter(|_| self.stopped.is_none()) else { return };
         let now = self.clock.now();
         for (number, take) in takes {
             // Lanes are in order of their numbers: the job lists streams by index, and later ones are added behind.

@@ -10,7 +10,7 @@ use crate::port::WorkerClock;
 use crate::stream::{
     ClockShift, NextStep, SteeredReceiver, SteeredSender, StreamControl, StreamRx, StreamTx,
 };
-use crossbeam_channel::{Receiver, Sender, TryRecvError};
+use crossbeam_channel::{Receiver, SendError, Sender, TryRecvError};
 use packetrig_stats::counts::{StreamRxCounts, StreamTxCounts};
 use packetrig_stats::port::{RxCounters, TxCounters};
 use packetrig_sys::sched;
@@ -103,7 +103,7 @@ impl<W: WorkerTask> PortWorker<W, W::Counts> {
             let shared = Arc::clone(&shared);
             std::thread::Builder::new()
                 .name(name.clone())
-                .spawn(move || run(work, clock.as_ref(), &inbox, &shared, &ready))
+                .spawn(move || run(work, clock.as_ref(), &inbox, &shared, ready))
                 .map_err(|source| Error::Thread { name: name.clone(), source })?
         };
         let mut worker = Self { name, orders, shared, thread: Some(thread) };
@@ -127,8 +127,7 @@ impl<W: WorkerTask> PortWorker<W, W::Counts> {
         let (reply, answer) = crossbeam_channel::bounded(1);
         self.order(WorkerOrder::Ask(Box::new(move |work| {
             let done = request(work);
-            // Whoever asked waits for it.
-            Box::new(move || reply.send(done).unwrap_or(()))
+            Box::new(move || ignore_closed(reply.send(done)))
         })));
         if let Ok(answer) = answer.recv() {
             return Ok(answer);
@@ -139,7 +138,7 @@ impl<W: WorkerTask> PortWorker<W, W::Counts> {
 
     fn order(&self, order: WorkerOrder<W>) {
         // A worker that has ended needs no orders; its error is found at the next `check`.
-        self.orders.send(order).unwrap_or(());
+        ignore_closed(self.orders.send(order));
     }
 
     /// Whether its last step had nothing left to do.
@@ -183,7 +182,7 @@ impl<W: WorkerTask> PortWorker<W, W::Counts> {
 impl<W, S> Drop for PortWorker<W, S> {
     fn drop(&mut self) {
         if let Some(thread) = self.thread.take() {
-            self.orders.send(WorkerOrder::Quit).unwrap_or(());
+            ignore_closed(self.orders.send(WorkerOrder::Quit));
             // Whoever drops a worker without `quit` is already handling another error.
             drop(thread.join());
         }
@@ -195,21 +194,13 @@ fn run<W: WorkerTask>(
     clock: &dyn WorkerClock,
     inbox: &Receiver<WorkerOrder<W>>,
     shared: &WorkerState<W::Counts>,
-    ready: &Sender<()>,
+    ready: Sender<()>,
 ) -> Result<W, Error> {
-    // Without the right to it we are a thread like any other, and what that costs is counted where it is lost.
-    sched::request_precedence().unwrap_or(());
+    // Best effort: without the right to it this is a thread like any other, and what that costs shows as late or lost
+    // frames.
+    drop(sched::request_precedence());
     let mut publish_at = clock.now();
-    let publish = |work: &mut W| -> Result<(), Error> {
-        // A sample compares senders with receivers, and nothing may seem to arrive before it is sent. So a sender's
-        // time is taken before its counts (all that was sent by then is in them), a receiver's after (nothing later
-        // is).
-        let before = clock.now();
-        let counts = work.counts()?;
-        let at = if W::COUNTS_FROM { before } else { clock.now() };
-        shared.publish(PublishedCounts { at, counts });
-        Ok(())
-    };
+    let mut ready = Some(ready);
     let mut woken_by = None;
     loop {
         match woken_by.take().map_or_else(|| inbox.try_recv(), Ok) {
@@ -220,7 +211,7 @@ fn run<W: WorkerTask>(
             }
             Ok(WorkerOrder::Ask(request)) => {
                 let reply = request(&mut work);
-                publish(&mut work)?;
+                publish(&mut work, clock, shared)?;
                 reply();
             }
             Ok(WorkerOrder::Quit) | Err(TryRecvError::Disconnected) => return Ok(work),
@@ -228,37 +219,64 @@ fn run<W: WorkerTask>(
         }
         let now = clock.now();
         let step = work.step(now)?;
-        // Full after the first time, which is all that counts.
         // Only after a step: whoever started the worker may rely on its receiver having looked at the ring once.
-        ready.try_send(()).unwrap_or(());
-        let (is_done, was_done) = (step == NextStep::Done, shared.done.load(Ordering::Relaxed));
-        if is_done && !was_done {
+        if let Some(ready) = ready.take() {
+            ignore_closed(ready.send(()));
+        }
+        let is_done = step == NextStep::Done;
+        if is_done && !shared.done.load(Ordering::Relaxed) {
             // Whoever sees that it is done has its last counts, too.
-            publish(&mut work)?;
+            publish(&mut work, clock, shared)?;
         }
         shared.done.store(is_done, Ordering::Release);
         if now >= publish_at {
             publish_at = next_publication(now, W::PUBLISH_AFTER);
-            publish(&mut work)?;
+            publish(&mut work, clock, shared)?;
         }
         let until = match step {
             NextStep::Busy => continue,
             NextStep::IdleUntil(until) => until.min(now + ATTENTION),
             NextStep::Done => now + ATTENTION,
         };
-        // Near the next frame nothing but the time counts.
-        // Waiting on the channel lets an order interrupt the wait, but the kernel may wake us late. So that wait ends
-        // a while before the next frame, and the exact one of `idle` does the rest.
-        let free = until.since(clock.now()).as_u64().saturating_sub(NEAR.as_u64());
-        if work.has_only_orders() && free > 0 {
-            woken_by = inbox.recv_timeout(std::time::Duration::from_nanos(free)).ok();
-        } else {
-            work.idle(clock, until)?;
-        }
+        woken_by = rest(&mut work, clock, inbox, until)?;
     }
 }
 
-/// The next common instant, and so much later.
+/// Waits for work, at most until `until`; gives the order that ended the wait, if one did.
+fn rest<W: WorkerTask>(
+    work: &mut W,
+    clock: &dyn WorkerClock,
+    inbox: &Receiver<WorkerOrder<W>>,
+    until: MonoTime,
+) -> Result<Option<WorkerOrder<W>>, Error> {
+    // Waiting on the channel lets an order interrupt the wait, but the kernel may wake us late. So that wait ends a while
+    // before the next frame, and the exact one of `idle` does the rest.
+    let free = until.since(clock.now()).as_u64().saturating_sub(NEAR.as_u64());
+    if work.has_only_orders() && free > 0 {
+        return Ok(inbox.recv_timeout(std::time::Duration::from_nanos(free)).ok());
+    }
+    work.idle(clock, until)?;
+    Ok(None)
+}
+
+fn publish<W: WorkerTask>(
+    work: &mut W,
+    clock: &dyn WorkerClock,
+    shared: &WorkerState<W::Counts>,
+) -> Result<(), Error> {
+    // A sample compares senders with receivers, and nothing may seem to arrive before it is sent. So a sender's time is
+    // taken before its counts (all that was sent by then is in them), a receiver's after (nothing later is).
+    let before = clock.now();
+    let counts = work.counts()?;
+    let at = if W::COUNTS_FROM { before } else { clock.now() };
+    shared.publish(PublishedCounts { at, counts });
+    Ok(())
+}
+
+/// A channel whose other end has gone: its thread has ended, and what was sent concerns nothing any more.
+fn ignore_closed<T>(_: Result<(), SendError<T>>) {}
+
+/// The next time at which all workers publish, and `after` later.
 fn next_publication(now: MonoTime, after: Nanos) -> MonoTime {
     let periods = now.as_nanos().saturating_sub(after.as_u64()) / PUBLISH.as_u64() + 1;
     MonoTime::from_nanos(periods * PUBLISH.as_u64()) + after

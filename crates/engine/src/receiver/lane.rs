@@ -160,7 +160,7 @@ impl ReceiverLane {
         }
         // Less than nothing is a fault of clocks. It is counted above and shown as a caveat; here it becomes zero, so
         // that minimum and mean stay numbers.
-        let latency = Nanos::new(u64::try_from(delay).unwrap_or(0));
+        let latency = Nanos::new(delay.max(0).unsigned_abs());
         self.latency.record(latency);
         self.window.quality_mut().add_delay(start, arrived, latency);
         if known.number >= self.started_at {
@@ -175,7 +175,8 @@ impl ReceiverLane {
             self.started_at = take.first();
             self.before_start = (self.counts.frames, self.counts.bytes);
             self.missing_before = self.window.live_counts().lost;
-            (self.counts.since_start, self.counts.delays) = (SinceStart::default(), DelaySummary::default());
+            self.counts.since_start = SinceStart::default();
+            self.counts.delays = DelaySummary::default();
         }
         self.takes.push(take);
     }
@@ -196,8 +197,8 @@ impl ReceiverLane {
     }
 
     fn since_start(&self) -> SinceStart {
-        let (frames, bytes) =
-            (self.counts.frames - self.before_start.0, self.counts.bytes - self.before_start.1);
+        let frames = self.counts.frames - self.before_start.0;
+        let bytes = self.counts.bytes - self.before_start.1;
         let last = self.counts.last.filter(|_| frames > 0);
         SinceStart { frames, bytes, last, ..self.counts.since_start }
     }

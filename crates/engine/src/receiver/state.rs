@@ -49,12 +49,12 @@ impl ReceiverState {
         let streams = job.streams.len();
         let lane_of = places_by_number(job.streams.iter().map(|spec| spec.number));
         let elsewhere: Vec<_> = job.elsewhere.into_iter().map(UnexpectedStream::new).collect();
-        let is_recorded = |spec: &Arc<StreamSpec>| matches!(spec.source, FrameSource::Recorded(_));
+        let has_recording = job.streams.iter().any(|spec| matches!(spec.source, FrameSource::Recorded(_)));
         Self {
             elsewhere_of: places_by_number(elsewhere.iter().map(UnexpectedStream::stream_number)),
             elsewhere,
             other_runs: OtherRuns::new(job.earlier_runs),
-            contents: job.streams.iter().any(is_recorded).then(ContentCounts::with_room),
+            contents: has_recording.then(ContentCounts::with_room),
             port: job.port,
             key: job.key,
             scratch: vec![0; longest_headers(&job.streams)],

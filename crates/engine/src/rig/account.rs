@@ -3,7 +3,7 @@
 use crate::capture::CaptureOutcome;
 use crate::sender::LATE_AFTER;
 use crate::stream::{FrameSource, ReceivedFrames, SendingRecord, StreamSpec};
-use packetrig_plan::{BoundPlan, BoundStream};
+use packetrig_plan::BoundPlan;
 use packetrig_stats::caveat::{Caveat, CaveatKind};
 use packetrig_stats::content::ContentCounts;
 use packetrig_stats::ledger::{FrameLedger, LedgerAccount};
@@ -59,9 +59,10 @@ impl RigAccount<'_> {
     /// Fills in ports, captures and caveats.
     pub(super) fn close(&self, result: &mut NodeResult, captured: Vec<(usize, CaptureOutcome)>) {
         for book in self.ports {
-            let caveat =
-                |text: &String| self.port_caveat(book.port, CaveatKind::NotQuiet, text.clone(), false);
-            result.caveats.extend(book.caveats.iter().map(caveat));
+            let texts = book.caveats.iter().cloned();
+            result
+                .caveats
+                .extend(texts.map(|text| self.port_caveat(book.port, CaveatKind::NotQuiet, text, false)));
         }
         for book in self.ports {
             let port = self.port(book, result);
@@ -92,21 +93,23 @@ impl RigAccount<'_> {
     /// What is to be said of the capture files that were replayed from here, and of their frames without a tag.
     pub(super) fn doubt_recordings(&self, result: &mut NodeResult) {
         for sent in &result.send {
-            let name = &self.plan.plan.streams[sent.stream].name;
-            let mut say = |doubt, text, matters| {
-                result.caveats.push(Caveat { doubt, subject: name.clone(), text, matters });
-            };
             if let Some(FrameSource::Recorded(track)) = self.specs.get(sent.stream).map(|spec| &spec.source) {
                 for (text, matters) in track.remarks() {
-                    say(CaveatKind::Recording, text, matters);
+                    result.caveats.push(self.stream_caveat(
+                        sent.stream,
+                        CaveatKind::Recording,
+                        text,
+                        matters,
+                    ));
                 }
             }
-            let (untagged, frames) = (sent.counts.untagged, sent.counts.frames);
+            let untagged = sent.counts.untagged;
+            let frames = sent.counts.frames;
             if untagged > 0 {
                 let text = format!(
                     "{untagged} of {frames} frames have no room for a tag; receivers compare their content instead"
                 );
-                say(CaveatKind::Untagged, text, false);
+                result.caveats.push(self.stream_caveat(sent.stream, CaveatKind::Untagged, text, false));
             }
         }
     }
@@ -152,20 +155,28 @@ impl RigAccount<'_> {
     }
 
     fn doubt_port(&self, port: &PortResult, caveats: &mut Vec<Caveat>) {
-        let mut say = |doubt, text, matters| caveats.push(self.port_caveat(port.port, doubt, text, matters));
+        let mut doubts = PortDoubts { account: self, port: port.port, caveats };
         let lost = port.rx.ring_dropped;
         if lost > 0 {
-            say(
+            doubts.add(
                 CaveatKind::ReceiverLost,
                 format!("the receive ring was full: the rig itself lost {lost} frames"),
                 true,
             );
         }
         if port.tx.refused > 0 {
-            say(CaveatKind::SenderShort, format!("the kernel refused {} frames", port.tx.refused), true);
+            doubts.add(
+                CaveatKind::SenderShort,
+                format!("the kernel refused {} frames", port.tx.refused),
+                true,
+            );
         }
         if let Some(dropped) = port.tx.dropped.filter(|dropped| *dropped > 0) {
-            say(CaveatKind::SenderShort, format!("the interface dropped {dropped} frames on transmit"), true);
+            doubts.add(
+                CaveatKind::SenderShort,
+                format!("the interface dropped {dropped} frames on transmit"),
+                true,
+            );
         }
         if port.info.back_end == BackEnd::Xdp
             && port.info.driver == "veth"
@@ -175,25 +186,26 @@ impl RigAccount<'_> {
             let text = "the other end of this virtual cable does not accept live frames; switch its GRO on \
                 (`ethtool -K IF gro on`) or use back end packet"
                 .to_owned();
-            say(CaveatKind::SenderShort, text, true);
+            doubts.add(CaveatKind::SenderShort, text, true);
         }
         if port.rx.foreign > 0 {
             let text = format!("{} frames arrived without a tag of this run", port.rx.foreign);
-            say(CaveatKind::ForeignFrames, text, false);
+            doubts.add(CaveatKind::ForeignFrames, text, false);
         }
         for imbalance in port.ledger.balance() {
-            say(CaveatKind::Unbalanced, imbalance.to_string(), true);
+            doubts.add(CaveatKind::Unbalanced, imbalance.to_string(), true);
         }
         let unchecked = port.ledger.unchecked();
         if !unchecked.is_empty() {
-            say(CaveatKind::NotMeasured, format!("could not be checked: {}", unchecked.join("; ")), false);
+            doubts.add(
+                CaveatKind::NotMeasured,
+                format!("could not be checked: {}", unchecked.join("; ")),
+                false,
+            );
         }
     }
 
     fn doubt_sender(&self, sent: &SendResult, caveats: &mut Vec<Caveat>) {
-        let name = &self.plan.plan.streams[sent.stream].name;
-        let mut say =
-            |doubt, text, matters| caveats.push(Caveat { doubt, subject: name.clone(), text, matters });
         // These are caveats and no verdict: what the rig did wrong must never count against the device (decision
         // 0017).
         let unsent = sent.planned.saturating_sub(sent.counts.frames);
@@ -203,7 +215,7 @@ impl RigAccount<'_> {
                 sent.planned,
                 Ratio::new(unsent, sent.planned)
             );
-            say(CaveatKind::SenderShort, text, true);
+            caveats.push(self.stream_caveat(sent.stream, CaveatKind::SenderShort, text, true));
         }
         if sent.counts.lease_ended {
             let total = self.plan.streams[sent.stream].timeline.total();
@@ -212,30 +224,24 @@ impl RigAccount<'_> {
                 "the lease expired because the controller did not renew it: the sender stopped after {}{of} frames",
                 sent.counts.frames
             );
-            say(CaveatKind::LeaseEnded, text, true);
+            caveats.push(self.stream_caveat(sent.stream, CaveatKind::LeaseEnded, text, true));
         }
         if sent.counts.late > 0 {
             let share = Ratio::new(sent.counts.late, sent.counts.frames);
             let text = format!("{} frames ({share}) left more than {LATE_AFTER} late", sent.counts.late);
-            say(CaveatKind::SentLate, text, false);
+            caveats.push(self.stream_caveat(sent.stream, CaveatKind::SentLate, text, false));
         }
     }
 
     fn doubt_receiver(&self, received: &ReceiveResult, caveats: &mut Vec<Caveat>) {
         let stream = &self.plan.plan.streams[received.stream];
-        let mut say = |doubt, text, matters| {
-            caveats.push(Caveat { doubt, subject: stream.name.clone(), text, matters });
-        };
         if received.counts.negative > 0 {
-            say(
-                CaveatKind::Clock,
-                format!(
-                    "{} frames seem to arrive before they were sent, by up to {}: the clocks disagree",
-                    received.counts.negative,
-                    Nanos::new(received.counts.least_delay_ns.unsigned_abs())
-                ),
-                false,
+            let text = format!(
+                "{} frames seem to arrive before they were sent, by up to {}: the clocks disagree",
+                received.counts.negative,
+                Nanos::new(received.counts.least_delay_ns.unsigned_abs())
             );
+            caveats.push(self.stream_caveat(received.stream, CaveatKind::Clock, text, false));
         }
         // Without a send time there is no latency, and the report has to say why a value is absent.
         let sent_elsewhere = self.specs.get(received.stream).is_some_and(|spec| spec.sent_elsewhere);
@@ -250,16 +256,20 @@ impl RigAccount<'_> {
             } else {
                 "its frames have no room for a send time"
             };
-            say(CaveatKind::NoSendTime, format!("{why}: no latency"), false);
+            let text = format!("{why}: no latency");
+            caveats.push(self.stream_caveat(received.stream, CaveatKind::NoSendTime, text, false));
         }
-        let has_seconds = |bound: &BoundStream| !bound.assumed && stream.frames.recording().is_none();
-        if sent_elsewhere
-            && received.counts.sequence.lost > 0
-            && !self.plan.streams.get(received.stream).is_some_and(has_seconds)
-        {
+        let is_exact = self.plan.streams.get(received.stream).is_some_and(|bound| !bound.assumed);
+        let has_seconds = is_exact && stream.frames.recording().is_none();
+        if sent_elsewhere && received.counts.sequence.lost > 0 && !has_seconds {
             let text = "another node sends it, so this node does not know exactly when its frames were due: the \
                 number of seconds with loss is an estimate";
-            say(CaveatKind::NotMeasured, text.to_owned(), false);
+            caveats.push(self.stream_caveat(
+                received.stream,
+                CaveatKind::NotMeasured,
+                text.to_owned(),
+                false,
+            ));
         }
     }
 
@@ -274,8 +284,25 @@ impl RigAccount<'_> {
         CaptureResult { port, file: captured.file.display().to_string(), written: captured.written, dropped }
     }
 
+    fn stream_caveat(&self, stream: usize, doubt: CaveatKind, text: String, matters: bool) -> Caveat {
+        Caveat { doubt, subject: self.plan.plan.streams[stream].name.clone(), text, matters }
+    }
+
     fn port_caveat(&self, port: usize, doubt: CaveatKind, text: String, matters: bool) -> Caveat {
         Caveat { doubt, subject: self.plan.plan.ports[port].name.clone(), text, matters }
+    }
+}
+
+/// Collects the doubts about one port.
+struct PortDoubts<'a, 'b> {
+    account: &'a RigAccount<'b>,
+    port: usize,
+    caveats: &'a mut Vec<Caveat>,
+}
+
+impl PortDoubts<'_, '_> {
+    fn add(&mut self, doubt: CaveatKind, text: String, matters: bool) {
+        self.caveats.push(self.account.port_caveat(self.port, doubt, text, matters));
     }
 }
 
@@ -293,8 +320,11 @@ fn sender_accounts(ledger: &mut FrameLedger, sent: &[&SendResult], port: &TxCoun
     ledger.add_measured(LedgerAccount::TxDropped, port.dropped);
 }
 
+fn sum(received: &[&ReceiveResult], of: fn(&ReceiveResult) -> u64) -> u64 {
+    received.iter().map(|result| of(result)).sum()
+}
+
 fn receiver_accounts(ledger: &mut FrameLedger, received: &[&ReceiveResult], port: &RxCounters) {
-    let sum = |of: fn(&ReceiveResult) -> u64| received.iter().map(|r| of(r)).sum::<u64>();
     ledger.add_measured(LedgerAccount::Arrived, port.arrived);
     ledger.add(LedgerAccount::RingDropped, port.ring_dropped);
     ledger.add(LedgerAccount::Seen, port.seen);
@@ -302,9 +332,9 @@ fn receiver_accounts(ledger: &mut FrameLedger, received: &[&ReceiveResult], port
     ledger.add(LedgerAccount::Protocol, port.protocol);
     ledger.add(LedgerAccount::Misdelivered, port.misdelivered);
     ledger.add(LedgerAccount::OtherRuns, port.other_runs);
-    ledger.add(LedgerAccount::Recognised, sum(|r| r.counts.frames) + port.unnumbered);
-    ledger.add(LedgerAccount::Counted, sum(|r| r.counts.sequence.unique));
-    ledger.add(LedgerAccount::Duplicate, sum(|r| r.counts.sequence.duplicates));
-    ledger.add(LedgerAccount::Stale, sum(|r| r.counts.sequence.stale));
+    ledger.add(LedgerAccount::Recognised, sum(received, |r| r.counts.frames) + port.unnumbered);
+    ledger.add(LedgerAccount::Counted, sum(received, |r| r.counts.sequence.unique));
+    ledger.add(LedgerAccount::Duplicate, sum(received, |r| r.counts.sequence.duplicates));
+    ledger.add(LedgerAccount::Stale, sum(received, |r| r.counts.sequence.stale));
     ledger.add(LedgerAccount::Unnumbered, port.unnumbered);
 }

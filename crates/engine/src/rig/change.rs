@@ -108,10 +108,9 @@ impl TestRig {
 
     /// Third step: the streams that are sent here go on, at `at` if that is still to come.
     pub fn begin(&mut self, at: Option<MonoTime>) -> Result<(), Error> {
-        let change = self.change.take();
-        let (change, announced) = change
-            .and_then(|change| change.origin.map(|origin| (change, origin)))
-            .ok_or(Error::Bug("a change began before it was announced"))?;
+        const NOT_ANNOUNCED: Error = Error::Bug("a change began before it was announced");
+        let change = self.change.take().ok_or(NOT_ANNOUNCED)?;
+        let announced = change.origin.ok_or(NOT_ANNOUNCED)?;
         // What was due while others were waited for is not made up for.
         let now = self.clock.now();
         let origin = announced.max(self.since_start(at.map_or(now, |at| at.max(now))));
@@ -129,8 +128,8 @@ impl TestRig {
         for (stream, next) in change.own.iter().filter(|(_, next)| next.due.is_some()) {
             let Some(take) = &self.courses()[*stream].take else { continue };
             let first = take.nth(next.first.number);
-            let (at, rhythm) =
-                (take.due(first.number).max(soonest), take.rhythm_from(first.index, *take.timeline()));
+            let at = take.due(first.number).max(soonest);
+            let rhythm = take.rhythm_from(first.index, *take.timeline());
             takes.push((*stream, Take::new(first, at, Arc::clone(take.template()), rhythm)));
         }
         self.go_on(takes)
@@ -142,14 +141,16 @@ impl TestRig {
 
     /// Holds those that are not being sent; the others go on undisturbed.
     fn hold_idle(&mut self, streams: &BTreeSet<usize>, resume: bool) -> Result<RigChange, Error> {
-        let is_meant = |stream: &usize| streams.contains(stream) && !self.gone.contains(stream);
-        let here: BTreeSet<usize> = self.sent_here().filter(is_meant).collect();
+        let here: BTreeSet<usize> = self
+            .sent_here()
+            .filter(|stream| streams.contains(stream) && !self.gone.contains(stream))
+            .collect();
         let sending = self.sending(&here)?;
         let idle: BTreeSet<usize> = here.difference(&sending).copied().collect();
         self.resolve(&idle)?;
         let mut own = BTreeMap::new();
         for (stream, number) in self.hold_streams(&idle)? {
-            let (template, timeline) = source_of(&self.specs[stream])?;
+            let StreamSource { template, timeline } = source_of(&self.specs[stream])?;
             let course = &self.courses()[stream];
             let paused = course.paused.filter(|_| resume);
             let first = FrameIndex { number, index: paused.map_or(0, |nth| nth.index) };
@@ -174,10 +175,11 @@ impl TestRig {
         let sending = self.sending(&changed)?;
         let mut own = BTreeMap::new();
         for (stream, number) in self.hold_streams(&sending)? {
-            let (template, wanted) = source_of(&growth.specs[stream])?;
+            let StreamSource { template, timeline: wanted } = source_of(&growth.specs[stream])?;
             let Some(take) = &self.courses()[stream].take else { continue };
             let first = take.nth(number);
-            let (due, timeline) = (Some(take.due(number)), take.rhythm_from(first.index, wanted));
+            let timeline = take.rhythm_from(first.index, wanted);
+            let due = Some(take.due(number));
             own.insert(stream, NextCourse { first, delay: Nanos::ZERO, due, template, timeline });
         }
         Ok(RigChange { own, growth: Some(growth), origin: None })
@@ -202,8 +204,11 @@ impl TestRig {
         let kept: BTreeSet<usize> = plan.grow(&newer).into_iter().collect();
         let gone: BTreeSet<usize> = (0..self.specs.len()).filter(|stream| !kept.contains(stream)).collect();
         self.places.ask_open(&without(&plan, &gone), &infos)?;
-        let spec = |s| stream_spec(&plan, &self.places, s, self.resolved.get(&s).copied());
-        let specs = (0..plan.streams.len()).map(spec).collect::<Result<_, _>>()?;
+        let mut specs = Vec::with_capacity(plan.streams.len());
+        for stream in 0..plan.streams.len() {
+            let mac = self.resolved.get(&stream).copied();
+            specs.push(stream_spec(&plan, &self.places, stream, mac)?);
+        }
         Ok(PlanGrowth { plan, specs, gone })
     }
 
@@ -217,7 +222,8 @@ impl TestRig {
             bench.add(&plan.plan, &specs, known)?;
         }
         let all = specs.len();
-        (self.plan, self.specs) = (plan, specs);
+        self.plan = plan;
+        self.specs = specs;
         self.gone = gone;
         self.courses.as_mut().into_iter().for_each(|courses| courses.resize(all, StreamCourse::default()));
         Ok(())
@@ -237,7 +243,7 @@ impl TestRig {
             self.specs[stream] = stream_spec(&self.plan, &self.places, stream, Some(mac))?;
             self.resolved.insert(stream, mac);
         }
-        let (template, timeline) = source_of(&self.specs[stream])?;
+        let StreamSource { template, timeline } = source_of(&self.specs[stream])?;
         let delay = if index == 0 { timeline.delay } else { Nanos::ZERO };
         Ok(Take::new(FrameIndex { number, index }, origin + delay, template, timeline))
     }
@@ -258,26 +264,32 @@ impl TestRig {
 /// A plan without the streams that are gone: nothing starts them again.
 fn without(plan: &BoundPlan, gone: &BTreeSet<usize>) -> BoundPlan {
     let mut rest = plan.clone();
-    let is_kept = |index: &usize| !gone.contains(index);
-    rest.plan.streams = kept(&plan.plan.streams, is_kept);
-    rest.streams = kept(&plan.streams, is_kept);
+    rest.plan.streams = kept(&plan.plan.streams, gone);
+    rest.streams = kept(&plan.streams, gone);
     rest
 }
 
-fn kept<T: Clone>(all: &[T], is_kept: impl Fn(&usize) -> bool) -> Vec<T> {
-    all.iter().enumerate().filter(|(index, _)| is_kept(index)).map(|(_, one)| one.clone()).collect()
+fn kept<T: Clone>(all: &[T], gone: &BTreeSet<usize>) -> Vec<T> {
+    all.iter().enumerate().filter(|(index, _)| !gone.contains(index)).map(|(_, one)| one.clone()).collect()
 }
 
 fn fixed(what: &str, message: &str) -> Error {
     Error::Plan(PlanProblems(vec![PlanProblem::error(what, message)]))
 }
 
-fn source_of(spec: &StreamSpec) -> Result<(Arc<FrameTemplate>, StreamTimeline), Error> {
+/// What a stream's frames are made from, and when they are due.
+struct StreamSource {
+    template: Arc<FrameTemplate>,
+    timeline: StreamTimeline,
+}
+
+fn source_of(spec: &StreamSpec) -> Result<StreamSource, Error> {
     let template = spec.source.template().ok_or(Error::Bug("a flow from a capture file was steered"))?;
-    Ok((Arc::clone(template), spec.timeline))
+    Ok(StreamSource { template: Arc::clone(template), timeline: spec.timeline })
 }
 
 fn is_same(one: &StreamSpec, other: &StreamSpec) -> bool {
-    let (own, newer) = (one.source.template(), other.source.template());
-    one.timeline == other.timeline && own.map(|it| it.spec()) == newer.map(|it| it.spec())
+    let own = one.source.template().map(|template| template.spec());
+    let newer = other.source.template().map(|template| template.spec());
+    one.timeline == other.timeline && own == newer
 }

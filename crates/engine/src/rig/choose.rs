@@ -9,7 +9,7 @@ use packetrig_plan::Plan;
 use packetrig_plan::recording::{FrameOrigin, PlannedRecording};
 use packetrig_stats::limit::{RigLimit, nearest};
 use packetrig_stats::port::BackEnd;
-use packetrig_units::{BitRate, FrameRate, Nanos, Rate};
+use packetrig_units::{BitRate, FrameRate, Nanos, Rate, clamp_to_u16};
 
 /// Frames per second that AF_PACKET rings carry on any machine that runs this at all, with room to spare: a third of the lowest
 /// zero-loss rate seen (0.6 million on one slow core, frames of 64 B). Above it XDP is worth a processor that turns all the time.
@@ -54,9 +54,13 @@ impl PortNeeds {
     /// What `plan` asks of its port number `port`, if the link has this speed.
     pub fn of(plan: &Plan, port: usize, speed: Option<BitRate>) -> Self {
         let mut needs = Self::default();
-        let (mut out, mut into, mut bytes, mut frames) = (0u64, 0u64, 0, 0);
+        let mut out = 0u64;
+        let mut into = 0u64;
+        let mut bytes = 0;
+        let mut frames = 0u32;
         for (number, stream) in plan.streams.iter().enumerate() {
-            let (sends, receives) = (stream.tx == port, stream.rx.contains(&port));
+            let sends = stream.tx == port;
+            let receives = stream.rx.contains(&port);
             if !sends && !receives {
                 continue;
             }
@@ -72,13 +76,12 @@ impl PortNeeds {
             if sends {
                 needs.sends = true;
                 out = out.saturating_add(rate);
-                let number = u16::try_from(number).unwrap_or(u16::MAX);
-                let obstacle = || crate::xdp::not_live(number, &stream.frames);
-                needs.not_live = needs.not_live.or_else(obstacle);
+                let number = clamp_to_u16(number);
+                needs.not_live = needs.not_live.or_else(|| crate::xdp::not_live(number, &stream.frames));
             }
         }
         needs.frames_per_second = out.max(into);
-        needs.size = bytes / u64::from(frames.max(1u32));
+        needs.size = bytes / u64::from(frames.max(1));
         needs
     }
 
@@ -121,31 +124,35 @@ pub fn choose(needs: &PortNeeds, abilities: &PortAbilities, limits: &[RigLimit])
         (None, Some(_)) => &[BackEnd::AfXdp, BackEnd::Packet],
         (None, None) => &[BackEnd::Xdp, BackEnd::AfXdp, BackEnd::Packet],
     };
-    let measured = |back_end: &BackEnd| nearest(limits, *back_end, &abilities.driver, needs.size);
+    let measured =
+        able.iter().filter_map(|back_end| nearest(limits, *back_end, &abilities.driver, needs.size));
     // A measurement on this machine beats every rule below, also against the default (decision 0007).
-    let best = able.iter().filter_map(measured).max_by_key(|limit| limit.frames_per_second);
-    if let Some(best) = best {
+    if let Some(best) = measured.max_by_key(|limit| limit.frames_per_second) {
         return calibrated(best, needs, abilities, limits, obstacle.as_deref());
     }
-    let packet = |why| BackEndChoice { back_end: BackEnd::Packet, why };
-    if needs.frames_per_second <= COMFORTABLE {
-        return packet(
-            "the default: AF_PACKET rings work with every kernel and card, and carry this load".into(),
+    if obstacle.is_none() && needs.not_live.is_none() && needs.frames_per_second > COMFORTABLE {
+        let why = format!(
+            "{}, more than the {COMFORTABLE} that AF_PACKET rings can send on every machine, and the driver runs \
+                XDP programs",
+            needs.load_text()
         );
+        return BackEndChoice { back_end: BackEnd::Xdp, why };
     }
-    if let Some(obstacle) = obstacle {
-        return packet(format!("{}; back end xdp would be faster, but {obstacle}", needs.load_text()));
+    BackEndChoice { back_end: BackEnd::Packet, why: why_packet(needs, obstacle.as_deref()) }
+}
+
+/// Why it is AF_PACKET rings, without a calibration.
+fn why_packet(needs: &PortNeeds, obstacle: Option<&str>) -> String {
+    if needs.frames_per_second <= COMFORTABLE {
+        return "the default: AF_PACKET rings work with every kernel and card, and carry this load".into();
     }
-    if let Some(reason) = &needs.not_live {
+    let load = needs.load_text();
+    match (obstacle, &needs.not_live) {
+        (Some(obstacle), _) => format!("{load}; back end xdp would be faster, but {obstacle}"),
         // Without zero copy AF_XDP is no faster than the rings; only a calibration tells.
-        return packet(format!("{}; live frames would be faster, but {reason}", needs.load_text()));
+        (None, Some(reason)) => format!("{load}; live frames would be faster, but {reason}"),
+        (None, None) => load,
     }
-    let why = format!(
-        "{}, more than the {COMFORTABLE} that AF_PACKET rings can send on every machine, and the driver runs \
-            XDP programs",
-        needs.load_text()
-    );
-    BackEndChoice { back_end: BackEnd::Xdp, why }
 }
 
 fn calibrated(

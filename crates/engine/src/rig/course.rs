@@ -53,9 +53,9 @@ impl TestRig {
 
     fn capture(&mut self, ports: &[usize], on: bool) -> Result<(), Error> {
         let captures = self.captures();
-        let is_bare =
-            |port: &&usize| self.places.is_here(**port) && !captures.iter().any(|(of, _)| of == *port);
-        if let Some(port) = ports.iter().find(is_bare).and_then(|port| self.plan.plan.ports.get(*port)) {
+        let mut here = ports.iter().filter(|port| self.places.is_here(**port));
+        let bare = here.find(|port| !captures.iter().any(|(of, _)| of == *port));
+        if let Some(port) = bare.and_then(|port| self.plan.plan.ports.get(*port)) {
             let message = format!("port `{}` has no capture", port.name);
             return Err(Error::Plan(PlanProblems(vec![PlanProblem::error("captures", message)])));
         }

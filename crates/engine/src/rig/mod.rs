@@ -144,16 +144,7 @@ impl TestRig {
         let specs: Vec<_> = (0..plan.streams.len())
             .map(|stream| stream_spec(&plan, &places, stream, None))
             .collect::<Result<_, _>>()?;
-        let open = open.into_iter();
-        let mut benches: Vec<PortBench> =
-            open.map(|(port, open)| PortBench::new(port, open, &plan.plan)).collect();
-        let mut files = Vec::new();
-        for bench in &mut benches {
-            bench.set_up_captures(&plan.plan, options, &mut files)?;
-        }
-        for bench in &mut benches {
-            bench.set_up_host(&plan.plan, options, places.permit())?;
-        }
+        let benches = set_up_benches(open, &plan.plan, options, &places)?;
         let courses = options.steered.then(|| vec![StreamCourse::default(); specs.len()]);
         // Nobody can switch them on later in a run that is not steered.
         let on = plan.plan.auto_start || !options.steered;
@@ -232,8 +223,7 @@ impl TestRig {
 
     /// The streams that ports of this rig send.
     fn sent_here(&self) -> impl Iterator<Item = usize> {
-        let is_here = |stream: &usize| !self.specs[*stream].sent_elsewhere;
-        (0..self.specs.len()).filter(is_here)
+        (0..self.specs.len()).filter(|stream| !self.specs[*stream].sent_elsewhere)
     }
 
     /// Sends from `at` on.
@@ -251,8 +241,9 @@ impl TestRig {
     /// and again whenever it is known better; frames that arrived before keep the latency they were given. A stream sent
     /// elsewhere without a shift has no latency.
     pub fn shift(&mut self, shifts: &[(usize, ClockShift)]) -> Result<(), Error> {
-        let number = |(stream, shift): &(usize, ClockShift)| Some((u16::try_from(*stream).ok()?, *shift));
-        let shifts: Vec<_> = shifts.iter().filter_map(number).collect();
+        let numbered =
+            shifts.iter().filter_map(|(stream, shift)| Some((u16::try_from(*stream).ok()?, *shift)));
+        let shifts: Vec<_> = numbered.collect();
         self.benches.iter_mut().try_for_each(|bench| bench.shift(&shifts))
     }
 
@@ -384,6 +375,24 @@ impl TestRig {
         }
         totals
     }
+}
+
+fn set_up_benches(
+    open: Vec<(usize, OpenPort)>,
+    plan: &Plan,
+    options: &RigOptions,
+    places: &PortPlaces,
+) -> Result<Vec<PortBench>, Error> {
+    let benches = open.into_iter().map(|(port, open)| PortBench::new(port, open, plan));
+    let mut benches: Vec<PortBench> = benches.collect();
+    let mut files = Vec::new();
+    for bench in &mut benches {
+        bench.set_up_captures(plan, options, &mut files)?;
+    }
+    for bench in &mut benches {
+        bench.set_up_host(plan, options, places.permit())?;
+    }
+    Ok(benches)
 }
 
 impl Drop for TestRig {

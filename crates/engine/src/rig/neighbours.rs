@@ -27,6 +27,15 @@ pub struct PingId {
     number: u64,
 }
 
+/// An address to ping from.
+struct PingSource {
+    port: usize,
+    /// Index of the interface in the plan.
+    interface: usize,
+    /// Index of the address on it.
+    address: usize,
+}
+
 /// An echo request that was asked for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PingOrder {
@@ -79,7 +88,8 @@ impl TestRig {
                 PingState::Succeeded => true,
                 PingState::Failed => false,
             };
-            (self.pings[place].id, self.pings[place].succeeded) = (None, Some(succeeded));
+            self.pings[place].id = None;
+            self.pings[place].succeeded = Some(succeeded);
         }
         Ok(self.pings.iter().map(|ping| (ping.number, ping.succeeded)).collect())
     }
@@ -129,23 +139,27 @@ impl TestRig {
     /// such address here. Does not wait; ask [`Self::ping_state`].
     pub fn ping(&mut self, source: &str, to: IpAddr) -> Result<Option<PingId>, Error> {
         self.places.allow_address(to)?;
-        let fits = |ip: IpAddr| ip.is_ipv4() == to.is_ipv4();
-        let all = self.plan.plan.interfaces.iter().enumerate();
-        let found = all.flat_map(|(index, interface)| {
-            let addresses = interface.addresses.iter().enumerate();
-            let named = move |of: &packetrig_plan::device::DeviceAddress| {
-                of.name == source || interface.name == source && fits(of.ip)
-            };
-            addresses
-                .filter(move |(_, of)| named(of))
-                .map(move |(address, _)| (interface.port, index, address))
-        });
-        let Some((port, interface, address)) = found.take(1).next() else { return Ok(None) };
+        let Some(PingSource { port, interface, address }) = self.ping_source(source, to) else {
+            return Ok(None);
+        };
         let Some(host) = self.bench(port).and_then(|bench| bench.host.as_mut()) else {
             return Ok(None);
         };
         let number = host.ask(move |host| host.ping(interface, address, to, PING_PATIENCE))?;
         Ok(Some(PingId { port, number }))
+    }
+
+    /// Where an address is that has this name, or is of `to`'s kind on an interface with this name.
+    fn ping_source(&self, source: &str, to: IpAddr) -> Option<PingSource> {
+        for (index, interface) in self.plan.plan.interfaces.iter().enumerate() {
+            let found = interface.addresses.iter().position(|of| {
+                of.name == source || interface.name == source && of.ip.is_ipv4() == to.is_ipv4()
+            });
+            if let Some(address) = found {
+                return Some(PingSource { port: interface.port, interface: index, address });
+            }
+        }
+        None
     }
 
     /// What became of a ping. After the outcome was returned once, the ping is forgotten and counts as failed.
@@ -157,8 +171,9 @@ impl TestRig {
 
     /// Compiles those of these streams that await a neighbour, as soon as it is found. Waits for a bounded time.
     pub(super) fn resolve(&mut self, streams: &BTreeSet<usize>) -> Result<(), Error> {
-        let awaits = |stream: &usize| Some((*stream, self.plan.plan.streams.get(*stream)?.awaits?));
-        let awaited: Vec<(usize, DeviceNeighbour)> = streams.iter().filter_map(awaits).collect();
+        let all = &self.plan.plan.streams;
+        let awaited: Vec<(usize, DeviceNeighbour)> =
+            streams.iter().filter_map(|stream| Some((*stream, all.get(*stream)?.awaits?))).collect();
         if awaited.is_empty() {
             return Ok(());
         }
@@ -191,9 +206,10 @@ impl TestRig {
         for bench in &mut self.benches {
             let port = bench.port();
             let Some(host) = bench.host.as_mut() else { continue };
-            let of_port =
-                |neighbour: &DeviceNeighbour| self.plan.plan.interfaces[neighbour.interface].port == port;
-            let wanted: BTreeSet<DeviceNeighbour> = awaited.iter().map(|(_, n)| *n).filter(of_port).collect();
+            let interfaces = &self.plan.plan.interfaces;
+            let neighbours = awaited.iter().map(|(_, neighbour)| *neighbour);
+            let wanted: BTreeSet<DeviceNeighbour> =
+                neighbours.filter(|neighbour| interfaces[neighbour.interface].port == port).collect();
             let wanted: Vec<DeviceNeighbour> = wanted.into_iter().collect();
             let known = host.ask(move |host| {
                 host.want(&wanted);

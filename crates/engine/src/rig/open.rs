@@ -22,6 +22,9 @@ use packetrig_sys::{netdev, sched};
 use packetrig_units::{BitRate, FrameSize};
 use std::collections::BTreeSet;
 
+/// Why a port has the back end that the user named.
+const ASKED_FOR: &str = "asked for";
+
 /// An open port at the stream level.
 pub struct OpenPort {
     /// What it turned out to be.
@@ -142,10 +145,9 @@ impl MachinePorts {
         let of_rings = OpenOptions { largest: largest.filter(|_| !self.steered), ..options };
         let any = FrameSize::new(u32::MAX);
         let of_xdp = OpenOptions { largest: if self.steered { Some(any) } else { largest }, ..options };
-        let why = || "asked for".to_owned();
         match self.back_end {
-            Some(BackEnd::Xdp) => xdp::open(port, of_xdp, self.way(port), why()),
-            Some(BackEnd::AfXdp) => xdp::open(port, of_xdp, SendMethod::Socket(None), why()),
+            Some(BackEnd::Xdp) => xdp::open(port, of_xdp, self.send_method(port), ASKED_FOR.into()),
+            Some(BackEnd::AfXdp) => xdp::open(port, of_xdp, SendMethod::Socket(None), ASKED_FOR.into()),
             // Told to begin, it goes on by itself.
             Some(BackEnd::Pktgen) if largest.is_some() && self.leased => {
                 Err(Error::NoLease { port: port.name.clone(), back_end: BackEnd::Pktgen.name() })
@@ -153,7 +155,7 @@ impl MachinePorts {
             // It only sends: a port that receives is on rings.
             Some(BackEnd::Pktgen) if largest.is_some() => pktgen::open(port, options),
             Some(_) => {
-                let why = format!("{}: AF_PACKET rings work with every kernel and card", why());
+                let why = format!("{ASKED_FOR}: AF_PACKET rings work with every kernel and card");
                 Self::open_packet(port, of_rings, why)
             }
             None if self.steered => Self::open_packet(
@@ -176,7 +178,7 @@ impl MachinePorts {
     }
 
     /// How frames leave with back end `xdp`.
-    fn way(&self, port: &Port) -> SendMethod {
+    fn send_method(&self, port: &Port) -> SendMethod {
         self.needs(port, port.speed)
             .not_live
             .map_or(SendMethod::Live, |reason| SendMethod::Socket(Some(reason)))
@@ -185,7 +187,7 @@ impl MachinePorts {
     fn open_chosen(&self, port: &Port, options: OpenOptions) -> Result<OpenPort, Error> {
         let BackEndChoice { back_end, why } = self.choose(port)?;
         let opened = match back_end {
-            BackEnd::Xdp => xdp::open(port, options, self.way(port), why.clone()),
+            BackEnd::Xdp => xdp::open(port, options, self.send_method(port), why.clone()),
             BackEnd::AfXdp => xdp::open(port, options, SendMethod::Socket(None), why.clone()),
             _ => return Self::open_packet(port, options, why),
         };

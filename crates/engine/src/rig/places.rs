@@ -95,8 +95,13 @@ impl PortPlaces {
     fn ask(&self, plan: &BoundPlan, ports: &[PermitPort]) -> Result<(), Error> {
         let Some(permit) = self.permit() else { return Ok(()) };
         let replays = self.replays(&plan.plan);
-        let (capture_all, back_end) = (self.capture_all, self.back_end);
-        let question = PermitQuestion { plan, ports, replays: &replays, capture_all, back_end };
+        let question = PermitQuestion {
+            plan,
+            ports,
+            replays: &replays,
+            capture_all: self.capture_all,
+            back_end: self.back_end,
+        };
         let objections = permit.objections(&question);
         if objections.is_empty() { Ok(()) } else { Err(Error::NotPermitted(objections)) }
     }
@@ -111,13 +116,13 @@ impl PortPlaces {
 
     fn ports_here(&self, plan: &Plan, infos: &[(usize, PortInfo)]) -> Vec<PermitPort> {
         let here = plan.ports.iter().enumerate().filter(|(index, _)| self.is_here(*index));
-        let of_port = |(index, port): (usize, &packetrig_plan::Port)| PermitPort {
+        let ports = here.map(|(index, port)| PermitPort {
             port: index,
             interface: port.location.clone(),
             link_speed: link_speed(&port.location),
             back_end: infos.iter().find(|(of, _)| *of == index).map(|(_, info)| info.back_end),
-        };
-        here.map(of_port).collect()
+        });
+        ports.collect()
     }
 
     /// The files that ports that are here read frames from.

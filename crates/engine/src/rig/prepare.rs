@@ -9,7 +9,6 @@ use packetrig_plan::{BoundPlan, Plan, PlanProblem, PlanProblems};
 use packetrig_stats::port::PortInfo;
 use packetrig_units::FrameSize;
 use std::sync::Arc;
-use std::thread::ScopedJoinHandle;
 
 /// Opens the ports that are here at once: the kernel takes its time to make rings.
 pub(super) fn open_all(
@@ -17,20 +16,21 @@ pub(super) fn open_all(
     places: &PortPlaces,
     opener: &dyn PortOpener,
 ) -> Result<Vec<(usize, OpenPort)>, Error> {
-    let largest = |port| plan.streams.iter().filter(|s| s.tx == port).map(|s| s.frames.largest()).max();
     std::thread::scope(|scope| {
         let ports = plan.ports.iter().enumerate().filter(|(index, _)| places.is_here(*index));
-        let opening: Vec<_> = ports
-            .map(|(index, port)| (index, scope.spawn(move || opener.open(port, largest(index)))))
-            .collect();
-        let outcome = |(index, opened): (usize, ScopedJoinHandle<'_, _>)| {
+        let mut opening = Vec::new();
+        for (index, port) in ports {
+            let sent = plan.streams.iter().filter(|stream| stream.tx == index);
+            let largest = sent.map(|stream| stream.frames.largest()).max();
+            opening.push((index, scope.spawn(move || opener.open(port, largest))));
+        }
+        let outcomes = opening.into_iter().map(|(index, opened)| {
             // A panic goes on in this thread, with its own message; as an error it would lose it.
-            let opened: Result<OpenPort, Error> =
-                opened.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            let opened = opened.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             opened.map(|port| (index, port))
-        };
+        });
         // All are waited for before the first that failed is told: the others are given back then.
-        let outcomes: Vec<Result<(usize, OpenPort), Error>> = opening.into_iter().map(outcome).collect();
+        let outcomes: Vec<Result<(usize, OpenPort), Error>> = outcomes.collect();
         outcomes.into_iter().collect()
     })
 }
@@ -51,7 +51,7 @@ pub(super) fn stream_spec(
     stream: usize,
     mac: Option<Mac>,
 ) -> Result<Arc<StreamSpec>, Error> {
-    let (of_plan, bound) = (&plan.plan.streams[stream], &plan.streams[stream]);
+    let of_plan = &plan.plan.streams[stream];
     let number =
         u16::try_from(stream).map_err(|_| Error::Bug("a plan has more streams than tags can name"))?;
     let sent_elsewhere = !places.is_here(of_plan.tx);
@@ -67,8 +67,13 @@ pub(super) fn stream_spec(
         ),
         None => FrameSource::of(&of_plan.frames),
     };
-    let (timeline, latency) = (bound.timeline, of_plan.metrics.latency);
-    Ok(Arc::new(StreamSpec { number, source, timeline, latency, sent_elsewhere }))
+    Ok(Arc::new(StreamSpec {
+        number,
+        source,
+        timeline: plan.streams[stream].timeline,
+        latency: of_plan.metrics.latency,
+        sent_elsewhere,
+    }))
 }
 
 /// Frames must fit their ports, as far as those are here.

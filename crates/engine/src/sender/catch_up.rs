@@ -59,7 +59,8 @@ impl CatchUp {
             // All but BURST becomes lag: what was due in the first BURST leaves at once, the rest at 5/4 of the rate.
             // A stall during the catching up is one only if it adds more than BURST.
             self.note_stall(due, behind, now);
-            (self.lag, self.since) = (behind.saturating_sub(BURST), now);
+            self.lag = behind.saturating_sub(BURST);
+            self.since = now;
         } else if lag == Nanos::ZERO && self.lag > Nanos::ZERO {
             self.lag = Nanos::ZERO;
             self.end_stall(now);

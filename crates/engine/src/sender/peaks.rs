@@ -1,7 +1,7 @@
 //! The most frames that left within 1, 10 and 100 ms.
 
 use packetrig_stats::result::SendingPeaks;
-use packetrig_units::{MonoTime, Nanos};
+use packetrig_units::{MonoTime, Nanos, clamp_to_u64, remainder};
 
 /// Parts of a window: a peak is found to within one of them.
 const PARTS: usize = 10;
@@ -30,17 +30,13 @@ impl PeakWindow {
         // was.
         let passed = number.saturating_sub(self.latest).min(PARTS as u64);
         for old in number.saturating_sub(passed) + 1..=number {
-            self.sum -= std::mem::take(&mut self.parts[place(old)]);
+            self.sum -= std::mem::take(&mut self.parts[remainder(old, PARTS)]);
         }
         self.latest = self.latest.max(number);
-        self.parts[place(number)] += frames;
+        self.parts[remainder(number, PARTS)] += frames;
         self.sum += frames;
         self.most = self.most.max(self.sum);
     }
-}
-
-fn place(number: u64) -> usize {
-    usize::try_from(number % PARTS as u64).unwrap_or(0)
 }
 
 #[derive(Clone, Debug)]
@@ -72,7 +68,7 @@ impl ErrorPeaks {
         let mut counted = 0;
         for step in 1..=steps {
             let so_far = u128::from(frames) * u128::from(step) / u128::from(steps);
-            let so_far = u64::try_from(so_far).unwrap_or(frames);
+            let so_far = clamp_to_u64(so_far);
             self.add(from + Nanos::new(span / steps * step), so_far - counted);
             counted = so_far;
         }

@@ -1,0 +1,97 @@
+//! The captures of a port: those of the plan, or one that the user asks for.
+
+use super::PortBench;
+use crate::Error;
+use crate::capture::{CaptureOutcome, CaptureSpec, PortCapture, file_name};
+use crate::rig::RigOptions;
+use packetrig_plan::{CaptureFormat, Plan, PlannedCapture};
+use packetrig_sys::private_files;
+use packetrig_wire::filter::FrameFilter;
+use std::path::PathBuf;
+
+/// Bytes of a capture at most.
+const CAPTURE_BUDGET: u64 = 1 << 30;
+
+/// A capture of the plan, or the one that `capture_all` adds.
+struct WantedCapture {
+    format: CaptureFormat,
+    snap_len: Option<u32>,
+    filter: FrameFilter,
+    overwrite: bool,
+}
+
+impl Default for WantedCapture {
+    fn default() -> Self {
+        let filter = FrameFilter::default();
+        Self { format: CaptureFormat::Pcapng, snap_len: None, filter, overwrite: false }
+    }
+}
+
+impl WantedCapture {
+    fn of(planned: &PlannedCapture) -> Self {
+        Self {
+            format: planned.format,
+            snap_len: planned.snap_len,
+            filter: planned.filter.clone(),
+            overwrite: planned.overwrite,
+        }
+    }
+}
+
+impl PortBench {
+    /// The captures of this port.
+    pub(in crate::rig) fn captures(&self) -> impl Iterator<Item = (usize, PortCapture)> {
+        self.captures.iter().map(|capture| (self.port, capture.clone()))
+    }
+
+    /// Begins this port's captures, unless they wait for an order. `used` are the file names taken so far.
+    pub(in crate::rig) fn set_up_captures(
+        &mut self,
+        plan: &Plan,
+        options: &RigOptions,
+        used: &mut Vec<PathBuf>,
+    ) -> Result<(), Error> {
+        let planned = plan.captures.iter().filter(|capture| capture.ports.contains(&self.port));
+        let mut wanted: Vec<WantedCapture> = planned.map(WantedCapture::of).collect();
+        if options.capture_all && wanted.is_empty() && !self.receives.is_empty() {
+            wanted.push(WantedCapture::default());
+        }
+        for wanted in wanted {
+            let port = &plan.ports[self.port];
+            let dir = options.capture_dir.as_ref().ok_or(Error::NoCaptureDirectory)?;
+            private_files::create_directories(dir)
+                .map_err(|source| Error::File { path: dir.clone(), source })?;
+            let mut again = 0;
+            // Several captures of one port, or port names that differ only in characters which a file name cannot
+            // have.
+            while used.contains(&file_name(&port.name, wanted.format, again)) {
+                again += 1;
+            }
+            let name = file_name(&port.name, wanted.format, again);
+            let file = dir.join(&name);
+            used.push(name);
+            let (capture, tap) = PortCapture::new(CaptureSpec {
+                file,
+                format: wanted.format.into(),
+                interface: port.location.to_string(),
+                comment: format!("received on port {}", port.name),
+                snap_len: wanted.snap_len,
+                filter: wanted.filter,
+                budget: CAPTURE_BUDGET,
+                overwrite: wanted.overwrite,
+            })?;
+            if !options.captures_wait {
+                capture.start()?;
+            }
+            self.taps.push(tap);
+            self.captures.push(capture);
+        }
+        Ok(())
+    }
+
+    pub(in crate::rig) fn finish_captures(&mut self) -> Result<Vec<(usize, CaptureOutcome)>, Error> {
+        // The taps may still be here if the port was never armed; what they were lent comes back when they are gone.
+        self.taps.clear();
+        self.captures().map(|(port, capture)| Ok((port, capture.stop()?))).collect()
+    }
+}

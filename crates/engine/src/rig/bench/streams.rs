@@ -1,0 +1,41 @@
+//! Which streams of a plan concern a port.
+
+use crate::stream::StreamSpec;
+use crate::take::Take;
+use packetrig_plan::Plan;
+use std::sync::Arc;
+
+/// The streams from `first` on that the plan expects at some port, but not at this one.
+pub(super) fn elsewhere(plan: &Plan, port: usize, first: usize) -> Vec<usize> {
+    let streams = plan.streams.iter().enumerate().skip(first);
+    streams
+        .filter(|(_, stream)| !stream.rx.is_empty() && !stream.rx.contains(&port))
+        .map(|(i, _)| i)
+        .collect()
+}
+
+/// The streams from `first` on that a port sends.
+pub(super) fn sent_by(plan: &Plan, port: usize, first: usize) -> Vec<usize> {
+    let streams = plan.streams.iter().enumerate().skip(first);
+    streams.filter(|(_, stream)| stream.tx == port).map(|(index, _)| index).collect()
+}
+
+/// The streams from `first` on that a port receives.
+pub(super) fn received_by(plan: &Plan, port: usize, first: usize) -> Vec<usize> {
+    let streams = plan.streams.iter().enumerate().skip(first);
+    streams.filter(|(_, stream)| stream.rx.contains(&port)).map(|(index, _)| index).collect()
+}
+
+pub(super) fn specs_of(specs: &[Arc<StreamSpec>], streams: &[usize]) -> Vec<Arc<StreamSpec>> {
+    streams.iter().map(|stream| Arc::clone(&specs[*stream])).collect()
+}
+
+pub(super) fn numbers<'a>(streams: impl Iterator<Item = &'a usize>) -> Vec<u16> {
+    streams.filter_map(|stream| u16::try_from(*stream).ok()).collect()
+}
+
+/// The takes of these streams, which are in order.
+pub(super) fn of_streams(takes: &[(u16, Take)], streams: &[usize]) -> Vec<(u16, Take)> {
+    let mine = takes.iter().filter(|(number, _)| streams.binary_search(&usize::from(*number)).is_ok());
+    mine.cloned().collect()
+}

@@ -1,0 +1,140 @@
+//! One stream at its sender: its frames, its counts, and when it ends.
+
+use super::{GRACE, LATE_AFTER};
+use crate::Error;
+use crate::replay::StreamFrames;
+use crate::stream::StreamSpec;
+use crate::take::Take;
+use packetrig_plan::timeline::SendPattern;
+use packetrig_stats::counts::{SinceStart, StreamTxCounts};
+use packetrig_stats::latency::Latency;
+use packetrig_stats::series::RateSeries;
+use packetrig_units::{FrameSize, MonoTime, Nanos};
+use packetrig_wire::tag::{TagKey, TagStamp};
+use std::sync::Arc;
+
+/// Significant digits of the send-time histograms: the error of an error.
+const DIGITS: u8 = 2;
+
+pub(super) struct StreamLane {
+    pub(super) spec: Arc<StreamSpec>,
+    pub(super) frames: StreamFrames,
+    /// The number after the last frame's; `u64::MAX` if endless.
+    pub(super) end: u64,
+    /// Nothing is sent at or after this time since the start: a time limit plus [`GRACE`].
+    cutoff: Option<Nanos>,
+    pub(super) counts: StreamTxCounts,
+    /// Frames and bytes before the last start.
+    before_start: (u64, u64),
+    /// Frames that were due and not sent, of what is over.
+    pub(super) unsent: u64,
+    /// Whether what was due of the frames at hand is still to be settled.
+    pub(super) is_open: bool,
+    pub(super) send_error: Latency,
+    pub(super) stamp_bound: Latency,
+    pub(super) series: RateSeries,
+}
+
+impl StreamLane {
+    pub(super) fn new(spec: Arc<StreamSpec>, streams: usize) -> Result<Self, Error> {
+        let timeline = spec.timeline;
+        let limited = matches!(timeline.shape, SendPattern::Within(_));
+        Ok(Self {
+            frames: StreamFrames::open(&spec)?,
+            end: timeline.total().unwrap_or(u64::MAX),
+            cutoff: limited.then(|| timeline.end()).flatten().map(|end| end + GRACE),
+            counts: StreamTxCounts::default(),
+            before_start: (0, 0),
+            unsent: 0,
+            is_open: false,
+            send_error: Latency::with_digits(DIGITS),
+            stamp_bound: Latency::with_digits(DIGITS),
+            series: RateSeries::with_room(spec.series_room(streams)),
+            spec,
+        })
+    }
+
+    /// Goes on with this take, after being held.
+    pub(super) fn begin(&mut self, take: Take) {
+        if take.is_fresh() {
+            self.before_start = (self.counts.frames, self.counts.bytes);
+            self.counts.since_start = SinceStart::default();
+        }
+        self.end = take.end();
+        self.cutoff = take.time_limit().map(|end| end + GRACE);
+        self.frames = StreamFrames::Made(take);
+        self.is_open = true;
+        self.counts.is_sending = true;
+    }
+
+    /// When the next frame is due, or when to look again for it; what has no schedule is due now.
+    pub(super) fn due(&mut self, start: MonoTime, now: MonoTime) -> MonoTime {
+        match &mut self.frames {
+            StreamFrames::Played(playing) => playing.due(&self.spec.timeline, self.counts.frames, start, now),
+            StreamFrames::Made(take) => start + take.due(self.counts.frames),
+        }
+    }
+
+    /// Writes the next frame, due at `due`, into `slot`; `None` if there is none.
+    pub(super) fn build(
+        &mut self,
+        key: TagKey,
+        start: MonoTime,
+        due: MonoTime,
+        now: MonoTime,
+        slot: &mut [u8],
+    ) -> Option<usize> {
+        let stamp = TagStamp { key, stream: self.spec.number, time: now.as_nanos() };
+        let len = match &mut self.frames {
+            StreamFrames::Made(take) => take.template().render(take.nth(self.counts.frames), stamp, slot),
+            StreamFrames::Played(playing) => playing.take(&mut self.counts, stamp, due.since(start), slot)?,
+        };
+        let bytes = u64::from(FrameSize::from_kernel_len(len).bytes());
+        if self.frames.are_paced() {
+            let behind = now.since(due);
+            self.send_error.record(behind);
+            self.counts.late += u64::from(behind > LATE_AFTER);
+        }
+        self.counts.frames += 1;
+        self.counts.bytes += bytes;
+        self.counts.first.get_or_insert(now);
+        self.counts.since_start.first.get_or_insert(now);
+        self.counts.last = Some(now);
+        self.series.add(start, now, 1, bytes);
+        Some(len)
+    }
+
+    /// Whether nothing more is to be sent at `now`.
+    pub(super) fn is_over(&mut self, start: MonoTime, now: MonoTime) -> bool {
+        self.counts.frames >= self.end
+            || self.cutoff.is_some_and(|cutoff| now >= start + cutoff)
+            || self.frames.have_ended()
+    }
+
+    /// Counts what was due by the time it was stopped, or at all if it was not, and was not sent. Nothing is sent after it.
+    pub(super) fn settle(&mut self, start: Option<MonoTime>, stopped: Option<MonoTime>) {
+        self.counts.is_sending = false;
+        if !std::mem::take(&mut self.is_open) {
+            return;
+        }
+        let elapsed = start.zip(stopped).map(|(start, stopped)| stopped.since(start));
+        let sent = self.counts.frames;
+        let due = match (&mut self.frames, elapsed) {
+            (StreamFrames::Played(playing), Some(elapsed)) => {
+                playing.due_before(&self.spec.timeline, sent, elapsed)
+            }
+            (StreamFrames::Made(take), Some(elapsed)) => take.due_before(elapsed).min(self.end),
+            (_, None) if self.end == u64::MAX => sent,
+            (_, None) => self.end,
+        };
+        self.unsent += due.saturating_sub(sent);
+    }
+
+    pub(super) fn live_counts(&self) -> StreamTxCounts {
+        let frames = self.counts.frames - self.before_start.0;
+        let bytes = self.counts.bytes - self.before_start.1;
+        let last = self.counts.last.filter(|_| frames > 0);
+        let since_start = SinceStart { frames, bytes, last, ..self.counts.since_start };
+        StreamTxCounts { since_start, ..self.counts }
+    }
+}
