@@ -48,7 +48,7 @@ fn a_server_whose_disk_was_full_works_again_and_has_lost_no_result() {
     let mut run = fleet.begin(&["--packets", "6000"]);
     run.await_frames();
     fleet.server_disk().fill();
-    shows("keeps nothing");
+    shows("cannot store messages");
     fleet.server_disk().empty();
     shows("works");
     assert!(fleet.said("up").contains("the server is started again"), "{}", fleet.said("up"));

@@ -59,7 +59,7 @@ fn captures_that_stay_on_nodes_are_fetched_in_ranges_while_a_run_is_under_way() 
     second.await_frames();
     let (code, printed, complaints) = fleet.ask(&["fleet", "fetch", &run]);
     assert_eq!(code, Some(0), "{printed}{complaints}");
-    assert!(complaints.contains("goes on at"), "{complaints}");
+    assert!(complaints.contains("resumes at"), "{complaints}");
     let second = second.finish();
     second.report().assert_nothing_lost();
     assert!(second.report().reasons().to_lowercase().contains("complete"), "{}", second.report().reasons());

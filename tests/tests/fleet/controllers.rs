@@ -118,7 +118,7 @@ fn what_a_controller_left_whose_host_was_started_again_is_collected() {
     let ended = fleet.catalogue().len();
     let (code, printed, complaints) = fleet.ask_after_reboot(&["fleet", "collect"]);
     assert_eq!(code, Some(0), "{complaints}");
-    assert!(!complaints.contains("is under way"), "{complaints}");
+    assert!(!complaints.contains("is still in progress"), "{complaints}");
     assert!(printed.contains("6 of 6 nodes"), "{printed} {complaints}");
     assert_eq!(fleet.catalogue().len(), ended + 1);
     fleet.latest().assert_partial(&["controller_lost"]);
@@ -136,7 +136,7 @@ fn a_controller_in_another_container_of_the_host_is_not_taken_for_dead() {
     assert_eq!(code, Some(6), "{printed} {complaints}");
     assert!(complaints.contains("node r1 belongs to run "), "{complaints}");
     let (_, printed, complaints) = fleet.ask_in_container(&["fleet", "collect"]);
-    assert!(complaints.contains("is under way"), "{printed} {complaints}");
+    assert!(complaints.contains("is still in progress"), "{printed} {complaints}");
     first.finish().report().assert_nothing_lost();
 }
 

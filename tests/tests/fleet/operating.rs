@@ -132,7 +132,7 @@ fn labels_of_the_operator_choose_ports_and_the_owner_has_the_last_word() {
     assert_eq!(nodes, ["r3", "s2"], "{complaints}");
     // The owner of r1 uses the word `rx` for its port; the operator cannot move it, nor take it away.
     let (code, said) = ask(&["fleet", "label", "r1", "rx=9"]);
-    assert!(code == Some(0) && said.contains("does not count on r1"), "{said}");
+    assert!(code == Some(0) && said.contains("has no effect on r1"), "{said}");
     let (code, _, complaints) = run("s1/eth0", "any-rx=9");
     assert_eq!(code, Some(3), "{complaints}");
     let (code, said) = ask(&["fleet", "status"]);

@@ -97,7 +97,7 @@ fn what_cannot_be_metered_is_refused_with_a_reason() {
     refused(&["nosuch.pcap"], 2, &["nosuch.pcap", "No such file"]);
     refused(&["/etc/passwd"], 2, &["/etc/passwd", "not a capture file"]);
     refused(&["nosuch0"], 4, &["nosuch0"]);
-    refused(&["lo", "nosuch.pcap"], 2, &["one meter for each"]);
+    refused(&["lo", "nosuch.pcap"], 2, &["one meter for each kind"]);
     refused(&["lo", "--pace", "1x"], 2, &["--pace is for files"]);
     refused(&["lo", "--export", "sctp://198.18.0.9"], 2, &["sctp"]);
 }

@@ -170,7 +170,7 @@ impl TrialBench<'_> {
 
 /// The plan of a trial.
 fn document((tx, rx): (&str, &str), size: u32, pps: u64, time: Nanos) -> Result<String, Error> {
-    let rate = FrameRate::per_second(pps).ok_or_else(|| Error::Usage("a rate of zero".into()))?;
+    let rate = FrameRate::per_second(pps).ok_or_else(|| Error::Usage("a trial needs a rate above zero".into()))?;
     let quick = QuickPlan {
         tx: vec![tx.to_owned()],
         pattern: QuickPattern::ToAll,

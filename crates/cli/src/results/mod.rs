@@ -50,7 +50,7 @@ fn headline(report: &RunReport, style: TextStyle) -> String {
     let sending = match report.sending {
         Some(time) => format!("sent for {time}"),
         None if report.coverage.is_full() => "nothing was sent".to_owned(),
-        None => "no node has said what it sent".to_owned(),
+        None => "no node has reported what it sent".to_owned(),
     };
     let name = if report.name.is_empty() { String::new() } else { format!(" \"{}\"", report.name) };
     format!(

@@ -54,7 +54,7 @@ pub(super) fn load(report: &RunReport) -> String {
 fn skew(skew: &SkewReport) -> String {
     let seen = match skew.spread.zip(skew.bound) {
         Some((spread, bound)) => format!("senders began {spread} apart (± {bound})"),
-        None => "how far apart senders began is not known".to_owned(),
+        None => "the start times of senders are not known".to_owned(),
     };
     let judged = match skew.verdict.zip(skew.wanted) {
         Some((verdict, wanted)) => format!("; wanted at most {wanted}: {verdict}"),
@@ -62,7 +62,7 @@ fn skew(skew: &SkewReport) -> String {
     };
     let unknown = match skew.unknown.as_slice() {
         [] => String::new(),
-        nodes => format!("; nothing known of {}", nodes.join(", ")),
+        nodes => format!("; unknown for {}", nodes.join(", ")),
     };
     format!("  start skew: {seen}{judged}{unknown}\n")
 }

@@ -129,7 +129,7 @@ fn every_part_of_a_report_is_shown() {
         "12 345",
         "planned 1 000  handed over 1 000",
         "10: in our sender 0, in our receiver 1, while a port was not in order 0, in the device under test or on the path 9",
-        "not checked, for want of a counter: arrived",
+        "not checked, because a counter is missing: arrived",
         "rx.pcapng: 990 frames, 4 frames missing",
         "Verdict: FAIL\n  stream a: 10 of 1000 frames lost",
     ] {
@@ -185,7 +185,7 @@ fn nodes_are_shown_when_there_are_several() {
     let text = rendered(&report);
     for part in [
         "reported: 2 of 3 nodes\n  partial: node gamma: silent for 5s",
-        "start skew: senders began 12us apart (± 70us); wanted at most 1ms: UNKNOWN; nothing known of beta, gamma",
+        "start skew: senders began 12us apart (± 70us); wanted at most 1ms: UNKNOWN; unknown for beta, gamma",
         "k = 0.5400: ",
         "from 3 senders",
     ] {
@@ -305,5 +305,5 @@ fn nothing_was_sent_is_said_only_when_every_node_has_said_so() {
     assert!(rendered(&silent).contains("nothing was sent"));
     let missing = RunReport { coverage: ReportCoverage { reported: 0, expected: 4 }, ..silent };
     let text = rendered(&missing);
-    assert!(text.contains("no node has said what it sent") && !text.contains("nothing was sent"), "{text}");
+    assert!(text.contains("no node has reported what it sent") && !text.contains("nothing was sent"), "{text}");
 }

@@ -59,7 +59,7 @@ pub(super) fn ledger(report: &RunReport) -> String {
     text.push_str(&lost(report));
     text.extend(report.imbalances.iter().map(|wrong| format!("  does not balance: {wrong}\n")));
     text.extend(
-        report.unchecked.iter().map(|rule| format!("  not checked, for want of a counter: {rule}\n")),
+        report.unchecked.iter().map(|rule| format!("  not checked, because a counter is missing: {rule}\n")),
     );
     text
 }

@@ -51,7 +51,7 @@ pub(super) fn missing_text(ledger: &CollectLedger, sinks: &[StoredCounts]) -> St
     if amounts.is_empty() {
         String::new()
     } else {
-        format!("not everything is here: {}\n", amounts.join("; "))
+        format!("not everything was stored: {}\n", amounts.join("; "))
     }
 }
 
@@ -66,7 +66,7 @@ pub(super) fn table_of_all(ledger: &CollectLedger) -> String {
         ),
         ("their bytes", ledger.intake.iter().map(|one| one.bytes).sum()),
     ];
-    let memory = [("bytes of memory that exporters hold", ledger.memory)];
+    let memory = [("bytes of memory in use for exporters", ledger.memory)];
     let all = intake.into_iter().chain(counts).chain(handed).chain(memory);
     let rows =
         all.filter(|(_, value)| *value > 0).map(|(meaning, value)| vec![meaning.to_owned(), count(value)]);

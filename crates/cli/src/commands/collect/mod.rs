@@ -41,7 +41,7 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Resu
     })?;
     let options = options(arguments)?;
     if sinks.is_empty() && !arguments.quiet {
-        remark("collect: records are counted and not kept: no --directory, --kafka or --clickhouse");
+        remark("collect: records are counted but not stored; give --directory, --kafka or --clickhouse to store them");
     }
     let accounts = sinks.accounts();
     signal::latch()?;
@@ -131,11 +131,11 @@ fn exit(ledger: &CollectLedger, end: CollectEnd) -> CommandExit {
 /// What senders can make this collector hold, as its first lines say it.
 fn bounds(options: &CollectOptions, arguments: &Arguments) -> String {
     let who = match &arguments.exporter[..] {
-        [] => "of anybody who sends (--exporter names those to hear)".to_owned(),
-        named => format!("of {} only", named.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
+        [] => "from any sender (--exporter admits only some)".to_owned(),
+        named => format!("only from {}", named.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
     };
     format!(
-        "collect: holds at most {} MiB (--memory) of {} exporters, {} of one address, {who}",
+        "collect: holds at most {} MiB (--memory) for {} exporters, {} per address, {who}",
         arguments.memory.0 >> 20,
         options.collector.places(),
         options.collector.exporters_per_address,
@@ -151,7 +151,7 @@ fn options(arguments: &Arguments) -> Result<CollectOptions, Error> {
     let tls = arguments.cert.clone().zip(arguments.key.clone());
     if arguments.memory.0 < LEAST_MEMORY {
         return Err(Error::Usage(format!(
-            "--memory {} bytes is too little: the least is {} MiB",
+            "--memory {} bytes is too small; it must be at least {} MiB",
             arguments.memory.0,
             LEAST_MEMORY >> 20
         )));

@@ -100,7 +100,7 @@ pub(super) fn tables(ledger: &CollectLedger, sinks: &[StoredCounts]) -> String {
     }
     text.push_str(&counters::missing_text(ledger, sinks));
     for imbalance in counters::imbalances(ledger, sinks) {
-        add(&mut text, format_args!("these accounts do not add up: {imbalance}\n"));
+        add(&mut text, format_args!("the counters do not balance: {imbalance}\n"));
     }
     text
 }
@@ -110,13 +110,13 @@ fn given_up_remarks(ledger: &CollectLedger) -> String {
     let forgotten = &ledger.forgotten;
     let [not_allowed, address_full, unknown_protocol, unread] = ledger.refused_by_cause().map(|(_, n)| n);
     let causes = [
-        (unknown_protocol, "messages refused: of no known protocol"),
+        (unknown_protocol, "messages refused: unknown protocol"),
         (not_allowed, "messages dropped: their address is not on the list (--exporter)"),
-        (address_full, "messages refused: too many exporters of one address (--exporters-per-address)"),
+        (address_full, "messages refused: too many exporters at one address (--exporters-per-address)"),
         (unread, "messages not read: too many were waiting when the collector ended"),
-        (forgotten.on_trial, "exporters forgotten for others while on trial: too many (--exporters)"),
-        (forgotten.for_memory, "exporters forgotten: no memory (--memory)"),
-        (forgotten.silent, "silent exporters forgotten for others (--exporters)"),
+        (forgotten.on_trial, "new exporters forgotten to make room for others (--exporters)"),
+        (forgotten.for_memory, "exporters forgotten: memory limit reached (--memory)"),
+        (forgotten.silent, "silent exporters forgotten to make room for others (--exporters)"),
     ];
     let mut text = String::new();
     for (value, what) in causes.into_iter().filter(|(value, _)| *value > 0) {
@@ -133,15 +133,15 @@ fn intake_remarks(ledger: &CollectLedger) -> String {
             (intake.connections, "connections"),
             (intake.open, "connections open"),
             (intake.not_allowed, "not allowed (--exporter)"),
-            (intake.unread, "datagrams not read at the end"),
-            (intake.dropped, "datagrams dropped: the socket had no room (--room)"),
+            (intake.unread, "datagrams not read before the collector ended"),
+            (intake.dropped, "datagrams dropped: socket buffer full (--room)"),
             (intake.refused, "connections refused"),
-            (intake.address_full, "connections refused: their address has its share"),
-            (intake.broken, "broken off, or not IPFIX or SIM"),
+            (intake.address_full, "connections refused: too many from one address"),
+            (intake.broken, "ended within a message, or held neither IPFIX nor SIM"),
             (intake.slow, "connections closed: too slow"),
-            (intake.silent, "connections closed: no message came"),
-            (intake.cut, "connections cut: there was more to read at the end"),
-            (intake.made_room, "connections closed: silent, to make room for others"),
+            (intake.silent, "connections closed: no message arrived"),
+            (intake.cut, "connections closed with unread data when the collector ended"),
+            (intake.made_room, "silent connections closed to make room for others"),
         ];
         for (value, what) in places.into_iter().filter(|(value, _)| *value > 0) {
             add(&mut text, format_args!("{}: {} {what}\n", intake.place, count(value)));
@@ -149,8 +149,8 @@ fn intake_remarks(ledger: &CollectLedger) -> String {
     }
     for intake in &ledger.intake {
         let states = [
-            (intake.stopped, "not read to its end: stopped before"),
-            (intake.failed, "failed: no more is read"),
+            (intake.stopped, "not read to its end: the collector was stopped first"),
+            (intake.failed, "failed: nothing more is read from it"),
         ];
         for (_, what) in states.into_iter().filter(|(is_so, _)| *is_so) {
             add(&mut text, format_args!("{}: {what}\n", intake.place));
@@ -204,13 +204,13 @@ fn remarks(ledger: &ExporterLedger) -> String {
     let mut text = String::new();
     let mut say = |what: String| add(&mut text, format_args!("{}: {what}\n", name(&ledger.exporter)));
     if *restarts > 0 {
-        say(format!("began anew {} times; what was lost in between is not known", count(*restarts)));
+        say(format!("restarted {} times; losses across a restart are unknown", count(*restarts)));
     }
     if *timeless > 0 {
-        say(format!("{} records without a time have that of their message", count(*timeless)));
+        say(format!("{} records had no time and got the time of their message", count(*timeless)));
     }
     if *untold > 0 {
-        say(format!("up to {} records came without their template", count(*untold)));
+        say(format!("up to {} records could not be decoded for lack of their template", count(*untold)));
     }
     if !skipped.is_empty() {
         let names: Vec<_> = skipped.iter().map(String::as_str).collect();
@@ -225,8 +225,8 @@ fn balance_text(balance: &WholeBalance) -> String {
     let losses = balance.losses.iter().map(|loss| row(&format!("- {}", loss.place), loss.packets));
     let rows = [row("arrived at the meters", balance.arrived)].into_iter().chain(losses);
     let newer = Some(balance.newer).filter(|newer| *newer > 0);
-    let newer = newer.map(|newer| row("+ newer than the meters' accounts", newer));
-    table(&["from the wire", "packets", "share"], rows.chain(newer).chain([row("here", balance.stored)]))
+    let newer = newer.map(|newer| row("+ newer than the meters' ledgers", newer));
+    table(&["from the wire", "packets", "share"], rows.chain(newer).chain([row("stored", balance.stored)]))
 }
 
 pub(super) fn metrics(ledger: &CollectLedger, kept: &[KeptCounts]) -> String {
@@ -259,7 +259,7 @@ pub(super) fn line(ledger: &CollectLedger, last: Option<&CollectLedger>, kept: &
         (total.lost, "lost on the way"),
         (total.malformed + ledger.refused.unknown_protocol, "malformed"),
         (refused[0].1 + refused[1].1, "refused"),
-        (total.undecoded_no_room_bytes, "bytes without room"),
+        (total.undecoded_no_room_bytes, "bytes undecoded: no memory"),
         (kept.iter().map(|kept| kept.lost.records).sum(), "lost by sinks"),
     ];
     for (value, what) in losses.into_iter().filter(|(value, _)| *value > 0) {

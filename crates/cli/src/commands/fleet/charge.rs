@@ -205,7 +205,7 @@ impl ChargedFleet {
         let at_work = self.at_work(&unfinished, &|| signal::received().is_none())?;
         for left in &unfinished {
             if at_work.contains(&left.run) {
-                remark(format_args!("run {} is under way", left.run));
+                remark(format_args!("run {} is still in progress", left.run));
                 continue;
             }
             match self.end_left(left, on_event) {
@@ -229,7 +229,7 @@ impl ChargedFleet {
         let elsewhere = match self.fleet.lead_left(&record, &mut patience(true))? {
             Some(LeftRun::Led(elsewhere)) => elsewhere,
             Some(LeftRun::UnderWay(_)) | None => {
-                remark(format_args!("run {} is under way", left.run));
+                remark(format_args!("run {} is still in progress", left.run));
                 return Ok(None);
             }
         };
@@ -246,7 +246,7 @@ impl ChargedFleet {
             return Ok(());
         };
         remark(format_args!(
-            "run {run} was left unfinished by a controller with other results: its nodes are released"
+            "run {run} was left unfinished by a controller with another catalogue: its nodes are released"
         ));
         let mut nodes: BTreeSet<_> = record.members().into_iter().collect();
         nodes.retain(|node| !elsewhere.contains(node));
@@ -262,7 +262,7 @@ impl ChargedFleet {
 }
 
 fn begun_of(left: &UnfinishedRun) -> Result<BegunRun, Error> {
-    let damaged = |error: serde_json::Error| Error::Usage(format!("run {} is damaged: {error}", left.run));
+    let damaged = |error: serde_json::Error| Error::Usage(format!("the record of unfinished run {} is damaged: {error}", left.run));
     serde_json::from_str(&left.record).map_err(damaged)
 }
 

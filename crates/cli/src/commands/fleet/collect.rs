@@ -34,7 +34,7 @@ pub(crate) fn perform(arguments: &CollectRuns, output: &mut CommandOutput) -> Re
     let left = charged.fleet.gather(PATIENCE, &|| signal::received().is_none(), &mut note)?;
     if let Err(error) = charged.fleet.remove_dead_controllers() {
         // They are in nobody's way.
-        remark(format_args!("records of controllers that have ended were not removed: {error}"));
+        remark(format_args!("cannot remove the records of controllers that have ended: {error}"));
     }
     for text in &completed {
         output.line(text);

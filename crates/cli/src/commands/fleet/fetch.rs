@@ -91,7 +91,7 @@ fn fetch_one(
         let elapsed = Nanos::new(clock::monotonic_ns() - began);
         let is_first = last.replace(progress).is_none();
         if is_first && progress.resumed_at > 0 && !is_quiet {
-            remark(format_args!("{}: goes on at {} B", capture.file, progress.resumed_at));
+            remark(format_args!("{}: resumes at {} B", capture.file, progress.resumed_at));
         }
         if line.is_due(elapsed) {
             line.show(elapsed, in_words(capture, progress, elapsed));
@@ -113,7 +113,7 @@ fn in_words(capture: &CaptureThere, progress: FetchProgress, elapsed: Nanos) -> 
     let rate = carried as f64 / elapsed.as_secs_f64().max(1e-9);
     let percent = if size == 0 { 100.0 } else { done as f64 * 100.0 / size as f64 };
     format!(
-        "{}: {} of {} ({percent:.0} %), {} carried, {}",
+        "{}: {} of {} ({percent:.0} %), {} transferred, {}",
         capture.file,
         scaled(done as f64, "B"),
         scaled(size as f64, "B"),

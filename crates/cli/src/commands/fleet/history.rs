@@ -30,7 +30,7 @@ pub(crate) fn perform(arguments: &ShowHistory, output: &mut CommandOutput) -> Re
     let place = FleetPlace::of(&arguments.place)?.existing()?;
     let lives = lives(&place, arguments.node.as_deref())?;
     if let Some(node) = arguments.node.as_ref().filter(|_| lives.is_empty()) {
-        return Err(Error::Usage(format!("nothing is known of a node called {node}")));
+        return Err(Error::Usage(format!("the fleet has never had a node called {node}")));
     }
     if arguments.json {
         output.json(&lives)?;
@@ -130,8 +130,8 @@ fn in_words(event: &NodeEvent) -> String {
         NodeEvent::VersionChanged { from, to } => format!("packetrig {from} became {to}"),
         NodeEvent::PortsChanged { from, to } => format!("ports `{from}` became `{to}`"),
         NodeEvent::ClockChanged { from, to } => format!("clock {from} became {to}"),
-        NodeEvent::Lost => "lost: not heard for 10 s".to_owned(),
-        NodeEvent::Back { silent } => format!("heard again after {:.0} s", silent.as_u64() as f64 / 1e9),
+        NodeEvent::Lost => "lost: silent for 10 s".to_owned(),
+        NodeEvent::Back { silent } => format!("reported again after {:.0} s", silent.as_u64() as f64 / 1e9),
         NodeEvent::Run(run) => run_in_words(run),
     }
 }

@@ -26,7 +26,7 @@ pub(crate) fn perform(arguments: &LabelNode, output: &mut CommandOutput) -> Resu
     }
     let removed = |change: &LabelChange| matches!(change, LabelChange::Remove(_));
     if !arguments.changes.iter().all(removed) {
-        output.line("Runs that begin from now on choose ports by these labels: `any-LABEL`.");
+        output.line("New runs choose ports by these labels (`any-LABEL`).");
     }
     Ok(CommandExit::Ok)
 }
@@ -36,6 +36,6 @@ fn warn_of_overruled(place: &FleetPlace, node: &NodeName, labels: &OperatorLabel
     let rows = place.presence().map(|presence| presence.nodes).unwrap_or_default();
     let Some(row) = rows.iter().find(|row| row.node == *node) else { return };
     for label in labels.overruled(&row.hello) {
-        remark(format_args!("`{label}` does not count on {node}: the owner of the machine uses that key"));
+        remark(format_args!("`{label}` has no effect on {node}: the owner of the machine set that key"));
     }
 }

@@ -48,7 +48,7 @@ fn invite(arguments: &InviteArgs, output: &mut CommandOutput) -> Result<CommandE
     let (authority, addresses) = (place.authority()?, place.addresses()?);
     if arguments.revoke {
         let taken = authority.revoke(LABEL)?;
-        output.line(format_args!("{taken} lines taken back; no node joins by them any more"));
+        output.line(format_args!("{taken} join lines revoked; no node can join with them"));
         return Ok(CommandExit::Ok);
     }
     let line = line(&authority, &addresses, arguments.uses, arguments.valid)?;
@@ -77,6 +77,6 @@ fn remove(arguments: &RemoveArgs, output: &mut CommandOutput) -> Result<CommandE
     }
     place.authority()?.remove(&node)?;
     place.note_history(vec![(node.clone(), NodeEvent::Removed)]);
-    output.line(format_args!("{node} is forgotten; `packetrig fleet up` cuts it off and lets it in no more"));
+    output.line(format_args!("{node} removed; `packetrig fleet up` disconnects it and does not admit it again"));
     Ok(CommandExit::Ok)
 }

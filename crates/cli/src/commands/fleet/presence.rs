@@ -154,7 +154,7 @@ impl PresenceListener {
         if let Err(error) = written
             && !std::mem::replace(&mut self.has_complained, true)
         {
-            remark(format_args!("how the nodes are could not be written down: {error}"));
+            remark(format_args!("cannot write the state of the nodes for `fleet status`: {error}"));
         }
     }
 }

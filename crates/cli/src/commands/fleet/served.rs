@@ -151,7 +151,7 @@ impl RunSource for FleetRigs {
 fn forget(shelf: &RunShelf) {
     match shelf.give_up() {
         Ok(kept) => name_kept(kept.as_ref()),
-        Err(error) => remark(format_args!("a run that did not begin could not be forgotten: {error}")),
+        Err(error) => remark(format_args!("cannot delete the files of a run that did not start: {error}")),
     }
 }
 
@@ -173,13 +173,13 @@ impl ConsoleRun for ServedRun {
         match session.close() {
             Ok(mut report) if keep => {
                 if let Err(error) = shelf.commit(&mut report, &document, None) {
-                    remark(format_args!("the result of a run could not be kept: {error}"));
+                    remark(format_args!("cannot save the result of a run: {error}"));
                 }
                 place.note_run(&report);
             }
             Ok(_) => forget(&shelf),
             Err(error) => {
-                remark(format_args!("a run ended badly: {error}"));
+                remark(format_args!("a run failed: {error}"));
                 forget(&shelf);
             }
         }

@@ -33,7 +33,7 @@ pub(crate) fn perform(arguments: &StatusArgs, output: &mut CommandOutput) -> Res
     let age = presence.age();
     if age > LISTENED {
         remark(format_args!(
-            "`fleet up` has not listened for {} s: nothing is known of the nodes since; `fleet status --wait` listens",
+            "`fleet up` has not listened for {} s, so this is old; `fleet status --wait` listens to the nodes now",
             age.as_u64() / 1_000_000_000
         ));
     }
@@ -113,11 +113,11 @@ fn server_line(health: &BrokerHealth) -> String {
         .map_or_else(String::new, |free| format!(", {} free", numbers::scaled(free as f64, "B")));
     let age = clock::wall_clock_ns().saturating_sub(health.checked_wall_ns) / 1_000_000_000;
     if age > SILENT_SECONDS {
-        return format!("Message server: `fleet up` has not looked after it for {age} s\n");
+        return format!("Message server: `fleet up` has not checked it for {age} s\n");
     }
     match &health.failure {
         None => format!("Message server: works{free}\n"),
-        Some(why) => format!("Message server: keeps nothing ({why}){free}\n"),
+        Some(why) => format!("Message server: cannot store messages ({why}){free}\n"),
     }
 }
 
@@ -166,7 +166,7 @@ fn labels(row: &MemberRow) -> String {
 }
 
 fn silent_cells(node: &NodeName) -> Vec<String> {
-    let mut cells = vec![node.to_string(), "not there".to_owned()];
+    let mut cells = vec![node.to_string(), "silent".to_owned()];
     cells.resize(9, "-".to_owned());
     cells
 }

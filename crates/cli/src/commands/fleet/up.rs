@@ -52,9 +52,9 @@ pub(crate) fn perform(arguments: &UpArgs, output: &mut CommandOutput) -> Result<
     let line = line(&authority, &addresses, arguments.uses, arguments.valid)?;
     let nodes = if arguments.uses == 1 { "one node".to_owned() } else { format!("{} nodes", arguments.uses) };
     output.line(format_args!(
-        "\nOn the other machine, with this line in a file (it lets {nodes} in within {}):\n\n{line}\n\n  \
+        "\nOn the other machine, with this line in a file (it admits {nodes} within {}):\n\n{line}\n\n  \
          packetrig agent --name NAME --join FILE\n\n\
-         `packetrig fleet invite` prints a line for the next one.\n",
+         `packetrig fleet invite` prints a line for more nodes.\n",
         arguments.valid
     ));
     let health = own(&broker).is_some().then(|| watch_health(&place)).transpose()?;
@@ -81,7 +81,7 @@ fn watch_health(place: &FleetPlace) -> Result<HealthWatch, Error> {
 fn heed(found: &BrokerHealth, place: &FleetPlace, broker: &Mutex<Option<MessageServer>>) {
     place.write_health(found);
     if let Some(broker) = own(broker).as_ref().filter(|_| found.needs_restart) {
-        remark("the store of the server does not work: the server is started again");
+        remark("the store of the message server does not work: the server is started again");
         broker.restart();
     }
 }
@@ -98,10 +98,10 @@ fn keep_certificate_valid(
 ) {
     match certificate.renew_if_due(seconds(), own(broker).as_ref(), door) {
         Ok(false) => {}
-        Ok(true) => remark("the certificate of the server was made anew"),
+        Ok(true) => remark("the certificate of the message server was renewed"),
         // It is tried again, and not at once: the reason lasts.
         Err(error) => {
-            remark(format_args!("the certificate of the server could not be made anew: {error}"));
+            remark(format_args!("cannot renew the certificate of the message server: {error}; trying again"));
             std::thread::sleep(RENEWAL_AGAIN);
         }
     }
@@ -179,7 +179,7 @@ fn open_door(
         if let (Some(broker), Some(admitted)) = (own(&broker).as_ref(), admitted) {
             broker.admit(&admitted).map_err(|error| error.to_string())?;
         }
-        remark(format_args!("node {node} is let in"));
+        remark(format_args!("node {node} was admitted"));
         place.note_history(vec![(node.clone(), NodeEvent::Joined)]);
         Ok(())
     });
@@ -204,11 +204,11 @@ impl ToldNodes {
         let broker = own(broker);
         let Some(broker) = broker.as_ref() else { return };
         for trouble in broker.troubles() {
-            remark(format_args!("the server in {}: {trouble}", place.directory().display()));
+            remark(format_args!("message server in {}: {trouble}", place.directory().display()));
         }
         if let Err(error) = self.tell(broker, authority) {
             // It is tried again.
-            remark(format_args!("the server could not be told of its nodes: {error}"));
+            remark(format_args!("cannot tell the message server which nodes to admit: {error}; trying again"));
         }
     }
 

@@ -13,7 +13,7 @@ pub(super) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Resu
     if arguments.json {
         output.json(&serde_json::json!(recovered))?;
     } else if recovered.is_empty() {
-        output.line("nothing to recover: every file is finished, or its process still lives");
+        output.line("nothing to recover: every file is complete, or its process is still running");
     } else {
         for line in lines(&recovered) {
             output.line(line);
@@ -26,7 +26,7 @@ pub(super) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Resu
 pub(in crate::commands) fn recover_before(command: &str, directory: &Path) -> Result<RecoveredFiles, Error> {
     let recovered = recover_before_writing(directory)?;
     if !recovered.is_empty() {
-        remark(format_args!("{command}: {}: an earlier process was killed", directory.display()));
+        remark(format_args!("{command}: {}: an earlier process was killed; its files were completed", directory.display()));
         for line in lines(&recovered) {
             remark(format_args!("{command}: {line}"));
         }
@@ -38,13 +38,13 @@ fn lines(recovered: &RecoveredFiles) -> Vec<String> {
     let RecoveredFiles { files, records, cut_files, cut_bytes, damaged_groups, damaged_files, failures } =
         recovered;
     let mut lines = vec![format!(
-        "recovered {} records in {} files; records that were still in its memory are lost",
+        "recovered {} records in {} files; records that the killed process still had in memory are lost",
         count(*records),
         count(*files)
     )];
     if *cut_files > 0 {
         lines.push(format!(
-            "{} files ended in a row group that was not whole ({} bytes): its records are lost",
+            "{} files ended in an incomplete row group ({} bytes): its records are lost",
             count(*cut_files),
             count(*cut_bytes)
         ));
@@ -54,7 +54,7 @@ fn lines(recovered: &RecoveredFiles) -> Vec<String> {
     }
     if *damaged_files > 0 {
         lines.push(format!(
-            "{} files have nothing but damage: they are kept, and their names end in `.damaged`",
+            "{} files hold no readable record; they are kept under names that end in `.damaged`",
             count(*damaged_files)
         ));
     }

@@ -155,7 +155,7 @@ fn tabulate(arguments: &Arguments, output: &mut CommandOutput) -> Result<(), Err
     }
     output.text(table(&header, lines));
     if !is_all {
-        remark(format_args!("show: there are more than {most}; --most N shows more"));
+        remark(format_args!("show: more than {most} records match; --most N shows more"));
     }
     Ok(())
 }

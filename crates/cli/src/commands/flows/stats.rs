@@ -34,7 +34,7 @@ pub(super) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Resu
         output.text(ledger_text(ledger));
     }
     if ledgers.len() > METERS_MOST {
-        remark(format_args!("stats: {} more ledgers; --json prints all", ledgers.len() - METERS_MOST));
+        remark(format_args!("stats: {} more ledgers are not shown; --json prints all", ledgers.len() - METERS_MOST));
     }
     Ok(())
 }
@@ -77,7 +77,7 @@ fn text(files: usize, totals: &FlowTotals) -> String {
     )]);
     if totals.records_with_loss > 0 {
         text.extend([format!(
-            "{} records of flows that lived while packets were lost before the meter\n",
+            "{} records are of flows during which packets were lost before the meter\n",
             count(totals.records_with_loss)
         )]);
     }
@@ -90,13 +90,13 @@ fn text(files: usize, totals: &FlowTotals) -> String {
     let protocols = by_bytes.into_iter().map(|(number, one)| row(protocols::name(*number), one, sum.bytes));
     text += "\n";
     text += &table(&["protocol", "records", "flows", "packets", "bytes", "share"], protocols);
-    let header = format!("flows begun within {}", Nanos::new(totals.bucket_ns));
+    let header = format!("flows that began within {}", Nanos::new(totals.bucket_ns));
     let timeline = totals.timeline.iter().map(|(at, one)| row(moment(*at), one, sum.bytes));
     text += "\n";
     text += &table(&[&header, "records", "flows", "packets", "bytes", "share"], timeline);
     if totals.beside_timeline > 0 {
         text.extend([format!(
-            "  and {} records beside these; use longer steps\n",
+            "  and {} records outside this timeline; give --bucket a longer step\n",
             count(totals.beside_timeline)
         )]);
     }
@@ -109,7 +109,7 @@ fn ledger_text(ledger: &MeterLedger) -> String {
     let mut rows = vec![
         vec!["arrived at the interface".to_owned(), known(capture.arrived)],
         vec!["dropped by the driver".into(), known(capture.driver_dropped)],
-        vec!["dropped before a full ring".into(), count(capture.ring_dropped)],
+        vec!["dropped: ring full".into(), count(capture.ring_dropped)],
         vec!["seen by the parser".into(), count(packets.seen)],
     ];
     for cause in IgnoredReason::ALL.into_iter().filter(|cause| packets.ignored[*cause as usize] > 0) {
@@ -117,17 +117,17 @@ fn ledger_text(ledger: &MeterLedger) -> String {
     }
     rows.extend([
         vec!["metered".into(), count(packets.metered)],
-        vec!["found no place in the table".into(), count(packets.untracked)],
-        vec!["in flows that still live".into(), count(packets.live)],
+        vec!["not tracked: flow table full".into(), count(packets.untracked)],
+        vec!["in flows that have not ended".into(), count(packets.live)],
         vec!["in records".into(), count(packets.recorded)],
-        vec!["dropped before a full export queue".into(), count(export.queue_dropped.packets)],
+        vec!["dropped: export queue full".into(), count(export.queue_dropped.packets)],
         vec!["refused by the transport".into(), count(export.refused.packets)],
         vec!["waiting to be sent".into(), count(export.waiting.packets)],
         vec!["sent".into(), count(export.sent.packets)],
     ]);
     let mut text = table(&["", "packets"], rows);
     for imbalance in ledger.imbalances() {
-        text.extend([format!("  does not add up: {imbalance}\n")]);
+        text.extend([format!("  does not balance: {imbalance}\n")]);
     }
     text
 }

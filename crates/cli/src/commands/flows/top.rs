@@ -64,7 +64,7 @@ fn doubt(top: &TopAnswer, order: TopOrder) -> String {
         format!("; the groups with most {} were kept", unit(counted))
     };
     format!(
-        "top: there are more groups than are kept in memory ({}); each may have up to {} more {} than shown{kept}",
+        "top: there are more groups than fit in memory ({}); each may have up to {} more {} than shown{kept}",
         count(top::GROUPS_MOST as u64),
         count(top.doubt),
         unit(counted),

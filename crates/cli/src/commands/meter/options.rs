@@ -15,7 +15,7 @@ const FILES: [&str; 4] = [".pcap", ".pcapng", ".cap", ".zst"];
 pub(super) fn understand(arguments: &Arguments) -> Result<MeterOptions, Error> {
     let has = |part| arguments.key.contains(&part);
     if has(KeyPart::None) && arguments.key.len() > 1 {
-        return Err(Error::Usage("--key none goes with nothing else".into()));
+        return Err(Error::Usage("--key none cannot be combined with other fields".into()));
     }
     let table = TableOptions {
         capacity: arguments.flows,
@@ -45,16 +45,16 @@ fn input(arguments: &Arguments) -> Result<MeterInput, Error> {
         return Ok(MeterInput::Files(FileOptions { files, workers, pace }));
     }
     if let Some(file) = arguments.inputs.iter().find(|name| is_file(name)) {
-        return Err(Error::Usage(format!("{file} is a file and others are interfaces: one meter for each")));
+        return Err(Error::Usage(format!("{file} is a file, but other inputs are interfaces; start one meter for each kind")));
     }
     if arguments.pace.is_some() {
-        return Err(Error::Usage("--pace is for files: an interface has its own pace".into()));
+        return Err(Error::Usage("--pace works with capture files only; an interface delivers frames at their own pace".into()));
     }
     let locations: Vec<PortLocation> = arguments
         .inputs
         .iter()
         .map(|name| {
-            name.parse().map_err(|why| Error::Usage(format!("{why}; a file of that name is not there")))
+            name.parse().map_err(|why| Error::Usage(format!("{why}, and there is no file of that name")))
         })
         .collect::<Result<_, _>>()?;
     let way = match arguments.source {

@@ -72,11 +72,11 @@ impl MeterOutputs {
     pub(super) fn join(self) -> Vec<String> {
         let mut failures = Vec::new();
         if self.export.is_some_and(|export| !export.join().1) {
-            failures.push("a thread of the export panicked".to_owned());
+            failures.push("a thread that exports records panicked: this is a bug in packetrig".to_owned());
         }
         if let Some(thread) = self.directory {
             failures
-                .extend(thread.join().unwrap_or_else(|_| Some("the thread of the files panicked".into())));
+                .extend(thread.join().unwrap_or_else(|_| Some("the thread that writes Parquet files panicked: this is a bug in packetrig".into())));
         }
         failures
     }

@@ -73,8 +73,8 @@ fn row(line: &LedgerLine) -> Vec<String> {
 fn notes(report: &LedgerReport) -> String {
     let packets = &report.ledger.packets;
     let said = [
-        (packets.evicted, "flows were reported early, the table being full: --flows gives it more room"),
-        (packets.backwards, "packets were older than one before them in their flow"),
+        (packets.evicted, "flows were reported early because the flow table was full; --flows makes it larger"),
+        (packets.backwards, "packets had an earlier time than a packet before them in their flow"),
     ];
     let said = said.into_iter().filter(|(times, _)| *times > 0);
     let said = said.map(|(times, what)| format!("{} {what}\n", count(times)));

@@ -50,7 +50,7 @@ pub(super) fn distinct(targets: &[ProbeTarget]) -> Result<(), Error> {
         targets[..nth].iter().any(|before| before.address == target.address)
     };
     let twice = targets.iter().enumerate().find(|(nth, target)| is_before(*nth, target));
-    twice.map_or(Ok(()), |(_, target)| Err(Error::Usage(format!("{target} is named twice"))))
+    twice.map_or(Ok(()), |(_, target)| Err(Error::Usage(format!("{target} is given twice; limits are per target, so name each target once"))))
 }
 
 /// Tells the user which addresses the system's resolver gave for names: limits are for addresses, and so are results.

@@ -116,7 +116,7 @@ fn device_clock(location: &PortLocation) -> String {
 fn around(machine: &Value) -> String {
     let share = match machine["real_time_share_us"].as_array().map(Vec::as_slice) {
         Some([runtime, period]) => format!("{runtime} of {period} us"),
-        _ => "unlimited, or not told".into(),
+        _ => "unlimited or unknown".into(),
     };
     let may = if machine["may_have_real_time_priority"] == true { "yes" } else { "no (CAP_SYS_NICE)" };
     format!(

@@ -93,7 +93,7 @@ fn tell(
 
 fn words(report: &OneprobeReport, data: Option<TimeSpread>, handshake: Option<TimeSpread>) -> String {
     let mut lines = vec![format!(
-        "{} probes over {} connections, {} tell something",
+        "{} probes over {} connections, {} with a clear answer",
         count(report.probes),
         count(report.connections),
         count(report.told)

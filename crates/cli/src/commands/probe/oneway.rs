@@ -94,7 +94,7 @@ fn arrival(to: &PortLocation, wanted: Option<IpAddr>) -> Result<(u32, IpAddr), E
     let found = addresses.into_iter().find(|ip| wanted.is_none_or(|wanted| wanted == *ip));
     let none = || {
         let what = wanted.map_or_else(|| "no address".to_owned(), |ip| format!("not the address {ip}"));
-        Error::Usage(format!("{to} has {what}: give it one that probes can be sent to"))
+        Error::Usage(format!("{to} has {what}; add an address that probes can be sent to"))
     };
     found.map(|ip| (index, ip)).ok_or_else(none)
 }

@@ -51,7 +51,7 @@ pub(super) fn perform(arguments: &ReflectArgs, output: &mut CommandOutput) -> Re
 fn text(counts: &RequestCounts) -> String {
     let mut text = format!("{} requests, {} reflected", count(counts.requests), count(counts.reflected));
     if counts.foreign > 0 {
-        text.extend([format!(", {} of addresses that are not allowed (--allow)", count(counts.foreign))]);
+        text.extend([format!(", {} from addresses that are not allowed (--allow)", count(counts.foreign))]);
     }
     for (why, number) in &counts.refused {
         text.extend([format!(", {} {why:?}", count(*number))]);

@@ -35,7 +35,7 @@ pub(super) fn schedule(
             ProbeSchedule::trains(flags.count, flags.every, train)
         }
     };
-    made.map_err(|error| Error::Usage(format!("{error}; trains are {} apart: --every, --gap", flags.every)))
+    made.map_err(|error| Error::Usage(format!("{error}; trains start {} apart (--every), and their probes are --gap apart", flags.every)))
 }
 
 fn refused(file: &Path, error: &ScriptError) -> Error {

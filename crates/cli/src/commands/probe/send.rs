@@ -56,7 +56,7 @@ fn aims(
         if schedule.longest_frame() as usize > way.longest_frame() {
             let most = way.longest_frame() + 4;
             return Err(Error::Usage(format!(
-                "frames of up to {most} B with FCS fit through {name}: --size"
+                "{name} sends frames of at most {most} B with FCS; give a smaller --size"
             )));
         }
         loopbacks.push(OpenLoopback::open(&way)?);

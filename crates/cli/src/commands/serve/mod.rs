@@ -241,7 +241,7 @@ impl ResultKeeping {
     fn finish(&self) {
         let current = own(&self.current).take();
         if current.is_some_and(|thread| thread.join().is_err()) {
-            remark("keeping the result of a run ended in a panic: this is a bug of packetrig");
+            remark("saving the result of a run panicked: this is a bug in packetrig");
         }
     }
 }
