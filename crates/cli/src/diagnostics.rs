@@ -1,4 +1,4 @@
-//! Problems of a plan as a person reads them: the source line marked, the JSON path, what to do; or as JSON.
+//! Problems of a plan for people: the source line with a mark, the JSON path, and what to do.
 
 use crate::output::TextStyle;
 use miette::{GraphicalReportHandler, GraphicalTheme, LabeledSpan, MietteDiagnostic, NamedSource, Report};
@@ -6,13 +6,13 @@ use packetrig_plan::{PlanProblem, ProblemSeverity};
 
 /// Problems shown to a person; a machine gets all of them.
 const SHOWN: usize = 50;
-/// A line longer than this is not shown: such documents are made by machines, and the path says where to look.
+/// A longer line is not shown: only programs write such documents, and the path says where the problem is.
 const LONGEST_LINE: usize = 400;
 
 /// A document under its name, to quote from.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QuotedDocument<'a> {
-    /// File name, or what stands for it.
+    /// File name, or a description such as `standard input`.
     pub(crate) name: &'a str,
     pub(crate) text: &'a str,
 }
@@ -39,9 +39,13 @@ pub(crate) fn render(source: QuotedDocument<'_>, problems: &[PlanProblem], style
 
 /// How many errors and warnings, in words.
 pub(crate) fn tally(problems: &[PlanProblem]) -> String {
-    let count = |severity| problems.iter().filter(|problem| problem.severity == severity).count();
-    let (errors, warnings) = (count(ProblemSeverity::Error), count(ProblemSeverity::Warning));
+    let errors = count(problems, ProblemSeverity::Error);
+    let warnings = count(problems, ProblemSeverity::Warning);
     format!("{}, {}", plural(errors, "error"), plural(warnings, "warning"))
+}
+
+fn count(problems: &[PlanProblem], severity: ProblemSeverity) -> usize {
+    problems.iter().filter(|problem| problem.severity == severity).count()
 }
 
 fn plural(count: usize, what: &str) -> String {
@@ -81,9 +85,11 @@ fn one_line(name: &str, problem: &PlanProblem) -> String {
 
 /// Whether the lines around the span can be shown: it lies in the text, and they are short enough to read.
 fn is_quotable(text: &str, (start, end): (usize, usize)) -> bool {
+    // `get` is `None` also for a span that begins or ends within a character.
     let Some((before, after)) = text.get(..start).zip(text.get(end..)).filter(|_| start <= end) else {
         return false;
     };
+    // miette shows one line of context on each side.
     let lines_before = before.rsplit('\n').take(2).map(str::len);
     let lines_after = after.split('\n').take(2).map(str::len);
     let longest = lines_before.chain(lines_after).max().unwrap_or(0);

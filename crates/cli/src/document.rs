@@ -1,4 +1,4 @@
-//! Plans as they come in: from a file or standard input, as text. What the text means is `plan`'s to say.
+//! Plans as text, from a file or standard input. The `plan` crate gives the text its meaning.
 
 use crate::diagnostics::QuotedDocument;
 use crate::error::Error;
@@ -6,13 +6,13 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-/// More than any plan `plan` accepts; what goes on for ever (`/dev/zero`) must still come to an end.
+/// More than the largest plan that the `plan` crate accepts. Reading must stop also for a file without end, such as `/dev/zero`.
 const MOST_BYTES: u64 = 64 << 20;
 
 /// A plan's text and where it came from.
 #[derive(Debug)]
 pub(crate) struct PlanText {
-    /// File name, or what stands for it.
+    /// File name, or a description such as `standard input`.
     pub(crate) name: String,
     pub(crate) text: String,
 }
@@ -31,25 +31,29 @@ impl PlanText {
     }
 
     fn from_reader(name: &str, reader: impl Read) -> Result<Self, Error> {
-        let refuse = |source| Error::ReadPlan { name: name.to_owned(), source };
-        let mut bytes = Vec::new();
-        reader.take(MOST_BYTES + 1).read_to_end(&mut bytes).map_err(refuse)?;
-        if bytes.len() as u64 > MOST_BYTES {
-            return Err(refuse(invalid(format!(
-                "it is larger than {} MiB, the limit for a plan",
-                MOST_BYTES >> 20
-            ))));
+        let name = name.to_owned();
+        match read_text(reader) {
+            Ok(text) => Ok(Self { name, text }),
+            Err(source) => Err(Error::ReadPlan { name, source }),
         }
-        let text = String::from_utf8(bytes).map_err(|error| {
-            let at = error.utf8_error().valid_up_to();
-            refuse(invalid(format!("not text: byte {at} is not UTF-8; a plan is YAML or JSON")))
-        })?;
-        Ok(Self { name: name.to_owned(), text })
     }
 
     pub(crate) fn source(&self) -> QuotedDocument<'_> {
         QuotedDocument { name: &self.name, text: &self.text }
     }
+}
+
+fn read_text(reader: impl Read) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    // One byte more than the limit shows that there is more.
+    reader.take(MOST_BYTES + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MOST_BYTES {
+        return Err(invalid(format!("it is larger than {} MiB, the limit for a plan", MOST_BYTES >> 20)));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        invalid(format!("not text: byte {at} is not UTF-8; a plan is YAML or JSON"))
+    })
 }
 
 fn invalid(text: String) -> io::Error {

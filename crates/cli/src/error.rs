@@ -1,12 +1,13 @@
-//! What can go wrong in a command, and by whose fault.
+//! What can go wrong in a command, and whose fault it is.
 
 use crate::exit::CommandExit;
 use crate::output::{TextStyle, remark};
 use packetrig_fleet::outcome::FaultOwner;
 use std::error::Error as _;
 use std::io;
+use std::path::Path;
 
-/// Why a command could not do its work.
+/// Why a command could not do its work. Variants without a comment wrap errors that say themselves whose fault they are.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     /// User: the plan cannot be read.
@@ -37,57 +38,43 @@ pub(crate) enum Error {
     /// World, mostly: see [`packetrig_sys::Error`].
     #[error(transparent)]
     Kernel(#[from] packetrig_sys::Error),
-    /// By whose fault, the error below says.
     #[error(transparent)]
     Server(#[from] packetrig_server::Error),
-    /// The run could not start; by whose fault, the error below says.
     #[error(transparent)]
     Run(#[from] packetrig_node::Error),
-    /// By whose fault, the error below says.
     #[error(transparent)]
     Engine(#[from] packetrig_engine::Error),
-    /// By whose fault, the error below says.
     #[error(transparent)]
     Export(#[from] packetrig_meter::export::Error),
-    /// By whose fault, the error below says.
     #[error(transparent)]
     Meter(#[from] packetrig_meter::Error),
-    /// By whose fault, the error below says.
     #[error(transparent)]
     Probe(#[from] packetrig_prober::Error),
-    /// By whose fault, the error below says.
     #[error(transparent)]
     ProbeFile(#[from] packetrig_store::probes::Error),
-    /// User: what the owner allows to be probed cannot be read.
+    /// User: the permit file for probes is invalid.
     #[error(transparent)]
     ProbePermit(#[from] packetrig_probe::permit::FileError),
-    /// By whose fault, the error below says.
     #[error(transparent)]
     Store(#[from] packetrig_store::Error),
-    /// World: past runs cannot be kept where they would be.
+    /// World: the directory of the catalogue cannot be written.
     #[error("{0}; name a directory that can be written with --store")]
     UnusableStore(packetrig_store::Error),
-    /// By whose fault, the error below says.
     #[error(transparent)]
     Flows(#[from] packetrig_store::flows::Error),
-    /// By whose fault, the error below says.
     #[error(transparent)]
     Collect(#[from] packetrig_meter::collect::Error),
-    /// By whose fault, the error below says.
     #[error(transparent)]
     Broker(#[from] packetrig_nats::broker::Error),
-    /// By whose fault, the error below says.
     #[error(transparent)]
     Authority(#[from] packetrig_nats::authority::Error),
     #[error(transparent)]
     Fetch(#[from] packetrig_node::fleet::FetchError),
-    /// By whose fault, the error below says.
     #[error(transparent)]
     Enrol(#[from] packetrig_nats::enrol::Error),
-    /// By whose fault, the error below says.
     #[error(transparent)]
     Log(#[from] packetrig_engine::capture::log::Error),
-    /// User: what is to be done to frames.
+    /// User: impairments that are not valid.
     #[error(transparent)]
     Impair(#[from] packetrig_engine::impair::BadSpec),
     /// World: the demo's lab could not be built.
@@ -96,6 +83,15 @@ pub(crate) enum Error {
 }
 
 impl Error {
+    /// For a file that was named and cannot be read.
+    pub(crate) fn unreadable(file: &Path, source: io::Error) -> Self {
+        Self::ReadFile { name: file.display().to_string(), source }
+    }
+
+    pub(crate) fn unwritable(file: &Path, source: io::Error) -> Self {
+        Self::Write { what: file.display().to_string(), source }
+    }
+
     pub(crate) fn exit(&self) -> CommandExit {
         match self {
             Self::ReadPlan { .. } | Self::BadPlan { .. } => CommandExit::Plan,
@@ -108,6 +104,7 @@ impl Error {
             Self::Kernel(error) | Self::Lab(packetrig_testkit::device::Error::Kernel(error)) => {
                 of_kernel(error)
             }
+            // The lab is made of this program's own parts: apart from the kernel, nothing in it can refuse.
             Self::Lab(_) => CommandExit::Bug,
             Self::Server(error) => of_server(error),
             Self::Run(error) => of_run(error),
@@ -126,13 +123,14 @@ impl Error {
     }
 
     pub(crate) fn show(&self, style: TextStyle) {
+        // The problems come first, so that the last line on the terminal is the summary.
         if let Self::BadPlan { shown, .. } = self {
             remark(shown.trim_end_matches('\n'));
         }
         remark(format_args!("{} {}", style.bad("error:"), self.chain()));
     }
 
-    /// The message and its causes, each said once.
+    /// The message and its causes, each once: some errors repeat the message of their cause.
     pub(crate) fn chain(&self) -> String {
         let mut text = self.to_string();
         let mut cause = self.source();
@@ -147,6 +145,8 @@ impl Error {
         text
     }
 }
+
+// In most of the functions below, kinds that are not listed are failures of the machine, the disk or the network.
 
 fn of_log(error: &packetrig_engine::capture::log::Error) -> CommandExit {
     use packetrig_engine::capture::log::Error as Log;
@@ -167,7 +167,7 @@ fn of_server(error: &packetrig_server::Error) -> CommandExit {
     }
 }
 
-/// Why an address cannot be listened at.
+/// An address that cannot be listened on.
 fn of_listening(error: &io::Error) -> CommandExit {
     match error.kind() {
         io::ErrorKind::PermissionDenied => CommandExit::Rights,
@@ -212,6 +212,7 @@ fn of_probe(error: &packetrig_prober::Error) -> CommandExit {
     match error {
         Probe::Kernel(error) => of_kernel(error),
         Probe::Engine(error) => of_engine(error),
+        // Like an interface that is not confirmed: the user or the owner of the machine can allow the target.
         Probe::Target(_) => CommandExit::Unconfirmed,
         Probe::Limits(_) | Probe::Train { .. } => CommandExit::Usage,
         Probe::Gone => CommandExit::Bug,
@@ -235,6 +236,7 @@ fn of_flows(error: &packetrig_store::flows::Error) -> CommandExit {
         Flows::Nothing { .. } | Flows::Foreign { .. } | Flows::Damaged { .. } | Flows::Target { .. } => {
             CommandExit::Usage
         }
+        // A place that the user named and that does not exist; other failures of files are those of the disk.
         Flows::File { source, .. } if source.kind() == io::ErrorKind::NotFound => CommandExit::Usage,
         Flows::Encode(_) => CommandExit::Bug,
         _ => CommandExit::World,
@@ -244,6 +246,7 @@ fn of_flows(error: &packetrig_store::flows::Error) -> CommandExit {
 fn of_collect(error: &packetrig_meter::collect::Error) -> CommandExit {
     use packetrig_meter::collect::Error as Collect;
     match error {
+        // `sys` binds UDP sockets, and has no kind of its own for an address in use.
         Collect::Kernel(packetrig_sys::Error::Call { source, .. })
             if source.kind() == io::ErrorKind::AddrInUse =>
         {
@@ -290,6 +293,7 @@ fn of_run(error: &packetrig_node::Error) -> CommandExit {
     match error {
         Node::Plan(_) => CommandExit::Plan,
         Node::Engine(error) => of_engine(error),
+        // A fault of a node comes over the network; it carries its blame, because its type is unknown here.
         Node::Failed { fault } => match fault.blame {
             FaultOwner::User => CommandExit::Plan,
             FaultOwner::World | FaultOwner::Peer => CommandExit::World,
@@ -307,6 +311,7 @@ fn of_run(error: &packetrig_node::Error) -> CommandExit {
         | Node::ClockSocket(_)
         | Node::LeadershipLost
         | Node::NeverRan => CommandExit::World,
+        // The rest are broken promises between parts of packetrig.
         _ => CommandExit::Bug,
     }
 }

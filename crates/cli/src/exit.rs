@@ -1,4 +1,4 @@
-//! Exit codes: by whose fault a command ended. `docs/book/exit-codes.md` shows this table; a test holds the two equal.
+//! Exit codes, which tell whose fault it was. `docs/book/exit-codes.md` has the same table; a test compares the two.
 
 use std::process::ExitCode;
 
@@ -20,7 +20,7 @@ pub(crate) enum CommandExit {
     Busy,
     /// The run's verdict is INCONCLUSIVE.
     Inconclusive,
-    /// An interface looks like part of a real network, or a target is nobody's to probe, and was not confirmed.
+    /// An interface looks like part of a real network and was not confirmed, or a target may not be probed.
     Unconfirmed,
     Bug,
     /// Stopped by a signal before its end.
@@ -46,6 +46,7 @@ impl CommandExit {
 
     /// The number the shell sees.
     pub(crate) const fn code(self) -> u8 {
+        // 70 is EX_SOFTWARE of sysexits.h; 130 is what shells report for a program that SIGINT ended.
         match self {
             Self::Ok => 0,
             Self::Fail => 1,

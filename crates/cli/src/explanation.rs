@@ -1,4 +1,4 @@
-//! What a plan will do, as text for people. A view of [`PlanExplanation`].
+//! What a plan will send, as text for people. A view of [`PlanExplanation`].
 
 use crate::numbers::{count, percent};
 use crate::output::TextStyle;
@@ -24,22 +24,25 @@ pub(crate) fn render(explanation: &PlanExplanation, assumed: &[String], style: T
 }
 
 fn stream_text(stream: &StreamExplanation, style: TextStyle) -> String {
-    let to = if stream.rx.is_empty() { "nobody".to_owned() } else { stream.rx.join(", ") };
+    let to = if stream.rx.is_empty() { "no receiver".to_owned() } else { stream.rx.join(", ") };
     let mut text = format!("{}: {} -> {to}\n", style.bold(&format!("stream {}", stream.name)), stream.tx);
-    let mut line = |name: &str, value: &str| text.extend([format!("  {name:<8} {value}\n")]);
-    line("headers", &stream.headers);
-    if let Some(awaits) = &stream.awaits {
-        line("awaits", awaits);
-    }
-    line("size", &stream.sizes);
-    line("sends", &format!("{}{}", stream.rhythm, total(stream)));
-    line("load", &format!("{} at layer 2, {} at layer 1", stream.l2_rate, stream.l1_rate));
+    let mut lines = vec![line("headers", &stream.headers)];
+    lines.extend(stream.awaits.as_ref().map(|awaits| line("awaits", awaits)));
+    lines.push(line("size", &stream.sizes));
+    lines.push(line("sends", &format!("{}{}", stream.rhythm, total(stream))));
+    lines.push(line("load", &format!("{} at layer 2, {} at layer 1", stream.l2_rate, stream.l1_rate)));
     for field in &stream.varying {
-        line("varies", &format!("{} {} ({} values)", field.field, field.how, count(field.values)));
+        let how = format!("{} {} ({} values)", field.field, field.how, count(field.values));
+        lines.push(line("varies", &how));
     }
-    line("tag", &stream.tag);
+    lines.push(line("tag", &stream.tag));
+    text.extend(lines);
     text.push('\n');
     text
+}
+
+fn line(name: &str, value: &str) -> String {
+    format!("  {name:<8} {value}\n")
 }
 
 fn total(stream: &StreamExplanation) -> String {
@@ -53,6 +56,7 @@ fn total(stream: &StreamExplanation) -> String {
 
 fn port_text(port: &PortExplanation) -> String {
     let (sends, receives) = port.streams;
+    // At layer 1, since that is what the speed of a link limits: preambles and gaps take their share.
     let share = port.speed.map_or_else(
         || "of a link of unknown speed".to_owned(),
         |speed| {

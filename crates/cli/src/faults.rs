@@ -3,7 +3,7 @@
 use packetrig_units::Nanos;
 use std::str::FromStr;
 
-/// How many frames suffer what.
+/// How many frames each fault hits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FaultShares {
     pub(crate) drop: u32,
@@ -30,6 +30,7 @@ impl FaultShares {
         let (kind, value) = item
             .split_once('=')
             .ok_or_else(|| format!("`{item}` is not a fault; write it like drop=10 or delay=50us"))?;
+        // The only fault of all frames, and so the only one with a time instead of a count.
         if kind == "delay" {
             self.delay = value.parse().map_err(|error: packetrig_units::Error| error.to_string())?;
             return Ok(self);

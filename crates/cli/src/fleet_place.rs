@@ -1,12 +1,15 @@
-//! The directory of a fleet: its keys, and where its server and its nodes' door are.
+//! The directory of a fleet: its keys, and the addresses of its message server and enrolment server.
 //!
 //! ```text
-//! DIR/authority/…  keys and certificates     DIR/broker/…  the server's configuration and store
-//! DIR/fleet.json   addresses, as nodes reach them        DIR/health.json  how the server is
-//! DIR/nodes.json   what each node had when a controller heard it last
-//! DIR/presence.json  how the nodes are, as `fleet up` hears them          DIR/history/…  what happened to them
+//! DIR/authority/…    keys and certificates
+//! DIR/broker/…       configuration and store of the message server
+//! DIR/fleet.json     addresses at which nodes reach the two servers
+//! DIR/health.json    state of the message server, as `fleet up` last found it
+//! DIR/nodes.json     the last hello of each node to a controller
+//! DIR/presence.json  the last hello of each node to `fleet up`
+//! DIR/history/…      what happened to each node
 //! ```
-//! Whoever has the directory can be the fleet's controller: it is readable by its owner only.
+//! Everybody who can read this directory can control the fleet, so only its owner can read it.
 
 use crate::args;
 use crate::error::Error;
@@ -29,12 +32,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How often a certificate is looked at.
+/// How often the certificate of the controller is checked for its end.
 const RENEWAL: Duration = Duration::from_hours(1);
-/// Names the directory for commands that are given none.
+/// Names the directory for commands without `--fleet`.
 const VARIABLE: &str = "PACKETRIG_FLEET";
 
-/// Whether one is named, by the command or the environment.
+/// Whether the command line or the environment names a directory.
 pub(crate) fn is_named(arguments: &args::FleetPlace) -> bool {
     arguments.fleet_directory.is_some() || std::env::var_os(VARIABLE).is_some()
 }
@@ -45,18 +48,18 @@ pub(crate) struct FleetPlace(PathBuf);
 /// Addresses of a fleet, as nodes reach them.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct FleetAddresses {
-    /// Of the server, or of each of a cluster.
+    /// Addresses of the message server, or of each server of a cluster.
     pub(crate) servers: Vec<String>,
-    /// Where nodes are let in.
+    /// Address of the enrolment server.
     pub(crate) enrol: String,
 }
 
-/// How the nodes were at an instant.
+/// The state of all nodes at one time.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct FleetPresence {
-    /// The instant, in nanoseconds since 1970 (UTC).
+    /// That time, in nanoseconds since 1970 (UTC).
     pub(crate) heard_until: u64,
-    /// The same by CLOCK_BOOTTIME, which nobody sets, of this kernel since it was started.
+    /// The same by CLOCK_BOOTTIME, which cannot be set, but means something only within one boot of this kernel.
     boot_time: u64,
     boot_id: String,
     /// One row for each node that was ever heard.
@@ -73,7 +76,7 @@ impl FleetPresence {
         }
     }
 
-    /// How long ago that was.
+    /// How long ago that was. After a reboot only the wall clock can tell, with the error of having been set.
     pub(crate) fn age(&self) -> Nanos {
         let is_same_boot = state::boot_id().is_ok_and(|boot_id| boot_id == self.boot_id);
         Nanos::new(if is_same_boot {
@@ -83,7 +86,7 @@ impl FleetPresence {
         })
     }
 
-    /// The rows as they are now, when nobody has listened since.
+    /// The rows as they are now, if nobody has listened since.
     pub(crate) fn aged_rows(self) -> Vec<MemberRow> {
         let age = self.age();
         self.nodes.into_iter().map(|row| row.aged(age)).collect()
@@ -91,16 +94,19 @@ impl FleetPresence {
 }
 
 impl FleetPlace {
-    /// The one that is named, or the usual one.
+    /// The named directory, or the default one.
     pub(crate) fn of(arguments: &args::FleetPlace) -> Result<Self, Error> {
         let named =
             arguments.fleet_directory.clone().or_else(|| std::env::var_os(VARIABLE).map(PathBuf::from));
-        let usual = || Ok::<_, Error>(packetrig_store::default_place()?.join("fleet"));
-        named.map_or_else(usual, Ok).map(Self)
+        Ok(Self(match named {
+            Some(named) => named,
+            None => packetrig_store::default_place()?.join("fleet"),
+        }))
     }
 
-    /// Whether a fleet was made there.
+    /// Whether there is a fleet in it.
     pub(crate) fn exists(&self) -> bool {
+        // `fleet up` writes this file after the message server has started.
         self.file().exists()
     }
 
@@ -120,13 +126,14 @@ impl FleetPlace {
         self.0.join("health.json")
     }
 
-    /// Writes down what `fleet up` finds of its server. Where it cannot, as on a full disk, the file shows its age.
+    /// Saves the state of the message server.
     pub(crate) fn write_health(&self, health: &BrokerHealth) {
         let text = serde_json::to_string(health).unwrap_or_default();
-        private_files::replace(&self.health_file(), text).unwrap_or(());
+        // Without an error: if the disk is full, which is what this file is most often about, `fleet status` shows its age.
+        drop(private_files::replace(&self.health_file(), text));
     }
 
-    /// The same, if `fleet up` works here.
+    /// The saved state of the message server, if `fleet up` ever ran here.
     pub(crate) fn health(&self) -> Option<BrokerHealth> {
         serde_json::from_str(&fs::read_to_string(self.health_file()).ok()?).ok()
     }
@@ -135,13 +142,13 @@ impl FleetPlace {
         self.0.join("presence.json")
     }
 
-    /// Writes down how the nodes are.
+    /// Saves the state of the nodes.
     pub(crate) fn write_presence(&self, presence: &FleetPresence) -> io::Result<()> {
         let text = serde_json::to_vec(presence).unwrap_or_default();
         private_files::replace(&self.presence_file(), text)
     }
 
-    /// The same as `fleet up` wrote it last, if it ever did.
+    /// The saved state of the nodes, if `fleet up` ever ran here.
     pub(crate) fn presence(&self) -> Option<FleetPresence> {
         serde_json::from_slice(&fs::read(self.presence_file()).ok()?).ok()
     }
@@ -151,9 +158,10 @@ impl FleetPlace {
         NodeHistory::of_fleet(&self.0)
     }
 
-    /// Notes something about nodes. It is not needed for anything that goes on now, so it may fail.
+    /// Adds events to the history of nodes. No run needs the history, so a failure is only printed.
     pub(crate) fn note_history(&self, events: Vec<(NodeName, NodeEvent)>) {
-        let (at, history) = (clock::wall_clock_ns(), self.history());
+        let at = clock::wall_clock_ns();
+        let history = self.history();
         let added =
             events.into_iter().try_for_each(|(node, event)| history.add(&node, &[NodeEntry { at, event }]));
         if let Err(error) = added {
@@ -161,7 +169,7 @@ impl FleetPlace {
         }
     }
 
-    /// Notes in the history of its nodes how a run ended.
+    /// Adds the end of a run to the history of its nodes.
     pub(crate) fn note_run(&self, report: &RunReport) {
         let of_nodes = NodeRun::of_report(report).into_iter();
         self.note_history(of_nodes.map(|(node, run)| (node, NodeEvent::Run(run))).collect());
@@ -179,9 +187,10 @@ impl FleetPlace {
         serde_json::from_str(&text).map_err(|error| Error::Usage(format!("{name} is damaged: {error}")))
     }
 
-    /// Who belongs to the fleet, with what is known of each. What cannot be read is learnt anew.
+    /// The nodes of the fleet, with what is known of each. If the file cannot be read, controllers learn its content again.
     pub(crate) fn roster(&self) -> Result<FleetRoster, Error> {
         let file = self.0.join("nodes.json");
+        // What is lost with the file is only who was heard with what; the authority decides who belongs to the fleet.
         let known = fs::read(&file).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
         let keep = Box::new(move |known: &KnownNodes| {
             let text = serde_json::to_vec(known).unwrap_or_default();
@@ -196,12 +205,13 @@ impl FleetPlace {
     }
 
     pub(crate) fn write(&self, addresses: &FleetAddresses) -> Result<(), Error> {
+        // Strings only, which always become JSON.
         let text = serde_json::to_string_pretty(addresses).unwrap_or_default();
-        let what = || self.file().display().to_string();
-        private_files::replace(&self.file(), text).map_err(|source| Error::Write { what: what(), source })
+        let file = self.file();
+        private_files::replace(&file, text).map_err(|source| Error::unwritable(&file, source))
     }
 
-    /// Refuses to go on where no fleet was made.
+    /// Refuses a directory without a fleet.
     pub(crate) fn existing(self) -> Result<Self, Error> {
         if self.exists() {
             return Ok(self);
@@ -215,17 +225,25 @@ impl FleetPlace {
         let FleetAddresses { servers, .. } = self.addresses()?;
         let (credentials, keys) = self.authority()?.controller()?;
         let mut access = ServerAccess::to(String::new(), Some(credentials));
-        (access.servers, access.keys) = (servers, Some(keys));
+        access.servers = servers;
+        access.keys = Some(keys);
         Ok(NatsFabric::new(access).map_err(packetrig_node::Error::from)?)
     }
 
-    /// Looks now and then whether the certificate of this controller has to be made anew, as long as this process works.
-    /// Connections that are open stay; the next one uses the new.
+    /// Starts a thread that renews the certificate of this controller in time. Open connections stay; the next
+    /// one uses the new certificate.
     pub(crate) fn keep_certificate_valid(&self, fabric: NatsFabric) -> Result<(), Error> {
         let place = self.clone();
-        let body = move || loop {
+        let thread = std::thread::Builder::new().name("renewal".to_owned());
+        let started = thread.spawn(move || place.renew_for_ever(&fabric));
+        started.map(drop).map_err(|error| packetrig_node::Error::Thread(error).into())
+    }
+
+    fn renew_for_ever(&self, fabric: &NatsFabric) -> ! {
+        loop {
             std::thread::sleep(RENEWAL);
-            match place.authority().and_then(|authority| Ok(authority.controller()?)) {
+            // The authority makes a new certificate itself when little time is left.
+            match self.authority().and_then(|authority| Ok(authority.controller()?)) {
                 Ok((credentials, _)) => fabric.renew(&credentials.certificate),
                 Err(error) => {
                     remark(format_args!(
@@ -234,8 +252,6 @@ impl FleetPlace {
                     ));
                 }
             }
-        };
-        let started = std::thread::Builder::new().name("renewal".to_owned()).spawn(body);
-        started.map(drop).map_err(|error| packetrig_node::Error::Thread(error).into())
+        }
     }
 }

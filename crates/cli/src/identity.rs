@@ -3,19 +3,21 @@
 use jiff::Timestamp;
 use std::hash::{BuildHasher, RandomState};
 
-/// A number nobody can guess or repeat: the standard library seeds its hashers from the kernel's random source.
+/// A number that cannot be guessed and does not repeat.
 pub(crate) fn entropy() -> u64 {
+    // The standard library seeds its hashers from the random source of the kernel, and changes the seed for each hasher.
     RandomState::new().hash_one("packetrig")
 }
 
-/// Who started this program, for people.
+/// The name of the user who started this program.
 pub(crate) fn user_name() -> String {
     let named = ["USER", "LOGNAME"].into_iter().find_map(|name| std::env::var(name).ok());
     named.filter(|name| !name.is_empty()).unwrap_or_else(packetrig_sys::sandbox::own_user_name)
 }
 
-/// A seed: short enough to type, and for readers of JSON whose numbers are floats.
+/// A random seed that is short enough to type.
 pub(crate) fn seed() -> u64 {
+    // Programs that read JSON numbers as floats are exact up to 53 bits.
     entropy() & 0xffff_ffff
 }
 
@@ -31,6 +33,7 @@ pub(crate) fn date(wall_clock_ns: u64) -> String {
 }
 
 fn timestamp(wall_clock_ns: u64) -> Timestamp {
+    // As in `flows::moment`: no `u64` is beyond jiff's range.
     Timestamp::from_nanosecond(i128::from(wall_clock_ns)).unwrap_or(Timestamp::MAX)
 }
 

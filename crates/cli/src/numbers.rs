@@ -22,12 +22,10 @@ pub(crate) fn signed(value: i64) -> String {
 
 /// A value with the prefix that leaves at most three digits before the point: `1.234 M`.
 pub(crate) fn scaled(value: f64, unit: &str) -> String {
-    let (scale, prefix) = match value.abs() {
-        v if v >= 1e9 => (1e9, "G"),
-        v if v >= 1e6 => (1e6, "M"),
-        v if v >= 1e3 => (1e3, "k"),
-        _ => (1.0, ""),
-    };
+    // A value just below a limit can round up to `1000`, which is still right.
+    let prefixes = [(1e9, "G"), (1e6, "M"), (1e3, "k")];
+    let fitting = prefixes.into_iter().find(|(scale, _)| value.abs() >= *scale);
+    let (scale, prefix) = fitting.unwrap_or((1.0, ""));
     let number = format!("{:.3}", value / scale);
     let number = number.trim_end_matches('0').trim_end_matches('.');
     format!("{number} {prefix}{unit}").trim_end().to_owned()

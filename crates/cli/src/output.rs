@@ -36,7 +36,7 @@ impl<W: Write> CommandOutput<W> {
         if wide { self.style.with_width(None) } else { self.style }
     }
 
-    /// Whether the reader has gone: more is written for nobody.
+    /// Whether the reader has closed the pipe, so that writing more is useless.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed
     }
@@ -50,7 +50,7 @@ impl<W: Write> CommandOutput<W> {
         let written = self.results.write_all(safe(&text).as_bytes());
         if let Err(error) = written.and_then(|()| self.results.flush()) {
             self.closed = true;
-            // The reader has seen enough: that is its good right.
+            // `packetrig … | head`: the reader has seen enough, which is no failure.
             self.failed = Some(error).filter(|error| error.kind() != io::ErrorKind::BrokenPipe);
         }
     }
@@ -74,8 +74,9 @@ impl<W: Write> CommandOutput<W> {
     }
 }
 
-/// Tells the user something beside the results, as far as it is [safe] for a terminal. Lost when nobody listens.
+/// Writes a line to standard error, as far as it is [safe] for a terminal.
 pub(crate) fn remark(text: impl Display) {
+    // Without a reader of standard error there is nobody to tell, and the work goes on.
     drop(writeln!(io::stderr(), "{}", safe(&text.to_string())));
 }
 
@@ -92,6 +93,7 @@ impl TextStyle {
     pub(crate) const PLAIN: Self = Self { coloured: false, width: None };
 
     fn of(stream: &(impl IsTerminal + AsFd)) -> Self {
+        // https://no-color.org: any value that is not empty counts.
         let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
             || std::env::var_os("TERM").is_some_and(|value| value == "dumb");
         let is_terminal = stream.is_terminal();
@@ -140,10 +142,11 @@ impl TextStyle {
     }
 }
 
-/// The width of a terminal: what the user says in `COLUMNS`, or what the terminal says.
+/// The width of a terminal: `COLUMNS`, or what the terminal reports.
 fn terminal_width(terminal: &impl AsFd) -> Option<usize> {
-    let told = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
-    told.filter(|columns| *columns > 0)
+    let named = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+    named
+        .filter(|columns| *columns > 0)
         .or_else(|| packetrig_sys::terminal::columns(terminal).map(usize::from))
 }
 

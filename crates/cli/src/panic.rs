@@ -4,9 +4,10 @@ use crate::exit::CommandExit;
 use crate::output::remark;
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
 
-/// Runs `command`; a panic in it, or in a worker it joins, becomes [`CommandExit::Bug`]. Guards drop on the way, so interfaces
-/// are restored.
+/// Runs `command`. A panic in it, or in a worker that it joins, becomes [`CommandExit::Bug`]. Guards are dropped during the panic,
+/// so interfaces are restored.
 pub(crate) fn guarded(command: impl FnOnce() -> CommandExit) -> CommandExit {
+    // Unwind safety does not matter: nothing of the command is used after it.
     catch_unwind(AssertUnwindSafe(command)).unwrap_or(CommandExit::Bug)
 }
 
@@ -24,6 +25,7 @@ fn report(info: &PanicHookInfo<'_>) {
         "bug: packetrig {version} failed an assumption of its own{place}: {what}\n  \
          interfaces are restored; please report this line together with the plan"
     ));
+    // For developers; in a report of a user, the place and the version are enough.
     if std::env::var_os("RUST_BACKTRACE").is_some_and(|value| value != "0") {
         remark(std::backtrace::Backtrace::force_capture());
     }

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-/// Sequences that may begin a text: what is shown anew every second takes the place of what was there.
+/// Sequences that may begin a text. They clear the screen for `--top` and `--watch`.
 const CLEARING: [&str; 2] = ["\u{1b}[2J\u{1b}[H", "\u{1b}[H\u{1b}[J"];
 /// Longest colour sequence that is looked for.
 const LONGEST_COLOUR: usize = 12;
@@ -13,6 +13,7 @@ pub(crate) fn safe(text: &str) -> Cow<'_, str> {
     if !text.contains(is_unsafe) {
         return Cow::Borrowed(text);
     }
+    // Only at the beginning, where this program puts them: in the middle they would come from a name or a message.
     let clearing = CLEARING.iter().find(|sequence| text.starts_with(**sequence)).copied().unwrap_or("");
     let mut shown = clearing.to_owned();
     let mut left = &text[clearing.len()..];
@@ -36,6 +37,8 @@ fn is_unsafe(c: char) -> bool {
     if c.is_ascii() {
         return c.is_control() && !matches!(c, '\n' | '\t');
     }
+    // `escape_debug` escapes exactly what cannot be printed, by the tables of the standard library. It also escapes a combining mark
+    // that stands alone, so the character is put after a letter.
     let mut behind_a_letter = [b'x'; 5];
     let length = c.encode_utf8(&mut behind_a_letter[1..]).len();
     let text = std::str::from_utf8(&behind_a_letter[..=length]).unwrap_or_default();
@@ -46,11 +49,16 @@ fn is_unsafe(c: char) -> bool {
 fn colour(text: &str) -> Option<usize> {
     let codes = text.strip_prefix("\u{1b}[")?;
     let end = codes.bytes().take(LONGEST_COLOUR).position(|byte| byte == b'm')?;
-    let is_known = |code: &str| match code.parse::<u8>() {
+    codes[..end].split(';').all(is_colour_code).then_some("\u{1b}[".len() + end + 1)
+}
+
+/// Colours of the text and its weight. Not 8 (hidden), and no background: text in the colour of its background is hidden, too.
+fn is_colour_code(code: &str) -> bool {
+    match code.parse::<u8>() {
         Ok(code) => matches!(code, 0..=4 | 22..=24 | 30..=37 | 39 | 90..=97),
+        // `ESC [ m` is short for `ESC [ 0 m`.
         Err(_) => code.is_empty(),
-    };
-    codes[..end].split(';').all(is_known).then_some("\u{1b}[".len() + end + 1)
+    }
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Speeds of the links a plan names, as far as their drivers tell. Needs no rights; never fails.
+//! Speeds of the links in a plan, if their drivers report them. Needs no rights and never fails.
 
 use packetrig_plan::{Plan, PortLocation};
 use packetrig_sys::ethtool::EthtoolCalls;

@@ -2,7 +2,7 @@
 
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
 
-/// Table without frames: they cost width and help no one to read numbers.
+/// A table without borders: they cost width and do not help to read numbers.
 pub(crate) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
@@ -10,6 +10,7 @@ pub(crate) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>
     for row in rows {
         table.add_row(row.iter().enumerate().map(|(index, text)| aligned(index, text)));
     }
+    // Trailing blanks would wrap in narrow terminals and clutter text that is copied.
     let text = table.to_string();
     text.lines().flat_map(|line| [" ", line.trim_end(), "\n"]).collect()
 }
@@ -23,6 +24,7 @@ pub(crate) fn fitted_table(
     least_important: &[&str],
     all_are_in: &str,
 ) -> String {
+    // If it does not fit even without all of them, it is too wide: the remaining columns are needed.
     let mut left_out: &[&str] = &[];
     for count in 0..=least_important.len() {
         left_out = &least_important[..count];
@@ -30,11 +32,10 @@ pub(crate) fn fitted_table(
             break;
         }
     }
-    let is_shown = |index: usize| !left_out.contains(&header[index]);
-    let shown: Vec<usize> = (0..header.len()).filter(|index| is_shown(*index)).collect();
+    let shown: Vec<usize> = (0..header.len()).filter(|index| !left_out.contains(&header[*index])).collect();
     let names: Vec<&str> = shown.iter().map(|index| header[*index]).collect();
-    let cells = |row: &Vec<String>| shown.iter().filter_map(|index| row.get(*index).cloned()).collect();
-    let mut text = table(&names, rows.iter().map(cells));
+    let cells = rows.iter().map(|row| shown.iter().filter_map(|index| row.get(*index).cloned()).collect());
+    let mut text = table(&names, cells);
     if shown.len() < header.len() {
         let more = header.len() - shown.len();
         let columns = if more == 1 { "1 column does" } else { &format!("{more} columns do") };
@@ -45,11 +46,14 @@ pub(crate) fn fitted_table(
 
 /// The length of the longest line of a table without these columns.
 fn table_width(header: &[&str], rows: &[Vec<String>], left_out: &[&str]) -> usize {
-    let column = |index: usize| {
-        let cells = rows.iter().filter_map(|row| row.get(index)).map(String::as_str);
-        cells.chain([header[index]]).map(|text| text.chars().count()).max().unwrap_or(0) + 2
-    };
-    (0..header.len()).filter(|index| !left_out.contains(&header[*index])).map(column).sum()
+    let shown = (0..header.len()).filter(|index| !left_out.contains(&header[*index]));
+    shown.map(|index| column_width(header[index], rows.iter().filter_map(|row| row.get(index)))).sum()
+}
+
+/// Two blanks stand before each column.
+fn column_width<'a>(heading: &str, cells: impl Iterator<Item = &'a String>) -> usize {
+    let widest = cells.map(|cell| cell.chars().count()).max().unwrap_or(0);
+    2 + widest.max(heading.chars().count())
 }
 
 fn aligned(index: usize, text: &str) -> Cell {

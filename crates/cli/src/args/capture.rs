@@ -31,6 +31,7 @@ pub(crate) struct CaptureArgs {
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub(crate) format: Option<CaptureFormatArg>,
     /// Keep only the first N bytes of each frame [default: all]
+    // At least the Ethernet header: readers of the file need the type.
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(14..))]
     pub(crate) snap: Option<u32>,
     /// Start a new file before this one exceeds SIZE, such as 100MB or 1GiB. Files are numbered
@@ -42,8 +43,9 @@ pub(crate) struct CaptureArgs {
     /// Start a new file after this time
     #[arg(long, value_name = "TIME", requires = "write")]
     pub(crate) rotate_every: Option<Nanos>,
-    /// Compress with zstd at this level, 1 to 19 (3 if none is given). A file name ending in `.zst` does the same; size limits
-    /// apply before compression
+    /// Compress with zstd at this level, 1 to 19 (3 if none is given). A file name ending in `.zst` does the
+    /// same; size limits apply before compression
+    // `require_equals`: in `--zstd port 53` the next word belongs to the filter, not to the level.
     #[arg(long, value_name = "LEVEL", requires = "write", num_args = 0..=1, require_equals = true,
         default_missing_value = "3", value_parser = clap::value_parser!(i32).range(1..=19))]
     pub(crate) zstd: Option<i32>,
@@ -71,7 +73,7 @@ pub(crate) struct CaptureArgs {
     /// Print the result as JSON instead of a table
     #[arg(long)]
     pub(crate) json: bool,
-    /// Show no progress
+    /// Do not show progress on standard error
     #[arg(short, long)]
     pub(crate) quiet: bool,
 }
@@ -91,7 +93,7 @@ impl From<CaptureFormatArg> for record::CaptureFileFormat {
     }
 }
 
-/// Back ends that can listen.
+/// The back ends that can receive for captures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ReceiverArg {
     Packet,

@@ -47,6 +47,7 @@ pub(crate) struct CollectArgs {
     /// Receive buffer of each UDP socket; more than net.core.rmem_max needs CAP_NET_ADMIN
     #[arg(long, value_name = "SIZE", default_value = "32MiB")]
     pub(crate) room: BytesArg,
+    // This limit and the next four bound what senders can make this process hold, whoever they are.
     /// Largest number of connections to each listener at one time
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub(crate) connections: u16,
@@ -75,7 +76,7 @@ pub(crate) struct CollectArgs {
     /// Print the counters as JSON instead of tables
     #[arg(long)]
     pub(crate) json: bool,
-    /// Show no progress
+    /// Do not show progress on standard error
     #[arg(short, long)]
     pub(crate) quiet: bool,
     #[command(flatten)]

@@ -55,27 +55,30 @@ pub(crate) struct CriteriaFlags {
 impl CriteriaFlags {
     /// The plan's criteria, with each value that a flag overrides.
     pub(crate) fn over(&self, plan: &AcceptanceCriteria) -> AcceptanceCriteria {
-        let or = |flag: Option<PercentArg>, plan: Share| flag.map_or(plan, |flag| flag.0);
-        let or_any = |flag: Option<PercentArg>, plan: Option<Share>| flag.map(|flag| flag.0).or(plan);
+        // A flag replaces the plan's limit of the same figure and leaves its other limits in force.
         let mut latency = plan.latency.clone();
         for bound in &self.max_latency {
             latency.retain(|limit| limit.figure != bound.0.figure);
             latency.push(bound.0);
         }
         AcceptanceCriteria {
-            max_loss: or(self.max_loss, plan.max_loss),
-            max_duplicates: or(self.max_duplicates, plan.max_duplicates),
-            max_damaged: or(self.max_damaged, plan.max_damaged),
-            max_misdelivered: or(self.max_misdelivered, plan.max_misdelivered),
-            max_reordered: or_any(self.max_reordered, plan.max_reordered),
-            max_altered: or_any(self.max_altered, plan.max_altered),
+            max_loss: share_or(self.max_loss, plan.max_loss),
+            max_duplicates: share_or(self.max_duplicates, plan.max_duplicates),
+            max_damaged: share_or(self.max_damaged, plan.max_damaged),
+            max_misdelivered: share_or(self.max_misdelivered, plan.max_misdelivered),
+            max_reordered: self.max_reordered.map(|share| share.0).or(plan.max_reordered),
+            max_altered: self.max_altered.map(|share| share.0).or(plan.max_altered),
             latency,
             max_jitter: self.max_jitter.or(plan.max_jitter),
             max_outage: self.max_outage.or(plan.max_outage),
-            min_rate: or_any(self.min_rate, plan.min_rate),
-            min_verified: or(self.min_verified, plan.min_verified),
+            min_rate: self.min_rate.map(|share| share.0).or(plan.min_rate),
+            min_verified: share_or(self.min_verified, plan.min_verified),
             max_late: self.max_late.unwrap_or(plan.max_late),
             max_skew: self.max_skew.or(plan.max_skew),
         }
     }
+}
+
+fn share_or(flag: Option<PercentArg>, plan: Share) -> Share {
+    flag.map_or(plan, |flag| flag.0)
 }

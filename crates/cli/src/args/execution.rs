@@ -1,4 +1,4 @@
-//! What may be said of a run, however its plan was come by: by `packetrig run` and `packetrig replay`.
+//! Options that `packetrig run` and `packetrig replay` share: everything about a run except its plan.
 
 use super::{BackEndName, CriteriaFlags, FleetPlace, StartWith, StoreArgs};
 use clap::Args;
@@ -53,7 +53,7 @@ pub(crate) struct ExecutionArgs {
     /// Show all columns of the results, even if they do not fit the terminal
     #[arg(long, conflicts_with = "json")]
     pub(crate) wide: bool,
-    /// Show no progress
+    /// Do not show progress on standard error
     #[arg(long, short)]
     pub(crate) quiet: bool,
     // Last, because its heading holds for everything after it.

@@ -31,7 +31,7 @@ pub(crate) enum FleetCommand {
     Collect(CollectRuns),
 }
 
-/// Where the fleet's keys and addresses are.
+/// The directory with the keys and addresses of a fleet.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct FleetPlace {
     /// Directory of the fleet [default: $PACKETRIG_FLEET, or fleet in the directory of the catalogue]
@@ -39,7 +39,7 @@ pub(crate) struct FleetPlace {
     pub(crate) fleet_directory: Option<PathBuf>,
 }
 
-/// With how many nodes a run is started.
+/// How many nodes must be ready before a run starts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StartWith(pub(crate) StartPolicy);
 
@@ -81,6 +81,7 @@ pub(crate) struct UpArgs {
     #[arg(long, value_name = "HOST:PORT,…", value_delimiter = ',')]
     pub(crate) cluster: Vec<String>,
     /// Number of nodes that may join with the printed line
+    // A line that leaks admits this many strangers, so the default is the least.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) uses: u32,
     /// How long the line is valid
@@ -99,7 +100,7 @@ pub(crate) struct StatusArgs {
     /// Update the display until interrupted
     #[arg(long, short)]
     pub(crate) watch: bool,
-    /// Print JSON
+    /// Print the result as JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -112,7 +113,7 @@ pub(crate) struct ShowHistory {
     pub(crate) node: Option<String>,
     #[command(flatten)]
     pub(crate) place: FleetPlace,
-    /// Print JSON
+    /// Print the result as JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -166,7 +167,7 @@ pub(crate) struct CollectRuns {
     pub(crate) place: FleetPlace,
     #[command(flatten)]
     pub(crate) store: StoreArgs,
-    /// Show no progress
+    /// Do not show progress on standard error
     #[arg(long, short)]
     pub(crate) quiet: bool,
 }
@@ -183,7 +184,7 @@ pub(crate) struct FetchCaptures {
     pub(crate) place: FleetPlace,
     #[command(flatten)]
     pub(crate) store: StoreArgs,
-    /// Show no progress
+    /// Do not show progress on standard error
     #[arg(long, short)]
     pub(crate) quiet: bool,
 }
@@ -222,7 +223,8 @@ pub(crate) struct AgentArgs {
     pub(crate) store: StoreArgs,
     #[command(flatten)]
     pub(crate) sandbox: super::SandboxFlags,
-    /// Set by the supervisor
+    /// Set by the supervisor for the worker that it starts
+    // The worker gets the arguments of its supervisor and this one: see `commands::agent`.
     #[arg(long, hide = true)]
     pub(crate) supervised: bool,
 }

@@ -18,7 +18,7 @@ use std::path::PathBuf;
 pub(crate) enum FlowsCommand {
     /// Rank addresses, pairs, protocols, ports or exporters by traffic
     Top(FlowTop),
-    /// Print records
+    /// Print single records, as a table, JSON or CSV
     Show(ShowFlows),
     /// Print totals: overall, by protocol, over time, and losses that the meters reported
     Stats(FlowStats),
@@ -73,8 +73,8 @@ pub(crate) struct ShowFlows {
     #[arg(short = 'n', long, visible_alias = "limit", value_name = "N")]
     pub(crate) most: Option<usize>,
     /// Sort by any column, `duration`, `pps`, `bps` or `bpp` (bytes per packet) [default: order of the files].
-    /// Amounts sort largest first, everything else smallest first; append `:a` (ascending) or `:d` (descending)
-    /// to choose
+    /// Amounts sort largest first, everything else smallest first; append `:a` (ascending) or `:d`
+    /// (descending) to choose
     #[arg(short = 'O', long, value_name = "WHAT")]
     pub(crate) order: Option<RecordOrder>,
     /// Columns to show, comma-separated, by name or short name [default: the usual ones; all with --json or
@@ -100,7 +100,7 @@ pub(crate) struct FlowStats {
     pub(crate) bucket: Option<Nanos>,
     #[command(flatten)]
     pub(crate) filter: RecordFilter,
-    /// Print JSON
+    /// Print the result as JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -110,10 +110,10 @@ pub(crate) struct FlowStats {
     after_help = "A collector or meter that starts in the directory does the same.\n\nExample:\n  packetrig flows recover records"
 )]
 pub(crate) struct RecoverFlows {
-    /// Directory of records
+    /// Directory that holds the records
     #[arg(value_name = "DIR")]
     pub(crate) directory: PathBuf,
-    /// Print JSON
+    /// Print the result as JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -145,6 +145,7 @@ pub(crate) struct RecordFilter {
 impl RecordFilter {
     /// The filter that the flags describe.
     pub(crate) fn filter(&self) -> FlowFilter {
+        // `--port 53 --port 853 --protocol udp`: either port, and the protocol.
         let options = FlowFilter::started(TimeSpan { from_ns: self.from, to_ns: self.to })
             .and(FlowFilter::either_address(&self.address))
             .and(FlowFilter::either_port(&self.port))
@@ -160,7 +161,7 @@ pub(crate) struct FlowForm {
     /// Print JSON, one object per line
     #[arg(long)]
     pub(crate) json: bool,
-    /// Print CSV
+    /// Print CSV with a header line
     #[arg(long)]
     pub(crate) csv: bool,
 }
@@ -172,9 +173,9 @@ pub(crate) enum OrderBy {
     Flows,
     /// Packets per second, from the first packet of the group to its last
     Pps,
-    /// Bits per second
+    /// Bits per second, over the same time
     Bps,
-    /// Bytes per packet
+    /// Bytes per packet, on average
     Bpp,
     /// Time from the first packet to the last
     Duration,
@@ -197,16 +198,23 @@ impl From<OrderBy> for TopOrder {
 fn column(word: &str) -> Result<&'static FlowColumn, String> {
     find_column(word.trim()).ok_or_else(|| {
         let all: Vec<_> = columns().iter().map(|column| column.short).collect();
-        format!("records have no column `{word}`; there are: {}", all.join(", "))
+        format!("records have no column `{word}`; known columns are {}", all.join(", "))
     })
 }
 
 /// Nanoseconds since 1970 of a time in UTC.
 fn moment(text: &str) -> Result<u64, String> {
-    let refuse = || format!("`{text}` is not a time; write it like 2026-11-21 or 2026-11-21T13:00:00 (UTC)");
-    let time: DateTime = text.trim_end_matches('Z').parse().map_err(|_| refuse())?;
-    let zoned = time.to_zoned(TimeZone::UTC).map_err(|_| refuse())?;
-    u64::try_from(zoned.timestamp().as_nanosecond()).map_err(|_| refuse())
+    utc_nanoseconds(text).ok_or_else(|| {
+        format!("`{text}` is not a time; write it like 2026-11-21 or 2026-11-21T13:00:00 (UTC)")
+    })
+}
+
+/// `None` also for times that records cannot have: before 1970, or after the year 2554.
+fn utc_nanoseconds(text: &str) -> Option<u64> {
+    // A civil time would refuse the `Z`, which changes nothing here: all times are UTC.
+    let time: DateTime = text.trim_end_matches('Z').parse().ok()?;
+    let zoned = time.to_zoned(TimeZone::UTC).ok()?;
+    u64::try_from(zoned.timestamp().as_nanosecond()).ok()
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use packetrig_plan::PortLocation;
 use packetrig_units::Nanos;
 use std::path::PathBuf;
 
+// `log IFACE --into DIR` and `log check DIR` are forms of one command: a subcommand lifts the requirements of the first form.
 #[derive(Args, Debug)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(after_help = "Signals: INT and TERM end it, HUP begins another file.\n\nExamples:\n  \
@@ -36,11 +37,12 @@ pub(crate) struct CheckLog {
     /// JSON output of `packetrig tap --json` or `packetrig tap status --json`, of one tap with one mirror
     #[arg(long, value_name = "FILE")]
     pub(crate) tap: Option<PathBuf>,
-    /// Print JSON
+    /// Print the result as JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
 
+// `interface` and `into` are required, but `log check` has neither: hence `Option`.
 #[derive(Args, Debug)]
 pub(crate) struct BeginLog {
     /// Interface (`eth1` or `NAMESPACE/eth1`)
@@ -93,7 +95,7 @@ pub(crate) struct BeginLog {
     /// Print the result as JSON instead of a table
     #[arg(long)]
     pub(crate) json: bool,
-    /// Show no progress
+    /// Do not show progress on standard error
     #[arg(short, long)]
     pub(crate) quiet: bool,
 }

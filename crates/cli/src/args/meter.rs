@@ -17,8 +17,8 @@ use std::str::FromStr;
     packetrig meter eth1 --workers 4 --directory flows --metrics 9100\n  \
     packetrig meter eth1 --source headers --export udp://198.18.0.9:4739 --format sim")]
 pub(crate) struct MeterArgs {
-    /// Interfaces (`eth1` or `NAMESPACE/eth1`), or capture files (pcap or pcapng, also with zstd), read one after
-    /// another
+    /// Interfaces (`eth1` or `NAMESPACE/eth1`), or capture files (pcap or pcapng, also with
+    /// zstd), read one after another
     #[arg(value_name = "IFACE|FILE", required = true)]
     pub(crate) inputs: Vec<String>,
     /// Send records to udp://HOST:PORT, tcp://HOST:PORT, tls://HOST:PORT or file:PATH; repeat for more targets
@@ -57,8 +57,8 @@ pub(crate) struct MeterArgs {
     /// Idle timeout: a flow without packets for this long has ended
     #[arg(long, value_name = "TIME", default_value = "30s")]
     pub(crate) idle: Nanos,
-    /// Largest number of flows in memory, over all workers. When full, the flow that was idle longest is reported
-    /// early
+    /// Largest number of flows in memory, over all workers. When full, the flow that was
+    /// idle longest is reported early
     #[arg(long, value_name = "N", default_value_t = 1 << 20, value_parser = clap::value_parser!(u32).range(16..=1 << 28))]
     pub(crate) flows: u32,
     /// Meter one packet in N
@@ -119,7 +119,7 @@ pub(crate) struct MeterArgs {
     /// Print the result as JSON instead of a table
     #[arg(long)]
     pub(crate) json: bool,
-    /// Show no progress
+    /// Do not show progress on standard error
     #[arg(short, long)]
     pub(crate) quiet: bool,
     #[command(flatten)]
@@ -130,7 +130,7 @@ pub(crate) struct MeterArgs {
 pub(crate) enum MeterFormatArg {
     /// IPFIX (RFC 7011)
     Ipfix,
-    /// NetFlow 9
+    /// NetFlow 9 (RFC 3954)
     V9,
     /// NetFlow 5: IPv4 only
     V5,
@@ -149,11 +149,11 @@ pub(crate) enum MeterSourceArg {
 pub(crate) enum KeyPart {
     /// ICMP type and code
     Icmp,
-    /// VLAN IDs
+    /// VLAN IDs, outer and inner
     Vlan,
     /// Tunnel type and number (VNI, TEID, key)
     Tunnel,
-    /// No other field
+    /// No field besides addresses, ports and protocol
     None,
 }
 
@@ -165,6 +165,7 @@ impl FromStr for ListenArg {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        // A port alone stays on this machine: counters are served to the network only at an address that was named.
         let port = text.trim_start_matches(':').parse::<u16>().ok();
         let address = port.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
         let address = address.or_else(|| text.parse().ok());
@@ -196,6 +197,7 @@ impl FromStr for FlowIdKey {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        // `from_str_radix` also takes a sign, so the digits are checked apart.
         let is_hex = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
         let value = u128::from_str_radix(text, 16).ok().filter(|_| is_hex);
         let value = value.ok_or("a key of flow numbers needs 32 hexadecimal digits")?.to_be_bytes();

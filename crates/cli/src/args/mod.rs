@@ -1,4 +1,4 @@
-//! The command line as typed: what may be written, and nothing of what it means. Meaning starts in `request`.
+//! The command line as typed: which words are accepted, and nothing of what they mean. Meaning starts in `commands`.
 
 mod capture;
 mod collect;
@@ -31,9 +31,9 @@ pub(crate) use impair::ImpairArgs;
 pub(crate) use log::{BeginLog, CheckLog, LogAction, LogArgs};
 pub(crate) use meter::{KeyPart, MeterArgs, MeterFormatArg as MeterFormat, MeterSourceArg};
 pub(crate) use probe::{
-    AllowedArgs, AskingArgs, BoundsArgs, CalibrateProbes, ContentFlags, MannerFlags, MechanismArg, OneWay,
-    PingArgs, ProbeCaps, ProbeCommand, ProbeDestination, ProbeTarget, ReflectArgs, ScheduleFlags, SendProbes,
-    SessionFlags, StampArgs,
+    AllowedArgs, AskingArgs, BoundsArgs, CalibrateProbes, ContentFlags, MechanismArg, OneWay, PingArgs,
+    ProbeCaps, ProbeCommand, ProbeDestination, ProbeTarget, ReflectArgs, ReleaseFlags, ScheduleFlags,
+    SendProbes, SessionFlags, StampArgs,
 };
 pub(crate) use probe::{
     AvailableArgs, AvailableMethod, CapacityArgs, CapacityMethod, EstimatingArgs, OneprobeArgs, OutletArgs,
@@ -53,6 +53,7 @@ use packetrig_units::Nanos;
 use std::path::PathBuf;
 
 /// Turn Linux machines into a network test rig: send, receive, and account for every lost frame.
+// Lines of more than 100 columns are hard to read, however wide the terminal is.
 #[derive(Debug, Parser)]
 #[command(name = "packetrig", version, max_term_width = 100, arg_required_else_help = true)]
 #[command(after_help = "Examples:\n  \
@@ -75,6 +76,7 @@ pub(crate) struct CommandLine {
     pub(crate) command: RigCommand,
 }
 
+// Boxed: the arguments of some commands are many times as large as those of others.
 #[derive(Debug, Subcommand)]
 pub(crate) enum RigCommand {
     /// Run a plan: send, receive, measure and report
@@ -111,7 +113,7 @@ pub(crate) enum RigCommand {
     Fleet(FleetCommand),
     /// Show what this machine and its interfaces can do, and how to enable more
     Doctor(DoctorArgs),
-    /// Run test methods
+    /// Run a test method, such as the calibration of the rig
     #[command(subcommand)]
     Test(TestCommand),
     /// List and show past runs
@@ -137,7 +139,7 @@ pub(crate) struct PlanFile {
     /// OTG document (YAML or JSON); `-` reads standard input
     #[arg(value_name = "PLAN")]
     pub(crate) file: PathBuf,
-    /// Print JSON
+    /// Print the result as JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -174,7 +176,7 @@ pub(crate) struct DemoArgs {
     pub(crate) json: bool,
 }
 
-/// A back end the user can name.
+/// The back ends that `--back-end` accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum BackEndName {
     /// AF_PACKET rings; works on every kernel and every card
@@ -218,11 +220,12 @@ pub(crate) struct DoctorArgs {
     /// Restore interfaces that a killed packetrig process left changed [default: all that are found]
     #[arg(long)]
     pub(crate) restore: bool,
-    /// Print JSON
+    /// Print the result as JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
 
+// `report` alone lists runs. With a subcommand, `--store` belongs to the subcommand.
 #[derive(Args, Debug)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct ReportArgs {
@@ -242,7 +245,7 @@ pub(crate) enum ReportAction {
         /// Show at most this many runs
         #[arg(long, value_name = "N", default_value_t = 50)]
         most: usize,
-        /// Print JSON
+        /// Print the result as JSON
         #[arg(long)]
         json: bool,
     },
@@ -265,7 +268,7 @@ pub(crate) enum ReportAction {
     Unfinished {
         #[command(flatten)]
         store: StoreArgs,
-        /// Print JSON
+        /// Print the result as JSON
         #[arg(long)]
         json: bool,
     },
@@ -286,7 +289,7 @@ pub(crate) enum ReportAction {
         /// Delete late results of unknown runs, which makes room for new ones
         #[arg(long)]
         discard: bool,
-        /// Print JSON
+        /// Print the result as JSON
         #[arg(long)]
         json: bool,
     },
@@ -302,6 +305,7 @@ pub(crate) enum ReportAction {
 }
 
 /// Output format; tables if none is given.
+// At most one of them, because the output is one document.
 #[derive(Args, Debug)]
 #[group(multiple = false)]
 pub(crate) struct OutputForm {

@@ -7,9 +7,9 @@ use std::str::FromStr;
 /// Frame sizes as flags write them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SizeArg {
-    /// All frames alike.
+    /// All frames have this size.
     Fixed(FrameSize),
-    /// From the first to the second, all equally often.
+    /// All sizes from the first to the second, equally often.
     Range(FrameSize, FrameSize),
     /// The simple Internet mix: 64, 570 and 1518 B as 7 : 4 : 1.
     Imix,
@@ -25,7 +25,9 @@ impl FromStr for SizeArg {
         let Some((least, most)) = text.split_once("..") else {
             return size(text).map(Self::Fixed);
         };
-        let (least, most) = (size(least)?, size(most.trim_start_matches('='))?);
+        let least = size(least)?;
+        // `64..=1518` means the same: both ends are always included.
+        let most = size(most.trim_start_matches('='))?;
         if least > most {
             return Err(format!("`{text}` ends before it starts; write {}..{}", most.bytes(), least.bytes()));
         }
@@ -59,12 +61,13 @@ impl FromStr for LatencyBound {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let names = || LatencyFigure::ALL.map(|(name, _)| name).join(", ");
         let (name, time) = text.split_once('=').ok_or_else(|| format!("write `{text}` like p99=50us"))?;
-        let figure = LatencyFigure::ALL.iter().find(|(known, _)| *known == name);
-        let (_, figure) = figure.ok_or_else(|| format!("`{name}` is not one of {}", names()))?;
+        let known = LatencyFigure::ALL.into_iter().find(|(known, _)| *known == name);
+        let figure = known.map(|(_, figure)| figure).ok_or_else(|| {
+            format!("`{name}` is not one of {}", LatencyFigure::ALL.map(|(name, _)| name).join(", "))
+        })?;
         let limit = time.parse::<Nanos>().map_err(|error| error.to_string())?;
-        Ok(Self(LatencyLimit { figure: *figure, limit }))
+        Ok(Self(LatencyLimit { figure, limit }))
     }
 }
 
@@ -76,24 +79,28 @@ impl FromStr for BytesArg {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let refuse = || format!("`{text}` is not a size; write it like 500kB, 100MB or 1GiB");
-        let trimmed = text.trim();
-        let end = trimmed.find(|c: char| !c.is_ascii_digit()).unwrap_or(trimmed.len());
-        let factor: u64 = match trimmed[end..].trim() {
-            "" | "B" => 1,
-            "k" | "kB" | "KB" => 1_000,
-            "M" | "MB" => 1_000_000,
-            "G" | "GB" => 1_000_000_000,
-            "T" | "TB" => 1_000_000_000_000,
-            "KiB" => 1 << 10,
-            "MiB" => 1 << 20,
-            "GiB" => 1 << 30,
-            "TiB" => 1 << 40,
-            _ => return Err(refuse()),
-        };
-        let number: u64 = trimmed[..end].parse().map_err(|_| refuse())?;
-        number.checked_mul(factor).filter(|bytes| *bytes > 0).map(Self).ok_or_else(refuse)
+        let bytes = bytes(text.trim()).map(Self);
+        bytes.ok_or_else(|| format!("`{text}` is not a size; write it like 500kB, 100MB or 1GiB"))
     }
+}
+
+/// `None` also for zero, which no option can mean, and for more than 64 bits hold.
+fn bytes(text: &str) -> Option<u64> {
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let factor: u64 = match text[end..].trim() {
+        "" | "B" => 1,
+        "k" | "kB" | "KB" => 1_000,
+        "M" | "MB" => 1_000_000,
+        "G" | "GB" => 1_000_000_000,
+        "T" | "TB" => 1_000_000_000_000,
+        "KiB" => 1 << 10,
+        "MiB" => 1 << 20,
+        "GiB" => 1 << 30,
+        "TiB" => 1 << 40,
+        _ => return None,
+    };
+    let number: u64 = text[..end].parse().ok()?;
+    number.checked_mul(factor).filter(|bytes| *bytes > 0)
 }
 
 #[cfg(test)]
@@ -102,11 +109,11 @@ mod tests {
 
     #[test]
     fn sizes_are_read_as_people_write_them() {
-        let bytes = FrameSize::new;
-        assert_eq!("64".parse(), Ok(SizeArg::Fixed(bytes(64))));
-        assert_eq!("1518B".parse(), Ok(SizeArg::Fixed(bytes(1518))));
-        assert_eq!("64..1518".parse(), Ok(SizeArg::Range(bytes(64), bytes(1518))));
-        assert_eq!("64..=1518".parse(), Ok(SizeArg::Range(bytes(64), bytes(1518))));
+        let frame = FrameSize::new;
+        assert_eq!("64".parse(), Ok(SizeArg::Fixed(frame(64))));
+        assert_eq!("1518B".parse(), Ok(SizeArg::Fixed(frame(1518))));
+        assert_eq!("64..1518".parse(), Ok(SizeArg::Range(frame(64), frame(1518))));
+        assert_eq!("64..=1518".parse(), Ok(SizeArg::Range(frame(64), frame(1518))));
         assert_eq!("IMIX".parse(), Ok(SizeArg::Imix));
     }
 

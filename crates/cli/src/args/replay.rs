@@ -21,7 +21,7 @@ pub(crate) struct ReplayArgs {
     /// Interface that sends (`eth1` or `NAMESPACE/eth1`)
     #[arg(long, value_name = "IF")]
     pub(crate) tx: PortLocation,
-    /// Interfaces that receive
+    /// Interfaces that receive and verify the frames
     #[arg(long, value_name = "IF,…", value_delimiter = ',')]
     pub(crate) rx: Vec<PortLocation>,
     /// Replay speed: 1x as recorded, 2x, 0.5x, or max [default: 1x]
@@ -33,6 +33,7 @@ pub(crate) struct ReplayArgs {
     /// Send the file this many times; 0 repeats until interrupted
     #[arg(long = "loop", value_name = "N", default_value_t = 1)]
     pub(crate) loops: u64,
+    // The later of `--tag` and `--no-tag` wins, so that a script can append its own choice.
     /// Write the test tag into payloads that have room, so that receivers verify each frame [default: on with
     /// --rx]
     #[arg(long, overrides_with = "no_tag")]
@@ -59,9 +60,9 @@ pub(crate) struct ReplayArgs {
 /// How fast a recording is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PaceArg {
-    /// At its own times, so many times as fast.
+    /// With the recorded gaps, scaled by this factor.
     Recorded(ReplaySpeed),
-    /// As fast as the link takes it.
+    /// As fast as the link carries it.
     Max,
 }
 
@@ -73,7 +74,6 @@ impl FromStr for PaceArg {
     }
 }
 
-/// An Ethernet address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MacArg(pub(crate) [u8; 6]);
 

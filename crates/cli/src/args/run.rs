@@ -8,7 +8,6 @@ use packetrig_units::{Nanos, Rate};
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// Run a plan.
 #[derive(Args, Debug)]
 #[command(group(clap::ArgGroup::new("source").args(["plan", "tx"]).required(true)))]
 #[command(
@@ -73,7 +72,7 @@ pub(crate) struct FromFlags {
     pub(crate) ipv6: bool,
 }
 
-/// A port as it is typed: an interface of this machine, or a location on a fleet. `request` decides which one it
+/// A port as typed: an interface of this machine, or a location on a fleet. `commands::quick` decides which one it
 /// is when it makes the document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PortText(pub(crate) String);
@@ -82,6 +81,7 @@ impl FromStr for PortText {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        // `any-LABEL*3` and `any-LABEL*all` are no locations: the fleet says later which ports they stand for.
         let many = text.strip_prefix("any-").is_some_and(|label| label.contains('*'));
         // `node/ns/eth1` is a location behind the name of a node.
         let behind = text.split_once('/').map_or(text, |(_, behind)| behind);

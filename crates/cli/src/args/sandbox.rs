@@ -26,6 +26,6 @@ pub(crate) struct UserFlags {
 pub(crate) enum SandboxMode {
     /// Use every protection that this kernel offers
     On,
-    /// Keep all rights
+    /// Keep all rights of the user that starts the program
     Off,
 }

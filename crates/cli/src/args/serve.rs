@@ -18,14 +18,15 @@ Examples:\n  \
     packetrig serve --http 0.0.0.0:8443 --cert rig.pem --key rig.key --no-grpc --token-file token"
 )]
 pub(crate) struct ServeArgs {
-    /// Interface for a location in scripts: `eth1=localhost:5555`, `NAMESPACE/eth1=port-a`. Without it, locations
-    /// are interface names
+    /// Interface for a location in scripts: `eth1=localhost:5555`, `NAMESPACE/eth1=port-a`. Without it,
+    /// locations are interface names
     #[arg(long = "port", value_name = "IF=LOCATION")]
     pub(crate) ports: Vec<LocationAlias>,
     /// Address to serve HTTP on
+    // Loopback by default: an address that others reach needs a token and encryption (docs/decisions/0018-who-may-use-serve.md).
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8443")]
     pub(crate) http: SocketAddr,
-    /// Serve no HTTP
+    /// Do not serve the API over HTTP
     #[arg(long)]
     pub(crate) no_http: bool,
     /// Serve HTTP without encryption instead of HTTPS
@@ -34,7 +35,8 @@ pub(crate) struct ServeArgs {
     /// Address to serve gRPC on
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:40051")]
     pub(crate) grpc: SocketAddr,
-    /// Serve no gRPC
+    /// Do not serve the API over gRPC
+    // One of the two must be left.
     #[arg(long, conflicts_with = "no_http")]
     pub(crate) no_grpc: bool,
     /// Serve gRPC over TLS [default: without encryption, as clients of this API expect]
@@ -53,8 +55,8 @@ pub(crate) struct ServeArgs {
     /// missing [default: only users of this machine]
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
-    /// Admit this local user (number) over the loopback interface without the token, like root and the server's
-    /// own user
+    /// Admit this local user (number) over the loopback interface without the token, like root and the
+    /// server's own user
     #[arg(long, value_name = "UID", value_delimiter = ',')]
     pub(crate) allow_user: Vec<u32>,
     /// Require the token from local users too, for example behind a local proxy

@@ -8,6 +8,7 @@ use packetrig_units::Nanos;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+// As for `log`: `tap status` and `tap stop` lift the requirements of `tap A B`.
 #[derive(Args, Debug)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(after_help = "Examples:\n  \
@@ -29,6 +30,7 @@ pub(crate) struct BeginTap {
     /// The two interfaces of the link (`eth1` or `NAMESPACE/eth1`); frames from one leave at the other
     #[arg(value_name = "A", required = true)]
     pub(crate) a: Option<PortLocation>,
+    // Hidden, because the help of A speaks of both.
     #[arg(value_name = "B", required = true, hide = true)]
     pub(crate) b: Option<PortLocation>,
     /// Send a copy of both directions to this interface, with `=MAC` to that station
@@ -41,6 +43,7 @@ pub(crate) struct BeginTap {
     #[arg(long, value_name = "EXPRESSION")]
     pub(crate) filter: Option<String>,
     /// Copy only the first N bytes of each frame [default: all]
+    // A copy is sent again as a frame, and 60 bytes are the shortest one without FCS.
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(60..=9600))]
     pub(crate) snap: Option<u32>,
     /// Append a 24-byte trailer to every copy: direction, number, length and arrival time
@@ -74,7 +77,7 @@ pub(crate) struct BeginTap {
     /// Print the result as JSON instead of tables
     #[arg(long)]
     pub(crate) json: bool,
-    /// Show no progress
+    /// Do not show progress on standard error
     #[arg(short, long)]
     pub(crate) quiet: bool,
     #[command(flatten)]
@@ -96,12 +99,12 @@ pub(crate) struct NamedTap {
     /// Name of the tap; not needed if there is only one
     #[arg(value_name = "NAME")]
     pub(crate) name: Option<String>,
-    /// Print JSON
+    /// Print the result as JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// Back ends that forward.
+/// The back ends that can forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ForwarderArg {
     /// BPF programs in the kernel: fast, and keeps forwarding when the process dies
@@ -121,9 +124,9 @@ impl FromStr for MirrorText {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (at, to) = text.split_once('=').map_or((text, None), |(at, to)| (at, Some(to)));
-        let to = to.map(str::parse::<MacArg>).transpose()?.map(|mac| mac.0);
-        Ok(Self { at: at.parse()?, to })
+        let Some((at, to)) = text.split_once('=') else { return Ok(Self { at: text.parse()?, to: None }) };
+        let to = to.parse::<MacArg>()?.0;
+        Ok(Self { at: at.parse()?, to: Some(to) })
     }
 }
 

@@ -6,7 +6,7 @@ use packetrig_plan::PortLocation;
 use packetrig_units::Nanos;
 use std::path::PathBuf;
 
-/// Run test methods.
+/// Run a test method.
 #[derive(Debug, Subcommand)]
 pub(crate) enum TestCommand {
     /// Measure the limits of the rig itself: rate without loss, latency floor and timing error

@@ -1,10 +1,11 @@
 //! `packetrig test calibrate`: the rig measures itself, on a cable without a device under test.
 //!
-//! For each back end and frame size: the highest rate at which nothing is lost and nothing stays unsent, by bisection, each
-//! rate as often as asked; and, far below it, the least latency and the error of send times. Trials are runs like any
-//! other. What is found is kept in the catalogue, for later runs on this kernel.
+//! For each back end and frame size it finds the highest rate at which nothing is lost and nothing stays unsent, by bisection;
+//! a rate must pass `--repeats` trials. Far below that rate it measures the least latency and the error of send times. Trials
+//! are ordinary runs. The limits go into the catalogue, for later runs on this kernel.
 
 use super::execution::{self, open_catalogue};
+use super::is_interrupted;
 use crate::args::{BackEndName, CalibrateArgs as Arguments};
 use crate::error::Error;
 use crate::exit::CommandExit;
@@ -23,25 +24,31 @@ use packetrig_sys::{clock, kernel, private_files, signal, userns};
 use packetrig_testkit::{Lab, Middle};
 use packetrig_units::{FrameRate, FrameSize, Nanos, Rate, Ratio};
 
-/// Faster than any rig on ordinary kernels: the first trial finds what is possible at all.
+/// Frames per second of the first trial: more than any rig on ordinary kernels sends, so it shows what is possible at all.
 const AS_FAST_AS_IT_GOES: u64 = 40_000_000;
-/// The link of the trials' plans, the fastest there is.
+/// The link speed in the plans of trials: the fastest that a plan can name, so that no trial is limited by it.
 const LINK: &str = "speed_400_gbps";
 const LINK_BITS: u64 = 400_000_000_000;
-/// Preamble and gap, which a frame takes on a link beyond its own bytes.
+/// Bytes of preamble and gap that a frame takes on a link in addition to its own.
 const BETWEEN_FRAMES: u64 = 20;
 /// A rate far from every limit.
 const SLOW: u64 = 1_000;
-/// The search ends within two percent.
+/// The search ends when its interval is 20 per mille wide.
 const WIDTH: u64 = 20;
-/// Above the rate that was reached there is nothing to find.
+/// The search begins at this percentage of the rate that the first trial reached: above it there is nothing to find.
 const ABOVE_REACHED: u64 = 102;
+
+/// What a trial asks of the rig.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct TrialLoad {
+    back_end: BackEnd,
+    size: u32,
+    frames_per_second: u64,
+}
 
 #[derive(Clone, Debug)]
 struct CalibrationTrial {
-    back_end: BackEnd,
-    size: u32,
-    asked: u64,
+    load: TrialLoad,
     sent: u64,
     unsent: u64,
     lost: u64,
@@ -55,25 +62,26 @@ impl CalibrationTrial {
 
 pub(crate) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let catalogue = open_catalogue(arguments.store.directory.as_deref())?;
-    let ends = arguments.tx.as_ref().zip(arguments.rx.as_ref());
-    let _lab = if ends.is_some() {
+    // The parser takes both ports or none.
+    let _lab = if arguments.tx.is_some() {
         None
     } else {
-        // Nothing has started a thread yet: only a process with one thread may change its user namespace.
+        // unshare(2): only a process with one thread may change its user namespace, and no thread has been started yet.
         userns::enter_lab()?;
         Some(Lab::build("", &["a", "b"], Middle::Cable)?)
     };
-    let in_lab = || ("a/eth0".to_owned(), "b/eth0".to_owned());
-    let (tx, rx) = ends.map_or_else(in_lab, |(tx, rx)| (tx.to_string(), rx.to_string()));
+    let tx = arguments.tx.as_ref().map_or_else(|| "a/eth0".to_owned(), ToString::to_string);
+    let rx = arguments.rx.as_ref().map_or_else(|| "b/eth0".to_owned(), ToString::to_string);
     signal::latch()?;
     let mut bench = TrialBench { arguments, tx, rx, trials: Vec::new() };
     let mut limits = Vec::new();
     for back_end in back_ends(&arguments.back_end) {
         for size in &arguments.size {
-            if signal::received().is_some() {
+            if is_interrupted() {
                 return Ok(CommandExit::Interrupted);
             }
             let limit = bench.limit(back_end, *size)?;
+            // At once: an interruption keeps the limits that are complete.
             catalogue.keep_limit(&limit)?;
             limits.push(limit);
         }
@@ -81,14 +89,13 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Resu
     output.text(show(&limits));
     output.text(show_rates(&bench.trials));
     if let Some(file) = &arguments.trials {
-        let what = || format!("to {}", file.display());
         private_files::write(file, csv(&bench.trials))
-            .map_err(|source| Error::Write { what: what(), source })?;
+            .map_err(|source| Error::Write { what: format!("to {}", file.display()), source })?;
     }
     Ok(CommandExit::Ok)
 }
 
-/// Those asked for, or all that can be measured here.
+/// The back ends on the command line, or all that can be measured here.
 fn back_ends(asked: &[BackEndName]) -> Vec<BackEnd> {
     if !asked.is_empty() {
         return asked.iter().copied().map(Into::into).collect();
@@ -112,20 +119,24 @@ struct TrialBench<'a> {
 impl TrialBench<'_> {
     fn limit(&mut self, back_end: BackEnd, size: u32) -> Result<RigLimit, Error> {
         remark(format_args!("calibrate: back end {}, {size} B", back_end.name()));
+        // Latency is measured far below every limit: near it, frames wait in queues, and that is no property of the rig.
         let slow = self.trial(back_end, size, SLOW)?;
+        // One trial far above every limit shows how fast the rig sends at all. Without it, the first steps of the bisection
+        // would be trials at rates that cannot pass.
         let fastest = self.trial(back_end, size, as_fast_as_it_goes(size))?;
         let reached = fastest.streams[0].sent.as_ref().and_then(|sent| sent.rate);
         let reached = reached.map_or(0, |rate| rate.frames_milli / 1000);
         let mut search = ZeroLoss::new(reached * ABOVE_REACHED / 100, WIDTH, self.arguments.repeats);
         while let Some(load) = search.load() {
-            if signal::received().is_some() {
+            // What was found so far is still a rate that passed.
+            if is_interrupted() {
                 break;
             }
             self.trial(back_end, size, load)?;
             search.tell(self.trials.last().is_some_and(CalibrationTrial::passed));
         }
         let stream = &slow.streams[0];
-        // Frames too long for live ones were sent through AF_XDP: that is what was measured.
+        // For frames that are too long for live frames, `xdp` sends through AF_XDP: the limit belongs to what really ran.
         let ran = slow.ports.first().map_or(back_end, |port| port.info.back_end);
         Ok(RigLimit {
             back_end: ran,
@@ -153,24 +164,28 @@ impl TrialBench<'_> {
             capture_all: false,
             steered: false,
             back_end: Some(back_end),
+            // Limits of earlier calibrations must not influence this one.
             limits: Vec::new(),
             drain: execution::DRAIN,
             criteria: AcceptanceCriteria::default(),
         };
-        let stop = || signal::received().is_some();
-        let document = document((&self.tx, &self.rx), size, asked, self.arguments.time)?;
-        let report = packetrig_node::run_local(&document, options, &stop, &mut |_| {})?;
+        let document = document(&self.tx, &self.rx, size, asked, self.arguments.time)?;
+        let report = packetrig_node::run_local(&document, options, &is_interrupted, &mut |_| {})?;
         let stream = &report.streams[0];
-        let (sent, unsent) = stream.sent.as_ref().map_or((0, 0), |sent| (sent.frames, sent.unsent));
+        let sent = stream.sent.as_ref().map_or(0, |sent| sent.frames);
+        let unsent = stream.sent.as_ref().map_or(0, |sent| sent.unsent);
+        // Without an account of losses, nothing shows that a frame arrived.
         let lost = stream.loss.as_ref().map_or(sent, |loss| loss.lost);
-        self.trials.push(CalibrationTrial { back_end, size, asked, sent, unsent, lost });
+        let load = TrialLoad { back_end, size, frames_per_second: asked };
+        self.trials.push(CalibrationTrial { load, sent, unsent, lost });
         Ok(report)
     }
 }
 
 /// The plan of a trial.
-fn document((tx, rx): (&str, &str), size: u32, pps: u64, time: Nanos) -> Result<String, Error> {
-    let rate = FrameRate::per_second(pps).ok_or_else(|| Error::Usage("a trial needs a rate above zero".into()))?;
+fn document(tx: &str, rx: &str, size: u32, pps: u64, time: Nanos) -> Result<String, Error> {
+    let rate =
+        FrameRate::per_second(pps).ok_or_else(|| Error::Usage("a trial needs a rate above zero".into()))?;
     let quick = QuickPlan {
         tx: vec![tx.to_owned()],
         pattern: QuickPattern::ToAll,
@@ -183,12 +198,12 @@ fn document((tx, rx): (&str, &str), size: u32, pps: u64, time: Nanos) -> Result<
         ipv6: false,
     };
     let mut document = quick.document();
-    // The limit sought is the rig's, not a link's.
+    // What is sought is the limit of the rig, not of the link between the two interfaces.
     document["layer1"] = serde_json::json!([{"name": "any", "port_names": ["tx", "rx"], "speed": LINK}]);
     Ok(document.to_string())
 }
 
-/// Frames per second of the first trial: what a plan may ask of its link.
+/// Frames per second of the first trial. A plan that asks more than its link can carry would be refused.
 fn as_fast_as_it_goes(size: u32) -> u64 {
     AS_FAST_AS_IT_GOES.min(LINK_BITS / 8 / (u64::from(size) + BETWEEN_FRAMES))
 }
@@ -229,23 +244,20 @@ fn show(limits: &[RigLimit]) -> String {
 
 /// Share of trials with any loss, by rate.
 fn show_rates(trials: &[CalibrationTrial]) -> String {
-    let mut keys: Vec<(BackEnd, u32, u64)> =
-        trials.iter().map(|trial| (trial.back_end, trial.size, trial.asked)).collect();
-    keys.sort_unstable();
-    keys.dedup();
-    let rows = keys.into_iter().map(|key| {
-        let same: Vec<&CalibrationTrial> =
-            trials.iter().filter(|trial| (trial.back_end, trial.size, trial.asked) == key).collect();
+    let mut loads: Vec<TrialLoad> = trials.iter().map(|trial| trial.load).collect();
+    loads.sort_unstable();
+    loads.dedup();
+    let rows = loads.into_iter().map(|load| {
+        let same: Vec<&CalibrationTrial> = trials.iter().filter(|trial| trial.load == load).collect();
         let failed = same.iter().filter(|trial| !trial.passed()).count() as u64;
-        let sum = |of: fn(&CalibrationTrial) -> u64| same.iter().map(|trial| of(trial)).sum::<u64>();
         vec![
-            key.0.name().to_owned(),
-            format!("{} B", key.1),
-            count(key.2),
+            load.back_end.name().to_owned(),
+            format!("{} B", load.size),
+            count(load.frames_per_second),
             same.len().to_string(),
             Ratio::new(failed, same.len() as u64).to_string(),
-            count(sum(|trial| trial.lost)),
-            count(sum(|trial| trial.unsent)),
+            count(same.iter().map(|trial| trial.lost).sum()),
+            count(same.iter().map(|trial| trial.unsent).sum()),
         ]
     });
     let head = ["back end", "size", "frames/s", "trials", "with loss or unsent", "lost", "unsent"];
@@ -254,8 +266,9 @@ fn show_rates(trials: &[CalibrationTrial]) -> String {
 
 fn csv(trials: &[CalibrationTrial]) -> String {
     let rows = trials.iter().map(|trial| {
-        let CalibrationTrial { back_end, size, asked, sent, unsent, lost } = trial;
-        format!("{},{size},{asked},{sent},{unsent},{lost}\n", back_end.name())
+        let CalibrationTrial { load: TrialLoad { back_end, size, frames_per_second }, sent, unsent, lost } =
+            trial;
+        format!("{},{size},{frames_per_second},{sent},{unsent},{lost}\n", back_end.name())
     });
     std::iter::once("back_end,size,frames_per_second,sent,unsent,lost\n".to_owned()).chain(rows).collect()
 }
@@ -268,8 +281,7 @@ mod tests {
     #[test]
     fn the_first_trial_of_every_size_is_a_plan_its_link_can_carry() {
         for size in [64, 128, 512, 1500, 1518, 4096, 9000] {
-            let text =
-                document(("a/eth0", "b/eth0"), size, as_fast_as_it_goes(size), Nanos::from_millis(100));
+            let text = document("a/eth0", "b/eth0", size, as_fast_as_it_goes(size), Nanos::from_millis(100));
             let plan =
                 Plan::read_with(&text.unwrap(), ReadOptions { seed: 1, ..ReadOptions::default() }).unwrap();
             let speeds: Vec<_> = plan.ports.iter().map(|port| port.speed).collect();

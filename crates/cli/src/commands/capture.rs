@@ -1,7 +1,9 @@
 //! `packetrig capture`: what arrives at an interface, filtered, counted and written to files.
 
-use super::recorded::{self, CaptureProgress};
+use super::is_interrupted;
+use super::recorded::{self, CaptureProgress, OpenReceiver};
 use crate::args::{CaptureArgs as Arguments, DirectionArg, ReceiverArg};
+use crate::clamp::clamp_to_usize;
 use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::numbers::{count, scaled};
@@ -17,14 +19,13 @@ use packetrig_engine::packet::{self, PacketTap, TapOptions};
 use packetrig_engine::port::{FrameRx, WorkerClock};
 use packetrig_engine::xdp::{XdpTap, XdpTapOptions};
 use packetrig_stats::series::RateSeries;
-use packetrig_sys::clock::RealtimeOffset;
 use packetrig_sys::signal;
 use packetrig_units::Nanos;
 use std::path::Path;
 
-/// Compression where a file's name asks for it.
+/// Compression level if only the file's name asks for compression.
 const ZSTD_LEVEL: i32 = 3;
-/// Frames that arrived this long ago have been counted.
+/// Frames that arrived this long ago have been counted, whatever the kernel still held back in a block of the ring.
 const SETTLED: Nanos = Nanos::from_millis(200);
 
 pub(crate) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
@@ -43,17 +44,18 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Resu
     let summary = match arguments.back_end {
         ReceiverArg::Packet => {
             let tap = PacketTap::open(&arguments.port, options(arguments, program))?;
-            let (offset, is_up) = (tap.offset(), tap.is_up());
-            listen(arguments, &expression, tap, (offset, is_up), output)?
+            let open = OpenReceiver { offset: tap.offset(), is_up: tap.is_up(), receiver: tap };
+            listen(arguments, &expression, open, output)?
         }
         ReceiverArg::Xdp => {
             let options = XdpTapOptions { filter: program, snap_len: arguments.snap, pass: arguments.pass };
             let tap = XdpTap::open(&arguments.port, &options)?;
-            let (offset, is_up) = (tap.offset(), tap.is_up());
-            listen(arguments, &expression, tap, (offset, is_up), output)?
+            let open = OpenReceiver { offset: tap.offset(), is_up: tap.is_up(), receiver: tap };
+            listen(arguments, &expression, open, output)?
         }
     };
     let text = if arguments.json { json(&summary) } else { result(arguments, &summary) };
+    // Standard output has the frames; anything else there would damage the capture.
     if is_standard_output {
         remark(text.trim_end());
     } else {
@@ -66,10 +68,10 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Resu
 fn listen<R: FrameRx>(
     arguments: &Arguments,
     expression: &str,
-    mut tap: R,
-    (offset, is_up): (RealtimeOffset, bool),
+    open: OpenReceiver<R>,
     output: &mut CommandOutput,
 ) -> Result<RecordSummary, Error> {
+    let OpenReceiver { mut receiver, offset, is_up } = open;
     let clock = RealClock::new();
     if !is_up {
         remark(format_args!("capture: {} is down; nothing arrives until it is up", arguments.port));
@@ -81,35 +83,53 @@ fn listen<R: FrameRx>(
     if !arguments.quiet {
         remark(format_args!("capture: listening on {}", arguments.port));
     }
+    // A live line would overwrite the lines of seconds.
     let by_second = arguments.count_only && !arguments.json && !arguments.quiet;
     let mut live = CaptureProgress::new(!arguments.quiet && !by_second);
-    let mut said = 0;
+    let mut seconds = SecondLines::default();
     let limits = RecordLimits { frames: arguments.count, time: arguments.time };
-    let stop = || signal::received().is_some();
-    let mut tell = |counts: &RecordCounts, series: &RateSeries| {
-        live.show(counts);
-        if by_second {
-            let complete = counts.elapsed.as_u64().saturating_sub(SETTLED.as_u64()) / 1_000_000_000;
-            say_seconds(output, series, &mut said, usize::try_from(complete).unwrap_or(0));
-        }
-    };
-    let summary = record::record(&mut tap, &clock, recorder, (limits, &stop), &mut tell);
+    let summary = record::record(
+        &mut receiver,
+        &clock,
+        recorder,
+        (limits, &is_interrupted),
+        &mut |counts: &RecordCounts, series: &RateSeries| {
+            live.show(counts);
+            if by_second {
+                // A second is printed once: only when no frame can be added to it any more.
+                let complete = counts.elapsed.as_u64().saturating_sub(SETTLED.as_u64()) / 1_000_000_000;
+                seconds.print_until(clamp_to_usize(complete), series, output);
+            }
+        },
+    );
     live.finish();
     let summary = summary?;
     if by_second {
-        say_seconds(output, &summary.series, &mut said, summary.series.seconds.len());
+        seconds.print_until(summary.series.seconds.len(), &summary.series, output);
     }
     Ok(summary)
 }
 
-/// One line for each second from `said` on until there are so many: frames that arrived in it, exactly.
-fn say_seconds(output: &mut CommandOutput, series: &RateSeries, said: &mut usize, until: usize) {
-    for second in *said..until {
-        let (frames, bytes) = series.seconds.get(second).copied().unwrap_or_default();
-        let bits = scaled(bytes as f64 * 8.0, "bit/s");
-        output.text(format!("{:>6} s  {:>14} frames  {bytes:>16} B  {bits}\n", second + 1, count(frames)));
+/// One line for each second: the frames that arrived in it, exactly.
+#[derive(Default)]
+struct SecondLines {
+    printed: usize,
+}
+
+impl SecondLines {
+    /// Prints the seconds that were not printed yet, up to this number of them.
+    fn print_until(&mut self, seconds: usize, series: &RateSeries, output: &mut CommandOutput) {
+        for second in self.printed..seconds {
+            let (frames, bytes) = series.seconds.get(second).copied().unwrap_or_default();
+            let bits = scaled(bytes as f64 * 8.0, "bit/s");
+            output.text(format!(
+                "{:>6} s  {:>14} frames  {bytes:>16} B  {bits}\n",
+                second + 1,
+                count(frames)
+            ));
+        }
+        self.printed = seconds.max(self.printed);
     }
-    *said = until.max(*said);
 }
 
 fn options(arguments: &Arguments, filter: Option<packetrig_wire::bpf::FilterProgram>) -> TapOptions {
@@ -125,8 +145,9 @@ fn options(arguments: &Arguments, filter: Option<packetrig_wire::bpf::FilterProg
 /// What to write; nothing when frames are only counted.
 fn spec(arguments: &Arguments, expression: &str) -> Option<RecordSpec> {
     let file = arguments.write.as_deref()?;
-    let is_squeezed = file.extension().is_some_and(|extension| extension == "zst");
-    let inner = if is_squeezed { file.with_extension("") } else { file.to_owned() };
+    // `a.pcap.zst` is compressed and in the format of `a.pcap`.
+    let is_compressed = file.extension().is_some_and(|extension| extension == "zst");
+    let inner = if is_compressed { file.with_extension("") } else { file.to_owned() };
     let by_name = match inner.extension().and_then(|extension| extension.to_str()) {
         Some("pcap" | "cap") => CaptureFileFormat::PcapNanos,
         _ => CaptureFileFormat::Pcapng,
@@ -150,14 +171,14 @@ fn spec(arguments: &Arguments, expression: &str) -> Option<RecordSpec> {
             keep: arguments.ring_files.and_then(|files| usize::try_from(files).ok()),
             before: 0,
         },
-        zstd: arguments.zstd.or_else(|| is_squeezed.then_some(ZSTD_LEVEL)),
-        queue: usize::try_from(arguments.queue.0).unwrap_or(usize::MAX),
+        zstd: arguments.zstd.or_else(|| is_compressed.then_some(ZSTD_LEVEL)),
+        queue: clamp_to_usize(arguments.queue.0),
     })
 }
 
 fn exit(recorded: Option<&RecordingOutcome>) -> CommandExit {
     let failure = recorded.and_then(|recorded| recorded.failure.as_ref());
-    // Who reads along and has seen enough closes the pipe.
+    // `packetrig capture -w - | head`: the reader has seen enough and closed the pipe.
     if failure.is_some_and(|(_, error)| error.kind() == std::io::ErrorKind::BrokenPipe) {
         return CommandExit::Ok;
     }
@@ -168,10 +189,6 @@ fn exit(recorded: Option<&RecordingOutcome>) -> CommandExit {
 fn result(arguments: &Arguments, summary: &RecordSummary) -> String {
     let counts = &summary.counts;
     let passed = counts.frames + counts.kernel_dropped;
-    let row = |what: &str, frames: u64, why: &str| {
-        let why = if frames > 0 { why } else { "" };
-        vec![what.to_owned(), count(frames), why.to_owned()]
-    };
     let mut rows = vec![row("passed the filter", passed, "")];
     if let Some(recorded) = &summary.recorded {
         rows.push(row("written", recorded.written, ""));
@@ -190,6 +207,11 @@ fn result(arguments: &Arguments, summary: &RecordSummary) -> String {
     text.push_str(&table(&["", "frames", "because"], rows));
     text.push_str(&files(summary));
     text
+}
+
+fn row(what: &str, frames: u64, why: &str) -> Vec<String> {
+    let why = if frames > 0 { why } else { "" };
+    vec![what.to_owned(), count(frames), why.to_owned()]
 }
 
 fn files(summary: &RecordSummary) -> String {

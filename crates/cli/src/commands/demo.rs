@@ -1,7 +1,7 @@
 //! `packetrig demo`: the main job on a lab that exists only for this process.
 //!
-//! Transmitter and receiver are ports in network namespaces, the device under test stands between them. From there on
-//! it is a run like any other. The lab goes with the process, whatever happens.
+//! Transmitter and receiver are ports in network namespaces, with the device under test between them. Everything else is an
+//! ordinary run. The kernel removes the lab with the process, however it ends.
 
 use super::execution::{self, ExecutionRequest, ResultFormat};
 use crate::args::{BackEndName, DemoArgs as Arguments, DemoDevice};
@@ -17,13 +17,13 @@ use packetrig_testkit::device::{DeviceReport, FaultPlan, FaultRule, FrameFault, 
 use packetrig_testkit::{Lab, Middle};
 use packetrig_units::Nanos;
 
-/// The plan, with places for what depends on the lab and the user.
+/// The plan, with placeholders for what depends on the lab and the user.
 const TEMPLATE: &str = include_str!("demo.yaml");
 /// Names of the ports' namespaces, as they appear in the plan and the report.
 const PORTS: [&str; 2] = ["tx", "rx"];
-/// A held-back frame leaves behind this many later ones: enough for one of the slowest stream to be among them.
+/// A held-back frame leaves after this many later ones: enough that a frame of the slowest stream is among them.
 const HELD_BACK: u32 = 60;
-/// The byte that a damaged frame is damaged in, counted from the end: in the payload, before the test tag.
+/// The byte to damage, counted from the end of the frame: in the payload, before the test tag.
 const DAMAGED_BYTE: usize = 17;
 
 pub(crate) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
@@ -33,12 +33,13 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Resu
             "--faults needs --device reference: the kernel bridge cannot make faults".into(),
         ));
     }
-    // Nothing has started a thread yet: only a process with one thread may change its user namespace.
+    // unshare(2): only a process with one thread may change its user namespace, and no thread has been started yet.
     let entered = userns::enter_lab()?;
     let document = document(arguments.time);
     let middle = middle(arguments, faults, &document);
     announce(arguments, entered);
     let mut lab = Lab::build("", &PORTS, middle)?;
+    // A veth receives redirected frames only while its peer has an XDP program or GRO.
     if matches!(arguments.back_end, Some(BackEndName::Xdp | BackEndName::AfXdp)) {
         lab.take_live_frames()?;
     }
@@ -92,7 +93,7 @@ fn middle(arguments: &Arguments, faults: FaultShares, document: &PlanText) -> Mi
     }
 }
 
-/// How many frames the plan sends in all: faults are scattered over them.
+/// How many frames the plan sends in all, since faults are scattered over all of them.
 fn frames(document: &PlanText) -> u64 {
     let bound = Plan::read(&document.text).and_then(|plan| {
         let speeds = vec![None; plan.ports.len()];
@@ -101,9 +102,9 @@ fn frames(document: &PlanText) -> u64 {
     bound.map_or(0, |bound| bound.streams.iter().filter_map(|stream| stream.timeline.total()).sum())
 }
 
-/// Exactly as many faults as ordered, at positions drawn from the seed among the frames that enter at the transmitter.
+/// Exactly as many faults as requested, at positions drawn from the seed among the frames that enter at the transmitter.
 fn fault_plan(faults: FaultShares, seed: u64, frames: u64) -> FaultPlan {
-    // A frame held back near the end would wait for later ones that never come.
+    // Not in the last tenth: a frame held back there would wait for later frames that never come, and would count as lost.
     let among = 0..frames - frames / 10;
     let ordered = [
         (faults.drop, FrameFault::Drop),
@@ -116,6 +117,7 @@ fn fault_plan(faults: FaultShares, seed: u64, frames: u64) -> FaultPlan {
         .zip(1..)
         .filter(|((count, _), _)| *count > 0)
         .map(|((count, fault), salt)| {
+            // Each kind of fault draws from a seed of its own. With the same one, all kinds would hit the same frames.
             let select = RulePositions::scattered(seed.wrapping_add(salt), u64::from(count), among.clone());
             FaultRule::new(select, fault).on_port(0)
         })
@@ -131,13 +133,13 @@ fn request(arguments: &Arguments, document: PlanText) -> ExecutionRequest {
     request.name = Some("demo".into());
     request.out.clone_from(&arguments.keep_files);
     request.capture = arguments.capture;
-    // On its cables nothing is gained by another, and what it shows shall not depend on a calibration.
+    // On virtual cables no other back end is faster, and the demo must show the same on every machine, calibrated or not.
     request.back_end = Some(arguments.back_end.unwrap_or(BackEndName::Packet).into());
     request.format = ResultFormat::of_flags(arguments.json, false);
     request
 }
 
-/// What the device says it did, to be held against what the run found.
+/// What the device reports that it did, for comparison with what the run found.
 fn truth(report: &DeviceReport) -> String {
     let truth = report.truth(0, 0);
     let accounts = truth.accounts();

@@ -1,4 +1,4 @@
-//! `packetrig doctor`: shows what `sys` finds and `engine` makes of it. Judges nothing itself.
+//! `packetrig doctor`: shows the facts that `sys` finds and the findings that `engine` derives from them. It judges nothing itself.
 
 use crate::args::DoctorArgs as Arguments;
 use crate::error::Error;
@@ -11,9 +11,9 @@ use packetrig_plan::PortLocation;
 use packetrig_sys::facts::{self, InterfaceFacts, MachineFacts};
 use packetrig_sys::netns::NetNs;
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-/// Everything `doctor` has to say; what `--json` prints.
+/// The whole result; what `--json` prints.
 #[derive(Serialize)]
 struct MachineExamination {
     schema_version: u32,
@@ -31,6 +31,7 @@ struct ExaminedInterface {
 }
 
 pub(crate) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
+    // First, so that the examination shows the restored settings.
     if arguments.restore {
         restore(&arguments.interfaces, arguments.json, output)?;
     }
@@ -43,7 +44,7 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Resu
     Ok(CommandExit::Ok)
 }
 
-/// Restores what a killed process left changed, of all interfaces if none is named.
+/// Restores the named interfaces that a killed process left changed; all of them if none is named.
 fn restore(interfaces: &[PortLocation], quiet: bool, output: &mut CommandOutput) -> Result<(), Error> {
     let names: Vec<String> = interfaces.iter().map(ToString::to_string).collect();
     let unrestored = unrestored();
@@ -61,7 +62,7 @@ fn restore(interfaces: &[PortLocation], quiet: bool, output: &mut CommandOutput)
     Ok(())
 }
 
-/// Interfaces asked for by namespace; no names means all of them.
+/// The interfaces to examine, by namespace, so that each namespace is entered once. No names means all interfaces.
 type WantedInterfaces = BTreeMap<Option<String>, Vec<String>>;
 
 fn wanted(interfaces: &[PortLocation]) -> WantedInterfaces {
@@ -85,7 +86,7 @@ fn examine(wanted: &WantedInterfaces) -> Result<MachineExamination, Error> {
     for unrestored in unrestored() {
         let location = unrestored.location();
         let examined = interfaces.iter_mut().find(|examined| examined.location == location);
-        // One in another namespace is told of, too: nobody would look for it there.
+        // One in another namespace is a finding of the machine: the user would not look for it there.
         examined.map_or(&mut findings, |examined| &mut examined.findings).push(judge_unrestored(&unrestored));
     }
     Ok(MachineExamination { schema_version: 1, machine, findings, interfaces })
@@ -97,18 +98,19 @@ fn examine_namespace(
     machine: &MachineFacts,
 ) -> Result<Vec<ExaminedInterface>, Error> {
     let netns = NetNs::open_or_current(namespace)?;
-    let there = facts::interfaces(&netns)?;
-    let is_there = |name: &String| there.iter().any(|interface| interface.link.name == *name);
-    if let Some(name) = names.iter().find(|name| !is_there(name)) {
+    let interfaces = facts::interfaces(&netns)?;
+    let present: BTreeSet<&str> = interfaces.iter().map(|interface| interface.link.name.as_str()).collect();
+    if let Some(name) = names.iter().find(|name| !present.contains(name.as_str())) {
         let remedy = "`packetrig doctor` without a name lists the interfaces";
         let name = namespace.map_or_else(|| name.clone(), |namespace| format!("{namespace}/{name}"));
         return Err(packetrig_sys::Error::Missing { what: "interface", name, remedy }.into());
     }
-    let findings = judge(machine, &there, &guard::refusals(&netns)?);
-    let chosen = |interface: &InterfaceFacts| {
+    let findings = judge(machine, &interfaces, &guard::refusals(&netns)?);
+    let chosen = interfaces.into_iter().filter(|interface| {
+        // The loopback interface is of no use to a rig, so it is shown only if it is named.
         if names.is_empty() { !interface.link.loopback } else { names.contains(&interface.link.name) }
-    };
-    let examined = there.into_iter().filter(chosen).map(|facts| {
+    });
+    let examined = chosen.map(|facts| {
         let subject = FindingSubject::Interface(facts.link.name.clone());
         let findings = findings.iter().filter(|finding| finding.subject == subject).cloned().collect();
         let name = &facts.link.name;
@@ -150,7 +152,7 @@ fn rights(machine: &MachineFacts) -> String {
     }
 }
 
-/// Facts in the order in which a person asks for them; what is not known is left out.
+/// Facts in the order in which a person asks for them; unknown ones are left out.
 fn facts_of(interface: &InterfaceFacts) -> Vec<(&'static str, String)> {
     let link = &interface.link;
     let state = match (link.up, link.carrier) {
@@ -203,8 +205,9 @@ fn facts_of(interface: &InterfaceFacts) -> Vec<(&'static str, String)> {
 }
 
 fn abilities_text(abilities: &[(bool, &str)], none: &str) -> String {
-    let there: Vec<&str> = abilities.iter().filter(|(there, _)| *there).map(|(_, name)| *name).collect();
-    if there.is_empty() { none.to_owned() } else { there.join(", ") }
+    let present: Vec<&str> =
+        abilities.iter().filter(|(present, _)| *present).map(|(_, name)| *name).collect();
+    if present.is_empty() { none.to_owned() } else { present.join(", ") }
 }
 
 fn or_none(names: impl Iterator<Item = String>) -> String {

@@ -1,8 +1,14 @@
-//! Executing a plan, however it was come by: the one path of `run` and `demo`.
+//! Executes a plan: the one path of `run`, `replay` and `demo`.
+
+mod on_fleet;
+mod request;
+
+pub(crate) use on_fleet::TakenFleet;
+pub(crate) use request::{DRAIN, ExecutionRequest, ResultFormat, policies};
 
 use super::kept::{name_kept, name_uncounted, report_size};
-use super::{fleet, plan};
-use crate::args::{CriteriaFlags, ExecutionArgs, FleetPlace};
+use super::{is_interrupted, plan};
+use crate::args::FleetPlace;
 use crate::document::PlanText;
 use crate::error::Error;
 use crate::exit::CommandExit;
@@ -10,148 +16,42 @@ use crate::identity;
 use crate::output::{CommandOutput, TextStyle, remark};
 use crate::progress::RunProgressLine;
 use crate::{fleet_place, results, speeds};
-use packetrig_fleet::controller::{OnLoss, RunPolicies};
 use packetrig_fleet::event::{RunEvent, RunEventKind};
 use packetrig_fleet::report::{RunReport, RunVerdict};
 use packetrig_fleet::{NodeName, RunId};
-use packetrig_nats::NatsFabric;
-use packetrig_node::fleet::FleetGround;
 use packetrig_node::{EnginePlane, LocalGround, OpenRun, RunGround, RunOptions};
-use packetrig_plan::{Plan, PortHost, PortLocation, ReadOptions, Stream};
+use packetrig_plan::{Plan, PortHost, ReadOptions, Stream};
 use packetrig_stats::caveat::CaveatKind;
 use packetrig_stats::limit::RigLimit;
-use packetrig_stats::port::BackEnd;
 use packetrig_store::{RunCatalogue, RunDraft, files};
 use packetrig_sys::{clock, kernel, netns, private_files, signal};
-use packetrig_units::Nanos;
 use std::path::{Path, PathBuf};
 
-/// How long receivers wait for stragglers, unless told otherwise.
-pub(crate) const DRAIN: Nanos = Nanos::from_millis(200);
-
-/// How results are printed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ResultFormat {
-    Json,
-    /// Tables with the columns that the terminal has room for.
-    Tables,
-    /// Tables with all columns.
-    WideTables,
-}
-
-impl ResultFormat {
-    pub(crate) const fn of_flags(json: bool, wide: bool) -> Self {
-        match (json, wide) {
-            (true, _) => Self::Json,
-            (false, true) => Self::WideTables,
-            (false, false) => Self::Tables,
-        }
-    }
-}
-
-/// What shall be executed, and how.
-#[derive(Debug)]
-pub(crate) struct ExecutionRequest {
-    pub(crate) document: PlanText,
-    pub(crate) name: Option<String>,
-    /// Where files go beside the catalogue.
-    pub(crate) out: Option<PathBuf>,
-    /// The catalogue, if not the default.
-    pub(crate) store: Option<PathBuf>,
-    pub(crate) capture: bool,
-    /// Locations the user confirmed for the lab guard.
-    pub(crate) confirmed: Vec<PortLocation>,
-    /// The back end the user insists on.
-    pub(crate) back_end: Option<BackEnd>,
-    /// What the flags say beside the plan.
-    pub(crate) criteria: CriteriaFlags,
-    pub(crate) drain: Nanos,
-    /// What the plan leaves to chance is drawn from this; drawn itself, if not given.
-    pub(crate) seed: Option<u64>,
-    pub(crate) format: ResultFormat,
-    pub(crate) quiet: bool,
-    /// The fleet, if not the usual one.
-    pub(crate) fleet: FleetPlace,
-    /// With how many nodes of a fleet it starts and goes on.
-    pub(crate) policies: RunPolicies,
-    /// Waits for nodes that other runs have.
-    pub(crate) waits_for_nodes: bool,
-}
-
-impl ExecutionRequest {
-    /// The plan with everything as usual.
-    pub(crate) fn new(document: PlanText) -> Self {
-        Self {
-            document,
-            name: None,
-            out: None,
-            store: None,
-            capture: false,
-            confirmed: Vec::new(),
-            back_end: None,
-            criteria: CriteriaFlags::default(),
-            drain: DRAIN,
-            seed: None,
-            format: ResultFormat::Tables,
-            quiet: false,
-            fleet: FleetPlace::default(),
-            policies: RunPolicies::default(),
-            waits_for_nodes: false,
-        }
-    }
-
-    /// The plan as the user says.
-    pub(crate) fn told(document: PlanText, arguments: ExecutionArgs) -> Self {
-        Self {
-            policies: policies(&arguments),
-            waits_for_nodes: arguments.wait_for_nodes,
-            name: arguments.name,
-            out: arguments.out,
-            store: arguments.store.directory,
-            capture: arguments.capture,
-            confirmed: arguments.confirm,
-            back_end: arguments.back_end.map(Into::into),
-            criteria: arguments.criteria,
-            drain: arguments.drain,
-            format: ResultFormat::of_flags(arguments.json, arguments.wide),
-            quiet: arguments.quiet,
-            fleet: arguments.fleet,
-            ..Self::new(document)
-        }
-    }
-}
-
-/// What the user accepts of a fleet.
-pub(crate) fn policies(arguments: &ExecutionArgs) -> RunPolicies {
-    RunPolicies {
-        start: arguments.start_with.as_ref().map(|start| start.0).unwrap_or_default(),
-        on_loss: if arguments.go_on { OnLoss::Continue } else { OnLoss::Abort },
-    }
-}
-
-/// Runs the plan, keeps what came out, shows it. The exit code is the verdict's.
+/// Runs the plan, stores the result and shows it. The verdict decides the exit code.
 pub(crate) fn execute(request: &ExecutionRequest, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     if let Some(place) = fleet_of(&request.fleet, &request.document.text)? {
-        return on_fleet(request, &place, output);
+        return on_fleet::on_fleet(request, &place, output);
     }
     let plan = plan::read(&request.document)?;
     warn_if_nothing_is_measured(request, &plan);
-    // Where results go is settled first: a run whose result cannot be kept is not worth its time.
+    // Before the run: one whose result cannot be stored is not worth its time.
     let catalogue = open_catalogue(request.store.as_deref())?;
     let limits = catalogue.limits(&kernel::release())?;
     let mut options = options(request, &plan, limits);
     let sending = speeds::sending_time(&plan);
+    // The draft reserves space for the report, so that a disk that fills up during the run cannot cost the result.
     let draft = catalogue.begin(options.run.clone(), report_size(&plan, sending, &request.document.text))?;
     options.capture_dir = Some(capture_dir(request, &draft, &plan)?);
-    // From here on Ctrl-C is a wish to end the run in good order, and a second one ends the process.
+    // From here on the first Ctrl-C ends the run in good order, with a report. A second one kills the process.
     signal::latch()?;
     let progress = RunProgressLine::new(request.quiet, sending);
     let captures = options.capture_dir.clone().unwrap_or_default();
     match run(&mut LocalGround(EnginePlane::default()), request, options, progress) {
-        Ok((mut report, _)) => {
+        Ok(FinishedRun { mut report, .. }) => {
             let stored = draft.commit(&catalogue, &mut report, &request.document.text);
             show_result(request, &report, stored, output)
         }
+        // Captures may be all that is left of the measurement: the user is told where they are.
         Err(error) => {
             match draft.leave() {
                 Some(kept) => name_kept(Some(&kept)),
@@ -162,112 +62,18 @@ pub(crate) fn execute(request: &ExecutionRequest, output: &mut CommandOutput) ->
     }
 }
 
-/// The same on a fleet, of which this process leads some nodes for so long.
-fn on_fleet(
-    request: &ExecutionRequest,
-    place: &fleet_place::FleetPlace,
-    output: &mut CommandOutput,
-) -> Result<CommandExit, Error> {
-    let plan = read_for_fleet(request)?;
-    let taken = TakenFleet::take(place, request.store.as_deref(), request.policies)?;
-    taken.execute(request, &plan, output)
-}
-
-/// The plan, if it can run on a fleet.
-fn read_for_fleet(request: &ExecutionRequest) -> Result<Plan, Error> {
-    let reading = ReadOptions { fleet: true, ..ReadOptions::default() };
-    let plan = plan::read_with(&request.document, reading)?;
-    warn_if_nothing_is_measured(request, &plan);
-    Ok(plan)
-}
-
-/// A fleet of which this process is a controller.
-pub(crate) struct TakenFleet {
-    charged: fleet::ChargedFleet,
-    /// What this rig can do, as measured before.
-    limits: Vec<RigLimit>,
-}
-
-impl TakenFleet {
-    /// Becomes a controller, which leads no node yet.
-    pub(crate) fn take(
-        place: &fleet_place::FleetPlace,
-        store: Option<&Path>,
-        policies: RunPolicies,
-    ) -> Result<Self, Error> {
-        let catalogue = open_catalogue(store)?;
-        let limits = catalogue.limits(&kernel::release())?;
-        signal::latch()?;
-        let charged = fleet::take(place, catalogue, policies, fleet::LateResults::OfKnownRuns)?;
-        Ok(Self { charged, limits })
-    }
-
-    pub(crate) const fn fleet(&self) -> &FleetGround<NatsFabric> {
-        &self.charged.fleet
-    }
-
-    /// Runs a plan on it that was made when it was known.
-    pub(crate) fn execute_new(
-        self,
-        request: &ExecutionRequest,
-        output: &mut CommandOutput,
-    ) -> Result<CommandExit, Error> {
-        let plan = read_for_fleet(request)?;
-        self.execute(request, &plan, output)
-    }
-
-    fn execute(
-        self,
-        request: &ExecutionRequest,
-        plan: &Plan,
-        output: &mut CommandOutput,
-    ) -> Result<CommandExit, Error> {
-        let Self { mut charged, limits } = self;
-        let options = options(request, plan, limits);
-        let sending = speeds::sending_time(plan);
-        let mut ending = RunProgressLine::new(request.quiet, None);
-        let tell = &mut |event: &RunEvent| show(&mut ending, event);
-        let led = charged.lead((plan, &options.run), request.waits_for_nodes, tell);
-        ending.finish();
-        led.map_err(|error| match error {
-            Error::Run(error) => refused(request, error),
-            error => error,
-        })?;
-        let progress = RunProgressLine::new(request.quiet, sending);
-        charged.begin(
-            &options,
-            &request.document.text,
-            report_size(plan, sending, &request.document.text),
-        )?;
-        let id = options.run.clone();
-        match run(&mut charged.fleet, request, options, progress) {
-            Ok((mut report, open)) => {
-                let stored = charged.shelf.commit(&mut report, &request.document.text, open.as_ref());
-                charged.place.note_run(&report);
-                show_result(request, &report, stored, output)
-            }
-            // Nodes may have something of it: it is not forgotten.
-            Err(error @ Error::Run(packetrig_node::Error::Fabric(_))) => {
-                remark(format_args!("run {id} is unfinished; `packetrig fleet collect` ends it"));
-                Err(error)
-            }
-            Err(error) => {
-                name_kept(charged.shelf.give_up()?.as_ref());
-                Err(error)
-            }
-        }
-    }
-}
-
-/// Such a run is allowed, and its verdict can only be INCONCLUSIVE: the user is told before it starts.
+/// Such a run is allowed, but its verdict can only be INCONCLUSIVE: the warning comes before it starts.
 fn warn_if_nothing_is_measured(request: &ExecutionRequest, plan: &Plan) {
-    let is_measured = |stream: &Stream| stream.metrics.enable && !stream.rx.is_empty();
     if !request.quiet && !plan.streams.is_empty() && !plan.streams.iter().any(is_measured) {
         let warning = TextStyle::of_remarks().doubtful("warning:");
         remark(format_args!(
             "{warning} no port receives and measures these frames (`--rx`): the verdict will be INCONCLUSIVE (exit code 7)"
         ));
     }
+}
+
+fn is_measured(stream: &Stream) -> bool {
+    stream.metrics.enable && !stream.rx.is_empty()
 }
 
 /// Prints the document if it is a plan that can run; otherwise its problems are the error.
@@ -282,7 +88,7 @@ pub(crate) fn print_plan(
     Ok(CommandExit::Ok)
 }
 
-/// The fleet a plan is for: the one that is named; or the usual one, if there is one and the plan's ports are not here.
+/// The fleet that a plan is for: the named one; or the default one, if it exists and a port of the plan is not on this machine.
 pub(crate) fn fleet_of(
     arguments: &FleetPlace,
     document: &str,
@@ -294,14 +100,21 @@ pub(crate) fn fleet_of(
     if !place.exists() {
         return Ok(None);
     }
+    // A plan that cannot be read counts as one for this machine: its problems are shown when it is read for the run.
     let read = Plan::read_with(document, ReadOptions { fleet: true, ..ReadOptions::default() });
-    let here = netns::names();
-    let elsewhere = |site: &PortHost| match site {
+    let namespaces = netns::names();
+    let needs_fleet =
+        read.is_ok_and(|plan| plan.ports.iter().any(|port| is_elsewhere(&port.site, &namespaces)));
+    Ok(needs_fleet.then_some(place))
+}
+
+/// `left/eth1` can mean the node `left` or a network namespace of this machine; a namespace that exists goes first.
+fn is_elsewhere(site: &PortHost, namespaces: &[String]) -> bool {
+    match site {
         PortHost::Any(_) => true,
-        PortHost::Node(node) => !here.contains(node),
+        PortHost::Node(node) => !namespaces.contains(node),
         PortHost::Here => false,
-    };
-    Ok(read.is_ok_and(|plan| plan.ports.iter().any(|port| elsewhere(&port.site))).then_some(place))
+    }
 }
 
 fn options(request: &ExecutionRequest, plan: &Plan, limits: Vec<RigLimit>) -> RunOptions {
@@ -329,7 +142,7 @@ fn show_result(
     stored: Result<PathBuf, packetrig_store::Error>,
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
-    // A full disk must not hide what was found.
+    // A full disk must not hide the result: it is shown first, and the error comes after it.
     let copied = request.out.as_deref().map_or(Ok(()), |out| copy_to(out, request, report));
     if request.format == ResultFormat::Json {
         output.text(files::json(report));
@@ -348,6 +161,7 @@ fn show_result(
     }
     let failures = [stored.map(drop).map_err(unusable_store), copied];
     let exit = exit(report);
+    // One error can be the result of the command, if the verdict leaves the exit code free; others are only printed.
     let mut failures = failures.into_iter().filter_map(Result::err).peekable();
     while let Some(error) = failures.next() {
         if exit == CommandExit::Ok && failures.peek().is_none() {
@@ -358,14 +172,14 @@ fn show_result(
     Ok(exit)
 }
 
-/// Writes the files of the run to the directory that the user named, too.
+/// Writes the files of the run to the directory that the user named.
 fn copy_to(out: &Path, request: &ExecutionRequest, report: &RunReport) -> Result<(), Error> {
     private_files::create_directories(out)
         .map_err(|source| Error::Write { what: format!("to {}", out.display()), source })?;
     Ok(files::write_run(out, report, &request.document.text)?)
 }
 
-/// The catalogue the user names, or the usual one.
+/// The catalogue in this directory, or the default one.
 pub(crate) fn open_catalogue(directory: Option<&Path>) -> Result<RunCatalogue, Error> {
     let place =
         directory.map_or_else(packetrig_store::default_place, |directory| Ok(directory.to_owned()))?;
@@ -387,16 +201,22 @@ fn unusable_store(error: packetrig_store::Error) -> Error {
     }
 }
 
-/// Captures are written where they shall stay: they may be too large to copy.
+/// Captures are written directly to where they stay, because they may be too large to copy.
 fn capture_dir(request: &ExecutionRequest, draft: &RunDraft, plan: &Plan) -> Result<PathBuf, Error> {
     let wanted = request.capture || !plan.captures.is_empty();
     let Some(out) = &request.out else {
         return Ok(if wanted { draft.capture_dir()? } else { PathBuf::new() });
     };
     let captures = if wanted { out.join("captures") } else { out.clone() };
-    let what = || format!("to {}", captures.display());
-    private_files::create_directories(&captures).map_err(|source| Error::Write { what: what(), source })?;
-    captures.canonicalize().map_err(|source| Error::Write { what: what(), source })
+    let made = private_files::create_directories(&captures).and_then(|()| captures.canonicalize());
+    made.map_err(|source| Error::Write { what: format!("to {}", captures.display()), source })
+}
+
+/// A run that has ended, with a report.
+struct FinishedRun {
+    report: RunReport,
+    /// What it takes to complete the report when missing nodes deliver later; `None` if the report is complete.
+    open: Option<OpenRun>,
 }
 
 fn run(
@@ -404,17 +224,21 @@ fn run(
     request: &ExecutionRequest,
     options: RunOptions,
     mut progress: RunProgressLine,
-) -> Result<(RunReport, Option<OpenRun>), Error> {
-    let stop = || signal::received().is_some();
-    let mut tell = |event: &RunEvent| show(&mut progress, event);
-    let ran = packetrig_node::run_to_end(ground, &request.document.text, options, (&stop, &mut tell));
+) -> Result<FinishedRun, Error> {
+    let ran = packetrig_node::run_to_end(
+        ground,
+        &request.document.text,
+        options,
+        (&is_interrupted, &mut |event: &RunEvent| show(&mut progress, event)),
+    );
     progress.finish();
-    ran.map_err(|error| refused(request, error))
+    let (report, open) = ran.map_err(|error| refused(request, error))?;
+    Ok(FinishedRun { report, open })
 }
 
 fn refused(request: &ExecutionRequest, error: packetrig_node::Error) -> Error {
     match error {
-        // Found when the links were known; shown as if found when the plan was read.
+        // Problems that need the link speeds to be found; they are shown like those that were found when the plan was read.
         packetrig_node::Error::Plan(problems)
         | packetrig_node::Error::Engine(packetrig_engine::Error::Plan(problems)) => {
             plan::refused(&request.document, &problems.0)
@@ -427,7 +251,7 @@ fn refused(request: &ExecutionRequest, error: packetrig_node::Error) -> Error {
     }
 }
 
-/// By the verdict; a run that was stopped before its plan ended is interrupted, whatever was found until then.
+/// By the verdict. A run that was stopped before its plan ended is interrupted, whatever it found until then.
 fn exit(report: &RunReport) -> CommandExit {
     let cut_short = report.caveats.iter().any(|caveat| caveat.doubt == CaveatKind::Interrupted);
     match &report.verdict {

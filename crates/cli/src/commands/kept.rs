@@ -1,4 +1,4 @@
-//! Runs that have files and no report: how they are told, and how much room a report may take.
+//! Runs that have files but no report, late results, and how much space a report may take.
 
 use crate::error::Error;
 use crate::identity;
@@ -7,28 +7,25 @@ use crate::output::{CommandOutput, remark};
 use crate::table::{fitted_table, table};
 use packetrig_plan::Plan;
 use packetrig_stats::result::CaptureResult;
-use packetrig_store::{
-    KeptCapture, KeptRun, LateResults, MOST_LATE, MOST_LATE_OF_NODE, ReportSize, RunCatalogue,
-};
+use packetrig_store::{KeptCapture, KeptRun, MOST_LATE, MOST_LATE_OF_NODE, ReportSize, RunCatalogue};
 use packetrig_units::Nanos;
-use std::ffi::OsStr;
 use std::path::Path;
 
-/// What a plan can bring into a report; `sending` is how long it sends, if that has an end.
+/// What decides the size of the report of a plan. `sending` is how long it sends, if that has an end.
 pub(crate) fn report_size(plan: &Plan, sending: Option<Nanos>, document: &str) -> ReportSize {
-    let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
     let streams = plan.streams.iter().map(|stream| stream.name.len());
     let names = streams.chain(plan.ports.iter().map(|port| port.name.len()));
     ReportSize {
-        document_bytes: number(document.len()),
-        streams: number(plan.streams.len()),
-        ports: number(plan.ports.len()),
-        name_bytes: number(names.max().unwrap_or(0)),
+        document_bytes: document.len() as u64,
+        streams: plan.streams.len() as u64,
+        ports: plan.ports.len() as u64,
+        // The longest name counts for all: the reserve must suffice whatever names the rows have.
+        name_bytes: names.max().unwrap_or(0) as u64,
         seconds: sending.map(|time| time.as_u64() / 1_000_000_000),
     }
 }
 
-/// Says what was kept of a run that ended without a report.
+/// Names what is left of a run that ended without a report.
 pub(crate) fn name_kept(kept: Option<&KeptRun>) {
     let Some(kept) = kept else { return };
     remark(format_args!(
@@ -40,16 +37,16 @@ pub(crate) fn name_kept(kept: Option<&KeptRun>) {
     ));
 }
 
-/// Names capture files in a directory of the run that `counted`, the captures of its report, has not: those of a node that
-/// ended with an error, or of a run without a report.
+/// Names capture files in a directory of the run that are not among `counted`, the captures of its report: those of a node that
+/// failed, or of a run without a report.
 pub(crate) fn name_uncounted(directory: &Path, counted: &[CaptureResult]) {
-    let is_counted = |name: &OsStr| counted.iter().any(|one| Path::new(&one.file).file_name() == Some(name));
+    let counted: Vec<_> = counted.iter().filter_map(|one| Path::new(&one.file).file_name()).collect();
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     for entry in entries {
         let name = entry.file_name();
         let bytes = entry.metadata().map_or(0, |facts| facts.len());
-        if bytes > 0 && name.to_string_lossy().contains(".pcap") && !is_counted(&name) {
-            let size = scaled(precise(bytes), "B");
+        if bytes > 0 && name.to_string_lossy().contains(".pcap") && !counted.contains(&name.as_os_str()) {
+            let size = bytes_text(bytes);
             remark(format_args!(
                 "captured, but not counted in a report: {} ({size})",
                 entry.path().display()
@@ -64,6 +61,7 @@ pub(crate) fn list(kept: &[KeptRun], output: &mut CommandOutput) {
         return;
     }
     output.line("\nWithout a report (`packetrig report discard ID` removes one):");
+    // What the captures hold stays in the narrowest table: it is what decides whether to discard a run.
     let header = ["run", "begun (UTC)", "process", "holds", "directory"];
     let rows: Vec<_> = kept.iter().map(row).collect();
     output.text(fitted_table(
@@ -86,19 +84,14 @@ fn row(kept: &KeptRun) -> Vec<String> {
 }
 
 fn content(kept: &KeptRun) -> String {
-    let bytes = |bytes: u64| scaled(precise(bytes), "B");
-    let capture = |capture: &KeptCapture| {
-        let name = capture.file.file_name().unwrap_or_default().to_string_lossy();
-        format!("{name} {}", bytes(capture.bytes))
-    };
-    let mut parts: Vec<String> = kept.captures.iter().take(NAMED).map(capture).collect();
+    let mut parts: Vec<String> = kept.captures.iter().take(NAMED).map(capture_text).collect();
     let more = kept.captures.len().saturating_sub(NAMED);
     if more > 0 {
         let rest = kept.captures.iter().skip(NAMED).map(|capture| capture.bytes).sum();
-        parts.push(format!("{} more captures {}", count(more as u64), bytes(rest)));
+        parts.push(format!("{} more captures {}", count(more as u64), bytes_text(rest)));
     }
     if kept.segment_bytes > 0 {
-        parts.push(format!("results of nodes {}", bytes(kept.segment_bytes)));
+        parts.push(format!("results of nodes {}", bytes_text(kept.segment_bytes)));
     }
     if kept.has_report {
         parts.push("report.json".to_owned());
@@ -109,9 +102,13 @@ fn content(kept: &KeptRun) -> String {
 /// Captures that are named one by one.
 const NAMED: usize = 4;
 
-#[expect(clippy::cast_precision_loss, reason = "shown with four digits")]
-fn precise(bytes: u64) -> f64 {
-    bytes as f64
+fn capture_text(capture: &KeptCapture) -> String {
+    let name = capture.file.file_name().unwrap_or_default().to_string_lossy();
+    format!("{name} {}", bytes_text(capture.bytes))
+}
+
+fn bytes_text(bytes: u64) -> String {
+    scaled(bytes as f64, "B")
 }
 
 /// `packetrig report discard`.
@@ -130,7 +127,7 @@ pub(crate) fn name_late(catalogue: Option<&RunCatalogue>, output: &mut CommandOu
         output.line(format_args!(
             "\nLate results of {} nodes: {} kept, {} segments refused; see `packetrig report late`",
             late.len(),
-            scaled(precise(bytes), "B"),
+            bytes_text(bytes),
             count(refused)
         ));
     }
@@ -144,6 +141,7 @@ pub(crate) fn late(
     json: bool,
     output: &mut CommandOutput,
 ) -> Result<(), Error> {
+    // Read before they are deleted: `--discard` shows what was there.
     let late = catalogue.map_or_else(|| Ok(Vec::new()), RunCatalogue::late)?;
     if let Some(catalogue) = catalogue.filter(|_| discard) {
         catalogue.discard_late()?;
@@ -155,16 +153,14 @@ pub(crate) fn late(
         output.line("no late results");
         return Ok(());
     }
-    let row = |late: &LateResults| {
-        let bytes = scaled(precise(late.bytes), "B");
-        vec![late.node.0.clone(), count(late.segments), bytes, count(late.refused)]
-    };
-    output.text(table(&["node", "segments", "kept", "refused"], late.iter().map(row)));
-    let limit = |bytes: u64| scaled(precise(bytes), "B");
+    let rows = late.iter().map(|late| {
+        vec![late.node.0.clone(), count(late.segments), bytes_text(late.bytes), count(late.refused)]
+    });
+    output.text(table(&["node", "segments", "kept", "refused"], rows));
     output.line(format_args!(
         "At most {} per node and {} in all are kept.",
-        limit(MOST_LATE_OF_NODE),
-        limit(MOST_LATE)
+        bytes_text(MOST_LATE_OF_NODE),
+        bytes_text(MOST_LATE)
     ));
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! One module per command: request in, calls of the rooms below, text out.
+//! One module per command: arguments in, calls of the crates below, text out.
 
 mod agent;
 mod calibrate;
@@ -26,8 +26,13 @@ use crate::args::{RigCommand, TestCommand};
 use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::output::CommandOutput;
+use packetrig_sys::signal;
 
-/// Does what the command line asks.
+/// Whether the user wants the command to end. Latched signals only: see [`signal::latch`].
+fn is_interrupted() -> bool {
+    signal::received().is_some()
+}
+
 pub(crate) fn perform(command: RigCommand, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     match command {
         RigCommand::Run(arguments) => run::perform(*arguments, output),

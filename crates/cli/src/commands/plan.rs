@@ -12,7 +12,7 @@ use packetrig_plan::{BoundPlan, Plan, PlanProblem, PlanProblems, ProblemSeverity
 use packetrig_units::BitRate;
 use serde::Serialize;
 
-/// Speed of a link that tells none, for explaining only.
+/// Speed of a link that does not report one, for explaining only.
 const ASSUMED: BitRate = BitRate::new(10_000_000_000);
 
 pub(crate) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
@@ -46,6 +46,7 @@ fn check(file: &PlanFile, output: &mut CommandOutput) -> Result<CommandExit, Err
         output.text(diagnostics::render(document.source(), problems, output.style()));
         output.line(summary(&document, &read, problems));
     }
+    // Warnings do not keep a plan from running.
     Ok(if read.is_ok() { CommandExit::Ok } else { CommandExit::Plan })
 }
 
@@ -77,7 +78,8 @@ struct ExplainedPlan<'a> {
 fn explain(file: &PlanFile, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let document = PlanText::read(&file.file)?;
     let plan = read(&document)?;
-    let (bound, assumed) = bind(&plan).map_err(|problems| refused(&document, &problems.0))?;
+    let ExplainablePlan { bound, assumed } =
+        bind(&plan).map_err(|problems| refused(&document, &problems.0))?;
     let explanation = explain::explain(&bound);
     if file.json {
         output.json(&ExplainedPlan {
@@ -92,21 +94,27 @@ fn explain(file: &PlanFile, output: &mut CommandOutput) -> Result<CommandExit, E
     Ok(CommandExit::Ok)
 }
 
-/// Settles the plan for the links there are. Where that takes a speed nobody knows, one is assumed, and the ports it
-/// is assumed for are named.
-fn bind(plan: &Plan) -> Result<(BoundPlan, Vec<String>), PlanProblems> {
+struct ExplainablePlan {
+    bound: BoundPlan,
+    /// Names of ports whose speed is assumed.
+    assumed: Vec<String>,
+}
+
+/// Binds the plan to the links of this machine. If it needs a speed that no link reports, it assumes one.
+fn bind(plan: &Plan) -> Result<ExplainablePlan, PlanProblems> {
     let speeds = speeds::of_ports(plan);
     let refusal = match plan.clone().bind(&speeds) {
-        Ok(bound) => return Ok((bound, Vec::new())),
+        Ok(bound) => return Ok(ExplainablePlan { bound, assumed: Vec::new() }),
         Err(refusal) => refusal,
     };
     let with_assumed: Vec<_> = speeds.iter().map(|speed| speed.or(Some(ASSUMED))).collect();
+    // If it does not fit with an assumed speed either, the first problems are the true ones.
     let bound = plan.clone().bind(&with_assumed).map_err(|_| refusal)?;
     let unknown = plan.ports.iter().zip(&speeds).filter(|(_, speed)| speed.is_none());
-    Ok((bound, unknown.map(|(port, _)| port.name.clone()).collect()))
+    Ok(ExplainablePlan { bound, assumed: unknown.map(|(port, _)| port.name.clone()).collect() })
 }
 
-/// Reads a plan that shall be used: errors end the command, warnings are shown.
+/// Reads a plan to use it: errors end the command, warnings are shown.
 pub(crate) fn read(document: &PlanText) -> Result<Plan, Error> {
     read_with(document, ReadOptions::default())
 }
@@ -125,6 +133,7 @@ pub(crate) fn read_with(document: &PlanText, options: ReadOptions) -> Result<Pla
 fn warn(document: &PlanText, warnings: &[PlanProblem]) {
     let style = TextStyle::of_remarks();
     for warning in warnings.iter().filter(|problem| problem.severity == ProblemSeverity::Warning) {
+        // FILE:LINE, which editors and CI systems turn into links.
         let place = warning.position.map_or_else(String::new, |(line, _)| format!(":{line}"));
         remark(format_args!(
             "{} {}{place}: {}: {}",

@@ -1,4 +1,4 @@
-//! Flags become a document: the meaning of what `args` let the user type. The writing is `plan`'s.
+//! Flags become a document, which `plan::quick` writes. From there on a run from flags is like any other.
 
 use crate::args::{FromFlags, PortText, SizeArg};
 use crate::document::PlanText;
@@ -20,7 +20,8 @@ pub(crate) fn document(flags: &FromFlags, fleet: Option<HowMany<'_>>) -> Result<
 }
 
 fn quick(flags: &FromFlags, fleet: Option<HowMany<'_>>) -> Result<QuickPlan, Error> {
-    let (tx, rx) = (ports(&flags.tx, fleet)?, ports(&flags.rx, fleet)?);
+    let tx = ports(&flags.tx, fleet)?;
+    let rx = ports(&flags.rx, fleet)?;
     if tx.is_empty() {
         return Err(Error::Usage("neither a plan nor --tx was given".into()));
     }
@@ -39,6 +40,7 @@ fn quick(flags: &FromFlags, fleet: Option<HowMany<'_>>) -> Result<QuickPlan, Err
             Some(SizeArg::Imix) => QuickSize::Imix,
         },
         rate: flags.rate.or_else(usual_rate).ok_or_else(|| Error::Usage("--rate is missing".into()))?,
+        // The parser takes at most one of the three.
         length: match (flags.time, flags.packets, flags.continuous) {
             (_, _, true) => QuickLength::Continuous,
             (_, Some(packets), _) => QuickLength::Packets(packets),
@@ -55,6 +57,7 @@ fn ports(typed: &[PortText], fleet: Option<HowMany<'_>>) -> Result<Vec<String>, 
     let mut locations = Vec::new();
     for PortText(text) in typed {
         match fleet {
+            // Repeats are written out, because a document lists its ports one by one.
             Some(how_many) => locations.extend(quick::repeated(text, how_many).map_err(Error::Usage)?),
             None if text.starts_with("any-") && text.contains('*') => {
                 return Err(Error::Usage(format!(

@@ -1,13 +1,22 @@
-//! What `capture`, `log` and `tap` say alike of frames that go into files: the live line, sums, failures.
+//! What `capture`, `log` and `tap` have in common about frames that go into files: the live line, sums, failures.
 
 use crate::exit::CommandExit;
 use crate::numbers::{count, per_second, scaled};
 use crate::output::{TextStyle, remark};
 use crate::progress::LiveLine;
 use packetrig_engine::capture::record::{RecordCounts, RecordSummary, RecordingOutcome};
+use packetrig_sys::clock::RealtimeOffset;
 use packetrig_units::Nanos;
 use serde_json::{Value, json};
 use std::fmt::Display;
+
+/// A receiver that listens, and what was found when it was opened.
+pub(super) struct OpenReceiver<R> {
+    pub(super) receiver: R,
+    /// The clock offset by which the receiver converts arrival times; the file is written by the same one.
+    pub(super) offset: RealtimeOffset,
+    pub(super) is_up: bool,
+}
 
 /// The live line of a capture.
 pub(super) struct CaptureProgress {
@@ -34,13 +43,14 @@ impl CaptureProgress {
 
 fn line(counts: &RecordCounts, last: &RecordCounts) -> String {
     let length = Nanos::new(counts.elapsed.as_u64().saturating_sub(last.elapsed.as_u64()));
-    let rate = |now: u64, before: u64| per_second(now - before, length);
+    let frames_per_second = per_second(counts.frames - last.frames, length);
+    let bytes_per_second = per_second(counts.bytes - last.bytes, length);
     let seen = format!(
         "{} frames ({}), {} ({})",
         count(counts.frames),
-        scaled(rate(counts.frames, last.frames), "f/s"),
+        scaled(frames_per_second, "f/s"),
         scaled(counts.bytes as f64, "B"),
-        scaled(rate(counts.bytes, last.bytes) * 8.0, "bit/s"),
+        scaled(bytes_per_second * 8.0, "bit/s"),
     );
     let dropped = [
         (counts.kernel_dropped, "kernel ring"),
@@ -54,7 +64,8 @@ fn line(counts: &RecordCounts, last: &RecordCounts) -> String {
 
 /// The sums, in words.
 pub(super) fn sums(at: impl Display, counts: &RecordCounts) -> String {
-    let (frames, bytes) = (count(counts.frames), scaled(counts.bytes as f64, "B"));
+    let frames = count(counts.frames);
+    let bytes = scaled(counts.bytes as f64, "B");
     format!("{at}: {frames} frames, {bytes} in {:.3} s\n", counts.elapsed.as_secs_f64())
 }
 
@@ -75,11 +86,12 @@ pub(super) fn value(summary: &RecordSummary) -> Value {
     })
 }
 
-/// Says that a file could not be written, if one could not.
+/// Reports a file that could not be written, and gives the exit code.
 pub(super) fn judge(recorded: Option<&RecordingOutcome>) -> CommandExit {
     let Some((path, error)) = recorded.and_then(|recorded| recorded.failure.as_ref()) else {
         return CommandExit::Ok;
     };
+    // Printed and not returned: the counts of what was written are still worth printing.
     let style = TextStyle::of_remarks();
     remark(format_args!("{} cannot write {}: {error}", style.bad("error:"), path.display()));
     CommandExit::World

@@ -22,7 +22,7 @@ pub(crate) fn perform(arguments: Arguments, output: &mut CommandOutput) -> Resul
     if !arguments.execution.quiet {
         say(&arguments, &survey);
     }
-    execution::execute(&ExecutionRequest::told(document, arguments.execution), output)
+    execution::execute(&ExecutionRequest::from_arguments(document, arguments.execution), output)
 }
 
 fn rewrite(arguments: &Arguments) -> FrameRewrite {
@@ -34,13 +34,13 @@ fn rewrite(arguments: &Arguments) -> FrameRewrite {
     }
 }
 
-/// Without a receiver there is nobody to verify, and no reason to touch a byte.
+/// Without a receiver nothing verifies tags, so frames are sent unchanged.
 fn is_tagged(arguments: &Arguments) -> bool {
     arguments.tag || (!arguments.rx.is_empty() && !arguments.no_tag)
 }
 
 fn document(arguments: &Arguments, rewrite: FrameRewrite, survey: &ReplaySurvey) -> Result<PlanText, Error> {
-    // A plan may be run from another directory than it was made in.
+    // `--print-plan` can be run later, from another directory: the path in the plan is absolute.
     let file = arguments.file.canonicalize().unwrap_or_else(|_| arguments.file.clone());
     let Some(file) = file.to_str().map(Into::into) else {
         let why = format!("cannot write the path {} into a plan: it is not valid UTF-8", file.display());
@@ -65,14 +65,16 @@ fn document(arguments: &Arguments, rewrite: FrameRewrite, survey: &ReplaySurvey)
     Ok(PlanText { name: "the plan made from the file".into(), text })
 }
 
-/// What is known of the file before anything is sent.
+/// Prints what is known of the file before anything is sent.
 fn say(arguments: &Arguments, survey: &ReplaySurvey) {
     let style = TextStyle::of_remarks();
     let facts = &survey.facts;
-    let (file, frames) = (arguments.file.display(), facts.frames);
+    let file = arguments.file.display();
+    let frames = facts.frames;
     let fcs = if facts.has_fcs { ", FCS taken off" } else { "" };
     remark(format_args!("{file}: {frames} frames, {} bytes, over {}{fcs}", facts.bytes, facts.span));
     let doubts = survey.skipped.reasons().into_iter().chain(survey.ending.remark());
+    // Some tools write files with the same time for all frames.
     let is_timeless = arguments.rate.is_none() && facts.frames > 1 && facts.span == Nanos::ZERO;
     let timeless =
         is_timeless.then(|| "the file has no times: it is sent as fast as the link can carry it".to_owned());

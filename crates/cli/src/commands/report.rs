@@ -13,7 +13,7 @@ use packetrig_fleet::report::columns::StreamTable;
 use packetrig_store::{Error as StoreError, RunCatalogue, RunSummary, files};
 use std::path::Path;
 
-/// Runs listed when nothing is asked.
+/// Runs that `report` lists without `--most`.
 const MOST: usize = 50;
 
 pub(crate) fn perform(arguments: Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
@@ -25,10 +25,12 @@ pub(crate) fn perform(arguments: Arguments, output: &mut CommandOutput) -> Resul
         }
         Some(ReportAction::Show { id, form, wide, store }) => {
             let style = output.style_for_tables(wide);
-            show(store.directory.as_deref(), &id, (&form, style), output)?;
+            let catalogue = existing_catalogue(store.directory.as_deref(), &id)?;
+            show(&catalogue, &id, &form, style, output)?;
         }
         Some(ReportAction::Path { id, store }) => {
             let catalogue = existing_catalogue(store.directory.as_deref(), &id)?;
+            // A run that is still running, or was killed, has files but no row with a report.
             let directory = match find(&catalogue, &id) {
                 Err(Error::Store(StoreError::Unknown(_))) => catalogue.find_kept(&id)?.directory,
                 found => found?.directory,
@@ -51,6 +53,7 @@ pub(crate) fn perform(arguments: Arguments, output: &mut CommandOutput) -> Resul
 fn list(store: Option<&Path>, most: usize, json: bool, output: &mut CommandOutput) -> Result<(), Error> {
     let catalogue = open_catalogue_to_read(store)?;
     let runs = catalogue.as_ref().map_or_else(|| Ok(Vec::new()), |catalogue| catalogue.list(most))?;
+    // Runs with a report only; `report unfinished --json` has the others.
     if json {
         return output.json(&runs);
     }
@@ -95,13 +98,13 @@ fn row(run: &RunSummary) -> Vec<String> {
 }
 
 fn show(
-    store: Option<&Path>,
+    catalogue: &RunCatalogue,
     id: &str,
-    (form, style): (&OutputForm, TextStyle),
+    form: &OutputForm,
+    style: TextStyle,
     output: &mut CommandOutput,
 ) -> Result<(), Error> {
-    let catalogue = existing_catalogue(store, id)?;
-    let id = find(&catalogue, id)?.run.0;
+    let id = find(catalogue, id)?.run.0;
     let (summary, report) = catalogue.show(&id)?;
     if form.json {
         output.text(files::json(&report));
@@ -116,7 +119,7 @@ fn show(
     Ok(())
 }
 
-/// The catalogue in which a run is looked for; without one there is no such run.
+/// The catalogue to look for a run in. If there is none yet, there is no such run.
 fn existing_catalogue(store: Option<&Path>, id: &str) -> Result<RunCatalogue, Error> {
     Ok(open_catalogue_to_read(store)?.ok_or_else(|| StoreError::Unknown(id.to_owned()))?)
 }

@@ -15,6 +15,7 @@ pub(crate) fn perform(arguments: Arguments, output: &mut CommandOutput) -> Resul
         return perform_document(document, arguments, output);
     }
     match fleet_of_all(&arguments)? {
+        // `*all` needs all nodes of the fleet. To print a plan it is enough to listen to them; to run it they are led.
         None => perform_document(from_flags(&arguments)?, arguments, output),
         Some(place) if arguments.execution.print_plan => {
             let members = super::fleet::who_belongs(&place)?;
@@ -33,12 +34,14 @@ fn perform_document(
     if arguments.execution.print_plan {
         return execution::print_plan(&document, &arguments.execution.fleet, output);
     }
-    let request =
-        ExecutionRequest { seed: arguments.seed, ..ExecutionRequest::told(document, arguments.execution) };
+    let request = ExecutionRequest {
+        seed: arguments.seed,
+        ..ExecutionRequest::from_arguments(document, arguments.execution)
+    };
     execution::execute(&request, output)
 }
 
-/// The fleet whose ports `any-LABEL*all` in the flags stands for, if they say so.
+/// The fleet, if the flags say `any-LABEL*all`: how many ports that is depends on its nodes.
 fn fleet_of_all(arguments: &Arguments) -> Result<Option<FleetPlace>, Error> {
     let flags = &arguments.flags;
     let place = fleet_place(arguments)?;
@@ -53,7 +56,7 @@ fn fleet_place(arguments: &Arguments) -> Result<Option<FleetPlace>, Error> {
     Ok(Some(place).filter(FleetPlace::exists))
 }
 
-/// The document that flags mean which do not ask how many ports there are.
+/// The document for flags that do not contain `any-LABEL*all`.
 fn from_flags(arguments: &Arguments) -> Result<PlanText, Error> {
     match fleet_place(arguments)? {
         None => super::quick::document(&arguments.flags, None),
@@ -62,11 +65,13 @@ fn from_flags(arguments: &Arguments) -> Result<PlanText, Error> {
 }
 
 fn for_members(arguments: &Arguments, how_many: &dyn Fn(&str) -> usize) -> Result<PlanText, Error> {
-    let of_group = |group: &str| Some(how_many(group.trim_start_matches("any-")));
-    super::quick::document(&arguments.flags, Some(&of_group))
+    super::quick::document(
+        &arguments.flags,
+        Some(&|group: &str| Some(how_many(group.trim_start_matches("any-")))),
+    )
 }
 
-/// What belongs to a fleet is known for certain once every node that is there has answered.
+/// Takes the fleet first: which nodes belong to a group is known for certain only after all of them were asked.
 fn perform_with_all(
     place: &FleetPlace,
     arguments: Arguments,
@@ -79,7 +84,9 @@ fn perform_with_all(
         remark(format_args!("node {node} was admitted but has never reported; no group includes it yet"));
     }
     let document = for_members(&arguments, &|label| taken.fleet().labelled_ports(label))?;
-    let request =
-        ExecutionRequest { seed: arguments.seed, ..ExecutionRequest::told(document, arguments.execution) };
+    let request = ExecutionRequest {
+        seed: arguments.seed,
+        ..ExecutionRequest::from_arguments(document, arguments.execution)
+    };
     taken.execute_new(&request, output)
 }

@@ -1,6 +1,6 @@
-//! One line of how it goes: it changes on a terminal, and is said once a second elsewhere.
+//! A line of progress: it changes in place on a terminal; elsewhere a new line is printed every second.
 //!
-//! What it says is the caller's; this only knows when it is time. Invariant: nothing is said where nothing is wanted.
+//! The caller makes the text; this knows only when it is due. Invariant: nothing is printed if nothing is wanted.
 
 use crate::output::remark;
 use crate::safe_text::safe;
@@ -9,14 +9,14 @@ use packetrig_units::Nanos;
 use std::fmt::Display;
 use std::io::IsTerminal;
 
-/// Distance between two lines, on a terminal or not: rates are those of a second.
+/// Time between two lines, on a terminal or not: rates are those of a second.
 const EVERY: Nanos = Nanos::from_secs(1);
 
 #[derive(Debug)]
 pub(crate) struct LiveLine {
     view: LiveView,
     /// When the last line was due.
-    said: Nanos,
+    last_due: Nanos,
 }
 
 #[derive(Debug)]
@@ -34,15 +34,15 @@ impl LiveLine {
             true if std::io::stderr().is_terminal() => LiveView::Bar(bar()),
             true => LiveView::Lines,
         };
-        Self { view, said: Nanos::ZERO }
+        Self { view, last_due: Nanos::ZERO }
     }
 
-    /// Whether it is time for a line, so long after the start.
+    /// Whether a line is due, this long after the start.
     pub(crate) const fn is_due(&self, elapsed: Nanos) -> bool {
-        !matches!(self.view, LiveView::Nothing) && elapsed.as_u64() >= self.said.as_u64() + EVERY.as_u64()
+        !matches!(self.view, LiveView::Nothing) && elapsed.as_u64() >= self.last_due.as_u64() + EVERY.as_u64()
     }
 
-    /// Shows a line as of so long after the start.
+    /// Shows a line that is true this long after the start.
     pub(crate) fn show(&mut self, elapsed: Nanos, text: impl Display) {
         match &self.view {
             LiveView::Nothing => {}
@@ -53,10 +53,10 @@ impl LiveLine {
             LiveView::Lines => remark(format_args!("{:>7.1} s  {text}", elapsed.as_secs_f64())),
         }
         // A line that came late does not delay the next one.
-        self.said = Nanos::new(elapsed.as_u64() / EVERY.as_u64() * EVERY.as_u64());
+        self.last_due = Nanos::new(elapsed.as_u64() / EVERY.as_u64() * EVERY.as_u64());
     }
 
-    /// Takes the line away: results follow.
+    /// Removes the line before results are printed.
     pub(crate) fn finish(self) {
         if let LiveView::Bar(bar) = self.view {
             bar.finish_and_clear();
@@ -65,6 +65,7 @@ impl LiveLine {
 }
 
 fn bar() -> ProgressBar {
+    // A template that is wrong costs the looks of the line, not the command.
     let style = ProgressStyle::with_template("{spinner} {elapsed} {msg}")
         .unwrap_or_else(|_| ProgressStyle::default_spinner());
     ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(4)).with_style(style)
@@ -76,7 +77,7 @@ mod tests {
 
     #[test]
     fn lines_are_a_second_apart_and_none_is_due_where_none_is_wanted() {
-        let mut live = LiveLine { view: LiveView::Lines, said: Nanos::ZERO };
+        let mut live = LiveLine { view: LiveView::Lines, last_due: Nanos::ZERO };
         assert!(!live.is_due(Nanos::from_millis(999)));
         assert!(live.is_due(Nanos::from_millis(1_300)));
         live.show(Nanos::from_millis(1_300), "late");

@@ -1,7 +1,7 @@
-//! Live progress of a run, made of its events: a few lines that change on a terminal, one line each second elsewhere.
+//! Live progress of a run, from its events: a few lines that change in place on a terminal, one line each second elsewhere.
 //!
-//! [`totals::ProgressTotals`] is what the run has done so far; this module only shows it. Progress goes to standard error and is
-//! never the only place where something is said.
+//! [`totals::ProgressTotals`] has what the run has done so far; this module only shows it. Progress goes to standard error, and
+//! everything in it is also in the results.
 
 mod live;
 mod totals;
@@ -16,10 +16,10 @@ use packetrig_stats::result::CountSample;
 use packetrig_units::{MonoTime, Nanos};
 use std::io::IsTerminal;
 
-/// Distance between two lines where lines stay.
+/// Time between two lines that stay.
 const LINE_EVERY: Nanos = Nanos::from_secs(1);
 
-/// Shows how a run goes.
+/// Shows the progress of a run.
 #[derive(Debug)]
 pub(crate) struct RunProgressLine {
     view: ProgressView,
@@ -68,12 +68,14 @@ impl RunProgressLine {
         let elapsed = self.started.map_or(Nanos::ZERO, |started| at.since(started));
         match &mut self.view {
             ProgressView::Bar(bar) => {
+                // While the run drains it is past its planned time; the bar stays full.
                 let whole = self.planned.map_or(u64::MAX, Nanos::as_u64);
                 bar.set_position(elapsed.as_u64().min(whole) / 1_000_000);
                 bar.set_message(safe(&self.totals.parts().join("\n  ")).into_owned());
             }
             ProgressView::Lines { next } if at >= *next && self.started.is_some() => {
                 remark(format_args!("{:>7.1} s  {}", elapsed.as_secs_f64(), self.totals));
+                // After a stall of the rig, one line stands for all that were due.
                 while *next <= at {
                     *next = *next + LINE_EVERY;
                 }
@@ -82,7 +84,7 @@ impl RunProgressLine {
         }
     }
 
-    /// Says something that stays.
+    /// Prints a line that stays.
     pub(crate) fn say(&self, text: &str) {
         match &self.view {
             ProgressView::Nothing => {}
@@ -91,7 +93,7 @@ impl RunProgressLine {
         }
     }
 
-    /// Takes the line away: results follow.
+    /// Removes the line before results are printed.
     pub(crate) fn finish(self) {
         if let ProgressView::Bar(bar) = self.view {
             bar.finish_and_clear();

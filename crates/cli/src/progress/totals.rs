@@ -1,5 +1,6 @@
 //! What a run has done so far: the sum of the newest counts of every node, and its rates over the last second.
 
+use crate::clamp::clamp_to_u64;
 use crate::numbers::{count, per_second, percent, scaled};
 use packetrig_stats::result::CountSample;
 use packetrig_units::{MonoTime, Nanos};
@@ -21,7 +22,7 @@ pub(crate) struct ProgressTotals {
 #[derive(Clone, Copy, Debug, Default)]
 struct NodeProgress {
     totals: FrameTotals,
-    /// The last that it measured; a node that only sends measures none.
+    /// The last latency that it measured; a node that only sends measures none.
     latency: Option<LatencyRange>,
 }
 
@@ -43,13 +44,12 @@ struct FrameTotals {
 
 impl FrameTotals {
     fn of(sample: &CountSample) -> Self {
-        let sum = |counts: &mut dyn Iterator<Item = u64>| counts.sum();
         Self {
-            sent: sum(&mut sample.tx.iter().map(|(_, tx)| tx.frames)),
-            sent_bytes: sum(&mut sample.tx.iter().map(|(_, tx)| tx.bytes)),
-            received: sum(&mut sample.rx.iter().map(|(_, _, rx)| rx.frames)),
-            received_bytes: sum(&mut sample.rx.iter().map(|(_, _, rx)| rx.bytes)),
-            lost: sum(&mut sample.rx.iter().map(|(_, _, rx)| rx.sequence.lost)),
+            sent: sample.tx.iter().map(|(_, tx)| tx.frames).sum(),
+            sent_bytes: sample.tx.iter().map(|(_, tx)| tx.bytes).sum(),
+            received: sample.rx.iter().map(|(_, _, rx)| rx.frames).sum(),
+            received_bytes: sample.rx.iter().map(|(_, _, rx)| rx.bytes).sum(),
+            lost: sample.rx.iter().map(|(_, _, rx)| rx.sequence.lost).sum(),
         }
     }
 
@@ -67,12 +67,14 @@ impl FrameTotals {
 impl ProgressTotals {
     /// Takes in the newest counts of a node.
     pub(crate) fn take(&mut self, node: &str, at: MonoTime, sample: &CountSample) {
+        // Counts are cumulative: a sample that was lost or comes twice changes nothing, since the newest one replaces the others.
         let progress = self.nodes.entry(node.to_owned()).or_default();
         progress.totals = FrameTotals::of(sample);
         if let Some((least, mean, most)) = sample.latency {
             progress.latency = Some(LatencyRange { least, mean, most });
         }
         let sum = self.nodes.values().map(|node| node.totals).fold(FrameTotals::default(), FrameTotals::plus);
+        // One sum is kept that is at least a second old, so that rates are those of a whole second.
         self.past.push_back((at, sum));
         while self.past.get(1).is_some_and(|(then, _)| at.since(*then) >= LOOK_BACK) {
             self.past.pop_front();
@@ -86,36 +88,54 @@ impl ProgressTotals {
             .values()
             .filter_map(|node| Some((node.latency?, u128::from(node.totals.received.max(1)))))
             .collect();
+        // In 128 bits, because nanoseconds times frames exceed 64 bits in a long run.
         let weight: u128 = measured.iter().map(|(_, weight)| weight).sum();
         let sum: u128 = measured.iter().map(|(range, weight)| u128::from(range.mean.as_u64()) * weight).sum();
         Some(LatencyRange {
             least: measured.iter().map(|(range, _)| range.least).min()?,
-            mean: Nanos::new(u64::try_from(sum / weight).unwrap_or(u64::MAX)),
+            // No mean exceeds the largest value, so this never clamps. `min` above has returned if nothing was measured.
+            mean: Nanos::new(clamp_to_u64(sum / weight)),
             most: measured.iter().map(|(range, _)| range.most).max()?,
         })
     }
 
     /// What was sent, what was received, what is lost and how late the rest was.
     pub(crate) fn parts(&self) -> Vec<String> {
-        let (Some((then, before)), Some((at, now))) = (self.past.front(), self.past.back()) else {
+        let Some(((then, before), (at, now))) = self.past.front().zip(self.past.back()) else {
             return vec!["nothing yet".to_owned()];
         };
         let length = at.since(*then);
-        let part = |verb: &str, now: (u64, u64), before: (u64, u64)| {
-            let frames = per_second(now.0.saturating_sub(before.0), length);
-            let bits = per_second(now.1.saturating_sub(before.1), length) * 8.0;
-            format!("{verb} {} ({}, {})", count(now.0), scaled(frames, "fps"), scaled(bits, "bit/s"))
-        };
         let mut lost = format!("lost {} ({})", count(now.lost), percent(now.lost, now.received + now.lost));
         if let Some(LatencyRange { least, mean, most }) = self.latency() {
             lost.extend([format!("  latency {least}/{mean}/{most}")]);
         }
         vec![
-            part("sent", (now.sent, now.sent_bytes), (before.sent, before.sent_bytes)),
-            part("received", (now.received, now.received_bytes), (before.received, before.received_bytes)),
+            format!(
+                "sent {} ({})",
+                count(now.sent),
+                rates(
+                    now.sent.saturating_sub(before.sent),
+                    now.sent_bytes.saturating_sub(before.sent_bytes),
+                    length
+                )
+            ),
+            format!(
+                "received {} ({})",
+                count(now.received),
+                rates(
+                    now.received.saturating_sub(before.received),
+                    now.received_bytes.saturating_sub(before.received_bytes),
+                    length
+                )
+            ),
             lost,
         ]
     }
+}
+
+fn rates(frames: u64, bytes: u64, length: Nanos) -> String {
+    let bits = per_second(bytes, length) * 8.0;
+    format!("{}, {}", scaled(per_second(frames, length), "fps"), scaled(bits, "bit/s"))
 }
 
 impl fmt::Display for ProgressTotals {

@@ -7,7 +7,7 @@ use crate::table::fitted_table;
 use packetrig_fleet::report::columns::{CellValue, ColumnKind, ReportTable};
 use packetrig_units::Nanos;
 
-/// What a cell shows whose value is not known.
+/// What a cell shows if its value is unknown.
 const UNKNOWN: &str = "–";
 
 /// A column of a terminal table.
@@ -51,6 +51,7 @@ impl ShownColumn {
     }
 
     fn cell<T: ReportTable>(&self, row: &T::Row<'_>) -> Option<String> {
+        // Names of columns are those of the CSV files, so a value is computed in one place only.
         let column = T::column(self.column)?;
         let shown = shown(&column.value(row)?, column.kind);
         Some(format!("{}{shown}", self.prefix))
@@ -68,18 +69,26 @@ pub(super) fn report_table<T: ReportTable>(
         return String::new();
     }
     let shown = &rows[..rows.len().min(MOST_ROWS)];
-    let has_value = |column: &&ShownColumn| shown.iter().any(|row| column.cell::<T>(row).is_some());
-    let columns: Vec<&ShownColumn> =
-        columns.iter().filter(|column| !column.is_hidden_when_empty || has_value(column)).collect();
+    let columns: Vec<&ShownColumn> = columns
+        .iter()
+        .filter(|column| {
+            !column.is_hidden_when_empty || shown.iter().any(|row| column.cell::<T>(row).is_some())
+        })
+        .collect();
     let header: Vec<&str> = columns.iter().map(|column| column.heading).collect();
-    let cell = |column: &&ShownColumn, row| column.cell::<T>(row).unwrap_or_else(|| UNKNOWN.to_owned());
-    let cells: Vec<Vec<String>> =
-        shown.iter().map(|row| columns.iter().map(|column| cell(column, row)).collect()).collect();
+    // Unknown is a dash and never a zero: a node that did not report has not measured zero.
+    let cells: Vec<Vec<String>> = shown
+        .iter()
+        .map(|row| {
+            let cells = columns.iter().map(|column| column.cell::<T>(row));
+            cells.map(|cell| cell.unwrap_or_else(|| UNKNOWN.to_owned())).collect()
+        })
+        .collect();
     let text = fitted_table(style.width(), &header, &cells, &least_important(&columns), ALL_COLUMNS);
     text + &left_out(rows.len(), subjects, T::FILE)
 }
 
-/// The headings of what may be left out, the first to go first.
+/// The headings of the columns that may be left out, the least important first.
 fn least_important(columns: &[&ShownColumn]) -> Vec<&'static str> {
     let mut droppable: Vec<&&ShownColumn> =
         columns.iter().filter(|column| column.importance < u8::MAX).collect();

@@ -1,4 +1,4 @@
-//! What the verdict rests on: the line of each criterion, the longest outages, what happened to ports, frames that went
+//! The basis of the verdict: the line of each criterion, the longest outages, what happened to ports, frames that went
 //! astray and frames of other runs.
 
 use super::{left_out, short};
@@ -32,6 +32,7 @@ fn criterion(line: &CriterionLine, style: TextStyle) -> String {
             subject.result, subject.subject, subject.measured
         )]);
     }
+    // The report lists 32 subjects at most, and counts all of them.
     let all = line.failed + line.unknown;
     if all > MOST_SHOWN {
         text.extend([format!("             … and {} more, see report.json\n", all - MOST_SHOWN)]);
@@ -46,11 +47,13 @@ pub(super) fn outages(report: &RunReport) -> String {
         .clone()
         .flat_map(|(stream, of)| of.listed.iter().map(move |row| (stream.name.as_str(), row)))
         .collect();
+    // The longest ones are chosen, and then shown in the order of time: so outages of several streams at once stand together.
     rows.sort_by_key(|(_, row)| std::cmp::Reverse(row.frames));
     rows.truncate(MOST_OUTAGES);
     rows.sort_by_key(|(_, row)| row.begin);
     let mut text: String = rows.iter().map(|(stream, row)| outage(stream, row)).collect();
     let outages: u64 = all.map(|(_, of)| of.count).sum();
+    // A row can stand for several gaps that follow each other closely.
     let shown: u64 = rows.iter().map(|(_, row)| row.gaps).sum();
     if outages > shown {
         text.extend([format!("  … and {} more, see outages.csv\n", count(outages - shown))]);
@@ -59,9 +62,9 @@ pub(super) fn outages(report: &RunReport) -> String {
 }
 
 fn outage(stream: &str, row: &OutageRow) -> String {
-    let at = |time: Option<packetrig_units::Nanos>, missing: &str| {
-        time.map_or_else(|| missing.to_owned(), |time| time.to_string())
-    };
+    // A stream that loses its first or last frames has no frame that would date that end of the outage.
+    let begin = row.begin.map_or_else(|| "the start".to_owned(), |begin| begin.to_string());
+    let end = row.end.map_or_else(|| "the end".to_owned(), |end| end.to_string());
     let length = row
         .begin
         .zip(row.end)
@@ -69,10 +72,8 @@ fn outage(stream: &str, row: &OutageRow) -> String {
     let joined = if row.gaps > 1 { format!(" in {} gaps", row.gaps) } else { String::new() };
     let doubt = if row.in_doubt > 0 { format!(", {} in doubt", count(row.in_doubt)) } else { String::new() };
     format!(
-        "  {}: from {} to {}{length}: {} frames{joined}, numbers {} to {}{doubt}\n",
+        "  {}: from {begin} to {end}{length}: {} frames{joined}, numbers {} to {}{doubt}\n",
         short(stream),
-        at(row.begin, "the start"),
-        at(row.end, "the end"),
         count(row.frames),
         row.first,
         row.last
@@ -97,15 +98,16 @@ pub(super) fn events(report: &RunReport) -> String {
 
 /// The most frames that ports sent within short times.
 pub(super) fn peaks(report: &RunReport) -> String {
-    let line = |port: &PortReport| {
-        let peaks = port.peaks?;
-        let [one, ten, hundred] = [peaks.in_1ms, peaks.in_10ms, peaks.in_100ms].map(count);
-        Some(format!(
-            "  {}: at most {one} frames in 1 ms, {ten} in 10 ms, {hundred} in 100 ms\n",
-            port.full_name()
-        ))
-    };
-    report.ports.iter().filter_map(line).take(super::MOST_ROWS).collect()
+    report.ports.iter().filter_map(peak).take(super::MOST_ROWS).collect()
+}
+
+fn peak(port: &PortReport) -> Option<String> {
+    let peaks = port.peaks?;
+    let [one, ten, hundred] = [peaks.in_1ms, peaks.in_10ms, peaks.in_100ms].map(count);
+    Some(format!(
+        "  {}: at most {one} frames in 1 ms, {ten} in 10 ms, {hundred} in 100 ms\n",
+        port.full_name()
+    ))
 }
 
 /// Frames that arrived where none were expected, and frames of other runs.

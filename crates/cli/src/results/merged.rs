@@ -1,21 +1,22 @@
-//! Remarks of one kind about many streams, ports or nodes, as one line: otherwise one kind would hide the others. The
-//! report's JSON has every remark on its own.
+//! Merges remarks of one kind about many streams, ports or nodes into one line: otherwise one kind would hide the others. The
+//! JSON report has every remark on its own.
 
 use crate::numbers::count;
 use packetrig_fleet::report::RunReport;
 
-/// So many remarks of one kind stand on lines of their own, and so many subjects of a merged line are named.
+/// Up to this many remarks of one kind are on lines of their own, and this many subjects of a merged line are named.
 const FEW: usize = 3;
 
-/// Something that is said about a stream, port or node.
+/// A remark about a stream, port or node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ReportRemark<'a> {
     pub(super) subject: &'a str,
     pub(super) text: &'a str,
 }
 
-/// The lines for these remarks, in the order in which their kinds are first said.
+/// The lines for these remarks. Kinds are in the order of their first remark.
 pub(super) fn merge(report: &RunReport, remarks: &[ReportRemark<'_>]) -> Vec<String> {
+    // A list and not a map: it keeps the order, and a report has few kinds.
     let mut kinds: Vec<(String, Vec<ReportRemark<'_>>)> = Vec::new();
     for remark in remarks {
         let kind = kind(remark.text);
@@ -85,7 +86,7 @@ fn leading_count(text: &str) -> Option<u64> {
     text.split(' ').next()?.parse().ok()
 }
 
-/// What texts have in common that differ in their numbers: the text without numbers, units at numbers, and shares.
+/// The common part of texts that differ only in numbers: the text without numbers, their units, and shares.
 fn kind(text: &str) -> String {
     let mut kind = String::with_capacity(text.len());
     let mut words = text.split(' ');

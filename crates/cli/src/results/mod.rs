@@ -1,4 +1,4 @@
-//! A report as tables for people. Everything here is a view of [`RunReport`]; nothing is computed but sums and looks.
+//! A report as tables for people. Everything here is a view of [`RunReport`]; it computes nothing but sums.
 
 mod columns;
 mod judged;
@@ -23,25 +23,26 @@ const LONGEST_NAME: usize = 32;
 /// The whole report, verdict last.
 pub(crate) fn render(report: &RunReport, style: TextStyle) -> String {
     let mut text = headline(report, style);
-    let mut section = |title: &str, body: String| {
-        if !body.is_empty() {
-            text.extend(["\n", &style.bold(title), "\n", &body]);
-        }
-    };
-    section("Streams", streams::counts(report, style));
-    section("Sending", streams::sending(report, style));
-    section("Latency and jitter (one-way)", streams::latency(report, style));
-    section("Nodes", nodes::nodes(report, style));
-    section("Load", nodes::load(report));
-    section("Ports", whole::ports(report, style));
-    section("Ledger (frames)", whole::ledger(report));
-    section("Peaks", judged::peaks(report));
-    section("Outages (time since the start)", judged::outages(report));
-    section("Port events (time since the start)", judged::events(report));
-    section("Frames that went astray", judged::astray(report));
-    section("Captures", whole::captures(report));
-    section("Caveats", whole::caveats(report, style));
-    section("Criteria", judged::criteria(report, style));
+    let sections = [
+        ("Streams", streams::counts(report, style)),
+        ("Sending", streams::sending(report, style)),
+        ("Latency and jitter (one-way)", streams::latency(report, style)),
+        ("Nodes", nodes::nodes(report, style)),
+        ("Load", nodes::load(report)),
+        ("Ports", whole::ports(report, style)),
+        ("Ledger (frames)", whole::ledger(report)),
+        ("Peaks", judged::peaks(report)),
+        ("Outages (time since the start)", judged::outages(report)),
+        ("Port events (time since the start)", judged::events(report)),
+        ("Frames that went astray", judged::astray(report)),
+        ("Captures", whole::captures(report)),
+        ("Caveats", whole::caveats(report, style)),
+        ("Criteria", judged::criteria(report, style)),
+    ];
+    for (title, body) in sections.iter().filter(|(_, body)| !body.is_empty()) {
+        text.extend(["\n", &style.bold(title), "\n", body]);
+    }
+    // Last, where the eye is when the command has ended.
     text.push_str(&verdict(report, style));
     text
 }
@@ -78,23 +79,25 @@ fn verdict(report: &RunReport, style: TextStyle) -> String {
 /// Why not PASS: reasons about single streams merged, the others as they are.
 fn reasons(report: &RunReport) -> Vec<String> {
     let names: HashSet<&str> = report.streams.iter().map(|stream| stream.name.as_str()).collect();
-    let about_stream = |reason: &'_ String| {
-        let (subject, _) = reason.split_once(": ")?;
-        let name = subject.strip_prefix("stream ").unwrap_or(subject);
-        names.contains(name).then_some(subject.len())
-    };
-    let all = report.verdict.reasons();
-    let (mut remarks, mut others) = (Vec::new(), Vec::new());
-    for reason in all {
-        match about_stream(reason) {
-            Some(end) => remarks.push(ReportRemark { subject: &reason[..end], text: &reason[end + 2..] }),
+    let mut remarks = Vec::new();
+    let mut others = Vec::new();
+    for reason in report.verdict.reasons() {
+        match about_stream(reason, &names) {
+            Some(remark) => remarks.push(remark),
             None => others.push(reason.clone()),
         }
     }
     [merge(report, &remarks), others].concat()
 }
 
-/// What a table does not show, and where it is.
+/// `stream NAME: TEXT`. A name may contain a colon itself, so only names of streams of this report count.
+fn about_stream<'a>(reason: &'a str, names: &HashSet<&str>) -> Option<ReportRemark<'a>> {
+    let (subject, text) = reason.split_once(": ")?;
+    let name = subject.strip_prefix("stream ").unwrap_or(subject);
+    names.contains(name).then_some(ReportRemark { subject, text })
+}
+
+/// How many rows a table does not show, and where they are.
 fn left_out(rows: usize, what: &str, file: &str) -> String {
     match rows.checked_sub(MOST_ROWS) {
         None | Some(0) => String::new(),

@@ -21,8 +21,9 @@ const NODES: &[ShownColumn] = &[
     if_room("start_skew_bound_ns", "bound", 1).prefixed("± "),
 ];
 
-/// A row per node and what follows from them together; nothing of a run on one node.
+/// A row per node, and what follows from all of them; empty for a run on one node.
 pub(super) fn nodes(report: &RunReport, style: TextStyle) -> String {
+    // With one node, its row would repeat the totals.
     if report.nodes.len() < 2 {
         return String::new();
     }
@@ -36,19 +37,16 @@ pub(super) fn nodes(report: &RunReport, style: TextStyle) -> String {
     text
 }
 
-/// The factor k, if several ports sent.
+/// The factor k, the share of the whole load that arrived, if several ports sent.
 pub(super) fn load(report: &RunReport) -> String {
-    let line = |load: LoadFactor| {
-        let rate = |milli: u64| scaled(milli as f64 / 1000.0, "frames/s");
-        format!(
-            "  k = {:.4}: {} of {} arrived, from {} senders\n",
-            load.k,
-            rate(load.received_milli),
-            rate(load.asked_milli),
-            load.senders
-        )
-    };
-    report.load.map(line).unwrap_or_default()
+    report.load.map(load_line).unwrap_or_default()
+}
+
+fn load_line(load: LoadFactor) -> String {
+    // Frames per second come in thousandths.
+    let received = scaled(load.received_milli as f64 / 1000.0, "frames/s");
+    let requested = scaled(load.asked_milli as f64 / 1000.0, "frames/s");
+    format!("  k = {:.4}: {received} of {requested} arrived, from {} senders\n", load.k, load.senders)
 }
 
 fn skew(skew: &SkewReport) -> String {

@@ -305,5 +305,8 @@ fn nothing_was_sent_is_said_only_when_every_node_has_said_so() {
     assert!(rendered(&silent).contains("nothing was sent"));
     let missing = RunReport { coverage: ReportCoverage { reported: 0, expected: 4 }, ..silent };
     let text = rendered(&missing);
-    assert!(text.contains("no node has reported what it sent") && !text.contains("nothing was sent"), "{text}");
+    assert!(
+        text.contains("no node has reported what it sent") && !text.contains("nothing was sent"),
+        "{text}"
+    );
 }

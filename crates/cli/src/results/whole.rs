@@ -8,6 +8,7 @@ use crate::output::TextStyle;
 use packetrig_fleet::report::columns::{PortTable, ReportTable};
 use packetrig_fleet::report::{PortReport, RunReport};
 use packetrig_stats::ledger::LedgerAccount;
+use packetrig_stats::result::CaptureResult;
 
 const PORTS: &[ShownColumn] = &[
     always("port", "port"),
@@ -31,6 +32,7 @@ pub(super) fn ports(report: &RunReport, style: TextStyle) -> String {
     let columns: Vec<ShownColumn> =
         PORTS.iter().filter(|column| is_fleet || column.name() != "node").copied().collect();
     let mut text = report_table::<PortTable>(&columns, &PortTable::rows(report), "ports", style);
+    // On a fleet, most ports have the same back end for the same reason.
     let mut reasons: Vec<String> = report.ports.iter().map(why).collect();
     reasons.dedup();
     text.extend(reasons.iter().map(|reason| format!("  {reason}\n")));
@@ -44,14 +46,11 @@ fn why(port: &PortReport) -> String {
 /// Every account in the order in which frames pass, then where lost frames were lost.
 pub(super) fn ledger(report: &RunReport) -> String {
     let mut text = String::new();
-    let chain = |accounts: &[LedgerAccount]| {
-        let known = accounts.iter().filter_map(|account| Some((account, report.ledger.get(*account)?)));
-        let parts: Vec<_> =
-            known.map(|(account, frames)| format!("{} {}", name(*account), count(frames))).collect();
-        parts.join("  ")
-    };
     for (side, accounts) in SIDES {
-        let line = chain(accounts);
+        // An account that no counter feeds is left out; a zero would claim that it was counted.
+        let known = accounts.iter().filter_map(|account| Some((account, report.ledger.get(*account)?)));
+        let parts = known.map(|(account, frames)| format!("{} {}", name(*account), count(frames)));
+        let line = parts.collect::<Vec<_>>().join("  ");
         if !line.is_empty() {
             text.extend([format!("  {side:<14}{line}\n")]);
         }
@@ -103,29 +102,32 @@ fn lost(report: &RunReport) -> String {
     if places.total == 0 {
         return String::new();
     }
-    let at = |frames: Option<u64>| frames.map_or_else(|| "not known".to_owned(), count);
     format!(
         "  {:<14}{}: in our sender {}, in our receiver {}, while a port was not in order {}, in the device under test or on the path {}\n",
         "lost",
         count(places.total),
-        at(places.sender),
-        at(places.receiver),
+        known(places.sender),
+        known(places.receiver),
         count(places.in_doubt),
-        at(places.path)
+        known(places.path)
     )
+}
+
+fn known(frames: Option<u64>) -> String {
+    frames.map_or_else(|| "not known".to_owned(), count)
 }
 
 /// Capture files and what they lack.
 pub(super) fn captures(report: &RunReport) -> String {
-    let line = |capture: &packetrig_stats::result::CaptureResult| {
-        let missing = if capture.dropped > 0 {
-            format!(", {} frames missing", count(capture.dropped))
-        } else {
-            String::new()
-        };
-        format!("  {}: {} frames{missing}\n", capture.file, count(capture.written))
+    report.captures.iter().map(capture_line).collect()
+}
+
+fn capture_line(capture: &CaptureResult) -> String {
+    let missing = match capture.dropped {
+        0 => String::new(),
+        dropped => format!(", {} frames missing", count(dropped)),
     };
-    report.captures.iter().map(line).collect()
+    format!("  {}: {} frames{missing}\n", capture.file, count(capture.written))
 }
 
 /// Doubts, those that forbid PASS first.

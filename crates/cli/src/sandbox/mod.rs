@@ -1,5 +1,5 @@
-//! The sandbox of each program that runs long and reads what others send: [`needs`] has the table, this file enters it and says what is
-//! in force. See `docs/book/walls.md`.
+//! The sandbox of each program that runs for a long time and reads data from others. [`needs`] has the table; this file enters the
+//! sandbox and prints what is in force. See `docs/book/walls.md`.
 
 pub(crate) mod needs;
 
@@ -14,7 +14,7 @@ use packetrig_sys::sandbox::{
 };
 use std::path::Path;
 
-/// A program that has one thread and opens what it needs.
+/// A program that still has one thread, and opens what it needs.
 #[derive(Debug)]
 #[must_use = "the rights that opening takes are given up by `close`"]
 pub(crate) struct ProgramOpening {
@@ -23,16 +23,16 @@ pub(crate) struct ProgramOpening {
     user: Option<ProcessUser>,
     /// Why it stays root.
     reason: Option<String>,
-    /// What stays in threads that read requests.
+    /// The capabilities of threads that read requests.
     at_door: ProcessCapabilities,
-    /// `None`: the user wants none.
+    /// `None` with `--sandbox off`.
     sandbox: Option<Sandbox>,
 }
 
 /// To be called before there is a second thread.
 pub(crate) fn begin(flags: &SandboxFlags, needs: ProgramNeeds) -> Result<ProgramOpening, Error> {
     let ProgramNeeds { program, opening, kept, at_door, files, tcp, class, user } = needs;
-    // Rigs ask who holds a port.
+    // A rig asks other packetrig processes which of them holds a port; Landlock would refuse their abstract sockets.
     let asks_processes = class == ThreadClass::Rig;
     if flags.sandbox == SandboxMode::Off {
         return Ok(ProgramOpening { program, class, user: None, reason: None, at_door, sandbox: None });
@@ -44,7 +44,7 @@ pub(crate) fn begin(flags: &SandboxFlags, needs: ProgramNeeds) -> Result<Program
 }
 
 impl ProgramOpening {
-    /// Gives up what is not needed any more, and says what is in force.
+    /// Gives up what is not needed any more, and prints what is in force.
     pub(crate) fn close(self) -> Result<(), Error> {
         let Some(sandbox) = self.sandbox else {
             let style = TextStyle::of_remarks();
@@ -63,13 +63,16 @@ impl ProgramOpening {
 }
 
 impl ProgramOpening {
-    /// The same for a program whose runs need rights, which what reads requests does not: gives the thread that starts runs, and takes the
-    /// rights from the calling thread and all that it starts. Namespaces of these names stay entered.
+    /// The same for a program whose runs need rights that its readers of requests do not need. It returns a thread that starts runs
+    /// with these rights, and takes them from the calling thread and all threads that this one starts. Namespaces
+    /// with these names stay entered.
     pub(crate) fn close_beside_rigs(self, namespaces: &[String]) -> Result<ResidentThread, Error> {
         let is_on = self.sandbox.is_some();
+        // setns(2) takes CAP_SYS_ADMIN, which nothing keeps: a thread stays in each namespace.
         if is_on {
             netns::keep_entered(namespaces);
         }
+        // Started before the rights are given up: a thread inherits them from the one that starts it.
         let rigs = ResidentThread::start("rigs")?;
         let at_door = self.at_door;
         self.close()?;
@@ -88,7 +91,7 @@ pub(crate) struct ThreadConfinement {
 }
 
 impl ThreadConfinement {
-    /// Does `work` on a confined thread. The threads that it starts are confined, too.
+    /// Does `work` on a confined thread. Threads that it starts are confined, too.
     pub(crate) fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
         let Some(kept) = self.kept else { return Ok(work()) };
         Ok(sandbox::run_confined(ThreadClass::Parser, kept, work)?)
@@ -96,7 +99,7 @@ impl ThreadConfinement {
 }
 
 impl ProgramOpening {
-    /// The same for a program all of whose threads need rights but those that are started by what this gives.
+    /// The same for a program whose threads all need rights, except those that are started with the result of this.
     pub(crate) fn close_as_rig(self, namespaces: &[String]) -> Result<ThreadConfinement, Error> {
         let kept = self.sandbox.is_some().then_some(self.at_door);
         if kept.is_some() {
@@ -107,7 +110,7 @@ impl ProgramOpening {
     }
 }
 
-/// Leaves a supervisor what its worker starts with.
+/// Leaves a supervisor the capabilities that its worker starts with.
 pub(crate) fn limit_supervisor(flags: &SandboxFlags, has_namespaces: bool) -> Result<(), Error> {
     if flags.sandbox == SandboxMode::On {
         sandbox::limit_rights(needs::supervisor(has_namespaces))?;
@@ -115,17 +118,18 @@ pub(crate) fn limit_supervisor(flags: &SandboxFlags, has_namespaces: bool) -> Re
     Ok(())
 }
 
-/// Leaves the middle of a fleet, and the message server that it starts, what their ports and files take.
+/// Leaves `fleet up` and its message server only the capabilities that their ports and files need.
 pub(crate) fn limit_broker(directory: &Path, ports: [u16; 2]) -> Result<(), Error> {
     let kept = needs::broker(directory, &ports);
     sandbox::limit_rights(kept)?;
+    // Read back from the kernel, over all threads: what is printed is what is in force.
     let status = sandbox::threads_of(std::process::id()).unwrap_or_default();
     let effective = status.iter().fold(0, |all, thread| all | thread.effective);
     remark(format_args!("fleet: {}, no_new_privs", ProcessCapabilities::from_bits(effective)));
     Ok(())
 }
 
-/// Does what reads foreign input before the sandbox stands: without rights but for files.
+/// Does work that reads data from others before the sandbox is entered: without rights except for files.
 pub(crate) fn run_confined<T: Send>(
     flags: &SandboxFlags,
     work: impl FnOnce() -> T + Send,
@@ -158,7 +162,7 @@ fn choose(wish: BecomeUser) -> Result<UserChoice, Error> {
     let may_switch = ProcessCapabilities::permitted()?.and(switching) == switching;
     let wanted = match wish {
         BecomeUser::Stay(reason) => return Ok(UserChoice { user: None, reason: Some(reason.to_owned()) }),
-        // What was named has to be there.
+        // The user asked for this user, so a failure is an error; the default users below are only tried.
         BecomeUser::Named(name) => {
             let user =
                 ProcessUser::find(&name).map_err(|error| Error::Usage(format!("--user {name}: {error}")))?;
@@ -167,6 +171,7 @@ fn choose(wish: BecomeUser) -> Result<UserChoice, Error> {
             }
             return Ok(UserChoice { user: Some(user), reason: None });
         }
+        // Files stay readable for the person who owns the directory.
         BecomeUser::OwnerOf(path) => {
             let owner = std::fs::metadata(&path).map(|found| std::os::unix::fs::MetadataExt::uid(&found));
             let owner = owner.map_err(|source| Error::Write { what: path.display().to_string(), source })?;

@@ -1,5 +1,5 @@
-//! What each program needs: the capabilities to open with and to keep, its files, its TCP ports, its class of system calls. One table;
-//! `docs/book/walls.md` has it in words, `tests/tests/security/walls.rs` compares it with the kernel's.
+//! What each program needs: capabilities to open with and to keep, files, TCP ports, and its class of system calls.
+//! `docs/book/walls.md` has the same table in words; `tests/tests/security/walls.rs` compares it with what the kernel reports.
 
 use crate::args::{AgentArgs, CollectArgs, MeterArgs, MeterSourceArg, ReflectArgs, ServeArgs};
 use crate::error::Error;
@@ -15,7 +15,7 @@ pub(crate) struct ProgramNeeds {
     pub(crate) program: &'static str,
     pub(crate) opening: ProcessCapabilities,
     pub(crate) kept: ProcessCapabilities,
-    /// Of those, what threads that read requests keep.
+    /// Those of them that threads which read requests keep.
     pub(crate) at_door: ProcessCapabilities,
     pub(crate) files: FileRules,
     pub(crate) tcp: TcpRules,
@@ -28,13 +28,13 @@ pub(crate) enum BecomeUser {
     Named(String),
     /// A user that owns nothing.
     Nobody,
-    /// Who owns what is written, so that files stay usable.
+    /// The owner of the directory that is written, so that files stay usable.
     OwnerOf(PathBuf),
     /// Root stays root, for this reason.
     Stay(&'static str),
 }
 
-/// Files of the machine that only root reads, such as keys, are opened before root is given up.
+/// For every program at its start: files that only root reads, such as keys, the change of the user, and low ports.
 const TO_START: ProcessCapabilities = ProcessCapabilities::FILES
     .with(ProcessCapabilities::SWITCH_USER)
     .with(ProcessCapabilities::NET_BIND_SERVICE);
@@ -46,7 +46,7 @@ const TO_OPEN_RINGS: ProcessCapabilities = ProcessCapabilities::NET_RAW
     .with(ProcessCapabilities::IPC_LOCK)
     .with(ProcessCapabilities::SYS_NICE);
 
-/// Kernels before this ask for CAP_BPF at every call about a map, unless anybody may load programs.
+/// Older kernels require CAP_BPF for every access to a map, unless unprivileged users may load programs.
 const MAPS_WITHOUT_RIGHTS: (u32, u32) = (5, 19);
 
 pub(crate) fn collect(arguments: &CollectArgs) -> Result<ProgramNeeds, Error> {
@@ -55,7 +55,7 @@ pub(crate) fn collect(arguments: &CollectArgs) -> Result<ProgramNeeds, Error> {
     let ports = arguments.listen.iter().filter(|listen| listen.transport != MessageTransport::Udp);
     let ports = ports.map(|listen| listen.address.port());
     let metrics = arguments.metrics.as_ref().map(|listen| listen.0.port());
-    // A broker names others, at ports of its choice.
+    // A Kafka broker names others, at ports of its choice: so with a sink, connections cannot be restricted to known ports.
     let has_sinks = arguments.kafka.is_some() || arguments.clickhouse.is_some();
     Ok(ProgramNeeds {
         program: "collect",
@@ -74,7 +74,7 @@ pub(crate) fn meter(arguments: &MeterArgs) -> Result<ProgramNeeds, Error> {
     let of_tls = [tls_ca, tls_cert, tls_key].into_iter().flatten().cloned();
     let inputs = inputs.iter().map(PathBuf::from);
     let reads_files = inputs.clone().any(|input| input.is_file());
-    // An export file is begun anew; it is there from now on, so that there can be a rule for it.
+    // Landlock rules are for files that exist, so the export file is created here. The export truncates it later.
     let exports =
         arguments.export.iter().filter_map(|target| target.strip_prefix("file:")).map(PathBuf::from);
     let exports: Vec<PathBuf> = exports.collect();
@@ -82,7 +82,8 @@ pub(crate) fn meter(arguments: &MeterArgs) -> Result<ProgramNeeds, Error> {
         let made = private_files::append(file);
         made.map_err(|source| Error::Write { what: file.display().to_string(), source })?;
     }
-    let is_tcp = |target: &String| target.starts_with("tcp:") || target.starts_with("tls:");
+    let exports_by_tcp =
+        arguments.export.iter().any(|target| target.starts_with("tcp:") || target.starts_with("tls:"));
     let metrics = arguments.metrics.as_ref().map(|listen| listen.0.port());
     let written = directory.as_deref().or_else(|| exports.first().map(PathBuf::as_path));
     let user = become_user(arguments.user.user.as_deref(), written, reads_files);
@@ -90,7 +91,7 @@ pub(crate) fn meter(arguments: &MeterArgs) -> Result<ProgramNeeds, Error> {
     let namespaces = PathBuf::from(netns::DIRECTORY);
     Ok(ProgramNeeds {
         program: "meter",
-        // Other network namespaces are entered to open.
+        // CAP_SYS_ADMIN to enter other network namespaces and open interfaces there.
         opening: TO_START.with(TO_OPEN_RINGS).with(ProcessCapabilities::SYS_ADMIN),
         kept: if has_maps && kernel::version() < MAPS_WITHOUT_RIGHTS {
             ProcessCapabilities::BPF
@@ -104,7 +105,7 @@ pub(crate) fn meter(arguments: &MeterArgs) -> Result<ProgramNeeds, Error> {
         ),
         tcp: TcpRules {
             listen: Some(metrics.into_iter().collect()),
-            connect: (!arguments.export.iter().any(is_tcp)).then(Vec::new),
+            connect: (!exports_by_tcp).then(Vec::new),
         },
         class: if has_maps { ThreadClass::MapReader } else { ThreadClass::Parser },
         user,
@@ -140,20 +141,20 @@ pub(crate) fn serve(arguments: &ServeArgs) -> Result<ProgramNeeds, Error> {
     let http = (!arguments.no_http).then(|| arguments.http.port());
     let grpc = (!arguments.no_grpc).then(|| arguments.grpc.port());
     let ports: Vec<u16> = http.into_iter().chain(grpc).collect();
-    // Sockets of the API are opened by the threads that use them.
+    // The threads of the API open their sockets themselves, after the rights for opening are gone.
     let at_door = rights_for_ports(&ports).with(rights_for_files(of_tls.iter().chain(&written)));
     let rigs = if arguments.on_fleet { ProcessCapabilities::NONE } else { TO_OPEN_RINGS };
     let files = if arguments.on_fleet { files_of(of_tls, written) } else { files_of_rigs(of_tls, written) };
     Ok(ProgramNeeds {
         program: "serve",
-        // Namespaces that are there are entered once.
+        // CAP_SYS_ADMIN to enter all namespaces that exist, once.
         opening: TO_START.with(TO_OPEN_RINGS).with(ProcessCapabilities::SYS_ADMIN),
         kept: rigs.with(at_door),
         at_door,
         files,
         tcp: TcpRules {
             listen: Some(ports),
-            // The servers of a fleet tell of others.
+            // The message servers of a fleet name others, at ports of their choice.
             connect: (!arguments.on_fleet).then(Vec::new),
         },
         class: if arguments.on_fleet { ThreadClass::Parser } else { ThreadClass::Rig },
@@ -161,7 +162,7 @@ pub(crate) fn serve(arguments: &ServeArgs) -> Result<ProgramNeeds, Error> {
     })
 }
 
-/// Of the worker, which may read below the directory that its owner names for replays.
+/// For the worker, which may read below the directory that its owner names for replays.
 pub(crate) fn agent(
     arguments: &AgentArgs,
     home: &Path,
@@ -181,20 +182,20 @@ pub(crate) fn agent(
         kept: TO_OPEN_RINGS.with(at_door),
         at_door,
         files: files_of_rigs(read, written),
-        // The servers of a fleet tell of others.
+        // The message servers of a fleet name others, at ports of their choice.
         tcp: TcpRules { listen: Some(Vec::new()), connect: None },
         class: ThreadClass::Rig,
         user: BecomeUser::Stay("results are root's, and so are settings of interfaces"),
     })
 }
 
-/// What the supervisor of an agent keeps: what a worker starts with. Entering namespaces is part of it only if the owner lends ports of others.
+/// What the supervisor of an agent keeps: what a worker starts with. It can enter namespaces only if the owner lends ports in some.
 pub(crate) fn supervisor(has_namespaces: bool) -> ProcessCapabilities {
     let entering = if has_namespaces { ProcessCapabilities::SYS_ADMIN } else { ProcessCapabilities::NONE };
     TO_START.with(TO_OPEN_RINGS).with(ProcessCapabilities::SETPCAP).with(entering)
 }
 
-/// Of the middle of a fleet, and of its message server.
+/// For `fleet up` and its message server.
 pub(crate) fn broker(directory: &Path, ports: &[u16]) -> ProcessCapabilities {
     rights_for_ports(ports).with(rights_for_files([directory.to_owned()].iter()))
 }
@@ -207,18 +208,18 @@ fn rights_for_ports(ports: &[u16]) -> ProcessCapabilities {
     }
 }
 
-/// What a rig reads and writes beside its own files. Writable is what belongs to the network only: whoever can write all of /proc/sys is root
-/// again.
+/// What a rig reads and writes besides its own files. Of /proc/sys only the network part is writable: a process that can write all of
+/// it can become root again.
 fn files_of_rigs(read: Vec<PathBuf>, write: Vec<PathBuf>) -> FileRules {
     let read = read.into_iter().chain([PathBuf::from(netns::DIRECTORY)]);
     let settings = ["/proc/sys/net", "/proc/self"].map(PathBuf::from);
     files_of(read, write.into_iter().chain(settings))
 }
 
-/// Root without capabilities cannot use the files of others, which Landlock bounds to these.
+/// Root without capabilities cannot use files of other users. With this right it could use all of them, and
+/// Landlock limits it to these.
 fn rights_for_files<'a>(mut paths: impl Iterator<Item = &'a PathBuf>) -> ProcessCapabilities {
-    let is_of_other = |path: &PathBuf| std::fs::metadata(path).is_ok_and(|found| found.uid() != 0);
-    if sandbox::is_root() && paths.any(is_of_other) {
+    if sandbox::is_root() && paths.any(|path| std::fs::metadata(path).is_ok_and(|found| found.uid() != 0)) {
         ProcessCapabilities::OTHERS_FILES
     } else {
         ProcessCapabilities::NONE
@@ -232,7 +233,7 @@ fn files_of(read: impl IntoIterator<Item = PathBuf>, write: impl IntoIterator<It
     files
 }
 
-/// A directory has to exist before there can be a rule for it.
+/// Landlock rules are for directories that exist, so this one is created.
 fn made(directory: Option<&Path>) -> Result<Option<PathBuf>, Error> {
     let Some(directory) = directory else { return Ok(None) };
     let made = private_files::create_directories(directory);

@@ -1,6 +1,6 @@
-//! What commands that ask have in common, as typed.
+//! Options that all probing commands with answers share, as typed.
 
-use super::{BoundsArgs, MannerFlags};
+use super::{BoundsArgs, ReleaseFlags};
 use clap::Args;
 use packetrig_plan::PortLocation;
 use packetrig_units::{FrameSize, Nanos};
@@ -17,8 +17,8 @@ pub(crate) struct AskingArgs {
     /// Time between two probes to the same target
     #[arg(short, long, value_name = "TIME", default_value = "1s")]
     pub(crate) interval: Nanos,
-    /// Draw the intervals at random from this seed, with --interval as their mean (Poisson). The same seed gives
-    /// the same intervals
+    /// Draw the intervals at random from this seed, with --interval as their mean (Poisson). The same seed
+    /// gives the same intervals
     #[arg(long, value_name = "SEED")]
     pub(crate) poisson: Option<u64>,
     /// Frame size in bytes, FCS included
@@ -34,11 +34,11 @@ pub(crate) struct AskingArgs {
     /// its address in the name
     #[arg(short, long, value_name = "FILE", help_heading = "Results")]
     pub(crate) write: Vec<PathBuf>,
-    /// Print JSON
+    /// Print the result as JSON
     #[arg(long, help_heading = "Results")]
     pub(crate) json: bool,
     #[command(flatten)]
-    pub(crate) manner: MannerFlags,
+    pub(crate) release: ReleaseFlags,
     #[command(flatten)]
     pub(crate) bounds: BoundsArgs,
 }

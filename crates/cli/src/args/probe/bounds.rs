@@ -1,4 +1,4 @@
-//! Whom a probing command may reach, as typed.
+//! Which targets a probing command may reach, as typed.
 
 use clap::Args;
 use packetrig_units::Network;
@@ -11,8 +11,8 @@ pub(crate) struct BoundsArgs {
     /// answers probes from it; repeat for more networks
     #[arg(long, value_name = "NETWORK")]
     pub(crate) allow: Vec<Network>,
-    /// Permit file that allows or forbids more. The owner's /etc/packetrig/probe.toml, if it exists, has the last
-    /// word
+    /// Permit file that allows or forbids more. The owner's /etc/packetrig/probe.toml, if it
+    /// exists, has the last word
     #[arg(long, value_name = "FILE")]
     pub(crate) permit: Option<PathBuf>,
 }

@@ -30,7 +30,7 @@ pub(crate) struct CalibrateProbes {
     /// Confirm that this interface may carry probes although it looks like part of a real network
     #[arg(long, value_name = "IF", value_delimiter = ',')]
     pub(crate) confirm: Vec<PortLocation>,
-    /// Print JSON
+    /// Print the result as JSON
     #[arg(long)]
     pub(crate) json: bool,
 }

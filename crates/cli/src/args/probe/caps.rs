@@ -9,7 +9,7 @@ pub(crate) struct ProbeCaps {
     /// Interface to examine: IF or NAMESPACE/IF [default: all that are up, except loopback]
     #[arg(value_name = "IF")]
     pub(crate) interface: Option<PortLocation>,
-    /// Print JSON
+    /// Print the result as JSON
     #[arg(long)]
     pub(crate) json: bool,
 }

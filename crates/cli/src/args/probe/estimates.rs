@@ -22,8 +22,8 @@ pub(crate) struct CapacityArgs {
     /// Probe the UDP echo service at this port instead of sending echo requests
     #[arg(long, value_name = "PORT", conflicts_with = "reflector")]
     pub(crate) udp: Option<u16>,
-    /// Probe the STAMP reflector at this port (`packetrig probe reflect`); this measures the forward direction
-    /// alone
+    /// Probe the STAMP reflector at this port (`packetrig probe reflect`); this
+    /// measures the forward direction alone
     #[arg(long, value_name = "PORT")]
     pub(crate) reflector: Option<u16>,
     #[command(flatten)]
@@ -37,11 +37,11 @@ pub(crate) struct AvailableArgs {
     /// Address or name of a target that runs `packetrig probe reflect`
     #[arg(value_name = "TARGET")]
     pub(crate) target: ProbeTarget,
-    /// Port of the target's reflector. Without it there is no estimate, because answers may have waited on their
-    /// way back
+    /// Port of the target's reflector. Without it there is no estimate, because answers may have
+    /// waited on their way back
     #[arg(long, value_name = "PORT")]
     pub(crate) reflector: Option<u16>,
-    /// Method of estimation
+    /// Method that estimates the available bandwidth
     #[arg(long, value_enum, default_value_t = AvailableMethod::Pathload)]
     pub(crate) method: AvailableMethod,
     /// Capacity of the path for spruce, in bits of frames per second [default: measured first]
@@ -62,7 +62,7 @@ pub(crate) struct EstimatingArgs {
     /// Write one record per probe to FILE (.jsonl or .parquet)
     #[arg(short, long, value_name = "FILE", help_heading = "Results")]
     pub(crate) write: Vec<PathBuf>,
-    /// Print JSON
+    /// Print the result as JSON
     #[arg(long, help_heading = "Results")]
     pub(crate) json: bool,
     #[command(flatten)]

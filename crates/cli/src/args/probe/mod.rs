@@ -5,11 +5,11 @@ mod bounds;
 mod calibrate;
 mod caps;
 mod estimates;
-mod manner;
 mod oneprobe;
 mod oneway;
 mod outlet;
 mod ping;
+mod release;
 mod send;
 mod stamp;
 mod target;
@@ -19,11 +19,11 @@ pub(crate) use bounds::BoundsArgs;
 pub(crate) use calibrate::CalibrateProbes;
 pub(crate) use caps::ProbeCaps;
 pub(crate) use estimates::{AvailableArgs, AvailableMethod, CapacityArgs, CapacityMethod, EstimatingArgs};
-pub(crate) use manner::{MannerFlags, MechanismArg};
 pub(crate) use oneprobe::OneprobeArgs;
 pub(crate) use oneway::{OneWay, ProbeDestination};
 pub(crate) use outlet::OutletArgs;
 pub(crate) use ping::PingArgs;
+pub(crate) use release::{MechanismArg, ReleaseFlags};
 pub(crate) use send::{ContentFlags, ScheduleFlags, SendProbes};
 pub(crate) use stamp::{ReflectArgs, SessionFlags, StampArgs};
 pub(crate) use target::{ProbeTarget, ProbeTargetPort};
@@ -65,7 +65,7 @@ pub(crate) struct AllowedArgs {
     pub(crate) target: ProbeTarget,
     #[command(flatten)]
     pub(crate) bounds: BoundsArgs,
-    /// Print JSON
+    /// Print the result as JSON
     #[arg(long)]
     pub(crate) json: bool,
 }

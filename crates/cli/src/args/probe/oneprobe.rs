@@ -40,7 +40,7 @@ pub(crate) struct OneprobeArgs {
     /// Write one line of JSON per probe to this file
     #[arg(long, value_name = "FILE")]
     pub(crate) write: Option<PathBuf>,
-    /// Print JSON
+    /// Print the result as JSON
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -7,12 +7,11 @@ use packetrig_plan::PortLocation;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
-/// Where probes go.
 #[derive(Clone, Debug)]
 pub(crate) enum ProbeDestination {
     /// To an interface of this machine.
     Here(PortLocation),
-    /// To another node, which reflects.
+    /// To another node, which runs a reflector.
     Node(SocketAddr),
 }
 
@@ -20,6 +19,7 @@ impl FromStr for ProbeDestination {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        // An address first: it also has the form of an interface's name.
         match target(text) {
             Ok(node) => Ok(Self::Node(node)),
             Err(_) => text.parse().map(Self::Here),

@@ -1,6 +1,6 @@
-//! Where probes leave and who lets them go, as typed.
+//! The interface that sends probes and their release mechanism, as typed.
 
-use super::MannerFlags;
+use super::ReleaseFlags;
 use clap::Args;
 use packetrig_plan::PortLocation;
 
@@ -11,5 +11,5 @@ pub(crate) struct OutletArgs {
     #[arg(long, value_name = "IF")]
     pub(crate) through: Option<PortLocation>,
     #[command(flatten)]
-    pub(crate) manner: MannerFlags,
+    pub(crate) release: ReleaseFlags,
 }

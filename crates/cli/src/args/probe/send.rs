@@ -1,6 +1,6 @@
 //! `packetrig probe send` as typed.
 
-use super::{BoundsArgs, MannerFlags, ProbeTarget};
+use super::{BoundsArgs, ProbeTarget, ReleaseFlags};
 use clap::Args;
 use packetrig_plan::PortLocation;
 use packetrig_units::{FrameSize, Nanos};
@@ -21,13 +21,13 @@ pub(crate) struct SendProbes {
     #[command(flatten)]
     pub(crate) content: ContentFlags,
     #[command(flatten)]
-    pub(crate) manner: MannerFlags,
+    pub(crate) release: ReleaseFlags,
     #[command(flatten)]
     pub(crate) bounds: BoundsArgs,
     /// Write one record per probe to FILE (.jsonl, .parquet or .pcapng); repeat for more files
     #[arg(long, value_name = "FILE", help_heading = "Results")]
     pub(crate) write: Vec<PathBuf>,
-    /// Print JSON
+    /// Print the result as JSON
     #[arg(long, help_heading = "Results")]
     pub(crate) json: bool,
 }
@@ -51,6 +51,7 @@ pub(crate) struct ScheduleFlags {
     #[arg(long, value_name = "FACTOR", requires = "train", requires = "gap")]
     pub(crate) chirp: Option<f64>,
     /// Send single probes at random intervals with this mean, instead of --every
+    // Random intervals are between single probes: there is no train, and so no gap.
     #[arg(long, value_name = "MEAN", conflicts_with_all = ["every", "train", "gap", "chirp"])]
     pub(crate) poisson: Option<Nanos>,
     /// Read the schedule from a file: CSV or JSON lines with offset_ns, length and, optionally, train and kind
@@ -81,6 +82,7 @@ pub(crate) struct ContentFlags {
     pub(crate) about: Option<String>,
     /// Send this frame instead of UDP datagrams: hexadecimal, from the Ethernet header on. Its addresses must be
     /// those of this interface and the target
+    // A frame that is given in full has its size, ports and payload already.
     #[arg(long, value_name = "HEX", conflicts_with_all = ["size", "port", "source_port", "about"])]
     pub(crate) frame: Option<String>,
 }

@@ -37,6 +37,7 @@ pub(crate) struct SessionFlags {
 #[command(after_help = "Example:\n  packetrig probe reflect 192.0.2.1:862 --allow 192.0.2.0/24")]
 pub(crate) struct ReflectArgs {
     /// Address to listen on and to answer from
+    // Loopback by default: a reflector answers others only at an address that its user names.
     #[arg(value_name = "ADDRESS:PORT", default_value = "127.0.0.1:862")]
     pub(crate) address: SocketAddr,
     /// Listen in this network namespace
@@ -60,7 +61,7 @@ pub(crate) struct ReflectArgs {
     /// Stop after this time [default: when interrupted]
     #[arg(long, value_name = "TIME")]
     pub(crate) time: Option<Nanos>,
-    /// Print JSON
+    /// Print the result as JSON
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
@@ -73,10 +74,10 @@ fn named_target(text: &str) -> Result<ProbeTargetPort, String> {
     ProbeTargetPort::parse(text, packetrig_probe::session::PORT)
 }
 
-/// The address of a reflector, which cannot be a name where the name of an interface can stand, too.
+/// The address of a reflector. It cannot be a host name, because `probe oneway` also takes the name of an interface here.
 pub(super) fn target(text: &str) -> Result<SocketAddr, String> {
-    let plain = || text.parse().map(|ip| SocketAddr::new(ip, packetrig_probe::session::PORT));
-    text.parse().or_else(|_| plain()).map_err(|_| {
+    let without_port = text.parse().map(|ip| SocketAddr::new(ip, packetrig_probe::session::PORT));
+    text.parse().or(without_port).map_err(|_| {
         format!(
             "`{text}` is not the address of a reflector; write 192.0.2.1, 192.0.2.1:862 or [2001:db8::1]:862"
         )

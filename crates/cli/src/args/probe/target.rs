@@ -20,6 +20,7 @@ impl FromStr for ProbeTarget {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        // Resolved once, here: permits and limits are checked for the very address that probes go to.
         match text.parse() {
             Ok(address) => Ok(Self { address, name: None }),
             Err(_) => Ok(Self { address: resolve(text)?, name: Some(text.to_owned()) }),
@@ -50,17 +51,15 @@ impl ProbeTargetPort {
             let target = ProbeTarget { address: address.ip(), name: None };
             return Ok(Self { target, port: address.port() });
         }
+        // An IPv6 address without brackets has several colons, and none of them begins a port.
         let with_port = text.rsplit_once(':').filter(|(host, _)| !host.contains(':'));
-        let (host, port) = match with_port {
-            Some((host, port)) => {
-                (host, port.parse().map_err(|_| format!("`{port}` is not a port: a number from 0 to 65535"))?)
-            }
-            None => (text, usual_port),
+        let Some((host, port)) = with_port else {
+            return Ok(Self { target: text.parse()?, port: usual_port });
         };
+        let port = port.parse().map_err(|_| format!("`{port}` is not a port: a number from 0 to 65535"))?;
         Ok(Self { target: host.parse()?, port })
     }
 
-    /// Where it is.
     pub(crate) const fn address(&self) -> SocketAddr {
         SocketAddr::new(self.target.address, self.port)
     }
@@ -68,15 +67,20 @@ impl ProbeTargetPort {
 
 /// The address that the system's resolver gives first.
 fn resolve(name: &str) -> Result<IpAddr, String> {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
-    if name.is_empty() || name.len() > LONGEST_NAME || !name.chars().all(is_plain) {
+    // A mistyped address or network must not leave this machine as a DNS query.
+    if name.is_empty() || name.len() > LONGEST_NAME || !name.chars().all(is_host_character) {
         return Err(format!("`{name}` is neither an address nor the name of a host"));
     }
-    let unknown =
-        |error: io::Error| format!("cannot find the address of `{name}`: {error}; give an address instead");
-    let mut addresses = (name, 0).to_socket_addrs().map_err(unknown)?;
-    let first = addresses.next().ok_or_else(|| unknown(io::ErrorKind::NotFound.into()))?;
+    let addresses = (name, 0).to_socket_addrs();
+    let first = addresses.and_then(|mut all| all.next().ok_or_else(|| io::ErrorKind::NotFound.into()));
+    let first = first
+        .map_err(|error| format!("cannot find the address of `{name}`: {error}; give an address instead"))?;
     Ok(first.ip())
+}
+
+/// The underscore is in no host name (RFC 952), but in names that people give to hosts.
+fn is_host_character(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_')
 }
 
 #[cfg(test)]

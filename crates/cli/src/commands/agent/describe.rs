@@ -1,4 +1,4 @@
-//! What a node says of itself.
+//! What a node reports about itself in its hello: ports, clock, disk, labels.
 
 use packetrig_fleet::hello::{ClockFacts, ClockSource, NodeHello, OfferedPort, PROTOCOL};
 use packetrig_fleet::permit::{LendingPermit, PermittedPort};
@@ -12,33 +12,33 @@ use packetrig_units::{BitRate, Nanos};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Interfaces come and go slowly, and asking for them costs.
-const LOOK: Nanos = Nanos::from_secs(5);
+/// How often the interfaces are read. They change rarely, and reading them takes several calls per interface.
+const PORTS_EVERY: Nanos = Nanos::from_secs(5);
 
-/// Keeps what changes rarely.
+/// Makes hellos, and keeps between them what changes rarely.
 #[derive(Debug)]
 pub(super) struct NodeDescriber {
     permit: Arc<LendingPermit>,
-    /// Where results are kept.
+    /// The directory whose free space is reported.
     spool: PathBuf,
     incarnation: u64,
     identity: String,
     has_bpf: bool,
     ports: Vec<OfferedPort>,
-    look_at: u64,
+    ports_due_ns: u64,
 }
 
 impl NodeDescriber {
     pub(super) fn new(permit: Arc<LendingPermit>, spool: PathBuf, incarnation: u64) -> Self {
         let identity = state::identity().unwrap_or_default();
         let has_bpf = xdp::obstacle().is_none();
-        Self { permit, spool, incarnation, identity, has_bpf, ports: Vec::new(), look_at: 0 }
+        Self { permit, spool, incarnation, identity, has_bpf, ports: Vec::new(), ports_due_ns: 0 }
     }
 
     pub(super) fn hello(&mut self) -> NodeHello {
         let now = clock::monotonic_ns();
-        if now >= self.look_at {
-            self.look_at = now + LOOK.as_u64();
+        if now >= self.ports_due_ns {
+            self.ports_due_ns = now + PORTS_EVERY.as_u64();
             self.ports = self.offered();
         }
         NodeHello {
@@ -57,7 +57,7 @@ impl NodeDescriber {
         let identity = self.identity.clone();
         match ClockState::read() {
             Ok(state) => ClockFacts {
-                // The kernel does not say who keeps it true; NTP is what does where nobody says otherwise.
+                // adjtimex(2) says that the clock is synchronised, but not by what; without other knowledge it is NTP.
                 source: if state.synchronised { ClockSource::Ntp } else { ClockSource::None },
                 synchronised: state.synchronised,
                 max_error: state.max_error_ns.map(Nanos::new),
@@ -67,7 +67,7 @@ impl NodeDescriber {
         }
     }
 
-    /// Ports of this namespace, and those of others that the owner names.
+    /// Ports of this namespace, and of the namespaces that the owner names.
     fn offered(&self) -> Vec<OfferedPort> {
         let here = self.of_namespace(None);
         let named =
@@ -79,19 +79,26 @@ impl NodeDescriber {
         here.into_iter().chain(others).collect()
     }
 
-    /// What cannot be looked at is not offered.
+    /// None of a namespace that cannot be entered: a hello must not fail because of one port.
     fn of_namespace(&self, namespace: Option<String>) -> Vec<OfferedPort> {
         let found = NetNs::open_or_current(namespace.as_deref()).and_then(|netns| facts::interfaces(&netns));
-        let offered = |interface: InterfaceFacts| {
-            let location =
-                PortLocation { namespace: namespace.clone(), interface: interface.link.name.clone() };
-            let lent = self.permit.port(&location.to_string(), interface.default_route)?;
-            (interface.link.name != "lo").then(|| self.offer(lent, &interface))
-        };
-        found.unwrap_or_default().into_iter().filter_map(offered).collect()
+        let interfaces = found.unwrap_or_default();
+        interfaces.iter().filter_map(|interface| self.offered_port(namespace.as_ref(), interface)).collect()
+    }
+
+    fn offered_port(&self, namespace: Option<&String>, interface: &InterfaceFacts) -> Option<OfferedPort> {
+        let name = &interface.link.name;
+        if name == "lo" {
+            return None;
+        }
+        let location = PortLocation { namespace: namespace.cloned(), interface: name.clone() };
+        // If the owner lists no ports, those with the default route and those of other namespaces are not lent.
+        let lent = self.permit.port(&location.to_string(), interface.default_route)?;
+        Some(self.offer(lent, interface))
     }
 
     fn offer(&self, lent: PermittedPort, interface: &InterfaceFacts) -> OfferedPort {
+        // The list is what may be asked for here, not what a run will use: the rig chooses per run.
         let native = interface.xdp.as_ref().is_some_and(|xdp| xdp.native);
         let possible =
             [(BackEnd::Packet, true), (BackEnd::Xdp, self.has_bpf && native), (BackEnd::AfXdp, self.has_bpf)];

@@ -1,9 +1,10 @@
-//! `packetrig agent`: a node of a fleet. What the user starts is the supervisor; the worker it starts does the work.
+//! `packetrig agent`: a node of a fleet. The user starts the supervisor, which starts the worker, which does the work.
 
 mod describe;
 mod worker;
 
 use crate::args::AgentArgs;
+use crate::commands::is_interrupted;
 use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::output::{CommandOutput, remark};
@@ -16,16 +17,18 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The files of a node.
+/// The directory with the files of a node.
 #[derive(Clone, Debug)]
 struct NodeHome(PathBuf);
 
 impl NodeHome {
     fn of(arguments: &AgentArgs) -> Result<Self, Error> {
-        let usual = || Ok::<_, Error>(packetrig_store::default_place()?.join("agent"));
-        let home = arguments.home.clone().map_or_else(usual, Ok)?;
-        let failed = |source| Error::Write { what: home.display().to_string(), source };
-        packetrig_sys::private_files::create_directories(&home).map_err(failed)?;
+        let home = match &arguments.home {
+            Some(home) => home.clone(),
+            None => packetrig_store::default_place()?.join("agent"),
+        };
+        packetrig_sys::private_files::create_directories(&home)
+            .map_err(|source| Error::Write { what: home.display().to_string(), source })?;
         Ok(Self(home))
     }
 
@@ -49,37 +52,44 @@ impl NodeHome {
 }
 
 pub(crate) fn perform(arguments: &AgentArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
-    // Senders take precedence over ordinary threads; what renews their lease, and what ends them, must not stand behind them.
-    sched::request_precedence().unwrap_or(());
+    // Senders run before ordinary threads. What renews their lease, and what kills a worker that outlives it, must not wait
+    // behind them. Without CAP_SYS_NICE this fails, but then senders have no precedence either.
+    drop(sched::request_precedence());
     let home = NodeHome::of(arguments)?;
     if arguments.supervised {
         return worker::perform(arguments, &home, output);
     }
-    // Read once here, so that what the user has to put right is said at once.
+    // The worker reads it, too. Reading it here first ends the command at once if the user has to correct the file.
     let permit = worker::permit(arguments, &home)?;
     sandbox::limit_supervisor(&arguments.sandbox, !worker::namespaces(&permit).is_empty())?;
+    // Enrolment is the only time when the supervisor reads the network. A thread without capabilities does it.
     sandbox::run_confined(&arguments.sandbox, || join(arguments, &home))??;
     signal::latch()?;
     let own = std::env::current_exe().map_err(|source| Error::Write { what: "a worker".into(), source })?;
-    let mut start = || {
-        let mut command = Command::new(&own);
-        command.args(std::env::args_os().skip(1)).arg("--supervised");
-        command
-    };
-    let stop = || signal::received().is_some();
-    let ended = supervisor::supervise(&home.watch()?, &mut start, &stop, &mut |text| remark(text));
+    let watch = home.watch()?;
+    let ended = supervisor::supervise(&watch, &mut || worker_command(&own), &is_interrupted, &mut |text| {
+        remark(text);
+    });
     match ended.map_err(|source| Error::Write { what: "a worker".into(), source })? {
         SupervisionEnd::Told => Ok(CommandExit::Ok),
-        // It has said why.
+        // The worker has printed its error itself.
         SupervisionEnd::Worker(status) if status.success() => Ok(CommandExit::Ok),
         SupervisionEnd::Worker(_) => Ok(CommandExit::World),
     }
+}
+
+/// The same arguments again: the worker reads the permit and the join line's membership by itself.
+fn worker_command(program: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.args(std::env::args_os().skip(1)).arg("--supervised");
+    command
 }
 
 /// Joins by the line, if one is given that was not used yet; else the node must have joined before.
 fn join(arguments: &AgentArgs, home: &NodeHome) -> Result<(), Error> {
     let file = home.membership();
     let earlier = file.exists().then(|| FleetMembership::load(&file)).transpose()?;
+    // A unit file may keep `--join FILE` for ever: once the node has joined, a missing or used line is no error.
     let line = match read_line(arguments) {
         Err(error) if earlier.is_some() => {
             remark(format_args!("ignoring the join line ({error}): this node has joined already"));
@@ -96,9 +106,10 @@ fn join(arguments: &AgentArgs, home: &NodeHome) -> Result<(), Error> {
     if earlier.came_by(&line) {
         return Ok(());
     }
+    // Another line of the fleet that this node is in already, under the same name.
     let is_its_own = earlier.fleet == line.authority && is_called(arguments, &earlier);
     match enter(arguments, home, &line, Some(&earlier)) {
-        // A line of its own fleet that is used up takes nothing from it.
+        // A line of its own fleet that is used up does not end the membership.
         Err(Error::Enrol(error)) if is_its_own => {
             remark(format_args!("ignoring the join line ({error}): this node is in the fleet already"));
             Ok(())
@@ -111,8 +122,8 @@ fn is_called(arguments: &AgentArgs, membership: &FleetMembership) -> bool {
     arguments.name.as_ref().is_none_or(|name| *name == membership.name.0)
 }
 
-/// Joins the fleet of the line. The key is kept before it is shown, so that a node whose answer is lost is the same node when
-/// it asks again.
+/// Joins the fleet of the line. The key is saved before it is sent: if the answer is lost, the node asks again with the same
+/// key, and the fleet admits it as the same node.
 fn enter(
     arguments: &AgentArgs,
     home: &NodeHome,
@@ -126,6 +137,7 @@ fn enter(
         Some(earlier) => NodeKey::of(earlier)?,
         None => NodeKey::kept_in(&joining)?,
     };
+    // It tries until it succeeds; only the first failure is reported.
     let mut is_first = true;
     let membership = enrol::enrol_patiently(line, &name, &key, &mut |error| {
         if std::mem::take(&mut is_first) {
@@ -136,31 +148,34 @@ fn enter(
         leave(home, earlier)?;
     }
     membership.save(&home.membership())?;
-    // The membership has it now.
-    fs::remove_file(&joining).unwrap_or(());
+    // The membership has the key now. The file does not exist if the node kept the key of an earlier membership.
+    drop(fs::remove_file(&joining));
     remark(format_args!("joined the fleet at {} as {name}", membership.address));
     Ok(())
 }
 
-/// Epochs of another fleet mean nothing to the new one, and its results are not for the new one's operator: they stay aside.
+/// Sets aside what belongs to another fleet. Its epochs could be higher than those of the new fleet, whose commands the node
+/// would then refuse; its results are not for the new fleet's operator.
 fn leave(home: &NodeHome, earlier: &FleetMembership) -> Result<(), Error> {
     let print: String = earlier.fleet.chars().take(16).collect();
     for name in ["epoch", "epoch-proof", "spool", "captures"] {
-        let (from, to) = (home.file(name), home.file(&format!("{name}-of-{print}")));
+        let from = home.file(name);
+        let to = home.file(&format!("{name}-of-{print}"));
         match fs::rename(&from, &to) {
             Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
                 return Err(Error::Write { what: from.display().to_string(), source });
             }
+            // A node that never ran for that fleet has no such file.
             _ => {}
         }
     }
     Ok(())
 }
 
-/// The line to join by.
 fn read_line(arguments: &AgentArgs) -> Result<Option<JoinLine>, Error> {
     let Some(file) = &arguments.join else { return Ok(None) };
     let name = file.display().to_string();
+    // /proc/PID/cmdline shows arguments to every user, and the line contains a secret.
     if name.starts_with("prig1:") {
         return Err(Error::Usage(
             "every user of this machine can read command lines, so the join line must not be an argument; write \
@@ -173,7 +188,7 @@ fn read_line(arguments: &AgentArgs) -> Result<Option<JoinLine>, Error> {
     Ok(Some(text.trim().parse()?))
 }
 
-/// Renews the certificate when little of its time is left; says whether there is a new one. What fails now is tried again.
+/// Renews the certificate when little of its time is left; returns the membership with the new one. Callers try again later.
 fn renew(home: &NodeHome) -> Result<Option<FleetMembership>, Error> {
     let file = home.membership();
     let membership = FleetMembership::load(&file)?;

@@ -1,9 +1,10 @@
-//! The worker: everything a node does, until it is told to end.
+//! The worker: everything a node does, until its supervisor or a signal ends it.
 
 use super::NodeHome;
 use super::describe::NodeDescriber;
 use crate::args::AgentArgs as Arguments;
 use crate::commands::execution::open_catalogue;
+use crate::commands::is_interrupted;
 use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::identity;
@@ -33,16 +34,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Free room that captures and samples leave on the disk.
+/// Space on the disk that captures and samples leave free.
 const KEEP_FREE: u64 = 256 << 20;
-/// Before a server that does not answer is tried again.
-const PAUSE: Duration = Duration::from_secs(1);
-/// How often the time left of the certificate is looked at.
+/// Time between two attempts to reach a server that does not answer.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
+/// How often the certificate is checked for its end.
 const RENEWAL: Duration = Duration::from_hours(6);
-/// How often the wish to end is looked for.
-const LOOK: Duration = Duration::from_millis(50);
+/// How often signals are looked for.
+const SIGNAL_POLL: Duration = Duration::from_millis(50);
 
-/// The owner's file, or what holds without one.
+/// The permit file of the owner, or the default permit if there is none.
 pub(super) fn permit(arguments: &Arguments, home: &NodeHome) -> Result<LendingPermit, Error> {
     let usual = home.file("owner.toml");
     let file = arguments.owner.clone().or_else(|| usual.exists().then_some(usual));
@@ -58,7 +59,7 @@ pub(super) fn permit(arguments: &Arguments, home: &NodeHome) -> Result<LendingPe
     permit.labels.extend(arguments.labels.iter().cloned());
     permit.replays = match &permit.replays {
         None => None,
-        // What is asked for is compared without symbolic links.
+        // Paths of plans are resolved before they are compared with this directory; so a symbolic link leads nowhere else.
         Some(directory) => Some(
             directory
                 .canonicalize()
@@ -73,32 +74,38 @@ pub(super) fn perform(
     home: &NodeHome,
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
+    // Before the first thread: threads of runs come and go, and each would get a heap of its own otherwise.
     memory::one_heap();
+    // Without its supervisor, nothing would kill this process when it sends beyond its lease.
     process::end_with_parent()?;
     signal::latch()?;
     let permit = Arc::new(permit(arguments, home)?);
-    // One that has expired is not let in, but still renewed.
+    // Before connecting: the message server refuses an expired certificate, the enrolment server still renews it.
     if let Err(error) = super::renew(home) {
         remark(format_args!("cannot renew the certificate of this node: {error}"));
     }
     let membership = FleetMembership::load(&home.membership())?;
     let needs = needs::agent(arguments, home.directory(), permit.replays.as_deref())?;
+    // Landlock must stand before the second thread starts, so this comes before the fabric.
     let opening = sandbox::begin(&arguments.sandbox, needs)?;
     let fabric_sandbox = opening.close_as_rig(&namespaces(&permit))?;
     let node = membership.name.clone();
     let access = ServerAccess { epoch_proof: Some(home.file("epoch-proof")), ..membership.access()? };
-    // What speaks to the server has none of the rights that runs need.
+    // The threads that talk to the message server have none of the rights that runs need.
     let fabric = fabric_sandbox.run(|| NatsFabric::new(access))?.map_err(packetrig_node::Error::from)?;
-    let Some(endpoint) = until_there(|| fabric.join(node.clone())) else { return Ok(CommandExit::Ok) };
+    let Some(endpoint) = await_server(|| fabric.join(node.clone())) else { return Ok(CommandExit::Ok) };
     let endpoint = endpoint.map_err(packetrig_node::Error::from)?;
+    // Shut until the first grant: a node sends only while a controller renews its lease.
     let gate = SendGate::leased();
     let epoch_file = home.file("epoch");
     let epoch = epoch::read(&epoch_file)
         .map_err(|source| Error::ReadFile { name: epoch_file.display().to_string(), source })?;
+    // Commands of an epoch below the highest one seen are refused, also after a restart. Nonces are never used twice, so they
+    // start from the wall clock, which is ahead of those of this node's earlier processes.
     let past = AgentPast { epoch, nonce: Nonce(clock::wall_clock_ns()), longest: Some(permit.max_duration) };
     let uplink = uplink(arguments, home, &fabric, &membership, &permit)?;
-    // It reads what others ask, and needs none of the rights of runs.
-    let _captures = fabric_sandbox.run(|| give_out_captures(home, &fabric, &node, &uplink))??;
+    // It reads requests from the network, and needs none of the rights of runs.
+    let _captures = fabric_sandbox.run(|| serve_captures(home, &fabric, &node, &uplink))??;
     let mut describer = NodeDescriber::new(Arc::clone(&permit), home.file("spool"), identity::entropy());
     let site = NodeSite {
         node: node.clone(),
@@ -118,6 +125,7 @@ pub(super) fn perform(
         permit: Arc::new(OwnerFile { permit }),
     };
     output.line(format_args!("Node {node} of the fleet at {}", membership.address));
+    // `serve_fleet` looks at this flag in its own loop; it waits for messages, not for signals.
     let over = Arc::new(AtomicBool::new(false));
     watch_for_end(&over)?;
     keep_certificate_valid(home, fabric)?;
@@ -127,19 +135,24 @@ pub(super) fn perform(
     Ok(CommandExit::Ok)
 }
 
-/// Looks now and then whether the certificate has to be renewed. Connections that are open stay; the next one uses the new.
+/// Starts a thread that renews the certificate in time. Open connections stay; the next one uses the new certificate.
 fn keep_certificate_valid(home: &NodeHome, fabric: NatsFabric) -> Result<(), Error> {
     let home = home.clone();
-    let body = move || loop {
-        match super::renew(&home) {
+    let thread = std::thread::Builder::new().name("renewal".to_owned());
+    let started = thread.spawn(move || renew_for_ever(&home, &fabric));
+    started.map(drop).map_err(|error| packetrig_node::Error::Thread(error).into())
+}
+
+fn renew_for_ever(home: &NodeHome, fabric: &NatsFabric) -> ! {
+    loop {
+        match super::renew(home) {
             Ok(Some(renewed)) => fabric.renew(renewed.certificate()),
             Ok(None) => {}
+            // The next attempt is six hours away, so a line for each failure is no flood.
             Err(error) => remark(format_args!("cannot renew the certificate of this node: {error}")),
         }
         std::thread::sleep(RENEWAL);
-    };
-    let started = std::thread::Builder::new().name("renewal".to_owned()).spawn(body);
-    started.map(drop).map_err(|error| packetrig_node::Error::Thread(error).into())
+    }
 }
 
 /// Other network namespaces of ports that the owner lends.
@@ -149,16 +162,17 @@ pub(super) fn namespaces(permit: &LendingPermit) -> Vec<String> {
     locations.filter_map(|location| location.namespace).collect()
 }
 
-/// Tries until the server answers; `None` if the user does not want to wait any more.
-fn until_there<T>(mut attempt: impl FnMut() -> Result<T, FabricError>) -> Option<Result<T, FabricError>> {
-    let mut said = false;
-    while signal::received().is_none() {
+/// Tries until the server answers; `None` if a signal ends the waiting.
+fn await_server<T>(mut attempt: impl FnMut() -> Result<T, FabricError>) -> Option<Result<T, FabricError>> {
+    let mut is_reported = false;
+    while !is_interrupted() {
         match attempt() {
+            // `Taken` too: the name is in use until the server notices that this node's earlier process has gone.
             Err(error @ (FabricError::Down(_) | FabricError::Unanswered(_) | FabricError::Taken(_))) => {
-                if !std::mem::replace(&mut said, true) {
+                if !std::mem::replace(&mut is_reported, true) {
                     remark(format_args!("waiting for the fleet: {error}"));
                 }
-                std::thread::sleep(PAUSE);
+                std::thread::sleep(RETRY_PAUSE);
             }
             done => return Some(done),
         }
@@ -166,14 +180,16 @@ fn until_there<T>(mut attempt: impl FnMut() -> Result<T, FabricError>) -> Option
     None
 }
 
-fn give_out_captures(
+fn serve_captures(
     home: &NodeHome,
     fabric: &NatsFabric,
     node: &NodeName,
     uplink: &ResultUplink,
 ) -> Result<CaptureServer, Error> {
-    let (way, giver) = (fabric.clone(), node.clone());
-    let open = Box::new(move || Ok(Box::new(way.give_out_captures(&giver)?) as Box<dyn CaptureQuestions>));
+    let fabric = fabric.clone();
+    let node = node.clone();
+    // A function and not a connection: the thread that serves captures tries until the message server answers.
+    let open = Box::new(move || Ok(Box::new(fabric.give_out_captures(&node)?) as Box<dyn CaptureQuestions>));
     Ok(CaptureServer::start(home.file("captures"), uplink.allowance(), open)?)
 }
 
@@ -195,13 +211,14 @@ fn uplink(
             found.cut_short, found.waiting, found.torn
         ));
     }
-    let (way, node) = (fabric.clone(), membership.name.clone());
-    let open = Box::new(move || Ok(Box::new(way.outgoing(&node)?) as Box<dyn ResultOutlet>));
+    let fabric = fabric.clone();
+    let node = membership.name.clone();
+    let open = Box::new(move || Ok(Box::new(fabric.outgoing(&node)?) as Box<dyn ResultOutlet>));
     let room = permit.max_capture.unwrap_or(u64::MAX);
     Ok(ResultUplink::start(spool, membership.name.clone(), room, open)?)
 }
 
-/// The owner's file at work.
+/// The permit file, as the rig asks it before each run.
 #[derive(Debug)]
 struct OwnerFile {
     permit: Arc<LendingPermit>,
@@ -209,19 +226,13 @@ struct OwnerFile {
 
 impl OwnerPermit for OwnerFile {
     fn objections(&self, question: &PermitQuestion<'_>) -> Vec<String> {
-        let mine = |port: &PermitPort| OwnPlanPort {
-            port: port.port,
-            interface: port.interface.to_string(),
-            link_speed: port.link_speed,
-            back_end: port.back_end,
-        };
-        let mine: Vec<OwnPlanPort> = question.ports.iter().map(mine).collect();
+        let own_ports: Vec<OwnPlanPort> = question.ports.iter().map(own_plan_port).collect();
         let wish = PermitWish {
             back_end: question.back_end,
             capture_all: question.capture_all,
             replays: question.replays.to_vec(),
         };
-        self.permit.check(question.plan, &mine, &wish)
+        self.permit.check(question.plan, &own_ports, &wish)
     }
 
     fn allows(&self, address: IpAddr) -> bool {
@@ -229,14 +240,23 @@ impl OwnerPermit for OwnerFile {
     }
 }
 
+fn own_plan_port(port: &PermitPort) -> OwnPlanPort {
+    OwnPlanPort {
+        port: port.port,
+        interface: port.interface.to_string(),
+        link_speed: port.link_speed,
+        back_end: port.back_end,
+    }
+}
+
 fn watch_for_end(over: &Arc<AtomicBool>) -> Result<(), Error> {
     let over = Arc::clone(over);
-    let body = move || {
-        while signal::received().is_none() {
-            std::thread::sleep(LOOK);
+    let thread = std::thread::Builder::new().name("signals".to_owned());
+    let started = thread.spawn(move || {
+        while !is_interrupted() {
+            std::thread::sleep(SIGNAL_POLL);
         }
         over.store(true, Ordering::Release);
-    };
-    let started = std::thread::Builder::new().name("signals".to_owned()).spawn(body);
+    });
     started.map(drop).map_err(|error| packetrig_node::Error::Thread(error).into())
 }

@@ -1,6 +1,6 @@
 //! Every counter of a collector and its sinks, as tables and as metrics.
 //!
-//! Invariant: what is a number in `--json` is in the tables, if it is not zero, and in the metrics. A test walks all of them.
+//! Invariant: every number in `--json` is in the tables too, if it is not zero, and in the metrics. A test walks all of them.
 
 use super::show::add;
 use super::sinks::StoredCounts;
@@ -11,30 +11,35 @@ use packetrig_flow::collect::SESSION_COUNTS;
 use packetrig_meter::collect::{CollectLedger, MissingData};
 use packetrig_store::flows::KeptCounts;
 
-/// What was sent and is not stored, from the exporters to the sinks.
+/// What exporters sent and no sink stored.
 pub(super) fn missing(ledger: &CollectLedger, sinks: &[StoredCounts]) -> Vec<MissingData> {
     let mut missing = ledger.missing();
-    let lost = |of: fn(&KeptCounts) -> u64| sinks.iter().map(|sink| of(&sink.kept)).sum::<u64>();
-    let in_queues = lost(|kept| kept.queue_dropped.records);
+    let in_queues: u64 = sinks.iter().map(|sink| sink.kept.queue_dropped.records).sum();
+    // `lost` contains what its queue dropped: the two are told apart because their remedies differ.
+    let lost: u64 = sinks.iter().map(|sink| sink.kept.lost.records).sum();
     let of_sinks = [
         ("records dropped: a sink was too slow for datagrams", in_queues),
-        ("records that a sink gave up", lost(|kept| kept.lost.records) - in_queues),
+        ("records that a sink gave up", lost - in_queues),
     ];
     let found = of_sinks.into_iter().filter(|(_, amount)| *amount > 0);
     missing.extend(found.map(|(what, amount)| MissingData { what, amount }));
     missing
 }
 
-/// What does not add up, too much as well as too little.
+/// Accounts that do not balance. Too much is as wrong as too little: it would hide a loss elsewhere.
 pub(super) fn imbalances(ledger: &CollectLedger, sinks: &[StoredCounts]) -> Vec<String> {
     let mut found: Vec<String> = ledger.imbalances().iter().map(ToString::to_string).collect();
     for sink in sinks {
-        let (handed, kept) = (&ledger.handed, &sink.kept);
-        let offered = (kept.offered.records, kept.offered.packets, kept.offered.bytes);
-        if (handed.records, handed.packets, handed.bytes) != offered {
+        let handed = &ledger.handed;
+        let kept = &sink.kept;
+        // Every sink is offered everything. Packets and bytes are compared too: a record that was counted twice could make
+        // up for one that was lost.
+        let offered =
+            CarriedRecords { records: handed.records, packets: handed.packets, bytes: handed.bytes };
+        if kept.offered != offered {
             found.push(format!(
                 "{}: records handed over = offered: {} and {}",
-                sink.sink, handed.records, offered.0
+                sink.sink, handed.records, kept.offered.records
             ));
         }
         if !kept.balances() {
@@ -44,7 +49,7 @@ pub(super) fn imbalances(ledger: &CollectLedger, sinks: &[StoredCounts]) -> Vec<
     found
 }
 
-/// What is missing, in a line; nothing if everything is here.
+/// What is missing, as one line; empty if everything was stored.
 pub(super) fn missing_text(ledger: &CollectLedger, sinks: &[StoredCounts]) -> String {
     let missing = missing(ledger, sinks);
     let amounts: Vec<_> = missing.iter().map(|one| format!("{} {}", count(one.amount), one.what)).collect();
@@ -55,7 +60,7 @@ pub(super) fn missing_text(ledger: &CollectLedger, sinks: &[StoredCounts]) -> St
     }
 }
 
-/// What is counted of all exporters together, as far as it is not zero.
+/// Counters of all exporters together that are not zero.
 pub(super) fn table_of_all(ledger: &CollectLedger) -> String {
     let handed = ledger.handed.named().map(|(_, meaning, value)| (meaning, value));
     let counts = SESSION_COUNTS.iter().map(|one| (one.meaning, (one.get)(&ledger.total)));
@@ -121,10 +126,14 @@ pub(super) fn metrics_of_sinks(kept: &[KeptCounts]) -> String {
     type Unit = (&'static str, fn(&CarriedRecords) -> u64);
     let units: [Unit; 3] = [("records", |c| c.records), ("packets", |c| c.packets), ("bytes", |c| c.bytes)];
     let mut text = String::new();
+    // The text format of Prometheus wants all samples of a metric together, below its HELP and TYPE.
     for (at, (name, what, _)) in accounts(&KeptCounts::default()).into_iter().enumerate() {
         for (unit, value) in units {
-            let (suffix, kind) = if name == "waiting" { ("", "gauge") } else { ("_total", "counter") };
-            let name = format!("packetrig_collect_sink_{name}_{unit}{suffix}");
+            // What waits now goes up and down; everything else only grows, and is named `_total` by convention.
+            let is_gauge = name == "waiting";
+            let kind = if is_gauge { "gauge" } else { "counter" };
+            let name =
+                format!("packetrig_collect_sink_{name}_{unit}{}", if is_gauge { "" } else { "_total" });
             add(&mut text, format_args!("# HELP {name} Sinks, {unit}: {what}.\n# TYPE {name} {kind}\n"));
             for (number, kept) in kept.iter().enumerate() {
                 let carried = accounts(kept)[at].2;

@@ -1,10 +1,12 @@
-//! `packetrig collect`: what exporters send, kept where the user says, and counted all the way.
+//! `packetrig collect`: receives flow records, stores them where the user says, and counts what is lost on the way.
 
 mod counters;
 mod show;
 mod sinks;
 
+use super::is_interrupted;
 use crate::args::CollectArgs as Arguments;
+use crate::clamp::clamp_to_usize;
 use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::output::{CommandOutput, remark};
@@ -24,13 +26,14 @@ use std::time::Duration;
 
 /// IANA's port of IPFIX.
 const PORT: u16 = 4739;
-/// Less does not hold an exporter of many templates.
+/// Least `--memory`: less could not hold an exporter with many templates.
 const LEAST_MEMORY: u64 = 8 << 20;
-/// How often the user's wish to stop is looked for.
-const LOOK: Duration = Duration::from_millis(20);
+/// How often signals and the end of the time are looked for.
+const POLL: Duration = Duration::from_millis(20);
 
 pub(crate) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let opening = sandbox::begin(&arguments.user.sandbox, needs::collect(arguments)?)?;
+    // A password on the command line or in the environment would be readable by other programs: only its file is named.
     let of_environment = std::env::var_os("PACKETRIG_CLICKHOUSE_PASSWORD_FILE").map(PathBuf::from);
     let password_file = arguments.clickhouse_password_file.as_ref().or(of_environment.as_ref());
     let sinks = CollectSinks::open(&SinkKinds {
@@ -41,7 +44,9 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Resu
     })?;
     let options = options(arguments)?;
     if sinks.is_empty() && !arguments.quiet {
-        remark("collect: records are counted but not stored; give --directory, --kafka or --clickhouse to store them");
+        remark(
+            "collect: records are counted but not stored; give --directory, --kafka or --clickhouse to store them",
+        );
     }
     let accounts = sinks.accounts();
     signal::latch()?;
@@ -54,20 +59,21 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Resu
     let responder = match serve_metrics(arguments, &reading, &accounts) {
         Ok(responder) => responder,
         Err(error) => {
-            // Its threads and sinks end first.
+            // Ends the threads and the sinks first, so that nothing writes after the error message.
             drop(collecting.stop());
             return Err(error);
         }
     };
+    // Sockets are bound, keys are read and sinks are open: from here on nothing needs rights any more.
     opening.close()?;
     let mut live = LiveLine::new(!arguments.quiet);
     let mut last = None;
     let until_ns = arguments.time.map(|time| clock::monotonic_ns().saturating_add(time.as_u64()));
-    while signal::received().is_none()
+    while !is_interrupted()
         && !collecting.is_done()
         && until_ns.is_none_or(|until_ns| clock::monotonic_ns() < until_ns)
     {
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL);
         if live.is_due(reading.elapsed()) {
             let ledger = reading.ledger();
             live.show(Nanos::new(ledger.elapsed_ns), show::line(&ledger, last.as_ref(), &accounts.read()));
@@ -76,6 +82,7 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Resu
     }
     live.finish();
     drop(responder);
+    // The order matters: the ledger is complete when the listeners have ended, the sinks when they have stored what waits.
     let (ledger, sinks) = collecting.stop()?;
     let has_failed = ledger.intake.iter().any(|intake| intake.failed);
     let stored = sinks.close();
@@ -87,7 +94,7 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Resu
     let has_failed = has_failed || stored.iter().any(StoredCounts::has_failed);
     let is_whole =
         counters::missing(&ledger, &stored).is_empty() && counters::imbalances(&ledger, &stored).is_empty();
-    Ok(exit(&ledger, CollectEnd { has_failed, is_whole, has_signal: signal::received().is_some() }))
+    Ok(exit(&ledger, CollectEnd { has_failed, is_whole, has_signal: is_interrupted() }))
 }
 
 fn serve_metrics(
@@ -96,14 +103,15 @@ fn serve_metrics(
     accounts: &SinkAccounts,
 ) -> Result<Option<MetricsResponder>, Error> {
     let Some(listen) = arguments.metrics else { return Ok(None) };
-    let (reading, accounts) = (reading.clone(), accounts.clone());
+    let reading = reading.clone();
+    let accounts = accounts.clone();
     let responder =
         MetricsResponder::start(listen.0, move || show::metrics(&reading.ledger(), &accounts.read()))?;
     remark(format_args!("collect: metrics at http://{}/metrics", responder.address()));
     Ok(Some(responder))
 }
 
-/// How the collector came to its end.
+/// How the collector ended.
 #[derive(Clone, Copy, Debug)]
 struct CollectEnd {
     /// A listener, a file or a sink failed.
@@ -113,13 +121,13 @@ struct CollectEnd {
     has_signal: bool,
 }
 
-/// Whatever is missing, the code is not zero. A signal is the regular end of listening, and an interruption of reading.
+/// If anything is missing, the code is not zero. A signal is the regular end of listening, but an interruption of reading files.
 fn exit(ledger: &CollectLedger, end: CollectEnd) -> CommandExit {
-    let is_file = |place: &str| !place.contains("://");
     if end.has_failed {
         return CommandExit::World;
     }
-    if ledger.intake.iter().any(|intake| is_file(&intake.place) && intake.broken > 0) {
+    // A damaged file is the user's; a connection that breaks off is the sender's, and is counted as missing.
+    if ledger.intake.iter().any(|intake| !intake.place.contains("://") && intake.broken > 0) {
         return CommandExit::Usage;
     }
     if end.has_signal && ledger.intake.iter().any(|intake| intake.stopped) {
@@ -128,11 +136,13 @@ fn exit(ledger: &CollectLedger, end: CollectEnd) -> CommandExit {
     if end.is_whole { CommandExit::Ok } else { CommandExit::Inconclusive }
 }
 
-/// What senders can make this collector hold, as its first lines say it.
+/// The limits of what senders can make this collector hold, for its first lines.
 fn bounds(options: &CollectOptions, arguments: &Arguments) -> String {
     let who = match &arguments.exporter[..] {
         [] => "from any sender (--exporter admits only some)".to_owned(),
-        named => format!("only from {}", named.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
+        named => {
+            format!("only from {}", named.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))
+        }
     };
     format!(
         "collect: holds at most {} MiB (--memory) for {} exporters, {} per address, {who}",
@@ -164,11 +174,11 @@ fn options(arguments: &Arguments) -> Result<CollectOptions, Error> {
             key,
             client_ca: arguments.client_ca.clone(),
         }),
-        room: usize::try_from(arguments.room.0).unwrap_or(usize::MAX),
+        room: clamp_to_usize(arguments.room.0),
         connections: arguments.connections.into(),
         collector: CollectorOptions {
-            exporters: usize::try_from(arguments.exporters).unwrap_or(usize::MAX),
-            exporters_per_address: usize::try_from(arguments.exporters_per_address).unwrap_or(usize::MAX),
+            exporters: arguments.exporters as usize,
+            exporters_per_address: arguments.exporters_per_address as usize,
             allowed: arguments.exporter.iter().copied().collect(),
             session: SessionOptions {
                 template_life: Some(arguments.template_life),
@@ -178,7 +188,7 @@ fn options(arguments: &Arguments) -> Result<CollectOptions, Error> {
         },
         ..CollectOptions::default()
     };
-    options.set_memory(usize::try_from(arguments.memory.0).unwrap_or(usize::MAX));
+    options.set_memory(clamp_to_usize(arguments.memory.0));
     Ok(options)
 }
 

@@ -9,18 +9,18 @@ use packetrig_meter::collect::{CollectLedger, ExporterLedger, MissingData, Packe
 use packetrig_store::flows::KeptCounts;
 use packetrig_units::Nanos;
 use serde::Serialize;
-use std::fmt::{self, Write};
+use std::fmt;
 
 #[derive(Serialize)]
 pub(super) struct CollectReport<'a> {
     #[serde(flatten)]
     ledger: &'a CollectLedger,
     sinks: &'a [StoredCounts],
-    /// Of the packets that arrived at the meters, how many are here; absent where no exporter says.
+    /// How many of the packets that arrived at the meters are in stored records; absent if no meter sends its ledger.
     balance: Option<WholeBalance>,
     /// What was sent and is not stored; empty with exit code 0.
     missing: Vec<MissingData>,
-    /// Accounts that do not add up.
+    /// Accounts that do not balance.
     imbalances: Vec<String>,
 }
 
@@ -30,7 +30,7 @@ struct WholeBalance {
     arrived: u64,
     stored: u64,
     losses: Vec<PacketLoss>,
-    /// In records that the meters' last accounts do not have yet: arrived + newer = stored + losses.
+    /// Packets in records that are newer than the meters' last ledgers: arrived + newer = stored + losses.
     newer: u64,
     fraction: f64,
 }
@@ -46,11 +46,12 @@ pub(super) fn json<'a>(ledger: &'a CollectLedger, sinks: &'a [StoredCounts]) -> 
     }
 }
 
-/// Adds the last place where packets may be lost: the sinks. Who has none keeps nothing, and loses nothing there.
+/// Adds the last place where packets may be lost: the sinks. Without a sink nothing is stored, so nothing is lost there.
 fn whole(balance: PacketBalance, sinks: &[StoredCounts], ledger: &CollectLedger) -> WholeBalance {
     let PacketBalance { arrived, received, mut losses, newer } = balance;
     // A sink that has stored more than it was handed is a defect, see `counters::imbalances`.
     let missing = sinks.iter().map(|sink| ledger.handed.packets.saturating_sub(sink.kept.stored.packets));
+    // A packet is stored if one sink has it, so the best sink counts.
     let missing = missing.min().unwrap_or(0);
     if missing > 0 {
         losses.push(PacketLoss { place: "not stored", packets: missing });
@@ -105,9 +106,10 @@ pub(super) fn tables(ledger: &CollectLedger, sinks: &[StoredCounts]) -> String {
     text
 }
 
-/// What was not read, and what was given up for want of room, by cause.
+/// What was not read, and what was dropped for lack of space, by cause.
 fn given_up_remarks(ledger: &CollectLedger) -> String {
     let forgotten = &ledger.forgotten;
+    // The order is that of `refused_by_cause`.
     let [not_allowed, address_full, unknown_protocol, unread] = ledger.refused_by_cause().map(|(_, n)| n);
     let causes = [
         (unknown_protocol, "messages refused: unknown protocol"),
@@ -125,7 +127,7 @@ fn given_up_remarks(ledger: &CollectLedger) -> String {
     text
 }
 
-/// What went wrong at the places where messages come in.
+/// What went wrong at listeners and files.
 fn intake_remarks(ledger: &CollectLedger) -> String {
     let mut text = String::new();
     for intake in &ledger.intake {
@@ -159,13 +161,14 @@ fn intake_remarks(ledger: &CollectLedger) -> String {
     text
 }
 
-/// Writing to a string cannot fail.
+/// Appends formatted text. In contrast to `write!`, it has no error to handle: writing to a string cannot fail.
 pub(super) fn add(text: &mut String, more: fmt::Arguments<'_>) {
-    text.write_fmt(more).unwrap_or(());
+    text.push_str(&more.to_string());
 }
 
 fn exporter_row(ledger: &ExporterLedger) -> Vec<String> {
     let counts = &ledger.counts;
+    // What still waits for a template is undecoded so far.
     let undecoded = counts.undecoded_bytes + counts.pending_bytes;
     vec![
         name(&ledger.exporter),
@@ -182,14 +185,17 @@ fn exporter_row(ledger: &ExporterLedger) -> Vec<String> {
 }
 
 fn name(exporter: &ExporterIdentity) -> String {
-    let (source, protocol) = (&exporter.source, exporter.protocol.name());
+    let source = &exporter.source;
+    let protocol = exporter.protocol.name();
     match (source.transport, source.port) {
         (MessageTransport::File, _) => format!("{protocol} file"),
+        // The sum of the exporters at an address that were forgotten: without a port of their own.
         (transport, 0) => format!("{protocol} {}://{} (gone)", transport.name(), source.address),
         (transport, port) => format!("{protocol} {}://{}:{port}", transport.name(), source.address),
     }
 }
 
+/// What the sequence numbers of a protocol count.
 const fn unit(protocol: ExportProtocol) -> &'static str {
     match protocol {
         ExportProtocol::Ipfix => "records",
@@ -201,32 +207,43 @@ const fn unit(protocol: ExportProtocol) -> &'static str {
 
 fn remarks(ledger: &ExporterLedger) -> String {
     let SessionCounts { restarts, timeless, untold, skipped, .. } = &ledger.counts;
-    let mut text = String::new();
-    let mut say = |what: String| add(&mut text, format_args!("{}: {what}\n", name(&ledger.exporter)));
+    let mut remarks = Vec::new();
     if *restarts > 0 {
-        say(format!("restarted {} times; losses across a restart are unknown", count(*restarts)));
+        remarks.push(format!("restarted {} times; losses across a restart are unknown", count(*restarts)));
     }
     if *timeless > 0 {
-        say(format!("{} records had no time and got the time of their message", count(*timeless)));
+        remarks.push(format!("{} records had no time and got the time of their message", count(*timeless)));
     }
     if *untold > 0 {
-        say(format!("up to {} records could not be decoded for lack of their template", count(*untold)));
+        remarks.push(format!(
+            "up to {} records could not be decoded for lack of their template",
+            count(*untold)
+        ));
     }
     if !skipped.is_empty() {
         let names: Vec<_> = skipped.iter().map(String::as_str).collect();
-        say(format!("fields without a column, kept in otherFields: {}", names.join(", ")));
+        remarks.push(format!("fields without a column, kept in otherFields: {}", names.join(", ")));
+    }
+    let exporter = name(&ledger.exporter);
+    let mut text = String::new();
+    for remark in remarks {
+        add(&mut text, format_args!("{exporter}: {remark}\n"));
     }
     text
 }
 
 fn balance_text(balance: &WholeBalance) -> String {
-    let share = |packets: u64| format!("{:.4} %", 100.0 * packets as f64 / balance.arrived.max(1) as f64);
-    let row = |what: &str, packets: u64| vec![what.to_owned(), count(packets), share(packets)];
-    let losses = balance.losses.iter().map(|loss| row(&format!("- {}", loss.place), loss.packets));
-    let rows = [row("arrived at the meters", balance.arrived)].into_iter().chain(losses);
-    let newer = Some(balance.newer).filter(|newer| *newer > 0);
-    let newer = newer.map(|newer| row("+ newer than the meters' ledgers", newer));
-    table(&["from the wire", "packets", "share"], rows.chain(newer).chain([row("stored", balance.stored)]))
+    let mut rows = vec![("arrived at the meters".to_owned(), balance.arrived)];
+    rows.extend(balance.losses.iter().map(|loss| (format!("- {}", loss.place), loss.packets)));
+    if balance.newer > 0 {
+        rows.push(("+ newer than the meters' ledgers".to_owned(), balance.newer));
+    }
+    rows.push(("stored".to_owned(), balance.stored));
+    let arrived = balance.arrived.max(1) as f64;
+    let cells = rows.into_iter().map(|(what, packets)| {
+        vec![what, count(packets), format!("{:.4} %", 100.0 * packets as f64 / arrived)]
+    });
+    table(&["from the wire", "packets", "share"], cells)
 }
 
 pub(super) fn metrics(ledger: &CollectLedger, kept: &[KeptCounts]) -> String {
@@ -239,21 +256,22 @@ pub(super) fn metrics(ledger: &CollectLedger, kept: &[KeptCounts]) -> String {
 pub(super) fn line(ledger: &CollectLedger, last: Option<&CollectLedger>, kept: &[KeptCounts]) -> String {
     let total = &ledger.total;
     let length = Nanos::new(ledger.elapsed_ns.saturating_sub(last.map_or(0, |last| last.elapsed_ns)));
-    let before = |of: fn(&SessionCounts) -> u64| last.map_or(0, |last| of(&last.total));
-    let rate = |now: u64, before: u64| per_second(now.saturating_sub(before), length);
+    let new_records = total.records.saturating_sub(last.map_or(0, |last| last.total.records));
+    let new_packets = total.packets.saturating_sub(last.map_or(0, |last| last.total.packets));
     let mut text = format!(
         "{} exporters, {} records ({}), {} packets ({})",
         ledger.exporters.len(),
         count(total.records),
-        scaled(rate(total.records, before(|total| total.records)), "rec/s"),
+        scaled(per_second(new_records, length), "rec/s"),
         count(total.packets),
-        scaled(rate(total.packets, before(|total| total.packets)), "pkt/s"),
+        scaled(per_second(new_packets, length), "pkt/s"),
     );
     let stored = kept.iter().map(|kept| kept.stored.records).min();
     if let Some(stored) = stored {
         add(&mut text, format_args!(", {} stored", count(stored)));
     }
     let refused = ledger.refused_by_cause();
+    // The causes that an operator can act on; the tables at the end have all of them.
     let losses = [
         (ledger.socket_dropped(), "dropped by sockets"),
         (total.lost, "lost on the way"),

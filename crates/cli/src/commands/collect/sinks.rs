@@ -1,6 +1,6 @@
-//! Where records are kept: each sink behind a thread of its own.
+//! The sinks that store records, each behind a thread of its own.
 //!
-//! Files and connections wait for a sink that is slow. Of what came over UDP, a slow sink loses its own records only.
+//! Files and connections wait for a slow sink. Of records that came over UDP, a slow sink loses its own copies only.
 
 use crate::commands::flows::recover_before;
 use crate::error::Error;
@@ -21,10 +21,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Records that may wait for one sink.
 const WAITING: u64 = 1 << 19;
-/// A sink that fails says so once in so long.
-const SILENCE_NS: u64 = 10_000_000_000;
+/// A sink that keeps failing is reported once in this time.
+const REPORT_EVERY_NS: u64 = 10_000_000_000;
 
-/// What the user named.
+/// The sinks that the user named.
 pub(super) struct SinkKinds<'a> {
     pub(super) directory: Option<&'a Path>,
     pub(super) kafka: Option<&'a str>,
@@ -36,7 +36,7 @@ struct NamedSink {
     name: String,
     recovered: Option<RecoveredFiles>,
     queued: QueuedSink,
-    said_ns: Option<u64>,
+    reported_ns: Option<u64>,
 }
 
 impl NamedSink {
@@ -49,11 +49,17 @@ impl NamedSink {
         };
         let queued = QueuedSink::new(target.open()?, WAITING)?;
         let recovered = directory.map(|directory| recover_before("collect", &directory)).transpose()?;
-        Ok(Self { name, recovered: recovered.filter(|found| !found.is_empty()), queued, said_ns: None })
+        Ok(Self { name, recovered: recovered.filter(|found| !found.is_empty()), queued, reported_ns: None })
+    }
+
+    fn close(mut self) -> StoredCounts {
+        let (kept, done) = self.queued.close();
+        let failure = done.err().map(|error| Error::from(error).chain());
+        StoredCounts { sink: self.name, kept, failure, recovered: self.recovered }
     }
 }
 
-/// What one sink did.
+/// What one sink stored and lost.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct StoredCounts {
     pub(super) sink: String,
@@ -66,7 +72,7 @@ pub(super) struct StoredCounts {
 }
 
 impl StoredCounts {
-    /// Whether it could not store what it took; what found its queue full is no failure of its place.
+    /// Whether it lost records that it had taken. A full queue means that the sink was slow, not that its target failed.
     pub(super) const fn has_failed(&self) -> bool {
         self.failure.is_some() || self.kept.lost.records > self.kept.queue_dropped.records
     }
@@ -90,13 +96,10 @@ pub(super) struct CollectSinks {
 
 impl CollectSinks {
     pub(super) fn open(kinds: &SinkKinds<'_>) -> Result<Self, Error> {
-        let scheme = |scheme: &str, rest: &str| {
-            if rest.contains("://") { rest.to_owned() } else { format!("{scheme}://{rest}") }
-        };
         let directory = kinds.directory.map(|path| StoreTarget::Directory(flows::ParquetOptions::new(path)));
         let mut targets: Vec<StoreTarget> = directory.into_iter().collect();
-        let kafka = kinds.kafka.map(|text| scheme("kafka", text));
-        let clickhouse = kinds.clickhouse.map(|text| scheme("clickhouse", text));
+        let kafka = kinds.kafka.map(|text| with_scheme("kafka", text));
+        let clickhouse = kinds.clickhouse.map(|text| with_scheme("clickhouse", text));
         if let Some(text) = kafka {
             targets.push(text.parse()?);
         }
@@ -122,29 +125,29 @@ impl CollectSinks {
         self.accounts.clone()
     }
 
-    /// Stores what waits, and says what became of everything.
+    /// Stores what still waits, and gives the final counts.
     pub(super) fn close(self) -> Vec<StoredCounts> {
-        let close = |mut sink: NamedSink| {
-            let (kept, done) = sink.queued.close();
-            let failure = done.err().map(|error| Error::from(error).chain());
-            StoredCounts { sink: sink.name, kept, failure, recovered: sink.recovered }
-        };
-        self.all.into_iter().map(close).collect()
+        self.all.into_iter().map(NamedSink::close).collect()
     }
 
     fn each(&mut self, work: impl Fn(&mut QueuedSink) -> Result<(), flows::Error>) {
         for sink in &mut self.all {
             let Err(error) = work(&mut sink.queued) else { continue };
             let now_ns = clock::monotonic_ns();
-            if sink.said_ns.is_none_or(|said_ns| now_ns.saturating_sub(said_ns) >= SILENCE_NS) {
-                sink.said_ns = Some(now_ns);
+            // Every record of a broken sink fails: without a pause there would be a line for each of them.
+            if sink.reported_ns.is_none_or(|at_ns| now_ns.saturating_sub(at_ns) >= REPORT_EVERY_NS) {
+                sink.reported_ns = Some(now_ns);
                 remark(format_args!("collect: {}: {}", sink.name, Error::from(error).chain()));
             }
         }
     }
 }
 
-/// The first line of a file.
+fn with_scheme(scheme: &str, text: &str) -> String {
+    if text.contains("://") { text.to_owned() } else { format!("{scheme}://{text}") }
+}
+
+/// The first line of the file: editors append a line end, which belongs to no password.
 fn read_password(path: &Path) -> Result<String, Error> {
     let text = std::fs::read_to_string(path)
         .map_err(|source| Error::ReadFile { name: path.display().to_string(), source })?;
@@ -153,13 +156,15 @@ fn read_password(path: &Path) -> Result<String, Error> {
 
 fn source(exporter: &ExporterIdentity) -> RecordMaker {
     let address = match exporter.source.address {
+        // Files of records have one column for both families.
         IpAddr::V4(address) => address.to_ipv6_mapped(),
         IpAddr::V6(address) => address,
     };
     RecordMaker { exporter: address.octets(), domain: exporter.domain }
 }
 
-/// Whether its records may wait: a datagram that is not taken is lost.
+/// TCP and files wait until the sink has space, and hold up nobody else. If the receiver of datagrams waited, its socket
+/// would overflow, and records for all sinks would be lost.
 const fn policy(exporter: &ExporterIdentity) -> QueuePolicy {
     match exporter.source.transport {
         MessageTransport::Udp => QueuePolicy::Drop,
@@ -177,6 +182,7 @@ impl RecordOutlet for CollectSinks {
     }
 
     fn tick(&mut self) {
+        // Sinks act on what is due once a second. The accounts are copied at every call, for the live line and `/metrics`.
         let now_ns = clock::monotonic_ns();
         if now_ns.saturating_sub(self.ticked_ns) >= 1_000_000_000 {
             self.ticked_ns = now_ns;

@@ -1,16 +1,18 @@
-//! Being a controller of a fleet, for `run`, `serve` and `fleet collect`; ends first what an earlier one left on the nodes that are needed.
+//! A controller of a fleet, for `run`, `serve` and `fleet collect`. It first ends what earlier controllers left on the nodes that
+//! it needs (docs/decisions/0020-runs-side-by-side.md).
 
+use crate::commands::is_interrupted;
 use crate::commands::kept::name_kept;
 use crate::error::Error;
 use crate::fleet_place::FleetPlace;
 use crate::identity;
 use crate::output::remark;
-use packetrig_fleet::RunId;
 use packetrig_fleet::controller::{RunPolicies, RunRecord};
 use packetrig_fleet::event::RunEvent;
 use packetrig_fleet::message::ClockKey;
 use packetrig_fleet::report::RunReport;
 use packetrig_fleet::term::{Identity, TermState, TermTimes};
+use packetrig_fleet::{NodeName, RunId};
 use packetrig_nats::NatsFabric;
 use packetrig_node::fleet::{
     ControllerCharge, FleetGround, HeldNodes, LeftRun, Leftover, RunShelf, WaitChoice,
@@ -19,12 +21,12 @@ use packetrig_node::{RunOptions, RunUser};
 use packetrig_plan::{Plan, ReadOptions};
 use packetrig_store::{ReportSize, RunCatalogue, UnfinishedRun};
 use packetrig_sys::clock::{self, state};
-use packetrig_sys::{kernel, process, signal};
+use packetrig_sys::{kernel, process};
 use packetrig_units::Nanos;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// Longest time between two looks at what the user wants.
+/// Longest time between two looks at signals while a run is being ended.
 const TURN: Nanos = Nanos::from_millis(20);
 
 /// A fleet of which this process is a controller, and where its results go.
@@ -35,22 +37,22 @@ pub(crate) struct ChargedFleet {
     pub(crate) place: FleetPlace,
 }
 
-/// What has to be known of a run to end it in another process: kept with the run from its beginning.
+/// What another process needs to end this run. It is stored with the run from its beginning.
 #[derive(Debug, Serialize, Deserialize)]
 struct BegunRun {
     record: Option<RunRecord>,
     options: RunOptions,
-    /// Whose run it is: as long as that controller is at work, nobody else ends it.
+    /// The controller of the run: as long as it is at work, no other one ends the run.
     #[serde(default)]
     controller: Option<String>,
 }
 
-/// Which results are taken in beside those of this process's own runs.
+/// Which results are stored besides those of this process's own runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LateResults {
     /// Those of runs that the catalogue knows.
     OfKnownRuns,
-    /// Of all runs that have no controller.
+    /// Those of all runs without a controller.
     OfAllRuns,
 }
 
@@ -62,12 +64,13 @@ pub(crate) fn take(
     late: LateResults,
 ) -> Result<ChargedFleet, Error> {
     let shelf = RunShelf::new(catalogue);
+    // A fleet that is served for months outlives the certificate of its controller.
     place.keep_certificate_valid(place.fabric()?)?;
     let fleet = open(place, &shelf, policies, late)?;
     Ok(ChargedFleet { fleet, shelf, place: place.clone() })
 }
 
-/// The same, in place of an earlier controller of this process that has lost its part.
+/// The same, in place of an earlier controller of this process that has lost its term.
 pub(super) fn open(
     place: &FleetPlace,
     shelf: &RunShelf,
@@ -87,6 +90,7 @@ pub(super) fn open(
         reads_all_runs: late == LateResults::OfAllRuns,
     };
     let mut fleet = FleetGround::open(&place.fabric()?, charge)?;
+    // An earlier controller may have died between storing a result and confirming it: its node would keep the result for ever.
     fleet.confirm_stored(&|node, run, attempt| shelf.stored_below(node, run, attempt));
     Ok(fleet)
 }
@@ -94,6 +98,8 @@ pub(super) fn open(
 fn own_identity() -> Result<Identity, Error> {
     Ok(Identity {
         controller: format!("{:016x}", identity::entropy()),
+        // Boot and process number tell a controller on the same host at once that this process is dead. Controllers elsewhere
+        // have to watch its record until it has been stale for long enough.
         user: identity::user_name(),
         host: kernel::host_name(),
         boot_id: process::numbering()?,
@@ -111,7 +117,8 @@ fn key() -> [u8; 32] {
 
 /// Begins a run of this controller that a later one can find.
 pub(super) fn begin(
-    (shelf, controller): (&RunShelf, &str),
+    shelf: &RunShelf,
+    controller: &str,
     options: &RunOptions,
     document: &str,
     size: ReportSize,
@@ -129,20 +136,22 @@ pub(super) fn begin(
     Ok(shelf.begin(&unfinished, size)?)
 }
 
-/// Says once who is waited for, and whether to go on: until a signal, and for a controller at work only if that is wished.
+/// Decides whether to wait for nodes that others hold: until a signal comes, but for a controller at work only if the user wants
+/// to wait. The first call names those nodes.
 pub(crate) fn patience(waits: bool) -> impl FnMut(&HeldNodes) -> WaitChoice {
-    let mut said = false;
+    let mut is_reported = false;
     move |held| {
+        // If no living controller is among them, it always waits: in a few seconds it is clear whether the others are dead.
         let is_at_work = held.values().any(|held| held.state == TermState::Alive);
         if is_at_work && !waits {
             return WaitChoice::GoWithout;
         }
-        if !std::mem::replace(&mut said, true) {
+        if !std::mem::replace(&mut is_reported, true) {
             for (node, held) in held {
                 remark(format_args!("waiting: node {node} {}", held.lead));
             }
         }
-        if signal::received().is_some() { WaitChoice::GiveUp } else { WaitChoice::Wait }
+        if is_interrupted() { WaitChoice::GiveUp } else { WaitChoice::Wait }
     }
 }
 
@@ -151,18 +160,14 @@ type OnEvent<'a> = &'a mut dyn FnMut(&RunEvent);
 impl ChargedFleet {
     /// See [`begin`].
     pub(crate) fn begin(&self, options: &RunOptions, document: &str, size: ReportSize) -> Result<(), Error> {
-        begin((&self.shelf, self.fleet.controller()), options, document, size)
-    }
-
-    /// Takes it apart: the fleet, and where results go.
-    pub(super) fn into_parts(self) -> (FleetGround<NatsFabric>, RunShelf, FleetPlace) {
-        (self.fleet, self.shelf, self.place)
+        begin(&self.shelf, self.fleet.controller(), options, document, size)
     }
 
     /// Takes the nodes of a run, and ends what earlier controllers left on them; gives the reports of those runs.
     pub(crate) fn lead(
         &mut self,
-        (plan, run): (&Plan, &RunId),
+        plan: &Plan,
+        run: &RunId,
         waits: bool,
         on_event: OnEvent<'_>,
     ) -> Result<Vec<RunReport>, Error> {
@@ -172,9 +177,10 @@ impl ChargedFleet {
         Ok(reports)
     }
 
-    /// Runs that nobody ends as long as their nodes are not needed.
+    /// Names the other unfinished runs: nothing ends them until their nodes are needed or the user asks for it.
     fn name_what_is_left(&mut self) -> Result<(), Error> {
         let unfinished = self.shelf.unfinished()?;
+        // One look is enough here: it is only a remark, and a longer one would delay the run.
         let at_work = self.at_work(&unfinished, &|| false)?;
         for left in unfinished.iter().filter(|left| !at_work.contains(&left.run)) {
             remark(format_args!(
@@ -185,24 +191,24 @@ impl ChargedFleet {
         Ok(())
     }
 
-    /// Of runs that have no report, those whose controller may still write it. See [`FleetGround::at_work`].
+    /// Those of these runs without a report whose controller may still write it. See [`FleetGround::at_work`].
     fn at_work(
         &mut self,
         unfinished: &[UnfinishedRun],
         goes_on: &dyn Fn() -> bool,
     ) -> Result<BTreeSet<RunId>, Error> {
-        let controller = |left: &UnfinishedRun| begun_of(left).ok()?.controller;
-        let controllers = unfinished.iter().filter_map(controller).collect();
+        let controllers = unfinished.iter().filter_map(controller_of).collect();
         let at_work = self.fleet.at_work(&controllers, goes_on)?;
-        let of_these = |left: &&UnfinishedRun| controller(left).is_some_and(|name| at_work.contains(&name));
-        Ok(unfinished.iter().filter(of_these).map(|left| left.run.clone()).collect())
+        let theirs =
+            unfinished.iter().filter(|left| controller_of(left).is_some_and(|name| at_work.contains(&name)));
+        Ok(theirs.map(|left| left.run.clone()).collect())
     }
 
-    /// Ends every run that no controller at work has; gives the reports of those of this catalogue.
+    /// Ends every run whose controller is dead; gives the reports of those in this catalogue.
     pub(crate) fn end_what_was_left(&mut self, on_event: OnEvent<'_>) -> Result<Vec<RunReport>, Error> {
         let mut reports = Vec::new();
         let unfinished = self.shelf.unfinished()?;
-        let at_work = self.at_work(&unfinished, &|| signal::received().is_none())?;
+        let at_work = self.at_work(&unfinished, &|| !is_interrupted())?;
         for left in &unfinished {
             if at_work.contains(&left.run) {
                 remark(format_args!("run {} is still in progress", left.run));
@@ -214,7 +220,7 @@ impl ChargedFleet {
             }
         }
         for record in self.fleet.unfinished()? {
-            // Those of this catalogue keep their record until their report is written.
+            // Only runs of other catalogues: those of this one keep their record until their report is written.
             if !unfinished.iter().any(|left| left.run == record.head.run) {
                 self.release_left(&record, on_event)?;
             }
@@ -223,6 +229,7 @@ impl ChargedFleet {
     }
 
     fn end_left(&mut self, left: &UnfinishedRun, on_event: OnEvent<'_>) -> Result<Option<RunReport>, Error> {
+        // The record on the fleet is newer than the copy in the catalogue; without either, no node was ever told of the run.
         let found = self.fleet.unfinished_record(&left.run)?;
         let record = found.or(begun_of(left)?.record);
         let Some(record) = record else { return RunEnding::of(self).forget(left).map(|()| None) };
@@ -234,12 +241,12 @@ impl ChargedFleet {
             }
         };
         remark(format_args!("run {} was left unfinished by its controller: ending it", left.run));
-        let ended = RunEnding::of(self).end_one(left, (record, elsewhere), on_event);
+        let ended = RunEnding::of(self).end_one(left, record, elsewhere, on_event);
         self.fleet.give_back();
         ended
     }
 
-    /// A run that another catalogue has.
+    /// Ends a run of another catalogue on its nodes. Its results stay on them, for the controller with that catalogue.
     fn release_left(&mut self, record: &RunRecord, on_event: OnEvent<'_>) -> Result<(), Error> {
         let run = &record.head.run;
         let Some(LeftRun::Led(elsewhere)) = self.fleet.lead_left(record, &mut patience(true))? else {
@@ -248,10 +255,12 @@ impl ChargedFleet {
         remark(format_args!(
             "run {run} was left unfinished by a controller with another catalogue: its nodes are released"
         ));
+        // Nodes that other controllers lead by now were released by those.
         let mut nodes: BTreeSet<_> = record.members().into_iter().collect();
         nodes.retain(|node| !elsewhere.contains(node));
         let leftover = Leftover { record: record.clone(), nodes };
         let user = RunUser { wishes: &mut || None, turn: TURN, on_event };
+        // Given back also if that failed: otherwise these nodes stay led by a controller that does nothing with them.
         let is_last = self.fleet.release(&leftover, user);
         self.fleet.give_back();
         if is_last? {
@@ -262,11 +271,17 @@ impl ChargedFleet {
 }
 
 fn begun_of(left: &UnfinishedRun) -> Result<BegunRun, Error> {
-    let damaged = |error: serde_json::Error| Error::Usage(format!("the record of unfinished run {} is damaged: {error}", left.run));
-    serde_json::from_str(&left.record).map_err(damaged)
+    serde_json::from_str(&left.record).map_err(|error| {
+        Error::Usage(format!("the record of unfinished run {} is damaged: {error}", left.run))
+    })
 }
 
-/// Ends what others left, with the nodes that are led now.
+/// `None` also if the record is damaged or too old to name its controller: nothing can be at work for such a run.
+fn controller_of(left: &UnfinishedRun) -> Option<String> {
+    begun_of(left).ok()?.controller
+}
+
+/// Ends runs that other controllers left, on the nodes that are led now.
 pub(super) struct RunEnding<'a> {
     pub(super) fleet: &'a mut FleetGround<NatsFabric>,
     pub(super) shelf: &'a RunShelf,
@@ -278,14 +293,14 @@ impl<'a> RunEnding<'a> {
         Self { fleet: &mut charged.fleet, shelf: &charged.shelf, place: &charged.place }
     }
 
-    /// Nothing was said of it to any node.
+    /// Drops a run that no node was told of.
     fn forget(&self, left: &UnfinishedRun) -> Result<(), Error> {
         self.shelf.resume(&left.run)?;
         name_kept(self.shelf.give_up()?.as_ref());
         Ok(())
     }
 
-    /// Has the nodes stop and let go; the run is ended by who has the last of its nodes.
+    /// Makes the nodes stop and release their runs. A run is ended by the controller that takes the last of its nodes.
     pub(super) fn end_leftovers(
         &mut self,
         leftovers: &[Leftover],
@@ -295,13 +310,13 @@ impl<'a> RunEnding<'a> {
         for leftover in leftovers {
             let run = &leftover.record.head.run;
             let left = self.shelf.unfinished()?.into_iter().find(|left| left.run == *run);
+            // Of another catalogue, or with its end written already: then only its nodes are to be released.
             let left = left.filter(|_| leftover.is_unfinished());
             if leftover.is_unfinished() {
                 remark(format_args!("run {run} was left unfinished by its controller: ending it"));
             }
             if let Some(left) = left.as_ref().filter(|_| leftover.is_whole()) {
-                let whole = (leftover.record.clone(), BTreeSet::new());
-                reports.extend(self.end_one(left, whole, on_event)?);
+                reports.extend(self.end_one(left, leftover.record.clone(), BTreeSet::new(), on_event)?);
                 continue;
             }
             let user = RunUser { wishes: &mut || None, turn: TURN, on_event };
@@ -310,10 +325,10 @@ impl<'a> RunEnding<'a> {
                 continue;
             }
             match &left {
-                // The others have let go of it before: what they counted comes by itself.
+                // Earlier controllers released the other nodes. What those counted comes from their spools without being asked for.
                 Some(left) => {
                     let elsewhere = leftover.record.members().into_iter().collect();
-                    reports.extend(self.end_one(left, (leftover.record.clone(), elsewhere), on_event)?);
+                    reports.extend(self.end_one(left, leftover.record.clone(), elsewhere, on_event)?);
                 }
                 None => self.fleet.close_record(run)?,
             }
@@ -321,24 +336,27 @@ impl<'a> RunEnding<'a> {
         Ok(reports)
     }
 
+    /// Ends a run on the nodes that are led, and writes its report. Nodes `elsewhere` get no message.
     fn end_one(
         &mut self,
         left: &UnfinishedRun,
-        run: (RunRecord, BTreeSet<packetrig_fleet::NodeName>),
+        record: RunRecord,
+        elsewhere: BTreeSet<NodeName>,
         on_event: OnEvent<'_>,
     ) -> Result<Option<RunReport>, Error> {
         let unfinished = self.shelf.resume(&left.run)?;
         let BegunRun { options, .. } = begun_of(&unfinished)?;
-        let mut wishes = || None;
-        let user = RunUser { wishes: &mut wishes, turn: TURN, on_event };
-        let on_hand = self.shelf.on_hand(&run.0);
-        let ended = self.fleet.inherit(run, &unfinished.plan, &options, (on_hand, user))?;
+        let user = RunUser { wishes: &mut || None, turn: TURN, on_event };
+        // Segments that an earlier controller stored are not asked for again.
+        let on_hand = self.shelf.on_hand(&record);
+        let ended = self.fleet.inherit((record, elsewhere), &unfinished.plan, &options, (on_hand, user))?;
         let open = ended.open_run();
         let plan = Plan::read_with(
             &unfinished.plan,
             ReadOptions { seed: options.seed, fleet: true, ..ReadOptions::default() },
         )
         .map_err(packetrig_node::Error::from)?;
+        // An error means that nothing ran, so there is nothing to report.
         let Ok(mut report) = ended.report(&plan) else {
             name_kept(self.shelf.give_up()?.as_ref());
             return Ok(None);

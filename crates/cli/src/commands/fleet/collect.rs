@@ -3,6 +3,7 @@
 use super::{LateResults, take};
 use crate::args::CollectRuns;
 use crate::commands::execution::open_catalogue;
+use crate::commands::is_interrupted;
 use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::fleet_place::FleetPlace;
@@ -13,7 +14,7 @@ use packetrig_fleet::event::{RunEvent, RunEventKind};
 use packetrig_sys::signal;
 use packetrig_units::Nanos;
 
-/// Without anything coming in, until what nodes still have is left to them: longer than they wait before they say it again.
+/// Time without a new segment after which the rest is left on the nodes. Nodes offer a segment again after less than this.
 const PATIENCE: Nanos = Nanos::from_secs(12);
 
 pub(crate) fn perform(arguments: &CollectRuns, output: &mut CommandOutput) -> Result<CommandExit, Error> {
@@ -21,19 +22,19 @@ pub(crate) fn perform(arguments: &CollectRuns, output: &mut CommandOutput) -> Re
     signal::latch()?;
     let catalogue = open_catalogue(arguments.store.directory.as_deref())?;
     let mut charged = take(&place, catalogue, RunPolicies::default(), LateResults::OfAllRuns)?;
-    let mut tell = |event: &RunEvent| {
+    let reports = charged.end_what_was_left(&mut |event: &RunEvent| {
         if let RunEventKind::Finding(text) = &event.kind
             && !arguments.quiet
         {
             remark(text);
         }
-    };
-    let reports = charged.end_what_was_left(&mut tell)?;
+    })?;
+    // Reports that were written without a node, whose results are in the catalogue by now.
     let mut completed = charged.shelf.complete_open_runs();
-    let mut note = |text: String| completed.push(text);
-    let left = charged.fleet.gather(PATIENCE, &|| signal::received().is_none(), &mut note)?;
+    let left =
+        charged.fleet.gather(PATIENCE, &|| !is_interrupted(), &mut |text: String| completed.push(text))?;
     if let Err(error) = charged.fleet.remove_dead_controllers() {
-        // They are in nobody's way.
+        // Such records cost space, but keep no run from starting.
         remark(format_args!("cannot remove the records of controllers that have ended: {error}"));
     }
     for text in &completed {

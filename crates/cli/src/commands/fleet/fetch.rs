@@ -1,9 +1,10 @@
-//! `packetrig fleet fetch`: captures of a run that stay on its nodes.
+//! `packetrig fleet fetch`: fetches captures of a run that stayed on its nodes.
 //!
-//! It leads no fleet and speaks to no run, so it can be used while one is under way.
+//! It leads no node, so it works during other runs.
 
 use crate::args::FetchCaptures;
 use crate::commands::execution::open_catalogue;
+use crate::commands::is_interrupted;
 use crate::commands::report::find;
 use crate::error::Error;
 use crate::exit::CommandExit;
@@ -15,13 +16,12 @@ use packetrig_fleet::captures::CaptureName;
 use packetrig_fleet::report::RunReport;
 use packetrig_fleet::{NodeName, RunId};
 use packetrig_node::fleet::{FetchProgress, FetchUser, fetch_capture};
-use packetrig_stats::result::CaptureResult;
 use packetrig_sys::{clock, private_files, signal};
 use packetrig_units::Nanos;
 use std::path::Path;
 
-/// A capture that the report says is on a node.
-struct CaptureThere {
+/// A capture that is on a node, according to the report.
+struct RemoteCapture {
     /// As the report names it.
     named: String,
     node: NodeName,
@@ -37,16 +37,17 @@ pub(crate) fn perform(arguments: &FetchCaptures, output: &mut CommandOutput) -> 
     let directory = summary.directory.join("captures");
     private_files::create_directories(&directory)
         .map_err(|source| Error::Write { what: format!("to {}", directory.display()), source })?;
-    let there = captures_there(&report);
-    if there.is_empty() {
+    let remote = remote_captures(&report);
+    if remote.is_empty() {
         output.line(format_args!("No capture of run {id} is on a node."));
     }
     let mut failed = false;
-    for capture in there {
+    for capture in remote {
         let target = directory.join(format!("{}-{}", capture.node, capture.file));
         match fetch_one(&place, &id, &capture, &target, arguments.quiet) {
             Ok(()) => {
                 output.line(format_args!("Fetched: {}", target.display()));
+                // The report then names the file here, so the next `fetch` leaves it out.
                 catalogue.name_capture(&id, &capture.named, &target.to_string_lossy())?;
             }
             Err(error) => {
@@ -54,51 +55,53 @@ pub(crate) fn perform(arguments: &FetchCaptures, output: &mut CommandOutput) -> 
                 remark(format_args!("capture {} of node {}: {}", capture.file, capture.node, error.chain()));
             }
         }
-        if signal::received().is_some() {
+        if is_interrupted() {
             return Ok(CommandExit::Interrupted);
         }
     }
     Ok(if failed { CommandExit::World } else { CommandExit::Ok })
 }
 
-/// `NODE:/path/file` is on that node; everything else is here.
-fn captures_there(report: &RunReport) -> Vec<CaptureThere> {
-    let there = |capture: &CaptureResult| {
-        let (node, path) = capture.file.split_once(':')?;
-        let is_node = report.nodes.iter().any(|row| row.node == node) && path.starts_with('/');
-        let file = path.rsplit('/').next().filter(|_| is_node)?;
-        Some(CaptureThere {
-            named: capture.file.clone(),
-            node: NodeName(node.to_owned()),
-            file: file.to_owned(),
-        })
-    };
-    report.captures.iter().filter_map(there).collect()
+fn remote_captures(report: &RunReport) -> Vec<RemoteCapture> {
+    report.captures.iter().filter_map(|capture| remote_capture(report, &capture.file)).collect()
+}
+
+/// `NODE:/path/file` is on that node; everything else is on this machine, also a path with a colon in it.
+fn remote_capture(report: &RunReport, named: &str) -> Option<RemoteCapture> {
+    let (node, path) = named.split_once(':')?;
+    let is_node = report.nodes.iter().any(|row| row.node == node) && path.starts_with('/');
+    // The last part only: the report comes from nodes too, and must not lead to another directory here.
+    let file = path.rsplit('/').next().filter(|_| is_node)?;
+    Some(RemoteCapture { named: named.to_owned(), node: NodeName(node.to_owned()), file: file.to_owned() })
 }
 
 fn fetch_one(
     place: &FleetPlace,
     run: &RunId,
-    capture: &CaptureThere,
+    capture: &RemoteCapture,
     target: &Path,
     is_quiet: bool,
 ) -> Result<(), Error> {
-    let way = place.fabric()?.fetch_captures_of(&capture.node).map_err(packetrig_node::Error::from);
+    let mut requests =
+        place.fabric()?.fetch_captures_of(&capture.node).map_err(packetrig_node::Error::from)?;
     let name = CaptureName { run: run.clone(), file: capture.file.clone() };
-    let (mut line, began) = (LiveLine::new(!is_quiet), clock::monotonic_ns());
+    let mut line = LiveLine::new(!is_quiet);
+    let began = clock::monotonic_ns();
     let mut last = None;
-    let mut tell = |progress: FetchProgress| {
-        let elapsed = Nanos::new(clock::monotonic_ns() - began);
-        let is_first = last.replace(progress).is_none();
-        if is_first && progress.resumed_at > 0 && !is_quiet {
-            remark(format_args!("{}: resumes at {} B", capture.file, progress.resumed_at));
-        }
-        if line.is_due(elapsed) {
-            line.show(elapsed, in_words(capture, progress, elapsed));
-        }
+    let mut user = FetchUser {
+        progress: &mut |progress: FetchProgress| {
+            let elapsed = Nanos::new(clock::monotonic_ns() - began);
+            let is_first = last.replace(progress).is_none();
+            if is_first && progress.resumed_at > 0 && !is_quiet {
+                remark(format_args!("{}: resumes at {} B", capture.file, progress.resumed_at));
+            }
+            if line.is_due(elapsed) {
+                line.show(elapsed, in_words(capture, progress, elapsed));
+            }
+        },
+        goes_on: &|| !is_interrupted(),
     };
-    let mut user = FetchUser { progress: &mut tell, goes_on: &|| signal::received().is_none() };
-    let fetched = fetch_capture(&mut way?, &name, target, &mut user);
+    let fetched = fetch_capture(&mut requests, &name, target, &mut user);
     line.finish();
     if let Some(progress) = last.filter(|_| !is_quiet) {
         let elapsed = Nanos::new(clock::monotonic_ns() - began);
@@ -107,8 +110,9 @@ fn fetch_one(
     Ok(fetched?)
 }
 
-fn in_words(capture: &CaptureThere, progress: FetchProgress, elapsed: Nanos) -> String {
+fn in_words(capture: &RemoteCapture, progress: FetchProgress, elapsed: Nanos) -> String {
     let FetchProgress { resumed_at, done, size } = progress;
+    // What an interrupted fetch left here was not transferred this time, and must not make the rate look better.
     let carried = done.saturating_sub(resumed_at);
     let rate = carried as f64 / elapsed.as_secs_f64().max(1e-9);
     let percent = if size == 0 { 100.0 } else { done as f64 * 100.0 / size as f64 };

@@ -13,13 +13,13 @@ use packetrig_nats::authority::EnrolledNode;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is known of a node over all its time.
+/// Everything that is known of a node since it joined.
 #[derive(Serialize)]
 struct NodeLife {
     node: NodeName,
-    /// Whether it is in the fleet.
+    /// Whether it is in the fleet now.
     is_member: bool,
-    /// Nanoseconds since 1970 (UTC), as all instants here.
+    /// Nanoseconds since 1970 (UTC), like all times here.
     joined_at: Option<u64>,
     seen_at: Option<u64>,
     version: Option<String>,
@@ -46,16 +46,18 @@ pub(crate) fn perform(arguments: &ShowHistory, output: &mut CommandOutput) -> Re
 }
 
 fn lives(place: &FleetPlace, only: Option<&str>) -> Result<Vec<NodeLife>, Error> {
-    let (enrolled, history) = (place.authority()?.enrolled()?, place.history());
+    let enrolled = place.authority()?.enrolled()?;
+    let history = place.history();
     let presence = place.presence();
     let seen = presence.as_ref().map(seen).unwrap_or_default();
+    // Removed nodes have a history and no enrolment; nodes that joined before `fleet up` kept one have no history.
     let mut names: BTreeSet<NodeName> = history.nodes()?.into_iter().collect();
     names.extend(enrolled.keys().chain(seen.keys()).cloned());
     let wanted = names.into_iter().filter(|name| only.is_none_or(|only| name.0 == only));
     wanted.map(|node| Ok(life(enrolled.get(&node), seen.get(&node), history.read(&node)?, node))).collect()
 }
 
-/// What is known of each node that was heard.
+/// When each node was last heard, and with which version.
 fn seen(presence: &FleetPresence) -> BTreeMap<NodeName, LastSeen> {
     let rows = presence.nodes.iter();
     let seen = rows.map(|row| {
@@ -65,7 +67,6 @@ fn seen(presence: &FleetPresence) -> BTreeMap<NodeName, LastSeen> {
     seen.collect()
 }
 
-/// When a node was heard last, and as what.
 struct LastSeen {
     at: u64,
     version: String,
@@ -93,9 +94,7 @@ fn date(at: Option<u64>) -> String {
 }
 
 fn summary(life: &NodeLife) -> Vec<String> {
-    let count = |is_it: fn(&NodeEvent) -> bool| {
-        life.entries.iter().filter(|entry| is_it(&entry.event)).count().to_string()
-    };
+    // Entries are in the order of time.
     let last_run = life.entries.iter().rev().find_map(|entry| match &entry.event {
         NodeEvent::Run(run) => Some(run_in_words(run)),
         _ => None,
@@ -106,11 +105,15 @@ fn summary(life: &NodeLife) -> Vec<String> {
         date(life.joined_at),
         date(life.seen_at),
         life.version.clone().unwrap_or_else(|| "–".to_owned()),
-        count(|event| matches!(event, NodeEvent::Started { .. })),
-        count(|event| matches!(event, NodeEvent::Lost)),
-        count(|event| matches!(event, NodeEvent::Run(_))),
+        count(life, |event| matches!(event, NodeEvent::Started { .. })),
+        count(life, |event| matches!(event, NodeEvent::Lost)),
+        count(life, |event| matches!(event, NodeEvent::Run(_))),
         last_run.unwrap_or_else(|| "–".to_owned()),
     ]
+}
+
+fn count(life: &NodeLife, is_it: fn(&NodeEvent) -> bool) -> String {
+    life.entries.iter().filter(|entry| is_it(&entry.event)).count().to_string()
 }
 
 fn whole(life: &NodeLife) -> String {

@@ -1,4 +1,4 @@
-//! `packetrig fleet label`: what the operator calls a node.
+//! `packetrig fleet label`: the labels that the operator gives a node.
 
 use crate::args::LabelNode;
 use crate::error::Error;
@@ -10,7 +10,8 @@ use packetrig_fleet::labels::{LabelChange, OperatorLabels};
 
 pub(crate) fn perform(arguments: &LabelNode, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let place = FleetPlace::of(&arguments.place)?.existing()?;
-    let (authority, node) = (place.authority()?, NodeName(arguments.node.clone()));
+    let authority = place.authority()?;
+    let node = NodeName(arguments.node.clone());
     let Some(enrolled) = authority.enrolled()?.remove(&node) else {
         return Err(Error::Usage(format!("the fleet has no node called {node}")));
     };
@@ -24,14 +25,15 @@ pub(crate) fn perform(arguments: &LabelNode, output: &mut CommandOutput) -> Resu
     } else {
         output.line(format_args!("{node}: {labels}"));
     }
-    let removed = |change: &LabelChange| matches!(change, LabelChange::Remove(_));
-    if !arguments.changes.iter().all(removed) {
+    // Not after removals alone, which offer nothing to choose by.
+    if !arguments.changes.iter().all(|change| matches!(change, LabelChange::Remove(_))) {
         output.line("New runs choose ports by these labels (`any-LABEL`).");
     }
     Ok(CommandExit::Ok)
 }
 
-/// What the owner says may not be known yet; `fleet status` shows it too.
+/// The owner's labels take precedence over those of the operator. Only those in the last hello are known here; `fleet status`
+/// shows the conflict later, too.
 fn warn_of_overruled(place: &FleetPlace, node: &NodeName, labels: &OperatorLabels) {
     let rows = place.presence().map(|presence| presence.nodes).unwrap_or_default();
     let Some(row) = rows.iter().find(|row| row.node == *node) else { return };

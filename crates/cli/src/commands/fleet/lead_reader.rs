@@ -1,4 +1,4 @@
-//! Who leads each node, for `fleet status` and for `fleet up`, which writes it down.
+//! Reads which controller leads each node, for `fleet status` and `fleet up`.
 
 use crate::error::Error;
 use crate::fleet_place::FleetPlace;
@@ -9,7 +9,7 @@ use packetrig_nats::NatsRecords;
 use packetrig_units::{MonoTime, Nanos};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How often the leads of all nodes are read, beside those of nodes that say that their run is another.
+/// How often the leads of all nodes are read. The lead of a node whose hello names another run is read at once.
 const ALL_EVERY: Nanos = Nanos::from_secs(5);
 
 /// Reads the leads over a connection of its own.
@@ -23,7 +23,7 @@ impl LeadReader {
 }
 
 impl<R: RecordStore> LeadReader<R> {
-    /// Of those nodes that are led.
+    /// The leads of those of these nodes that are led.
     pub(super) fn read<'a>(
         &mut self,
         nodes: impl IntoIterator<Item = &'a NodeName>,
@@ -33,12 +33,12 @@ impl<R: RecordStore> LeadReader<R> {
     }
 }
 
-/// The leads as they were read last.
+/// The leads as they were last read.
 ///
-/// Invariant: a reader that has failed is opened anew; what cannot be read is as it was.
+/// Invariant: a reader that has failed is replaced by a new one, and leads that cannot be read keep their last value.
 pub(super) struct ShownLeads<R = NatsRecords> {
     pub(super) known: BTreeMap<NodeName, NodeLead>,
-    /// Nodes whose run is another now.
+    /// Nodes whose run has changed since their lead was read.
     pub(super) changed: BTreeSet<NodeName>,
     reader: Option<LeadReader<R>>,
     all_at: MonoTime,
@@ -67,6 +67,7 @@ impl<R: RecordStore> ShownLeads<R> {
         if self.reader.is_none() {
             self.reader = open().ok();
         }
+        // Nodes whose leads were not read stay due: they are read with the first reader that works again.
         let read = self.reader.as_mut().and_then(|reader| reader.read(&due).ok());
         let Some(read) = read else {
             self.reader = None;
@@ -77,6 +78,7 @@ impl<R: RecordStore> ShownLeads<R> {
             self.all_at = now + ALL_EVERY;
             self.changed.clear();
         }
+        // A node without a lead in the answer is not led any more. Nodes that were not asked for keep theirs.
         self.known.retain(|node, _| !is_all && !due.contains(node));
         self.known.extend(read);
         true

@@ -1,4 +1,4 @@
-//! `packetrig fleet`: the middle of a fleet, and what there is to be known of it.
+//! `packetrig fleet`: the centre of a fleet, and the commands that show and change its nodes.
 
 mod charge;
 mod collect;
@@ -27,7 +27,7 @@ use packetrig_nats::enrol::{JoinLine, join_line};
 use packetrig_sys::clock;
 use packetrig_units::Nanos;
 
-/// What the secrets of join lines are called.
+/// Label of the secrets in join lines; `invite --revoke` revokes all secrets with it.
 const LABEL: &str = "join";
 
 pub(crate) fn perform(arguments: &FleetCommand, output: &mut CommandOutput) -> Result<CommandExit, Error> {
@@ -45,7 +45,8 @@ pub(crate) fn perform(arguments: &FleetCommand, output: &mut CommandOutput) -> R
 
 fn invite(arguments: &InviteArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let place = FleetPlace::of(&arguments.place)?.existing()?;
-    let (authority, addresses) = (place.authority()?, place.addresses()?);
+    let authority = place.authority()?;
+    let addresses = place.addresses()?;
     if arguments.revoke {
         let taken = authority.revoke(LABEL)?;
         output.line(format_args!("{taken} join lines revoked; no node can join with them"));
@@ -56,7 +57,7 @@ fn invite(arguments: &InviteArgs, output: &mut CommandOutput) -> Result<CommandE
     Ok(CommandExit::Ok)
 }
 
-/// A new join line for so many nodes, good for so long.
+/// A new join line for this number of nodes, valid for this long.
 fn line(
     authority: &FleetAuthority,
     addresses: &FleetAddresses,
@@ -75,8 +76,11 @@ fn remove(arguments: &RemoveArgs, output: &mut CommandOutput) -> Result<CommandE
     if !place.authority()?.nodes()?.contains(&node) {
         return Err(Error::Usage(format!("the fleet has no node called {node}")));
     }
+    // `fleet up` watches the authority's directory and disconnects the node; without it the server still knows the node.
     place.authority()?.remove(&node)?;
     place.note_history(vec![(node.clone(), NodeEvent::Removed)]);
-    output.line(format_args!("{node} removed; `packetrig fleet up` disconnects it and does not admit it again"));
+    output.line(format_args!(
+        "{node} removed; `packetrig fleet up` disconnects it and does not admit it again"
+    ));
     Ok(CommandExit::Ok)
 }

@@ -1,6 +1,6 @@
-//! Listens to nodes for as long as `fleet up` works, so that `fleet status` has an answer at once, and keeps their history.
+//! Listens to nodes as long as `fleet up` runs, so that `fleet status` has an answer at once, and keeps their history.
 //!
-//! It asks nothing. What it writes down says when it was heard: whoever reads it later sees how old it is.
+//! It sends nothing. The file that it writes has the time when each node was heard, so that readers see how old it is.
 
 use super::lead_reader::{LeadReader, ShownLeads};
 use crate::error::Error;
@@ -18,15 +18,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How often the nodes are written down. Of a thousand and more, more rarely: the cost of a second stays the same.
+/// How often the file is written. With a thousand nodes and more it is written less often, so that the cost per second stays.
 const EVERY: Nanos = Nanos::from_secs(1);
 const NODES_PER_SECOND: usize = 1000;
-/// Before a server that cannot be listened to is tried again.
-const PAUSE: Duration = Duration::from_secs(1);
-/// How often it looks at what has come, and for the wish to end.
-const LOOK: Nanos = Nanos::from_millis(100);
+/// Time between two attempts to subscribe at a server that refuses.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
+/// How often received hellos and the end are looked for.
+const POLL: Nanos = Nanos::from_millis(100);
 
-/// Listens in a thread of its own, until it is dropped.
+/// A thread that listens until this is dropped.
 pub(super) struct PresenceWatch {
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -45,7 +45,8 @@ impl Drop for PresenceWatch {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
-            thread.join().unwrap_or(());
+            // If it panicked, the panic hook has said so, and `fleet up` is ending anyway.
+            drop(thread.join());
         }
     }
 }
@@ -55,7 +56,7 @@ struct PresenceListener {
     over: Arc<AtomicBool>,
     members: FleetMembers,
     watcher: NodeWatcher,
-    /// Nodes that an earlier `fleet up` has heard and this one has not, as of `began`.
+    /// Nodes that an earlier `fleet up` heard and this one has not heard yet, as of `began`.
     remembered: Vec<MemberRow>,
     began: MonoTime,
     has_complained: bool,
@@ -68,7 +69,9 @@ fn now() -> MonoTime {
 
 impl PresenceListener {
     fn new(place: FleetPlace, over: Arc<AtomicBool>) -> Self {
-        let (began, mut watcher) = (now(), NodeWatcher::default());
+        let began = now();
+        let mut watcher = NodeWatcher::default();
+        // A restart of `fleet up` must not make the history of a node: without its past, every node would seem to start now.
         let remembered = place.presence().map(FleetPresence::aged_rows).unwrap_or_default();
         for row in &remembered {
             watcher.recall(&row.node, &row.hello, row.silent, began);
@@ -97,19 +100,21 @@ impl PresenceListener {
                 .and_then(|fabric| Ok(fabric.observe().map_err(packetrig_node::Error::from)?))
             {
                 Ok(observer) => self.listen(&observer),
-                Err(_) => std::thread::sleep(PAUSE),
+                Err(_) => std::thread::sleep(RETRY_PAUSE),
             }
         }
     }
 
-    /// Until it is over, or nothing can come any more. It looks now and then, so that many nodes wake it no more often than few.
+    /// Returns when it is over or the connection is lost. It polls instead of waiting for each hello: so a thousand nodes wake it no
+    /// more often than ten.
     fn listen(&mut self, observer: &FleetObserver) {
         let mut due = now() + EVERY;
         while !self.is_over() && observer.is_open() {
-            clock::sleep_until_ns((now() + LOOK).as_nanos());
+            clock::sleep_until_ns((now() + POLL).as_nanos());
             while let Some(HeardHello { node, hello, at }) = observer.next(Nanos::ZERO) {
                 let events = self.watcher.hear(&node, &hello, at);
                 self.note(events.into_iter().map(|event| (node.clone(), event)).collect());
+                // The hello names the run of the node. When it changes, the lead has probably changed, too.
                 let run_before = self.members.get(&node).and_then(|member| member.hello().busy.clone());
                 if run_before != hello.busy {
                     self.leads.changed.insert(node.clone());
@@ -126,7 +131,7 @@ impl PresenceListener {
 
     fn intervals(&self) -> u64 {
         let nodes = self.members.iter().count() + self.remembered.len();
-        u64::try_from(nodes / NODES_PER_SECOND).unwrap_or(u64::MAX) + 1
+        (nodes / NODES_PER_SECOND) as u64 + 1
     }
 
     fn read_leads(&mut self) {

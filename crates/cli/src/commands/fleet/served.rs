@@ -1,7 +1,7 @@
-//! The ports of a fleet behind the OTG API: each configuration is a run on it like any other.
+//! The ports of a fleet behind the OTG API: each configuration is an ordinary run on the fleet.
 
 use super::charge::{RunEnding, open, patience};
-use super::{LateResults, take};
+use super::{ChargedFleet, LateResults, take};
 use crate::commands::kept::{name_kept, report_size};
 use crate::error::Error;
 use crate::fleet_place::FleetPlace;
@@ -22,10 +22,10 @@ use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Frames that are still under way when a configuration is replaced have this long.
+/// Time for late frames when a configuration is replaced.
 const DRAIN: Nanos = Nanos::from_millis(100);
 
-/// A fleet of which this process is a controller as long as it serves. It leads the nodes of a configuration as long as that is set.
+/// A fleet that this process controls while it serves. It leads the nodes of a configuration as long as the configuration is set.
 pub(crate) struct FleetRigs {
     fleet: Arc<Mutex<FleetGround<NatsFabric>>>,
     shelf: RunShelf,
@@ -43,8 +43,9 @@ impl FleetRigs {
         back_end: Option<BackEnd>,
         seed: u64,
     ) -> Result<Self, Error> {
-        let charged = take(place, catalogue, RunPolicies::default(), LateResults::OfKnownRuns)?;
-        let (fleet, shelf, place) = charged.into_parts();
+        let ChargedFleet { fleet, shelf, place } =
+            take(place, catalogue, RunPolicies::default(), LateResults::OfKnownRuns)?;
+        // Once, at the start: times in answers of the API must not jump when the wall clock is set.
         let wall_minus_monotonic = clock::wall_clock_ns().wrapping_sub(clock::monotonic_ns());
         let fleet = Arc::new(Mutex::new(fleet));
         Ok(Self { fleet, shelf, place, back_end, seed, wall_minus_monotonic })
@@ -53,18 +54,19 @@ impl FleetRigs {
 
 impl FleetRigs {
     fn own_fleet(&self) -> MutexGuard<'_, FleetGround<NatsFabric>> {
-        // A session that panicked has left the fleet as it is between two runs, or lost it.
+        // A poisoned lock is harmless: a session that panicked left the fleet between two runs, or has lost its nodes.
         self.fleet.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the nodes of a configuration, and ends what others left on them. Gives the name of the controller.
+    /// Takes the nodes of a configuration, and ends what other controllers left on them. Gives the name of this controller.
     fn lead(&self, plan: &Plan, run: &RunId) -> Result<String, TesterRefusal> {
         let mut fleet = self.own_fleet();
         let leftovers = match fleet.lead(plan, run, &mut patience(false)) {
-            // This machine stood still for so long that another controller has ended this one's part. It begins anew.
+            // This process stood still for so long that another controller has ended its term. It becomes a new controller.
             Err(packetrig_node::Error::LeadershipLost) => {
-                let anew = open(&self.place, &self.shelf, RunPolicies::default(), LateResults::OfKnownRuns);
-                *fleet = anew.map_err(|error| TesterRefusal::internal(error.chain()))?;
+                let reopened =
+                    open(&self.place, &self.shelf, RunPolicies::default(), LateResults::OfKnownRuns);
+                *fleet = reopened.map_err(|error| TesterRefusal::internal(error.chain()))?;
                 fleet.lead(plan, run, &mut patience(false))
             }
             led => led,
@@ -73,6 +75,7 @@ impl FleetRigs {
         let mut ending = RunEnding { fleet: &mut fleet, shelf: &self.shelf, place: &self.place };
         let ended = ending.end_leftovers(&leftovers, &mut |_| {});
         if let Err(error) = ended {
+            // Nodes that stay led without a run would be refused to everybody else.
             fleet.give_back();
             return Err(TesterRefusal::internal(error.chain()));
         }
@@ -82,7 +85,7 @@ impl FleetRigs {
 
 fn refusal(error: packetrig_node::Error) -> TesterRefusal {
     match error {
-        // Found when the nodes were known.
+        // Problems that can be found only when the nodes are known.
         packetrig_node::Error::Plan(problems) => TesterRefusal::from(problems),
         error => TesterRefusal::from(error.fault()),
     }
@@ -114,7 +117,8 @@ impl RunSource for FleetRigs {
         let shelf = self.shelf.clone();
         let controller = self.lead(plan, &options.run)?;
         let begun = super::charge::begin(
-            (&shelf, &controller),
+            &shelf,
+            &controller,
             &options,
             &document,
             report_size(plan, None, &document),
@@ -127,7 +131,7 @@ impl RunSource for FleetRigs {
         let opened =
             RunSession::open(ground, document.clone(), plan.clone(), options, move |event| sink(event));
         let session = opened.map_err(|error| {
-            // Its nodes may be led still: not every session that ended has begun.
+            // A session that failed before its run began has not given its nodes back.
             self.own_fleet().give_back();
             forget(&shelf);
             refusal(error)
@@ -155,7 +159,7 @@ fn forget(shelf: &RunShelf) {
     }
 }
 
-/// A configuration at work on the fleet.
+/// A configuration that runs on the fleet.
 struct ServedRun {
     session: RunSession,
     shelf: RunShelf,

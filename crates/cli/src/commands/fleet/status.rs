@@ -1,8 +1,9 @@
-//! `packetrig fleet status`: who is there, as `fleet up` has heard it, or as is heard now. It asks no node, so it can stand
-//! beside a controller at work.
+//! `packetrig fleet status`: shows the nodes as `fleet up` last heard them, or as they are heard now. It sends nothing to nodes, so
+//! it disturbs no run.
 
 use super::lead_reader::LeadReader;
 use crate::args::StatusArgs;
+use crate::commands::is_interrupted;
 use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::fleet_place::FleetPlace;
@@ -17,17 +18,19 @@ use packetrig_nats::broker::BrokerHealth;
 use packetrig_sys::{clock, signal};
 use packetrig_units::{MonoTime, Nanos};
 
-/// Nodes say that they are there once a second.
-const A_BEAT: Nanos = Nanos::from_millis(1200);
+/// A little more than the second between two hellos of a node.
+const HELLO_PERIOD: Nanos = Nanos::from_millis(1200);
 
-/// `fleet up` looks once a second, and waits longer for a server that does not answer.
+/// Age of the health file above which `fleet up` does not check the server any more. It checks once a second, or more slowly if the
+/// server does not answer.
 const SILENT_SECONDS: u64 = 30;
 
-/// Later than this, `fleet up` does not listen.
+/// Age of the presence file above which `fleet up` does not listen any more.
 const LISTENED: Nanos = Nanos::from_secs(30);
 
 pub(crate) fn perform(arguments: &StatusArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let place = FleetPlace::of(&arguments.place)?.existing()?;
+    // The file of `fleet up` answers at once, and also knows nodes that are silent now; listening takes a second.
     let heard = place.presence().filter(|_| !arguments.wait && !arguments.watch);
     let Some(presence) = heard else { return listen_and_show(&place, arguments, output) };
     let age = presence.age();
@@ -37,6 +40,7 @@ pub(crate) fn perform(arguments: &StatusArgs, output: &mut CommandOutput) -> Res
             age.as_u64() / 1_000_000_000
         ));
     }
+    // The file may still have nodes that were removed, and it has no labels of the operator.
     let enrolled = place.authority()?.enrolled()?;
     let mut rows = presence.aged_rows();
     rows.retain(|row| enrolled.contains_key(&row.node));
@@ -61,7 +65,7 @@ fn listen_and_show(
         listen(&observer, &mut members);
         members.assign_leads(leads.read(members.iter().map(|(node, _)| node))?);
         show(place, &members.rows(now()), arguments, output)?;
-        if !arguments.watch || signal::received().is_some() || output.is_closed() {
+        if !arguments.watch || is_interrupted() || output.is_closed() {
             return Ok(CommandExit::Ok);
         }
     }
@@ -83,7 +87,7 @@ fn show(
     Ok(())
 }
 
-/// Everybody who is heard within a beat, and everybody who was heard before and still belongs to the fleet.
+/// All nodes that are heard within a period, and all that were heard earlier and still belong to the fleet.
 pub(crate) fn who_belongs(place: &FleetPlace) -> Result<FleetMembers, Error> {
     let observer = place.fabric()?.observe().map_err(packetrig_node::Error::from)?;
     let mut members = FleetMembers::default();
@@ -97,8 +101,8 @@ fn now() -> MonoTime {
 }
 
 fn listen(observer: &FleetObserver, members: &mut FleetMembers) {
-    let until = now() + A_BEAT;
-    while now() < until && signal::received().is_none() {
+    let until = now() + HELLO_PERIOD;
+    while now() < until && !is_interrupted() {
         if let Some(heard) = observer.next(until.since(now())) {
             members.hear(&heard.node, heard.hello, heard.at);
         }
@@ -106,7 +110,7 @@ fn listen(observer: &FleetObserver, members: &mut FleetMembers) {
     members.tick(now());
 }
 
-/// How the message server is, as `fleet up` found it last.
+/// The state of the message server, as `fleet up` last found it.
 fn server_line(health: &BrokerHealth) -> String {
     let free = health
         .disk_free
@@ -122,13 +126,13 @@ fn server_line(health: &BrokerHealth) -> String {
 }
 
 fn shown(rows: &[MemberRow], known: &[NodeName]) -> String {
+    // Nodes that joined and were never heard have a row too.
     let silent = known.iter().filter(|node| rows.iter().all(|row| row.node != **node));
     let cells = rows.iter().map(cells).chain(silent.map(silent_cells));
     let header = ["node", "seen", "version", "state", "clock", "free disk", "results", "labels", "ports"];
-    let troubles = rows.iter().flat_map(|row| {
-        let of = |text: &String| format!("  {}: {text}\n", row.node);
-        row.hello.troubles.iter().map(of).collect::<Vec<_>>()
-    });
+    let troubles = rows
+        .iter()
+        .flat_map(|row| row.hello.troubles.iter().map(move |text| format!("  {}: {text}\n", row.node)));
     format!("{}{}", table(&header, cells), troubles.collect::<String>())
 }
 
@@ -140,10 +144,12 @@ fn cells(row: &MemberRow) -> Vec<String> {
     };
     let version =
         row.skew.as_ref().map_or_else(|| hello.version.clone(), |_| format!("{} (!)", hello.version));
-    let busy = || hello.busy.as_ref().map_or_else(|| "idle".to_owned(), |head| format!("run {}", head.run));
-    let state = row.lead.as_ref().map_or_else(busy, |lead| {
-        format!("run {} of {}@{} since {}", lead.run, lead.user, lead.host, lead.since())
-    });
+    // The hello names only the run; the lead names its user, too.
+    let state = match (&row.lead, &hello.busy) {
+        (Some(lead), _) => format!("run {} of {}@{} since {}", lead.run, lead.user, lead.host, lead.since()),
+        (None, Some(head)) => format!("run {}", head.run),
+        (None, None) => "idle".to_owned(),
+    };
     let waiting: u64 = hello.spooled.iter().map(|(.., segments)| segments).sum();
     vec![
         row.node.to_string(),
@@ -158,7 +164,7 @@ fn cells(row: &MemberRow) -> Vec<String> {
     ]
 }
 
-/// Those of the owner, then those of the operator; one that does not count says why.
+/// Labels of the owner, then those of the operator. One of the operator that has no effect is shown with the reason.
 fn labels(row: &MemberRow) -> String {
     let overruled = row.overruled_labels.iter().map(|label| format!("({label}: owner's key)"));
     let all: Vec<String> = row.labels().cloned().chain(overruled).collect();

@@ -1,9 +1,10 @@
-//! `packetrig fleet up`: keys, a server, a door. It works until it is told to stop; nodes and runs go on as soon as it is up
-//! again.
+//! `packetrig fleet up`: keys, the message server and the enrolment server. It runs until a signal; nodes and runs continue as
+//! soon as it is up again.
 
 use super::line;
 use super::presence::PresenceWatch;
 use crate::args::UpArgs;
+use crate::commands::is_interrupted;
 use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::fleet_place::{FleetAddresses, FleetPlace};
@@ -21,33 +22,35 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-/// Bytes the server may keep: results that wait, records, and room.
+/// Bytes that the message server may store: waiting results, records, and some reserve.
 const STORE: u64 = 2 << 30;
-/// Before a certificate that could not be made anew is tried again.
+/// Pause after a certificate could not be renewed.
 const RENEWAL_AGAIN: Duration = Duration::from_secs(5);
-/// How often the user's wish to stop is looked for.
-const LOOK: Duration = Duration::from_millis(100);
+/// How often signals, the server and the nodes are looked at.
+const POLL: Duration = Duration::from_millis(100);
 
 pub(crate) fn perform(arguments: &UpArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let place = FleetPlace::of(&arguments.place)?;
     let authority = Arc::new(place.authority()?);
+    // Before the server starts: it inherits what is left here.
     sandbox::limit_broker(place.directory(), [arguments.listen.port(), arguments.enrol.port()])?;
     let host = arguments.address.clone().map_or_else(own_address, Ok)?;
     let mut certificate = ServerCertificateKeeper::issue(Arc::clone(&authority), names(&host)?, seconds())?;
     signal::latch()?;
+    // Shared with the enrolment server, which admits nodes from threads of its own. `None` with `--cluster`.
     let broker = Arc::new(Mutex::new(start_broker(arguments, &place, &authority, certificate.security())?));
     let addresses = FleetAddresses {
-        servers: servers(arguments, &host, own(&broker).as_ref()),
+        servers: servers(arguments, &host, lock(&broker).as_ref()),
         enrol: at(&host, arguments.enrol),
     };
     place.write(&addresses)?;
-    found(&place)?;
-    let door = open_door(arguments, &place, &authority, certificate.security(), &broker)?;
+    create_record_store(&place)?;
+    let enrolment = start_enrolment(arguments, &place, &authority, certificate.security(), &broker)?;
     output.line(format_args!("Fleet in {}", place.directory().display()));
     output.line(format_args!(
         "Messages at {}, nodes join at {}",
         addresses.servers.join(", "),
-        door.address()
+        enrolment.address()
     ));
     let line = line(&authority, &addresses, arguments.uses, arguments.valid)?;
     let nodes = if arguments.uses == 1 { "one node".to_owned() } else { format!("{} nodes", arguments.uses) };
@@ -57,15 +60,15 @@ pub(crate) fn perform(arguments: &UpArgs, output: &mut CommandOutput) -> Result<
          `packetrig fleet invite` prints a line for more nodes.\n",
         arguments.valid
     ));
-    let health = own(&broker).is_some().then(|| watch_health(&place)).transpose()?;
+    let health = lock(&broker).is_some().then(|| watch_health(&place)).transpose()?;
     let _presence = PresenceWatch::start(&place)?;
-    let mut nodes = ToldNodes::default();
-    while signal::received().is_none() {
-        std::thread::sleep(LOOK);
+    let mut nodes = AnnouncedNodes::default();
+    while !is_interrupted() {
+        std::thread::sleep(POLL);
         nodes.watch(&place, &broker, &authority);
-        keep_certificate_valid(&mut certificate, &broker, &door);
+        keep_certificate_valid(&mut certificate, &broker, &enrolment);
         if let Some(found) = health.as_ref().and_then(HealthWatch::news) {
-            heed(&found, &place, &broker);
+            apply_health(&found, &place, &broker);
         }
     }
     Ok(CommandExit::Ok)
@@ -73,20 +76,20 @@ pub(crate) fn perform(arguments: &UpArgs, output: &mut CommandOutput) -> Result<
 
 fn watch_health(place: &FleetPlace) -> Result<HealthWatch, Error> {
     let directory = place.broker_directory();
-    let failed = packetrig_node::Error::Thread;
-    Ok(HealthWatch::start(place.fabric()?, &directory).map_err(failed)?)
+    Ok(HealthWatch::start(place.fabric()?, &directory).map_err(packetrig_node::Error::Thread)?)
 }
 
-/// Writes down how the server is, for `fleet status`, and has it started again where that helps.
-fn heed(found: &BrokerHealth, place: &FleetPlace, broker: &Mutex<Option<MessageServer>>) {
+/// Saves the state of the server for `fleet status`, and restarts the server if that helps.
+fn apply_health(found: &BrokerHealth, place: &FleetPlace, broker: &Mutex<Option<MessageServer>>) {
     place.write_health(found);
-    if let Some(broker) = own(broker).as_ref().filter(|_| found.needs_restart) {
+    if let Some(broker) = lock(broker).as_ref().filter(|_| found.needs_restart) {
+        // After its disk was full, the store works again only after a restart (`BrokerHealth::needs_restart`).
         remark("the store of the message server does not work: the server is started again");
         broker.restart();
     }
 }
 
-/// Since 1970.
+/// Seconds since 1970 (UTC), as certificates count.
 fn seconds() -> u64 {
     clock::wall_clock_ns() / 1_000_000_000
 }
@@ -94,12 +97,12 @@ fn seconds() -> u64 {
 fn keep_certificate_valid(
     certificate: &mut ServerCertificateKeeper,
     broker: &Mutex<Option<MessageServer>>,
-    door: &EnrolServer,
+    enrolment: &EnrolServer,
 ) {
-    match certificate.renew_if_due(seconds(), own(broker).as_ref(), door) {
+    match certificate.renew_if_due(seconds(), lock(broker).as_ref(), enrolment) {
         Ok(false) => {}
         Ok(true) => remark("the certificate of the message server was renewed"),
-        // It is tried again, and not at once: the reason lasts.
+        // Not again at once: the reason, such as a full disk, lasts for a while.
         Err(error) => {
             remark(format_args!("cannot renew the certificate of the message server: {error}; trying again"));
             std::thread::sleep(RENEWAL_AGAIN);
@@ -107,18 +110,19 @@ fn keep_certificate_valid(
     }
 }
 
-fn own<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
+/// A panic elsewhere must not end the message server: what it protects is still usable.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The address nodes are most likely to reach.
+/// The address that nodes most likely reach: IPv4 first.
 fn own_address() -> Result<String, Error> {
     let addresses = NamespaceLinks::open(&NetNs::current()?)?.global_addresses()?;
     let best = addresses.iter().find(|ip| ip.is_ipv4()).or_else(|| addresses.first());
     Ok(best.map_or_else(|| "127.0.0.1".to_owned(), ToString::to_string))
 }
 
-/// Everything by which this machine may be called.
+/// All names and addresses by which nodes may reach this machine; its certificate is for these.
 fn names(host: &str) -> Result<Vec<String>, Error> {
     let addresses = NamespaceLinks::open(&NetNs::current()?)?.global_addresses()?;
     let mut names = vec![host.to_owned(), "localhost".to_owned(), "127.0.0.1".to_owned()];
@@ -155,28 +159,32 @@ fn servers(arguments: &UpArgs, host: &str, broker: Option<&MessageServer>) -> Ve
     }
 }
 
+/// `HOST:PORT`; an IPv6 address needs brackets.
 fn at(host: &str, listens: SocketAddr) -> String {
     let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
     format!("{host}:{}", listens.port())
 }
 
-/// Makes the store of the records.
-fn found(place: &FleetPlace) -> Result<(), Error> {
+/// Creates the streams and the record store on the message server, before any node needs them.
+fn create_record_store(place: &FleetPlace) -> Result<(), Error> {
     place.fabric()?.records().map_err(packetrig_node::Error::from)?;
     Ok(())
 }
 
-fn open_door(
+fn start_enrolment(
     arguments: &UpArgs,
     place: &FleetPlace,
     authority: &Arc<FleetAuthority>,
     security: &ServerSecurity,
     broker: &Arc<Mutex<Option<MessageServer>>>,
 ) -> Result<EnrolServer, Error> {
-    let (known, broker, place) = (Arc::clone(authority), Arc::clone(broker), place.clone());
+    let known = Arc::clone(authority);
+    let broker = Arc::clone(broker);
+    let place = place.clone();
     let on_join = Arc::new(move |node: &packetrig_fleet::NodeName| {
         let admitted = known.admitted_node(node).map_err(|error| error.to_string())?;
-        if let (Some(broker), Some(admitted)) = (own(&broker).as_ref(), admitted) {
+        // Before the node gets its answer: a node that is told that it is admitted must be able to log in.
+        if let Some((broker, admitted)) = lock(&broker).as_ref().zip(admitted) {
             broker.admit(&admitted).map_err(|error| error.to_string())?;
         }
         remark(format_args!("node {node} was admitted"));
@@ -186,33 +194,36 @@ fn open_door(
     Ok(EnrolServer::start(Arc::clone(authority), security, arguments.enrol, on_join)?)
 }
 
-/// The nodes that the server was told of, and when the authority's directory had them.
+/// The nodes that the message server knows, and the state of the authority's directory that they come from.
 #[derive(Default)]
-struct ToldNodes {
+struct AnnouncedNodes {
     nodes: Option<Vec<AdmittedNode>>,
     as_of: Option<SystemTime>,
 }
 
-impl ToldNodes {
-    /// Says what went wrong with the server. Nodes that were forgotten meanwhile are not let in any more.
+impl AnnouncedNodes {
+    /// Reports problems of the server, and tells the server about nodes that another process removed or added.
     fn watch(
         &mut self,
         place: &FleetPlace,
         broker: &Mutex<Option<MessageServer>>,
         authority: &FleetAuthority,
     ) {
-        let broker = own(broker);
+        let broker = lock(broker);
         let Some(broker) = broker.as_ref() else { return };
         for trouble in broker.troubles() {
             remark(format_args!("message server in {}: {trouble}", place.directory().display()));
         }
-        if let Err(error) = self.tell(broker, authority) {
-            // It is tried again.
-            remark(format_args!("cannot tell the message server which nodes to admit: {error}; trying again"));
+        // After a failure, `as_of` is unchanged, so the next look tries again.
+        if let Err(error) = self.announce(broker, authority) {
+            remark(format_args!(
+                "cannot tell the message server which nodes to admit: {error}; trying again"
+            ));
         }
     }
 
-    fn tell(&mut self, broker: &MessageServer, authority: &FleetAuthority) -> Result<(), Error> {
+    fn announce(&mut self, broker: &MessageServer, authority: &FleetAuthority) -> Result<(), Error> {
+        // `None` while a later change could still get the same time stamp: then the directory is read every time.
         let changed = authority.settled_since();
         if self.nodes.is_some() && changed.is_some() && changed == self.as_of {
             return Ok(());

@@ -1,4 +1,4 @@
-//! `packetrig flows`: questions about records in files.
+//! `packetrig flows`: queries of stored flow records.
 
 mod recover;
 mod show;
@@ -28,6 +28,7 @@ pub(crate) fn perform(arguments: &FlowsCommand, output: &mut CommandOutput) -> R
 
 /// A time of day with milliseconds, UTC.
 fn moment(at_ns: u64) -> String {
+    // 64 bits of nanoseconds end in the year 2554, jiff's range in 9999: the largest time is never shown.
     let time = Timestamp::from_nanosecond(i128::from(at_ns)).unwrap_or(Timestamp::MAX);
     time.strftime("%Y-%m-%d %H:%M:%S%.3f").to_string()
 }
@@ -43,6 +44,7 @@ fn end(bytes: [u8; 16], port: u64) -> String {
 
 fn exporter(source: RecordMaker) -> String {
     let RecordMaker { exporter, domain } = source;
+    // A meter that writes files itself has no exporter address.
     let name = if exporter == [0; 16] { "this machine".to_owned() } else { address(exporter).to_string() };
     if domain == 0 { name } else { format!("{name}, domain {domain}") }
 }

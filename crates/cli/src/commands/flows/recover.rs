@@ -1,4 +1,4 @@
-//! `packetrig flows recover`, and the same before new records are written into a directory.
+//! `packetrig flows recover`, and the recovery that a collector or meter does before it writes into a directory.
 
 use crate::args::RecoverFlows as Arguments;
 use crate::error::Error;
@@ -19,14 +19,18 @@ pub(super) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Resu
             output.line(line);
         }
     }
+    // Lost records are reported, but are no failure of the recovery; a file that cannot be rewritten is one.
     Ok(if recovered.failures.is_empty() { CommandExit::Ok } else { CommandExit::World })
 }
 
-/// Finishes what a process left that was killed, and says so; returns what it was.
+/// Completes the files that a killed process left, and reports what was saved and lost.
 pub(in crate::commands) fn recover_before(command: &str, directory: &Path) -> Result<RecoveredFiles, Error> {
     let recovered = recover_before_writing(directory)?;
     if !recovered.is_empty() {
-        remark(format_args!("{command}: {}: an earlier process was killed; its files were completed", directory.display()));
+        remark(format_args!(
+            "{command}: {}: an earlier process was killed; its files were completed",
+            directory.display()
+        ));
         for line in lines(&recovered) {
             remark(format_args!("{command}: {line}"));
         }

@@ -1,12 +1,11 @@
 //! `packetrig flows show`.
 
-use super::values::{cell_text, csv_field, reason};
+use super::values::{cell_text, csv_field, protocol, reason};
 use super::{end, moment};
 use crate::args::ShowFlows as Arguments;
 use crate::error::Error;
 use crate::numbers::count;
 use crate::output::{CommandOutput, remark};
-use crate::protocols;
 use crate::table::table;
 use packetrig_flow::element::ElementKind;
 use packetrig_store::flows::columns::{FlowColumn, columns};
@@ -17,9 +16,9 @@ use packetrig_store::flows::tcp_flags;
 use packetrig_units::Nanos;
 use std::ops::ControlFlow;
 
-/// Rows of a table when nothing is asked.
+/// Rows of a table without `--most`.
 const MOST: usize = 50;
-/// What a table shows if no columns are named.
+/// The columns that are read for a table without `--columns`.
 const USUAL: [&str; 14] = [
     "flowStartNanoseconds",
     "flowEndNanoseconds",
@@ -58,7 +57,7 @@ pub(super) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Resu
     }
 }
 
-/// The named columns, or all, of every record, as it is read, or of the first in an order.
+/// The named columns, or all, as JSON or CSV. Without an order, records are printed as they are read.
 fn stream(arguments: &Arguments, output: &mut CommandOutput) -> Result<(), Error> {
     let all: Vec<_> = columns().iter().collect();
     let wanted = if arguments.columns.is_empty() { &all } else { &arguments.columns };
@@ -66,27 +65,22 @@ fn stream(arguments: &Arguments, output: &mut CommandOutput) -> Result<(), Error
     if arguments.form.csv {
         output.line(names.join(","));
     }
-    let append = |chunk: &RowChunk, row: usize, text: &mut String| {
-        if arguments.form.csv {
-            csv(chunk, row, wanted, text);
-        } else {
-            json(chunk, row, wanted, text);
-        }
-    };
+    let append = if arguments.form.csv { csv } else { json };
     if let Some(order) = arguments.order {
         let found = first(arguments, &names, order, &mut |chunk, row| {
             let mut text = String::new();
-            append(chunk, row, &mut text);
+            append(chunk, row, wanted, &mut text);
             text
         })?;
         output.text(found.shown.concat());
         return Ok(());
     }
+    // One write per chunk: a write per record would cost more than the reading.
     let mut left = arguments.most.unwrap_or(usize::MAX);
     visit(arguments, &names, &mut |chunk, rows| {
         let mut text = String::new();
         for &row in rows.iter().take(left) {
-            append(chunk, row, &mut text);
+            append(chunk, row, wanted, &mut text);
         }
         output.text(text);
         left = left.saturating_sub(rows.len());
@@ -105,12 +99,13 @@ fn json(chunk: &RowChunk, row: usize, wanted: &[&FlowColumn], text: &mut String)
     text.push_str("}\n");
 }
 
-/// As JSON, but for texts, which are in quotes only if they have to be.
+/// Values as in JSON, except that texts are in quotes only if CSV needs them.
 fn csv(chunk: &RowChunk, row: usize, wanted: &[&FlowColumn], text: &mut String) {
     for (index, column) in wanted.iter().enumerate() {
         if index > 0 {
             text.push(',');
         }
+        // Texts come from exporters and may contain anything; the other kinds never need quotes.
         let cells = chunk.column(column.name);
         if matches!(column.kind, ElementKind::Word | ElementKind::Fields) {
             text.push_str(&csv_field(cells.word(row)));
@@ -126,56 +121,78 @@ fn csv(chunk: &RowChunk, row: usize, wanted: &[&FlowColumn], text: &mut String) 
 fn tabulate(arguments: &Arguments, output: &mut CommandOutput) -> Result<(), Error> {
     let most = arguments.most.unwrap_or(MOST);
     let wanted = &arguments.columns;
-    let (header, names): (Vec<_>, Vec<_>) = if wanted.is_empty() {
-        (HEADER.to_vec(), USUAL.to_vec())
-    } else {
-        wanted.iter().map(|column| (column.short, column.name)).unzip()
-    };
-    let show = |chunk: &RowChunk, row: usize| {
-        let cell = |column: &&FlowColumn| cell_text(column, chunk.column(column.name), row);
-        if wanted.is_empty() { line(chunk, row) } else { wanted.iter().map(cell).collect() }
-    };
+    let header: Vec<_> = wanted.iter().map(|column| column.short).collect();
+    let names: Vec<_> = wanted.iter().map(|column| column.name).collect();
+    let is_usual = wanted.is_empty();
+    let header = if is_usual { &HEADER[..] } else { &header };
+    let names = if is_usual { &USUAL[..] } else { &names };
+    // Only these columns are read: Parquet files store each column apart.
     let mut lines = Vec::new();
     let mut is_all = true;
     if let Some(order) = arguments.order {
-        let found = first(arguments, &names, order, &mut |chunk, row| show(chunk, row))?;
+        let found = first(arguments, names, order, &mut |chunk, row| cells(wanted, chunk, row))?;
         is_all = found.count == found.shown.len() as u64;
         lines = found.shown;
     } else {
-        visit(arguments, &names, &mut |chunk, rows| {
+        visit(arguments, names, &mut |chunk, rows| {
             for &row in rows {
+                // One record more than fits shows that there are more.
                 if lines.len() == most {
                     is_all = false;
                     return ControlFlow::Break(());
                 }
-                lines.push(show(chunk, row));
+                lines.push(cells(wanted, chunk, row));
             }
             ControlFlow::Continue(())
         })?;
     }
-    output.text(table(&header, lines));
+    output.text(table(header, lines));
     if !is_all {
         remark(format_args!("show: more than {most} records match; --most N shows more"));
     }
     Ok(())
 }
 
-fn line(chunk: &RowChunk, row: usize) -> Vec<String> {
-    let number = |name: &str| chunk.column(name).number(row);
-    let address = |name: &str| chunk.column(name).address(row);
-    vec![
-        moment(number("flowStartNanoseconds")),
-        Nanos::new(number("flowEndNanoseconds").saturating_sub(number("flowStartNanoseconds"))).to_string(),
-        protocols::name(u8::try_from(number("protocolIdentifier")).unwrap_or(u8::MAX)),
-        end(address("sourceIPv6Address"), number("sourceTransportPort")),
-        end(address("destinationIPv6Address"), number("destinationTransportPort")),
-        count(number("packetDeltaCount")),
-        count(number("octetDeltaCount")),
-        count(number("reversePacketDeltaCount")),
-        count(number("reverseOctetDeltaCount")),
-        tcp_flags::letters(number("tcpControlBits") | number("reverseTcpControlBits")),
-        reason(number("flowEndReason")).into(),
-    ]
+/// A row of the named columns, or of the usual table.
+fn cells(wanted: &[&FlowColumn], chunk: &RowChunk, row: usize) -> Vec<String> {
+    if wanted.is_empty() {
+        return FlowRow { chunk, row }.usual_cells();
+    }
+    wanted.iter().map(|column| cell_text(column, chunk.column(column.name), row)).collect()
+}
+
+struct FlowRow<'a> {
+    chunk: &'a RowChunk,
+    row: usize,
+}
+
+impl FlowRow<'_> {
+    fn number(&self, name: &str) -> u64 {
+        self.chunk.column(name).number(self.row)
+    }
+
+    fn end(&self, address: &str, port: &str) -> String {
+        end(self.chunk.column(address).address(self.row), self.number(port))
+    }
+
+    /// One cell for each heading of [`HEADER`]; some columns of [`USUAL`] share a cell.
+    fn usual_cells(&self) -> Vec<String> {
+        let start = self.number("flowStartNanoseconds");
+        let flags = self.number("tcpControlBits") | self.number("reverseTcpControlBits");
+        vec![
+            moment(start),
+            Nanos::new(self.number("flowEndNanoseconds").saturating_sub(start)).to_string(),
+            protocol(self.number("protocolIdentifier")),
+            self.end("sourceIPv6Address", "sourceTransportPort"),
+            self.end("destinationIPv6Address", "destinationTransportPort"),
+            count(self.number("packetDeltaCount")),
+            count(self.number("octetDeltaCount")),
+            count(self.number("reversePacketDeltaCount")),
+            count(self.number("reverseOctetDeltaCount")),
+            tcp_flags::letters(flags),
+            reason(self.number("flowEndReason")).into(),
+        ]
+    }
 }
 
 /// The first records in an order.
@@ -186,11 +203,12 @@ fn first<T>(
     show: &mut dyn FnMut(&RowChunk, usize) -> T,
 ) -> Result<FirstRecords<T>, Error> {
     let files = flow_files(&arguments.places)?;
+    // Also for JSON and CSV: with an order, all records that may be shown are held in memory until the last file is read.
     let most = arguments.most.unwrap_or(MOST);
     Ok(first_records(&files, &arguments.filter.filter(), wanted, order, most, show)?)
 }
 
-/// Gives each chunk and the rows of it that are asked for.
+/// Calls `each` with every chunk and the rows in it that pass the filter.
 fn visit(arguments: &Arguments, wanted: &[&'static str], each: &mut EachChunk<'_>) -> Result<(), Error> {
     Ok(scan(&flow_files(&arguments.places)?, &arguments.filter.filter(), wanted, each)?)
 }

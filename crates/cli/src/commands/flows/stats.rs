@@ -16,7 +16,7 @@ use packetrig_store::flows::totals::{self, FlowTotals, TotalsRow};
 use packetrig_units::Nanos;
 use std::collections::BTreeMap;
 
-/// Meters whose ledgers are shown as text.
+/// Most ledgers that are shown as text.
 const METERS_MOST: usize = 10;
 
 type FlowLedgers = BTreeMap<RecordMaker, (u64, MeterLedger)>;
@@ -34,7 +34,10 @@ pub(super) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Resu
         output.text(ledger_text(ledger));
     }
     if ledgers.len() > METERS_MOST {
-        remark(format_args!("stats: {} more ledgers are not shown; --json prints all", ledgers.len() - METERS_MOST));
+        remark(format_args!(
+            "stats: {} more ledgers are not shown; --json prints all",
+            ledgers.len() - METERS_MOST
+        ));
     }
     Ok(())
 }
@@ -43,6 +46,7 @@ fn json(files: usize, totals: &FlowTotals, ledgers: &FlowLedgers) -> serde_json:
     let ledgers: Vec<_> = ledgers
         .iter()
         .map(|(source, (at_ns, ledger))| {
+            // Not stored with the ledger, but computed from its numbers.
             let broken: Vec<_> = ledger.imbalances().iter().map(ToString::to_string).collect();
             serde_json::json!({
                 "exporter": address(source.exporter).to_string(), "domain": source.domain, "at_ns": at_ns,
@@ -64,9 +68,10 @@ fn text(files: usize, totals: &FlowTotals) -> String {
         count(sum.flows),
         count(files as u64)
     );
-    let (Some(first), Some(last)) = (totals.first_ns, totals.last_ns) else { return text };
+    let Some((first, last)) = totals.first_ns.zip(totals.last_ns) else { return text };
     let time = Nanos::new(last.saturating_sub(first));
     text.extend([format!("from {} to {} UTC ({time})\n", moment(first), moment(last))]);
+    // Of frames, since that is the load of links; bytes of IP alone leave out the headers below.
     let bits = scaled(per_second(totals.frame_bytes.saturating_mul(8), time), "bit/s");
     let packets = scaled(per_second(sum.packets, time), "packets/s");
     text.extend([format!(
@@ -81,10 +86,7 @@ fn text(files: usize, totals: &FlowTotals) -> String {
             count(totals.records_with_loss)
         )]);
     }
-    let row = |name: String, TotalsRow { records, sum }: &TotalsRow, whole: u64| {
-        let bytes = scaled(sum.bytes as f64, "B");
-        vec![name, count(*records), count(sum.flows), count(sum.packets), bytes, percent(sum.bytes, whole)]
-    };
+    // The number breaks ties, so that the same records always give the same table.
     let mut by_bytes: Vec<_> = totals.protocols.iter().collect();
     by_bytes.sort_by_key(|(number, row)| (std::cmp::Reverse(row.sum.bytes), **number));
     let protocols = by_bytes.into_iter().map(|(number, one)| row(protocols::name(*number), one, sum.bytes));
@@ -103,9 +105,19 @@ fn text(files: usize, totals: &FlowTotals) -> String {
     text
 }
 
+fn row(name: String, totals: &TotalsRow, whole: u64) -> Vec<String> {
+    let TotalsRow { records, sum } = totals;
+    let bytes = scaled(sum.bytes as f64, "B");
+    vec![name, count(*records), count(sum.flows), count(sum.packets), bytes, percent(sum.bytes, whole)]
+}
+
+fn known(value: Option<u64>) -> String {
+    value.map_or_else(|| "not known".to_owned(), count)
+}
+
+/// In the order in which packets pass the meter.
 fn ledger_text(ledger: &MeterLedger) -> String {
     let MeterLedger { capture, packets, export } = ledger;
-    let known = |value: Option<u64>| value.map_or_else(|| "not known".to_owned(), count);
     let mut rows = vec![
         vec!["arrived at the interface".to_owned(), known(capture.arrived)],
         vec!["dropped by the driver".into(), known(capture.driver_dropped)],

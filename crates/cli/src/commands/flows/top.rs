@@ -11,9 +11,10 @@ use packetrig_store::flows::scan::flow_files;
 use packetrig_store::flows::top::{self, GroupSum, TopAnswer, TopGroup, TopOrder, TopQuestion};
 use packetrig_units::Nanos;
 
-/// A number that is printed of a group: what programs call it, and what it is.
+/// A number that JSON and CSV have of each group: its name, and how it is computed.
 type GroupMeasure = (&'static str, fn(&GroupSum) -> u64);
 
+// One list, so that JSON and CSV have the same numbers.
 const MEASURES: [GroupMeasure; 9] = [
     ("flows", |has| has.sum.flows),
     ("packets", |has| has.sum.packets),
@@ -57,6 +58,7 @@ pub(super) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Resu
 }
 
 fn doubt(top: &TopAnswer, order: TopOrder) -> String {
+    // Rates cannot be summed while files are read, so groups are kept by what their order is computed from.
     let counted = order.counted();
     let kept = if counted == order {
         String::new()
@@ -111,22 +113,22 @@ fn text(by: &FlowGrouping, top: &TopAnswer, order: TopOrder) -> String {
     let last = if order.counted() == order { "share" } else { unit(order) };
     let names = by.parts().iter().map(GroupPart::name);
     let header: Vec<_> = names.chain(["flows", "packets", "bytes", "", last]).collect();
-    let row = |mut cells: Vec<String>, has: &GroupSum| {
-        let sum = has.sum;
-        let bytes = scaled(sum.bytes as f64, "B");
-        let ordered = ordered_by(has, &top.total, order);
-        cells.extend([count(sum.flows), count(sum.packets), count(sum.bytes), bytes, ordered]);
-        cells
-    };
     let groups = top.groups.iter().map(|TopGroup { values, has }| {
         let values = by.parts().iter().zip(values).map(|(part, value)| group_text(part, value));
-        row(values.collect(), has)
+        values.chain(measures(has, &top.total, order)).collect()
     });
-    // A group that was let go and came back is counted twice.
+    // A group that was dropped for lack of memory and came back is counted twice.
     let at_most = if top.doubt > 0 { "at most " } else { "" };
     let mut all = vec![String::new(); by.parts().len()];
     all[0] = format!("all ({at_most}{})", count(top.groups_seen));
-    table(&header, groups.chain([row(all, &top.total)]))
+    all.extend(measures(&top.total, &top.total, order));
+    table(&header, groups.chain([all]))
+}
+
+fn measures(has: &GroupSum, total: &GroupSum, order: TopOrder) -> [String; 5] {
+    let sum = has.sum;
+    let bytes = scaled(sum.bytes as f64, "B");
+    [count(sum.flows), count(sum.packets), count(sum.bytes), bytes, ordered_by(has, total, order)]
 }
 
 #[cfg(test)]

@@ -12,9 +12,10 @@ use packetrig_store::flows::grouping::{GroupPart, GroupValue};
 use packetrig_store::flows::json::mac_text;
 use packetrig_store::flows::tcp_flags;
 
-/// The value in a row of a file. What is not known is a dash.
+/// The value in a row of a file. A dash stands for an unknown one.
 pub(super) fn cell_text(column: &FlowColumn, cells: &ColumnCells, row: usize) -> String {
     match column.kind {
+        // Files have zeros for an address that is not in the packet.
         ElementKind::Address if cells.address(row) == [0; 16] => "–".to_owned(),
         ElementKind::Address => address(cells.address(row)).to_string(),
         ElementKind::Mac => mac_text(cells.mac(row)),
@@ -29,15 +30,21 @@ fn number_text(column: &FlowColumn, number: u64) -> String {
     match (column.name, column.kind) {
         (_, ElementKind::Time) => moment(number),
         (_, ElementKind::Flag) => if number == 0 { "no" } else { "yes" }.to_owned(),
-        ("protocolIdentifier", _) => protocols::name(u8::try_from(number).unwrap_or(u8::MAX)),
+        ("protocolIdentifier", _) => protocol(number),
         ("tcpControlBits" | "reverseTcpControlBits", _) => tcp_flags::letters(number),
         ("flowEndReason", _) => reason(number).to_owned(),
+        // Numbers without a unit are identifiers, such as ports: blanks between their digits would be wrong.
         _ if column.unit.is_empty() => number.to_string(),
         _ => count(number),
     }
 }
 
-/// What a group has in one part.
+/// The name of an IP protocol. The column has 64 bits in memory; a file could hold more than 8.
+pub(super) fn protocol(number: u64) -> String {
+    u8::try_from(number).map_or_else(|_| number.to_string(), protocols::name)
+}
+
+/// The value of a group in one part of its key.
 pub(super) fn group_text(part: &GroupPart, value: &GroupValue) -> String {
     match (part, value) {
         (GroupPart::Column(column), GroupValue::Number(number)) => number_text(column, *number),
@@ -53,7 +60,7 @@ pub(super) fn group_text(part: &GroupPart, value: &GroupValue) -> String {
     }
 }
 
-/// The same for programs: numbers stay numbers.
+/// The same for JSON: numbers stay numbers.
 pub(super) fn group_json(part: &GroupPart, value: &GroupValue) -> serde_json::Value {
     match (part, value) {
         (GroupPart::Column(column), GroupValue::Number(number)) if column.kind == ElementKind::Flag => {
@@ -64,7 +71,7 @@ pub(super) fn group_json(part: &GroupPart, value: &GroupValue) -> serde_json::Va
     }
 }
 
-/// A field of CSV: in quotes if it has to be.
+/// A field of CSV, in quotes only if it needs them (RFC 4180).
 pub(super) fn csv_field(text: &str) -> String {
     if text.contains([',', '"', '\n', '\r']) {
         format!("\"{}\"", text.replace('"', "\"\""))
@@ -73,6 +80,7 @@ pub(super) fn csv_field(text: &str) -> String {
     }
 }
 
+/// IANA's numbers of `flowEndReason`, in one word.
 pub(super) const fn reason(number: u64) -> &'static str {
     match number {
         1 => "idle",

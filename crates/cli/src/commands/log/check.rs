@@ -8,13 +8,13 @@ use crate::output::CommandOutput;
 use crate::table::table;
 use packetrig_engine::capture::log::{self, LogCheck, LogDoubt, LogFinding};
 use packetrig_engine::impair::DIRECTIONS;
+use std::path::Path;
+
+/// What a cell shows whose number is unknown.
+const UNKNOWN: &str = "unknown";
 
 pub(super) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
-    let read = |path: &std::path::PathBuf| {
-        std::fs::read_to_string(path)
-            .map_err(|source| Error::ReadFile { name: path.display().to_string(), source })
-    };
-    let text = arguments.tap.as_ref().map(read).transpose()?;
+    let text = arguments.tap.as_deref().map(read).transpose()?;
     let tap = arguments.tap.as_deref().zip(text.as_deref());
     let checked = log::check(&arguments.directory, tap)?;
     if arguments.json {
@@ -35,8 +35,13 @@ pub(super) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Resu
     })
 }
 
-/// Whether all is there; nothing if that cannot be told.
+fn read(file: &Path) -> Result<String, Error> {
+    std::fs::read_to_string(file).map_err(|source| Error::unreadable(file, source))
+}
+
+/// Whether the log has every frame that it should have; `None` if that is unknown.
 fn is_complete(checked: &LogCheck) -> Option<bool> {
+    // A frame that is known to be missing decides, whatever else is in doubt.
     if checked.is_incomplete() {
         return Some(false);
     }
@@ -44,16 +49,15 @@ fn is_complete(checked: &LogCheck) -> Option<bool> {
 }
 
 fn shown(checked: &LogCheck) -> String {
-    let row = |what: &str, number: u64| vec![what.to_owned(), count(number)];
     let mut text = table(
         &["", "frames"],
         [
-            row("written since the beginning", checked.written),
-            row("in files that exist", checked.frames),
-            row("in files removed by retention", checked.removed_frames),
-            row("dropped: kernel ring", checked.dropped_kernel),
-            row("dropped: our queue", checked.dropped_queue),
-            row("dropped: disk", checked.dropped_disk),
+            super::row("written since the beginning", checked.written),
+            super::row("in files that exist", checked.frames),
+            super::row("in files removed by retention", checked.removed_frames),
+            super::row("dropped: kernel ring", checked.dropped_kernel),
+            super::row("dropped: our queue", checked.dropped_queue),
+            super::row("dropped: disk", checked.dropped_disk),
         ],
     );
     text.push_str(&super::trailers(checked.numbers));
@@ -69,7 +73,7 @@ fn shown(checked: &LogCheck) -> String {
     let verdict = match is_complete(checked) {
         Some(true) => "the log is complete",
         Some(false) => "the log is not complete",
-        None => "no frame is known to be missing, but whether the log is complete cannot be told",
+        None => "no frame is known to be missing, but whether the log is complete is unknown",
     };
     lines.push(format!("{} files: {verdict}", count(checked.files)));
     text + &lines.join("\n") + "\n"
@@ -79,16 +83,15 @@ fn against_tap(checked: &LogCheck) -> String {
     let Some(tap) = checked.tap else { return String::new() };
     let lost = checked.lost();
     let rows = (0..2).map(|way| {
-        // Where loss is known, a direction that no trailer spoke of has none.
+        // If the loss of a direction is known, no trailer in the log means that no frame was seen, not that this is unknown.
         let seen =
             checked.numbers[way].map(|numbered| numbered.seen).or_else(|| lost[way].map(|_| 0)).map(count);
-        let unknown = || "unknown".to_owned();
         vec![
             DIRECTIONS[way].to_owned(),
             count(tap[way].wanted),
-            tap[way].mirrored.map_or_else(unknown, count),
-            seen.unwrap_or_else(unknown),
-            lost[way].map_or_else(unknown, count),
+            tap[way].mirrored.map_or_else(|| UNKNOWN.to_owned(), count),
+            seen.unwrap_or_else(|| UNKNOWN.to_owned()),
+            lost[way].map_or_else(|| UNKNOWN.to_owned(), count),
         ]
     });
     let text = table(&["by the tap", "to copy", "mirrored", "logged", "lost"], rows);
@@ -102,6 +105,7 @@ fn against_tap(checked: &LogCheck) -> String {
 
 fn doubtful(doubt: LogDoubt) -> String {
     match doubt {
+        // Doubts widen what is unknown; they never turn a complete log into an incomplete one.
         LogDoubt::Older { frames } => format!(
             "the log has {} frames more than the tap had counted: the counters were read before the log ended, \
                 or the log holds other frames too; read the counters after the log has ended",

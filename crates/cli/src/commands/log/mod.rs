@@ -1,13 +1,14 @@
 //! `packetrig log`: captures as a service, on the node that copies of a link are sent to.
 //!
-//! It is the capture command with a keeper behind its files: no second writer. What runs it (systemd, a shell) is told
-//! when it listens, ends it by TERM and makes it begin another file by HUP.
+//! It is the capture command with a keeper behind its files, so there is only one writer of captures. It tells systemd when
+//! it listens (`notify`); TERM ends it, and HUP makes it begin another file.
 
 mod check;
 mod notify;
 
-use super::recorded::{self, CaptureProgress};
+use super::recorded::{self, CaptureProgress, OpenReceiver};
 use crate::args::{BeginLog, LogAction, LogArgs as Arguments, ReceiverArg};
+use crate::clamp::clamp_to_usize;
 use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::numbers::count;
@@ -27,7 +28,6 @@ use packetrig_engine::port::{FrameRx, WorkerClock};
 use packetrig_engine::xdp::{XdpTap, XdpTapOptions};
 use packetrig_plan::PortLocation;
 use packetrig_stats::series::RateSeries;
-use packetrig_sys::clock::RealtimeOffset;
 use packetrig_sys::signal;
 use std::cell::Cell;
 use std::path::Path;
@@ -37,9 +37,10 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Resu
         return check::perform(arguments, output);
     }
     let arguments = &arguments.begin;
-    let (Some(interface), Some(directory)) = (&arguments.interface, &arguments.into) else {
+    let Some((interface, directory)) = arguments.interface.as_ref().zip(arguments.into.as_ref()) else {
         return Err(Error::Usage("log needs an interface and --into DIR".into()));
     };
+    // With room for one file only, the complete one would have to go before the next one has anything in it.
     let file = arguments.rotate_size.0;
     if arguments.keep.is_some_and(|keep| keep.0 < 2 * file) {
         return Err(Error::Usage(
@@ -47,17 +48,22 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Resu
         ));
     }
     let job = LogJob { arguments, interface, expression: arguments.expression.join(" ") };
+    // In this order: `latch` would take HUP for the wish to end.
     signal::latch()?;
     signal::count_hangups()?;
     let keeper = LogKeeper::open(directory, &interface.to_string(), retention(arguments))?;
-    let begun = (keeper.last_file() + 1, keeper.next_frame());
-    let (summary, numbers) = job.listen_there(keeper, directory)?;
+    let first_file = keeper.last_file() + 1;
+    let first_frame = keeper.next_frame();
+    let outcome = job.open_and_listen(keeper, directory)?;
     if arguments.json {
-        output.json(&json(&summary, numbers, begun))?;
+        let mut value = json(&outcome);
+        value["first_file"] = first_file.into();
+        value["first_frame"] = first_frame.into();
+        output.json(&value)?;
     } else {
-        output.text(result(&job, &summary, numbers));
+        output.text(result(&job, &outcome));
     }
-    Ok(recorded::judge(summary.recorded.as_ref()))
+    Ok(recorded::judge(outcome.summary.recorded.as_ref()))
 }
 
 fn retention(arguments: &BeginLog) -> LogRetention {
@@ -70,6 +76,12 @@ fn retention(arguments: &BeginLog) -> LogRetention {
     }
 }
 
+/// What a log has written, and the numbers in the trailers of a tap that fed it.
+struct LogOutcome {
+    summary: RecordSummary,
+    numbers: TapNumbers,
+}
+
 struct LogJob<'a> {
     arguments: &'a BeginLog,
     interface: &'a PortLocation,
@@ -77,16 +89,12 @@ struct LogJob<'a> {
 }
 
 impl LogJob<'_> {
-    fn listen_there(
-        &self,
-        keeper: LogKeeper,
-        directory: &Path,
-    ) -> Result<(RecordSummary, TapNumbers), Error> {
+    fn open_and_listen(&self, keeper: LogKeeper, directory: &Path) -> Result<LogOutcome, Error> {
         let program =
             if self.expression.trim().is_empty() { None } else { Some(filter::compile(&self.expression)?) };
         match self.arguments.back_end {
             ReceiverArg::Packet => {
-                // Frames come whole, so that trailers behind them are seen; the recorder cuts them.
+                // The kernel must not cut frames: the trailer of a tap is behind them. The recorder cuts them to `--snap`.
                 let options = TapOptions {
                     filter: program,
                     snap_len: None,
@@ -95,25 +103,25 @@ impl LogJob<'_> {
                     blocks: packet::BLOCKS,
                 };
                 let tap = PacketTap::open(self.interface, options)?;
-                let at = (tap.offset(), tap.is_up());
-                self.listen(tap, at, keeper, directory)
+                let open = OpenReceiver { offset: tap.offset(), is_up: tap.is_up(), receiver: tap };
+                self.listen(open, keeper, directory)
             }
             ReceiverArg::Xdp => {
                 let options = XdpTapOptions { filter: program, snap_len: None, pass: false };
                 let tap = XdpTap::open(self.interface, &options)?;
-                let at = (tap.offset(), tap.is_up());
-                self.listen(tap, at, keeper, directory)
+                let open = OpenReceiver { offset: tap.offset(), is_up: tap.is_up(), receiver: tap };
+                self.listen(open, keeper, directory)
             }
         }
     }
 
     fn listen<R: FrameRx>(
         &self,
-        mut tap: R,
-        (offset, is_up): (RealtimeOffset, bool),
+        open: OpenReceiver<R>,
         keeper: LogKeeper,
         directory: &Path,
-    ) -> Result<(RecordSummary, TapNumbers), Error> {
+    ) -> Result<LogOutcome, Error> {
+        let OpenReceiver { mut receiver, offset, is_up } = open;
         let clock = RealClock::new();
         if !is_up {
             remark(format_args!("log: {} is down; nothing arrives until it is up", self.interface));
@@ -121,6 +129,7 @@ impl LogJob<'_> {
         if keeper.mended() > 0 {
             remark("log: the previous log was killed; its last file was repaired and added to the index");
         }
+        // Numbers of the tap's trailers continue from the earlier files of this log: a restart of the log is no gap.
         let first = keeper.last_file() + 1;
         let known = keeper.numbers();
         let spec = self.spec(directory, keeper.last_file());
@@ -128,22 +137,23 @@ impl LogJob<'_> {
         if !self.arguments.quiet {
             remark(format_args!("log: listening on {}, first file {first}", self.interface));
         }
+        // Only now: units that are ordered after this one may start the traffic.
         notify::say("READY=1");
         let limits = RecordLimits { frames: None, time: self.arguments.time };
         let hangups = Cell::new(0);
-        let wish = || match (signal::received(), signal::hangups()) {
-            (Some(_), _) => RecordWish::End,
-            (None, now) if now != hangups.replace(now) => RecordWish::Rotate,
-            (None, _) => RecordWish::GoOn,
-        };
         let mut live = CaptureProgress::new(!self.arguments.quiet);
-        let mut tell = |counts: &RecordCounts, _: &RateSeries| live.show(counts);
-        let done = record::record_as_wished(&mut tap, &clock, Some(recorder), (limits, &wish), &mut tell);
+        let done = record::record_as_wished(
+            &mut receiver,
+            &clock,
+            Some(recorder),
+            (limits, &|| wish(&hangups)),
+            &mut |counts: &RecordCounts, _: &RateSeries| live.show(counts),
+        );
         live.finish();
         notify::say("STOPPING=1");
         let summary = done?;
         let numbers = summary.recorded.as_ref().map_or(known, |recorded| recorded.numbers);
-        Ok((summary, numbers))
+        Ok(LogOutcome { summary, numbers })
     }
 
     fn spec(&self, directory: &Path, before: u64) -> RecordSpec {
@@ -166,16 +176,29 @@ impl LogJob<'_> {
                 before,
             },
             zstd: arguments.zstd,
-            queue: usize::try_from(arguments.queue.0).unwrap_or(usize::MAX),
+            queue: clamp_to_usize(arguments.queue.0),
         }
     }
 }
 
+/// What signals ask for. Several HUPs since the last look make one new file.
+fn wish(hangups: &Cell<u32>) -> RecordWish {
+    match (signal::received(), signal::hangups()) {
+        (Some(_), _) => RecordWish::End,
+        (None, now) if now != hangups.replace(now) => RecordWish::Rotate,
+        (None, _) => RecordWish::GoOn,
+    }
+}
+
+fn row(what: &str, frames: u64) -> Vec<String> {
+    vec![what.to_owned(), count(frames)]
+}
+
 /// One row per account, and one for each direction of a tap.
-fn result(job: &LogJob<'_>, summary: &RecordSummary, numbers: TapNumbers) -> String {
+fn result(job: &LogJob<'_>, outcome: &LogOutcome) -> String {
+    let LogOutcome { summary, numbers } = outcome;
     let counts = &summary.counts;
     let written = summary.recorded.as_ref().map_or(0, |recorded| recorded.written);
-    let row = |what: &str, frames: u64| vec![what.to_owned(), count(frames)];
     let mut text = recorded::sums(job.interface, counts);
     text.push_str(&table(
         &["", "frames"],
@@ -187,11 +210,11 @@ fn result(job: &LogJob<'_>, summary: &RecordSummary, numbers: TapNumbers) -> Str
             row("dropped: disk", counts.disk_lost),
         ],
     ));
-    text.push_str(&trailers(numbers));
+    text.push_str(&trailers(*numbers));
     text
 }
 
-/// What trailers of a tap said; nothing if there were none.
+/// The numbers in the trailers of a tap; empty if no frame has a trailer.
 fn trailers(numbers: TapNumbers) -> String {
     let rows = DIRECTIONS.iter().zip(numbers).filter_map(|(direction, numbered)| {
         let numbered = numbered?;
@@ -212,14 +235,9 @@ fn trailers(numbers: TapNumbers) -> String {
     table(&["of the tap", "first", "last", "seen", "missing", "not logged", "twice"], rows)
 }
 
-fn json(
-    summary: &RecordSummary,
-    numbers: TapNumbers,
-    (first_file, first_frame): (u64, u64),
-) -> serde_json::Value {
+fn json(outcome: &LogOutcome) -> serde_json::Value {
+    let LogOutcome { summary, numbers } = outcome;
     let mut value = recorded::value(summary);
-    value["first_file"] = first_file.into();
-    value["first_frame"] = first_frame.into();
     value["files"] = serde_json::json!(summary.recorded.as_ref().map(|recorded| recorded.files.len()));
     value["numbers"] = serde_json::json!(numbers);
     value

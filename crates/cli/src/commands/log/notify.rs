@@ -1,10 +1,10 @@
-//! Telling a service manager how we are: a line to the socket that `NOTIFY_SOCKET` names (sd_notify(3)).
+//! Tells a service manager the state of this process: a line to the socket that `NOTIFY_SOCKET` names (sd_notify(3)).
 
 use std::ffi::OsStr;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// Says it, if anybody wants to hear it. Nothing hangs on being heard.
+/// Sends the line if a service manager asks for it. The log works the same if nobody receives it.
 pub(super) fn say(line: &str) {
     if let Some(name) = std::env::var_os("NOTIFY_SOCKET") {
         say_to(&name, line);
@@ -14,6 +14,7 @@ pub(super) fn say(line: &str) {
 fn say_to(name: &OsStr, line: &str) {
     let Ok(socket) = UnixDatagram::unbound() else { return };
     let name = name.to_string_lossy().into_owned();
+    // sd_notify(3): a name that begins with `@` is in the abstract namespace.
     let sent = match name.strip_prefix('@') {
         Some(name) => {
             SocketAddr::from_abstract_name(name).and_then(|to| socket.send_to_addr(line.as_bytes(), &to))

@@ -1,10 +1,11 @@
-//! `packetrig meter`: flows at interfaces or of capture files, exported, with a ledger that adds up.
+//! `packetrig meter`: meters flows at interfaces or in capture files and exports them, with a ledger that balances.
 
 mod options;
 mod outputs;
 mod show;
 mod top;
 
+use super::is_interrupted;
 use crate::args::MeterArgs as Arguments;
 use crate::error::Error;
 use crate::exit::CommandExit;
@@ -15,27 +16,29 @@ use outputs::MeterOutputs;
 use packetrig_meter::ledger::{LedgerReport, MeterBooks, exposition};
 use packetrig_meter::metrics::MetricsResponder;
 use packetrig_meter::source::InterfaceCounts;
-use packetrig_meter::{MeterInput, MeterOptions, RunningMeter};
+use packetrig_meter::{MeterInput, RunningMeter};
 use packetrig_sys::{clock, signal};
 use packetrig_units::Nanos;
 use std::io::IsTerminal;
 use std::sync::Arc;
 use top::TopScreen;
 
-/// How often to look whether it is over.
-const LOOK_NS: u64 = 20_000_000;
+/// How often the end and signals are looked for.
+const POLL_NS: u64 = 20_000_000;
 /// How often the ledger is shown.
 const SHOW_NS: u64 = 1_000_000_000;
 
 pub(crate) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
-    let options = options::understand(arguments)?;
+    let options = options::meter_options(arguments)?;
     signal::latch()?;
     let opening = sandbox::begin(&arguments.user.sandbox, needs::meter(arguments)?)?;
     let books = MeterBooks::new();
-    // Before the meter: what is wrong with an output is said before anything is metered.
+    // Before the meter, so that an output that cannot be opened is reported before anything is metered.
     let outputs = MeterOutputs::open(arguments, &options, &books)?;
-    let (metrics, meter) = match begin(arguments, &options, &books) {
-        Ok(begun) => begun,
+    let started = serve_metrics(arguments, &books)
+        .and_then(|metrics| Ok(StartedMeter { metrics, meter: RunningMeter::start(&options, &books)? }));
+    let StartedMeter { metrics, meter } = match started {
+        Ok(started) => started,
         Err(error) => {
             outputs.abandon(&books);
             return Err(error);
@@ -44,13 +47,14 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Resu
     say_start(arguments, &options.input, metrics.as_ref());
     opening.close()?;
     watch(arguments, &meter, &books, output);
+    // In this order: workers hand over their last records, outputs send them, and only then the ledger is final.
     meter.stop();
     await_end(&meter, &books);
     let metered = meter.join();
     let failures = outputs.join();
     let report = books.report(true);
     drop(metrics);
-    // Where nothing came of it, the reason says it all.
+    // If the meter failed before it saw a packet, the error alone says more than a table of zeros.
     let is_worth_it = metered.is_ok() || report.ledger.capture.delivered > 0;
     if arguments.json && is_worth_it {
         output.json(&report)?;
@@ -58,16 +62,13 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Resu
         output.text(show::result(&arguments.inputs.join(", "), &report));
     }
     metered?;
-    Ok(judge(&report, &failures, signal::received().is_some()))
+    Ok(judge(&report, &failures, is_interrupted()))
 }
 
-fn begin(
-    arguments: &Arguments,
-    options: &MeterOptions,
-    books: &Arc<MeterBooks>,
-) -> Result<(Option<MetricsResponder>, RunningMeter), Error> {
-    let metrics = serve_metrics(arguments, books)?;
-    Ok((metrics, RunningMeter::start(options, books)?))
+/// A meter at work, with the server of its metrics.
+struct StartedMeter {
+    metrics: Option<MetricsResponder>,
+    meter: RunningMeter,
 }
 
 fn serve_metrics(arguments: &Arguments, books: &Arc<MeterBooks>) -> Result<Option<MetricsResponder>, Error> {
@@ -88,16 +89,16 @@ fn say_start(arguments: &Arguments, input: &MeterInput, metrics: Option<&Metrics
     }
 }
 
-/// Nothing arrives where an interface is down: that is worth a word also where little is said.
+/// Nothing arrives at an interface that is down. This is reported also with `--quiet`.
 fn say_down(input: &MeterInput) {
     let MeterInput::Interfaces(locations, _) = input else { return };
-    // One that is gone by now is said by the ledger.
+    // An interface that is gone by now is left out here: the meter itself reports it.
     for interface in locations.iter().flat_map(InterfaceCounts::open).filter(|interface| !interface.is_up) {
         remark(format_args!("meter: {} is down; nothing arrives until it is up", interface.name));
     }
 }
 
-/// Shows how it goes until the source ends, the time is up, or the user has had enough.
+/// Shows progress until the source ends, the time is up, or a signal comes.
 fn watch(arguments: &Arguments, meter: &RunningMeter, books: &MeterBooks, output: &mut CommandOutput) {
     let start_ns = clock::monotonic_ns();
     let end_ns = arguments.time.map_or(u64::MAX, |time| start_ns.saturating_add(time.as_u64()));
@@ -105,9 +106,10 @@ fn watch(arguments: &Arguments, meter: &RunningMeter, books: &MeterBooks, output
     let mut last = None;
     let mut screen = arguments.top.then(|| TopScreen::new(std::io::stdout().is_terminal()));
     let mut show_ns = start_ns + SHOW_NS;
-    while !meter.is_over() && signal::received().is_none() && clock::monotonic_ns() < end_ns {
+    while !meter.is_over() && !is_interrupted() && clock::monotonic_ns() < end_ns {
         let now_ns = clock::monotonic_ns();
         if now_ns >= show_ns {
+            // From the schedule and not from now: a line that comes late does not move the next one.
             show_ns += SHOW_NS;
             let report = books.report(false);
             live.show(Nanos::new(report.elapsed_ns), show::line(&report, last.as_ref()));
@@ -116,24 +118,24 @@ fn watch(arguments: &Arguments, meter: &RunningMeter, books: &MeterBooks, output
             }
             last = Some(report);
         }
-        clock::sleep_until_ns((now_ns + LOOK_NS).min(show_ns).min(end_ns));
+        clock::sleep_until_ns((now_ns + POLL_NS).min(show_ns).min(end_ns));
     }
     live.finish();
 }
 
-/// Waits until the workers have handed over what they have. Each output is waited for while it takes something; after a signal one
-/// that takes nothing is given up sooner.
+/// Waits until the workers have handed over their records. It waits for an output as long as that takes something. After a signal,
+/// an output that takes nothing is given up sooner: the user wants the end.
 fn await_end(meter: &RunningMeter, books: &MeterBooks) {
     while !meter.has_ended() {
-        if signal::received().is_some() {
+        if is_interrupted() {
             books.patience().hurry();
         }
-        clock::sleep_until_ns(clock::monotonic_ns() + LOOK_NS);
+        clock::sleep_until_ns(clock::monotonic_ns() + POLL_NS);
     }
 }
 
-/// A ledger that does not add up is said, and so is an output that failed. Of files the user may want less than all by
-/// `--time`; a signal interrupts. A meter at an interface has no other end than these.
+/// Reports a ledger that does not balance and outputs that failed, and gives the exit code. Reading files is interrupted by a signal
+/// but not by `--time`, which the user asked for. A meter at an interface always ends by one of the two.
 fn judge(report: &LedgerReport, failures: &[String], has_signal: bool) -> CommandExit {
     let style = TextStyle::of_remarks();
     for rule in &report.imbalances {
@@ -142,6 +144,7 @@ fn judge(report: &LedgerReport, failures: &[String], has_signal: bool) -> Comman
     for failure in failures {
         remark(format_args!("{} {failure}", style.bad("error:")));
     }
+    // An imbalance is worse than a failed output: then no number in the result can be trusted.
     match (report.imbalances.is_empty(), failures.is_empty()) {
         (false, _) => CommandExit::Inconclusive,
         (true, false) => CommandExit::World,

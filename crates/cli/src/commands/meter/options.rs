@@ -1,4 +1,4 @@
-//! What the arguments mean.
+//! From arguments to the options of a meter.
 
 use crate::args::{DirectionArg, KeyPart, MeterArgs as Arguments, MeterSourceArg};
 use crate::error::Error;
@@ -9,12 +9,12 @@ use packetrig_meter::source::{FileOptions, ListenMethod, LiveOptions, PortLocati
 use packetrig_meter::{MeterInput, MeterOptions};
 use std::path::{Path, PathBuf};
 
-/// Endings of names that are of files, whether or not they are there.
+/// Endings that make a name the name of a file, also if there is no such file.
 const FILES: [&str; 4] = [".pcap", ".pcapng", ".cap", ".zst"];
 
-pub(super) fn understand(arguments: &Arguments) -> Result<MeterOptions, Error> {
-    let has = |part| arguments.key.contains(&part);
-    if has(KeyPart::None) && arguments.key.len() > 1 {
+pub(super) fn meter_options(arguments: &Arguments) -> Result<MeterOptions, Error> {
+    let key = &arguments.key;
+    if key.contains(&KeyPart::None) && key.len() > 1 {
         return Err(Error::Usage("--key none cannot be combined with other fields".into()));
     }
     let table = TableOptions {
@@ -22,10 +22,12 @@ pub(super) fn understand(arguments: &Arguments) -> Result<MeterOptions, Error> {
         active: arguments.active,
         idle: arguments.idle,
         biflow: !arguments.uniflow,
-        icmp_in_key: has(KeyPart::Icmp),
-        vlan_in_key: has(KeyPart::Vlan),
-        tunnel_in_key: has(KeyPart::Tunnel),
+        icmp_in_key: key.contains(&KeyPart::Icmp),
+        vlan_in_key: key.contains(&KeyPart::Vlan),
+        tunnel_in_key: key.contains(&KeyPart::Tunnel),
+        // Secret and new for each process: with a known key, a sender could choose flows that all fall into one bucket.
         hash_key: [entropy(), entropy()],
+        // This key is the user's: meters with the same one number flows alike.
         flow_id_key: arguments.flow_id_key.map_or([0; 2], |key| key.0),
         sampling: arguments.sample,
         ..TableOptions::default()
@@ -37,18 +39,21 @@ pub(super) fn understand(arguments: &Arguments) -> Result<MeterOptions, Error> {
 }
 
 fn input(arguments: &Arguments) -> Result<MeterInput, Error> {
-    let is_file = |name: &String| Path::new(name).is_file() || FILES.iter().any(|end| name.ends_with(end));
     let workers = usize::from(arguments.workers);
-    if arguments.inputs.iter().all(is_file) {
+    if arguments.inputs.iter().all(|name| is_file(name)) {
         let files = arguments.inputs.iter().map(PathBuf::from).collect();
         let pace = arguments.pace.map(|speed| ReplayPace::new(speed.millionths()));
         return Ok(MeterInput::Files(FileOptions { files, workers, pace }));
     }
     if let Some(file) = arguments.inputs.iter().find(|name| is_file(name)) {
-        return Err(Error::Usage(format!("{file} is a file, but other inputs are interfaces; start one meter for each kind")));
+        return Err(Error::Usage(format!(
+            "{file} is a file, but other inputs are interfaces; start one meter for each kind"
+        )));
     }
     if arguments.pace.is_some() {
-        return Err(Error::Usage("--pace works with capture files only; an interface delivers frames at their own pace".into()));
+        return Err(Error::Usage(
+            "--pace works with capture files only; an interface delivers frames at their own pace".into(),
+        ));
     }
     let locations: Vec<PortLocation> = arguments
         .inputs
@@ -73,4 +78,9 @@ fn input(arguments: &Arguments) -> Result<MeterInput, Error> {
             ring_bytes: arguments.ring.0,
         },
     ))
+}
+
+/// A missing file must be reported as a file: `a.pcap` is hardly the name of an interface.
+fn is_file(name: &str) -> bool {
+    Path::new(name).is_file() || FILES.iter().any(|ending| name.ends_with(ending))
 }

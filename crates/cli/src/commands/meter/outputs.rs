@@ -1,6 +1,7 @@
-//! Where records go: the export, and Parquet files.
+//! The outputs of a meter: the export, and Parquet files.
 
 use crate::args::{MeterArgs as Arguments, MeterFormat};
+use crate::clamp::clamp_to_usize;
 use crate::commands::flows::recover_before;
 use crate::error::Error;
 use packetrig_flow::ExportCounts;
@@ -17,12 +18,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How often a sink looks after what is due.
+/// Longest time between two looks at what is due in a sink.
 const TICK: Duration = Duration::from_secs(1);
-/// How often the ledger is kept beside the records.
+/// How often the ledger is stored with the records.
 const LEDGER_NS: u64 = 10_000_000_000;
 
-/// Threads that take what the workers report.
+/// Threads that take the records of the workers.
 #[derive(Default)]
 pub(super) struct MeterOutputs {
     export: Option<ExportThread>,
@@ -30,7 +31,7 @@ pub(super) struct MeterOutputs {
 }
 
 impl MeterOutputs {
-    /// Opens all of them.
+    /// Opens all outputs, or none: after a failure, those that were opened are ended again.
     pub(super) fn open(
         arguments: &Arguments,
         options: &MeterOptions,
@@ -52,6 +53,7 @@ impl MeterOutputs {
         options: &MeterOptions,
         books: &Arc<MeterBooks>,
     ) -> Result<(), Error> {
+        // The directory is opened first and started last: opening fails most often, and threads need both to be open.
         let sink = arguments.directory.as_deref().map(open_directory).transpose()?;
         if !arguments.export.is_empty() {
             self.export = Some(export(arguments, options, books)?);
@@ -62,21 +64,23 @@ impl MeterOutputs {
         Ok(())
     }
 
-    /// Where nothing is metered: they end, since nobody has their queues. Why they did not work is not what went wrong.
+    /// Ends the outputs of a meter that did not start: without senders, their queues close. Their own failures are dropped, because
+    /// the reason for the end is another one.
     pub(super) fn abandon(self, books: &MeterBooks) {
         drop(books.take_channels());
         drop(self.join());
     }
 
-    /// Waits until they have sent what they have; gives why they failed.
+    /// Waits until all records are sent or stored; gives the failures.
     pub(super) fn join(self) -> Vec<String> {
         let mut failures = Vec::new();
         if self.export.is_some_and(|export| !export.join().1) {
             failures.push("a thread that exports records panicked: this is a bug in packetrig".to_owned());
         }
         if let Some(thread) = self.directory {
-            failures
-                .extend(thread.join().unwrap_or_else(|_| Some("the thread that writes Parquet files panicked: this is a bug in packetrig".into())));
+            failures.extend(thread.join().unwrap_or_else(|_| {
+                Some("the thread that writes Parquet files panicked: this is a bug in packetrig".into())
+            }));
         }
         failures
     }
@@ -93,18 +97,19 @@ fn export(
         MeterFormat::V5 => ExportContent::Records(ExportFormat::NetFlow5),
         MeterFormat::Sim => ExportContent::Sim,
     };
-    let destination = |text: &String| {
+    let mut destinations = Vec::new();
+    for text in &arguments.export {
         let target: ExportTarget = text.parse().map_err(|error| Error::Usage(format!("{error}")))?;
-        Ok(ExportDestination { target, content })
-    };
-    let destinations = arguments.export.iter().map(destination).collect::<Result<_, Error>>()?;
+        destinations.push(ExportDestination { target, content });
+    }
     let tls = arguments.tls_ca.clone().map(|authorities| TlsFiles {
         authorities,
         identity: arguments.tls_cert.clone().zip(arguments.tls_key.clone()),
         server_name: arguments.tls_name.clone(),
     });
-    // Together they hold what `--queue` says: a burst waits between the workers and the export thread.
-    let queue_bytes = usize::try_from(arguments.queue.0).unwrap_or(usize::MAX);
+    // `--queue` is for both queues together: a quarter for bursts between the workers and the export thread, the rest for each
+    // slow target.
+    let queue_bytes = clamp_to_usize(arguments.queue.0);
     let common_bytes = queue_bytes / 4;
     let export = export::MeterExport {
         destinations,
@@ -123,14 +128,15 @@ fn export(
     Ok(thread)
 }
 
-/// Names for the numbers of interfaces in records.
+/// The names of interfaces, for options records: flow records have only their numbers.
 fn interfaces(input: &MeterInput) -> Result<Vec<Named>, Error> {
     let MeterInput::Interfaces(locations, _) = input else { return Ok(Vec::new()) };
-    let named = |location| {
+    let mut named = Vec::new();
+    for location in locations {
         let InterfaceCounts { index, name, .. } = InterfaceCounts::open(location)?;
-        Ok(Named { index, name: location.interface.clone(), description: name })
-    };
-    locations.iter().map(named).collect()
+        named.push(Named { index, name: location.interface.clone(), description: name });
+    }
+    Ok(named)
 }
 
 fn open_directory(to: &Path) -> Result<ParquetSink, Error> {
@@ -139,7 +145,7 @@ fn open_directory(to: &Path) -> Result<ParquetSink, Error> {
     Ok(sink)
 }
 
-/// Starts the thread of the Parquet files.
+/// Starts the thread that writes Parquet files.
 fn keep(
     sink: ParquetSink,
     to: &Path,
@@ -152,20 +158,22 @@ fn keep(
     books.set_account(Box::new(move || counts(&account.lock().unwrap_or_else(PoisonError::into_inner))));
     let books = Arc::clone(books);
     let source = RecordMaker { domain, ..RecordMaker::default() };
-    let work = move || {
-        let mut keeper = OutputKeeper { sink, source, kept, books, ledger_ns: 0, failure: None };
+    let mut keeper = OutputKeeper { sink, source, kept, books, ledger_ns: 0, failure: None };
+    let thread = std::thread::Builder::new().name("parquet".into());
+    let started = thread.spawn(move || {
         loop {
             match batches.recv_timeout(TICK) {
                 Ok(WorkerBatch::Records(records)) => keeper.note(|sink| sink.write(&records, source)),
+                // Packet events are for the export only.
                 Ok(WorkerBatch::Sim(_)) => {}
                 Err(error) if error.is_timeout() => {}
+                // The last worker has dropped its end of the queue.
                 Err(_) => return keeper.close(),
             }
             keeper.tick();
         }
-    };
-    let thread = std::thread::Builder::new().name("parquet".into());
-    thread.spawn(work).map_err(|error| packetrig_meter::Error::Thread(error).into())
+    });
+    started.map_err(|error| packetrig_meter::Error::Thread(error).into())
 }
 
 fn counts(kept: &KeptCounts) -> ExportCounts {
@@ -178,14 +186,14 @@ fn counts(kept: &KeptCounts) -> ExportCounts {
     }
 }
 
-/// A sink on its thread.
+/// A sink on its thread, and the counts that the ledger reads from other threads.
 struct OutputKeeper {
     sink: ParquetSink,
     source: RecordMaker,
     kept: Arc<Mutex<KeptCounts>>,
     books: Arc<MeterBooks>,
     ledger_ns: u64,
-    /// The latest, if what failed was not made good since.
+    /// The latest failure. What failed may have been stored since: `close` decides.
     failure: Option<String>,
 }
 
@@ -207,15 +215,17 @@ impl OutputKeeper {
     }
 
     fn ledger(&mut self) {
-        let (ledger, source) = (self.books.ledger(), self.source);
+        let ledger = self.books.ledger();
+        let source = self.source;
         self.note(|sink| sink.ledger(&ledger, source, clock::wall_clock_ns()));
     }
 
-    /// The end: why not everything is stored, if it is not.
+    /// Stores the last ledger and closes the files. Gives the reason if not everything is stored.
     fn close(mut self) -> Option<String> {
         self.ledger();
         let (kept, closed) = self.sink.close();
         *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = kept;
+        // A failure after which everything was stored, such as a disk that was full for a while, is none at the end.
         let failure = closed.err().map(|error| error.to_string()).or(self.failure);
         failure.filter(|_| kept.lost.records > 0 || kept.stored != kept.offered)
     }

@@ -2,13 +2,14 @@
 
 use crate::numbers::{count, per_second, percent, scaled};
 use crate::table::table;
-use packetrig_meter::ledger::{LedgerLine, LedgerReport, lines};
+use packetrig_meter::ledger::{LedgerLine, LedgerReport, OutputReport, lines};
 use packetrig_units::Nanos;
 
 /// What happened since the last report, in a line.
 pub(super) fn line(report: &LedgerReport, last: Option<&LedgerReport>) -> String {
     let length = Nanos::new(report.elapsed_ns - last.map_or(0, |last| last.elapsed_ns));
-    let (now, before) = (&report.ledger, last.map(|last| last.ledger).unwrap_or_default());
+    let now = &report.ledger;
+    let before = last.map(|last| last.ledger).unwrap_or_default();
     let seen = now.packets.seen - before.packets.seen;
     let bytes = now.packets.seen_bytes - before.packets.seen_bytes;
     let flows = now.packets.flows - before.packets.flows;
@@ -28,7 +29,7 @@ pub(super) fn line(report: &LedgerReport, last: Option<&LedgerReport>) -> String
     text
 }
 
-/// The end of it: one row per account.
+/// The final result: one row per account, and one per output.
 pub(super) fn result(inputs: &str, report: &LedgerReport) -> String {
     let packets = &report.ledger.packets;
     let elapsed = Nanos::new(report.elapsed_ns);
@@ -44,22 +45,23 @@ pub(super) fn result(inputs: &str, report: &LedgerReport) -> String {
     text.push_str(&table(&["", "", "packets", ""], lines(&report.ledger).iter().map(row)));
     text.push_str(&notes(report));
     if !report.outputs.is_empty() {
-        let output = |output: &packetrig_meter::ledger::OutputReport| {
-            let c = &output.counts;
-            let lost = c.queue_dropped.records + c.refused.records;
-            vec![
-                output.to.clone(),
-                count(c.sent.records),
-                count(lost),
-                // A file has none.
-                if c.messages == 0 && c.sent.records > 0 { "–".to_owned() } else { count(c.messages) },
-                scaled(c.message_bytes as f64, "B"),
-            ]
-        };
         let header = ["output", "records", "lost", "messages", "size"];
-        text.push_str(&table(&header, report.outputs.iter().map(output)));
+        text.push_str(&table(&header, report.outputs.iter().map(output_row)));
     }
     text
+}
+
+fn output_row(output: &OutputReport) -> Vec<String> {
+    let counts = &output.counts;
+    // Parquet files hold records, not messages.
+    let has_messages = counts.messages > 0 || counts.sent.records == 0;
+    vec![
+        output.to.clone(),
+        count(counts.sent.records),
+        count(counts.queue_dropped.records + counts.refused.records),
+        if has_messages { count(counts.messages) } else { "–".to_owned() },
+        scaled(counts.message_bytes as f64, "B"),
+    ]
 }
 
 fn row(line: &LedgerLine) -> Vec<String> {
@@ -69,11 +71,14 @@ fn row(line: &LedgerLine) -> Vec<String> {
     vec![line.place.to_owned(), line.what.to_owned(), packets, share]
 }
 
-/// What is worth a sentence.
+/// Remarks on the metering as a whole.
 fn notes(report: &LedgerReport) -> String {
     let packets = &report.ledger.packets;
     let said = [
-        (packets.evicted, "flows were reported early because the flow table was full; --flows makes it larger"),
+        (
+            packets.evicted,
+            "flows were reported early because the flow table was full; --flows makes it larger",
+        ),
         (packets.backwards, "packets had an earlier time than a packet before them in their flow"),
     ];
     let said = said.into_iter().filter(|(times, _)| *times > 0);

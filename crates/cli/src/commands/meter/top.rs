@@ -27,6 +27,7 @@ impl TopScreen {
 
     /// The text of this second.
     pub(super) fn draw(&mut self, meter: &RunningMeter, report: &LedgerReport) -> String {
+        // Taking empties the boards of the workers: they show the traffic since the last screen.
         let noted = meter.desks().iter().filter_map(|desk| desk.board.as_ref()).map(TopBoard::take);
         let flows = largest(noted, MOST);
         let before = self.last.as_ref().map_or(0, |last| last.elapsed_ns);

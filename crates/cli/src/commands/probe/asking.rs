@@ -1,7 +1,9 @@
-//! What commands that ask have in common: the way out, when probes leave, and how it ends.
+//! What the commands that wait for answers have in common: the path, the schedule, the files and the exit code.
 
 use super::{bounds, mechanism};
 use crate::args::AskingArgs;
+use crate::clamp::clamp_to_u32;
+use crate::commands::is_interrupted;
 use crate::error::Error;
 use crate::exit::CommandExit;
 use packetrig_probe::header::ProbeHeader;
@@ -12,73 +14,85 @@ use packetrig_prober::circumstances;
 use packetrig_prober::ear::{PacketListener, WantedPackets};
 use packetrig_prober::path::{self, OpenLoopback, ProbePath};
 use packetrig_store::probes::{self, ProbeForm};
-use packetrig_sys::{clock, signal};
+use packetrig_sys::clock;
 use packetrig_units::Nanos;
-use std::ffi::OsStr;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-/// Probes of a series that is to go on until it is interrupted.
+/// Probes of a series without `--count`. A schedule is a list in memory, so it has to end somewhere.
 const ENDLESS: u64 = 1_000_000;
 
-/// Where probes to a target leave; refused if nobody allows them.
-pub(super) fn way(asking: &AskingArgs, permit: &ProbePermit, target: IpAddr) -> Result<ProbePath, Error> {
+/// The path to a target; refused if the permit does not allow the target.
+pub(super) fn path_to(asking: &AskingArgs, permit: &ProbePermit, target: IpAddr) -> Result<ProbePath, Error> {
     let permitted: PermittedTarget = bounds::permitted(permit, target)?;
     let from = asking.through.as_ref();
     let namespace = from.and_then(|from| from.namespace.as_deref());
     Ok(path::find(namespace, permitted, from.map(|from| from.interface.as_str()))?)
 }
 
-/// Settings of the loopback interface that ways need, until they are dropped.
+/// Changes settings of the loopback interface that probes to this machine's own addresses need. Dropping the result restores them.
 pub(super) fn open_loopback(ways: &[ProbePath]) -> Result<Vec<OpenLoopback>, Error> {
     ways.iter().map(|way| Ok(OpenLoopback::open(way)?)).collect()
 }
 
-/// An ear at each interface that answers come back to.
-pub(super) fn ears(ways: &[ProbePath], port: Option<u16>) -> Result<Vec<PacketListener>, Error> {
-    let mut places: Vec<&ProbePath> = Vec::new();
-    for way in ways {
-        if !places.iter().any(|known| known.index == way.index) {
-            places.push(way);
+/// A listener at each interface that answers come back to. Each one has a ring, so targets behind one interface share it.
+pub(super) fn listeners(ways: &[ProbePath], port: Option<u16>) -> Result<Vec<PacketListener>, Error> {
+    let mut listeners = Vec::new();
+    for (nth, way) in ways.iter().enumerate() {
+        if ways[..nth].iter().any(|earlier| earlier.index == way.index) {
+            continue;
         }
-    }
-    let ear = |place: &&ProbePath| {
-        let of_place = ways.iter().filter(|way| way.index == place.index);
-        let mut addresses: Vec<IpAddr> = of_place.map(|way| way.ends.source).collect();
+        let same_interface = ways.iter().filter(|other| other.index == way.index);
+        let mut addresses: Vec<IpAddr> = same_interface.map(|other| other.ends.source).collect();
         addresses.sort_unstable();
         addresses.dedup();
-        Ok(PacketListener::open(&place.location, place.index, &WantedPackets { addresses, port })?)
-    };
-    places.iter().map(ear).collect()
+        let wanted = WantedPackets { addresses, port };
+        listeners.push(PacketListener::open(&way.location, way.index, &wanted)?);
+    }
+    Ok(listeners)
 }
 
-/// A line of `of` that take turns, and what is said in front of its records.
+/// Which of several lines that take turns.
+#[derive(Clone, Copy)]
+pub(super) struct LineTurn {
+    pub(super) nth: usize,
+    pub(super) of: usize,
+}
+
+impl LineTurn {
+    pub(super) const ALONE: Self = Self { nth: 0, of: 1 };
+}
+
+/// Probes to one target, and the header of their records.
+pub(super) struct AskedLine<'m> {
+    pub(super) line: ProbeLine<'m>,
+    pub(super) header: ProbeHeader,
+}
+
 pub(super) fn line<'m>(
     asking: &AskingArgs,
     way: ProbePath,
     method: Box<dyn ProbeMethod + 'm>,
-    (nth, of): (usize, usize),
-) -> Result<(ProbeLine<'m>, ProbeHeader), Error> {
+    turn: LineTurn,
+) -> Result<AskedLine<'m>, Error> {
+    // Before anything is sent: a file that cannot be written would lose the result.
     asking.write.iter().try_for_each(|file| tabular(file))?;
-    let chosen = mechanism::choose(&asking.manner, &way.location);
-    let turn = asking.interval.as_u64() / u64::try_from(of.max(1)).unwrap_or(1);
+    let chosen = mechanism::choose(&asking.release, &way.location);
     let schedule = schedule(asking, &way)?;
     let dispatcher = mechanism::open(&chosen, &way.location, way.permitted.limits())?;
-    let mut header = circumstances::header(&way.location, chosen.mechanism, &chosen.manner, Some(&schedule))?;
-    (header.seed, header.why) = (asking.poisson.unwrap_or(0), chosen.why);
+    let mut header =
+        circumstances::header(&way.location, chosen.mechanism, &chosen.options, Some(&schedule))?;
+    header.seed = asking.poisson.unwrap_or(0);
+    header.why = chosen.why;
     header.targets = vec![way.ends.target.to_string()];
     header.remarks = dispatcher.remarks().to_vec();
-    let line = ProbeLine {
-        dispatcher,
-        schedule,
-        shift: Nanos::new(turn * u64::try_from(nth).unwrap_or(0)),
-        way,
-        method,
-    };
-    Ok((line, header))
+    // Lines share the interval evenly: probes to different targets never leave at the same time and delay each other.
+    let gap = asking.interval.as_u64() / turn.of.max(1) as u64;
+    let shift = Nanos::new(gap * turn.nth as u64);
+    Ok(AskedLine { line: ProbeLine { dispatcher, schedule, shift, way, method }, header })
 }
 
-/// Refuses forms that hold frames: of an exchange, a capture has them.
+/// Refuses the file formats that hold frames: records of an exchange have no frames, `packetrig capture` has them.
 pub(super) fn tabular(file: &Path) -> Result<(), Error> {
     match ProbeForm::of(file)? {
         ProbeForm::JsonLines | ProbeForm::Parquet => Ok(()),
@@ -89,7 +103,7 @@ pub(super) fn tabular(file: &Path) -> Result<(), Error> {
     }
 }
 
-/// Writes the records of each line where it was asked for.
+/// Writes the records of each line to the files on the command line.
 pub(super) fn write(
     asking: &AskingArgs,
     headers: &[ProbeHeader],
@@ -97,6 +111,7 @@ pub(super) fn write(
 ) -> Result<(), Error> {
     for file in &asking.write {
         for (header, outcome) in headers.iter().zip(outcomes) {
+            // With one target, the file has exactly the name that the user gave.
             let target = header.targets.first().filter(|_| headers.len() > 1);
             let file = target.map_or_else(|| file.clone(), |target| named_after(file, target));
             let header = ProbeHeader { clock_after: circumstances::clocks(), ..header.clone() };
@@ -108,8 +123,9 @@ pub(super) fn write(
 
 /// `a.jsonl` becomes `a-192.0.2.1.jsonl`.
 fn named_after(file: &Path, target: &str) -> PathBuf {
-    let part = |part: Option<&OsStr>| part.unwrap_or_default().to_string_lossy().into_owned();
-    file.with_file_name(format!("{}-{target}.{}", part(file.file_stem()), part(file.extension())))
+    let stem = file.file_stem().unwrap_or_default().to_string_lossy();
+    let extension = file.extension().unwrap_or_default().to_string_lossy();
+    file.with_file_name(format!("{stem}-{target}.{extension}"))
 }
 
 fn schedule(asking: &AskingArgs, way: &ProbePath) -> Result<ProbeSchedule, Error> {
@@ -123,9 +139,9 @@ fn schedule(asking: &AskingArgs, way: &ProbePath) -> Result<ProbeSchedule, Error
             way.mtu
         )));
     }
-    let length = u32::try_from(length).unwrap_or(u32::MAX);
+    let length = clamp_to_u32(length as u64);
     let endless = way.permitted.limits().most.min(ENDLESS);
-    let count = asking.count.unwrap_or_else(|| u32::try_from(endless).unwrap_or(u32::MAX));
+    let count = asking.count.unwrap_or_else(|| clamp_to_u32(endless));
     let schedule = match asking.poisson {
         Some(seed) => ProbeSchedule::poisson(count, asking.interval, length, seed),
         None => ProbeSchedule::periodic(count, asking.interval, length),
@@ -133,9 +149,9 @@ fn schedule(asking: &AskingArgs, way: &ProbePath) -> Result<ProbeSchedule, Error
     schedule.map_err(|refused| Error::Usage(refused.to_string()))
 }
 
-/// Waits for answers as long as was asked, and stops when interrupted.
+/// How long to wait for answers, and that a signal ends the series.
 pub(super) fn patience(asking: &AskingArgs) -> AskOptions<'static> {
-    AskOptions { answer: asking.wait, stop: &|| signal::received().is_some() }
+    AskOptions { answer: asking.wait, stop: &is_interrupted }
 }
 
 /// A number that differs from run to run, for identifiers.
@@ -143,11 +159,8 @@ pub(super) fn any_number() -> u64 {
     packetrig_wire::pattern::mix(clock::wall_clock_ns(), u64::from(std::process::id()))
 }
 
-/// How a command ends: by the worst of its lines.
+/// The exit code of a command: that of its worst line.
 pub(super) fn exit(asking: &AskingArgs, outcomes: &[LineOutcome]) -> CommandExit {
-    let is_refused = |outcome: &LineOutcome| {
-        matches!(outcome.end, LineEnd::Lossy | LineEnd::Prohibited | LineEnd::Limits(_))
-    };
     if outcomes.iter().any(is_refused) {
         CommandExit::World
     } else if outcomes.iter().any(|outcome| outcome.series.counts().answered == 0) {
@@ -157,6 +170,10 @@ pub(super) fn exit(asking: &AskingArgs, outcomes: &[LineOutcome]) -> CommandExit
     } else {
         CommandExit::Ok
     }
+}
+
+fn is_refused(outcome: &LineOutcome) -> bool {
+    matches!(outcome.end, LineEnd::Lossy | LineEnd::Prohibited | LineEnd::Limits(_))
 }
 
 #[cfg(test)]

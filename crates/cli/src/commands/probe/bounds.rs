@@ -1,4 +1,4 @@
-//! Whom a command may probe: the owner's file, widened by what was typed.
+//! Which targets a command may probe: those of the owner's file, and those that the user allows.
 
 use crate::args::{BoundsArgs, ProbeTarget};
 use crate::error::Error;
@@ -6,11 +6,12 @@ use crate::identity;
 use crate::output::remark;
 use packetrig_probe::{PermittedTarget, ProbePermit};
 use packetrig_sys::clock;
+use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::path::Path;
 
-/// Where the owner of a machine says what may be probed from it.
+/// The permit file of the machine's owner.
 const OWNERS_FILE: &str = "/etc/packetrig/probe.toml";
 
 /// What the owner and the user allow together.
@@ -19,41 +20,40 @@ pub(super) fn permit(bounds: &BoundsArgs) -> Result<ProbePermit, Error> {
     let mut permit = match (&bounds.permit, owner) {
         (None, owner) => owner.unwrap_or_default(),
         (Some(file), owner) => {
-            let missing =
-                || Error::ReadFile { name: file.display().to_string(), source: ErrorKind::NotFound.into() };
-            let named = read(file)?.ok_or_else(missing)?;
-            // What the owner says holds whatever file is named.
+            let named = read(file)?.ok_or_else(|| Error::unreadable(file, ErrorKind::NotFound.into()))?;
+            // A named file can only narrow what the owner allows: otherwise every user could lift the owner's limits.
             match owner {
                 Some(owner) => named.under(owner),
                 None => named,
             }
         }
     };
+    // `--allow` opens small limits, and none for networks that the owner's file says `never` for.
     for network in &bounds.allow {
         permit.allow(*network);
     }
     Ok(permit)
 }
 
-/// What a file allows; `None` if there is none.
+/// The permit in a file; `None` if there is no file.
 fn read(file: &Path) -> Result<Option<ProbePermit>, Error> {
     match std::fs::read_to_string(file) {
         Ok(text) => Ok(Some(ProbePermit::from_text(&text)?)),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(Error::ReadFile { name: file.display().to_string(), source }),
+        Err(source) => Err(Error::unreadable(file, source)),
     }
 }
 
-/// Refuses a target that is named twice: the limits are those of a target, not of a name.
+/// Refuses two targets with one address: limits are per address, and two lines would share them without knowing.
 pub(super) fn distinct(targets: &[ProbeTarget]) -> Result<(), Error> {
-    let is_before = |nth: usize, target: &ProbeTarget| {
-        targets[..nth].iter().any(|before| before.address == target.address)
-    };
-    let twice = targets.iter().enumerate().find(|(nth, target)| is_before(*nth, target));
-    twice.map_or(Ok(()), |(_, target)| Err(Error::Usage(format!("{target} is given twice; limits are per target, so name each target once"))))
+    let mut addresses = BTreeSet::new();
+    let twice = targets.iter().find(|target| !addresses.insert(target.address));
+    twice.map_or(Ok(()), |target| {
+        Err(Error::Usage(format!("{target} is given twice; limits are per target, so name each target once")))
+    })
 }
 
-/// Tells the user which addresses the system's resolver gave for names: limits are for addresses, and so are results.
+/// Prints the addresses that the system's resolver gave for names: limits and results are for addresses.
 pub(super) fn tell_addresses<'a>(targets: impl IntoIterator<Item = &'a ProbeTarget>) {
     for target in targets {
         if let Some(name) = &target.name {
@@ -62,7 +62,7 @@ pub(super) fn tell_addresses<'a>(targets: impl IntoIterator<Item = &'a ProbeTarg
     }
 }
 
-/// The proof that an address may be probed now.
+/// The proof that an address may be probed now. A permission can have a last day.
 pub(super) fn permitted(permit: &ProbePermit, target: IpAddr) -> Result<PermittedTarget, Error> {
     let now = identity::date(clock::wall_clock_ns());
     let today = now.split(' ').next().unwrap_or_default();

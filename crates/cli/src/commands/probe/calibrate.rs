@@ -1,8 +1,9 @@
-//! `packetrig probe calibrate`: how exact each mechanism is here.
+//! `packetrig probe calibrate`: measures how exact each release mechanism is on this machine.
 
 use super::mechanism;
 use super::send::micros;
 use crate::args::CalibrateProbes as Arguments;
+use crate::commands::is_interrupted;
 use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::numbers::count;
@@ -16,10 +17,13 @@ use packetrig_sys::bpf::BpfAttachment;
 use packetrig_sys::{private_files, signal, xdp};
 use packetrig_testkit::Lab;
 use serde_json::json;
+use std::io;
 use std::path::Path;
 
-/// Probes of a train.
+/// Probes in a train.
 const TRAIN: u32 = 50;
+/// What a cell shows that has no value.
+const UNKNOWN: &str = "–";
 
 pub(super) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     signal::latch()?;
@@ -27,9 +31,10 @@ pub(super) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Resu
     let wanted =
         if arguments.mechanism.is_empty() { &ReleaseMechanism::ALL[..] } else { &arguments.mechanism };
     let extent = CalibrationExtent { count: arguments.count, gap: arguments.gap, train: TRAIN };
-    let stop = || signal::received().is_some();
-    let found = calibrate::perform((&bench.near, &bench.far), &arguments.confirm, wanted, extent, &stop)?;
-    if stop() {
+    let ends = (&bench.near, &bench.far);
+    let found = calibrate::perform(ends, &arguments.confirm, wanted, extent, &is_interrupted)?;
+    // Half a calibration is not kept: `auto` would compare mechanisms of which some were not measured.
+    if is_interrupted() {
         return Ok(CommandExit::Interrupted);
     }
     let kept = calibrate::kept(&bench.near, &found);
@@ -50,7 +55,7 @@ pub(super) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Resu
     Ok(if wrong { CommandExit::Inconclusive } else { CommandExit::Ok })
 }
 
-/// Two interfaces, of a lab if none were named.
+/// Two connected interfaces, in a lab if the user names none.
 struct ProbeBench {
     near: PortLocation,
     far: PortLocation,
@@ -64,46 +69,32 @@ impl ProbeBench {
             return Ok(Self { near: near.clone(), far: far.clone(), _pass: None, _lab: None });
         }
         let lab = Lab::pair()?;
-        let at = |index: usize| PortLocation {
-            namespace: Some(lab.ports()[index].namespace().to_owned()),
-            interface: lab.ports()[index].link.name.clone(),
-        };
-        let (near, far) = (at(0), at(1));
-        // Live frames arrive only where a program or GRO takes them; without the rights for it that mechanism says why not.
+        let near = lab_location(&lab, 0);
+        let far = lab_location(&lab, 1);
+        // A veth takes redirected frames only while its peer has an XDP program or GRO. Without the rights to load one, the
+        // mechanism `live` reports that it is not available.
         let port = &lab.ports()[1];
         let pass = xdp::pass(port.netns(), port.link.index, &far.interface).ok();
         Ok(Self { near, far, _pass: pass, _lab: Some(lab) })
     }
 }
 
+fn lab_location(lab: &Lab, index: usize) -> PortLocation {
+    let port = &lab.ports()[index];
+    PortLocation { namespace: Some(port.namespace().to_owned()), interface: port.link.name.clone() }
+}
+
 fn keep(place: &Path, kept: &CalibrationResult) -> Result<(), Error> {
-    let failed = |source| Error::Write { what: place.display().to_string(), source };
-    let text = serde_json::to_string_pretty(kept).map_err(|error| failed(error.into()))?;
-    place.parent().map_or(Ok(()), private_files::create_directories).map_err(failed)?;
-    private_files::write(place, text + "\n").map_err(failed)
+    try_keep(place, kept).map_err(|source| Error::unwritable(place, source))
+}
+
+fn try_keep(place: &Path, kept: &CalibrationResult) -> io::Result<()> {
+    let text = serde_json::to_string_pretty(kept)?;
+    place.parent().map_or(Ok(()), private_files::create_directories)?;
+    private_files::write(place, text + "\n")
 }
 
 fn text(found: &[FoundMechanism]) -> String {
-    let row = |found: &FoundMechanism| {
-        let end = |spread: Option<ErrorSpread>, of: fn(ErrorSpread) -> i64| {
-            spread.map_or_else(|| "–".into(), |s| micros(of(s)))
-        };
-        if found.obstacle.is_some() {
-            let dashes = std::iter::repeat_n("–".to_owned(), 8);
-            return [found.mechanism.to_string()].into_iter().chain(dashes).collect();
-        }
-        vec![
-            found.mechanism.to_string(),
-            format!("{}/{}", count(found.arrived), count(found.sent)),
-            end(found.error_ns, |s| s.p50),
-            end(found.error_ns, |s| s.p99),
-            end(found.error_ns, |s| s.most),
-            end(found.spacing_error_ns, |s| s.p99),
-            end(found.release_to_arrival_ns, |s| s.p50),
-            end(found.driver_to_arrival_ns, |s| s.p50),
-            count(found.out_of_order),
-        ]
-    };
     let header = [
         "us",
         "arrived",
@@ -115,7 +106,31 @@ fn text(found: &[FoundMechanism]) -> String {
         "driver to arrival p50",
         "out of order",
     ];
-    let why =
-        |found: &FoundMechanism| found.obstacle.as_ref().map(|why| format!("  {}: {why}\n", found.mechanism));
-    [table(&header, found.iter().map(row))].into_iter().chain(found.iter().filter_map(why)).collect()
+    let mut text = table(&header, found.iter().map(row));
+    for found in found {
+        text.extend(found.obstacle.as_ref().map(|why| format!("  {}: {why}\n", found.mechanism)));
+    }
+    text
+}
+
+fn row(found: &FoundMechanism) -> Vec<String> {
+    if found.obstacle.is_some() {
+        let dashes = std::iter::repeat_n(UNKNOWN.to_owned(), 8);
+        return [found.mechanism.to_string()].into_iter().chain(dashes).collect();
+    }
+    vec![
+        found.mechanism.to_string(),
+        format!("{}/{}", count(found.arrived), count(found.sent)),
+        figure(found.error_ns, |spread| spread.p50),
+        figure(found.error_ns, |spread| spread.p99),
+        figure(found.error_ns, |spread| spread.most),
+        figure(found.spacing_error_ns, |spread| spread.p99),
+        figure(found.release_to_arrival_ns, |spread| spread.p50),
+        figure(found.driver_to_arrival_ns, |spread| spread.p50),
+        count(found.out_of_order),
+    ]
+}
+
+fn figure(spread: Option<ErrorSpread>, of: fn(ErrorSpread) -> i64) -> String {
+    spread.map_or_else(|| UNKNOWN.to_owned(), |spread| micros(of(spread)))
 }

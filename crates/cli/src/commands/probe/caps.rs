@@ -1,4 +1,4 @@
-//! `packetrig probe caps`: which mechanisms an interface can have.
+//! `packetrig probe caps`: which release mechanisms and time stamps an interface supports.
 
 use crate::args::ProbeCaps as Arguments;
 use crate::error::Error;
@@ -42,77 +42,81 @@ fn locations(named: Option<&PortLocation>) -> Result<Vec<PortLocation>, Error> {
         return Ok(vec![location.clone()]);
     }
     let links = NamespaceLinks::open(&NetNs::current()?)?.list()?;
-    let is_wanted = |link: &packetrig_sys::link::Link| link.up && !link.loopback && link.mac.is_some();
-    let of = |link: packetrig_sys::link::Link| PortLocation { namespace: None, interface: link.name };
-    Ok(links.into_iter().filter(is_wanted).map(of).collect())
+    // Probes are Ethernet frames: a link without a MAC address, such as a tunnel, cannot carry them.
+    let usable = links.into_iter().filter(|link| link.up && !link.loopback && link.mac.is_some());
+    Ok(usable.map(|link| PortLocation { namespace: None, interface: link.name }).collect())
 }
 
 fn machine() -> Result<Value, Error> {
-    let (offset, clocks) = (clock::realtime_offset(), ClockState::read()?);
+    let offset = clock::realtime_offset();
+    let clocks = ClockState::read()?;
     Ok(json!({
         "kernel": packetrig_sys::kernel::release(),
         "processors": sched::cpus()?.len(),
         "may_have_real_time_priority": ThreadRights::current().has("CAP_SYS_NICE"),
         "real_time_share_us": sched::real_time_share(),
         "clock_comparison_bound_ns": offset.bound_ns,
+        // Rounded to whole seconds: the two clocks are read one after the other.
         "tai_ahead_s": (clock::tai_ns().saturating_sub(clock::wall_clock_ns()) + 500_000_000) / 1_000_000_000,
         "clocks": clocks,
     }))
 }
 
 fn shown(location: &PortLocation, found: &[MechanismCapability]) -> Value {
-    let of = |can: &MechanismCapability| {
-        json!({
-            "mechanism": can.mechanism,
-            "can": can.obstacle.is_none(),
-            "why_not": can.obstacle.as_ref().map(ToString::to_string),
-            "stages": can.stages,
-        })
-    };
     json!({
         "interface": location.to_string(),
-        "mechanisms": found.iter().map(of).collect::<Vec<_>>(),
+        "mechanisms": found.iter().map(capability_json).collect::<Vec<_>>(),
         "device_clock": device_clock(location),
     })
 }
 
-fn mechanisms(found: &[MechanismCapability]) -> String {
-    let row = |can: &MechanismCapability| {
-        let (has, stamps) = match &can.obstacle {
-            Some(_) => ("no", "–".into()),
-            None if can.stages.is_empty() => ("yes", "release".into()),
-            None => ("yes", stages(&can.stages)),
-        };
-        vec![can.mechanism.to_string(), has.into(), stamps]
-    };
-    let why = |can: &MechanismCapability| {
-        can.obstacle.as_ref().map(|error| format!("  {}: {error}\n", can.mechanism))
-    };
-    let rows = table(&["mechanism", "can", "stamps"], found.iter().map(row));
-    [rows].into_iter().chain(found.iter().filter_map(why)).collect()
+fn capability_json(can: &MechanismCapability) -> Value {
+    json!({
+        "mechanism": can.mechanism,
+        "can": can.obstacle.is_none(),
+        "why_not": can.obstacle.as_ref().map(ToString::to_string),
+        "stages": can.stages,
+    })
 }
 
-fn stages(stages: &[DepartureStage]) -> String {
-    let name = |stage: &DepartureStage| match stage {
+fn mechanisms(found: &[MechanismCapability]) -> String {
+    let mut text = table(&["mechanism", "can", "stamps"], found.iter().map(capability_row));
+    for can in found {
+        text.extend(can.obstacle.as_ref().map(|error| format!("  {}: {error}\n", can.mechanism)));
+    }
+    text
+}
+
+fn capability_row(can: &MechanismCapability) -> Vec<String> {
+    let has = if can.obstacle.is_some() { "no" } else { "yes" };
+    let stamps = match &can.obstacle {
+        Some(_) => "–".to_owned(),
+        // Without a stamp of the kernel, the time of the call is all that is known.
+        None if can.stages.is_empty() => "release".to_owned(),
+        None => can.stages.iter().copied().map(stage_name).collect::<Vec<_>>().join(", "),
+    };
+    vec![can.mechanism.to_string(), has.to_owned(), stamps]
+}
+
+const fn stage_name(stage: DepartureStage) -> &'static str {
+    match stage {
         DepartureStage::Queue => "queue",
         DepartureStage::Capture => "capture",
         DepartureStage::Driver => "driver",
         DepartureStage::Wire => "wire",
-    };
-    stages.iter().map(name).collect::<Vec<_>>().join(", ")
+    }
 }
 
 fn device_clock(location: &PortLocation) -> String {
-    let stamping = || {
-        let netns = NetNs::open_or_current(location.namespace.as_deref())?;
-        EthtoolCalls::open(&netns)?.timestamping(&location.interface)
-    };
-    match stamping().ok().and_then(|stamping| stamping.clock) {
+    let netns = NetNs::open_or_current(location.namespace.as_deref());
+    let stamping = netns.and_then(|netns| EthtoolCalls::open(&netns)?.timestamping(&location.interface));
+    match stamping.ok().and_then(|stamping| stamping.clock) {
         Some(number) => format!("/dev/ptp{number}"),
         None => "none".into(),
     }
 }
 
+/// Facts about the machine that bound the exactness of all mechanisms.
 fn around(machine: &Value) -> String {
     let share = match machine["real_time_share_us"].as_array().map(Vec::as_slice) {
         Some([runtime, period]) => format!("{runtime} of {period} us"),

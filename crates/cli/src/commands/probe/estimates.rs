@@ -1,10 +1,12 @@
-//! `packetrig probe capacity` and `available`: a target asked with trains, and what an estimator makes of them.
+//! `packetrig probe capacity` and `available`: send trains to a target and estimate a rate from what comes back.
 
-use super::outset::ProbeOutset;
+use super::setup::ProbeSetup;
 use super::{asking, bounds, mechanism};
 use crate::args::{
     AvailableArgs, AvailableMethod, CapacityArgs, CapacityMethod, EstimatingArgs, ProbeTarget,
 };
+use crate::clamp::clamp_to_u32;
+use crate::commands::is_interrupted;
 use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::numbers::{count, scaled};
@@ -24,7 +26,7 @@ use packetrig_store::probes;
 use packetrig_sys::{clock, signal};
 use serde_json::json;
 
-/// Fleets of streams at most.
+/// Most fleets of streams for one Pathload estimate.
 const FLEETS: usize = 30;
 
 #[derive(Clone, Copy)]
@@ -34,13 +36,13 @@ enum TrainTarget {
     Reflector(u16),
 }
 
-/// What a command wants.
+/// What one of the two commands asks for.
 struct EstimateInquiry<'a> {
     what: &'static str,
     target: &'a ProbeTarget,
     whom: TrainTarget,
     flags: &'a EstimatingArgs,
-    /// Of trains, unless the flags say otherwise.
+    /// Probes in the longest train, unless the flags say otherwise.
     longest: u32,
 }
 
@@ -57,11 +59,12 @@ pub(super) fn capacity(arguments: &CapacityArgs, output: &mut CommandOutput) -> 
         flags: &arguments.common,
         longest: 50,
     };
-    let (method, count) = (arguments.method, arguments.count as usize);
-    inquiry.perform(output, |shape| of_capacity(method, count, shape))
+    let count = arguments.count as usize;
+    inquiry.perform(output, |shape| of_capacity(arguments.method, count, shape))
 }
 
 pub(super) fn available(arguments: &AvailableArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
+    // An answer queues like a probe: without time stamps of the far end, queues of both directions cannot be told apart.
     let Some(port) = arguments.reflector else {
         return Err(Error::Usage(format!(
             "the available bandwidth to {0} cannot be measured from this side alone, because answers may wait \
@@ -88,22 +91,22 @@ fn of_capacity(method: CapacityMethod, count: usize, shape: TrainShape) -> Box<d
 }
 
 fn of_available(arguments: &AvailableArgs, shape: TrainShape) -> Box<dyn RateEstimator> {
-    let count = |usual: usize| arguments.count.map_or(usual, |count| count as usize);
     match arguments.method {
         AvailableMethod::Pathload => {
-            let fleets = FleetShape { probes: shape.longest, streams: count(12), most: FLEETS };
+            let fleets =
+                FleetShape { probes: shape.longest, streams: repetitions(arguments, 12), most: FLEETS };
             Box::new(PathloadEstimator::new(fleets, shape))
         }
-        AvailableMethod::Pathchirp => Box::new(ChirpEstimator::new(count(30), shape)),
+        AvailableMethod::Pathchirp => Box::new(ChirpEstimator::new(repetitions(arguments, 30), shape)),
         AvailableMethod::Spruce => {
             let known = arguments.capacity.map(|rate| rate.bits_per_second() as f64);
-            Box::new(SpruceEstimator::new(known, count(100), shape, clock::wall_clock_ns()))
+            Box::new(SpruceEstimator::new(known, repetitions(arguments, 100), shape, clock::wall_clock_ns()))
         }
     }
 }
 
-fn is_stopped() -> bool {
-    signal::received().is_some()
+fn repetitions(arguments: &AvailableArgs, usual: usize) -> usize {
+    arguments.count.map_or(usual, |count| count as usize)
 }
 
 impl EstimateInquiry<'_> {
@@ -115,20 +118,23 @@ impl EstimateInquiry<'_> {
         self.flags.write.iter().try_for_each(|file| asking::tabular(file))?;
         let choose = mechanism::choose_for_trains;
         bounds::tell_addresses([self.target]);
-        let outset = ProbeOutset::new(&self.flags.bounds, &self.flags.outlet, self.target.address, choose)?;
-        let mut header = outset.header()?;
+        let setup = ProbeSetup::new(&self.flags.bounds, &self.flags.outlet, self.target.address, choose)?;
+        let mut header = setup.header()?;
         signal::latch()?;
+        // A reflector reports when probes arrived there. Other targets show only when their answers arrived here.
         let arrival =
             if matches!(self.whom, TrainTarget::Reflector(_)) { ArrivalRule::Far } else { ArrivalRule::Near };
-        let shape = self.shape(&outset);
-        // Nobody listens while a train leaves.
-        let ear = outset.ear(shape.longest)?;
-        let (method, dispatcher) = (self.method(&outset), outset.dispatcher()?);
-        let mut trains = TrainSender::new(&outset.way, method, dispatcher, ear, arrival);
+        let shape = self.shape(&setup);
+        // Answers to a whole train can come before anything is read: the thread that reads them is busy sending the train.
+        let listener = setup.listener(shape.longest)?;
+        let method = self.method(&setup);
+        let dispatcher = setup.dispatcher()?;
+        let mut trains = TrainSender::new(&setup.way, method, dispatcher, listener, arrival);
         let mut estimator = estimator(shape);
-        let end = trains.run(estimator.as_mut(), &is_stopped, &mut |_| {})?;
+        let end = trains.run(estimator.as_mut(), &is_interrupted, &mut |_| {})?;
         header.clock_after = circumstances::clocks();
         self.write(&header, trains.records())?;
+        // With too many losses there is no answer, whatever the estimator would make of the probes that are left.
         let lost = match end {
             End::Done => None,
             End::Stopped => return Ok(CommandExit::Interrupted),
@@ -139,29 +145,35 @@ impl EstimateInquiry<'_> {
             End::Lossy => Some(trains.loss()),
         };
         let answer = lost.map_or_else(|| estimator.answer(), |share| Err(NoAnswer::Loss { share }));
-        self.tell(&trains, &answer, &outset.chosen.why, output)?;
+        self.tell(&trains, &answer, &setup.chosen.why, output)?;
         Ok(if answer.is_ok() { CommandExit::Ok } else { CommandExit::Inconclusive })
     }
 
-    /// Every probe, whatever the estimator makes of it.
+    /// Writes the records of all probes, also of those that the estimator does not use.
     fn write(&self, header: &ProbeHeader, records: &[ProbeRecord]) -> Result<(), Error> {
         let header = ProbeHeader { probes: records.len() as u64, ..header.clone() };
-        let write = |file| Ok(probes::write(file, &header, records, &mut |_, _| {})?);
-        self.flags.write.iter().try_for_each(|file| write(file))
+        for file in &self.flags.write {
+            // No frames: `tabular` has refused the formats that hold them.
+            probes::write(file, &header, records, &mut |_, _| {})?;
+        }
+        Ok(())
     }
 
-    fn shape(&self, outset: &ProbeOutset) -> TrainShape {
-        let longest_frame = u32::try_from(outset.way.longest_frame()).unwrap_or(u32::MAX);
-        let asked = u32::try_from(self.flags.trains.size.kernel_len()).unwrap_or(u32::MAX);
+    fn shape(&self, setup: &ProbeSetup) -> TrainShape {
+        let longest_frame = setup.way.longest_frame() as u64;
+        let requested = self.flags.trains.size.kernel_len() as u64;
         TrainShape {
-            length: asked.min(longest_frame),
-            longest: self.flags.trains.longest.unwrap_or(self.longest).min(outset.limits().burst),
+            length: clamp_to_u32(requested.min(longest_frame)),
+            // A train is one burst for the limits of the target, so a longer one would be refused.
+            longest: self.flags.trains.longest.unwrap_or(self.longest).min(setup.limits().burst),
             pause: self.flags.trains.pause,
         }
     }
 
-    fn method(&self, outset: &ProbeOutset) -> Box<dyn ProbeMethod> {
-        let (ends, own, about) = (outset.way.ends, outset.own_port(), outset.permit.about.clone());
+    fn method(&self, setup: &ProbeSetup) -> Box<dyn ProbeMethod> {
+        let ends = setup.way.ends;
+        let own = setup.own_port();
+        let about = setup.permit.about.clone();
         match self.whom {
             TrainTarget::Echo => Box::new(EchoMethod::new(ends, own, about)),
             TrainTarget::Udp(port) => Box::new(DatagramMethod::new(ends, own, port, about)),
@@ -209,7 +221,6 @@ impl EstimateInquiry<'_> {
     }
 
     fn words(&self, estimate: &RateEstimate, trains: &TrainSender<'_>, why: &str) -> String {
-        let rate = |bits: f64| scaled(bits, "bit/s");
         let way = match trains.arrival {
             ArrivalRule::Far => "of the forward direction",
             ArrivalRule::Near => "of the narrower direction",
@@ -219,10 +230,10 @@ impl EstimateInquiry<'_> {
             "{} {way} to {}: {} of frames ({} to {}), {} of IP packets",
             self.what,
             self.target,
-            rate(estimate.bits_per_s),
-            rate(estimate.low),
-            rate(estimate.high),
-            rate(estimate.packet_bits_per_s())
+            bit_rate(estimate.bits_per_s),
+            bit_rate(estimate.low),
+            bit_rate(estimate.high),
+            bit_rate(estimate.packet_bits_per_s())
         )];
         lines.push(format!(
             "by {}: {} trains, {} used, {:.0} % agree, spread {:.1} %, stamps make {:.2} %, {} primers, released by {} ({why})",
@@ -236,9 +247,13 @@ impl EstimateInquiry<'_> {
             trains.dispatcher.mechanism()
         ));
         for mode in &quality.modes {
-            lines.push(format!("another {:.0} % agree on {}", mode.share * 100.0, rate(mode.center)));
+            lines.push(format!("another {:.0} % agree on {}", mode.share * 100.0, bit_rate(mode.center)));
         }
         lines.push(format!("discarded: {}", quality.discarded.words()));
         lines.join("\n") + "\n"
     }
+}
+
+fn bit_rate(bits: f64) -> String {
+    scaled(bits, "bit/s")
 }

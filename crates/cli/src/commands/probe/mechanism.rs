@@ -1,6 +1,6 @@
-//! The mechanism a command releases its probes with: as it was asked for, or as calibration suggests.
+//! The release mechanism of a command: the one that the user named, or the one that calibration suggests.
 
-use crate::args::{MannerFlags, MechanismArg};
+use crate::args::{MechanismArg, ReleaseFlags};
 use crate::error::Error;
 use crate::output::remark;
 use packetrig_plan::PortLocation;
@@ -10,43 +10,47 @@ use packetrig_probe::{ReleaseMechanism, TargetLimits};
 use packetrig_prober::circumstances;
 use packetrig_prober::release::{self, ReleaseDispatcher, ReleaseOptions};
 use packetrig_sys::kernel;
-use packetrig_units::Nanos;
 use std::path::PathBuf;
 
-/// A mechanism with how it works and why it was taken.
+/// A mechanism with its options and the reason for the choice.
 #[derive(Clone, Debug)]
 pub(super) struct ChosenMechanism {
     pub(super) mechanism: ReleaseMechanism,
-    pub(super) manner: ReleaseOptions,
+    pub(super) options: ReleaseOptions,
     pub(super) why: String,
 }
 
-/// What the flags come to at an interface.
-pub(super) fn choose(flags: &MannerFlags, location: &PortLocation) -> ChosenMechanism {
-    let (mechanism, why) = match flags.mechanism {
-        MechanismArg::Only(mechanism) => (mechanism, "asked for".to_owned()),
-        MechanismArg::Auto => {
-            let here = (kernel::release(), circumstances::driver(location));
-            let calibration = kept().filter(|kept| (kept.kernel.clone(), Some(kept.driver.clone())) == here);
-            let can = |wanted| release::open(location, wanted, ReleaseOptions::usual()).is_ok();
-            choice::choose(can, calibration.as_ref())
-        }
-    };
-    ChosenMechanism { mechanism, manner: manner(flags, mechanism), why }
+impl ChosenMechanism {
+    fn new(flags: &ReleaseFlags, mechanism: ReleaseMechanism, why: String) -> Self {
+        Self { mechanism, options: options(flags, mechanism), why }
+    }
 }
 
-/// The same for trains that are compared with their measured departures. `auto` is `spin` then: they need not be exact, and while a gate
-/// holds them nothing else of the kernel goes on at its processor, the timer of a shaper on this machine included.
-pub(super) fn choose_for_trains(flags: &MannerFlags, location: &PortLocation) -> ChosenMechanism {
+/// The mechanism for an interface.
+pub(super) fn choose(flags: &ReleaseFlags, location: &PortLocation) -> ChosenMechanism {
+    match flags.mechanism {
+        MechanismArg::Only(mechanism) => ChosenMechanism::new(flags, mechanism, "asked for".to_owned()),
+        MechanismArg::Auto => {
+            // Timing errors are those of a kernel and a driver: a calibration of others says nothing about this interface.
+            let driver = circumstances::driver(location);
+            let calibration = kept()
+                .filter(|kept| kept.kernel == kernel::release() && driver.as_ref() == Some(&kept.driver));
+            let (mechanism, why) = choice::choose(
+                |wanted| release::open(location, wanted, ReleaseOptions::usual()).is_ok(),
+                calibration.as_ref(),
+            );
+            ChosenMechanism::new(flags, mechanism, why)
+        }
+    }
+}
+
+/// The same for trains whose departures are measured. `auto` is `spin` then: departures need not be exact, and a gate that holds a
+/// frame keeps all other work of the kernel from its processor, also the timer of a shaper on this machine.
+pub(super) fn choose_for_trains(flags: &ReleaseFlags, location: &PortLocation) -> ChosenMechanism {
     match flags.mechanism {
         MechanismArg::Only(_) => choose(flags, location),
         MechanismArg::Auto => {
-            let mechanism = ReleaseMechanism::Spin;
-            ChosenMechanism {
-                mechanism,
-                manner: manner(flags, mechanism),
-                why: "departures are measured".to_owned(),
-            }
+            ChosenMechanism::new(flags, ReleaseMechanism::Spin, "departures are measured".to_owned())
         }
     }
 }
@@ -57,34 +61,34 @@ pub(super) fn open(
     location: &PortLocation,
     limits: TargetLimits,
 ) -> Result<ReleaseDispatcher, Error> {
-    let release = release::open(location, chosen.mechanism, chosen.manner)?;
+    let release = release::open(location, chosen.mechanism, chosen.options)?;
     for one in release.remarks() {
         remark(one);
     }
     Ok(ReleaseDispatcher::new(release, ProbeBudget::new(limits)))
 }
 
-fn manner(flags: &MannerFlags, mechanism: ReleaseMechanism) -> ReleaseOptions {
+fn options(flags: &ReleaseFlags, mechanism: ReleaseMechanism) -> ReleaseOptions {
     let usual = ReleaseOptions::usual_for(mechanism);
-    let or = |flag: Option<Nanos>, usual| flag.unwrap_or(usual);
     ReleaseOptions {
-        ahead: or(flags.ahead, usual.ahead),
-        slack: or(flags.slack, usual.slack),
-        spin_from: or(flags.spin_from, usual.spin_from),
+        ahead: flags.ahead.unwrap_or(usual.ahead),
+        slack: flags.slack.unwrap_or(usual.slack),
+        spin_from: flags.spin_from.unwrap_or(usual.spin_from),
         warm: usual.warm && !flags.no_warm_up,
+        // `--priority 0` asks for none; without the flag, the mechanism decides.
         priority: flags.priority.map_or(usual.priority, |priority| (priority > 0).then_some(priority)),
         cpu: flags.cpu,
         stamps: !flags.no_stamps,
-        tolerance: or(flags.tolerance, usual.tolerance),
+        tolerance: flags.tolerance.unwrap_or(usual.tolerance),
     }
 }
 
-/// Where calibration is kept.
+/// The file that `probe calibrate` writes by default.
 pub(super) fn place() -> Result<PathBuf, Error> {
     Ok(packetrig_store::default_place()?.join("probe.json"))
 }
 
-/// What was kept, if anything was.
+/// The saved calibration. One that cannot be read counts as none: every mechanism works without it.
 pub(super) fn kept() -> Option<CalibrationResult> {
     let text = std::fs::read_to_string(place().ok()?).ok()?;
     serde_json::from_str(&text).ok()
@@ -96,20 +100,21 @@ mod tests {
     use crate::args::CommandLine;
     use crate::args::{ProbeCommand, RigCommand};
     use clap::Parser;
+    use packetrig_units::Nanos;
 
     fn chosen(more: &[&str]) -> ChosenMechanism {
         let arguments = ["packetrig", "probe", "send", "lo", "--to", "127.0.0.1"];
         let cli = CommandLine::try_parse_from(arguments.iter().chain(more)).unwrap();
         let RigCommand::Probe(probe) = cli.command else { panic!("another command") };
         let ProbeCommand::Send(send) = *probe else { panic!("another command") };
-        choose(&send.manner, &send.interface)
+        choose(&send.release, &send.interface)
     }
 
     #[test]
     fn flags_change_what_is_usual_for_a_mechanism() {
         let sleep = chosen(&["--mechanism", "sleep"]);
         assert_eq!(
-            (sleep.mechanism, sleep.manner),
+            (sleep.mechanism, sleep.options),
             (ReleaseMechanism::Sleep, ReleaseOptions::usual_for(ReleaseMechanism::Sleep))
         );
         let spin = chosen(&[
@@ -130,6 +135,6 @@ mod tests {
             ahead: Nanos::ZERO,
             ..ReleaseOptions::usual()
         };
-        assert_eq!(spin.manner, expected);
+        assert_eq!(spin.options, expected);
     }
 }

@@ -9,11 +9,11 @@ mod estimates;
 mod mechanism;
 mod oneprobe;
 mod oneway;
-mod outset;
 mod ping;
 mod reflect;
 mod schedule;
 mod send;
+mod setup;
 mod show;
 mod stamp;
 

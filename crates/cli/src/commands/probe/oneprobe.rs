@@ -2,8 +2,9 @@
 
 use super::bounds;
 use super::mechanism::{self, ChosenMechanism};
-use super::outset::ProbeOutset;
+use super::setup::ProbeSetup;
 use crate::args::{OneprobeArgs, ProbeTarget};
+use crate::commands::is_interrupted;
 use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::numbers::{count, percent};
@@ -15,49 +16,59 @@ use packetrig_prober::oneprobe::{End, OneprobeTalk};
 use packetrig_sys::{clock, private_files, signal};
 use packetrig_units::Nanos;
 use serde_json::json;
+use std::io;
+use std::path::Path;
 
 pub(super) fn perform(arguments: &OneprobeArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let ProbeTarget { address, name } = &arguments.target;
     bounds::tell_addresses([&arguments.target]);
-    let outset = ProbeOutset::new(&arguments.bounds, &arguments.outlet, *address, mechanism::choose)?;
+    let setup = ProbeSetup::new(&arguments.bounds, &arguments.outlet, *address, mechanism::choose)?;
     signal::latch()?;
+    // The Host header has the host as in a URI, where an IPv6 address is in brackets (RFC 3986).
     let host = arguments.host.as_ref().or(name.as_ref()).cloned().unwrap_or_else(|| match address {
         std::net::IpAddr::V4(ip) => ip.to_string(),
         std::net::IpAddr::V6(ip) => format!("[{ip}]"),
     });
-    let request = HttpRequest::new(&host, &arguments.path, outset.permit.about.as_deref());
-    let manner = OneprobeOptions {
+    let request = HttpRequest::new(&host, &arguments.path, setup.permit.about.as_deref());
+    let options = OneprobeOptions {
         count: arguments.count,
         every_ns: arguments.interval.as_u64(),
         payload: arguments.payload,
         answer: arguments.answer,
         seed: clock::wall_clock_ns(),
     };
-    let mut machine = OneprobeMachine::new(manner, request);
-    let (mut dispatcher, mut ear) = (outset.dispatcher()?, outset.ear(0)?);
+    let mut machine = OneprobeMachine::new(options, request);
+    let mut dispatcher = setup.dispatcher()?;
+    let mut listener = setup.listener(0)?;
     let mut talk = OneprobeTalk {
-        way: &outset.way,
+        way: &setup.way,
         port: arguments.port,
-        own_port: outset.own_port(),
+        own_port: setup.own_port(),
         dispatcher: &mut dispatcher,
-        ear: &mut ear,
+        ear: &mut listener,
     };
-    let end = talk.run(&mut machine, &|| signal::received().is_some())?;
+    let end = talk.run(&mut machine, &is_interrupted)?;
     let report = machine.report().0;
     if let Some(file) = &arguments.write {
-        let lines: Result<String, _> =
-            report.outcomes.iter().map(|one| serde_json::to_string(one).map(|line| line + "\n")).collect();
-        let what = || format!("to {}", file.display());
-        let lines = lines.map_err(|error| Error::Write { what: what(), source: error.into() })?;
-        private_files::write(file, lines).map_err(|source| Error::Write { what: what(), source })?;
+        write_outcomes(file, report)
+            .map_err(|source| Error::Write { what: format!("to {}", file.display()), source })?;
     }
-    tell(arguments, report, end, &outset.chosen, output)?;
+    tell(arguments, report, end, &setup.chosen, output)?;
     Ok(match end {
         End::Done => CommandExit::Ok,
         End::Stopped => CommandExit::Interrupted,
         End::Lossy | End::Prohibited => CommandExit::Inconclusive,
         End::Failed(_) => CommandExit::World,
     })
+}
+
+fn write_outcomes(file: &Path, report: &OneprobeReport) -> io::Result<()> {
+    let mut lines = String::new();
+    for outcome in &report.outcomes {
+        lines.push_str(&serde_json::to_string(outcome)?);
+        lines.push('\n');
+    }
+    private_files::write(file, lines)
 }
 
 fn tell(
@@ -73,7 +84,9 @@ fn tell(
         End::Prohibited => remark("oneprobe: stopped: a host on the path forbids these probes"),
         End::Failed(failure) => remark(format_args!("oneprobe: {failure}")),
     }
-    let (data, handshake) = (TimeSpread::of(&report.round_trips), TimeSpread::of(&report.handshakes));
+    // Apart, because a handshake is answered by the kernel, and data by the server, which may take its time.
+    let data = TimeSpread::of(&report.round_trips);
+    let handshake = TimeSpread::of(&report.handshakes);
     if arguments.json {
         return output.json(&json!({
             "target": arguments.target.address,
@@ -98,6 +111,7 @@ fn words(report: &OneprobeReport, data: Option<TimeSpread>, handshake: Option<Ti
         count(report.connections),
         count(report.told)
     )];
+    // Probes whose answers fit several histories of the path tell nothing; they count as neither lost nor arrived.
     for (why, number) in &report.ambiguous {
         lines.push(format!("  ambiguous: {} ({})", count(*number), why.words()));
     }

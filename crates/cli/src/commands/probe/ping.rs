@@ -1,15 +1,15 @@
-//! `packetrig probe ping`: targets that run nothing of ours.
+//! `packetrig probe ping`: round trips to targets without special software.
 
-use super::{asking, bounds, show};
+use super::asking::{self, AskedLine, LineTurn};
+use super::{bounds, show};
 use crate::args::PingArgs;
 use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::output::{CommandOutput, remark};
 use packetrig_probe::ProbePermit;
-use packetrig_probe::header::ProbeHeader;
 use packetrig_probe::method::{DatagramMethod, EchoMethod, ProbeMethod, ReplyMeaning, SynMethod};
 use packetrig_probe::series::AnswerMeaning;
-use packetrig_prober::ask::{self, AskEvent, ProbeLine};
+use packetrig_prober::ask::{self, AskEvent};
 use packetrig_prober::ear::SilencedPort;
 use packetrig_prober::path::ProbePath;
 use packetrig_sys::netns::NetNs;
@@ -25,22 +25,28 @@ pub(super) fn perform(arguments: &PingArgs, output: &mut CommandOutput) -> Resul
     let ways: Vec<ProbePath> = arguments
         .targets
         .iter()
-        .map(|target| asking::way(asking, &permit, target.address))
+        .map(|target| asking::path_to(asking, &permit, target.address))
         .collect::<Result<_, _>>()?;
     let _loopback = asking::open_loopback(&ways)?;
     let port = OwnPort::hold(arguments, &ways)?;
-    let mut ears = asking::ears(&ways, port.number())?;
-    let (mut lines, headers) = lines(arguments, &permit, &ways, &port)?;
+    let mut listeners = asking::listeners(&ways, port.number())?;
+    let mut lines = Vec::new();
+    let mut headers = Vec::new();
+    for asked in asked_lines(arguments, &permit, &ways, &port)? {
+        lines.push(asked.line);
+        headers.push(asked.header);
+    }
     signal::latch()?;
     let names: Vec<String> = arguments.targets.iter().map(ToString::to_string).collect();
-    let is_told = !asking.quiet && !asking.json;
-    let mut tell = |event: AskEvent<'_>| {
-        if is_told {
-            say(&names, event, output);
-        }
-    };
-    let outcomes = ask::run(&mut lines, &mut ears, asking::patience(asking), &mut tell)?;
-    let lost: u64 = ears.iter_mut().map(|ear| ear.lost().unwrap_or(0)).sum();
+    let has_lines = !asking.quiet && !asking.json;
+    let outcomes =
+        ask::run(&mut lines, &mut listeners, asking::patience(asking), &mut |event: AskEvent<'_>| {
+            if has_lines {
+                say(&names, event, output);
+            }
+        })?;
+    // A frame that the kernel dropped before packetrig read it must not pass for a loss on the path.
+    let lost: u64 = listeners.iter_mut().map(|listener| listener.lost().unwrap_or(0)).sum();
     if lost > 0 {
         remark(format_args!(
             "ping: {lost} frames were lost before packetrig read them; answers may be among them"
@@ -59,10 +65,11 @@ pub(super) fn perform(arguments: &PingArgs, output: &mut CommandOutput) -> Resul
 
 /// The own port that answers come to.
 enum OwnPort {
+    /// Echo requests have an identifier instead.
     None,
-    /// Nothing that comes to it is answered.
-    Hushed(SilencedPort),
-    /// The kernel takes back what is offered to it.
+    /// The kernel answers nothing that comes to it.
+    Silenced(SilencedPort),
+    /// The kernel resets connections that come to it.
     Reserved(ReservedPort),
 }
 
@@ -72,6 +79,8 @@ impl OwnPort {
         let namespace = first.location.namespace.as_deref();
         let others: Vec<_> =
             ways.iter().map(|way| way.ends.source).filter(|ip| *ip != first.ends.source).collect();
+        // A SYN that was answered leaves half a connection at the target. The reset of our kernel ends it, which nothing else would do:
+        // so the port is reserved, and not silenced.
         if arguments.tcp.is_some() {
             let netns = NetNs::open_or_current(namespace)?;
             return Ok(Self::Reserved(ReservedPort::tcp(&netns, first.ends.source)?));
@@ -79,56 +88,56 @@ impl OwnPort {
         if arguments.udp.is_none() {
             return Ok(Self::None);
         }
-        let mut hush = SilencedPort::any_port(namespace, first.ends.source)?;
-        let mut held = vec![first.ends.source];
+        // Targets on different networks are reached from different own addresses: the same port is held at all of them.
+        let mut silenced = SilencedPort::any_port(namespace, first.ends.source)?;
+        let mut addresses = vec![first.ends.source];
         for ip in others {
-            if !held.contains(&ip) {
-                hush.also(namespace, ip)?;
-                held.push(ip);
+            if !addresses.contains(&ip) {
+                silenced.also(namespace, ip)?;
+                addresses.push(ip);
             }
         }
-        Ok(Self::Hushed(hush))
+        Ok(Self::Silenced(silenced))
     }
 
     fn number(&self) -> Option<u16> {
         match self {
             Self::None => None,
-            Self::Hushed(hush) => Some(hush.port()),
+            Self::Silenced(port) => Some(port.port()),
             Self::Reserved(port) => Some(port.port()),
         }
     }
 }
 
-fn lines(
+fn asked_lines(
     arguments: &PingArgs,
     permit: &ProbePermit,
     ways: &[ProbePath],
     port: &OwnPort,
-) -> Result<(Vec<ProbeLine<'static>>, Vec<ProbeHeader>), Error> {
+) -> Result<Vec<AskedLine<'static>>, Error> {
+    let own_port = port.number().unwrap_or(0);
+    // Identifiers differ from run to run: late answers to an earlier run are not taken for those to this one.
     let number = asking::any_number();
-    let own = port.number().unwrap_or(0);
-    let method = |way: &ProbePath| -> Box<dyn ProbeMethod> {
-        let (ends, about) = (way.ends, permit.about.clone());
-        match (arguments.udp, arguments.tcp) {
-            (Some(port), _) => Box::new(DatagramMethod::new(ends, own, port, about)),
-            (_, Some(port)) => Box::new(SynMethod::new(ends, own, port, number)),
+    let mut lines = Vec::new();
+    for (nth, way) in ways.iter().enumerate() {
+        let about = permit.about.clone();
+        let method: Box<dyn ProbeMethod> = match (arguments.udp, arguments.tcp) {
+            (Some(port), _) => Box::new(DatagramMethod::new(way.ends, own_port, port, about)),
+            (_, Some(port)) => Box::new(SynMethod::new(way.ends, own_port, port, number)),
             _ => {
                 let [.., high, low] = number.to_be_bytes();
-                Box::new(EchoMethod::new(ends, u16::from_be_bytes([high, low]), about))
+                Box::new(EchoMethod::new(way.ends, u16::from_be_bytes([high, low]), about))
             }
-        }
-    };
-    let each = ways.iter().enumerate();
-    let line = |(nth, way): (usize, &ProbePath)| {
-        asking::line(&arguments.asking, way.clone(), method(way), (nth, ways.len()))
-    };
-    let each: Result<Vec<_>, Error> = each.map(line).collect();
-    Ok(each?.into_iter().unzip())
+        };
+        let turn = LineTurn { nth, of: ways.len() };
+        lines.push(asking::line(&arguments.asking, way.clone(), method, turn)?);
+    }
+    Ok(lines)
 }
 
 fn say(names: &[String], event: AskEvent<'_>, output: &mut CommandOutput) {
-    let (line, text) = match event {
-        AskEvent::Ended { line, end } => (line, show::end(&end).unwrap_or_default()),
+    match event {
+        AskEvent::Ended { line, end } => say_of(names, line, show::end(&end).unwrap_or_default(), output),
         AskEvent::Answered { line, reply, meaning, answer, length } => {
             let says = match reply.says {
                 ReplyMeaning::Echo => String::new(),
@@ -143,10 +152,15 @@ fn say(names: &[String], event: AskEvent<'_>, output: &mut CommandOutput) {
                 AnswerMeaning::Duplicate => " again".into(),
                 AnswerMeaning::Corrupted => " damaged".into(),
                 AnswerMeaning::Refused => " refused".into(),
+                // An answer to no probe of this series.
                 AnswerMeaning::Stray => return,
             };
-            (line, format!("number={} {length} B hops={}{says}{means}", reply.number, answer.hops))
+            let text = format!("number={} {length} B hops={}{says}{means}", reply.number, answer.hops);
+            say_of(names, line, text, output);
         }
-    };
+    }
+}
+
+fn say_of(names: &[String], line: usize, text: String, output: &mut CommandOutput) {
     output.line(format_args!("{}: {text}", names.get(line).map_or("", String::as_str)));
 }

@@ -2,6 +2,7 @@
 
 use super::{bounds, stamp};
 use crate::args::ReflectArgs;
+use crate::commands::is_interrupted;
 use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::numbers::count;
@@ -24,6 +25,7 @@ pub(super) fn perform(arguments: &ReflectArgs, output: &mut CommandOutput) -> Re
         burst: arguments.burst,
         synchronised_ns: arguments.clock_bound.map(packetrig_units::Nanos::as_u64),
     };
+    // With several addresses, the routing table would choose the source of an answer, and senders ignore answers from others.
     if arguments.address.ip().is_unspecified() {
         let why = "a reflector answers from the one address it listens on; name that address, and start one reflector \
                 per address";
@@ -35,11 +37,12 @@ pub(super) fn perform(arguments: &ReflectArgs, output: &mut CommandOutput) -> Re
     remark(format_args!("reflect: listening on {}", socket.address()?));
     opening.close()?;
     let end = arguments.time.map(|time| clock::monotonic_ns().saturating_add(time.as_u64()));
-    let stop = |_: &RequestCounts| {
-        signal::received().is_some() || end.is_some_and(|end| clock::monotonic_ns() >= end)
-    };
-    let is_allowed = |ip| bounds::permitted(&permit, ip).is_ok();
-    let counts = reflect::run(&mut socket, &mut StampReflector::new(settings), &is_allowed, &stop)?;
+    let counts = reflect::run(
+        &mut socket,
+        &mut StampReflector::new(settings),
+        &|ip| bounds::permitted(&permit, ip).is_ok(),
+        &|_: &RequestCounts| is_interrupted() || end.is_some_and(|end| clock::monotonic_ns() >= end),
+    )?;
     if arguments.json {
         output.json(&counts)?;
     } else {

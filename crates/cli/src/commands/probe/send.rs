@@ -1,8 +1,9 @@
-//! `packetrig probe send`: probes by any schedule, and what is known of when each left.
+//! `packetrig probe send`: probes by any schedule, and when each was queued, released and sent.
 
 use super::mechanism::{self, ChosenMechanism};
 use super::{bounds, schedule};
 use crate::args::SendProbes as Arguments;
+use crate::commands::is_interrupted;
 use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::identity;
@@ -20,36 +21,44 @@ use packetrig_units::Nanos;
 use serde_json::json;
 
 pub(super) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
-    // Before anything is sent: a name that cannot be written to would lose what was learnt.
+    // Before anything is sent: a file of unknown format would lose the result.
     arguments.write.iter().try_for_each(|file| ProbeForm::of(file).map(drop))?;
     let seed = arguments.schedule.seed.unwrap_or_else(identity::seed);
     let schedule = schedule::schedule(&arguments.schedule, &arguments.content, seed)?;
     bounds::tell_addresses(&arguments.to);
     bounds::distinct(&arguments.to)?;
     let permit = bounds::permit(&arguments.bounds)?;
-    let chosen = mechanism::choose(&arguments.manner, &arguments.interface);
-    let (mut aims, _loopbacks) = aims(arguments, &permit, &chosen, &schedule)?;
+    let chosen = mechanism::choose(&arguments.release, &arguments.interface);
+    let TargetAims { mut aims, loopbacks: _loopbacks } = aims(arguments, &permit, &chosen, &schedule)?;
     let mut header =
-        circumstances::header(&arguments.interface, chosen.mechanism, &chosen.manner, Some(&schedule))?;
-    (header.seed, header.why) = (seed, chosen.why.clone());
+        circumstances::header(&arguments.interface, chosen.mechanism, &chosen.options, Some(&schedule))?;
+    header.seed = seed;
+    header.why.clone_from(&chosen.why);
     header.targets = arguments.to.iter().map(|target| target.address.to_string()).collect();
     header.about = arguments.content.about.clone().or_else(|| permit.about.clone());
     header.remarks = aims.first().map(|aim| aim.dispatcher.remarks().to_vec()).unwrap_or_default();
     signal::latch()?;
-    let sent = send::perform(&schedule, &mut aims, &|| signal::received().is_some())?;
+    let sent = send::perform(&schedule, &mut aims, &is_interrupted)?;
     header.clock_after = circumstances::clocks();
     conclude(arguments, &header, &sent, &aims, output)
 }
 
-/// The way to each target, with a mechanism behind its limits.
+/// The path to each target, with a mechanism behind its limits.
+struct TargetAims {
+    aims: Vec<ProbeAim>,
+    /// Restore settings of the loopback interface when dropped.
+    loopbacks: Vec<OpenLoopback>,
+}
+
 fn aims(
     arguments: &Arguments,
     permit: &ProbePermit,
     chosen: &ChosenMechanism,
     schedule: &ProbeSchedule,
-) -> Result<(Vec<ProbeAim>, Vec<OpenLoopback>), Error> {
-    let (namespace, name) = (arguments.interface.namespace.as_deref(), &arguments.interface.interface);
-    let (mut aims, mut loopbacks) = (Vec::new(), Vec::new());
+) -> Result<TargetAims, Error> {
+    let namespace = arguments.interface.namespace.as_deref();
+    let name = &arguments.interface.interface;
+    let mut targets = TargetAims { aims: Vec::new(), loopbacks: Vec::new() };
     for target in &arguments.to {
         let permitted = bounds::permitted(permit, target.address)?;
         let way = path::find(namespace, permitted, Some(name))?;
@@ -59,12 +68,12 @@ fn aims(
                 "{name} sends frames of at most {most} B with FCS; give a smaller --size"
             )));
         }
-        loopbacks.push(OpenLoopback::open(&way)?);
+        targets.loopbacks.push(OpenLoopback::open(&way)?);
         let content = content(arguments, permit, &way)?;
         let dispatcher = mechanism::open(chosen, &way.location, permitted.limits())?;
-        aims.push(ProbeAim { way, dispatcher, content });
+        targets.aims.push(ProbeAim { way, dispatcher, content });
     }
-    Ok((aims, loopbacks))
+    Ok(targets)
 }
 
 fn content(
@@ -80,8 +89,11 @@ fn content(
     };
     let frame =
         bytes(text).ok_or_else(|| Error::Usage("--frame needs pairs of hexadecimal digits".into()))?;
+    // The permission is for the target: a frame with another destination would go around it, and one with another source would make
+    // others receive the answers.
     if frame.len() > way.longest_frame() || !send::is_between(&frame, &way.ends) {
-        let (from, to) = (way.ends.source, way.ends.target);
+        let from = way.ends.source;
+        let to = way.ends.target;
         let most = way.longest_frame();
         return Err(Error::Usage(format!(
             "--frame needs an untagged Ethernet frame of at most {most} bytes with an IP packet from {from} to \
@@ -97,8 +109,7 @@ fn bytes(text: &str) -> Option<Vec<u8>> {
         .filter(|c| !c.is_whitespace() && *c != ':')
         .map(|c| c.to_digit(16))
         .collect::<Option<_>>()?;
-    let byte = |two: &[u32]| u8::try_from(two[0] << 4 | two.get(1)?).ok();
-    digits.chunks(2).map(byte).collect()
+    digits.chunks(2).map(|pair| u8::try_from(pair[0] << 4 | pair.get(1)?).ok()).collect()
 }
 
 fn conclude(
@@ -112,12 +123,11 @@ fn conclude(
     let trains: Vec<u32> = sent.records.iter().map(|record| record.train).collect();
     let turns = turns(&trains);
     for file in &arguments.write {
-        // The same bytes again: a frame follows from its record.
-        let mut frame = |record: &ProbeRecord, out: &mut Vec<u8>| {
+        probes::write(file, header, &sent.records, &mut |record: &ProbeRecord, out: &mut Vec<u8>| {
+            // Frames were not kept: each is written again, from its record alone.
             let turn = turns.get(record.number as usize).copied().unwrap_or(0);
             write_frame(aims, turn, record, out);
-        };
-        probes::write(file, header, &sent.records, &mut frame)?;
+        })?;
     }
     if arguments.json {
         output.json(
@@ -173,13 +183,8 @@ fn text(header: &ProbeHeader, summary: &ReleaseSummary) -> String {
         ("spacing error", summary.spacing_error_ns),
         ("timestamp error at most", summary.stamp_bound_ns),
     ];
-    let row = |(name, spread): (&str, Option<ErrorSpread>)| {
-        spread.map(|s| {
-            [name.to_owned()].into_iter().chain([s.least, s.p50, s.p95, s.p99, s.most].map(micros)).collect()
-        })
-    };
     let header_row = ["us", "least", "p50", "p95", "p99", "most"];
-    text += &table(&header_row, rows.into_iter().filter_map(row));
+    text += &table(&header_row, rows.into_iter().filter_map(|(name, spread)| Some(row(name, spread?))));
     let doubts = [
         ("late", summary.late),
         ("early", summary.early),
@@ -189,16 +194,21 @@ fn text(header: &ProbeHeader, summary: &ReleaseSummary) -> String {
         ("stamps missing", summary.stamps_missing),
         ("contradictory timestamps", summary.stamps_disagree),
     ];
-    let said: Vec<_> =
+    let doubts: Vec<_> =
         doubts.iter().filter(|(_, n)| *n > 0).map(|(name, n)| format!("{} {name}", count(*n))).collect();
-    if !said.is_empty() {
-        text += &said.join(", ");
+    if !doubts.is_empty() {
+        text += &doubts.join(", ");
         text.push('\n');
     }
     text
 }
 
-/// Microseconds with the nanoseconds behind the point.
+fn row(name: &str, spread: ErrorSpread) -> Vec<String> {
+    let ErrorSpread { least, p50, p95, p99, most } = spread;
+    std::iter::once(name.to_owned()).chain([least, p50, p95, p99, most].map(micros)).collect()
+}
+
+/// Microseconds, with the nanoseconds after the decimal point.
 pub(super) fn micros(ns: i64) -> String {
     format!("{:.3}", ns as f64 / 1e3)
 }

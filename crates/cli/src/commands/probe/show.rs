@@ -6,7 +6,7 @@ use packetrig_probe::series::{MeasuredTime, SeriesSummary, SeriesTimes};
 use packetrig_prober::ask::{LineEnd, LineOutcome};
 use serde_json::{Value, json};
 
-/// Nanoseconds with a sign, in the unit that suits.
+/// Nanoseconds with a sign, in a unit that fits their size.
 pub(super) fn length(ns: i64) -> String {
     let sign = if ns < 0 { "-" } else { "" };
     format!("{sign}{}", packetrig_units::Nanos::new(ns.unsigned_abs()))
@@ -18,7 +18,7 @@ pub(super) fn took(took: MeasuredTime) -> String {
     format!("{} \u{b1}{bound}", length(took.ns))
 }
 
-/// Times in a line.
+/// The statistics of times, as one line.
 pub(super) fn times(name: &str, times: &SeriesTimes) -> String {
     let values = [times.min_ns, times.p50_ns, times.p95_ns, times.p99_ns, times.max_ns].map(length).join("/");
     #[expect(clippy::cast_possible_truncation, reason = "shown only")]
@@ -32,8 +32,9 @@ pub(super) fn times(name: &str, times: &SeriesTimes) -> String {
     )
 }
 
-/// What became of a series, in lines.
+/// The result of a series, as some lines.
 pub(super) fn summary(header: &ProbeHeader, outcome: &LineOutcome) -> String {
+    // Counts that are zero are left out, except those of the first line: an absent loss would leave a doubt.
     let summary = outcome.series.summary();
     let counts = summary.counts;
     let mut text = format!(
@@ -63,7 +64,7 @@ pub(super) fn summary(header: &ProbeHeader, outcome: &LineOutcome) -> String {
     text
 }
 
-/// Why a series ended before its time; nothing if it did not.
+/// Why a series ended early; `None` if it did not.
 pub(super) fn end(end: &LineEnd) -> Option<String> {
     match end {
         LineEnd::Done | LineEnd::Stopped => None,
@@ -77,7 +78,7 @@ pub(super) fn end(end: &LineEnd) -> Option<String> {
     }
 }
 
-/// The same for programs.
+/// The result of a series, for `--json`.
 pub(super) fn json(header: &ProbeHeader, outcome: &LineOutcome) -> Value {
     let SeriesSummary { counts, said, rtt, doubtful } = outcome.series.summary();
     let end = match outcome.end {

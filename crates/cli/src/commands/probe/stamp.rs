@@ -1,6 +1,7 @@
 //! `packetrig probe stamp`: a session with a STAMP reflector.
 
-use super::{asking, bounds, show};
+use super::asking::{self, AskedLine, LineTurn};
+use super::{bounds, show};
 use crate::args::{AskingArgs, SessionFlags, StampArgs};
 use crate::error::Error;
 use crate::exit::CommandExit;
@@ -17,11 +18,11 @@ use serde_json::json;
 use std::net::SocketAddr;
 use std::path::Path;
 
-/// What a session is to tell.
+/// The reflector of a session, and what the session must find out.
 #[derive(Clone, Copy)]
 pub(super) struct WantedSession {
     pub(super) target: SocketAddr,
-    /// Where the clocks do not both follow UTC, they are compared by the session itself.
+    /// Whether the session itself compares the clocks, if they do not both follow UTC.
     pub(super) compares_clocks: bool,
 }
 
@@ -39,29 +40,31 @@ pub(super) fn session(
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
     let permit = bounds::permit(&asking.bounds)?;
-    let way = asking::way(asking, &permit, wanted.target.ip())?;
+    let way = asking::path_to(asking, &permit, wanted.target.ip())?;
     let _loopback = asking::open_loopback(std::slice::from_ref(&way))?;
-    let hush = SilencedPort::any_port(way.location.namespace.as_deref(), way.ends.source)?;
-    let mut ears = asking::ears(std::slice::from_ref(&way), Some(hush.port()))?;
+    let own = SilencedPort::any_port(way.location.namespace.as_deref(), way.ends.source)?;
+    let mut listeners = asking::listeners(std::slice::from_ref(&way), Some(own.port()))?;
     let before = clock::realtime_offset();
     let mut sender =
-        StampSender::new(way.ends, settings(wanted.target.port(), flags, hush.port(), before.offset_ns)?);
-    let (line, mut header) = asking::line(asking, way, Box::new(&mut sender), (0, 1))?;
+        StampSender::new(way.ends, settings(wanted.target.port(), flags, own.port(), before.offset_ns)?);
+    let AskedLine { line, mut header } = asking::line(asking, way, Box::new(&mut sender), LineTurn::ALONE)?;
     header.targets = vec![wanted.target.to_string()];
-    let (mut lines, headers) = ([line], [header]);
+    let mut lines = [line];
+    let headers = [header];
     signal::latch()?;
-    let is_told = !asking.quiet && !asking.json;
-    let mut tell = |event: AskEvent<'_>| {
-        if is_told {
-            say(&event, output);
-        }
-    };
-    let outcomes = ask::run(&mut lines, &mut ears, asking::patience(asking), &mut tell)?;
+    let has_lines = !asking.quiet && !asking.json;
+    let outcomes =
+        ask::run(&mut lines, &mut listeners, asking::patience(asking), &mut |event: AskEvent<'_>| {
+            if has_lines {
+                say(&event, output);
+            }
+        })?;
+    // It borrows the sender, which has what the reflector reported.
     drop(lines);
     let after = clock::realtime_offset();
     let clock = OwnClock {
         offset_ns: after.offset_ns,
-        // What the clock was moved by meanwhile is in doubt.
+        // If the wall clock was set during the session, it is unknown which stamps are before and which after that.
         bound_ns: after.bound_ns.max(before.bound_ns) + after.offset_ns.abs_diff(before.offset_ns),
         error_ns: flags.clock_bound.map(packetrig_units::Nanos::as_u64),
     };
@@ -70,7 +73,7 @@ pub(super) fn session(
         let found = SessionFindings::new(outcome, &sender, clock, wanted.compares_clocks);
         if asking.json {
             let mut value = show::json(header, outcome);
-            value["directions"] = json!(found.told);
+            value["directions"] = json!(found.directions);
             value["one_way"] = json!(found.both);
             value["one_way"]["clocks"] = found.relation.name().into();
             output.json(&value)?;
@@ -81,37 +84,37 @@ pub(super) fn session(
     Ok(asking::exit(asking, &outcomes))
 }
 
-/// What a session says of both directions.
+/// What a session found about the two directions.
 struct SessionFindings {
-    told: DirectionKnowledge,
+    directions: DirectionKnowledge,
     relation: ClockRelation,
     both: BothWays,
 }
 
 impl SessionFindings {
     fn new(outcome: &LineOutcome, sender: &StampSender, clock: OwnClock, compares_clocks: bool) -> Self {
-        let (records, follow_ups, told) =
-            (outcome.series.records(), sender.follow_ups(), sender.directions());
-        let follows_utc = clock.error_ns.is_some() && told.is_far_synchronised;
+        let records = outcome.series.records();
+        let follow_ups = sender.follow_ups();
+        let directions = sender.directions();
+        // Both ends must have stated how far their clocks are from UTC; otherwise stamps of the two cannot be subtracted.
+        let follows_utc = clock.error_ns.is_some() && directions.is_far_synchronised;
         let relation = if compares_clocks && !follows_utc {
             delays::compare(records, follow_ups)
         } else {
             ClockRelation::Utc(clock)
         };
-        let both = delays::both_ways(records, follow_ups, &told, &relation);
-        Self { told, relation, both }
+        let both = delays::both_ways(records, follow_ups, &directions, &relation);
+        Self { directions, relation, both }
     }
 
-    /// Behind what is said of every series.
+    /// Appends the findings to the text about the series.
     fn text(&self, mut text: String) -> String {
-        let Self { told, relation, both } = self;
-        let mut say = |name: &str, times: Option<&SeriesTimes>| {
-            text.push_str(&times.map(|times| show::times(name, times)).unwrap_or_default());
-        };
-        say("  without the reflector's time", both.path.as_ref());
+        let Self { directions, relation, both } = self;
+        text += &times_line("  without the reflector's time", both.path.as_ref());
         for (name, DirectionDelays { delay, variation }) in [("there", &both.there), ("back", &both.back)] {
-            say(&format!("  delay {name}"), delay.as_ref());
-            say(&format!("  delay variation {name}, above the smallest,"), variation.as_ref());
+            text += &times_line(&format!("  delay {name}"), delay.as_ref());
+            text +=
+                &times_line(&format!("  delay variation {name}, above the smallest,"), variation.as_ref());
         }
         match (both.no_delay, relation) {
             (Some(why), _) => text.extend([format!("  no one-way delays: {}\n", why.words())]),
@@ -120,20 +123,25 @@ impl SessionFindings {
             }
             (None, ClockRelation::Utc(_)) => {}
         }
-        match (told.lost_there, told.lost_back) {
+        // A reflector without state repeats the sender's number (RFC 8762), so it cannot show which direction lost a packet.
+        match (directions.lost_there, directions.lost_back) {
             (Some(there), Some(back)) => {
                 text.extend([format!("  lost there {}, lost back {}\n", count(there), count(back))]);
             }
-            _ if told.is_stateful => {}
+            _ if directions.is_stateful => {}
             _ => {
                 text += "  loss of each direction is unknown: the reflector's numbers never differ from ours, so it may keep no count\n";
             }
         }
-        if told.tampered > 0 {
-            text.extend([format!("  {} reflections were invalid\n", count(told.tampered))]);
+        if directions.tampered > 0 {
+            text.extend([format!("  {} reflections were invalid\n", count(directions.tampered))]);
         }
         text
     }
+}
+
+fn times_line(name: &str, times: Option<&SeriesTimes>) -> String {
+    times.map(|times| show::times(name, times)).unwrap_or_default()
 }
 
 fn settings(
@@ -142,6 +150,7 @@ fn settings(
     own_port: u16,
     realtime_offset_ns: i64,
 ) -> Result<SessionSettings, Error> {
+    // The session number tells sessions of one sender apart. Zero would mean that there is none (RFC 8972).
     let [.., high, low] = asking::any_number().to_be_bytes();
     Ok(SessionSettings {
         ports: (own_port, port),
@@ -154,13 +163,11 @@ fn settings(
     })
 }
 
-/// The key in a file.
+/// Reads the key of the authenticated mode.
 pub(super) fn key(file: &Path) -> Result<SessionKey, Error> {
-    let name = file.display().to_string();
-    let text =
-        std::fs::read_to_string(file).map_err(|source| Error::ReadFile { name: name.clone(), source })?;
+    let text = std::fs::read_to_string(file).map_err(|source| Error::unreadable(file, source))?;
     SessionKey::from_text(&text).ok_or_else(|| {
-        Error::Usage(format!("{name} holds no valid key; write at least 16 bytes in hexadecimal"))
+        Error::Usage(format!("{} holds no valid key; write at least 16 bytes in hexadecimal", file.display()))
     })
 }
 

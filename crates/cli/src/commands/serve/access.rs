@@ -1,4 +1,5 @@
-//! Who may use the server: users of this machine by what the kernel says of their connections, others by the token.
+//! Who may use the server: users of this machine, whom the kernel names for each connection, and others with the token
+//! (docs/decisions/0018-who-may-use-serve.md).
 
 use crate::args::ServeArgs;
 use crate::error::Error;
@@ -18,7 +19,7 @@ const LONGEST: u64 = 4096;
 /// Random bytes of a token that is made here.
 const MADE_BYTES: usize = 32;
 
-/// The users who need no token. `None`: everybody does.
+/// The users who need no token. `None` if everybody needs it.
 pub(super) fn local_users(arguments: &ServeArgs) -> Option<LocalUsers> {
     if arguments.token_always {
         return None;
@@ -27,6 +28,7 @@ pub(super) fn local_users(arguments: &ServeArgs) -> Option<LocalUsers> {
     allowed.extend(&arguments.allow_user);
     allowed.sort_unstable();
     allowed.dedup();
+    // Without an answer from the kernel, a local connection could be anybody's: then the token decides.
     match ConnectionOwners::open() {
         Ok(owners) => {
             Some(LocalUsers { allowed, find: Arc::new(move |client, server| owners.owner(client, server)) })
@@ -40,7 +42,7 @@ pub(super) fn local_users(arguments: &ServeArgs) -> Option<LocalUsers> {
     }
 }
 
-/// Refuses the number under which all users appear that this user namespace does not know: who has it cannot be told.
+/// Refuses the overflow user ID: every user that this user namespace does not know appears under this number.
 pub(super) fn check_allowed(users: &[u32], overflow: u32) -> Result<(), Error> {
     if users.contains(&overflow) {
         return Err(Error::Usage(format!(
@@ -51,14 +53,15 @@ pub(super) fn check_allowed(users: &[u32], overflow: u32) -> Result<(), Error> {
     Ok(())
 }
 
-/// The token in the file; one is made if there is no file. Only its owner can read it.
+/// The token in the file. If there is no file, it is created, readable by its owner only.
 pub(super) fn token(file: &Path) -> Result<String, Error> {
-    let failed = |source| Error::ReadFile { name: file.display().to_string(), source };
-    match private_files::create_new(file) {
-        Ok(new) => make(new).map_err(failed),
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => read(file),
-        Err(error) => Err(failed(error)),
-    }
+    // Created first and read second: so no other process can put its own file there between a check and the creation.
+    let made = match private_files::create_new(file) {
+        Ok(new) => make(new),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => return read(file),
+        Err(error) => Err(error),
+    };
+    made.map_err(|source| Error::unreadable(file, source))
 }
 
 fn make(mut file: File) -> std::io::Result<String> {
@@ -72,9 +75,9 @@ fn make(mut file: File) -> std::io::Result<String> {
 
 fn read(path: &Path) -> Result<String, Error> {
     let name = path.display();
-    let failed = |source| Error::ReadFile { name: name.to_string(), source };
-    let file = File::open(path).map_err(failed)?;
-    let facts = file.metadata().map_err(failed)?;
+    let file = File::open(path).map_err(|source| Error::unreadable(path, source))?;
+    // Of the open file, not of the path: what was checked is what is read.
+    let facts = file.metadata().map_err(|source| Error::unreadable(path, source))?;
     if !facts.is_file() || facts.mode() & 0o077 != 0 {
         let message = format!("other users can read the token in {name}; run `chmod 600 {name}`");
         return Err(Error::Usage(message));
@@ -86,7 +89,7 @@ fn read(path: &Path) -> Result<String, Error> {
         )));
     }
     let mut text = String::new();
-    file.take(LONGEST).read_to_string(&mut text).map_err(failed)?;
+    file.take(LONGEST).read_to_string(&mut text).map_err(|source| Error::unreadable(path, source))?;
     let token = text.trim();
     if token.len() < SHORTEST || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(Error::Usage(format!(
@@ -97,23 +100,24 @@ fn read(path: &Path) -> Result<String, Error> {
     Ok(token.to_owned())
 }
 
-/// Who is let in, in a line.
+/// One line that says who may use the server.
 pub(super) fn describe(arguments: &ServeArgs, users: Option<&LocalUsers>) -> String {
     if arguments.let_anyone_in {
         return "Anyone who reaches these addresses can make this machine send (--let-anyone-in)".to_owned();
     }
-    let numbers = |users: &LocalUsers| {
-        let numbers: Vec<String> = users.allowed.iter().map(ToString::to_string).collect();
-        let noun = if numbers.len() == 1 { "user" } else { "users" };
-        format!("{noun} {} of this machine", numbers.join(", "))
-    };
     let others = match (&arguments.token_file, &arguments.client_ca) {
         (Some(file), _) => Some(format!("clients with the token in {}", file.display())),
         (None, Some(_)) => Some("clients with a certificate".to_owned()),
         (None, None) => None,
     };
-    let all: Vec<String> = users.map(numbers).into_iter().chain(others).collect();
+    let all: Vec<String> = users.map(describe_users).into_iter().chain(others).collect();
     format!("Open to {}", if all.is_empty() { "nobody".to_owned() } else { all.join(" and ") })
+}
+
+fn describe_users(users: &LocalUsers) -> String {
+    let numbers: Vec<String> = users.allowed.iter().map(ToString::to_string).collect();
+    let noun = if numbers.len() == 1 { "user" } else { "users" };
+    format!("{noun} {} of this machine", numbers.join(", "))
 }
 
 #[cfg(test)]

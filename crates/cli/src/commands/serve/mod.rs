@@ -1,10 +1,11 @@
-//! `packetrig serve`: the OTG API on this machine's ports. Each configuration is a run like any other: what it sent is kept
-//! in the catalogue when the next one comes.
+//! `packetrig serve`: the OTG API on this machine's ports. Each configuration is an ordinary run, whose result goes into the
+//! catalogue when the next configuration replaces it.
 
 mod access;
 
 use super::execution::open_catalogue;
 use super::fleet::FleetRigs;
+use super::is_interrupted;
 use super::kept::{name_kept, report_size};
 use crate::args::ServeArgs;
 use crate::error::Error;
@@ -32,13 +33,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Frames that are still under way when a configuration is replaced have this long: clients wait for their traffic.
+/// Time for late frames when a configuration is replaced. It is short because the client waits for it.
 const DRAIN: Nanos = Nanos::from_millis(20);
-/// How often the user's wish to stop is looked for.
-const LOOK: Duration = Duration::from_millis(50);
+/// How often signals are looked for.
+const POLL: Duration = Duration::from_millis(50);
 
 pub(crate) fn perform(arguments: &ServeArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
-    // A run's threads end with it; runs allocate and free, frames do not.
+    // Threads come and go with runs. One heap for all keeps the process from growing; frames never wait for its lock, since they
+    // are sent and received without allocation.
     memory::one_heap();
     access::check_allowed(&arguments.allow_user, overflow_user())?;
     let options = options(arguments)?;
@@ -46,8 +48,9 @@ pub(crate) fn perform(arguments: &ServeArgs, output: &mut CommandOutput) -> Resu
     signal::latch()?;
     let seed = arguments.seed.unwrap_or_else(identity::seed);
     let back_end = arguments.back_end.map(Into::into);
-    // Whether results can be kept is settled before anything is offered.
+    // Before clients are served: a server that cannot store results must not run tests.
     let catalogue = open_catalogue(arguments.store.directory.as_deref())?;
+    // A controller of a fleet opens no ports, so it gives up all rights; runs on this machine need a thread that keeps them.
     if arguments.on_fleet {
         let place = FleetPlace::of(&arguments.fleet)?.existing()?;
         opening.close()?;
@@ -69,7 +72,7 @@ pub(crate) fn perform(arguments: &ServeArgs, output: &mut CommandOutput) -> Resu
     served
 }
 
-/// Serves until the user wants it to end.
+/// Serves until a signal comes.
 fn offer<R: RunSource>(
     arguments: &ServeArgs,
     options: ServerOptions,
@@ -78,26 +81,31 @@ fn offer<R: RunSource>(
 ) -> Result<CommandExit, Error> {
     let aliases = arguments.ports.iter().map(|alias| (alias.location.clone(), alias.interface.to_string()));
     let console = Arc::new(TestConsole::new(rigs, aliases.collect()));
-    let stop = || {
-        while signal::received().is_none() {
-            std::thread::sleep(LOOK);
-        }
-    };
     let open_to = access::describe(arguments, options.local_users.as_ref());
-    let told = |bound: BoundAddresses| {
-        tell(arguments, bound, output);
-        output.line(open_to);
-    };
-    let served = packetrig_server::run(options, Arc::clone(&console) as _, told, stop);
+    let served = packetrig_server::run(
+        options,
+        Arc::clone(&console) as _,
+        |bound: BoundAddresses| {
+            show_addresses(arguments, bound, output);
+            output.line(open_to);
+        },
+        await_signal,
+    );
+    // Also after an error: the last run ends in good order, and its result is stored.
     console.close();
     served?;
     Ok(CommandExit::Ok)
 }
 
+fn await_signal() {
+    while !is_interrupted() {
+        std::thread::sleep(POLL);
+    }
+}
+
 fn options(arguments: &ServeArgs) -> Result<ServerOptions, Error> {
     let usual = ServerOptions::default();
     let token = arguments.token_file.as_deref().map(access::token).transpose()?;
-    let observer = |counts: &_| remark(format_args!("serve: refused so far: {counts}"));
     let files = arguments.cert.clone().zip(arguments.key.clone());
     Ok(ServerOptions {
         http: (!arguments.no_http).then_some(arguments.http),
@@ -110,12 +118,14 @@ fn options(arguments: &ServeArgs) -> Result<ServerOptions, Error> {
         token,
         let_anyone_in: arguments.let_anyone_in,
         host_names: arguments.host_names.clone(),
-        on_rejections: Some(RejectionObserver(Arc::new(observer))),
+        on_rejections: Some(RejectionObserver(Arc::new(|counts: &_| {
+            remark(format_args!("serve: refused so far: {counts}"));
+        }))),
         ..usual
     })
 }
 
-fn tell(arguments: &ServeArgs, bound: BoundAddresses, output: &mut CommandOutput) {
+fn show_addresses(arguments: &ServeArgs, bound: BoundAddresses, output: &mut CommandOutput) {
     if let Some(http) = bound.http {
         let scheme = if arguments.plain_http { "http" } else { "https" };
         output.line(format_args!("OTG over HTTP: {scheme}://{http}"));
@@ -129,11 +139,11 @@ fn tell(arguments: &ServeArgs, bound: BoundAddresses, output: &mut CommandOutput
     }
 }
 
-/// Runs on this machine's interfaces.
+/// Opens runs on this machine's interfaces.
 struct MachineRigs {
-    /// Starts the threads of runs, which need rights that threads of requests do not have.
+    /// Starts the threads of runs. They need rights, which the threads that read requests do not have.
     thread: ResidentThread,
-    /// Open all the time: opening and closing it waits for the disk.
+    /// Kept open, because opening and closing it waits for the disk.
     catalogue: Mutex<RunCatalogue>,
     keeping: Arc<ResultKeeping>,
     confirmed: Vec<String>,
@@ -150,7 +160,7 @@ impl RunSource for MachineRigs {
         sink: EventSink,
     ) -> Result<Box<dyn ConsoleRun>, TesterRefusal> {
         let opened = self.thread.run(|| self.open_run(document, plan, sink));
-        opened.unwrap_or_else(|error| Err(world(&error.into())))
+        opened.unwrap_or_else(|error| Err(internal(&error.into())))
     }
 
     fn seed(&self) -> u64 {
@@ -169,11 +179,11 @@ impl MachineRigs {
         plan: &Plan,
         mut sink: EventSink,
     ) -> Result<Box<dyn ConsoleRun>, TesterRefusal> {
-        let catalogue = own(&self.catalogue);
+        let catalogue = lock(&self.catalogue);
         let started = clock::wall_clock_ns();
         let run = RunId(identity::run_id(started, identity::entropy()));
         let size = report_size(plan, None, &document);
-        let draft = catalogue.begin(run.clone(), size).map_err(|error| world(&error.into()))?;
+        let draft = catalogue.begin(run.clone(), size).map_err(|error| internal(&error.into()))?;
         let options = RunOptions {
             run,
             name: "serve".to_owned(),
@@ -181,14 +191,15 @@ impl MachineRigs {
             tag_key: identity::entropy(),
             seed: self.seed,
             confirmed: self.confirmed.clone(),
-            capture_dir: Some(draft.capture_dir().map_err(|error| world(&error.into()))?),
+            capture_dir: Some(draft.capture_dir().map_err(|error| internal(&error.into()))?),
             capture_all: false,
             steered: true,
             back_end: self.back_end,
-            limits: catalogue.limits(&kernel::release()).map_err(|error| world(&error.into()))?,
+            limits: catalogue.limits(&kernel::release()).map_err(|error| internal(&error.into()))?,
             drain: DRAIN,
             criteria: AcceptanceCriteria::default(),
         };
+        // Opening the ports takes long, and other requests need the catalogue meanwhile.
         drop(catalogue);
         let opened = RunSession::open(
             LocalGround::<EnginePlane>::default(),
@@ -200,7 +211,7 @@ impl MachineRigs {
             },
         );
         let session = opened.map_err(|error| match error {
-            // Found when the links were known.
+            // Problems that can be found only when the link speeds are known.
             packetrig_node::Error::Engine(packetrig_engine::Error::Plan(problems)) => {
                 TesterRefusal::from(problems)
             }
@@ -210,11 +221,11 @@ impl MachineRigs {
     }
 }
 
-/// Writes results to the disk, which the next configuration need not wait for: one at a time.
+/// Writes results to the disk one at a time, so that the next configuration need not wait for the disk.
 ///
-/// Invariant: [`Self::finish`] returns when the last one is there.
+/// Invariant: [`Self::finish`] returns when the last result is on the disk.
 struct ResultKeeping {
-    /// A connection of its own.
+    /// A connection of its own, so that requests do not wait for a commit.
     catalogue: Arc<Mutex<RunCatalogue>>,
     current: Mutex<Option<JoinHandle<()>>>,
 }
@@ -227,30 +238,32 @@ impl ResultKeeping {
     fn begin(&self, draft: RunDraft, mut report: RunReport, document: String) {
         self.finish();
         let catalogue = Arc::clone(&self.catalogue);
-        let keep = move || {
-            if let Err(error) = draft.commit(&own(&catalogue), &mut report, &document) {
+        let thread = std::thread::Builder::new().name("keeping".to_owned());
+        let started = thread.spawn(move || {
+            if let Err(error) = draft.commit(&lock(&catalogue), &mut report, &document) {
                 remark(format!("cannot save the result of a run: {error}"));
             }
-        };
-        match std::thread::Builder::new().name("keeping".to_owned()).spawn(keep) {
-            Ok(thread) => *own(&self.current) = Some(thread),
+        });
+        match started {
+            Ok(thread) => *lock(&self.current) = Some(thread),
             Err(error) => remark(format!("cannot save the result of a run: {error}")),
         }
     }
 
     fn finish(&self) {
-        let current = own(&self.current).take();
+        let current = lock(&self.current).take();
         if current.is_some_and(|thread| thread.join().is_err()) {
             remark("saving the result of a run panicked: this is a bug in packetrig");
         }
     }
 }
 
-fn own<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
+/// A request that panicked must not end the service: the catalogue is a database, and is consistent at any time.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A configuration at work.
+/// A configuration that runs.
 struct ServedRun {
     session: RunSession,
     keeping: Arc<ResultKeeping>,
@@ -276,6 +289,6 @@ impl ConsoleRun for ServedRun {
     }
 }
 
-fn world(error: &Error) -> TesterRefusal {
+fn internal(error: &Error) -> TesterRefusal {
     TesterRefusal::internal(error.chain())
 }

@@ -1,9 +1,9 @@
-//! Sides that take no frame, and interfaces that are gone: said once, while there is time to do something about it.
+//! Sides of a tap that accept no frame, and interfaces that are gone. Each is reported once, while the user can still react.
 
 use packetrig_engine::tap::{TapAccounts, TapDirection, TapLossCause};
 use std::collections::BTreeMap;
 
-/// What each direction had come to when it was looked at last, and whether it was told.
+/// The counters of each direction at the last look, and what was reported already.
 #[derive(Default)]
 pub(super) struct TapDeafness {
     past: BTreeMap<String, DeafPast>,
@@ -14,40 +14,38 @@ pub(super) struct TapDeafness {
 struct DeafPast {
     forwarded: u64,
     not_taken: u64,
-    told: bool,
+    is_reported: bool,
 }
 
 impl TapDeafness {
-    /// What is to be said after a look at the accounts.
+    /// Remarks on sides that accept nothing, after a look at the accounts.
     pub(super) fn remarks(&mut self, accounts: &TapAccounts) -> Vec<String> {
         accounts.directions.iter().filter_map(|direction| self.remark(direction)).collect()
     }
 
-    /// What is to be said of interfaces that are gone by now.
+    /// Remarks on interfaces that have gone since the last look.
     pub(super) fn losses(&mut self, gone: &[String]) -> Vec<String> {
         let new: Vec<String> = gone.iter().filter(|name| !self.gone.contains(name)).cloned().collect();
-        let said = new.iter().map(|name| loss(name)).collect();
+        let remarks = new.iter().map(|name| loss(name)).collect();
         self.gone.extend(new);
-        said
+        remarks
     }
 
     fn remark(&mut self, direction: &TapDirection) -> Option<String> {
         let forwarded = direction.forwarded?;
-        let dropped = |cause| direction.dropped.get(&cause).copied().unwrap_or(0);
-        let not_taken = dropped(TapLossCause::PassedOver) + dropped(TapLossCause::Deaf);
+        let passed_over = dropped(direction, TapLossCause::PassedOver);
+        let not_taken = passed_over + dropped(direction, TapLossCause::Deaf);
         let past = self.past.entry(direction.to.clone()).or_default();
         let lost = not_taken.saturating_sub(past.not_taken);
+        // A side that drops some frames and takes others is only overloaded.
         let is_deaf = lost > 0 && forwarded == past.forwarded;
-        (past.forwarded, past.not_taken) = (forwarded, not_taken);
-        if !is_deaf || std::mem::replace(&mut past.told, true) {
+        past.forwarded = forwarded;
+        past.not_taken = not_taken;
+        if !is_deaf || std::mem::replace(&mut past.is_reported, true) {
             return None;
         }
-        // Which of them it is the kernel says only where a frame has one exit.
-        let others = if dropped(TapLossCause::PassedOver) > 0 {
-            "it is down, or its MTU is too small, or "
-        } else {
-            ""
-        };
+        // With several exits for a frame, the kernel does not report why one of them took nothing: then all causes are named.
+        let others = if passed_over > 0 { "it is down, or its MTU is too small, or " } else { "" };
         Some(format!(
             "{} refused the last {lost} frames: {others}it is a virtual cable whose far end no longer has GRO \
                 on or an XDP program; `--back-end packet` forwards to such a cable",
@@ -56,7 +54,11 @@ impl TapDeafness {
     }
 }
 
-/// Of an interface that is gone.
+fn dropped(direction: &TapDirection, cause: TapLossCause) -> u64 {
+    direction.dropped.get(&cause).copied().unwrap_or(0)
+}
+
+/// The remark on an interface that is gone.
 pub(super) fn loss(name: &str) -> String {
     format!("{name} is gone: frames for it are dropped; restart the tap to use a new interface of that name")
 }

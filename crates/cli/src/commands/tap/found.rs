@@ -1,4 +1,5 @@
-//! `packetrig tap status` and `packetrig tap stop`: taps found by what they left.
+//! `packetrig tap status` and `packetrig tap stop`. They find taps by the state files and pinned programs that these leave, so they
+//! need no process of the tap.
 
 use super::{deaf, judge, show, value};
 use crate::args::NamedTap;
@@ -11,7 +12,7 @@ use packetrig_engine::tap::{FoundTap, found};
 pub(super) fn status(named: &NamedTap, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let taps = found(named.name.as_deref())?;
     if named.json {
-        let values = taps.iter().map(told).collect::<Result<Vec<_>, _>>()?;
+        let values = taps.iter().map(status_json).collect::<Result<Vec<_>, _>>()?;
         output.json(&values)?;
         return Ok(CommandExit::Ok);
     }
@@ -29,7 +30,7 @@ pub(super) fn status(named: &NamedTap, output: &mut CommandOutput) -> Result<Com
     Ok(CommandExit::Ok)
 }
 
-/// In words, whether it works and who for.
+/// Whether the tap forwards, and whether its process lives.
 fn condition(tap: &FoundTap) -> String {
     match (tap.is_forwarding(), tap.has_process()) {
         (true, true) => format!("forwarding, process {}", tap.state.process),
@@ -38,7 +39,7 @@ fn condition(tap: &FoundTap) -> String {
     }
 }
 
-fn told(tap: &FoundTap) -> Result<serde_json::Value, Error> {
+fn status_json(tap: &FoundTap) -> Result<serde_json::Value, Error> {
     let accounts = tap.accounts()?;
     Ok(serde_json::json!({
         "state": tap.state,
@@ -64,9 +65,9 @@ pub(super) fn stop(named: &NamedTap, output: &mut CommandOutput) -> Result<Comma
         }
     };
     let state = tap.state.clone();
+    // A living process is asked to end its tap, and prints the result itself. Otherwise the tap is ended from here.
     let Some(ended) = tap.end()? else {
         if named.json {
-            // Its accounts are its process's to print.
             output.json(&serde_json::json!({ "state": state, "ended_by": state.process }))?;
         } else {
             output.line(format_args!("{}: process {} ended it", state.name, state.process));

@@ -1,4 +1,4 @@
-//! Impairments of a tap: from flags or a document to what is done to frames, and what was done to text.
+//! Impairments of a tap: from flags or a document to treatments of frames, and from their accounts to text.
 
 use crate::args::ImpairArgs as Arguments;
 use crate::error::Error;
@@ -12,21 +12,32 @@ use packetrig_engine::tap::FrameTreatment;
 use packetrig_sys::clock;
 use std::path::Path;
 
-/// The seed if nobody names one.
+/// The seed if neither the flags nor the file name one.
 const SEED: u64 = 1;
 
-/// For each direction what is done to its frames.
+/// The treatment of frames, for each direction.
 pub(super) type FrameTreatments = [Box<dyn FrameTreatment>; 2];
 
-/// What is done to frames on their way, and how it is told.
+/// The impairments of a running tap: their accounts, and the file with the truth about each frame.
 pub(super) struct TapImpairments {
     watch: ImpairWatch,
     truth: Option<TruthFile>,
 }
 
+pub(super) struct PreparedImpairments {
+    pub(super) impairments: TapImpairments,
+    pub(super) treatments: FrameTreatments,
+}
+
+pub(super) struct FinishedImpairments {
+    pub(super) accounts: [ImpairAccount; 2],
+    /// Rules that the accounts break.
+    pub(super) imbalances: Vec<String>,
+}
+
 impl TapImpairments {
-    /// What the flags ask for: for each direction what is done to its frames. Nothing if they ask for nothing.
-    pub(super) fn prepare(arguments: &Arguments) -> Result<Option<(Self, FrameTreatments)>, Error> {
+    /// The impairments that the flags describe, if any.
+    pub(super) fn prepare(arguments: &Arguments) -> Result<Option<PreparedImpairments>, Error> {
         if !arguments.is_any() {
             let more = arguments.seed.is_some() || arguments.truth.is_some();
             return if more {
@@ -42,24 +53,28 @@ impl TapImpairments {
         let truth =
             arguments.truth.as_deref().map(|path| TruthFile::create(path, &header, offset)).transpose()?;
         let (treatments, watch) = ImpairTreatment::pair(specs.plans(seed), truth.as_ref());
-        Ok(Some((Self { watch, truth }, treatments)))
+        Ok(Some(PreparedImpairments { impairments: Self { watch, truth }, treatments }))
     }
 
-    /// What was done, when the tap has ended and let go of its treatments; and the rules that are broken.
-    pub(super) fn finish(self) -> Result<([ImpairAccount; 2], Vec<String>), Error> {
-        let books = self.watch.books();
+    /// The final accounts. The tap must have ended and dropped its treatments.
+    pub(super) fn finish(self) -> Result<FinishedImpairments, Error> {
+        let accounts = self.watch.books();
         if let Some(truth) = self.truth {
             truth.finish()?;
         }
-        let untold: u64 = books.iter().map(|books| books.untold).sum();
-        if untold > 0 {
-            remark(format_args!("tap: the truth log lacks {} frames: its disk was too slow", count(untold)));
+        // The treatments never wait for the disk: a frame that is late because of the log would be a wrong impairment.
+        let unlogged: u64 = accounts.iter().map(|account| account.untold).sum();
+        if unlogged > 0 {
+            remark(format_args!(
+                "tap: the truth log lacks {} frames: its disk was too slow",
+                count(unlogged)
+            ));
         }
-        let broken = |(direction, books): (&&str, &ImpairAccount)| {
-            Some(format!("impairment of {direction}: {}", books.imbalance()?))
-        };
-        let broken = DIRECTIONS.iter().zip(&books).filter_map(broken).collect();
-        Ok((books, broken))
+        let imbalances = DIRECTIONS.iter().zip(&accounts).filter_map(|(direction, account)| {
+            Some(format!("impairment of {direction}: {}", account.imbalance()?))
+        });
+        let imbalances = imbalances.collect();
+        Ok(FinishedImpairments { accounts, imbalances })
     }
 }
 
@@ -73,6 +88,7 @@ fn specs(arguments: &Arguments) -> Result<ImpairSpecs, Error> {
         Some(text) => ImpairSpecs::both(&text.parse::<DirectionSpec>()?),
         None => ImpairSpecs::default(),
     };
+    // A flag for one direction replaces the whole specification of that direction.
     for (way, text) in [&arguments.there, &arguments.back].into_iter().enumerate() {
         if let Some(text) = text {
             specs.ways[way] = text.parse()?;
@@ -85,7 +101,7 @@ fn is_file(text: &str) -> bool {
     Path::new(text).extension().is_some_and(|extension| extension == "yaml" || extension == "yml")
 }
 
-/// The truth log's first line: what it takes to have the same again.
+/// The first line of the truth log: what is needed to repeat the impairments.
 fn header(seed: u64, specs: &ImpairSpecs) -> String {
     let [there, back] = &specs.ways;
     serde_json::json!({
@@ -97,18 +113,18 @@ fn header(seed: u64, specs: &ImpairSpecs) -> String {
     .to_string()
 }
 
-/// The books by direction, for programs; null if nothing was impaired.
-pub(super) fn value(books: Option<&[ImpairAccount; 2]>) -> serde_json::Value {
-    books.map_or(
+/// The accounts by direction, for `--json`; null if nothing was impaired.
+pub(super) fn value(accounts: Option<&[ImpairAccount; 2]>) -> serde_json::Value {
+    accounts.map_or(
         serde_json::Value::Null,
         |[there, back]| serde_json::json!({ DIRECTIONS[0]: there, DIRECTIONS[1]: back }),
     )
 }
 
 /// A row for each direction.
-pub(super) fn shown(books: &[ImpairAccount; 2]) -> String {
-    let rows = DIRECTIONS.iter().zip(books).map(|(direction, books)| {
-        let counts = &books.counts;
+pub(super) fn shown(accounts: &[ImpairAccount; 2]) -> String {
+    let rows = DIRECTIONS.iter().zip(accounts).map(|(direction, account)| {
+        let counts = &account.counts;
         let late = counts.late_most_ns as f64 / 1000.0;
         let numbers = [
             counts.arrived,

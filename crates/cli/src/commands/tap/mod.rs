@@ -1,11 +1,12 @@
-//! `packetrig tap`: a link watched without being touched, and taps found and ended.
+//! `packetrig tap`: copies the frames of a link without changing them, and shows or stops taps that run
+//! (docs/decisions/0013-the-tap.md).
 
 mod deaf;
 mod found;
 mod impair;
 mod show;
 
-use super::recorded;
+use super::{is_interrupted, recorded};
 use crate::args::{BeginTap as Arguments, ForwarderArg, MirrorText, TapAction, TapArgs as Command};
 use crate::error::Error;
 use crate::exit::CommandExit;
@@ -18,8 +19,8 @@ use packetrig_engine::filter;
 use packetrig_engine::tap::{MirrorSpec, RunningTap, TapAccounts, TapEnd, TapMethod, TapSpec, TapState};
 use packetrig_sys::{clock, signal};
 
-/// How often the tap is tended.
-const LOOK_NS: u64 = 20_000_000;
+/// How often the links of the tap are checked.
+const TEND_NS: u64 = 20_000_000;
 /// How often its accounts are shown.
 const SHOW_NS: u64 = 1_000_000_000;
 
@@ -32,8 +33,10 @@ pub(crate) fn perform(command: &Command, output: &mut CommandOutput) -> Result<C
 }
 
 fn begin(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
-    let spec = understand(arguments)?;
-    let (impairments, treatments) = TapImpairments::prepare(&arguments.impair)?.unzip();
+    let spec = spec(arguments)?;
+    let prepared = TapImpairments::prepare(&arguments.impair)?;
+    let (impairments, treatments) = prepared.map(|all| (all.impairments, all.treatments)).unzip();
+    // Before the interfaces change: from here on a signal ends the tap, and the interfaces are restored.
     signal::latch()?;
     let mut tap = RunningTap::begin_with(&spec, treatments)?;
     let state = tap.state().clone();
@@ -43,31 +46,38 @@ fn begin(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExi
     }
     watch(arguments, &mut tap)?;
     let mut ended = tap.end()?;
-    let (books, broken) = impairments.map(TapImpairments::finish).transpose()?.unzip();
-    ended.imbalances.extend(broken.into_iter().flatten());
+    let impaired = impairments.map(TapImpairments::finish).transpose()?;
+    ended.imbalances.extend(impaired.iter().flat_map(|impaired| impaired.imbalances.iter().cloned()));
+    let impaired = impaired.as_ref().map(|impaired| &impaired.accounts);
     if arguments.json {
         let mut value = value(&state, &ended.accounts, Some(&ended));
-        value["impairments"] = impair::value(books.as_ref());
+        value["impairments"] = impair::value(impaired);
         output.json(&value)?;
     } else {
         output.text(show::result(&state, &ended.accounts, ended.recorded.as_ref()));
-        output.text(books.as_ref().map_or_else(String::new, impair::shown));
+        output.text(impaired.map_or_else(String::new, impair::shown));
     }
     Ok(judge(&ended))
 }
 
-fn understand(arguments: &Arguments) -> Result<TapSpec, Error> {
-    let (Some(a), Some(b)) = (&arguments.a, &arguments.b) else {
+fn spec(arguments: &Arguments) -> Result<TapSpec, Error> {
+    let Some((a, b)) = arguments.a.as_ref().zip(arguments.b.as_ref()) else {
         return Err(Error::Usage("a tap needs two interfaces: packetrig tap A B".into()));
     };
-    let default = arguments.to.map(|mac| mac.0);
-    let mirror = |mirror: &MirrorText| MirrorSpec { at: mirror.at.clone(), to: mirror.to.or(default) };
-    let compiled = |text: &String| Ok::<_, Error>((text.clone(), filter::compile(text)?));
+    // `--to` is for the mirrors without a station of their own.
+    let station = arguments.to.map(|mac| mac.0);
+    let mirrors = arguments.mirror.iter();
+    let mirrors =
+        mirrors.map(|MirrorText { at, to }| MirrorSpec { at: at.clone(), to: to.or(station) }).collect();
+    let filter = match &arguments.filter {
+        Some(text) => Some((text.clone(), filter::compile(text)?)),
+        None => None,
+    };
     Ok(TapSpec {
         name: arguments.name.clone().unwrap_or_default(),
         sides: [a.clone(), b.clone()],
-        mirrors: arguments.mirror.iter().map(mirror).collect(),
-        filter: arguments.filter.as_ref().map(compiled).transpose()?,
+        mirrors,
+        filter,
         snap_len: arguments.snap,
         trailer: arguments.trailer,
         capture: arguments.capture.clone(),
@@ -99,9 +109,10 @@ fn say_start(arguments: &Arguments, state: &TapState) {
     remark(format_args!("tap: forwarding with back end {}: {}; it {death}", state.way, state.why));
 }
 
-/// Leaves it to the kernel, where that can be.
+/// Leaves the forwarding to the kernel, if the back end can do that.
 fn leave(tap: RunningTap, state: &TapState) -> Result<CommandExit, Error> {
     if state.way == TapMethod::Packet {
+        // Ended in good order first, so that the interfaces are as before.
         let why = state.why.clone();
         tap.end()?;
         let refusal = packetrig_engine::tap::TapRefusal::NeedsProcess(why);
@@ -112,49 +123,50 @@ fn leave(tap: RunningTap, state: &TapState) -> Result<CommandExit, Error> {
     Ok(CommandExit::Ok)
 }
 
-/// Tends it until the time is up or the user has had enough.
+/// Keeps the tap running until the time is up or a signal comes.
 fn watch(arguments: &Arguments, tap: &mut RunningTap) -> Result<(), Error> {
     let start_ns = clock::monotonic_ns();
     let end_ns = arguments.time.map_or(u64::MAX, |time| start_ns.saturating_add(time.as_u64()));
-    let (mut live, mut deafness) = (LiveLine::new(!arguments.quiet), TapDeafness::default());
+    let mut live = LiveLine::new(!arguments.quiet);
+    let mut deafness = TapDeafness::default();
     let mut last = None;
     let mut show_ns = start_ns + SHOW_NS;
-    while signal::received().is_none() && clock::monotonic_ns() < end_ns {
+    while !is_interrupted() && clock::monotonic_ns() < end_ns {
         let now_ns = clock::monotonic_ns();
         tap.tend()?;
         if now_ns >= show_ns {
+            // From the schedule and not from now: a line that comes late does not move the next one.
             show_ns += SHOW_NS;
             let accounts = tap.accounts()?;
-            for said in [deafness.losses(tap.gone()), deafness.remarks(&accounts)].concat() {
-                remark(format_args!("tap: {said}"));
+            for text in [deafness.losses(tap.gone()), deafness.remarks(&accounts)].concat() {
+                remark(format_args!("tap: {text}"));
             }
             live.show(accounts.elapsed, show::line(&accounts, last.as_ref()));
             last = Some(accounts);
         }
-        clock::sleep_until_ns((now_ns + LOOK_NS).min(show_ns).min(end_ns));
+        clock::sleep_until_ns((now_ns + TEND_NS).min(show_ns).min(end_ns));
     }
     live.finish();
     Ok(())
 }
 
-/// What there is to say of a tap, for programs.
+/// The result of a tap, for `--json`.
 fn value(state: &TapState, accounts: &TapAccounts, ended: Option<&TapEnd>) -> serde_json::Value {
-    let file = |recorded: &RecordingOutcome| {
-        serde_json::json!({
-            "files": recorded.files,
-            "written": recorded.written,
-            "failure": recorded.failure.as_ref().map(|(path, error)| format!("{}: {error}", path.display())),
-        })
-    };
     serde_json::json!({
         "state": state,
         "accounts": accounts,
         "imbalances": ended.map(|ended| &ended.imbalances),
-        "capture": ended.and_then(|ended| ended.recorded.as_ref()).map(file),
+        "capture": ended.and_then(|ended| ended.recorded.as_ref()).map(recording_json),
     })
 }
 
-/// Accounts that do not add up are said, and so is a file that could not be written. A tap has no other end than these.
+fn recording_json(recorded: &RecordingOutcome) -> serde_json::Value {
+    let failure = recorded.failure.as_ref().map(|(path, error)| format!("{}: {error}", path.display()));
+    serde_json::json!({ "files": recorded.files, "written": recorded.written, "failure": failure })
+}
+
+/// Reports accounts that do not balance and a file that could not be written, and gives the exit code. A signal is the
+/// regular end of a tap.
 fn judge(ended: &TapEnd) -> CommandExit {
     let style = TextStyle::of_remarks();
     for rule in &ended.imbalances {

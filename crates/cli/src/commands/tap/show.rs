@@ -3,35 +3,38 @@
 use crate::numbers::{count, per_second, scaled};
 use crate::table::table;
 use packetrig_engine::capture::record::RecordingOutcome;
-use packetrig_engine::tap::{MirrorAccount, TapAccounts, TapDirection, TapState};
+use packetrig_engine::tap::{TapAccounts, TapDirection, TapState};
 use packetrig_units::Nanos;
 
 /// What happened since the last accounts, in a line.
 pub(super) fn line(now: &TapAccounts, last: Option<&TapAccounts>) -> String {
     let before_ns = last.map_or(0, |last| last.elapsed.as_u64());
     let length = Nanos::new(now.elapsed.as_u64().saturating_sub(before_ns));
-    let before = |index: usize| last.and_then(|last| last.directions.get(index));
-    let way = |(index, direction): (usize, &TapDirection)| {
-        let (frames, bytes) = before(index).map_or((0, 0), |before| (before.received, before.received_bytes));
-        let rate = |now: u64, before: u64| per_second(now.saturating_sub(before), length);
-        let mut text = format!(
-            "{} > {}: {} frames ({}, {})",
-            direction.from,
-            direction.to,
-            count(direction.received),
-            scaled(rate(direction.received, frames), "f/s"),
-            scaled(rate(direction.received_bytes, bytes) * 8.0, "bit/s"),
-        );
-        if direction.lost() > 0 {
-            text.extend([", dropped ", &count(direction.lost())]);
-        }
-        let missing: u64 = direction.mirrors.iter().flat_map(|mirror| mirror.dropped.values()).sum();
-        if missing > 0 {
-            text.extend([", copies dropped ", &count(missing)]);
-        }
-        text
-    };
-    now.directions.iter().enumerate().map(way).collect::<Vec<_>>().join("; ")
+    let directions = now.directions.iter().enumerate().map(|(index, direction)| {
+        direction_text(direction, last.and_then(|last| last.directions.get(index)), length)
+    });
+    directions.collect::<Vec<_>>().join("; ")
+}
+
+fn direction_text(now: &TapDirection, last: Option<&TapDirection>, length: Nanos) -> String {
+    let frames = now.received.saturating_sub(last.map_or(0, |last| last.received));
+    let bytes = now.received_bytes.saturating_sub(last.map_or(0, |last| last.received_bytes));
+    let mut text = format!(
+        "{} > {}: {} frames ({}, {})",
+        now.from,
+        now.to,
+        count(now.received),
+        scaled(per_second(frames, length), "f/s"),
+        scaled(per_second(bytes, length) * 8.0, "bit/s"),
+    );
+    if now.lost() > 0 {
+        text.extend([", dropped ", &count(now.lost())]);
+    }
+    let missing: u64 = now.mirrors.iter().flat_map(|mirror| mirror.dropped.values()).sum();
+    if missing > 0 {
+        text.extend([", copies dropped ", &count(missing)]);
+    }
+    text
 }
 
 /// All accounts: one row each.
@@ -48,13 +51,13 @@ pub(super) fn result(
     let rows = accounts.directions.iter().flat_map(rows);
     text.push_str(&table(&header, rows));
     if let Some(recording) = accounts.recording {
-        let row = |what: &str, frames: u64| vec![what.to_owned(), count(frames)];
         let rows = [
-            row("taken for the file", recording.frames),
-            row("dropped: ring full", recording.ring_dropped),
-            row("dropped: queue to the disk full", recording.queue_dropped),
-            row("dropped: disk", recording.disk_lost),
+            ("taken for the file", recording.frames),
+            ("dropped: ring full", recording.ring_dropped),
+            ("dropped: queue to the disk full", recording.queue_dropped),
+            ("dropped: disk", recording.disk_lost),
         ];
+        let rows = rows.into_iter().map(|(what, frames)| vec![what.to_owned(), count(frames)]);
         text.push_str(&table(&["capture", "frames"], rows));
     }
     for file in recorded.iter().flat_map(|recorded| &recorded.files) {
@@ -63,31 +66,51 @@ pub(super) fn result(
     text
 }
 
-fn rows(direction: &TapDirection) -> Vec<Vec<String>> {
-    let way = format!("{} > {}", direction.from, direction.to);
-    let row =
-        |what: &str, frames: String, why: &str| vec![way.clone(), what.to_owned(), frames, why.to_owned()];
-    let known = |frames: Option<u64>| frames.map_or_else(|| "–".to_owned(), count);
-    let mut rows = vec![row("received", count(direction.received), "")];
-    if direction.made > 0 {
-        rows.push(row("made", count(direction.made), "on purpose"));
+/// An account of a direction. Its frames are `None` where the kernel cannot be asked how many there were.
+struct AccountRow {
+    account: String,
+    frames: Option<u64>,
+    why: &'static str,
+}
+
+impl AccountRow {
+    fn new(account: impl Into<String>, frames: Option<u64>, why: &'static str) -> Self {
+        Self { account: account.into(), frames, why }
     }
-    rows.push(row("forwarded", known(direction.forwarded), ""));
-    let dropped = direction.dropped.iter();
-    rows.extend(dropped.map(|(cause, frames)| row("dropped", count(*frames), cause.words())));
+}
+
+fn rows(direction: &TapDirection) -> Vec<Vec<String>> {
+    let name = format!("{} > {}", direction.from, direction.to);
+    let cells = account_rows(direction).into_iter().map(|row| {
+        let frames = row.frames.map_or_else(|| "–".to_owned(), count);
+        vec![name.clone(), row.account, frames, row.why.to_owned()]
+    });
+    cells.collect()
+}
+
+/// In the order in which frames pass: received, forwarded, then what became of their copies.
+fn account_rows(direction: &TapDirection) -> Vec<AccountRow> {
+    let mut rows = vec![AccountRow::new("received", Some(direction.received), "")];
+    if direction.made > 0 {
+        // Copies that an impairment added.
+        rows.push(AccountRow::new("made", Some(direction.made), "on purpose"));
+    }
+    rows.push(AccountRow::new("forwarded", direction.forwarded, ""));
+    for (cause, frames) in &direction.dropped {
+        rows.push(AccountRow::new("dropped", Some(*frames), cause.words()));
+    }
     if direction.mirrors.is_empty() {
         return rows;
     }
-    rows.push(row("to be copied", count(direction.wanted), ""));
-    let uncopied = direction.uncopied.iter();
-    rows.extend(uncopied.map(|(why, frames)| row("not to be copied", count(*frames), why.words())));
-    let mirrors = direction.mirrors.iter().flat_map(|mirror: &MirrorAccount| {
-        let copied = row(&format!("copied to {}", mirror.to), known(mirror.mirrored), "");
-        let dropped = mirror.dropped.iter().map(|(cause, frames)| {
-            row(&format!("not copied to {}", mirror.to), count(*frames), cause.words())
-        });
-        std::iter::once(copied).chain(dropped).collect::<Vec<_>>()
-    });
-    rows.extend(mirrors);
+    rows.push(AccountRow::new("to be copied", Some(direction.wanted), ""));
+    for (why, frames) in &direction.uncopied {
+        rows.push(AccountRow::new("not to be copied", Some(*frames), why.words()));
+    }
+    for mirror in &direction.mirrors {
+        rows.push(AccountRow::new(format!("copied to {}", mirror.to), mirror.mirrored, ""));
+        for (cause, frames) in &mirror.dropped {
+            rows.push(AccountRow::new(format!("not copied to {}", mirror.to), Some(*frames), cause.words()));
+        }
+    }
     rows
 }

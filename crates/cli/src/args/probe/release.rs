@@ -1,4 +1,4 @@
-//! How probes are held back until their instants, as typed.
+//! Options of the release of probes on time, as typed.
 
 use clap::Args;
 use packetrig_probe::ReleaseMechanism;
@@ -6,7 +6,7 @@ use packetrig_units::Nanos;
 
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Release")]
-pub(crate) struct MannerFlags {
+pub(crate) struct ReleaseFlags {
     /// How probes are released on time: sleep, spin, ring, gate, live, fq, etf, launch, or auto (chosen by
     /// calibration)
     #[arg(long, value_name = "NAME", default_value = "auto")]
@@ -27,8 +27,8 @@ pub(crate) struct MannerFlags {
     /// Switch from sleeping to spinning this long before the deadline [default: 120us]
     #[arg(long, value_name = "TIME")]
     pub(crate) spin_from: Option<Nanos>,
-    /// Do not warm up the CPU caches over the loopback interface; the first probe after a pause is then about
-    /// 20us late
+    /// Do not warm up the CPU caches over the loopback interface; the first probe after a pause
+    /// is then about 20us late
     #[arg(long)]
     pub(crate) no_warm_up: bool,
     /// Mark probes that leave earlier or later than planned by more than this [default: 50us]
@@ -42,9 +42,7 @@ pub(crate) struct MannerFlags {
 /// A release mechanism, or the choice of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MechanismArg {
-    /// Choose by calibration.
     Auto,
-    /// Use this mechanism.
     Only(ReleaseMechanism),
 }
 

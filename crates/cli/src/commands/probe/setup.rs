@@ -1,8 +1,9 @@
-//! What probing commands begin with: the proof that the target may be probed, the way there, a port of our own, the way out.
+//! How `capacity`, `available` and `oneprobe` begin: the permission for the target, the path to it, an own
+//! port and the release mechanism.
 
 use super::bounds;
 use super::mechanism::{self, ChosenMechanism};
-use crate::args::{BoundsArgs, MannerFlags, OutletArgs};
+use crate::args::{BoundsArgs, OutletArgs, ReleaseFlags};
 use crate::error::Error;
 use packetrig_plan::PortLocation;
 use packetrig_probe::header::ProbeHeader;
@@ -13,21 +14,21 @@ use packetrig_prober::path::{self, OpenLoopback, ProbePath};
 use packetrig_prober::release::ReleaseDispatcher;
 use std::net::IpAddr;
 
-pub(super) struct ProbeOutset {
+pub(super) struct ProbeSetup {
     pub(super) permit: ProbePermit,
     pub(super) way: ProbePath,
-    hush: SilencedPort,
+    silenced_port: SilencedPort,
     pub(super) chosen: ChosenMechanism,
-    /// Put back at the end.
+    /// Restores settings of the loopback interface at the end.
     _loopback: OpenLoopback,
 }
 
-impl ProbeOutset {
+impl ProbeSetup {
     pub(super) fn new(
         bounds: &BoundsArgs,
         outlet: &OutletArgs,
         target: IpAddr,
-        choose: fn(&MannerFlags, &PortLocation) -> ChosenMechanism,
+        choose: fn(&ReleaseFlags, &PortLocation) -> ChosenMechanism,
     ) -> Result<Self, Error> {
         let permit = bounds::permit(bounds)?;
         let permitted = bounds::permitted(&permit, target)?;
@@ -35,36 +36,37 @@ impl ProbeOutset {
         let namespace = through.and_then(|location| location.namespace.as_deref());
         let way = path::find(namespace, permitted, through.map(|location| location.interface.as_str()))?;
         let loopback = OpenLoopback::open(&way)?;
-        let chosen = choose(&outlet.manner, &way.location);
-        let hush = SilencedPort::any_port(namespace, way.ends.source)?;
-        Ok(Self { permit, way, hush, chosen, _loopback: loopback })
+        let chosen = choose(&outlet.release, &way.location);
+        // Answers come to this port, and the kernel would answer them with a reset or "port unreachable" itself.
+        let silenced_port = SilencedPort::any_port(namespace, way.ends.source)?;
+        Ok(Self { permit, way, silenced_port, chosen, _loopback: loopback })
     }
 
-    /// What holds for the target.
+    /// The limits of the target.
     pub(super) const fn limits(&self) -> TargetLimits {
         self.way.permitted.limits()
     }
 
-    /// A port nobody answers at.
+    /// The own port, at which the kernel answers nothing.
     pub(super) fn own_port(&self) -> u16 {
-        self.hush.port()
+        self.silenced_port.port()
     }
 
-    /// What is said in front of records.
+    /// The header of the records.
     pub(super) fn header(&self) -> Result<ProbeHeader, Error> {
-        let ChosenMechanism { mechanism, manner, why } = &self.chosen;
-        let header = circumstances::header(&self.way.location, *mechanism, manner, None)?;
+        let ChosenMechanism { mechanism, options, why } = &self.chosen;
+        let header = circumstances::header(&self.way.location, *mechanism, options, None)?;
         let targets = vec![self.way.ends.target.to_string()];
         Ok(ProbeHeader { targets, why: why.clone(), about: self.permit.about.clone(), ..header })
     }
 
-    /// The only way out.
+    /// The only way to send: it holds the budget of the target.
     pub(super) fn dispatcher(&self) -> Result<ReleaseDispatcher, Error> {
         mechanism::open(&self.chosen, &self.way.location, self.limits())
     }
 
-    /// What comes back to our address; it holds so many frames while nobody listens.
-    pub(super) fn ear(&self, frames: u32) -> Result<PacketListener, Error> {
+    /// Receives what comes back to the own port, and holds this many frames while nothing reads them.
+    pub(super) fn listener(&self, frames: u32) -> Result<PacketListener, Error> {
         let wanted = WantedPackets { addresses: vec![self.way.ends.source], port: Some(self.own_port()) };
         Ok(PacketListener::open_holding(&self.way.location, self.way.index, &wanted, frames)?)
     }

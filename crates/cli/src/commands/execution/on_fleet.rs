@@ -1,0 +1,121 @@
+//! Executes a plan on a fleet, of which this process becomes a controller.
+
+use super::{
+    ExecutionRequest, FinishedRun, open_catalogue, options, refused, run, show, show_result,
+    warn_if_nothing_is_measured,
+};
+use crate::commands::kept::{name_kept, report_size};
+use crate::commands::{fleet, plan};
+use crate::error::Error;
+use crate::exit::CommandExit;
+use crate::output::{CommandOutput, remark};
+use crate::progress::RunProgressLine;
+use crate::{fleet_place, speeds};
+use packetrig_fleet::controller::RunPolicies;
+use packetrig_fleet::event::RunEvent;
+use packetrig_nats::NatsFabric;
+use packetrig_node::fleet::FleetGround;
+use packetrig_plan::{Plan, ReadOptions};
+use packetrig_stats::limit::RigLimit;
+use packetrig_sys::{kernel, signal};
+use std::path::Path;
+
+/// The same on a fleet. This process leads the nodes of the plan for the time of the run.
+pub(super) fn on_fleet(
+    request: &ExecutionRequest,
+    place: &fleet_place::FleetPlace,
+    output: &mut CommandOutput,
+) -> Result<CommandExit, Error> {
+    let plan = read_for_fleet(request)?;
+    let taken = TakenFleet::take(place, request.store.as_deref(), request.policies)?;
+    taken.execute(request, &plan, output)
+}
+
+/// The plan, if it can run on a fleet.
+fn read_for_fleet(request: &ExecutionRequest) -> Result<Plan, Error> {
+    let reading = ReadOptions { fleet: true, ..ReadOptions::default() };
+    let plan = plan::read_with(&request.document, reading)?;
+    warn_if_nothing_is_measured(request, &plan);
+    Ok(plan)
+}
+
+/// A fleet of which this process is a controller.
+pub(crate) struct TakenFleet {
+    charged: fleet::ChargedFleet,
+    /// What this rig can do, as measured before.
+    limits: Vec<RigLimit>,
+}
+
+impl TakenFleet {
+    /// Becomes a controller that leads no node yet.
+    pub(crate) fn take(
+        place: &fleet_place::FleetPlace,
+        store: Option<&Path>,
+        policies: RunPolicies,
+    ) -> Result<Self, Error> {
+        let catalogue = open_catalogue(store)?;
+        let limits = catalogue.limits(&kernel::release())?;
+        signal::latch()?;
+        let charged = fleet::take(place, catalogue, policies, fleet::LateResults::OfKnownRuns)?;
+        Ok(Self { charged, limits })
+    }
+
+    pub(crate) const fn fleet(&self) -> &FleetGround<NatsFabric> {
+        &self.charged.fleet
+    }
+
+    /// Runs a plan that was made after the fleet was taken, from what is known of its nodes.
+    pub(crate) fn execute_new(
+        self,
+        request: &ExecutionRequest,
+        output: &mut CommandOutput,
+    ) -> Result<CommandExit, Error> {
+        let plan = read_for_fleet(request)?;
+        self.execute(request, &plan, output)
+    }
+
+    fn execute(
+        self,
+        request: &ExecutionRequest,
+        plan: &Plan,
+        output: &mut CommandOutput,
+    ) -> Result<CommandExit, Error> {
+        let Self { mut charged, limits } = self;
+        let options = options(request, plan, limits);
+        let sending = speeds::sending_time(plan);
+        // Runs that dead controllers left on these nodes are ended first; they have a progress line of their own.
+        let mut ending = RunProgressLine::new(request.quiet, None);
+        let led = charged.lead(plan, &options.run, request.waits_for_nodes, &mut |event: &RunEvent| {
+            show(&mut ending, event);
+        });
+        ending.finish();
+        led.map_err(|error| match error {
+            Error::Run(error) => refused(request, error),
+            error => error,
+        })?;
+        let progress = RunProgressLine::new(request.quiet, sending);
+        // From here on another process can find the run and end it, if this one dies.
+        charged.begin(
+            &options,
+            &request.document.text,
+            report_size(plan, sending, &request.document.text),
+        )?;
+        let id = options.run.clone();
+        match run(&mut charged.fleet, request, options, progress) {
+            Ok(FinishedRun { mut report, open }) => {
+                let stored = charged.shelf.commit(&mut report, &request.document.text, open.as_ref());
+                charged.place.note_run(&report);
+                show_result(request, &report, stored, output)
+            }
+            // Nodes may hold results of the run: its record stays, so that `fleet collect` can fetch them.
+            Err(error @ Error::Run(packetrig_node::Error::Fabric(_))) => {
+                remark(format_args!("run {id} is unfinished; `packetrig fleet collect` ends it"));
+                Err(error)
+            }
+            Err(error) => {
+                name_kept(charged.shelf.give_up()?.as_ref());
+                Err(error)
+            }
+        }
+    }
+}

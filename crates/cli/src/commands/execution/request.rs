@@ -1,0 +1,112 @@
+//! What to execute, from the options of a command.
+
+use crate::args::{CriteriaFlags, ExecutionArgs, FleetPlace};
+use crate::document::PlanText;
+use packetrig_fleet::controller::{OnLoss, RunPolicies};
+use packetrig_plan::PortLocation;
+use packetrig_stats::port::BackEnd;
+use packetrig_units::Nanos;
+use std::path::PathBuf;
+
+/// How long receivers wait for late frames by default.
+pub(crate) const DRAIN: Nanos = Nanos::from_millis(200);
+
+/// How results are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ResultFormat {
+    Json,
+    /// Tables with the columns that the terminal has room for.
+    Tables,
+    /// Tables with all columns.
+    WideTables,
+}
+
+impl ResultFormat {
+    pub(crate) const fn of_flags(json: bool, wide: bool) -> Self {
+        match (json, wide) {
+            (true, _) => Self::Json,
+            (false, true) => Self::WideTables,
+            (false, false) => Self::Tables,
+        }
+    }
+}
+
+/// What to execute, and how.
+#[derive(Debug)]
+pub(crate) struct ExecutionRequest {
+    pub(crate) document: PlanText,
+    pub(crate) name: Option<String>,
+    /// A directory that also gets the files of the run.
+    pub(crate) out: Option<PathBuf>,
+    /// The directory of the catalogue, if not the default one.
+    pub(crate) store: Option<PathBuf>,
+    pub(crate) capture: bool,
+    /// Interfaces that the user confirmed although the lab guard refuses them.
+    pub(crate) confirmed: Vec<PortLocation>,
+    /// The back end, if the user named one.
+    pub(crate) back_end: Option<BackEnd>,
+    /// Criteria from flags, which override those of the plan.
+    pub(crate) criteria: CriteriaFlags,
+    pub(crate) drain: Nanos,
+    /// Seed of the values that the plan leaves random; a random seed if not given.
+    pub(crate) seed: Option<u64>,
+    pub(crate) format: ResultFormat,
+    pub(crate) quiet: bool,
+    /// The directory of the fleet, if not the default one.
+    pub(crate) fleet: FleetPlace,
+    /// How many nodes of a fleet must be ready, and what happens if one is lost.
+    pub(crate) policies: RunPolicies,
+    /// Whether to wait for nodes that belong to other runs.
+    pub(crate) waits_for_nodes: bool,
+}
+
+impl ExecutionRequest {
+    /// The plan with all defaults.
+    pub(crate) fn new(document: PlanText) -> Self {
+        Self {
+            document,
+            name: None,
+            out: None,
+            store: None,
+            capture: false,
+            confirmed: Vec::new(),
+            back_end: None,
+            criteria: CriteriaFlags::default(),
+            drain: DRAIN,
+            seed: None,
+            format: ResultFormat::Tables,
+            quiet: false,
+            fleet: FleetPlace::default(),
+            policies: RunPolicies::default(),
+            waits_for_nodes: false,
+        }
+    }
+
+    /// The plan with the options of the command line.
+    pub(crate) fn from_arguments(document: PlanText, arguments: ExecutionArgs) -> Self {
+        Self {
+            policies: policies(&arguments),
+            waits_for_nodes: arguments.wait_for_nodes,
+            name: arguments.name,
+            out: arguments.out,
+            store: arguments.store.directory,
+            capture: arguments.capture,
+            confirmed: arguments.confirm,
+            back_end: arguments.back_end.map(Into::into),
+            criteria: arguments.criteria,
+            drain: arguments.drain,
+            format: ResultFormat::of_flags(arguments.json, arguments.wide),
+            quiet: arguments.quiet,
+            fleet: arguments.fleet,
+            ..Self::new(document)
+        }
+    }
+}
+
+/// What the user accepts if nodes of a fleet are missing.
+pub(crate) fn policies(arguments: &ExecutionArgs) -> RunPolicies {
+    RunPolicies {
+        start: arguments.start_with.as_ref().map(|start| start.0).unwrap_or_default(),
+        on_loss: if arguments.go_on { OnLoss::Continue } else { OnLoss::Abort },
+    }
+}
