@@ -13,7 +13,7 @@ pub(crate) struct FaultShares {
     pub(crate) reorder: u32,
     /// Frames with a flipped bit in the payload.
     pub(crate) corrupt: u32,
-    /// Time every frame is held.
+    /// Time by which every frame is delayed.
     pub(crate) delay: Nanos,
 }
 

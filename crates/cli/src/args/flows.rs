@@ -154,7 +154,7 @@ impl RecordFilter {
     }
 }
 
-/// Output format; a table if none is given.
+/// Output format; without a flag, a table.
 #[derive(Args, Clone, Copy, Debug)]
 #[group(multiple = false)]
 pub(crate) struct FlowForm {

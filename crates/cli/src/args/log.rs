@@ -72,7 +72,7 @@ pub(crate) struct BeginLog {
     /// When the disk is full: delete the oldest files (drop-oldest), count frames without writing (stop), or end
     /// the log (refuse)
     #[arg(long, value_enum, value_name = "WHAT", default_value = "drop-oldest")]
-    pub(crate) when_full: WhenFull,
+    pub(crate) when_full: WhenFullArg,
     /// Keep only the first N bytes of each frame [default: all]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(14..))]
     pub(crate) snap: Option<u32>,
@@ -102,18 +102,18 @@ pub(crate) struct BeginLog {
 
 /// What to do when the disk is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum WhenFull {
+pub(crate) enum WhenFullArg {
     DropOldest,
     Stop,
     Refuse,
 }
 
-impl From<WhenFull> for log::WhenFull {
-    fn from(when: WhenFull) -> Self {
+impl From<WhenFullArg> for log::WhenFull {
+    fn from(when: WhenFullArg) -> Self {
         match when {
-            WhenFull::DropOldest => Self::DropOldest,
-            WhenFull::Stop => Self::Stop,
-            WhenFull::Refuse => Self::Refuse,
+            WhenFullArg::DropOldest => Self::DropOldest,
+            WhenFullArg::Stop => Self::Stop,
+            WhenFullArg::Refuse => Self::Refuse,
         }
     }
 }

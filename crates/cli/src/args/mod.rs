@@ -304,7 +304,7 @@ pub(crate) enum ReportAction {
     },
 }
 
-/// Output format; tables if none is given.
+/// Output format; without a flag, tables.
 // At most one of them, because the output is one document.
 #[derive(Args, Debug)]
 #[group(multiple = false)]

@@ -85,7 +85,7 @@ fn worker_command(program: &Path) -> Command {
     command
 }
 
-/// Joins by the line, if one is given that was not used yet; else the node must have joined before.
+/// Joins with the line on the command line, unless this node has used it already. Without a line, it must have joined before.
 fn join(arguments: &AgentArgs, home: &NodeHome) -> Result<(), Error> {
     let file = home.membership();
     let earlier = file.exists().then(|| FleetMembership::load(&file)).transpose()?;

@@ -1,4 +1,4 @@
-//! Executes a plan on a fleet, of which this process becomes a controller.
+//! Executes a plan on a fleet: this process becomes one of its controllers.
 
 use super::{
     ExecutionRequest, FinishedRun, open_catalogue, options, refused, run, show, show_result,
@@ -39,7 +39,7 @@ fn read_for_fleet(request: &ExecutionRequest) -> Result<Plan, Error> {
     Ok(plan)
 }
 
-/// A fleet of which this process is a controller.
+/// A fleet that this process controls.
 pub(crate) struct TakenFleet {
     charged: fleet::ChargedFleet,
     /// What this rig can do, as measured before.

@@ -29,7 +29,7 @@ use std::collections::BTreeSet;
 /// Longest time between two looks at signals while a run is being ended.
 const TURN: Nanos = Nanos::from_millis(20);
 
-/// A fleet of which this process is a controller, and where its results go.
+/// A fleet that this process controls, and where its results go.
 #[derive(Debug)]
 pub(crate) struct ChargedFleet {
     pub(crate) fleet: FleetGround<NatsFabric>,

@@ -156,17 +156,17 @@ fn tabulate(arguments: &Arguments, output: &mut CommandOutput) -> Result<(), Err
 /// A row of the named columns, or of the usual table.
 fn cells(wanted: &[&FlowColumn], chunk: &RowChunk, row: usize) -> Vec<String> {
     if wanted.is_empty() {
-        return FlowRow { chunk, row }.usual_cells();
+        return StoredRow { chunk, row }.usual_cells();
     }
     wanted.iter().map(|column| cell_text(column, chunk.column(column.name), row)).collect()
 }
 
-struct FlowRow<'a> {
+struct StoredRow<'a> {
     chunk: &'a RowChunk,
     row: usize,
 }
 
-impl FlowRow<'_> {
+impl StoredRow<'_> {
     fn number(&self, name: &str) -> u64 {
         self.chunk.column(name).number(self.row)
     }
