@@ -13,7 +13,7 @@ pub enum WorkerBatch {
 }
 
 impl WorkerBatch {
-    /// What it stands for.
+    /// The records in this batch, with the packets and bytes that they account for.
     pub fn carried(&self) -> CarriedRecords {
         let mut carried = CarriedRecords::default();
         match self {
@@ -28,14 +28,18 @@ impl WorkerBatch {
             }
             Self::Sim(events) => {
                 for event in events {
-                    let (packets, bytes) = match event {
-                        SimEvent::Flow { .. } => (0, 0),
-                        SimEvent::Packet { bytes, .. } => (1, u64::from(*bytes)),
-                    };
-                    carried.add(CarriedRecords { records: 1, packets, bytes });
+                    carried.add(carried_by_event(event));
                 }
             }
         }
         carried
+    }
+}
+
+// An event of a new flow counts as a record without packets: SIM reports each packet in an event of its own.
+fn carried_by_event(event: &SimEvent) -> CarriedRecords {
+    match event {
+        SimEvent::Flow { .. } => CarriedRecords { records: 1, packets: 0, bytes: 0 },
+        SimEvent::Packet { bytes, .. } => CarriedRecords { records: 1, packets: 1, bytes: u64::from(*bytes) },
     }
 }

@@ -1,6 +1,6 @@
-//! Where frames become packets, a batch at a time.
+//! Parses frames into packets, one batch at a time.
 //!
-//! Everything a source gives is counted here as seen; what is not metered is counted by its cause at once.
+//! Every frame that a source gives is counted as seen; one that is not metered is counted at once, by its reason.
 //!
 //! Invariant: seen = packets in batches + ignored.
 
@@ -17,16 +17,16 @@ pub struct PacketIntake {
     packets: Box<[PacketInfo; BATCH]>,
     filled: usize,
     counts: PacketCounts,
-    /// One in so many is metered.
+    /// One packet in this many is metered.
     sampling: u32,
-    /// Passed over since the last one that was.
+    /// Packets that were not chosen since the last one that was.
     passed: u32,
-    /// What this meter is to meter of what it sees; all if absent.
+    /// The share of traffic that this meter is to meter; all if absent.
     share: Option<FlowShareFilter>,
 }
 
 impl PacketIntake {
-    /// With nothing in it. `sampling`: every how many packets of the share one is metered; 0 and 1: all.
+    /// An empty intake. `sampling`: one packet of the share in this many is metered; 0 and 1 mean all.
     pub fn new(options: ParseOptions, sampling: u32, share: Option<FlowShareFilter>) -> Self {
         Self {
             parser: FrameParser::new(options),
@@ -39,7 +39,7 @@ impl PacketIntake {
         }
     }
 
-    /// How many packets it takes until it is full.
+    /// How many packets still fit into the batch.
     pub fn room(&self) -> usize {
         BATCH - self.filled
     }
@@ -50,10 +50,11 @@ impl PacketIntake {
         self.frame_as(LinkKind::Ethernet, bytes, full_len, at_ns, input);
     }
 
-    /// The same of a frame that begins with something else.
+    /// Takes a frame that begins with another link header than Ethernet's.
     #[inline]
     pub fn frame_as(&mut self, link: LinkKind, bytes: &[u8], full_len: usize, at_ns: u64, input: u16) {
         self.see(full_len as u64);
+        // Share before sampling: each meter then samples its own share, whatever the others see.
         if self.share.is_some_and(|share| !share.has_frame(bytes, link)) {
             return self.counts.ignore(IgnoredReason::Elsewhere);
         }
@@ -67,10 +68,11 @@ impl PacketIntake {
         }
     }
 
-    /// Takes a header that was read in the driver. There must be room.
+    /// Takes a unified header, which an XDP program made in the driver. There must be room.
     #[inline]
     pub fn header(&mut self, record: &[u8], full_len: usize, at_ns: u64, input: u16) {
         self.see(full_len as u64);
+        // The packet is written before it is known whether it counts; `filled` moves only if it does.
         let packet = &mut self.packets[self.filled];
         if !unified::read(record, full_len, at_ns, input, packet) {
             return self.counts.ignore(IgnoredReason::BadIp);
@@ -81,7 +83,7 @@ impl PacketIntake {
         self.filled += usize::from(self.is_chosen());
     }
 
-    /// Takes what was passed over unread, for a cause. Like all that has no addresses it is of the first share.
+    /// Counts packets that were not parsed, with the reason. They have no addresses, so they belong to the first share.
     pub fn ignored(&mut self, cause: IgnoredReason, packets: u64, bytes: u64) {
         let is_ours = self.share.is_none_or(FlowShareFilter::is_first);
         let cause = if is_ours { cause } else { IgnoredReason::Elsewhere };
@@ -94,12 +96,11 @@ impl PacketIntake {
         &self.packets[..self.filled]
     }
 
-    /// Begins the next batch.
     pub fn clear(&mut self) {
         self.filled = 0;
     }
 
-    /// What was seen and ignored.
+    /// Counts of what was seen and what was ignored.
     pub fn counts(&self) -> &PacketCounts {
         &self.counts
     }
@@ -115,6 +116,7 @@ impl PacketIntake {
         if self.sampling == 1 {
             return true;
         }
+        // Every n-th packet, not a random one: results are the same for every reading of a file.
         self.passed += 1;
         if self.passed < self.sampling {
             self.counts.ignore(IgnoredReason::Sampled);

@@ -1,10 +1,10 @@
-//! The meter's books: every account in one place, at any time and at the end.
+//! The meter's ledger: all accounts in one place, at any time and at the end.
 //!
-//! Workers leave their counts on their desks, outputs tell theirs when asked, the kernel is asked about interfaces. While
-//! a meter works, what is in a queue is what was offered and is in no other account; at the end the outputs say
-//! themselves what they still have, and everything has to add up.
+//! Workers publish their counters, outputs return theirs when asked, and the kernel is asked about interfaces. While a meter works,
+//! the content of a queue is what was offered and is in no other account. At the end the outputs report what they still have, and
+//! everything must add up.
 //!
-//! Invariant: nothing is counted here; a count that nobody knows is absent.
+//! Invariant: nothing is counted here; an unknown count is absent.
 
 mod exposition;
 
@@ -24,21 +24,21 @@ use serde::Serialize;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Batches that wait for a sink at most: 65 536 records.
+/// Most batches that wait for a sink: 65,536 records.
 pub const QUEUE: usize = 256;
 
-/// Tells what a sink has stored (sent), lost (refused) and still has.
+/// Returns what a sink has stored (sent), lost (refused) and still holds (waiting).
 pub type SinkAccount = Box<dyn Fn() -> ExportCounts + Send + Sync>;
 
-/// A sink and its books.
+/// A sink and its accounts.
 struct LedgerSink {
     name: String,
-    /// Given away when the meter starts.
+    /// Taken when the meter starts.
     queue: Option<Sender<crate::WorkerBatch>>,
     account: Option<SinkAccount>,
 }
 
-/// The export: its queue, which is given away when the meter starts, and its own accounts.
+/// The export: its accounts, and its queue, which is taken when the meter starts.
 struct LedgerExport {
     queue: Option<(export::WorkerQueue, bool)>,
     watch: ExportWatch,
@@ -66,7 +66,7 @@ pub struct MeterBooks {
 
 impl std::fmt::Debug for MeterBooks {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Books").finish_non_exhaustive()
+        f.debug_struct("MeterBooks").finish_non_exhaustive()
     }
 }
 
@@ -78,18 +78,18 @@ pub struct OutputReport {
     pub counts: ExportCounts,
 }
 
-/// Everything, at one time.
+/// All accounts at one time.
 #[derive(Clone, Debug, Serialize)]
 pub struct LedgerReport {
     pub elapsed_ns: u64,
     /// The ledger; its last part is the sum of all outputs.
     pub ledger: MeterLedger,
     pub outputs: Vec<OutputReport>,
-    /// What does not add up; empty before the end.
+    /// Rules that do not hold; empty before the end.
     pub imbalances: Vec<String>,
-    /// What there is to say of the source.
+    /// Remarks about the source, such as damaged files.
     pub remarks: Vec<String>,
-    /// Whether files were not read to their end because the meter was told to end before.
+    /// Whether the meter was stopped before the files were read to their end.
     pub stopped: bool,
 }
 
@@ -98,31 +98,31 @@ impl MeterBooks {
         Arc::new(Self { start_ns: clock::monotonic_ns().into(), ..Self::default() })
     }
 
-    /// Whether those who find a queue full wait.
+    /// Decides whether workers wait when a queue is full.
     pub fn patience(&self) -> &SharedPatience {
         &self.patience
     }
 
-    /// Adds a sink of records; what comes back is its end of the queue.
+    /// Adds a sink of records and returns its end of the queue.
     pub fn add_sink(&self, name: String) -> Receiver<crate::WorkerBatch> {
         let (batches, taken) = bounded(QUEUE);
         lock(&self.sinks).push(LedgerSink { name, queue: Some(batches), account: None });
         taken
     }
 
-    /// Says how the sink added last is asked for its counts.
+    /// Sets how the sink that was added last is asked for its counts.
     pub fn set_account(&self, account: SinkAccount) {
         if let Some(sink) = lock(&self.sinks).last_mut() {
             sink.account = Some(account);
         }
     }
 
-    /// Says where records, or else events, are exported to.
+    /// Sets the export. It takes events of SIM if `wants_events`, otherwise records.
     pub fn set_export(&self, queue: export::WorkerQueue, wants_events: bool, watch: ExportWatch) {
         *lock(&self.export) = Some(LedgerExport { queue: Some((queue, wants_events)), watch });
     }
 
-    /// The outputs' queues, which are given away once: they close when the last worker drops its own.
+    /// Takes the outputs' queues, once: so they close when the last worker drops its clones.
     pub fn take_channels(&self) -> OutputChannels {
         OutputChannels {
             export: lock(&self.export).as_mut().and_then(|export| export.queue.take()),
@@ -140,14 +140,14 @@ impl MeterBooks {
         *lock(&self.captured) = Arc::new(captured);
     }
 
-    /// Packets per second and the like are made of two of these.
+    /// The ledger as of now. Rates are differences of two of these.
     pub fn ledger(&self) -> MeterLedger {
-        self.at(false).0
+        self.snapshot(false).ledger
     }
 
-    /// Everything as of now. `is_over`: all threads have ended, and it must add up.
+    /// All accounts as of now. `is_over`: all threads have ended, so the rules of the ledger are checked.
     pub fn report(&self, is_over: bool) -> LedgerReport {
-        let (ledger, outputs, notes) = self.at(is_over);
+        let LedgerSnapshot { ledger, outputs, notes } = self.snapshot(is_over);
         let captured = Arc::clone(&lock(&self.captured));
         let read = if let PacketOrigin::Files(read) = &*captured { Some(read) } else { None };
         let mut found = Vec::new();
@@ -165,7 +165,7 @@ impl MeterBooks {
         }
     }
 
-    fn at(&self, is_over: bool) -> (MeterLedger, Vec<OutputReport>, Vec<WorkerCounts>) {
+    fn snapshot(&self, is_over: bool) -> LedgerSnapshot {
         let notes: Vec<WorkerCounts> = lock(&self.desks).iter().map(|desk| desk.notes()).collect();
         let mut packets = PacketCounts::default();
         for notes in &notes {
@@ -180,24 +180,43 @@ impl MeterBooks {
         for output in &outputs {
             add(&mut export, &output.counts);
         }
-        (MeterLedger { capture: self.capture(&notes), packets, export }, outputs, notes)
+        let ledger = MeterLedger { capture: self.capture(&notes), packets, export };
+        LedgerSnapshot { ledger, outputs, notes }
     }
 
     fn capture(&self, notes: &[WorkerCounts]) -> CaptureCounts {
-        let sum = |of: fn(&WorkerCounts) -> u64| notes.iter().map(of).sum::<u64>();
-        let (delivered, ring_dropped) = (sum(|n| n.delivered), sum(|n| n.ring_dropped));
-        let captured = Arc::clone(&lock(&self.captured));
-        let (arrived, driver_dropped) = match &*captured {
-            PacketOrigin::Nothing => (None, None),
-            PacketOrigin::Files(read) => (Some(read.packets().saturating_sub(sum(|n| n.left))), None),
-            PacketOrigin::Interfaces(interfaces) => {
-                let read: Option<Vec<_>> = lock(interfaces).iter_mut().map(InterfaceCounts::read).collect();
-                let total = |of: fn(&(u64, u64)) -> u64| read.as_ref().map(|all| all.iter().map(of).sum());
-                (total(|counts| counts.0), total(|counts| counts.1))
-            }
+        let mut capture = CaptureCounts {
+            arrived: None,
+            driver_dropped: None,
+            ring_dropped: notes.iter().map(|notes| notes.ring_dropped).sum(),
+            delivered: notes.iter().map(|notes| notes.delivered).sum(),
         };
-        CaptureCounts { arrived, driver_dropped, ring_dropped, delivered }
+        let captured = Arc::clone(&lock(&self.captured));
+        match &*captured {
+            PacketOrigin::Nothing => {}
+            PacketOrigin::Files(read) => {
+                // Packets that a stopped worker left in its block were read, but never reached the meter.
+                let left: u64 = notes.iter().map(|notes| notes.left).sum();
+                capture.arrived = Some(read.packets().saturating_sub(left));
+            }
+            PacketOrigin::Interfaces(interfaces) => {
+                // The counters of an interface that is gone are unknown, and so are the sums then.
+                let read: Option<Vec<_>> = lock(interfaces).iter_mut().map(InterfaceCounts::read).collect();
+                if let Some(read) = read {
+                    capture.arrived = Some(read.iter().map(|counts| counts.arrived).sum());
+                    capture.driver_dropped = Some(read.iter().map(|counts| counts.dropped).sum());
+                }
+            }
+        }
+        capture
     }
+}
+
+/// What [`MeterBooks::snapshot`] reads at one time.
+struct LedgerSnapshot {
+    ledger: MeterLedger,
+    outputs: Vec<OutputReport>,
+    notes: Vec<WorkerCounts>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -219,13 +238,17 @@ fn report_of(number: usize, sink: &LedgerSink, notes: &[WorkerCounts], is_over: 
     OutputReport { to: sink.name.clone(), counts }
 }
 
-/// What was offered and is in no other account.
+/// What was offered and is in no other account. Saturates, because a sink may count a record before the worker's counters
+/// say that it was offered.
 fn rest(counts: &ExportCounts) -> CarriedRecords {
-    let left = |of: fn(&CarriedRecords) -> u64| {
-        let gone = of(&counts.queue_dropped) + of(&counts.sent) + of(&counts.refused);
-        of(&counts.offered).saturating_sub(gone)
-    };
-    CarriedRecords { records: left(|c| c.records), packets: left(|c| c.packets), bytes: left(|c| c.bytes) }
+    let mut gone = counts.queue_dropped;
+    gone.add(counts.sent);
+    gone.add(counts.refused);
+    CarriedRecords {
+        records: counts.offered.records.saturating_sub(gone.records),
+        packets: counts.offered.packets.saturating_sub(gone.packets),
+        bytes: counts.offered.bytes.saturating_sub(gone.bytes),
+    }
 }
 
 fn add(sum: &mut ExportCounts, counts: &ExportCounts) {
@@ -239,8 +262,9 @@ fn add(sum: &mut ExportCounts, counts: &ExportCounts) {
     sum.own_records += counts.own_records;
 }
 
-/// What holds at the end beside the rules of the ledger itself.
+/// Rules that hold at the end, in addition to those of the ledger itself.
 fn own_rules(notes: &[WorkerCounts]) -> Vec<CountImbalance> {
+    // `None` if one of the rings does not count what it put in: then there is nothing to compare with.
     let rings: Option<u64> = notes.iter().map(|notes| notes.put_in).sum();
     let delivered: u64 = notes.iter().map(|notes| notes.delivered).sum();
     let live: u64 = notes.iter().map(|notes| notes.counts.live).sum();
@@ -252,55 +276,63 @@ fn own_rules(notes: &[WorkerCounts]) -> Vec<CountImbalance> {
     broken.map(|(rule, left, right)| CountImbalance { rule, left, right }).collect()
 }
 
-/// An account for people: what it counts, and a word on what it means if it is not zero.
+/// An account as a line for people.
 #[derive(Clone, Copy, Debug)]
 pub struct LedgerLine {
     /// Where in the meter.
     pub place: &'static str,
     pub what: &'static str,
-    /// How many packets; `None` if nobody knows.
+    /// How many packets; `None` if unknown.
     pub packets: Option<u64>,
-    /// Whether they are lost to the records.
+    /// Whether these packets are missing in the records.
     pub is_loss: bool,
-    /// Of how many packets these are a part: those that came to this place, each output's on its own.
+    /// The whole that these packets are a part of: packets that reached this place, counted once for each output.
     pub of: u64,
+}
+
+impl LedgerLine {
+    const fn count(place: &'static str, what: &'static str, packets: Option<u64>, of: u64) -> Self {
+        Self { place, what, packets, is_loss: false, of }
+    }
+
+    const fn loss(place: &'static str, what: &'static str, packets: Option<u64>, of: u64) -> Self {
+        Self { place, what, packets, is_loss: true, of }
+    }
 }
 
 /// The ledger as lines, from the wire to the collector.
 pub fn lines(ledger: &MeterLedger) -> Vec<LedgerLine> {
     let MeterLedger { capture, packets, export } = ledger;
-    // Drivers differ in whether what they dropped has arrived.
+    // Some drivers count what they dropped as arrived, others do not. The larger number keeps every loss a part of it.
     let counted = capture.delivered + capture.ring_dropped + capture.driver_dropped.unwrap_or(0);
     let arrived = capture.arrived.unwrap_or(counted).max(counted);
-    let line = |place, what, packets, is_loss| {
-        let of = if place == "export" { export.offered.packets } else { arrived };
-        LedgerLine { place, what, packets, is_loss, of }
-    };
     let mut lines = vec![
-        line("capture", "arrived", capture.arrived, false),
-        line("capture", "dropped by the driver", capture.driver_dropped, true),
-        line("capture", "dropped, ring full", Some(capture.ring_dropped), true),
-        line("capture", "delivered", Some(capture.delivered), false),
+        LedgerLine::count("capture", "arrived", capture.arrived, arrived),
+        LedgerLine::loss("capture", "dropped by the driver", capture.driver_dropped, arrived),
+        LedgerLine::loss("capture", "dropped, ring full", Some(capture.ring_dropped), arrived),
+        LedgerLine::count("capture", "delivered", Some(capture.delivered), arrived),
     ];
     for cause in IgnoredReason::ALL {
         let count = packets.ignored[cause as usize];
         if count > 0 {
-            lines.push(line("parse", ignored(cause), Some(count), false));
+            lines.push(LedgerLine::count("parse", ignored(cause), Some(count), arrived));
         }
     }
     lines.extend([
-        line("table", "metered", Some(packets.metered), false),
-        line("table", "untracked, table full", Some(packets.untracked), true),
-        line("table", "in flows not ended yet", Some(packets.live), false),
-        line("table", "in records", Some(packets.recorded), false),
+        LedgerLine::count("table", "metered", Some(packets.metered), arrived),
+        LedgerLine::loss("table", "untracked, table full", Some(packets.untracked), arrived),
+        LedgerLine::count("table", "in flows not ended yet", Some(packets.live), arrived),
+        LedgerLine::count("table", "in records", Some(packets.recorded), arrived),
     ]);
     if export.offered.records > 0 {
+        // With several outputs each is offered every packet, so a loss can be larger than what arrived.
+        let offered = export.offered.packets;
         lines.extend([
-            line("export", "offered", Some(export.offered.packets), false),
-            line("export", "dropped, queue full", Some(export.queue_dropped.packets), true),
-            line("export", "refused by the transport", Some(export.refused.packets), true),
-            line("export", "waiting", Some(export.waiting.packets), false),
-            line("export", "sent", Some(export.sent.packets), false),
+            LedgerLine::count("export", "offered", Some(offered), offered),
+            LedgerLine::loss("export", "dropped, queue full", Some(export.queue_dropped.packets), offered),
+            LedgerLine::loss("export", "refused by the transport", Some(export.refused.packets), offered),
+            LedgerLine::count("export", "waiting", Some(export.waiting.packets), offered),
+            LedgerLine::count("export", "sent", Some(export.sent.packets), offered),
         ]);
     }
     lines

@@ -1,16 +1,17 @@
-//! The flow meter at work: where packets come from, the workers that meter them, the thread that exports records, and the
-//! collector that receives them.
+//! The working half of the flow meter: sources of packets, the workers that meter them, the threads that export records, and
+//! the collector that receives them.
 //!
 //! ```text
-//!  source -> worker (parse, table) -> Batch -> queue -> export thread -> transport ~~~> collector -> sink
+//!  source -> worker (parse, table) -> WorkerBatch -> queue -> export threads -> transport ~~~> collector -> sink
 //! ```
-//! What packets and formats mean is `flow`'s; files and databases are `store`'s.
+//! `flow` knows what packets and formats mean; `store` writes files and databases.
 //!
-//! Invariant: memory is bounded. A queue that is full loses batches, and says what they carried.
+//! Invariant: memory is bounded. A full queue loses batches, and counts the records and packets in them.
 #![forbid(unsafe_code)]
 
 mod batch;
 pub mod collect;
+mod convert;
 mod error;
 pub mod export;
 mod intake;

@@ -1,4 +1,4 @@
-//! The table's hints to the memory, by way of the room that may give them.
+//! Memory hints for the flow table, given by `sys`: `flow` itself contains no unsafe code.
 
 use packetrig_flow::table::MemoryHints;
 use packetrig_sys::memory;

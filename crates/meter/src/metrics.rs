@@ -1,11 +1,11 @@
-//! `/metrics`: answers scrapers over HTTP, and does nothing else.
+//! `/metrics`: answers scrapers over HTTP, and nothing else.
 //!
-//! One thread and a bounded number of connections, one request on each, a bounded one, for a bounded time; `GET /metrics` and
-//! nothing more. When all are taken, the oldest is closed. It is plain HTTP without any authentication, so it is for the
-//! loopback interface unless the user says otherwise; there, pages of a browser are kept out, which could reach it by a name of
-//! their own.
+//! One thread serves a bounded number of connections. Each may send one request of bounded length within a bounded time, and
+//! only `GET /metrics` is answered. When all connections are in use, the oldest is closed. It is plain HTTP without
+//! authentication, so it listens on the loopback interface unless the user says otherwise. Web pages could reach it there by DNS
+//! rebinding, so requests from pages are refused.
 //!
-//! Invariant: the thread ends with the [`MetricsResponder`], waits for no peer, and holds nothing that a peer can make grow.
+//! Invariant: the thread ends with the [`MetricsResponder`], never waits for a peer, and no peer can make its memory grow.
 
 use crate::Error;
 use packetrig_sys::clock;
@@ -17,13 +17,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Bytes of a request that are read.
+/// Most bytes of a request.
 const MOST: usize = 4096;
 /// How long a peer may take, in nanoseconds.
 const PATIENCE_NS: u64 = 2_000_000_000;
-/// Connections at a time.
+/// Most connections at a time.
 const MOST_CONNECTIONS: usize = 32;
-/// How often to look whether it is over, and whether somebody has come.
+/// How often to check for new connections and for the end.
 const LOOK: Duration = Duration::from_millis(50);
 /// The same while connections are open.
 const LOOK_CLOSELY: Duration = Duration::from_millis(5);
@@ -36,24 +36,18 @@ pub struct MetricsResponder {
 }
 
 impl MetricsResponder {
-    /// Listens from now on; `render` makes the text.
+    /// Starts to listen; `render` makes the text.
     pub fn start(address: SocketAddr, render: impl Fn() -> String + Send + 'static) -> Result<Self, Error> {
-        let failed = |source| Error::Metrics { address, source };
-        let listener = TcpListener::bind(address).map_err(failed)?;
-        listener.set_nonblocking(true).map_err(failed)?;
-        let address = listener.local_addr().map_err(failed)?;
+        let listener = bind(address).map_err(|source| Error::Metrics { address, source })?;
+        let bound = listener.local_addr().map_err(|source| Error::Metrics { address, source })?;
         let stop = Arc::<AtomicBool>::default();
-        let seen = Arc::clone(&stop);
-        let serve = move || {
-            let mut connections = MetricsConnections { listener, render, open: VecDeque::new() };
-            while !seen.load(Ordering::Acquire) {
-                connections.serve_once();
-                std::thread::sleep(if connections.open.is_empty() { LOOK } else { LOOK_CLOSELY });
-            }
-        };
-        let thread =
-            std::thread::Builder::new().name("metrics".into()).spawn(serve).map_err(Error::Thread)?;
-        Ok(Self { address, stop, thread: Some(thread) })
+        let connections = MetricsConnections { listener, render, open: VecDeque::new() };
+        let stop_seen = Arc::clone(&stop);
+        let thread = std::thread::Builder::new()
+            .name("metrics".into())
+            .spawn(move || connections.serve_until(&stop_seen))
+            .map_err(Error::Thread)?;
+        Ok(Self { address: bound, stop, thread: Some(thread) })
     }
 
     pub const fn address(&self) -> SocketAddr {
@@ -65,13 +59,19 @@ impl Drop for MetricsResponder {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
-            // It holds nothing whose loss in a panic would matter.
-            thread.join().unwrap_or(());
+            // A panic of this thread loses nothing: it only reads counters.
+            drop(thread.join());
         }
     }
 }
 
-/// Everybody who is asking.
+fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let listener = TcpListener::bind(address)?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+/// All connections that are being served.
 struct MetricsConnections<R> {
     listener: TcpListener,
     render: R,
@@ -79,9 +79,16 @@ struct MetricsConnections<R> {
 }
 
 impl<R: Fn() -> String> MetricsConnections<R> {
-    /// Takes new connections, and goes on with each as far as it goes without waiting.
+    fn serve_until(mut self, stop: &AtomicBool) {
+        while !stop.load(Ordering::Acquire) {
+            self.serve_once();
+            std::thread::sleep(if self.open.is_empty() { LOOK } else { LOOK_CLOSELY });
+        }
+    }
+
+    /// Accepts new connections, and advances each as far as possible without waiting.
     fn serve_once(&mut self) {
-        // As many as there are places, so that the loop ends whoever floods it.
+        // At most as many as can be open, so that a flood of connections cannot keep the loop going.
         for _ in 0..MOST_CONNECTIONS {
             let Ok((stream, _)) = self.listener.accept() else { break };
             if stream.set_nonblocking(true).is_err() {
@@ -94,7 +101,7 @@ impl<R: Fn() -> String> MetricsConnections<R> {
         }
         let now_ns = clock::monotonic_ns();
         let render = &self.render;
-        // A peer that goes away in between is its own affair.
+        // An error means that the peer has gone: its connection is dropped like one that was answered.
         self.open.retain_mut(|scrape| now_ns < scrape.until_ns && !scrape.advance(render).unwrap_or(true));
     }
 }
@@ -114,13 +121,13 @@ impl MetricsRequest {
         Self { stream, head: Vec::new(), answer: Vec::new(), written: 0, until_ns }
     }
 
-    /// Goes on; true when the answer is out.
+    /// Reads and writes what is possible now; `true` when the whole answer is written.
     fn advance(&mut self, render: &impl Fn() -> String) -> std::io::Result<bool> {
         if self.answer.is_empty() {
             if !self.read_head()? {
                 return Ok(false);
             }
-            // Where this connection came in, also of a listener at all addresses.
+            // The address that this connection came in on: a listener on all addresses also serves the loopback interface.
             let is_loopback = self.stream.local_addr()?.ip().to_canonical().is_loopback();
             self.answer = answer(&self.head, is_loopback, render);
         }
@@ -134,7 +141,7 @@ impl MetricsRequest {
         Ok(true)
     }
 
-    /// Reads what is there; true at the empty line, at the end, or when it is too long.
+    /// Reads what has arrived; `true` at the empty line, at the end of the stream, or when the head is too long.
     fn read_head(&mut self) -> std::io::Result<bool> {
         let mut chunk = [0; 512];
         loop {
@@ -156,14 +163,18 @@ fn answer(head: &[u8], is_loopback: bool, render: &impl Fn() -> String) -> Vec<u
     let mut words = text.split(' ');
     let method = words.next().unwrap_or_default();
     let path = words.next().unwrap_or_default().split('?').next().unwrap_or_default();
-    let (status, body) = match (method, path) {
-        _ if is_from_a_page(&text, is_loopback) => {
-            ("403 Forbidden", "web pages may not ask here; call it by its address\n".to_owned())
-        }
-        ("GET", "/metrics") => ("200 OK", render()),
-        ("GET", _) => ("404 Not Found", "there is /metrics here\n".to_owned()),
-        _ => ("405 Method Not Allowed", "GET is what can be asked here\n".to_owned()),
-    };
+    match (method, path) {
+        _ if is_from_a_page(&text, is_loopback) => response(
+            "403 Forbidden",
+            "requests from web pages are refused; use the address, not a host name\n",
+        ),
+        ("GET", "/metrics") => response("200 OK", &render()),
+        ("GET", _) => response("404 Not Found", "not found; the metrics are at /metrics\n"),
+        _ => response("405 Method Not Allowed", "only GET is allowed\n"),
+    }
+}
+
+fn response(status: &str, body: &str) -> Vec<u8> {
     let head = format!(
         "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nContent-Length: {}\r\n\
          Connection: close\r\n\r\n",
@@ -172,7 +183,8 @@ fn answer(head: &[u8], is_loopback: bool, render: &impl Fn() -> String) -> Vec<u
     [head.as_bytes(), body.as_bytes()].concat()
 }
 
-/// Whether a browser asks for a page of another origin, or, on the loopback interface, for a name that somebody made point here.
+/// Whether a browser asks on behalf of a page of another origin, or, on the loopback interface, by a host name that does not
+/// belong to it (DNS rebinding).
 fn is_from_a_page(head: &str, is_loopback: bool) -> bool {
     let headers = head.split("\r\n").skip(1).filter_map(|line| line.split_once(':'));
     headers.into_iter().any(|(name, value)| {
@@ -189,8 +201,11 @@ fn is_from_a_page(head: &str, is_loopback: bool) -> bool {
 /// An address or `localhost`, with or without a port.
 fn is_own_name(host: &str) -> bool {
     let without_port = host.rsplit_once(':').map_or(host, |(name, _)| name);
-    let bare = |name: &str| name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>().is_ok();
-    bare(host) || bare(without_port) || without_port.eq_ignore_ascii_case("localhost")
+    is_address(host) || is_address(without_port) || without_port.eq_ignore_ascii_case("localhost")
+}
+
+fn is_address(text: &str) -> bool {
+    text.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>().is_ok()
 }
 
 #[cfg(test)]

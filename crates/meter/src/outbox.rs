@@ -1,9 +1,10 @@
-//! What leaves a worker, on its way to the outputs: to the [export](crate::export), and to sinks that keep records.
+//! What leaves a worker for the outputs: the [export](crate::export), and sinks that store records.
 //!
-//! Records for sinks are collected into batches; a full batch goes to the queue of each. While packets may come a live meter never waits: a
-//! sink whose queue is full loses the batch, and what it carried is counted. At its end, and with files, it [waits](Patience).
+//! Records for sinks are collected into batches; a full batch goes to the queue of each sink. While packets may arrive, a live meter
+//! never waits: a sink whose queue is full loses the batch, and its records are counted. At the end, and with files, it
+//! [waits](SharedPatience).
 //!
-//! Invariant: of every sink, offered = accepted by its queue + dropped here.
+//! Invariant, for every sink: offered = accepted by its queue + dropped here.
 
 use crate::patience::{OpenSource, OutputQueue};
 use crate::{SharedPatience, WorkerBatch, export};
@@ -11,20 +12,20 @@ use packetrig_flow::sim::SimEvent;
 use packetrig_flow::table::FlowOutlet;
 use packetrig_flow::{CarriedRecords, FlowKey, FlowRecord};
 
-/// Records of a batch at most.
+/// Most records of a batch.
 const RECORDS: usize = 256;
 
-/// Where the outputs' queues begin.
+/// The workers' ends of the outputs' queues.
 #[derive(Clone, Debug, Default)]
 pub struct OutputChannels {
-    /// The export's, and whether it wants events in place of records.
+    /// The export's queue, and whether it takes events instead of records.
     pub export: Option<(export::WorkerQueue, bool)>,
     pub sinks: Vec<OutputQueue<WorkerBatch>>,
-    /// Whether to wait rather than lose.
+    /// Decides whether to wait for room or to lose the batch.
     pub patience: SharedPatience,
 }
 
-/// What was given to a sink.
+/// What was offered to a sink.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OfferedCounts {
     pub offered: CarriedRecords,
@@ -38,22 +39,18 @@ pub struct OutputQueues {
     events_out: Option<export::WorkerOutbox>,
     sinks: Vec<OutputQueue<WorkerBatch>>,
     patience: SharedPatience,
-    /// Until nothing more comes in.
+    /// Present until the worker's source has ended.
     source: Option<OpenSource>,
     offered: Vec<OfferedCounts>,
     records: Vec<FlowRecord>,
 }
 
 impl OutputQueues {
-    /// A worker's own, to these outputs.
+    /// The queues of one worker to these outputs.
     pub fn new(channels: &OutputChannels) -> Self {
-        let outbox = |events| {
-            let export = channels.export.as_ref().filter(|(_, wants_events)| *wants_events == events);
-            export.map(|(queue, _)| queue.outbox())
-        };
         Self {
-            records_out: outbox(false),
-            events_out: outbox(true),
+            records_out: export_outbox(channels, false),
+            events_out: export_outbox(channels, true),
             sinks: channels.sinks.clone(),
             patience: channels.patience.clone(),
             source: Some(channels.patience.add_source()),
@@ -62,19 +59,19 @@ impl OutputQueues {
         }
     }
 
-    /// Nothing more comes in: what is to be sent now may wait, once that is so of every worker.
+    /// The source has ended. Once that is true of every worker, sending may wait for room.
     pub(crate) fn end_input(&mut self) {
         if let Some(source) = self.source.take() {
             self.patience.end_source(source);
         }
     }
 
-    /// Whether events are wanted.
+    /// Whether the export takes events.
     pub fn wants_events(&self) -> bool {
         self.events_out.is_some()
     }
 
-    /// What was given to each sink so far.
+    /// What was offered to each sink so far.
     pub fn offered(&self) -> &[OfferedCounts] {
         &self.offered
     }
@@ -86,7 +83,7 @@ impl OutputQueues {
         }
     }
 
-    /// Sends what is there, full batch or not.
+    /// Sends incomplete batches, too.
     pub fn flush(&mut self) {
         for out in [&mut self.records_out, &mut self.events_out].into_iter().flatten() {
             out.flush();
@@ -101,9 +98,11 @@ impl OutputQueues {
         let records = std::mem::replace(&mut self.records, Vec::with_capacity(RECORDS));
         let batch = WorkerBatch::Records(records);
         let carried = batch.carried();
-        let (mut batch, last) = (Some(batch), self.sinks.len() - 1);
+        // There is a sink: records are collected only if there is one.
+        let last = self.sinks.len() - 1;
+        let mut batch = Some(batch);
         for (number, (queue, offered)) in self.sinks.iter().zip(&mut self.offered).enumerate() {
-            // The last one gets the batch itself.
+            // The last sink gets the batch itself, so one sink costs no copy.
             let own = if number < last { batch.clone() } else { batch.take() };
             offered.offered.add(carried);
             if own.is_none_or(|own| queue.give(own).is_err()) {
@@ -111,6 +110,11 @@ impl OutputQueues {
             }
         }
     }
+}
+
+fn export_outbox(channels: &OutputChannels, events: bool) -> Option<export::WorkerOutbox> {
+    let export = channels.export.as_ref().filter(|(_, wants_events)| *wants_events == events);
+    export.map(|(queue, _)| queue.outbox())
 }
 
 impl FlowOutlet for OutputQueues {

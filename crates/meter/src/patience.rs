@@ -1,10 +1,10 @@
-//! Whether to wait for room in a queue, or to lose.
+//! Whether to wait for room in a full queue, or to lose the batch.
 //!
-//! A live meter never waits while packets may come: they do not wait for it either. Once all of its sources have ended it has the time, as
-//! a meter of files has from the start. It waits for each output as long as that one takes something; an output that has taken nothing for
-//! ten seconds is as good as dead, five after the user has asked for the end. The others are waited for all the same.
+//! A live meter never waits while packets may arrive: the ring would overflow meanwhile. Once all its sources have ended it can wait; a
+//! meter of files can from the start. It waits for each output that still takes data. An output that has taken nothing for ten
+//! seconds is given up, or for five seconds after the user has asked for the end. The other outputs are still waited for.
 //!
-//! Invariant: an output that was given up is not waited for again.
+//! Invariant: an output that was given up is never waited for again.
 
 use crossbeam_channel::{SendTimeoutError, Sender, TrySendError};
 use packetrig_sys::clock;
@@ -13,28 +13,28 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// How often one who waits looks whether to go on.
+/// How often a waiting thread checks whether to continue.
 const LOOK: Duration = Duration::from_millis(20);
-/// An output that takes nothing for so long is given up.
+/// An output that takes nothing for this long is given up.
 const STALL: Nanos = Nanos::from_secs(10);
 /// The same after the user has asked for the end.
 const HURRIED_STALL: Nanos = Nanos::from_secs(5);
-/// Looks at other sources: all are told to end at the same time, and do within a fraction of a second.
+/// How often to check the other sources: all are told to end at the same time, and do so within a fraction of a second.
 const SOURCE_LOOKS: u32 = 50;
 
 #[derive(Debug)]
 struct PatienceState {
     is_begun: AtomicBool,
-    /// Sources that may still give something.
+    /// Sources that may still give packets.
     open_sources: AtomicUsize,
     stall_ns: AtomicU64,
 }
 
-/// See the module. Clones are the same.
+/// Whether workers wait for room, shared by all of them. Clones share one state.
 #[derive(Clone, Debug)]
 pub struct SharedPatience(Arc<PatienceState>);
 
-/// A source that may still give something, until this is dropped.
+/// Marks a source as open until this is dropped.
 #[derive(Debug)]
 pub(crate) struct OpenSource(Arc<PatienceState>);
 
@@ -59,12 +59,12 @@ impl SharedPatience {
         }))
     }
 
-    /// From now on whoever finds a queue full waits.
+    /// From now on, a worker that finds a queue full waits.
     pub fn begin(&self) {
         self.0.is_begun.store(true, Ordering::Release);
     }
 
-    /// The user has asked for the end: outputs that take nothing are given up sooner.
+    /// The user has asked for the end: stalled outputs are given up sooner.
     pub fn hurry(&self) {
         self.0.stall_ns.fetch_min(HURRIED_STALL.as_u64(), Ordering::AcqRel);
     }
@@ -73,7 +73,7 @@ impl SharedPatience {
         self.0.is_begun.load(Ordering::Acquire)
     }
 
-    /// Whether what has not moved since then is as good as dead.
+    /// Whether an output without progress since `moved_ns` counts as dead.
     fn is_stalled(&self, moved_ns: u64) -> bool {
         clock::monotonic_ns().saturating_sub(moved_ns) >= self.0.stall_ns.load(Ordering::Acquire)
     }
@@ -83,8 +83,9 @@ impl SharedPatience {
         OpenSource(Arc::clone(&self.0))
     }
 
-    /// A source has ended. Patience begins when all have; one that does not end is not waited for.
+    /// A source has ended. Patience begins when all have, or after a second: one that does not end is not waited for.
     pub(crate) fn end_source(&self, source: OpenSource) {
+        // Beginning earlier would be wrong: a worker that waits for room does not empty its ring.
         drop(source);
         for _ in 0..SOURCE_LOOKS {
             let is_last = self.0.open_sources.load(Ordering::Acquire) == 0;
@@ -96,10 +97,11 @@ impl SharedPatience {
         self.begin();
     }
 
-    /// Puts something into a queue whose other end never stalls for long, waiting for room if there is patience; gives it back
-    /// if nothing came of it.
+    /// Puts a value into a queue whose receiver never stalls for long. Waits for room if patience has begun; returns the
+    /// value if there was none.
     pub(crate) fn give<T>(&self, queue: &Sender<T>, mut value: T) -> Result<(), T> {
         while self.is_begun() {
+            // No time limit: the dispatcher at the other end gives up stalled targets itself, and then takes again.
             match queue.send_timeout(value, LOOK) {
                 Ok(()) => return Ok(()),
                 Err(SendTimeoutError::Timeout(back)) => value = back,
@@ -110,7 +112,7 @@ impl SharedPatience {
     }
 }
 
-/// The queue of one output, which is given up without the others. Clones are the same queue.
+/// The queue of one output, which can be given up without the others. Clones share the queue.
 #[derive(Debug)]
 pub struct OutputQueue<T> {
     queue: Sender<T>,
@@ -121,7 +123,7 @@ pub struct OutputQueue<T> {
 #[derive(Debug, Default)]
 struct OutputState {
     is_given_up: AtomicBool,
-    /// When it last had room for somebody.
+    /// When it last took something from any worker.
     moved_ns: AtomicU64,
 }
 
@@ -133,7 +135,7 @@ impl<T> Clone for OutputQueue<T> {
 }
 
 impl<T> OutputQueue<T> {
-    /// Of an output that takes from the other end of `queue`.
+    /// For an output that receives from `queue`.
     pub fn new(queue: Sender<T>, patience: &SharedPatience) -> Self {
         Self { queue, patience: patience.clone(), state: Arc::default() }
     }
@@ -142,21 +144,22 @@ impl<T> OutputQueue<T> {
         self.patience.is_begun() && !self.state.is_given_up.load(Ordering::Acquire)
     }
 
-    /// Gives the output up if it has taken nothing for too long while somebody waited.
+    /// Gives the output up if it has taken nothing for too long while a worker waited.
     fn give_up_if_stalled(&self, waiting_since_ns: u64) {
+        // Time counts only from when this thread began to wait: an idle queue had nothing to take before.
         let moved_ns = self.state.moved_ns.load(Ordering::Acquire).max(waiting_since_ns);
         if self.patience.is_stalled(moved_ns) {
             self.state.is_given_up.store(true, Ordering::Release);
         }
     }
 
-    /// Puts something into the queue, waiting for room if there is patience; gives it back if nothing came of it.
+    /// Puts a value into the queue. Waits for room if patience has begun; returns the value if there was none.
     pub(crate) fn give(&self, mut value: T) -> Result<(), T> {
         let since_ns = clock::monotonic_ns();
         while self.is_waited_for() {
             match self.queue.send_timeout(value, LOOK) {
                 Ok(()) => {
-                    // Another worker that waits may have had no luck: what counts is the output.
+                    // For all workers: another one may have waited longer without luck, but the output is alive.
                     self.state.moved_ns.store(clock::monotonic_ns(), Ordering::Release);
                     return Ok(());
                 }
@@ -168,12 +171,12 @@ impl<T> OutputQueue<T> {
         self.try_give(value)
     }
 
-    /// The same without waiting.
+    /// Puts a value into the queue without waiting.
     pub(crate) fn try_give(&self, value: T) -> Result<(), T> {
         self.queue.try_send(value).map_err(TrySendError::into_inner)
     }
 
-    /// Waits until all of these have room or are given up, if there is patience. Nobody else may fill them.
+    /// If patience has begun, waits until each of these has room or is given up. No other thread may fill them.
     pub(crate) fn await_room(queues: &[Self]) {
         let since_ns = clock::monotonic_ns();
         for output in queues {

@@ -1,52 +1,58 @@
-//! Which processors the workers of live sources run on: those near their own interface first.
+//! Which processors the workers of live sources run on: first those near their own interface.
 //!
-//! A processor gets one worker. Where there are more workers than processors nothing is said: the kernel knows better.
+//! A processor gets one worker. With more workers than processors none is pinned: the kernel distributes them better.
 
 use crate::Error;
 use crate::source::PortLocation;
 use packetrig_sys::sched;
 use std::fs;
+use std::ops::RangeInclusive;
 
-/// A processor for each worker, interface after interface; `None`: anywhere.
+/// A processor for each worker, interface by interface; `None`: any.
 pub(crate) fn processors(locations: &[PortLocation], of_each: usize) -> Vec<Option<usize>> {
     let near: Vec<Vec<usize>> = locations.iter().map(|at| near(at).unwrap_or_default()).collect();
     assign(&sched::cpus().unwrap_or_default(), &near, of_each)
 }
 
-/// Keeps the calling thread on a processor, if that is to be one, and asks for precedence there.
+/// Pins the calling thread to its processor, if it has one, and asks for precedence there.
 pub(crate) fn settle(processor: Option<usize>) {
     if let Some(processor) = processor {
-        // It works elsewhere, too; and with ordinary priority.
-        sched::pin(processor).unwrap_or(());
-        sched::request_precedence().unwrap_or(());
+        // Both only make it faster. Without the rights for them the worker is as correct on any processor.
+        drop(sched::pin(processor));
+        drop(sched::request_precedence());
     }
 }
 
-/// Does something on a processor, if it is to be one. The kernel takes a ring's memory from the node of whoever opens the ring,
-/// so rings are opened where their worker runs.
+/// Runs `act` on a processor, if one is given. The kernel allocates a ring's memory on the NUMA node of the thread that opens
+/// it, so rings are opened where their worker runs.
 pub(crate) fn on<T: Send>(
     processor: Option<usize>,
     act: impl FnOnce() -> Result<T, Error> + Send,
 ) -> Result<T, Error> {
     let Some(processor) = processor else { return act() };
     std::thread::scope(|scope| {
-        let placed = || {
-            sched::pin(processor).unwrap_or(());
-            act()
-        };
+        // A thread of its own, so that the caller is not left pinned.
         let thread = std::thread::Builder::new().name("meter-open".into());
-        let opening = thread.spawn_scoped(scope, placed).map_err(Error::Thread)?;
+        let opening =
+            thread.spawn_scoped(scope, move || pin_and_run(processor, act)).map_err(Error::Thread)?;
         opening.join().unwrap_or(Err(Error::Panicked("the thread that opens rings")))
     })
 }
 
-/// Gives every interface processors near it, in turn, as long as there are any; then what is left to those that got none.
+fn pin_and_run<T>(processor: usize, act: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+    // If it fails the ring works too; only its memory may be on another node.
+    drop(sched::pin(processor));
+    act()
+}
+
+/// Gives each interface in turn a processor near it while there are any; the remaining processors go to workers without one.
 fn assign(allowed: &[usize], near: &[Vec<usize>], of_each: usize) -> Vec<Option<usize>> {
     let mut assigned = vec![None; near.len() * of_each];
     if assigned.len() > allowed.len() {
         return assigned;
     }
     let mut free = allowed.to_vec();
+    // Worker by worker and not interface by interface: the first interface must not take all the near ones.
     for worker in 0..of_each {
         for (interface, near) in near.iter().enumerate() {
             let found = free.iter().position(|processor| near.contains(processor));
@@ -60,24 +66,26 @@ fn assign(allowed: &[usize], near: &[Vec<usize>], of_each: usize) -> Vec<Option<
     assigned
 }
 
-/// Processors of the memory node that an interface of this namespace is attached to.
+/// Processors of the NUMA node that an interface is attached to. Unknown in other namespaces: this one's `/sys` does not show them.
 fn near(location: &PortLocation) -> Option<Vec<usize>> {
     if location.namespace.is_some() {
         return None;
     }
-    let read = |path: String| fs::read_to_string(path).ok();
-    let node = read(format!("/sys/class/net/{}/device/numa_node", location.interface))?;
+    let node = fs::read_to_string(format!("/sys/class/net/{}/device/numa_node", location.interface)).ok()?;
+    // The kernel writes -1 for a device without a node, which is no `u32`.
     let node: u32 = node.trim().parse().ok()?;
-    Some(list(&read(format!("/sys/devices/system/node/node{node}/cpulist"))?))
+    let processors = fs::read_to_string(format!("/sys/devices/system/node/node{node}/cpulist")).ok()?;
+    Some(list(&processors))
 }
 
 /// `0-3,8` as numbers.
 fn list(text: &str) -> Vec<usize> {
-    let range = |part: &str| {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        Some(first.parse::<usize>().ok()?..=last.parse::<usize>().ok()?)
-    };
     text.trim().split(',').filter_map(range).flatten().collect()
+}
+
+fn range(text: &str) -> Option<RangeInclusive<usize>> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    Some(first.parse().ok()?..=last.parse().ok()?)
 }
 
 #[cfg(test)]

@@ -1,19 +1,19 @@
-//! Puts the packets of capture files in the order of their times before they are metered.
+//! Sorts the packets of capture files by time before they are metered.
 //!
-//! Captures of several interfaces, and merged ones, have packets out of order; a flow that is metered in that order falls apart.
-//! While packets come in order they go straight through. At the beginning of a capture, and from the first packet that is out
-//! of order or more than a second ahead of the one before it, packets are held back and sorted, until two windows of them come
-//! in order. So a packet that is at most [`WINDOW`] packets of its worker late is metered as in the sorted capture, and a
-//! few packets from the future wait until the others are metered.
+//! Captures of several interfaces, and merged ones, have packets out of order; metered in that order, a flow would fall apart into
+//! several records. While packets are in order they pass through. At the beginning of a capture, and from the first packet that is
+//! out of order or more than a second ahead of the one before it, packets are held back and sorted, until two windows in a row are
+//! in order. So a packet that is at most [`WINDOW`] packets of its worker late is metered as in the sorted capture, and a few
+//! packets with times in the future wait until the others are metered.
 //!
-//! Invariant: every packet comes out once; those that come out together are in order.
+//! Invariant: every packet comes out once, and those of one batch are in order.
 
 use crate::intake::BATCH;
 use packetrig_flow::PacketInfo;
 
-/// Packets that are held back at least once one was out of order: 4 MiB; twice as many at most.
+/// How many packets are at least held back once one was out of order (4 MiB); at most twice as many.
 pub(crate) const WINDOW: usize = 1 << 15;
-/// A time that is further ahead may be wrong.
+/// A packet that is further ahead of the one before it may have a wrong time.
 const JUMP_NS: u64 = 1_000_000_000;
 
 #[derive(Debug)]
@@ -25,13 +25,12 @@ pub(crate) struct ReorderBuffer {
 }
 
 impl ReorderBuffer {
-    /// Holds back what comes first: it may be out of order.
+    /// An empty buffer. It holds back the first packets, which may be out of order.
     pub(crate) const fn new() -> Self {
         Self { held: Vec::new(), is_holding: true, released_ns: None }
     }
 
-    /// Takes packets as they are in the file, and gives out batches that are in order, each with the time until which all
-    /// packets have come out.
+    /// Takes packets in the order of the file. Gives out sorted batches, each with the time up to which all packets have come out.
     pub(crate) fn pass(&mut self, packets: &[PacketInfo], mut out: impl FnMut(&[PacketInfo], u64)) {
         if !self.is_holding && is_steady(self.released_ns, packets) {
             self.give(packets, &mut out);
@@ -44,15 +43,15 @@ impl ReorderBuffer {
         }
     }
 
-    /// Gives out everything that is held back.
+    /// Gives out all packets that are held back.
     pub(crate) fn finish(&mut self, mut out: impl FnMut(&[PacketInfo], u64)) {
         let mut held = std::mem::take(&mut self.held);
         held.sort_by_key(|packet| packet.at_ns);
         self.give(&held, &mut out);
     }
 
-    /// The time until which all packets have come out, where the source has given all until `given_ns`; nothing if none has
-    /// come out yet.
+    /// The time up to which all packets have come out, if the source has given all up to `given_ns`; `None` before the
+    /// first has come out.
     pub(crate) fn now_ns(&self, given_ns: u64) -> Option<u64> {
         let released_ns = self.released_ns?;
         Some(if self.held.is_empty() { released_ns.max(given_ns) } else { released_ns })
@@ -60,14 +59,17 @@ impl ReorderBuffer {
 
     fn release(&mut self, out: &mut impl FnMut(&[PacketInfo], u64)) {
         let mut held = std::mem::take(&mut self.held);
+        // The older half goes out, the newer one stays to be sorted with what follows. If all of it came in order, there is
+        // nothing to wait for any more.
         self.is_holding = !is_steady(self.released_ns, &held);
         let released = if self.is_holding { held.len() - WINDOW } else { held.len() };
+        // A stable sort: packets of the same time keep the order of the file.
         if !held.is_sorted_by_key(|packet| packet.at_ns) {
             held.sort_by_key(|packet| packet.at_ns);
         }
         self.give(&held[..released], out);
         held.drain(..released);
-        // The memory serves again while packets are held back.
+        // The memory is reused while packets are held back, and freed after that.
         self.held = if self.is_holding { held } else { Vec::new() };
     }
 
@@ -80,7 +82,7 @@ impl ReorderBuffer {
     }
 }
 
-/// Whether packets are in order behind a time, none far ahead of the one before it.
+/// Whether packets are in order, starting at a time, and none is far ahead of the one before it.
 fn is_steady(after_ns: Option<u64>, packets: &[PacketInfo]) -> bool {
     let Some(first) = packets.first() else { return true };
     let mut before_ns = after_ns.unwrap_or(first.at_ns);

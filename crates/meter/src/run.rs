@@ -1,15 +1,16 @@
-//! A meter from its start to its end: workers started, sources opened for them, stopped, joined.
+//! The life of a meter: starts workers, opens their sources, stops and joins them.
 //!
 //! ```text
-//!  Books::new -> outputs added -> Meter::start -> … -> stop -> join -> outputs end, their queues being closed -> report
-//!                                     `-> tables made -> sources opened -> workers seated
+//!  MeterBooks::new -> outputs added -> RunningMeter::start -> … -> stop -> join -> queues close, outputs end -> report
+//!                                           `-> tables allocated -> sources opened -> workers get their sources
 //! ```
-//! Sources are opened when everything else is there: a ring fills from its first moment on.
+//! Sources are opened last: a ring fills from the moment that it is opened.
 //!
-//! Invariant: every thread that was started is joined, also when another one failed.
+//! Invariant: every thread that was started is joined, even if another one failed.
 
 use crate::Error;
 use crate::FlowShareFilter;
+use crate::convert::clamp_to_u32;
 use crate::intake::PacketIntake;
 use crate::ledger::{MeterBooks, PacketOrigin};
 use crate::memory::MeterMemory;
@@ -30,7 +31,7 @@ use std::thread::JoinHandle;
 #[derive(Clone, Debug)]
 pub enum MeterInput {
     Files(FileOptions),
-    /// Interfaces, all listened at in the same way.
+    /// Interfaces, all with the same options.
     Interfaces(Vec<PortLocation>, LiveOptions),
 }
 
@@ -39,17 +40,17 @@ pub enum MeterInput {
 pub struct MeterOptions {
     /// Where packets come from.
     pub input: MeterInput,
-    /// How frames are read.
+    /// How frames are parsed.
     pub parse: ParseOptions,
-    /// Of each worker's table; its capacity is the meter's, and is shared out.
+    /// Options of the flow tables. The capacity is that of the whole meter; workers get equal parts of it.
     pub table: TableOptions,
-    /// What it is to meter of what it sees; all if absent.
+    /// The share of the traffic that is metered; all if absent.
     pub share: Option<FlowShareFilter>,
-    /// Whether somebody looks at the largest flows.
+    /// Whether workers note the largest flows, for a live view.
     pub has_top: bool,
 }
 
-/// A meter at work.
+/// A running meter.
 #[derive(Debug)]
 pub struct RunningMeter {
     desks: Vec<Arc<WorkerMeeting>>,
@@ -57,19 +58,20 @@ pub struct RunningMeter {
     reader: Option<JoinHandle<()>>,
 }
 
-/// What is opened last.
-struct OpenedOutputs {
+/// Sources, ready to be read.
+struct OpenedSources {
     sources: Vec<Box<dyn PacketSource>>,
     reader: Option<JoinHandle<()>>,
     captured: PacketOrigin,
 }
 
 impl RunningMeter {
-    /// Starts; from now on everything that arrives is in the books.
+    /// Starts the meter; from now on everything that arrives is in the ledger.
     pub fn start(options: &MeterOptions, books: &MeterBooks) -> Result<Self, Error> {
-        // Also if nothing comes of it: the outputs wait for their queues to close.
+        // Taken even if the start fails: outputs end when their queues close, and these are the last senders.
         let channels = books.take_channels();
         if matches!(&options.input, MeterInput::Files(files) if files.pace.is_none()) {
+            // Files wait for slow outputs. Recorded at a pace they are like live traffic, which does not.
             channels.patience.begin();
         }
         let processors = processors(&options.input)?;
@@ -77,46 +79,46 @@ impl RunningMeter {
         Self::launch(options, processors, &channels, books, || open(&options.input, &placed))
     }
 
-    /// With a worker for each of these processors, and as many sources opened for them.
+    /// Starts a worker for each of these processors, then opens as many sources for them.
     fn launch(
         options: &MeterOptions,
         processors: Vec<Option<usize>>,
         channels: &OutputChannels,
         books: &MeterBooks,
-        open: impl FnOnce() -> Result<OpenedOutputs, Error>,
+        open: impl FnOnce() -> Result<OpenedSources, Error>,
     ) -> Result<Self, Error> {
-        let mut crew = WorkerCrew::default();
-        let opened = crew.assemble(options, processors, channels).and_then(|()| open());
-        let WorkerCrew { desks, workers, seats } = crew;
+        let mut starting = StartingWorkers::default();
+        let opened = starting.start_all(options, processors, channels).and_then(|()| open());
+        let StartingWorkers { desks, workers, source_inlets } = starting;
         match opened {
-            Ok(OpenedOutputs { sources, reader, captured }) => {
+            Ok(OpenedSources { sources, reader, captured }) => {
                 books.begin(desks.clone(), captured);
-                for (seat, source) in seats.into_iter().zip(sources) {
-                    // A worker that has gone in between says so at its desk.
-                    seat.send(source).unwrap_or(());
+                for (inlet, source) in source_inlets.into_iter().zip(sources) {
+                    // Fails only if the worker has ended already; then `join` returns its error.
+                    drop(inlet.send(source));
                 }
                 Ok(Self { desks, workers, reader })
             }
             Err(error) => {
-                // Nobody is seated any more, and the workers leave.
-                drop(seats);
+                // Workers that wait for a source end now.
+                drop(source_inlets);
                 Self { desks, workers, reader: None }.join().and(Err(error))
             }
         }
     }
 
-    /// Whether every worker has come to its end, or one to a bad one: then the others are to be stopped.
+    /// Whether all workers have ended, or one has failed. In the second case the caller has to stop the others.
     pub fn is_over(&self) -> bool {
         let has_failed = self.desks.iter().any(|desk| desk.has_failed());
         has_failed || self.has_ended()
     }
 
-    /// Whether every worker has come to its end: none has anything more to hand over.
+    /// Whether all workers have ended, so that nothing more is handed over.
     pub fn has_ended(&self) -> bool {
         self.workers.iter().all(JoinHandle::is_finished)
     }
 
-    /// Lets nothing in any more: what has arrived is metered, then it is over.
+    /// Stops the sources. What has arrived by now is still metered.
     pub fn stop(&self) {
         self.desks.iter().for_each(|desk| desk.stop());
     }
@@ -125,13 +127,13 @@ impl RunningMeter {
         &self.desks
     }
 
-    /// Waits for the workers, which end by themselves or are [to be stopped](Self::is_over), and says what the first that failed says.
+    /// Waits for all workers and returns the first error. Workers end by themselves, or have [to be stopped](Self::is_over).
     pub fn join(self) -> Result<(), Error> {
         let mut ended = Ok(());
         for worker in self.workers {
             let result = worker.join().unwrap_or(Err(Error::Panicked("a worker")));
             if result.is_err() {
-                // The others would go on without an end.
+                // Otherwise the workers of other interfaces would never end.
                 self.desks.iter().for_each(|desk| desk.stop());
             }
             ended = ended.and(result);
@@ -144,30 +146,29 @@ impl RunningMeter {
     }
 }
 
-/// Workers at their tables, waiting for a source each. One whose seat is dropped leaves.
+/// Workers that have their tables and wait for a source. A worker ends if its inlet is dropped.
 #[derive(Default)]
-struct WorkerCrew {
+struct StartingWorkers {
     desks: Vec<Arc<WorkerMeeting>>,
     workers: Vec<JoinHandle<Result<(), Error>>>,
-    seats: Vec<Sender<Box<dyn PacketSource>>>,
+    source_inlets: Vec<Sender<Box<dyn PacketSource>>>,
 }
 
-impl WorkerCrew {
-    /// Starts a worker for each of these processors; all tables are there when it returns well.
-    fn assemble(
+impl StartingWorkers {
+    /// Starts a worker for each of these processors. On success all tables are allocated.
+    fn start_all(
         &mut self,
         options: &MeterOptions,
         processors: Vec<Option<usize>>,
         channels: &OutputChannels,
     ) -> Result<(), Error> {
         let count = processors.len();
-        let share = u32::try_from(count).unwrap_or(1).max(1);
-        let capacity = options.table.capacity.div_ceil(share);
+        let capacity = options.table.capacity.div_ceil(clamp_to_u32(count as u64).max(1));
         let (ready, is_ready) = bounded::<()>(count);
         for processor in processors {
             let desk = Arc::new(WorkerMeeting::new(options.has_top));
-            let (seat, seated) = bounded(1);
-            let place = WorkerPlace {
+            let (source_inlet, source) = bounded(1);
+            let start = WorkerStart {
                 processor,
                 parse: options.parse,
                 share: options.share,
@@ -175,21 +176,21 @@ impl WorkerCrew {
                 outbox: OutputQueues::new(channels),
                 desk: Arc::clone(&desk),
                 ready: ready.clone(),
-                seated,
+                source,
             };
             let thread = std::thread::Builder::new().name(format!("meter-{}", self.workers.len()));
-            self.workers.push(thread.spawn(|| place.work()).map_err(Error::Thread)?);
+            self.workers.push(thread.spawn(|| start.work()).map_err(Error::Thread)?);
             self.desks.push(desk);
-            self.seats.push(seat);
+            self.source_inlets.push(source_inlet);
         }
         drop(ready);
-        // Until all tables are there, or their workers gone.
+        // The iterator ends when every worker has dropped its sender: after its table was allocated, or by a panic.
         if is_ready.iter().count() < count { Err(Error::Panicked("a worker")) } else { Ok(()) }
     }
 }
 
-/// What a worker is given before its source.
-struct WorkerPlace {
+/// What a worker is started with; its source follows.
+struct WorkerStart {
     processor: Option<usize>,
     parse: ParseOptions,
     share: Option<FlowShareFilter>,
@@ -197,21 +198,24 @@ struct WorkerPlace {
     outbox: OutputQueues,
     desk: Arc<WorkerMeeting>,
     ready: Sender<()>,
-    seated: Receiver<Box<dyn PacketSource>>,
+    source: Receiver<Box<dyn PacketSource>>,
 }
 
-impl WorkerPlace {
+impl WorkerStart {
     fn work(self) -> Result<(), Error> {
-        let Self { processor, parse, share, table, outbox, desk, ready, seated } = self;
+        let Self { processor, parse, share, table, outbox, desk, ready, source } = self;
         let _alarm = desk.alarm();
         placement::settle(processor);
         let intake = PacketIntake::new(parse, table.sampling, share);
-        // Here, so that its memory is near the processor that uses it.
+        // Allocated on this thread, after it was pinned: the kernel takes memory from the node of the processor that first
+        // touches it.
         let table = FlowTable::<MeterMemory>::new(&table);
-        // Whoever started it may have given up.
-        ready.send(()).unwrap_or(());
+        // Both fail only if the start of the meter has failed: there is no source for this worker then.
+        if ready.send(()).is_err() {
+            return Ok(());
+        }
         drop(ready);
-        let Ok(source) = seated.recv() else { return Ok(()) };
+        let Ok(source) = source.recv() else { return Ok(()) };
         let reorder = source.may_be_held().then(ReorderBuffer::new);
         MeterWorker { source, intake, table, outbox, desk, reorder }.run()
     }
@@ -228,13 +232,19 @@ fn processors(input: &MeterInput) -> Result<Vec<Option<usize>>, Error> {
     }
 }
 
-fn open(input: &MeterInput, processors: &[Option<usize>]) -> Result<OpenedOutputs, Error> {
+fn open(input: &MeterInput, processors: &[Option<usize>]) -> Result<OpenedSources, Error> {
     match input {
         MeterInput::Files(options) => {
             let files = open_files(options)?;
-            let boxed = |source| Box::new(source) as Box<dyn PacketSource>;
-            let sources = files.sources.into_iter().map(boxed).collect();
-            Ok(OpenedOutputs { sources, reader: files.reader, captured: PacketOrigin::Files(files.read) })
+            Ok(OpenedSources {
+                sources: files
+                    .sources
+                    .into_iter()
+                    .map(|source| Box::new(source) as Box<dyn PacketSource>)
+                    .collect(),
+                reader: files.reader,
+                captured: PacketOrigin::Files(files.read),
+            })
         }
         MeterInput::Interfaces(locations, options) => open_interfaces(locations, *options, processors),
     }
@@ -244,7 +254,7 @@ fn open_interfaces(
     locations: &[PortLocation],
     options: LiveOptions,
     processors: &[Option<usize>],
-) -> Result<OpenedOutputs, Error> {
+) -> Result<OpenedSources, Error> {
     let of_each = options.workers_of_each()?;
     let mut interfaces: Vec<InterfaceCounts> =
         locations.iter().map(InterfaceCounts::open).collect::<Result<_, _>>()?;
@@ -253,17 +263,18 @@ fn open_interfaces(
         let input = number(&interface.name, interface.index)?;
         let processor = processors.get(at * of_each).copied().flatten();
         sources.extend(placement::on(processor, || open_live(location, input, options))?);
-        // At once: a frame that is in a ring and not in the interface's count would unbalance the ledger.
+        // The interface's counters start as close to the ring as possible: a frame that only one of the two counts would
+        // unbalance the ledger.
         interface.restart()?;
     }
-    Ok(OpenedOutputs {
+    Ok(OpenedSources {
         sources: sources.into_iter().map(|source| Box::new(source) as Box<dyn PacketSource>).collect(),
         reader: None,
         captured: PacketOrigin::Interfaces(interfaces.into()),
     })
 }
 
-/// An interface's number in records.
+/// The interface index as records have it.
 fn number(name: &str, index: u32) -> Result<u16, Error> {
     u16::try_from(index).map_err(|_| Error::IndexTooLarge { name: name.to_owned(), index })
 }

@@ -1,7 +1,7 @@
-//! A meter's share of traffic that several meters see: each packet is of one share, told by its two outermost addresses.
+//! A meter's share of traffic that several meters see. The two outermost addresses of a packet decide to which share it belongs.
 //!
-//! So both directions of a flow meet in one meter, and so do its fragments and what is in its tunnels. Meters need not know of each
-//! other. What is not IP is of the first share.
+//! So one meter sees both directions of a flow, its fragments, and what is in its tunnels. The meters need not know of each other.
+//! Packets that are not IP belong to the first share.
 //!
 //! Invariant: for any number of shares, a packet is in exactly one of them.
 
@@ -9,23 +9,23 @@ use crate::source::spread;
 use packetrig_flow::PacketInfo;
 use packetrig_flow::parse::LinkKind;
 
-/// One of several shares.
+/// Selects one of several shares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowShareFilter {
-    /// Its number, from 0.
+    /// Counted from 0.
     index: u32,
-    /// How many there are.
+    /// Number of shares.
     of: u32,
 }
 
 impl FlowShareFilter {
-    /// Number `number`, from 1, of `of`; `None` if there is no such share.
+    /// Share `number` (counted from 1) of `of`; `None` if there is no such share.
     pub fn new(number: u32, of: u32) -> Option<Self> {
         let index = number.checked_sub(1)?;
         (index < of).then_some(Self { index, of })
     }
 
-    /// Whether what has no addresses, or was not read, is of this share.
+    /// Whether this is the share of packets without addresses and of those that were not parsed.
     pub(crate) const fn is_first(self) -> bool {
         self.index == 0
     }
@@ -34,16 +34,17 @@ impl FlowShareFilter {
         self.has(spread::number_of_frame(frame, link).unwrap_or(0))
     }
 
-    /// The same of a packet that was read in the driver, which enters no tunnels.
+    /// As [`Self::has_frame`], for a packet that was parsed in the driver, which does not look into tunnels.
     pub(crate) fn has_packet(self, packet: &PacketInfo) -> bool {
         self.has(spread::number_of_addresses(packet.source, packet.destination))
     }
 
-    /// Workers share by the upper half of the number, so shares are told by another mix of it: else those of one share would all be
-    /// for the same worker.
     fn has(self, number: u64) -> bool {
+        // Workers are chosen by the upper bits of the same number (`spread::worker_of`). Without another mix, all packets of a
+        // share would belong to the same worker.
         let mixed = number.rotate_left(32).wrapping_mul(0xd6e8_feb8_6659_fd93);
         let mixed = mixed ^ mixed >> 32;
+        // The high half of a product spreads evenly over any number of shares; a remainder would need a division.
         (u128::from(mixed) * u128::from(self.of)) >> 64 == u128::from(self.index)
     }
 }

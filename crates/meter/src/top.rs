@@ -1,30 +1,29 @@
-//! Which flows are the largest just now, for people to look at.
+//! The largest flows of the last second, for a live view.
 //!
-//! Each worker notes the packets of its batches in a small table of its own and hands it over when asked, once a second. A
-//! batch that is full says that there is much to do: then one packet in it stands for all. So the numbers of an
-//! interval are exact at low rates and an estimate at high ones. Nothing is counted by them.
+//! Each worker notes the packets of its batches in a small table of its own, which is taken once a second. A full batch means a
+//! high rate: then one packet counts for the whole batch. So the numbers of an interval are exact at low rates and estimates at
+//! high ones. No account uses them.
 //!
-//! Invariant: noting allocates nothing; a flow for which there is no room is left out.
+//! Invariant: noting allocates nothing; flows that do not fit into the table are left out.
 
 use crate::intake::BATCH;
 use packetrig_flow::{FlowKey, PacketInfo};
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-/// Flows a worker notes in an interval at most.
+/// Most flows that a worker notes in an interval.
 const MOST: usize = 4096;
 
-/// Packets and bytes of IP in an interval.
+/// Packets, and bytes of IP, in an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TrafficShare {
     pub packets: u64,
     pub bytes: u64,
 }
 
-/// Flows of an interval.
 pub type NotedFlows = HashMap<FlowKey, TrafficShare>;
 
-/// Where a worker leaves its table.
+/// A worker's table, which a reader can take.
 #[derive(Debug)]
 pub struct TopBoard(Mutex<NotedFlows>);
 
@@ -41,9 +40,12 @@ fn table() -> NotedFlows {
 impl TopBoard {
     /// Notes a batch. If the table is being taken just now, this batch is left out.
     pub fn note(&self, batch: &[PacketInfo]) {
+        // Never waits: the worker has packets to meter, and these numbers are only for looking at.
         let Ok(mut noted) = self.0.try_lock() else { return };
-        // Which one is as good as random: batches begin anywhere.
-        let (chosen, stands_for) = if batch.len() < BATCH { (batch, 1) } else { (&batch[..1], BATCH as u64) };
+        // The first packet is as good as a random one: batches begin anywhere in the traffic.
+        let is_full_batch = batch.len() >= BATCH;
+        let chosen = if is_full_batch { &batch[..1] } else { batch };
+        let stands_for = if is_full_batch { BATCH as u64 } else { 1 };
         for packet in chosen {
             let key = FlowKey::of(packet).canonical();
             let is_full = noted.len() >= MOST;
@@ -57,14 +59,15 @@ impl TopBoard {
         }
     }
 
-    /// Takes what was noted since the last time.
+    /// Takes what was noted since the last call.
     pub fn take(&self) -> NotedFlows {
+        // Allocated before the lock is taken, so that the worker misses as few batches as possible.
         let empty = table();
         std::mem::replace(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), empty)
     }
 }
 
-/// The largest flows by bytes of what several workers noted.
+/// The largest flows, by bytes, of what several workers noted.
 pub fn largest(noted: impl IntoIterator<Item = NotedFlows>, most: usize) -> Vec<(FlowKey, TrafficShare)> {
     let mut all = NotedFlows::new();
     for (key, share) in noted.into_iter().flatten() {

@@ -1,15 +1,15 @@
 //! A worker: one source, one parser, one table, on one thread.
 //!
 //! ```text
-//!  take a batch -> parse -> table -> outbox
-//!       nothing there: time out flows, send what is waiting, wait a little; a part of it also in between
+//!  take a batch -> parse -> table -> outputs
+//!       between batches: time out some flows; without packets: all that are due, then wait a little
 //! ```
 //! Packets of capture files pass a [`ReorderBuffer`] on their way to the table.
 //!
-//! Time drives the table also when no packet arrives. Between batches, a few times a second, the worker leaves its
-//! counts on its [`WorkerMeeting`], where others read them.
+//! Time drives the table even if no packet arrives. A few times a second, between batches, the worker publishes its counters in
+//! its [`WorkerMeeting`].
 //!
-//! Invariant: what is on the desk balances in itself, and at the end is everything.
+//! Invariant: published counters balance in themselves, and at the end they are complete.
 
 use crate::Error;
 use crate::intake::PacketIntake;
@@ -25,63 +25,63 @@ use packetrig_sys::clock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Batches between two looks at the clock.
+/// Batches between two readings of the clock.
 const ROUNDS: u32 = 16;
-/// Flows looked after between two looks at the source: many more than packets can open in between, and few enough that a
-/// ring does not fill meanwhile.
+/// Most flows that are timed out between two visits to the source: many more than can be opened in between, and few enough that
+/// the ring does not fill meanwhile.
 const DUE: usize = 4096;
-/// How long to wait for packets before looking after the flows.
+/// How long to wait for packets before timing out flows again.
 const PAUSE_NS: u64 = 20_000_000;
-/// How often counts are left on the desk, and records that wait are sent.
+/// How often counters are published and incomplete batches are sent.
 const NOTE_NS: u64 = 50_000_000;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WorkerCounts {
-    /// Of parser and table.
+    /// Counts of parser and table.
     pub counts: PacketCounts,
-    /// Dropped by its ring.
+    /// Packets that its ring dropped.
     pub ring_dropped: u64,
-    /// Given by its source.
+    /// Packets that its source gave.
     pub delivered: u64,
-    /// What its ring says it put in; known at the end.
+    /// Packets that the kernel put into its ring; known at the end.
     pub put_in: Option<u64>,
-    /// Of a file, read and not given because it was stopped.
+    /// Packets of a file that were read, but not given because the meter was stopped.
     pub left: u64,
     pub offered: Vec<OfferedCounts>,
 }
 
-/// Where a worker and everybody else meet.
+/// State that a worker shares with other threads: its published counters, and the order to stop.
 #[derive(Debug, Default)]
 pub struct WorkerMeeting {
     is_called_off: AtomicBool,
     has_failed: AtomicBool,
     notes: Mutex<WorkerCounts>,
-    /// Where it notes flows, if anybody wants to see the largest.
+    /// Table of the largest flows, if there is a live view.
     pub board: Option<TopBoard>,
 }
 
 impl WorkerMeeting {
-    /// With nothing on it; `has_board`: somebody wants to see the largest flows.
+    /// `has_board`: the worker notes the largest flows.
     pub(crate) fn new(has_board: bool) -> Self {
         Self { board: has_board.then(TopBoard::default), ..Self::default() }
     }
 
-    /// Has the worker take what is there and come to an end.
+    /// Tells the worker to take what has arrived and to end.
     pub fn stop(&self) {
         self.is_called_off.store(true, Ordering::Release);
     }
 
-    /// Whether the worker has come to an end that nobody wanted.
+    /// Whether the worker ended with an error or a panic.
     pub fn has_failed(&self) -> bool {
         self.has_failed.load(Ordering::Acquire)
     }
 
-    /// What says that the worker has failed if its thread panics.
+    /// A guard that marks the worker as failed if its thread panics.
     pub(crate) fn alarm(self: &Arc<Self>) -> WorkerAlarm {
         WorkerAlarm(Arc::clone(self))
     }
 
-    /// The worker's counts, as of a moment ago.
+    /// The counters that the worker published last.
     pub fn notes(&self) -> WorkerCounts {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -104,7 +104,7 @@ pub(crate) struct MeterWorker {
     pub(crate) table: FlowTable<MeterMemory>,
     pub(crate) outbox: OutputQueues,
     pub(crate) desk: Arc<WorkerMeeting>,
-    /// Where the source's packets may be out of order, and need not be metered at once.
+    /// Present if the source's packets may be out of order and need not be metered at once.
     pub(crate) reorder: Option<ReorderBuffer>,
 }
 
@@ -112,11 +112,11 @@ impl MeterWorker {
     /// Works until the source ends.
     pub(crate) fn run(mut self) -> Result<(), Error> {
         let worked = self.work();
-        // Before it waits for the others: whoever looks at the desk ends them.
+        // Published before `end_input`, which waits for the other workers: the caller stops them when it sees this.
         self.desk.has_failed.store(worked.is_err(), Ordering::Release);
         self.outbox.end_input();
         self.release_held();
-        // Whatever happened: what was metered is reported.
+        // Even after an error: what was metered is reported.
         self.table.finish(&mut self.outbox);
         self.outbox.flush();
         let put_in = self.source.put_in();
@@ -149,19 +149,20 @@ impl MeterWorker {
         }
     }
 
-    /// Does what is due, or a part of it; whether that was all.
+    /// Times out flows that are due, or some of them; `true` if none are left.
     fn advance(&mut self, taken: TakeOutcome) -> bool {
         let has_ended = taken == TakeOutcome::Ended;
         if has_ended {
             self.release_held();
         }
         let given_ns = self.source.now_ns(taken == TakeOutcome::Nothing);
+        // Held packets must still find their flows: time goes no further than the packets that came out.
         let now_ns = self.reorder.as_ref().map_or(Some(given_ns), |reorder| reorder.now_ns(given_ns));
         let most = if has_ended { usize::MAX } else { DUE };
         now_ns.is_none_or(|now_ns| self.table.advance_some(now_ns, most, &mut self.outbox))
     }
 
-    /// Nothing more comes: what is held back is metered.
+    /// Meters the packets that are held back: nothing more arrives.
     fn release_held(&mut self) {
         let Self { table, outbox, desk, reorder, .. } = self;
         if let Some(reorder) = reorder {
@@ -184,7 +185,7 @@ impl MeterWorker {
         Ok(taken)
     }
 
-    /// What is to be done a few times a second.
+    /// Does what is due a few times a second: stops if told to, sends incomplete batches, publishes counters.
     fn attend(&mut self) -> Result<(), Error> {
         if self.desk.is_called_off.load(Ordering::Acquire) {
             self.source.stop()?;
@@ -199,9 +200,10 @@ impl MeterWorker {
         let mut counts = *self.intake.counts();
         counts.add(self.table.counts());
         let mut notes = self.desk.notes.lock().unwrap_or_else(PoisonError::into_inner);
-        // A ring that cannot be asked any more keeps its last answer.
+        // A ring that cannot be asked any more, such as that of a removed interface, keeps its last number.
         let ring_dropped = ring_dropped.unwrap_or(notes.ring_dropped);
         if ring_dropped > notes.ring_dropped {
+            // Records of flows that were open during a loss say so: their counts may be too low.
             self.table.mark_loss();
         }
         notes.counts = counts;
@@ -214,7 +216,7 @@ impl MeterWorker {
     }
 }
 
-/// Meters packets, and tells those who want to know of each.
+/// Meters packets, and reports each to the export of events and to the live view, if there are any.
 fn meter(
     table: &mut FlowTable<MeterMemory>,
     outbox: &mut OutputQueues,

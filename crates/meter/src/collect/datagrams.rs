@@ -1,6 +1,6 @@
 //! One UDP socket and its thread.
 
-use super::intake::{IntakeItem, ListenerCounters, MessageBlock, add};
+use super::intake::{IntakeItem, ListenerCounters, ListenerThread, MessageBlock, add};
 use super::{CollectorState, Error};
 use crossbeam_channel::Sender;
 use packetrig_flow::collect::{MessageSource, MessageTransport};
@@ -9,13 +9,12 @@ use packetrig_sys::udp::UdpReceiver;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Datagrams handed on at a time, at most.
 const BATCH: usize = 32;
 const WAIT: Duration = Duration::from_millis(50);
-/// What is in the socket when the collector is stopped is still read, for so long; what is there then is counted, for as long.
+/// After a stop, datagrams still in the socket are decoded for this long, and then only counted for as long again.
 const DRAIN_NS: u64 = 5_000_000_000;
 
 pub(super) fn start(
@@ -24,13 +23,15 @@ pub(super) fn start(
     shared: &Arc<CollectorState>,
     counters: Arc<ListenerCounters>,
     queue: Sender<IntakeItem>,
-) -> Result<(SocketAddr, JoinHandle<()>), Error> {
+) -> Result<ListenerThread, Error> {
     let receiver = UdpReceiver::bind(address, room)?;
     let bound = receiver.address()?;
     let shared = Arc::clone(shared);
-    let work = move || listen(receiver, &shared, &counters, &queue);
-    let thread = std::thread::Builder::new().name("collect-udp".into()).spawn(work).map_err(Error::Thread)?;
-    Ok((bound, thread))
+    let thread = std::thread::Builder::new()
+        .name("collect-udp".into())
+        .spawn(move || listen(receiver, &shared, &counters, &queue))
+        .map_err(Error::Thread)?;
+    Ok(ListenerThread { bound, thread })
 }
 
 fn listen(
@@ -44,14 +45,16 @@ fn listen(
         let is_over = shared.is_over();
         if is_over && until_ns.is_none() {
             until_ns = Some(clock::monotonic_ns() + DRAIN_NS);
-            // A flood would have no end. Where the socket cannot be shut, the time limits what is read.
-            receiver.shut().unwrap_or(());
+            // A flood would have no end. If the socket cannot be shut, DRAIN_NS still limits what is read.
+            drop(receiver.shut());
         }
+        // No more waiting after the end: the first empty read below then means that the socket is drained.
         let wait = if is_over { Duration::ZERO } else { WAIT };
         let is_late = until_ns.is_some_and(|until_ns| clock::monotonic_ns() > until_ns);
         let messages = MessageBlock::new();
         let mut batch = DatagramBatch { shared, counters, queue, messages, is_late, is_heard: true };
         let received = receiver.receive(wait, BATCH, |bytes, from| batch.take(bytes, from));
+        // The kernel's drop counter is cumulative for the socket, so it is stored and not added.
         if let Ok(dropped) = receiver.dropped() {
             counters.dropped.store(dropped, Ordering::Relaxed);
         }
@@ -74,14 +77,17 @@ struct DatagramBatch<'a> {
     counters: &'a ListenerCounters,
     queue: &'a Sender<IntakeItem>,
     messages: MessageBlock,
-    /// Whether there is no time left to read them: they are counted.
+    /// Whether the time to decode is over: datagrams are only counted.
     is_late: bool,
+    /// Whether the decoding thread still takes messages.
     is_heard: bool,
 }
 
 impl DatagramBatch<'_> {
     fn take(&mut self, bytes: &[u8], from: SocketAddr) {
+        // An IPv6 socket reports IPv4 senders as mapped addresses; the list of exporters has plain ones.
         let address = from.ip().to_canonical();
+        // Counted before any check: the ledger's rule is messages = read + refused + not allowed + unread.
         add(&self.counters.messages, 1);
         add(&self.counters.bytes, bytes.len() as u64);
         if !self.shared.allowed.allows(address) {

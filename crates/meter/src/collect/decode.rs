@@ -1,4 +1,4 @@
-//! The decoding thread: messages become records, records go to the outlet, and what is known is shown.
+//! The decoding thread: decodes messages, hands the records to the outlet, and publishes what it knows.
 //!
 //! Invariant: every record decoded is given to the outlet before the thread ends.
 
@@ -7,7 +7,7 @@ use super::ledger::{ExporterLedger, HandedRecords};
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use packetrig_flow::collect::{
     CollectorOptions, ExportProtocol, ExporterIdentity, FlowCollector, FlowGatherer, ForgottenExporters,
-    GatherOptions, ReceivedMessage, RefusedMessages, SessionCounts,
+    GatherOptions, MalformedMessage, ReceivedMessage, RefusedMessages, SessionCounts,
 };
 use packetrig_flow::{FlowRecord, MeterLedger};
 use packetrig_sys::clock;
@@ -15,15 +15,16 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Records that wait to be handed over, at most.
+/// Most records that wait to be handed over.
 const PENDING: usize = 8192;
-/// Ledgers of exporters that wait to be handed over, at most.
+/// Most ledgers of exporters that wait to be handed over.
 const PENDING_LEDGERS: usize = 256;
-/// Records handed over at a time, usually.
+/// Most records handed over in one call.
 const BATCH: usize = 1024;
-/// How often what waits is handed over, and what is known is shown.
+/// How often waiting records are handed over and the known state is published.
 const TICK_NS: u64 = 200_000_000;
-/// Where many exporters are known, showing them takes at most this part of the time, and is done this often at least.
+/// With many exporters a snapshot is expensive: it takes at most one part in this many of the time, but is made at least
+/// every `TICK_MOST_NS`.
 const TICK_SHARE: u64 = 20;
 const TICK_MOST_NS: u64 = 2_000_000_000;
 
@@ -31,7 +32,7 @@ pub trait RecordOutlet: Send {
     /// Takes records of one exporter.
     fn records(&mut self, records: &[FlowRecord], exporter: &ExporterIdentity);
 
-    /// Takes what an exporter of this project knew of its losses, at an instant in nanoseconds since 1970.
+    /// Takes the loss ledger that a packetrig exporter sent, with its time in nanoseconds since 1970.
     fn ledger(&mut self, ledger: &MeterLedger, exporter: &ExporterIdentity, at_ns: u64) {
         let _ = (ledger, exporter, at_ns);
     }
@@ -84,7 +85,7 @@ impl<O: RecordOutlet> PendingRecords<O> {
         }
     }
 
-    /// Hands everything over, and keeps no room for who sent much once.
+    /// Hands everything over. Keeps no buffers, so that an exporter that once sent much does not hold memory for good.
     fn hand_over(&mut self) {
         for (exporter, records) in std::mem::take(&mut self.records) {
             for batch in records.chunks(BATCH) {
@@ -98,6 +99,9 @@ impl<O: RecordOutlet> PendingRecords<O> {
         }
     }
 }
+
+// Nothing is lost silently: the session or the collector has counted the malformed message.
+fn ignore_malformed(_decoded: Result<(), MalformedMessage>) {}
 
 impl<O: RecordOutlet> MessageDecoder<O> {
     pub(super) fn new(collector: CollectorOptions, gather: GatherOptions, outlet: O) -> Self {
@@ -115,7 +119,7 @@ impl<O: RecordOutlet> MessageDecoder<O> {
         }
     }
 
-    /// Works until nobody is left who could bring something. Gives the outlet back.
+    /// Works until every listener has dropped its end of the queue. Gives the outlet back.
     pub(super) fn run(mut self, items: &Receiver<IntakeItem>, known: &Mutex<KnownState>) -> O {
         loop {
             match items.recv_timeout(Duration::from_nanos(TICK_NS)) {
@@ -128,6 +132,7 @@ impl<O: RecordOutlet> MessageDecoder<O> {
                 self.tick(known);
             }
         }
+        // Flows that SIM still holds open become records now; the last tick hands them over and publishes the final state.
         let Self { gather, pending, .. } = &mut self;
         gather.finish(&mut |exporter, record| pending.keep(exporter, record));
         self.tick(known);
@@ -135,24 +140,25 @@ impl<O: RecordOutlet> MessageDecoder<O> {
     }
 
     fn take(&mut self, messages: &MessageBlock) {
+        // The time of arrival, not of decoding: the time in the queue must not age templates and flows.
         let now_ns = messages.at_ns;
         let Self { collector, gather, pending, .. } = self;
         for (source, message) in messages.iter() {
-            let read = collector.receive(source, message, now_ns, &mut |exporter, received| match received {
-                ReceivedMessage::Record(record) => pending.keep(*exporter, record),
-                ReceivedMessage::Sim(event) => {
-                    gather.take(*exporter, event, now_ns, &mut |of, record| pending.keep(of, record));
-                }
-                ReceivedMessage::Statistics(said) => {
-                    if let Some(ledger) = &said.ledger {
-                        pending.keep_ledger(*exporter, said.at_ns, ledger);
+            let decoded =
+                collector.receive(source, message, now_ns, &mut |exporter, received| match received {
+                    ReceivedMessage::Record(record) => pending.keep(*exporter, record),
+                    ReceivedMessage::Sim(event) => {
+                        gather.take(*exporter, event, now_ns, &mut |of, record| pending.keep(of, record));
                     }
-                }
-                // Counted by the session.
-                ReceivedMessage::Gap { .. } | ReceivedMessage::Restart => {}
-            });
-            // What was malformed is counted by the session, or by the collector.
-            read.unwrap_or(());
+                    ReceivedMessage::Statistics(statistics) => {
+                        if let Some(ledger) = &statistics.ledger {
+                            pending.keep_ledger(*exporter, statistics.at_ns, ledger);
+                        }
+                    }
+                    // Counted by the session.
+                    ReceivedMessage::Gap { .. } | ReceivedMessage::Restart => {}
+                });
+            ignore_malformed(decoded);
         }
     }
 
@@ -166,6 +172,8 @@ impl<O: RecordOutlet> MessageDecoder<O> {
         pending.outlet.tick();
         let snapshot = self.snapshot();
         *known.lock().unwrap_or_else(PoisonError::into_inner) = snapshot;
+        // The next tick is due after TICK_SHARE times what this one took: copying the counters of very many exporters
+        // must not keep the thread from decoding.
         let took_ns = clock::monotonic_ns().saturating_sub(began_ns);
         self.due_ns = began_ns + took_ns.saturating_mul(TICK_SHARE).clamp(TICK_NS, TICK_MOST_NS);
     }

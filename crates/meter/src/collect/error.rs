@@ -1,4 +1,4 @@
-//! What keeps a collector from beginning.
+//! Why a collector cannot start.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -7,14 +7,16 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// User or world: nobody can listen there.
-    #[error("cannot listen at tcp://{address}")]
+    /// User or world: the address cannot be bound.
+    #[error("cannot listen on tcp://{address}")]
     Listen { address: SocketAddr, source: std::io::Error },
-    /// User: encrypted connections without anything to show.
-    #[error("tls://{0} needs a certificate and its private key")]
+    /// User: a TLS listener without a certificate.
+    #[error(
+        "cannot listen on tls://{0} without a certificate and its private key; give both with --cert and --key"
+    )]
     NoIdentity(SocketAddr),
-    /// User: certificates that are of no use.
-    #[error("{what} in {} cannot be used: {reason}", path.display())]
+    /// User: a certificate or key file cannot be used.
+    #[error("cannot use {what} in {}: {reason}", path.display())]
     Tls {
         /// Certificate, key or authorities.
         what: &'static str,
@@ -27,10 +29,10 @@ pub enum Error {
     /// World: see [`packetrig_sys::Error`].
     #[error(transparent)]
     Kernel(#[from] packetrig_sys::Error),
-    /// World: no thread can be made.
+    /// World: the system has no room for another thread.
     #[error("cannot start a thread")]
     Thread(#[source] std::io::Error),
     /// Bug: a thread panicked.
-    #[error("{0} panicked")]
+    #[error("{0} panicked; this is a bug")]
     Panicked(&'static str),
 }

@@ -1,8 +1,9 @@
-//! Files of messages (RFC 5655): IPFIX or SIM, one message behind the other.
+//! Files of messages (RFC 5655): IPFIX or SIM, one message after the other.
 
 use super::intake::{IntakeItem, ListenerCounters, MessageBlock, add};
 use super::stream::cut;
 use super::{CollectorState, Error};
+use crate::convert::clamp_to_u16;
 use crossbeam_channel::Sender;
 use packetrig_flow::collect::{MessageSource, MessageTransport};
 use std::fs::File;
@@ -24,35 +25,43 @@ pub(super) fn start(
 ) -> Result<JoinHandle<()>, Error> {
     let file = File::open(path).map_err(|source| Error::File { path: path.to_owned(), source })?;
     let address = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-    let source = MessageSource {
-        address,
-        port: u16::try_from(number).unwrap_or(u16::MAX),
-        transport: MessageTransport::File,
-    };
+    // A file has no port. Its number takes that place and keeps files with the same observation domain apart; files
+    // from number 65,535 on share one source.
+    let source = MessageSource { address, port: clamp_to_u16(number), transport: MessageTransport::File };
     let shared = Arc::clone(shared);
-    let work = move || {
-        match read(file, source, &shared, &counters, &queue) {
-            FileEnd::Whole => {}
-            FileEnd::Cut => add(&counters.broken, 1),
-            FileEnd::Stopped => counters.stopped.store(true, Ordering::Relaxed),
-            FileEnd::Failed => counters.failed.store(true, Ordering::Relaxed),
-        }
-        // Nobody may be there any more to hear of it.
-        queue.send(IntakeItem::Closed(source)).unwrap_or(());
-    };
-    std::thread::Builder::new().name("collect-file".into()).spawn(work).map_err(Error::Thread)
+    std::thread::Builder::new()
+        .name("collect-file".into())
+        .spawn(move || read_and_count(file, source, &shared, &counters, &queue))
+        .map_err(Error::Thread)
 }
 
-/// How reading came to its end.
+fn read_and_count(
+    file: File,
+    source: MessageSource,
+    shared: &CollectorState,
+    counters: &ListenerCounters,
+    queue: &Sender<IntakeItem>,
+) {
+    match read(file, source, shared, counters, queue) {
+        FileEnd::Whole => {}
+        FileEnd::Cut => add(&counters.broken, 1),
+        FileEnd::Stopped => counters.stopped.store(true, Ordering::Relaxed),
+        FileEnd::Failed => counters.failed.store(true, Ordering::Relaxed),
+    }
+    // Fails only if the decoding thread has ended: then no session is left to close.
+    drop(queue.send(IntakeItem::Closed(source)));
+}
+
+/// How reading a file ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FileEnd {
-    /// Where the file ends, and a message with it.
+    /// The file ends with a whole message.
     Whole,
-    /// Within a message, or at what is none.
+    /// The file ends within a message, or contains something that is not a message.
     Cut,
-    /// Before the end of the file, because the collector is to end.
+    /// Before the end of the file, because the collector was told to end.
     Stopped,
-    /// It cannot be read on, or nobody takes what is read.
+    /// The file cannot be read any further, or the decoding thread has ended.
     Failed,
 }
 
@@ -81,6 +90,8 @@ fn read(
             return FileEnd::Failed;
         }
         let Some(used) = used else { return FileEnd::Cut };
+        // The start of the next message moves to the front. It always fits: a message has at most 65,535 bytes
+        // (16-bit length in the header), and the buffer holds two of that size.
         room.copy_within(used..filled, 0);
         filled -= used;
     }

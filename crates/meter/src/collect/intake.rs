@@ -4,10 +4,12 @@ use crossbeam_channel::Sender;
 use packetrig_flow::collect::MessageSource;
 use packetrig_sys::clock;
 use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
 
-/// Batches that may wait for the decoding thread. Who is in front of it waits: then the kernel drops datagrams, and counts
-/// them, and connections are held up.
+/// Batches that may wait for the decoding thread. When the queue is full, listeners wait: the kernel then drops datagrams
+/// and counts them, and TCP slows the connections down.
 pub(super) const QUEUE: usize = 32;
 
 /// What reaches the decoding thread.
@@ -19,26 +21,34 @@ pub(super) enum IntakeItem {
     Closed(MessageSource),
 }
 
-/// A batch goes on its way when it has so many bytes, so the queue holds that much, and a message, for each of its places.
+/// A batch is sent once it has this many bytes. Each place in the queue thus holds at most this much and one message more.
 const BATCH_BYTES: usize = 64 << 10;
 
-/// The clock by which everything here grows old. It is never set: a wall clock that is put forward would make all that is known of
-/// exporters too old at once.
+/// The clock for all ages and timeouts of the collector. It is the monotonic one: a wall clock that jumps forward would
+/// expire everything known about exporters at once.
 pub(super) fn now_ns() -> u64 {
     clock::monotonic_ns()
 }
 
-/// Messages behind each other in one piece of memory.
+/// Several messages, one after the other in one buffer.
 #[derive(Debug, Default)]
 pub(super) struct MessageBlock {
-    /// When they came, by the clock that [`now_ns`] shows.
+    /// Time of arrival, on the clock of [`now_ns`].
     pub(super) at_ns: u64,
     pub(super) bytes: Vec<u8>,
     pub(super) parts: Vec<(MessageSource, usize)>,
 }
 
+/// A listener's thread, and the address it got.
+#[derive(Debug)]
+pub(super) struct ListenerThread {
+    /// With the port that the kernel chose, if port 0 was asked for.
+    pub(super) bound: SocketAddr,
+    pub(super) thread: JoinHandle<()>,
+}
+
 impl MessageBlock {
-    /// None yet, of those that come now.
+    /// An empty block for messages that arrive now.
     pub(super) fn new() -> Self {
         Self { at_ns: now_ns(), ..Self::default() }
     }
@@ -53,7 +63,7 @@ impl MessageBlock {
         self.bytes.len() >= BATCH_BYTES
     }
 
-    /// Hands them over; waits for room. Says whether anybody takes them.
+    /// Sends the messages to the decoding thread and waits for room. `false` if that thread has ended.
     pub(super) fn send(self, queue: &Sender<IntakeItem>) -> bool {
         self.parts.is_empty() || queue.send(IntakeItem::Messages(self)).is_ok()
     }
@@ -61,8 +71,8 @@ impl MessageBlock {
     pub(super) fn iter(&self) -> impl Iterator<Item = (MessageSource, &[u8])> {
         let mut rest = &self.bytes[..];
         self.parts.iter().map(move |(source, length)| {
-            let (message, behind) = rest.split_at(*length);
-            rest = behind;
+            let (message, remaining) = rest.split_at(*length);
+            rest = remaining;
             (*source, message)
         })
     }
@@ -96,7 +106,7 @@ pub struct IntakeCounts {
     pub place: String,
     /// Datagrams, or messages of connections.
     pub messages: u64,
-    /// Their bytes.
+    /// Bytes of these messages, without headers of UDP, TCP or TLS.
     pub bytes: u64,
     /// Datagrams that the socket had no room for.
     pub dropped: u64,
@@ -108,19 +118,19 @@ pub struct IntakeCounts {
     pub open: u64,
     /// Connections refused: too many, or not encrypted as they should be.
     pub refused: u64,
-    /// Connections and files that broke off within a message, or held something else.
+    /// Connections and files that ended within a message, or contained something that is not a message.
     pub broken: u64,
     /// Connections closed because a message did not come to its end in time.
     pub slow: u64,
-    /// Connections refused because their address has its share.
+    /// Connections refused because their address already has as many as one address may have.
     pub address_full: u64,
     /// Connections closed because no message came in time.
     pub silent: u64,
     /// Connections that had more to read when the collector ended.
     pub cut: u64,
-    /// Connections closed so that others find room.
+    /// Connections closed to make room for new ones.
     pub made_room: u64,
-    /// Whether the listener has failed and hears nothing any more, or the file cannot be read on.
+    /// Whether the listener has failed and receives nothing any more, or the rest of the file cannot be read.
     pub failed: bool,
     /// Whether the file was not read to its end because the collector ended before.
     pub stopped: bool,
@@ -140,7 +150,7 @@ impl IntakeCounts {
         ]
     }
 
-    /// Of what was not allowed, datagrams: a connection is none of the messages.
+    /// Datagrams among what was not allowed. A refused connection is not a message, so it is left out of the balance.
     pub fn datagrams_not_allowed(&self) -> u64 {
         if self.place.starts_with("udp://") { self.not_allowed } else { 0 }
     }
@@ -152,23 +162,23 @@ pub(super) fn add(counter: &AtomicU64, value: u64) {
 
 impl ListenerCounters {
     pub(super) fn read(&self, place: String) -> IntakeCounts {
-        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        // Relaxed is enough: each number stands alone here. Sums are compared only after the threads are joined.
         IntakeCounts {
             place,
-            messages: of(&self.messages),
-            bytes: of(&self.bytes),
-            dropped: of(&self.dropped),
-            not_allowed: of(&self.not_allowed),
-            unread: of(&self.unread),
-            connections: of(&self.connections),
-            open: of(&self.open),
-            refused: of(&self.refused),
-            broken: of(&self.broken),
-            slow: of(&self.slow),
-            address_full: of(&self.address_full),
-            silent: of(&self.silent),
-            cut: of(&self.cut),
-            made_room: of(&self.made_room),
+            messages: self.messages.load(Ordering::Relaxed),
+            bytes: self.bytes.load(Ordering::Relaxed),
+            dropped: self.dropped.load(Ordering::Relaxed),
+            not_allowed: self.not_allowed.load(Ordering::Relaxed),
+            unread: self.unread.load(Ordering::Relaxed),
+            connections: self.connections.load(Ordering::Relaxed),
+            open: self.open.load(Ordering::Relaxed),
+            refused: self.refused.load(Ordering::Relaxed),
+            broken: self.broken.load(Ordering::Relaxed),
+            slow: self.slow.load(Ordering::Relaxed),
+            address_full: self.address_full.load(Ordering::Relaxed),
+            silent: self.silent.load(Ordering::Relaxed),
+            cut: self.cut.load(Ordering::Relaxed),
+            made_room: self.made_room.load(Ordering::Relaxed),
             failed: self.failed.load(Ordering::Relaxed),
             stopped: self.stopped.load(Ordering::Relaxed),
         }

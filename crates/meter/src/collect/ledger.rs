@@ -1,4 +1,4 @@
-//! The collector's ledger: what every exporter lost where, as far as it says, and what became of the rest here.
+//! The collector's ledger: what each exporter lost, and where, as far as it reports that; and what became of the rest here.
 //!
 //! ```text
 //!  arrived at the meter - driver - ring - ignored - untracked - in its table - its queue - refused = sent
@@ -11,17 +11,16 @@ use packetrig_flow::collect::{
 };
 use packetrig_flow::{CountImbalance, FlowRecord, IgnoredReason, MeterLedger};
 use serde::{Deserialize, Serialize};
-use std::fmt::Write;
 
-/// What one exporter sent and says.
+/// What one exporter sent, and what it reported about itself.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ExporterLedger {
     #[serde(flatten)]
     pub exporter: ExporterIdentity,
-    /// Whether it is known still; one that is gone has no port.
+    /// Whether its session is still open; an exporter that has gone has no port.
     pub is_here: bool,
     pub counts: SessionCounts,
-    /// What it said last of itself.
+    /// Its last report about its own losses.
     pub reported: Option<ReportedLosses>,
 }
 
@@ -33,7 +32,7 @@ pub struct HandedRecords {
     pub packets: u64,
     /// Bytes they stand for.
     pub bytes: u64,
-    /// Packets told one by one (SIM), of flows that go on.
+    /// Packets of SIM in flows that are still open.
     pub open_packets: u64,
 }
 
@@ -44,11 +43,11 @@ pub struct CollectLedger {
     pub elapsed_ns: u64,
     pub intake: Vec<IntakeCounts>,
     pub exporters: Vec<ExporterLedger>,
-    /// Their sum, with those who were too many to be listed.
+    /// Their sum, including exporters that were too many to be listed.
     pub total: SessionCounts,
     /// Messages that were not read, by cause.
     pub refused: RefusedMessages,
-    /// Exporters that were forgotten so that others find room, by cause.
+    /// Exporters that were forgotten to make room for others, by cause.
     pub forgotten: ForgottenExporters,
     /// Memory that exporters hold, in bytes, as it costs the allocator; flows that SIM holds open are apart.
     pub memory: u64,
@@ -63,7 +62,7 @@ pub struct PacketLoss {
     pub packets: u64,
 }
 
-/// Something that exporters sent and that is not here.
+/// Data that exporters sent and this collector does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct MissingData {
     /// What is missing, in which unit, and why.
@@ -71,21 +70,21 @@ pub struct MissingData {
     pub amount: u64,
 }
 
-/// Of the packets at a meter, how many are here, and where the others are.
+/// How many of a meter's packets are in records here, and where the others were lost.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PacketBalance {
     /// Packets that arrived at the meter's interface or were in its file.
     pub arrived: u64,
     /// Packets in records that were received.
     pub received: u64,
-    /// Where the others are, only those above zero.
+    /// Where the others were lost; entries of zero are left out.
     pub losses: Vec<PacketLoss>,
     /// Packets in records that the exporters' last accounts do not have yet: arrived + newer = received + losses.
     pub newer: u64,
 }
 
 impl HandedRecords {
-    /// Its numbers, with what they count.
+    /// The numbers with their metric names and help texts.
     pub const fn named(&self) -> [(&'static str, &'static str, u64); 4] {
         [
             ("records_total", "records handed to the sinks", self.records),
@@ -103,21 +102,24 @@ impl HandedRecords {
 }
 
 /// Packets that arrived where a meter listens, as far as it knows.
-fn arrived(ledger: &MeterLedger) -> u64 {
+fn arrived_packets(ledger: &MeterLedger) -> u64 {
     let capture = &ledger.capture;
+    // Some drivers count what they dropped as arrived, others do not: the larger number is the one without a gap.
     let counted = capture.delivered + capture.ring_dropped + capture.driver_dropped.unwrap_or(0);
     capture.arrived.unwrap_or(counted).max(counted)
 }
 
 impl ExporterLedger {
-    /// What became of the packets at this exporter; absent where it does not say how many there were.
+    /// What became of the packets at this exporter; absent if it does not report how many there were.
     pub fn balance(&self) -> Option<PacketBalance> {
         let ledger = self.reported.as_ref()?.ledger.as_ref()?;
-        let (capture, packets, export) = (&ledger.capture, &ledger.packets, &ledger.export);
-        let (arrived, received) = (arrived(ledger), self.counts.packets);
+        let MeterLedger { capture, packets, export } = ledger;
+        let arrived = arrived_packets(ledger);
+        let received = self.counts.packets;
         let ignored = IgnoredReason::ALL.map(|cause| (ignored_name(cause), packets.ignored[cause as usize]));
         let dropped = capture.ring_dropped + capture.driver_dropped.unwrap_or(0);
-        // Its account is some seconds old, unless it has ended.
+        // The exporter's report is some seconds old unless it has ended. So fewer packets than it sent may be here (on the
+        // way, or lost), or more (`newer`): at most one of the two is above zero.
         let on_the_way = export.sent.packets.saturating_sub(received);
         let newer = received.saturating_sub(export.sent.packets);
         let places = [
@@ -131,6 +133,7 @@ impl ExporterLedger {
             ("waiting for export", export.waiting.packets),
             ("on the way", on_the_way),
         ];
+        // In the order of a packet's way: what the parser ignored comes behind the first three places.
         let all = places[..3].iter().copied().chain(ignored).chain(places[3..].iter().copied());
         let losses =
             all.filter(|(_, packets)| *packets > 0).map(|(place, packets)| PacketLoss { place, packets });
@@ -169,11 +172,15 @@ impl CollectLedger {
         })
     }
 
-    /// What does not add up. Sockets and exporters are read at different instants: they agree once the collector has ended.
+    fn sum_of_intake(&self, count: fn(&IntakeCounts) -> u64) -> u64 {
+        self.intake.iter().map(count).sum()
+    }
+
+    /// The rules that do not hold. Sockets and exporters are read at different times: they agree once the collector has ended.
     pub fn imbalances(&self) -> Vec<CountImbalance> {
-        let sum = |of: fn(&IntakeCounts) -> u64| self.intake.iter().map(of).sum::<u64>();
-        let left = sum(|intake| intake.messages);
-        let not_read = sum(IntakeCounts::datagrams_not_allowed) + sum(|intake| intake.unread);
+        let left = self.sum_of_intake(|intake| intake.messages);
+        let not_read = self.sum_of_intake(IntakeCounts::datagrams_not_allowed)
+            + self.sum_of_intake(|intake| intake.unread);
         let right = self.total.messages + self.refused.sum() + not_read;
         let mut found = self.total.imbalances();
         if left != right {
@@ -186,38 +193,37 @@ impl CollectLedger {
         found
     }
 
-    /// Messages that were not read, by cause: those that did not get past the sockets, too.
+    /// Messages that were not read, by cause, including datagrams that the listeners turned away.
     pub fn refused_by_cause(&self) -> [(&'static str, u64); 4] {
-        let not_allowed: u64 = self.intake.iter().map(IntakeCounts::datagrams_not_allowed).sum();
+        let not_allowed = self.sum_of_intake(IntakeCounts::datagrams_not_allowed);
         [
             ("not_allowed", self.refused.not_allowed + not_allowed),
             ("address_full", self.refused.address_full),
             ("unknown_protocol", self.refused.unknown_protocol),
-            ("unread_at_end", self.intake.iter().map(|intake| intake.unread).sum()),
+            ("unread_at_end", self.sum_of_intake(|intake| intake.unread)),
         ]
     }
 
-    /// Exporters that were forgotten so that others find room, by cause.
+    /// Exporters that were forgotten to make room for others, by cause.
     pub const fn forgotten_by_cause(&self) -> [(&'static str, u64); 3] {
         let ForgottenExporters { on_trial, for_memory, silent } = self.forgotten;
         [("on_trial", on_trial), ("for_memory", for_memory), ("silent", silent)]
     }
 
-    /// What exporters sent and this collector did not decode, as far as it knows; only what is above zero. What the user does
-    /// not want (`--exporter`), second copies and what is no flow protocol are not missing.
+    /// What exporters sent and this collector did not decode, as far as it knows; entries of zero are left out. Messages that
+    /// the user excluded (`--exporter`), duplicates and messages of other protocols are not missing.
     pub fn missing(&self) -> Vec<MissingData> {
         let total = &self.total;
-        let intake = |of: fn(&IntakeCounts) -> u64| self.intake.iter().map(of).sum::<u64>();
         let all = [
             ("datagrams dropped: a socket had no room", self.socket_dropped()),
-            ("datagrams not read at the end", intake(|intake| intake.unread)),
+            ("datagrams not read at the end", self.sum_of_intake(|intake| intake.unread)),
             ("units lost on the way, by the exporters' numbers", total.lost),
             ("bytes undecoded: without their template", total.undecoded_bytes + total.pending_bytes),
             ("messages malformed", total.malformed),
             ("records left: too many for their set", total.over_budget),
             ("messages refused: too many exporters of one address", self.refused.address_full),
-            ("connections and files broken off", intake(|intake| intake.broken + intake.slow)),
-            ("connections with more to read at the end", intake(|intake| intake.cut)),
+            ("connections and files broken off", self.sum_of_intake(|intake| intake.broken + intake.slow)),
+            ("connections with more to read at the end", self.sum_of_intake(|intake| intake.cut)),
         ];
         let found = all.into_iter().filter(|(_, amount)| *amount > 0);
         found.map(|(what, amount)| MissingData { what, amount }).collect()
@@ -225,16 +231,16 @@ impl CollectLedger {
 
     /// Datagrams that sockets had no room for.
     pub fn socket_dropped(&self) -> u64 {
-        self.intake.iter().map(|intake| intake.dropped).sum()
+        self.sum_of_intake(|intake| intake.dropped)
     }
 
-    /// As text for scrapers.
+    /// The ledger in the text format of Prometheus.
     pub fn metrics(&self) -> String {
         let mut text = String::new();
         metric(&mut text, "collect_messages_total", "Datagrams and messages received.", |row| {
             self.intake.iter().for_each(|intake| row(&[("listen", &intake.place)], intake.messages));
         });
-        metric(&mut text, "collect_message_bytes_total", "Their bytes.", |row| {
+        metric(&mut text, "collect_message_bytes_total", "Bytes of these messages.", |row| {
             self.intake.iter().for_each(|intake| row(&[("listen", &intake.place)], intake.bytes));
         });
         metric(&mut text, "collect_socket_dropped_total", "Datagrams a socket had no room for.", |row| {
@@ -250,7 +256,7 @@ impl CollectLedger {
             metric(&mut text, "collect_wire_packets_total", "Packets that arrived at the meters.", |row| {
                 row(&[], balance.arrived);
             });
-            metric(&mut text, "collect_wire_lost_packets", "Packets that are not here, by place.", |row| {
+            metric(&mut text, "collect_wire_lost_packets", "Packets that were lost, by place.", |row| {
                 balance.losses.iter().for_each(|loss| row(&[("place", loss.place)], loss.packets));
             });
         }
@@ -265,7 +271,8 @@ impl CollectLedger {
             metric(text, &format!("collect_exporter_{}{suffix}", count.name), count.meaning, |row| {
                 for ledger in &self.exporters {
                     let source = &ledger.exporter.source;
-                    let (address, domain) = (source.address.to_string(), ledger.exporter.domain.to_string());
+                    let address = source.address.to_string();
+                    let domain = ledger.exporter.domain.to_string();
                     let port = source.port.to_string();
                     let labels = [
                         ("exporter", &address[..]),
@@ -296,7 +303,7 @@ impl CollectLedger {
         });
     }
 
-    /// What was not read, and what was given up for want of room.
+    /// What was not read, and what was given up to stay within the bounds of memory.
     fn metrics_of_bounds(&self, text: &mut String) {
         metric(text, "collect_refused_total", "Messages that were not read, by cause.", |row| {
             self.refused_by_cause().iter().for_each(|(cause, value)| row(&[("cause", cause)], *value));
@@ -318,16 +325,17 @@ fn metric(
     fill: impl FnOnce(&mut dyn FnMut(&[(&str, &str)], u64)),
 ) {
     let kind = if name.ends_with("_total") { "counter" } else { "gauge" };
-    // Writing to a string cannot fail.
-    write!(text, "# HELP packetrig_{name} {help}\n# TYPE packetrig_{name} {kind}\n").unwrap_or(());
+    text.extend(["# HELP packetrig_", name, " ", help, "\n# TYPE packetrig_", name, " ", kind, "\n"]);
     fill(&mut |labels, value| {
         let pairs: Vec<String> =
             labels.iter().map(|(label, value)| format!("{label}=\"{}\"", escaped(value))).collect();
         let braces = if pairs.is_empty() { String::new() } else { format!("{{{}}}", pairs.join(",")) };
-        writeln!(text, "packetrig_{name}{braces} {value}").unwrap_or(());
+        text.extend(["packetrig_", name, &braces, " ", &value.to_string(), "\n"]);
     });
 }
 
+// Exposition format of Prometheus: backslash, double quote and line feed of a label value are escaped. Values here can be
+// file names, so they do occur.
 fn escaped(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }

@@ -9,29 +9,34 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListenAddress {
     pub transport: MessageTransport,
-    /// Where; port 0 is one that is free.
+    /// With port 0, the kernel chooses a free one.
     pub address: SocketAddr,
 }
 
-/// A place that cannot be understood.
+/// The text is not a listen address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no place to listen: write udp://0.0.0.0:4739, tcp://[::1]:4739 or tls://127.0.0.1:4740")]
+#[error(
+    "`{0}` is not a valid listen address: write udp://0.0.0.0:4739, tcp://[::1]:4739 or tls://127.0.0.1:4740"
+)]
 pub struct ListenError(String);
 
 impl FromStr for ListenAddress {
     type Err = ListenError;
 
     fn from_str(text: &str) -> Result<Self, ListenError> {
-        let refused = || ListenError(text.to_owned());
-        let (transport, address) = text.split_once("://").ok_or_else(refused)?;
-        let transport = match transport {
-            "udp" => MessageTransport::Udp,
-            "tcp" => MessageTransport::Tcp,
-            "tls" => MessageTransport::Tls,
-            _ => return Err(refused()),
-        };
-        Ok(Self { transport, address: address.parse().map_err(|_| refused())? })
+        read_address(text).ok_or_else(|| ListenError(text.to_owned()))
     }
+}
+
+fn read_address(text: &str) -> Option<ListenAddress> {
+    let (transport, address) = text.split_once("://")?;
+    let transport = match transport {
+        "udp" => MessageTransport::Udp,
+        "tcp" => MessageTransport::Tcp,
+        "tls" => MessageTransport::Tls,
+        _ => return None,
+    };
+    Some(ListenAddress { transport, address: address.parse().ok()? })
 }
 
 impl fmt::Display for ListenAddress {

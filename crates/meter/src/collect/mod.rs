@@ -1,13 +1,13 @@
-//! The collector at work: sockets and files in, records out to an [`RecordOutlet`].
+//! The collector: reads messages from sockets and files, and gives records to a [`RecordOutlet`].
 //!
 //! ```text
 //!  UDP socket ---- thread --.
-//!  TCP, TLS peer - thread ---> queue (bounded) -> decoding thread -> Outlet (sinks)
+//!  TCP, TLS peer - thread ---> queue (bounded) -> decoding thread -> RecordOutlet (sinks)
 //!  file ---------- thread --'                          |
-//!                                                CollectLedger
+//!                                            published as CollectLedger
 //! ```
-//! What messages mean is `flow::collect`'s. Whoever is faster than the decoding thread and its outlet waits: connections are
-//! held up, datagrams are dropped by the kernel, which counts them.
+//! `flow::collect` knows what messages mean. If the decoding thread or its outlet is too slow, listeners wait: connections
+//! are held up, and the kernel drops datagrams and counts them.
 //!
 //! Invariant: memory is bounded, and every datagram is decoded, counted as malformed or refused, or in the socket's drops
 //! ([`CollectLedger::imbalances`]).
@@ -42,22 +42,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-/// What a collector is told.
+/// Options of a collector.
 #[derive(Clone, Debug)]
 pub struct CollectOptions {
     pub listen: Vec<ListenAddress>,
     pub files: Vec<PathBuf>,
-    /// What `tls://` shows.
+    /// Certificate and key of `tls://` listeners.
     pub tls: Option<TlsFiles>,
-    /// Room of each UDP socket, in bytes.
+    /// Receive buffer of each UDP socket, in bytes.
     pub room: usize,
-    /// Connections of each listener at one time, at most.
+    /// Most connections of each listener at a time.
     pub connections: usize,
     /// How long a handshake or a message may take.
     pub patience: Nanos,
     /// How long a connection may be open before its first message is whole.
     pub first_message: Nanos,
-    /// Bounds of what is known of exporters.
+    /// Bounds of the state that is kept about exporters.
     pub collector: CollectorOptions,
     /// How SIM's packets become records.
     pub gather: GatherOptions,
@@ -80,14 +80,14 @@ impl Default for CollectOptions {
 }
 
 impl CollectOptions {
-    /// Divides memory between what is known of exporters, three quarters, and the flows that SIM holds open.
+    /// Divides memory: three quarters for the state of exporters, the rest for flows that SIM holds open.
     pub fn set_memory(&mut self, bytes: usize) {
         self.collector.memory = bytes / 4 * 3;
         self.gather.flows = FlowGatherer::<ExporterIdentity>::flows_within(bytes / 4);
     }
 }
 
-/// What all threads see.
+/// State that all threads share.
 #[derive(Debug)]
 struct CollectorState {
     over: AtomicBool,
@@ -102,13 +102,14 @@ impl CollectorState {
         self.over.load(Ordering::Acquire)
     }
 
-    /// Connections that one address may hold of a listener.
+    /// Most connections that one address may have with a listener.
+    // A quarter: one exporter that reconnects all the time, or is hostile, cannot lock out the others.
     const fn connections_per_address(&self) -> usize {
         self.connections.div_ceil(4)
     }
 }
 
-/// Reads the ledger of a collector at work.
+/// Reads the ledger of a running collector.
 #[derive(Clone, Debug)]
 pub struct LedgerReading {
     intake: Arc<Vec<(String, Arc<ListenerCounters>)>>,
@@ -116,7 +117,7 @@ pub struct LedgerReading {
     began_ns: u64,
 }
 
-/// A collector at work.
+/// A running collector.
 #[derive(Debug)]
 pub struct RunningCollector<O> {
     shared: Arc<CollectorState>,
@@ -150,10 +151,12 @@ impl<O: RecordOutlet + 'static> RunningCollector<O> {
         let CollectorOpening { bound, counters, threads, .. } = opening;
         let decoder = MessageDecoder::new(options.collector.clone(), options.gather, outlet);
         let of_decoder = Arc::clone(&known);
-        // If nothing comes of it, nobody takes what the other threads bring.
-        let decode = move || decoder.run(&items, &of_decoder);
         let thread = std::thread::Builder::new().name("collect".into());
-        let decoder = match opened.and_then(|()| thread.spawn(decode).map_err(Error::Thread)) {
+        // Started only if everything could be opened. Otherwise `items` is dropped here, and the listeners' threads, which
+        // find their queue closed, end.
+        let decoder = match opened
+            .and_then(|()| thread.spawn(move || decoder.run(&items, &of_decoder)).map_err(Error::Thread))
+        {
             Ok(decoder) => decoder,
             Err(error) => {
                 shared.over.store(true, Ordering::Release);
@@ -169,27 +172,28 @@ impl<O: RecordOutlet + 'static> RunningCollector<O> {
         &self.bound
     }
 
-    /// Whether nothing more comes: every file is read and nobody listens any more, or nobody decodes.
+    /// Whether nothing more can arrive: all files are read and all listeners have ended, or the decoding thread has.
     pub fn is_done(&self) -> bool {
         self.intakes.iter().all(JoinHandle::is_finished) || self.decoder.is_finished()
     }
 
-    /// What reads the ledger, from any thread.
+    /// A handle that reads the ledger from any thread.
     pub fn reading(&self) -> LedgerReading {
         self.reading.clone()
     }
 
-    /// Takes what has arrived, and ends. Gives the outlet back.
+    /// Decodes what has arrived, and ends. Gives the outlet back.
     pub fn stop(self) -> Result<(CollectLedger, O), Error> {
         let Self { shared, reading, intakes, decoder, .. } = self;
         shared.over.store(true, Ordering::Release);
+        // Listeners first: the decoding thread ends when the last of them has dropped its end of the queue.
         let listened = join_all(intakes);
         let outlet = decoder.join().map_err(|_| Error::Panicked("the decoding thread"));
         listened.and(outlet).map(|outlet| (reading.ledger(), outlet))
     }
 }
 
-/// Waits for all of them, also when one has panicked.
+/// Waits for all threads, even if one has panicked.
 fn join_all(threads: Vec<JoinHandle<()>>) -> Result<(), Error> {
     let panicked = threads.into_iter().filter_map(|thread| thread.join().err()).count();
     if panicked > 0 { Err(Error::Panicked("a listener")) } else { Ok(()) }
@@ -200,7 +204,7 @@ impl LedgerReading {
         Nanos::new(clock::monotonic_ns().saturating_sub(self.began_ns))
     }
 
-    /// What is known now; of exporters, as of a fraction of a second ago.
+    /// The ledger as of now; the part about exporters is up to two seconds old.
     pub fn ledger(&self) -> CollectLedger {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).clone();
         CollectLedger {
@@ -216,8 +220,7 @@ impl LedgerReading {
     }
 }
 
-/// What is opened one after the other. If one cannot be, the threads of the others see that it is over, and that nobody takes
-/// what they bring.
+/// Listeners and files, opened one after the other. If one cannot be opened, the threads of the others are told to end.
 struct CollectorOpening<'a> {
     options: &'a CollectOptions,
     shared: &'a Arc<CollectorState>,
@@ -242,9 +245,10 @@ impl CollectorOpening<'_> {
 
     fn open(&mut self, listen: ListenAddress) -> Result<(), Error> {
         let counters = Arc::<ListenerCounters>::default();
-        let (address, queue) = (listen.address, self.queue.clone());
+        let address = listen.address;
+        let queue = self.queue.clone();
         let of_thread = Arc::clone(&counters);
-        let (address, thread) = if listen.transport == MessageTransport::Udp {
+        let listener = if listen.transport == MessageTransport::Udp {
             datagrams::start(address, self.options.room, self.shared, of_thread, queue)?
         } else {
             let tls = match (listen.transport, &self.options.tls) {
@@ -254,10 +258,10 @@ impl CollectorOpening<'_> {
             };
             stream::start(address, tls, self.shared, of_thread, queue)?
         };
-        let bound = ListenAddress { address, ..listen };
+        let bound = ListenAddress { address: listener.bound, ..listen };
         self.bound.push(bound);
         self.counters.push((bound.to_string(), counters));
-        self.threads.push(thread);
+        self.threads.push(listener.thread);
         Ok(())
     }
 }

@@ -1,12 +1,12 @@
-//! Connections: each has a thread that cuts what it reads into messages.
+//! TCP and TLS connections: each has a thread that splits what it reads into messages.
 //!
 //! Invariant: there are never more connections than the options allow, no address has more than its share of them, and each
-//! holds at most one message that is not whole. A connection that says nothing has a deadline and makes room for others.
+//! holds at most one incomplete message. A silent connection has a deadline, and is closed when others need room.
 
 mod peers;
 mod turns;
 
-use super::intake::{IntakeItem, ListenerCounters, MessageBlock, add};
+use super::intake::{IntakeItem, ListenerCounters, ListenerThread, MessageBlock, add};
 use super::{CollectorState, Error};
 use crossbeam_channel::Sender;
 use packetrig_flow::collect::{MessageSource, MessageTransport, message_length};
@@ -17,15 +17,14 @@ use std::io::{self, ErrorKind, Read};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
-use std::thread::JoinHandle;
 use std::time::Duration;
 use turns::TurnStream;
 
-/// How often to look whether it is over.
+/// How often a thread checks whether the collector ends.
 const LOOK: Duration = Duration::from_millis(50);
-/// Room for the longest message and what was read behind it.
+/// Buffer of a connection: the longest message, and what was read after it.
 const ROOM: usize = 2 * 65_536;
-/// When it is over, who waits is still let in, and connections are read while something comes, for so long in all.
+/// At the end, waiting connections are still accepted and open ones are read while data arrive, for this long in all.
 const DRAIN_NS: u64 = 2_000_000_000;
 
 pub(super) fn start(
@@ -34,20 +33,27 @@ pub(super) fn start(
     shared: &Arc<CollectorState>,
     counters: Arc<ListenerCounters>,
     queue: Sender<IntakeItem>,
-) -> Result<(SocketAddr, JoinHandle<()>), Error> {
-    let failed = |source| Error::Listen { address, source };
-    let listener = TcpListener::bind(address).map_err(failed)?;
-    listener.set_nonblocking(true).map_err(failed)?;
-    let bound = listener.local_addr().map_err(failed)?;
+) -> Result<ListenerThread, Error> {
+    let listener = bind(address).map_err(|source| Error::Listen { address, source })?;
+    let bound = listener.local_addr().map_err(|source| Error::Listen { address, source })?;
     let drain_until_ns = OnceLock::new();
-    let desk = ConnectionDesk { tls, shared: Arc::clone(shared), counters, queue, drain_until_ns };
-    let work = move || accept(&listener, &Arc::new(desk));
-    let thread = std::thread::Builder::new().name("collect-tcp".into()).spawn(work).map_err(Error::Thread)?;
-    Ok((bound, thread))
+    let context = ConnectionContext { tls, shared: Arc::clone(shared), counters, queue, drain_until_ns };
+    let thread = std::thread::Builder::new()
+        .name("collect-tcp".into())
+        .spawn(move || accept(&listener, &Arc::new(context)))
+        .map_err(Error::Thread)?;
+    Ok(ListenerThread { bound, thread })
+}
+
+fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let listener = TcpListener::bind(address)?;
+    // The accepting thread must also notice the end of the collector, which no connection announces.
+    listener.set_nonblocking(true)?;
+    Ok(listener)
 }
 
 /// What the connections of a listener share.
-struct ConnectionDesk {
+struct ConnectionContext {
     tls: Option<Arc<ServerConfig>>,
     shared: Arc<CollectorState>,
     counters: Arc<ListenerCounters>,
@@ -55,7 +61,7 @@ struct ConnectionDesk {
     drain_until_ns: OnceLock<u64>,
 }
 
-impl ConnectionDesk {
+impl ConnectionContext {
     fn is_slow(&self, begun_ns: u64) -> bool {
         clock::monotonic_ns().saturating_sub(begun_ns) > self.shared.patience_ns
     }
@@ -64,63 +70,70 @@ impl ConnectionDesk {
         clock::monotonic_ns().saturating_sub(opened_ns) > self.shared.first_message_ns
     }
 
-    /// Whether it is over, and there is no time left for what still comes: one instant for all connections.
+    /// Whether the collector ends and the time to drain is over. The deadline is the same for all connections.
     fn is_drained(&self) -> bool {
         let now_ns = clock::monotonic_ns();
         self.shared.is_over() && now_ns > *self.drain_until_ns.get_or_init(|| now_ns + DRAIN_NS)
     }
 }
 
-fn accept(listener: &TcpListener, desk: &Arc<ConnectionDesk>) {
+fn accept(listener: &TcpListener, context: &Arc<ConnectionContext>) {
     let mut peers = Vec::new();
     loop {
-        // Asked before looking: who came before the end is let in, too.
-        let is_over = desk.shared.is_over();
+        // Asked before accepting: a connection that came before the end is still accepted. The loop ends only when
+        // the backlog was empty after the end.
+        let is_over = context.shared.is_over();
         peers.retain(|peer: &ExporterPeer| !peer.thread.is_finished());
         match listener.accept() {
-            Ok((stream, from)) => admit(desk, &mut peers, stream, from),
+            Ok((stream, from)) => admit(context, &mut peers, stream, from),
             Err(error) if is_over && error.kind() == ErrorKind::WouldBlock => break,
             Err(_) => std::thread::sleep(LOOK),
         }
-        if desk.is_drained() {
+        if context.is_drained() {
             break;
         }
     }
     for peer in peers {
-        // A panic of one connection is its end; what it had handed on is counted.
-        peer.thread.join().unwrap_or(());
+        // A panic ends one connection only; the messages that it had handed on are counted.
+        drop(peer.thread.join());
     }
 }
 
-fn admit(desk: &Arc<ConnectionDesk>, peers: &mut Vec<ExporterPeer>, stream: TcpStream, from: SocketAddr) {
+fn admit(
+    context: &Arc<ConnectionContext>,
+    peers: &mut Vec<ExporterPeer>,
+    stream: TcpStream,
+    from: SocketAddr,
+) {
     let address = from.ip().to_canonical();
-    if !desk.shared.allowed.allows(address) {
-        add(&desk.counters.not_allowed, 1);
+    if !context.shared.allowed.allows(address) {
+        add(&context.counters.not_allowed, 1);
         return;
     }
-    match make_room(peers, address, &desk.shared) {
+    match make_room(peers, address, &context.shared) {
         Ok(()) => {}
-        Err(PeerDenial::Full) => return add(&desk.counters.refused, 1),
-        Err(PeerDenial::AddressFull) => return add(&desk.counters.address_full, 1),
+        Err(PeerDenial::Full) => return add(&context.counters.refused, 1),
+        Err(PeerDenial::AddressFull) => return add(&context.counters.address_full, 1),
     }
     let state = Arc::new(PeerState::new(address, stream));
-    let of = Arc::clone(desk);
+    let context_of_peer = Arc::clone(context);
     let peer = Arc::clone(&state);
-    let serve = move || serve(&of, &peer, from.port());
-    match std::thread::Builder::new().name("collect-peer".into()).spawn(serve) {
+    let thread = std::thread::Builder::new().name("collect-peer".into());
+    match thread.spawn(move || serve(&context_of_peer, &peer, from.port())) {
         Ok(thread) => peers.push(ExporterPeer { state, thread }),
-        Err(_) => add(&desk.counters.refused, 1),
+        Err(_) => add(&context.counters.refused, 1),
     }
 }
 
-fn serve(desk: &ConnectionDesk, peer: &Arc<PeerState>, port: u16) {
-    let counters = &desk.counters;
+fn serve(context: &ConnectionContext, peer: &Arc<PeerState>, port: u16) {
+    let counters = &context.counters;
     add(&counters.connections, 1);
     add(&counters.open, 1);
-    let transport = if desk.tls.is_some() { MessageTransport::Tls } else { MessageTransport::Tcp };
+    let transport = if context.tls.is_some() { MessageTransport::Tls } else { MessageTransport::Tcp };
     let source = MessageSource { address: peer.address, port, transport };
-    let end = converse(desk, peer, source);
+    let end = serve_messages(context, peer, source);
     let counter = match end {
+        // First: an evicted connection looks like one that the peer closed.
         _ if peer.is_evicted() => Some(&counters.made_room),
         ConnectionEnd::Orderly => None,
         ConnectionEnd::Refused => Some(&counters.refused),
@@ -132,10 +145,10 @@ fn serve(desk: &ConnectionDesk, peer: &Arc<PeerState>, port: u16) {
     if let Some(counter) = counter {
         add(counter, 1);
     }
-    // It is closed now, even if the listener still knows it.
-    peer.stream.shutdown(Shutdown::Both).unwrap_or(());
-    // Nobody may be there any more to hear of it.
-    desk.queue.send(IntakeItem::Closed(source)).unwrap_or(());
+    // The listener still holds the socket, so dropping it here would not close it. Fails only if the peer has closed already.
+    drop(peer.stream.shutdown(Shutdown::Both));
+    // Fails only if the decoding thread has ended: then no session is left to close.
+    drop(context.queue.send(IntakeItem::Closed(source)));
     counters.open.fetch_sub(1, Ordering::Relaxed);
 }
 
@@ -151,24 +164,29 @@ enum ConnectionEnd {
     Cut,
 }
 
-fn converse(desk: &ConnectionDesk, peer: &Arc<PeerState>, source: MessageSource) -> ConnectionEnd {
+fn serve_messages(
+    context: &ConnectionContext,
+    peer: &Arc<PeerState>,
+    source: MessageSource,
+) -> ConnectionEnd {
     let stream = &peer.stream;
+    // Reads return every LOOK, so that the loops below can check their deadlines and the end of the collector.
     let ready = stream.set_nonblocking(false).and_then(|()| stream.set_read_timeout(Some(LOOK)));
     if ready.and_then(|()| stream.set_write_timeout(Some(Duration::from_secs(2)))).is_err() {
         return ConnectionEnd::Refused;
     }
     let stream = TurnStream::new(Arc::clone(peer));
-    match &desk.tls {
-        None => read(desk, peer, stream, source),
-        Some(config) => match shake_hands(desk, stream, config) {
-            Some(stream) => read(desk, peer, stream, source),
+    match &context.tls {
+        None => read(context, peer, stream, source),
+        Some(config) => match shake_hands(context, stream, config) {
+            Some(stream) => read(context, peer, stream, source),
             None => ConnectionEnd::Refused,
         },
     }
 }
 
 fn shake_hands(
-    desk: &ConnectionDesk,
+    context: &ConnectionContext,
     mut stream: TurnStream,
     config: &Arc<ServerConfig>,
 ) -> Option<StreamOwned<ServerConnection, TurnStream>> {
@@ -177,10 +195,10 @@ fn shake_hands(
     while connection.is_handshaking() {
         match connection.complete_io(&mut stream) {
             Ok(_) => {}
-            Err(error) if is_nothing_yet(&error) && !desk.shared.is_over() => {}
+            Err(error) if is_nothing_yet(&error) && !context.shared.is_over() => {}
             Err(_) => return None,
         }
-        if desk.is_slow(begun_ns) || desk.is_drained() {
+        if context.is_slow(begun_ns) || context.is_drained() {
             return None;
         }
     }
@@ -191,9 +209,9 @@ fn is_nothing_yet(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
 }
 
-/// Reads until the end, and hands every whole message on.
+/// Reads until the connection ends, and hands on every whole message.
 fn read(
-    desk: &ConnectionDesk,
+    context: &ConnectionContext,
     peer: &PeerState,
     mut stream: impl Read,
     source: MessageSource,
@@ -201,16 +219,15 @@ fn read(
     let mut room = vec![0; ROOM];
     let mut filled = 0;
     let opened_ns = clock::monotonic_ns();
-    // When the message that is not whole yet began.
+    // When the first bytes of the incomplete message arrived.
     let mut begun_ns = 0;
     loop {
-        let end = |filled| if filled == 0 { ConnectionEnd::Orderly } else { ConnectionEnd::Broken };
         match stream.read(&mut room[filled..]) {
-            Ok(0) => return end(filled),
+            Ok(0) => return end_of_stream(filled),
             Ok(length) => {
                 begun_ns = if filled == 0 { clock::monotonic_ns() } else { begun_ns };
                 filled += length;
-                let Some(used) = hand_on(desk, peer, &room[..filled], source) else {
+                let Some(used) = hand_on(context, peer, &room[..filled], source) else {
                     return ConnectionEnd::Broken;
                 };
                 if used > 0 {
@@ -219,38 +236,48 @@ fn read(
                     begun_ns = clock::monotonic_ns();
                 }
             }
-            // A turn of the reader is over, but something came.
+            // The turn is over although bytes arrive (see `turns`): check the deadlines, then read on.
             Err(error) if error.kind() == ErrorKind::TimedOut => {}
-            Err(error) if is_nothing_yet(&error) && !desk.shared.is_over() => {}
-            // It is over, or closed: some close an encrypted connection without saying so.
-            Err(_) => return end(filled),
+            Err(error) if is_nothing_yet(&error) && !context.shared.is_over() => {}
+            // The collector ends and nothing is waiting, or the peer has gone: many peers close a TLS connection without
+            // `close_notify`, which rustls reports as an error. At a message boundary that is an orderly end.
+            Err(_) => return end_of_stream(filled),
         }
-        if desk.shared.is_over() {
-            if desk.is_drained() {
-                return if peer.has_more() { ConnectionEnd::Cut } else { end(filled) };
+        if context.shared.is_over() {
+            if context.is_drained() {
+                return if peer.has_more() { ConnectionEnd::Cut } else { end_of_stream(filled) };
             }
-        } else if filled > 0 && desk.is_slow(begun_ns) {
+        } else if filled > 0 && context.is_slow(begun_ns) {
             return ConnectionEnd::Slow;
-        } else if !peer.has_sent() && desk.is_too_silent(opened_ns) {
+        } else if !peer.has_sent() && context.is_too_silent(opened_ns) {
             return ConnectionEnd::Silent;
         }
     }
 }
 
-/// Hands whole messages on and says how many bytes they had; `None` if the connection cannot go on.
-fn hand_on(desk: &ConnectionDesk, peer: &PeerState, bytes: &[u8], source: MessageSource) -> Option<usize> {
-    let mut messages = MessageBlock::new();
-    let used = cut(bytes, |message| messages.push(source, message));
-    add(&desk.counters.messages, messages.parts.len() as u64);
-    add(&desk.counters.bytes, messages.bytes.len() as u64);
-    if !messages.parts.is_empty() {
-        peer.hear();
-    }
-    if messages.send(&desk.queue) { used } else { None }
+fn end_of_stream(unfinished_bytes: usize) -> ConnectionEnd {
+    if unfinished_bytes == 0 { ConnectionEnd::Orderly } else { ConnectionEnd::Broken }
 }
 
-/// Gives out the whole messages at the beginning of some bytes, and says how many bytes they have; `None` if something else
-/// comes behind them.
+/// Hands on all whole messages and returns how many bytes they had; `None` if the connection cannot go on.
+fn hand_on(
+    context: &ConnectionContext,
+    peer: &PeerState,
+    bytes: &[u8],
+    source: MessageSource,
+) -> Option<usize> {
+    let mut messages = MessageBlock::new();
+    let used = cut(bytes, |message| messages.push(source, message));
+    add(&context.counters.messages, messages.parts.len() as u64);
+    add(&context.counters.bytes, messages.bytes.len() as u64);
+    if !messages.parts.is_empty() {
+        peer.note_messages();
+    }
+    if messages.send(&context.queue) { used } else { None }
+}
+
+/// Calls `take` for every whole message at the start of `bytes`, and returns how many bytes they have; `None` if something
+/// that is not a message follows.
 pub(super) fn cut(bytes: &[u8], mut take: impl FnMut(&[u8])) -> Option<usize> {
     let mut used = 0;
     while let Some(length) = message_length(&bytes[used..]).ok()? {

@@ -1,19 +1,19 @@
-//! Where every record is on its way out: in the queue, in a target's backlog, sent, or lost, and then to whom.
+//! Where each record is on its way out: in the queue, in a target's backlog, sent, or lost for a target.
 //!
-//! One lock guards them all, taken once per batch and once per message, so a reader never sees a record in two accounts or in
-//! none: offered = queue dropped + sent + refused + waiting, at any time.
+//! One lock guards all accounts. It is taken once per batch and once per message, so a reader never sees a record in two
+//! accounts or in none: offered = queue dropped + sent + refused + waiting, at any time.
 
 use packetrig_flow::{CarriedRecords, ExportCounts};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What a batch holds, and a target takes.
+/// The kind of content that a batch has and a target takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BatchContent {
     Records,
     Sim,
 }
 
-/// What all targets of one content have in common.
+/// Accounts of the queue, which all targets of one content share.
 #[derive(Clone, Copy, Debug, Default)]
 struct QueuedContent {
     offered: CarriedRecords,
@@ -21,7 +21,7 @@ struct QueuedContent {
     waiting: CarriedRecords,
 }
 
-/// What is one target's own.
+/// Accounts of one target.
 #[derive(Debug)]
 struct TargetOwn {
     name: String,
@@ -41,12 +41,12 @@ struct AccountState {
     targets: Vec<TargetOwn>,
 }
 
-/// The accounts, shared by workers, export threads and whoever shows them.
+/// The accounts, shared by workers, export threads and readers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct TargetAccounts(Arc<Mutex<AccountState>>);
 
 impl TargetAccounts {
-    /// Additions cannot panic half way, so a thread that did leaves true sums behind.
+    /// Locks the accounts. A poisoned lock is fine: no change can panic half way, so the sums are true.
     fn state(&self) -> MutexGuard<'_, AccountState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -75,20 +75,22 @@ impl TargetAccounts {
         queued.waiting.add(carried);
     }
 
-    /// The queue was full.
+    /// The queue was full: takes back an offer.
     pub(super) fn drop_offered(&self, content: BatchContent, carried: CarriedRecords) {
         let queued = &mut self.state().queued[content as usize];
         subtract(&mut queued.waiting, carried);
         queued.dropped.add(carried);
     }
 
-    /// A batch leaves the queue for the targets' backlogs; `taken` says of each whether it had room.
+    /// A batch leaves the queue for the targets' backlogs. `taken` tells for each target whether its backlog had room.
     pub(super) fn hand_over(
         &self,
         content: BatchContent,
         carried: CarriedRecords,
         mut taken: impl FnMut(usize) -> bool,
     ) {
+        // The lock is held while `taken` fills the backlogs. Otherwise a fast target could report a batch as sent before it
+        // is in that target's account.
         let mut state = self.state();
         subtract(&mut state.queued[content as usize].waiting, carried);
         for (index, own) in state.targets.iter_mut().enumerate().filter(|(_, own)| own.content == content) {
@@ -96,7 +98,7 @@ impl TargetAccounts {
         }
     }
 
-    /// Each target's counts by its name.
+    /// Names and counts of the targets.
     pub(super) fn of_targets(&self) -> Vec<(String, ExportCounts)> {
         let state = self.state();
         state.targets.iter().map(|own| (own.name.clone(), own.counts(&state.queued))).collect()
@@ -122,11 +124,8 @@ impl TargetAccounts {
 
 impl TargetOwn {
     fn counts(&self, queued: &[QueuedContent; 2]) -> ExportCounts {
+        // What the queue lost or still holds counts for every target of its content: each was to get it.
         let queued = &queued[self.content as usize];
-        let sum = |mut one: CarriedRecords, other| {
-            one.add(other);
-            one
-        };
         ExportCounts {
             offered: queued.offered,
             queue_dropped: sum(queued.dropped, self.dropped),
@@ -172,7 +171,7 @@ impl TargetAccount {
         });
     }
 
-    /// The target ended before it took what waits for it.
+    /// The target ends: what still waits for it is lost.
     pub(super) fn abandon(&self) {
         self.update(|own| {
             let waiting = std::mem::take(&mut own.waiting);
@@ -186,7 +185,13 @@ impl TargetAccount {
     }
 }
 
-/// What leaves an account was in it. Should that ever be wrong, the balance shows it; wrapping around would hide it.
+fn sum(mut one: CarriedRecords, other: CarriedRecords) -> CarriedRecords {
+    one.add(other);
+    one
+}
+
+/// Saturates: if an account ever had less than leaves it, the ledger would not balance and show the bug. Wrapping
+/// around would hide it.
 const fn subtract(from: &mut CarriedRecords, what: CarriedRecords) {
     from.records = from.records.saturating_sub(what.records);
     from.packets = from.packets.saturating_sub(what.packets);

@@ -1,6 +1,6 @@
-//! When the thread of a target gives up what is left.
+//! When the thread of a target gives up what is left at the end.
 //!
-//! The last batch being offered, it goes on as long as its target takes something, and for a while after that.
+//! After the last batch was offered, it continues as long as its target takes data, and for the linger time after that.
 
 use packetrig_sys::clock;
 use packetrig_units::Nanos;
@@ -8,13 +8,13 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// See the module. Clones have one beginning, and each its own target.
+/// The deadline of one target. Clones share the time of the last offer; each has its own time of progress.
 #[derive(Clone, Debug)]
 pub(super) struct SendDeadline {
-    /// When the last batch was offered, nanoseconds of the monotonic clock; far away until then.
+    /// When the last batch was offered, in nanoseconds of the monotonic clock; `u64::MAX` until then.
     last_offered: Arc<AtomicU64>,
     linger_ns: u64,
-    /// When the target last took something.
+    /// When the target last took data.
     taken_at: Cell<u64>,
 }
 
@@ -24,19 +24,19 @@ impl SendDeadline {
         Self { last_offered, linger_ns: linger.as_u64(), taken_at: Cell::new(0) }
     }
 
-    /// The last batch was offered.
+    /// Starts the countdown: the last batch was offered.
     pub(super) fn begin(&self, now_ns: u64) {
         self.last_offered.store(now_ns, Ordering::Relaxed);
     }
 
-    /// The target has taken something.
     pub(super) fn note_taken(&self) {
         self.taken_at.set(clock::monotonic_ns());
     }
 
-    /// When it is, as things are.
+    /// The deadline, as of now. It moves while the target takes data.
     pub(super) fn ns(&self) -> u64 {
         let last_offered = self.last_offered.load(Ordering::Relaxed);
+        // Saturates at `u64::MAX` while batches are still offered: then nothing is ever past the deadline.
         last_offered.max(self.taken_at.get()).saturating_add(self.linger_ns)
     }
 

@@ -1,4 +1,4 @@
-//! One face for the encoders of records and of SIM.
+//! One interface to the encoders of records and of SIM.
 
 use super::accounts::BatchContent;
 use crate::batch::WorkerBatch;
@@ -8,7 +8,7 @@ use packetrig_flow::export::{MessageExporter, MessageSink};
 use packetrig_flow::sim::SimEncoder;
 use packetrig_units::Nanos;
 
-/// What makes a target's messages.
+/// Makes the messages of one target.
 #[derive(Debug)]
 pub(super) enum TargetEncoder {
     Records(Box<MessageExporter>),
@@ -23,7 +23,7 @@ impl TargetEncoder {
         }
     }
 
-    /// Dispatching gives an encoder only what it is for.
+    /// Encodes a batch. The dispatcher gives each encoder only batches of its content.
     pub(super) fn batch(&mut self, batch: &WorkerBatch, now_ns: u64, sink: &mut impl MessageSink) {
         match (self, batch) {
             (Self::Records(exporter), WorkerBatch::Records(records)) => {
@@ -73,9 +73,10 @@ impl TargetEncoder {
         }
     }
 
-    /// A connection was made; `anew` if it is another one than before, not just a file that can be written again.
+    /// The way to the target is open. `anew`: it is a new connection, not just a file or socket that works again.
     pub(super) fn begin(&mut self, anew: bool, now_ns: u64, sink: &mut impl MessageSink) {
         match self {
+            // Templates and sequence numbers belong to one connection (RFC 7011, sections 8 and 3.1): a new one starts anew.
             Self::Records(exporter) if anew => exporter.reconnected(now_ns, sink),
             Self::Records(exporter) => exporter.announce_first(now_ns, sink),
             Self::Sim { .. } => {}

@@ -1,14 +1,14 @@
-//! The export thread: takes what workers offer, and has every target get it in its format, over UDP, TCP, TLS or into a file.
+//! The export threads: take what workers offer, and send it to every target in its format, over UDP, TCP, TLS or into a file.
 //!
 //! ```text
-//!  worker: Outbox --.                                 .-> backlog -> Sender (encoder, transport) ~~> collector
-//!  worker: Outbox ---> queue (bounded) -> dispatcher -+-> backlog -> Sender ~~> ...
-//!  worker: Outbox --'       |                   |     '-> backlog -> Sender -> file
-//!                      queue dropped       queue dropped          sent, refused
+//!  WorkerOutbox --.                                 .-> backlog -> TargetSender (encoder, transport) ~~> collector
+//!  WorkerOutbox ---> queue (bounded) -> dispatcher -+-> backlog -> TargetSender ~~> ...
+//!  WorkerOutbox --'       |                   |     '-> backlog -> TargetSender -> file
+//!                    queue dropped       queue dropped          sent, refused
 //! ```
-//! Without [`SharedPatience`](crate::SharedPatience) nobody in front of a bound waits: a full queue or backlog loses whole batches, which are counted
-//! with the packets they stand for. With it, the dispatcher waits for each target that takes something. A target that is slow or gone
-//! costs its own backlog and nobody else anything.
+//! Unless [`SharedPatience`](crate::SharedPatience) has begun, no thread waits for room: a full queue or backlog loses whole batches,
+//! which are counted with their packets. With patience, the dispatcher waits for each target that still takes data. A target that
+//! is slow or gone costs its own backlog; the other targets lose nothing.
 //!
 //! Invariant: offered = queue dropped + sent + refused + waiting, for each target, at any time.
 
@@ -40,37 +40,34 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use transport::TargetTransport;
 
-/// What keeps an export from beginning.
+/// Why an export cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Nothing can be sent there.
     #[error("cannot export to {target}: {source}")]
     Target { target: String, source: std::io::Error },
-    /// A format that cannot be told apart in a stream.
-    #[error(
-        "{format} cannot go to {target}: its messages do not say how long they are; use udp://, or IPFIX"
-    )]
+    /// The format's messages have no length field, so a byte stream of them cannot be split again.
+    #[error("cannot export {format} to {target}: its messages have no length field; use udp://, or IPFIX")]
     NotFramed { format: &'static str, target: String },
-    /// TLS without anybody to trust.
+    /// TLS without a certificate authority.
     #[error(
-        "cannot export to {target}: whom to trust is missing; name a file with the certificate of its authority"
+        "cannot export to {target}: no certificate authority is given; name its certificate file with --tls-ca"
     )]
     NoAuthorities { target: String },
-    /// Certificates that are of no use.
-    #[error("certificates for TLS: {0}")]
+    /// A certificate, key or server name cannot be used.
+    #[error("cannot set up TLS: {0}")]
     Tls(String),
     #[error("cannot start a thread for the export: {0}")]
     Thread(std::io::Error),
 }
 
-/// An export at work. It ends when every [`WorkerOutbox`] and [`WorkerQueue`] is gone.
+/// A running export. It ends when every [`WorkerOutbox`] and [`WorkerQueue`] has been dropped.
 #[derive(Debug)]
 pub struct ExportThread {
     accounts: TargetAccounts,
     threads: Vec<JoinHandle<()>>,
 }
 
-/// Starts an export. `ledger` is asked for what the meter knows before the export; its part of the export is filled in here.
+/// Starts an export. `ledger` returns the meter's ledger; the accounts of the export itself are filled in here.
 pub fn spawn(
     options: &MeterExport,
     incoming: ExportInlet,
@@ -83,18 +80,21 @@ pub fn spawn(
     let mut senders = Vec::new();
     for destination in &options.destinations {
         let (backlog, batches) = bounded(batches_of(options.backlog_bytes));
-        let (encoder, transport) = prepare(options, destination)?;
+        let transport = open_transport(options, destination)?;
+        let encoder = encoder(options, destination, transport.is_v6());
         let account = incoming.accounts.add_target(destination.target.to_string(), encoder.content());
         backlogs.push(OutputQueue::new(backlog, &incoming.patience));
         let ledger = Arc::clone(&ledger);
-        senders.push(TargetSender::new(encoder, transport, account, batches, (ledger, deadline.clone())));
+        senders.push(TargetSender::new(encoder, transport, account, batches, ledger, deadline.clone()));
     }
+    // Threads start only after every target was opened: an error above leaves none behind.
     for (index, sender) in senders.into_iter().enumerate() {
         threads.push(start(&format!("export-{index}"), move || sender.run())?);
     }
     let accounts = incoming.accounts.clone();
     threads.push(start("export", move || {
         dispatch(&incoming, &backlogs);
+        // Dropping `backlogs` with this closure ends the targets' threads, once they have taken what is left.
         deadline.begin(clock::monotonic_ns());
     })?);
     Ok(ExportThread { accounts, threads })
@@ -104,10 +104,7 @@ fn start(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<
     std::thread::Builder::new().name(name.to_owned()).spawn(work).map_err(Error::Thread)
 }
 
-fn prepare(
-    options: &MeterExport,
-    destination: &ExportDestination,
-) -> Result<(TargetEncoder, TargetTransport), Error> {
+fn open_transport(options: &MeterExport, destination: &ExportDestination) -> Result<TargetTransport, Error> {
     let target = &destination.target;
     if let ExportContent::Records(format) = destination.content
         && target.is_stream()
@@ -115,9 +112,12 @@ fn prepare(
     {
         return Err(Error::NotFramed { format: format.name(), target: target.to_string() });
     }
-    let transport = TargetTransport::new(target, options.tls.as_ref())?;
-    let v6 = transport.is_v6();
-    let encoder = match destination.content {
+    TargetTransport::new(target, options.tls.as_ref())
+}
+
+fn encoder(options: &MeterExport, destination: &ExportDestination, v6: bool) -> TargetEncoder {
+    let target = &destination.target;
+    match destination.content {
         ExportContent::Records(format) => {
             TargetEncoder::Records(Box::new(MessageExporter::new(options.of_records(format, target, v6))))
         }
@@ -126,11 +126,10 @@ fn prepare(
             ledger_every: options.statistics_every,
             ledger_ns: None,
         },
-    };
-    Ok((encoder, transport))
+    }
 }
 
-/// Gives every batch to every target of its kind that has room for it, until nobody can offer any more.
+/// Gives each batch to every target of its content that has room, until all workers have dropped their ends of the queue.
 fn dispatch(incoming: &ExportInlet, backlogs: &[OutputQueue<Arc<WorkerBatch>>]) {
     for batch in &incoming.batches {
         let content = match batch {
@@ -139,6 +138,8 @@ fn dispatch(incoming: &ExportInlet, backlogs: &[OutputQueue<Arc<WorkerBatch>>]) 
         };
         let carried = batch.carried();
         let batch = Arc::new(batch);
+        // Waits here and not below: the accounts are locked while the batch is handed over. Only this thread fills the
+        // backlogs, so room that was found is still there.
         OutputQueue::await_room(backlogs);
         incoming.accounts.hand_over(content, carried, |index| {
             backlogs.get(index).is_some_and(|backlog| backlog.try_give(Arc::clone(&batch)).is_ok())
@@ -152,18 +153,18 @@ impl ExportThread {
         self.accounts.total()
     }
 
-    /// The counts of each target, by its name.
+    /// Names and counts of the targets.
     pub fn targets(&self) -> Vec<(String, ExportCounts)> {
         self.accounts.of_targets()
     }
 
-    /// What reads the counts when the threads belong to somebody else.
+    /// A handle that reads the counts, independent of this owner of the threads.
     pub fn watch(&self) -> ExportWatch {
         ExportWatch(self.accounts.clone())
     }
 
-    /// Waits until everything offered was sent or lost. Every [`WorkerOutbox`] and [`WorkerQueue`] must be gone, or it waits for ever.
-    /// `false`: a thread panicked.
+    /// Waits until everything offered was sent or lost. It returns only after every [`WorkerOutbox`] and [`WorkerQueue`] was
+    /// dropped. `false`: a thread panicked.
     pub fn join(self) -> (ExportCounts, bool) {
         let panicked = self.threads.into_iter().map(JoinHandle::join).filter(Result::is_err).count();
         (self.accounts.total(), panicked == 0)
@@ -175,7 +176,7 @@ impl ExportThread {
 pub struct ExportWatch(TargetAccounts);
 
 impl ExportWatch {
-    /// The counts of each target, by its name.
+    /// Names and counts of the targets.
     pub fn targets(&self) -> Vec<(String, ExportCounts)> {
         self.0.of_targets()
     }

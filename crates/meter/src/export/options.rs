@@ -1,4 +1,4 @@
-//! What an export is told, and what of it cannot be.
+//! Options of an export, and how they become those of the encoders.
 
 use super::target::ExportTarget;
 use packetrig_flow::export::{AnnouncedInterface, ExportFormat, ExportOptions, TemplateRefresh};
@@ -9,7 +9,7 @@ use std::path::PathBuf;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExportContent {
     Records(ExportFormat),
-    /// A line for every packet.
+    /// An event for each packet, in packetrig's own format SIM.
     Sim,
 }
 
@@ -17,7 +17,7 @@ pub enum ExportContent {
 pub struct TlsFiles {
     /// Certificates of authorities, or the collector's own.
     pub authorities: PathBuf,
-    /// Our own certificate and its key, if the collector asks for one.
+    /// The exporter's certificate and key, if the collector asks for one.
     pub identity: Option<(PathBuf, PathBuf)>,
     /// The name in the collector's certificate, if it is not the host of the target.
     pub server_name: Option<String>,
@@ -32,16 +32,16 @@ pub struct ExportDestination {
 
 #[derive(Clone, Debug)]
 pub struct MeterExport {
-    /// Where to, and what. Each gets everything.
+    /// The targets. Each gets everything.
     pub destinations: Vec<ExportDestination>,
     /// Observation domain, and exporter of SIM.
     pub domain: u32,
-    /// Both directions in one record, where the format can (RFC 5103).
+    /// Both directions in one record, if the format can do that (RFC 5103).
     pub biflow: bool,
-    /// Every how many packets one is metered.
+    /// One packet in this many is metered.
     pub sampling: u32,
     pub interfaces: Vec<AnnouncedInterface>,
-    /// Greatest length of a message; what fits the transport if it is not said.
+    /// Greatest length of a message; by default what fits the transport.
     pub message_bytes: Option<usize>,
     /// When templates are sent again over UDP.
     pub refresh: TemplateRefresh,
@@ -49,11 +49,11 @@ pub struct MeterExport {
     pub statistics_every: Nanos,
     /// How long a record waits for others to fill its message.
     pub flush_after: Nanos,
-    /// What may wait for one slow or dead target, bytes of memory.
+    /// Memory for batches that wait for one slow or dead target, in bytes.
     pub backlog_bytes: usize,
-    /// How long the end waits for a target that does not take what is left.
+    /// How long the export waits at the end for a target that takes nothing.
     pub linger: Nanos,
-    /// For `tls://`.
+    /// Certificates for `tls://` targets.
     pub tls: Option<TlsFiles>,
 }
 
@@ -77,13 +77,14 @@ impl Default for MeterExport {
 }
 
 impl MeterExport {
-    /// How the messages of one destination are made.
+    /// Options of the encoder of records for one target.
     pub(super) fn of_records(&self, format: ExportFormat, target: &ExportTarget, v6: bool) -> ExportOptions {
         ExportOptions {
             format,
             domain: self.domain,
             message_bytes: self.bytes(target, v6),
             biflow: self.biflow,
+            // RFC 7011, section 8: over TCP templates are sent once per connection. Only UDP needs refreshes.
             refresh: if target.is_stream() { TemplateRefresh::OnConnection } else { self.refresh },
             statistics_every: self.statistics_every,
             flush_after: self.flush_after,
@@ -92,7 +93,7 @@ impl MeterExport {
         }
     }
 
-    /// The same of SIM.
+    /// Options of the encoder of SIM for one target.
     pub(super) fn of_sim(&self, target: &ExportTarget, v6: bool) -> SimOptions {
         let datagram_bytes = self.bytes(target, v6);
         SimOptions { exporter: self.domain, datagram_bytes, flush_after: self.flush_after }

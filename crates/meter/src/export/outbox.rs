@@ -1,8 +1,8 @@
-//! A worker's end of the export queue: collects what leaves its table into batches and offers them, without waiting unless it
-//! was given [`SharedPatience`].
+//! A worker's end of the export queue: collects what leaves its table into batches and offers them. It does not wait for room
+//! unless its [`SharedPatience`] has begun.
 //!
-//! Invariant: memory is bounded by the bytes of the queue and one batch per worker; what a full queue did not take is counted, with
-//! the packets it stands for.
+//! Invariant: memory is bounded by the bytes of the queue and one batch per worker; what a full queue did not take is
+//! counted with its packets.
 
 use super::accounts::{BatchContent, TargetAccounts};
 use crate::batch::WorkerBatch;
@@ -17,17 +17,18 @@ const RECORDS: usize = 256;
 const EVENTS: usize = 1024;
 /// A batch takes no more memory than this.
 pub const BATCH_BYTES: usize = {
-    let (records, events) = (RECORDS * size_of::<FlowRecord>(), EVENTS * size_of::<SimEvent>());
+    let records = RECORDS * size_of::<FlowRecord>();
+    let events = EVENTS * size_of::<SimEvent>();
     if records > events { records } else { events }
 };
 
-/// Batches for which so many bytes are room, at least one.
+/// How many batches fit into this many bytes, at least one.
 pub fn batches_of(bytes: usize) -> usize {
     (bytes / BATCH_BYTES).max(1)
 }
 
-/// The two ends of a queue of so many bytes: outboxes of workers are made of the first, [`spawn`](super::spawn) takes the second. With
-/// patience, who finds it full waits for room.
+/// The two ends of a queue of this many bytes: the first makes outboxes for workers, [`spawn`](super::spawn) takes the second.
+/// With patience, a worker that finds the queue full waits for room.
 pub fn queue(bytes: usize, patience: &SharedPatience) -> (WorkerQueue, ExportInlet) {
     let (sender, receiver) = bounded(batches_of(bytes));
     let accounts = TargetAccounts::default();
@@ -36,7 +37,7 @@ pub fn queue(bytes: usize, patience: &SharedPatience) -> (WorkerQueue, ExportInl
     (queue, ExportInlet { batches: receiver, accounts, patience })
 }
 
-/// The end of workers.
+/// The workers' end of the queue.
 #[derive(Clone, Debug)]
 pub struct WorkerQueue {
     sender: Sender<WorkerBatch>,
@@ -45,7 +46,7 @@ pub struct WorkerQueue {
 }
 
 impl WorkerQueue {
-    /// An outbox of one worker.
+    /// Makes an outbox for one worker.
     pub fn outbox(&self) -> WorkerOutbox {
         WorkerOutbox {
             sender: self.sender.clone(),
@@ -57,7 +58,7 @@ impl WorkerQueue {
     }
 }
 
-/// The end of the export thread.
+/// The export threads' end of the queue.
 #[derive(Debug)]
 pub struct ExportInlet {
     pub(super) batches: Receiver<WorkerBatch>,
@@ -67,7 +68,7 @@ pub struct ExportInlet {
 
 #[cfg(test)]
 impl ExportInlet {
-    /// What is in the queue.
+    /// Takes everything out of the queue and sums it up.
     pub(crate) fn waiting(&self) -> packetrig_flow::CarriedRecords {
         let mut sum = packetrig_flow::CarriedRecords::default();
         self.batches.try_iter().for_each(|batch| sum.add(batch.carried()));
@@ -75,7 +76,7 @@ impl ExportInlet {
     }
 }
 
-/// What a worker has not handed over yet. Dropping it hands over the rest.
+/// What a worker has not handed over yet. Dropping the outbox hands over the rest.
 #[derive(Debug)]
 pub struct WorkerOutbox {
     sender: Sender<WorkerBatch>,
@@ -87,6 +88,7 @@ pub struct WorkerOutbox {
 
 impl WorkerOutbox {
     pub fn record(&mut self, record: &FlowRecord) {
+        // Exactly one batch, as `BATCH_BYTES` promises: growth by doubling could take twice that.
         if self.records.capacity() == 0 {
             self.records.reserve_exact(RECORDS);
         }
@@ -107,7 +109,7 @@ impl WorkerOutbox {
         }
     }
 
-    /// Offers what there is, however little: to be called by the clock and at the end.
+    /// Offers incomplete batches, too. To be called regularly and at the end.
     pub fn flush(&mut self) {
         if !self.records.is_empty() {
             self.offer_records();
@@ -129,7 +131,7 @@ impl WorkerOutbox {
 
     fn offer(&mut self, content: BatchContent, batch: WorkerBatch) {
         let carried = batch.carried();
-        // Before it is sent: the other side may be faster than we are.
+        // Counted before it is sent: the export thread may take the batch, and count it, before this thread goes on.
         self.accounts.offer(content, carried);
         if let Err(refused) = self.patience.give(&self.sender, batch) {
             self.accounts.drop_offered(content, carried);
@@ -137,7 +139,7 @@ impl WorkerOutbox {
         }
     }
 
-    /// The memory of a batch that was not taken serves the next one.
+    /// Reuses the memory of a batch that was not taken.
     fn keep_room(&mut self, batch: WorkerBatch) {
         match batch {
             WorkerBatch::Records(mut records) => {

@@ -1,7 +1,7 @@
-//! The thread of one target: takes batches from its backlog while its transport takes messages, and not otherwise.
+//! The thread of one target: takes batches from its backlog only while its transport takes messages.
 //!
-//! Invariant: a batch that was taken is in messages sent, refused, kept for the next connection, or open in the encoder; at
-//! the end all of it is in an account.
+//! Invariant: a batch that was taken is in messages sent, refused, kept for the next connection, or open in the encoder; at the end
+//! each record is in one account.
 
 use super::accounts::TargetAccount;
 use super::deadline::SendDeadline;
@@ -16,13 +16,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often the clock is looked at while nothing comes.
+/// How often the thread checks its deadline while nothing arrives.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Where the ledger before the export comes from.
+/// Returns the meter's ledger, without the accounts of the export.
 pub(super) type LedgerSource = Arc<dyn Fn() -> MeterLedger + Send + Sync>;
 
-/// A message for the next connection.
+/// A message that waits for the next connection.
 #[derive(Debug)]
 struct KeptMessage {
     bytes: Vec<u8>,
@@ -31,15 +31,16 @@ struct KeptMessage {
     step: u32,
 }
 
-/// The way out, as encoders see it.
+/// The transport and its accounts, as encoders see them.
 #[derive(Debug)]
 struct EncoderOutput {
     transport: TargetTransport,
     account: TargetAccount,
     deadline: SendDeadline,
     kept: VecDeque<KeptMessage>,
-    /// Whether encoders may speak: there is a connection, and it has the templates.
+    /// Whether messages can go out: there is a connection, and it has the templates.
     begun: bool,
+    /// Whether a refused message may have contained templates, so that they must be sent again.
     templates_lost: bool,
 }
 
@@ -48,7 +49,7 @@ pub(super) struct TargetSender {
     out: EncoderOutput,
     backlog: Receiver<Arc<WorkerBatch>>,
     ledger: LedgerSource,
-    /// From the monotonic clock to 1970, found once: a clock that is set must not hold messages back.
+    /// Offset from the monotonic clock to 1970, read once: setting the wall clock must not delay messages.
     epoch_ns: u64,
     unfit: CarriedRecords,
 }
@@ -59,7 +60,8 @@ impl TargetSender {
         transport: TargetTransport,
         account: TargetAccount,
         backlog: Receiver<Arc<WorkerBatch>>,
-        (ledger, deadline): (LedgerSource, SendDeadline),
+        ledger: LedgerSource,
+        deadline: SendDeadline,
     ) -> Self {
         let epoch_ns = clock::wall_clock_ns().saturating_sub(clock::monotonic_ns());
         let begun = !matches!(transport, TargetTransport::Stream(_));
@@ -73,8 +75,9 @@ impl TargetSender {
         self.finish();
     }
 
-    /// Takes a batch if there is one and a way for it; `false` at the end.
+    /// Takes a batch if there is one and a connection to send it; `false` at the end.
     fn take(&mut self) -> bool {
+        // Without a connection batches stay in the backlog, where they are bounded and counted.
         if !self.is_up() {
             std::thread::sleep(LOOK);
             return !self.out.deadline.is_past();
@@ -98,6 +101,7 @@ impl TargetSender {
             self.encoder.begin(false, now_ns, &mut self.out);
         }
         self.encoder.batch(batch, now_ns, &mut self.out);
+        // Records that the format cannot carry leave no message, so they must leave the waiting account here.
         let unfit = self.encoder.unfit();
         if unfit != self.unfit {
             let before = std::mem::replace(&mut self.unfit, unfit);
@@ -118,14 +122,15 @@ impl TargetSender {
         self.epoch_ns + clock::monotonic_ns()
     }
 
-    /// Whether messages can go out; makes a connection if it is time to, and gives it what the last one did not take.
+    /// Whether messages can go out. Connects if it is time to, and sends what the last connection did not take.
     fn is_up(&mut self) -> bool {
         if !self.out.begun && self.out.transport.connect(self.out.deadline.ns()) {
             self.out.begun = true;
             let kept = std::mem::take(&mut self.out.kept);
             let now_ns = self.now_ns();
             self.encoder.begin(true, now_ns, &mut self.out);
-            // Templates and options are made anew on each connection.
+            // Only messages with records are sent again: templates and options were just made for this connection.
+            // `renumber` gives them sequence numbers of the new connection (RFC 7011, section 3.1).
             for mut kept in kept.into_iter().filter(|kept| kept.carried != CarriedRecords::default()) {
                 self.encoder.renumber(&mut kept.bytes, kept.step);
                 self.out.message(kept.message());
@@ -134,7 +139,7 @@ impl TargetSender {
         self.out.begun
     }
 
-    /// What is in the encoder, then the last ledger, then nothing more. Who does not take it in time has refused it.
+    /// Sends what is in the encoder and then the last ledger. What the target does not take in time counts as refused.
     fn finish(mut self) {
         let now_ns = self.now_ns();
         self.encoder.flush(now_ns, &mut self.out);
@@ -145,6 +150,7 @@ impl TargetSender {
             if std::mem::take(&mut self.out.templates_lost) {
                 self.encoder.begin(false, now_ns, &mut self.out);
             }
+            // After everything else: this ledger says that all records before it were sent.
             let now_ns = self.now_ns();
             self.send_ledger(now_ns);
             self.encoder.flush(now_ns, &mut self.out);
@@ -169,7 +175,7 @@ impl KeptMessage {
 impl MessageSink for EncoderOutput {
     fn message(&mut self, message: ExportMessage<'_>) {
         if !self.begun {
-            // A batch is encoded whole: what it still gives waits for the next connection.
+            // The connection broke within a batch. Encoders take whole batches, so the rest waits for the next connection.
             self.kept.push_back(KeptMessage::of(message));
             return;
         }

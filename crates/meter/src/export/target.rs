@@ -1,4 +1,4 @@
-//! Where records go, as a user writes it.
+//! Export targets, as users write them.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,24 +7,21 @@ use std::str::FromStr;
 /// A collector or a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExportTarget {
-    /// Datagrams to a host and port.
     Udp(HostPort),
     Tcp(HostPort),
-    /// A TCP connection with TLS.
     Tls(HostPort),
-    /// A file, begun anew.
+    /// A file; one that exists is overwritten.
     File(PathBuf),
 }
 
-/// A host and a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostPort {
-    /// Name or address, of IPv6 without brackets.
+    /// Name or address; IPv6 addresses without brackets.
     pub host: String,
     pub port: u16,
 }
 
-/// A target that cannot be understood.
+/// The text is not an export target.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "export target `{text}`: {problem}; write udp://198.18.0.1:4739, tcp://[2001:2::1]:4739, tls://name:4740 or file:PATH"
@@ -35,7 +32,7 @@ pub struct TargetError {
 }
 
 impl ExportTarget {
-    /// Whether it takes messages one after the other without saying where they end.
+    /// Whether it takes a byte stream, which does not mark where messages end.
     pub const fn is_stream(&self) -> bool {
         !matches!(self, Self::Udp(_))
     }
@@ -45,24 +42,23 @@ impl FromStr for ExportTarget {
     type Err = TargetError;
 
     fn from_str(text: &str) -> Result<Self, TargetError> {
-        let place = |make: fn(HostPort) -> Self, rest: &str| rest.parse().map(make);
         let read = match text.split_once("://") {
-            Some(("udp", rest)) => place(Self::Udp, rest),
-            Some(("tcp", rest)) => place(Self::Tcp, rest),
-            Some(("tls", rest)) => place(Self::Tls, rest),
-            Some(_) => Err("the transport is not known"),
+            Some(("udp", rest)) => rest.parse().map(Self::Udp),
+            Some(("tcp", rest)) => rest.parse().map(Self::Tcp),
+            Some(("tls", rest)) => rest.parse().map(Self::Tls),
+            Some(_) => Err("unknown transport"),
             None => file(text),
         };
         read.map_err(|problem| TargetError { text: text.to_owned(), problem })
     }
 }
 
-/// `file:PATH`, or what can only be a path.
+/// Reads `file:PATH`, or a text with a slash, which can only be a path.
 fn file(text: &str) -> Result<ExportTarget, &'static str> {
     let path = match text.strip_prefix("file:") {
         Some(path) => path,
         None if text.contains('/') => text,
-        None => return Err("neither a transport nor a path"),
+        None => return Err("it has neither a transport nor a path"),
     };
     match path {
         "" => Err("the path is missing"),
@@ -75,21 +71,26 @@ impl FromStr for HostPort {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let (host, port) = match text.strip_prefix('[') {
-            Some(rest) => rest.split_once(']').ok_or("the bracket of the address is not closed")?,
-            None => text.rsplit_once(':').map_or((text, ""), |(host, _)| text.split_at(host.len())),
-        };
-        if host.contains(':') && !text.starts_with('[') {
-            return Err("an IPv6 address stands in brackets");
+        if let Some(rest) = text.strip_prefix('[') {
+            let (host, port) = rest.split_once(']').ok_or("the bracket of the address is not closed")?;
+            return host_and_port(host, port.strip_prefix(':'));
         }
-        if host.is_empty() {
-            return Err("the host is missing");
+        match text.rsplit_once(':') {
+            // `2001:2::1` could be an address without a port, or end in a port.
+            Some((host, _)) if host.contains(':') => Err("an IPv6 address must be in brackets"),
+            Some((host, port)) => host_and_port(host, Some(port)),
+            None => host_and_port(text, None),
         }
-        let port = port.strip_prefix(':').ok_or("the port is missing")?;
-        match port.parse() {
-            Ok(0) | Err(_) => Err("the port is not a number from 1 to 65535"),
-            Ok(port) => Ok(Self { host: host.to_owned(), port }),
-        }
+    }
+}
+
+fn host_and_port(host: &str, port: Option<&str>) -> Result<HostPort, &'static str> {
+    if host.is_empty() {
+        return Err("the host is missing");
+    }
+    match port.ok_or("the port is missing")?.parse() {
+        Ok(0) | Err(_) => Err("the port is not a number from 1 to 65535"),
+        Ok(port) => Ok(HostPort { host: host.to_owned(), port }),
     }
 }
 
@@ -144,7 +145,7 @@ mod tests {
             ("udp://2001:2::1:4739", "in brackets"),
             ("udp://[2001:2::1:4739", "not closed"),
             ("udp://[2001:2::1]", "port is missing"),
-            ("sctp://198.18.0.1:4739", "transport is not known"),
+            ("sctp://198.18.0.1:4739", "unknown transport"),
             ("collector", "neither a transport nor a path"),
             ("file:", "path is missing"),
             ("/tmp/", "directory"),

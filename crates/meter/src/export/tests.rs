@@ -376,7 +376,7 @@ fn what_cannot_be_is_refused_before_anything_starts() {
     };
     let stream = refusal("tcp://127.0.0.1:4739", ExportContent::Records(ExportFormat::NetFlow9));
     assert!(stream.contains("netflow9") && stream.contains("udp://"), "{stream}");
-    assert!(refusal("tls://localhost:4740", IPFIX).contains("whom to trust"));
+    assert!(refusal("tls://localhost:4740", IPFIX).contains("--tls-ca"));
     assert!(refusal("/no/such/directory/x", IPFIX).contains("/no/such/directory/x"));
 }
 

@@ -3,7 +3,7 @@
 use super::{LedgerReport, OutputReport};
 use packetrig_flow::{CarriedRecords, ExportCounts, IgnoredReason, MeterLedger};
 
-/// A number of the ledger: name, what it is, kind, and where it stands.
+/// A number of the ledger: name, help text, kind, and how to read it.
 type LedgerMetric = (&'static str, &'static str, &'static str, fn(&MeterLedger) -> Option<u64>);
 
 const METRICS: [LedgerMetric; 11] = [
@@ -15,15 +15,17 @@ const METRICS: [LedgerMetric; 11] = [
     ("recorded_packets_total", "Packets in records.", COUNTER, |l| Some(l.packets.recorded)),
     ("records_total", "Records that left the table.", COUNTER, |l| Some(l.packets.records)),
     ("flows_total", "Flows opened.", COUNTER, |l| Some(l.packets.flows)),
-    ("evicted_flows_total", "Flows ended early for want of room.", COUNTER, |l| Some(l.packets.evicted)),
-    ("backwards_packets_total", "Packets older than one before.", COUNTER, |l| Some(l.packets.backwards)),
+    ("evicted_flows_total", "Flows ended early because the table was full.", COUNTER, |l| {
+        Some(l.packets.evicted)
+    }),
+    ("backwards_packets_total", "Packets older than the one before.", COUNTER, |l| Some(l.packets.backwards)),
     ("seen_packets_total", "Packets the parser looked at.", COUNTER, |l| Some(l.packets.seen)),
 ];
 
 const COUNTER: &str = "counter";
 const GAUGE: &str = "gauge";
 
-/// What becomes of what an output is offered.
+/// What becomes of records that an output is offered: name, kind, and how to read it.
 type OfferState = (&'static str, &'static str, fn(&ExportCounts) -> CarriedRecords);
 
 const STATES: [OfferState; 5] = [
@@ -34,7 +36,7 @@ const STATES: [OfferState; 5] = [
     ("waiting", GAUGE, |counts| counts.waiting),
 ];
 
-/// The text. What is not known is not in it.
+/// The ledger as text. Unknown numbers are left out.
 pub fn exposition(report: &LedgerReport) -> String {
     let mut text = MetricsText(String::with_capacity(8192));
     for (name, help, kind, value) in METRICS {
@@ -44,14 +46,15 @@ pub fn exposition(report: &LedgerReport) -> String {
     drops(&mut text, &report.ledger);
     for (name, kind, of) in STATES {
         let total = if kind == COUNTER { "_total" } else { "" };
-        let of = |output: &OutputReport| of(&output.counts);
         let records = format!("output_{name}_records{total}");
-        text.of_outputs(&records, "Records by what became of them.", kind, report, |o| of(o).records);
+        text.of_outputs(&records, "Records by what became of them.", kind, report, |o| of(&o.counts).records);
         let packets = format!("output_{name}_packets{total}");
-        text.of_outputs(&packets, "Packets those stand for.", kind, report, |o| of(o).packets);
+        text.of_outputs(&packets, "Packets in these records.", kind, report, |o| of(&o.counts).packets);
     }
     text.of_outputs("output_messages_total", "Messages sent.", COUNTER, report, |o| o.counts.messages);
-    text.of_outputs("output_bytes_total", "Their bytes.", COUNTER, report, |o| o.counts.message_bytes);
+    text.of_outputs("output_bytes_total", "Bytes of these messages.", COUNTER, report, |o| {
+        o.counts.message_bytes
+    });
     text.0
 }
 

@@ -66,7 +66,7 @@ fn launch(panics: &[bool]) -> (RunningMeter, mpsc::Receiver<()>) {
         Box::new(source) as Box<dyn PacketSource>
     };
     let sources = panics.iter().map(source).collect();
-    let opened = || Ok(OpenedOutputs { sources, reader: None, captured: PacketOrigin::Nothing });
+    let opened = || Ok(OpenedSources { sources, reader: None, captured: PacketOrigin::Nothing });
     let books = MeterBooks::new();
     let processors = vec![None; panics.len()];
     let meter =
@@ -132,7 +132,7 @@ fn a_worker_whose_source_has_failed_waits_for_its_outputs_all_the_same() {
     let sinks = vec![OutputQueue::new(queue, books.patience())];
     let channels = OutputChannels { export: None, sinks, patience: books.patience().clone() };
     let sources = vec![Box::new(Failing { flows: FLOWS }) as Box<dyn PacketSource>];
-    let opened = || Ok(OpenedOutputs { sources, reader: None, captured: PacketOrigin::Nothing });
+    let opened = || Ok(OpenedSources { sources, reader: None, captured: PacketOrigin::Nothing });
     let mut options = options();
     options.table.capacity = 2 * FLOWS;
     let meter = RunningMeter::launch(&options, vec![None], &channels, &books, opened).unwrap();
@@ -172,5 +172,5 @@ fn where_no_source_can_be_opened_all_workers_have_left() {
 fn an_interface_with_a_large_number_is_refused_by_name() {
     assert_eq!(number("eth1", 65_535).unwrap(), 65_535);
     let refused = number("eth1", 65_536).unwrap_err().to_string();
-    assert!(refused.starts_with("eth1 has number 65536, and records have room"), "{refused}");
+    assert!(refused.starts_with("eth1 has interface index 65536, and flow records have room"), "{refused}");
 }

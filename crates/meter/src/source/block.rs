@@ -1,8 +1,8 @@
-//! A stretch of a capture file in memory, and where the packets in it are, for each worker.
+//! A piece of a capture file in memory, with the places of the packets in it for each worker.
 
 use packetrig_flow::parse::LinkKind;
 
-/// Bytes read at once: they stay in the processor's cache until they are parsed.
+/// Bytes read at once. They stay in the processor's cache until they are parsed.
 pub(super) const USUAL: usize = 256 << 10;
 
 /// A packet's place in a block.
@@ -10,11 +10,11 @@ pub(super) const USUAL: usize = 256 << 10;
 pub(super) struct PacketPlace {
     pub(super) at_ns: u64,
     pub(super) start: u32,
-    /// Bytes there are of it, without FCS.
+    /// Captured bytes, without FCS.
     pub(super) len: u32,
     pub(super) full_len: u32,
     pub(super) input: u16,
-    /// What it begins with.
+    /// Kind of its link header.
     pub(super) link: LinkKind,
 }
 
@@ -31,20 +31,34 @@ impl PacketPlace {
 pub(super) struct PacketBlock {
     pub(super) bytes: Vec<u8>,
     pub(super) places: Vec<Vec<PacketPlace>>,
-    /// Packets that begin with what nobody reads, and their bytes.
-    pub(super) foreign: (u64, u64),
-    /// Time of the capture so far.
+    pub(super) foreign: ForeignPackets,
+    /// Time of the capture at the end of this block.
     pub(super) until_ns: u64,
+}
+
+/// Packets with a link header that the parser does not read.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ForeignPackets {
+    pub(super) packets: u64,
+    pub(super) bytes: u64,
+}
+
+impl ForeignPackets {
+    pub(super) fn add(&mut self, other: Self) {
+        self.packets += other.packets;
+        self.bytes += other.bytes;
+    }
 }
 
 impl PacketBlock {
     pub(super) fn new(workers: usize) -> Self {
+        // Room for packets of 80 bytes on average. Vectors that must grow keep their size, because blocks are reused.
         let places = (0..workers).map(|_| Vec::with_capacity(USUAL / 80 / workers)).collect();
-        Self { bytes: vec![0; USUAL], places, foreign: (0, 0), until_ns: 0 }
+        Self { bytes: vec![0; USUAL], places, foreign: ForeignPackets::default(), until_ns: 0 }
     }
 
     pub(super) fn clear(&mut self) {
         self.places.iter_mut().for_each(Vec::clear);
-        self.foreign = (0, 0);
+        self.foreign = ForeignPackets::default();
     }
 }

@@ -1,23 +1,23 @@
-//! The time of a capture file, as its packets tell it together.
+//! The time of a capture file, derived from the times of its packets.
 //!
-//! The time is the later of the least times of the last two groups of packets: one packet of a wrong time, earlier or later than
-//! it should be, does not move it, and a capture that goes back in time takes it along.
+//! It is the later of the minimum times of the last two groups of packets. A single packet with a wrong time, too early or too late,
+//! does not move it; if the whole capture goes back in time, it follows.
 
 /// Packets of a group.
 const GROUP: u32 = 32;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CaptureClock {
-    /// Of the groups before.
+    /// Minimum times of the last two groups.
     least_ns: [u64; 2],
-    /// Of this group, so far.
+    /// Minimum time of the current group so far.
     group_least_ns: u64,
     packets: u32,
     latest_ns: u64,
 }
 
 impl CaptureClock {
-    /// A packet of this time.
+    /// Adds a packet's time.
     #[inline]
     pub(super) fn note(&mut self, at_ns: u64) {
         self.group_least_ns = if self.packets == 0 { at_ns } else { self.group_least_ns.min(at_ns) };
@@ -29,21 +29,23 @@ impl CaptureClock {
         }
     }
 
-    /// Another clock has noted all packets until now.
+    /// Sets the time, which another clock has derived from all packets so far.
     pub(super) const fn set(&mut self, now_ns: u64) {
         self.least_ns = [now_ns; 2];
         self.packets = 0;
     }
 
-    /// The latest time of all, which may be wrong: for the end, when it stops nothing any more.
+    /// The latest time of all. It may be wrong, so it is used only at the end, when no packets follow.
     pub(super) const fn latest_ns(&self) -> u64 {
         self.latest_ns
     }
 
-    /// The time; before two groups were there, the earliest that was seen.
+    /// The time. During the first group, the earliest time seen.
     pub(super) fn now_ns(&self) -> u64 {
         match self.least_ns {
             [0, 0] => self.group_least_ns,
+            // A packet that is too late never is a minimum of 32. One that is too early is that of one group only, and the
+            // other group's minimum is later.
             [one, other] => one.max(other),
         }
     }

@@ -1,8 +1,9 @@
-//! Capture files as a source: one worker reads for itself; several share blocks that a thread of their own reads.
+//! Capture files as a source: a single worker reads by itself; several share blocks that a reader thread fills.
 //!
-//! Times are those of the packets; what one packet says alone moves no clock ([`CaptureClock`]). Unless a [`ReplayPace`] is given, everything is given as fast as it is taken.
+//! Times are those of the packets, and a single wrong one does not move the clock ([`CaptureClock`]). Without a [`ReplayPace`] the
+//! files are read as fast as they are metered.
 
-use super::block::{PacketBlock, PacketPlace};
+use super::block::{ForeignPackets, PacketBlock, PacketPlace};
 use super::clock::CaptureClock;
 use super::reader::{CaptureReader, ReadCounts};
 use super::{PacketSource, ReplayPace, TakeOutcome};
@@ -11,15 +12,15 @@ use crate::intake::PacketIntake;
 use crossbeam_channel::{Receiver, RecvTimeoutError, SendTimeoutError, Sender, TryRecvError, bounded};
 use packetrig_flow::IgnoredReason;
 use packetrig_sys::clock;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Blocks that wait for a worker at most.
+/// Most blocks that wait for a worker.
 const AHEAD: usize = 4;
-/// How often a reader that cannot go on looks whether it is still wanted.
+/// How often a waiting reader thread checks whether it is to end.
 const LOOK: Duration = Duration::from_millis(50);
 
 #[derive(Clone, Debug)]
@@ -28,65 +29,69 @@ pub struct FileOptions {
     pub files: Vec<PathBuf>,
     /// How many workers share their packets.
     pub workers: usize,
-    /// At the recorded times; without, as fast as possible.
+    /// Replays at the recorded times; as fast as possible if absent.
     pub pace: Option<ReplayPace>,
 }
 
-/// What the workers of files get.
+/// The opened files, with a source for each worker.
 #[derive(Debug)]
 pub struct FileSources {
-    /// A source for each worker.
     pub sources: Vec<FileSource>,
-    /// What has been read.
     pub read: Arc<ReadCounts>,
-    /// Reads for several workers; joins when all was read or nobody listens any more.
+    /// The reader thread, if there are several workers. It ends when all was read or all workers have ended.
     pub reader: Option<JoinHandle<()>>,
 }
 
 /// Opens the first of the files.
 pub fn open_files(options: &FileOptions) -> Result<FileSources, Error> {
-    let (count, most) = (options.files.len(), usize::from(u16::MAX));
+    let count = options.files.len();
+    let most = usize::from(u16::MAX);
     if count > most {
         return Err(Error::TooManyInputs { count, most });
     }
-    let (read, stop) = (Arc::<ReadCounts>::default(), Arc::<AtomicBool>::default());
+    let read = Arc::<ReadCounts>::default();
     let reader = CaptureReader::new(&options.files, Arc::clone(&read))?;
-    let is_regular = |path: &PathBuf| std::fs::metadata(path).is_ok_and(|file| file.is_file());
-    // A pipe may be somebody's live view; what comes at recorded times is to be seen at these times.
-    let may_be_held = options.pace.is_none() && options.files.iter().all(is_regular);
-    let source = |worker, feed| FileSource {
-        feed,
-        block: None,
-        next: 0,
-        foreign: (0, 0),
-        worker,
+    let shared = SharedReading {
         pace: options.pace.clone(),
-        clock: CaptureClock::default(),
-        may_be_held,
-        stop: Arc::clone(&stop),
-        delivered: 0,
-        left: 0,
+        // Packets of a pipe may be watched live, and replayed ones are to be seen at their times: neither may wait.
+        may_be_held: options.pace.is_none() && options.files.iter().all(|path| is_regular_file(path)),
+        stop: Arc::default(),
         read: Arc::clone(&read),
     };
     if options.workers < 2 {
-        let sources = vec![source(0, BlockFeed::Own(Box::new(reader)))];
+        let sources = vec![FileSource::new(0, BlockFeed::Own(Box::new(reader)), shared)];
         return Ok(FileSources { sources, read, reader: None });
     }
+    // Used blocks come back on this channel.
     let (free_in, free) = bounded(AHEAD * options.workers + 2);
-    let (blocks, sources): (Vec<_>, Vec<_>) = (0..options.workers)
-        .map(|worker| {
-            let (blocks, mine) = bounded(AHEAD);
-            (blocks, source(worker, BlockFeed::Shared { blocks: mine, free: free_in.clone() }))
-        })
-        .unzip();
-    let distributor =
-        FileDistributor { reader, blocks, free, stop: Arc::clone(&stop), read: Arc::clone(&read) };
+    let mut blocks = Vec::new();
+    let mut sources = Vec::new();
+    for worker in 0..options.workers {
+        let (block_in, own_blocks) = bounded(AHEAD);
+        blocks.push(block_in);
+        let feed = BlockFeed::Shared { blocks: own_blocks, free: free_in.clone() };
+        sources.push(FileSource::new(worker, feed, shared.clone()));
+    }
+    let distributor = FileDistributor { reader, blocks, free, stop: shared.stop, read: Arc::clone(&read) };
     let thread = std::thread::Builder::new().name("meter-reader".into());
     let reader = thread.spawn(move || distributor.run()).map_err(Error::Thread)?;
     Ok(FileSources { sources, read, reader: Some(reader) })
 }
 
-/// Reads for several workers.
+fn is_regular_file(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|file| file.is_file())
+}
+
+/// What the sources of all workers have in common.
+#[derive(Clone)]
+struct SharedReading {
+    pace: Option<ReplayPace>,
+    may_be_held: bool,
+    stop: Arc<AtomicBool>,
+    read: Arc<ReadCounts>,
+}
+
+/// The reader thread: fills blocks for several workers.
 struct FileDistributor {
     reader: CaptureReader,
     blocks: Vec<Sender<Arc<PacketBlock>>>,
@@ -102,6 +107,8 @@ impl FileDistributor {
             if self.stop.load(Ordering::Acquire) {
                 return self.leave();
             }
+            // While few blocks exist it makes new ones rather than wait. After that it waits for one to come back, and makes
+            // another only if a slow worker keeps them all.
             let at_hand = if made < 2 * self.blocks.len() {
                 self.free.try_recv().ok()
             } else {
@@ -112,7 +119,7 @@ impl FileDistributor {
                 PacketBlock::new(self.blocks.len())
             });
             match self.reader.fill(&mut block) {
-                // Nobody is left to read for.
+                // All workers have ended.
                 Ok(true) if !self.send(&Arc::new(block)) => return,
                 Ok(true) => {}
                 Ok(false) => return,
@@ -121,14 +128,14 @@ impl FileDistributor {
         }
     }
 
-    /// Reads no more, and says so if there was more.
+    /// Stops reading. Notes that packets were left in the files, if there were any.
     fn leave(&self) {
         if !self.reader.is_through() {
             self.read.note_stop();
         }
     }
 
-    /// Every worker gets it: those for whom nothing is in it learn what time it is. Whether anybody took it.
+    /// Sends a block to every worker; one without packets in it learns the time from it. `false` if no worker is left.
     fn send(&self, block: &Arc<PacketBlock>) -> bool {
         let mut is_taken = false;
         for blocks in &self.blocks {
@@ -140,7 +147,7 @@ impl FileDistributor {
                         block = back;
                         continue;
                     }
-                    // A worker that has gone is no reason to stop the others.
+                    // A worker that has failed is no reason to stop the others.
                     Err(SendTimeoutError::Disconnected(_)) => {}
                 }
                 break;
@@ -159,18 +166,15 @@ enum BlockFeed {
 pub struct FileSource {
     feed: BlockFeed,
     block: Option<Arc<PacketBlock>>,
-    /// The next of its places.
+    /// Index of the next packet in the block.
     next: usize,
-    /// Packets that begin with what nobody reads, and their bytes, not told yet.
-    foreign: (u64, u64),
+    /// Packets of other link types that are not counted yet.
+    foreign: ForeignPackets,
     worker: usize,
-    pace: Option<ReplayPace>,
+    shared: SharedReading,
     clock: CaptureClock,
-    may_be_held: bool,
-    stop: Arc<AtomicBool>,
     delivered: u64,
     left: u64,
-    read: Arc<ReadCounts>,
 }
 
 impl std::fmt::Debug for FileSource {
@@ -180,19 +184,33 @@ impl std::fmt::Debug for FileSource {
 }
 
 impl FileSource {
-    /// Begins the next block; what is said if there is none.
+    fn new(worker: usize, feed: BlockFeed, shared: SharedReading) -> Self {
+        Self {
+            feed,
+            block: None,
+            next: 0,
+            foreign: ForeignPackets::default(),
+            worker,
+            shared,
+            clock: CaptureClock::default(),
+            delivered: 0,
+            left: 0,
+        }
+    }
+
+    /// Begins the next block. Waits for it up to `within`, if given.
     fn advance(&mut self, within: Option<Duration>) -> Result<TakeOutcome, Error> {
-        let (done, place) = (self.block.take(), self.next);
-        debug_assert!(done.as_ref().is_none_or(|block| place == block.places[self.worker].len()));
+        debug_assert!(self.is_through(), "packets of the block before were not given");
+        let done = self.block.take();
         self.next = 0;
         match &mut self.feed {
             BlockFeed::Own(reader) => {
                 let mut block = done.unwrap_or_else(|| Arc::new(PacketBlock::new(1)));
-                // It is nobody else's, so its memory serves again.
+                // A block that this worker reads itself is never shared, so its memory is always reused.
                 let Some(room) = Arc::get_mut(&mut block) else { return Ok(TakeOutcome::Ended) };
-                if self.stop.load(Ordering::Acquire) {
+                if self.shared.stop.load(Ordering::Acquire) {
                     if !reader.is_through() {
-                        self.read.note_stop();
+                        self.shared.read.note_stop();
                     }
                     return Ok(TakeOutcome::Ended);
                 }
@@ -202,9 +220,10 @@ impl FileSource {
                 self.block = Some(block);
             }
             BlockFeed::Shared { blocks, free } => {
+                // The worker that drops the last reference sends the block back.
                 if let Some(block) = done.and_then(Arc::into_inner) {
-                    // More blocks than there is room for are not kept.
-                    free.try_send(block).unwrap_or(());
+                    // Freed if there is no room for it, or no reader any more.
+                    drop(free.try_send(block));
                 }
                 let next = match within {
                     None => blocks.try_recv().map_err(|error| error == TryRecvError::Disconnected),
@@ -214,25 +233,26 @@ impl FileSource {
                 };
                 match next {
                     Ok(block) => self.block = Some(block),
-                    Err(true) => return self.read.failure().map_or(Ok(TakeOutcome::Ended), Err),
+                    Err(true) => return self.shared.read.failure().map_or(Ok(TakeOutcome::Ended), Err),
                     Err(false) => return Ok(TakeOutcome::Nothing),
                 }
             }
         }
+        // All workers get the block, but only one may count what is in it and belongs to none.
         if let Some(block) = self.block.as_ref().filter(|_| self.worker == 0) {
-            self.foreign.0 += block.foreign.0;
-            self.foreign.1 += block.foreign.1;
+            self.foreign.add(block.foreign);
         }
         Ok(TakeOutcome::Some)
     }
 
-    /// Gives places from the block at hand while they are due.
+    /// Gives packets of the current block while they are due.
     fn give(&mut self, intake: &mut PacketIntake) -> TakeOutcome {
         let Some(block) = &self.block else { return TakeOutcome::Nothing };
         let places = &block.places[self.worker];
         let end = places.len().min(self.next + intake.room());
         for place in &places[self.next..end] {
-            if self.pace.as_ref().is_some_and(|pace| pace.due_ns(place.at_ns) > clock::monotonic_ns()) {
+            if self.shared.pace.as_ref().is_some_and(|pace| pace.due_ns(place.at_ns) > clock::monotonic_ns())
+            {
                 return TakeOutcome::Nothing;
             }
             let PacketPlace { at_ns, full_len, input, link, .. } = *place;
@@ -248,12 +268,12 @@ impl FileSource {
         self.block.as_ref().is_none_or(|block| self.next == block.places[self.worker].len())
     }
 
-    /// Leaves what is left of the block.
+    /// Skips the rest of the block, and counts it as left.
     fn leave(&mut self) {
         let Some(block) = &self.block else { return };
         let places = block.places[self.worker].len();
         if places > self.next {
-            self.read.note_stop();
+            self.shared.read.note_stop();
         }
         self.left += (places - self.next) as u64;
         self.next = places;
@@ -262,14 +282,15 @@ impl FileSource {
 
 impl PacketSource for FileSource {
     fn take(&mut self, intake: &mut PacketIntake) -> Result<TakeOutcome, Error> {
-        if self.stop.load(Ordering::Acquire) {
+        if self.shared.stop.load(Ordering::Acquire) {
             self.leave();
         }
-        let (packets, bytes) = std::mem::take(&mut self.foreign);
-        intake.ignored(IgnoredReason::NotIp, packets, bytes);
-        self.delivered += packets;
+        let foreign = std::mem::take(&mut self.foreign);
+        intake.ignored(IgnoredReason::NotIp, foreign.packets, foreign.bytes);
+        self.delivered += foreign.packets;
         if self.is_through() {
-            if let Some(block) = self.block.as_ref().filter(|_| self.pace.is_none()) {
+            // The block's time is that of all packets in it: a worker whose own packets are rare still times out its flows.
+            if let Some(block) = self.block.as_ref().filter(|_| self.shared.pace.is_none()) {
                 self.clock.set(block.until_ns);
             }
             let next = self.advance(None)?;
@@ -281,18 +302,18 @@ impl PacketSource for FileSource {
     }
 
     fn now_ns(&mut self, _is_idle: bool) -> u64 {
-        self.pace.as_ref().map_or_else(|| self.clock.now_ns(), ReplayPace::now_ns)
+        self.shared.pace.as_ref().map_or_else(|| self.clock.now_ns(), ReplayPace::now_ns)
     }
 
     fn may_be_held(&self) -> bool {
-        self.may_be_held
+        self.shared.may_be_held
     }
 
     fn wait(&mut self, within_ns: u64) -> Result<(), Error> {
         let within = Duration::from_nanos(within_ns);
         if self.is_through() {
             self.advance(Some(within))?;
-        } else if let Some((pace, block)) = self.pace.as_ref().zip(self.block.as_ref()) {
+        } else if let Some((pace, block)) = self.shared.pace.as_ref().zip(self.block.as_ref()) {
             let due = pace.due_ns(block.places[self.worker][self.next].at_ns);
             clock::sleep_until_ns(due.min(clock::monotonic_ns().saturating_add(within_ns)));
         }
@@ -304,7 +325,7 @@ impl PacketSource for FileSource {
     }
 
     fn stop(&mut self) -> Result<(), Error> {
-        self.stop.store(true, Ordering::Release);
+        self.shared.stop.store(true, Ordering::Release);
         Ok(())
     }
 

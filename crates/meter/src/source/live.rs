@@ -1,10 +1,11 @@
 //! Interfaces as a source: AF_PACKET rings that share the traffic by flow, or the rings of an XDP program.
 //!
-//! Whatever is metered goes on to the kernel's stack: a meter listens. The clock is the wall clock's; while packets are
-//! at hand it is that of the latest, so that a meter which is behind does not take flows for idle whose packets wait.
+//! Packets are only copied: they continue to the kernel's stack. The time is the wall clock's. While packets are waiting it is the
+//! time of the latest one given, so that a meter that is behind does not time out flows whose packets are still in the ring.
 
 use super::{PacketSource, TakeOutcome};
 use crate::Error;
+use crate::convert::clamp_to_u32;
 use crate::intake::PacketIntake;
 use packetrig_engine::packet::{PacketTap, TapOptions};
 use packetrig_engine::port::{FrameRx, PortLocation, RxFrame};
@@ -14,7 +15,7 @@ use packetrig_sys::link::{LinkCounters, NamespaceLinks};
 use packetrig_sys::netns::NetNs;
 use packetrig_units::{MonoTime, Nanos};
 
-/// How often to look at rings that nobody can wait for.
+/// How often to check rings that offer no way to wait.
 const LOOK_AGAIN_NS: u64 = 1_000_000;
 
 #[derive(Clone, Copy, Debug)]
@@ -22,18 +23,18 @@ pub struct LiveOptions {
     pub way: ListenMethod,
     /// Workers that share the traffic of an interface.
     pub workers: usize,
-    /// Bytes of a frame that are wanted.
+    /// Bytes of each frame to capture.
     pub snap_len: u32,
-    /// Meter what this machine sends, too.
+    /// Whether packets that this machine sends are metered, too.
     pub outgoing: bool,
-    /// Receive frames for other stations, too.
+    /// Whether frames for other stations are received, too.
     pub promiscuous: bool,
-    /// Bytes of a ring.
+    /// Size of each ring.
     pub ring_bytes: u64,
 }
 
 impl LiveOptions {
-    /// Workers of each interface, if it can have so many.
+    /// Workers of each interface; an error if the method cannot share an interface among them.
     pub(crate) const fn workers_of_each(&self) -> Result<usize, Error> {
         let way = match self.way {
             ListenMethod::Packet => return Ok(if self.workers == 0 { 1 } else { self.workers }),
@@ -44,7 +45,7 @@ impl LiveOptions {
     }
 }
 
-/// Ways to listen at an interface.
+/// How to listen on an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListenMethod {
     Packet,
@@ -60,12 +61,12 @@ enum LiveTap {
     Headers(HeaderListener),
 }
 
-/// What packets get beside what they say themselves.
+/// Adds wall-clock time and interface to packets.
 struct LiveStamp {
-    /// How the wall clock is ahead of the monotonic one.
+    /// Wall clock minus monotonic clock.
     offset_ns: i64,
     input: u16,
-    /// The latest so far.
+    /// The latest time so far.
     last_ns: u64,
 }
 
@@ -74,7 +75,7 @@ pub struct LiveSource {
     tap: LiveTap,
     stamp: LiveStamp,
     delivered: u64,
-    /// Since when nothing is let in any more.
+    /// When the ring was closed for new packets.
     shut_ns: Option<u64>,
 }
 
@@ -84,18 +85,12 @@ impl std::fmt::Debug for LiveSource {
     }
 }
 
-/// Listens at an interface from now on; `input` is its number in records.
+/// Starts to listen on an interface; `input` is its number in records.
 pub fn open_live(
     location: &PortLocation,
     input: u16,
     options: LiveOptions,
 ) -> Result<Vec<LiveSource>, Error> {
-    let source = |tap, offset: clock::RealtimeOffset| LiveSource {
-        tap,
-        stamp: LiveStamp { offset_ns: offset.offset_ns, input, last_ns: 0 },
-        delivered: 0,
-        shut_ns: None,
-    };
     let workers = options.workers_of_each()?;
     match options.way {
         ListenMethod::Packet => {
@@ -104,35 +99,38 @@ pub fn open_live(
                 snap_len: Some(options.snap_len),
                 promiscuous: options.promiscuous,
                 outgoing: options.outgoing,
-                blocks: u32::try_from(options.ring_bytes >> 16).unwrap_or(u32::MAX).max(4),
+                // Blocks of the ring have 64 KiB.
+                blocks: clamp_to_u32(options.ring_bytes >> 16).max(4),
             };
             let taps = PacketTap::open_fanned(location, tap, workers)?;
             Ok(taps
                 .into_iter()
-                .map(|tap| (tap.offset(), tap))
-                .map(|(o, tap)| source(LiveTap::Packet(tap), o))
+                .map(|tap| {
+                    let offset = tap.offset();
+                    LiveSource::new(LiveTap::Packet(tap), offset, input)
+                })
                 .collect())
         }
         ListenMethod::Xdp => {
             let tap = XdpTap::open(location, &in_driver(options))?;
             let offset = tap.offset();
-            Ok(vec![source(LiveTap::Xdp(tap), offset)])
+            Ok(vec![LiveSource::new(LiveTap::Xdp(tap), offset, input)])
         }
         ListenMethod::Headers => {
             let tap = HeaderListener::open(location, &in_driver(options))?;
             let offset = tap.offset();
-            Ok(vec![source(LiveTap::Headers(tap), offset)])
+            Ok(vec![LiveSource::new(LiveTap::Headers(tap), offset, input)])
         }
     }
 }
 
-/// Whatever is metered goes on to the kernel's stack.
+/// Options of an XDP tap that passes all packets on to the kernel's stack.
 fn in_driver(options: LiveOptions) -> XdpTapOptions {
     XdpTapOptions { filter: None, snap_len: Some(options.snap_len), pass: true }
 }
 
 impl LiveTap {
-    /// Gives at most as many frames or headers as there is room for; says how many.
+    /// Gives as many frames or headers as there is room for, and returns how many it gave.
     fn receive(&mut self, intake: &mut PacketIntake, stamp: &mut LiveStamp) -> Result<usize, Error> {
         let room = intake.room();
         let frame = &mut |frame: RxFrame<'_>| {
@@ -161,6 +159,18 @@ impl LiveStamp {
     }
 }
 
+impl LiveSource {
+    fn new(tap: LiveTap, offset: clock::RealtimeOffset, input: u16) -> Self {
+        let stamp = LiveStamp { offset_ns: offset.offset_ns, input, last_ns: 0 };
+        Self { tap, stamp, delivered: 0, shut_ns: None }
+    }
+
+    /// Whether the ring was closed so long ago that what was on its way into it has arrived.
+    fn has_settled(&self) -> bool {
+        self.shut_ns.is_some_and(|shut_ns| clock::monotonic_ns() > shut_ns + 3 * PacketTap::SETTLED.as_u64())
+    }
+}
+
 impl PacketSource for LiveSource {
     fn take(&mut self, intake: &mut PacketIntake) -> Result<TakeOutcome, Error> {
         let given = self.tap.receive(intake, &mut self.stamp)?;
@@ -168,15 +178,14 @@ impl PacketSource for LiveSource {
         if given > 0 {
             return Ok(TakeOutcome::Some);
         }
-        // What was on its way into the ring when it was shut is there by now.
-        let is_over = |shut| clock::monotonic_ns() > shut + 3 * PacketTap::SETTLED.as_u64();
-        Ok(if self.shut_ns.is_some_and(is_over) { TakeOutcome::Ended } else { TakeOutcome::Nothing })
+        Ok(if self.has_settled() { TakeOutcome::Ended } else { TakeOutcome::Nothing })
     }
 
     fn now_ns(&mut self, is_idle: bool) -> u64 {
         if !is_idle {
             return self.stamp.last_ns;
         }
+        // The kernel hands a block over when it is full or after its timeout: younger packets may still be on their way.
         let now = clock::wall_clock_ns().saturating_sub(PacketTap::SETTLED.as_u64());
         self.stamp.last_ns = self.stamp.last_ns.max(now);
         self.stamp.last_ns
@@ -225,21 +234,20 @@ impl PacketSource for LiveSource {
     }
 }
 
-/// What the kernel counts at an interface.
+/// The kernel's counters of an interface, since a start.
 #[derive(Debug)]
 pub struct InterfaceCounts {
-    /// As the user wrote it.
+    /// The interface as the user wrote it.
     pub name: String,
-    /// Its number in its namespace.
+    /// Interface index in its namespace.
     pub index: u32,
-    /// Whether it is up.
     pub is_up: bool,
     links: NamespaceLinks,
     start: LinkCounters,
 }
 
 impl InterfaceCounts {
-    /// Counts from now on.
+    /// Starts to count.
     pub fn open(location: &PortLocation) -> Result<Self, Error> {
         let netns = NetNs::open_or_current(location.namespace.as_deref())?;
         let mut links = NamespaceLinks::open(&netns)?;
@@ -254,10 +262,23 @@ impl InterfaceCounts {
     }
 
     /// What arrived and what was dropped since the start; `None` once the interface is gone.
-    pub fn read(&mut self) -> Option<(u64, u64)> {
+    pub(crate) fn read(&mut self) -> Option<ArrivalCounts> {
         let now = self.links.counters(self.index).ok()?;
-        // Some drivers start from zero when they are brought up again.
-        let since = |now: u64, start: u64| now.checked_sub(start).unwrap_or(now);
-        Some((since(now.rx_frames, self.start.rx_frames), since(now.rx_dropped, self.start.rx_dropped)))
+        Some(ArrivalCounts {
+            arrived: counted_since(self.start.rx_frames, now.rx_frames),
+            dropped: counted_since(self.start.rx_dropped, now.rx_dropped),
+        })
     }
+}
+
+/// Frames that arrived at an interface, and those that its driver dropped.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ArrivalCounts {
+    pub(crate) arrived: u64,
+    pub(crate) dropped: u64,
+}
+
+// Some drivers start from zero when the interface is brought up again: then the counter itself is the best there is.
+fn counted_since(start: u64, now: u64) -> u64 {
+    now.checked_sub(start).unwrap_or(now)
 }

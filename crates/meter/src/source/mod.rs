@@ -1,11 +1,11 @@
 //! Where packets come from: files, and the rings of interfaces.
 //!
 //! ```text
-//!  file  -> Reader -> Block -> FileSource (one per worker, by hash of the addresses)
+//!  file  -> CaptureReader -> PacketBlock -> FileSource (one per worker, by hash of the addresses)
 //!  iface -> packet rings (fanout by hash) or XDP rings -> LiveSource (one per ring)
 //! ```
-//! A source gives frames to an [`PacketIntake`] and says what the time is: that of the packets in a file, the clock's at an
-//! interface. It counts what its ring lost; what a frame means is not its business.
+//! A source gives frames to a [`PacketIntake`] and tells the time: that of the packets in a file, the clock's at an interface. It
+//! counts what its ring lost. It does not parse frames.
 //!
 //! Invariant: after [`PacketSource::stop`] a source ends, and everything that had arrived by then has been given or counted.
 
@@ -26,47 +26,47 @@ pub use reader::ReadCounts;
 use crate::Error;
 use crate::intake::PacketIntake;
 
-/// What came of asking for packets.
+/// Result of asking a source for packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TakeOutcome {
-    /// There were some, and there may be more.
+    /// It gave packets and may have more.
     Some,
-    /// There are none now.
+    /// It has no packets now.
     Nothing,
-    /// There will be no more.
+    /// It will never have packets again.
     Ended,
 }
 
 pub trait PacketSource: Send {
-    /// Gives packets at hand to `intake`, as many as it has room for at most. Does not wait.
+    /// Gives waiting packets to `intake`, at most as many as it has room for. Does not wait.
     fn take(&mut self, intake: &mut PacketIntake) -> Result<TakeOutcome, Error>;
 
-    /// The time until which all packets were given, nanoseconds since 1970. `is_idle`: there are none at hand.
+    /// The time up to which all packets were given, in nanoseconds since 1970. `is_idle`: no packets are waiting.
     fn now_ns(&mut self, is_idle: bool) -> u64;
 
-    /// Whether its packets may be out of order, and held back until they are in order.
+    /// Whether its packets may be out of order, and may be held back to be sorted.
     fn may_be_held(&self) -> bool {
         false
     }
 
-    /// Waits until packets may be at hand, at most so long.
+    /// Waits until packets may have arrived, but at most this long.
     fn wait(&mut self, within_ns: u64) -> Result<(), Error>;
 
-    /// What its ring has dropped so far.
+    /// Packets that its ring has dropped so far.
     fn ring_dropped(&mut self) -> Result<u64, Error>;
 
-    /// Lets nothing in any more. What has arrived is still to be taken.
+    /// Takes in nothing new. What has arrived can still be taken.
     fn stop(&mut self) -> Result<(), Error>;
 
-    /// What it has given.
+    /// Packets that it has given.
     fn delivered(&self) -> u64;
 
-    /// Packets it was to give and, being stopped, did not.
+    /// Packets that it did not give because it was stopped.
     fn left(&self) -> u64 {
         0
     }
 
-    /// What its ring says it put in, when nothing more comes; `None` if it does not count that.
+    /// Packets that the kernel put into its ring, read after the end; `None` if that is not counted.
     fn put_in(&mut self) -> Result<Option<u64>, Error> {
         Ok(None)
     }

@@ -1,35 +1,46 @@
-//! When the packets of a file are due, if they are not read as fast as possible.
+//! Replays a file at its recorded times: when each packet is due.
 
+use crate::convert::clamp_to_u64;
 use packetrig_sys::clock;
 use std::sync::{Arc, OnceLock};
 
-/// At the recording's own times, so many times as fast. Workers of one file share the same beginning.
+/// The speed of a replay. Clones for the workers of one file share its start.
 #[derive(Clone, Debug)]
 pub struct ReplayPace {
     millionths: u64,
-    /// Time of the first packet, and when it was due on the monotonic clock.
-    origin: Arc<OnceLock<(u64, u64)>>,
+    origin: Arc<OnceLock<ReplayOrigin>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct ReplayOrigin {
+    /// Recorded time of the first packet.
+    first_ns: u64,
+    /// When it was due, on the monotonic clock.
+    start_ns: u64,
 }
 
 impl ReplayPace {
-    /// So many millionths of the recording's speed; a million is as recorded.
+    /// Speed in millionths of the recorded one; a million is as recorded.
     pub fn new(millionths: u64) -> Self {
         Self { millionths: millionths.max(1), origin: Arc::default() }
     }
 
     /// When a packet is due, on the monotonic clock.
     pub(super) fn due_ns(&self, at_ns: u64) -> u64 {
-        let (first, start) = *self.origin.get_or_init(|| (at_ns, clock::monotonic_ns()));
-        let since = u128::from(at_ns.saturating_sub(first)) * 1_000_000 / u128::from(self.millionths);
-        start.saturating_add(u64::try_from(since).unwrap_or(u64::MAX))
+        // The first packet of all workers defines the origin: they replay on one time axis.
+        let origin =
+            self.origin.get_or_init(|| ReplayOrigin { first_ns: at_ns, start_ns: clock::monotonic_ns() });
+        let since =
+            u128::from(at_ns.saturating_sub(origin.first_ns)) * 1_000_000 / u128::from(self.millionths);
+        origin.start_ns.saturating_add(clamp_to_u64(since))
     }
 
-    /// What the time is in the recording.
+    /// The current time of the recording.
     pub(super) fn now_ns(&self) -> u64 {
-        let Some((first, start)) = self.origin.get() else { return 0 };
-        let spent = clock::monotonic_ns().saturating_sub(*start);
+        let Some(origin) = self.origin.get() else { return 0 };
+        let spent = clock::monotonic_ns().saturating_sub(origin.start_ns);
         let passed = u128::from(spent) * u128::from(self.millionths) / 1_000_000;
-        first.saturating_add(u64::try_from(passed).unwrap_or(u64::MAX))
+        origin.first_ns.saturating_add(clamp_to_u64(passed))
     }
 }
 

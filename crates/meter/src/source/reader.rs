@@ -1,14 +1,15 @@
-//! Capture files, one after another, into blocks.
+//! Reads capture files, one after the other, into blocks.
 //!
-//! Frames stay where they were read to: of each, only its place is noted, for the worker it belongs to. A packet that is
-//! not whole at the end of a block begins the next one.
+//! Frames are not copied out of the block. For each, only its place is noted, for the worker that it belongs to. A packet that is
+//! incomplete at the end of a block begins the next one.
 //!
-//! Invariant: packets of the files = places + packets of other links + those behind damage, of which the ending tells.
+//! Invariant: packets of the files = places + packets of other link types + those after a damage, which a remark reports.
 
-use super::block::{PacketBlock, PacketPlace, USUAL};
+use super::block::{ForeignPackets, PacketBlock, PacketPlace, USUAL};
 use super::clock::CaptureClock;
 use super::spread::worker_of;
 use crate::Error;
+use crate::convert::clamp_to_u32;
 use packetrig_engine::recorded::RecordedBytes;
 use packetrig_flow::parse::{LinkKind, name_of_unread};
 use packetrig_wire::pcap::{CaptureDamage, CaptureDecoder, CaptureRecord, DecoderStep};
@@ -22,7 +23,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 const ETHERNET_HEADER: usize = 14;
 const FCS: usize = 4;
 
-/// What has been read so far.
+/// What has been read so far, and how files ended.
 #[derive(Debug, Default)]
 pub struct ReadCounts {
     packets: AtomicU64,
@@ -37,16 +38,16 @@ impl ReadCounts {
         self.packets.load(Ordering::Acquire)
     }
 
-    /// What there is to say of how files ended.
+    /// Remarks on how files ended.
     pub fn remarks(&self) -> Vec<String> {
         let mut remarks = self.remarks.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if self.is_stopped() {
-            remarks.push("stopped before the end: packets behind that are in no account".into());
+            remarks.push("stopped before the end of the files: the remaining packets were not read".into());
         }
         remarks
     }
 
-    /// Whether packets were left because the meter was told to end.
+    /// Whether packets were left in the files because the meter was told to end.
     pub fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::Acquire)
     }
@@ -55,7 +56,7 @@ impl ReadCounts {
         self.stopped.store(true, Ordering::Release);
     }
 
-    /// Why reading came to an early end, if it did.
+    /// Why reading ended early, if it did. Only the first caller gets it.
     pub(super) fn failure(&self) -> Option<Error> {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -75,26 +76,26 @@ struct OpenFile {
     input: u16,
     bytes: RecordedBytes,
     decoder: CaptureDecoder,
-    /// Bytes that were read and not used yet.
+    /// Bytes that were read but not decoded yet.
     carried: Vec<u8>,
     /// Bytes the decoder asked for.
     needed: usize,
     /// Where in the file the next byte is read.
     position: u64,
-    /// Packets by link types that are not read.
+    /// Packets of link types that are not read, by link type.
     unread: BTreeMap<u16, u64>,
 }
 
 pub(super) struct CaptureReader {
     files: VecDeque<(u16, PathBuf)>,
     open: Option<OpenFile>,
-    /// Of the last packet that had a time.
+    /// Time of the last packet that had one.
     last_ns: u64,
     clock: CaptureClock,
     read: Arc<ReadCounts>,
 }
 
-/// How a file goes on behind a block.
+/// How a file continues after a block.
 enum ReadNext {
     More,
     Whole,
@@ -107,19 +108,20 @@ impl CaptureReader {
         let numbered = (0u16..).zip(files.iter().cloned()).collect();
         let mut reader =
             Self { files: numbered, open: None, last_ns: 0, clock: CaptureClock::default(), read };
-        // A file that is not there is said at once.
+        // Reports a missing first file at once.
         reader.open_next()?;
         Ok(reader)
     }
 
-    /// Fills a block; `false` if there is nothing to fill it with.
+    /// Fills a block; `false` after the last file.
     pub(super) fn fill(&mut self, block: &mut PacketBlock) -> Result<bool, Error> {
         while let Some(mut open) = self.open.take() {
             block.clear();
             let after = self.fill_from(&mut open, block)?;
             if !matches!(after, ReadNext::More) {
                 for (link_type, packets) in &open.unread {
-                    let (file, name) = (open.path.display(), name_of_unread(*link_type));
+                    let name = name_of_unread(*link_type);
+                    let file = open.path.display();
                     self.read.remark(format!("{file}: {packets} packets of link type {name} are not read"));
                 }
             }
@@ -127,17 +129,22 @@ impl CaptureReader {
                 ReadNext::More => self.open = Some(open),
                 ReadNext::Whole => self.open_next()?,
                 ReadNext::Cut => {
-                    self.read.remark(format!("{}: cut off in its last packet", open.path.display()));
+                    self.read
+                        .remark(format!("{}: the file ends within its last packet", open.path.display()));
                     self.open_next()?;
                 }
                 ReadNext::Damaged(damage) => {
                     let what = open.path.display();
-                    self.read.remark(format!("{what}: damaged ({damage}): metered up to there"));
+                    self.read.remark(format!(
+                        "{what}: damaged ({damage}); only the packets before the damage are metered"
+                    ));
                     self.open_next()?;
                 }
             }
+            // While a file continues, a single wrong time must not move the clock. After the last one there is nothing to wait
+            // for, so the latest time ends all flows before it.
             block.until_ns = if self.open.is_some() { self.clock.now_ns() } else { self.clock.latest_ns() };
-            if block.foreign.0 > 0 || block.places.iter().any(|places| !places.is_empty()) {
+            if block.foreign.packets > 0 || block.places.iter().any(|places| !places.is_empty()) {
                 return Ok(true);
             }
         }
@@ -152,13 +159,12 @@ impl CaptureReader {
     fn open_next(&mut self) -> Result<(), Error> {
         let Some((input, path)) = self.files.pop_front() else { return Ok(()) };
         let bytes = File::open(&path).and_then(RecordedBytes::new).map_err(|source| failed(&path, source))?;
-        let (decoder, carried) = (CaptureDecoder::new(), Vec::new());
         self.open = Some(OpenFile {
             path,
             input,
             bytes,
-            decoder,
-            carried,
+            decoder: CaptureDecoder::new(),
+            carried: Vec::new(),
             needed: 0,
             position: 0,
             unread: BTreeMap::new(),
@@ -167,7 +173,7 @@ impl CaptureReader {
     }
 
     fn fill_from(&mut self, open: &mut OpenFile, block: &mut PacketBlock) -> Result<ReadNext, Error> {
-        let (end, is_last) = open.read(block)?;
+        let ReadBytes { end, is_last } = open.read(block)?;
         let mut start = 0;
         let mut packets = 0u64;
         let after = loop {
@@ -175,18 +181,20 @@ impl CaptureReader {
                 Ok(DecoderStep::Record { record, used }) => {
                     start += used;
                     packets += 1;
+                    // Simple packet blocks of pcapng have no time: they get that of the packet before them.
                     self.last_ns = record.at_ns.unwrap_or(self.last_ns);
                     let at_ns = self.last_ns;
                     self.clock.note(at_ns);
                     if let Some(link) = LinkKind::of_number(record.link_type) {
-                        let (bytes, workers) = (&block.bytes, block.places.len());
-                        let place = place(&record, link, bytes, (at_ns, open.input));
-                        block.places[worker_of(place.of(bytes), link, workers)].push(place);
+                        let place = place(&record, link, &block.bytes, at_ns, open.input);
+                        let worker = worker_of(place.of(&block.bytes), link, block.places.len());
+                        block.places[worker].push(place);
                     } else {
                         *open.unread.entry(record.link_type).or_default() += 1;
-                        block.foreign = (block.foreign.0 + 1, block.foreign.1 + u64::from(record.full_len));
+                        block.foreign.add(ForeignPackets { packets: 1, bytes: record.full_len.into() });
                     }
                 }
+                // A section that the decoder does not need, which may be larger than the block.
                 Ok(DecoderStep::Skip(bytes)) => {
                     let left = bytes.saturating_sub((end - start) as u64);
                     start = usize::try_from(bytes).map_or(end, |bytes| end.min(start.saturating_add(bytes)));
@@ -205,6 +213,7 @@ impl CaptureReader {
                         (true, false) => ReadNext::Cut,
                     };
                 }
+                // Nothing was decoded and this is the first block: not a damaged capture file, but another kind of file.
                 Err(damage) if open.position == end as u64 && start == 0 => {
                     return Err(Error::NoCapture { path: open.path.clone(), damage });
                 }
@@ -216,9 +225,16 @@ impl CaptureReader {
     }
 }
 
+/// How much of a block is filled, and whether the file ends with it.
+struct ReadBytes {
+    end: usize,
+    is_last: bool,
+}
+
 impl OpenFile {
-    /// Bytes into a block, behind those carried; says how many there are, and whether the file ends with them.
-    fn read(&mut self, block: &mut PacketBlock) -> Result<(usize, bool), Error> {
+    /// Reads bytes into a block, after those carried over from the last one.
+    fn read(&mut self, block: &mut PacketBlock) -> Result<ReadBytes, Error> {
+        // A record that is longer than a block makes this one larger.
         let most = USUAL.max(self.needed);
         if block.bytes.len() < most {
             block.bytes.resize(most, 0);
@@ -228,21 +244,23 @@ impl OpenFile {
         self.carried.clear();
         while end < most {
             match self.bytes.read(&mut block.bytes[end..most]) {
-                Ok(0) => return Ok((end, true)),
+                Ok(0) => return Ok(ReadBytes { end, is_last: true }),
                 Ok(read) => {
                     end += read;
                     self.position += read as u64;
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // Compressed bytes that stop in the middle.
-                Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok((end, true)),
+                // A compressed file that was cut off: what could be decompressed is metered.
+                Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
+                    return Ok(ReadBytes { end, is_last: true });
+                }
                 Err(source) => return Err(failed(&self.path, source)),
             }
         }
-        Ok((end, false))
+        Ok(ReadBytes { end, is_last: false })
     }
 
-    /// Passes over bytes that are not read yet; says how many there were.
+    /// Skips bytes that are not read yet, and returns how many there were.
     fn skip(&mut self, bytes: u64) -> Result<u64, Error> {
         let skipped = self.bytes.skip(self.position, bytes).map_err(|source| failed(&self.path, source))?;
         self.position = self.position.saturating_add(bytes);
@@ -254,19 +272,23 @@ fn failed(path: &Path, source: std::io::Error) -> Error {
     Error::File { path: path.to_owned(), source }
 }
 
-/// Where a record's frame is among the bytes it was read from.
-fn place(
-    record: &CaptureRecord<'_>,
-    link: LinkKind,
-    bytes: &[u8],
-    (at_ns, input): (u64, u16),
-) -> PacketPlace {
+/// Where a record's frame is in the bytes that it was decoded from.
+fn place(record: &CaptureRecord<'_>, link: LinkKind, bytes: &[u8], at_ns: u64, input: u16) -> PacketPlace {
+    // The FCS is not part of the packet. Whether it was captured depends on the snap length, so it is taken off the full length.
     let mut full_len = (record.full_len as usize).max(record.bytes.len());
     if record.has_fcs == Some(true) && link == LinkKind::Ethernet && full_len >= ETHERNET_HEADER + FCS {
         full_len -= FCS;
     }
     let len = record.bytes.len().min(full_len);
-    let number = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
+    // `record.bytes` is a slice of `bytes`, so the difference of the addresses is its offset. A block is far below 4 GiB: the
+    // decoder refuses records that are longer than a capture can have.
     let start = record.bytes.as_ptr().addr() - bytes.as_ptr().addr();
-    PacketPlace { at_ns, start: number(start), len: number(len), full_len: number(full_len), input, link }
+    PacketPlace {
+        at_ns,
+        start: clamp_to_u32(start as u64),
+        len: clamp_to_u32(len as u64),
+        full_len: clamp_to_u32(full_len as u64),
+        input,
+        link,
+    }
 }

@@ -1,68 +1,102 @@
 //! Which worker a frame of a file goes to.
 //!
-//! By the two outermost IP addresses, and by nothing else: both directions of a flow meet, and so do its fragments and what
-//! is in its tunnels, so that the flows are the same for any number of workers. Anything that is not IP goes to the first.
+//! The two outermost IP addresses decide, and nothing else. So one worker gets both directions of a flow, its fragments, and what is
+//! in its tunnels, and the flows are the same for any number of workers. Frames that are not IP go to the first worker.
 
 use packetrig_flow::MAPPED;
 use packetrig_flow::parse::LinkKind;
 
 const VLAN: [u16; 4] = [0x8100, 0x88a8, 0x9100, 0x9200];
 
-/// Number of the worker among `workers`.
+/// Index of the frame's worker among `workers`.
 pub(crate) fn worker_of(frame: &[u8], link: LinkKind, workers: usize) -> usize {
     if workers < 2 {
         return 0;
     }
     let hash = number_of_frame(frame, link).unwrap_or(0);
-    // The high half of a product is even over any number of workers.
-    usize::try_from((u128::from(hash) * workers as u128) >> 64).unwrap_or(0)
+    // The high half of the product is below `workers` and spreads evenly over any number of them.
+    #[expect(clippy::cast_possible_truncation, reason = "it is less than `workers`")]
+    let worker = ((u128::from(hash) * workers as u128) >> 64) as usize;
+    worker
 }
 
-/// A number that both directions have in common; `None` if that is not IP.
+/// A number that both directions of a flow have in common; `None` if the frame is not IP.
 pub(crate) fn number_of_frame(frame: &[u8], link: LinkKind) -> Option<u64> {
-    let word = |at: usize| frame.get(at..at + 4)?.first_chunk().map(|b| u64::from(u32::from_be_bytes(*b)));
-    let long = |at: usize| frame.get(at..at + 8)?.first_chunk().map(|b| u64::from_be_bytes(*b));
-    let (a, b) = match network(frame, link)? {
-        (4, at) => (word(at + 12)?, word(at + 16)?),
-        (6, at) => {
-            (long(at + 8)?.rotate_left(7) ^ long(at + 16)?, long(at + 24)?.rotate_left(7) ^ long(at + 32)?)
+    let NetworkHeader { version, at } = network(frame, link)?;
+    match version {
+        4 => Some(mix(be32(frame, at + 12)?.into(), be32(frame, at + 16)?.into())),
+        6 => {
+            let source = be64(frame, at + 8)?.rotate_left(7) ^ be64(frame, at + 16)?;
+            let destination = be64(frame, at + 24)?.rotate_left(7) ^ be64(frame, at + 32)?;
+            Some(mix(source, destination))
         }
-        _ => return None,
-    };
-    Some(mix(a, b))
+        _ => None,
+    }
 }
 
-/// The same of addresses, those of IPv4 mapped.
+fn be16(bytes: &[u8], at: usize) -> Option<u16> {
+    bytes.get(at..)?.first_chunk().map(|bytes| u16::from_be_bytes(*bytes))
+}
+
+fn be32(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..)?.first_chunk().map(|bytes| u32::from_be_bytes(*bytes))
+}
+
+fn be64(bytes: &[u8], at: usize) -> Option<u64> {
+    bytes.get(at..)?.first_chunk().map(|bytes| u64::from_be_bytes(*bytes))
+}
+
+/// The same number from addresses, IPv4 ones mapped into IPv6.
 pub(crate) fn number_of_addresses(source: [u8; 16], destination: [u8; 16]) -> u64 {
-    let half = |address: [u8; 16]| {
-        if address[..12] == MAPPED {
-            return u64::from(u32::from_be_bytes([address[12], address[13], address[14], address[15]]));
-        }
-        let whole = u128::from_be_bytes(address);
-        #[expect(clippy::cast_possible_truncation, reason = "the two halves")]
-        let [high, low] = [(whole >> 64) as u64, whole as u64];
-        high.rotate_left(7) ^ low
-    };
-    mix(half(source), half(destination))
+    mix(fold_address(source), fold_address(destination))
 }
 
-/// The order of the two is lost.
+// Must give the same numbers as `number_of_frame`: meters of frames and of headers may have shares of the same traffic.
+fn fold_address(address: [u8; 16]) -> u64 {
+    if address[..12] == MAPPED {
+        return u64::from(u32::from_be_bytes([address[12], address[13], address[14], address[15]]));
+    }
+    let whole = u128::from_be_bytes(address);
+    #[expect(clippy::cast_possible_truncation, reason = "the two halves")]
+    let [high, low] = [(whole >> 64) as u64, whole as u64];
+    high.rotate_left(7) ^ low
+}
+
+/// Mixes the two so that exchanging them gives the same number.
 fn mix(a: u64, b: u64) -> u64 {
+    // Sum and exclusive or are both symmetric; together they tell pairs apart that have the same sum.
     let mixed = a.wrapping_add(b).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (a ^ b);
     let mixed = (mixed ^ (mixed >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
     (mixed ^ (mixed >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// Version and place of the outermost IP header, behind VLAN tags, MPLS labels and PPPoE.
-fn network(frame: &[u8], link: LinkKind) -> Option<(u8, usize)> {
-    let short = |at: usize| frame.get(at..at + 2)?.first_chunk().map(|b| u16::from_be_bytes(*b));
-    let (mut at, mut kind) = match link {
-        LinkKind::Ethernet => (12, short(12)?),
-        LinkKind::Cooked => (14, short(14)?),
-        // The data begin twenty bytes behind the type.
-        LinkKind::Cooked2 => (18, short(0)?),
-        LinkKind::Ip => return Some((frame.first()? >> 4, 0)),
-        LinkKind::Loopback => return Some((frame.get(4)? >> 4, 4)),
+/// Version and offset of the outermost IP header.
+struct NetworkHeader {
+    version: u8,
+    at: usize,
+}
+
+impl NetworkHeader {
+    fn read(frame: &[u8], at: usize) -> Option<Self> {
+        Some(Self { version: frame.get(at)? >> 4, at })
+    }
+}
+
+/// An Ethernet type, and the offset of the two bytes before the data that it describes.
+struct PayloadType {
+    at: usize,
+    kind: u16,
+}
+
+/// Finds the outermost IP header, after VLAN tags, MPLS labels and PPPoE.
+fn network(frame: &[u8], link: LinkKind) -> Option<NetworkHeader> {
+    let PayloadType { mut at, mut kind } = match link {
+        LinkKind::Ethernet => PayloadType { at: 12, kind: be16(frame, 12)? },
+        LinkKind::Cooked => PayloadType { at: 14, kind: be16(frame, 14)? },
+        // The type comes first and the data begin at byte 20, so the offset below is that of the last two header bytes.
+        LinkKind::Cooked2 => PayloadType { at: 18, kind: be16(frame, 0)? },
+        LinkKind::Ip => return NetworkHeader::read(frame, 0),
+        LinkKind::Loopback => return NetworkHeader::read(frame, 4),
         LinkKind::Ppp
         | LinkKind::Hdlc
         | LinkKind::Wireless
@@ -71,29 +105,30 @@ fn network(frame: &[u8], link: LinkKind) -> Option<(u8, usize)> {
         | LinkKind::Nflog => {
             let payload = link.payload(frame)?;
             match payload.kind {
-                0x0800 | 0x86dd => return Some((frame.get(payload.at)? >> 4, payload.at)),
-                kind => (payload.at.checked_sub(2)?, kind),
+                0x0800 | 0x86dd => return NetworkHeader::read(frame, payload.at),
+                kind => PayloadType { at: payload.at.checked_sub(2)?, kind },
             }
         }
     };
     while VLAN.contains(&kind) {
         at += 4;
-        kind = short(at)?;
+        kind = be16(frame, at)?;
     }
     at += 2;
     match kind {
         0x8847 | 0x8848 => {
-            // Until the bottom of the stack.
+            // RFC 3032, section 2.1: 4 bytes per label; bit 0 of the third one marks the bottom of the stack.
             while frame.get(at + 2)? & 1 == 0 {
                 at += 4;
             }
             at += 4;
         }
+        // RFC 2516, section 4: 6 bytes of PPPoE header, then 2 bytes of PPP protocol.
         0x8864 => at += 8,
         0x0800 | 0x86dd => {}
         _ => return None,
     }
-    Some((frame.get(at)? >> 4, at))
+    NetworkHeader::read(frame, at)
 }
 
 #[cfg(test)]

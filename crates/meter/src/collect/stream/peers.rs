@@ -1,4 +1,4 @@
-//! Which connections are held, and which of them makes room for a new one.
+//! The open connections of a listener, and which of them is closed to make room for a new one.
 
 use crate::collect::CollectorState;
 use packetrig_sys::clock;
@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
-/// What a connection's thread and the listener's thread know of it.
+/// State of a connection, shared by its own thread and the listener's.
 #[derive(Debug)]
 pub(super) struct PeerState {
     pub(super) address: IpAddr,
     pub(super) stream: TcpStream,
-    /// When the last whole message came; of the connection itself, until one has.
+    /// Arrival of the last whole message, or of the connection itself until there was one.
     heard_ns: AtomicU64,
     has_sent: AtomicBool,
     is_evicted: AtomicBool,
@@ -29,8 +29,7 @@ impl PeerState {
         }
     }
 
-    /// Whole messages have come.
-    pub(super) fn hear(&self) {
+    pub(super) fn note_messages(&self) {
         self.heard_ns.store(clock::monotonic_ns(), Ordering::Relaxed);
         self.has_sent.store(true, Ordering::Relaxed);
     }
@@ -43,7 +42,7 @@ impl PeerState {
         self.is_evicted.load(Ordering::Relaxed)
     }
 
-    /// Whether there is something to read at once.
+    /// Whether bytes are waiting to be read.
     pub(super) fn has_more(&self) -> bool {
         let ready = self.stream.set_nonblocking(true);
         ready.is_ok() && self.stream.peek(&mut [0]).is_ok_and(|bytes| bytes > 0)
@@ -51,8 +50,8 @@ impl PeerState {
 
     fn evict(&self) {
         self.is_evicted.store(true, Ordering::Relaxed);
-        // The other side may have closed it already.
-        self.stream.shutdown(Shutdown::Both).unwrap_or(());
+        // Wakes the connection's thread, which sees the end of the stream. Fails only if the peer has closed already.
+        drop(self.stream.shutdown(Shutdown::Both));
     }
 }
 
@@ -66,37 +65,38 @@ pub(super) struct ExporterPeer {
 /// Why a connection is not let in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PeerDenial {
-    /// Its address has its share, and all of it is in use.
+    /// Its address has as many connections as it may have, and all are in use.
     AddressFull,
     /// All connections are in use.
     Full,
 }
 
-/// Makes room for a connection from `address`, if need be at the expense of another one.
+/// Makes room for a connection from `address`, if necessary by closing another one.
 pub(super) fn make_room(
     peers: &[ExporterPeer],
     address: IpAddr,
     shared: &CollectorState,
 ) -> Result<(), PeerDenial> {
-    // Threads of those that made room may take a moment to end.
+    // Evicted connections do not count below, but their threads take a moment to end: this bounds the threads.
     if peers.len() >= shared.connections.saturating_mul(2) {
         return Err(PeerDenial::Full);
     }
     let held: Vec<&PeerState> =
         peers.iter().map(|peer| &*peer.state).filter(|peer| !peer.is_evicted()).collect();
-    let of_address = |address| held.iter().filter(|peer| peer.address == address).count();
-    let has_share = of_address(address) < shared.connections_per_address();
+    let has_share = count_of(&held, address) < shared.connections_per_address();
     if has_share && held.len() < shared.connections {
         return Ok(());
     }
     let silent_since = clock::monotonic_ns().saturating_sub(shared.patience_ns);
+    // An exporter that sends messages is never evicted. An address beyond its share can only replace its own connections,
+    // so it cannot push out others.
     let candidates = held.iter().filter(|peer| {
         let heard_ns = peer.heard_ns.load(Ordering::Relaxed);
         (has_share || peer.address == address) && (!peer.has_sent() || heard_ns < silent_since)
     });
-    // The address with most connections gives one: first one that never sent a message, then the longest silent.
+    // The address with most connections loses one: first one that never sent a message, then the longest silent.
     let victim = candidates.min_by_key(|peer| {
-        let count = std::cmp::Reverse(of_address(peer.address));
+        let count = std::cmp::Reverse(count_of(&held, peer.address));
         (count, peer.has_sent(), peer.heard_ns.load(Ordering::Relaxed))
     });
     match victim {
@@ -104,6 +104,10 @@ pub(super) fn make_room(
         None => return Err(if has_share { PeerDenial::Full } else { PeerDenial::AddressFull }),
     }
     Ok(())
+}
+
+fn count_of(held: &[&PeerState], address: IpAddr) -> usize {
+    held.iter().filter(|peer| peer.address == address).count()
 }
 
 #[cfg(test)]
@@ -131,7 +135,7 @@ mod tests {
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let state = Arc::new(PeerState::new(address(last), stream));
         if has_sent {
-            state.hear();
+            state.note_messages();
         }
         ExporterPeer { state, thread: std::thread::spawn(|| ()) }
     }

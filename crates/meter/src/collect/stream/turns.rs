@@ -1,16 +1,17 @@
-//! A connection whose reader comes back now and then, also when bytes come all the time.
+//! A connection whose reads return regularly, even if bytes arrive all the time.
 //!
-//! TLS reads on until it has a whole record or handshake: a byte now and then would keep it from ever looking at deadlines.
+//! TLS keeps reading until it has a whole record or handshake. A peer that sends a byte now and then would thus keep the thread
+//! from ever checking its deadlines.
 
 use super::peers::PeerState;
 use packetrig_sys::clock;
 use std::io::{self, ErrorKind, Read, Write};
 use std::sync::Arc;
 
-/// Longest time until a reader comes back.
+/// Longest time that one turn of reading may take.
 const TURN_NS: u64 = 200_000_000;
 
-/// Says [`ErrorKind::TimedOut`] when a turn is over, and [`ErrorKind::WouldBlock`] when nothing came.
+/// Fails with [`ErrorKind::TimedOut`] when a turn is over, and with [`ErrorKind::WouldBlock`] when nothing arrived.
 #[derive(Debug)]
 pub(super) struct TurnStream {
     peer: Arc<PeerState>,
@@ -31,6 +32,7 @@ impl Read for TurnStream {
             return Err(ErrorKind::TimedOut.into());
         }
         let read = (&self.peer.stream).read(buffer);
+        // An error also returns to the caller, so it ends the turn just as well: the next read starts a new one.
         if read.is_err() {
             self.until_ns = None;
         }

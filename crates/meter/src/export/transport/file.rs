@@ -1,4 +1,4 @@
-//! A file of messages, one after the other (RFC 5655): readable at any time up to its last whole message.
+//! A file of messages, one after the other (RFC 5655). At any time it is readable up to its last whole message.
 
 use super::super::Error;
 use super::UntakenMessage;
@@ -6,7 +6,6 @@ use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
 
-/// A file that is written.
 #[derive(Debug)]
 pub(crate) struct FileSink {
     file: File,
@@ -15,19 +14,19 @@ pub(crate) struct FileSink {
 
 impl FileSink {
     pub(super) fn create(path: &Path) -> Result<Self, Error> {
-        let failed = |source| Error::Target { target: format!("file:{}", path.display()), source };
-        Ok(Self { file: packetrig_sys::private_files::create(path).map_err(failed)?, length: 0 })
+        let file = packetrig_sys::private_files::create(path)
+            .map_err(|source| Error::Target { target: format!("file:{}", path.display()), source })?;
+        Ok(Self { file, length: 0 })
     }
 
-    /// What a full disk took of a message is cut off again, so that the next one can be read.
+    /// Appends a message. A part that a full disk took is cut off again, so that messages after it can be read.
     pub(super) fn append(&mut self, message: &[u8]) -> Result<(), UntakenMessage> {
         if self.file.write_all(message).is_ok() {
             self.length += message.len() as u64;
             return Ok(());
         }
-        let back = self.file.set_len(self.length).and_then(|()| self.file.seek(SeekFrom::Start(self.length)));
-        // Where a file cannot be cut (a device), there is nothing behind its end either.
-        drop(back);
+        // Fails for what cannot be cut, such as a device or pipe: there no reader looks for the next message either.
+        drop(self.file.set_len(self.length).and_then(|()| self.file.seek(SeekFrom::Start(self.length))));
         Err(UntakenMessage::Refused)
     }
 }

@@ -1,5 +1,4 @@
-//! How messages leave: datagrams, connections, files. Blocking calls with short limits; the thread that calls serves one
-//! target only.
+//! How messages leave: datagrams, connections, files. Calls block, with short limits; each target has a thread of its own.
 
 mod file;
 mod stream;
@@ -13,7 +12,7 @@ use file::FileSink;
 use stream::CollectorStream;
 use udp::UdpSender;
 
-/// A message was not taken.
+/// Why a message was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum UntakenMessage {
     /// This message is lost, and templates that were in it or before it have to be sent again.
@@ -22,7 +21,7 @@ pub(super) enum UntakenMessage {
     Gone,
 }
 
-/// The way to one target.
+/// The transport to one target.
 #[derive(Debug)]
 pub(super) enum TargetTransport {
     Udp(UdpSender),
@@ -31,7 +30,7 @@ pub(super) enum TargetTransport {
 }
 
 impl TargetTransport {
-    /// Prepares the way. What depends on the collector is tried later, and again; what is wrong here and now is an error.
+    /// Opens what is local and reports errors of it. The connection to a collector is made later, and again if it breaks.
     pub(super) fn new(target: &ExportTarget, tls: Option<&TlsFiles>) -> Result<Self, Error> {
         Ok(match target {
             ExportTarget::Udp(place) => Self::Udp(UdpSender::open(place)?),
@@ -44,12 +43,12 @@ impl TargetTransport {
         })
     }
 
-    /// Whether its addresses are of IPv6, as far as it is known yet.
+    /// Whether it sends over IPv6, as far as that is known before a connection.
     pub(super) fn is_v6(&self) -> bool {
         matches!(self, Self::Udp(udp) if udp.is_v6())
     }
 
-    /// Makes the connection if there is none: whether there is one now. Takes a few seconds at most.
+    /// Connects if there is no connection; returns whether there is one now. Takes at most a few seconds.
     pub(super) fn connect(&mut self, end_ns: u64) -> bool {
         match self {
             Self::Stream(stream) => stream.connect(end_ns),
@@ -57,7 +56,7 @@ impl TargetTransport {
         }
     }
 
-    /// Hands over a whole message. Gives up on a collector that takes nothing at the deadline.
+    /// Sends a whole message. Gives up at the deadline if the collector takes nothing.
     pub(super) fn send(&mut self, message: &[u8], deadline: &SendDeadline) -> Result<(), UntakenMessage> {
         match self {
             Self::Udp(udp) => udp.send(message),

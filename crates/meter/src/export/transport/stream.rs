@@ -1,6 +1,7 @@
-//! A connection, plain or encrypted, that is made again after it broke: at once, then after ever longer pauses.
+//! A connection, plain or with TLS, that is made again after it broke: at once, then after increasing pauses.
 //!
-//! Collectors say nothing; they are listened to only to notice that they have gone, which TCP would tell one message too late.
+//! Collectors send nothing. The connection is read only to notice that the collector has closed it: a write alone would notice
+//! that one message too late.
 
 use super::super::deadline::SendDeadline;
 use super::super::target::HostPort;
@@ -15,12 +16,12 @@ use std::time::Duration;
 
 const CONNECT: Duration = Duration::from_secs(2);
 const HANDSHAKE_NS: u64 = 2_000_000_000;
-/// A call that writes or shakes hands comes back at least so often, to see whether it is time to end.
+/// Writes and handshakes return at least this often, to check the deadline.
 const LOOK: Duration = Duration::from_millis(100);
 const FIRST_PAUSE_NS: u64 = 100_000_000;
 const LONGEST_PAUSE_NS: u64 = 5_000_000_000;
 
-/// A way to a collector, with or without a connection.
+/// A TCP or TLS target, connected or not.
 #[derive(Debug)]
 pub(crate) struct CollectorStream {
     place: HostPort,
@@ -46,7 +47,7 @@ impl CollectorStream {
         Ok(Self { encryption, ..Self::plain(place) })
     }
 
-    /// Makes the connection if there is none and a pause is not on: whether there is one.
+    /// Connects if there is no connection and the pause is over; returns whether there is one.
     pub(super) fn connect(&mut self, end_ns: u64) -> bool {
         if self.connection.is_some() {
             return true;
@@ -60,6 +61,7 @@ impl CollectorStream {
             Some(_) => 0,
             None => (self.pause_ns * 2).clamp(FIRST_PAUSE_NS, LONGEST_PAUSE_NS),
         };
+        // From the end of the attempt, which may have taken seconds itself.
         self.next_ns = clock::monotonic_ns() + self.pause_ns;
         self.connection.is_some()
     }
@@ -67,6 +69,7 @@ impl CollectorStream {
     fn try_connect(&self, end_ns: u64) -> io::Result<StreamConnection> {
         let addresses = (self.place.host.as_str(), self.place.port).to_socket_addrs()?;
         let mut last = io::Error::other("the name has no address");
+        // All of them: a name often has an IPv6 address that this machine cannot reach.
         for address in addresses {
             match self.try_address(&address, end_ns) {
                 Ok(connection) => return Ok(connection),
@@ -78,6 +81,7 @@ impl CollectorStream {
 
     fn try_address(&self, address: &SocketAddr, end_ns: u64) -> io::Result<StreamConnection> {
         let socket = TcpStream::connect_timeout(address, CONNECT)?;
+        // Messages are whole when they are written; holding back the last segment would only delay them.
         socket.set_nodelay(true)?;
         socket.set_write_timeout(Some(LOOK))?;
         socket.set_read_timeout(Some(LOOK))?;
@@ -99,8 +103,10 @@ impl CollectorStream {
     pub(super) fn send(&mut self, message: &[u8], deadline: &SendDeadline) -> Result<(), UntakenMessage> {
         let sent = match &mut self.connection {
             None => return Err(UntakenMessage::Gone),
-            Some(connection) => connection.listen().and_then(|()| connection.send(message, deadline)),
+            Some(connection) => connection.check_open().and_then(|()| connection.send(message, deadline)),
         };
+        // After any error the connection is given up: the collector may have got a part of the message, and nothing else in
+        // the stream would tell it where the next one begins.
         sent.map_err(|_| {
             self.connection = None;
             UntakenMessage::Gone
@@ -115,20 +121,21 @@ impl CollectorStream {
 }
 
 impl StreamConnection {
-    /// Reads what the other end says and forgets it; its end is an error.
-    fn listen(&mut self) -> io::Result<()> {
+    /// Reads and discards what the collector sends. A closed connection is an error.
+    fn check_open(&mut self) -> io::Result<()> {
         let socket = match self {
             Self::Plain(socket) => socket,
             Self::Encrypted(stream) => &stream.sock,
         };
+        // Only for this read: a read timeout would delay each message.
         socket.set_nonblocking(true)?;
-        let heard = self.hear();
+        let received = self.read_some();
         let socket = match self {
             Self::Plain(socket) => socket,
             Self::Encrypted(stream) => &stream.sock,
         };
         socket.set_nonblocking(false)?;
-        match heard {
+        match received {
             Ok(0) => Err(ErrorKind::ConnectionAborted.into()),
             Ok(_) => Ok(()),
             Err(error) if is_pause(&error) => Ok(()),
@@ -136,15 +143,15 @@ impl StreamConnection {
         }
     }
 
-    fn hear(&mut self) -> io::Result<usize> {
-        let mut unheard = [0; 1024];
+    fn read_some(&mut self) -> io::Result<usize> {
+        let mut discarded = [0; 1024];
         match self {
-            Self::Plain(socket) => socket.read(&mut unheard),
-            Self::Encrypted(stream) => stream.read(&mut unheard),
+            Self::Plain(socket) => socket.read(&mut discarded),
+            Self::Encrypted(stream) => stream.read(&mut discarded),
         }
     }
 
-    /// Writes all of it, as long as it takes, but no longer than until the deadline, which moves while the collector takes something.
+    /// Writes the whole message. Gives up at the deadline, which moves while the collector takes data.
     fn send(&mut self, message: &[u8], deadline: &SendDeadline) -> io::Result<()> {
         let mut rest = message;
         while !rest.is_empty() {
@@ -173,12 +180,13 @@ impl StreamConnection {
         }
     }
 
-    /// The other end reads all that was sent and then the end; whether it does is no longer ours to know.
+    /// Closes in order: the collector reads all that was sent and then the end of the stream.
     fn close(&mut self) {
         let socket = match self {
             Self::Plain(socket) => socket,
             Self::Encrypted(stream) => {
                 stream.conn.send_close_notify();
+                // Fails only if the collector has gone, as the shutdown below: then there is no connection to close.
                 drop(stream.flush());
                 &stream.sock
             }

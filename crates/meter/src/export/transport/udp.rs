@@ -1,6 +1,6 @@
-//! Datagrams. What the kernel refuses, also because the collector's machine said that nobody listens there, is lost.
+//! Datagrams. What the kernel refuses is lost, for example after an ICMP "port unreachable" from the collector's machine.
 //!
-//! Behind each such gap the templates are sent again: a collector that was started meanwhile knows none.
+//! After each such gap the templates are sent again: a collector that was started meanwhile knows none.
 
 use super::super::Error;
 use super::super::target::HostPort;
@@ -15,16 +15,19 @@ pub(crate) struct UdpSender {
 
 impl UdpSender {
     pub(super) fn open(place: &HostPort) -> Result<Self, Error> {
-        let failed = |source| Error::Target { target: format!("udp://{place}"), source };
-        let nobody = || failed(std::io::Error::other("the name has no address"));
-        let mut found = (place.host.as_str(), place.port).to_socket_addrs().map_err(failed)?;
-        let address = found.next().ok_or_else(nobody)?;
+        Self::connect(place).map_err(|source| Error::Target { target: format!("udp://{place}"), source })
+    }
+
+    fn connect(place: &HostPort) -> std::io::Result<Self> {
+        let mut found = (place.host.as_str(), place.port).to_socket_addrs()?;
+        let address = found.next().ok_or_else(|| std::io::Error::other("the name has no address"))?;
         let any = match address {
             SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
             SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
         };
-        let socket = UdpSocket::bind(any).map_err(failed)?;
-        socket.connect(address).map_err(failed)?;
+        let socket = UdpSocket::bind(any)?;
+        // A connected socket gets ICMP errors as errors of the next send; an unconnected one would not.
+        socket.connect(address)?;
         Ok(Self { socket, v6: address.is_ipv6() })
     }
 
