@@ -4,21 +4,22 @@
 //! <store>/catalogue.sqlite                      one row per run: the row is the commit
 //! <store>/runs/<id>/plan.yaml report.json streams.csv ports.csv … csv-metadata.json junit.xml captures/...
 //! <store>/runs/<id>.partial/                    a run under way, or one that was cut short
-//! <store>/runs/<id>.partial/segments/<hash>.pack     what nodes of a fleet sent, as it came together; a row for each segment
-//! <store>/stray/<id>/segments/...               the same, of runs that are not known here
+//! <store>/runs/<id>.partial/segments/<hash>.pack     segments from nodes of a fleet, as they arrived; a row for each segment
+//! <store>/stray/<id>/segments/...               the same, of runs that this store does not know
 //! ```
-//! Files are written into the partial directory, synced and renamed; then the row is written. A crash in between leaves
-//! a directory that no row names, never half a report that is listed. Room for the report is set aside when the run begins;
-//! captures are removed by nobody but the user ([`RunCatalogue::kept`], [`RunCatalogue::discard`]). A run of a fleet has a row from its beginning, so
-//! that who comes after a crash finds it ([`UnfinishedRun`]), and its segments are on the disk first and get their rows then.
+//! Files are written into the partial directory, synced and renamed; then the row is written. A crash in between leaves a directory
+//! without a row, never a listed run with half a report. Room for the report is set aside when the run begins. Only the user removes
+//! captures ([`RunCatalogue::kept`], [`RunCatalogue::discard`]). A run of a fleet has a row from its beginning, so that a
+//! controller finds it after a crash ([`UnfinishedRun`]). Its segments are synced to the disk before they get their rows.
 //!
 //! A node has a directory of its own, the [`spool`]. Histories of nodes are in the directory of their fleet ([`NodeHistory`]).
 //!
-//! It measures nothing and judges nothing; it knows neither ports nor controllers.
+//! This crate measures nothing and judges nothing; it knows neither ports nor controllers.
 #![forbid(unsafe_code)]
 
 mod batch;
 mod catalogue;
+mod convert;
 mod disk;
 mod draft;
 mod error;

@@ -1,8 +1,8 @@
-//! The values of a column in some rows of a file, as they are read.
+//! The values of a column in some rows of a file.
 //!
-//! A value that the file leaves open (null) is zero: an empty word, no, address zero.
+//! A null value counts as zero: the empty word, `false`, or address zero.
 //!
-//! Invariant: as many values as rows were asked for.
+//! Invariant: there are as many values as rows were asked for.
 
 use packetrig_flow::element::ElementKind;
 use parquet::basic::{LogicalType, TimeUnit, Type as Physical};
@@ -25,7 +25,7 @@ pub enum ColumnCells {
 }
 
 impl ColumnCells {
-    /// A number; zero where there is none.
+    /// The number in a row; zero if there is none.
     pub fn number(&self, row: usize) -> u64 {
         match self {
             Self::Numbers(values) => values.get(row).copied().unwrap_or(0),
@@ -34,7 +34,7 @@ impl ColumnCells {
         }
     }
 
-    /// The numbers of so many rows; zeros where there are none.
+    /// The numbers of the first `rows` rows; zeros where there are none.
     pub(super) fn numbers(&self, rows: usize) -> Cow<'_, [u64]> {
         match self {
             Self::Numbers(values) => Cow::Borrowed(values),
@@ -42,7 +42,7 @@ impl ColumnCells {
         }
     }
 
-    /// An address; zero where there is none.
+    /// The address in a row; zero if there is none.
     pub fn address(&self, row: usize) -> [u8; 16] {
         if let Self::Addresses(values) = self {
             values.get(row).copied().unwrap_or_default()
@@ -51,22 +51,23 @@ impl ColumnCells {
         }
     }
 
-    /// A MAC address; zero where there is none.
+    /// The MAC address in a row; zero if there is none.
     pub fn mac(&self, row: usize) -> [u8; 6] {
         if let Self::Macs(values) = self { values.get(row).copied().unwrap_or_default() } else { [0; 6] }
     }
 
-    /// A word; empty where there is none.
+    /// The word in a row; empty if there is none.
     pub fn word(&self, row: usize) -> &str {
         if let Self::Words(values) = self { values.get(row).map_or("", String::as_str) } else { "" }
     }
 }
 
-/// Why a column of a file cannot be one of this kind, if it cannot.
+/// Why a column of a file cannot be read as this kind, if it cannot.
 pub(super) fn objection(column: &ColumnDescriptor, kind: ElementKind) -> Option<&'static str> {
     if column.max_rep_level() > 0 {
         return Some("is repeated");
     }
+    // Files of other programs may have addresses as plain byte arrays; those that are marked as text are not addresses.
     let is_word = column.logical_type_ref() == Some(&LogicalType::String);
     let fits = match (kind, column.physical_type()) {
         (ElementKind::Address, Physical::FIXED_LEN_BYTE_ARRAY) => column.type_length() == 16,
@@ -84,7 +85,7 @@ pub(super) fn objection(column: &ColumnDescriptor, kind: ElementKind) -> Option<
     }
 }
 
-/// Passes over the next values of a column.
+/// Skips the next values of a column.
 pub(super) fn skip(reader: &mut ColumnReader, rows: usize) -> ParquetResult<()> {
     let passed = match reader {
         ColumnReader::BoolColumnReader(reader) => reader.skip_records(rows),
@@ -102,7 +103,7 @@ pub(super) fn skip(reader: &mut ColumnReader, rows: usize) -> ParquetResult<()> 
     Ok(())
 }
 
-/// The next values of a column, which is of this kind.
+/// Reads the next values of a column, which is of this kind.
 pub(super) fn read(reader: &mut ColumnReader, kind: ElementKind, rows: usize) -> ParquetResult<ColumnCells> {
     Ok(match reader {
         ColumnReader::BoolColumnReader(reader) => ColumnCells::Flags(values(reader, rows, Ok)?),
@@ -133,20 +134,21 @@ pub(super) fn read(reader: &mut ColumnReader, kind: ElementKind, rows: usize) ->
     })
 }
 
-/// The next numbers; zero for each that is null.
+/// Reads the next numbers; zero for each that is null.
 fn numbers<T: DataType>(
     reader: &mut ColumnReaderImpl<T>,
     rows: usize,
     convert: impl Fn(T::T) -> u64,
 ) -> ParquetResult<Vec<u64>> {
     let GivenValues { given, levels } = given(reader, rows)?;
+    // The common case, without a check per row.
     if levels.is_empty() {
         return Ok(given.into_iter().map(convert).collect());
     }
     with_nulls(given.into_iter().map(|value| Ok(convert(value))), &levels)
 }
 
-/// The next values, with the usual one for each that is null.
+/// Reads the next values; the default for each that is null.
 fn values<T: DataType, V: Default>(
     reader: &mut ColumnReaderImpl<T>,
     rows: usize,
@@ -154,11 +156,11 @@ fn values<T: DataType, V: Default>(
 ) -> ParquetResult<Vec<V>> {
     let GivenValues { given, levels } = given(reader, rows)?;
     let given = given.into_iter().map(convert);
-    // A column without null says nothing of levels.
+    // A column that cannot be null has no levels.
     if levels.is_empty() { given.collect() } else { with_nulls(given, &levels) }
 }
 
-/// What a column gives of some rows: its values, and whether each row has one, unless all have.
+/// The values of a column in some rows that are not null. `levels` tells for each row whether it has one, unless all have.
 struct GivenValues<T> {
     given: Vec<T>,
     levels: Vec<i16>,
@@ -168,8 +170,9 @@ fn given<T: DataType>(reader: &mut ColumnReaderImpl<T>, rows: usize) -> ParquetR
     let mut given = Vec::with_capacity(rows);
     let mut levels = Vec::new();
     let mut found = 0;
+    // One call ends at the end of a page.
     while found < rows {
-        let (read, ..) = reader.read_records(rows - found, Some(&mut levels), None, &mut given)?;
+        let read = reader.read_records(rows - found, Some(&mut levels), None, &mut given)?.0;
         if read == 0 {
             return Err(ParquetError::General("a column is shorter than the others".into()));
         }
@@ -182,17 +185,20 @@ fn with_nulls<V: Default>(
     mut given: impl Iterator<Item = ParquetResult<V>>,
     levels: &[i16],
 ) -> ParquetResult<Vec<V>> {
-    let lacking = || ParquetError::General("a column has fewer values than it says".into());
-    let value = |&level: &i16| {
-        if level == 0 { Ok(V::default()) } else { given.next().unwrap_or_else(|| Err(lacking())) }
-    };
-    levels.iter().map(value).collect()
+    levels
+        .iter()
+        .map(|&level| if level == 0 { Ok(V::default()) } else { given.next().unwrap_or_else(missing_value) })
+        .collect()
+}
+
+fn missing_value<V>() -> ParquetResult<V> {
+    Err(ParquetError::General("a column has fewer values than its levels say".into()))
 }
 
 fn fixed<const N: usize>(value: &[u8]) -> ParquetResult<[u8; N]> {
-    value.try_into().map_err(|_| ParquetError::General("addresses of another length".into()))
+    value.try_into().map_err(|_| ParquetError::General("an address has the wrong length".into()))
 }
 
 fn unknown(physical: Physical) -> ParquetError {
-    ParquetError::General(format!("a column of {physical}, which no record has"))
+    ParquetError::General(format!("a column has type {physical}, which no column of flow records has"))
 }

@@ -1,12 +1,12 @@
-//! CRC-32C (Castagnoli), which guards batches of records on their way and row groups on the disk.
+//! CRC-32C (Castagnoli): the checksum of Kafka's record batches, and of row groups on the disk.
 
+// Castagnoli's polynomial 0x1edc6f41 with its bits reversed: bytes are processed lowest bit first.
 const POLYNOMIAL: u32 = 0x82f6_3b78;
 
 const TABLE: [u32; 256] = {
     let mut table = [0; 256];
     let mut index = 0;
     while index < 256 {
-        // The loop ends at 256, which a `u32` holds.
         #[expect(clippy::cast_possible_truncation, reason = "below 256")]
         let mut value = index as u32;
         let mut bit = 0;
@@ -24,7 +24,7 @@ pub(super) fn crc32c(bytes: &[u8]) -> u32 {
     continue_crc32c(0, bytes)
 }
 
-/// The checksum of some bytes and these behind them, from the checksum of the former.
+/// The checksum of bytes that are followed by `bytes`, from the checksum of the first.
 pub(super) fn continue_crc32c(before: u32, bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!before, |crc, byte| {
         let [low, ..] = (crc ^ u32::from(*byte)).to_le_bytes();

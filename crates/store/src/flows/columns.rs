@@ -1,6 +1,6 @@
 //! The columns of a stored record and of a stored ledger: names, kinds, values.
 //!
-//! Those of a record are `flow::element::ELEMENTS` in their order, then who exported it.
+//! A record has the columns of `flow::element::ELEMENTS` in their order, then those of its exporter.
 
 use super::RecordMaker;
 use packetrig_flow::element::{ELEMENTS, ElementKind, ElementValue, FlowElement};
@@ -19,17 +19,16 @@ pub struct SourcedRow {
 /// A column of the flow table.
 #[derive(Clone, Copy, Debug)]
 pub struct FlowColumn {
-    /// IANA's name of the element, where there is one.
+    /// IANA's name of the element, if it has one.
     pub name: &'static str,
-    /// What people type for it.
+    /// Short name for the command line.
     pub short: &'static str,
     /// Its number at IANA, 0 if it has none.
     pub id: u16,
-    /// Whether it is the reverse of that element.
+    /// Whether it is the reverse element (RFC 5103).
     pub reverse: bool,
-    /// What its values are.
     pub kind: ElementKind,
-    /// What they count, if anything.
+    /// Unit of the values, if they count something.
     pub unit: &'static str,
     pub meaning: &'static str,
     accessor: ColumnAccessor,
@@ -50,14 +49,17 @@ impl FlowColumn {
         }
     }
 
-    /// Whether people mean it by this word: its name, or its short name with dashes or without (`srcip`).
+    /// Whether the word names this column: by its name, or by its short name with or without dashes (`srcip`).
     pub fn is_called(&self, word: &str) -> bool {
-        let letters = |text: &str| text.replace('-', "").to_ascii_lowercase();
-        self.name.eq_ignore_ascii_case(word) || letters(self.short) == letters(word)
+        self.name.eq_ignore_ascii_case(word) || without_dashes(self.short) == without_dashes(word)
     }
 }
 
-/// The column that people mean by a word.
+fn without_dashes(text: &str) -> String {
+    text.replace('-', "").to_ascii_lowercase()
+}
+
+/// The column that a user names by this word.
 pub fn find_column(word: &str) -> Option<&'static FlowColumn> {
     columns().iter().find(|column| column.is_called(word))
 }
@@ -106,7 +108,7 @@ const OF_SOURCE: [FlowColumn; 2] = [
     },
 ];
 
-/// Columns that change places when a record is looked at from its other end.
+/// Columns that are exchanged when a record is seen from its other end.
 const COUNTERPARTS: [(&str, &str); 11] = [
     ("sourceIPv6Address", "destinationIPv6Address"),
     ("sourceTransportPort", "destinationTransportPort"),
@@ -121,8 +123,9 @@ const COUNTERPARTS: [(&str, &str); 11] = [
     ("postNAPTSourceTransportPort", "postNAPTDestinationTransportPort"),
 ];
 
-/// The column that says of the way back what this one says of the way there; most say the same of both.
+/// The column that has for the reverse direction what this one has for the forward direction; most columns are the same for both.
 pub fn counterpart(name: &'static str) -> &'static str {
+    // In both directions of the table, so that applying it twice gives the same column again.
     let other = COUNTERPARTS.iter().find_map(|&(one, other)| match name {
         name if name == one => Some(other),
         name if name == other => Some(one),
@@ -131,20 +134,19 @@ pub fn counterpart(name: &'static str) -> &'static str {
     other.unwrap_or(name)
 }
 
-/// The state of a ledger, and whose.
+/// A ledger at one time, and the meter that it belongs to.
 #[derive(Clone, Copy, Debug)]
 pub struct LedgerRow {
-    /// When, nanoseconds since 1970.
+    /// Time, nanoseconds since 1970.
     pub at_ns: u64,
     pub source: RecordMaker,
     pub ledger: MeterLedger,
 }
 
-/// A number of the ledger table. Those that a source may not know can be absent.
+/// A number of the ledger table. Numbers that a source may not know can be absent.
 #[derive(Clone, Copy, Debug)]
 pub struct LedgerColumn {
     pub name: &'static str,
-    /// What its values are.
     pub kind: ElementKind,
     /// Whether it can be absent.
     pub optional: bool,
@@ -247,36 +249,53 @@ pub fn ledger_columns() -> impl Iterator<Item = LedgerColumn> {
     WHOSE.into_iter().chain(CAPTURE).chain(PACKETS).chain(EXPORT).chain(MESSAGES)
 }
 
-/// A ledger row from its named numbers; what has no such name is zero or absent.
+/// A ledger from its named numbers. A number without a name is zero, or absent if it can be.
 pub fn ledger_of(value: impl Fn(&str) -> Option<u64>) -> MeterLedger {
-    let n = |name: &str| value(name).unwrap_or(0);
-    let carried = |name: &str| CarriedRecords {
-        records: n(&format!("{name}Records")),
-        packets: n(&format!("{name}Packets")),
-        bytes: n(&format!("{name}Octets")),
-    };
     let mut ledger = MeterLedger::default();
     let capture = &mut ledger.capture;
-    (capture.arrived, capture.driver_dropped) = (value("captureArrived"), value("captureDriverDropped"));
-    (capture.ring_dropped, capture.delivered) = (n("captureRingDropped"), n("captureDelivered"));
+    capture.arrived = value("captureArrived");
+    capture.driver_dropped = value("captureDriverDropped");
+    capture.ring_dropped = count_named("captureRingDropped", &value);
+    capture.delivered = count_named("captureDelivered", &value);
     let packets = &mut ledger.packets;
-    (packets.seen, packets.seen_bytes) = (n("seen"), n("seenOctets"));
+    packets.seen = count_named("seen", &value);
+    packets.seen_bytes = count_named("seenOctets", &value);
     for (cause, name) in IgnoredReason::ALL.into_iter().zip(IGNORED) {
-        packets.ignored[cause as usize] = n(name);
+        packets.ignored[cause as usize] = count_named(name, &value);
     }
-    (packets.metered, packets.untracked, packets.live) = (n("metered"), n("untracked"), n("live"));
-    (packets.recorded, packets.records, packets.flows) = (n("recorded"), n("records"), n("flows"));
-    (packets.evicted, packets.backwards) = (n("evicted"), n("backwards"));
+    packets.metered = count_named("metered", &value);
+    packets.untracked = count_named("untracked", &value);
+    packets.live = count_named("live", &value);
+    packets.recorded = count_named("recorded", &value);
+    packets.records = count_named("records", &value);
+    packets.flows = count_named("flows", &value);
+    packets.evicted = count_named("evicted", &value);
+    packets.backwards = count_named("backwards", &value);
     let export = &mut ledger.export;
-    (export.offered, export.queue_dropped) = (carried("exportOffered"), carried("exportQueueDropped"));
-    (export.sent, export.refused, export.waiting) =
-        (carried("exportSent"), carried("exportRefused"), carried("exportWaiting"));
-    (export.messages, export.message_bytes) = (n("exportMessages"), n("exportMessageOctets"));
-    export.own_records = n("exportOwnRecords");
+    export.offered = carried_named("exportOffered", &value);
+    export.queue_dropped = carried_named("exportQueueDropped", &value);
+    export.sent = carried_named("exportSent", &value);
+    export.refused = carried_named("exportRefused", &value);
+    export.waiting = carried_named("exportWaiting", &value);
+    export.messages = count_named("exportMessages", &value);
+    export.message_bytes = count_named("exportMessageOctets", &value);
+    export.own_records = count_named("exportOwnRecords", &value);
     ledger
 }
 
-/// In the order of [`Ignored::ALL`].
+fn count_named(name: &str, value: &impl Fn(&str) -> Option<u64>) -> u64 {
+    value(name).unwrap_or(0)
+}
+
+fn carried_named(name: &str, value: &impl Fn(&str) -> Option<u64>) -> CarriedRecords {
+    CarriedRecords {
+        records: count_named(&format!("{name}Records"), value),
+        packets: count_named(&format!("{name}Packets"), value),
+        bytes: count_named(&format!("{name}Octets"), value),
+    }
+}
+
+/// In the order of [`IgnoredReason::ALL`].
 const IGNORED: [&str; IgnoredReason::ALL.len()] = [
     "ignoredArp",
     "ignoredNotIp",

@@ -1,8 +1,9 @@
-//! Rows as row groups of Parquet: the schema from the tables of columns, values through the low-level writers.
+//! Encodes rows as row groups of Parquet. The schema comes from the tables of columns.
 //!
-//! Numbers keep their width and that they are unsigned; times are timestamps of nanoseconds; addresses are bytes.
+//! Numbers keep their width and are marked as unsigned; times are timestamps in nanoseconds; addresses are bytes.
 
 use super::columns::{self, LedgerRow, REVERSE_ENTERPRISE, SourcedRow};
+use crate::convert::{clamp_to_i64, clamp_to_u32};
 use packetrig_flow::element::{ElementKind, ElementValue};
 use parquet::basic::{Compression, Encoding, LogicalType, Repetition, TimeUnit, Type as Physical, ZstdLevel};
 use parquet::data_type::{
@@ -15,9 +16,9 @@ use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter, Serial
 use parquet::schema::types::{ColumnPath, Type, TypePtr};
 use std::sync::Arc;
 
-/// Where the file says what its columns are at IANA.
+/// Key of the metadata with the IANA numbers of the columns.
 pub(crate) const ELEMENTS_KEY: &str = "packetrig.elements";
-/// Level of zstd: the usual one.
+/// Level of zstd, its default.
 const LEVEL: i32 = 3;
 
 /// A table that can be written.
@@ -30,7 +31,7 @@ pub(crate) enum WritableTable {
 impl WritableTable {
     pub(super) const ALL: [Self; 2] = [Self::Flows, Self::MeterStats];
 
-    /// The name of its directory.
+    /// The name of the table and of its directory.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Flows => "flows",
@@ -55,7 +56,7 @@ impl WritableTable {
         let mut builder = WriterProperties::builder()
             .set_created_by(concat!("packetrig ", env!("CARGO_PKG_VERSION")).into())
             .set_compression(Compression::ZSTD(ZstdLevel::try_new(LEVEL)?))
-            // Indexes of pages lie behind all row groups: a file that grows has none.
+            // Page indexes come after all row groups, so a file that grows cannot have them.
             .set_statistics_enabled(EnabledStatistics::Chunk)
             .set_offset_index_disabled(true)
             .set_sorting_columns(Some(vec![SortingColumn {
@@ -63,7 +64,7 @@ impl WritableTable {
                 descending: false,
                 nulls_first: false,
             }]));
-        // Nearly every value is another one: differences pack better than a dictionary.
+        // Nearly all values differ, so a dictionary would not help; differences compress well.
         for name in ["flowStartNanoseconds", "flowEndNanoseconds", "observationTimeNanoseconds"] {
             let path = ColumnPath::from(name);
             builder = builder
@@ -83,13 +84,14 @@ impl WritableTable {
     }
 }
 
-/// The number of an element as the field's id; a reverse element's has its enterprise in front (RFC 5103), so ids are unique.
+/// The number of an element as the field's id. A reverse element's id has its enterprise number (RFC 5103) in the upper half, so
+/// that ids are unique.
 pub(crate) fn field_id(id: u16, reverse: bool) -> Option<i32> {
     let enterprise = if reverse { REVERSE_ENTERPRISE << 16 } else { 0 };
     (id > 0).then(|| i32::try_from(enterprise | u32::from(id)).ok()).flatten()
 }
 
-/// Names and numbers at IANA of all columns.
+/// Metadata with IANA's names and numbers of all columns.
 fn elements() -> KeyValue {
     let elements: Vec<_> = columns::columns()
         .iter()
@@ -103,28 +105,40 @@ fn elements() -> KeyValue {
 }
 
 fn field(name: &str, id: Option<i32>, kind: ElementKind, optional: bool) -> Result<TypePtr> {
-    let (physical, logical, length) = match kind {
-        ElementKind::Unsigned(64) => (Physical::INT64, Some(LogicalType::integer(64, false)), 0),
-        ElementKind::Unsigned(bits) => {
-            (Physical::INT32, Some(LogicalType::integer(i8::try_from(bits).unwrap_or(32), false)), 0)
-        }
-        // UTC, but not marked as an instant: of those, DuckDB keeps microseconds only, and shows them in the session's time zone.
-        ElementKind::Time => (Physical::INT64, Some(LogicalType::timestamp(false, TimeUnit::NANOS)), 0),
-        ElementKind::Address => (Physical::FIXED_LEN_BYTE_ARRAY, None, 16),
-        ElementKind::Mac => (Physical::FIXED_LEN_BYTE_ARRAY, None, 6),
-        // A text, as not every reader knows Parquet's kind for JSON.
-        ElementKind::Word | ElementKind::Fields => (Physical::BYTE_ARRAY, Some(LogicalType::String), 0),
-        ElementKind::Flag => (Physical::BOOLEAN, None, 0),
-    };
     let repetition = if optional { Repetition::OPTIONAL } else { Repetition::REQUIRED };
-    let mut builder = Type::primitive_type_builder(name, physical)
+    let mut builder = Type::primitive_type_builder(name, physical_type(kind))
         .with_repetition(repetition)
-        .with_logical_type(logical)
+        .with_logical_type(logical_type(kind))
         .with_id(id);
-    if length > 0 {
-        builder = builder.with_length(length);
+    match kind {
+        ElementKind::Address => builder = builder.with_length(16),
+        ElementKind::Mac => builder = builder.with_length(6),
+        _ => {}
     }
     builder.build().map(Arc::new)
+}
+
+const fn physical_type(kind: ElementKind) -> Physical {
+    match kind {
+        ElementKind::Unsigned(64) | ElementKind::Time => Physical::INT64,
+        ElementKind::Unsigned(_) => Physical::INT32,
+        ElementKind::Address | ElementKind::Mac => Physical::FIXED_LEN_BYTE_ARRAY,
+        ElementKind::Word | ElementKind::Fields => Physical::BYTE_ARRAY,
+        ElementKind::Flag => Physical::BOOLEAN,
+    }
+}
+
+fn logical_type(kind: ElementKind) -> Option<LogicalType> {
+    match kind {
+        // 8, 16, 32 or 64 bits.
+        ElementKind::Unsigned(bits) => Some(LogicalType::integer(bits.cast_signed(), false)),
+        // UTC, but not marked as adjusted to UTC: DuckDB keeps only microseconds of such times, and shows them in the time zone
+        // of the session.
+        ElementKind::Time => Some(LogicalType::timestamp(false, TimeUnit::NANOS)),
+        // A plain text, because not every reader knows Parquet's type for JSON.
+        ElementKind::Word | ElementKind::Fields => Some(LogicalType::String),
+        ElementKind::Address | ElementKind::Mac | ElementKind::Flag => None,
+    }
 }
 
 /// Appends flow rows as one row group.
@@ -151,8 +165,9 @@ fn write<'a>(
     optional: bool,
     values: impl Iterator<Item = Option<ElementValue<'a>>> + Clone,
 ) -> Result<()> {
-    let missing = || ParquetError::General("fewer columns than the schema has".into());
-    let mut column = group.next_column()?.ok_or_else(missing)?;
+    let mut column = group
+        .next_column()?
+        .ok_or_else(|| ParquetError::General("the schema has fewer columns than the rows".into()))?;
     let levels: Option<Vec<i16>> = optional.then(|| values.clone().map(|v| i16::from(v.is_some())).collect());
     write_values(&mut column, kind, values.flatten(), levels.as_deref())?;
     column.close()
@@ -170,8 +185,7 @@ fn write_values<'a>(
             column.typed::<Int64Type>().write_batch(&values, levels, None)?
         }
         ElementKind::Time => {
-            let values: Vec<i64> =
-                values.map(|value| i64::try_from(number(value)).unwrap_or(i64::MAX)).collect();
+            let values: Vec<i64> = values.map(|value| clamp_to_i64(number(value))).collect();
             column.typed::<Int64Type>().write_batch(&values, levels, None)?
         }
         ElementKind::Unsigned(_) => {
@@ -192,16 +206,16 @@ fn write_values<'a>(
     Ok(())
 }
 
-/// `flow::element`'s own test holds that values are of their kind.
+/// The number of a value. A test of `flow::element` makes sure that values have the kind of their element.
 fn number(value: ElementValue<'_>) -> u64 {
     if let ElementValue::Number(number) = value { number } else { 0 }
 }
 
 fn narrow(value: ElementValue<'_>) -> i32 {
-    u32::try_from(number(value)).unwrap_or(u32::MAX).cast_signed()
+    clamp_to_u32(number(value)).cast_signed()
 }
 
-/// All values in one allocation, and a view of each.
+/// All values in one allocation, with a view of each.
 fn fixed<'a>(values: impl Iterator<Item = ElementValue<'a>>, length: usize) -> Vec<FixedLenByteArray> {
     let mut bytes = Vec::new();
     for value in values {
@@ -216,7 +230,7 @@ fn fixed<'a>(values: impl Iterator<Item = ElementValue<'a>>, length: usize) -> V
     (0..count).map(|index| all.slice(index * length, length).into()).collect()
 }
 
-/// Words repeat: each is made once in a row.
+/// Allocates each word once for equal values in a row: words repeat a lot.
 fn words<'a>(values: impl Iterator<Item = ElementValue<'a>>) -> Vec<ByteArray> {
     let mut last = ("", ByteArray::from(""));
     values
@@ -230,7 +244,7 @@ fn words<'a>(values: impl Iterator<Item = ElementValue<'a>>) -> Vec<ByteArray> {
         .collect()
 }
 
-/// Objects of JSON; nothing where there are no fields, which is what most records have.
+/// JSON objects; an empty text if there are no fields, as in most records.
 fn objects<'a>(values: impl Iterator<Item = ElementValue<'a>>) -> Vec<ByteArray> {
     let nothing = ByteArray::from("");
     let mut text = String::new();

@@ -1,45 +1,36 @@
-//! What can go wrong with flow records at rest.
+//! Errors of stored flow records.
 
 use std::path::PathBuf;
 
-/// By whose fault: see each variant.
+/// Each variant says whose fault it is.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// World: a file or directory.
     #[error("cannot {what} {}: {source}", path.display())]
     File { what: &'static str, path: PathBuf, source: std::io::Error },
-    /// User: a file that is no Parquet, or is damaged.
-    #[error("{} cannot be read as Parquet: {source}", path.display())]
+    /// User: the file is not Parquet, or is damaged.
+    #[error("cannot read {} as Parquet: {source}", path.display())]
     Damaged { path: PathBuf, source: parquet::errors::ParquetError },
-    /// User: Parquet, but no flow records.
-    #[error("{} holds no flow records: {why}", path.display())]
-    Foreign {
-        path: PathBuf,
-        /// What is missing or otherwise.
-        why: String,
-    },
-    /// User: nothing to read.
+    /// User: Parquet, but not flow records.
+    #[error("{} contains no flow records: {why}", path.display())]
+    Foreign { path: PathBuf, why: String },
     #[error("no flow records (*.parquet) in {}", path.display())]
     Nothing { path: PathBuf },
     /// World: a peer that cannot be reached, or stopped answering.
     #[error("{peer}: {source}")]
     Network { peer: String, source: std::io::Error },
-    /// Peer: what it answered is a refusal, or makes no sense.
+    /// Peer: it refused, or its answer is not valid.
     #[error("{peer}: {said}")]
     Refused { peer: String, said: String },
-    /// Peer: a Kafka broker that forgot which batches it has from us.
-    #[error("{peer} lost count of our batches")]
+    /// Peer: a Kafka broker that no longer knows which batches it has from this producer.
+    #[error("{peer} has forgotten the sequence of our batches")]
     OutOfSequence { peer: String },
-    /// User: what is no place for records.
-    #[error("`{text}` is no place for flow records: {why}")]
-    Target {
-        text: String,
-        /// What is wrong with it.
-        why: &'static str,
-    },
+    /// User: not a target that records can be written to.
+    #[error("`{text}` is not a valid target for flow records: {why}")]
+    Target { text: String, why: &'static str },
     /// Bug: records that cannot be written as Parquet.
-    #[error("flow records cannot be encoded: {0}")]
+    #[error("cannot encode flow records as Parquet: {0}; this is a bug")]
     Encode(parquet::errors::ParquetError),
 }
 

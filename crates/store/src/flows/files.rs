@@ -1,11 +1,11 @@
-//! Where files of records are, what they are called, and whose they are while they are written.
+//! Files of records: their directories and names, and which process owns them while they are written.
 //!
 //! ```text
 //! DIR/flows/date=2026-11-21/hour=13/flows-000000.parquet
 //! DIR/meter_stats/date=2026-11-21/hour=13/meter_stats-000000.parquet
 //! ```
-//! A file is written under a hidden name, synced and renamed. The hidden name is also its claim on the number, so that
-//! several meters may write into one directory, and the file is locked while it is written.
+//! A file is written under a hidden name, synced and renamed. The hidden name also reserves the number, so that several meters may
+//! write into one directory. The file is locked while it is written.
 
 use super::Error;
 use super::encode::WritableTable;
@@ -17,12 +17,12 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 const HOUR_NS: u64 = 3_600_000_000_000;
-/// Hive's name for a value that is not known.
+/// Hive's name for an unknown value of a partition.
 const NOWHERE: &str = "__HIVE_DEFAULT_PARTITION__";
-/// Ends the hidden names.
+/// Extension of hidden names.
 pub(super) const PARTIAL: &str = ".partial";
 
-/// The hour in which flows began, counted from 1970; `None` where the hours of flows were too many to tell apart.
+/// The hour in which flows began, counted from 1970; `None` for flows of hours that were too many to have files of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct HourPartition(pub(super) Option<u64>);
 
@@ -43,23 +43,25 @@ impl HourPartition {
     }
 }
 
-/// A file under its hidden name, which is ours as long as it is open.
+/// A file under its hidden name, locked by this process as long as it is open.
 #[derive(Debug)]
 pub(super) struct ClaimedFile {
     pub(super) file: File,
     pub(super) hidden: PathBuf,
-    /// What it will be called.
+    /// Its name once it is finished.
     pub(super) path: PathBuf,
 }
 
 impl ClaimedFile {
-    /// Takes the file of that hidden name, unless it is another process's, has been renamed meanwhile or has no such name.
+    /// Claims the file of that hidden name, unless another process has it, it was renamed meanwhile, or the name is
+    /// not a hidden name.
     pub(super) fn take(file: File, hidden: PathBuf) -> io::Result<Option<Self>> {
+        // A file under the final name is complete, whatever the hidden one has.
         let locked = Self::lock(file, hidden)?;
         Ok(locked.filter(|locked| !locked.path.exists()))
     }
 
-    /// Takes a file that this process has just made. If a file of its number was finished before, it is removed again.
+    /// Claims a file that this process has just created. Removes it again if a finished file of its number exists.
     fn take_new(file: File, hidden: PathBuf) -> io::Result<Option<Self>> {
         let Some(locked) = Self::lock(file, hidden)? else { return Ok(None) };
         if locked.path.exists() {
@@ -69,20 +71,20 @@ impl ClaimedFile {
         Ok(Some(locked))
     }
 
-    /// Locks the file, unless another process has, or the hidden name is not its name any more.
+    /// Locks the file, unless another process has locked it, or the hidden name is no longer its name.
     fn lock(file: File, hidden: PathBuf) -> io::Result<Option<Self>> {
-        let Some(path) = named(&hidden) else { return Ok(None) };
+        let Some(path) = finished_name(&hidden) else { return Ok(None) };
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Ok(None),
             Err(TryLockError::Error(error)) => return Err(error),
         }
-        // Between the opening and the lock another process may have finished it: then it has another name.
+        // Between opening and locking, another process may have finished it: then it has another name.
         let locked = Self { file, hidden, path };
         Ok((locked.name_on_disk()? == NameOnDisk::Hidden).then_some(locked))
     }
 
-    /// By which name the file is there now.
+    /// The name that the file has now.
     pub(super) fn name_on_disk(&self) -> io::Result<NameOnDisk> {
         Ok(if is_file_at(&self.file, &self.hidden)? {
             NameOnDisk::Hidden
@@ -93,22 +95,22 @@ impl ClaimedFile {
         })
     }
 
-    /// Removes the file, unless its hidden name is another's by now.
+    /// Removes the file, unless its hidden name belongs to another file by now.
     pub(super) fn remove(&self) -> io::Result<()> {
         if is_file_at(&self.file, &self.hidden)? { fs::remove_file(&self.hidden) } else { Ok(()) }
     }
 }
 
-/// By which of its names a file is in its directory.
+/// Which of its names a file has in its directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NameOnDisk {
     Hidden,
     Finished,
-    /// It was removed, or renamed by somebody else.
+    /// It was removed, or renamed by another process.
     None,
 }
 
-/// Whether it is this file that has that name.
+/// Whether `path` is a name of this very file. Device and inode tell, because another file may have taken the name.
 fn is_file_at(file: &File, path: &Path) -> io::Result<bool> {
     let ours = file.metadata()?;
     match fs::symlink_metadata(path) {
@@ -118,8 +120,8 @@ fn is_file_at(file: &File, path: &Path) -> io::Result<bool> {
     }
 }
 
-/// The name of a hidden file once it is finished.
-pub(super) fn named(hidden: &Path) -> Option<PathBuf> {
+/// The name that a hidden file will have once it is finished; `None` if it is not the hidden name of a table's file.
+pub(super) fn finished_name(hidden: &Path) -> Option<PathBuf> {
     let name = hidden.file_name()?.to_str()?.strip_prefix('.')?.strip_suffix(PARTIAL)?;
     let is_ours = WritableTable::ALL.into_iter().any(|table| {
         let number =
@@ -129,7 +131,7 @@ pub(super) fn named(hidden: &Path) -> Option<PathBuf> {
     is_ours.then(|| hidden.with_file_name(name))
 }
 
-/// Makes the next file of a table in its partition, under its hidden name.
+/// Creates the next file of a table in its partition, under its hidden name.
 pub(super) fn claim(
     base: &Path,
     table: WritableTable,
@@ -143,10 +145,12 @@ pub(super) fn claim(
         number += 1;
         let file = match private_files::create_new(&hidden) {
             Ok(file) => file,
+            // Another meter writes a file with this number.
             Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,
             Err(error) => return Err(Error::file("create", hidden)(error)),
         };
-        // A recovery may have found it before it was locked: it removes it, and its name may be another's by now.
+        // A recovery in another process may find the file before it is locked, and remove it as an empty leftover. Then the next
+        // number is tried.
         let taken = ClaimedFile::take_new(file, hidden.clone()).map_err(Error::file("lock", hidden))?;
         if let Some(claimed) = taken {
             return Ok(claimed);
@@ -156,6 +160,7 @@ pub(super) fn claim(
 
 /// One more than the highest number in use.
 fn next_number(directory: &Path) -> Result<u64, Error> {
+    // Hidden and finished files alike: their names have the number between the last `-` and the next `.`.
     let mut next = 0;
     for entry in fs::read_dir(directory).map_err(Error::file("read", directory))? {
         let name = entry.map_err(Error::file("read", directory))?.file_name();
@@ -207,7 +212,7 @@ mod tests {
         assert_eq!(other.name_on_disk().unwrap(), NameOnDisk::Hidden);
         drop(other);
         fs::remove_file(&hidden).unwrap();
-        fs::write(named(&hidden).unwrap(), "finished before").unwrap();
+        fs::write(finished_name(&hidden).unwrap(), "finished before").unwrap();
         assert!(ClaimedFile::take_new(made(), hidden.clone()).unwrap().is_none());
         assert!(!hidden.exists());
     }
@@ -231,7 +236,7 @@ mod tests {
             ".notes-1.parquet.partial",
             ".flows-1.parquet",
         ] {
-            assert_eq!(named(Path::new(strange)), None);
+            assert_eq!(finished_name(Path::new(strange)), None);
         }
     }
 }

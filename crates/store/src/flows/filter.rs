@@ -1,4 +1,4 @@
-//! Which records are asked for: conditions of nfdump's language, and what options add to them.
+//! Filters of records: conditions in nfdump's language, and those that options add.
 
 mod condition;
 mod error;
@@ -22,11 +22,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 pub use terms::{FilterTerm, MISSING, NfdumpForm, TERMS, TermSyntax};
 
-/// Which records are asked for. The usual one lets all through.
+/// Selects records. The default selects all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowFilter {
     expression: FilterExpression,
-    /// When their flows began, as far as [`FlowFilter::started`] says.
+    /// The time span that [`FlowFilter::started`] was given.
     pub span: TimeSpan,
 }
 
@@ -49,7 +49,7 @@ impl FlowFilter {
         Self { expression, span: TimeSpan::default() }
     }
 
-    /// Flows that began in this time.
+    /// Selects flows that began in this time span.
     pub fn started(span: TimeSpan) -> Self {
         let from = u128::from(span.from_ns.unwrap_or(0));
         let to = span.to_ns.map_or(Some(u128::MAX), |to| u128::from(to).checked_sub(1));
@@ -58,7 +58,7 @@ impl FlowFilter {
         Self { span, ..filter }
     }
 
-    /// One end is in one of these; all records if there are none.
+    /// Selects records with one end in any of these prefixes; all records if there are none.
     pub fn either_address(prefixes: &[AddressPrefix]) -> Self {
         either(
             &["sourceIPv6Address", "destinationIPv6Address"],
@@ -66,46 +66,47 @@ impl FlowFilter {
         )
     }
 
-    /// One end's port is one of these; all records if there are none.
+    /// Selects records with any of these ports at one end; all records if there are none.
     pub fn either_port(ports: &[u16]) -> Self {
         let ranges = ports.iter().map(|&port| ValueRange::one(port.into())).collect();
         either(&["sourceTransportPort", "destinationTransportPort"], ranges)
     }
 
-    /// The protocol is one of these; all records if there are none.
+    /// Selects records with any of these protocols; all records if there are none.
     pub fn protocol(protocols: &[u8]) -> Self {
         let ranges = protocols.iter().map(|&protocol| ValueRange::one(protocol.into())).collect();
         either(&["protocolIdentifier"], ranges)
     }
 
-    /// What both let through.
+    /// Selects records that both select.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         let span = if self.span == TimeSpan::default() { other.span } else { self.span };
         Self { expression: FilterExpression::All(vec![self.expression, other.expression]), span }
     }
 
-    /// The records of which it keeps what came back.
+    /// Selects records whose reverse direction this filter selects, seen as a record of its own.
     #[must_use]
-    pub(super) fn of_way_back(&self) -> Self {
+    pub(super) fn of_reverse(&self) -> Self {
         let is_some = RangeSet::new(vec![ValueRange { least: 1, ..ValueRange::ALL }]);
-        let has = |column| {
+        // A one-way record has no reverse direction, so it must not match as an empty one.
+        let has_reverse = ["reversePacketDeltaCount", "reverseOctetDeltaCount"].map(|column| {
             FilterExpression::One(FlowCondition {
                 operand: ConditionOperand::Column(column),
                 test: ValueTest::Values(is_some.clone()),
             })
-        };
-        let came_back = ["reversePacketDeltaCount", "reverseOctetDeltaCount"].map(has).to_vec();
-        Self::of(FilterExpression::All(vec![FilterExpression::Any(came_back), self.expression.reversed()]))
+        });
+        let has_reverse = FilterExpression::Any(has_reverse.to_vec());
+        Self::of(FilterExpression::All(vec![has_reverse, self.expression.reversed()]))
     }
 
-    /// What one of them lets through.
+    /// Selects records that one of them selects.
     #[must_use]
     pub(super) fn or(&self, other: &Self) -> Self {
         Self::of(FilterExpression::Any(vec![self.expression.clone(), other.expression.clone()]))
     }
 
-    /// The columns that it looks at, each once.
+    /// The columns that it reads, each once.
     pub fn columns(&self) -> Vec<&'static str> {
         let mut columns = Vec::new();
         self.expression.add_columns(&mut columns);
@@ -114,18 +115,18 @@ impl FlowFilter {
         columns
     }
 
-    /// The rows of a chunk that are asked for, in order. The chunk has to have its columns.
+    /// The selected rows of a chunk, in order. The chunk must have the filter's columns.
     pub fn rows(&self, chunk: &RowChunk) -> Vec<usize> {
         self.rows_among(chunk, (0..chunk.rows).collect())
     }
 
-    /// Those of some rows that are asked for; rows are in order.
+    /// The selected ones among `rows`, which are in order.
     pub(super) fn rows_among(&self, chunk: &RowChunk, mut rows: Vec<usize>) -> Vec<usize> {
         self.expression.retain(chunk, &mut rows);
         rows
     }
 
-    /// Whether a row of a row group may be asked for, as far as the file's statistics say.
+    /// Whether a row group may have selected rows, according to the file's statistics.
     pub(super) fn may_keep(&self, group: &RowGroupMetaData) -> bool {
         self.expression.may_hold(group)
     }
@@ -133,13 +134,13 @@ impl FlowFilter {
 
 fn any_of(columns: &[&'static str], ranges: Vec<ValueRange>) -> FlowFilter {
     let test = ValueTest::Values(RangeSet::new(ranges));
-    let condition = |&column| {
+    let conditions = columns.iter().map(|&column| {
         FilterExpression::One(FlowCondition { operand: ConditionOperand::Column(column), test: test.clone() })
-    };
-    FlowFilter::of(FilterExpression::Any(columns.iter().map(condition).collect()))
+    });
+    FlowFilter::of(FilterExpression::Any(conditions.collect()))
 }
 
-/// Without ranges everything is asked for.
+/// Without ranges all records are selected.
 fn either(columns: &[&'static str], ranges: Vec<ValueRange>) -> FlowFilter {
     if ranges.is_empty() { FlowFilter::default() } else { any_of(columns, ranges) }
 }
@@ -159,31 +160,36 @@ impl AddressPrefix {
     }
 }
 
-/// What is no address or prefix.
+/// The text is not an address or prefix.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no address or prefix; write 198.18.0.0/15, 198.18.0.1 or 2001:2::/48")]
+#[error("`{0}` is not a valid address or prefix; write 198.18.0.0/15, 198.18.0.1 or 2001:2::/48")]
 pub struct NoPrefix(String);
 
 impl FromStr for AddressPrefix {
     type Err = NoPrefix;
 
     fn from_str(text: &str) -> Result<Self, NoPrefix> {
-        let wrong = || NoPrefix(text.to_owned());
-        let (address, length) = text.split_once('/').map_or((text, None), |(a, l)| (a, Some(l)));
-        let address: IpAddr = address.parse().map_err(|_| wrong())?;
-        let (mapped, own_bits) = match address {
-            IpAddr::V4(address) => (address.to_ipv6_mapped(), 32),
-            IpAddr::V6(address) => (address, 128),
-        };
-        let length = length.map_or(Ok(own_bits), str::parse).map_err(|_| wrong())?;
-        if length > own_bits {
-            return Err(wrong());
-        }
-        Ok(Self { bits: u128::from_be_bytes(mapped.octets()), length: 128 - own_bits + length })
+        read_prefix(text).ok_or_else(|| NoPrefix(text.to_owned()))
     }
 }
 
-/// An address as people write it: IPv4 where it is mapped.
+fn read_prefix(text: &str) -> Option<AddressPrefix> {
+    let (address, length) = text.split_once('/').map_or((text, None), |(a, l)| (a, Some(l)));
+    let address: IpAddr = address.parse().ok()?;
+    let own_bits = if address.is_ipv4() { 32 } else { 128 };
+    let length = match length {
+        Some(length) => length.parse::<u32>().ok().filter(|length| *length <= own_bits)?,
+        None => own_bits,
+    };
+    let mapped = match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped(),
+        IpAddr::V6(address) => address,
+    };
+    // Records have IPv4 addresses mapped into IPv6, behind 96 fixed bits.
+    Some(AddressPrefix { bits: u128::from_be_bytes(mapped.octets()), length: 128 - own_bits + length })
+}
+
+/// An address as people write it: a mapped address as IPv4.
 pub fn address(bytes: [u8; 16]) -> IpAddr {
     match bytes {
         [.., a, b, c, d] if bytes.starts_with(&MAPPED) => IpAddr::V4(Ipv4Addr::new(a, b, c, d)),

@@ -1,7 +1,7 @@
-//! Row groups on their way into files: those that wait, and the files that grow.
+//! Writes row groups into files, and keeps those that the disk has refused.
 //!
-//! Invariant: a row group waits in memory, is in exactly one file, or is given up and counted; memory is bounded. What the end of a file
-//! says is never said of a row group: only a row group that is in no file waits.
+//! Invariant: a row group waits in memory, is in exactly one file, or is given up and counted; memory is bounded. A failure to finish a
+//! file never affects a row group: only row groups that are in no file wait.
 
 use super::encode::WritableTable;
 use super::files::HourPartition;
@@ -13,31 +13,31 @@ use packetrig_units::MonoTime;
 use std::collections::VecDeque;
 use std::path::PathBuf;
 
-/// Files that grow at the same time. Flows of neighbouring hours come mixed, those of many hours do not.
+/// Most files that grow at the same time. Flows of neighbouring hours arrive mixed, those of many hours do not.
 const OPEN_MOST: usize = 4;
-/// Files that may wait for their footer or their name.
+/// Most files that may wait for their footer or their name.
 const UNFINISHED_MOST: usize = 16;
 
 #[derive(Debug)]
 pub(super) struct GroupWriter {
     pub(super) directory: PathBuf,
-    /// A file is finished when it has so many bytes.
+    /// A file is finished when it has this many bytes.
     pub(super) file_bytes: u64,
-    /// Bytes of row groups that may wait for a disk that refuses them.
+    /// Most bytes of row groups that wait because the disk has refused them.
     pub(super) waiting_bytes: usize,
     pub(super) kept: KeptCounts,
     pub(super) now: Option<MonoTime>,
     waiting: VecDeque<EncodedGroup>,
     growing: Vec<PartialFile>,
-    /// They get no more row groups.
+    /// Files that get no more row groups, and wait for their footer or name.
     unfinished: Vec<PartialFile>,
     is_ending: bool,
     added: u64,
     /// When to try again to write row groups.
     group_retry: RetryTimer,
-    /// When to try again to finish files: one that never can be holds up no row group.
+    /// When to try again to finish files. It is separate, so that a file that can never be finished holds up no row group.
     finish_retry: RetryTimer,
-    /// The first of this pass.
+    /// The first failure to finish a file in this pass.
     finish_failure: Option<Error>,
 }
 
@@ -68,26 +68,26 @@ impl GroupWriter {
         self.waiting.push_back(group);
     }
 
-    /// Has the next attempt finish all files, with the row groups that wait now.
+    /// Makes the next attempt finish all files, after the row groups that wait now.
     pub(super) fn end_files(&mut self) {
         self.is_ending = true;
     }
 
-    /// Writes what waits and finishes files, each unless a failure was too short ago.
+    /// Writes row groups and finishes files, each unless its last failure is too recent.
     pub(super) fn place(&mut self) -> Result<(), Error> {
         let may_write = self.group_retry.is_due(self.now);
         let may_finish = self.finish_retry.is_due(self.now);
         self.place_what(may_write, may_finish)
     }
 
-    /// Writes what waits, and finishes files as far as the disk lets it. The first failure is told.
+    /// Writes row groups and finishes files as far as the disk allows, and returns the first failure.
     pub(super) fn place_now(&mut self) -> Result<(), Error> {
         self.place_what(true, true)
     }
 
     fn place_what(&mut self, may_write: bool, may_finish: bool) -> Result<(), Error> {
         if may_finish {
-            // Before the row groups: a file that ends now is not tried twice.
+            // Before the row groups, so that a file that ends in this pass is not tried twice.
             self.finish_again();
         }
         let mut written = Ok(());
@@ -96,6 +96,7 @@ impl GroupWriter {
             self.kept.failures += u64::from(written.is_err());
             self.group_retry.note(written.is_ok(), self.now);
         }
+        // Row groups that still wait begin new files later: then the ending is repeated until none waits.
         if self.is_ending {
             self.end_growing();
             self.is_ending = !self.waiting.is_empty();
@@ -109,7 +110,7 @@ impl GroupWriter {
         written.and(finished)
     }
 
-    /// Writes each row group that waits. After a failure those of the same partition go on waiting, the others do not.
+    /// Writes the row groups that wait. After a failure, those of the same partition keep waiting; the others are still written.
     fn write_groups(&mut self) -> Result<(), Error> {
         let mut written = Ok(());
         let mut refused = Vec::new();
@@ -120,6 +121,7 @@ impl GroupWriter {
                 continue;
             }
             let Err(error) = self.write_group(&group) else { continue };
+            // What cannot be encoded never can be: waiting would not help.
             if matches!(error, Error::Encode(_)) {
                 self.kept.lose(group.carried);
             } else {
@@ -131,14 +133,14 @@ impl GroupWriter {
         written
     }
 
-    /// Writes a row group into the file of its partition. The result is about this row group alone.
+    /// Writes a row group into the file of its partition. The result tells only about this row group.
     fn write_group(&mut self, group: &EncodedGroup) -> Result<(), Error> {
         let mut file = match self.take_growing(group.table, group.partition) {
             None => PartialFile::begin(&self.directory, group)?,
             Some(mut file) => match file.append(group) {
                 Ok(()) => file,
                 Err(error) => {
-                    // What the file has is finished; the row group begins another as soon as there is room.
+                    // The file is finished with what it has; the row group begins a new file once there is room.
                     self.finish_file(file);
                     return Err(error);
                 }
@@ -155,7 +157,8 @@ impl GroupWriter {
         index.map(|index| self.growing.swap_remove(index))
     }
 
-    /// Keeps a file for more row groups unless it is large enough; of too many, the one that grew the longest time ago ends.
+    /// Keeps a file for more row groups unless it is large enough. If there are too many, finishes the one that has not
+    /// grown for the longest time.
     fn keep_growing(&mut self, file: PartialFile) {
         if file.bytes() >= self.file_bytes {
             self.finish_file(file);
@@ -175,15 +178,16 @@ impl GroupWriter {
         }
     }
 
-    /// Tries again to give files their names.
+    /// Tries again to finish files.
     fn finish_again(&mut self) {
         for file in std::mem::take(&mut self.unfinished) {
             self.finish_file(file);
         }
     }
 
-    /// Gives a file its name, or keeps it for another attempt.
+    /// Finishes a file, or keeps it for another attempt.
     fn finish_file(&mut self, file: PartialFile) {
+        // Records count as stored only here: before the file has its name, a power cut could still lose it.
         let failure = match file.finish() {
             Ok(FinishedFile::Stored { bytes }) => {
                 self.kept.store(file.carried);
@@ -208,7 +212,7 @@ impl GroupWriter {
         self.waiting.iter().map(EncodedGroup::bytes).sum()
     }
 
-    /// Gives up the newest row groups that wait beyond the bound.
+    /// Gives up the newest row groups beyond the bound of memory.
     fn shed(&mut self) {
         let mut waiting = self.waiting_memory();
         while waiting > self.waiting_bytes {
@@ -218,7 +222,7 @@ impl GroupWriter {
         }
     }
 
-    /// Gives up the newest files that cannot be finished; the next recovery may.
+    /// Gives up the newest files that cannot be finished; the next recovery may finish them.
     fn shed_unfinished(&mut self) {
         while self.unfinished.len() > UNFINISHED_MOST {
             let Some(file) = self.unfinished.pop() else { break };
@@ -226,7 +230,7 @@ impl GroupWriter {
         }
     }
 
-    /// Gives up what could not be stored. Files without a name stay for the next recovery.
+    /// Gives up what could not be stored. Unfinished files stay for the next recovery.
     pub(super) fn give_up(&mut self) {
         for group in self.waiting.drain(..) {
             self.kept.lose(group.carried);

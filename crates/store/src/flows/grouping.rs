@@ -1,18 +1,19 @@
-//! By what records are grouped: one column or several, or what is made of some.
+//! What records are grouped by: columns, or values made of several columns.
 
 use super::cells::ColumnCells;
 use super::columns::{FlowColumn, columns, counterpart, find_column};
 use super::scan::RowChunk;
+use crate::convert::{clamp_to_u8, clamp_to_u16, clamp_to_u32};
 use packetrig_flow::element::ElementKind;
 use std::str::FromStr;
 
-/// Parts of a grouping, at most.
+/// Most parts of a grouping.
 const PARTS_MOST: usize = 8;
-/// Bytes of a word that tell groups apart.
+/// Bytes of a word that distinguish groups.
 const WORD_MOST: usize = 255;
 
-/// By what records are grouped. Of a grouping that tells source from destination, each direction of a record is counted for
-/// itself, as if it were a record of its own; of any other, both are counted together.
+/// What records are grouped by. If it distinguishes source from destination, each direction of a record counts as a record of its
+/// own; otherwise both count together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowGrouping {
     parts: Vec<GroupPart>,
@@ -23,14 +24,14 @@ pub struct FlowGrouping {
 pub enum GroupPart {
     /// The value of a column.
     Column(&'static FlowColumn),
-    /// Two addresses, whoever sent.
+    /// The two addresses, in either direction.
     Pair,
-    /// The lower of the two ports, which as a rule is the service's, and the protocol.
+    /// The protocol, and the lower of the two ports, which normally is the port of the service.
     Port,
     Exporter,
 }
 
-/// What a group has in one part.
+/// The value of a group in one part.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum GroupValue {
     Number(u64),
@@ -45,18 +46,17 @@ pub enum GroupValue {
     Exporter([u8; 16], u32),
 }
 
-/// What is no grouping.
+/// The text is not a grouping.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoGrouping {
-    /// A word that names nothing.
     #[error(
-        "records are not grouped by `{word}`; possible: pair, port, exporter, and columns: {}",
+        "cannot group records by `{word}`; possible: pair, port, exporter, and columns: {}",
         short_names()
     )]
     Unknown { word: String },
-    #[error("records are grouped by at most {PARTS_MOST} things")]
+    #[error("cannot group records by more than {PARTS_MOST} values")]
     TooMany,
-    #[error("`{word}` is there twice")]
+    #[error("`{word}` is given twice")]
     Twice { word: String },
 }
 
@@ -76,17 +76,16 @@ impl FromStr for GroupPart {
     type Err = NoGrouping;
 
     fn from_str(word: &str) -> Result<Self, NoGrouping> {
-        let column = |word: &str| find_column(word).map(Self::Column);
-        let part = match word.to_ascii_lowercase().as_str() {
-            "pair" => Some(Self::Pair),
-            "port" => Some(Self::Port),
-            "exporter" => Some(Self::Exporter),
-            "source" => column("src-ip"),
-            "destination" => column("dst-ip"),
-            "proto" => column("protocol"),
-            word => column(word),
+        let column = match word.to_ascii_lowercase().as_str() {
+            "pair" => return Ok(Self::Pair),
+            "port" => return Ok(Self::Port),
+            "exporter" => return Ok(Self::Exporter),
+            "source" => find_column("src-ip"),
+            "destination" => find_column("dst-ip"),
+            "proto" => find_column("protocol"),
+            word => find_column(word),
         };
-        part.ok_or_else(|| NoGrouping::Unknown { word: word.to_owned() })
+        column.map(Self::Column).ok_or_else(|| NoGrouping::Unknown { word: word.to_owned() })
     }
 }
 
@@ -110,7 +109,7 @@ impl FromStr for FlowGrouping {
 }
 
 impl GroupPart {
-    /// What it is called.
+    /// Its name on the command line.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Column(column) => column.short,
@@ -133,7 +132,7 @@ impl GroupPart {
         }
     }
 
-    /// Where its values are in a chunk; of the way back, if that is asked for.
+    /// Its columns in a chunk, or those of the reverse direction.
     fn cells<'a>(&self, chunk: &'a RowChunk, is_back: bool) -> GroupCells<'a> {
         let addresses = ["sourceIPv6Address", "destinationIPv6Address"];
         let ports = ["sourceTransportPort", "destinationTransportPort"];
@@ -154,7 +153,7 @@ impl GroupPart {
         }
     }
 
-    /// Reads its value from a key, and leaves the rest.
+    /// Reads its value from the start of a key, and removes it from there.
     fn read(&self, key: &mut &[u8]) -> Option<GroupValue> {
         Some(match self {
             Self::Column(column) => match column.kind {
@@ -180,7 +179,7 @@ impl GroupPart {
     }
 }
 
-/// Where the values of a part are in a chunk.
+/// The columns of a part in a chunk.
 enum GroupCells<'a> {
     Column(ElementKind, &'a ColumnCells),
     Pair([&'a ColumnCells; 2]),
@@ -189,24 +188,25 @@ enum GroupCells<'a> {
 }
 
 impl GroupCells<'_> {
-    /// Appends the value in a row to a key. Keys of equal parts are equal, and in the order of the values.
+    /// Appends the value in a row to a key. Keys of equal values are equal, and keys have the order of the values.
     fn append(&self, row: usize, key: &mut Vec<u8>) {
         match self {
             Self::Column(kind, cells) => append_cell(*kind, cells, row, key),
             Self::Pair(ends) => {
+                // Sorted, so that both directions have the same key.
                 let mut ends = ends.map(|cells| cells.address(row));
                 ends.sort_unstable();
                 key.extend_from_slice(ends.as_flattened());
             }
             Self::Port { protocol, ports } => {
                 let [one, other] = ports.map(|cells| cells.number(row));
-                key.push(u8::try_from(protocol.number(row)).unwrap_or(u8::MAX));
-                key.extend_from_slice(&u16::try_from(one.min(other)).unwrap_or(u16::MAX).to_be_bytes());
+                // Columns of other programs' files may be wider than a protocol or a port.
+                key.push(clamp_to_u8(protocol.number(row)));
+                key.extend_from_slice(&clamp_to_u16(one.min(other)).to_be_bytes());
             }
             Self::Exporter { address, domain } => {
                 key.extend_from_slice(&address.address(row));
-                let domain = u32::try_from(domain.number(row)).unwrap_or(u32::MAX);
-                key.extend_from_slice(&domain.to_be_bytes());
+                key.extend_from_slice(&clamp_to_u32(domain.number(row)).to_be_bytes());
             }
         }
     }
@@ -233,11 +233,14 @@ fn append_cell(kind: ElementKind, cells: &ColumnCells, row: usize, key: &mut Vec
         ElementKind::Mac => key.extend_from_slice(&cells.mac(row)),
         ElementKind::Word | ElementKind::Fields => {
             let word = cells.word(row);
+            // Cut at a character, so that a truncated word is still valid text.
             let word = &word.as_bytes()[..word.floor_char_boundary(WORD_MOST)];
-            key.push(u8::try_from(word.len()).unwrap_or(u8::MAX));
+            // At most WORD_MOST, which fits. The length comes first, so that the key can be read back.
+            key.push(clamp_to_u8(word.len() as u64));
             key.extend_from_slice(word);
         }
         ElementKind::Unsigned(_) | ElementKind::Time | ElementKind::Flag => {
+            // Big-endian, so that keys compare like numbers: groups of equal size are shown in this order.
             key.extend_from_slice(&cells.number(row).to_be_bytes());
         }
     }
@@ -255,7 +258,7 @@ impl FlowGrouping {
         &self.parts
     }
 
-    /// Whether it tells source from destination.
+    /// Whether it distinguishes source from destination.
     pub fn is_of_direction(&self) -> bool {
         self.parts.iter().any(GroupPart::is_of_direction)
     }
@@ -264,12 +267,12 @@ impl FlowGrouping {
         self.parts.iter().flat_map(GroupPart::columns).collect()
     }
 
-    /// The keys of a chunk's rows; of their way back, if that is asked for.
+    /// The keys of a chunk's rows, or of their reverse direction.
     pub(super) fn keys<'a>(&self, chunk: &'a RowChunk, is_back: bool) -> GroupKeys<'a> {
         GroupKeys { parts: self.parts.iter().map(|part| part.cells(chunk, is_back)).collect() }
     }
 
-    /// The values of a key.
+    /// Reads the values of a key.
     pub(super) fn values(&self, mut key: &[u8]) -> Vec<GroupValue> {
         self.parts.iter().filter_map(|part| part.read(&mut key)).collect()
     }

@@ -1,4 +1,4 @@
-//! A record as a line of JSON: an object whose names are the columns', in their order.
+//! A record as a line of JSON: an object with the names of the columns, in their order.
 
 use super::cells::ColumnCells;
 use super::columns::{SourcedRow, columns};
@@ -6,7 +6,7 @@ use packetrig_flow::element::{ElementKind, ElementValue};
 use std::fmt::Write;
 use std::net::Ipv6Addr;
 
-/// Appends a record, without a line end. Times are nanoseconds since 1970, addresses IPv6 (IPv4 mapped).
+/// Appends a record, without a line end. Times are nanoseconds since 1970; IPv4 addresses are mapped into IPv6.
 pub fn append(row: &SourcedRow, text: &mut String) {
     let mut before = '{';
     for column in columns() {
@@ -26,7 +26,7 @@ pub fn mac_text(mac: [u8; 6]) -> String {
 }
 
 fn value(value: ElementValue<'_>, text: &mut String) {
-    // Writing to a string cannot fail; the words are our own and need no escapes.
+    // Writing to a string cannot fail. The words are packetrig's own and need no escapes.
     let written = match value {
         ElementValue::Number(number) => write!(text, "{number}"),
         ElementValue::Address(address) => write!(text, "\"{}\"", Ipv6Addr::from(address)),
@@ -41,7 +41,7 @@ fn value(value: ElementValue<'_>, text: &mut String) {
     debug_assert!(written.is_ok());
 }
 
-/// The value in a row of a file, as JSON: the same text that [`append`] makes of a record. What is missing is `null`.
+/// The value in a row of a file as JSON: the same text that [`append`] makes of a record. A missing column is `null`.
 pub fn append_cell(kind: ElementKind, cells: &ColumnCells, row: usize, text: &mut String) {
     let written = match cells {
         ColumnCells::Missing => write!(text, "null"),
@@ -49,19 +49,20 @@ pub fn append_cell(kind: ElementKind, cells: &ColumnCells, row: usize, text: &mu
         ColumnCells::Flags(_) => write!(text, "{}", cells.number(row) == 1),
         ColumnCells::Addresses(_) => write!(text, "\"{}\"", Ipv6Addr::from(cells.address(row))),
         ColumnCells::Macs(_) => write!(text, "\"{}\"", mac_text(cells.mac(row))),
+        // Other fields are stored as JSON already, and copied as they are.
         ColumnCells::Words(_) if kind == ElementKind::Fields && is_object(cells.word(row)) => {
             write!(text, "{}", cells.word(row))
         }
         ColumnCells::Words(_) if kind == ElementKind::Fields && cells.word(row).is_empty() => {
             write!(text, "{{}}")
         }
-        // A word of a foreign file may be anything.
+        // A word in another program's file may be anything, so it is escaped.
         ColumnCells::Words(_) => write!(text, "{}", serde_json::Value::from(cells.word(row))),
     };
     debug_assert!(written.is_ok());
 }
 
-/// Whether a text is one object of JSON in one line: a foreign file may hold anything.
+/// Whether a text is one JSON object in one line: another program's file may contain anything.
 fn is_object(text: &str) -> bool {
     text.starts_with('{')
         && !text.contains('\n')

@@ -1,16 +1,17 @@
-//! Hashes of the keys of groups: keyed, and quick for the few dozen bytes that keys have.
+//! Hashes of the keys of groups: keyed, and fast for the few dozen bytes that keys have.
 //!
-//! SipHash, the usual one, takes a tenth of the time of a question. Here each eight bytes are multiplied to 128 bits whose halves are
-//! folded, with a secret drawn for each map: who sends flows does not know which keys collide.
+//! With SipHash, the default of the standard library, hashing takes a tenth of the time of a question. Here every eight
+//! bytes are multiplied to 128 bits, and the two halves are folded. Each map has a random secret, so that nobody can send
+//! flows whose keys collide.
 
 use packetrig_flow::hash::fold;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-/// Odd numbers without a pattern (the fractions of the golden ratio and of pi).
+/// Odd numbers without a pattern (from the fractions of the golden ratio and of pi).
 const FIRST: u64 = 0x9e37_79b9_7f4a_7c15;
 const SECOND: u64 = 0x243f_6a88_85a3_08d3;
 
-/// Makes hashers with a secret of its own.
+/// Makes the hashers of one map, with its secret.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct KeyHashes {
     secret: [u64; 2],
@@ -51,7 +52,7 @@ impl Hasher for KeyHasher {
         }
         let mut last = [0; 8];
         last[..rest.len()].copy_from_slice(rest);
-        // The length tells a short rest from one with zeros.
+        // The length distinguishes a short rest from one that ends in zeros.
         self.mix(u64::from_le_bytes(last) ^ (bytes.len() as u64) << 56);
     }
 

@@ -1,6 +1,6 @@
-//! Ledgers that were kept beside the records.
+//! Ledgers that are stored beside the records.
 
-use super::columns::ledger_of;
+use super::columns::{LedgerRow, ledger_of};
 use super::scan::{ledger_files, open};
 use super::{Error, RecordMaker};
 use packetrig_flow::MeterLedger;
@@ -10,16 +10,16 @@ use parquet::record::{Field, Row};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Meters of which the newest ledger is kept in memory.
+/// Most meters whose newest ledger is kept in memory.
 const METERS_MOST: usize = 10_000;
 
-/// The newest ledger of every meter in these places, and when it was so: nanoseconds since 1970.
+/// The newest ledger of every meter in these places, with its time in nanoseconds since 1970.
 pub fn newest(places: &[PathBuf]) -> Result<BTreeMap<RecordMaker, (u64, MeterLedger)>, Error> {
     let mut newest = BTreeMap::new();
     for path in ledger_files(places)? {
         let file = open(&path)?;
         for row in file.get_row_iter(None).map_err(Error::damaged(&path))? {
-            let (at_ns, source, ledger) =
+            let LedgerRow { at_ns, source, ledger } =
                 row.and_then(|row| read(&row, &path)).map_err(Error::damaged(&path))?;
             if newest.len() >= METERS_MOST && !newest.contains_key(&source) {
                 continue;
@@ -33,7 +33,8 @@ pub fn newest(places: &[PathBuf]) -> Result<BTreeMap<RecordMaker, (u64, MeterLed
     Ok(newest)
 }
 
-fn read(row: &Row, path: &Path) -> ParquetResult<(u64, RecordMaker, MeterLedger)> {
+fn read(row: &Row, path: &Path) -> ParquetResult<LedgerRow> {
+    // By name, not by position: files of earlier versions have fewer columns.
     let mut numbers = BTreeMap::new();
     let mut exporter = None;
     for (name, field) in row.get_column_iter() {
@@ -48,12 +49,16 @@ fn read(row: &Row, path: &Path) -> ParquetResult<(u64, RecordMaker, MeterLedger)
             _ => None,
         };
     }
-    let number = |name: &str| numbers.get(name).copied();
-    let (Some(at_ns), Some(exporter)) = (number("observationTimeNanoseconds"), exporter) else {
-        return Err(ParquetError::General(format!("{} holds no ledgers", path.display())));
+    let at_ns = numbers.get("observationTimeNanoseconds").copied();
+    let Some((at_ns, exporter)) = at_ns.zip(exporter) else {
+        return Err(ParquetError::General(format!("{} contains no ledgers", path.display())));
     };
-    let domain = number("observationDomainId").and_then(|domain| u32::try_from(domain).ok()).unwrap_or(0);
-    Ok((at_ns, RecordMaker { exporter, domain }, ledger_of(number)))
+    let domain = numbers.get("observationDomainId").and_then(|domain| u32::try_from(*domain).ok());
+    Ok(LedgerRow {
+        at_ns,
+        source: RecordMaker { exporter, domain: domain.unwrap_or(0) },
+        ledger: ledger_of(|name| numbers.get(name).copied()),
+    })
 }
 
 #[cfg(test)]

@@ -1,15 +1,15 @@
-//! Flow records at rest: sinks that keep them, and questions about those that are kept in files.
+//! Stored flow records: sinks that store them, and queries over those in files.
 //!
 //! ```text
 //!  records, ledgers -> RecordSink: ParquetSink    DIR/flows/date=…/hour=…/*.parquet, DIR/meter_stats/…
 //!                                  KafkaSink      a topic, one JSON line per record
-//!                                  ClickHouseSink a table
-//!  files -> Filter -> scan -> Top, Totals, rows
+//!                                  ClickHouseSink a table, filled by batches over HTTP
+//!  files -> FlowFilter -> scan -> top, totals, rows
 //! ```
-//! Every sink has the columns of [`columns`], which are those of `flow::element::ELEMENTS` and where the record came from.
-//! Nothing here knows how records are made, and nothing reads a clock: times are given.
+//! Every sink has the columns of [`columns`]: those of `flow::element::ELEMENTS`, and the record's exporter. Nothing here knows how
+//! records are made, and nothing reads a clock: times are arguments.
 //!
-//! Invariant: a record that a sink was offered is stored, lost or waiting, and counted as one of the three ([`KeptCounts`]).
+//! Invariant: a record that was offered to a sink is counted as stored, lost or waiting ([`KeptCounts`]).
 
 pub mod cells;
 mod checksum;

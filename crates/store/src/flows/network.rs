@@ -1,16 +1,17 @@
-//! Plain TCP to a peer that is named as people name it.
+//! TCP connections to peers by `host:port`.
 
 use std::io;
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
-/// Connects to `host`, `host:port` or `[address]:port`, and lets no call on the connection take longer than `timeout`.
+/// Connects to `host`, `host:port` or `[address]:port`. `timeout` limits the connection, and each call on it.
 pub(super) fn connect(address: &str, port: u16, timeout: Duration) -> io::Result<TcpStream> {
+    // An IPv6 address without brackets ends in a colon and digits, too, but that is not a port.
     let has_port = address.rsplit_once(':').is_some_and(|(host, port)| {
         port.parse::<u16>().is_ok() && (!host.contains(':') || host.ends_with(']'))
     });
     let address = if has_port { address.to_owned() } else { format!("{address}:{port}") };
-    let mut last = io::Error::new(io::ErrorKind::NotFound, "its name has no address");
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for address in address.to_socket_addrs()? {
         match TcpStream::connect_timeout(&address, timeout) {
             Ok(stream) => {

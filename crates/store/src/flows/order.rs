@@ -1,8 +1,8 @@
-//! Records in an order of their own: the first so many, in bounded memory.
+//! The first records in a given order, in bounded memory.
 //!
-//! What the order needs is read first, of all records; the rest of those that are shown.
+//! First the columns that the order needs are read from all records, then the other columns from the records that are shown.
 //!
-//! Invariant: no more records are held than are asked for. Of equal ones, those that come first in the files come first.
+//! Invariant: no more records are held than are asked for. Equal records keep the order of the files.
 
 use super::Error;
 use super::columns::{columns, find_column};
@@ -15,18 +15,18 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// By what records are ordered, and which end comes first. Rates and sizes are those from source to destination, as filters have them.
+/// What records are ordered by, and which end comes first. As in filters, rates and sizes are those from source to destination.
 #[derive(Clone, Copy, Debug)]
 pub struct RecordOrder {
     by: ConditionOperand,
     is_largest_first: bool,
 }
 
-/// What is no order of records.
+/// The text is not an order of records.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "records are not ordered by `{word}`; possible: duration, pps, bps, bpp, and columns: {}; with `:a` or `:d` behind it the smallest \
-     or largest are first",
+    "cannot order records by `{word}`; possible: duration, pps, bps, bpp, and columns: {}; append `:a` for the smallest first, or \
+     `:d` for the largest",
     short_names()
 )]
 pub struct NoOrder {
@@ -41,26 +41,29 @@ impl FromStr for RecordOrder {
     type Err = NoOrder;
 
     fn from_str(text: &str) -> Result<Self, NoOrder> {
-        let refuse = || NoOrder { word: text.to_owned() };
-        let (word, direction) = text.split_once(':').map_or((text, None), |(word, rest)| (word, Some(rest)));
-        let found = OrderedBy::find(&word.to_ascii_lowercase()).ok_or_else(refuse)?;
-        let is_largest_first = match direction {
-            None => found.is_amount,
-            Some("a") => false,
-            Some("d") => true,
-            Some(_) => return Err(refuse()),
-        };
-        Ok(Self { by: found.value, is_largest_first })
+        read_order(text).ok_or_else(|| NoOrder { word: text.to_owned() })
     }
+}
+
+fn read_order(text: &str) -> Option<RecordOrder> {
+    let (word, direction) = text.split_once(':').map_or((text, None), |(word, rest)| (word, Some(rest)));
+    let found = OrderedBy::find(&word.to_ascii_lowercase())?;
+    let is_largest_first = match direction {
+        None => found.is_amount,
+        Some("a") => false,
+        Some("d") => true,
+        Some(_) => return None,
+    };
+    Some(RecordOrder { by: found.value, is_largest_first })
 }
 
 const PACKETS: &str = "packetDeltaCount";
 const BYTES: &str = "octetDeltaCount";
 
-/// What people order records by.
+/// A value that records can be ordered by.
 struct OrderedBy {
     value: ConditionOperand,
-    /// Of amounts people want the largest first, of times, addresses and names the smallest.
+    /// By default amounts have the largest first; times, addresses and names the smallest.
     is_amount: bool,
 }
 
@@ -85,7 +88,7 @@ impl OrderedBy {
     }
 }
 
-/// Where a record comes.
+/// A record's place in the order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct OrderKey<W> {
     number: u128,
@@ -98,7 +101,7 @@ impl<'a> OrderKey<&'a str> {
     }
 }
 
-/// A record that is among the first so far; the greatest is the one that goes first when there are too many.
+/// A record that is among the first so far. If there are too many, the greatest is dropped.
 struct RankedRecord<W> {
     key: OrderKey<W>,
     place: RowPlace,
@@ -107,6 +110,7 @@ struct RankedRecord<W> {
 
 impl<W: AsRef<str>> RankedRecord<W> {
     fn compare<V: AsRef<str>>(&self, other: &RankedRecord<V>) -> Ordering {
+        // Equal keys keep the order of the files, whichever end comes first.
         let numbers = self.key.number.cmp(&other.key.number);
         let by_key = numbers.then_with(|| self.key.word.as_ref().cmp(other.key.word.as_ref()));
         let by_key = if self.is_largest_first { by_key.reverse() } else { by_key };
@@ -115,7 +119,7 @@ impl<W: AsRef<str>> RankedRecord<W> {
 }
 
 impl RankedRecord<&str> {
-    /// To be kept beyond its chunk.
+    /// A copy that outlives its chunk.
     fn to_owned(&self) -> RankedRecord<String> {
         let Self { key, place, is_largest_first } = *self;
         let key = OrderKey { number: key.number, word: key.word.to_owned() };
@@ -143,17 +147,17 @@ impl PartialEq for RankedRecord<String> {
 
 impl Eq for RankedRecord<String> {}
 
-/// The first records in an order, and how many there are in all.
+/// The first records in an order, and the number of all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FirstRecords<T> {
-    /// As they are shown.
+    /// The first records, as `show` rendered them.
     pub shown: Vec<T>,
-    /// All that the filter keeps.
+    /// Number of records that the filter selects.
     pub count: u64,
 }
 
-/// The first `most` records that a filter keeps. `show` is called for each of them once, with its chunk, which has the wanted columns,
-/// and its row: of the other records only what the order needs is read.
+/// The first `most` records that a filter selects. `show` is called once for each, with its row and its chunk, which has the wanted
+/// columns. From other records only the columns of the order are read.
 pub fn first_records<T>(
     files: &[PathBuf],
     filter: &FlowFilter,
@@ -163,7 +167,7 @@ pub fn first_records<T>(
     show: &mut dyn FnMut(&RowChunk, usize) -> T,
 ) -> Result<FirstRecords<T>, Error> {
     let FirstPlaces { ranked, count } = first_places(files, filter, order, most)?;
-    // As they are in the files, each with its rank.
+    // Read in the order of the files, each with its rank, and then brought into the order that was asked for.
     let mut by_place: Vec<_> = ranked.into_iter().zip(0..).collect();
     by_place.sort_unstable();
     let places: Vec<_> = by_place.iter().map(|(place, _)| *place).collect();
@@ -179,7 +183,7 @@ pub fn first_records<T>(
     Ok(FirstRecords { shown: shown.into_iter().map(|(_, shown)| shown).collect(), count })
 }
 
-/// Where the first records are, in their order.
+/// The places of the first records, in their order.
 struct FirstPlaces {
     ranked: Vec<RowPlace>,
     count: u64,
@@ -200,6 +204,7 @@ fn first_places(
         for &row in rows.iter().filter(|_| most > 0) {
             let ranked =
                 RankedRecord { key: OrderKey::of(&cells, row), place: chunk.place(row), is_largest_first };
+            // The heap's top is the last of those held, so most records are dismissed by one comparison and without a copy.
             if first.len() < most {
                 first.push(ranked.to_owned());
             } else if first.peek().is_some_and(|last| ranked.compare(last).is_lt()) {

@@ -1,12 +1,13 @@
-//! The sink of files: Parquet in a Hive partition of hours.
+//! The sink for files: Parquet, in Hive partitions of hours.
 //!
-//! Rows wait until there are enough for a row group, are sorted by the start of their flow and go into the file of the hour in which
-//! it began. A file grows on the disk under a hidden name, row group by row group, and gets its name when it is large or old enough:
-//! memory holds the rows of one row group, and a process that is killed loses no more ([`super::recover`]). A disk that refuses
-//! stops nothing: row groups wait, up to a bound, and are tried again; beyond it they are given up and counted. A file for whose
-//! next row group the disk has no room is finished with those it has.
+//! Rows wait until there are enough for a row group, are sorted by the start of their flow, and go into the file of the hour in
+//! which it began. A file grows on the disk under a hidden name, row group by row group, and gets its name when it is large or old
+//! enough. So memory holds the rows of one row group, and a process that is killed loses no more ([`super::recover`]). If the disk
+//! refuses, row groups wait and are tried again; beyond a bound they are given up and counted. A file whose next row group does not
+//! fit on the disk is finished with those it has.
 //!
-//! Invariant: records are in [`KeptCounts::stored`] once their file has its name, and until then in [`KeptCounts::waiting`] or [`KeptCounts::lost`].
+//! Invariant: records count as [`KeptCounts::stored`] once their file has its name, and until then as [`KeptCounts::waiting`] or
+//! [`KeptCounts::lost`].
 
 use super::columns::{LedgerRow, SourcedRow};
 use super::files::HourPartition;
@@ -19,34 +20,34 @@ use packetrig_units::{MonoTime, Nanos};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// Hours that the rows of one row group may go to; the others' rows go where the hour is not known. Flows with times drawn
-/// from nowhere cost files, not a disk full of directories.
+/// Most hours that the rows of one row group are split into; rows of other hours go into the partition of an unknown hour. So
+/// flows with random times cannot fill the disk with directories.
 const HOURS_MOST: usize = 256;
-/// Ledger rows that wait for a file.
+/// Most ledger rows that wait for a file.
 const LEDGERS_MOST: usize = 3600;
-/// Rows of one hour that are worth a row group before there are [`ParquetOptions::group_rows`] of all hours: a footer has as many bytes
-/// as a thousand rows.
+/// Rows of one hour that are worth a row group, even before there are [`ParquetOptions::group_rows`] of all hours: the footer of a
+/// row group takes as many bytes as a thousand rows.
 const WORTH_A_GROUP: usize = 4096;
-/// How long so many wait: a process that is killed loses them.
+/// How long this many rows wait: a process that is killed loses them.
 const GROUP_AGE: Nanos = Nanos::from_secs(1);
 
-/// How files are made.
+/// Options of the sink for files.
 #[derive(Clone, Debug)]
 pub struct ParquetOptions {
-    /// Where; made if it is not there.
+    /// The directory, which is created if necessary.
     pub directory: PathBuf,
-    /// Rows of a row group, which are sorted together.
+    /// Rows of a row group; they are sorted together.
     pub group_rows: usize,
-    /// A file is closed when it has so many bytes.
+    /// A file is finished when it has this many bytes.
     pub file_bytes: usize,
-    /// A file is closed when its first record is that old.
+    /// A file is finished when its first record has been there this long.
     pub file_age: Nanos,
-    /// Bytes of row groups that may wait for a disk that refuses them.
+    /// Most bytes of row groups that wait because the disk has refused them.
     pub waiting_bytes: usize,
 }
 
 impl ParquetOptions {
-    /// The usual ones: 64 Ki rows, 32 MiB, a minute, 256 MiB.
+    /// The defaults: 65,536 rows, 32 MiB, one minute, 256 MiB.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         Self {
             directory: directory.into(),
@@ -64,14 +65,14 @@ pub struct ParquetSink {
     rows: Vec<SourcedRow>,
     ledgers: Vec<LedgerRow>,
     writer: GroupWriter,
-    /// When the oldest of `rows` came.
+    /// When the oldest of `rows` arrived.
     rows_since: Option<MonoTime>,
-    /// When the oldest of what is not in a finished file came.
+    /// When the oldest row that is in no finished file arrived.
     since: Option<MonoTime>,
 }
 
 impl ParquetSink {
-    /// A sink into a directory, which is made.
+    /// A sink for a directory, which is created.
     pub fn new(options: ParquetOptions) -> Result<Self, Error> {
         let directory = &options.directory;
         packetrig_sys::private_files::create_directories(directory)
@@ -80,11 +81,12 @@ impl ParquetSink {
         Ok(Self { options, rows: Vec::new(), ledgers: Vec::new(), writer, rows_since: None, since: None })
     }
 
-    /// Makes row groups of all rows that wait.
+    /// Makes row groups of all waiting rows.
     fn group(&mut self) -> Result<(), Error> {
+        // Sorted by start, the statistics of a row group have narrow bounds: queries for a time span skip most row groups.
         let mut rows = std::mem::take(&mut self.rows);
         rows.sort_by_key(|row| row.record.first_ns());
-        let (hours, rest) = by_hour(&rows);
+        let RowsByHour { hours, rest } = by_hour(&rows);
         let mut done = Ok(());
         for (partition, rows) in hours {
             done = self.add_flows(partition, rows).and(done);
@@ -92,18 +94,20 @@ impl ParquetSink {
         if !rest.is_empty() {
             done = self.add_flows(HourPartition(None), &rest).and(done);
         }
+        // The memory of a row group's rows is reused.
         rows.clear();
         self.rows = rows;
         self.rows_since = None;
         self.group_ledgers().and(done)
     }
 
-    /// Makes row groups of the hours that have rows enough; the others' rows go on waiting.
+    /// Makes row groups of the hours that have enough rows; the rows of other hours keep waiting.
     fn group_early(&mut self) -> Result<(), Error> {
         let mut rows = std::mem::take(&mut self.rows);
         rows.sort_by_key(|row| row.record.first_ns());
         let mut done = Ok(());
         for rows in rows.chunk_by(|a, b| hour(a) == hour(b)) {
+            // Rows of other hours stay sorted, so the next sort of nearly sorted rows is cheap.
             if rows.len() >= WORTH_A_GROUP {
                 done = self.add_flows(hour(&rows[0]), rows).and(done);
             } else {
@@ -133,7 +137,7 @@ impl ParquetSink {
         done
     }
 
-    /// Ends every file that has rows.
+    /// Makes row groups of all rows and ends all files.
     fn end_all(&mut self) -> Result<(), Error> {
         let grouped = self.group();
         self.writer.end_files();
@@ -141,7 +145,7 @@ impl ParquetSink {
         grouped
     }
 
-    /// Whether rows have waited long enough for a row group of their own.
+    /// Whether enough rows have waited long enough.
     fn is_group_due(&self, now: MonoTime) -> bool {
         self.rows.len() >= WORTH_A_GROUP && self.rows_since.is_some_and(|since| now.since(since) >= GROUP_AGE)
     }
@@ -152,8 +156,14 @@ fn hour(row: &SourcedRow) -> HourPartition {
     HourPartition::of(row.record.first_ns())
 }
 
-/// Rows by the hour in which their flows began; those of more than [`HOURS_MOST`] hours, the emptiest, together.
-fn by_hour(sorted: &[SourcedRow]) -> (Vec<(HourPartition, &[SourcedRow])>, Vec<SourcedRow>) {
+/// Rows by the hour in which their flows began.
+struct RowsByHour<'a> {
+    hours: Vec<(HourPartition, &'a [SourcedRow])>,
+    /// Rows of the smallest hours, if there are more than [`HOURS_MOST`].
+    rest: Vec<SourcedRow>,
+}
+
+fn by_hour(sorted: &[SourcedRow]) -> RowsByHour<'_> {
     let mut hours: BTreeMap<HourPartition, &[SourcedRow]> =
         sorted.chunk_by(|a, b| hour(a) == hour(b)).map(|rows| (hour(&rows[0]), rows)).collect();
     let mut rest: Vec<SourcedRow> = Vec::new();
@@ -165,7 +175,7 @@ fn by_hour(sorted: &[SourcedRow]) -> (Vec<(HourPartition, &[SourcedRow])>, Vec<S
         }
         rest.sort_by_key(|row| row.record.first_ns());
     }
-    (hours.into_iter().collect(), rest)
+    RowsByHour { hours: hours.into_iter().collect(), rest }
 }
 
 impl RecordSink for ParquetSink {
@@ -197,7 +207,7 @@ impl RecordSink for ParquetSink {
         self.writer.now = Some(now);
         let waits = !(self.rows.is_empty() && self.ledgers.is_empty()) || self.writer.has_growing();
         let since = *self.since.get_or_insert(now);
-        // What came before the first tick came at an unknown time.
+        // Rows that arrived before the first tick have no time: they count from now.
         if !self.rows.is_empty() {
             self.rows_since.get_or_insert(now);
         }
@@ -230,7 +240,7 @@ impl RecordSink for ParquetSink {
 
 impl Drop for ParquetSink {
     fn drop(&mut self) {
-        // Whoever dropped it without closing it has no ear for errors.
+        // Records must not be lost just because the caller did not call `close`. Errors have nobody to go to here.
         drop(self.flush());
     }
 }

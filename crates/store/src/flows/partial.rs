@@ -1,9 +1,9 @@
 //! A file of records that grows on the disk under a hidden name, row group by row group.
 //!
-//! Room for its footer is set aside before a row group is written, so a disk that fills up does not keep it from being finished.
-//! The file is locked as long as this process writes it; [`super::recover`] finishes one that nobody has locked.
+//! Before each row group is written, room for it and for the footer is set aside, so that a file can be finished even when the disk
+//! has become full. The file is locked while this process writes it; [`super::recover`] finishes files that no process has locked.
 //!
-//! Invariant: up to `end` the file has whole blocks.
+//! Invariant: up to `end` the file has only whole blocks.
 
 use super::Error;
 use super::encode::WritableTable;
@@ -21,19 +21,19 @@ use std::path::Path;
 pub(super) struct PartialFile {
     pub(super) table: WritableTable,
     pub(super) partition: HourPartition,
-    /// What the records in it stand for.
     pub(super) carried: CarriedRecords,
-    /// Number of the row group that was last added, over all files: the least is the longest untouched.
+    /// Number of the row group that was added last, counted over all files: the file with the least has not grown
+    /// for the longest time.
     pub(super) touched: u64,
     claimed: ClaimedFile,
     end: u64,
     footer: Option<FileFooter>,
-    /// More than the footer will have.
+    /// Upper bound of the footer's size: the sum of the footers of the single row groups.
     footer_bytes: u64,
 }
 
 impl PartialFile {
-    /// Begins a file with a row group. Where that fails, no file is left.
+    /// Begins a file with a row group. If that fails, no file is left.
     pub(super) fn begin(directory: &Path, group: &EncodedGroup) -> Result<Self, Error> {
         let claimed = files::claim(directory, group.table, group.partition)?;
         let mut file = Self {
@@ -48,8 +48,8 @@ impl PartialFile {
         };
         let begun = file.write(&MAGIC).and_then(|()| file.append(group));
         if begun.is_err() {
-            // A full disk needs the room; what cannot be removed is found by the next recovery.
-            file.claimed.remove().unwrap_or(());
+            // A full disk needs the room. The next recovery removes what cannot be removed here.
+            drop(file.claimed.remove());
         }
         begun.map(|()| file)
     }
@@ -60,10 +60,13 @@ impl PartialFile {
 
     /// Adds a row group, or leaves the file as it was.
     pub(super) fn append(&mut self, group: &EncodedGroup) -> Result<(), Error> {
+        // The block is encoded for this very offset, because the metadata has absolute offsets.
         let placed = group.at(self.end).map_err(Error::Encode)?;
         let footer_bytes = self.footer_bytes + (placed.block.len() - group.bytes()) as u64;
+        // The sum of both footers is more than the joint one, so the file can always be finished.
         let wanted = placed.block.len() as u64 + footer_bytes;
         set_aside_beyond(&self.claimed.file, self.end, wanted).map_err(self.failed("write"))?;
+        // If this fails, `end` is unchanged: what was written beyond it is overwritten later, or cut off by `finish`.
         self.write(&placed.block)?;
         self.footer_bytes = footer_bytes;
         self.carried.add(group.carried);
@@ -84,13 +87,14 @@ impl PartialFile {
         Error::file(what, self.claimed.hidden.clone())
     }
 
-    /// Writes the footer and gives the file its name. It can be tried again.
+    /// Writes the footer and renames the file. It can be tried again.
     pub(super) fn finish(&self) -> Result<FinishedFile, Error> {
+        // With a single row group, the footer of its block is that of the file.
         let footer = self.footer.as_ref().filter(|footer| footer.groups().len() > 1);
         finish(&self.claimed, self.end, footer)
     }
 
-    /// Why its records are lost.
+    /// The error that tells why its records are lost.
     pub(super) fn removed(&self) -> Error {
         self.failed("finish")(io::Error::new(
             ErrorKind::NotFound,
@@ -99,19 +103,19 @@ impl PartialFile {
     }
 }
 
-/// What became of a file that was to get its name.
+/// Result of finishing a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FinishedFile {
     Stored {
         bytes: u64,
     },
-    /// It has neither its hidden name nor its own: there is nothing left to try.
+    /// It has neither its hidden name nor its final one, so there is nothing left to try.
     Removed,
 }
 
-/// Ends a file behind `end`, where its last block ends, with a footer unless that of the block says everything, and gives it its name.
+/// Ends a file after `end`, where its last block ends: writes `footer`, unless that of the last block is enough, and renames the file.
 ///
-/// Each step may be repeated: a rename whose directory could not be synced is not made again.
+/// Each step may be repeated. A file that was renamed in an earlier attempt only has its directory synced.
 pub(super) fn finish(
     claimed: &ClaimedFile,
     end: u64,
@@ -125,6 +129,7 @@ pub(super) fn finish(
             .and_then(|()| file.set_len(bytes))
             .and_then(|()| file.sync_all())
             .map_err(Error::file("write", hidden))?;
+        // NotFound: another process has renamed or removed it since; the check below tells.
         match fs::rename(hidden, path) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
                 return Err(Error::file("rename", hidden)(error));

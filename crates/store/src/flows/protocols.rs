@@ -1,6 +1,6 @@
-//! IP protocols as people name them.
+//! Names of IP protocols.
 
-/// Those that are met, by IANA's names in lower case. Of two names for one number the first is shown.
+/// Common protocols, with IANA's names in lower case. If a number has two names, the first is shown.
 const NAMES: [(u8, &str); 22] = [
     (1, "icmp"),
     (2, "igmp"),

@@ -1,9 +1,10 @@
-//! A sink behind a thread and a bounded queue.
+//! A sink on a thread of its own, behind a bounded queue.
 //!
-//! Records of a source that can wait (a file, a connection) wait for room in the queue. Records of a source that cannot (UDP)
-//! never wait for a disk or a network: those that find the queue full are dropped.
+//! Records of a source that can wait (a file, a connection) wait for room in the queue. Records of a source that cannot (UDP) never
+//! wait for a disk or a network: if the queue is full, they are dropped.
 //!
-//! Invariant: at most so many records wait, and every record dropped is in [`KeptCounts::queue_dropped`] and [`KeptCounts::lost`].
+//! Invariant: the number of waiting records is bounded, and dropped records are in [`KeptCounts::queue_dropped`] and
+//! [`KeptCounts::lost`].
 
 use super::sink::carried;
 use super::{Error, KeptCounts, RecordMaker, RecordSink};
@@ -13,7 +14,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
-/// Orders that may wait; records are bounded by their number as well.
+/// Most orders that wait; the number of waiting records is bounded, too.
 const ORDERS: usize = 4096;
 
 enum SinkOrder {
@@ -23,12 +24,12 @@ enum SinkOrder {
     Flush,
 }
 
-/// What to do with records for which the queue has no room.
+/// What to do with records when the queue is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueuePolicy {
-    /// Wait for room: their source can be held back.
+    /// Wait for room: the source can be held back.
     Wait,
-    /// Drop and count them: their source goes on sending anyway.
+    /// Drop and count them: the source continues to send anyway.
     Drop,
 }
 
@@ -37,15 +38,16 @@ struct QueueState {
     kept: KeptCounts,
     /// Records in the queue.
     queued: u64,
+    /// The last error of the sink that was not returned yet.
     news: Option<Error>,
-    /// The thread takes nothing any more.
+    /// The thread has ended and takes nothing more.
     has_ended: bool,
 }
 
 #[derive(Debug, Default)]
 struct SharedQueue {
     state: Mutex<QueueState>,
-    /// The thread has taken records, or has ended.
+    /// Signalled when the thread has taken records, or has ended.
     has_moved: Condvar,
 }
 
@@ -54,16 +56,22 @@ impl SharedQueue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes room for `count` records, also where they alone are more than the queue may hold; says whether there was any.
+    /// Reserves room for `count` records. Returns whether there was room.
     fn reserve(&self, count: u64, most: u64, policy: QueuePolicy) -> bool {
         let mut state = self.lock();
-        let fits = |state: &QueueState| state.queued == 0 || state.queued + count <= most;
-        while policy == QueuePolicy::Wait && !fits(&state) && !state.has_ended {
+        while policy == QueuePolicy::Wait && !state.has_room(count, most) && !state.has_ended {
             state = self.has_moved.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        let fits = fits(&state) && !state.has_ended;
-        state.queued += if fits { count } else { 0 };
-        fits
+        let is_reserved = state.has_room(count, most) && !state.has_ended;
+        state.queued += if is_reserved { count } else { 0 };
+        is_reserved
+    }
+}
+
+impl QueueState {
+    const fn has_room(&self, count: u64, most: u64) -> bool {
+        // An empty queue takes any number: otherwise a batch larger than the bound would wait for ever.
+        self.queued == 0 || self.queued + count <= most
     }
 }
 
@@ -90,7 +98,7 @@ impl std::fmt::Debug for SinkOrder {
 }
 
 impl QueuedSink {
-    /// Puts a sink behind a thread and a queue of so many records.
+    /// Starts a thread for a sink, behind a queue of at most `records_most` records.
     pub fn new(sink: Box<dyn RecordSink>, records_most: u64) -> Result<Self, Error> {
         let (orders, received) = sync_channel(ORDERS);
         let shared = Arc::<SharedQueue>::default();
@@ -109,7 +117,7 @@ impl QueuedSink {
         })
     }
 
-    /// Takes records of one source; by the policy it waits for room or drops them.
+    /// Takes records of one source. The policy decides whether it waits for room or drops them.
     pub fn write_by(
         &mut self,
         records: &[FlowRecord],
@@ -119,17 +127,20 @@ impl QueuedSink {
         let carried = carried(records);
         let count = records.len() as u64;
         self.offered.add(carried);
+        // Room is reserved first and the order sent afterwards, without the lock: the thread needs it to make room.
         let has_room = self.orders.is_some() && self.shared.reserve(count, self.records_most, policy);
         if !has_room {
             self.dropped.add(carried);
         } else if !self.order(SinkOrder::Records(records.to_vec(), source), policy) {
+            // The queue of orders was full, or the thread has ended since: the reserved room is given back.
             self.shared.lock().queued -= count;
             self.dropped.add(carried);
         }
         self.news()
     }
 
-    /// Takes a ledger; by the policy it waits for room, or leaves it to the next one, which makes it good.
+    /// Takes a ledger. The policy decides whether it waits for room or drops it: ledgers are cumulative, so the
+    /// next one has everything.
     pub fn ledger_by(
         &mut self,
         ledger: &MeterLedger,
@@ -154,7 +165,7 @@ impl QueuedSink {
     }
 }
 
-/// Tells those who wait that nothing is taken any more, however the thread ends.
+/// Wakes waiting writers when the thread ends, even by a panic.
 struct EndOfQueue<'a>(&'a SharedQueue);
 
 impl Drop for EndOfQueue<'_> {
@@ -181,6 +192,7 @@ fn work(
             SinkOrder::Tick(now) => sink.tick(now),
             SinkOrder::Flush => sink.flush(),
         };
+        // Only after the sink has taken them: until then they are in memory, and count.
         let mut state = shared.lock();
         state.queued -= taken;
         state.kept = sink.kept();
@@ -213,6 +225,7 @@ impl RecordSink for QueuedSink {
     }
 
     fn close(&mut self) -> (KeptCounts, Result<(), Error>) {
+        // Closing the channel ends the thread, after everything that is still in the queue.
         self.orders = None;
         let ended = self.thread.take().map(JoinHandle::join);
         let done = match ended {
@@ -221,7 +234,7 @@ impl RecordSink for QueuedSink {
                 done
             }
             Some(Err(_)) => {
-                // Nobody stores what it had in its hands and in its queue.
+                // Whatever the thread had taken or still had in its queue is lost.
                 let stored = self.shared.lock().kept.stored;
                 let lost = difference(self.offered, stored, self.dropped);
                 self.ended = Some(KeptCounts { stored, lost, ..KeptCounts::default() });
@@ -233,6 +246,7 @@ impl RecordSink for QueuedSink {
     }
 
     fn kept(&self) -> KeptCounts {
+        // Offered and dropped are counted here, the rest by the sink on its thread. What is in neither account waits.
         let behind = self.ended.unwrap_or_else(|| self.shared.lock().kept);
         let mut kept = KeptCounts { offered: self.offered, queue_dropped: self.dropped, ..behind };
         kept.lost.add(self.dropped);
@@ -241,7 +255,7 @@ impl RecordSink for QueuedSink {
     }
 }
 
-/// What is left of the first without the others.
+/// `of` less `one` and `two`.
 const fn difference(of: CarriedRecords, one: CarriedRecords, two: CarriedRecords) -> CarriedRecords {
     CarriedRecords {
         records: of.records - one.records - two.records,

@@ -1,13 +1,13 @@
-//! Finishing the files of a process that was killed: every row group that is whole on the disk comes back.
+//! Finishes files that a killed process left: every row group that is whole on the disk is kept.
 //!
-//! A hidden file that nobody has locked is read block by block. What lies behind the last whole block is usually the row group that
-//! was being written, and is cut off. Anything else that cannot be read is damage: it stays where it is.
+//! A hidden file that no process has locked is read block by block. What follows the last whole block is usually the row group that
+//! was being written, and is cut off. Anything else that cannot be read is damage, and stays where it is.
 //!
-//! Invariant: a row group is kept only if its checksums are right. Files of processes that live are left alone.
+//! Invariant: a row group is kept only if its checksums are right. Files of running processes are left alone.
 
 use super::Error;
 use super::encode::WritableTable;
-use super::files::{ClaimedFile, named};
+use super::files::{ClaimedFile, finished_name};
 use super::partial::{FinishedFile, finish};
 use super::row_group::MAGIC;
 use super::walk::files_below;
@@ -20,40 +20,40 @@ use std::path::{Path, PathBuf};
 
 mod remains;
 
-/// Ends the name of a file in which no row group is whole, and which is no beginning of one either.
+/// Extension of a file that has no whole row group, and is not the beginning of one either.
 const DAMAGED: &str = "damaged";
 
-/// What was found of processes that were killed.
+/// What was found and recovered.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RecoveredFiles {
     /// Files that were finished.
     pub files: u64,
-    /// Records in them, of flows; ledgers are not counted.
+    /// Flow records in these files; ledgers are not counted.
     pub records: u64,
-    /// Files, also of those with nothing else in them, that ended in a row group that was not whole; its records are lost.
+    /// Files that ended in an incomplete row group, whose records are lost. Files with nothing else in them count, too.
     pub cut_files: u64,
-    /// Bytes of these row groups.
+    /// Bytes of these row groups on the disk.
     pub cut_bytes: u64,
-    /// Row groups, or places where there must have been some, that a power cut or a bad disk damaged; their records are lost.
+    /// Places with one or more row groups that a power cut or a bad disk has damaged; their records are lost.
     pub damaged_groups: u64,
-    /// Files with nothing but damage; they are kept, and their names end in `.damaged`.
+    /// Files without any whole row group; they are kept, and their names end in `.damaged`.
     pub damaged_files: u64,
-    /// Files that could not be finished, and why.
+    /// Files that could not be finished, with the reason.
     pub failures: Vec<String>,
 }
 
 impl RecoveredFiles {
-    /// Whether there was nothing to do.
+    /// Whether nothing was found.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// Finishes what killed processes left in a directory of records, of a table, or of a partition. A directory with nothing of the
-/// kind is an error.
+/// Finishes what killed processes left in a directory of records, of a table, or of a partition. It is an error if the
+/// directory is none of these.
 pub fn recover(directory: &Path) -> Result<RecoveredFiles, Error> {
     let mut recovered = RecoveredFiles::default();
-    for hidden in left_behind(directory)? {
+    for hidden in hidden_files(directory)? {
         if let Err(error) = recover_file(&hidden, &mut recovered) {
             recovered.failures.push(error.to_string());
         }
@@ -61,7 +61,7 @@ pub fn recover(directory: &Path) -> Result<RecoveredFiles, Error> {
     Ok(recovered)
 }
 
-/// The same before new records are written into it: there may be nothing yet.
+/// Like [`recover`], for a directory into which records will be written: it may be empty or missing tables.
 pub fn recover_before_writing(directory: &Path) -> Result<RecoveredFiles, Error> {
     match recover(directory) {
         Err(Error::Nothing { .. }) => Ok(RecoveredFiles::default()),
@@ -69,12 +69,12 @@ pub fn recover_before_writing(directory: &Path) -> Result<RecoveredFiles, Error>
     }
 }
 
-/// The hidden files in a directory of records, also those of processes that live.
-fn left_behind(directory: &Path) -> Result<Vec<PathBuf>, Error> {
-    let is_hidden = |path: &Path| named(path).is_some();
+/// The hidden files in a directory of records, including those of running processes.
+fn hidden_files(directory: &Path) -> Result<Vec<PathBuf>, Error> {
     let mut files = Vec::new();
     let tables = WritableTable::ALL.map(|table| directory.join(table.name()));
     if !is_part_of_table(directory) && tables.iter().all(|table| !table.is_dir()) {
+        // A missing or unreadable directory is a better error than one without records.
         fs::read_dir(directory).map_err(Error::file("read", directory))?;
         return Err(Error::Nothing { path: directory.to_owned() });
     }
@@ -87,8 +87,13 @@ fn left_behind(directory: &Path) -> Result<Vec<PathBuf>, Error> {
     Ok(files)
 }
 
-/// Whether it is the directory of a table, or a partition of one, by its name.
+fn is_hidden(path: &Path) -> bool {
+    finished_name(path).is_some()
+}
+
+/// Whether a directory is that of a table or of a partition, by its name.
 fn is_part_of_table(directory: &Path) -> bool {
+    // Resolved first: `.` or a link has no telling name.
     let name = directory.canonicalize().unwrap_or_else(|_| directory.to_owned());
     let name = name.file_name().unwrap_or_default().to_string_lossy();
     let is_partition = name.starts_with("date=") || name.starts_with("hour=");
@@ -98,7 +103,7 @@ fn is_part_of_table(directory: &Path) -> bool {
 fn recover_file(hidden: &Path, recovered: &mut RecoveredFiles) -> Result<(), Error> {
     let opened = OpenOptions::new().read(true).write(true).open(hidden);
     let file = match opened {
-        // Its process has finished it meanwhile.
+        // Its process has finished it since the directory was read.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         opened => opened.map_err(Error::file("open", hidden))?,
     };
@@ -106,8 +111,9 @@ fn recover_file(hidden: &Path, recovered: &mut RecoveredFiles) -> Result<(), Err
     let Some(claimed) = claimed else { return Ok(()) };
     let remains = FileRemains::read(&claimed.file).map_err(Error::file("read", hidden))?;
     if let Some(footer) = &remains.footer {
-        // Row groups have been found behind damage: it may be there.
+        // Row groups may have been found after damage, and that may include the first bytes of the file.
         claimed.file.write_all_at(&MAGIC, 0).map_err(Error::file("write", hidden))?;
+        // The footer in the last block is enough for one row group, unless that block is not at the end.
         let footer = (footer.groups().len() > 1 || remains.damaged_groups > 0).then_some(footer);
         if finish(&claimed, remains.end, footer)? == FinishedFile::Removed {
             return Ok(());
@@ -118,6 +124,7 @@ fn recover_file(hidden: &Path, recovered: &mut RecoveredFiles) -> Result<(), Err
             .map_err(Error::file("rename", hidden))?;
         recovered.damaged_files += 1;
     } else {
+        // Nothing but the beginning of a row group: there is nothing to keep.
         claimed.remove().map_err(Error::file("remove", hidden))?;
     }
     recovered.damaged_groups += remains.damaged_groups;

@@ -1,8 +1,8 @@
-//! When to try again what a disk has refused.
+//! When to retry what the disk has refused.
 
 use packetrig_units::{MonoTime, Nanos};
 
-/// Wait before another attempt, doubled each time.
+/// Wait after the first failure; it doubles with each further one.
 const FIRST_WAIT: Nanos = Nanos::from_secs(1);
 const LONGEST_WAIT: Nanos = Nanos::from_secs(30);
 
@@ -14,18 +14,19 @@ pub(super) struct RetryTimer {
 #[derive(Debug)]
 struct PlannedRetry {
     at: MonoTime,
-    /// How long to wait if this one fails as well.
+    /// How long to wait if this attempt fails, too.
     next_wait: Nanos,
 }
 
 impl RetryTimer {
-    /// Whether the last attempt was no failure, or one that was long enough ago. Without a clock it always is.
+    /// Whether the last attempt succeeded, or failed long enough ago. Without a time it is always due.
     pub(super) fn is_due(&self, now: Option<MonoTime>) -> bool {
         self.planned.as_ref().is_none_or(|planned| now.is_none_or(|now| now >= planned.at))
     }
 
-    /// Notes how an attempt went.
+    /// Notes the result of an attempt.
     pub(super) fn note(&mut self, is_ok: bool, now: Option<MonoTime>) {
+        // A success forgets the waits before it: the next failure starts with the first wait again.
         let wait = self.planned.take().map_or(FIRST_WAIT, |planned| planned.next_wait);
         let doubled = Nanos::new((wait.as_u64() * 2).min(LONGEST_WAIT.as_u64()));
         let now = now.unwrap_or(MonoTime::from_nanos(0));

@@ -1,12 +1,12 @@
-//! One row group of Parquet, and the footer that makes a file of it.
+//! One row group of Parquet, and the footer that makes it a file.
 //!
-//! In a file that grows, each row group is a block: a head with lengths and checksums, the pages, and the footer of a file with this row
-//! group alone. A process that is killed leaves whole blocks, each with all that is needed to read it.
+//! In a growing file, each row group is a block: a head with lengths and checksums, the pages, and the footer of a file with only this
+//! row group. So a process that is killed leaves whole blocks, each with everything that is needed to read it.
 //!
 //! ```text
 //! PAR1 | head, pages, footer | head, pages, footer | … | footer of all
 //! ```
-//! Readers follow the last footer and do not notice the others.
+//! Readers use the last footer and do not notice the others.
 
 use super::Error;
 use super::checksum::crc32c;
@@ -14,6 +14,7 @@ use super::columns::{LedgerRow, SourcedRow};
 use super::encode::{self, WritableTable};
 use super::files::HourPartition;
 use super::sink::carried;
+use crate::convert::exact_usize;
 use packetrig_flow::CarriedRecords;
 use parquet::errors::Result;
 use parquet::file::metadata::{
@@ -23,18 +24,18 @@ use parquet::file::writer::SerializedFileWriter;
 use std::fmt;
 use std::ops::Range;
 
-/// What Parquet files begin and end with.
+/// First and last bytes of a Parquet file.
 pub(super) const MAGIC: [u8; 4] = *b"PAR1";
-/// Where the row group of a file that is made in memory begins: behind the magic.
+/// Offset of the row group in a file that is encoded in memory: after the magic.
 const FIRST: i64 = 4;
-/// A row group as it will be in a file.
+
+/// An encoded row group that can be placed anywhere in a file.
 pub(super) struct EncodedGroup {
     pub(super) table: WritableTable,
     pub(super) partition: HourPartition,
-    /// What the records in it stand for.
     pub(super) carried: CarriedRecords,
     pages: Vec<u8>,
-    /// Of a file with this row group alone, which begins behind [`MAGIC`].
+    /// Metadata of a file with only this row group, which begins after [`MAGIC`].
     metadata: ParquetMetaData,
 }
 
@@ -56,7 +57,7 @@ pub(super) struct PlacedGroup {
     pub(super) footer: FileFooter,
 }
 
-/// What a block begins with.
+/// The start of a block: lengths and checksums of its pages and its footer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BlockHead {
     pub(super) pages: u64,
@@ -75,22 +76,19 @@ impl BlockHead {
     }
 
     pub(super) fn decode(bytes: [u8; Self::BYTES]) -> Self {
-        let (lengths, checksums) = bytes.split_at(16);
-        let length = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| lengths[at * 8 + byte]));
-        let checksum = |at: usize| u32::from_le_bytes(std::array::from_fn(|byte| checksums[at * 4 + byte]));
         Self {
-            pages: length(0),
-            footer: length(1),
-            pages_checksum: checksum(0),
-            footer_checksum: checksum(1),
+            pages: u64::from_le_bytes(std::array::from_fn(|byte| bytes[byte])),
+            footer: u64::from_le_bytes(std::array::from_fn(|byte| bytes[8 + byte])),
+            pages_checksum: u32::from_le_bytes(std::array::from_fn(|byte| bytes[16 + byte])),
+            footer_checksum: u32::from_le_bytes(std::array::from_fn(|byte| bytes[20 + byte])),
         }
     }
 }
 
-/// What the footer of a file says.
+/// The content of a file's footer.
 #[derive(Clone, Debug)]
 pub(super) struct FileFooter {
-    /// Schema and the rest; the number of rows is that of one row group.
+    /// Schema and other metadata. Its number of rows is that of one row group only.
     file: FileMetaData,
     groups: Vec<RowGroupMetaData>,
 }
@@ -119,15 +117,11 @@ impl EncodedGroup {
         carried: CarriedRecords,
         write: impl FnOnce(&mut SerializedFileWriter<Vec<u8>>) -> Result<()>,
     ) -> std::result::Result<Self, Error> {
-        let alone = || {
-            let mut file = table.writer()?;
-            write(&mut file)?;
-            let metadata = file.finish()?;
-            Ok((metadata, std::mem::take(file.inner_mut())))
-        };
-        let (metadata, mut pages) = alone().map_err(Error::Encode)?;
+        let FileInMemory { metadata, bytes: mut pages } =
+            FileInMemory::encode(table, write).map_err(Error::Encode)?;
+        // Only the pages are kept: a footer is made for the place that they get in a file.
         let end = metadata.row_groups().iter().map(|group| place_of(group).end).max().unwrap_or(0);
-        pages.truncate(usize::try_from(end).unwrap_or(usize::MAX));
+        pages.truncate(exact_usize(end));
         pages.drain(..MAGIC.len().min(pages.len()));
         Ok(Self { table, partition, carried, pages, metadata })
     }
@@ -136,8 +130,9 @@ impl EncodedGroup {
         self.pages.len()
     }
 
-    /// The block of it behind so many bytes of a file.
+    /// Makes its block for offset `start` of a file.
     pub(super) fn at(&self, start: u64) -> Result<PlacedGroup> {
+        // From where the pages are in memory, after the magic, to where they will be, after the block's head.
         let by = (start + BlockHead::BYTES as u64).cast_signed() - FIRST;
         let groups = self.metadata.row_groups().iter().map(|group| moved(group, by));
         let footer = FileFooter {
@@ -155,8 +150,25 @@ impl EncodedGroup {
     }
 }
 
+struct FileInMemory {
+    metadata: ParquetMetaData,
+    bytes: Vec<u8>,
+}
+
+impl FileInMemory {
+    fn encode(
+        table: WritableTable,
+        write: impl FnOnce(&mut SerializedFileWriter<Vec<u8>>) -> Result<()>,
+    ) -> Result<Self> {
+        let mut file = table.writer()?;
+        write(&mut file)?;
+        let metadata = file.finish()?;
+        Ok(Self { metadata, bytes: std::mem::take(file.inner_mut()) })
+    }
+}
+
 impl FileFooter {
-    /// Of the metadata of a file.
+    /// The footer with a file's metadata.
     pub(super) fn of(metadata: &ParquetMetaData) -> Self {
         Self { file: metadata.file_metadata().clone(), groups: metadata.row_groups().to_vec() }
     }
@@ -165,12 +177,12 @@ impl FileFooter {
         &self.groups
     }
 
-    /// Appends the row groups of another.
+    /// Appends the row groups of another footer.
     pub(super) fn add(&mut self, other: Self) {
         self.groups.extend(other.groups);
     }
 
-    /// The end of a file with its row groups: metadata, their length, magic.
+    /// The bytes of the footer: metadata, their length, magic.
     pub(super) fn encode(&self) -> Result<Vec<u8>> {
         let file = FileMetaData::new(
             self.file.version(),
@@ -180,6 +192,7 @@ impl FileFooter {
             self.file.schema_descr_ptr(),
             self.file.column_orders().cloned(),
         );
+        // Each row group was encoded as the only one of its file, with ordinal 0.
         let numbered = (0..)
             .zip(&self.groups)
             .map(|(ordinal, group)| group.clone().into_builder().set_ordinal(ordinal).build());
@@ -190,27 +203,30 @@ impl FileFooter {
     }
 }
 
-/// Where the pages of a row group are in its file.
+/// The range of a row group's pages in its file.
 pub(super) fn place_of(group: &RowGroupMetaData) -> Range<u64> {
     let ranges = group.columns().iter().map(ColumnChunkMetaData::byte_range);
     let start = ranges.clone().map(|(start, _)| start).min().unwrap_or(0);
     start..ranges.map(|(start, length)| start.saturating_add(length)).max().unwrap_or(0)
 }
 
-/// A row group that lies so many bytes farther from the beginning. Indexes of pages are not kept.
+/// The metadata of a row group that is moved by `by` bytes.
 fn moved(group: &RowGroupMetaData, by: i64) -> Result<RowGroupMetaData> {
-    let column = |column: &ColumnChunkMetaData| {
-        let moved = column.clone().into_builder();
-        moved
-            .set_data_page_offset(column.data_page_offset() + by)
-            .set_dictionary_page_offset(column.dictionary_page_offset().map(|at| at + by))
-            .set_index_page_offset(None)
-            .set_column_index_offset(None)
-            .set_column_index_length(None)
-            .set_offset_index_offset(None)
-            .set_offset_index_length(None)
-            .build()
-    };
-    let columns = group.columns().iter().map(column).collect::<Result<_>>()?;
+    let columns = group.columns().iter().map(|column| moved_column(column, by)).collect::<Result<_>>()?;
     group.clone().into_builder().set_column_metadata(columns).set_file_offset(FIRST + by).build()
+}
+
+// Offsets of page indexes are removed: growing files have no page indexes.
+fn moved_column(column: &ColumnChunkMetaData, by: i64) -> Result<ColumnChunkMetaData> {
+    column
+        .clone()
+        .into_builder()
+        .set_data_page_offset(column.data_page_offset() + by)
+        .set_dictionary_page_offset(column.dictionary_page_offset().map(|at| at + by))
+        .set_index_page_offset(None)
+        .set_column_index_offset(None)
+        .set_column_index_length(None)
+        .set_offset_index_offset(None)
+        .set_offset_index_length(None)
+        .build()
 }

@@ -1,4 +1,4 @@
-//! Records for tests.
+//! Flow records for the tests of this module.
 
 use packetrig_flow::{
     EndReason, FlowHalf, FlowKey, FlowRecord, ForeignFields, MAPPED, OtherFields, TunnelKind,
@@ -22,14 +22,6 @@ pub(super) fn address(number: u16) -> [u8; 16] {
 pub(super) fn record(number: u16) -> FlowRecord {
     let n = u64::from(number);
     let start = THIRTEEN + n * SECOND;
-    let half = |packets: u64, first_ns| FlowHalf {
-        packets,
-        bytes: packets * 100,
-        frame_bytes: packets * 114,
-        first_ns,
-        last_ns: first_ns + 500,
-        tcp_flags: 0x1b,
-    };
     FlowRecord {
         key: FlowKey {
             source: address(number),
@@ -63,7 +55,18 @@ pub(super) fn record(number: u16) -> FlowRecord {
     }
 }
 
-/// The same as a router exports it.
+fn half(packets: u64, first_ns: u64) -> FlowHalf {
+    FlowHalf {
+        packets,
+        bytes: packets * 100,
+        frame_bytes: packets * 114,
+        first_ns,
+        last_ns: first_ns + 500,
+        tcp_flags: 0x1b,
+    }
+}
+
+/// Record `number` as a router exports it.
 pub(super) fn foreign_record(number: u16) -> FlowRecord {
     let mut others = OtherFields::default();
     others.add(0, 61, &[u8::from(number.is_multiple_of(2))]);
@@ -84,7 +87,7 @@ pub(super) fn foreign_record(number: u16) -> FlowRecord {
     FlowRecord { foreign: Some(Arc::new(foreign)), ..record(number) }
 }
 
-/// Records 0 to `count`, without the last.
+/// Records from 0 to before `count`.
 pub(super) fn records(count: u16) -> Vec<FlowRecord> {
     (0..count).map(record).collect()
 }

@@ -1,8 +1,8 @@
-//! Reading files of records: the columns that are wanted, some thousand rows at a time.
+//! Reads files of records: only the wanted columns, a few thousand rows at a time.
 //!
-//! Files of ours are read, also of earlier versions, and others with columns of the same names and kinds; a column that a file
-//! lacks is zero, and so is a value that is null. Row groups whose statistics say that nothing in them is asked for are passed
-//! over; of the others, what the filter looks at is read first, and the rest only where it keeps a row.
+//! It reads packetrig's files of all versions, and other files with columns of the same names and kinds. A missing column counts as
+//! zero, and so does a null. Row groups that cannot have selected rows, according to their statistics, are skipped. Of the others the
+//! filter's columns are read first, and the rest only where the filter selects rows.
 //!
 //! Invariant: memory does not grow with the files.
 
@@ -28,31 +28,31 @@ use std::thread;
 
 /// Rows read at a time.
 const ROWS: usize = 8192;
-/// Threads that read, at most.
+/// Most threads that read.
 const READERS_MOST: usize = 8;
-/// Chunks that each of them has ready.
+/// Most chunks that each of them reads ahead.
 const CHUNKS_AHEAD: usize = 2;
 
 /// Some rows, column by column.
 #[derive(Clone, Debug)]
 pub struct RowChunk {
     pub rows: usize,
-    /// Where the first of them is.
+    /// Place of the first row.
     first: RowPlace,
     columns: Vec<(&'static str, ColumnCells)>,
 }
 
-/// Where a row is: in the order of places, rows have that of the files.
+/// Where a row is. Places are ordered like the rows of the files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct RowPlace {
-    /// Among the files of a scan.
+    /// Index among the files of a scan.
     file: usize,
     group: usize,
     row: usize,
 }
 
 impl RowChunk {
-    /// Where a row of it is.
+    /// The place of a row of the chunk.
     pub(super) const fn place(&self, row: usize) -> RowPlace {
         RowPlace { row: self.first.row + row, ..self.first }
     }
@@ -64,7 +64,7 @@ impl RowChunk {
     }
 }
 
-/// Times between which rows are wanted, by the start of their flows: nanoseconds since 1970, the second exclusive.
+/// A span of time for the start of flows: nanoseconds since 1970, `to_ns` exclusive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TimeSpan {
     pub from_ns: Option<u64>,
@@ -72,18 +72,18 @@ pub struct TimeSpan {
 }
 
 impl TimeSpan {
-    /// Whether a time is in it.
+    /// Whether a time is in the span.
     pub fn has(&self, at_ns: u64) -> bool {
         self.from_ns.is_none_or(|from| at_ns >= from) && self.to_ns.is_none_or(|to| at_ns < to)
     }
 }
 
-/// The files of flow records in directories and among files, in order of their names.
+/// The files of flow records among `places`, which are directories and files; sorted by name within a directory.
 pub fn flow_files(places: &[PathBuf]) -> Result<Vec<PathBuf>, Error> {
     files_of(places, WritableTable::Flows)
 }
 
-/// The files of ledgers.
+/// The files of ledgers among `places`.
 pub(super) fn ledger_files(places: &[PathBuf]) -> Result<Vec<PathBuf>, Error> {
     files_of(places, WritableTable::MeterStats)
 }
@@ -109,17 +109,17 @@ fn is_visible(path: &Path) -> bool {
     !name.starts_with(['.', '_']) && name.ends_with(".parquet")
 }
 
-/// Ledgers are told by their files' names; every other file is taken for records.
+/// Whether a file is of this table. Files of ledgers have a name of their own; all others count as records.
 fn is_of(path: &Path, table: WritableTable) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     name.starts_with("meter_stats-") == (table == WritableTable::MeterStats)
 }
 
-/// What is done with the rows of a chunk that a filter keeps. Stops when it says so.
+/// Called with each chunk and its selected rows. Its result tells whether to continue.
 pub type EachChunk<'a> = dyn FnMut(&RowChunk, &[usize]) -> ControlFlow<()> + 'a;
 
-/// Gives the rows that a filter keeps, chunk by chunk, with the filter's columns and the wanted ones, until told to stop. Several
-/// threads read and filter; chunks are given in the order of files and rows all the same.
+/// Gives the rows that a filter selects, chunk by chunk, with the filter's columns and the wanted ones, until `each` stops. Several
+/// threads read and filter, but chunks are given in the order of files and rows.
 pub fn scan(
     files: &[PathBuf],
     filter: &FlowFilter,
@@ -129,7 +129,7 @@ pub fn scan(
     scan_selection(files, RowSelection::Filter(filter), wanted, each)
 }
 
-/// The same of rows whose places are known, and are in order.
+/// Like [`scan`], for rows at known places, which are in order.
 pub(super) fn scan_rows(
     files: &[PathBuf],
     rows: &[RowPlace],
@@ -149,6 +149,8 @@ fn scan_selection(
     let others = wanted.iter().copied().filter(|name| !of_filter.contains(name)).collect();
     let request = ScanRequest { files, selection, of_filter, others };
     let readers = thread::available_parallelism().map_or(1, usize::from).min(READERS_MOST);
+    // Readers that are ahead wait at their bounded channels. When `in_order` returns, its receivers are dropped, and the readers end at
+    // their next send.
     thread::scope(|scope| {
         let shares = (0..readers).map(|number| {
             let (sender, receiver) = sync_channel(CHUNKS_AHEAD);
@@ -161,7 +163,7 @@ fn scan_selection(
     })
 }
 
-/// Gives what the readers send: of each in turn one portion, until there is none.
+/// Gives what the readers send: one portion of each in turn, until none is left.
 fn in_order(shares: &[Receiver<ReaderDelivery>], each: &mut EachChunk<'_>) -> Result<(), Error> {
     for share in shares.iter().cycle() {
         loop {
@@ -173,7 +175,7 @@ fn in_order(shares: &[Receiver<ReaderDelivery>], each: &mut EachChunk<'_>) -> Re
                 }
                 Ok(ReaderDelivery::Failed(error)) => return Err(*error),
                 Ok(ReaderDelivery::PortionEnd) => break,
-                // It ends when nothing is left for it: nor is there for those after it.
+                // Its channel is closed, so it had no portion in this turn, and neither have those after it.
                 Err(_) => return Ok(()),
             }
         }
@@ -181,37 +183,40 @@ fn in_order(shares: &[Receiver<ReaderDelivery>], each: &mut EachChunk<'_>) -> Re
     Ok(())
 }
 
-/// What is read of all files.
+/// What a scan reads.
 struct ScanRequest<'a> {
     files: &'a [PathBuf],
     selection: RowSelection<'a>,
-    /// What it looks at.
+    /// Columns that the filter needs.
     of_filter: Vec<&'static str>,
-    /// What is wanted beside it.
+    /// Other columns that are wanted.
     others: Vec<&'static str>,
 }
 
-/// What one reader sends.
+/// What a reader thread sends.
 enum ReaderDelivery {
     Rows(RowChunk, Vec<usize>),
     Failed(Box<Error>),
-    /// All of a file is read, or of a row group where there is only one file.
+    /// The end of a portion: a file, or a row group if there is only one file.
     PortionEnd,
 }
 
-/// What one of several readers reads: every so manieth portion.
+/// One of several readers. It reads every `of`th portion, starting with `number`.
 struct ScanShare {
     number: usize,
     of: usize,
     sender: SyncSender<ReaderDelivery>,
 }
 
+/// The receiver has ended the scan.
 struct ReaderUnwanted;
 
 impl ScanShare {
     fn read(&self, request: &ScanRequest<'_>) {
+        // All readers count the portions alike, so they need no coordination.
         let mut portions = 0;
         for (file, path) in request.files.iter().enumerate() {
+            // A single file is shared by row groups. Several are shared as whole files, so that each is opened only once.
             let has_portion_groups = request.files.len() == 1;
             if !has_portion_groups && !self.is_mine(&mut portions) {
                 continue;
@@ -229,7 +234,7 @@ impl ScanShare {
         }
     }
 
-    /// Whether the next portion is this reader's.
+    /// Whether the next portion belongs to this reader.
     fn is_mine(&self, portions: &mut usize) -> bool {
         *portions += 1;
         (*portions - 1) % self.of == self.number
@@ -239,7 +244,7 @@ impl ScanShare {
         self.sender.send(delivery).map_err(|_| ReaderUnwanted)
     }
 
-    /// Reads a file, or its own portions of it.
+    /// Reads a file, or this reader's portions of it.
     fn read_file(
         &self,
         number: usize,
@@ -265,6 +270,7 @@ impl ScanShare {
             if request.selection.may_have_group(group.metadata(), first) {
                 self.read_group(path, &*group, first, &places)?;
             }
+            // Also after a group that was skipped: the receiver counts portions, not groups with rows.
             if portions.is_some() {
                 self.send(ReaderDelivery::PortionEnd)?;
             }
@@ -305,13 +311,16 @@ impl From<ReaderUnwanted> for ReadEnd {
     }
 }
 
-/// The first and last start of a flow in all files, as far as their statistics say.
+/// The first and last start of a flow in all files, according to their statistics.
 pub fn range(files: &[PathBuf]) -> Result<Option<(u64, u64)>, Error> {
     let mut whole: Option<(u64, u64)> = None;
     for path in files {
+        // Only footers are read, so this is fast for any number of records.
         for (first, last) in open(path)?.metadata().row_groups().iter().filter_map(start_of) {
-            let (a, b) = whole.unwrap_or((first, last));
-            whole = Some((a.min(first), b.max(last)));
+            whole = Some(match whole {
+                Some((earliest, latest)) => (earliest.min(first), latest.max(last)),
+                None => (first, last),
+            });
         }
     }
     Ok(whole)
@@ -322,7 +331,7 @@ pub(super) fn open(path: &Path) -> Result<SerializedFileReader<File>, Error> {
     SerializedFileReader::new(file).map_err(Error::damaged(path))
 }
 
-/// First and last start of a flow in a row group, but for those that are null.
+/// First and last start of a flow in a row group, not counting nulls.
 fn start_of(group: &RowGroupMetaData) -> Option<(u64, u64)> {
     let Statistics::Int64(range) = starts(group)?.statistics()? else { return None };
     Some((u64::try_from(*range.min_opt()?).ok()?, u64::try_from(*range.max_opt()?).ok()?))

@@ -1,11 +1,11 @@
-//! What every place for flow records offers.
+//! The trait of all sinks for flow records, and their counters.
 
 use super::Error;
 use packetrig_flow::{CarriedRecords, FlowRecord, MeterLedger};
 use packetrig_units::MonoTime;
 use serde::{Deserialize, Serialize};
 
-/// Who made a record.
+/// The exporter of a record, or this machine's own meter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct RecordMaker {
     /// Address of the exporter, IPv4 mapped; all zero is the meter of this machine.
@@ -13,46 +13,45 @@ pub struct RecordMaker {
     pub domain: u32,
 }
 
-/// What became of the records a sink was offered: `offered` is the sum of the others.
+/// What became of the records that were offered to a sink: offered = stored + lost + waiting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptCounts {
-    /// Offered to the sink.
     pub offered: CarriedRecords,
-    /// Where they should be.
+    /// Stored for good.
     pub stored: CarriedRecords,
-    /// Given up, for whatever cause.
+    /// Given up, for any reason.
     pub lost: CarriedRecords,
-    /// Of these, what came when the sink's queue was full.
+    /// The part of `lost` that found the sink's queue full.
     pub queue_dropped: CarriedRecords,
     /// In memory, not stored yet.
     pub waiting: CarriedRecords,
-    /// Attempts to store that failed; most are made good by the next.
+    /// Failed attempts to store; most are followed by a successful one.
     pub failures: u64,
-    /// Bytes of the files that were written; none where records go elsewhere.
+    /// Bytes of finished files; zero if records go elsewhere.
     pub file_bytes: u64,
 }
 
-/// A place for flow records.
+/// Stores flow records.
 ///
-/// An error is news, not an end: the sink stays usable, what it could not store waits or is counted as lost, and it tries again
-/// at the next [`RecordSink::tick`] that is late enough.
+/// After an error the sink stays usable: what it could not store waits or is counted as lost, and it tries again at a later
+/// [`RecordSink::tick`].
 pub trait RecordSink: Send {
     /// Takes records of one source.
     fn write(&mut self, records: &[FlowRecord], source: RecordMaker) -> Result<(), Error>;
 
-    /// Takes the state of a meter's ledger, `at_ns` nanoseconds since 1970. Sinks without a place for it leave it.
+    /// Takes a meter's ledger of the time `at_ns` (nanoseconds since 1970). Sinks that store no ledgers ignore it.
     fn ledger(&mut self, ledger: &MeterLedger, source: RecordMaker, at_ns: u64) -> Result<(), Error> {
         let _ = (ledger, source, at_ns);
         Ok(())
     }
 
-    /// Does what is due by now. To be called about every second.
+    /// Does what is due. To be called about every second.
     fn tick(&mut self, now: MonoTime) -> Result<(), Error>;
 
-    /// Stores what waits, as far as it can.
+    /// Stores waiting records, as far as possible.
     fn flush(&mut self) -> Result<(), Error>;
 
-    /// Stores what waits, gives up what cannot be stored, and says what was stored. Nothing is taken after it.
+    /// Stores waiting records, gives up what cannot be stored, and returns the final counts. The sink takes nothing afterwards.
     fn close(&mut self) -> (KeptCounts, Result<(), Error>);
 
     /// What became of the records so far.
@@ -85,13 +84,14 @@ impl KeptCounts {
     }
 }
 
+// Does not saturate: what leaves `waiting` was in it, and a bug must show in tests.
 fn take(from: &mut CarriedRecords, carried: CarriedRecords) {
     from.records -= carried.records;
     from.packets -= carried.packets;
     from.bytes -= carried.bytes;
 }
 
-/// What records stand for.
+/// The number of records, with their packets and bytes.
 pub(crate) fn carried<'a>(records: impl IntoIterator<Item = &'a FlowRecord>) -> CarriedRecords {
     let mut sum = CarriedRecords::default();
     for record in records {

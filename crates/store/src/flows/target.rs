@@ -1,4 +1,4 @@
-//! Places for records, as people write them.
+//! Targets for flow records, as users write them.
 
 use super::clickhouse::{ClickHouseOptions, ClickHouseSink};
 use super::kafka::{KafkaOptions, KafkaSink};
@@ -7,7 +7,7 @@ use std::fmt;
 use std::str::FromStr;
 
 /// `DIR`, `kafka://broker[:port][,…]/topic` or `clickhouse://[user@]host[:port]/[database.]table`. A password is never part of
-/// it: what is written on a command line can be read by every user of the machine. See [`StoreTarget::set_password`].
+/// it, because every user of the machine can read command lines. See [`StoreTarget::set_password`].
 #[derive(Clone, Debug)]
 pub enum StoreTarget {
     Directory(ParquetOptions),
@@ -16,21 +16,21 @@ pub enum StoreTarget {
 }
 
 impl StoreTarget {
-    /// Gives the password of the user, for a target that has one.
+    /// Sets the user's password, for a target that has one.
     pub fn set_password(&mut self, password: String) -> Result<(), Error> {
         let Self::ClickHouse(options) = self else {
-            return Err(Error::Target { text: self.to_string(), why: "only clickhouse:// has a password" });
+            return Err(Error::Target { text: self.to_string(), why: "only clickhouse:// takes a password" });
         };
-        // It becomes a line of a header.
+        // The password becomes a header line: a line break in it would add headers.
         if password.contains(char::is_control) {
             let text = self.to_string();
-            return Err(Error::Target { text, why: "its password has characters that cannot be typed" });
+            return Err(Error::Target { text, why: "its password contains control characters" });
         }
         options.password = password;
         Ok(())
     }
 
-    /// The sink for it.
+    /// Makes the sink for the target.
     pub fn open(self) -> Result<Box<dyn RecordSink>, Error> {
         Ok(match self {
             Self::Directory(options) => Box::new(ParquetSink::new(options)?),
@@ -44,55 +44,60 @@ impl FromStr for StoreTarget {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        // What may hold a password by mistake is not repeated.
-        let wrong = |why| Error::Target { text: without_password(text), why };
-        match text.split_once("://") {
-            None if text.is_empty() => Err(wrong("name a directory")),
-            None => Ok(Self::Directory(ParquetOptions::new(text))),
-            Some(("kafka", rest)) => {
-                let form = "write kafka://broker:9092/topic";
-                let (brokers, topic) = rest.split_once('/').ok_or_else(|| wrong(form))?;
-                let brokers: Vec<_> = brokers.split(',').map(str::to_owned).collect();
-                let is_name = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-                if brokers.iter().any(String::is_empty) || topic.is_empty() || !topic.chars().all(is_name) {
-                    return Err(wrong(form));
-                }
-                Ok(Self::Kafka(KafkaOptions::new(brokers, topic.to_owned())))
-            }
-            Some(("clickhouse", rest)) => clickhouse(rest).map(Self::ClickHouse).map_err(wrong),
-            Some(_) => Err(wrong("write a directory, kafka://broker/topic or clickhouse://host/table")),
-        }
+        // The text is part of the error. If it contains a password by mistake, that is removed.
+        read_target(text).map_err(|why| Error::Target { text: without_password(text), why })
     }
+}
+
+fn read_target(text: &str) -> Result<StoreTarget, &'static str> {
+    match text.split_once("://") {
+        None if text.is_empty() => Err("name a directory"),
+        None => Ok(StoreTarget::Directory(ParquetOptions::new(text))),
+        Some(("kafka", rest)) => kafka(rest).map(StoreTarget::Kafka).ok_or("write kafka://broker:9092/topic"),
+        Some(("clickhouse", rest)) => clickhouse(rest).map(StoreTarget::ClickHouse),
+        Some(_) => Err("write a directory, kafka://broker/topic or clickhouse://host/table"),
+    }
+}
+
+fn kafka(rest: &str) -> Option<KafkaOptions> {
+    let (brokers, topic) = rest.split_once('/')?;
+    let brokers: Vec<_> = brokers.split(',').map(str::to_owned).collect();
+    let is_topic = !topic.is_empty() && topic.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c));
+    let has_brokers = !brokers.iter().any(String::is_empty);
+    (is_topic && has_brokers).then(|| KafkaOptions::new(brokers, topic.to_owned()))
 }
 
 fn clickhouse(rest: &str) -> Result<ClickHouseOptions, &'static str> {
     const FORM: &str =
         "write clickhouse://[user@]host[:8123]/[database.]table, names of letters, digits and `_`";
-    const PASSWORD: &str = "a password on the command line can be read by every user of this machine: write it into a file \
-                            and name that with --clickhouse-password-file, or in PACKETRIG_CLICKHOUSE_PASSWORD_FILE";
+    const PASSWORD: &str = "every user of this machine can read a password on the command line: write it into a file and \
+                            name that with --clickhouse-password-file, or in PACKETRIG_CLICKHOUSE_PASSWORD_FILE";
     if has_password(rest) {
         return Err(PASSWORD);
     }
     let (place, table) = rest.split_once('/').ok_or(FORM)?;
-    let (who, address) = place.rsplit_once('@').unwrap_or(("", place));
+    let (user, address) = place.rsplit_once('@').unwrap_or(("", place));
     let (database, table) = table.split_once('.').unwrap_or(("default", table));
-    // They become lines of a header.
-    let is_name =
-        |name: &str| !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    // Address and user become header lines: a line break in them would add headers.
     if address.is_empty() || rest.contains(char::is_control) || !is_name(database) || !is_name(table) {
         return Err(FORM);
     }
     let mut options = ClickHouseOptions::new(address.into(), database.into(), table.into());
-    options.user = who.into();
+    options.user = user.into();
     Ok(options)
 }
 
+fn is_name(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
+// The last `@`, as in `clickhouse`: a password may contain one.
 fn has_password(rest: &str) -> bool {
-    rest.rsplit_once('@').is_some_and(|(who, _)| who.contains(':'))
+    rest.rsplit_once('@').is_some_and(|(user, _)| user.contains(':'))
 }
 
 fn without_password(text: &str) -> String {
-    let (scheme, rest) = text.split_once("://").map_or(("", text), |(scheme, rest)| (scheme, rest));
+    let (scheme, rest) = text.split_once("://").unwrap_or(("", text));
     if !has_password(rest) {
         return text.to_owned();
     }

@@ -1,12 +1,12 @@
-//! TCP's flags by their letters.
+//! TCP flags as letters.
 
-/// Bit by bit. `N` is AE, which was NS before.
+/// One letter per bit, lowest first. `N` is AE, formerly NS.
 const LETTERS: &str = "FSRPAUECN";
-/// nfdump's letter for the six flags that it knows.
+/// nfdump's letter for all six flags that it supports.
 const ALL_FLAGS: char = 'X';
 const ALL_FLAGS_MASK: u64 = 0x3f;
 
-/// The letters of the bits that are set, those without one as a number.
+/// The letters of the bits that are set; bits without a letter follow as a number.
 pub fn letters(bits: u64) -> String {
     let letters = LETTERS.chars().enumerate();
     let mut text: String =
@@ -18,10 +18,11 @@ pub fn letters(bits: u64) -> String {
     text
 }
 
-/// The bits of letters, each at most once.
+/// The bits of letters; `None` for unknown or repeated letters.
 pub(super) fn mask(text: &str) -> Option<u64> {
     let mut mask = 0;
     for letter in text.chars().map(|letter| letter.to_ascii_uppercase()) {
+        // A letter's place in LETTERS is the number of its bit.
         let bits = if letter == ALL_FLAGS { ALL_FLAGS_MASK } else { 1 << LETTERS.find(letter)? };
         if mask & bits == bits {
             return None;

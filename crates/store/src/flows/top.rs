@@ -1,11 +1,11 @@
-//! Who has most: records grouped by one thing or several, in bounded memory.
+//! The largest groups of records, in bounded memory.
 //!
-//! A record has two halves. Of a grouping that tells source from destination, each half counts for itself, and the filter is asked
-//! of each half, so that one-way and two-way records of the same traffic give the same answer; of any other grouping both
-//! halves count for one group.
+//! A record has two halves, one for each direction. If a grouping distinguishes source from destination, each half counts for itself
+//! and the filter is applied to each half. So one-way and two-way records of the same traffic give the same answer. In any other
+//! grouping both halves count for one group.
 //!
-//! Invariant: at most [`GROUPS_MOST`] groups are held. When there are more, the smaller half is let go into the rest, and no
-//! group is shown as having less than it has by more than [`TopAnswer::doubt`].
+//! Invariant: at most [`GROUPS_MOST`] groups are held. If there are more, the smaller half is dropped. A group is then shown with at
+//! most [`TopAnswer::doubt`] less than it has.
 
 use super::Error;
 use super::filter::{FlowFilter, per_second};
@@ -18,16 +18,14 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
-/// Groups held at once.
+/// Most groups held at once.
 pub const GROUPS_MOST: usize = 1 << 19;
 
 #[derive(Clone, Debug)]
 pub struct TopQuestion {
-    /// By what records are grouped.
     pub grouping: FlowGrouping,
-    /// By what groups are ordered.
     pub order: TopOrder,
-    /// Groups shown, at most.
+    /// Most groups that are shown.
     pub most: usize,
     /// Groups with fewer packets are not shown.
     pub least_packets: u64,
@@ -42,45 +40,44 @@ impl TopQuestion {
     }
 }
 
-/// By what groups are ordered.
+/// What groups are ordered by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TopOrder {
     Bytes,
     Packets,
     Flows,
-    /// Packets by the time from the first to the last.
+    /// Packets per second, from the first to the last packet.
     PacketRate,
-    /// Bits by that time.
+    /// Bits per second, from the first to the last packet.
     BitRate,
-    /// Bytes of a packet on average.
+    /// Average bytes of a packet.
     PacketSize,
     /// The time from the first to the last packet.
     Duration,
 }
 
-/// What a group has.
+/// Flows, packets and bytes of a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct GroupTotals {
-    /// Flows: their first parts. A group that tells source from destination counts one for each direction.
+    /// Flows, counted by their first parts. A grouping that distinguishes source from destination counts each direction.
     pub flows: u64,
     pub packets: u64,
     pub bytes: u64,
 }
 
-/// What a group has, and when.
+/// The totals of a group, and their time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GroupSum {
-    /// Its flows, packets and bytes.
     pub sum: GroupTotals,
     /// First packet, nanoseconds since 1970.
     pub first_ns: u64,
     pub last_ns: u64,
 }
 
-/// A group and what it has.
+/// A group with its totals.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TopGroup {
-    /// What it is: a value for each part of the grouping.
+    /// A value for each part of the grouping.
     pub values: Vec<GroupValue>,
     pub has: GroupSum,
 }
@@ -89,11 +86,11 @@ pub struct TopGroup {
 pub struct TopAnswer {
     /// The largest groups, largest first.
     pub groups: Vec<TopGroup>,
-    /// All of them together, also those that are too small to be shown.
+    /// All groups together, including those that are too small to be shown.
     pub total: GroupSum,
-    /// How many groups there are; at most, if some were let go: those that came back are counted again.
+    /// How many groups there are. An upper bound if some were dropped: those that appear again are counted again.
     pub groups_seen: u64,
-    /// By how much a group may have more than is shown, in what [`TopOrder::counted`] says.
+    /// How much more a group may have than is shown, in the unit of [`TopOrder::counted`].
     pub doubt: u64,
 }
 
@@ -107,7 +104,7 @@ const COLUMNS: [&str; 7] = [
     "flowPart",
 ];
 
-/// The largest groups of the records that a filter keeps.
+/// The largest groups of the records that a filter selects.
 pub fn top(files: &[PathBuf], filter: &FlowFilter, question: &TopQuestion) -> Result<TopAnswer, Error> {
     top_within(files, filter, question, GROUPS_MOST)
 }
@@ -121,10 +118,11 @@ fn top_within(
     let wanted = [&question.grouping.columns()[..], &COLUMNS[..]].concat();
     let mut groups = TopGroups::new(question, bound);
     if question.grouping.is_of_direction() {
-        let way_back = filter.of_way_back();
-        scan(files, &filter.or(&way_back), &wanted, &mut |chunk, rows| {
-            groups.count(chunk, &filter.rows_among(chunk, rows.to_vec()), FlowDirection::There);
-            groups.count(chunk, &way_back.rows_among(chunk, rows.to_vec()), FlowDirection::Back);
+        // One scan for both directions: it selects records with either half, and each half is filtered again.
+        let reverse = filter.of_reverse();
+        scan(files, &filter.or(&reverse), &wanted, &mut |chunk, rows| {
+            groups.count(chunk, &filter.rows_among(chunk, rows.to_vec()), FlowDirection::Forward);
+            groups.count(chunk, &reverse.rows_among(chunk, rows.to_vec()), FlowDirection::Reverse);
             ControlFlow::Continue(())
         })?;
     } else {
@@ -139,8 +137,8 @@ fn top_within(
 /// The half of a record that is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FlowDirection {
-    There,
-    Back,
+    Forward,
+    Reverse,
     Both,
 }
 
@@ -159,12 +157,13 @@ impl<'a> TopGroups<'a> {
     }
 
     fn count(&mut self, chunk: &RowChunk, rows: &[usize], direction: FlowDirection) {
-        let keys = self.question.grouping.keys(chunk, direction == FlowDirection::Back);
+        let keys = self.question.grouping.keys(chunk, direction == FlowDirection::Reverse);
         let columns = COLUMNS.map(|name| chunk.column(name).numbers(chunk.rows));
         let columns = columns.each_ref().map(|numbers| &numbers[..]);
         let mut key = Vec::new();
         for &row in rows {
             let has = half(columns.map(|numbers| numbers.get(row).copied().unwrap_or(0)), direction);
+            // A half without packets is not a record of its own.
             if has.sum != GroupTotals::default() {
                 keys.write(row, &mut key);
                 self.add(&key, has);
@@ -178,16 +177,19 @@ impl<'a> TopGroups<'a> {
             sum.add(has);
             return;
         }
+        // Allocates only for new groups; most records belong to known ones.
         self.sums.insert(key.into(), has);
         if self.sums.len() > self.bound {
-            self.let_go();
+            self.drop_smaller_half();
         }
     }
 
-    /// Lets the smaller half go; of groups of one size, those that the answer would name last.
-    fn let_go(&mut self) {
+    /// Drops the smaller half. Among groups of equal size, those go that the answer would show last.
+    fn drop_smaller_half(&mut self) {
         let order = self.question.order.counted();
         let mut ranks: Vec<_> = self.sums.iter().map(|(key, has)| (has.of(order), Reverse(key))).collect();
+        // Selecting the median takes linear time. It happens once per half the bound of new groups, so the cost per record is
+        // constant on average.
         let middle = (ranks.len() - 1) / 2;
         let (_, (limit, Reverse(last)), _) = ranks.select_nth_unstable(middle);
         let limit = *limit;
@@ -195,14 +197,18 @@ impl<'a> TopGroups<'a> {
         let before = self.sums.len();
         self.sums.retain(|key, has| (has.of(order), Reverse(key)) > (limit, Reverse(&last)));
         self.gone += (before - self.sums.len()) as u64;
+        // A dropped group had at most `limit`. If it comes back it starts at zero, so it lacks at most the sum of all limits.
         self.doubt = self.doubt.saturating_add(limit);
     }
 
     fn finish(self) -> TopAnswer {
         let TopQuestion { grouping, order, most, least_packets, least_bytes } = self.question;
         let groups_seen = self.sums.len() as u64 + self.gone;
-        let is_shown = |has: &GroupSum| has.sum.packets >= *least_packets && has.sum.bytes >= *least_bytes;
-        let mut groups: Vec<_> = self.sums.into_iter().filter(|(_, has)| is_shown(has)).collect();
+        let mut groups: Vec<_> = self
+            .sums
+            .into_iter()
+            .filter(|(_, has)| has.sum.packets >= *least_packets && has.sum.bytes >= *least_bytes)
+            .collect();
         groups.sort_unstable_by(|(one, has), (other, more)| {
             more.of(*order).cmp(&has.of(*order)).then_with(|| one.cmp(other))
         });
@@ -212,15 +218,16 @@ impl<'a> TopGroups<'a> {
     }
 }
 
-/// What a record has in a direction, from its values, which are in the order of [`COLUMNS`].
+/// The totals of a record in a direction, from its values in the order of [`COLUMNS`].
 fn half(values: [u64; COLUMNS.len()], direction: FlowDirection) -> GroupSum {
     let [first_ns, last_ns, packets, bytes, packets_back, bytes_back, part] = values;
+    // A long flow has several records; only its first part counts as a flow.
     let first_part = u64::from(part == 0);
     let sum = match direction {
-        FlowDirection::There => {
+        FlowDirection::Forward => {
             GroupTotals { flows: if packets > 0 { first_part } else { 0 }, packets, bytes }
         }
-        FlowDirection::Back => GroupTotals {
+        FlowDirection::Reverse => GroupTotals {
             flows: if packets_back > 0 { first_part } else { 0 },
             packets: packets_back,
             bytes: bytes_back,
@@ -235,7 +242,8 @@ fn half(values: [u64; COLUMNS.len()], direction: FlowDirection) -> GroupSum {
 }
 
 impl TopOrder {
-    /// The count by which groups are let go when there are too many: of a rate, what it is made of.
+    /// The count by which groups are dropped if there are too many. For a rate it is the count that the rate is made of: a count
+    /// only grows, a rate does not.
     #[must_use]
     pub const fn counted(self) -> Self {
         match self {
@@ -247,7 +255,7 @@ impl TopOrder {
 }
 
 impl GroupSum {
-    /// What it is ordered by. Rates are whole numbers; without a time they are zero.
+    /// The value that it is ordered by. Rates are whole numbers; without a duration they are zero.
     pub fn of(&self, order: TopOrder) -> u64 {
         let duration_ns = self.last_ns.saturating_sub(self.first_ns);
         let GroupTotals { flows, packets, bytes } = self.sum;
@@ -262,7 +270,7 @@ impl GroupSum {
         }
     }
 
-    /// Adds another's. One without anything has no time.
+    /// Adds another sum. An empty sum has no time, so the first one that is added sets it.
     fn add(&mut self, other: Self) {
         let is_first = self.sum == GroupTotals::default();
         self.first_ns = if is_first { other.first_ns } else { self.first_ns.min(other.first_ns) };

@@ -1,52 +1,51 @@
-//! Sums of records: all, by protocol, and in time.
+//! Sums of records: in total, by protocol, and over time.
 
 use super::Error;
 use super::filter::FlowFilter;
 use super::scan::{range, scan};
 use super::top::GroupTotals;
+use crate::convert::clamp_to_u8;
 use packetrig_units::Nanos;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
-/// Buckets of a timeline at most; beyond them the last one holds the rest.
+/// Most buckets of a timeline; records of further buckets are only counted.
 pub const BUCKETS_MOST: usize = 10_000;
-/// Buckets aimed at when no length is asked for.
+/// Number of buckets to aim at if no length is given.
 const BUCKETS: u64 = 24;
 const SECOND: u64 = 1_000_000_000;
-/// Lengths that people think in.
+/// Usual lengths of a bucket, in seconds.
 const LENGTHS: [u64; 14] =
     [1, 5, 10, 30, 60, 300, 600, 1800, 3600, 3 * 3600, 6 * 3600, 12 * 3600, 24 * 3600, 7 * 24 * 3600];
 
-/// The answer. Everything counts both directions.
+/// Sums of records. Everything counts both directions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FlowTotals {
     pub records: u64,
-    /// Flows (first parts), packets, bytes of IP.
+    /// Flows (counted by first parts), packets and bytes of IP.
     #[serde(flatten)]
     pub sum: GroupTotals,
     /// Bytes of whole frames, without FCS.
     pub frame_bytes: u64,
-    /// Records of flows that the meter may not have seen whole, because packets were lost before it.
+    /// Records whose flow may have lost packets before the meter.
     pub records_with_loss: u64,
     /// First packet, nanoseconds since 1970; absent if there are no records.
     pub first_ns: Option<u64>,
     pub last_ns: Option<u64>,
     pub protocols: BTreeMap<u8, TotalsRow>,
-    /// Length of a bucket.
     pub bucket_ns: u64,
-    /// By when flows began, nanoseconds since 1970; empty buckets are left out.
+    /// Sums by the start of flows (nanoseconds since 1970). Empty buckets are left out.
     pub timeline: BTreeMap<u64, TotalsRow>,
-    /// Records whose bucket was one too many: they are not in the timeline.
+    /// Records that are not in the timeline, because it had too many buckets.
     pub beside_timeline: u64,
 }
 
-/// A protocol or a bucket.
+/// Sums of a protocol or a bucket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TotalsRow {
     pub records: u64,
-    /// Flows, packets, bytes.
     #[serde(flatten)]
     pub sum: GroupTotals,
 }
@@ -65,12 +64,11 @@ const COLUMNS: [&str; 11] = [
     "observedLoss",
 ];
 
-/// Sums of the records that a filter keeps; the timeline has buckets of the given length, or of one that makes about
-/// two dozen.
+/// Sums of the records that a filter selects. The timeline has buckets of the given length, or about 24 of a usual length.
 pub fn totals(files: &[PathBuf], filter: &FlowFilter, bucket: Option<Nanos>) -> Result<FlowTotals, Error> {
     let bucket_ns = match bucket {
         Some(bucket) => bucket.as_u64().max(1),
-        None => fitting(range(files)?, filter),
+        None => fitting_length(range(files)?, filter),
     };
     let mut totals = FlowTotals { bucket_ns, ..FlowTotals::default() };
     scan(files, filter, &COLUMNS, &mut |chunk, rows| {
@@ -83,17 +81,18 @@ pub fn totals(files: &[PathBuf], filter: &FlowFilter, bucket: Option<Nanos>) -> 
     Ok(totals)
 }
 
-fn fitting(range: Option<(u64, u64)>, filter: &FlowFilter) -> u64 {
+fn fitting_length(range: Option<(u64, u64)>, filter: &FlowFilter) -> u64 {
     let (first, last) = range.unwrap_or_default();
     let first = filter.span.from_ns.map_or(first, |from| from.max(first));
     let last = filter.span.to_ns.map_or(last, |to| to.min(last));
+    // The smallest usual length that does not make more than BUCKETS buckets; for long spans, whole weeks.
     let aim = last.saturating_sub(first) / BUCKETS;
     let fits = LENGTHS.iter().map(|seconds| seconds * SECOND).find(|&length| length >= aim);
     fits.unwrap_or_else(|| aim.next_multiple_of(LENGTHS[13] * SECOND))
 }
 
 impl FlowTotals {
-    /// Counts a record by its values, which are in the order of [`COLUMNS`].
+    /// Counts a record, from its values in the order of [`COLUMNS`].
     fn count(&mut self, values: [u64; COLUMNS.len()]) {
         let [
             start,
@@ -119,7 +118,8 @@ impl FlowTotals {
         self.records_with_loss += loss;
         self.first_ns = Some(self.first_ns.map_or(start, |first| first.min(start)));
         self.last_ns = Some(self.last_ns.map_or(end, |last| last.max(end)));
-        self.protocols.entry(u8::try_from(protocol).unwrap_or(u8::MAX)).or_default().add(sum);
+        self.protocols.entry(clamp_to_u8(protocol)).or_default().add(sum);
+        // Flows with random times must not fill the memory with buckets.
         let bucket = start - start % self.bucket_ns;
         if self.timeline.len() < BUCKETS_MOST || self.timeline.contains_key(&bucket) {
             self.timeline.entry(bucket).or_default().add(sum);

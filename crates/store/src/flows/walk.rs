@@ -1,7 +1,7 @@
 //! The files in a directory of records.
 //!
-//! A directory of a table may be a symbolic link, to another disk for instance. Others are not followed: what they lead to may be found
-//! twice. What is removed meanwhile is not there.
+//! The directory of a table may be a symbolic link, for example to another disk. Other links are not followed, because the same files
+//! might be found twice. Files that are removed meanwhile are left out.
 
 use super::Error;
 use super::encode::WritableTable;
@@ -9,10 +9,10 @@ use std::fs::{self, DirEntry};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-/// Directories below one another: more than any partition has.
+/// Deepest nesting of directories: more than any partition has.
 const DEPTH: usize = 16;
 
-/// All files below a directory that are wanted, in order.
+/// All wanted files below a directory, sorted.
 pub(super) fn files_below(
     directory: &Path,
     is_wanted: &dyn Fn(&Path) -> bool,
@@ -30,11 +30,11 @@ fn walk(
     is_wanted: &dyn Fn(&Path) -> bool,
     files: &mut Vec<PathBuf>,
 ) -> Result<(), Error> {
-    let entries = there(fs::read_dir(directory)).map_err(Error::file("read", directory))?;
+    let entries = if_found(fs::read_dir(directory)).map_err(Error::file("read", directory))?;
     for entry in entries.into_iter().flatten() {
         let entry = entry.map_err(Error::file("read", directory))?;
         let path = entry.path();
-        match there(kind(&entry)).map_err(Error::file("read", &path))? {
+        match if_found(kind(&entry)).map_err(Error::file("read", &path))? {
             Some(EntryKind::Directory) if depth > 0 => walk(&path, depth - 1, is_wanted, files)?,
             Some(EntryKind::File) if is_wanted(&path) => files.push(path),
             _ => {}
@@ -51,6 +51,7 @@ enum EntryKind {
 
 fn kind(entry: &DirEntry) -> io::Result<EntryKind> {
     let name = entry.file_name();
+    // Does not follow links: a link is neither a directory nor a file here.
     let mut kind = entry.file_type()?;
     if kind.is_symlink() && WritableTable::ALL.iter().any(|table| name == table.name()) {
         kind = fs::metadata(entry.path())?.file_type();
@@ -64,8 +65,8 @@ fn kind(entry: &DirEntry) -> io::Result<EntryKind> {
     })
 }
 
-/// Of something that may be removed at any time.
-fn there<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+/// `None` if the file or directory does not exist: other processes may remove it at any time.
+fn if_found<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Ok(value) => Ok(Some(value)),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),

@@ -1,4 +1,4 @@
-//! As much of HTTP as an insertion takes: one request, one answer, and the connection ends.
+//! The part of HTTP that an insertion needs: one request, one answer, then the connection ends.
 
 use super::ClickHouseOptions;
 use crate::flows::Error;
@@ -6,12 +6,12 @@ use std::fmt::Write as _;
 use std::io::{self, Read, Write};
 
 const PORT: u16 = 8123;
-/// Of an answer: the beginning says what is wrong.
+/// Most bytes of an answer that are read: the beginning says what is wrong.
 const LONGEST_ANSWER: u64 = 64 << 10;
-/// Of that, what a person reads.
+/// Most characters of an answer that are shown.
 const SHOWN: usize = 300;
 
-/// Posts a body. HTTP 1.0, so that the answer comes in one piece and ends with the connection.
+/// Posts a body. Uses HTTP 1.0, so that the answer is not chunked and ends with the connection.
 pub(super) fn post(
     options: &ClickHouseOptions,
     parameters: &[(&str, &str)],
@@ -20,16 +20,16 @@ pub(super) fn post(
     let peer = format!("ClickHouse {}", options.address);
     let answer = exchange(options, parameters, body).map_err(Error::network(&peer))?;
     let text = String::from_utf8_lossy(&answer);
-    let (head, said) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
+    let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
     let status = head.strip_prefix("HTTP/1.").and_then(|rest| rest.get(2..5));
     match status {
-        // A failure after the first line of the answer was sent is said in a header or in the body.
+        // ClickHouse may fail after it has sent status 200: then this header tells.
         Some("200") if !head.contains("X-ClickHouse-Exception-Code") => Ok(()),
         Some(status) => {
-            let said: String = said.trim().chars().take(SHOWN).collect();
-            Err(Error::Refused { peer, said: format!("status {status}: {said}") })
+            let shown: String = body.trim().chars().take(SHOWN).collect();
+            Err(Error::Refused { peer, said: format!("status {status}: {shown}") })
         }
-        None => Err(Error::Refused { peer, said: "its answer is no HTTP".into() }),
+        None => Err(Error::Refused { peer, said: "its answer is not HTTP".into() }),
     }
 }
 
@@ -51,7 +51,7 @@ fn exchange(options: &ClickHouseOptions, parameters: &[(&str, &str)], body: &[u8
     }
     head.extend(["\r\nContent-Length: ", &body.len().to_string(), "\r\n\r\n"]);
     stream.write_all(head.as_bytes())?;
-    // A server that refuses may answer and close before it has read everything: its answer says more than the broken pipe.
+    // A server that refuses may answer and close before it has read everything. Its answer says more than the broken pipe does.
     let sent = stream.write_all(body);
     let mut answer = Vec::new();
     let read = stream.take(LONGEST_ANSWER).read_to_end(&mut answer);
@@ -62,7 +62,7 @@ fn exchange(options: &ClickHouseOptions, parameters: &[(&str, &str)], body: &[u8
     Ok(answer)
 }
 
-/// Everything but letters and digits as `%xx`.
+/// Appends `text` with everything but letters and digits as `%xx`.
 fn escape(text: &str, into: &mut String) {
     for byte in text.bytes() {
         if byte.is_ascii_alphanumeric() {

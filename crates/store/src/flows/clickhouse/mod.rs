@@ -1,9 +1,9 @@
-//! The sink of a ClickHouse table, by the HTTP interface: the table is made if there is none, rows are inserted in batches.
+//! The sink for a ClickHouse table, over the HTTP interface: creates the table if there is none, and inserts rows in batches.
 //!
-//! Plain HTTP, so name and password are readable on the way. A batch has a token, by which the table recognises one that is sent again
-//! because its answer was lost.
+//! It uses plain HTTP, so name and password are readable on the network. Each batch has a token, by which the table recognises a
+//! batch that is sent again because the answer was lost.
 //!
-//! Invariant: a batch is stored, or after so many attempts lost and counted.
+//! Invariant: a batch is stored, or it is lost and counted after the last attempt.
 
 mod http;
 mod rows;
@@ -20,27 +20,27 @@ use std::thread;
 pub struct ClickHouseOptions {
     /// `host` or `host:port`; the port is 8123 if none is named.
     pub address: String,
-    /// Name of the database, which must be there.
+    /// Name of the database, which must exist.
     pub database: String,
-    /// Name of the table, which is made if it is not.
+    /// Name of the table, which is created if necessary.
     pub table: String,
-    /// Who asks; the server's default user if empty.
+    /// The server's user; its default user if empty.
     pub user: String,
     pub password: String,
-    /// Rows of an insertion. ClickHouse likes few and large ones.
+    /// Rows of an insertion. ClickHouse is fastest with few and large insertions.
     pub batch_rows: usize,
-    /// Rows that have waited so long are inserted, however few.
+    /// Rows that have waited this long are inserted, however few they are.
     pub batch_age: Nanos,
     /// How often a batch is tried.
     pub attempts: u32,
-    /// Wait before the second attempt, doubled with each further one.
+    /// Wait before the second attempt; it doubles with each further one.
     pub wait: Nanos,
-    /// How long one answer may take.
+    /// Timeout of one answer.
     pub timeout: Nanos,
 }
 
 impl ClickHouseOptions {
-    /// Batches of 50 000 rows or one second; five attempts, 200 ms apart and more, 30 seconds each.
+    /// Batches of 50,000 rows or one second; five attempts of 30 seconds each, with pauses from 200 ms.
     pub fn new(address: String, database: String, table: String) -> Self {
         Self {
             address,
@@ -57,14 +57,14 @@ impl ClickHouseOptions {
     }
 }
 
-/// What is known of the table.
+/// Whether the table has all columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TableState {
-    /// It has to be looked after before the next insertion.
+    /// It has to be created or extended before the next insertion.
     Unknown,
-    /// It has all columns, of the kinds that rows have.
+    /// It has all columns, with the types of the rows.
     Whole,
-    /// The user may not change it: it may be of an earlier version.
+    /// The user may not change it, so it may be of an earlier version.
     Unchanged,
 }
 
@@ -74,20 +74,20 @@ pub struct ClickHouseSink {
     rows: Vec<SourcedRow>,
     kept: KeptCounts,
     table: TableState,
-    /// Makes this sink's tokens different from any other's.
+    /// Random part of the tokens, so that they differ from those of any other sink.
     name: u64,
     batches: u64,
     since: Option<MonoTime>,
-    /// After a batch was given up, one attempt has to do until one succeeds: a dead server costs little time.
+    /// After a batch was given up, each batch gets one attempt until one succeeds: a dead server then costs little time.
     is_down: bool,
 }
 
 impl ClickHouseSink {
-    /// A sink that connects when it has something to send. Names of database and table are letters, digits and `_`.
+    /// A sink that connects when it has something to send. Names of database and table may have letters, digits and `_`.
     pub fn new(options: ClickHouseOptions) -> Result<Self, Error> {
         for name in [&options.database, &options.table] {
             if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
-                let why = "names of database and table are letters, digits and `_`";
+                let why = "names of database and table may have letters, digits and `_` only";
                 return Err(Error::Target { text: name.clone(), why });
             }
         }
@@ -111,6 +111,7 @@ impl ClickHouseSink {
         }
         let carried = carried(rows.iter().map(|row| &row.record));
         self.batches += 1;
+        // One token for all attempts: if the answer to the first was lost, the table drops the second as a duplicate.
         let token = format!("{:016x}-{}", self.name, self.batches);
         let body = rows::encode(&rows);
         let done = self.attempts(&token, &body);
@@ -135,7 +136,7 @@ impl ClickHouseSink {
             done = self.insert(token, body);
             match &done {
                 Ok(()) => break,
-                // What a server refuses it will refuse again, unless it is the table that has gone.
+                // A server that refused a batch refuses it again, unless the table was missing: so that is checked first.
                 Err(Error::Refused { .. }) => self.table = TableState::Unknown,
                 Err(_) => {}
             }
@@ -156,12 +157,13 @@ impl ClickHouseSink {
         let parameters = [
             ("query", statement.as_str()),
             ("insert_deduplication_token", token),
+            // The answer is sent after the insertion has finished, so that status 200 means that the rows are stored.
             ("wait_end_of_query", "1"),
         ];
         http::post(&self.options, &parameters, body)
     }
 
-    /// Makes the table, and gives one of an earlier version what it lacks.
+    /// Creates the table, or adds missing columns to one of an earlier version.
     fn prepare_table(&self) -> Result<TableState, Error> {
         let ClickHouseOptions { database, table, .. } = &self.options;
         let create = rows::create_table(database, table);
@@ -169,7 +171,7 @@ impl ClickHouseSink {
         let add = rows::add_columns(database, table);
         match http::post(&self.options, &[("wait_end_of_query", "1")], add.as_bytes()) {
             Ok(()) => Ok(TableState::Whole),
-            // A user who may not change tables may have one that has all columns: the insertion tells.
+            // The user may not change tables. The table may have all columns nevertheless: the insertion will tell.
             Err(Error::Refused { .. }) => Ok(TableState::Unchanged),
             Err(error) => Err(error),
         }

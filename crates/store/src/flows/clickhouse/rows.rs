@@ -1,10 +1,10 @@
-//! Records in ClickHouse's terms: the table, and rows as its format RowBinary has them (little-endian, one value after the other).
+//! Records for ClickHouse: the table's statements, and rows in the format RowBinary (little-endian, one value after the other).
 
 use crate::flows::columns::{FlowColumn, SourcedRow, columns};
 use packetrig_flow::element::{ElementKind, ElementValue};
 
-/// The statement that makes the table. It is ordered by the start of flows; a batch that is sent again is recognised among the last
-/// thousand.
+/// The statement that creates the table. Rows are ordered by the start of flows. A repeated batch is recognised if it is
+/// among the last thousand batches.
 pub(super) fn create_table(database: &str, table: &str) -> String {
     let lines: Vec<_> =
         columns().iter().map(|column| format!("    `{}` {}", column.name, kind(column))).collect();
@@ -15,7 +15,7 @@ pub(super) fn create_table(database: &str, table: &str) -> String {
     )
 }
 
-/// The statement that gives a table of an earlier version the columns that it lacks, and widens those that were narrower.
+/// The statement that adds missing columns to a table of an earlier version, and widens columns that were narrower.
 pub(super) fn add_columns(database: &str, table: &str) -> String {
     let additions =
         columns().iter().map(|column| format!("ADD COLUMN IF NOT EXISTS `{}` {}", column.name, kind(column)));
@@ -26,16 +26,19 @@ pub(super) fn add_columns(database: &str, table: &str) -> String {
     )
 }
 
-/// The statement that inserts rows, which follow it, into a table with all columns.
+/// The statement that inserts the rows after it into a table with all columns.
 pub(super) fn insert(database: &str, table: &str) -> String {
     format!("INSERT INTO `{database}`.`{table}` ({}) FORMAT RowBinary", names())
 }
 
-/// The same into a table that the user may not change. It says the rows' own types: columns that are narrower take the lower bits.
+/// Like [`insert`], for a table that the user may not change. It names the types of the rows: narrower columns take the low bits.
 pub(super) fn insert_typed(database: &str, table: &str) -> String {
     let names = names();
-    let typed = |column: &FlowColumn| format!("{} {}", column.name, plain_kind(column).replace('\'', "\\'"));
-    let types = columns().iter().map(typed).collect::<Vec<_>>().join(", ");
+    let types: Vec<_> = columns()
+        .iter()
+        .map(|column| format!("{} {}", column.name, plain_kind(column).replace('\'', "\\'")))
+        .collect();
+    let types = types.join(", ");
     format!(
         "INSERT INTO `{database}`.`{table}` ({names}) SELECT {names} FROM input('{types}') FORMAT RowBinary"
     )
@@ -59,7 +62,7 @@ fn kind(column: &FlowColumn) -> &'static str {
         ElementKind::Unsigned(8) => "UInt8",
         ElementKind::Unsigned(16) => "UInt16",
         ElementKind::Unsigned(32) => "UInt32",
-        // A number drawn from all there are does not get shorter.
+        // Random numbers do not compress, so there is no codec.
         ElementKind::Unsigned(_) if column.name == "flowId" => "UInt64",
         ElementKind::Unsigned(_) => "UInt64 CODEC(T64, ZSTD(1))",
         ElementKind::Time => "DateTime64(9, 'UTC') CODEC(DoubleDelta, ZSTD(1))",
@@ -67,7 +70,7 @@ fn kind(column: &FlowColumn) -> &'static str {
         ElementKind::Mac => "FixedString(6)",
         ElementKind::Word => "LowCardinality(String)",
         ElementKind::Flag => "Bool",
-        // An object of JSON, for `JSONExtract`.
+        // A JSON object, for `JSONExtract`.
         ElementKind::Fields => "String CODEC(ZSTD(1))",
     }
 }
@@ -89,6 +92,7 @@ fn append(kind: ElementKind, value: ElementValue<'_>, bytes: &mut Vec<u8>) {
                 ElementKind::Unsigned(bits) => usize::from(bits / 8),
                 _ => 8,
             };
+            // DateTime64 is signed: later times than that of 2262 are clamped.
             let number = if kind == ElementKind::Time { number.min(i64::MAX.unsigned_abs()) } else { number };
             bytes.extend_from_slice(&number.to_le_bytes()[..width]);
         }
@@ -106,14 +110,18 @@ fn append(kind: ElementKind, value: ElementValue<'_>, bytes: &mut Vec<u8>) {
     }
 }
 
-/// A text behind its length, of which seven bits are in a byte, the lowest first.
+/// Appends a text after its length in LEB128: seven bits per byte, lowest first, and the top bit set if more follow.
 fn append_text(text: &str, bytes: &mut Vec<u8>) {
-    let mut length = text.len();
-    while length > 0x7f {
-        bytes.push(u8::try_from(length & 0x7f).unwrap_or(0) | 0x80);
-        length >>= 7;
+    let mut rest = text.len();
+    loop {
+        let [low, ..] = rest.to_le_bytes();
+        rest >>= 7;
+        if rest == 0 {
+            bytes.push(low & 0x7f);
+            break;
+        }
+        bytes.push(low | 0x80);
     }
-    bytes.push(u8::try_from(length).unwrap_or(0));
     bytes.extend_from_slice(text.as_bytes());
 }
 

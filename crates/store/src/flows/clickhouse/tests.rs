@@ -105,7 +105,7 @@ fn what_is_no_clickhouse_is_said() {
     let (mut options, server) = server(&["220 mail.example.org ESMTP\r\n"]);
     options.attempts = 1;
     let (kept, done) = offered(options);
-    assert!(done.unwrap_err().to_string().contains("no HTTP"));
+    assert!(done.unwrap_err().to_string().contains("is not HTTP"));
     assert_eq!(kept.lost.records, 10);
     server.join().unwrap();
 }

@@ -1,6 +1,7 @@
-//! One condition on a value of a record: on a column, some bits of it, or what follows from several.
+//! One condition on a value of a record: a column, some bits of it, or a value that follows from several columns.
 
 use super::ranges::{RangeSet, ValueRange};
+use crate::convert::clamp_to_u64;
 use crate::flows::cells::ColumnCells;
 use crate::flows::columns::counterpart;
 use crate::flows::scan::RowChunk;
@@ -11,14 +12,14 @@ use parquet::file::statistics::Statistics;
 const NANOS_PER_MILLI: u64 = 1_000_000;
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
-/// A value and what it has to be.
+/// A value and the test that it has to pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FlowCondition {
     pub(super) operand: ConditionOperand,
     pub(super) test: ValueTest,
 }
 
-/// The value that a condition looks at.
+/// The value that a condition tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::flows) enum ConditionOperand {
     Column(&'static str),
@@ -31,19 +32,19 @@ pub(in crate::flows) enum ConditionOperand {
     Duration {
         unit_ns: u64,
     },
-    /// A count by the duration, in whole numbers; zero where there is no duration.
+    /// A count divided by the duration, as a whole number; zero without a duration.
     PerSecond {
         column: &'static str,
         factor: u64,
     },
-    /// One count by another; zero where that is zero.
+    /// One count divided by another; zero if that is zero.
     Ratio {
         of: &'static str,
         per: &'static str,
     },
 }
 
-/// What a value has to be.
+/// The test of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ValueTest {
     Values(RangeSet),
@@ -59,7 +60,7 @@ const END: &str = "flowEndNanoseconds";
 impl ConditionOperand {
     pub(super) const DURATION_MILLIS: Self = Self::Duration { unit_ns: NANOS_PER_MILLI };
 
-    /// The columns that it is made of.
+    /// The columns that it needs.
     pub(in crate::flows) fn columns(self) -> Vec<&'static str> {
         match self {
             Self::Column(column) | Self::Bits { column, .. } => vec![column],
@@ -69,7 +70,7 @@ impl ConditionOperand {
         }
     }
 
-    /// What looking at it costs, roughly, to look at what is cheap first.
+    /// Rough cost of computing it. Cheap conditions are tested first.
     const fn cost(self) -> usize {
         match self {
             Self::Column(_) | Self::Bits { .. } => 1,
@@ -78,7 +79,7 @@ impl ConditionOperand {
         }
     }
 
-    /// The same of the other direction.
+    /// The same value for the reverse direction.
     fn reversed(self) -> Self {
         match self {
             Self::Column(column) => Self::Column(counterpart(column)),
@@ -91,7 +92,6 @@ impl ConditionOperand {
 
     /// Its columns in a chunk, found once for all rows.
     pub(in crate::flows) fn cells(self, chunk: &RowChunk) -> OperandCells<'_> {
-        let lifetime = || FlowLifetime { start: chunk.column(START), end: chunk.column(END) };
         match self {
             Self::Column(column) => {
                 OperandCells::Bits { cells: chunk.column(column), shift: 0, mask: u64::MAX }
@@ -99,16 +99,20 @@ impl ConditionOperand {
             Self::Bits { column, shift, mask } => {
                 OperandCells::Bits { cells: chunk.column(column), shift, mask }
             }
-            Self::Duration { unit_ns } => OperandCells::Duration { lifetime: lifetime(), unit_ns },
-            Self::PerSecond { column, factor } => {
-                OperandCells::PerSecond { count: chunk.column(column), factor, lifetime: lifetime() }
+            Self::Duration { unit_ns } => {
+                OperandCells::Duration { lifetime: FlowLifetime::of(chunk), unit_ns }
             }
+            Self::PerSecond { column, factor } => OperandCells::PerSecond {
+                count: chunk.column(column),
+                factor,
+                lifetime: FlowLifetime::of(chunk),
+            },
             Self::Ratio { of, per } => OperandCells::Ratio { of: chunk.column(of), per: chunk.column(per) },
         }
     }
 }
 
-/// Where the value of an operand is in a chunk.
+/// The columns of an operand in a chunk.
 pub(in crate::flows) enum OperandCells<'a> {
     Bits { cells: &'a ColumnCells, shift: u8, mask: u64 },
     Duration { lifetime: FlowLifetime<'a>, unit_ns: u64 },
@@ -116,13 +120,17 @@ pub(in crate::flows) enum OperandCells<'a> {
     Ratio { of: &'a ColumnCells, per: &'a ColumnCells },
 }
 
-/// When flows began and ended.
+/// The columns of start and end in a chunk.
 pub(in crate::flows) struct FlowLifetime<'a> {
     start: &'a ColumnCells,
     end: &'a ColumnCells,
 }
 
-impl FlowLifetime<'_> {
+impl<'a> FlowLifetime<'a> {
+    fn of(chunk: &'a RowChunk) -> Self {
+        Self { start: chunk.column(START), end: chunk.column(END) }
+    }
+
     fn nanos(&self, row: usize) -> u64 {
         self.end.number(row).saturating_sub(self.start.number(row))
     }
@@ -140,7 +148,7 @@ impl OperandCells<'_> {
         }
     }
 
-    /// The same of addresses, too, as numbers that have their order.
+    /// The value as a number. Addresses become numbers that keep their order.
     pub(in crate::flows) fn wide_value(&self, row: usize) -> u128 {
         match self {
             Self::Bits { cells: ColumnCells::Addresses(addresses), .. } => {
@@ -156,24 +164,24 @@ impl OperandCells<'_> {
     }
 }
 
-/// A count, times a factor, by a time, as a whole number. A rate without a time is zero, as nfdump has it.
+/// A count times a factor, divided by a time, as a whole number. A rate without a time is zero, as in nfdump.
 pub(in crate::flows) fn per_second(count: u64, factor: u64, duration_ns: u64) -> u64 {
     if duration_ns == 0 {
         return 0;
     }
-    // Dividing 128 bits takes several times as long, and is needed beyond 10^9 packets or bytes only.
+    // A division of 128 bits takes several times as long, and is needed only for more than 10^9 packets or bytes.
     let small = count.checked_mul(factor).and_then(|scaled| scaled.checked_mul(NANOS_PER_SECOND));
     small.map_or_else(
         || {
             let scaled = u128::from(count) * u128::from(factor) * u128::from(NANOS_PER_SECOND);
-            u64::try_from(scaled / u128::from(duration_ns)).unwrap_or(u64::MAX)
+            clamp_to_u64(scaled / u128::from(duration_ns))
         },
         |scaled| scaled / duration_ns,
     )
 }
 
 impl FlowCondition {
-    /// What has to be for it not to hold. Of flags it is that none of them is set, as nfdump has it.
+    /// The negated condition. For flags it is that none of them is set, as in nfdump.
     pub(super) fn negated(&self) -> Self {
         let test = match &self.test {
             ValueTest::Values(set) => ValueTest::Values(set.complement()),
@@ -193,8 +201,9 @@ impl FlowCondition {
         Self { operand: self.operand.reversed(), test: self.test.clone() }
     }
 
-    /// Leaves the rows for which it holds.
+    /// Removes the rows for which it does not hold.
     pub(super) fn retain(&self, chunk: &RowChunk, rows: &mut Vec<usize>) {
+        // The common case, on a whole column without a branch per row.
         if let (ValueTest::Values(set), ConditionOperand::Column(column)) = (&self.test, self.operand) {
             retain_values(chunk.column(column), set, rows);
             return;
@@ -209,11 +218,12 @@ impl FlowCondition {
         }
     }
 
-    /// Whether it may hold for a row of a row group, as far as the file's statistics say.
+    /// Whether it may hold for a row of a row group, according to the file's statistics.
     pub(super) fn may_hold(&self, group: &RowGroupMetaData) -> bool {
         let ConditionOperand::Column(column) = self.operand else { return true };
         match &self.test {
             ValueTest::Values(set) => bounds(group, column).is_none_or(|bounds| set.meets(bounds)),
+            // A value with all these bits is at least as large as the mask.
             ValueTest::AllFlags(mask) => {
                 bounds(group, column).is_none_or(|bounds| bounds.greatest >= u128::from(*mask))
             }
@@ -228,7 +238,7 @@ fn retain_values(cells: &ColumnCells, set: &RangeSet, rows: &mut Vec<usize>) {
         ColumnCells::Addresses(values) => rows.retain(|&row| set.has(u128::from_be_bytes(values[row]))),
         ColumnCells::Macs(_) => rows.retain(|&row| set.has(mac_number(cells.mac(row)).into())),
         ColumnCells::Flags(_) => rows.retain(|&row| set.has(cells.number(row).into())),
-        // What is missing is zero everywhere.
+        // A missing column is zero in every row.
         ColumnCells::Missing | ColumnCells::Words(_) => {
             if !set.has(0) {
                 rows.clear();
@@ -242,18 +252,20 @@ pub(super) fn mac_number(mac: [u8; 6]) -> u64 {
     mac.into_iter().fold(0, |number, byte| number << 8 | u64::from(byte))
 }
 
-/// The least and greatest value of a column in a row group, where the file says them. A missing column is zero, and so is a null.
+/// The least and greatest value of a column in a row group, if the file has them. A missing column is zero, and so is a null.
 fn bounds(group: &RowGroupMetaData, name: &str) -> Option<ValueRange> {
     let Some(column) = group.columns().iter().find(|column| column.column_path().parts() == [name]) else {
         return Some(ValueRange::one(0));
     };
     let statistics = column.statistics()?;
-    let said = said_bounds(column, statistics)?;
+    let bounds = bounds_of(column, statistics)?;
+    // Statistics leave nulls out, and do not always count them.
     let has_null = column.column_descr().max_def_level() > 0 && statistics.null_count_opt() != Some(0);
-    Some(if has_null { ValueRange { least: 0, ..said } } else { said })
+    Some(if has_null { ValueRange { least: 0, ..bounds } } else { bounds })
 }
 
-fn said_bounds(column: &ColumnChunkMetaData, statistics: &Statistics) -> Option<ValueRange> {
+fn bounds_of(column: &ColumnChunkMetaData, statistics: &Statistics) -> Option<ValueRange> {
+    // The deprecated statistics compare all values as signed ones.
     if statistics.is_min_max_deprecated() {
         return None;
     }
@@ -262,14 +274,16 @@ fn said_bounds(column: &ColumnChunkMetaData, statistics: &Statistics) -> Option<
             Some(ValueRange { least: u128::from(*of.min_opt()?), greatest: u128::from(*of.max_opt()?) })
         }
         Statistics::Int32(of) => {
-            let (least, greatest) = (*of.min_opt()?, *of.max_opt()?);
+            let least = *of.min_opt()?;
+            let greatest = *of.max_opt()?;
             is_in_order(column, least.into()).then(|| ValueRange {
                 least: least.cast_unsigned().into(),
                 greatest: greatest.cast_unsigned().into(),
             })
         }
         Statistics::Int64(of) => {
-            let (least, greatest) = (*of.min_opt()?, *of.max_opt()?);
+            let least = *of.min_opt()?;
+            let greatest = *of.max_opt()?;
             is_in_order(column, least).then(|| ValueRange {
                 least: least.cast_unsigned().into(),
                 greatest: greatest.cast_unsigned().into(),
@@ -283,7 +297,7 @@ fn said_bounds(column: &ColumnChunkMetaData, statistics: &Statistics) -> Option<
     }
 }
 
-/// Whether least and greatest are those of unsigned numbers: by the column's kind, or because none is negative.
+/// Whether the bounds are in the order of unsigned numbers: because the column is unsigned, or no value is negative.
 fn is_in_order(column: &ColumnChunkMetaData, least: i64) -> bool {
     let is_unsigned = matches!(
         column.column_descr().logical_type_ref(),
@@ -292,7 +306,7 @@ fn is_in_order(column: &ColumnChunkMetaData, least: i64) -> bool {
     is_unsigned || least >= 0
 }
 
-/// Of addresses. Bytes of another length are not those of an address, or were cut.
+/// The number of an IPv6 or MAC address. Bytes of another length are not an address, or were truncated.
 fn bytes_number(bytes: &[u8]) -> Option<u128> {
     matches!(bytes.len(), 6 | 16)
         .then(|| bytes.iter().fold(0, |number, &byte| number << 8 | u128::from(byte)))

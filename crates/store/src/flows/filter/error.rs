@@ -1,26 +1,26 @@
-//! What is wrong with a filter expression, and where.
+//! Errors of filter expressions, with their place in the text.
 
 use std::fmt;
 
-/// A filter expression that cannot be understood: the place in the text, what is wrong there, what is possible.
+/// An error in a filter expression: where it is, what is wrong, and what is possible there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FilterError {
-    /// The line of the text that has the fault.
+    /// The line with the error, shortened around it.
     line: String,
     line_number: usize,
-    /// Characters of the line before the fault.
+    /// Characters of the line before the error.
     before: usize,
-    /// Characters that are wrong.
+    /// Characters to underline.
     width: usize,
     what: String,
     help: String,
 }
 
-/// As many characters of a line are shown around the fault.
+/// Most characters of a line that are shown on each side of the error.
 const SHOWN: usize = 60;
 
 impl FilterError {
-    /// A fault of these bytes of a text.
+    /// An error in the bytes `from..from + length` of a text.
     pub(super) fn new(
         text: &str,
         from: usize,
@@ -28,6 +28,7 @@ impl FilterError {
         what: impl Into<String>,
         help: impl Into<String>,
     ) -> Self {
+        // Byte offsets become character boundaries: users may paste any text, and slicing inside a character panics.
         let from = text.floor_char_boundary(from);
         let until = text.ceil_char_boundary(from + length);
         let start = text[..from].rfind('\n').map_or(0, |at| at + 1);
@@ -35,6 +36,7 @@ impl FilterError {
         let first = text[start..from].char_indices().rev().nth(SHOWN - 1).map_or(start, |(at, _)| start + at);
         let last = text[until.min(end)..end].char_indices().nth(SHOWN).map_or(end, |(at, _)| until + at);
         Self {
+            // Control characters would break the line, or act on the terminal.
             line: text[first..last].chars().map(|c| if c.is_control() { ' ' } else { c }).collect(),
             line_number: text[..from].matches('\n').count() + 1,
             before: text[first..from].chars().count(),

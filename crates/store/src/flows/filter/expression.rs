@@ -1,4 +1,4 @@
-//! Conditions that are joined by *and* and *or*. What was negated is in the conditions themselves.
+//! Conditions joined by *and* and *or*. Negations are moved into the conditions.
 
 use super::condition::FlowCondition;
 use super::fields::{FieldCondition, OTHER_FIELDS};
@@ -9,52 +9,51 @@ use parquet::file::metadata::RowGroupMetaData;
 pub(super) enum FilterExpression {
     One(FlowCondition),
     Field(FieldCondition),
-    /// Without any: every record.
+    /// An empty list holds for every record.
     All(Vec<Self>),
-    /// Without any: no record.
+    /// An empty list holds for no record.
     Any(Vec<Self>),
 }
 
 impl FilterExpression {
-    /// All of some, those first that cost least: they leave fewer rows to the others.
+    /// All of these parts, the cheapest first: they leave fewer rows for the others.
     pub(super) fn all(mut parts: Vec<Self>) -> Self {
         parts.sort_by_key(Self::cost);
         Self::All(parts)
     }
 
-    /// What asking it of a row costs, roughly.
+    /// Rough cost of testing a row.
     fn cost(&self) -> usize {
         match self {
             Self::One(condition) => condition.cost(),
-            // A text is read.
+            // Parses a text.
             Self::Field(_) => 16,
             Self::All(parts) | Self::Any(parts) => parts.iter().map(Self::cost).sum::<usize>() + parts.len(),
         }
     }
 
     pub(super) fn negated(&self) -> Self {
-        let all_negated = |parts: &[Self]| parts.iter().map(Self::negated).collect();
         match self {
             Self::One(condition) => Self::One(condition.negated()),
             Self::Field(condition) => Self::Field(condition.negated()),
-            Self::All(parts) => Self::Any(all_negated(parts)),
-            Self::Any(parts) => Self::All(all_negated(parts)),
+            // De Morgan: the parts are negated, and *and* and *or* change places.
+            Self::All(parts) => Self::Any(parts.iter().map(Self::negated).collect()),
+            Self::Any(parts) => Self::All(parts.iter().map(Self::negated).collect()),
         }
     }
 
-    /// The same for the other direction of a record.
+    /// The same expression for the reverse direction of a record.
     pub(super) fn reversed(&self) -> Self {
-        let all_reversed = |parts: &[Self]| parts.iter().map(Self::reversed).collect();
         match self {
             Self::One(condition) => Self::One(condition.reversed()),
-            // They are the exporter's, of the record as a whole.
+            // Other fields belong to the record as a whole.
             Self::Field(_) => self.clone(),
-            Self::All(parts) => Self::All(all_reversed(parts)),
-            Self::Any(parts) => Self::Any(all_reversed(parts)),
+            Self::All(parts) => Self::All(parts.iter().map(Self::reversed).collect()),
+            Self::Any(parts) => Self::Any(parts.iter().map(Self::reversed).collect()),
         }
     }
 
-    /// Whether it holds for every record, as far as that is seen without one.
+    /// Whether it holds for every record, as far as its form tells.
     fn is_everything(&self) -> bool {
         match self {
             Self::One(_) | Self::Field(_) => false,
@@ -63,7 +62,7 @@ impl FilterExpression {
         }
     }
 
-    /// Leaves the rows for which it holds. Rows are in order.
+    /// Removes the rows for which it does not hold. Rows are in order.
     pub(super) fn retain(&self, chunk: &RowChunk, rows: &mut Vec<usize>) {
         if self.is_everything() {
             return;
@@ -77,6 +76,7 @@ impl FilterExpression {
                 }
             }
             Self::Any(parts) => {
+                // Each part tests only rows that no part before it has selected.
                 let mut kept = Vec::new();
                 for part in parts {
                     let mut found = rows.clone();
@@ -120,7 +120,7 @@ impl FilterExpression {
     }
 }
 
-/// Takes some rows out of others; both are in order.
+/// Removes the rows `gone` from `rows`; both are in order.
 fn remove(rows: &mut Vec<usize>, gone: &[usize]) {
     let mut gone = gone.iter().peekable();
     rows.retain(|row| gone.next_if_eq(&row).is_none());

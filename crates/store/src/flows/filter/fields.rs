@@ -1,4 +1,4 @@
-//! Conditions on fields that have no column: they are looked up in the text of `otherFields`.
+//! Conditions on fields without a column: their values are read from the text of `otherFields`.
 
 use super::AddressPrefix;
 use super::condition::mac_number;
@@ -12,34 +12,34 @@ use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::statistics::Statistics;
 use serde_json::{Map, Value};
 
-/// The column of fields that have none.
+/// The column with all fields that have no column of their own.
 pub(super) const OTHER_FIELDS: &str = "otherFields";
 
 /// A field without a column, as `otherFields` names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FieldName {
     pub(super) name: String,
-    /// Where records have it; conditions are made of other fields only.
+    /// Where records have it. Conditions here are for fields in `otherFields` only.
     pub(super) place: FieldPlace,
     kind: DataKind,
 }
 
-/// What a field has to be.
+/// The test of a field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum FieldTest {
     Present,
-    /// One of these numbers; see [`FieldName::number`].
+    /// Any of these numbers; see [`FieldName::number`].
     Values(RangeSet),
-    /// One of these texts, which are in small letters and in order.
+    /// Any of these texts, which are in lower case and sorted.
     Texts(Vec<String>),
 }
 
-/// A field and what it has to be.
+/// A field and the test that it has to pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FieldCondition {
     pub(super) field: FieldName,
     pub(super) test: FieldTest,
-    /// It holds for every record that does not pass, also for those without the field.
+    /// Whether it holds for records that do not pass the test, including those without the field.
     pub(super) is_negated: bool,
 }
 
@@ -48,13 +48,13 @@ impl FieldCondition {
         Self { is_negated: !self.is_negated, ..self.clone() }
     }
 
-    /// Leaves the rows for which it holds.
+    /// Removes the rows for which it does not hold.
     pub(super) fn retain(&self, chunk: &RowChunk, rows: &mut Vec<usize>) {
         let fields = chunk.column(OTHER_FIELDS);
         rows.retain(|&row| self.field.passes(fields.word(row), &self.test) != self.is_negated);
     }
 
-    /// Whether it may hold for a row of a row group: not if no record has other fields at all.
+    /// Whether it may hold for a row of a row group: it cannot if no record there has other fields.
     pub(super) fn may_hold(&self, group: &RowGroupMetaData) -> bool {
         let column = group.columns().iter().find(|column| column.column_path().parts() == [OTHER_FIELDS]);
         let greatest = column.map(|column| column.statistics().and_then(Statistics::max_bytes_opt));
@@ -63,7 +63,7 @@ impl FieldCondition {
 }
 
 impl FieldName {
-    /// The field of an IANA name, of the name of a reverse element (RFC 5103), or of `enterprise/number`.
+    /// Finds a field by its IANA name, the name of a reverse element (RFC 5103), or `enterprise/number`.
     pub(super) fn find(word: &str) -> Option<Self> {
         if let Some((enterprise, id)) = word.split_once('/') {
             return Some(Self::of(enterprise.parse().ok()?, id.parse().ok()?));
@@ -89,7 +89,7 @@ impl FieldName {
         matches!(self.kind, DataKind::Text | DataKind::Bytes)
     }
 
-    /// What its values look like.
+    /// Examples of its values, for messages.
     pub(super) const fn example(&self) -> &'static str {
         match self.kind {
             DataKind::Unsigned => "`5`, `> 10k`, `in [3 5]`",
@@ -108,7 +108,7 @@ impl FieldName {
         matches!(self.kind, DataKind::Unsigned | DataKind::Signed | DataKind::Float)
     }
 
-    /// The values that a word stands for; numbers of any kind are in the order of these.
+    /// The values that a word stands for, as numbers that keep the order of the field's kind.
     pub(super) fn value(&self, word: &str) -> Option<ValueRange> {
         match self.kind {
             DataKind::Unsigned => values::count(word).map(|number| ValueRange::one(number.into())),
@@ -130,9 +130,9 @@ impl FieldName {
         }
     }
 
-    /// Whether a record with these other fields passes a test; of a field that comes several times, whether one of them does.
+    /// Whether a record with these other fields passes a test. If a field occurs several times, one of them has to pass.
     pub(super) fn passes(&self, fields: &str, test: &FieldTest) -> bool {
-        // Most records have no such field, and looking for its name is quicker than reading them.
+        // Most records do not have the field, and a search for its name is faster than parsing the text.
         if !fields.contains(&self.name) {
             return false;
         }
@@ -146,12 +146,12 @@ impl FieldName {
         })
     }
 
-    /// A field that comes again has `#2` behind its name, and so on.
+    /// A repeated field has `#2`, `#3` and so on after its name.
     fn is_called(&self, name: &str) -> bool {
         name.strip_prefix(&self.name).is_some_and(|rest| rest.is_empty() || rest.starts_with('#'))
     }
 
-    /// A value as a number that keeps the order of its kind; nothing for one whose length did not fit its kind.
+    /// A value as a number that keeps the order of its kind; `None` for a value whose length did not fit its kind.
     fn number(&self, value: &Value) -> Option<u128> {
         match self.kind {
             DataKind::Unsigned => value.as_u64().map(u128::from),
@@ -164,13 +164,15 @@ impl FieldName {
     }
 }
 
+// With the sign bit inverted, two's complement numbers are in the order of unsigned ones.
 const fn of_signed(number: i64) -> u128 {
     (number.cast_unsigned() ^ 1 << 63) as u128
 }
 
-/// IEEE 754: of two numbers of one sign, the bits have the order of their amounts.
+/// A float as a number that keeps its order.
 fn of_float(number: f64) -> u128 {
-    // Zero has two forms.
+    // IEEE 754: the bits of positive numbers are in their order, and those of negative ones in the opposite order. Zero has two
+    // encodings, which must be equal here.
     let bits = if number == 0.0 { 0 } else { number.to_bits() };
     u128::from(if bits >> 63 == 1 { !bits } else { bits | 1 << 63 })
 }

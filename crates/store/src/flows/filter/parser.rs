@@ -1,12 +1,13 @@
-//! From the text of a filter to its expression: nfdump's grammar, by recursive descent.
+//! Parses the text of a filter into an expression: nfdump's grammar, by recursive descent.
 //!
 //! ```text
 //! either    = both { "or" both }
 //! both      = single { "and" single }
 //! single    = { "not" } ( "(" either ")" | condition )
-//! condition = words of a term, then what its syntax says
+//! condition = words of a term, then what its syntax requires
 //! ```
-//! Invariant: text, nesting, conditions and lists are bounded, so that reading and asking cost what the text is worth.
+//! Invariant: the length of the text, the nesting and the number of conditions are bounded, and so is the cost of parsing and of
+//! testing a record.
 
 mod field;
 
@@ -25,22 +26,22 @@ use packetrig_flow::MAPPED;
 use packetrig_flow::element::ElementKind;
 use std::net::Ipv4Addr;
 
-/// Bytes of a text.
+/// Most bytes of a text.
 const TEXT_MOST: usize = 1 << 20;
-/// Parentheses and negations inside one another.
+/// Deepest nesting of parentheses.
 const DEPTH_MOST: usize = 64;
-/// Conditions; a list is one.
+/// Most conditions; a list counts as one.
 const CONDITIONS_MOST: usize = 1024;
 /// Words of the longest term.
 const PHRASE_WORDS: usize = 3;
 const TCP: u128 = 6;
-/// ICMP and ICMPv6.
+/// Protocol numbers of ICMP and ICMPv6.
 const ICMP: [u128; 2] = [1, 58];
 
 pub(super) fn parse(text: &str) -> Result<FilterExpression, FilterError> {
     if text.len() > TEXT_MOST {
-        let what = format!("the filter has {} bytes, {TEXT_MOST} is the most", text.len());
-        return Err(FilterError::new(text, 0, 0, what, "put what differs into one list: `ip in [...]`"));
+        let what = format!("the filter has {} bytes; the most is {TEXT_MOST}", text.len());
+        return Err(FilterError::new(text, 0, 0, what, "join values into lists: `ip in [...]`"));
     }
     let mut parser = FilterParser { text, tokens: tokens(text)?, next: 0, depth: 0, conditions: 0 };
     if parser.peek().kind == TokenKind::End {
@@ -50,35 +51,35 @@ pub(super) fn parse(text: &str) -> Result<FilterExpression, FilterError> {
     match parser.peek().kind {
         TokenKind::End => Ok(expression),
         TokenKind::Close => {
-            Err(parser.fault("there is no `(` for this `)`", "take it away, or add a `(` before"))
+            Err(parser.fault("this `)` has no matching `(`", "remove it, or add a `(` before it"))
         }
-        _ => Err(parser.fault("here `and` or `or` is missing", "join conditions by `and` or `or`")),
+        _ => Err(parser.fault("`and` or `or` is missing here", "join conditions with `and` or `or`")),
     }
 }
 
 struct FilterParser<'a> {
     text: &'a str,
-    /// The last one is the end.
+    /// The last token is [`TokenKind::End`].
     tokens: Vec<FilterToken<'a>>,
     next: usize,
     depth: usize,
     conditions: usize,
 }
 
-/// What a condition is about: a term of the list, or a column.
+/// The subject of a condition: a term of the list, or a column.
 struct FilterSubject {
     /// As the user wrote it.
     phrase: String,
     syntax: TermSyntax,
     operands: Vec<ConditionOperand>,
-    /// Of [`TermSyntax::Field`].
+    /// Present for [`TermSyntax::Field`].
     field: Option<FieldName>,
 }
 
 /// The values that a condition asks for.
 struct WantedValues {
     set: RangeSet,
-    /// All others are wanted.
+    /// Whether all other values are wanted instead.
     is_negated: bool,
 }
 
@@ -100,14 +101,14 @@ impl FilterSubject {
         self.field.as_ref().map_or_else(|| value(self.syntax, word), |field| field.value(word))
     }
 
-    /// One of its values passes a test.
+    /// The expression that one of its values passes a test.
     fn has(&self, test: &ValueTest) -> FilterExpression {
         let mut conditions: Vec<_> =
             self.operands.iter().map(|&operand| one(operand, test.clone())).collect();
         if conditions.len() == 1 { conditions.swap_remove(0) } else { FilterExpression::Any(conditions) }
     }
 
-    /// One of its values is wanted; none of them is one of those that are not.
+    /// The expression that one of its values is wanted; if negated, that none of them is in the set.
     fn has_values(&self, wanted: WantedValues) -> FilterExpression {
         let found = self.has(&ValueTest::Values(wanted.set));
         if wanted.is_negated { found.negated() } else { found }
@@ -125,7 +126,7 @@ impl<'a> FilterParser<'a> {
         token
     }
 
-    /// A fault of the next token.
+    /// An error at the next token.
     fn fault(&self, what: impl Into<String>, help: impl Into<String>) -> FilterError {
         self.fault_of(self.peek(), what, help)
     }
@@ -168,11 +169,12 @@ impl<'a> FilterParser<'a> {
     }
 
     fn group(&mut self) -> Result<FilterExpression, FilterError> {
+        // The parser calls itself only through parentheses, so this bounds the stack for any text.
         let open = self.take();
         self.depth += 1;
         if self.depth > DEPTH_MOST {
-            let what = format!("more than {DEPTH_MOST} parentheses inside one another");
-            return Err(self.fault_of(open, what, "leave out those that change nothing, or use lists"));
+            let what = format!("parentheses are nested more than {DEPTH_MOST} deep");
+            return Err(self.fault_of(open, what, "remove unnecessary ones, or use lists"));
         }
         let inside = self.either()?;
         self.depth -= 1;
@@ -180,7 +182,7 @@ impl<'a> FilterParser<'a> {
             return Err(self.fault_of(
                 open,
                 "this `(` is not closed",
-                "add `)` behind the last condition inside",
+                "add `)` after the last condition inside",
             ));
         }
         self.next += 1;
@@ -199,6 +201,7 @@ impl<'a> FilterParser<'a> {
             TermSyntax::Everything => FilterExpression::All(Vec::new()),
             TermSyntax::Version4 => version_4(),
             TermSyntax::Version6 => version_4().negated(),
+            // Other protocols have zero in this column and would match `flags = 0`, so TCP is part of the condition.
             TermSyntax::Flags => {
                 let test = self.flags(&subject)?;
                 FilterExpression::All(vec![protocol_is(&[TCP]), subject.has(&test)])
@@ -218,7 +221,7 @@ impl<'a> FilterParser<'a> {
         })
     }
 
-    /// The words of a term: the longest that fit.
+    /// Reads the words of a term. The longest match wins: `src ip` before `src`.
     fn subject(&mut self) -> Result<FilterSubject, FilterError> {
         for words in (1..=PHRASE_WORDS).rev() {
             let Some(phrase) = self.words(words) else { continue };
@@ -228,7 +231,7 @@ impl<'a> FilterParser<'a> {
                 return Ok(FilterSubject { phrase, syntax: term.syntax, operands, field: None });
             }
             if let Some((_, why)) = MISSING.iter().find(|(missing, _)| *missing == phrase) {
-                return Err(self.fault(format!("there is no `{phrase}` here, as nfdump has it"), *why));
+                return Err(self.fault(format!("nfdump's `{phrase}` is not supported"), *why));
             }
         }
         let name = self.peek().text;
@@ -242,7 +245,7 @@ impl<'a> FilterParser<'a> {
         Ok(FilterSubject { phrase, syntax: syntax_of(column.kind), operands, field: None })
     }
 
-    /// So many of the next words, in small letters.
+    /// The next `count` words, in lower case.
     fn words(&self, count: usize) -> Option<String> {
         let tokens = self.tokens.get(self.next..self.next + count)?;
         let is_word = tokens.iter().all(|token| token.kind == TokenKind::Word);
@@ -252,7 +255,6 @@ impl<'a> FilterParser<'a> {
 
     fn unknown_subject(&self) -> FilterError {
         let token = self.peek();
-        let phrases = || TERMS.iter().flat_map(|term| term.phrases);
         if token.kind == TokenKind::End {
             return self
                 .fault("a condition is missing here", "for example: `src ip 198.18.0.1`, `port > 1024`");
@@ -261,17 +263,17 @@ impl<'a> FilterParser<'a> {
         let mut following: Vec<_> = phrases().filter_map(|phrase| phrase.strip_prefix(&prefix)).collect();
         if !following.is_empty() {
             following.sort_unstable();
-            let what = format!("`{}` alone says nothing", token.text);
-            return self.fault(what, format!("it is followed by one of: {}", following.join(", ")));
+            let what = format!("`{}` is not a complete condition", token.text);
+            return self.fault(what, format!("one of these must follow: {}", following.join(", ")));
         }
         let mut first: Vec<_> = phrases().filter_map(|phrase| phrase.split(' ').next()).collect();
         first.sort_unstable();
         first.dedup();
         let what = format!("no condition begins with `{}`", token.text);
-        self.fault(what, format!("one begins with the name of a column, or with: {}", first.join(", ")))
+        self.fault(what, format!("begin with the name of a column, or with one of: {}", first.join(", ")))
     }
 
-    /// A value, a comparison with one, or a list.
+    /// Reads a value, a comparison with one, or a list.
     fn wanted(&mut self, subject: &FilterSubject) -> Result<WantedValues, FilterError> {
         if self.peek().text.eq_ignore_ascii_case("in") {
             self.next += 1;
@@ -280,6 +282,7 @@ impl<'a> FilterParser<'a> {
         let comparison = self.comparison(subject)?;
         let value = self.value(subject)?;
         let range = match comparison {
+            // Below the smallest value of a prefix, and above its greatest: `< 10.0.0.0/8` has no address of the prefix.
             TokenKind::Less => (value.least > 0).then(|| ValueRange { least: 0, greatest: value.least - 1 }),
             TokenKind::LessOrEqual => Some(ValueRange { least: 0, ..value }),
             TokenKind::Greater => {
@@ -292,7 +295,7 @@ impl<'a> FilterParser<'a> {
         Ok(WantedValues { set, is_negated: comparison == TokenKind::Unequal })
     }
 
-    /// The comparison that is written, or *equal*.
+    /// Reads a comparison. Without one it is *equal*.
     fn comparison(&mut self, subject: &FilterSubject) -> Result<TokenKind, FilterError> {
         let token = self.peek();
         let has_order = matches!(
@@ -303,7 +306,7 @@ impl<'a> FilterParser<'a> {
             return Ok(TokenKind::Equal);
         }
         if has_order && !subject.has_order() {
-            let what = format!("`{}` has no order: it is compared by `=` and `!=`", subject.phrase);
+            let what = format!("`{}` has no order; compare it with `=` or `!=`", subject.phrase);
             return Err(self.fault(what, format!("possible: {}", subject.example())));
         }
         self.next += 1;
@@ -347,17 +350,18 @@ impl<'a> FilterParser<'a> {
         let token = self.peek();
         let found =
             if token.kind == TokenKind::End { "nothing".to_owned() } else { format!("`{}`", token.text) };
-        let what = format!("{found} is no value for `{}`", subject.phrase);
+        let what = format!("{found} is not a value for `{}`", subject.phrase);
         self.fault(what, format!("possible: {}", subject.example()))
     }
 
-    /// nfdump's `net 10.0.0.0 255.0.0.0`.
+    /// Reads the mask of nfdump's form `net 10.0.0.0 255.0.0.0`, if there is one.
     fn netmask(&mut self, network: FilterToken<'_>, address: ValueRange) -> Result<ValueRange, FilterError> {
         let Ok(mask) = self.peek().text.parse::<Ipv4Addr>() else { return Ok(address) };
         let bits = mask.to_bits();
+        // All zeros must be at the end.
         if bits.count_zeros() != bits.trailing_zeros() || !network.text.contains('.') {
-            let help = "a mask is ones, then zeros: 255.255.0.0; of IPv6 write 2001:2::/48";
-            return Err(self.fault("this is not the mask of a network", help));
+            let help = "a netmask has all ones before the zeros: 255.255.0.0; for IPv6 write 2001:2::/48";
+            return Err(self.fault("this is not a valid netmask", help));
         }
         self.next += 1;
         let prefix: Option<AddressPrefix> = format!("{}/{}", network.text, bits.count_ones()).parse().ok();
@@ -396,6 +400,11 @@ fn protocol_is(numbers: &[u128]) -> FilterExpression {
     one(ConditionOperand::Column("protocolIdentifier"), ValueTest::Values(RangeSet::new(ranges)))
 }
 
+fn phrases() -> impl Iterator<Item = &'static str> {
+    TERMS.iter().flat_map(|term| term.phrases).copied()
+}
+
+// IPv4 addresses are mapped into IPv6 (RFC 4291, section 2.5.5.2), so they are one range of 2^32 values.
 fn version_4() -> FilterExpression {
     let mut last = [0xff; 16];
     last[..12].copy_from_slice(&MAPPED);

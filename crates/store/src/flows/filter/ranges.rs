@@ -1,6 +1,6 @@
-//! Sets of values as ranges: numbers and addresses alike are unsigned integers of 128 bits.
+//! Sets of values as ranges. Numbers and addresses alike are unsigned integers of 128 bits.
 
-/// Ranges in order, none touching another.
+/// Sorted ranges, which neither overlap nor touch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RangeSet(Vec<ValueRange>);
 
@@ -20,7 +20,7 @@ impl ValueRange {
 }
 
 impl RangeSet {
-    /// The values of any of these ranges.
+    /// The set of values in any of these ranges.
     pub(super) fn new(mut ranges: Vec<ValueRange>) -> Self {
         ranges.sort_unstable();
         let mut apart: Vec<ValueRange> = Vec::with_capacity(ranges.len());
@@ -36,6 +36,7 @@ impl RangeSet {
     }
 
     pub(super) fn complement(&self) -> Self {
+        // `least` is the start of the next gap; `None` after a range that ends at the greatest value of all.
         let mut gaps = Vec::with_capacity(self.0.len() + 1);
         let mut least = Some(0);
         for range in &self.0 {
@@ -50,8 +51,9 @@ impl RangeSet {
         Self(gaps)
     }
 
-    /// Whether a value is in it. The usual set is one range.
+    /// Whether a value is in the set.
     pub(super) fn has(&self, value: u128) -> bool {
+        // Most sets are a single range.
         if let [range] = self.0[..] {
             return value >= range.least && value <= range.greatest;
         }
@@ -59,7 +61,7 @@ impl RangeSet {
         after > 0 && self.0[after - 1].greatest >= value
     }
 
-    /// Whether some value of a range is in it.
+    /// Whether any value between these bounds is in the set.
     pub(super) fn meets(&self, bounds: ValueRange) -> bool {
         let after = self.0.partition_point(|range| range.least <= bounds.greatest);
         after > 0 && self.0[after - 1].greatest >= bounds.least

@@ -1,28 +1,28 @@
-//! What a filter can ask of a record: one list for the parser, its messages and the book.
+//! The terms of filters: one list for the parser, its messages and the book.
 
 use super::condition::ConditionOperand;
 
-/// Something that a condition can be about.
+/// A term that a condition can begin with.
 #[derive(Clone, Copy, Debug)]
 pub struct FilterTerm {
-    /// How it is written. Other spellings follow the first.
+    /// Its spelling; alternatives follow the first.
     pub phrases: &'static [&'static str],
-    /// How nfdump writes it, if that is another way or there is no such condition.
+    /// How nfdump's form differs.
     pub nfdump: NfdumpForm,
-    /// What it says of a record.
+    /// What it tests.
     pub meaning: &'static str,
     pub(super) syntax: TermSyntax,
-    /// The values it looks at: it holds if it holds for one of them.
+    /// The values that it tests. The condition holds if one of them passes.
     pub(super) operands: &'static [ConditionOperand],
 }
 
-/// How nfdump has a term.
+/// Whether nfdump has a term, and how it differs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NfdumpForm {
     Same,
-    /// The same way, with a difference that is worth knowing.
+    /// The same, with a difference that is worth knowing.
     SameBut(&'static str),
-    /// It has none.
+    /// nfdump has no such term.
     Unknown,
 }
 
@@ -37,7 +37,7 @@ pub enum TermSyntax {
     Version6,
     /// A number, a comparison with one, or a list.
     Number,
-    /// The same, with `k`, `m`, `g`, `t` for thousands.
+    /// As [`Self::Number`], with the suffixes `k`, `m`, `g` and `t` for powers of a thousand.
     Count,
     /// A time in milliseconds, or with its unit.
     Time,
@@ -52,12 +52,12 @@ pub enum TermSyntax {
     Word,
     /// A number; the protocol has to be ICMP.
     Icmp,
-    /// The name of a field, then what its kind has.
+    /// The name of a field, then a value as its kind requires.
     Field,
 }
 
 impl TermSyntax {
-    /// What it looks like.
+    /// Examples, for messages.
     pub const fn example(self) -> &'static str {
         match self {
             Self::Everything | Self::Version4 | Self::Version6 => "",
@@ -78,6 +78,8 @@ const fn column(name: &'static str) -> ConditionOperand {
     ConditionOperand::Column(name)
 }
 
+// An MPLS label stack entry has 20 bits of label, 3 of traffic class and the bottom-of-stack bit (RFC 3032, section 2.1); columns
+// have these three bytes without the TTL.
 const fn label(column: &'static str) -> ConditionOperand {
     ConditionOperand::Bits { column, shift: 4, mask: 0xf_ffff }
 }
@@ -176,7 +178,7 @@ pub const TERMS: &[FilterTerm] = terms! {
     "field", Unknown, Field, [], "a field without a column, by its name at IANA or `enterprise/number`; alone: the record has it";
 };
 
-/// What nfdump has and we have not, by its first words, and why.
+/// Terms of nfdump that are not supported, by their first words, with the reason or a replacement.
 pub const MISSING: &[(&str, &str)] = &[
     ("count", "records have no numbers of their own; `--most` takes the first"),
     ("ident", "files have no name of their source; use a directory for each, or `router ip`"),

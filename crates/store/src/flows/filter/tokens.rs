@@ -1,4 +1,4 @@
-//! A filter expression as words and symbols, each with its place.
+//! Splits a filter expression into words and symbols, each with its place.
 
 use super::error::FilterError;
 
@@ -7,14 +7,14 @@ use super::error::FilterError;
 pub(super) struct FilterToken<'a> {
     pub(super) kind: TokenKind,
     pub(super) text: &'a str,
-    /// Bytes of the text before it.
+    /// Byte offset in the text.
     pub(super) at: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TokenKind {
     Word,
-    /// Between quotation marks, which are part of it.
+    /// In quotation marks, which are part of the token.
     Quoted,
     And,
     Or,
@@ -33,6 +33,7 @@ pub(super) enum TokenKind {
     End,
 }
 
+// Longer symbols first: `<=` must not be read as `<` and `=`.
 const SYMBOLS: [(&str, TokenKind); 16] = [
     ("&&", TokenKind::And),
     ("||", TokenKind::Or),
@@ -52,7 +53,7 @@ const SYMBOLS: [(&str, TokenKind); 16] = [
     ("&", TokenKind::And),
 ];
 
-/// Words that are operators. nfdump has the letters, which shells leave alone.
+/// Words that are operators. nfdump has the comparisons as letters, too, because shells interpret `<` and `>`.
 const OPERATORS: [(&str, TokenKind); 9] = [
     ("and", TokenKind::And),
     ("or", TokenKind::Or),
@@ -65,7 +66,7 @@ const OPERATORS: [(&str, TokenKind); 9] = [
     ("ge", TokenKind::GreaterOrEqual),
 ];
 
-/// The pieces of a text, the last one its end. What follows `#` is a comment, up to the end of its line.
+/// Splits a text into tokens; the last one is its end. A comment goes from `#` to the end of the line.
 pub(super) fn tokens(text: &str) -> Result<Vec<FilterToken<'_>>, FilterError> {
     let mut tokens = Vec::new();
     let mut at = 0;
@@ -78,12 +79,12 @@ pub(super) fn tokens(text: &str) -> Result<Vec<FilterToken<'_>>, FilterError> {
         } else {
             let token = token(rest, at);
             if token.text.is_empty() {
-                let help = "words, numbers, addresses, ( ) [ ] , and the comparisons = != < <= > >= are";
+                let help = "use words, numbers, addresses, ( ) [ ] , and the comparisons = != < <= > >=";
                 return Err(FilterError::new(
                     text,
                     at,
                     first.len_utf8(),
-                    format!("`{first}` is not part of a filter"),
+                    format!("`{first}` cannot be part of a filter"),
                     help,
                 ));
             }
@@ -102,8 +103,8 @@ fn token(rest: &str, at: usize) -> FilterToken<'_> {
     if let Some((quoted, _)) = rest.strip_prefix('"').and_then(|rest| rest.split_once('"')) {
         return FilterToken { kind: TokenKind::Quoted, text: &rest[..quoted.len() + 2], at };
     }
-    let is_of_word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | ':' | '/' | '-' | '_');
-    let text = &rest[..rest.find(|c| !is_of_word(c)).unwrap_or(rest.len())];
+    let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && !matches!(c, '.' | ':' | '/' | '-' | '_'));
+    let text = &rest[..end.unwrap_or(rest.len())];
     let operator = OPERATORS.iter().find(|(word, _)| text.eq_ignore_ascii_case(word));
     FilterToken { kind: operator.map_or(TokenKind::Word, |(_, kind)| *kind), text, at }
 }
@@ -133,7 +134,7 @@ mod tests {
     #[test]
     fn a_strange_character_is_shown_at_its_place() {
         let said = tokens("port 53\n and \u{fc}ber 5").unwrap_err().to_string();
-        assert_eq!(said.lines().next(), Some("line 2: `\u{fc}` is not part of a filter"));
+        assert_eq!(said.lines().next(), Some("line 2: `\u{fc}` cannot be part of a filter"));
         assert_eq!(said.lines().nth(2), Some("       ^"));
     }
 }

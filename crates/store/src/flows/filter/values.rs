@@ -1,4 +1,4 @@
-//! Words of a filter as values.
+//! Reads words of a filter as values.
 
 use super::AddressPrefix;
 use super::condition::mac_number;
@@ -9,7 +9,7 @@ use packetrig_flow::element::ElementKind;
 
 const THOUSANDS: [(&str, u64); 4] =
     [("k", 1_000), ("m", 1_000_000), ("g", 1_000_000_000), ("t", 1_000_000_000_000)];
-/// Of times, in milliseconds.
+/// Units of times, in milliseconds.
 const TIMES: [(&str, u64); 4] = [("ms", 1), ("s", 1_000), ("min", 60_000), ("h", 3_600_000)];
 
 /// How a column's values are written.
@@ -19,14 +19,17 @@ pub(super) const fn syntax_of(kind: ElementKind) -> TermSyntax {
         ElementKind::Unsigned(_) | ElementKind::Time | ElementKind::Flag => TermSyntax::Number,
         ElementKind::Address => TermSyntax::Address,
         ElementKind::Mac => TermSyntax::Mac,
-        // Of fields nothing can be asked: see `subject`.
+        // `FilterParser::subject` never offers the column of fields.
         ElementKind::Word | ElementKind::Fields => TermSyntax::Word,
     }
 }
 
+fn one(value: u64) -> ValueRange {
+    ValueRange::one(value.into())
+}
+
 /// The values that a word stands for.
 pub(super) fn value(syntax: TermSyntax, text: &str) -> Option<ValueRange> {
-    let one = |value: u64| ValueRange::one(value.into());
     match syntax {
         TermSyntax::Address => text.parse::<AddressPrefix>().ok().map(|prefix| prefix.range()),
         TermSyntax::Mac => mac(text).map(|mac| one(mac_number(mac))),
@@ -44,7 +47,7 @@ fn plain_number(text: &str) -> Option<u64> {
     }
 }
 
-/// A number, times what its unit stands for.
+/// A number with one of these units, or without.
 fn number_with(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let lower = text.to_ascii_lowercase();
     let scaled = units
@@ -53,7 +56,7 @@ fn number_with(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     scaled.or_else(|| plain_number(&lower))
 }
 
-/// A number, also with a letter for thousands.
+/// A number, with or without a letter for thousands.
 pub(super) fn count(text: &str) -> Option<u64> {
     number_with(text, &THOUSANDS)
 }

@@ -1,17 +1,18 @@
-//! Batches of records as Kafka stores them (format 2): what one request carries to one partition.
+//! Record batches in Kafka's format 2: what one request carries to one partition.
 
 use super::wire::{KafkaWriter, length};
+use crate::convert::exact_usize;
 use crate::flows::checksum::crc32c;
 use crate::flows::columns::SourcedRow;
 use crate::flows::json;
 use std::collections::BTreeMap;
 
-/// Rows of a batch: a line has about 1.2 kB, and brokers take one megabyte unless told otherwise.
+/// Rows of a batch: a line has about 1.2 kB, and brokers take one megabyte by default.
 const BATCH_ROWS: usize = 500;
-/// Of bytes between the checksum and the batch's begin.
+/// Bytes of a batch up to the end of its checksum, which covers everything after it.
 const BEFORE_CHECKED: usize = 21;
 
-/// Some rows for a partition, and their place in the row of batches, once they have one.
+/// Rows for a partition, with their place in the producer's sequence once they have one.
 #[derive(Debug)]
 pub(super) struct RecordBatch {
     pub(super) partition: i32,
@@ -26,7 +27,7 @@ struct RowPlace {
     sequence: i32,
 }
 
-/// Who the broker thinks we are, and how many records it had from us for each partition.
+/// The id that the broker gave this producer, and the next sequence number of each partition.
 #[derive(Debug)]
 pub(super) struct KafkaProducer {
     pub(super) id: i64,
@@ -42,29 +43,32 @@ impl KafkaProducer {
     fn place(&mut self, partition: i32, records: i32) -> RowPlace {
         let next = self.next.entry(partition).or_default();
         let place = RowPlace { id: self.id, epoch: self.epoch, sequence: *next };
-        // Numbers begin again at zero behind the greatest.
+        // Sequence numbers wrap from `i32::MAX` to 0.
         *next = next.checked_add(records).unwrap_or_else(|| records - (i32::MAX - *next) - 1);
         place
     }
 }
 
-/// Rows by partition: all of a flow into one.
+/// Splits rows into batches by partition. All records of a flow go into the same partition.
 pub(super) fn batches(rows: Vec<SourcedRow>, partitions: &[i32]) -> Vec<RecordBatch> {
     let mut by_partition: BTreeMap<i32, Vec<SourcedRow>> = BTreeMap::new();
     for row in rows {
-        let count = u64::try_from(partitions.len()).unwrap_or(1).max(1);
-        let index = usize::try_from(row.record.flow_id % count).unwrap_or(0);
+        let count = (partitions.len() as u64).max(1);
+        let index = exact_usize(row.record.flow_id % count);
         by_partition.entry(partitions.get(index).copied().unwrap_or(0)).or_default().push(row);
     }
-    let cut = |(partition, rows): (i32, Vec<SourcedRow>)| {
-        let chunks: Vec<_> = rows.chunks(BATCH_ROWS).map(<[SourcedRow]>::to_vec).collect();
-        chunks.into_iter().map(move |rows| RecordBatch { partition, rows, place: None })
-    };
-    by_partition.into_iter().flat_map(cut).collect()
+    let mut batches = Vec::new();
+    for (partition, rows) in by_partition {
+        for rows in rows.chunks(BATCH_ROWS) {
+            batches.push(RecordBatch { partition, rows: rows.to_vec(), place: None });
+        }
+    }
+    batches
 }
 
 impl RecordBatch {
-    /// Its bytes. Sent again for the same producer, it has the same place.
+    /// The bytes of the batch. Encoded again for the same producer it has the same sequence numbers, so the broker recognises a
+    /// repeat. A new producer gives it new ones.
     pub(super) fn encode(&mut self, producer: &mut KafkaProducer) -> Vec<u8> {
         let records = length(self.rows.len());
         let place = match self.place {
@@ -73,6 +77,7 @@ impl RecordBatch {
         };
         self.place = Some(place);
         let mut checked = KafkaWriter::default();
+        // Attributes (no compression), offset of the last record, and both times, -1 for none.
         checked.i16(0).i32(records - 1).i64(-1).i64(-1);
         checked.i64(place.id).i16(place.epoch).i32(place.sequence).i32(records);
         let mut line = String::new();
@@ -83,12 +88,14 @@ impl RecordBatch {
             checked.varint(i64::from(length(record.len()))).raw(&record);
         }
         let mut batch = KafkaWriter::default();
+        // Offset, length of what follows these 12 bytes, epoch of the leader (unknown), format 2, checksum.
         batch.i64(0).i32(length(checked.0.len() + BEFORE_CHECKED - 12));
         batch.i32(-1).i8(2).raw(&crc32c(&checked.0).to_be_bytes()).raw(&checked.0);
         batch.0
     }
 }
 
+// Attributes, time and offset relative to the batch, key, value, no headers. Lengths and numbers are zigzag varints.
 fn record(index: i64, key: &[u8], value: &[u8]) -> Vec<u8> {
     let mut record = KafkaWriter::default();
     record.i8(0).varint(0).varint(index);

@@ -1,19 +1,20 @@
-//! A connection to one broker, and the calls a producer makes on it.
+//! A connection to one broker, with the calls that a producer needs.
 
 use super::batch::KafkaProducer;
 use super::wire::{KafkaReader, KafkaWriter};
 use super::{KafkaOptions, PartitionLeader};
+use crate::convert::clamp_to_i32;
 use crate::flows::Error;
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 
 const CLIENT: &str = "packetrig";
-/// An answer to a producer is small.
+/// Most bytes of an answer: answers to a producer are small.
 const LONGEST_ANSWER: usize = 1 << 20;
 const PORT: u16 = 9092;
 
-/// A call and the one version of it that is spoken here. Brokers since 2.1 (2018) speak all of these.
+/// A call with its only supported version. Brokers since 2.1 (2018) support all of these.
 #[derive(Clone, Copy)]
 struct KafkaCall {
     key: i16,
@@ -26,12 +27,11 @@ const METADATA: KafkaCall = KafkaCall { key: 3, version: 4, name: "Metadata" };
 const API_VERSIONS: KafkaCall = KafkaCall { key: 18, version: 0, name: "ApiVersions" };
 const INIT_PRODUCER: KafkaCall = KafkaCall { key: 22, version: 1, name: "InitProducerId" };
 
-/// What became of a batch that a broker answered.
+/// Result of a batch.
 #[derive(Debug)]
 pub(super) enum ProduceOutcome {
-    /// It is where it should be.
     Stored,
-    /// It will never be taken.
+    /// The broker will never take it.
     Never(Error),
 }
 
@@ -48,7 +48,7 @@ impl KafkaBroker {
         let timeout = options.timeout.to_std();
         let peer = format!("Kafka broker {address}");
         let stream = crate::flows::network::connect(address, PORT, timeout).map_err(Error::network(&peer))?;
-        let timeout_ms = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX);
+        let timeout_ms = clamp_to_i32(timeout.as_millis());
         let mut broker = Self { peer, stream, correlation: 0, timeout_ms };
         broker.check_versions()?;
         Ok(broker)
@@ -57,41 +57,41 @@ impl KafkaBroker {
     fn check_versions(&mut self) -> Result<(), Error> {
         let answer = self.call(API_VERSIONS, &[])?;
         let mut reader = KafkaReader(&answer);
-        let code = reader.i16();
-        let ranges = reader.list(|item| Some((item.i16()?, (item.i16()?, item.i16()?))));
-        let (Some(0), Some(ranges)) = (code, ranges) else { return Err(self.nonsense(API_VERSIONS)) };
+        if reader.i16() != Some(0) {
+            return Err(self.invalid_answer(API_VERSIONS));
+        }
+        let ranges = reader.list(|item| Some((item.i16()?, item.i16()?..=item.i16()?)));
+        let Some(ranges) = ranges else { return Err(self.invalid_answer(API_VERSIONS)) };
         let ranges: BTreeMap<_, _> = ranges.into_iter().collect();
         for call in [PRODUCE, METADATA, INIT_PRODUCER] {
-            let known =
-                ranges.get(&call.key).is_some_and(|(least, most)| (*least..=*most).contains(&call.version));
-            if !known {
-                let said =
-                    format!("it does not speak version {} of {}; 2.1 and newer do", call.version, call.name);
-                return Err(self.refused(said));
+            let is_supported = ranges.get(&call.key).is_some_and(|range| range.contains(&call.version));
+            if !is_supported {
+                let KafkaCall { version, name, .. } = call;
+                let why = format!("it does not support version {version} of {name}; Kafka 2.1 and newer do");
+                return Err(self.refused(why));
             }
         }
         Ok(())
     }
 
-    /// Who leads the partitions of a topic, in their order.
+    /// The leaders of a topic's partitions, in the order of partitions.
     pub(super) fn leaders(&mut self, topic: &str) -> Result<Vec<PartitionLeader>, Error> {
         let mut body = KafkaWriter::default();
         body.i32(1).text(topic).i8(1);
         let answer = self.call(METADATA, &body.0)?;
-        let Some((brokers, partitions, code)) = read_metadata(&answer) else {
-            return Err(self.nonsense(METADATA));
+        let Some(BrokerMetadata { brokers, topic: found }) = read_metadata(&answer) else {
+            return Err(self.invalid_answer(METADATA));
         };
-        if code != 0 {
-            return Err(self.refused(format!("topic {topic}: {}", meaning(code))));
+        if found.code != 0 {
+            return Err(self.refused(format!("topic {topic}: {}", meaning(found.code))));
         }
-        let leader = |(partition, broker): (i32, i32)| {
-            brokers.get(&broker).map(|address| PartitionLeader {
-                partition,
-                broker,
-                address: address.clone(),
-            })
-        };
-        let mut leaders: Vec<_> = partitions.into_iter().filter_map(leader).collect();
+        let mut leaders = Vec::new();
+        for (partition, broker) in found.leaders {
+            // A partition without a leader names a broker that is not in the list.
+            if let Some(address) = brokers.get(&broker) {
+                leaders.push(PartitionLeader { partition, broker, address: address.clone() });
+            }
+        }
         leaders.sort_by_key(|leader| leader.partition);
         if leaders.is_empty() {
             return Err(self.refused(format!("topic {topic}: no partition has a leader")));
@@ -99,20 +99,18 @@ impl KafkaBroker {
         Ok(leaders)
     }
 
-    /// A number under which repeated batches are recognised.
+    /// Gets a producer id, by which brokers recognise repeated batches.
     pub(super) fn producer(&mut self) -> Result<KafkaProducer, Error> {
         let mut body = KafkaWriter::default();
         body.i16(-1).i32(self.timeout_ms);
         let answer = self.call(INIT_PRODUCER, &body.0)?;
-        let mut reader = KafkaReader(&answer);
-        let read = (reader.i32(), reader.i16(), reader.i64(), reader.i16());
-        let (Some(_), Some(code), Some(id), Some(epoch)) = read else {
-            return Err(self.nonsense(INIT_PRODUCER));
+        let Some(GivenProducer { code, id, epoch }) = read_producer(&answer) else {
+            return Err(self.invalid_answer(INIT_PRODUCER));
         };
         if code == 0 { Ok(KafkaProducer::new(id, epoch)) } else { Err(self.refused(meaning(code))) }
     }
 
-    /// Gives a batch to its partition and waits until all replicas have it. An error is worth another attempt.
+    /// Sends a batch to its partition and waits until all replicas have it. After an error another attempt makes sense.
     pub(super) fn produce(
         &mut self,
         topic: &str,
@@ -120,20 +118,26 @@ impl KafkaBroker {
         batch: &[u8],
     ) -> Result<ProduceOutcome, Error> {
         let mut body = KafkaWriter::default();
+        // No transaction (a null text), acknowledged by all replicas (-1), within this time.
         body.i16(-1).i16(-1).i32(self.timeout_ms);
         body.i32(1).text(topic).i32(1).i32(partition).bytes(batch);
         let answer = self.call(PRODUCE, &body.0)?;
-        let Some(code) = read_produced(&answer) else { return Err(self.nonsense(PRODUCE)) };
-        let said = || format!("topic {topic}, partition {partition}: {}", meaning(code));
+        let Some(code) = read_produced(&answer) else { return Err(self.invalid_answer(PRODUCE)) };
         match code {
-            // 46: it has this batch already, its answer was lost.
+            // 46: the broker has this batch already; its first answer was lost.
             0 | 46 => Ok(ProduceOutcome::Stored),
+            // The broker does not know this producer's sequence: a new producer id is needed.
             45 | 47 | 59 => Err(Error::OutOfSequence { peer: self.peer.clone() }),
+            // Too large, not authorised, or not valid: the same batch would be refused again.
             10 | 17 | 18 | 29 | 31 | 32 | 42 | 43 | 44 | 87 => {
-                Ok(ProduceOutcome::Never(self.refused(said())))
+                Ok(ProduceOutcome::Never(self.refused_batch(topic, partition, code)))
             }
-            _ => Err(self.refused(said())),
+            _ => Err(self.refused_batch(topic, partition, code)),
         }
+    }
+
+    fn refused_batch(&self, topic: &str, partition: i32, code: i16) -> Error {
+        self.refused(format!("topic {topic}, partition {partition}: {}", meaning(code)))
     }
 
     fn call(&mut self, call: KafkaCall, body: &[u8]) -> Result<Vec<u8>, Error> {
@@ -144,12 +148,13 @@ impl KafkaBroker {
         framed.bytes(&request.0);
         let answered = self.exchange(&framed.0).map_err(Error::network(&self.peer))?;
         let Some((number, answer)) = answered.split_first_chunk::<4>() else {
-            return Err(self.nonsense(call));
+            return Err(self.invalid_answer(call));
         };
+        // Calls are made one at a time, so an answer with another number is a late one, or the peer is not a broker.
         if i32::from_be_bytes(*number) == self.correlation {
             Ok(answer.to_vec())
         } else {
-            Err(self.nonsense(call))
+            Err(self.invalid_answer(call))
         }
     }
 
@@ -157,6 +162,7 @@ impl KafkaBroker {
         self.stream.write_all(request)?;
         let mut head = [0; 4];
         self.stream.read_exact(&mut head)?;
+        // The length comes from the peer: it is checked before memory is allocated for it.
         let length = u32::from_be_bytes(head) as usize;
         if length > LONGEST_ANSWER {
             return Err(io::Error::new(io::ErrorKind::InvalidData, format!("an answer of {length} bytes")));
@@ -170,21 +176,47 @@ impl KafkaBroker {
         Error::Refused { peer: self.peer.clone(), said: said.into() }
     }
 
-    fn nonsense(&self, call: KafkaCall) -> Error {
-        self.refused(format!("its answer to {} makes no sense; is it a Kafka broker?", call.name))
+    fn invalid_answer(&self, call: KafkaCall) -> Error {
+        self.refused(format!("its answer to {} is not valid; is it a Kafka broker?", call.name))
     }
 }
 
-type BrokerMetadata = (BTreeMap<i32, String>, Vec<(i32, i32)>, i16);
+/// What a broker knows of the cluster and one topic.
+struct BrokerMetadata {
+    /// Addresses of the brokers by their ids.
+    brokers: BTreeMap<i32, String>,
+    topic: TopicMetadata,
+}
 
-/// Addresses of brokers, leaders of partitions, and the topic's error.
+struct TopicMetadata {
+    code: i16,
+    /// Partitions and the ids of their leaders.
+    leaders: Vec<(i32, i32)>,
+}
+
+/// A producer id, or the error instead of one.
+struct GivenProducer {
+    code: i16,
+    id: i64,
+    epoch: i16,
+}
+
+fn read_producer(answer: &[u8]) -> Option<GivenProducer> {
+    let mut reader = KafkaReader(answer);
+    // Time for which the broker throttled the call.
+    reader.i32()?;
+    Some(GivenProducer { code: reader.i16()?, id: reader.i64()?, epoch: reader.i16()? })
+}
+
 fn read_metadata(answer: &[u8]) -> Option<BrokerMetadata> {
     let mut reader = KafkaReader(answer);
     reader.i32()?;
     let brokers = reader.list(|item| {
-        let (id, host, port) = (item.i32()?, item.text()?, item.i32()?);
+        let id = item.i32()?;
+        let host = item.text()?;
+        let port = item.i32()?;
         item.text()?;
-        // An IPv6 address needs brackets where a port follows.
+        // An IPv6 address needs brackets if a port follows.
         let host = if host.contains(':') { format!("[{host}]") } else { host };
         Some((id, format!("{host}:{port}")))
     })?;
@@ -194,20 +226,20 @@ fn read_metadata(answer: &[u8]) -> Option<BrokerMetadata> {
         let code = item.i16()?;
         item.text()?;
         item.bool()?;
-        let partitions = item.list(|item| {
+        let leaders = item.list(|item| {
             item.i16()?;
-            let place = (item.i32()?, item.i32()?);
+            let leader = (item.i32()?, item.i32()?);
+            // Replicas, and those that are in sync.
             item.list(KafkaReader::i32)?;
             item.list(KafkaReader::i32)?;
-            Some(place)
+            Some(leader)
         })?;
-        Some((code, partitions))
+        Some(TopicMetadata { code, leaders })
     })?;
-    let (code, partitions) = topics.into_iter().next()?;
-    Some((brokers.into_iter().collect(), partitions, code))
+    Some(BrokerMetadata { brokers: brokers.into_iter().collect(), topic: topics.into_iter().next()? })
 }
 
-/// The error of the one partition.
+/// The error code of the one partition.
 fn read_produced(answer: &[u8]) -> Option<i16> {
     let topics = KafkaReader(answer).list(|item| {
         item.text()?;
@@ -225,18 +257,18 @@ fn read_produced(answer: &[u8]) -> Option<i16> {
 
 fn meaning(code: i16) -> String {
     let name = match code {
-        2 => "the batch was damaged on its way",
+        2 => "the batch was damaged on the way",
         3 => "unknown topic or partition",
-        5 | 6 => "the partition has no leader there at the moment",
+        5 | 6 => "this broker does not lead the partition at the moment",
         7 => "the replicas did not answer in time",
         10 => "the batch is larger than the topic takes",
-        17 => "a topic cannot have this name",
+        17 => "this is not a valid name of a topic",
         18 => "records are larger than a segment",
         19 | 20 => "too few replicas",
         29 | 31 => "not authorised",
-        32 => "a time it does not take",
-        42 => "it does not understand the request",
-        87 => "a record it does not take",
+        32 => "the broker does not accept the time of a record",
+        42 => "the broker does not understand the request",
+        87 => "the broker does not accept a record",
         _ => return format!("error {code}"),
     };
     format!("{name} (error {code})")

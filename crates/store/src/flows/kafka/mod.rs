@@ -1,10 +1,10 @@
-//! The sink of a Kafka topic: one message per record, a line of JSON, its key the flow's number.
+//! The sink for a Kafka topic: one message per record, a line of JSON with the flow's number as key.
 //!
-//! A small producer of our own over plain TCP: it waits for all replicas, numbers its batches so that a broker stores a
-//! repeated one once, and sends all records of a flow to one partition. It knows no TLS and no passwords. Messages carry no time of
-//! Kafka's: brokers refuse a whole batch for one time in the future, and the flow's own times are in the message.
+//! It is a small producer over plain TCP. It waits for all replicas, numbers its batches so that brokers store a repeated batch
+//! once, and sends all records of a flow to one partition. It supports neither TLS nor passwords. Messages have no Kafka time,
+//! because brokers refuse a whole batch for one time in the future; the flow's own times are in the message.
 //!
-//! Invariant: a batch is stored, or after so many attempts lost and counted.
+//! Invariant: a batch is stored, or it is lost and counted after the last attempt.
 
 mod batch;
 mod broker;
@@ -25,23 +25,22 @@ const ROWS: usize = 1000;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KafkaOptions {
-    /// Brokers to ask for the others, as `host:port`.
+    /// Brokers to start from, as `host:port`; they name the others.
     pub brokers: Vec<String>,
-    /// The topic; brokers that make topics by themselves make it.
+    /// The topic. Brokers with automatic creation of topics create it.
     pub topic: String,
     /// How often a batch is tried.
     pub attempts: u32,
-    /// Wait before the second attempt, doubled with each further one.
+    /// Wait before the second attempt; it doubles with each further one.
     pub wait: Nanos,
-    /// How long one answer may take.
+    /// Timeout of one answer.
     pub timeout: Nanos,
 }
 
 impl KafkaOptions {
-    /// Five attempts, 200 ms apart and more, ten seconds each.
+    /// Five attempts of ten seconds each, with pauses from 200 ms.
     pub fn new(brokers: Vec<String>, topic: String) -> Self {
-        let (wait, timeout) = (Nanos::from_millis(200), Nanos::from_secs(10));
-        Self { brokers, topic, attempts: 5, wait, timeout }
+        Self { brokers, topic, attempts: 5, wait: Nanos::from_millis(200), timeout: Nanos::from_secs(10) }
     }
 }
 
@@ -50,17 +49,17 @@ pub struct KafkaSink {
     options: KafkaOptions,
     rows: Vec<SourcedRow>,
     kept: KeptCounts,
-    /// Leader of each partition; empty while it is not known.
+    /// Leader of each partition; empty while unknown.
     leaders: Vec<PartitionLeader>,
     connections: BTreeMap<i32, KafkaBroker>,
     producer: Option<KafkaProducer>,
-    /// After a batch was given up, one attempt has to do until one succeeds: a dead broker costs little time.
+    /// After a batch was given up, each batch gets one attempt until one succeeds: a dead broker then costs little time.
     is_down: bool,
-    /// Why a batch will never be taken.
+    /// Why a broker will never take a batch.
     refusal: Option<Error>,
 }
 
-/// Where a partition is led.
+/// The broker that leads a partition.
 #[derive(Clone, Debug)]
 struct PartitionLeader {
     partition: i32,
@@ -83,7 +82,7 @@ impl KafkaSink {
         }
     }
 
-    /// Sends what waits; gives up what cannot be sent.
+    /// Sends the rows that wait, and gives up what cannot be sent.
     fn deliver(&mut self) -> Result<(), Error> {
         if self.rows.is_empty() {
             return Ok(());
@@ -103,6 +102,7 @@ impl KafkaSink {
                 Err(_) => self.failed(),
             }
         }
+        // A refusal of one batch does not stop the others, so it is reported only now.
         self.is_down = done.is_err();
         let done = done.and(self.refusal.take().map_or(Ok(()), Err));
         let unsent = batches.iter().flat_map(|batch| &batch.rows).chain(&self.rows);
@@ -110,13 +110,13 @@ impl KafkaSink {
         if lost.records > 0 {
             self.kept.lose(lost);
             self.rows.clear();
-            // Numbers of batches that never arrive would be missed: begin a new row of them.
+            // The broker would miss the sequence numbers of the lost batches: a new producer begins a new sequence.
             self.producer = None;
         }
         done
     }
 
-    /// Whatever was known of the cluster may be why it failed.
+    /// Forgets the cluster: outdated leaders may be the reason of the failure.
     fn failed(&mut self) {
         self.kept.failures += 1;
         self.connections.clear();
@@ -127,6 +127,8 @@ impl KafkaSink {
         if self.leaders.is_empty() {
             self.leaders = self.find_leaders()?;
         }
+        // Rows become batches once, when the partitions are known. Later attempts send the same batches, with the same sequence
+        // numbers as long as the producer is the same.
         if !self.rows.is_empty() {
             let partitions: Vec<i32> = self.leaders.iter().map(|leader| leader.partition).collect();
             unsent.extend(batches(std::mem::take(&mut self.rows), &partitions));
@@ -136,6 +138,7 @@ impl KafkaSink {
                 ProduceOutcome::Stored => self.kept.store(carried(batch.rows.iter().map(|row| &row.record))),
                 ProduceOutcome::Never(error) => {
                     self.kept.lose(carried(batch.rows.iter().map(|row| &row.record)));
+                    // Its sequence numbers were never stored, see `deliver`.
                     self.producer = None;
                     self.refusal = Some(error);
                 }
@@ -146,22 +149,21 @@ impl KafkaSink {
     }
 
     fn send(&mut self, batch: &mut RecordBatch) -> Result<ProduceOutcome, Error> {
-        let unknown = || Error::Refused { peer: "Kafka".into(), said: "a partition has no leader".into() };
         let leader = self.leaders.iter().find(|leader| leader.partition == batch.partition);
-        let leader = leader.cloned().ok_or_else(unknown)?;
+        let leader = leader.cloned().ok_or_else(no_leader)?;
         if !self.connections.contains_key(&leader.broker) {
             let broker = KafkaBroker::connect(&leader.address, &self.options)?;
             self.connections.insert(leader.broker, broker);
         }
-        let broker = self.connections.get_mut(&leader.broker).ok_or_else(unknown)?;
+        let broker = self.connections.get_mut(&leader.broker).ok_or_else(no_leader)?;
         if self.producer.is_none() {
             self.producer = Some(broker.producer()?);
         }
-        let Some(producer) = &mut self.producer else { return Err(unknown()) };
+        let Some(producer) = &mut self.producer else { return Err(no_leader()) };
         let bytes = batch.encode(producer);
         match broker.produce(&self.options.topic, batch.partition, &bytes) {
             Err(Error::OutOfSequence { peer }) => {
-                // The broker forgot us; what it acknowledged before is not sent again.
+                // The next attempt gets a new producer. Batches that were acknowledged are not sent again.
                 self.producer = None;
                 Err(Error::OutOfSequence { peer })
             }
@@ -181,6 +183,10 @@ impl KafkaSink {
         }
         Err(last)
     }
+}
+
+fn no_leader() -> Error {
+    Error::Refused { peer: "Kafka".into(), said: "a partition has no leader".into() }
 }
 
 impl RecordSink for KafkaSink {

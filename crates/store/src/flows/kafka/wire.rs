@@ -1,4 +1,6 @@
-//! Kafka's protocol, as far as a producer needs it: values to bytes and back. Big-endian; texts and bytes have their length in front.
+//! Values of Kafka's protocol as bytes and back, as far as a producer needs them. Big-endian; texts and bytes follow their length.
+
+use crate::convert::{clamp_to_i16, clamp_to_i32};
 
 /// A request or a part of one.
 #[derive(Debug, Default)]
@@ -22,7 +24,8 @@ impl KafkaWriter {
     }
 
     pub(super) fn text(&mut self, text: &str) -> &mut Self {
-        self.i16(i16::try_from(text.len()).unwrap_or(i16::MAX));
+        self.i16(clamp_to_i16(text.len()));
+        // Truncated to the length that was just written.
         self.raw(&text.as_bytes()[..text.len().min(usize::from(i16::MAX.unsigned_abs()))])
     }
 
@@ -30,8 +33,9 @@ impl KafkaWriter {
         self.i32(length(bytes.len())).raw(bytes)
     }
 
-    /// A number in as few bytes as it needs, small negative ones too.
+    /// A number in as few bytes as possible.
     pub(super) fn varint(&mut self, value: i64) -> &mut Self {
+        // Zigzag: 0, -1, 1, -2 become 0, 1, 2, 3, so that small negative numbers are short, too.
         let mut left = (value << 1 ^ value >> 63).cast_unsigned();
         loop {
             let [low, ..] = left.to_le_bytes();
@@ -50,10 +54,10 @@ impl KafkaWriter {
 }
 
 pub(super) fn length(length: usize) -> i32 {
-    i32::try_from(length).unwrap_or(i32::MAX)
+    clamp_to_i32(length as u128)
 }
 
-/// An answer. Whatever is not there is `None`.
+/// Reads an answer. A value beyond its end is `None`.
 #[derive(Debug)]
 pub(super) struct KafkaReader<'a>(pub(super) &'a [u8]);
 
@@ -84,15 +88,16 @@ impl<'a> KafkaReader<'a> {
         self.array().map(i64::from_be_bytes)
     }
 
-    /// A text; empty where it is null.
+    /// A text; empty if it is null, which has length -1.
     pub(super) fn text(&mut self) -> Option<String> {
-        let length = usize::try_from(self.i16()?).unwrap_or(0);
-        self.take(length).map(|bytes| String::from_utf8_lossy(bytes).into_owned())
+        let length = self.i16()?.max(0).unsigned_abs();
+        self.take(length.into()).map(|bytes| String::from_utf8_lossy(bytes).into_owned())
     }
 
-    /// As many as the answer says, each at least a byte.
+    /// A list with as many items as it says.
     pub(super) fn list<T>(&mut self, mut item: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
-        let count = usize::try_from(self.i32()?).unwrap_or(0);
+        // -1 is a null list. Each item has at least a byte, so a greater count is wrong and must not allocate.
+        let count = self.i32()?.max(0).unsigned_abs() as usize;
         if count > self.0.len() {
             return None;
         }

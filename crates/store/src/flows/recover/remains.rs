@@ -1,30 +1,31 @@
-//! What is whole in a file that was not finished.
+//! Finds the whole row groups of a file that was not finished.
 //!
-//! Blocks follow one another. Where one cannot be read, the next that can is searched for: its head must fit the file, and the checksum
-//! and the end of its footer must be right.
+//! Blocks follow one another. If one cannot be read, the next readable one is searched for: its head must fit into the file, and the
+//! checksum and the end of its footer must be right.
 
 use super::super::checksum::{continue_crc32c, crc32c};
 use super::super::row_group::{BlockHead, FileFooter, MAGIC, place_of};
+use crate::convert::exact_usize;
 use parquet::file::metadata::{ParquetMetaDataReader, RowGroupMetaData};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// Bytes that the footer of one row group has at most; ours have about ten thousand.
+/// Most bytes of a row group's footer; they have about ten thousand.
 const FOOTER_MOST: u64 = 1 << 20;
-/// Length and magic, which end a footer.
+/// Bytes of the length and the magic that end a footer.
 const FOOTER_END: usize = 8;
-/// Bytes that are read at a time.
+/// Bytes read at a time.
 const WINDOW: usize = 1 << 18;
 
 #[derive(Debug, Default)]
 pub(super) struct FileRemains {
-    /// What is kept of the file: the last whole row group's block ends there, or damage that is left in place.
+    /// How much of the file is kept: up to the end of the last whole row group, or of damage that is left in place.
     pub(super) end: u64,
-    /// Of the whole row groups, if there are any.
+    /// Footer of the whole row groups, if there are any.
     pub(super) footer: Option<FileFooter>,
     pub(super) damaged_groups: u64,
-    /// Bytes behind the last block that are no footer of the file.
+    /// Bytes of an incomplete block after the last whole one.
     pub(super) cut_bytes: u64,
 }
 
@@ -59,7 +60,7 @@ impl FileRemains {
         }
     }
 
-    /// Behind `at` there is no block that can be read.
+    /// Handles the end of the file: after `at` there is no readable block.
     fn end_at(&mut self, file: &File, at: u64, length: u64) -> io::Result<()> {
         let rest = length.saturating_sub(at);
         if rest == 0 || ends_with_footer(file, at, length)? {
@@ -76,7 +77,7 @@ impl FileRemains {
 
     pub(super) fn rows(&self) -> u64 {
         let groups = self.footer.iter().flat_map(FileFooter::groups);
-        groups.map(|group: &RowGroupMetaData| u64::try_from(group.num_rows()).unwrap_or(0)).sum()
+        groups.map(|group: &RowGroupMetaData| group.num_rows().max(0).unsigned_abs()).sum()
     }
 }
 
@@ -87,7 +88,7 @@ struct BlockOnDisk {
     end: u64,
 }
 
-/// Where the parts of a block are.
+/// The offsets of a block's parts.
 #[derive(Clone, Copy)]
 struct BlockPlace {
     head: BlockHead,
@@ -97,8 +98,9 @@ struct BlockPlace {
 }
 
 impl BlockPlace {
-    /// As the head says; `None` where no block can be of that size.
+    /// The block at `at` with this head; `None` if no block can have these sizes.
     fn of(head: BlockHead, at: u64) -> Option<Self> {
+        // The head may be any bytes of the file, so the sums must not overflow.
         let pages_at = at + BlockHead::BYTES as u64;
         let footer_at = pages_at.checked_add(head.pages)?;
         let end = footer_at.checked_add(head.footer)?;
@@ -106,7 +108,7 @@ impl BlockPlace {
         is_possible.then_some(Self { head, pages_at, footer_at, end })
     }
 
-    /// The same of the block behind so many bytes of a file that has as many as that takes.
+    /// Reads the head at `at` of a file with `length` bytes.
     fn read(file: &File, at: u64, length: u64) -> io::Result<Option<Self>> {
         if at + BlockHead::BYTES as u64 > length {
             return Ok(None);
@@ -118,31 +120,33 @@ impl BlockPlace {
 
     /// The footer, if it is whole.
     fn footer(&self, file: &File) -> io::Result<Option<Vec<u8>>> {
-        // Its last bytes first: most of what looks like a head is none.
+        // Its last bytes first: most bytes that could be a head are not, and this dismisses them without reading a footer.
         let mut end = [0; FOOTER_END];
         file.read_exact_at(&mut end, self.end - FOOTER_END as u64)?;
         if !is_footer_end(end, self.head.footer - FOOTER_END as u64) {
             return Ok(None);
         }
-        let mut footer = vec![0; usize::try_from(self.head.footer).unwrap_or(0)];
+        let mut footer = vec![0; exact_usize(self.head.footer)];
         file.read_exact_at(&mut footer, self.footer_at)?;
         Ok((crc32c(&footer) == self.head.footer_checksum).then_some(footer))
+    }
+
+    fn has_pages_of(&self, group: &RowGroupMetaData) -> bool {
+        let pages = place_of(group);
+        pages.start >= self.pages_at && pages.end <= self.footer_at
     }
 }
 
 impl BlockOnDisk {
-    /// The block behind so many bytes, if its footer is there and is right.
+    /// Reads the block at `at`, if its footer is complete and right.
     fn read(file: &File, at: u64, length: u64) -> io::Result<Option<Self>> {
         let place = BlockPlace::read(file, at, length)?.filter(|place| place.end <= length);
         let Some(place) = place else { return Ok(None) };
         let Some(footer) = place.footer(file)? else { return Ok(None) };
         let metadata = ParquetMetaDataReader::decode_metadata(&footer[..footer.len() - FOOTER_END]);
         let Ok(metadata) = metadata else { return Ok(None) };
-        let is_here = |group: &RowGroupMetaData| {
-            let pages = place_of(group);
-            pages.start >= place.pages_at && pages.end <= place.footer_at
-        };
-        if !metadata.row_groups().iter().all(is_here) {
+        // A footer with right checksums can still be a copy from elsewhere: its offsets must lie in this block.
+        if !metadata.row_groups().iter().all(|group| place.has_pages_of(group)) {
             return Ok(None);
         }
         let has_whole_pages = checksum(file, place.pages_at, place.head.pages)? == place.head.pages_checksum;
@@ -150,12 +154,12 @@ impl BlockOnDisk {
     }
 }
 
-/// The first block behind `at` that can be read.
+/// The offset of the first readable block after `at`.
 fn next_block(file: &File, at: u64, length: u64) -> io::Result<Option<u64>> {
     let mut window = vec![0; WINDOW];
     let mut start = at + 1;
     while start + BlockHead::BYTES as u64 <= length {
-        let wanted = usize::try_from(length - start).unwrap_or(WINDOW).min(WINDOW);
+        let wanted = window_bytes(start, length);
         file.read_exact_at(&mut window[..wanted], start)?;
         for (offset, head) in (start..).zip(window[..wanted].windows(BlockHead::BYTES)) {
             let head = BlockHead::decode(std::array::from_fn(|byte| head[byte]));
@@ -164,25 +168,28 @@ fn next_block(file: &File, at: u64, length: u64) -> io::Result<Option<u64>> {
                 return Ok(Some(offset));
             }
         }
+        // Windows overlap by a head less one byte, so that none is missed between them.
         start += (wanted - BlockHead::BYTES + 1) as u64;
     }
     Ok(None)
 }
 
-/// Whether what is behind `at` is the beginning of a block, or nothing: the process was killed, or the power went, while it was written.
+/// Whether the bytes from `at` are the beginning of a block, or only zeros: then the process was killed, or the power
+/// failed, while the block was written.
 fn is_cut_block(file: &File, at: u64, length: u64) -> io::Result<bool> {
     if at + BlockHead::BYTES as u64 > length {
         return Ok(true);
     }
+    // Zeros: room that was set aside, or a file system that extended the file before it wrote the data.
     let is_longer = BlockPlace::read(file, at, length)?.is_some_and(|place| place.end > length);
     Ok(is_longer || is_empty(file, at, length)?)
 }
 
-/// Whether there are only zeros.
+/// Whether a part of the file has only zeros.
 fn is_empty(file: &File, mut at: u64, end: u64) -> io::Result<bool> {
     let mut window = vec![0; WINDOW];
     while at < end {
-        let wanted = usize::try_from(end - at).unwrap_or(WINDOW).min(WINDOW);
+        let wanted = window_bytes(at, end);
         file.read_exact_at(&mut window[..wanted], at)?;
         if window[..wanted].iter().any(|byte| *byte != 0) {
             return Ok(false);
@@ -192,13 +199,13 @@ fn is_empty(file: &File, mut at: u64, end: u64) -> io::Result<bool> {
     Ok(true)
 }
 
-/// The checksum of so many bytes of a file.
+/// The checksum of `bytes` bytes of a file.
 fn checksum(file: &File, mut at: u64, bytes: u64) -> io::Result<u32> {
     let mut window = vec![0; WINDOW];
     let end = at + bytes;
     let mut checksum = 0;
     while at < end {
-        let wanted = usize::try_from(end - at).unwrap_or(WINDOW).min(WINDOW);
+        let wanted = window_bytes(at, end);
         file.read_exact_at(&mut window[..wanted], at)?;
         checksum = continue_crc32c(checksum, &window[..wanted]);
         at += wanted as u64;
@@ -206,7 +213,11 @@ fn checksum(file: &File, mut at: u64, bytes: u64) -> io::Result<u32> {
     Ok(checksum)
 }
 
-/// Whether what lies between is the footer of the whole file: its process was killed before it could give the file its name.
+fn window_bytes(from: u64, to: u64) -> usize {
+    exact_usize((to - from).min(WINDOW as u64))
+}
+
+/// Whether the bytes from `from` are the footer of the whole file: then its process was killed before it could rename the file.
 fn ends_with_footer(file: &File, from: u64, length: u64) -> io::Result<bool> {
     let Some(footer) = (length - from).checked_sub(FOOTER_END as u64) else { return Ok(false) };
     let mut end = [0; FOOTER_END];
@@ -214,8 +225,8 @@ fn ends_with_footer(file: &File, from: u64, length: u64) -> io::Result<bool> {
     Ok(is_footer_end(end, footer))
 }
 
-/// Whether a footer of so many bytes ends so.
+/// Whether a footer with `footer` bytes of metadata ends like this.
 fn is_footer_end(end: [u8; FOOTER_END], footer: u64) -> bool {
-    let (said, magic) = end.split_at(FOOTER_END - MAGIC.len());
-    magic == MAGIC && u32::try_from(footer).is_ok_and(|footer| said == footer.to_le_bytes())
+    let (length, magic) = end.split_at(FOOTER_END - MAGIC.len());
+    magic == MAGIC && u32::try_from(footer).is_ok_and(|footer| length == footer.to_le_bytes())
 }

@@ -1,7 +1,8 @@
-//! Reading a row group: what the filter looks at first, the rest only where rows are selected.
+//! Reads a row group: first the filter's columns, then the others only where rows are selected.
 
 use super::selection::RowSelection;
 use super::{ROWS, RowChunk, RowPlace};
+use crate::convert::exact_usize;
 use crate::flows::Error;
 use crate::flows::cells::{self, ColumnCells};
 use crate::flows::columns::columns;
@@ -10,17 +11,18 @@ use parquet::column::reader::ColumnReader;
 use parquet::errors::Result as ParquetResult;
 use parquet::file::reader::{FileReader, RowGroupReader};
 use parquet::file::serialized_reader::SerializedFileReader;
+use parquet::schema::types::SchemaDescriptor;
 use std::fs::File;
 use std::path::Path;
 
-/// What is read of the row groups of a file.
+/// The columns that are read from the row groups of a file.
 pub(super) struct GroupPlaces<'a> {
     pub(super) selection: RowSelection<'a>,
     pub(super) of_filter: Vec<ColumnPlace>,
     pub(super) others: Vec<ColumnPlace>,
 }
 
-/// Where in a file a column is, if it has it, and of what kind it is to be.
+/// A wanted column: its index in the file, if it is there, and the kind that it must have.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ColumnPlace {
     name: &'static str,
@@ -28,38 +30,44 @@ pub(super) struct ColumnPlace {
     kind: ElementKind,
 }
 
-/// Where in the file the wanted columns are. A file with none of the columns that make a record is not one of ours.
+/// Finds the wanted columns in a file. A file without the basic columns of a record is refused.
 pub(super) fn places(
     path: &Path,
     file: &SerializedFileReader<File>,
     wanted: &[&'static str],
 ) -> Result<Vec<ColumnPlace>, Error> {
-    let foreign = |why: String| Error::Foreign { path: path.to_owned(), why };
     let schema = file.metadata().file_metadata().schema_descr();
-    let find = |name: &str| schema.columns().iter().position(|column| column.path().parts() == [name]);
     for name in ["flowStartNanoseconds", "packetDeltaCount"] {
-        if find(name).is_none() {
-            return Err(foreign(format!("there is no column {name}")));
+        if column_index(schema, name).is_none() {
+            return Err(foreign(path, format!("there is no column {name}")));
         }
     }
-    let place = |&name: &&'static str| {
-        let kind = columns()
-            .iter()
-            .find(|column| column.name == name)
-            .map_or(ElementKind::Word, |column| column.kind);
-        ColumnPlace { name, index: find(name), kind }
-    };
-    let places: Vec<_> = wanted.iter().map(place).collect();
+    let places: Vec<_> = wanted
+        .iter()
+        .map(|&name| ColumnPlace { name, index: column_index(schema, name), kind: kind_of(name) })
+        .collect();
     for ColumnPlace { name, index, kind } in &places {
         let objection = index.and_then(|index| cells::objection(&schema.column(index), *kind));
         if let Some(why) = objection {
-            return Err(foreign(format!("column {name} {why}")));
+            return Err(foreign(path, format!("column {name} {why}")));
         }
     }
     Ok(places)
 }
 
-/// The columns of a row group, and how many rows none of them was read of yet.
+fn foreign(path: &Path, why: String) -> Error {
+    Error::Foreign { path: path.to_owned(), why }
+}
+
+fn column_index(schema: &SchemaDescriptor, name: &str) -> Option<usize> {
+    schema.columns().iter().position(|column| column.path().parts() == [name])
+}
+
+fn kind_of(name: &str) -> ElementKind {
+    columns().iter().find(|column| column.name == name).map_or(ElementKind::Word, |column| column.kind)
+}
+
+/// Some columns of a row group. `behind` rows were passed over and must be skipped before the next are read.
 struct ColumnsReader {
     columns: Vec<(ColumnPlace, Option<ColumnReader>)>,
     behind: usize,
@@ -67,11 +75,12 @@ struct ColumnsReader {
 
 impl ColumnsReader {
     fn open(group: &dyn RowGroupReader, places: &[ColumnPlace]) -> ParquetResult<Self> {
-        let reader = |place: &ColumnPlace| {
+        let mut columns = Vec::with_capacity(places.len());
+        for place in places {
             let reader = place.index.map(|index| group.get_column_reader(index)).transpose()?;
-            Ok((*place, reader))
-        };
-        Ok(Self { columns: places.iter().map(reader).collect::<ParquetResult<_>>()?, behind: 0 })
+            columns.push((*place, reader));
+        }
+        Ok(Self { columns, behind: 0 })
     }
 
     /// Adds the values of the next rows to a chunk.
@@ -93,7 +102,7 @@ impl ColumnsReader {
     }
 }
 
-/// A row group while it is read.
+/// Reads a row group chunk by chunk.
 pub(super) struct GroupReader {
     of_filter: ColumnsReader,
     others: ColumnsReader,
@@ -111,11 +120,11 @@ impl GroupReader {
             next: first,
             of_filter: ColumnsReader::open(group, &places.of_filter)?,
             others: ColumnsReader::open(group, &places.others)?,
-            left: usize::try_from(group.metadata().num_rows()).unwrap_or(0),
+            left: exact_usize(group.metadata().num_rows().max(0).unsigned_abs()),
         })
     }
 
-    /// The next chunk of which rows are selected, and these.
+    /// The next chunk with selected rows, and these rows.
     pub(super) fn next(
         &mut self,
         selection: RowSelection<'_>,
@@ -127,6 +136,7 @@ impl GroupReader {
             self.of_filter.read(&mut chunk)?;
             let rows = selection.rows(&chunk);
             if rows.is_empty() {
+                // The other columns skip these rows only when they are read again: whole pages need not be decoded.
                 self.others.behind += chunk.rows;
                 continue;
             }

@@ -1,4 +1,4 @@
-//! Which rows of files are read: those that a filter keeps, or those whose places are known.
+//! Which rows of files are read: those that a filter selects, or those at known places.
 
 use super::{RowChunk, RowPlace};
 use crate::flows::filter::FlowFilter;
@@ -11,7 +11,7 @@ pub(super) enum RowSelection<'a> {
 }
 
 impl RowSelection<'_> {
-    /// The columns by which it selects.
+    /// The columns that the selection needs.
     pub(super) fn columns(self) -> Vec<&'static str> {
         match self {
             Self::Filter(filter) => filter.columns(),
@@ -25,7 +25,7 @@ impl RowSelection<'_> {
         self.may_have(first, next)
     }
 
-    /// Whether there may be rows of a group whose first row is at that place.
+    /// Whether there may be selected rows in the row group whose first row is at `first`.
     pub(super) fn may_have_group(self, metadata: &RowGroupMetaData, first: RowPlace) -> bool {
         match self {
             Self::Filter(filter) => filter.may_keep(metadata),
@@ -40,7 +40,7 @@ impl RowSelection<'_> {
         }
     }
 
-    /// The rows of a chunk.
+    /// The selected rows of a chunk.
     pub(super) fn rows(self, chunk: &RowChunk) -> Vec<usize> {
         match self {
             Self::Filter(filter) => filter.rows(chunk),
@@ -52,7 +52,7 @@ impl RowSelection<'_> {
     }
 }
 
-/// Those from `first` to before `next`.
+/// The places from `first` to before `next`. Binary search, since places are in order.
 fn between(rows: &[RowPlace], first: RowPlace, next: RowPlace) -> &[RowPlace] {
     let start = rows.partition_point(|place| *place < first);
     let end = rows.partition_point(|place| *place < next);

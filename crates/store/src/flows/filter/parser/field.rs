@@ -1,4 +1,4 @@
-//! `field NAME`, and what follows it: conditions on fields that have no column.
+//! Parses `field NAME` and what follows it: conditions on fields without a column.
 
 use super::{FilterParser, FilterSubject};
 use crate::flows::columns::find_column;
@@ -10,7 +10,7 @@ use crate::flows::filter::tokens::{FilterToken, TokenKind};
 use packetrig_flow::collect::FieldPlace;
 
 impl FilterParser<'_> {
-    /// What follows the word `field`.
+    /// Reads what follows the word `field`.
     pub(super) fn field_condition(&mut self) -> Result<FilterExpression, FilterError> {
         let field = self.field_name()?;
         let phrase = field.name.clone();
@@ -40,8 +40,8 @@ impl FilterParser<'_> {
             FieldPlace::OtherFields => {}
             FieldPlace::Column(name) => return Err(self.has_column(token.text, name)),
             FieldPlace::NoRecord => {
-                let help = "exporters say it of themselves, or it says nothing";
-                return Err(self.fault(format!("no record has `{}`", token.text), help));
+                let help = "it describes the exporter and not a flow, or has no content";
+                return Err(self.fault(format!("no record has the field `{}`", token.text), help));
             }
         }
         self.next += 1;
@@ -53,14 +53,14 @@ impl FilterParser<'_> {
         if let Some(column) = find_column(token.text) {
             return self.has_column(token.text, column.name);
         }
-        let help = "write its name at IANA, or enterprise/number as `otherFields` has it: `field 9/8232`";
+        let help = "write its IANA name, or enterprise/number as in `otherFields`: `field 9/8232`";
         let word = if token.kind == TokenKind::End { "nothing" } else { token.text };
-        self.fault(format!("`{word}` is the name of no field"), help)
+        self.fault(format!("`{word}` is not the name of a field"), help)
     }
 
-    /// Fields with a column are in no `otherFields`: a condition on them there would hold for no record.
+    /// Fields with a column are never in `otherFields`, so a condition on them there would never hold.
     fn has_column(&self, word: &str, column: &str) -> FilterError {
-        self.fault(format!("`{word}` has the column {column}"), format!("write `{column}` without `field`"))
+        self.fault(format!("`{word}` has a column of its own"), format!("write `{column}` without `field`"))
     }
 
     fn texts(&mut self, field: FieldName, subject: &FilterSubject) -> Result<FilterExpression, FilterError> {
