@@ -1,7 +1,7 @@
-//! Segments that are stored together: one pack a run, one commit, however many nodes they came from.
+//! Segments that are stored together: one pack per run and one commit, for any number of nodes.
 //!
-//! Invariant: [`StoreOutcome`] is answered only for a segment that is on the disk for good and has its row; what is wrong with one
-//! segment changes nothing for the others.
+//! Invariant: a segment gets a [`StoreOutcome`] only when it is synced to the disk and has its row. A bad segment does
+//! not affect the others.
 
 use crate::Error;
 use crate::catalogue::{BatchQuotas, RunCatalogue};
@@ -21,7 +21,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct SegmentBatch<'a> {
     catalogue: &'a RunCatalogue,
-    /// When they came, nanoseconds since 1970 (UTC).
+    /// Time of arrival, nanoseconds since 1970 (UTC).
     at: u64,
     outcomes: Vec<Outcome>,
     unwritten: Vec<UnwrittenSegment<'a>>,
@@ -30,13 +30,13 @@ pub struct SegmentBatch<'a> {
     late_directories: BTreeMap<RunId, PathBuf>,
 }
 
-/// What became of one segment.
+/// The result for one segment.
 #[derive(Debug)]
 enum Outcome {
     Settled(Result<StoreOutcome, Error>),
-    /// It is decided with this one of the unwritten.
+    /// Decided when the unwritten segment with this index is stored.
     Unwritten(usize),
-    /// It came twice: as that one, but stored again.
+    /// The same segment came twice: decided with the first, and answered as a repeat.
     Repeats(usize),
 }
 
@@ -49,11 +49,11 @@ struct UnwrittenSegment<'a> {
     hash: SegmentHash,
     /// The directory of its run.
     run: PathBuf,
-    /// It has a row, and its file was lost.
+    /// Whether it has a row already: its file was lost.
     has_row: bool,
 }
 
-/// A segment that is on the disk and has no row yet, or that of a file that was lost.
+/// A segment that is on the disk and needs a row, or a new place in its row because its file was lost.
 #[derive(Debug)]
 pub(crate) struct SegmentToList<'a> {
     pub(crate) id: &'a SegmentId,
@@ -66,7 +66,7 @@ pub(crate) struct SegmentToList<'a> {
 }
 
 impl<'a> SegmentBatch<'a> {
-    /// An empty one; `at` is the time in nanoseconds since 1970 (UTC).
+    /// An empty batch; `at` is the time in nanoseconds since 1970 (UTC).
     pub fn new(catalogue: &'a RunCatalogue, at: u64) -> Self {
         Self {
             catalogue,
@@ -78,15 +78,15 @@ impl<'a> SegmentBatch<'a> {
         }
     }
 
-    /// Takes a segment of the draft's run. The same again is answered the same way; what was stored first is never changed.
+    /// Adds a segment of the draft's run. A repeat gets the same answer; what was stored first is never changed.
     pub fn add(&mut self, draft: &RunDraft, id: &'a SegmentId, bytes: &'a [u8]) {
         let outcome = self.examine(draft, id, bytes).unwrap_or_else(|error| Outcome::Settled(Err(error)));
         self.outcomes.push(outcome);
     }
 
-    /// Takes a segment for which the caller has no draft: what came too late for the report is kept beside it, and what
-    /// belongs to a run nobody knows here is kept apart. Then the node need not keep it for ever. Of each node, and in all, no
-    /// more is kept than [`MOST_LATE_OF_NODE`](crate::MOST_LATE_OF_NODE) and [`MOST_LATE`](crate::MOST_LATE).
+    /// Adds a segment for which the caller has no draft. One that came too late for its report is stored beside it, one of an
+    /// unknown run in a directory of its own; so the node need not keep it for ever. At most
+    /// [`MOST_LATE_OF_NODE`](crate::MOST_LATE_OF_NODE) bytes are kept per node, and [`MOST_LATE`](crate::MOST_LATE) in all.
     pub fn add_late(&mut self, id: &'a SegmentId, bytes: &'a [u8]) {
         let outcome = self.examine_late(id, bytes).unwrap_or_else(|error| Outcome::Settled(Err(error)));
         self.outcomes.push(outcome);
@@ -99,6 +99,7 @@ impl<'a> SegmentBatch<'a> {
         let run = draft.partial_directory();
         let segment = read_segment(id, bytes)?;
         let hash = ResultSegment::hash(bytes);
+        // The batch before the catalogue: a segment that came twice in one batch has no row yet, and must be counted once.
         if let Some(outcome) = self.repeat(id, &hash)? {
             return Ok(outcome);
         }
@@ -107,6 +108,7 @@ impl<'a> SegmentBatch<'a> {
             if listed.sha256 != hex(&hash) {
                 return Err(Error::Differs(id.clone()));
             }
+            // A row without its file: the disk lost it, so the segment is written again below.
             if listed.place.is_there(run, id) {
                 return Ok(Outcome::Settled(Ok(StoreOutcome::Again)));
             }
@@ -126,7 +128,7 @@ impl<'a> SegmentBatch<'a> {
             return Ok(outcome);
         }
         match self.catalogue.listed_segment(id)? {
-            // Of a run that was committed, the files are gone.
+            // No look for the file: those of a committed run were removed on purpose.
             Some(listed) if listed.sha256 == hex(&hash) => {
                 return Ok(Outcome::Settled(Ok(StoreOutcome::Again)));
             }
@@ -137,7 +139,7 @@ impl<'a> SegmentBatch<'a> {
         Ok(self.write_later(UnwrittenSegment { id, bytes, kind: segment.kind, hash, run, has_row: false }))
     }
 
-    /// What follows for a segment that is in the batch already.
+    /// The outcome of a segment that is in the batch already.
     fn repeat(&self, id: &SegmentId, hash: &SegmentHash) -> Result<Option<Outcome>, Error> {
         match self.unwritten.iter().position(|one| one.id == id) {
             Some(first) if self.unwritten[first].hash == *hash => Ok(Some(Outcome::Repeats(first))),
@@ -160,26 +162,30 @@ impl<'a> SegmentBatch<'a> {
         Ok(directory)
     }
 
-    /// Stores them all. One answer for each, in the order in which they were added.
+    /// Stores all segments. Returns an answer for each, in the order in which they were added.
     pub fn store(self) -> Vec<Result<StoreOutcome, Error>> {
         let answers = self.write_and_list();
-        let answer = |index: usize| answers[index].clone().map_err(Error::OfBatch);
         let settled = self.outcomes.into_iter().map(|outcome| match outcome {
             Outcome::Settled(answer) => answer,
-            Outcome::Unwritten(index) => answer(index),
-            Outcome::Repeats(index) => answer(index).map(|_| StoreOutcome::Again),
+            Outcome::Unwritten(index) => answers[index].clone().map_err(Error::OfBatch),
+            Outcome::Repeats(index) => {
+                answers[index].clone().map(|_| StoreOutcome::Again).map_err(Error::OfBatch)
+            }
         });
         settled.collect()
     }
 
-    /// One answer for each of the unwritten.
+    /// An answer for each unwritten segment.
     fn write_and_list(&self) -> Vec<Result<StoreOutcome, Arc<Error>>> {
+        // The bytes are synced before any row names them: a crash in between leaves a pack without rows, and the nodes send the
+        // segments again.
         let places = self.write_packs();
         let written = self.unwritten.iter().zip(&places);
         let to_list: Vec<SegmentToList<'_>> =
             written.filter_map(|(segment, place)| Some(segment.listed_at(place.as_ref().ok()?))).collect();
         let listed = match self.catalogue.list_segments(&to_list, &self.quotas, self.at) {
             Ok(listed) => listed,
+            // Nothing was committed. The nodes keep their segments and send them again.
             Err(error) => {
                 self.remove_unlisted(&to_list);
                 let error = Arc::new(error);
@@ -189,6 +195,7 @@ impl<'a> SegmentBatch<'a> {
                     .collect();
             }
         };
+        // `listed` has an entry for each segment that was written, in the same order; those that were not have errors.
         let mut listed = listed.into_iter();
         let answers = places.into_iter().zip(&self.unwritten).map(|(place, segment)| {
             place?;
@@ -198,12 +205,13 @@ impl<'a> SegmentBatch<'a> {
         answers.collect()
     }
 
-    /// A pack for each run.
+    /// Writes a pack for each run.
     fn write_packs(&self) -> Vec<Result<SegmentPlace, Arc<Error>>> {
         let mut of_runs: BTreeMap<&Path, Vec<usize>> = BTreeMap::new();
         for (index, segment) in self.unwritten.iter().enumerate() {
             of_runs.entry(&segment.run).or_default().push(index);
         }
+        // By index, because runs are mixed in a batch: the answers have to be in the order of the segments.
         let mut places = BTreeMap::new();
         for (run, indices) in of_runs {
             self.write_some(run, &indices, &mut places);
@@ -221,7 +229,7 @@ impl<'a> SegmentBatch<'a> {
             indices.iter().map(|index| self.unwritten[*index].packed()).collect();
         match write_pack(self.catalogue.place(), run, &packed) {
             Ok(written) => places.extend(indices.iter().copied().zip(written.into_iter().map(Ok))),
-            // On a full disk some of them may find room.
+            // On a full disk some of them may still fit: halves are tried, down to single segments.
             Err(error) if indices.len() > 1 && is_full(&error) => {
                 let (first, second) = indices.split_at(indices.len() / 2);
                 self.write_some(run, first, places);
@@ -234,15 +242,17 @@ impl<'a> SegmentBatch<'a> {
         }
     }
 
-    /// Packs without a row would take room for ever on a disk that is full.
+    /// Removes packs without rows: nothing else ever would, and the disk may be full.
     fn remove_unlisted(&self, segments: &[SegmentToList<'_>]) {
         let packs: BTreeSet<PathBuf> =
             segments.iter().map(|segment| segment.place.file(segment.run, segment.id)).collect();
         for pack in packs {
             let name = pack.file_name().unwrap_or_default().to_string_lossy();
-            // Where that cannot be read, it may be listed.
+            // A pack of the same name, and so of the same bytes, may have rows from an earlier batch. If the catalogue cannot
+            // tell, the file stays.
             if !self.catalogue.is_pack_listed(&name).unwrap_or(true) {
-                fs::remove_file(&pack).unwrap_or(());
+                // What cannot be removed only takes room.
+                drop(fs::remove_file(&pack));
             }
         }
     }
@@ -271,8 +281,8 @@ fn is_full(error: &Error) -> bool {
 }
 
 fn read_segment(id: &SegmentId, bytes: &[u8]) -> Result<ResultSegment, Error> {
-    let bad = |source| Error::BadSegment { id: id.clone(), source };
-    let segment = ResultSegment::decode(&key(id), bytes).map_err(bad)?;
+    let segment = ResultSegment::decode(&key(id), bytes)
+        .map_err(|source| Error::BadSegment { id: id.clone(), source })?;
     check_node(&id.node)?;
     Ok(segment)
 }

@@ -1,4 +1,4 @@
-//! Past runs and runs under way, in SQLite.
+//! The catalogue of past runs and of runs under way, in SQLite.
 
 mod late;
 mod open;
@@ -14,6 +14,7 @@ pub(crate) use quotas::BatchQuotas;
 pub(crate) use segments::SegmentRow;
 pub use unfinished::UnfinishedRun;
 
+use crate::convert::clamp_to_i64;
 use crate::draft::RunDraft;
 use crate::files::REPORT;
 use crate::room::ReportSize;
@@ -22,31 +23,31 @@ use packetrig_fleet::RunId;
 use packetrig_fleet::report::{RunReport, SCHEMA_VERSION};
 use packetrig_stats::limit::RigLimit;
 use packetrig_sys::private_files;
-use rusqlite::{Connection, ErrorCode, OpenFlags, Row, params};
+use rusqlite::{Connection, ErrorCode, OpenFlags, Params, Row, RowIndex, ToSql, params};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fs, thread};
 
-/// How long a writer waits for another.
+/// How long a writer waits for another process.
 const PATIENCE: Duration = Duration::from_secs(10);
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(5);
 const COLUMNS: &str =
     "id, started_wall_ns, name, verdict, outcome, plan_sha256, streams, sent, lost, directory";
 
-/// See the module. Several processes may use one catalogue at once.
+/// The catalogue of a store. Several processes may use it at the same time.
 #[derive(Debug)]
 pub struct RunCatalogue {
     place: PathBuf,
     connection: Connection,
 }
 
-/// A run as listed.
+/// A run in the list.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct RunSummary {
     pub run: RunId,
-    /// When it was asked for, nanoseconds since 1970 (UTC).
+    /// When the user started it, nanoseconds since 1970 (UTC).
     pub started_wall_ns: u64,
-    /// What the user calls it.
+    /// The user's name for it.
     pub name: String,
     /// PASS, FAIL or INCONCLUSIVE.
     pub verdict: String,
@@ -63,64 +64,64 @@ pub struct RunSummary {
 }
 
 impl RunCatalogue {
-    /// Opens the catalogue in `place`, making it if there is none.
+    /// Opens the catalogue in `place`, and creates it if there is none.
     pub fn open(place: &Path) -> Result<Self, Error> {
         let runs = place.join("runs");
         private_files::create_directories(&runs).map_err(Error::file("create", &runs))?;
-        // An earlier version let others in. A directory of another user stays as it is.
-        private_files::tighten(&runs).unwrap_or(());
-        // Directories are named in rows: the name must hold wherever the next command is given.
+        // An earlier version let other users read it. Fails for a directory of another user, which then stays as it is.
+        drop(private_files::tighten(&runs));
+        // Rows name directories: the name must be valid in whatever directory the next command is given.
         let place = fs::canonicalize(place).map_err(Error::file("find", place))?;
         let path = place.join("catalogue.sqlite");
-        let error = |source| Error::Catalogue { path: path.clone(), source };
-        // SQLite gives its other files the mode of this one.
+        // Created here, with a private mode, because SQLite gives its write-ahead log and its index the mode of this file.
         private_files::open_or_create(&path).map_err(Error::file("open", &path))?;
-        let mut connection = Connection::open(&path).map_err(error)?;
-        write_ahead(&connection, PATIENCE).map_err(error)?;
-        // A row that was committed survives a power cut.
-        connection.pragma_update(None, "synchronous", "FULL").map_err(error)?;
-        match migrations::apply(&mut connection).map_err(error)? {
+        let mut connection = Connection::open(&path).map_err(Error::catalogue(&path))?;
+        write_ahead(&connection, PATIENCE).map_err(Error::catalogue(&path))?;
+        // With a write-ahead log, NORMAL could lose the last commits in a power cut. A node deletes a segment once its row is
+        // committed, so the commit has to last.
+        connection.pragma_update(None, "synchronous", "FULL").map_err(Error::catalogue(&path))?;
+        match migrations::apply(&mut connection).map_err(Error::catalogue(&path))? {
             Ok(()) => Ok(Self { place, connection }),
             Err(found) => Err(Error::TooNew { path, found, known: migrations::newest() }),
         }
     }
 
-    /// Opens the catalogue in `place` for reading, creating nothing; `None` if there is none. A directory that cannot be
-    /// written is no obstacle.
+    /// Opens the catalogue in `place` for reading and creates nothing; `None` if there is none. The directory need not be writable.
     pub fn open_to_read(place: &Path) -> Result<Option<Self>, Error> {
         let path = place.join("catalogue.sqlite");
         if !path.try_exists().map_err(Error::file("find", &path))? {
             return Ok(None);
         }
+        // Opening for writing first: only then can a catalogue of an earlier version be migrated.
         match Self::open(place) {
             Err(Error::File { .. } | Error::Catalogue { .. }) => Self::open_read_only(place).map(Some),
             opened => opened.map(Some),
         }
     }
 
-    /// Reads a catalogue to which nobody here can write. SQLite needs to write for its write-ahead log unless it is told that
-    /// the file does not change.
+    /// Opens a catalogue that this process may not write.
     fn open_read_only(place: &Path) -> Result<Self, Error> {
         let place = fs::canonicalize(place).map_err(Error::file("find", place))?;
         let path = place.join("catalogue.sqlite");
-        let error = |source| Error::Catalogue { path: path.clone(), source };
+        // Even readers write to the index of the write-ahead log, unless `immutable=1` promises that the file does not change.
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
+        // The path is part of a URI here, in which these characters have a meaning.
         let escaped = path.to_string_lossy().replace('%', "%25").replace('?', "%3f").replace('#', "%23");
-        let connection =
-            Connection::open_with_flags(format!("file:{escaped}?immutable=1"), flags).map_err(error)?;
-        let found = migrations::version(&connection).map_err(error)?;
+        let connection = Connection::open_with_flags(format!("file:{escaped}?immutable=1"), flags)
+            .map_err(Error::catalogue(&path))?;
+        let found = migrations::version(&connection).map_err(Error::catalogue(&path))?;
         if found > migrations::newest() {
             return Err(Error::TooNew { path, found, known: migrations::newest() });
         }
         Ok(Self { place, connection })
     }
 
-    /// Begins a run: a directory for what it writes while it goes on, with room set aside for its report.
+    /// Begins a run: creates its directory and sets room aside for its report.
     pub fn begin(&self, run: RunId, size: ReportSize) -> Result<RunDraft, Error> {
         RunDraft::new(self, run, size)
     }
 
-    /// Stores a finished run in one go; returns its directory.
+    /// Stores a finished run at once, and returns its directory.
     pub fn record(&self, report: &RunReport, document: &str) -> Result<PathBuf, Error> {
         let size = ReportSize { document_bytes: document.len() as u64, ..ReportSize::default() };
         self.begin(report.run.clone(), size)?.commit(self, &mut report.clone(), document)
@@ -128,15 +129,14 @@ impl RunCatalogue {
 
     /// The newest runs first, at most `most`.
     pub fn list(&self, most: usize) -> Result<Vec<RunSummary>, Error> {
-        let most = i64::try_from(most).unwrap_or(i64::MAX);
         let sql = format!("SELECT {COLUMNS} FROM runs ORDER BY started_wall_ns DESC, id DESC LIMIT ?1");
-        self.query(&sql, params![most])
+        self.rows(&sql, params![clamp_to_i64(most as u64)], summary)
     }
 
-    /// The run whose id begins with `prefix`; an id that is given in full is found even if others begin with it.
+    /// The run whose id begins with `prefix`. A full id is found even if other ids begin with it.
     pub fn find(&self, prefix: &str) -> Result<RunSummary, Error> {
         let sql = format!("SELECT {COLUMNS} FROM runs WHERE substr(id, 1, length(?1)) = ?1 ORDER BY id");
-        let mut found = self.query(&sql, params![prefix])?;
+        let mut found = self.rows(&sql, params![prefix], summary)?;
         if let Some(exact) = found.iter().position(|summary| summary.run.0 == prefix) {
             return Ok(found.swap_remove(exact));
         }
@@ -156,10 +156,10 @@ impl RunCatalogue {
         Ok((summary, report))
     }
 
-    /// Keeps a limit of the rig, in place of an older one of the same kind.
+    /// Stores a limit of the rig, in place of an older one of the same kind.
     pub fn keep_limit(&self, limit: &RigLimit) -> Result<(), Error> {
-        let damaged = |source| Error::Damaged { path: self.place.join("catalogue.sqlite"), source };
-        let value = serde_json::to_string(limit).map_err(damaged)?;
+        let value =
+            serde_json::to_string(limit).map_err(Error::damaged(self.place.join("catalogue.sqlite")))?;
         let row = params![limit.kernel, limit.back_end.name(), limit.driver, limit.size, value];
         let sql = "INSERT OR REPLACE INTO limits (kernel, back_end, driver, size, value) VALUES (?1, ?2, ?3, ?4, ?5)";
         self.connection.execute(sql, row).map(drop).map_err(|source| self.error(source))
@@ -167,13 +167,9 @@ impl RunCatalogue {
 
     /// The limits measured on this kernel.
     pub fn limits(&self, kernel: &str) -> Result<Vec<RigLimit>, Error> {
-        let rows = || {
-            let sql = "SELECT value FROM limits WHERE kernel = ?1 ORDER BY back_end, driver, size";
-            let mut statement = self.connection.prepare(sql)?;
-            statement.query_map(params![kernel], |row| row.get(0))?.collect::<rusqlite::Result<Vec<String>>>()
-        };
-        let texts = rows().map_err(|source| self.error(source))?;
-        // One that an older version wrote in another form is as good as none: it is measured again.
+        let sql = "SELECT value FROM limits WHERE kernel = ?1 ORDER BY back_end, driver, size";
+        let texts: Vec<String> = self.rows(sql, params![kernel], |row| row.get(0))?;
+        // A limit in the form of an older version is skipped, and measured again.
         Ok(texts.iter().filter_map(|text| serde_json::from_str(text).ok()).collect())
     }
 
@@ -181,32 +177,32 @@ impl RunCatalogue {
         self.place.join("runs").join(&run.0)
     }
 
-    /// The commit of a run.
+    /// Commits a run: writes its row.
     pub(crate) fn insert(&self, report: &RunReport, directory: &Path) -> Result<(), Error> {
         let sql = format!("INSERT INTO runs ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)");
-        let integer = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
         let sent =
             report.streams.iter().filter_map(|stream| stream.sent.as_ref()).map(|sent| sent.frames).sum();
         let row = params![
             report.run.0,
-            integer(report.started_wall_ns),
+            clamp_to_i64(report.started_wall_ns),
             report.name,
             report.verdict.word(),
             report.outcome.state().to_string(),
             report.plan_sha256.as_str(),
-            integer(u64::try_from(report.streams.len()).unwrap_or(u64::MAX)),
-            integer(sent),
-            integer(report.lost.total),
+            clamp_to_i64(report.streams.len() as u64),
+            clamp_to_i64(sent),
+            clamp_to_i64(report.lost.total),
             directory.to_string_lossy(),
         ];
-        let commit = || {
-            // At once: a run is under way or listed, never both, never neither.
-            let step = self.connection.unchecked_transaction()?;
-            step.execute(&sql, row)?;
-            step.execute("DELETE FROM unfinished WHERE run = ?1", params![report.run.0])?;
-            step.commit()
-        };
-        commit().map_err(|source| self.error(source))
+        self.insert_finished(&sql, row, &report.run).map_err(|source| self.error(source))
+    }
+
+    // In one transaction: a run is either under way or listed, never both and never neither.
+    fn insert_finished(&self, sql: &str, row: &[&dyn ToSql], run: &RunId) -> rusqlite::Result<()> {
+        let step = self.connection.unchecked_transaction()?;
+        step.execute(sql, row)?;
+        step.execute("DELETE FROM unfinished WHERE run = ?1", params![run.0])?;
+        step.commit()
     }
 
     /// Whether there is a row of the run with exactly this id.
@@ -216,7 +212,7 @@ impl RunCatalogue {
         found.map_err(|source| self.error(source))
     }
 
-    /// As a full disk does.
+    /// Makes every write fail, as a full disk does.
     #[cfg(test)]
     pub(crate) fn refuse_writes(&self, refuse: bool) {
         self.connection.pragma_update(None, "query_only", refuse).expect("a pragma of a connection");
@@ -226,32 +222,50 @@ impl RunCatalogue {
         &self.place
     }
 
-    fn query(&self, sql: &str, parameters: impl rusqlite::Params) -> Result<Vec<RunSummary>, Error> {
-        let rows = || {
-            let mut statement = self.connection.prepare(sql)?;
-            statement.query_map(parameters, summary)?.collect::<rusqlite::Result<Vec<_>>>()
-        };
-        rows().map_err(|source| self.error(source))
+    /// All rows of a query.
+    fn rows<T>(
+        &self,
+        sql: &str,
+        parameters: impl Params,
+        read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> Result<Vec<T>, Error> {
+        read_rows(&self.connection, sql, parameters, read).map_err(|source| self.error(source))
     }
 
     fn error(&self, source: rusqlite::Error) -> Error {
-        Error::Catalogue { path: self.place.join("catalogue.sqlite"), source }
+        Error::catalogue(self.place.join("catalogue.sqlite"))(source)
     }
 }
 
-/// Turns on the write-ahead log, with which readers and a writer do not wait for each other, and has SQLite wait for other
-/// writers from then on.
+fn read_rows<T>(
+    connection: &Connection,
+    sql: &str,
+    parameters: impl Params,
+    read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
+) -> rusqlite::Result<Vec<T>> {
+    let mut statement = connection.prepare_cached(sql)?;
+    let rows = statement.query_map(parameters, read)?;
+    rows.collect()
+}
+
+// Counts are stored clamped to `i64`, so none is negative.
+fn read_count(row: &Row<'_>, column: impl RowIndex) -> rusqlite::Result<u64> {
+    row.get::<_, i64>(column).map(i64::unsigned_abs)
+}
+
+/// Turns on the write-ahead log, with which readers and a writer do not wait for each other. From then on SQLite
+/// waits for other writers.
 ///
-/// SQLite waits by itself (`busy_timeout`) except where it would have to wait while holding a lock; the first change to WAL is
-/// such a place: two that make a new catalogue meet there. So the waiting is ours alone: were it SQLite's, too, in its other places, it
-/// would come on top of ours in every attempt.
+/// SQLite waits by itself (`busy_timeout`), except where it would wait while holding a lock. The first change to WAL is such a
+/// place, and two processes that create a catalogue meet there. So this function waits itself, with SQLite's own wait turned off:
+/// otherwise each attempt could also wait inside SQLite, and the times would add up.
 fn write_ahead(connection: &Connection, patience: Duration) -> rusqlite::Result<()> {
     connection.busy_timeout(Duration::ZERO)?;
     in_turn(patience, || connection.pragma_update(None, "journal_mode", "WAL"))?;
     connection.busy_timeout(patience)
 }
 
-/// Tries again while another process has its turn.
+/// Tries again while another process holds the database.
 fn in_turn<T>(patience: Duration, mut attempt: impl FnMut() -> rusqlite::Result<T>) -> rusqlite::Result<T> {
     let mut waited = Duration::ZERO;
     loop {
@@ -268,22 +282,21 @@ fn is_busy(error: &rusqlite::Error) -> bool {
 }
 
 fn summary(row: &Row<'_>) -> rusqlite::Result<RunSummary> {
-    let count = |column| row.get::<_, i64>(column).map(i64::unsigned_abs);
     Ok(RunSummary {
         run: RunId(row.get(0)?),
-        started_wall_ns: count(1)?,
+        started_wall_ns: read_count(row, 1)?,
         name: row.get(2)?,
         verdict: row.get(3)?,
         outcome: row.get(4)?,
         plan_sha256: row.get(5)?,
-        streams: count(6)?,
-        sent: count(7)?,
-        lost: count(8)?,
+        streams: read_count(row, 6)?,
+        sent: read_count(row, 7)?,
+        lost: read_count(row, 8)?,
         directory: PathBuf::from(row.get::<_, String>(9)?),
     })
 }
 
-/// Only the version, to tell a newer report from a damaged one.
+/// Only the version, to distinguish a newer report from a damaged one.
 #[derive(serde::Deserialize)]
 struct ReportVersion {
     schema_version: u32,
@@ -291,12 +304,12 @@ struct ReportVersion {
 
 fn read_report(path: &Path) -> Result<RunReport, Error> {
     let text = fs::read_to_string(path).map_err(Error::file("read", path))?;
-    let damaged = |source| Error::Damaged { path: path.to_owned(), source };
-    let ReportVersion { schema_version: found } = serde_json::from_str(&text).map_err(damaged)?;
+    let ReportVersion { schema_version: found } =
+        serde_json::from_str(&text).map_err(Error::damaged(path))?;
     if found > SCHEMA_VERSION {
         return Err(Error::TooNew { path: path.to_owned(), found, known: SCHEMA_VERSION });
     }
-    serde_json::from_str(&text).map_err(damaged)
+    serde_json::from_str(&text).map_err(Error::damaged(path))
 }
 
 #[cfg(test)]

@@ -1,46 +1,49 @@
-//! Files that are whole or not there.
+//! Files that exist whole or not at all, also after a power cut.
 
 use packetrig_sys::private_files;
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::Path;
 
-/// Ends the names of files that are being written.
+/// Extension of files that are being written.
 pub(crate) const UNFINISHED: &str = "tmp";
 
-/// Writes `bytes` as `name`. When this returns, a power cut leaves the file there and whole; before, it is not there.
+/// Writes `bytes` as `name`. Once this returns, the file survives a power cut whole; before that it does not exist.
 pub(crate) fn write_whole(directory: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
     write_joined(directory, name, &[bytes])
 }
 
-/// The same with all `parts`, one after the other.
+/// Like [`write_whole`], with all `parts` one after the other.
 pub(crate) fn write_joined(directory: &Path, name: &str, parts: &[&[u8]]) -> io::Result<()> {
     let temporary = directory.join(format!(".{name}.{UNFINISHED}"));
-    let write = || {
-        let mut file = private_files::create(&temporary)?;
-        for part in parts {
-            file.write_all(part)?;
-        }
-        file.sync_all()?;
-        #[cfg(test)]
-        tests::note_sync(&temporary);
-        fs::rename(&temporary, directory.join(name))
-    };
-    if let Err(error) = write() {
-        // Room for others; what cannot be removed is overwritten by the next attempt.
-        fs::remove_file(&temporary).unwrap_or(());
+    if let Err(error) = write_and_rename(&temporary, &directory.join(name), parts) {
+        // Frees the room, which others may need. What cannot be removed is overwritten by the next attempt.
+        drop(fs::remove_file(&temporary));
         return Err(error);
     }
+    // The rename is an entry of the directory: without this, a power cut could take it back.
     sync(directory)
 }
 
-/// Gives a file or directory that was synced its name, which outlasts a power cut, too.
+fn write_and_rename(temporary: &Path, path: &Path, parts: &[&[u8]]) -> io::Result<()> {
+    let mut file = private_files::create(temporary)?;
+    for part in parts {
+        file.write_all(part)?;
+    }
+    // Before the rename. File systems may write the new name before the data, and a power cut would leave an empty file.
+    file.sync_all()?;
+    #[cfg(test)]
+    tests::note_sync(temporary);
+    fs::rename(temporary, path)
+}
+
+/// Renames a file or directory that was synced, and syncs the new name.
 pub(crate) fn rename(from: &Path, to: &Path) -> io::Result<()> {
     fs::rename(from, to)?;
     to.parent().map_or(Ok(()), sync)
 }
 
-/// The content of a file and its name outlast a power cut.
+/// Syncs the content of a file and its name.
 pub(crate) fn sync_file(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()?;
     #[cfg(test)]
@@ -48,7 +51,7 @@ pub(crate) fn sync_file(path: &Path) -> io::Result<()> {
     path.parent().map_or(Ok(()), sync)
 }
 
-/// What was made, renamed or removed in `directory` outlasts a power cut.
+/// Syncs what was created, renamed or removed in `directory`.
 pub(crate) fn sync(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()?;
     #[cfg(test)]
@@ -56,7 +59,7 @@ pub(crate) fn sync(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes `directory` below `top`, which exists, and syncs every directory that got a new entry.
+/// Creates `directory` below `top`, which exists, and syncs every directory that got a new entry.
 pub(crate) fn make_below(top: &Path, directory: &Path) -> io::Result<()> {
     if directory == top || directory.is_dir() {
         return Ok(());
@@ -64,6 +67,7 @@ pub(crate) fn make_below(top: &Path, directory: &Path) -> io::Result<()> {
     let parent = directory.parent().unwrap_or(top);
     make_below(top, parent)?;
     match private_files::create_directory(directory) {
+        // Another process may have created it meanwhile, and not have synced it yet.
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
         _ => sync(parent),
     }

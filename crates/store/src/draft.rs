@@ -1,4 +1,4 @@
-//! A run under way: its directory, until it is complete.
+//! A run under way: its directory, until the run is complete.
 
 use crate::catalogue::OPEN;
 use crate::catalogue::{RunCatalogue, RunQuota, UnfinishedRun};
@@ -13,15 +13,15 @@ use packetrig_sys::private_files;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A run's directory in the making. Dropped without [`RunDraft::commit`] it is removed if nothing was captured; one that holds
-/// captures stays, and so does that of a run that has a row from its beginning ([`RunCatalogue::begin_unfinished`]).
+/// The directory of a run under way. If it is dropped without [`RunDraft::commit`], the directory is removed unless it has captures,
+/// or the run has a row from its beginning ([`RunCatalogue::begin_unfinished`]).
 #[derive(Debug)]
 pub struct RunDraft {
     run: RunId,
     partial: PathBuf,
     directory: PathBuf,
     stays: bool,
-    /// More results may come after its report.
+    /// Whether more results may come after the report.
     is_open: bool,
     room: ReportRoom,
     quota: RunQuota,
@@ -35,6 +35,7 @@ impl RunDraft {
         if directory.exists() {
             return Err(Error::Taken(run.0));
         }
+        // Creating the directory decides between two processes that begin a run with the same id.
         let partial = directory.with_extension(PARTIAL);
         match private_files::create_directory(&partial) {
             Ok(()) => {}
@@ -45,8 +46,8 @@ impl RunDraft {
         }
         let draft = Self::open(run, partial.clone(), directory, size);
         if draft.is_err() {
-            // Nothing is in it but what could not be made.
-            kept::remove_if_empty(&partial).unwrap_or(());
+            // The error matters more than a directory that cannot be removed; `RunCatalogue::kept` lists such ones.
+            drop(kept::remove_if_empty(&partial));
         }
         draft
     }
@@ -66,12 +67,13 @@ impl RunDraft {
         })
     }
 
-    /// The draft of a run that has a row, as another process left it.
+    /// Reopens the draft of a run that has a row, as another process left it.
     pub(crate) fn reopen(catalogue: &RunCatalogue, unfinished: &UnfinishedRun) -> Result<Self, Error> {
-        let (run, partial) = (unfinished.run.clone(), unfinished.directory.clone());
+        let run = unfinished.run.clone();
+        let partial = unfinished.directory.clone();
         let directory = catalogue.directory(&run);
         if !partial.exists() {
-            // It was about to be committed: the directory had its name already, the row was not written.
+            // The other process was about to commit: it had renamed the directory, and not written the row.
             let again = if directory.exists() {
                 fs::rename(&directory, &partial)
             } else {
@@ -83,7 +85,7 @@ impl RunDraft {
         Self::open(run, partial, directory, size).map(Self::stay)
     }
 
-    /// Stays when it is dropped: the catalogue knows of it.
+    /// Keeps the directory when this is dropped: the catalogue has a row of it.
     pub(crate) fn stay(mut self) -> Self {
         self.stays = true;
         self
@@ -93,7 +95,7 @@ impl RunDraft {
         &self.partial
     }
 
-    /// Lets each node store so much of the run, instead of the usual.
+    /// Sets how much of the run each node may store.
     pub const fn set_quota(&mut self, quota: RunQuota) {
         self.quota = quota;
     }
@@ -102,8 +104,8 @@ impl RunDraft {
         self.quota
     }
 
-    /// What a node's part in the run comes to, once everything up to its End is stored; `None` before. Captures are
-    /// written into the run's directory as `<node>-<file>`, and so named in the result.
+    /// A node's part in the run, once everything up to its End is stored; `None` before. Captures are written into the run's
+    /// directory as `<node>-<file>`, and have that name in the result.
     pub fn assemble(
         &self,
         catalogue: &RunCatalogue,
@@ -116,7 +118,7 @@ impl RunDraft {
         self.partial(catalogue, attempt, node).map(Some)
     }
 
-    /// The same of a node that will never finish: what there is.
+    /// The part of a node that will never finish, as far as it is stored.
     pub fn partial(
         &self,
         catalogue: &RunCatalogue,
@@ -130,7 +132,7 @@ impl RunDraft {
         RunFolder { run: &self.run, directory: &self.partial }
     }
 
-    /// Keeps what it takes to make the report again once more results have come ([`RunCatalogue::complete`]).
+    /// Stores what is needed to make the report again when more results have come ([`RunCatalogue::complete`]).
     pub fn keep_open(&mut self, what: &[u8]) -> Result<(), Error> {
         disk::write_whole(&self.partial, OPEN, what)
             .map_err(Error::file("write", self.partial.join(OPEN)))?;
@@ -142,23 +144,23 @@ impl RunDraft {
         &self.run
     }
 
-    /// Ends a run that has no report. What was captured stays and is named, with all else there is of the run; without
-    /// captures nothing stays.
+    /// Ends a run that has no report. If there are captures or segments, the whole directory stays and is returned;
+    /// otherwise it is removed.
     pub fn leave(mut self) -> Option<KeptRun> {
         self.room = ReportRoom::default();
-        // What cannot be read cannot be known to be worth nothing: it stays, too.
+        // `None` if it cannot be read. Nothing is removed then either: dropping the draft fails to read it, too.
         let kept = KeptRun::read(self.run.clone(), &self.partial).ok();
         kept.filter(|kept| !kept.captures.is_empty() || kept.segment_bytes > 0)
     }
 
-    /// The same for a run that has a row, which is removed. Captures that nodes sent are put together.
+    /// Like [`Self::leave`] for a run that has a row, which is removed. Captures that nodes sent are assembled first.
     pub fn give_up(mut self, catalogue: &RunCatalogue) -> Result<Option<KeptRun>, Error> {
         if catalogue.captured_segments(&self.run)? == 0 {
-            // They say what a node counted, and of a run without a report nobody asks.
-            fs::remove_dir_all(self.partial.join(SEGMENTS)).unwrap_or(());
+            // The segments have only counters, which are useless without a report. What cannot be removed just stays.
+            drop(fs::remove_dir_all(self.partial.join(SEGMENTS)));
         }
         for (attempt, node) in catalogue.parts(&self.run)? {
-            // What cannot be put together stays in its segments.
+            // What cannot be assembled stays in its segments.
             drop(self.partial(catalogue, attempt, &node));
         }
         catalogue.forget_unfinished(&self.run)?;
@@ -166,21 +168,21 @@ impl RunDraft {
         Ok(self.leave())
     }
 
-    /// Where they are, once there is one.
+    /// Where captures are written, if there are any.
     pub(crate) fn captures(&self) -> PathBuf {
         self.partial.join(CAPTURES)
     }
 
-    /// Where captures are written while the run goes on; made when asked for.
+    /// The directory for captures, which is created.
     pub fn capture_dir(&self) -> Result<PathBuf, Error> {
         let captures = self.captures();
         private_files::create_directories(&captures).map_err(Error::file("create", &captures))?;
         Ok(captures)
     }
 
-    /// Writes the run's files, gives the directory its name, then writes the row in the catalogue it was begun in. Returns
-    /// the directory; capture files are named in the report as they now are. When it fails everything stays as far as it
-    /// was written, and the error says where.
+    /// Writes the run's files, renames the directory, then writes the row into the catalogue that it was begun in.
+    /// Returns the directory; the report gets the new paths of capture files. If it fails, everything that was written
+    /// stays, and the error says where.
     pub fn commit(
         mut self,
         catalogue: &RunCatalogue,
@@ -190,8 +192,8 @@ impl RunDraft {
         self.stays = true;
         let Err(source) = self.store(catalogue, report, document) else { return Ok(self.directory.clone()) };
         if self.directory.exists() {
-            // A directory of that name is one that has its row.
-            disk::rename(&self.directory, &self.partial).unwrap_or(());
+            // Without its row the directory must not keep its final name. If this fails, the error names that one.
+            drop(disk::rename(&self.directory, &self.partial));
         }
         let directory = if self.partial.exists() { &self.partial } else { &self.directory };
         name_captures(report, &self.directory, directory);
@@ -204,7 +206,7 @@ impl RunDraft {
         report: &mut RunReport,
         document: &str,
     ) -> Result<(), Error> {
-        // What the row promises is on the disk before it.
+        // The row promises captures and files: all of them are synced before it is written.
         for capture in &report.captures {
             let file = Path::new(&capture.file);
             if file.is_absolute() && file.exists() {
@@ -212,15 +214,18 @@ impl RunDraft {
             }
         }
         name_captures(report, &self.partial, &self.directory);
+        // Only now: whatever fills the disk has as little time as possible to take the room.
         self.room.release_files();
         files::write_run(&self.partial, report, document)?;
+        // The final directory has only files of the run. The lock itself is held until this draft is dropped.
         DirectoryOwner::remove_trace(&self.partial);
         disk::rename(&self.partial, &self.directory).map_err(Error::file("rename to", &self.directory))?;
         self.room.release_row(&self.directory);
         catalogue.insert(report, &self.directory)?;
         if !self.is_open {
-            // They are in the report and in captures/ now. Rows stay, so that what comes again is known.
-            fs::remove_dir_all(self.directory.join(SEGMENTS)).unwrap_or(());
+            // Their content is in the report and in captures/ now. Rows stay, so that repeats are recognised. What cannot be
+            // removed only takes room.
+            drop(fs::remove_dir_all(self.directory.join(SEGMENTS)));
         }
         Ok(())
     }
@@ -230,13 +235,13 @@ impl Drop for RunDraft {
     fn drop(&mut self) {
         self.room = ReportRoom::default();
         if !self.stays {
-            // A run that captured nothing and gave no report leaves nothing; what cannot be removed is shown by `kept`.
-            kept::remove_if_empty(&self.partial).unwrap_or(());
+            // A run without captures and without a report leaves nothing. `RunCatalogue::kept` lists what cannot be removed.
+            drop(kept::remove_if_empty(&self.partial));
         }
     }
 }
 
-/// Capture files have moved with their directory.
+/// Changes paths of capture files, which have moved with their directory.
 fn name_captures(report: &mut RunReport, from: &Path, to: &Path) {
     for capture in &mut report.captures {
         if let Ok(inside) = Path::new(&capture.file).strip_prefix(from) {
@@ -247,8 +252,8 @@ fn name_captures(report: &mut RunReport, from: &Path, to: &Path) {
 
 /// A run's id becomes a directory's name.
 pub(crate) fn check_id(run: &RunId) -> Result<(), Error> {
-    let fits = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-    if run.0.is_empty() || run.0.len() > 100 || !run.0.chars().all(fits) {
+    let is_plain = run.0.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
+    if run.0.is_empty() || run.0.len() > 100 || !is_plain {
         return Err(Error::BadId(run.0.clone()));
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! What can go wrong with stored runs.
+//! Errors of stored runs.
 
 use crate::catalogue::RunShare;
 use crate::spool::segment::BrokenSegment;
@@ -7,98 +7,81 @@ use packetrig_fleet::{NodeName, RunId};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// By whose fault: see each variant.
+/// Each variant says whose fault it is.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// User: neither `$XDG_DATA_HOME` nor `$HOME` says where data belongs.
-    #[error("no place for past runs: set XDG_DATA_HOME or HOME, or name a directory with --store")]
+    #[error("no directory for past runs: set XDG_DATA_HOME or HOME, or name one with --store")]
     NoPlace,
     /// World: a file or directory.
     #[error("cannot {what} {}: {source}", path.display())]
     File { what: &'static str, path: PathBuf, source: std::io::Error },
-    #[error("catalogue {}: {source}", path.display())]
+    #[error("cannot use the catalogue {}: {source}", path.display())]
     Catalogue { path: PathBuf, source: rusqlite::Error },
-    /// World: a run is not begun whose report would have no room.
+    /// World: a run is not started if there is no room for its report.
     #[error(
-        "no room for the report of a run: {} has {free} bytes free, and it may take {wanted}; make room, or name another directory with --store",
+        "no room for the report of a run: {} has {free} bytes free, and the report may need {wanted}; free some space, or name \
+         another directory with --store",
         path.display()
     )]
-    NoRoom {
-        /// Where it would be.
-        path: PathBuf,
-        /// What it may take.
-        wanted: u64,
-        free: u64,
-    },
+    NoRoom { path: PathBuf, wanted: u64, free: u64 },
     /// World: the report, or its row. Nothing of the run was removed.
     #[error(
-        "the report could not be stored: {source}; what there is of the run, captures and all, was kept in {}",
+        "the report could not be stored: {source}; everything that the run has written, with its captures, was kept in {}",
         directory.display()
     )]
     NotStored { directory: PathBuf, source: Box<Self> },
-    /// User: what is to be discarded is in use.
-    #[error("run `{run}` is under way: process {process} is at it")]
+    /// User: the run to be discarded is in use.
+    #[error("cannot discard run `{run}`: it is under way in process {process}")]
     UnderWay { run: RunId, process: u32 },
     /// User: written by a newer packetrig.
-    #[error("{} is of version {found}, this packetrig knows up to {known}; use a newer packetrig", path.display())]
+    #[error("{} has version {found}, and this packetrig reads versions up to {known}; use a newer packetrig", path.display())]
     TooNew { path: PathBuf, found: u32, known: u32 },
-    /// World: a report that cannot be read back.
-    #[error("{} is no report: {source}", path.display())]
+    /// World: a report, or another stored value, cannot be read.
+    #[error("{} is damaged: {source}", path.display())]
     Damaged { path: PathBuf, source: serde_json::Error },
     /// User: no such run.
-    #[error("no run whose id begins with `{0}`; `packetrig report` lists what there is")]
+    #[error("no run whose id begins with `{0}`; `packetrig report` lists the stored runs")]
     Unknown(String),
-    /// User: the prefix fits several runs.
-    #[error("`{prefix}` fits {count} runs; write more of the id, for instance `{example}`")]
-    Ambiguous {
-        prefix: String,
-        /// How many it fits.
-        count: usize,
-        example: String,
-    },
+    /// User: the prefix matches several runs.
+    #[error("`{prefix}` matches {count} runs; give more of the id, for example `{example}`")]
+    Ambiguous { prefix: String, count: usize, example: String },
     /// User: the id is in use.
     #[error("a run `{0}` is already stored")]
     Taken(String),
     /// User: an id becomes a directory's name.
-    #[error("`{0}` cannot be a run id; use letters, digits, `-` and `_`")]
+    #[error("`{0}` is not a valid run id; use letters, digits, `-` and `_`")]
     BadId(String),
     /// Peer: a node's name becomes a directory's name.
-    #[error("`{0}` cannot be the name of a node; use letters, digits, `-`, `_` and `.`")]
+    #[error("`{0}` is not a valid node name; use letters, digits, `-`, `_` and `.`")]
     BadNode(NodeName),
-    /// Peer or world: what came is no segment of that name.
+    /// Peer or world: the bytes are not the segment with that id.
     #[error("segment {id}: {source}")]
-    BadSegment {
-        /// Which it should be.
-        id: SegmentId,
-        /// Why it is not.
-        source: BrokenSegment,
-    },
-    /// Peer: results that no run here waits for, and more of them than are kept. The node has them still.
-    #[error("segment {id} was not stored: {kept} B of late results are kept, and {most} B are the limit")]
+    BadSegment { id: SegmentId, source: BrokenSegment },
+    /// Peer: late results beyond the limit. The node still has them.
+    #[error(
+        "segment {id} was not stored: {kept} bytes of late results are stored already, and the limit is {most}"
+    )]
     LateQuota {
         id: SegmentId,
-        /// What is kept: of this node or, where that is not what is at its limit, of all.
+        /// Bytes that are stored: of this node or, if that is not the limit that was reached, of all nodes.
         kept: u64,
         most: u64,
     },
-    /// Peer: more of the run under way than one node may store. The node has it still.
+    /// Peer: more of a run under way than one node may store. The node still has it.
     #[error(
-        "segment {id} was not stored: its node has {} B in {} segments of this run here, and that is its limit",
+        "segment {id} was not stored: its node has reached its limit, with {} bytes in {} segments of this run",
         share.bytes, share.segments
     )]
-    RunQuota {
-        id: SegmentId,
-        /// What is kept of its node, and how often one was refused.
-        share: RunShare,
-    },
-    /// As told, of several segments that were to be stored together.
+    RunQuota { id: SegmentId, share: RunShare },
+    /// The same error for each of several segments that were to be stored together.
     #[error("{0}")]
     OfBatch(Arc<Self>),
-    /// Peer: stored before, and not the same. What was stored first is kept.
-    #[error("segment {0} is stored with other bytes")]
+    /// Peer: a repeat that differs. What was stored first is kept.
+    #[error("segment {0} is already stored with different content")]
     Differs(SegmentId),
-    /// Bug: brought to another run's draft.
+    /// Bug: added to another run's draft.
     #[error("segment {0} belongs to another run")]
     Foreign(SegmentId),
     /// User: no such run is under way.
@@ -107,7 +90,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether a segment can never be stored, however often it comes.
+    /// Whether the segment can never be stored, however often it is sent.
     pub const fn is_unreadable(&self) -> bool {
         matches!(self, Self::BadSegment { .. } | Self::BadNode(_) | Self::BadId(_))
     }
@@ -115,5 +98,15 @@ impl Error {
     pub(crate) fn file(what: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
         move |source| Self::File { what, path, source }
+    }
+
+    pub(crate) fn catalogue(path: impl Into<PathBuf>) -> impl FnOnce(rusqlite::Error) -> Self {
+        let path = path.into();
+        move |source| Self::Catalogue { path, source }
+    }
+
+    pub(crate) fn damaged(path: impl Into<PathBuf>) -> impl FnOnce(serde_json::Error) -> Self {
+        let path = path.into();
+        move |source| Self::Damaged { path, source }
     }
 }

@@ -1,4 +1,4 @@
-//! A report as files: JSON, CSV, JUnit. Pure encoders, and one function that writes them all.
+//! A report as files: JSON, CSV, JUnit. The encoders are pure; one function writes all files.
 
 mod compact;
 mod csv;
@@ -19,7 +19,7 @@ use std::path::Path;
 /// Name of the report's file.
 pub const REPORT: &str = "report.json";
 
-/// The report as JSON, for people and machines; `schema_version` says which form.
+/// The report as JSON, for people and programs; `schema_version` tells its form.
 pub fn json(report: &RunReport) -> String {
     let mut bytes = Vec::new();
     let mut serializer = serde_json::Serializer::with_formatter(&mut bytes, CompactArrays::default());
@@ -28,7 +28,7 @@ pub fn json(report: &RunReport) -> String {
     String::from_utf8(bytes).expect("JSON is UTF-8")
 }
 
-/// Writes all files of a run into `directory`, which exists. Each is synced, and so are their names; none is there by half.
+/// Writes all files of a run into `directory`, which exists. Each file and its name is synced; none is ever incomplete.
 pub fn write_run(directory: &Path, report: &RunReport, document: &str) -> Result<(), Error> {
     let mut files = vec![
         table::<StreamTable>(report),
@@ -38,6 +38,7 @@ pub fn write_run(directory: &Path, report: &RunReport, document: &str) -> Result
         table::<ReceiverTable>(report),
         table::<OutageTable>(report),
     ];
+    // A local run has one node, about which the table would say nothing new.
     if report.nodes.len() > 1 {
         files.push(table::<NodeTable>(report));
     }
@@ -48,7 +49,7 @@ pub fn write_run(directory: &Path, report: &RunReport, document: &str) -> Result
         ("csv-metadata.json", metadata),
         ("junit.xml", junit(report)),
     ]);
-    // Last: a directory with a report has everything.
+    // Last, so that a directory with a report has all other files, too.
     files.push((REPORT, json(report)));
     files.iter().try_for_each(|(name, text)| write_whole(directory, name, text))
 }

@@ -1,6 +1,6 @@
-//! From a node's segments back to what it found out.
+//! Puts a node's segments together again: result, counters, captures and manifest.
 //!
-//! Invariant: what is not there whole is not there; a value is never made of pieces of two.
+//! Invariant: an incomplete value is absent, and a value is never made of pieces of two.
 
 use crate::Error;
 use crate::catalogue::{RunCatalogue, SegmentRow};
@@ -18,51 +18,51 @@ use std::path::{Path, PathBuf};
 
 mod captures;
 
-/// Most bytes of a value as it comes, packed.
+/// Most bytes of a packed value.
 const MOST_PACKED: usize = 64 << 20;
 
-/// What a node's part in a run comes to.
+/// A node's part in a run, put together from its segments.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GatheredPart {
-    /// The node's result, if it is there whole.
+    /// The node's result, if it is complete.
     pub result: Option<NodeResult>,
-    /// The newest counts that are there whole.
+    /// The newest complete counters.
     pub last_sample: Option<CountSample>,
-    /// Capture files, in the order their first pieces came.
+    /// Capture files, in the order of their first pieces.
     pub captures: Vec<GatheredCapture>,
-    /// What the node said at its end.
+    /// The manifest in the node's End segment.
     pub end: Option<PartManifest>,
     /// Segments that are stored, by kind.
     pub counts: SegmentCounts,
-    /// Numbers below the highest that are not stored, or not any more.
+    /// Segments below the highest number that were never stored, or were lost.
     pub missing: u64,
-    /// What makes this less than everything; each names the node.
+    /// Reasons why this is not complete. Each names the node.
     pub doubts: Vec<String>,
-    /// What did not come and is still at the node; each names it.
+    /// Files that are still on the node. Each entry names it.
     pub elsewhere: Vec<String>,
 }
 
 /// A capture file of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GatheredCapture {
-    /// As the node called it.
+    /// Its name on the node.
     pub name: String,
     /// Where it is now.
     pub file: PathBuf,
-    /// How many bytes of it came.
+    /// Bytes that arrived.
     pub bytes: u64,
-    /// It is there whole.
+    /// Whether it is complete.
     pub is_whole: bool,
 }
 
-/// Where the files of a run are.
+/// A run and the directory of its files.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RunFolder<'a> {
     pub(crate) run: &'a RunId,
     pub(crate) directory: &'a Path,
 }
 
-/// Reads what `rows` say is stored and writes the captures in it.
+/// Reads the segments in `rows`, and writes the captures in them to files.
 pub(crate) fn gather(
     folder: &RunFolder<'_>,
     catalogue: &RunCatalogue,
@@ -71,20 +71,22 @@ pub(crate) fn gather(
     rows: &[SegmentRow],
 ) -> Result<GatheredPart, Error> {
     let mut captures = None;
-    let (mut interval, mut result) = (PiecedValue::default(), PiecedValue::default());
+    let mut interval = PiecedValue::default();
+    let mut result = PiecedValue::default();
     let mut tally = SegmentTally::default();
     let mut gathered = GatheredPart::default();
     for SegmentRow { number, place } in rows {
         let id = SegmentId { run: folder.run.clone(), attempt, node: node.clone(), number: *number };
-        let (segment, hash) = match read(folder.directory, id, place) {
+        let StoredSegment { segment, hash } = match read(folder.directory, id, place) {
             Ok(read) => read,
             Err(error) => {
-                // This disk lost what was on it; the rest is worth as much as before.
+                // This machine's disk has lost or damaged it. The other segments are as good as before.
                 gathered.doubts.push(format!("{node}: {error}"));
                 gathered.missing += 1;
                 continue;
             }
         };
+        // The same chain as the node's: in order, over all segments except the End.
         tally.add(segment.kind, &hash);
         match segment.kind {
             SegmentKind::Interval => interval.take(segment),
@@ -101,8 +103,9 @@ pub(crate) fn gather(
         }
     }
     gathered.counts = tally.counts;
+    // Rows are sorted by number, and numbers begin at 0 without gaps.
     let highest = rows.last().map_or(0, |last| last.number.saturating_add(1));
-    gathered.missing += highest.saturating_sub(u64::try_from(rows.len()).unwrap_or(highest));
+    gathered.missing += highest.saturating_sub(rows.len() as u64);
     if let Some(captures) = captures {
         gathered.doubts.extend(captures.refused());
         gathered.captures = captures.finish()?;
@@ -114,11 +117,16 @@ pub(crate) fn gather(
     Ok(gathered)
 }
 
-fn read(run: &Path, id: SegmentId, place: &SegmentPlace) -> Result<(ResultSegment, SegmentHash), Error> {
+struct StoredSegment {
+    segment: ResultSegment,
+    hash: SegmentHash,
+}
+
+fn read(run: &Path, id: SegmentId, place: &SegmentPlace) -> Result<StoredSegment, Error> {
     let bytes = place.read(run, &id).map_err(Error::file("read", place.file(run, &id)))?;
     let segment =
         ResultSegment::decode(&key(&id), &bytes).map_err(|source| Error::BadSegment { id, source })?;
-    Ok((segment, ResultSegment::hash(&bytes)))
+    Ok(StoredSegment { segment, hash: ResultSegment::hash(&bytes) })
 }
 
 impl GatheredPart {
@@ -132,17 +140,17 @@ impl GatheredPart {
         read.map_err(|error| self.doubts.push(format!("{node}: its {what} cannot be read: {error}"))).ok()
     }
 
-    /// Everything that makes this less than what the node wanted to say.
+    /// Collects the reasons why this is less than what the node recorded.
     fn doubt(&mut self, node: &NodeName, chain: &str) {
         let mut doubts = Vec::new();
         if self.missing > 0 {
-            doubts.push(format!("{} segments are not there", self.missing));
+            doubts.push(format!("{} segments are missing", self.missing));
         }
         if self.counts.lost > 0 {
             doubts.push(format!("disk: {} segments were lost", self.counts.lost));
         }
         match &self.end {
-            None => doubts.push("it did not say that this is all".to_owned()),
+            None => doubts.push("its final manifest is missing, so more results may exist".to_owned()),
             Some(end) => {
                 if end.cut_short {
                     doubts.push(end.reason.clone().unwrap_or_else(|| "it was cut short".to_owned()));
@@ -153,17 +161,18 @@ impl GatheredPart {
                 if end.refused_intervals > 0 {
                     doubts.push(format!("disk: {} interval counts did not fit", end.refused_intervals));
                 }
+                // With missing segments the chain of checksums cannot be right anyway.
                 if self.missing == 0 && (end.counts != self.counts || end.sha256 != chain) {
-                    doubts.push("its segments are not those it counted".to_owned());
+                    doubts.push("its segments are not those in its manifest".to_owned());
                 }
             }
         }
         let torn = self.captures.iter().filter(|capture| !capture.is_whole);
-        doubts.extend(torn.map(|capture| format!("capture {} is not whole", capture.name)));
+        doubts.extend(torn.map(|capture| format!("capture {} is incomplete", capture.name)));
         self.doubts.extend(doubts.into_iter().map(|doubt| format!("{node}: {doubt}")));
     }
 
-    /// The result names captures where they are now; one that is not here, with its node.
+    /// Gives captures in the result their paths on this machine. A capture that is not here gets its node's name before its path.
     fn name_captures(&mut self, node: &NodeName) {
         for capture in self.result.iter_mut().flat_map(|result| &mut result.captures) {
             let name = capture.file.rsplit('/').next().unwrap_or_default();
@@ -171,14 +180,14 @@ impl GatheredPart {
             capture.file = if let Some(gathered) = here {
                 gathered.file.to_string_lossy().into_owned()
             } else {
-                self.elsewhere.push(format!("{node}: capture {name} did not come"));
+                self.elsewhere.push(format!("{node}: capture {name} did not arrive"));
                 format!("{node}:{}", capture.file)
             };
         }
     }
 }
 
-/// A value from its pieces; the last that was whole.
+/// A value that arrives in pieces, and the last complete one.
 #[derive(Debug, Default)]
 struct PiecedValue {
     pieces: Vec<u8>,
@@ -187,16 +196,17 @@ struct PiecedValue {
 
 impl PiecedValue {
     fn take(&mut self, segment: ResultSegment) {
+        // Intervals follow one another; each starts again at offset 0. A value that never got its last piece is dropped here.
         if segment.offset == 0 {
             self.pieces.clear();
         }
         if self.pieces.len().saturating_add(segment.payload.len()) > MOST_PACKED {
-            // Nobody's result: more than that is not held in memory for one node.
+            // Far larger than any result: a node must not fill the controller's memory.
             self.pieces = Vec::new();
             return;
         }
         if u64::try_from(self.pieces.len()) != Ok(segment.offset) {
-            // Pieces between are missing; the next value begins at 0.
+            // A piece before this one is missing. The next value begins at offset 0.
             self.pieces.clear();
             return;
         }

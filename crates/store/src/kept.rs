@@ -1,9 +1,9 @@
-//! Runs that have files and no row: under way, killed, or ended without a report that could be written.
+//! Runs with files but without a row: they are under way, were killed, or their report could not be written.
 //!
 //! ```text
-//! <store>/runs/<id>.partial/owner    locked as long as the process lives whose run it is; its number is in it
+//! <store>/runs/<id>.partial/owner    contains the number of the run's process, which locks it while it lives
 //! ```
-//! Invariant: nothing here or in a draft removes a capture, but [`RunCatalogue::discard`], which the user asks for.
+//! Invariant: only [`RunCatalogue::discard`], which the user asks for, removes captures; nothing else here or in a draft does.
 
 use crate::catalogue::RunCatalogue;
 use crate::files::REPORT;
@@ -20,28 +20,26 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-/// Ends the name of a run's directory until it has its row.
+/// Extension of a run's directory until the run has its row.
 pub(crate) const PARTIAL: &str = "partial";
 const OWNER: &str = "owner";
 const ATTEMPTS: u32 = 40;
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(5);
 pub(crate) const CAPTURES: &str = "captures";
 
-/// A run with files and without a row.
+/// A run with files but without a row.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct KeptRun {
     pub run: RunId,
-    /// Where its files are.
     pub directory: PathBuf,
     /// When it was begun, nanoseconds since 1970 (UTC).
     pub begun_wall_ns: u64,
-    /// The process whose run it is, if that still lives.
+    /// Number of its process, if that is still running.
     pub process: Option<u32>,
-    /// Capture files in it.
     pub captures: Vec<KeptCapture>,
-    /// Bytes of what nodes of a fleet sent and has not been put together.
+    /// Bytes of segments from nodes of a fleet that were not put together.
     pub segment_bytes: u64,
-    /// Whether its report was written; the row is what is missing.
+    /// Whether its report was written, so that only the row is missing.
     pub has_report: bool,
 }
 
@@ -53,11 +51,11 @@ pub struct KeptCapture {
 }
 
 impl KeptRun {
-    /// What is in `directory`.
+    /// Reads what is in `directory`.
     pub(crate) fn read(run: RunId, directory: &Path) -> io::Result<Self> {
         let owner = directory.join(OWNER);
         let begun = fs::metadata(&owner).or_else(|_| fs::metadata(directory))?;
-        let seconds = u64::try_from(begun.mtime()).unwrap_or(0);
+        let seconds = begun.mtime().max(0).unsigned_abs();
         Ok(Self {
             run,
             directory: directory.to_owned(),
@@ -71,7 +69,7 @@ impl KeptRun {
 }
 
 impl RunCatalogue {
-    /// Runs that have files and no row, in the order of their ids.
+    /// Runs with files but without a row, in the order of their ids.
     pub fn kept(&self) -> Result<Vec<KeptRun>, Error> {
         let runs = self.place().join("runs");
         let mut kept = Vec::new();
@@ -83,7 +81,7 @@ impl RunCatalogue {
             }
             match KeptRun::read(RunId(id), &directory) {
                 Ok(run) => kept.push(run),
-                // It got its name, or was discarded, while we looked.
+                // It was committed or discarded since the directory was read.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(Error::file("read", &directory)(error)),
             }
@@ -92,25 +90,27 @@ impl RunCatalogue {
         Ok(kept)
     }
 
-    /// The one whose id begins with `prefix`.
+    /// The kept run whose id begins with `prefix`.
     pub fn find_kept(&self, prefix: &str) -> Result<KeptRun, Error> {
         let mut found = self.kept()?;
         found.retain(|kept| kept.run.0.starts_with(prefix));
         if let Some(exact) = found.iter().position(|kept| kept.run.0 == prefix) {
             return Ok(found.swap_remove(exact));
         }
-        let (count, example) = (found.len(), found.first().map(|kept| kept.run.0.clone()));
-        match (count, found.pop(), example) {
-            (1, Some(only), _) => Ok(only),
-            (_, _, Some(example)) => Err(Error::Ambiguous { prefix: prefix.to_owned(), count, example }),
-            _ => Err(Error::Unknown(prefix.to_owned())),
+        let count = found.len();
+        match found.into_iter().next() {
+            Some(only) if count == 1 => Ok(only),
+            Some(first) => Err(Error::Ambiguous { prefix: prefix.to_owned(), count, example: first.run.0 }),
+            None => Err(Error::Unknown(prefix.to_owned())),
         }
     }
 
-    /// Removes the files of a run that has no row, captures and all; refused while its process lives. Says what was removed.
+    /// Removes the files of a run without a row, with its captures, and returns what was removed. Refused while
+    /// its process is running.
     pub fn discard(&self, prefix: &str) -> Result<KeptRun, Error> {
         let kept = self.find_kept(prefix)?;
         if let Some(process) = kept.process {
+            // The lock tells: a process that was killed does not hold it any more, so its run can be discarded.
             return Err(Error::UnderWay { run: kept.run, process });
         }
         fs::remove_dir_all(&kept.directory).map_err(Error::file("remove", &kept.directory))?;
@@ -119,10 +119,10 @@ impl RunCatalogue {
     }
 }
 
-/// A run's directory that is ours as long as this lives.
+/// Ownership of a run's directory, as long as this value lives.
 #[derive(Debug)]
 pub(crate) struct DirectoryOwner {
-    /// Open, and so locked; `None` where another process has it.
+    /// Open and so locked; `None` if another process has the lock.
     _file: Option<File>,
 }
 
@@ -134,18 +134,19 @@ impl DirectoryOwner {
             return Ok(Self { _file: None });
         }
         file.set_len(0)?;
-        // Without room for the number it is shown as 0.
-        writeln!(file, "{}", process::own()).unwrap_or(());
+        // Fails only on a full disk. The lock counts; the number is for people, and then shown as 0.
+        drop(writeln!(file, "{}", process::own()));
         Ok(Self { _file: Some(file) })
     }
 
-    /// It is over: no trace of it is left in `directory`.
+    /// Removes the owner's file from `directory`, whose run is complete.
     pub(crate) fn remove_trace(directory: &Path) {
-        fs::remove_file(directory.join(OWNER)).unwrap_or(());
+        // A file that stays behind is not locked, and so means nothing.
+        drop(fs::remove_file(directory.join(OWNER)));
     }
 }
 
-/// Whoever lists runs holds the lock for an instant, too: that is waited for.
+/// Takes the lock. A process that lists runs also holds it for an instant, so several attempts are made.
 fn lock(file: &File) -> io::Result<bool> {
     for _ in 0..ATTEMPTS {
         match file.try_lock() {
@@ -157,9 +158,11 @@ fn lock(file: &File) -> io::Result<bool> {
     Ok(false)
 }
 
-/// The process that has locked the file. Numbers of processes come again; a lock does not outlive its process.
+/// The process that has locked the file. The lock decides and not the number in it: numbers are reused, but a lock
+/// ends with its process.
 fn living_owner(path: &Path) -> Option<u32> {
     let file = File::open(path).ok()?;
+    // A shared lock conflicts with the owner's exclusive one, but not with other processes that list runs.
     match file.try_lock_shared() {
         Err(TryLockError::WouldBlock) => {
             let text = fs::read_to_string(path).unwrap_or_default();
@@ -169,7 +172,7 @@ fn living_owner(path: &Path) -> Option<u32> {
     }
 }
 
-/// Files with something in them, by name.
+/// Files that are not empty, by name.
 pub(crate) fn captures(directory: &Path) -> io::Result<Vec<KeptCapture>> {
     let mut captures = Vec::new();
     for entry in entries(directory)? {
@@ -182,12 +185,13 @@ pub(crate) fn captures(directory: &Path) -> io::Result<Vec<KeptCapture>> {
     Ok(captures)
 }
 
-/// Removes what a draft made, unless something was captured. Nothing is removed that is not named here.
+/// Removes what a draft has created, unless there are captures. Removes only files that are named here.
 pub(crate) fn remove_if_empty(directory: &Path) -> io::Result<()> {
     let captured = directory.join(CAPTURES);
     if !captures(&captured)?.is_empty() {
         return Ok(());
     }
+    // Captures that never got a frame are empty files.
     for empty in entries(&captured)? {
         fs::remove_file(empty.path())?;
     }
@@ -214,11 +218,12 @@ fn bytes_below(directory: &Path) -> io::Result<u64> {
 }
 
 fn subdirectories(directory: &Path) -> io::Result<Vec<PathBuf>> {
-    let is_directory = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
-    Ok(entries(directory)?.into_iter().filter(is_directory).map(|entry| entry.path()).collect())
+    let mut entries = entries(directory)?;
+    entries.retain(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    Ok(entries.into_iter().map(|entry| entry.path()).collect())
 }
 
-/// What is in a directory; nothing if there is none.
+/// The entries of a directory; none if it does not exist.
 fn entries(directory: &Path) -> io::Result<Vec<fs::DirEntry>> {
     match fs::read_dir(directory) {
         Ok(entries) => entries.collect(),

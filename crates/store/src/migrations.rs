@@ -1,5 +1,6 @@
-//! The catalogue's tables, one step per version. A step that was released is never changed.
+//! The catalogue's tables, with one step per version. A released step is never changed.
 
+use crate::convert::clamp_to_u32;
 use rusqlite::{Connection, TransactionBehavior};
 
 const STEPS: &[&str] = &[
@@ -71,14 +72,14 @@ INSERT INTO run_parts SELECT run, attempt, node, 0, MAX(number), MAX(CASE kind W
     FROM segments GROUP BY run, attempt, node;
 INSERT INTO run_shares SELECT run, node, COUNT(*), SUM(MAX(bytes, 4096)), 0
     FROM segments GROUP BY run, node;",
-    // A segment without a pack has a file of its own.
+    // Segments of earlier versions have no pack, but a file of their own.
     "ALTER TABLE segments ADD COLUMN pack TEXT;
 ALTER TABLE segments ADD COLUMN position INTEGER NOT NULL DEFAULT 0;",
 ];
 
 /// The newest version of the tables.
 pub(crate) fn newest() -> u32 {
-    u32::try_from(STEPS.len()).unwrap_or(u32::MAX)
+    clamp_to_u32(STEPS.len() as u64)
 }
 
 /// The version of the tables.
@@ -86,19 +87,19 @@ pub(crate) fn version(connection: &Connection) -> rusqlite::Result<u32> {
     connection.pragma_query_value(None, "user_version", |row| row.get(0))
 }
 
-/// Brings the tables to the newest version. The inner error is a version newer than that.
+/// Brings the tables to the newest version. The inner error is the version of a catalogue that is too new.
 pub(crate) fn apply(connection: &mut Connection) -> rusqlite::Result<Result<(), u32>> {
     if version(connection)? == newest() {
-        // Nothing is written: a full disk is no obstacle to reading.
+        // Nothing is written, so that a catalogue on a full disk can still be read.
         return Ok(Ok(()));
     }
-    // Immediate: two processes that open a new catalogue at once take turns.
+    // Immediate, so that two processes that open a new catalogue take turns. The second then finds it migrated.
     let step = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let version = version(&step)?;
     if version > newest() {
         return Ok(Err(version));
     }
-    for sql in STEPS.iter().skip(usize::try_from(version).unwrap_or(usize::MAX)) {
+    for sql in STEPS.iter().skip(version as usize) {
         step.execute_batch(sql)?;
     }
     step.pragma_update(None, "user_version", newest())?;

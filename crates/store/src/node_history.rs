@@ -1,11 +1,11 @@
 //! Histories of nodes as files, for the operator of a fleet.
 //!
 //! ```text
-//! <fleet>/history/<node>.jsonl      the newest entries, one a line
-//! <fleet>/history/<node>.old.jsonl  those before
+//! <fleet>/history/<node>.jsonl      the newest entries, one per line
+//! <fleet>/history/<node>.old.jsonl  older entries
 //! ```
-//! Invariant: a node has no more than twice [`MOST_BYTES`] there, and takes no room of another. A line that was cut short,
-//! as on a full disk, is left out and harms no other.
+//! Invariant: a node has at most twice [`MOST_BYTES`] there, and takes no room from another node. A line that was cut short, for
+//! example on a full disk, is skipped and affects no other line.
 
 use crate::Error;
 use crate::segments::check_node;
@@ -13,22 +13,22 @@ use packetrig_fleet::NodeName;
 use packetrig_fleet::history::NodeEntry;
 use packetrig_sys::private_files;
 use std::fs;
-use std::io::{ErrorKind, Write as _};
+use std::io::{self, ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
-/// A file with so many bytes is put aside, in place of the one before.
+/// A file with this many bytes becomes the old one, and replaces the one before.
 const MOST_BYTES: u64 = 128 << 10;
 
 #[derive(Clone, Debug)]
 pub struct NodeHistory(PathBuf);
 
 impl NodeHistory {
-    /// That of the fleet in `directory`. Nothing is made before something is written.
+    /// The history of the fleet in `directory`. Nothing is created before the first entry.
     pub fn of_fleet(directory: &Path) -> Self {
         Self(directory.join("history"))
     }
 
-    /// Adds entries about a node. Several processes may do so at once.
+    /// Adds entries about a node. Several processes may do this at the same time.
     pub fn add(&self, node: &NodeName, entries: &[NodeEntry]) -> Result<(), Error> {
         if entries.is_empty() {
             return Ok(());
@@ -37,22 +37,24 @@ impl NodeHistory {
         private_files::create_directories(&self.0).map_err(Error::file("create", &self.0))?;
         let lines: String = entries.iter().filter_map(line).collect();
         let path = self.path(node);
-        let write = || {
-            let lock = private_files::open_or_create(&self.0.join("lock"))?;
-            lock.lock()?;
-            let mut file = private_files::append(&path)?;
-            let length = file.metadata()?.len();
-            if length > 0 && length + lines.len() as u64 > MOST_BYTES {
-                fs::rename(&path, self.old_path(node))?;
-                file = private_files::append(&path)?;
-            }
-            // After a line that was cut short, this one begins a line of its own.
-            file.write_all(format!("\n{lines}").as_bytes())
-        };
-        write().map_err(Error::file("write", &path))
+        self.append(node, &path, &lines).map_err(Error::file("write", &path))
     }
 
-    /// What is kept of a node, the oldest first.
+    fn append(&self, node: &NodeName, path: &Path, lines: &str) -> io::Result<()> {
+        // Locked until this returns: another process must not rename the file between the check of its length and the write.
+        let lock = private_files::open_or_create(&self.0.join("lock"))?;
+        lock.lock()?;
+        let mut file = private_files::append(path)?;
+        let length = file.metadata()?.len();
+        if length > 0 && length + lines.len() as u64 > MOST_BYTES {
+            fs::rename(path, self.old_path(node))?;
+            file = private_files::append(path)?;
+        }
+        // The line break first: the last line may have been cut short. Empty lines are skipped when reading.
+        file.write_all(format!("\n{lines}").as_bytes())
+    }
+
+    /// The entries of a node, the oldest first.
     pub fn read(&self, node: &NodeName) -> Result<Vec<NodeEntry>, Error> {
         check_node(node)?;
         let mut entries = Vec::new();
@@ -67,20 +69,14 @@ impl NodeHistory {
         Ok(entries)
     }
 
-    /// Nodes of which there is something, also those that were removed.
+    /// Nodes with entries, including those that were removed from the fleet.
     pub fn nodes(&self) -> Result<Vec<NodeName>, Error> {
         let entries = match fs::read_dir(&self.0) {
             Ok(entries) => entries,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(Error::file("read", &self.0)(error)),
         };
-        let named = |entry: fs::DirEntry| {
-            let name = entry.file_name().into_string().ok()?;
-            // Names of nodes have no dots; those of older entries have.
-            let node = name.strip_suffix(".jsonl").filter(|node| !node.contains('.'))?;
-            Some(NodeName(node.to_owned()))
-        };
-        let mut nodes: Vec<NodeName> = entries.filter_map(|entry| named(entry.ok()?)).collect();
+        let mut nodes: Vec<NodeName> = entries.filter_map(|entry| node_of(&entry.ok()?)).collect();
         nodes.sort();
         Ok(nodes)
     }
@@ -92,6 +88,13 @@ impl NodeHistory {
     fn old_path(&self, node: &NodeName) -> PathBuf {
         self.0.join(format!("{node}.old.jsonl"))
     }
+}
+
+fn node_of(entry: &fs::DirEntry) -> Option<NodeName> {
+    let name = entry.file_name().into_string().ok()?;
+    // Names of nodes in a fleet have no dots; `.old` does.
+    let node = name.strip_suffix(".jsonl").filter(|node| !node.contains('.'))?;
+    Some(NodeName(node.to_owned()))
 }
 
 fn line(entry: &NodeEntry) -> Option<String> {

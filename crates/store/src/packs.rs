@@ -1,12 +1,13 @@
-//! Packs: files that hold the segments that were stored together, so that one sync is enough for all of them.
+//! Packs: files with the segments that were stored together, so that one sync is enough for all of them.
 //!
 //! ```text
 //! <directory of the run>/segments/<hash>.pack    for each segment: `<node>.<attempt>/<number>.seg <length>`, a newline, its bytes
 //! ```
-//! The hash is of the checksums of its segments, in order: the same name never means other bytes.
+//! The hash covers the checksums of its segments, in order. So the same name never means other bytes.
 //!
-//! Invariant: a pack is there whole or not at all, and is never changed.
+//! Invariant: a pack exists whole or not at all, and is never changed.
 
+use crate::convert::exact_usize;
 use crate::segments::{SEGMENTS, file_name, node_directory};
 use crate::spool::segment::{SegmentHash, hex};
 use crate::{Error, disk};
@@ -20,11 +21,10 @@ use std::path::{Path, PathBuf};
 /// Where the bytes of a stored segment are, below the directory of its run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentPlace {
-    /// The pack; `None` for a segment of an earlier version, which has a file of its own.
+    /// Name of the pack; `None` for a segment that an earlier version stored in a file of its own.
     pub(crate) pack: Option<String>,
-    /// Where it begins in its file.
+    /// Its offset in the pack.
     pub(crate) position: u64,
-    /// How long it is.
     pub(crate) length: u64,
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct PackedSegment<'a> {
     pub(crate) bytes: &'a [u8],
 }
 
-/// Writes a pack below `run`, which is in the store at `store`. Gives where each segment is.
+/// Writes a pack below `run`, which is in the store at `store`. Returns the place of each segment.
 pub(crate) fn write_pack(
     store: &Path,
     run: &Path,
@@ -52,6 +52,7 @@ pub(crate) fn write_pack(
     let mut places = Vec::with_capacity(segments.len());
     let mut position = 0;
     for (segment, header) in segments.iter().zip(&headers) {
+        // Only rows have positions. The headers let people find segments in a pack whose catalogue is lost.
         parts.extend([header.as_bytes(), segment.bytes]);
         position += header.len() as u64;
         let length = segment.bytes.len() as u64;
@@ -69,7 +70,7 @@ fn header(id: &SegmentId, bytes: &[u8]) -> String {
 }
 
 impl SegmentPlace {
-    /// The file it is in.
+    /// The file with the segment.
     pub(crate) fn file(&self, run: &Path, id: &SegmentId) -> PathBuf {
         match &self.pack {
             Some(pack) => run.join(SEGMENTS).join(pack),
@@ -77,7 +78,7 @@ impl SegmentPlace {
         }
     }
 
-    /// Whether its file is there and long enough.
+    /// Whether its file exists and is long enough.
     pub(crate) fn is_there(&self, run: &Path, id: &SegmentId) -> bool {
         let end = self.position.saturating_add(self.length);
         fs::metadata(self.file(run, id)).is_ok_and(|facts| self.pack.is_none() || facts.len() >= end)
@@ -88,7 +89,7 @@ impl SegmentPlace {
         if self.pack.is_none() {
             return fs::read(file);
         }
-        let mut bytes = vec![0; usize::try_from(self.length).unwrap_or(usize::MAX)];
+        let mut bytes = vec![0; exact_usize(self.length)];
         File::open(file)?.read_exact_at(&mut bytes, self.position)?;
         Ok(bytes)
     }

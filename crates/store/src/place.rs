@@ -1,4 +1,4 @@
-//! Where past runs live.
+//! The default directory of past runs.
 
 use crate::Error;
 use std::ffi::OsString;
@@ -11,9 +11,12 @@ pub fn default_place() -> Result<PathBuf, Error> {
 
 /// The XDG base directory specification: a relative or empty path counts as not set.
 fn place_in(data_home: Option<OsString>, home: Option<OsString>) -> Result<PathBuf, Error> {
-    let absolute = |value: Option<OsString>| value.map(PathBuf::from).filter(|path| path.is_absolute());
     let data = absolute(data_home).or_else(|| absolute(home).map(|home| home.join(".local/share")));
     data.map(|data| data.join("packetrig")).ok_or(Error::NoPlace)
+}
+
+fn absolute(value: Option<OsString>) -> Option<PathBuf> {
+    value.map(PathBuf::from).filter(|path| path.is_absolute())
 }
 
 #[cfg(test)]

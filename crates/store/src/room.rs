@@ -1,24 +1,24 @@
-//! Room for a report, set aside before the run begins: a capture that fills the disk cannot take it.
+//! Room for a report, set aside before the run begins, so that a capture that fills the disk cannot take it.
 
 use crate::Error;
+use crate::spool::is_full;
 use packetrig_sys::disk;
-use std::io;
 use std::path::{Path, PathBuf};
 
-/// A report of the smallest run has far less; doubts and reasons come on top of what the plan lets expect.
+/// Least room of a report. The smallest one needs far less, but caveats and reasons cannot be predicted from the plan.
 const FLOOR: u64 = 2 << 20;
-/// What the catalogue takes for a row: pages of its tables and of its write-ahead log.
+/// Room for a row of the catalogue: pages of its tables and of its write-ahead log.
 const ROW: u64 = 256 << 10;
-/// The row of a stream, a port or a node in all files together.
+/// Bytes for the row of a stream, a port or a node, in all files together.
 const PER_ROW: u64 = 6 << 10;
-/// What a second of one of them takes in all files together, without the name.
+/// Bytes for one second of one of them, in all files together, without the name.
 const PER_SECOND: u64 = 320;
-/// Of a run without an end so much is set aside as this many seconds take.
+/// For a run without an end, room for this many seconds is set aside.
 const ENDLESS: u64 = 600;
-/// Never more than this: a longer report has to find its room.
+/// Most room that is set aside. A larger report depends on what is free when it is written.
 const CEILING: u64 = 64 << 20;
 
-/// What a plan can bring into a report.
+/// The parts of a plan that determine the size of its report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReportSize {
     pub document_bytes: u64,
@@ -26,12 +26,12 @@ pub struct ReportSize {
     pub ports: u64,
     /// The longest name of a stream or port.
     pub name_bytes: u64,
-    /// How long it sends and waits; `None` without an end.
+    /// How long the run sends and waits; `None` without an end.
     pub seconds: Option<u64>,
 }
 
 impl ReportSize {
-    /// Bytes that its files may take.
+    /// Bytes that the files of the report may need.
     pub fn bytes(&self) -> u64 {
         let rows = self.streams.saturating_add(self.ports);
         let seconds = self.seconds.map_or(ENDLESS, |seconds| seconds.saturating_add(60));
@@ -44,7 +44,7 @@ impl ReportSize {
     }
 }
 
-/// Files whose only use is the room they take. Dropped, they are gone.
+/// Files that only take room, and are removed on drop.
 #[derive(Debug, Default)]
 pub(crate) struct ReportRoom {
     files: Option<PathBuf>,
@@ -52,21 +52,23 @@ pub(crate) struct ReportRoom {
 }
 
 impl ReportRoom {
-    /// Sets room aside in `directory`; what a process before left there is replaced.
+    /// Sets room aside in `directory`. Replaces what an earlier process has left there.
     pub(crate) fn set_aside(directory: &Path, size: ReportSize) -> Result<Self, Error> {
         let mut room = Self::default();
         room.files = Some(make(directory, "files", size.bytes())?);
+        // If this fails, dropping `room` removes the first file.
         room.row = Some(make(directory, "row", ROW)?);
         Ok(room)
     }
 
-    /// Gives back what is for the files.
+    /// Frees the room for the files.
     pub(crate) fn release_files(&mut self) {
         release(&mut self.files);
     }
 
-    /// Gives back what is for the row, which may have moved to `directory` meanwhile.
+    /// Frees the room for the row, which may have moved to `directory` meanwhile.
     pub(crate) fn release_row(&mut self, directory: &Path) {
+        // The file moves along when the run's directory is renamed.
         if let Some(name) = self.row.as_ref().and_then(|row| row.file_name()) {
             self.row = Some(directory.join(name));
         }
@@ -81,26 +83,25 @@ impl Drop for ReportRoom {
     }
 }
 
-/// Names begin with this; they are no content of a run.
+/// First part of the files' names. They are not content of a run.
 pub(crate) const ROOM: &str = ".room-for-";
 
 fn make(directory: &Path, what: &str, bytes: u64) -> Result<PathBuf, Error> {
     let path = directory.join(format!("{ROOM}{what}"));
-    let no_room = |source: io::Error| match source.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
+    match disk::set_aside(&path, bytes) {
+        Ok(()) => Ok(path),
+        Err(error) if is_full(error.kind()) => {
             let free = disk::free(directory).unwrap_or(0);
-            Error::NoRoom { path: directory.to_owned(), wanted: bytes, free }
+            Err(Error::NoRoom { path: directory.to_owned(), wanted: bytes, free })
         }
-        _ => Error::file("set room aside in", &path)(source),
-    };
-    disk::set_aside(&path, bytes).map_err(no_room)?;
-    Ok(path)
+        Err(error) => Err(Error::file("set room aside in", &path)(error)),
+    }
 }
 
 fn release(path: &mut Option<PathBuf>) {
     if let Some(path) = path.take() {
-        // One that is gone takes no room.
-        std::fs::remove_file(path).unwrap_or(());
+        // Fails only if it is gone already, and so takes no room.
+        drop(std::fs::remove_file(path));
     }
 }
 

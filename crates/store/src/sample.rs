@@ -49,9 +49,9 @@ pub(crate) fn report(run: &str) -> RunReport {
 
 fn series() -> RateSeries {
     let mut series = RateSeries::with_room(4);
-    let at = |second: u64| MonoTime::from_nanos(second * 1_000_000_000);
-    series.add(at(0), at(0), 6, 384);
-    series.add(at(0), at(1), 4, 256);
+    let start = MonoTime::from_nanos(0);
+    series.add(start, start, 6, 384);
+    series.add(start, MonoTime::from_nanos(1_000_000_000), 4, 256);
     // The room a worker reserves is not part of a report.
     let mut plain = RateSeries::default();
     plain.merge(&series);
@@ -170,7 +170,7 @@ fn port() -> PortReport {
     }
 }
 
-/// Counts after so many seconds.
+/// Counters after this many seconds.
 pub(crate) fn sample(seconds: u64) -> CountSample {
     let counters =
         TxCounters { handed_over: seconds * 10, refused: 0, on_wire: Some(seconds * 10), dropped: None };
@@ -181,31 +181,34 @@ pub(crate) fn sample(seconds: u64) -> CountSample {
     }
 }
 
-/// A result with so many streams, each with a latency of `spread` different values.
+fn receive_result(stream: usize, spread: u64) -> ReceiveResult {
+    let mut latency = Latency::with_digits(3);
+    // Other values in every stream, so that they do not compress to nothing.
+    let seed = (stream as u64) << 32;
+    for n in 0..spread {
+        let value = (seed + n).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(17) >> 36;
+        latency.record(Nanos::new(value));
+    }
+    ReceiveResult {
+        outages: packetrig_stats::outage::OutageList::default(),
+        quality: packetrig_stats::series::QualitySeries::default(),
+        stream,
+        port: 1,
+        counts: StreamRxCounts::default(),
+        latency: Some(latency),
+        jitter: None,
+        series: series(),
+    }
+}
+
+/// A result with this many streams, each with a latency of `spread` different values.
 pub(crate) fn node_result(streams: usize, spread: u64) -> NodeResult {
-    let receive = |stream: usize| {
-        let mut latency = Latency::with_digits(3);
-        // Other values in every stream, so that they do not compress to nothing.
-        let seed = u64::try_from(stream).unwrap() << 32;
-        let value = |n: u64| (seed + n).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(17) >> 36;
-        (0..spread).for_each(|n| latency.record(Nanos::new(value(n))));
-        ReceiveResult {
-            outages: packetrig_stats::outage::OutageList::default(),
-            quality: packetrig_stats::series::QualitySeries::default(),
-            stream,
-            port: 1,
-            counts: StreamRxCounts::default(),
-            latency: Some(latency),
-            jitter: None,
-            series: series(),
-        }
-    };
     NodeResult {
         node: "a".into(),
         started: MonoTime::from_nanos(5),
         senders_done: MonoTime::from_nanos(9),
         ended: MonoTime::from_nanos(11),
-        receive: (0..streams).map(receive).collect(),
+        receive: (0..streams).map(|stream| receive_result(stream, spread)).collect(),
         captures: vec![CaptureResult {
             port: 1,
             file: "/var/tmp/x/rx.pcapng".into(),

@@ -1,11 +1,11 @@
-//! Segments of nodes, stored by the controller.
+//! Segments of nodes, as the controller stores them.
 //!
 //! ```text
-//! <directory of the run>/segments/<hash>.pack                      those that were stored together
-//! <directory of the run>/segments/<node>.<attempt>/<number>.seg    one that an earlier version stored
+//! <directory of the run>/segments/<hash>.pack                      segments that were stored together
+//! <directory of the run>/segments/<node>.<attempt>/<number>.seg    a segment that an earlier version stored
 //! ```
-//! Invariant: a row means that the file is on the disk for good; the same name never means other bytes. Whoever was
-//! told [`StoreOutcome`] may tell the node to delete it.
+//! Invariant: a row means that the file is synced to the disk; the same name never means other bytes. After a [`StoreOutcome`] the
+//! node may delete the segment.
 
 use crate::Error;
 use crate::batch::SegmentBatch;
@@ -16,22 +16,22 @@ use packetrig_fleet::fabric::SegmentId;
 use packetrig_fleet::{NodeName, RunId};
 use std::path::{Path, PathBuf};
 
-/// Where they are in a run's directory.
+/// Directory of segments in a run's directory.
 pub(crate) const SEGMENTS: &str = "segments";
 
-/// Where those of runs are that nobody knows here.
+/// Directory of segments of unknown runs.
 pub(crate) const STRAY: &str = "stray";
 
 /// How a segment came to be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreOutcome {
     New,
-    /// Before: this was a repeat.
+    /// It was stored before: this was a repeat.
     Again,
 }
 
 impl RunDraft {
-    /// Stores one segment: a [`SegmentBatch`] of its own.
+    /// Stores one segment, as a [`SegmentBatch`] of its own.
     pub fn store_segment(
         &self,
         catalogue: &RunCatalogue,
@@ -53,10 +53,11 @@ impl RunCatalogue {
         batch.store().remove(0)
     }
 
-    /// Where segments of a run belong that the caller has no draft of.
+    /// Where segments of a run belong if the caller has no draft of it.
     pub(crate) fn late_directory(&self, run: &RunId) -> Result<PathBuf, Error> {
         let under_way = self.unfinished_directory(run)?;
         let listed = self.directory(run);
+        // A run under way, one that has its report already, or an unknown one.
         Ok(match under_way {
             Some(partial) if partial.exists() => partial,
             _ if listed.exists() => listed,
@@ -78,8 +79,9 @@ pub(crate) fn file_name(number: u64) -> String {
 }
 
 pub(crate) fn check_node(node: &NodeName) -> Result<(), Error> {
-    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    if node.0.is_empty() || node.0.len() > 100 || node.0.starts_with('.') || !node.0.chars().all(fits) {
+    // The name becomes a directory: no separators, and nothing hidden, `.` or `..`.
+    let is_plain = node.0.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'));
+    if node.0.is_empty() || node.0.len() > 100 || node.0.starts_with('.') || !is_plain {
         return Err(Error::BadNode(node.clone()));
     }
     Ok(())

@@ -1,10 +1,9 @@
-//! Segments that nobody can read, kept for whoever wants to know what a node sent.
+//! Segments that cannot be read, kept so that people can look at what a node sent.
 //!
 //! ```text
 //! <place>/set-aside/<node>/<sha256>.seg
 //! ```
-//! Invariant: a node fills no more of the disk with them than [`FILES`] files of [`BYTES`] bytes together; what is beyond
-//! is counted by the caller and dropped.
+//! Invariant: at most [`FILES`] files with [`BYTES`] bytes together are kept per node. The caller counts and drops what is beyond.
 
 use crate::catalogue::RunCatalogue;
 use crate::segments::check_node;
@@ -21,13 +20,14 @@ const FILES: usize = 64;
 const BYTES: u64 = 4 << 20;
 
 impl RunCatalogue {
-    /// Keeps a segment that cannot be read, if there is room for more of its node; says whether it did.
+    /// Keeps a segment that cannot be read, if its node has room for more. Returns whether it is kept.
     pub fn set_aside(&self, id: &SegmentId, bytes: &[u8]) -> Result<bool, Error> {
         if check_node(&id.node).is_err() {
             return Ok(false);
         }
         let directory = self.place().join("set-aside").join(&id.node.0);
         disk::make_below(self.place(), &directory).map_err(Error::file("create", &directory))?;
+        // Named by content: a node that repeats the same bad segment for ever takes no more room.
         let name = format!("{}.seg", hex(&Sha256::digest(bytes).into()));
         let kept = kept(&directory).map_err(Error::file("read", &directory))?;
         let is_known = directory.join(&name).exists();

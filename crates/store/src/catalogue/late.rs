@@ -1,9 +1,9 @@
-//! Results that come when no run waits for them, and how much of them is kept.
+//! Results that arrive when no run waits for them, and how much of them is kept.
 //!
-//! Any node of the fleet may send such, of a run that ended without it or of one that nobody has heard of. They are
-//! counted by node when they are stored, so that no node takes the disk or the share of another.
+//! Any node of the fleet may send them, for a run that ended without it or for one that is unknown here. They are counted by node
+//! when they are stored, so that no node takes the disk or the share of another.
 
-use super::RunCatalogue;
+use super::{RunCatalogue, read_count};
 use crate::segments::STRAY;
 use crate::{Error, migrations};
 use packetrig_fleet::NodeName;
@@ -15,40 +15,38 @@ use std::io;
 pub const MOST_LATE_OF_NODE: u64 = 4 << 30;
 /// Most bytes of late results of all nodes.
 pub const MOST_LATE: u64 = 16 << 30;
-/// What came late of a node.
+/// Late results of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LateResults {
     pub node: NodeName,
-    /// Segments that are kept.
+    /// Segments that are stored.
     pub segments: u64,
     /// Room they take on the disk.
     pub bytes: u64,
-    /// How often one was refused, because too much was kept. The node has it still and sends it again.
+    /// How often a segment was refused because too much was stored. The node still has it and sends it again.
     pub refused: u64,
 }
 
 impl RunCatalogue {
-    /// What came late, by node.
+    /// Late results, by node.
     pub fn late(&self) -> Result<Vec<LateResults>, Error> {
         let is_older = migrations::version(&self.connection).is_ok_and(|found| found < migrations::newest());
         if is_older {
-            // Opened for reading only: there is no such table.
+            // Opened for reading only, so it was not migrated: it has no such table.
             return Ok(Vec::new());
         }
-        let rows = || {
-            let sql = "SELECT node, segments, bytes, refused FROM late ORDER BY node";
-            let mut statement = self.connection.prepare(sql)?;
-            let read = |row: &rusqlite::Row<'_>| {
-                let count = |column| row.get::<_, i64>(column).map(i64::unsigned_abs);
-                let node = NodeName(row.get(0)?);
-                Ok(LateResults { node, segments: count(1)?, bytes: count(2)?, refused: count(3)? })
-            };
-            statement.query_map([], read)?.collect::<rusqlite::Result<Vec<_>>>()
-        };
-        rows().map_err(|source| self.error(source))
+        let sql = "SELECT node, segments, bytes, refused FROM late ORDER BY node";
+        self.rows(sql, [], |row| {
+            Ok(LateResults {
+                node: NodeName(row.get(0)?),
+                segments: read_count(row, 1)?,
+                bytes: read_count(row, 2)?,
+                refused: read_count(row, 3)?,
+            })
+        })
     }
 
-    /// Removes late results of runs that are not known here, and forgets how much of others was kept.
+    /// Removes late results of unknown runs, and forgets how much is stored of known ones.
     pub fn discard_late(&self) -> Result<(), Error> {
         let stray = self.place().join(STRAY);
         match fs::remove_dir_all(&stray) {

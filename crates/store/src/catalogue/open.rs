@@ -1,11 +1,12 @@
-//! Runs that have a report of which results are missing: what comes later is put into it.
+//! Runs whose report lacks results: results that arrive later are added to it.
 //!
 //! ```text
-//! <directory of the run>/open.bin    what the report was made from, as whoever made it has written it
+//! <directory of the run>/open.bin    what the report was made from, in the form of the code that made it
 //! <directory of the run>/segments/…  results that are not in the report
 //! ```
 
 use super::RunCatalogue;
+use crate::convert::clamp_to_i64;
 use crate::gather::{GatheredPart, RunFolder, gather};
 use crate::segments::SEGMENTS;
 use crate::{Error, disk, files};
@@ -18,7 +19,7 @@ use std::io;
 pub(crate) const OPEN: &str = "open.bin";
 
 impl RunCatalogue {
-    /// What was kept with [`RunDraft::keep_open`](crate::RunDraft::keep_open); `None` for a run whose report is whole, or that has none.
+    /// What [`RunDraft::keep_open`](crate::RunDraft::keep_open) stored; `None` for a run whose report is complete, or that has none.
     pub fn open_run(&self, run: &RunId) -> Result<Option<Vec<u8>>, Error> {
         let path = self.directory(run).join(OPEN);
         match fs::read(&path) {
@@ -28,13 +29,13 @@ impl RunCatalogue {
         }
     }
 
-    /// Runs with a report that results are missing of.
+    /// Runs whose report lacks results.
     pub fn open_runs(&self) -> Result<Vec<RunId>, Error> {
         let runs = self.list(usize::MAX)?.into_iter().map(|summary| summary.run);
         Ok(runs.filter(|run| self.directory(run).join(OPEN).exists()).collect())
     }
 
-    /// What a node's part in such a run comes to, once all of it is stored.
+    /// A node's part in such a run, once all of it is stored.
     pub fn gather_late(
         &self,
         run: &RunId,
@@ -49,32 +50,32 @@ impl RunCatalogue {
         gather(&folder, self, attempt, node, &self.segments(run, attempt, node)?).map(Some)
     }
 
-    /// Replaces the report of a run by one with more results. `open` is kept if more may come.
+    /// Replaces the report of a run by one with more results. `open` is stored for the next time, if more may come.
     pub fn complete(&self, report: &RunReport, open: Option<&[u8]>) -> Result<(), Error> {
         let directory = self.directory(&report.run);
+        // Files first, as at the first commit: after a crash in between, the row is older than the report, never newer.
         files::write_run(&directory, report, &self.document(&report.run)?)?;
         let sql = "UPDATE runs SET verdict = ?2, outcome = ?3, sent = ?4, lost = ?5 WHERE id = ?1";
-        let integer = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
         let sent = report.streams.iter().filter_map(|stream| stream.sent.as_ref());
         let row = params![
             report.run.0,
             report.verdict.word(),
             report.outcome.state().to_string(),
-            integer(sent.map(|sent| sent.frames).sum()),
-            integer(report.lost.total),
+            clamp_to_i64(sent.map(|sent| sent.frames).sum()),
+            clamp_to_i64(report.lost.total),
         ];
         self.connection.execute(sql, row).map_err(|source| self.error(source))?;
         if let Some(open) = open {
             return disk::write_whole(&directory, OPEN, open)
                 .map_err(Error::file("write", directory.join(OPEN)));
         }
-        // Everything is in the report now.
-        fs::remove_dir_all(directory.join(SEGMENTS)).unwrap_or(());
-        fs::remove_file(directory.join(OPEN)).unwrap_or(());
+        // Everything is in the report now. What cannot be removed only takes room: the report stays right.
+        drop(fs::remove_dir_all(directory.join(SEGMENTS)));
+        drop(fs::remove_file(directory.join(OPEN)));
         Ok(())
     }
 
-    /// Names a capture of a run by where it is now. Everything else in its report stays as it is by now.
+    /// Changes the path of a capture in the report of a run; the rest of the report stays as it is.
     pub fn name_capture(&self, run: &RunId, before: &str, now: &str) -> Result<(), Error> {
         let (summary, mut report) = self.show(&run.0)?;
         for capture in report.captures.iter_mut().filter(|capture| capture.file == before) {

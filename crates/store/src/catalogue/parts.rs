@@ -1,20 +1,21 @@
-//! How far the parts of a run are, and how much each node takes of the disk with them.
+//! How much of each node's part of a run is stored, and how much of the disk it takes.
 //!
-//! Both are kept beside the segments, so that one more segment costs the same however many are stored.
+//! Both have rows of their own, so that the cost of one more segment does not grow with those that are stored.
 //!
 //! Invariant: a row here is changed in the same transaction as the segments that it counts.
 
-use super::RunCatalogue;
+use super::{RunCatalogue, read_count};
 use crate::Error;
+use crate::convert::clamp_to_i64;
 use packetrig_fleet::fabric::SegmentId;
 use packetrig_fleet::{NodeName, RunId};
-use rusqlite::{Connection, OptionalExtension as _, params};
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
-/// What the smallest segment takes on the disk, with its name.
+/// Bytes that the smallest segment takes on the disk, with its name.
 const LEAST: u64 = 4096;
-/// What the run under way leaves free on the disk, for its report and for what comes after it.
+/// Bytes that a run under way leaves free on the disk, for its report and for other runs.
 const KEEP_FREE: u64 = 128 << 20;
-/// A node may store this much of a run however little the others would have left.
+/// A node may always store this many bytes of a run, however little is left for the others.
 const ALWAYS: u64 = 64 << 20;
 
 /// How much one node may store of a run under way.
@@ -32,14 +33,14 @@ impl Default for RunQuota {
     }
 }
 
-/// What a node has stored of a run.
+/// What is stored of a node's part in a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RunShare {
     /// Segments that are stored.
     pub segments: u64,
     /// Room they take on the disk.
     pub bytes: u64,
-    /// How often one was refused. The node has it still and sends it again.
+    /// How often a segment was refused. The node still has it and sends it again.
     pub refused: u64,
 }
 
@@ -54,8 +55,8 @@ pub(super) enum SegmentAdmission {
 }
 
 impl RunQuota {
-    /// Whether a node that has stored `share` may store so much more, with `free` bytes left on the disk. Of what it has and
-    /// what is free together, it leaves a quarter to the others.
+    /// Whether a node that has stored `share` may store `bytes` more, with `free` bytes left on the disk. It leaves a quarter
+    /// of what it has and what is free together to the other nodes.
     pub(super) fn admit(self, share: RunShare, bytes: usize, free: u64) -> SegmentAdmission {
         let after = share.bytes.saturating_add(on_disk(bytes));
         if share.segments >= self.segments || after > self.bytes {
@@ -69,23 +70,24 @@ impl RunQuota {
         if on_disk(bytes) > usable {
             return SegmentAdmission::NoRoom;
         }
+        // The share counts what the node has stored already: otherwise a node could take three quarters again and again.
         let fair = share.bytes.saturating_add(usable) / 4 * 3;
         if after <= fair { SegmentAdmission::Admitted } else { SegmentAdmission::BeyondShare }
     }
 }
 
 pub(super) fn on_disk(bytes: usize) -> u64 {
-    u64::try_from(bytes).unwrap_or(u64::MAX).max(LEAST)
+    (bytes as u64).max(LEAST)
 }
 
-/// How far a node's part of a run and attempt is.
+/// How much of a node's part of a run and attempt is stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct PartRow {
     /// The first number that is not stored.
     below: u64,
     /// The highest number that is stored.
     highest: u64,
-    /// The number of its End.
+    /// The number of its End segment.
     end: Option<u64>,
 }
 
@@ -97,83 +99,81 @@ impl RunCatalogue {
         Ok(part.below)
     }
 
-    /// Whether everything of a node's part up to its End is stored, and nothing beyond.
+    /// Whether all segments of a node's part up to its End are stored, and none beyond.
     pub fn is_part_whole(&self, run: &RunId, attempt: u32, node: &NodeName) -> Result<bool, Error> {
         let id = SegmentId { run: run.clone(), attempt, node: node.clone(), number: 0 };
         let part = self.part(&id).map_err(|source| self.error(source))?;
         Ok(part.end == Some(part.highest) && part.below == part.highest.saturating_add(1))
     }
 
-    /// Whether another node that sent something of a run and attempt has a name that begins with this one and `-`, or the other
-    /// way round.
+    /// Whether another node with segments in this run and attempt has a name that extends this one by `-` and more, or
+    /// is extended by it.
     pub(crate) fn has_similar_sender(
         &self,
         run: &RunId,
         attempt: u32,
         node: &NodeName,
     ) -> Result<bool, Error> {
-        let find = || {
-            // `.` is the character after `-`.
-            let longer = "SELECT 1 FROM run_parts
-                 WHERE run = ?1 AND attempt = ?2 AND node >= ?3 || '-' AND node < ?3 || '.'";
-            if self.connection.prepare_cached(longer)?.exists(params![run.0, attempt, node.0])? {
-                return Ok(true);
-            }
-            let sql = "SELECT 1 FROM run_parts WHERE run = ?1 AND attempt = ?2 AND node = ?3";
-            let mut shorter = self.connection.prepare_cached(sql)?;
-            for (end, _) in node.0.match_indices('-') {
-                if shorter.exists(params![run.0, attempt, &node.0[..end]])? {
-                    return Ok(true);
-                }
-            }
-            Ok(false)
-        };
-        find().map_err(|source| self.error(source))
+        find_similar_sender(&self.connection, run, attempt, node).map_err(|source| self.error(source))
     }
 
-    /// Every attempt and node of a run of which something is stored.
+    /// Every attempt and node of a run that has stored segments.
     pub(crate) fn parts(&self, run: &RunId) -> Result<Vec<(u32, NodeName)>, Error> {
-        let rows = || {
-            let sql = "SELECT attempt, node FROM run_parts WHERE run = ?1 ORDER BY attempt, node";
-            let mut statement = self.connection.prepare(sql)?;
-            let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, NodeName(row.get(1)?)));
-            statement.query_map(params![run.0], read)?.collect::<rusqlite::Result<Vec<_>>>()
-        };
-        rows().map_err(|source| self.error(source))
+        let sql = "SELECT attempt, node FROM run_parts WHERE run = ?1 ORDER BY attempt, node";
+        self.rows(sql, params![run.0], |row| Ok((row.get(0)?, NodeName(row.get(1)?))))
     }
 
-    /// What a node has stored of a run, in all attempts.
+    /// What is stored of a node's part in a run, in all attempts.
     pub fn run_share(&self, run: &RunId, node: &NodeName) -> Result<RunShare, Error> {
-        let share = || {
-            let sql = "SELECT segments, bytes, refused FROM run_shares WHERE run = ?1 AND node = ?2";
-            let mut statement = self.connection.prepare_cached(sql)?;
-            let read = |row: &rusqlite::Row<'_>| {
-                let count = |column| row.get::<_, i64>(column).map(i64::unsigned_abs);
-                Ok(RunShare { segments: count(0)?, bytes: count(1)?, refused: count(2)? })
-            };
-            statement.query_row(params![run.0, node.0], read).optional()
-        };
-        share().map(Option::unwrap_or_default).map_err(|source| self.error(source))
+        let sql = "SELECT segments, bytes, refused FROM run_shares WHERE run = ?1 AND node = ?2";
+        // Both columns are the key, so there is at most one row.
+        let mut shares = self.rows(sql, params![run.0, node.0], |row| {
+            Ok(RunShare {
+                segments: read_count(row, 0)?,
+                bytes: read_count(row, 1)?,
+                refused: read_count(row, 2)?,
+            })
+        })?;
+        Ok(shares.pop().unwrap_or_default())
     }
 
-    /// How far the part is to which `id` belongs.
+    /// The part that `id` belongs to.
     fn part(&self, id: &SegmentId) -> rusqlite::Result<PartRow> {
         Ok(stored_part(&self.connection, id)?.unwrap_or_default())
     }
 }
 
+fn find_similar_sender(
+    connection: &Connection,
+    run: &RunId,
+    attempt: u32,
+    node: &NodeName,
+) -> rusqlite::Result<bool> {
+    // `.` is the character after `-`: the range has all names that begin with this one and `-`.
+    let longer = "SELECT 1 FROM run_parts
+         WHERE run = ?1 AND attempt = ?2 AND node >= ?3 || '-' AND node < ?3 || '.'";
+    if connection.prepare_cached(longer)?.exists(params![run.0, attempt, node.0])? {
+        return Ok(true);
+    }
+    let sql = "SELECT 1 FROM run_parts WHERE run = ?1 AND attempt = ?2 AND node = ?3";
+    let mut shorter = connection.prepare_cached(sql)?;
+    for (end, _) in node.0.match_indices('-') {
+        if shorter.exists(params![run.0, attempt, &node.0[..end]])? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 fn stored_part(connection: &Connection, id: &SegmentId) -> rusqlite::Result<Option<PartRow>> {
     let sql = "SELECT below, highest, end FROM run_parts WHERE run = ?1 AND attempt = ?2 AND node = ?3";
     let mut statement = connection.prepare_cached(sql)?;
-    let read = |row: &rusqlite::Row<'_>| {
-        let end: Option<i64> = row.get(2)?;
-        Ok(PartRow {
-            below: row.get::<_, i64>(0)?.unsigned_abs(),
-            highest: row.get::<_, i64>(1)?.unsigned_abs(),
-            end: end.map(i64::unsigned_abs),
-        })
-    };
-    statement.query_row(params![id.run.0, id.attempt, id.node.0], read).optional()
+    statement.query_row(params![id.run.0, id.attempt, id.node.0], read_part).optional()
+}
+
+fn read_part(row: &Row<'_>) -> rusqlite::Result<PartRow> {
+    let end: Option<i64> = row.get(2)?;
+    Ok(PartRow { below: read_count(row, 0)?, highest: read_count(row, 1)?, end: end.map(i64::unsigned_abs) })
 }
 
 /// Counts a segment whose row was just inserted.
@@ -183,40 +183,36 @@ pub(super) fn count_segment(
     bytes: usize,
     is_end: bool,
 ) -> rusqlite::Result<()> {
+    // Read inside the transaction that writes it back, so that no other process can count in between.
     let mut part = stored_part(connection, id)?.unwrap_or_default();
     part.highest = part.highest.max(id.number);
     if is_end {
         part.end = part.end.max(Some(id.number));
     }
-    // Each number is passed once in the life of the part.
+    // Segments may come in any order. Each number is passed once in the life of the part, so this is cheap on average.
     while is_stored(connection, id, part.below)? {
         part.below += 1;
     }
     let sql = "INSERT OR REPLACE INTO run_parts (run, attempt, node, below, highest, end)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
-    let end = part.end.map(integer);
+    let end = part.end.map(clamp_to_i64);
     connection.prepare_cached(sql)?.execute(params![
         id.run.0,
         id.attempt,
         id.node.0,
-        integer(part.below),
-        integer(part.highest),
+        clamp_to_i64(part.below),
+        clamp_to_i64(part.highest),
         end
     ])?;
     let sql = "INSERT INTO run_shares (run, node, segments, bytes, refused) VALUES (?1, ?2, 1, ?3, 0)
          ON CONFLICT (run, node) DO UPDATE SET segments = segments + 1, bytes = bytes + excluded.bytes";
-    connection.prepare_cached(sql)?.execute(params![id.run.0, id.node.0, integer(on_disk(bytes))])?;
+    connection.prepare_cached(sql)?.execute(params![id.run.0, id.node.0, clamp_to_i64(on_disk(bytes))])?;
     Ok(())
 }
 
 fn is_stored(connection: &Connection, id: &SegmentId, number: u64) -> rusqlite::Result<bool> {
     let sql = "SELECT 1 FROM segments WHERE run = ?1 AND attempt = ?2 AND node = ?3 AND number = ?4";
-    connection.prepare_cached(sql)?.exists(params![id.run.0, id.attempt, id.node.0, integer(number)])
-}
-
-/// As SQLite has them; numbers beyond are refused by its key, not wrapped.
-pub(super) fn integer(count: u64) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
+    connection.prepare_cached(sql)?.exists(params![id.run.0, id.attempt, id.node.0, clamp_to_i64(number)])
 }
 
 #[cfg(test)]

@@ -1,28 +1,29 @@
-//! What nodes may still store, while a batch of segments is put together.
+//! How much nodes may still store, while a batch of segments is assembled.
 //!
-//! The catalogue is read once for each node of a batch, and what the batch changes is written with its segments.
+//! The catalogue is read once for each node of a batch, and the changes are written in the same transaction as the segments.
 
-use super::parts::{SegmentAdmission, integer, on_disk};
+use super::parts::{SegmentAdmission, on_disk};
 use super::{MOST_LATE, MOST_LATE_OF_NODE, RunCatalogue, RunQuota, RunShare};
 use crate::Error;
+use crate::convert::clamp_to_i64;
 use packetrig_fleet::fabric::SegmentId;
 use packetrig_fleet::{NodeName, RunId};
 use rusqlite::{Connection, params};
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 
-/// What late results leave free on the disk, for runs that are waited for.
+/// Bytes that late results leave free on the disk, for runs that are waited for.
 const KEEP_FREE: u64 = 128 << 20;
 
 #[derive(Debug, Default)]
 pub(crate) struct BatchQuotas {
-    /// What the disk has left.
+    /// Free bytes of the disk, less what the batch adds.
     free: Option<u64>,
-    /// What each node has of the run under way, with what the batch adds.
+    /// What each node has stored of its run under way, including what the batch adds.
     shares: BTreeMap<(RunId, NodeName), RunShare>,
     /// How many segments of the run under way were refused.
     refused: BTreeMap<(RunId, NodeName), i64>,
-    /// Bytes of late results of each node, with what the batch adds.
+    /// Bytes of late results of each node, including what the batch adds.
     late_bytes: Option<BTreeMap<NodeName, u64>>,
     /// What the batch adds to late results of each node.
     late: BTreeMap<NodeName, LateAddition>,
@@ -36,7 +37,7 @@ struct LateAddition {
 }
 
 impl BatchQuotas {
-    /// As if the disk had so much left.
+    /// For a disk with this many bytes free.
     #[cfg(test)]
     pub(crate) fn with_free(free: u64) -> Self {
         Self { free: Some(free), ..Self::default() }
@@ -44,6 +45,7 @@ impl BatchQuotas {
 
     fn free(&mut self, catalogue: &RunCatalogue) -> u64 {
         let place = catalogue.place();
+        // A disk that does not tell counts as empty: then the write itself fails if there is no room.
         *self.free.get_or_insert_with(|| packetrig_sys::disk::free(place).unwrap_or(u64::MAX))
     }
 
@@ -51,7 +53,7 @@ impl BatchQuotas {
         self.free = self.free.map(|free| free.saturating_sub(bytes));
     }
 
-    /// Counts a segment of the run under way, or refuses one that is beyond the share of its node.
+    /// Counts a segment of a run under way, or refuses it if its node has used its share.
     pub(crate) fn admit_to_run(
         &mut self,
         catalogue: &RunCatalogue,
@@ -65,6 +67,7 @@ impl BatchQuotas {
             Some(share) => *share,
             None => catalogue.run_share(&id.run, &id.node)?,
         };
+        // Both outcomes are remembered for the next segment of the batch, which the catalogue does not know yet.
         let admission = quota.admit(share, bytes, free);
         match admission {
             SegmentAdmission::Admitted => {
@@ -86,8 +89,8 @@ impl BatchQuotas {
         }
     }
 
-    /// Counts a late segment, or that it was refused. One that is stored again after its file or row was lost is counted
-    /// again: that costs its node so much of its share.
+    /// Counts a late segment, or refuses it. A segment that is stored again after its file or row was lost counts again: that
+    /// uses up some of its node's share.
     pub(crate) fn admit_late(
         &mut self,
         catalogue: &RunCatalogue,
@@ -124,12 +127,12 @@ impl BatchQuotas {
         }
     }
 
-    /// Whether there is anything to write but segments.
+    /// Whether there is anything to write besides segments.
     pub(crate) fn is_changed(&self) -> bool {
         !self.refused.is_empty() || !self.late.is_empty()
     }
 
-    /// Writes what was counted beside the segments that are listed.
+    /// Writes what was counted, apart from segments, which count themselves when they are listed.
     pub(super) fn note(&self, change: &Connection) -> rusqlite::Result<()> {
         let sql = "INSERT INTO run_shares (run, node, segments, bytes, refused) VALUES (?1, ?2, 0, 0, ?3)
              ON CONFLICT (run, node) DO UPDATE SET refused = refused + excluded.refused";
@@ -140,7 +143,7 @@ impl BatchQuotas {
              ON CONFLICT (node) DO UPDATE SET segments = segments + excluded.segments,
              bytes = bytes + excluded.bytes, refused = refused + excluded.refused";
         for (node, LateAddition { segments, bytes, refused }) in &self.late {
-            change.prepare_cached(sql)?.execute(params![node.0, segments, integer(*bytes), refused])?;
+            change.prepare_cached(sql)?.execute(params![node.0, segments, clamp_to_i64(*bytes), refused])?;
         }
         Ok(())
     }

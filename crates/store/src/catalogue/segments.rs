@@ -1,16 +1,17 @@
-//! Rows of segments.
+//! The catalogue's rows of segments: where each is stored, and the commit of a batch.
 
-use super::RunCatalogue;
-use super::parts::{count_segment, integer};
+use super::parts::count_segment;
 use super::quotas::BatchQuotas;
+use super::{RunCatalogue, read_count};
 use crate::Error;
 use crate::batch::SegmentToList;
+use crate::convert::{clamp_to_i64, exact_usize};
 use crate::packs::SegmentPlace;
 use crate::segments::StoreOutcome;
 use crate::spool::SegmentKind;
 use packetrig_fleet::fabric::SegmentId;
 use packetrig_fleet::{NodeName, RunId};
-use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, TransactionBehavior, params};
+use rusqlite::{Connection, Row, Transaction, TransactionBehavior, params};
 
 /// A segment that is stored.
 #[derive(Clone, Debug)]
@@ -19,7 +20,7 @@ pub(crate) struct SegmentRow {
     pub(crate) place: SegmentPlace,
 }
 
-/// What is known of a segment that has a row.
+/// The row of a segment, found by its id.
 #[derive(Clone, Debug)]
 pub(crate) struct ListedSegment {
     pub(crate) sha256: String,
@@ -27,7 +28,7 @@ pub(crate) struct ListedSegment {
 }
 
 impl RunCatalogue {
-    /// How many pieces of captures are stored of a run.
+    /// How many segments of captures a run has.
     pub(crate) fn captured_segments(&self, run: &RunId) -> Result<u64, Error> {
         let sql = "SELECT COUNT(*) FROM segments WHERE run = ?1 AND kind = ?2";
         let found =
@@ -35,39 +36,33 @@ impl RunCatalogue {
         found.map(i64::unsigned_abs).map_err(|source| self.error(source))
     }
 
-    /// What is stored of a node, in order.
+    /// The stored segments of a node, in order.
     pub(crate) fn segments(
         &self,
         run: &RunId,
         attempt: u32,
         node: &NodeName,
     ) -> Result<Vec<SegmentRow>, Error> {
-        let rows = || {
-            let sql = "SELECT number, pack, position, bytes FROM segments
-                 WHERE run = ?1 AND attempt = ?2 AND node = ?3 ORDER BY number";
-            let mut statement = self.connection.prepare_cached(sql)?;
-            let read = |row: &Row<'_>| {
-                Ok(SegmentRow { number: row.get::<_, i64>(0)?.unsigned_abs(), place: place(row)? })
-            };
-            statement.query_map(params![run.0, attempt, node.0], read)?.collect::<rusqlite::Result<Vec<_>>>()
-        };
-        rows().map_err(|source| self.error(source))
+        let sql = "SELECT number, pack, position, bytes FROM segments
+             WHERE run = ?1 AND attempt = ?2 AND node = ?3 ORDER BY number";
+        self.rows(sql, params![run.0, attempt, node.0], |row| {
+            Ok(SegmentRow { number: read_count(row, 0)?, place: place(row)? })
+        })
     }
 
-    /// What its row says of a segment.
+    /// The row of a segment, if it has one.
     pub(crate) fn listed_segment(&self, id: &SegmentId) -> Result<Option<ListedSegment>, Error> {
         let sql = "SELECT sha256, pack, position, bytes FROM segments
              WHERE run = ?1 AND attempt = ?2 AND node = ?3 AND number = ?4";
-        let find = || {
-            let key = params![id.run.0, id.attempt, id.node.0, integer(id.number)];
-            let read = |row: &Row<'_>| Ok(ListedSegment { sha256: row.get(0)?, place: place(row)? });
-            self.connection.prepare_cached(sql)?.query_row(key, read).optional()
-        };
-        find().map_err(|source| self.error(source))
+        let key = params![id.run.0, id.attempt, id.node.0, clamp_to_i64(id.number)];
+        // These columns are the primary key, so there is at most one row.
+        let mut found =
+            self.rows(sql, key, |row| Ok(ListedSegment { sha256: row.get(0)?, place: place(row)? }))?;
+        Ok(found.pop())
     }
 
-    /// The commit of segments that are on the disk, and of what was counted with them. For each whether it was there before; `None` if
-    /// somebody else has stored it meanwhile, with other bytes.
+    /// Commits segments that are on the disk, and what was counted with them. Tells for each whether it was stored before; `None`
+    /// if another process has meanwhile stored it with other bytes.
     pub(crate) fn list_segments(
         &self,
         segments: &[SegmentToList<'_>],
@@ -77,17 +72,25 @@ impl RunCatalogue {
         if segments.is_empty() && !quotas.is_changed() {
             return Ok(Vec::new());
         }
-        let list = || {
-            let change = Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate)?;
-            let listed = segments.iter().map(|segment| list_segment(&change, segment, at));
-            let listed = listed.collect::<rusqlite::Result<Vec<_>>>()?;
-            quotas.note(&change)?;
-            change.commit()?;
-            #[cfg(test)]
-            crate::disk::tests::note_sync(&self.place.join("catalogue.sqlite"));
-            Ok(listed)
-        };
-        list().map_err(|source| self.error(source))
+        self.commit_segments(segments, quotas, at).map_err(|source| self.error(source))
+    }
+
+    fn commit_segments(
+        &self,
+        segments: &[SegmentToList<'_>],
+        quotas: &BatchQuotas,
+        at: u64,
+    ) -> rusqlite::Result<Vec<Option<StoreOutcome>>> {
+        // Immediate takes the write lock at once. A transaction that starts by reading could fail with SQLITE_BUSY when it
+        // turns to writing, without waiting.
+        let change = Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate)?;
+        let listed = segments.iter().map(|segment| list_segment(&change, segment, at));
+        let listed = listed.collect::<rusqlite::Result<Vec<_>>>()?;
+        quotas.note(&change)?;
+        change.commit()?;
+        #[cfg(test)]
+        crate::disk::tests::note_sync(&self.place.join("catalogue.sqlite"));
+        Ok(listed)
     }
 
     /// Whether a row names this pack.
@@ -98,8 +101,11 @@ impl RunCatalogue {
 }
 
 fn place(row: &Row<'_>) -> rusqlite::Result<SegmentPlace> {
-    let count = |column: &str| row.get::<_, i64>(column).map(i64::unsigned_abs);
-    Ok(SegmentPlace { pack: row.get("pack")?, position: count("position")?, length: count("bytes")? })
+    Ok(SegmentPlace {
+        pack: row.get("pack")?,
+        position: read_count(row, "position")?,
+        length: read_count(row, "bytes")?,
+    })
 }
 
 fn list_segment(
@@ -111,8 +117,14 @@ fn list_segment(
     if segment.has_row {
         let sql = "UPDATE segments SET pack = ?5, position = ?6
              WHERE run = ?1 AND attempt = ?2 AND node = ?3 AND number = ?4";
-        let row =
-            params![id.run.0, id.attempt, id.node.0, integer(id.number), place.pack, integer(place.position)];
+        let row = params![
+            id.run.0,
+            id.attempt,
+            id.node.0,
+            clamp_to_i64(id.number),
+            place.pack,
+            clamp_to_i64(place.position)
+        ];
         change.prepare_cached(sql)?.execute(row)?;
         return Ok(Some(StoreOutcome::Again));
     }
@@ -123,20 +135,20 @@ fn list_segment(
         id.run.0,
         id.attempt,
         id.node.0,
-        integer(id.number),
+        clamp_to_i64(id.number),
         kind.word(),
-        integer(place.length),
+        clamp_to_i64(place.length),
         sha256,
-        integer(at),
+        clamp_to_i64(at),
         place.pack,
-        integer(place.position)
+        clamp_to_i64(place.position)
     ];
     if change.prepare_cached(sql)?.execute(row)? == 1 {
-        let bytes = usize::try_from(place.length).unwrap_or(usize::MAX);
-        count_segment(change, id, bytes, *kind == SegmentKind::End)?;
+        count_segment(change, id, exact_usize(place.length), *kind == SegmentKind::End)?;
         return Ok(Some(StoreOutcome::New));
     }
+    // Another process was faster. The same bytes are a repeat; other bytes are refused.
     let sql = "SELECT 1 FROM segments WHERE run = ?1 AND attempt = ?2 AND node = ?3 AND number = ?4 AND sha256 = ?5";
-    let row = params![id.run.0, id.attempt, id.node.0, integer(id.number), sha256];
+    let row = params![id.run.0, id.attempt, id.node.0, clamp_to_i64(id.number), sha256];
     Ok(change.prepare_cached(sql)?.exists(row)?.then_some(StoreOutcome::Again))
 }

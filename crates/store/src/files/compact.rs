@@ -1,5 +1,5 @@
-//! JSON with a line for each member of an object, and arrays in one line: a series of a thousand seconds is one line, not two
-//! thousand.
+//! JSON with a line for each member of an object, but with arrays in one line: so a series of a thousand seconds takes one line
+//! instead of two thousand.
 
 use serde_json::ser::{Formatter, PrettyFormatter};
 use std::io;

@@ -6,16 +6,17 @@ use packetrig_fleet::report::columns::{
 };
 use serde_json::{Map, Value, json};
 
-/// A table of `report`: a header line with the names of the columns, then its rows. A cell without a value is empty, because
-/// "not known" is not zero.
+/// A table of `report`: a header line with the names of the columns, then its rows. An unknown value is an empty cell, not zero.
 pub fn table_csv<T: ReportTable>(report: &RunReport) -> String {
     let mut text = line(T::COLUMNS.iter().map(|column| column.name.to_owned()));
     for row in T::rows(report) {
-        let cell =
-            |column: &ReportColumn<T>| column.value(&row).map(|value| value.to_string()).unwrap_or_default();
-        text.push_str(&line(T::COLUMNS.iter().map(cell)));
+        text.push_str(&line(T::COLUMNS.iter().map(|column| cell(column, &row))));
     }
     text
+}
+
+fn cell<T: ReportTable>(column: &ReportColumn<T>, row: &T::Row<'_>) -> String {
+    column.value(row).map(|value| value.to_string()).unwrap_or_default()
 }
 
 fn line(fields: impl Iterator<Item = String>) -> String {
@@ -23,11 +24,12 @@ fn line(fields: impl Iterator<Item = String>) -> String {
     fields.join(",") + "\r\n"
 }
 
+// RFC 4180, section 2: fields with commas, quotes or line breaks are quoted, and quotes in them doubled.
 fn quoted(field: String) -> String {
     if field.contains([',', '"', '\r', '\n']) { format!("\"{}\"", field.replace('"', "\"\"")) } else { field }
 }
 
-/// What `csv-metadata.json` says of the files with these names: type, unit and meaning of every column.
+/// The text of `csv-metadata.json` for the files with these names: type, unit and meaning of each column.
 pub fn csv_metadata(files: &[&str]) -> String {
     let tables = TableDescription::all().into_iter().filter(|table| files.contains(&table.file));
     let metadata = json!({

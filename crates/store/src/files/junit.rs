@@ -1,10 +1,10 @@
-//! JUnit XML, so that a build server shows a run as tests: one case per stream and one for the run as a whole.
+//! JUnit XML, so that a build server shows a run as tests: one test case per stream and one for the whole run.
 
 use packetrig_fleet::report::{CriterionResult, RunReport, RunVerdict, StreamReport};
 use std::fmt::Write as _;
 
-/// The run as a test suite. A stream that is not as wanted is a failure, one that was not measured is skipped; a run
-/// that cannot be judged is an error, so that no build server takes it for a success.
+/// The run as a test suite. A stream that fails its criteria is a failure, and one that was not measured is skipped. An
+/// inconclusive run is an error, so that no build server takes it for a success.
 pub fn junit(report: &RunReport) -> String {
     let mut cases = String::new();
     let failing = matches!(report.verdict, RunVerdict::Fail(_));
@@ -85,6 +85,7 @@ fn escaped(text: &str) -> String {
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&apos;"),
+            // XML parsers turn line breaks and tabs in attributes into spaces, but not their character references.
             '\t' | '\n' | '\r' => {
                 write!(out, "&#{};", u32::from(c)).expect("writing to a string does not fail");
             }

@@ -1,4 +1,4 @@
-//! Capture files of a node, written from their pieces.
+//! Writes the capture files of a node from their pieces.
 
 use super::{GatheredCapture, RunFolder};
 use crate::catalogue::RunCatalogue;
@@ -14,31 +14,33 @@ use std::path::PathBuf;
 /// The captures of one node.
 pub(super) struct NodeCaptures {
     directory: PathBuf,
-    /// What their files begin with.
+    /// First part of the files' names.
     prefix: String,
     open: Vec<CapturePieces>,
     node: NodeName,
-    /// Pieces that were left out.
+    /// Number of pieces that were refused.
     refused: u64,
 }
 
-/// Open files of one node: a run has a few for each port.
+/// Most open files of one node: a run has a few for each port.
 const MOST_FILES: usize = 256;
-/// Far beyond what an engine writes into one; a piece far behind makes a file that looks endless.
+/// Largest capture file: far more than an engine writes. Without a limit, a piece with a huge offset would make a
+/// file that seems endless.
 const MOST_BYTES: u64 = 1 << 40;
 
 struct CapturePieces {
     name: String,
-    /// What the file is going to be called.
+    /// Its final name.
     file_name: String,
     file: File,
     bytes: u64,
-    /// Known from its last piece.
+    /// Its size, known from the last piece.
     size: Option<u64>,
 }
 
 impl NodeCaptures {
-    /// Into the run's directory, as `<node>-<file>`. Where that could be read as another node's, as `<node>=<file>`.
+    /// Files get the name `<node>-<file>` in the run's directory, or `<node>=<file>` if the first could be read as another
+    /// node's file.
     pub(super) fn begin(
         folder: &RunFolder<'_>,
         catalogue: &RunCatalogue,
@@ -51,17 +53,17 @@ impl NodeCaptures {
         Ok(Self { directory, prefix, open: Vec::new(), node: node.clone(), refused: 0 })
     }
 
-    /// What of the node's captures was not taken, in words.
+    /// A message about refused pieces, if there are any.
     pub(super) fn refused(&self) -> Option<String> {
         let pieces = self.refused;
-        let why = format!("more than {MOST_FILES} captures, or beyond {MOST_BYTES} B of one");
-        (pieces > 0).then(|| format!("{}: {pieces} pieces of captures were not taken: {why}", self.node))
+        let why = format!("more than {MOST_FILES} captures, or more than {MOST_BYTES} bytes of one");
+        (pieces > 0).then(|| format!("{}: {pieces} pieces of captures were refused: {why}", self.node))
     }
 
-    /// Writes a piece where it belongs. What no capture can be is counted and left out: it is the node's fault, and others'
-    /// results must not want for it.
+    /// Writes a piece at its offset. A piece that cannot belong to a capture is counted and refused: it is this node's fault, and
+    /// must not make the results of other nodes fail.
     pub(super) fn take(&mut self, segment: &ResultSegment) -> Result<(), Error> {
-        let length = u64::try_from(segment.payload.len()).unwrap_or(u64::MAX);
+        let length = segment.payload.len() as u64;
         let is_known = self.open.iter().any(|capture| capture.name == segment.name);
         let is_new_one_too_many = !is_known && self.open.len() >= MOST_FILES;
         if is_new_one_too_many || segment.offset.saturating_add(length) > MOST_BYTES {
@@ -84,11 +86,11 @@ impl NodeCaptures {
     }
 
     fn open_file(&mut self, name: &str) -> Result<usize, Error> {
-        let fits = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_') { c } else { '_' };
-        let plain: String = name.chars().map(fits).collect();
+        // The name comes from another machine and becomes part of a path.
+        let plain: String = name.chars().map(plain_character).collect();
         let mut file_name = format!("{}{plain}", self.prefix);
         while self.open.iter().any(|capture| capture.file_name == file_name) {
-            // Two names that differ only in what was replaced.
+            // Two names that differ only in replaced characters.
             file_name.insert(self.prefix.len(), '_');
         }
         private_files::create_directories(&self.directory).map_err(Error::file("create", &self.directory))?;
@@ -98,16 +100,17 @@ impl NodeCaptures {
         Ok(self.open.len() - 1)
     }
 
-    /// Gives the files their names.
+    /// Syncs the files and gives them their final names.
     pub(super) fn finish(self) -> Result<Vec<GatheredCapture>, Error> {
         let mut done = Vec::with_capacity(self.open.len());
         for capture in &self.open {
             let file = self.directory.join(&capture.file_name);
-            let named = || {
-                capture.file.sync_all()?;
-                fs::rename(self.temporary(&capture.file_name), &file)
-            };
-            named().map_err(Error::file("write", &file))?;
+            capture
+                .file
+                .sync_all()
+                .and_then(|()| fs::rename(self.temporary(&capture.file_name), &file))
+                .map_err(Error::file("write", &file))?;
+            // Pieces are never sent twice under different numbers, so the sum of their bytes is that of the file if none is missing.
             let is_whole = capture.size == Some(capture.bytes);
             done.push(GatheredCapture { name: capture.name.clone(), file, bytes: capture.bytes, is_whole });
         }
@@ -121,4 +124,8 @@ impl NodeCaptures {
     fn temporary(&self, file_name: &str) -> PathBuf {
         self.directory.join(format!(".{file_name}.{}", disk::UNFINISHED))
     }
+}
+
+const fn plain_character(c: char) -> char {
+    if c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_') { c } else { '_' }
 }

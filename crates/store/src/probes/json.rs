@@ -1,4 +1,4 @@
-//! JSON lines: `{"header": …}`, then one record a line.
+//! JSON lines: `{"header": …}`, then one record per line.
 
 use super::Error;
 use packetrig_probe::ProbeRecord;

@@ -1,6 +1,6 @@
-//! Records of probes as files: JSON lines, Parquet, or pcapng with the frames and what is known of each beside it.
+//! Records of probes as files: JSON lines, Parquet, or pcapng with the frames and the record of each.
 //!
-//! The name says which. A file is whole or not there. Invariant: every form has the header and every record.
+//! The file's extension decides. A file exists whole or not at all. Invariant: every form has the header and all records.
 
 mod json;
 mod parquet;
@@ -11,14 +11,14 @@ use packetrig_probe::ProbeRecord;
 use packetrig_probe::header::ProbeHeader;
 use std::path::{Path, PathBuf};
 
-/// The forms there are.
+/// The form of a file of probe records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProbeForm {
-    /// One object a line, the header first.
+    /// One JSON object per line, the header first.
     JsonLines,
     /// A table, the header in the file's metadata.
     Parquet,
-    /// Frames at the times they left.
+    /// Frames with the times at which they left.
     Pcapng,
 }
 
@@ -26,21 +26,21 @@ pub enum ProbeForm {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// User: a name that says nothing.
-    #[error("{} does not end in .jsonl, .parquet or .pcapng: records are written in these forms", .0.display())]
+    /// User: the extension names no form.
+    #[error("cannot tell the form of {} from its name; end it in .jsonl, .parquet or .pcapng", .0.display())]
     Form(PathBuf),
     #[error("cannot write {}: {source}", path.display())]
     File { path: PathBuf, source: std::io::Error },
     /// Bug: a table that cannot be encoded.
-    #[error("records cannot be encoded: {0}")]
+    #[error("cannot encode probe records as Parquet: {0}; this is a bug")]
     Encode(#[from] ::parquet::errors::ParquetError),
-    /// Bug: a value that is no JSON.
-    #[error("records cannot be encoded: {0}")]
+    /// Bug: a value that cannot be written as JSON.
+    #[error("cannot encode probe records as JSON: {0}; this is a bug")]
     Json(#[from] serde_json::Error),
 }
 
 impl ProbeForm {
-    /// By the end of a name.
+    /// The form that the extension of a path names.
     pub fn of(path: &Path) -> Result<Self, Error> {
         match path.extension().and_then(|end| end.to_str()) {
             Some("jsonl" | "ndjson") => Ok(Self::JsonLines),
@@ -63,6 +63,7 @@ pub fn write(
         ProbeForm::Parquet => parquet::encode(header, records)?,
         ProbeForm::Pcapng => pcapng::encode(header, records, frame)?,
     };
+    // The parent of a bare file name is the empty path, which cannot be opened.
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let name = path.file_name().and_then(|name| name.to_str()).ok_or_else(|| Error::Form(path.to_owned()))?;
     disk::write_whole(directory.unwrap_or_else(|| Path::new(".")), name, &bytes)

@@ -1,5 +1,5 @@
-//! A table of records: a stamp is two columns, its two ends, in nanoseconds of the monotonic clock unless the name of its column says
-//! otherwise; flags are one text. The header is JSON in the file's metadata.
+//! Probe records as a table. A timestamp has two columns, its lower and upper bound, in nanoseconds of the monotonic clock unless the
+//! column's name tells otherwise. Flags are one text. The header is JSON in the file's metadata.
 
 use super::Error;
 use packetrig_probe::header::ProbeHeader;
@@ -12,7 +12,7 @@ use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::types::Type;
 use std::sync::Arc;
 
-/// Where the file has its header.
+/// Key of the header in the file's metadata.
 pub(super) const HEADER_KEY: &str = "packetrig.probe.header";
 const LEVEL: i32 = 3;
 /// Rows of a row group.
@@ -33,7 +33,7 @@ const NUMBERS: [(&str, NumberColumn); 5] = [
 
 type ColumnOf = fn(&ProbeRecord) -> Option<ProbeStamp>;
 
-/// Columns of stamps, of which each has two.
+/// Timestamps; each becomes two columns.
 const STAMPS: [(&str, ColumnOf); 8] = [
     ("handed_over", |record| record.handed_over),
     ("released", |record| record.released),
@@ -75,28 +75,35 @@ pub(super) fn encode(header: &ProbeHeader, records: &[ProbeRecord]) -> Result<Ve
 }
 
 fn schema() -> Result<Type, Error> {
-    let number = |name: &str| {
-        Type::primitive_type_builder(name, Physical::INT64)
-            .with_repetition(Repetition::OPTIONAL)
-            .with_logical_type(Some(LogicalType::integer(64, false)))
-            .build()
-    };
-    let text = |name: &str| {
-        Type::primitive_type_builder(name, Physical::BYTE_ARRAY)
-            .with_repetition(Repetition::REQUIRED)
-            .with_logical_type(Some(LogicalType::String))
-            .build()
-    };
-    let numbers = NUMBERS.iter().map(|(name, _)| number(name));
-    let ends =
-        |(name, _): &(&str, ColumnOf)| [number(&format!("{name}_lo_ns")), number(&format!("{name}_hi_ns"))];
-    let stamps = STAMPS.iter().flat_map(ends);
-    let texts = TEXTS.iter().map(|(name, _)| text(name));
-    let fields = numbers.chain(stamps).chain(texts).map(|field| field.map(Arc::new));
-    let fields = fields.collect::<Result<Vec<_>, _>>()?;
+    let mut fields = Vec::new();
+    for (name, _) in NUMBERS {
+        fields.push(Arc::new(number_type(name)?));
+    }
+    for (name, _) in STAMPS {
+        fields.push(Arc::new(number_type(&format!("{name}_lo_ns"))?));
+        fields.push(Arc::new(number_type(&format!("{name}_hi_ns"))?));
+    }
+    for (name, _) in TEXTS {
+        fields.push(Arc::new(text_type(name)?));
+    }
     Ok(Type::group_type_builder("probes").with_fields(fields).build()?)
 }
 
+fn number_type(name: &str) -> Result<Type, Error> {
+    Ok(Type::primitive_type_builder(name, Physical::INT64)
+        .with_repetition(Repetition::OPTIONAL)
+        .with_logical_type(Some(LogicalType::integer(64, false)))
+        .build()?)
+}
+
+fn text_type(name: &str) -> Result<Type, Error> {
+    Ok(Type::primitive_type_builder(name, Physical::BYTE_ARRAY)
+        .with_repetition(Repetition::REQUIRED)
+        .with_logical_type(Some(LogicalType::String))
+        .build()?)
+}
+
+// In the order of `schema`.
 fn columns(group: &mut SerializedRowGroupWriter<'_, Vec<u8>>, rows: &[ProbeRecord]) -> Result<(), Error> {
     for (_, of) in NUMBERS {
         numbers(group, rows.iter().map(of))?;
@@ -106,8 +113,8 @@ fn columns(group: &mut SerializedRowGroupWriter<'_, Vec<u8>>, rows: &[ProbeRecor
         numbers(group, rows.iter().map(|row| of(row).map(|stamp| stamp.hi)))?;
     }
     for (_, of) in TEXTS {
-        let bytes = |row| ByteArray::from(of(row).as_str().unwrap_or_default());
-        let values: Vec<ByteArray> = rows.iter().map(bytes).collect();
+        let values: Vec<ByteArray> =
+            rows.iter().map(|row| ByteArray::from(of(row).as_str().unwrap_or_default())).collect();
         if let Some(mut column) = group.next_column()? {
             column.typed::<ByteArrayType>().write_batch(&values, None, None)?;
             column.close()?;

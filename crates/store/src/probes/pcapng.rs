@@ -1,7 +1,8 @@
-//! pcapng: each frame that left at the time it did, nanoseconds since 1970, with its record as a comment; the header is the comment of the section.
-//! Probes that did not leave stand there with their planned time, and their record says so.
+//! pcapng: each frame with its departure time in nanoseconds since 1970, and with its record as a comment. The header is the comment
+//! of the section. Probes that did not leave have their planned time, and their record tells that.
 
 use super::Error;
+use crate::convert::clamp_to_u32;
 use packetrig_probe::ProbeRecord;
 use packetrig_probe::header::ProbeHeader;
 use packetrig_wire::pcap::ETHERNET;
@@ -14,12 +15,14 @@ pub(super) fn encode(
 ) -> Result<Vec<u8>, Error> {
     let mut out = Vec::new();
     let comment = serde_json::to_string(header)?;
+    // Section header block: byte order, version 1.0, and an unknown length of the section (-1).
     block(&mut out, 0x0a0d_0d0a, |body| {
         words(body, &[0x1a2b_3c4d, 1, u32::MAX, u32::MAX]);
         option(body, 4, concat!("packetrig ", env!("CARGO_PKG_VERSION")).as_bytes());
         option(body, 1, comment.as_bytes());
         option(body, 0, &[]);
     });
+    // Interface description block.
     block(&mut out, 1, |body| {
         words(body, &[ETHERNET.into(), 0]);
         option(body, 2, header.interface.as_bytes());
@@ -31,7 +34,8 @@ pub(super) fn encode(
         frame(record, &mut bytes);
         let comment = serde_json::to_string(record)?;
         let at = epoch(header, record);
-        let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        let length = clamp_to_u32(bytes.len() as u64);
+        // Enhanced packet block: interface, both halves of the time, captured length, length on the wire.
         block(&mut out, 6, |body| {
             words(body, &[0, low(at >> 32), low(at), length, length]);
             padded(body, &bytes);
@@ -42,7 +46,7 @@ pub(super) fn encode(
     Ok(out)
 }
 
-/// When it left, by the truest stamp, since 1970.
+/// When the probe left, by the best timestamp, in nanoseconds since 1970.
 fn epoch(header: &ProbeHeader, record: &ProbeRecord) -> u64 {
     let at = record.left_here().map_or(record.planned.as_nanos(), packetrig_probe::ProbeStamp::middle);
     at.saturating_add_signed(header.clock_before.offset_ns)

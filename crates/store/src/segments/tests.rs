@@ -282,9 +282,9 @@ fn of_a_node_that_never_finishes_there_is_what_came() {
     assert_eq!((there.last_sample, there.result, there.end, there.missing), (Some(sample(1)), None, None, 1));
     assert_eq!((there.captures[0].is_whole, there.captures[0].bytes), (false, 50));
     let doubts = [
-        "a: 1 segments are not there",
-        "a: it did not say that this is all",
-        "a: capture rx.pcapng is not whole",
+        "a: 1 segments are missing",
+        "a: its final manifest is missing, so more results may exist",
+        "a: capture rx.pcapng is incomplete",
     ];
     assert_eq!(there.doubts, doubts);
     let nothing = bench.draft.partial(&bench.catalogue, 1, &node("b")).unwrap();
@@ -340,7 +340,7 @@ fn a_capture_that_did_not_come_is_named_with_its_node() {
     }
     let gathered = bench.assemble("a").unwrap();
     assert_eq!(gathered.result.unwrap().captures[0].file, "a:/tmp/x/tx.pcapng");
-    assert_eq!(gathered.elsewhere, ["a: capture tx.pcapng did not come"]);
+    assert_eq!(gathered.elsewhere, ["a: capture tx.pcapng did not arrive"]);
     assert_eq!(gathered.doubts, Vec::<String>::new());
 }
 

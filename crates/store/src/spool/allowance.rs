@@ -1,12 +1,12 @@
-//! How much of the captures of each run has left the node.
+//! Counts how much of the captures of each run has left the node.
 //!
 //! ```text
 //! <spool>/captures-sent   JSON: the run and how many bytes, oldest first
 //! ```
-//! The owner allows so many bytes of a run, and a run may have several attempts, be interrupted by another and outlive a
-//! restart of this node. So the bytes are kept by the run's id, beside the spool that they go through.
+//! The owner of the node limits the bytes per run. A run may have several attempts, be interrupted by another run, and survive a
+//! restart of the node, so the count is stored by the run's id, beside the spool.
 //!
-//! Invariant: bytes are on the disk in the count before they are in the spool.
+//! Invariant: bytes are counted on the disk before they are in the spool.
 
 use super::error::Error;
 use crate::disk;
@@ -18,9 +18,9 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 const FILE: &str = "captures-sent";
-/// Runs that are remembered. The first of them are forgotten first.
+/// Most runs that are remembered. The oldest are forgotten first.
 const RUNS: usize = 4096;
-/// Names that are remembered of a run; what is beyond counts each time.
+/// Most file names that are remembered of a run; further files count each time they are sent.
 const FILES: usize = 256;
 
 #[derive(Debug)]
@@ -45,23 +45,18 @@ struct SentCaptures {
 pub enum AllowanceError {
     /// User: the owner of the node allows no more.
     #[error(
-        "with its {bytes} B the captures of the run would be more than the {per_run} B that are sent; {sent} B are"
+        "with its {bytes} B the captures of the run would be more than the {per_run} B that the node's owner allows; {sent} B \
+         were sent before"
     )]
-    UsedUp {
-        bytes: u64,
-        /// What the owner allows.
-        per_run: u64,
-        /// What was sent of the run before.
-        sent: u64,
-    },
-    /// World: it could not be written down.
+    UsedUp { bytes: u64, per_run: u64, sent: u64 },
+    /// World: the count could not be written.
     #[error(transparent)]
     Spool(#[from] Error),
 }
 
 impl CaptureAllowance {
-    /// That of the spool in `spool`: of each run `per_run` bytes. A count that cannot be read allows nothing for the runs that
-    /// were in it, so it is an error.
+    /// Opens the count of the spool in `spool`, with `per_run` bytes allowed for each run. A count that cannot be read is an
+    /// error: otherwise the limit could be exceeded.
     pub fn open(spool: &Path, per_run: u64) -> Result<Self, Error> {
         let path = spool.join(FILE);
         let sent = match fs::read(&path) {
@@ -73,13 +68,13 @@ impl CaptureAllowance {
         Ok(Self { spool: spool.to_owned(), per_run, sent })
     }
 
-    /// Takes `bytes` of what is allowed of the run, or says why they stay. What the spool refuses afterwards counts all the
-    /// same: part of it may have left.
+    /// Counts `bytes` of the run, or returns why they have to stay. They also count if the spool refuses them afterwards: a part
+    /// may have left already.
     pub fn take(&mut self, run: &RunId, bytes: u64) -> Result<(), AllowanceError> {
         self.count(run, None, bytes)
     }
 
-    /// The same for a file of `bytes`, which counts once however often and in however many pieces it leaves.
+    /// Counts a file of `bytes`. It counts only once, however often and in however many pieces it is sent.
     pub fn take_file(&mut self, run: &RunId, file: &str, bytes: u64) -> Result<(), AllowanceError> {
         let known = self.sent.iter().find(|it| it.run == *run);
         if known.is_some_and(|sent| sent.files.contains(file)) {
@@ -92,6 +87,7 @@ impl CaptureAllowance {
         let known = self.sent.iter().find(|it| it.run == *run);
         let sent = known.map_or(0, |it| it.bytes);
         let mut files = known.map(|it| it.files.clone()).unwrap_or_default();
+        // Run ids and names come from elsewhere, so both lists are bounded.
         files.extend(file.map(str::to_owned).filter(|_| files.len() < FILES));
         let after = sent.saturating_add(bytes);
         if after > self.per_run {
@@ -103,6 +99,7 @@ impl CaptureAllowance {
         let forgotten = changed.len().saturating_sub(RUNS);
         changed.drain(..forgotten);
         let text = serde_json::to_vec(&changed).map_err(|error| Error::Value(error.to_string()))?;
+        // Written before the caller sends anything. A crash in between costs allowance, but never exceeds it.
         disk::write_whole(&self.spool, FILE, &text).map_err(Error::file("write", self.spool.join(FILE)))?;
         self.sent = changed;
         Ok(())

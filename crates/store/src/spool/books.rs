@@ -1,9 +1,9 @@
-//! What a journal has taken, in numbers: they become its manifest.
+//! Counters and checksums of a journal, which become its manifest.
 
 use super::segment::{SegmentHash, SegmentKind, hex, link, unhex};
 use serde::{Deserialize, Serialize};
 
-/// Segments so far and the chain over them. `Lost` ones count, too: each has its number.
+/// Counts of the segments so far, and the chain of their checksums. `Lost` ones count, too, because each has a number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SegmentTally {
     pub(crate) counts: SegmentCounts,
@@ -12,17 +12,17 @@ pub(crate) struct SegmentTally {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SegmentCounts {
-    /// All but the End.
+    /// All segments except the End.
     pub segments: u64,
     pub interval: u64,
     pub result: u64,
     pub capture: u64,
-    /// Those the node's disk lost.
+    /// Segments that the node's disk has lost.
     pub lost: u64,
 }
 
 impl SegmentCounts {
-    /// Takes one of `kind` in.
+    /// Counts a segment.
     pub fn add(&mut self, kind: SegmentKind) {
         let of_kind = match kind {
             SegmentKind::Interval => &mut self.interval,
@@ -45,31 +45,31 @@ impl SegmentTally {
     }
 }
 
-/// The last segment of a node's part in a run.
+/// The content of the End, the last segment of a node's part in a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartManifest {
     /// Segments before this one, by kind.
     pub counts: SegmentCounts,
-    /// SHA-256 over the checksums of all segments before this one, in order: each link is the hash of the one before and
-    /// the checksum of the next.
+    /// Chain of SHA-256 over the checksums of all segments before this one: each link is the hash of the link before it
+    /// and the next checksum.
     pub sha256: String,
-    /// The agent died or gave up: there may have been more to say.
+    /// Whether the agent died or gave up, so that results may be missing.
     pub cut_short: bool,
     pub reason: Option<String>,
-    /// Captures that were refused, because the spool was too full.
+    /// Captures that were refused because the spool was too full.
     pub refused_captures: u64,
-    /// Intervals that were left out, because the spool was too full.
+    /// Intervals that were left out because the spool was too full.
     pub refused_intervals: u64,
 }
 
-/// Kept in a file of its own when segments are released: what was known of them.
+/// What is known of released segments, in a file of its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ReleasedSegments {
     /// Segments below this are released.
     pub(super) below: u64,
     pub(super) counts: SegmentCounts,
     pub(super) chain: String,
-    /// The End is released, too: nothing is left but the fact that it was there.
+    /// Whether the End is released, too, so that only this file is left.
     pub(super) over: bool,
 }
 
@@ -77,6 +77,7 @@ impl ReleasedSegments {
     pub(super) fn new(below: u64, tally: &SegmentTally, over: bool) -> Self {
         Self { below, counts: tally.counts, chain: hex(&tally.chain), over }
     }
+
     pub(super) fn tally(&self) -> SegmentTally {
         SegmentTally { counts: self.counts, chain: unhex(&self.chain).unwrap_or_default() }
     }

@@ -1,4 +1,4 @@
-//! What can go wrong with a spool.
+//! Errors of a spool.
 
 use super::reserve::is_full;
 use super::segment::{BrokenSegment, SegmentKind};
@@ -6,15 +6,15 @@ use packetrig_fleet::RunId;
 use std::io;
 use std::path::PathBuf;
 
-/// By whose fault: see each variant.
+/// Each variant says whose fault it is.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// World: a file or directory.
     #[error("cannot {what} {}: {source}", path.display())]
     File { what: &'static str, path: PathBuf, source: io::Error },
-    /// World: too full for this kind, not for others. Nothing was kept.
-    #[error("the spool is too full for more of kind {kind}: {used} B of {most} B are in use")]
+    /// World: too full for this kind of segment, but not for others. Nothing was stored.
+    #[error("the spool is too full for segments of kind {kind}: {used} B of {most} B are in use")]
     Refused { kind: SegmentKind, used: u64, most: u64 },
     /// World: full, even for results.
     #[error("the spool is full: {used} B of {most} B are in use")]
@@ -22,29 +22,29 @@ pub enum Error {
     /// World: the disk itself is full, even for results.
     #[error("the disk that holds {} is full", .0.display())]
     DiskFull(PathBuf),
-    /// World: a run is not begun whose counts would find no place.
-    #[error("the disk has no room for the results of a run: {} cannot be set aside", .0.display())]
+    /// World: a run is not started if there is no room for its counters.
+    #[error("the disk has no room for the results of a run: cannot set room aside in {}", .0.display())]
     NoRoom(PathBuf),
-    /// World: another process has it.
+    /// World: another process has locked it.
     #[error("spool {} is in use by another process", .0.display())]
     InUse(PathBuf),
-    /// Bug: this run and attempt was begun before.
+    /// Bug: this run and attempt has a journal already.
     #[error("run {run}, attempt {attempt} is already in the spool")]
     Taken { run: RunId, attempt: u32 },
-    /// Bug: after its End.
-    #[error("run {run}, attempt {attempt} takes nothing more")]
+    /// Bug: it has its End.
+    #[error("run {run}, attempt {attempt} has ended and takes nothing more")]
     Ended { run: RunId, attempt: u32 },
-    /// Peer: released, or never there.
+    /// Peer: the segment was released, or never existed.
     #[error("run {run}, attempt {attempt} has no segment {number} in the spool")]
     Unknown { run: RunId, attempt: u32, number: u64 },
     /// Peer: a run's id becomes a directory's name.
-    #[error("`{0}` cannot be a run id; use letters, digits, `-` and `_`")]
+    #[error("`{0}` is not a valid run id; use letters, digits, `-` and `_`")]
     BadId(String),
-    /// World or user: a file that is no segment.
+    /// World or user: a file that is not a valid segment.
     #[error("{}: {source}", path.display())]
     Broken { path: PathBuf, source: BrokenSegment },
     /// Bug: a value that cannot be written as JSON, or a name too long for a segment.
-    #[error("not to be written as a segment: {0}")]
+    #[error("cannot write a segment: {0}")]
     Value(String),
 }
 
@@ -54,7 +54,7 @@ impl Error {
         move |source| Self::File { what, path, source }
     }
 
-    /// Nothing, if it is only that the spool is full.
+    /// `Ok` if the error only means that the spool is full.
     pub(super) fn if_not_full(self) -> Result<(), Self> {
         if matches!(self, Self::Full { .. } | Self::DiskFull(_)) { Ok(()) } else { Err(self) }
     }

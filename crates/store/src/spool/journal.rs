@@ -1,17 +1,18 @@
-//! The writing end: what one run and attempt of this node comes to.
+//! The journal of one run and attempt: the writing end of the spool.
 
 use super::ResultSpool;
 use super::error::Error;
 use super::part::SpoolPart;
 use super::segment::{NAME_ROOM, PAYLOAD_ROOM, ResultSegment, SegmentKind};
 use super::value::pack;
+use crate::convert::exact_usize;
 use packetrig_fleet::RunId;
 use packetrig_stats::result::{CountSample, NodeResult};
 use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
-/// What is appended. The End is [`NodeJournal::end`].
+/// What is appended. [`NodeJournal::end`] writes the End.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JournalEntry<'a> {
     Interval,
@@ -19,9 +20,9 @@ pub enum JournalEntry<'a> {
     /// A part of a capture file.
     Capture {
         name: &'a str,
-        /// Where in the file the bytes belong.
+        /// Offset of the bytes in the file.
         offset: u64,
-        /// The file ends with them.
+        /// Whether the file ends with them.
         last: bool,
     },
 }
@@ -36,7 +37,7 @@ impl JournalEntry<'_> {
     }
 }
 
-/// Takes what a node has to say, in order. Dropped without [`NodeJournal::end`] it ends as one that was cut short.
+/// Takes the results of a node, in order. If it is dropped without [`NodeJournal::end`], it ends as cut short.
 #[derive(Debug)]
 pub struct NodeJournal {
     spool: ResultSpool,
@@ -50,28 +51,30 @@ impl NodeJournal {
         Self { spool, run, attempt, done: false }
     }
 
-    /// Keeps `bytes`, cut into segments. When this returns they are on the disk. Gives the number of the last.
+    /// Stores `bytes`, split into segments. When this returns they are on the disk. Returns the number of the last.
     pub fn append(&mut self, entry: JournalEntry<'_>, bytes: &[u8]) -> Result<u64, Error> {
         let kind = entry.kind();
-        let (name, from, ends) = match entry {
-            JournalEntry::Capture { name, offset, last } => (name, offset, last),
-            JournalEntry::Interval | JournalEntry::Result => ("", 0, true),
+        let value = match entry {
+            JournalEntry::Capture { name, offset, last } => JournalValue { kind, name, offset, ends: last },
+            JournalEntry::Interval | JournalEntry::Result => {
+                JournalValue { kind, name: "", offset: 0, ends: true }
+            }
         };
-        if name.len() > NAME_ROOM {
-            return Err(Error::Value(format!("the name {name} is longer than {NAME_ROOM} B")));
+        if value.name.len() > NAME_ROOM {
+            return Err(Error::Value(format!("the name {} is longer than {NAME_ROOM} bytes", value.name)));
         }
         let mut state = self.spool.state();
         state.admit(&self.run, self.attempt, kind, bytes.len())?;
+        // Only results, and the End, may use the room that was set aside.
         if kind == SegmentKind::Result {
-            let write = |part: &mut SpoolPart| append_cut(part, kind, (name, from, ends), bytes);
-            return state.write_last((&self.run, self.attempt), write);
+            return state.write_last(&self.run, self.attempt, |part| append_split(part, value, bytes));
         }
         let part = state.part(&self.run, self.attempt)?;
-        let written = append_cut(part, kind, (name, from, ends), bytes);
+        let written = append_split(part, value, bytes);
         state.as_full(written)
     }
 
-    /// Keeps the counts so far.
+    /// Stores the counters so far.
     pub fn interval(&mut self, sample: &CountSample) -> Result<u64, Error> {
         let bytes = pack(sample).map_err(|error| Error::Value(error.to_string()))?;
         self.append(JournalEntry::Interval, &bytes)
@@ -82,26 +85,22 @@ impl NodeJournal {
         self.append(JournalEntry::Result, &bytes)
     }
 
-    /// Keeps a capture file that is complete.
+    /// Stores a complete capture file.
     pub fn capture(&mut self, name: &str, path: &Path) -> Result<u64, Error> {
-        let read = |error| Error::file("read", path)(error);
-        let mut file = File::open(path).map_err(read)?;
-        let size = file.metadata().map_err(read)?.len();
-        // All of it or nothing, as far as can be told before.
+        let mut file = File::open(path).map_err(Error::file("read", path))?;
+        let size = file.metadata().map_err(Error::file("read", path))?.len();
+        // The whole file is admitted or refused before its first piece. Each piece is admitted again below, because other
+        // segments may come in between.
         let mut state = self.spool.state();
-        state.admit(
-            &self.run,
-            self.attempt,
-            SegmentKind::Capture,
-            usize::try_from(size).unwrap_or(usize::MAX),
-        )?;
+        state.admit(&self.run, self.attempt, SegmentKind::Capture, exact_usize(size))?;
         drop(state);
-        let (mut piece, mut offset) = (Vec::new(), 0);
+        let mut piece = Vec::new();
+        let mut offset = 0;
         loop {
             piece.clear();
-            let room = u64::try_from(PAYLOAD_ROOM).unwrap_or(u64::MAX);
-            let took = file.by_ref().take(room).read_to_end(&mut piece).map_err(read)?;
-            let end = offset + u64::try_from(took).unwrap_or(u64::MAX);
+            let mut rest = file.by_ref().take(PAYLOAD_ROOM as u64);
+            let took = rest.read_to_end(&mut piece).map_err(Error::file("read", path))?;
+            let end = offset + took as u64;
             let last = end >= size || took < PAYLOAD_ROOM;
             let number = self.append(JournalEntry::Capture { name, offset, last }, &piece)?;
             if last {
@@ -111,13 +110,13 @@ impl NodeJournal {
         }
     }
 
-    /// Nothing more comes. Gives the number of the End.
+    /// Ends the journal. Returns the number of the End.
     pub fn end(mut self, reason: Option<String>) -> Result<u64, Error> {
         self.done = true;
         self.spool.end(&self.run, self.attempt, false, reason)
     }
 
-    /// The run was given up and nobody wants to hear of it.
+    /// Discards the journal of a run that was given up.
     pub fn discard(mut self) -> Result<(), Error> {
         self.done = true;
         self.spool.state().part(&self.run, self.attempt)?.discard()
@@ -128,28 +127,36 @@ impl Drop for NodeJournal {
     fn drop(&mut self) {
         if !self.done {
             let reason = Some("the agent gave the run up".to_owned());
-            // What fails here is done when the spool is opened again.
+            // If this fails, the End is written when the spool is opened again.
             drop(self.spool.end(&self.run, self.attempt, true, reason));
         }
     }
 }
 
-fn append_cut(
-    part: &mut SpoolPart,
+/// Where bytes belong that are split into segments.
+#[derive(Clone, Copy)]
+struct JournalValue<'a> {
     kind: SegmentKind,
-    (name, mut offset, ends): (&str, u64, bool),
-    bytes: &[u8],
-) -> Result<u64, Error> {
+    name: &'a str,
+    /// Offset of the first byte in the value.
+    offset: u64,
+    /// Whether the value ends with the last byte.
+    ends: bool,
+}
+
+fn append_split(part: &mut SpoolPart, value: JournalValue<'_>, bytes: &[u8]) -> Result<u64, Error> {
+    let JournalValue { kind, name, mut offset, ends } = value;
     let mut rest = bytes;
+    // An empty value has one segment, too.
     loop {
-        let (piece, behind) = rest.split_at(rest.len().min(PAYLOAD_ROOM));
-        let last = ends && behind.is_empty();
+        let (piece, remaining) = rest.split_at(rest.len().min(PAYLOAD_ROOM));
+        let last = ends && remaining.is_empty();
         let segment = ResultSegment { kind, name: name.to_owned(), offset, last, payload: piece.to_vec() };
         let number = part.append(&segment)?;
-        if behind.is_empty() {
+        if remaining.is_empty() {
             return Ok(number);
         }
-        offset += u64::try_from(piece.len()).unwrap_or(u64::MAX);
-        rest = behind;
+        offset += piece.len() as u64;
+        rest = remaining;
     }
 }

@@ -1,14 +1,14 @@
-//! The node's spool: what a node found out stays on its disk until the controller has it for good.
+//! The node's spool: results stay on the node's disk until the controller has stored them.
 //!
-//! A [`NodeJournal`] takes intervals, results and captures of one run and attempt, cuts them into numbered
-//! [segments](segment) and ends with a manifest. Another thread reads [`ResultSpool::pending`], sends what is there, and
-//! [`ResultSpool::release`]s what the controller has stored. The files are the truth: whoever opens the directory again after
-//! a crash or a power cut finds every segment whose number was given out.
+//! A [`NodeJournal`] takes intervals, results and captures of one run and attempt, splits them into numbered [segments](segment) and
+//! ends with a manifest. Another thread reads [`ResultSpool::pending`], sends these segments, and [`ResultSpool::release`]s what the
+//! controller has stored. The files are the only state: after a crash or a power cut, opening the directory finds every segment
+//! whose number was returned.
 //!
-//! It sends nothing and knows no fabric. It asks no disk how full it is: whoever opens it says how to find out.
+//! It sends nothing and knows no fabric. The free space of the disk is an argument.
 //!
-//! Invariants: a segment is whole or not there; numbers begin at 0 and have no gap; a number means the same bytes for
-//! ever; a journal always ends, if need be as one that was cut short.
+//! Invariants: a segment exists whole or not at all; numbers begin at 0 and have no gaps; a number means the same bytes for ever; a
+//! journal always ends, if necessary as cut short.
 
 mod allowance;
 pub mod books;
@@ -23,12 +23,13 @@ pub use books::{PartManifest, SegmentCounts};
 pub use error::Error;
 pub use journal::{JournalEntry, NodeJournal};
 pub use packetrig_fleet::packed as value;
+pub(crate) use reserve::is_full;
 pub use segment::{ResultSegment, SegmentKey, SegmentKind};
 
 use packetrig_fleet::fabric::SegmentId;
 use packetrig_fleet::{NodeName, RunId};
 use packetrig_sys::private_files;
-use part::SpoolPart;
+use part::{OpenedPart, PendingEnd, SpoolPart};
 use reserve::DiskReserve;
 use segment::{HEADER, NAME_ROOM, PAYLOAD_ROOM};
 use std::collections::BTreeMap;
@@ -36,33 +37,33 @@ use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Runs that are over and still remembered, so that none is begun twice.
+/// Completed runs that are remembered, so that none is begun twice.
 const REMEMBERED: usize = 256;
-/// Of intervals that come when the spool is nearly full, one in this many is kept.
+/// When the spool is nearly full, one interval in this many is stored.
 const COARSE: u64 = 10;
 
 /// How large a spool may get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpoolLimits {
-    /// All segments. Captures may take half of it, intervals three quarters, and one in ten of them up to seven eighths;
-    /// results all; an End is always kept.
+    /// Bytes of all segments. Captures may use half of it, intervals three quarters, one in ten intervals up to seven eighths,
+    /// and results all of it. An End is always stored.
     pub bytes: u64,
-    /// What captures and intervals must leave free on the disk.
+    /// Bytes that captures and intervals must leave free on the disk.
     pub keep_free: u64,
 }
 
-/// What was found when the spool was opened.
+/// What was recovered when the spool was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecoveredParts {
     /// Segments that wait for the controller.
     pub waiting: u64,
-    /// Files that were cut, altered or missing.
+    /// Files that were truncated, altered or missing.
     pub torn: u64,
-    /// Journals that had no End and were given one.
+    /// Journals without an End, which were given one.
     pub cut_short: u64,
 }
 
-/// A segment that waits.
+/// A segment that waits for the controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PendingSegment {
     pub key: SegmentKey,
@@ -72,21 +73,21 @@ pub struct PendingSegment {
 }
 
 impl PendingSegment {
-    /// As the fabric names it.
+    /// The segment's id on the fabric.
     pub fn id(&self, node: &NodeName) -> SegmentId {
         let SegmentKey { run, attempt, number } = self.key.clone();
         SegmentId { run, attempt, node: node.clone(), number }
     }
 }
 
-/// A spool. Clones are the same spool; one thread may write while another reads.
+/// A node's spool. Clones share one spool; one thread may write while another reads.
 #[derive(Clone, Debug)]
 pub struct ResultSpool {
     state: Arc<Mutex<SpoolState>>,
     recovered: RecoveredParts,
 }
 
-/// How much is free on the disk that a path is on; `None` if that is not known.
+/// Returns the free bytes of the disk that has a path; `None` if unknown.
 pub type FreeSpace = Box<dyn Fn(&Path) -> Option<u64> + Send>;
 
 struct SpoolState {
@@ -96,13 +97,13 @@ struct SpoolState {
     parts: BTreeMap<(RunId, u32), SpoolPart>,
     intervals_asked: u64,
     reserve: DiskReserve,
-    /// Held as long as the spool is open.
+    /// Locked as long as the spool is open.
     _lock: File,
 }
 
 impl std::fmt::Debug for SpoolState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("State")
+        f.debug_struct("SpoolState")
             .field("directory", &self.directory)
             .field("parts", &self.parts)
             .finish_non_exhaustive()
@@ -110,99 +111,103 @@ impl std::fmt::Debug for SpoolState {
 }
 
 impl ResultSpool {
-    /// Opens the spool in `directory`, making it if there is none, and puts it in order after a crash. `free` tells how
+    /// Opens the spool in `directory`, creates it if there is none, and recovers it after a crash. `free` returns how
     /// much of a disk is free.
     pub fn open(directory: &Path, limits: SpoolLimits, free: FreeSpace) -> Result<Self, Error> {
         private_files::create_directories(directory).map_err(Error::file("create", directory))?;
         let lock = lock(directory)?;
         let mut recovered = RecoveredParts::default();
         let mut parts = BTreeMap::new();
-        for (path, run, attempt) in directories(directory)? {
-            let (part, torn) = SpoolPart::open(path, run.clone(), attempt)?;
+        for PartDirectory { path, run, attempt } in part_directories(directory)? {
+            let OpenedPart { part, torn } = SpoolPart::open(path, run.clone(), attempt)?;
             recovered.torn += torn;
             parts.insert((run, attempt), part);
         }
-        let (directory, reserve) = (directory.to_owned(), DiskReserve::in_directory(directory));
-        let mut state =
-            SpoolState { directory, limits, free, parts, intervals_asked: 0, reserve, _lock: lock };
+        let mut state = SpoolState {
+            directory: directory.to_owned(),
+            limits,
+            free,
+            parts,
+            intervals_asked: 0,
+            reserve: DiskReserve::in_directory(directory),
+            _lock: lock,
+        };
         state.forget_old()?;
         let open: Vec<_> = state.parts.values().filter(|part| !part.ended).map(|part| part.key(0)).collect();
-        recovered.cut_short = u64::try_from(open.len()).unwrap_or(u64::MAX);
+        recovered.cut_short = open.len() as u64;
         for SegmentKey { run, attempt, .. } in open {
             let reason = "the agent ended before the run did".to_owned();
-            // On a full disk the End is owed, and written when something was released.
+            // On a full disk the End stays pending, and is written when something was released.
             state.end(&run, attempt, true, Some(reason)).map(drop).or_else(Error::if_not_full)?;
         }
-        recovered.waiting =
-            state.parts.values().map(|part| u64::try_from(part.kept.len()).unwrap_or(0)).sum();
+        recovered.waiting = state.parts.values().map(|part| part.kept.len() as u64).sum();
         Ok(Self { state: Arc::new(Mutex::new(state)), recovered })
     }
 
-    /// How much of the captures of runs may still leave, of `per_run` bytes of each. There is one of a spool.
+    /// Counts how much of the captures of runs leaves the node, with `per_run` bytes allowed for each. A spool has one such count.
     pub fn capture_allowance(&self, per_run: u64) -> Result<CaptureAllowance, Error> {
         CaptureAllowance::open(&self.state().directory, per_run)
     }
 
-    /// What was found when it was opened.
+    /// What was recovered when it was opened.
     pub const fn recovered(&self) -> RecoveredParts {
         self.recovered
     }
 
-    /// Begins the journal of a run and attempt. There is only ever one.
+    /// Begins the journal of a run and attempt. Each can have only one.
     pub fn journal(&self, run: &RunId, attempt: u32) -> Result<NodeJournal, Error> {
-        let fits = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-        if run.0.is_empty() || run.0.len() > 100 || !run.0.chars().all(fits) {
+        let is_plain = run.0.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
+        if run.0.is_empty() || run.0.len() > 100 || !is_plain {
             return Err(Error::BadId(run.0.clone()));
         }
         let mut state = self.state();
+        // Before the run begins: afterwards other programs may fill the disk.
         state.reserve.hold()?;
         let part = SpoolPart::create(&state.directory, run.clone(), attempt)?;
         state.parts.insert((run.clone(), attempt), part);
         Ok(NodeJournal::new(self.clone(), run.clone(), attempt))
     }
 
-    /// What waits for the controller, at most `most`, in order of run, attempt and number.
+    /// Segments that wait for the controller, at most `most`, in the order of run, attempt and number.
     pub fn pending(&self, most: usize) -> Vec<PendingSegment> {
         let state = self.state();
-        let of = |part: &SpoolPart| -> Vec<PendingSegment> {
-            let pending = |(number, kept): (&u64, &part::KeptSegment)| PendingSegment {
-                key: part.key(*number),
-                kind: kept.kind,
-                bytes: kept.bytes,
-            };
-            part.kept.iter().take(most).map(pending).collect()
-        };
-        state.parts.values().flat_map(of).take(most).collect()
+        let mut pending = Vec::new();
+        for part in state.parts.values() {
+            for (number, kept) in part.kept.iter().take(most - pending.len()) {
+                pending.push(PendingSegment { key: part.key(*number), kind: kept.kind, bytes: kept.bytes });
+            }
+        }
+        pending
     }
 
-    /// The bytes of a segment, as they travel.
+    /// The bytes of a segment, as they are sent.
     pub fn read(&self, key: &SegmentKey) -> Result<Vec<u8>, Error> {
         self.state().part(&key.run, key.attempt)?.read(key.number)
     }
 
-    /// The controller has stored every segment of a run below `below`: they are deleted. Doing it again, or for a run that
-    /// is not here, does no harm.
+    /// Deletes the segments of a run below `below`, which the controller has stored. It may be repeated, and does nothing
+    /// for an unknown run.
     pub fn release(&self, run: &RunId, attempt: u32, below: u64) -> Result<(), Error> {
         let mut state = self.state();
         if let Some(part) = state.parts.get_mut(&(run.clone(), attempt)) {
             part.release(below)?;
         }
-        state.pay()
+        state.write_pending_ends()
     }
 
-    /// How many segments a run and attempt has, once it has its End.
+    /// The number of segments of a run and attempt, once it has its End.
     pub fn finished(&self, run: &RunId, attempt: u32) -> Option<u64> {
         let state = self.state();
         let part = state.parts.get(&(run.clone(), attempt))?;
         part.ended.then_some(part.next)
     }
 
-    /// Whether the run and attempt has its End, so that nothing comes any more.
+    /// Whether the run and attempt has its End, so that nothing follows.
     pub fn is_finished(&self, run: &RunId, attempt: u32) -> bool {
         self.finished(run, attempt).is_some()
     }
 
-    /// Bytes of disk in use.
+    /// Bytes of the disk in use.
     pub fn used(&self) -> u64 {
         self.state().used()
     }
@@ -211,7 +216,7 @@ impl ResultSpool {
         self.state().end(run, attempt, cut_short, reason)
     }
 
-    /// Whoever panicked while holding it left files, and they are the truth.
+    /// Locks the state. A poisoned lock is fine: the files are the truth, and each is whole.
     fn state(&self) -> MutexGuard<'_, SpoolState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -229,22 +234,20 @@ impl SpoolState {
 
     /// Whether there is room for `bytes` of a kind.
     fn admit(&mut self, run: &RunId, attempt: u32, kind: SegmentKind, bytes: usize) -> Result<(), Error> {
-        let (used, most) = (self.used(), self.limits.bytes);
+        let used = self.used();
+        let most = self.limits.bytes;
+        // What the segments take at most, with their headers and names.
         let pieces = bytes.div_ceil(PAYLOAD_ROOM).max(1);
-        let wanted = bytes.saturating_add(pieces.saturating_mul(HEADER + NAME_ROOM));
-        let after = used.saturating_add(u64::try_from(wanted).unwrap_or(u64::MAX));
-        let is_short = || {
-            let wanted = u64::try_from(wanted).unwrap_or(u64::MAX);
-            (self.free)(&self.directory)
-                .is_some_and(|free| free < self.limits.keep_free.saturating_add(wanted))
-        };
+        let wanted = bytes.saturating_add(pieces.saturating_mul(HEADER + NAME_ROOM)) as u64;
+        let after = used.saturating_add(wanted);
+        // The less a segment matters, the earlier it is refused: so counters and results always find room.
         let fits = match kind {
-            SegmentKind::Capture => after <= most / 2 && !is_short(),
+            SegmentKind::Capture => after <= most / 2 && !self.is_disk_short(wanted),
             SegmentKind::Interval => {
                 let coarse = after > most / 4 * 3;
                 self.intervals_asked += u64::from(coarse);
                 let one_of_many = !coarse || self.intervals_asked % COARSE == 1;
-                after <= most / 8 * 7 && one_of_many && !is_short()
+                after <= most / 8 * 7 && one_of_many && !self.is_disk_short(wanted)
             }
             SegmentKind::Result => after <= most,
             SegmentKind::End | SegmentKind::Lost => true,
@@ -261,17 +264,24 @@ impl SpoolState {
         Err(Error::Refused { kind, used, most })
     }
 
-    /// A full disk is a full spool, whatever its limit.
-    fn as_full<T>(&self, outcome: Result<T, Error>) -> Result<T, Error> {
-        let full =
-            |error: Error| if error.is_full_disk() { Error::DiskFull(self.directory.clone()) } else { error };
-        outcome.map_err(full)
+    /// Whether `wanted` bytes would leave less on the disk than the limits require. If the disk does not tell, they fit.
+    fn is_disk_short(&self, wanted: u64) -> bool {
+        (self.free)(&self.directory).is_some_and(|free| free < self.limits.keep_free.saturating_add(wanted))
     }
 
-    /// Writes what a run comes to. On a full disk it has the room that was kept for it.
+    /// Reports a full disk as a full spool, whatever the spool's limit.
+    fn as_full<T>(&self, outcome: Result<T, Error>) -> Result<T, Error> {
+        match outcome {
+            Err(error) if error.is_full_disk() => Err(Error::DiskFull(self.directory.clone())),
+            outcome => outcome,
+        }
+    }
+
+    /// Writes a result or an End. On a full disk it gets the room that was set aside.
     fn write_last<T>(
         &mut self,
-        (run, attempt): (&RunId, u32),
+        run: &RunId,
+        attempt: u32,
         write: impl Fn(&mut SpoolPart) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let mut written = write(self.part(run, attempt)?);
@@ -288,19 +298,24 @@ impl SpoolState {
         cut_short: bool,
         reason: Option<String>,
     ) -> Result<u64, Error> {
-        self.write_last((run, attempt), |part| part.end(cut_short, reason.clone()))
+        self.write_last(run, attempt, |part| part.end(cut_short, reason.clone()))
     }
 
     /// Writes the Ends that did not fit when they were due.
-    fn pay(&mut self) -> Result<(), Error> {
-        let owed = |part: &mut SpoolPart| Some((part.key(0), part.owed.take()?));
-        let owed: Vec<_> = self.parts.values_mut().filter_map(owed).collect();
-        owed.into_iter().try_for_each(|(SegmentKey { run, attempt, .. }, (cut_short, reason))| {
-            self.end(&run, attempt, cut_short, reason).map(drop).or_else(Error::if_not_full)
-        })
+    fn write_pending_ends(&mut self) -> Result<(), Error> {
+        let pending: Vec<_> = self
+            .parts
+            .values_mut()
+            .filter_map(|part| Some((part.key(0), part.pending_end.take()?)))
+            .collect();
+        for (SegmentKey { run, attempt, .. }, PendingEnd { cut_short, reason }) in pending {
+            // What still does not fit is pending again.
+            self.end(&run, attempt, cut_short, reason).map(drop).or_else(Error::if_not_full)?;
+        }
+        Ok(())
     }
 
-    /// Of the runs that are over, the newest are remembered.
+    /// Forgets completed runs, except the newest.
     fn forget_old(&mut self) -> Result<(), Error> {
         let over = self.parts.iter().filter(|(_, part)| part.over).map(|(key, _)| key.clone());
         let over: Vec<_> = over.collect();
@@ -314,6 +329,7 @@ impl SpoolState {
 }
 
 fn lock(directory: &Path) -> Result<File, Error> {
+    // Two agents with one spool would give the same numbers to different segments.
     let path = directory.join("lock");
     let file = private_files::create(&path).map_err(Error::file("create", &path))?;
     match file.try_lock() {
@@ -323,15 +339,25 @@ fn lock(directory: &Path) -> Result<File, Error> {
     }
 }
 
-/// Directories of runs; whatever else lies there is left alone.
-fn directories(spool: &Path) -> Result<Vec<(PathBuf, RunId, u32)>, Error> {
-    let entries = fs::read_dir(spool).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    let named = |entry: fs::DirEntry| {
+/// The directory of a run and attempt.
+struct PartDirectory {
+    path: PathBuf,
+    run: RunId,
+    attempt: u32,
+}
+
+impl PartDirectory {
+    fn of(entry: &fs::DirEntry) -> Option<Self> {
         let name = entry.file_name();
         let (run, attempt) = name.to_str()?.rsplit_once('.')?;
-        Some((entry.path(), RunId(run.to_owned()), attempt.parse().ok()?))
-    };
-    Ok(entries.map_err(Error::file("read", spool))?.into_iter().filter_map(named).collect())
+        Some(Self { path: entry.path(), run: RunId(run.to_owned()), attempt: attempt.parse().ok()? })
+    }
+}
+
+/// The directories of runs in a spool; other entries are ignored.
+fn part_directories(spool: &Path) -> Result<Vec<PartDirectory>, Error> {
+    let entries = fs::read_dir(spool).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    Ok(entries.map_err(Error::file("read", spool))?.iter().filter_map(PartDirectory::of).collect())
 }
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
-//! One run and attempt on the disk: a directory of segments, and what is known of it in memory.
+//! One run and attempt: a directory of segments, and its state in memory.
 //!
 //! ```text
-//! <spool>/<run>.<attempt>/00000000000000000007.seg   a segment, whole
-//! <spool>/<run>.<attempt>/.00000000000000000008.seg.tmp   one that was being written
-//! <spool>/<run>.<attempt>/released                   what is known of the segments that are gone
+//! <spool>/<run>.<attempt>/00000000000000000007.seg   a whole segment
+//! <spool>/<run>.<attempt>/.00000000000000000008.seg.tmp   a segment that was being written
+//! <spool>/<run>.<attempt>/released                   what is known of deleted segments
 //! ```
-//! Invariant: a number that was seen outside means the same bytes for ever. Where a file was lost or torn, a segment
-//! of kind `Lost` stands at its number; it needs no room on the disk.
+//! Invariant: a number that was returned means the same bytes for ever. If its file is lost or damaged, a segment of kind `Lost` takes
+//! its number; it needs no room on the disk.
 
 use super::books::{PartManifest, ReleasedSegments, SegmentTally};
 use super::error::Error;
@@ -14,14 +14,14 @@ use super::segment::{BrokenSegment, ResultSegment, SegmentHash, SegmentKey, Segm
 use crate::disk;
 use packetrig_fleet::RunId;
 use packetrig_sys::private_files;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 const RELEASED: &str = "released";
 
-/// A segment that is there.
+/// A segment that is not released.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct KeptSegment {
     pub(super) kind: SegmentKind,
@@ -34,23 +34,35 @@ pub(super) struct SpoolPart {
     pub(super) run: RunId,
     pub(super) attempt: u32,
     directory: PathBuf,
-    /// Of the segments that are gone.
+    /// Tally of the released segments.
     gone: SegmentTally,
     tally: SegmentTally,
     pub(super) kept: BTreeMap<u64, KeptSegment>,
     pub(super) next: u64,
-    /// It has its End.
+    /// Whether it has its End.
     pub(super) ended: bool,
-    /// Its End is released: only the directory and one small file are left.
+    /// Whether its End is released, so that only the directory and one small file are left.
     pub(super) over: bool,
     pub(super) refused_captures: u64,
     pub(super) refused_intervals: u64,
     /// An End for which there was no room yet.
-    pub(super) owed: Option<(bool, Option<String>)>,
+    pub(super) pending_end: Option<PendingEnd>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct PendingEnd {
+    pub(super) cut_short: bool,
+    pub(super) reason: Option<String>,
+}
+
+/// A part after a restart, and how many of its files were damaged or missing.
+pub(super) struct OpenedPart {
+    pub(super) part: SpoolPart,
+    pub(super) torn: u64,
 }
 
 impl SpoolPart {
-    /// Begins one; [`Error::Taken`] if there is one.
+    /// Begins a part; [`Error::Taken`] if it exists.
     pub(super) fn create(spool: &Path, run: RunId, attempt: u32) -> Result<Self, Error> {
         let directory = spool.join(format!("{run}.{attempt}"));
         match private_files::create_directory(&directory) {
@@ -76,23 +88,26 @@ impl SpoolPart {
             over: released.over,
             refused_captures: 0,
             refused_intervals: 0,
-            owed: None,
+            pending_end: None,
         }
     }
 
-    /// Reads what is there after a restart. Also how many files were torn or missing.
-    pub(super) fn open(directory: PathBuf, run: RunId, attempt: u32) -> Result<(Self, u64), Error> {
-        let (mut numbers, mut torn) = scan(&directory)?;
+    /// Reads a part after a restart.
+    pub(super) fn open(directory: PathBuf, run: RunId, attempt: u32) -> Result<OpenedPart, Error> {
+        let FoundFiles { mut numbers, mut torn } = scan(&directory)?;
         let released = read_released(&directory, numbers.iter().next().copied().unwrap_or(0))?;
         let mut part = Self::new(directory, run, attempt, &released);
         let waiting = numbers.split_off(&released.below);
         for number in numbers {
-            // Released, and the process ended before it was deleted.
+            // It was released, and the process ended before it was deleted.
             remove(&part.path(number))?;
         }
+        // Numbers have no gaps, so a missing file below the highest number was lost. Its number must not be used again: the
+        // controller may have seen it.
         for number in released.below..waiting.last().map_or(released.below, |last| last + 1) {
             match part.read_file(number) {
-                Ok((segment, bytes)) => part.keep(number, segment.kind, &bytes),
+                Ok(SegmentFile { segment, bytes }) => part.keep(number, segment.kind, &bytes),
+                // Not damage: a newer packetrig wrote it, and can still read it.
                 Err(Error::Broken { source: BrokenSegment::Version(version), path }) => {
                     return Err(Error::Broken { path, source: BrokenSegment::Version(version) });
                 }
@@ -104,19 +119,19 @@ impl SpoolPart {
                 Err(error) => return Err(error),
             }
         }
-        Ok((part, torn))
+        Ok(OpenedPart { part, torn })
     }
 
     pub(super) fn key(&self, number: u64) -> SegmentKey {
         SegmentKey { run: self.run.clone(), attempt: self.attempt, number }
     }
 
-    /// Bytes of disk in use.
+    /// Bytes of the disk in use.
     pub(super) fn used(&self) -> u64 {
         self.kept.values().map(|kept| kept.bytes).sum()
     }
 
-    /// Writes the next segment. On an error it is not there, and its number is still free.
+    /// Writes the next segment. After an error it does not exist, and its number is still free.
     pub(super) fn append(&mut self, segment: &ResultSegment) -> Result<u64, Error> {
         if self.ended {
             return Err(Error::Ended { run: self.run.clone(), attempt: self.attempt });
@@ -124,6 +139,7 @@ impl SpoolPart {
         let number = self.next;
         let encoded = segment.encode(&self.key(number));
         let bytes = encoded.map_err(|source| Error::Broken { path: self.path(number), source })?;
+        // Synced with its name before the number is returned: the number must survive a power cut.
         write_whole(&self.directory, &file_name(number), &bytes)?;
         self.keep(number, segment.kind, &bytes);
         Ok(number)
@@ -131,23 +147,23 @@ impl SpoolPart {
 
     fn keep(&mut self, number: u64, kind: SegmentKind, bytes: &[u8]) {
         let hash = ResultSegment::hash(bytes);
-        // A segment that was lost takes no room.
-        let size = if kind == SegmentKind::Lost { 0 } else { bytes.len() };
-        let bytes = u64::try_from(size).unwrap_or(u64::MAX);
+        // A lost segment takes no room.
+        let bytes = if kind == SegmentKind::Lost { 0 } else { bytes.len() as u64 };
         self.kept.insert(number, KeptSegment { kind, bytes, hash });
         self.tally.add(kind, &hash);
         self.next = number + 1;
         self.ended |= kind == SegmentKind::End;
     }
 
-    /// Writes the End; if that fails, it is owed.
+    /// Writes the End. If that fails, it stays pending.
     pub(super) fn end(&mut self, cut_short: bool, reason: Option<String>) -> Result<u64, Error> {
         let manifest = serde_json::to_vec(&self.manifest(cut_short, reason.clone()));
         let payload = manifest.map_err(|error| Error::Value(error.to_string()))?;
         let end =
             ResultSegment { kind: SegmentKind::End, name: String::new(), offset: 0, last: true, payload };
         let written = self.append(&end);
-        self.owed = written.is_err().then_some((cut_short, reason)).filter(|_| !self.ended);
+        let is_pending = written.is_err() && !self.ended;
+        self.pending_end = is_pending.then_some(PendingEnd { cut_short, reason });
         written
     }
 
@@ -162,11 +178,11 @@ impl SpoolPart {
         }
     }
 
-    /// The bytes of a segment that is there.
+    /// The bytes of a segment.
     pub(super) fn read(&self, number: u64) -> Result<Vec<u8>, Error> {
         match self.kept.get(&number).map(|kept| kept.kind) {
             Some(SegmentKind::Lost) => self.lost(number),
-            Some(_) => Ok(self.read_file(number)?.1),
+            Some(_) => Ok(self.read_file(number)?.bytes),
             None => Err(self.unknown(number)),
         }
     }
@@ -183,7 +199,7 @@ impl SpoolPart {
         bytes.map_err(|source| Error::Broken { path: self.path(number), source })
     }
 
-    fn read_file(&self, number: u64) -> Result<(ResultSegment, Vec<u8>), Error> {
+    fn read_file(&self, number: u64) -> Result<SegmentFile, Error> {
         let path = self.path(number);
         let bytes = match fs::read(&path) {
             Ok(bytes) => bytes,
@@ -191,14 +207,15 @@ impl SpoolPart {
             Err(error) => return Err(Error::file("read", path)(error)),
         };
         let segment = ResultSegment::decode(&self.key(number), &bytes);
-        Ok((segment.map_err(|source| Error::Broken { path, source })?, bytes))
+        Ok(SegmentFile { segment: segment.map_err(|source| Error::Broken { path, source })?, bytes })
     }
 
     fn unknown(&self, number: u64) -> Error {
         Error::Unknown { run: self.run.clone(), attempt: self.attempt, number }
     }
 
-    /// Deletes what is below, after it is on the disk that it may go.
+    /// Deletes the segments below `below`. That they are released is written to the disk first: after a crash in between they are
+    /// deleted, not taken for lost ones.
     pub(super) fn release(&mut self, below: u64) -> Result<(), Error> {
         let below = below.min(self.next);
         let rest = self.kept.split_off(&below);
@@ -213,30 +230,33 @@ impl SpoolPart {
         let over = self.ended && self.kept.is_empty();
         let released = ReleasedSegments::new(below, &gone, over);
         let written = self.write_released(&released).or_else(|error| match going.keys().next() {
-            // A full disk gets room for the note by the first of those that go: the controller has it.
+            // On a full disk, deleting the first of these segments makes room for the note. The controller has stored it.
             Some(first) if error.is_full_disk() => {
                 remove(&self.path(*first))?;
                 self.write_released(&released)
             }
             _ => Err(error),
         });
+        // Nothing is released then. The first segment may be gone: it was stored, and is found as lost after a restart.
         if let Err(error) = written {
             self.kept.extend(going);
             return Err(error);
         }
-        (self.gone, self.over) = (gone, over);
+        self.gone = gone;
+        self.over = over;
         going.keys().try_for_each(|number| remove(&self.path(*number)))
     }
 
-    /// Forgets everything but that it was there.
+    /// Discards all segments. Only the fact that the part existed is kept.
     pub(super) fn discard(&mut self) -> Result<(), Error> {
         self.write_released(&ReleasedSegments::new(self.next, &self.tally, true))?;
-        (self.ended, self.over) = (true, true);
+        self.ended = true;
+        self.over = true;
         let kept = std::mem::take(&mut self.kept);
         kept.keys().try_for_each(|number| remove(&self.path(*number)))
     }
 
-    /// Removes the last trace of one that is over.
+    /// Removes the directory of a completed part.
     pub(super) fn erase(&self) -> Result<(), Error> {
         fs::remove_dir_all(&self.directory).map_err(Error::file("remove", &self.directory))
     }
@@ -255,25 +275,40 @@ fn file_name(number: u64) -> String {
     format!("{number:020}.seg")
 }
 
-/// Numbers of the segments in a directory; how many files were being written when the process ended, which are removed.
-fn scan(directory: &Path) -> Result<(std::collections::BTreeSet<u64>, u64), Error> {
-    let (mut numbers, mut torn) = (std::collections::BTreeSet::new(), 0);
-    let read = Error::file("read", directory);
-    let entries = fs::read_dir(directory).and_then(Iterator::collect::<Result<Vec<_>, _>>).map_err(read)?;
+/// A segment with its bytes in the file.
+struct SegmentFile {
+    segment: ResultSegment,
+    bytes: Vec<u8>,
+}
+
+/// Numbers of the segments in a directory, and how many files were being written when the process ended.
+#[derive(Default)]
+struct FoundFiles {
+    numbers: BTreeSet<u64>,
+    torn: u64,
+}
+
+/// Finds the segments in a directory, and removes files that were being written.
+fn scan(directory: &Path) -> Result<FoundFiles, Error> {
+    let mut found = FoundFiles::default();
+    let entries = fs::read_dir(directory)
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .map_err(Error::file("read", directory))?;
     for entry in entries {
         let name = entry.file_name();
         let Some((stem, end)) = name.to_str().and_then(|name| name.rsplit_once('.')) else { continue };
         if end == disk::UNFINISHED {
             remove(&entry.path())?;
-            torn += 1;
+            found.torn += 1;
         } else if let ("seg", Ok(number)) = (end, stem.parse()) {
-            numbers.insert(number);
+            found.numbers.insert(number);
         }
     }
-    Ok((numbers, torn))
+    Ok(found)
 }
 
-/// What was released. A note that cannot be read is a disk's fault: what is there is kept, what was before it is unknown.
+/// What was released. If the file cannot be read, the disk has damaged it: then the segments that exist are kept, and nothing is known
+/// of those before them.
 fn read_released(directory: &Path, lowest: u64) -> Result<ReleasedSegments, Error> {
     let path = directory.join(RELEASED);
     match fs::read(&path) {

@@ -1,17 +1,17 @@
-//! Room on the disk for what a node has to say at the end of a run, taken before it begins: whatever else fills the disk meanwhile,
-//! the counts of the run find a place. A disk that has no such room is told before anything is sent.
+//! Room on the disk for a node's final results, set aside before a run begins. Whatever fills the disk meanwhile, the run's counters
+//! can be written. If the disk has no such room, the run is refused before anything is sent.
 
 use super::error::Error;
 use packetrig_sys::disk;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// What is wanted: results of ten thousand streams, compressed.
+/// Bytes that are wanted: compressed results of ten thousand streams.
 const WANTED: u64 = 4 << 20;
-/// What is enough for a few streams.
+/// Bytes that are enough for a few streams.
 const LEAST: u64 = 64 << 10;
 
-/// See the module. The file goes with this value.
+/// A file that sets room aside. It is removed on drop.
 #[derive(Debug)]
 pub(super) struct DiskReserve {
     path: PathBuf,
@@ -23,8 +23,9 @@ impl DiskReserve {
         Self { path: directory.join("reserve"), is_held: false }
     }
 
-    /// Takes the room, less of it where the disk has less.
+    /// Sets the room aside, or less if the disk has less.
     pub(super) fn hold(&mut self) -> Result<(), Error> {
+        // A smaller reserve is better than none: it still has room for the counters of a few streams.
         let mut bytes = WANTED;
         while !self.is_held {
             match disk::set_aside(&self.path, bytes) {
@@ -37,10 +38,10 @@ impl DiskReserve {
         Ok(())
     }
 
-    /// Gives the room back to the disk; false if there was none.
+    /// Frees the room; `false` if none was set aside.
     pub(super) fn give_up(&mut self) -> bool {
-        // One that is gone takes no room.
-        std::fs::remove_file(&self.path).unwrap_or(());
+        // Fails only if it is gone already, and so takes no room.
+        drop(std::fs::remove_file(&self.path));
         std::mem::replace(&mut self.is_held, false)
     }
 }
@@ -51,6 +52,6 @@ impl Drop for DiskReserve {
     }
 }
 
-pub(super) const fn is_full(kind: ErrorKind) -> bool {
+pub(crate) const fn is_full(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge)
 }

@@ -1,20 +1,19 @@
-//! The form of a segment: one piece of what a node has to say, as a file and as what travels.
+//! The format of a segment: one piece of a node's results, as a file and as a message.
 //!
-//! It holds a header, a name (of captures only) and a payload. The same bytes are in the spool, on the fabric and in the
-//! controller's store, so one checksum follows them all the way. It is SHA-256: the manifest and the catalogue need a
-//! hash that cannot be met by chance, and over a segment a second its cost does not show.
+//! A segment has a header, a name (for captures only) and a payload. The same bytes are in the spool, on the fabric and in the
+//! controller's store, so one checksum protects them all the way. It is SHA-256, because the manifest and the catalogue need a hash
+//! without collisions; with a segment per second its cost does not matter.
 //!
-//! Invariant: bytes that were cut, altered or belong to another run, attempt or number are never taken for a segment.
+//! Invariant: bytes that were truncated, altered, or belong to another run, attempt or number are never accepted as the segment.
 
 use packetrig_fleet::RunId;
 use packetrig_fleet::fabric::SEGMENT_ROOM;
 use sha2::{Digest, Sha256};
 use std::fmt;
-use std::num::TryFromIntError;
 
-/// What a file of this kind begins with.
+/// First bytes of a segment.
 const MAGIC: [u8; 4] = *b"PRSG";
-/// The form described here.
+/// Version of the format.
 const VERSION: u8 = 1;
 /// Bytes before name and payload; the last 32 are the checksum.
 pub const HEADER: usize = 64;
@@ -28,19 +27,19 @@ pub const PAYLOAD_ROOM: usize = SEGMENT_ROOM - HEADER - NAME_ROOM;
 /// What a segment is a piece of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SegmentKind {
-    /// Counts so far: a `Sample` as JSON, compressed.
+    /// Counters so far: a `CountSample` as compressed JSON.
     Interval,
-    /// A `NodeResult` as JSON, compressed.
+    /// A `NodeResult` as compressed JSON.
     Result,
     Capture,
-    /// The manifest: nothing comes after it.
+    /// The manifest, which is the last segment.
     End,
-    /// In place of a segment the disk lost: its number is not used for anything else.
+    /// Replaces a segment that the disk has lost: its number is never used again.
     Lost,
 }
 
 impl SegmentKind {
-    /// As files, rows and messages call it.
+    /// Its name in files, rows and messages.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Interval => "interval",
@@ -74,7 +73,7 @@ impl fmt::Display for SegmentKind {
     }
 }
 
-/// Whose segment it is. All of it is under the checksum.
+/// Identifies a segment of a node. The checksum covers all of it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SegmentKey {
     pub run: RunId,
@@ -86,50 +85,50 @@ pub struct SegmentKey {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResultSegment {
     pub kind: SegmentKind,
-    /// File name of a capture; else empty.
+    /// File name of a capture; empty for other kinds.
     pub name: String,
-    /// Where in its value the payload belongs.
+    /// Offset of the payload in its value.
     pub offset: u64,
-    /// The value ends with it.
+    /// Whether the value ends with this segment.
     pub last: bool,
     pub payload: Vec<u8>,
 }
 
-/// Why bytes are no segment.
+/// Why bytes are not a valid segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BrokenSegment {
-    /// World: cut, or something else.
-    #[error("it is no segment, or was cut")]
+    /// World: truncated, or something else.
+    #[error("it is not a segment, or was truncated")]
     Form,
     /// User: of another version.
     #[error(
-        "it is of version {0}, this packetrig knows {VERSION}; use the same version on node and controller"
+        "it has version {0}, and this packetrig reads version {VERSION}; use the same packetrig on node and controller"
     )]
     Version(u8),
     /// World: altered, or of another run, attempt or number.
-    #[error("its checksum does not fit")]
+    #[error("its checksum is wrong")]
     Checksum,
 }
 
-/// A SHA-256.
+/// A SHA-256 hash.
 pub type SegmentHash = [u8; 32];
 
 impl ResultSegment {
-    /// Its bytes. A name or payload beyond its room is [`BrokenSegment::Form`].
+    /// The bytes of the segment. Fails with [`BrokenSegment::Form`] if the name or the payload is too long.
     pub fn encode(&self, key: &SegmentKey) -> Result<Vec<u8>, BrokenSegment> {
         if self.name.len() > NAME_ROOM || self.payload.len() > PAYLOAD_ROOM {
             return Err(BrokenSegment::Form);
         }
-        let form = |_: TryFromIntError| BrokenSegment::Form;
         let mut bytes = Vec::with_capacity(HEADER + self.name.len() + self.payload.len());
         bytes.extend(MAGIC);
         bytes.extend([VERSION, self.kind.code(), u8::from(self.last)]);
-        bytes.push(u8::try_from(self.name.len()).map_err(form)?);
+        bytes.push(u8::try_from(self.name.len()).map_err(|_| BrokenSegment::Form)?);
         bytes.extend(key.number.to_le_bytes());
         bytes.extend(self.offset.to_le_bytes());
-        bytes.extend(u32::try_from(self.payload.len()).map_err(form)?.to_le_bytes());
+        bytes.extend(u32::try_from(self.payload.len()).map_err(|_| BrokenSegment::Form)?.to_le_bytes());
         bytes.extend(key.attempt.to_le_bytes());
+        // The place of the checksum, which is computed over everything else.
         bytes.extend([0; HEADER - SEALED]);
         bytes.extend(self.name.as_bytes());
         bytes.extend(&self.payload);
@@ -138,7 +137,7 @@ impl ResultSegment {
         Ok(bytes)
     }
 
-    /// What `bytes` say, if they are the segment of that key.
+    /// Decodes `bytes`, if they are the segment with that key.
     pub fn decode(key: &SegmentKey, bytes: &[u8]) -> Result<Self, BrokenSegment> {
         let header = SegmentHeader::read(bytes)?;
         let sound = header.number == key.number && header.attempt == key.attempt;
@@ -156,7 +155,7 @@ impl ResultSegment {
         })
     }
 
-    /// The checksum in `bytes` that are a segment.
+    /// The checksum in the bytes of a segment.
     pub(crate) fn hash(bytes: &[u8]) -> SegmentHash {
         SegmentHeader::read(bytes).map(|header| header.hash).unwrap_or_default()
     }
@@ -174,42 +173,45 @@ struct SegmentHeader {
 
 impl SegmentHeader {
     fn read(bytes: &[u8]) -> Result<Self, BrokenSegment> {
-        let array = |from: usize| bytes.get(from..).and_then(|rest| rest.first_chunk::<8>());
-        let word = |from: usize| bytes.get(from..).and_then(|rest| rest.first_chunk::<4>());
-        let hash = bytes.get(SEALED..).and_then(|rest| rest.first_chunk::<32>());
-        let (Some(number), Some(offset), Some(length), Some(attempt), Some(hash)) =
-            (array(8), array(16), word(24), word(28), hash)
-        else {
-            return Err(BrokenSegment::Form);
-        };
-        if bytes[..4] != MAGIC {
+        let header = bytes.first_chunk::<HEADER>().ok_or(BrokenSegment::Form)?;
+        if header[..4] != MAGIC {
             return Err(BrokenSegment::Form);
         }
-        if bytes[4] != VERSION {
-            return Err(BrokenSegment::Version(bytes[4]));
+        if header[4] != VERSION {
+            return Err(BrokenSegment::Version(header[4]));
         }
-        let name = usize::from(bytes[7]);
-        let length = usize::try_from(u32::from_le_bytes(*length)).map_err(|_| BrokenSegment::Form)?;
-        if bytes.len() > SEGMENT_ROOM || bytes.len() - HEADER != name.saturating_add(length) || bytes[6] > 1 {
+        let name = usize::from(header[7]);
+        let length = u32_at(header, 24) as usize;
+        // Flags and lengths are checked before the hash, which is computed over at most SEGMENT_ROOM bytes then.
+        if bytes.len() > SEGMENT_ROOM || bytes.len() - HEADER != name.saturating_add(length) || header[6] > 1
+        {
             return Err(BrokenSegment::Form);
         }
-        // It becomes part of the name of a file.
+        // The name becomes part of a file name.
         if name > NAME_ROOM {
             return Err(BrokenSegment::Form);
         }
         Ok(Self {
-            kind: SegmentKind::of(bytes[5]).ok_or(BrokenSegment::Form)?,
-            last: bytes[6] == 1,
+            kind: SegmentKind::of(header[5]).ok_or(BrokenSegment::Form)?,
+            last: header[6] == 1,
             name,
-            number: u64::from_le_bytes(*number),
-            offset: u64::from_le_bytes(*offset),
-            attempt: u32::from_le_bytes(*attempt),
-            hash: *hash,
+            number: u64_at(header, 8),
+            offset: u64_at(header, 16),
+            attempt: u32_at(header, 28),
+            hash: std::array::from_fn(|byte| header[SEALED + byte]),
         })
     }
 }
 
-/// Over everything but the place of the checksum itself, and over the run, which the bytes do not name.
+fn u32_at(header: &[u8; HEADER], at: usize) -> u32 {
+    u32::from_le_bytes(std::array::from_fn(|byte| header[at + byte]))
+}
+
+fn u64_at(header: &[u8; HEADER], at: usize) -> u64 {
+    u64::from_le_bytes(std::array::from_fn(|byte| header[at + byte]))
+}
+
+/// The checksum over everything except its own place, and over the run, which is not in the bytes.
 fn seal(key: &SegmentKey, bytes: &[u8]) -> SegmentHash {
     let mut hasher = Sha256::new();
     hasher.update(&bytes[..SEALED]);
@@ -218,7 +220,7 @@ fn seal(key: &SegmentKey, bytes: &[u8]) -> SegmentHash {
     hasher.finalize().into()
 }
 
-/// The next link of the chain that stands for all segments so far, in order.
+/// The next link of the chain over all segments so far, in order.
 pub(crate) fn link(chain: &SegmentHash, segment: &SegmentHash) -> SegmentHash {
     Sha256::new().chain_update(chain).chain_update(segment).finalize().into()
 }
@@ -227,7 +229,7 @@ pub(crate) fn hex(hash: &SegmentHash) -> String {
     hash.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
 }
 
-/// What [`hex`] wrote.
+/// Reads what [`hex`] wrote.
 pub(crate) fn unhex(text: &str) -> Option<SegmentHash> {
     let mut hash = [0; 32];
     if text.len() != 64 || !text.is_ascii() {
