@@ -16,6 +16,7 @@ struct gate {
 	struct slot slots[SLOTS];
 };
 
+/* Only the offset of `tstamp` counts (linux/bpf.h): the verifier translates accesses to the context by their offsets. */
 struct __sk_buff {
 	u8 before[152];
 	u64 tstamp;
@@ -38,6 +39,7 @@ int hold_back(struct __sk_buff *skb)
 	u64 at = skb->tstamp, now = bpf_ktime_get_ns(), gaps = 0;
 	struct slot *slot = &gate_of->slots[gate_of->passed & (SLOTS - 1)];
 	slot->entered = now;
+	/* Nothing else runs on this processor meanwhile: a frame that is far too early goes at once, marked by a zero. */
 	if (at > now + gate_of->most)
 		at = 0;
 	slot->at = at;
@@ -45,8 +47,8 @@ int hold_back(struct __sk_buff *skb)
 	slot->released = now;
 	slot->gaps = gaps;
 	/*
-	 * A queue behind must not take it for a time of its own, nor a virtual cable's far end the clock it was of for that of
-	 * its own stamp; the kernel forgets the clock for IP only.
+	 * Clears the release time. A queueing discipline behind (fq, etf) would delay or drop the frame by it, and the far end of a
+	 * virtual cable would take its clock for that of an arrival stamp. The helper clears time and clock, but of IP packets only.
 	 */
 	if (bpf_skb_set_tstamp(skb, 0, 0))
 		skb->tstamp = 0;

@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Holding a frame back until its instant, and writing down when it was let go. layout/hold.h states where user space finds it. */
+/* Holds a frame back until its release time and notes when it was let go. layout/hold.h states where user space finds the notes. */
 #pragma once
 #include "kernel.h"
 
 #define SLOTS 4096u
 
 struct slot {
-	u64 at;		/* when it was to go; zero: it was not held */
+	u64 at;		/* its release time; zero: it was not held */
 	u64 entered;	/* when it came */
 	u64 released;	/* the reading of the clock that let it go */
-	u64 left;	/* the next one */
-	u64 gaps;	/* times between two readings while it waited, or-ed: below a power of two only if all are */
+	u64 left;	/* the next reading */
+	u64 gaps;	/* OR of the times between two readings while it waited: its highest bit is that of the longest gap */
 	u64 pad[3];
 };
 
 /*
- * Turns until the instant; gives the reading that showed it. The verifier follows each turn by itself and puts up with some thousands, so the
- * first stage looks at every reading but decides once in sixteen.
+ * Spins until the release time and returns the reading of the clock that reached it. The verifier walks through every iteration and
+ * accepts some thousands. So while the release time is more than NEAR ns away, an iteration reads the clock 17 times and compares once.
+ * At 30 ns a reading, FAR_TURNS last 1.5 ms (nothing waits longer than 1 ms, see src/hold/mod.rs) and NEAR_TURNS 30 us.
  */
 #define NEAR 4000ull
 #define FAR_TURNS 3000
@@ -37,6 +38,7 @@ INLINE u64 hold(u64 at, u64 now, u64 *gaps)
 	for (int i = 0; i < FAR_TURNS; i++) {
 		if (now + NEAR >= at)
 			break;
+		/* Only to pass time. */
 #pragma clang loop unroll(full)
 		for (int j = 0; j < 16; j++)
 			bpf_ktime_get_ns();

@@ -68,10 +68,11 @@ static long (*bpf_xdp_store_bytes)(struct xdp_md *ctx, u32 offset, void *buf, u3
 })
 
 /*
- * PUBLISH: a counter that tells another processor that what was written before it is there, and what was read before it may be written
- * again. OBSERVE: reads such a counter of another processor; what is read behind it is no older. Processors that keep loads and
- * stores in order (build.rs says which) need no more than a store and a load; on others an addition that returns the old value is
- * a barrier. tests/memory_order plays both.
+ * PUBLISH adds to a counter that another processor reads: what was written before is visible there, and what was read before may be
+ * overwritten there (a release store). OBSERVE reads such a counter: later reads see nothing older (an acquire load). On processors that
+ * keep loads and stores in order (build.rs says which), a plain store and a plain load do this. On others an addition that returns the old
+ * value does: it is a full barrier, and -mcpu=v3 knows no weaker one. It costs half the receive rate (decision 0005), so not everywhere.
+ * tests/memory_order explores both.
  */
 #ifdef ORDERED_STORES
 #define PUBLISH(counter, more) do { \

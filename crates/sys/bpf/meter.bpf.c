@@ -63,6 +63,7 @@ INLINE int read_transport(const u8 *at, const u8 *end, u8 protocol, u32 bytes, s
 	if (at + 8 > end || bytes < 8)
 		return 0;
 	t->flags = 0;
+	/* Type and code stand in the destination port, as in NetFlow. */
 	if (protocol == ICMP || protocol == ICMPV6) {
 		t->source_port = 0;
 		t->destination_port = BE16(at);
@@ -110,8 +111,10 @@ INLINE void end(struct ring *ring, u32 len)
 INLINE int v4(const u8 *ip, struct ring *ring, const struct link *l)
 {
 	struct transport t;
+	/* No options (five words of header); neither more fragments nor an offset (RFC 791): a fragment may have no ports. */
 	if (ip + 28 > l->end || ip[0] != 0x45 || BE16(ip + 6) & 0x3fff)
 		return 0;
+	/* A length that does not fit the frame, or leaves no room for ports, is for user space to judge. */
 	u32 total = BE16(ip + 2);
 	if (total < 28 || ip - l->frame + total > l->full)
 		return 0;

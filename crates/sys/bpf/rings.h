@@ -55,6 +55,7 @@ struct settings {
 /* ARP, ICMP and ICMPv6, behind at most four VLAN tags, go on. */
 INLINE int by_kind(struct xdp_md *ctx)
 {
+	/* To the IPv4 protocol behind four tags. The shortest ARP frame has 42 bytes (a virtual cable does not pad). */
 	u8 head[40];
 	if (bpf_xdp_load_bytes(ctx, 0, head, sizeof(head)))
 		return XDP_DROP;
@@ -71,15 +72,17 @@ INLINE int answer(struct xdp_md *ctx, const struct settings *s)
 	return UNLIKELY(s->answer == BY_KIND) ? by_kind(ctx) : (int)s->answer;
 }
 
-/* Room for a record with so many bytes; none if the reader is behind. */
+/* Room for a record with this many bytes; none if the reader is behind. */
 INLINE struct record *room(struct ring *ring, u32 len)
 {
 	u64 written = ring->written;
 	u64 need = sizeof(struct record) + ((len + 7u) & ~7u);
+	/* An old value of `read` only makes the ring look fuller. What is written below depends on it, so it cannot come before it. */
 	if (UNLIKELY(written + need - READ_ONCE(ring->read) > RING_BYTES)) {
 		ring->dropped += 1;
 		return 0;
 	}
+	/* `written` is a multiple of 8. The mask shows the verifier that the record begins inside; it may end in the spare bytes behind. */
 	return (void *)(ring->data + (written & (RING_BYTES - 8)));
 }
 
@@ -98,6 +101,7 @@ INLINE void put_frame(struct xdp_md *ctx, struct ring *ring, const struct settin
 	record->time = now;
 	record->full_len = full;
 	record->len = len;
+	/* The verifier must see the bound of this very register: clang would otherwise use one that it has not followed. */
 	PIN(len);
 	u8 *bytes = (void *)(record + 1);
 	if ((len < 8 || len > SHORT || !READ_SHORT(ctx, len, bytes)) && len > 0)

@@ -109,7 +109,7 @@ MAP(scratch);
 
 INLINE u64 big64(u64 x) { return __builtin_bswap64(x); }
 
-/* In words, which the compiler would not do by itself: it cannot know that both are aligned. */
+/* By words of 8 bytes. The compiler would copy bytes: it cannot know that both pointers are aligned. */
 INLINE void copy_64(void *to, const void *from)
 {
 	u64 *a = to;
@@ -138,6 +138,7 @@ INLINE u64 mix(u64 seed, u64 n)
 	return finalise(finalise(seed + 0x9e3779b97f4a7c15ull) ^ n * 0x9e3779b97f4a7c15ull);
 }
 
+/* The upper half of a 128-bit product, from four products of 32 bits: BPF multiplies 64 bits only. */
 INLINE u64 multiply_high(u64 a, u64 b)
 {
 	u64 a0 = a & 0xffffffff, a1 = a >> 32, b0 = b & 0xffffffff, b1 = b >> 32;
@@ -145,6 +146,7 @@ INLINE u64 multiply_high(u64 a, u64 b)
 	return a1 * b1 + (m1 >> 32) + (m2 >> 32);
 }
 
+/* RFC 1071: adds the carries of a one's-complement sum back in. Each width takes two additions, because the first may carry again. */
 INLINE u32 fold(u64 sum)
 {
 	sum = (sum >> 32) + (sum & 0xffffffff);
@@ -159,7 +161,7 @@ INLINE u32 words_of(u64 w)
 	return (w >> 48) + ((w >> 32) & 0xffff) + ((w >> 16) & 0xffff) + (w & 0xffff);
 }
 
-/* Eight buckets per octave; known to src/xdp/buckets.rs. */
+/* Eight buckets per octave, as in src/xdp/buckets.rs. The exponent is found by halving: BPF cannot count leading zeros. */
 INLINE u32 bucket_of(u64 v)
 {
 	u32 e = 0;
@@ -189,6 +191,7 @@ INLINE int evaluate(const struct op *op, u64 n, u64 *hi, u64 *lo)
 		*lo = value->lo;
 		return 0;
 	}
+	/* start +/- step * i, modulo 2^128: a half that has become smaller than what was added to it has carried. */
 	if (op->kind == STEP_UP || op->kind == STEP_DOWN) {
 		u64 low = op->step_lo * i;
 		u64 high = multiply_high(op->step_lo, i) + op->step_hi * i;
@@ -207,7 +210,7 @@ INLINE int evaluate(const struct op *op, u64 n, u64 *hi, u64 *lo)
 		*lo = mix(~op->seed, i);
 		return 0;
 	}
-	/* step_lo is the number of values to draw from */
+	/* step_lo is the number of values to draw from: the upper half of the product scales the draw without a division. */
 	u64 part = multiply_high(drawn, op->step_lo);
 	*lo = op->start_lo + part;
 	*hi = op->start_hi + (*lo < part);
@@ -235,12 +238,14 @@ INLINE u32 tag_sum(const struct check *check, const u32 *words)
 		if (mask & (1 << i))
 			sum += words[i];
 	sum = fold(sum);
+	/* RFC 1071, section 2: a sum of bytes that are shifted by one is the sum with its bytes swapped. */
 	return check->tag_swapped ? ((sum << 8) & 0xff00) | (sum >> 8) : sum;
 }
 
 INLINE u32 finish(struct scratch *s, const struct check *check, u64 sum, const u32 *words)
 {
 	u32 value = ~fold(sum + check->base + tag_sum(check, words)) & 0xffff;
+	/* A wrong checksum must be neither right nor zero: in UDP, zero means that there is none (RFC 768). */
 	if (check->bad)
 		value = value == 0x5555 ? 0xaaaa : value ^ 0x5555;
 	else if (value == 0 && check->never_zero)
@@ -261,6 +266,7 @@ INLINE int vary(struct scratch *s, const struct shape *shape, u64 n, struct sums
 		u64 hi = 0, lo = 0;
 		if (!op || evaluate(op, n, &hi, &lo))
 			return -1;
+		/* Even, so that the words of the window are the checksum's words; `image` has 32 bytes behind it for a window at its end. */
 		u32 at = op->at & (IMAGE - 2), shift = op->shift & 63, part;
 		u64 *window = (void *)(s->image + at);
 		hi &= op->mask_hi;
@@ -279,7 +285,10 @@ INLINE int vary(struct scratch *s, const struct shape *shape, u64 n, struct sums
 	return 0;
 }
 
-/* Writes the tag and leaves its words, for the checksums. */
+/*
+ * Makes the tag as wire::tag does, which a test compares, and leaves its words for the checksums. words[1] of the long tag is the stream:
+ * it does not vary and is in the checksum's base.
+ */
 INLINE void stamp(struct scratch *s, const struct shape *shape, u64 key, u64 n, u64 now, u32 *words)
 {
 	u64 *tail = (void *)s->tail;
@@ -360,6 +369,7 @@ INLINE int make(struct xdp_md *ctx, const struct shape *shape, u64 key, u64 n, u
 	if (vary(s, shape, n, &sums))
 		return -1;
 	stamp(s, shape, key, n, now, words);
+	/* Inner before outer: a finished checksum is part of what the later ones cover (`into`). */
 	u32 checks = shape->checks_used;
 	if (checks > 0)
 		add(&sums, shape->checks[0].into, finish(s, &shape->checks[0], sums.s0, words));
@@ -372,7 +382,10 @@ INLINE int make(struct xdp_md *ctx, const struct shape *shape, u64 key, u64 n, u
 	return write_frame(ctx, s, shape);
 }
 
-/* Frames of the last batch were handed over by the time this one begins. */
+/*
+ * The kernel hands a batch to the driver before it begins the next. So the first call of a batch bounds when the frames of the last one
+ * were handed over: by then at the latest.
+ */
 INLINE void end_batch(struct control *c, u64 now)
 {
 	if (c->batch_frames) {
@@ -399,7 +412,7 @@ INLINE void account(struct control *c, struct lane *lane, u32 len, u64 due, u64 
 	if (!lane->frames)
 		lane->first = now;
 	lane->last = now;
-	lane->bytes += len + 4;
+	lane->bytes += len + 4;	/* with FCS */
 	WRITE_ONCE(lane->frames, lane->frames + 1);
 	if (!c->batch_frames)
 		c->batch_first = now;
@@ -418,7 +431,7 @@ INLINE u64 read_clock(struct control *c)
 INLINE int next_run(struct control *c)
 {
 	u64 popped = c->popped;
-	/* A thread that finds nothing turns: only what it finds is worth a barrier. */
+	/* A call that finds nothing is followed by the next at once: only a run that is there is worth a barrier. */
 	if (popped == READ_ONCE(c->pushed) || popped == OBSERVE(c->pushed))
 		return 0;
 	c->now = c->runs[popped & (RUNS - 1)];
@@ -436,6 +449,7 @@ int send(struct xdp_md *ctx)
 	if (!c)
 		return XDP_DROP;
 	u64 calls = c->calls, now = c->clock;
+	/* The kernel runs whole batches, a power of two: this is the first call of one. */
 	int first = !(calls & (c->batch - 1));
 	WRITE_ONCE(c->calls, calls + 1);
 	if (first) {
@@ -444,8 +458,12 @@ int send(struct xdp_md *ctx)
 	}
 	if (READ_ONCE(c->stop) || (!c->left && !next_run(c)))
 		return XDP_DROP;
+	/* From the run's origin each time: rounding does not add up. A run lasts 20 ms at most, so the product fits. */
 	u64 due = c->now.due + (c->index * c->now.step >> 20);
-	/* What was due at the last reading needs no new one, for some frames: they leave together, later than both. */
+	/*
+	 * A frame that was due at the last reading needs no new one, for up to REUSES frames. A reading takes 30 ns, a fifth of a frame; these
+	 * frames leave together, later than any reading, and the bound of their batch covers that (decision 0005).
+	 */
 	if (now < due || c->reused >= REUSES) {
 		now = read_clock(c);
 		if (now < due)

@@ -8,7 +8,7 @@
  *                   \-> rings (rings.h), for a process that writes them to a file
  *
  * The frame that is forwarded is the last of the exits, so it is the one that the kernel does not clone. What the driver makes
- * of frames handed to it is seen by `handed` and `refused` at the kernel's tracepoints.
+ * of frames handed to it is visible to `handed` and `refused` only, at the kernel's tracepoints.
  * layout/tap.h states where user space finds all this; the trailer is known to wire/src/trailer.rs.
  */
 #include "rings.h"
@@ -36,7 +36,7 @@ struct orders {
 	u32 trailer;
 	u32 rewrite;	/* of a mirror: whether copies go to station[0] */
 	u64 offset;	/* from the kernel's TAI to the time since 1970 */
-	u64 station[MIRRORS];	/* of a direction: whom copies go to, 0 for none */
+	u64 station[MIRRORS];	/* of a direction: MAC addresses that copies go to, 0 for none */
 };
 
 /* Of a direction. Per processor, like all books. */
@@ -71,7 +71,7 @@ MAP(peer);
 MAP(exits);
 MAP(rings);
 
-/* What this instance is to do, and where it counts: both are there, the verifier wants to see it checked. */
+/* What this instance is to do, and where it counts. Both always exist; the check is for the verifier. */
 INLINE struct orders *own_orders(void)
 {
 	u32 zero = 0;
@@ -105,7 +105,7 @@ int on_plain(struct xdp_md *ctx)
 	return forward(book);
 }
 
-/* Whether it goes to a station that copies go to: then it may be one, come back through a switch. */
+/* Whether the frame is for a station that copies go to: then it may be a copy that a switch has sent back. Copying it would loop. */
 INLINE int is_own(struct xdp_md *ctx, const struct orders *o)
 {
 	u8 *frame = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
@@ -165,6 +165,7 @@ INLINE int forward_and_copy(struct xdp_md *ctx, int records)
 	book->wanted += 1;
 	if (o->trailer && UNLIKELY(!note(ctx, o->direction)))
 		book->unnoted += 1;
+	/* The kernel clones the frame for every exit but the last. One clone that fails makes the redirect fail, hence LONGEST_COPY. */
 	return bpf_redirect_map(&exits, 0, BROADCAST);
 }
 
@@ -181,7 +182,7 @@ int on_record(struct xdp_md *ctx)
 	return forward_and_copy(ctx, 1);
 }
 
-/* The peer's, where frames carry notes: nobody behind it shall see them. */
+/* On the peer's exit, where frames carry notes: the station behind would not merge packets whose metadata differ. */
 SEC("bare")
 int on_bare(struct xdp_md *ctx)
 {
@@ -287,7 +288,7 @@ int on_mirror(struct xdp_md *ctx)
 	return XDP_PASS;
 }
 
-/* What the tracepoints are told to look for: the interfaces of the tap, and where the kernel keeps an interface's number. */
+/* What the tracepoint programs look for: the interfaces of the tap, and where the kernel keeps an interface's number (from its BTF). */
 struct places {
 	u32 number_at;	/* in struct net_device */
 	u32 net_at;	/* in struct net_device */
@@ -344,6 +345,7 @@ int on_handed(const u64 *args)
 	if (from < 0)
 		return 0;
 	int to = place_of(p, args[1], 2 + MIRRORS);
+	/* Tracepoints fire for all namespaces, and interface numbers are not unique across them. */
 	if (to < 0 || !is_here(p, args[0]))
 		return 0;
 	u32 at = p->book + (u32)from * (2 + MIRRORS) + (u32)to;
@@ -370,6 +372,7 @@ int on_refused(const u64 *args)
 	struct failures *book = bpf_map_lookup_elem(&books, &at);
 	if (!book)
 		return 0;
+	/* ENETDOWN, EMSGSIZE, ENOMEM, EOPNOTSUPP: the kernel's answers before it asks the driver. */
 	int error = -(int)args[3];
 	if (error == 100)
 		book->down += 1;

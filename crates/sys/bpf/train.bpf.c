@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Run on frames of the kernel's own ("live frames"): each call writes the next frame of a train, waits for its instant and sends it off.
+ * Runs on frames of the kernel's own ("live frames"): each call writes the next frame of a train, waits for its release time and sends it.
  *
- * A frame that is due later than it may wait stays: the call ends without one, and user space calls again. layout/train.h states
+ * A frame that is due later than a call may wait is left: the call ends without it, and user space calls again. layout/train.h states
  * where user space finds all this.
  */
 #include "hold.h"
@@ -38,7 +38,10 @@ int send_off(struct xdp_md *ctx)
 		return XDP_DROP;
 	u64 next = t->next, now = bpf_ktime_get_ns(), gaps = 0;
 	struct slot *slot = &t->slots[next & (SLOTS - 1)];
-	/* Whatever came before is with the driver by now: that is why it is called once more than there are frames. */
+	/*
+	 * The driver has every earlier frame by now. User space calls once more than there are frames, so that the last one has such a
+	 * bound, too.
+	 */
 	slot->entered = now;
 	if (next >= READ_ONCE(t->end))
 		return XDP_DROP;
@@ -52,6 +55,7 @@ int send_off(struct xdp_md *ctx)
 	slot->at = at;
 	u32 len = frame_of->len;
 	int change = (int)len - (int)(ctx->data_end - ctx->data);
+	/* The helper's register must have both bounds: the verifier knows nothing of a number in shared memory. */
 	if (len > LONGEST)
 		len = 0;
 	PIN(len);
