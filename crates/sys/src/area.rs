@@ -1,6 +1,6 @@
 //! Memory shared with the kernel.
 //!
-//! An [`Area`] owns its mapping and unmaps it on drop. Every access is checked against its bounds.
+//! A [`SharedArea`] owns its mapping and unmaps it on drop. Every access is checked against its bounds.
 
 use crate::Error;
 use rustix::mm::{MapFlags, ProtFlags};
@@ -21,7 +21,8 @@ pub(crate) struct SharedArea {
 unsafe impl Send for SharedArea {}
 
 impl SharedArea {
-    /// Maps what a descriptor shares: the ring of a packet socket, the values of a BPF map.
+    /// Maps what a descriptor shares: the ring of a packet socket, the values of a BPF map. All pages are made now: a hot loop must not
+    /// wait for a page fault.
     pub(crate) fn map(owner: BorrowedFd<'_>, len: usize, object: &str) -> Result<Self, Error> {
         Self::map_from(owner, 0, len, object)
     }
@@ -61,7 +62,7 @@ impl SharedArea {
         Ok(Self { base, len, plain: None })
     }
 
-    /// Where it begins, as the kernel is told.
+    /// Its address, for a request to the kernel.
     pub(crate) fn address(&self) -> u64 {
         self.base.as_ptr().addr() as u64
     }

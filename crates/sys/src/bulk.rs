@@ -39,13 +39,12 @@ impl AlignedMemory {
         Self { start, layout }
     }
 
-    /// The bytes.
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: the memory is initialised, of that size, ours, and borrowed through `self`.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.layout.size()) }
     }
 
-    /// The bytes, to be written.
+    /// The same memory, to be written.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `bytes`, and borrowed by nobody else.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.layout.size()) }
@@ -99,6 +98,7 @@ impl BulkFile {
             && aligned
             && offset.is_multiple_of(ALIGNMENT as u64)
         {
+            // A file system that opens with O_DIRECT may still refuse a direct write (EINVAL): from now on through the cache.
             match direct.write_all_at(bytes, offset) {
                 Err(error) if error.raw_os_error() == Some(libc::EINVAL) => self.direct = None,
                 done => return done,
@@ -122,6 +122,7 @@ impl BulkFile {
         unsafe {
             libc::sync_file_range(self.file.as_raw_fd(), at(offset), length, libc::SYNC_FILE_RANGE_WRITE)
         };
+        // What was begun to be written out 8 MiB ago is on the disk by now, as a rule; pages that are still dirty are not dropped.
         const BEHIND: u64 = 8 << 20;
         if offset >= BEHIND {
             let advice = libc::POSIX_FADV_DONTNEED;

@@ -20,7 +20,7 @@ pub struct ThreadRights {
     pub user: u32,
     /// Effective capabilities, of those that matter here.
     pub capabilities: Vec<&'static str>,
-    /// Whether they hold in a user namespace only, not on the machine.
+    /// Whether they count only inside a user namespace, not on the whole machine.
     pub in_user_namespace: bool,
 }
 

@@ -1,7 +1,7 @@
 //! Child processes that end with us, and signals to them.
 //!
-//! The kernel's guard belongs to the *thread* that starts the child: whoever uses it starts children from a thread that
-//! outlives them. Signals go to a process that was started here and not waited for yet, so its number is still its own.
+//! The kernel's guard belongs to the *thread* that starts the child: start children from a thread that outlives them.
+//! Signals go to a process that was started here and not waited for yet, so its number is still its own.
 
 use crate::Error;
 use rustix::process::{Pid, Signal, getppid, kill_process, set_parent_process_death_signal};
@@ -13,7 +13,7 @@ pub fn end_with_us(command: &mut Command) {
     let parent = rustix::process::getpid();
     let guard = move || {
         set_parent_process_death_signal(Some(Signal::TERM))?;
-        // We may have died before the guard stood.
+        // The parent may have died before the guard stood: then no signal would ever come.
         if getppid() == Some(parent) { Ok(()) } else { Err(std::io::Error::from_raw_os_error(libc::ESRCH)) }
     };
     // SAFETY: between fork and exec the closure makes two system calls; it allocates nothing and takes no lock.

@@ -47,7 +47,7 @@ pub fn wall_clock_ns() -> u64 {
     nanoseconds(rustix::time::clock_gettime(ClockId::Realtime))
 }
 
-/// Nanoseconds of `CLOCK_TAI`: whole seconds apart from the time since 1970, none where nobody told the kernel of leap seconds.
+/// Nanoseconds of `CLOCK_TAI`: whole seconds ahead of the time since 1970; equal to it if the kernel was not told about leap seconds.
 pub fn tai_ns() -> u64 {
     let read = rustix::time::clock_gettime_dynamic(DynamicClockId::Tai);
     read.map_or_else(|_| wall_clock_ns(), nanoseconds)
@@ -67,6 +67,7 @@ pub fn thread_cpu_ns() -> u64 {
 /// one, so half their distance bounds the error.
 pub fn realtime_offset() -> RealtimeOffset {
     let reading = || bracketed(monotonic_ns(), wall_clock_ns(), monotonic_ns());
+    // The width of a bracket is what an interrupt or another thread may have added: the tightest of eight was disturbed least.
     (1..READINGS).fold(reading(), |best, _| {
         let next = reading();
         if next.bound_ns < best.bound_ns { next } else { best }

@@ -13,8 +13,8 @@ pub fn free(path: &Path) -> Result<u64, Error> {
     Ok(facts.f_bavail.saturating_mul(facts.f_frsize))
 }
 
-/// Makes a file of `bytes` for which the disk has set room aside. Removing it gives the room back; where it cannot be made whole, it
-/// is removed.
+/// Makes a file of `bytes` for which the disk has set room aside. Removing it gives the room back. A file that cannot be made whole is
+/// removed.
 pub fn set_aside(path: &Path, bytes: u64) -> io::Result<()> {
     let made = private_files::create(path).and_then(|mut file| {
         match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes.max(1)) {
@@ -25,7 +25,7 @@ pub fn set_aside(path: &Path, bytes: u64) -> io::Result<()> {
         }
     });
     if made.is_err() {
-        // What was made of it takes room from others.
+        // The part that was made takes room from others. If even that cannot be removed, the first error says enough.
         std::fs::remove_file(path).unwrap_or(());
     }
     made
@@ -47,7 +47,7 @@ fn write_zeros(file: &mut std::fs::File, mut bytes: u64) -> io::Result<()> {
         file.write_all(&zeros[..usize::try_from(piece).unwrap_or(zeros.len())])?;
         bytes -= piece;
     }
-    // Only then a full disk shows.
+    // Delayed allocation: only now does a full disk show.
     file.sync_all()
 }
 

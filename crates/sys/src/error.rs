@@ -13,7 +13,7 @@ pub enum Error {
         source: std::io::Error,
         remedy: Option<&'static str>,
     },
-    /// An interface or a namespace of that name is not there.
+    /// There is no interface or namespace of that name.
     #[error("no {what} named `{name}`; {remedy}")]
     Missing {
         /// Interface or network namespace.

@@ -1,6 +1,6 @@
 //! What a driver says of an interface, and its offloads (the `SIOCETHTOOL` calls).
 //!
-//! An [`EthtoolCalls`] owns one datagram socket that only serves as a handle on its network namespace. Changes stay until
+//! An [`EthtoolCalls`] owns one datagram socket, whose only use is to name its network namespace. Changes stay until they are
 //! changed back.
 
 use crate::{Error, UnsupportedFeature, netns::NetNs};
@@ -21,7 +21,7 @@ pub struct EthtoolCalls {
     socket: OwnedFd,
 }
 
-/// Work that the stack or the card does on frames behind our back.
+/// Work that the stack or the card does on frames, unseen by user space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Offload {
@@ -78,7 +78,7 @@ enum OffloadAccess {
     Flag(u32),
 }
 
-/// Who drives an interface.
+/// The driver of an interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct DriverName {
     /// Name of the driver.
@@ -94,7 +94,6 @@ pub struct DriverName {
 /// Speed and duplex of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct LinkSpeed {
-    /// Megabits per second.
     pub mbits: u32,
     /// Both directions at once; `None` if the driver does not say.
     pub full_duplex: Option<bool>,
@@ -109,7 +108,7 @@ pub struct QueueCounts {
     pub tx: u32,
 }
 
-/// Who can take time stamps.
+/// Where time stamps can be taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 #[expect(clippy::struct_excessive_bools, reason = "four independent abilities, as the kernel lists them")]
 pub struct StampAbilities {
@@ -145,7 +144,7 @@ impl EthtoolCalls {
         Ok(Self { socket })
     }
 
-    /// Who drives the interface.
+    /// The interface's driver.
     pub fn driver(&self, name: &str) -> Result<DriverName, Error> {
         // struct ethtool_drvinfo: command, then six texts and five numbers.
         let mut info = [0u32; 49];
@@ -178,11 +177,12 @@ impl EthtoolCalls {
         let mut channels = [0u32; 9];
         channels[0] = GCHANNELS;
         self.call(name, &mut channels).map_err(|errno| failed("ETHTOOL_GCHANNELS", name, errno))?;
+        // A combined queue receives and sends.
         let [_, _, _, _, _, rx, tx, _, combined] = channels;
         Ok(QueueCounts { rx: rx + combined, tx: tx + combined })
     }
 
-    /// Who can take time stamps.
+    /// Where time stamps can be taken on the interface.
     pub fn timestamping(&self, name: &str) -> Result<StampAbilities, Error> {
         // struct ethtool_ts_info: command, abilities, clock index, then transmit types and receive filters.
         let mut info = [0u32; 11];
@@ -241,7 +241,7 @@ impl EthtoolCalls {
             }
         };
         let set = self.call(name, &mut request);
-        // Some settings are accepted and have no effect.
+        // The kernel accepts some settings and leaves them as they are, where another setting requires it (netdev_fix_features).
         if set.is_ok() && self.offload(name, offload)? == on {
             return Ok(true);
         }
@@ -252,7 +252,7 @@ impl EthtoolCalls {
             _ => UnsupportedFeature {
                 feature: "switching an offload",
                 needs: format!("a driver that can set {} {}", offload.name(), if on { "on" } else { "off" }),
-                found: format!("{name} has it fixed"),
+                found: format!("{name}, whose driver has it fixed"),
             }
             .into(),
         })
@@ -308,7 +308,7 @@ fn failed(call: &'static str, name: &str, errno: rustix::io::Errno) -> Error {
     match errno {
         rustix::io::Errno::OPNOTSUPP => UnsupportedFeature {
             feature: call,
-            needs: "a driver that answers it".into(),
+            needs: "a driver that supports it".into(),
             found: format!("{name}, whose driver does not"),
         }
         .into(),

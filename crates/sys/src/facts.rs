@@ -45,7 +45,7 @@ pub struct InterfaceFacts {
     pub channels: Option<QueueCounts>,
     /// Offloads that are on.
     pub offloads: Vec<Offload>,
-    /// Who can take time stamps.
+    /// Where time stamps can be taken.
     pub timestamping: Option<StampAbilities>,
     /// What XDP can do on it; absent on kernels that cannot be asked.
     pub xdp: Option<XdpFeatures>,

@@ -1,6 +1,6 @@
 //! Network interfaces: what there is, and making, changing and removing virtual ones.
 //!
-//! A [`NamespaceLinks`] owns one netlink socket and speaks of the network namespace it was opened in, from whichever thread. It
+//! A [`NamespaceLinks`] owns one netlink socket and sees the network namespace it was opened in, whichever thread uses it. It
 //! undoes nothing by itself: interfaces live until they are deleted or their namespace ends.
 
 mod change;
@@ -44,7 +44,7 @@ pub struct Link {
     /// Largest MTU it can be set to, if it says.
     pub mtu_limit: Option<u32>,
     pub up: bool,
-    /// The other end is there.
+    /// The other end of the link is present.
     pub carrier: bool,
     pub loopback: bool,
     /// Receives frames for all stations.
@@ -295,7 +295,7 @@ fn link_of(message: &LinkMessage) -> Link {
             LinkAttribute::Qdisc(name) => link.qdisc = Some(name.clone()),
             // The count covers promiscuity asked for by sockets, which the flag does not show.
             LinkAttribute::Promiscuity(count) => link.promiscuous |= *count > 0,
-            // -1 says that the namespace has no number here: it cannot be told which.
+            // -1: the peer's namespace has no number here, so it cannot be identified.
             LinkAttribute::LinkNetNsId(id) => link.peer_netns = Some(*id),
             LinkAttribute::LinkInfo(infos) => {
                 link.kind = kind_of(infos);

@@ -40,7 +40,8 @@ struct LockFile {
 
 impl Drop for LockFile {
     fn drop(&mut self) {
-        // Still locked: whoever opened it meanwhile finds that it is gone. If it cannot be removed it stays, unlocked.
+        // Removed while it is locked: a process that has opened it meanwhile locks a file without a name, and tries again. A file that
+        // cannot be removed stays, unlocked.
         drop(std::fs::remove_file(&self.path));
     }
 }
@@ -56,7 +57,7 @@ impl NameLock {
         };
         let failed = |error| Error::call("lock", object, error);
         let listener = netns.run_in(|| bind_name(name))?.map_err(failed)?;
-        // Behind the binding: of two that come at once, none sees nobody.
+        // After binding: of two processes that come at once, at least one then sees the other.
         match find_holder(netns, name, &listener)? {
             NameHolder::Nobody => Ok(Self { _listener: listener, file }),
             NameHolder::Trusted(process) => Err(busy(process)),
@@ -91,7 +92,7 @@ impl LockFile {
             if !set_lock(&file)? {
                 return Ok(None);
             }
-            // Its last holder may have removed it since it was opened.
+            // The last holder may have removed the file since it was opened here: then the lock is on a file that nobody finds.
             let own = file.metadata()?;
             let is_same = |found: std::fs::Metadata| (own.dev(), own.ino()) == (found.dev(), found.ino());
             if std::fs::symlink_metadata(path).is_ok_and(is_same) {
@@ -111,7 +112,8 @@ fn noted_holder(path: &Path) -> Option<i32> {
     text.trim().parse().ok()
 }
 
-/// All of a file, for writing: one open file description has it, whichever threads and processes use that.
+/// All of a file, for writing. The lock belongs to the open file description, so it also excludes other threads of this process
+/// (`F_OFD_SETLK`; a classic POSIX lock belongs to the process).
 const fn whole_file() -> libc::flock {
     libc::flock { l_type: F_WRLCK, l_whence: 0, l_start: 0, l_len: 0, l_pid: 0 }
 }

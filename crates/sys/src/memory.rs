@@ -40,7 +40,7 @@ impl MeteredAllocator {
 
     fn note(bytes: usize, sign: i64) {
         let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
-        // At the end of a thread nobody asks any more.
+        // While a thread ends, its number is gone and allocations go on; nobody asks for them.
         HELD.try_with(|held| {
             let now = held.get().now + sign * bytes;
             held.set(HeldBytes { now, peak: held.get().peak.max(now) });
@@ -65,7 +65,7 @@ unsafe impl GlobalAlloc for MeteredAllocator {
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // Where it cannot grow in place, both are there for a while.
+        // A block that cannot grow in place exists twice for a while: the peak counts both.
         Self::note(size, 1);
         // SAFETY: as for `dealloc`; the new size is the caller's.
         let moved = unsafe { System.realloc(pointer, layout, size) };

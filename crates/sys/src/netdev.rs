@@ -60,7 +60,7 @@ fn find_family(netlink: &mut NetlinkConversation) -> Result<u16, Error> {
             Err(Error::call("CTRL_CMD_GETFAMILY", "netdev", error))
         }
         _ => Err(UnsupportedFeature {
-            feature: "asking for XDP abilities",
+            feature: "reading an interface's XDP features",
             needs: "Linux 6.3".into(),
             found: kernel::release(),
         }
@@ -99,6 +99,7 @@ impl GenericMessage {
             let length = usize::from(u16::from_ne_bytes(*rest.first_chunk()?));
             let kind = u16::from_ne_bytes(*rest.get(2..)?.first_chunk()?);
             let value = rest.get(4..length)?;
+            // The upper two bits say how a value is to be read (NLA_F_NESTED, NLA_F_NET_BYTEORDER).
             if kind & 0x3fff == wanted {
                 return Some(value);
             }

@@ -1,6 +1,6 @@
 //! Netlink conversations: one request, its answers, its acknowledgement.
 //!
-//! A [`Conversation`] owns one netlink socket, which stays in the network namespace it was opened in. It knows nothing of
+//! A [`NetlinkConversation`] owns one netlink socket, which stays in the network namespace it was opened in. It knows nothing of
 //! what the messages mean.
 
 use crate::{Error, netns::NetNs};
@@ -52,7 +52,7 @@ impl NetlinkConversation {
     }
 
     /// Sends a request and gives each answer to `each`; ends with the acknowledgement or the end of the dump. Returns how
-    /// many answers had a form that the parser does not know: whoever must not miss one looks at it.
+    /// many answers the parser did not understand: a caller that must not miss one checks that it is 0.
     pub(crate) fn ask<M>(&mut self, request: M, flags: u16, each: &mut dyn FnMut(M)) -> std::io::Result<usize>
     where
         M: NetlinkSerializable + NetlinkDeserializable,
@@ -60,6 +60,7 @@ impl NetlinkConversation {
         self.sequence = self.sequence.wrapping_add(1);
         let mut header = NetlinkHeader::default();
         header.sequence_number = self.sequence;
+        // A dump ends with NLMSG_DONE. Any other answer would have no end without an acknowledgement.
         let ack = if flags & NLM_F_DUMP == NLM_F_DUMP { 0 } else { NLM_F_ACK };
         header.flags = NLM_F_REQUEST | flags | ack;
         let mut message = NetlinkMessage::new(header, NetlinkPayload::InnerMessage(request));

@@ -1,7 +1,7 @@
-//! Network namespaces.
+//! Network namespaces: opening, making, entering and finding them.
 //!
 //! A [`NetNs`] owns one descriptor that keeps its namespace alive. A thread enters a namespace only inside
-//! [`NetNs::run_in`], on a thread of its own that ends there, unless it is inside already: no thread of the caller's is ever left in a foreign
+//! [`NetNs::run_in`], on a thread of its own that ends there, unless it is inside already: no thread of the caller stays in a foreign
 //! namespace. Sockets made inside stay in that namespace wherever they are used.
 //!
 //! Entering takes CAP_SYS_ADMIN. A program that gives it up calls [`keep_entered`] before: a thread stays in each namespace and starts
@@ -54,7 +54,7 @@ impl NetNs {
             _ => Error::call("open", path.display().to_string(), error),
         })?;
         let opened = Self { file, label: name.to_owned() };
-        // A leftover plain file of a deleted namespace opens, too.
+        // A deleted namespace may have left a plain file, which opens, too.
         if opened.is_namespace() { Ok(opened) } else { Err(missing(name)) }
     }
 
@@ -92,7 +92,7 @@ impl NetNs {
         });
         let opened = mounted.and_then(|()| Self::open(name));
         if opened.is_err() {
-            // Nothing is mounted there: a leftover file would only be in the way of the next attempt.
+            // Nothing is mounted on the file: it would only make the next attempt fail.
             drop(std::fs::remove_file(&path));
         }
         opened
@@ -106,6 +106,7 @@ impl NetNs {
         }
         let inode = self.inode()?;
         let residents = RESIDENTS.read().unwrap_or_else(PoisonError::into_inner);
+        // A thread inherits its namespace: one that was left inside lends it without CAP_SYS_ADMIN, which may have been given up.
         if let Some((_, resident)) = residents.iter().find(|(namespace, _)| *namespace == inode) {
             return resident.run(work);
         }
@@ -142,7 +143,7 @@ impl NetNs {
 
     /// Leaves the calling thread in this namespace: for threads about to end only.
     fn enter(&self) -> Result<(), Error> {
-        // Entering takes rights even when one is inside already; an ordinary user has none.
+        // `setns` takes rights even for the namespace that the thread is in; an ordinary user has none.
         if self.is_callers()? {
             return Ok(());
         }

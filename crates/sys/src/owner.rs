@@ -6,7 +6,7 @@
 //! Invariant: a user is named only for a socket that a process still holds. The kernel reports user 0, root, for a socket
 //! whose process has closed it, so the user counts only if the same answer has an inode: a closed socket has none, and it
 //! never gets one again. Numbers are as this process's user namespace shows them; users that it does not know all appear as
-//! one number ([`overflow_user`]), which is therefore nobody's name.
+//! one number ([`overflow_user`]), which therefore identifies nobody.
 
 use crate::{Error, netlink::NetlinkConversation, netns::NetNs};
 use netlink_packet_core::{DecodeError, NetlinkDeserializable, NetlinkHeader, NetlinkSerializable};
@@ -28,7 +28,6 @@ mod tcp_state {
     pub(super) const LISTEN: u32 = 10;
 }
 
-/// Finds owners of connections. See the module.
 #[derive(Debug)]
 pub struct ConnectionOwners {
     lookup: OwnerLookup,
@@ -122,7 +121,7 @@ fn ask_kernel(netlink: &Mutex<NetlinkConversation>, pair: SocketPair) -> Option<
             found = Some(answer);
         }
     });
-    // Where no connection matches, the kernel may find the listener at that port: the addresses tell.
+    // If no connection matches, the kernel may answer with the listener at that port: the addresses in the answer differ then.
     let answer = asked.ok().and(found).filter(|answer| answer.pair == pair)?;
     (answer.inode != 0).then_some(answer.user)
 }

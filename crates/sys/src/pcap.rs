@@ -13,7 +13,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 const NAMES: [&CStr; 2] = [c"libpcap.so.0.8", c"libpcap.so"];
 const LINK_TYPE_ETHERNET: c_int = 1;
 const SNAP_LEN: c_int = 65_535;
-/// Expressions about broadcast addresses are refused instead of compiled for a network nobody named.
+/// libpcap then refuses expressions about broadcast addresses, instead of compiling them for some network.
 const NETMASK_UNKNOWN: u32 = u32::MAX;
 
 /// An instruction of classic BPF, as the kernel and libpcap have it.
@@ -37,7 +37,7 @@ pub enum PcapError {
     #[error(transparent)]
     Unsupported(#[from] UnsupportedFeature),
     /// User: libpcap does not understand the expression.
-    #[error("filter `{expression}`: {reason} (the language is that of pcap-filter(7))")]
+    #[error("filter `{expression}`: {reason}; see pcap-filter(7) for the language")]
     Expression {
         /// As it was given.
         expression: String,
@@ -78,7 +78,7 @@ pub fn compile(expression: &str) -> Result<ClassicProgram, PcapError> {
     let failed = |reason: String| PcapError::Expression { expression: expression.to_owned(), reason };
     let text = CString::new(expression).map_err(|_| failed("it contains a zero byte".into()))?;
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    let dead = DeadHandle::open(library).ok_or_else(|| failed("libpcap has no memory".into()))?;
+    let dead = DeadHandle::open(library).ok_or_else(|| failed("libpcap could not allocate memory".into()))?;
     let mut raw = RawProgram { length: 0, insns: std::ptr::null_mut() };
     // SAFETY: handle and program are live and ours, the text ends with a zero byte and is only read.
     let done =
@@ -106,6 +106,8 @@ pub fn filter(program: &[ClassicInsn], frame: &[u8]) -> Result<u32, PcapError> {
 /// Jumps stay inside, the last instruction returns, cells of memory exist.
 fn is_bounded(program: &[ClassicInsn]) -> bool {
     let stays = |(at, insn): (usize, &ClassicInsn)| {
+        // The class of the instruction (linux/filter.h): 5 jumps, 6 returns, 2 and 3 store to one of 16 cells. A load (0, 1) reads a cell if
+        // its mode is BPF_MEM (0x60). A jump without a condition (JA) has its distance in `k`.
         let skips = match insn.code & 7 {
             5 if insn.code & 0xf0 == 0 => insn.k as usize,
             5 => usize::from(insn.jt.max(insn.jf)),
@@ -144,7 +146,7 @@ impl DeadHandle {
         // SAFETY: the handle is live.
         let text = unsafe { (self.library.error_of)(self.handle.as_ptr()) };
         if text.is_null() {
-            return "not understood".into();
+            return "libpcap does not understand it".into();
         }
         // SAFETY: the text is inside the live handle and ends with a zero byte.
         unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()

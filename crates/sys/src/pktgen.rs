@@ -120,7 +120,7 @@ impl Pktgen {
         Ok(PktgenRun { thread })
     }
 
-    /// Stops all devices. One that was started but has not noticed yet does not hear it: to be repeated until it ends.
+    /// Stops all devices. A device that was started and has not noticed it yet misses the stop: repeat it until the run has ended.
     pub fn stop(&self) -> Result<(), Error> {
         self.in_namespace(CONTROL, |path| write(path, "stop"))
     }
@@ -129,7 +129,7 @@ impl Pktgen {
         self.devices.iter().find(|device| device.name == name).ok_or_else(|| Error::Missing {
             what: "pktgen device",
             name: name.to_owned(),
-            remedy: "it has to be added first",
+            remedy: "add it first",
         })
     }
 
@@ -148,7 +148,7 @@ impl Drop for Pktgen {
         if self.devices.is_empty() {
             return;
         }
-        // A device that is sending cannot be taken away. Nobody is left to be told of a failure.
+        // A device that is sending cannot be removed. In a drop there is nobody to report a failure to.
         self.stop().unwrap_or(());
         self.devices.clear();
         for thread in &self.threads {

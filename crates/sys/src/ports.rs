@@ -50,7 +50,7 @@ impl HeldPort {
         socket::filter(&socket, &NOTHING).map_err(failed("setsockopt(SO_ATTACH_FILTER)"))?;
         rustix::net::bind(&socket, &address).map_err(failed("bind"))?;
         if protocol == PortProtocol::Tcp {
-            // A bound socket that does not listen is not looked at.
+            // For TCP the kernel looks only at sockets that listen or are connected: a bound one alone would not keep it from answering.
             rustix::net::listen(&socket, 1).map_err(failed("listen"))?;
         }
         let bound = rustix::net::getsockname(&socket).map_err(failed("getsockname"))?;

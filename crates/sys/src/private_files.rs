@@ -52,8 +52,8 @@ pub fn write(path: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()> {
     create(path)?.write_all(bytes.as_ref())
 }
 
-/// Gives the file this content: readers, and whoever comes after a power cut, find the old one or the new one, whole. It
-/// lasts when this returns. Of processes that replace it at once, one is the last.
+/// Gives the file this content. Readers find the old or the new content, whole, also after a power cut; when this returns the new one
+/// lasts. If several processes replace the file at once, one of them is the last.
 pub fn replace(path: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()> {
     static DRAFTS: AtomicU32 = AtomicU32::new(0);
     let mut draft = path.as_os_str().to_owned();
@@ -67,10 +67,11 @@ pub fn replace(path: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()> {
         fs::rename(draft, path)
     };
     if let Err(error) = write() {
-        // It takes room that others may need.
+        // A draft takes room that others may need. If it cannot be removed either, the first error says enough.
         fs::remove_file(draft).unwrap_or(());
         return Err(error);
     }
+    // The name lasts only when the directory is on the disk.
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     File::open(directory.unwrap_or_else(|| Path::new(".")))?.sync_all()
 }
@@ -101,7 +102,7 @@ pub fn tighten(path: &Path) -> io::Result<()> {
     if facts.is_symlink() || facts.permissions().mode() & PERMISSIONS & !wanted == 0 {
         return Ok(());
     }
-    // By a descriptor: a change by path is refused in a sandbox. Nothing is waited for where it is no file.
+    // By a descriptor: a sandbox refuses a change by path. NONBLOCK: opening a pipe would wait for its other end.
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
     let opened = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     opened.set_permissions(Permissions::from_mode(wanted))

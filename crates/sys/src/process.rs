@@ -1,4 +1,4 @@
-//! Processes that depend on each other.
+//! Processes that depend on each other: whether one exists, and how to end it.
 
 use crate::Error;
 use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
@@ -21,12 +21,12 @@ pub fn own() -> u32 {
 /// Whether there is a process of that number.
 pub fn exists(number: u32) -> bool {
     let pid = i32::try_from(number).ok().and_then(Pid::from_raw);
-    // Somebody else's process is one, too.
+    // EPERM: it is another user's process.
     pid.is_some_and(|pid| !matches!(rustix::process::test_kill_process(pid), Err(rustix::io::Errno::SRCH)))
 }
 
-/// Names where process numbers mean the same as for this process: another boot or another namespace of processes, as containers have,
-/// is another name.
+/// A name for the numbering of processes: numbers from processes with the same name mean the same. Another boot has another name, and so
+/// has another PID namespace, as in a container.
 pub fn numbering() -> Result<String, Error> {
     let link = "/proc/self/ns/pid";
     let namespace = match std::fs::read_link(link) {

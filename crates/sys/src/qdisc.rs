@@ -59,7 +59,7 @@ pub fn of(netns: &NetNs, index: u32, name: &str) -> Result<Vec<QueueingDisciplin
     let number = i32::try_from(index).unwrap_or(0);
     let mut found = Vec::new();
     let mut note = |answer| {
-        // The kernel gives those of all interfaces, whatever is asked for.
+        // A dump names the qdiscs of all interfaces, whatever index the request has.
         if let RouteNetlinkMessage::NewQueueDiscipline(message) = answer
             && message.header.index == number
         {

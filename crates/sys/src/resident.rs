@@ -1,7 +1,7 @@
 //! A thread that starts others where it is: in its network namespace, and with its rights.
 //!
-//! A thread inherits both from the one that starts it. Who has given up rights can thus have work done with those of a
-//! [`ResidentThread`] that was started before. It ends when it is dropped.
+//! A thread inherits both from the thread that starts it. So a program that has given up rights can still have work done with the
+//! rights of a [`ResidentThread`] that it started before. The thread ends when it is dropped.
 
 use crate::{Error, netns::NetNs};
 use std::panic::AssertUnwindSafe;
@@ -36,7 +36,7 @@ impl ResidentThread {
         let (done, result) = sync_channel(1);
         let job: Box<dyn FnOnce() + Send + 'a> = Box::new(move || {
             let worked = std::panic::catch_unwind(AssertUnwindSafe(work));
-            // The caller waits.
+            // The caller waits for it, so there is a receiver.
             done.send(worked).unwrap_or(());
         });
         // SAFETY: only the lifetime changes. What the job borrows lives until this function returns, and it returns only once the job
@@ -53,7 +53,7 @@ impl ResidentThread {
 fn start_jobs(inbox: &Receiver<ResidentJob>) {
     let name = std::thread::current().name().unwrap_or("resident").to_owned();
     for job in inbox {
-        // A job that finds no thread is dropped, and its caller told.
+        // A job for which no thread can be started is dropped: its channel closes, and the caller gets an error.
         drop(std::thread::Builder::new().name(name.clone()).spawn(job));
     }
 }

@@ -1,6 +1,5 @@
 //! The directory for files that other packetrig processes of this machine read until the next reboot: `/run/packetrig` for
-//! root; for everybody else `packetrig` in `/run/user/UID` if that is theirs, else `packetrig-UID` in the directory for
-//! temporary files.
+//! root; for other users `packetrig` in `/run/user/UID` if that is theirs, else `packetrig-UID` in the directory for temporary files.
 //!
 //! Invariant: nothing is read or written there unless the directory and the file are this user's own, no other user may
 //! write to them, and neither is a symbolic link.
@@ -66,7 +65,7 @@ pub fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
 /// Reads a file that is this user's own.
 pub fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     check_directory(path.parent().ok_or(io::ErrorKind::InvalidInput)?)?;
-    // A pipe would keep the reader waiting before its kind is known.
+    // NONBLOCK (owned_options): a pipe would keep the reader waiting before its kind is known.
     let file = owned_options().read(true).open(path)?;
     let found = file.metadata()?;
     if !found.is_file() || found.len() > LONGEST_FILE {
@@ -87,8 +86,8 @@ pub fn list_names(directory: &Path) -> Vec<OsString> {
     entries.take(MOST_FILES).map(|entry| entry.file_name()).collect()
 }
 
-/// Holds a file for whoever reads it, changes it and writes it again; until what this gives is dropped. `None` if that is not
-/// possible within a moment: another process may have been stopped in the middle.
+/// Locks a file for a caller that reads it, changes it and writes it again, until the returned handle is dropped. `None` if it stays locked
+/// for half a second: the process that holds it may be stopped.
 pub fn hold(path: &Path) -> Option<File> {
     let mut name = path.as_os_str().to_owned();
     name.push(".lock");

@@ -57,7 +57,7 @@ pub fn return_to_ordinary() -> Result<(), Error> {
     if done == 0 { Ok(()) } else { Err(Error::last("sched_setscheduler", "this thread")) }
 }
 
-/// The share of a second that real-time threads may have, in microseconds out of a period; `None`: no limit, or not told.
+/// The time that real-time threads may run in each period, and the period, in microseconds. `None`: no limit, or the kernel does not say.
 pub fn real_time_share() -> Option<(u64, u64)> {
     let read = |name| std::fs::read_to_string(format!("/proc/sys/kernel/{name}")).ok()?.trim().parse().ok();
     Some((read("sched_rt_runtime_us")?, read("sched_rt_period_us")?))

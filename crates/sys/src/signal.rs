@@ -1,5 +1,5 @@
 //! A latch for the signals that ask a process to end, a count of hangups for services that take them for something else,
-//! and a nudge for threads that wait in the kernel.
+//! and a signal that interrupts threads that wait in the kernel.
 //!
 //! The handlers are the process's; there is one latch, and it is never taken back. A handler does nothing but set a
 //! flag. A second interrupt finds the default action, so that a user who insists gets out.
@@ -48,8 +48,8 @@ pub fn allow_nudges() -> Result<(), Error> {
     handle(nudge_signal(), ignore, 0)
 }
 
-/// Interrupts the system call a thread is in, if it is in one. It may come too early, so repeat it until the thread has
-/// noticed.
+/// Interrupts the system call that a thread is in. Before the thread has entered it, a nudge has no effect: repeat it until the thread
+/// has noticed.
 pub fn nudge<T>(thread: &JoinHandle<T>) {
     // SAFETY: the handle is not joined yet, so the thread's identity is valid even if it has ended; the signal has a
     // handler.

@@ -53,7 +53,7 @@ impl UdpReceiver {
         SocketAddr::try_from(address).map_err(failed)
     }
 
-    /// Lets nothing new in: what comes from now on is dropped, and counted. What is there can still be received.
+    /// Lets nothing new in: datagrams that come from now on are dropped and counted. Those in the socket can still be received.
     pub fn shut(&self) -> Result<(), Error> {
         let failed = |errno| Error::call("setsockopt(SO_ATTACH_FILTER)", "a UDP socket", errno);
         filter(&self.socket, &NOTHING).map_err(failed)
@@ -64,8 +64,7 @@ impl UdpReceiver {
         sockopt::socket_recv_buffer_size(&self.socket).unwrap_or(0)
     }
 
-    /// Waits until something comes, at most so long, then gives out what is there, at most `most` datagrams. Says how many
-    /// there were.
+    /// Waits until a datagram comes, for `wait` at most, then gives out those that are there, at most `most`. Returns how many it gave out.
     pub fn receive(
         &mut self,
         wait: Duration,
@@ -92,7 +91,7 @@ impl UdpReceiver {
                     }
                 }
                 Err(rustix::io::Errno::AGAIN) => return Ok(received),
-                // From nobody; interrupted; an answer from a host that something was once sent to.
+                // A datagram without an address; a signal; an ICMP error about a datagram that was sent before.
                 Ok(_) | Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNREFUSED) => {}
                 Err(errno) => return Err(failed("recvfrom", errno)),
             }

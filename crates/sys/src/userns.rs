@@ -33,7 +33,7 @@ pub fn enter_lab() -> Result<EnteredLab, Error> {
         .map_err(|errno| Error::call("mount(private)", "/", errno))?;
     let directory = Path::new(netns::DIRECTORY);
     if user_namespace && !directory.exists() {
-        // /run belongs to the machine's root, who is nobody here: the whole of it is covered.
+        // /run belongs to the machine's root, who has no user number here, so nothing can be made in it: a new one covers it.
         mount_tmpfs("/run")?;
     }
     private_files::create_public_directories(directory)
@@ -51,7 +51,7 @@ fn enter_user_namespace() -> Result<(), Error> {
         let opened = File::options().write(true).open(&path);
         opened.and_then(|mut file| file.write_all(text.as_bytes())).map_err(|error| refused(&path, &error))
     };
-    // Group maps of ordinary users are accepted only once setgroups is given up.
+    // The kernel accepts an ordinary user's group map only once setgroups is given up (user_namespaces(7)).
     write("setgroups", "deny".into())?;
     write("uid_map", format!("0 {user} 1"))?;
     write("gid_map", format!("0 {group} 1"))

@@ -1,4 +1,4 @@
-//! Where the running kernel keeps what: offsets of members of its structures, from the type information it carries.
+//! Offsets of members of the running kernel's structures, from the type information (BTF) that the kernel carries.
 //!
 //! Reads structures, unions and their members and no more; everything else is stepped over. Nothing is kept open.
 
@@ -31,7 +31,7 @@ pub struct KernelTypes {
 impl KernelTypes {
     pub fn read() -> Result<Self, Error> {
         let bytes = std::fs::read(FILE).map_err(|error| Error::call("read", FILE, error))?;
-        Self::parse(bytes).ok_or_else(|| unsupported("type information in a form that can be read").into())
+        Self::parse(bytes).ok_or_else(|| unsupported("type information (BTF) in a known format").into())
     }
 
     fn parse(bytes: Vec<u8>) -> Option<Self> {
@@ -39,12 +39,15 @@ impl KernelTypes {
             return None;
         }
         let word = |at: usize| Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?) as usize);
+        // struct btf_header: length of the header at 4, then offset and length of the types, then those of the strings. The offsets
+        // count from the end of the header.
         let header = word(4)?;
         let (types, length, strings) = (header + word(8)?, word(12)?, header + word(16)?);
         let (mut at, mut places) = (types, vec![0]);
         while at < types + length {
             places.push(at);
             let info = u32::try_from(word(at + 4)?).ok()?;
+            // struct btf_type has 12 bytes; how many follow depends on the kind and on the number of members.
             at += 12 + extra(info >> 24 & 0x1f, info as usize & 0xffff);
         }
         Some(Self { bytes, places, strings })
@@ -56,14 +59,15 @@ impl KernelTypes {
             |at: &&usize| self.kind(**at) == Some(STRUCTURE) && self.name(**at) == Some(structure.as_bytes());
         let found =
             self.places.iter().skip(1).find(named).and_then(|at| self.member(*at, member.as_bytes(), 0));
-        found.ok_or_else(|| unsupported("a kernel that says where its interfaces' numbers are").into())
+        found.ok_or_else(|| unsupported("type information (BTF) about network interfaces").into())
     }
 
     fn member(&self, at: usize, wanted: &[u8], depth: u32) -> Option<u32> {
         let info = self.word(at + 4)?;
         (0..info as usize & 0xffff).find_map(|index| {
             let entry = at + 12 + index * 12;
-            // The upper byte is the width of a bit field, of which none is asked for.
+            // struct btf_member: name, type, offset in bits. The upper byte of the offset is the width of a bit field; the members that are
+            // looked for are none.
             let offset = (self.word(entry + 8)? & 0x00ff_ffff) / 8;
             match self.text(self.word(entry)? as usize)? {
                 name if name == wanted => Some(offset),
@@ -109,7 +113,7 @@ fn extra(kind: u32, count: usize) -> usize {
 }
 
 fn unsupported(needs: &str) -> UnsupportedFeature {
-    UnsupportedFeature { feature: "the kernel's types", needs: needs.into(), found: crate::kernel::release() }
+    UnsupportedFeature { feature: "reading the kernel's structures", needs: needs.into(), found: crate::kernel::release() }
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! BPF programs and maps: loading, attaching to an interface, running on live frames, sharing memory.
 //!
 //! Programs come from C ([`object`]) or as instructions. A [`BpfMap`], [`BpfProgram`] or [`BpfAttachment`] owns one descriptor;
-//! a program keeps its maps alive, an attachment its program, and both end with their descriptor, also when the process is
-//! killed; unless somebody [`pin`]s them.
+//! a program keeps its maps alive, an attachment its program. All end with their descriptor, also when the process is killed,
+//! unless they are [`pin`]ned.
 
 mod btf;
 mod call;
@@ -104,6 +104,7 @@ impl BpfMap {
 
     /// The numbers of 64 bits that the value at `index` is made of, added up over all processors.
     pub fn sums(&self, index: u32) -> Result<Vec<u64>, Error> {
+        // The kernel gives one value for each processor that could exist, not for each that runs.
         let mut values = vec![0u64; self.value / 8 * sched::possible_cpus() as usize];
         let mut attr = attr::MapUpdate {
             map: call::number(self.fd.as_fd()),
@@ -191,7 +192,7 @@ impl BpfProgram {
         }
     }
 
-    /// Loads again to hear what the verifier says; its last lines name the fault.
+    /// Loads the program again, this time with the verifier's log: its last lines name the fault.
     fn explain(name: &'static str, attr: &mut attr::ProgramLoad, error: std::io::Error) -> Error {
         let mut log = vec![0u8; 1 << 20];
         attr.log_level = 1;
@@ -260,6 +261,7 @@ impl BpfProgram {
 
     /// Runs it once on a copy of `frame`: what it answers, and the frame as it left it.
     pub fn run_once(&self, frame: &[u8]) -> Result<(u32, Vec<u8>), Error> {
+        // A program may make the frame longer.
         let mut out = vec![0u8; frame.len() + 256];
         let mut attr = attr::TestRun {
             program: call::number(self.fd.as_fd()),
@@ -329,8 +331,8 @@ impl BpfAttachment {
         updated.map_err(|error| Error::call("bpf(LINK_UPDATE)", program.name, error).with_rights(RIGHTS))
     }
 
-    /// Takes the program off its interface now, whoever else holds the attachment. One whose interface has gone is off
-    /// already.
+    /// Takes the program off its interface now, even if another process holds the attachment, too. When the interface has gone, the
+    /// program is off already.
     pub fn detach(&self, object: &str) -> Result<(), Error> {
         let mut attr = attr::LinkDetach { link: call::number(self.fd.as_fd()) };
         let detached = call::plain(BpfCommand::LinkDetach, &mut attr).map(drop);

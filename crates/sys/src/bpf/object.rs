@@ -55,6 +55,7 @@ impl<'a> BpfObject<'a> {
     }
 
     fn linked(&self, name: &str, maps: &[&BpfMap]) -> Option<Vec<BpfInstruction>> {
+        // ELF64 header: section headers at 40, bytes of one at 58, their number at 60, the one with the names at 62.
         let sections = self.sections()?;
         let names = self.section(self.half(62)?.into())?;
         let (index, program) =
@@ -66,12 +67,15 @@ impl<'a> BpfObject<'a> {
             let symbols = sections.get(relocations.link).filter(|s| s.kind == SYMBOLS)?;
             let strings = sections.get(symbols.link)?;
             for at in (relocations.start..relocations.start + relocations.len).step_by(16) {
+                // Elf64_Rel: the place, and in the upper half of the next word the symbol. An Elf64_Sym has 24 bytes and begins with
+                // its name.
                 let (place, info) = (self.long(at)?, self.long(at + 8)?);
                 let symbol = symbols.start + 24 * usize::try_from(info >> 32).ok()?;
                 let name = self.text(strings.start + self.word(symbol)? as usize)?;
                 let map = maps.iter().find(|map| map.name() == name)?;
                 let descriptor = u64::from(map.descriptor());
                 let load = code.get_mut(usize::try_from(place / 8).ok()?)?;
+                // Opcode and target register stay. `src_reg` says that the number in the upper half is the descriptor of a map.
                 *load = (*load & 0xffff_0fff) | MAP_DESCRIPTOR | descriptor << 32;
             }
         }

@@ -1,4 +1,4 @@
-//! Maps and attachments that stay when nobody holds them: by a name in the BPF file system.
+//! Maps and attachments that outlive their process: by a name in the BPF file system.
 //!
 //! A pin is a reference like a descriptor, and lives until its file is removed. Names may not contain a dot.
 

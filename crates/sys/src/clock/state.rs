@@ -1,17 +1,17 @@
-//! What the kernel says of this machine's clocks: who they are, and how true.
+//! What the kernel says about this machine's clocks: which clocks they are, and how accurate.
 //!
-//! Nothing is owned or changed. Who disciplines the clock cannot be asked: the kernel says whether somebody does, and how far
-//! off it may be.
+//! Nothing is owned or changed. The kernel says whether some program disciplines the clock, and how far off the clock may be; it does not
+//! say which program.
 
 use crate::Error;
 use std::fs;
 
-/// The kernel's word on its clock.
+/// What the kernel says about its clock.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct ClockState {
-    /// Somebody keeps it with true time (chrony, ntpd, linuxptp, the hypervisor).
+    /// A program keeps it at true time (chrony, ntpd, linuxptp, the hypervisor).
     pub synchronised: bool,
-    /// True time is within this distance, in nanoseconds; absent when nobody keeps it.
+    /// True time is within this distance, in nanoseconds; absent when no program keeps it.
     pub max_error_ns: Option<u64>,
     /// PTP clocks of this machine, by name: a card's, or the hypervisor's. That one is there does not say that it is used.
     pub ptp_clocks: Vec<String>,

@@ -7,7 +7,7 @@ use crate::layout::hold::{self as layout, slot};
 use crate::layout::{gate::gate, train::train};
 use std::sync::atomic::Ordering;
 
-/// Frames whose release is remembered; more must not be under way at once.
+/// Frames whose release is remembered: no more than this may be under way at once, or notes are overwritten before they are read.
 pub const SLOTS: u64 = layout::SLOTS as u64;
 
 /// Both programs have their slots at the same place.
@@ -44,6 +44,7 @@ pub(super) fn held(area: &SharedArea, number: u64) -> GatedFrame {
         entered_ns: read(slot::ENTERED),
         released_ns: read(slot::RELEASED),
         left_ns: read(slot::LEFT),
+        // An OR of all gaps: its highest bit is that of the longest one.
         gap_ns: gaps.checked_ilog2().map_or(0, |power| 1 << power),
     }
 }

@@ -1,5 +1,5 @@
-//! Frames held back in the kernel until their instants by programs of our own: what the stack sends, at an interface's egress
-//! ([`KernelGate`]), or frames of the kernel's making ([`LiveTrain`]).
+//! Frames that BPF programs of our own hold back in the kernel until their release times: frames that the stack sends, at an interface's
+//! egress ([`KernelGate`]), or frames that the kernel makes itself ([`LiveTrain`]).
 //!
 //! The programs are `bpf/{gate,train}.bpf.c`. Both write down in shared memory when each frame was let go. Nothing is held for longer than
 //! [`MOST_HELD_NS`], since the processor does nothing else meanwhile.

@@ -1,4 +1,4 @@
-//! Live frames: the kernel makes the frames of a train itself, and a program fills each and lets it go at its instant, all in one call.
+//! Live frames: the kernel makes the frames of a train itself; a program fills each and releases it at its time, all in one call.
 //!
 //! A [`LiveTrain`] owns the program and the memory it shares with us. Invariant: a frame's memory is ours until it is given and again
 //! when it has been sent off.
@@ -27,9 +27,9 @@ pub struct LiveTrain {
     _ready: Option<ReadyProgram>,
 }
 
-/// Keeps a program among those that the kernel calls without a detour. It takes a program in for each run of several frames otherwise,
-/// and out again, which makes the run begin some ten milliseconds late. Whatever is attached anywhere stays in: here to the loopback of
-/// a namespace of nobody's, where nothing ever arrives.
+/// Keeps a program among those that the kernel calls directly (its XDP dispatcher). Otherwise the kernel adds the program for each run of
+/// several frames and removes it again, which makes the run begin some ten milliseconds late. An attached program stays: this one is
+/// attached to the loopback interface of an empty namespace, where nothing ever arrives.
 #[derive(Debug)]
 struct ReadyProgram {
     _attachment: BpfAttachment,
@@ -54,12 +54,12 @@ impl LiveTrain {
         let mut table = train.share()?;
         table.bytes_mut(train::IFINDEX, 4).copy_from_slice(&index.to_ne_bytes());
         table.long(train::MOST).store(MOST_HELD_NS, Ordering::Release);
-        // Without it trains are late, as they say themselves.
+        // Without it trains begin late, which their stamps show.
         let ready = ReadyProgram::make(&program).ok();
         Ok(Self { program, table, frames: frames.share()?, given: 0, _ready: ready })
     }
 
-    /// Gives it a frame to be sent off at an instant; `false` if it is too long or there is no room.
+    /// Gives it a frame with its release time; `false` if the frame is too long or there is no room.
     pub fn give(&mut self, at_ns: u64, bytes: &[u8]) -> bool {
         let (Ok(length), true) = (u32::try_from(bytes.len()), (14..=LONGEST).contains(&bytes.len())) else {
             return false;
@@ -77,13 +77,15 @@ impl LiveTrain {
     }
 
     /// Sends off the next `most` of what was given, as far as it is due within [`MOST_HELD_NS`]; blocks until then. To be called in the
-    /// network namespace of the interface. The driver gets `at_once` of them together: the instants between them are not kept.
+    /// network namespace of the interface. The driver gets `at_once` of them together, so the times between them are not kept.
     /// Says how many were sent off ever.
     pub fn run(&mut self, longest: usize, most: usize, at_once: u32) -> Result<u64, Error> {
         let sent_off = self.sent_off();
         let waiting = (self.given - sent_off).min(most as u64);
         if let Ok(waiting @ 1..) = u32::try_from(waiting) {
             self.table.long(train::END).store(sent_off + u64::from(waiting), Ordering::Release);
+            // One call more than frames: only the next call shows that the driver has the last frame. The length is that of the kernel's
+            // buffers; the program sets each frame's own.
             let frame = [0; LONGEST];
             self.program.run_live(
                 &frame[..longest.clamp(60, LONGEST)],

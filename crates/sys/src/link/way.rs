@@ -10,7 +10,7 @@ use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, Ro
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use std::net::IpAddr;
 
-const RIGHTS: &str = "needs CAP_NET_ADMIN: run as root, or reach the address by other means first, so that the kernel knows it";
+const RIGHTS: &str = "needs CAP_NET_ADMIN: run as root, or send something to the address first (`ping`), so that the kernel knows the neighbour";
 
 /// The kernel's answer to where packets to an address go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,14 +29,14 @@ pub struct KernelRoute {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NeighbourEntry {
     At(Mac),
-    /// It is being asked for.
+    /// The kernel is asking for it.
     Asked,
     Silent,
     Unknown,
 }
 
 impl NamespaceLinks {
-    /// The way to an address, through an interface if one is named; `None`: there is none.
+    /// The route to an address, through an interface if one is named; `None` without a route.
     pub fn route(&mut self, to: IpAddr, through: Option<u32>) -> Result<Option<KernelRoute>, Error> {
         let mut message = RouteMessage::default();
         message.header.address_family = family(to);
@@ -85,7 +85,7 @@ impl NamespaceLinks {
     }
 }
 
-/// No route (ENETUNREACH); the routes that say so in other words are answers, see [`route_of`].
+/// No route. Some routes that lead nowhere come as answers instead, see [`route_of`].
 const NO_ROUTE: i32 = libc::ENETUNREACH;
 
 fn family(ip: IpAddr) -> AddressFamily {

@@ -1,7 +1,7 @@
 //! Who listens at an abstract name or at that name with an addition, as the kernel says (`SOCK_DIAG`, what `ss -x` uses).
 //!
-//! Invariant: a name that this user or root listens at is found whatever other users do; where the kernel cannot be asked, a
-//! name that may be held counts as held.
+//! Invariant: a name at which this user or root listens is found, whatever other users do. If the kernel cannot be asked, a name that may
+//! be held counts as held.
 
 use crate::netlink::NetlinkConversation;
 use crate::{Error, netns::NetNs};
@@ -119,14 +119,14 @@ fn process_at(name: &[u8]) -> Option<i32> {
 }
 
 fn connect_to(name: &[u8]) -> Result<OwnedFd, Errno> {
-    // A full queue must not stop the caller.
+    // If another user has filled the listener's queue, `connect` would block.
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let address = SocketAddrUnix::new_abstract_name(name)?;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     connect(&socket, &address).map(|()| socket)
 }
 
-/// The way of kernels that do not say who listens. What cannot be told counts as held.
+/// For kernels that do not say who listens. A doubtful name counts as held.
 fn ask_listener(name: &str, own: u32) -> NameHolder {
     let socket = match connect_to(name.as_bytes()) {
         Ok(socket) => socket,

@@ -1,4 +1,5 @@
-//! Sending single frames by a call each, stamped on their way out and, if the queueing discipline can, released at a time they carry.
+//! Sending single frames, one call each, with stamps of departure and, if the queueing discipline can, released at a time that they
+//! carry.
 //!
 //! A [`FrameSocket`] owns its socket, which receives nothing. Invariant: the stamps' numbers count the frames that [`FrameSocket::send`]
 //! was given and the kernel took.
@@ -10,7 +11,7 @@ use rustix::io::Errno;
 use std::mem::{size_of, zeroed};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-/// Room for stamps that nobody has fetched yet; the default is too small for a long train.
+/// Room for stamps that have not been fetched yet; the default is too small for a long train.
 const STAMP_ROOM: i32 = 16 << 20;
 
 /// Which clock a release time is of.
@@ -57,6 +58,7 @@ impl FrameSocket {
                 failed("setsockopt(SO_TXTIME)")(errno).with_rights("needs CAP_NET_ADMIN: run as root")
             })?;
         }
+        // Before any frame: a stamp that finds no room is lost.
         make_room(&socket);
         stamping::request(&socket, options.stamps)?;
         socket::bind(&socket, index, 0, name)?;

@@ -1,6 +1,6 @@
 //! Promiscuous mode: an interface gives frames for every address as long as a socket of ours wants them.
 //!
-//! [`Promiscuous`] owns such a socket, which receives nothing itself; the mode ends with it, also when the process is killed.
+//! [`PromiscuousMode`] owns such a socket, which receives nothing itself; the mode ends with it, also when the process is killed.
 
 use super::socket;
 use crate::{Error, netns::NetNs};

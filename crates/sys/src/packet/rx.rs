@@ -130,7 +130,7 @@ impl RxRing {
 
     /// Counters since the ring was opened.
     pub fn stats(&mut self) -> Result<RxStats, Error> {
-        // The kernel sets its own counters to zero at each reading, and counts drops among the packets.
+        // A reading sets the kernel's counters to zero, and `tp_packets` includes the drops (packet(7)).
         let since_last = socket::take_statistics(&self.socket)
             .map_err(|errno| Error::call("getsockopt(PACKET_STATISTICS)", self.object.clone(), errno))?;
         self.stats.received += u64::from(since_last.tp_packets.saturating_sub(since_last.tp_drops));
@@ -148,7 +148,7 @@ fn configure(socket: &OwnedFd, options: RxOptions) -> Result<(), (&'static str, 
     // Room in front of each frame to move its addresses into when the VLAN tag is put back.
     socket::set(socket, packet(libc::PACKET_RESERVE), &16u32)
         .map_err(failed("setsockopt(PACKET_RESERVE)"))?;
-    // Linux 4.20 and later; before, outgoing frames are recognised by their direction.
+    // Since Linux 4.20. An older kernel refuses this, and outgoing frames are recognised by their direction (blocks.rs).
     socket::set(socket, packet(libc::PACKET_IGNORE_OUTGOING), &i32::from(!options.outgoing)).unwrap_or(());
     let stamping = libc::SOF_TIMESTAMPING_RX_SOFTWARE | libc::SOF_TIMESTAMPING_SOFTWARE;
     socket::set(socket, (libc::SOL_SOCKET, libc::SO_TIMESTAMPING), &stamping)

@@ -7,6 +7,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 const RIGHTS: &str = "needs CAP_NET_RAW: run as root, grant it with `setcap cap_net_raw,cap_net_admin+ep`, or use a user namespace";
+
 /// The C library's `socklen_t` of a small structure.
 const fn length_of<T>() -> libc::socklen_t {
     assert!(size_of::<T>() < 4096);

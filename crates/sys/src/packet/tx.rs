@@ -150,7 +150,7 @@ impl TxRing {
     }
 }
 
-/// Best effort: what the kernel allows of the wanted size. A small buffer makes for smaller bites, not for loss.
+/// Best effort: as much of the wanted size as the kernel allows. With a small buffer each kick sends fewer frames; none is lost.
 fn enlarge_send_buffer(socket: &OwnedFd) {
     if socket::set(socket, (libc::SOL_SOCKET, libc::SO_SNDBUFFORCE), &SEND_BUFFER).is_err() {
         socket::set(socket, (libc::SOL_SOCKET, libc::SO_SNDBUF), &SEND_BUFFER).unwrap_or(());

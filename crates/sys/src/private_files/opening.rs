@@ -103,7 +103,7 @@ fn follow_links(mut path: PathBuf, user: FileUser) -> io::Result<PathBuf> {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
             _ => return Ok(path),
         }
-        // One that replaced it meanwhile has another owner, or is this user's own as well.
+        // A link that has replaced it meanwhile has another owner, and is refused by the second check, or is this user's own as well.
         let target = std::fs::read_link(&path)?;
         user.check(&path, &std::fs::symlink_metadata(&path)?)?;
         path = directory_of(&path).join(target);
@@ -115,11 +115,11 @@ fn directory_of(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."))
 }
 
-/// Whose files may be written.
+/// The users whose files may be written.
 #[derive(Clone, Copy, Debug)]
 struct FileUser {
     own: u32,
-    /// Who became root by sudo.
+    /// The user who became root by sudo.
     invoker: Option<u32>,
 }
 
@@ -150,6 +150,7 @@ impl FileUser {
         let is_trusted = if kind.is_symlink() {
             is_own || facts.uid() == 0 || !is_shared
         } else if kind.is_file() {
+            // Root may write what the directory's owner has in it, since nobody else can have put it there.
             let is_of_directory = self.own == 0 && facts.uid() == directory.uid();
             !is_shared && (is_own || is_of_directory)
         } else {
@@ -178,14 +179,14 @@ impl FileUser {
     }
 }
 
-/// Is told once that a file could not be made private.
+/// Called once if a file could not be made private.
 static ON_EXPOSED: OnceLock<fn(&Path, &io::Error)> = OnceLock::new();
 static IS_TOLD: AtomicBool = AtomicBool::new(false);
 
-/// Names who is told, once in this process, that a file could not be made private: its file system has no modes (FAT), or
+/// Sets the function that is called, once in this process, if a file could not be made private: its file system has no modes (FAT), or
 /// does not let them be changed (some of NFS). The file is written all the same.
 pub fn on_exposed(tell: fn(&Path, &io::Error)) {
-    // The first stays.
+    // The first function stays.
     ON_EXPOSED.set(tell).unwrap_or(());
 }
 

@@ -61,7 +61,7 @@ impl ProcessCapabilities {
     pub const NET_RAW: Self = Self(CapabilitySet::NET_RAW.bits());
     /// Interfaces, and sizes of socket buffers beyond the limit.
     pub const NET_ADMIN: Self = Self(CapabilitySet::NET_ADMIN.bits());
-    /// Ports below 1024.
+    /// Listening at ports below 1024.
     pub const NET_BIND_SERVICE: Self = Self(CapabilitySet::NET_BIND_SERVICE.bits());
     /// BPF programs and maps.
     pub const BPF: Self = Self(CapabilitySet::BPF.bits());
@@ -132,10 +132,10 @@ pub fn capability_names(bits: u64) -> Vec<String> {
     (0..64).filter(|number| bits >> number & 1 == 1).map(name).collect()
 }
 
-/// Makes sure that no capability outside `most` can be gained any more. Without CAP_SETPCAP the bounding set stays as it is: then
-/// `no_new_privs` is the wall.
+/// Makes sure that no capability outside `most` can be gained any more. Without CAP_SETPCAP the bounding set stays as it is, and
+/// `no_new_privs` alone prevents it.
 pub(super) fn give_up_gaining(most: ProcessCapabilities, starts_programs: bool) -> Result<(), Error> {
-    // Kernels before 4.3 have no ambient set.
+    // A kernel before 4.3 has no ambient set and refuses the call: then there is nothing to clear.
     rustix::thread::clear_ambient_capability_set().unwrap_or(());
     rustix::thread::set_no_new_privs(true)
         .map_err(|errno| Error::call("prctl PR_SET_NO_NEW_PRIVS", "this process", errno))?;

@@ -31,6 +31,7 @@ pub(super) fn drop_rights(kept: ProcessCapabilities, user: Option<ProcessUser>) 
         user: user.as_ref().map_or(SAME, |user| user.uid),
         group: user.as_ref().map_or(SAME, |user| user.gid),
     });
+    // The handler is installed after the request: the first signal finds it complete.
     REQUEST.open();
     signal::handle(request_signal(), follow, libc::SA_RESTART)?;
     follow(request_signal());
@@ -65,7 +66,7 @@ fn end_handlers() -> Result<(), Error> {
         }
         std::thread::sleep(PAUSE);
     }
-    Err(Error::call("wait for", "every thread of this process", rustix::io::Errno::TIMEDOUT))
+    Err(Error::call("giving up rights", "every thread of this process", rustix::io::Errno::TIMEDOUT))
 }
 
 /// Whether a thread has the groups of this user and no other.
@@ -130,6 +131,7 @@ fn reduce(kept: u64) {
     let mut words = [const { CapabilityWords { effective: 0, permitted: 0, inheritable: 0 } }; 2];
     // SAFETY: the header is that of version 3, for which the kernel writes two structures; both pointers are to live values.
     unsafe { libc::syscall(libc::SYS_capget, header.as_ptr(), words.as_mut_ptr()) };
+    // Less than it has is always granted, so a thread that has followed already may do it again.
     for (word, half) in words.iter_mut().zip([kept, kept >> 32]) {
         #[expect(clippy::cast_possible_truncation, reason = "the lower half is meant")]
         let half = half as u32;

@@ -1,7 +1,7 @@
 //! Landlock: which files and TCP ports a process may use (`linux/landlock.h`).
 //!
-//! The kernel allows what has a rule and refuses the rest. A path is resolved when the rule is made. Descriptors that are open already
-//! stay usable.
+//! The kernel allows what has a rule and refuses the rest. A path is resolved when the rule is made. Files that are open already stay
+//! usable.
 
 use super::SandboxPolicy;
 use super::report::MissingWall;
@@ -31,7 +31,7 @@ pub struct TcpRules {
 
 /// What name resolution, the C library and this program read on every machine.
 const SYSTEM: [&str; 31] = [
-    // Not /proc: the processes of others are nobody's business.
+    // Not all of /proc: the other processes are none of this program's business.
     "/proc/self",
     "/proc/sys",
     "/proc/cpuinfo",
@@ -163,6 +163,7 @@ pub(super) fn enter(policy: &SandboxPolicy) -> Result<Result<u32, MissingWall>, 
     for path in &files.read {
         allow_path(&ruleset, path, READING & known)?;
     }
+    // A device node that a program makes could lead to any disk.
     let devices = MAKE_CHARACTER_DEVICE | MAKE_BLOCK_DEVICE;
     for path in &files.write {
         allow_path(&ruleset, path, known & !(EXECUTE | devices))?;
@@ -213,7 +214,7 @@ fn allow_path(ruleset: &OwnedFd, path: &Path, rights: u64) -> Result<(), Error> 
     let attribute = PathAttribute { allowed, parent: parent.as_raw_fd() };
     add_rule(ruleset, RULE_PATH, (&raw const attribute).cast())
         .map_err(|error| Error::call("landlock_add_rule", object(), error))?;
-    // A rule is for an inode. /proc makes a new one when nobody holds the old one's name, and the rule would be for nothing.
+    // A rule is for an inode. /proc makes a new inode when nothing holds the old one, and the rule would have no effect.
     PINNED.lock().unwrap_or_else(PoisonError::into_inner).push(parent);
     Ok(())
 }

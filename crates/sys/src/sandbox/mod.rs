@@ -56,7 +56,7 @@ pub struct Sandbox {
 impl Sandbox {
     /// The first stage. To be called while the process has one thread.
     pub fn begin(policy: &SandboxPolicy) -> Result<Self, Error> {
-        // Rights of the process that opens; they are given up by `close`.
+        // The rights that opening needs; `close` gives up all but `kept`.
         let opening = policy.opening.and(ProcessCapabilities::permitted()?);
         let kept = policy.kept.and(opening);
         capabilities::give_up_gaining(kept, false)?;

@@ -9,7 +9,7 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct MissingWall {
     pub wall: &'static str,
-    /// What there is instead.
+    /// What was found instead.
     pub found: String,
 }
 

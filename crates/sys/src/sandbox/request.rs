@@ -1,4 +1,4 @@
-//! Which rights every thread is to give up: told once, read in signal handlers.
+//! Which rights every thread is to give up: written once, read in signal handlers.
 
 use crate::sync::{AtomicU32, AtomicU64};
 use std::sync::atomic::Ordering;
@@ -29,6 +29,7 @@ const CLOSED: u64 = 1 << 63;
 impl RightsRequest {
     /// A handler begins; whether it has anything to do. Its calls are over when it [leaves](Self::leave). Async-signal-safe.
     pub(super) fn enter(&self) -> bool {
+        // Counting and asking are one operation: nobody can close between them and miss this handler.
         self.handlers.fetch_add(1, Ordering::Relaxed) & CLOSED == 0
     }
 
@@ -63,7 +64,7 @@ impl RightsRequest {
         self.kept.store(wanted.kept, Ordering::Release);
     }
 
-    /// In the opposite order. Async-signal-safe.
+    /// Reads in the opposite order of [`Self::tell`]. Async-signal-safe.
     pub(super) fn read(&self) -> WantedRights {
         let kept = self.kept.load(Ordering::Acquire);
         let user = self.user.load(Ordering::Acquire);

@@ -90,7 +90,7 @@ pub(super) fn install(class: ThreadClass, reach: FilteredThreads) -> Result<Resu
         unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program) };
     match done {
         0 => Ok(Ok(())),
-        // The number of a thread that has another filter.
+        // TSYNC is all or nothing: the answer is the number of a thread whose own filters are in the way.
         1.. => Err(Error::call("seccomp", format!("thread {done}"), rustix::io::Errno::SRCH)),
         _ => Err(Error::last("seccomp", "this process")),
     }
@@ -104,6 +104,7 @@ fn assemble(list: &SyscallList) -> Vec<SeccompInstruction> {
         statement(RETURN, KILL),
         statement(LOAD, NUMBER),
     ];
+    // On x86 the same architecture has the x32 calls, with numbers of their own.
     if cfg!(target_arch = "x86_64") {
         program.push(unless_skip(JUMP_IF_GREATER_OR_EQUAL, X32, 1));
         program.push(statement(RETURN, KILL));

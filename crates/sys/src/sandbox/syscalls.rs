@@ -42,7 +42,7 @@ pub(super) enum CallRule {
 pub(super) struct SyscallList {
     /// In this order they are looked for: the frequent ones come first.
     pub(super) allowed: Vec<(c_long, CallRule)>,
-    /// What none of this program's code calls, and an intruder would: the process is killed.
+    /// Calls that no code of this program makes, and an intruder would: the process is killed.
     pub(super) deadly: Vec<c_long>,
 }
 
@@ -377,6 +377,6 @@ const DEADLY: &[c_long] = &[
 
 const DEADLY_IN_PARSERS: &[c_long] = &[libc::SYS_setns, libc::SYS_kill];
 
-/// BPF_MAP_LOOKUP_ELEM, BPF_MAP_UPDATE_ELEM, BPF_MAP_DELETE_ELEM, BPF_MAP_GET_NEXT_KEY, BPF_LINK_UPDATE: all of descriptors that
-/// the process has.
+/// BPF_MAP_LOOKUP_ELEM, BPF_MAP_UPDATE_ELEM, BPF_MAP_DELETE_ELEM, BPF_MAP_GET_NEXT_KEY, BPF_LINK_UPDATE: each needs a descriptor that the
+/// process has already.
 const MAP_COMMANDS: &[u32] = &[1, 2, 3, 4, 29];

@@ -22,7 +22,7 @@ pub enum UserError {
     #[error("no user `{0}` in /etc/passwd; name another user, or give a user number")]
     Unknown(String),
     /// It is not in this user namespace.
-    #[error("user {0} does not exist in this user namespace")]
+    #[error("user {0} does not exist in this user namespace; name a user that is mapped into it (/proc/self/uid_map)")]
     NotMapped(ProcessUser),
 }
 

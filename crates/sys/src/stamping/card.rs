@@ -1,6 +1,6 @@
-//! Stamps of a network card on what it sends: off until somebody asks for them.
+//! Stamps of a network card on frames that it sends: off until a program asks for them.
 //!
-//! Invariant: dropping a [`CardStamping`] leaves the card as it was before, unless it stamped already, for somebody else.
+//! Invariant: dropping a [`CardStamping`] leaves the card as it was before; a card that stamped already, for another program, goes on.
 
 use crate::Error;
 use crate::ethtool::{EthtoolCalls, HwStamping};

@@ -1,7 +1,7 @@
-//! A message of `recvmsg` and what came beside it.
+//! A message of `recvmsg` with its control messages.
 //!
-//! A [`ControlledMessage`] owns the places the kernel writes to. Invariant: what is read of a control message is no longer than the kernel says
-//! it is.
+//! A [`ControlledMessage`] owns the memory that the kernel writes to. Invariant: no more is read of a control message than the length that
+//! the kernel gave it.
 
 use super::PacketStamps;
 use crate::Error;
@@ -45,7 +45,7 @@ impl ControlledMessage {
         let length = unsafe { libc::recvmsg(socket.as_fd().as_raw_fd(), &raw mut message, flags) };
         let Ok(length) = usize::try_from(length) else {
             let error = std::io::Error::last_os_error();
-            // Nothing there; interrupted; the answer to something sent to where nobody listens.
+            // Nothing waits; a signal came; or ICMP has reported that nothing listens at an address to which something was sent.
             return match error.raw_os_error() {
                 Some(libc::EAGAIN | libc::EINTR | libc::ECONNREFUSED) => Ok(None),
                 _ => Err(Error::call("recvmsg", "a socket", error)),
@@ -54,12 +54,12 @@ impl ControlledMessage {
         Ok(Some(length))
     }
 
-    /// Who it is from.
+    /// The sender's address.
     pub(crate) const fn name(&self) -> &libc::sockaddr_storage {
         &self.name
     }
 
-    /// What came beside it.
+    /// The control messages that came with it.
     pub(crate) fn controls(&self) -> ControlMessages<'_> {
         let start = self.control.as_ptr().cast::<u8>();
         // SAFETY: the array is alive and so long, and any bytes are bytes.
@@ -103,7 +103,7 @@ impl ControlMessage<'_> {
             (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => {
                 Some(PacketStamps { software_ns: self.time(0), hardware_ns: None })
             }
-            // Of three times the second has not been in use for long.
+            // Three times: software, a legacy one that is always zero, hardware (Documentation/networking/timestamping.rst).
             (libc::SOL_SOCKET, libc::SCM_TIMESTAMPING) => {
                 Some(PacketStamps { software_ns: self.time(0), hardware_ns: self.time(2) })
             }

@@ -4,8 +4,8 @@
 //!  request(socket, wanted) ... send ... reports(socket) -> stamps of departure, by number of the packet; drops for its release time
 //!                              receive(socket)          -> a packet with its stamps of arrival
 //! ```
-//! Nothing is owned: the caller has the socket. Software stamps are of `CLOCK_REALTIME`, those of a device of its own clock; nothing
-//! is converted here.
+//! Nothing is owned: the caller has the socket. Software stamps are of `CLOCK_REALTIME`, those of a device of its own clock; they are
+//! given out as they are.
 //!
 //! Invariant: a stamp is given out with the number the kernel wrote beside it; nothing is guessed from order.
 
@@ -57,7 +57,7 @@ impl WantedStamps {
 
 /// Has the kernel stamp what this socket sends and receives from now on. What it sends is numbered from 0, packet by packet.
 pub fn request(socket: &impl AsFd, wanted: WantedStamps) -> Result<(), Error> {
-    // Switched off first: the numbers begin anew.
+    // Off first: the kernel restarts the numbers (OPT_ID) only when the option is switched on.
     set_flags(socket, 0)?;
     set_flags(socket, wanted.flags())
 }
@@ -71,7 +71,7 @@ fn set_flags(socket: &impl AsFd, flags: u32) -> Result<(), Error> {
     if done == 0 { Ok(()) } else { Err(Error::last("setsockopt SO_TIMESTAMPING", "a socket")) }
 }
 
-/// When something happened to a packet, by whoever says so.
+/// When something happened to a packet, by the kernel's clock and by the device's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PacketStamps {
     /// By the kernel: nanoseconds of `CLOCK_REALTIME`.
@@ -85,7 +85,7 @@ pub struct PacketStamps {
 pub struct ReceivedPacket {
     /// Its bytes; what did not fit is cut off.
     pub length: usize,
-    /// Who sent it, if the socket is one of the internet's.
+    /// The sender's address, if the socket is of IPv4 or IPv6.
     pub from: Option<SocketAddr>,
     pub stamps: PacketStamps,
     /// Routers it might still have passed (TTL, hop limit), if the socket was told to say.
@@ -94,7 +94,7 @@ pub struct ReceivedPacket {
     pub class: Option<u8>,
 }
 
-/// Takes a packet that is there; does not wait. `None`: there is none, or somebody said that nobody listens where one was sent to.
+/// Takes a packet that waits in the socket. `None`: there is none, or ICMP has reported that nothing listens where one was sent to.
 pub fn receive(socket: &impl AsFd, buffer: &mut [u8]) -> Result<Option<ReceivedPacket>, Error> {
     let mut message = ControlledMessage::new();
     let Some(length) = message.receive(socket, buffer, libc::MSG_DONTWAIT)? else { return Ok(None) };

@@ -70,7 +70,7 @@ impl StampedSocket {
         Ok(before)
     }
 
-    /// Waits for a datagram, at most so long. `None`: nothing came.
+    /// Waits for a datagram, for `wait` at most. `None`: nothing came.
     pub fn receive(&mut self, wait: Duration, buffer: &mut [u8]) -> Result<Option<ArrivedDatagram>, Error> {
         let timeout = Timespec {
             tv_sec: i64::try_from(wait.as_secs()).unwrap_or(i64::MAX),
@@ -94,6 +94,8 @@ impl StampedSocket {
             by_kernel: false,
         };
         let Some(stamp) = stamp else { return Ok(Some(own)) };
+        // The conversion holds only if the wall clock was not stepped between the stamp and this reading. A datagram cannot have arrived
+        // before the socket was last empty, nor after it was fetched: a stamp outside is not believed.
         let offset = realtime_offset();
         let (at_ns, bound_ns) = (offset.to_monotonic(stamp), offset.bound_ns);
         let possible = self.empty_at.saturating_sub(bound_ns)..=fetched + bound_ns;

@@ -1,5 +1,5 @@
-//! A UDP socket of which everything is told that the kernel knows: when datagrams came, with how many hops left and in which class, and
-//! when those that were sent have left.
+//! A UDP socket that reports everything the kernel knows: when datagrams came, with how many hops left and in which class, and when those
+//! that were sent have left.
 //!
 //! [`WatchedSocket`] owns its socket, which stays in the namespace it was bound in. Stamps are of `CLOCK_REALTIME`.
 
@@ -46,7 +46,7 @@ impl WatchedSocket {
         self.socket.local_addr().map_err(|error| Error::call("getsockname", "a UDP socket", error))
     }
 
-    /// Waits until something came or was said about what was sent, at most so long.
+    /// Waits for a datagram or for a report about one that was sent, for `within_ns` at most.
     pub fn wait(&self, within_ns: u64) -> Result<(), Error> {
         match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&clock::timespec(within_ns))) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),

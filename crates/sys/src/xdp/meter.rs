@@ -1,7 +1,7 @@
-//! Headers in place of frames: the program reads what is plain and puts only what a flow is told by into the rings; of what
-//! is not, the beginning of the frame.
+//! Headers in place of frames: of plain frames the program puts only what identifies a flow into the rings, of others the beginning of the
+//! frame.
 //!
-//! What a record says is known to those who asked for it (`flow::parse::unified`); here it is bytes.
+//! `flow::parse::unified` reads the records; here they are bytes.
 
 use super::METER;
 use super::ring::{self, InterfaceRings, XdpFrame};

@@ -69,6 +69,7 @@ impl InterfaceRings {
             let Some(ring) = self.oldest().filter(|ring| self.cursors[*ring].next <= settled) else { break };
             given += self.drain(ring, most - given, settled, sink);
         }
+        // Only now may the programs overwrite what `sink` has seen.
         for (ring, cursor) in self.cursors.iter().enumerate() {
             self.area.long(ring * VALUE + READ).store(cursor.read, Ordering::Release);
         }
@@ -112,6 +113,7 @@ impl InterfaceRings {
             }
             let at = ring * VALUE + DATA + offset(cursor.read);
             let full_len = self.area.number(at + record::FULL_LEN) as usize;
+            // Whatever a record says, no more is read than the longest record has: the spare bytes behind a ring hold that.
             let stated = self.area.number(at + record::LEN);
             let len = (stated & !HEADER).min(LONGEST) as usize;
             let (bytes, is_header) = (self.area.bytes(at + HEAD, len), stated & HEADER != 0);

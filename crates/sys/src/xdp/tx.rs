@@ -5,8 +5,8 @@
 //!  caller -> tables (shapes, fields, fills), once -> runs ("200 frames of shape 3 from now on") -> program -> interface
 //!  caller <- counters per lane, histograms <- program
 //! ```
-//! The thread turns all the time while it lives. [`LiveTx::stop`] ends sending at once, dropping ends the thread.
-//!
+//! The thread spins while it lives. [`LiveTx::stop`] ends sending at once, dropping ends the thread.
+
 mod runs;
 
 pub use runs::{FrameRun, RunProgress};
@@ -264,6 +264,7 @@ impl LiveTx {
         self.shared.quit.store(true, Ordering::Release);
         let Some(thread) = self.thread.take() else { return Ok(()) };
         while !thread.is_finished() {
+            // A nudge that comes while the thread is between two calls is lost: repeated until the thread has seen `quit`.
             signal::nudge(&thread);
             std::thread::sleep(Duration::from_micros(200));
         }
@@ -326,13 +327,12 @@ const REDIRECT: u32 = 4;
 
 impl Drop for LiveTx {
     fn drop(&mut self) {
-        // Whoever drops a sender without `end` is already handling another error.
+        // A sender is dropped without `end` only while another error is handled.
         drop(self.end());
     }
 }
 
-// struct shape, struct op
-
+/// A map with a value for each row, in the form of the program's structure.
 fn table<T>(
     name: &'static str,
     value: usize,

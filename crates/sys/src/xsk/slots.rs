@@ -87,7 +87,7 @@ pub(super) struct FrameSlots {
     consumed: u32,
     pub(super) pending: usize,
     pub(super) counts: TxCounts,
-    /// Entries that were made to be skipped.
+    /// Entries that were made invalid, so that the kernel skips them.
     pub(super) voided: u64,
 }
 
@@ -223,6 +223,7 @@ impl FrameSlots {
         let entries = self.entries_of(slot);
         self.make_way(entries);
         self.write(self.reached, slot);
+        // The kernel completes the dropped attempt, too.
         self.due[slot as usize] += entries;
         self.waiting.push_front(PendingSlot { slot: Some(slot), entries });
     }
@@ -241,6 +242,7 @@ impl FrameSlots {
     /// Moves the entries that the kernel has not come to up by some. It looks at them in our calls only.
     fn make_way(&mut self, by: u32) {
         let waiting = self.produced.wrapping_sub(self.reached);
+        // From the last one down: the two ranges overlap.
         for entry in (0..waiting).rev() {
             let from = self.reached.wrapping_add(entry);
             let mut moved = [0; 16];
@@ -259,6 +261,7 @@ impl FrameSlots {
             let address = self.done.address(self.consumed);
             self.consumed = self.consumed.wrapping_add(1);
             let slot = usize::try_from(address).unwrap_or(usize::MAX) / self.shape.slot();
+            // A completion that is not expected must not free a slot: its frame may still be on its way.
             let Some(due) = self.due.get_mut(slot).filter(|due| **due > 0) else { continue };
             *due -= 1;
             if *due == 0 {
@@ -277,6 +280,7 @@ impl FrameSlots {
         let mut at = self.reached;
         let mut withdrawn = 0;
         for index in 0..self.waiting.len() {
+            // A frame of which the kernel has taken the first pieces stays: it waits for the rest.
             let PendingSlot { slot, entries } = self.waiting[index];
             if let Some(slot) = slot.filter(|slot| self.entries_of(*slot) == entries) {
                 self.void(at, entries);

@@ -99,7 +99,7 @@ impl XskTx {
                     }
                     clock::sleep_until_ns(clock::monotonic_ns() + REBIND_POLL_NS);
                 }
-                // A driver that says it can and then cannot, with this frame size for instance.
+                // A driver that announces zero copy may still refuse it, for instance for this frame size.
                 Err(_) if options.zero_copy => options.zero_copy = false,
                 other => return other,
             }
@@ -170,13 +170,14 @@ impl XskTx {
             let sent = rustix::net::send(&self.socket, &[], SendFlags::DONTWAIT);
             match sent {
                 Ok(_) => {}
-                // Either its budget for one call is used up, or it must wait for something.
+                // Either the kernel's budget for one call is used up, and the next call goes on; or it waits for memory or the driver.
                 Err(Errno::AGAIN) if self.mode == CopyMode::Copy => {
                     self.slots.reap();
                     if self.slots.reached() == before {
                         break;
                     }
                 }
+                // The interface dropped the frame that the kernel came to, and the kernel is done with it (slots.rs).
                 Err(Errno::BUSY) if self.mode == CopyMode::Copy => {
                     self.slots.enter_again();
                     break;
@@ -187,6 +188,7 @@ impl XskTx {
                     return Err(Error::call("sendto", self.object.clone(), errno));
                 }
             }
+            // The call only wakes the driver, which goes on by itself.
             if self.mode == CopyMode::ZeroCopy {
                 break;
             }

@@ -26,7 +26,7 @@ pub(super) const VLAN_TCI: usize = 32;
 pub(super) const VLAN_TPID: usize = 36;
 pub(super) const DIRECTION: usize = size_of::<libc::tpacket3_hdr>() + 10;
 
-/// Who took the time of arrival.
+/// Where the time of arrival was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ArrivalStamp {
     /// The card's own clock.
@@ -47,7 +47,7 @@ pub struct RawFrame<'a> {
     /// When it arrived, nanoseconds of `CLOCK_REALTIME` (of the card's clock for [`ArrivalStamp::Hardware`]).
     pub realtime_ns: u64,
     pub stamp: ArrivalStamp,
-    /// The checksum of what IP carries is not in it yet: a sender on this machine left it to a card that never was.
+    /// The TCP or UDP checksum is not computed yet: a sender on this machine left it to the card, and the frame never came to one.
     pub lacks_checksum: bool,
 }
 
@@ -127,7 +127,7 @@ impl RxBlocks {
         self.block * self.shape.block + BLOCK_STATUS
     }
 
-    /// Steps over one frame; `None` if it is one that this machine sent and nobody wants.
+    /// Steps over one frame; `None` if this machine sent it and sent frames are not wanted.
     fn next_frame(&mut self) -> Option<RawFrame<'_>> {
         let at = self.frame;
         self.remaining -= 1;
@@ -159,6 +159,7 @@ impl RxBlocks {
         let has_tpid = status & libc::TP_STATUS_VLAN_TPID_VALID != 0;
         let tpid = if has_tpid { self.area.short(at + VLAN_TPID) } else { TPID_8021Q };
         let tci = self.area.number(at + VLAN_TCI) & 0xffff;
+        // PACKET_RESERVE has left room in front of the frame (rx.rs): the addresses move down by four bytes, and the tag takes their place.
         let bytes = self.area.bytes_mut(start - VLAN_TAG, kept + VLAN_TAG);
         bytes.copy_within(VLAN_TAG..VLAN_TAG + ADDRESSES, 0);
         bytes[ADDRESSES..ADDRESSES + 2].copy_from_slice(&tpid.to_be_bytes());

@@ -34,6 +34,7 @@ impl RxRing {
         if count < 2 {
             return Ok(vec![Self::open_filtered(netns, index, name, options, filter)?]);
         }
+        // Until all have joined, a filter keeps every frame out: a ring that is bound and has not joined would take them all.
         let open = |_| Self::open_filtered(netns, index, name, options, &NOTHING);
         let rings: Vec<Self> = (0..count).map(open).collect::<Result<_, _>>()?;
         let failed = |call| move |errno| Error::call(call, name, errno);
@@ -55,7 +56,8 @@ impl RxRing {
     }
 }
 
-/// Makes a group or joins one; gives its number.
+/// Makes a group or joins one; gives its number. The kernel chooses the number of a new group (PACKET_FANOUT_FLAG_UNIQUEID), so that it is
+/// no other program's.
 fn join(socket: &OwnedFd, group: Option<u32>, outgoing: bool) -> Result<u32, Errno> {
     let option = (libc::SOL_PACKET, libc::PACKET_FANOUT);
     let hash = libc::PACKET_FANOUT_HASH;
@@ -65,7 +67,7 @@ fn join(socket: &OwnedFd, group: Option<u32>, outgoing: bool) -> Result<u32, Err
         socket::set(socket, option, &(id | (hash | flags | new) << 16))
     };
     match ask(unwanted) {
-        // Before Linux 5.8 a group cannot say it; then outgoing frames are told by their direction.
+        // Groups have this flag since Linux 5.8. Without it outgoing frames are recognised by their direction.
         Err(Errno::INVAL) if unwanted != 0 => ask(0)?,
         asked => asked?,
     }

@@ -116,7 +116,7 @@ impl TxSlots {
         self.filled += 1;
     }
 
-    /// The kernel's own rule: a VLAN tag does not count.
+    /// The kernel's own rule for packet sockets: a VLAN tag does not count as part of the MTU.
     fn is_sendable(&self, frame: usize, len: usize) -> bool {
         let most = ETHERNET_HEADER + self.mtu;
         let is_tagged = || self.area.bytes(frame + 12, 2) == [0x81, 0x00];
@@ -153,6 +153,7 @@ impl TxSlots {
     }
 
     fn copy_frame(&mut self, from: usize, to: usize) {
+        // Not the status word at 0, which alone says who owns the slot.
         let (from, to) = (self.shape.offset(from) + AT_LENGTH, self.shape.offset(to) + AT_LENGTH);
         for at in (0..self.shape.slot - AT_LENGTH).step_by(4) {
             let part = self.area.number(from + at).to_ne_bytes();
@@ -164,6 +165,7 @@ impl TxSlots {
         self.reap();
         let mut withdrawn = 0;
         while self.filled > 0 {
+            // From the head: what is taken back must not leave a gap that the kernel would wait at.
             let last = self.before(self.head);
             if self.owner(last) != libc::TP_STATUS_SEND_REQUEST {
                 break;

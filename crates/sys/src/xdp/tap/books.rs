@@ -51,7 +51,6 @@ pub struct InboundCounts {
 pub struct OutboundCounts {
     /// Given to its driver.
     pub passed: u64,
-    /// Their bytes.
     pub bytes: u64,
     /// Too long for it.
     pub too_long: u64,

@@ -134,7 +134,7 @@ impl TapForwarding {
         self.watch.blindness()
     }
 
-    /// Makes it findable in a directory of the BPF file system. With `stays`, forwarding goes on without this process.
+    /// Pins it in a directory of the BPF file system, where others find it. With `stays`, forwarding goes on without this process.
     pub fn pin(&self, directory: &Path, stays: bool) -> Result<(), Error> {
         private_files::create_directories(directory)
             .map_err(|error| Error::call("mkdir", directory.display().to_string(), error))?;
@@ -152,7 +152,7 @@ impl TapForwarding {
         Ok(())
     }
 
-    /// Ends the forwarding, whoever else holds it; the books stay open.
+    /// Ends the forwarding, even if it is pinned; the counters stay readable.
     pub fn end(&mut self) {
         for attachment in self.attachments.drain(..) {
             // An interface that has gone has taken the program with it.
@@ -187,7 +187,7 @@ impl PinnedForwarding {
         SIDES.iter().all(|name| self.directory.join(name).exists())
     }
 
-    /// Ends the forwarding; the books stay open.
+    /// Ends the forwarding; the counters stay readable.
     pub fn end(&self) -> Result<(), Error> {
         for name in SIDES {
             let path = self.directory.join(name);
@@ -199,7 +199,8 @@ impl PinnedForwarding {
         Ok(())
     }
 
-    /// Removes all names: what nobody else holds is gone. Who may not even look there has left nothing there.
+    /// Removes all names: programs and maps that no process holds end with them. A user without access to the directory cannot have pinned
+    /// anything there.
     pub fn remove(directory: &Path) -> Result<(), Error> {
         if directory.symlink_metadata().is_err() {
             return Ok(());
@@ -317,6 +318,7 @@ fn load(place: AttachPoint, section: &'static str, maps: &[&BpfMap]) -> Result<B
 
 /// Whole seconds from TAI to the time since 1970; zero where nobody has told the kernel of leap seconds.
 fn since_1970() -> i64 {
+    // The clocks are read one after the other, so their distance is rounded to whole seconds.
     let apart = clock::wall_clock_ns().cast_signed() - clock::tai_ns().cast_signed();
     (apart + apart.signum() * SECOND_NS / 2) / SECOND_NS * SECOND_NS
 }

@@ -1,4 +1,4 @@
-//! What the drivers made of frames, as the kernel's tracepoints tell: who forwards in the kernel hears it nowhere else.
+//! What the drivers made of frames. Only the kernel's tracepoints tell a program that forwards in the kernel.
 //!
 //! Where the tracepoints cannot be used, the reason is kept, and what they would have counted is not known.
 
