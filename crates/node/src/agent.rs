@@ -23,11 +23,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 mod changes;
 
 const SAMPLE_EVERY: Nanos = Nanos::from_millis(125);
-/// A sample that comes a little early is said in its turn, not one later.
+/// A sample that comes a little early is still reported in its turn, not one interval later.
 const HALF_A_SAMPLE: Nanos = Nanos::from_millis(62);
-/// Whatever a controller wishes, it hears how far a run is.
+/// Whatever a controller wishes, it is told at least this often how far a run is.
 const LONGEST_SILENCE: Nanos = Nanos::from_secs(2);
-/// Longest wait for a message: how fast it notices that senders are done or that it is no longer wanted.
+/// Longest wait for a message: how fast the agent notices that senders are done or that it is to end.
 const TURN: Nanos = Nanos::from_millis(10);
 
 /// The same while it takes part in no run.
@@ -65,9 +65,9 @@ struct AgentShell<'a, E> {
     agent: AgentMachine,
     membership: Option<NodeMembership>,
     plane: Option<Box<dyn DataPlane>>,
-    /// One that is finished and not yet closed: that takes a while, and its result can go ahead.
+    /// A plane that is finished and not yet closed: closing takes a while, and the result need not wait for it.
     finished: Option<Box<dyn DataPlane>>,
-    /// Its receivers are at work: they serve a further attempt as they are.
+    /// The plane's receivers are at work: they serve a further attempt as they are.
     is_armed: bool,
     failure: Option<EngineError>,
     sample_at: MonoTime,
@@ -109,7 +109,7 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
     }
 
     fn turn(&mut self) {
-        // A node of a fleet that takes part in nothing has only messages and its own beat to wait for.
+        // A node of a fleet without a run waits only for messages and for the time of its next hello.
         let turn = if self.membership.is_some() && self.agent.is_idle() { REST } else { TURN };
         let wait = self.agent.next_deadline().map_or(turn, |at| at.since(now()).min(turn));
         if let Some(letter) = self.endpoint.receive(wait) {
@@ -127,6 +127,7 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
         match (body, &mut self.membership) {
             (MessageBody::Command(head, command), None) => self.feed(AgentEvent::Command(head, command)),
             (MessageBody::Command(head, command), Some(member)) => {
+                // The controller's times become this node's here; the machine knows one clock only.
                 let command = member.local(command);
                 self.feed(AgentEvent::Command(head, command));
             }
@@ -147,7 +148,7 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
         }
     }
 
-    /// Says that it is there, asked or not.
+    /// Sends a hello: the answer to a roll call, or without one at each beat.
     fn greet(&mut self, answers: Option<Nonce>) {
         let (epoch, busy) = (self.agent.epoch(), self.agent.busy().cloned());
         if let Some(member) = &mut self.membership {
@@ -156,14 +157,16 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
         }
     }
 
-    /// Hands an event to the machine and performs what it asks; outcomes go before anything else.
+    /// Hands an event to the machine and performs the actions that it asks for; their outcomes go before any other event.
     fn feed(&mut self, event: AgentEvent) {
+        // A queue and no recursion: outcomes are handled in the order of their actions.
         let mut events = VecDeque::from([event]);
         while let Some(event) = events.pop_front() {
             for action in self.agent.handle(event, now()) {
                 events.extend(self.perform(action));
             }
         }
+        // Every reply is sent: now the ports may be closed.
         self.finished = None;
     }
 
@@ -177,6 +180,7 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
             }
             AgentAction::StartAt(told) => {
                 let at = self.membership.as_mut().map_or(told, |member| member.settled_start(told));
+                // The supervisor watches from before the first frame: a crash in between must not leave a sender unwatched.
                 let watched = self.membership.as_mut().map_or(Ok(()), NodeMembership::begin_sending);
                 let failed = Self::mind(watched);
                 if failed.is_none() {
@@ -213,7 +217,7 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
             _ => preparation.clone(),
         };
         let prepared = self.planes.prepare(&own);
-        // Only now is it known that the owner allows it.
+        // The rig has asked the owner's permit. Only for a permitted run does this node read the plan, keep results and compare clocks.
         if let (Ok(_), Some(member), Some(head)) = (&prepared, &mut self.membership, self.agent.head())
             && let Err(error) = member.begin(head, &own)
         {
@@ -237,6 +241,7 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
             return Some(self.failed(error));
         }
         self.is_armed = true;
+        // A further attempt goes on with the same receivers, so with the same watch on the process.
         if self.pulse.is_none() {
             match ProcessPulse::start() {
                 Ok(pulse) => self.pulse = Some(pulse),
@@ -248,6 +253,8 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
         {
             return Some(AgentEvent::Failed(error.fault()));
         }
+        // Waits for the first series of probes: T and the senders' clocks are converted by this fit, so the controller gets it before it
+        // confirms a start.
         let clock = self.membership.as_mut().and_then(NodeMembership::clock);
         if let (Some(clock), Some(head)) = (clock, self.agent.head().cloned()) {
             self.post(MessageBody::Clock(head, Box::new(clock)));
@@ -260,6 +267,7 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
         let outcome = self.finished.insert(self.plane.take()?).finish(&name, sent);
         Some(match outcome {
             Ok(mut result) => {
+                // A process that was stopped cannot have noticed its losses: the result carries the doubt.
                 let standstills = self.pulse.take().map(|pulse| pulse.standstills());
                 let doubts = standstills.iter().flatten().filter_map(|one| one.doubt(&name, result.started));
                 result.caveats.extend(doubts.collect::<Vec<_>>());
@@ -302,6 +310,7 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
         self.sample_at = now() + SAMPLE_EVERY;
         match plane.sample() {
             Ok(sample) => {
+                // Kept beside the reports, each second: after a crash the spool's last sample is all that is known of this node.
                 let kept = self.membership.as_mut().map_or(Ok(()), |member| member.keep(&sample));
                 if let Some(head) = self.agent.head().cloned().filter(|_| now() >= self.say_at) {
                     self.say_at = now() + self.say_every.saturating_sub(HALF_A_SAMPLE);
@@ -317,11 +326,11 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
     }
 
     fn post(&mut self, body: MessageBody) {
-        // A controller that is gone is noticed by its silence; there is nobody to tell.
+        // A controller that is gone is noticed by its silence; there is nobody to report the failure to.
         self.endpoint.post(&NodeName::controller(), body).unwrap_or(());
     }
 
-    /// What went wrong beside the data plane ends the run here, too.
+    /// An error outside the data plane ends the run on this node, too.
     fn mind(outcome: Result<(), Error>) -> Option<AgentEvent> {
         outcome.err().map(|error| AgentEvent::Failed(error.fault()))
     }

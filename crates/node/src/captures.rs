@@ -1,7 +1,7 @@
-//! A node's captures, given out in ranges to the fleet's operator, in a thread of its own.
+//! Gives a node's captures to the fleet's operator, in ranges, in a thread of its own.
 //!
-//! Invariant: only files in the directory of captures are read, and no more bytes of a run's captures leave the node than
-//! its owner allows, whatever way they take. A file is read a range at a time.
+//! Invariant: only files in the directory of captures are read. No more bytes of a run's captures leave the node than its owner allows,
+//! here and through the spool together. A file is read one range at a time.
 
 use crate::error::Error;
 use packetrig_fleet::RunId;
@@ -21,20 +21,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, UNIX_EPOCH};
 
-/// How fast it notices that it is over.
+/// How fast it notices that it is to end.
 const LOOK: Nanos = Nanos::from_millis(500);
-/// Before a server that is not there is tried again.
+/// Before a server that does not answer is tried again.
 const PAUSE: Duration = Duration::from_secs(2);
 /// Longest name of a run or file.
 const LONGEST: usize = 255;
 
-/// What has left of the captures of runs. Clones are the same.
+/// How many bytes of each run's captures have left the node. Clones share the count.
 pub type SharedAllowance = Arc<Mutex<CaptureAllowance>>;
 
-/// Opens the way; asked again when it is lost.
+/// Opens the connection for questions; called again when it is lost.
 pub type OpenCaptures = Box<dyn FnMut() -> Result<Box<dyn CaptureQuestions>, fabric::Error> + Send>;
 
-/// See the module. It ends when this is dropped.
+/// The thread that answers; it ends when this is dropped.
 #[derive(Debug)]
 pub struct CaptureServer {
     over: Arc<AtomicBool>,
@@ -76,7 +76,7 @@ fn serve(captures: &CaptureDirectory, mut open: OpenCaptures, over: &AtomicBool)
             };
             let CaptureQuestion { asker, number, .. } = question;
             if way.answer(&CaptureAnswer { asker, number, outcome }, bytes).is_err() {
-                // It is asked again.
+                // The operator asks again.
                 break;
             }
         }
@@ -95,6 +95,7 @@ impl CaptureDirectory {
         let opened = self.open(run, file).map_err(|error| format!("{file} of run {run}: {error}"))?;
         let identity = identity(&opened).map_err(|error| error.to_string())?;
         let mut allowance = self.allowance.lock().unwrap_or_else(PoisonError::into_inner);
+        // The first range counts the whole file; a file counts once, however often it is asked for.
         allowance.take_file(run, file, identity.size).map_err(|error| error.to_string())?;
         drop(allowance);
         let bytes = match question.wish {
@@ -106,12 +107,12 @@ impl CaptureDirectory {
 
     fn open(&self, run: &RunId, file: &str) -> io::Result<File> {
         if !is_plain(&run.0) || !is_plain(file) {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a name of a capture"));
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a valid name of a capture"));
         }
         let path = self.directory.join(&run.0).join(file);
-        // Links lead elsewhere.
+        // A symbolic link could lead out of the directory.
         if !std::fs::symlink_metadata(&path)?.is_file() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a file"));
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
         }
         File::open(path)
     }
@@ -134,6 +135,7 @@ fn read_range(file: &File, offset: u64, length: u32) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
     let mut filled = 0;
     while filled < bytes.len() {
+        // Fewer bytes at the end of the file: the asker compares with the size.
         match file.read_at(&mut bytes[filled..], offset.saturating_add(filled as u64))? {
             0 => break,
             count => filled += count,

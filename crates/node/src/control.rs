@@ -1,7 +1,7 @@
-//! The loop around the controller machine: what is said and what happens goes in, what is to be said and told comes out.
+//! The loop around the controller machine: messages and events go in, messages and run events come out.
 //!
-//! It is the same for one machine and for a fleet: who carries the messages is the fabric's business, what happens beside
-//! them is the [`RunCrew`]'s.
+//! It is the same for one machine and for a fleet. The fabric carries the messages; the [`RunCrew`] does the rest (records, collected
+//! results, clocks).
 
 use crate::agent::now;
 use crate::clock;
@@ -19,15 +19,15 @@ use packetrig_units::{MonoTime, Nanos};
 /// Longest time between two turns while results come in.
 const COLLECTING: Nanos = Nanos::from_millis(2);
 
-/// Who waits so much longer than it wanted to did not run.
+/// A wait that took this much longer than asked means that the process did not run.
 const STANDSTILL: Nanos = Nanos::from_secs(1);
 
-/// Who sees everything that happens.
+/// Called with every event of the run.
 pub type OnEvent<'a> = &'a mut dyn FnMut(&RunEvent);
 
 /// The user's side of a run.
 pub struct RunUser<'a> {
-    /// Asked at every turn what is wanted now.
+    /// Asked at every turn what the user wants now.
     pub wishes: &'a mut dyn FnMut() -> Option<ControllerEvent>,
     /// Longest time between two turns.
     pub turn: Nanos,
@@ -37,17 +37,17 @@ pub struct RunUser<'a> {
 /// Something that happened beside the messages.
 pub(crate) enum RunNews {
     Event(ControllerEvent),
-    /// To be said to a node.
+    /// A message to a node.
     Post(NodeName, MessageBody),
-    /// To be told to the readers of the event stream.
+    /// A text for the readers of the event stream.
     Finding(String),
 }
 
-/// Whatever a run has beside its machine and its messages.
+/// What a run has beside its machine and its messages.
 pub(crate) trait RunCrew {
     /// What happened since it was asked last; an error ends the run.
     fn news(&mut self) -> Result<Option<RunNews>, Error>;
-    /// A node says who it is.
+    /// A node's hello has come.
     fn hello(&mut self, _from: &NodeName, _hello: NodeHello) {}
     /// A node says how its clock compares with this one.
     fn clock(&mut self, _from: NodeName, _record: ClockRecord) {}
@@ -55,7 +55,7 @@ pub(crate) trait RunCrew {
     fn fits(&self, _for: &NodeName) -> Option<Vec<(NodeName, ClockFit)>> {
         None
     }
-    /// What of a command concerns this node.
+    /// The part of a command that concerns this node.
     fn tailor(&self, _for: &NodeName, command: NodeCommand) -> NodeCommand {
         command
     }
@@ -68,11 +68,11 @@ pub(crate) trait RunCrew {
 
 impl std::fmt::Debug for RunUser<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("User").field("turn", &self.turn).finish_non_exhaustive()
+        f.debug_struct("RunUser").field("turn", &self.turn).finish_non_exhaustive()
     }
 }
 
-/// Takes a run from draft to its end; gives the machine back, and when the run was where.
+/// Takes a run from its draft to its end. Gives the machine back, with the times of the run's states.
 pub(crate) fn control<E: Endpoint>(
     machine: ControllerMachine,
     endpoint: &mut E,
@@ -106,9 +106,11 @@ impl<E: Endpoint> ControlLoop<'_, '_, E> {
             }
             // Results come beside the messages.
             let turn = if self.machine.is_collecting() { COLLECTING } else { self.user.turn };
+            // The wait is measured: a process that was stopped comes back late, whatever it waited for.
             let (asked, turn) = (now(), deadline.since(now()).min(turn));
             let letter = self.endpoint.receive(turn);
             let overslept = now().since(asked).saturating_sub(turn);
+            // A process that stood still has not heard its nodes: their silence meanwhile means nothing.
             if overslept > STANDSTILL {
                 self.feed(ControllerEvent::StoodStill(overslept))?;
             }
@@ -150,7 +152,7 @@ impl<E: Endpoint> ControlLoop<'_, '_, E> {
     }
 
     fn feed(&mut self, event: ControllerEvent) -> Result<(), Error> {
-        // What is decided happens now, even if its record takes a while to be written.
+        // The event carries the time of the decision, even if writing its record takes a while.
         let at = now();
         for action in self.machine.handle(event, at) {
             match action {
@@ -161,7 +163,7 @@ impl<E: Endpoint> ControlLoop<'_, '_, E> {
                     }
                 }
                 ControllerAction::Grant(to, head, grant) => self.post(&to, MessageBody::Granted(head, grant)),
-                // What follows would be sent on somebody else's watch.
+                // Another controller leads now. The actions that follow must not be sent in this one's name.
                 ControllerAction::Record(record) if !self.crew.record(&record)? => {
                     return self.feed(ControllerEvent::Deposed);
                 }
@@ -171,12 +173,14 @@ impl<E: Endpoint> ControlLoop<'_, '_, E> {
         Ok(())
     }
 
-    /// Sends a command. One that no fabric can carry is refused in the name of its node: it would never be answered.
+    /// Sends a command. One that is too large for any fabric would never be answered, so it is refused in the name of its node.
     fn command(&mut self, to: NodeName, head: MessageHead, command: NodeCommand) -> Option<ControllerEvent> {
+        // Before CONFIRM: a receiver must know the senders' clocks when their first frames come.
         if let (NodeCommand::Confirm { .. }, Some(fits)) = (&command, self.crew.fits(&to)) {
             self.post(&to, MessageBody::Clocks(head.clone(), fits));
         }
         let command = match self.crew.tailor(&to, command) {
+            // A node gets a key of its own, made from the controller's: what one node knows moves no other node's clock.
             NodeCommand::Prepare(mut own) => {
                 own.clock = own.clock.map(|server| clock::for_node(&server, &to));
                 NodeCommand::Prepare(own)
@@ -189,7 +193,7 @@ impl<E: Endpoint> ControlLoop<'_, '_, E> {
     }
 
     fn post(&mut self, to: &NodeName, body: MessageBody) {
-        // A node that is gone is noticed by its silence, or by its thread's end.
+        // A node that is gone is noticed by its silence, or because its thread has ended.
         self.endpoint.post(to, body).unwrap_or(());
     }
 

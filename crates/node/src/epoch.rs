@@ -5,9 +5,10 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-/// What was written last; 0 if nothing was.
+/// The number that was written last; 0 if none was.
 pub fn read(path: &Path) -> io::Result<u64> {
     match fs::read_to_string(path) {
+        // A file that cannot be read is an error, not epoch 0: that would let an old controller in.
         Ok(text) => text.trim().parse().map_err(|_| io::Error::from(io::ErrorKind::InvalidData)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
         Err(error) => Err(error),

@@ -10,7 +10,7 @@ use packetrig_store::spool;
 use packetrig_sys::Error as KernelError;
 use std::collections::BTreeMap;
 
-/// By whose fault: see each variant.
+/// Each variant says whose fault it is.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -30,18 +30,18 @@ pub enum Error {
     #[error("the agent of node {0} ended before its run")]
     AgentDied(NodeName),
     /// World: a steered run ended before anything could be started.
-    #[error("the run ended before it was under way")]
+    #[error("the run ended before it started")]
     NeverRan,
     /// World: other controllers lead nodes that the plan needs.
     #[error("{}", .0.iter().map(|(node, lead)| format!("node {node} {lead}")).collect::<Vec<_>>().join("; "))]
     NodesTaken(BTreeMap<NodeName, NodeLead>),
-    /// World: this process could not say for so long that it is at work that another controller has ended its part.
+    /// World: this process could not refresh its record for so long that another controller has ended its term.
     #[error(
-        "another controller has taken over the nodes of this one, which could not be heard for 15 s: start it again"
+        "another controller has taken over the nodes of this one, because it heard nothing from this one for 15 s; start the run again"
     )]
     LeadershipLost,
     /// Bug: a run began whose nodes were not taken before.
-    #[error("no node was taken for run {0}")]
+    #[error("run {0} was begun without its nodes; this is a bug in packetrig")]
     NotLed(RunId),
     /// World: a controller leads the whole fleet.
     #[error(
@@ -56,24 +56,24 @@ pub enum Error {
     #[error(transparent)]
     Spool(#[from] spool::Error),
     /// Bug: a result without a run.
-    #[error("a result came without a journal to keep it in")]
+    #[error("a result cannot be kept, because no journal is open for its run; this is a bug in packetrig")]
     NoJournal,
-    /// World: the supervisor could not be told.
-    #[error("cannot write for the supervisor: {0}")]
+    /// World: the deadline could not be written for the supervisor.
+    #[error("cannot write the deadline that the supervisor watches: {0}")]
     Watch(std::io::Error),
-    /// World: the epoch could not be kept.
-    #[error("cannot keep the epoch: {0}")]
+    /// World: the epoch could not be written.
+    #[error("cannot write the epoch file: {0}")]
     Epoch(std::io::Error),
     /// World: no socket for comparing clocks.
-    #[error("no socket for comparing clocks: {0}")]
+    #[error("cannot open a UDP socket to compare clocks: {0}")]
     ClockSocket(std::io::Error),
     /// World: no thread could be started.
-    #[error("no thread for the agent: {0}")]
+    #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),
 }
 
 impl Error {
-    /// The same as it is told to somebody else.
+    /// The error as it travels to the controller.
     pub fn fault(&self) -> NodeFault {
         let blame = match self {
             Self::Plan(_) | Self::NotPermitted(_) => FaultOwner::User,

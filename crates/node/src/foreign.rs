@@ -1,7 +1,6 @@
-//! Streams that come to this node from others, and how their senders' clocks relate to its own.
+//! Streams that come to this node from other nodes, and how their senders' clocks relate to its own.
 //!
-//! Pure. A plan that is changed is known here as soon as it is decided, so that the latency of what is added is measured
-//! from its first frame.
+//! Pure. A changed plan is known here as soon as it is decided, so that the latency of an added stream is measured from its first frame.
 
 use packetrig_engine::stream::ClockShift;
 use packetrig_fleet::NodeName;
@@ -48,7 +47,7 @@ impl ForeignFrames {
         self.newer = Some(plan);
     }
 
-    /// It is decided. Says whether there was anything to be decided.
+    /// The change is decided. Says whether there was one.
     pub(crate) fn agree(&mut self) -> bool {
         let Some(plan) = self.newer.take() else { return false };
         self.streams = streams(&plan, &self.places, &self.own);
@@ -83,6 +82,7 @@ fn streams(plan: &Plan, places: &[PortPlace], own: &NodeName) -> Vec<(usize, Nod
 /// How a receiver's clock relates to a sender's, by how each compares with the controller's; near `now`, which is the
 /// receiver's.
 fn shift(receiver: &ClockFit, sender: &ClockFit, now: MonoTime) -> ClockShift {
+    // Both fits relate a clock to the controller's, so their difference at one of its times relates the two clocks.
     let at = receiver.to_controller(now);
     ClockShift {
         at: now,

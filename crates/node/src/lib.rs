@@ -1,7 +1,7 @@
 //! A node's shell: performs on the data plane what the agent machine asks, and [`run_local`], which runs a plan on one
 //! machine with one controller and one agent over the local fabric.
 //!
-//! It decides nothing: when to arm, start, stop or give up is `fleet`'s business, how is `engine`'s.
+//! It decides nothing: `fleet` decides when to arm, start, stop or give up, and `engine` how.
 //!
 //! Invariant: when [`run_local`] returns or unwinds, the agent's thread is joined and its ports are closed.
 #![forbid(unsafe_code)]

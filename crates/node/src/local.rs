@@ -38,7 +38,7 @@ pub struct RunOptions {
     pub started_wall_ns: u64,
     /// Key of its test tags.
     pub tag_key: u64,
-    /// From which everything is drawn that the plan leaves to chance; named in the report.
+    /// Seed for the values that the plan leaves random; named in the report.
     pub seed: u64,
     /// Locations the user confirmed for the lab guard (RFC 6815).
     pub confirmed: Vec<String>,
@@ -47,7 +47,7 @@ pub struct RunOptions {
     pub capture_all: bool,
     /// The back end the user insists on.
     pub back_end: Option<BackEnd>,
-    /// Streams do not begin at T: each does what the user says while the run goes on.
+    /// Streams do not begin at T: the user starts, changes and stops each while the run goes on.
     pub steered: bool,
     /// What this rig can do, as measured before.
     pub limits: Vec<RigLimit>,
@@ -165,6 +165,7 @@ impl<P: PlaneSource + Send> RunGround for LocalGround<P> {
         let fabric = LocalFabric::default();
         let mut endpoint = fabric.join(NodeName::controller())?;
         let agents = fabric.join(node.clone())?;
+        // Agent and controller are two threads with a fabric between them, as on two machines: there is one lifecycle.
         let over = AtomicBool::new(false);
         let ((controller, times), failure) = scope(|scope| {
             let _leave = SetOnDrop(&over);
@@ -173,6 +174,7 @@ impl<P: PlaneSource + Send> RunGround for LocalGround<P> {
                 Builder::new().name("agent".to_owned()).spawn_scoped(scope, body).map_err(Error::Thread)?;
             let mut crew = OneThread(agent);
             let machine = control(machine, &mut endpoint, &mut crew, user);
+            // Also when the loop has failed: the agent's thread is joined either way.
             over.store(true, Ordering::Release);
             let failure = crew.0.join().map_err(|_| Error::AgentDied(node.clone()))?;
             Ok::<_, Error>((machine?, failure))

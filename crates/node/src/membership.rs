@@ -1,10 +1,9 @@
-//! What an agent of a fleet does beside its part in a run: it says that it is there, keeps its lease where its senders
-//! see it, compares clocks, and keeps results until they are collected.
+//! What an agent of a fleet does beside its part in a run: it sends hellos, keeps its lease where its senders see it, compares clocks, and
+//! keeps results until they are collected.
 //!
-//! It decides nothing of a run: that is the agent machine's business. Nor does it hold the owner's limits against plans: the
-//! rig does, which knows what it opens.
+//! The agent machine decides about the run. The rig, which knows what it opens, checks plans against the owner's limits.
 //!
-//! Invariant: the instant until which senders may send only ever comes from a lease the controller renewed.
+//! Invariant: the time until which senders may send only ever comes from a lease that the controller renewed.
 
 use crate::agent::now;
 use crate::clock::ClockProber;
@@ -28,14 +27,14 @@ use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
-/// Between two times it says that it is there.
+/// Between two hellos.
 const BEAT: Nanos = Nanos::from_secs(1);
 /// Between two samples that are kept.
 const INTERVAL: Nanos = Nanos::from_secs(1);
 /// How long arming waits for the first comparison of clocks.
 const COMPARISON: Nanos = Nanos::from_millis(500);
 
-/// What a node is told about itself.
+/// What a node has to know about itself.
 pub struct NodeSite {
     pub node: NodeName,
     /// What it says of itself, but for what changes.
@@ -52,7 +51,7 @@ pub struct NodeSite {
 
 impl std::fmt::Debug for NodeSite {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Site").field("epoch_file", &self.epoch_file).finish_non_exhaustive()
+        f.debug_struct("NodeSite").field("epoch_file", &self.epoch_file).finish_non_exhaustive()
     }
 }
 
@@ -65,7 +64,7 @@ pub struct NodeMembership {
     interval_at: MonoTime,
     comparing: ClockComparing,
     foreign: ForeignFrames,
-    /// T as the controller says it, and as it was told to the machine.
+    /// T by the controller's clock, and as it was given to the machine.
     start: Option<(MonoTime, MonoTime)>,
     /// Something of the run at hand is in the spool.
     is_kept: bool,
@@ -81,7 +80,7 @@ pub struct NodeMembership {
 /// How this node's clock compares with the controller's.
 #[derive(Debug)]
 enum ClockComparing {
-    /// Nobody has said with whom.
+    /// There is no clock to compare with.
     Not,
     /// It is the same clock.
     Same,
@@ -108,7 +107,7 @@ impl NodeMembership {
         }
     }
 
-    /// What it says of itself, with what only the agent knows.
+    /// The node's hello: its description, with what only the agent knows.
     pub(crate) fn hello(
         &mut self,
         epoch: u64,
@@ -120,7 +119,7 @@ impl NodeMembership {
         Box::new(NodeHello { epoch, busy, spooled, troubles, answers, ..described })
     }
 
-    /// Whether it is time to say that it is there. What it says is looked up anew then.
+    /// Whether the next hello is due. If so, the node describes itself anew.
     pub(crate) fn is_beat(&mut self) -> bool {
         let due = now() >= self.beat_at;
         if due {
@@ -130,8 +129,8 @@ impl NodeMembership {
         due
     }
 
-    /// Shuts the gate for what is to be prepared here. Gives that back: every word of it that concerns files of this node is
-    /// this node's own.
+    /// Shuts the gate for the run that is to be prepared. Gives the preparation back without the members that name files, limits and
+    /// confirmed interfaces: on a lent machine those are its owner's.
     pub(crate) fn prepare(
         &mut self,
         head: &MessageHead,
@@ -144,6 +143,7 @@ impl NodeMembership {
         if !refusals.is_empty() {
             return Err(Error::NotPermitted(refusals));
         }
+        // Before anything is opened: senders of this run may send only once the controller has renewed a lease for it.
         self.gate.shut();
         self.slept = slept_so_far();
         (self.start, self.is_kept) = (None, false);
@@ -182,6 +182,7 @@ impl NodeMembership {
 
     /// Takes note of a change of a run under way. Nothing is changed yet.
     pub(crate) fn consider(&mut self, steer: &PlanChange) -> Result<(), Error> {
+        // A change that was considered before and not made is forgotten, even if this one leaves the plan alone.
         self.foreign.drop_newer();
         if let (PlanChange::Replan(document), Some(preparation)) = (steer, &self.preparation) {
             let plan = Plan::read_with(document, reading(preparation))?;
@@ -212,8 +213,8 @@ impl NodeMembership {
         }
     }
 
-    /// The fit that was told to the controller: T and latency are converted by it and by no other, or their bounds would
-    /// mean nothing.
+    /// The fit that was reported to the controller: T and latency are converted with it and with no other, or the reported bounds would be
+    /// wrong.
     fn fit(&self) -> Option<ClockFit> {
         match &self.comparing {
             ClockComparing::Not => None,
@@ -236,7 +237,7 @@ impl NodeMembership {
         self.fit().map(|own| self.foreign.shifts(&own, now())).unwrap_or_default()
     }
 
-    /// A command with its instants in this node's time.
+    /// A command with its times converted to this node's clock.
     pub(crate) fn local(&mut self, command: NodeCommand) -> NodeCommand {
         match command {
             NodeCommand::Commit { start, guard } => {
@@ -259,7 +260,7 @@ impl NodeMembership {
         }
     }
 
-    /// The same T is the same instant however often it is said.
+    /// A repeated T gives the same time: the machine takes another time for another start, and the fit may have improved meanwhile.
     fn local_start(&mut self, start: MonoTime) -> MonoTime {
         match self.start {
             Some((said, local)) if said == start => local,
@@ -271,7 +272,8 @@ impl NodeMembership {
         }
     }
 
-    /// T in this node's time by what is known now, for what the machine was told was `told`. From here on it is frozen.
+    /// T by this node's clock, converted with the best fit known now; `told` is what the machine was given before. From here on it is
+    /// fixed.
     pub(crate) fn settled_start(&mut self, told: MonoTime) -> MonoTime {
         match self.start {
             Some((said, local)) if local == told => self.to_local(said),
@@ -283,7 +285,7 @@ impl NodeMembership {
         self.fit().map_or(at, |fit| fit.to_local(at))
     }
 
-    /// Senders may send until then, and emulated interfaces answer.
+    /// Until then senders may send and emulated interfaces may answer.
     pub(crate) fn extend(&self, until: MonoTime) -> Result<(), Error> {
         self.gate.extend(until, self.slept);
         if self.is_sending { self.watch(self.gate.deadline()) } else { Ok(()) }
@@ -306,7 +308,7 @@ impl NodeMembership {
         self.gate.deadline().is_some_and(|deadline| clock::boottime_ns() >= deadline)
     }
 
-    /// Nobody sends any more.
+    /// All senders have stopped.
     pub(crate) fn rest(&mut self) -> Result<(), Error> {
         self.is_sending = false;
         self.watch(None)
@@ -335,6 +337,7 @@ impl NodeMembership {
             ClockComparing::Same => Some(ClockRecord::same()),
             ClockComparing::With(prober, before) => {
                 let after = prober.last_fit(COMPARISON);
+                // If no probe was answered while arming, the last series is all there is.
                 let before = before.or(after)?;
                 Some(ClockRecord { source: FitSource::InBand, before, after, unused: None })
             }
@@ -343,6 +346,7 @@ impl NodeMembership {
 
     /// The run is given up here. What was counted of it is kept, if anything was.
     pub(crate) fn leave(&mut self) -> Result<(), Error> {
+        // Ends the prober's thread.
         self.comparing = ClockComparing::Not;
         self.uplink.leave(self.is_kept)?;
         self.rest()
@@ -351,7 +355,7 @@ impl NodeMembership {
     /// The controller has these.
     pub(crate) fn stored(&mut self, mark: &StoredWatermark) -> Result<(), Error> {
         if self.uplink.stored(mark)? {
-            // Captures that were too large to be sent stay.
+            // Only an empty directory: captures that were too large for the spool stay in it.
             drop(fs::remove_dir(self.site.captures.join(&mark.run.0)));
         }
         Ok(())
@@ -372,10 +376,11 @@ const MOST_CLOCKS: usize = 64;
 /// Ports below this one are those of services.
 const FIRST_FREE_PORT: u16 = 1024;
 
-/// Questions to a clock leave by this machine's own routes, some a second. They go to one machine at an ordinary port.
+/// Questions to a clock leave through this machine's own routes, some each second. A controller must not direct them to many machines
+/// (broadcast, multicast) or to the port of a service.
 fn may_be_asked(clock: &ClockServer) -> Result<(), String> {
     let is_one = |at: &SocketAddr| {
-        // `::ffff:255.255.255.255` reaches what the address in it says.
+        // An IPv4-mapped address (RFC 4291, 2.5.5.2) such as `::ffff:255.255.255.255` reaches the IPv4 address in it.
         let ip = at.ip().to_canonical();
         let is_many = match ip {
             IpAddr::V4(four) => four.is_broadcast() || four.is_multicast(),
@@ -386,7 +391,7 @@ fn may_be_asked(clock: &ClockServer) -> Result<(), String> {
     if clock.at.len() <= MOST_CLOCKS && clock.at.iter().all(is_one) {
         return Ok(());
     }
-    Err("the controller's clock is not at addresses of one machine".to_owned())
+    Err(format!("the controller's clock has to be at unicast addresses with ports from {FIRST_FREE_PORT} on, {MOST_CLOCKS} at most"))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! A run whose report is written and lacks results of nodes: all that it takes to write it again when they come.
+//! A run whose report lacks results of nodes: all that it takes to write the report again when they come.
 
 use crate::error::Error;
 use crate::local::EndedRun;
@@ -23,12 +23,13 @@ pub struct OpenRun {
     results: Vec<NodeResult>,
     /// When the report was written first, nanoseconds since 1970 (UTC).
     written_at: u64,
-    /// What came later, in words.
+    /// A caveat for each result that came later.
     notes: Vec<Caveat>,
 }
 
 impl OpenRun {
-    /// Of a run that has ended without all results. What a steered run did is not in its plan: its report stays as it is.
+    /// Of a run that has ended without all results. `None` for a steered run: its plan does not say what it did, so its report stays as it
+    /// is.
     pub(crate) fn of(ended: &EndedRun) -> Option<Self> {
         let outcome = ended.controller.outcome().filter(|it| matches!(it, RunOutcome::Partial { .. }))?;
         let results: Vec<NodeResult> = ended.controller.results().cloned().collect();
@@ -51,7 +52,7 @@ impl OpenRun {
         Self { facts, attempt: 1, outcome, times, results: Vec::new(), written_at: 0, notes: Vec::new() }
     }
 
-    /// As bytes.
+    /// Packed into bytes for the catalogue.
     pub(crate) fn written(&self) -> io::Result<Vec<u8>> {
         packed::pack(self)
     }

@@ -21,7 +21,7 @@ pub trait DataPlane {
     fn arm(&mut self) -> Result<(), Error>;
     /// Sends from `at` on.
     fn start_at(&mut self, at: MonoTime);
-    /// Tells how the clocks of nodes that send streams to this one relate to its own; again whenever that is known better.
+    /// Sets how the clocks of nodes that send streams to this one relate to its own; called again when that is known better.
     fn shift(&mut self, shifts: &[(usize, ClockShift)]) -> Result<(), Error> {
         let _ = shifts;
         Ok(())
@@ -58,7 +58,7 @@ pub type PreparedPlane = (Box<dyn DataPlane>, Vec<PortInfo>);
 
 /// Where data planes come from.
 pub trait PlaneSource {
-    /// Told what `document` was found to mean, so that it need not be read again.
+    /// Gets the plan that `document` was read as, so that it need not be read again.
     fn know(&mut self, document: &str, seed: u64, plan: Plan) {
         let _ = (document, seed, plan);
     }
@@ -74,7 +74,7 @@ pub struct EnginePlane {
     known: Option<(String, u64, Plan)>,
 }
 
-/// What a machine lends to a fleet, and on which terms. No message of a controller changes any of it.
+/// What a machine lends to a fleet, and on which terms. No message from a controller changes any of it.
 #[derive(Clone, Debug)]
 pub struct MachineLoan {
     /// The machine's name in the fleet.
@@ -89,17 +89,17 @@ pub struct MachineLoan {
     pub captures: PathBuf,
     /// What this machine's back ends can do, as measured before.
     pub limits: Vec<RigLimit>,
-    /// The way frames have to go if the controller says nothing of it.
+    /// The back end to use if the controller names none.
     pub back_end: Option<BackEnd>,
 }
 
 impl MachineLoan {
-    /// Where the captures of a run are. The name of a run is the controller's: it is a name, not a path.
+    /// Where the captures of a run are. The name of a run comes from the controller, so it is checked: it must be a name and no path.
     pub(crate) fn captures_of(&self, run: &str) -> Result<PathBuf, Error> {
         let fits = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
         if run.is_empty() || run.len() > LONGEST_RUN_ID || !run.chars().all(fits) {
             let run: String = run.chars().take(LONGEST_RUN_ID).collect();
-            return Err(Error::NotPermitted(vec![format!("{run:?} is not a name of a run")]));
+            return Err(Error::NotPermitted(vec![format!("{run:?} is not a valid name of a run")]));
         }
         Ok(self.captures.join(run))
     }
@@ -141,10 +141,11 @@ const LONGEST_RUN_ID: usize = 100;
 
 /// What a preparation says to a machine that is its user's own.
 fn own_options(preparation: &RunPreparation) -> Result<RigOptions, Error> {
+    // Only a fleet's preparation has places.
     if !preparation.places.is_empty() {
         return Err(Error::NotPermitted(vec!["this machine is not lent to a fleet".to_owned()]));
     }
-    // What is no location cannot be a port of the plan either.
+    // A text that is no location names no port of the plan either, so it can be passed over.
     let confirmed = preparation.confirmed.iter().filter_map(|text| text.parse::<PortLocation>().ok());
     Ok(RigOptions {
         confirmed: confirmed.collect(),
@@ -155,7 +156,7 @@ fn own_options(preparation: &RunPreparation) -> Result<RigOptions, Error> {
     })
 }
 
-/// What means the same wherever it is said.
+/// Options that mean the same on a machine of one's own and on a lent one.
 fn common_options(preparation: &RunPreparation) -> RigOptions {
     RigOptions {
         key: TagKey(preparation.tag_key),
@@ -182,6 +183,7 @@ impl EnginePlane {
     fn plan_of(&mut self, preparation: &RunPreparation) -> Result<Plan, Error> {
         let RunPreparation { document, seed, .. } = preparation;
         let fleet = self.lent.is_some();
+        // For one run only. On a lent machine the document comes from a controller, so it is always read here.
         match self.known.take() {
             Some((known, its_seed, plan)) if !fleet && known == *document && its_seed == *seed => Ok(plan),
             _ => Ok(Plan::read_with(

@@ -1,7 +1,7 @@
-//! Whether this process runs: a thread that only sleeps, and notices when it was woken much too late.
+//! Notices when this process did not run: a thread only sleeps, and records when it was woken much too late.
 //!
-//! A stopped process, a frozen virtual machine or a machine without a processor to spare loses frames and stamps others
-//! late, and nothing in it can tell at that moment.
+//! A stopped process, a frozen virtual machine or a machine without a free processor loses frames and stamps others late, and cannot notice
+//! it at that moment.
 
 use crate::agent::now;
 use crate::error::Error;
@@ -12,11 +12,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
-/// How long it sleeps.
+/// How long the thread sleeps.
 const BEAT: Nanos = Nanos::from_millis(50);
-/// What is more than this late is worth a word; a busy machine is late by less.
+/// A wake-up that is later than this is reported; on a busy machine delays are shorter.
 const LATE: Nanos = Nanos::from_secs(1);
-/// Most that are told of one run.
+/// Most standstills that are reported for one run.
 const MOST: usize = 100;
 
 /// A time during which the process did not run.
@@ -27,9 +27,7 @@ pub(crate) struct ProcessStandstill {
 }
 
 impl ProcessStandstill {
-    /// What it means for what a node has counted from T on.
-    ///
-    /// What was over by then did no harm.
+    /// The caveat for a node's counts from T on; `None` if the standstill was over by then.
     pub(crate) fn doubt(&self, node: &str, start: MonoTime) -> Option<Caveat> {
         let until = self.from + self.length;
         if until <= start {
@@ -38,7 +36,7 @@ impl ProcessStandstill {
         let from = self.from.max(start);
         let (after, length) = (from.since(start), until.since(from));
         let text = format!(
-            "its program did not run for {:.1} s, from {:.1} s after the start on: frames may have been lost there or stamped late",
+            "its program did not run for {:.1} s, beginning {:.1} s after the start: frames may have been lost or stamped late meanwhile",
             seconds(length),
             seconds(after)
         );
@@ -50,7 +48,7 @@ fn seconds(time: Nanos) -> f64 {
     time.as_u64() as f64 / 1e9
 }
 
-/// See the module. It ends when this is dropped.
+/// The thread that watches; it ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct ProcessPulse {
     found: Arc<Mutex<Vec<ProcessStandstill>>>,
@@ -77,7 +75,7 @@ impl Drop for ProcessPulse {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
-            // It only sleeps.
+            // The thread only sleeps and cannot have panicked.
             drop(thread.join());
         }
     }
@@ -107,8 +105,8 @@ mod tests {
         let still = |from, length| ProcessStandstill { from: at(from), length: Nanos::from_millis(length) };
         assert_eq!(still(1000, 5000).doubt("r1", at(6000)), None);
         let doubt = still(1000, 5000).doubt("r1", at(4000)).unwrap();
-        assert!(doubt.text.contains("for 2.0 s, from 0.0 s after"), "{}", doubt.text);
+        assert!(doubt.text.contains("for 2.0 s, beginning 0.0 s after"), "{}", doubt.text);
         let doubt = still(7000, 1500).doubt("r1", at(4000)).unwrap();
-        assert!(doubt.text.contains("for 1.5 s, from 3.0 s after"), "{}", doubt.text);
+        assert!(doubt.text.contains("for 1.5 s, beginning 3.0 s after"), "{}", doubt.text);
     }
 }

@@ -1,4 +1,4 @@
-//! A steered run on this machine, in a thread of its own: opened, changed as the user says, and closed with its report.
+//! A steered run in a thread of its own: opened, changed as the user says, and closed with its report.
 //!
 //! Invariant: the thread is joined when the session is closed or dropped, and the ports are closed then.
 
@@ -17,11 +17,11 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
-/// Longest time until a wish is heard.
+/// Longest time until a wish is taken up.
 const TURN: Nanos = Nanos::from_millis(2);
 
 enum SessionWish {
-    /// Answered when it is done.
+    /// A change; the sender gets the answer when it is done.
     Steer(PlanChange, Sender<Result<(), NodeFault>>),
     Close,
 }
@@ -33,7 +33,7 @@ pub struct RunSession {
 
 impl std::fmt::Debug for RunSession {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Session").finish_non_exhaustive()
+        f.debug_struct("RunSession").finish_non_exhaustive()
     }
 }
 
@@ -53,14 +53,14 @@ impl<G: RunGround> RunGround for SharedGround<G> {
         options: RunOptions,
         user: RunUser<'_>,
     ) -> Result<EndedRun, Error> {
-        // A session that panicked has left the ground as it is between two runs, or lost it.
+        // A panic in another session poisons the lock; that run is over all the same.
         self.0.lock().unwrap_or_else(PoisonError::into_inner).execute(document, plan, options, user)
     }
 }
 
 impl RunSession {
-    /// Opens the ports of `document`, which means `plan`, and begins to receive. Returns when streams can be started, or with the reason why they never
-    /// will. `on_event` sees everything that happens, on the session's thread.
+    /// Opens the ports of `document`, which means `plan`, and begins to receive. Returns when streams can be started, or with the reason why
+    /// they cannot. `on_event` sees everything that happens, on the session's thread.
     pub fn open(
         mut ground: impl RunGround + 'static,
         document: String,
@@ -74,6 +74,7 @@ impl RunSession {
         let body = move || {
             let mut note = |event: &RunEvent| {
                 on_event(event);
+                // Only the first one is waited for; the channel has room for it.
                 if event.kind == RunEventKind::StateChanged(RunState::Running) {
                     ready.try_send(()).unwrap_or(());
                 }
@@ -85,7 +86,7 @@ impl RunSession {
         let mut session = Self { wishes, thread: Some(thread) };
         match is_ready.recv() {
             Ok(()) => Ok(session),
-            // It ended before it ran: its own error says why.
+            // The run ended before it started; its own error says why.
             Err(_) => Err(session.join().err().unwrap_or(Error::NeverRan)),
         }
     }
@@ -120,21 +121,21 @@ impl Drop for RunSession {
     fn drop(&mut self) {
         if let Some(thread) = self.thread.take() {
             self.wishes.send(SessionWish::Close).unwrap_or(());
-            // Whoever drops a session without closing it does not want its report.
+            // A session that is dropped without `close` has no use for its report.
             drop(thread.join());
         }
     }
 }
 
-/// A change under way: what it will have done to the plan, and who waits for it.
+/// A change that is being made: the document that the plan grows by, and the channel for the answer.
 type PendingChange = (Option<String>, Sender<Result<(), NodeFault>>);
 
-/// Between the session's user and the run's loop.
+/// Passes wishes from the session's user to the run's loop, and answers back.
 struct SessionDesk {
     plan: RefCell<Plan>,
     reading: ReadOptions,
     inbox: Receiver<SessionWish>,
-    /// In the order in which they were asked for, which is the order of the answers.
+    /// In the order of the requests, which is the order of the answers: the controller makes one change at a time.
     pending: RefCell<VecDeque<PendingChange>>,
 }
 
@@ -177,6 +178,7 @@ impl SessionDesk {
 
     fn answer(&self, outcome: &Result<(), NodeFault>) {
         let Some((document, reply)) = self.pending.borrow_mut().pop_front() else { return };
+        // The plan grows only by changes that were made: the report is about what ran.
         let newer = document.filter(|_| outcome.is_ok());
         let newer = newer.and_then(|text| Plan::read_with(&text, self.reading).ok());
         if let Some(newer) = newer {

@@ -1,8 +1,8 @@
-//! The second line behind the lease: a process that does nothing but watch the one that sends.
+//! The second safeguard behind the lease: a process that only watches the process that sends.
 //!
-//! The worker writes the instant by which it must have stopped sending into a small file that both have; the supervisor
-//! reads it. A worker that is past it by half a second is killed, whatever it is doing, and one that ended by itself is
-//! started again. It begins anew then: it is idle, its results are in its spool.
+//! The worker writes the deadline by which it must have stopped sending into a small file that both have open, and the supervisor reads
+//! it. A worker that is past the deadline by half a second is killed, whatever it is doing. A worker that ended by itself is started
+//! again: it is idle then, and its results are in its spool.
 //!
 //! Invariant: the worker never outlives its supervisor.
 
@@ -22,7 +22,7 @@ const LOOK: Duration = Duration::from_millis(50);
 /// Before a worker that ended is started again.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// The instant by which the worker must not send any more; nanoseconds of CLOCK_BOOTTIME, 0 while it sends nothing.
+/// The deadline after which the worker must not send; nanoseconds of CLOCK_BOOTTIME, 0 while it sends nothing.
 #[derive(Debug)]
 pub struct SendDeadlineFile(File);
 
@@ -32,14 +32,14 @@ impl SendDeadlineFile {
         private_files::open_or_create(path).map(Self)
     }
 
-    /// Says until when something may be sent.
+    /// Writes the deadline.
     pub fn set(&self, deadline_ns: u64) -> io::Result<()> {
         self.0.write_all_at(&deadline_ns.to_le_bytes(), 0)
     }
 
     fn get(&self) -> u64 {
         let mut bytes = [0; 8];
-        // Nothing has been said yet.
+        // An empty file: nothing has been sent yet.
         self.0.read_exact_at(&mut bytes, 0).map_or(0, |()| u64::from_le_bytes(bytes))
     }
 
@@ -52,14 +52,14 @@ impl SendDeadlineFile {
 /// How a supervision ended.
 #[derive(Debug)]
 pub enum SupervisionEnd {
-    /// The worker ended for good, so.
+    /// The worker ended for good, with this status.
     Worker(ExitStatus),
     /// The user wanted it.
     Told,
 }
 
-/// Keeps a worker at work until `stop` says so or it ends with success or with a fault of its user. `start` makes the
-/// command; `told` hears what happens.
+/// Keeps a worker running until `stop` says to end, or the worker ends with success or because of a user's error. `start` makes the
+/// command; `told` is called with messages for the log.
 pub fn supervise(
     watch: &SendDeadlineFile,
     start: &mut dyn FnMut() -> Command,
@@ -67,6 +67,7 @@ pub fn supervise(
     told: &mut dyn FnMut(String),
 ) -> io::Result<SupervisionEnd> {
     loop {
+        // The deadline of the worker before must not count for the next one.
         watch.set(0)?;
         let mut child = start().spawn()?;
         match attend(watch, &mut child, stop, told)? {
@@ -79,7 +80,7 @@ pub fn supervise(
     }
 }
 
-/// Until the worker has ended; `None` if it shall be started again.
+/// Watches a worker until it has ended; `None` if it is to be started again.
 fn attend(
     watch: &SendDeadlineFile,
     child: &mut Child,
@@ -96,6 +97,7 @@ fn attend(
             // One that has just ended needs not be asked.
             process::ask_to_end(child.id()).unwrap_or(());
         }
+        // Once: a killed worker stays overdue until the kernel has ended it.
         if watch.is_overdue(clock::boottime_ns()) && !std::mem::replace(&mut killed, true) {
             told("the agent did not stop at the end of its lease and is killed".to_owned());
             child.kill()?;
@@ -108,7 +110,8 @@ fn outcome(status: ExitStatus, asked: bool, told: &mut dyn FnMut(String)) -> Opt
     if asked {
         return Some(SupervisionEnd::Told);
     }
-    // What a user has to put right does not get better by trying again; a kill or a panic does.
+    // 70 is packetrig's exit code for its own bugs, 101 Rust's for a panic; a signal leaves no code. Any other code names something that a
+    // user has to correct, and another start would end the same way.
     if status.code().is_some_and(|code| code != 70 && code != 101) {
         return Some(SupervisionEnd::Worker(status));
     }

@@ -1,8 +1,7 @@
-//! The way of a node's results to the controller: from the run to the spool, and in a thread of its own from the spool to
-//! the fabric.
+//! Sends a node's results to the controller: from the run to the spool, and in a thread of its own from the spool to the fabric.
 //!
-//! A segment leaves the spool only when the controller says that it has stored it. What was handed over and not heard of
-//! again is handed over once more: fabrics lose what their disk loses, and whoever collects knows a segment again.
+//! A segment leaves the spool only when the controller says that it has stored it. A segment that was handed over and not confirmed is
+//! handed over again: the fabric's disk may have lost it, and the controller recognises a segment that comes twice.
 //!
 //! Invariant: segments of a run are handed over in order; none is deleted before the controller has stored it.
 
@@ -20,14 +19,14 @@ use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
-/// How often the spool is looked at when nobody says that something came.
+/// How often the spool is checked without a notice that something came.
 const LOOK: Nanos = Nanos::from_millis(500);
-/// Without a word of the controller, until what was handed over is handed over again.
+/// After this time without a confirmation a segment is handed over again.
 const AGAIN: Nanos = Nanos::from_secs(10);
 /// Segments that are looked at in one go.
 const MOST: usize = 64;
 
-/// Opens the way out; asked again when it is lost.
+/// Opens the connection for results; called again when it is lost.
 pub type UplinkOpener = Box<dyn FnMut() -> Result<Box<dyn ResultOutlet>, fabric::Error> + Send>;
 
 #[derive(Debug)]
@@ -50,17 +49,17 @@ struct UplinkState {
     over: bool,
     /// Something new is in the spool.
     fresh: bool,
-    /// A run is under way: its segments should find the way open.
+    /// A run has begun: the connection should be open when its segments come.
     expected: bool,
     /// What keeps segments from leaving.
     obstacle: Option<String>,
-    /// What else is to be told, once.
+    /// Other messages, each reported once.
     remarks: Vec<String>,
 }
 
 impl UplinkShared {
     fn own(&self) -> MutexGuard<'_, UplinkState> {
-        // Whole between any two statements.
+        // No panic can leave it half changed: it is consistent between any two statements.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -89,13 +88,12 @@ impl ResultUplink {
         Ok(Self { spool, journal: None, captures, shared, thread })
     }
 
-    /// What has left of the captures of runs, for whoever gives out captures another way.
+    /// How much of each run's captures has left the node: [`CaptureServer`](crate::CaptureServer) shares the limit.
     pub fn allowance(&self) -> SharedAllowance {
         Arc::clone(&self.captures)
     }
 
-    /// A run begins; what it comes to is kept from now on. A later attempt that nothing was sent in takes the place of an
-    /// earlier one.
+    /// A run begins: its samples and its result are kept from now on. The journal of an earlier attempt that has not ended is discarded.
     pub(crate) fn begin(&mut self, head: &MessageHead) -> Result<(), Error> {
         if let Some((.., journal)) = self.journal.take() {
             journal.discard()?;
@@ -115,7 +113,7 @@ impl ResultUplink {
     /// Nothing more comes of the run; what was kept of it stays if it is worth something.
     pub(crate) fn leave(&mut self, is_worth: bool) -> Result<(), Error> {
         match self.journal.take() {
-            // Ends it as cut short.
+            // Dropping a journal ends it as cut short.
             Some((.., journal)) if is_worth => {
                 drop(journal);
                 self.announce();
@@ -130,7 +128,7 @@ impl ResultUplink {
         let Some((.., journal)) = &mut self.journal else { return Ok(()) };
         match journal.interval(sample) {
             Ok(_) => self.announce(),
-            // Counted in the End; the result is worth more than its course.
+            // A full spool refuses samples. The journal's last segment counts them; the result matters more than its course.
             Err(spool::Error::Refused { .. }) => {}
             Err(error) => return Err(error.into()),
         }
@@ -150,6 +148,7 @@ impl ResultUplink {
                 Err(why) => left.push(format!("{} stays on the node: {why}", path.display())),
             }
         }
+        // The journal ends whether or not the result could be kept: the controller must learn that nothing more comes, and why.
         let kept = journal.result(result);
         let reason = kept.as_ref().err().map(ToString::to_string);
         let last = journal.end(reason);
@@ -157,7 +156,8 @@ impl ResultUplink {
         self.announce();
         kept.and(last)?;
         for file in kept_files {
-            // The spool has it until the controller does. A second copy would fill the owner's disk run by run.
+            // The spool keeps it until the controller has it. A second copy would fill the owner's disk run by run. A file that cannot be
+            // removed stays, and nothing else depends on it.
             std::fs::remove_file(file).unwrap_or(());
         }
         Ok(self.spool.finished(&run, attempt).unwrap_or_default())
@@ -178,7 +178,7 @@ impl ResultUplink {
         waiting.into_iter().map(|((run, attempt), segments)| (run, attempt, segments)).collect()
     }
 
-    /// What is to be told: what stands in the way now, and what happened since it was asked last.
+    /// Messages for the controller: the current obstacle, and what happened since the last call.
     pub(crate) fn troubles(&self) -> Vec<String> {
         let mut state = self.shared.own();
         let remarks = std::mem::take(&mut state.remarks);
@@ -209,7 +209,7 @@ impl Drop for ResultUplink {
         self.shared.own().over = true;
         self.shared.changed.notify_all();
         if let Some(thread) = self.thread.take() {
-            // What was not handed over waits in the spool.
+            // Segments that were not handed over wait in the spool.
             drop(thread.join());
         }
     }
@@ -229,6 +229,7 @@ impl UplinkThread {
     fn run(mut self) {
         loop {
             let obstacle = self.carry().err().map(|error| error.to_string());
+            // With an obstacle, new segments are no reason for an early attempt: it waits the full time.
             let is_free = obstacle.is_none();
             let mut state = self.shared.own();
             state.obstacle = obstacle;
@@ -248,6 +249,7 @@ impl UplinkThread {
             self.way()?;
         }
         let pending = self.spool.pending(usize::MAX);
+        // In the order of run, attempt and number, as the spool lists them: `binary_search` relies on it.
         let waits: Vec<SegmentId> = pending.iter().map(|one| one.id(&self.node)).collect();
         self.handed.retain(|id, _| waits.binary_search(id).is_ok());
         let is_due = |at: &MonoTime| now() >= *at + AGAIN;
@@ -267,7 +269,7 @@ impl UplinkThread {
     }
 
     fn hand_over(&mut self, pending: &PendingSegment, id: SegmentId) -> Result<(), fabric::Error> {
-        // Released in the meantime.
+        // The controller has released it in the meantime.
         let Ok(bytes) = self.spool.read(&pending.key) else { return Ok(()) };
         match self.way()?.append(&id, &bytes) {
             Ok(()) => {
@@ -275,6 +277,7 @@ impl UplinkThread {
                 Ok(())
             }
             Err(error) => {
+                // A lost connection is opened anew with the next segment; other errors leave it usable.
                 if matches!(error, fabric::Error::Down(_)) {
                     self.way = None;
                 }

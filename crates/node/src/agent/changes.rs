@@ -30,6 +30,7 @@ impl<E: Endpoint> AgentShell<'_, E> {
         let done = match step {
             ChangeStep::Hold(steer) => return self.hold(number, &steer),
             ChangeStep::Announce { held, at } => {
+                // From here on the change is final, whatever this node could do: a plan that grows on one node grows on all (decision 0009).
                 let fault = self.plane.as_mut()?.announce(&held, at).err().map(|error| fault_of(&error));
                 let failed = self.agree();
                 return failed.or(Some(AgentEvent::Announced(number, fault)));
@@ -57,7 +58,7 @@ impl<E: Endpoint> AgentShell<'_, E> {
         considered.map_err(|error| error.fault())
     }
 
-    /// What was considered is decided: streams may come from other nodes that did not before.
+    /// The change is decided: new streams may come from other nodes, so their clocks' relations to this node's are set.
     fn agree(&mut self) -> Option<AgentEvent> {
         let shifts = self.membership.as_mut()?.agree();
         self.shift(&shifts)

@@ -1,8 +1,7 @@
 //! Comparing clocks: the controller answers probes ([`ClockResponder`]), every node sends them ([`ClockProber`]).
 //!
-//! Datagrams go straight between the two machines, past the fabric, whose queues would be in the way. What they say is
-//! sealed with a key of the node, so that nobody else can move its clock. How far off a clock is, and how sure that is,
-//! is [`packetrig_fleet::clock`]'s business.
+//! Datagrams go straight between the two machines, not through the fabric, whose queues would add delay. They are sealed with a key of
+//! the node, so that nobody else can move its clock. [`packetrig_fleet::clock`] computes how far off a clock is, and with which bound.
 
 mod probe;
 mod prober;

@@ -48,9 +48,10 @@ impl ClockProbe {
         bytes
     }
 
-    /// `None` for what is not sealed with `key`.
+    /// `None` for bytes that are not sealed with `key`.
     pub(super) fn read(bytes: &[u8], key: &ClockKey) -> Option<Self> {
         let bytes: &[u8; PROBE] = bytes.try_into().ok()?;
+        // HMAC cut to its first half, which RFC 2104 (section 5) allows; compared in constant time.
         seal(key, &bytes[..32]).verify_truncated_left(&bytes[32..]).ok()?;
         let word = |at: usize| bytes[at..at + 8].try_into().map(u64::from_be_bytes).ok();
         let number = word(8)?;
@@ -66,7 +67,7 @@ impl ClockProbe {
     }
 }
 
-/// The number of the key by which a question says that it is sealed. Nothing is known of who says so.
+/// The number of the key with which a question claims to be sealed. Nothing is verified yet.
 pub(super) fn key_number_of(bytes: &[u8]) -> Option<u64> {
     let bytes: &[u8; PROBE] = bytes.try_into().ok()?;
     let is_question = bytes[..8] == QUESTION;

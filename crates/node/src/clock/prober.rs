@@ -1,8 +1,8 @@
-//! A node's end: asks the controller's clock again and again while a run goes on.
+//! The node's side: asks the controller's clock again and again while a run goes on.
 //!
 //! First a quick series, so that a run can be armed at once; then a probe every quarter of a second, so that the drift
 //! between the clocks is seen. All addresses of the controller are tried; the one that answers fastest is kept. How long
-//! an answer is waited for grows until one comes, so that a controller far away is compared with, too.
+//! an answer is waited for grows until one comes, so that a distant controller can be compared with, too.
 
 use super::probe::{ClockProbe, PROBE};
 use crate::agent::now;
@@ -24,7 +24,7 @@ const EVERY: Nanos = Nanos::from_millis(250);
 const SERIES: Nanos = Nanos::from_millis(300);
 /// How long an answer is waited for at first.
 const PATIENCE: Duration = Duration::from_millis(20);
-/// And in the end.
+/// The longest wait for an answer.
 const LONGEST: Duration = Duration::from_millis(640);
 
 #[derive(Debug)]
@@ -51,7 +51,7 @@ struct ProberState {
 
 impl ProberShared {
     fn own(&self) -> MutexGuard<'_, ProberState> {
-        // Whole between any two statements.
+        // No panic can leave it half changed: it is consistent between any two statements.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -92,7 +92,7 @@ impl Drop for ClockProber {
         self.shared.own().over = true;
         self.shared.changed.notify_all();
         if let Some(thread) = self.thread.take() {
-            // Nothing of it is needed any more.
+            // Its result is not needed any more.
             drop(thread.join());
         }
     }
@@ -117,6 +117,7 @@ impl ClockAsking<'_> {
                 }
             }
             let mut state = self.shared.own();
+            // A single probe of the quarter-second rhythm completes no series.
             state.is_settled |= burst > 1;
             self.shared.changed.notify_all();
             let waits = |state: &mut ProberState| !state.over && state.burst == 0;
@@ -129,13 +130,14 @@ impl ClockAsking<'_> {
         }
     }
 
-    /// The way to the controller that answers fastest. Keeps asking until one does.
+    /// The controller's address that answers fastest. Asks until one answers.
     fn choose(&mut self) -> Option<UdpSocket> {
         let ways: Vec<UdpSocket> = self.server.at.iter().filter_map(|to| way(*to)).collect();
         let mut patience = PATIENCE;
         while !self.shared.own().over {
             let mut best: Option<(Nanos, usize)> = None;
             for (index, socket) in ways.iter().enumerate() {
+                // The better of two: the first also pays for looking up route and neighbour.
                 let took = self.exchange(socket).map(|it| it.back.since(it.sent));
                 let quickest =
                     took.into_iter().chain(self.exchange(socket).map(|it| it.back.since(it.sent))).min();
@@ -165,6 +167,7 @@ impl ClockAsking<'_> {
         let number = self.number;
         let key_number = self.server.key_number;
         let question = ClockProbe::Question { number, key_number }.write(&self.server.key);
+        // The question is sealed before the clock is read: the HMAC must not count as travel time.
         let sent = now();
         socket.send(&question).ok()?;
         let mut bytes = [0; PROBE + 1];
@@ -175,7 +178,7 @@ impl ClockAsking<'_> {
                 Some(ClockProbe::Answer { number: of, heard, answered }) if of == number => {
                     return Some(ClockExchange { sent, heard, answered, back });
                 }
-                // A late answer to an earlier one, or nobody's.
+                // A late answer to an earlier question, or a datagram of somebody else.
                 _ if back.since(sent).to_std() > LONGEST => return None,
                 _ => {}
             }

@@ -1,4 +1,4 @@
-//! The controller's end: says when a probe came and when the answer left, by the controller's clock.
+//! The controller's side: answers when a probe came and when the answer left, by the controller's clock.
 
 use super::probe::{ClockProbe, key_number, key_number_of, numbered_key};
 use crate::agent::now;
@@ -46,7 +46,7 @@ impl ClockResponder {
     }
 }
 
-/// What a node is told of its controller's clock: with a key of its own.
+/// What a node is told about its controller's clock, with a key that only this node has.
 pub fn for_node(server: &ClockServer, node: &NodeName) -> ClockServer {
     let key_number = key_number(node);
     ClockServer { key: numbered_key(&server.key, key_number), key_number, ..server.clone() }
@@ -69,7 +69,7 @@ impl Drop for ClockResponder {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
-            // It cannot panic, and nothing depends on it any more.
+            // The thread cannot panic, and nothing depends on it any more.
             drop(thread.join());
         }
     }
@@ -79,12 +79,13 @@ fn answer(socket: &UdpSocket, key: &ClockKey, over: &AtomicBool) {
     let mut bytes = [0; 128];
     while !over.load(Ordering::Acquire) {
         let Ok((length, from)) = socket.recv_from(&mut bytes) else { continue };
+        // Before the seal is checked: the check's time lies between `heard` and `answered` and does not count as travel time.
         let heard: MonoTime = now();
         let Some(key_number) = key_number_of(&bytes[..length]) else { continue };
         let key = &numbered_key(key, key_number);
         if let Some(ClockProbe::Question { number, .. }) = ClockProbe::read(&bytes[..length], key) {
             let answer = ClockProbe::Answer { number, heard, answered: now() };
-            // A node that is gone asks no more.
+            // A probe whose answer cannot be sent is lost, as on the network.
             drop(socket.send_to(&answer.write(key), from));
         }
     }

@@ -1,4 +1,4 @@
-//! The controller's end of the results' way: takes segments from the fabric, has them stored for good, confirms them.
+//! Takes segments of results from the fabric, has them stored, and confirms them to the fabric.
 //!
 //! Segments that wait are stored together: what the disk takes does not grow with the number of nodes they came from. Which runs
 //! are read is decided in [`reading`].
@@ -24,16 +24,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle};
 
-/// How fast it notices that it is over.
+/// How fast it notices that it is to end.
 const TURN: Nanos = Nanos::from_millis(50);
 /// Most segments that are stored together.
 const MOST_TOGETHER: usize = 64;
-/// Segments are stored together until they have so many bytes.
+/// Segments are stored together until they have this many bytes.
 const BYTES_TOGETHER: usize = 16 << 20;
 
 /// Where segments are stored for good.
 pub trait ResultStore: Send {
-    /// Stores segments, those again that are there already. What is wrong with one changes nothing for the others.
+    /// Stores segments; storing one again does no harm. An error of one does not concern the others.
     fn store(&mut self, segments: &[ReceivedSegment]) -> StoredBatch;
     /// Whether this run has ended here: what comes late belongs to it.
     fn knows(&self, run: &RunId) -> bool;
@@ -43,7 +43,6 @@ pub trait ResultStore: Send {
 #[derive(Clone, Debug)]
 pub struct ReceivedSegment {
     pub id: SegmentId,
-    /// Its bytes.
     pub body: Vec<u8>,
 }
 
@@ -61,7 +60,7 @@ pub struct StoredBatch {
 pub enum ResultStoreError {
     /// For now: the disk is full, or the catalogue is in use. The fabric brings it again.
     ForNow(String),
-    /// For ever: nobody can read it. What the store has room for was set aside; it must not come again.
+    /// For ever: nobody can read it. It was set aside, if the store has room, and must not come again.
     Unreadable(String),
 }
 
@@ -72,13 +71,13 @@ pub struct StoredPart {
     pub below: u64,
     /// The node's result, when all of it is stored and it reached its end.
     pub result: Option<Arc<NodeResult>>,
-    /// All is stored, and there is no result: the node did not get to its end.
+    /// All is stored, and there is no result: the node did not finish.
     pub cut_short: Option<String>,
     /// What is missing of what the node had to say, once its last segment is stored.
     pub doubts: Vec<String>,
-    /// What is still at the node.
+    /// Captures that are still on the node.
     pub elsewhere: Vec<String>,
-    /// It came after the report of its run, which was written again with it: in words.
+    /// It came after its run's report, which was written again with it: a sentence that says so.
     pub completed: Option<String>,
 }
 
@@ -99,7 +98,7 @@ pub(super) enum CollectorEvent {
     Stored(Box<PartUpdate>),
     /// Something could not be stored; it comes again.
     Trouble(String),
-    /// So many segments of a node will never be stored.
+    /// This many segments of a node will never be stored.
     Refused { node: NodeName, count: u64, why: String },
 }
 
@@ -133,7 +132,7 @@ impl SegmentCollector {
 
     /// Results of this run are taken in from now on.
     pub(super) fn read(&self, run: &RunId) {
-        // A thread that has ended was told to.
+        // If the thread has ended, it was told to end: nothing is read any more.
         self.wanted.send(run.clone()).unwrap_or(());
     }
 
@@ -152,7 +151,7 @@ impl Drop for SegmentCollector {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
-            // What was not confirmed comes again to the next one.
+            // The fabric delivers segments that were not confirmed again, to the next collector.
             drop(thread.join());
         }
     }
@@ -174,7 +173,7 @@ fn collect<I: ResultInlet, R: RecordStore>(
         }
         events.extend(reading.take_events());
         for event in events {
-            // Whoever started this may be about to end it.
+            // The receiver may be gone already, because the collector is about to end.
             event_sender.send(event).unwrap_or(());
         }
     }
@@ -194,15 +193,15 @@ fn take_waiting<I: ResultInlet>(incoming: &mut I) -> Vec<SegmentDelivery<I::Toke
     deliveries
 }
 
-/// What the fabric did not let through.
+/// Segments that the fabric refused.
 fn refusals<I: ResultInlet>(incoming: &mut I) -> Vec<CollectorEvent> {
-    let why = "not sealed by that node";
+    let why = "not sealed with the key of that node";
     let refused = incoming.refused().into_iter();
     let refused = refused.map(|(node, count)| CollectorEvent::Refused { node, count, why: why.to_owned() });
     let mut events: Vec<CollectorEvent> = refused.collect();
     events.extend(incoming.unreadable_keys().into_iter().map(|(node, why)| {
         CollectorEvent::Trouble(format!(
-            "segments of {node} have to wait: the key of the node cannot be read: {why}"
+            "segments of {node} have to wait, because the node's key cannot be read: {why}"
         ))
     }));
     events
@@ -225,6 +224,7 @@ fn store_together<I: ResultInlet>(
     let mut finished = Vec::new();
     let mut finished_tokens = Vec::new();
     for ((ReceivedSegment { id, .. }, token), outcome) in segments.into_iter().zip(tokens).zip(outcomes) {
+        // Not confirmed: the fabric delivers it again. What nobody can read is confirmed, or it would come for ever.
         if let Err(ResultStoreError::ForNow(error)) = outcome {
             events.push(CollectorEvent::Trouble(format!("segment {id} was not stored: {error}")));
         } else {
@@ -237,8 +237,8 @@ fn store_together<I: ResultInlet>(
     events
 }
 
-/// What is told of segments that the fabric was told to forget, and of the parts they belong to. Of a part of which nothing was
-/// confirmed nothing is told: somebody else may read its run by now.
+/// The events for segments that were confirmed, and for the parts they belong to. A part without a confirmed segment has no event:
+/// another controller may read its run by now.
 fn confirmed_events(
     finished: Vec<(SegmentId, Result<(), ResultStoreError>)>,
     confirmed: Vec<Result<(), fabric::Error>>,

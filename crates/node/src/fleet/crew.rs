@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 pub(super) struct FleetCrew<'a, R> {
     run: RunId,
-    /// Of the attempt under way; results of others are not this run's.
+    /// The current attempt; results of other attempts do not count.
     attempt: u32,
     records: &'a mut R,
     note: &'a mut RecordNote,
@@ -34,13 +34,13 @@ pub(super) struct FleetCrew<'a, R> {
     /// Up to where each node's segments are stored.
     marks: BTreeMap<NodeName, StoredWatermark>,
     is_deposed: bool,
-    /// Troubles that were told already.
+    /// Findings that were reported already.
     told: ToldFindings,
     /// Segments of each node that will never be stored.
     refused: BTreeMap<NodeName, u64>,
-    /// Without them every node is told all.
+    /// Without them every node gets everything.
     shares: Option<NodeShares>,
-    /// Somebody else writes how far the run is.
+    /// Another controller writes the run's record.
     writes_no_record: bool,
 }
 
@@ -72,7 +72,7 @@ impl<'a, R: RecordStore> FleetCrew<'a, R> {
         }
     }
 
-    /// Tells each node what concerns it only.
+    /// Sends each node only what concerns it.
     pub(super) fn give_out(&mut self, shares: Option<NodeShares>) {
         self.shares = shares;
     }
@@ -111,13 +111,13 @@ impl<'a, R: RecordStore> FleetCrew<'a, R> {
             return;
         }
         if let Some(why) = contents.cut_short {
-            self.find(format!("node {node} did not get to its end: {why}"));
+            self.find(format!("node {node} did not finish: {why}"));
         } else {
             let doubts = contents.doubts.into_iter().map(|doubt| format!("node {doubt}"));
             self.news.extend(doubts.map(|doubt| RunNews::Event(ControllerEvent::Doubted(doubt))));
         }
         contents.elsewhere.into_iter().for_each(|capture| self.find(format!("node {capture}")));
-        // Last: it may be the end of the run.
+        // Last, because a result may end the run, and nothing is read from the news after that.
         if let Some(result) = contents.result {
             self.news.push_back(RunNews::Event(ControllerEvent::Collected(node, result)));
         }
@@ -133,7 +133,8 @@ impl<'a, R: RecordStore> FleetCrew<'a, R> {
             },
         };
         let Err(fabric::Error::Stale(_) | fabric::Error::Exists(_)) = &written else { return written };
-        // A write that was not answered may have happened all the same. Whoever has taken over has a higher epoch.
+        // An earlier write that was not answered may have happened all the same: then the newer revision is this controller's own. A
+        // controller that has taken over has a higher epoch, and its record stays.
         let Some(found) = self.records.get(key)? else { return written };
         let before = serde_json::from_slice::<RunRecord>(&found.value).ok();
         if before.is_some_and(|before| before.head.epoch <= record.head.epoch) {
@@ -142,7 +143,7 @@ impl<'a, R: RecordStore> FleetCrew<'a, R> {
         written
     }
 
-    /// Tells of refused segments at the first, the tenth, the hundredth and so on: a node can send many.
+    /// Reports refused segments at the first, the tenth, the hundredth and so on: a node can send many.
     fn refused(&mut self, node: &NodeName, count: u64, why: &str) {
         let before = self.refused.get(node).copied().unwrap_or(0);
         let all = before.saturating_add(count);
@@ -152,7 +153,7 @@ impl<'a, R: RecordStore> FleetCrew<'a, R> {
         }
     }
 
-    /// Tells something once, in one line: nodes write some of it, and none of that may look like a line of ours.
+    /// Reports a finding once, in one line: parts of it come from nodes, and a line break in them could fake a line of packetrig's own.
     fn find(&mut self, text: String) {
         let text = text.replace(['\n', '\r'], " ");
         if self.told.admit(&text) {
@@ -212,6 +213,7 @@ impl<R: RecordStore> RunCrew for FleetCrew<'_, R> {
     fn record(&mut self, record: &RunRecord) -> Result<bool, Error> {
         self.attempt = record.head.attempt;
         let gives_start = matches!(record.state, RunState::Committed | RunState::Confirmed);
+        // A controller that was not heard for long may have been replaced: it must not start senders.
         if gives_start && !self.leadership.may_commit() {
             return Ok(false);
         }
@@ -224,15 +226,15 @@ impl<R: RecordStore> RunCrew for FleetCrew<'_, R> {
             Ok(revision) => {
                 self.revision = Some(revision);
                 if let Err(error) = (self.note)(record) {
-                    self.find(format!("the state of the run could not be noted: {error}"));
+                    self.find(format!("cannot save the state of the run in the catalogue: {error}"));
                 }
                 Ok(true)
             }
             Err(fabric::Error::Stale(_) | fabric::Error::Exists(_)) => Ok(false),
             Err(error) if gives_start => Err(error.into()),
-            // Nothing is started by it; the record is only behind, and the run goes on to its end.
+            // This state starts nothing. The record is only out of date, and the run goes on.
             Err(error) => {
-                self.find(format!("the state of the run could not be recorded: {error}"));
+                self.find(format!("cannot write the record of the run: {error}"));
                 Ok(true)
             }
         }

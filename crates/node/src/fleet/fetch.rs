@@ -1,11 +1,10 @@
-//! Fetching a capture from a node: range after range into a file, from where an earlier attempt broke off.
+//! Fetches a capture from a node, range by range, into a file; continues where an earlier attempt stopped.
 //!
 //! ```text
 //! <target>.part        what has come, from the beginning
 //! <target>.part.json   which capture it is of
 //! ```
-//! Invariant: `target` is there only when it is whole and has the hash that the node says. At most [`AHEAD`] ranges are in
-//! memory.
+//! Invariant: `target` exists only when it is whole and has the hash that the node reports. At most [`AHEAD`] ranges are in memory at once.
 
 use crate::agent::now;
 use crate::captures::sha256_of;
@@ -27,10 +26,10 @@ const PATIENCE: Nanos = Nanos::from_secs(3);
 const ATTEMPTS: u32 = 5;
 /// A hash takes the node as long as reading the whole file.
 const HASHING: Nanos = Nanos::from_secs(600);
-/// How often the user's wish to end is looked for.
+/// How often the user's wish to end is checked.
 const LOOK: Nanos = Nanos::from_millis(200);
 
-/// Why a capture was not fetched. What has come stays, and the next attempt goes on from there.
+/// Why a capture was not fetched. The part that was fetched stays, and the next attempt continues there.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FetchError {
@@ -38,13 +37,13 @@ pub enum FetchError {
     #[error("{0}")]
     Refused(String),
     /// Peer: it does not answer.
-    #[error("the node does not answer; what has come is kept, and the next attempt goes on from there")]
+    #[error("the node does not answer; the part that was fetched is kept, and the next attempt continues there")]
     Silent,
     /// User: it was interrupted.
-    #[error("interrupted; what has come is kept, and the next attempt goes on from there")]
+    #[error("interrupted; the part that was fetched is kept, and the next attempt continues there")]
     Interrupted,
-    /// World: what came is not what the node has.
-    #[error("what came has another hash than the file of the node; it was removed")]
+    /// World: the fetched bytes are not those of the node's file.
+    #[error("the fetched capture has another hash than the file on the node, and was removed; fetch it again")]
     Differs,
     #[error(transparent)]
     Fabric(#[from] fabric::Error),
@@ -64,11 +63,11 @@ pub struct FetchProgress {
     pub size: u64,
 }
 
-/// What the one who fetches wants to hear and to say.
+/// The user's side of a fetch: reports go to it, and it says when to end.
 pub struct FetchUser<'a> {
-    /// Hears how far it is.
+    /// Called with the progress.
     pub progress: &'a mut dyn FnMut(FetchProgress),
-    /// Whether to go on.
+    /// Whether the user wants to go on.
     pub goes_on: &'a dyn Fn() -> bool,
 }
 
@@ -132,7 +131,8 @@ impl<'a> CaptureFetch<'a> {
         let known: Option<CaptureIdentity> =
             fs::read(&note).ok().and_then(|text| serde_json::from_slice(&text).ok());
         if known != Some(identity) {
-            // Another capture of that name, or the first attempt. What is there is emptied before it counts.
+            // Another capture of that name, or the first attempt. The part is emptied before the note names the new capture: a crash in
+            // between must not leave old bytes under the new name.
             private_files::create(&part).map_err(failed(&part))?;
             let text = serde_json::to_vec(&identity).unwrap_or_default();
             private_files::write(&note, text).map_err(failed(&note))?;
@@ -162,7 +162,7 @@ impl<'a> CaptureFetch<'a> {
                 if failures == ATTEMPTS {
                     return Err(FetchError::Silent);
                 }
-                // Everything that has not come is asked for again.
+                // Answers come in order: after a lost one, everything that is outstanding is asked for again.
                 self.asked.clear();
                 waits_until = now() + PATIENCE;
             }
@@ -184,13 +184,13 @@ impl<'a> CaptureFetch<'a> {
     fn take(&mut self, answer: CaptureAnswer, bytes: &[u8]) -> Result<bool, FetchError> {
         let Some((number, offset)) = self.asked.front().copied() else { return Ok(false) };
         if answer.number != number {
-            // Of a question that was given up, or one before it was lost.
+            // The answer to a question that was given up, or one that came after a lost answer.
             return Ok(false);
         }
         let identity = answer.outcome.map_err(FetchError::Refused)?;
         let whole = u64::from(RANGE).min(self.progress.size - offset);
         if identity != self.identity || bytes.len() as u64 != whole {
-            return Err(FetchError::Refused("the capture was changed on the node meanwhile".to_owned()));
+            return Err(FetchError::Refused("the capture has changed on the node; fetch it again".to_owned()));
         }
         self.file.write_all_at(bytes, offset).map_err(failed(&self.part))?;
         self.asked.pop_front();
@@ -210,7 +210,7 @@ impl<'a> CaptureFetch<'a> {
         } else {
             fs::remove_file(&self.part).map_err(failed(&self.part))?;
         }
-        // Without the part it says nothing.
+        // A note without its part has no meaning: one that stays does no harm.
         fs::remove_file(&self.note).unwrap_or(());
         if is_same { Ok(()) } else { Err(FetchError::Differs) }
     }

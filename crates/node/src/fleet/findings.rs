@@ -1,6 +1,6 @@
-//! Which findings a run tells: each once, and of each node so many.
+//! Which findings a run reports: each once, and a limited number for each node.
 //!
-//! Nodes write some of them. Without a room for each, one node could use up what all have, and the findings about others would
+//! Parts of them come from nodes. Without a limit for each node, one node could use up all the room, and the findings about others would
 //! be missing.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,7 +15,7 @@ pub(super) struct ToldFindings {
 }
 
 impl ToldFindings {
-    /// Whether this is to be told: it is new, and there is room for it.
+    /// Whether this is to be reported: it is new, and its node has room left.
     pub(super) fn admit(&mut self, text: &str) -> bool {
         let count = self.by_subject.entry(subject_of(text).to_owned()).or_default();
         let is_admitted = *count < MOST && self.told.insert(text.to_owned());
@@ -40,7 +40,7 @@ mod tests {
         let of_one = (0..5000).filter(|number| told.admit(&format!("node a: trouble {number}")));
         assert_eq!(of_one.count(), MOST);
         assert!(told.admit("node b: trouble") && !told.admit("node b: trouble"));
-        assert!(told.admit("node b did not get to its end: why"));
-        assert!(told.admit("the state of the run could not be noted"));
+        assert!(told.admit("node b did not finish: why"));
+        assert!(told.admit("cannot write the record of the run"));
     }
 }

@@ -1,8 +1,7 @@
-//! Being a controller: has a record that says so, keeps it fresh in a thread of its own, and gives back in the end whatever
-//! it leads.
+//! This process as a controller: its record, which a thread keeps fresh, and the leads of nodes, which it gives back at the end.
 //!
-//! Invariant: the record is refreshed until the term is lost or left, never after; a refresh is one write, however many
-//! nodes are led. A lead that may be this controller's is held, or is given back as often as it takes.
+//! Invariant: the record is refreshed until the term is lost or left, and never after. A refresh is one write, however many nodes are
+//! led. A lead that may be this controller's is either held, or giving it back is tried until it works.
 
 use crate::agent::now;
 use crate::error::Error;
@@ -26,7 +25,7 @@ struct LeadershipShared {
     controller: String,
     state: Mutex<LeadershipState>,
     changed: Condvar,
-    /// What could not be given back yet. It is locked for as long as somebody tries.
+    /// Leads that could not be given back yet. Locked during an attempt, so that a new claim waits for it.
     doubtful: Mutex<Vec<DoubtfulLeads>>,
 }
 
@@ -41,7 +40,7 @@ struct LeadershipState {
 
 impl LeadershipShared {
     fn own(&self) -> MutexGuard<'_, LeadershipState> {
-        // Whole between any two statements.
+        // No panic can leave it half changed: it is consistent between any two statements.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -70,10 +69,11 @@ impl FleetLeadership {
         let controller = me.controller.clone();
         let key = TermRecord::key(&controller);
         let record = ControllerTerm::record(me, clock::wall_clock_ns());
+        // The term counts from before the write, so that it ends here no later than others believe.
         let asked = now();
         let revision = match records.create(&key, &StoredRecord::written(&record)) {
             Ok(revision) => revision,
-            // Its own: an answer was lost. Nobody else has this name.
+            // This controller's own record: it was written, and the answer was lost. No other controller has this name.
             Err(fabric::Error::Exists(_)) => records.get(&key)?.map_or(0, |found| found.revision),
             Err(error) => return Err(error.into()),
         };
@@ -88,12 +88,12 @@ impl FleetLeadership {
         Ok(Self { shared, thread: Some(thread.map_err(Error::Thread)?) })
     }
 
-    /// These are led from now on: they are given back when it ends.
+    /// Takes note of leads that were taken: they are given back when this ends.
     pub(super) fn hold(&self, leads: Vec<TakenLead>) {
         self.shared.own().leads.extend(leads);
     }
 
-    /// Leads no node any more. What cannot be given back now is tried again with each refresh.
+    /// Gives all leads back. A failure is tried again with each refresh.
     pub(super) fn give_back<R: RecordStore>(&self, records: &mut R) -> Vec<TakenLead> {
         let leads = std::mem::take(&mut self.shared.own().leads);
         let (left, _) = give_back_leads(records, leads.clone());
@@ -103,7 +103,7 @@ impl FleetLeadership {
         leads
     }
 
-    /// These may be this controller's, and are to be nobody's.
+    /// These leads may be this controller's. They are given back with the next refresh.
     pub(super) fn give_back_later(&self, leads: DoubtfulLeads) {
         if !leads.nodes.is_empty() {
             self.shared.own_doubtful().push(leads);
@@ -131,7 +131,7 @@ impl Drop for FleetLeadership {
         self.shared.own().leaves = true;
         self.shared.changed.notify_all();
         if let Some(thread) = self.thread.take() {
-            // What could not be given back may be taken over when the record is stale.
+            // Leads that could not be given back may be taken over once the record is stale.
             drop(thread.join());
         }
     }
@@ -152,14 +152,15 @@ fn refresh<R: RecordStore>(mut records: R, key: &str, shared: &LeadershipShared)
             return;
         }
         if state.term.is_lost() {
-            // Nothing is written any more; what is led is given back by whoever ends this.
+            // Another controller has this one's term: nothing may be written any more. The leads are given back when this is dropped.
             drop(shared.changed.wait_while(state, |state| !state.leaves));
             continue;
         }
         if let Some((revision, record)) = state.term.refresh(now()) {
-            // The store may take its time, and whoever asks meanwhile shall not wait for it.
+            // Without the lock: the store may take its time, and `may_commit` must not wait for it.
             drop(state);
             let answer = records.replace(key, revision, &StoredRecord::written(&record));
+            // A stale revision may be this controller's own, from a write whose answer was lost: the record decides.
             let found = matches!(answer, Err(fabric::Error::Stale(_))).then(|| records.get(key));
             settle_refresh(&mut shared.own().term, &answer, found);
             // The next refresh is soon enough for what fails.
@@ -168,7 +169,7 @@ fn refresh<R: RecordStore>(mut records: R, key: &str, shared: &LeadershipShared)
     }
 }
 
-/// What fails here is only slower for the next one: a lead whose term is over may be taken.
+/// A failure here only costs the next controller time: it may take a lead whose term is over.
 fn leave<R: RecordStore>(records: &mut R, key: &str, leads: Vec<TakenLead>, is_lost: bool) {
     drop(give_back_leads(records, leads));
     if !is_lost {
@@ -176,7 +177,7 @@ fn leave<R: RecordStore>(records: &mut R, key: &str, leads: Vec<TakenLead>, is_l
     }
 }
 
-/// What is not answered may have happened or not; the next one tells.
+/// A write without an answer may have happened or not; the next refresh shows which.
 fn settle_refresh(
     term: &mut ControllerTerm,
     answer: &Result<u64, fabric::Error>,

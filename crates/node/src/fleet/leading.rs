@@ -1,6 +1,7 @@
 //! Which nodes this controller leads: those of its run, taken together and given back together.
 //!
-//! Invariant: nothing is said about a run to a node whose lead this controller does not have; while it waits it has none.
+//! Invariant: no message about a run goes to a node whose lead this controller does not have. While it waits for nodes, it has no lead,
+//! so two controllers cannot block each other.
 
 use super::crew::FleetCrew;
 use super::leftovers::Leftover;
@@ -23,28 +24,28 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Failures of the records until a claim is given up.
 const FAILURES: u32 = 3;
-/// How long it is waited for nodes until the plan's ports are settled again: others may have joined.
+/// After this long a wait for nodes, places for the plan's ports are looked for again: other nodes may have joined.
 const SETTLE_AGAIN: Nanos = Nanos::from_secs(3);
-/// Looks for a refresh of the own record until nothing can be begun.
+/// How often a refresh of the own record is waited for before the attempt fails.
 const REFRESH_LOOKS: u32 = 50;
 /// Leads that are read at each look. More of them are read more rarely: the cost of a second stays the same.
 const LEADS_PER_LOOK: usize = 100;
 
-/// Nodes that other controllers lead, and who.
+/// Nodes that other controllers lead, with those controllers.
 pub type HeldNodes = BTreeMap<NodeName, HeldLead>;
 
 /// What is done about nodes that other controllers lead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitChoice {
-    /// They are waited for.
+    /// Wait for them.
     Wait,
-    /// They are not: the run begins without them if it may, and else not at all.
+    /// Do not wait: the run begins without them if it may, otherwise not at all.
     GoWithout,
-    /// It is not to begin any more.
+    /// Do not begin the run.
     GiveUp,
 }
 
-/// Hears who has to be waited for, and says what to do.
+/// Called with the nodes that are in the way; says what to do.
 pub type WhileBlocked<'a> = &'a mut dyn FnMut(&HeldNodes) -> WaitChoice;
 
 /// The epoch, and the leads that were taken in it.
@@ -85,7 +86,7 @@ where
             self.members.assign_leads(leads_of(&held));
             let settled = self.settle(plan, run);
             let blocking: BTreeSet<NodeName> = match &settled {
-                // It may begin without these. Whoever waits for nodes wants all that can be had.
+                // The run could begin without these nodes. But a user who waits wants all nodes that may become free.
                 Ok(settlement) => {
                     let is_had = |node: &&NodeName| held.contains_key(node) && self.is_here(node);
                     settlement.absent.keys().filter(is_had).cloned().collect()
@@ -100,7 +101,7 @@ where
                     WaitChoice::GoWithout | WaitChoice::GiveUp => return Err(Error::NodesTaken(leads)),
                 }
             }
-            // Whoever was faster is found by the next look.
+            // Another controller may have been faster: then the next round finds it.
             if let Some(leftovers) = self.take(run, settled?)? {
                 return Ok(leftovers);
             }
@@ -117,12 +118,12 @@ where
         Ok(Some(leftovers))
     }
 
-    /// Nobody may be commanded any more in the name of this controller, and nothing is prepared in vain.
+    /// After its term is lost a controller may command no node, so nothing is prepared either.
     pub(super) fn refuse_if_lost(&self) -> Result<(), Error> {
         if self.leadership.is_lost() { Err(Error::LeadershipLost) } else { Ok(()) }
     }
 
-    /// The same. Whoever stood still finds out first whether it was ended meanwhile: by its next refresh.
+    /// The same. A process that stood still waits for its next refresh, which shows whether another controller has ended its term.
     pub(super) fn await_leadership(&self) -> Result<(), Error> {
         for _ in 0..REFRESH_LOOKS {
             self.refuse_if_lost()?;
@@ -134,8 +135,10 @@ where
         Err(fabric::Error::Unanswered("the record of this controller".to_owned()).into())
     }
 
-    /// Those that are in the way, if the plan could run without other controllers. Others with the same labels would do as well.
+    /// The nodes that are in the way, if the plan could run on a fleet without other controllers. Other nodes with the same labels would do
+    /// as well.
     fn blocking(&mut self, plan: &Plan, run: &RunId, held: &HeldNodes) -> Option<BTreeSet<NodeName>> {
+        // Settles as if no node were led; then the true leads again.
         self.members.assign_leads(BTreeMap::new());
         let settled = self.settle(plan, run);
         self.members.assign_leads(leads_of(held));
@@ -147,8 +150,8 @@ where
         self.members.get(node).is_some_and(|member| member.presence(now()) != NodePresence::Lost)
     }
 
-    /// Waits until one of the nodes that are held is given back or may be taken, or for so long that others may have joined. Only of
-    /// those in the way it is told.
+    /// Waits until one of the held nodes is given back or may be taken, or until other nodes may have joined. `while_blocked` hears only of
+    /// the nodes that are in the way.
     pub(super) fn await_change(
         &mut self,
         mut held: HeldNodes,
@@ -161,6 +164,7 @@ where
             if choice != WaitChoice::Wait || now() >= until {
                 return Ok(choice);
             }
+            // The more leads are read, the more rarely: the records' load does not grow with the fleet.
             let looks = 1 + held.len() / LEADS_PER_LOOK;
             clock::sleep_until_ns((now() + Nanos::new(LOOK.as_u64() * looks as u64)).as_nanos());
             let nodes: Vec<NodeName> = held.keys().cloned().collect();
@@ -181,7 +185,7 @@ where
         Ok(held_leads(&mut self.records, nodes, seen, &process::exists, now())?)
     }
 
-    /// Takes the leads of these nodes and hears them; `None` if another controller has one.
+    /// Takes the leads of these nodes and listens to them; `None` if another controller has one.
     pub(super) fn claim(
         &mut self,
         run: &RunId,
@@ -189,6 +193,7 @@ where
     ) -> Result<Option<ClaimedNodes>, Error> {
         self.leadership.settle_doubtful(&mut self.records)?;
         let epochs = nodes.iter().filter_map(|node| Some(self.members.get(node)?.hello().epoch));
+        // The new epoch is above any that a node has seen, or the node would refuse it.
         let heard = epochs.max().unwrap_or(0);
         let wanted = WantedNodes { run: run.clone(), nodes, heard, wall_ns: clock::wall_clock_ns() };
         let mut claim = LeadClaim::new(self.me.clone(), wanted, self.watch.clone());
@@ -196,9 +201,11 @@ where
         if let Ok(Some((_, leads))) = &claimed {
             self.leadership.hold(leads.clone());
         } else {
+            // A write without an answer may have made a lead: all attempted ones are given back.
             let nodes = claim.attempted().clone();
             self.leadership.give_back_later(DoubtfulLeads { run: run.clone(), nodes });
         }
+        // What the claim has learnt about other controllers' terms is kept: a second look at one may decide.
         self.watch = claim.into_watch();
         let claimed = claimed?;
         if let Some((_, leads)) = &claimed {
@@ -231,7 +238,7 @@ where
         self.endpoint.stop_listening_to(&nodes);
     }
 
-    /// A place for every port. Nodes that are not there have places too, if the user starts without so many.
+    /// A place for every port. Absent nodes have places, too, if the user allows a start without that many.
     fn settle(&self, plan: &Plan, run: &RunId) -> Result<PlaceSettlement, PlanProblems> {
         let settled = places::settle(plan, &self.members, Some(run), now());
         let problems = match settled {
@@ -270,7 +277,7 @@ where
         crew.put_on_hand(attempt, has.on_hand);
         crew.give_out(has.shares);
         let course = crate::control::control(machine, &mut self.endpoint, &mut crew, user)?;
-        // The last watermarks: what is stored may be deleted.
+        // The last watermarks: nodes may delete what is stored.
         let marks = crew.last_marks();
         for (node, mark) in marks {
             let stored = packetrig_fleet::message::MessageBody::Stored(mark);

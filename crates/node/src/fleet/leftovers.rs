@@ -1,4 +1,4 @@
-//! Ending what controllers have left that lead their nodes no more: on single nodes, or a run as a whole.
+//! Ends runs that controllers have left behind: on single nodes, or as a whole.
 
 use super::leading::{HeldNodes, WaitChoice, WhileBlocked};
 use super::{FleetGround, HasAlready, LedRun};
@@ -14,7 +14,7 @@ use packetrig_fleet::{NodeName, RunId};
 use packetrig_units::Nanos;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How often the records of one run are written until somebody else is let do it.
+/// How often the record of one run is tried to be written before that is left to another controller.
 const MERGES: u32 = 16;
 
 /// What a controller that leads its nodes no more has left on some of those that this one leads now.
@@ -57,7 +57,7 @@ where
     F::Records: 'static,
     F::Incoming: 'static,
 {
-    /// By what the leads said before, and by what the nodes say themselves.
+    /// Found by what the leads said before, and by what the nodes say they are doing.
     pub(super) fn leftovers(&mut self, run: &RunId, leads: &[TakenLead]) -> Result<Vec<Leftover>, Error> {
         let mut left: BTreeMap<RunId, BTreeSet<NodeName>> = BTreeMap::new();
         let mut busy = BTreeMap::new();
@@ -79,7 +79,7 @@ where
                 leftovers.push(Leftover { record, nodes });
                 continue;
             }
-            // Its end is written; what a node has not heard of that is told again.
+            // The run's end is written. A node that still works for it has not heard so and is told again.
             for node in nodes {
                 let Some(head) = busy.get(&node).filter(|head| head.run == other).cloned() else { continue };
                 let (state, nodes) = (RunState::Partial, vec![node.clone()]);
@@ -91,7 +91,7 @@ where
         Ok(leftovers)
     }
 
-    /// Has the nodes of a leftover stop and let go. They keep what they counted. Says whether that was the last of the run.
+    /// Has the nodes of a leftover stop and let go. They keep what they counted. Says whether they were the last nodes of the run.
     pub fn release(&mut self, leftover: &Leftover, user: RunUser<'_>) -> Result<bool, Error> {
         let Leftover { record, nodes } = leftover;
         let of_these = RunRecord {
@@ -120,6 +120,7 @@ where
             if !record.is_unfinished() {
                 return Ok(false);
             }
+            // Controllers that end parts of the run at the same time each add their nodes: on a stale revision the merge is made again.
             record.released.extend(leftover.nodes.iter().cloned());
             match self.records.replace(&key, found.revision, &StoredRecord::written(&record)) {
                 Ok(_) => return Ok(record.unreleased().is_empty()),
@@ -187,7 +188,7 @@ where
                 while_unclear(held)
             })?;
             if choice != WaitChoice::Wait {
-                // Either somebody is at work, or nobody wants to know any more.
+                // Either its controller is at work, or the user does not want to wait.
                 return Ok(at_work.map(LeftRun::UnderWay));
             }
         }

@@ -3,7 +3,7 @@
 //! It answers leases, compares clocks, collects results and gives out runs, until the [`FleetGround`] is dropped. It leads the nodes
 //! of its run, as long as that takes; other controllers lead others.
 //!
-//! Invariant: nothing is said to a node in the name of an epoch that another controller has taken over.
+//! Invariant: no message goes to a node under an epoch that another controller has taken over.
 
 mod collector;
 mod crew;
@@ -49,7 +49,7 @@ use roll_call::RoundTrips;
 use shares::NodeShares;
 use std::collections::BTreeSet;
 
-/// How often it is looked whether a node is free.
+/// How often a controller checks whether a node is free.
 const LOOK: Nanos = Nanos::from_millis(200);
 
 /// Counts that a controller is told in a second, by all nodes together.
@@ -66,22 +66,22 @@ pub struct ControllerCharge {
     pub key: ClockKey,
     /// Where results are stored.
     pub shelf: Box<dyn ResultStore>,
-    /// CollectorEvent how far a run is, before what that says is sent.
+    /// Saves the state of a run before the messages of that state are sent.
     pub note: RecordNote,
     /// With how many nodes a run starts and goes on.
     pub policies: RunPolicies,
-    /// Who belongs to the fleet.
+    /// The nodes that belong to the fleet.
     pub roster: FleetRoster,
     /// Takes in results of all runs that have no controller, instead of those that its shelf knows.
     pub reads_all_runs: bool,
 }
 
-/// Keeps the record of a run at home, too.
+/// Keeps the record of a run in the controller's own catalogue, too.
 pub type RecordNote = Box<dyn FnMut(&RunRecord) -> Result<(), String> + Send>;
 
 impl std::fmt::Debug for ControllerCharge {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Charge").field("identity", &self.identity).finish_non_exhaustive()
+        f.debug_struct("ControllerCharge").field("identity", &self.identity).finish_non_exhaustive()
     }
 }
 
@@ -94,7 +94,7 @@ pub struct FleetGround<F: Fabric> {
     watch: TermWatch,
     /// What this one leads its nodes for.
     led: Option<LedRun>,
-    // In this order: nobody is answered any more when the nodes are given back.
+    // Dropped in this order: no clock is answered and no result stored any more when the nodes are given back.
     responder: ClockResponder,
     collector: SegmentCollector,
     leadership: FleetLeadership,
@@ -114,7 +114,7 @@ struct LedRun {
 
 impl<F: Fabric> std::fmt::Debug for FleetGround<F> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Fleet").field("members", &self.members).finish_non_exhaustive()
+        f.debug_struct("FleetGround").field("members", &self.members).finish_non_exhaustive()
     }
 }
 
@@ -133,6 +133,7 @@ where
         let mut endpoint = fabric.join(NodeName::controller_of(&me.controller))?;
         let mut members = FleetMembers::default();
         let (mut roster, mut round_trips) = (charge.roster, RoundTrips::default());
+        // The call comes before the recall: nodes that answer describe themselves, and only the others are taken from the roster.
         round_trips.call(&mut endpoint, &mut members, &roster.enrolled)?;
         roster.note(&members);
         roster.recall(&mut members);
@@ -156,7 +157,7 @@ where
         })
     }
 
-    /// Who is there, as of now.
+    /// The members of the fleet, as of now.
     pub fn members(&mut self) -> Result<Vec<MemberRow>, Error> {
         self.call()?;
         Ok(self.members.rows(now()))
@@ -167,7 +168,7 @@ where
         places::labelled(label, &self.members)
     }
 
-    /// Nodes that were let in and of which nothing is known: no controller has heard them.
+    /// Enrolled nodes that no controller has ever heard.
     pub fn never_heard(&self) -> Vec<NodeName> {
         let of_whom_nothing = |node: &&NodeName| self.members.get(node).is_none();
         self.roster.enrolled.iter().filter(of_whom_nothing).cloned().collect()
@@ -207,13 +208,13 @@ where
         Ok(EndedRun { controller, times, failure: None, facts })
     }
 
-    /// Tells nodes what of the results that they keep is stored: whoever stored it may have ended before it could say so.
+    /// Tells nodes which of the results that they keep are stored: the controller that stored them may have ended before it said so.
     /// `below` is up to where a node's part in an attempt of a run is.
     pub fn confirm_stored(&mut self, below: &dyn Fn(&NodeName, &RunId, u32) -> u64) {
         for (node, run, attempt, _) in self.members.uncollected() {
             let mark = StoredWatermark { run: run.clone(), attempt, below: below(node, run, attempt) };
             if mark.below > 0 {
-                // It is said again when the fleet is taken the next time.
+                // The next controller sends it again.
                 self.endpoint.post(node, MessageBody::Stored(mark)).unwrap_or(());
             }
         }
@@ -230,7 +231,7 @@ where
         let mut until = now() + patience;
         loop {
             while let Some(news) = self.collector.next_event() {
-                // What could not be stored comes again.
+                // The fabric delivers again what could not be stored.
                 let CollectorEvent::Stored(arrival) = news else { continue };
                 if let Some(completed) = arrival.contents.completed.clone() {
                     told(completed);
@@ -249,7 +250,7 @@ where
     }
 
     fn call(&mut self) -> Result<(), Error> {
-        // Who was let in and is not there was waited for when the fleet was opened.
+        // Enrolled nodes that are absent were waited for when the fleet was opened, so they are not expected again.
         self.round_trips.call(&mut self.endpoint, &mut self.members, &BTreeSet::new())?;
         self.roster.note(&self.members);
         Ok(())
@@ -266,6 +267,7 @@ fn refuse_old_controller<R: RecordStore>(records: &mut R, watch: &mut TermWatch)
         match watch.look(OLD_LOCK, Some((&record, found.revision)), &process::exists, now()) {
             TermState::Over | TermState::Dead(_) => return Ok(()),
             TermState::Alive => return Err(Error::OldController(Box::new(record.holder))),
+            // On another host only time shows whether the lock is refreshed.
             TermState::Unclear(_) => clock::sleep_until_ns((now() + LOOK).as_nanos()),
         }
     }
@@ -300,12 +302,13 @@ where
         let say_every = say_every(nodes.len(), options.drain);
         let steered = options.steered;
         let mut preparation = RunPreparation { places, say_every, clock, ..preparation(document, options) };
-        // What is added to a plan while it runs refers to all of it.
+        // A change of a steered run refers to the whole plan, so every node needs all of it.
         let shares = (!steered).then(|| NodeShares::of(plan, &mut preparation));
         let machine = ControllerMachine::new(head, preparation, &nodes, limits)
             .with_policies(self.policies)
             .without(absent);
         let has = HasAlready { shares, reads_results: true, ..HasAlready::default() };
+        // The nodes are free for others also when the run has failed.
         let conducted = self.conduct(machine, has, user);
         self.give_back();
         let (controller, times) = conducted?;
@@ -313,8 +316,8 @@ where
     }
 }
 
-/// How often each of so many nodes says what it counts. In all they say no more than one processor takes in beside the leases;
-/// twice within the drain time it has to be, because frames that still arrive prolong it.
+/// The time between two samples of a node. All nodes together send no more than one processor takes in beside the leases. But each sends
+/// at least twice within the drain time, because frames that still arrive prolong it.
 fn say_every(nodes: usize, drain: Nanos) -> Nanos {
     let wanted = Nanos::new((nodes as u64).saturating_mul(1_000_000_000 / COUNTS_PER_SECOND));
     wanted.min(Nanos::new(drain.as_u64() / 2))

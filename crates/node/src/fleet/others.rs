@@ -1,4 +1,4 @@
-//! Other controllers: which of them are at work, and what those have left that are not.
+//! Other controllers: which of them are at work, and the records of those that are not.
 
 use super::{FleetGround, LOOK};
 use crate::agent::now;
@@ -60,7 +60,7 @@ where
             };
             match ended {
                 Ok(()) => self.records.remove(&key)?,
-                // It is at work after all.
+                // The record was refreshed meanwhile: the controller is at work after all.
                 Err(fabric::Error::Stale(_)) => {}
                 Err(error) => return Err(error.into()),
             }

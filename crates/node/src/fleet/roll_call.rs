@@ -1,7 +1,7 @@
-//! Who is there, and how long each takes to answer.
+//! Which nodes are present, and how long each takes to answer.
 //!
-//! Invariant: only an answer to this very call counts as one. What was said for an earlier call, or without being asked,
-//! tells who is there and nothing of how long the way is.
+//! Invariant: a round trip is measured only by an answer to this very call. A hello for an earlier call, or without one, shows that the
+//! node is present, and nothing about the time.
 
 use crate::agent::now;
 use crate::error::Error;
@@ -15,14 +15,14 @@ use std::collections::{BTreeMap, BTreeSet};
 /// How long a node that should be there is waited for: a round trip of a second, and time to think.
 const PATIENCE: Nanos = Nanos::from_secs(2);
 
-/// Letters that are looked through for who was there: a node may go on writing them.
+/// Most waiting messages that are read at once: a node may go on sending them.
 const MOST_WAITING: usize = 100_000;
 
 /// Round trips to the nodes that have answered, by name.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RoundTrips {
     trips: BTreeMap<NodeName, Nanos>,
-    /// Who answered the last call. What a node says without being asked is for the controller that leads it.
+    /// The nodes that answered the last call. A node's unasked hellos go to the controller that leads it, so this one needs the list.
     answered: BTreeSet<NodeName>,
 }
 
@@ -34,6 +34,7 @@ impl RoundTrips {
         members: &mut FleetMembers,
         enrolled: &BTreeSet<NodeName>,
     ) -> Result<(), Error> {
+        // First, so that this call's answers are not behind a long queue.
         take_in_what_waits(endpoint, members);
         let mut expected = enrolled.clone();
         expected.append(&mut self.answered);
@@ -51,6 +52,7 @@ impl RoundTrips {
                 self.trips.insert(from.clone(), now().since(asked));
                 self.answered.insert(from.clone());
             }
+            // Another hello proves presence just as well.
             members.hear(&from, *hello, now());
         }
         Ok(())
@@ -62,7 +64,7 @@ impl RoundTrips {
     }
 }
 
-/// What was said before is of some earlier instant: it tells who may be there.
+/// Reads the hellos that wait. Each was sent at an unknown earlier time, so it shows only that its node may be present.
 fn take_in_what_waits<E: Endpoint>(endpoint: &mut E, members: &mut FleetMembers) {
     let heard = now() - SUSPECT;
     for _ in 0..MOST_WAITING {

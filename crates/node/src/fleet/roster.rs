@@ -1,4 +1,4 @@
-//! Who belongs to the fleet, there or not: the nodes that were let in, and what each last said it has.
+//! The nodes that belong to the fleet, present or not: the enrolled ones, and what each last reported to have.
 
 use packetrig_fleet::NodeName;
 use packetrig_fleet::known::KnownNode;
@@ -11,13 +11,13 @@ use std::collections::{BTreeMap, BTreeSet};
 pub type KnownNodes = BTreeMap<NodeName, KnownNode>;
 
 pub struct FleetRoster {
-    /// Who was let in.
+    /// The nodes that were let in.
     pub enrolled: BTreeSet<NodeName>,
     /// What the operator has labelled them.
     pub labels: BTreeMap<NodeName, OperatorLabels>,
     /// What is known of them.
     pub known: KnownNodes,
-    /// Keeps that for the next controller. It is not needed for anything that goes on now, so it may fail.
+    /// Saves that for the next controller. Nothing that runs now needs it, so it may fail.
     pub keep: Box<dyn FnMut(&KnownNodes) + Send>,
 }
 
@@ -34,7 +34,7 @@ impl Default for FleetRoster {
 
 impl std::fmt::Debug for FleetRoster {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Roster").field("enrolled", &self.enrolled).finish_non_exhaustive()
+        f.debug_struct("FleetRoster").field("enrolled", &self.enrolled).finish_non_exhaustive()
     }
 }
 
@@ -48,7 +48,7 @@ impl FleetRoster {
         }
     }
 
-    /// Keeps what those have said that were heard.
+    /// Keeps what the nodes that were heard have reported.
     pub(super) fn note(&mut self, members: &FleetMembers) {
         let mut is_news = false;
         for (node, member) in members.iter().filter(|(_, member)| member.was_heard()) {

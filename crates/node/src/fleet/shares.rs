@@ -1,7 +1,7 @@
-//! What of a run concerns each of its nodes.
+//! The part of a run that concerns each of its nodes.
 //!
-//! A message that says everything to everyone grows with the square of the fleet: of 10 000 nodes each would read of 10 000
-//! ports, streams and clocks. Invariant: a node is told all that it has a part in, and what stands for the rest keeps the numbers.
+//! If every node were sent everything, the traffic would grow with the square of the fleet: each of 10 000 nodes would read about 10 000
+//! ports, streams and clocks. Invariant: a node gets all that it takes part in. Placeholders stand for the rest, so that indices stay.
 
 use packetrig_fleet::message::{PortPlace, RunPreparation, SentTotal};
 use packetrig_fleet::{NodeName, PlanHash};
@@ -10,7 +10,7 @@ use packetrig_stats::clock::ClockFit;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// From so many bytes on a plan is given out in parts.
+/// A plan longer than this many bytes is given out in parts.
 const LONG: usize = 16 << 10;
 
 #[derive(Debug)]
@@ -72,6 +72,7 @@ impl NodeShares {
         let Some(LongPlan { hash, parts, places }) = &self.parts else { return whole };
         let own = self.by_node.get(node).map_or(&[][..], |share| &share.ports);
         let PlanPart { document, ports } = parts.part(own);
+        // Indices of ports are those of the whole plan everywhere, so the list stays as long.
         let mut own_places = vec![PortPlace::elsewhere(); places.len()];
         for port in ports {
             own_places[port] = places[port].clone();

@@ -1,6 +1,6 @@
-//! Results of a fleet in the catalogue: the one shelf there is beside those of tests.
+//! Stores the results of a fleet in the catalogue.
 //!
-//! Invariant: what [`RunShelf::store`] has answered is on the disk for good, and has its row.
+//! Invariant: a segment that [`RunShelf::store`] has accepted is on the disk and has its row.
 
 mod late;
 
@@ -21,16 +21,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A catalogue, and the run that is under way. Clones are the same shelf.
+/// A catalogue, and the current run. Clones are the same shelf.
 #[derive(Clone)]
 pub struct RunShelf(Arc<Mutex<ShelfSlot>>);
 
 struct ShelfSlot {
     catalogue: RunCatalogue,
     draft: Option<RunDraft>,
-    /// What was written down of the run under way when it began; how far it is, is its member `record`.
+    /// What was written about the current run when it began. Its member `record` holds the run's state.
     begun: Value,
-    /// Who takes part in the run under way, and who was left out of it; `None` if that was not written down.
+    /// The nodes that take part in the current run or were left out of it; `None` if that was not written down.
     nodes: Option<BTreeSet<String>>,
     quota: RunQuota,
     /// What is known of parts that are whole. A part is put together once, however often its segments come again.
@@ -84,7 +84,7 @@ impl RunShelf {
     }
 
     fn own(&self) -> MutexGuard<'_, ShelfSlot> {
-        // Whole between any two statements.
+        // No panic can leave it half changed: it is consistent between any two statements.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -125,7 +125,7 @@ impl RunShelf {
 
     /// Up to where a node's part in an attempt of any run is stored.
     pub fn stored_below(&self, node: &NodeName, run: &RunId, attempt: u32) -> u64 {
-        // What cannot be read is not promised.
+        // If the catalogue cannot be read, nothing is promised: 0 lets the node delete nothing.
         self.own().catalogue.watermark(run, attempt, node).unwrap_or(0)
     }
 
@@ -154,11 +154,11 @@ impl RunShelf {
         let mut slot = self.own();
         let mut draft = slot.draft.take().ok_or_else(|| Error::NotUnfinished(report.run.clone()))?;
         if let Some(written) = open.and_then(|open| open.written().ok()) {
-            // Without it the report is what it is without what comes later.
+            // A failure here only means that results which come later are not put into the report.
             draft.keep_open(&written).unwrap_or(());
         }
         let directory = draft.commit(&slot.catalogue, report, document)?;
-        // What came while the report was made is stored, and will not come again.
+        // Results that came while the report was made are stored and will not come again: they go into the report now.
         if !slot.complete_all(&report.run).is_empty() {
             *report = slot.catalogue.show(&report.run.0)?.1;
         }
@@ -201,6 +201,7 @@ impl ShelfSlot {
         let mut outcomes = Vec::with_capacity(segments.len());
         let mut parts: BTreeMap<PartKey, Vec<String>> = BTreeMap::new();
         for (ReceivedSegment { id, body }, answer) in segments.iter().zip(answers) {
+            // A segment beyond its node's share is confirmed to the fabric and not stored: the node keeps it, and the part says so.
             let mut doubt = None;
             if let Err(Error::RunQuota { share, .. }) = &answer {
                 doubt = beyond_quota(&id.node, *share);
@@ -212,6 +213,7 @@ impl ShelfSlot {
             outcomes.push(outcome);
         }
         let (parts, failed) = self.stored_parts(parts);
+        // A part whose state cannot be read would be confirmed without its node ever learning so: its segments have to come again.
         for (ReceivedSegment { id, .. }, outcome) in segments.iter().zip(&mut outcomes) {
             if let Some(why) = failed.get(&PartKey::of(id)).filter(|_| outcome.is_ok()) {
                 *outcome = Err(ResultStoreError::ForNow(why.clone()));
@@ -292,6 +294,7 @@ impl ShelfSlot {
     /// What is stored of a node's part in the run under way, once that is whole. It is put together once.
     fn part(&mut self, run: &RunId, attempt: u32, node: &NodeName) -> Result<StoredPart, Error> {
         let part = (attempt, node.clone());
+        // A whole part does not change, and segments may come again long after: putting it together reads all of them.
         if let Some(known) = self.whole.get(&part) {
             return Ok(known.clone());
         }
@@ -318,9 +321,9 @@ fn nodes_of(record: &Value) -> Option<BTreeSet<String>> {
 fn whole_part(node: &NodeName, gathered: GatheredPart) -> StoredPart {
     let cut_short = gathered.result.is_none().then(|| last_words(&gathered));
     let GatheredPart { mut result, mut doubts, elsewhere, .. } = gathered;
-    // Whose segments they are is known; a result that names another node would count as that node's.
+    // The segments were sealed by this node. A result that names another node would count as that node's.
     if let Some(result) = result.as_mut().filter(|result| result.node != node.0) {
-        doubts.push(format!("{node}: its result says that it is of node `{}`", result.node));
+        doubts.push(format!("{node}: its result names node `{}` instead", result.node));
         result.node.clone_from(&node.0);
     }
     StoredPart { result: result.map(Arc::new), cut_short, doubts, elsewhere, ..StoredPart::default() }
@@ -331,7 +334,7 @@ fn beyond_quota(node: &NodeName, share: RunShare) -> Option<String> {
     let RunShare { segments, bytes, refused } = share;
     (refused == 1).then(|| {
         format!(
-            "{node}: limit reached: {bytes} B of it in {segments} segments are stored, the rest stays with it"
+            "{node}: limit reached: {bytes} B in {segments} segments are stored, the rest stays on the node"
         )
     })
 }
@@ -342,10 +345,10 @@ fn last_words(gathered: &GatheredPart) -> String {
     let counted = gathered.last_sample.as_ref().map(|sample| {
         let sent: u64 = sample.tx.iter().map(|(_, counts)| counts.frames).sum();
         let received: u64 = sample.rx.iter().map(|(.., counts)| counts.frames).sum();
-        format!("the last it kept: {sent} frames sent, {received} received")
+        format!("its last sample: {sent} frames sent, {received} received")
     });
     let words: Vec<String> = reason.into_iter().chain(counted).collect();
-    if words.is_empty() { "nothing of it was kept".to_owned() } else { words.join("; ") }
+    if words.is_empty() { "it kept nothing".to_owned() } else { words.join("; ") }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Which runs a controller reads: its latest own ones, and a few of those whose results come late.
 //!
-//! Results of other runs are read if the run is known here or was never begun by anybody, and no controller at work reads
-//! them. A late run is left when nothing waits of it, or when others have waited long enough for its place.
+//! Results of other runs are read if the run is known here or no controller ever began it, and no controller at work reads them. A late
+//! run is given up when nothing of it waits, or when other runs have waited long enough for its place.
 //!
 //! Invariant: between two looks at the deliveries of its own runs, a controller opens at most one late run.
 
@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Own runs that are read: the one under way, and those before it of which something may come late.
+/// Own runs that are read: the current one, and earlier ones whose results may come late.
 const OWN_RUNS: usize = 4;
 /// Late runs that are read at a time.
 const LATE_RUNS: usize = 8;
@@ -26,16 +26,16 @@ const LATE_RUNS: usize = 8;
 const LOOKED_UP: usize = 256;
 /// A late run is read this long while others wait for its place.
 const LATE_TURN: Nanos = Nanos::from_secs(30);
-/// How often it is looked for results that nobody reads.
+/// How often the collector looks for results that nobody reads.
 const LOOK_FOR_LATE: Nanos = Nanos::from_secs(5);
-/// The same for whoever waits until nothing is left, and while the fabric's store is nearly full.
+/// The same while a command waits until nothing is left, and while the fabric's store is nearly full.
 const LOOK_OFTEN: Nanos = Nanos::from_millis(500);
 
 /// What has to be known to read the results of others.
 pub(in super::super) struct OtherRuns<R> {
     pub(in super::super) records: R,
     pub(in super::super) watch: TermWatch,
-    /// Those too that the store does not know.
+    /// Also runs that the store does not know.
     pub(in super::super) reads_all: bool,
 }
 
@@ -76,7 +76,7 @@ impl<I: ResultInlet, R: RecordStore> RunReading<I, R> {
         }
     }
 
-    /// What there is to tell.
+    /// Takes the events that have come up.
     pub(super) fn take_events(&mut self) -> Vec<CollectorEvent> {
         std::mem::take(&mut self.events)
     }
@@ -85,6 +85,7 @@ impl<I: ResultInlet, R: RecordStore> RunReading<I, R> {
     pub(super) fn follow(&mut self, wanted_runs: &Receiver<RunId>, store: &dyn ResultStore) {
         self.wanted.extend(wanted_runs.try_iter());
         while self.wanted.len() > OWN_RUNS {
+            // A run that is in the list again is still wanted.
             let oldest = self.wanted.pop_front().filter(|run| !self.wanted.contains(run));
             if let Some(oldest) = oldest.filter(|run| self.read.remove(run)) {
                 self.incoming.leave_run(&oldest);
@@ -97,7 +98,7 @@ impl<I: ResultInlet, R: RecordStore> RunReading<I, R> {
             }
         }
         if self.look_at.is_none_or(|at| now() >= at) {
-            // What cannot be listed now can be at the next look.
+            // A list that fails now is made at the next look.
             self.look(store).unwrap_or(());
             let is_urgent = self.others.reads_all || self.incoming.is_nearly_full();
             self.look_at = Some(now() + if is_urgent { LOOK_OFTEN } else { LOOK_FOR_LATE });
@@ -114,6 +115,7 @@ impl<I: ResultInlet, R: RecordStore> RunReading<I, R> {
         let waiting = self.incoming.waiting_runs()?;
         let unread = self.unread(&waiting);
         let late = self.look_up(&unread, store);
+        // Drained: nothing waits that is read here, nothing that may be read here, and this look has covered everything.
         let reads_none = !waiting.keys().any(|run| self.is_read(run));
         self.is_drained.store(reads_none && late.candidates.is_empty() && !late.has_more, Ordering::Release);
         self.candidates = late.candidates;
@@ -130,13 +132,14 @@ impl<I: ResultInlet, R: RecordStore> RunReading<I, R> {
 
     /// Those that neither this controller nor another one at work reads.
     fn unread(&mut self, waiting: &BTreeMap<RunId, BTreeSet<String>>) -> BTreeSet<RunId> {
+        // One controller may read many runs: its record is looked at once.
         let mut at_work: BTreeMap<&String, bool> = BTreeMap::new();
         let mut unread = BTreeSet::new();
         for (run, readers) in waiting {
             let mut has_reader = self.is_read(run);
             for reader in readers {
                 let others = &mut self.others;
-                // One that cannot be looked for may be there.
+                // A reader whose record cannot be read counts as at work: two must not read one run.
                 has_reader |=
                     *at_work.entry(reader).or_insert_with(|| others.is_at_work(reader).unwrap_or(true));
             }
@@ -149,6 +152,7 @@ impl<I: ResultInlet, R: RecordStore> RunReading<I, R> {
 
     /// Looks up so many of them, beginning after those that were looked up last.
     fn look_up(&mut self, unread: &BTreeSet<RunId>, store: &dyn ResultStore) -> LateRuns {
+        // A round robin: after 256 runs the next look goes on behind them, so that none is passed over for ever.
         let last = self.looked_up.take();
         let (before, after): (Vec<&RunId>, Vec<&RunId>) =
             unread.iter().partition(|run| last.as_ref().is_some_and(|last| *run <= last));
@@ -183,7 +187,7 @@ impl<I: ResultInlet, R: RecordStore> RunReading<I, R> {
         }
     }
 
-    /// The store of the fabric is everybody's: what nobody reads must not fill it.
+    /// All controllers share the fabric's store: results that nobody reads must not fill it.
     fn make_room(&mut self, runs: &BTreeSet<RunId>) {
         let told = match self.incoming.discard_runs(runs) {
             Ok(0) => return,
@@ -198,6 +202,7 @@ impl<I: ResultInlet, R: RecordStore> RunReading<I, R> {
 
     /// Reads a run, in place of controllers that are not at work any more. Says whether it is read here now.
     fn open(&mut self, run: &RunId) -> Result<bool, fabric::Error> {
+        // The fabric names one reader at a time. Each that is proved dead is added to those it may replace; any other ends the attempt.
         let mut gone = BTreeSet::new();
         loop {
             match self.incoming.read_run(run, &gone) {
@@ -229,6 +234,7 @@ impl<R: RecordStore> OtherRuns<R> {
     /// Sorts a run that the store does not know. What claims to be of a run that no controller ever began belongs to nobody,
     /// and must not fill the store. A run that has not ended is read by whoever ends it.
     fn judge(&self, run: &RunId, found: Option<&StoredRecord>, late: &mut LateRuns) {
+        // `Some(None)` is a record that cannot be read: the run was begun, so it belongs to somebody.
         let record = found.map(|found| serde_json::from_slice::<RunRecord>(&found.value).ok());
         let is_unfinished =
             record.as_ref().is_some_and(|record| record.as_ref().is_some_and(RunRecord::is_unfinished));

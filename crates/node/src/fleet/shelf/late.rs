@@ -45,8 +45,7 @@ impl ShelfSlot {
         completed.into_iter().map(|(_, told)| told).collect()
     }
 
-    /// Writes the report of an earlier run again, with those of the parts that were missing there and are here now. Says so of
-    /// each.
+    /// Writes the report of an earlier run again, with the parts that were missing and have come. Gives a sentence for each part.
     fn complete(&self, run: &RunId, parts: &[&PartKey]) -> Result<Vec<(PartKey, String)>, Error> {
         let mut whole = Vec::new();
         for key in parts {
@@ -73,7 +72,7 @@ impl ShelfSlot {
         if taken_in.is_empty() {
             return Ok(Vec::new());
         }
-        // The plan was read before: if it cannot be now, its file is not what it was.
+        // The plan could be read before: if it cannot be now, its file was changed, and the old report stays.
         let Ok(report) = open.report(&self.catalogue.document(run)?) else { return Ok(Vec::new()) };
         let written = open.written().ok().filter(|_| !open.is_whole());
         self.catalogue.complete(&report, written.as_deref())?;

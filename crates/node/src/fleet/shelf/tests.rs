@@ -73,7 +73,7 @@ fn a_result_counts_as_that_of_the_node_that_sealed_it() {
     let forged = segments_of(&NodeResult { node: "b".into(), ..NodeResult::default() });
     let last = forged.iter().map(|segment| stored(&mut shelf, segment)).last().unwrap();
     assert_eq!(last.result.unwrap().node, "a");
-    assert!(last.doubts.iter().any(|doubt| doubt.contains("of node `b`")), "{:?}", last.doubts);
+    assert!(last.doubts.iter().any(|doubt| doubt.contains("names node `b`")), "{:?}", last.doubts);
 }
 
 #[test]
