@@ -21,8 +21,8 @@ fn main() -> Result<(), String> {
     std::fs::write(out.join("layout.rs"), layout_constants()?)
         .map_err(|error| format!("layout.rs: {error}"))?;
     for program in PROGRAMS {
-        let (source, object) =
-            (Path::new("bpf").join(format!("{program}.bpf.c")), out.join(format!("{program}.o")));
+        let source = Path::new("bpf").join(format!("{program}.bpf.c"));
+        let object = out.join(format!("{program}.o"));
         if std::env::var_os("PACKETRIG_SKIP_BPF").is_some() {
             std::fs::write(&object, []).map_err(|error| format!("{}: {error}", object.display()))?;
             continue;
@@ -48,15 +48,15 @@ fn constants_of(header: &str) -> String {
     for line in header.lines() {
         let Some((kind, rest)) = line.split_once('(') else { continue };
         let arguments: Vec<&str> = rest.trim_end_matches(')').split(", ").collect();
-        let (module, constant, value) = match (kind, &arguments[..]) {
-            ("FIELD", [of, field, value]) => (*of, field.to_uppercase(), value),
-            ("SIZE", [of, value]) => (*of, "SIZE".to_owned(), value),
-            ("NUMBER" | "NUMBER_32", [constant, value]) => ("", (*constant).to_owned(), value),
-            _ => continue,
-        };
-        let kind = if kind == "NUMBER_32" { "u32" } else { "usize" };
-        let line = format!("pub(crate) const {constant}: {kind} = {value};\n");
-        modules.entry(module).or_default().push(line);
+        match (kind, &arguments[..]) {
+            ("FIELD", [of, field, value]) => {
+                modules.entry(of).or_default().push(constant(&field.to_uppercase(), "usize", value));
+            }
+            ("SIZE", [of, value]) => modules.entry(of).or_default().push(constant("SIZE", "usize", value)),
+            ("NUMBER", [name, value]) => modules.entry("").or_default().push(constant(name, "usize", value)),
+            ("NUMBER_32", [name, value]) => modules.entry("").or_default().push(constant(name, "u32", value)),
+            _ => {}
+        }
     }
     let mut text = String::new();
     for (module, constants) in modules {
@@ -66,6 +66,10 @@ fn constants_of(header: &str) -> String {
         }
     }
     text
+}
+
+fn constant(name: &str, kind: &str, value: &str) -> String {
+    format!("pub(crate) const {name}: {kind} = {value};\n")
 }
 
 fn compile(source: &Path, object: &Path) -> Result<(), String> {

@@ -34,7 +34,6 @@ impl SharedArea {
         len: usize,
         object: &str,
     ) -> Result<Self, Error> {
-        let failed = |errno| Error::call("mmap", object, errno);
         // SAFETY: no address is asked for, so no existing mapping is replaced.
         let base = unsafe {
             rustix::mm::mmap(
@@ -46,19 +45,23 @@ impl SharedArea {
                 offset,
             )
         }
-        .map_err(failed)?;
-        let base = NonNull::new(base.cast::<u8>()).ok_or(rustix::io::Errno::FAULT).map_err(failed)?;
-        Ok(Self { base, len, plain: None })
+        .map_err(|errno| Error::call("mmap", object, errno))?;
+        Self::mapped(base, len, object)
     }
 
     /// Zeroed memory of our own in whole pages, to be lent to the kernel.
     pub(crate) fn own(len: usize, object: &str) -> Result<Self, Error> {
-        let failed = |errno| Error::call("mmap", object, errno);
-        let (access, kind) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::POPULATE);
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        let kind = MapFlags::PRIVATE | MapFlags::POPULATE;
         // SAFETY: no address is asked for, so no existing mapping is replaced.
         let base = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, access, kind) };
-        let base = NonNull::new(base.map_err(failed)?.cast::<u8>());
-        let base = base.ok_or(rustix::io::Errno::FAULT).map_err(failed)?;
+        let base = base.map_err(|errno| Error::call("mmap", object, errno))?;
+        Self::mapped(base, len, object)
+    }
+
+    fn mapped(base: *mut std::ffi::c_void, len: usize, object: &str) -> Result<Self, Error> {
+        let base = NonNull::new(base.cast::<u8>());
+        let base = base.ok_or_else(|| Error::call("mmap", object, rustix::io::Errno::FAULT))?;
         Ok(Self { base, len, plain: None })
     }
 

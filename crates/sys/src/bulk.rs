@@ -2,11 +2,12 @@
 //!
 //! [`BulkFile`] owns its descriptors, [`AlignedMemory`] its memory. A block whose place and length are multiples of
 //! [`ALIGNMENT`] goes to the disk directly (O_DIRECT); any other, and all where the file system does not take direct
-//! writes, goes through the page cache, from which it is pushed out soon after, so that a long capture does not drive
+//! writes, goes through the page cache and is pushed out of it soon after, so that a long capture does not drive
 //! everything else out of memory. What is not a regular file (a pipe, a terminal) is written in order.
 //!
 //! Invariant: bytes land at the offset they are given with, whichever way they go.
 
+use crate::convert::clamp_to_i64;
 use crate::private_files;
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fs::{File, OpenOptions};
@@ -70,8 +71,11 @@ impl BulkFile {
     pub fn create(path: &Path, direct: bool) -> io::Result<Self> {
         let file = private_files::create(path)?;
         let in_order = !file.metadata()?.is_file();
-        let open_direct = || OpenOptions::new().write(true).custom_flags(libc::O_DIRECT).open(path).ok();
-        let direct = if direct && !in_order { open_direct() } else { None };
+        let direct = if direct && !in_order {
+            OpenOptions::new().write(true).custom_flags(libc::O_DIRECT).open(path).ok()
+        } else {
+            None
+        };
         Ok(Self { file, direct, in_order })
     }
 
@@ -92,8 +96,8 @@ impl BulkFile {
             self.file.write_all(bytes)?;
             return self.file.flush();
         }
-        let is_aligned = |n: usize| n.is_multiple_of(ALIGNMENT);
-        let aligned = is_aligned(bytes.len()) && is_aligned(bytes.as_ptr().addr());
+        let aligned =
+            bytes.len().is_multiple_of(ALIGNMENT) && bytes.as_ptr().addr().is_multiple_of(ALIGNMENT);
         if let Some(direct) = &self.direct
             && aligned
             && offset.is_multiple_of(ALIGNMENT as u64)
@@ -116,18 +120,16 @@ impl BulkFile {
 
     /// Starts writing a part out, and lets go of what lies before it. Best effort: it is about memory, not about content.
     fn push_out(&self, length: usize, offset: u64) {
-        let at = |offset: u64| i64::try_from(offset).unwrap_or(i64::MAX);
-        let length = i64::try_from(length).unwrap_or(i64::MAX);
+        let length = clamp_to_i64(length as u64);
+        let start = clamp_to_i64(offset);
         // SAFETY: takes a live descriptor and numbers.
-        unsafe {
-            libc::sync_file_range(self.file.as_raw_fd(), at(offset), length, libc::SYNC_FILE_RANGE_WRITE)
-        };
+        unsafe { libc::sync_file_range(self.file.as_raw_fd(), start, length, libc::SYNC_FILE_RANGE_WRITE) };
         // What was begun to be written out 8 MiB ago is on the disk by now, as a rule; pages that are still dirty are not dropped.
         const BEHIND: u64 = 8 << 20;
         if offset >= BEHIND {
-            let advice = libc::POSIX_FADV_DONTNEED;
+            let behind = clamp_to_i64(offset - BEHIND);
             // SAFETY: takes a live descriptor and numbers.
-            unsafe { libc::posix_fadvise(self.file.as_raw_fd(), at(offset - BEHIND), length, advice) };
+            unsafe { libc::posix_fadvise(self.file.as_raw_fd(), behind, length, libc::POSIX_FADV_DONTNEED) };
         }
     }
 }

@@ -46,7 +46,7 @@ impl ThreadRights {
     }
 }
 
-/// The number by which the namespace around knows the effective user: in a private one, who made it; else the user's own.
+/// The effective user's number outside the user namespace: in a private one, the number of the user who made it.
 pub fn outer_user() -> u32 {
     let user = rustix::process::geteuid().as_raw();
     outside(&std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default(), user)
@@ -54,13 +54,14 @@ pub fn outer_user() -> u32 {
 
 fn outside(map: &str, user: u32) -> u32 {
     let numbers: Vec<u32> = map.split_whitespace().filter_map(|number| number.parse().ok()).collect();
-    let outer = |line: &[u32]| match *line {
+    // Lines of a map: first number inside, first number outside, how many.
+    let found = numbers.chunks(3).find_map(|line| match *line {
         [inside, outside, count] if user >= inside && user - inside < count => {
             Some(outside + (user - inside))
         }
         _ => None,
-    };
-    numbers.chunks(3).find_map(outer).unwrap_or(user)
+    });
+    found.unwrap_or(user)
 }
 
 /// Whether a uid map is that of the machine's own user namespace: every user is itself.

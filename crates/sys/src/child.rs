@@ -11,13 +11,14 @@ use std::process::{Child, Command};
 /// Has the kernel ask the child to end (SIGTERM) when the thread that starts it is gone, however that happens.
 pub fn end_with_us(command: &mut Command) {
     let parent = rustix::process::getpid();
-    let guard = move || {
-        set_parent_process_death_signal(Some(Signal::TERM))?;
-        // The parent may have died before the guard stood: then no signal would ever come.
-        if getppid() == Some(parent) { Ok(()) } else { Err(std::io::Error::from_raw_os_error(libc::ESRCH)) }
-    };
     // SAFETY: between fork and exec the closure makes two system calls; it allocates nothing and takes no lock.
-    unsafe { command.pre_exec(guard) };
+    unsafe { command.pre_exec(move || set_death_signal(parent)) };
+}
+
+fn set_death_signal(parent: Pid) -> std::io::Result<()> {
+    set_parent_process_death_signal(Some(Signal::TERM))?;
+    // The parent may have died before the signal was set: then it would never come.
+    if getppid() == Some(parent) { Ok(()) } else { Err(std::io::Error::from_raw_os_error(libc::ESRCH)) }
 }
 
 /// Asks a child to end.
@@ -31,10 +32,10 @@ pub fn reload(child: &Child) -> Result<(), Error> {
 }
 
 fn signal(child: &Child, signal: Signal) -> Result<(), Error> {
-    let object = || format!("process {}", child.id());
+    let object = format!("process {}", child.id());
     let id = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    let id = id.ok_or_else(|| Error::call("kill", object(), std::io::ErrorKind::InvalidInput))?;
-    kill_process(id, signal).map_err(|error| Error::call("kill", object(), error))
+    let id = id.ok_or_else(|| Error::call("kill", object.as_str(), std::io::ErrorKind::InvalidInput))?;
+    kill_process(id, signal).map_err(|error| Error::call("kill", object, error))
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ pub use state::{ClockState, boot_id, identity};
 use crate::Error;
 use rustix::time::{ClockId, DynamicClockId, Timespec};
 use std::num::NonZeroU64;
+use std::time::Duration;
 
 /// Bracketed readings taken to find an offset; the tightest is kept.
 const READINGS: usize = 8;
@@ -27,8 +28,7 @@ pub struct RealtimeOffset {
 impl RealtimeOffset {
     /// The monotonic time at which the real-time clock showed `realtime_ns`; zero if that was before the clock's origin.
     pub fn to_monotonic(self, realtime_ns: u64) -> u64 {
-        let monotonic = i128::from(realtime_ns) - i128::from(self.offset_ns);
-        u64::try_from(monotonic.max(0)).unwrap_or(u64::MAX)
+        realtime_ns.saturating_sub_signed(self.offset_ns)
     }
 }
 
@@ -66,20 +66,24 @@ pub fn thread_cpu_ns() -> u64 {
 /// Measures how far the two clocks are apart: each reading of the real-time clock is taken between two of the monotonic
 /// one, so half their distance bounds the error.
 pub fn realtime_offset() -> RealtimeOffset {
-    let reading = || bracketed(monotonic_ns(), wall_clock_ns(), monotonic_ns());
     // The width of a bracket is what an interrupt or another thread may have added: the tightest of eight was disturbed least.
-    (1..READINGS).fold(reading(), |best, _| {
-        let next = reading();
+    (1..READINGS).fold(read_offset(), |best, _| {
+        let next = read_offset();
         if next.bound_ns < best.bound_ns { next } else { best }
     })
+}
+
+fn read_offset() -> RealtimeOffset {
+    bracketed(monotonic_ns(), wall_clock_ns(), monotonic_ns())
 }
 
 fn bracketed(before: u64, real: u64, after: u64) -> RealtimeOffset {
     let width = after.saturating_sub(before);
     let middle = before + width / 2;
-    let offset = i128::from(real) - i128::from(middle);
+    // Below 2^63 ns, which is 292 years, both are as they are.
+    let offset_ns = real.cast_signed().saturating_sub(middle.cast_signed());
     // The half width, rounded up, plus one for the nanosecond each clock rounds off.
-    RealtimeOffset { offset_ns: i64::try_from(offset).unwrap_or(i64::MAX), bound_ns: width.div_ceil(2) + 1 }
+    RealtimeOffset { offset_ns, bound_ns: width.div_ceil(2) + 1 }
 }
 
 /// Sleeps until `CLOCK_MONOTONIC` shows `until_ns`; returns at once if that is past. A signal does not cut it short.
@@ -108,15 +112,18 @@ pub fn set_timer_slack(ns: u64) -> Result<(), Error> {
 
 pub(crate) fn timespec(ns: u64) -> Timespec {
     // Both parts fit: 2^64 ns are 18 446 744 073 seconds.
-    Timespec {
-        tv_sec: i64::try_from(ns / SECOND).unwrap_or(i64::MAX),
-        tv_nsec: i64::try_from(ns % SECOND).unwrap_or(0),
-    }
+    Timespec { tv_sec: (ns / SECOND).cast_signed(), tv_nsec: (ns % SECOND).cast_signed() }
+}
+
+/// The same of a duration; one of more than 584 years is cut to that.
+pub(crate) fn timespec_of(duration: Duration) -> Timespec {
+    timespec(duration.as_nanos().try_into().unwrap_or(u64::MAX))
 }
 
 fn nanoseconds(time: Timespec) -> u64 {
-    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-    seconds.saturating_mul(SECOND).saturating_add(u64::try_from(time.tv_nsec).unwrap_or(0))
+    // A wall clock before 1970 counts as 1970.
+    let seconds = time.tv_sec.max(0).cast_unsigned();
+    seconds.saturating_mul(SECOND).saturating_add(time.tv_nsec.max(0).cast_unsigned())
 }
 
 #[cfg(test)]

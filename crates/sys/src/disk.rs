@@ -1,9 +1,10 @@
 //! How full disks are, and room on them that is taken before it is needed.
 
+use crate::error::best_effort;
 use crate::{Error, private_files};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
-use std::io::{self, Write as _};
+use std::io::{self, Read as _};
 use std::path::Path;
 
 /// Bytes that an ordinary process may still write where `path` is.
@@ -13,8 +14,8 @@ pub fn free(path: &Path) -> Result<u64, Error> {
     Ok(facts.f_bavail.saturating_mul(facts.f_frsize))
 }
 
-/// Makes a file of `bytes` for which the disk has set room aside. Removing it gives the room back. A file that cannot be made whole is
-/// removed.
+/// Makes a file of `bytes` for which the disk has set room aside. Removing it gives the room back. A file that cannot
+/// be made whole is removed.
 pub fn set_aside(path: &Path, bytes: u64) -> io::Result<()> {
     let made = private_files::create(path).and_then(|mut file| {
         match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes.max(1)) {
@@ -26,7 +27,7 @@ pub fn set_aside(path: &Path, bytes: u64) -> io::Result<()> {
     });
     if made.is_err() {
         // The part that was made takes room from others. If even that cannot be removed, the first error says enough.
-        std::fs::remove_file(path).unwrap_or(());
+        best_effort(std::fs::remove_file(path));
     }
     made
 }
@@ -40,13 +41,8 @@ pub fn set_aside_beyond(file: &std::fs::File, from: u64, bytes: u64) -> io::Resu
     }
 }
 
-fn write_zeros(file: &mut std::fs::File, mut bytes: u64) -> io::Result<()> {
-    let zeros = [0; 4096];
-    while bytes > 0 {
-        let piece = bytes.min(zeros.len() as u64);
-        file.write_all(&zeros[..usize::try_from(piece).unwrap_or(zeros.len())])?;
-        bytes -= piece;
-    }
+fn write_zeros(file: &mut std::fs::File, bytes: u64) -> io::Result<()> {
+    io::copy(&mut io::repeat(0).take(bytes), file)?;
     // Delayed allocation: only now does a full disk show.
     file.sync_all()
 }

@@ -73,7 +73,10 @@ impl Error {
     }
 }
 
-/// Something this machine cannot do; the only reason for which a test may be skipped.
+/// For a request that may fail without harm; a comment at the call says why.
+pub(crate) fn best_effort<T, E>(_attempt: Result<T, E>) {}
+
+/// Something this machine cannot do; the only valid reason to skip a test.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{feature} needs {needs}; found {found}")]
 pub struct UnsupportedFeature {

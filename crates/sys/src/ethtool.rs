@@ -1,7 +1,7 @@
 //! What a driver says of an interface, and its offloads (the `SIOCETHTOOL` calls).
 //!
-//! An [`EthtoolCalls`] owns one datagram socket, whose only use is to name its network namespace. Changes stay until they are
-//! changed back.
+//! An [`EthtoolCalls`] owns one datagram socket, whose only use is to name its network namespace. Changes
+//! stay until they are changed back.
 
 use crate::{Error, UnsupportedFeature, netns::NetNs};
 use rustix::net::{AddressFamily, SocketType};
@@ -139,8 +139,8 @@ const SIOCGHWTSTAMP: libc::Ioctl = 0x89b1;
 impl EthtoolCalls {
     /// A handle on the drivers of `netns`.
     pub fn open(netns: &NetNs) -> Result<Self, Error> {
-        let make = || rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None);
-        let socket = netns.run_in(make)?.map_err(|errno| Error::call("socket", netns.label(), errno))?;
+        let opened = netns.run_in(|| rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None))?;
+        let socket = opened.map_err(|errno| Error::call("socket", netns.label(), errno))?;
         Ok(Self { socket })
     }
 
@@ -151,12 +151,12 @@ impl EthtoolCalls {
         info[0] = GDRVINFO;
         self.call(name, &mut info).map_err(|errno| failed("ETHTOOL_GDRVINFO", name, errno))?;
         let bytes: Vec<u8> = info.iter().flat_map(|word| word.to_ne_bytes()).collect();
-        let text = |from: usize| {
-            let field = &bytes[from..from + 32];
-            let end = field.iter().position(|byte| *byte == 0).unwrap_or(field.len());
-            String::from_utf8_lossy(&field[..end]).into_owned()
-        };
-        Ok(DriverName { name: text(4), version: text(36), firmware: text(68), bus: text(100) })
+        Ok(DriverName {
+            name: text_at(&bytes, 4),
+            version: text_at(&bytes, 36),
+            firmware: text_at(&bytes, 68),
+            bus: text_at(&bytes, 100),
+        })
     }
 
     /// Speed and duplex; `None` while there is no link or the driver does not know.
@@ -188,13 +188,13 @@ impl EthtoolCalls {
         let mut info = [0u32; 11];
         info[0] = GET_TS_INFO;
         self.call(name, &mut info).map_err(|errno| failed("ETHTOOL_GET_TS_INFO", name, errno))?;
-        let can = |flag: u32| info[1] & flag != 0;
-        let card = can(libc::SOF_TIMESTAMPING_RAW_HARDWARE);
+        let abilities = info[1];
+        let has_card_clock = abilities & libc::SOF_TIMESTAMPING_RAW_HARDWARE != 0;
         Ok(StampAbilities {
-            tx_software: can(libc::SOF_TIMESTAMPING_TX_SOFTWARE),
-            rx_software: can(libc::SOF_TIMESTAMPING_RX_SOFTWARE),
-            tx_hardware: card && can(libc::SOF_TIMESTAMPING_TX_HARDWARE),
-            rx_hardware: card && can(libc::SOF_TIMESTAMPING_RX_HARDWARE),
+            tx_software: abilities & libc::SOF_TIMESTAMPING_TX_SOFTWARE != 0,
+            rx_software: abilities & libc::SOF_TIMESTAMPING_RX_SOFTWARE != 0,
+            tx_hardware: has_card_clock && abilities & libc::SOF_TIMESTAMPING_TX_HARDWARE != 0,
+            rx_hardware: has_card_clock && abilities & libc::SOF_TIMESTAMPING_RX_HARDWARE != 0,
             clock: (info[2] != u32::MAX).then_some(info[2]),
         })
     }
@@ -218,13 +218,17 @@ impl EthtoolCalls {
 
     /// Whether an offload is on.
     pub fn offload(&self, name: &str, offload: Offload) -> Result<bool, Error> {
-        let (command, mask) = match offload.access() {
-            OffloadAccess::Value { get, .. } => (get, u32::MAX),
-            OffloadAccess::Flag(flag) => (GFLAGS, flag),
-        };
+        match offload.access() {
+            OffloadAccess::Value { get, .. } => Ok(self.read_word(name, get)? != 0),
+            OffloadAccess::Flag(flag) => Ok(self.read_word(name, GFLAGS)? & flag != 0),
+        }
+    }
+
+    /// The answer to a command that reads one number.
+    fn read_word(&self, name: &str, command: u32) -> Result<u32, Error> {
         let mut request = [command, 0];
         self.call(name, &mut request).map_err(|errno| failed("ETHTOOL_GFLAGS", name, errno))?;
-        Ok(request[1] & mask != 0)
+        Ok(request[1])
     }
 
     /// Switches an offload; tells whether that changed anything. An offload that the driver has fixed is an error.
@@ -235,9 +239,8 @@ impl EthtoolCalls {
         let mut request = match offload.access() {
             OffloadAccess::Value { set, .. } => [set, u32::from(on)],
             OffloadAccess::Flag(flag) => {
-                let mut flags = [GFLAGS, 0];
-                self.call(name, &mut flags).map_err(|errno| failed("ETHTOOL_GFLAGS", name, errno))?;
-                [SFLAGS, if on { flags[1] | flag } else { flags[1] & !flag }]
+                let flags = self.read_word(name, GFLAGS)?;
+                [SFLAGS, if on { flags | flag } else { flags & !flag }]
             }
         };
         let set = self.call(name, &mut request);
@@ -290,9 +293,16 @@ impl EthtoolCalls {
     }
 }
 
+/// A text of 32 bytes, filled up with zeros.
+fn text_at(bytes: &[u8], from: usize) -> String {
+    let field = &bytes[from..from + 32];
+    let end = field.iter().position(|byte| *byte == 0).unwrap_or(field.len());
+    String::from_utf8_lossy(&field[..end]).into_owned()
+}
+
 fn speed_of(command: &[u32; 11]) -> Option<LinkSpeed> {
-    let bytes = |word: usize| command[word].to_ne_bytes();
-    let (low, high) = (bytes(3), bytes(7));
+    let low = command[3].to_ne_bytes();
+    let high = command[7].to_ne_bytes();
     let mbits = u32::from(u16::from_ne_bytes([low[0], low[1]]))
         | u32::from(u16::from_ne_bytes([high[0], high[1]])) << 16;
     let full_duplex = match low[2] {

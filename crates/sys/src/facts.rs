@@ -80,8 +80,8 @@ pub fn interfaces(netns: &NetNs) -> Result<Vec<InterfaceFacts>, Error> {
     let ethtool = EthtoolCalls::open(netns)?;
     let addresses = links.addresses()?;
     let routes = links.default_routes()?;
-    let of = |link: Link| describe(netns, &ethtool, link, &addresses, &routes);
-    Ok(links.list()?.into_iter().map(of).collect())
+    let found = links.list()?.into_iter();
+    Ok(found.map(|link| describe(netns, &ethtool, link, &addresses, &routes)).collect())
 }
 
 fn describe(

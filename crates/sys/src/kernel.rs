@@ -3,6 +3,7 @@
 //! Nothing is owned. A setting below `net/` belongs to the network namespace of the thread that reads or writes it.
 
 use crate::{Error, netns::NetNs};
+use std::io::Write as _;
 use std::path::{Component, Path, PathBuf};
 
 /// Release of the running kernel, like `6.18.44`.
@@ -36,15 +37,16 @@ pub fn read_setting(netns: &NetNs, key: &str) -> Result<String, Error> {
 /// Writes `/proc/sys/KEY` in `netns`.
 pub fn write_setting(netns: &NetNs, key: &str, value: &str) -> Result<(), Error> {
     let path = path_of(key)?;
-    // Not `fs::write`: it would create a file, should /proc be something else.
-    let write = || {
-        let mut file = std::fs::OpenOptions::new().write(true).open(&path)?;
-        std::io::Write::write_all(&mut file, value.as_bytes())
-    };
-    netns.run_in(write)?.map_err(|error| {
+    netns.run_in(|| write_existing(&path, value))?.map_err(|error| {
         Error::call("write", path.display().to_string(), error)
             .with_rights("needs CAP_NET_ADMIN: run as root")
     })
+}
+
+/// Not `fs::write`: it would create a file, should /proc be something else.
+fn write_existing(path: &Path, value: &str) -> std::io::Result<()> {
+    let mut file = std::fs::OpenOptions::new().write(true).open(path)?;
+    file.write_all(value.as_bytes())
 }
 
 fn path_of(key: &str) -> Result<PathBuf, Error> {

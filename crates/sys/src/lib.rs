@@ -10,6 +10,7 @@ pub mod bulk;
 pub mod caps;
 pub mod child;
 pub mod clock;
+mod convert;
 pub mod disk;
 pub mod error;
 pub mod ethtool;

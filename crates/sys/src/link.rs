@@ -121,14 +121,12 @@ impl NamespaceLinks {
     fn list_of(&mut self, message: LinkMessage) -> Result<Vec<Link>, Error> {
         let mut links = Vec::new();
         let request = RouteNetlinkMessage::GetLink(message);
-        let mut note = |answer| {
+        let asked = self.netlink.ask(request, NLM_F_DUMP, &mut |answer| {
             if let RouteNetlinkMessage::NewLink(message) = answer {
                 links.push(link_of(&message));
             }
-        };
-        self.netlink
-            .ask(request, NLM_F_DUMP, &mut note)
-            .map_err(|e| Error::call("RTM_GETLINK", "interfaces", e))?;
+        });
+        asked.map_err(|e| Error::call("RTM_GETLINK", "interfaces", e))?;
         links.sort_by_key(|link| link.index);
         Ok(links)
     }
@@ -189,14 +187,12 @@ impl NamespaceLinks {
     fn addresses_of(&mut self, message: AddressMessage) -> Result<Vec<LinkAddress>, Error> {
         let mut addresses = Vec::new();
         let request = RouteNetlinkMessage::GetAddress(message);
-        let mut note = |answer| {
+        let asked = self.netlink.ask(request, NLM_F_DUMP, &mut |answer| {
             if let RouteNetlinkMessage::NewAddress(message) = answer {
                 addresses.extend(address_of(&message));
             }
-        };
-        self.netlink
-            .ask(request, NLM_F_DUMP, &mut note)
-            .map_err(|e| Error::call("RTM_GETADDR", "addresses", e))?;
+        });
+        asked.map_err(|e| Error::call("RTM_GETADDR", "addresses", e))?;
         Ok(addresses)
     }
 
@@ -212,12 +208,12 @@ impl NamespaceLinks {
         for family in [AddressFamily::Inet, AddressFamily::Inet6] {
             let mut message = RouteMessage::default();
             message.header.address_family = family;
-            let mut note = |answer| {
+            let request = RouteNetlinkMessage::GetRoute(message);
+            let asked = self.netlink.ask(request, NLM_F_DUMP, &mut |answer| {
                 if let RouteNetlinkMessage::NewRoute(route) = answer {
                     indices.extend(exits_of_default(&route));
                 }
-            };
-            let asked = self.netlink.ask(RouteNetlinkMessage::GetRoute(message), NLM_F_DUMP, &mut note);
+            });
             complete(asked, "RTM_GETROUTE", "routes")?;
         }
         Ok(indices)
@@ -233,12 +229,12 @@ impl NamespaceLinks {
         message.header.index = index;
         message.attributes = attributes;
         let mut found = None;
-        let mut note = |answer| {
+        let asked = self.netlink.ask(RouteNetlinkMessage::GetLink(message), 0, &mut |answer| {
             if let RouteNetlinkMessage::NewLink(message) = answer {
                 found = Some(message);
             }
-        };
-        match self.netlink.ask(RouteNetlinkMessage::GetLink(message), 0, &mut note) {
+        });
+        match asked {
             Ok(unread) if unread > 0 => Err(unreadable("RTM_GETLINK", object)),
             Ok(_) => found.ok_or_else(|| missing(object)),
             Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Err(missing(object)),

@@ -50,17 +50,17 @@ impl NameLock {
     /// Takes `name` in `netns`; [`Error::Busy`] names `object` and the process that holds it.
     pub fn take(netns: &NetNs, name: &str, object: &str) -> Result<Self, Error> {
         let path = path_of(netns, name)?;
-        let busy = |holder: Option<i32>| Error::Busy { object: object.to_owned(), holder };
-        let failed = |error| Error::call("lock", path.display().to_string(), error);
-        let Some(file) = LockFile::take(&path).map_err(failed)? else {
-            return Err(busy(noted_holder(&path)));
+        let locked =
+            LockFile::take(&path).map_err(|error| Error::call("lock", path.display().to_string(), error))?;
+        let Some(file) = locked else {
+            return Err(Error::Busy { object: object.to_owned(), holder: noted_holder(&path) });
         };
-        let failed = |error| Error::call("lock", object, error);
-        let listener = netns.run_in(|| bind_name(name))?.map_err(failed)?;
+        let bound = netns.run_in(|| bind_name(name))?;
+        let listener = bound.map_err(|error| Error::call("lock", object, error))?;
         // After binding: of two processes that come at once, at least one then sees the other.
         match find_holder(netns, name, &listener)? {
             NameHolder::Nobody => Ok(Self { _listener: listener, file }),
-            NameHolder::Trusted(process) => Err(busy(process)),
+            NameHolder::Trusted(holder) => Err(Error::Busy { object: object.to_owned(), holder }),
         }
     }
 
@@ -94,8 +94,9 @@ impl LockFile {
             }
             // The last holder may have removed the file since it was opened here: then the lock is on a file that nobody finds.
             let own = file.metadata()?;
-            let is_same = |found: std::fs::Metadata| (own.dev(), own.ino()) == (found.dev(), found.ino());
-            if std::fs::symlink_metadata(path).is_ok_and(is_same) {
+            let is_same = std::fs::symlink_metadata(path)
+                .is_ok_and(|found| found.dev() == own.dev() && found.ino() == own.ino());
+            if is_same {
                 file.set_len(0)?;
                 write!(file, "{}", process::own())?;
                 return Ok(Some(Self { path: path.to_owned(), _file: file }));

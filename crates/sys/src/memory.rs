@@ -3,6 +3,7 @@
 //! It owns nothing. Invariant: hints change the speed and nothing else. And an allocator that measures, for tests of how much
 //! memory foreign input may take.
 
+use crate::error::best_effort;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
@@ -13,8 +14,8 @@ thread_local! {
 /// Bytes that the calling thread has allocated and not freed; those that it freed for another thread count as below zero.
 #[derive(Clone, Copy)]
 struct HeldBytes {
-    now: i64,
-    peak: i64,
+    now: isize,
+    peak: isize,
 }
 
 /// The system's allocator, which notes what each thread holds. A test program names it as its global allocator.
@@ -35,17 +36,18 @@ impl MeteredAllocator {
         let before = HELD.get().now;
         HELD.set(HeldBytes { now: before, peak: before });
         work();
-        is_in_use.then(|| u64::try_from(HELD.get().peak - before).unwrap_or(0))
+        // The peak began at `before` and only grows.
+        is_in_use.then(|| (HELD.get().peak - before).cast_unsigned() as u64)
     }
 
-    fn note(bytes: usize, sign: i64) {
-        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+    fn note(bytes: usize, sign: isize) {
+        // No layout is larger than `isize::MAX`.
+        let bytes = bytes.cast_signed();
         // While a thread ends, its number is gone and allocations go on; nobody asks for them.
-        HELD.try_with(|held| {
+        best_effort(HELD.try_with(|held| {
             let now = held.get().now + sign * bytes;
             held.set(HeldBytes { now, peak: held.get().peak.max(now) });
-        })
-        .unwrap_or(());
+        }));
     }
 }
 

@@ -69,8 +69,13 @@ fn find_family(netlink: &mut NetlinkConversation) -> Result<u16, Error> {
 }
 
 fn features_of(bits: u64) -> XdpFeatures {
-    let has = |bit: u32| bits >> bit & 1 == 1;
-    XdpFeatures { native: has(0), redirect: has(1), transmit: has(2), zero_copy: has(3), fragments: has(5) }
+    XdpFeatures {
+        native: bits & 1 != 0,
+        redirect: bits & 1 << 1 != 0,
+        transmit: bits & 1 << 2 != 0,
+        zero_copy: bits & 1 << 3 != 0,
+        fragments: bits & 1 << 5 != 0,
+    }
 }
 
 /// A generic netlink message: command, version, attributes.

@@ -33,16 +33,8 @@ impl std::fmt::Debug for NetlinkConversation {
 
 impl NetlinkConversation {
     pub(crate) fn open(netns: &NetNs, protocol: isize) -> Result<Self, Error> {
-        let connect = || -> std::io::Result<Socket> {
-            let mut socket = Socket::new(protocol)?;
-            socket.bind_auto()?;
-            socket.connect(&SocketAddr::new(0, 0))?;
-            // An answer that never comes must be an error, not a hang.
-            set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;
-            Ok(socket)
-        };
-        let socket =
-            netns.run_in(connect)?.map_err(|error| Error::call("socket(netlink)", netns.label(), error))?;
+        let connected = netns.run_in(|| connect(protocol))?;
+        let socket = connected.map_err(|error| Error::call("socket(netlink)", netns.label(), error))?;
         Ok(Self { socket, buffer: vec![0; RECEIVE_BUFFER], sequence: 0, label: netns.label().to_owned() })
     }
 
@@ -99,6 +91,15 @@ impl NetlinkConversation {
         }
         Ok(false)
     }
+}
+
+fn connect(protocol: isize) -> std::io::Result<Socket> {
+    let mut socket = Socket::new(protocol)?;
+    socket.bind_auto()?;
+    socket.connect(&SocketAddr::new(0, 0))?;
+    // An answer that never comes must be an error, not a hang.
+    set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;
+    Ok(socket)
 }
 
 fn result_of(error: &ErrorMessage) -> std::io::Result<()> {

@@ -125,14 +125,19 @@ impl NetNs {
     ) -> Result<JoinHandle<Result<T, Error>>, Error> {
         let inside = self.duplicate()?;
         let thread = std::thread::Builder::new().name(name.clone());
-        let body = move || {
-            inside.enter()?;
-            work()
-        };
         // A thread that is started in the namespace need not enter it.
-        let started =
-            if self.has_resident()? { self.run_in(|| thread.spawn(body))? } else { thread.spawn(body) };
+        let started = if self.has_resident()? {
+            self.run_in(|| thread.spawn(move || inside.work_inside(work)))?
+        } else {
+            thread.spawn(move || inside.work_inside(work))
+        };
         started.map_err(|error| Error::call("spawn", name, error))
+    }
+
+    /// For a thread that ends after it.
+    fn work_inside<T>(&self, work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+        self.enter()?;
+        work()
     }
 
     fn has_resident(&self) -> Result<bool, Error> {
@@ -172,18 +177,18 @@ impl NetNs {
     /// before Linux 5.14.
     pub fn cookie(&self) -> Result<Option<u64>, Error> {
         use rustix::net::{AddressFamily, SocketFlags, SocketType};
-        let open =
-            || rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None);
-        let socket = self.run_in(open)?.map_err(|errno| Error::call("socket", self.label.clone(), errno))?;
-        Ok(crate::packet::socket::get(&socket, (libc::SOL_SOCKET, libc::SO_NETNS_COOKIE), 0_u64).ok())
+        let opened = self.run_in(|| {
+            rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
+        })?;
+        let socket = opened.map_err(|errno| Error::call("socket", self.label.clone(), errno))?;
+        Ok(crate::packet::socket::get(&socket, libc::SOL_SOCKET, libc::SO_NETNS_COOKIE, 0_u64).ok())
     }
 
     /// The namespace with that inode number: the caller's, a named one, or that of a process.
     pub fn find(inode: u64, process: Option<u32>) -> Option<Self> {
-        let of_process = |process| Self::of_process(process).ok();
         let candidates = std::iter::once_with(|| Self::current().ok())
             .chain(names().into_iter().map(|name| Self::open(&name).ok()))
-            .chain(process.map(of_process));
+            .chain(process.map(|process| Self::of_process(process).ok()));
         candidates.flatten().find(|netns| netns.inode().is_ok_and(|found| found == inode))
     }
 
@@ -211,8 +216,7 @@ impl NetNs {
         if self.is_callers().unwrap_or(false) {
             return None;
         }
-        let is_this = |name: &String| Self::open(name).is_ok_and(|named| named.inode().ok() == Some(inode));
-        names().into_iter().find(is_this)
+        names().into_iter().find(|name| Self::open(name).is_ok_and(|named| named.inode().ok() == Some(inode)))
     }
 
     /// Its name, or words that describe it.
@@ -234,14 +238,14 @@ impl AsFd for NetNs {
 /// Removes the name, as `ip netns delete` does; the namespace ends when nothing uses it any more.
 pub fn delete_named(name: &str) -> Result<(), Error> {
     let path = path_of(name)?;
-    let object = || path.display().to_string();
+    let object = path.display().to_string();
     match rustix::mount::unmount(&path, rustix::mount::UnmountFlags::DETACH) {
         // EINVAL: a plain file on which nothing is mounted any more.
         Ok(()) | Err(rustix::io::Errno::INVAL) => {}
         Err(rustix::io::Errno::NOENT) => return Err(missing(name)),
-        Err(errno) => return Err(Error::call("umount", object(), errno).with_rights(RIGHTS)),
+        Err(errno) => return Err(Error::call("umount", object, errno).with_rights(RIGHTS)),
     }
-    std::fs::remove_file(&path).map_err(|error| Error::call("unlink", object(), error))
+    std::fs::remove_file(&path).map_err(|error| Error::call("unlink", object, error))
 }
 
 /// Leaves a thread in each of the namespaces of these names, so that later work in them takes no rights. One that cannot be entered is

@@ -6,6 +6,7 @@
 //! Invariant: memory of libpcap is freed by libpcap, in the call that had it allocated.
 
 use crate::UnsupportedFeature;
+use crate::convert::clamp_to_u32;
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::ptr::NonNull;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -75,16 +76,16 @@ pub fn compile(expression: &str) -> Result<ClassicProgram, PcapError> {
     // Releases before 1.8 compile with global state.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let library = library()?;
-    let failed = |reason: String| PcapError::Expression { expression: expression.to_owned(), reason };
-    let text = CString::new(expression).map_err(|_| failed("it contains a zero byte".into()))?;
+    let text = CString::new(expression).map_err(|_| refused(expression, "it contains a zero byte"))?;
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    let dead = DeadHandle::open(library).ok_or_else(|| failed("libpcap could not allocate memory".into()))?;
+    let dead =
+        DeadHandle::open(library).ok_or_else(|| refused(expression, "libpcap could not allocate memory"))?;
     let mut raw = RawProgram { length: 0, insns: std::ptr::null_mut() };
     // SAFETY: handle and program are live and ours, the text ends with a zero byte and is only read.
     let done =
         unsafe { (library.compile)(dead.handle.as_ptr(), &raw mut raw, text.as_ptr(), 1, NETMASK_UNKNOWN) };
     if done != 0 {
-        return Err(failed(dead.error()));
+        return Err(refused(expression, &dead.error()));
     }
     let program = copy_of(&raw);
     // SAFETY: the program was filled in by `compile` of this library and is freed once.
@@ -92,33 +93,39 @@ pub fn compile(expression: &str) -> Result<ClassicProgram, PcapError> {
     Ok(program)
 }
 
+fn refused(expression: &str, reason: &str) -> PcapError {
+    PcapError::Expression { expression: expression.to_owned(), reason: reason.to_owned() }
+}
+
 /// libpcap's own interpreter: what `program` returns for a frame; 0 is "no match". For comparing with.
 ///
-/// Panics if the program could run off its end or read memory that is not there.
+/// Panics if the program could run off its end or use memory cells that do not exist.
 pub fn filter(program: &[ClassicInsn], frame: &[u8]) -> Result<u32, PcapError> {
     let library = library()?;
     assert!(is_bounded(program), "a program that runs off its end");
-    let length = c_uint::try_from(frame.len()).unwrap_or(c_uint::MAX);
+    let length: c_uint = clamp_to_u32(frame.len());
     // SAFETY: the program ends on every path, by the assertion; the frame is live and has the length given.
     Ok(unsafe { (library.filter)(program.as_ptr(), frame.as_ptr(), length, length) })
 }
 
 /// Jumps stay inside, the last instruction returns, cells of memory exist.
 fn is_bounded(program: &[ClassicInsn]) -> bool {
-    let stays = |(at, insn): (usize, &ClassicInsn)| {
-        // The class of the instruction (linux/filter.h): 5 jumps, 6 returns, 2 and 3 store to one of 16 cells. A load (0, 1) reads a cell if
-        // its mode is BPF_MEM (0x60). A jump without a condition (JA) has its distance in `k`.
-        let skips = match insn.code & 7 {
-            5 if insn.code & 0xf0 == 0 => insn.k as usize,
-            5 => usize::from(insn.jt.max(insn.jf)),
-            6 => return true,
-            2 | 3 => return insn.k < 16 && at + 1 < program.len(),
-            0 | 1 if insn.code & 0xe0 == 0x60 => return insn.k < 16 && at + 1 < program.len(),
-            _ => 0,
-        };
-        skips < program.len() - at - 1
+    !program.is_empty() && (0..program.len()).all(|at| stays_inside(program, at))
+}
+
+fn stays_inside(program: &[ClassicInsn], at: usize) -> bool {
+    let insn = program[at];
+    // The class of the instruction (linux/filter.h): 5 jumps, 6 returns, 2 and 3 store to one of 16 cells. A load (0, 1) reads a cell if
+    // its mode is BPF_MEM (0x60). A jump without a condition (JA) has its distance in `k`.
+    let skips = match insn.code & 7 {
+        5 if insn.code & 0xf0 == 0 => insn.k as usize,
+        5 => usize::from(insn.jt.max(insn.jf)),
+        6 => return true,
+        2 | 3 => return insn.k < 16 && at + 1 < program.len(),
+        0 | 1 if insn.code & 0xe0 == 0x60 => return insn.k < 16 && at + 1 < program.len(),
+        _ => 0,
     };
-    !program.is_empty() && program.iter().enumerate().all(stays)
+    skips < program.len() - at - 1
 }
 
 fn copy_of(raw: &RawProgram) -> ClassicProgram {
@@ -165,25 +172,35 @@ fn library() -> Result<&'static PcapLibrary, UnsupportedFeature> {
     LIBRARY.get_or_init(|| load(&NAMES)).as_ref().map_err(Clone::clone)
 }
 
-fn load(names: &[&CStr]) -> Result<PcapLibrary, UnsupportedFeature> {
-    let missing = |found: String| UnsupportedFeature {
+fn missing(found: String) -> UnsupportedFeature {
+    UnsupportedFeature {
         feature: "a filter expression",
         needs: "libpcap (Debian package libpcap0.8)".into(),
         found,
-    };
-    let open = |name: &&CStr| {
-        // SAFETY: the name ends with a zero byte. libpcap runs nothing of note when it is loaded.
-        NonNull::new(unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) })
-    };
-    let library = names.iter().find_map(open).ok_or_else(|| missing("none on this machine".into()))?;
-    let symbol = |name: &CStr| {
-        // SAFETY: the library is loaded and never unloaded, the name ends with a zero byte.
-        let address = unsafe { libc::dlsym(library.as_ptr(), name.as_ptr()) };
-        NonNull::new(address).ok_or_else(|| missing(format!("one without {}", name.to_string_lossy())))
-    };
-    let (open_dead, close) = (symbol(c"pcap_open_dead")?, symbol(c"pcap_close")?);
-    let (compile, free_code) = (symbol(c"pcap_compile")?, symbol(c"pcap_freecode")?);
-    let (error_of, filter) = (symbol(c"pcap_geterr")?, symbol(c"bpf_filter")?);
+    }
+}
+
+/// The library stays loaded as long as the process lives.
+fn open_library(name: &CStr) -> Option<NonNull<c_void>> {
+    // SAFETY: the name ends with a zero byte. libpcap runs nothing of note when it is loaded.
+    NonNull::new(unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) })
+}
+
+fn symbol(library: NonNull<c_void>, name: &CStr) -> Result<NonNull<c_void>, UnsupportedFeature> {
+    // SAFETY: `open_library` gave the handle, and the library is never unloaded; the name ends with a zero byte.
+    let address = unsafe { libc::dlsym(library.as_ptr(), name.as_ptr()) };
+    NonNull::new(address).ok_or_else(|| missing(format!("one without {}", name.to_string_lossy())))
+}
+
+fn load(names: &[&CStr]) -> Result<PcapLibrary, UnsupportedFeature> {
+    let library = names.iter().find_map(|name| open_library(name));
+    let library = library.ok_or_else(|| missing("none on this machine".into()))?;
+    let open_dead = symbol(library, c"pcap_open_dead")?;
+    let close = symbol(library, c"pcap_close")?;
+    let compile = symbol(library, c"pcap_compile")?;
+    let free_code = symbol(library, c"pcap_freecode")?;
+    let error_of = symbol(library, c"pcap_geterr")?;
+    let filter = symbol(library, c"bpf_filter")?;
     Ok(PcapLibrary {
         // SAFETY: the symbol is the function of this signature in every release of libpcap; so with those below.
         open_dead: unsafe { std::mem::transmute::<NonNull<c_void>, OpenDead>(open_dead) },

@@ -4,6 +4,7 @@
 //! [`Pktgen`] owns the set of one namespace, by a lock that every packetrig asks for and by refusing a set that somebody
 //! else has filled; dropping it takes its devices away. The module is not loaded here: that changes the machine.
 
+use crate::error::best_effort;
 use crate::lock::NameLock;
 use crate::{Error, UnsupportedFeature, netns::NetNs};
 use std::fs::{File, OpenOptions};
@@ -90,14 +91,14 @@ impl Pktgen {
     /// and wraps those that do not fit: the caller knows the bounds.
     pub fn set(&self, device: &str, option: &str) -> Result<(), Error> {
         let file = &mut &self.device(device)?.file;
-        let object = || format!("pktgen's {device}: {option}");
+        let object = format!("pktgen's {device}: {option}");
         // The kernel reads on behind the end of what is written, until it meets a blank or a newline.
         let written = file.write_all(format!("{option}\n").as_bytes());
         let result = self.progress(device)?.result;
         match written {
             Ok(()) if result.starts_with(TAKEN) => Ok(()),
-            Ok(()) => Err(Error::call("write", object(), std::io::Error::other(result))),
-            Err(error) => Err(Error::call("write", object(), error)),
+            Ok(()) => Err(Error::call("write", object, std::io::Error::other(result))),
+            Err(error) => Err(Error::call("write", object, error)),
         }
     }
 
@@ -114,8 +115,9 @@ impl Pktgen {
     pub fn start(&self) -> Result<PktgenRun, Error> {
         let netns = NetNs::duplicate(&self.netns)?;
         // The write returns when everything is sent; a signal to its thread, the end of the process above all, stops it.
-        let work = move || netns.run_in(|| write(&path_of(CONTROL), "start"))?;
-        let thread = std::thread::Builder::new().name("pktgen".into()).spawn(work);
+        let thread = std::thread::Builder::new()
+            .name("pktgen".into())
+            .spawn(move || netns.run_in(|| write(&path_of(CONTROL), "start"))?);
         let thread = thread.map_err(|error| Error::call("spawn", "pktgen", error))?;
         Ok(PktgenRun { thread })
     }
@@ -149,10 +151,10 @@ impl Drop for Pktgen {
             return;
         }
         // A device that is sending cannot be removed. In a drop there is nobody to report a failure to.
-        self.stop().unwrap_or(());
+        best_effort(self.stop());
         self.devices.clear();
         for thread in &self.threads {
-            self.in_namespace(thread, |path| write(path, "rem_device_all")).unwrap_or(());
+            best_effort(self.in_namespace(thread, |path| write(path, "rem_device_all")));
         }
     }
 }
@@ -233,18 +235,20 @@ fn has_devices(text: &str) -> bool {
     lines.into_iter().any(|names| !names.trim().is_empty())
 }
 
+/// The number after the first `key`; 0 if there is none.
+fn number_after(text: &str, key: &str) -> u64 {
+    let behind = text.split_once(key).map_or("", |(_, behind)| behind.trim_start());
+    let digits = behind.split(|c: char| !c.is_ascii_digit()).next().unwrap_or("");
+    digits.parse().unwrap_or(0)
+}
+
 fn parse(text: &str) -> DeviceProgress {
-    let number = |key: &str| {
-        let behind = text.split_once(key).map(|(_, behind)| behind.trim_start());
-        let digits = behind.map(|behind| behind.split(|c: char| !c.is_ascii_digit()).next().unwrap_or(""));
-        digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)
-    };
     let result = text.split_once("Result:").map_or("", |(_, result)| result.trim());
     DeviceProgress {
-        sent: number("pkts-sofar:"),
-        errors: number("errors:"),
-        started_us: number("started:"),
-        stopped_us: number("stopped:"),
+        sent: number_after(text, "pkts-sofar:"),
+        errors: number_after(text, "errors:"),
+        started_us: number_after(text, "started:"),
+        stopped_us: number_after(text, "stopped:"),
         result: result.to_owned(),
     }
 }

@@ -5,6 +5,7 @@
 //! sockets see it nevertheless. The port is free again when it is dropped, also when the process is killed.
 
 use crate::{Error, netns::NetNs, packet::socket, pcap::ClassicInsn};
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
@@ -27,15 +28,6 @@ pub struct HeldPort {
 impl HeldPort {
     /// Holds a port of the address in `netns`; port 0 lets the kernel choose a free one.
     pub fn hold(netns: &NetNs, protocol: PortProtocol, address: SocketAddr) -> Result<Self, Error> {
-        let failed = |call: &'static str| {
-            move |errno: rustix::io::Errno| match errno {
-                rustix::io::Errno::ADDRINUSE => Error::Busy {
-                    object: format!("port {} of {}", address.port(), address.ip()),
-                    holder: None,
-                },
-                errno => Error::call(call, address.to_string(), errno),
-            }
-        };
         let family = match address.ip() {
             IpAddr::V4(_) => AddressFamily::INET,
             IpAddr::V6(_) => AddressFamily::INET6,
@@ -44,23 +36,36 @@ impl HeldPort {
             PortProtocol::Tcp => SocketType::STREAM,
             PortProtocol::Udp => SocketType::DGRAM,
         };
-        let make = || rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None);
-        let socket = netns.run_in(make)?.map_err(failed("socket"))?;
+        let opened = netns.run_in(|| rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None))?;
+        let socket = opened.map_err(|errno| refused("socket", address, errno))?;
         // Before it is bound: nothing gets past it.
-        socket::filter(&socket, &NOTHING).map_err(failed("setsockopt(SO_ATTACH_FILTER)"))?;
-        rustix::net::bind(&socket, &address).map_err(failed("bind"))?;
+        socket::filter(&socket, &NOTHING)
+            .map_err(|errno| refused("setsockopt(SO_ATTACH_FILTER)", address, errno))?;
+        rustix::net::bind(&socket, &address).map_err(|errno| refused("bind", address, errno))?;
         if protocol == PortProtocol::Tcp {
             // For TCP the kernel looks only at sockets that listen or are connected: a bound one alone would not keep it from answering.
-            rustix::net::listen(&socket, 1).map_err(failed("listen"))?;
+            rustix::net::listen(&socket, 1).map_err(|errno| refused("listen", address, errno))?;
         }
-        let bound = rustix::net::getsockname(&socket).map_err(failed("getsockname"))?;
-        let bound = SocketAddr::try_from(bound).map_err(failed("getsockname"))?;
-        Ok(Self { _socket: socket, port: bound.port() })
+        let port = port_of(&socket).map_err(|errno| refused("getsockname", address, errno))?;
+        Ok(Self { _socket: socket, port })
     }
 
     pub fn port(&self) -> u16 {
         self.port
     }
+}
+
+fn refused(call: &'static str, address: SocketAddr, errno: Errno) -> Error {
+    match errno {
+        Errno::ADDRINUSE => {
+            Error::Busy { object: format!("port {} of {}", address.port(), address.ip()), holder: None }
+        }
+        errno => Error::call(call, address.to_string(), errno),
+    }
+}
+
+fn port_of(socket: &OwnedFd) -> Result<u16, Errno> {
+    SocketAddr::try_from(rustix::net::getsockname(socket)?).map(|bound| bound.port())
 }
 
 /// A TCP port that nobody else gets, and that nobody listens at: the kernel answers with a reset, as it does for any closed port.
@@ -73,14 +78,14 @@ pub struct ReservedPort {
 impl ReservedPort {
     /// Any free port of an address in `netns`.
     pub fn tcp(netns: &NetNs, ip: IpAddr) -> Result<Self, Error> {
-        let failed = |errno: rustix::io::Errno| Error::call("bind", ip.to_string(), errno);
         let family = if ip.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-        let make = || rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None);
-        let socket = netns.run_in(make)?.map_err(failed)?;
-        rustix::net::bind(&socket, &SocketAddr::new(ip, 0)).map_err(failed)?;
-        let bound = rustix::net::getsockname(&socket).map_err(failed)?;
-        let bound = SocketAddr::try_from(bound).map_err(failed)?;
-        Ok(Self { _socket: socket, port: bound.port() })
+        let opened = netns
+            .run_in(|| rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None))?;
+        let socket = opened.map_err(|errno| Error::call("socket", ip.to_string(), errno))?;
+        rustix::net::bind(&socket, &SocketAddr::new(ip, 0))
+            .map_err(|errno| Error::call("bind", ip.to_string(), errno))?;
+        let port = port_of(&socket).map_err(|errno| Error::call("getsockname", ip.to_string(), errno))?;
+        Ok(Self { _socket: socket, port })
     }
 
     pub fn port(&self) -> u16 {

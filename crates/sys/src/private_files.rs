@@ -10,6 +10,7 @@ mod opening;
 
 pub use opening::on_exposed;
 
+use crate::error::best_effort;
 use opening::{FileOpening, open};
 use rustix::fs::{Mode, OFlags};
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
@@ -27,7 +28,7 @@ pub fn tighten_process() {
     rustix::process::umask(Mode::from_bits_truncate(0o077));
 }
 
-/// Makes the file, or empties the one that is there.
+/// Makes the file, or empties the existing one.
 pub fn create(path: &Path) -> io::Result<File> {
     open(path, FileOpening::Emptied)
 }
@@ -47,7 +48,7 @@ pub fn open_or_create(path: &Path) -> io::Result<File> {
     open(path, FileOpening::ReadWrite)
 }
 
-/// Makes the file with these bytes, or replaces those of the one that is there.
+/// Makes the file with these bytes, or replaces the content of the existing one.
 pub fn write(path: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()> {
     create(path)?.write_all(bytes.as_ref())
 }
@@ -60,20 +61,21 @@ pub fn replace(path: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()> {
     let number = DRAFTS.fetch_add(1, Ordering::Relaxed);
     draft.push(format!(".{}-{number}.new", std::process::id()));
     let draft = Path::new(&draft);
-    let write = || {
-        let mut file = create(draft)?;
-        file.write_all(bytes.as_ref())?;
-        file.sync_all()?;
-        fs::rename(draft, path)
-    };
-    if let Err(error) = write() {
+    if let Err(error) = write_through(draft, bytes.as_ref()).and_then(|()| fs::rename(draft, path)) {
         // A draft takes room that others may need. If it cannot be removed either, the first error says enough.
-        fs::remove_file(draft).unwrap_or(());
+        best_effort(fs::remove_file(draft));
         return Err(error);
     }
     // The name lasts only when the directory is on the disk.
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     File::open(directory.unwrap_or_else(|| Path::new(".")))?.sync_all()
+}
+
+/// Writes the file and waits until the disk has it.
+fn write_through(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = create(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
 }
 
 /// Makes the directory; an error if there is one.

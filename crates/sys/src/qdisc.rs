@@ -56,18 +56,19 @@ const FQ_HORIZON: u16 = 14;
 /// Those of the interface with this number, the root first.
 pub fn of(netns: &NetNs, index: u32, name: &str) -> Result<Vec<QueueingDiscipline>, Error> {
     let mut netlink = NetlinkConversation::open(netns, NETLINK_ROUTE)?;
-    let number = i32::try_from(index).unwrap_or(0);
+    // The kernel's numbers of interfaces are positive numbers of 31 bits.
+    let number = index.cast_signed();
     let mut found = Vec::new();
-    let mut note = |answer| {
+    let request = RouteNetlinkMessage::GetQueueDiscipline(TcMessage::with_index(number));
+    let asked = netlink.ask(request, NLM_F_DUMP, &mut |answer| {
         // A dump names the qdiscs of all interfaces, whatever index the request has.
         if let RouteNetlinkMessage::NewQueueDiscipline(message) = answer
             && message.header.index == number
         {
             found.push(qdisc_of(&message));
         }
-    };
-    let request = RouteNetlinkMessage::GetQueueDiscipline(TcMessage::with_index(number));
-    netlink.ask(request, NLM_F_DUMP, &mut note).map_err(|error| Error::call("RTM_GETQDISC", name, error))?;
+    });
+    asked.map_err(|error| Error::call("RTM_GETQDISC", name, error))?;
     found.sort_by_key(|qdisc| !qdisc.root);
     Ok(found)
 }
@@ -89,8 +90,29 @@ fn qdisc_of(message: &TcMessage) -> QueueingDiscipline {
     qdisc
 }
 
+/// An option of a qdisc as the kernel sends it.
+struct QdiscAttribute {
+    kind: u16,
+    value: Vec<u8>,
+}
+
+/// The number at a place in the attribute of a kind.
+fn number_at(attributes: &[QdiscAttribute], kind: u16, at: usize) -> Option<u32> {
+    let attribute = attributes.iter().find(|attribute| attribute.kind == kind)?;
+    Some(u32::from_ne_bytes(*attribute.value.get(at..)?.first_chunk()?))
+}
+
+/// `struct tc_etf_qopt`: delta, clock, flags.
+fn etf_settings(attributes: &[QdiscAttribute]) -> Option<EtfSettings> {
+    Some(EtfSettings {
+        delta_ns: number_at(attributes, ETF_PARMS, 0)?.cast_signed(),
+        clock: number_at(attributes, ETF_PARMS, 4)?.cast_signed(),
+        offload: number_at(attributes, ETF_PARMS, 8)? & ETF_OFFLOAD != 0,
+    })
+}
+
 /// The attributes in a piece: length, type, value, filled up to four bytes.
-fn parts(mut piece: &[u8]) -> Vec<(u16, Vec<u8>)> {
+fn attributes(mut piece: &[u8]) -> Vec<QdiscAttribute> {
     const HEADER: usize = 4;
     /// Bits above the type say how the value is to be read.
     const TYPE: u16 = 0x3fff;
@@ -98,7 +120,7 @@ fn parts(mut piece: &[u8]) -> Vec<(u16, Vec<u8>)> {
     while let Some((&[a, b, c, d], _)) = piece.split_first_chunk::<HEADER>() {
         let length = usize::from(u16::from_ne_bytes([a, b]));
         let Some(value) = piece.get(HEADER..length) else { break };
-        parts.push((u16::from_ne_bytes([c, d]) & TYPE, value.to_vec()));
+        parts.push(QdiscAttribute { kind: u16::from_ne_bytes([c, d]) & TYPE, value: value.to_vec() });
         piece = piece.get(length.next_multiple_of(4)..).unwrap_or_default();
     }
     parts
@@ -114,23 +136,14 @@ fn read_options(qdisc: &mut QueueingDiscipline, options: &[TcOption]) {
         }
         _ => None,
     });
-    let options = parts(whole.as_deref().unwrap_or_default());
-    let number = |kind: u16, at: usize| {
-        let (_, value) = options.iter().find(|option| option.0 == kind)?;
-        Some(u32::from_ne_bytes(*value.get(at..)?.first_chunk()?))
-    };
+    let options = attributes(whole.as_deref().unwrap_or_default());
     match qdisc.kind.as_str() {
-        "etf" => {
-            let signed = |at| number(ETF_PARMS, at).map(u32::cast_signed);
-            if let (Some(delta_ns), Some(clock), Some(flags)) = (signed(0), signed(4), number(ETF_PARMS, 8)) {
-                qdisc.etf = Some(EtfSettings { delta_ns, clock, offload: flags & ETF_OFFLOAD != 0 });
-            }
-        }
+        "etf" => qdisc.etf = etf_settings(&options),
         "fq" => {
             qdisc.fq = Some(FqSettings {
-                flow_limit: number(FQ_FLOW_PLIMIT, 0),
-                horizon_us: number(FQ_HORIZON, 0),
-                slack_ns: number(FQ_TIMER_SLACK, 0),
+                flow_limit: number_at(&options, FQ_FLOW_PLIMIT, 0),
+                horizon_us: number_at(&options, FQ_HORIZON, 0),
+                slack_ns: number_at(&options, FQ_TIMER_SLACK, 0),
             });
         }
         _ => {}

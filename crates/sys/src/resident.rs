@@ -3,6 +3,7 @@
 //! A thread inherits both from the thread that starts it. So a program that has given up rights can still have work done with the
 //! rights of a [`ResidentThread`] that it started before. The thread ends when it is dropped.
 
+use crate::error::best_effort;
 use crate::{Error, netns::NetNs};
 use std::panic::AssertUnwindSafe;
 use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
@@ -37,16 +38,20 @@ impl ResidentThread {
         let job: Box<dyn FnOnce() + Send + 'a> = Box::new(move || {
             let worked = std::panic::catch_unwind(AssertUnwindSafe(work));
             // The caller waits for it, so there is a receiver.
-            done.send(worked).unwrap_or(());
+            best_effort(done.send(worked));
         });
         // SAFETY: only the lifetime changes. What the job borrows lives until this function returns, and it returns only once the job
         // has run, which consumes the work, or has been dropped: both close the channel or send.
         let job: ResidentJob = unsafe { std::mem::transmute(job) };
         let sent = self.jobs.lock().unwrap_or_else(PoisonError::into_inner).send(job);
-        let gone = || Error::call("spawn", self.name.clone(), rustix::io::Errno::AGAIN);
-        sent.map_err(|_| gone())?;
-        let worked = result.recv().map_err(|_| gone())?;
+        sent.map_err(|_| self.no_thread())?;
+        let worked = result.recv().map_err(|_| self.no_thread())?;
         Ok(worked.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    }
+
+    /// The kernel had no thread for a job.
+    fn no_thread(&self) -> Error {
+        Error::call("spawn", self.name.clone(), rustix::io::Errno::AGAIN)
     }
 }
 

@@ -27,11 +27,13 @@ pub fn path_for(kind: &str) -> PathBuf {
 
 /// The directory for files that other packetrig processes of this machine read until the next reboot; it may not exist yet.
 pub fn runtime_directory() -> PathBuf {
-    let usual = || match ThreadRights::current() {
+    if let Some(directory) = std::env::var_os(OVERRIDE) {
+        return PathBuf::from(directory);
+    }
+    match ThreadRights::current() {
         ThreadRights { user: 0, in_user_namespace: false, .. } => PathBuf::from(DIRECTORY),
         _ => users_directory(Path::new(USERS), outer_user()),
-    };
-    std::env::var_os(OVERRIDE).map_or_else(usual, PathBuf::from)
+    }
 }
 
 /// The directory of an ordinary user. Where a session manager made them one, nobody else can take it away; the environment is
@@ -47,7 +49,7 @@ fn users_directory(users: &Path, user: u32) -> PathBuf {
 const LONGEST_FILE: u64 = 1 << 20;
 /// Most files that are listed.
 const MOST_FILES: usize = 4096;
-/// How often a held file is asked for, and the time between.
+/// Attempts to lock a file, and the time between two.
 const HOLD_TRIES: u32 = 100;
 const HOLD_PAUSE: Duration = Duration::from_millis(5);
 /// Group and others may write.
@@ -77,7 +79,7 @@ pub fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The names in a directory that is this user's own; none if it is not, or not there.
+/// The names in a directory that is this user's own; none if it is another user's or does not exist.
 pub fn list_names(directory: &Path) -> Vec<OsString> {
     if check_directory(directory).is_err() {
         return Vec::new();

@@ -21,14 +21,14 @@ pub fn possible_cpus() -> u32 {
 
 /// Keeps the calling thread on one processor.
 pub fn pin(cpu: usize) -> Result<(), Error> {
-    let object = || format!("processor {cpu}");
+    let object = format!("processor {cpu}");
     if cpu >= CpuSet::MAX_CPU {
-        return Err(Error::call("sched_setaffinity", object(), rustix::io::Errno::INVAL));
+        return Err(Error::call("sched_setaffinity", object, rustix::io::Errno::INVAL));
     }
     let mut set = CpuSet::new();
     set.set(cpu);
     rustix::thread::sched_setaffinity(None, &set)
-        .map_err(|errno| Error::call("sched_setaffinity", object(), errno))
+        .map_err(|errno| Error::call("sched_setaffinity", object, errno))
 }
 
 /// Asks that the calling thread goes before ordinary ones (niceness -15); needs CAP_SYS_NICE.
@@ -59,8 +59,12 @@ pub fn return_to_ordinary() -> Result<(), Error> {
 
 /// The time that real-time threads may run in each period, and the period, in microseconds. `None`: no limit, or the kernel does not say.
 pub fn real_time_share() -> Option<(u64, u64)> {
-    let read = |name| std::fs::read_to_string(format!("/proc/sys/kernel/{name}")).ok()?.trim().parse().ok();
-    Some((read("sched_rt_runtime_us")?, read("sched_rt_period_us")?))
+    Some((kernel_setting("sched_rt_runtime_us")?, kernel_setting("sched_rt_period_us")?))
+}
+
+/// `None` also for -1, by which the kernel says that there is no limit.
+fn kernel_setting(name: &str) -> Option<u64> {
+    std::fs::read_to_string(format!("/proc/sys/kernel/{name}")).ok()?.trim().parse().ok()
 }
 
 #[cfg(test)]

@@ -48,8 +48,8 @@ pub fn allow_nudges() -> Result<(), Error> {
     handle(nudge_signal(), ignore, 0)
 }
 
-/// Interrupts the system call that a thread is in. Before the thread has entered it, a nudge has no effect: repeat it until the thread
-/// has noticed.
+/// Interrupts the system call that a thread is in. Before the thread has entered it, a nudge has no effect: repeat
+/// it until the thread has noticed.
 pub fn nudge<T>(thread: &JoinHandle<T>) {
     // SAFETY: the handle is not joined yet, so the thread's identity is valid even if it has ended; the signal has a
     // handler.
@@ -77,7 +77,7 @@ fn install(signal: i32) -> Result<(), Error> {
 
 /// Sets a handler, which must be async-signal-safe.
 pub(crate) fn handle(signal: i32, handler: extern "C" fn(i32), flags: i32) -> Result<(), Error> {
-    let object = || format!("signal {signal}");
+    let object = format!("signal {signal}");
     // SAFETY: sigaction is plain data for which all zeros is a valid value.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = handler as usize;
@@ -85,11 +85,11 @@ pub(crate) fn handle(signal: i32, handler: extern "C" fn(i32), flags: i32) -> Re
     // SAFETY: the set is a live field of our own structure.
     let emptied = unsafe { libc::sigemptyset(&raw mut action.sa_mask) };
     if emptied != 0 {
-        return Err(Error::last("sigemptyset", object()));
+        return Err(Error::last("sigemptyset", object));
     }
     // SAFETY: the action is fully initialised, its handler is async-signal-safe and lives as long as the program.
     let done = unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) };
-    if done == 0 { Ok(()) } else { Err(Error::last("sigaction", object())) }
+    if done == 0 { Ok(()) } else { Err(Error::last("sigaction", object)) }
 }
 
 #[cfg(test)]

@@ -11,7 +11,8 @@ pub use stamped::{ArrivedDatagram, StampedSocket};
 pub use watched::WatchedSocket;
 
 use crate::Error;
-use crate::packet::socket::filter;
+use crate::clock::timespec_of;
+use crate::packet::socket::{failed, filter, length_of};
 use crate::ports::NOTHING;
 use rustix::net::sockopt;
 use std::net::{SocketAddr, UdpSocket};
@@ -48,15 +49,13 @@ impl UdpReceiver {
     }
 
     pub fn address(&self) -> Result<SocketAddr, Error> {
-        let failed = |errno: rustix::io::Errno| Error::call("getsockname", "a UDP socket", errno);
-        let address = rustix::net::getsockname(&self.socket).map_err(failed)?;
-        SocketAddr::try_from(address).map_err(failed)
+        let address = rustix::net::getsockname(&self.socket).and_then(SocketAddr::try_from);
+        address.map_err(failed("getsockname", "a UDP socket"))
     }
 
     /// Lets nothing new in: datagrams that come from now on are dropped and counted. Those in the socket can still be received.
     pub fn shut(&self) -> Result<(), Error> {
-        let failed = |errno| Error::call("setsockopt(SO_ATTACH_FILTER)", "a UDP socket", errno);
-        filter(&self.socket, &NOTHING).map_err(failed)
+        filter(&self.socket, &NOTHING).map_err(failed("setsockopt(SO_ATTACH_FILTER)", "a UDP socket"))
     }
 
     /// The room the kernel granted, in bytes; its own bookkeeping is counted in.
@@ -71,16 +70,11 @@ impl UdpReceiver {
         most: usize,
         mut take: impl FnMut(&[u8], SocketAddr),
     ) -> Result<usize, Error> {
-        use rustix::event::{PollFd, PollFlags, Timespec, poll};
-        let failed = |call, errno: rustix::io::Errno| Error::call(call, "a UDP socket", errno);
-        let timeout = Timespec {
-            tv_sec: i64::try_from(wait.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: wait.subsec_nanos().into(),
-        };
-        match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&timeout)) {
+        use rustix::event::{PollFd, PollFlags, poll};
+        match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&timespec_of(wait))) {
             Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(0),
             Ok(_) => {}
-            Err(errno) => return Err(failed("poll", errno)),
+            Err(errno) => return Err(Error::call("poll", "a UDP socket", errno)),
         }
         for received in 0..most {
             let flags = rustix::net::RecvFlags::DONTWAIT;
@@ -93,7 +87,7 @@ impl UdpReceiver {
                 Err(rustix::io::Errno::AGAIN) => return Ok(received),
                 // A datagram without an address; a signal; an ICMP error about a datagram that was sent before.
                 Ok(_) | Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNREFUSED) => {}
-                Err(errno) => return Err(failed("recvfrom", errno)),
+                Err(errno) => return Err(Error::call("recvfrom", "a UDP socket", errno)),
             }
         }
         Ok(most)
@@ -102,7 +96,7 @@ impl UdpReceiver {
     /// Datagrams dropped so far because the socket had no room, or since their checksum was wrong.
     pub fn dropped(&mut self) -> Result<u64, Error> {
         let mut numbers = [0_u32; NUMBERS];
-        let mut length = libc::socklen_t::try_from(size_of_val(&numbers)).unwrap_or(0);
+        let mut length = length_of::<[u32; NUMBERS]>();
         // SAFETY: the socket is open while `self` lives; both pointers are to live values that may be written, and `length` is
         // the size of the first.
         let done = unsafe {

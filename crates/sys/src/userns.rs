@@ -44,17 +44,20 @@ pub fn enter_lab() -> Result<EnteredLab, Error> {
 }
 
 fn enter_user_namespace() -> Result<(), Error> {
-    let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    // Asked before: inside, both are the overflow number until the maps are written.
+    let user = rustix::process::geteuid().as_raw();
+    let group = rustix::process::getegid().as_raw();
     unshare(UnshareFlags::NEWUSER, "a user namespace")?;
-    let write = |file: &str, text: String| {
-        let path = format!("/proc/self/{file}");
-        let opened = File::options().write(true).open(&path);
-        opened.and_then(|mut file| file.write_all(text.as_bytes())).map_err(|error| refused(&path, &error))
-    };
     // The kernel accepts an ordinary user's group map only once setgroups is given up (user_namespaces(7)).
-    write("setgroups", "deny".into())?;
-    write("uid_map", format!("0 {user} 1"))?;
-    write("gid_map", format!("0 {group} 1"))
+    write_own("/proc/self/setgroups", "deny")?;
+    write_own("/proc/self/uid_map", &format!("0 {user} 1"))?;
+    write_own("/proc/self/gid_map", &format!("0 {group} 1"))
+}
+
+/// Writes a file of this process's own directory in `/proc`.
+fn write_own(path: &str, text: &str) -> Result<(), Error> {
+    let opened = File::options().write(true).open(path);
+    opened.and_then(|mut file| file.write_all(text.as_bytes())).map_err(|error| refused(path, &error))
 }
 
 fn unshare(flags: UnshareFlags, what: &'static str) -> Result<(), Error> {
@@ -101,12 +104,13 @@ const SETTINGS: [(&str, &str, &str); 3] = [
 
 /// Why an ordinary user gets no user namespace, with the setting to change.
 fn refused(what: &str, error: &std::io::Error) -> Error {
-    let unknown = || UnsupportedFeature {
+    let known = obstacle();
+    let refusal = known.unwrap_or_else(|| UnsupportedFeature {
         feature: "a private lab for ordinary users",
         needs: "a kernel and a sandbox that allow user namespaces, or root".into(),
         found: format!("{what}: {error}"),
-    };
-    obstacle().unwrap_or_else(unknown).into()
+    });
+    refusal.into()
 }
 
 fn mount_tmpfs(path: &str) -> Result<(), Error> {

@@ -38,15 +38,17 @@ impl KernelTypes {
         if u16::from_ne_bytes(*bytes.first_chunk()?) != MAGIC {
             return None;
         }
-        let word = |at: usize| Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?) as usize);
         // struct btf_header: length of the header at 4, then offset and length of the types, then those of the strings. The offsets
         // count from the end of the header.
-        let header = word(4)?;
-        let (types, length, strings) = (header + word(8)?, word(12)?, header + word(16)?);
-        let (mut at, mut places) = (types, vec![0]);
-        while at < types + length {
+        let header = word_at(&bytes, 4)? as usize;
+        let types = header + word_at(&bytes, 8)? as usize;
+        let end = types + word_at(&bytes, 12)? as usize;
+        let strings = header + word_at(&bytes, 16)? as usize;
+        let mut at = types;
+        let mut places = vec![0];
+        while at < end {
             places.push(at);
-            let info = u32::try_from(word(at + 4)?).ok()?;
+            let info = word_at(&bytes, at + 4)?;
             // struct btf_type has 12 bytes; how many follow depends on the kind and on the number of members.
             at += 12 + extra(info >> 24 & 0x1f, info as usize & 0xffff);
         }
@@ -55,10 +57,9 @@ impl KernelTypes {
 
     /// Bytes from the beginning of a structure to a member of it, however deep in nameless ones.
     pub fn offset(&self, structure: &str, member: &str) -> Result<u32, Error> {
-        let named =
-            |at: &&usize| self.kind(**at) == Some(STRUCTURE) && self.name(**at) == Some(structure.as_bytes());
-        let found =
-            self.places.iter().skip(1).find(named).and_then(|at| self.member(*at, member.as_bytes(), 0));
+        let mut places = self.places.iter().skip(1);
+        let place = places.find(|at| self.is_structure(**at, structure));
+        let found = place.and_then(|at| self.member(*at, member.as_bytes(), 0));
         found.ok_or_else(|| unsupported("type information (BTF) about network interfaces").into())
     }
 
@@ -83,6 +84,10 @@ impl KernelTypes {
         })
     }
 
+    fn is_structure(&self, at: usize, name: &str) -> bool {
+        self.kind(at) == Some(STRUCTURE) && self.name(at) == Some(name.as_bytes())
+    }
+
     fn kind(&self, at: usize) -> Option<u32> {
         Some(self.word(at + 4)? >> 24 & 0x1f)
     }
@@ -92,13 +97,17 @@ impl KernelTypes {
     }
 
     fn word(&self, at: usize) -> Option<u32> {
-        Some(u32::from_ne_bytes(*self.bytes.get(at..)?.first_chunk()?))
+        word_at(&self.bytes, at)
     }
 
     fn text(&self, at: usize) -> Option<&[u8]> {
         let rest = self.bytes.get(self.strings + at..)?;
         Some(&rest[..rest.iter().position(|byte| *byte == 0)?])
     }
+}
+
+fn word_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
 /// Bytes behind a type's head.
@@ -113,7 +122,11 @@ fn extra(kind: u32, count: usize) -> usize {
 }
 
 fn unsupported(needs: &str) -> UnsupportedFeature {
-    UnsupportedFeature { feature: "reading the kernel's structures", needs: needs.into(), found: crate::kernel::release() }
+    UnsupportedFeature {
+        feature: "reading the kernel's structures",
+        needs: needs.into(),
+        found: crate::kernel::release(),
+    }
 }
 
 #[cfg(test)]

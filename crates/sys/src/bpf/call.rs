@@ -21,7 +21,7 @@ pub(super) const LIVE_FRAMES: u32 = 1 << 1;
 pub(super) const GENERIC_MODE: u32 = 1 << 1;
 pub(super) const DRIVER_MODE: u32 = 1 << 2;
 
-/// What is asked (`enum bpf_cmd`).
+/// The command (`enum bpf_cmd`).
 #[derive(Clone, Copy, Debug)]
 #[repr(i32)]
 pub(super) enum BpfCommand {
@@ -161,7 +161,8 @@ pub(super) fn descriptor<A>(command: BpfCommand, attr: &mut A) -> Result<OwnedFd
 
 /// A descriptor as the argument's shapes hold it.
 pub(super) fn number(fd: BorrowedFd<'_>) -> u32 {
-    u32::try_from(fd.as_raw_fd()).unwrap_or(u32::MAX)
+    // A descriptor that is open is not negative.
+    fd.as_raw_fd().cast_unsigned()
 }
 
 /// The address of a value, which must outlive the call.

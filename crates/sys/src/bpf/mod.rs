@@ -12,6 +12,7 @@ pub mod pin;
 pub use btf::KernelTypes;
 
 use crate::area::SharedArea;
+use crate::convert::clamp_to_u32;
 use crate::{Error, netns::NetNs, sched};
 use call::{BpfCommand, attr};
 use std::os::fd::{AsFd, OwnedFd};
@@ -47,20 +48,18 @@ pub struct BpfMap {
 impl BpfMap {
     /// A map of `entries` zeroed values of `value` bytes.
     pub fn create(name: &'static str, kind: MapKind, value: usize, entries: u32) -> Result<Self, Error> {
-        let (map_type, map_flags) = match kind {
-            MapKind::Array => (call::ARRAY, 0),
-            MapKind::SharedArray => (call::ARRAY, call::MMAPABLE),
-            MapKind::Programs => (call::PROGRAM_ARRAY, 0),
-            MapKind::Counters => (call::PER_PROCESSOR_ARRAY, 0),
-            MapKind::Exits => (call::DEVICE_MAP, 0),
+        let map_type = match kind {
+            MapKind::Array | MapKind::SharedArray => call::ARRAY,
+            MapKind::Programs => call::PROGRAM_ARRAY,
+            MapKind::Counters => call::PER_PROCESSOR_ARRAY,
+            MapKind::Exits => call::DEVICE_MAP,
         };
-        let value_size = u32::try_from(value).unwrap_or(u32::MAX);
         let mut attr = attr::MapCreate {
             map_type,
             key_size: 4,
-            value_size,
+            value_size: clamp_to_u32(value),
             max_entries: entries.max(1),
-            map_flags,
+            map_flags: if kind == MapKind::SharedArray { call::MMAPABLE } else { 0 },
             name: call::short_name(name),
             ..attr::MapCreate::default()
         };
@@ -114,10 +113,13 @@ impl BpfMap {
         };
         call::plain(BpfCommand::MapLookup, &mut attr)
             .map_err(|error| Error::call("bpf(MAP_LOOKUP)", self.name, error))?;
-        let width = self.value / 8;
-        let sum =
-            |at: usize| values.iter().skip(at).step_by(width).fold(0, |sum: u64, v| sum.wrapping_add(*v));
-        Ok((0..width).map(sum).collect())
+        let mut sums = vec![0u64; self.value / 8];
+        for of_processor in values.chunks_exact(sums.len().max(1)) {
+            for (sum, value) in sums.iter_mut().zip(of_processor) {
+                *sum = sum.wrapping_add(*value);
+            }
+        }
+        Ok(sums)
     }
 
     /// The memory of all values, whose size must be a whole number of pages.
@@ -137,6 +139,25 @@ pub enum AttachPoint {
     Tracepoint,
     /// On what the stack sends through an interface, before its queue.
     Egress,
+}
+
+impl AttachPoint {
+    const fn program_kind(self) -> u32 {
+        match self {
+            Self::Interface | Self::Exit => call::XDP,
+            Self::Tracepoint => call::RAW_TRACEPOINT,
+            Self::Egress => call::CLASSIFIER,
+        }
+    }
+
+    const fn attach_type(self) -> u32 {
+        match self {
+            Self::Interface => call::ATTACH_XDP,
+            Self::Exit => call::ATTACH_XDP_DEVICE_MAP,
+            Self::Tracepoint => 0,
+            Self::Egress => call::ATTACH_EGRESS,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -166,21 +187,15 @@ impl BpfProgram {
         code: &[BpfInstruction],
         frags: bool,
     ) -> Result<Self, Error> {
-        let (kind, attach_type) = match place {
-            AttachPoint::Interface => (call::XDP, call::ATTACH_XDP),
-            AttachPoint::Exit => (call::XDP, call::ATTACH_XDP_DEVICE_MAP),
-            AttachPoint::Tracepoint => (call::RAW_TRACEPOINT, 0),
-            AttachPoint::Egress => (call::CLASSIFIER, call::ATTACH_EGRESS),
-        };
         let licence = c"Dual BSD/GPL";
         let mut attr = attr::ProgramLoad {
-            kind,
-            instructions: u32::try_from(code.len()).unwrap_or(u32::MAX),
+            kind: place.program_kind(),
+            instructions: clamp_to_u32(code.len()),
             code: code.as_ptr().addr() as u64,
             licence: licence.as_ptr().addr() as u64,
             flags: if frags { call::HAS_FRAGS } else { 0 },
             name: call::short_name(name),
-            attach_type,
+            attach_type: place.attach_type(),
             ..attr::ProgramLoad::default()
         };
         match call::descriptor(BpfCommand::ProgramLoad, &mut attr) {
@@ -206,8 +221,8 @@ impl BpfProgram {
         Error::call("bpf(PROG_LOAD)", format!("{name} [{}]", last.join(" | ")), error)
     }
 
-    /// Attaches it to an interface, in the driver if `native`, else in the kernel's generic path. It is detached when the
-    /// attachment is dropped.
+    /// Attaches it to an interface, in the driver if `native`, else in the kernel's generic path. It
+    /// is detached when the attachment is dropped.
     pub fn attach(
         &self,
         netns: &NetNs,
@@ -241,8 +256,9 @@ impl BpfProgram {
             ..attr::LinkCreate::default()
         };
         let linked = netns.run_in(|| call::descriptor(BpfCommand::LinkCreate, &mut attr))?;
-        let failed = |error| Error::call("bpf(LINK_CREATE)", object, error).with_rights(RIGHTS);
-        Ok(BpfAttachment { fd: linked.map_err(failed)? })
+        let fd =
+            linked.map_err(|error| Error::call("bpf(LINK_CREATE)", object, error).with_rights(RIGHTS))?;
+        Ok(BpfAttachment { fd })
     }
 
     /// Has it run at a tracepoint of the kernel, until the attachment is dropped.
@@ -252,10 +268,9 @@ impl BpfProgram {
             program: call::number(self.fd.as_fd()),
             pad: 0,
         };
-        let opened = call::descriptor(BpfCommand::TracepointOpen, &mut attr);
-        let object = || tracepoint.to_string_lossy().into_owned();
-        let fd =
-            opened.map_err(|e| Error::call("bpf(RAW_TRACEPOINT_OPEN)", object(), e).with_rights(RIGHTS))?;
+        let fd = call::descriptor(BpfCommand::TracepointOpen, &mut attr).map_err(|error| {
+            Error::call("bpf(RAW_TRACEPOINT_OPEN)", tracepoint.to_string_lossy(), error).with_rights(RIGHTS)
+        })?;
         Ok(BpfAttachment { fd })
     }
 
@@ -265,8 +280,8 @@ impl BpfProgram {
         let mut out = vec![0u8; frame.len() + 256];
         let mut attr = attr::TestRun {
             program: call::number(self.fd.as_fd()),
-            size_in: u32::try_from(frame.len()).unwrap_or(u32::MAX),
-            size_out: u32::try_from(out.len()).unwrap_or(u32::MAX),
+            size_in: clamp_to_u32(frame.len()),
+            size_out: clamp_to_u32(out.len()),
             data_in: frame.as_ptr().addr() as u64,
             data_out: out.as_mut_ptr().addr() as u64,
             repeat: 1,
@@ -282,7 +297,7 @@ impl BpfProgram {
     pub fn time(&self, frame: &[u8], repeat: u32) -> Result<u32, Error> {
         let mut attr = attr::TestRun {
             program: call::number(self.fd.as_fd()),
-            size_in: u32::try_from(frame.len()).unwrap_or(u32::MAX),
+            size_in: clamp_to_u32(frame.len()),
             data_in: frame.as_ptr().addr() as u64,
             repeat,
             ..attr::TestRun::default()
@@ -298,7 +313,7 @@ impl BpfProgram {
     pub fn run_live(&self, frame: &[u8], batch: u32, repeat: u32) -> Result<LiveEnd, Error> {
         let mut attr = attr::TestRun {
             program: call::number(self.fd.as_fd()),
-            size_in: u32::try_from(frame.len()).unwrap_or(u32::MAX),
+            size_in: clamp_to_u32(frame.len()),
             data_in: frame.as_ptr().addr() as u64,
             repeat,
             flags: call::LIVE_FRAMES,

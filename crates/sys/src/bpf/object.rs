@@ -58,8 +58,8 @@ impl<'a> BpfObject<'a> {
         // ELF64 header: section headers at 40, bytes of one at 58, their number at 60, the one with the names at 62.
         let sections = self.sections()?;
         let names = self.section(self.half(62)?.into())?;
-        let (index, program) =
-            sections.iter().enumerate().find(|(_, s)| self.text(names.start + s.name) == Some(name))?;
+        let index = sections.iter().position(|s| self.text(names.start + s.name) == Some(name))?;
+        let program = &sections[index];
         let code = self.bytes.get(program.start..program.start + program.len)?;
         let mut code: Vec<BpfInstruction> =
             code.chunks_exact(8).map(|c| u64::from_le_bytes(c.try_into().unwrap_or_default())).collect();
@@ -69,8 +69,8 @@ impl<'a> BpfObject<'a> {
             for at in (relocations.start..relocations.start + relocations.len).step_by(16) {
                 // Elf64_Rel: the place, and in the upper half of the next word the symbol. An Elf64_Sym has 24 bytes and begins with
                 // its name.
-                let (place, info) = (self.long(at)?, self.long(at + 8)?);
-                let symbol = symbols.start + 24 * usize::try_from(info >> 32).ok()?;
+                let place = self.long(at)?;
+                let symbol = symbols.start + 24 * usize::try_from(self.long(at + 8)? >> 32).ok()?;
                 let name = self.text(strings.start + self.word(symbol)? as usize)?;
                 let map = maps.iter().find(|map| map.name() == name)?;
                 let descriptor = u64::from(map.descriptor());

@@ -3,7 +3,7 @@
 //! A pin is a reference like a descriptor, and lives until its file is removed. Names may not contain a dot.
 
 use super::call::{self, BpfCommand, attr};
-use super::{BpfAttachment, BpfMap, MapKind};
+use super::{BpfAttachment, BpfMap};
 use crate::Error;
 use rustix::mount::MountFlags;
 use std::ffi::CString;
@@ -32,12 +32,8 @@ impl BpfMap {
         pin(self.fd.as_fd(), path)
     }
 
-    /// The map of that name, which was made like this.
-    pub fn pinned(
-        path: &Path,
-        name: &'static str,
-        (_kind, value, entries): (MapKind, usize, u32),
-    ) -> Result<Self, Error> {
+    /// The map of that name, which was made with this many values of this size.
+    pub fn pinned(path: &Path, name: &'static str, value: usize, entries: u32) -> Result<Self, Error> {
         Ok(Self { fd: open(path)?, name, value, entries })
     }
 }

@@ -1,7 +1,7 @@
 //! What the kernel says about this machine's clocks: which clocks they are, and how accurate.
 //!
-//! Nothing is owned or changed. The kernel says whether some program disciplines the clock, and how far off the clock may be; it does not
-//! say which program.
+//! Nothing is owned or changed. The kernel says whether some program disciplines the clock, and how far off the clock may
+//! be; it does not say which program.
 
 use crate::Error;
 use std::fs;
@@ -28,8 +28,8 @@ impl ClockState {
             return Err(Error::last("adjtimex", "the system clock"));
         }
         let synchronised = answer != libc::TIME_ERROR && state.status & libc::STA_UNSYNC == 0;
-        // In microseconds.
-        let max_error = u64::try_from(state.maxerror).unwrap_or(0).saturating_mul(1_000);
+        // In microseconds; never negative.
+        let max_error = state.maxerror.max(0).cast_unsigned().saturating_mul(1_000);
         Ok(Self { synchronised, max_error_ns: synchronised.then_some(max_error), ptp_clocks: ptp_clocks() })
     }
 }
@@ -37,8 +37,8 @@ impl ClockState {
 /// None where there is no such directory.
 fn ptp_clocks() -> Vec<String> {
     let entries = fs::read_dir("/sys/class/ptp").into_iter().flatten().flatten();
-    let name = |entry: fs::DirEntry| fs::read_to_string(entry.path().join("clock_name")).ok();
-    let mut names: Vec<String> = entries.filter_map(name).map(|name| name.trim().to_owned()).collect();
+    let names = entries.filter_map(|entry| fs::read_to_string(entry.path().join("clock_name")).ok());
+    let mut names: Vec<String> = names.map(|name| name.trim().to_owned()).collect();
     names.sort();
     names
 }

@@ -3,6 +3,7 @@
 //! Invariant: what is written of a frame is read only after the program's counter has passed it.
 
 use crate::area::SharedArea;
+use crate::convert::place_in_ring;
 use crate::layout::hold::{self as layout, slot};
 use crate::layout::{gate::gate, train::train};
 use std::sync::atomic::Ordering;
@@ -34,16 +35,20 @@ pub(super) fn passed(area: &SharedArea, counter: usize) -> u64 {
     area.long(counter).load(Ordering::Acquire)
 }
 
+/// The caller has seen the counter pass the frame: that ordered all earlier writes.
+fn read(area: &SharedArea, at: usize) -> u64 {
+    area.long(at).load(Ordering::Relaxed)
+}
+
 /// What became of a frame that has passed.
 pub(super) fn held(area: &SharedArea, number: u64) -> GatedFrame {
-    let start = gate::SLOTS + slot::SIZE * usize::try_from(number % SLOTS).unwrap_or(0);
-    let read = |field: usize| area.long(start + field).load(Ordering::Relaxed);
-    let gaps = read(slot::GAPS);
+    let start = gate::SLOTS + slot::SIZE * place_in_ring(number, SLOTS);
+    let gaps = read(area, start + slot::GAPS);
     GatedFrame {
-        at_ns: read(slot::AT),
-        entered_ns: read(slot::ENTERED),
-        released_ns: read(slot::RELEASED),
-        left_ns: read(slot::LEFT),
+        at_ns: read(area, start + slot::AT),
+        entered_ns: read(area, start + slot::ENTERED),
+        released_ns: read(area, start + slot::RELEASED),
+        left_ns: read(area, start + slot::LEFT),
         // An OR of all gaps: its highest bit is that of the longest one.
         gap_ns: gaps.checked_ilog2().map_or(0, |power| 1 << power),
     }

@@ -18,7 +18,7 @@ use held::{TABLE, held, passed};
 static GATE: BpfObject<'static> = BpfObject::new(include_bytes!(concat!(env!("OUT_DIR"), "/gate.o")));
 static TRAIN: BpfObject<'static> = BpfObject::new(include_bytes!(concat!(env!("OUT_DIR"), "/train.o")));
 
-/// No frame is held longer.
+/// The longest time that a frame is held back.
 pub const MOST_HELD_NS: u64 = 1_000_000;
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use super::{GatedFrame, MOST_HELD_NS, TABLE, TRAIN, held, passed};
 use crate::Error;
 use crate::area::SharedArea;
 use crate::bpf::{BpfAttachment, BpfMap, BpfProgram, MapKind};
+use crate::convert::{clamp_to_u32, place_in_ring};
 use crate::layout::train::{self as layout, frame, train};
 use crate::netns::NetNs;
 use std::sync::atomic::Ordering;
@@ -48,8 +49,7 @@ impl LiveTrain {
     /// Loads the program. Frames will leave through the interface with this number.
     pub fn open(index: u32) -> Result<Self, Error> {
         let train = BpfMap::create("train", MapKind::SharedArray, TABLE, 1)?;
-        let entries = u32::try_from(FRAMES).unwrap_or(0);
-        let frames = BpfMap::create("frames", MapKind::SharedArray, frame::SIZE, entries)?;
+        let frames = BpfMap::create("frames", MapKind::SharedArray, frame::SIZE, clamp_to_u32(FRAMES))?;
         let program = BpfProgram::load("train", &TRAIN.program("xdp", &[&train, &frames])?, false)?;
         let mut table = train.share()?;
         table.bytes_mut(train::IFINDEX, 4).copy_from_slice(&index.to_ne_bytes());
@@ -61,16 +61,16 @@ impl LiveTrain {
 
     /// Gives it a frame with its release time; `false` if the frame is too long or there is no room.
     pub fn give(&mut self, at_ns: u64, bytes: &[u8]) -> bool {
-        let (Ok(length), true) = (u32::try_from(bytes.len()), (14..=LONGEST).contains(&bytes.len())) else {
+        if !(14..=LONGEST).contains(&bytes.len()) {
             return false;
-        };
+        }
         if self.given - self.sent_off() >= FRAMES as u64 {
             return false;
         }
-        let start = frame::SIZE * usize::try_from(self.given % FRAMES as u64).unwrap_or(0);
+        let start = frame::SIZE * place_in_ring(self.given, FRAMES as u64);
         let frame = self.frames.bytes_mut(start, frame::BYTES + bytes.len());
         frame[..8].copy_from_slice(&at_ns.to_ne_bytes());
-        frame[8..12].copy_from_slice(&length.to_ne_bytes());
+        frame[8..12].copy_from_slice(&clamp_to_u32(bytes.len()).to_ne_bytes());
         frame[frame::BYTES..].copy_from_slice(bytes);
         self.given += 1;
         true

@@ -42,19 +42,22 @@ impl NamespaceLinks {
         let mut request = NsidMessage::default();
         request.attributes = vec![NsidAttribute::Fd(descriptor)];
         let mut found = None;
-        let mut note = |answer| {
+        let asked = self.netlink.ask(RouteNetlinkMessage::GetNsId(request), 0, &mut |answer| {
             if let RouteNetlinkMessage::NewNsId(message) = answer {
-                let of = |attribute: &NsidAttribute| match attribute {
-                    NsidAttribute::Id(id) => Some(*id).filter(|id| *id >= 0),
-                    _ => None,
-                };
-                found = message.attributes.iter().find_map(of);
+                found = number_of(&message);
             }
-        };
-        let asked = self.netlink.ask(RouteNetlinkMessage::GetNsId(request), 0, &mut note);
+        });
         asked.map_err(|error| Error::call("RTM_GETNSID", other.label(), error))?;
         Ok(found)
     }
+}
+
+/// `None` for -1: the namespace has no number here.
+fn number_of(message: &NsidMessage) -> Option<i32> {
+    message.attributes.iter().find_map(|attribute| match attribute {
+        NsidAttribute::Id(id) => Some(*id).filter(|id| *id >= 0),
+        _ => None,
+    })
 }
 
 /// The interface that a tunnel is bound to.

@@ -44,12 +44,12 @@ impl NamespaceLinks {
         message.attributes.push(RouteAttribute::Destination(to.into()));
         message.attributes.extend(through.map(RouteAttribute::Oif));
         let mut found = None;
-        let mut note = |answer| {
+        let asked = self.netlink.ask(RouteNetlinkMessage::GetRoute(message), 0, &mut |answer| {
             if let RouteNetlinkMessage::NewRoute(route) = answer {
                 found = route_of(&route);
             }
-        };
-        match self.netlink.ask(RouteNetlinkMessage::GetRoute(message), 0, &mut note) {
+        });
+        match asked {
             Ok(unread) if unread > 0 => Err(unreadable("RTM_GETROUTE", &to.to_string())),
             Ok(_) => Ok(found),
             Err(error) if matches!(error.raw_os_error(), Some(NO_ROUTE)) => Ok(None),
@@ -57,15 +57,16 @@ impl NamespaceLinks {
         }
     }
 
-    /// What is known of the neighbour with this address at the interface with this number.
+    /// The kernel's entry for the neighbour with this address at the interface with this number.
     pub fn neighbour(&mut self, index: u32, ip: IpAddr) -> Result<NeighbourEntry, Error> {
         let mut found = NeighbourEntry::Unknown;
-        let mut note = |answer| {
+        let request = RouteNetlinkMessage::GetNeighbour(named(index, ip));
+        let asked = self.netlink.ask(request, 0, &mut |answer| {
             if let RouteNetlinkMessage::NewNeighbour(message) = answer {
                 found = neighbour_of(&message);
             }
-        };
-        match self.netlink.ask(RouteNetlinkMessage::GetNeighbour(named(index, ip)), 0, &mut note) {
+        });
+        match asked {
             Ok(unread) if unread > 0 => Err(unreadable("RTM_GETNEIGH", &ip.to_string())),
             Ok(_) => Ok(found),
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(NeighbourEntry::Unknown),

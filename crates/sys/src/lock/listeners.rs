@@ -41,15 +41,18 @@ pub(super) enum NameHolder {
 
 /// Listens at the name, or with an addition where the name is taken.
 pub(super) fn bind_name(name: &str) -> io::Result<UnixListener> {
-    let bind = |name: &str| UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?);
-    let mut bound = bind(name);
+    let mut bound = listen_at(name);
     for number in 0..MOST_ADDITIONS {
         if !bound.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse) {
             break;
         }
-        bound = bind(&format!("{name}{}{}-{number}", char::from(ADDITION), std::process::id()));
+        bound = listen_at(&format!("{name}{}{}-{number}", char::from(ADDITION), std::process::id()));
     }
     bound
+}
+
+fn listen_at(name: &str) -> io::Result<UnixListener> {
+    UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)
 }
 
 /// Who holds the name beside `own`.
@@ -65,7 +68,7 @@ pub(super) fn find_holder(netns: &NetNs, name: &str, own: &UnixListener) -> Resu
         .map_or(Ok(NameHolder::Nobody), |found| netns.run_in(|| NameHolder::Trusted(process_at(&found.name))))
 }
 
-/// Whether somebody who is trusted listens at the name.
+/// Whether this user or root listens at the name.
 pub(super) fn has_holder(netns: &NetNs, name: &str) -> Result<bool, Error> {
     match ask_kernel(netns, name) {
         Ok(all) => Ok(all.iter().any(NameListener::is_trusted)),
@@ -133,12 +136,13 @@ fn ask_listener(name: &str, own: u32) -> NameHolder {
         Err(Errno::AGAIN) => return NameHolder::Trusted(None),
         Err(_) => return NameHolder::Nobody,
     };
-    let is_trusted = |of: &rustix::net::UCred| of.uid.is_root() || of.uid == rustix::process::geteuid();
-    match rustix::net::sockopt::socket_peercred(socket.as_fd()) {
-        Ok(of) if is_trusted(&of) && of.pid.as_raw_nonzero().get().cast_unsigned() != own => {
-            NameHolder::Trusted(Some(of.pid.as_raw_nonzero().get()))
-        }
-        _ => NameHolder::Nobody,
+    let Ok(peer) = rustix::net::sockopt::socket_peercred(socket.as_fd()) else { return NameHolder::Nobody };
+    let is_trusted = peer.uid.is_root() || peer.uid == rustix::process::geteuid();
+    let process = peer.pid.as_raw_nonzero().get();
+    if is_trusted && process.cast_unsigned() != own {
+        NameHolder::Trusted(Some(process))
+    } else {
+        NameHolder::Nobody
     }
 }
 
@@ -172,10 +176,10 @@ impl NetlinkDeserializable for UnixDiagMessage {
 
     /// `struct unix_diag_msg`: family, type, state, a byte, the inode at 4, a cookie; then attributes.
     fn deserialize(_header: &NetlinkHeader, payload: &[u8]) -> Result<Self, Self::Error> {
-        let (Some(inode), Some(mut rest)) = (payload.get(4..8), payload.get(ANSWER_BYTES..)) else {
+        let Some(mut rest) = payload.get(ANSWER_BYTES..) else {
             return Err(DecodeError::from("an answer about a socket is too short"));
         };
-        let mut listener = NameListener { inode: number(inode), ..NameListener::default() };
+        let mut listener = NameListener { inode: number(&payload[4..8]), ..NameListener::default() };
         while let [low, high, kind_low, kind_high, ..] = *rest {
             let length = usize::from(u16::from_ne_bytes([low, high]));
             let Some(value) = rest.get(4..length) else { break };

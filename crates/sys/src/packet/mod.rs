@@ -1,6 +1,6 @@
 //! Rings shared with the kernel for sending ([`TxRing`]) and receiving ([`RxRing`]) whole frames of one interface.
 //!
-//! Each ring owns one AF_PACKET socket and one mapping of its memory; dropping it unmaps and closes, by which the kernel
+//! Each ring owns one AF_PACKET socket and one mapping of its memory. Dropping it unmaps and closes, and the kernel then
 //! also ends promiscuous mode. A ring stays in the network namespace it was opened in. Frames are without FCS.
 //!
 //! The arithmetic of the rings (`tx::Slots`, `rx::Blocks`) works on any memory, so its tests play the kernel's part

@@ -1,13 +1,13 @@
-//! Sending single frames, one call each, with stamps of departure and, if the queueing discipline can, released at a time that they
-//! carry.
+//! Sending single frames, one call each, with stamps of departure and, if the queueing discipline can, released at
+//! a time that they carry.
 //!
 //! A [`FrameSocket`] owns its socket, which receives nothing. Invariant: the stamps' numbers count the frames that [`FrameSocket::send`]
 //! was given and the kernel took.
 
-use super::socket;
+use super::socket::{self, failed};
+use crate::error::best_effort;
 use crate::stamping::{self, KernelReport, WantedStamps};
 use crate::{Error, netns::NetNs};
-use rustix::io::Errno;
 use std::mem::{size_of, zeroed};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -43,10 +43,9 @@ impl FrameSocket {
     /// Opens a socket on the interface with this index in `netns`; `name` is for messages.
     pub fn open(netns: &NetNs, index: u32, name: &str, options: FrameOptions) -> Result<Self, Error> {
         let socket = socket::open(netns, name)?;
-        let failed = |call| move |errno: Errno| Error::call(call, name, errno);
         if options.bypass_queue {
-            socket::set(&socket, (libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS), &1i32)
-                .map_err(failed("setsockopt(PACKET_QDISC_BYPASS)"))?;
+            socket::set(&socket, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, &1i32)
+                .map_err(failed("setsockopt(PACKET_QDISC_BYPASS)", name))?;
         }
         if let Some(clock) = options.release {
             let clockid = match clock {
@@ -54,8 +53,9 @@ impl FrameSocket {
                 ReleaseClock::Tai => libc::CLOCK_TAI,
             };
             let request = libc::sock_txtime { clockid, flags: libc::SOF_TXTIME_REPORT_ERRORS };
-            socket::set(&socket, (libc::SOL_SOCKET, libc::SO_TXTIME), &request).map_err(|errno| {
-                failed("setsockopt(SO_TXTIME)")(errno).with_rights("needs CAP_NET_ADMIN: run as root")
+            socket::set(&socket, libc::SOL_SOCKET, libc::SO_TXTIME, &request).map_err(|errno| {
+                Error::call("setsockopt(SO_TXTIME)", name, errno)
+                    .with_rights("needs CAP_NET_ADMIN: run as root")
             })?;
         }
         // Before any frame: a stamp that finds no room is lost.
@@ -88,13 +88,13 @@ impl FrameSocket {
         if sent < 0 { Err(Error::last("sendmsg", self.object.clone())) } else { Ok(()) }
     }
 
-    /// The number by which the kernel knows this socket from all others.
+    /// The kernel's number for this socket, which no other socket has.
     pub fn cookie(&self) -> Result<u64, Error> {
-        socket::get(&self.socket, (libc::SOL_SOCKET, libc::SO_COOKIE), 0u64)
+        socket::get(&self.socket, libc::SOL_SOCKET, libc::SO_COOKIE, 0u64)
             .map_err(|errno| Error::call("getsockopt(SO_COOKIE)", self.object.clone(), errno))
     }
 
-    /// Gives everything that is known of frames sent to `take`; does not wait. Says how many reports there were.
+    /// Gives all reports about sent frames to `take`; does not wait. Returns how many there were.
     pub fn reports(&self, take: &mut dyn FnMut(KernelReport)) -> Result<usize, Error> {
         stamping::reports(&self.socket, take)
     }
@@ -108,8 +108,8 @@ impl AsFd for FrameSocket {
 
 /// Best effort: what the kernel allows of the wanted size. Stamps that find no room are lost, and are missed.
 pub(super) fn make_room(socket: &OwnedFd) {
-    if socket::set(socket, (libc::SOL_SOCKET, libc::SO_RCVBUFFORCE), &STAMP_ROOM).is_err() {
-        socket::set(socket, (libc::SOL_SOCKET, libc::SO_RCVBUF), &STAMP_ROOM).unwrap_or(());
+    if socket::set(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &STAMP_ROOM).is_err() {
+        best_effort(socket::set(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, &STAMP_ROOM));
     }
 }
 

@@ -24,12 +24,11 @@ impl PromiscuousMode {
 
 /// Makes the interface promiscuous as long as `socket` is open.
 pub(super) fn join(socket: &OwnedFd, index: u32) -> Result<(), Errno> {
-    let out_of_range = |_| Errno::INVAL;
     let request = libc::packet_mreq {
-        mr_ifindex: i32::try_from(index).map_err(out_of_range)?,
-        mr_type: u16::try_from(libc::PACKET_MR_PROMISC).map_err(out_of_range)?,
+        mr_ifindex: i32::try_from(index).map_err(|_| Errno::INVAL)?,
+        mr_type: u16::try_from(libc::PACKET_MR_PROMISC).map_err(|_| Errno::INVAL)?,
         mr_alen: 0,
         mr_address: [0; 8],
     };
-    socket::set(socket, (libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP), &request)
+    socket::set(socket, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &request)
 }

@@ -13,8 +13,10 @@ mod fanout;
 
 pub use blocks::{ArrivalStamp, RawFrame};
 
-use super::{promiscuous, socket};
+use super::promiscuous;
+use super::socket::{self, failed};
 use crate::area::SharedArea;
+use crate::error::best_effort;
 use crate::{Error, clock, netns::NetNs, pcap::ClassicInsn};
 use blocks::{RxBlocks, RxRingShape};
 use rustix::event::{PollFd, PollFlags};
@@ -78,7 +80,7 @@ impl RxRing {
         filter: &[ClassicInsn],
     ) -> Result<Self, Error> {
         let socket = socket::open(netns, name)?;
-        configure(&socket, options).map_err(|(call, errno)| Error::call(call, name, errno))?;
+        configure(&socket, options, name)?;
         // Before the socket is bound: nothing gets past the filter.
         socket::filter(&socket, filter).map_err(|e| Error::call("setsockopt(SO_ATTACH_FILTER)", name, e))?;
         let shape = RxRingShape { block: options.block_bytes as usize, blocks: options.blocks as usize };
@@ -140,19 +142,18 @@ impl RxRing {
     }
 }
 
-fn configure(socket: &OwnedFd, options: RxOptions) -> Result<(), (&'static str, Errno)> {
-    let packet = |option| (libc::SOL_PACKET, option);
-    let failed = |call| move |errno| (call, errno);
-    socket::set(socket, packet(libc::PACKET_VERSION), &libc::tpacket_versions::TPACKET_V3)
-        .map_err(failed("setsockopt(PACKET_VERSION)"))?;
+fn configure(socket: &OwnedFd, options: RxOptions, name: &str) -> Result<(), Error> {
+    socket::set(socket, libc::SOL_PACKET, libc::PACKET_VERSION, &libc::tpacket_versions::TPACKET_V3)
+        .map_err(failed("setsockopt(PACKET_VERSION)", name))?;
     // Room in front of each frame to move its addresses into when the VLAN tag is put back.
-    socket::set(socket, packet(libc::PACKET_RESERVE), &16u32)
-        .map_err(failed("setsockopt(PACKET_RESERVE)"))?;
+    socket::set(socket, libc::SOL_PACKET, libc::PACKET_RESERVE, &16u32)
+        .map_err(failed("setsockopt(PACKET_RESERVE)", name))?;
     // Since Linux 4.20. An older kernel refuses this, and outgoing frames are recognised by their direction (blocks.rs).
-    socket::set(socket, packet(libc::PACKET_IGNORE_OUTGOING), &i32::from(!options.outgoing)).unwrap_or(());
+    let ignores_outgoing = i32::from(!options.outgoing);
+    best_effort(socket::set(socket, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &ignores_outgoing));
     let stamping = libc::SOF_TIMESTAMPING_RX_SOFTWARE | libc::SOF_TIMESTAMPING_SOFTWARE;
-    socket::set(socket, (libc::SOL_SOCKET, libc::SO_TIMESTAMPING), &stamping)
-        .map_err(failed("setsockopt(SO_TIMESTAMPING)"))?;
+    socket::set(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, &stamping)
+        .map_err(failed("setsockopt(SO_TIMESTAMPING)", name))?;
     // The frame size has no meaning for blocks of variable frames, but must divide the block.
     let request = libc::tpacket_req3 {
         tp_block_size: options.block_bytes,
@@ -163,7 +164,8 @@ fn configure(socket: &OwnedFd, options: RxOptions) -> Result<(), (&'static str, 
         tp_sizeof_priv: 0,
         tp_feature_req_word: 0,
     };
-    socket::set(socket, packet(libc::PACKET_RX_RING), &request).map_err(failed("setsockopt(PACKET_RX_RING)"))
+    socket::set(socket, libc::SOL_PACKET, libc::PACKET_RX_RING, &request)
+        .map_err(failed("setsockopt(PACKET_RX_RING)", name))
 }
 
 #[cfg(test)]

@@ -3,13 +3,17 @@
 //! The caller owns the descriptor that [`open`] returns.
 
 use crate::{Error, netns::NetNs, pcap::ClassicInsn};
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 const RIGHTS: &str = "needs CAP_NET_RAW: run as root, grant it with `setcap cap_net_raw,cap_net_admin+ep`, or use a user namespace";
+/// `AF_PACKET`, in the type of an address.
+const FAMILY: u16 = 17;
+const _: () = assert!(FAMILY as i32 == libc::AF_PACKET);
 
 /// The C library's `socklen_t` of a small structure.
-const fn length_of<T>() -> libc::socklen_t {
+pub(crate) const fn length_of<T>() -> libc::socklen_t {
     assert!(size_of::<T>() < 4096);
     #[expect(clippy::cast_possible_truncation, reason = "below 4096, by the assertion")]
     let length = size_of::<T>() as libc::socklen_t;
@@ -18,19 +22,25 @@ const fn length_of<T>() -> libc::socklen_t {
 
 /// A raw packet socket that receives nothing until it is bound.
 pub(super) fn open(netns: &NetNs, object: &str) -> Result<OwnedFd, Error> {
-    let make =
-        || rustix::net::socket_with(AddressFamily::PACKET, SocketType::RAW, SocketFlags::CLOEXEC, None);
-    netns.run_in(make)?.map_err(|errno| Error::call("socket(AF_PACKET)", object, errno).with_rights(RIGHTS))
+    let opened = netns.run_in(|| {
+        rustix::net::socket_with(AddressFamily::PACKET, SocketType::RAW, SocketFlags::CLOEXEC, None)
+    })?;
+    opened.map_err(|errno| Error::call("socket(AF_PACKET)", object, errno).with_rights(RIGHTS))
+}
+
+/// Makes an error of the number that a call on this object has given.
+pub(crate) fn failed(call: &'static str, object: &str) -> impl Fn(Errno) -> Error {
+    move |errno| Error::call(call, object, errno)
 }
 
 /// Binds to an interface; `protocol` 0 receives nothing.
 pub(super) fn bind(socket: &OwnedFd, index: u32, protocol: i32, object: &str) -> Result<(), Error> {
-    let out_of_range = |_| Error::call("bind", object, rustix::io::Errno::INVAL);
     // SAFETY: sockaddr_ll is plain data for which all zeros is a valid value.
     let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
-    address.sll_family = u16::try_from(libc::AF_PACKET).map_err(out_of_range)?;
-    address.sll_protocol = u16::try_from(protocol).map_err(out_of_range)?.to_be();
-    address.sll_ifindex = i32::try_from(index).map_err(out_of_range)?;
+    address.sll_family = FAMILY;
+    address.sll_protocol =
+        u16::try_from(protocol).map_err(|_| Error::call("bind", object, Errno::INVAL))?.to_be();
+    address.sll_ifindex = i32::try_from(index).map_err(|_| Error::call("bind", object, Errno::INVAL))?;
     let length = length_of::<libc::sockaddr_ll>();
     // SAFETY: the address is a live, initialised sockaddr_ll of the length given, and is only read.
     let bound = unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length) };
@@ -38,7 +48,7 @@ pub(super) fn bind(socket: &OwnedFd, index: u32, protocol: i32, object: &str) ->
 }
 
 /// Sets an option to a plain C value.
-pub(crate) fn set<T>(socket: &OwnedFd, (level, option): (i32, i32), value: &T) -> rustix::io::Result<()> {
+pub(crate) fn set<T>(socket: &OwnedFd, level: i32, option: i32, value: &T) -> rustix::io::Result<()> {
     // SAFETY: the pointer is to a live value of the length given, and is only read; the kernel checks that the length is
     // that of the option.
     let set = unsafe {
@@ -58,18 +68,14 @@ pub(crate) fn filter(socket: &OwnedFd, program: &[ClassicInsn]) -> rustix::io::R
     if program.is_empty() {
         return Ok(());
     }
-    let length = u16::try_from(program.len()).map_err(|_| rustix::io::Errno::INVAL)?;
+    let length = u16::try_from(program.len()).map_err(|_| Errno::INVAL)?;
     // The instructions have the layout of `sock_filter`; the kernel copies them and writes nothing.
     let request = libc::sock_fprog { len: length, filter: program.as_ptr().cast_mut().cast() };
-    set(socket, (libc::SOL_SOCKET, libc::SO_ATTACH_FILTER), &request)
+    set(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &request)
 }
 
-/// Reads an option that is a plain C value, of which an older kernel may know the beginning only.
-pub(crate) fn get<T: Copy>(
-    socket: &OwnedFd,
-    (level, option): (i32, i32),
-    mut value: T,
-) -> rustix::io::Result<T> {
+/// Reads an option that is a plain C value. An older kernel may fill only its beginning.
+pub(crate) fn get<T: Copy>(socket: &OwnedFd, level: i32, option: i32, mut value: T) -> rustix::io::Result<T> {
     let mut length = length_of::<T>();
     let out = (&raw mut value).cast();
     // SAFETY: both pointers are to live values of ours, and the kernel writes no more than `length` bytes, of plain numbers.
@@ -80,7 +86,7 @@ pub(crate) fn get<T: Copy>(
 /// Reads and resets the statistics of a TPACKET_V3 ring.
 pub(super) fn take_statistics(socket: &OwnedFd) -> rustix::io::Result<libc::tpacket_stats_v3> {
     let none = libc::tpacket_stats_v3 { tp_packets: 0, tp_drops: 0, tp_freeze_q_cnt: 0 };
-    get(socket, (libc::SOL_PACKET, libc::PACKET_STATISTICS), none)
+    get(socket, libc::SOL_PACKET, libc::PACKET_STATISTICS, none)
 }
 
 /// Takes and clears the pending error of the socket.
@@ -88,6 +94,6 @@ pub(super) fn take_error(socket: &OwnedFd) -> rustix::io::Result<()> {
     rustix::net::sockopt::socket_error(socket.as_fd())?
 }
 
-fn last_errno() -> rustix::io::Errno {
-    rustix::io::Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(rustix::io::Errno::IO)
+fn last_errno() -> Errno {
+    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
 }

@@ -21,8 +21,9 @@ mod slots;
 
 pub use slots::TxCounts;
 
-use super::socket;
+use super::socket::{self, failed};
 use crate::area::SharedArea;
+use crate::error::best_effort;
 use crate::stamping::{self, KernelReport, WantedStamps};
 use crate::{Error, link::NamespaceLinks, netns::NetNs};
 use rustix::io::Errno;
@@ -58,26 +59,25 @@ pub struct TxRing {
 }
 
 impl TxRing {
-    /// Opens a ring on the interface with this index in `netns`; `name` is for messages. The MTU of this moment bounds
-    /// the frames.
+    /// Opens a ring on the interface with this index in `netns`; `name` is for messages. The MTU
+    /// of this moment bounds the frames.
     pub fn open(netns: &NetNs, index: u32, name: &str, options: TxOptions) -> Result<Self, Error> {
         let socket = socket::open(netns, name)?;
         let mtu = NamespaceLinks::open(netns)?.by_index(index)?.mtu as usize;
         let shape = TxRingShape::new(options.slots, options.longest);
-        let packet = |option| (libc::SOL_PACKET, option);
-        let failed = |call| move |errno: Errno| Error::call(call, name, errno);
-        socket::set(&socket, packet(libc::PACKET_VERSION), &libc::tpacket_versions::TPACKET_V2)
-            .map_err(failed("setsockopt(PACKET_VERSION)"))?;
+        socket::set(&socket, libc::SOL_PACKET, libc::PACKET_VERSION, &libc::tpacket_versions::TPACKET_V2)
+            .map_err(failed("setsockopt(PACKET_VERSION)", name))?;
         if options.bypass_queue {
-            socket::set(&socket, packet(libc::PACKET_QDISC_BYPASS), &1i32)
-                .map_err(failed("setsockopt(PACKET_QDISC_BYPASS)"))?;
+            socket::set(&socket, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, &1i32)
+                .map_err(failed("setsockopt(PACKET_QDISC_BYPASS)", name))?;
         }
-        socket::set(&socket, packet(libc::PACKET_VNET_HDR), &1i32)
-            .map_err(failed("setsockopt(PACKET_VNET_HDR)"))?;
+        socket::set(&socket, libc::SOL_PACKET, libc::PACKET_VNET_HDR, &1i32)
+            .map_err(failed("setsockopt(PACKET_VNET_HDR)", name))?;
         enlarge_send_buffer(&socket);
-        let request = shape.request().ok_or(Errno::INVAL).map_err(failed("setsockopt(PACKET_TX_RING)"))?;
-        socket::set(&socket, packet(libc::PACKET_TX_RING), &request)
-            .map_err(failed("setsockopt(PACKET_TX_RING)"))?;
+        let request =
+            shape.request().ok_or(Errno::INVAL).map_err(failed("setsockopt(PACKET_TX_RING)", name))?;
+        socket::set(&socket, libc::SOL_PACKET, libc::PACKET_TX_RING, &request)
+            .map_err(failed("setsockopt(PACKET_TX_RING)", name))?;
         let area = SharedArea::map(socket.as_fd(), shape.bytes(), name)?;
         socket::bind(&socket, index, 0, name)?;
         Ok(Self { slots: TxSlots::new(area, shape, mtu), socket, object: name.to_owned() })
@@ -139,7 +139,7 @@ impl TxRing {
         stamping::request(&self.socket, wanted)
     }
 
-    /// Gives everything that is known of departures to `take`; does not wait. Says how many reports there were.
+    /// Gives all reports about departures to `take`; does not wait. Returns how many there were.
     pub fn reports(&self, take: &mut dyn FnMut(KernelReport)) -> Result<usize, Error> {
         stamping::reports(&self.socket, take)
     }
@@ -152,8 +152,8 @@ impl TxRing {
 
 /// Best effort: as much of the wanted size as the kernel allows. With a small buffer each kick sends fewer frames; none is lost.
 fn enlarge_send_buffer(socket: &OwnedFd) {
-    if socket::set(socket, (libc::SOL_SOCKET, libc::SO_SNDBUFFORCE), &SEND_BUFFER).is_err() {
-        socket::set(socket, (libc::SOL_SOCKET, libc::SO_SNDBUF), &SEND_BUFFER).unwrap_or(());
+    if socket::set(socket, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &SEND_BUFFER).is_err() {
+        best_effort(socket::set(socket, libc::SOL_SOCKET, libc::SO_SNDBUF, &SEND_BUFFER));
     }
 }
 

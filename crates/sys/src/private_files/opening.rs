@@ -3,6 +3,7 @@
 //! Invariant: nothing is written, emptied or given another mode before the file that is open was checked.
 
 use super::{FILE_MODE, PERMISSIONS};
+use crate::error::best_effort;
 use std::fs::{File, Metadata, OpenOptions, Permissions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
@@ -41,7 +42,7 @@ impl FileOpening {
     }
 }
 
-/// Opens the file. A new one is private; one that is there must belong to this user, as [`FileUser::check`] says.
+/// Opens the file. A new file is private; an existing one must belong to this user, see [`FileUser::check`].
 pub(super) fn open(path: &Path, opening: FileOpening) -> io::Result<File> {
     let user = FileUser::current();
     if is_magic(path) && opening != FileOpening::New {
@@ -187,7 +188,7 @@ static IS_TOLD: AtomicBool = AtomicBool::new(false);
 /// does not let them be changed (some of NFS). The file is written all the same.
 pub fn on_exposed(tell: fn(&Path, &io::Error)) {
     // The first function stays.
-    ON_EXPOSED.set(tell).unwrap_or(());
+    best_effort(ON_EXPOSED.set(tell));
 }
 
 /// Gives the open file its mode. Where that cannot be done the file is still used if only its owner may write to it.

@@ -1,6 +1,7 @@
 //! Sets of capabilities, and giving them up. Only the calling thread is changed; later threads inherit.
 
 use crate::Error;
+use crate::error::best_effort;
 use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets};
 use std::fmt;
 
@@ -127,16 +128,18 @@ impl fmt::Display for ProcessCapabilities {
 
 /// Names of the capabilities in the kernel's mask; numbers of those that have none here.
 pub fn capability_names(bits: u64) -> Vec<String> {
-    let name =
-        |number: usize| NAMES.get(number).map_or_else(|| number.to_string(), |name| format!("CAP_{name}"));
-    (0..64).filter(|number| bits >> number & 1 == 1).map(name).collect()
+    (0..64).filter(|number| bits >> number & 1 == 1).map(capability_name).collect()
+}
+
+fn capability_name(number: usize) -> String {
+    NAMES.get(number).map_or_else(|| number.to_string(), |name| format!("CAP_{name}"))
 }
 
 /// Makes sure that no capability outside `most` can be gained any more. Without CAP_SETPCAP the bounding set stays as it is, and
 /// `no_new_privs` alone prevents it.
 pub(super) fn give_up_gaining(most: ProcessCapabilities, starts_programs: bool) -> Result<(), Error> {
     // A kernel before 4.3 has no ambient set and refuses the call: then there is nothing to clear.
-    rustix::thread::clear_ambient_capability_set().unwrap_or(());
+    best_effort(rustix::thread::clear_ambient_capability_set());
     rustix::thread::set_no_new_privs(true)
         .map_err(|errno| Error::call("prctl PR_SET_NO_NEW_PRIVS", "this process", errno))?;
     if ProcessCapabilities::permitted()?.0 & CapabilitySet::SETPCAP.bits() == 0 {

@@ -36,13 +36,10 @@ pub(super) fn drop_rights(kept: ProcessCapabilities, user: Option<ProcessUser>) 
     signal::handle(request_signal(), follow, libc::SA_RESTART)?;
     follow(request_signal());
     let process = std::process::id();
-    let has_followed = |thread: &ThreadStatus| {
-        thread.permitted & !kept.bits() == 0
-            && user.as_ref().is_none_or(|user| thread.user == user.uid && has_only_groups_of(thread, user))
-    };
     for _ in 0..ROUNDS {
         let threads = threads_of(process).map_err(|error| Error::call("read", "/proc/self/task", error))?;
-        let mut behind = threads.iter().filter(|thread| !has_followed(thread)).peekable();
+        let mut behind =
+            threads.iter().filter(|thread| !has_followed(thread, kept, user.as_ref())).peekable();
         if behind.peek().is_none() {
             return end_handlers();
         }
@@ -52,8 +49,9 @@ pub(super) fn drop_rights(kept: ProcessCapabilities, user: Option<ProcessUser>) 
         std::thread::sleep(PAUSE);
     }
     let threads = threads_of(process).unwrap_or_default();
-    let keeps_groups = |user: &ProcessUser| threads.iter().any(|thread| !has_only_groups_of(thread, user));
-    let call = if user.as_ref().is_some_and(keeps_groups) { "setgroups and setresgid" } else { "capset" };
+    let keeps_groups =
+        user.is_some_and(|user| threads.iter().any(|thread| !has_only_groups_of(thread, &user)));
+    let call = if keeps_groups { "setgroups and setresgid" } else { "capset" };
     Err(Error::call(call, "every thread of this process", rustix::io::Errno::PERM))
 }
 
@@ -67,6 +65,11 @@ fn end_handlers() -> Result<(), Error> {
         std::thread::sleep(PAUSE);
     }
     Err(Error::call("giving up rights", "every thread of this process", rustix::io::Errno::TIMEDOUT))
+}
+
+fn has_followed(thread: &ThreadStatus, kept: ProcessCapabilities, user: Option<&ProcessUser>) -> bool {
+    let is_user = user.is_none_or(|user| thread.user == user.uid && has_only_groups_of(thread, user));
+    is_user && thread.permitted & !kept.bits() == 0
 }
 
 /// Whether a thread has the groups of this user and no other.

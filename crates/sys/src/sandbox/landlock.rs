@@ -1,7 +1,7 @@
 //! Landlock: which files and TCP ports a process may use (`linux/landlock.h`).
 //!
-//! The kernel allows what has a rule and refuses the rest. A path is resolved when the rule is made. Files that are open already stay
-//! usable.
+//! The kernel allows what has a rule and refuses the rest. A path is resolved when the rule is made. Files that
+//! are open already stay usable.
 
 use super::SandboxPolicy;
 use super::report::MissingWall;
@@ -178,8 +178,9 @@ pub(super) fn enter(policy: &SandboxPolicy) -> Result<Result<u32, MissingWall>, 
 }
 
 fn restricted(tcp: &TcpRules) -> u64 {
-    let right = |is_restricted: bool, right| if is_restricted { right } else { 0 };
-    right(tcp.listen.is_some(), LISTEN) | right(tcp.connect.is_some(), CONNECT)
+    let listen = if tcp.listen.is_some() { LISTEN } else { 0 };
+    let connect = if tcp.connect.is_some() { CONNECT } else { 0 };
+    listen | connect
 }
 
 fn create_ruleset(version: u32, attribute: RulesetAttribute) -> Result<OwnedFd, Error> {
@@ -200,20 +201,20 @@ fn create_ruleset(version: u32, attribute: RulesetAttribute) -> Result<OwnedFd, 
 
 /// A path that does not exist needs no rule.
 fn allow_path(ruleset: &OwnedFd, path: &Path, rights: u64) -> Result<(), Error> {
-    let object = || path.display().to_string();
+    let object = path.display().to_string();
     let parent = match rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
         Ok(parent) => parent,
         Err(rustix::io::Errno::NOENT | rustix::io::Errno::ACCESS | rustix::io::Errno::NOTDIR) => {
             return Ok(());
         }
-        Err(errno) => return Err(Error::call("open", object(), errno)),
+        Err(errno) => return Err(Error::call("open", object, errno)),
     };
-    let kind = rustix::fs::fstat(&parent).map_err(|errno| Error::call("stat", object(), errno))?;
+    let kind = rustix::fs::fstat(&parent).map_err(|errno| Error::call("stat", object.as_str(), errno))?;
     let is_directory = rustix::fs::FileType::from_raw_mode(kind.st_mode).is_dir();
     let allowed = if is_directory { rights } else { rights & OF_FILES & !REFER };
     let attribute = PathAttribute { allowed, parent: parent.as_raw_fd() };
     add_rule(ruleset, RULE_PATH, (&raw const attribute).cast())
-        .map_err(|error| Error::call("landlock_add_rule", object(), error))?;
+        .map_err(|error| Error::call("landlock_add_rule", object, error))?;
     // A rule is for an inode. /proc makes a new inode when nothing holds the old one, and the rule would have no effect.
     PINNED.lock().unwrap_or_else(PoisonError::into_inner).push(parent);
     Ok(())

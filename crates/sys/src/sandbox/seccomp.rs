@@ -7,6 +7,7 @@
 use super::report::MissingWall;
 use super::syscalls::{CallRule, MAKING, RIGHTS, SyscallList, ThreadClass};
 use crate::Error;
+use rustix::io::Errno;
 
 /// Which threads get the filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +40,9 @@ const AND: u16 = 0x54;
 const JUMP_IF_EQUAL: u16 = 0x15;
 const JUMP_IF_GREATER_OR_EQUAL: u16 = 0x35;
 const RETURN: u16 = 0x06;
+
+/// No call has this number.
+const NO_CALL: u32 = u32::MAX;
 
 type SeccompInstruction = libc::sock_filter;
 
@@ -75,14 +79,15 @@ fn is_action_known() -> std::io::Result<()> {
     if known == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
 }
 
-/// Installs the filter of a class, on top of those that are there: the strictest decides.
+/// Installs the filter of a class, on top of earlier ones: the strictest decides.
 pub(super) fn install(class: ThreadClass, reach: FilteredThreads) -> Result<Result<(), MissingWall>, Error> {
     if let Some(missing) = missing() {
         return Ok(Err(missing));
     }
-    let mut program = assemble(&class.syscalls());
+    let mut program =
+        assemble(&class.syscalls()).map_err(|errno| Error::call("seccomp", "a filter", errno))?;
     let length = u16::try_from(program.len());
-    let length = length.map_err(|_| Error::call("seccomp", "a filter", rustix::io::Errno::TOOBIG))?;
+    let length = length.map_err(|_| Error::call("seccomp", "a filter", Errno::TOOBIG))?;
     let program = libc::sock_fprog { len: length, filter: program.as_mut_ptr() };
     let flags = if reach == FilteredThreads::EveryThread { libc::SECCOMP_FILTER_FLAG_TSYNC } else { 0 };
     // SAFETY: the program points to as many live instructions as it says; the kernel checks and copies them.
@@ -91,12 +96,12 @@ pub(super) fn install(class: ThreadClass, reach: FilteredThreads) -> Result<Resu
     match done {
         0 => Ok(Ok(())),
         // TSYNC is all or nothing: the answer is the number of a thread whose own filters are in the way.
-        1.. => Err(Error::call("seccomp", format!("thread {done}"), rustix::io::Errno::SRCH)),
+        1.. => Err(Error::call("seccomp", format!("thread {done}"), Errno::SRCH)),
         _ => Err(Error::last("seccomp", "this process")),
     }
 }
 
-fn assemble(list: &SyscallList) -> Vec<SeccompInstruction> {
+fn assemble(list: &SyscallList) -> Result<Vec<SeccompInstruction>, Errno> {
     let mut program = vec![
         statement(LOAD, ARCHITECTURE_OFFSET),
         // With another architecture's numbers the lists would mean other calls.
@@ -111,7 +116,8 @@ fn assemble(list: &SyscallList) -> Vec<SeccompInstruction> {
     }
     for (call, rule) in &list.allowed {
         let body = rule_body(*rule);
-        let length = u8::try_from(body.len()).unwrap_or(u8::MAX);
+        // A jump has eight bits for its distance.
+        let length = u8::try_from(body.len()).map_err(|_| Errno::TOOBIG)?;
         program.push(unless_skip(JUMP_IF_EQUAL, number(*call), length));
         program.extend(body);
     }
@@ -120,12 +126,16 @@ fn assemble(list: &SyscallList) -> Vec<SeccompInstruction> {
         program.push(statement(RETURN, KILL));
     }
     program.push(statement(RETURN, refuse(libc::ENOSYS)));
-    program
+    Ok(program)
+}
+
+/// Loads the lower half of an argument. It comes first on little-endian processors, and there is no list of calls for others.
+const fn load(argument: u32) -> SeccompInstruction {
+    statement(LOAD, ARGUMENTS + 8 * argument)
 }
 
 /// What follows once the call is known; it always ends in a decision.
 fn rule_body(rule: CallRule) -> Vec<SeccompInstruction> {
-    let load = |argument: u32| statement(LOAD, ARGUMENTS + 8 * argument);
     match rule {
         CallRule::Always => vec![statement(RETURN, ALLOW)],
         CallRule::ArgumentIn(argument, values) => {
@@ -165,8 +175,9 @@ fn rule_body(rule: CallRule) -> Vec<SeccompInstruction> {
     }
 }
 
+/// The number of a call as filters see it. All of them fit.
 fn number(call: libc::c_long) -> u32 {
-    u32::try_from(call).unwrap_or(u32::MAX)
+    u32::try_from(call).unwrap_or(NO_CALL)
 }
 
 #[cfg(test)]
@@ -199,7 +210,7 @@ mod tests {
 
     #[test]
     fn calls_are_allowed_refused_or_deadly() {
-        let program = assemble(&ThreadClass::Parser.syscalls());
+        let program = assemble(&ThreadClass::Parser.syscalls()).unwrap();
         assert_eq!(decide(&program, libc::SYS_read, &[]), ALLOW);
         assert_eq!(decide(&program, libc::SYS_exit_group, &[]), ALLOW, "the last one of many");
         assert_eq!(decide(&program, libc::SYS_clone3, &[]), refuse(libc::ENOSYS), "older calls do it");
@@ -223,7 +234,7 @@ mod tests {
         let unnamed = libc::O_TMPFILE.cast_unsigned();
         let refused = refuse(libc::EPERM);
         for class in [ThreadClass::Parser, ThreadClass::MapReader, ThreadClass::Rig] {
-            let program = assemble(&class.syscalls());
+            let program = assemble(&class.syscalls()).unwrap();
             let open = |flags: u32, mode: u32| decide(&program, libc::SYS_openat, &[0, 0, flags, mode]);
             for flags in [make, unnamed] {
                 assert_eq!(
@@ -240,7 +251,7 @@ mod tests {
         }
         #[cfg(target_arch = "x86_64")]
         {
-            let program = assemble(&ThreadClass::Rig.syscalls());
+            let program = assemble(&ThreadClass::Rig.syscalls()).unwrap();
             assert_eq!(decide(&program, libc::SYS_open, &[0, make, 0o4755]), refused);
             assert_eq!(decide(&program, libc::SYS_mkdir, &[0, 0o4755]), refused);
             for call in [libc::SYS_creat, libc::SYS_chmod, libc::SYS_mknod] {
@@ -251,7 +262,7 @@ mod tests {
 
     #[test]
     fn a_rig_may_do_what_a_parser_must_not() {
-        let program = assemble(&ThreadClass::Rig.syscalls());
+        let program = assemble(&ThreadClass::Rig.syscalls()).unwrap();
         for call in [libc::SYS_bpf, libc::SYS_setns, libc::SYS_mlock, libc::SYS_ioctl] {
             assert_eq!(decide(&program, call, &[]), ALLOW, "{call}");
         }
@@ -261,7 +272,7 @@ mod tests {
 
     #[test]
     fn maps_are_read_and_programs_are_not_loaded() {
-        let program = assemble(&ThreadClass::MapReader.syscalls());
+        let program = assemble(&ThreadClass::MapReader.syscalls()).unwrap();
         assert_eq!(decide(&program, libc::SYS_bpf, &[1]), ALLOW);
         assert_eq!(decide(&program, libc::SYS_bpf, &[5]), refuse(libc::EPERM));
         assert_eq!(decide(&program, libc::SYS_setns, &[]), KILL);
@@ -279,7 +290,7 @@ mod tests {
     #[test]
     fn another_interface_of_the_same_kernel_is_deadly() {
         if cfg!(target_arch = "x86_64") {
-            let program = assemble(&ThreadClass::Rig.syscalls());
+            let program = assemble(&ThreadClass::Rig.syscalls()).unwrap();
             assert_eq!(decide(&program, libc::c_long::from(X32) + libc::SYS_read, &[]), KILL);
         }
     }

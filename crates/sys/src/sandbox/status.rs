@@ -26,7 +26,7 @@ pub struct ThreadStatus {
     pub filters: Option<u32>,
 }
 
-/// All threads of a process that are there now, the first one first.
+/// The threads that a process has now, the first one first.
 pub fn threads_of(process: u32) -> io::Result<Vec<ThreadStatus>> {
     let directory = format!("/proc/{process}/task");
     let mut threads = Vec::new();
@@ -39,27 +39,35 @@ pub fn threads_of(process: u32) -> io::Result<Vec<ThreadStatus>> {
     Ok(threads)
 }
 
+fn value_of<'a>(text: &'a str, key: &str) -> Option<&'a str> {
+    let value = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
+    value.map(str::trim)
+}
+
+fn numbers_of(text: &str, key: &str) -> Option<Vec<u32>> {
+    let value = value_of(text, key)?;
+    Some(value.split_whitespace().flat_map(str::parse).collect())
+}
+
+fn mask_of(text: &str, key: &str) -> Option<u64> {
+    u64::from_str_radix(value_of(text, key)?, 16).ok()
+}
+
 fn parse(text: &str) -> Option<ThreadStatus> {
-    let find = |key: &str| {
-        let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
-        line.map(str::trim)
-    };
-    let numbers = |key: &str| find(key).map(|line| line.split_whitespace().flat_map(str::parse).collect());
-    let mask = |key: &str| u64::from_str_radix(find(key)?, 16).ok();
     Some(ThreadStatus {
-        thread: find("Pid")?.parse().ok()?,
-        name: find("Name")?.to_owned(),
+        thread: value_of(text, "Pid")?.parse().ok()?,
+        name: value_of(text, "Name")?.to_owned(),
         // Real, effective, saved, of the file system.
-        user: find("Uid")?.split_whitespace().nth(1)?.parse().ok()?,
-        own_groups: numbers("Gid")?,
-        groups: numbers("Groups")?,
-        effective: mask("CapEff")?,
-        permitted: mask("CapPrm")?,
-        ambient: mask("CapAmb").unwrap_or(0),
-        bounding: mask("CapBnd")?,
-        no_new_privs: find("NoNewPrivs") == Some("1"),
-        is_filtered: find("Seccomp") == Some("2"),
-        filters: find("Seccomp_filters").and_then(|count| count.parse().ok()),
+        user: value_of(text, "Uid")?.split_whitespace().nth(1)?.parse().ok()?,
+        own_groups: numbers_of(text, "Gid")?,
+        groups: numbers_of(text, "Groups")?,
+        effective: mask_of(text, "CapEff")?,
+        permitted: mask_of(text, "CapPrm")?,
+        ambient: mask_of(text, "CapAmb").unwrap_or(0),
+        bounding: mask_of(text, "CapBnd")?,
+        no_new_privs: value_of(text, "NoNewPrivs") == Some("1"),
+        is_filtered: value_of(text, "Seccomp") == Some("2"),
+        filters: value_of(text, "Seccomp_filters").and_then(|count| count.parse().ok()),
     })
 }
 

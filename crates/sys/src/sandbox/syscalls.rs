@@ -48,10 +48,8 @@ pub(super) struct SyscallList {
 
 impl ThreadClass {
     pub(super) fn syscalls(self) -> SyscallList {
-        let always = |calls: &[&[c_long]]| calls.concat().into_iter().map(|call| (call, CallRule::Always));
-        let common = always(&[FREQUENT, MEMORY, THREADS, FILES, SOCKETS, ABOUT_ITSELF, OLD_NAMES]);
+        let mut allowed = always(&[FREQUENT, MEMORY, THREADS, FILES, SOCKETS, ABOUT_ITSELF, OLD_NAMES]);
         let mut deadly = DEADLY.to_vec();
-        let mut allowed: Vec<(c_long, CallRule)> = common.collect();
         allowed.extend(BOUNDED);
         allowed.extend(OLD_BOUNDED);
         match self {
@@ -69,6 +67,10 @@ impl ThreadClass {
         }
         SyscallList { allowed, deadly }
     }
+}
+
+fn always(lists: &[&[c_long]]) -> Vec<(c_long, CallRule)> {
+    lists.concat().into_iter().map(|call| (call, CallRule::Always)).collect()
 }
 
 const FREQUENT: &[c_long] = &[
@@ -377,6 +379,6 @@ const DEADLY: &[c_long] = &[
 
 const DEADLY_IN_PARSERS: &[c_long] = &[libc::SYS_setns, libc::SYS_kill];
 
-/// BPF_MAP_LOOKUP_ELEM, BPF_MAP_UPDATE_ELEM, BPF_MAP_DELETE_ELEM, BPF_MAP_GET_NEXT_KEY, BPF_LINK_UPDATE: each needs a descriptor that the
-/// process has already.
+/// BPF_MAP_LOOKUP_ELEM, BPF_MAP_UPDATE_ELEM, BPF_MAP_DELETE_ELEM, BPF_MAP_GET_NEXT_KEY, BPF_LINK_UPDATE: each needs
+/// a descriptor that the process has already.
 const MAP_COMMANDS: &[u32] = &[1, 2, 3, 4, 29];

@@ -22,7 +22,9 @@ pub enum UserError {
     #[error("no user `{0}` in /etc/passwd; name another user, or give a user number")]
     Unknown(String),
     /// It is not in this user namespace.
-    #[error("user {0} does not exist in this user namespace; name a user that is mapped into it (/proc/self/uid_map)")]
+    #[error(
+        "user {0} does not exist in this user namespace; name a user that is mapped into it (/proc/self/uid_map)"
+    )]
     NotMapped(ProcessUser),
 }
 
@@ -55,22 +57,26 @@ pub fn own_user_name() -> String {
 
 fn find_in(users: &str, name: &str) -> Option<ProcessUser> {
     let number: Option<u32> = name.parse().ok();
-    let user = |line: &str| {
-        let mut fields = line.split(':');
-        let name = fields.next()?.to_owned();
-        let uid = fields.nth(1)?.parse().ok()?;
-        let gid = fields.next()?.parse().ok()?;
-        Some(ProcessUser { uid, gid, name })
-    };
-    let is_wanted = |user: &ProcessUser| user.name == name || Some(user.uid) == number;
-    let unnamed = || number.map(|uid| ProcessUser { uid, gid: uid, name: name.to_owned() });
-    users.lines().filter_map(user).find(is_wanted).or_else(unnamed)
+    let mut listed = users.lines().filter_map(user_of);
+    let found = listed.find(|user| user.name == name || Some(user.uid) == number);
+    // A number without a name is a user all the same.
+    found.or_else(|| number.map(|uid| ProcessUser { uid, gid: uid, name: name.to_owned() }))
+}
+
+/// A line of passwd(5): name, password, user, group, and more.
+fn user_of(line: &str) -> Option<ProcessUser> {
+    let mut fields = line.split(':');
+    let name = fields.next()?.to_owned();
+    let uid = fields.nth(1)?.parse().ok()?;
+    let gid = fields.next()?.parse().ok()?;
+    Some(ProcessUser { uid, gid, name })
 }
 
 fn is_mapped(map: &str, uid: u32) -> bool {
     let numbers: Vec<u32> = map.split_whitespace().filter_map(|number| number.parse().ok()).collect();
-    let has = |line: &[u32]| matches!(*line, [inside, _, count] if uid >= inside && uid - inside < count);
-    numbers.is_empty() || numbers.chunks(3).any(has)
+    let mut lines = numbers.chunks(3);
+    numbers.is_empty()
+        || lines.any(|line| matches!(*line, [inside, _, count] if uid >= inside && uid - inside < count))
 }
 
 #[cfg(test)]

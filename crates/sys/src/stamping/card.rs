@@ -3,6 +3,7 @@
 //! Invariant: dropping a [`CardStamping`] leaves the card as it was before; a card that stamped already, for another program, goes on.
 
 use crate::Error;
+use crate::error::best_effort;
 use crate::ethtool::{EthtoolCalls, HwStamping};
 use crate::netns::NetNs;
 
@@ -31,8 +32,8 @@ impl CardStamping {
 impl Drop for CardStamping {
     fn drop(&mut self) {
         if let Some(before) = self.before {
-            // An interface that is gone needs nothing.
-            self.ethtool.set_card_stamping(&self.name, before).unwrap_or(());
+            // An interface that is gone has nothing to restore, and in a drop there is nobody to report another failure to.
+            best_effort(self.ethtool.set_card_stamping(&self.name, before));
         }
     }
 }

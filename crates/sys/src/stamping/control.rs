@@ -5,6 +5,7 @@
 
 use super::PacketStamps;
 use crate::Error;
+use crate::packet::socket::length_of;
 use std::mem::{size_of, zeroed};
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -36,7 +37,7 @@ impl ControlledMessage {
         let mut message: libc::msghdr = unsafe { zeroed() };
         let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
         message.msg_name = (&raw mut self.name).cast();
-        message.msg_namelen = libc::socklen_t::try_from(size_of::<libc::sockaddr_storage>()).unwrap_or(0);
+        message.msg_namelen = length_of::<libc::sockaddr_storage>();
         message.msg_iov = &raw mut part;
         message.msg_iovlen = 1;
         message.msg_control = self.control.as_mut_ptr().cast();
@@ -89,11 +90,18 @@ impl<'a> Iterator for ControlMessages<'a> {
         let header = self.rest.get(..HEADER)?;
         let length = usize::from_ne_bytes(*header.first_chunk()?);
         let data = self.rest.get(HEADER..length)?;
-        let number = |at: usize| Some(i32::from_ne_bytes(*header.get(at..)?.first_chunk()?));
-        let control = ControlMessage { level: number(HEADER - 8)?, kind: number(HEADER - 4)?, data };
+        let control = ControlMessage {
+            level: number_at(header, HEADER - 8)?,
+            kind: number_at(header, HEADER - 4)?,
+            data,
+        };
         self.rest = self.rest.get(length.next_multiple_of(size_of::<usize>())..).unwrap_or(&[]);
         Some(control)
     }
+}
+
+fn number_at(header: &[u8], at: usize) -> Option<i32> {
+    Some(i32::from_ne_bytes(*header.get(at..)?.first_chunk()?))
 }
 
 impl ControlMessage<'_> {

@@ -18,7 +18,7 @@ pub(crate) use control::{ControlMessages, ControlledMessage};
 pub use report::{KernelReport, SendStage, reports};
 
 use crate::Error;
-use std::mem::size_of;
+use crate::packet::socket::length_of;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -40,7 +40,6 @@ pub struct WantedStamps {
 
 impl WantedStamps {
     fn flags(self) -> u32 {
-        let when = |wanted: bool, flag: u32| if wanted { flag } else { 0 };
         let departures = self.queued || self.sent || self.wire;
         when(self.queued, libc::SOF_TIMESTAMPING_TX_SCHED)
             | when(self.sent, libc::SOF_TIMESTAMPING_TX_SOFTWARE)
@@ -62,8 +61,12 @@ pub fn request(socket: &impl AsFd, wanted: WantedStamps) -> Result<(), Error> {
     set_flags(socket, wanted.flags())
 }
 
+const fn when(is_wanted: bool, flags: u32) -> u32 {
+    if is_wanted { flags } else { 0 }
+}
+
 fn set_flags(socket: &impl AsFd, flags: u32) -> Result<(), Error> {
-    let length = libc::socklen_t::try_from(size_of::<u32>()).unwrap_or(0);
+    let length = length_of::<u32>();
     let fd = socket.as_fd().as_raw_fd();
     let value = (&raw const flags).cast();
     // SAFETY: the socket is open while it is borrowed; the pointer is to a live value of the length given, which is only read.
@@ -99,7 +102,8 @@ pub fn receive(socket: &impl AsFd, buffer: &mut [u8]) -> Result<Option<ReceivedP
     let mut message = ControlledMessage::new();
     let Some(length) = message.receive(socket, buffer, libc::MSG_DONTWAIT)? else { return Ok(None) };
     let mut stamps = PacketStamps::default();
-    let (mut hops, mut class) = (None, None);
+    let mut hops = None;
+    let mut class = None;
     for control in message.controls() {
         if let Some(found) = control.stamps() {
             stamps = found;

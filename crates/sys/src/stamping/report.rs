@@ -41,7 +41,7 @@ pub enum KernelReport {
     Other { errno: u32, origin: u8 },
 }
 
-/// Gives every report that is there to `take`; does not wait. Says how many there were.
+/// Gives every waiting report to `take`; does not wait for more. Returns how many there were.
 pub fn reports(socket: &impl AsFd, take: &mut dyn FnMut(KernelReport)) -> Result<usize, Error> {
     let mut message = ControlledMessage::new();
     let mut count = 0;
@@ -57,7 +57,8 @@ pub fn reports(socket: &impl AsFd, take: &mut dyn FnMut(KernelReport)) -> Result
 
 /// Error and stamp may come in any order.
 pub(super) fn report_of(controls: ControlMessages<'_>) -> Option<KernelReport> {
-    let (mut error, mut stamps) = (None, PacketStamps::default());
+    let mut error = None;
+    let mut stamps = PacketStamps::default();
     for control in controls {
         let carries_error = matches!(
             (control.level, control.kind),
@@ -85,13 +86,12 @@ struct ExtendedError {
 
 impl ExtendedError {
     fn read(bytes: &[u8]) -> Option<Self> {
-        let number = |at: usize| Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?));
         Some(Self {
-            errno: number(0)?,
+            errno: number_at(bytes, 0)?,
             origin: *bytes.get(4)?,
             code: *bytes.get(6)?,
-            info: number(8)?,
-            data: number(12)?,
+            info: number_at(bytes, 8)?,
+            data: number_at(bytes, 12)?,
         })
     }
 
@@ -114,6 +114,10 @@ impl ExtendedError {
             _ => KernelReport::Other { errno: self.errno, origin: self.origin },
         }
     }
+}
+
+fn number_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
 /// `SCM_TSTAMP_SND`, `SCM_TSTAMP_SCHED`.

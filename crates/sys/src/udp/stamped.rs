@@ -4,10 +4,10 @@
 //! taken right after, and checked against the monotonic clock: what a step of the wall clock has spoilt is replaced by the time
 //! at which the datagram was fetched, and says so.
 
-use crate::clock::{monotonic_ns, realtime_offset};
+use crate::clock::{monotonic_ns, realtime_offset, timespec_of};
+use crate::packet::socket::length_of;
 use crate::{Error, stamping};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use std::mem::size_of;
+use rustix::event::{PollFd, PollFlags, poll};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::time::Duration;
@@ -41,7 +41,7 @@ impl StampedSocket {
             UdpSocket::bind(address).map_err(|error| Error::call("bind", address.to_string(), error))?;
         socket.set_nonblocking(true).map_err(|error| Error::call("fcntl", "a UDP socket", error))?;
         let on: libc::c_int = 1;
-        let length = libc::socklen_t::try_from(size_of::<libc::c_int>()).unwrap_or(0);
+        let length = length_of::<libc::c_int>();
         // SAFETY: the socket is open; the pointer is to a live value of the length given, which is only read.
         let done = unsafe {
             libc::setsockopt(
@@ -72,43 +72,36 @@ impl StampedSocket {
 
     /// Waits for a datagram, for `wait` at most. `None`: nothing came.
     pub fn receive(&mut self, wait: Duration, buffer: &mut [u8]) -> Result<Option<ArrivedDatagram>, Error> {
-        let timeout = Timespec {
-            tv_sec: i64::try_from(wait.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: wait.subsec_nanos().into(),
-        };
-        match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&timeout)) {
+        match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&timespec_of(wait))) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(errno) => return Err(Error::call("poll", "a UDP socket", errno)),
         }
         let looked_at = monotonic_ns();
-        let Some((length, from, stamp)) = self.fetch(buffer)? else {
+        let received = stamping::receive(&self.socket, buffer)?;
+        let Some((packet, from)) = received.and_then(|packet| Some((packet, packet.from?))) else {
             self.empty_at = looked_at;
             return Ok(None);
         };
         let fetched = monotonic_ns();
         let own = ArrivedDatagram {
-            length,
+            length: packet.length,
             from,
             at_ns: fetched,
             bound_ns: fetched - self.empty_at,
             by_kernel: false,
         };
-        let Some(stamp) = stamp else { return Ok(Some(own)) };
+        let Some(stamp) = packet.stamps.software_ns else { return Ok(Some(own)) };
         // The conversion holds only if the wall clock was not stepped between the stamp and this reading. A datagram cannot have arrived
         // before the socket was last empty, nor after it was fetched: a stamp outside is not believed.
         let offset = realtime_offset();
-        let (at_ns, bound_ns) = (offset.to_monotonic(stamp), offset.bound_ns);
+        let at_ns = offset.to_monotonic(stamp);
+        let bound_ns = offset.bound_ns;
         let possible = self.empty_at.saturating_sub(bound_ns)..=fetched + bound_ns;
         Ok(Some(if possible.contains(&at_ns) {
             ArrivedDatagram { at_ns, bound_ns, by_kernel: true, ..own }
         } else {
             own
         }))
-    }
-
-    fn fetch(&self, buffer: &mut [u8]) -> Result<Option<(usize, SocketAddr, Option<u64>)>, Error> {
-        let received = stamping::receive(&self.socket, buffer)?;
-        Ok(received.and_then(|r| r.from.map(|from| (r.length, from, r.stamps.software_ns))))
     }
 }
 

@@ -3,6 +3,7 @@
 //!
 //! [`WatchedSocket`] owns its socket, which stays in the namespace it was bound in. Stamps are of `CLOCK_REALTIME`.
 
+use crate::packet::socket::{failed, length_of};
 use crate::stamping::{self, KernelReport, ReceivedPacket, WantedStamps};
 use crate::{Error, clock, netns::NetNs};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -19,21 +20,19 @@ pub struct WatchedSocket {
 impl WatchedSocket {
     /// Bound to an address in a namespace.
     pub fn bind(netns: &NetNs, address: SocketAddr) -> Result<Self, Error> {
-        let object = || address.to_string();
         let socket = netns.run_in(|| UdpSocket::bind(address))?.map_err(|error| match error.kind() {
             std::io::ErrorKind::AddrInUse => Error::Busy { object: format!("UDP {address}"), holder: None },
-            _ => {
-                Error::call("bind", object(), error).with_rights("ports below 1024 need CAP_NET_BIND_SERVICE")
-            }
+            _ => Error::call("bind", address.to_string(), error)
+                .with_rights("ports below 1024 need CAP_NET_BIND_SERVICE"),
         })?;
-        let failed = |errno: rustix::io::Errno| Error::call("setsockopt", object(), errno);
+        let object = address.to_string();
         match address.ip() {
             IpAddr::V4(_) => {
-                sockopt::set_ip_recvtos(&socket, true).map_err(failed)?;
+                sockopt::set_ip_recvtos(&socket, true).map_err(failed("setsockopt", &object))?;
                 switch_on(&socket, libc::IPPROTO_IP, libc::IP_RECVTTL)?;
             }
             IpAddr::V6(_) => {
-                sockopt::set_ipv6_recvtclass(&socket, true).map_err(failed)?;
+                sockopt::set_ipv6_recvtclass(&socket, true).map_err(failed("setsockopt", &object))?;
                 switch_on(&socket, libc::IPPROTO_IPV6, libc::IPV6_RECVHOPLIMIT)?;
             }
         }
@@ -54,12 +53,12 @@ impl WatchedSocket {
         }
     }
 
-    /// Takes a datagram that is there.
+    /// Takes a datagram that waits in the socket.
     pub fn receive(&self, buffer: &mut [u8]) -> Result<Option<ReceivedPacket>, Error> {
         stamping::receive(&self.socket, buffer)
     }
 
-    /// Sends a datagram; gives its number, by which [`Self::reports`] speaks of it. `None`: the kernel did not take it.
+    /// Sends a datagram; gives its number, which [`Self::reports`] names. `None`: the kernel did not take it.
     pub fn send(&mut self, bytes: &[u8], to: SocketAddr) -> Option<u32> {
         self.socket.send_to(bytes, to).ok()?;
         let number = self.sent;
@@ -75,7 +74,7 @@ impl WatchedSocket {
 
 fn switch_on(socket: &UdpSocket, level: i32, option: i32) -> Result<(), Error> {
     let on: libc::c_int = 1;
-    let length = libc::socklen_t::try_from(size_of::<libc::c_int>()).unwrap_or(0);
+    let length = length_of::<libc::c_int>();
     let value = (&raw const on).cast();
     // SAFETY: the socket is open; the pointer is to a live value of the length given, which is only read.
     let done = unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, value, length) };

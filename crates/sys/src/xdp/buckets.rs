@@ -7,7 +7,8 @@ pub fn largest(bucket: usize) -> u64 {
     if bucket < 8 {
         return bucket as u64;
     }
-    let (octave, part) = (bucket / 8 + 2, (bucket % 8) as u64);
+    let octave = bucket / 8 + 2;
+    let part = (bucket % 8) as u64;
     ((8 + part + 1) << (octave - 3)) - 1
 }
 

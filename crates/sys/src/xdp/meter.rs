@@ -1,11 +1,11 @@
-//! Headers in place of frames: of plain frames the program puts only what identifies a flow into the rings, of others the beginning of the
-//! frame.
+//! Headers in place of frames: of plain frames the program puts only what identifies a flow into the rings, of others
+//! the beginning of the frame.
 //!
 //! `flow::parse::unified` reads the records; here they are bytes.
 
 use super::METER;
 use super::ring::{self, InterfaceRings, XdpFrame};
-use super::rx::{self, FilterMaker, PassedFrames, XdpRx, XdpRxOptions};
+use super::rx::{self, FilterMaker, LoadedProgram, PassedFrames, XdpRx, XdpRxOptions};
 use crate::bpf::BpfProgram;
 use crate::netns::NetNs;
 use crate::{Error, clock};
@@ -58,7 +58,7 @@ pub struct UnattachedProgram {
 impl UnattachedProgram {
     pub fn load() -> Result<Self, Error> {
         let options = XdpRxOptions { native: true, snap: BEGINNING, pass: PassedFrames::Nothing };
-        let (program, rings) = rx::load(&METER, options)?;
+        let LoadedProgram { program, rings } = rx::load(&METER, options)?;
         Ok(Self { program, rings })
     }
 
@@ -71,7 +71,7 @@ impl UnattachedProgram {
 
     /// How long it takes for a frame like this, in ns: the mean of as many as a ring holds.
     pub fn time_per_frame(&mut self, frame: &[u8]) -> Result<u32, Error> {
-        let time = self.program.time(frame, u32::try_from(ring::fitting(BEGINNING as usize)).unwrap_or(1));
+        let time = self.program.time(frame, ring::fitting(BEGINNING as usize));
         self.rings.receive(usize::MAX, u64::MAX, &mut |_| ());
         time
     }

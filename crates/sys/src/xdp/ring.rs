@@ -7,6 +7,7 @@
 
 use super::RING_BYTES;
 use crate::area::SharedArea;
+use crate::convert::place_in_ring;
 use crate::layout::rings::ring::{DROPPED, READ};
 use crate::layout::rings::{self as layout, record};
 use std::sync::atomic::Ordering;
@@ -35,8 +36,9 @@ pub struct XdpFrame<'a> {
 }
 
 /// Frames of a length that fit a ring.
-pub(super) const fn fitting(len: usize) -> u64 {
-    RING / (HEAD + len.next_multiple_of(8)) as u64
+#[expect(clippy::cast_possible_truncation, reason = "a ring has 16 MiB")]
+pub(super) const fn fitting(len: usize) -> u32 {
+    (RING_BYTES / (HEAD + len.next_multiple_of(8))) as u32
 }
 
 /// A ring as its reader sees it.
@@ -116,7 +118,8 @@ impl InterfaceRings {
             // Whatever a record says, no more is read than the longest record has: the spare bytes behind a ring hold that.
             let stated = self.area.number(at + record::LEN);
             let len = (stated & !HEADER).min(LONGEST) as usize;
-            let (bytes, is_header) = (self.area.bytes(at + HEAD, len), stated & HEADER != 0);
+            let bytes = self.area.bytes(at + HEAD, len);
+            let is_header = stated & HEADER != 0;
             sink(XdpFrame { bytes, full_len, monotonic_ns: cursor.next, is_header });
             self.cursors[ring].read += (HEAD + len.next_multiple_of(8)) as u64;
             self.note_next(ring);
@@ -127,11 +130,12 @@ impl InterfaceRings {
 
     /// Frames that found their ring full.
     pub(super) fn dropped(&self) -> u64 {
-        let dropped = |ring| self.area.long(ring * VALUE + DROPPED).load(Ordering::Relaxed);
-        (0..self.cursors.len()).map(dropped).sum()
+        (0..self.cursors.len())
+            .map(|ring| self.area.long(ring * VALUE + DROPPED).load(Ordering::Relaxed))
+            .sum()
     }
 }
 
 pub(super) fn offset(counter: u64) -> usize {
-    usize::try_from(counter % RING).unwrap_or(0)
+    place_in_ring(counter, RING)
 }

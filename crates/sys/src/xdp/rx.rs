@@ -73,19 +73,19 @@ impl XdpRx {
         options: XdpRxOptions,
         filter: Option<FilterMaker<'_>>,
     ) -> Result<Self, Error> {
-        let (program, rings) = load(code, options)?;
-        let in_front = filter.map(|filter| in_front(&program, filter)).transpose()?;
-        let first = in_front.as_ref().map_or(&program, |(first, _)| first);
+        let LoadedProgram { program, rings } = load(code, options)?;
+        let in_front = filter.map(|filter| FilterInFront::load(&program, filter)).transpose()?;
+        let first = in_front.as_ref().map_or(&program, |in_front| &in_front.filter);
         let shut = BpfProgram::load("shut", &super::PASS, true)?;
         let attachment = first.attach(netns, index, options.native, object)?;
-        Ok(Self { attachment, program, behind: in_front.map(|(_, behind)| behind), shut, rings })
+        Ok(Self { attachment, program, behind: in_front.map(|in_front| in_front.table), shut, rings })
     }
 
     /// Receives only what passes `filter` from now on; other frames go on to the kernel's stack.
     pub fn narrow(&mut self, filter: FilterMaker<'_>) -> Result<(), Error> {
-        let (first, behind) = in_front(&self.program, filter)?;
-        self.attachment.replace(&first)?;
-        self.behind = Some(behind);
+        let in_front = FilterInFront::load(&self.program, filter)?;
+        self.attachment.replace(&in_front.filter)?;
+        self.behind = Some(in_front.table);
         Ok(())
     }
 
@@ -97,8 +97,7 @@ impl XdpRx {
     /// How long the program takes for a frame like this, in ns: the mean of as many as a ring holds, outside any interface.
     pub fn time_per_frame(frame: &[u8]) -> Result<u32, Error> {
         let options = XdpRxOptions { native: true, snap: LONGEST, pass: PassedFrames::Nothing };
-        let (program, _rings) = load(&RECEIVE, options)?;
-        program.time(frame, u32::try_from(ring::fitting(frame.len())).unwrap_or(1))
+        load(&RECEIVE, options)?.program.time(frame, ring::fitting(frame.len()))
     }
 
     /// Gives every frame at hand to `sink`, at most `most`; returns how many. Does not wait.
@@ -113,21 +112,31 @@ impl XdpRx {
 }
 
 /// A program that calls another for the frames it wants, and the table through which it does.
-fn in_front(program: &BpfProgram, filter: FilterMaker<'_>) -> Result<(BpfProgram, BpfMap), Error> {
-    let table = BpfMap::create("behind", MapKind::Programs, 4, 1)?;
-    table.set_program(0, program)?;
-    // r1 = context; r2 = table (two instructions); r3 = 0; call bpf_tail_call; then, if that failed, pass.
-    let [load, rest] = table.load_into(2);
-    let pass = [0xb7 | 2 << 32, 0x95];
-    let wanted = [0x61bf, load, rest, 0x3b7, 0x85 | 12 << 32, pass[0], pass[1]];
-    Ok((BpfProgram::load("filter", &filter(&wanted, &pass), true)?, table))
+struct FilterInFront {
+    filter: BpfProgram,
+    table: BpfMap,
+}
+
+impl FilterInFront {
+    fn load(program: &BpfProgram, filter: FilterMaker<'_>) -> Result<Self, Error> {
+        let table = BpfMap::create("behind", MapKind::Programs, 4, 1)?;
+        table.set_program(0, program)?;
+        // r1 = context; r2 = table (two instructions); r3 = 0; call bpf_tail_call; then, if that failed, pass.
+        let [load, rest] = table.load_into(2);
+        let pass = [0xb7 | 2 << 32, 0x95];
+        let wanted = [0x61bf, load, rest, 0x3b7, 0x85 | 12 << 32, pass[0], pass[1]];
+        Ok(Self { filter: BpfProgram::load("filter", &filter(&wanted, &pass), true)?, table })
+    }
+}
+
+/// A program with the rings that it fills.
+pub(super) struct LoadedProgram {
+    pub(super) program: BpfProgram,
+    pub(super) rings: InterfaceRings,
 }
 
 /// Loads a program with its rings, empty.
-pub(super) fn load(
-    code: &BpfObject<'_>,
-    options: XdpRxOptions,
-) -> Result<(BpfProgram, InterfaceRings), Error> {
+pub(super) fn load(code: &BpfObject<'_>, options: XdpRxOptions) -> Result<LoadedProgram, Error> {
     let processors = sched::possible_cpus();
     let rings = BpfMap::create("rings", MapKind::SharedArray, VALUE, processors)?;
     let settings_map = BpfMap::create("settings", MapKind::Array, settings::SIZE, 1)?;
@@ -142,5 +151,5 @@ pub(super) fn load(
     settings_map.set(0, &value)?;
     let code = code.program(SECTION, &[&rings, &settings_map])?;
     let program = BpfProgram::load("receive", &code, true)?;
-    Ok((program, InterfaceRings::new(rings.share()?, processors as usize)))
+    Ok(LoadedProgram { program, rings: InterfaceRings::new(rings.share()?, processors as usize) })
 }

@@ -1,4 +1,4 @@
-//! A ring shared with the kernel: entries between two counters, of which each side writes one.
+//! A ring shared with the kernel: entries between two counters. Each side writes one of the two.
 
 use crate::area::SharedArea;
 use std::sync::atomic::Ordering;

@@ -9,6 +9,7 @@
 
 use super::ring::XskRing;
 use crate::area::SharedArea;
+use crate::convert::clamp_to_u32;
 use std::collections::VecDeque;
 
 const ETHERNET_HEADER: usize = 14;
@@ -78,7 +79,7 @@ pub(super) struct FrameSlots {
     mtu: usize,
     free: Vec<u32>,
     /// By slot: length of its frame, and completions that are due.
-    lengths: Vec<u32>,
+    lengths: Vec<usize>,
     due: Vec<u32>,
     waiting: VecDeque<PendingSlot>,
     /// Where the kernel is in the transmit ring, as far as can be known.
@@ -93,7 +94,7 @@ pub(super) struct FrameSlots {
 
 impl FrameSlots {
     pub(super) fn new(memory: SharedArea, tx: XskRing, done: XskRing, shape: SlotShape, mtu: usize) -> Self {
-        let slots = u32::try_from(shape.slots).unwrap_or(u32::MAX);
+        let slots = clamp_to_u32(shape.slots);
         Self {
             memory,
             tx,
@@ -119,8 +120,8 @@ impl FrameSlots {
             self.reap();
         }
         let slot = *self.free.last().filter(|_| self.has_room())?;
-        let (at, len) = (slot as usize * self.shape.slot(), self.shape.slot());
-        Some(self.memory.bytes_mut(at, len))
+        let at = slot as usize * self.shape.slot();
+        Some(self.memory.bytes_mut(at, self.shape.slot()))
     }
 
     /// Whether a whole frame more fits the ring: withdrawn ones are in it until the kernel has skipped them.
@@ -138,7 +139,7 @@ impl FrameSlots {
             return;
         }
         self.free.pop();
-        self.lengths[slot as usize] = u32::try_from(len).unwrap_or(u32::MAX);
+        self.lengths[slot as usize] = len;
         let entries = self.entries_of(slot);
         self.write(self.produced, slot);
         self.produced = self.produced.wrapping_add(entries);
@@ -167,26 +168,30 @@ impl FrameSlots {
     /// The kernel's own rule for packets: a VLAN tag does not count.
     fn is_sendable(&self, frame: usize, len: usize) -> bool {
         let most = ETHERNET_HEADER + self.mtu;
-        let is_tagged = || self.memory.bytes(frame + 12, 2) == [0x81, 0x00];
-        len >= ETHERNET_HEADER && (len <= most || (len <= most + VLAN_TAG && is_tagged()))
+        len >= ETHERNET_HEADER && (len <= most || (len <= most + VLAN_TAG && self.is_tagged(frame)))
+    }
+
+    fn is_tagged(&self, frame: usize) -> bool {
+        self.memory.bytes(frame + 12, 2) == [0x81, 0x00]
     }
 
     fn entries_of(&self, slot: u32) -> u32 {
-        let pieces = (self.lengths[slot as usize] as usize).div_ceil(self.shape.chunk);
-        u32::try_from(pieces).unwrap_or(u32::MAX)
+        clamp_to_u32(self.lengths[slot as usize].div_ceil(self.shape.chunk))
     }
 
     /// Writes a slot's entries from number `at` on.
     fn write(&mut self, at: u32, slot: u32) {
-        let (start, chunk) = (slot as usize * self.shape.slot(), self.shape.chunk);
-        let len = self.lengths[slot as usize] as usize;
+        let start = slot as usize * self.shape.slot();
+        let chunk = self.shape.chunk;
+        let len = self.lengths[slot as usize];
         for piece in 0..self.entries_of(slot) {
             let behind = piece as usize * chunk;
             let rest = len - behind;
-            let (bytes, options) = if rest > chunk { (chunk, CONTINUED) } else { (rest, 0) };
+            let bytes = rest.min(chunk);
+            let options = if rest > chunk { CONTINUED } else { 0 };
             let entry = self.tx.entry_mut(at.wrapping_add(piece));
             entry[..8].copy_from_slice(&((start + behind) as u64).to_ne_bytes());
-            entry[8..12].copy_from_slice(&u32::try_from(bytes).unwrap_or(0).to_ne_bytes());
+            entry[8..12].copy_from_slice(&clamp_to_u32(bytes).to_ne_bytes());
             entry[12..].copy_from_slice(&options.to_ne_bytes());
         }
     }
@@ -260,21 +265,23 @@ impl FrameSlots {
         while self.consumed != produced {
             let address = self.done.address(self.consumed);
             self.consumed = self.consumed.wrapping_add(1);
-            let slot = usize::try_from(address).unwrap_or(usize::MAX) / self.shape.slot();
+            let Ok(slot) = u32::try_from(address / self.shape.slot() as u64) else { continue };
             // A completion that is not expected must not free a slot: its frame may still be on its way.
-            let Some(due) = self.due.get_mut(slot).filter(|due| **due > 0) else { continue };
+            let Some(due) = self.due.get_mut(slot as usize).filter(|due| **due > 0) else { continue };
             *due -= 1;
             if *due == 0 {
-                self.counts.taken += u64::from(self.lengths[slot] > 0);
-                self.pending -= usize::from(self.lengths[slot] > 0);
-                self.free.push(u32::try_from(slot).unwrap_or(u32::MAX));
+                // A withdrawn frame has no length and is counted already.
+                let is_frame = self.lengths[slot as usize] > 0;
+                self.counts.taken += u64::from(is_frame);
+                self.pending -= usize::from(is_frame);
+                self.free.push(slot);
             }
         }
         self.done.consume(self.consumed);
     }
 
-    /// Gives up the frames that the kernel has not come to, counts them as refused and says how many they were. Those on their
-    /// way stay pending.
+    /// Gives up the frames that the kernel has not come to, counts them as refused and says how many they
+    /// were. Those on their way stay pending.
     pub(super) fn withdraw(&mut self) -> usize {
         self.reap();
         let mut at = self.reached;

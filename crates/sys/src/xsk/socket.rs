@@ -3,8 +3,10 @@
 use super::ring::{RingLayout, XskRing};
 use super::slots::{FrameSlots, SlotShape, TxCounts};
 use crate::area::SharedArea;
+use crate::convert::{checked_usize, clamp_to_u32};
+use crate::error::best_effort;
 use crate::link::NamespaceLinks;
-use crate::packet::socket::{get, set};
+use crate::packet::socket::{failed, get, length_of, set};
 use crate::{Error, UnsupportedFeature, clock, kernel, netns::NetNs};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
@@ -23,7 +25,12 @@ const SEND_BUFFER: i32 = 16 << 20;
 const LENT: u32 = 4096;
 /// Calls of the kernel in one kick at most; each takes some tens of frames.
 const CALLS: usize = 64;
+/// Bytes of an entry of the transmit ring, and of the other rings.
 const ENTRY: usize = size_of::<libc::xdp_desc>();
+const ADDRESS: usize = 8;
+/// `AF_XDP`, in the type of an address.
+const FAMILY: u16 = 44;
+const _: () = assert!(FAMILY as i32 == libc::AF_XDP);
 
 /// How frames leave our memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,9 +79,10 @@ pub fn obstacle(netns: &NetNs) -> Option<Error> {
 }
 
 fn make(netns: &NetNs, object: &str) -> Result<OwnedFd, Error> {
-    let family = AddressFamily::from_raw(u16::try_from(libc::AF_XDP).unwrap_or(0));
-    let make = || rustix::net::socket_with(family, SocketType::RAW, SocketFlags::CLOEXEC, None);
-    netns.run_in(make)?.map_err(|errno| match errno {
+    let family = AddressFamily::from_raw(FAMILY);
+    let opened =
+        netns.run_in(|| rustix::net::socket_with(family, SocketType::RAW, SocketFlags::CLOEXEC, None))?;
+    opened.map_err(|errno| match errno {
         Errno::AFNOSUPPORT => UnsupportedFeature {
             feature: "sending through AF_XDP",
             needs: "a kernel with CONFIG_XDP_SOCKETS".into(),
@@ -112,7 +120,7 @@ impl XskTx {
         let shape = SlotShape::new(options.slots, options.longest);
         let lent = if options.zero_copy { LENT } else { 0 };
         let memory = lend(&socket, shape, lent, name)?;
-        let entries = u32::try_from(shape.entries()).unwrap_or(u32::MAX);
+        let entries = clamp_to_u32(shape.entries());
         let fill_entries = lent.max(2);
         let sizes = [
             (libc::XDP_UMEM_FILL_RING, fill_entries),
@@ -120,23 +128,26 @@ impl XskTx {
             (libc::XDP_TX_RING, entries),
         ];
         for (option, size) in sizes {
-            set(&socket, (libc::SOL_XDP, option), &size).map_err(failed("setsockopt(AF_XDP ring)", name))?;
+            set(&socket, libc::SOL_XDP, option, &size).map_err(failed("setsockopt(AF_XDP ring)", name))?;
         }
         let offsets = offsets(&socket, name)?;
-        let map = |at: u64, layout, entry, size| map_ring(&socket, at, layout, (entry, size), name);
-        let tx = map(libc::XDP_PGOFF_TX_RING.cast_unsigned(), &offsets.tx, ENTRY, entries)?;
-        let done = map(libc::XDP_UMEM_PGOFF_COMPLETION_RING, &offsets.cr, 8, entries)?;
-        let mut fill = map(libc::XDP_UMEM_PGOFF_FILL_RING, &offsets.fr, 8, fill_entries)?;
+        let tx_at = libc::XDP_PGOFF_TX_RING.cast_unsigned();
+        let tx = map_ring(&socket, tx_at, &offsets.tx, ENTRY, entries, name)?;
+        let done_at = libc::XDP_UMEM_PGOFF_COMPLETION_RING;
+        let done = map_ring(&socket, done_at, &offsets.cr, ADDRESS, entries, name)?;
+        let fill_at = libc::XDP_UMEM_PGOFF_FILL_RING;
+        let mut fill = map_ring(&socket, fill_at, &offsets.fr, ADDRESS, fill_entries, name)?;
         for chunk in 0..lent {
             let address = shape.bytes() + chunk as usize * shape.chunk;
             fill.entry_mut(chunk).copy_from_slice(&(address as u64).to_ne_bytes());
         }
         fill.produce(lent);
-        if set(&socket, (libc::SOL_SOCKET, libc::SO_SNDBUFFORCE), &SEND_BUFFER).is_err() {
-            set(&socket, (libc::SOL_SOCKET, libc::SO_SNDBUF), &SEND_BUFFER).unwrap_or(());
+        if set(&socket, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &SEND_BUFFER).is_err() {
+            // As much as the kernel allows: with a smaller buffer each call sends fewer frames.
+            best_effort(set(&socket, libc::SOL_SOCKET, libc::SO_SNDBUF, &SEND_BUFFER));
         }
         bind(&socket, index, shape, options.zero_copy, name)?;
-        let chosen = get(&socket, (libc::SOL_XDP, libc::XDP_OPTIONS), libc::xdp_options { flags: 0 });
+        let chosen = get(&socket, libc::SOL_XDP, libc::XDP_OPTIONS, libc::xdp_options { flags: 0 });
         let flags = chosen.map_err(failed("getsockopt(XDP_OPTIONS)", name))?.flags;
         let mode = if flags & libc::XDP_OPTIONS_ZEROCOPY == 0 { CopyMode::Copy } else { CopyMode::ZeroCopy };
         let slots = FrameSlots::new(memory, tx, done, shape, mtu);
@@ -231,7 +242,7 @@ impl XskTx {
             rx_fill_ring_empty_descs: 0,
             tx_ring_empty_descs: 0,
         };
-        let found = get(&self.socket, (libc::SOL_XDP, libc::XDP_STATISTICS), none);
+        let found = get(&self.socket, libc::SOL_XDP, libc::XDP_STATISTICS, none);
         found.map_or(0, |found| found.tx_invalid_descs.saturating_sub(self.slots.voided))
     }
 }
@@ -248,10 +259,6 @@ impl Drop for XskTx {
     }
 }
 
-fn failed(call: &'static str, name: &str) -> impl Fn(Errno) -> Error {
-    move |errno| Error::call(call, name, errno)
-}
-
 /// Memory for the slots, and behind it the chunks lent for receiving.
 fn lend(socket: &OwnedFd, shape: SlotShape, lent: u32, name: &str) -> Result<SharedArea, Error> {
     let len = (shape.bytes() + lent as usize * shape.chunk).next_multiple_of(SlotShape::PAGE);
@@ -259,12 +266,12 @@ fn lend(socket: &OwnedFd, shape: SlotShape, lent: u32, name: &str) -> Result<Sha
     let request = libc::xdp_umem_reg {
         addr: memory.address(),
         len: len as u64,
-        chunk_size: u32::try_from(shape.chunk).unwrap_or(u32::MAX),
+        chunk_size: clamp_to_u32(shape.chunk),
         headroom: 0,
         flags: 0,
         tx_metadata_len: 0,
     };
-    match set(socket, (libc::SOL_XDP, libc::XDP_UMEM_REG), &request) {
+    match set(socket, libc::SOL_XDP, libc::XDP_UMEM_REG, &request) {
         Ok(()) => Ok(memory),
         Err(errno) => {
             let mut error = Error::call("setsockopt(XDP_UMEM_REG)", name, errno);
@@ -279,7 +286,7 @@ fn lend(socket: &OwnedFd, shape: SlotShape, lent: u32, name: &str) -> Result<Sha
 fn offsets(socket: &OwnedFd, name: &str) -> Result<libc::xdp_mmap_offsets, Error> {
     let none = libc::xdp_ring_offset { producer: 0, consumer: 0, desc: 0, flags: 0 };
     let none = libc::xdp_mmap_offsets { rx: none, tx: none, fr: none, cr: none };
-    get(socket, (libc::SOL_XDP, libc::XDP_MMAP_OFFSETS), none)
+    get(socket, libc::SOL_XDP, libc::XDP_MMAP_OFFSETS, none)
         .map_err(failed("getsockopt(XDP_MMAP_OFFSETS)", name))
 }
 
@@ -287,18 +294,22 @@ fn map_ring(
     socket: &OwnedFd,
     at: u64,
     offsets: &libc::xdp_ring_offset,
-    (entry, size): (usize, u32),
+    entry: usize,
+    size: u32,
     name: &str,
 ) -> Result<XskRing, Error> {
-    let number = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
-    let layout = RingLayout {
-        producer: number(offsets.producer),
-        consumer: number(offsets.consumer),
-        flags: number(offsets.flags),
-        entries: number(offsets.desc),
-    };
+    let layout = layout_of(offsets).map_err(failed("getsockopt(XDP_MMAP_OFFSETS)", name))?;
     let len = layout.entries + entry * size as usize;
     Ok(XskRing::new(SharedArea::map_from(socket.as_fd(), at, len, name)?, layout, entry, size))
+}
+
+fn layout_of(offsets: &libc::xdp_ring_offset) -> Result<RingLayout, Errno> {
+    Ok(RingLayout {
+        producer: checked_usize(offsets.producer)?,
+        consumer: checked_usize(offsets.consumer)?,
+        flags: checked_usize(offsets.flags)?,
+        entries: checked_usize(offsets.desc)?,
+    })
 }
 
 fn bind(socket: &OwnedFd, index: u32, shape: SlotShape, zero_copy: bool, name: &str) -> Result<(), Error> {
@@ -307,13 +318,13 @@ fn bind(socket: &OwnedFd, index: u32, shape: SlotShape, zero_copy: bool, name: &
     flags |= if in_pieces { libc::XDP_USE_SG } else { 0 };
     flags |= if zero_copy { libc::XDP_ZEROCOPY } else { libc::XDP_COPY };
     let address = libc::sockaddr_xdp {
-        sxdp_family: u16::try_from(libc::AF_XDP).unwrap_or(0),
+        sxdp_family: FAMILY,
         sxdp_flags: flags,
         sxdp_ifindex: index,
         sxdp_queue_id: 0,
         sxdp_shared_umem_fd: 0,
     };
-    let length = libc::socklen_t::try_from(size_of::<libc::sockaddr_xdp>()).unwrap_or(0);
+    let length = length_of::<libc::sockaddr_xdp>();
     // SAFETY: the address is a live, initialised sockaddr_xdp of the length given, and is only read.
     let bound = unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length) };
     if bound == 0 {

@@ -10,6 +10,9 @@
 #![expect(unsafe_code, reason = "the memory that both sides share")]
 
 mod area;
+#[path = "../../src/convert.rs"]
+#[expect(dead_code, reason = "the models use what their protocols need")]
+mod convert;
 mod explore;
 mod held;
 #[path = "../../src/layout.rs"]

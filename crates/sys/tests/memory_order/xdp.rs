@@ -14,7 +14,7 @@ const RUNS: u64 = 1;
 mod ring;
 
 #[path = "../../src/xdp/tx/runs.rs"]
-#[expect(dead_code, unreachable_pub, clippy::modulo_one, reason = "the model uses what the protocol needs")]
+#[expect(dead_code, unreachable_pub, reason = "the model uses what the protocol needs")]
 mod runs;
 
 // struct ring

@@ -8,7 +8,7 @@
 //! a ring that is bound and has not joined takes them all.
 
 use super::{RxOptions, RxRing};
-use crate::packet::socket;
+use crate::packet::socket::{self, failed};
 use crate::pcap::ClassicInsn;
 use crate::{Error, netns::NetNs};
 use rustix::io::Errno;
@@ -35,16 +35,16 @@ impl RxRing {
             return Ok(vec![Self::open_filtered(netns, index, name, options, filter)?]);
         }
         // Until all have joined, a filter keeps every frame out: a ring that is bound and has not joined would take them all.
-        let open = |_| Self::open_filtered(netns, index, name, options, &NOTHING);
-        let rings: Vec<Self> = (0..count).map(open).collect::<Result<_, _>>()?;
-        let failed = |call| move |errno| Error::call(call, name, errno);
+        let rings: Vec<Self> = (0..count)
+            .map(|_| Self::open_filtered(netns, index, name, options, &NOTHING))
+            .collect::<Result<_, _>>()?;
         let mut group = None;
         for ring in &rings {
             let id = join(&ring.socket, group, options.outgoing);
-            group = Some(id.map_err(failed("setsockopt(PACKET_FANOUT)"))?);
+            group = Some(id.map_err(failed("setsockopt(PACKET_FANOUT)", name))?);
         }
         for ring in &rings {
-            open_up(&ring.socket, filter).map_err(failed("setsockopt(SO_ATTACH_FILTER)"))?;
+            open_up(&ring.socket, filter).map_err(failed("setsockopt(SO_ATTACH_FILTER)", name))?;
         }
         Ok(rings)
     }
@@ -59,24 +59,25 @@ impl RxRing {
 /// Makes a group or joins one; gives its number. The kernel chooses the number of a new group (PACKET_FANOUT_FLAG_UNIQUEID), so that it is
 /// no other program's.
 fn join(socket: &OwnedFd, group: Option<u32>, outgoing: bool) -> Result<u32, Errno> {
-    let option = (libc::SOL_PACKET, libc::PACKET_FANOUT);
-    let hash = libc::PACKET_FANOUT_HASH;
     let unwanted = if outgoing { 0 } else { IGNORE_OUTGOING };
-    let ask = |flags: u32| {
-        let (id, new) = group.map_or((0, UNIQUE_ID), |id| (id, 0));
-        socket::set(socket, option, &(id | (hash | flags | new) << 16))
-    };
-    match ask(unwanted) {
+    match ask_to_join(socket, group, unwanted) {
         // Groups have this flag since Linux 5.8. Without it outgoing frames are recognised by their direction.
-        Err(Errno::INVAL) if unwanted != 0 => ask(0)?,
+        Err(Errno::INVAL) if unwanted != 0 => ask_to_join(socket, group, 0)?,
         asked => asked?,
     }
-    Ok(socket::get(socket, option, 0u32)? & 0xffff)
+    Ok(socket::get(socket, libc::SOL_PACKET, libc::PACKET_FANOUT, 0u32)? & 0xffff)
+}
+
+/// The number in the lower half, kind and flags in the upper one (packet(7)).
+fn ask_to_join(socket: &OwnedFd, group: Option<u32>, flags: u32) -> Result<(), Errno> {
+    let hash = libc::PACKET_FANOUT_HASH | flags;
+    let request = group.map_or((hash | UNIQUE_ID) << 16, |id| id | hash << 16);
+    socket::set(socket, libc::SOL_PACKET, libc::PACKET_FANOUT, &request)
 }
 
 fn open_up(socket: &OwnedFd, filter: &[ClassicInsn]) -> rustix::io::Result<()> {
     if filter.is_empty() {
-        return socket::set(socket, (libc::SOL_SOCKET, libc::SO_DETACH_FILTER), &0i32);
+        return socket::set(socket, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &0i32);
     }
     socket::filter(socket, filter)
 }

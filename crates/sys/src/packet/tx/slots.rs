@@ -58,12 +58,11 @@ impl TxRingShape {
     }
 
     pub(super) fn request(self) -> Option<libc::tpacket_req> {
-        let number = |value: usize| u32::try_from(value).ok();
         Some(libc::tpacket_req {
-            tp_block_size: number(self.block)?,
-            tp_block_nr: number(self.slots / self.per_block)?,
-            tp_frame_size: number(self.slot)?,
-            tp_frame_nr: number(self.slots)?,
+            tp_block_size: u32::try_from(self.block).ok()?,
+            tp_block_nr: u32::try_from(self.slots / self.per_block).ok()?,
+            tp_frame_size: u32::try_from(self.slot).ok()?,
+            tp_frame_nr: u32::try_from(self.slots).ok()?,
         })
     }
 }
@@ -119,8 +118,11 @@ impl TxSlots {
     /// The kernel's own rule for packet sockets: a VLAN tag does not count as part of the MTU.
     fn is_sendable(&self, frame: usize, len: usize) -> bool {
         let most = ETHERNET_HEADER + self.mtu;
-        let is_tagged = || self.area.bytes(frame + 12, 2) == [0x81, 0x00];
-        len >= ETHERNET_HEADER && (len <= most || (len <= most + VLAN_TAG && is_tagged()))
+        len >= ETHERNET_HEADER && (len <= most || (len <= most + VLAN_TAG && self.is_tagged(frame)))
+    }
+
+    fn is_tagged(&self, frame: usize) -> bool {
+        self.area.bytes(frame + 12, 2) == [0x81, 0x00]
     }
 
     pub(super) fn reap(&mut self) {
@@ -154,7 +156,8 @@ impl TxSlots {
 
     fn copy_frame(&mut self, from: usize, to: usize) {
         // Not the status word at 0, which alone says who owns the slot.
-        let (from, to) = (self.shape.offset(from) + AT_LENGTH, self.shape.offset(to) + AT_LENGTH);
+        let from = self.shape.offset(from) + AT_LENGTH;
+        let to = self.shape.offset(to) + AT_LENGTH;
         for at in (0..self.shape.slot - AT_LENGTH).step_by(4) {
             let part = self.area.number(from + at).to_ne_bytes();
             self.area.bytes_mut(to + at, 4).copy_from_slice(&part);

@@ -6,6 +6,7 @@
 use super::{MIRRORS, TapOrders};
 use crate::Error;
 use crate::bpf::{BpfMap, MapKind};
+use crate::convert::clamp_to_u32;
 use crate::layout::tap::{failures, handed_book, inbound, outbound};
 use std::path::Path;
 
@@ -19,11 +20,10 @@ pub(super) const HANDED: u32 = DIRECTIONS + 16;
 /// Of the first side's failed redirects.
 pub(super) const FAILURES: u32 = HANDED + DIRECTIONS * EXITS;
 const ALL: u32 = FAILURES + DIRECTIONS;
-const SHAPE: (MapKind, usize, u32) = (MapKind::Counters, BOOK, ALL);
 
 /// Where the copies of a direction for a mirror are counted.
 pub(super) fn outbound(direction: usize, mirror: usize) -> u32 {
-    u32::try_from(direction * MIRRORS + mirror).map_or(0, |at| DIRECTIONS + at)
+    DIRECTIONS.saturating_add(clamp_to_u32(direction * MIRRORS + mirror))
 }
 
 /// Frames that arrived at a side.
@@ -32,7 +32,7 @@ pub struct InboundCounts {
     pub received: u64,
     /// Their bytes, without FCS.
     pub bytes: u64,
-    /// Those for which there was no peer.
+    /// Frames without a peer to go to.
     pub gone: u64,
     /// To a station that copies go to: forwarded, not copied.
     pub own: u64,
@@ -42,7 +42,7 @@ pub struct InboundCounts {
     pub other: u64,
     /// To be copied and forwarded.
     pub wanted: u64,
-    /// Of those, the ones for which no trailer can be made.
+    /// Of those, the ones without room for what a trailer is made of.
     pub unnoted: u64,
 }
 
@@ -85,12 +85,11 @@ pub struct TapCounts(BpfMap);
 
 impl TapCounts {
     pub(super) fn create() -> Result<Self, Error> {
-        let (kind, value, entries) = SHAPE;
-        Ok(Self(BpfMap::create("books", kind, value, entries)?))
+        Ok(Self(BpfMap::create("books", MapKind::Counters, BOOK, ALL)?))
     }
 
     pub(super) fn pinned(path: &Path) -> Result<Self, Error> {
-        Ok(Self(BpfMap::pinned(path, "books", SHAPE)?))
+        Ok(Self(BpfMap::pinned(path, "books", BOOK, ALL)?))
     }
 
     pub(super) fn pin(&self, path: &Path) -> Result<(), Error> {
@@ -130,7 +129,7 @@ impl TapCounts {
     }
 
     fn handed(&self, side: usize, exit: usize) -> Result<HandedCounts, Error> {
-        let exit = u32::try_from(exit).unwrap_or(0).min(EXITS - 1);
+        let exit = clamp_to_u32(exit).min(EXITS - 1);
         let [sent, dropped] = self.book(HANDED + u32::from(side == 1) * EXITS + exit)?;
         Ok(HandedCounts { sent, dropped })
     }

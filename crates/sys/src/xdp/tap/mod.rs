@@ -19,6 +19,8 @@ use super::TAP;
 use super::ring::{InterfaceRings, VALUE, XdpFrame};
 use super::rx::{FilterMaker, LONGEST};
 use crate::bpf::{AttachPoint, BpfAttachment, BpfInstruction, BpfMap, BpfProgram, MapKind, pin};
+use crate::convert::clamp_to_u32;
+use crate::error::best_effort;
 use crate::layout::tap::orders as fields;
 use crate::link::Mac;
 use crate::netns::NetNs;
@@ -106,10 +108,10 @@ impl TapForwarding {
         let mut rings = Vec::new();
         for direction in [0, 1] {
             let maps = DirectionMaps::create(netns, orders, direction, &forwarding.books, &numbers)?;
-            let (program, behind) = maps.program(orders, filter)?;
-            forwarding.behind.extend(behind);
+            let entry = maps.entry(orders, filter)?;
+            forwarding.behind.extend(entry.table);
             rings.extend(maps.share()?);
-            first.push(program);
+            first.push(entry.program);
         }
         forwarding.rings = <[TapRings; 2]>::try_from(rings).ok();
         // Both programs exist by now: between the two attachments there is no more than a system call.
@@ -156,7 +158,7 @@ impl TapForwarding {
     pub fn end(&mut self) {
         for attachment in self.attachments.drain(..) {
             // An interface that has gone has taken the program with it.
-            attachment.detach("a side of the tap").unwrap_or(());
+            best_effort(attachment.detach("a side of the tap"));
         }
     }
 }
@@ -193,14 +195,14 @@ impl PinnedForwarding {
             let path = self.directory.join(name);
             if path.exists() {
                 // An interface that has gone has taken the program with it.
-                BpfAttachment::pinned(&path)?.detach("a side of the tap").unwrap_or(());
+                best_effort(BpfAttachment::pinned(&path)?.detach("a side of the tap"));
             }
         }
         Ok(())
     }
 
-    /// Removes all names: programs and maps that no process holds end with them. A user without access to the directory cannot have pinned
-    /// anything there.
+    /// Removes all names: programs and maps that no process holds end with them. A user without access to the
+    /// directory cannot have pinned anything there.
     pub fn remove(directory: &Path) -> Result<(), Error> {
         if directory.symlink_metadata().is_err() {
             return Ok(());
@@ -241,7 +243,7 @@ impl<'a> DirectionMaps<'a> {
         let rings = orders
             .capture
             .map(|_| BpfMap::create("rings", MapKind::SharedArray, VALUE, sched::possible_cpus()));
-        let exits = u32::try_from(orders.mirrors.len()).unwrap_or(u32::MAX) + 1;
+        let exits = clamp_to_u32(orders.mirrors.len() + 1);
         let maps = Self {
             direction,
             books: books.map(),
@@ -277,39 +279,43 @@ impl<'a> DirectionMaps<'a> {
         mirror: &MirrorTarget,
     ) -> Result<BpfProgram, Error> {
         let own = BpfMap::create("orders", MapKind::Array, ORDERS, 1)?;
-        own.set(0, &mirror_orders(orders, (self.direction, number), mirror))?;
+        own.set(0, &mirror_orders(orders, self.direction, number, mirror))?;
         load(AttachPoint::Exit, "mirror", &[&own, self.books])
     }
 
-    /// What is to run at the interface, and the table that a filter in front needs.
-    fn program(
-        &self,
-        orders: &TapOrders,
-        filter: Option<FilterMaker<'_>>,
-    ) -> Result<(BpfProgram, Option<BpfMap>), Error> {
+    fn entry(&self, orders: &TapOrders, filter: Option<FilterMaker<'_>>) -> Result<TapEntry, Error> {
         let mut maps = vec![&self.orders, self.books, self.numbers, &self.peer, &self.exits];
         maps.extend(&self.rings);
-        let plain = || load(AttachPoint::Interface, "plain", &maps);
         if orders.mirrors.is_empty() && orders.capture.is_none() {
-            return Ok((plain()?, None));
+            let program = load(AttachPoint::Interface, "plain", &maps)?;
+            return Ok(TapEntry { program, table: None });
         }
         let section = if self.rings.is_some() { "record" } else { "copy" };
         let copy = load(AttachPoint::Interface, section, &maps)?;
-        let Some(filter) = filter else { return Ok((copy, None)) };
+        let Some(filter) = filter else { return Ok(TapEntry { program: copy, table: None }) };
         let table = BpfMap::create("behind", MapKind::Programs, 4, 2)?;
         table.set_program(0, &copy)?;
-        table.set_program(1, &plain()?)?;
-        // r1 = context; r2 = table; r3 = which; call bpf_tail_call; nothing follows a call that works.
-        let [load, rest] = table.load_into(2);
-        let go = |which: u64| [0x61bf, load, rest, 0x3b7 | which << 32, 0x85 | 12 << 32, 0xb7, 0x95];
-        let code: Vec<BpfInstruction> = filter(&go(0), &go(1));
-        Ok((BpfProgram::load("filter", &code, true)?, Some(table)))
+        table.set_program(1, &load(AttachPoint::Interface, "plain", &maps)?)?;
+        let code = filter(&tail_call(&table, 0), &tail_call(&table, 1));
+        Ok(TapEntry { program: BpfProgram::load("filter", &code, true)?, table: Some(table) })
     }
 
     fn share(&self) -> Result<Option<TapRings>, Error> {
         let Some(rings) = &self.rings else { return Ok(None) };
         Ok(Some(TapRings { rings: InterfaceRings::new(rings.share()?, sched::possible_cpus() as usize) }))
     }
+}
+
+/// What runs first at an interface, and the table that a filter calls the other programs through.
+struct TapEntry {
+    program: BpfProgram,
+    table: Option<BpfMap>,
+}
+
+/// r1 = context; r2 = table (two instructions); r3 = which; call `bpf_tail_call`; nothing follows a call that works.
+fn tail_call(table: &BpfMap, which: u64) -> [BpfInstruction; 7] {
+    let [load, rest] = table.load_into(2);
+    [0x61bf, load, rest, 0x3b7 | which << 32, 0x85 | 12 << 32, 0xb7, 0x95]
 }
 
 fn load(place: AttachPoint, section: &'static str, maps: &[&BpfMap]) -> Result<BpfProgram, Error> {
@@ -329,7 +335,7 @@ fn direction_orders(orders: &TapOrders, direction: usize) -> Vec<u8> {
     for (place, to) in stations.iter_mut().zip(orders.mirrors.iter().filter_map(|mirror| mirror.to)) {
         *place = station(to);
     }
-    let mirrors = u32::try_from(orders.mirrors.len()).unwrap_or(u32::MAX);
+    let mirrors = clamp_to_u32(orders.mirrors.len());
     let capture = orders.capture.map_or(0, |snap| snap.min(LONGEST));
     let side = u32::from(direction == 1);
     let words = [
@@ -343,7 +349,7 @@ fn direction_orders(orders: &TapOrders, direction: usize) -> Vec<u8> {
 }
 
 /// `struct orders` of a mirror.
-fn mirror_orders(orders: &TapOrders, (direction, number): (usize, usize), mirror: &MirrorTarget) -> Vec<u8> {
+fn mirror_orders(orders: &TapOrders, direction: usize, number: usize, mirror: &MirrorTarget) -> Vec<u8> {
     let mut stations = [0u64; MIRRORS];
     stations[0] = mirror.to.map_or(0, station);
     let book = books::outbound(direction, number);

@@ -37,18 +37,22 @@ impl RedirectWatch {
 fn begin(netns: &NetNs, orders: &TapOrders, books: &TapCounts) -> Result<[BpfAttachment; 2], Error> {
     let places = BpfMap::create("places", MapKind::Array, PLACES, 1)?;
     places.set(0, &encode(netns, orders)?)?;
-    let watch = |section: &'static str, tracepoint: &CStr| {
-        let code = TAP.program(section, &[&places, books.map()])?;
-        BpfProgram::load_for(AttachPoint::Tracepoint, section, &code, false)?.trace(tracepoint)
-    };
-    Ok([watch("handed", HANDED)?, watch("refused", REFUSED)?])
+    let maps = [&places, books.map()];
+    Ok([trace("handed", HANDED, &maps)?, trace("refused", REFUSED, &maps)?])
+}
+
+fn trace(section: &'static str, tracepoint: &CStr, maps: &[&BpfMap]) -> Result<BpfAttachment, Error> {
+    let code = TAP.program(section, maps)?;
+    BpfProgram::load_for(AttachPoint::Tracepoint, section, &code, false)?.trace(tracepoint)
 }
 
 /// `struct places`.
 fn encode(netns: &NetNs, orders: &TapOrders) -> Result<Vec<u8>, Error> {
     let types = KernelTypes::read()?;
     let space = types.offset("net", "ns")? + types.offset("ns_common", "inum")?;
-    let number = u32::try_from(netns.inode()?).unwrap_or(0);
+    // The kernel's numbers of namespaces have 32 bits.
+    let number = u32::try_from(netns.inode()?);
+    let number = number.map_err(|_| Error::call("stat", netns.label(), rustix::io::Errno::OVERFLOW))?;
     let head = [types.offset("net_device", "ifindex")?, types.offset("net_device", "nd_net")?, space, number];
     let places = books::places(orders);
     let all = head.into_iter().chain(places).chain([books::HANDED, books::FAILURES]);

@@ -4,6 +4,7 @@
 
 use super::RUNS;
 use crate::area::SharedArea;
+use crate::convert::place_in_ring;
 use crate::layout::send::{control, run as slot};
 use std::sync::atomic::Ordering;
 
@@ -15,7 +16,7 @@ pub struct FrameRun {
     pub step: u64,
     /// Number of the first.
     pub number: u64,
-    /// At or after this instant they stay unsent.
+    /// At or after this time they stay unsent.
     pub cutoff_ns: u64,
     pub count: u32,
     pub shape: u32,
@@ -56,7 +57,7 @@ impl RunQueue {
         if self.pushed - self.progress().popped >= RUNS {
             return false;
         }
-        let at = control::RUNS + slot::SIZE * usize::try_from(self.pushed % RUNS).unwrap_or(0);
+        let at = control::RUNS + slot::SIZE * place_in_ring(self.pushed, RUNS);
         let bytes = self.area.bytes_mut(at, slot::SIZE);
         let longs = [
             (slot::DUE, run.due_ns),
@@ -83,16 +84,19 @@ impl RunQueue {
 
     /// How far the program is.
     pub(super) fn progress(&self) -> RunProgress {
-        let read = |at| self.area.long(at).load(Ordering::Acquire);
         // In this order, so that "nothing left" is not read from before "all popped".
-        let popped = read(control::POPPED);
+        let popped = self.read(control::POPPED);
         RunProgress {
             popped,
-            left: read(control::LEFT),
-            calls: read(control::CALLS),
-            built: read(control::BUILT),
-            failed: read(control::FAILED),
+            left: self.read(control::LEFT),
+            calls: self.read(control::CALLS),
+            built: self.read(control::BUILT),
+            failed: self.read(control::FAILED),
         }
+    }
+
+    fn read(&self, at: usize) -> u64 {
+        self.area.long(at).load(Ordering::Acquire)
     }
 
     /// Whether everything that was pushed has been made. It may still wait for the end of its batch.

@@ -1,0 +1,229 @@
+//! What live frames are made of, and how the program in `bpf/send.bpf.c` finds it: a map for each table.
+
+use super::{CHECKS, FILL, IMAGE, OPS};
+use crate::Error;
+use crate::bpf::{BpfMap, MapKind};
+use crate::convert::clamp_to_u32;
+use crate::layout::send::{check, op, shape, value};
+
+/// Kinds of varying field, as numbers of the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum OpKind {
+    /// From the table of values.
+    Values = 0,
+    StepUp = 1,
+    StepDown = 2,
+    /// Start plus one of `step` numbers by chance.
+    Random = 3,
+    /// All bits by chance.
+    RandomWhole = 4,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FieldChange {
+    /// How its value is found.
+    pub kind: OpKind,
+    pub start: u128,
+    /// Distance of values; for [`OpKind::Random`] how many there are to draw from.
+    pub step: u128,
+    /// Values before they repeat; 0 = never.
+    pub count: u64,
+    pub seed: u64,
+    /// The field's bits, from the right.
+    pub mask: u128,
+    /// Even offset in the frame of the window of 8 bytes (16 if `wide`) that holds the field.
+    pub at: u32,
+    /// Bits of the window behind the field; 0 if wide.
+    pub shift: u32,
+    /// A window of 16 bytes.
+    pub wide: bool,
+    /// Checksums that cover it, as bits.
+    pub checks: u32,
+    /// Of [`OpKind::Values`]: index of the first.
+    pub values_from: u32,
+}
+
+/// A checksum of a shape.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ShapeChecksum {
+    /// One's-complement sum of everything it covers that does not vary.
+    pub base: u32,
+    pub at: u16,
+    /// It is to be wrong.
+    pub bad: bool,
+    /// Zero is written as all ones.
+    pub never_zero: bool,
+    /// Words of the tag it covers, as bits: mark, (stream or upper half of the short word), upper and lower half of the number (or lower half
+    /// of the short word), three of the time.
+    pub tag_words: u8,
+    /// The tag is at an odd distance from where the checksum starts.
+    pub tag_swapped: bool,
+    /// Later checksums that cover this one, as bits.
+    pub into: u8,
+}
+
+/// The frames of one lane and one size.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FrameShape {
+    /// Where its frames are counted.
+    pub lane: u32,
+    /// Frame length without FCS.
+    pub len: u32,
+    /// The beginning of the frame, with all varying bits zero; at most [`IMAGE`] bytes.
+    pub image: Vec<u8>,
+    /// The fill, and how much of it goes where.
+    pub fill: u32,
+    /// Where the fill goes.
+    pub fill_at: u32,
+    /// Bytes of it; 0 if the image holds everything.
+    pub fill_len: u32,
+    /// Where the tag goes.
+    pub tag_at: u32,
+    /// 16, 6 or, without a tag, 0.
+    pub tag_len: u32,
+    /// The number in the tag.
+    pub stream: u16,
+    /// The tag with everything that varies zero.
+    pub tail: [u8; 16],
+    /// First of its varying fields, and how many.
+    pub ops: (u32, u32),
+    /// Its checksums, inner before outer.
+    pub checks: Vec<ShapeChecksum>,
+}
+
+/// All that frames are made of.
+#[derive(Clone, Debug, Default)]
+pub struct FrameTables {
+    pub shapes: Vec<FrameShape>,
+    /// Varying fields, by index.
+    pub ops: Vec<FieldChange>,
+    /// Listed values, by index.
+    pub values: Vec<u128>,
+    /// Fills, by index; at most [`FILL`] bytes each.
+    pub fills: Vec<Vec<u8>>,
+    /// How many lanes there are.
+    pub lanes: u32,
+}
+
+/// The tables as maps of the program.
+pub(super) struct TableMaps {
+    pub(super) shapes: BpfMap,
+    pub(super) ops: BpfMap,
+    pub(super) values: BpfMap,
+    pub(super) fills: BpfMap,
+}
+
+impl FrameTables {
+    pub(super) fn maps(&self) -> Result<TableMaps, Error> {
+        Ok(TableMaps {
+            shapes: table("shapes", shape::SIZE, &self.shapes, shape_bytes)?,
+            ops: table("ops", op::SIZE, &self.ops, op_bytes)?,
+            values: table("values", value::SIZE, &self.values, |value| wide_bytes(*value).to_vec())?,
+            fills: table("fills", FILL, &self.fills, |fill| fill_bytes(fill))?,
+        })
+    }
+}
+
+fn fill_bytes(fill: &[u8]) -> Vec<u8> {
+    let mut bytes = fill.to_vec();
+    bytes.resize(FILL, 0);
+    bytes
+}
+
+/// A map with a value for each row, in the form of the program's structure.
+fn table<T>(
+    name: &'static str,
+    value: usize,
+    rows: &[T],
+    bytes: impl Fn(&T) -> Vec<u8>,
+) -> Result<BpfMap, Error> {
+    let map = BpfMap::create(name, MapKind::Array, value, clamp_to_u32(rows.len()))?;
+    for (index, row) in (0..).zip(rows) {
+        map.set(index, &bytes(row))?;
+    }
+    Ok(map)
+}
+
+/// Two numbers of 64 bits in this machine's order, the upper half first.
+fn wide_bytes(value: u128) -> [u8; 16] {
+    let mut bytes = value.to_ne_bytes();
+    if cfg!(target_endian = "little") {
+        bytes.rotate_left(8);
+    }
+    bytes
+}
+
+/// A structure of the program: all zeros but for what is put at its fields.
+struct Encoded(Vec<u8>);
+
+impl Encoded {
+    fn new(size: usize) -> Self {
+        Self(vec![0; size])
+    }
+
+    fn put(&mut self, at: usize, bytes: &[u8]) {
+        self.0[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+
+    fn put_words<const N: usize>(&mut self, words: [(usize, u32); N]) {
+        for (at, word) in words {
+            self.put(at, &word.to_ne_bytes());
+        }
+    }
+}
+
+fn shape_bytes(shape: &FrameShape) -> Vec<u8> {
+    assert!(shape.image.len() <= IMAGE && shape.checks.len() <= CHECKS && shape.ops.1 as usize <= OPS);
+    let mut encoded = Encoded::new(shape::SIZE);
+    encoded.put_words([
+        (shape::LANE, shape.lane),
+        (shape::LEN, shape.len),
+        (shape::IMAGE_LEN, clamp_to_u32(shape.image.len())),
+        (shape::FILL, shape.fill),
+        (shape::FILL_AT, shape.fill_at),
+        (shape::FILL_LEN, shape.fill_len),
+        (shape::TAG_AT, shape.tag_at),
+        (shape::TAG_LEN, shape.tag_len),
+        (shape::OPS_FROM, shape.ops.0),
+        (shape::OPS, shape.ops.1),
+        (shape::CHECKS_USED, clamp_to_u32(shape.checks.len())),
+        (shape::STREAM, shape.stream.into()),
+    ]);
+    encoded.put(shape::TAIL, &shape.tail);
+    for (index, check) in shape.checks.iter().enumerate() {
+        encoded.put(shape::CHECKS + index * check::SIZE, &check_bytes(check));
+    }
+    encoded.put(shape::IMAGE, &shape.image);
+    encoded.0
+}
+
+fn check_bytes(check: &ShapeChecksum) -> Vec<u8> {
+    let mut encoded = Encoded::new(check::SIZE);
+    encoded.put(check::BASE, &check.base.to_ne_bytes());
+    encoded.put(check::AT, &check.at.to_ne_bytes());
+    encoded.put(check::BAD, &[check.bad.into()]);
+    encoded.put(check::NEVER_ZERO, &[check.never_zero.into()]);
+    encoded.put(check::TAG_WORDS, &[check.tag_words]);
+    encoded.put(check::TAG_SWAPPED, &[check.tag_swapped.into()]);
+    encoded.put(check::INTO, &[check.into]);
+    encoded.0
+}
+
+fn op_bytes(op: &FieldChange) -> Vec<u8> {
+    let mut encoded = Encoded::new(op::SIZE);
+    encoded.put(op::START_HI, &wide_bytes(op.start));
+    encoded.put(op::STEP_HI, &wide_bytes(op.step));
+    encoded.put(op::COUNT, &op.count.to_ne_bytes());
+    encoded.put(op::SEED, &op.seed.to_ne_bytes());
+    encoded.put(op::MASK_HI, &wide_bytes(op.mask));
+    encoded.put_words([
+        (op::KIND, op.kind as u32),
+        (op::AT, op.at),
+        (op::SHIFT, op.shift),
+        (op::WIDE, op.wide.into()),
+        (op::CHECKS, op.checks),
+        (op::VALUES_FROM, op.values_from),
+    ]);
+    encoded.0
+}
