@@ -3,7 +3,7 @@
 //! On one machine that is all. In a fleet the node's [`NodeMembership`] stands beside it, and what it knows of clocks, leases
 //! and the spool is used here and nowhere else.
 
-use crate::error::{Error, fault_of};
+use crate::error::{Error, best_effort, fault_of};
 use crate::membership::NodeMembership;
 use crate::plane::{DataPlane, PlaneSource};
 use crate::pulse::ProcessPulse;
@@ -25,7 +25,7 @@ mod changes;
 const SAMPLE_EVERY: Nanos = Nanos::from_millis(125);
 /// A sample that comes a little early is still reported in its turn, not one interval later.
 const HALF_A_SAMPLE: Nanos = Nanos::from_millis(62);
-/// Whatever a controller wishes, it is told at least this often how far a run is.
+/// However rarely a controller wants samples, the node sends one at least this often.
 const LONGEST_SILENCE: Nanos = Nanos::from_secs(2);
 /// Longest wait for a message: how fast the agent notices that senders are done or that it is to end.
 const TURN: Nanos = Nanos::from_millis(10);
@@ -71,10 +71,10 @@ struct AgentShell<'a, E> {
     is_armed: bool,
     failure: Option<EngineError>,
     sample_at: MonoTime,
-    /// When the controller is told next.
-    say_at: MonoTime,
+    /// When the next sample is reported to the controller.
+    report_at: MonoTime,
     /// As the controller wishes.
-    say_every: Nanos,
+    report_every: Nanos,
     pulse: Option<ProcessPulse>,
 }
 
@@ -95,8 +95,8 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
             is_armed: false,
             failure: None,
             sample_at: MonoTime::default(),
-            say_at: MonoTime::default(),
-            say_every: Nanos::ZERO,
+            report_at: MonoTime::default(),
+            report_every: Nanos::ZERO,
             pulse: None,
         }
     }
@@ -112,18 +112,18 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
         // A node of a fleet without a run waits only for messages and for the time of its next hello.
         let turn = if self.membership.is_some() && self.agent.is_idle() { REST } else { TURN };
         let wait = self.agent.next_deadline().map_or(turn, |at| at.since(now()).min(turn));
-        if let Some(letter) = self.endpoint.receive(wait) {
-            self.hear(letter.body);
+        if let Some(envelope) = self.endpoint.receive(wait) {
+            self.on_message(envelope.body);
         }
         self.feed(AgentEvent::Tick);
         self.watch_senders();
         self.sample();
-        if self.membership.as_mut().is_some_and(NodeMembership::is_beat) {
-            self.greet(None);
+        if self.membership.as_mut().is_some_and(NodeMembership::is_hello_due) {
+            self.send_hello(None);
         }
     }
 
-    fn hear(&mut self, body: MessageBody) {
+    fn on_message(&mut self, body: MessageBody) {
         match (body, &mut self.membership) {
             (MessageBody::Command(head, command), None) => self.feed(AgentEvent::Command(head, command)),
             (MessageBody::Command(head, command), Some(member)) => {
@@ -132,7 +132,7 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
                 self.feed(AgentEvent::Command(head, command));
             }
             (MessageBody::Granted(head, grant), Some(_)) => self.feed(AgentEvent::Granted(head, grant)),
-            (MessageBody::RollCall(call), Some(_)) => self.greet(Some(call)),
+            (MessageBody::RollCall(call), Some(_)) => self.send_hello(Some(call)),
             (MessageBody::Clocks(head, fits), Some(member)) if self.agent.head() == Some(&head) => {
                 let shifts = member.shifts(fits);
                 if let Some(failed) = self.shift(&shifts) {
@@ -141,7 +141,7 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
             }
             (MessageBody::Stored(mark), Some(member)) => {
                 let stored = member.stored(&mark);
-                self.insist(stored);
+                self.report_failure(stored);
             }
             // Not for an agent, or not here.
             _ => {}
@@ -149,8 +149,9 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
     }
 
     /// Sends a hello: the answer to a roll call, or without one at each beat.
-    fn greet(&mut self, answers: Option<Nonce>) {
-        let (epoch, busy) = (self.agent.epoch(), self.agent.busy().cloned());
+    fn send_hello(&mut self, answers: Option<Nonce>) {
+        let epoch = self.agent.epoch();
+        let busy = self.agent.busy().cloned();
         if let Some(member) = &mut self.membership {
             let hello = member.hello(epoch, busy, answers);
             self.post(MessageBody::Hello(hello));
@@ -174,15 +175,16 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
         match action {
             AgentAction::Reply(head, reply) => self.post(MessageBody::Reply(head, reply)),
             AgentAction::Release => {
-                (self.plane, self.pulse) = (None, None);
+                self.plane = None;
+                self.pulse = None;
                 let left = self.membership.as_mut().map_or(Ok(()), NodeMembership::leave);
-                return Self::mind(left);
+                return Self::failure_event(left);
             }
-            AgentAction::StartAt(told) => {
-                let at = self.membership.as_mut().map_or(told, |member| member.settled_start(told));
+            AgentAction::StartAt(start) => {
+                let at = self.membership.as_mut().map_or(start, |member| member.settled_start(start));
                 // The supervisor watches from before the first frame: a crash in between must not leave a sender unwatched.
                 let watched = self.membership.as_mut().map_or(Ok(()), NodeMembership::begin_sending);
-                let failed = Self::mind(watched);
+                let failed = Self::failure_event(watched);
                 if failed.is_none() {
                     self.plane.as_mut()?.start_at(at);
                 }
@@ -196,12 +198,12 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
             AgentAction::Finish(sent) => return self.finish(&sent),
             AgentAction::Remember(epoch) => {
                 let kept = self.membership.as_ref().map_or(Ok(()), |member| member.remember(epoch));
-                return Self::mind(kept);
+                return Self::failure_event(kept);
             }
             AgentAction::Renew(head, nonce) => self.post(MessageBody::Renew(head, nonce)),
             AgentAction::Extend(until) => {
                 let extended = self.membership.as_ref().map_or(Ok(()), |member| member.extend(until));
-                return Self::mind(extended);
+                return Self::failure_event(extended);
             }
             AgentAction::Spool(result) => return self.spool(&result),
         }
@@ -225,8 +227,9 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
         }
         match prepared {
             Ok((plane, ports)) => {
-                (self.plane, self.is_armed) = (Some(plane), false);
-                self.say_every = own.say_every.min(LONGEST_SILENCE);
+                self.plane = Some(plane);
+                self.is_armed = false;
+                self.report_every = own.say_every.min(LONGEST_SILENCE);
                 AgentEvent::Prepared(ports)
             }
             Err(error) => self.failed(error),
@@ -297,8 +300,8 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
                 Err(error) => self.failed(error),
             };
             self.feed(event);
-            let rested = self.membership.as_mut().map_or(Ok(()), NodeMembership::rest);
-            self.insist(rested);
+            let rested = self.membership.as_mut().map_or(Ok(()), NodeMembership::stop_watching);
+            self.report_failure(rested);
         }
     }
 
@@ -311,12 +314,12 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
         match plane.sample() {
             Ok(sample) => {
                 // Kept beside the reports, each second: after a crash the spool's last sample is all that is known of this node.
-                let kept = self.membership.as_mut().map_or(Ok(()), |member| member.keep(&sample));
-                if let Some(head) = self.agent.head().cloned().filter(|_| now() >= self.say_at) {
-                    self.say_at = now() + self.say_every.saturating_sub(HALF_A_SAMPLE);
+                let kept = self.membership.as_mut().map_or(Ok(()), |member| member.keep_sample(&sample));
+                if let Some(head) = self.agent.head().cloned().filter(|_| now() >= self.report_at) {
+                    self.report_at = now() + self.report_every.saturating_sub(HALF_A_SAMPLE);
                     self.post(MessageBody::Telemetry(head, Box::new(sample)));
                 }
-                self.insist(kept);
+                self.report_failure(kept);
             }
             Err(error) => {
                 let event = self.failed(error);
@@ -327,16 +330,16 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
 
     fn post(&mut self, body: MessageBody) {
         // A controller that is gone is noticed by its silence; there is nobody to report the failure to.
-        self.endpoint.post(&NodeName::controller(), body).unwrap_or(());
+        best_effort(self.endpoint.post(&NodeName::controller(), body));
     }
 
     /// An error outside the data plane ends the run on this node, too.
-    fn mind(outcome: Result<(), Error>) -> Option<AgentEvent> {
+    fn failure_event(outcome: Result<(), Error>) -> Option<AgentEvent> {
         outcome.err().map(|error| AgentEvent::Failed(error.fault()))
     }
 
-    fn insist(&mut self, outcome: Result<(), Error>) {
-        if let Some(event) = Self::mind(outcome) {
+    fn report_failure(&mut self, outcome: Result<(), Error>) {
+        if let Some(event) = Self::failure_event(outcome) {
             self.feed(event);
         }
     }

@@ -3,7 +3,7 @@
 //! Invariant: only files in the directory of captures are read. No more bytes of a run's captures leave the node than its owner allows,
 //! here and through the spool together. A file is read one range at a time.
 
-use crate::error::Error;
+use crate::error::{Error, best_effort};
 use packetrig_fleet::RunId;
 use packetrig_fleet::captures::{
     CaptureAnswer, CaptureIdentity, CaptureName, CaptureQuestion, CaptureQuestions, CaptureWish, RANGE,
@@ -45,9 +45,12 @@ impl CaptureServer {
     /// Gives out what is below `directory`: a directory for each run.
     pub fn start(directory: PathBuf, allowance: SharedAllowance, open: OpenCaptures) -> Result<Self, Error> {
         let over = Arc::new(AtomicBool::new(false));
-        let (captures, ended) = (CaptureDirectory { directory, allowance }, Arc::clone(&over));
-        let body = move || serve(&captures, open, &ended);
-        let thread = Builder::new().name("captures".to_owned()).spawn(body).map_err(Error::Thread)?;
+        let captures = CaptureDirectory { directory, allowance };
+        let is_over = Arc::clone(&over);
+        let thread = Builder::new()
+            .name("captures".to_owned())
+            .spawn(move || serve(&captures, open, &is_over))
+            .map_err(Error::Thread)?;
         Ok(Self { over, thread: Some(thread) })
     }
 }
@@ -56,26 +59,29 @@ impl Drop for CaptureServer {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
-            thread.join().unwrap_or(());
+            // Nothing depends on the thread any more, even if it has panicked.
+            best_effort(thread.join());
         }
     }
 }
 
 fn serve(captures: &CaptureDirectory, mut open: OpenCaptures, over: &AtomicBool) {
     while !over.load(Ordering::Acquire) {
-        let Ok(mut way) = open() else {
+        let Ok(mut questions) = open() else {
             std::thread::sleep(PAUSE);
             continue;
         };
         while !over.load(Ordering::Acquire) {
-            let Some(question) = way.next(LOOK) else { continue };
+            let Some(question) = questions.next(LOOK) else { continue };
             let given = captures.give(&question);
-            let (outcome, bytes) = match given {
-                Ok((identity, bytes)) => (Ok(identity), bytes),
-                Err(why) => (Err(why), Vec::new()),
-            };
             let CaptureQuestion { asker, number, .. } = question;
-            if way.answer(&CaptureAnswer { asker, number, outcome }, bytes).is_err() {
+            let answered = match given {
+                Ok(GivenCapture { identity, bytes }) => {
+                    questions.answer(&CaptureAnswer { asker, number, outcome: Ok(identity) }, bytes)
+                }
+                Err(why) => questions.answer(&CaptureAnswer { asker, number, outcome: Err(why) }, Vec::new()),
+            };
+            if answered.is_err() {
                 // The operator asks again.
                 break;
             }
@@ -89,8 +95,14 @@ struct CaptureDirectory {
     allowance: SharedAllowance,
 }
 
+/// A range of a capture, or its hash, with what says which version of the file it is of.
+struct GivenCapture {
+    identity: CaptureIdentity,
+    bytes: Vec<u8>,
+}
+
 impl CaptureDirectory {
-    fn give(&self, question: &CaptureQuestion) -> Result<(CaptureIdentity, Vec<u8>), String> {
+    fn give(&self, question: &CaptureQuestion) -> Result<GivenCapture, String> {
         let CaptureName { run, file } = &question.capture;
         let opened = self.open(run, file).map_err(|error| format!("{file} of run {run}: {error}"))?;
         let identity = identity(&opened).map_err(|error| error.to_string())?;
@@ -102,7 +114,8 @@ impl CaptureDirectory {
             CaptureWish::Range { offset, length } => read_range(&opened, offset, length.min(RANGE)),
             CaptureWish::Sha256 => sha256(&opened),
         };
-        Ok((identity, bytes.map_err(|error| format!("{file} of run {run}: {error}"))?))
+        let bytes = bytes.map_err(|error| format!("{file} of run {run}: {error}"))?;
+        Ok(GivenCapture { identity, bytes })
     }
 
     fn open(&self, run: &RunId, file: &str) -> io::Result<File> {
@@ -120,19 +133,24 @@ impl CaptureDirectory {
 
 /// A name, and never a path.
 fn is_plain(name: &str) -> bool {
-    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '=');
-    !name.is_empty() && name.len() <= LONGEST && !name.starts_with('.') && name.chars().all(fits)
+    let has_plain_characters =
+        name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '='));
+    !name.is_empty() && name.len() <= LONGEST && !name.starts_with('.') && has_plain_characters
 }
 
 fn identity(file: &File) -> io::Result<CaptureIdentity> {
     let known = file.metadata()?;
     let modified = known.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
-    let modified_ns = u64::try_from(modified.as_nanos()).unwrap_or(u64::MAX);
+    let modified_ns = clamp_to_u64(modified.as_nanos());
     Ok(CaptureIdentity { size: known.len(), modified_ns })
 }
 
+fn clamp_to_u64(number: u128) -> u64 {
+    u64::try_from(number).unwrap_or(u64::MAX)
+}
+
 fn read_range(file: &File, offset: u64, length: u32) -> io::Result<Vec<u8>> {
-    let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
+    let mut bytes = vec![0; length as usize];
     let mut filled = 0;
     while filled < bytes.len() {
         // Fewer bytes at the end of the file: the asker compares with the size.
@@ -148,7 +166,7 @@ fn read_range(file: &File, offset: u64, length: u32) -> io::Result<Vec<u8>> {
 /// Reads it a range at a time.
 pub(crate) fn sha256(mut file: &File) -> io::Result<Vec<u8>> {
     let mut hash = Sha256::new();
-    let mut piece = vec![0; usize::try_from(RANGE).unwrap_or(0)];
+    let mut piece = vec![0; RANGE as usize];
     loop {
         match file.read(&mut piece)? {
             0 => return Ok(hash.finalize().to_vec()),
@@ -181,7 +199,7 @@ mod tests {
         wish: CaptureWish,
     ) -> Result<Vec<u8>, String> {
         let capture = CaptureName { run: RunId(run.into()), file: file.into() };
-        captures.give(&CaptureQuestion { asker: 1, number: 1, capture, wish }).map(|(_, bytes)| bytes)
+        captures.give(&CaptureQuestion { asker: 1, number: 1, capture, wish }).map(|given| given.bytes)
     }
 
     const ALL: CaptureWish = CaptureWish::Range { offset: 0, length: u32::MAX };

@@ -5,7 +5,7 @@
 
 use crate::agent::now;
 use crate::clock;
-use crate::error::Error;
+use crate::error::{Error, best_effort};
 use packetrig_fleet::NodeName;
 use packetrig_fleet::controller::{ControllerAction, ControllerEvent, ControllerMachine, RunRecord};
 use packetrig_fleet::event::{RunEvent, RunEventKind};
@@ -51,12 +51,12 @@ pub(crate) trait RunCrew {
     fn hello(&mut self, _from: &NodeName, _hello: NodeHello) {}
     /// A node says how its clock compares with this one.
     fn clock(&mut self, _from: NodeName, _record: ClockRecord) {}
-    /// How the clocks of the run's nodes compare with this one, as far as it is known.
+    /// How the clocks of the run's nodes compare with this one, for those that have reported it.
     fn fits(&self, _for: &NodeName) -> Option<Vec<(NodeName, ClockFit)>> {
         None
     }
     /// The part of a command that concerns this node.
-    fn tailor(&self, _for: &NodeName, command: NodeCommand) -> NodeCommand {
+    fn part_for(&self, _for: &NodeName, command: NodeCommand) -> NodeCommand {
         command
     }
     /// Keeps what a later controller has to know of the run. `false` if another controller has taken over.
@@ -72,16 +72,23 @@ impl std::fmt::Debug for RunUser<'_> {
     }
 }
 
-/// Takes a run from its draft to its end. Gives the machine back, with the times of the run's states.
+/// A run at its end, as the controller saw it.
+pub(crate) struct ControlledRun {
+    pub(crate) controller: ControllerMachine,
+    /// When the run was in which state.
+    pub(crate) times: RunTimes,
+}
+
+/// Takes a run from its draft to its end.
 pub(crate) fn control<E: Endpoint>(
     machine: ControllerMachine,
     endpoint: &mut E,
     crew: &mut dyn RunCrew,
     user: RunUser<'_>,
-) -> Result<(ControllerMachine, RunTimes), Error> {
-    let mut loops = ControlLoop { machine, endpoint, crew, user, began: None, times: RunTimes::default() };
-    loops.run()?;
-    Ok((loops.machine, loops.times))
+) -> Result<ControlledRun, Error> {
+    let mut control = ControlLoop { machine, endpoint, crew, user, began: None, times: RunTimes::default() };
+    control.run()?;
+    Ok(ControlledRun { controller: control.machine, times: control.times })
 }
 
 struct ControlLoop<'a, 'u, E> {
@@ -99,7 +106,7 @@ impl<E: Endpoint> ControlLoop<'_, '_, E> {
         self.feed(ControllerEvent::Begin)?;
         while let Some(deadline) = self.machine.next_deadline() {
             while let Some(news) = self.crew.news()? {
-                self.take(news)?;
+                self.handle_news(news)?;
             }
             if let Some(wish) = (self.user.wishes)() {
                 self.feed(wish)?;
@@ -107,32 +114,33 @@ impl<E: Endpoint> ControlLoop<'_, '_, E> {
             // Results come beside the messages.
             let turn = if self.machine.is_collecting() { COLLECTING } else { self.user.turn };
             // The wait is measured: a process that was stopped comes back late, whatever it waited for.
-            let (asked, turn) = (now(), deadline.since(now()).min(turn));
-            let letter = self.endpoint.receive(turn);
+            let asked = now();
+            let turn = deadline.since(asked).min(turn);
+            let envelope = self.endpoint.receive(turn);
             let overslept = now().since(asked).saturating_sub(turn);
             // A process that stood still has not heard its nodes: their silence meanwhile means nothing.
             if overslept > STANDSTILL {
                 self.feed(ControllerEvent::StoodStill(overslept))?;
             }
-            let event = letter.and_then(|letter| self.meaning(letter));
+            let event = envelope.and_then(|envelope| self.event_of(envelope));
             self.feed(event.unwrap_or(ControllerEvent::Tick))?;
             for trouble in self.endpoint.troubles() {
-                self.tell(now(), RunEventKind::Finding(trouble.to_string()));
+                self.emit(now(), RunEventKind::Finding(trouble.to_string()));
             }
         }
         Ok(())
     }
 
-    fn take(&mut self, news: RunNews) -> Result<(), Error> {
+    fn handle_news(&mut self, news: RunNews) -> Result<(), Error> {
         match news {
             RunNews::Event(event) => self.feed(event)?,
             RunNews::Post(to, body) => self.post(&to, body),
-            RunNews::Finding(text) => self.tell(now(), RunEventKind::Finding(text)),
+            RunNews::Finding(text) => self.emit(now(), RunEventKind::Finding(text)),
         }
         Ok(())
     }
 
-    fn meaning(&mut self, MessageEnvelope { from, body }: MessageEnvelope) -> Option<ControllerEvent> {
+    fn event_of(&mut self, MessageEnvelope { from, body }: MessageEnvelope) -> Option<ControllerEvent> {
         match body {
             MessageBody::Reply(head, reply) => Some(ControllerEvent::Reply(from, head, reply)),
             MessageBody::Telemetry(head, sample) => Some(ControllerEvent::Telemetry(from, head, sample)),
@@ -156,7 +164,7 @@ impl<E: Endpoint> ControlLoop<'_, '_, E> {
         let at = now();
         for action in self.machine.handle(event, at) {
             match action {
-                ControllerAction::Emit(kind) => self.tell(at, kind),
+                ControllerAction::Emit(kind) => self.emit(at, kind),
                 ControllerAction::Send(to, head, command) => {
                     if let Some(refusal) = self.command(to, head, command) {
                         return self.feed(refusal);
@@ -179,7 +187,7 @@ impl<E: Endpoint> ControlLoop<'_, '_, E> {
         if let (NodeCommand::Confirm { .. }, Some(fits)) = (&command, self.crew.fits(&to)) {
             self.post(&to, MessageBody::Clocks(head.clone(), fits));
         }
-        let command = match self.crew.tailor(&to, command) {
+        let command = match self.crew.part_for(&to, command) {
             // A node gets a key of its own, made from the controller's: what one node knows moves no other node's clock.
             NodeCommand::Prepare(mut own) => {
                 own.clock = own.clock.map(|server| clock::for_node(&server, &to));
@@ -194,10 +202,10 @@ impl<E: Endpoint> ControlLoop<'_, '_, E> {
 
     fn post(&mut self, to: &NodeName, body: MessageBody) {
         // A node that is gone is noticed by its silence, or because its thread has ended.
-        self.endpoint.post(to, body).unwrap_or(());
+        best_effort(self.endpoint.post(to, body));
     }
 
-    fn tell(&mut self, at: MonoTime, kind: RunEventKind) {
+    fn emit(&mut self, at: MonoTime, kind: RunEventKind) {
         let event = RunEvent { run: self.machine.head().run.clone(), at, kind };
         self.times.hear(&event, *self.began.get_or_insert(event.at));
         (self.user.on_event)(&event);

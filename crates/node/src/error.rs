@@ -94,6 +94,9 @@ impl Error {
     }
 }
 
+/// For a request that may fail without harm; a comment at the call says why.
+pub(crate) fn best_effort<T, E>(_attempt: Result<T, E>) {}
+
 /// An engine error as it travels to the controller.
 pub(crate) fn fault_of(error: &EngineError) -> NodeFault {
     let blame = match error {

@@ -59,24 +59,28 @@ impl ForeignFrames {
         self.newer = None;
     }
 
-    /// What the clocks mean for streams, by what is known of this node's at `now`.
+    /// The relation of each sender's clock to this node's, at `now`.
     pub(crate) fn shifts(&self, own: &ClockFit, now: MonoTime) -> Vec<(usize, ClockShift)> {
-        let of = |(stream, node): &(usize, NodeName)| {
-            let (_, theirs) = self.fits.iter().find(|(name, _)| name == node)?;
-            Some((*stream, shift(own, theirs, now)))
-        };
-        self.streams.iter().filter_map(of).collect()
+        let streams = self.streams.iter();
+        let shifts = streams.filter_map(|(stream, node)| {
+            let sender = self.fits.iter().find(|(name, _)| name == node)?;
+            Some((*stream, shift(own, &sender.1, now)))
+        });
+        shifts.collect()
     }
 }
 
-/// Streams that come to `own` from other nodes, and from which.
+/// Streams that come to `own` from other nodes, with those nodes.
 fn streams(plan: &Plan, places: &[PortPlace], own: &NodeName) -> Vec<(usize, NodeName)> {
-    let node_of = |port: usize| places.get(port).map(|place| &place.node);
-    let comes = |(index, stream): (usize, &Stream)| {
-        let sender = node_of(stream.tx).filter(|sender| *sender != own)?;
-        stream.rx.iter().any(|port| node_of(*port) == Some(own)).then(|| (index, sender.clone()))
-    };
-    plan.streams.iter().enumerate().filter_map(comes).collect()
+    let all = plan.streams.iter().enumerate();
+    all.filter_map(|(index, stream)| Some((index, sender_elsewhere(stream, places, own)?))).collect()
+}
+
+/// The node that sends a stream, if that is another one and `own` receives it.
+fn sender_elsewhere(stream: &Stream, places: &[PortPlace], own: &NodeName) -> Option<NodeName> {
+    let sender = &places.get(stream.tx)?.node;
+    let mut receivers = stream.rx.iter().filter_map(|port| places.get(*port));
+    (sender != own && receivers.any(|place| place.node == *own)).then(|| sender.clone())
 }
 
 /// How a receiver's clock relates to a sender's, by how each compares with the controller's; near `now`, which is the

@@ -1,7 +1,7 @@
 //! A run on one machine.
 
 use crate::agent::serve;
-use crate::control::{OnEvent, RunCrew, RunNews, RunUser, control};
+use crate::control::{ControlledRun, OnEvent, RunCrew, RunNews, RunUser, control};
 use crate::error::Error;
 use crate::open_run::OpenRun;
 use crate::plane::{EnginePlane, PlaneSource};
@@ -88,12 +88,16 @@ pub fn run_to_end(
 ) -> Result<(RunReport, Option<OpenRun>), Error> {
     let plan = Plan::read_with(document, ground.reading(options.seed))?;
     let mut stopped = false;
-    let mut wishes = || {
-        let wish = !stopped && stop();
-        stopped |= wish;
-        wish.then_some(ControllerEvent::Stop)
+    let user = RunUser {
+        wishes: &mut || {
+            // The machine takes one stop; the user's signal stays set.
+            let wish = !stopped && stop();
+            stopped |= wish;
+            wish.then_some(ControllerEvent::Stop)
+        },
+        turn: TURN,
+        on_event,
     };
-    let user = RunUser { wishes: &mut wishes, turn: TURN, on_event };
     let ended = ground.execute(document, &plan, options, user)?;
     let open = OpenRun::of(&ended);
     Ok((ended.report(&plan)?, open))
@@ -126,7 +130,7 @@ pub struct EndedRun {
     pub(crate) facts: RunFacts,
 }
 
-/// What is known of a run of `document` on `nodes` before it begins.
+/// The facts about a run of `document` on `nodes` before it begins.
 pub(crate) fn facts(document: &str, options: &RunOptions, nodes: Vec<NodeName>) -> RunFacts {
     RunFacts {
         run: options.run.clone(),
@@ -167,19 +171,20 @@ impl<P: PlaneSource + Send> RunGround for LocalGround<P> {
         let agents = fabric.join(node.clone())?;
         // Agent and controller are two threads with a fabric between them, as on two machines: there is one lifecycle.
         let over = AtomicBool::new(false);
-        let ((controller, times), failure) = scope(|scope| {
+        scope(|scope| {
             let _leave = SetOnDrop(&over);
-            let body = || serve(agents, planes, AgentMachine::new(PATIENCE), &over);
-            let agent =
-                Builder::new().name("agent".to_owned()).spawn_scoped(scope, body).map_err(Error::Thread)?;
+            let agent = Builder::new()
+                .name("agent".to_owned())
+                .spawn_scoped(scope, || serve(agents, planes, AgentMachine::new(PATIENCE), &over))
+                .map_err(Error::Thread)?;
             let mut crew = OneThread(agent);
-            let machine = control(machine, &mut endpoint, &mut crew, user);
+            let ended = control(machine, &mut endpoint, &mut crew, user);
             // Also when the loop has failed: the agent's thread is joined either way.
             over.store(true, Ordering::Release);
             let failure = crew.0.join().map_err(|_| Error::AgentDied(node.clone()))?;
-            Ok::<_, Error>((machine?, failure))
-        })?;
-        Ok(EndedRun { controller, times, failure, facts })
+            let ControlledRun { controller, times } = ended?;
+            Ok(EndedRun { controller, times, failure, facts })
+        })
     }
 }
 

@@ -6,7 +6,7 @@
 //! Invariant: the time until which senders may send only ever comes from a lease that the controller renewed.
 
 use crate::agent::now;
-use crate::clock::ClockProber;
+use crate::clock::{ClockProber, may_be_asked};
 use crate::error::Error;
 use crate::foreign::ForeignFrames;
 use crate::supervisor::SendDeadlineFile;
@@ -24,11 +24,10 @@ use packetrig_stats::result::{CountSample, NodeResult};
 use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};
 use std::fs;
-use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 /// Between two hellos.
-const BEAT: Nanos = Nanos::from_secs(1);
+const HELLO_EVERY: Nanos = Nanos::from_secs(1);
 /// Between two samples that are kept.
 const INTERVAL: Nanos = Nanos::from_secs(1);
 /// How long arming waits for the first comparison of clocks.
@@ -60,7 +59,7 @@ pub struct NodeMembership {
     site: NodeSite,
     gate: SendGate,
     uplink: ResultUplink,
-    beat_at: MonoTime,
+    hello_at: MonoTime,
     interval_at: MonoTime,
     comparing: ClockComparing,
     foreign: ForeignFrames,
@@ -94,7 +93,7 @@ impl NodeMembership {
             site,
             gate,
             uplink,
-            beat_at: MonoTime::default(),
+            hello_at: MonoTime::default(),
             interval_at: MonoTime::default(),
             comparing: ClockComparing::Not,
             foreign: ForeignFrames::default(),
@@ -114,16 +113,17 @@ impl NodeMembership {
         busy: Option<MessageHead>,
         answers: Option<Nonce>,
     ) -> Box<NodeHello> {
-        let (spooled, troubles) = (self.uplink.waiting(), self.uplink.troubles());
+        let spooled = self.uplink.waiting();
+        let troubles = self.uplink.troubles();
         let described = self.described.get_or_insert_with(|| (self.site.describe)()).clone();
         Box::new(NodeHello { epoch, busy, spooled, troubles, answers, ..described })
     }
 
     /// Whether the next hello is due. If so, the node describes itself anew.
-    pub(crate) fn is_beat(&mut self) -> bool {
-        let due = now() >= self.beat_at;
+    pub(crate) fn is_hello_due(&mut self) -> bool {
+        let due = now() >= self.hello_at;
         if due {
-            self.beat_at = now() + BEAT;
+            self.hello_at = now() + HELLO_EVERY;
             self.described = Some((self.site.describe)());
         }
         due
@@ -146,8 +146,9 @@ impl NodeMembership {
         // Before anything is opened: senders of this run may send only once the controller has renewed a lease for it.
         self.gate.shut();
         self.slept = slept_so_far();
-        (self.start, self.is_kept) = (None, false);
-        self.rest()?;
+        self.start = None;
+        self.is_kept = false;
+        self.stop_watching()?;
         Ok(RunPreparation {
             run: head.run.0.clone(),
             capture_dir: None,
@@ -213,8 +214,8 @@ impl NodeMembership {
         }
     }
 
-    /// The fit that was reported to the controller: T and latency are converted with it and with no other, or the reported bounds would be
-    /// wrong.
+    /// The fit that was reported to the controller: T and latency are converted with it and with no other, or the
+    /// reported bounds would be wrong.
     fn fit(&self) -> Option<ClockFit> {
         match &self.comparing {
             ClockComparing::Not => None,
@@ -252,10 +253,11 @@ impl NodeMembership {
     }
 
     fn local_step(&self, step: ChangeStep) -> ChangeStep {
-        let local = |at: Option<MonoTime>| at.map(|at| self.to_local(at));
         match step {
-            ChangeStep::Announce { held, at } => ChangeStep::Announce { held, at: local(at) },
-            ChangeStep::Begin { at } => ChangeStep::Begin { at: local(at) },
+            ChangeStep::Announce { held, at } => {
+                ChangeStep::Announce { held, at: at.map(|at| self.to_local(at)) }
+            }
+            ChangeStep::Begin { at } => ChangeStep::Begin { at: at.map(|at| self.to_local(at)) },
             ChangeStep::Hold(_) | ChangeStep::Undo => step,
         }
     }
@@ -272,12 +274,12 @@ impl NodeMembership {
         }
     }
 
-    /// T by this node's clock, converted with the best fit known now; `told` is what the machine was given before. From here on it is
-    /// fixed.
-    pub(crate) fn settled_start(&mut self, told: MonoTime) -> MonoTime {
+    /// T by this node's clock, converted with the best fit known now; `given` is what the machine was given before. From
+    /// here on it is fixed.
+    pub(crate) fn settled_start(&mut self, given: MonoTime) -> MonoTime {
         match self.start {
-            Some((said, local)) if local == told => self.to_local(said),
-            _ => told,
+            Some((said, local)) if local == given => self.to_local(said),
+            _ => given,
         }
     }
 
@@ -309,13 +311,13 @@ impl NodeMembership {
     }
 
     /// All senders have stopped.
-    pub(crate) fn rest(&mut self) -> Result<(), Error> {
+    pub(crate) fn stop_watching(&mut self) -> Result<(), Error> {
         self.is_sending = false;
         self.watch(None)
     }
 
     /// Keeps a sample now and then, so that what was counted survives a crash.
-    pub(crate) fn keep(&mut self, sample: &CountSample) -> Result<(), Error> {
+    pub(crate) fn keep_sample(&mut self, sample: &CountSample) -> Result<(), Error> {
         if now() < self.interval_at {
             return Ok(());
         }
@@ -344,12 +346,12 @@ impl NodeMembership {
         }
     }
 
-    /// The run is given up here. What was counted of it is kept, if anything was.
+    /// The node gives the run up. Samples that it has kept stay in the spool.
     pub(crate) fn leave(&mut self) -> Result<(), Error> {
         // Ends the prober's thread.
         self.comparing = ClockComparing::Not;
         self.uplink.leave(self.is_kept)?;
-        self.rest()
+        self.stop_watching()
     }
 
     /// The controller has these.
@@ -369,52 +371,4 @@ impl NodeMembership {
 
 const fn reading(preparation: &RunPreparation) -> ReadOptions {
     ReadOptions { seed: preparation.seed, fleet: true, part: preparation.part_of.is_some() }
-}
-
-/// Addresses of the controller's clock that are tried.
-const MOST_CLOCKS: usize = 64;
-/// Ports below this one are those of services.
-const FIRST_FREE_PORT: u16 = 1024;
-
-/// Questions to a clock leave through this machine's own routes, some each second. A controller must not direct them to many machines
-/// (broadcast, multicast) or to the port of a service.
-fn may_be_asked(clock: &ClockServer) -> Result<(), String> {
-    let is_one = |at: &SocketAddr| {
-        // An IPv4-mapped address (RFC 4291, 2.5.5.2) such as `::ffff:255.255.255.255` reaches the IPv4 address in it.
-        let ip = at.ip().to_canonical();
-        let is_many = match ip {
-            IpAddr::V4(four) => four.is_broadcast() || four.is_multicast(),
-            IpAddr::V6(six) => six.is_multicast(),
-        };
-        !is_many && !ip.is_unspecified() && at.port() >= FIRST_FREE_PORT
-    };
-    if clock.at.len() <= MOST_CLOCKS && clock.at.iter().all(is_one) {
-        return Ok(());
-    }
-    Err(format!("the controller's clock has to be at unicast addresses with ports from {FIRST_FREE_PORT} on, {MOST_CLOCKS} at most"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use packetrig_fleet::message::ClockKey;
-
-    #[test]
-    fn a_clock_is_asked_at_one_machine_however_its_address_is_written() {
-        let asked = |at: &str| {
-            let at = vec![at.parse().unwrap()];
-            may_be_asked(&ClockServer { at, key: ClockKey([0; 32]), identity: String::new(), key_number: 0 })
-        };
-        for one in ["192.0.2.1:5000", "[2001:db8::1]:5000", "[::ffff:192.0.2.1]:5000"] {
-            assert_eq!(asked(one), Ok(()), "{one}");
-        }
-        for many in
-            ["255.255.255.255:5000", "224.0.0.1:5000", "0.0.0.0:5000", "192.0.2.1:53", "[ff02::1]:5000"]
-        {
-            assert!(asked(many).is_err(), "{many}");
-        }
-        for mapped in ["[::ffff:255.255.255.255]:5000", "[::ffff:224.0.0.1]:5000", "[::ffff:0.0.0.0]:5000"] {
-            assert!(asked(mapped).is_err(), "{mapped}");
-        }
-    }
 }

@@ -28,8 +28,8 @@ pub struct OpenRun {
 }
 
 impl OpenRun {
-    /// Of a run that has ended without all results. `None` for a steered run: its plan does not say what it did, so its report stays as it
-    /// is.
+    /// Of a run that has ended without all results. `None` for a steered run: its plan does not say what it did, so its
+    /// report stays as it is.
     pub(crate) fn of(ended: &EndedRun) -> Option<Self> {
         let outcome = ended.controller.outcome().filter(|it| matches!(it, RunOutcome::Partial { .. }))?;
         let results: Vec<NodeResult> = ended.controller.results().cloned().collect();
@@ -68,10 +68,14 @@ impl OpenRun {
         attempt == self.attempt && self.facts.nodes.contains(node) && !is_here
     }
 
-    /// The attempt, and nodes whose part in it is missing.
-    pub(crate) fn missing(&self) -> (u32, Vec<NodeName>) {
-        let nodes = self.facts.nodes.iter().filter(|node| self.misses(self.attempt, node));
-        (self.attempt, nodes.cloned().collect())
+    /// The attempt that the report is of.
+    pub(crate) const fn attempt(&self) -> u32 {
+        self.attempt
+    }
+
+    /// Nodes whose part in the attempt is missing.
+    pub(crate) fn missing(&self) -> Vec<NodeName> {
+        self.facts.nodes.iter().filter(|node| self.misses(self.attempt, node)).cloned().collect()
     }
 
     /// Whether nothing is missing any more.
@@ -88,14 +92,8 @@ impl OpenRun {
         let seconds = clock::wall_clock_ns().saturating_sub(self.written_at) / 1_000_000_000;
         let text =
             format!("its results came {seconds} s after the report was first written, and are in it now");
-        let note = |text| Caveat {
-            doubt: CaveatKind::CameLate,
-            subject: format!("node {node}"),
-            text,
-            matters: false,
-        };
-        self.notes.push(note(text));
-        self.notes.extend(doubts.into_iter().map(|text| Caveat { matters: true, ..note(text) }));
+        self.notes.push(late_caveat(node, text, false));
+        self.notes.extend(doubts.into_iter().map(|doubt| late_caveat(node, doubt, true)));
         self.results.push(result);
     }
 
@@ -116,4 +114,8 @@ impl OpenRun {
             self.facts.run
         )
     }
+}
+
+fn late_caveat(node: &NodeName, text: String, matters: bool) -> Caveat {
+    Caveat { doubt: CaveatKind::CameLate, subject: format!("node {node}"), text, matters }
 }

@@ -96,8 +96,8 @@ pub struct MachineLoan {
 impl MachineLoan {
     /// Where the captures of a run are. The name of a run comes from the controller, so it is checked: it must be a name and no path.
     pub(crate) fn captures_of(&self, run: &str) -> Result<PathBuf, Error> {
-        let fits = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-        if run.is_empty() || run.len() > LONGEST_RUN_ID || !run.chars().all(fits) {
+        let is_plain = run.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
+        if run.is_empty() || run.len() > LONGEST_RUN_ID || !is_plain {
             let run: String = run.chars().take(LONGEST_RUN_ID).collect();
             return Err(Error::NotPermitted(vec![format!("{run:?} is not a valid name of a run")]));
         }

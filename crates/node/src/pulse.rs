@@ -34,7 +34,8 @@ impl ProcessStandstill {
             return None;
         }
         let from = self.from.max(start);
-        let (after, length) = (from.since(start), until.since(from));
+        let after = from.since(start);
+        let length = until.since(from);
         let text = format!(
             "its program did not run for {:.1} s, beginning {:.1} s after the start: frames may have been lost or stamped late meanwhile",
             seconds(length),
@@ -58,10 +59,14 @@ pub(crate) struct ProcessPulse {
 
 impl ProcessPulse {
     pub(crate) fn start() -> Result<Self, Error> {
-        let (found, over) = (Arc::<Mutex<Vec<ProcessStandstill>>>::default(), Arc::<AtomicBool>::default());
-        let watched = (Arc::clone(&found), Arc::clone(&over));
-        let body = move || watch(&watched.0, &watched.1);
-        let thread = Builder::new().name("pulse".to_owned()).spawn(body).map_err(Error::Thread)?;
+        let found = Arc::new(Mutex::new(Vec::new()));
+        let over = Arc::new(AtomicBool::new(false));
+        let findings = Arc::clone(&found);
+        let is_over = Arc::clone(&over);
+        let thread = Builder::new()
+            .name("pulse".to_owned())
+            .spawn(move || watch(&findings, &is_over))
+            .map_err(Error::Thread)?;
         Ok(Self { found, over, thread: Some(thread) })
     }
 

@@ -3,7 +3,7 @@
 //! Invariant: the thread is joined when the session is closed or dropped, and the ports are closed then.
 
 use crate::control::RunUser;
-use crate::error::Error;
+use crate::error::{Error, best_effort};
 use crate::local::{EndedRun, RunGround, RunOptions};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use packetrig_fleet::controller::ControllerEvent;
@@ -71,19 +71,18 @@ impl RunSession {
         let options = RunOptions { steered: true, ..options };
         let (wishes, inbox) = unbounded();
         let (ready, is_ready) = bounded(1);
-        let body = move || {
-            let mut note = |event: &RunEvent| {
+        let started = Builder::new().name("session".to_owned()).spawn(move || {
+            let reading = ground.reading(options.seed);
+            let requests = SessionRequests::new(plan, reading, inbox);
+            requests.serve(&mut ground, &document, options, &mut |event| {
                 on_event(event);
                 // Only the first one is waited for; the channel has room for it.
                 if event.kind == RunEventKind::StateChanged(RunState::Running) {
-                    ready.try_send(()).unwrap_or(());
+                    best_effort(ready.try_send(()));
                 }
-            };
-            let reading = ground.reading(options.seed);
-            SessionDesk::new(plan, reading, inbox).serve(&mut ground, &document, options, &mut note)
-        };
-        let thread = Builder::new().name("session".to_owned()).spawn(body).map_err(Error::Thread)?;
-        let mut session = Self { wishes, thread: Some(thread) };
+            })
+        });
+        let mut session = Self { wishes, thread: Some(started.map_err(Error::Thread)?) };
         match is_ready.recv() {
             Ok(()) => Ok(session),
             // The run ended before it started; its own error says why.
@@ -93,10 +92,9 @@ impl RunSession {
 
     /// Changes something; returns when it is done, or could not be and nothing was changed.
     pub fn steer(&self, steer: PlanChange) -> Result<(), NodeFault> {
-        let over = || NodeFault { blame: FaultOwner::World, text: "the run has ended".to_owned() };
         let (reply, answer) = bounded(1);
-        self.wishes.send(SessionWish::Steer(steer, reply)).map_err(|_| over())?;
-        answer.recv().map_err(|_| over())?
+        self.wishes.send(SessionWish::Steer(steer, reply)).map_err(|_| run_has_ended())?;
+        answer.recv().map_err(|_| run_has_ended())?
     }
 
     /// Whether it has ended by itself, because something failed.
@@ -110,8 +108,8 @@ impl RunSession {
     }
 
     fn join(&mut self) -> Result<RunReport, Error> {
-        // One that has ended needs not be told.
-        self.wishes.send(SessionWish::Close).unwrap_or(());
+        // A thread that has ended needs no message.
+        best_effort(self.wishes.send(SessionWish::Close));
         let thread = self.thread.take().ok_or(Error::NeverRan)?;
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
@@ -120,18 +118,22 @@ impl RunSession {
 impl Drop for RunSession {
     fn drop(&mut self) {
         if let Some(thread) = self.thread.take() {
-            self.wishes.send(SessionWish::Close).unwrap_or(());
+            best_effort(self.wishes.send(SessionWish::Close));
             // A session that is dropped without `close` has no use for its report.
             drop(thread.join());
         }
     }
 }
 
+fn run_has_ended() -> NodeFault {
+    NodeFault { blame: FaultOwner::World, text: "the run has ended".to_owned() }
+}
+
 /// A change that is being made: the document that the plan grows by, and the channel for the answer.
 type PendingChange = (Option<String>, Sender<Result<(), NodeFault>>);
 
 /// Passes wishes from the session's user to the run's loop, and answers back.
-struct SessionDesk {
+struct SessionRequests {
     plan: RefCell<Plan>,
     reading: ReadOptions,
     inbox: Receiver<SessionWish>,
@@ -139,7 +141,7 @@ struct SessionDesk {
     pending: RefCell<VecDeque<PendingChange>>,
 }
 
-impl SessionDesk {
+impl SessionRequests {
     fn new(plan: Plan, reading: ReadOptions, inbox: Receiver<SessionWish>) -> Self {
         Self { plan: RefCell::new(plan), reading, inbox, pending: RefCell::default() }
     }
@@ -151,14 +153,16 @@ impl SessionDesk {
         options: RunOptions,
         note: &mut dyn FnMut(&RunEvent),
     ) -> Result<RunReport, Error> {
-        let mut on_event = |event: &RunEvent| {
-            note(event);
-            if let RunEventKind::Steered { outcome, .. } = &event.kind {
-                self.answer(outcome);
-            }
+        let user = RunUser {
+            wishes: &mut || self.wish(),
+            turn: TURN,
+            on_event: &mut |event| {
+                note(event);
+                if let RunEventKind::Steered { outcome, .. } = &event.kind {
+                    self.answer(outcome);
+                }
+            },
         };
-        let mut wishes = || self.wish();
-        let user = RunUser { wishes: &mut wishes, turn: TURN, on_event: &mut on_event };
         let plan = self.plan.borrow().clone();
         let ended = ground.execute(document, &plan, options, user)?;
         ended.report(&self.plan.borrow())
@@ -185,6 +189,6 @@ impl SessionDesk {
             self.plan.borrow_mut().grow(&newer);
         }
         // Whoever asked may have gone away.
-        reply.send(outcome.clone()).unwrap_or(());
+        best_effort(reply.send(outcome.clone()));
     }
 }

@@ -6,6 +6,7 @@
 //!
 //! Invariant: the worker never outlives its supervisor.
 
+use crate::error::best_effort;
 use packetrig_sys::{clock, private_files, process};
 use packetrig_units::Nanos;
 use std::fs::File;
@@ -27,7 +28,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 pub struct SendDeadlineFile(File);
 
 impl SendDeadlineFile {
-    /// Opens the file, makes it if it is not there.
+    /// Opens the file, or makes it.
     pub fn open(path: &Path) -> io::Result<Self> {
         private_files::open_or_create(path).map(Self)
     }
@@ -59,18 +60,18 @@ pub enum SupervisionEnd {
 }
 
 /// Keeps a worker running until `stop` says to end, or the worker ends with success or because of a user's error. `start` makes the
-/// command; `told` is called with messages for the log.
+/// command; `log` is called with messages for the log.
 pub fn supervise(
     watch: &SendDeadlineFile,
     start: &mut dyn FnMut() -> Command,
     stop: &dyn Fn() -> bool,
-    told: &mut dyn FnMut(String),
+    log: &mut dyn FnMut(String),
 ) -> io::Result<SupervisionEnd> {
     loop {
         // The deadline of the worker before must not count for the next one.
         watch.set(0)?;
         let mut child = start().spawn()?;
-        match attend(watch, &mut child, stop, told)? {
+        match watch_worker(watch, &mut child, stop, log)? {
             Some(ended) => return Ok(ended),
             None => std::thread::sleep(PAUSE),
         }
@@ -81,32 +82,33 @@ pub fn supervise(
 }
 
 /// Watches a worker until it has ended; `None` if it is to be started again.
-fn attend(
+fn watch_worker(
     watch: &SendDeadlineFile,
     child: &mut Child,
     stop: &dyn Fn() -> bool,
-    told: &mut dyn FnMut(String),
+    log: &mut dyn FnMut(String),
 ) -> io::Result<Option<SupervisionEnd>> {
-    let (mut asked, mut killed) = (false, false);
+    let mut asked = false;
+    let mut killed = false;
     loop {
         if let Some(status) = child.try_wait()? {
-            return Ok(outcome(status, asked, told));
+            return Ok(outcome(status, asked, log));
         }
         if stop() && !asked {
             asked = true;
             // One that has just ended needs not be asked.
-            process::ask_to_end(child.id()).unwrap_or(());
+            best_effort(process::ask_to_end(child.id()));
         }
         // Once: a killed worker stays overdue until the kernel has ended it.
         if watch.is_overdue(clock::boottime_ns()) && !std::mem::replace(&mut killed, true) {
-            told("the agent did not stop at the end of its lease and is killed".to_owned());
+            log("the agent did not stop at the end of its lease and is killed".to_owned());
             child.kill()?;
         }
         std::thread::sleep(LOOK);
     }
 }
 
-fn outcome(status: ExitStatus, asked: bool, told: &mut dyn FnMut(String)) -> Option<SupervisionEnd> {
+fn outcome(status: ExitStatus, asked: bool, log: &mut dyn FnMut(String)) -> Option<SupervisionEnd> {
     if asked {
         return Some(SupervisionEnd::Told);
     }
@@ -115,7 +117,7 @@ fn outcome(status: ExitStatus, asked: bool, told: &mut dyn FnMut(String)) -> Opt
     if status.code().is_some_and(|code| code != 70 && code != 101) {
         return Some(SupervisionEnd::Worker(status));
     }
-    told(format!("the agent ended ({status}) and is started again"));
+    log(format!("the agent ended ({status}) and is started again"));
     None
 }
 

@@ -7,7 +7,7 @@
 
 use crate::agent::now;
 use crate::captures::SharedAllowance;
-use crate::error::Error;
+use crate::error::{Error, best_effort};
 use packetrig_fleet::fabric::{self, ResultOutlet, SegmentId};
 use packetrig_fleet::message::{MessageHead, StoredWatermark};
 use packetrig_fleet::{NodeName, RunId};
@@ -58,7 +58,7 @@ struct UplinkState {
 }
 
 impl UplinkShared {
-    fn own(&self) -> MutexGuard<'_, UplinkState> {
+    fn lock(&self) -> MutexGuard<'_, UplinkState> {
         // No panic can leave it half changed: it is consistent between any two statements.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -80,7 +80,7 @@ impl ResultUplink {
             node,
             shared: Arc::clone(&shared),
             open,
-            way: None,
+            outlet: None,
             handed: BTreeMap::new(),
         };
         let thread = Builder::new().name("uplink".to_owned()).spawn(move || carrier.run());
@@ -100,7 +100,7 @@ impl ResultUplink {
         }
         let journal = self.spool.journal(&head.run, head.attempt)?;
         self.journal = Some((head.run.clone(), head.attempt, journal));
-        self.shared.own().expected = true;
+        self.shared.lock().expected = true;
         self.announce();
         Ok(())
     }
@@ -140,10 +140,11 @@ impl ResultUplink {
         let Some((run, attempt, mut journal)) = self.journal.take() else {
             return Err(Error::NoJournal);
         };
-        let (mut left, mut kept_files) = (Vec::new(), Vec::new());
+        let mut left = Vec::new();
+        let mut kept_files = Vec::new();
         for capture in &result.captures {
             let path = Path::new(&capture.file);
-            match keep_capture(&mut journal, path, (&run, &self.captures)) {
+            match keep_capture(&mut journal, path, &run, &self.captures) {
                 Ok(()) => kept_files.push(path),
                 Err(why) => left.push(format!("{} stays on the node: {why}", path.display())),
             }
@@ -152,13 +153,13 @@ impl ResultUplink {
         let kept = journal.result(result);
         let reason = kept.as_ref().err().map(ToString::to_string);
         let last = journal.end(reason);
-        self.shared.own().remarks.extend(left);
+        self.shared.lock().remarks.extend(left);
         self.announce();
         kept.and(last)?;
         for file in kept_files {
             // The spool keeps it until the controller has it. A second copy would fill the owner's disk run by run. A file that cannot be
             // removed stays, and nothing else depends on it.
-            std::fs::remove_file(file).unwrap_or(());
+            best_effort(std::fs::remove_file(file));
         }
         Ok(self.spool.finished(&run, attempt).unwrap_or_default())
     }
@@ -180,13 +181,13 @@ impl ResultUplink {
 
     /// Messages for the controller: the current obstacle, and what happened since the last call.
     pub(crate) fn troubles(&self) -> Vec<String> {
-        let mut state = self.shared.own();
+        let mut state = self.shared.lock();
         let remarks = std::mem::take(&mut state.remarks);
         state.obstacle.iter().cloned().chain(remarks).collect()
     }
 
     fn announce(&self) {
-        self.shared.own().fresh = true;
+        self.shared.lock().fresh = true;
         self.shared.changed.notify_all();
     }
 }
@@ -194,7 +195,8 @@ impl ResultUplink {
 fn keep_capture(
     journal: &mut NodeJournal,
     path: &Path,
-    (run, allowance): (&RunId, &SharedAllowance),
+    run: &RunId,
+    allowance: &SharedAllowance,
 ) -> Result<(), String> {
     let size = std::fs::metadata(path).map_err(|error| error.to_string())?.len();
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
@@ -206,7 +208,7 @@ fn keep_capture(
 
 impl Drop for ResultUplink {
     fn drop(&mut self) {
-        self.shared.own().over = true;
+        self.shared.lock().over = true;
         self.shared.changed.notify_all();
         if let Some(thread) = self.thread.take() {
             // Segments that were not handed over wait in the spool.
@@ -220,7 +222,7 @@ struct UplinkThread {
     node: NodeName,
     shared: Arc<UplinkShared>,
     open: UplinkOpener,
-    way: Option<Box<dyn ResultOutlet>>,
+    outlet: Option<Box<dyn ResultOutlet>>,
     /// When each segment that still waits was handed over.
     handed: BTreeMap<SegmentId, MonoTime>,
 }
@@ -228,13 +230,15 @@ struct UplinkThread {
 impl UplinkThread {
     fn run(mut self) {
         loop {
-            let obstacle = self.carry().err().map(|error| error.to_string());
+            let obstacle = self.send_pending().err().map(|error| error.to_string());
             // With an obstacle, new segments are no reason for an early attempt: it waits the full time.
             let is_free = obstacle.is_none();
-            let mut state = self.shared.own();
+            let mut state = self.shared.lock();
             state.obstacle = obstacle;
-            let idle = |state: &mut UplinkState| !(state.over || is_free && state.fresh);
-            let waited = self.shared.changed.wait_timeout_while(state, LOOK.to_std(), idle);
+            let waited = self
+                .shared
+                .changed
+                .wait_timeout_while(state, LOOK.to_std(), |state| !(state.over || is_free && state.fresh));
             let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
             if state.over {
                 return;
@@ -244,34 +248,36 @@ impl UplinkThread {
     }
 
     /// Hands over what has not been, or long ago.
-    fn carry(&mut self) -> Result<(), fabric::Error> {
-        if std::mem::take(&mut self.shared.own().expected) {
-            self.way()?;
+    fn send_pending(&mut self) -> Result<(), fabric::Error> {
+        if std::mem::take(&mut self.shared.lock().expected) {
+            self.outlet()?;
         }
         let pending = self.spool.pending(usize::MAX);
         // In the order of run, attempt and number, as the spool lists them: `binary_search` relies on it.
         let waits: Vec<SegmentId> = pending.iter().map(|one| one.id(&self.node)).collect();
         self.handed.retain(|id, _| waits.binary_search(id).is_ok());
-        let is_due = |at: &MonoTime| now() >= *at + AGAIN;
-        let due = pending.into_iter().zip(waits).filter(|(_, id)| self.handed.get(id).is_none_or(is_due));
+        let due = pending
+            .into_iter()
+            .zip(waits)
+            .filter(|(_, id)| self.handed.get(id).is_none_or(|at| now() >= *at + AGAIN));
         for (pending, id) in due.take(MOST).collect::<Vec<_>>() {
             self.hand_over(&pending, id)?;
         }
         Ok(())
     }
 
-    fn way(&mut self) -> Result<&mut Box<dyn ResultOutlet>, fabric::Error> {
-        let way = match self.way.take() {
-            Some(way) => way,
+    fn outlet(&mut self) -> Result<&mut Box<dyn ResultOutlet>, fabric::Error> {
+        let outlet = match self.outlet.take() {
+            Some(outlet) => outlet,
             None => (self.open)()?,
         };
-        Ok(self.way.insert(way))
+        Ok(self.outlet.insert(outlet))
     }
 
     fn hand_over(&mut self, pending: &PendingSegment, id: SegmentId) -> Result<(), fabric::Error> {
         // The controller has released it in the meantime.
         let Ok(bytes) = self.spool.read(&pending.key) else { return Ok(()) };
-        match self.way()?.append(&id, &bytes) {
+        match self.outlet()?.append(&id, &bytes) {
             Ok(()) => {
                 self.handed.insert(id, now());
                 Ok(())
@@ -279,7 +285,7 @@ impl UplinkThread {
             Err(error) => {
                 // A lost connection is opened anew with the next segment; other errors leave it usable.
                 if matches!(error, fabric::Error::Down(_)) {
-                    self.way = None;
+                    self.outlet = None;
                 }
                 Err(error)
             }

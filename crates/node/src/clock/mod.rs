@@ -3,10 +3,12 @@
 //! Datagrams go straight between the two machines, not through the fabric, whose queues would add delay. They are sealed with a key of
 //! the node, so that nobody else can move its clock. [`packetrig_fleet::clock`] computes how far off a clock is, and with which bound.
 
+mod addresses;
 mod probe;
 mod prober;
 mod responder;
 
+pub(crate) use addresses::may_be_asked;
 pub use prober::ClockProber;
 pub use responder::{ClockResponder, for_node};
 

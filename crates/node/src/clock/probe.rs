@@ -32,15 +32,17 @@ pub(super) enum ClockProbe {
 
 impl ClockProbe {
     pub(super) fn write(self, key: &ClockKey) -> [u8; PROBE] {
-        let (mark, number, heard, answered) = match self {
-            Self::Question { number, key_number } => (QUESTION, number, key_number, 0),
-            Self::Answer { number, heard, answered } => {
-                (ANSWER, number, heard.as_nanos(), answered.as_nanos())
-            }
+        let mark = match self {
+            Self::Question { .. } => QUESTION,
+            Self::Answer { .. } => ANSWER,
+        };
+        let words = match self {
+            Self::Question { number, key_number } => [number, key_number, 0],
+            Self::Answer { number, heard, answered } => [number, heard.as_nanos(), answered.as_nanos()],
         };
         let mut bytes = [0; PROBE];
         bytes[..8].copy_from_slice(&mark);
-        for (place, value) in bytes[8..32].chunks_exact_mut(8).zip([number, heard, answered]) {
+        for (place, value) in bytes[8..32].chunks_exact_mut(8).zip(words) {
             place.copy_from_slice(&value.to_be_bytes());
         }
         let seal = seal(key, &bytes[..32]).finalize().into_bytes();
@@ -53,14 +55,13 @@ impl ClockProbe {
         let bytes: &[u8; PROBE] = bytes.try_into().ok()?;
         // HMAC cut to its first half, which RFC 2104 (section 5) allows; compared in constant time.
         seal(key, &bytes[..32]).verify_truncated_left(&bytes[32..]).ok()?;
-        let word = |at: usize| bytes[at..at + 8].try_into().map(u64::from_be_bytes).ok();
-        let number = word(8)?;
+        let number = word_at(bytes, 8)?;
         match bytes[..8].try_into().ok()? {
-            QUESTION => Some(Self::Question { number, key_number: word(16)? }),
+            QUESTION => Some(Self::Question { number, key_number: word_at(bytes, 16)? }),
             ANSWER => Some(Self::Answer {
                 number,
-                heard: MonoTime::from_nanos(word(16)?),
-                answered: MonoTime::from_nanos(word(24)?),
+                heard: MonoTime::from_nanos(word_at(bytes, 16)?),
+                answered: MonoTime::from_nanos(word_at(bytes, 24)?),
             }),
             _ => None,
         }
@@ -71,8 +72,12 @@ impl ClockProbe {
 pub(super) fn key_number_of(bytes: &[u8]) -> Option<u64> {
     let bytes: &[u8; PROBE] = bytes.try_into().ok()?;
     let is_question = bytes[..8] == QUESTION;
-    let number = bytes[16..24].try_into().map(u64::from_be_bytes).ok()?;
+    let number = word_at(bytes, 16)?;
     is_question.then_some(number)
+}
+
+fn word_at(bytes: &[u8; PROBE], at: usize) -> Option<u64> {
+    bytes.get(at..)?.first_chunk().copied().map(u64::from_be_bytes)
 }
 
 /// The number of a node's key.

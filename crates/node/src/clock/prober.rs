@@ -50,7 +50,7 @@ struct ProberState {
 }
 
 impl ProberShared {
-    fn own(&self) -> MutexGuard<'_, ProberState> {
+    fn lock(&self) -> MutexGuard<'_, ProberState> {
         // No panic can leave it half changed: it is consistent between any two statements.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -60,27 +60,27 @@ impl ClockProber {
     /// Begins to compare this node's clock with that of `server`.
     pub fn start(server: ClockServer) -> Result<Self, Error> {
         let shared = Arc::new(ProberShared::default());
-        let thread = {
-            let shared = Arc::clone(&shared);
-            let body = move || ClockAsking { shared: &shared, server: &server, number: 0 }.run();
-            Builder::new().name("clock".to_owned()).spawn(body).map_err(Error::Thread)?
-        };
+        let state = Arc::clone(&shared);
+        let thread = Builder::new()
+            .name("clock".to_owned())
+            .spawn(move || ClockAsking { shared: &state, server: &server, number: 0 }.run())
+            .map_err(Error::Thread)?;
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// What is known by now, once the first series is over; waits for that at most so long.
+    /// The current fit, once the first series is over; waits for that, `within` at most.
     pub fn fit(&self, within: Nanos) -> Option<ClockFit> {
-        let state = self.shared.own();
-        let unsettled = |state: &mut ProberState| !state.is_settled;
-        let waited = self.shared.changed.wait_timeout_while(state, within.to_std(), unsettled);
-        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        state.probes.fit()
+        let changed = &self.shared.changed;
+        let waited =
+            changed.wait_timeout_while(self.shared.lock(), within.to_std(), |state| !state.is_settled);
+        waited.unwrap_or_else(PoisonError::into_inner).0.probes.fit()
     }
 
-    /// What is known after a last quick series; waits for that at most so long.
+    /// The fit after a last quick series; waits for that, `within` at most.
     pub fn last_fit(&self, within: Nanos) -> Option<ClockFit> {
-        let mut state = self.shared.own();
-        (state.burst, state.is_settled) = (FIRST / 4, false);
+        let mut state = self.shared.lock();
+        state.burst = FIRST / 4;
+        state.is_settled = false;
         drop(state);
         self.shared.changed.notify_all();
         self.fit(within)
@@ -89,7 +89,7 @@ impl ClockProber {
 
 impl Drop for ClockProber {
     fn drop(&mut self) {
-        self.shared.own().over = true;
+        self.shared.lock().over = true;
         self.shared.changed.notify_all();
         if let Some(thread) = self.thread.take() {
             // Its result is not needed any more.
@@ -116,12 +116,13 @@ impl ClockAsking<'_> {
                     break;
                 }
             }
-            let mut state = self.shared.own();
+            let mut state = self.shared.lock();
             // A single probe of the quarter-second rhythm completes no series.
             state.is_settled |= burst > 1;
             self.shared.changed.notify_all();
-            let waits = |state: &mut ProberState| !state.over && state.burst == 0;
-            let waited = self.shared.changed.wait_timeout_while(state, EVERY.to_std(), waits);
+            let changed = &self.shared.changed;
+            let waited =
+                changed.wait_timeout_while(state, EVERY.to_std(), |state| !state.over && state.burst == 0);
             let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
             if state.over {
                 return;
@@ -132,11 +133,11 @@ impl ClockAsking<'_> {
 
     /// The controller's address that answers fastest. Asks until one answers.
     fn choose(&mut self) -> Option<UdpSocket> {
-        let ways: Vec<UdpSocket> = self.server.at.iter().filter_map(|to| way(*to)).collect();
+        let sockets: Vec<UdpSocket> = self.server.at.iter().filter_map(|to| connect(*to)).collect();
         let mut patience = PATIENCE;
-        while !self.shared.own().over {
+        while !self.shared.lock().over {
             let mut best: Option<(Nanos, usize)> = None;
-            for (index, socket) in ways.iter().enumerate() {
+            for (index, socket) in sockets.iter().enumerate() {
                 // The better of two: the first also pays for looking up route and neighbour.
                 let took = self.exchange(socket).map(|it| it.back.since(it.sent));
                 let quickest =
@@ -144,11 +145,11 @@ impl ClockAsking<'_> {
                 best = quickest.map(|took| (took, index)).into_iter().chain(best).min();
             }
             if let Some((_, index)) = best {
-                return ways.into_iter().nth(index);
+                return sockets.into_iter().nth(index);
             }
             std::thread::sleep(PATIENCE);
             patience = (patience * 2).min(LONGEST);
-            for socket in &ways {
+            for socket in &sockets {
                 socket.set_read_timeout(Some(patience)).ok()?;
             }
         }
@@ -157,7 +158,7 @@ impl ClockAsking<'_> {
 
     fn ask(&mut self, socket: &UdpSocket) {
         if let Some(exchange) = self.exchange(socket) {
-            self.shared.own().probes.add(&exchange);
+            self.shared.lock().probes.add(&exchange);
         }
     }
 
@@ -186,7 +187,7 @@ impl ClockAsking<'_> {
     }
 }
 
-fn way(to: SocketAddr) -> Option<UdpSocket> {
+fn connect(to: SocketAddr) -> Option<UdpSocket> {
     let from: SocketAddr = if to.is_ipv4() { ([0; 4], 0).into() } else { ([0_u16; 8], 0).into() };
     let socket = UdpSocket::bind(from).ok()?;
     socket.connect(to).ok()?;

@@ -46,7 +46,7 @@ impl ClockResponder {
     }
 }
 
-/// What a node is told about its controller's clock, with a key that only this node has.
+/// The controller's clock as one node gets it, with a key that only this node has.
 pub fn for_node(server: &ClockServer, node: &NodeName) -> ClockServer {
     let key_number = key_number(node);
     ClockServer { key: numbered_key(&server.key, key_number), key_number, ..server.clone() }

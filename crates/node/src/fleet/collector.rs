@@ -11,7 +11,7 @@ mod tests;
 
 pub(super) use reading::OtherRuns;
 
-use crate::error::Error;
+use crate::error::{Error, best_effort};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use packetrig_fleet::fabric::{self, RecordStore, ResultInlet, SegmentDelivery, SegmentId};
 use packetrig_fleet::message::StoredWatermark;
@@ -85,7 +85,7 @@ pub struct StoredPart {
 #[derive(Clone, Debug)]
 pub struct PartUpdate {
     pub node: NodeName,
-    /// Of which run and attempt, and up to where that is stored.
+    /// The run, the attempt, and up to where it is stored.
     pub mark: StoredWatermark,
     /// What is stored of it.
     pub contents: StoredPart,
@@ -121,19 +121,19 @@ impl SegmentCollector {
         let (wanted, wanted_runs) = unbounded();
         let over = Arc::new(AtomicBool::new(false));
         let is_drained = Arc::new(AtomicBool::new(false));
-        let thread = {
-            let over = Arc::clone(&over);
-            let reading = RunReading::new(incoming, others, Arc::clone(&is_drained));
-            let body = move || collect(reading, store, (&event_sender, &wanted_runs), &over);
-            Builder::new().name("collector".to_owned()).spawn(body).map_err(Error::Thread)?
-        };
+        let reading = RunReading::new(incoming, others, Arc::clone(&is_drained));
+        let is_over = Arc::clone(&over);
+        let thread = Builder::new()
+            .name("collector".to_owned())
+            .spawn(move || collect(reading, store, &event_sender, &wanted_runs, &is_over))
+            .map_err(Error::Thread)?;
         Ok(Self { events, wanted, is_drained, over, thread: Some(thread) })
     }
 
     /// Results of this run are taken in from now on.
     pub(super) fn read(&self, run: &RunId) {
         // If the thread has ended, it was told to end: nothing is read any more.
-        self.wanted.send(run.clone()).unwrap_or(());
+        best_effort(self.wanted.send(run.clone()));
     }
 
     /// Whether nothing waited at the last look.
@@ -160,7 +160,8 @@ impl Drop for SegmentCollector {
 fn collect<I: ResultInlet, R: RecordStore>(
     mut reading: RunReading<I, R>,
     mut store: Box<dyn ResultStore>,
-    (event_sender, wanted_runs): (&Sender<CollectorEvent>, &Receiver<RunId>),
+    event_sender: &Sender<CollectorEvent>,
+    wanted_runs: &Receiver<RunId>,
     over: &AtomicBool,
 ) {
     while !over.load(Ordering::Acquire) {
@@ -174,7 +175,7 @@ fn collect<I: ResultInlet, R: RecordStore>(
         events.extend(reading.take_events());
         for event in events {
             // The receiver may be gone already, because the collector is about to end.
-            event_sender.send(event).unwrap_or(());
+            best_effort(event_sender.send(event));
         }
     }
 }
@@ -257,8 +258,10 @@ fn confirmed_events(
             }
         }
     }
-    let is_told =
-        |part: &PartUpdate| stored.contains(&(part.mark.run.clone(), part.mark.attempt, part.node.clone()));
-    events.extend(parts.into_iter().filter(is_told).map(|part| CollectorEvent::Stored(Box::new(part))));
+    for part in parts {
+        if stored.contains(&(part.mark.run.clone(), part.mark.attempt, part.node.clone())) {
+            events.push(CollectorEvent::Stored(Box::new(part)));
+        }
+    }
     events
 }

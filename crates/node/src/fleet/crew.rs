@@ -35,7 +35,7 @@ pub(super) struct FleetCrew<'a, R> {
     marks: BTreeMap<NodeName, StoredWatermark>,
     is_deposed: bool,
     /// Findings that were reported already.
-    told: ToldFindings,
+    reported: ToldFindings,
     /// Segments of each node that will never be stored.
     refused: BTreeMap<NodeName, u64>,
     /// Without them every node gets everything.
@@ -50,7 +50,8 @@ impl<'a, R: RecordStore> FleetCrew<'a, R> {
         records: &'a mut R,
         note: &'a mut RecordNote,
         members: &'a mut FleetMembers,
-        (collector, leadership): (&'a SegmentCollector, &'a FleetLeadership),
+        collector: &'a SegmentCollector,
+        leadership: &'a FleetLeadership,
     ) -> Self {
         Self {
             run,
@@ -65,7 +66,7 @@ impl<'a, R: RecordStore> FleetCrew<'a, R> {
             news: VecDeque::new(),
             marks: BTreeMap::new(),
             is_deposed: false,
-            told: ToldFindings::default(),
+            reported: ToldFindings::default(),
             refused: BTreeMap::new(),
             shares: None,
             writes_no_record: false,
@@ -73,7 +74,7 @@ impl<'a, R: RecordStore> FleetCrew<'a, R> {
     }
 
     /// Sends each node only what concerns it.
-    pub(super) fn give_out(&mut self, shares: Option<NodeShares>) {
+    pub(super) fn set_shares(&mut self, shares: Option<NodeShares>) {
         self.shares = shares;
     }
 
@@ -83,11 +84,11 @@ impl<'a, R: RecordStore> FleetCrew<'a, R> {
     }
 
     /// What is stored already of an attempt that another controller began.
-    pub(super) fn put_on_hand(&mut self, attempt: u32, on_hand: Vec<(NodeName, StoredPart)>) {
+    pub(super) fn add_stored(&mut self, attempt: u32, on_hand: Vec<(NodeName, StoredPart)>) {
         self.attempt = attempt;
         for (node, contents) in on_hand {
             let mark = StoredWatermark { run: self.run.clone(), attempt, below: contents.below };
-            self.arrived(PartUpdate { node, mark, contents });
+            self.on_stored(PartUpdate { node, mark, contents });
         }
     }
 
@@ -96,11 +97,11 @@ impl<'a, R: RecordStore> FleetCrew<'a, R> {
         self.marks
     }
 
-    fn arrived(&mut self, arrival: PartUpdate) {
+    fn on_stored(&mut self, arrival: PartUpdate) {
         let PartUpdate { node, mark, contents } = arrival;
         self.news.push_back(RunNews::Post(node.clone(), MessageBody::Stored(mark.clone())));
         if let Some(completed) = contents.completed {
-            self.find(completed);
+            self.report(completed);
             return;
         }
         if mark.run != self.run {
@@ -111,12 +112,12 @@ impl<'a, R: RecordStore> FleetCrew<'a, R> {
             return;
         }
         if let Some(why) = contents.cut_short {
-            self.find(format!("node {node} did not finish: {why}"));
+            self.report(format!("node {node} did not finish: {why}"));
         } else {
             let doubts = contents.doubts.into_iter().map(|doubt| format!("node {doubt}"));
             self.news.extend(doubts.map(|doubt| RunNews::Event(ControllerEvent::Doubted(doubt))));
         }
-        contents.elsewhere.into_iter().for_each(|capture| self.find(format!("node {capture}")));
+        contents.elsewhere.into_iter().for_each(|capture| self.report(format!("node {capture}")));
         // Last, because a result may end the run, and nothing is read from the news after that.
         if let Some(result) = contents.result {
             self.news.push_back(RunNews::Event(ControllerEvent::Collected(node, result)));
@@ -149,14 +150,14 @@ impl<'a, R: RecordStore> FleetCrew<'a, R> {
         let all = before.saturating_add(count);
         self.refused.insert(node.clone(), all);
         if before.checked_ilog10() != all.checked_ilog10() {
-            self.find(format!("node {node}: {all} segments of results were refused and set aside ({why})"));
+            self.report(format!("node {node}: {all} segments of results were refused and set aside ({why})"));
         }
     }
 
     /// Reports a finding once, in one line: parts of it come from nodes, and a line break in them could fake a line of packetrig's own.
-    fn find(&mut self, text: String) {
+    fn report(&mut self, text: String) {
         let text = text.replace(['\n', '\r'], " ");
-        if self.told.admit(&text) {
+        if self.reported.admit(&text) {
             self.news.push_back(RunNews::Finding(text));
         }
     }
@@ -168,15 +169,15 @@ impl<R: RecordStore> RunCrew for FleetCrew<'_, R> {
             return Ok(Some(RunNews::Event(ControllerEvent::Deposed)));
         }
         match self.collector.next_event() {
-            Some(CollectorEvent::Stored(arrival)) => self.arrived(*arrival),
-            Some(CollectorEvent::Trouble(text)) => self.find(text),
+            Some(CollectorEvent::Stored(arrival)) => self.on_stored(*arrival),
+            Some(CollectorEvent::Trouble(text)) => self.report(text),
             Some(CollectorEvent::Refused { node, count, why }) => self.refused(&node, count, &why),
             None => {}
         }
         Ok(self.news.pop_front())
     }
 
-    fn tailor(&self, node: &NodeName, command: NodeCommand) -> NodeCommand {
+    fn part_for(&self, node: &NodeName, command: NodeCommand) -> NodeCommand {
         match (&self.shares, command) {
             (Some(shares), NodeCommand::Prepare(whole)) => {
                 NodeCommand::Prepare(shares.preparation(node, whole))
@@ -190,7 +191,7 @@ impl<R: RecordStore> RunCrew for FleetCrew<'_, R> {
 
     fn hello(&mut self, from: &NodeName, hello: NodeHello) {
         for trouble in &hello.troubles {
-            self.find(format!("node {from}: {trouble}"));
+            self.report(format!("node {from}: {trouble}"));
         }
         for change in self.members.hear(from, hello, now()) {
             if matches!(change, MemberChange::Restarted { .. }) {
@@ -226,7 +227,7 @@ impl<R: RecordStore> RunCrew for FleetCrew<'_, R> {
             Ok(revision) => {
                 self.revision = Some(revision);
                 if let Err(error) = (self.note)(record) {
-                    self.find(format!("cannot save the state of the run in the catalogue: {error}"));
+                    self.report(format!("cannot save the state of the run in the catalogue: {error}"));
                 }
                 Ok(true)
             }
@@ -234,7 +235,7 @@ impl<R: RecordStore> RunCrew for FleetCrew<'_, R> {
             Err(error) if gives_start => Err(error.into()),
             // This state starts nothing. The record is only out of date, and the run goes on.
             Err(error) => {
-                self.find(format!("cannot write the record of the run: {error}"));
+                self.report(format!("cannot write the record of the run: {error}"));
                 Ok(true)
             }
         }

@@ -8,6 +8,7 @@
 
 use crate::agent::now;
 use crate::captures::sha256_of;
+use crate::error::best_effort;
 use packetrig_fleet::captures::{
     AHEAD, CaptureAnswer, CaptureAnswers, CaptureIdentity, CaptureName, CaptureWish, RANGE,
 };
@@ -20,7 +21,7 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
-/// How long an answer is waited for before its question is asked again.
+/// Wait for an answer before the question is repeated.
 const PATIENCE: Nanos = Nanos::from_secs(3);
 /// Questions in a row that are not answered before the node counts as silent.
 const ATTEMPTS: u32 = 5;
@@ -37,13 +38,17 @@ pub enum FetchError {
     #[error("{0}")]
     Refused(String),
     /// Peer: it does not answer.
-    #[error("the node does not answer; the part that was fetched is kept, and the next attempt continues there")]
+    #[error(
+        "the node does not answer; the part that was fetched is kept, and the next attempt continues there"
+    )]
     Silent,
     /// User: it was interrupted.
     #[error("interrupted; the part that was fetched is kept, and the next attempt continues there")]
     Interrupted,
     /// World: the fetched bytes are not those of the node's file.
-    #[error("the fetched capture has another hash than the file on the node, and was removed; fetch it again")]
+    #[error(
+        "the fetched capture has another hash than the file on the node, and was removed; fetch it again"
+    )]
     Differs,
     #[error(transparent)]
     Fabric(#[from] fabric::Error),
@@ -77,22 +82,22 @@ impl std::fmt::Debug for FetchUser<'_> {
     }
 }
 
-/// Fetches a capture to `target`. One that is there already is compared, and fetched anew only if it differs.
+/// Fetches a capture to `target`. An existing file is compared, and fetched anew only if it differs.
 pub fn fetch_capture(
-    way: &mut dyn CaptureAnswers,
+    node: &mut dyn CaptureAnswers,
     capture: &CaptureName,
     target: &Path,
     user: &mut FetchUser<'_>,
 ) -> Result<(), FetchError> {
     if target.exists() {
-        let (_, wanted) = ask_once(way, capture, CaptureWish::Sha256, HASHING, user.goes_on)?;
-        if sha256_of(target).map_err(failed(target))? == wanted {
+        let hash = ask_once(node, capture, CaptureWish::Sha256, HASHING, user.goes_on)?.bytes;
+        if sha256_of(target).map_err(failed(target))? == hash {
             return Ok(());
         }
         fs::remove_file(target).map_err(failed(target))?;
     }
-    let mut fetch = CaptureFetch::begin(way, capture, target)?;
-    fetch.carry(user)?;
+    let mut fetch = CaptureFetch::begin(node, capture, target)?;
+    fetch.fetch_ranges(user)?;
     fetch.finish(target, user)
 }
 
@@ -108,7 +113,7 @@ fn beside(target: &Path, ending: &str) -> PathBuf {
 }
 
 struct CaptureFetch<'a> {
-    way: &'a mut dyn CaptureAnswers,
+    node: &'a mut dyn CaptureAnswers,
     capture: &'a CaptureName,
     identity: CaptureIdentity,
     part: PathBuf,
@@ -121,13 +126,14 @@ struct CaptureFetch<'a> {
 
 impl<'a> CaptureFetch<'a> {
     fn begin(
-        way: &'a mut dyn CaptureAnswers,
+        node: &'a mut dyn CaptureAnswers,
         capture: &'a CaptureName,
         target: &Path,
     ) -> Result<Self, FetchError> {
-        let (identity, _) =
-            ask_once(way, capture, CaptureWish::Range { offset: 0, length: 0 }, PATIENCE, &|| true)?;
-        let (part, note) = (beside(target, ".part"), beside(target, ".part.json"));
+        let nothing = CaptureWish::Range { offset: 0, length: 0 };
+        let identity = ask_once(node, capture, nothing, PATIENCE, &|| true)?.identity;
+        let part = beside(target, ".part");
+        let note = beside(target, ".part.json");
         let known: Option<CaptureIdentity> =
             fs::read(&note).ok().and_then(|text| serde_json::from_slice(&text).ok());
         if known != Some(identity) {
@@ -140,21 +146,23 @@ impl<'a> CaptureFetch<'a> {
         let file = private_files::open_or_create(&part).map_err(failed(&part))?;
         let done = file.metadata().map_err(failed(&part))?.len().min(identity.size);
         let progress = FetchProgress { resumed_at: done, done, size: identity.size };
-        Ok(Self { way, capture, identity, part, note, file, progress, asked: VecDeque::new() })
+        Ok(Self { node, capture, identity, part, note, file, progress, asked: VecDeque::new() })
     }
 
     /// Asks until everything is here.
-    fn carry(&mut self, user: &mut FetchUser<'_>) -> Result<(), FetchError> {
+    fn fetch_ranges(&mut self, user: &mut FetchUser<'_>) -> Result<(), FetchError> {
         (user.progress)(self.progress);
-        let (mut failures, mut waits_until) = (0, now() + PATIENCE);
+        let mut failures = 0;
+        let mut waits_until = now() + PATIENCE;
         while self.progress.done < self.progress.size {
             if !(user.goes_on)() {
                 return Err(FetchError::Interrupted);
             }
             self.ask_ahead()?;
-            if let Some((answer, bytes)) = self.way.next(LOOK) {
+            if let Some((answer, bytes)) = self.node.next(LOOK) {
                 if self.take(answer, &bytes)? {
-                    (failures, waits_until) = (0, now() + PATIENCE);
+                    failures = 0;
+                    waits_until = now() + PATIENCE;
                     (user.progress)(self.progress);
                 }
             } else if now() >= waits_until {
@@ -173,7 +181,7 @@ impl<'a> CaptureFetch<'a> {
     fn ask_ahead(&mut self) -> Result<(), FetchError> {
         let mut offset = self.progress.done + self.asked.len() as u64 * u64::from(RANGE);
         while self.asked.len() < AHEAD && offset < self.progress.size {
-            let number = self.way.ask(self.capture, CaptureWish::Range { offset, length: RANGE })?;
+            let number = self.node.ask(self.capture, CaptureWish::Range { offset, length: RANGE })?;
             self.asked.push_back((number, offset));
             offset += u64::from(RANGE);
         }
@@ -190,7 +198,9 @@ impl<'a> CaptureFetch<'a> {
         let identity = answer.outcome.map_err(FetchError::Refused)?;
         let whole = u64::from(RANGE).min(self.progress.size - offset);
         if identity != self.identity || bytes.len() as u64 != whole {
-            return Err(FetchError::Refused("the capture has changed on the node; fetch it again".to_owned()));
+            return Err(FetchError::Refused(
+                "the capture has changed on the node; fetch it again".to_owned(),
+            ));
         }
         self.file.write_all_at(bytes, offset).map_err(failed(&self.part))?;
         self.asked.pop_front();
@@ -203,36 +213,43 @@ impl<'a> CaptureFetch<'a> {
             .set_len(self.progress.size)
             .and_then(|()| self.file.sync_all())
             .map_err(failed(&self.part))?;
-        let (_, wanted) = ask_once(self.way, self.capture, CaptureWish::Sha256, HASHING, user.goes_on)?;
-        let is_same = sha256_of(&self.part).map_err(failed(&self.part))? == wanted;
+        let hash = ask_once(self.node, self.capture, CaptureWish::Sha256, HASHING, user.goes_on)?.bytes;
+        let is_same = sha256_of(&self.part).map_err(failed(&self.part))? == hash;
         if is_same {
             fs::rename(&self.part, target).map_err(failed(target))?;
         } else {
             fs::remove_file(&self.part).map_err(failed(&self.part))?;
         }
         // A note without its part has no meaning: one that stays does no harm.
-        fs::remove_file(&self.note).unwrap_or(());
+        best_effort(fs::remove_file(&self.note));
         if is_same { Ok(()) } else { Err(FetchError::Differs) }
     }
 }
 
+/// An answer of the node.
+struct NodeAnswer {
+    identity: CaptureIdentity,
+    bytes: Vec<u8>,
+}
+
 fn ask_once(
-    way: &mut dyn CaptureAnswers,
+    node: &mut dyn CaptureAnswers,
     capture: &CaptureName,
     wish: CaptureWish,
     patience: Nanos,
     goes_on: &dyn Fn() -> bool,
-) -> Result<(CaptureIdentity, Vec<u8>), FetchError> {
+) -> Result<NodeAnswer, FetchError> {
     for _ in 0..ATTEMPTS {
-        let number = way.ask(capture, wish)?;
+        let number = node.ask(capture, wish)?;
         let until = now() + patience;
         while now() < until {
             if !goes_on() {
                 return Err(FetchError::Interrupted);
             }
-            let Some((answer, bytes)) = way.next(LOOK) else { continue };
+            let Some((answer, bytes)) = node.next(LOOK) else { continue };
             if answer.number == number {
-                return Ok((answer.outcome.map_err(FetchError::Refused)?, bytes));
+                let identity = answer.outcome.map_err(FetchError::Refused)?;
+                return Ok(NodeAnswer { identity, bytes });
             }
         }
     }
@@ -246,7 +263,7 @@ mod tests {
     use packetrig_fleet::captures::CaptureQuestion;
     use sha2::{Digest, Sha256};
 
-    /// A node with one capture, on a way that may lose answers or break.
+    /// A node with one capture, over a connection that may lose answers or break.
     struct CaptureNode {
         bytes: Vec<u8>,
         modified_ns: u64,

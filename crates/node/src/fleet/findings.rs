@@ -1,7 +1,7 @@
 //! Which findings a run reports: each once, and a limited number for each node.
 //!
-//! Parts of them come from nodes. Without a limit for each node, one node could use up all the room, and the findings about others would
-//! be missing.
+//! Parts of them come from nodes. Without a limit for each node, one node could use up all the room, and the
+//! findings about others would be missing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ const MOST: usize = 200;
 
 #[derive(Debug, Default)]
 pub(super) struct ToldFindings {
-    told: BTreeSet<String>,
+    reported: BTreeSet<String>,
     by_subject: BTreeMap<String, usize>,
 }
 
@@ -18,7 +18,7 @@ impl ToldFindings {
     /// Whether this is to be reported: it is new, and its node has room left.
     pub(super) fn admit(&mut self, text: &str) -> bool {
         let count = self.by_subject.entry(subject_of(text).to_owned()).or_default();
-        let is_admitted = *count < MOST && self.told.insert(text.to_owned());
+        let is_admitted = *count < MOST && self.reported.insert(text.to_owned());
         *count += usize::from(is_admitted);
         is_admitted
     }

@@ -4,7 +4,7 @@
 //! led. A lead that may be this controller's is either held, or giving it back is tried until it works.
 
 use crate::agent::now;
-use crate::error::Error;
+use crate::error::{Error, best_effort};
 use packetrig_fleet::fabric::{self, RecordStore, StoredRecord};
 use packetrig_fleet::lead::{DoubtfulLeads, TakenLead, give_back_leads};
 use packetrig_fleet::term::{ControllerTerm, Identity, TermRecord, TermTimes};
@@ -39,18 +39,18 @@ struct LeadershipState {
 }
 
 impl LeadershipShared {
-    fn own(&self) -> MutexGuard<'_, LeadershipState> {
+    fn lock(&self) -> MutexGuard<'_, LeadershipState> {
         // No panic can leave it half changed: it is consistent between any two statements.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn own_doubtful(&self) -> MutexGuard<'_, Vec<DoubtfulLeads>> {
+    fn lock_doubtful(&self) -> MutexGuard<'_, Vec<DoubtfulLeads>> {
         self.doubtful.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Gives back what could not be given back before.
     fn settle_doubtful<R: RecordStore>(&self, records: &mut R) -> Result<(), fabric::Error> {
-        let mut doubtful = self.own_doubtful();
+        let mut doubtful = self.lock_doubtful();
         while let Some(leads) = doubtful.last_mut() {
             leads.give_back(records, &self.controller)?;
             doubtful.pop();
@@ -90,14 +90,13 @@ impl FleetLeadership {
 
     /// Takes note of leads that were taken: they are given back when this ends.
     pub(super) fn hold(&self, leads: Vec<TakenLead>) {
-        self.shared.own().leads.extend(leads);
+        self.shared.lock().leads.extend(leads);
     }
 
     /// Gives all leads back. A failure is tried again with each refresh.
     pub(super) fn give_back<R: RecordStore>(&self, records: &mut R) -> Vec<TakenLead> {
-        let leads = std::mem::take(&mut self.shared.own().leads);
-        let (left, _) = give_back_leads(records, leads.clone());
-        for TakenLead { node, lead, .. } in left {
+        let leads = std::mem::take(&mut self.shared.lock().leads);
+        for TakenLead { node, lead, .. } in give_back_leads(records, leads.clone()).0 {
             self.give_back_later(DoubtfulLeads { run: lead.run, nodes: [node].into() });
         }
         leads
@@ -106,7 +105,7 @@ impl FleetLeadership {
     /// These leads may be this controller's. They are given back with the next refresh.
     pub(super) fn give_back_later(&self, leads: DoubtfulLeads) {
         if !leads.nodes.is_empty() {
-            self.shared.own_doubtful().push(leads);
+            self.shared.lock_doubtful().push(leads);
         }
     }
 
@@ -117,18 +116,18 @@ impl FleetLeadership {
 
     /// Another controller has found it dead.
     pub(super) fn is_lost(&self) -> bool {
-        self.shared.own().term.is_lost()
+        self.shared.lock().term.is_lost()
     }
 
     /// Whether a start may be committed now.
     pub(super) fn may_commit(&self) -> bool {
-        self.shared.own().term.may_commit(now())
+        self.shared.lock().term.may_commit(now())
     }
 }
 
 impl Drop for FleetLeadership {
     fn drop(&mut self) {
-        self.shared.own().leaves = true;
+        self.shared.lock().leaves = true;
         self.shared.changed.notify_all();
         if let Some(thread) = self.thread.take() {
             // Leads that could not be given back may be taken over once the record is stale.
@@ -139,15 +138,18 @@ impl Drop for FleetLeadership {
 
 fn refresh<R: RecordStore>(mut records: R, key: &str, shared: &LeadershipShared) {
     loop {
-        let state = shared.own();
+        let state = shared.lock();
         let wait = state.term.next_refresh().since(now()).to_std();
-        let early = |state: &mut LeadershipState| !state.leaves && now() < state.term.next_refresh();
-        let waited = shared.changed.wait_timeout_while(state, wait, early);
+        let waited = shared
+            .changed
+            .wait_timeout_while(state, wait, |state| !state.leaves && now() < state.term.next_refresh());
         let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
         if state.leaves {
-            let (leads, is_lost) = (std::mem::take(&mut state.leads), state.term.is_lost());
+            let leads = std::mem::take(&mut state.leads);
+            let is_lost = state.term.is_lost();
             drop(state);
-            shared.settle_doubtful(&mut records).unwrap_or(());
+            // What fails now is taken over by another controller once this one's record is stale.
+            best_effort(shared.settle_doubtful(&mut records));
             leave(&mut records, key, leads, is_lost);
             return;
         }
@@ -162,9 +164,9 @@ fn refresh<R: RecordStore>(mut records: R, key: &str, shared: &LeadershipShared)
             let answer = records.replace(key, revision, &StoredRecord::written(&record));
             // A stale revision may be this controller's own, from a write whose answer was lost: the record decides.
             let found = matches!(answer, Err(fabric::Error::Stale(_))).then(|| records.get(key));
-            settle_refresh(&mut shared.own().term, &answer, found);
+            settle_refresh(&mut shared.lock().term, &answer, found);
             // The next refresh is soon enough for what fails.
-            shared.settle_doubtful(&mut records).unwrap_or(());
+            best_effort(shared.settle_doubtful(&mut records));
         }
     }
 }
@@ -173,7 +175,7 @@ fn refresh<R: RecordStore>(mut records: R, key: &str, shared: &LeadershipShared)
 fn leave<R: RecordStore>(records: &mut R, key: &str, leads: Vec<TakenLead>, is_lost: bool) {
     drop(give_back_leads(records, leads));
     if !is_lost {
-        records.remove(key).unwrap_or(());
+        best_effort(records.remove(key));
     }
 }
 

@@ -7,14 +7,15 @@ use super::crew::FleetCrew;
 use super::leftovers::Leftover;
 use super::{FleetGround, HasAlready, LOOK, LedRun};
 use crate::agent::now;
-use crate::control::RunUser;
-use crate::error::Error;
+use crate::control::{ControlledRun, RunUser, control};
+use crate::error::{Error, best_effort};
 use packetrig_fleet::controller::{ControllerMachine, StartPolicy};
 use packetrig_fleet::fabric::{self, Endpoint as _, Fabric};
 use packetrig_fleet::lead::{
     ClaimProgress, DoubtfulLeads, HeldLead, LeadClaim, NodeLead, TakenLead, WantedNodes, held_leads,
 };
 use packetrig_fleet::members::NodePresence;
+use packetrig_fleet::message::MessageBody;
 use packetrig_fleet::places::{self, PlaceSettlement};
 use packetrig_fleet::{NodeName, RunId};
 use packetrig_plan::{Plan, PlanProblems};
@@ -22,7 +23,7 @@ use packetrig_sys::{clock, process};
 use packetrig_units::Nanos;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Failures of the records until a claim is given up.
+/// A claim fails after this many failures of the records.
 const FAILURES: u32 = 3;
 /// After this long a wait for nodes, places for the plan's ports are looked for again: other nodes may have joined.
 const SETTLE_AGAIN: Nanos = Nanos::from_secs(3);
@@ -48,8 +49,11 @@ pub enum WaitChoice {
 /// Called with the nodes that are in the way; says what to do.
 pub type WhileBlocked<'a> = &'a mut dyn FnMut(&HeldNodes) -> WaitChoice;
 
-/// The epoch, and the leads that were taken in it.
-type ClaimedNodes = (u64, Vec<TakenLead>);
+/// The leads that were taken, and in which epoch.
+pub(super) struct ClaimedNodes {
+    pub(super) epoch: u64,
+    pub(super) leads: Vec<TakenLead>,
+}
 
 impl<F: Fabric> FleetGround<F>
 where
@@ -80,7 +84,7 @@ where
     ) -> Result<Vec<Leftover>, Error> {
         loop {
             self.await_leadership()?;
-            self.call()?;
+            self.call_roll()?;
             let known: Vec<NodeName> = self.members.iter().map(|(name, _)| name.clone()).collect();
             let held = self.held(&known)?;
             self.members.assign_leads(leads_of(&held));
@@ -88,8 +92,8 @@ where
             let blocking: BTreeSet<NodeName> = match &settled {
                 // The run could begin without these nodes. But a user who waits wants all nodes that may become free.
                 Ok(settlement) => {
-                    let is_had = |node: &&NodeName| held.contains_key(node) && self.is_here(node);
-                    settlement.absent.keys().filter(is_had).cloned().collect()
+                    let absent = settlement.absent.keys();
+                    absent.filter(|node| held.contains_key(*node) && self.is_here(node)).cloned().collect()
                 }
                 Err(problems) => self.blocking(plan, run, &held).ok_or_else(|| problems.clone())?,
             };
@@ -112,9 +116,9 @@ where
     fn take(&mut self, run: &RunId, settlement: PlaceSettlement) -> Result<Option<Vec<Leftover>>, Error> {
         let mut nodes: BTreeSet<NodeName> = places::nodes(&settlement.places).into_iter().collect();
         nodes.retain(|node| !settlement.absent.contains_key(node));
-        let Some((epoch, leads)) = self.claim(run, nodes)? else { return Ok(None) };
-        let leftovers = self.leftovers(run, &leads)?;
-        self.led = Some(LedRun { run: run.clone(), epoch, settlement });
+        let Some(claimed) = self.claim(run, nodes)? else { return Ok(None) };
+        let leftovers = self.leftovers(run, &claimed.leads)?;
+        self.led = Some(LedRun { run: run.clone(), epoch: claimed.epoch, settlement });
         Ok(Some(leftovers))
     }
 
@@ -135,8 +139,8 @@ where
         Err(fabric::Error::Unanswered("the record of this controller".to_owned()).into())
     }
 
-    /// The nodes that are in the way, if the plan could run on a fleet without other controllers. Other nodes with the same labels would do
-    /// as well.
+    /// The nodes that are in the way, if the plan could run on a fleet without other controllers. Other nodes with the
+    /// same labels would do as well.
     fn blocking(&mut self, plan: &Plan, run: &RunId, held: &HeldNodes) -> Option<BTreeSet<NodeName>> {
         // Settles as if no node were led; then the true leads again.
         self.members.assign_leads(BTreeMap::new());
@@ -169,10 +173,10 @@ where
             clock::sleep_until_ns((now() + Nanos::new(LOOK.as_u64() * looks as u64)).as_nanos());
             let nodes: Vec<NodeName> = held.keys().cloned().collect();
             let now_held = self.held(&nodes)?;
-            let is_same = |(node, before): (&NodeName, &HeldLead)| {
+            let is_same = held.iter().all(|(node, before)| {
                 now_held.get(node).is_some_and(|lead| lead.revision == before.revision)
-            };
-            if !held.iter().all(is_same) {
+            });
+            if !is_same {
                 return Ok(WaitChoice::Wait);
             }
             held = now_held;
@@ -198,8 +202,8 @@ where
         let wanted = WantedNodes { run: run.clone(), nodes, heard, wall_ns: clock::wall_clock_ns() };
         let mut claim = LeadClaim::new(self.me.clone(), wanted, self.watch.clone());
         let claimed = self.finish_claim(&mut claim);
-        if let Ok(Some((_, leads))) = &claimed {
-            self.leadership.hold(leads.clone());
+        if let Ok(Some(claimed)) = &claimed {
+            self.leadership.hold(claimed.leads.clone());
         } else {
             // A write without an answer may have made a lead: all attempted ones are given back.
             let nodes = claim.attempted().clone();
@@ -208,8 +212,8 @@ where
         // What the claim has learnt about other controllers' terms is kept: a second look at one may decide.
         self.watch = claim.into_watch();
         let claimed = claimed?;
-        if let Some((_, leads)) = &claimed {
-            let nodes: Vec<NodeName> = leads.iter().map(|lead| lead.node.clone()).collect();
+        if let Some(claimed) = &claimed {
+            let nodes: Vec<NodeName> = claimed.leads.iter().map(|lead| lead.node.clone()).collect();
             self.endpoint.listen_to(&nodes)?;
         }
         Ok(claimed)
@@ -220,7 +224,7 @@ where
         loop {
             match claim.step(&mut self.records, &process::exists, now()) {
                 Ok(ClaimProgress::UnderWay) => {}
-                Ok(ClaimProgress::Taken(epoch, leads)) => return Ok(Some((epoch, leads))),
+                Ok(ClaimProgress::Taken(epoch, leads)) => return Ok(Some(ClaimedNodes { epoch, leads })),
                 Ok(ClaimProgress::Blocked(_)) => return Ok(None),
                 Err(fabric::Error::Unanswered(_) | fabric::Error::Down(_)) if failures < FAILURES => {
                     failures += 1;
@@ -246,11 +250,13 @@ where
             settled => return settled,
         };
         let with_absent = places::settle_with_absent(plan, &self.members, Some(run), now());
-        let is_enough = |found: &PlaceSettlement| {
-            let all = places::nodes(&found.places).len();
-            self.policies.start.is_enough(all - found.absent.len(), all)
-        };
-        with_absent.ok().filter(is_enough).ok_or(problems)
+        with_absent.ok().filter(|found| self.is_enough(found)).ok_or(problems)
+    }
+
+    /// Whether the user allows a start without the absent nodes.
+    fn is_enough(&self, found: &PlaceSettlement) -> bool {
+        let all = places::nodes(&found.places).len();
+        self.policies.start.is_enough(all - found.absent.len(), all)
     }
 
     /// Of what is led now.
@@ -264,7 +270,7 @@ where
         machine: ControllerMachine,
         has: HasAlready,
         user: RunUser<'_>,
-    ) -> Result<(ControllerMachine, packetrig_fleet::report::RunTimes), Error> {
+    ) -> Result<ControlledRun, Error> {
         self.refuse_if_lost()?;
         let attempt = machine.head().attempt;
         let run = machine.head().run.clone();
@@ -272,18 +278,18 @@ where
             self.collector.read(&run);
         }
         let Self { records, members, collector, leadership, note, .. } = self;
-        let mut crew = FleetCrew::new(run, records, note, members, (&*collector, &*leadership));
+        let mut crew = FleetCrew::new(run, records, note, members, collector, leadership);
         crew.write_no_record(has.writes_no_record);
-        crew.put_on_hand(attempt, has.on_hand);
-        crew.give_out(has.shares);
-        let course = crate::control::control(machine, &mut self.endpoint, &mut crew, user)?;
+        crew.add_stored(attempt, has.on_hand);
+        crew.set_shares(has.shares);
+        let ended = control(machine, &mut self.endpoint, &mut crew, user)?;
         // The last watermarks: nodes may delete what is stored.
         let marks = crew.last_marks();
         for (node, mark) in marks {
-            let stored = packetrig_fleet::message::MessageBody::Stored(mark);
-            self.endpoint.post(&node, stored).unwrap_or(());
+            // A node that misses it is told by the next controller.
+            best_effort(self.endpoint.post(&node, MessageBody::Stored(mark)));
         }
-        Ok(course)
+        Ok(ended)
     }
 }
 

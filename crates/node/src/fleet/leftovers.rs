@@ -33,8 +33,7 @@ impl Leftover {
 
     /// Whether this is all of the run: nobody has taken a node of it before. Nodes that it was started without do not count.
     pub fn is_whole(&self) -> bool {
-        let is_left_out = |node: &NodeName| self.record.left_out.contains(node);
-        self.record.released.iter().all(is_left_out) && self.is_last()
+        self.record.released.iter().all(|node| self.record.left_out.contains(node)) && self.is_last()
     }
 
     /// Whether no node of it is left to anybody else.
@@ -82,9 +81,14 @@ where
             // The run's end is written. A node that still works for it has not heard so and is told again.
             for node in nodes {
                 let Some(head) = busy.get(&node).filter(|head| head.run == other).cloned() else { continue };
-                let (state, nodes) = (RunState::Partial, vec![node.clone()]);
-                let released = BTreeSet::new();
-                let record = RunRecord { head, state, nodes, left_out: Vec::new(), start: None, released };
+                let record = RunRecord {
+                    head,
+                    state: RunState::Partial,
+                    nodes: vec![node.clone()],
+                    left_out: Vec::new(),
+                    start: None,
+                    released: BTreeSet::new(),
+                };
                 leftovers.push(Leftover { record, nodes: BTreeSet::from([node]) });
             }
         }
@@ -111,7 +115,7 @@ where
         self.note_released(leftover)
     }
 
-    /// Adds the nodes to those of which the run was released. Several controllers may do so at once.
+    /// Adds the nodes to the released nodes in the run's record. Several controllers may do so at once.
     fn note_released(&mut self, leftover: &Leftover) -> Result<bool, Error> {
         let key = RunRecord::key(&leftover.record.head.run);
         for _ in 0..MERGES {
@@ -164,7 +168,6 @@ where
     ) -> Result<Option<LeftRun>, Error> {
         let run = &record.head.run;
         let members: Vec<NodeName> = record.unreleased().into_iter().collect();
-        let is_alive = |held: &HeldNodes| held.values().any(|held| held.state == TermState::Alive);
         loop {
             self.await_leadership()?;
             let held = self.held(&members)?;
@@ -173,15 +176,16 @@ where
             if own.is_empty() {
                 let nodes: BTreeSet<NodeName> =
                     members.iter().filter(|node| !held.contains_key(*node)).cloned().collect();
-                let Some((epoch, _)) = self.claim(run, nodes.clone())? else { continue };
-                self.led = Some(LedRun { run: run.clone(), epoch, settlement: PlaceSettlement::default() });
+                let Some(claimed) = self.claim(run, nodes.clone())? else { continue };
+                let settlement = PlaceSettlement::default();
+                self.led = Some(LedRun { run: run.clone(), epoch: claimed.epoch, settlement });
                 let all = record.members().into_iter();
                 return Ok(Some(LeftRun::Led(all.filter(|node| !nodes.contains(node)).collect())));
             }
             let blocking: BTreeSet<NodeName> = own.keys().cloned().collect();
             let mut at_work = None;
             let choice = self.await_change(own, &blocking, &mut |held| {
-                if is_alive(held) {
+                if held.values().any(|held| held.state == TermState::Alive) {
                     at_work = Some(held.clone());
                     return WaitChoice::GoWithout;
                 }

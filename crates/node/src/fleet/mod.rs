@@ -29,8 +29,8 @@ pub use shelf::RunShelf;
 
 use crate::agent::now;
 use crate::clock::ClockResponder;
-use crate::control::RunUser;
-use crate::error::Error;
+use crate::control::{ControlledRun, RunUser};
+use crate::error::{Error, best_effort};
 use crate::local::{EndedRun, RunGround, RunOptions, facts, preparation};
 use collector::{CollectorEvent, OtherRuns, SegmentCollector};
 use leadership::FleetLeadership;
@@ -52,10 +52,10 @@ use std::collections::BTreeSet;
 /// How often a controller checks whether a node is free.
 const LOOK: Nanos = Nanos::from_millis(200);
 
-/// Counts that a controller is told in a second, by all nodes together.
+/// Samples that a controller takes in each second, from all nodes together.
 const COUNTS_PER_SECOND: u64 = 5000;
 
-/// What a controller is told about itself.
+/// What a controller has to know about itself.
 pub struct ControllerCharge {
     pub identity: Identity,
     /// Times of its term.
@@ -132,7 +132,8 @@ where
         let leadership = FleetLeadership::begin(fabric.records()?, me.clone(), charge.times)?;
         let mut endpoint = fabric.join(NodeName::controller_of(&me.controller))?;
         let mut members = FleetMembers::default();
-        let (mut roster, mut round_trips) = (charge.roster, RoundTrips::default());
+        let mut roster = charge.roster;
+        let mut round_trips = RoundTrips::default();
         // The call comes before the recall: nodes that answer describe themselves, and only the others are taken from the roster.
         round_trips.call(&mut endpoint, &mut members, &roster.enrolled)?;
         roster.note(&members);
@@ -159,19 +160,19 @@ where
 
     /// The members of the fleet, as of now.
     pub fn members(&mut self) -> Result<Vec<MemberRow>, Error> {
-        self.call()?;
+        self.call_roll()?;
         Ok(self.members.rows(now()))
     }
 
-    /// Ports of the fleet with a label, those of nodes included that are not there now.
+    /// Ports of the fleet with a label, also those of absent nodes.
     pub fn labelled_ports(&self, label: &str) -> usize {
         places::labelled(label, &self.members)
     }
 
     /// Enrolled nodes that no controller has ever heard.
     pub fn never_heard(&self) -> Vec<NodeName> {
-        let of_whom_nothing = |node: &&NodeName| self.members.get(node).is_none();
-        self.roster.enrolled.iter().filter(of_whom_nothing).cloned().collect()
+        let enrolled = self.roster.enrolled.iter();
+        enrolled.filter(|node| self.members.get(node).is_none()).cloned().collect()
     }
 
     /// Runs that an earlier controller began and did not end.
@@ -198,13 +199,13 @@ where
         options: &RunOptions,
         (on_hand, user): (Vec<(NodeName, StoredPart)>, RunUser<'_>),
     ) -> Result<EndedRun, Error> {
-        self.call()?;
+        self.call_roll()?;
         let facts = facts(document, options, record.members());
         let limits = RunLimits::fleet(self.round_trips.longest(&record.nodes), options.drain);
         let machine =
             ControllerMachine::collecting(record, self.epoch(), limits).without_saying_to(elsewhere);
         let has = HasAlready { on_hand, reads_results: true, ..HasAlready::default() };
-        let (controller, times) = self.conduct(machine, has, user)?;
+        let ControlledRun { controller, times } = self.conduct(machine, has, user)?;
         Ok(EndedRun { controller, times, failure: None, facts })
     }
 
@@ -215,7 +216,7 @@ where
             let mark = StoredWatermark { run: run.clone(), attempt, below: below(node, run, attempt) };
             if mark.below > 0 {
                 // The next controller sends it again.
-                self.endpoint.post(node, MessageBody::Stored(mark)).unwrap_or(());
+                best_effort(self.endpoint.post(node, MessageBody::Stored(mark)));
             }
         }
     }
@@ -226,7 +227,7 @@ where
         &mut self,
         patience: Nanos,
         goes_on: &dyn Fn() -> bool,
-        told: &mut dyn FnMut(String),
+        on_completed: &mut dyn FnMut(String),
     ) -> Result<Vec<(NodeName, RunId, u64)>, Error> {
         let mut until = now() + patience;
         loop {
@@ -234,12 +235,13 @@ where
                 // The fabric delivers again what could not be stored.
                 let CollectorEvent::Stored(arrival) = news else { continue };
                 if let Some(completed) = arrival.contents.completed.clone() {
-                    told(completed);
+                    on_completed(completed);
                 }
-                self.endpoint.post(&arrival.node, MessageBody::Stored(arrival.mark)).unwrap_or(());
+                // A node that misses it hears it at the next collection.
+                best_effort(self.endpoint.post(&arrival.node, MessageBody::Stored(arrival.mark)));
                 until = now() + patience;
             }
-            self.call()?;
+            self.call_roll()?;
             let left = self.members.uncollected();
             let left: Vec<_> = left.map(|(node, run, _, count)| (node.clone(), run.clone(), count)).collect();
             if left.is_empty() && self.collector.is_drained() || now() >= until || !goes_on() {
@@ -249,7 +251,7 @@ where
         }
     }
 
-    fn call(&mut self) -> Result<(), Error> {
+    fn call_roll(&mut self) -> Result<(), Error> {
         // Enrolled nodes that are absent were waited for when the fleet was opened, so they are not expected again.
         self.round_trips.call(&mut self.endpoint, &mut self.members, &BTreeSet::new())?;
         self.roster.note(&self.members);
@@ -293,7 +295,8 @@ where
     ) -> Result<EndedRun, Error> {
         let led = self.led.as_ref().filter(|led| led.run == options.run);
         let led = led.ok_or_else(|| Error::NotLed(options.run.clone()))?;
-        let (epoch, PlaceSettlement { places, absent }) = (led.epoch, led.settlement.clone());
+        let epoch = led.epoch;
+        let PlaceSettlement { places, absent } = led.settlement.clone();
         let nodes = places::nodes(&places);
         let facts = RunFacts { places: places.clone(), ..facts(document, &options, nodes.clone()) };
         let limits = RunLimits::fleet(self.round_trips.longest(&nodes), options.drain);
@@ -311,7 +314,7 @@ where
         // The nodes are free for others also when the run has failed.
         let conducted = self.conduct(machine, has, user);
         self.give_back();
-        let (controller, times) = conducted?;
+        let ControlledRun { controller, times } = conducted?;
         Ok(EndedRun { controller, times, failure: None, facts })
     }
 }

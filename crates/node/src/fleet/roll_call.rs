@@ -35,18 +35,17 @@ impl RoundTrips {
         enrolled: &BTreeSet<NodeName>,
     ) -> Result<(), Error> {
         // First, so that this call's answers are not behind a long queue.
-        take_in_what_waits(endpoint, members);
+        read_waiting_hellos(endpoint, members);
         let mut expected = enrolled.clone();
         expected.append(&mut self.answered);
-        let is_here = |presence| presence != NodePresence::Lost;
-        let here = members.iter().filter(|(_, member)| is_here(member.presence(now())));
+        let here = members.iter().filter(|(_, member)| member.presence(now()) != NodePresence::Lost);
         expected.extend(here.map(|(name, _)| name.clone()));
         let asked = now();
         let call = Nonce(asked.as_nanos());
         endpoint.post_all(MessageBody::RollCall(call))?;
         while !expected.is_empty() && now() < asked + PATIENCE {
-            let Some(letter) = endpoint.receive((asked + PATIENCE).since(now())) else { break };
-            let MessageEnvelope { from, body: MessageBody::Hello(hello) } = letter else { continue };
+            let Some(envelope) = endpoint.receive((asked + PATIENCE).since(now())) else { break };
+            let MessageEnvelope { from, body: MessageBody::Hello(hello) } = envelope else { continue };
             if hello.answers == Some(call) {
                 expected.remove(&from);
                 self.trips.insert(from.clone(), now().since(asked));
@@ -65,12 +64,12 @@ impl RoundTrips {
 }
 
 /// Reads the hellos that wait. Each was sent at an unknown earlier time, so it shows only that its node may be present.
-fn take_in_what_waits<E: Endpoint>(endpoint: &mut E, members: &mut FleetMembers) {
+fn read_waiting_hellos<E: Endpoint>(endpoint: &mut E, members: &mut FleetMembers) {
     let heard = now() - SUSPECT;
     for _ in 0..MOST_WAITING {
-        let Some(letter) = endpoint.receive(Nanos::ZERO) else { return };
-        if let MessageBody::Hello(hello) = letter.body {
-            members.hear(&letter.from, *hello, heard);
+        let Some(envelope) = endpoint.receive(Nanos::ZERO) else { return };
+        if let MessageBody::Hello(hello) = envelope.body {
+            members.hear(&envelope.from, *hello, heard);
         }
     }
 }

@@ -29,7 +29,7 @@ struct NodeShare {
     senders: BTreeSet<NodeName>,
 }
 
-/// A plan of which each node is given its own part.
+/// A plan that is too long to be sent to every node whole.
 #[derive(Debug)]
 struct LongPlan {
     hash: PlanHash,

@@ -5,6 +5,7 @@
 mod late;
 
 use super::collector::{PartUpdate, ReceivedSegment, ResultStore, ResultStoreError, StoredBatch, StoredPart};
+use crate::error::best_effort;
 use crate::open_run::OpenRun;
 use packetrig_fleet::controller::RunRecord;
 use packetrig_fleet::fabric::SegmentId;
@@ -54,6 +55,13 @@ impl PartKey {
     }
 }
 
+/// The state of the parts that segments have come for.
+struct StoredParts {
+    parts: Vec<PartUpdate>,
+    /// Parts whose state could not be read, and why.
+    failed: BTreeMap<PartKey, String>,
+}
+
 impl ShelfSlot {
     fn hold(&mut self, mut draft: RunDraft, record: &str) {
         draft.set_quota(self.quota);
@@ -78,19 +86,24 @@ impl RunShelf {
 
     /// The same, where each node may store so much of a run.
     pub fn with_quota(catalogue: RunCatalogue, quota: RunQuota) -> Self {
-        let (begun, whole) = (Value::Null, BTreeMap::new());
-        let slot = ShelfSlot { catalogue, draft: None, begun, nodes: None, quota, whole };
-        Self(Arc::new(Mutex::new(slot)))
+        Self(Arc::new(Mutex::new(ShelfSlot {
+            catalogue,
+            draft: None,
+            begun: Value::Null,
+            nodes: None,
+            quota,
+            whole: BTreeMap::new(),
+        })))
     }
 
-    fn own(&self) -> MutexGuard<'_, ShelfSlot> {
+    fn lock(&self) -> MutexGuard<'_, ShelfSlot> {
         // No panic can leave it half changed: it is consistent between any two statements.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Begins a run that a later controller can find. Its record is a JSON object of the caller's.
     pub fn begin(&self, unfinished: &UnfinishedRun, size: ReportSize) -> Result<(), Error> {
-        let mut slot = self.own();
+        let mut slot = self.lock();
         let draft = slot.catalogue.begin_unfinished(unfinished, size)?;
         slot.hold(draft, &unfinished.record);
         Ok(())
@@ -98,23 +111,24 @@ impl RunShelf {
 
     /// Runs that have begun and have no report.
     pub fn unfinished(&self) -> Result<Vec<UnfinishedRun>, Error> {
-        self.own().catalogue.unfinished()
+        self.lock().catalogue.unfinished()
     }
 
     /// Takes up a run where another process left it.
     pub fn resume(&self, run: &RunId) -> Result<UnfinishedRun, Error> {
-        let mut slot = self.own();
+        let mut slot = self.lock();
         let (draft, unfinished) = slot.catalogue.resume(run)?;
         slot.hold(draft, &unfinished.record);
         Ok(unfinished)
     }
 
-    /// What of the run under way is stored already: whoever takes it up is not told again.
+    /// What is stored already of the current run: a controller that takes it up gets no events for it.
     pub fn on_hand(&self, record: &RunRecord) -> Vec<(NodeName, StoredPart)> {
-        let mut slot = self.own();
+        let mut slot = self.lock();
         let mut on_hand = Vec::new();
+        let run = &record.head.run;
+        let attempt = record.head.attempt;
         for node in &record.nodes {
-            let (run, attempt) = (&record.head.run, record.head.attempt);
             let below = slot.catalogue.watermark(run, attempt, node).unwrap_or(0);
             if let Ok(contents) = slot.part(run, attempt, node) {
                 on_hand.push((node.clone(), StoredPart { below, ..contents }));
@@ -126,19 +140,20 @@ impl RunShelf {
     /// Up to where a node's part in an attempt of any run is stored.
     pub fn stored_below(&self, node: &NodeName, run: &RunId, attempt: u32) -> u64 {
         // If the catalogue cannot be read, nothing is promised: 0 lets the node delete nothing.
-        self.own().catalogue.watermark(run, attempt, node).unwrap_or(0)
+        self.lock().catalogue.watermark(run, attempt, node).unwrap_or(0)
     }
 
     /// Writes how far the run under way is.
     pub fn note(&self, record: &RunRecord) -> Result<(), Error> {
-        let mut slot = self.own();
+        let mut slot = self.lock();
         if slot.draft.as_ref().is_none_or(|draft| *draft.run() != record.head.run) {
             // A run of another catalogue.
             return Ok(());
         }
         slot.begun["record"] = serde_json::to_value(record).unwrap_or_default();
         slot.nodes = nodes_of(&slot.begun["record"]);
-        let (text, head) = (slot.begun.to_string(), &record.head);
+        let text = slot.begun.to_string();
+        let head = &record.head;
         slot.catalogue.note_unfinished(&head.run, head.attempt, head.epoch, &text)
     }
 
@@ -151,11 +166,11 @@ impl RunShelf {
         document: &str,
         open: Option<&OpenRun>,
     ) -> Result<PathBuf, Error> {
-        let mut slot = self.own();
+        let mut slot = self.lock();
         let mut draft = slot.draft.take().ok_or_else(|| Error::NotUnfinished(report.run.clone()))?;
         if let Some(written) = open.and_then(|open| open.written().ok()) {
             // A failure here only means that results which come later are not put into the report.
-            draft.keep_open(&written).unwrap_or(());
+            best_effort(draft.keep_open(&written));
         }
         let directory = draft.commit(&slot.catalogue, report, document)?;
         // Results that came while the report was made are stored and will not come again: they go into the report now.
@@ -165,16 +180,16 @@ impl RunShelf {
         Ok(directory)
     }
 
-    /// Writes reports that lack results again with what has come of them. Says of which runs and nodes.
+    /// Writes reports that lack results again, with the results that have come. Gives a sentence for each.
     pub fn complete_open_runs(&self) -> Vec<String> {
-        let slot = self.own();
+        let slot = self.lock();
         let open = slot.catalogue.open_runs().unwrap_or_default();
         open.iter().flat_map(|run| slot.complete_all(run)).collect()
     }
 
     /// The run under way will have no report. Says what was kept of it, if anything was captured.
     pub fn give_up(&self) -> Result<Option<KeptRun>, Error> {
-        let mut slot = self.own();
+        let mut slot = self.lock();
         let draft = slot.draft.take();
         draft.map_or(Ok(None), |draft| draft.give_up(&slot.catalogue))
     }
@@ -182,11 +197,11 @@ impl RunShelf {
 
 impl ResultStore for RunShelf {
     fn knows(&self, run: &RunId) -> bool {
-        self.own().catalogue.document(run).is_ok()
+        self.lock().catalogue.document(run).is_ok()
     }
 
     fn store(&mut self, segments: &[ReceivedSegment]) -> StoredBatch {
-        self.own().store(segments)
+        self.lock().store(segments)
     }
 }
 
@@ -212,14 +227,14 @@ impl ShelfSlot {
             }
             outcomes.push(outcome);
         }
-        let (parts, failed) = self.stored_parts(parts);
+        let stored = self.stored_parts(parts);
         // A part whose state cannot be read would be confirmed without its node ever learning so: its segments have to come again.
         for (ReceivedSegment { id, .. }, outcome) in segments.iter().zip(&mut outcomes) {
-            if let Some(why) = failed.get(&PartKey::of(id)).filter(|_| outcome.is_ok()) {
+            if let Some(why) = stored.failed.get(&PartKey::of(id)).filter(|_| outcome.is_ok()) {
                 *outcome = Err(ResultStoreError::ForNow(why.clone()));
             }
         }
-        StoredBatch { outcomes, parts }
+        StoredBatch { outcomes, parts: stored.parts }
     }
 
     fn store_segments(&self, segments: &[ReceivedSegment]) -> Vec<Result<StoreOutcome, Error>> {
@@ -233,7 +248,7 @@ impl ShelfSlot {
         batch.store()
     }
 
-    /// What is told to the fabric of a segment. Other bytes under a name that is stored come from a disk that lost what it had:
+    /// The answer to the fabric about a segment. Other bytes under a name that is stored come from a disk that lost what it had:
     /// what came first counts, and the node need not send it for ever. What is beyond a quota stays with its node, which is
     /// told no higher number; the fabric need not hold it meanwhile.
     fn settled(
@@ -255,22 +270,19 @@ impl ShelfSlot {
         }
     }
 
-    /// What is stored of these parts, with doubts about each; and of which that cannot be said, and why.
-    fn stored_parts(
-        &mut self,
-        parts: BTreeMap<PartKey, Vec<String>>,
-    ) -> (Vec<PartUpdate>, BTreeMap<PartKey, String>) {
-        let mut completed = self.complete_late(parts.keys());
-        let mut arrivals = Vec::with_capacity(parts.len());
+    /// What is stored of these parts, with the doubts about each; and the parts whose state cannot be read.
+    fn stored_parts(&mut self, keys: BTreeMap<PartKey, Vec<String>>) -> StoredParts {
+        let mut completed = self.complete_late(keys.keys());
+        let mut parts = Vec::with_capacity(keys.len());
         let mut failed = BTreeMap::new();
-        for (key, doubts) in parts {
+        for (key, doubts) in keys {
             let completed = completed.remove(&key).transpose();
             match completed.and_then(|completed| self.arrival(&key, doubts, completed)) {
-                Ok(arrival) => arrivals.push(arrival),
+                Ok(arrival) => parts.push(arrival),
                 Err(error) => drop(failed.insert(key, error.to_string())),
             }
         }
-        (arrivals, failed)
+        StoredParts { parts, failed }
     }
 
     fn arrival(
@@ -317,7 +329,7 @@ fn nodes_of(record: &Value) -> Option<BTreeSet<String>> {
     Some(names.filter_map(Value::as_str).map(str::to_owned).collect())
 }
 
-/// What is told of a part that is stored to its end.
+/// What the controller learns about a part that is stored to its end.
 fn whole_part(node: &NodeName, gathered: GatheredPart) -> StoredPart {
     let cut_short = gathered.result.is_none().then(|| last_words(&gathered));
     let GatheredPart { mut result, mut doubts, elsewhere, .. } = gathered;

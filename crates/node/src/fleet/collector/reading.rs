@@ -7,6 +7,7 @@
 
 use super::{CollectorEvent, ResultStore};
 use crate::agent::now;
+use crate::error::best_effort;
 use crossbeam_channel::Receiver;
 use packetrig_fleet::RunId;
 use packetrig_fleet::controller::RunRecord;
@@ -99,7 +100,7 @@ impl<I: ResultInlet, R: RecordStore> RunReading<I, R> {
         }
         if self.look_at.is_none_or(|at| now() >= at) {
             // A list that fails now is made at the next look.
-            self.look(store).unwrap_or(());
+            best_effort(self.look(store));
             let is_urgent = self.others.reads_all || self.incoming.is_nearly_full();
             self.look_at = Some(now() + if is_urgent { LOOK_OFTEN } else { LOOK_FOR_LATE });
         } else if self.late.len() < LATE_RUNS
@@ -174,12 +175,12 @@ impl<I: ResultInlet, R: RecordStore> RunReading<I, R> {
         late
     }
 
-    /// Leaves late runs of which nothing waits, and those whose turn is over while others wait for theirs.
+    /// Leaves late runs that have nothing waiting, and those whose turn is over while other runs wait.
     fn leave_late(&mut self, waiting: &BTreeMap<RunId, BTreeSet<String>>) {
         let others_wait = !self.candidates.is_empty();
-        let is_over = |since: MonoTime| others_wait && now() >= since + LATE_TURN;
-        let finished =
-            self.late.iter().filter(|(run, since)| !waiting.contains_key(*run) || is_over(**since));
+        let finished = self.late.iter().filter(|(run, since)| {
+            !waiting.contains_key(*run) || others_wait && now() >= **since + LATE_TURN
+        });
         let finished: Vec<RunId> = finished.map(|(run, _)| run.clone()).collect();
         for run in finished {
             self.late.remove(&run);
@@ -232,7 +233,7 @@ struct LateRuns {
 
 impl<R: RecordStore> OtherRuns<R> {
     /// Sorts a run that the store does not know. What claims to be of a run that no controller ever began belongs to nobody,
-    /// and must not fill the store. A run that has not ended is read by whoever ends it.
+    /// and must not fill the store. The controller that ends a run reads its results.
     fn judge(&self, run: &RunId, found: Option<&StoredRecord>, late: &mut LateRuns) {
         // `Some(None)` is a record that cannot be read: the run was begun, so it belongs to somebody.
         let record = found.map(|found| serde_json::from_slice::<RunRecord>(&found.value).ok());

@@ -4,7 +4,7 @@
 
 use super::{PartKey, ShelfSlot};
 use crate::open_run::OpenRun;
-use packetrig_fleet::{NodeName, RunId};
+use packetrig_fleet::RunId;
 use packetrig_store::{Error, GatheredPart};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,8 +25,9 @@ impl ShelfSlot {
                 Ok(told) => completed.extend(told.into_iter().map(|(key, told)| (key, Ok(told)))),
                 Err(error) => {
                     let error = Arc::new(error);
-                    let failed = |key: &PartKey| (key.clone(), Err(Error::OfBatch(Arc::clone(&error))));
-                    completed.extend(keys.into_iter().map(failed));
+                    let failed =
+                        keys.into_iter().map(|key| (key.clone(), Err(Error::OfBatch(error.clone()))));
+                    completed.extend(failed);
                 }
             }
         }
@@ -37,9 +38,9 @@ impl ShelfSlot {
     pub(super) fn complete_all(&self, run: &RunId) -> Vec<String> {
         let written = self.catalogue.open_run(run).ok().flatten();
         let Some(open) = written.and_then(|written| OpenRun::read(&written).ok()) else { return Vec::new() };
-        let (attempt, missing) = open.missing();
-        let key = |node: NodeName| PartKey { run: run.clone(), attempt, node };
-        let keys: Vec<PartKey> = missing.into_iter().map(key).collect();
+        let attempt = open.attempt();
+        let missing = open.missing().into_iter();
+        let keys: Vec<PartKey> = missing.map(|node| PartKey { run: run.clone(), attempt, node }).collect();
         // What cannot be written now is tried again when the results are collected.
         let completed = self.complete(run, &keys.iter().collect::<Vec<_>>()).unwrap_or_default();
         completed.into_iter().map(|(_, told)| told).collect()

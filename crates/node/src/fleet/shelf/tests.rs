@@ -61,7 +61,7 @@ fn a_part_that_is_whole_is_put_together_once_however_often_it_comes() {
     let whole = told.last().unwrap();
     assert!(whole.result.is_some() && whole.below == segments.len() as u64);
     // Whoever read them again would find nothing.
-    let files = shelf.own().draft.as_ref().map(|_| place.path().join("runs/r.partial/segments"));
+    let files = shelf.lock().draft.as_ref().map(|_| place.path().join("runs/r.partial/segments"));
     fs::remove_dir_all(files.unwrap()).unwrap();
     assert_eq!(stored(&mut shelf, &segments[0]), *whole);
 }
@@ -115,7 +115,7 @@ fn the_report_that_is_shown_is_the_one_that_is_stored() {
     }
     shelf.commit(&mut report, document, Some(&open)).unwrap();
     assert_eq!(report.coverage.reported, 1, "it is here");
-    let stored = shelf.own().catalogue.show("r").unwrap().1;
+    let stored = shelf.lock().catalogue.show("r").unwrap().1;
     assert_eq!(report, stored);
     assert!(stored.caveats.iter().any(|caveat| caveat.text.contains("after the report was first written")));
 }

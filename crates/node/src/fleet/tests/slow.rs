@@ -92,7 +92,7 @@ fn what_was_said_for_an_earlier_call_does_not_make_the_way_shorter() {
         // An answer to a call that nobody waits for is under way when the next one is made.
         use packetrig_fleet::message::Nonce;
         fleet.endpoint.post_all(MessageBody::RollCall(Nonce(1))).unwrap();
-        fleet.call().unwrap();
+        fleet.call_roll().unwrap();
         let far = fleet.round_trips.longest([&NodeName("south".into())]);
         assert!(far >= Nanos::from_millis(300), "{far}");
     }

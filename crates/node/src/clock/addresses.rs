@@ -1,0 +1,56 @@
+//! Which addresses of a controller's clock a node may ask.
+
+use packetrig_fleet::message::ClockServer;
+use std::net::{IpAddr, SocketAddr};
+
+/// Addresses of the controller's clock that are tried.
+const MOST_CLOCKS: usize = 64;
+/// Ports below this one are those of services.
+const FIRST_FREE_PORT: u16 = 1024;
+
+/// Questions to a clock leave through this machine's own routes, some each second. A controller must not direct them to many machines
+/// (broadcast, multicast) or to the port of a service.
+pub(crate) fn may_be_asked(clock: &ClockServer) -> Result<(), String> {
+    if clock.at.len() <= MOST_CLOCKS && clock.at.iter().all(is_at_one_machine) {
+        return Ok(());
+    }
+    Err(format!(
+        "the controller's clock has to be at unicast addresses with ports from {FIRST_FREE_PORT} on, {MOST_CLOCKS} at most"
+    ))
+}
+
+/// Whether this is a unicast address with a port that no service has.
+fn is_at_one_machine(at: &SocketAddr) -> bool {
+    // An IPv4-mapped address (RFC 4291, 2.5.5.2) such as `::ffff:255.255.255.255` reaches the IPv4 address in it.
+    let ip = at.ip().to_canonical();
+    let is_many = match ip {
+        IpAddr::V4(four) => four.is_broadcast() || four.is_multicast(),
+        IpAddr::V6(six) => six.is_multicast(),
+    };
+    !is_many && !ip.is_unspecified() && at.port() >= FIRST_FREE_PORT
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use packetrig_fleet::message::ClockKey;
+
+    #[test]
+    fn a_clock_is_asked_at_one_machine_however_its_address_is_written() {
+        let asked = |at: &str| {
+            let at = vec![at.parse().unwrap()];
+            may_be_asked(&ClockServer { at, key: ClockKey([0; 32]), identity: String::new(), key_number: 0 })
+        };
+        for one in ["192.0.2.1:5000", "[2001:db8::1]:5000", "[::ffff:192.0.2.1]:5000"] {
+            assert_eq!(asked(one), Ok(()), "{one}");
+        }
+        for many in
+            ["255.255.255.255:5000", "224.0.0.1:5000", "0.0.0.0:5000", "192.0.2.1:53", "[ff02::1]:5000"]
+        {
+            assert!(asked(many).is_err(), "{many}");
+        }
+        for mapped in ["[::ffff:255.255.255.255]:5000", "[::ffff:224.0.0.1]:5000", "[::ffff:0.0.0.0]:5000"] {
+            assert!(asked(mapped).is_err(), "{mapped}");
+        }
+    }
+}
